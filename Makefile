@@ -38,7 +38,7 @@ test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a 
 	@failed=0; for engine in $(ENGINES); do \
 		server=; if [ $$engine = valkey ]; then server=$$(scripts/setup --valkey) || { failed=1; continue; }; fi; \
 		echo "on $$engine:"; \
-		WORQR_TEST_ENGINE=$$engine WORQR_TEST_SERVER=$$server go test -shuffle=on . ./integration/api || failed=1; \
+		WORQR_TEST_ENGINE=$$engine WORQR_TEST_SERVER=$$server go test -shuffle=on . ./dash ./integration/api || failed=1; \
 	done; exit $$failed
 
 # What shows the guarantees by breaking things, beyond the tests: each prints its seed

@@ -11,22 +11,21 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Properties are what a task may have beside its payload. A zero field means that it hasn't.
+// Properties are optional data and limits of a task. Zero fields are unset.
 type Properties struct {
-	// Headers go with the task, through retries and the failed queue, as Task.Headers: at most
-	// MaxHeaders, with MaxHeaderBytes of names and values, which may be any bytes. They aren't
-	// logged.
+	// Headers go with the task as Task.Headers, through retries and the failed queue: up to
+	// MaxHeaders, of MaxHeaderBytes together, any bytes. They aren't logged.
 	Headers map[string]string
-	// Expires is the time, by Redis's clock, from which the task doesn't start any more, nor does a
-	// retry of it: it fails, as FailureExpired.
+	// Expires is the time, by Redis's clock, after which neither the task nor a retry starts: it
+	// fails as FailureExpired.
 	Expires time.Time
 	// Timeout replaces HandleOptions.Timeout for this task.
 	Timeout time.Duration
 	// MaxRetries replaces HandleOptions.MaxRetries for this task; negative is none.
 	MaxRetries int
-	// Once makes the call safe to repeat: for OnceFor, later calls with the same Once, of up to
-	// MaxKeySize bytes, change nothing, and return the key of the first. OnceFor is at most
-	// MaxOnceFor; 0 is 24 h.
+	// Once, up to MaxKeySize bytes, makes the call safe to repeat: for OnceFor, later calls with it
+	// change nothing and return the first key; Put under another key returns it in an *OnceError.
+	// OnceFor is at most MaxOnceFor; 0 is 24 h. Redis keeps about 220 bytes for it.
 	Once    string
 	OnceFor time.Duration
 	// KeepResult is how long Queue.Result and Queue.Wait know how the task ended: MinKeepResult to
@@ -99,10 +98,10 @@ func (p *Properties) once() (store.Once, error) {
 	return store.Once{ID: p.Once, Window: p.OnceFor}, nil
 }
 
-// Add adds one task under a new key, which it returns: Cancel and Explain know it by its key,
-// whatever its payload. Among themselves, added tasks start in order; they take turns with those of
-// Enqueue. Props may be nil. It fails like Put. Unless it has Once, repeating it after
-// ErrUnknownOutcome may add the task twice.
+// Add adds one task under a new key and returns it. CancelKey and ExplainKey find the task by its
+// key; Cancel and Explain don't find it by its payload. Added tasks start in order, and take turns
+// with those of Enqueue. Props may be nil. It fails like Put. Repeating it after ErrUnknownOutcome
+// may add the task twice, unless it has Once.
 func (q *Queue) Add(ctx context.Context, payload []byte, props *Properties) (key string, err error) {
 	return q.addTraced(ctx, "add", time.Time{}, payload, props)
 }
@@ -146,9 +145,8 @@ func (q *Queue) add(ctx context.Context, at time.Time, payload []byte, props *Pr
 	}
 	if due > 0 {
 		mine := store.NewKey(i, n)
-		key, err = q.peer.producer.Put(ctx, part.target(), store.EntryOf(mine),
+		return q.peer.producer.Put(ctx, part.target(), store.EntryOf(mine),
 			store.Change{Payload: payload, At: due, When: store.Always, Card: card, ByKey: true}, once)
-		return key, key == mine, err
 	}
 	all, fresh, err := q.peer.producer.Add(ctx, part.target(), store.NewSalt(i, n), []store.Added{{Card: card, Payload: payload}}, once)
 	if err != nil {
@@ -163,8 +161,8 @@ type TaskSpec struct {
 	Properties
 }
 
-// AddMany adds the tasks in order, all or none, and returns their keys: up to 2,500 of 1 MiB together.
-// None may have Once.
+// AddMany adds the tasks in order, all or none, and returns their keys. Redis adds them in one step, so
+// that must be short: more than 2,500, or 1 MiB together, fail with ErrTooLarge. None may have Once.
 func (q *Queue) AddMany(ctx context.Context, tasks []TaskSpec) (all []string, err error) {
 	began := q.peer.trace.enqueues()
 	all, err = q.addMany(ctx, tasks)
@@ -195,7 +193,7 @@ func (q *Queue) addMany(ctx context.Context, tasks []TaskSpec) ([]string, error)
 		return nil, err
 	}
 	if store.SpansAdded(added) {
-		return nil, tooLarge("%d tasks at once; at most %d, of 1 MiB together, so split them", len(tasks), store.PageLength)
+		return nil, tooLarge("%d tasks in one call; at most %d, of 1 MiB together, so call AddMany for each part of them", len(tasks), store.PageLength)
 	}
 	part, i, n, err := q.fresh(ctx, "")
 	if err != nil {
@@ -233,8 +231,7 @@ func encode[T any](v T) ([]byte, error) {
 	return payload, nil
 }
 
-// An AddedTask waits as Add has added it. Once it's retried, returned or changed, it's a
-// ScheduledTask.
+// An AddedTask waits for its first start. Once retried, returned or changed, it's a ScheduledTask.
 type AddedTask struct {
 	Key        string
 	Payload    []byte

@@ -15,23 +15,20 @@ import (
 )
 
 // A BatchHandler works on several tasks at once, oldest first, and returns an error for each, as a
-// [Handler] does; nil finishes all. If it panics, or returns another number of errors, it fails for
-// all of them.
-//
-// The context ends when those of all tasks have ended. That of one task is t.Context(): if the task is
-// canceled, it ends alone.
+// [Handler] does; nil finishes all. A panic, or another number of errors, counts for each task. The
+// context ends when those of all tasks have ended; t.Context() is that of one.
 type BatchHandler func(ctx context.Context, tasks []*Task) []error
 
 // BatchOptions configure a BatchHandler.
 type BatchOptions struct {
-	// HandleOptions are those of the tasks. Concurrency is how many batches run at once; 0 is 1.
-	// Each task occupies Weight of Options.Capacity: below Size*Weight, batches don't fill up.
-	// Timeout and Grace are for each task, and include Wait. OnFailed gets tasks one by one.
+	// HandleOptions are those of each task: Timeout and Grace include Wait, and OnFailed gets tasks
+	// one by one. Concurrency is how many batches run at once; 0 is 1. With an Options.Capacity
+	// below Size*Weight, batches don't fill up.
 	HandleOptions
 	// Size is how many tasks a batch has at most, up to 10,000; 0 is 100.
 	Size int
-	// Wait is how long a task waits for others before a batch that isn't full runs; 0 is 100 ms,
-	// negative is not at all. It ends when the peer drains.
+	// Wait is how long a task waits for a batch to fill; 0 is 100 ms, negative is not at all. It
+	// ends when the peer drains.
 	Wait time.Duration
 }
 
@@ -41,8 +38,8 @@ const (
 	defaultWait  = 100 * time.Millisecond
 )
 
-// HandleBatch is Handle for a handler of batches. What Use was given wraps each task: what it calls
-// returns when the batch has run. SetOptions replaces the HandleOptions; Size and Wait stay.
+// HandleBatch is Handle for batches. What Use was given wraps each task, until its batch has run.
+// SetOptions replaces the HandleOptions; Size and Wait stay.
 func (q *Queue) HandleBatch(h BatchHandler, opts *BatchOptions) {
 	var o BatchOptions
 	if opts != nil {
@@ -173,7 +170,7 @@ func (b *batches) run(all []*batch.Member[*waiting]) {
 	errs = b.handler(ctx, tasks)
 	failed = nil
 	if errs != nil && len(errs) != len(tasks) {
-		failed = fmt.Errorf("the handler of batches returned %d errors for %d tasks; return one for each, or nil if all are finished", len(errs), len(tasks))
+		failed = fmt.Errorf("the batch handler returned %d errors for %d tasks; return one per task, or nil if all are finished", len(errs), len(tasks))
 	}
 }
 

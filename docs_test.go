@@ -59,6 +59,11 @@ func TestReadmeCode(t *testing.T) {
 				t.Errorf("%s: no example has these lines:\n%s", doc, block)
 			}
 		}
+		for _, block := range fenced(contents(t, doc), "python") {
+			if !strings.Contains(contents(t, "examples/polyglot/produce.py"), block) {
+				t.Errorf("%s: examples/polyglot/produce.py doesn't have these lines:\n%s", doc, block)
+			}
+		}
 	}
 }
 
@@ -274,6 +279,7 @@ func TestDocsExamples(t *testing.T) {
 			"ok: true\nwaiting: 1\n",
 		"dashboard": "", // it serves until it is interrupted
 		"commands":  "slept 0 s\nworqr: run \"sh\": the attempt took too long\n",
+		"polyglot":  "to bob: hello\nto eve: good bye\n", // from its producers
 	}
 	bin := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+string(filepath.Separator), "./examples/...").CombinedOutput()
@@ -292,6 +298,10 @@ func TestDocsExamples(t *testing.T) {
 			cmd.Env = append(os.Environ(), "REDIS_URL="+server.URL())
 			if program.Name() == "dashboard" {
 				dashboard(t, cmd)
+				return
+			}
+			if program.Name() == "polyglot" {
+				polyglot(t, cmd, want["polyglot"])
 				return
 			}
 			if program.Name() == "minimal" { // a service, which logs and goes on
@@ -334,6 +344,32 @@ func dashboard(t *testing.T, cmd *exec.Cmd) {
 	}
 	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
 	is.NoErr(cmd.Wait())
+}
+
+// polyglot enqueues with the producers in other languages, as far as this machine has these, and waits
+// until the example has handled what they produce.
+func polyglot(t *testing.T, worker *exec.Cmd, want string) {
+	is := is.New(t)
+	stdout := sure(worker.StdoutPipe())(t)
+	is.NoErr(worker.Start())
+	lines, handled := bufio.NewScanner(stdout), strings.Split(want, "\n")
+	run := func(name string, args ...string) error {
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.Env = worker.Env
+		return cmd.Run()
+	}
+	if run("redis-cli", "--version") == nil {
+		is.NoErr(run("examples/polyglot/produce.sh", `{"To": "bob", "Text": "hello"}`))
+		is.True(lines.Scan())
+		is.Equal(lines.Text(), handled[0])
+	}
+	if run("python3", "-c", "import redis") == nil {
+		is.NoErr(run("examples/polyglot/produce.py", "eve", "good bye"))
+		is.True(lines.Scan())
+		is.Equal(lines.Text(), handled[1])
+	}
+	is.NoErr(worker.Process.Signal(syscall.SIGTERM))
+	is.NoErr(worker.Wait())
 }
 
 // since010 are the methods that 0.1.0 had and the changelog doesn't name.

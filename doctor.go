@@ -13,10 +13,10 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Check scans the fleet's keys and reports broken invariants, stuck tasks, queues that fall behind,
-// and risky server settings; docs/findings.md explains each. It changes nothing. It checks twice
-// what may be transient, so give ctx at least two leases. It fails with ErrDenied if the Redis user
-// lacks the doctor's permissions.
+// Check scans the fleet's keys and reports broken invariants, stuck tasks, backlogs and risky
+// server settings; docs/findings.md explains each. It changes nothing. It looks twice at what may
+// be transient, so give ctx at least two leases. It fails with ErrDenied if the Redis user lacks
+// the doctor's rule.
 func (p *Peer) Check(ctx context.Context, opts *CheckOptions) (*CheckReport, error) {
 	r, err := p.examine(ctx, opts, false)
 	return r, wrap("check", err)
@@ -286,9 +286,9 @@ type Explanation struct {
 	prefix string // under which nothing was found
 }
 
-// Explain says where the copies of a payload are, who holds them, and why they don't run. If there
-// is no copy, the task is gone or never existed. Explain finds at most ten copies of each kind,
-// among the first 100,000 tasks of the list.
+// Explain says where the copies of a payload are, who holds them, and why they don't run. No copy
+// means that the task is gone or never existed. It finds up to ten copies of each kind, among the
+// first 100,000 tasks of the list.
 func (q *Queue) Explain(ctx context.Context, payload []byte) (*Explanation, error) {
 	e := &Explanation{Queue: q.name, NoSuchQueue: true, prefix: cmp.Or(q.peer.opts.Prefix, store.DefaultPrefix)}
 	var mu sync.Mutex // protects it
@@ -331,9 +331,9 @@ func (q *Queue) ExplainKey(ctx context.Context, key string) (*Explanation, error
 	return part.explain(ctx, store.EntryOf(key), nil)
 }
 
-// ExplainHeader is Explain for up to ten tasks with a header. It searches up to 10,000 added tasks,
-// 10,000 of the schedule, 10,000 that run, and the newest 1,000 failed tasks. TaskCopy.Key tells
-// them apart.
+// ExplainHeader is Explain for up to ten tasks with a header, told apart by TaskCopy.Key. It
+// searches 10,000 added, 10,000 scheduled and 10,000 running tasks, and the newest 1,000 failed
+// ones.
 func (q *Queue) ExplainHeader(ctx context.Context, name, value string) (*Explanation, error) {
 	e := &Explanation{Queue: q.name, NoSuchQueue: true, prefix: cmp.Or(q.peer.opts.Prefix, store.DefaultPrefix)}
 	if name == "" {
@@ -458,7 +458,7 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 		}
 		fmt.Fprintf(&s, ", as attempt %s with token %d.", doctor.Shown(c.AttemptID), c.Token)
 	case CopyFailed:
-		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. RequeueFailed runs it again.", e.Queue, doctor.Clock(c.FailedAt), doctor.Shown(string(c.Kind)), counts, c.Error)
+		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. Requeue it to run it again.", e.Queue, doctor.Clock(c.FailedAt), doctor.Shown(string(c.Kind)), counts, c.Error)
 	}
 	for _, why := range c.Reasons {
 		switch why {

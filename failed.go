@@ -56,9 +56,9 @@ func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
 	return listed(rows, q.bad, q.wrapper("list failed tasks"), func(g store.Grave) FailedTask { return *failure(&g) })
 }
 
-// RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their
-// key, with their counts at zero, and returns their number. Tasks that OnFailed is handling
-// stay, and so do those whose key has a waiting task. If it fails, call it again.
+// RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their key,
+// resets their counts, and returns how many. Tasks that OnFailed is handling stay, and so do those
+// whose key has a waiting task. If it fails, call it again.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	if err := q.checkIDs(ids); err != nil {
 		return 0, q.wrap("requeue failed tasks", err)

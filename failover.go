@@ -7,7 +7,7 @@ import (
 
 // FailWorker evicts a worker, alive or not, returns its tasks to the front of their queues, and
 // reports how many. A live worker stops its tasks and comes back under a new id. The error names
-// each queue where this failed.
+// each queue that failed.
 func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err error) {
 	if worker == "" {
 		return 0, wrap("fail worker", fmt.Errorf("%w: the worker's id is empty", ErrInvalid))
@@ -16,8 +16,8 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 	return returned, wrap("fail worker", err)
 }
 
-// Sweep evicts workers whose lease had already expired at an earlier Sweep, and returns their
-// ids. Running peers do this with every heartbeat. It fails as FailWorker does.
+// Sweep evicts workers whose lease had already expired at an earlier Sweep, and returns their ids.
+// Running peers do it with every heartbeat. It fails like FailWorker.
 func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	failed, err = p.fleet.Sweep(ctx)
 	return failed, wrap("sweep", err)

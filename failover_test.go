@@ -93,7 +93,7 @@ func TestAnswerAfterTheEnd(t *testing.T) {
 		if strings.HasPrefix(line, "worqr: cannot start or finish tasks") {
 			failing <- struct{}{}
 		}
-		return strings.HasPrefix(line, "worqr: the problem is over") && strings.Contains(line, "cannot start or finish tasks") // answered, not taken in
+		return strings.HasPrefix(line, "worqr: recovered") && strings.Contains(line, "cannot start or finish tasks") // answered, not taken in
 	})
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
 	p.BeforeLog(at.Before)

@@ -30,17 +30,16 @@ import (
 //	Malformed(err)       failed: its payload can't be decoded
 //	a panic              see OnPanic; the peer survives
 //
-// A failed task moves to the failed queue. The context ends when the handler should stop, and
-// context.Cause says why: ErrCanceled, ErrTimeout, ErrEvicted, ErrLeaseExpired, or, when
-// Options.Drain is over, ErrShutdown. Even then, returning nil finishes the task. If a handler
-// doesn't return within Grace, its task ends as if it had returned the cause, and another task
-// gets its slot.
+// A failed task moves to the failed queue. The context ends when the handler should stop;
+// context.Cause is ErrCanceled, ErrTimeout, ErrEvicted, ErrLeaseExpired or, once Options.Drain is
+// over, ErrShutdown. Even then, nil finishes the task. A handler that doesn't return within Grace
+// loses its slot, and its task ends as if it had returned the cause.
 //
-// Handlers must be idempotent: a task may have run before, partly or completely. Other systems
-// can refuse late writes if you pass them t.Token.
+// Handlers must be idempotent: a task may have run before, partly or completely. Pass t.Token to
+// other systems so that they can refuse late writes.
 type Handler func(ctx context.Context, t *Task) error
 
-// HandleOptions configure a handler. A zero field means the default. docs/options.md says more.
+// HandleOptions configure a handler. A zero field means the default. docs/handlers.md says more.
 type HandleOptions struct {
 	// Concurrency is how many tasks of the queue run at once; 0 is GOMAXPROCS, which is low for
 	// handlers that mostly wait.
@@ -55,9 +54,9 @@ type HandleOptions struct {
 	// MaxCrashes is how many workers may die holding a task before it fails; 0 is 3, negative
 	// any number.
 	MaxCrashes int
-	// Backoff returns the delay before t is retried after err; t.Retries retries came before.
-	// Nil is 2 s, doubling to 5 min, ±25 %. It must be safe for concurrent use, and must not
-	// change t.Payload, which a handler that ignores its context may still use.
+	// Backoff returns the delay before t is retried after err; t.Retries retries came before. Nil
+	// is 2 s, doubling to 5 min, ±25 %. It must be safe for concurrent use, and not change
+	// t.Payload.
 	Backoff func(t *Task, err error) time.Duration
 	// Exclusive ends the context before another peer can start the task. Without it, handlers
 	// keep running while Redis is down.
@@ -168,9 +167,8 @@ func (o *HandleOptions) check(capacity int) error {
 	return nil
 }
 
-// Use adds functions that wrap handlers, with what they do before and after each task; the first one
-// is outermost. They wrap what Handle is given later, OnFailed too. It panics if a queue has a
-// handler already.
+// Use adds functions that wrap every handler, OnFailed too; the first is outermost. Call it before
+// Handle: it panics if a queue has a handler.
 func (p *Peer) Use(wraps ...func(Handler) Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,9 +194,9 @@ func (q *Queue) wrapped(h Handler) Handler {
 	return h
 }
 
-// Handle registers h as the queue's only handler. While Run is running, the peer begins to serve
-// the queue; otherwise once Run is called. It panics if the queue has a handler, if the peer serves
-// it by StartWork, if h is nil, or if a name or an option isn't valid.
+// Handle registers h as the queue's only handler, which the peer serves while Run is running. It
+// panics if the queue has a handler or was joined by StartWork, if h is nil, or if a name or an
+// option isn't valid.
 func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	q.check(h, opts)
 	q.serve(h, opts.withDefaults(), nil)
@@ -329,9 +327,9 @@ func JSON[T any](h func(ctx context.Context, v T, t *Task) error) Handler {
 	}
 }
 
-// Mux returns a Handler that passes each task on to the handler of its type: the value of its header
-// "type", "" without one. A task of a type that isn't there is retried, since a newer peer may know
-// it; the error names the type. Mux copies the map. It panics if a handler in it is nil.
+// Mux returns a Handler that calls the handler for the task's header "type", "" without one. An
+// unknown type is an error that names it, so the task is retried: a newer peer may know it. Mux
+// copies the map, and panics if a handler is nil.
 func Mux(handlers map[string]Handler) Handler {
 	handlers = maps.Clone(handlers)
 	for typ, h := range handlers {
@@ -402,8 +400,8 @@ func fieldOf(in reflect.Type, path string) string {
 	return strings.Join(known, ".")
 }
 
-// EnqueueJSON encodes the values with json.Marshal and enqueues them all, or none if it fails. It
-// fails like Enqueue, and with ErrInvalid if a value can't be encoded.
+// EnqueueJSON encodes the values with json.Marshal and enqueues all, or none if it fails. It fails
+// like Enqueue, and with ErrInvalid if one can't be encoded.
 func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
 	payloads := make([][]byte, len(vs))
 	for i, v := range vs {
@@ -430,11 +428,10 @@ func unencodable(err error) string {
 
 const exitBroken = 65 // EX_DATAERR of sysexits.h
 
-// Command returns a Handler that runs a program for each task, without a shell. The program
-// reads the payload from standard input; its standard output, up to 1 MiB, becomes t.Result.
-// Exit status 0 finishes the task, 65 is a Malformed error, and any other matches
-// *exec.ExitError. When ctx ends, its process group is killed. docs/options.md lists its
-// environment, which has few of the peer's variables.
+// Command returns a Handler that runs a program for each task, without a shell. The payload is its
+// standard input; up to 1 MiB of its standard output becomes t.Result. Exit status 0 finishes the
+// task, 65 is a Malformed error, and any other matches *exec.ExitError. When ctx ends, its process
+// group is killed. docs/handlers.md lists its environment.
 func Command(name string, args ...string) Handler {
 	return CommandWith(CommandOptions{}, name, args...)
 }

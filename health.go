@@ -31,16 +31,15 @@ type PeerStats struct {
 	LostWrites      int64 // signs that Redis had lost writes
 }
 
-// Stats returns the peer's counters.
+// Stats returns the peer's counters, over all queues. It doesn't ask Redis.
 func (p *Peer) Stats() PeerStats {
 	s, f := statsOf(p.engine.Counts()), p.fleet.Counts()
 	s.WorkersEvicted, s.TasksReturned, s.TimesEvicted = f.Swept.Load(), f.Returned.Load(), f.Evicted.Load()
 	return s
 }
 
-// StatsOf returns the counters of a queue, including those of OnFailed and of all its parts. Stats
-// is their sum over all queues, with WorkersEvicted, TasksReturned and TimesEvicted, which are zero
-// here. Neither asks Redis.
+// StatsOf returns the counters of a queue, with OnFailed and all parts. WorkersEvicted,
+// TasksReturned and TimesEvicted are zero here. It doesn't ask Redis.
 func (p *Peer) StatsOf(queue string) PeerStats { return statsOf(p.engine.CountsOf(queue)) }
 
 func statsOf(c *engine.Counts) PeerStats {
@@ -65,15 +64,15 @@ func (p *Peer) Ping(ctx context.Context) error {
 	return wrap("ping", err)
 }
 
-// LastBeat returns when the last heartbeat that Redis answered was sent, by this peer's clock, or
-// when the worker was started. In a cluster, it's that of the node that has been silent for
-// longest. It's zero while the worker isn't started.
+// LastBeat returns when the last heartbeat that Redis answered was sent, or the worker was started,
+// by this peer's clock. In a cluster, it's that of the node silent for longest. It's zero while the
+// worker isn't started.
 func (p *Peer) LastBeat() time.Time { return p.fleet.LastBeat() }
 
-// Ready returns nil while the peer serves: its worker is a member of all its queues, and its lease
-// stands. It doesn't ask Redis. Otherwise it says why in one line: ErrNotStarted, ErrNotWorking
-// before a queue is joined, ErrEvicted, ErrLeaseExpired when Redis has been silent for nine tenths of
-// the lease, or ErrShutdown from the moment when Run begins to drain.
+// Ready returns nil while the worker is a member of all its queues and its lease stands. It doesn't
+// ask Redis. Otherwise it fails with ErrNotStarted, ErrNotWorking (a queue isn't joined yet),
+// ErrEvicted, ErrLeaseExpired (Redis was silent for nine tenths of the lease) or ErrShutdown (Run
+// drains).
 func (p *Peer) Ready() error { return wrap("not ready", p.unready()) }
 
 func (p *Peer) unready() error {
@@ -108,15 +107,14 @@ func (s *service) isMissing() bool {
 	return !s.stopped && !s.removed && len(s.parts) == 0
 }
 
-// Livez returns a handler for a liveness probe. It answers 200, and 503 only if the goroutine of the
-// heartbeats is stuck, so that the process should be restarted. It never asks Redis, and doesn't
-// mind that Redis is away.
+// Livez returns a handler for a liveness probe: 200, or 503 if the heartbeat goroutine is stuck and
+// only a restart helps. It never asks Redis, so an outage doesn't matter.
 func (p *Peer) Livez() http.Handler {
 	return probe(func() error { return wrap("not alive", p.fleet.Stuck()) })
 }
 
-// Readyz returns a handler for a readiness probe: 200 while Ready returns nil, otherwise 503 with its
-// error as one line of text.
+// Readyz returns a handler for a readiness probe: 200 while Ready returns nil, otherwise 503 with
+// its error.
 func (p *Peer) Readyz() http.Handler { return probe(p.Ready) }
 
 func probe(check func() error) http.Handler {

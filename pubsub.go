@@ -33,9 +33,9 @@ const (
 	EventLost EventKind = "lost"
 )
 
-// An Event is something that happened on a queue. Payloads above 64 KiB (above 1 KiB for
-// EventCancel) and results above Options.MaxResult come as size and digest. When many tasks end at
-// once, smaller ones of EventDone may, too.
+// An Event is something that happened on a queue. Payloads above 64 KiB (1 KiB for EventCancel) and
+// results above Options.MaxResult come as size and digest; so may smaller ones when many tasks end
+// at once.
 type Event struct {
 	Kind     EventKind
 	Queue    string // "" for EventSync
@@ -58,10 +58,9 @@ const (
 	eventBytes  = 16 << 20
 )
 
-// Events yields what happens on the named queues, or on all if none is named, beginning with
-// EventSync. While Redis can't be reached, or refuses a channel, it yields an error, and the loop
-// may continue. It ends when ctx ends or the peer is closed. Events aren't stored. For clusters,
-// see docs/guarantees.md.
+// Events yields what happens on the named queues, or on all, beginning with EventSync. While Redis
+// can't be reached or refuses a channel, it yields an error, and the loop may continue. It ends
+// with ctx or the peer. Events aren't stored. For clusters, see docs/guarantees.md.
 func (p *Peer) Events(ctx context.Context, queues ...string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		inbox, stop, err := p.observe(queues)

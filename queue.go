@@ -169,14 +169,13 @@ type QueueStats struct {
 	Workers     int
 	IdleWorkers int // with free slots; if the queue is spread, those of the part that has most
 	Paused      bool
-	// Oldest is how long the task at the front of the list has waited, by Redis's clock: right to
-	// about a second, or to 2 % of it if the backlog is long. It's 0 if nothing waits there, or if no
-	// peer has served the queue since the task came. Cancels of waiting tasks can make it too high. Tasks
-	// of Add and of the schedule don't count; of those that start, Trace tells how long they waited.
+	// Oldest is how long ago the task that has waited longest could have started, by Redis's clock:
+	// the front of the list, the first of Add, or the one most overdue. For the list it's right to
+	// about a second or 2 %; it leaves out what came since a peer last served the queue, and may be
+	// too high after cancels.
 	Oldest time.Duration
-	// Tokens is how many tokens were given so far. Each start takes one, so the difference of two
-	// reads is how many tasks have started; returning the tasks of a dead worker takes one, too. If
-	// the queue is spread, it's the sum of its parts.
+	// Tokens counts the tokens given, over all parts. Each start, cancel and lost worker takes one,
+	// so the difference of two reads is about how many tasks have started.
 	Tokens int64
 }
 

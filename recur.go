@@ -12,17 +12,16 @@ import (
 )
 
 // A Schedule tells when a task recurs. Next returns the first time after t, or the zero time if
-// there is none. It must be a pure function: all peers must get the same times, and it must be safe
-// for concurrent use. The schedules of github.com/robfig/cron are such.
+// there is none. It must be safe for concurrent use, and pure, so that all peers get the same
+// times. Those of github.com/robfig/cron fit.
 type Schedule interface {
 	Next(t time.Time) time.Time
 }
 
 type interval time.Duration
 
-// Interval is a schedule with times that are multiples of d since the year 1, in UTC, so all peers
-// agree on them: every hour is on the hour, every day at midnight, every week on Monday. Every needs
-// at least a second.
+// Interval is a Schedule of the multiples of d since the year 1, in UTC: every hour is on the hour,
+// every day at midnight, every week on Monday. Every needs at least a second.
 func Interval(d time.Duration) Schedule { return interval(d) }
 
 func (d interval) Next(t time.Time) time.Time {
@@ -34,9 +33,8 @@ func (d interval) Next(t time.Time) time.Time {
 
 // EveryOptions configure Every.
 type EveryOptions struct {
-	// SkipLate skips an occurrence that can't start within this time, because no peer was running or
-	// the one before it took long. At least 1 ms; 0 is none: it starts late. Either way, of several
-	// that are late, only the first one occurs.
+	// SkipLate skips an occurrence that can't start within this time, at least 1 ms; 0 starts it
+	// late. Of several late ones, only the first occurs.
 	SkipLate time.Duration
 	// Properties are those of each occurrence, which has neither Expires nor Once.
 	Properties
@@ -48,18 +46,17 @@ const MaxEveryPayload = 64 << 10
 // longestRecurring leaves room for the time that distinguishes an occurrence that failed.
 const longestRecurring = MaxKeySize - 24
 
-// Every has payload occur under key, 1 to 1,000 bytes, at the times of schedule: each time once for
-// the whole fleet, as long as a running peer has called Every. Call it in each process, before or
-// during Run. It does no I/O; Run tells Redis.
+// Every runs payload under key, 1 to 1,000 bytes, at the times of schedule: once per time for the
+// whole fleet, while a running peer has called Every. Call it in each process, before or during
+// Run. It does no I/O; Run tells Redis.
 //
-// The next occurrence is scheduled before the handler of one starts, and waits until it has ended
-// for good: runs never overlap or pile up. Retries, crashes and the failed queue apply to one
-// occurrence. CancelKey and RemoveKey drop one; the schedule goes on. Put under key moves the next
-// one; with no time, it starts now.
+// The next occurrence is planned before the handler of one starts, and waits until that has ended
+// for good: runs never overlap. Retries, crashes and the failed queue apply to one occurrence.
+// CancelKey and RemoveKey drop one. Put under key moves the next one; RunNow starts it now.
 //
-// If peers call Every for a key with different schedules, payloads or options, the one that came last
-// is in force until its peers are gone. A peer that calls Every again replaces its own. Schedules are
-// compared by their values, and by their times at some thousand instants, within a few ms.
+// If peers disagree on a key, the last schedule, payload and options win until their peers are
+// gone. A peer that calls Every again replaces its own. Schedules are compared by their values, and by
+// their times at some thousand instants, within a few ms.
 //
 // A nil schedule takes back what this peer has asked for. At most ten heartbeats after the last peer
 // with a schedule took it back or stopped, no occurrence starts any more. Then the next heartbeat of a
@@ -67,8 +64,8 @@ const longestRecurring = MaxKeySize - 24
 // peer that has run for twenty heartbeats does. A heartbeat is a third of the lease, but
 // counts as no longer than a second here; ten are at least two seconds.
 //
-// It fails with ErrInvalid if the schedule has no next time, or times less than a second apart; with
-// ErrTooLarge if the payload has more than MaxEveryPayload bytes.
+// It fails with ErrInvalid if the schedule has no next time, or times less than a second apart, and
+// with ErrTooLarge beyond MaxEveryPayload.
 func (q *Queue) Every(key string, schedule Schedule, payload []byte, opts *EveryOptions) error {
 	return q.wrap("every", q.every(key, schedule, payload, opts))
 }
@@ -85,7 +82,7 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	case q.bad != nil:
 		return q.bad
 	case q.keys.IsFailed():
-		return fmt.Errorf("%w: nothing recurs in a failed queue", ErrInvalid)
+		return fmt.Errorf("%w: a failed queue can't have recurring tasks", ErrInvalid)
 	case len(key) > longestRecurring:
 		return tooLarge("a key of %d bytes; at most %d for a recurring task", len(key), longestRecurring)
 	case len(payload) > MaxEveryPayload:
@@ -93,7 +90,7 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	case o.SkipLate != 0 && o.SkipLate < time.Millisecond:
 		return fmt.Errorf("%w: SkipLate %v is below a millisecond", ErrInvalid, o.SkipLate)
 	case !o.Expires.IsZero():
-		return fmt.Errorf("%w: no occurrence may have Expires; set SkipLate instead", ErrInvalid)
+		return fmt.Errorf("%w: recurring tasks can't have Expires; set SkipLate instead", ErrInvalid)
 	case o.Once != "" || o.OnceFor != 0:
 		return fmt.Errorf("%w: Once is for a single task", ErrInvalid)
 	}
@@ -126,6 +123,29 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	return nil
 }
 
+// RunNow starts the next occurrence of the recurring task under key now, with its payload and
+// properties; those after it stay. While one runs, it starts as soon as that has ended; if one waits
+// for its retry, that starts. RunNow reports whether something recurs under key.
+func (q *Queue) RunNow(ctx context.Context, key string) (bool, error) {
+	found, err := q.runNow(ctx, key)
+	return found, q.wrap("run now", err)
+}
+
+func (q *Queue) runNow(ctx context.Context, key string) (bool, error) {
+	part, err := q.keyed(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	payload, card, found, err := store.Occurrence(ctx, q.peer.reads, part.keys, store.EntryOf(key))
+	if err != nil || !found {
+		return false, err
+	}
+	// What waits keeps its payload. If a cancel has just taken it away, this puts it back.
+	change := store.Change{Payload: payload, When: store.Always, KeepPayload: true, Card: card}
+	_, _, err = q.peer.producer.Put(ctx, part.target(), store.EntryOf(key), change, store.Once{})
+	return err == nil, err
+}
+
 // recur asserts this peer's schedules until ctx ends: the first time before tasks start, so that those
 // due while nobody ran are known to recur, but serving waits no longer than a second for that. The
 // function that it returns waits for the end.
@@ -142,14 +162,14 @@ func (p *Peer) recur(ctx context.Context) (wait func()) {
 // A RecurringTask is a schedule as Redis has it.
 type RecurringTask struct {
 	Key string
-	// Next is the time of the next occurrence; it may be past if that is late. Zero is none.
+	// Next is the time of the next occurrence; past if it's late, zero if there is none.
 	Next time.Time
-	// Current is the time of the occurrence that is running, or waiting for its retry; zero if none.
+	// Current is that of the occurrence that runs or waits for a retry; zero if none.
 	Current time.Time
-	// Asserted reports whether a running peer has it. If not, it ends soon.
+	// Asserted reports whether a running peer has it; otherwise it ends soon.
 	Asserted bool
-	// LastOutcome is what became of the occurrence of LastDue, at LastAt: "finished", "failed",
-	// "crashed", "canceled", "skipped", "lost", or "" if none has ended.
+	// LastOutcome is "finished", "failed", "crashed", "canceled", "skipped", "lost", or "" if none
+	// has ended. LastDue was due and LastAt ended.
 	LastOutcome     string
 	LastDue, LastAt time.Time
 }

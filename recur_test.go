@@ -56,4 +56,8 @@ func TestEvery(t *testing.T) {
 	for _, err := range p.Queue("").Recurring(t.Context()) {
 		is.True(errors.Is(err, worqr.ErrBadName))
 	}
+	is.True(!sure(q.RunNow(t.Context(), "x"))(t))
+	is.Equal(sure(q.Stats(t.Context()))(t).Scheduled, 0) // nothing is added where nothing recurs
+	_, err := q.RunNow(t.Context(), "")
+	is.True(errors.Is(err, worqr.ErrInvalid))
 }

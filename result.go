@@ -2,21 +2,12 @@ package worqr
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/worqr/worqr/internal/await"
 	"github.com/worqr/worqr/internal/store"
-)
-
-var (
-	// ErrNoResult: the key is unknown, its task keeps no result, or the result has expired; the
-	// error says which.
-	ErrNoResult = await.ErrNoResult
-	// ErrNotEnded: a task waits or runs under the key.
-	ErrNotEnded = errors.New("worqr: the task hasn't ended")
 )
 
 // An Outcome says how a task ended.
@@ -26,9 +17,10 @@ const (
 	OutcomeFinished Outcome = store.EndFinished
 	OutcomeFailed   Outcome = store.EndFailed // for good: it's in the failed queue
 	OutcomeCanceled Outcome = store.EndCanceled
-	OutcomeExpired  Outcome = store.EndExpired // before it started
-	OutcomeRemoved  Outcome = store.EndRemoved // by RemoveKey
-	OutcomeDeleted  Outcome = "deleted"        // with its queue, or Redis lost it
+	OutcomeExpired  Outcome = store.EndExpired  // before it started
+	OutcomeRemoved  Outcome = store.EndRemoved  // by RemoveKey, or with its schedule
+	OutcomeReplaced Outcome = store.EndReplaced // by a task under the key that has no KeepResult
+	OutcomeDeleted  Outcome = "deleted"         // with its queue, or Redis lost it
 )
 
 // MinKeepResult and MaxKeepResult limit KeepResult.
@@ -46,8 +38,9 @@ type Result struct {
 	EndedAt time.Time // by Redis's clock; zero if Outcome is OutcomeDeleted
 }
 
-// Result returns how the last task under key ended, for as long as its KeepResult says. It fails
-// with ErrNotEnded while a task waits or runs under the key, and with ErrNoResult.
+// Result returns how the last task under key with KeepResult ended, for as long as that says, also
+// while the next one waits or runs. Without one it fails with ErrNotEnded while a task waits or
+// runs, and else with ErrNoResult. Requeueing a failed task removes its result.
 func (q *Queue) Result(ctx context.Context, key string) (*Result, error) {
 	r, err := q.result(ctx, key)
 	return r, q.wrap("result", err)
@@ -62,20 +55,20 @@ func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case ends[0].Record != nil:
+		return resultOf(ends[0].Record), nil
 	case ends[0].Pending():
 		return nil, ErrNotEnded
-	case ends[0].Record == nil:
-		return nil, await.ErrUnknown
 	}
-	return resultOf(ends[0].Record), nil
+	return nil, await.ErrUnknown
 }
 
-// Wait blocks until a task under key ends, and returns how. It must have KeepResult. If none waits
-// or runs, Wait returns the last result, or fails with ErrNoResult at once.
+// Wait blocks until the task that waits or runs under key ends, and returns how. The task must have
+// KeepResult. If there is none, Wait returns the last result, or fails with ErrNoResult at once.
 //
-// Wait doesn't depend on this peer: it works while Redis restarts, and goes on until ctx ends or
-// the peer is closed. Thousands of calls share a connection. If a Put replaces the waiting task,
-// Wait waits for the new one. If the queue is deleted, Wait returns OutcomeDeleted.
+// Wait survives restarts of Redis, and ends with ctx or the peer. Thousands of calls share a
+// connection. If a Put replaces the waiting task, Wait waits for the new one, or returns
+// OutcomeReplaced if that has no KeepResult; if the queue is deleted, it returns OutcomeDeleted.
 func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {
 	part, err := q.keyed(ctx, key)
 	if err != nil {

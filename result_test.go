@@ -20,7 +20,7 @@ func TestResultOfUnknown(t *testing.T) {
 		is.True(is_(failure(q.Result(ctx, key)), want))
 		is.True(is_(failure(q.Wait(ctx, key)), want))
 	}
-	is.Equal(failure(q.Wait(ctx, "x")).Error(), `worqr: wait on "q": no result: no task waits or runs under the key, and no result of one is kept`)
+	is.Equal(failure(q.Wait(ctx, "x")).Error(), `worqr: wait on "q": no result: no task waits or runs under the key, and no result is kept`)
 	bad := open(t, worqr.Options{}).Queue("{}")
 	is.True(is_(failure(bad.Wait(ctx, "x")), worqr.ErrBadName))
 	is.True(is_(failure(bad.Result(ctx, "x")), worqr.ErrBadName))

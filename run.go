@@ -15,13 +15,13 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Run joins the queues that have handlers and serves them until ctx ends or Shutdown is called.
-// Meanwhile, Handle adds queues and Unhandle removes them. Then it drains: it takes no more tasks, lets handlers go on for Options.Drain, ends the
-// contexts of the others with ErrShutdown, returns their tasks to the front, and leaves, all
-// within Drain+Grace+5 s.
+// Run joins the queues that have handlers and serves them until ctx ends or Shutdown is called;
+// Handle and Unhandle work meanwhile. Then it drains: it takes no more tasks, lets handlers go on
+// for Options.Drain, ends the contexts of the rest with ErrShutdown, returns their tasks to the
+// front, and leaves, all within Drain+Grace+5 s.
 //
-// Run survives every failure of Redis. It fails like StartWorker, and if it never reached
-// Redis, abandoned handlers, couldn't leave cleanly, or is called twice.
+// Run survives every failure of Redis. It fails like StartWorker, and if it never reached Redis,
+// abandoned handlers, couldn't leave cleanly, or is called twice.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("run", p.bad)
@@ -143,7 +143,7 @@ func (p *Peer) serve(ctx context.Context) {
 			}
 			parts, err := s.queue.toServe(ctx)
 			if err != nil {
-				p.log.Debug("worqr: cannot read over how many parts a queue is spread", "queue", s.queue.id, "err", err)
+				p.log.Debug("worqr: cannot read the number of parts of a spread queue", "queue", s.queue.id, "err", err)
 			}
 			s.serve(parts)
 		}
@@ -362,13 +362,13 @@ func (p *Peer) drain(patience context.Context, services []*service) (abandoned b
 	return true
 }
 
-// Unhandle removes the queue's handler, and OnFailed. The peer takes no more of its tasks, returns
-// those that no handler has begun, waits for the others, and leaves the queue. If ctx ends first,
-// Unhandle returns its cause; the contexts of handlers end with ErrShutdown, and the rest goes on
-// within Grace+5 s, without the caller. A Handle in the meantime takes effect after that.
+// Unhandle removes the queue's handler, and OnFailed: the peer returns tasks that haven't begun,
+// waits for the others, and leaves the queue. If ctx ends first, it ends the handlers' contexts
+// with ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more. A Handle in the
+// meantime takes effect after that.
 //
-// It fails with ErrNotWorking if there is no handler, and with ErrInvalid if ctx is that of one of
-// the queue's handlers: it would wait for itself. While Run drains, Unhandle waits for its end.
+// It fails with ErrNotWorking if there is no handler, and with ErrInvalid if ctx is that of a
+// handler of the queue. While Run drains, it waits for Run's end.
 func (q *Queue) Unhandle(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("unhandle", q.bad)
@@ -413,7 +413,7 @@ func (p *Peer) unhandle(ctx context.Context, queue, failed string) error {
 }
 
 var (
-	errOwnHandler = fmt.Errorf("%w: the context is that of one of the queue's handlers, which this would wait for; call it in a goroutine, with another context", ErrInvalid)
+	errOwnHandler = fmt.Errorf("%w: called with a handler's context: Unhandle would wait for that handler; call it in a goroutine with another context", ErrInvalid)
 	errAbandoned  = errors.New("a handler didn't return after its context ended and was abandoned")
 )
 
@@ -469,8 +469,8 @@ func (p *Peer) leave(l *leaving) {
 	p.changedLocked()
 }
 
-// Shutdown makes Run drain and return, and waits until it has. If ctx ends first, Run keeps
-// draining. Called before Run, it makes Run fail with ErrShutdown.
+// Shutdown makes Run drain and return, and waits for it. If ctx ends first, Run keeps draining.
+// Before Run, it makes Run fail with ErrShutdown.
 func (p *Peer) Shutdown(ctx context.Context) error {
 	p.shut()
 	p.mu.Lock()

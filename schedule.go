@@ -42,46 +42,66 @@ var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 // Put schedules payload under key, 1 to MaxKeySize bytes. At most one task with a given key
 // waits, and at most one runs. A waiting one is replaced; opts can keep its payload, time or
 // counts. If one runs, the new task waits until that attempt has ended, and replaces its retry.
+// In a spread queue, Once finds only calls of Put with the same key.
 func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOptions) error {
 	var o PutOptions
 	if opts != nil {
 		o = *opts
 	}
 	began := q.peer.trace.enqueues()
-	return q.enqueued(began, TraceQueue{Key: key, DueAt: o.At}, q.wrap("put", q.put(ctx, key, payload, o)), payload)
+	fresh, err := q.put(ctx, key, payload, o)
+	if err = q.wrap("put", err); fresh || err != nil {
+		err = q.enqueued(began, TraceQueue{Key: key, DueAt: o.At}, err, payload)
+	}
+	return err
 }
 
-func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOptions) error {
+// put puts a task. If a call with the same Once has done so, it's not fresh.
+func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOptions) (fresh bool, err error) {
 	if err := checkKey(key); err != nil {
-		return err
+		return false, err
 	}
 	when, ok := rules[o.Reschedule]
 	if !ok {
-		return fmt.Errorf("%w: unknown Reschedule %d", ErrInvalid, o.Reschedule)
+		return false, fmt.Errorf("%w: unknown Reschedule %d", ErrInvalid, o.Reschedule)
 	}
 	at, err := millis(o.At)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := q.checkPayloads([][]byte{payload}); err != nil {
-		return err
+		return false, err
 	}
 	card, err := o.card()
 	if err != nil {
-		return err
+		return false, err
 	}
 	once, err := o.once()
 	if err != nil {
-		return err
+		return false, err
 	}
 	part, err := q.ofKey(ctx, key)
 	if err != nil {
-		return err
+		return false, err
 	}
-	_, err = q.peer.producer.Put(ctx, part.target(), store.EntryOf(key),
+	first, fresh, err := q.peer.producer.Put(ctx, part.target(), store.EntryOf(key),
 		store.Change{Payload: payload, At: at, When: when, KeepPayload: o.KeepPayload, KeepCounts: o.KeepCounts, Card: card}, once)
-	return err
+	if err == nil && first != key {
+		err = &OnceError{first}
+	}
+	return fresh, err
 }
+
+// An OnceError says that Put did nothing, since a call with the same Once has put or added the task
+// under Key.
+type OnceError struct{ Key string }
+
+func (e *OnceError) Error() string {
+	return "worqr: a call with the same Once has added the task under another key; the OnceError has it"
+}
+
+// GoString keeps the key out of logs.
+func (e *OnceError) GoString() string { return e.Error() }
 
 func checkKey(key string) error {
 	switch {
@@ -115,8 +135,8 @@ func millis(t time.Time) (int64, error) {
 func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (key string, err error) {
 	key = store.NewID()
 	began := q.peer.trace.enqueues()
-	err = q.wrap("enqueue at a time", q.put(ctx, key, payload, PutOptions{At: at}))
-	if err = q.enqueued(began, TraceQueue{Key: key, DueAt: at}, err, payload); err != nil {
+	_, err = q.put(ctx, key, payload, PutOptions{At: at})
+	if err = q.enqueued(began, TraceQueue{Key: key, DueAt: at}, q.wrap("enqueue at a time", err), payload); err != nil {
 		return "", err
 	}
 	return key, nil

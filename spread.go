@@ -15,9 +15,9 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Spread returns a handle to the queue spread over n parts, 1 to 256, on the nodes of a Redis
-// Cluster. Use that handle for everything: one from Peer.Queue alone still acts on the plain queue,
-// which is one more part. All programs must use the same n. Order holds, and tokens rise, within a part.
+// Spread returns a handle to the queue split into n parts, 1 to 256, over the nodes of a Redis
+// Cluster. Use it for every call: Peer.Queue alone means the plain queue, which is one more part.
+// All programs must use the same n. Order holds, and tokens rise, within a part.
 func (q *Queue) Spread(n int) *Queue {
 	s := *q
 	s.spread = nil
@@ -215,7 +215,7 @@ func (q *Queue) agree(ctx context.Context) error {
 	}
 	q.spread.last.Store(&record{said, now})
 	if said != n {
-		return fmt.Errorf("%w: others have spread the queue over %d parts, and this program over %d (worqr:spreads has the number): use the same number everywhere; docs/operations.md says how to change it", ErrInvalid, said, n)
+		return fmt.Errorf("%w: this program spreads the queue over %d parts, and others over %d; use the same number everywhere; docs/operations.md says how to change it", ErrInvalid, n, said)
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func (q *Queue) toServe(ctx context.Context) ([]*Queue, error) {
 		return q.all(), err
 	}
 	if q.spread.wider.Swap(int64(said)) != int64(said) {
-		q.peer.log.Warn("worqr: others have spread a queue over more parts; serving these, too", "queue", q.name, "parts", said, "ours", n)
+		q.peer.log.Warn("worqr: other peers spread this queue over more parts; serving those, too", "queue", q.name, "parts", said, "ours", n)
 	}
 	return q.with(said), nil
 }

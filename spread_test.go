@@ -166,7 +166,7 @@ func TestSpreadsDiffer(t *testing.T) {
 	put(t, over(4), "k", "x", nil)
 	err := over(8).Put(ctx, "k", []byte("x"), nil)
 	is.True(is_(err, worqr.ErrInvalid))
-	is.True(strings.Contains(err.Error(), "over 4 parts"))
+	is.True(strings.Contains(err.Error(), "others over 4"))
 	_, err = over(8).CancelKey(ctx, "k")
 	is.True(is_(err, worqr.ErrInvalid))
 	enqueue(t, over(8), "anywhere") // which belongs to no part
@@ -363,7 +363,7 @@ func TestSpreadFailed(t *testing.T) {
 	kept := failed(t, big)
 	is.True(len(kept) > 0 && len(kept) <= 15) // three on each of the five parts
 	is.True(slices.IsSortedFunc(kept, func(a, b worqr.FailedTask) int { return b.FailedAt.Compare(a.FailedAt) }))
-	is.Equal(len(log.Lines("serving these, too")), 1)
+	is.Equal(len(log.Lines("serving those, too")), 1)
 
 	again := open(t, worqr.Options{Prefix: prefix})
 	handled := make(chan string, 100)

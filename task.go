@@ -16,9 +16,9 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Task is one attempt at a task. Finish, Stop, Retry, Snooze and Fail end it, and so does returning from
-// its handler. They fail with ErrNotOwner if this worker no longer holds it; after any other error
-// you may repeat them. All except Finish drop a canceled task.
+// A Task is one attempt at a task. Finish, Stop, Retry, Snooze and Fail end it, and so does
+// returning from its handler. They fail with ErrNotOwner if this worker no longer holds it; after
+// other errors you may repeat them. All but Finish drop a canceled task.
 type Task struct {
 	AttemptID string // a UUIDv7
 	Queue     string
@@ -27,13 +27,13 @@ type Task struct {
 	Token     int64       // rises with every start on the queue
 	Retries   int         // attempts that failed before this one
 	Crashes   int         // workers that died holding it
-	Attempt   int         // 1 for the first: one more than Retries and Crashes
+	Attempt   int         // 1 for the first: 1 + Retries + Crashes
 	Failure   *FailedTask // for OnFailed: what happened
 	Result    []byte      // you may set it; EventDone and Queue.Result carry it
 
 	Headers    map[string]string // see Properties
 	EnqueuedAt time.Time         // of an added task, one with Properties, or an occurrence (when it was scheduled), by Redis's clock; else zero
-	DueAt      time.Time         // when it could start, by Redis's clock; of a recurring task, the time of this occurrence; zero if unknown, as for Enqueue
+	DueAt      time.Time         // when it could start, by Redis's clock; of a recurring task, its time; zero if unknown, as for Enqueue
 	LastError  string            // of the attempt before, at most 1,024 bytes; "" if it had none, or its worker died
 
 	attempt *engine.Attempt
@@ -63,9 +63,9 @@ func (t *Task) Context() context.Context {
 	return t.attempt.Context()
 }
 
-// Draining returns a channel that is closed when the peer begins to drain: Run's context has ended,
-// or Shutdown, Unhandle, StopWork or StopWorker was called. The context ends later, so a handler
-// that takes long can save what it has done and return. It's nil for a task that you made.
+// Draining returns a channel that's closed when the peer begins to drain: Run's context ended, or
+// Shutdown, Unhandle, StopWork or StopWorker was called. The context ends later, so a long handler
+// can save its progress. It's nil for a task that you made.
 func (t *Task) Draining() <-chan struct{} {
 	if t.attempt == nil {
 		return nil
@@ -243,8 +243,8 @@ const (
 	nonceWindow = 10 * time.Minute
 )
 
-// Enqueue adds the payloads to the back of the queue, in order: all, or none if it fails. It
-// wakes idle workers. You may change the payloads once it has returned.
+// Enqueue adds the payloads to the back of the queue, in order: all, or none if it fails. It wakes
+// idle workers. You may change the payloads afterwards.
 //
 // It fails with ErrInvalid without a payload, and with ErrTooLarge beyond MaxBatchSize or
 // Options.MaxPayload. Repeating it after ErrUnknownOutcome may add the tasks twice; EnqueueOnce
@@ -257,8 +257,8 @@ func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	return q.enqueued(began, TraceQueue{}, q.wrap("enqueue", err), payloads...)
 }
 
-// EnqueueOnce is like Enqueue, but safe to repeat: within ten minutes, only the first call with
-// the nonce, 1 to MaxKeySize bytes, enqueues, and returns true.
+// EnqueueOnce is Enqueue, safe to repeat: within ten minutes, only the first call with the nonce, 1
+// to MaxKeySize bytes, enqueues and returns true.
 func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
 	switch {
 	case nonce == "":
@@ -325,9 +325,9 @@ func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %w: "+format, append([]any{ErrInvalid, ErrTooLarge}, args...)...)
 }
 
-// Cancel removes every waiting copy of the payload and stops those that run, in any process:
-// their contexts end with ErrCanceled, and they never run again. The report's Wait waits for
-// them. If Cancel fails halfway, call it again.
+// Cancel removes every waiting copy of the payload and stops running ones in any process: their
+// contexts end with ErrCanceled, and they never run again. The report's Wait waits for them. If
+// Cancel fails halfway, call it again.
 func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, error) {
 	if q.bad != nil {
 		return nil, q.wrap("cancel", q.bad)
@@ -406,8 +406,8 @@ func (c *CancelReport) add(part *Queue, r store.Receipt) {
 }
 
 // Wait blocks until every task that this cancel found running has ended, and sets Stopped and
-// Finished. If a worker died, Wait blocks until a peer has returned its tasks. After an error you
-// may call Wait again; ErrUnknownOutcome means that Redis lost its record of the running tasks.
+// Finished. If a worker died, that takes until a peer has returned its tasks. After an error you
+// may call it again; ErrUnknownOutcome means that Redis lost its record of them.
 func (c *CancelReport) Wait(ctx context.Context) error {
 	examine := time.Now().Add(examineEach)
 	for pause := 2 * time.Millisecond; len(c.open) > 0; pause = min(2*pause, 100*time.Millisecond) {

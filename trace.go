@@ -14,28 +14,27 @@ import (
 )
 
 // A Trace has functions that a peer calls when something happens, for metrics, traces and audit
-// logs. Those that are nil cost nothing.
+// logs. Nil ones cost nothing.
 //
-// One goroutine calls them, one call at a time and in order, after what they tell has happened. So
-// they need no locks among themselves, and may call every method of the peer. A function that blocks
-// delays only the calls behind it: tasks and heartbeats don't wait. Up to 50,000 calls wait; those
-// beyond are left out, and Missed tells how many. A call that panics or ends its goroutine is lost,
-// and the next ones follow; the first panic is logged. When a worker stops and when the peer closes,
-// they wait up to a second for the calls.
+// One goroutine makes all calls, in order, after the fact. So the functions need no locks among
+// themselves, and may call every method of the peer. A slow one delays only the calls behind it: up
+// to 50,000 wait, the rest are dropped, and Missed says how many. A call that panics or ends its
+// goroutine is lost; the first panic is logged. Stopping the worker and closing the peer wait up to
+// a second for the calls.
 //
 // To put something into a handler's context, wrap the handler instead.
 type Trace struct {
 	// Enqueued follows each successful call that adds tasks. If the call failed with
 	// ErrUnknownOutcome, Err is set and the tasks may be there.
 	Enqueued func(TraceQueue)
-	// Canceled follows each successful Cancel and CancelKey. Tasks is how many waiting copies were
-	// removed; a copy that runs is told by Ended of the peer that runs it.
+	// Canceled follows each successful Cancel and CancelKey. Tasks counts the waiting copies that it
+	// removed. Running ones come to Ended, on the peer that runs them.
 	Canceled func(TraceQueue)
 	// Started comes when a handler begins, and when StartTask returns a task.
 	Started func(TraceTask)
-	// Ended follows each Started once: when the end is stored, when the task has returned to the
-	// front since the worker left, or when it's no longer this worker's (TraceLost). While Redis
-	// refuses or can't be reached, the end is repeated and Ended waits.
+	// Ended follows each Started once: the end is stored, the task returned because the worker
+	// left, or it's no longer this worker's (TraceLost). While Redis can't store the end, Ended
+	// waits.
 	Ended func(TraceTask)
 	// FailedDropped: tasks were dropped from a full failed queue.
 	FailedDropped func(TraceQueue)
@@ -55,7 +54,7 @@ type Trace struct {
 	ConnectionLost func(TraceConnection)
 	// ConnectionRestored: Redis answers again.
 	ConnectionRestored func(TraceConnection)
-	// Missed: so many calls were left out here, since the functions were too slow.
+	// Missed: calls were dropped here because the functions were too slow.
 	Missed func(calls int)
 }
 
@@ -98,14 +97,14 @@ const (
 	TraceFailed   TraceOutcome = "failed"  // moved to the failed queue
 	TraceStopped  TraceOutcome = "stopped" // returned to the front
 	TraceCanceled TraceOutcome = "canceled"
-	// TraceLost: another worker takes the task over, or nobody knows how it ended, since this one
-	// was evicted, came too late, or left without an answer.
+	// TraceLost: another worker takes over the task, or its outcome is unknown: this worker was
+	// evicted, too late, or left without a reply.
 	TraceLost TraceOutcome = "lost"
 )
 
-// A TraceTask is an attempt that started or ended. Times are of this peer's clock.
+// A TraceTask is an attempt that started or ended.
 type TraceTask struct {
-	At        time.Time
+	At        time.Time // by this peer's clock
 	Queue     string
 	WorkerID  string
 	AttemptID string
@@ -121,14 +120,13 @@ type TraceTask struct {
 	EnqueuedAt time.Time // this and the next as in Task, by Redis's clock
 	DueAt      time.Time
 
-	// The fields below are those of Ended.
-
+	// Of Ended.
 	Outcome    TraceOutcome
 	Ran        time.Duration
 	ResultSize int         // in bytes
 	Kind       FailureKind // of TraceFailed
 	Error      string      // why it didn't finish
-	Next       time.Time   // when it starts again, of TraceRetried and TraceSnoozed
+	Next       time.Time   // of TraceRetried and TraceSnoozed: when it starts again, by this peer's clock
 }
 
 // A TraceQueue is something that happened to a queue.

@@ -45,9 +45,9 @@ func Malformed(err error) error { return engine.Malformed(err) }
 // if d is negative. MaxRetries still applies.
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
-// Later returns an error that makes a handler's task start again after d; at once if d isn't
-// positive. It's for a task whose time hasn't come: it doesn't count as a retry, doesn't make
-// Backoff's delay longer, and isn't logged. A panic with it is a panic.
+// Later returns an error that starts the task again after d, at once if d isn't positive. Use it if
+// a task's time hasn't come: it isn't a retry, doesn't lengthen Backoff's delay, and isn't logged.
+// A panic with it counts as a panic.
 func Later(d time.Duration) error { return engine.Later(d) }
 
 // IsPermanent reports whether a handler's error makes its task fail for good, whatever its

@@ -12,9 +12,9 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// StartWorker registers the peer and starts heartbeats. Call it instead of Run, or before Run
-// to fail fast. It fails with ErrEvictionPolicy, with ErrProtocol, and if Redis is older than
-// 6.2; then nothing has started.
+// StartWorker registers the peer and starts heartbeats. Call it instead of Run, or before Run to
+// fail fast. It fails with ErrEvictionPolicy, with ErrProtocol, and below Redis 6.2; then nothing
+// has started.
 func (p *Peer) StartWorker(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("start worker", p.bad)
@@ -51,9 +51,9 @@ func (p *Peer) alone(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// StopWorker ends the contexts of tasks with ErrShutdown, returns the tasks to the front of
-// their queues and leaves. If ctx ends or Redis fails first, it stops anyway and returns the
-// error. It fails with ErrNotStarted, and with ErrInvalid while Run is running.
+// StopWorker ends the contexts of tasks with ErrShutdown, returns the tasks to the front, and
+// leaves. If ctx ends or Redis fails first, it stops anyway and returns the error. It fails with
+// ErrNotStarted, and with ErrInvalid while Run is running.
 func (p *Peer) StopWorker(ctx context.Context) error {
 	if p.isRunning() {
 		return wrap("stop worker", errRunning)
@@ -73,9 +73,9 @@ func (p *Peer) stopWorker(ctx context.Context) error {
 	return err
 }
 
-// StartWork joins the workers of the queue, for StartTask or, while Run is running, to serve it
-// again after StopWork. It fails with ErrNotStarted, and with ErrInvalid if the queue has a
-// handler and Run hasn't been called.
+// StartWork joins the queue's workers, for StartTask, or to serve it again after StopWork during
+// Run. It fails with ErrNotStarted, and with ErrInvalid if the queue has a handler and Run hasn't
+// been called.
 func (q *Queue) StartWork(ctx context.Context) error {
 	p := q.peer
 	switch {
@@ -105,7 +105,7 @@ func (q *Queue) StartWork(ctx context.Context) error {
 	return q.wrap("start work", err)
 }
 
-var errRunning = fmt.Errorf("%w: Run has not returned; end its context, or call Shutdown", ErrInvalid)
+var errRunning = fmt.Errorf("%w: Run is still running; end its context or call Shutdown first", ErrInvalid)
 
 var errHandled = fmt.Errorf("%w: the queue has a handler; call Run, which serves it", ErrInvalid)
 

@@ -12,29 +12,27 @@
 //
 // # Terms
 //
-// A task is a unit of work; its payload is raw bytes. A queue is a first-in, first-out list
-// of tasks plus a schedule: tasks with a key or a time, and those waiting for a retry. When
-// due, these start before the list. An attempt is one run of a task. A worker is a registered
-// peer. It renews its lease with heartbeats; when the lease expires, it's evicted, and its
-// tasks return to the front of their queues.
+// A task is a unit of work; its payload is raw bytes. A queue is a first-in, first-out list of
+// tasks plus a schedule: tasks with a key or a time, and retries. Due tasks start before the list.
+// An attempt is one run of a task. A worker is a registered peer. It renews its lease with
+// heartbeats; when the lease expires, it's evicted, and its tasks return to the front of their
+// queues.
 //
 // # Guarantees
 //
-// Delivery is at least once: a task runs again if its worker dies or is cut off before its outcome
+// Delivery is at least once: a task runs again if its worker dies or is cut off before the outcome
 // is stored. Each attempt has a token, and Redis records at most one outcome per token. Tasks start
-// in the order they were enqueued. A canceled task never runs again. No worker is evicted because
-// Redis is down. At the defaults, tasks of a killed process start again within 4.5 s.
-// docs/guarantees.md has the conditions.
+// in the order they were enqueued. A canceled task never runs again. An outage of Redis evicts no
+// worker. At the defaults, tasks of a killed process start again within 4.5 s. docs/guarantees.md
+// has the conditions.
 //
 // # Calls
 //
-// All methods are safe for concurrent use. Those that take a context block until Redis
-// answers or the context ends, and fail if Redis sends nothing for [Options.CallTimeout].
-// [ErrUnknownOutcome] means that the reply was lost, and the call may have taken effect;
-// after other errors, it hasn't.
-//
-// Iterators read a page at a time. They aren't snapshots, and stop after the first error.
-// Printed or logged values never show payloads, keys or results.
+// All methods are safe for concurrent use. Those with a context block until Redis answers or the
+// context ends, and fail if Redis is silent for [Options.CallTimeout]. After [ErrUnknownOutcome],
+// the call may have taken effect; after other errors, it hasn't. Iterators read a page at a time,
+// aren't snapshots, and stop after the first error. Printed or logged values never show payloads,
+// keys or results.
 package worqr
 
 import (
@@ -63,49 +61,38 @@ import (
 // Version is the version of this library.
 const Version = "0.2.0-dev"
 
-// The errors to match with errors.Is. Errors from Redis are wrapped unchanged.
+// Errors to match with errors.Is. Errors from Redis are wrapped unchanged.
 var (
 	// ErrNoTask: the queue is empty or paused.
 	ErrNoTask = engine.ErrNoTask
-	// ErrDuplicate: an equal unique task is waiting or running.
-	ErrDuplicate = errors.New("worqr: duplicate: an equal unique task is waiting or running")
-	// ErrNotStarted: call StartWorker or Run first.
-	ErrNotStarted = fleet.ErrNotStarted
-	// ErrNotWorking: call StartWork, or Handle and Run, first.
-	ErrNotWorking = engine.ErrNotWorking
-	// ErrNotOwner: this worker no longer holds the task; another may be running it.
-	ErrNotOwner = engine.ErrNotOwner
-	// ErrEvicted: this worker was evicted; its tasks may run elsewhere.
-	ErrEvicted = engine.ErrEvicted
+	// ErrDuplicate: an equal unique task waits or runs.
+	ErrDuplicate  = errors.New("worqr: duplicate: an equal unique task is waiting or running")
+	ErrNotStarted = fleet.ErrNotStarted  // call StartWorker or Run first
+	ErrNotWorking = engine.ErrNotWorking // call StartWork, or Handle and Run, first
+	ErrNotOwner   = engine.ErrNotOwner   // this worker no longer holds the task; another may be running it
+	ErrEvicted    = engine.ErrEvicted    // this worker was evicted; its tasks may run elsewhere
 	// ErrLeaseExpired: Redis was silent for nine tenths of the lease; see Exclusive.
 	ErrLeaseExpired = engine.ErrLeaseExpired
-	// ErrCanceled: the task was canceled and won't run again.
-	ErrCanceled = engine.ErrCanceled
-	// ErrTimeout: the attempt exceeded HandleOptions.Timeout.
-	ErrTimeout = engine.ErrTimeout
-	// ErrShutdown: the peer is shutting down or has shut down.
-	ErrShutdown = engine.ErrShutdown
-	// ErrBadName: a queue's name or a prefix isn't allowed.
-	ErrBadName = errors.New("worqr: bad name")
-	// ErrInvalid: an option or argument isn't valid; the error says which.
-	ErrInvalid = errors.New("worqr: invalid argument")
-	// ErrTooLarge: something exceeds its limit. It comes with ErrInvalid or ErrBadName.
-	ErrTooLarge = errors.New("worqr: too large")
-	// ErrUnknownOutcome: the reply was lost. You may repeat Put, EnqueueOnce and the methods of
-	// Task.
+	ErrCanceled     = engine.ErrCanceled            // the task won't run again
+	ErrTimeout      = engine.ErrTimeout             // see HandleOptions.Timeout
+	ErrShutdown     = engine.ErrShutdown            // also after Close
+	ErrBadName      = errors.New("worqr: bad name") // of a queue or prefix
+	ErrInvalid      = errors.New("worqr: invalid argument")
+	ErrTooLarge     = errors.New("worqr: too large") // with ErrInvalid or ErrBadName
+	// ErrUnknownOutcome: the reply was lost. You may repeat Put, EnqueueOnce and a Task's methods.
 	ErrUnknownOutcome = errors.New("worqr: the outcome is unknown")
 	// ErrEvictionPolicy: a full Redis would evict tasks. Set maxmemory-policy noeviction.
 	ErrEvictionPolicy = fleet.ErrEvictionPolicy
-	// ErrProtocol: this version can't work with those that are running.
-	ErrProtocol = errors.New("worqr: incompatible protocol")
-	// ErrUnreachable: Redis didn't answer Ping.
-	ErrUnreachable = errors.New("worqr: Redis can't be reached")
-	// ErrDenied: the Redis user lacks a permission; see docs/security.md.
-	ErrDenied = errors.New("worqr: permission denied")
+	ErrProtocol       = errors.New("worqr: incompatible protocol")  // other versions are running
+	ErrUnreachable    = errors.New("worqr: Redis can't be reached") // by Ping
+	ErrDenied         = errors.New("worqr: permission denied")      // to the Redis user; see docs/security.md
+	// ErrNoResult: the key is unknown, or its task's result isn't kept or has expired.
+	ErrNoResult = await.ErrNoResult
+	ErrNotEnded = errors.New("worqr: the task hasn't ended") // a task waits or runs under the key
 )
 
-// A Pool provides connections, like a redigo *redis.Pool, which only dials them: its limits
-// don't apply. GetContext must not call the peer's methods. docs/options.md says more.
+// A Pool provides connections. A *redis.Pool only dials them: its limits don't apply. GetContext
+// must not call the peer's methods. docs/options.md says more.
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
@@ -117,8 +104,8 @@ type Options struct {
 	Prefix string
 	// Name is shown next to the worker's id; "" is host:pid.
 	Name string
-	// Lease is how long this peer may be silent before others take over its tasks; 0 is 3 s,
-	// negative is forever. Use the same for all peers of a queue.
+	// Lease is how long this peer may be silent before others take its tasks; 0 is 3 s, negative is
+	// forever. Use one Lease for all peers of a queue.
 	Lease time.Duration
 	// Drain is how long handlers may keep running once Run's context ends; 0 is 25 s, negative is
 	// none.
@@ -130,7 +117,7 @@ type Options struct {
 	CallTimeout time.Duration
 	// MaxPayload limits what this peer enqueues, in bytes; 0 is DefaultMaxPayload.
 	MaxPayload int
-	// MaxResult limits the Task.Result that observers get and that is kept, in bytes; 0 is 1 MiB.
+	// MaxResult limits the results in events and kept results, in bytes; 0 is 1 MiB.
 	MaxResult int
 	// DialTimeout limits each step of connecting; 0 is 2 s.
 	DialTimeout time.Duration
@@ -336,9 +323,9 @@ func (p *Peer) cameBack() {
 // WorkerID returns the worker's id, which changes when the peer is evicted and comes back.
 func (p *Peer) WorkerID() string { return p.fleet.ID() }
 
-// Close stops the worker, as StopWorker does, and closes the connections that the peer opened, but
-// not a Pool. It blocks for at most 2*CallTimeout+7 s. While Run is running, it does nothing and
-// fails with ErrInvalid. Afterwards, other calls fail with ErrShutdown.
+// Close stops the worker, as StopWorker does, and closes the peer's own connections, not a Pool. It
+// blocks for at most 2*CallTimeout+7 s. While Run is running, it only fails with ErrInvalid.
+// Afterwards, other calls fail with ErrShutdown.
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	running := p.running
@@ -392,7 +379,7 @@ func (p *Peer) Queue(name string) *Queue {
 	q := &Queue{peer: p, name: name, in: name, id: name, keys: p.space.Queue(name), bad: p.bad}
 	err := store.CheckName(name)
 	if err == nil && store.Whole(name) != name {
-		err = errors.New("it ends like the name of a part of a spread queue; use Spread")
+		err = errors.New("it looks like a part of a spread queue; use Spread")
 	}
 	if err != nil && q.bad == nil {
 		q.bad = badName("queue", name, err)

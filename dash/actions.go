@@ -24,6 +24,7 @@ var deeds = map[Verb]deed{
 	Enqueue:         enqueued,
 	Pause:           paused,
 	Resume:          resumed,
+	Drain:           paused,
 	Cancel:          canceled,
 	Delete:          deleted,
 	Requeue:         requeued,
@@ -31,6 +32,8 @@ var deeds = map[Verb]deed{
 	RequeueMatching: matching,
 	DiscardMatching: matching,
 	Stop:            stopped,
+	RunNow:          ranNow,
+	Return:          returned,
 	FailWorker:      failedWorker,
 	Sweep:           swept,
 }
@@ -39,6 +42,8 @@ var deeds = map[Verb]deed{
 var notes = map[string]string{
 	"check": "The check has begun. Its findings appear here once it's done.", "enqueue": "The task is in the queue.",
 	"pause": "The queue is paused: no more tasks start. Those that run go on.", "resume": "The queue is no longer paused.",
+	"drain": "The queue is paused. It’s drained once nothing runs any more.", "run-now": "The next occurrence starts now, or once the running one has ended. Those after it stay.",
+	"return": "The worker is evicted, and %s returned to the front.",
 	"cancel": "Canceled: %s removed from the queue. Running copies are being stopped.", "delete": "All waiting tasks of the queue are deleted.",
 	"requeue": "%s put back into the queue.", "discard": "%s deleted.", "job": "", "stop": "It stops.",
 	"fail-worker": "The worker is evicted, and %s returned to the front.", "sweep": "Swept: %s evicted.",
@@ -92,10 +97,12 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, http.StatusUnprocessableEntity, string(wrong))
 		return
 	case err != nil:
-		d.refuse(w, r, http.StatusBadGateway, "It failed, or was done in part: "+err.Error())
+		d.refuse(w, r, http.StatusBadGateway, "The action failed, perhaps halfway: "+err.Error())
 		return
 	}
+	d.recur.forget()
 	d.hub.refresh(ctx)
+	d.check.follow(d.hub.current(ctx), true)
 	to := back(form.Get("back"))
 	q := to.Query()
 	q = without(q, "did", "n", "search")
@@ -120,7 +127,7 @@ func back(to string) *url.URL {
 		return &url.URL{}
 	}
 	switch u.Path {
-	case "queue", "failed", "task", "workers", "server":
+	case "queue", "failed", "task", "recurring", "workers", "server":
 		return &url.URL{Path: u.Path, RawQuery: u.RawQuery}
 	}
 	return &url.URL{RawQuery: u.RawQuery}
@@ -182,8 +189,9 @@ func enqueued(d *dashboard, ctx context.Context, form url.Values) (int, string, 
 	return -1, "enqueue", q.Enqueue(ctx, payload)
 }
 
+// paused is a drain, too: that only shows more of what still runs.
 func paused(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	return -1, "pause", d.opts.Queue(form.Get("name")).Pause(ctx)
+	return -1, form.Get("verb"), d.opts.Queue(form.Get("name")).Pause(ctx)
 }
 
 func resumed(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
@@ -236,84 +244,46 @@ func discarded(d *dashboard, ctx context.Context, form url.Values) (int, string,
 	return n, "discard", err
 }
 
-// matching requeues or deletes what a filter picks, in the background.
-func matching(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	verb, name := Verb(form.Get("verb")), form.Get("name")
-	if verb == DiscardMatching {
-		if err := confirmed(form); err != nil {
+func ranNow(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	found, err := d.opts.Queue(form.Get("name")).RunNow(ctx, form.Get("key"))
+	if err == nil && !found {
+		err = mistake("Nothing recurs under this key any more. Nothing was done.")
+	}
+	return -1, "run-now", err
+}
+
+// returned evicts the worker of a task that runs. Redis has no way to take a single task from a
+// worker that is alive: only the worker itself can stop its handler in order.
+func returned(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	worker, attempt := form.Get("worker"), form.Get("attempt")
+	for t, err := range d.opts.Queue(form.Get("name")).Running(ctx) {
+		if err != nil {
 			return -1, "", err
 		}
-	}
-	f, err := filtered(form)
-	if err != nil {
-		return -1, "", mistake(err.Error() + ". Nothing was done.")
-	}
-	q := d.opts.Queue(name)
-	one, all := q.RequeueFailed, q.RequeueAllFailed
-	if verb == DiscardMatching {
-		one, all = q.DeleteFailed, q.DeleteAllFailed
-	}
-	j := d.jobs.start(verb, name, func(ctx context.Context, j *job) error {
-		if f.any() {
-			n, err := all(ctx)
-			j.add(n, n)
-			return err
-		}
-		return d.each(ctx, name, f, j, one)
-	})
-	if j == nil {
-		return -1, "", mistake("The last action on all matching tasks of this queue still goes on. Wait for it, or stop it.")
-	}
-	select { // most have ended by then, and the page says so
-	case <-j.done:
-	case <-time.After(500 * time.Millisecond):
-	case <-ctx.Done():
-	}
-	return -1, "job", nil
-}
-
-// each calls do for what a filter picks, many tasks at a time. Tasks that fail meanwhile stay.
-func (d *dashboard) each(ctx context.Context, name string, f *filter, j *job, do func(context.Context, ...string) (int, error)) error {
-	var ids []string
-	seen := 0
-	flush := func() error {
-		if len(ids) == 0 {
-			j.add(seen, 0)
-			seen = 0
-			return nil
-		}
-		n, err := do(ctx, ids...)
-		j.add(seen, n)
-		ids, seen = ids[:0], 0
-		return err
-	}
-	for t, err := range d.opts.Queue(name).Failed(ctx) {
-		if err != nil {
-			return errors.Join(flush(), err)
-		}
-		seen++
-		if f.picks(d, name, &t) {
-			ids = append(ids, t.ID)
-		}
-		if len(ids) >= 500 || seen >= 5_000 {
-			if err := flush(); err != nil {
-				return err
-			}
+		if t.AttemptID == attempt && t.WorkerID == worker {
+			n, err := d.peer.FailWorker(ctx, worker)
+			return n, "return", err
 		}
 	}
-	return flush()
-}
-
-func stopped(d *dashboard, _ context.Context, form url.Values) (int, string, error) {
-	d.jobs.stop(form.Get("name"))
-	return -1, "stop", nil
+	return -1, "", mistake("The task no longer runs on that worker. Nothing was done.")
 }
 
 func failedWorker(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	if form.Get("worker") == "" {
+	worker := form.Get("worker")
+	if worker == "" {
 		return -1, "", mistake("No worker is named. Nothing was done.")
 	}
-	n, err := d.peer.FailWorker(ctx, form.Get("worker"))
+	known := false
+	for w, err := range d.peer.Workers(ctx) {
+		if err != nil {
+			return -1, "", err
+		}
+		known = known || w.ID == worker
+	}
+	n, err := d.peer.FailWorker(ctx, worker) // also of one that is no longer registered
+	if err == nil && !known && n == 0 {
+		err = mistake("There's no such worker: none with this id is registered, and none held a task. It may have left, or come back under a new id.")
+	}
 	return n, "fail-worker", err
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/dash"
@@ -73,6 +74,10 @@ func TestActions(t *testing.T) {
 	is.True(strings.Contains(b.act("verb", "check", "back", "server").text, "The check has begun"))
 	b.shows("server", "Checked ")
 
+	r = b.post("act", "verb", "fail-worker", "worker", "nobody", "back", "workers")
+	is.Equal(r.StatusCode, http.StatusUnprocessableEntity)
+	is.True(strings.Contains(r.text, "There&#39;s no such worker"))
+
 	is.Equal(b.post("act", "verb", "nosuch").StatusCode, http.StatusBadRequest)
 	is.Equal(b.post("act", "verb", "view").StatusCode, http.StatusBadRequest)
 	is.Equal(b.post("act", "verb", "requeue", "name", "q").StatusCode, http.StatusUnprocessableEntity)
@@ -87,6 +92,61 @@ func TestActions(t *testing.T) {
 	is.NoErr(ctx.Err())
 }
 
+// Drain pauses a queue, and its page counts what still runs until nothing does.
+func TestDrain(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := peertest.Working(t, p, "q")
+	peertest.Enqueue(t, q, "a", "b")
+	running := peertest.Take(t, q)
+	b := browse(t, p, &dash.Options{AllowActions: true, Interval: 100 * time.Millisecond})
+	is.True(strings.Contains(b.get("queue?name=q").text, `value="drain"`))
+	told := b.stream(t.Context(), "show=queue&name=q")
+	r := b.act("verb", "drain", "name", "q", "back", "queue?name=q&tab=running")
+	is.True(strings.Contains(r.text, "drained once nothing runs any more"))
+	is.True(strings.Contains(r.text, "Paused, 1 still running"))
+	is.True(strings.Contains(r.text, "1 task will start once the queue is resumed"))
+	is.True(peertest.Stats(t, q).Paused)
+	await(t, told, "drain", "Paused, 1 still running")
+	is.NoErr(running.Finish(t.Context()))
+	await(t, told, "drain", "Paused and drained")
+	b.act("verb", "resume", "name", "q")
+	await(t, told, "pause", `value="drain"`)
+}
+
+// A running task returns to the front, with all that its worker holds; one that has ended evicts
+// nobody.
+func TestReturn(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{Name: "replica-1"})
+	q := peertest.Working(t, p, "q")
+	_, err := q.Add(t.Context(), []byte("held"), &worqr.Properties{Headers: map[string]string{"trace": "abc"}})
+	is.NoErr(err)
+	peertest.Enqueue(t, q, "also held")
+	peertest.Take(t, q)
+	peertest.Take(t, q)
+	b := browse(t, p, &dash.Options{AllowActions: true})
+	list := b.shows("queue?name=q&tab=running", "also held").text
+	_, link, _ := strings.Cut(list, `<a class="keyed" href="`)
+	link, _, _ = strings.Cut(link, `"`)
+	page := b.shows(strings.ReplaceAll(link, "&amp;", "&"), "Return it to the front", "This evicts replica-1").text
+	value := func(name string) string {
+		_, v, _ := strings.Cut(page, `name="`+name+`" value="`)
+		v, _, _ = strings.Cut(v, `"`)
+		return v
+	}
+	is.Equal(value("worker"), p.WorkerID())
+	is.Equal(b.post("act", "verb", "return", "name", "q", "worker", p.WorkerID(), "attempt", "other").StatusCode, http.StatusUnprocessableEntity)
+	r := b.act("verb", "return", "name", "q", "worker", value("worker"), "attempt", value("attempt"), "back", "queue?name=q")
+	is.True(strings.Contains(r.text, "2 tasks returned to the front"))
+	is.Equal(len(peertest.Waiting(t, q)), 2)
+	peertest.Eventually(t, "the worker comes back", func() bool {
+		task, err := q.StartTask(t.Context())
+		return err == nil && (task.Headers["trace"] == "abc" || string(task.Payload) == "also held")
+	})
+	is.Equal(b.post("act", "verb", "return", "name", "q", "worker", value("worker"), "attempt", value("attempt")).StatusCode, http.StatusUnprocessableEntity)
+}
+
 // Failed tasks are requeued and deleted one by one, by what they have in common, and all.
 func TestFailedActions(t *testing.T) {
 	is := parallel(t)
@@ -98,7 +158,7 @@ func TestFailedActions(t *testing.T) {
 	fail(t, q, "disk", "disk full", "disk full")
 	fail(t, q, "lost", "connection reset")
 	b := browse(t, p, &dash.Options{AllowActions: true})
-	page := b.get("failed?name=q").text
+	page := b.shows("failed?name=q", "6 failed tasks.").text
 	is.Equal(strings.Count(page, `type="checkbox" name="id"`), 6)
 	id := func(payload string) string {
 		for _, f := range peertest.Failed(t, q) {
@@ -118,11 +178,10 @@ func TestFailedActions(t *testing.T) {
 	is.Equal(len(peertest.Failed(t, q)), 4)
 
 	// A group is one reason with different numbers.
-	page = b.get("failed?name=q").text
+	page = b.shows("failed?name=q", `<a href="failed?group=`).text
 	_, link, _ := strings.Cut(page, `<a href="failed?group=`)
 	group, _, _ := strings.Cut(link, "&")
-	page = b.get("failed?name=q&group=" + group).text
-	is.True(strings.Contains(page, "3 of 4 failed tasks match: <q>no such mailbox: …</q>"))
+	page = b.shows("failed?name=q&group="+group, "3 of 4 failed tasks match: <q>no such mailbox: …</q>").text
 	is.True(!strings.Contains(page, "disk full"))
 	r = b.act("verb", "requeue-matching", "name", "q", "group", group, "back", "failed?name=q")
 	is.True(strings.Contains(r.text, "Requeued 3 tasks"))
@@ -156,7 +215,7 @@ func TestReadOnly(t *testing.T) {
 	b := browse(t, p, &dash.Options{Logger: log.Logger()})
 	before := peertest.Stats(t, q)
 	for _, verb := range []dash.Verb{dash.Enqueue, dash.Pause, dash.Resume, dash.Cancel, dash.Delete, dash.Requeue, dash.RequeueMatching, dash.Discard,
-		dash.DiscardMatching, dash.Stop, dash.FailWorker, dash.Sweep} {
+		dash.DiscardMatching, dash.Stop, dash.FailWorker, dash.Sweep, dash.Drain, dash.Return, dash.RunNow} {
 		r := b.post("act", "verb", string(verb), "name", "q", "confirm", "q", "payload", "p", "key", "k", "id", "x", "worker", p.WorkerID())
 		is.Equal(r.StatusCode, http.StatusForbidden)
 	}

@@ -19,7 +19,11 @@ type banner struct {
 	Text   string
 	Link   string // to where it can be seen or solved
 	Label  string // of the link
+	Age    string // of the check that found it; "" if it's of the snapshot
 	Others int    // queues of which the same is said
+
+	n    int              // what its number is
+	many func(int) string // says of several queues, whose numbers add up, what Text says of one
 }
 
 // What is growing: at least so many in a minute.
@@ -45,45 +49,12 @@ func (d *dashboard) banners(s *snapshot, queue string) []banner {
 			all = append(all, stuck(w))
 		}
 	}
-	seen := map[string]bool{}
-	for _, b := range all {
-		seen[b.Kind+"\x00"+b.Queue] = true
-	}
-	for _, f := range d.check.findings() {
-		name := strings.TrimSuffix(f.Queue, " (failed)")
-		if f.Severity == worqr.SeverityNotice && !slices.Contains(told, f.Kind) || seen[string(f.Kind)+"\x00"+name] || covered[f.Kind] || queue != "" && name != queue {
-			continue
-		}
-		all = append(all, banner{Level: string(f.Severity), Kind: string(f.Kind), Queue: name, Title: title(f), Text: f.Text,
-			Link: link("server") + "#findings", Label: "All findings"})
-	}
+	all = append(all, d.found(s, queue, all)...)
 	slices.SortStableFunc(all, func(a, b banner) int { return rank(a.Level) - rank(b.Level) })
 	return all
 }
 
 func rank(level string) int { return slices.Index([]string{"error", "warning", "notice"}, level) }
-
-// covered are the findings that the snapshot shows by itself, and sooner.
-var covered = map[worqr.FindingKind]bool{"no-worker": true, "paused": true, "stuck-handler": true, "failed": true, "not-permitted": true}
-
-// told are the findings that are shown even if they're only notices.
-var told = []worqr.FindingKind{"eviction-policy", "stalled", "overdue", "retrying", "long-run"}
-
-// titles are what kinds of findings are about, where their name doesn't say it well.
-var titles = map[worqr.FindingKind]string{
-	"eviction-policy": "Redis may evict tasks", "persistence": "Redis may lose tasks when it stops", "memory": "Redis is almost full",
-	"leases": "Workers have different leases", "expired-worker": "A worker's lease has expired", "stalled": "No handler is free",
-	"overdue": "Scheduled tasks are late", "retrying": "Many tasks are waiting for a retry", "long-run": "A task has run for very long",
-	"backlog": "The backlog exceeds its limit", "clock": "Clocks differ", "replication": "A failover may lose writes",
-	"unfinished-return": "Tasks of a dead worker weren't all returned", "vulnerable": "This version of Redis has known vulnerabilities",
-}
-
-func title(f worqr.Finding) string {
-	if t := titles[f.Kind]; t != "" {
-		return t
-	}
-	return "Check found: " + strings.ReplaceAll(string(f.Kind), "-", " ")
-}
 
 // away says that Redis doesn't answer.
 func away(s *snapshot) banner {
@@ -110,42 +81,65 @@ func away(s *snapshot) banner {
 
 // ofQueue explains what is wrong with one queue.
 func ofQueue(q *queueState) (all []banner) {
-	add := func(level, kind, title, text, at, label string) {
-		all = append(all, banner{Level: level, Kind: kind, Queue: q.name, Title: title, Text: text, Link: at, Label: label})
-	}
 	c, here := q.counts, link("queue", "name", q.name)
+	add := func(b banner) {
+		b.Queue = q.name
+		if b.many != nil {
+			b.Text = b.many(b.n)
+		}
+		all = append(all, b)
+	}
 	switch {
 	case q.err != nil:
-		add("error", "unreadable", "Its counts can't be read", printable(q.err.Error()), link("server"), "Check")
+		add(banner{Level: "error", Kind: "unreadable", Title: "Its counts can't be read", Text: printable(q.err.Error()), Link: link("server"), Label: "Check"})
 	case c.Paused && c.Waiting > 0:
-		add("warning", "paused", "Paused", fmt.Sprintf("%s, and none starts until the queue is resumed.", waiting(c.Waiting)), here, "Resume it there")
+		add(banner{Level: "warning", Kind: "paused", Title: "Paused", n: c.Waiting, Link: here, Label: "Resume it there",
+			many: func(n int) string { return waiting(n) + ", and none starts until the queue is resumed." }})
 	case c.Paused:
-		add("notice", "paused", "Paused", "No task starts until the queue is resumed.", here, "Resume it there")
+		add(banner{Level: "notice", Kind: "paused", Title: "Paused", Text: "No task starts until the queue is resumed.", Link: here, Label: "Resume it there"})
 	case c.Workers == 0 && c.Waiting > 0:
-		add("error", "no-worker", "No worker", fmt.Sprintf("%s, and no worker serves this queue. Start a peer that handles it.", waiting(c.Waiting)), link("workers"), "Workers")
+		add(banner{Level: "error", Kind: "no-worker", Title: "No worker", n: c.Waiting, Link: link("workers"), Label: "Workers",
+			many: func(n int) string {
+				return waiting(n) + ", and no worker serves this queue. Start a peer that handles it."
+			}})
 	case c.Workers == 0 && c.Scheduled > 0:
-		add("warning", "no-worker", "No worker", fmt.Sprintf("%s scheduled, and no worker serves this queue. Start a peer that handles it.", several(c.Scheduled, "task")), link("workers"), "Workers")
+		add(banner{Level: "warning", Kind: "no-worker", Title: "No worker", n: c.Scheduled, Link: link("workers"), Label: "Workers",
+			many: func(n int) string {
+				return several(n, "task") + " scheduled, and no worker serves this queue. Start a peer that handles it."
+			}})
 	}
+	all = append(all, ofWorkers(q)...)
+	if q.grown.failed >= manyFailed {
+		add(banner{Level: "warning", Kind: "failed", Title: "More and more tasks fail", n: q.grown.failed, Link: link("failed", "name", q.name), Label: "Reasons",
+			many: func(n int) string {
+				return several(n, "new failure") + " in " + span(q.grown.over) + ". See why, fix the cause, then requeue them."
+			}})
+	}
+	if q.grown.waiting >= manyWaiting && q.grown.over >= 20*time.Second && !c.Paused && c.Workers > 0 && c.IdleWorkers == 0 {
+		add(banner{Level: "warning", Kind: "backlog", Title: "The backlog is growing", n: q.grown.waiting, Link: here, Label: "Queue",
+			many: func(n int) string {
+				return several(n, "task") + " more than " + span(q.grown.over) + " ago, and all workers are busy. Add workers, or find out what slows them down."
+			}})
+	}
+	return all
+}
+
+// ofWorkers explains what is wrong with the workers of a queue.
+func ofWorkers(q *queueState) (all []banner) {
 	// A worker that has just joined may not be registered yet.
-	if n := c.Workers - len(q.workers); n > 0 && q.err == nil && (q.missing > 3*time.Second || len(q.workers) == 0) {
+	if n := q.counts.Workers - len(q.workers); n > 0 && q.err == nil && (q.missing > 3*time.Second || len(q.workers) == 0) {
 		held := "Tasks that it holds return"
 		if len(q.workers) == 0 {
 			held = "No other worker is there to return its tasks: start a peer. They return"
 		}
-		add("warning", "suspect", "A worker has stopped answering", fmt.Sprintf("%s of %d no longer sends heartbeats. %s to the front once it's evicted.",
-			several(n, "worker"), c.Workers, held), link("workers", "q", q.name), "Its workers")
+		all = append(all, banner{Level: "warning", Kind: "suspect", Queue: q.name, Title: "A worker has stopped answering",
+			Text: fmt.Sprintf("%s of %d no longer sends heartbeats. %s to the front once it's evicted.", several(n, "worker"), q.counts.Workers, held),
+			Link: link("workers", "q", q.name), Label: "Its workers"})
 	}
 	if leases := leases(q); len(leases) > 1 {
-		add("warning", "leases", "Workers have different leases", fmt.Sprintf("The workers of this queue have leases of %s, so they judge each other differently. Give all the same.",
-			strings.Join(leases, " and ")), link("workers", "q", q.name), "Its workers")
-	}
-	if q.grown.failed >= manyFailed {
-		add("warning", "failed", "More and more tasks fail", fmt.Sprintf("%s in %s. See why, fix the cause, then requeue them.",
-			several(q.grown.failed, "new failure"), span(q.grown.over)), link("failed", "name", q.name), "Reasons")
-	}
-	if q.grown.waiting >= manyWaiting && q.grown.over >= 20*time.Second && !c.Paused && c.Workers > 0 && c.IdleWorkers == 0 {
-		add("warning", "backlog", "The backlog is growing", fmt.Sprintf("%s more than %s ago, and all workers are busy. Add workers, or find out what slows them down.",
-			several(q.grown.waiting, "task"), span(q.grown.over)), here, "Queue")
+		all = append(all, banner{Level: "warning", Kind: "leases", Queue: q.name, Title: "Workers have different leases",
+			Text: fmt.Sprintf("The workers of this queue have leases of %s, so they evict each other after different times. Use one lease.", strings.Join(leases, " and ")),
+			Link: link("workers", "q", q.name), Label: "Its workers"})
 	}
 	return all
 }
@@ -177,4 +171,50 @@ func stuck(w *worqr.Worker) banner {
 		Text: fmt.Sprintf("%s of %s didn't return after their contexts ended. They occupy memory, and may still be running. Its log has their stacks: restart it, and fix the handler.",
 			several(w.StuckHandlers, "handler"), printable(w.Name)),
 		Link: link("workers", "q", w.Name), Label: "Worker"}
+}
+
+// How many banners of one kind are shown before they're folded into one, and how many are shown
+// before the others are in a list that can be opened.
+const (
+	unfolded = 2
+	shown    = 2
+)
+
+// Folded are the banners, of which one speaks for many that say the same of several queues.
+func (p *page) Folded() folded { return fold(p.Banners) }
+
+// A folded is the worst banners, and the others.
+type folded struct{ First, Rest []banner }
+
+func fold(all []banner) (f folded) {
+	same, sum := map[string]int{}, map[string]int{}
+	for _, b := range all {
+		same[b.Level+b.Kind]++
+		sum[b.Level+b.Kind] += b.n
+	}
+	told := map[string]bool{}
+	add := func(b banner) {
+		if len(f.First) < shown {
+			f.First = append(f.First, b)
+		} else {
+			f.Rest = append(f.Rest, b)
+		}
+	}
+	for _, b := range all {
+		is := b.Level + b.Kind
+		switch n := same[is]; {
+		case n <= unfolded || b.Queue == "":
+			add(b)
+		case !told[is]:
+			told[is] = true
+			if b.Others = n - 1; b.many != nil {
+				b.Text = strings.NewReplacer("this queue", "these queues", "the queue is resumed", "they're resumed", "handles it.", "handles them.").Replace(b.many(sum[is]))
+			}
+			add(b)
+		}
+	}
+	if len(f.Rest) == 1 { // one takes no more room than what would hide it
+		f.First, f.Rest = append(f.First, f.Rest...), nil
+	}
+	return f
 }

@@ -30,7 +30,7 @@ func TestBanners(t *testing.T) {
 		{"suspect", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one}, missing: 4 * time.Second}, "warning suspect 1 worker of 2 no longer sends heartbeats"},
 		{"just joined", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one}}, ""},
 		{"all dead", queueState{counts: worqr.QueueStats{Workers: 1, Running: 3}}, "warning suspect No other worker is there to return its tasks: start a peer"},
-		{"leases", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one, two}}, "warning leases leases of 1 min and 3.0 s"},
+		{"leases", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one, two}}, "warning leases leases of 1 min and 3 s"},
 		{"failures", queueState{counts: worqr.QueueStats{Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, failed: 12}}, "warning failed 12 new failures in 1 min"},
 		{"few failures", queueState{counts: worqr.QueueStats{Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, failed: 2}}, ""},
 		{"backlog", queueState{counts: worqr.QueueStats{Waiting: 900, Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, waiting: 300}}, "warning backlog 300 tasks more than 1 min ago, and all workers are busy"},
@@ -61,39 +61,23 @@ func TestBanners(t *testing.T) {
 	is.True(strings.Contains(away(&snapshot{err: errors.New("x"), At: time.Now()}).Text, "What's shown is of "))
 }
 
-// Banners that say the same of many queues are folded into one.
-func TestFolded(t *testing.T) {
+// Banners that say the same of many queues are folded into one, with the sum. The worst are shown,
+// and the others in a list that can be opened.
+func TestFold(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var all []banner
 	for i := range 9 {
-		all = append(all, banner{Level: "error", Kind: "no-worker", Queue: fmt.Sprint(i)})
+		all = append(all, ofQueue(&queueState{name: fmt.Sprint(i), counts: worqr.QueueStats{Waiting: i + 1}})...)
 	}
 	all = append(all, banner{Level: "warning", Kind: "paused", Queue: "p"}, banner{Level: "warning", Kind: "memory"})
-	few := folded(all)
-	is.Equal(len(few), 3)
-	is.Equal(few[0].Others, 8)
-	is.Equal(few[1].Queue, "p")
-}
-
-// Every finding that a check may have can be told.
-func TestTitles(t *testing.T) {
-	t.Parallel()
-	known := map[worqr.FindingKind]bool{}
-	for _, kind := range worqr.FindingKinds() {
-		known[kind] = true
-		if title(worqr.Finding{Kind: kind}) == "" {
-			t.Errorf("%s has no title", kind)
-		}
-	}
-	for kind := range titles {
-		if !known[kind] {
-			t.Errorf("%s is no finding", kind)
-		}
-	}
-	for kind := range covered {
-		if !known[kind] {
-			t.Errorf("%s is no finding", kind)
-		}
-	}
+	f := fold(all)
+	is.Equal(len(f.First), 3) // one more isn't hidden
+	is.Equal(len(f.Rest), 0)
+	is.Equal(f.First[0].Others, 8)
+	is.Equal(f.First[0].Text, "45 tasks are waiting, and no worker serves these queues. Start a peer that handles them.")
+	is.Equal(f.First[1].Queue, "p")
+	f = fold(append(all, banner{Level: "notice", Kind: "clock"}))
+	is.Equal(len(f.First), shown)
+	is.Equal(len(f.Rest), 2)
 }

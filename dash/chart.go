@@ -3,6 +3,7 @@ package dash
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,42 @@ type series struct {
 	values []float64
 }
 
+// now is the last value. It's not ok if the series ended before recent.
+func (s series) now(at time.Time) (value float64, ok bool) {
+	n := len(s.values)
+	if n == 0 || at.Sub(s.at[n-1]) > recent {
+		return 0, false
+	}
+	return s.values[n-1], true
+}
+
+// How old a value may be that a chart shows as the present one, over how long a line is averaged, and
+// how far apart its points are.
+const (
+	recent   = 10 * time.Second
+	averaged = 8 * time.Second
+	apart    = 2 * time.Second
+)
+
+// smooth averages a series over the last seconds, since one of samples that come and go with each
+// second would fill the chart. The times of its points are multiples of apart, but for the last, so
+// that a line moves without changing its shape.
+func (s series) smooth() series {
+	thin := series{name: s.name}
+	first, sum := 0, 0.0
+	for i, v := range s.values {
+		sum += v
+		for s.at[i].Sub(s.at[first]) > averaged {
+			sum -= s.values[first]
+			first++
+		}
+		if i == 0 || i == len(s.values)-1 || !s.at[i].Truncate(apart).Equal(s.at[i-1].Truncate(apart)) {
+			thin.at, thin.values = append(thin.at, s.at[i]), append(thin.values, max(0, sum/float64(i-first+1)))
+		}
+	}
+	return thin
+}
+
 // points are the values of samples over time.
 func (h history) points(name string, of func(sample) float64) series {
 	s := series{name: name}
@@ -60,27 +97,29 @@ func (h history) paced(name string, of func(pace) float64) series {
 	return s
 }
 
-// draw makes a chart of series that end at the same time.
+// draw makes a chart of series.
 func draw(title, unit string, now time.Time, all ...series) *chart {
 	c := &chart{Title: title, Unit: unit}
 	top := 0.0
-	for _, s := range all {
-		for _, v := range s.values {
+	smooth := make([]series, len(all))
+	for i, s := range all {
+		smooth[i] = s.smooth()
+		for _, v := range smooth[i].values {
 			top = max(top, v)
 		}
 	}
 	c.Max, c.Ticks = scale(top, unit)
 	var said []string
 	for i, s := range all {
-		line := curve{Name: s.name, Now: "–", Points: trace(s, now)}
-		if n := len(s.values); n > 0 {
-			line.Now = measure(s.values[n-1], unit)
-			if i == 0 {
-				line := strings.Fields(line.Points)
-				first, _, _ := strings.Cut(line[0], ",")
-				last, _, _ := strings.Cut(line[len(line)-1], ",")
-				c.Filled = first + ",0 " + strings.Join(line, " ") + " " + last + ",0"
-			}
+		line := curve{Name: s.name, Now: "–", Points: trace(smooth[i], now)}
+		if v, ok := s.now(now); ok {
+			line.Now = measure(v, unit)
+		}
+		if i == 0 && line.Points != "" {
+			points := strings.Fields(line.Points)
+			first, _, _ := strings.Cut(points[0], ",")
+			last, _, _ := strings.Cut(points[len(points)-1], ",")
+			c.Filled = first + ",0 " + strings.Join(points, " ") + " " + last + ",0"
 		}
 		said = append(said, s.name+" "+line.Now)
 		c.Lines = append(c.Lines, line)
@@ -106,14 +145,33 @@ func trace(s series, now time.Time) string {
 	return b.String()
 }
 
+// durations are the tops of charts of time, in seconds, whose halves are round as well.
+var durations = []float64{1, 2, 4, 10, 20, 60, 2 * 60, 4 * 60, 10 * 60, 20 * 60, 3600, 2 * 3600, 4 * 3600, 12 * 3600, 24 * 3600, 48 * 3600}
+
 // scale finds a round number above all values, and lines below it.
 func scale(top float64, unit string) (most float64, ticks []tick) {
-	most = 1
-	steps := []float64{1, 2, 2.5, 5, 10}
-	if unit == "" {
-		most, steps = 4, []float64{1, 2, 5, 10} // there are no halves
+	if i := slices.IndexFunc(durations, func(d float64) bool { return d >= top }); unit == "s" && i >= 0 {
+		most = durations[i]
+	} else {
+		most = above(top, unit)
 	}
-	if top > most {
+	for _, part := range []float64{0.5, 1} {
+		v := most * part
+		ticks = append(ticks, tick{Value: v, At: fmt.Sprintf("%g%%", 100-100*part), Label: measure(v, unit)})
+	}
+	return most, ticks
+}
+
+// above is a round number that isn't below top.
+func above(top float64, unit string) float64 {
+	most, steps, of := 1.0, []float64{1, 2, 2.5, 5, 10}, 1.0
+	switch unit {
+	case "": // there are no halves
+		most, steps = 4, []float64{1, 2, 5, 10}
+	case "s": // beyond the longest of durations: days
+		steps, of = []float64{1, 2, 4, 10}, 86_400
+	}
+	if top /= of; top > most {
 		step := math.Pow(10, math.Floor(math.Log10(top)))
 		for _, s := range steps {
 			if most = s * step; most >= top {
@@ -121,11 +179,7 @@ func scale(top float64, unit string) (most float64, ticks []tick) {
 			}
 		}
 	}
-	for _, part := range []float64{0.5, 1} {
-		v := most * part
-		ticks = append(ticks, tick{Value: v, At: fmt.Sprintf("%g%%", 100-100*part), Label: measure(v, unit)})
-	}
-	return most, ticks
+	return most * of
 }
 
 // measure writes a value with its unit.
@@ -181,7 +235,7 @@ type spark struct {
 
 // sparked shows how many tasks started in the last minutes.
 func (h history) sparked(now time.Time) *spark {
-	s := h.paced("", func(p pace) float64 { return p.Starting })
+	s := h.paced("", func(p pace) float64 { return p.Starting }).smooth()
 	if len(s.values) < 2 {
 		return nil
 	}

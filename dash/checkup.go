@@ -3,6 +3,7 @@ package dash
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,29 +18,64 @@ type checkup struct {
 
 	mu     sync.Mutex // protects what follows
 	going  bool
+	again  bool // once more after the one that is going on
 	begun  time.Time
 	took   time.Duration
 	ended  time.Time // zero before the first end
 	report *worqr.CheckReport
+	of     time.Time // when the check of the report began
 	err    error
 }
 
+// How long a check may take, and how often there is one while somebody looks: more often as long as
+// something is wrong, so that what has been solved doesn't stay.
 const (
 	checkTimeout = 2 * time.Minute
-	checkEvery   = 5 * time.Minute // while somebody looks
+	checkEvery   = 5 * time.Minute
+	checkSoon    = 20 * time.Second
 )
+
+// fewKeys are read in no time.
+const fewKeys = 20_000
 
 // mostChecked is how many tasks a fleet may have for a check that nobody has asked for.
 const mostChecked = 100_000
 
-// start begins a check unless one is going on, or the last one is newer than since.
+// follow begins a check if one is due for what a snapshot shows. After an action, one is due at once.
+func (c *checkup) follow(s *snapshot, acted bool) {
+	every := checkEvery
+	findings, _ := c.findings()
+	wrong := slices.ContainsFunc(findings, worth)
+	switch {
+	case s.At.IsZero() || s.err != nil:
+		return
+	case s.Total.tasks() > mostChecked && !wrong:
+		return
+	case acted:
+		every = time.Nanosecond
+	case wrong:
+		every = checkSoon
+	}
+	c.start(every)
+}
+
+// start begins a check unless one is going on, or the last one is newer than since. Since 0 is what
+// somebody asks for.
 func (c *checkup) start(since time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if since > 0 && errors.Is(c.err, worqr.ErrDenied) {
 		return // nobody has granted the permission since
 	}
-	if c.going || !c.ended.IsZero() && time.Since(c.ended) < max(since, min(20*c.took, time.Hour)) && since > 0 {
+	if c.going {
+		c.again = c.again || since < checkSoon
+		return
+	}
+	rest := 20 * c.took
+	if c.report != nil && c.report.Keys < fewKeys {
+		rest = 2 * c.took // it mostly waited, to look twice at what may be transient
+	}
+	if since > 0 && !c.ended.IsZero() && time.Since(c.ended) < max(since, min(rest, time.Hour)) {
 		return
 	}
 	c.going, c.begun = true, time.Now()
@@ -47,25 +83,30 @@ func (c *checkup) start(since time.Duration) {
 }
 
 func (c *checkup) run() {
-	ctx, end := context.WithTimeout(context.Background(), checkTimeout)
-	defer end()
-	report, err := c.peer.Check(ctx, c.opts)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.going, c.took, c.ended, c.err = false, time.Since(c.begun), time.Now(), err
-	if err == nil {
-		c.report = report
+	for more := true; more; {
+		ctx, end := context.WithTimeout(context.Background(), checkTimeout)
+		begun := time.Now()
+		report, err := c.peer.Check(ctx, c.opts)
+		end()
+		c.mu.Lock()
+		c.took, c.ended, c.err = time.Since(begun), time.Now(), err
+		if err == nil {
+			c.report, c.of = report, begun
+		}
+		more = c.again && err == nil && c.took < checkSoon
+		c.going, c.again, c.begun = more, false, c.ended
+		c.mu.Unlock()
 	}
 }
 
-// findings are those of the last check.
-func (c *checkup) findings() []worqr.Finding {
+// findings are those of the last check, and when that began.
+func (c *checkup) findings() ([]worqr.Finding, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.report == nil {
-		return nil
+		return nil, time.Time{}
 	}
-	return c.report.Findings
+	return c.report.Findings, c.of
 }
 
 // A checkState is what the page of the server shows of the checks.

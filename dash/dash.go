@@ -62,6 +62,7 @@ const (
 	Enqueue         Verb = "enqueue"
 	Pause           Verb = "pause"
 	Resume          Verb = "resume"
+	Drain           Verb = "drain"            // pause, and watch what still runs end
 	Cancel          Verb = "cancel"           // a payload, or what waits and runs under a key
 	Delete          Verb = "delete"           // the waiting tasks of a queue
 	Requeue         Verb = "requeue"          // some failed tasks
@@ -69,6 +70,8 @@ const (
 	Discard         Verb = "discard"          // some failed tasks
 	DiscardMatching Verb = "discard-matching" // those that a search finds, or all
 	Stop            Verb = "stop"             // a RequeueMatching or DiscardMatching that is going on
+	RunNow          Verb = "run-now"          // the next occurrence of a recurring task
+	Return          Verb = "return"           // a running task, with all others of its worker
 	FailWorker      Verb = "fail-worker"
 	Sweep           Verb = "sweep"
 )
@@ -77,7 +80,7 @@ const (
 type Action struct {
 	Verb   Verb
 	Queue  string // "" if it's about all
-	Worker string // of FailWorker
+	Worker string // of FailWorker and Return
 }
 
 // A dashboard is the handler.
@@ -88,6 +91,7 @@ type dashboard struct {
 	cross  *http.CrossOriginProtection
 	hub    *hub
 	finds  *searches
+	recur  *recurrences
 	jobs   *jobs
 	check  *checkup
 	pages  map[string]builder
@@ -111,12 +115,13 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	}
 	d.log = cmp.Or(d.opts.Logger, slog.Default())
 	d.cross = cmp.Or(d.opts.CrossOrigin, http.NewCrossOriginProtection())
-	d.hub = &hub{fleet: fleet{peer: peer, queue: d.opts.Queue}, interval: d.opts.Interval}
 	d.check = &checkup{peer: peer, opts: d.opts.Check}
+	d.hub = &hub{fleet: fleet{peer: peer, queue: d.opts.Queue}, interval: d.opts.Interval, seen: func(s *snapshot) { d.check.follow(s, false) }}
 	d.finds = &searches{}
+	d.recur = &recurrences{queue: d.opts.Queue}
 	d.jobs = &jobs{}
 	d.pages = map[string]builder{
-		"": d.overview, "overview": d.overview, "queue": d.queue, "failed": d.failed, "task": d.task, "workers": d.workers, "server": d.server,
+		"": d.overview, "overview": d.overview, "queue": d.queue, "failed": d.failed, "task": d.task, "recurring": d.recurring, "workers": d.workers, "server": d.server,
 	}
 	d.assets = assets()
 	return d

@@ -152,7 +152,7 @@ func TestPages(t *testing.T) {
 	b.shows("queue?name=emails&tab=added", "No added task")
 	b.shows("failed", "emails", "3 tasks")
 	b.shows("failed?name=emails", "no such mailbox: …", "disk full", "bad mail")
-	b.shows("task?name=emails&key=invoice-7", "Scheduled on", "isn’t due", "later")
+	b.shows("task?name=emails&key=invoice-7", "Starts in 59 min", "later")
 	b.shows("workers", "replica-1", "emails")
 	b.shows("server", "Findings", p.WorkerID())
 	is.Equal(b.get("queue?name=nosuch").StatusCode, http.StatusNotFound)
@@ -192,12 +192,12 @@ func TestTask(t *testing.T) {
 	is.True(!strings.Contains(link, "first"))
 	b.shows("task?digest="+strings.ReplaceAll(link, "&amp;", "&"), "first", "No worker serves this queue")
 	r := b.post("task", "name", "emails", "payload", "second\r\nline") // as browsers send it
-	is.True(strings.Contains(r.text, "no worker serves the queue"))
+	is.True(strings.Contains(r.text, "No worker serves this queue"))
 	is.True(strings.Contains(b.post("task", "name", "emails", "payload", "third").text, "No copy of the task"))
 	is.True(strings.Contains(b.get("task?name=emails&digest=00").text, "probably ended"))
 	_, err := q.Add(t.Context(), []byte("x"), &worqr.Properties{Headers: map[string]string{"trace": "abc"}})
 	is.NoErr(err)
-	b.shows("task?name=emails&header=trace:+abc", "Waiting on")
+	b.shows("task?name=emails&header=trace:+abc", ">waiting</span>")
 }
 
 // Payloads are hidden, or shown as the hook says, in each page, and searched as they're shown.
@@ -258,7 +258,7 @@ func TestAway(t *testing.T) {
 		is.NoErr(err)
 		defer p.Close()
 		b := browse(t, p, nil)
-		for _, page := range []string{"", "workers", "server", "failed", "queue?name=emails", "failed?name=emails", "task?name=emails&key=k"} {
+		for _, page := range []string{"", "workers", "server", "failed", "queue?name=emails", "failed?name=emails", "recurring", "task?name=emails&key=k"} {
 			r := b.shows(page, strings.ReplaceAll(c.says, "’", "&#39;"))
 			is.Equal(r.StatusCode, http.StatusOK)
 			is.True(!strings.Contains(r.text, "wrong@"))
@@ -319,7 +319,7 @@ func TestStream(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	overview, one := b.stream(ctx, "show=overview"), b.stream(ctx, "show=queue&name=emails")
-	for _, page := range []string{"failed", "failed&name=emails", "task&name=emails&key=k", "workers", "server"} { // each page has a stream
+	for _, page := range []string{"failed", "failed&name=emails", "task&name=emails&key=k", "recurring", "workers", "server"} { // each page has a stream
 		told := b.stream(ctx, "show="+page)
 		await(t, told, "banners", "No worker")
 		is.NoErr(q.Pause(ctx))
@@ -330,7 +330,7 @@ func TestStream(t *testing.T) {
 	await(t, one, "queue-totals", "<dd>1</dd>")
 	is.NoErr(q.Pause(ctx))
 	await(t, overview, "banners", "Paused")
-	await(t, one, "banners", "Paused")
+	await(t, one, "drain", "Paused and drained")
 	peertest.Enqueue(t, q, "b")
 	await(t, one, "tasks", "<code>b</code>")
 	is.Equal(b.get("stream?show=nosuch").StatusCode, http.StatusNotFound)

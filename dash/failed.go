@@ -1,275 +1,14 @@
 package dash
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/worqr/worqr"
 )
-
-// A filter picks failed tasks.
-type filter struct {
-	kind    string
-	reason  *regexp.Regexp // of their error; nil is any
-	payload *regexp.Regexp // of their payload as it's shown
-	group   string         // the id of a group; "" is any
-	key     string
-}
-
-// filtered makes a filter of a query or a form. It's never nil.
-func filtered(query url.Values) (*filter, error) {
-	f := &filter{kind: query.Get("kind"), group: query.Get("group"), key: query.Get("key")}
-	for name, of := range map[string]**regexp.Regexp{"reason": &f.reason, "payload": &f.payload} {
-		text := query.Get(name)
-		if text == "" {
-			continue
-		}
-		if len(text) > 200 {
-			return f, fmt.Errorf("the expression for the %s is longer than 200 bytes", name)
-		}
-		expression, err := regexp.Compile("(?i)" + text)
-		if err != nil {
-			return f, fmt.Errorf("the expression for the %s isn't valid: %s", name, strings.TrimPrefix(err.Error(), "error parsing regexp: "))
-		}
-		*of = expression
-	}
-	return f, nil
-}
-
-// any reports whether the filter picks all tasks.
-func (f *filter) any() bool { return *f == filter{} }
-
-func (f *filter) picks(d *dashboard, queue string, t *worqr.FailedTask) bool {
-	return (f.kind == "" || f.kind == string(t.Kind)) && (f.key == "" || f.key == t.Key) &&
-		(f.reason == nil || f.reason.MatchString(t.Error)) &&
-		(f.group == "" || f.group == groupOf(t)) &&
-		(f.payload == nil || f.payload.MatchString(d.payload(queue, t.Payload, shownPayload)))
-}
-
-// What differs between errors that have the same cause.
-var (
-	uuids   = regexp.MustCompile(`(?i)\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
-	quoted  = regexp.MustCompile(`"[^"]*"|'[^']*'`)
-	numbers = regexp.MustCompile(`(?i)\b(0x)?[0-9a-f]*[0-9][0-9a-f]*|[0-9]+`)
-	dotted  = regexp.MustCompile(`…([.:,/-]?…)+`) // addresses, times
-)
-
-// alike is an error without what differs between those that have the same cause.
-func alike(err string) string {
-	err, _, _ = strings.Cut(err, "\n")
-	err = err[:min(len(err), 400)]
-	err = uuids.ReplaceAllString(err, "…")
-	err = quoted.ReplaceAllString(err, "“…”")
-	err = numbers.ReplaceAllString(err, "…")
-	return line(dotted.ReplaceAllString(err, "…"), 140)
-}
-
-// groupOf is the id of a task's group: the same kind, and errors that are alike.
-func groupOf(t *worqr.FailedTask) string {
-	sum := sha256.Sum256([]byte(string(t.Kind) + "\x00" + alike(t.Error)))
-	return hex.EncodeToString(sum[:6])
-}
-
-// A group is failed tasks with the same cause.
-type group struct {
-	ID     string
-	Kind   string
-	Reason string
-	Count  int
-	Last   time.Time // when the newest failed
-	First  time.Time // when the oldest did
-}
-
-const (
-	mostGroups   = 200
-	mostSearches = 8                // at once; the one that nobody has looked at for longest ends
-	unwatched    = 10 * time.Second // after which a search ends
-	kept         = 2 * time.Minute  // for paging
-
-	searchPatience = 150 * time.Millisecond // of a page
-)
-
-// A search goes through a failed queue, newest first, in the background.
-type search struct {
-	id, what string // what: queue and filter
-	begun    time.Time
-	end      context.CancelFunc
-
-	mu      sync.Mutex // protects what follows
-	looked  time.Time  // at its results, last
-	seen    int
-	matched int
-	groups  map[string]*group
-	others  int // tasks whose groups are too many
-	rows    []failedRow
-	over    bool
-	ended   time.Time
-	err     error
-}
-
-// A failedRow is a failed task in a list.
-type failedRow struct {
-	ID      string
-	Key     string
-	Kind    string
-	Error   string
-	Payload string
-	Link    string
-	At      time.Time
-	Retries int
-	Crashes int
-	Worker  string
-}
-
-// searches are those of all browsers.
-type searches struct {
-	mu  sync.Mutex // protects all
-	all []*search
-}
-
-// get returns the search with this id, or one for the same that is still new, or begins one.
-func (s *searches) get(id, what string, begin func(*search)) *search {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	s.all = slices.DeleteFunc(s.all, func(o *search) bool {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		return o.over && now.Sub(o.looked) > kept
-	})
-	for _, o := range s.all {
-		if o.what == what && (o.id == id || id == "" && now.Sub(o.begun) < 2*time.Second) {
-			return o
-		}
-	}
-	if len(s.all) == mostSearches {
-		oldest := slices.MinFunc(s.all, func(a, b *search) int { return a.lookedAt().Compare(b.lookedAt()) })
-		oldest.end()
-		s.all = slices.DeleteFunc(s.all, func(o *search) bool { return o == oldest })
-	}
-	n := &search{id: fmt.Sprintf("%x", now.UnixNano()), what: what, begun: now, looked: now, groups: map[string]*group{}}
-	s.all = append(s.all, n)
-	begin(n)
-	return n
-}
-
-func (s *search) lookedAt() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.looked
-}
-
-// run goes through the failed queue, until nobody looks any more.
-func (s *search) run(ctx context.Context, d *dashboard, queue string, f *filter) {
-	defer s.end()
-	n, since := 0, time.Now()
-	var failure error
-	for t, err := range d.opts.Queue(queue).Failed(ctx) {
-		if failure = err; err != nil {
-			break
-		}
-		if n++; n%200 == 0 {
-			if time.Since(s.lookedAt()) > unwatched {
-				failure = errUnwatched
-				break
-			}
-			time.Sleep(min(time.Since(since), 50*time.Millisecond)) // others need Redis, too
-			since = time.Now()
-		}
-		s.note(d, queue, &t, f.picks(d, queue, &t))
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over, s.ended, s.err = true, time.Now(), failure
-}
-
-var errUnwatched = fmt.Errorf("the search was stopped, since nobody looked at it; reload the page")
-
-func (s *search) note(d *dashboard, queue string, t *worqr.FailedTask, picked bool) {
-	var row failedRow
-	if picked && s.wants() {
-		row = failedRow{
-			ID: t.ID, Key: t.Key, Kind: string(t.Kind), Error: line(t.Error, 300), Payload: line(d.payload(queue, t.Payload, shownInLists), 160),
-			Link: taskLink(queue, t.Key, t.Payload), At: t.FailedAt, Retries: t.Retries, Crashes: t.Crashes, Worker: t.WorkerID,
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.seen++
-	if !picked {
-		return
-	}
-	s.matched++
-	if row.ID != "" {
-		s.rows = append(s.rows, row)
-	}
-	id := groupOf(t)
-	g := s.groups[id]
-	switch {
-	case g == nil && len(s.groups) == mostGroups:
-		s.others++
-		return
-	case g == nil:
-		g = &group{ID: id, Kind: string(t.Kind), Reason: cmp.Or(alike(t.Error), "(no text)"), Last: t.FailedAt}
-		s.groups[id] = g
-	}
-	g.Count++
-	g.First = t.FailedAt
-}
-
-// wants reports whether there is room for one more row.
-func (s *search) wants() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.rows) < mostRows
-}
-
-// A result is what a search has found so far.
-type result struct {
-	ID      string
-	Seen    int
-	Matched int
-	Groups  []group
-	Others  int
-	Rows    []failedRow
-	Over    bool
-	Err     string
-	Begun   time.Time
-}
-
-// result waits a moment for the end of the search, or for enough rows, and returns what there is.
-func (s *search) result(ctx context.Context, rows int) result {
-	for deadline := time.Now().Add(searchPatience); ctx.Err() == nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		s.mu.Lock()
-		enough := s.over || len(s.rows) >= rows && time.Since(s.begun) > searchPatience/3
-		s.mu.Unlock()
-		if enough {
-			break
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.looked = time.Now()
-	r := result{ID: s.id, Seen: s.seen, Matched: s.matched, Others: s.others, Rows: s.rows, Over: s.over, Begun: s.begun}
-	for _, g := range s.groups {
-		r.Groups = append(r.Groups, *g)
-	}
-	slices.SortFunc(r.Groups, func(a, b group) int { return cmp.Or(cmp.Compare(b.Count, a.Count), compare(a.Reason, b.Reason)) })
-	if s.err != nil {
-		r.Err = printable(s.err.Error())
-	}
-	return r
-}
 
 type failedQueue struct {
 	Name  string
@@ -291,6 +30,20 @@ type failedBody struct {
 	Job    *jobState
 	Kinds  []worqr.FailureKind
 	Group  string // what is alike in the chosen group
+	Spans  []choice
+}
+
+// A choice is an option of a list to choose from.
+type choice struct{ Value, Label string }
+
+// since are the times that can be chosen, with that of a link.
+func since(query url.Values) []choice {
+	all := []choice{{"", "any time"}, {"10m", "10 minutes"}, {"1h", "hour"}, {"6h", "6 hours"}, {"24h", "day"}, {"168h", "week"}}
+	given := query.Get("since")
+	if !slices.ContainsFunc(all, func(c choice) bool { return c.Value == given }) {
+		all = append(all, choice{given, line(given, 40)})
+	}
+	return all
 }
 
 func (d *dashboard) failed(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
@@ -302,7 +55,7 @@ func (d *dashboard) failed(ctx context.Context, now *snapshot, query url.Values)
 		return nil, err
 	}
 	name := state.name
-	body := &failedBody{Queue: name, Total: state.counts.Failed, Hidden: d.hides(), Job: d.jobs.of(name),
+	body := &failedBody{Queue: name, Total: state.counts.Failed, Hidden: d.hides(), Job: d.jobs.of(name), Spans: since(query),
 		Kinds: []worqr.FailureKind{worqr.FailureError, worqr.FailureMalformed, worqr.FailureExpired, worqr.FailureCrashed}}
 	f, err := filtered(query)
 	body.Any = f.any()

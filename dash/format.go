@@ -55,10 +55,12 @@ func span(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0 s"
+	case d > 0 && d < time.Millisecond:
+		return fmt.Sprintf("%d µs", d.Microseconds())
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < 10*time.Second:
-		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+		return strings.TrimSuffix(strconv.FormatFloat(d.Seconds(), 'f', 1, 64), ".0") + " s"
 	case s < 60:
 		return fmt.Sprintf("%d s", s)
 	case s < 600 && s%60 > 0:
@@ -66,9 +68,18 @@ func span(d time.Duration) string {
 	case s < 3600:
 		return fmt.Sprintf("%d min", s/60)
 	case s < 86400:
-		return fmt.Sprintf("%d h %d min", s/3600, s%3600/60)
+		return whole(fmt.Sprintf("%d h %d min", s/3600, s%3600/60))
 	}
-	return fmt.Sprintf("%d d %d h", s/86400, s%86400/3600)
+	return whole(fmt.Sprintf("%d d %d h", s/86400, s%86400/3600))
+}
+
+// whole leaves out a second unit of which there is none.
+func whole(span string) string {
+	first, rest, _ := strings.Cut(span, " 0 ")
+	if rest == "" {
+		return span
+	}
+	return first
 }
 
 // size writes a number of bytes.

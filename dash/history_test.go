@@ -46,26 +46,3 @@ func TestHistoryIsShared(t *testing.T) {
 	}
 	is.Equal(kept, copied)
 }
-
-// The points of a chart are its values, and its top is a round number above them.
-func TestChart(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	now := time.Now()
-	var h history
-	for i := range 5 {
-		h = h.with(sample{At: now.Add(time.Duration(i-4) * time.Second), Waiting: []int{3, 3, 3, 70, 12}[i]}, 300)
-	}
-	c := draw("Backlog", "", now, h.points("waiting", func(s sample) float64 { return float64(s.Waiting) }))
-	is.Equal(c.Lines[0].Points, "-4.0,3 -2.0,3 -1.0,70 0.0,12") // what's on a straight line is left out
-	is.Equal(c.Filled, "-4.0,0 -4.0,3 -2.0,3 -1.0,70 0.0,12 0.0,0")
-	is.Equal(c.Max, 100.0)
-	is.Equal(c.Ticks, []tick{{50, "50%", "50"}, {100, "0%", "100"}})
-	is.Equal(c.Spoken, "Backlog, the last 5 minutes. Now: waiting 12. At most 70.")
-	empty := draw("Backlog", "", now, series{name: "waiting"})
-	is.Equal(empty.Lines[0], curve{Name: "waiting", Now: "–"})
-	for top, most := range map[float64]float64{0: 4, 3: 4, 5: 5, 17: 20, 99: 100, 101: 200, 3000: 5000} {
-		got, _ := scale(top, "")
-		is.Equal(got, most)
-	}
-}

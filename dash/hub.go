@@ -10,6 +10,7 @@ import (
 // A hub has the last snapshot, reads the next one when somebody needs it, and tells those who watch.
 type hub struct {
 	interval time.Duration
+	seen     func(*snapshot) // is called with each one that is shown
 
 	turn  sync.Mutex // held while reading
 	fleet fleet      // protected by turn
@@ -116,8 +117,8 @@ type watcher struct {
 }
 
 // lingering is how long the loop goes on without watchers, so that going from one page to another
-// leaves no gap in the charts.
-const lingering = 5 * time.Second
+// leaves no gap in the charts. Tests shorten it.
+var lingering = 5 * time.Second
 
 // mostWatchers limits the streams. Pages without one don't change until they're reloaded.
 const mostWatchers = 200
@@ -177,6 +178,7 @@ func (h *hub) loop() {
 			return
 		}
 		h.mu.Unlock()
+		h.seen(now)
 		tell(ctx, now, all)
 		pause := max(h.interval, 20*now.Took) // so that it's a twentieth of the time at most
 		if now.err != nil {

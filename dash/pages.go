@@ -46,9 +46,7 @@ func (d *dashboard) show(w http.ResponseWriter, r *http.Request, name string, bu
 		return
 	}
 	now := d.hub.current(r.Context())
-	if !now.At.IsZero() && now.Total.tasks() <= mostChecked {
-		d.check.start(checkEvery)
-	}
+	d.check.follow(now, false)
 	ctx, end := context.WithTimeout(r.Context(), pageTimeout)
 	defer end()
 	p, err := build(ctx, now, query)
@@ -224,7 +222,7 @@ type sentence string
 func (s sentence) Error() string { return string(s) }
 
 // errNoQueue is the answer to a name that isn't known.
-const errNoQueue = sentence("There's no such queue: nothing was enqueued to it, and no worker has served it. Check its name, and the prefix of the fleet.")
+const errNoQueue = sentence("No such queue: nothing was enqueued to it and no worker has served it. Check the name and the prefix.")
 
 // known returns what is known of a queue. While Redis can't be reached, any may exist.
 func known(now *snapshot, name string) (*queueState, error) {
@@ -235,73 +233,4 @@ func known(now *snapshot, name string) (*queueState, error) {
 		return nil, errNoQueue
 	}
 	return &queueState{name: name}, nil
-}
-
-type workersBody struct {
-	Rows    []worqr.Worker
-	Pager   pager
-	Filter  string
-	Stuck   int
-	Queues  int
-	Oldest  time.Time
-	Version []string
-	All     int
-}
-
-func (d *dashboard) workers(_ context.Context, now *snapshot, query url.Values) (*page, error) {
-	body := &workersBody{Filter: query.Get("q"), All: len(now.workers), Queues: len(now.queues)}
-	var picked []worqr.Worker
-	for _, w := range now.workers {
-		body.Stuck += w.StuckHandlers
-		if !slices.Contains(body.Version, w.Version) {
-			body.Version = append(body.Version, w.Version)
-		}
-		of := strings.ToLower(strings.Join(append([]string{w.ID, w.Name, w.Host, w.Version}, w.Queues...), "\n"))
-		if strings.Contains(of, strings.ToLower(body.Filter)) {
-			picked = append(picked, w)
-		}
-	}
-	slices.Sort(body.Version)
-	body.Rows, body.Pager = paged(picked, "workers", query)
-	return &page{Name: "workers", Tab: "workers", Heading: "Workers", Query: query, Now: now, Banners: d.banners(now, ""), Live: []string{"workers-totals", "workers-rows"}, Body: body}, nil
-}
-
-type serverBody struct {
-	Check     checkState
-	Large     bool          // the fleet: it isn't checked by itself
-	Answer    time.Duration // of Redis
-	PingError string
-	Took      time.Duration
-	Worker    string // this process's id; "" if it isn't one
-	Ready     string
-	Stats     worqr.PeerStats
-	Version   string
-	Errors    int
-	Warnings  int
-	Notices   int
-}
-
-func (d *dashboard) server(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
-	body := &serverBody{Check: d.check.state(), Large: now.Total.tasks() > mostChecked, Took: now.Took, Worker: d.peer.WorkerID(), Stats: d.peer.Stats(), Version: worqr.Version}
-	begun := time.Now()
-	if err := d.peer.Ping(ctx); err != nil {
-		body.PingError = printable(err.Error())
-	}
-	body.Answer = time.Since(begun)
-	if err := d.peer.Ready(); err != nil {
-		body.Ready = printable(err.Error())
-	}
-	if body.Check.Report != nil {
-		for _, f := range body.Check.Report.Findings {
-			switch f.Severity {
-			case worqr.SeverityError:
-				body.Errors++
-			case worqr.SeverityWarning:
-				body.Warnings++
-			case worqr.SeverityNotice:
-				body.Notices++
-			}
-		}
-	}
-	return &page{Name: "server", Tab: "server", Heading: "Server", Query: query, Now: now, Banners: d.banners(now, ""), Live: []string{"server-state", "findings"}, Body: body}, nil
 }

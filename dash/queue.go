@@ -55,15 +55,16 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 	if err != nil {
 		return nil, err
 	}
-	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, now.At), Tab: cmp.Or(query.Get("tab"), "waiting"), Job: d.jobs.of(state.name)}
+	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, cmp.Or(state.at, now.At)), Tab: cmp.Or(query.Get("tab"), "waiting"), Job: d.jobs.of(state.name)}
 	if body.Pace.Starting > 0 {
 		body.Lag = time.Duration(float64(body.Counts.Waiting) / body.Pace.Starting * float64(time.Second))
 	}
 	if now.err == nil {
 		d.list(ctx, now, query, body)
 	}
-	return &page{Name: "queue", Tab: "overview", Heading: state.name, Query: query, Now: now, Banners: d.banners(now, state.name),
-		Live: []string{"queue-totals", "charts", "tasks", "job"}, Body: body}, nil
+	banners := slices.DeleteFunc(d.banners(now, state.name), func(b banner) bool { return b.Kind == "paused" }) // it's said below
+	return &page{Name: "queue", Tab: "overview", Heading: state.name, Query: query, Now: now, Banners: banners,
+		Live: []string{"queue-totals", "drain", "charts", "tasks", "job", "pause"}, Body: body}, nil
 }
 
 // list reads the rows of the current tab.
@@ -106,7 +107,7 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 		}
 	default:
 		var all [][]byte
-		all, body.More, err = first(q.Tasks(ctx), until)
+		all, body.More, err = inOrder(ctx, q, until)
 		for _, payload := range all {
 			body.Rows = append(body.Rows, row("", payload))
 		}
@@ -118,6 +119,32 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 		body.Err = printable(err.Error())
 	}
 	body.Rows, body.Pager = paged(body.Rows, "queue", query)
+}
+
+// inOrder returns the tasks that may start now, in their order. Tasks that aren't due yet come behind
+// these, and are left out: they have a list of their own.
+func inOrder(ctx context.Context, q *worqr.Queue, most int) (some [][]byte, more bool, err error) {
+	stats, err := q.Stats(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	due, now := 0, time.Now()
+	for t, err := range q.Scheduled(ctx) {
+		if err != nil {
+			return nil, false, err
+		}
+		if due == most || t.DueAt.After(now) {
+			break
+		}
+		due++
+	}
+	if n := stats.Waiting + due; n == 0 {
+		return nil, false, nil
+	} else if n < most {
+		some, _, err = first(q.Tasks(ctx), n)
+		return some, false, err
+	}
+	return first(q.Tasks(ctx), most)
 }
 
 // first returns the first rows of a listing, and whether there may be more.

@@ -197,4 +197,4 @@ func (p *play) drain(ctx context.Context, end time.Time) error {
 	return err
 }
 
-var errEnd = errors.New("time is up")
+var errEnd = errors.New("timed out")

@@ -43,7 +43,7 @@ func TestDemoAsWorker(t *testing.T) {
 	for _, user := range []string{"worker", "untidy"} {
 		var out, errs strings.Builder
 		is.Equal(run([]string{"demo", "--redis", "redis://" + user + ":SECRET@" + server.Addr()}, strings.NewReader(""), &out, &errs), exitFailed)
-		is.True(strings.Contains(errs.String(), "it needs all keys worqr-demo-*"))
+		is.True(strings.Contains(errs.String(), "needs the keys worqr-demo-*"))
 		is.Equal(len(redistest.Keys(t, c, "*")), 0)
 	}
 }

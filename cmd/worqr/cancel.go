@@ -34,7 +34,7 @@ func (c *cancelCommand) Validate() error {
 
 // Run cancels a task.
 func (c *cancelCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toQueue(ctx, c.Queue)
+	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (removeCommand) Help() string {
 
 // Run removes waiting tasks.
 func (c *removeCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toQueue(ctx, c.Queue)
+	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
@@ -117,6 +117,7 @@ func (c *removeCommand) Run(ctx context.Context, con *console) error {
 
 type drainCommand struct {
 	target
+	form
 	Queues  queueNames    `arg:"" name:"queue" help:"Queues to drain."`
 	Timeout time.Duration `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
 }
@@ -128,7 +129,7 @@ func (drainCommand) Help() string {
 
 // Run pauses queues and waits.
 func (c *drainCommand) Run(ctx context.Context, con *console) error {
-	if err := c.forEach(ctx, c.Queues, (*worqr.Queue).Pause); err != nil {
+	if err := c.forEach(ctx, con, c.Queues, (*worqr.Queue).Pause, nil); err != nil {
 		return err
 	}
 	f, err := c.fleet()
@@ -141,14 +142,16 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 		ctx, stop = context.WithTimeout(ctx, c.Timeout)
 		defer stop()
 	}
-	last := -1
+	last, rows := -1, []drainedRow(nil)
 	err = every(ctx, 100*time.Millisecond, func() (bool, error) {
 		running := 0
+		rows = rows[:0]
 		for row, err := range f.counts(ctx, c.Queues) {
 			if err != nil {
 				return false, err
 			}
 			running += row.Running
+			rows = append(rows, drainedRow{row.Queue, row.Running, row.Running == 0})
 		}
 		if running != last && running > 0 {
 			con.say("%s still running", number(running, "task"))
@@ -156,11 +159,31 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 		last = running
 		return running == 0, nil
 	})
-	if err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	late := err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	if err != nil && !late {
+		return err
+	}
+	for _, row := range rows {
+		text := "is paused, and none of its tasks runs"
+		if row.Running > 0 {
+			text = "is paused; still running: " + number(row.Running, "task")
+		}
+		if err := c.tell(con.out, row, "%s %s", printable(row.Queue), text); err != nil {
+			return err
+		}
+	}
+	if late {
 		con.say("not drained after %s; what runs: worqr running %s", age(c.Timeout), strings.Join(shellQuotedAll(c.Queues), " "))
 		return errTold
 	}
-	return err
+	return nil
+}
+
+// A drainedRow is what came of a queue that was to be drained.
+type drainedRow struct {
+	Queue   string `json:"queue"`
+	Running int    `json:"running"`
+	Drained bool   `json:"drained"`
 }
 
 func shellQuotedAll(all queueNames) (quoted []string) {
@@ -180,7 +203,7 @@ type deleteCommand struct {
 
 // Help is called by kong.
 func (deleteCommand) Help() string {
-	return "Drops all waiting tasks of a queue, on the list and in the schedule. Running tasks, failed tasks and a pause stay. It asks for the name of the queue."
+	return "Drops all waiting tasks of a queue, on the list and in the schedule. Running tasks, failed tasks and a pause stay. It asks for the name of the queue. The exit status is 1 if there was nothing to delete."
 }
 
 // Validate is called by kong.
@@ -188,7 +211,7 @@ func (c *deleteCommand) Validate() error { return c.given(string(c.Queue)) }
 
 // Run deletes tasks.
 func (c *deleteCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toQueue(ctx, c.Queue)
+	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
@@ -212,5 +235,11 @@ func (c *deleteCommand) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", number(n, what))
+	if err := c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", number(n, what)); err != nil {
+		return err
+	}
+	if n == 0 {
+		return errTold
+	}
+	return nil
 }

@@ -102,7 +102,7 @@ func TestCheckFlags(t *testing.T) {
 		"--max-failed", "9",
 		"--ignore", "memory,clock",
 	)
-	is.Equal(c.target, target{Redis: "redis://other:1", Prefix: "p", Lease: 4 * time.Second})
+	is.Equal(c.target, target{Redis: "redis://other:1", Prefix: "p", Lease: leaseTime(4 * time.Second)})
 	is.True(c.Repair)
 	is.Equal(c.options(), &worqr.CheckOptions{
 		MaxRunTime:  5 * time.Minute,
@@ -148,7 +148,7 @@ func TestExplain(t *testing.T) {
 		{"bad name", "", []string{"q q", canary}, exitFailed, "not a valid queue name"},
 		{"both", "", []string{"q", canary, "--key", canary}, exitFailed, "not both"},
 		{"neither", "", nil, exitFailed, "<queue>"},
-		{"empty input", "", []string{"q"}, exitFailed, "for the empty payload, pass \"\""},
+		{"empty input", "", []string{"q"}, exitFailed, "for an empty payload, pass \"\""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, status := command(t, c.in, append([]string{"explain", "--redis", url, "--prefix", prefix}, c.args...)...)

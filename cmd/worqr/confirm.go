@@ -8,13 +8,13 @@ import (
 
 // A confirmation is needed by what can't be undone.
 type confirmation struct {
-	Yes string `placeholder:"NAME" help:"Don't ask. Scripts repeat the name here, so that they don't hit another one by accident."`
+	Yes string `placeholder:"NAME" help:"Don't ask. Repeat the name, so that a script can't act on the wrong one."`
 }
 
 // given fails early if the name in --yes is another one.
 func (c confirmation) given(name string) error {
 	if c.Yes != "" && c.Yes != name {
-		return usage("the value of --yes is not the name that the command is to act on")
+		return usage("--yes doesn't repeat the name that the command acts on")
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func (con *console) payload(given *string) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the payload: %w", err)
 	case len(payload) == 0: // by mistake, more often than not: in a script, of cron, by a program that has failed
-		return nil, errors.New("standard input is empty, and there is no payload; for the empty payload, pass \"\"")
+		return nil, errors.New("no payload: standard input is empty; for an empty payload, pass \"\"")
 	}
 	return payload, nil
 }

@@ -12,6 +12,7 @@ import (
 )
 
 type demoCommand struct {
+	form
 	Redis   string  `env:"REDIS_URL" placeholder:"URL" help:"Redis to use. The demo has its own prefix, and removes its keys at the end. The user needs all keys and SCAN. By default, the demo runs an in-memory Redis."`
 	Seconds float64 `default:"14" help:"Maximum duration in seconds."`
 	Plain   bool    `help:"Print lines instead of drawing on the terminal."`
@@ -28,9 +29,12 @@ func (c *demoCommand) Validate() error {
 // Run shows the demo, and fails when a task was lost.
 func (c *demoCommand) Run(ctx context.Context, out io.Writer) error {
 	f, ok := out.(*os.File)
-	live := ok && !c.Plain && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+	live := ok && !c.Plain && !c.JSON && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 	var on stage = &log{out: out, next: time.Second}
-	if live {
+	switch {
+	case c.JSON:
+		on = &jsonLog{out: out}
+	case live:
 		on = openScreen(f)
 	}
 	s, story, err := c.show(ctx, on)
@@ -46,7 +50,12 @@ func (c *demoCommand) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := s.print(out, st); err != nil {
+	if c.JSON {
+		err = printJSON(out, summaryRowOf(s))
+	} else {
+		err = s.print(out, st)
+	}
+	if err != nil {
 		return err
 	}
 	if s.Lost > 0 {

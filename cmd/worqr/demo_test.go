@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -80,6 +81,23 @@ func TestDemo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// For programs, each note is a line, and the last line has the figures.
+func TestDemoJSON(t *testing.T) {
+	is := redistest.Parallel(t)
+	var out bytes.Buffer
+	c := demoCommand{form: form{JSON: true}, Seconds: 4}
+	is.NoErr(c.Run(t.Context(), &out))
+	var row map[string]any
+	n := 0
+	for line := range strings.Lines(out.String()) {
+		row = nil
+		is.NoErr(json.Unmarshal([]byte(line), &row))
+		n++
+	}
+	is.True(n > 10)
+	is.Equal([]any{row["lost"], row["canceled"]}, []any{0., 1.})
 }
 
 // figures reads the summary.

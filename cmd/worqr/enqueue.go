@@ -19,18 +19,19 @@ type enqueueCommand struct {
 	Queue    queueName `arg:"" help:"Name of the queue."`
 	Payloads []string  `arg:"" optional:"" name:"payload" help:"Payloads, one for each task. Without any, each line of standard input is one; empty lines are left out."`
 	Whole    bool      `help:"All of standard input is one payload, byte for byte."`
-	Unique   bool      `help:"Leave out a payload if an equal one that was enqueued like this waits or runs."`
+	Unique   bool      `help:"Skip payloads that are already waiting or running (only those enqueued with --unique count)."`
 
 	Key string        `placeholder:"KEY" help:"Put one task under this key. A task that waits under it is replaced."`
 	In  time.Duration `placeholder:"DURATION" help:"Start the tasks after this time, such as 90s or 2h."`
 	At  time.Time     `placeholder:"TIME" help:"Start the tasks at this time, such as 2026-01-31T09:00:00Z."`
 
-	Header     map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Header of the tasks. May be repeated."`
-	Expires    time.Duration     `placeholder:"DURATION" help:"Fail the tasks unless they have started within this time."`
-	Timeout    time.Duration     `placeholder:"DURATION" help:"How long an attempt may run, whatever the handler's options say."`
-	MaxRetries *int              `placeholder:"N" help:"How often the tasks are retried, whatever the handler's options say."`
-	Once       string            `placeholder:"ID" help:"Add the task only if nothing was added with this id before, so that you may repeat the command."`
-	OnceFor    time.Duration     `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`
+	Header     headers       `placeholder:"NAME=VALUE" help:"Header of the tasks. May be repeated."`
+	Expires    time.Duration `placeholder:"DURATION" help:"Fail the tasks unless they have started within this time."`
+	Timeout    time.Duration `placeholder:"DURATION" help:"How long an attempt may run, whatever the handler's options say."`
+	MaxRetries *int          `placeholder:"N" help:"How often the tasks are retried, whatever the handler's options say."`
+	KeepResult time.Duration `placeholder:"DURATION" help:"Keep how the tasks end, and their results, for this time: from 1s to 30 days. See worqr wait."`
+	Once       string        `placeholder:"ID" help:"Add the task only if nothing was added with this id before, so that you may repeat the command."`
+	OnceFor    time.Duration `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`
 }
 
 // Help is called by kong.
@@ -47,14 +48,14 @@ func (c *enqueueCommand) Validate() error {
 	switch {
 	case c.In != 0 && !c.At.IsZero():
 		return usage("expected --in or --at, not both")
-	case c.In < 0 || c.Expires < 0 || c.Timeout < 0 || c.OnceFor < 0:
+	case c.In < 0 || c.Expires < 0 || c.Timeout < 0 || c.OnceFor < 0 || c.KeepResult < 0:
 		return usage("a duration may not be negative")
 	case c.Whole && len(c.Payloads) > 0:
 		return usage("expected payloads or --whole, not both")
 	case one && len(c.Payloads) != 1 && !c.Whole:
 		return usage("--key and --once need exactly one payload, or --whole")
 	case c.Unique && (one || timed || c.hasProperties()):
-		return usage("--unique goes with no property, key or time")
+		return usage("--unique can't be combined with properties, a key or a time")
 	case c.OnceFor > 0 && c.Once == "":
 		return usage("--once-for needs --once")
 	}
@@ -62,11 +63,11 @@ func (c *enqueueCommand) Validate() error {
 }
 
 func (c *enqueueCommand) hasProperties() bool {
-	return len(c.Header) > 0 || c.Expires > 0 || c.Timeout > 0 || c.MaxRetries != nil || c.Once != ""
+	return len(c.Header) > 0 || c.Expires > 0 || c.Timeout > 0 || c.MaxRetries != nil || c.Once != "" || c.KeepResult > 0
 }
 
 func (c *enqueueCommand) properties() worqr.Properties {
-	p := worqr.Properties{Headers: c.Header, Timeout: c.Timeout, Once: c.Once, OnceFor: c.OnceFor}
+	p := worqr.Properties{Headers: c.Header, Timeout: c.Timeout, KeepResult: c.KeepResult, Once: c.Once, OnceFor: c.OnceFor}
 	if c.Expires > 0 {
 		p.Expires = time.Now().Add(c.Expires)
 	}

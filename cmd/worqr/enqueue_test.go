@@ -115,7 +115,9 @@ func TestDelete(t *testing.T) {
 	s.run(exitFailed, "delete", "q", "--yes", "p")
 	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 2)
 	s.is.Equal(s.run(exitWell, "delete", "q", "--yes", "q"), "2 waiting tasks deleted\n")
-	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 0)
+	s.run(exitUnwell, "delete", "q", "--yes", "q") // nothing of the queue is left
+	s.is.NoErr(s.peer.Queue("q").Pause(t.Context()))
+	s.is.Equal(s.run(exitUnwell, "delete", "q", "--yes", "q"), "0 waiting tasks deleted\n")
 }
 
 func TestFailWorkerAndSweep(t *testing.T) {
@@ -131,6 +133,7 @@ func TestFailWorkerAndSweep(t *testing.T) {
 	s.is.Equal(s.rows(exitWell, "fail-worker", id, "--yes", id)[0], map[string]any{"worker": id, "returned": 1.})
 	s.is.Equal(s.run(exitWell, "sweep"), "0 workers evicted\n")
 	s.run(exitFailed, "fail-worker", "redis://x")
+	s.is.True(strings.Contains(s.run(exitUnwell, "fail-worker", "nope", "--yes", "nope"), `no worker "nope" exists`))
 }
 
 func TestProgressText(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redisconn"
 )
 
 // An eventRow is something that happened.
@@ -40,9 +41,9 @@ func eventRowOf(e worqr.Event) eventRow {
 
 type watchCommand struct {
 	target
-	JSON   bool       `help:"Is the default, and the only form: one JSON object a line."`
-	Events int        `short:"n" placeholder:"N" help:"Stop after so many events; by default, go on until Ctrl-C."`
-	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to watch; by default all, also those to come."`
+	JSON   bool       `help:"Print JSON lines. This is always on."`
+	Events int        `short:"n" placeholder:"N" help:"Stop after N events; by default, run until Ctrl-C."`
+	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to watch; by default all, including new ones."`
 }
 
 // Help is called by kong.
@@ -67,7 +68,7 @@ func (c *watchCommand) Run(ctx context.Context, con *console) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, worqr.ErrInvalid), errors.Is(err, worqr.ErrDenied) && !synced:
+		case errors.Is(err, worqr.ErrInvalid), (errors.Is(err, worqr.ErrDenied) || redisconn.BadLogin(err)) && !synced:
 			return err
 		case err != nil:
 			con.say("%v", err)

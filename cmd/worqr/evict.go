@@ -16,7 +16,7 @@ type failWorkerCommand struct {
 
 // Help is called by kong.
 func (failWorkerCommand) Help() string {
-	return "Evicts a worker, alive or not, and returns its tasks to the front of their queues. A worker that is alive stops its tasks and comes back under a new id. Dead workers are evicted by their peers, without this command. It asks for what you have called the worker."
+	return "Evicts a worker, alive or not, and returns its tasks to the front of their queues. A worker that is alive stops its tasks and comes back under a new id. Dead workers are evicted by their peers, without this command. It asks for what you have called the worker. The exit status is 1 if there is no such worker."
 }
 
 // Validate is called by kong.
@@ -46,7 +46,8 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 			id, who = w.ID, fmt.Sprintf(" (%s, pid %d on %s)", w.Name, w.PID, w.Host)
 		}
 	}
-	if id == "" {
+	listed := id != ""
+	if !listed {
 		id, who = c.Worker, ", which isn't registered" // its tasks may be left all the same
 	}
 	if err := c.ask(con, c.Worker, "evict the worker "+id+who+" and return its tasks"); err != nil {
@@ -55,6 +56,9 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 	n, err := f.FailWorker(ctx, id)
 	if err != nil {
 		return err
+	}
+	if !listed && n == 0 {
+		return nothing(fmt.Sprintf("no worker %q exists, or it has gone; worqr workers lists them", id))
 	}
 	row := struct {
 		Worker   string `json:"worker"`
@@ -80,7 +84,7 @@ func (c *sweepCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	lease := c.Lease
+	lease := time.Duration(c.Lease)
 	if lease <= 0 {
 		lease = 3 * time.Second
 	}

@@ -1,17 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/causes"
 )
 
 // A failedRow is a failed task.
@@ -38,16 +38,16 @@ type failedCommand struct {
 	form
 	some
 	confirmation
-	Queue   queueName         `arg:"" help:"Name of the queue."`
-	Kind    string            `placeholder:"KIND" enum:",failed,malformed,expired,crashed" default:"" help:"Only tasks that failed like this: failed, malformed, expired or crashed."`
-	Reason  *pattern          `placeholder:"REGEX" help:"Only tasks whose error matches, such as 'timeout|refused'."`
-	Payload *pattern          `placeholder:"REGEX" help:"Only tasks whose payload matches."`
-	Header  map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Only tasks with this header. May be repeated."`
-	Since   time.Duration     `placeholder:"DURATION" help:"Only tasks that failed within this time, such as 2h."`
-	Group   bool              `help:"Count the tasks by kind and error, instead of listing them."`
-	Requeue bool              `help:"Put the matching tasks back into the queue, after a question."`
-	Delete  bool              `help:"Delete the matching tasks, after a question."`
-	DryRun  bool              `help:"Say how many tasks --requeue or --delete would act on, and do nothing."`
+	Queue   queueName     `arg:"" help:"Name of the queue."`
+	Kind    string        `placeholder:"KIND" enum:",failed,malformed,expired,crashed" default:"" help:"Only tasks that failed like this: failed, malformed, expired or crashed."`
+	Reason  *pattern      `placeholder:"REGEX" help:"Only tasks whose error matches, such as 'timeout|refused'."`
+	Payload *pattern      `placeholder:"REGEX" help:"Only tasks whose payload matches."`
+	Header  headers       `placeholder:"NAME=VALUE" help:"Only tasks with this header. May be repeated."`
+	Since   time.Duration `placeholder:"DURATION" help:"Only tasks that failed within this time, such as 2h."`
+	Group   bool          `help:"Count the tasks by kind and error, instead of listing them. Errors that differ only in ids, numbers or quoted text count as one."`
+	Requeue bool          `help:"Requeue the matching tasks, after asking."`
+	Delete  bool          `help:"Delete the matching tasks, after asking."`
+	DryRun  bool          `help:"Say how many tasks --requeue or --delete would act on, and do nothing."`
 }
 
 // Help is called by kong.
@@ -66,22 +66,11 @@ func (c *failedCommand) Validate() error {
 	case c.DryRun && !acts:
 		return usage("--dry-run needs --requeue or --delete")
 	case c.Group && acts:
-		return usage("--group goes with neither --requeue nor --delete")
+		return usage("--group can't be combined with --requeue or --delete")
 	case c.Limit > 0 && acts:
 		return usage("--limit is for listing; it goes with neither --requeue nor --delete")
 	}
 	return c.given(string(c.Queue))
-}
-
-// A pattern is a regular expression that was given.
-type pattern struct{ *regexp.Regexp }
-
-// UnmarshalText is called by kong.
-func (p *pattern) UnmarshalText(text []byte) (err error) {
-	if p.Regexp, err = regexp.Compile(string(text)); err != nil {
-		return errors.New("not a regular expression") // which says what was given
-	}
-	return nil
 }
 
 // matches reports whether a task is one of those that were asked for.
@@ -97,7 +86,7 @@ func (c *failedCommand) matches(t worqr.FailedTask, from time.Time) bool {
 
 // Run lists failed tasks, or acts on them.
 func (c *failedCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toQueue(ctx, c.Queue)
+	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
@@ -127,26 +116,32 @@ const mostGroups = 1000
 
 // A groupRow is how often tasks failed in one way.
 type groupRow struct {
-	Tasks int    `json:"tasks"`
-	Kind  string `json:"kind"`
-	Error string `json:"error"`
+	Tasks   int    `json:"tasks"`
+	Kind    string `json:"kind"`
+	Error   string `json:"error"`
+	Example string `json:"example,omitempty"` // the error of the newest
 }
 
 // group counts tasks by the way they failed, the most frequent first.
 func (c *failedCommand) group(con *console, tasks iter.Seq2[worqr.FailedTask, error]) error {
-	counts := map[groupRow]int{}
+	counts, examples := map[groupRow]int{}, map[groupRow]string{}
 	for t, err := range tasks {
 		if err != nil {
 			return err
 		}
-		g := groupRow{Kind: string(t.Kind), Error: brief(t.Error, 200)}
-		if _, known := counts[g]; !known && len(counts) >= mostGroups {
+		g := groupRow{Kind: string(t.Kind), Error: brief(cmp.Or(causes.Of(t.Error), "(no text)"), 200)}
+		_, known := counts[g]
+		switch {
+		case !known && len(counts) >= mostGroups:
 			g = groupRow{Error: "(others)"}
+		case !known:
+			examples[g] = brief(t.Error, 200)
 		}
 		counts[g]++
 	}
 	var groups []groupRow
 	for g, n := range counts {
+		g.Example = examples[g]
 		g.Tasks = n
 		groups = append(groups, g)
 	}
@@ -260,7 +255,7 @@ type requeueCommand struct {
 
 // Help is called by kong.
 func (requeueCommand) Help() string {
-	return "Puts failed tasks back into the queue, with no retries counted. One whose key has a waiting task stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there."
+	return "Puts failed tasks back into the queue, with no retries counted. One whose key has a waiting task stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there, or nothing has failed."
 }
 
 // Validate is called by kong.
@@ -273,7 +268,7 @@ func (c *requeueCommand) Validate() error {
 
 // Run requeues failed tasks.
 func (c *requeueCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toQueue(ctx, c.Queue)
+	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
@@ -290,7 +285,7 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 	if err := c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", number(n, "task")); err != nil {
 		return err
 	}
-	if n < len(c.IDs) {
+	if n < max(len(c.IDs), 1) {
 		return errTold
 	}
 	return nil

@@ -40,6 +40,12 @@ func TestFailed(t *testing.T) {
 	s.is.True(strings.Contains(s.run(exitWell, "failed", "q"), `refused\x1b`))
 	s.is.Equal(s.run(exitWell, "failed", "q", "--group", "-n", "2"), "TASKS  KIND    ERROR\n4      failed  no such customer\n4      failed  refused\\x1b\n")
 
+	s.fail(q, "x", "no such mailbox: 1", nil)
+	s.fail(q, "x", "no such mailbox: 2", nil)
+	groups := s.rows(exitWell, "failed", "q", "--group", "--reason", "mailbox")
+	s.is.Equal(groups, []map[string]any{{"tasks": 2., "kind": "failed", "error": "no such mailbox: …", "example": "no such mailbox: 2"}})
+	s.run(exitWell, "failed", "q", "--delete", "--payload", "^x$", "--yes", "q")
+
 	would := s.run(exitFailed, "failed", "q", "--reason", "timeout", "--requeue")
 	s.is.True(strings.Contains(would, `this would requeue 4 of 12 failed tasks of the queue "q"`))
 	s.is.Equal(s.rows(exitWell, "failed", "q", "--reason", "timeout", "--requeue", "--dry-run")[0], map[string]any{"matched": 4., "requeued": 0.})

@@ -3,6 +3,7 @@ package main
 import (
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/worqr/worqr"
 )
@@ -73,7 +74,7 @@ func (t *target) command(text, queue string) string {
 		return after
 	}
 	if t.Lease > 0 {
-		text = strings.Replace(text, "LEASE", t.Lease.String(), 1)
+		text = strings.Replace(text, "LEASE", time.Duration(t.Lease).String(), 1)
 	}
 	text = "worqr " + strings.Replace(text, "QUEUE", shellQuoted(queue), 1)
 	if t.Prefix != "worqr" {

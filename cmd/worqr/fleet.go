@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -16,19 +16,20 @@ import (
 
 // A target is the fleet that a command works with.
 type target struct {
-	Redis  string        `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis of the fleet; the default is redis://localhost:6379. If the URL has a password, pass it in $$REDIS_URL: other users of the machine can see command-line arguments."`
-	Prefix prefixName    `default:"worqr" help:"Prefix of the fleet's keys."`
-	Lease  time.Duration `help:"Lease of the fleet's peers; the default is 3s."`
+	Redis  string     `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis of the fleet; the default is redis://localhost:6379. If the URL has a password, pass it in $$REDIS_URL: other users of the machine can see command-line arguments."`
+	Prefix prefixName `default:"worqr" help:"Prefix of the fleet's keys."`
+	Lease  leaseTime  `placeholder:"DURATION" help:"Lease of the fleet's peers; the default is 3s."`
 }
 
 // open returns a peer that is not started, and so no member of the fleet.
 func (t *target) open() (*worqr.Peer, error) {
-	return worqr.Open(t.Redis, &worqr.Options{Prefix: string(t.Prefix), Lease: t.Lease})
+	return worqr.Open(t.Redis, &worqr.Options{Prefix: string(t.Prefix), Lease: time.Duration(t.Lease)})
 }
 
 // A fleet is what a target leads to.
 type fleet struct {
 	*worqr.Peer
+	prefix prefixName
 	space  keys.Space
 	router *topology.Router // for what the library doesn't tell; it connects when it's used
 }
@@ -43,7 +44,7 @@ func (t *target) fleet() (*fleet, error) {
 		return nil, err
 	}
 	return &fleet{
-		Peer: p, space: keys.NewSpace(string(t.Prefix)),
+		Peer: p, prefix: t.Prefix, space: keys.NewSpace(string(t.Prefix)),
 		router: topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) }),
 	}, nil
 }
@@ -53,7 +54,18 @@ func (t *target) toQueue(ctx context.Context, name queueName) (*fleet, *worqr.Qu
 	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.queue(ctx, name) })
 }
 
-// toQueues is the same for the names of several, or of all.
+// toKnown is the same for a queue that exists.
+func (t *target) toKnown(ctx context.Context, name queueName) (*fleet, *worqr.Queue, error) {
+	return reach(t, func(f *fleet) (*worqr.Queue, error) {
+		q, err := f.queue(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return q, f.known(ctx, q)
+	})
+}
+
+// toQueues is the same for the names of several that exist, or of all.
 func (t *target) toQueues(ctx context.Context, given queueNames) (*fleet, queueNames, error) {
 	return reach(t, func(f *fleet) (queueNames, error) { return f.names(ctx, given) })
 }
@@ -92,9 +104,52 @@ func (f *fleet) queue(ctx context.Context, name queueName) (*worqr.Queue, error)
 	return f.Queue(string(name)).Spread(max(n, 1)), err
 }
 
-// names are the queues that were given, or else all, in the order of their names.
+// known fails if there is no such queue: nothing of it is in Redis, and it isn't listed.
+func (f *fleet) known(ctx context.Context, q *worqr.Queue) error {
+	s, err := q.Stats(ctx)
+	if err != nil || s.Paused || s.Tokens > 0 || s.Waiting+s.Scheduled+s.Running+s.Failed+s.Workers > 0 {
+		return err
+	}
+	for name, err := range f.Queues(ctx) {
+		if errors.Is(err, worqr.ErrDenied) {
+			return nil // it may be listed
+		}
+		if err != nil || name == q.Name() {
+			return err
+		}
+	}
+	return nothing(fmt.Sprintf("no queue %q exists under the prefix %q; worqr queues lists them", q.Name(), f.prefix))
+}
+
+// alive are the queues that registered peers serve. The registration of one that has died is gone after
+// two leases; its queues have it as a worker until a peer evicts it.
+func (f *fleet) alive(ctx context.Context) (map[string]bool, error) {
+	served := map[string]bool{}
+	for w, err := range f.Workers(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range w.Queues {
+			served[store.Whole(q)] = true
+		}
+	}
+	return served, nil
+}
+
+// names are the queues that were given, which must exist, or else all, in the order of their names.
 func (f *fleet) names(ctx context.Context, given queueNames) (queueNames, error) {
 	if len(given) > 0 {
+		for _, err := range eachOf(given, func(name queueName) (*worqr.Queue, error) {
+			q, err := f.queue(ctx, name)
+			if err == nil {
+				err = f.known(ctx, q)
+			}
+			return q, err
+		}) {
+			if err != nil {
+				return nil, err
+			}
+		}
 		return given, nil
 	}
 	var all queueNames
@@ -107,34 +162,3 @@ func (f *fleet) names(ctx context.Context, given queueNames) (queueNames, error)
 	slices.Sort(all)
 	return all, nil
 }
-
-// A prefixName is a prefix that was given.
-type prefixName string
-
-// Validate is called by kong. It doesn't repeat what was given: in its place may stand something
-// else, such as a URL.
-func (p prefixName) Validate() error {
-	if keys.CheckPrefix(string(p)) != nil {
-		return usage("the value of --prefix is not valid: a prefix has at most 255 bytes, no braces, spaces or control bytes, doesn't end in :failed, and doesn't contain :worker")
-	}
-	return nil
-}
-
-// A queueName is the name of a queue that was given.
-type queueName string
-
-// UnmarshalText is called by kong. It doesn't repeat what was given.
-func (q *queueName) UnmarshalText(text []byte) error {
-	switch *q = queueName(text); {
-	case *q == "":
-		return usage("expected \"<queue>\", the name of a queue")
-	case strings.Contains(string(*q), "://"):
-		return usage("expected the name of a queue, not a URL; set REDIS_URL or --redis")
-	case keys.CheckName(string(*q)) != nil:
-		return usage("not a valid queue name: use 1 to 255 bytes of UTF-8 without braces, spaces or control bytes")
-	}
-	return nil
-}
-
-// queueNames are names that were given.
-type queueNames = []queueName

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"runtime"
 	"strings"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redisconn"
 )
 
 type cli struct {
@@ -28,29 +30,35 @@ type cli struct {
 	Running   runningCommand   `cmd:"" group:"look" help:"List running tasks; --older 10m shows those that take long."`
 	Waiting   waitingCommand   `cmd:"" group:"look" help:"List the waiting tasks of a queue."`
 	Scheduled scheduledCommand `cmd:"" group:"look" help:"List the schedule of a queue: tasks with a time, and retries."`
+	Recurring recurringCommand `cmd:"" group:"look" help:"List recurring tasks: their next times, and what became of the last ones."`
 	Failed    failedCommand    `cmd:"" group:"look" help:"List the failed tasks of a queue, by kind, reason, payload, header and time; requeue or delete what matches."`
+	Result    resultCommand    `cmd:"" group:"look" help:"Show how a task ended, and its result, if it was enqueued with --keep-result."`
+	Wait      waitCommand      `cmd:"" group:"look" help:"Wait until a task ends, and show its result."`
 	Stats     statsCommand     `cmd:"" group:"look" help:"Add up the counts of the fleet."`
 	Watch     watchCommand     `cmd:"" group:"look" help:"Print events as JSON lines."`
 	Explain   explainCommand   `cmd:"" group:"look" help:"Show where a task is and why it isn't running."`
 	Check     checkCommand     `cmd:"" group:"look" help:"Check a fleet's keys in Redis for damage, stuck tasks and risky settings. It's safe while the fleet is running."`
 
 	Enqueue    enqueueCommand    `cmd:"" group:"act" help:"Enqueue tasks: arguments, or lines of standard input."`
+	RunNow     runNowCommand     `cmd:"" group:"act" help:"Run a recurring task now."`
 	Cancel     cancelCommand     `cmd:"" group:"act" help:"Cancel a task wherever it is, and wait until it has stopped."`
 	Remove     removeCommand     `cmd:"" group:"act" help:"Remove tasks that wait under keys."`
 	Requeue    requeueCommand    `cmd:"" group:"act" help:"Put failed tasks back into their queue."`
 	Pause      pauseCommand      `cmd:"" group:"act" help:"Keep the tasks of queues from starting."`
 	Resume     resumeCommand     `cmd:"" group:"act" help:"End a pause."`
-	Drain      drainCommand      `cmd:"" group:"act" help:"Pause queues and wait until nothing of them runs."`
+	Drain      drainCommand      `cmd:"" group:"act" help:"Pause queues and wait until none of their tasks run."`
 	Delete     deleteCommand     `cmd:"" group:"act" help:"Delete all waiting tasks of a queue."`
 	FailWorker failWorkerCommand `cmd:"" group:"act" help:"Evict a worker and return its tasks."`
 	Sweep      sweepCommand      `cmd:"" group:"act" help:"Evict workers whose lease has expired, if no peer is left to do it."`
 
 	Work       workCommand       `cmd:"" group:"run" help:"Run a program for each task of a queue."`
-	Bench      benchCommand      `cmd:"" group:"run" help:"Measure how fast a Redis is with this queue."`
+	Bench      benchCommand      `cmd:"" group:"run" help:"Measure worqr's throughput and latency on your Redis."`
 	Demo       demoCommand       `cmd:"" group:"run" help:"Watch three peers at work: one is killed, tasks fail, one is canceled, and nothing is lost."`
 	Serve      serveCommand      `cmd:"" group:"run" help:"Serve the dashboard."`
 	Completion completionCommand `cmd:"" group:"run" help:"Print the completion script for bash, zsh or fish."`
 	Version    versionCommand    `cmd:"" group:"run" help:"Print the version."`
+
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version, and exit."`
 
 	Complete completeCommand `cmd:"" hidden:"" help:"Answer a completion script."`
 	Peer     peerCommand     `cmd:"" hidden:"" help:"Be one of the demo's peers."`
@@ -59,9 +67,9 @@ type cli struct {
 // manual is what the help of the command says about all of its commands.
 const manual = `A peer-to-peer work queue on Redis: look at a fleet, act on it, and run tasks.
 
-The commands work with the Redis of $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, lists are printed as JSON lines. What others have written is printed with control characters escaped.
+The commands work with the Redis of $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, lists are printed as JSON lines. Control characters in stored data are escaped.
 
-Exit status: 0 it worked and all is well; 1 the output tells what is wrong, or there was nothing to act on; 2 wrong usage, or the command failed.`
+Exit status: 0 it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: wrong usage, or the command failed.`
 
 type versionCommand struct{ form }
 
@@ -76,6 +84,19 @@ func (c versionCommand) Run(out io.Writer) error {
 
 // errTold ends a command whose output has told what is wrong.
 var errTold = errors.New("something is wrong")
+
+// A nothing error says that there is nothing to act on, and how to find what there is.
+type nothing string
+
+func (n nothing) Error() string { return string(n) }
+
+// advice is what to do about an error that doesn't say it.
+func advice(err error) string {
+	if redisconn.BadLogin(err) {
+		return "\nRedis refuses the login: check the user and the password of REDIS_URL or --redis"
+	}
+	return ""
+}
 
 // What the command exits with.
 const (
@@ -93,7 +114,9 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		kong.Description(manual),
 		kong.ExplicitGroups([]kong.Group{{Key: "look", Title: "Look:"}, {Key: "act", Title: "Act:"}, {Key: "run", Title: "Run:"}}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Writers(out, errs))
+		kong.Writers(out, errs),
+		kong.Vars{"version": "worqr " + worqr.Version},
+		kong.KindMapper(reflect.String, asGiven))
 	command, err := parser.Parse(args)
 	if err != nil {
 		fmt.Fprintf(errs, "worqr: %s; see %s --help\n", misuse(err, args), meant(err))
@@ -107,7 +130,9 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(&console{in, out, errs})
 	command.BindTo(out, (*io.Writer)(nil))
-	switch err := command.Run(); {
+	err = command.Run()
+	_, none := errors.AsType[nothing](err)
+	switch {
 	case err == nil:
 		return exitWell
 	case errors.Is(err, errTold):
@@ -115,8 +140,10 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		fmt.Fprintln(errs, "worqr: interrupted")
 		return exitFailed
-	default:
-		fmt.Fprintln(errs, "worqr:", printable(strings.TrimPrefix(err.Error(), "worqr: ")))
-		return exitFailed
 	}
+	fmt.Fprintln(errs, "worqr:", printable(strings.TrimPrefix(err.Error(), "worqr: "))+advice(err))
+	if none {
+		return exitUnwell
+	}
+	return exitFailed
 }

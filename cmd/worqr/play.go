@@ -84,7 +84,7 @@ func (c *demoCommand) show(ctx context.Context, on stage) (s summary, story []no
 }
 
 // errUser says which user the demo needs: those of docs/security.md may use one prefix.
-var errUser = errors.New("this Redis user may not do what the demo does: it needs all keys worqr-demo-*, all channels, and SCAN, as a user has with ~* &* +@all; without REDIS_URL and --redis, the demo runs an in-memory Redis")
+var errUser = errors.New("this Redis user lacks permissions: the demo needs the keys worqr-demo-*, all channels and SCAN; without REDIS_URL and --redis, it uses an in-memory Redis")
 
 // reach finds out whether there is a Redis that lets the demo do its work and tidy up, before anything is done with it.
 func (p *play) reach(ctx context.Context) (err error) {

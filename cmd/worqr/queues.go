@@ -24,6 +24,21 @@ type queueRow struct {
 	Idle      int     `json:"idle_workers"`
 	Oldest    seconds `json:"oldest_seconds"`
 	Paused    bool    `json:"paused"`
+	Silent    bool    `json:"workers_silent"` // it has workers, and none sends heartbeats
+}
+
+func (r queueRow) state() string {
+	switch {
+	case r.Silent && r.Paused:
+		return "paused, worker silent"
+	case r.Paused:
+		return "paused"
+	case r.Silent:
+		return "worker silent"
+	case r.Workers == 0 && r.Waiting+r.Scheduled > 0:
+		return "no worker"
+	}
+	return "-"
 }
 
 func queueRowOf(name queueName, s worqr.QueueStats) queueRow {
@@ -75,7 +90,7 @@ type queuesCommand struct {
 
 // Help is called by kong.
 func (queuesCommand) Help() string {
-	return "OLDEST is how long the task at the front of the list has waited, if that is known. IDLE is the number of workers with free slots. The exit status is 0, also if there is no queue."
+	return "OLDEST is how long ago the task that has waited longest could have started, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, also if there is no queue."
 }
 
 // Run prints a line for each queue.
@@ -85,15 +100,16 @@ func (c *queuesCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	n, err := printRows(con.out, c.form, "QUEUE WAITING SCHEDULED RUNNING FAILED WORKERS IDLE OLDEST STATE", f.counts(ctx, names), func(r queueRow) []string {
-		state := "-"
-		switch {
-		case r.Paused:
-			state = "paused"
-		case r.Workers == 0 && r.Waiting > 0:
-			state = "no worker"
-		}
-		return []string{printable(r.Queue), strconv.Itoa(r.Waiting), strconv.Itoa(r.Scheduled), strconv.Itoa(r.Running), strconv.Itoa(r.Failed), strconv.Itoa(r.Workers), strconv.Itoa(r.Idle), oldest(r), state}
+	alive, err := f.alive(ctx)
+	if err != nil {
+		return err
+	}
+	rows := turned(f.counts(ctx, names), func(r queueRow) queueRow {
+		r.Silent = r.Workers > 0 && !alive[r.Queue]
+		return r
+	})
+	n, err := printRows(con.out, c.form, "QUEUE WAITING SCHEDULED RUNNING FAILED WORKERS IDLE OLDEST STATE", rows, func(r queueRow) []string {
+		return []string{printable(r.Queue), strconv.Itoa(r.Waiting), strconv.Itoa(r.Scheduled), strconv.Itoa(r.Running), strconv.Itoa(r.Failed), strconv.Itoa(r.Workers), strconv.Itoa(r.Idle), oldest(r), r.state()}
 	})
 	if err == nil && n == 0 {
 		con.say("no queues under the prefix %q; check --prefix and --redis", c.Prefix)
@@ -160,50 +176,82 @@ func (c *statsCommand) Run(ctx context.Context, out io.Writer) error {
 		s.Queues, s.Paused, s.Workers, s.Waiting, s.Scheduled, s.Running, s.Failed, oldest(queueRow{Oldest: s.Oldest}))
 }
 
+// A pauseRow is what a pause or its end did to a queue.
+type pauseRow struct {
+	Queue  string `json:"queue"`
+	Paused bool   `json:"paused"`
+}
+
 type pauseCommand struct {
 	target
+	form
 	Queues queueNames `arg:"" name:"queue" help:"Queues to pause."`
 }
 
 // Help is called by kong.
 func (pauseCommand) Help() string {
-	return "Running tasks go on, and tasks can be enqueued. To wait until nothing runs anymore, use: worqr drain."
+	return "Running tasks go on, and tasks can be enqueued. To wait until nothing runs anymore, use: worqr drain. The exit status is 1 if there is no such queue."
 }
 
 // Run pauses queues.
-func (c *pauseCommand) Run(ctx context.Context) error {
-	return c.forEach(ctx, c.Queues, (*worqr.Queue).Pause)
+func (c *pauseCommand) Run(ctx context.Context, con *console) error {
+	return c.forEach(ctx, con, c.Queues, (*worqr.Queue).Pause, func(name string) error {
+		return c.tell(con.out, pauseRow{name, true}, "%s is paused", printable(name))
+	})
 }
 
 type resumeCommand struct {
 	target
+	form
 	Queues queueNames `arg:"" name:"queue" help:"Queues to resume."`
 }
 
 // Run resumes queues.
-func (c *resumeCommand) Run(ctx context.Context) error {
-	return c.forEach(ctx, c.Queues, (*worqr.Queue).Resume)
+func (c *resumeCommand) Run(ctx context.Context, con *console) error {
+	return c.forEach(ctx, con, c.Queues, (*worqr.Queue).Resume, func(name string) error {
+		return c.tell(con.out, pauseRow{name, false}, "%s isn't paused any more", printable(name))
+	})
 }
 
-// forEach does something to queues, also if it fails for some.
-func (t *target) forEach(ctx context.Context, all queueNames, do func(*worqr.Queue, context.Context) error) error {
+// Help is called by kong.
+func (resumeCommand) Help() string {
+	return "Tasks of the queues start again. A queue that isn't paused stays as it is. The exit status is 1 if there is no such queue."
+}
+
+// forEach does something to queues, also if it fails for some, and tells what was done.
+func (t *target) forEach(ctx context.Context, con *console, all queueNames, do func(*worqr.Queue, context.Context) error, tell func(name string) error) error {
 	f, err := t.fleet()
 	if err != nil {
 		return err
 	}
 	defer f.close()
 	var errs []error
+	absent := false
 	for _, name := range all {
 		q, err := f.queue(ctx, name)
 		if err == nil {
+			err = f.known(ctx, q)
+		}
+		if _, none := errors.AsType[nothing](err); none {
+			absent = true
+			con.say("%v", err)
+			continue
+		}
+		if err == nil {
 			err = do(q, ctx)
+		}
+		if err == nil && tell != nil {
+			err = tell(string(name))
 		}
 		if err != nil {
 			errs = append(errs, err)
 		}
 	}
-	if len(errs) > 1 {
+	switch {
+	case len(errs) > 1:
 		return fmt.Errorf("%d of %d queues failed: %w", len(errs), len(all), errors.Join(errs...))
+	case len(errs) == 0 && absent:
+		return errTold
 	}
 	return errors.Join(errs...)
 }

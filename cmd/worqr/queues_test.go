@@ -98,6 +98,47 @@ func TestQueues(t *testing.T) {
 	s.is.Equal([]any{stats["queues"], stats["paused"], stats["waiting"], stats["scheduled"]}, []any{2., 1., 2., 1.})
 	s.is.True(strings.Contains(s.run(exitWell, "stats"), "queues     2 (1 paused)"))
 	s.is.True(strings.Contains(s.run(exitFailed, "pause", "b b"), "not a valid queue name"))
+	s.is.Equal(s.run(exitWell, "pause", "a", "b"), "a is paused\nb is paused\n")
+	s.is.Equal(s.rows(exitWell, "drain", "a"), []map[string]any{{"queue": "a", "running": 0., "drained": true}})
+	s.is.Equal(s.rows(exitWell, "resume", "b", "a"), []map[string]any{{"queue": "b", "paused": false}, {"queue": "a", "paused": false}})
+}
+
+// What is to be there and isn't is said, and nothing is made of it.
+func TestNoSuchQueue(t *testing.T) {
+	s := newShell(t)
+	s.run(exitWell, "enqueue", "a", "x")
+	for _, args := range [][]string{
+		{"queues", "a", "typo"}, {"running", "typo"}, {"stats", "typo"}, {"waiting", "typo"}, {"scheduled", "typo"}, {"recurring", "typo"},
+		{"failed", "typo"}, {"requeue", "typo", "--all"}, {"remove", "typo", "k"}, {"cancel", "typo", "x"}, {"run-now", "typo", "k"},
+		{"result", "typo", "k"}, {"wait", "typo", "k"}, {"delete", "typo", "--yes", "typo"}, {"pause", "typo"}, {"resume", "typo"}, {"drain", "typo"},
+	} {
+		s.is.True(strings.HasPrefix(s.run(exitUnwell, args...), `worqr: no queue "typo" exists under the prefix`))
+	}
+	s.run(exitUnwell, "pause", "typo", "a")
+	s.is.Equal(all(s.rows(exitWell, "queues"), "queue"), []any{"a"})
+	s.is.Equal(all(s.rows(exitWell, "queues"), "paused"), []any{true}) // the others are paused all the same
+}
+
+// A queue whose only worker was killed says so: nobody is left to evict it.
+func TestSilentWorker(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	c := s.program("work", "q", "--prefix", s.args[3], "--lease", "150ms", "--", "sh", "-c", "exit 1")
+	s.is.NoErr(c.Start())
+	seen := func(want bool) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+			served := redistest.Sure(s.peer.Queue("q").Stats(ctx))(t).Workers == 1
+			if served && s.rows(exitWell, "queues", "q")[0]["workers_silent"] == want {
+				return
+			}
+		}
+		t.Fatal("the worker isn't seen")
+	}
+	seen(false)
+	s.is.NoErr(c.Process.Kill())
+	_ = c.Wait()
+	seen(true)
+	s.is.True(strings.Contains(s.run(exitWell, "queues"), "worker silent"))
 }
 
 // A queue that its peers have spread is shown whole: nobody has to know the number of parts.

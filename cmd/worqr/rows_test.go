@@ -23,6 +23,7 @@ func TestJSONLine(t *testing.T) {
 		blob("\U000e0001"):           `"\udb40\udc01"` + "\n",
 		blob("\xff\x00"):             `{"base64":"/wA="}` + "\n",
 		seconds(90 * time.Second):    "90\n",
+		seconds(43_210):              "0.000043\n",
 	} {
 		line, err := jsonLine(v)
 		is.NoErr(err)
@@ -111,7 +112,7 @@ func TestFixes(t *testing.T) {
 		{target{Prefix: "p"}, worqr.Finding{Kind: "no-worker", Queue: "q"}, "worqr work q --prefix p -- COMMAND"},
 		{target{Prefix: "worqr"}, worqr.Finding{Kind: "paused", Queue: "\u202e"}, "worqr resume QUEUE"},
 		{target{Prefix: "worqr"}, worqr.Finding{Kind: "paused", Queue: "-f"}, "worqr resume '-f'"},
-		{target{Prefix: "worqr", Lease: time.Second}, worqr.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
+		{target{Prefix: "worqr", Lease: leaseTime(time.Second)}, worqr.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
 		{target{Prefix: "worqr"}, worqr.Finding{Kind: "orphan", Repaired: true}, ""},
 		{target{Prefix: "worqr"}, worqr.Finding{Kind: "clock"}, ""},
 		{target{Prefix: "p"}, worqr.Finding{Kind: "persistence"}, "redis-cli CONFIG SET appendonly yes"},

@@ -91,3 +91,22 @@ func (l *log) paint(p *picture) {
 }
 
 func (l *log) close() {}
+
+// A jsonLog is a stage for programs: a line of JSON for each note.
+type jsonLog struct {
+	mu  sync.Mutex // protects out
+	out io.Writer
+}
+
+func (l *jsonLog) note(n note) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = printJSON(l.out, struct { // as in screen.write
+		At   seconds `json:"at_seconds"`
+		Text string  `json:"text"`
+	}{seconds(n.at), n.text})
+}
+
+func (l *jsonLog) paint(*picture) {}
+
+func (l *jsonLog) close() {}

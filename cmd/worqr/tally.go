@@ -190,6 +190,28 @@ type summary struct {
 	Gaps                                            int
 }
 
+// A summaryRow is a summary in JSON.
+type summaryRow struct {
+	Enqueued  int     `json:"enqueued"`
+	Finished  int     `json:"finished"`
+	Canceled  int     `json:"canceled"`
+	Left      int     `json:"in_the_queue"`
+	Stuck     int     `json:"still_failed"`
+	Lost      int     `json:"lost"`
+	Returned  int     `json:"returned"`
+	Twice     int     `json:"started_twice"`
+	Retried   int     `json:"retried"`
+	Failed    int     `json:"failed"`
+	Requeued  int     `json:"requeued"`
+	Scheduled int     `json:"scheduled"`
+	OnTime    int     `json:"on_time"`
+	Late      seconds `json:"late_seconds"`
+}
+
+func summaryRowOf(s summary) summaryRow {
+	return summaryRow{s.Enqueued, s.Finished, s.Canceled, s.Left, s.Stuck, s.Lost, s.Returned, s.Twice, s.Retried, s.Failed, s.Fixed, s.Scheduled, s.OnTime, seconds(s.Late)}
+}
+
 // open is how many accepted tasks have not ended.
 func (s summary) open() int { return s.Enqueued - s.Finished - s.Canceled }
 

@@ -98,7 +98,7 @@ type scheduledRow struct {
 
 // A some is how much of a list to print.
 type some struct {
-	Limit int `short:"n" placeholder:"N" help:"Print at most so many; by default all."`
+	Limit int `short:"n" placeholder:"N" help:"Print at most N; by default all."`
 }
 
 type scheduledCommand struct {
@@ -115,7 +115,7 @@ func (scheduledCommand) Help() string {
 
 // Run prints a line for each task in the schedule.
 func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
-	f, err := c.fleet()
+	f, _, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
@@ -124,11 +124,7 @@ func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
 		return scheduledRow{blob(t.Key), moment(t.DueAt), moment(t.EnqueuedAt), moment(t.Expires), t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
 	})
 	_, err = printRows(con.out, c.form, "DUE RETRIES KEY PAYLOAD ERROR", first(c.Limit, rows), func(r scheduledRow) []string {
-		due := "now"
-		if r.DueAt != nil && time.Until(*r.DueAt) > 0 {
-			due = "in " + age(time.Until(*r.DueAt))
-		}
-		return []string{due, strconv.Itoa(r.Retries), keyText(r.Key), brief(string(r.Payload), shownPayload), brief(r.LastError, shownPayload)}
+		return []string{untilMoment(r.DueAt), strconv.Itoa(r.Retries), keyText(r.Key), brief(string(r.Payload), shownPayload), brief(r.LastError, shownPayload)}
 	})
 	return err
 }
@@ -146,7 +142,7 @@ type waitingCommand struct {
 	target
 	form
 	some
-	Added bool      `help:"Show only tasks that were added with properties and haven't been retried, with their keys and headers."`
+	Added bool      `help:"Show only tasks from Add that wait for their first start, with keys and headers."`
 	Queue queueName `arg:"" help:"Name of the queue."`
 }
 
@@ -157,7 +153,7 @@ func (waitingCommand) Help() string {
 
 // Run prints a line for each waiting task.
 func (c *waitingCommand) Run(ctx context.Context, con *console) error {
-	f, err := c.fleet()
+	f, _, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}

@@ -83,6 +83,17 @@ func sinceMoment(t *time.Time) string {
 	return age(max(0, time.Since(*t)))
 }
 
+// untilMoment is when something is to happen.
+func untilMoment(t *time.Time) string {
+	switch {
+	case t == nil:
+		return "-"
+	case time.Until(*t) > 0:
+		return "in " + age(time.Until(*t))
+	}
+	return "now"
+}
+
 // A blob is bytes of others. In JSON it's a string, or {"base64": ...} if it isn't UTF-8.
 type blob string
 
@@ -106,7 +117,7 @@ func blobs(headers map[string]string) map[string]blob {
 type seconds time.Duration
 
 func (s seconds) MarshalJSON() ([]byte, error) {
-	return json.Marshal(time.Duration(s).Round(time.Millisecond).Seconds())
+	return json.Marshal(time.Duration(s).Round(time.Microsecond).Seconds())
 }
 
 // moment is a time in JSON; one that isn't known is left out.

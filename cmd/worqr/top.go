@@ -8,12 +8,13 @@ import (
 
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/store"
 )
 
 type topCommand struct {
 	target
-	Every    time.Duration `default:"1s" help:"How often to look; the default is 1s."`
-	ReadOnly bool          `help:"Keys don't act."`
+	Every    time.Duration `default:"1s" help:"How often to refresh; the default is 1s."`
+	ReadOnly bool          `help:"Disable the keys that act."`
 }
 
 // Help is called by kong.
@@ -77,11 +78,18 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		}
 		now.Queues = append(now.Queues, q)
 	}
+	alive := map[string]bool{} // queues
 	for w, err := range s.Workers(ctx) {
 		if err != nil {
 			return nil, err
 		}
 		now.Workers = append(now.Workers, top.Worker{ID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, StartedAt: w.StartedAt, Queues: w.Queues, Stuck: w.StuckHandlers})
+		for _, q := range w.Queues {
+			alive[store.Whole(q)] = true
+		}
+	}
+	for i, q := range now.Queues {
+		now.Queues[i].Silent = q.Workers > 0 && !alive[q.Name]
 	}
 	return now, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,11 @@ type screenful struct {
 // terminal starts the command on a terminal of its own.
 func (s *shell) terminal(args ...string) *screenful {
 	s.Helper()
-	c := s.program(append(args, "--prefix", s.args[3])...)
+	return s.attached(s.program(append(args, "--prefix", s.args[3])...))
+}
+
+func (s *shell) attached(c *exec.Cmd) *screenful {
+	s.Helper()
 	c.Env = append(c.Env, "TERM=xterm-256color")
 	f, err := pty.StartWithSize(c, &pty.Winsize{Rows: 30, Cols: 140})
 	if err != nil {
@@ -97,6 +102,54 @@ func TestTop(t *testing.T) {
 	v.awaits("\x1b[?1049l")
 }
 
+// The help covers what keys act on, so the next key only closes it.
+func TestTopHelp(t *testing.T) {
+	s := newShell(t)
+	s.run(exitWell, "enqueue", "emails", "a")
+	v := s.terminal("top", "--every", "100ms")
+	v.awaits("emails")
+	v.press("?")
+	v.awaits("Any key closes this page")
+	v.press("p")
+	v.awaits("q quit")
+	v.press("q")
+	v.awaits("\x1b[?1049l")
+	s.is.True(!redistest.Sure(s.peer.Queue("emails").Stats(t.Context()))(t).Paused)
+}
+
+// The demo draws its story, leaves the terminal as it was, and tells the story once more.
+func TestDemoOnTerminal(t *testing.T) {
+	s := newShell(t)
+	c := s.program("demo", "--seconds", "5")
+	c.Env = append(c.Env, "REDIS_URL="+redistest.URL()) // of a user who may use any prefix
+	v := s.attached(c)
+	v.awaits(enter)
+	for _, text := range []string{"worqr demo", "peer 3", "works", "killed", "starts again", "is canceled"} {
+		v.awaits(text)
+	}
+	v.awaits(leave)
+	v.awaits("  lost")
+	drawn := escapes.ReplaceAllString(v.drawn(), "")
+	_, after, _ := strings.Cut(v.drawn(), leave)
+	s.is.True(strings.Contains(escapes.ReplaceAllString(after, ""), "is killed while it holds"))
+	s.is.True(strings.Contains(drawn, "     0  lost"))
+}
+
+// Who types tasks sees how many there are.
+func TestProgressOnTerminal(t *testing.T) {
+	s := newShell(t)
+	v := s.terminal("enqueue", "q")
+	v.awaits("press Ctrl-D to end")
+	for end := time.Now().Add(time.Minute); !strings.Contains(v.drawn(), "\renqueue: "); {
+		if time.Now().After(end) {
+			t.Fatalf("no progress is drawn:\n%q", v.drawn())
+		}
+		v.press("x\n")
+	}
+	v.press("\x04")
+	v.awaits("enqueued")
+}
+
 // What isn't typed right isn't done.
 func TestConfirm(t *testing.T) {
 	s := newShell(t)
@@ -105,7 +158,7 @@ func TestConfirm(t *testing.T) {
 	v.awaits("This will delete 2 waiting tasks of the queue")
 	v.press("emails\n")
 	v.awaits("2 waiting tasks deleted")
-	s.is.Equal(len(s.rows(exitWell, "waiting", "emails")), 0)
+	s.is.True(strings.Contains(s.run(exitUnwell, "waiting", "emails"), `no queue "emails" exists`)) // nothing of it is left
 }
 
 func TestTopWithoutTerminal(t *testing.T) {

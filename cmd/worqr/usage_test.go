@@ -160,3 +160,20 @@ func TestHostileServer(t *testing.T) {
 		}
 	}
 }
+
+// Whatever Redis says about a login that it refuses, the cause is named.
+func TestBadLogin(t *testing.T) {
+	is := redistest.Parallel(t)
+	server := redistest.Start(t)
+	locked := redistest.Start(t, "--requirepass", "SECRET")
+	for _, url := range []string{
+		"redis://:" + canary + "@" + server.Addr(), "redis://ann:" + canary + "@" + server.Addr(),
+		"redis://" + locked.Addr(), "redis://:" + canary + "@" + locked.Addr(),
+	} {
+		for _, args := range [][]string{{"queues"}, {"enqueue", "q", "a"}, {"check"}, {"watch"}} {
+			out, status := command(t, "", append(args, "--redis", url)...)
+			is.Equal(status, exitFailed)
+			is.True(strings.HasSuffix(out, "\nRedis refuses the login: check the user and the password of REDIS_URL or --redis\n"))
+		}
+	}
+}

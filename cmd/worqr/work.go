@@ -10,6 +10,7 @@ import (
 
 type workCommand struct {
 	target
+	form
 	Queue       queueName     `arg:"" help:"Name of the queue."`
 	Command     []string      `arg:"" passthrough:"" help:"Program to run for each task, with its arguments. No shell is involved; for a pipe, write: -- sh -c '...'."`
 	Concurrency int           `short:"c" default:"1" help:"How many programs run at once; the default is 1."`
@@ -27,9 +28,9 @@ type workCommand struct {
 // Help is called by kong.
 func (workCommand) Help() string {
 	return "The program reads the payload from standard input. Exit status 0 finishes the task, 65 fails it for good, and any other has it retried. " +
-		"What it prints, up to 1 MiB, is the task's result, which \"worqr watch\" shows; the end of its error output is the reason of a failure. " +
+		"What it prints, up to 1 MiB, is the task's result, which \"worqr watch\" and \"worqr wait\" show; the end of its error output is the reason of a failure. " +
 		"Its environment has WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN, WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES, and few variables of this process; not REDIS_URL, which may have a password. " +
-		"The exit status is 0 after SIGTERM or Ctrl-C, once the programs have ended."
+		"The exit status is 0 after SIGTERM or Ctrl-C, once the programs have ended. With --json, the log is JSON, too, and at the end, one object counts the tasks."
 }
 
 // Validate is called by kong.
@@ -65,7 +66,10 @@ func (c *workCommand) options() *worqr.HandleOptions {
 // Run is a peer until it's told to end.
 func (c *workCommand) Run(ctx context.Context, con *console) error {
 	log := slog.New(slog.NewTextHandler(con.errs, nil))
-	o := &worqr.Options{Prefix: string(c.Prefix), Lease: c.Lease, Name: c.Name, Drain: c.Drain, Logger: log}
+	if c.JSON {
+		log = slog.New(slog.NewJSONHandler(con.errs, nil))
+	}
+	o := &worqr.Options{Prefix: string(c.Prefix), Lease: time.Duration(c.Lease), Name: c.Name, Drain: c.Drain, Logger: log}
 	if c.Drain == 0 {
 		o.Drain = -1 // to the library, 0 is the default
 	}
@@ -93,11 +97,17 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 		q = q.Spread(n)
 	}
 	q.Handle(worqr.CommandWith(worqr.CommandOptions{Env: c.Env}, c.Command[0], c.Command[1:]...), c.options())
-	con.say("working on %q; Ctrl-C ends it", c.Queue)
+	if !c.JSON {
+		con.say("working on %q; Ctrl-C ends it", c.Queue)
+	}
 	if err := p.Run(ctx); err != nil {
 		return err
 	}
-	con.say("%s finished, %d retried, %d failed", number(int(p.Stats().Finished), "task"), p.Stats().Retried, p.Stats().Failed)
+	done := p.Stats()
+	if c.JSON {
+		return printJSON(con.out, map[string]int64{"finished": done.Finished, "retried": done.Retried, "failed": done.Failed})
+	}
+	con.say("%s finished, %d retried, %d failed", number(int(done.Finished), "task"), done.Retried, done.Failed)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"strings"
@@ -70,6 +71,31 @@ func TestWorkFlags(t *testing.T) {
 	for _, args := range [][]string{{"q"}, {"q", "-c", "0", "--", "true"}, {"q", "--timeout", "-1s", "--", "true"}} {
 		s.run(exitFailed, append([]string{"work"}, args...)...)
 	}
+}
+
+// With --json, a program can read the log, and how many tasks there were.
+func TestWorkJSON(t *testing.T) {
+	s := newShell(t)
+	var out, errs bytes.Buffer
+	c := s.program("work", "q", "--prefix", s.args[3], "--json", "-v", "--", "true")
+	c.Stdout, c.Stderr = &out, &errs
+	s.is.NoErr(c.Start())
+	key := all(s.rows(exitWell, "enqueue", "q", "x", "--keep-result", "1h"), "key")[0].(string)
+	s.run(exitWell, "wait", "q", key)
+	s.is.NoErr(c.Process.Signal(syscall.SIGTERM))
+	s.is.NoErr(c.Wait())
+	s.is.Equal(out.String(), `{"failed":0,"finished":1,"retried":0}`+"\n")
+	s.is.True(strings.Contains(errs.String(), `"msg":"task ended"`))
+	for line := range strings.Lines(errs.String()) {
+		s.is.True(json.Valid([]byte(line)))
+	}
+}
+
+func TestVersion(t *testing.T) {
+	s := newShell(t)
+	want := "worqr " + worqr.Version + "\n"
+	s.is.Equal(s.bare("version"), want)
+	s.is.Equal(string(redistest.Sure(s.program("--version").Output())(t)), want)
 }
 
 // The scripts complete commands, flags and names of queues.

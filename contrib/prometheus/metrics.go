@@ -46,7 +46,7 @@
 //	worqr_queue_scheduled_tasks{queue}            in the schedule, due or not
 //	worqr_queue_running_tasks{queue}              held by workers, running or prefetched
 //	worqr_queue_failed_tasks{queue}               in the failed queue
-//	worqr_queue_oldest_task_age_seconds{queue}    how long the task at the front of the list has waited
+//	worqr_queue_oldest_task_age_seconds{queue}    how long the task that has waited longest could have started
 //	worqr_queue_workers{queue}
 //	worqr_queue_idle_workers{queue}
 //	worqr_queue_paused{queue}                     1 while it's paused

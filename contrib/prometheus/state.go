@@ -53,7 +53,7 @@ var ofQueue = []figure[worqr.QueueStats]{
 	ofState("scheduled_tasks", "Tasks in the schedule, due or not.", func(s worqr.QueueStats) float64 { return float64(s.Scheduled) }),
 	ofState("running_tasks", "Tasks that workers hold, running or prefetched.", func(s worqr.QueueStats) float64 { return float64(s.Running) }),
 	ofState("failed_tasks", "Tasks in the failed queue.", func(s worqr.QueueStats) float64 { return float64(s.Failed) }),
-	ofState("oldest_task_age_seconds", "How long the task at the front of the list has waited.", func(s worqr.QueueStats) float64 { return s.Oldest.Seconds() }),
+	ofState("oldest_task_age_seconds", "How long the task that has waited longest could have started.", func(s worqr.QueueStats) float64 { return s.Oldest.Seconds() }),
 	ofState("workers", "Workers that serve the queue.", func(s worqr.QueueStats) float64 { return float64(s.Workers) }),
 	ofState("idle_workers", "Workers of the queue with free slots.", func(s worqr.QueueStats) float64 { return float64(s.IdleWorkers) }),
 	ofState("paused", "1 while the queue is paused.", func(s worqr.QueueStats) float64 { return truth(s.Paused) }),

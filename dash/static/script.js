@@ -22,7 +22,8 @@
 
   function themeButton() {
     const button = document.getElementById('theme');
-    const label = () => { button.textContent = { system: 'Auto', light: 'Light', dark: 'Dark' }[theme()]; button.ariaLabel = 'Theme: ' + button.textContent; };
+    const word = button.querySelector('.word');
+    const label = () => { word.textContent = { system: 'Auto', light: 'Light', dark: 'Dark' }[theme()]; button.ariaLabel = 'Theme: ' + word.textContent; };
     button.hidden = false;
     label();
     button.addEventListener('click', () => {
@@ -64,9 +65,10 @@
   // measure writes a value as the server does.
   function measure(value, unit) {
     if (unit === 's') {
+      const two = (large, a, small, b) => large + ' ' + a + (small ? ' ' + small + ' ' + b : '');
       if (value < 1) return Math.round(value * 1000) + ' ms';
-      if (value < 60) return (value < 10 ? value.toFixed(1) : Math.round(value)) + ' s';
-      return value < 3600 ? Math.floor(value / 60) + ' min ' + Math.round(value % 60) + ' s' : Math.floor(value / 3600) + ' h ' + Math.floor(value % 3600 / 60) + ' min';
+      if (value < 59.5) return (value < 10 ? Number(value.toFixed(1)) : Math.round(value)) + ' s';
+      return value < 3600 ? two(Math.floor(value / 60), 'min', Math.floor(value % 60), 's') : two(Math.floor(value / 3600), 'h', Math.floor(value % 3600 / 60), 'min');
     }
     const number = value >= 10 || Number.isInteger(value) ? Math.round(value).toLocaleString('en') : value.toFixed(1);
     return unit === '/s' ? number + '/s' : number;
@@ -190,6 +192,6 @@
 
   // identity tells rows apart that have a state of their own.
   function identity(node) {
-    return node.nodeName === 'TR' ? node.querySelector('input')?.value ?? '' : node.nodeName === 'INPUT' ? node.value : '';
+    return node.nodeName === 'TR' ? node.dataset.worker ?? node.querySelector('input')?.value ?? '' : node.nodeName === 'INPUT' ? node.value : '';
   }
 })();

@@ -203,7 +203,7 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 	redistest.Do(t, c, "ACL", "SETUSER", "app", "+lmove")
 	enqueue(t, q, "c")
 	is.Equal(waiting(t, q), slices.Concat(numbers("a", 200), []string{"long"}, numbers("b", 6000), []string{"c"}))
-	eventually(t, "it is over", func() bool { return len(j.Lines("the problem is over")) == 1 })
+	eventually(t, "it is over", func() bool { return len(j.Lines("worqr: recovered")) == 1 })
 	is.Equal(len(j.Lines("level=WARN")), 1)
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Oldest is the age of the task in front, whoever has pushed it, once a heartbeat has seen it.
+// Oldest is the age of the task in front, whoever has pushed it, once a heartbeat has seen it; of an
+// added one, and of one that is overdue.
 func TestOldest(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -32,4 +33,12 @@ func TestOldest(t *testing.T) {
 	is.True(oldest() <= time.Since(second)+time.Second)
 	is.NoErr(q.Delete(ctx))
 	is.Equal(oldest(), time.Duration(0))
+
+	put(t, q, "key", "c", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	is.Equal(oldest(), time.Duration(0)) // it isn't due
+	sure(q.Add(ctx, []byte("d"), nil))(t)
+	eventually(t, "it has waited", func() bool { return oldest() > 0 })
+	is.True(oldest() < time.Minute)
+	put(t, q, "key", "c", &worqr.PutOptions{At: time.Now().Add(-time.Hour)})
+	is.True(oldest() >= time.Hour)
 }

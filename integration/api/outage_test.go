@@ -53,7 +53,7 @@ func TestOutageIsOneLine(t *testing.T) {
 			is.True(strings.Contains(line, "server="+server.Addr()))
 			continue
 		}
-		for _, of := range []string{"heartbeats", "not subscribed", "cannot start", "the problem is over"} {
+		for _, of := range []string{"heartbeats", "not subscribed", "cannot start", "worqr: recovered"} {
 			if strings.Contains(line, of) {
 				t.Errorf("this was said, too: %s", line)
 			}
@@ -100,7 +100,7 @@ func TestOutageBehindProxyIsOneLine(t *testing.T) {
 	eventually(t, "it is told that Redis is back", func() bool { return len(log.Lines("worqr: Redis answers again")) > 0 })
 	stop()
 	is.True(len(log.Lines("worqr: Redis does not answer")) > 0) // again after ten seconds, on a slow machine
-	for _, of := range []string{"heartbeats", "not subscribed", "cannot start", "cannot join", "the problem is over"} {
+	for _, of := range []string{"heartbeats", "not subscribed", "cannot start", "cannot join", "worqr: recovered"} {
 		for _, line := range log.Lines(of) {
 			if !strings.Contains(line, "Redis does not answer") {
 				t.Errorf("this was said, too: %s", line)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,13 +142,18 @@ func TestLastError(t *testing.T) {
 func TestOnce(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
-	_, q := openQueue(t, worqr.Options{})
+	var traced atomic.Int64
+	_, q := openQueue(t, worqr.Options{Trace: &worqr.Trace{Enqueued: func(t worqr.TraceQueue) { traced.Add(int64(t.Tasks)) }}})
 	once := func(id string) *worqr.Properties { return &worqr.Properties{Once: id, OnceFor: time.Hour} }
 	at := time.Now().Add(time.Hour)
 	key := sure(q.Add(ctx, []byte("a"), once("1")))(t)
 	is.Equal(sure(q.Add(ctx, []byte("b"), once("1")))(t), key)
 	is.Equal(sure(q.AddAt(ctx, at, []byte("b"), once("1")))(t), key)
-	must(t, q.Put(ctx, "k", []byte("b"), &worqr.PutOptions{Properties: *once("1")}))
+	var other *worqr.OnceError
+	err := q.Put(ctx, "k", []byte("b"), &worqr.PutOptions{Properties: *once("1")})
+	is.True(errors.As(err, &other))
+	is.Equal(other.Key, key)
+	is.True(!strings.Contains(fmt.Sprintf("%v %+v %#v", err, other, other), key))
 	is.Equal(waiting(t, q), []string{"a"})
 
 	late := sure(q.AddAt(ctx, at, []byte("c"), once("2")))(t)
@@ -158,7 +164,10 @@ func TestOnce(t *testing.T) {
 	must(t, q.Put(ctx, "k", []byte("e"), &worqr.PutOptions{At: at, Properties: *once("3")}))
 	must(t, q.Put(ctx, "k", []byte("f"), &worqr.PutOptions{At: at, Properties: *once("3")}))
 	is.Equal(sure(q.Add(ctx, []byte("g"), once("3")))(t), "k")
+	is.True(errors.As(q.Put(ctx, "l", []byte("f"), &worqr.PutOptions{Properties: *once("3")}), &other))
+	is.Equal(other.Key, "k")
 	is.Equal(sorted(waiting(t, q)), []string{"a", "c", "e"})
+	eventually(t, "three are told of", func() bool { return traced.Load() == 3 })
 
 	is.True(sure(q.RemoveKey(ctx, key))(t)) // also when the task is gone
 	is.Equal(sure(q.Add(ctx, []byte("h"), once("1")))(t), key)

@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// The functions below hold lines that README.md and docs/recipes.md show, and
+// The functions below hold lines that README.md and pages of docs/ show, and
 // TestDocsRecipes runs them. TestReadmeCode looks for the lines.
 
 var (
@@ -109,7 +109,7 @@ func recipeDraining(parts iter.Seq[string], save func(string) error, work func(c
 				if err := save(part); err != nil {
 					return err
 				}
-				return worqr.Later(0) // another peer goes on from there
+				return worqr.Later(0) // another peer continues from there
 			default:
 				work(ctx, part)
 			}
@@ -208,7 +208,7 @@ func recipeResult(ctx context.Context, reports *worqr.Queue) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if result.Outcome != worqr.OutcomeFinished { // failed, canceled, expired, removed or deleted
+	if result.Outcome != worqr.OutcomeFinished { // failed, canceled, expired, removed, replaced or deleted
 		return nil, fmt.Errorf("the report %s: %s", result.Outcome, result.Error)
 	}
 	return result.Value, nil // the handler's t.Result

@@ -154,7 +154,7 @@ func TestNewerSchedule(t *testing.T) {
 	is.NoErr(old.Every("x", nil, nil, nil))
 	eventually(t, "it has ended", func() bool { return len(recurring(t, old)) == 0 })
 	eventually(t, "somebody says so", func() bool {
-		return len(said.Lines("schedules have ended"))+len(theirs.Lines("schedules have ended")) == 1
+		return len(said.Lines("schedules ended"))+len(theirs.Lines("schedules have ended")) == 1
 	})
 	is.Equal(len(scheduled(t, old)), 0)
 }
@@ -265,6 +265,47 @@ func TestDropOccurrence(t *testing.T) {
 	is.True(is_(receive(t, causes, 1)[0], worqr.ErrCanceled))
 	next(at.Add(2 * day))
 	is.Equal(recurring(t, q)["x"].LastOutcome, "canceled")
+}
+
+// RunNow starts the next occurrence with its payload and headers, also while one runs. Nothing else
+// is moved, and where nothing recurs, nothing runs.
+func TestRunNow(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q").Spread(3)
+	headers, at := map[string]string{"trace": "1"}, inAnHour()
+	is.NoErr(q.Every("x", daily{at}, []byte("a"), &worqr.EveryOptions{Properties: worqr.Properties{Headers: headers}}))
+	starts, end := make(chan *worqr.Task, 10), make(chan error)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		starts <- t
+		return <-end
+	}, nil)
+	run(t, p)
+	eventually(t, "it is planned", func() bool { return recurring(t, q)["x"].Next.Equal(at) })
+	now := func() bool { return sure(q.RunNow(t.Context(), "x"))(t) }
+	started := func() {
+		t.Helper()
+		task := receive(t, starts, 1)[0]
+		is.Equal([]string{task.Key, string(task.Payload), task.Headers["trace"]}, []string{"x", "a", "1"})
+	}
+	is.True(now())
+	started()
+	is.True(recurring(t, q)["x"].Next.Equal(at.Add(day)))
+	is.True(now()) // behind the one that runs
+	is.True(now()) // the same
+	end <- nil
+	started()
+	end <- worqr.RetryAfter(errors.New("busy"), time.Hour)
+	eventually(t, "it waits for its retry", func() bool { return len(scheduled(t, q)) == 1 })
+	is.True(now()) // its retry
+	started()
+	end <- nil
+	eventually(t, "it has ended", func() bool {
+		return recurring(t, q)["x"].LastOutcome == "finished" && recurring(t, q)["x"].Current.IsZero()
+	})
+	is.True(recurring(t, q)["x"].Next.Equal(at.Add(2 * day)))
+	is.True(!sure(q.RunNow(t.Context(), "y"))(t))
+	is.Equal(len(starts), 0)
 }
 
 // On a spread queue, a schedule is in the part of its key.

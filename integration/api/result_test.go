@@ -172,7 +172,7 @@ func TestResultOfKey(t *testing.T) {
 	put(t, q, "key", "c", options) // waits for it
 	finish(task, "b again")
 	third := wait()
-	is.True(is_(failure(q.Result(ctx, "key")), worqr.ErrNotEnded))
+	is.Equal(string(sure(q.Result(ctx, "key"))(t).Value), "b again") // of the last that has ended
 	finish(sure(q.StartTask(ctx))(t), "c")
 	is.Equal(<-third, "c")
 	is.Equal(<-wait(), "c")
@@ -180,6 +180,64 @@ func TestResultOfKey(t *testing.T) {
 	is.True(is_(failure(q.Wait(ctx, "key")), worqr.ErrNoResult))
 	finish(sure(q.StartTask(ctx))(t), "d")
 	is.Equal(<-wait(), "c") // the last that was kept
+}
+
+// Who waits learns that the task was replaced by one that keeps no result, whether it waits or is
+// tried again. While one runs that keeps its own, that is waited for.
+func TestWaitForReplaced(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	server, conn := redistest.StartAndDial(t)
+	q := working(t, openAt(t, server.URL(), worqr.Options{}), "q")
+	wait := func() chan *worqr.Result {
+		said, before := make(chan *worqr.Result, 1), redistest.Calls(t, conn, "evalsha")
+		go func() { said <- sure(q.Wait(ctx, "key"))(t) }()
+		eventually(t, "it has looked", func() bool { return redistest.Calls(t, conn, "evalsha") > before })
+		return said
+	}
+	later := &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: keep}
+	put(t, q, "key", "a", later)
+	said := wait()
+	put(t, q, "key", "b", nil)
+	is.NoErr(sure(q.StartTask(ctx))(t).Finish(ctx))
+	is.Equal((<-said).Outcome, worqr.OutcomeReplaced)
+	is.Equal(sure(q.Result(ctx, "key"))(t).Outcome, worqr.OutcomeReplaced)
+
+	for _, retries := range []bool{true, false} {
+		put(t, q, "key", "a", &worqr.PutOptions{Properties: keep})
+		task := sure(q.StartTask(ctx))(t)
+		said = wait()
+		put(t, q, "key", "b", later)
+		put(t, q, "key", "c", nil)
+		if retries {
+			is.NoErr(task.Retry(ctx, time.Hour))
+			is.Equal((<-said).Outcome, worqr.OutcomeReplaced)
+		} else {
+			is.NoErr(task.Finish(ctx))
+			is.Equal((<-said).Outcome, worqr.OutcomeFinished)
+		}
+		is.NoErr(sure(q.StartTask(ctx))(t).Finish(ctx))
+	}
+}
+
+// A recurring task always has a next occurrence, and the result of the last.
+func TestResultOfRecurring(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	q.Handle(func(_ context.Context, task *worqr.Task) error {
+		task.Result = task.Payload
+		return nil
+	}, nil)
+	is.NoErr(q.Every("key", worqr.Interval(time.Second), []byte("a"), &worqr.EveryOptions{Properties: keep}))
+	run(t, p)
+	eventually(t, "it occurs", func() bool {
+		r, err := q.Result(ctx, "key")
+		is.True(err == nil || errors.Is(err, worqr.ErrNotEnded) || errors.Is(err, worqr.ErrNoResult))
+		return err == nil && string(r.Value) == "a"
+	})
+	is.Equal(sure(q.Wait(ctx, "key"))(t).Outcome, worqr.OutcomeFinished)
 }
 
 // A result is kept for as long as asked.

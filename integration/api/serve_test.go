@@ -76,7 +76,7 @@ func TestUseMisbehaves(t *testing.T) {
 			return nil
 		}
 	})
-	q.Handle(func(context.Context, *worqr.Task) error { t.Error("it is called"); return nil }, &worqr.HandleOptions{OnPanic: worqr.FailOnPanic})
+	q.Handle(func(context.Context, *worqr.Task) error { t.Error("it is called"); return nil }, &worqr.HandleOptions{OnPanic: worqr.FailOnPanic, MaxRetries: -1})
 	panics(t, "after Handle", func() { p.Use(func(h worqr.Handler) worqr.Handler { return h }) })
 	run(t, p)
 	enqueue(t, q, "panic", "exit", "a")

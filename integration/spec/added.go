@@ -217,24 +217,21 @@ func (r *round) fromAdded() {
 			break
 		}
 		looked++
-		if r.startAdded(it) {
-			taken = append(taken, it.id.String())
-		} else {
-			r.stuck++
-		}
+		r.startAdded(it)
+		taken = append(taken, it.id.String())
 	}
 	r.dropAdded(taken...)
-	r.cutAdded = looked >= 1000 && r.stuck < looked || r.others >= 999
+	r.cutAdded = looked >= 1000 || r.others >= 999 || r.lifted
 }
 
-// startAdded starts what an item has, unless its time is over, and reports whether the item goes.
-func (r *round) startAdded(it item) (goes bool) {
+// startAdded starts what an item has, unless its time is over.
+func (r *round) startAdded(it item) {
 	entry, name, card, ok := it.added()
 	payload, process := it.pairs[1], r.ids[r.first]
 	if !ok { // others have put it there
 		r.push(r.process+process, payload)
 		r.begin(payload, "", 0, 0, tale{})
-		return true
+		return
 	}
 	r.forget()
 	kept := r.entry + entry
@@ -246,18 +243,22 @@ func (r *round) startAdded(it item) (goes bool) {
 		}
 		if card = cardWith(card, apart, false); !there {
 			r.spent += costPassed
-			return true
+			return
 		}
 	}
 	due := int64(it.id.ms)
 	switch {
 	case r.failed != nil && r.isOver(card):
 		r.name(payload, digest(entry))
-		if goes = r.expire(payload, entry, 0, 0, card); goes && isApart {
+		if !r.expire(payload, entry, 0, 0, card) {
+			r.await(&r.lane, entry, payload, due, 0, 0, card)
+			r.plan(&r.lane, entry, due)
+			r.spent += costEntry
+			r.lifted = true
+		} else if isApart {
 			r.del(kept)
 		}
 		r.spent += costPassed
-		return goes
 	case isApart:
 		r.name(payload, digest(entry))
 		r.started(entry, process, payload, r.worker, 0, 0, card)
@@ -268,7 +269,6 @@ func (r *round) startAdded(it item) (goes bool) {
 		r.set(r.entries, process, value, name, process+":"+r.worker)
 		r.begin(payload, entry, 0, 0, tale{due: due, card: card, value: value})
 	}
-	return true
 }
 
 // expire has a task fail whose time is over, if it can.
@@ -360,7 +360,7 @@ func (q *queue) line(entry string, depth int) []any {
 		if it.id.String() == w.id {
 			break
 		}
-		if before%100 == 0 && before > 0 && (before >= depth || bytes >= 1<<20) {
+		if before >= min(depth, 4000) || bytes >= 1<<20 {
 			before = -1
 			break
 		}
@@ -374,6 +374,9 @@ func (q *queue) dropLine() (left, bytes int) {
 	items := q.ranging(q.added, "-", "+")
 	var ids []string
 	for _, it := range items[:min(len(items), 50)] {
+		if bytes >= 1<<20 {
+			break
+		}
 		entry, _, card, ok := it.added()
 		if ok && keepsFor(card) > 0 {
 			q.tellEnd(entry)

@@ -227,6 +227,8 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64,
 			q.unset(key, "error")
 		}
 		if rule("keep") != "1" {
+			its, _ := q.field(key, "card")
+			q.keepReplaced(entry, card, its)
 			payload, card = newer, ""
 		} else {
 			q.unset(key, "card")

@@ -163,10 +163,17 @@ func (u upcoming) changed(by upcoming) upcoming {
 }
 
 // dated is a card with the time at which its task is enqueued.
-func (q *queue) dated(card string) string { return card + "s" + text(len(text(q.now))) + ":" + text(q.now) }
+func (q *queue) dated(card string) string {
+	return card + "s" + text(len(text(q.now))) + ":" + text(q.now)
+}
 
-// carded gives what is put a card with its time, or none.
-func (q *queue) carded(key, card string) {
+// carded gives what is put a card with its time, or none. The one before goes.
+func (q *queue) carded(entry, card string) {
+	key := q.entry + entry
+	had, _ := q.field(key, "card")
+	if held, _ := q.field(key, "held"); keepsFor(held) == 0 {
+		q.keepReplaced(entry, had, card)
+	}
 	if card == "" {
 		q.unset(key, "card")
 		return
@@ -227,7 +234,7 @@ func put(q *queue, c store.Call) any {
 		q.add(q.contents, q.digest(is.payload)+":"+entry, 0)
 	}
 	if !same {
-		q.carded(key, c.Arg("card"))
+		q.carded(entry, c.Arg("card"))
 	}
 	if waits && !runs && !keep && !counts {
 		q.unset(key, "error")

@@ -164,7 +164,9 @@ func (q *queue) endSchedule(entry string) bool {
 			if !q.affords(q.entry + entry) {
 				return false
 			}
+			card := q.cardInSchedule(entry)
 			q.unwait(&q.lane, entry)
+			q.keepResult(entry, card, store.EndRemoved, "", "")
 		}
 	}
 	q.del(q.recurrence(entry))
@@ -283,7 +285,12 @@ func (q *queue) mend(entry string, passed int64, changed, sent bool) {
 	fresh := waits && occurs && number(turn) > passed
 	if changed && !(fresh && number(turn) <= q.now) {
 		if fresh {
+			card, by := q.cardInSchedule(entry), ""
+			if c, ok := q.course(entry); ok {
+				by = c.card
+			}
 			q.unwait(&q.lane, entry)
+			q.keepReplaced(entry, card, by)
 			waits, held = false, false
 		}
 		q.set(q.recurrence(entry), "passed", q.now)

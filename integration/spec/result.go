@@ -37,6 +37,13 @@ func (q *queue) keepResult(entry, card, how, reason, result string) {
 	q.tellEnd(entry)
 }
 
+// keepReplaced does so of a task that gives way to one that keeps no result.
+func (q *queue) keepReplaced(entry, card, by string) {
+	if keepsFor(by) == 0 {
+		q.keepResult(entry, card, store.EndReplaced, "", "")
+	}
+}
+
 // forgetResult removes the record of an entry whose task is to run again.
 func (q *queue) forgetResult(entry, card string) {
 	if head, tail, _ := strings.Cut(q.entry, ":keyed:{"); keepsFor(card) > 0 {

@@ -40,7 +40,7 @@ type round struct {
 	budget, spent, space   int64 // what the starts may cost, and have; bytes that may be started ahead
 	empty                  bool
 	cutAdded               bool // more could be looked at in the stream
-	stuck                  int  // added tasks whose time is over, and which can't fail
+	lifted                 bool // added tasks whose time is over, and which can't fail, are entries now
 }
 
 const odd = "WRONGTYPE a key of the queue or of the process is of another type"
@@ -219,7 +219,7 @@ func (r *round) startAll(says preface, open bool, needed int) {
 // leaves reports whether something is left that others can start; or else whether the next
 // round is to look for it behind all that this one has passed over.
 func (r *round) leaves(open bool) (more, behind bool) {
-	more = !r.empty && open && r.waits() > 0 || r.adding && open && r.Store.entries(r.added) > r.stuck
+	more = !r.empty && open && r.waits() > 0 || r.adding && open && r.Store.entries(r.added) > 0
 	if more || !r.scheduled || !open {
 		return more, false
 	}

@@ -24,10 +24,10 @@ var (
 	ErrNoResult = errors.New("worqr: no result")
 
 	// ErrUnknown is an ErrNoResult: the key isn't known.
-	ErrUnknown = fmt.Errorf("%w: no task waits or runs under the key, and no result of one is kept", ErrNoResult)
+	ErrUnknown = fmt.Errorf("%w: no task waits or runs under the key, and no result is kept", ErrNoResult)
 
 	errNotKept = fmt.Errorf("%w: the task keeps none; add it with KeepResult", ErrNoResult)
-	errExpired = fmt.Errorf("%w: the task has ended, but its result expired before Redis could be asked for it", ErrNoResult)
+	errExpired = fmt.Errorf("%w: the task has ended, and its result has expired", ErrNoResult)
 )
 
 // How long after its last read a watch is read again: if messages arrive, if they don't, and

@@ -131,6 +131,7 @@ func TestWait(t *testing.T) {
 		"put while another runs": {first: store.End{Waits: 0, Runs: time.Minute}, want: "waits",
 			then: store.End{Record: ended(1).Record, Waits: 0, Runs: -1}, tells: true, next: "finished 1"},
 		"deleted":                 {first: waits(time.Minute), want: "waits", then: gone, tells: true, next: "deleted"},
+		"replaced":                {first: waits(time.Minute), want: "waits", then: store.End{Record: &store.Record{End: store.EndReplaced, At: 1}, Waits: 0, Runs: -1}, tells: true, next: "replaced 1"},
 		"replaced by one without": {first: waits(time.Minute), want: "waits", then: waits(0), tells: true, next: errNotKept.Error()},
 		"another after one":       {first: both, want: "waits", then: ended(2), tells: true, next: "finished 2"},
 		"deleted after one":       {first: both, want: "waits", then: ended(1), tells: true, next: "deleted"},

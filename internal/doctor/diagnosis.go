@@ -136,7 +136,7 @@ var diagnoses = map[Kind]diagnosis{
 		cure: "Repair returns them to the front of the queue.", cured: "Returned to the front of the queue."},
 	entry: {severity: Error, says: "The keys of a scheduled task disagree.",
 		cure: "Repair makes them agree.", cured: "They agree again."},
-	lock: {severity: Error, says: "A unique lock has no task, so EnqueueUnique refuses its payload forever.",
+	lock: {severity: Error, says: "A unique lock has no task, so its payload is refused as a duplicate forever.",
 		cure: "Repair removes the lock.", cured: "The lock was removed."},
 	cancel: {severity: Error, says: "Cancel records don't match the running tasks: a cancel may never end, or miss a task.",
 		cure: "Repair corrects the record.", cured: "The record was corrected."},
@@ -152,7 +152,7 @@ var diagnoses = map[Kind]diagnosis{
 		cure: "Find out what writes to this key. If you restore the list, Repair returns its tasks to the queue. Otherwise delete the key, and Repair drops the batch.", cured: "If its list was restored, it will be moved to the queue. Otherwise the batch was dropped."},
 	added: {severity: Error, says: "The payload of an added task is gone, or an item of the stream is no added task.",
 		cure: "Repair drops a task whose payload is gone. Other items run as plain tasks; find out what writes to this key.", cured: "It was dropped."},
-	stale: {severity: Notice, patience: true, says: "A unique lock or a note of ages is left over from a list that is now empty. It has no effect.",
+	stale: {severity: Notice, patience: true, says: "A unique lock, or a record of task ages, is left from a list that is now empty. It has no effect.",
 		cure: "Repair removes it.", cured: "It was removed."},
 	ledger: {severity: Notice, says: "Crashes are counted for tasks that are gone.",
 		cure: "Repair removes the counts.", cured: "The counts were removed."},
@@ -167,7 +167,7 @@ var diagnoses = map[Kind]diagnosis{
 }
 
 // gathering is that of a pause during which more tasks arrive.
-var gathering = diagnosis{severity: Warning, says: "The queue is paused, and more and more tasks are waiting (%s).",
+var gathering = diagnosis{severity: Warning, says: "The queue is paused and its backlog is growing (%s).",
 	cure: "Resume it, or stop the producers."}
 
 func (d diagnosis) finding(kind Kind, queue, key, subject, detail string, mended bool) Finding {

@@ -178,7 +178,7 @@ func (all *findings) long(v *vitals, q store.Keys, limits Limits) {
 		f.Text = fmt.Sprintf("%s for longer than %v: %s. %s", Tasks(r.long, "has run", "have run"), cmp.Or(limits.Run, defaultRun), which, cure)
 	} else if first > 0 && since > int64(overtakes*r.held) && ran > atLeast {
 		f.Severity = Notice
-		f.Text = fmt.Sprintf("A task runs far longer than the others: %s, and %d have started since. %s", which, since, cure)
+		f.Text = fmt.Sprintf("A task has run far longer than others: %s; %d have started since. %s", which, since, cure)
 	} else {
 		return
 	}
@@ -218,7 +218,7 @@ func (all *findings) failures(t *total, limits Limits) {
 		when = "in the last hour"
 	}
 	all.add(failed, against(limits.Failed != 0), t.keys.Schedule(),
-		fmt.Sprintf("%s failed for good, %s. List them with Queue.Failed, which has the reasons; then requeue or delete them.", Tasks(t.stored, "has", "have"), when))
+		fmt.Sprintf("%s failed for good, %s. List them with their reasons; then requeue or delete them.", Tasks(t.stored, "has", "have"), when))
 }
 
 // stuckHandlers reports peers with handlers that ignore that their context has ended. Their tasks

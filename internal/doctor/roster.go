@@ -173,7 +173,7 @@ func (c *checkup) idler(w string) error {
 		return err
 	}
 	f := Finding{Kind: roster, Severity: Notice, Key: c.Space.Worker(Clip(w)), Subject: Clip(w),
-		Text: "A worker is registered for queues and serves none of them. If its process is running, look at its log."}
+		Text: "A worker is registered for queues but serves none of them. If its process is running, look at its log."}
 	if endless {
 		f.Text += " It has no lease; Repair removes its registration, and if it lives it writes that again."
 		if c.Repair {

@@ -69,7 +69,7 @@ func (f *Fleet) eachQueue(ctx context.Context, do func(q store.Keys, id string) 
 	skipped := 0
 	defer func() {
 		if skipped > 0 {
-			errs = append(errs, &passed{fmt.Errorf("%d more queues were skipped, since their node can't be used", skipped)})
+			errs = append(errs, &passed{fmt.Errorf("skipped %d more queues: their node can't be reached", skipped)})
 		}
 	}()
 	for name, err := range store.Queues(ctx, f.Lines.Calls, f.Space) {

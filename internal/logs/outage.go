@@ -44,7 +44,7 @@ func (o *Outage) Note(log *Log, what string, err error, attrs ...any) {
 		o.began, o.lines = now, 0
 	}
 	if is == "" {
-		log.Info("worqr: the problem is over", append(attrs, "from", what, "after", time.Since(o.since).Round(time.Millisecond))...)
+		log.Info("worqr: recovered", append(attrs, "from", what, "after", time.Since(o.since).Round(time.Millisecond))...)
 		o.last = ""
 		return
 	}

@@ -59,7 +59,7 @@ func TestRedisIsAway(t *testing.T) {
 		b.Note(log, "b", refused) // which was under way
 		b.Note(log, "b", nil)
 		a.Note(log, "a", nil)
-		says(`msg="worqr: the problem is over" from=a`)
+		says(`msg="worqr: recovered" from=a`)
 		a.Note(log, "a", refused)
 		a.Note(log, "a", refused)
 		says("does not answer")

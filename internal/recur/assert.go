@@ -124,7 +124,7 @@ func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Sched
 		for _, entry := range ended[:min(len(ended), named)] {
 			keys = append(keys, logs.Hash(store.KeyOf(entry)))
 		}
-		s.log.Info("worqr: schedules have ended: no running peer has them any more", "queue", l.Name, "count", len(ended), "keys", keys)
+		s.log.Info("worqr: schedules ended: no running peer asserts them", "queue", l.Name, "count", len(ended), "keys", keys)
 	}
 	return told, err
 }
@@ -144,9 +144,9 @@ func (s *Schedules) tell(j *job, a store.Asserted) {
 	}
 	switch a.State {
 	case store.ScheduleOlder:
-		s.say(j, s.log.Info, "worqr: another peer has a newer schedule under this key, which is in force")
+		s.say(j, s.log.Info, "worqr: another peer's newer schedule replaces this one")
 	case store.ScheduleDamaged:
-		s.say(j, s.log.Error, "worqr: the keys of a schedule are of another type, so it doesn't occur; delete them")
+		s.say(j, s.log.Error, "worqr: a schedule can't run: its keys have the wrong type; delete them")
 	}
 }
 
@@ -173,7 +173,7 @@ func (s *Schedules) fault(w want, err error) {
 	w.flaw = kind
 	switch u, ok := errors.AsType[*nextError](err); {
 	case never:
-		s.say(w.job, s.log.Warn, "worqr: a schedule has no times any more", "err", err)
+		s.say(w.job, s.log.Warn, "worqr: a schedule has no further times", "err", err)
 	case ok && u.stack != "":
 		s.say(w.job, s.log.Error, "worqr: the next times of a schedule aren't known", "err", err, "stack", u.stack)
 	default:

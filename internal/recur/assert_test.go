@@ -20,7 +20,7 @@ func TestEndedIsBounded(t *testing.T) {
 	long := time.Now().Add(-3 * r.period)
 	_, err := r.ask(t.Context(), &home{steady: long}, &lane{Target: target("q")}, nil)
 	is.NoErr(err)
-	lines := r.lines("have ended")
+	lines := r.lines("schedules ended")
 	is.Equal(len(lines), 1)
 	is.True(strings.Contains(lines[0], "count=40"))
 	is.Equal(strings.Count(lines[0], "#"), named)
@@ -49,5 +49,5 @@ func TestDamagedRecord(t *testing.T) {
 	r.quiet(6)
 	lines := r.lines("")
 	is.Equal(len(lines), 1)
-	is.True(strings.Contains(lines[0], "of another type") && !strings.Contains(lines[0], "secret"))
+	is.True(strings.Contains(lines[0], "wrong type") && !strings.Contains(lines[0], "secret"))
 }

@@ -38,7 +38,7 @@ func TestOver(t *testing.T) {
 	grown(young) // it knows what to do since
 	b.turn(young)
 	b.Equal(b.field("print"), "")
-	b.Equal(b.told("schedules have ended"), 1)
+	b.Equal(b.told("schedules ended"), 1)
 	b.turn(young) // there may have been more
 	b.Equal(len(young.ends.over), 0)
 }

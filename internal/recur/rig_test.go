@@ -136,7 +136,7 @@ func (r *rig) quiet(perBeat int) {
 	}
 }
 
-// A schedule that has no times any more, or that Redis doesn't take, isn't tried at full speed once
+// A schedule that has no further times, or that Redis doesn't take, isn't tried at full speed once
 // Redis has lost it. It's said once.
 func TestLostSchedules(t *testing.T) {
 	t.Parallel()
@@ -157,7 +157,7 @@ func TestLostSchedules(t *testing.T) {
 		r.do("FLUSHALL")
 		r.eventually("one is back", func() bool { return r.held("q", "y") })
 		r.quiet(2)
-		is.Equal(len(r.lines("no times any more")), 1)
+		is.Equal(len(r.lines("no further times")), 1)
 		is.Equal(len(r.lines("")), 1)
 		over.Store(false)
 		r.eventually("the other is back", func() bool { return r.held("q", "x") })

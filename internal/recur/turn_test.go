@@ -33,7 +33,7 @@ func TestDamagedLane(t *testing.T) {
 	is.True(strings.Contains(lines[0], "queue=a"))
 	r.do("DEL", "p:contents:{a}")
 	r.eventually("it's asserted, too", func() bool { return r.held("a", "0") && r.held("a", fmt.Sprint(3*perBeat-1)) })
-	is.Equal(len(r.lines("the problem is over")), 1)
+	is.Equal(len(r.lines("recovered")), 1)
 }
 
 // A node that doesn't answer delays nothing on the others, nor the end.

@@ -186,6 +186,54 @@ func (c *Cluster) Known(t testing.TB, slot int, owner *Server) {
 			return err
 		})
 	}
+	c.Settled(t)
+}
+
+// Settled waits until all nodes that run name the same last epoch, and the same masters with an
+// epoch each. A replica that is promoted, and a master to which a slot goes, take the epoch after the
+// last they know. If two took the same, one would lose again what it got, with what was written there.
+func (c *Cluster) Settled(t testing.TB) {
+	t.Helper()
+	eventually(t, func() error {
+		first := ""
+		for _, n := range c.Nodes {
+			if n.cmd.ProcessState != nil {
+				continue // it was killed
+			}
+			is, err := n.epochs()
+			switch {
+			case err != nil:
+				return err
+			case first == "":
+				first = is
+			case is != first:
+				return fmt.Errorf("%s says %s, and another %s", n.Addr(), is, first)
+			}
+		}
+		return nil
+	})
+}
+
+// epochs is what a node says of the last epoch and of those of the masters.
+func (s *Server) epochs() (string, error) {
+	about, err := redis.String(s.Call("CLUSTER", "INFO"))
+	if err != nil {
+		return "", err
+	}
+	_, last, _ := strings.Cut(about, "cluster_current_epoch:")
+	nodes, err := redis.String(s.Call("CLUSTER", "NODES"))
+	var masters, epochs []string
+	for line := range strings.Lines(nodes) { // id, address, flags, master, ping, pong, epoch, state, slots
+		if words := strings.Fields(line); len(words) > 7 && strings.Contains(words[2], "master") {
+			masters, epochs = append(masters, words[0]+" "+words[6]), append(epochs, words[6])
+		}
+	}
+	slices.Sort(masters)
+	slices.Sort(epochs)
+	if err == nil && len(slices.Compact(epochs)) < len(masters) {
+		err = fmt.Errorf("for %s two masters have one epoch: %q", s.Addr(), masters)
+	}
+	return fmt.Sprint(strings.Fields(last)[0], masters), err
 }
 
 // epochOf is the epoch of the master at a port, as a node has it.

@@ -187,6 +187,7 @@ func (c *Cluster) replica(of *Server) (*Server, error) {
 // may not have heard yet of the last one that was promoted.
 func (c *Cluster) OwnerAndReplica(t testing.TB, slot int) (owner, replica *Server) {
 	t.Helper()
+	c.Settled(t)
 	eventually(t, func() (err error) {
 		owner = c.Owner(t, slot)
 		replica, err = c.replica(owner)

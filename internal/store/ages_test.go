@@ -179,33 +179,3 @@ func TestCheckAges(t *testing.T) {
 		{name: "a worker lives", seed: aged.with("queues", ""), steps: []when{{call: checks(true, CheckQueue, "q"), want: ""}}},
 	})
 }
-
-// Oldest is the age of the task in front, as far as it was noted.
-func TestOldest(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		seed state
-		want time.Duration
-	}{
-		{"the first", aged, 9 * time.Minute},
-		{"the second", aged.with("token", "=6", "queues", "[b c]"), 5 * time.Minute},
-		{"two have returned", aged.with("ages", "(drift=drift:2 -9m=6 -5m=7 -2m=8)"), 9 * time.Minute},
-		{"it isn't noted", aged.with("token", "=8"), 0},
-		{"nothing waits", aged.with("queues", ""), 0},
-		{"there are no notes", aged.with("ages", ""), 0},
-		{"no token", aged.with("token", ""), 9 * time.Minute},
-		{"no drift", aged.with("ages", "(-5m=6)"), 0},
-		{"a token that is no number", aged.with("token", "=x"), 0},
-		{"another type", aged.with("ages", "=foreign"), 0},
-		{"a note to come", aged.with("ages", "(drift=drift:0 +9m=6)"), 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			is := redistest.Parallel(t)
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
-			counts := sure(Count(e.ctx, e.line, e.q))(t)
-			is.Equal(counts.Oldest.Round(time.Minute), c.want)
-		})
-	}
-}

@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
-	"strconv"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -21,7 +19,7 @@ type Counts struct {
 	Workers     int
 	IdleWorkers int
 	Paused      bool
-	Oldest      time.Duration // how long the task at the front of the list has waited; 0 if nobody knows
+	Oldest      time.Duration // how long what could start has waited at most; 0 if nobody knows
 	Tokens      int64         // given so far; 0 if the counter isn't a number
 }
 
@@ -30,7 +28,8 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
 	replies := r.Do(ctx, redisconn.Command("LLEN", q.Waiting()), UnmovedCall(q),
 		redisconn.Command("ZCARD", q.Contents()), redisconn.Command("ZCARD", q.Failed().Contents()),
 		redisconn.Command("ZCARD", q.Workers()), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()),
-		redisconn.Command("GET", q.Token()), redisconn.Command("ZSCORE", q.Ages(), ageDrift), redisconn.Command("XLEN", q.Added()))
+		redisconn.Command("GET", q.Token()), redisconn.Command("ZSCORE", q.Ages(), ageDrift), redisconn.Command("XLEN", q.Added()),
+		redisconn.Command("XRANGE", q.Added(), "-", "+", "COUNT", 1), overdueCall(q))
 	added, err := redis.Int(replies[9].Value, replies[9].Err)
 	if err != nil {
 		return Counts{}, err
@@ -46,10 +45,16 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
 	if c.Waiting, err = onList(ctx, r, q, replies[0], replies[1]); err != nil {
 		return Counts{}, err
 	}
+	since := []int64{firstAddedAt(replies[10]), firstDue(replies[11])}
 	if n, ok := replies[0].Value.(int64); ok && n > 0 {
-		if c.Oldest, err = oldest(ctx, r, q, replies[7], replies[8]); err != nil {
+		front, err := frontSince(ctx, r, q, replies[7], replies[8])
+		if err != nil {
 			return Counts{}, err
 		}
+		since = append(since, front)
+	}
+	if c.Oldest, err = ageOf(ctx, r, q, since); err != nil {
+		return Counts{}, err
 	}
 	c.Waiting += added
 	c.Running, err = countHeld(ctx, r, q)
@@ -114,33 +119,4 @@ func onList(ctx context.Context, r Runner, q keys.Queue, list, batches redisconn
 		sum += n
 	}
 	return sum, nil
-}
-
-// What lib_ages.lua calls the member that isn't a note, and what it has in front.
-const (
-	ageDrift = "drift"
-	ageBase  = 1 << 52
-)
-
-// oldest returns how long the task at the front of the list has waited. Its arguments are earlier
-// answers: the token, and the drift. What it can't read, and what no heartbeat has seen yet, is 0.
-func oldest(ctx context.Context, r Runner, q keys.Queue, token, drift redisconn.Reply) (time.Duration, error) {
-	given, err := redis.Int64(token.Value, token.Err)
-	known, bad := redis.Float64(drift.Value, drift.Err)
-	if err != nil && !errors.Is(err, redis.ErrNil) || bad != nil {
-		return 0, nil
-	}
-	left := given - int64(known) - ageBase
-	first := redisconn.Command("ZRANGEBYSCORE", q.Ages(), "("+strconv.FormatInt(left, 10), "+inf", "LIMIT", 0, 1)
-	notes, err := redis.Int64s(r.One(ctx, first))
-	if err == nil && len(notes) == 1 {
-		var now int64
-		if now, err = NowAt(ctx, r, q); err == nil {
-			return max(0, time.Duration(now-notes[0])*time.Millisecond), nil
-		}
-	}
-	if IsRefusal(err) {
-		err = nil
-	}
-	return 0, err
 }

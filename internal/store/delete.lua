@@ -43,16 +43,20 @@ end
 local bytes, waits = 0, 0
 if adding then
   local ids = {}
-  for i, item in ipairs(redis.call('XRANGE', q.added, '-', '+', 'COUNT', 50)) do --! page constant
-    local ms, seq, salt, card = cards.item(item[1], item[2])
-    ids[i], bytes = item[1], bytes + #item[2][2]
+  added.each('+', function(id, pair)
+    if #ids >= 50 or bytes >= 1048576 then --! page constant.1
+      return false
+    end
+    local ms, seq, salt, card = cards.item(id, pair)
+    ids[#ids + 1], bytes = id, bytes + #pair[2]
     if ms and cards.keeps(card) > 0 then
       cards.tell_end(cards.entry(ms, seq, salt))
     end
     if ms and cards.has(card, cards.apart) then
       redis.call('UNLINK', q.keyed .. cards.entry(ms, seq, salt))
     end
-  end
+    return true
+  end)
   waits = added.drop(ids)
 end
 for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 49)) do

@@ -64,21 +64,20 @@ for _, list in ipairs(lists) do
 end
 
 -- The added task of an entry, in the stream.
-local LOOKED = 1048576 -- bytes of tasks before it --! page constant
+local LOOKED, COUNTED = 1048576, 4000 -- bytes of tasks before it, and how many --! page constant.1 constant.2
 local line = {}
 if by ~= '' then
   local id, card, waiting = added.waits(by)
   if id then
-    local before, bytes, from, page = 0, 0, '-', nil
-    repeat
-      page = redis.call('XRANGE', q.added, from, '(' .. id, 'COUNT', 100) --! page constant
-      for _, item in ipairs(page) do
-        before, bytes, from = before + 1, bytes + #item[2][2], '(' .. item[1]
+    local before, bytes = 0, 0
+    added.each('(' .. id, function(_, pair)
+      if before >= math.min(depth, COUNTED) or bytes >= LOOKED then
+        before = -1
+        return false
       end
-    until #page < 100 or before >= depth or bytes >= LOOKED --! page constant
-    if #page == 100 then --! page constant
-      before = -1
-    end
+      before, bytes = before + 1, bytes + #pair[2]
+      return true
+    end)
     line = { before, tonumber((string.match(id, '^%d+'))), card, waiting }
   end
 end

@@ -33,6 +33,31 @@ function added.drop(ids)
   return left
 end
 
+-- How many items to read after a page of so many. A page begins with one, since others may have
+-- put large ones there.
+function added.next_page(page, count)
+  local bytes = 1
+  for _, item in ipairs(page) do
+    bytes = bytes + #item[2][2]
+  end
+  return math.max(math.min(math.floor(262144 * #page / bytes), 8 * count, 250), 1) --! page clamp.1 clamp.2 constant
+end
+
+-- Shows the items of the stream up to an id, from the front on, until see returns false.
+function added.each(last, see)
+  local from, count, page = '-', 1, nil
+  repeat
+    page = redis.call('XRANGE', q.added, from, last, 'COUNT', count)
+    for _, item in ipairs(page) do
+      if not see(item[1], item[2]) then
+        return
+      end
+      from = '(' .. item[1]
+    end
+    count = added.next_page(page, count)
+  until #page == 0
+end
+
 -- The process and the worker that run the added task of an entry; nil if it doesn't run.
 function added.runs(entry)
   local id, salt = cards.place(entry)

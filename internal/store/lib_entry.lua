@@ -272,10 +272,10 @@ end
 -- Returns whether its counts stay.
 local function entry_returned(entry, id, payload, due, retries, crashes, card)
   local key = q.keyed .. entry
-  local newer, planned, keep, counts, low, high, digest, took
+  local newer, planned, keep, counts, low, high, digest, took, its_card
   if is_key(entry) and not q.running[id] then -- nobody puts anything under the others --! look true
-    newer, planned, keep, counts, low, high, digest, took = unpack(redis.call('HMGET', key,
-      'payload', 'due', 'keep', 'counts', 'low', 'high', 'digest', 'took'))
+    newer, planned, keep, counts, low, high, digest, took, its_card = unpack(redis.call('HMGET', key,
+      'payload', 'due', 'keep', 'counts', 'low', 'high', 'digest', 'took', 'card'))
   end
   q.untie(id)
   redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'sum', 'held', 'took')
@@ -289,6 +289,7 @@ local function entry_returned(entry, id, payload, due, retries, crashes, card)
       redis.call('HDEL', key, 'error')
     end
     if keep ~= '1' then
+      cards.replaced(entry, card, its_card)
       payload, card = newer, nil -- it has its own
     else
       redis.call('HDEL', key, 'card')

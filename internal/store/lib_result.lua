@@ -33,3 +33,11 @@ function cards.ended(entry, card, how, text, result)
     cards.tell_end(entry)
   end
 end
+
+-- A task of an entry gives way to another one. Whoever waits for it waits for that one, or learns
+-- that there is nothing to wait for.
+function cards.replaced(entry, card, by)
+  if cards.keeps(by or '') == 0 then --! look true
+    cards.ended(entry, card, 'replaced', '', '')
+  end
+end

@@ -32,7 +32,7 @@ func markedKey(mark string) (string, error) {
 	if key, card, ok := keys.SplitAdded(mark); ok && card == "" {
 		return key, nil
 	}
-	return "", errors.New("the mark of Once has been overwritten")
+	return "", errors.New("the record of Once has been overwritten")
 }
 
 // NewSalt returns a salt for the tasks of a call, in part i of n of a spread queue, or 0 of 1.

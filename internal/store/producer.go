@@ -138,9 +138,9 @@ func (p *Producer) EnqueueUnique(ctx context.Context, q Target, payload []byte) 
 	return p.behind(ctx, q, func(*known) (bool, error) { return EnqueueUnique(ctx, p.calls, q.Keys, copied) })
 }
 
-// Put puts a task under an entry, once where that says so. It returns the key of the task that is
-// there: another one, if a call with the mark has put or added that before.
-func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, once Once) (key string, err error) {
+// Put puts a task under an entry, once where that says so. If a call with the mark has put or added
+// one before, it's not fresh, and the key is that of then.
+func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, once Once) (key string, fresh bool, err error) {
 	c.Payload = bytes.Clone(c.Payload)
 	first := ""
 	err = p.add(ctx, q, func() (alone bool, err error) {
@@ -148,9 +148,10 @@ func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, on
 		return alone, err
 	})
 	if err != nil || first == "" {
-		return KeyOf(entry), err
+		return KeyOf(entry), err == nil, err
 	}
-	return markedKey(first)
+	key, err = markedKey(first)
+	return key, false, err
 }
 
 // Add adds tasks with cards, in one call, and returns their keys. If it did so before with this

@@ -14,7 +14,7 @@
 --                  about others
 -- ARGV[15] window  ms of the mark; 0: there is none
 -- ARGV[16] digest  of a large payload; "", or left out: it is computed
--- Uses lib_queue, lib_card, lib_wake, lib_entry, lib_added.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added.
 --
 -- Returns {fresh, first}: 1 when there is a new task, or 2 where nothing else waits and nobody
 -- serves the queue; 0 when the waiting task was changed; and what the mark had, if it was
@@ -34,8 +34,8 @@ end
 if adding or keyed then --! look true
   added.lift(entry)
 end
-local process, waiting, due, retries, crashes, kept, counted, low, high, digest, failure = unpack(redis.call('HMGET', key,
-  'process', 'payload', 'due', 'retries', 'crashes', 'keep', 'counts', 'low', 'high', 'digest', 'error'))
+local process, waiting, due, retries, crashes, kept, counted, low, high, digest, failure, had, held = unpack(redis.call('HMGET', key,
+  'process', 'payload', 'due', 'retries', 'crashes', 'keep', 'counts', 'low', 'high', 'digest', 'error', 'card', 'held'))
 if at == 0 then
   at = now
 end
@@ -81,6 +81,9 @@ if card ~= '' and not same then
   redis.call('HSET', key, 'card', cards.dated(card, now))
 elseif waiting and not same then
   redis.call('HDEL', key, 'card')
+end
+if waiting and not same and cards.keeps(held or '') == 0 then -- else that ends first
+  cards.replaced(entry, had, card)
 end
 if failure and waiting and not process and not stay then
   redis.call('HDEL', key, 'error')

@@ -82,6 +82,19 @@ func EndRecurring(ctx context.Context, r Runner, q keys.Queue) error {
 	}
 }
 
+// Occurrence returns the payload and the card of the occurrences of a schedule, if there is one under
+// the entry.
+func Occurrence(ctx context.Context, r Runner, q keys.Queue, entry string) (payload, card []byte, found bool, err error) {
+	known, err := redis.ByteSlices(r.One(ctx, redisconn.Command("HMGET", q.Recurrence(entry), "print", "payload", "card")))
+	if err == nil && len(known) != 3 {
+		err = errReply
+	}
+	if err != nil || known[0] == nil {
+		return nil, nil, false, err
+	}
+	return known[1], known[2], true, nil
+}
+
 // A RecurringTask is a schedule as Redis has it.
 type RecurringTask struct {
 	Key     string

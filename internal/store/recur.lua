@@ -7,7 +7,7 @@
 -- ARGV[7] judge   1: schedules that nobody asserts end
 -- ARGV[8] schedules  each: entry, print, since in μs, 0 if that isn't known or -1 if the caller
 --                 has changed it just now, late in ms, times in ms, ascending, or "", payload, card or ""
--- Uses lib_queue, lib_card, lib_wake, lib_entry, lib_added, lib_recur.
+-- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
 --
 -- Returns {asserted, ended}: per item since, after when its times are wanted, and what it
 -- is: held, wanted (its times and payload), more (of them), older (another one is in force) or
@@ -54,7 +54,9 @@ local function mend(entry, passed, changed, sent)
   local fresh = waits and turn and turn > passed
   if changed and not (fresh and turn <= now) then
     if fresh then
-      unwait(q, entry, nil, nil, true)
+      local _, card = unwait(q, entry, nil, nil, true)
+      local its_card = redis.call('HGET', courses.key(entry), 'card')
+      cards.replaced(entry, card, its_card ~= '' and its_card or nil)
       waits, held = false, nil
     end
     redis.call('HSET', courses.key(entry), 'passed', now)
@@ -143,7 +145,8 @@ if judge then
       if not affords(q.keyed .. entry) then
         break
       end
-      unwait(q, entry, nil, nil, true)
+      local _, card = unwait(q, entry, nil, nil, true)
+      cards.ended(entry, card, 'removed', '', '')
     end
     redis.call('DEL', courses.key(entry))
     redis.call('ZREM', KEYS[19], entry)

@@ -19,6 +19,7 @@ const (
 	EndCanceled = "canceled"
 	EndExpired  = "expired"
 	EndRemoved  = "removed"
+	EndReplaced = "replaced"
 )
 
 // A Record says how the last task of an entry ended.

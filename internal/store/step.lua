@@ -66,7 +66,6 @@ local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
 local most, solo, keep, done = tonumber(ARGV[11]), ARGV[12] == '1', tonumber(ARGV[13]), ARGV[17]
 local outcomes, entries, ends = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
 added.ends = tonumber(ARGV[21])
-added.stuck = 0 -- whose time is over, and which can't fail
 local runs, heard, ahead = tonumber(ARGV[22]), tonumber(ARGV[23]), tonumber(ARGV[24])
 local function bound(n)
   return n > 0 and n or math.huge
@@ -483,24 +482,17 @@ end
 -- Starts added tasks from the front of the stream. Where there are tasks on the list, too,
 -- each gets half of the ids.
 function added.start()
-  local LOOKED, PAGE_BYTES, PAGE_ITEMS = 1000, 262144, 250 -- of the items that one round looks at --! page constant.1 constant.2 constant.3
+  local LOOKED = 1000 -- items, at most, in one round --! page constant
   local ids, listed = final - first + 1, redis.pcall('LLEN', q.waiting)
   listed = type(listed) == 'number' and listed or 0
   local stop = first + math.max(math.ceil((ids - token % 2) / 2), ids - listed)
-  local taken, ties, page, next_one, count, from, looked = {}, {}, nil, 1, 8, '-', 0 --! page constant.2
+  local taken, ties, page, next_one, count, from, looked, lifted = {}, {}, nil, 1, 1, '-', 0, false --! page constant.2
   while goes_on() and first < stop and others < 999 and looked < LOOKED do
     if not page or next_one > #page then --! pair bound
       if page and #page < count then --! look true
         break
       end
-      if page then
-        local bytes = 1
-        for _, item in ipairs(page) do
-          bytes = bytes + #item[2][2]
-        end
-        count = math.max(math.min(math.floor(PAGE_BYTES * #page / bytes), PAGE_ITEMS), 1) --! page clamp.1 clamp.2 constant
-      end
-      count = math.min(count, stop - first) --! page clamp
+      count = math.min(page and added.next_page(page, count) or 1, stop - first) --! page clamp
       page, next_one = redis.call('XRANGE', q.added, from, '+', 'COUNT', count), 1
       if #page == 0 then --! look false
         break
@@ -520,13 +512,13 @@ function added.start()
       taken[#taken + 1], spent = id, spent + COST.passed
     elseif over then
       digests.name(payload, redis.sha1hex(entry))
-      if expire(payload, entry, 0, 0, card) then
-        taken[#taken + 1] = id
-        if apart then
-          redis.call('DEL', q.keyed .. entry)
-        end
-      else
-        added.stuck = added.stuck + 1
+      taken[#taken + 1] = id
+      if not expire(payload, entry, 0, 0, card) then -- it is due, and rounds pass over it
+        await(q, entry, payload, ms, 0, 0, card)
+        plan(q, entry, ms)
+        spent, lifted = spent + COST.entry, true
+      elseif apart then
+        redis.call('DEL', q.keyed .. entry)
       end
       spent = spent + COST.passed
     elseif apart then
@@ -546,11 +538,11 @@ function added.start()
       end
     end
   end
-  for i = 1, #ties, 4 * PAGE_ITEMS do
-    redis.call('HSET', q.entries, unpack(ties, i, math.min(i + 4 * PAGE_ITEMS - 1, #ties)))
+  for i = 1, #ties, PAGE do
+    redis.call('HSET', q.entries, unpack(ties, i, math.min(i + PAGE - 1, #ties)))
   end
   added.left = #taken == 0 and redis.call('XLEN', q.added) or added.drop(taken)
-  again = again or looked >= LOOKED and added.stuck < looked or others >= 999
+  again = again or looked >= LOOKED or others >= 999 or lifted
 end
 
 if round <= last then --! guard repeat-starts bound; guard overtaken-starts false
@@ -788,7 +780,7 @@ local rank, due = -1, -1
 local more = not empty and open and redis.pcall('LLEN', q.waiting) --! look operand.1
 more = type(more) == 'number' and more > 0
 if adding and open and not more then --! look operand.1
-  more = (added.left or redis.call('XLEN', q.added)) > added.stuck
+  more = (added.left or redis.call('XLEN', q.added)) > 0
 end
 if scheduled and open and not more then --! look operand.1
   more = redis.call('ZCOUNT', q.schedule, '-inf', now) > before_it + skipped

@@ -19,9 +19,9 @@ var (
 	add = verb(Verb{Name: "add", By: asWorker, Does: "adds tasks with cards, in order, all or none, and wakes an idle worker for each",
 		Keys: "added idle workers waiting once", Args: "wake enqueue keyed window salt task…", Reply: "first fresh", Tells: "wake enqueue"})
 	put = verb(Verb{Name: "put", By: asWorker, Does: "schedules a task under a key, or changes the one that waits there",
-		Keys: "shared once", Args: "shared entry payload at when keep counts enqueue card by_key window digest", Reply: "fresh first", Tells: "wake enqueue"})
+		Keys: "shared once", Args: "shared entry payload at when keep counts enqueue card by_key window digest", Reply: "fresh first", Tells: "wake enqueue end"})
 	recur = verb(Verb{Name: "recur", By: asWorker, Does: "asserts a page of schedules, and plans what is missing of them",
-		Keys: "shared recurring", Args: "shared period judge schedules…", Reply: "asserted ended", Tells: "wake"})
+		Keys: "shared recurring", Args: "shared period judge schedules…", Reply: "asserted ended", Tells: "wake end"})
 	removeEntry = verb(Verb{Name: "remove", By: asWorker, Does: "removes what waits under an entry",
 		Keys: "shared", Args: "shared entry", Reply: "removed", Tells: "wake end"})
 

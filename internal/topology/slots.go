@@ -205,7 +205,7 @@ type owned struct {
 	others []string
 }
 
-var errSlots = errors.New("the reply to CLUSTER SLOTS isn't what it should be")
+var errSlots = errors.New("unexpected reply to CLUSTER SLOTS")
 
 // readSlots reads the answer that a node has given.
 func readSlots(reply any, from string) (*owned, error) {

@@ -25,10 +25,11 @@ const module = "github.com/worqr/worqr"
 // down: nothing below knows what is above.
 var below = map[string][]string{
 	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/logs", "internal/program", "internal/recur", "internal/store"},
-	"dash":                 {""},
+	"dash":                 {"", "internal/causes"},
 	"internal/await":       {"internal/store"},
 	"internal/batch":       {},
 	"internal/capacity":    {},
+	"internal/causes":      {},
 	"internal/child":       {"internal/redisserver"},
 	"internal/doctor":      {"internal/store"},
 	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store"},
@@ -462,7 +463,7 @@ func logs(c *ast.CallExpr) bool {
 	switch f.Sel.Name {
 	case "Debug", "Info", "Warn", "Error":
 		of, ok := f.X.(*ast.SelectorExpr)
-		return ok && of.Sel.Name == "log" || isIdent(f.X, "log")
+		return ok && strings.EqualFold(of.Sel.Name, "log") || isIdent(f.X, "log")
 	case "Note":
 		return true
 	}
@@ -483,7 +484,7 @@ func TestTestNames(t *testing.T) {
 	err := fs.WalkDir(os.DirFS("../.."), ".", func(name string, _ fs.DirEntry, err error) error {
 		if strings.HasSuffix(name, "_test.go") {
 			files++
-			for _, product := range []string{"queasy", "hworker", "asynq", "river", "bull"} {
+			for _, product := range []string{"queasy", "hworker", "asynq", "river", "bull", "sidekiq", "rmq", "machinery", "celery", "faktory", "goqite"} {
 				if strings.Contains(path.Base(name), product) {
 					l.found["test name"] = append(l.found["test name"], name+" has the name of another product")
 				}

@@ -42,7 +42,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {
-		slog.Error("service: it can't go on", "err", err)
+		slog.Error("service: exiting", "err", err)
 		os.Exit(1)
 	}
 }
@@ -144,7 +144,7 @@ func produce(ctx context.Context, queue *worqr.Queue, rate float64) {
 			kind = "slow"
 		}
 		if _, err := queue.Add(ctx, []byte(kind), nil); err != nil && ctx.Err() == nil {
-			slog.Warn("service: a task wasn't added", "err", err)
+			slog.Warn("service: can't add a task", "err", err)
 		}
 	}
 }

@@ -32,6 +32,7 @@ type Queue struct {
 	Waiting, Scheduled, Running, Failed, Workers, Idle int
 	Oldest                                             time.Duration
 	Paused                                             bool
+	Silent                                             bool  // none of the workers is registered any more
 	Tokens                                             int64 // rises with each start
 }
 
@@ -170,11 +171,15 @@ func (m *model) key(key string) tea.Cmd {
 		})
 	}
 	m.note = ""
+	if m.help && key != "ctrl+c" { // what the keys act on isn't to be seen
+		m.help = false
+		return nil
+	}
 	switch key {
 	case "q", "ctrl+c", "esc":
 		return tea.Quit
 	case "?", "h":
-		m.help = !m.help
+		m.help = true
 	case "up", "k":
 		m.move(-1)
 	case "down", "j":

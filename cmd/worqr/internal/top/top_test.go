@@ -102,8 +102,14 @@ func TestKeys(t *testing.T) {
 	m.opts.ReadOnly = true
 	press(m, "p")
 	is.Equal(m.note, "this is read-only")
-	press(m, "?")
-	is.True(strings.Contains(text(m), "sort by name"))
+	m.opts.ReadOnly = false
+	for _, key := range []string{"p", "q", "esc", "j", "?", "s"} { // the help hides what they act on
+		press(m, "?")
+		is.True(strings.Contains(text(m), "sort by name"))
+		is.True(m.key(key) == nil)
+		is.True(!strings.Contains(text(m), "sort by name"))
+	}
+	is.Equal([]any{m.chosen, m.by, len(f.done)}, []any{"a", byWaiting, 3})
 	is.Equal(m.key("q")(), tea.Quit())
 }
 
@@ -129,6 +135,35 @@ func TestSizes(t *testing.T) {
 		is.Equal(m.chosenAt(), 99)
 		is.True(m.first <= 99 && m.first+m.room() > 99) // it's in sight
 		press(m, "pgup", "w")
+	}
+}
+
+// Nothing of the help is cut off on a narrow terminal.
+func TestHelp(t *testing.T) {
+	is := is.New(t)
+	m := showing(t, &fake{})
+	words := func() []string { return strings.Fields(strings.Join(m.helped(), " ")) }
+	want := words()
+	for width := 1; width < 200; width++ {
+		m.Update(tea.WindowSizeMsg{Width: width, Height: 24})
+		for _, line := range m.helped()[1:] {
+			is.True(lipgloss.Width(line) <= width)
+		}
+		if width >= 50 {
+			is.Equal(words(), want)
+			is.True(len(m.helped()) < 24)
+		}
+	}
+}
+
+func TestState(t *testing.T) {
+	is := is.New(t)
+	for want, q := range map[string]Queue{
+		"paused": {Paused: true, Silent: true}, "silent": {Silent: true, Workers: 1, Waiting: 1}, "no worker": {Waiting: 1},
+		"busy": {Waiting: 1, Workers: 1}, "ok": {Running: 1, Workers: 1}, "idle": {Workers: 1},
+	} {
+		got, _ := state(q)
+		is.Equal(got, want)
 	}
 }
 

@@ -139,6 +139,8 @@ func state(q Queue) (string, lipgloss.Style) {
 	switch {
 	case q.Paused:
 		return "paused", warnStyle
+	case q.Silent:
+		return "silent", badStyle
 	case q.Workers == 0 && q.Waiting > 0:
 		return "no worker", badStyle
 	case q.Waiting > 0 && q.Idle == 0:
@@ -196,13 +198,14 @@ func (m *model) last() string {
 		return warnStyle.Render("Requeue all failed tasks of " + m.opts.Show(m.ask, shownName) + "? y or n")
 	case m.note != "":
 		return m.note
+	case m.help:
+		return faintStyle.Render("any key closes this page")
 	}
 	return faintStyle.Render("q quit  j/k choose  p pause or resume  r requeue failed  s sort (" + orderNames[m.by] + ")  w workers  ? help")
 }
 
 func (m *model) helped() []string {
-	return []string{
-		headStyle.Render("worqr top"), "",
+	text := []string{
 		"j, k, arrows    choose a queue",
 		"p               pause the queue, or resume it",
 		"r               requeue all failed tasks of the queue, after a question",
@@ -212,7 +215,31 @@ func (m *model) helped() []string {
 		"",
 		"IN/S are tasks that came a second, retries too; OUT/S are those that started.",
 		"OLDEST is how long the task at the front of the list has waited.",
+		"STATE is silent if all workers of a queue have died or can't reach Redis, and busy if none has a free slot.",
 		"",
-		"?               close this page",
+		"Any key closes this page.",
 	}
+	all := []string{headStyle.Render("worqr top"), ""}
+	for _, line := range text {
+		key, _, _ := strings.Cut(line, "   ")
+		indent := 0
+		if rest := strings.TrimLeft(strings.TrimPrefix(line, key), " "); rest != "" {
+			indent = min(len(line)-len(rest), m.width/2)
+		}
+		all = append(all, wrapped(line, m.width, indent)...)
+	}
+	return all
+}
+
+// wrapped is a line in lines that are no longer than width; those after the first are indented.
+func wrapped(line string, width, indent int) (all []string) {
+	for lipgloss.Width(line) > width {
+		end := strings.LastIndexByte(line[:width+1], ' ')
+		if end <= indent {
+			end = width
+		}
+		all = append(all, strings.TrimRight(line[:end], " "))
+		line = strings.Repeat(" ", indent) + strings.TrimLeft(line[end:], " ")
+	}
+	return append(all, line)
 }

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// raw is bytes that aren't UTF-8, and U+FFFD, which they must not be taken for.
+const raw = "\xfe\xff\ufffd"
+
+// Payloads, keys and headers arrive byte for byte.
+func TestRawArguments(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	q := s.peer.Queue("q")
+	s.run(exitWell, "enqueue", "q", raw, "")
+	s.run(exitWell, "enqueue", "q", "p"+raw, "--header", "h="+raw+"=b")
+	s.run(exitWell, "enqueue", "q", "k"+raw, "--key", "key"+raw, "--in", "1h")
+	var payloads []string
+	for p := range redistest.Each(t, q.Tasks(ctx)) {
+		payloads = append(payloads, string(p))
+	}
+	s.is.Equal(payloads, []string{raw, "", "p" + raw, "k" + raw})
+	for a := range redistest.Each(t, q.Added(ctx)) {
+		s.is.Equal(a.Headers, map[string]string{"h": raw + "=b"})
+	}
+	for p := range redistest.Each(t, q.Scheduled(ctx)) {
+		s.is.Equal(p.Key, "key"+raw)
+	}
+	s.run(exitWell, "explain", "q", raw)
+	s.run(exitWell, "explain", "q", "--header", "h="+raw+"=b")
+	s.run(exitUnwell, "explain", "q", strings.ToValidUTF8(raw, "\ufffd"))
+	s.run(exitWell, "remove", "q", "key"+raw)
+	s.run(exitWell, "cancel", "q", raw)
+}
+
+// A name or an expression that isn't UTF-8 is refused, and none is taken for another one. So are
+// values that the library would take for its defaults.
+func TestRefusedArguments(t *testing.T) {
+	s := newShell(t)
+	s.is.True(strings.Contains(s.run(exitFailed, "pause", "q"+raw), "not a valid queue name"))
+	s.is.True(strings.Contains(s.run(exitFailed, "failed", "q", "--reason", raw), "--reason"))
+	s.is.True(strings.Contains(s.run(exitFailed, "enqueue", "q", "a", "--header", raw), "--header is not valid; write NAME=VALUE"))
+	for _, args := range [][]string{{"--lease", "0s"}, {"--lease", "-1s"}, {"--lease="}, {"--prefix", ""}, {"--prefix="}} {
+		out, status := command(t, "", append([]string{"queues"}, args...)...)
+		s.is.Equal(status, exitFailed)
+		s.is.True(strings.Contains(out, "is not valid"))
+	}
+}

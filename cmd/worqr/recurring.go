@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// A recurringRow is a schedule as Redis has it.
+type recurringRow struct {
+	Queue       string     `json:"queue"`
+	Key         blob       `json:"key"`
+	Next        *time.Time `json:"next,omitempty"`
+	Current     *time.Time `json:"current,omitempty"`
+	Asserted    bool       `json:"asserted"`
+	LastOutcome string     `json:"last_outcome,omitempty"`
+	LastDue     *time.Time `json:"last_due,omitempty"`
+	LastAt      *time.Time `json:"last_at,omitempty"`
+}
+
+// state is what is to be known of a recurring task, beside its next time.
+func (r recurringRow) state() string {
+	switch {
+	case !r.Asserted:
+		return "no peer has it"
+	case r.Current != nil:
+		return "running"
+	}
+	return "-"
+}
+
+type recurringCommand struct {
+	target
+	form
+	some
+	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
+}
+
+// Help is called by kong.
+func (recurringCommand) Help() string {
+	return "Peers say what recurs, in code, for as long as they run; if no peer has a task any more, its STATE says so, and it ends soon. LAST is what became of the last occurrence: finished, failed, crashed, canceled, skipped or lost. To start one now, use: worqr run-now."
+}
+
+// Run prints a line for each recurring task.
+func (c *recurringCommand) Run(ctx context.Context, con *console) error {
+	f, names, err := c.toQueues(ctx, c.Queues)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	rows := ofEach(names, func(name queueName) iter.Seq2[recurringRow, error] {
+		return listOf(ctx, f, name, (*worqr.Queue).Recurring, func(t worqr.RecurringTask) recurringRow {
+			return recurringRow{string(name), blob(t.Key), moment(t.Next), moment(t.Current), t.Asserted, t.LastOutcome, moment(t.LastDue), moment(t.LastAt)}
+		})
+	})
+	n, err := printRows(con.out, c.form, "QUEUE KEY NEXT LAST ENDED STATE", first(c.Limit, rows), func(r recurringRow) []string {
+		last := "-"
+		if r.LastOutcome != "" {
+			last = printable(r.LastOutcome)
+		}
+		return []string{printable(r.Queue), keyText(r.Key), untilMoment(r.Next), last, sinceMoment(r.LastAt), r.state()}
+	})
+	if err == nil && n == 0 && !c.JSON {
+		con.say("nothing recurs; a peer says what does with Queue.Every")
+	}
+	return err
+}
+
+type runNowCommand struct {
+	target
+	form
+	Queue queueName `arg:"" help:"Name of the queue."`
+	Key   string    `arg:"" help:"Key of the recurring task, as \"worqr recurring\" shows it."`
+}
+
+// Help is called by kong.
+func (runNowCommand) Help() string {
+	return "Starts the next occurrence of a recurring task now, with its payload and headers, instead of at its time; those after it stay. While one runs, the next starts as soon as that has ended; if one waits for its retry, that starts. The exit status is 1 if nothing recurs under the key."
+}
+
+// Run starts an occurrence.
+func (c *runNowCommand) Run(ctx context.Context, con *console) error {
+	f, q, err := c.toKnown(ctx, c.Queue)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	found, err := q.RunNow(ctx, c.Key)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return nothing(fmt.Sprintf("nothing recurs under this key; what does: %s", c.command("recurring QUEUE", string(c.Queue))))
+	}
+	return c.tell(con.out, map[string]any{"queue": c.Queue, "key": blob(c.Key), "started": true}, "an occurrence starts as soon as a worker is free")
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// What recurs is listed, and runs now if somebody wants that, as it would at its time.
+func TestRecurring(t *testing.T) {
+	s := newShell(t)
+	ctx, stop := context.WithCancel(t.Context())
+	q := s.peer.Queue("q")
+	s.is.NoErr(q.Every("nightly", worqr.Interval(24*time.Hour), []byte("back up"), &worqr.EveryOptions{Properties: worqr.Properties{Headers: map[string]string{"a": "b"}}}))
+	starts, end := make(chan *worqr.Task, 9), make(chan bool)
+	q.Handle(func(_ context.Context, t *worqr.Task) error {
+		starts <- t
+		<-end
+		return nil
+	}, nil)
+	ran := make(chan error, 1)
+	go func() { ran <- s.peer.Run(ctx) }()
+	defer func() {
+		stop()
+		s.is.NoErr(<-ran)
+	}()
+	listed := func(ready func(row map[string]any) bool) map[string]any {
+		for until := time.Now().Add(time.Minute); time.Now().Before(until); {
+			if len(slices.Collect(redistest.Each(t, s.peer.Queues(ctx)))) == 0 {
+				continue
+			}
+			if rows := s.rows(exitWell, "recurring", "q"); len(rows) == 1 && ready(rows[0]) {
+				return rows[0]
+			}
+		}
+		t.Fatal("it isn't listed")
+		return nil
+	}
+	row := listed(func(row map[string]any) bool { return row["next"] != nil })
+	s.is.Equal([]any{row["queue"], row["key"], row["asserted"]}, []any{"q", "nightly", true})
+	s.is.True(strings.Contains(s.run(exitWell, "recurring"), "  nightly  in "))
+	s.is.True(strings.HasPrefix(s.run(exitWell, "run-now", "q", "nightly"), "an occurrence starts"))
+	task := <-starts
+	s.is.Equal([]string{string(task.Payload), task.Headers["a"]}, []string{"back up", "b"})
+	s.is.True(strings.Contains(s.run(exitWell, "recurring", "q"), "running"))
+	close(end)
+	listed(func(row map[string]any) bool { return row["last_outcome"] == "finished" && row["current"] == nil })
+	s.is.Equal(s.rows(exitWell, "run-now", "q", "nightly")[0]["started"], true)
+	<-starts
+	s.is.True(strings.Contains(s.run(exitUnwell, "run-now", "q", "weekly"), "worqr recurring q --prefix"))
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// A resultRow is how a task ended.
+type resultRow struct {
+	Outcome string     `json:"outcome"`
+	EndedAt *time.Time `json:"ended_at,omitempty"`
+	Error   string     `json:"error,omitempty"`
+	Size    int        `json:"result_bytes"`
+	Result  *blob      `json:"result,omitempty"`
+}
+
+// A showResult is how the end of a task is shown.
+type showResult struct {
+	form
+	Raw bool `help:"Print the result byte for byte, and nothing else."`
+}
+
+// show prints how a task ended.
+func (s showResult) show(con *console, r *worqr.Result) error {
+	row := resultRow{Outcome: string(r.Outcome), EndedAt: moment(r.EndedAt), Error: r.Error, Size: r.Size}
+	text := printable(row.Outcome) + " " + sinceMoment(row.EndedAt) + " ago"
+	if row.EndedAt == nil {
+		text = printable(row.Outcome)
+	}
+	switch {
+	case r.Error != "":
+		text += ": " + printable(r.Error)
+	case r.Size > 0 && r.Value == nil:
+		text += ", with a result of " + number(r.Size, "byte") + ", which is too large to be kept"
+	case r.Size > 0:
+		text += ": " + brief(string(r.Value), 1000)
+	}
+	if r.Value != nil {
+		row.Result = new(blob(r.Value))
+	}
+	var err error
+	if s.Raw {
+		if r.Outcome != worqr.OutcomeFinished || r.Size > 0 && r.Value == nil {
+			con.say("%s", text)
+		}
+		_, err = con.out.Write(r.Value)
+	} else {
+		err = s.tell(con.out, row, "%s", text)
+	}
+	if err == nil && r.Outcome != worqr.OutcomeFinished {
+		return errTold
+	}
+	return err
+}
+
+// Validate is called by kong.
+func (s showResult) Validate() error {
+	if s.Raw && s.JSON {
+		return usage("expected --raw or --json, not both")
+	}
+	return nil
+}
+
+type resultCommand struct {
+	target
+	showResult
+	Queue queueName `arg:"" help:"Name of the queue."`
+	Key   string    `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
+}
+
+// Help is called by kong.
+func (resultCommand) Help() string {
+	return "The exit status is 0 if the task has finished, and 1 if it ended in another way, hasn't ended, or its result isn't known: it keeps none, or not any more."
+}
+
+// Run shows how a task ended.
+func (c *resultCommand) Run(ctx context.Context, con *console) error {
+	f, q, err := c.toKnown(ctx, c.Queue)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	r, err := q.Result(ctx, c.Key)
+	switch {
+	case errors.Is(err, worqr.ErrNotEnded):
+		return nothing("the task hasn't ended; wait for it: " + c.command("wait QUEUE KEY", string(c.Queue)))
+	case errors.Is(err, worqr.ErrNoResult):
+		return nothing(err.Error())
+	case err != nil:
+		return err
+	}
+	return c.show(con, r)
+}
+
+type waitCommand struct {
+	target
+	showResult
+	Queue   queueName     `arg:"" help:"Name of the queue."`
+	Key     string        `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
+	Timeout time.Duration `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
+}
+
+// Help is called by kong.
+func (waitCommand) Help() string {
+	return "Waits until the task under the key ends, also while Redis restarts. The exit status is 0 if it has finished, and 1 if it ended in another way, didn't end within --timeout, or keeps no result. " +
+		"So a script can run a task elsewhere: worqr wait emails \"$(worqr enqueue emails --keep-result 1h hello)\""
+}
+
+// Run waits for the end of a task.
+func (c *waitCommand) Run(ctx context.Context, con *console) error {
+	f, q, err := c.toKnown(ctx, c.Queue)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if c.Timeout > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, c.Timeout)
+		defer stop()
+	}
+	r, err := q.Wait(ctx, c.Key)
+	switch {
+	case err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return nothing(fmt.Sprintf("the task hasn't ended after %s", age(c.Timeout)))
+	case errors.Is(err, worqr.ErrNoResult):
+		return nothing(err.Error())
+	case err != nil:
+		return err
+	}
+	return c.show(con, r)
+}

@@ -1,0 +1,82 @@
+package dash
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// each makes a series with a value each second, the last one at a time.
+func each(name string, end time.Time, values ...float64) series {
+	s := series{name: name, values: values}
+	for i := range values {
+		s.at = append(s.at, end.Add(time.Duration(i+1-len(values))*time.Second))
+	}
+	return s
+}
+
+// The points of a chart are its values, and its top is a round number above them.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	now := time.Now().Truncate(apart)
+	c := draw("Backlog", "", now, each("waiting", now, 3, 3, 3, 3, 3, 3, 3, 3, 3, 75, 12))
+	is.Equal(c.Lines[0].Points, "-10.0,3 -2.0,3 0.0,12") // what's on a straight line is left out; the line is averaged
+	is.Equal(c.Lines[0].Now, "12")                       // and the present value isn't
+	is.Equal(c.Filled, "-10.0,0 -10.0,3 -2.0,3 0.0,12 0.0,0")
+	is.Equal(c.Max, 20.0)
+	is.Equal(c.Ticks, []tick{{10, "50%", "10"}, {20, "0%", "20"}})
+	is.Equal(c.Spoken, "Backlog, the last 5 minutes. Now: waiting 12. At most 12.")
+	empty := draw("Backlog", "", now, series{name: "waiting"})
+	is.Equal(empty.Lines[0], curve{Name: "waiting", Now: "–"})
+	for top, most := range map[float64]float64{0: 4, 3: 4, 5: 5, 17: 20, 99: 100, 101: 200, 3000: 5000} {
+		got, _ := scale(top, "")
+		is.Equal(got, most)
+	}
+}
+
+// A series that has ended has no present value, though its line is still there.
+func TestDeadSeries(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	now := time.Now()
+	c := draw("Waiting time", "s", now, each("oldest task", now, 1, 1, 1), each("expected", now.Add(-recent-time.Second), 7, 7, 7))
+	is.Equal([]string{c.Lines[0].Now, c.Lines[1].Now}, []string{"1 s", "–"})
+	is.True(strings.Contains(c.Lines[1].Points, ",7"))
+	is.True(strings.Contains(c.Spoken, "expected –"))
+}
+
+// What goes up and down with each sample is a line, not a solid bar.
+func TestSawtooth(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var saw []float64
+	for i := range 300 {
+		saw = append(saw, float64(i%2*100))
+	}
+	s := each("waiting", now, saw...).smooth()
+	if n := len(s.values); n < 140 || n > 160 {
+		t.Errorf("%d points", n)
+	}
+	settled := s.values[len(s.values)/10:]
+	if low, high := slices.Min(settled), slices.Max(settled); low < 40 || high > 60 {
+		t.Errorf("from %g to %g", low, high)
+	}
+}
+
+// The lines of a chart of time are at 1, 2, 5 or 10 seconds, minutes or hours, or half of a unit.
+func TestTimeScale(t *testing.T) {
+	t.Parallel()
+	for top, want := range map[float64]string{
+		0: "500 ms 1 s", 1.5: "1 s 2 s", 7: "5 s 10 s", 17: "10 s 20 s", 31: "30 s 1 min", 100: "1 min 2 min", 200: "2 min 4 min", 400: "5 min 10 min",
+		1000: "10 min 20 min", 3000: "30 min 1 h", 7000: "1 h 2 h", 40_000: "6 h 12 h", 100_000: "1 d 2 d", 200_000: "2 d 4 d",
+	} {
+		_, ticks := scale(top, "s")
+		if got := ticks[0].Label + " " + ticks[1].Label; got != want {
+			t.Errorf("%g: %s, want %s", top, got, want)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+package dash
+
+import "time"
+
+func init() { lingering = 200 * time.Millisecond } // or each test binary would end that much later

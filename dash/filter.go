@@ -1,0 +1,83 @@
+package dash
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/causes"
+)
+
+// A filter picks failed tasks.
+type filter struct {
+	kind    string
+	reason  *regexp.Regexp // of their error; nil is any
+	payload *regexp.Regexp // of their payload as it's shown
+	group   string         // the id of a group; "" is any
+	key     string
+	since   time.Duration // failed at most this long ago; 0 is any time
+	from    time.Time     // which is that time
+	header  string        // its name; "" is any
+	value   string        // of the header; "" is any
+}
+
+// filtered makes a filter of a query or a form. It's never nil.
+func filtered(query url.Values) (*filter, error) {
+	f := &filter{kind: query.Get("kind"), group: query.Get("group"), key: query.Get("key")}
+	for name, of := range map[string]**regexp.Regexp{"reason": &f.reason, "payload": &f.payload} {
+		text := query.Get(name)
+		if text == "" {
+			continue
+		}
+		if len(text) > 200 {
+			return f, fmt.Errorf("the expression for the %s is longer than 200 bytes", name)
+		}
+		expression, err := regexp.Compile("(?i)" + text)
+		if err != nil {
+			return f, fmt.Errorf("the expression for the %s isn't valid: %s", name, strings.Replace(strings.TrimPrefix(err.Error(), "error parsing regexp: "), "(?i)", "", 1))
+		}
+		*of = expression
+	}
+	name, value, _ := strings.Cut(query.Get("header"), ":")
+	f.header, f.value = strings.TrimSpace(name), strings.TrimSpace(value)
+	if text := query.Get("since"); text != "" {
+		since, err := time.ParseDuration(text)
+		if err != nil || since <= 0 {
+			return f, fmt.Errorf("%q isn't a time that may have passed, such as 30m or 24h", line(text, 40))
+		}
+		f.since, f.from = since, time.Now().Add(-since)
+	}
+	return f, nil
+}
+
+// any reports whether the filter picks all tasks.
+func (f *filter) any() bool { return *f == filter{} }
+
+func (f *filter) picks(d *dashboard, queue string, t *worqr.FailedTask) bool {
+	return (f.kind == "" || f.kind == string(t.Kind)) && (f.key == "" || f.key == t.Key) && !t.FailedAt.Before(f.from) && f.headed(t) &&
+		(f.reason == nil || f.reason.MatchString(t.Error)) &&
+		(f.group == "" || f.group == groupOf(t)) &&
+		(f.payload == nil || f.payload.MatchString(d.payload(queue, t.Payload, shownPayload)))
+}
+
+// headed reports whether a task has the header.
+func (f *filter) headed(t *worqr.FailedTask) bool {
+	value, ok := t.Headers[f.header]
+	return f.header == "" || ok && (f.value == "" || f.value == value)
+}
+
+// What differs between errors that have the same cause.
+
+// alike is an error without what differs between those that have the same cause.
+func alike(err string) string { return line(causes.Of(err), 140) }
+
+// groupOf is the id of a task's group: the same kind, and errors that are alike.
+func groupOf(t *worqr.FailedTask) string {
+	sum := sha256.Sum256([]byte(string(t.Kind) + "\x00" + alike(t.Error)))
+	return hex.EncodeToString(sum[:6])
+}

@@ -1,0 +1,75 @@
+package dash
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+)
+
+// A filter picks by all that it's given.
+func TestFilter(t *testing.T) {
+	t.Parallel()
+	task := &worqr.FailedTask{Key: "k", Kind: worqr.FailureError, Error: "Disk full: 17", Payload: []byte(`{"to":"ann"}`),
+		FailedAt: time.Now().Add(-time.Hour), Headers: map[string]string{"tenant": "acme: west", "trace": ""}}
+	for query, want := range map[string]bool{
+		"": true, "kind=failed": true, "kind=crashed": false, "key=k": true, "key=l": false, "reason=disk.*17": true, "reason=disk$": false, "payload=ann": true, "payload=ben": false,
+		"since=2h": true, "since=30m": false, "since=2h&kind=crashed": false,
+		"header=tenant": true, "header=trace": true, "header=tenant%3A+acme%3A+west": true, "header=tenant:+acme": false, "header=region": false,
+		"group=" + groupOf(task): true, "group=00": false,
+	} {
+		v, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := filtered(v)
+		if err != nil {
+			t.Fatal(query, err)
+		}
+		if got := f.picks(&dashboard{}, "q", task); got != want {
+			t.Errorf("%s: %v, want %v", query, got, want)
+		}
+		if f.any() != (query == "") {
+			t.Errorf("%s: any is %v", query, f.any())
+		}
+	}
+	for _, bad := range []string{"reason=(", "payload=[", "since=soon", "since=-1h", "since=0s", "reason=" + strings.Repeat("x", 300)} {
+		v, err := url.ParseQuery(bad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := filtered(v); err == nil {
+			t.Errorf("%.20s: it's taken", bad)
+		}
+	}
+}
+
+// A time that isn't in the list can be linked to.
+func TestSpans(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	is.Equal(len(since(url.Values{"since": {"1h"}})), len(since(nil)))
+	all := since(url.Values{"since": {"90m"}})
+	is.Equal(all[len(all)-1], choice{"90m", "90m"})
+}
+
+// Errors that differ in names and numbers only are alike.
+func TestAlike(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	for _, same := range [][]string{
+		{"timeout after 17 ms", "timeout after 1234 ms"},
+		{"user 01a20b67-82ed-78c2-9035-2564aa196338 is gone", "user 01a20b67-8666-7a5d-bf87-6ba176caeada is gone"},
+		{`template "a" not found`, `template "other" not found`},
+		{"dial tcp 10.0.3.89:443: refused", "dial tcp 10.1.3.9:8443: refused"},
+		{"panic: x\nstack 1", "panic: x\nstack 2"},
+	} {
+		is.Equal(alike(same[0]), alike(same[1]))
+	}
+	is.True(alike("disk full") != alike("disk broken"))
+	is.Equal(alike("disk full"), "disk full")
+}

@@ -1,0 +1,80 @@
+package dash
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr"
+)
+
+// A finding goes once a newer snapshot contradicts it, and not before.
+func TestOutdated(t *testing.T) {
+	t.Parallel()
+	checked := time.Now()
+	later := checked.Add(time.Second)
+	worker := []*worqr.Worker{{Lease: time.Second}}
+	for _, c := range []struct {
+		kind  worqr.FindingKind
+		state queueState
+		want  bool
+	}{
+		{"expired-worker", queueState{counts: worqr.QueueStats{Workers: 1}, workers: worker}, true},
+		{"expired-worker", queueState{counts: worqr.QueueStats{Workers: 2}, workers: worker}, false},
+		{"leases", queueState{workers: worker}, true},
+		{"backlog", queueState{}, true},
+		{"backlog", queueState{counts: worqr.QueueStats{Waiting: 1}}, false},
+		{"stalled", queueState{counts: worqr.QueueStats{Waiting: 1, IdleWorkers: 1}}, true},
+		{"stalled", queueState{counts: worqr.QueueStats{Waiting: 1}}, false},
+		{"overdue", queueState{}, true},
+		{"retrying", queueState{counts: worqr.QueueStats{Scheduled: 1}}, false},
+		{"long-run", queueState{}, true},
+		{"orphan", queueState{}, false},
+	} {
+		c.state.name, c.state.at = "q", later
+		s := &snapshot{At: later, queues: []*queueState{&c.state}}
+		f := worqr.Finding{Kind: c.kind, Queue: "q"}
+		if got := outdated(f, s, checked); got != c.want {
+			t.Errorf("%s: %v, want %v", c.kind, got, c.want)
+		}
+		if outdated(f, s, later) || outdated(worqr.Finding{Kind: c.kind}, s, checked) {
+			t.Errorf("%s: a snapshot that isn't newer, or about nothing", c.kind)
+		}
+	}
+	is := is.New(t)
+	gone := worqr.Finding{Kind: "orphan", Queue: "gone (failed)"}
+	is.True(outdated(gone, &snapshot{At: later}, checked))
+	is.True(!outdated(gone, &snapshot{At: later, more: true}, checked))
+	is.True(!outdated(gone, &snapshot{At: later, err: errNotYet}, checked))
+}
+
+func TestAge(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	is.Equal(age(59*time.Second), "less than a minute ago")
+	is.Equal(age(119*time.Second), "1 min ago")
+	is.Equal(age(2*time.Hour), "2 h ago")
+}
+
+// Every finding that a check may have can be told.
+func TestTitles(t *testing.T) {
+	t.Parallel()
+	known := map[worqr.FindingKind]bool{}
+	for _, kind := range worqr.FindingKinds() {
+		known[kind] = true
+		if title(worqr.Finding{Kind: kind}) == "" {
+			t.Errorf("%s has no title", kind)
+		}
+	}
+	for kind := range titles {
+		if !known[kind] {
+			t.Errorf("%s is no finding", kind)
+		}
+	}
+	for kind := range covered {
+		if !known[kind] {
+			t.Errorf("%s is no finding", kind)
+		}
+	}
+}

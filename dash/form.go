@@ -1,0 +1,36 @@
+package dash
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// mostPosted limits what a browser may send.
+const mostPosted = 1 << 20
+
+// form reads what was posted. It refuses what comes from other sites, and what isn't a form.
+func (d *dashboard) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
+	if err := d.cross.Check(r); err != nil {
+		d.refuse(w, r, http.StatusForbidden, "This request comes from another site, or through a proxy that changes the host. Options.CrossOrigin says whom to trust.")
+		return nil, false
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostPosted))
+	if err != nil {
+		d.refuse(w, r, http.StatusRequestEntityTooLarge, "The request is too large: a payload may have up to 1 MiB here.")
+		return nil, false
+	}
+	form, err := url.ParseQuery(string(text))
+	if err != nil {
+		d.refuse(w, r, http.StatusBadRequest, "The request isn't a form.")
+		return nil, false
+	}
+	for name, values := range form {
+		for i := range values {
+			values[i] = strings.ReplaceAll(values[i], "\r\n", "\n") // as typed: browsers change it
+		}
+		form[name] = values
+	}
+	return form, true
+}

@@ -1,0 +1,81 @@
+package dash
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"time"
+)
+
+// matching requeues or deletes what a filter picks, in the background.
+func matching(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+	verb, name := Verb(form.Get("verb")), form.Get("name")
+	if verb == DiscardMatching {
+		if err := confirmed(form); err != nil {
+			return -1, "", err
+		}
+	}
+	f, err := filtered(form)
+	if err != nil {
+		return -1, "", mistake(err.Error() + ". Nothing was done.")
+	}
+	q := d.opts.Queue(name)
+	one, all := q.RequeueFailed, q.RequeueAllFailed
+	if verb == DiscardMatching {
+		one, all = q.DeleteFailed, q.DeleteAllFailed
+	}
+	j := d.jobs.start(verb, name, func(ctx context.Context, j *job) error {
+		if f.any() {
+			n, err := all(ctx)
+			j.add(n, n)
+			return err
+		}
+		return d.each(ctx, name, f, j, one)
+	})
+	if j == nil {
+		return -1, "", mistake("The last action on all matching tasks of this queue still goes on. Wait for it, or stop it.")
+	}
+	select { // most have ended by then, and the page says so
+	case <-j.done:
+	case <-time.After(500 * time.Millisecond):
+	case <-ctx.Done():
+	}
+	return -1, "job", nil
+}
+
+// each calls do for what a filter picks, many tasks at a time. Tasks that fail meanwhile stay.
+func (d *dashboard) each(ctx context.Context, name string, f *filter, j *job, do func(context.Context, ...string) (int, error)) error {
+	var ids []string
+	seen := 0
+	flush := func() error {
+		if len(ids) == 0 {
+			j.add(seen, 0)
+			seen = 0
+			return nil
+		}
+		n, err := do(ctx, ids...)
+		j.add(seen, n)
+		ids, seen = ids[:0], 0
+		return err
+	}
+	for t, err := range d.opts.Queue(name).Failed(ctx) {
+		if err != nil {
+			return errors.Join(flush(), err)
+		}
+		seen++
+		if f.picks(d, name, &t) {
+			ids = append(ids, t.ID)
+		}
+		if len(ids) >= 500 || seen >= 5_000 {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+func stopped(d *dashboard, _ context.Context, form url.Values) (int, string, error) {
+	d.jobs.stop(form.Get("name"))
+	return -1, "stop", nil
+}

@@ -1,0 +1,26 @@
+package dash_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
+)
+
+// The order has the tasks that may start now. Those that aren't due have no place in it.
+func TestOrder(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	b := browse(t, p, nil)
+	peertest.Put(t, q, "k", "not due yet", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	page := b.shows("queue?name=q", "No task is waiting.").text
+	is.True(!strings.Contains(page, "not due yet"))
+	peertest.Enqueue(t, q, "first", "second")
+	peertest.Put(t, q, "due", "third", nil)
+	page = b.shows("queue?name=q", "first", "second", "third").text
+	is.True(!strings.Contains(page, "not due yet"))
+	b.shows("queue?name=q&tab=scheduled", "not due yet")
+}

@@ -1,0 +1,164 @@
+package dash
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// A recurringRow is a recurring task in a list.
+type recurringRow struct {
+	Queue string
+	worqr.RecurringTask
+}
+
+// Bad reports whether the last occurrence wasn't done.
+func (r recurringRow) Bad() bool {
+	return r.LastOutcome != "finished" && r.LastOutcome != "skipped" && r.LastOutcome != "canceled"
+}
+
+type recurringBody struct {
+	Rows   []recurringRow
+	Pager  pager
+	Queue  string // "" is all
+	Filter string
+	Known  int  // before the filter
+	Late   bool // they're of an earlier moment, or not all there
+	Err    string
+}
+
+func (d *dashboard) recurring(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
+	body := &recurringBody{Queue: query.Get("name"), Filter: query.Get("q")}
+	p := &page{Name: "recurring", Tab: "recurring", Heading: "Recurring", Query: query, Now: now, Live: []string{"recurring-rows"}, Body: body}
+	if body.Queue != "" {
+		if _, err := known(now, body.Queue); err != nil {
+			return nil, err
+		}
+	}
+	p.Banners = d.banners(now, body.Queue)
+	if now.err != nil {
+		return p, nil
+	}
+	all, late, err := d.recur.current(ctx, now)
+	if body.Late = late; err != nil {
+		body.Err = printable(err.Error())
+	}
+	for _, r := range all {
+		if body.Queue != "" && r.Queue != body.Queue {
+			continue
+		}
+		if body.Known++; strings.Contains(strings.ToLower(r.Queue+"\n"+r.Key), strings.ToLower(body.Filter)) {
+			body.Rows = append(body.Rows, r)
+		}
+	}
+	body.Rows, body.Pager = paged(body.Rows, "recurring", query)
+	return p, nil
+}
+
+// recurrences are the recurring tasks of all queues. They aren't part of a snapshot: there's no
+// count of them, so each queue has to be asked.
+type recurrences struct {
+	queue func(name string) *worqr.Queue
+
+	mu      sync.Mutex // protects what follows
+	at      time.Time  // when they were read; zero before the first time
+	took    time.Duration
+	reading chan struct{} // closed when the reading that goes on ends; nil if none does
+	all     []recurringRow
+	err     error
+}
+
+// How old the list may be, and how many are read.
+const (
+	recurringEvery = time.Second
+	mostRecurring  = 10_000
+)
+
+// current returns the recurring tasks, next one first, and whether they may be out of date.
+func (r *recurrences) current(ctx context.Context, now *snapshot) (all []recurringRow, late bool, err error) {
+	r.mu.Lock()
+	fresh := !r.at.IsZero() && time.Since(r.at) < max(recurringEvery, 20*r.took)
+	done := r.reading
+	if done == nil && !fresh {
+		done = make(chan struct{})
+		r.reading = done
+		names := make([]string, len(now.queues))
+		for i, q := range now.queues {
+			names[i] = q.name
+		}
+		go r.read(names, done)
+	}
+	r.mu.Unlock()
+	if !fresh {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-timer.C:
+			late = true
+		case <-ctx.Done():
+			late = true
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all, late, r.err
+}
+
+// forget has the list read again, after an action.
+func (r *recurrences) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at = time.Time{}
+}
+
+// read asks all queues, several at a time.
+func (r *recurrences) read(names []string, done chan struct{}) {
+	defer close(done)
+	ctx, end := context.WithTimeout(context.Background(), readTimeout)
+	defer end()
+	begun := time.Now()
+	var (
+		mu       sync.Mutex // protects what follows
+		all      []recurringRow
+		failures error
+		asked    sync.WaitGroup
+	)
+	jobs := make(chan string)
+	for range min(atOnce, len(names)) {
+		asked.Go(func() {
+			for name := range jobs {
+				for t, err := range r.queue(name).Recurring(ctx) {
+					mu.Lock()
+					if full := len(all) >= mostRecurring; err != nil || full {
+						failures = cmp.Or(failures, err)
+						mu.Unlock()
+						break
+					}
+					all = append(all, recurringRow{name, t})
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, name := range names {
+		jobs <- name
+	}
+	close(jobs)
+	asked.Wait()
+	slices.SortFunc(all, func(a, b recurringRow) int {
+		return cmp.Or(a.Next.Compare(b.Next), compare(a.Queue, b.Queue), compare(a.Key, b.Key))
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at, r.took, r.reading, r.err = begun, time.Since(begun), nil, failures
+	if failures == nil || len(all) > 0 {
+		r.all = all
+	}
+}

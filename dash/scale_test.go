@@ -1,0 +1,168 @@
+package dash_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/dash"
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// How large the fleet of TestScale is. docs/dashboard.md has what it says with 1000, 1000 and
+// 1000000.
+var (
+	scaleQueues  = flag.Int("dash.queues", 30, "queues of TestScale")
+	scaleWorkers = flag.Int("dash.workers", 10, "workers of TestScale")
+	scaleFailed  = flag.Int("dash.failed", 2_000, "failed tasks of TestScale")
+)
+
+// In a large fleet, no page takes long and no script that the dashboard causes blocks Redis.
+// With its flags it measures; the limits have room for a busy machine.
+func TestScale(t *testing.T) {
+	parallel(t)
+	server := redistest.Start(t)
+	conn := redistest.Dial(t, server.URL())
+	prefix := redistest.Prefix(t)
+	p := peertest.OpenDoctor(t, server.URL(), worqr.Options{Prefix: prefix})
+	fillQueues(t, p, *scaleQueues)
+	fillFailed(t, server.URL(), prefix, *scaleFailed)
+	startWorkers(t, server.URL(), prefix, *scaleWorkers, *scaleQueues)
+	peertest.Must(t, peertest.Failure(conn.Do("CONFIG", "SET", "slowlog-log-slower-than", 5_000, "slowlog-max-len", 1_000)))
+	peertest.Must(t, peertest.Failure(conn.Do("SLOWLOG", "RESET")))
+
+	b := browse(t, p, &dash.Options{AllowActions: true})
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	for _, page := range []string{"overview", "workers", "failed&name=mails"} {
+		<-b.stream(ctx, "show="+page)
+	}
+	slowest := time.Duration(0)
+	for _, page := range []string{"", "?sort=waiting", "?page=9", "?q=queue-7", "queue?name=queue-7", "queue?name=mails&tab=running", "queue?name=mails&tab=scheduled",
+		"task?name=mails&key=k", "workers", "workers?q=peer-7", "failed", "failed?name=mails", "failed?name=mails&reason=disk", "server"} {
+		var took []time.Duration
+		for range 5 {
+			begun := time.Now()
+			if r := b.get(page); r.StatusCode != 200 {
+				t.Fatalf("%s: %s", page, r.Status)
+			}
+			took = append(took, time.Since(begun))
+		}
+		slices.Sort(took)
+		t.Logf("%-32s %4d ms median, %4d ms at most", page, took[2].Milliseconds(), took[4].Milliseconds())
+		slowest = max(slowest, took[2])
+	}
+	if slowest > 3*time.Second {
+		t.Errorf("the slowest page takes %v", slowest)
+	}
+	searched(t, b)
+	slowScripts(t, conn)
+}
+
+// searched waits until a search has seen all failed tasks.
+func searched(t *testing.T, b *browser) {
+	t.Helper()
+	begun := time.Now()
+	page := "failed?name=mails&reason=" + url.QueryEscape("no such thing")
+	b.shows(page, "of "+fmt.Sprint(comma(*scaleFailed))+" failed tasks match")
+	seconds := time.Since(begun).Seconds()
+	t.Logf("searched %d failed tasks in %.1f s: %.0f/s", *scaleFailed, seconds, float64(*scaleFailed)/seconds)
+}
+
+func comma(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// slowScripts says which scripts took more than 5 ms. Redis measures their time by the clock, so
+// on a busy machine there are some; none may come near what a peer would notice.
+func slowScripts(t *testing.T, conn redis.Conn) {
+	t.Helper()
+	scripts, longest := 0, 0
+	for _, row := range redistest.Sure(redis.Values(conn.Do("SLOWLOG", "GET", -1)))(t) {
+		fields := redistest.Sure(redis.Values(row, nil))(t)
+		took := redistest.Sure(redis.Int(fields[2], nil))(t)
+		words := redistest.Sure(redis.Strings(fields[3], nil))(t)
+		if strings.HasPrefix(words[0], "EVAL") {
+			scripts, longest = scripts+1, max(longest, took)
+		}
+		t.Logf("%d µs: %.70s", took, strings.Join(words, " "))
+	}
+	t.Logf("%d scripts took more than 5 ms; the longest %d µs", scripts, longest)
+	if longest > 500_000 {
+		t.Errorf("a script took %d µs", longest)
+	}
+}
+
+func fillQueues(t *testing.T, p *worqr.Peer, n int) {
+	t.Helper()
+	for i := range n {
+		q := p.Queue(fmt.Sprint("queue-", i))
+		for j := range 3 {
+			peertest.Must(t, q.Enqueue(t.Context(), fmt.Appendf(nil, "task %d", j)))
+		}
+	}
+}
+
+// fillFailed makes tasks fail, for two reasons with numbers.
+func fillFailed(t *testing.T, url, prefix string, n int) {
+	t.Helper()
+	p := redistest.Sure(worqr.Open(redistest.Worker(t, url, prefix), &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)}))(t)
+	q := p.Queue("mails")
+	q.Handle(func(_ context.Context, task *worqr.Task) error {
+		if task.Token%5 == 0 {
+			return worqr.Permanent(fmt.Errorf("disk %d is full", task.Token))
+		}
+		return worqr.Permanent(fmt.Errorf("no such mailbox: %d", task.Token))
+	}, &worqr.HandleOptions{Concurrency: 256, KeepFailed: 2 * n})
+	stop := peertest.Run(t, p)
+	for done := 0; done < n; {
+		payloads := make([][]byte, min(500, n-done))
+		for i := range payloads {
+			payloads[i] = fmt.Appendf(nil, `{"mail":%d}`, done+i)
+		}
+		done += len(payloads)
+		peertest.Must(t, q.Enqueue(t.Context(), payloads...))
+		if done%10_000 == 0 || done == n {
+			peertest.Eventually(t, "the tasks have failed", func() bool { return peertest.Stats(t, q).Failed == done })
+		}
+	}
+	stop()
+	peertest.Must(t, p.Close())
+}
+
+// startWorkers starts peers, each of which serves a few queues.
+func startWorkers(t *testing.T, url, prefix string, n, queues int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := range n {
+		p := redistest.Sure(worqr.Open(redistest.Worker(t, url, prefix), &worqr.Options{Prefix: prefix, Name: fmt.Sprint("peer-", i), Lease: time.Minute, Logger: slog.New(slog.DiscardHandler)}))(t)
+		t.Cleanup(func() { _ = p.Close() })
+		all.Go(func() {
+			if err := p.StartWorker(t.Context()); err != nil {
+				t.Error(err)
+				return
+			}
+			for j := range 3 {
+				if err := p.Queue(fmt.Sprint("queue-", (i+j)%queues)).StartWork(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

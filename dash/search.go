@@ -1,0 +1,217 @@
+package dash
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// A group is failed tasks with the same cause.
+type group struct {
+	ID     string
+	Kind   string
+	Reason string
+	Count  int
+	Last   time.Time // when the newest failed
+	First  time.Time // when the oldest did
+}
+
+const (
+	mostGroups   = 200
+	mostSearches = 8                // at once; the one that nobody has looked at for longest ends
+	unwatched    = 10 * time.Second // after which a search ends
+	kept         = 2 * time.Minute  // for paging
+
+	searchPatience = 150 * time.Millisecond // of a page
+
+	breath = 1_000 // tasks after which a search rests
+)
+
+// A search goes through a failed queue, newest first, in the background.
+type search struct {
+	id, what string // what: queue and filter
+	begun    time.Time
+	end      context.CancelFunc
+
+	mu      sync.Mutex // protects what follows
+	looked  time.Time  // at its results, last
+	seen    int
+	matched int
+	groups  map[string]*group
+	others  int // tasks whose groups are too many
+	rows    []failedRow
+	over    bool
+	ended   time.Time
+	err     error
+}
+
+// A failedRow is a failed task in a list.
+type failedRow struct {
+	ID      string
+	Key     string
+	Kind    string
+	Error   string
+	Payload string
+	Link    string
+	At      time.Time
+	Retries int
+	Crashes int
+	Worker  string
+}
+
+// searches are those of all browsers.
+type searches struct {
+	mu  sync.Mutex // protects all
+	all []*search
+}
+
+// get returns the search with this id, or one for the same that is still new, or begins one.
+func (s *searches) get(id, what string, begin func(*search)) *search {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.all = slices.DeleteFunc(s.all, func(o *search) bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.over && now.Sub(o.looked) > kept
+	})
+	for _, o := range s.all {
+		if o.what == what && (o.id == id || id == "" && now.Sub(o.begun) < 2*time.Second) {
+			return o
+		}
+	}
+	if len(s.all) == mostSearches {
+		oldest := slices.MinFunc(s.all, func(a, b *search) int { return a.lookedAt().Compare(b.lookedAt()) })
+		oldest.end()
+		s.all = slices.DeleteFunc(s.all, func(o *search) bool { return o == oldest })
+	}
+	n := &search{id: fmt.Sprintf("%x", now.UnixNano()), what: what, begun: now, looked: now, groups: map[string]*group{}}
+	s.all = append(s.all, n)
+	begin(n)
+	return n
+}
+
+func (s *search) lookedAt() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.looked
+}
+
+// run goes through the failed queue, until nobody looks any more.
+func (s *search) run(ctx context.Context, d *dashboard, queue string, f *filter) {
+	defer s.end()
+	n, since := 0, time.Now()
+	var failure error
+	for t, err := range d.opts.Queue(queue).Failed(ctx) {
+		if failure = err; err != nil {
+			break
+		}
+		if n++; n%breath == 0 {
+			if time.Since(s.lookedAt()) > unwatched {
+				failure = errUnwatched
+				break
+			}
+			time.Sleep(min(time.Since(since)/10, 5*time.Millisecond)) // others need Redis, too
+			since = time.Now()
+		}
+		s.note(d, queue, &t, f.picks(d, queue, &t))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over, s.ended, s.err = true, time.Now(), failure
+}
+
+var errUnwatched = fmt.Errorf("the search was stopped, since nobody looked at it; reload the page")
+
+func (s *search) note(d *dashboard, queue string, t *worqr.FailedTask, picked bool) {
+	var row failedRow
+	if picked && s.wants() {
+		row = failedRow{
+			ID: t.ID, Key: t.Key, Kind: string(t.Kind), Error: line(t.Error, 300), Payload: line(d.payload(queue, t.Payload, shownInLists), 160),
+			Link: taskLink(queue, t.Key, t.Payload), At: t.FailedAt, Retries: t.Retries, Crashes: t.Crashes, Worker: t.WorkerID,
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen++
+	if !picked {
+		return
+	}
+	s.matched++
+	if row.ID != "" {
+		s.rows = append(s.rows, row)
+	}
+	id := groupOf(t)
+	g := s.groups[id]
+	switch {
+	case g == nil && len(s.groups) == mostGroups:
+		s.others++
+		return
+	case g == nil:
+		g = &group{ID: id, Kind: string(t.Kind), Reason: cmp.Or(alike(t.Error), "(no text)"), Last: t.FailedAt}
+		s.groups[id] = g
+	}
+	g.Count++
+	g.First = t.FailedAt
+}
+
+// wants reports whether there is room for one more row.
+func (s *search) wants() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.rows) < mostRows
+}
+
+// A result is what a search has found so far.
+type result struct {
+	ID      string
+	Seen    int
+	Matched int
+	Groups  []group
+	Others  int
+	Rows    []failedRow
+	Over    bool
+	Err     string
+	Begun   time.Time
+	PerS    float64 // how many it sees in a second
+}
+
+// Left is how long the search of so many tasks goes on, or "" if nobody knows.
+func (r result) Left(total int) string {
+	if r.PerS == 0 || r.Over || total <= r.Seen {
+		return ""
+	}
+	return span(max(time.Second, time.Duration(float64(total-r.Seen)/r.PerS*float64(time.Second)).Round(time.Second)))
+}
+
+// result waits a moment for the end of the search, or for enough rows, and returns what there is.
+func (s *search) result(ctx context.Context, rows int) result {
+	for deadline := time.Now().Add(searchPatience); ctx.Err() == nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		s.mu.Lock()
+		enough := s.over || len(s.rows) >= rows && time.Since(s.begun) > searchPatience/3
+		s.mu.Unlock()
+		if enough {
+			break
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looked = time.Now()
+	r := result{ID: s.id, Seen: s.seen, Matched: s.matched, Others: s.others, Rows: s.rows, Over: s.over, Begun: s.begun}
+	if took := time.Since(s.begun).Seconds(); took > 0.1 {
+		r.PerS = float64(s.seen) / took
+	}
+	for _, g := range s.groups {
+		r.Groups = append(r.Groups, *g)
+	}
+	slices.SortFunc(r.Groups, func(a, b group) int { return cmp.Or(cmp.Compare(b.Count, a.Count), compare(a.Reason, b.Reason)) })
+	if s.err != nil {
+		r.Err = printable(s.err.Error())
+	}
+	return r
+}

@@ -1,0 +1,38 @@
+package dash
+
+import (
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+)
+
+// How long a search goes on is known once it has a pace, and until it's over.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	is.Equal(result{Seen: 1_000, PerS: 500}.Left(31_000), "1 min")
+	is.Equal(result{Seen: 1_000, PerS: 50_000}.Left(31_000), "1 s")
+	is.Equal(result{Seen: 1_000}.Left(31_000), "")
+	is.Equal(result{Seen: 31_000, PerS: 500}.Left(31_000), "")
+	is.Equal(result{Seen: 1_000, PerS: 500, Over: true}.Left(31_000), "")
+}
+
+// Pages of the same search share it, and what nobody has looked at for longest makes room.
+func TestSearches(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var all searches
+	ended := 0
+	begin := func(s *search) { s.end = func() { ended++ } }
+	first := all.get("", "a", begin)
+	is.Equal(all.get("", "a", begin), first)
+	is.Equal(all.get(first.id, "a", begin), first)
+	is.True(all.get(first.id, "b", begin) != first) // the id of another filter
+	for range 2 * mostSearches {
+		s := all.get("new", "a", begin)
+		s.looked = time.Now().Add(time.Hour)
+	}
+	is.Equal(len(all.all), mostSearches)
+	is.Equal(ended, 2*mostSearches+2-mostSearches)
+}

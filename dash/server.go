@@ -1,0 +1,57 @@
+package dash
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+type serverBody struct {
+	Check     checkState
+	Large     bool          // the fleet: it isn't checked by itself
+	Answer    time.Duration // of Redis
+	PingError string
+	Took      time.Duration
+	Worker    string    // this process's id; "" if it isn't one
+	Ready     string    // why it isn't
+	Beat      time.Time // its last heartbeat
+	Stats     worqr.PeerStats
+	Version   string
+	Errors    int
+	Warnings  int
+	Notices   int
+}
+
+func (d *dashboard) server(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
+	body := &serverBody{Check: d.check.state(), Large: now.Total.tasks() > mostChecked, Took: now.Took, Stats: d.peer.Stats(), Version: worqr.Version}
+	begun := time.Now()
+	if err := d.peer.Ping(ctx); err != nil {
+		body.PingError = printable(err.Error())
+	}
+	body.Answer = time.Since(begun)
+	ready := d.peer.Ready()
+	if !errors.Is(ready, worqr.ErrNotStarted) {
+		body.Worker = d.peer.WorkerID()
+		body.Beat = d.peer.LastBeat()
+	}
+	if ready != nil {
+		body.Ready = printable(strings.TrimPrefix(ready.Error(), "worqr: "))
+	}
+	if body.Check.Report != nil {
+		for _, f := range body.Check.Report.Findings {
+			switch f.Severity {
+			case worqr.SeverityError:
+				body.Errors++
+			case worqr.SeverityWarning:
+				body.Warnings++
+			case worqr.SeverityNotice:
+				body.Notices++
+			}
+		}
+	}
+	return &page{Name: "server", Tab: "server", Heading: "Server", Query: query, Now: now, Banners: d.banners(now, ""), Live: []string{"server-state", "findings"}, Body: body}, nil
+}

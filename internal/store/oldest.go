@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// What lib_ages.lua calls the member that isn't a note, and what it has in front.
+const (
+	ageDrift = "drift"
+	ageBase  = 1 << 52
+)
+
+// overdueCall asks for the entry that is due first, of those that wait for a time.
+func overdueCall(q keys.Queue) redisconn.Call {
+	return redisconn.Command("ZRANGEBYSCORE", q.Schedule(), int64(ancient), "+inf", "WITHSCORES", "LIMIT", 0, 1)
+}
+
+// The times since when something waits are in ms. They're 0 where nothing does, or nobody knows.
+
+// firstAddedAt returns when the first item of a stream came.
+func firstAddedAt(reply redisconn.Reply) int64 {
+	items, err := redis.Values(reply.Value, reply.Err)
+	if err != nil || len(items) == 0 {
+		return 0
+	}
+	item, _ := redis.Values(items[0], nil)
+	if len(item) == 0 {
+		return 0
+	}
+	id, _ := redis.String(item[0], nil)
+	ms, _, _ := strings.Cut(id, "-")
+	if at, err := strconv.ParseInt(ms, 10, 64); err == nil && at >= ancient {
+		return at
+	}
+	return 0 // others have put it there
+}
+
+// firstDue returns when what is due first should have started.
+func firstDue(reply redisconn.Reply) int64 {
+	first, err := redis.Strings(reply.Value, reply.Err)
+	if err != nil || len(first) != 2 {
+		return 0
+	}
+	at, _ := strconv.ParseFloat(first[1], 64)
+	return int64(min(at, ageBase))
+}
+
+// frontSince returns when the task at the front of the list came, as far as heartbeats have seen it. Its
+// arguments are earlier answers: the token, and the drift.
+func frontSince(ctx context.Context, r Runner, q keys.Queue, token, drift redisconn.Reply) (int64, error) {
+	given, err := redis.Int64(token.Value, token.Err)
+	known, bad := redis.Float64(drift.Value, drift.Err)
+	if err != nil && !errors.Is(err, redis.ErrNil) || bad != nil {
+		return 0, nil
+	}
+	left := given - int64(known) - ageBase
+	notes, err := redis.Int64s(r.One(ctx, redisconn.Command("ZRANGEBYSCORE", q.Ages(), "("+strconv.FormatInt(left, 10), "+inf", "LIMIT", 0, 1)))
+	switch {
+	case err != nil && !IsRefusal(err):
+		return 0, err
+	case err != nil || len(notes) == 0:
+		return 0, nil
+	}
+	return notes[0], nil
+}
+
+// ageOf returns how long the first of them is ago.
+func ageOf(ctx context.Context, r Runner, q keys.Queue, since []int64) (time.Duration, error) {
+	var first int64
+	for _, at := range since {
+		if at > 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	if first == 0 {
+		return 0, nil
+	}
+	now, err := NowAt(ctx, r, q)
+	switch {
+	case err != nil && !IsRefusal(err):
+		return 0, err
+	case err != nil:
+		return 0, nil
+	}
+	return max(0, time.Duration(now-first)*time.Millisecond), nil
+}
