@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/worqr/worqr/internal/jsontext"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -111,12 +112,30 @@ func (q *Queue) AddAt(ctx context.Context, at time.Time, payload []byte, props *
 	return q.addTraced(ctx, "add at a time", at, payload, props)
 }
 
+// prepared checks a task, and returns what Redis stores of its properties and its time; 0 is now.
+func (q *Queue) prepared(payload []byte, props *Properties, at time.Time) (card []byte, once store.Once, due int64, err error) {
+	if err = q.checkPayloads([][]byte{payload}); err == nil {
+		card, err = props.card()
+	}
+	if err == nil {
+		once, err = props.once()
+	}
+	if err == nil {
+		due, err = millis(at)
+	}
+	return card, once, due, err
+}
+
 // addTraced adds a task, and tells of it if it was added now.
 func (q *Queue) addTraced(ctx context.Context, verb string, at time.Time, payload []byte, props *Properties) (string, error) {
 	began := q.peer.trace.enqueues()
 	key, fresh, err := q.add(ctx, at, payload, props)
 	if err = q.wrap(verb, err); fresh || err != nil {
-		err = q.enqueued(began, TraceQueue{Key: key, DueAt: at}, err, payload)
+		t := TraceQueue{Key: key, DueAt: at}
+		if props != nil {
+			t.Headers = props.Headers
+		}
+		err = q.enqueued(began, t, err, payload)
 	}
 	return key, err
 }
@@ -124,18 +143,7 @@ func (q *Queue) addTraced(ctx context.Context, verb string, at time.Time, payloa
 // add adds a task; one with a time to the schedule. If a call with the same Once has added it, it's
 // not fresh.
 func (q *Queue) add(ctx context.Context, at time.Time, payload []byte, props *Properties) (key string, fresh bool, err error) {
-	if err := q.checkPayloads([][]byte{payload}); err != nil {
-		return "", false, err
-	}
-	card, err := props.card()
-	if err != nil {
-		return "", false, err
-	}
-	once, err := props.once()
-	if err != nil {
-		return "", false, err
-	}
-	due, err := millis(at)
+	card, once, due, err := q.prepared(payload, props, at)
 	if err != nil {
 		return "", false, err
 	}
@@ -203,6 +211,20 @@ func (q *Queue) addMany(ctx context.Context, tasks []TaskSpec) ([]string, error)
 	return all, err
 }
 
+// EnqueueJSON encodes the values with json.Marshal and enqueues all, or none if it fails. It fails
+// like Enqueue, and with ErrInvalid if one can't be encoded.
+func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
+	payloads := make([][]byte, len(vs))
+	for i, v := range vs {
+		p, err := json.Marshal(v)
+		if err != nil {
+			return q.wrap("enqueue", fmt.Errorf("%w: value %d of %d, a %T, can't be encoded as JSON: %s", ErrInvalid, i+1, len(vs), v, jsontext.Unencodable(err)))
+		}
+		payloads[i] = p
+	}
+	return q.Enqueue(ctx, payloads...)
+}
+
 // AddJSON encodes v with json.Marshal and adds it. It fails like Add, and with ErrInvalid if v can't
 // be encoded.
 func AddJSON[T any](ctx context.Context, q *Queue, v T, props *Properties) (key string, err error) {
@@ -226,7 +248,7 @@ func PutJSON[T any](ctx context.Context, q *Queue, key string, v T, opts *PutOpt
 func encode[T any](v T) ([]byte, error) {
 	payload, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("%w: a %T can't be encoded as JSON: %s", ErrInvalid, v, unencodable(err))
+		return nil, fmt.Errorf("%w: a %T can't be encoded as JSON: %s", ErrInvalid, v, jsontext.Unencodable(err))
 	}
 	return payload, nil
 }
@@ -242,7 +264,7 @@ type AddedTask struct {
 
 // Added yields the added tasks that wait, front first.
 func (q *Queue) Added(ctx context.Context) iter.Seq2[AddedTask, error] {
-	rows := rowsOf(ctx, q, store.AddedTasks, inTurn)
+	rows := rowsOf(ctx, q, store.AddedTasks, store.InTurn)
 	return listed(rows, q.bad, q.wrapper("list added tasks"), func(t store.AddedTask) AddedTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
 		return AddedTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, EnqueuedAt: moment(c.Since), Expires: moment(c.Expires)}

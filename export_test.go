@@ -10,7 +10,7 @@ func (p *Peer) BeforeLog(f func(msg string, attrs []any)) { p.log.Before = f }
 func (p *Peer) BeforeDigest(f func(payload []byte)) { p.engine.BeforeDigest = f }
 
 // AgreeEach has a peer ask as often over how many parts others have spread a queue.
-func (p *Peer) AgreeEach(d time.Duration) { p.spreads.each = d }
+func (p *Peer) AgreeEach(d time.Duration) { p.spreads.Each = d }
 
 // Wrap makes err an error of what a method does.
 func Wrap(verb string, err error) error { return wrap(verb, err) }

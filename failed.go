@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
@@ -52,7 +53,7 @@ func (q *Queue) failed() *Queue {
 // Failed yields the failed tasks, newest first, without those that OnFailed is handling. Tasks
 // that OnFailed will retry come last.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
-	rows := rowsOf(ctx, q, store.FailedTasks, sorted(func(a, b store.Grave) int { return cmp.Compare(b.At, a.At) }))
+	rows := rowsOf(ctx, q, store.FailedTasks, store.Sorted(func(a, b store.Grave) int { return cmp.Compare(b.At, a.At) }))
 	return listed(rows, q.bad, q.wrapper("list failed tasks"), func(g store.Grave) FailedTask { return *failure(&g) })
 }
 
@@ -60,62 +61,51 @@ func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
 // resets their counts, and returns how many. Tasks that OnFailed is handling stay, and so do those
 // whose key has a waiting task. If it fails, call it again.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
-	if err := q.checkIDs(ids); err != nil {
-		return 0, q.wrap("requeue failed tasks", err)
-	}
-	n, err := q.sum(ctx, func(part *Queue) (int, error) {
-		n, err := store.RequeueFailed(ctx, q.peer.calls, part.keys, ids)
-		part.requeued(ctx, n)
-		return n, err
+	return q.withFailed(ctx, "RequeueFailed", "requeue failed tasks", len(ids), func(part *Queue) (int, error) {
+		return store.RequeueFailed(ctx, q.peer.calls, part.keys, ids)
 	})
-	return n, q.wrap("requeue failed tasks", err)
 }
 
 // RequeueAllFailed is RequeueFailed for all failed tasks.
 func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
-	if q.bad != nil {
-		return 0, q.wrap("requeue all failed tasks", q.bad)
-	}
-	n, err := q.sum(ctx, func(part *Queue) (int, error) {
-		n, err := store.RequeueAllFailed(ctx, q.peer.calls, part.keys)
-		part.requeued(ctx, n)
-		return n, err
+	return q.withFailed(ctx, "RequeueAllFailed", "requeue all failed tasks", 0, func(part *Queue) (int, error) {
+		return store.RequeueAllFailed(ctx, q.peer.calls, part.keys)
 	})
-	return n, q.wrap("requeue all failed tasks", err)
 }
 
 // DeleteFailed drops the failed tasks with these ids, except those that OnFailed is handling,
 // and returns their number. If it fails, call it again.
 func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
-	if err := q.checkIDs(ids); err != nil {
-		return 0, q.wrap("delete failed tasks", err)
-	}
-	n, err := q.sum(ctx, func(part *Queue) (int, error) { return store.DeleteFailed(ctx, q.peer.calls, part.keys, ids) })
-	return n, q.wrap("delete failed tasks", err)
+	return q.withFailed(ctx, "DeleteFailed", "delete failed tasks", len(ids), func(part *Queue) (int, error) {
+		return store.DeleteFailed(ctx, q.peer.calls, part.keys, ids)
+	})
 }
 
 // DeleteAllFailed is DeleteFailed for all failed tasks.
 func (q *Queue) DeleteAllFailed(ctx context.Context) (int, error) {
-	if q.bad != nil {
-		return 0, q.wrap("delete all failed tasks", q.bad)
-	}
-	n, err := q.sum(ctx, func(part *Queue) (int, error) { return store.DeleteAllFailed(ctx, q.peer.calls, part.keys) })
-	return n, q.wrap("delete all failed tasks", err)
+	return q.withFailed(ctx, "DeleteAllFailed", "delete all failed tasks", 0, func(part *Queue) (int, error) {
+		return store.DeleteAllFailed(ctx, q.peer.calls, part.keys)
+	})
 }
 
-// checkIDs fails when there are more ids than one call takes.
-func (q *Queue) checkIDs(ids []string) error {
-	if q.bad == nil && len(ids) > MaxBatchSize {
-		return tooLarge("%d ids at once; at most %d", len(ids), MaxBatchSize)
+// withFailed changes failed tasks of each part, for a method that names some or all of them, and
+// returns how many. The queue is listed if tasks may have returned to it.
+func (q *Queue) withFailed(ctx context.Context, method, verb string, ids int, change func(part *Queue) (int, error)) (int, error) {
+	switch {
+	case q.bad != nil:
+		return 0, q.wrap(verb, q.bad)
+	case ids > MaxBatchSize:
+		return 0, q.wrap(verb, tooLarge("%d ids at once; at most %d", ids, MaxBatchSize))
 	}
-	return q.bad
-}
-
-// requeued adds the queue to the list of queues if a task returned to it.
-func (q *Queue) requeued(ctx context.Context, n int) {
-	if n > 0 {
-		q.peer.producer.List(ctx, q.target())
-	}
+	done := q.changes(method, "")
+	n, err := q.sum(ctx, func(part *Queue) (int, error) {
+		n, err := change(part)
+		if n > 0 && strings.HasPrefix(verb, "requeue") {
+			q.peer.producer.List(ctx, part.target())
+		}
+		return n, err
+	})
+	return n, done(n, q.wrap(verb, err))
 }
 
 func (t FailedTask) Format(s fmt.State, _ rune) { show(s, "failed task", t) }

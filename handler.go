@@ -12,10 +12,10 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/jsontext"
 	"github.com/worqr/worqr/internal/program"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -25,7 +25,7 @@ import (
 //	nil                  finished
 //	an error             retried after Backoff; after MaxRetries, failed
 //	RetryAfter(err, d)   retried after d; after MaxRetries, failed
-//	Later(d)             started again after d; not a retry
+//	Snooze(d)            started again after d; not a retry
 //	Permanent(err)       failed
 //	Malformed(err)       failed: its payload can't be decoded
 //	a panic              see OnPanic; the peer survives
@@ -321,7 +321,7 @@ func JSON[T any](h func(ctx context.Context, v T, t *Task) error) Handler {
 	return func(ctx context.Context, t *Task) error {
 		var v T
 		if err := json.Unmarshal(t.Payload, &v); err != nil {
-			return Malformed(wrap("decode the payload", undecodable(err, reflect.TypeFor[T](), len(t.Payload))))
+			return Malformed(wrap("decode the payload", jsontext.Undecodable(err, reflect.TypeFor[T](), len(t.Payload))))
 		}
 		return h(ctx, v, t)
 	}
@@ -348,82 +348,6 @@ func Mux(handlers map[string]Handler) Handler {
 			return fmt.Errorf("worqr: Mux has no handler of type %.100q", typ)
 		}
 	}
-}
-
-// undecodable says why size bytes couldn't be decoded. Errors of encoding/json quote characters,
-// numbers, keys and fields, and those of UnmarshalJSON methods may quote anything. So none of their
-// text is used.
-func undecodable(err error, into reflect.Type, size int) error {
-	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fmt.Errorf("not JSON, at byte %d of %d", e.Offset, size)
-	}
-	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		field := fieldOf(into, e.Field)
-		if field != "" {
-			field = "field " + field + ": "
-		}
-		found, _, _ := strings.Cut(e.Value, " ") // after a space, a number is quoted
-		if !slices.Contains(kinds, found) {
-			found = "something else"
-		}
-		return fmt.Errorf("not a %v: %swant %v, found %s, at byte %d of %d", into, field, e.Type, found, e.Offset, size)
-	}
-	return fmt.Errorf("not a %v: UnmarshalJSON failed with a %T", into, err)
-}
-
-// kinds are the kinds of JSON values.
-var kinds = []string{"string", "number", "bool", "array", "object", "null"}
-
-// fieldOf returns the path to a field, through embedded structs, as far as it consists of names in
-// the type. The rest may come from the payload, as map keys do.
-func fieldOf(in reflect.Type, path string) string {
-	var known []string
-	for name := range strings.SplitSeq(path, ".") {
-		seen := map[reflect.Type]bool{} // a type may contain only itself: type tree []tree
-		for (in.Kind() == reflect.Pointer || in.Kind() == reflect.Slice || in.Kind() == reflect.Array || in.Kind() == reflect.Map) && !seen[in] {
-			seen[in] = true
-			in = in.Elem()
-		}
-		if in.Kind() != reflect.Struct {
-			break
-		}
-		fields := reflect.VisibleFields(in)
-		i := slices.IndexFunc(fields, func(f reflect.StructField) bool {
-			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			return (f.IsExported() || f.Anonymous) && cmp.Or(tag, f.Name) == name
-		})
-		if i < 0 {
-			break
-		}
-		known, in = append(known, name), fields[i].Type
-	}
-	return strings.Join(known, ".")
-}
-
-// EnqueueJSON encodes the values with json.Marshal and enqueues all, or none if it fails. It fails
-// like Enqueue, and with ErrInvalid if one can't be encoded.
-func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
-	payloads := make([][]byte, len(vs))
-	for i, v := range vs {
-		p, err := json.Marshal(v)
-		if err != nil {
-			return q.wrap("enqueue", fmt.Errorf("%w: value %d of %d, a %T, can't be encoded as JSON: %s", ErrInvalid, i+1, len(vs), v, unencodable(err)))
-		}
-		payloads[i] = p
-	}
-	return q.Enqueue(ctx, payloads...)
-}
-
-// unencodable says why a value could not be encoded, without the text of the
-// error, which may quote the value.
-func unencodable(err error) string {
-	if e, ok := errors.AsType[*json.MarshalerError](err); ok { // first: it may wrap the others
-		return fmt.Sprintf("a method of %v fails", e.Type)
-	}
-	if e, ok := errors.AsType[*json.UnsupportedTypeError](err); ok {
-		return fmt.Sprintf("JSON has no %v", e.Type)
-	}
-	return fmt.Sprintf("refused with a %T", err)
 }
 
 const exitBroken = 65 // EX_DATAERR of sysexits.h

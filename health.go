@@ -18,7 +18,7 @@ type PeerStats struct {
 	Stopped         int64 // returned to the front
 	Canceled        int64
 	Retried         int64 // attempts, not tasks
-	Snoozed         int64 // by Later
+	Snoozed         int64 // by Snooze
 	Failed          int64 // moved to the failed queue
 	Dropped         int64 // from a full failed queue
 	TakenOver       int64 // taken over by another worker, or ended too late
@@ -28,7 +28,7 @@ type PeerStats struct {
 	TimesEvicted    int64
 	RunningHandlers int64
 	StuckHandlers   int64 // abandoned and still running
-	LostWrites      int64 // signs that Redis had lost writes
+	LostWrites      int64 // times that Redis had lost writes
 }
 
 // Stats returns the peer's counters, over all queues. It doesn't ask Redis.

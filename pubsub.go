@@ -43,7 +43,7 @@ type Event struct {
 	Payload  []byte // of EventDone and EventCancel; nil if large
 	Result   []byte // of EventDone; nil if large
 	Count    int    // of EventWork
-	Sign     string // of EventLost
+	Evidence string // of EventLost: how it shows
 
 	// Sizes in bytes. Digests are SHA-1 in hex, of large values only, and may be missing.
 	PayloadSize, ResultSize     int
@@ -123,7 +123,7 @@ type hearing struct {
 func (h *hearing) parts(others []int) map[store.Keys]bool {
 	all := map[store.Keys]bool{}
 	for i, q := range h.queues {
-		for _, n := range append(h.peer.spreads.of(q.name), others[i]) {
+		for _, n := range append(h.peer.spreads.Of(q.name), others[i]) {
 			for _, part := range q.with(n) {
 				all[part.keys] = true
 			}
@@ -261,7 +261,7 @@ func (s *inboxes) lost(queue, sign string) {
 	defer s.mu.Unlock()
 	for in := range s.all {
 		if len(in.queues) == 0 || slices.Contains(in.queues, queue) {
-			in.put(item{event: Event{Kind: EventLost, Queue: queue, Sign: sign}})
+			in.put(item{event: Event{Kind: EventLost, Queue: queue, Evidence: sign}})
 		}
 	}
 }
@@ -326,5 +326,5 @@ func (e Event) Format(s fmt.State, _ rune) { show(s, "event", e) }
 func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("kind", string(e.Kind)), slog.String("queue", e.Queue), slog.String("worker", e.WorkerID),
-		slog.Int("bytes", e.PayloadSize), slog.Int("count", e.Count), slog.String("sign", e.Sign))
+		slog.Int("bytes", e.PayloadSize), slog.Int("count", e.Count), slog.String("evidence", e.Evidence))
 }

@@ -44,7 +44,7 @@ func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
 
 // Tasks yields the waiting payloads, front first, except tasks whose key is running.
 func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
-	rows := rowsOf(ctx, q, store.Tasks, inTurn)
+	rows := rowsOf(ctx, q, store.Tasks, store.InTurn)
 	return listed(rows, q.bad, q.wrapper("list tasks"), func(payload []byte) []byte { return payload })
 }
 
@@ -89,49 +89,6 @@ func rowsOf[T any](ctx context.Context, q *Queue, rows func(context.Context, sto
 	}
 }
 
-// inTurn lists one part after the other.
-func inTurn[T any](parts []iter.Seq2[T, error], yield func(T, error) bool) {
-	for _, rows := range parts {
-		for row, err := range rows {
-			if !yield(row, err) {
-				return
-			}
-		}
-	}
-}
-
-// sorted merges parts that are each sorted by by.
-func sorted[T any](by func(a, b T) int) func(parts []iter.Seq2[T, error], yield func(T, error) bool) {
-	return func(parts []iter.Seq2[T, error], yield func(T, error) bool) {
-		type head struct {
-			row  T
-			err  error
-			more bool
-			next func() (T, error, bool)
-		}
-		var heads []*head
-		for _, rows := range parts {
-			next, stop := iter.Pull2(rows)
-			defer stop()
-			h := &head{next: next}
-			h.row, h.err, h.more = next()
-			heads = append(heads, h)
-		}
-		for {
-			var first *head
-			for _, h := range heads {
-				if h.more && (first == nil || h.err != nil || first.err == nil && by(h.row, first.row) < 0) {
-					first = h
-				}
-			}
-			if first == nil || !yield(first.row, first.err) || first.err != nil {
-				return
-			}
-			first.row, first.err, first.more = first.next()
-		}
-	}
-}
-
 func (q *Queue) wrapper(verb string) func(error) error {
 	return func(err error) error { return q.wrap(verb, err) }
 }
@@ -148,15 +105,19 @@ type RunningTask struct {
 	Headers    map[string]string
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
 	LastError  string    // of the attempt before; "" if there was none
+	DueAt      time.Time // of Add, and of recurring tasks; else zero
+
+	Attempt, Retries, Crashes int // as in Task; without a key, crashes aren't known
 }
 
 // Running yields the tasks that workers hold, running or prefetched.
 func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
-	rows := rowsOf(ctx, q, store.Running, inTurn)
+	rows := rowsOf(ctx, q, store.Running, store.InTurn)
 	return listed(rows, q.bad, q.wrapper("list running tasks"), func(t store.RunningTask) RunningTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
 		return RunningTask{AttemptID: t.Attempt, WorkerID: t.Worker, Payload: t.Payload, Key: t.Key, Token: t.Token, StartedAt: store.StartedAt(t.Attempt),
-			Headers: c.Headers, EnqueuedAt: moment(c.Since), LastError: t.Error}
+			Headers: c.Headers, EnqueuedAt: moment(c.Since), LastError: t.Error,
+			Attempt: t.Retries + t.Crashes + 1, Retries: t.Retries, Crashes: t.Crashes, DueAt: moment(t.Due)}
 	})
 }
 
@@ -209,7 +170,8 @@ func (q *Queue) Pause(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("pause", q.bad)
 	}
-	return q.wrap("pause", q.each(ctx, true, func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) }))
+	done := q.changes("Pause", "")
+	return done(0, q.wrap("pause", q.each(ctx, true, func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) })))
 }
 
 // Resume ends a pause and wakes idle workers.
@@ -217,7 +179,8 @@ func (q *Queue) Resume(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("resume", q.bad)
 	}
-	return q.wrap("resume", q.each(ctx, true, func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) }))
+	done := q.changes("Resume", "")
+	return done(0, q.wrap("resume", q.each(ctx, true, func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })))
 }
 
 // Delete drops all waiting tasks, perhaps including some added meanwhile; if they arrive too fast,
@@ -227,6 +190,7 @@ func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)
 	}
+	done := q.changes("Delete", "")
 	err := q.each(ctx, true, func(part *Queue) error {
 		if err := store.Delete(ctx, q.peer.calls, part.keys); err != nil {
 			return err
@@ -238,7 +202,7 @@ func (q *Queue) Delete(ctx context.Context) error {
 		}
 		return q.peer.producer.Unlist(ctx, part.target())
 	})
-	return q.wrap("delete", err)
+	return done(0, q.wrap("delete", err))
 }
 
 func (p *Peer) Format(s fmt.State, _ rune) { show(s, "peer", p) }

@@ -52,7 +52,7 @@ const longestRecurring = MaxKeySize - 24
 //
 // The next occurrence is planned before the handler of one starts, and waits until that has ended
 // for good: runs never overlap. Retries, crashes and the failed queue apply to one occurrence.
-// CancelKey and RemoveKey drop one. Put under key moves the next one; RunNow starts it now.
+// CancelKey and RemoveKey drop one. Put under key moves the next one; RunNow has one more occur.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
 // gone. A peer that calls Every again replaces its own. Schedules are compared by their values, and by
@@ -123,9 +123,9 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	return nil
 }
 
-// RunNow starts the next occurrence of the recurring task under key now, with its payload and
-// properties; those after it stay. While one runs, it starts as soon as that has ended; if one waits
-// for its retry, that starts. RunNow reports whether something recurs under key.
+// RunNow has the recurring task under key occur now, with its payload and properties. Its schedule
+// stays as it is. While an occurrence runs, the new one starts as soon as that has ended; if one waits
+// for its retry, that starts instead. RunNow reports whether something recurs under key.
 func (q *Queue) RunNow(ctx context.Context, key string) (bool, error) {
 	found, err := q.runNow(ctx, key)
 	return found, q.wrap("run now", err)
@@ -141,7 +141,7 @@ func (q *Queue) runNow(ctx context.Context, key string) (bool, error) {
 		return false, err
 	}
 	// What waits keeps its payload. If a cancel has just taken it away, this puts it back.
-	change := store.Change{Payload: payload, When: store.Always, KeepPayload: true, Card: card}
+	change := store.Change{Payload: payload, When: store.Extra, KeepPayload: true, Card: card}
 	_, _, err = q.peer.producer.Put(ctx, part.target(), store.EntryOf(key), change, store.Once{})
 	return err == nil, err
 }
@@ -183,7 +183,7 @@ func (q *Queue) Recurring(ctx context.Context) iter.Seq2[RecurringTask, error] {
 		}
 		return time.UnixMilli(ms)
 	}
-	return listed(rowsOf(ctx, q, store.Recurring, inTurn), q.bad, q.wrapper("list recurring tasks"), func(t store.RecurringTask) RecurringTask {
+	return listed(rowsOf(ctx, q, store.Recurring, store.InTurn), q.bad, q.wrapper("list recurring tasks"), func(t store.RecurringTask) RecurringTask {
 		return RecurringTask{Key: t.Key, Next: at(t.Next), Current: at(t.Running), Asserted: t.Until >= t.Now,
 			LastOutcome: t.Outcome, LastDue: at(t.Of), LastAt: at(t.At)}
 	})

@@ -150,7 +150,7 @@ func (p *Peer) serve(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-p.changed:
-		case <-time.After(store.Jitter(p.spreads.each)):
+		case <-time.After(store.Jitter(p.spreads.Each)):
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOp
 	began := q.peer.trace.enqueues()
 	fresh, err := q.put(ctx, key, payload, o)
 	if err = q.wrap("put", err); fresh || err != nil {
-		err = q.enqueued(began, TraceQueue{Key: key, DueAt: o.At}, err, payload)
+		err = q.enqueued(began, TraceQueue{Key: key, DueAt: o.At, Headers: o.Headers}, err, payload)
 	}
 	return err
 }
@@ -65,18 +65,7 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 	if !ok {
 		return false, fmt.Errorf("%w: unknown Reschedule %d", ErrInvalid, o.Reschedule)
 	}
-	at, err := millis(o.At)
-	if err != nil {
-		return false, err
-	}
-	if err := q.checkPayloads([][]byte{payload}); err != nil {
-		return false, err
-	}
-	card, err := o.card()
-	if err != nil {
-		return false, err
-	}
-	once, err := o.once()
+	card, once, at, err := q.prepared(payload, &o.Properties, o.At)
 	if err != nil {
 		return false, err
 	}
@@ -155,8 +144,12 @@ func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 	if err != nil {
 		return false, q.wrap("remove", err)
 	}
+	done, n := q.changes("RemoveKey", key), 0
 	removed, err := store.Remove(ctx, q.peer.calls, part.keys, store.EntryOf(key))
-	return removed, q.wrap("remove", err)
+	if removed {
+		n = 1
+	}
+	return removed, done(n, q.wrap("remove", err))
 }
 
 // A ScheduledTask waits in the schedule: under a key, or for a retry.
@@ -174,7 +167,7 @@ type ScheduledTask struct {
 
 // Scheduled yields the schedule, earliest first, except tasks whose key is running.
 func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[ScheduledTask, error] {
-	rows := rowsOf(ctx, q, store.Scheduled, sorted(func(a, b store.ScheduledTask) int { return cmp.Compare(a.Due, b.Due) }))
+	rows := rowsOf(ctx, q, store.Scheduled, store.Sorted(func(a, b store.ScheduledTask) int { return cmp.Compare(a.Due, b.Due) }))
 	return listed(rows, q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) ScheduledTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
 		return ScheduledTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, DueAt: time.UnixMilli(t.Due), EnqueuedAt: moment(c.Since),

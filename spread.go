@@ -3,8 +3,6 @@ package worqr
 import (
 	"cmp"
 	"context"
-	"crypto/sha1"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -33,34 +31,9 @@ func (q *Queue) Spread(n int) *Queue {
 		for i := range n {
 			s.spread.parts = append(s.spread.parts, q.part(store.Part(q.name, i, n)))
 		}
-		q.peer.spreads.add(q.name, n)
+		q.peer.spreads.Add(q.name, n)
 	}
 	return &s
-}
-
-// spreads records which queues this peer has spread.
-type spreads struct {
-	each time.Duration // how long a number of parts that was read is used before it's read again
-
-	mu   sync.Mutex
-	over map[string][]int // queue → numbers of parts; protected by mu
-}
-
-func (s *spreads) add(queue string, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over == nil {
-		s.over = map[string][]int{}
-	}
-	if !slices.Contains(s.over[queue], n) {
-		s.over[queue] = append(s.over[queue], n)
-	}
-}
-
-func (s *spreads) of(queue string) []int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.over[queue])
 }
 
 // A spread is the parts of a queue.
@@ -82,7 +55,7 @@ type record struct {
 
 // recent returns the last record if it's still recent, or nil.
 func (q *Queue) recent() *record {
-	if last := q.spread.last.Load(); last != nil && time.Since(last.at) < q.peer.spreads.each {
+	if last := q.spread.last.Load(); last != nil && time.Since(last.at) < q.peer.spreads.Each {
 		return last
 	}
 	return nil
@@ -158,7 +131,7 @@ func (q *Queue) of(ctx context.Context, what []byte) (*Queue, error) {
 	if err := q.agree(ctx); err != nil {
 		return nil, err
 	}
-	return q.spread.parts[numbered(what, len(q.spread.parts))], nil
+	return q.spread.parts[store.PartOf(what, len(q.spread.parts))], nil
 }
 
 // ofKey returns the part of a key. The key of an added task says which one that is.
@@ -183,17 +156,10 @@ func (q *Queue) fresh(ctx context.Context, once string) (part *Queue, i, n int, 
 		return nil, 0, 0, err
 	}
 	n = len(q.spread.parts)
-	if i = numbered([]byte(once), n); once == "" {
+	if i = store.PartOf([]byte(once), n); once == "" {
 		i = int(q.spread.turn.Add(1) % uint32(n))
 	}
 	return q.spread.parts[i], i, n, nil
-}
-
-// numbered returns in which of n parts something is: the first eight bytes of its SHA-1, as a
-// big-endian number, modulo n.
-func numbered(what []byte, n int) int {
-	sum := sha1.Sum(what)
-	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(n))
 }
 
 // agreeEach is how long a peer relies on the number of parts that it has read.

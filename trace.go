@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
@@ -36,6 +37,12 @@ type Trace struct {
 	// left, or it's no longer this worker's (TraceLost). While Redis can't store the end, Ended
 	// waits.
 	Ended func(TraceTask)
+	// Changed follows each call that was sent of RemoveKey, Delete, Pause, Resume, RequeueFailed and
+	// DeleteFailed, and their variants. Method has its name, Tasks how many it has changed, if it counts.
+	Changed func(TraceQueue)
+	// Failed: this peer moved tasks to the failed queue that can't start. Kind says why: FailureExpired or
+	// FailureCrashed. Ended tells of those that fail otherwise.
+	Failed func(TraceQueue)
 	// FailedDropped: tasks were dropped from a full failed queue.
 	FailedDropped func(TraceQueue)
 	// Joined: the worker became a member of the queue, once for each part of a spread queue, and
@@ -50,7 +57,8 @@ type Trace struct {
 	WorkerFailed func(TraceWorker)
 	// TasksReturned: this peer has returned tasks of evicted workers to the front.
 	TasksReturned func(TraceQueue)
-	// ConnectionLost: Redis doesn't answer a started worker. ConnectionRestored follows.
+	// ConnectionLost: Redis doesn't answer a started worker, or calls that add tasks, twice in a row.
+	// ConnectionRestored follows.
 	ConnectionLost func(TraceConnection)
 	// ConnectionRestored: Redis answers again.
 	ConnectionRestored func(TraceConnection)
@@ -66,7 +74,8 @@ func JoinTraces(all ...*Trace) *Trace {
 		if t == nil {
 			continue
 		}
-		j.Enqueued, j.Canceled, j.FailedDropped = both(j.Enqueued, t.Enqueued), both(j.Canceled, t.Canceled), both(j.FailedDropped, t.FailedDropped)
+		j.Enqueued, j.Canceled, j.Changed = both(j.Enqueued, t.Enqueued), both(j.Canceled, t.Canceled), both(j.Changed, t.Changed)
+		j.Failed, j.FailedDropped = both(j.Failed, t.Failed), both(j.FailedDropped, t.FailedDropped)
 		j.Started, j.Ended = both(j.Started, t.Started), both(j.Ended, t.Ended)
 		j.Joined, j.Left, j.TasksReturned = both(j.Joined, t.Joined), both(j.Left, t.Left), both(j.TasksReturned, t.TasksReturned)
 		j.Evicted, j.WorkerFailed = both(j.Evicted, t.Evicted), both(j.WorkerFailed, t.WorkerFailed)
@@ -93,7 +102,7 @@ type TraceOutcome string
 const (
 	TraceFinished TraceOutcome = "finished"
 	TraceRetried  TraceOutcome = "retried"
-	TraceSnoozed  TraceOutcome = "snoozed" // by Later
+	TraceSnoozed  TraceOutcome = "snoozed" // by Snooze
 	TraceFailed   TraceOutcome = "failed"  // moved to the failed queue
 	TraceStopped  TraceOutcome = "stopped" // returned to the front
 	TraceCanceled TraceOutcome = "canceled"
@@ -117,8 +126,9 @@ type TraceTask struct {
 	OnFailed  bool          // OnFailed handles it
 	Waited    time.Duration // in this peer, from its arrival until it started
 
-	EnqueuedAt time.Time // this and the next as in Task, by Redis's clock
+	EnqueuedAt time.Time // this and the next two as in Task; times are by Redis's clock
 	DueAt      time.Time
+	Headers    map[string]string
 
 	// Of Ended.
 	Outcome    TraceOutcome
@@ -133,14 +143,17 @@ type TraceTask struct {
 type TraceQueue struct {
 	At       time.Time // by this peer's clock
 	Queue    string
-	OnFailed bool          // of Joined, Left and TasksReturned: it's about the failed queue
-	WorkerID string        // "" for Enqueued and Canceled
-	Key      string        // of Put, EnqueueAt, Add, AddAt and CancelKey
-	Tasks    int           // that were enqueued, removed, returned or dropped
-	Size     int           // of their payloads, of Enqueued, in bytes
-	DueAt    time.Time     // of Enqueued; zero is now
-	Took     time.Duration // the call, of Enqueued and Canceled
-	Err      error         // of Enqueued and Left
+	OnFailed bool              // of Joined, Left, Failed and TasksReturned: it's about the failed queue
+	WorkerID string            // "" for Enqueued, Canceled and Changed
+	Key      string            // of Put, EnqueueAt, Add, AddAt, CancelKey and RemoveKey
+	Tasks    int               // that were enqueued, removed, changed, returned, failed or dropped
+	Size     int               // of their payloads, of Enqueued, in bytes
+	DueAt    time.Time         // of Enqueued; zero is now
+	Took     time.Duration     // the call, of Enqueued, Canceled and Changed
+	Err      error             // of Enqueued, Changed and Left
+	Method   string            // of Changed, such as "RemoveKey"
+	Kind     FailureKind       // of Failed
+	Headers  map[string]string // of Enqueued, of a single task
 }
 
 // A TraceWorker is a worker that was evicted.
@@ -224,6 +237,11 @@ func (r *tracer) ofEngine() (t engine.Trace) {
 	if r.Ended != nil {
 		t.Ended = func(a *engine.Attempt, e *engine.End) { say(r, r.Ended, ended(a, e)) }
 	}
+	if r.Failed != nil {
+		t.Failed = func(queue, worker string, failed bool, kind store.Kind, tasks int) {
+			say(r, r.Failed, TraceQueue{At: time.Now(), Queue: queue, WorkerID: worker, OnFailed: failed, Kind: FailureKind(kind), Tasks: tasks})
+		}
+	}
 	if r.FailedDropped != nil {
 		t.Dropped = func(queue, worker string, tasks int) {
 			say(r, r.FailedDropped, TraceQueue{At: time.Now(), Queue: queue, WorkerID: worker, Tasks: tasks})
@@ -237,7 +255,7 @@ func traced(a *engine.Attempt) TraceTask {
 	t := taskOf(a.Queue(), a)
 	return TraceTask{
 		Queue: t.Queue, WorkerID: a.Worker(), AttemptID: t.AttemptID, Key: t.Key, Digest: a.Digest(), Token: t.Token, Retries: t.Retries,
-		Crashes: t.Crashes, Size: a.Size(), OnFailed: t.Failure != nil, EnqueuedAt: t.EnqueuedAt, DueAt: t.DueAt,
+		Crashes: t.Crashes, Size: a.Size(), OnFailed: t.Failure != nil, EnqueuedAt: t.EnqueuedAt, DueAt: t.DueAt, Headers: a.Traced(),
 	}
 }
 
@@ -320,6 +338,22 @@ func (r *tracer) cancels() (now time.Time) {
 	return now
 }
 
+// changes begins a call that Changed tells of. The function that it returns ends it, with how many
+// tasks it has changed and its error, which it returns.
+func (q *Queue) changes(method, key string) func(tasks int, err error) error {
+	r := q.peer.trace
+	if r == nil || r.Changed == nil {
+		return func(_ int, err error) error { return err }
+	}
+	began := time.Now()
+	return func(tasks int, err error) error {
+		t := TraceQueue{At: time.Now(), Queue: q.name, Method: method, Key: key, Tasks: tasks, Err: err}
+		t.Took = t.At.Sub(began)
+		say(r, r.Changed, t)
+		return err
+	}
+}
+
 // enqueued tells of a call that has added payloads, or may have, and returns its error.
 func (q *Queue) enqueued(began time.Time, t TraceQueue, err error, payloads ...[]byte) error {
 	if began.IsZero() || err != nil && !errors.Is(err, ErrUnknownOutcome) {
@@ -327,6 +361,7 @@ func (q *Queue) enqueued(began time.Time, t TraceQueue, err error, payloads ...[
 	}
 	t.At, t.Queue, t.Tasks, t.Err = time.Now(), q.name, len(payloads), err
 	t.Took = t.At.Sub(began)
+	t.Headers = maps.Clone(t.Headers)
 	for _, p := range payloads {
 		t.Size += len(p)
 	}

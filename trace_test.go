@@ -68,7 +68,8 @@ func TestTraceIsDiscreet(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
 	log := slog.New(slog.NewTextHandler(&text, nil))
-	for _, v := range []any{worqr.TraceTask{Queue: "emails", Key: canary}, worqr.TraceQueue{Queue: "emails", Key: canary}} {
+	headers := map[string]string{canary: canary}
+	for _, v := range []any{worqr.TraceTask{Queue: "emails", Key: canary, Headers: headers}, worqr.TraceQueue{Queue: "emails", Key: canary, Headers: headers}} {
 		said := fmt.Sprintf("%v %+v %#v %s", v, v, v, v)
 		log.Info("traced", "v", v)
 		if said += text.String(); strings.Contains(said, canary) || strings.Count(said, "emails") < 5 {

@@ -33,7 +33,7 @@ const (
 )
 
 // Permanent makes a handler's error final: the task goes to the failed queue. Of nested
-// Permanent, Malformed, RetryAfter and Later, the outermost decides. The first three return nil
+// Permanent, Malformed, RetryAfter and Snooze, the outermost decides. The first three return nil
 // for a nil err.
 func Permanent(err error) error { return engine.Permanent(err) }
 
@@ -45,10 +45,10 @@ func Malformed(err error) error { return engine.Malformed(err) }
 // if d is negative. MaxRetries still applies.
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
-// Later returns an error that starts the task again after d, at once if d isn't positive. Use it if
-// a task's time hasn't come: it isn't a retry, doesn't lengthen Backoff's delay, and isn't logged.
-// A panic with it counts as a panic.
-func Later(d time.Duration) error { return engine.Later(d) }
+// Snooze returns an error that starts the task again after d, at once if d isn't positive. Use it
+// if a task's time hasn't come: it isn't a retry, doesn't lengthen Backoff's delay, and isn't
+// logged. A panic with it is a panic.
+func Snooze(d time.Duration) error { return engine.Snooze(d) }
 
 // IsPermanent reports whether a handler's error makes its task fail for good, whatever its
 // retries: it's a Permanent or a Malformed.
@@ -57,8 +57,8 @@ func IsPermanent(err error) bool { return engine.IsPermanent(err) }
 // IsMalformed reports whether a handler's error is a Malformed.
 func IsMalformed(err error) bool { return engine.IsMalformed(err) }
 
-// IsLater reports whether a handler's error is a Later.
-func IsLater(err error) bool { return engine.IsLater(err) }
+// IsSnooze reports whether a handler's error is a Snooze.
+func IsSnooze(err error) bool { return engine.IsSnooze(err) }
 
 // A FailureLog says which handler failures a peer logs.
 type FailureLog int

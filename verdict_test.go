@@ -16,11 +16,11 @@ func TestVerdicts(t *testing.T) {
 	for _, err := range []error{worqr.Permanent(no), worqr.Malformed(no), worqr.RetryAfter(no, time.Hour)} {
 		is.True(errors.Is(err, no))
 		is.Equal(err.Error(), "no")
-		is.True(!worqr.IsLater(err))
+		is.True(!worqr.IsSnooze(err))
 	}
 	is.True(worqr.IsPermanent(fmt.Errorf("so: %w", worqr.Permanent(no))) && !worqr.IsMalformed(worqr.Permanent(no)))
 	is.True(worqr.IsPermanent(worqr.Malformed(no)) && worqr.IsMalformed(worqr.Malformed(no)))
 	is.True(!worqr.IsPermanent(nil) && !worqr.IsMalformed(no) && !worqr.IsPermanent(worqr.RetryAfter(no, 0)))
-	is.True(worqr.IsLater(worqr.Later(time.Minute)) && !worqr.IsPermanent(worqr.Later(time.Minute)))
-	is.Equal(worqr.Later(time.Minute).Error(), "it starts again in 1m0s")
+	is.True(worqr.IsSnooze(worqr.Snooze(time.Minute)) && !worqr.IsPermanent(worqr.Snooze(time.Minute)))
+	is.Equal(worqr.Snooze(time.Minute).Error(), "it starts again in 1m0s")
 }

@@ -236,7 +236,7 @@ type Peer struct {
 	changed  chan struct{}       // has an element when services were added; holds one
 	leaving  map[string]*leaving // by queue: the handlers that Unhandle has removed
 	wraps    []func(Handler) Handler
-	spreads  spreads
+	spreads  store.Spreads
 }
 
 // Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
@@ -284,7 +284,7 @@ func newPeer(place *store.Servers, lanes int, opts *Options) *Peer {
 		leaving:  map[string]*leaving{},
 		ended:    make(chan struct{}),
 		starting: make(chan struct{}, 1),
-		spreads:  spreads{each: agreeEach},
+		spreads:  store.Spreads{Each: agreeEach},
 	}
 	p.bad = p.opts.check()
 	p.space = store.SpaceAt(place, p.opts.Prefix)

@@ -214,7 +214,7 @@ func canceled(d *dashboard, ctx context.Context, form url.Values) (int, string, 
 	if key := form.Get("key"); key != "" {
 		report, err = q.CancelKey(ctx, key)
 	} else {
-		of := d.find(ctx, name, func(_ string, payload []byte) bool { return digest(payload) == form.Get("digest") })
+		of := d.find(ctx, name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == form.Get("digest") })
 		if of == nil {
 			return -1, "", mistake("The task is no longer there: it has probably ended. Nothing was done.")
 		}

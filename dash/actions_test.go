@@ -33,7 +33,7 @@ func TestActions(t *testing.T) {
 
 	r := b.act("verb", "enqueue", "name", "q", "payload", "canary\r\nx", "back", "queue?name=q")
 	is.True(strings.Contains(r.text, "The task is in the queue."))
-	is.True(strings.Contains(r.text, "canary x"))
+	b.shows("queue?name=q", "canary x")
 	is.Equal(peertest.Waiting(t, q), []string{"canary\nx"})
 	logged("enqueue")
 	b.act("verb", "enqueue", "name", "q", "payload", "keyed", "key", "k")
@@ -49,7 +49,7 @@ func TestActions(t *testing.T) {
 
 	b.act("verb", "cancel", "name", "q", "key", "k")
 	is.Equal(peertest.Waiting(t, q), []string{"canary\nx"})
-	page := b.get("queue?name=q").text
+	page := b.shows("queue?name=q", "task?digest=").text
 	_, digest, _ := strings.Cut(page, "task?digest=")
 	digest, _, _ = strings.Cut(digest, "&")
 	r = b.act("verb", "cancel", "name", "q", "digest", digest, "back", "queue?name=q")

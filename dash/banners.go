@@ -112,13 +112,13 @@ func ofQueue(q *queueState) (all []banner) {
 	if q.grown.failed >= manyFailed {
 		add(banner{Level: "warning", Kind: "failed", Title: "More and more tasks fail", n: q.grown.failed, Link: link("failed", "name", q.name), Label: "Reasons",
 			many: func(n int) string {
-				return several(n, "new failure") + " in " + span(q.grown.over) + ". See why, fix the cause, then requeue them."
+				return several(n, "new failure") + " in " + about(q.grown.over) + ". See why, fix the cause, then requeue them."
 			}})
 	}
 	if q.grown.waiting >= manyWaiting && q.grown.over >= 20*time.Second && !c.Paused && c.Workers > 0 && c.IdleWorkers == 0 {
 		add(banner{Level: "warning", Kind: "backlog", Title: "The backlog is growing", n: q.grown.waiting, Link: here, Label: "Queue",
 			many: func(n int) string {
-				return several(n, "task") + " more than " + span(q.grown.over) + " ago, and all workers are busy. Add workers, or find out what slows them down."
+				return several(n, "task") + " more than " + about(q.grown.over) + " ago, and all workers are busy. Add workers, or find out what slows them down."
 			}})
 	}
 	return all
@@ -142,6 +142,14 @@ func ofWorkers(q *queueState) (all []banner) {
 			Link: link("workers", "q", q.name), Label: "Its workers"})
 	}
 	return all
+}
+
+// about is a span that is called a minute if it's one but for the time between two snapshots.
+func about(d time.Duration) string {
+	if d > 55*time.Second && d < 75*time.Second {
+		d = time.Minute
+	}
+	return span(d)
 }
 
 func waiting(n int) string {
@@ -212,9 +220,6 @@ func fold(all []banner) (f folded) {
 			}
 			add(b)
 		}
-	}
-	if len(f.Rest) == 1 { // one takes no more room than what would hide it
-		f.First, f.Rest = append(f.First, f.Rest...), nil
 	}
 	return f
 }

@@ -145,6 +145,14 @@ func trace(s series, now time.Time) string {
 	return b.String()
 }
 
+// mark labels a line of a chart: all of a chart have the same unit.
+func mark(v, most float64, unit string) string {
+	if unit != "s" && most >= 10_000 && v < 10_000 {
+		return strconv.FormatFloat(v/1e3, 'g', 3, 64) + " k" + unit
+	}
+	return measure(v, unit)
+}
+
 // durations are the tops of charts of time, in seconds, whose halves are round as well.
 var durations = []float64{1, 2, 4, 10, 20, 60, 2 * 60, 4 * 60, 10 * 60, 20 * 60, 3600, 2 * 3600, 4 * 3600, 12 * 3600, 24 * 3600, 48 * 3600}
 
@@ -157,7 +165,7 @@ func scale(top float64, unit string) (most float64, ticks []tick) {
 	}
 	for _, part := range []float64{0.5, 1} {
 		v := most * part
-		ticks = append(ticks, tick{Value: v, At: fmt.Sprintf("%g%%", 100-100*part), Label: measure(v, unit)})
+		ticks = append(ticks, tick{Value: v, At: fmt.Sprintf("%g%%", 100-100*part), Label: mark(v, most, unit)})
 	}
 	return most, ticks
 }

@@ -32,6 +32,8 @@ func TestChart(t *testing.T) {
 	is.Equal(c.Spoken, "Backlog, the last 5 minutes. Now: waiting 12. At most 12.")
 	empty := draw("Backlog", "", now, series{name: "waiting"})
 	is.Equal(empty.Lines[0], curve{Name: "waiting", Now: "–"})
+	_, ticks := scale(9_000, "")
+	is.Equal(ticks[0].Label+" "+ticks[1].Label, "5 k 10 k")
 	for top, most := range map[float64]float64{0: 4, 3: 4, 5: 5, 17: 20, 99: 100, 101: 200, 3000: 5000} {
 		got, _ := scale(top, "")
 		is.Equal(got, most)

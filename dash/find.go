@@ -2,7 +2,11 @@ package dash
 
 import (
 	"context"
+	"iter"
+	"slices"
 	"time"
+
+	"github.com/worqr/worqr"
 )
 
 // A found task is what the listings tell of it, beside its explanation.
@@ -16,56 +20,53 @@ type found struct {
 	Failed   string // its id in the failed queue
 }
 
-// find looks for a task in the listings, as far as they can be seen.
-func (d *dashboard) find(ctx context.Context, queue string, is func(key string, payload []byte) bool) *found {
+// anywhere is where a task may be of which only the payload's digest is known.
+var anywhere = []worqr.CopyState{worqr.CopyRunning, worqr.CopyScheduled, worqr.CopyWaiting, worqr.CopyFailed}
+
+// find looks for a task in the listings of these states, as far as they can be seen.
+func (d *dashboard) find(ctx context.Context, queue string, in []worqr.CopyState, is func(key string, payload []byte) bool) *found {
 	ctx, end := context.WithTimeout(ctx, listTime)
 	defer end()
 	q := d.opts.Queue(queue)
-	n := 0
-	over := func(err error, most int) bool { n++; return err != nil || n > most }
-	for t, err := range q.Running(ctx) {
-		if over(err, mostRunning) {
-			break
-		}
+	for t := range some(in, worqr.CopyRunning, q.Running(ctx), mostRunning) {
 		if is(t.Key, t.Payload) {
 			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Error: printable(t.LastError)}
 		}
 	}
-	n = 0
-	for t, err := range q.Scheduled(ctx) {
-		if over(err, mostRows) {
-			break
-		}
+	for t := range some(in, worqr.CopyScheduled, q.Scheduled(ctx), mostRows) {
 		if is(t.Key, t.Payload) {
 			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Expires: t.Expires, Error: printable(t.LastError)}
 		}
 	}
-	n = 0
-	for t, err := range q.Added(ctx) {
-		if over(err, mostRows) {
-			break
-		}
+	for t := range some(in, worqr.CopyWaiting, q.Added(ctx), mostRows) {
 		if is(t.Key, t.Payload) {
 			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Expires: t.Expires}
 		}
 	}
-	n = 0
-	for t, err := range q.Failed(ctx) {
-		if over(err, mostRows) {
-			break
-		}
+	for t := range some(in, worqr.CopyFailed, q.Failed(ctx), mostRows) {
 		if is(t.Key, t.Payload) {
 			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Error: printable(t.Error), Failed: t.ID}
 		}
 	}
-	n = 0
-	for payload, err := range q.Tasks(ctx) {
-		if over(err, mostRows) {
-			break
-		}
+	for payload := range some(in, worqr.CopyWaiting, q.Tasks(ctx), mostRows) {
 		if is("", payload) {
 			return &found{Payload: payload}
 		}
 	}
 	return nil
+}
+
+// some yields the first rows of a listing, if its state is one of those that are looked at.
+func some[T any](in []worqr.CopyState, state worqr.CopyState, all iter.Seq2[T, error], most int) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		if !slices.Contains(in, state) {
+			return
+		}
+		n := 0
+		for row, err := range all {
+			if n++; err != nil || n > most || !yield(row) {
+				return
+			}
+		}
+	}
 }

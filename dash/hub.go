@@ -145,6 +145,12 @@ func (h *hub) leave(w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.watchers, w)
+	if len(h.watchers) == 0 { // the loop may rest for long
+		select {
+		case h.woken <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // wake makes the loop go on at once.
@@ -165,24 +171,27 @@ func (h *hub) loop() {
 	watched := time.Now()
 	for {
 		h.mu.Lock()
-		done := h.readLocked()
-		h.mu.Unlock()
-		<-done
-		h.mu.Lock()
-		now, all := h.last, maps.Clone(h.watchers)
-		if len(all) > 0 {
+		if len(h.watchers) > 0 {
 			watched = time.Now()
 		} else if time.Since(watched) > lingering {
 			h.looping = false
 			h.mu.Unlock()
 			return
 		}
+		done := h.readLocked()
+		h.mu.Unlock()
+		<-done
+		h.mu.Lock()
+		now, all := h.last, maps.Clone(h.watchers)
 		h.mu.Unlock()
 		h.seen(now)
 		tell(ctx, now, all)
 		pause := max(h.interval, 20*now.Took) // so that it's a twentieth of the time at most
 		if now.err != nil {
 			pause = max(pause, 2*time.Second)
+		}
+		if len(all) == 0 {
+			pause = min(pause, lingering)
 		}
 		timer := time.NewTimer(min(pause, time.Minute))
 		select {

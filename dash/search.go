@@ -81,7 +81,7 @@ func (s *searches) get(id, what string, begin func(*search)) *search {
 		return o.over && now.Sub(o.looked) > kept
 	})
 	for _, o := range s.all {
-		if o.what == what && (o.id == id || id == "" && now.Sub(o.begun) < 2*time.Second) {
+		if o.what == what && (o.id == id || id == "" && o.isNew(now)) {
 			return o
 		}
 	}
@@ -94,6 +94,14 @@ func (s *searches) get(id, what string, begin func(*search)) *search {
 	s.all = append(s.all, n)
 	begin(n)
 	return n
+}
+
+// isNew reports whether a page that begins may show this: one that goes on, or has just ended.
+// Otherwise reloading would begin again and again.
+func (s *search) isNew(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.over || now.Sub(s.ended) < 2*time.Second
 }
 
 func (s *search) lookedAt() time.Time {

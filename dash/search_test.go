@@ -29,10 +29,14 @@ func TestSearches(t *testing.T) {
 	is.Equal(all.get("", "a", begin), first)
 	is.Equal(all.get(first.id, "a", begin), first)
 	is.True(all.get(first.id, "b", begin) != first) // the id of another filter
+	first.begun = time.Now().Add(-time.Hour)
+	is.Equal(all.get("", "a", begin), first) // a reload doesn't begin again
+	first.over, first.ended = true, time.Now().Add(-time.Minute)
+	first = all.get("", "a", begin) // but for what has changed since
 	for range 2 * mostSearches {
 		s := all.get("new", "a", begin)
 		s.looked = time.Now().Add(time.Hour)
 	}
 	is.Equal(len(all.all), mostSearches)
-	is.Equal(ended, 2*mostSearches+2-mostSearches)
+	is.Equal(ended, 2*mostSearches+3-mostSearches)
 }

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/worqr/worqr"
 )
@@ -41,18 +40,19 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 	switch {
 	case body.Key != "":
 		body.What = "the key " + line(body.Key, 100)
-		var both sync.WaitGroup
-		both.Go(func() {
-			body.Found = d.find(ctx, state.name, func(key string, _ []byte) bool { return key == body.Key })
-		})
-		e, err = q.ExplainKey(ctx, body.Key)
-		both.Wait()
+		if e, err = q.ExplainKey(ctx, body.Key); err == nil && len(e.Copies) > 0 {
+			var in []worqr.CopyState
+			for _, c := range e.Copies {
+				in = append(in, c.State)
+			}
+			body.Found = d.find(ctx, state.name, in, func(key string, _ []byte) bool { return key == body.Key })
+		}
 	case header != "":
 		body.What = "the header " + line(query.Get("header"), 100)
 		e, err = q.ExplainHeader(ctx, strings.TrimSpace(header), strings.TrimSpace(value))
 	case body.Digest != "":
 		body.What = "this payload"
-		if body.Found = d.find(ctx, state.name, func(_ string, payload []byte) bool { return digest(payload) == body.Digest }); body.Found == nil {
+		if body.Found = d.find(ctx, state.name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == body.Digest }); body.Found == nil {
 			body.Asked, body.Err = true, "The task isn't among the first "+count(mostRows)+" of any list of this queue: it has probably ended. To search for it, give its payload or key."
 			return p, nil
 		}

@@ -45,7 +45,7 @@ func Run(t testing.TB, h worqr.Handler, payload []byte, opts *RunOptions) Attemp
 	q.Handle(func(ctx context.Context, task *worqr.Task) error {
 		if began.Swap(true) { // another attempt
 			<-task.Draining()
-			return worqr.Later(0)
+			return worqr.Snooze(0)
 		}
 		err := h(ctx, task)
 		attempts <- Attempt{Err: err, Result: task.Result}

@@ -22,12 +22,12 @@ type eventRow struct {
 	Result        *blob     `json:"result,omitempty"`
 	ResultSize    int       `json:"result_bytes,omitempty"`
 	ResultDigest  string    `json:"result_sha1,omitempty"`
-	Sign          string    `json:"sign,omitempty"`
+	Evidence      string    `json:"evidence,omitempty"`
 }
 
 func eventRowOf(e worqr.Event) eventRow {
 	r := eventRow{
-		At: time.Now().UTC(), Event: string(e.Kind), Queue: e.Queue, Worker: e.WorkerID, Count: e.Count, Sign: e.Sign,
+		At: time.Now().UTC(), Event: string(e.Kind), Queue: e.Queue, Worker: e.WorkerID, Count: e.Count, Evidence: e.Evidence,
 		PayloadSize: e.PayloadSize, PayloadDigest: e.PayloadDigest, ResultSize: e.ResultSize, ResultDigest: e.ResultDigest,
 	}
 	if e.Payload != nil {

@@ -54,7 +54,7 @@ type failedCommand struct {
 func (failedCommand) Help() string {
 	return "Lists failed tasks, newest first; what all filters match. Filters read one page after the other, so any number of tasks may have failed. " +
 		"--requeue and --delete first count what matches, and ask for the name of the queue; tasks that fail meanwhile are left alone. Requeued tasks begin with no retries; one whose key has a waiting task stays. " +
-		"Listing exits with 0; --requeue and --delete with 1 if nothing matched, or some of it stayed."
+		"Listing exits with 0, or 1 if there is no such queue; --requeue and --delete with 1 if nothing matched, or some of it stayed."
 }
 
 // Validate is called by kong.

@@ -67,7 +67,7 @@ type cli struct {
 // manual is what the help of the command says about all of its commands.
 const manual = `A peer-to-peer work queue on Redis: look at a fleet, act on it, and run tasks.
 
-The commands work with the Redis of $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, lists are printed as JSON lines. Control characters in stored data are escaped.
+The commands work with the Redis of $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, they print JSON, an object a line. Names, payloads and keys are taken byte for byte. Control characters in stored data are escaped.
 
 Exit status: 0 it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: wrong usage, or the command failed.`
 

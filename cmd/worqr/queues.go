@@ -90,7 +90,7 @@ type queuesCommand struct {
 
 // Help is called by kong.
 func (queuesCommand) Help() string {
-	return "OLDEST is how long ago the task that has waited longest could have started, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, also if there is no queue."
+	return "OLDEST is how long ago the task that has waited longest could have started, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, also if there are no queues, and 1 if one of those that are named does not exist."
 }
 
 // Run prints a line for each queue.

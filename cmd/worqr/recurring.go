@@ -78,7 +78,7 @@ type runNowCommand struct {
 
 // Help is called by kong.
 func (runNowCommand) Help() string {
-	return "Starts the next occurrence of a recurring task now, with its payload and headers, instead of at its time; those after it stay. While one runs, the next starts as soon as that has ended; if one waits for its retry, that starts. The exit status is 1 if nothing recurs under the key."
+	return "The task occurs now, with its payload and headers, besides the times of its schedule, which stays as it is. While an occurrence runs, the new one starts as soon as that has ended; if one waits for its retry, that starts instead. The exit status is 1 if nothing recurs under the key."
 }
 
 // Run starts an occurrence.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"net"
 	"os"
 	"os/exec"
@@ -113,7 +114,9 @@ func TestHostileWriter(t *testing.T) {
 		{"ZADD", prefix + ":failed:schedule:{q}", 1, "k:x"},
 		{"ZADD", prefix + ":failed:contents:{q}", 0, "67880b5a5a2e2e6c1b1a5dd6d6bd1ee3ff3e5f9c:k:x"},
 		{"SET", prefix + ":" + attack, 1}, {"SET", prefix + ":keyed:{q}:" + attack, 1}, {"SET", prefix + ":worker:" + worker + "x", 1},
-		{"SADD", prefix + ":workers", attack}, {"SADD", prefix + ":registry", attack},
+		{"SADD", prefix + ":workers", attack, "w\u202e"}, {"SADD", prefix + ":registry", attack, "q", "q\u202e"},
+		{"HSET", prefix + ":worker:w\u202e", "name", attack, "host", attack, "version", attack, "queues", redistest.Sure(json.Marshal([]string{"q", attack}))(t)},
+		{"ZADD", prefix + ":recurring:{q}", 1e15, "k:" + attack}, {"HSET", prefix + ":recurrence:{q}:k:" + attack, "passed", 1, "times", "9", "last", attack + ":1:1"},
 		{"HSET", prefix + ":rounds:{q}", attack, 1}, {"ZADD", prefix + ":idle:{q}", 1, attack}, {"HSET", prefix + ":unique:{q}", attack, attack},
 	} {
 		redistest.Do(t, conn, c[0].(string), c[1:]...)
@@ -121,12 +124,50 @@ func TestHostileWriter(t *testing.T) {
 	for _, args := range [][]string{
 		{"explain", "q", "task"}, {"explain", "q", "--key", "x"}, {"explain", "q", "--key", "x", "--json"}, {"check", "--lease", "150ms"}, {"check", "--lease", "150ms", "--json"},
 		{"queues"}, {"queues", "--json"}, {"stats"}, {"workers"}, {"workers", "--json"}, {"running"}, {"running", "--json"},
-		{"waiting", "q"}, {"scheduled", "q"}, {"scheduled", "q", "--json"},
+		{"waiting", "q"}, {"scheduled", "q"}, {"scheduled", "q", "--json"}, {"recurring"}, {"recurring", "--json"},
+		{"failed", "q"}, {"failed", "q", "--json"}, {"failed", "q", "--group"}, {"failed", "q", "--group", "--json"},
 	} {
 		out, status := command(t, "", append(args, "--redis", url, "--prefix", prefix)...)
 		if status == exitFailed || acted(out) {
 			t.Errorf("%q: exit status %d:\n%q", args, status, out)
 		}
+	}
+	watchHostile(t, url, prefix)
+
+	s := shellAt(t, is.New(t), url, prefix)
+	v := s.terminal("top", "--every", "100ms")
+	v.awaits("WORKER")
+	v.press("w")
+	v.press("q")
+	v.awaits("\x1b[?1049l")
+	for _, harm := range []string{"\x1b]0;title", "\u009b", "\u202e"} {
+		if strings.Contains(v.drawn(), harm) {
+			t.Errorf("top draws %q:\n%q", harm, v.drawn())
+		}
+	}
+}
+
+// watchHostile looks at events that somebody has made up.
+func watchHostile(t *testing.T, url, prefix string) {
+	t.Helper()
+	conn, events := redistest.Conn(t), newLines(t)
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run([]string{"watch", "q", "-n", "3", "--redis", url, "--prefix", prefix}, strings.NewReader(""), events, events)
+	}()
+	lines := events.next()
+	for _, kind := range []string{"cancel", "work"} {
+		redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_"+kind, attack)
+	}
+	redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_done", redistest.Sure(json.Marshal(map[string]string{"workerId": attack, "task": attack, "result": attack}))(t))
+	redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_cancel", attack)
+	redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_cancel", attack)
+	<-ended
+	for len(events.all) > 0 {
+		lines += events.next()
+	}
+	if acted(lines) || !strings.Contains(lines, "title") {
+		t.Errorf("watch prints:\n%q", lines)
 	}
 }
 

@@ -20,6 +20,7 @@ type metrics struct {
 	operation messagingconv.ClientOperationDuration
 	process   messagingconv.ProcessDuration
 	wait      metric.Float64Histogram
+	failed    metric.Int64Counter
 	returned  metric.Int64Counter
 	evictions metric.Int64Counter
 	losses    metric.Int64Counter
@@ -43,6 +44,8 @@ func newMetrics(m metric.Meter) metrics {
 		process:   sure(messagingconv.NewProcessDuration(m, seconds)),
 		wait: sure(m.Float64Histogram("worqr.task.wait", metric.WithUnit("s"), seconds,
 			metric.WithDescription("From when a task could start until it did, if that is known."))),
+		failed: sure(m.Int64Counter("worqr.tasks.failed", metric.WithUnit("{message}"),
+			metric.WithDescription("Tasks that this process moved to the failed queue instead of starting them."))),
 		returned: sure(m.Int64Counter("worqr.tasks.returned", metric.WithUnit("{message}"),
 			metric.WithDescription("Tasks of evicted workers that this process has returned to the front."))),
 		evictions: sure(m.Int64Counter("worqr.worker.evictions", metric.WithUnit("{eviction}"),
@@ -87,6 +90,11 @@ func (t *Telemetry) Trace() *worqr.Trace {
 				about = append(about, semconv.ErrorTypeKey.String(string(a.Outcome)))
 			}
 			m.process.Record(ctx, a.Ran.Seconds(), process, own, about...)
+		},
+		Failed: func(q worqr.TraceQueue) {
+			if !q.OnFailed { // else it had failed before
+				m.failed.Add(ctx, int64(q.Tasks), metric.WithAttributes(of(q.Queue, system, semconv.ErrorTypeKey.String(string(q.Kind)))...))
+			}
 		},
 		TasksReturned: func(q worqr.TraceQueue) {
 			m.returned.Add(ctx, int64(q.Tasks), metric.WithAttributes(of(q.Queue, system)...))

@@ -21,6 +21,7 @@
 //	messaging.client.operation.duration    calls that add tasks, in seconds
 //	messaging.process.duration             attempts, in seconds, with worqr.outcome
 //	worqr.task.wait                        from when a task could start until it did, in seconds, if known
+//	worqr.tasks.failed                     tasks that failed without a start, with error.type: expired or crashed
 //	worqr.tasks.returned                   tasks of evicted workers that this process returned
 //	worqr.worker.evictions                 how often this worker was evicted
 //	worqr.connection.losses                how often Redis stopped answering
@@ -182,7 +183,7 @@ func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
 			case !returned:
 				span.SetStatus(codes.Error, "the handler panicked or ended its goroutine")
 				span.SetAttributes(semconv.ErrorTypeKey.String("panic"))
-			case err != nil && !worqr.IsLater(err):
+			case err != nil && !worqr.IsSnooze(err):
 				span.SetStatus(codes.Error, err.Error())
 				span.SetAttributes(semconv.ErrorTypeKey.String(errorType(err)))
 			}

@@ -136,7 +136,7 @@ func TestOutcomes(t *testing.T) {
 		case "bad":
 			return worqr.Permanent(errors.New("bad"))
 		case "later":
-			return worqr.Later(time.Hour)
+			return worqr.Snooze(time.Hour)
 		case "panic":
 			panic("oh")
 		}
@@ -208,12 +208,14 @@ func TestMeasured(t *testing.T) {
 	is, b := is.New(t), newBench(t, false)
 	trace := b.Trace()
 	trace.TasksReturned(worqr.TraceQueue{Queue: "q", Tasks: 3})
+	trace.Failed(worqr.TraceQueue{Queue: "q", Tasks: 4, Kind: worqr.FailureExpired})
+	trace.Failed(worqr.TraceQueue{Queue: "q", Tasks: 4, Kind: worqr.FailureCrashed, OnFailed: true}) // it had failed before
 	trace.Evicted(worqr.TraceWorker{})
 	trace.ConnectionLost(worqr.TraceConnection{})
 	trace.Started(worqr.TraceTask{Queue: "q", EnqueuedAt: time.Now(), Crashes: 1}) // its wait isn't known
 	trace.Enqueued(worqr.TraceQueue{Queue: "q", Tasks: 2, Err: worqr.ErrUnknownOutcome})
 	is.Equal(b.measured(t), map[string]int64{
-		"worqr.tasks.returned": 3, "worqr.worker.evictions": 1, "worqr.connection.losses": 1, "messaging.client.consumed.messages": 1,
+		"worqr.tasks.returned": 3, "worqr.tasks.failed": 4, "worqr.worker.evictions": 1, "worqr.connection.losses": 1, "messaging.client.consumed.messages": 1,
 		"messaging.client.sent.messages": 2, "messaging.client.operation.duration": 1,
 	})
 }

@@ -10,11 +10,11 @@ import (
 
 // Counts are what the functions of the Trace count.
 type counts struct {
-	enqueued, canceled, started, ended, dropped, returned *prometheus.CounterVec
-	evictions, evicted, losses, missed                    prometheus.Counter
-	running                                               *prometheus.GaugeVec
-	connected                                             prometheus.Gauge
-	run, wait, prefetched                                 *prometheus.HistogramVec
+	enqueued, canceled, changed, started, ended, failed, dropped, returned *prometheus.CounterVec
+	evictions, evicted, losses, missed                                     prometheus.Counter
+	running                                                                *prometheus.GaugeVec
+	connected                                                              prometheus.Gauge
+	run, wait, prefetched                                                  *prometheus.HistogramVec
 }
 
 func newCounts(buckets []float64) counts {
@@ -33,8 +33,10 @@ func newCounts(buckets []float64) counts {
 	c := counts{
 		enqueued:   vec("tasks_enqueued_total", "Tasks that this process has added."),
 		canceled:   vec("tasks_canceled_total", "Waiting tasks that cancels of this process have removed."),
+		changed:    vec("tasks_changed_total", "Tasks that calls of this process have removed, requeued or deleted.", "method"),
 		started:    vec("tasks_started_total", "Attempts that this process has started.", "handler"),
 		ended:      vec("tasks_ended_total", "Attempts of this process that have ended, by outcome.", "handler", "outcome"),
+		failed:     vec("tasks_failed_unstarted_total", "Tasks that this process moved to the failed queue instead of starting them, by kind.", "kind"),
 		dropped:    vec("failed_tasks_dropped_total", "Tasks dropped from a full failed queue."),
 		returned:   vec("tasks_returned_total", "Tasks of evicted workers that this process has returned to the front."),
 		evictions:  one("evictions_total", "How often this worker was evicted."),
@@ -53,7 +55,7 @@ func newCounts(buckets []float64) counts {
 }
 
 func (c *counts) all() []prometheus.Collector {
-	return []prometheus.Collector{c.enqueued, c.canceled, c.started, c.ended, c.dropped, c.returned, c.evictions, c.evicted, c.losses, c.missed,
+	return []prometheus.Collector{c.enqueued, c.canceled, c.changed, c.started, c.ended, c.failed, c.dropped, c.returned, c.evictions, c.evicted, c.losses, c.missed,
 		c.running, c.connected, c.run, c.wait, c.prefetched}
 }
 
@@ -78,6 +80,9 @@ func (c *counts) begin(queue string, onFailed bool) {
 	c.started.WithLabelValues(queue, h)
 	c.running.WithLabelValues(queue, h)
 	c.run.WithLabelValues(queue, h)
+	for _, kind := range []worqr.FailureKind{worqr.FailureExpired, worqr.FailureCrashed} {
+		c.failed.WithLabelValues(queue, string(kind))
+	}
 	for _, v := range []*prometheus.CounterVec{c.dropped, c.returned} {
 		v.WithLabelValues(queue)
 	}
@@ -92,7 +97,17 @@ func (m *Metrics) Trace() *worqr.Trace {
 				c.enqueued.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks))
 			}
 		},
-		Canceled:      func(q worqr.TraceQueue) { c.canceled.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
+		Canceled: func(q worqr.TraceQueue) { c.canceled.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
+		Changed: func(q worqr.TraceQueue) {
+			if q.Tasks > 0 {
+				c.changed.WithLabelValues(m.label(q.Queue), q.Method).Add(float64(q.Tasks))
+			}
+		},
+		Failed: func(q worqr.TraceQueue) {
+			if !q.OnFailed { // else it had failed before
+				c.failed.WithLabelValues(m.label(q.Queue), string(q.Kind)).Add(float64(q.Tasks))
+			}
+		},
 		FailedDropped: func(q worqr.TraceQueue) { c.dropped.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
 		TasksReturned: func(q worqr.TraceQueue) { c.returned.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
 		Joined:        func(q worqr.TraceQueue) { c.begin(m.label(q.Queue), q.OnFailed) },

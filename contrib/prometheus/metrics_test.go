@@ -68,6 +68,10 @@ func TestCounts(t *testing.T) {
 	trace.Enqueued(worqr.TraceQueue{Queue: "q", Tasks: 3, Err: errors.New("unknown")})
 	trace.Canceled(worqr.TraceQueue{Queue: "q", Tasks: 2})
 	trace.FailedDropped(worqr.TraceQueue{Queue: "q", Tasks: 4})
+	trace.Failed(worqr.TraceQueue{Queue: "q", Tasks: 6, Kind: worqr.FailureExpired})
+	trace.Failed(worqr.TraceQueue{Queue: "q", Tasks: 6, Kind: worqr.FailureCrashed, OnFailed: true})
+	trace.Changed(worqr.TraceQueue{Queue: "q", Tasks: 8, Method: "RequeueFailed"})
+	trace.Changed(worqr.TraceQueue{Queue: "q", Method: "Pause"})
 	trace.TasksReturned(worqr.TraceQueue{Queue: "q", Tasks: 5})
 	trace.Evicted(worqr.TraceWorker{})
 	trace.WorkerFailed(worqr.TraceWorker{})
@@ -92,6 +96,9 @@ func TestCounts(t *testing.T) {
 		`worqr_tasks_enqueued_total{queue="q"}`:                                  3,
 		`worqr_tasks_canceled_total{queue="q"}`:                                  2,
 		`worqr_failed_tasks_dropped_total{queue="q"}`:                            4,
+		`worqr_tasks_failed_unstarted_total{kind="expired",queue="q"}`:           6,
+		`worqr_tasks_failed_unstarted_total{kind="crashed",queue="q"}`:           0,
+		`worqr_tasks_changed_total{method="RequeueFailed",queue="q"}`:            8,
 		`worqr_tasks_returned_total{queue="q"}`:                                  5,
 		`worqr_evictions_total`:                                                  1,
 		`worqr_workers_evicted_total`:                                            1,

@@ -44,7 +44,7 @@ func TestFleet(t *testing.T) {
 			case "bad":
 				return worqr.Permanent(errors.New("bad"))
 			case "later":
-				return worqr.Later(time.Hour)
+				return worqr.Snooze(time.Hour)
 			case "again":
 				return worqr.RetryAfter(errors.New("again"), time.Hour)
 			}

@@ -85,7 +85,7 @@ func TestBatchVerdicts(t *testing.T) {
 	}{
 		"each its own": {func(tasks []*worqr.Task) (errs []error) {
 			for _, t := range tasks {
-				errs = append(errs, map[string]error{"b": worqr.Permanent(no), "c": worqr.Later(time.Hour)}[string(t.Payload)])
+				errs = append(errs, map[string]error{"b": worqr.Permanent(no), "c": worqr.Snooze(time.Hour)}[string(t.Payload)])
 			}
 			return errs
 		}, []string{"b"}, "no"},

@@ -59,7 +59,7 @@ func lossesOf(t *testing.T, p *worqr.Peer, queue string) <-chan string {
 			case worqr.EventSync:
 				close(synced)
 			case worqr.EventLost:
-				if e.Sign == "" {
+				if e.Evidence == "" {
 					t.Error("no sign")
 				}
 				lost <- e.Queue

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // Properties that aren't valid are refused before anything is sent.
@@ -116,6 +117,37 @@ func TestOwnLimits(t *testing.T) {
 			is.Equal(f.Error, worqr.ErrTimeout.Error())
 		}
 	}
+}
+
+// What runs is listed as it was started, with its attempts, and when it was due where that's known.
+func TestRunningAttempts(t *testing.T) {
+	is := parallel(t)
+	ctx, prefix := t.Context(), redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	put(t, p.Queue("q"), "key", "put", nil)
+	victim := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
+	must(t, take(t, working(t, victim, "q")).Retry(ctx, 0))
+	takes(t, victim.Queue("q"), 1)
+	failWorker(t, p, victim.WorkerID(), 1)
+	q := working(t, p, "q")
+	sure(q.Add(ctx, []byte("added"), nil))(t)
+	enqueue(t, q, "plain")
+	tasks := map[string]*worqr.Task{}
+	for _, task := range takes(t, q, 3) {
+		tasks[string(task.Payload)] = task
+	}
+	for running := range each(t, q.Running(ctx)) {
+		task := tasks[string(running.Payload)]
+		is.Equal(running.AttemptID, task.AttemptID)
+		is.Equal([]int{running.Attempt, running.Retries, running.Crashes}, []int{task.Attempt, task.Retries, task.Crashes})
+		if running.Key == "key" {
+			is.Equal(task.Attempt, 3) // when it was due isn't known any more
+			task.DueAt = time.Time{}
+		}
+		is.Equal(running.DueAt, task.DueAt)
+		delete(tasks, string(running.Payload))
+	}
+	is.Equal(len(tasks), 0)
 }
 
 // A plain task that is retried tells of the attempt before, too, and so do listings.

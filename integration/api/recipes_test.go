@@ -63,7 +63,7 @@ func recipeLater(imports *worqr.Queue, isUploaded func(ctx context.Context, file
 	imports.Handle(func(ctx context.Context, t *worqr.Task) error {
 		ready, err := isUploaded(ctx, t.Payload)
 		if err == nil && !ready {
-			return worqr.Later(time.Minute) // look again, as often as it takes
+			return worqr.Snooze(time.Minute) // look again, as often as it takes
 		}
 		return err
 	}, nil)
@@ -84,7 +84,7 @@ func recipeUse(p *worqr.Peer) {
 		return func(ctx context.Context, t *worqr.Task) error {
 			began := time.Now()
 			err := next(ctx, t)
-			if err != nil && !worqr.IsLater(err) {
+			if err != nil && !worqr.IsSnooze(err) {
 				log.Printf("%s took %v and failed, for good: %t: %v", t.Queue, time.Since(began), worqr.IsPermanent(err), err)
 			}
 			return err
@@ -109,7 +109,7 @@ func recipeDraining(parts iter.Seq[string], save func(string) error, work func(c
 				if err := save(part); err != nil {
 					return err
 				}
-				return worqr.Later(0) // another peer continues from there
+				return worqr.Snooze(0) // another peer continues from there
 			default:
 				work(ctx, part)
 			}

@@ -267,8 +267,8 @@ func TestDropOccurrence(t *testing.T) {
 	is.Equal(recurring(t, q)["x"].LastOutcome, "canceled")
 }
 
-// RunNow starts the next occurrence with its payload and headers, also while one runs. Nothing else
-// is moved, and where nothing recurs, nothing runs.
+// RunNow has something occur with its payload and headers, also while an occurrence runs. The
+// schedule stays, and where nothing recurs, nothing runs.
 func TestRunNow(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -290,7 +290,7 @@ func TestRunNow(t *testing.T) {
 	}
 	is.True(now())
 	started()
-	is.True(recurring(t, q)["x"].Next.Equal(at.Add(day)))
+	is.True(recurring(t, q)["x"].Next.Equal(at))
 	is.True(now()) // behind the one that runs
 	is.True(now()) // the same
 	end <- nil
@@ -303,7 +303,9 @@ func TestRunNow(t *testing.T) {
 	eventually(t, "it has ended", func() bool {
 		return recurring(t, q)["x"].LastOutcome == "finished" && recurring(t, q)["x"].Current.IsZero()
 	})
-	is.True(recurring(t, q)["x"].Next.Equal(at.Add(2 * day)))
+	is.True(recurring(t, q)["x"].Next.Equal(at))
+	is.True(sure(q.RemoveKey(t.Context(), "x"))(t))
+	is.True(recurring(t, q)["x"].Next.Equal(at.Add(day)))
 	is.True(!sure(q.RunNow(t.Context(), "y"))(t))
 	is.Equal(len(starts), 0)
 }

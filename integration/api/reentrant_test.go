@@ -143,6 +143,7 @@ func (c *caller) trace() *worqr.Trace {
 	}
 	return &worqr.Trace{
 		Started: task("started"), Ended: task("ended"), Enqueued: queue("enqueued"), Canceled: queue("canceled"),
+		Changed: queue("changed"), Failed: queue("unstarted"), Missed: func(int) { c.each("Trace", "missed", nil) },
 		FailedDropped: queue("dropped"), Joined: queue("joined"), Left: queue("left"), TasksReturned: queue("returned"),
 		Evicted: worker("evicted"), WorkerFailed: worker("failed"), ConnectionLost: connection("lost"), ConnectionRestored: connection("restored"),
 	}

@@ -51,7 +51,7 @@ func (r *record) trace() *worqr.Trace {
 	}
 	return &worqr.Trace{
 		Started: task("started"), Ended: task("ended"),
-		Enqueued: queue("enqueued"), Canceled: queue("canceled"), FailedDropped: queue("dropped"),
+		Enqueued: queue("enqueued"), Canceled: queue("canceled"), Changed: queue("changed"), Failed: queue("unstarted"), FailedDropped: queue("dropped"),
 		Joined: queue("joined"), Left: queue("left"), TasksReturned: queue("returned"),
 		Evicted: worker("evicted"), WorkerFailed: worker("failed"),
 		ConnectionLost: connection("lost"), ConnectionRestored: connection("restored"),
@@ -124,7 +124,7 @@ func TestTraceHandler(t *testing.T) {
 		{name: "retried", outcome: worqr.TraceRetried, text: "bad", next: time.Hour,
 			handler: func(context.Context, *worqr.Task) error { return worqr.RetryAfter(bad, time.Hour) }},
 		{name: "snoozed", outcome: worqr.TraceSnoozed, text: "it starts again in 1h0m0s", next: time.Hour,
-			handler: func(context.Context, *worqr.Task) error { return worqr.Later(time.Hour) }},
+			handler: func(context.Context, *worqr.Task) error { return worqr.Snooze(time.Hour) }},
 		{name: "failed", outcome: worqr.TraceFailed, kind: worqr.FailureError, text: "bad",
 			handler: func(context.Context, *worqr.Task) error { return worqr.Permanent(bad) }},
 		{name: "malformed", outcome: worqr.TraceFailed, kind: worqr.FailureMalformed, text: "bad",
@@ -165,8 +165,11 @@ func TestTraceHandler(t *testing.T) {
 				note(task)
 			}
 			p, q := openQueue(t, worqr.Options{Prefix: prefix, Trace: trace, Drain: -1})
-			q.Handle(c.handler, &c.opts)
-			put(t, q, "key", "payload", nil)
+			q.Handle(func(ctx context.Context, task *worqr.Task) error {
+				task.Headers["trace"] = "8"
+				return c.handler(ctx, task)
+			}, &c.opts)
+			put(t, q, "key", "payload", &worqr.PutOptions{Properties: worqr.Properties{Headers: map[string]string{"trace": "7"}}})
 			stop := run(t, p)
 			got := r.await(t, "ended", 1)[0].task
 			is.Equal(<-held, 0) // it's stored
@@ -190,6 +193,10 @@ func TestTraceHandler(t *testing.T) {
 			same.At, same.Outcome, same.Ran, same.ResultSize, same.Kind, same.Error, same.Next = began.At, "", 0, 0, "", "", time.Time{}
 			is.Equal(same, began) // but for the end, they tell the same
 			id := began.AttemptID
+			is.Equal(began.Headers, map[string]string{"trace": "7"}) // whatever the handler does to its own
+			began.Headers = nil
+			is.Equal(began.EnqueuedAt.IsZero(), false)
+			began.EnqueuedAt = time.Time{}
 			is.Equal(began, worqr.TraceTask{At: began.At, Queue: "q", WorkerID: began.WorkerID, AttemptID: id, Key: "key", Digest: "f07e5a81", Token: 1, Size: 7, Waited: began.Waited, DueAt: began.DueAt})
 		})
 	}
@@ -272,7 +279,7 @@ func TestTraceEnqueued(t *testing.T) {
 	is.True(!sure(q.EnqueueOnce(ctx, "nonce", one, one))(t))
 	is.NoErr(q.EnqueueUnique(ctx, one))
 	is.True(errors.Is(q.EnqueueUnique(ctx, one), worqr.ErrDuplicate))
-	is.NoErr(q.Put(ctx, "key", one, &worqr.PutOptions{At: at}))
+	is.NoErr(q.Put(ctx, "key", one, &worqr.PutOptions{At: at, Properties: worqr.Properties{Headers: map[string]string{"trace": "7"}}}))
 	key := sure(q.EnqueueAt(ctx, at, one))(t)
 	added := sure(q.Add(ctx, one, &worqr.Properties{Once: "once"}))(t)
 	is.Equal(sure(q.Add(ctx, one, &worqr.Properties{Once: "once"}))(t), added)
@@ -292,7 +299,7 @@ func TestTraceEnqueued(t *testing.T) {
 		{Queue: "q", Tasks: 3000, Size: 9000},
 		{Queue: "q", Tasks: 2, Size: 6},
 		{Queue: "q", Tasks: 1, Size: 3},
-		{Queue: "q", Tasks: 1, Size: 3, Key: "key", DueAt: at},
+		{Queue: "q", Tasks: 1, Size: 3, Key: "key", DueAt: at, Headers: map[string]string{"trace": "7"}},
 		{Queue: "q", Tasks: 1, Size: 3, Key: key, DueAt: at},
 		{Queue: "q", Tasks: 1, Size: 3, Key: added},
 		{Queue: "q", Tasks: 1, Size: 3, Key: later, DueAt: at},
@@ -394,6 +401,85 @@ func TestTraceDeadWorker(t *testing.T) {
 		is.Equal(c.task.Crashes, 1)
 	}
 	r.paired(t)
+}
+
+// Tasks that fail without a start are counted, by why they do.
+func TestTraceFailedUnstarted(t *testing.T) {
+	is := parallel(t)
+	r, prefix := &record{}, redistest.Prefix(t)
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Trace: r.trace()})
+	enqueue(t, q, "deadly")
+	victim := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
+	take(t, working(t, victim, "q"))
+	failWorker(t, p, victim.WorkerID(), 1)
+	for range 3 {
+		sure(q.Add(t.Context(), []byte("late"), &worqr.Properties{Expires: time.Now().Add(-time.Hour)}))(t)
+	}
+	q.Handle(func(context.Context, *worqr.Task) error { return nil }, &worqr.HandleOptions{MaxCrashes: 1})
+	stop := run(t, p)
+	eventually(t, "all have failed", func() bool { return stats(t, q).Failed == 4 })
+	stop()
+	tasks := map[worqr.FailureKind]int{}
+	for _, c := range r.of("unstarted") {
+		is.Equal(c.queue.Queue, "q")
+		is.True(c.queue.WorkerID != "" && !c.queue.OnFailed)
+		tasks[c.queue.Kind] += c.queue.Tasks
+	}
+	is.Equal(tasks, map[worqr.FailureKind]int{worqr.FailureExpired: 3, worqr.FailureCrashed: 1})
+	is.Equal(len(r.of("started")), 0)
+}
+
+// What is done to tasks by hand is told, with how many it has changed.
+func TestTraceChanged(t *testing.T) {
+	is := parallel(t)
+	r := &record{}
+	p, q := openQueue(t, worqr.Options{Trace: r.trace()})
+	ctx := t.Context()
+	q = working(t, p, "q")
+	put(t, q, "key", "payload", nil)
+	is.True(sure(q.RemoveKey(ctx, "key"))(t))
+	is.True(!sure(q.RemoveKey(ctx, "key"))(t))
+	for range 2 {
+		enqueue(t, q, "payload")
+		is.NoErr(take(t, q).Fail(ctx, errors.New("no")))
+	}
+	is.Equal(sure(q.RequeueFailed(ctx, failed(t, q)[0].ID))(t), 1)
+	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 1)
+	for range 2 {
+		is.NoErr(take(t, q).Fail(ctx, errors.New("no")))
+	}
+	is.Equal(sure(q.DeleteFailed(ctx, failed(t, q)[0].ID))(t), 1)
+	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1)
+	is.NoErr(q.Pause(ctx))
+	is.NoErr(q.Resume(ctx))
+	is.NoErr(q.Delete(ctx))
+	_, err := q.RemoveKey(ctx, "")
+	is.True(err != nil) // it isn't sent
+	var got []string
+	for _, c := range r.await(t, "changed", 9) {
+		is.True(c.queue.Took > 0 && !c.queue.At.IsZero() && c.queue.Queue == "q")
+		got = append(got, fmt.Sprint(c.queue.Method, " ", c.queue.Key, " ", c.queue.Tasks, " ", c.queue.Err))
+	}
+	is.Equal(got, []string{"RemoveKey key 1 <nil>", "RemoveKey key 0 <nil>", "RequeueFailed  1 <nil>", "RequeueAllFailed  1 <nil>",
+		"DeleteFailed  1 <nil>", "DeleteAllFailed  1 <nil>", "Pause  0 <nil>", "Resume  0 <nil>", "Delete  0 <nil>"})
+}
+
+// Who only adds tasks is told of an outage, too, once two calls have failed.
+func TestTraceOutageOfProducer(t *testing.T) {
+	is := parallel(t)
+	r, server := &record{}, redistest.Start(t)
+	q := openAt(t, server.URL(), worqr.Options{Prefix: "p", Trace: r.trace()}).Queue("q")
+	enqueue(t, q, "task")
+	server.Kill()
+	eventually(t, "it's told", func() bool {
+		is.True(q.Enqueue(t.Context(), []byte("task")) != nil)
+		return len(r.of("lost")) > 0
+	})
+	is.True(r.of("lost")[0].connection.Error != "")
+	server.Restart(t)
+	enqueue(t, q, "task")
+	r.await(t, "restored", 1)
+	is.Equal(len(r.of("lost")), 1)
 }
 
 // Tasks that a full failed queue drops are counted.

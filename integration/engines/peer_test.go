@@ -125,7 +125,7 @@ func (p *peer) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		for e, err := range p.peer.Events(ctx, queue) {
 			if err == nil && e.Kind == worqr.EventLost {
-				p.say(report{What: lost, Note: e.Sign})
+				p.say(report{What: lost, Note: e.Evidence})
 			}
 		}
 		time.Sleep(50 * time.Millisecond) // before the next try

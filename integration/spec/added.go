@@ -281,6 +281,7 @@ func (r *round) expire(payload, entry string, retries, crashes int64, card strin
 	r.bury(r.failed, r.worker, r.otherID(), failure{payload, entry, "expired", reason, retries, crashes, card, ""})
 	r.keepResult(entry, card, store.EndExpired, reason, "")
 	r.buried++
+	r.expired++
 	r.gaveUp = true
 	r.spent += costBuried + int64(len(payload)/bytesOfMicro)
 	return true

@@ -123,7 +123,7 @@ func (d *drawing) draw(s *scene) request {
 		return on("cancel_key", d.entry())
 	case n < 92:
 		at, p := d.now+int64(d.IntN(5)-2)*700, d.payload()
-		return on("put", d.entry(), p, at*int64(d.IntN(2)), d.of("always", "never", "later", "earlier"), d.IntN(2), d.IntN(2), q.Channel(keys.KindEnqueue), d.card(), max(d.IntN(4)-2, 0), max(d.IntN(4)-2, 0)*30_000, d.named(p))
+		return on("put", d.entry(), p, at*int64(d.IntN(2)), d.of("always", "never", "later", "earlier", "extra"), d.IntN(2), d.IntN(2), q.Channel(keys.KindEnqueue), d.card(), max(d.IntN(4)-2, 0), max(d.IntN(4)-2, 0)*30_000, d.named(p))
 	case n < 94:
 		return on("remove", d.entry())
 	case n < 95:

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -121,7 +122,7 @@ func ruleOf(when string, at int64) rule {
 	case "earlier":
 		return rule{0, at}
 	}
-	return rule{at, at} // always
+	return rule{at, at} // always, extra
 }
 
 func (r rule) apply(time int64) int64 { return min(max(time, r.low), r.high) }
@@ -207,10 +208,7 @@ func put(q *queue, c store.Call) any {
 	q.lift(entry)
 	waiting, waits := q.field(key, "payload")
 	_, runs := q.field(key, "process")
-	at := number(c.Arg("at"))
-	if at == 0 {
-		at = q.now
-	}
+	at := cmp.Or(number(c.Arg("at")), q.now)
 	is := upcoming{payload: payload, due: at, rule: ruleOf(c.Arg("when"), at), keep: keep, counts: keep || counts}
 	moves := true
 	if waits {
@@ -239,6 +237,7 @@ func put(q *queue, c store.Call) any {
 	if waits && !runs && !keep && !counts {
 		q.unset(key, "error")
 	}
+	q.insert(entry, c.Arg("when"))
 	switch {
 	case runs && q.has(Blocks):
 		q.set(key, "keep", bit(is.keep), "counts", bit(is.counts), "low", is.rule.low, "high", is.rule.high)

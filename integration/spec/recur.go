@@ -99,6 +99,14 @@ func (q *queue) follow(entry string, runs bool) {
 	}
 }
 
+// insert makes the occurrence that waits one beside those of its schedule, if a put says so.
+func (q *queue) insert(entry, when string) {
+	turn := q.turn(entry)
+	if c, ok := q.course(entry); when == "extra" && ok && turn != "" && number(turn) > c.passed {
+		q.set(q.entry+entry, "turn", min(number(turn), max(q.now, c.passed+1)))
+	}
+}
+
 // skip drops what waits. If that is an occurrence, the next one is planned.
 func (q *queue) skip(entry, outcome string, runs bool) (waited bool) {
 	turn := q.turn(entry)

@@ -36,6 +36,7 @@ type round struct {
 	idlers                 int
 	final, first, others   int // places in ids: behind the last to start; the next; ids made of the last
 	skipped, buried, moved int
+	expired                int   // of those buried
 	passing                int64 // what those passed over took
 	budget, spent, space   int64 // what the starts may cost, and have; bytes that may be started ahead
 	empty                  bool
@@ -114,7 +115,7 @@ func step(q *queue, c store.Call) any {
 	if more {
 		hungry = -1
 	}
-	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched)}
+	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched), r.expired}
 }
 
 // A preface is what a round says before its lists, but for what the round keeps.

@@ -172,12 +172,23 @@ func (s *Session) noteLocked(e *exchange, a *store.Answer) {
 		s.mu.laterLocked(func() { s.odd.Note(s.engine.log, "tasks cannot be started", trouble, "queue", s.queue.id) })
 	}
 	if a.Buried > 0 {
-		s.queue.counts.Failed.Add(int64(a.Buried))
-		s.mu.laterLocked(func() {
-			s.engine.log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
-				"queue", s.queue.id, "tasks", a.Buried, "kind", store.Crashed, "MaxCrashes", e.Crashes)
-		})
+		s.buriedLocked(a.Buried-a.Expired, store.Crashed, "worqr: tasks failed for good: too many workers died holding them; list them with Failed", "MaxCrashes", e.Crashes)
+		s.buriedLocked(a.Expired, store.Expired, "worqr: tasks failed for good: their time was over before they started; list them with Failed")
 	}
+}
+
+// buriedLocked notes that tasks failed without a start.
+func (s *Session) buriedLocked(tasks int, kind store.Kind, says string, more ...any) {
+	if tasks <= 0 {
+		return
+	}
+	s.queue.counts.Failed.Add(int64(tasks))
+	if tell := s.engine.trace.Failed; tell != nil {
+		tell(s.queue.name, s.member.Worker, s.part.Keys.IsFailed(), kind, tasks)
+	}
+	s.mu.laterLocked(func() {
+		s.engine.log.Error(says, append([]any{"queue", s.queue.id, "tasks", tasks, "kind", kind}, more...)...)
+	})
 }
 
 // restore undoes a round that was not carried out. Callers get the error.

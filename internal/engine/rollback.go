@@ -66,5 +66,5 @@ func (r *rollback) flush() {
 		return
 	}
 	slices.Sort(queues)
-	r.log.Error("worqr: Redis has lost writes; tasks may be lost", "queues", queues[:min(len(queues), mostLost)], "count", len(queues), "sign", sign)
+	r.log.Error("worqr: Redis has lost writes; tasks may be lost", "queues", queues[:min(len(queues), mostLost)], "count", len(queues), "evidence", sign)
 }

@@ -45,7 +45,7 @@ func TestRollbackIsLoggedOnce(t *testing.T) {
 		r.note("c", "a round")
 		is.Equal(said(), nil)
 		pass(600 * time.Millisecond)
-		is.Equal(said(), []string{"queues [a b c] count 3 sign a token"})
+		is.Equal(said(), []string{"queues [a b c] count 3 evidence a token"})
 		pass(5 * time.Second) // a new master refuses heartbeats at first
 		r.note("a", "a heartbeat")
 		r.note("b", "a heartbeat")
@@ -54,21 +54,21 @@ func TestRollbackIsLoggedOnce(t *testing.T) {
 
 		r.note("d", "a heartbeat") // another node may take longer
 		r.flush()                  // and the peer stops
-		is.Equal(said(), []string{"queues [d] count 1 sign a heartbeat"})
+		is.Equal(said(), []string{"queues [d] count 1 evidence a heartbeat"})
 		pass(2 * time.Second)
 		is.Equal(said(), nil)
 
 		pass(10 * time.Second)
 		r.note("a", "a heartbeat") // the next failover
 		pass(2 * time.Second)
-		is.Equal(said(), []string{"queues [a] count 1 sign a heartbeat"})
+		is.Equal(said(), []string{"queues [a] count 1 evidence a heartbeat"})
 
 		pass(time.Minute)
 		for i := range 1000 {
 			r.note(fmt.Sprintf("q%03d", i), "a heartbeat")
 		}
 		pass(2 * time.Second)
-		is.Equal(said(), []string{"queues [q000 q001 q002 q003 q004 q005 q006 q007 q008 q009 q010 q011 q012 q013 q014 q015 q016 q017 q018 q019] count 1000 sign a heartbeat"})
+		is.Equal(said(), []string{"queues [q000 q001 q002 q003 q004 q005 q006 q007 q008 q009 q010 q011 q012 q013 q014 q015 q016 q017 q018 q019] count 1000 evidence a heartbeat"})
 	})
 }
 

@@ -13,6 +13,8 @@ type Trace struct {
 	Started func(t *Attempt, began time.Time, waited time.Duration) // a handler, or the caller of Start, has it
 	Ended   func(t *Attempt, e *End)                                // follows each Started once
 	Dropped func(queue, worker string, tasks int)                   // from a full failed queue
+	// Failed tells of tasks that failed without a start, of the queue or of its failed queue.
+	Failed func(queue, worker string, failed bool, kind store.Kind, tasks int)
 }
 
 // An End is how an attempt ended for this peer.
@@ -35,6 +37,8 @@ type story struct {
 	result int       // bytes
 	text   string    // of the error
 	end    *End
+
+	headers map[string]string // those that handlers don't change
 }
 
 // beganLocked notes that somebody works on the task from now on.
@@ -143,6 +147,14 @@ func (t *Attempt) Size() int { return t.size }
 func (t *Attempt) Digest() string {
 	digest := t.sum()
 	return digest[:min(len(digest), 8)]
+}
+
+// Traced returns the headers as they came, if the attempt is traced.
+func (t *Attempt) Traced() (headers map[string]string) {
+	if t.story != nil {
+		headers = t.story.headers
+	}
+	return headers
 }
 
 // Queue returns the name of its queue.

@@ -25,11 +25,11 @@ func RetryAfter(err error, d time.Duration) error {
 	return judge(err, verdict{after: min(max(d, 0), Longest)})
 }
 
-// Later is an error after which the task starts again in d, with the same limits. That
+// Snooze is an error after which the task starts again in d, with the same limits. That
 // doesn't count as a retry.
-func Later(d time.Duration) error {
+func Snooze(d time.Duration) error {
 	d = min(max(d, 0), Longest)
-	return &verdict{err: fmt.Errorf("it starts again in %v", d), after: d, later: true}
+	return &verdict{err: fmt.Errorf("it starts again in %v", d), after: d, snooze: true}
 }
 
 // IsPermanent reports whether the error makes a task fail for good, whatever its retries.
@@ -44,19 +44,19 @@ func IsMalformed(err error) bool {
 	return judged && v.kind == store.Malformed
 }
 
-// IsLater reports whether the error puts the task off without a retry.
-func IsLater(err error) bool {
+// IsSnooze reports whether the error puts the task off without a retry.
+func IsSnooze(err error) bool {
 	v, judged := errors.AsType[*verdict](err)
-	return judged && v.later
+	return judged && v.snooze
 }
 
 // A verdict is an error that decides what happens to the task. If verdicts wrap
 // one another, the outermost counts.
 type verdict struct {
-	err   error
-	kind  store.Kind    // "": try again
-	after time.Duration // then, when to
-	later bool          // then, that isn't a retry
+	err    error
+	kind   store.Kind    // "": try again
+	after  time.Duration // then, when to
+	snooze bool          // then, that isn't a retry
 }
 
 func judge(err error, v verdict) error {
@@ -76,7 +76,7 @@ func (o *Options) outcome(err error, retries int, pause func(err error) time.Dur
 	v, judged := errors.AsType[*verdict](err)
 	switch _, panicked := errors.AsType[*panicError](err); {
 	case judged && v.kind != "":
-	case judged && v.later && !panicked:
+	case judged && v.snooze && !panicked:
 		return store.Outcome{Verb: store.Snooze, Delay: v.after}
 	case panicked && o.FailOnPanic:
 	case retries >= max(o.MaxRetries, 0):

@@ -36,15 +36,15 @@ func TestOutcome(t *testing.T) {
 		"in a million years":           {err: RetryAfter(bad, 1<<62), want: retry(Longest)},
 		"the outermost is permanent":   {err: Permanent(RetryAfter(bad, time.Hour)), want: fail(store.Failed)},
 		"the outermost is to retry":    {err: RetryAfter(Permanent(bad), time.Hour), want: retry(time.Hour)},
-		"a snooze":                     {err: Later(time.Hour), want: snooze(time.Hour)},
-		"a snooze after the last":      {err: Later(time.Hour), retries: 3, want: snooze(time.Hour)},
-		"a snooze until before now":    {err: Later(-time.Hour), want: snooze(0)},
-		"a snooze for a million years": {err: Later(1 << 62), want: snooze(Longest)},
-		"a wrapped snooze":             {err: fmt.Errorf("so: %w", Later(time.Hour)), want: snooze(time.Hour)},
-		"a permanent snooze":           {err: Permanent(Later(time.Hour)), want: fail(store.Failed)},
-		"a snooze that is a retry":     {err: RetryAfter(Later(time.Hour), time.Minute), want: retry(time.Minute)},
-		"a panic with a snooze":        {err: panicked(Later(time.Hour)), want: retry(time.Hour)},
-		"a panic with it, after all":   {err: panicked(Later(time.Hour)), retries: 3, want: fail(store.Failed)},
+		"a snooze":                     {err: Snooze(time.Hour), want: snooze(time.Hour)},
+		"a snooze after the last":      {err: Snooze(time.Hour), retries: 3, want: snooze(time.Hour)},
+		"a snooze until before now":    {err: Snooze(-time.Hour), want: snooze(0)},
+		"a snooze for a million years": {err: Snooze(1 << 62), want: snooze(Longest)},
+		"a wrapped snooze":             {err: fmt.Errorf("so: %w", Snooze(time.Hour)), want: snooze(time.Hour)},
+		"a permanent snooze":           {err: Permanent(Snooze(time.Hour)), want: fail(store.Failed)},
+		"a snooze that is a retry":     {err: RetryAfter(Snooze(time.Hour), time.Minute), want: retry(time.Minute)},
+		"a panic with a snooze":        {err: panicked(Snooze(time.Hour)), want: retry(time.Hour)},
+		"a panic with it, after all":   {err: panicked(Snooze(time.Hour)), retries: 3, want: fail(store.Failed)},
 		"a panic":                      {err: panicked("no"), want: retry(time.Minute)},
 		"a panic fails":                {err: panicked("no"), policy: true, want: fail(store.Failed)},
 		"a panic with an error":        {err: panicked(Malformed(bad)), want: fail(store.Malformed)},
@@ -73,7 +73,7 @@ func TestOutcome(t *testing.T) {
 	if Permanent(nil) != nil || Malformed(nil) != nil || RetryAfter(nil, 1) != nil {
 		t.Error("nil is no error")
 	}
-	if o := OutcomeOf(Later(time.Hour)); o.Verb != store.Fail || o.Kind != store.Failed {
+	if o := OutcomeOf(Snooze(time.Hour)); o.Verb != store.Fail || o.Kind != store.Failed {
 		t.Errorf("a task that is to fail for good: %+v", o)
 	}
 }
@@ -83,24 +83,24 @@ func TestIsVerdict(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")
 	for name, c := range map[string]struct {
-		err                         error
-		permanent, malformed, later bool
+		err                          error
+		permanent, malformed, snooze bool
 	}{
 		"nil":                    {},
 		"an error":               {err: bad},
 		"permanent":              {err: Permanent(bad), permanent: true},
 		"malformed":              {err: Malformed(bad), permanent: true, malformed: true},
 		"to retry":               {err: RetryAfter(bad, 0)},
-		"later":                  {err: Later(0), later: true},
+		"snooze":                 {err: Snooze(0), snooze: true},
 		"wrapped":                {err: fmt.Errorf("so: %w", Malformed(bad)), permanent: true, malformed: true},
 		"permanent of malformed": {err: Permanent(Malformed(bad)), permanent: true},
-		"permanent of later":     {err: Permanent(Later(0)), permanent: true},
+		"permanent of snooze":    {err: Permanent(Snooze(0)), permanent: true},
 		"to retry of permanent":  {err: RetryAfter(Permanent(bad), 0)},
-		"to retry of later":      {err: RetryAfter(Later(0), 0)},
-		"after its time":         {err: &lateError{Later(0)}, later: true},
+		"to retry of snooze":     {err: RetryAfter(Snooze(0), 0)},
+		"after its time":         {err: &lateError{Snooze(0)}, snooze: true},
 	} {
-		if IsPermanent(c.err) != c.permanent || IsMalformed(c.err) != c.malformed || IsLater(c.err) != c.later {
-			t.Errorf("%s: permanent %t, malformed %t, later %t", name, IsPermanent(c.err), IsMalformed(c.err), IsLater(c.err))
+		if IsPermanent(c.err) != c.permanent || IsMalformed(c.err) != c.malformed || IsSnooze(c.err) != c.snooze {
+			t.Errorf("%s: permanent %t, malformed %t, snooze %t", name, IsPermanent(c.err), IsMalformed(c.err), IsSnooze(c.err))
 		}
 	}
 }

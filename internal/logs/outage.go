@@ -3,6 +3,7 @@ package logs
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -59,10 +60,34 @@ func (o *Outage) Note(log *Log, what string, err error, attrs ...any) {
 	o.last = is
 }
 
+// Called notes how a call went that isn't repeated: the caller has its error, so it's not logged. Two
+// that fail in a row show that Redis doesn't answer, and one that doesn't that it does again.
+func (l *Log) Called(err error) {
+	if l.Lost == nil {
+		return
+	}
+	if err == nil || l.Away == nil || !l.Away(err) {
+		if (l.server.unanswered.Load() > 0 || l.server.lost.Load() > 0) && (err == nil || l.Answered != nil && l.Answered(err)) {
+			l.server.unanswered.Store(0)
+			l.server.back(l)
+		}
+		return
+	}
+	if l.server.unanswered.Add(1) > 1 {
+		l.server.mu.Lock()
+		defer l.server.mu.Unlock()
+		l.server.loseLocked(l, err)
+	}
+}
+
 // A server is what is known of Redis: whether it answers.
 type server struct {
+	unanswered atomic.Int64 // calls in a row, of Called
+
+	lost atomic.Int64 // since when it's told that it doesn't answer, in ns; 0 while it does
+
 	mu    sync.Mutex
-	away  bool
+	away  bool      // the same is logged
 	since time.Time // the first failure
 	noted time.Time // the last failure
 	said  time.Time
@@ -106,9 +131,7 @@ func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
 		clear(s.known)
 	}
 	s.known[is] = now
-	if !s.away && log.Lost != nil {
-		log.Lost(err)
-	}
+	s.loseLocked(log, err)
 	s.away, s.said = true, now
 	failed, _, _ := strings.Cut(what, ";") // the rest is what follows from it while Redis answers
 	says := "worqr: Redis does not answer; retrying"
@@ -118,15 +141,27 @@ func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
 	log.Warn(says, log.named("noticed", failed, "err", err)...)
 }
 
+// loseLocked tells that Redis doesn't answer.
+func (s *server) loseLocked(log *Log, err error) {
+	if s.lost.Load() == 0 && log.Lost != nil {
+		s.lost.Store(time.Now().UnixNano())
+		log.Lost(err)
+	}
+}
+
 // back records that Redis answers a caller again after it hadn't.
 func (s *server) back(log *Log) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.away {
 		log.Info("worqr: Redis answers again", log.named("after", time.Since(s.since).Round(time.Millisecond))...)
-		if log.Restored != nil {
-			log.Restored(time.Since(s.since))
+	}
+	if lost := s.lost.Swap(0); lost > 0 && log.Restored != nil {
+		since := time.Unix(0, lost)
+		if s.away && s.since.Before(since) {
+			since = s.since
 		}
+		log.Restored(time.Since(since))
 	}
 	s.away, s.noted = false, time.Time{}
 	s.backs++

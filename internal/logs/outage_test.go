@@ -73,6 +73,53 @@ func TestRedisIsAway(t *testing.T) {
 	})
 }
 
+// Calls that aren't repeated tell of an outage, too, after the second failure in a row, and of its end.
+// They log nothing.
+func TestCalled(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	text := make(textChan, 10)
+	log := New(slog.New(slog.NewTextHandler(text, nil)))
+	away, other := errors.New("away"), errors.New("other")
+	log.Called(away) // nobody wants to know
+	var told []string
+	log.Lost = func(err error) { told = append(told, "lost: "+err.Error()) }
+	log.Restored = func(time.Duration) { told = append(told, "restored") }
+	log.Called(away) // nobody knows what that means
+	log.Away = func(err error) bool { return err == away }
+	log.Answered = func(err error) bool { return err == other }
+	says := func(want ...string) {
+		t.Helper()
+		is.Equal(strings.Join(told, ", "), strings.Join(want, ", "))
+		told = nil
+	}
+	log.Called(away)
+	log.Called(nil)
+	log.Called(away)
+	says()
+	log.Called(errors.New("own"))
+	log.Called(away)
+	log.Called(away)
+	says("lost: away")
+	log.Called(other)
+	log.Called(nil)
+	says("restored")
+	log.Called(away)
+	log.Called(away)
+	var worker Outage // its own failures are the same outage
+	worker.Note(log, "beat", away)
+	worker.Note(log, "beat", away)
+	says("lost: away")
+	worker.Note(log, "beat", nil)
+	says("restored")
+	worker.Note(log, "beat", away)
+	worker.Note(log, "beat", away)
+	log.Called(nil)
+	says("lost: away", "restored")
+	log.Flush()
+	is.Equal(len(text), 4) // of the worker
+}
+
 // Callers that fail differently don't say in turn that the error has changed. After a minute
 // without it, an error is news again.
 func TestRedisIsAwayInTwoWays(t *testing.T) {

@@ -129,10 +129,10 @@ func TestAdded(t *testing.T) {
 			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok", state: doneX.with(grave...)},
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", lifted("x", "now", 0, 0))}}},
 		{name: "its time is over", seed: member.with("added", "|1-7-a/10000000000000005=x 1-8-a/0=y|"), steps: []when{
-			{call: begins(1, "p1", "p2"), want: "started=y/1*@k:@1-8-a[0][1] again buried=1", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[y]",
+			{call: begins(1, "p1", "p2"), want: "started=y/1*@k:@1-8-a[0][1] again buried=1 expired=1", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[y]",
 				"entries", "{a:1-8-a=p1:w1 p1=a:1-8-a0}").with(expired("p2.001")...)}}},
 		{name: "its time is over, in the schedule", seed: backA.with("schedule", "(k:@1-7-a=2)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "2", 0, 0), "card=0", "card=10000000000000005", 1)), steps: []when{
-			{call: begins(3, "p1"), want: "again buried=1", state: doneX.with("rounds", "{w1=3}").with(expired("p1.001")...)}}},
+			{call: begins(3, "p1"), want: "again buried=1 expired=1", state: doneX.with("rounds", "{w1=3}").with(expired("p1.001")...)}}},
 		{name: "what others have put there", seed: member.with("added", "|1-7-/foreign=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1", state: rawP.with("process:p1", "[x]")}}},
 		{name: "canceled while it waits", seed: line, steps: []when{
@@ -187,7 +187,7 @@ func TestAddedApart(t *testing.T) {
 		{name: "lost", seed: seed.with("keyed:k:@1-7-a", ""), steps: []when{
 			{call: begins(1, "p1"), want: "", state: member.with("rounds", "{w1=1}")}}},
 		{name: "its time is over", seed: seed.with("added", "|1-7-a/30000000000000005=|"), steps: []when{
-			{call: begins(1, "p1"), want: "again buried=1", state: member.with("rounds", "{w1=1}",
+			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: member.with("rounds", "{w1=1}",
 				"failed:schedule", "(k:p1.001=now)", "failed:contents", "("+digestOfA+":k:p1.001=0)", "failed:keyed:k:p1.001",
 				h(waits(large, "now", 0, 0), "card=10000000000000005", "digest="+digestOfA, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a"))}}},
 		{name: "canceled", seed: seed, steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},

@@ -161,7 +161,7 @@ func TestGuardTellsPassed(t *testing.T) {
 			v, err := e.line.One(e.ctx, StepCall(e.q, &c.round))
 			e.must(v, err)
 			all := v.([]any)
-			if got := text(all[len(all)-3]); got != c.want {
+			if got := text(all[len(all)-4]); got != c.want {
 				t.Errorf("told %s, want %s", got, c.want)
 			}
 		})

@@ -207,6 +207,9 @@ type RunningTask struct {
 	Token   int64
 	Card    string // "" without properties
 	Error   string // of the attempt before
+	Retries int
+	Crashes int   // of a task with a key
+	Due     int64 // ms of Redis time when it was added, or that of an occurrence; 0: unknown
 
 	entry string // of the schedule
 }
@@ -251,6 +254,9 @@ func held(r Runner, q keys.Queue, worker string) pager[RunningTask] {
 			t := RunningTask{Attempt: p.name, Worker: worker, Payload: payload, Token: int64(p.score)}
 			if key, card, ok := keys.SplitAdded(entry); ok {
 				t.Key, t.Card = key, card
+				if at, ok := keys.AddedAt(key); ok {
+					t.Due = at.UnixMilli()
+				}
 			} else {
 				t.Key, t.entry = KeyOf(entry), entry
 			}
@@ -266,7 +272,7 @@ func withCards(ctx context.Context, r Runner, q keys.Queue, tasks []RunningTask)
 	var of []*RunningTask
 	for i := range tasks {
 		if t := &tasks[i]; t.entry != "" {
-			calls, of = append(calls, redisconn.Command("HMGET", q.Keyed(t.entry), "process", "held", "error")), append(of, t)
+			calls, of = append(calls, redisconn.Command("HMGET", q.Keyed(t.entry), "process", "held", "error", "tried", "died", "took")), append(of, t)
 		}
 	}
 	if len(calls) == 0 {
@@ -274,14 +280,17 @@ func withCards(ctx context.Context, r Runner, q keys.Queue, tasks []RunningTask)
 	}
 	for i, reply := range r.Do(ctx, calls...) {
 		fields, err := redis.ByteSlices(reply.Value, reply.Err)
-		if err == nil && len(fields) != 3 {
+		if err == nil && len(fields) != 6 {
 			err = errReply
 		}
 		if err != nil {
 			return err
 		}
-		if string(fields[0]) == of[i].Attempt { // it may have ended
-			of[i].Card, of[i].Error = string(fields[1]), string(fields[2])
+		if t := of[i]; string(fields[0]) == t.Attempt { // it may have ended
+			t.Card, t.Error = string(fields[1]), string(fields[2])
+			t.Retries, _ = strconv.Atoi(string(fields[3])) // what others have written there is 0
+			t.Crashes, _ = strconv.Atoi(string(fields[4]))
+			t.Due, _ = strconv.ParseInt(string(fields[5]), 10, 64)
 		}
 	}
 	return nil

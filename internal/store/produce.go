@@ -149,12 +149,14 @@ func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 // When says whether a Put changes the time of the task that waits under its key.
 type When string
 
-// The rules: always; never; only to a later time; only to an earlier time.
+// The rules: always; never; only to a later time; only to an earlier time; always, and what recurs
+// occurs once more than its schedule says.
 const (
 	Always  When = "always"
 	Never   When = "never"
 	Later   When = "later"
 	Earlier When = "earlier"
+	Extra   When = "extra"
 )
 
 // A Change is what Put puts under a key.

@@ -203,6 +203,9 @@ func (p *Producer) behind(ctx context.Context, q Target, send func(*known) (alon
 // added handles the result of send.
 func (p *Producer) added(ctx context.Context, q Target, alone bool, err error) error {
 	k := p.of(q)
+	if err == nil || ctx.Err() == nil { // else it says nothing about Redis
+		p.log.Called(err)
+	}
 	if errors.Is(err, ErrUnknown) {
 		k.listed.Store(0) // it's unknown whether the queue was alone
 	}

@@ -5,7 +5,8 @@
 -- ARGV[6]  entry
 -- ARGV[7]  payload
 -- ARGV[8]  at      ms; 0 now
--- ARGV[9]  when    always, never, later or earlier: whether the time of what waits changes
+-- ARGV[9]  when    always, never, later or earlier: whether the time of what waits changes; or
+--                 extra: always, and an occurrence is one beside those of its schedule
 -- ARGV[10] keep    1: the payload of what waits stays
 -- ARGV[11] counts  1: its counts stay
 -- ARGV[12] enqueue channel told the count, for observers
@@ -46,7 +47,7 @@ if payload ~= waiting then
 end
 
 -- A rule bounds the time of the waiting task; two in a row are again one rule.
-local bounds = { always = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } } --! between constant
+local bounds = { always = { at, at }, extra = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } } --! between constant
 local function apply(time)
   return math.min(math.max(time, bounds[when][1]), bounds[when][2])
 end
@@ -87,6 +88,13 @@ if waiting and not same and cards.keeps(held or '') == 0 then -- else that ends 
 end
 if failure and waiting and not process and not stay then
   redis.call('HDEL', key, 'error')
+end
+-- An extra occurrence has a time of its own, so that the one in whose place it waits is planned
+-- again when it starts.
+local turn = when == 'extra' and redis.call('HGET', key, 'turn')
+local course = turn and courses.of(entry)
+if course and number(turn) > course.passed then
+  redis.call('HSET', key, 'turn', math.min(number(turn), math.max(now, course.passed + 1)))
 end
 if process then --! guard blocks false
   redis.call('HSET', key, 'keep', keep and 1 or 0, 'counts', stay and 1 or 0, 'low', low, 'high', high)

@@ -75,6 +75,32 @@ func lastX(outcome string) string {
 	return course("1a", "-1m,+20m,+30m", "now", "last="+outcome+":-1m:now")
 }
 
+// An extra occurrence starts beside those of the schedule: the one in whose place it waits is planned
+// again. One that is due already is none, and neither is a retry.
+func TestExtraOccurrence(t *testing.T) {
+	t.Parallel()
+	extra := sets("x", "n", "", "extra", "keep")
+	now := planX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=now", "card=0s13:now"))
+	retry := planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m"), "keyed:k:x", h(waits("a", "+10m", 1, 0), "turn=-2m"))
+	run(t, []scenario{
+		{name: "planned", seed: planX, steps: []when{
+			{call: extra, want: "ok", state: now},
+			{call: begins(1, "p1"), want: "started=a/1@k:x[0s13:now][now]", state: takenX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now"),
+				"keyed:k:x", h(runs("p1", 0, 0), "took=now", "held=0s13:now", h(waits("a", "+10m", 0, 0), "turn=+10m", "card=0s13:now", rule(1, 1, "0", "never"))))}}},
+		{name: "passed in this millisecond", seed: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "+5m")), steps: []when{
+			{call: extra, want: "ok", state: now.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "+5m"),
+				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=+5m", "card=0s13:now"))}}},
+		{name: "due", seed: dueX, steps: []when{
+			{call: extra, want: "ok", state: dueX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=-1m"))}}},
+		{name: "behind one that runs", seed: takenX, steps: []when{
+			{call: extra, want: "ok", state: takenX.with("keyed:k:x", h(runs("p1", 0, 0), "took=-1m", h(waits("a", "now", 0, 0), "turn=now", "card=0s13:now", rule(1, 1, "now", "now"))))}}},
+		{name: "a retry", seed: retry, steps: []when{
+			{call: extra, want: "ok", state: retry.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 1, 0), "turn=-2m"))}}},
+		{name: "nothing recurs", seed: member.with("schedule", "(k:x=+10m)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "+10m", 0, 0)), steps: []when{
+			{call: extra, want: "ok", state: member.with("schedule", "(k:x=now)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "now", 0, 0))}}},
+	})
+}
+
 // An occurrence starts, and the next one waits behind it until it has ended for good.
 func TestRecurrence(t *testing.T) {
 	t.Parallel()
@@ -128,7 +154,7 @@ func TestRecurrence(t *testing.T) {
 			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok", state: again("now", 1, 0).with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "now", "card=0t4:1500"),
 				"keyed:k:x", h(waits("a", "now", 1, 0), "turn=-1m", "card=0t4:1500"))}}},
 		{name: "its put card has expired", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "card=10000000000000001")), steps: []when{
-			{call: begins(1, "p1"), want: "again buried=1", state: overX.with("rounds", "{w1=1}", "token", "", "recurrence:k:x", lastX("expired"),
+			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: overX.with("rounds", "{w1=1}", "token", "", "recurrence:k:x", lastX("expired"),
 				"failed:schedule", "(k:p1.001=now)", "failed:contents", "(#a:k:p1.001=0)", "failed:keyed:k:p1.001",
 				h(waits("a", "now", 0, 0), "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:x", "card=10000000000000001"))}}},
 		{name: "started before its time", seed: planX, steps: []when{

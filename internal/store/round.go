@@ -124,7 +124,8 @@ type Answer struct {
 	Trouble string        // why nothing could be started
 	Tokens  []int64       // of the cancels in Heard; 0 when not on record
 	Due     time.Duration // until the worker is to look; negative when it is not
-	Buried  int           // tasks that failed because workers had died holding them
+	Buried  int           // tasks that failed without a start
+	Expired int           // those of them whose time was over; the others' workers had died holding them
 	Last    int64         // the number of the round before, as Redis knows it
 	Cut     bool          // the budget ended the starts, and more could start
 	Dropped int           // failed tasks that were more than to be kept
@@ -273,6 +274,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 		in.join(passed)
 	}
 	a.Heard, a.Watched = in.int("heard") == 1, in.int("watched") == 1
+	a.Expired = int(in.int("expired"))
 	if in.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
 		in.err = errors.New("the reply doesn't match the request")
 	}

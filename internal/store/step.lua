@@ -39,7 +39,7 @@
 -- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_return, lib_failed.
 --
 -- Returns {outcomes, odd, told, plain, token, cancels, seen, rank, hungry,
--- again, trouble, recorded, due, buried, last, cut, dropped, passed, heard, watched}: per
+-- again, trouble, recorded, due, buried, last, cut, dropped, passed, heard, watched, expired}: per
 -- outcome ok, canceled (it should have returned,
 -- and a cancel had come), gone (it was settled before) or refused (a key is
 -- of another type); place and the same word of each end that was not ok; per
@@ -58,14 +58,16 @@
 -- has lost writes; 1 when the budget ended the starts though more could start; how
 -- many failed tasks were dropped because there were more than keep; how many entries
 -- at the head of the schedule were passed over by now, the last and the time of the
--- first, or nothing when it did not look; 1 when observers got the event of a finished task; and 1
--- when there were locks, crashes or cancels, for which the payload of each end is hashed.
+-- first, or nothing when it did not look; 1 when observers got the event of a finished task; 1
+-- when there were locks, crashes or cancels, for which the payload of each end is hashed; and how
+-- many of those that failed did since their time was over.
 -- Fails with EVICTED when the worker is no member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
 local most, solo, keep, done = tonumber(ARGV[11]), ARGV[12] == '1', tonumber(ARGV[13]), ARGV[17]
 local outcomes, entries, ends = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
 added.ends = tonumber(ARGV[21])
+added.expired = 0 -- tasks that failed since their time was over
 local runs, heard, ahead = tonumber(ARGV[22]), tonumber(ARGV[23]), tonumber(ARGV[24])
 local function bound(n)
   return n > 0 and n or math.huge
@@ -463,7 +465,7 @@ local function expire(payload, entry, retries, crashes, card)
   bury(failed, worker, other_id(), { payload = payload, entry = entry, retries = retries, crashes = crashes,
     kind = 'expired', reason = cards.too_late, card = card })
   cards.ended(entry, card, 'expired', cards.too_late, '')
-  buried, gave_up = buried + 1, true
+  buried, gave_up, added.expired = buried + 1, true, added.expired + 1
   spent = spent + COST.buried + math.floor(#payload / COST.bytes)
   return true
 end
@@ -843,4 +845,4 @@ elseif canceling and not overtaken then --! guard overtaken-tells operand.2
   end
 end
 return { settled, odd, started, plain, token, cancels, seen, rank, more and -1 or idlers, again and 1 or 0, trouble, recorded, due, buried, last, cut, dropped, --! one operand.7; reply constant.1
-  prefix, observed and 1 or 0, watched and 1 or 0 } --! one operand.3
+  prefix, observed and 1 or 0, watched and 1 or 0, added.expired } --! one operand.3

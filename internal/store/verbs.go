@@ -29,7 +29,7 @@ var (
 		Keys: "workers suspects rounds token", Args: "worker lease asked round", Reply: "joined", Fails: "EVICTED"})
 	step = verb(Verb{Name: "step", By: asWorker, Does: "one round of a worker: ends processes, then starts some",
 		Keys: "shared", Args: "shared worker round lease seen idle crashes solo keep head tail bury done outcomes entries ends adds stopping heard ahead budget room brief passed last first lists…",
-		Reply: "outcomes odd told plain token cancels seen rank hungry again trouble recorded due buried last cut dropped passed heard watched",
+		Reply: "outcomes odd told plain token cancels seen rank hungry again trouble recorded due buried last cut dropped passed heard watched expired",
 		Fails: "EVICTED STALE", Tells: "wake done end"})
 	beat = verb(Verb{Name: "beat", By: asWorker, Does: "renews the lease of a worker, and looks for workers whose lease has lapsed",
 		Keys: "shared batches recurring", Args: "shared worker lease grace judge batch",

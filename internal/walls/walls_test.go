@@ -24,10 +24,10 @@ const module = "github.com/worqr/worqr"
 // below are the packages of ours that each one may import, beside itself. Arrows point
 // down: nothing below knows what is above.
 var below = map[string][]string{
-	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/logs", "internal/program", "internal/recur", "internal/store"},
+	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/jsontext", "internal/logs", "internal/program", "internal/recur", "internal/store"},
 	"dash":                 {"", "internal/causes"},
 	"internal/await":       {"internal/store"},
-	"internal/batch":       {},
+	"internal/batch":       {"internal/engine"},
 	"internal/capacity":    {},
 	"internal/causes":      {},
 	"internal/child":       {"internal/redisserver"},
@@ -35,6 +35,7 @@ var below = map[string][]string{
 	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store"},
 	"internal/fleet":       {"internal/engine", "internal/logs", "internal/store"},
 	"internal/recur":       {"internal/logs", "internal/store"},
+	"internal/jsontext":    {},
 	"internal/keys":        {},
 	"internal/logs":        {},
 	"internal/peertest":    {"", "internal/redistest", "internal/store"},

@@ -182,7 +182,11 @@ func (m *model) workerRows() []string {
 		for _, q := range w.Queues[:min(len(w.Queues), 20)] {
 			queues = append(queues, m.opts.Show(q, shownName))
 		}
-		row := fmt.Sprintf("%s %s %8d %7s %6d  %s", padded(m.opts.Show(w.Name, 24), 24), padded(m.opts.Show(w.Host, 20), 20), w.PID, short(m.now.At.Sub(w.StartedAt)), w.Stuck, strings.Join(queues, " "))
+		up := "-"
+		if !w.StartedAt.IsZero() {
+			up = short(m.now.At.Sub(w.StartedAt))
+		}
+		row := fmt.Sprintf("%s %s %8d %7s %6d  %s", padded(m.opts.Show(w.Name, 24), 24), padded(m.opts.Show(w.Host, 20), 20), w.PID, up, w.Stuck, strings.Join(queues, " "))
 		if w.Stuck > 0 {
 			row = badStyle.Render(row)
 		}

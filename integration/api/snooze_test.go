@@ -50,13 +50,13 @@ func TestLater(t *testing.T) {
 				if kind == "unique" {
 					is.True(errors.Is(q.EnqueueUnique(t.Context(), []byte("a")), worqr.ErrDuplicate))
 				}
-				release <- fmt.Errorf("not yet: %w", worqr.Later(0))
+				release <- fmt.Errorf("not yet: %w", worqr.Snooze(0))
 			}
 			is.Equal(receive(t, got, 1)[0], want)
 			release <- errors.New("no")
 			want.retries = 1
 			is.Equal(receive(t, got, 1)[0], want)
-			release <- worqr.Later(-time.Second)
+			release <- worqr.Snooze(-time.Second)
 			is.Equal(receive(t, got, 1)[0], want)
 			release <- nil
 			eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
@@ -91,7 +91,7 @@ func TestLaterWaits(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				return worqr.Later(time.Hour)
+				return worqr.Snooze(time.Hour)
 			}, nil)
 			put(t, q, "key", "a", nil)
 			run(t, p)
@@ -116,7 +116,7 @@ func TestLaterEndings(t *testing.T) {
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		began <- string(t.Payload)
 		<-ctx.Done()
-		return worqr.Later(time.Hour)
+		return worqr.Snooze(time.Hour)
 	}, &worqr.HandleOptions{Concurrency: 3})
 	enqueue(t, q, "canceled", "stopped")
 	stop := run(t, p)
@@ -129,7 +129,7 @@ func TestLaterEndings(t *testing.T) {
 	other, q := openQueue(t, worqr.Options{})
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		<-ctx.Done()
-		return worqr.Later(time.Hour)
+		return worqr.Snooze(time.Hour)
 	}, &worqr.HandleOptions{Timeout: time.Millisecond, MaxRetries: -1})
 	enqueue(t, q, "slow")
 	run(t, other)
