@@ -184,7 +184,8 @@ func (q *Queue) Resume(ctx context.Context) error {
 }
 
 // Delete drops all waiting tasks, perhaps including some added meanwhile; if they arrive too fast,
-// it fails. Running tasks, failed tasks and a pause stay.
+// it fails. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a running peer
+// has; others end.
 func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)
@@ -193,6 +194,11 @@ func (q *Queue) Delete(ctx context.Context) error {
 	err := q.each(ctx, true, func(part *Queue) error {
 		if err := store.Delete(ctx, q.peer.calls, part.keys); err != nil {
 			return err
+		}
+		if !part.keys.IsFailed() {
+			if err := store.EndRecurring(ctx, q.peer.calls, part.keys); err != nil && !store.IsDenied(err) {
+				return err
+			}
 		}
 		return q.peer.producer.Unlist(ctx, part.target())
 	})

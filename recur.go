@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"time"
 
@@ -56,8 +55,14 @@ const longestRecurring = MaxKeySize - 24
 // CancelKey and RemoveKey drop one. Put under key moves the next one; RunNow has one more occur.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
-// gone. A schedule without a running peer ends within seconds, and is logged. A nil schedule
-// withdraws this peer's.
+// gone. A peer that calls Every again replaces its own. Schedules are compared by their values, and by
+// their times at some thousand instants, within a few ms.
+//
+// A nil schedule takes back what this peer has asked for. At most ten heartbeats after the last peer
+// with a schedule took it back or stopped, no occurrence starts any more. Then the next heartbeat of a
+// peer that serves the queue, or the peer that took it back, ends the schedule, which is logged; only a
+// peer that has run for twenty heartbeats does. A heartbeat is a third of the lease, but
+// counts as no longer than a second here; ten are at least two seconds.
 //
 // It fails with ErrInvalid if the schedule has no next time, or times less than a second apart, and
 // with ErrTooLarge beyond MaxEveryPayload.
@@ -101,14 +106,17 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 		return nil
 	}
 	spec := recur.Spec{Schedule: schedule, Payload: slices.Clone(payload), Card: card, Late: o.SkipLate}
-	err = q.peer.recurring.Set(q.id, store.EntryOf(key), spec, func(ctx context.Context) (store.Target, error) {
-		part, err := q.ofKey(ctx, key)
-		if err != nil {
-			return q.target(), err
+	place := recur.Place{Target: q.target()}
+	if q.spread != nil {
+		place.Find = func(ctx context.Context) (store.Target, error) {
+			part, err := q.ofKey(ctx, key)
+			if err != nil {
+				return store.Target{}, err
+			}
+			return part.target(), nil
 		}
-		q.peer.producer.List(ctx, part.target())
-		return part.target(), nil
-	})
+	}
+	err = q.peer.recurring.Set(q.id, store.EntryOf(key), spec, place)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -139,28 +147,16 @@ func (q *Queue) runNow(ctx context.Context, key string) (bool, error) {
 }
 
 // recur asserts this peer's schedules until ctx ends: the first time before tasks start, so that those
-// due while nobody ran are known to recur. The function that it returns waits for the end.
+// due while nobody ran are known to recur, but serving waits no longer than a second for that. The
+// function that it returns waits for the end.
 func (p *Peer) recur(ctx context.Context) (wait func()) {
-	p.recurring.Assert(ctx)
+	p.recurring.Begin(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		p.recurring.Run(ctx, p.targets)
+		p.recurring.Run(ctx)
 	}()
 	return func() { <-ended }
-}
-
-// targets are the queues and parts that Run serves.
-func (p *Peer) targets() (all []store.Target) {
-	p.mu.Lock()
-	services := slices.Collect(maps.Values(p.services))
-	p.mu.Unlock()
-	for _, s := range services {
-		for _, part := range s.served() {
-			all = append(all, part.target())
-		}
-	}
-	return all
 }
 
 // A RecurringTask is a schedule as Redis has it.
@@ -178,7 +174,8 @@ type RecurringTask struct {
 	LastDue, LastAt time.Time
 }
 
-// Recurring yields the recurring tasks of the queue, in no order.
+// Recurring yields the recurring tasks of the queue, in no order. If the keys of some are damaged, it
+// yields an error after the others.
 func (q *Queue) Recurring(ctx context.Context) iter.Seq2[RecurringTask, error] {
 	at := func(ms int64) time.Time {
 		if ms == 0 {

@@ -121,7 +121,7 @@ func TestRunWithoutRedis(t *testing.T) {
 	stop()
 
 	server.Kill()
-	refused := newGate(func(line string) bool { return strings.Contains(line, "cannot start the worker") })
+	refused := newGate(func(line string) bool { return strings.Contains(line, "retrying") })
 	never := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: slog.New(refused)})
 	end, ran := start(t, never)
 	receiveClosed(t, refused.Halted)

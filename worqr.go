@@ -288,11 +288,11 @@ func newPeer(place *store.Servers, lanes int, opts *Options) *Peer {
 		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
 		LostWrites: p.inboxes.lost, Trace: p.trace.ofEngine(),
 	})
+	p.recurring = recur.New(recur.Config{Calls: p.calls, Log: p.log, Beat: p.opts.beat(), Home: p.lines.Calls.Home, List: p.producer.List})
 	p.fleet = fleet.New(fleet.Config{
 		Lines: p.lines, Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version, Protocol: store.Ours,
-		Describe: describe, CameBack: p.cameBack, Trace: p.trace.ofFleet(),
+		Describe: describe, CameBack: p.cameBack, Trace: p.trace.ofFleet(), Over: p.recurring.Over,
 	})
-	p.recurring = recur.New(recur.Config{Calls: p.calls, Log: p.log, Beat: p.opts.beat()})
 	place.OnChange(p.fleet.Changed)
 	p.ends = await.New(await.Config{Listen: p.lines.AwaitEnd, Timeout: p.opts.CallTimeout,
 		Ask: func(ctx context.Context, q store.Keys, entries []string) ([]store.End, error) {

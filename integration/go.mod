@@ -9,6 +9,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/matryer/is v1.4.1
 	github.com/ory/dockertest/v3 v3.12.0
+	github.com/robfig/cron/v3 v3.0.1
 	github.com/rs/zerolog v1.35.1
 	github.com/worqr/worqr v0.0.0
 	github.com/yuin/gopher-lua v1.1.2

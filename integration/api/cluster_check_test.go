@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -302,6 +303,41 @@ func TestClusterDeadNode(t *testing.T) {
 	_, err = p.Sweep(ctx)
 	soon()
 	names(err)
+}
+
+// With a node dead, what recurs on the others does.
+func TestClusterDeadNodeRecurs(t *testing.T) {
+	is := parallel(t)
+	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 600 * time.Millisecond})
+	dead := c.Owner(t, c.Slot(t, "p:registry")) // so no queue can be listed either
+	starts := make(chan string, 1000)
+	well := map[string]bool{}
+	for i := range 12 {
+		q := p.Queue(fmt.Sprint("q", i))
+		is.NoErr(q.Every("x", worqr.Interval(time.Second), nil, nil))
+		q.Handle(func(_ context.Context, t *worqr.Task) error {
+			starts <- t.Queue
+			return nil
+		}, nil)
+		if c.Owner(t, c.Slot(t, "{"+q.Name()+"}")) != dead {
+			well[q.Name()] = true
+		}
+	}
+	is.True(len(well) > 3 && len(well) < 12)
+	end, ran := start(t, p)
+	for seen := map[string]bool{}; len(seen) < 12; {
+		seen[receive(t, starts, 1)[0]] = true
+	}
+	dead.Kill()
+	died := time.Now()
+	for seen := map[string]int{}; len(seen) < len(well) || slices.Min(slices.Collect(maps.Values(seen))) < 5; {
+		if name := receive(t, starts, 1)[0]; well[name] && time.Since(died) > 3*time.Second { // what Redis knew is over
+			seen[name]++
+		}
+	}
+	end()
+	<-ran // it can't leave all
 }
 
 // A large keyspace is read in pages, on all nodes.

@@ -71,6 +71,45 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 	}
 }
 
+// What recurs on a damaged queue doesn't; on others it does, and the log names the queue.
+func TestDamagedQueueRecursAlone(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"contents", "schedule", "recurring", "recurrence"} {
+		t.Run(kind, func(t *testing.T) {
+			is := parallel(t)
+			prefix := redistest.Prefix(t)
+			var j journal
+			p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Logger: j.Logger()})
+			starts := make(chan string, 1000)
+			for _, name := range []string{"a", "b", "c"} {
+				q := p.Queue(name)
+				q.Handle(func(_ context.Context, t *worqr.Task) error {
+					starts <- t.Queue
+					return nil
+				}, nil)
+				for i := range 60 { // more than one beat asserts
+					is.NoErr(q.Every(fmt.Sprint("secret", i), worqr.Interval(time.Second), nil, nil))
+				}
+			}
+			if kind == "recurrence" {
+				redistest.Do(t, redistest.Conn(t), "SET", prefix+":recurrence:{a}:k:secret0", "of another type")
+			} else {
+				spoil(t, prefix, kind, "a")
+			}
+			end, ran := start(t, p)
+			for seen := map[string]int{}; seen["b"] < 120 || seen["c"] < 120; { // twice each
+				seen[receive(t, starts, 1)[0]]++
+			}
+			eventually(t, "it is said", func() bool { return len(j.Lines("schedule")) > 0 })
+			for _, line := range j.Lines("schedule") {
+				is.True(strings.Contains(line, "queue=a") && !strings.Contains(line, "secret"))
+			}
+			end()
+			<-ran // it can't leave the damaged queue
+		})
+	}
+}
+
 // A peer that serves a damaged queue joins, serves and leaves the others, though the
 // damaged one takes all the time that there is for leaving.
 func TestDamagedQueueDelaysNoOther(t *testing.T) {

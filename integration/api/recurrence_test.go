@@ -37,7 +37,7 @@ func repeater(c childConfig, p *worqr.Peer, say func(report)) actor {
 	check(p.Queue(c.Queue).Every("cleanup", daily{c.First}, []byte("clean up"), nil))
 	return actor{
 		handler: func(ctx context.Context, t *worqr.Task) error {
-			say(report{What: "start", Key: t.Key, Payload: string(t.Payload), Err: fmt.Sprint(t.Retries, " ", t.Crashes, " ", t.DueAt.Equal(c.First))})
+			say(report{What: "start", Key: t.Key, Payload: string(t.Payload), Err: fmt.Sprint(t.Retries, " ", t.Crashes, " ", t.DueAt.Equal(c.First), " ", !t.EnqueuedAt.IsZero())})
 			switch line := <-told; line {
 			case "panic":
 				panic(line)
@@ -82,19 +82,21 @@ func TestRecurrence(t *testing.T) {
 	}
 	first := launch(t, c)
 	eventually(t, "it is planned", func() bool { return len(recurring(t, jobs)) == 1 })
-	put(t, jobs, "cleanup", "clean up", nil) // now
-	starts(first, "0 0 true")
+	planned := scheduled(t, jobs)[0].EnqueuedAt
+	is.True(time.Since(planned) < time.Hour)
+	must(t, jobs.Put(t.Context(), "cleanup", nil, &worqr.PutOptions{KeepPayload: true})) // now
+	starts(first, "0 0 true true")
 	now := recurring(t, jobs)["cleanup"]
 	is.True(now.Current.Equal(c.First))
 	is.True(now.Next.Equal(c.First.Add(day)))
 	is.True(now.Asserted)
 	second := launch(t, c)
 	first.Kill()
-	starts(second, "0 1 true") // not tomorrow
+	starts(second, "0 1 true true") // not tomorrow
 	second.Tell("fail")
-	starts(second, "1 1 true")
+	starts(second, "1 1 true true")
 	second.Tell("panic")
-	starts(second, "2 1 true")
+	starts(second, "2 1 true true")
 	second.Tell("fail for good")
 	eventually(t, "it goes on", func() bool {
 		r := recurring(t, jobs)["cleanup"]
@@ -106,6 +108,7 @@ func TestRecurrence(t *testing.T) {
 	is.True(time.Since(r.LastAt) < time.Hour)
 
 	grave := failed(t, jobs)[0]
+	is.True(grave.EnqueuedAt.Equal(planned))
 	is.Equal(grave.Key, fmt.Sprintf("cleanup@%d", c.First.UnixMilli())) // so it doesn't stand in the way of the next one
 	is.True(sure(jobs.RequeueFailed(t.Context(), grave.ID))(t) == 1)
 	is.Equal(receive(t, second.Reports, 1)[0].Key, grave.Key)
@@ -151,7 +154,7 @@ func TestNewerSchedule(t *testing.T) {
 	is.NoErr(old.Every("x", nil, nil, nil))
 	eventually(t, "it has ended", func() bool { return len(recurring(t, old)) == 0 })
 	eventually(t, "somebody says so", func() bool {
-		return len(said.Lines("schedule ended"))+len(theirs.Lines("schedule ended")) == 1
+		return len(said.Lines("schedules ended"))+len(theirs.Lines("schedules ended")) == 1
 	})
 	is.Equal(len(scheduled(t, old)), 0)
 }
@@ -325,4 +328,32 @@ func TestSpreadSchedules(t *testing.T) {
 		seen[receive(t, starts, 1)[0]] = true
 	}
 	is.Equal(len(recurring(t, q)), 9)
+}
+
+// Delete ends what recurs and no running peer has; until then, the queue is on the list.
+func TestDeleteRecurring(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	q := p.Queue("q")
+	is.NoErr(q.Every("x", daily{inAnHour()}, nil, nil))
+	stop := run(t, p)
+	eventually(t, "it is planned", func() bool { return len(recurring(t, q)) == 1 })
+	another := open(t, worqr.Options{Prefix: prefix})
+	other := another.Queue("q")
+	is.NoErr(other.Delete(t.Context()))
+	eventually(t, "a running peer has it", func() bool { return len(scheduled(t, other)) == 1 })
+	stop()
+	is.NoErr(other.Delete(t.Context()))
+	listed := func() (names []string) {
+		for name := range each(t, another.Queues(t.Context())) {
+			names = append(names, fmt.Sprint(name))
+		}
+		return names
+	}
+	is.Equal(len(listed()), 1)
+	eventually(t, "nobody has it any more", func() bool { return !recurring(t, other)["x"].Asserted })
+	is.NoErr(other.Delete(t.Context()))
+	is.Equal(len(listed()), 0)
+	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix), []string{prefix + ":protocol"}) // which is of no queue
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -66,18 +67,21 @@ func TestUseMisbehaves(t *testing.T) {
 	p, q := openQueue(t, worqr.Options{})
 	p.Use(func(h worqr.Handler) worqr.Handler {
 		return func(ctx context.Context, t *worqr.Task) error {
-			if string(t.Payload) == "panic" {
+			switch string(t.Payload) {
+			case "panic":
 				panic("no")
+			case "exit":
+				runtime.Goexit()
 			}
 			return nil
 		}
 	})
-	q.Handle(func(context.Context, *worqr.Task) error { t.Error("it is called"); return nil }, &worqr.HandleOptions{OnPanic: worqr.FailOnPanic})
+	q.Handle(func(context.Context, *worqr.Task) error { t.Error("it is called"); return nil }, &worqr.HandleOptions{OnPanic: worqr.FailOnPanic, MaxRetries: -1})
 	panics(t, "after Handle", func() { p.Use(func(h worqr.Handler) worqr.Handler { return h }) })
 	run(t, p)
-	enqueue(t, q, "panic", "a")
-	eventually(t, "one is finished, one has failed", func() bool { return p.Stats().Finished == 1 && p.Stats().Failed == 1 })
-	is.Equal(failedPayloads(t, q), []string{"panic"})
+	enqueue(t, q, "panic", "exit", "a")
+	eventually(t, "one is finished, two have failed", func() bool { return p.Stats().Finished == 1 && p.Stats().Failed == 2 })
+	is.Equal(sorted(failedPayloads(t, q)), []string{"exit", "panic"})
 
 	p, q = openQueue(t, worqr.Options{})
 	panics(t, "nil", func() { p.Use(nil) })

@@ -61,7 +61,8 @@ func (d *drawing) draw(s *scene) request {
 		}
 		if slices.Contains([]string{"beat", "check", "delete", "explain"}, verb) {
 			names = append(names, q.Batches())
-		} else if verb == "recur" {
+		}
+		if verb == "recur" || verb == "beat" {
 			names = append(names, q.Recurring())
 		}
 		if verb == "put" {
@@ -172,7 +173,7 @@ func (d *drawing) recur() []any {
 		for at := d.now + int64(d.IntN(3)-1)*1000; len(times) < 20*d.IntN(4); at += 1000 {
 			times += fmt.Sprint(at, " ")
 		}
-		args = append(args, d.entry(), d.of("1a", "1a", "2b", "3c"), d.now*1000*int64(d.IntN(2)), d.IntN(2)*800, strings.TrimSpace(times), d.of("a", "b"), d.of("", d.card()))
+		args = append(args, d.entry(), d.of("1a", "1a", "2b", "3c"), d.now*1000*int64(d.IntN(2))-int64(d.IntN(4)/3), d.IntN(2)*800, strings.TrimSpace(times), d.of("a", "b"), d.of("", d.card()))
 	}
 	return args
 }

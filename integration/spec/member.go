@@ -384,7 +384,7 @@ func beat(q *queue, c store.Call) any {
 			}
 		}
 	}
-	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline), q.firstBatch(c.Arg("batch")))...)
+	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline), q.firstBatch(c.Arg("batch")), bit(q.areOver()))...)
 }
 
 func leave(q *queue, c store.Call) any {

@@ -163,6 +163,11 @@ func (u upcoming) changed(by upcoming) upcoming {
 	return by
 }
 
+// dated is a card with the time at which its task is enqueued.
+func (q *queue) dated(card string) string {
+	return card + "s" + text(len(text(q.now))) + ":" + text(q.now)
+}
+
 // carded gives what is put a card with its time, or none. The one before goes.
 func (q *queue) carded(entry, card string) {
 	key := q.entry + entry
@@ -174,7 +179,7 @@ func (q *queue) carded(entry, card string) {
 		q.unset(key, "card")
 		return
 	}
-	q.set(key, "card", card+"s"+text(len(text(q.now)))+":"+text(q.now))
+	q.set(key, "card", q.dated(card))
 }
 
 // putBefore tells what a nonce stands for, if it was used.

@@ -29,6 +29,7 @@ type queue struct {
 	running   map[string]string // process → name of the added tasks that were looked at and run
 	scheduled bool              // something waits there, or has when this call began
 	broken    bool              // a key of the schedule is of another type
+	moved     int               // bytes of payloads of recurring tasks, dropped or copied
 	carried   int               // bytes of the payloads that were given back
 	drift     int64             // tokens given for no task of the list, and tasks put back to its front
 	digests

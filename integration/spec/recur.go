@@ -67,6 +67,11 @@ func (q *queue) asserted(entry string) int64 {
 	return int64(until)
 }
 
+// areOver reports whether there are schedules that nobody asserts any more.
+func (q *queue) areOver() bool {
+	return q.is(q.recurring(), "zset") && len(q.between(q.recurring(), -inf, float64(q.now-1))) > 0
+}
+
 var digits = regexp.MustCompile(`\d+`)
 
 // follow plans the next occurrence, behind the one that runs if there is one.
@@ -80,7 +85,10 @@ func (q *queue) follow(entry string, runs bool) {
 		if at <= c.passed {
 			continue
 		}
-		q.await(&q.lane, entry, c.payload, at, 0, 0, c.card)
+		if c.card == "" {
+			c.card = "0"
+		}
+		q.await(&q.lane, entry, c.payload, at, 0, 0, q.dated(c.card))
 		q.set(q.entry+entry, "turn", at)
 		if runs {
 			q.set(q.entry+entry, "keep", 1, "counts", 1, "low", 0, "high", int64(never))
@@ -144,7 +152,9 @@ func recur(q *queue, c store.Call) any {
 	if c.Arg("judge") == "1" {
 		over := q.between(q.recurring(), -inf, float64(q.now-1))
 		for _, r := range over[:min(len(over), 50)] {
-			q.endSchedule(r.name)
+			if !q.endSchedule(r.name) {
+				break
+			}
 			ended = append(ended, r.name)
 		}
 	}
@@ -154,10 +164,14 @@ func recur(q *queue, c store.Call) any {
 	return []any{answers, ended}
 }
 
-func (q *queue) endSchedule(entry string) {
+// endSchedule ends a schedule. It is false if the call can't afford to.
+func (q *queue) endSchedule(entry string) bool {
 	if q.is(q.entry+entry, "hash") {
 		turn, waits := q.field(q.entry+entry, "turn")
 		if c, ok := q.course(entry); waits && (!ok || number(turn) > c.passed) {
+			if !q.affords(q.entry + entry) {
+				return false
+			}
 			card := q.cardInSchedule(entry)
 			q.unwait(&q.lane, entry)
 			q.keepResult(entry, card, store.EndRemoved, "", "")
@@ -165,11 +179,27 @@ func (q *queue) endSchedule(entry string) {
 	}
 	q.del(q.recurrence(entry))
 	q.remove(q.recurring(), entry)
+	return true
+}
+
+// affords reports whether a call may drop or copy a payload: it has at most 1 MiB of them, besides the
+// first one.
+func (q *queue) affords(key string) bool {
+	payload := ""
+	if q.is(key, "hash") {
+		payload, _ = q.field(key, "payload")
+	}
+	if q.moved > 0 && q.moved+len(payload) > 1<<20 {
+		return false
+	}
+	q.moved += len(payload)
+	return true
 }
 
 // assert is what becomes of one schedule that is asserted.
 func (q *queue) assert(period, until int64, s []string) any {
-	entry, print, since, times := s[0], s[1], number(s[2]), s[4]
+	entry, print, times := s[0], s[1], s[4]
+	since, _ := integer(s[2])
 	key := q.recurrence(entry)
 	if !q.is(key, "hash") {
 		return []any{since, 0, "damaged"}
@@ -186,6 +216,8 @@ func (q *queue) assert(period, until int64, s []string) any {
 	}
 	if mine {
 		since = max(since, began)
+	} else if since < 0 {
+		since = q.micros
 	} else if since == 0 {
 		since = q.micros
 		if m := regexp.MustCompile(print + `:(\d+)`).FindStringSubmatch(stored("before")); m != nil {
@@ -209,6 +241,9 @@ func (q *queue) assert(period, until int64, s []string) any {
 	} else if lacks {
 		return []any{since, q.now, "wanted"}
 	}
+	if known && !mine && !q.affords(q.entry+entry) {
+		return []any{since, q.now, "wanted"}
+	}
 	passed := q.now
 	if p, ok := q.field(key, "passed"); ok {
 		passed = number(p)
@@ -217,7 +252,7 @@ func (q *queue) assert(period, until int64, s []string) any {
 		q.store(key, s, since, passed, before, known && !mine)
 	}
 	q.add(q.recurring(), entry, q.now+period)
-	q.mend(entry, passed, known && !mine)
+	q.mend(entry, passed, known && !mine, times != "")
 	return []any{since, 0, "held"}
 }
 
@@ -247,7 +282,7 @@ func (q *queue) store(key string, s []string, since, passed int64, before string
 }
 
 // mend plans what is missing, was withheld, or is of a schedule that was replaced.
-func (q *queue) mend(entry string, passed int64, changed bool) {
+func (q *queue) mend(entry string, passed int64, changed, sent bool) {
 	key := q.entry + entry
 	q.lift(entry)
 	_, waits := q.field(key, "payload")
@@ -273,7 +308,7 @@ func (q *queue) mend(entry string, passed int64, changed bool) {
 		q.unset(key, "withheld")
 		q.set(key, "due", number(turn))
 		q.plan(&q.lane, entry, number(turn))
-	case !waits && (took || !runs):
+	case !waits && (took || !runs) && (sent || q.affords(q.recurrence(entry))):
 		q.follow(entry, runs)
 	}
 }

@@ -126,6 +126,9 @@ func (c *circle) receive(b beat, r *result, m *member, pulse *store.Pulse, err e
 			r.suspects = append(r.suspects, m.queue)
 		}
 		m.Pulse(pulse, b.sent)
+		if pulse.Over && c.fleet.Over != nil {
+			c.fleet.Over(store.Target{Name: m.queue.Name, ID: m.queue.ID, Keys: m.queue.Keys})
+		}
 		if due := c.fleet.swept(m.queue.ID, pulse.Look, r.dead); b.judge || pulse.Again {
 			r.next = min(r.next, due)
 		}

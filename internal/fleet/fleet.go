@@ -54,7 +54,9 @@ type Config struct {
 	// CameBack is called when the worker comes back under a new id, and when another server has
 	// taken over: Redis may have lost everything.
 	CameBack func()
-	Trace    Trace
+	// Over is called when a schedule of a queue isn't asserted any more; nil: nobody cares.
+	Over  func(store.Target)
+	Trace Trace
 }
 
 // A Fleet is what a peer knows of the fleet.

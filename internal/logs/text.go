@@ -1,6 +1,8 @@
 package logs
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
@@ -37,6 +39,12 @@ func Text(v any) (text string) {
 		text = fmt.Sprint(v)
 	}
 	return Printable(text)
+}
+
+// Hash stands for a key or a payload in the log, which doesn't tell those: the start of its digest.
+func Hash(secret string) string {
+	sum := sha1.Sum([]byte(secret))
+	return "#" + hex.EncodeToString(sum[:4])
 }
 
 // Printable is a text of at most MaxText bytes in which characters that a terminal

@@ -1,10 +1,7 @@
 package recur
 
 import (
-	"cmp"
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,12 +9,10 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// The rhythm of a peer, in beats: it asserts each of its schedules once a cycle, for a period. It
-// looks once a round for schedules that nobody asserts, in queues that it serves without having any.
+// The rhythm of a peer, in beats: it asserts each of its schedules once a cycle, for a period.
 const (
 	cycle  = 5
 	period = 10
-	tour   = 60
 )
 
 const (
@@ -26,6 +21,8 @@ const (
 	perCall        = 50              // schedules in a call
 	perBeat        = 50              // at least
 	callBytes      = 1 << 20         // of payloads in a call
+	findEach       = time.Minute     // how long a part that was found is relied on
+	linesPerSecond = 20              // about single schedules
 )
 
 // Config is what schedules need.
@@ -33,23 +30,35 @@ type Config struct {
 	Calls store.Runner
 	Log   *logs.Log
 	Beat  time.Duration
+	Home  func(store.Keys) string                   // the node of a queue
+	List  func(ctx context.Context, q store.Target) // puts a queue on the list of queues
 }
 
 // Schedules are those that a peer asserts. Its methods may be called at any time.
+//
+// Each node has its own goroutine while something is asserted there, and each queue its own errors,
+// so a queue that is damaged, or a node that doesn't answer, keeps no other from recurring.
 type Schedules struct {
 	calls  store.Runner
 	log    *logs.Log
 	beat   time.Duration
 	period time.Duration
-	upset  logs.Outage
+	home   func(store.Keys) string
+	list   func(context.Context, store.Target)
+	lines  logs.Limiter
+	work   sync.WaitGroup // what is asserted, found and listed
+	wake   chan struct{}
 
-	mu   sync.Mutex // protects the fields below
-	jobs map[id]*job
-	wake chan struct{}
-
-	// Of the loop alone.
-	steady time.Time // when it last failed, or took too long
-	toured int
+	mu       sync.Mutex // protects the fields below
+	jobs     map[id]*job
+	ends     ends
+	lanes    map[string]*lane   // by the queue's ID
+	homes    map[string]*home   // by node
+	finders  map[string]*finder // by queue
+	unlisted map[string]store.Target
+	listing  bool
+	renewed  time.Time // when all was last asserted again because Redis had lost one
+	turns    int
 }
 
 // An id is where a schedule is.
@@ -58,13 +67,25 @@ type id struct{ queue, entry string }
 // A job is one schedule.
 type job struct {
 	id
-	spec  Spec
-	print string
-	place func(ctx context.Context) (store.Target, error)
+	base  string // the print of the spec
+	print string // what Redis is told
 
-	asserted time.Time // when it was last; zero: at once. Protected by mu
-	since    int64     // of the loop
-	state    string    // as Redis had it then; of the loop
+	spec   Spec // this and those below are protected by Schedules.mu
+	place  Place
+	target *store.Target // nil until it's found
+	found  time.Time
+	tried  time.Time // when it was last asserted, or was to be; zero: at once
+	since  int64     // only who visits the lane changes this and the next
+	state  string    // as Redis had it last
+
+	timing *timing // nil unless its times are being computed; of who visits the lane, as the next
+	flaw   error   // that was logged
+}
+
+// A Place tells which queue, or part of one, has a schedule: Target, unless Find finds that out.
+type Place struct {
+	Target store.Target
+	Find   func(context.Context) (store.Target, error)
 }
 
 // New returns no schedules.
@@ -73,28 +94,61 @@ func New(c Config) *Schedules {
 	if beat <= 0 {
 		beat = longestBeat
 	}
-	return &Schedules{calls: c.Calls, log: c.Log, beat: beat, period: max(period*beat, shortestPeriod),
-		jobs: map[id]*job{}, wake: make(chan struct{}, 1), steady: time.Now()}
+	return &Schedules{
+		calls: c.Calls, log: c.Log, beat: beat, period: max(period*beat, shortestPeriod), home: c.Home, list: c.List,
+		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more lines about schedules were left out", Each: linesPerSecond, All: linesPerSecond},
+		wake:  make(chan struct{}, 1), jobs: map[id]*job{}, ends: newEnds(), lanes: map[string]*lane{}, homes: map[string]*home{},
+		finders: map[string]*finder{}, unlisted: map[string]store.Target{},
+	}
 }
 
-// Set has a spec asserted under an entry of a queue, instead of another one. Place tells which
-// part of the queue has it.
-func (s *Schedules) Set(queue, entry string, spec Spec, place func(context.Context) (store.Target, error)) error {
-	print, err := spec.Print()
-	if err == nil {
-		_, err = spec.Times(time.Now(), time.Time{})
-	}
-	if err != nil {
+// Set has a spec asserted under an entry of a queue, instead of another one.
+func (s *Schedules) Set(queue, entry string, spec Spec, place Place) error {
+	if _, err := spec.Times(time.Now(), time.Time{}); err != nil {
 		return err
 	}
-	at := id{queue, entry}
+	print := spec.Print()
+	j := &job{id: id{queue, entry}, base: print, print: print, spec: spec}
+	j.setPlace(place)
+	alike := false
+	if was, told := s.at(j.id); told && was.base == print {
+		// Then it's most likely equal. What its print doesn't tell, the times that Redis may have do.
+		if soon, same := soonAlike(&was, &spec); same {
+			alike = true
+		} else {
+			j.print = digest(print, soon)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if was := s.jobs[at]; was == nil || was.print != print {
-		s.jobs[at] = &job{id: at, spec: spec, print: print, place: place}
-		s.stir()
+	was := s.jobs[j.id]
+	switch {
+	case alike && was != nil && was.base == print:
+		was.spec = spec
+		was.setPlace(place)
+		return nil
+	case was != nil && was.since != 0:
+		j.since = store.JustNow // whatever this peer or others had before
 	}
+	s.jobs[j.id] = j
+	s.stir()
 	return nil
+}
+
+func (j *job) setPlace(place Place) {
+	if j.place, j.found = place, (time.Time{}); place.Find == nil {
+		j.target = &place.Target
+	}
+}
+
+// at returns the spec that a job has, and what Redis is told of it.
+func (s *Schedules) at(of id) (was job, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[of]; j != nil {
+		return job{id: j.id, base: j.base, print: j.print, spec: j.spec}, true
+	}
+	return job{}, false
 }
 
 // Unset ends that, and reports whether there was anything.
@@ -102,11 +156,17 @@ func (s *Schedules) Unset(queue, entry string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.jobs[id{queue, entry}]
-	delete(s.jobs, id{queue, entry})
-	return was != nil
+	if was == nil {
+		return false
+	}
+	delete(s.jobs, was.id)
+	if was.target != nil { // else it was never asserted
+		s.ends.left[was.id] = left{target: *was.target}
+	}
+	return true
 }
 
-// stir has the loop look at once.
+// stir makes the loop look at once.
 func (s *Schedules) stir() {
 	select {
 	case s.wake <- struct{}{}:
@@ -114,21 +174,46 @@ func (s *Schedules) stir() {
 	}
 }
 
-// Renew has all asserted at once, since Redis may have forgotten them.
+// Renew has all asserted at once, since Redis may have forgotten them. It does so once a period: in
+// between, each is asserted in its turn.
 func (s *Schedules) Renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
+	if !s.renewed.IsZero() && now.Sub(s.renewed) < s.period {
+		return
+	}
+	s.renewed = now
 	for _, j := range s.jobs {
-		j.asserted = time.Time{}
+		j.tried = time.Time{}
 	}
 	s.stir()
 }
 
-// Run asserts the schedules until ctx ends. Served are the queues that the peer serves.
-func (s *Schedules) Run(ctx context.Context, served func() []store.Target) {
+// Begin asserts the schedules for the first time. It waits for that, but at most for as long as the
+// method Next of a schedule may take, and not longer than ctx.
+func (s *Schedules) Begin(ctx context.Context) {
+	ended := make(chan struct{})
+	s.work.Go(func() {
+		defer close(ended)
+		s.turn(ctx).Wait()
+		s.turn(ctx).Wait() // those whose part had to be found
+	})
+	patience := time.NewTimer(maxNext)
+	defer patience.Stop()
+	select {
+	case <-ended:
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+}
+
+// Run asserts the schedules until ctx ends, and ends those that nobody does.
+func (s *Schedules) Run(ctx context.Context) {
+	defer s.lines.Flush()
+	defer s.work.Wait()
 	for ctx.Err() == nil {
-		s.Assert(ctx)
-		s.tour(ctx, served())
+		s.turn(ctx)
 		select {
 		case <-ctx.Done():
 		case <-s.wake:
@@ -137,31 +222,11 @@ func (s *Schedules) Run(ctx context.Context, served func() []store.Target) {
 	}
 }
 
-// Assert asserts a part of the schedules: those that weren't for the longest time.
-func (s *Schedules) Assert(ctx context.Context) {
-	began := time.Now()
-	err := s.assert(ctx, s.next(began))
-	if ctx.Err() != nil {
-		return
-	}
-	if err != nil || time.Since(began) > s.period/2 {
-		s.steady = time.Now()
-	}
-	s.upset.Note(s.log, "cannot assert schedules; retrying", err)
-}
-
-// next returns the schedules whose turn it is.
-func (s *Schedules) next(now time.Time) []*job {
+// specOf returns what a job is about now.
+func (s *Schedules) specOf(j *job) Spec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := slices.SortedFunc(maps.Values(s.jobs), func(a, b *job) int {
-		return cmp.Or(a.asserted.Compare(b.asserted), cmp.Compare(a.queue, b.queue), cmp.Compare(a.entry, b.entry))
-	})
-	n := max(perBeat, (len(all)+cycle-1)/cycle)
-	for n < len(all) && all[n].asserted.IsZero() {
-		n++
-	}
-	return all[:min(n, len(all))]
+	return j.spec
 }
 
 // current reports whether a job is still to be asserted.
@@ -169,153 +234,4 @@ func (s *Schedules) current(j *job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.jobs[j.id] == j
-}
-
-// A page is what one call asserts.
-type page struct {
-	queue store.Target
-	jobs  []*job
-	full  []store.Schedule // nil: only their prints
-	bytes int
-}
-
-// assert asserts jobs, page by page. If Redis has lost one, all are asserted next.
-func (s *Schedules) assert(ctx context.Context, jobs []*job) error {
-	pages := map[string]*page{}
-	for _, j := range jobs {
-		queue, err := j.place(ctx)
-		if err != nil {
-			return err
-		}
-		p := pages[queue.ID]
-		if p == nil {
-			p = &page{queue: queue}
-			pages[queue.ID] = p
-		}
-		if p.jobs = append(p.jobs, j); len(p.jobs) == perCall {
-			if err := s.page(ctx, p); err != nil {
-				return err
-			}
-			delete(pages, queue.ID)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(pages)) {
-		if err := s.page(ctx, pages[name]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// page asserts a page by its prints, and then in full what Redis wants.
-func (s *Schedules) page(ctx context.Context, p *page) error {
-	short := make([]store.Schedule, len(p.jobs))
-	for i, j := range p.jobs {
-		short[i] = store.Schedule{Entry: j.entry, Print: j.print, Since: j.since}
-	}
-	told, err := s.ask(ctx, p.queue, short)
-	if err != nil {
-		return err
-	}
-	full := &page{queue: p.queue}
-	for i, j := range p.jobs {
-		if !s.current(j) {
-			continue
-		}
-		if told[i].State != store.ScheduleWanted && told[i].State != store.ScheduleMore {
-			s.tell(j, told[i])
-			continue
-		}
-		if told[i].State == store.ScheduleWanted && j.state == store.ScheduleHeld {
-			s.Renew() // Redis has lost it, and others
-		}
-		j.since = told[i].Since
-		if err := s.add(ctx, full, j, told[i]); err != nil {
-			return err
-		}
-	}
-	return s.flush(ctx, full)
-}
-
-// add adds a job to a page in full, and sends that first if it would be too large. Only Redis's clock
-// counts.
-func (s *Schedules) add(ctx context.Context, p *page, j *job, a store.Asserted) error {
-	after := time.UnixMilli(a.After)
-	times, err := j.spec.Times(after, after.Add(6*s.period))
-	if err != nil {
-		if a.State == store.ScheduleWanted {
-			s.log.Warn("worqr: a schedule has no further times", "queue", j.queue, "key", store.KeyOf(j.entry), "err", err)
-		}
-		s.mu.Lock()
-		j.asserted = time.Now()
-		s.mu.Unlock()
-		return nil
-	}
-	if p.bytes > 0 && p.bytes+j.spec.size() > callBytes {
-		if err := s.flush(ctx, p); err != nil {
-			return err
-		}
-	}
-	p.jobs, p.bytes = append(p.jobs, j), p.bytes+j.spec.size()
-	p.full = append(p.full, store.Schedule{
-		Entry: j.entry, Print: j.print, Since: j.since, Late: j.spec.Late.Milliseconds(),
-		Times: times, Payload: j.spec.Payload, Card: j.spec.Card,
-	})
-	return nil
-}
-
-// flush sends what a page has in full.
-func (s *Schedules) flush(ctx context.Context, p *page) error {
-	if len(p.full) == 0 {
-		return nil
-	}
-	told, err := s.ask(ctx, p.queue, p.full)
-	if err != nil {
-		return err
-	}
-	for i, j := range p.jobs {
-		s.tell(j, told[i])
-	}
-	p.jobs, p.full, p.bytes = nil, nil, 0
-	return nil
-}
-
-func (s *Schedules) ask(ctx context.Context, q store.Target, all []store.Schedule) ([]store.Asserted, error) {
-	judge := time.Since(s.steady) > 2*s.period
-	told, ended, err := store.Recur(ctx, s.calls, q.Keys, s.period.Milliseconds(), judge, all)
-	for _, entry := range ended {
-		s.log.Info("worqr: schedule ended: no running peer asserts it", "queue", q.Name, "key", store.KeyOf(entry))
-	}
-	return told, err
-}
-
-// tell takes in what Redis has of a job, and logs if another one is in force.
-func (s *Schedules) tell(j *job, a store.Asserted) {
-	was := j.state
-	s.mu.Lock()
-	j.asserted = time.Now()
-	s.mu.Unlock()
-	j.since, j.state = a.Since, a.State
-	if was == a.State {
-		return
-	}
-	switch a.State {
-	case store.ScheduleOlder:
-		s.log.Info("worqr: another peer's newer schedule replaces this one", "queue", j.queue, "key", store.KeyOf(j.entry))
-	case store.ScheduleDamaged:
-		s.log.Error("worqr: a schedule can't run: its keys have the wrong type; delete them", "queue", j.queue, "key", store.KeyOf(j.entry))
-	}
-}
-
-// tour ends schedules in queues where this peer asserts none. A few at a time.
-func (s *Schedules) tour(ctx context.Context, served []store.Target) {
-	if len(served) == 0 {
-		return
-	}
-	s.toured = max(s.toured+1, 0)
-	for i := s.toured % tour; i < len(served); i += tour {
-		if _, err := s.ask(ctx, served[i], nil); err != nil && ctx.Err() == nil {
-			s.steady = time.Now()
-		}
-	}
 }

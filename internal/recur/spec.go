@@ -3,9 +3,6 @@
 package recur
 
 import (
-	"crypto/sha1"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -39,7 +36,7 @@ var (
 func (s *Spec) next(after time.Time) (at time.Time, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("the method Next panicked: %v", v)
+			err = panicked(v)
 		}
 	}()
 	at = s.Schedule.Next(after)
@@ -73,39 +70,4 @@ func (s *Spec) Times(after, until time.Time) (all []int64, err error) {
 		all, after = append(all, ms), at
 	}
 	return all, nil
-}
-
-// samples are instants at which Print looks at a schedule: the weeks around them have month
-// ends, leap days and changes of the clock.
-var samples = []time.Time{
-	time.Date(2024, 2, 28, 12, 0, 0, 0, time.UTC), time.Date(2025, 3, 29, 22, 0, 0, 0, time.UTC),
-	time.Date(2025, 7, 31, 23, 59, 0, 0, time.UTC), time.Date(2025, 10, 25, 23, 0, 0, 0, time.UTC),
-	time.Date(2026, 3, 8, 5, 0, 0, 0, time.UTC), time.Date(2026, 11, 1, 4, 30, 0, 0, time.UTC),
-	time.Date(2027, 12, 31, 23, 59, 59, 0, time.UTC),
-}
-
-// Print returns what is equal for equal specs, whatever process asks, and whenever. It can't look
-// into a schedule, so it takes its times at fixed instants.
-func (s *Spec) Print() (string, error) {
-	h := sha1.New()
-	write := func(n int64) { h.Write(binary.BigEndian.AppendUint64(nil, uint64(n))) }
-	for _, at := range samples {
-		for range 12 {
-			next, err := s.next(at)
-			if errors.Is(err, ErrNever) {
-				write(0)
-				break
-			}
-			if err != nil {
-				return "", err
-			}
-			write(next.UnixNano())
-			at = next
-		}
-	}
-	write(int64(s.Late))
-	write(int64(len(s.Card)))
-	h.Write(s.Card)
-	h.Write(s.Payload)
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// nightly is a schedule as cron has it: each day at a time of a clock on the wall. What the clock
-// leaves out in spring comes at its first minute after that; what it has twice in autumn comes once.
+// nightly is a schedule each day at a time of a clock on the wall. What the clock leaves out in spring
+// comes an hour later; what it has twice in autumn comes once. robfig/cron differs: see integration/cron.
 type nightly struct {
 	hour, minute int
 	zone         *time.Location
@@ -95,35 +95,4 @@ func TestTimes(t *testing.T) {
 	}
 	_, err = (&Spec{Schedule: next(func(time.Time) time.Time { panic("no") })}).Times(now, now)
 	is.Equal(err.Error(), "the method Next panicked: no")
-}
-
-// A print tells specs apart, and only that.
-func TestPrint(t *testing.T) {
-	t.Parallel()
-	print := func(s Spec) string {
-		p, err := s.Print()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	specs := map[string]Spec{
-		"hours": {Schedule: every(time.Hour)}, "days": {Schedule: every(24 * time.Hour)}, "seconds": {Schedule: every(time.Second)},
-		"payload": {Schedule: every(time.Hour), Payload: []byte("a")}, "late": {Schedule: every(time.Hour), Late: time.Second},
-		"card": {Schedule: every(time.Hour), Card: []byte("a")}, "both": {Schedule: every(time.Hour), Card: []byte("a"), Payload: []byte("b")}, "card of two": {Schedule: every(time.Hour), Card: []byte("ab")},
-		"Berlin": {Schedule: nightly{3, 0, zone(t, "Europe/Berlin")}}, "New York": {Schedule: nightly{21, 0, zone(t, "America/New_York")}},
-		"Paris, half": {Schedule: nightly{3, 30, zone(t, "Europe/Paris")}}, "Lagos": {Schedule: nightly{3, 0, zone(t, "Africa/Lagos")}},
-		"never": {Schedule: next(func(time.Time) time.Time { return time.Time{} })},
-	}
-	seen := map[string]string{}
-	for name, s := range specs {
-		if other, twice := seen[print(s)]; twice {
-			t.Errorf("%s is %s", name, other)
-		}
-		seen[print(s)] = name
-	}
-	is.New(t).Equal(print(Spec{Schedule: every(time.Hour)}), print(Spec{Schedule: every(time.Hour), Payload: []byte{}}))
-	if _, err := (&Spec{Schedule: next(func(t time.Time) time.Time { return t })}).Print(); !errors.Is(err, ErrStands) {
-		t.Error(err)
-	}
 }

@@ -40,6 +40,7 @@ type Pulse struct {
 	Now      int64  // ms of Redis time
 	Deadline int64  // until when the lease held before, as Redis knows it
 	Batch    string // the batch to move to the queue next, with its remaining length; "" if there is none
+	Over     bool   // there are schedules that nobody asserts any more
 }
 
 // BeatCall is the call of one beat; several travel together. It suspects workers whose
@@ -56,7 +57,7 @@ func ReadBeat(r redisconn.Reply) (*Pulse, error) {
 	a := beat.read(r.Value, r.Err)
 	p := &Pulse{
 		Lapsed: a.int("lapsed") == 1, Waiting: int(a.int("waiting")), Held: int(a.int("held")), Rank: int(a.int("rank")), Canceled: a.int("canceled"),
-		Look: a.look(), Now: a.int("now"), Deadline: a.int("deadline"), Batch: a.string("batch"),
+		Look: a.look(), Now: a.int("now"), Deadline: a.int("deadline"), Batch: a.string("batch"), Over: a.int("over") == 1,
 	}
 	return p, a.err
 }

@@ -2,6 +2,7 @@
 -- expired. A worker that hasn't sent heartbeats for a while may suspect others, not evict them.
 --
 -- KEYS[19] batches zset  ids of batches that are committed, in their order
+-- KEYS[20] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] worker  id
 -- ARGV[7] lease   ms until it lapses; 0 never
 -- ARGV[8] grace   ms between suspecting and failing
@@ -10,12 +11,13 @@
 -- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
 --
 -- Returns {lapsed, waiting, held, rank, canceled, failed, returned,
--- again, due, now, deadline, batch}: 1 if the lease had expired; how many tasks wait and are due; how many
+-- again, due, now, deadline, batch, over}: 1 if the lease had expired; how many tasks wait and are due; how many
 -- processes the worker holds; its place among the idle workers or -1; the
 -- token of the last cancel that may cover one of those, or 0; what look returns; the time; when the
 -- lease would have expired, which is earlier than the worker was told if Redis has
--- lost writes; and the batch to move to the queue next, with its remaining length,
--- or "". While that changes, somebody is moving it.
+-- lost writes; the batch to move to the queue next, with its remaining length,
+-- or "": while that changes, somebody is moving it; and 1 if there are schedules that nobody
+-- asserts any more.
 -- Fails with EVICTED when the worker is no member.
 local worker, lease, grace, right = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) - now
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
@@ -75,6 +77,7 @@ if batch then
   local left = redis.pcall('LLEN', ARGV[10] .. batch)
   batch = string.sub(batch, 1, 64) .. ' ' .. (type(left) == 'number' and left or 0)
 end
+local over = redis.pcall('ZCOUNT', KEYS[20], '-inf', '(' .. now)
 return {
   deadline < now and 1 or 0, --! one operand.3
   waiting,
@@ -82,4 +85,5 @@ return {
   type(rank) == 'number' and rank or -1,
   tonumber(canceled or 0),
   failed, returned, again, due, now, deadline, batch or '', --! guard batch-told operand.1
+  type(over) == 'number' and over > 0 and 1 or 0,
 }

@@ -37,6 +37,7 @@ func judges(worker string, right time.Duration) func(*env) string {
 		w.num("held", int64(p.Held), 0)
 		w.num("rank", int64(p.Rank), -1)
 		w.num("canceled", p.Canceled, 0)
+		w.flag("over", p.Over)
 		w.look(p.Look)
 		return w.String()
 	}
@@ -83,6 +84,9 @@ func TestGuardBeat(t *testing.T) {
 	run(t, []scenario{
 		{name: "locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
 			{call: beats("w1", true), want: "waiting=2 failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
+		{name: "schedules that nobody asserts", seed: member.with("recurring", "(k:y=-1m k:x=+1m)"), steps: []when{{call: beats("w1", true), want: "over"}}},
+		{name: "that somebody asserts", seed: member.with("recurring", "(k:x=+1m k:y=+2m)"), steps: []when{{call: beats("w1", true), want: ""}}},
+		{name: "schedules of another type", seed: member.with("recurring", "[a]"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "the place among the idle", seed: member.with("idle", "(w1=-1m)"), steps: []when{{call: beats("w1", true), want: "rank=0"}}},
 	})
 }

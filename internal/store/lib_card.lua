@@ -83,6 +83,12 @@ function cards.over(card, now)
   return ends and ends <= now
 end
 
+-- The card of a task that isn't added, with the time at which it is enqueued.
+function cards.dated(card, now)
+  local since = string.format('%d', now)
+  return card .. 's' .. #since .. ':' .. since
+end
+
 -- The card of a task that gets another chance: a time that is over is left out.
 function cards.again(card, now)
   if card and cards.over(card, now) then

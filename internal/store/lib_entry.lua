@@ -153,11 +153,17 @@ function courses.of(entry)
     card = known[5] and known[5] ~= '' and known[5] or nil }
 end
 
+-- Until when occurrences of a schedule have passed; nil if there is none. Its payload isn't read.
+function courses.passed(entry)
+  local passed = redis.pcall('HGET', courses.key(entry), 'passed')
+  return type(passed) == 'string' and number(passed) or nil
+end
+
 -- An occurrence starts, or is dropped. If that's the first time, it isn't planned again, and
 -- those missed by now don't occur.
 function courses.pass(entry, turn)
-  local course = courses.of(entry)
-  if course and turn > course.passed then
+  local passed = courses.passed(entry)
+  if passed and turn > passed then
     redis.call('HSET', courses.key(entry), 'passed', math.max(turn, now))
   end
 end
@@ -172,11 +178,16 @@ end
 -- Removes the waiting part of an entry, and the entry unless it runs. Returns
 -- the payload, or nil if there is none; and its card if nothing runs, so that's the end. The
 -- digest is given if contents has told it, and a payload if the entry stays where something
--- else waits.
-local function unwait(lane, entry, told, only)
+-- else waits. Unread is true if nobody needs the payload: it isn't read if its digest is kept.
+local function unwait(lane, entry, told, only, unread)
   digests.forget()
   local key = lane.keyed .. entry
-  local payload, process, digest, card, turn = unpack(redis.pcall('HMGET', key, 'payload', 'process', 'digest', 'card', 'turn')) -- of another type: it is lost
+  local payload, process, digest, card, turn = unpack(redis.pcall('HMGET', key, unread and 'process' or 'payload', 'process', 'digest', 'card', 'turn')) -- of another type: it is lost
+  if unread then
+    unread = digests.is_kept(lane, entry, digest)
+    payload = redis.pcall(unread and 'HEXISTS' or 'HGET', key, 'payload')
+    payload = payload ~= 0 and type(payload) ~= 'table' and payload --! error operand.2
+  end
   if only and payload ~= only then
     return nil
   end
@@ -184,12 +195,16 @@ local function unwait(lane, entry, told, only)
   if not payload then
     return nil
   end
-  if told then --! computed false
-    digests.name(payload, told)
+  if unread then
+    redis.call('ZREM', lane.contents, digest .. ':' .. entry)
   else
-    digests.of_entry(lane, entry, payload, digest)
+    if told then --! computed false
+      digests.name(payload, told)
+    else
+      digests.of_entry(lane, entry, payload, digest)
+    end
+    redis.call('ZREM', lane.contents, digest_of(payload) .. ':' .. entry)
   end
-  redis.call('ZREM', lane.contents, digest_of(payload) .. ':' .. entry)
   if process then
     redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'digest', 'card', 'turn', 'keep', 'counts', 'low', 'high')
   else

@@ -25,7 +25,7 @@ function courses.follow(entry, runs)
   if not at then
     return
   end
-  await(q, entry, course.payload, at, 0, 0, course.card)
+  await(q, entry, course.payload, at, 0, 0, cards.dated(course.card or '0', now))
   redis.call('HSET', q.keyed .. entry, 'turn', at)
   if runs then
     redis.call('HSET', q.keyed .. entry, 'keep', 1, 'counts', 1, 'low', 0, 'high', NEVER)

@@ -79,8 +79,7 @@ if payload ~= waiting then --! look true
   redis.call('ZADD', q.contents, 0, digest_of(payload) .. ':' .. entry)
 end
 if card ~= '' and not same then
-  local since = string.format('%d', now)
-  redis.call('HSET', key, 'card', card .. 's' .. #since .. ':' .. since)
+  redis.call('HSET', key, 'card', cards.dated(card, now))
 elseif waiting and not same then
   redis.call('HDEL', key, 'card')
 end

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
@@ -18,12 +20,15 @@ import (
 type Schedule struct {
 	Entry   string
 	Print   string // what it is: equal ones have equal prints; hexadecimal
-	Since   int64  // since when this is asserted, as an answer told; 0 if none has
+	Since   int64  // since when this is asserted, as an answer told; 0 if none has, JustNow if it has just been changed
 	Late    int64  // ms after which an occurrence is skipped; 0 is never
 	Times   []int64
 	Payload []byte
 	Card    []byte // "": none
 }
+
+// JustNow stands for the time of the call, in Schedule.Since.
+const JustNow = -1
 
 // An Asserted is what Redis has of a schedule that was asserted.
 type Asserted struct {
@@ -68,6 +73,15 @@ func Recur(ctx context.Context, r Runner, q keys.Queue, period int64, judge bool
 	return told, ended, a.err
 }
 
+// EndRecurring ends the schedules of a queue that nobody asserts any more, page by page.
+func EndRecurring(ctx context.Context, r Runner, q keys.Queue) error {
+	for {
+		if _, ended, err := Recur(ctx, r, q, 0, true, nil); err != nil || len(ended) == 0 {
+			return err
+		}
+	}
+}
+
 // Occurrence returns the payload and the card of the occurrences of a schedule, if there is one under
 // the entry.
 func Occurrence(ctx context.Context, r Runner, q keys.Queue, entry string) (payload, card []byte, found bool, err error) {
@@ -93,12 +107,43 @@ type RecurringTask struct {
 	At      int64 // when it had it
 }
 
-// Recurring yields the schedules of a queue, in no order.
+// A damagedError says that some schedules can't be read. The key of the first one is hashed.
+type damagedError struct {
+	count int
+	first string
+	err   error
+}
+
+func (e *damagedError) Error() string {
+	return fmt.Sprintf("%d recurring tasks can't be read, the first under the key %s: their keys are of another type; run worqr check: %v", e.count, logs.Hash(e.first), e.err)
+}
+func (e *damagedError) Unwrap() error { return e.err }
+
+// atEnd yields an error after the last row, if there is one by then.
+func atEnd[T any](of pager[T], failed func() error) pager[T] {
+	return func(ctx context.Context) ([]T, error) {
+		some, err := of(ctx)
+		if err == nil && len(some) == 0 {
+			err = failed()
+		}
+		return some, err
+	}
+}
+
+// Recurring yields the schedules of a queue, in no order. If some are damaged, it fails after the
+// others.
 func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringTask, error] {
 	return rows(ctx, func() pager[RecurringTask] {
 		return atNow(r, q, func(now int64) pager[RecurringTask] {
 			entries := filter(names(scan(r, "ZSCAN", q.Recurring())), sieve{}.passes)
-			return each(entries, func(ctx context.Context, some []string) (all []RecurringTask, err error) {
+			var bad damagedError
+			failed := func() error {
+				if bad.count == 0 {
+					return nil
+				}
+				return &bad
+			}
+			return atEnd(each(entries, func(ctx context.Context, some []string) (all []RecurringTask, err error) {
 				calls := make([]redisconn.Call, 0, 3*len(some))
 				for _, entry := range some {
 					calls = append(calls, redisconn.Command("ZSCORE", q.Recurring(), entry),
@@ -111,6 +156,12 @@ func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringT
 					if errors.Is(err, redis.ErrNil) {
 						continue // it ended meanwhile
 					}
+					if IsWrongType(err) {
+						if bad.count++; bad.count == 1 {
+							bad.first, bad.err = KeyOf(entry), err
+						}
+						continue
+					}
 					if err != nil {
 						return all, err
 					}
@@ -118,7 +169,7 @@ func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringT
 					all = append(all, t)
 				}
 				return all, nil
-			})
+			}), failed)
 		})
 	})
 }

@@ -5,8 +5,8 @@
 -- KEYS[19] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] period  ms for which they are asserted
 -- ARGV[7] judge   1: schedules that nobody asserts end
--- ARGV[8] schedules  each: entry, print, since in μs or 0, late in ms, times in ms, ascending,
---                 or "", payload, card or ""
+-- ARGV[8] schedules  each: entry, print, since in μs, 0 if that isn't known or -1 if the caller
+--                 has changed it just now, late in ms, times in ms, ascending, or "", payload, card or ""
 -- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
 --
 -- Returns {asserted, ended}: per item since, after when its times are wanted, and what it
@@ -29,19 +29,35 @@ local function replaced(before, print, since)
   return table.concat(all, ' ')
 end
 
+-- Payloads that a call drops or copies have at most 1 MiB, besides the first one. Some aren't even
+-- read, but may be.
+local bytes = 0
+local function affords(key)
+  local size = redis.pcall('HSTRLEN', key, 'payload')
+  size = type(size) == 'number' and size or 0
+  if bytes > 0 and bytes + size > 1048576 then --! page bound constant
+    return false
+  end
+  bytes = bytes + size
+  return true
+end
+
 -- What an entry has to do: nothing to change, except a plan that is missing, was withheld, or
--- is of a schedule that was replaced.
-local function mend(entry, passed, changed)
+-- is of a schedule that was replaced. A plan that this call can't afford is missing until a
+-- later one, unless the caller has just sent what occurs.
+local function mend(entry, passed, changed, sent)
   local key = q.keyed .. entry
   added.lift(entry)
-  local payload, process, took, turn, held = unpack(redis.call('HMGET', key, 'payload', 'process', 'took', 'turn', 'withheld'))
+  local process, took, turn, held = unpack(redis.call('HMGET', key, 'process', 'took', 'turn', 'withheld'))
+  local waits = redis.call('HEXISTS', key, 'payload') == 1
   turn = turn and number(turn)
-  local fresh = payload and turn and turn > passed
+  local fresh = waits and turn and turn > passed
   if changed and not (fresh and turn <= now) then
     if fresh then
-      local _, card = unwait(q, entry)
-      cards.replaced(entry, card, courses.of(entry).card)
-      payload, held = nil, nil
+      local _, card = unwait(q, entry, nil, nil, true)
+      local its_card = redis.call('HGET', courses.key(entry), 'card')
+      cards.replaced(entry, card, its_card ~= '' and its_card or nil)
+      waits, held = false, nil
     end
     redis.call('HSET', courses.key(entry), 'passed', now)
   end
@@ -49,7 +65,7 @@ local function mend(entry, passed, changed)
     redis.call('HDEL', key, 'withheld')
     redis.call('HSET', key, 'due', turn)
     plan(q, entry, turn)
-  elseif not payload and (took or not process) then
+  elseif not waits and (took or not process) and (sent or affords(courses.key(entry))) then
     courses.follow(entry, process)
   end
 end
@@ -71,8 +87,8 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   end
   if mine then
     since = math.max(since, began)
-  elseif since == 0 then
-    since = tonumber((string.match(known[5] or '', print .. ':(%d+)'))) or micros
+  elseif since <= 0 then
+    since = since == 0 and tonumber((string.match(known[5] or '', print .. ':(%d+)'))) or micros
   end
   if was and not mine and since <= began and until_ >= now then
     return { since, 0, 'older' }
@@ -82,6 +98,9 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
     redis.call('ZADD', KEYS[19], now + period, entry)
     return { since, math.max(now, tonumber((string.match(string.sub(before, -16), '%d+$'))) or 0), 'more' }
   elseif lacks then
+    return { since, now, 'wanted' }
+  end
+  if was and not mine and not affords(q.keyed .. entry) then -- the next call may
     return { since, now, 'wanted' }
   end
   local passed = known[3] and number(known[3]) or now
@@ -102,7 +121,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
       'times', table.concat(all, ' '), 'payload', payload, 'card', card, 'passed', passed)
   end
   redis.call('ZADD', KEYS[19], now + period, entry)
-  mend(entry, passed, was and not mine)
+  mend(entry, passed, was and not mine, times ~= '')
   return { since, 0, 'held' }
 end
 
@@ -121,9 +140,12 @@ for i = at, #ARGV, 7 do
 end
 if judge then
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', KEYS[19], '-inf', '(' .. now, 'LIMIT', 0, 50)) do --! page constant.2
-    local course, waits = courses.of(entry), redis.pcall('HMGET', q.keyed .. entry, 'turn')
-    if waits[1] and (not course or number(waits[1]) > course.passed) then
-      local _, card = unwait(q, entry)
+    local passed, turn = courses.passed(entry), redis.pcall('HGET', q.keyed .. entry, 'turn')
+    if type(turn) == 'string' and (not passed or number(turn) > passed) then
+      if not affords(q.keyed .. entry) then
+        break
+      end
+      local _, card = unwait(q, entry, nil, nil, true)
       cards.ended(entry, card, 'removed', '', '')
     end
     redis.call('DEL', courses.key(entry))

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("recur",
@@ -57,16 +59,16 @@ func course(print, times, passed string, more ...string) string {
 var (
 	// planX occurs under x.
 	planX = member.with("recurring", "(k:x=+60m)", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m"),
-		"schedule", "(k:x=+10m)", "contents", "(#a:k:x=0)", "keyed:k:x", h(waits("a", "+10m", 0, 0), "turn=+10m"))
+		"schedule", "(k:x=+10m)", "contents", "(#a:k:x=0)", "keyed:k:x", h(waits("a", "+10m", 0, 0), "turn=+10m", "card=0s13:now"))
 	// dueX is when that is due.
 	dueX = planX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-9m"), "schedule", "(k:x=-1m)", "keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m"))
 	// next is what waits behind a run.
-	nextX = h(waits("a", "+20m", 0, 0), "turn=+20m", rule(1, 1, "0", "never"))
+	nextX = h(waits("a", "+20m", 0, 0), "turn=+20m", "card=0s13:now", rule(1, 1, "0", "never"))
 	// takenX is when it runs.
 	takenX = dueX.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "schedule", "",
 		"recurrence:k:x", course("1a", "-1m,+20m,+30m", "now"), "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", nextX))
 	// overX is when it has ended, and the next one is planned.
-	overX = planX.with("rounds", "{w1=2}", "token", "=1", "schedule", "(k:x=+20m)", "keyed:k:x", h(waits("a", "+20m", 0, 0), "turn=+20m"))
+	overX = planX.with("rounds", "{w1=2}", "token", "=1", "schedule", "(k:x=+20m)", "keyed:k:x", h(waits("a", "+20m", 0, 0), "turn=+20m", "card=0s13:now"))
 )
 
 func lastX(outcome string) string {
@@ -78,20 +80,20 @@ func lastX(outcome string) string {
 func TestExtraOccurrence(t *testing.T) {
 	t.Parallel()
 	extra := sets("x", "n", "", "extra", "keep")
-	now := planX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=now"))
+	now := planX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=now", "card=0s13:now"))
 	retry := planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m"), "keyed:k:x", h(waits("a", "+10m", 1, 0), "turn=-2m"))
 	run(t, []scenario{
 		{name: "planned", seed: planX, steps: []when{
 			{call: extra, want: "ok", state: now},
-			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now"),
-				"keyed:k:x", h(runs("p1", 0, 0), "took=now", h(waits("a", "+10m", 0, 0), "turn=+10m", rule(1, 1, "0", "never"))))}}},
+			{call: begins(1, "p1"), want: "started=a/1@k:x[0s13:now][now]", state: takenX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now"),
+				"keyed:k:x", h(runs("p1", 0, 0), "took=now", "held=0s13:now", h(waits("a", "+10m", 0, 0), "turn=+10m", "card=0s13:now", rule(1, 1, "0", "never"))))}}},
 		{name: "passed in this millisecond", seed: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "+5m")), steps: []when{
 			{call: extra, want: "ok", state: now.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "+5m"),
-				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=+5m"))}}},
+				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=+5m", "card=0s13:now"))}}},
 		{name: "due", seed: dueX, steps: []when{
 			{call: extra, want: "ok", state: dueX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=-1m"))}}},
 		{name: "behind one that runs", seed: takenX, steps: []when{
-			{call: extra, want: "ok", state: takenX.with("keyed:k:x", h(runs("p1", 0, 0), "took=-1m", h(waits("a", "now", 0, 0), "turn=now", rule(1, 1, "now", "now"))))}}},
+			{call: extra, want: "ok", state: takenX.with("keyed:k:x", h(runs("p1", 0, 0), "took=-1m", h(waits("a", "now", 0, 0), "turn=now", "card=0s13:now", rule(1, 1, "now", "now"))))}}},
 		{name: "a retry", seed: retry, steps: []when{
 			{call: extra, want: "ok", state: retry.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 1, 0), "turn=-2m"))}}},
 		{name: "nothing recurs", seed: member.with("schedule", "(k:x=+10m)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "+10m", 0, 0)), steps: []when{
@@ -148,7 +150,7 @@ func TestRecurrence(t *testing.T) {
 			{call: recurs("x", "1a", "+20m +30m"), want: "held", state: takenX.with("recurrence:k:x", course("1a", "+20m,+30m", "now"))}}},
 		{name: "its card", seed: dueX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-9m", "card=0t4:1500"), "keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "card=0t4:1500")), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x[0t4:1500][-1m]", state: takenX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "now", "card=0t4:1500"),
-				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", "held=0t4:1500", nextX, "card=0t4:1500"))},
+				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", "held=0t4:1500", nextX, "card=0t4:1500s13:now"))},
 			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok", state: again("now", 1, 0).with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "now", "card=0t4:1500"),
 				"keyed:k:x", h(waits("a", "now", 1, 0), "turn=-1m", "card=0t4:1500"))}}},
 		{name: "its put card has expired", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "card=10000000000000001")), steps: []when{
@@ -163,7 +165,7 @@ func TestRecurrence(t *testing.T) {
 			{call: removes("k:x"), want: "removed=true", state: overX.with("rounds", "", "token", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "+10m", "last=removed:+10m:now"))}}},
 		{name: "removed behind a run: the one after it is planned", seed: takenX, steps: []when{
 			{call: removes("k:x"), want: "removed=true", state: takenX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "+20m", "last=removed:+20m:now"),
-				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("a", "+30m", 0, 0), "turn=+30m", rule(1, 1, "0", "never")))}}},
+				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("a", "+30m", 0, 0), "turn=+30m", "card=0s13:now", rule(1, 1, "0", "never")))}}},
 		{name: "canceled: the one after it is planned", seed: planX, steps: []when{
 			{call: cancelsKey("x"), want: "removed=1 token=0", state: overX.with("rounds", "", "token", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "+10m", "last=canceled:+10m:now"))}}},
 		{name: "its payload is canceled: a peer plans the one after it", seed: planX.with("recurring", "(k:x=+30m)"), steps: []when{
@@ -181,7 +183,7 @@ func TestRecur(t *testing.T) {
 	t.Parallel()
 	newX := planX.with("workers", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=now"))
 	twoX := planX.with("recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
-		"schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", h(waits("b", "+5m", 0, 0), "turn=+5m"))
+		"schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", h(waits("b", "+5m", 0, 0), "turn=+5m", "card=0s13:now"))
 	two := recurs("x", "2b", "+5m +6m", "payload=b")
 	oneX := func(s state) state { return s.with("recurring", "(k:x=-1m)") }
 	run(t, []scenario{
@@ -202,11 +204,14 @@ func TestRecur(t *testing.T) {
 			{call: recurs("x", "2b", ""), want: "held", state: twoX}}},
 		{name: "an older one, whose peers stay", seed: oneX(twoX), steps: []when{
 			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "before=2b:now,1a:-9m"))}}},
+		{name: "an older one that has just been changed is the newest", seed: twoX, steps: []when{
+			{call: recurs("x", "1a", "", "since=-1"), want: "wanted"},
+			{call: recurs("x", "1a", "+10m +20m +30m", "since=-1"), want: "held", state: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=now", "before=2b:now,1a:-9m"))}}},
 		{name: "a newer one, while one is due", seed: dueX, steps: []when{
 			{call: two, want: "held", state: dueX.with("recurrence:k:x", course("2b", "+5m,+6m", "-9m", "since=now", "payload=b", "more=+3m", "before=1a:-9m"))}}},
 		{name: "a newer one, while one runs", seed: takenX, steps: []when{
 			{call: two, want: "held", state: takenX.with("contents", "(#b:k:x=0)", "recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
-				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("b", "+5m", 0, 0), "turn=+5m", rule(1, 1, "0", "never")))}}},
+				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("b", "+5m", 0, 0), "turn=+5m", "card=0s13:now", rule(1, 1, "0", "never")))}}},
 		{name: "a put task is there: it goes first", seed: keyX, steps: []when{
 			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: keyX.with("recurring", planX["recurring"], "recurrence:k:x", newX["recurrence:k:x"])}}},
 		{name: "and while it runs", seed: runX, steps: []when{
@@ -222,4 +227,114 @@ func TestRecur(t *testing.T) {
 		{name: "paused: nobody is told", alive: []string{"w2"}, seed: state{"idle": "(w2=-1m)", "paused": "=1"}, steps: []when{
 			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: newX.with("idle", "(w2=-1m)", "paused", "=1")}}},
 	})
+}
+
+// A call drops or copies at most 1 MiB of payloads, besides the first one, and reads none whose digest is
+// kept. The rest is for the next calls.
+func TestRecurPages(t *testing.T) {
+	count(t)
+	const n, size = 20, 400 << 10
+	start := func(t *testing.T) (*env, []Schedule) {
+		e := newEnv(t, redistest.URL(), nil)
+		var all []Schedule
+		far := e.now() + time.Hour.Milliseconds()
+		for i := range n {
+			all = append(all, Schedule{Entry: fmt.Sprint("k:", i), Print: "1a", Times: []int64{far}})
+		}
+		told, _, err := Recur(e.ctx, e.line, e.q, 60_000, false, all)
+		if err != nil || told[n-1].State != ScheduleHeld {
+			t.Fatal(told, err)
+		}
+		for i := range n { // as somebody puts them
+			if _, err := Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.counted()
+		return e, all
+	}
+	unread := func(t *testing.T, e *env) {
+		t.Helper()
+		if hashed, read := e.counted(); hashed+read > 0 {
+			t.Errorf("%d bytes are hashed, %d read", hashed, read)
+		}
+	}
+	t.Run("another schedule", func(t *testing.T) {
+		e, all := start(t)
+		for i := range all {
+			all[i].Print, all[i].Since = "2b", e.now()*2000
+		}
+		states := map[string]int{}
+		for calls := 0; states[ScheduleHeld] < n; calls++ {
+			told, _, err := Recur(e.ctx, e.line, e.q, 60_000, false, all)
+			if err != nil || calls > n {
+				t.Fatal(states, err)
+			}
+			was := states[ScheduleHeld]
+			clear(states)
+			for _, a := range told {
+				states[a.State]++
+			}
+			if held := states[ScheduleHeld]; held > was+3 || held < was+1 {
+				t.Errorf("%d after %d", held, was)
+			}
+			if states[ScheduleHeld]+states[ScheduleWanted] != n {
+				t.Error(states)
+			}
+		}
+		unread(t, e)
+	})
+	t.Run("ends", func(t *testing.T) {
+		e, _ := start(t)
+		for i := range n {
+			e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, fmt.Sprint("k:", i)))
+		}
+		for left := n; left > 0; {
+			_, ended, err := Recur(e.ctx, e.line, e.q, 60_000, true, nil)
+			if err != nil || len(ended) == 0 || len(ended) > 3 {
+				t.Fatal(len(ended), err)
+			}
+			left -= len(ended)
+		}
+		unread(t, e)
+		if n := e.count("ZCARD", "contents"); n != 0 {
+			t.Errorf("%d are left", n)
+		}
+	})
+}
+
+// A schedule that is damaged keeps none of the others from being listed.
+func TestDamagedRecurring(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.seed(state{"recurring": "(k:a=+1m k:secret=+1m k:hidden=+1m k:z=+1m)", "recurrence:k:secret": "[a]", "keyed:k:hidden": "=a"})
+	var keys []string
+	var failed error
+	for r, err := range Recurring(e.ctx, e.line, e.q) {
+		if err != nil {
+			failed = err
+			continue
+		}
+		keys = append(keys, r.Key)
+	}
+	if fmt.Sprint(keys) != "[a z]" {
+		t.Error(keys)
+	}
+	if failed == nil || !IsWrongType(failed) || !strings.HasPrefix(failed.Error(), "2 recurring tasks can't be read") || strings.Contains(failed.Error(), "secret") {
+		t.Error(failed)
+	}
+}
+
+// What nobody asserts ends, however much it is; the rest stays.
+func TestEndRecurring(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), nil)
+	e.seed(planX)
+	for i := range 120 {
+		e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, fmt.Sprint("k:", i)))
+	}
+	e.must(nil, EndRecurring(e.ctx, e.line, e.q))
+	if n := e.count("ZCARD", "recurring"); n != 1 {
+		t.Errorf("%d are left", n)
+	}
 }

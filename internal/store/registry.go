@@ -28,11 +28,11 @@ func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
 }
 
 // Unlist takes a queue's name off the registry, unless a task of it waits, runs or has
-// failed, a worker serves it, or it is paused. It may be repeated.
+// failed, a worker serves it, something recurs there, or it is paused. It may be repeated.
 func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) error {
 	var used []string
 	for _, of := range []keys.Queue{q, q.Failed()} {
-		used = append(used, of.Waiting(), of.Contents(), of.Batches(), of.Entries(), of.Workers(), of.Suspects(), of.Paused())
+		used = append(used, of.Waiting(), of.Contents(), of.Batches(), of.Entries(), of.Workers(), of.Suspects(), of.Paused(), of.Recurring())
 	}
 	if s.Scattered() {
 		return unlistApart(ctx, r, s, used, name)

@@ -37,6 +37,7 @@ func TestUnlist(t *testing.T) {
 		"something runs":                  {state{"entries": "{p1=k:x}"}, true},
 		"somebody serves it":              {member, true},
 		"what somebody held goes back":    {state{"suspects": "(w1=0)"}, true},
+		"something recurs":                {state{"recurring": "(k:x=+1m)"}, true},
 		"it is paused":                    {state{"paused": "=1"}, true},
 		"a task has failed":               {state{"failed:contents": "(#a:k:p1=0)"}, true},
 		"somebody serves what has failed": {state{"failed:workers": "(w1=+1m)"}, true},

@@ -32,8 +32,8 @@ var (
 		Reply: "outcomes odd told plain token cancels seen rank hungry again trouble recorded due buried last cut dropped passed heard watched expired",
 		Fails: "EVICTED STALE", Tells: "wake done end"})
 	beat = verb(Verb{Name: "beat", By: asWorker, Does: "renews the lease of a worker, and looks for workers whose lease has lapsed",
-		Keys: "shared batches", Args: "shared worker lease grace judge batch",
-		Reply: "lapsed waiting held rank canceled failed returned again due now deadline batch", Fails: "EVICTED", Tells: "wake end"})
+		Keys: "shared batches recurring", Args: "shared worker lease grace judge batch",
+		Reply: "lapsed waiting held rank canceled failed returned again due now deadline batch over", Fails: "EVICTED", Tells: "wake end"})
 	sweep = verb(Verb{Name: "sweep", By: asWorker, Does: "looks once for workers whose lease has lapsed",
 		Keys: "shared", Args: "shared grace", Reply: "failed returned again due", Tells: "wake end"})
 	fail = verb(Verb{Name: "fail", By: asWorker, Does: "evicts a worker and returns its tasks",

@@ -1,0 +1,136 @@
+// Package cron recurs by the schedules of github.com/robfig/cron.
+package cron
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+	"github.com/robfig/cron/v3"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/recur"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+
+var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+
+func parse(t testing.TB, text string) worqr.Schedule {
+	t.Helper()
+	s, err := parser.Parse(text)
+	return redistest.Sure(s, err)(t)
+}
+
+// Times are those of a clock on the wall. In spring, what that clock leaves out doesn't occur on this
+// day; in autumn, what it has twice occurs twice.
+func TestClockChanges(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		expression, from string
+		want             []string
+	}{
+		{"CRON_TZ=Europe/Berlin 30 2 * * *", "2026-03-28T00:00:00Z", []string{"2026-03-28T02:30:00+01:00", "2026-03-30T02:30:00+02:00", "2026-03-31T02:30:00+02:00", "2026-04-01T02:30:00+02:00"}},
+		{"CRON_TZ=Europe/Berlin 30 2 * * *", "2026-10-24T20:00:00Z", []string{"2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", "2026-10-26T02:30:00+01:00", "2026-10-27T02:30:00+01:00"}},
+		{"CRON_TZ=Europe/Berlin 30 4 * * *", "2026-03-28T00:00:00Z", []string{"2026-03-28T04:30:00+01:00", "2026-03-29T04:30:00+02:00", "2026-03-30T04:30:00+02:00", "2026-03-31T04:30:00+02:00"}},
+		{"CRON_TZ=Europe/Berlin 30 4 * * *", "2026-10-24T20:00:00Z", []string{"2026-10-25T04:30:00+01:00", "2026-10-26T04:30:00+01:00", "2026-10-27T04:30:00+01:00", "2026-10-28T04:30:00+01:00"}},
+		{"@every 36h", "2026-10-24T20:00:00Z", []string{"2026-10-26T08:00:00Z", "2026-10-27T20:00:00Z", "2026-10-29T08:00:00Z", "2026-10-30T20:00:00Z"}},
+	} {
+		is := is.New(t)
+		at := func(text string) time.Time {
+			when, err := time.Parse(time.RFC3339, text)
+			return redistest.Sure(when, err)(t)
+		}
+		spec := recur.Spec{Schedule: parse(t, c.expression)}
+		times, err := spec.Times(at(c.from), time.Time{})
+		is.NoErr(err)
+		is.Equal(len(times), len(c.want))
+		for i, want := range c.want {
+			if times[i] != at(want).UnixMilli() {
+				t.Errorf("%s from %s: %s, want %s", c.expression, c.from, time.UnixMilli(times[i]).UTC().Format(time.RFC3339), want)
+			}
+		}
+	}
+}
+
+// Expressions have prints of their own, and equal ones equal prints.
+func TestPrints(t *testing.T) {
+	t.Parallel()
+	print := func(text string) string {
+		s := recur.Spec{Schedule: parse(t, text)}
+		return s.Print()
+	}
+	seen := map[string]string{}
+	for _, text := range []string{"*/5 9-17 * * *", "*/5 9-18 * * *", "* * * * * *", "* * 0-2,5-23 * * *", "* * 0-2,4-23 * * *", "0 3 * * *", "CRON_TZ=Europe/Berlin 0 3 * * *",
+		"CRON_TZ=Europe/Paris 0 3 * * *", "0 3 29 2 *", "0 3 30 2 *", "0 3 31 12 *", "0 3 * * 1-5", "0 3 * * 1-6", "* * * * *", "0-16,18-59 * * * *", "@every 1h", "@every 1h1s"} {
+		if other, twice := seen[print(text)]; twice {
+			t.Errorf("%s is %s", text, other)
+		}
+		seen[print(text)] = text
+		if print(text) != print(text) {
+			t.Errorf("%s changes", text)
+		}
+	}
+}
+
+// office is every five minutes from 9 to an hour, in a zone where it's after 17:00 by now, and not
+// yet 18:55.
+func office(until int) string {
+	now := time.Now().UTC()
+	wall := 18
+	if now.Minute() >= 50 {
+		wall = 17
+	}
+	east := (wall-now.Hour()+36)%24 - 12
+	return fmt.Sprintf("CRON_TZ=Etc/GMT%+d */5 9-%d * * *", -east, until)
+}
+
+// Of two deploys, the newer one's expression is in force, though it differs by an hour a day. So does a
+// peer's own change.
+func TestDeploys(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix := redistest.Prefix(t)
+	old, newer := parse(t, office(17)), parse(t, office(18))
+	peer := func(s worqr.Schedule) *worqr.Queue {
+		p, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
+		q := redistest.Sure(p, err)(t).Queue("q")
+		q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+		is.NoErr(q.Every("x", s, nil, nil))
+		peertest.Run(t, p)
+		return q
+	}
+	soon := func(q *worqr.Queue, what string, want bool) {
+		t.Helper()
+		peertest.Eventually(t, what, func() bool {
+			for r, err := range q.Recurring(t.Context()) {
+				is.NoErr(err)
+				return (time.Until(r.Next) < 2*time.Hour) == want
+			}
+			return false
+		})
+	}
+	q := peer(old)
+	soon(q, "tomorrow", false)
+	soon(peer(newer), "the newer deploy", true)
+	is.NoErr(q.Every("x", parse(t, office(16)), nil, nil))
+	soon(q, "changed by a peer that runs", false)
+	is.NoErr(q.Every("x", newer, nil, nil))
+	soon(q, "and back", true)
+}
+
+func BenchmarkPrint(b *testing.B) {
+	for _, text := range []string{"* * * * * *", "* * * * *", "*/5 9-17 * * *", "30 4 * * *", "CRON_TZ=Europe/Berlin 30 4 * * *", "CRON_TZ=Europe/Berlin * * * * *", "0 0 29 2 *", "@every 1h30m", "0 0 30 2 *"} {
+		b.Run(text, func(b *testing.B) {
+			s := recur.Spec{Schedule: parse(b, text)}
+			for b.Loop() {
+				_ = s.Print()
+			}
+		})
+	}
+}

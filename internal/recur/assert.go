@@ -1,0 +1,182 @@
+package recur
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/store"
+)
+
+// A page is what one call asserts in full.
+type page struct {
+	jobs  []*job
+	all   []store.Schedule
+	bytes int
+}
+
+// A want is a job whose times Redis wants, after a time.
+type want struct {
+	*job
+	after time.Time
+	new   bool // Redis has nothing of it
+}
+
+// assert asserts jobs, page by page. What fails in one page doesn't keep it from the next one.
+func (s *Schedules) assert(ctx context.Context, h *home, l *lane, jobs []*job) (err error) {
+	if len(jobs) == 0 {
+		_, err = s.ask(ctx, h, l, nil)
+		return err
+	}
+	for some := range slices.Chunk(jobs, perCall) {
+		failed := s.page(ctx, h, l, some)
+		if isGone(failed) || ctx.Err() != nil {
+			return failed
+		}
+		err = cmp.Or(err, failed)
+	}
+	return err
+}
+
+// page asserts jobs by their prints, and then in full what Redis wants. If Redis has lost one, all
+// are asserted next.
+func (s *Schedules) page(ctx context.Context, h *home, l *lane, jobs []*job) error {
+	short := make([]store.Schedule, len(jobs))
+	for i, j := range jobs {
+		short[i] = store.Schedule{Entry: j.entry, Print: j.print, Since: j.since}
+	}
+	told, err := s.ask(ctx, h, l, short)
+	if err != nil {
+		return err
+	}
+	var wants []want
+	lost := false
+	for i, j := range jobs {
+		a := told[i]
+		if a.State != store.ScheduleWanted && a.State != store.ScheduleMore {
+			s.tell(j, a)
+			continue
+		}
+		isNew := a.State == store.ScheduleWanted
+		lost = lost || isNew && (j.state == store.ScheduleHeld || j.state == store.ScheduleMore)
+		s.known(j, a)
+		wants = append(wants, want{j, time.UnixMilli(a.After), isNew})
+	}
+	if lost {
+		s.Renew()
+	}
+	return s.send(ctx, h, l, wants)
+}
+
+// send asserts in full what Redis wants, several in a call.
+func (s *Schedules) send(ctx context.Context, h *home, l *lane, wants []want) error {
+	var p page
+	for i, times := range s.times(ctx, wants) {
+		j := wants[i].job
+		spec := s.specOf(j)
+		if len(times) == 0 || !s.current(j) {
+			continue
+		}
+		if p.bytes > 0 && p.bytes+spec.size() > callBytes {
+			if err := s.flush(ctx, h, l, &p); err != nil {
+				return err
+			}
+		}
+		p.jobs, p.bytes = append(p.jobs, j), p.bytes+spec.size()
+		p.all = append(p.all, store.Schedule{
+			Entry: j.entry, Print: j.print, Since: j.since, Late: spec.Late.Milliseconds(),
+			Times: times, Payload: spec.Payload, Card: spec.Card,
+		})
+	}
+	return s.flush(ctx, h, l, &p)
+}
+
+// flush sends a page.
+func (s *Schedules) flush(ctx context.Context, h *home, l *lane, p *page) error {
+	if len(p.all) == 0 {
+		return nil
+	}
+	told, err := s.ask(ctx, h, l, p.all)
+	if err != nil {
+		return err
+	}
+	for i, j := range p.jobs {
+		s.tell(j, told[i])
+	}
+	*p = page{}
+	return nil
+}
+
+// named is how many schedules a line names.
+const named = 5
+
+func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Schedule) ([]store.Asserted, error) {
+	began, judge := time.Now(), s.judgesNow(h, l)
+	told, ended, err := store.Recur(ctx, s.calls, l.Keys, s.period.Milliseconds(), judge, all)
+	if judge && err == nil && len(ended) == 0 { // else there may be more
+		s.judged(l, began)
+	}
+	if len(ended) > 0 && s.lines.Allow(l.ID) {
+		var keys []string
+		for _, entry := range ended[:min(len(ended), named)] {
+			keys = append(keys, logs.Hash(store.KeyOf(entry)))
+		}
+		s.log.Info("worqr: schedules ended: no running peer asserts them", "queue", l.Name, "count", len(ended), "keys", keys)
+	}
+	return told, err
+}
+
+func (s *Schedules) known(j *job, a store.Asserted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.since, j.state = a.Since, a.State
+}
+
+// tell takes in what Redis has of a job, and logs if another one is in force.
+func (s *Schedules) tell(j *job, a store.Asserted) {
+	was := j.state
+	s.known(j, a)
+	if was == a.State {
+		return
+	}
+	switch a.State {
+	case store.ScheduleOlder:
+		s.say(j, s.log.Info, "worqr: another peer's newer schedule replaces this one")
+	case store.ScheduleDamaged:
+		s.say(j, s.log.Error, "worqr: a schedule can't run: its keys have the wrong type; delete them")
+	}
+}
+
+// say logs a line about a job, within limits.
+func (s *Schedules) say(j *job, log func(string, ...any), msg string, attrs ...any) {
+	if s.lines.Allow(j.queue) {
+		log(msg, append([]any{"queue", j.queue, "key", logs.Hash(store.KeyOf(j.entry))}, attrs...)...)
+	}
+}
+
+// fault logs once what is wrong with the times of a job, until they are right again.
+func (s *Schedules) fault(w want, err error) {
+	kind := err
+	if u, ok := errors.AsType[*nextError](err); ok {
+		kind = u.kind
+	}
+	if kind == w.flaw {
+		return
+	}
+	never := errors.Is(err, ErrNever)
+	if never && !w.new {
+		return // Redis has its last ones
+	}
+	w.flaw = kind
+	switch u, ok := errors.AsType[*nextError](err); {
+	case never:
+		s.say(w.job, s.log.Warn, "worqr: a schedule has no further times", "err", err)
+	case ok && u.stack != "":
+		s.say(w.job, s.log.Error, "worqr: the next times of a schedule aren't known", "err", err, "stack", u.stack)
+	default:
+		s.say(w.job, s.log.Error, "worqr: the next times of a schedule aren't known", "err", err)
+	}
+}

@@ -1,0 +1,103 @@
+package recur
+
+import (
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+	"slices"
+	"time"
+)
+
+// Print returns what is equal for equal specs, whatever process asks, and whenever. It takes the value
+// of the schedule if that is plain data, and its times at fixed instants: its code may have
+// changed, too. They are closer if they are all there is.
+func (s *Spec) Print() string {
+	h := sha1.New()
+	value, plain := valueOf(s.Schedule)
+	if plain {
+		h.Write(value)
+		s.sample(h, instants)
+	} else {
+		s.sample(h, closer)
+	}
+	write(h, int64(s.Late))
+	write(h, int64(len(s.Card)))
+	h.Write(s.Card)
+	h.Write(s.Payload)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// digest is a print that differs by times, too.
+func digest(print string, times []int64) string {
+	h := sha1.New()
+	h.Write([]byte(print))
+	for _, at := range times {
+		write(h, at)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// soonAlike returns the next times of a spec, and whether a job has the same ones.
+func soonAlike(was *job, now *Spec) (soon []int64, same bool) {
+	at := time.Now()
+	far := at.AddDate(100, 0, 0)
+	before, err := was.spec.Times(at, far)
+	soon, failed := now.Times(at, far)
+	return soon, (err == nil) == (failed == nil) && slices.Equal(before, soon)
+}
+
+func write(h hash.Hash, n int64) {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(n))
+	h.Write(b[:])
+}
+
+// Instants at which Print looks at a schedule, in order: each hour of a week in which clocks change,
+// each day of a year, and each month of more. Those that are closer, too, have more of such weeks and
+// years, each minute of a day and each second of a minute.
+var instants, closer = func() (far, all []time.Time) {
+	each := func(from time.Time, n int, step time.Duration) {
+		for i := range n {
+			all = append(all, from.Add(time.Duration(i)*step))
+		}
+	}
+	inOrder := func() []time.Time {
+		slices.SortFunc(all, time.Time.Compare)
+		return slices.Clone(slices.Compact(all))
+	}
+	day := func(y int, m time.Month, d int) time.Time { return time.Date(y, m, d, 0, 0, 0, 0, time.UTC) }
+	each(day(2025, 3, 26), 8*24, time.Hour) // in Europe
+	each(day(2025, 1, 1), 365, 24*time.Hour)
+	for i := range 12 * 12 {
+		all = append(all, day(2024, 1+time.Month(i), 1))
+	}
+	far = inOrder()
+	for _, week := range []time.Time{day(2025, 3, 5), day(2025, 10, 22), day(2025, 10, 29)} { // in America, too
+		each(week, 8*24, time.Hour)
+	}
+	each(day(2024, 1, 1), 366, 24*time.Hour)
+	each(day(2026, 1, 1), 2*365, 24*time.Hour)
+	each(day(2025, 6, 3), 24*60, time.Minute)
+	each(day(2025, 6, 3).Add(9*time.Hour), 60, time.Second)
+	return far, inOrder()
+}()
+
+// sample writes the times after the instants. One that is after the next instant, too, is asked for once.
+func (s *Spec) sample(h hash.Hash, instants []time.Time) {
+	var next time.Time
+	for _, at := range instants {
+		if next.After(at) {
+			continue
+		}
+		var err error
+		if next, err = s.next(at); err != nil {
+			write(h, 0) // it has none here, or fails as it always does
+			if err == ErrNever {
+				return
+			}
+			continue
+		}
+		write(h, next.UnixNano())
+	}
+}

@@ -1,0 +1,203 @@
+package recur
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
+)
+
+// A rig is schedules on a Redis of their own, what they log, and how often they call it.
+type rig struct {
+	*Schedules
+	t     *testing.T
+	conn  redis.Conn
+	calls atomic.Int64
+	block chan struct{} // a call waits for it, once, if it isn't nil
+	home  func(store.Keys) string
+	ctx   context.Context
+	end   context.CancelFunc
+
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+const fast = 20 * time.Millisecond
+
+// newRig returns schedules with a beat of 20 ms, which asserts for 2 s.
+func newRig(t *testing.T) *rig {
+	server, conn := redistest.StartAndDial(t)
+	r := &rig{t: t, conn: conn, home: func(store.Keys) string { return store.Somewhere }}
+	r.ctx, r.end = context.WithCancel(t.Context())
+	line := redisconn.NewLine((&redisconn.Server{Network: "tcp", Address: server.Addr()}).Dial, 10*time.Second)
+	t.Cleanup(line.Close)
+	r.Schedules = New(Config{
+		Calls: counted{line, r}, Log: logs.New(slog.New(slog.NewTextHandler(r, nil))), Beat: fast,
+		Home: func(q store.Keys) string { return r.home(q) },
+		List: func(context.Context, store.Target) {},
+	})
+	return r
+}
+
+type counted struct {
+	store.Runner
+	r *rig
+}
+
+func (c counted) One(ctx context.Context, call redisconn.Call) (any, error) {
+	if n := c.r.calls.Add(1); n == 1 && c.r.block != nil {
+		select {
+		case <-c.r.block:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return c.Runner.One(ctx, call)
+}
+
+func (r *rig) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+// lines are those of the log with a word.
+func (r *rig) lines(word string) (all []string) {
+	r.log.Flush()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for line := range strings.Lines(r.text.String()) {
+		if strings.Contains(line, word) {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+func target(name string) store.Target {
+	return store.Target{Name: name, ID: name, Keys: keys.NewSpace("p").Queue(name)}
+}
+
+func (r *rig) set(queue, key string, s Schedule) {
+	r.t.Helper()
+	if err := r.Set(queue, store.EntryOf(key), Spec{Schedule: s}, Place{Target: target(queue)}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// run runs them until the test, or the function that it returns, ends.
+func (r *rig) run() (stop func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.Run(r.ctx)
+	}()
+	stop = sync.OnceFunc(func() { r.end(); <-ended })
+	r.t.Cleanup(stop)
+	return stop
+}
+
+func (r *rig) do(command string, args ...any) any { return redistest.Do(r.t, r.conn, command, args...) }
+
+// held reports whether Redis has a schedule.
+func (r *rig) held(queue, key string) bool {
+	n, err := redis.Int(r.conn.Do("EXISTS", "p:recurrence:{"+queue+"}:"+store.EntryOf(key)))
+	return err == nil && n == 1
+}
+
+func (r *rig) eventually(what string, ok func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("not within 30 s: %s\n%s", what, strings.Join(r.lines(""), ""))
+		}
+	}
+}
+
+// quiet has some calls made, and checks that they come no faster than so many a beat.
+func (r *rig) quiet(perBeat int) {
+	r.t.Helper()
+	began, before := time.Now(), r.calls.Load()
+	r.eventually("calls", func() bool { return time.Since(began) > 25*fast && r.calls.Load() > before+10 })
+	beats := int64(time.Since(began)/fast) + 5 // those that are asserted at once
+	if n := r.calls.Load() - before; n > beats*int64(perBeat) {
+		r.t.Errorf("%d calls in %d beats", n, beats)
+	}
+}
+
+// A schedule that has no further times, or that Redis doesn't take, isn't tried at full speed once
+// Redis has lost it. It's said once.
+func TestLostSchedules(t *testing.T) {
+	t.Parallel()
+	t.Run("over", func(t *testing.T) {
+		is := redistest.Parallel(t)
+		r := newRig(t)
+		var over atomic.Bool
+		r.set("q", "x", next(func(at time.Time) time.Time {
+			if over.Load() {
+				return time.Time{}
+			}
+			return at.Truncate(time.Hour).Add(time.Hour)
+		}))
+		r.set("q", "y", every(time.Hour))
+		r.run()
+		r.eventually("both are there", func() bool { return r.held("q", "x") && r.held("q", "y") })
+		over.Store(true)
+		r.do("FLUSHALL")
+		r.eventually("one is back", func() bool { return r.held("q", "y") })
+		r.quiet(2)
+		is.Equal(len(r.lines("no further times")), 1)
+		is.Equal(len(r.lines("")), 1)
+		over.Store(false)
+		r.eventually("the other is back", func() bool { return r.held("q", "x") })
+	})
+	t.Run("full", func(t *testing.T) {
+		is := redistest.Parallel(t)
+		r := newRig(t)
+		r.set("q", "x", every(time.Hour))
+		r.set("q", "y", every(time.Hour))
+		r.run()
+		r.eventually("both are there", func() bool { return r.held("q", "x") && r.held("q", "y") })
+		r.do("CONFIG", "SET", "maxmemory", 1)
+		r.do("DEL", "p:recurrence:{q}:k:x")
+		r.eventually("it is said", func() bool { return len(r.lines("OOM")) > 0 })
+		r.quiet(2)
+		is.Equal(len(r.lines("")), 1)
+		is.True(strings.Contains(r.lines("")[0], "queue=q"))
+		r.do("CONFIG", "SET", "maxmemory", 0)
+		r.eventually("it is back", func() bool { return r.held("q", "x") })
+	})
+}
+
+// Renew asserts all at once, but not more than once a period.
+func TestRenew(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newRig(t)
+	for i := range 3 {
+		r.set(string(rune('a'+i)), "x", every(time.Hour))
+	}
+	r.run()
+	r.eventually("all are there", func() bool { return r.held("a", "x") && r.held("b", "x") && r.held("c", "x") })
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil {
+			r.Renew()
+		}
+	})
+	r.quiet(3)
+	stop()
+	all.Wait()
+	is.Equal(len(r.lines("")), 0)
+}

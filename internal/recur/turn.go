@@ -1,0 +1,295 @@
+package recur
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/store"
+)
+
+// A lane is a queue, or a part of one, that may have schedules.
+type lane struct {
+	store.Target
+	upset logs.Outage
+
+	busy    bool      // somebody visits it; this and those below are protected by Schedules.mu
+	until   time.Time // it isn't visited before, since the last visit failed
+	visited time.Time
+	steady  time.Time // when a visit last failed, or took long
+}
+
+// A home is a node. One goroutine at a time visits the lanes there.
+type home struct {
+	busy    bool      // protected by Schedules.mu, as those below
+	until   time.Time // the node didn't answer
+	visited time.Time
+	steady  time.Time // when it last didn't answer, or took long, or wasn't visited for long
+}
+
+// A finder finds the parts of a queue that have its schedules.
+type finder struct {
+	upset logs.Outage
+	busy  bool // protected by Schedules.mu, as the next
+	until time.Time
+}
+
+// A visit is what is to be asserted on a node: without jobs, a lane is only judged.
+type visit struct {
+	home  *home
+	lanes []*lane
+	jobs  map[*lane][]*job
+}
+
+// turn has that begun which is due. It waits for nothing; the caller may.
+func (s *Schedules) turn(ctx context.Context) *sync.WaitGroup {
+	finds, visits, targets := s.due(time.Now())
+	var all sync.WaitGroup
+	do := func(f func()) {
+		all.Add(1)
+		s.work.Go(func() {
+			defer all.Done()
+			f()
+		})
+	}
+	for queue, jobs := range finds {
+		do(func() { s.find(ctx, queue, jobs) })
+	}
+	for _, v := range visits {
+		do(func() { s.visit(ctx, v) })
+	}
+	if targets != nil {
+		do(func() { s.enlist(ctx, targets) })
+	}
+	return &all
+}
+
+// due takes what is due, and marks it as being done.
+func (s *Schedules) due(now time.Time) (finds map[string][]*job, visits map[string]*visit, targets map[string]store.Target) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	finds, visits = map[string][]*job{}, map[string]*visit{}
+	var ready []*job
+	for _, j := range s.jobs {
+		if j.place.Find != nil && now.Sub(j.found) >= findEach {
+			finds[j.queue] = append(finds[j.queue], j)
+		}
+		if j.target == nil || !j.tried.IsZero() && now.Sub(j.tried) < s.beat/2 {
+			continue
+		}
+		if s.admitsLocked(s.laneLocked(*j.target), now) {
+			ready = append(ready, j)
+		}
+	}
+	maps.DeleteFunc(finds, func(queue string, _ []*job) bool { return !s.findsLocked(queue, now) })
+	slices.SortFunc(ready, func(a, b *job) int {
+		return cmp.Or(a.tried.Compare(b.tried), cmp.Compare(a.queue, b.queue), cmp.Compare(a.entry, b.entry))
+	})
+	n := max(perBeat, (len(s.jobs)+cycle-1)/cycle)
+	for n < len(ready) && ready[n].tried.IsZero() {
+		n++
+	}
+	for _, j := range ready[:min(n, len(ready))] {
+		j.tried = now
+		s.bookLocked(visits, s.laneLocked(*j.target), j)
+	}
+	s.endsLocked(visits, now)
+	if s.turns++; s.turns%forgetEach == 0 {
+		s.forgetLocked(now)
+	}
+	for _, v := range visits {
+		if h := v.home; now.Sub(h.visited) > s.period { // this process may have stood still, as others may
+			h.steady = now
+		}
+		v.home.busy, v.home.visited = true, now
+		for _, l := range v.lanes {
+			l.visited = now
+		}
+		slices.SortFunc(v.lanes, func(a, b *lane) int { return cmp.Compare(a.ID, b.ID) })
+	}
+	if !s.listing && len(s.unlisted) > 0 {
+		s.listing, targets, s.unlisted = true, s.unlisted, map[string]store.Target{}
+	}
+	return finds, visits, targets
+}
+
+// forgetEach is after how many turns it is forgotten what isn't used.
+const forgetEach = 60
+
+// forgetLocked forgets queues and nodes that the peer has nothing to do with any more.
+func (s *Schedules) forgetLocked(now time.Time) {
+	used, queues := map[string]bool{}, map[string]bool{}
+	for _, j := range s.jobs {
+		queues[j.queue] = true
+		if j.target != nil {
+			used[j.target.ID] = true
+		}
+	}
+	maps.DeleteFunc(s.lanes, func(id string, l *lane) bool { return !used[id] && !l.busy && now.Sub(l.steady) > 2*s.period })
+	maps.DeleteFunc(s.finders, func(queue string, f *finder) bool { return !queues[queue] && !f.busy })
+	maps.DeleteFunc(s.homes, func(_ string, h *home) bool { return !h.busy && now.Sub(h.visited) > 2*s.period })
+}
+
+func (s *Schedules) laneLocked(q store.Target) *lane {
+	l := s.lanes[q.ID]
+	if l == nil {
+		l = &lane{Target: q}
+		s.lanes[q.ID] = l
+	}
+	return l
+}
+
+// homeLocked returns the node of a lane. If that isn't known, the lane stands for itself.
+func (s *Schedules) homeLocked(l *lane) (*home, string) {
+	at := s.home(l.Keys)
+	if at == store.Somewhere && l.Keys.Scattered() {
+		at = "of " + l.ID
+	}
+	h := s.homes[at]
+	if h == nil {
+		h = &home{}
+		s.homes[at] = h
+	}
+	return h, at
+}
+
+func (s *Schedules) admitsLocked(l *lane, now time.Time) bool {
+	h, _ := s.homeLocked(l)
+	return !l.busy && !h.busy && !now.Before(l.until) && !now.Before(h.until)
+}
+
+// bookLocked books a visit to a lane that admits it, for a job if it isn't nil.
+func (s *Schedules) bookLocked(visits map[string]*visit, l *lane, j *job) {
+	h, at := s.homeLocked(l)
+	v := visits[at]
+	if v == nil {
+		v = &visit{home: h, jobs: map[*lane][]*job{}}
+		visits[at] = v
+	}
+	if !l.busy {
+		l.busy = true
+		v.lanes = append(v.lanes, l)
+	}
+	if j != nil {
+		v.jobs[l] = append(v.jobs[l], j)
+	}
+}
+
+// visit visits the lanes on a node, one after the other, as long as it answers.
+func (s *Schedules) visit(ctx context.Context, v *visit) {
+	defer s.left(v)
+	for _, l := range v.lanes {
+		began := time.Now()
+		err := s.assert(ctx, v.home, l, v.jobs[l])
+		if ctx.Err() != nil {
+			return
+		}
+		s.note(v.home, l, began, err)
+		l.upset.Note(s.log, "cannot assert schedules; retrying", err, "queue", l.Name)
+		if isGone(err) {
+			return
+		}
+	}
+}
+
+// left ends a visit. What was to be asserted at once meanwhile is.
+func (s *Schedules) left(v *visit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v.home.busy = false
+	for _, l := range v.lanes {
+		l.busy = false
+	}
+	for _, j := range s.jobs {
+		if j.target != nil && j.tried.IsZero() {
+			s.stir()
+			return
+		}
+	}
+}
+
+// isGone reports whether a node doesn't answer, so that it's useless to ask it about other queues.
+func isGone(err error) bool { return store.IsAway(err) && !store.IsMoving(err) }
+
+// note takes in how a lane has answered.
+func (s *Schedules) note(h *home, l *lane, began time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	long := now.Sub(began) > s.period/2
+	if err == nil {
+		s.unlisted[l.ID] = l.Target
+	} else {
+		l.until = now.Add(s.beat)
+	}
+	if long || err != nil {
+		l.steady = now
+	}
+	h.visited = now
+	if long || isGone(err) {
+		h.steady = now
+	}
+	if isGone(err) {
+		h.until = now.Add(s.beat)
+	}
+}
+
+// findsLocked books the finder of a queue.
+func (s *Schedules) findsLocked(queue string, now time.Time) bool {
+	f := s.finders[queue]
+	if f == nil {
+		f = &finder{}
+		s.finders[queue] = f
+	}
+	if f.busy || now.Before(f.until) {
+		return false
+	}
+	f.busy = true
+	return true
+}
+
+// find finds the parts that have the jobs of a queue. If that fails, those that were known remain.
+func (s *Schedules) find(ctx context.Context, queue string, jobs []*job) {
+	found := make([]store.Target, 0, len(jobs))
+	var err error
+	for _, j := range jobs {
+		var q store.Target
+		if q, err = j.place.Find(ctx); err != nil {
+			break
+		}
+		found = append(found, q)
+	}
+	s.mu.Lock()
+	now, f := time.Now(), s.finders[queue]
+	f.busy = false
+	if err != nil {
+		f.until = now.Add(s.beat)
+	}
+	for i, q := range found {
+		jobs[i].found = now
+		if jobs[i].target == nil || jobs[i].target.ID != q.ID {
+			jobs[i].target, jobs[i].tried = &q, time.Time{}
+		}
+	}
+	s.mu.Unlock()
+	if ctx.Err() == nil {
+		f.upset.Note(s.log, "cannot find the parts that have schedules; retrying", err, "queue", queue)
+	}
+	if len(found) > 0 {
+		s.stir()
+	}
+}
+
+// enlist puts queues that have schedules on the list of queues.
+func (s *Schedules) enlist(ctx context.Context, targets map[string]store.Target) {
+	for _, q := range targets {
+		s.list(ctx, q)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listing = false
+}

@@ -1,0 +1,142 @@
+package recur
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
+)
+
+// A queue that is damaged keeps no other from being asserted, however many schedules it has; and it's
+// said once, with its name.
+func TestDamagedLane(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newRig(t)
+	r.do("SET", "p:contents:{a}", "of another type")
+	for i := range 3 * perBeat {
+		r.set("a", fmt.Sprint(i), every(time.Hour))
+	}
+	r.set("b", "x", every(time.Hour))
+	r.set("c", "x", every(time.Hour))
+	r.run()
+	r.eventually("the others are there", func() bool { return r.held("b", "x") && r.held("c", "x") })
+	r.eventually("it is said", func() bool { return len(r.lines("cannot assert")) > 0 })
+	r.quiet(6)
+	lines := r.lines("")
+	is.Equal(len(lines), 1)
+	is.True(strings.Contains(lines[0], "queue=a"))
+	r.do("DEL", "p:contents:{a}")
+	r.eventually("it's asserted, too", func() bool { return r.held("a", "0") && r.held("a", fmt.Sprint(3*perBeat-1)) })
+	is.Equal(len(r.lines("recovered")), 1)
+}
+
+// A node that doesn't answer delays nothing on the others, nor the end.
+func TestSilentHome(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newRig(t)
+	r.home = func(q store.Keys) string { return q.Waiting() }
+	r.block = make(chan struct{})
+	r.set("a", "x", every(time.Hour))
+	r.Begin(r.ctx) // hangs, and waits only for a while
+	r.set("b", "x", every(time.Hour))
+	stop := r.run()
+	r.eventually("the other is there", func() bool { return r.held("b", "x") })
+	is.True(!r.held("a", "x"))
+	stop()
+	is.Equal(len(r.lines("")), 0)
+}
+
+// Begin has asserted all when it returns, also what has to be found.
+func TestBegin(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newRig(t)
+	r.set("a", "x", every(time.Hour))
+	find := func(context.Context) (store.Target, error) { return target("part"), nil }
+	is.NoErr(r.Set("b", "k:x", Spec{Schedule: every(time.Hour)}, Place{Find: find}))
+	r.Begin(r.ctx)
+	is.True(r.held("a", "x"))
+	is.True(r.held("part", "x"))
+}
+
+// A queue whose parts can't be found, or aren't soon, delays no other.
+func TestFind(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newRig(t)
+	hang := func(ctx context.Context) (store.Target, error) { <-ctx.Done(); return store.Target{}, ctx.Err() }
+	is.NoErr(r.Set("a", "k:x", Spec{Schedule: every(time.Hour)}, Place{Find: hang}))
+	var found atomic.Bool
+	is.NoErr(r.Set("b", "k:x", Spec{Schedule: every(time.Hour)}, Place{Find: func(context.Context) (store.Target, error) {
+		if !found.Load() {
+			return store.Target{}, errors.New("not found")
+		}
+		return target("part"), nil
+	}}))
+	r.set("c", "x", every(time.Hour))
+	stop := r.run()
+	r.eventually("the other is there", func() bool { return r.held("c", "x") })
+	r.eventually("it is said", func() bool { return len(r.lines("not found")) == 1 })
+	found.Store(true)
+	r.eventually("it's found", func() bool { return r.held("part", "x") })
+	stop()
+	is.Equal(len(r.lines("cannot find")), 2) // and that it's over
+}
+
+// Who was away for long, or has failed, doesn't judge.
+func TestJudges(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newRig(t)
+	now := time.Now()
+	l := &lane{Target: target("q")}
+	h := &home{steady: now.Add(-3 * r.period)}
+	is.True(r.judgesNow(h, l))
+	r.note(h, l, now, nil)
+	is.True(r.judgesNow(h, l))
+	r.note(h, l, now, errors.New("WRONGTYPE"))
+	is.True(!r.judgesNow(h, l))
+	is.True(r.judgesNow(h, &lane{})) // others do
+	r.note(h, l, now.Add(-r.period), nil)
+	is.True(!r.judgesNow(h, &lane{}))
+}
+
+// Each is asserted once a cycle, and those that were never first.
+func TestDue(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newRig(t)
+	for i := range 3 * perBeat {
+		r.set("q", fmt.Sprint(i), every(time.Hour))
+	}
+	now := time.Now()
+	count := func(visits map[string]*visit) (n int) {
+		for _, v := range visits {
+			for _, jobs := range v.jobs {
+				n += len(jobs)
+			}
+			r.left(v)
+		}
+		return n
+	}
+	_, visits, _ := r.due(now)
+	is.Equal(count(visits), 3*perBeat)
+	_, visits, _ = r.due(now.Add(fast / 4))
+	is.Equal(count(visits), 0) // not so soon
+	_, visits, _ = r.due(now.Add(fast))
+	is.Equal(count(visits), perBeat)
+	_, visits, _ = r.due(now.Add(2 * fast))
+	_, again, _ := r.due(now.Add(3 * fast))
+	is.Equal(count(again), 0) // somebody is there
+	is.Equal(count(visits), perBeat)
+
+	r.Unset("q", "k:0")
+	r.forgetLocked(now.Add(time.Hour))
+	is.Equal(len(r.lanes), 1)
+	clear(r.jobs)
+	r.forgetLocked(now.Add(time.Hour))
+	is.Equal(len(r.lanes), 0)
+	is.Equal(len(r.homes), 0)
+}

@@ -1,0 +1,148 @@
+package recur
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of what valueOf reads.
+const (
+	mostValues  = 10_000
+	mostKeys    = 1000
+	deepestPart = 32
+)
+
+// valueOf returns what is equal for schedules of one type with equal values, in whatever process. It
+// isn't ok if the schedule isn't plain data: a function's variables can't be seen, and what has a
+// lock may change while it's read.
+func valueOf(schedule any) ([]byte, bool) {
+	w := &reader{left: mostValues}
+	w.value(reflect.ValueOf(schedule), 0)
+	return w.out.Bytes(), !w.opaque
+}
+
+type reader struct {
+	out    bytes.Buffer
+	left   int
+	opaque bool
+}
+
+func (r *reader) word(n uint64) { r.out.Write(binary.BigEndian.AppendUint64(nil, n)) }
+
+func (r *reader) text(s string) {
+	r.word(uint64(len(s)))
+	r.out.WriteString(s)
+}
+
+var (
+	local      = reflect.ValueOf(time.Local).Pointer()
+	typeOfZone = reflect.TypeFor[time.Location]()
+	typeOfTime = reflect.TypeFor[time.Time]()
+)
+
+func (r *reader) value(v reflect.Value, depth int) {
+	if r.left--; r.left < 0 || depth > deepestPart {
+		r.opaque = true
+	}
+	if r.opaque {
+		return
+	}
+	if !v.IsValid() {
+		r.text("nil")
+		return
+	}
+	t := v.Type()
+	r.text(t.String())
+	switch {
+	case strings.HasPrefix(t.PkgPath(), "sync"):
+		r.opaque = true
+	case t == typeOfTime:
+		r.time(v)
+	case t.Kind() == reflect.Pointer && t.Elem() == typeOfZone:
+		r.text(zoneOf(v))
+	default:
+		r.plain(v, depth+1)
+	}
+}
+
+// zoneOf is the name of a zone: the rest of it is a cache.
+func zoneOf(v reflect.Value) string {
+	if v.Pointer() == local {
+		return "Local"
+	}
+	if v.IsNil() {
+		return "UTC"
+	}
+	if name := v.Elem().FieldByName("name"); name.IsValid() {
+		return name.String()
+	}
+	return ""
+}
+
+// time has what was read off a clock without what only this process knows. A time in a field that isn't
+// exported can't be asked for that.
+func (r *reader) time(v reflect.Value) {
+	if !v.CanInterface() {
+		r.opaque = true
+		return
+	}
+	at := v.Interface().(time.Time)
+	r.word(uint64(at.Unix()))
+	r.word(uint64(at.Nanosecond()))
+	r.text(at.Location().String())
+}
+
+func (r *reader) plain(v reflect.Value, depth int) {
+	switch v.Kind() {
+	case reflect.Bool:
+		r.word(map[bool]uint64{true: 1}[v.Bool()])
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		r.word(uint64(v.Int()))
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		r.word(v.Uint())
+	case reflect.Float32, reflect.Float64:
+		r.word(math.Float64bits(v.Float()))
+	case reflect.String:
+		r.text(v.String())
+	case reflect.Pointer, reflect.Interface:
+		r.value(v.Elem(), depth)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			r.value(v.Field(i), depth)
+		}
+	case reflect.Slice, reflect.Array:
+		r.word(uint64(v.Len()))
+		for i := 0; i < v.Len() && !r.opaque; i++ {
+			r.value(v.Index(i), depth)
+		}
+	case reflect.Map:
+		r.pairs(v, depth)
+	default: // functions, channels and others
+		r.opaque = true
+	}
+}
+
+// pairs are those of a map, in an order of their own.
+func (r *reader) pairs(v reflect.Value, depth int) {
+	if v.Len() > mostKeys {
+		r.opaque = true
+		return
+	}
+	var all []string
+	for pairs := v.MapRange(); pairs.Next(); {
+		one := &reader{left: r.left}
+		one.value(pairs.Key(), depth)
+		one.value(pairs.Value(), depth)
+		r.left, r.opaque = one.left, r.opaque || one.opaque
+		all = append(all, one.out.String())
+	}
+	slices.Sort(all)
+	for _, one := range all {
+		r.text(one)
+	}
+}
