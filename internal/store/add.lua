@@ -19,7 +19,7 @@
 local added, window, salt = KEYS[1], tonumber(ARGV[4]), ARGV[5]
 if window > 0 then
   local mark = redis.call('GET', KEYS[5])
-  if mark then
+  if mark then --! guard add-once false
     return { mark, 0 }
   end
 end

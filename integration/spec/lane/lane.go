@@ -250,8 +250,11 @@ func (l *Lane) Accepted() (all []string) {
 func (l *Lane) Names(id string) []string {
 	e := l.Entries[id]
 	digest := Digest(l.Process[id])
-	if sum, ok := strings.CutPrefix(l.Entry[e]["sum"], id+":"); l.cards[id] != "" || ok && sum == Digest(e) {
-		digest = Digest(e) // its entry stands for it, so that cancels of the payload are about others
+	switch sum, ok := strings.CutPrefix(l.Entry[e]["sum"], id+":"); {
+	case l.cards[id] != "", ok && sum == Digest(e): // its entry stands for it: cancels of the payload are about others
+		digest = Digest(e)
+	case ok && l.Failed: // the entry is that of the failed task, which has a key of its own
+		digest = sum
 	}
 	if IsKey(e) {
 		return []string{digest, e}
@@ -261,7 +264,7 @@ func (l *Lane) Names(id string) []string {
 
 // Name is what an entry that waits is called in contents, before a colon and the entry.
 func (l *Lane) Name(entry string) string {
-	if digest := Digest(entry); l.Entry[entry]["digest"] == digest {
+	if digest := l.Entry[entry]["digest"]; digest == Digest(entry) || digest != "" && l.Failed { // as in Names
 		return digest
 	}
 	return Digest(l.Entry[entry]["payload"])
