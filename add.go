@@ -152,12 +152,8 @@ func (q *Queue) add(ctx context.Context, at time.Time, payload []byte, props *Pr
 	}
 	if due > 0 {
 		mine := store.NewKey(i, n)
-		key, fresh, err = q.peer.producer.Put(ctx, part.target(), store.EntryOf(mine),
+		return q.peer.producer.Put(ctx, part.target(), store.EntryOf(mine),
 			store.Change{Payload: payload, At: due, When: store.Always, Card: card, ByKey: true}, once)
-		if err != nil {
-			return "", false, err
-		}
-		return key, fresh, nil
 	}
 	all, fresh, err := q.peer.producer.Add(ctx, part.target(), store.NewSalt(i, n), []store.Added{{Card: card, Payload: payload}}, once)
 	if err != nil {

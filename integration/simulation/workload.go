@@ -109,7 +109,7 @@ func (r *run) handler(p *process) worqr.Handler {
 		case snoozes:
 			end(false)
 			r.locked(func() { r.snoozed[payload]++ })
-			return worqr.Later(plan.takes)
+			return worqr.Snooze(plan.takes)
 		case fails && plan.panics:
 			end(false)
 			panic(errPlanned)
