@@ -9,7 +9,8 @@ type account struct {
 	cancel    phase // "" if it was not canceled
 	canceled  int64 // when the cancel was answered
 	runs      []*run
-	forgotten bool // lost with what Redis does not keep
+	waits     []event // of who waited for its end
+	forgotten bool    // lost with what Redis does not keep
 }
 
 // A run is one call of a handler.
@@ -23,6 +24,7 @@ type run struct {
 	finish                phase  // what came of that
 	over                  int64  // when it returned
 	note                  string // what it returned
+	other                 string // what it was given that is not of its task
 }
 
 // accounts sorts the events by task.
@@ -50,6 +52,8 @@ func accounts(events []event) map[string]*account {
 				if e.Phase == okay {
 					t.canceled = e.Mono
 				}
+			case opWait:
+				t.waits = append(t.waits, e)
 			case opRun, opEnded, opFinish:
 				t.take(&e)
 			}
@@ -61,7 +65,7 @@ func accounts(events []event) map[string]*account {
 // take takes in an event of a handler.
 func (t *account) take(e *event) {
 	if e.Op == opRun && e.Phase == invoke {
-		t.runs = append(t.runs, &run{process: e.Process, peer: e.Peer, worker: e.Worker, token: e.Token, began: e.Mono})
+		t.runs = append(t.runs, &run{process: e.Process, peer: e.Peer, worker: e.Worker, token: e.Token, began: e.Mono, other: e.Note})
 		return
 	}
 	for _, r := range t.runs {

@@ -37,6 +37,7 @@ const (
 	opEnded   = "ended"   // the context of a handler has ended; Note is the cause
 	opFinish  = "finish"  // a handler finishes its task itself
 	opCancel  = "cancel"  // of Tasks
+	opWait    = "wait"    // for the end of Tasks; Note is what it was
 	opKill    = "kill"    // of Peer, by the driver, and so the following
 	opStop    = "stop"
 	opCont    = "cont"

@@ -49,6 +49,7 @@ func (e *evidence) judge(r *report) {
 	e.zombies(r)
 	e.waiting(r)
 	e.canceling(r)
+	e.answers(r)
 	if e.arena.forgets {
 		e.confession(r, e.confessed)
 	}

@@ -210,6 +210,24 @@ func TestWrongHistories(t *testing.T) {
 				h.happen(event{Op: opFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
 			}
 		}, "2 handlers were told that they have finished a"},
+		"who waits is told another end": {func(t *testing.T, h *history) {
+			h.happen(event{Op: opWait, Phase: okay, Note: "canceled", Tasks: []string{"a"}})
+		}, `who waits for a is told "canceled"`},
+		"who waits is told an end, and it still runs": {func(t *testing.T, h *history) {
+			h.replace(t, "DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5", "DEL chaos:process:{q}:i4 ; ZREM chaos:working:{q}:w2 i4")
+			h.happen(event{Op: opWait, Phase: okay, Note: "finished", Tasks: []string{"b"}})
+		}, `who waits for b is told "finished"`},
+		"who waits is told that nothing is known": {func(t *testing.T, h *history) {
+			h.happen(event{Op: opWait, Phase: refused, Note: "no result", Tasks: []string{"a"}})
+		}, `who waits for a is told "no result"`},
+		"a handler is given what is of another task": {func(t *testing.T, h *history) {
+			h.happen(event{Op: opRun, Phase: invoke, Peer: "p2", Worker: "w2", Process: "i9", Note: noteOther + "b", Tasks: []string{"a"}})
+		}, "a handler of a was given the header of another task: b"},
+		"added tasks start in the wrong order": {func(t *testing.T, h *history) {
+			h.commit("XADD chaos:added:{q} 5-7 0123456789abc0 x ; XADD chaos:added:{q} 5-8 0123456789abc0 y")
+			h.commit("LPUSH chaos:process:{q}:i9 y ; XDEL chaos:added:{q} 5-8 ; ZADD chaos:working:{q}:w2 9 i9 ; " +
+				"HSET chaos:entries:{q} i9 a:5-8-0123456789abc0 a:5-8-0123456789abc i9:w2")
+		}, "y starts, and x was added before"},
 		"a stale finish is accepted": {func(t *testing.T, h *history) {
 			without(h, func(e event) bool { return e.Op == opFinish })
 			for _, p := range []phase{invoke, okay} {

@@ -77,7 +77,7 @@ func stays(key string, expires bool) bool {
 	switch kind {
 	case "registry", "protocol", "token":
 		return true
-	case "once", "cancel":
+	case "once", "cancel", "result":
 		return expires
 	case "schedule", "contents", "keyed":
 		return isFailed // what has failed stays to be looked at

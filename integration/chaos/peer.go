@@ -47,6 +47,7 @@ type chaotic struct {
 	peer    *worqr.Peer
 	journal *journal
 	calm    atomic.Bool
+	pending sync.WaitGroup // of cancels, and of who waits for ends
 }
 
 // The lines that a peer and the driver say to each other.
@@ -189,7 +190,7 @@ func (c *chaotic) handle(name string, fast bool) {
 			e.Op, e.Phase, e.Note = op, p, word
 			c.say(e)
 		}
-		note(opRun, invoke, "")
+		note(opRun, invoke, carries(t, task))
 		if nap := c.spec.Nap; !fast && nap > 0 {
 			select {
 			case <-time.After(rand.N(nap)):
@@ -244,7 +245,6 @@ func textOf(err error) string {
 // produce enqueues tasks until it is told to be calm, in every way there is.
 func (c *chaotic) produce(ctx context.Context) {
 	d := dice(c.spec.Name, c.spec.Seed)
-	var cancels sync.WaitGroup
 	for n := 0; c.spec.Every > 0 && ctx.Err() == nil && !c.calm.Load(); {
 		q := c.peer.Queue(c.spec.Queues[d.IntN(len(c.spec.Queues))])
 		var tasks []string
@@ -252,28 +252,29 @@ func (c *chaotic) produce(ctx context.Context) {
 			n++
 			tasks = append(tasks, fmt.Sprintf("%s/%d", c.spec.Name, n))
 		}
-		c.enqueue(d, q, tasks)
+		key := c.enqueue(ctx, d, q, tasks)
 		if n := c.spec.Cancels; n > 0 && d.IntN(n) == 0 {
 			after := upTo(d, c.spec.Nap+time.Millisecond) // some run by then
-			cancels.Go(func() { c.cancel(q, tasks[0], after) })
+			c.pending.Go(func() { c.cancel(q, tasks[0], key, after) })
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(upTo(d, 2*c.spec.Every)):
 		}
 	}
-	cancels.Wait()
+	c.pending.Wait()
 	fmt.Printf("%q\n", sayCalm)
 }
 
 // patience is how long a call waits for Redis at most.
 const patience = 20 * time.Second
 
-func (c *chaotic) enqueue(d *rand.Rand, q *worqr.Queue, tasks []string) {
+// enqueue returns the key of the first task if it was added; cancels know it by that.
+func (c *chaotic) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (key string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	way := d.IntN(10)
-	if way < 2 {
+	way := d.IntN(12)
+	if way < 2 || way == 10 {
 		tasks = tasks[:1]
 	}
 	payloads := make([][]byte, len(tasks))
@@ -296,10 +297,15 @@ func (c *chaotic) enqueue(d *rand.Rand, q *worqr.Queue, tasks []string) {
 			}
 			break
 		}
+	case way == 10:
+		key, err = c.add(ctx, serving, d, q, tasks[0], payloads[0])
+	case way == 11:
+		key, err = c.addMany(ctx, q, tasks, payloads)
 	default:
 		err = q.Enqueue(ctx, payloads...)
 	}
 	c.say(event{Op: opEnqueue, Phase: phaseOf(err), Tasks: tasks, Note: textOf(err)})
+	return key
 }
 
 // taskOf is the name of the task with a payload, which is filled up with spaces.
@@ -312,11 +318,16 @@ func upTo(d *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(d.Int64N(int64(most)))
 }
 
-func (c *chaotic) cancel(q *worqr.Queue, task string, after time.Duration) {
+func (c *chaotic) cancel(q *worqr.Queue, task, key string, after time.Duration) {
 	time.Sleep(after)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c.say(event{Op: opCancel, Phase: invoke, Tasks: []string{task}})
-	_, err := q.Cancel(ctx, fmt.Appendf(nil, "%-*s", c.spec.Size, task))
+	var err error
+	if key != "" {
+		_, err = q.CancelKey(ctx, key)
+	} else {
+		_, err = q.Cancel(ctx, fmt.Appendf(nil, "%-*s", c.spec.Size, task))
+	}
 	c.say(event{Op: opCancel, Phase: phaseOf(err), Tasks: []string{task}, Note: textOf(err)})
 }

@@ -195,6 +195,7 @@ func (r *replay) check(changed map[string]bool) {
 			return slices.ContainsFunc(some, func(k string) bool { return kinds[q][k] })
 		}, r.violate)
 		rules.Tokens(was, q.Lane, began, r.violate)
+		r.inLine(was, q.Lane, began)
 		for _, id := range began {
 			worker := q.Owner[id]
 			if mark, ok := q.fenced[worker]; ok {

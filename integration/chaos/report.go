@@ -19,6 +19,7 @@ type report struct {
 	Refused     int // enqueues that Redis or the link refused
 	Finished    int
 	Canceled    int
+	Told        int // who waited for the end of a task, and was told it
 	Failed      int
 	Lost        int
 	Forgotten   int // lost with what Redis does not keep, all of them named
@@ -48,7 +49,7 @@ func (r *report) add(o *report) {
 	for _, n := range []struct{ to, from *int }{
 		{&r.Kills, &o.Kills}, {&r.Zombies, &o.Zombies}, {&r.Stalls, &o.Stalls}, {&r.Restarts, &o.Restarts}, {&r.Replacements, &o.Replacements},
 		{&r.Enqueued, &o.Enqueued}, {&r.Doubtful, &o.Doubtful}, {&r.Refused, &o.Refused}, {&r.Finished, &o.Finished},
-		{&r.Canceled, &o.Canceled}, {&r.Failed, &o.Failed}, {&r.Lost, &o.Lost}, {&r.Forgotten, &o.Forgotten}, {&r.Reported, &o.Reported},
+		{&r.Canceled, &o.Canceled}, {&r.Told, &o.Told}, {&r.Failed, &o.Failed}, {&r.Lost, &o.Lost}, {&r.Forgotten, &o.Forgotten}, {&r.Reported, &o.Reported},
 		{&r.Unreported, &o.Unreported}, {&r.Twice, &o.Twice},
 		{&r.Starts, &o.Starts}, {&r.Extra, &o.Extra}, {&r.InFlight, &o.InFlight}, {&r.FalseDeaths, &o.FalseDeaths}, {&r.Late, &o.Late},
 		{&r.Stale, &o.Stale}, {&r.Accepted, &o.Accepted}, {&r.Orphans, &o.Orphans}, {&r.Checks, &o.Checks},
@@ -100,8 +101,8 @@ func (r *report) write(w io.Writer) {
 	if cuts > 0 {
 		line("            cuts: %s", strings.Join(kinds, ", "))
 	}
-	line("tasks       enqueued %d, doubtful %d, refused %d, finished %d, canceled %d, failed %d",
-		r.Enqueued, r.Doubtful, r.Refused, r.Finished, r.Canceled, r.Failed)
+	line("tasks       enqueued %d, doubtful %d, refused %d, finished %d, canceled %d, failed %d, ends told %d",
+		r.Enqueued, r.Doubtful, r.Refused, r.Finished, r.Canceled, r.Failed, r.Told)
 	line("            lost %d, finished twice %d, lost with Redis %d", r.Lost, r.Twice, r.Forgotten)
 	if r.Forgotten > 0 {
 		line("            restarts that lost tasks: %d reported by peers, %d not", r.Reported, r.Unreported)

@@ -175,7 +175,14 @@ func (p *peer) produce(ctx context.Context) {
 	var cancels sync.WaitGroup
 	for n := 1; ctx.Err() == nil; n++ {
 		name := fmt.Sprintf("%s/%d", p.Name, n)
-		switch k := rand.IntN(20); {
+		switch k := rand.IntN(24); {
+		case k >= 22:
+			p.enqueue([]string{name + "a", name + "b"}, "", func(c context.Context) error {
+				_, err := p.queue.AddMany(c, []worqr.TaskSpec{{Payload: []byte(name + "a")}, {Payload: []byte(name + "b")}})
+				return err
+			})
+		case k >= 20:
+			p.add(name)
 		case k < 2: // with a nonce: to be repeated until it is certain
 			p.once(name)
 		case k < 4: // under a key that nobody else has
@@ -203,6 +210,14 @@ func (p *peer) produce(ctx context.Context) {
 	}
 	cancels.Wait()
 	p.say(report{What: quiet})
+}
+
+// add adds a task with a header.
+func (p *peer) add(name string) {
+	p.enqueue([]string{name}, "", func(c context.Context) error {
+		_, err := p.queue.Add(c, []byte(name), &worqr.Properties{Headers: map[string]string{"of": name}})
+		return err
+	})
 }
 
 func (p *peer) enqueue(tasks []string, key string, do func(context.Context) error) bool {

@@ -169,6 +169,9 @@ func run(t *testing.T, s *scenario, c cell) {
 	w.ends(finished)
 	redistest.Sure(w.queue.DeleteAllFailed(t.Context()))(t)
 	must(t, w.queue.Resume(t.Context())) // a copy may have paused it
+	if s.ended != nil {
+		s.ended(w)
+	}
 	w.leave()
 }
 

@@ -42,6 +42,7 @@ type scenario struct {
 	fails     func(n int) []string  // what is in the failed queue then
 	twice     bool                  // a copy that comes at once is carried out again
 	after     func(w *world, n int) // looks at what else the call has done
+	ended     func(w *world)        // looks at what is left when all is done, and removes it
 }
 
 // promised is what is to come of a cell.
@@ -213,4 +214,4 @@ func find(name string) *scenario {
 }
 
 // scenarios are all.
-func scenarios() []*scenario { return slices.Concat(memberships, rounds, productions) }
+func scenarios() []*scenario { return slices.Concat(memberships, rounds, productions, additions) }

@@ -380,7 +380,7 @@ func (w *world) nothing() {
 		ttl := redistest.Sure(redis.Int(w.conn.Do("TTL", key)))(w.t)
 		switch {
 		case key == w.prefix+":registry", key == w.prefix+":protocol", key == w.keys.Token(), key == w.keys.Failed().Token():
-		case strings.HasPrefix(key, w.keys.Once("")) && ttl > 0:
+		case (strings.HasPrefix(key, w.keys.Once("")) || strings.HasPrefix(key, w.keys.Result(""))) && ttl > 0:
 		case strings.HasPrefix(key, w.keys.Cancel("")) && ttl > 0 && ttl <= 60:
 		default:
 			w.t.Errorf("left behind: %s (%v)", key, w.do("TYPE", key))

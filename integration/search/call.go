@@ -72,6 +72,7 @@ func (m *model) carryOut(was *redis, q *query) (o outcome) {
 	given, _ := strconv.Atoi(s.Get(queue.Token()).(string))
 	o.redis = m.codec.read(s, was, q)
 	o.reply = m.codec.reply(said, was, q)
+	m.codec.occurs(&o, q)
 	o.reply.given = uint8(given - deposit - int(was.token))
 	return o
 }
@@ -137,7 +138,7 @@ func (c *codec) request(was *redis, q *query) (verb string, args values) {
 	case toProduce:
 		return c.product(q.task)
 	case toCancelKey:
-		return "cancel_key", values{"entry": {theKey}}
+		return "cancel_key", values{"entry": {c.names[1]}}
 	case toCancel:
 		args = values{"payload": {string(c.scope.cancels)}, "left": number(-1), "after": {""}, "until": {""}}
 		if q.call.begun {
@@ -145,7 +146,7 @@ func (c *codec) request(was *redis, q *query) (verb string, args values) {
 			args["since"] = number(deposit + int(was.token) - int(q.call.started))
 			for name, at := range map[string]uint8{"after": q.call.after, "until": q.call.until} {
 				if at > 0 {
-					args[name] = []string{c.names[0] + ":" + entryName(int(at)-1)}
+					args[name] = []string{c.names[0] + ":" + c.entryName(int(at)-1)}
 				}
 			}
 		}
@@ -195,6 +196,10 @@ func (c *codec) round(q *query) values {
 func (c *codec) product(task uint8) (verb string, args values) {
 	payload := []string{c.payloads[task]}
 	switch t := c.scope.tasks[task-1]; {
+	case t.recurs:
+		return c.assertion()
+	case t.added:
+		return "add", values{"salt": {salt}, "task": {"0", c.payloads[task]}}
 	case t.key:
 		return "put", values{"entry": {theKey}, "payload": payload, "when": {"always"}, "keep": {strconv.Itoa(bit(t.keep))}, "digest": {""}, "card": {""}}
 	case t.unique:
@@ -252,7 +257,7 @@ func (c *codec) place(member any, was *redis) uint8 {
 	if !ok {
 		return 0
 	}
-	return uint8(1 + entryOf(name, was))
+	return uint8(1 + c.entryOf(name, was))
 }
 
 // answer takes apart what a step says.
@@ -270,7 +275,10 @@ func (c *codec) answer(of map[string]any, was *redis, q *query) (a answer) {
 	if told := of["told"].([]any); len(told) > 0 {
 		a.task, a.token = c.task(told[0].(string)), tokenOf(floatOf(told[1]))
 		if more, is := told[2].([]any); is && more[0] != "" {
-			a.entry = uint8(1 + entryOf(more[0].(string), was))
+			a.entry = uint8(1 + c.entryOf(more[0].(string), was))
+		}
+		if value, is := told[2].(string); is && value != "" {
+			a.entry = uint8(1 + c.addedOf(value))
 		}
 	}
 	if told := of["plain"].([]any); len(told) > 0 {

@@ -34,7 +34,7 @@ func (m *model) cancel(s *state) {
 
 // cancelKey cancels what is under the key.
 func (m *model) cancelKey(s *state) {
-	runs, wait := s.redis.entry[0].process != 0, s.receipt()
+	runs, wait := s.redis.entry[m.scope.keyed()].process != 0, s.receipt()
 	if runs {
 		m.cover(s, 1, wait)
 	}
@@ -48,7 +48,7 @@ func (m *model) covers(name int, task, entry uint8) bool {
 	if name == 0 {
 		return m.scope.tasks[task-1].payload == m.scope.cancels
 	}
-	return entry == 1
+	return int(entry) == 1+m.scope.keyed()
 }
 
 // cover notes what runs when a cancel comes: it is to stop.

@@ -24,6 +24,7 @@ type codec struct {
 	payloads [maxTasks + 1]string
 	tasks    map[*byte]uint8
 	names    [2]string // of the cancels: of the payload, and of the key
+	took     uint8     // the occurrence that runs, of what is being read
 }
 
 const (
@@ -40,7 +41,8 @@ var (
 )
 
 func newCodec(sc *scope, without spec.Guard) *codec {
-	c := &codec{scope: sc, without: without, tasks: map[*byte]uint8{}, names: [2]string{lane.Digest(string(sc.cancels)), theKey}}
+	c := &codec{scope: sc, without: without, tasks: map[*byte]uint8{}}
+	c.names = [2]string{lane.Digest(string(sc.cancels)), c.entryName(sc.keyed())}
 	for i, t := range sc.tasks {
 		payload := strings.Clone(string(t.payload))
 		c.payloads[i+1], c.tasks[unsafe.StringData(payload)] = payload, uint8(i+1)
@@ -58,12 +60,6 @@ func (c *codec) task(payload string) uint8 {
 
 func workerID(w int) string    { return "W" + strconv.Itoa(w) }
 func processID(p uint8) string { return fmt.Sprintf("p%02d", p) }
-func entryName(i int) string {
-	if i == 0 {
-		return theKey
-	}
-	return "r:t" + strconv.Itoa(i)
-}
 
 // numbered reads a name that ends in a number.
 func numbered(name, head string) int {
@@ -76,7 +72,12 @@ func numbered(name, head string) int {
 }
 
 // entryOf is the number of an entry. One that the call has made is named by the process.
-func entryOf(name string, was *redis) int {
+func (c *codec) entryOf(name string, was *redis) int {
+	for i := range c.scope.tasks {
+		if c.scope.tasks[i].added && name == c.entryName(i+1) {
+			return i + 1
+		}
+	}
 	switch {
 	case name == theKey:
 		return 0
@@ -117,6 +118,8 @@ func (c *codec) store(r *redis) *spec.Store {
 	}
 	c.putWorkers(s, r)
 	c.putEntries(s, r)
+	c.putAdded(s, r)
+	c.putCourse(s, r)
 	canceled, stopping := zset{}, zset{}
 	for name, token := range r.cancel {
 		if token > 0 {
@@ -133,7 +136,7 @@ func (c *codec) store(r *redis) *spec.Store {
 	put(s, queue.Canceled(), canceled)
 	put(s, queue.Stopping(), stopping)
 	if l := &r.lock; l.kind != nowhere {
-		s.Set(queue.Unique(), hash{"offset": strconv.Itoa(int(l.offset)), lane.Digest("u"): where(l)})
+		s.Set(queue.Unique(), hash{"offset": strconv.Itoa(int(l.offset)), lane.Digest("u"): c.where(l)})
 		gaps := zset{}
 		for i := range int8(2 * middle) {
 			if at := i - middle; l.gaps.has(at) {
@@ -152,14 +155,14 @@ func put[M ~map[string]V, V any](s *spec.Store, key string, m M) {
 	}
 }
 
-func where(l *lock) string {
+func (c *codec) where(l *lock) string {
 	switch l.kind {
 	case onList:
 		return "w:" + strconv.Itoa(int(l.at))
 	case running:
 		return "p:" + processID(uint8(l.at))
 	}
-	return "e:" + entryName(int(l.at)-1)
+	return "e:" + c.entryName(int(l.at)-1)
 }
 
 // putWorkers puts who is there, and what they hold.
@@ -199,8 +202,12 @@ func (c *codec) putWorkers(s *spec.Store, r *redis) {
 		if p.task > 0 {
 			s.Set(queue.Process(id), []string{c.payloads[p.task]})
 		}
-		if p.entry > 0 {
-			entries[id] = entryName(int(p.entry) - 1)
+		switch {
+		case p.added:
+			value, name, runner := tie(p.task, uint8(i+1))
+			entries[id], entries[name] = value, runner
+		case p.entry > 0:
+			entries[id] = c.entryName(int(p.entry) - 1)
 		}
 	}
 	put(s, queue.Workers(), workers)
@@ -217,7 +224,10 @@ func (c *codec) putWorkers(s *spec.Store, r *redis) {
 func (c *codec) putEntries(s *spec.Store, r *redis) {
 	schedule, contents := zset{}, zset{}
 	for i, e := range r.entry {
-		name, about := entryName(i), hash{}
+		name, about := c.entryName(i), hash{}
+		if e.process > 0 && r.process[e.process-1].added {
+			continue // it came from the stream
+		}
 		due := ms
 		switch {
 		case e.later:
@@ -230,16 +240,26 @@ func (c *codec) putEntries(s *spec.Store, r *redis) {
 		}
 		if e.task > 0 {
 			payload := c.payloads[e.task]
-			contents[lane.Digest(payload)+":"+name] = 0
+			digest := c.digest(i, payload)
+			contents[digest+":"+name] = 0
 			about = hash{"payload": payload, "due": strconv.Itoa(int(due)), "retries": "0", "crashes": "0"}
+			if digest != lane.Digest(payload) {
+				about["digest"], about["card"] = digest, "0"
+			}
 		}
 		if e.process > 0 {
 			about["process"], about["tried"], about["died"] = processID(e.process), "0", "0"
 			about["holder"] = workerID(workerOf(e.process))
+			if digest := c.digest(i, ""); digest != lane.Digest("") {
+				about["sum"], about["held"] = processID(e.process)+":"+digest, "0"
+			}
 		}
 		if e.task > 0 && e.process > 0 { // as put has said
 			time := strconv.Itoa(int(ms))
 			about["keep"], about["counts"], about["low"], about["high"] = strconv.Itoa(bit(e.keep)), "0", time, time
+		}
+		if c.scope.recurs() && i == 0 {
+			c.putTurns(about, r, e)
 		}
 		put(s, queue.Keyed(name), about)
 	}
@@ -259,7 +279,7 @@ func bit(on bool) int {
 // that happens here depends on it. Nor does it on the name of a fence, which in Redis is a
 // token.
 func (c *codec) read(s *spec.Store, was *redis, q *query) (r redis) {
-	r.fence = was.fence
+	r.fence, c.took = was.fence, 0
 	for _, key := range s.Keys() {
 		_, _, kind, of, _ := lane.Place(prefix+":", key)
 		switch v := s.Get(key).(type) {
@@ -271,6 +291,10 @@ func (c *codec) read(s *spec.Store, was *redis, q *query) (r redis) {
 			r.token = tokenOf(float64(n))
 		case []string:
 			c.readList(&r, kind, of, v)
+		case [][]string:
+			for i, item := range v {
+				r.added[i] = c.task(item[2])
+			}
 		case hash:
 			c.readHash(&r, was, kind, of, v)
 		case zset:
@@ -280,8 +304,13 @@ func (c *codec) read(s *spec.Store, was *redis, q *query) (r redis) {
 	if q.fences() && r.token > was.token {
 		r.fence, r.token = was.fence+1, was.token
 	}
+	for i := range r.process {
+		if p := &r.process[i]; c.scope.recurs() && p.entry == 1 {
+			p.task = c.took
+		}
+	}
 	for i := range r.entry {
-		if e := &r.entry[i]; e.process == 0 {
+		if e := &r.entry[i]; e.process == 0 || c.scope.recurs() {
 			e.keep = false
 		}
 	}
@@ -312,13 +341,16 @@ func (c *codec) readHash(r, was *redis, kind, of string, v hash) {
 			}
 		}
 	case "entries":
-		for id, name := range v {
-			r.process[numbered(id, "p")-1].entry = uint8(1 + entryOf(name, was))
-		}
+		c.readRunning(r, was, v)
+	case "recurrence":
+		r.course, r.passed = true, occurrenceAt(v["passed"])
 	case "keyed":
-		e := &r.entry[entryOf(of, was)]
+		e := &r.entry[c.entryOf(of, was)]
+		c.took = occurrenceAt(v["took"])
 		if payload, ok := v["payload"]; ok {
-			e.task = c.task(payload)
+			if e.task = c.task(payload); c.scope.recurs() {
+				e.task = occurrenceAt(v["turn"])
+			}
 			due, _ := strconv.ParseFloat(v["due"], 64)
 			e.later = due > ms
 			if due < ms {
@@ -338,7 +370,7 @@ func (c *codec) readHash(r, was *redis, kind, of string, v hash) {
 		case "p":
 			l.kind, l.at = running, int8(numbered(at, "p"))
 		case "e":
-			l.kind, l.at = inEntry, int8(1+entryOf(at, was))
+			l.kind, l.at = inEntry, int8(1+c.entryOf(at, was))
 		default:
 			panic("there is no lock")
 		}
@@ -366,8 +398,8 @@ func (c *codec) readSet(r, was *redis, kind, of string, v zset) {
 			}
 			r.process[id-1].token = tokenOf(score)
 		case "schedule":
-			r.entry[entryOf(name, was)].planned = true
-		case "contents", "ages": // these follow from others, or are only told
+			r.entry[c.entryOf(name, was)].planned = true
+		case "contents", "ages", "recurring": // these follow from others, or are only told
 		case "canceled":
 			r.cancel[slices.Index(c.names[:], name)] = tokenOf(score)
 		case "stopping":

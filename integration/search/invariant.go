@@ -22,6 +22,7 @@ const (
 	toldDone
 	toldGone
 	escaped
+	unplanned
 )
 
 var wrongs = [...]string{
@@ -39,6 +40,7 @@ var wrongs = [...]string{
 	lockedTwice:    "lock: two equal unique tasks are there",
 	toldDone:       "receipt: the worker is told that a process has ended as it said, and it has not",
 	escaped:        "cancel: it is done, and what waited when it came still waits",
+	unplanned:      "recurrence: an occurrence has started, and the next one is not planned",
 	toldGone:       "receipt: the worker is told that a process was gone, which it has ended itself",
 }
 
@@ -66,6 +68,9 @@ func (m *model) wrong(s state) string {
 func (m *model) conserved(s *state) string {
 	var places [maxTasks + 1]int
 	for _, t := range s.redis.waiting {
+		places[t]++
+	}
+	for _, t := range s.redis.added {
 		places[t]++
 	}
 	for _, p := range s.redis.process {

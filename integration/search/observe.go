@@ -27,12 +27,18 @@ func (m *model) observe(s *state, was *redis, q *query, r *reply) {
 	case toLeave, toFail, toSweep:
 		o.goings()
 	case toProduce:
+		if m.scope.recurs() {
+			break // an assertion, after which one may be planned
+		}
 		s.past.fate[q.task-1] = accepted
 		if m.scope.tasks[q.task-1].unique {
 			o.locks(r)
 		}
 	case toCancel, toCancelKey:
 		o.removals()
+	}
+	if m.scope.recurs() {
+		defer o.births()
 	}
 	if q.kind == toProduce && !m.scope.tasks[q.task-1].key {
 		return
@@ -169,6 +175,11 @@ func (r *redis) has(task uint8) bool {
 			return true
 		}
 	}
+	for _, t := range r.added {
+		if t == task {
+			return true
+		}
+	}
 	for _, p := range r.process {
 		if p.task == task {
 			return true
@@ -193,6 +204,9 @@ func (r *redis) under(i int) (waits, runs uint8) {
 // replacements looks at the key: of what was put there and what came back, one stays.
 func (o *observation) replacements() {
 	s := o.s
+	if o.scope.recurs() {
+		return // see births
+	}
 	waited, ran := o.was.under(0)
 	waits, runs := s.redis.under(0)
 	there := [...]uint8{waited, ran, 0}
@@ -214,6 +228,7 @@ func (o *observation) removals() {
 	if o.q.kind == toCancelKey {
 		name = 1
 	}
+	o.addedGone(name)
 	for _, t := range o.was.waiting {
 		if t > 0 && o.covers(name, t, 0) && !o.s.redis.has(t) {
 			o.s.over(t, gaveUp)
@@ -256,6 +271,7 @@ func (o *observation) start() {
 			}
 		}
 	}
+	o.queued(p)
 	if s.past.failed[w] {
 		s.blame(failedActs)
 	}

@@ -94,7 +94,7 @@ func (s *state) waits() bool {
 			return true
 		}
 	}
-	return s.redis.waiting[0] != 0
+	return s.redis.waiting[0] != 0 || s.redis.added[0] != 0
 }
 
 // acknowledges says whether there is something to say of cancels.

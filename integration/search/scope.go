@@ -30,6 +30,8 @@ type task struct {
 	unique  bool
 	key     bool
 	keep    bool
+	added   bool // it has a card, and a key of its own
+	recurs  bool // it is an occurrence: task n is the one of time n. All tasks are, or none is
 }
 
 // plain is so many tasks of which there is nothing to say.
@@ -191,6 +193,15 @@ var scopes = []scope{
 		name: "gaps before a locked task", workers: 1, lanes: 1, capacity: 2,
 		tasks: []task{{}, {payload: 'x'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 3,
 		verbs: []verb{finish, stop}, cancels: 'x', faults: budget{cancels: 1},
+	},
+	{
+		name: "added tasks", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: []task{{added: true}, {added: true}}, waiting: 1, verbs: []verb{finish, stop, retry}, faults: budget{lost: 1, keyCancels: 1},
+	},
+	{
+		name: "a schedule", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: []task{{recurs: true}, {recurs: true}, {recurs: true}}, waiting: 1, verbs: []verb{finish, retry},
+		faults: budget{lost: 1, keyCancels: 1},
 	},
 	{
 		name: "gaps behind a locked task", workers: 1, lanes: 1, capacity: 2,

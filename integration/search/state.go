@@ -54,12 +54,16 @@ type redis struct {
 	// Of what runs though a cancel covers it: its token, by the name of the cancel.
 	stopping [maxWorkers * maxSlots][2]uint8
 	lock     lock
+	added    [maxTasks]uint8 // added tasks that wait, the front first; 0 ends them
+	course   bool            // there is a schedule
+	passed   uint8           // the last occurrence that has started, or was dropped
 }
 
 // A process is in a processing list and in the working set of its worker.
 type process struct {
 	task, token uint8
 	entry       uint8 // 1 + index; 0 is the list
+	added       bool  // it came from the stream
 }
 
 // An entry is one of the schedule.

@@ -26,11 +26,16 @@
 //   - A key runs once at a time. Locks are where their payload is. Tokens rise.
 //   - Returned tasks go to the front, in order. A batch is accepted as a whole or not at all, and
 //     keeps its order, with later tasks behind it.
+//   - Added tasks are added all or none, start in order, and have the key and the headers they were
+//     given; none starts after it has expired. Who waits for the end of one is told what it was.
+//   - Each occurrence of a schedule starts at its time or later, and never after it has ended; the
+//     next one is planned by then.
 //   - A canceled task doesn't come back, and a cancel is over only when none of its tasks runs. A
 //     handler begins only tasks that were started, and each once.
 //
-// In the second phase there are no faults. All remaining work must be done, deadlines must be kept
-// (wake, due, cancel, recovery), and when the fleet has left, nothing of it may be in Redis.
+// In the second phase there are no faults. All remaining work must be done, schedules occur at each
+// time that was planned, and end when nobody has them; deadlines must be kept (wake, due, cancel,
+// recovery), and when the fleet has left, nothing of it may be in Redis.
 //
 // # Differences from a real Redis, network and processes
 //

@@ -38,7 +38,10 @@ type judge struct {
 
 	started map[string]*start // by process id
 	starts  map[string]int    // of a payload
-	at      map[string]*start // of a payload: the last that a handler has begun
+
+	outcomes map[string]map[string]bool // of a payload whose result is kept: how its tasks have ended
+	occurs   map[string]*occurring      // queue and entry
+	at       map[string]*start          // of a payload: the last that a handler has begun
 	verdict
 }
 
@@ -58,6 +61,7 @@ type start struct {
 type verdict struct {
 	Enqueued, Batched, Finished, Canceled, Replaced, Starts, Extra, Returned int
 	Evicted                                                                  int // workers that were failed
+	Occurred, Told                                                           int // occurrences; who waited and was told an end
 }
 
 func newJudge(s *server) *judge {
@@ -65,6 +69,7 @@ func newJudge(s *server) *judge {
 		s: s, lanes: map[string]*lane.Lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{}, settled: map[string]bool{},
 		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{},
 		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{}, at: map[string]*start{},
+		outcomes: map[string]map[string]bool{}, occurs: map[string]*occurring{},
 	}
 }
 
@@ -141,7 +146,7 @@ func (j *judge) look(r *request) {
 	moved := map[string]map[string]int{} // queue → payload → by how much it is in more places
 	for key := range j.s.touched {
 		queue, failed, kind, of, ok := lane.Place(prefix, key)
-		if !ok || kind == "idle" || kind == "cancel" || kind == "once" {
+		if !ok || kind == "idle" || kind == "cancel" || kind == "once" || kind == "result" {
 			continue
 		}
 		l := j.lane(queue, failed)
@@ -157,6 +162,9 @@ func (j *judge) look(r *request) {
 		v := j.s.read(key)
 		lane.Moved(kind, l.Get(kind, of), v, func(p string, n int) {
 			moved[queue][p] += n
+			if n > 0 && failed {
+				j.outcome(p, "failed")
+			}
 			if n > 0 && failed && j.unique[p] { // it has no lock any more
 				j.twins[p] = true
 			}
@@ -230,6 +238,7 @@ func atoi(s string) int {
 func (j *judge) restored(all snapshot) {
 	j.known, j.refused, j.settled = map[string]bool{}, map[string]bool{}, map[string]bool{} // what was forgotten may come again
 	j.renewed, j.dead = map[string]int64{}, map[string]bool{}
+	j.occurs = map[string]*occurring{}
 	maps.Copy(j.renewed, all.renewed)
 	maps.Copy(j.dead, all.dead)
 	j.lanes, j.places = map[string]*lane.Lane{}, map[string]map[string]int{}
@@ -298,7 +307,8 @@ func (j *judge) begins(ctx context.Context, p *process, t *worqr.Task) *start {
 		j.violation("%s begins process %s (%s), which was begun before", p.name, t.AttemptID, t.Payload)
 	}
 	s.begun, s.at, s.ctx = true, p, ctx
-	if before := j.at[s.payload]; before != nil && !before.returned && !before.at.dead && before.ctx.Err() == nil && !j.twins[s.payload] && j.exclusive() {
+	j.carries(t)
+	if before := j.at[s.payload]; before != nil && !before.returned && !before.at.dead && before.ctx.Err() == nil && !j.twins[s.payload] && !isRecurring(s.payload) && j.exclusive() {
 		j.violation("%s begins %s, at which %s still is, and the handlers are exclusive", p.name, s.payload, before.at.name)
 	}
 	j.at[s.payload] = s

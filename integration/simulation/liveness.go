@@ -31,6 +31,11 @@ func (r *run) liveness() {
 		r.assembled()
 		r.drain()
 	}
+	if !r.wrong() && r.opts.Recurring {
+		r.probeRecurring()
+		r.retire()
+		r.drain()
+	}
 	if !r.wrong() {
 		r.probe()
 	}
@@ -109,7 +114,11 @@ func (r *run) drain() {
 		r.sleep(time.Second)
 		r.locked(func() {
 			for _, all := range r.world.judge.places {
-				left += len(all)
+				for payload := range all {
+					if r.retired || !isRecurring(payload) {
+						left++
+					}
+				}
 			}
 		})
 		switch {

@@ -29,6 +29,7 @@ type Options struct {
 	OnFailed    bool
 	Guests      bool // workers that come and go under one id
 	Timeout     time.Duration
+	Recurring   bool // there are schedules
 
 	Calm   time.Duration // between faults, on average
 	Faults []fault
@@ -86,6 +87,7 @@ func New(seed uint64) *Options {
 	if d.IntN(2) == 0 {
 		o.Deadly = pick(d, 0.01, 0.03, 0.1)
 	}
+	o.Recurring = d.IntN(3) > 0
 	return o
 }
 
@@ -93,9 +95,9 @@ func pick[T any](d *rand.Rand, of ...T) T { return of[d.IntN(len(of))] }
 
 func (o *Options) String() string {
 	return fmt.Sprintf("seed %d: %d queues, %d processes, lease %v, drain %v, latency %v, mute %v, pace %v, longest %v, concurrency %d, capacity %d, "+
-		"prefetch %d, crashes %d, exclusive %v, failed %v, guests %v, timeout %v, calm %v, copies %v, deaf %v, deadly %v, faults %v",
+		"prefetch %d, crashes %d, exclusive %v, failed %v, guests %v, recurring %v, timeout %v, calm %v, copies %v, deaf %v, deadly %v, faults %v",
 		o.Seed, len(o.Queues), o.Fleet, o.Lease, o.Drain, o.Latency, o.Mute, o.Pace, o.Longest, o.Concurrency, o.Capacity,
-		o.Prefetch, o.MaxCrashes, o.Exclusive, o.OnFailed, o.Guests, o.Timeout, o.Calm, o.Copies, o.Deaf, o.Deadly, o.Faults)
+		o.Prefetch, o.MaxCrashes, o.Exclusive, o.OnFailed, o.Guests, o.Recurring, o.Timeout, o.Calm, o.Copies, o.Deaf, o.Deadly, o.Faults)
 }
 
 // beat is the time between two beats.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -21,14 +22,15 @@ import (
 // last has. A paused one reads nothing, begins nothing and ends nothing until it
 // goes on; what its timers make it send is sent then.
 type process struct {
-	w      *world
-	name   string
-	peer   *worqr.Peer
-	guest  *worqr.Peer     // serves queues by hand, again and again under one id (visit); nil if the run has none
-	ctx    context.Context // ends when the process is killed, or is to stop
-	cancel context.CancelFunc
-	ended  chan struct{} // closed when nothing of it is left
-	result error         // of Run
+	w       *world
+	name    string
+	peer    *worqr.Peer
+	guest   *worqr.Peer     // serves queues by hand, again and again under one id (visit); nil if the run has none
+	ctx     context.Context // ends when the process is killed, or is to stop
+	cancel  context.CancelFunc
+	ended   chan struct{}  // closed when nothing of it is left
+	waiting sync.WaitGroup // of who waits for the ends of tasks
+	result  error          // of Run
 
 	// Guarded by the mu of the world:
 	links   map[*link]bool
@@ -52,6 +54,7 @@ func (r *run) spawn() *process {
 	p := &process{
 		w: w, name: fmt.Sprintf("p%d", r.spawned), links: map[*link]bool{}, thawed: make(chan struct{}), ended: make(chan struct{}), served: true,
 	}
+	number := r.spawned
 	close(p.thawed)
 	w.all = append(w.all, p)
 	w.mu.Unlock()
@@ -62,6 +65,9 @@ func (r *run) spawn() *process {
 	})
 	for _, q := range o.Queues {
 		p.peer.Queue(q).Handle(r.handler(p), r.handling(p))
+	}
+	if o.Recurring {
+		r.recur(p, number/shipped)
 	}
 	if o.Guests {
 		p.guest = worqr.New(&redis.Pool{DialContext: p.dial}, &worqr.Options{Name: p.name + " guest", Lease: o.Lease, Logger: slog.New(&diary{p: p})})
@@ -76,6 +82,7 @@ func (r *run) spawn() *process {
 		p.result = p.peer.Run(p.ctx)
 		p.cancel()
 		<-producing
+		p.waiting.Wait()
 		if p.guest != nil {
 			_ = p.guest.Close() // its ends are judged where they are made
 		}

@@ -15,6 +15,7 @@ import (
 func (j *judge) conserved(r *request, queue string, by map[string]int, steps map[*lane.Lane]*step) {
 	for payload, n := range by {
 		switch now := j.places[queue][payload]; {
+		case isRecurring(payload): // see occurrences
 		case now > 1 && !j.twins[payload]:
 			j.violation("%s has %s of %s in %d places", r.verb, payload, queue, now)
 		case now < 0:
@@ -47,6 +48,7 @@ func (j *judge) leaves(r *request, queue, payload string, n int, steps map[*lane
 		}
 		for _, why := range st.gone(payload, n) {
 			n--
+			j.outcome(payload, why)
 			switch why {
 			case "finished":
 				j.Finished++
@@ -67,6 +69,12 @@ func carried(r *request) []string {
 	switch r.verb {
 	case "enqueue", "enqueue_once":
 		return r.call.Rest()
+	case "add":
+		var all []string
+		for task := range slices.Chunk(r.call.Rest(), 2) { // card and payload
+			all = append(all, task[len(task)-1])
+		}
+		return all
 	case "enqueue_unique", "put":
 		return []string{r.call.Arg("payload")}
 	case "LPUSH":
@@ -145,6 +153,13 @@ func (st *step) goneWaiting(payload string) string {
 			return "replaced"
 		}
 	}
+	if r.verb == "remove" || r.verb == "cancel_key" {
+		for _, w := range was.Waiters() {
+			if w.Entry == r.call.Arg("entry") && w.Payload == payload {
+				return "canceled"
+			}
+		}
+	}
 	return ""
 }
 
@@ -162,6 +177,10 @@ func (st *step) rules() {
 	st.returned()
 	st.begun()
 	st.order()
+	st.added()
+	if st.w != nil {
+		st.occurrences()
+	}
 	st.batches()
 	st.locked()
 	st.cancelLog()
@@ -278,7 +297,7 @@ func (st *step) returned() {
 	was, is := st.was, st.is
 	for _, id := range st.ended {
 		payload, token := was.Process[id], was.TokenOf(id)
-		back := st.places[is.Queue][payload] > 0
+		back := st.places[is.Queue][payload] > 0 && !isRecurring(payload) // else the next one waits, too
 		if back {
 			st.Returned++
 		}

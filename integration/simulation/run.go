@@ -16,6 +16,9 @@ type run struct {
 	// Guarded by the mu of the world:
 	spawned int
 	recent  []string                                         // payloads
+	keys    []added                                          // of tasks that somebody may cancel
+	snoozed map[string]int                                   // by payload: how often a handler has put it off
+	retired bool                                             // nothing recurs any more
 	over    bool                                             // producers are to stop
 	healed  bool                                             // faults are over
 	stored  int                                              // tasks that peers have counted as finished
@@ -31,7 +34,7 @@ func Run(o *Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{opts: o, world: w, seen: map[string]func(*process, context.Context){}}
+	r := &run{opts: o, world: w, seen: map[string]func(*process, context.Context){}, snoozed: map[string]int{}}
 	w.mu.Lock()
 	w.server.mute, w.copies, w.deaf = o.Mute, o.Copies, o.Deaf
 	if o.Deadly > 0 {

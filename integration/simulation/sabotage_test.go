@@ -55,6 +55,10 @@ var sabotages = map[string]sabotage{
 	"haul-order":     {finds: "doesn't move the batch"},
 	"batch-told":     {finds: "a task of a batch is begun"},
 	"tokens-rise":    {finds: "token"},
+	"add-once":       {faults: "reset", finds: "was added once|again"},
+	"expired-starts": {finds: "after it has expired"},
+	"occurs-once":    {finds: "after|is planned", tune: func(o *Options) { o.Recurring = true }},
+	"occurs-next":    {finds: "the next one is not planned", tune: func(o *Options) { o.Recurring = true }},
 }
 
 // patience is how many runs it may take to find a sabotage.

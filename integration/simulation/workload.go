@@ -22,6 +22,7 @@ type plan struct {
 	panics  bool
 	slow    bool // takes longer than it may, until the faults are over
 	deaf    bool // goes on when its context has ended, for a while
+	snoozes int  // so many times it puts the task off, in one process or another
 }
 
 func (r *run) plan(payload string) (p plan) {
@@ -43,6 +44,8 @@ func (r *run) plan(payload string) (p plan) {
 		p.slow = r.opts.Timeout > 0 && d.IntN(5) == 0
 	case 5:
 		p.deaf = d.IntN(5) == 0
+	case 6:
+		p.snoozes = 1 + d.IntN(2)
 	}
 	return p
 }
@@ -81,6 +84,7 @@ func (r *run) handler(p *process) worqr.Handler {
 			seen(p, ctx)
 		}
 		healed := r.healed
+		snoozes := r.snoozed[payload] < plan.snoozes && t.Failure == nil
 		w.mu.Unlock()
 
 		end := func(ready bool) {
@@ -102,6 +106,10 @@ func (r *run) handler(p *process) worqr.Handler {
 		case !done:
 			end(false)
 			return context.Cause(ctx)
+		case snoozes:
+			end(false)
+			r.locked(func() { r.snoozed[payload]++ })
+			return worqr.Snooze(plan.takes)
 		case fails && plan.panics:
 			end(false)
 			panic(errPlanned)
@@ -112,6 +120,7 @@ func (r *run) handler(p *process) worqr.Handler {
 			end(false)
 			return errPlanned
 		}
+		t.Result = resultOf(payload)
 		end(true)
 		return nil
 	}
@@ -145,6 +154,10 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 		return
 	}
 	key := "key" + strconv.Itoa(d.IntN(6))
+	if d.IntN(13) < 3 {
+		r.actAdded(ctx, p, q, d, name)
+		return
+	}
 	switch d.IntN(40) {
 	case 0, 1, 2:
 		_ = q.EnqueueUnique(ctx, []byte(q.Name()+" unique "+strconv.Itoa(d.IntN(5)))) // as it may
@@ -168,11 +181,8 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 	case 16:
 		_, _ = q.RemoveKey(ctx, key)
 	case 17:
-		if d.IntN(5) == 0 && q.Pause(ctx) == nil {
-			p.rest(p.ctx, time.Duration(d.Float64()*float64(2*time.Second)))
-			resume, cancel := context.WithTimeout(p.ctx, 5*time.Second)
-			defer cancel()
-			_ = q.Resume(resume) // else it is paused until the faults are over
+		if d.IntN(5) == 0 {
+			p.pauseQueue(ctx, q, d)
 		}
 	case 18:
 		_, _ = q.RequeueAllFailed(ctx)
@@ -195,17 +205,34 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 	}
 }
 
+// pauseQueue pauses a queue for a while.
+func (p *process) pauseQueue(ctx context.Context, q *worqr.Queue, d *rand.Rand) {
+	if q.Pause(ctx) != nil {
+		return
+	}
+	p.rest(p.ctx, time.Duration(d.Float64()*float64(2*time.Second)))
+	resume, cancel := context.WithTimeout(p.ctx, 5*time.Second)
+	defer cancel()
+	_ = q.Resume(resume) // else it is paused until the faults are over
+}
+
 func (r *run) putKey(ctx context.Context, q *worqr.Queue, d *rand.Rand, key, name string) {
 	at := time.Now().Add(time.Duration((d.Float64() - 0.2) * float64(20*time.Second)))
 	if d.IntN(2) == 0 {
 		at = time.Time{}
 	}
-	err := q.Put(ctx, key, []byte(name), &worqr.PutOptions{
+	payload := name
+	if d.IntN(2) == 0 {
+		payload = described(name, d)
+	}
+	err := q.Put(ctx, key, []byte(payload), &worqr.PutOptions{
+		Properties: properties(payload, d),
+
 		At: at, Reschedule: pick(d, worqr.RescheduleAlways, worqr.RescheduleAlways, worqr.RescheduleNever, worqr.RescheduleIfLater, worqr.RescheduleIfEarlier),
 		KeepPayload: d.IntN(4) == 0, KeepCounts: d.IntN(4) == 0,
 	})
 	if err == nil {
-		r.remember(name)
+		r.remember(payload)
 	}
 }
 

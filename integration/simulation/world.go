@@ -201,7 +201,7 @@ func (w *world) serve(a arrival) {
 // repeatable are the scripts of which a second copy, however late, must change
 // nothing.
 var repeatable = map[string]bool{
-	"step": true, "beat": true, "join": true, "leave": true, "enqueue_once": true, "stage": true, "commit": true, "haul": true,
+	"step": true, "beat": true, "join": true, "leave": true, "enqueue_once": true, "stage": true, "commit": true, "haul": true, "recur": true,
 }
 
 // parts are the scripts that carry parts of a batch.

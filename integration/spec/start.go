@@ -278,8 +278,12 @@ func (r *round) beginEntry(payload, entry string, retries, crashes int64, a tale
 	}
 	r.begin(payload, entry, retries, crashes, a)
 	if turn != "" {
-		r.queue.pass(entry, a.due)
-		r.follow(entry, true)
+		if r.has(OccursOnce) {
+			r.queue.pass(entry, a.due)
+		}
+		if r.has(OccursNext) {
+			r.follow(entry, true)
+		}
 	}
 }
 

@@ -17,9 +17,9 @@
 -- Returns {first, fresh}: the name of the first task, or what the mark has; 1, or 2 where
 -- nothing waited and nobody serves the queue; 0 when it has been done before.
 local added, window, salt = KEYS[1], tonumber(ARGV[4]), ARGV[5]
-if window > 0 then
+if window > 0 then --! look true bound; window constant
   local mark = redis.call('GET', KEYS[5])
-  if mark then
+  if mark then --! guard add-once false
     return { mark, 0 }
   end
 end
@@ -29,7 +29,7 @@ local first = append(added, ARGV[3], salt, ARGV, at)
 if type(first) == 'table' then
   return first
 end
-if window > 0 then
+if window > 0 then --! window constant
   redis.call('SET', KEYS[5], first, 'PX', window)
 end
 local woken = wake(KEYS[2], ARGV[1], count)

@@ -47,6 +47,7 @@ func putsOnce(key, nonce, card, payload string) func(*env) string {
 
 func TestAdd(t *testing.T) {
 	t.Parallel()
+	short := strings.Repeat("s", 16384)
 	both := "|now-0-a/0=x now-1-a/4=y|"
 	run(t, []scenario{
 		{name: "alone, and again", steps: []when{
@@ -58,6 +59,24 @@ func TestAdd(t *testing.T) {
 			{call: adds("a", "", "0=y", "0=z"), want: "first=a:99999999999999-8-a fresh", heard: []string{"enqueue 2"}, state: state{"added": "|99999999999999-7-b/0=x 99999999999999-8-a/0=y 99999999999999-9-a/0=z|"}}}},
 		{name: "behind the last sequence", seed: state{"added": "|99999999999999-1048574-b/0=x|"}, steps: []when{
 			{call: adds("a", "", "0=y", "0=z"), want: "first=a:100000000000000-0-a fresh", heard: []string{"enqueue 2"}, state: state{"added": "|99999999999999-1048574-b/0=x 100000000000000-0-a/0=y 100000000000000-1-a/0=z|"}}}},
+		{name: "at the last sequence", seed: state{"added": "|99999999999999-1048573-b/0=x|"}, steps: []when{
+			{call: adds("a", "", "0=y", "0=z"), want: "first=a:99999999999999-1048574-a fresh", heard: []string{"enqueue 2"}, state: state{"added": "|99999999999999-1048573-b/0=x 99999999999999-1048574-a/0=y 99999999999999-1048575-a/0=z|"}}}},
+		{name: "behind an item of no time", seed: state{"added": "|281474976710655-7-b/0=x|"}, steps: []when{
+			{call: adds("a", "", "0=y"), want: "WRONGTYPE"}}},
+		{name: "where something else is", seed: state{"added": "=foreign"}, steps: []when{
+			{call: adds("a", "", "0=y", "0=z"), want: "WRONGTYPE"}}},
+		{name: "idle, and nobody serves", alive: []string{"w2"}, seed: state{"idle": "(w2=-2m)"}, steps: []when{
+			{call: adds("a", "", "0=x"), want: "first=a:now-0-a fresh", heard: []string{"wake:w2 1", "enqueue 1"}, state: state{"added": "|now-0-a/0=x|"}}}},
+		{name: "served, and nobody is idle", seed: member, steps: []when{
+			{call: adds("a", "", "0=x"), want: "first=a:now-0-a fresh", heard: []string{"enqueue 1"}, state: member.with("added", "|now-0-a/0=x|")}}},
+		{name: "beside a list", seed: state{"queues": "[a]"}, steps: []when{
+			{call: adds("a", "", "0=x"), want: "first=a:now-0-a fresh", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "added": "|now-0-a/0=x|"}}}},
+		{name: "small enough", steps: []when{
+			{call: adds("a", "", "0="+short), want: "first=a:now-0-a fresh alone", heard: []string{"enqueue 1"}, state: state{"added": "|now-0-a/0=" + short + "|"}}}},
+		{name: "large", steps: []when{
+			{call: adds("a", "", "2=l"+short), want: "first=a:now-0-a fresh alone", heard: []string{"enqueue 1"}, state: state{"added": `|now-0-a/2=""|`, "keyed:k:@now-0-a": h("card=0", "payload=l"+short)}}}},
+		{name: "large, where something else is", seed: state{"added": "=foreign"}, steps: []when{
+			{call: adds("a", "", "0=l"+short), want: "WRONGTYPE"}}},
 		{name: "once, put and added", steps: []when{
 			{call: putsOnce("x", "n", "0", "a"), want: "first=", heard: []string{"enqueue 1"}, state: state{"contents": "(#@:k:x=0)", "schedule": "(k:x=now)", "keyed:k:x": h(waits("a", "now", 0, 0), "card=0s13:now", "digest="+digest("k:x")), "once:n": "=k:x +60m"}},
 			{call: putsOnce("y", "n", "0", "b"), want: "first=k:x"},

@@ -83,6 +83,12 @@ func lifted(payload, due string, retries, crashes int, fields ...string) string 
 // digestOfA is the digest that stands for the first of them.
 var digestOfA = digest(spelled("k:@1-7-a"))
 
+// expiredX is the first of them with a card, when it has failed.
+func expiredX(card string) []string {
+	return []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(" + digestOfA + ":k:p1=0)", "failed:keyed:k:p1",
+		h(waits("x", "now", 0, 0), "card="+card, "digest="+digestOfA, "kind=expired", "reason=r", "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a")}
+}
+
 func TestAdded(t *testing.T) {
 	t.Parallel()
 	finish := func(n int64, ids ...string) func(*env) string {
@@ -92,6 +98,7 @@ func TestAdded(t *testing.T) {
 		}
 		return steps(Round{Worker: "w1", Number: n, Outcomes: all})
 	}
+	late := digest(spelled("k:@99999999999999-525001-a"))
 	retry := func(reason string) Outcome { return Outcome{Delay: time.Hour, Reason: reason} }
 	waits2 := member.with("added", "|1-7-a/0=x|")
 	two := runsA.with("token", "=4", "working:w1", "(p1=1 p2=2 p3=3 p4=4)", "process:p2", "[y]", "process:p3", "[a]", "process:p4", "[b]",
@@ -133,11 +140,29 @@ func TestAdded(t *testing.T) {
 				"entries", "{a:1-8-a=p1:w1 p1=a:1-8-a0}").with(expired("p2.001")...)}}},
 		{name: "its time is over, in the schedule", seed: backA.with("schedule", "(k:@1-7-a=2)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "2", 0, 0), "card=0", "card=10000000000000005", 1)), steps: []when{
 			{call: begins(3, "p1"), want: "again buried=1 expired=1", state: doneX.with("rounds", "{w1=3}").with(expired("p1.001")...)}}},
+		{name: "its time is still to come", seed: member.with("added", "|1-7-a/10009999999999999=x|"), steps: []when{
+			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[10009999999999999][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a10009999999999999}")}}},
+		{name: "its card only looks like a time", seed: member.with("added", "|1-7-a/00000000000000005=x|"), steps: []when{
+			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[00000000000000005][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a00000000000000005}")}}},
+		{name: "its time is over, and it's put back", seed: doneX.with(expiredX("10000000000000005h")...), steps: []when{
+			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "now", 0, 0), "card=0", "card=0h", 1))}}},
+		{name: "its time isn't over, and it's put back", seed: doneX.with(expiredX("10009999999999999h")...), steps: []when{
+			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "now", 0, 0), "card=0", "card=10009999999999999h", 1))}}},
+		{name: "of late ids", seed: member.with("added", "|99999999999999-525001-a/0=x 99999999999999-1048575-b/0=y|"), steps: []when{
+			{call: cancelsKey("@99999999999999-525001-b"), want: "removed=0 token=0"},
+			{call: cancelsKey("@99999999999999-525001-a"), want: "removed=1 token=0", state: member.with("added", "|99999999999999-1048575-b/0=y|")},
+			{call: cancelsKey("@99999999999999-1048575-b"), want: "removed=1 token=0", state: member}}},
+		{name: "its time is over, of a late id", seed: member.with("added", "|99999999999999-525001-a/10000000000000005=x|"), steps: []when{
+			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "("+late+":k:p1.001=0)", "failed:keyed:k:p1.001",
+				h(waits("x", "now", 0, 0), "card=10000000000000005", "digest="+late, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@99999999999999-525001-a"))}}},
+		{name: "of ids that no key has", seed: member.with("added", "|281474976710655-1048576-a/0=x 281474976710656-7-b/0=y|"), steps: []when{
+			{call: begins(1, "p1", "p2"), want: "started=x/1,y/2", state: rawP.with("token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[x]", "process:p2", "[y]")}}},
 		{name: "what others have put there", seed: member.with("added", "|1-7-/foreign=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1", state: rawP.with("process:p1", "[x]")}}},
 		{name: "canceled while it waits", seed: line, steps: []when{
 			{call: cancelsKey("@1-8-a"), want: "removed=1 token=0", state: line.with("added", "|1-7-a/0=x|")},
 			{call: cancelsKey("@1-8-b"), want: "removed=0 token=0"},
+			{call: cancelsKey("other"), want: "removed=0 token=0"},
 			{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: line.with("added", "")}}},
 		{name: "canceled while it runs", alive: []string{"w1"}, seed: runsA, steps: []when{
 			{call: cancelsKey("@1-7-a"), want: "removed=0 token=2", heard: []string{"wake:w1 0"}, state: runsA.with("token", "=2", "canceled", "(k:@1-7-a=2)",
@@ -190,6 +215,7 @@ func TestAddedApart(t *testing.T) {
 			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: member.with("rounds", "{w1=1}",
 				"failed:schedule", "(k:p1.001=now)", "failed:contents", "("+digestOfA+":k:p1.001=0)", "failed:keyed:k:p1.001",
 				h(waits(large, "now", 0, 0), "card=10000000000000005", "digest="+digestOfA, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a"))}}},
+		{name: "explained", seed: seed, steps: []when{{call: explains("k:@1-7-a", ""), want: "workers=1 added=1 line=0@1/0=" + large, state: seed.with("added", `|1-7-a/2=""|`)}}},
 		{name: "canceled", seed: seed, steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
 		{name: "deleted", seed: seed, steps: []when{{call: deletes, want: "ok", heard: []string{"delete \"\""}, state: member}}},
 		{name: "changed", seed: seed, steps: []when{

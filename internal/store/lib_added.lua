@@ -23,8 +23,8 @@ end
 
 -- Takes items out of the stream, which goes with the last one. Returns how many are left.
 function added.drop(ids)
-  for i = 1, #ids, 1000 do -- unpack has a limit
-    redis.call('XDEL', q.added, unpack(ids, i, math.min(i + 999, #ids)))
+  for i = 1, #ids, 1000 do -- unpack has a limit --! page constant.2
+    redis.call('XDEL', q.added, unpack(ids, i, math.min(i + 999, #ids))) --! page clamp constant
   end
   local left = redis.call('XLEN', q.added)
   if left == 0 then
@@ -73,10 +73,10 @@ end
 -- is none.
 function added.withdraw(entry)
   local id, card, payload, apart = added.waits(entry)
-  if not id then
+  if not id then --! look false
     return nil
   end
-  if apart then
+  if apart then --! look true
     redis.call('DEL', q.keyed .. entry)
   end
   added.drop({ id })

@@ -147,8 +147,11 @@ func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, on
 		first, alone, err = PutOnce(ctx, p.calls, q.Keys, entry, once.mark(), once.Window, c)
 		return alone, err
 	})
-	if err != nil || first == "" {
-		return KeyOf(entry), err == nil, err
+	switch {
+	case err != nil:
+		return "", false, err
+	case first == "":
+		return KeyOf(entry), true, nil
 	}
 	key, err = markedKey(first)
 	return key, false, err

@@ -79,7 +79,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   end
   local was, mine, began = known[1], known[1] == print, number(known[2])
   local lacks = times == '' and (not mine or number(known[4]) <= now)
-  if mine and times == '' and not lacks and until_ >= now + 0.8 * period then --! look operand.4
+  if mine and times == '' and not lacks and 5 * (until_ - now) >= 4 * period then --! look operand.4
     return { math.max(since, began), 0, 'held' } -- a peer has just seen to it
   end
   if type(redis.pcall('HLEN', q.keyed .. entry)) ~= 'number' then

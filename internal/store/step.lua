@@ -512,7 +512,7 @@ function added.start()
     end
     if type(payload) ~= 'string' then -- Redis has lost it
       taken[#taken + 1], spent = id, spent + COST.passed
-    elseif over then
+    elseif over then --! guard expired-starts false
       digests.name(payload, redis.sha1hex(entry))
       taken[#taken + 1] = id
       if not expire(payload, entry, 0, 0, card) then -- it is due, and rounds pass over it
@@ -663,8 +663,8 @@ elseif open and wanted > 0 and not brief then
         lock_moved(payload, 'e:' .. entry, 'p:' .. id)
         start(payload, entry, retries, crashes, turn and number(turn) or planned, card, text)
         if turn then
-          courses.pass(entry, number(turn))
-          courses.follow(entry, true)
+          courses.pass(entry, number(turn)) --! guard occurs-once omitted
+          courses.follow(entry, true) --! guard occurs-next omitted
         end
       end
     end

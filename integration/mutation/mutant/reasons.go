@@ -53,5 +53,6 @@ var Reasons = map[string]string{
 	"single":   "A process has one payload.",
 	"high":     "No cancel that counts has a token as high.",
 	"holder":   "The same round takes whoever holds nothing out of the holders.",
+	"window":   "A mark of a millisecond is over before anybody asks again.",
 	"soon":     "What is to come is a millisecond away at least.",
 }

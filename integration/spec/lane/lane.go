@@ -31,12 +31,18 @@ type Lane struct {
 	Holders  ZSet // worker → token up to which it has said what cancels cover
 	Stopping ZSet // "name:token:process" of what runs and a cancel covers
 	Gaps     ZSet // positions in the list from which cancels removed payloads
-	Entries  Hash
+	Entries  Hash // process → entry; of an added task that of its key
 	Unique   Hash
 	Rounds   Hash
 	Ledger   Hash
 	Token    int64
 	Paused   bool
+
+	Added      Stream          // added tasks that wait, the front first
+	Recurring  ZSet            // entry → until when its schedule is asserted
+	Recurrence map[string]Hash // entry → its schedule
+
+	fields, cards, runners Hash // what the hash of entries has, and of added tasks
 
 	Owner map[string]string // process → worker
 	Given int64             // the highest token that a process had
@@ -44,7 +50,7 @@ type Lane struct {
 
 // New returns the view of nothing.
 func New(queue string, failed bool) *Lane {
-	return &Lane{Queue: queue, Failed: failed, Process: map[string]string{}, Working: map[string]ZSet{}, Entry: map[string]Hash{}, Owner: map[string]string{}, Batch: map[string][]string{}}
+	return &Lane{Queue: queue, Failed: failed, Process: map[string]string{}, Working: map[string]ZSet{}, Entry: map[string]Hash{}, Owner: map[string]string{}, Batch: map[string][]string{}, Recurrence: map[string]Hash{}}
 }
 
 // Place takes the name of a key apart: whose it is, what kind, and of what. It is
@@ -93,6 +99,15 @@ func (l *Lane) Set(kind, of string, v any) {
 		if h := asHash(v); len(h) > 0 {
 			l.Entry[of] = h
 		}
+	case "recurrence":
+		delete(l.Recurrence, of)
+		if h := asHash(v); len(h) > 0 {
+			l.Recurrence[of] = h
+		}
+	case "entries":
+		l.setEntries(asHash(v))
+	case "added":
+		l.Added, _ = v.(Stream)
 	case "batch":
 		delete(l.Batch, of)
 		if all, _ := v.([]string); len(all) > 0 {
@@ -126,6 +141,12 @@ func (l *Lane) Get(kind, of string) any {
 		return l.Working[of]
 	case "keyed":
 		return l.Entry[of]
+	case "recurrence":
+		return l.Recurrence[of]
+	case "entries":
+		return l.fields
+	case "added":
+		return l.Added
 	}
 	if z := l.zset(kind); z != nil {
 		return *z
@@ -157,6 +178,8 @@ func (l *Lane) zset(kind string) *ZSet {
 		return &l.Stopping
 	case "gaps":
 		return &l.Gaps
+	case "recurring":
+		return &l.Recurring
 	}
 	return nil
 }
@@ -164,8 +187,6 @@ func (l *Lane) zset(kind string) *ZSet {
 // hash is a hash of which the queue has one, or nil.
 func (l *Lane) hash(kind string) *Hash {
 	switch kind {
-	case "entries":
-		return &l.Entries
 	case "unique":
 		return &l.Unique
 	case "rounds":
@@ -195,6 +216,10 @@ func Moved(kind string, was, is any, yield func(payload string, n int)) {
 		for _, p := range now {
 			yield(p, 1)
 		}
+	case "added":
+		old, _ := was.(Stream)
+		now, _ := is.(Stream)
+		movedAdded(old, now, yield)
 	case "keyed":
 		if p, ok := asHash(was)["payload"]; ok {
 			yield(p, -1)
@@ -223,11 +248,26 @@ func (l *Lane) Accepted() (all []string) {
 
 // Names are those by which a cancel may cover a process.
 func (l *Lane) Names(id string) []string {
-	names := []string{Digest(l.Process[id])}
-	if e := l.Entries[id]; IsKey(e) {
-		names = append(names, e)
+	e := l.Entries[id]
+	digest := Digest(l.Process[id])
+	switch sum, ok := strings.CutPrefix(l.Entry[e]["sum"], id+":"); {
+	case l.cards[id] != "", ok && sum == Digest(e): // its entry stands for it: cancels of the payload are about others
+		digest = Digest(e)
+	case ok && l.Failed: // the entry is that of the failed task, which has a key of its own
+		digest = sum
 	}
-	return names
+	if IsKey(e) {
+		return []string{digest, e}
+	}
+	return []string{digest}
+}
+
+// Name is what an entry that waits is called in contents, before a colon and the entry.
+func (l *Lane) Name(entry string) string {
+	if digest := l.Entry[entry]["digest"]; digest == Digest(entry) || digest != "" && l.Failed { // as in Names
+		return digest
+	}
+	return Digest(l.Entry[entry]["payload"])
 }
 
 func IsKey(entry string) bool { return strings.HasPrefix(entry, "k:") }
@@ -319,6 +359,7 @@ func View(s interface {
 func (l *Lane) Copy() *Lane {
 	c := *l
 	c.Process, c.Working, c.Entry, c.Owner, c.Batch = maps.Clone(l.Process), maps.Clone(l.Working), maps.Clone(l.Entry), maps.Clone(l.Owner), maps.Clone(l.Batch)
+	c.Recurrence = maps.Clone(l.Recurrence)
 	return &c
 }
 

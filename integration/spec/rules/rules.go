@@ -19,8 +19,11 @@ func State(l *lane.Lane, changed func(kinds ...string) bool, wrong Wrong) {
 	if changed("process", "working", "workers", "suspects") {
 		owners(l, wrong)
 	}
-	if changed("keyed", "schedule", "contents", "entries", "process") {
+	if changed("keyed", "schedule", "contents", "entries", "process", "added") {
 		entries(l, wrong)
+	}
+	if changed("added", "keyed", "entries", "working", "process") {
+		added(l, wrong)
 	}
 	if changed("queues", "process", "keyed", "unique", "gaps") && !l.Failed {
 		locks(l, wrong)
@@ -66,15 +69,18 @@ func entries(l *lane.Lane, wrong Wrong) {
 			wrong("processes %s and %s of %s both run %s", id, other, l.Queue, e)
 		}
 		runs[e] = id
-		if l.Entry[e]["process"] != id {
+		if l.AddedName(id) == "" && l.Entry[e]["process"] != id {
 			wrong("process %s of %s runs %s, which says it is %q", id, l.Queue, e, l.Entry[e]["process"])
 		}
 		if _, ok := l.Process[id]; !ok {
 			wrong("process %s of %s runs %s, and there is no such process", id, l.Queue, e)
 		}
 	}
-	waiting, planned := 0, 0
+	waiting, planned, apart := 0, 0, apart(l)
 	for e, fields := range l.Entry {
+		if apart[e] {
+			continue // it waits in the stream
+		}
 		payload, waits := fields["payload"]
 		process, run := fields["process"]
 		_, inSchedule := l.Schedule[e]
@@ -90,13 +96,55 @@ func entries(l *lane.Lane, wrong Wrong) {
 		case inSchedule != (waits && !run):
 			wrong("%s of %s: in the schedule: %v, and it waits: %v, and runs: %v", e, l.Queue, inSchedule, waits, run)
 		case waits:
-			if _, ok := l.Contents[lane.Digest(payload)+":"+e]; !ok {
+			if _, ok := l.Contents[l.Name(e)+":"+e]; !ok {
 				wrong("%s of %s waits with %s, and is not in contents", e, l.Queue, payload)
 			}
 		}
 	}
 	if waiting != len(l.Contents) || planned != len(l.Schedule) {
 		wrong("%s has %d entries that wait, %d contents; %d planned, %d in the schedule", l.Queue, waiting, len(l.Contents), planned, len(l.Schedule))
+	}
+}
+
+// apart are the entries that only keep the payload of a task in the stream.
+func apart(l *lane.Lane) map[string]bool {
+	all := map[string]bool{}
+	for _, w := range l.Waiters() {
+		if w.Apart {
+			all[w.Entry] = true
+		}
+	}
+	return all
+}
+
+// added: an added task waits in the stream, or runs, or has an entry of the schedule; the two
+// fields of one that runs name each other.
+func added(l *lane.Lane, wrong Wrong) {
+	runs := map[string]string{}
+	for id, e := range l.Entries {
+		runs[e] = id
+		if name := l.AddedName(id); name != "" && l.Runners()[name] != id+":"+l.Owner[id] {
+			wrong("process %s of %s, held by %s, runs %s, which says it is %q", id, l.Queue, l.Owner[id], name, l.Runners()[name])
+		}
+	}
+	for name, runner := range l.Runners() {
+		if id, _, _ := strings.Cut(runner, ":"); l.AddedName(id) != name {
+			wrong("%s of %s says that %s runs it, which runs %q", name, l.Queue, id, l.AddedName(id))
+		}
+	}
+	for _, w := range l.Waiters() {
+		fields, there := l.Entry[w.Entry]
+		_, payload := fields["payload"]
+		_, due := fields["due"]
+		switch {
+		case w.Entry == "":
+		case runs[w.Entry] != "":
+			wrong("%s of %s waits in the stream, and %s runs it", w.Entry, l.Queue, runs[w.Entry])
+		case w.Apart && (!payload || due):
+			wrong("%s of %s waits in the stream, and its payload is not where it should be: %v", w.Entry, l.Queue, fields)
+		case !w.Apart && there:
+			wrong("%s of %s waits in the stream, and has an entry", w.Entry, l.Queue)
+		}
 	}
 }
 

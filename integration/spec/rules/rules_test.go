@@ -8,6 +8,7 @@ import (
 
 	"github.com/worqr/worqr/integration/spec"
 	"github.com/worqr/worqr/integration/spec/lane"
+	"github.com/worqr/worqr/internal/keys"
 )
 
 // well is a queue in which one worker runs a task of the list, which is locked, and one
@@ -16,8 +17,24 @@ var well = []string{
 	"ZADD workers 1000 w1", "LPUSH process:p1 a", "LPUSH process:p2 b", "ZADD working:w1 1 p1 2 p2", "SET token 3", "ZADD holders 0 w1",
 	"HSET keyed:k:x process p2 payload c due 5", "HSET entries p2 k:x", "ZADD contents 0 <c>:k:x",
 	"HSET keyed:k:y payload d due 5", "ZADD schedule 5 k:y", "ZADD contents 0 <d>:k:y", "LPUSH queues e",
+	"XADD added 5-7 0123456789abc0 f", "XADD added 5-8 0123456789abc2 !", "HSET keyed:<large> payload g card 0",
+	"LPUSH process:p4 h", "ZADD working:w1 0 p4", "HSET entries p4 a:5-6-0123456789abc0 a:5-6-0123456789abc p4:w1",
+	"HSET keyed:k:z payload i due 6 digest <k:z>", "ZADD schedule 6 k:z", "ZADD contents 0 <k:z>:k:z",
 	"HSET unique <a> p:p1 <e> w:1 <d> e:k:y offset 1", "ZADD canceled 3 <a>", "ZADD stopping 0 p<a>:0000000000000001:p1",
 }
+
+// The entries of added tasks: of one that waits, of one whose payload is apart, and of one that runs.
+var entriesOf = func() map[string]string {
+	all := map[string]string{"<k:z>": lane.Digest("k:z")}
+	for name, id := range map[string]string{"<small>": "5-7", "<large>": "5-8", "<runs>": "5-6"} {
+		key, ok := keys.AddedKey(id, "0123456789abc")
+		if !ok {
+			panic(id)
+		}
+		all[name] = "k:" + key
+	}
+	return all
+}()
 
 // view is the queue after commands, whose keys are named by their kind.
 func view(commands ...string) *lane.Lane {
@@ -25,6 +42,9 @@ func view(commands ...string) *lane.Lane {
 	for _, c := range commands {
 		for _, p := range []string{"a", "b", "c", "d", "e"} {
 			c = strings.ReplaceAll(c, "<"+p+">", lane.Digest(p))
+		}
+		for name, is := range entriesOf {
+			c = strings.ReplaceAll(c, name, is)
 		}
 		words := strings.Fields(c)
 		kind, of, part := strings.Cut(words[1], ":")
@@ -41,18 +61,26 @@ func view(commands ...string) *lane.Lane {
 func TestRules(t *testing.T) {
 	for _, c := range []struct{ change, wrong string }{
 		{"", ""},
-		{"DEL workers", "w1 holds 2 processes of q, and is no member"},
+		{"DEL workers", "w1 holds 3 processes of q, and is no member"},
 		{"DEL process:p1", "w1 holds process p1 of q, which has no task"},
-		{"LPUSH process:p9 z", "3 processes of q have 2 owners"},
-		{"ZADD working:w2 4 p2", "2 processes of q have 3 owners"},
+		{"LPUSH process:p9 z", "4 processes of q have 3 owners"},
+		{"ZADD working:w2 4 p2", "3 processes of q have 4 owners"},
 		{"HSET entries p1 k:x", "both run k:x"},
 		{"HSET entries p9 k:y", "process p9 of q runs k:y, and there is no such process"},
 		{"HSET keyed:k:x process p1", "k:x of q says that p1 runs it, which does not"},
 		{"ZREM schedule k:y", "in the schedule: false, and it waits: true, and runs: false"},
 		{"ZADD schedule 5 k:x", "in the schedule: true, and it waits: true, and runs: true"},
 		{"HSET keyed:k:x payload z", "k:x of q waits with z, and is not in contents"},
-		{"ZADD contents 0 <e>:k:z", "2 entries that wait, 3 contents"},
+		{"ZADD contents 0 <e>:k:z", "3 entries that wait, 4 contents"},
 		{"LPUSH queues z ; RPOP queues", "a lock of q is left at w:1"},
+		{"HDEL entries a:5-6-0123456789abc", `held by w1, runs a:5-6-0123456789abc, which says it is ""`},
+		{"HSET entries a:5-6-0123456789abc p4:w2", "which says it is \"p4:w2\""},
+		{"HSET entries a:5-9-0123456789abc p4:w1", "a:5-9-0123456789abc of q says that p4 runs it, which runs \"a:5-6"},
+		{"HSET entries p4 <small>", "waits in the stream, and p4 runs it"},
+		{"HSET keyed:<large> due 5", "its payload is not where it should be"},
+		{"HDEL keyed:<large> payload", "its payload is not where it should be"},
+		{"HSET keyed:<small> payload z", "waits in the stream, and has an entry"},
+		{"HDEL keyed:k:z digest", "k:z of q waits with i, and is not in contents"},
 		{"HSET unique <a> p:p2", "a lock of q is left at p:p2"},
 		{"DEL unique ; ZADD gaps 1 1", "1 gaps of q are left"},
 		{"DEL holders", "w1, which holds something of q, is unknown to cancels"},

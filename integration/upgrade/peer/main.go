@@ -25,6 +25,7 @@ import (
 type Config struct {
 	URL, Prefix, Name string
 	Lease             time.Duration
+	Added             bool // it adds tasks as only this state of the repository can
 	Check             bool // it checks the fleet, says what it found, and ends
 }
 
@@ -131,6 +132,9 @@ func (p *peer) produce(ctx context.Context) {
 	}
 }
 
+// add is of a file that the older state of the repository hasn't.
+var add func(ctx context.Context, q *worqr.Queue, payload []byte) error
+
 // one is one thing that a producer does, with a payload of its own. It is not cut off when
 // production ends, so whatever isn't okay was killed.
 func (p *peer) one() {
@@ -141,6 +145,8 @@ func (p *peer) one() {
 	var err error
 	key := ""
 	switch n := rand.IntN(10); {
+	case n < 3 && p.Added && add != nil:
+		err = add(ctx, p.queue, tries)
 	case n < 4:
 		err = p.queue.Enqueue(ctx, tries)
 	case n < 5:

@@ -1,0 +1,255 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/spec/lane"
+)
+
+// What a payload says of its task, so that handlers and the judge know.
+const (
+	withHeader = "+h" // it has a header, which is its payload
+	withResult = "+k" // its result is kept
+	withExpiry = "+e" // it may expire
+)
+
+const kept = 4 * time.Minute // results
+
+// properties are those of a task, by its payload.
+func properties(payload string, d *rand.Rand) (p worqr.Properties) {
+	if strings.Contains(payload, withHeader) {
+		p.Headers = map[string]string{"of": lane.Digest(payload)}
+	}
+	if strings.Contains(payload, withResult) {
+		p.KeepResult = kept
+	}
+	if strings.Contains(payload, withExpiry) {
+		p.Expires = time.Now().Add(time.Duration(d.ExpFloat64() * float64(4*time.Second)))
+	}
+	if d.IntN(4) == 0 {
+		p.MaxRetries, p.Timeout = 3+d.IntN(2), 20*time.Second // as often as a task may fail
+	}
+	return p
+}
+
+// described is a payload that says what its task has. Now and then it is so large that it is kept
+// beside the stream.
+func described(name string, d *rand.Rand) string {
+	for _, what := range []string{withHeader, withResult, withExpiry} {
+		if d.IntN(3) == 0 {
+			name += what
+		}
+	}
+	if d.IntN(10) == 0 {
+		name += " " + strings.Repeat("x", 17<<10)
+	}
+	return name
+}
+
+// resultOf is what a handler makes of a task.
+func resultOf(payload string) []byte { return []byte("made of " + lane.Digest(payload)) }
+
+// actAdded is one thing that a producer of added tasks does.
+func (r *run) actAdded(ctx context.Context, p *process, q *worqr.Queue, d *rand.Rand, name string) {
+	switch d.IntN(6) {
+	case 0:
+		r.addMany(ctx, q, d, name)
+	case 1:
+		r.undo(ctx, p, d)
+	default:
+		r.add(ctx, p, q, d, name)
+	}
+}
+
+// add adds a task, now or at a time, once or not; somebody may wait for its end.
+func (r *run) add(ctx context.Context, p *process, q *worqr.Queue, d *rand.Rand, name string) {
+	payload := described(name, d)
+	props := properties(payload, d)
+	if d.IntN(3) == 0 {
+		props.Once, props.OnceFor = name, 5*time.Minute
+	}
+	at := time.Time{}
+	if d.IntN(4) == 0 {
+		at = time.Now().Add(time.Duration((d.Float64() - 0.2) * float64(10*time.Second)))
+	}
+	var key string
+	var err error
+	for n := range 5 { // until the answer is known, where that may be
+		before := key
+		key, err = q.AddAt(ctx, at, []byte(payload), &props)
+		if err != nil && key != "" {
+			r.violation("the add of %.60s fails with %v, and returns the key %s", payload, err, key)
+		}
+		if err != nil && n > 0 { // an earlier call may have added it
+			err = fmt.Errorf("%w: %w", worqr.ErrUnknownOutcome, err)
+		}
+		if err == nil && before != "" && before != key {
+			r.violation("%.60s was added once, as %s and as %s", payload, before, key)
+		}
+		if props.Once == "" || !errors.Is(err, worqr.ErrUnknownOutcome) && (err != nil || d.IntN(3) > 0) || ctx.Err() != nil {
+			break
+		}
+	}
+	r.locked(func() { r.world.judge.told(payload, err) })
+	if err != nil {
+		return
+	}
+	r.locked(func() {
+		if r.keys = append(r.keys, added{q.Name(), key}); len(r.keys) > 60 {
+			r.keys = r.keys[30:]
+		}
+	})
+	if props.KeepResult > 0 {
+		p.waiting.Go(func() { r.wait(p.ctx, q, key, payload) })
+	}
+}
+
+// An added task is known by its key.
+type added struct{ queue, key string }
+
+// addMany adds some tasks, all or none.
+func (r *run) addMany(ctx context.Context, q *worqr.Queue, d *rand.Rand, name string) {
+	var all []worqr.TaskSpec
+	for i := range 2 + d.IntN(4) {
+		payload := described(fmt.Sprintf("%s.%d", name, i), d)
+		all = append(all, worqr.TaskSpec{Payload: []byte(payload), Properties: properties(payload, d)})
+	}
+	_, err := q.AddMany(ctx, all)
+	for _, t := range all {
+		r.locked(func() { r.world.judge.told(string(t.Payload), err) })
+	}
+}
+
+// undo cancels or removes a task that was added.
+func (r *run) undo(ctx context.Context, p *process, d *rand.Rand) {
+	var some added
+	r.locked(func() {
+		if len(r.keys) > 0 {
+			some = r.keys[d.IntN(len(r.keys))]
+		}
+	})
+	if some.key == "" {
+		return
+	}
+	q := p.peer.Queue(some.queue)
+	if d.IntN(3) == 0 {
+		_, _ = q.RemoveKey(ctx, some.key)
+		return
+	}
+	if report, err := q.CancelKey(ctx, some.key); err == nil {
+		_ = report.Wait(ctx) // as long as there is time
+	}
+}
+
+// wait waits for the end of a task that keeps its result. What it is told must be so.
+func (r *run) wait(ctx context.Context, q *worqr.Queue, key, payload string) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	end, err := q.Wait(ctx, key)
+	r.locked(func() { r.world.judge.answered(payload, end, err) })
+}
+
+// answered takes in what somebody was told who waited for a task that was added.
+func (j *judge) answered(payload string, end *worqr.Result, err error) {
+	ends := j.outcomes[payload]
+	w := j.w
+	switch {
+	case w.Rollbacks+w.Wipes > 0: // it may have ended in what was lost
+	case errors.Is(err, worqr.ErrNoResult) && w.Jumps > 0: // the record has expired sooner
+	case errors.Is(err, worqr.ErrNoResult):
+		j.violation("who waits for %.60s is told %v", payload, err)
+	case err != nil: // it had no time
+	case end.Outcome == worqr.OutcomeDeleted && (ends["canceled"] || w.Jumps > 0):
+	case end.Outcome == worqr.OutcomeFinished && ends["finished"] && string(end.Value) == string(resultOf(payload)):
+		j.Told++
+	case end.Outcome == worqr.OutcomeCanceled && ends["canceled"], end.Outcome == worqr.OutcomeRemoved && ends["canceled"]:
+		j.Told++
+	case end.Outcome == worqr.OutcomeFailed && ends["failed"], end.Outcome == worqr.OutcomeExpired && ends["failed"]:
+		j.Told++
+	default:
+		j.violation("who waits for %.60s is told that it is %s, with %q, and it is %v", payload, end.Outcome, end.Value, ends)
+	}
+}
+
+// outcome notes that a task has ended in a way. The failed queue is one of them, though it may come
+// back from there.
+func (j *judge) outcome(payload, how string) {
+	if !strings.Contains(payload, withResult) {
+		return
+	}
+	if j.outcomes[payload] == nil {
+		j.outcomes[payload] = map[string]bool{}
+	}
+	j.outcomes[payload][how] = true
+}
+
+// carries judges what a handler is told of a task beside its payload.
+func (j *judge) carries(t *worqr.Task) {
+	payload := string(t.Payload)
+	if isRecurring(payload) {
+		return
+	}
+	want := ""
+	if strings.Contains(payload, withHeader) {
+		want = lane.Digest(payload)
+	}
+	if t.Headers["of"] != want {
+		j.violation("a handler of %.60s has the headers %v", payload, t.Headers)
+	}
+	l := j.lanes[laneName(t.Queue, false)]
+	if e := l.Entries[t.AttemptID]; lane.IsKey(e) && e != "k:"+t.Key {
+		j.violation("a handler of %.60s has the key %q, and it is %s", payload, t.Key, e)
+	}
+}
+
+// added: tasks are added behind the others, all or none; they start from the front, and none
+// whose time is over.
+func (st *step) added() {
+	r, was, is := st.r, st.was, st.is
+	if r.verb == "add" && st.kind["added"] {
+		n, all := len(is.Added)-len(was.Added), carried(r)
+		if n != len(all) {
+			st.violation("%d of %d tasks are added to %s", n, len(all), is.Queue)
+			return
+		}
+		for i, w := range is.Waiters()[len(was.Added):] {
+			if !w.Apart && w.Payload != all[i] {
+				st.violation("%.60s is added to %s in the place of %.60s", w.Payload, is.Queue, all[i])
+			}
+		}
+	}
+	if is.Failed {
+		return
+	}
+	places, last := map[string]int{}, -1
+	for i, w := range was.Waiters() {
+		places[w.Entry] = i + 1
+	}
+	for _, id := range st.began {
+		if until := lane.Expires(is.Card(id)); until > 0 && until <= st.ms() {
+			st.violation("%.60s of %s starts %d ms after it has expired", is.Process[id], is.Queue, st.ms()-until)
+		}
+		if at := places[is.Entries[id]]; at > 0 {
+			if at < last {
+				st.violation("%.60s of %s starts behind one that was added later", is.Process[id], is.Queue)
+			}
+			last = at
+		}
+	}
+	if last < 0 || r.verb != "step" {
+		return
+	}
+	for _, w := range was.Waiters()[:last] {
+		for _, left := range is.Waiters() {
+			if until := lane.Expires(w.Card); left.ID == w.ID && (until == 0 || until > st.ms()) {
+				st.violation("%.60s of %s is passed over by one that was added later", w.Payload, is.Queue)
+			}
+		}
+	}
+}
