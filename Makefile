@@ -1,7 +1,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES = $$(go list -m -f '{{.Dir}}')
 
-.PHONY: help demo test test-modules test-engines survive engines-long mutation soak lint bench
+.PHONY: help demo test test-modules browser test-engines survive engines-long mutation soak lint bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,12 @@ test-modules:
 	wait $$plain || failed=1; \
 	(cd integration && go test -vet=off -race -shuffle=on) || failed=1; \
 	exit $$failed
+
+# The dashboard in a browser isn't part of "make test": Chromium is a large package to install unasked,
+# and takes both processors of a small machine for half a minute. CI runs it.
+browser: ## open the dashboard in Chromium, for half a minute; Debian's is installed if it's missing
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || scripts/setup chromium || true
+	@cd integration && go test -vet=off ./browser
 
 # Elsewhere "make test" has one Redis, so here are the others. Tests that need a single server of
 # their own are skipped but on Valkey: internal/redistest/engine.go says which and why.

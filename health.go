@@ -20,6 +20,7 @@ type PeerStats struct {
 	Retried         int64 // attempts, not tasks
 	Snoozed         int64 // by Snooze
 	Failed          int64 // moved to the failed queue
+	Expired         int64 // of these, whose time was over before they started
 	Dropped         int64 // from a full failed queue
 	TakenOver       int64 // taken over by another worker, or ended too late
 	HandlerErrors   int64 // panics included
@@ -45,7 +46,7 @@ func (p *Peer) StatsOf(queue string) PeerStats { return statsOf(p.engine.CountsO
 func statsOf(c *engine.Counts) PeerStats {
 	return PeerStats{
 		Started: c.Started.Load(), Finished: c.Finished.Load(), Stopped: c.Stopped.Load(), Canceled: c.Canceled.Load(),
-		Retried: c.Retried.Load(), Snoozed: c.Snoozed.Load(), Failed: c.Failed.Load(), Dropped: c.Dropped.Load(),
+		Retried: c.Retried.Load(), Snoozed: c.Snoozed.Load(), Failed: c.Failed.Load(), Expired: c.Expired.Load(), Dropped: c.Dropped.Load(),
 		TakenOver: c.Lost.Load(), HandlerErrors: c.Failures.Load(), RunningHandlers: c.Running.Load(), StuckHandlers: c.Stuck.Load(),
 		LostWrites: c.LostWrites.Load(),
 	}

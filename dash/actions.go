@@ -101,6 +101,7 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.recur.forget()
+	d.finds.forget()
 	d.hub.refresh(ctx)
 	d.check.follow(d.hub.current(ctx), true)
 	to := back(form.Get("back"))

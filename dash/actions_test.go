@@ -172,6 +172,7 @@ func TestFailedActions(t *testing.T) {
 
 	r := b.act("verb", "requeue", "name", "q", "id", id("lost"), "back", "failed?name=q")
 	is.True(strings.Contains(r.text, "1 task put back"))
+	is.True(!strings.Contains(b.shows("failed?name=q", "5 failed tasks.").text, "connection reset")) // nobody can choose what has gone
 	is.Equal(peertest.Waiting(t, q), []string{"lost"})
 	r = b.act("verb", "discard", "name", "q", "id", id("disk"), "back", "failed?name=q")
 	is.True(strings.Contains(r.text, "1 task deleted"))

@@ -37,6 +37,7 @@ type search struct {
 	id, what string // what: queue and filter
 	begun    time.Time
 	end      context.CancelFunc
+	stale    bool // an action came later; the lock of searches protects it
 
 	mu      sync.Mutex // protects what follows
 	looked  time.Time  // at its results, last
@@ -81,7 +82,7 @@ func (s *searches) get(id, what string, begin func(*search)) *search {
 		return o.over && now.Sub(o.looked) > kept
 	})
 	for _, o := range s.all {
-		if o.what == what && (o.id == id || id == "" && o.isNew(now)) {
+		if o.what == what && (o.id == id || id == "" && !o.stale && o.isNew(now)) {
 			return o
 		}
 	}
@@ -102,6 +103,16 @@ func (s *search) isNew(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.over || now.Sub(s.ended) < 2*time.Second
+}
+
+// forget has the next page begin a search of its own: an action may have changed what they find. The
+// pages that show them go on with them.
+func (s *searches) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.all {
+		o.stale = true
+	}
 }
 
 func (s *search) lookedAt() time.Time {

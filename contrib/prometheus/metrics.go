@@ -27,6 +27,7 @@
 //	worqr_workers_evicted_total                        other workers that it evicted
 //	worqr_connected                                    1 unless Redis doesn't answer
 //	worqr_connection_losses_total                      how often that began
+//	worqr_denied                                       1 while Redis refuses the login or a permission
 //	worqr_trace_calls_missed_total                     calls missing in the counts above
 //	worqr_handler_errors_total                         panics included
 //	worqr_stuck_handlers                               abandoned and still running
@@ -53,8 +54,11 @@
 //	worqr_queue_idle_workers{queue}
 //	worqr_queue_paused{queue}                     1 while it's paused
 //	worqr_queues_readable                         1 if the above could be read, else they're missing
+//	worqr_findings{kind,severity}                 of the last Check; see docs/findings.md
+//	worqr_last_check_timestamp_seconds            when it ended; 0 before
 //
-// A scrape reads them from Redis, at most once a second.
+// A scrape reads the state of queues from Redis, at most once a second. Check reads all keys of the
+// fleet, so it runs only with Options.CheckEvery, in the background.
 package worqrprom
 
 import (
@@ -82,6 +86,10 @@ type Options struct {
 	Buckets []float64
 	// Timeout limits how long a scrape waits for Redis; 0 is 5 s.
 	Timeout time.Duration
+	// CheckEvery is how often Check runs, for worqr_findings; 0 is never. It reads all keys, so set
+	// it in one or two processes of a fleet, for example to five minutes. It takes at most a
+	// twentieth of the time. The Redis user needs the rule "Doctor" of docs/security.md.
+	CheckEvery time.Duration
 }
 
 // Other is the label of the queues beyond Options.MaxQueues. No queue has this name.
@@ -98,6 +106,7 @@ type Metrics struct {
 	opts   Options
 	counts counts
 	state  state
+	check  checkup
 
 	mu     sync.Mutex      // protects the fields below
 	labels map[string]bool // queues with a label of their own
@@ -170,6 +179,9 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 		to <- d.desc
 	}
 	to <- readable
+	to <- denied
+	to <- findings
+	to <- checked
 }
 
 // Collect implements prometheus.Collector. It blocks while the state of queues is read, for at most
@@ -183,7 +195,8 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	collectPeer(p, to)
-	if !m.opts.NoQueues {
-		m.collectQueues(p, to)
+	m.collectQueues(p, to)
+	if m.opts.CheckEvery > 0 {
+		m.check.collect(p, m.opts.CheckEvery, to)
 	}
 }

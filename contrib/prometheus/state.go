@@ -2,6 +2,8 @@ package worqrprom
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,6 +67,18 @@ func ofState(name, help string, value func(worqr.QueueStats) float64) figure[wor
 
 var readable = prometheus.NewDesc("worqr_queues_readable", "1 if the state of all queues could be read from Redis.", nil, nil)
 
+var denied = prometheus.NewDesc("worqr_denied", "1 while Redis refuses the login of this process, or a permission.", nil, nil)
+
+// refused reports whether Redis answered that the process may not do this: its login isn't right, or
+// its user lacks a permission.
+func refused(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := strings.ToUpper(err.Error())
+	return errors.Is(err, worqr.ErrDenied) || strings.Contains(text, "WRONGPASS") || strings.Contains(text, "NOAUTH") || strings.Contains(text, "INVALID PASSWORD")
+}
+
 func collectPeer(p *worqr.Peer, to chan<- prometheus.Metric) {
 	for _, f := range ofPeer {
 		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(p))
@@ -73,6 +87,10 @@ func collectPeer(p *worqr.Peer, to chan<- prometheus.Metric) {
 
 func (m *Metrics) collectQueues(p *worqr.Peer, to chan<- prometheus.Metric) {
 	queues, err := m.state.read(func() (map[string]worqr.QueueStats, error) { return m.readQueues(p) })
+	to <- prometheus.MustNewConstMetric(denied, prometheus.GaugeValue, truth(refused(err)))
+	if m.opts.NoQueues {
+		return
+	}
 	to <- prometheus.MustNewConstMetric(readable, prometheus.GaugeValue, truth(err == nil))
 	for name, s := range queues {
 		for _, f := range ofQueue {
@@ -109,6 +127,9 @@ const readers = 8
 func (m *Metrics) readQueues(p *worqr.Peer) (map[string]worqr.QueueStats, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.opts.Timeout)
 	defer cancel()
+	if m.opts.NoQueues {
+		return nil, p.Ping(ctx)
+	}
 	names, first := m.names(ctx, p)
 	handle := m.opts.Queue
 	if handle == nil {

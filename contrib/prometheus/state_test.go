@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/matryer/is"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
@@ -142,4 +143,59 @@ func TestUnreadable(t *testing.T) {
 		}
 	}()
 	m.Watch(p)
+}
+
+// What a check finds is exported by kind, once somebody has scraped, and no more often than it was
+// asked for. A login that Redis refuses is told apart from a Redis that is away.
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	server := redistest.Start(t)
+	p := peertest.OpenDoctor(t, server.URL(), worqr.Options{Prefix: redistest.Prefix(t)})
+	peertest.Enqueue(t, p.Queue("q"), "a", "b")
+	m := New(&Options{CheckEvery: time.Hour})
+	m.Watch(p)
+	found := func() map[string]float64 { return valuesOf(t, m, "worqr_findings", "kind") }
+	peertest.Eventually(t, "the check has found that nobody serves the queue", func() bool { return found()["no-worker"] == 1 })
+	is.NoErr(p.Queue("q").Delete(t.Context()))
+	is.Equal(found()["no-worker"], 1.) // for an hour
+	is.True(valuesOf(t, m, "worqr_last_check_timestamp_seconds", "")[""] > 0)
+	is.Equal(valuesOf(t, m, "worqr_denied", "")[""], 0.)
+
+	for _, opts := range []*Options{nil, {NoQueues: true}} {
+		refused := redistest.Sure(worqr.Open("redis://nobody:wrong@"+server.Addr(), nil))(t)
+		t.Cleanup(func() { _ = refused.Close() })
+		m = New(opts)
+		m.Watch(refused)
+		is.Equal(valuesOf(t, m, "worqr_denied", "")[""], 1.)
+		is.Equal(len(found()), 0)
+	}
+	away := redistest.Sure(worqr.Open("redis://127.0.0.1:1", &worqr.Options{CallTimeout: time.Second}))(t)
+	t.Cleanup(func() { _ = away.Close() })
+	m = New(&Options{Timeout: 2 * time.Second})
+	m.Watch(away)
+	is.Equal(valuesOf(t, m, "worqr_denied", "")[""], 0.)
+}
+
+// valuesOf returns the values of a metric, by a label.
+func valuesOf(t testing.TB, m *Metrics, name, label string) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	peertest.Must(t, r.Register(m))
+	values := map[string]float64{}
+	for _, family := range redistest.Sure(r.Gather())(t) {
+		if family.GetName() != name {
+			continue
+		}
+		for _, s := range family.GetMetric() {
+			key := ""
+			for _, l := range s.GetLabel() {
+				if l.GetName() == label {
+					key = l.GetValue()
+				}
+			}
+			values[key] = s.GetGauge().GetValue()
+		}
+	}
+	return values
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -71,6 +73,35 @@ func TestExpires(t *testing.T) {
 	is.True(len(seen) == 2 && seen[added] && seen["put"])
 	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 2) // once more, without a time
 	is.Equal(len(takes(t, q, 2)), 2)
+}
+
+// However many tasks expire, the log has a line a second about them: it says what they failed of,
+// and that line and its summary count all of them. Nothing says that workers died.
+func TestExpiredLog(t *testing.T) {
+	is := parallel(t)
+	told := &journal{}
+	p := open(t, worqr.Options{Logger: told.Logger()})
+	q := p.Queue("q")
+	const many = 300
+	began := time.Now()
+	for range many {
+		sure(q.Add(t.Context(), []byte("x"), &worqr.Properties{Expires: time.Now().Add(-time.Hour)}))(t)
+	}
+	q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	stop := run(t, p)
+	eventually(t, "all have failed", func() bool { return p.Stats().Expired == many })
+	stop()
+	is.Equal(p.StatsOf("q"), worqr.PeerStats{Failed: many, Expired: many})
+	is.Equal(len(told.Lines("died")), 0)
+	lines := told.Lines("kind=expired")
+	is.True(len(lines) > 0 && len(lines) <= int(time.Since(began)/time.Second)+2)
+	n := leftOutOf(t, told.Lines("more tasks failed for good: their time was over"))
+	for _, line := range lines {
+		is.True(strings.Contains(line, "queue=q ") && strings.Contains(line, "level=WARN"))
+		m := regexp.MustCompile(` tasks=(\d+) `).FindStringSubmatch(line)
+		n += sure(strconv.Atoi(m[1]))(t)
+	}
+	is.Equal(n, many)
 }
 
 // A task has its own timeout and number of retries, and tells of the attempt before.

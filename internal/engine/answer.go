@@ -172,13 +172,15 @@ func (s *Session) noteLocked(e *exchange, a *store.Answer) {
 		s.mu.laterLocked(func() { s.odd.Note(s.engine.log, "tasks cannot be started", trouble, "queue", s.queue.id) })
 	}
 	if a.Buried > 0 {
-		s.buriedLocked(a.Buried-a.Expired, store.Crashed, "worqr: tasks failed for good: too many workers died holding them; list them with Failed", "MaxCrashes", e.Crashes)
-		s.buriedLocked(a.Expired, store.Expired, "worqr: tasks failed for good: their time was over before they started; list them with Failed")
+		s.buriedLocked(a.Buried-a.Expired, store.Crashed)
+		s.buriedLocked(a.Expired, store.Expired)
+		s.queue.counts.Expired.Add(int64(a.Expired))
+		s.mu.laterLocked(func() { s.logBuried(a, e.Crashes) })
 	}
 }
 
 // buriedLocked notes that tasks failed without a start.
-func (s *Session) buriedLocked(tasks int, kind store.Kind, says string, more ...any) {
+func (s *Session) buriedLocked(tasks int, kind store.Kind) {
 	if tasks <= 0 {
 		return
 	}
@@ -186,9 +188,18 @@ func (s *Session) buriedLocked(tasks int, kind store.Kind, says string, more ...
 	if tell := s.engine.trace.Failed; tell != nil {
 		tell(s.queue.name, s.member.Worker, s.part.Keys.IsFailed(), kind, tasks)
 	}
-	s.mu.laterLocked(func() {
-		s.engine.log.Error(says, append([]any{"queue", s.queue.id, "tasks", tasks, "kind", kind}, more...)...)
-	})
+}
+
+// logBuried logs how many tasks failed without a start. Those that have expired are no sign of a
+// fault, and may be many.
+func (s *Session) logBuried(a *store.Answer, most int) {
+	if crashed := a.Buried - a.Expired; crashed > 0 {
+		s.engine.log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
+			"queue", s.queue.id, "tasks", crashed, "kind", store.Crashed, "MaxCrashes", most)
+	}
+	if a.Expired > 0 {
+		s.engine.failures.expired(s.queue.id, a.Expired)
+	}
 }
 
 // restore undoes a round that was not carried out. Callers get the error.

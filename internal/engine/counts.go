@@ -4,14 +4,14 @@ import "sync/atomic"
 
 // Counts count what was done on a queue, or on several.
 type Counts struct {
-	Started, Finished, Stopped, Canceled, Retried, Snoozed, Failed, Dropped, Stuck, Lost, Failures, Running, LostWrites atomic.Int64
+	Started, Finished, Stopped, Canceled, Retried, Snoozed, Failed, Expired, Dropped, Stuck, Lost, Failures, Running, LostWrites atomic.Int64
 }
 
 // each calls do for each pair of counts.
 func (c *Counts) each(o *Counts, do func(c, o *atomic.Int64)) {
 	for _, p := range [...][2]*atomic.Int64{
 		{&c.Started, &o.Started}, {&c.Finished, &o.Finished}, {&c.Stopped, &o.Stopped}, {&c.Canceled, &o.Canceled},
-		{&c.Retried, &o.Retried}, {&c.Snoozed, &o.Snoozed}, {&c.Failed, &o.Failed}, {&c.Dropped, &o.Dropped}, {&c.Stuck, &o.Stuck},
+		{&c.Retried, &o.Retried}, {&c.Snoozed, &o.Snoozed}, {&c.Failed, &o.Failed}, {&c.Expired, &o.Expired}, {&c.Dropped, &o.Dropped}, {&c.Stuck, &o.Stuck},
 		{&c.Lost, &o.Lost}, {&c.Failures, &o.Failures}, {&c.Running, &o.Running}, {&c.LostWrites, &o.LostWrites},
 	} {
 		do(p[0], p[1])

@@ -16,6 +16,7 @@ const (
 	failureLines = 20 // a second, of a queue
 	failurePeak  = 50 // a second, of a peer
 	panicLines   = 5  // a second, of a peer, besides the first at each place
+	expiredLines = 1  // a second, of a queue: one for the tasks of a round
 	stuckLines   = 1  // a second, of a peer: finding a stack stops the program for a moment
 	maxPlaces    = 1000
 )
@@ -36,6 +37,7 @@ type failures struct {
 	policy  FailurePolicy
 	retries logs.Limiter
 	finals  logs.Limiter
+	late    logs.Limiter
 	panics  logs.Limiter
 	stuck   logs.Limiter
 
@@ -58,6 +60,7 @@ func newFailures(log *logs.Log, policy FailurePolicy) *failures {
 		log: log, policy: policy, known: map[place]bool{},
 		retries: logs.Limiter{Say: log.Warn, What: "worqr: more tasks failed and will be retried", Each: each, All: all},
 		finals:  logs.Limiter{Say: log.Error, What: "worqr: more tasks failed for good", Each: each, All: all},
+		late:    logs.Limiter{Say: log.Warn, What: "worqr: more tasks failed for good: their time was over before they started", Each: expiredLines, All: all},
 		panics:  logs.Limiter{Say: log.Error, What: "worqr: more handlers panicked", Each: panics, All: panics},
 		stuck:   logs.Limiter{Say: log.Error, What: "worqr: more handlers didn't return after their context ended; their slots go to other tasks", Each: stuckLines, All: stuckLines},
 	}
@@ -80,6 +83,15 @@ func (f *failures) final(t *Attempt, kind store.Kind, text string) {
 	}
 	if queue := t.session.queue.id; f.finals.Allow(queue) {
 		f.log.Error("worqr: task failed for good", t.named("kind", string(kind), "attempts", t.Retries+1, "err", text)...)
+	}
+}
+
+// expired logs how many tasks of a queue failed because their time was over. They have no handler,
+// so the policy is only about how many lines there are.
+func (f *failures) expired(queue string, tasks int) {
+	if f.late.AllowMany(queue, tasks) {
+		f.log.Warn("worqr: tasks failed for good: their time was over before they started; list them with Failed",
+			"queue", queue, "tasks", tasks, "kind", string(store.Expired))
 	}
 }
 
@@ -110,7 +122,7 @@ func (f *failures) first(at place) bool {
 
 // flush logs the counts of lines held back so far.
 func (f *failures) flush() {
-	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.panics, &f.stuck} {
+	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.late, &f.panics, &f.stuck} {
 		l.Flush()
 	}
 }

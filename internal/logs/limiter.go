@@ -26,7 +26,10 @@ type Limiter struct {
 }
 
 // Allow reports whether a line of the queue may be logged.
-func (l *Limiter) Allow(queue string) bool {
+func (l *Limiter) Allow(queue string) bool { return l.AllowMany(queue, 1) }
+
+// AllowMany is Allow for a line about several: if it's left out, they're counted.
+func (l *Limiter) AllowMany(queue string, several int) bool {
 	if l.All == 0 {
 		return true
 	}
@@ -51,7 +54,7 @@ func (l *Limiter) Allow(queue string) bool {
 			l.timer.Reset(rest)
 		}
 	}
-	l.left[queue]++
+	l.left[queue] += several
 	return false
 }
 

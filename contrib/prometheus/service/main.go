@@ -4,6 +4,7 @@
 //	ADDR        where /metrics, /livez and /readyz are; :8080 by default
 //	QUEUE       the queue that it serves; emails by default
 //	PRODUCE     how many tasks a second it adds itself, to have something to show; none by default
+//	CHECK       how often it checks the fleet, for alerts, such as 5m; never by default
 //	DASHBOARD   if it's set, / is a dashboard that shows payloads and needs no login
 package main
 
@@ -36,6 +37,7 @@ type config struct {
 	redis, queue string
 	produce      float64 // tasks a second
 	dashboard    bool
+	check        time.Duration
 }
 
 func main() {
@@ -58,6 +60,12 @@ func run(ctx context.Context) error {
 			return fmt.Errorf("PRODUCE=%q isn't a number of tasks a second", rate)
 		}
 	}
+	if every := os.Getenv("CHECK"); every != "" {
+		var err error
+		if c.check, err = time.ParseDuration(every); err != nil || c.check < 0 {
+			return fmt.Errorf("CHECK=%q isn't a duration", every)
+		}
+	}
 	listener, err := net.Listen("tcp", cmp.Or(os.Getenv("ADDR"), ":8080"))
 	if err != nil {
 		return err
@@ -67,7 +75,7 @@ func run(ctx context.Context) error {
 
 // serve works until ctx ends, and then drains. The probes answer until it has.
 func serve(ctx context.Context, c config, at net.Listener) error {
-	metrics := worqrprom.New(nil)
+	metrics := worqrprom.New(&worqrprom.Options{CheckEvery: c.check})
 	peer, err := worqr.Open(c.redis, &worqr.Options{Trace: metrics.Trace()})
 	if err != nil {
 		return errors.Join(err, at.Close())

@@ -1,0 +1,72 @@
+package worqrprom
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/worqr/worqr"
+)
+
+var (
+	findings = prometheus.NewDesc("worqr_findings", "What the last check has found, by kind. The same for all replicas: use max by (kind), not sum.",
+		[]string{"kind", "severity"}, nil)
+	checked = prometheus.NewDesc("worqr_last_check_timestamp_seconds", "When the last check that succeeded has ended; 0 before. There is none without Options.CheckEvery.", nil, nil)
+)
+
+const (
+	checkTimeout = 2 * time.Minute
+	checkShare   = 20 // a check takes at most this part of the time
+)
+
+// A checkup looks for damage and risks once in a while, in the background: it reads all keys.
+type checkup struct {
+	mu    sync.Mutex // protects the fields below
+	going bool
+	next  time.Time // when the next one may begin
+	ended time.Time // of the last that succeeded; zero before
+	found map[[2]string]int
+}
+
+// collect exports what the last check found, and begins another one if it's time.
+func (c *checkup) collect(p *worqr.Peer, every time.Duration, to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.going && !time.Now().Before(c.next) {
+		c.going = true
+		go c.run(p, every)
+	}
+	at := 0.
+	if !c.ended.IsZero() {
+		at = float64(c.ended.UnixMilli()) / 1000
+	}
+	to <- prometheus.MustNewConstMetric(checked, prometheus.GaugeValue, at)
+	for of, n := range c.found {
+		to <- prometheus.MustNewConstMetric(findings, prometheus.GaugeValue, float64(n), of[0], of[1])
+	}
+}
+
+func (c *checkup) run(p *worqr.Peer, every time.Duration) {
+	ctx, end := context.WithTimeout(context.Background(), checkTimeout)
+	defer end()
+	began := time.Now()
+	report, err := p.Check(ctx, nil)
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.going, c.next = false, began.Add(max(every, checkShare*now.Sub(began)))
+	if err != nil {
+		c.found = nil // what it found before may be solved
+		if errors.Is(err, worqr.ErrDenied) {
+			c.next = now.Add(max(every, time.Hour)) // nobody grants the rule "Doctor" sooner
+		}
+		return
+	}
+	c.ended, c.found = now, map[[2]string]int{}
+	for _, f := range report.Findings {
+		c.found[[2]string{string(f.Kind), string(f.Severity)}]++
+	}
+}

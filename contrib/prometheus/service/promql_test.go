@@ -1,0 +1,217 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A scraped is what two scrapes of a fleet have told, the time between them apart. It stands for what
+// Prometheus has stored: rates are those between the two.
+type scraped struct {
+	before, after map[string][]sample
+	apart         time.Duration
+}
+
+// A value is a number, or a vector of samples.
+type value struct {
+	number float64
+	vector []sample
+	scalar bool
+}
+
+// A term computes its value from one of the two scrapes.
+type term func(metrics map[string][]sample) value
+
+// A parser reads the part of PromQL that the alerts use.
+type parser struct {
+	tokens []string
+	in     *scraped
+}
+
+var token = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*|[0-9.]+|\{[^}]*\}|\[[^\]]*\]|==|[-()+*/><,]`)
+
+// eval returns for what an expression holds.
+func (s *scraped) eval(t testing.TB, expr string) []sample {
+	t.Helper()
+	p := &parser{tokens: token.FindAllString(expr, -1), in: s}
+	result := p.binary(0)
+	if len(p.tokens) > 0 {
+		t.Fatalf("%s: this isn't understood: %q", expr, p.tokens)
+	}
+	return result(s.after).vector
+}
+
+func (p *parser) peek() string {
+	if len(p.tokens) == 0 {
+		return ""
+	}
+	return p.tokens[0]
+}
+
+func (p *parser) next() string {
+	t := p.peek()
+	if t == "" {
+		panic("the expression ends early")
+	}
+	p.tokens = p.tokens[1:]
+	return t
+}
+
+var levels = [][]string{{"and", "unless"}, {">", "<", "=="}, {"+", "-"}, {"*", "/"}}
+
+func (p *parser) binary(level int) term {
+	if level == len(levels) {
+		return p.primary()
+	}
+	left := p.binary(level + 1)
+	for slices.Contains(levels[level], p.peek()) {
+		first, op, second := left, p.next(), p.binary(level+1)
+		left = func(m map[string][]sample) value { return combine(op, first(m), second(m)) }
+	}
+	return left
+}
+
+// primary is a number, what is in parentheses, a call, an aggregation or a selector.
+func (p *parser) primary() term {
+	t := p.next()
+	if n, err := strconv.ParseFloat(t, 64); err == nil {
+		return func(map[string][]sample) value { return value{number: n, scalar: true} }
+	}
+	switch t {
+	case "(":
+		inner := p.binary(0)
+		p.next()
+		if strings.HasPrefix(p.peek(), "[") {
+			p.next() // the range of a subquery
+		}
+		return inner
+	case "sum", "max":
+		var by []string
+		if p.peek() == "by" {
+			p.next()
+			for p.next(); p.peek() != ")"; {
+				if l := p.next(); l != "," {
+					by = append(by, l)
+				}
+			}
+			p.next()
+		}
+		inner := p.primary()
+		return func(m map[string][]sample) value { return aggregate(t, by, inner(m).vector) }
+	case "rate", "increase", "deriv", "absent":
+		return p.call(t, p.primary())
+	}
+	matchers := ""
+	if strings.HasPrefix(p.peek(), "{") {
+		matchers = p.next()
+	}
+	if strings.HasPrefix(p.peek(), "[") {
+		p.next()
+	}
+	return func(m map[string][]sample) value { return value{vector: chosen(m[t], matchers)} }
+}
+
+func (p *parser) call(name string, inner term) term {
+	return func(m map[string][]sample) value {
+		if name == "absent" {
+			if len(inner(m).vector) == 0 {
+				return value{vector: []sample{{value: 1}}}
+			}
+			return value{}
+		}
+		now, was := inner(p.in.after), inner(p.in.before)
+		for _, s := range now.vector { // a counter begins at 0 as soon as its queue is served
+			if !slices.ContainsFunc(was.vector, func(o sample) bool { return maps.Equal(o.labels, s.labels) }) {
+				was.vector = append(was.vector, sample{labels: s.labels})
+			}
+		}
+		diff := combine("-", now, was)
+		if name == "increase" {
+			return diff
+		}
+		return combine("/", diff, value{number: p.in.apart.Seconds(), scalar: true})
+	}
+}
+
+func chosen(all []sample, matchers string) (some []sample) {
+	for _, s := range all {
+		matches := true
+		for _, l := range label.FindAllStringSubmatch(matchers, -1) {
+			matches = matches && (s.labels[l[1]] == l[3] || l[2] == "=~")
+		}
+		if matches {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+func aggregate(how string, by []string, all []sample) (v value) {
+	groups := map[string]*sample{}
+	for _, s := range all {
+		labels := map[string]string{}
+		for _, l := range by {
+			labels[l] = s.labels[l]
+		}
+		g := groups[fmt.Sprint(labels)]
+		switch {
+		case g == nil:
+			groups[fmt.Sprint(labels)] = &sample{labels, s.value}
+		case how == "sum":
+			g.value += s.value
+		default:
+			g.value = max(g.value, s.value)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(groups)) {
+		v.vector = append(v.vector, *groups[key])
+	}
+	return v
+}
+
+// combine applies an operator: to each sample and a number, or to the samples that have the same
+// labels.
+func combine(op string, a, b value) (v value) {
+	if a.scalar {
+		a.vector = make([]sample, len(b.vector))
+		for i, s := range b.vector {
+			a.vector[i] = sample{s.labels, a.number}
+		}
+	}
+	for _, s := range a.vector {
+		i := slices.IndexFunc(b.vector, func(o sample) bool { return maps.Equal(o.labels, s.labels) })
+		other, has := b.number, b.scalar
+		if i >= 0 {
+			other, has = b.vector[i].value, true
+		}
+		keep := has
+		switch op {
+		case "unless":
+			keep = !has
+		case ">":
+			keep = has && s.value > other
+		case "<":
+			keep = has && s.value < other
+		case "==":
+			keep = has && s.value == other
+		case "+":
+			s.value += other
+		case "-":
+			s.value -= other
+		case "*":
+			s.value *= other
+		case "/":
+			s.value /= other
+		}
+		if keep {
+			v.vector = append(v.vector, s)
+		}
+	}
+	return v
+}

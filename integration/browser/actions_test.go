@@ -1,0 +1,113 @@
+package browser
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+
+	"github.com/worqr/worqr/dash"
+)
+
+// find is an expression of the button that does a verb, on the page that is shown.
+func find(verb string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll('form[action=act] button')].find(e => (e.name === 'verb' ? e.value : e.form.elements.verb?.value) === %s)`, quote(verb))
+}
+
+// click presses the middle of an element, as somebody does: it's unfolded, and nothing covers it.
+func (b *tab) click(element string) {
+	b.t.Helper()
+	place := ask[[]float64](b, `(() => {
+		const e = `+element+`;
+		for (let d = e.parentElement; d; d = d.parentElement) if (d.tagName === 'DETAILS' && e !== d.firstElementChild) d.open = true;
+		e.scrollIntoView({ block: 'center', behavior: 'instant' });
+		const box = e.getBoundingClientRect(), x = box.x + box.width / 2, y = box.y + box.height / 2;
+		const hit = document.elementFromPoint(x, y);
+		return e === hit || e.contains(hit) || hit?.contains(e) ? [x, y] : [];
+	})()`)
+	if len(place) != 2 {
+		b.t.Fatalf("%s: something covers %s", b.url(), element)
+	}
+	b.run(chromedp.MouseClickXY(place[0], place[1]))
+}
+
+// enter types into a field of the form with a button.
+func (b *tab) enter(button, field, text string) {
+	b.t.Helper()
+	b.click(button + `.form.elements[` + quote(field) + `]`)
+	call(b, input.InsertText, input.InsertTextParams{Text: text})
+}
+
+// leaves does something that leads to another page, and waits for it.
+func (b *tab) leaves(do func()) {
+	b.t.Helper()
+	ask[any](b, `window.worqrOld = true`)
+	do()
+	b.until("another page follows", `!window.worqrOld && document.readyState === 'complete'`)
+}
+
+// acts fills in the form of a verb, and sends it. A form that asks for a name can't be sent before.
+func (b *tab) acts(verb string, fields ...string) {
+	b.t.Helper()
+	button := find(verb)
+	b.until(b.url()+" has a button that does "+verb, `!!(`+button+`)`)
+	if ask[bool](b, `!!(`+button+`).form.elements.confirm`) {
+		b.click(button + `.closest('details').querySelector('summary')`)
+		if !ask[bool](b, button+`.disabled`) {
+			b.t.Errorf("%s of %s can be sent without a name", verb, b.url())
+		}
+		b.enter(button, "confirm", ask[string](b, button+`.form.dataset.confirm`))
+	}
+	for i := 0; i < len(fields); i += 2 {
+		b.enter(button, fields[i], fields[i+1])
+	}
+	b.leaves(func() { b.click(button) })
+}
+
+// Every action is done with the mouse and has its effect, and there are no others.
+func TestActions(t *testing.T) {
+	f, held := stage(t), &brake{}
+	b := open(t, f.peer, dash.Options{AllowActions: true, Interval: 100 * time.Millisecond, Payload: held.payload})
+	b.size(1280, 1000)
+	all := deeds(f, b, held)
+	tested := func(verb string) bool { return slices.ContainsFunc(all, func(d deed) bool { return d.verb == verb }) }
+	offered := map[string]bool{}
+	look := func() {
+		for _, verb := range ask[[]string](b, `[...document.querySelectorAll('form[action=act] button')].map(e => e.name === 'verb' ? e.value : e.form.elements.verb.value)`) {
+			offered[verb] = true
+		}
+	}
+	for _, page := range b.pages() {
+		b.visit(page)
+		look()
+	}
+	for _, d := range all {
+		if d.before != nil {
+			d.before()
+		}
+		b.visit(d.page)
+		look()
+		if d.on != nil {
+			d.on()
+			look()
+		}
+		b.acts(d.verb, d.fields...)
+		b.reads(d.says)
+		eventually(t, d.verb+" has its effect", d.so)
+		b.clean(d.verb)
+		look()
+	}
+	for verb := range offered {
+		if !tested(verb) {
+			t.Errorf("no test does %q", verb)
+		}
+	}
+	for _, d := range all {
+		if !offered[d.verb] {
+			t.Errorf("no page offers %q", d.verb)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package browser
+
+import (
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+
+	"github.com/worqr/worqr/dash"
+	"github.com/worqr/worqr/internal/peertest"
+)
+
+// same checks that the page wasn't loaded again since it was marked.
+func (b *tab) same(what string) {
+	b.t.Helper()
+	if !ask[bool](b, `window.worqrOld === true`) {
+		b.t.Errorf("%s: the page was loaded again", what)
+	}
+}
+
+// What changes in the fleet shows by itself, on each page, and what somebody has begun there stays:
+// a box that is ticked, words that are typed, what is unfolded, and the focus.
+func TestLive(t *testing.T) {
+	f := stage(t)
+	q := f.emails
+	b := open(t, f.peer, dash.Options{AllowActions: true, Interval: 100 * time.Millisecond})
+	look := func(page string) {
+		b.visit(page)
+		ask[any](b, `window.worqrOld = true`)
+		b.until("the page is live", `document.getElementById('live').dataset.state === 'live'`)
+	}
+	look("queue?name=emails")
+	b.click(`document.getElementById('payload')`)
+	call(b, input.InsertText, input.InsertTextParams{Text: "half a task"})
+	peertest.Enqueue(t, q, "just now")
+	b.reads("just now")
+	b.same("a new task")
+	if got := ask[string](b, `document.activeElement.id + ' ' + document.activeElement.value`); got != "payload half a task" {
+		t.Errorf("after an update, %q has the focus", got)
+	}
+	peertest.Must(t, q.Pause(t.Context()))
+	b.until("it offers to resume", `!!(`+find("resume")+`)`)
+	b.same("a pause")
+	peertest.Must(t, q.Resume(t.Context()))
+
+	look("failed?name=emails")
+	b.click(`document.querySelectorAll('input[name=id]')[1]`)
+	chosen := ask[string](b, `document.querySelectorAll('input[name=id]')[1].value`)
+	b.click(`[...document.querySelectorAll('summary')].find(s => s.innerText.includes('Delete all'))`)
+	fail(t, q, "newer", "disk full again")
+	b.reads("4 failed tasks")
+	b.same("a new failure")
+	if !ask[bool](b, `[...document.querySelectorAll('input[name=id]:checked')].map(e => e.value).join() === `+quote(chosen)) {
+		t.Error("after an update, another box is ticked, or none")
+	}
+	if !ask[bool](b, `[...document.querySelectorAll('summary')].find(s => s.innerText.includes('Delete all')).parentElement.open`) {
+		t.Error("an update has folded something")
+	}
+
+	look("workers")
+	f.worker("newcomer", "fresh")
+	b.reads("newcomer")
+	b.same("a new worker")
+	look("")
+	peertest.Enqueue(t, f.peer.Queue("sudden"), "x")
+	b.reads("sudden", "no worker")
+	b.same("a new queue")
+	b.clean("live updates")
+
+	// The button stops and resumes them, and the choice lasts.
+	b.still()
+	ask[any](b, `window.worqrOld = true`)
+	peertest.Enqueue(t, f.peer.Queue("later"), "x")
+	b.click(`document.getElementById('live')`)
+	b.reads("later")
+	b.same("pause and resume")
+}
+
+// The theme follows the system until somebody chooses one, which lasts.
+func TestTheme(t *testing.T) {
+	f := newFleet(t)
+	b := open(t, f.peer, dash.Options{})
+	paper := func() string { return ask[string](b, `getComputedStyle(document.body).backgroundColor`) }
+	b.scheme("light")
+	b.visit("")
+	light := paper()
+	b.scheme("dark")
+	dark := paper()
+	if light == dark {
+		t.Error("light and dark are the same")
+	}
+	for _, want := range []string{"light", "dark"} {
+		b.click(`document.getElementById('theme')`)
+		b.until("the theme is "+want, `document.documentElement.dataset.theme === `+quote(want))
+		is := map[string]string{"light": light, "dark": dark}[want]
+		if got := paper(); got != is {
+			t.Errorf("%s: the paper is %s, not %s", want, got, is)
+		}
+		b.visit("workers")
+		if got := paper(); got != is {
+			t.Errorf("%s, on the next page: the paper is %s, not %s", want, got, is)
+		}
+	}
+	b.clean("themes")
+}
+
+// Without scripts the pages read well, and the forms act.
+func TestNoScript(t *testing.T) {
+	f := stage(t)
+	b := open(t, f.peer, dash.Options{AllowActions: true})
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	b.visit("queue?name=emails")
+	b.reads("emails", "second", "actions are logged")
+	b.acts("enqueue", "payload", "without a script")
+	b.reads("the task is in the queue")
+	b.reads("without a script")
+	b.visit("failed?name=emails&reason=mailbox")
+	b.reads("2 of 3 failed tasks match")
+	b.clean("no script")
+}

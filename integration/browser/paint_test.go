@@ -1,0 +1,34 @@
+package browser
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/worqr/worqr/dash"
+)
+
+// The promise is 100 ms, on a machine that does nothing else. This one runs other tests, too, which
+// makes it up to ten times as slow: only a page that waits for something takes longer.
+const paints = time.Second
+
+// A page that is known paints soon after somebody asks for it.
+func TestPaint(t *testing.T) {
+	f := stage(t)
+	b := open(t, f.peer, dash.Options{AllowActions: true})
+	for _, page := range b.pages() {
+		var all []time.Duration
+		for range 5 {
+			b.visit(page)
+			const first = `(performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0)`
+			b.until(page+" is painted", first+" > 0")
+			all = append(all, time.Duration(ask[float64](b, first)*float64(time.Millisecond)))
+		}
+		slices.Sort(all)
+		median := all[len(all)/2]
+		t.Logf("%-45q painted within %v, at best %v", page, median.Round(time.Millisecond), all[0].Round(time.Millisecond))
+		if median > paints {
+			t.Errorf("%q is painted after %v", page, median)
+		}
+	}
+}
