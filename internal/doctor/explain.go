@@ -29,6 +29,7 @@ const (
 	NoWorker     Reason = "no-worker"
 	Busy         Reason = "busy"
 	NotDue       Reason = "not-due"
+	Withheld     Reason = "withheld"
 	Behind       Reason = "behind"
 	KeyRuns      Reason = "blocked"
 	Suspect      Reason = "suspect"
@@ -73,6 +74,7 @@ type Explanation struct {
 	IdleWorkers int
 	NotSearched int
 	Copies      []Copy
+	Recurs      *store.RecurringTask // under the key; nil if nothing does
 }
 
 const (
@@ -96,7 +98,7 @@ func (q Question) Explain(ctx context.Context) (*Explanation, error) {
 	// What moves between two reads may be seen in neither: look again.
 	for tries := 2; ; tries-- {
 		e, err := q.once(ctx)
-		if err != nil || len(e.Copies) > 0 {
+		if err != nil || len(e.Copies) > 0 || e.Recurs != nil {
 			return e, err
 		}
 		if tries == 1 {
@@ -125,6 +127,9 @@ func (q Question) once(ctx context.Context) (*Explanation, error) {
 	}
 	if q.Entry != "" {
 		if err := q.searchFailed(ctx, e); err != nil {
+			return nil, err
+		}
+		if e.Recurs, err = store.RecurringUnder(ctx, q.Runner, q.keys(), q.Entry, p.Now); err != nil {
 			return nil, err
 		}
 	}
@@ -216,6 +221,10 @@ func (e *Explanation) halted(c Copy) Copy {
 func (e *Explanation) entry(now int64, x store.Entry) Copy {
 	c := Copy{State: Scheduled, Key: store.KeyOf(x.Name), Since: store.CardOf(x.Name, "").Since, DueAt: time.UnixMilli(store.Due(x.Due, now)), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
 	early := x.Due > now
+	if x.Held && x.Process == "" {
+		c.DueAt, c.Reasons = time.UnixMilli(x.Turn), []Reason{Withheld}
+		return e.halted(c)
+	}
 	if x.Process != "" {
 		c.State, c.Reasons = Blocked, []Reason{KeyRuns}
 	}
