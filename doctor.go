@@ -281,6 +281,7 @@ type Explanation struct {
 	Recurs      *RecurringTask // what recurs under the key, for ExplainKey; nil if nothing does
 
 	prefix string // under which nothing was found
+	recurs []string
 }
 
 // Explain says where the copies of a payload are, who holds them, and why they don't run. No copy
@@ -405,7 +406,7 @@ func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Exp
 		return nil, q.wrap("explain", err)
 	}
 	e := &Explanation{Queue: q.name, At: time.UnixMilli(of.Now), NoSuchQueue: of.NoSuchQueue, Paused: of.Paused, Workers: of.Workers,
-		IdleWorkers: of.IdleWorkers, NotSearched: of.NotSearched, Recurs: recurringUnder(of.Recurs), prefix: cmp.Or(q.peer.opts.Prefix, store.DefaultPrefix)}
+		IdleWorkers: of.IdleWorkers, NotSearched: of.NotSearched, recurs: of.Recur(q.name), prefix: cmp.Or(q.peer.opts.Prefix, store.DefaultPrefix)}
 	for _, c := range of.Copies {
 		t := TaskCopy{State: CopyState(c.State), Key: c.Key, EnqueuedAt: moment(c.Since), Before: c.Before, DueAt: c.DueAt, Retries: c.Retries, Crashes: c.Crashes,
 			AttemptID: c.Attempt, Token: c.Token, StartedAt: c.StartedAt, WorkerID: c.Worker, WorkerName: c.WorkerName, Host: c.Host, PID: c.PID,
@@ -414,6 +415,9 @@ func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Exp
 			t.Reasons = append(t.Reasons, Reason(why))
 		}
 		e.Copies = append(e.Copies, t)
+	}
+	if of.Recurs != nil {
+		e.Recurs = new(recurringTaskOf(*of.Recurs))
 	}
 	return e, nil
 }
@@ -433,7 +437,7 @@ func (e *Explanation) String() string {
 	for i := range e.Copies {
 		all[i] = e.sentence(&e.Copies[i])
 	}
-	return strings.Join(append(all, e.recurs()...), "\n")
+	return strings.Join(append(all, e.recurs...), "\n")
 }
 
 func (e *Explanation) sentence(c *TaskCopy) string {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/worqr/worqr/internal/doctor"
 	"github.com/worqr/worqr/internal/recur"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -184,34 +183,4 @@ func (q *Queue) Recurring(ctx context.Context) iter.Seq2[RecurringTask, error] {
 func recurringTaskOf(t store.RecurringTask) RecurringTask {
 	return RecurringTask{Key: t.Key, Next: moment(t.Next), Current: moment(t.Running), Asserted: t.Until >= t.Now,
 		LastOutcome: t.Outcome, LastDue: moment(t.Of), LastAt: moment(t.At)}
-}
-
-func recurringUnder(t *store.RecurringTask) *RecurringTask {
-	if t == nil {
-		return nil
-	}
-	return new(recurringTaskOf(*t))
-}
-
-// recurs says what recurs under a key, if anything does.
-func (e *Explanation) recurs() []string {
-	if e.Recurs == nil {
-		return nil
-	}
-	says := fmt.Sprintf("It recurs on %q", e.Queue)
-	switch r := e.Recurs; {
-	case !r.Current.IsZero():
-		says += fmt.Sprintf("; the occurrence of %s hasn't ended", doctor.Clock(r.Current))
-	case r.LastOutcome != "":
-		says += fmt.Sprintf("; the occurrence of %s was %s", doctor.Clock(r.LastDue), doctor.Shown(r.LastOutcome))
-	}
-	if says += ". "; e.Recurs.Next.IsZero() {
-		says += "Redis knows no next time."
-	} else {
-		says += fmt.Sprintf("The next time is %s.", doctor.Clock(e.Recurs.Next))
-	}
-	if !e.Recurs.Asserted {
-		says += " No live peer has its schedule, so it's withheld; start a peer that calls Every for it."
-	}
-	return []string{says}
 }

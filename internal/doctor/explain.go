@@ -3,6 +3,7 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
@@ -283,4 +284,29 @@ func (e *Explanation) held(c *Copy, h store.Holder, beat time.Duration) {
 			c.EvictAt = time.UnixMilli(e.Now).Add(2 * beat)
 		}
 	}
+}
+
+// Recur says what recurs under the key, if anything does.
+func (e *Explanation) Recur(queue string) []string {
+	r := e.Recurs
+	if r == nil {
+		return nil
+	}
+	at := func(ms int64) string { return Clock(time.UnixMilli(ms)) }
+	says := fmt.Sprintf("It recurs on %q", queue)
+	switch {
+	case r.Running != 0:
+		says += fmt.Sprintf("; the occurrence of %s hasn't ended", at(r.Running))
+	case r.Outcome != "":
+		says += fmt.Sprintf("; the occurrence of %s was %s", at(r.Of), Shown(r.Outcome))
+	}
+	if says += ". "; r.Next == 0 {
+		says += "Redis knows no next time."
+	} else {
+		says += fmt.Sprintf("The next time is %s.", at(r.Next))
+	}
+	if r.Until < r.Now {
+		says += " No live peer has its schedule, so it's withheld; start a peer that calls Every for it."
+	}
+	return []string{says}
 }

@@ -125,9 +125,9 @@ func TestOutcomeOfReplaced(t *testing.T) {
 			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok",
 				state: backX.with("contents", "(#b:k:x=0)", "schedule", "(k:x=now)", "keyed:k:x", h(waits("b", "now", 0, 0), kept))}}},
 		{name: "a newer schedule", alive: listens, seed: plan, steps: []when{{call: recurs("x", "2b", "+6m"), want: "held", heard: told,
-			state: over(plan.with("recurrence:k:x", course("2b", "+6m", "now", "since=now", "more=+3m", "before=1a:-9m"), "schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m")))}}},
+			state: over(plan.with("recurrence:k:x", course("2b", "+6m", "now", "since=now", "more=+3m", "before=1a:-9m"), "schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", "card=0s13:now")))}}},
 		{name: "a newer schedule that keeps them", alive: listens, seed: plan, steps: []when{{call: recurs("x", "2b", "+6m", kept), want: "held",
-			state: plan.with("recurrence:k:x", course("2b", "+6m", "now", "since=now", "more=+3m", "before=1a:-9m", kept), "schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", kept))}}},
+			state: plan.with("recurrence:k:x", course("2b", "+6m", "now", "since=now", "more=+3m", "before=1a:-9m", kept), "schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", kept+"s13:now"))}}},
 		{name: "a schedule that ends", alive: listens, seed: plan.with("recurring", "(k:x=-1m)"), steps: []when{{call: recurs("y", "1a", "", "judge"), want: "wanted ended=k:x", heard: told,
 			state: member.with("result:k:x", "=removed:now:0: +60m")}}},
 	})
