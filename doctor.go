@@ -230,6 +230,7 @@ const (
 	ReasonNoWorker     Reason = "no-worker"
 	ReasonBusy         Reason = "busy" // no worker is idle
 	ReasonNotDue       Reason = "not-due"
+	ReasonWithheld     Reason = "withheld"      // it recurs, and no live peer has its schedule
 	ReasonBehind       Reason = "behind"        // other tasks start before it
 	ReasonBlocked      Reason = "blocked"       // a task with its key is running
 	ReasonSuspect      Reason = "suspect"       // it waits to run alone: one more crash would fail it
@@ -277,8 +278,10 @@ type Explanation struct {
 	IdleWorkers int // with free slots
 	NotSearched int // waiting tasks
 	Copies      []TaskCopy
+	Recurs      *RecurringTask // what recurs under the key, for ExplainKey; nil if nothing does
 
 	prefix string // under which nothing was found
+	recurs []string
 }
 
 // Explain says where the copies of a payload are, who holds them, and why they don't run. No copy
@@ -403,7 +406,7 @@ func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Exp
 		return nil, q.wrap("explain", err)
 	}
 	e := &Explanation{Queue: q.name, At: time.UnixMilli(of.Now), NoSuchQueue: of.NoSuchQueue, Paused: of.Paused, Workers: of.Workers,
-		IdleWorkers: of.IdleWorkers, NotSearched: of.NotSearched, prefix: cmp.Or(q.peer.opts.Prefix, store.DefaultPrefix)}
+		IdleWorkers: of.IdleWorkers, NotSearched: of.NotSearched, recurs: of.Recur(q.name), prefix: cmp.Or(q.peer.opts.Prefix, store.DefaultPrefix)}
 	for _, c := range of.Copies {
 		t := TaskCopy{State: CopyState(c.State), Key: c.Key, EnqueuedAt: moment(c.Since), Before: c.Before, DueAt: c.DueAt, Retries: c.Retries, Crashes: c.Crashes,
 			AttemptID: c.Attempt, Token: c.Token, StartedAt: c.StartedAt, WorkerID: c.Worker, WorkerName: c.WorkerName, Host: c.Host, PID: c.PID,
@@ -413,12 +416,16 @@ func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*Exp
 		}
 		e.Copies = append(e.Copies, t)
 	}
+	if of.Recurs != nil {
+		e.Recurs = new(recurringTaskOf(*of.Recurs))
+	}
 	return e, nil
 }
 
 // String returns a few human-readable sentences, without payload and key.
 func (e *Explanation) String() string {
 	switch {
+	case e.Recurs != nil:
 	case len(e.Copies) == 0 && e.NotSearched > 0:
 		return fmt.Sprintf("No copy of the task was found on %q. It may be among the last %d waiting tasks, which weren't searched.", e.Queue, e.NotSearched)
 	case e.NoSuchQueue:
@@ -430,7 +437,7 @@ func (e *Explanation) String() string {
 	for i := range e.Copies {
 		all[i] = e.sentence(&e.Copies[i])
 	}
-	return strings.Join(all, "\n")
+	return strings.Join(append(all, e.recurs...), "\n")
 }
 
 func (e *Explanation) sentence(c *TaskCopy) string {
@@ -465,6 +472,8 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 			fmt.Fprintf(&s, " All workers are busy (%d).", e.Workers)
 		case ReasonNotDue:
 			fmt.Fprintf(&s, " Due in %v.", c.DueAt.Sub(e.At).Round(time.Millisecond))
+		case ReasonWithheld:
+			s.WriteString(" It's withheld because no live peer has its schedule.")
 		case ReasonBehind:
 			fmt.Fprintf(&s, " %s before it.", doctor.Tasks(c.Before, "starts", "start"))
 		case ReasonSuspect:

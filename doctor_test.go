@@ -40,6 +40,7 @@ var (
 	holdsW9 = "ZADD p:holders:{q} 0 w9"
 	listP   = "LPUSH p:process:{q}:p1 " + a
 	tokens  = "SET p:token:{q} 5"
+	recursK = "HSET p:recurrence:{q}:" + k + " print 1a since 1 passed 1 late 0 more 1 times 2"
 	marksP  = "HSET p:entries:{q} p1 " + k
 )
 
@@ -72,6 +73,13 @@ var damages = []damage{
 	{name: "gaps without locks", plant: []string{"ZADD p:gaps:{q} 3 3"}, kind: "leftover", severity: worqr.SeverityError, heals: true},
 	{name: "record for ever", plant: []string{"HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: worqr.SeverityError, heals: true},
 	{name: "nonce for ever", plant: []string{"SET p:once:{q}:" + canary + " 1"}, kind: "ttl", severity: worqr.SeverityError, heals: true},
+	{name: "recurs, and nothing says when", plant: []string{"ZADD p:recurring:{q} 1 " + k}, kind: "recurring", severity: worqr.SeverityError, heals: true},
+	{name: "recurs for ever", plant: []string{"ZADD p:recurring:{q} 9e15 " + k, recursK}, kind: "recurring", severity: worqr.SeverityError, heals: true},
+	{name: "recurs, and is not known to", plant: []string{recursK}, kind: "recurring", severity: worqr.SeverityError, heals: true},
+	{name: "recurs at no times", plant: []string{"ZADD p:recurring:{q} 1 " + k, recursK, "HDEL p:recurrence:{q}:" + k + " times print"}, kind: "recurring", severity: worqr.SeverityError, heals: true},
+	{name: "recurs under no key", plant: []string{"ZADD p:recurring:{q} 1 " + canary}, kind: "recurring", severity: worqr.SeverityError, heals: true},
+	{name: "result that is none", plant: []string{"SET p:result:{q}:" + k + " garbage"}, kind: "result", severity: worqr.SeverityError, heals: true},
+	{name: "result for ever", plant: []string{"SET p:result:{q}:" + k + " finished:1:0:"}, kind: "ttl", severity: worqr.SeverityError, heals: true},
 	{name: "idle", plant: []string{"ZADD p:idle:{q} 1 w9"}, kind: "leftover", severity: worqr.SeverityError, heals: true},
 	{name: "round", plant: []string{"HSET p:rounds:{q} w9 1"}, kind: "leftover", severity: worqr.SeverityError, heals: true},
 	{name: "suspect", plant: []string{"ZADD p:suspects:{q} 1 w9"}, kind: "leftover", severity: worqr.SeverityError, heals: true},

@@ -177,14 +177,10 @@ type RecurringTask struct {
 // Recurring yields the recurring tasks of the queue, in no order. If the keys of some are damaged, it
 // yields an error after the others.
 func (q *Queue) Recurring(ctx context.Context) iter.Seq2[RecurringTask, error] {
-	at := func(ms int64) time.Time {
-		if ms == 0 {
-			return time.Time{}
-		}
-		return time.UnixMilli(ms)
-	}
-	return listed(rowsOf(ctx, q, store.Recurring, store.InTurn), q.bad, q.wrapper("list recurring tasks"), func(t store.RecurringTask) RecurringTask {
-		return RecurringTask{Key: t.Key, Next: at(t.Next), Current: at(t.Running), Asserted: t.Until >= t.Now,
-			LastOutcome: t.Outcome, LastDue: at(t.Of), LastAt: at(t.At)}
-	})
+	return listed(rowsOf(ctx, q, store.Recurring, store.InTurn), q.bad, q.wrapper("list recurring tasks"), recurringTaskOf)
+}
+
+func recurringTaskOf(t store.RecurringTask) RecurringTask {
+	return RecurringTask{Key: t.Key, Next: moment(t.Next), Current: moment(t.Running), Asserted: t.Until >= t.Now,
+		LastOutcome: t.Outcome, LastDue: moment(t.Of), LastAt: moment(t.At)}
 }

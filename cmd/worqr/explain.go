@@ -113,7 +113,7 @@ func (c *explainCommand) Run(ctx context.Context, con *console) error {
 	switch {
 	case len(e.Copies) == 0 && e.NotSearched > 0:
 		return fmt.Errorf("not found in the first 100,000 tasks; %d more weren't searched", e.NotSearched)
-	case len(e.Copies) == 0:
+	case len(e.Copies) == 0 && e.Recurs == nil:
 		return errTold
 	}
 	return nil

@@ -15,7 +15,7 @@ const repair = "check --repair --lease LEASE"
 // don't begin with a command of worqr's are for a shell as they are.
 var fixes = map[worqr.FindingKind]string{
 	"orphan": repair, "two-owners": repair, "non-member": repair, "schedule": repair, "lock": repair, "cancel": repair,
-	"future-cancel": repair, "token": repair, "leftover": repair, "ttl": repair, "batch": repair, "added": repair,
+	"future-cancel": repair, "token": repair, "leftover": repair, "ttl": repair, "batch": repair, "added": repair, "recurring": repair, "result": repair,
 	"crash-counts": repair, "expired-worker": repair, "unfinished-return": repair,
 	"worker-list": repair, "queue-list": repair,
 

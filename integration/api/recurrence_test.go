@@ -357,3 +357,34 @@ func TestDeleteRecurring(t *testing.T) {
 	is.Equal(len(listed()), 0)
 	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix), []string{prefix + ":protocol"}) // which is of no queue
 }
+
+// Explain says that a key recurs, when it does next, and that nobody asserts it.
+func TestExplainRecurring(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p, looker := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	q, at := p.Queue("q"), inAnHour()
+	is.NoErr(q.Every("x", daily{at}, nil, nil))
+	q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	stop := run(t, p)
+	eventually(t, "it is planned", func() bool { return len(recurring(t, looker)) == 1 })
+	e := sure(looker.ExplainKey(t.Context(), "x"))(t)
+	is.True(e.Recurs.Asserted)
+	is.True(e.Recurs.Next.Equal(at))
+	is.True(strings.Contains(e.String(), "It recurs on \"q\". The next time is "+at.UTC().Format("2006-01-02 15:04:05")))
+	is.Equal(sure(looker.ExplainKey(t.Context(), "y"))(t).Recurs, nil)
+	stop()
+
+	conn := redistest.Conn(t)
+	redistest.Do(t, conn, "ZADD", prefix+":recurring:{q}", 1, "k:x")
+	redistest.Do(t, conn, "ZADD", prefix+":schedule:{q}", 1, "k:x") // as if it were due
+	worker := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+	is.True(is_(failure(worker.StartTasks(t.Context(), 1)), worqr.ErrNoTask))
+	e = sure(looker.ExplainKey(t.Context(), "x"))(t)
+	is.Equal(e.Copies[0].Reasons, []worqr.Reason{worqr.ReasonWithheld})
+	is.True(e.Copies[0].DueAt.Equal(at))
+	is.True(strings.Contains(e.String(), "It's withheld because no live peer has its schedule"))
+	is.True(!e.Recurs.Asserted)
+	redistest.Do(t, conn, "DEL", prefix+":keyed:{q}:k:x", prefix+":recurrence:{q}:k:x")
+	is.Equal(sure(looker.ExplainKey(t.Context(), "x"))(t).String(), "It recurs on \"q\". Redis knows no next time. No live peer has its schedule, so it's withheld; start a peer that calls Every for it.")
+}

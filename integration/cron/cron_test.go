@@ -78,16 +78,15 @@ func TestPrints(t *testing.T) {
 	}
 }
 
-// office is every five minutes from 9 to an hour, in a zone where it's after 17:00 by now, and not
-// yet 18:55.
+// office is every minute from 9 to an hour, in a zone where it's 18:00 to 18:58 now, or 17:59.
 func office(until int) string {
 	now := time.Now().UTC()
 	wall := 18
-	if now.Minute() >= 50 {
+	if now.Minute() >= 59 {
 		wall = 17
 	}
 	east := (wall-now.Hour()+36)%24 - 12
-	return fmt.Sprintf("CRON_TZ=Etc/GMT%+d */5 9-%d * * *", -east, until)
+	return fmt.Sprintf("CRON_TZ=Etc/GMT%+d * 9-%d * * *", -east, until)
 }
 
 // Of two deploys, the newer one's expression is in force, though it differs by an hour a day. So does a

@@ -27,7 +27,7 @@ var judges = map[string]func(*examination, string){
 	"working": (*examination).holds, "member": (*examination).lapsed, "suspect": (*examination).suspected,
 	"idle": (*examination).idles, "round": (*examination).numbered,
 	"running": (*examination).run, "added": (*examination).item, "entry": (*examination).agrees, "scheduled": (*examination).planned, "content": (*examination).content,
-	"lock": (*examination).lock, "holder": (*examination).holding, "stopping": (*examination).stops, "canceled": (*examination).logged, "record": (*examination).record, "batch": (*examination).batch, "queue": (*examination).overall,
+	"lock": (*examination).lock, "holder": (*examination).holding, "stopping": (*examination).stops, "canceled": (*examination).logged, "record": (*examination).record, "batch": (*examination).batch, "recurring": (*examination).recurs, "result": (*examination).result, "queue": (*examination).overall,
 }
 
 func check(q *queue, c store.Call) any {

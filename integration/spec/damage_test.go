@@ -30,6 +30,7 @@ type process struct {
 var at = map[string]string{
 	"process": "process", "working": "working", "suspect": "suspects", "idle": "idle", "round": "rounds", "running": "entries",
 	"added": "added", "entry": "keyed", "scheduled": "schedule", "content": "contents", "lock": "unique", "holder": "holders", "stopping": "stopping", "canceled": "canceled", "record": "cancel", "batch": "batches",
+	"recurring": "recurring", "result": "result",
 }
 
 // check draws an examination of what is there, in any order, and of what is not.
@@ -82,6 +83,8 @@ func (d *drawing) names(s *scene, what string) (worker string, names []string) {
 		}
 	case "queue":
 		names = []string{"q"}
+	case "recurring":
+		names = append(append(names, s.names["recurrence"]...), "k:", "odd")
 	default:
 		if d.IntN(4) == 0 {
 			names = append(names, d.of("w8", "p0", "fence", "offset", "k:w", digest("z"), digest("z")+":k:w"))
@@ -119,6 +122,11 @@ func (d *drawing) damage(s *scene) request {
 		{"ZREM", head + ranks + tail, some(ranks)},
 		{"HDEL", head + hashes + tail, some(hashes)},
 		{"ZREM", q.Working(worker), id},
+		{"HDEL", q.Recurrence(some("recurrence")), d.of("print", "times", "passed", "since", "late", "more", "payload")},
+		{"HSET", q.Recurrence(d.of(some("recurrence"), "odd", entry)), d.of("times", "passed", "late"), d.of("x", "-1", text(d.now))},
+		{"ZREM", q.Recurring(), entry}, {"ZADD", q.Recurring(), []int64{d.now - 1, 1 << 50}[d.IntN(2)], d.of(entry, entry, "odd")},
+		{"SET", q.Result(entry), d.of("garbage", "finished:5:0:=a", "failed:5:9:short", "failed:x:0:")},
+		{"PERSIST", q.Result(some("result"))},
 		{"HDEL", q.Keyed(some("keyed")), d.of("process", "payload", "due")},
 		{"XDEL", q.Added(), d.of(append(slices.Clone(s.names["added"]), "1-1")...)},
 		{"XADD", q.Added(), text(d.now) + "-9", d.of("foreign", salt, salt+"2", salt+"0"), payload},

@@ -62,7 +62,7 @@ func (d *drawing) draw(s *scene) request {
 		if slices.Contains([]string{"beat", "check", "delete", "explain"}, verb) {
 			names = append(names, q.Batches())
 		}
-		if verb == "recur" || verb == "beat" {
+		if slices.Contains([]string{"recur", "beat", "check"}, verb) {
 			names = append(names, q.Recurring())
 		}
 		if verb == "put" {

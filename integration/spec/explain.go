@@ -30,7 +30,7 @@ func explain(q *queue, c store.Call) any {
 			} else {
 				worker = ""
 			}
-			entries = append(entries, []any{entry, -1, -1, 0, 0, -1, process, worker, token})
+			entries = append(entries, []any{entry, -1, -1, 0, 0, -1, process, worker, token, 0, 0})
 		}
 	} else {
 		places = q.places(payload, most, depth, c.Arg("batch"))
@@ -101,11 +101,12 @@ func (q *queue) appendEntry(entries []any, entry, payload string) []any {
 			worker, token = holder, int64(score)
 		}
 	}
+	_, withheld := q.field(key, "withheld")
 	crashes := stored("crashes")
 	if waits && !isKey(entry) {
 		crashes = q.crashes(payload)
 	}
 	return append(entries, []any{
-		entry, due, planned, stored("retries"), crashes, q.rank(q.schedule, entry), process, worker, token,
+		entry, due, planned, stored("retries"), crashes, q.rank(q.schedule, entry), process, worker, token, stored("turn"), bit(withheld),
 	})
 }

@@ -25,6 +25,8 @@ const (
 	foreign    Kind = "wrong-type"        // a key that holds something else
 	batch      Kind = "batch"             // an accepted batch whose tasks are gone
 	added      Kind = "added"             // an added task that is not as it should be
+	recurring  Kind = "recurring"         // a schedule that is not as it should be
+	result     Kind = "result"            // a record of a result that is none
 	stale      Kind = "stale"             // what belongs to a list that is empty
 	ledger     Kind = "crash-counts"      // crash counts of tasks that are not there any more
 	unknown    Kind = "unknown-key"       // a key of the prefix that is none of ours
@@ -67,7 +69,7 @@ const (
 // Kinds are all kinds.
 var Kinds = []Kind{
 	orphan, twice, lost, stray, entry, lock, cancel,
-	token, leftover, noTTL, foreign, batch, added, stale, ledger, unknown,
+	token, leftover, noTTL, foreign, batch, added, recurring, result, stale, ledger, unknown,
 	roster, registry, dead, unfinished, unserved, paused, ahead,
 	long, stuck, stalled, late, backlog, retrying, failed, policy,
 	persistence, replication, version, clock, memory, vulnerable,
@@ -152,6 +154,10 @@ var diagnoses = map[Kind]diagnosis{
 		cure: "Find out what writes to this key. If you restore the list, Repair returns its tasks to the queue. Otherwise delete the key, and Repair drops the batch.", cured: "If its list was restored, it will be moved to the queue. Otherwise the batch was dropped."},
 	added: {severity: Error, says: "The payload of an added task is gone, or an item of the stream is no added task.",
 		cure: "Repair drops a task whose payload is gone. Other items run as plain tasks; find out what writes to this key.", cured: "It was dropped."},
+	recurring: {severity: Error, says: "What Redis has of a recurring task is wrong. %s",
+		cure: "Repair corrects it; a peer that has the schedule tells Redis again.", cured: "It was corrected; a peer that has the schedule tells Redis again."},
+	result: {severity: Error, says: "The record of how a task ended can't be read, so Result and Wait don't find it.",
+		cure: "Repair removes it. Find out what writes to this key.", cured: "It was removed. Find out what writes to this key."},
 	stale: {severity: Notice, patience: true, says: "A unique lock, or a record of task ages, is left from a list that is now empty. It has no effect.",
 		cure: "Repair removes it.", cured: "It was removed."},
 	ledger: {severity: Notice, says: "Crashes are counted for tasks that are gone.",

@@ -210,6 +210,10 @@ func (c *checkup) note(k store.Key, some map[store.Keys]map[store.What][]string)
 		some[*k.Queue][store.CheckEntries] = append(some[*k.Queue][store.CheckEntries], k.Part)
 	case "cancel":
 		some[*k.Queue][store.CheckRecords] = append(some[*k.Queue][store.CheckRecords], k.Part)
+	case "recurrence":
+		some[*k.Queue][store.CheckRecurring] = append(some[*k.Queue][store.CheckRecurring], k.Part)
+	case "result":
+		some[*k.Queue][store.CheckResults] = append(some[*k.Queue][store.CheckResults], k.Part)
 	}
 }
 

@@ -3,6 +3,7 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
@@ -29,6 +30,7 @@ const (
 	NoWorker     Reason = "no-worker"
 	Busy         Reason = "busy"
 	NotDue       Reason = "not-due"
+	Withheld     Reason = "withheld"
 	Behind       Reason = "behind"
 	KeyRuns      Reason = "blocked"
 	Suspect      Reason = "suspect"
@@ -73,6 +75,7 @@ type Explanation struct {
 	IdleWorkers int
 	NotSearched int
 	Copies      []Copy
+	Recurs      *store.RecurringTask // under the key; nil if nothing does
 }
 
 const (
@@ -96,7 +99,7 @@ func (q Question) Explain(ctx context.Context) (*Explanation, error) {
 	// What moves between two reads may be seen in neither: look again.
 	for tries := 2; ; tries-- {
 		e, err := q.once(ctx)
-		if err != nil || len(e.Copies) > 0 {
+		if err != nil || len(e.Copies) > 0 || e.Recurs != nil {
 			return e, err
 		}
 		if tries == 1 {
@@ -125,6 +128,9 @@ func (q Question) once(ctx context.Context) (*Explanation, error) {
 	}
 	if q.Entry != "" {
 		if err := q.searchFailed(ctx, e); err != nil {
+			return nil, err
+		}
+		if e.Recurs, err = store.RecurringUnder(ctx, q.Runner, q.keys(), q.Entry, p.Now); err != nil {
 			return nil, err
 		}
 	}
@@ -216,6 +222,10 @@ func (e *Explanation) halted(c Copy) Copy {
 func (e *Explanation) entry(now int64, x store.Entry) Copy {
 	c := Copy{State: Scheduled, Key: store.KeyOf(x.Name), Since: store.CardOf(x.Name, "").Since, DueAt: time.UnixMilli(store.Due(x.Due, now)), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
 	early := x.Due > now
+	if x.Held && x.Process == "" {
+		c.DueAt, c.Reasons = time.UnixMilli(x.Turn), []Reason{Withheld}
+		return e.halted(c)
+	}
 	if x.Process != "" {
 		c.State, c.Reasons = Blocked, []Reason{KeyRuns}
 	}
@@ -274,4 +284,29 @@ func (e *Explanation) held(c *Copy, h store.Holder, beat time.Duration) {
 			c.EvictAt = time.UnixMilli(e.Now).Add(2 * beat)
 		}
 	}
+}
+
+// Recur says what recurs under the key, if anything does.
+func (e *Explanation) Recur(queue string) []string {
+	r := e.Recurs
+	if r == nil {
+		return nil
+	}
+	at := func(ms int64) string { return Clock(time.UnixMilli(ms)) }
+	says := fmt.Sprintf("It recurs on %q", queue)
+	switch {
+	case r.Running != 0:
+		says += fmt.Sprintf("; the occurrence of %s hasn't ended", at(r.Running))
+	case r.Outcome != "":
+		says += fmt.Sprintf("; the occurrence of %s was %s", at(r.Of), Shown(r.Outcome))
+	}
+	if says += ". "; r.Next == 0 {
+		says += "Redis knows no next time."
+	} else {
+		says += fmt.Sprintf("The next time is %s.", at(r.Next))
+	}
+	if r.Until < r.Now {
+		says += " No live peer has its schedule, so it's withheld; start a peer that calls Every for it."
+	}
+	return []string{says}
 }

@@ -25,7 +25,7 @@ func (c *checkup) queue(e *exam) (err error) {
 		return err
 	}
 	for _, what := range []store.What{store.CheckIdle, store.CheckRounds, store.CheckRunning, store.CheckScheduled, store.CheckAdded, store.CheckContents,
-		store.CheckLocks, store.CheckCanceled, store.CheckHolding, store.CheckStopping, store.CheckBatches} {
+		store.CheckLocks, store.CheckCanceled, store.CheckHolding, store.CheckStopping, store.CheckBatches, store.CheckRecurring} {
 		for names, err := range store.Names(c.ctx, c.Runner, e.keys, what) {
 			if err := cmp.Or(err, c.judge(e, what, "", names)); err != nil {
 				return err
@@ -209,6 +209,13 @@ func place(q store.Keys, what store.What, worker string, f store.Flaw) (key, sub
 		return q.Canceled(), veil("cancel", f.Name)
 	case store.CheckRecords:
 		return q.Cancel(veil("cancel", f.Name)), ""
+	case store.CheckRecurring:
+		if store.KeyOf(f.Name) == "" {
+			return q.Recurring(), veil("recurring", f.Name)
+		}
+		return q.Recurrence(veil("recurrence", f.Name)), ""
+	case store.CheckResults:
+		return q.Result(veil("result", f.Name)), ""
 	case store.CheckBatches:
 		return q.Batch(veil("batch", f.Name)), ""
 	case store.CheckQueue:

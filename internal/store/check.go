@@ -15,7 +15,7 @@ type What string
 // suspects, idle workers, workers with rounds; fields of entries; ids of the stream; entries with a
 // hash, in schedule, in contents; digests with a lock; names in the cancel log
 // and those with a record; who holds something, and what is stopping; batches that are
-// committed; the queue, by any name.
+// committed; entries with a schedule, and with the record of a result; the queue, by any name.
 const (
 	CheckProcesses What = "process"
 	CheckHeld      What = "held"
@@ -36,6 +36,8 @@ const (
 	CheckHolding   What = "holder"
 	CheckStopping  What = "stopping"
 	CheckBatches   What = "batch"
+	CheckRecurring What = "recurring"
+	CheckResults   What = "result"
 	CheckQueue     What = "queue"
 )
 
@@ -44,7 +46,7 @@ type Flaw struct {
 	Kind   string
 	Name   string
 	Mended bool
-	Detail string // the deadline of a dead member; how many tasks wait; which of two holders lost a process
+	Detail string // the deadline of a dead member; how many tasks wait; which of two holders lost a process; what is wrong with a schedule
 }
 
 // A Verdict is what a check has found.

@@ -3,6 +3,7 @@
 -- while the fleet works asks here whether it's really so.
 --
 -- KEYS[19] batches zset  ids of batches that are committed, in their order
+-- KEYS[20] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] mend     1: put right
 -- ARGV[7] what     the names are, a key of judges below
 -- ARGV[8] worker   whose processes they are; "" for all else
@@ -517,6 +518,67 @@ function judges.batch(id)
     redis.call('ZREM', KEYS[19], id)
   end
   flaw('batch', id, mend and whole)
+end
+
+-- A schedule and its place in recurring stand for each other. A peer that has one asserts in full what
+-- can't be read here: its print says so. Longer than peers assert anything, nobody would
+-- notice that none does.
+local ASSERTED = 60000 --! longer constant
+function judges.recurring(entry)
+  local key = courses.key(entry)
+  local known = redis.pcall('HMGET', key, 'print', 'times', 'passed', 'since', 'late', 'more')
+  if known.err or type(redis.pcall('ZCARD', KEYS[20])) ~= 'number' then
+    return
+  end
+  local named, there = is_key(entry) and #entry > 2, redis.call('EXISTS', key) == 1
+  local till = tonumber(redis.call('ZSCORE', KEYS[20], entry))
+  if not there and not till then
+    return
+  elseif not there or not named then
+    if mend then
+      redis.call('ZREM', KEYS[20], entry)
+      redis.call('DEL', key)
+    end
+    return flaw('recurring', entry, mend, named and 'Nothing says when it occurs.' or "Its name isn't a key.")
+  elseif not till or till > now + ASSERTED then
+    if mend then
+      redis.call('ZADD', KEYS[20], now, entry)
+    end
+    flaw('recurring', entry, mend, 'Redis would never notice that no peer has it.')
+  end
+  local function reads(i, pattern)
+    return known[i] and string.match(known[i], pattern)
+  end
+  local times, passed, late = reads(2, '^[%d ]*$'), reads(3, '^%d+$'), reads(5, '^%d+$')
+  if known[1] and times and passed and late and reads(4, '^%d+$') and reads(6, '^%d+$') then
+    return
+  end
+  if mend then
+    redis.call('HSET', key, 'print', '', 'times', times or '', 'passed', passed or now, 'since', 0, 'late', late or 0, 'more', 0)
+  end
+  flaw('recurring', entry, mend, 'What says when it occurs is damaged.')
+end
+
+-- The record of how a task ended is one, and has a TTL.
+function judges.result(entry)
+  local key = cards.record_of(entry)
+  local begins = key and redis.pcall('GETRANGE', key, 0, 63)
+  if type(begins) ~= 'string' or redis.call('EXISTS', key) == 0 then
+    return
+  end
+  local before, text = string.match(begins, '^(%l+:%d+:(%d+):)')
+  local last = before and #before + tonumber(text) - 1
+  if not last or redis.call('GETRANGE', key, last, last) == '' then
+    if mend then
+      redis.call('DEL', key)
+    end
+    flaw('result', entry, mend)
+  elseif redis.call('PTTL', key) == -1 then
+    if mend then
+      redis.call('PEXPIRE', key, 2592000000) --! longer constant
+    end
+    flaw('ttl', entry, mend)
+  end
 end
 
 -- The queue as a whole.

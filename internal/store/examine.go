@@ -160,6 +160,8 @@ func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string,
 		key = q.Stopping()
 	case CheckBatches:
 		key = q.Batches()
+	case CheckRecurring:
+		key = q.Recurring()
 	}
 	return pages(ctx, names(untyped(scan(r, command, key))))
 }

@@ -41,6 +41,8 @@ type Entry struct {
 	Process string // "" when nothing runs
 	Worker  string // that holds the process
 	Token   int64
+	Turn    int64 // the time of the occurrence that waits; 0 if it's none
+	Held    bool  // nobody asserts its schedule, so it doesn't start
 }
 
 // Explain looks for the copies of a payload, or for an entry if one is given: at
@@ -60,7 +62,7 @@ func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload 
 	}
 	a.each("entries", func(d *decoder) {
 		e := d.list()
-		p.Entries = append(p.Entries, Entry{e.string(), e.int(), e.int(), int(e.int()), int(e.int()), int(e.int()), e.string(), e.string(), e.int()})
+		p.Entries = append(p.Entries, Entry{e.string(), e.int(), e.int(), int(e.int()), int(e.int()), int(e.int()), e.string(), e.string(), e.int(), e.int(), e.int() == 1})
 		d.join(e)
 	})
 	a.each("graves", func(d *decoder) {

@@ -17,7 +17,7 @@
 -- entries are due; how many tasks are on the list, and behind it in batches; how many added
 -- ones wait; per copy on the list how many are before it; of the added task of an entry, if it waits, {how many are
 -- before it or -1, ms since it waits, card, payload}, else {}; per entry {entry, due, planned or -1, retries, crashes,
--- before, process or "", its worker or "", its token}; per failed copy {entry,
+-- before, process or "", its worker or "", its token, the time of the occurrence that waits or 0, 1 if it's withheld}; per failed copy {entry,
 -- kind, reason, tries, deaths, worker, at, from, card}.
 local by, payload, most, depth = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 if broken then
@@ -84,7 +84,7 @@ end
 
 local entries = {}
 for _, entry in ipairs(by == '' and entries_of(q) or #line == 0 and { by } or {}) do
-  local fields = redis.pcall('HMGET', q.keyed .. entry, 'due', 'retries', 'crashes', 'process', 'holder', 'digest')
+  local fields = redis.pcall('HMGET', q.keyed .. entry, 'due', 'retries', 'crashes', 'process', 'holder', 'digest', 'turn', 'withheld')
   local waits = redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1
   if waits or fields[4] then -- an error has no elements
     local process, holder, token = fields[4] or '', '', 0
@@ -96,7 +96,7 @@ for _, entry in ipairs(by == '' and entries_of(q) or #line == 0 and { by } or {}
     local crashes = waits and not is_key(entry) and crashes_in(entry, fields[6]) or number(fields[3])
     local planned = tonumber(redis.call('ZSCORE', q.schedule, entry)) or -1
     entries[#entries + 1] = { entry, due, planned, number(fields[2]), crashes,
-      redis.call('ZRANK', q.schedule, entry) or -1, process, holder, token }
+      redis.call('ZRANK', q.schedule, entry) or -1, process, holder, token, number(fields[7]), fields[8] and 1 or 0 }
   end
 end
 
@@ -105,7 +105,7 @@ if by ~= '' then
   local token = process and redis.pcall('ZSCORE', q.working .. holder, process)
   if process then
     local held = type(token) == 'string'
-    entries[#entries + 1] = { by, -1, -1, 0, 0, -1, process, held and holder or '', held and tonumber(token) or 0 }
+    entries[#entries + 1] = { by, -1, -1, 0, 0, -1, process, held and holder or '', held and tonumber(token) or 0, 0, 0 }
   end
 end
 

@@ -36,7 +36,7 @@ func explains(entry, payload string) func(*env) string {
 			return score(fmt.Sprint(ms), p.Now)
 		}
 		for _, x := range p.Entries {
-			w.add("entries", fmt.Sprintf("%s@%s/%s~%d!%d#%d<%s %s %d>", x.Name, time(x.Due), time(x.Planned), x.Retries, x.Crashes, x.Before, x.Process, x.Worker, x.Token))
+			w.add("entries", fmt.Sprintf("%s@%s/%s~%d!%d#%d<%s %s %d>", x.Name, time(x.Due), time(x.Planned), x.Retries, x.Crashes, x.Before, x.Process, x.Worker, x.Token)+map[bool]string{true: " withheld " + time(x.Turn)}[x.Held])
 		}
 		for _, g := range p.Graves {
 			w.add("graves", fmt.Sprintf("%s %s %q ~%d !%d %s %q %s", g.Entry, g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From, time(g.At)+g.Card))
@@ -63,6 +63,9 @@ func TestExplain(t *testing.T) {
 			{call: explains("", "b"), want: "workers=1 entries=k:x@+20m/-~0!0#-1<p1 w1 1>"},
 			{call: explains("k:x", ""), want: "workers=1 entries=k:x@+20m/-~0!0#-1<p1 w1 1>"}}},
 		{name: "under a key that runs", seed: runX, steps: []when{{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1 w1 1>"}}},
+		{name: "withheld", seed: dueX.with("keyed:k:x", h(waits("a", "+9m", 0, 0), "turn=-1m", "withheld=1"), "schedule", "(k:x=+9m)"), steps: []when{
+			{call: explains("k:x", ""), want: "workers=1 entries=k:x@+9m/+9m~0!0#0<  0> withheld -1m"},
+			{call: explains("", "a"), want: "workers=1 entries=k:x@+9m/+9m~0!0#0<  0> withheld -1m"}}},
 		{name: "failed", seed: state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "from=k:x")}, steps: []when{
 			{call: explains("", "a"), want: `graves=k:g1 failed "r" ~2 !0 w1 "k:x" -9m`}}},
 		{name: "another type", seed: member.with("queues", "=5", "idle", "=5", "failed:contents", "=5", "keyed:k:x", "=5"), steps: []when{

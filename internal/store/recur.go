@@ -146,9 +146,7 @@ func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringT
 			return atEnd(each(entries, func(ctx context.Context, some []string) (all []RecurringTask, err error) {
 				calls := make([]redisconn.Call, 0, 3*len(some))
 				for _, entry := range some {
-					calls = append(calls, redisconn.Command("ZSCORE", q.Recurring(), entry),
-						redisconn.Command("HMGET", q.Recurrence(entry), "passed", "times", "last"),
-						redisconn.Command("HMGET", q.Keyed(entry), "turn", "took"))
+					calls = append(calls, recurringCalls(q, entry)...)
 				}
 				replies := r.Do(ctx, calls...)
 				for i, entry := range some {
@@ -172,6 +170,28 @@ func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringT
 			}), failed)
 		})
 	})
+}
+
+func recurringCalls(q keys.Queue, entry string) []redisconn.Call {
+	return []redisconn.Call{
+		redisconn.Command("ZSCORE", q.Recurring(), entry),
+		redisconn.Command("HMGET", q.Recurrence(entry), "passed", "times", "last"),
+		redisconn.Command("HMGET", q.Keyed(entry), "turn", "took"),
+	}
+}
+
+// RecurringUnder returns the schedule of an entry, as of a time of Redis's; nil if there is none, or its
+// keys are of another type.
+func RecurringUnder(ctx context.Context, r Runner, q keys.Queue, entry string, now int64) (*RecurringTask, error) {
+	t, err := recurring(r.Do(ctx, recurringCalls(q, entry)...))
+	if errors.Is(err, redis.ErrNil) || IsWrongType(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.Key, t.Now = KeyOf(entry), now
+	return &t, nil
 }
 
 func recurring(replies []redisconn.Reply) (t RecurringTask, err error) {

@@ -69,7 +69,7 @@ var (
 	delist = verb(Verb{Name: "delist", By: asWorker, Does: "takes a worker off the list of peers if its registration has ended",
 		Keys: "peers worker", Args: "id", Reply: "removed"})
 	check = verb(Verb{Name: "check", By: asWorker, Does: "looks at things of a queue at one moment, and repairs what can be",
-		Keys: "shared batches", Args: "shared mend what worker batch name…", Reply: "flaws judged retries", Tells: "wake"})
+		Keys: "shared batches recurring", Args: "shared mend what worker batch name…", Reply: "flaws judged retries", Tells: "wake"})
 	explain = verb(Verb{Name: "explain", By: asWorker, Does: "says where the copies of a task are, and what state the queue is in",
 		Keys: "shared batches", Args: "shared entry payload most depth head tail batch digest",
 		Reply: "now paused workers idle ready length added places line entries graves"})

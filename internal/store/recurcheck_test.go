@@ -1,0 +1,59 @@
+package store
+
+import (
+	"testing"
+)
+
+// What nobody would notice of a schedule is found, and a peer that has it puts it right.
+func TestCheckRecurring(t *testing.T) {
+	t.Parallel()
+	never, odd, damaged, lost := "Redis would never notice that no peer has it.", "Its name isn't a key.", "What says when it occurs is damaged.", "Nothing says when it occurs."
+	seedX := planX.with("recurring", "(k:x=+1m)")
+	x := []string{"k:x"}
+	says := func(detail string) string { return "recurring k:x|" + detail }
+	without := func(more ...string) state {
+		return seedX.with("recurrence:k:x", h(append([]string{"print=", "since=0", "late=0", "more=0", "payload=a", "card=", "times=+10m,+20m,+30m", "passed=-1m"}, more...)...))
+	}
+	broken := func(more ...string) state {
+		return seedX.with("recurrence:k:x", h(append([]string{seedX["recurrence:k:x"]}, more...)...))
+	}
+	run(t, []scenario{
+		{name: "as it should be", seed: seedX, steps: []when{{call: checks(true, CheckRecurring, "k:x", "k:y"), state: seedX}}},
+		{name: "for a whole hour", seed: planX.with("recurring", "(k:x=now)"), steps: []when{{call: checks(true, CheckRecurring, "k:x")}}},
+		{name: "its hash is lost", seed: seedX.with("recurrence:k:x", ""), steps: repair(CheckRecurring, x, says(lost), seedX.with("recurrence:k:x", ""), seedX.with("recurrence:k:x", "", "recurring", ""))},
+		{name: "its place is lost", seed: seedX.with("recurring", ""), steps: append(
+			repair(CheckRecurring, x, says(never), seedX.with("recurring", ""), seedX.with("recurring", "(k:x=now)")),
+			when{call: recurs("x", "1a", ""), want: "held", state: planX})},
+		{name: "asserted for long", seed: seedX.with("recurring", "(k:x=+2m)"), steps: repair(CheckRecurring, x, says(never),
+			seedX.with("recurring", "(k:x=+2m)"), seedX.with("recurring", "(k:x=now)"))},
+		{name: "of another name", seed: member.with("recurring", "(odd=-1m)", "recurrence:odd", "{a=1}"), steps: repair(CheckRecurring, []string{"odd"}, "recurring odd|"+odd,
+			member.with("recurring", "(odd=-1m)", "recurrence:odd", "{a=1}"), member)},
+		{name: "of an empty key", seed: member.with("recurring", "(k:=-1m)"), steps: repair(CheckRecurring, []string{"k:"}, "recurring k:|"+odd, member.with("recurring", "(k:=-1m)"), member)},
+		{name: "no print", seed: broken("print="), steps: []when{{call: checks(false, CheckRecurring, "k:x")}}},
+		{name: "other types", seed: member.with("recurring", "=5", "recurrence:k:x", "{a=1}"), steps: []when{{call: checks(true, CheckRecurring, "k:x")}}},
+		{name: "another type", seed: member.with("recurring", "(k:x=+1m)", "recurrence:k:x", "=5"), steps: []when{{call: checks(true, CheckRecurring, "k:x")}}},
+		{name: "nothing of it is left", seed: seedX.with("recurrence:k:x", "{a=1}"), steps: append(
+			repair(CheckRecurring, x, says(damaged), seedX.with("recurrence:k:x", "{a=1}"), seedX.with("recurrence:k:x", "{a=1 late=0 more=0 passed=now print= since=0 times=}")),
+			when{call: recurs("x", "1a", "", "since=7"), want: "wanted"},
+			when{call: recurs("x", "1a", "+10m +20m +30m", "since=7"), want: "held", state: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=7", "a=1", "before=:0"))})},
+		{name: "odd times", seed: broken("times=x"), steps: repair(CheckRecurring, x, says(damaged), broken("times=x"), without("times="))},
+		{name: "odd passed", seed: broken("passed=-7"), steps: repair(CheckRecurring, x, says(damaged), broken("passed=-7"), without("passed=now"))},
+		{name: "odd late", seed: broken("late=x"), steps: repair(CheckRecurring, x, says(damaged), broken("late=x"), without())},
+		{name: "odd since", seed: broken("since=-7"), steps: repair(CheckRecurring, x, says(damaged), broken("since=-7"), without())},
+		{name: "odd more", seed: broken("more=-7"), steps: repair(CheckRecurring, x, says(damaged), broken("more=-7"), without())},
+	})
+}
+
+func TestCheckResults(t *testing.T) {
+	t.Parallel()
+	x := []string{"k:x"}
+	bad := func(text string) state { return member.with("result:k:x", "="+text) }
+	record := func(text, ttl string) state { return member.with("result:k:x", "="+text+ttl) }
+	run(t, []scenario{
+		{name: "none", seed: member, steps: []when{{call: checks(true, CheckResults, "k:x"), state: member}}},
+		{name: "garbage", seed: bad("garbage"), steps: repair(CheckResults, x, "result k:x", bad("garbage"), member)},
+		{name: "cut", seed: bad("failed:5:4:odd"), steps: repair(CheckResults, x, "result k:x", bad("failed:5:4:odd"), member)},
+		{name: "forever", seed: bad("failed:5:3:odd"), steps: repair(CheckResults, x, "ttl k:x", bad("failed:5:3:odd"), record("failed:5:3:odd", " +43200m"))},
+		{name: "another type", seed: member.with("result:k:x", "[a]"), steps: []when{{call: checks(true, CheckResults, "k:x")}}},
+	})
+}
