@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr/internal/await"
+	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -115,4 +117,165 @@ func (t FailedTask) LogValue() slog.Value {
 		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("error", t.Error),
 		slog.Int("bytes", len(t.Payload)), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes),
 		slog.String("worker", t.WorkerID), slog.String("at", t.FailedAt.Format(time.RFC3339Nano)))
+}
+
+// A PanicPolicy decides what happens to a task whose handler panics. runtime.Goexit counts as
+// an error.
+type PanicPolicy int
+
+const (
+	// RetryOnPanic treats a panic as an error.
+	RetryOnPanic PanicPolicy = iota
+	// FailOnPanic treats a panic as a Permanent error.
+	FailOnPanic
+)
+
+// A FailureKind says why a task is in the failed queue.
+type FailureKind string
+
+const (
+	// FailureError: its retries were used up, or [Permanent] or [Task.Fail] ended it.
+	FailureError FailureKind = FailureKind(store.Failed)
+	// FailureMalformed: its payload can't be decoded.
+	FailureMalformed FailureKind = FailureKind(store.Malformed)
+	// FailureExpired: its [Properties.Expires] came before it started.
+	FailureExpired FailureKind = FailureKind(store.Expired)
+	// FailureCrashed: too many workers died holding it.
+	FailureCrashed FailureKind = FailureKind(store.Crashed)
+)
+
+// Permanent makes a handler's error final: the task goes to the failed queue. Of nested
+// Permanent, Malformed, RetryAfter and Snooze, the outermost decides. The first three return nil
+// for a nil err.
+func Permanent(err error) error { return engine.Permanent(err) }
+
+// Malformed is like Permanent, for a payload that can't be decoded: the task fails as
+// FailureMalformed.
+func Malformed(err error) error { return engine.Malformed(err) }
+
+// RetryAfter makes a handler's error retry the task after d, not after Backoff's delay; at once
+// if d is negative. MaxRetries still applies.
+func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
+
+// Snooze returns an error that starts the task again after d, at once if d isn't positive. Use it
+// if a task's time hasn't come: it isn't a retry, doesn't lengthen Backoff's delay, and isn't
+// logged. A panic with it is a panic.
+func Snooze(d time.Duration) error { return engine.Snooze(d) }
+
+// IsPermanent reports whether a handler's error makes its task fail for good, whatever its
+// retries: it's a Permanent or a Malformed.
+func IsPermanent(err error) bool { return engine.IsPermanent(err) }
+
+// IsMalformed reports whether a handler's error is a Malformed.
+func IsMalformed(err error) bool { return engine.IsMalformed(err) }
+
+// IsSnooze reports whether a handler's error is a Snooze.
+func IsSnooze(err error) bool { return engine.IsSnooze(err) }
+
+// A FailureLog says which handler failures a peer logs.
+type FailureLog int
+
+const (
+	// LogLimited logs up to 20 failures a second per queue, 50 in all, and counts the rest.
+	LogLimited FailureLog = iota
+	// LogAll logs every failure, unless the Logger can't keep up.
+	LogAll
+	// LogPanics logs panics only, as LogLimited does.
+	LogPanics
+)
+
+// An Outcome says how a task ended.
+type Outcome string
+
+const (
+	OutcomeFinished Outcome = store.EndFinished
+	OutcomeFailed   Outcome = store.EndFailed // for good: it's in the failed queue
+	OutcomeCanceled Outcome = store.EndCanceled
+	OutcomeExpired  Outcome = store.EndExpired  // before it started
+	OutcomeRemoved  Outcome = store.EndRemoved  // by RemoveKey, or with its schedule
+	OutcomeReplaced Outcome = store.EndReplaced // by a task under the key that has no KeepResult
+	OutcomeDeleted  Outcome = "deleted"         // with its queue, or Redis lost it
+)
+
+// MinKeepResult and MaxKeepResult limit KeepResult.
+const (
+	MinKeepResult = time.Second
+	MaxKeepResult = 30 * 24 * time.Hour
+)
+
+// A Result is how a task with KeepResult ended.
+type Result struct {
+	Outcome Outcome
+	Value   []byte    // Task.Result of a task that finished; nil if it's larger than Options.MaxResult
+	Size    int       // of Task.Result, in bytes
+	Error   string    // why the task failed, at most 1,024 bytes
+	EndedAt time.Time // by Redis's clock; zero if Outcome is OutcomeDeleted
+}
+
+// Result returns how the last task under key with KeepResult ended, for as long as that says, also
+// while the next one waits or runs. Without one it fails with ErrNotEnded while a task waits or
+// runs, and else with ErrNoResult. Requeueing a failed task removes its result.
+func (q *Queue) Result(ctx context.Context, key string) (*Result, error) {
+	r, err := q.result(ctx, key)
+	return r, q.wrap("result", err)
+}
+
+func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
+	part, err := q.keyed(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := store.Ends(ctx, q.peer.reads, part.keys, []string{store.EntryOf(key)})
+	switch {
+	case err != nil:
+		return nil, err
+	case ends[0].Record != nil:
+		return resultOf(ends[0].Record), nil
+	case ends[0].Pending():
+		return nil, ErrNotEnded
+	}
+	return nil, await.ErrUnknown
+}
+
+// Wait blocks until the task that waits or runs under key ends, and returns how. The task must have
+// KeepResult. If there is none, Wait returns the last result, or fails with ErrNoResult at once.
+//
+// Wait survives restarts of Redis, and ends with ctx or the peer. Thousands of calls share a
+// connection. If a Put replaces the waiting task, Wait waits for the new one, or returns
+// OutcomeReplaced if that has no KeepResult; if the queue is deleted, it returns OutcomeDeleted.
+func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {
+	part, err := q.keyed(ctx, key)
+	if err != nil {
+		return nil, q.wrap("wait", err)
+	}
+	record, err := q.peer.ends.Wait(ctx, part.keys, store.EntryOf(key))
+	switch {
+	case err != nil:
+		return nil, q.wrap("wait", err)
+	case record == nil:
+		return &Result{Outcome: OutcomeDeleted}, nil
+	}
+	return resultOf(record), nil
+}
+
+// keyed checks a key, and returns the part of the queue that it is in.
+func (q *Queue) keyed(ctx context.Context, key string) (*Queue, error) {
+	if q.bad != nil {
+		return nil, q.bad
+	}
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	return q.ofKey(ctx, key)
+}
+
+func resultOf(r *store.Record) *Result {
+	return &Result{Outcome: Outcome(r.End), Value: r.Result, Size: r.Size, Error: r.Error, EndedAt: time.UnixMicro(r.At)}
+}
+
+func (r Result) Format(s fmt.State, _ rune) { show(s, "result", r) }
+
+func (r Result) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("outcome", string(r.Outcome)), slog.Int("bytes", r.Size), slog.String("at", r.EndedAt.Format(time.RFC3339Nano)))
 }

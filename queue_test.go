@@ -1,6 +1,7 @@
 package worqr_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -98,4 +99,63 @@ func TestPauseWithDueTasks(t *testing.T) {
 	since := time.Now()
 	is.Equal(receive(t, got, 3), []string{"now", "soon", "later"})
 	is.True(time.Since(since) < 15*time.Second) // not by a beat
+}
+
+// A running peer learns of parts that others add, and Explain finds a task on a part by the name
+// of the queue alone.
+func TestSpreadGrows(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	p.AgreeEach(20 * time.Millisecond)
+	done := make(chan string, 100)
+	p.Queue("q").Spread(2).Handle(tell(done), nil)
+	run(t, p)
+	enqueue(t, p.Queue("q").Spread(2), "before")
+	receive(t, done, 1)
+
+	grown := open(t, worqr.Options{Prefix: prefix})
+	q := grown.Queue("q").Spread(7)
+	q.Handle(func(ctx context.Context, _ *worqr.Task) error { <-ctx.Done(); return ctx.Err() }, &worqr.HandleOptions{Concurrency: 1, Prefetch: -1})
+	stop := run(t, grown)
+	eventually(t, "it has seven parts", func() bool { return q.Put(t.Context(), "first", []byte("x"), nil) == nil })
+	stop()
+	for i := range 30 {
+		put(t, q, fmt.Sprint("k", i), fmt.Sprint("t", i), nil)
+	}
+	receive(t, done, 31)
+
+	put(t, q, "later", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	named := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	is.Equal(len(sure(named.Explain(t.Context(), []byte("later")))(t).Copies), 1)
+	is.Equal(len(sure(named.ExplainKey(t.Context(), "later"))(t).Copies), 1)
+}
+
+// StopWork of a peer that serves the parts of others, too, stops all of them, and StartWork resumes
+// them, and what others add meanwhile.
+func TestSpreadStopWork(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	prefix := redistest.Prefix(t)
+	big := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(7)
+	p := open(t, worqr.Options{Prefix: prefix})
+	p.AgreeEach(10 * time.Millisecond)
+	done := make(chan string, 100)
+	q := p.Queue("q").Spread(2)
+	q.Handle(tell(done), nil)
+	for _, k := range numbers("first", 30) {
+		put(t, big, k, k, nil)
+	}
+	run(t, p)
+	receive(t, done, 30)
+	is.NoErr(q.StopWork(ctx))
+	is.Equal(stats(t, big).Workers, 0)
+	for _, k := range numbers("t", 30) {
+		put(t, big, k, k, nil)
+	}
+	is.Equal(sure(big.Len(ctx))(t), 30)
+	is.Equal(stats(t, big).Workers, 0)
+	is.True(is_(q.StopWork(ctx), worqr.ErrNotWorking))
+	is.NoErr(q.StartWork(ctx))
+	receive(t, done, 30)
 }

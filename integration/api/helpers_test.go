@@ -50,6 +50,7 @@ var (
 	must           = peertest.Must
 	near           = peertest.Near
 	newGate        = peertest.NewGate
+	noTask         = peertest.NoTask
 	nothingLeft    = peertest.NothingLeft
 	nothingLeftBut = peertest.NothingLeftBut
 	numbers        = peertest.Numbers
