@@ -3,6 +3,7 @@ package dash
 import (
 	"cmp"
 	"context"
+	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func (d *dashboard) recurring(ctx context.Context, now *snapshot, query url.Valu
 // recurrences are the recurring tasks of all queues. They aren't part of a snapshot: there's no
 // count of them, so each queue has to be asked.
 type recurrences struct {
-	queue func(name string) *worqr.Queue
+	queue func(name string) (*worqr.Queue, error)
 
 	mu      sync.Mutex // protects what follows
 	at      time.Time  // when they were read; zero before the first time
@@ -118,6 +119,15 @@ func (r *recurrences) forget() {
 	r.at = time.Time{}
 }
 
+// list is what recurs on a queue.
+func (r *recurrences) list(ctx context.Context, name string) iter.Seq2[worqr.RecurringTask, error] {
+	q, err := r.queue(name)
+	if err != nil {
+		return func(yield func(worqr.RecurringTask, error) bool) { yield(worqr.RecurringTask{}, err) }
+	}
+	return q.Recurring(ctx)
+}
+
 // read asks all queues, several at a time.
 func (r *recurrences) read(names []string, done chan struct{}) {
 	defer close(done)
@@ -134,7 +144,7 @@ func (r *recurrences) read(names []string, done chan struct{}) {
 	for range min(atOnce, len(names)) {
 		asked.Go(func() {
 			for name := range jobs {
-				for t, err := range r.queue(name).Recurring(ctx) {
+				for t, err := range r.list(ctx, name) {
 					mu.Lock()
 					if full := len(all) >= mostRecurring; err != nil || full {
 						failures = cmp.Or(failures, err)

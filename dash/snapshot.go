@@ -81,7 +81,7 @@ func (s *snapshot) worker(id string) *worqr.Worker {
 // A fleet reads snapshots. One goroutine at a time uses it.
 type fleet struct {
 	peer  *worqr.Peer
-	queue func(name string) *worqr.Queue
+	queue func(name string) (*worqr.Queue, error)
 
 	past    map[string]history
 	all     history
@@ -157,7 +157,7 @@ func (f *fleet) count(ctx context.Context, next, last *snapshot) error {
 				if ctx.Err() != nil {
 					continue
 				}
-				q.counts, q.err = f.queue(q.name).Stats(ctx)
+				q.counts, q.err = f.stats(ctx, q.name)
 				q.at = next.At
 				if q.err != nil && f.peer.Ping(ctx) != nil { // it's not about this queue
 					stop(q.err)
@@ -171,6 +171,14 @@ func (f *fleet) count(ctx context.Context, next, last *snapshot) error {
 	close(jobs)
 	all.Wait()
 	return context.Cause(ctx)
+}
+
+func (f *fleet) stats(ctx context.Context, name string) (worqr.QueueStats, error) {
+	q, err := f.queue(name)
+	if err != nil {
+		return worqr.QueueStats{}, err
+	}
+	return q.Stats(ctx)
 }
 
 // remember adds the counts to the history.
