@@ -21,7 +21,7 @@ func TestHooksFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
-			p := open(t, worqr.Options{})
+			p := open(t, worqr.Options{Lease: 200 * time.Millisecond}) // a check looks twice, a lease apart
 			q := peertest.Working(t, p, "q")
 			failed(t, q)
 			var journal peertest.Journal
