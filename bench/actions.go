@@ -38,7 +38,7 @@ func failure[T any](_ T, err error) error { return err }
 
 // actions are all there is to do with a queue; what empties it comes last.
 func actions(scale scale) []action {
-	return slices.Concat(producing(scale), ending, canceling, serving, reading, emptying)
+	return slices.Concat(producing(scale), recurring, ending, outcomes, canceling, serving, reading, behind(scale), emptying)
 }
 
 var inAnHour = func() *worqr.PutOptions { return &worqr.PutOptions{At: time.Now().Add(time.Hour)} }
@@ -62,36 +62,18 @@ func producing(scale scale) []action {
 			_, _, _, err := store.Add(ctx, line, keys.NewSpace("").Queue(s.queue.Name()), keys.NewSalt(0, 1), "", 0, []store.Added{{Payload: s.bytes()}})
 			return err
 		}},
+		{name: "AddMany", do: func(ctx context.Context, s *stage) error { return failure(s.queue.AddMany(ctx, addedAtOnce(s))) }},
 		{name: "EnqueueUnique", do: func(ctx context.Context, s *stage) error { return s.queue.EnqueueUnique(ctx, s.bytes()) }},
 		{name: "Put", do: func(ctx context.Context, s *stage) error {
 			return errors.Join(s.queue.Put(ctx, "key", s.bytes(), inAnHour()), s.queue.Put(ctx, "key", s.bytes(), inAnHour()))
 		}},
 		{name: "Remove", do: func(ctx context.Context, s *stage) error { return failure(s.queue.RemoveKey(ctx, "key")) }},
-		{name: "Every, 50 of them", do: func(ctx context.Context, s *stage) error {
-			line := redisconn.NewLine(redisconn.FromPool(s.pool()), 0)
-			defer line.Close()
-			return errors.Join(asserts(ctx, line, s, "1a"), asserts(ctx, line, s, "2b")) // new ones, and others instead
-		}},
 		{name: "a lone task behind a backlog", do: func(ctx context.Context, s *stage) error {
 			q := s.worker.Queue("other") // its producer has seen a long queue, and finds it empty
 			all := slices.Repeat([][]byte{[]byte("x")}, 200)
 			return errors.Join(q.Enqueue(ctx, all...), q.Enqueue(ctx, []byte("x")), q.Delete(ctx), q.Enqueue(ctx, []byte("x")), q.Delete(ctx))
 		}},
 	}
-}
-
-// asserts asserts as many schedules as a call of a peer may, each with 64 times.
-func asserts(ctx context.Context, line *redisconn.Line, s *stage, print string) error {
-	var all []store.Schedule
-	for i := range 50 {
-		one := store.Schedule{Entry: store.EntryOf(fmt.Sprint("recurring", i)), Print: print, Payload: s.bytes()[:20]}
-		for n := range int64(64) {
-			one.Times = append(one.Times, time.Now().Add(time.Hour).UnixMilli()+n*1000)
-		}
-		all = append(all, one)
-	}
-	_, _, err := store.Recur(ctx, line, keys.NewSpace("").Queue(s.queue.Name()), time.Minute.Milliseconds(), true, all)
-	return err
 }
 
 var canceling = []action{
@@ -164,11 +146,6 @@ var serving = []action{
 }
 
 var reading = []action{
-	{name: "Result", do: func(ctx context.Context, s *stage) error {
-		line := redisconn.NewLine(redisconn.FromPool(s.pool()), 0)
-		defer line.Close()
-		return failure(store.Ends(ctx, line, keys.NewSpace("").Queue(s.queue.Name()), []string{store.EntryOf("key")}))
-	}},
 	{name: "Explain", readout: true, do: func(ctx context.Context, s *stage) error {
 		return errors.Join(failure(s.queue.Explain(ctx, s.bytes())), failure(s.queue.ExplainKey(ctx, "key")))
 	}},

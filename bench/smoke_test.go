@@ -113,4 +113,7 @@ func TestLongestShort(t *testing.T) {
 	for _, verb := range store.Verbs() {
 		is.True(strings.Contains(string(written), "| `"+verb.Name+"` |"))
 	}
+	for _, a := range actions(r.scale) {
+		is.True(!a.readout || strings.Contains(string(written), "| "+a.name+" |"))
+	}
 }

@@ -137,7 +137,7 @@ func back(to string) *url.URL {
 // record logs an action. Payloads and keys are named by the start of their digests, as in the log of
 // a peer.
 func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, err error) {
-	attrs := []any{slog.String("action", string(a.Verb)), slog.String("user", d.user(r)), slog.String("from", r.RemoteAddr)}
+	attrs := []any{slog.String("action", string(a.Verb)), slog.String("user", d.hooks.user(r)), slog.String("from", r.RemoteAddr)}
 	if a.Queue != "" {
 		attrs = append(attrs, slog.String("queue", a.Queue))
 	}
@@ -160,15 +160,6 @@ func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, er
 	d.log.Info("worqr: dashboard: action", attrs...)
 }
 
-// user is who acts.
-func (d *dashboard) user(r *http.Request) string {
-	if d.opts.User != nil {
-		return d.opts.User(r)
-	}
-	name, _, _ := r.BasicAuth()
-	return name
-}
-
 // confirmed fails unless somebody has typed the name of the queue.
 func confirmed(form url.Values) error {
 	if form.Get("confirm") != form.Get("name") {
@@ -183,7 +174,11 @@ func checked(d *dashboard, _ context.Context, _ url.Values) (int, string, error)
 }
 
 func enqueued(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	q, payload := d.opts.Queue(form.Get("name")), []byte(form.Get("payload"))
+	q, err := d.hooks.handle(form.Get("name"))
+	if err != nil {
+		return -1, "", err
+	}
+	payload := []byte(form.Get("payload"))
 	if key := form.Get("key"); key != "" {
 		return -1, "enqueue", q.Put(ctx, key, payload, nil)
 	}
@@ -192,26 +187,40 @@ func enqueued(d *dashboard, ctx context.Context, form url.Values) (int, string, 
 
 // paused is a drain, too: that only shows more of what still runs.
 func paused(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	return -1, form.Get("verb"), d.opts.Queue(form.Get("name")).Pause(ctx)
+	q, err := d.hooks.handle(form.Get("name"))
+	if err != nil {
+		return -1, "", err
+	}
+	return -1, form.Get("verb"), q.Pause(ctx)
 }
 
 func resumed(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	return -1, "resume", d.opts.Queue(form.Get("name")).Resume(ctx)
+	q, err := d.hooks.handle(form.Get("name"))
+	if err != nil {
+		return -1, "", err
+	}
+	return -1, "resume", q.Resume(ctx)
 }
 
 func deleted(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
 	if err := confirmed(form); err != nil {
 		return -1, "", err
 	}
-	return -1, "delete", d.opts.Queue(form.Get("name")).Delete(ctx)
+	q, err := d.hooks.handle(form.Get("name"))
+	if err != nil {
+		return -1, "", err
+	}
+	return -1, "delete", q.Delete(ctx)
 }
 
 // canceled cancels what has a key, or a payload that is found by its digest.
 func canceled(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
 	name := form.Get("name")
-	q := d.opts.Queue(name)
+	q, err := d.hooks.handle(name)
+	if err != nil {
+		return -1, "", err
+	}
 	var report *worqr.CancelReport
-	var err error
 	if key := form.Get("key"); key != "" {
 		report, err = q.CancelKey(ctx, key)
 	} else {
@@ -233,7 +242,11 @@ func requeued(d *dashboard, ctx context.Context, form url.Values) (int, string, 
 	if len(form["id"]) == 0 {
 		return -1, "", errNoneChosen
 	}
-	n, err := d.opts.Queue(form.Get("name")).RequeueFailed(ctx, form["id"]...)
+	q, err := d.hooks.handle(form.Get("name"))
+	if err != nil {
+		return -1, "", err
+	}
+	n, err := q.RequeueFailed(ctx, form["id"]...)
 	return n, "requeue", err
 }
 
@@ -241,12 +254,20 @@ func discarded(d *dashboard, ctx context.Context, form url.Values) (int, string,
 	if len(form["id"]) == 0 {
 		return -1, "", errNoneChosen
 	}
-	n, err := d.opts.Queue(form.Get("name")).DeleteFailed(ctx, form["id"]...)
+	q, err := d.hooks.handle(form.Get("name"))
+	if err != nil {
+		return -1, "", err
+	}
+	n, err := q.DeleteFailed(ctx, form["id"]...)
 	return n, "discard", err
 }
 
 func ranNow(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	found, err := d.opts.Queue(form.Get("name")).RunNow(ctx, form.Get("key"))
+	q, err := d.hooks.handle(form.Get("name"))
+	if err != nil {
+		return -1, "", err
+	}
+	found, err := q.RunNow(ctx, form.Get("key"))
 	if err == nil && !found {
 		err = mistake("Nothing recurs under this key any more. Nothing was done.")
 	}
@@ -257,7 +278,11 @@ func ranNow(d *dashboard, ctx context.Context, form url.Values) (int, string, er
 // worker that is alive: only the worker itself can stop its handler in order.
 func returned(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
 	worker, attempt := form.Get("worker"), form.Get("attempt")
-	for t, err := range d.opts.Queue(form.Get("name")).Running(ctx) {
+	q, err := d.hooks.handle(form.Get("name"))
+	if err != nil {
+		return -1, "", err
+	}
+	for t, err := range q.Running(ctx) {
 		if err != nil {
 			return -1, "", err
 		}

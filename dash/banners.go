@@ -39,6 +39,10 @@ func (d *dashboard) banners(s *snapshot, queue string) []banner {
 	if s.err != nil {
 		all = append(all, away(s))
 	}
+	if s.unlisted != nil && s.err == nil {
+		all = append(all, banner{Level: "error", Kind: "unlisted", Title: "The workers can't be listed", Link: link("workers"), Label: "Workers",
+			Text: printable(s.unlisted.Error()) + ". Those that are shown may have gone."})
+	}
 	for _, q := range s.queues {
 		if queue == "" || q.name == queue {
 			all = append(all, ofQueue(q)...)
@@ -127,7 +131,7 @@ func ofQueue(q *queueState) (all []banner) {
 // ofWorkers explains what is wrong with the workers of a queue.
 func ofWorkers(q *queueState) (all []banner) {
 	// A worker that has just joined may not be registered yet.
-	if n := q.counts.Workers - len(q.workers); n > 0 && q.err == nil && (q.missing > 3*time.Second || len(q.workers) == 0) {
+	if n := q.counts.Workers - len(q.workers); n > 0 && q.err == nil && !q.unlisted && (q.missing > 3*time.Second || len(q.workers) == 0) {
 		held := "Tasks that it holds return"
 		if len(q.workers) == 0 {
 			held = "No other worker is there to return its tasks: start a peer. They return"

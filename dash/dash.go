@@ -22,6 +22,10 @@ import (
 )
 
 // Options configure a dashboard. A zero field means the default.
+//
+// A function that panics or calls runtime.Goexit takes nothing else with it: Authorize then allows
+// nothing, a payload "(cannot be shown)", and a queue whose handle is missing can't be read. The log has
+// the stack of the first failure of each function.
 type Options struct {
 	// Title names the fleet at the top of each page; "" is "worqr".
 	Title string
@@ -87,6 +91,7 @@ type Action struct {
 type dashboard struct {
 	peer   *worqr.Peer
 	opts   Options
+	hooks  *hooks
 	log    *slog.Logger
 	cross  *http.CrossOriginProtection
 	hub    *hub
@@ -110,15 +115,13 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	}
 	d.opts.Title = cmp.Or(d.opts.Title, "worqr")
 	d.opts.Interval = max(cmp.Or(d.opts.Interval, time.Second), 100*time.Millisecond)
-	if d.opts.Queue == nil {
-		d.opts.Queue = peer.Queue
-	}
 	d.log = cmp.Or(d.opts.Logger, slog.Default())
 	d.cross = cmp.Or(d.opts.CrossOrigin, http.NewCrossOriginProtection())
+	d.hooks = &hooks{peer: peer, opts: &d.opts, log: d.log}
 	d.check = &checkup{peer: peer, opts: d.opts.Check}
-	d.hub = &hub{fleet: fleet{peer: peer, queue: d.opts.Queue}, interval: d.opts.Interval, seen: func(s *snapshot) { d.check.follow(s, false) }}
+	d.hub = &hub{fleet: fleet{peer: peer, queue: d.hooks.handle}, interval: d.opts.Interval, seen: func(s *snapshot) { d.check.follow(s, false) }}
 	d.finds = &searches{}
-	d.recur = &recurrences{queue: d.opts.Queue}
+	d.recur = &recurrences{queue: d.hooks.handle}
 	d.jobs = &jobs{}
 	d.pages = map[string]builder{
 		"": d.overview, "overview": d.overview, "queue": d.queue, "failed": d.failed, "task": d.task, "recurring": d.recurring, "workers": d.workers, "server": d.server,
@@ -175,10 +178,7 @@ func redirect(w http.ResponseWriter, to string) {
 
 // authorized asks the hook. It answers the request if the hook refuses.
 func (d *dashboard) authorized(w http.ResponseWriter, r *http.Request, a Action) bool {
-	if d.opts.Authorize == nil {
-		return true
-	}
-	err := d.opts.Authorize(r, a)
+	err := d.hooks.authorize(r, a)
 	if err != nil {
 		d.refuse(w, r, http.StatusForbidden, err.Error())
 	}

@@ -27,7 +27,10 @@ var anywhere = []worqr.CopyState{worqr.CopyRunning, worqr.CopyScheduled, worqr.C
 func (d *dashboard) find(ctx context.Context, queue string, in []worqr.CopyState, is func(key string, payload []byte) bool) *found {
 	ctx, end := context.WithTimeout(ctx, listTime)
 	defer end()
-	q := d.opts.Queue(queue)
+	q, err := d.hooks.handle(queue)
+	if err != nil {
+		return nil
+	}
 	for t := range some(in, worqr.CopyRunning, q.Running(ctx), mostRunning) {
 		if is(t.Key, t.Payload) {
 			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Error: printable(t.LastError)}

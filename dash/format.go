@@ -126,7 +126,7 @@ const (
 // payload is a payload as it may be shown, or "" if it's hidden.
 func (d *dashboard) payload(queue string, payload []byte, limit int) string {
 	if d.opts.Payload != nil {
-		text := d.opts.Payload(queue, payload)
+		text := d.hooks.payload(queue, payload)
 		return printable(text[:min(len(text), limit)])
 	}
 	cut := payload[:min(len(payload), limit)]

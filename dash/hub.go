@@ -12,8 +12,7 @@ type hub struct {
 	interval time.Duration
 	seen     func(*snapshot) // is called with each one that is shown
 
-	turn  sync.Mutex // held while reading
-	fleet fleet      // protected by turn
+	fleet fleet // used only by the reading that goes on
 
 	mu       sync.Mutex // protects what follows
 	last     *snapshot
@@ -73,10 +72,8 @@ func (h *hub) readLocked() chan struct{} {
 		last = &snapshot{}
 	}
 	go func() {
-		h.turn.Lock()
 		next := h.fleet.read(context.Background(), last)
 		past := h.fleet.all
-		h.turn.Unlock()
 		h.mu.Lock()
 		h.last, h.past, h.reading = next, past, nil
 		h.mu.Unlock()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/url"
 	"time"
+
+	"github.com/worqr/worqr"
 )
 
 // matching requeues or deletes what a filter picks, in the background.
@@ -19,7 +21,10 @@ func matching(d *dashboard, ctx context.Context, form url.Values) (int, string, 
 	if err != nil {
 		return -1, "", mistake(err.Error() + ". Nothing was done.")
 	}
-	q := d.opts.Queue(name)
+	q, err := d.hooks.handle(name)
+	if err != nil {
+		return -1, "", err
+	}
 	one, all := q.RequeueFailed, q.RequeueAllFailed
 	if verb == DiscardMatching {
 		one, all = q.DeleteFailed, q.DeleteAllFailed
@@ -30,7 +35,7 @@ func matching(d *dashboard, ctx context.Context, form url.Values) (int, string, 
 			j.add(n, n)
 			return err
 		}
-		return d.each(ctx, name, f, j, one)
+		return d.each(ctx, q, f, j, one)
 	})
 	if j == nil {
 		return -1, "", mistake("The last action on all matching tasks of this queue still goes on. Wait for it, or stop it.")
@@ -44,7 +49,7 @@ func matching(d *dashboard, ctx context.Context, form url.Values) (int, string, 
 }
 
 // each calls do for what a filter picks, many tasks at a time. Tasks that fail meanwhile stay.
-func (d *dashboard) each(ctx context.Context, name string, f *filter, j *job, do func(context.Context, ...string) (int, error)) error {
+func (d *dashboard) each(ctx context.Context, q *worqr.Queue, f *filter, j *job, do func(context.Context, ...string) (int, error)) error {
 	var ids []string
 	seen := 0
 	flush := func() error {
@@ -58,12 +63,12 @@ func (d *dashboard) each(ctx context.Context, name string, f *filter, j *job, do
 		ids, seen = ids[:0], 0
 		return err
 	}
-	for t, err := range d.opts.Queue(name).Failed(ctx) {
+	for t, err := range q.Failed(ctx) {
 		if err != nil {
 			return errors.Join(flush(), err)
 		}
 		seen++
-		if f.picks(d, name, &t) {
+		if f.picks(d, q.Name(), &t) {
 			ids = append(ids, t.ID)
 		}
 		if len(ids) >= 500 || seen >= 5_000 {

@@ -70,7 +70,11 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 // list reads the rows of the current tab.
 func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, body *queueBody) {
 	name := body.Name
-	q := d.opts.Queue(name)
+	q, err := d.hooks.handle(name)
+	if err != nil {
+		body.Err = printable(err.Error())
+		return
+	}
 	n, _ := strconv.Atoi(query.Get("page"))
 	until := min(max(n, 1)*perPage+1, mostRows) // one more, to know whether there are more
 	row := func(key string, payload []byte) taskRow {
@@ -78,7 +82,6 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 	}
 	ctx, end := context.WithTimeout(ctx, listTime)
 	defer end()
-	var err error
 	switch body.Tab {
 	case "running":
 		var all []worqr.RunningTask

@@ -3,6 +3,8 @@ package dash
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/reading"
 )
 
 // A recurringRow is a recurring task in a list.
@@ -64,7 +67,7 @@ func (d *dashboard) recurring(ctx context.Context, now *snapshot, query url.Valu
 // recurrences are the recurring tasks of all queues. They aren't part of a snapshot: there's no
 // count of them, so each queue has to be asked.
 type recurrences struct {
-	queue func(name string) *worqr.Queue
+	queue func(name string) (*worqr.Queue, error)
 
 	mu      sync.Mutex // protects what follows
 	at      time.Time  // when they were read; zero before the first time
@@ -118,6 +121,23 @@ func (r *recurrences) forget() {
 	r.at = time.Time{}
 }
 
+// rows are what recurs on a queue.
+func (r *recurrences) rows(ctx context.Context, name string) (rows []recurringRow, err error) {
+	q, err := r.queue(name)
+	if err != nil {
+		return nil, err
+	}
+	for t, err := range q.Recurring(ctx) {
+		if err != nil {
+			return rows, err
+		}
+		if rows = append(rows, recurringRow{name, t}); len(rows) == mostRecurring {
+			break
+		}
+	}
+	return rows, nil
+}
+
 // read asks all queues, several at a time.
 func (r *recurrences) read(names []string, done chan struct{}) {
 	defer close(done)
@@ -128,36 +148,33 @@ func (r *recurrences) read(names []string, done chan struct{}) {
 		mu       sync.Mutex // protects what follows
 		all      []recurringRow
 		failures error
-		asked    sync.WaitGroup
+		answered = begun
 	)
-	jobs := make(chan string)
-	for range min(atOnce, len(names)) {
-		asked.Go(func() {
-			for name := range jobs {
-				for t, err := range r.queue(name).Recurring(ctx) {
-					mu.Lock()
-					if full := len(all) >= mostRecurring; err != nil || full {
-						failures = cmp.Or(failures, err)
-						mu.Unlock()
-						break
-					}
-					all = append(all, recurringRow{name, t})
-					mu.Unlock()
-				}
-			}
-		})
+	fail := func(name string, err error) {
+		failures = cmp.Or(failures, fmt.Errorf("queue %q: %w", name, err))
 	}
-	for _, name := range names {
-		jobs <- name
-	}
-	close(jobs)
-	asked.Wait()
+	reading.Each(ctx, len(names), reading.Limits{AtOnce: atOnce, Each: queueTimeout}, func(ctx context.Context, i int) {
+		rows, err := r.rows(ctx, names[i])
+		mu.Lock()
+		defer mu.Unlock()
+		if err = reading.Cause(ctx, err); err != nil {
+			fail(names[i], err)
+		}
+		if !errors.Is(err, reading.ErrSlow) {
+			answered = time.Now()
+		}
+		all = append(all, rows[:min(len(rows), mostRecurring-len(all))]...)
+	}, func(i int, cause error) {
+		mu.Lock()
+		defer mu.Unlock()
+		fail(names[i], cause)
+	})
 	slices.SortFunc(all, func(a, b recurringRow) int {
 		return cmp.Or(a.Next.Compare(b.Next), compare(a.Queue, b.Queue), compare(a.Key, b.Key))
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.at, r.took, r.reading, r.err = begun, time.Since(begun), nil, failures
+	r.at, r.took, r.reading, r.err = begun, answered.Sub(begun), nil, failures
 	if failures == nil || len(all) > 0 {
 		r.all = all
 	}

@@ -124,25 +124,32 @@ func (s *search) lookedAt() time.Time {
 // run goes through the failed queue, until nobody looks any more.
 func (s *search) run(ctx context.Context, d *dashboard, queue string, f *filter) {
 	defer s.end()
+	failure := s.look(ctx, d, queue, f)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over, s.ended, s.err = true, time.Now(), failure
+}
+
+func (s *search) look(ctx context.Context, d *dashboard, queue string, f *filter) error {
+	q, err := d.hooks.handle(queue)
+	if err != nil {
+		return err
+	}
 	n, since := 0, time.Now()
-	var failure error
-	for t, err := range d.opts.Queue(queue).Failed(ctx) {
-		if failure = err; err != nil {
-			break
+	for t, err := range q.Failed(ctx) {
+		if err != nil {
+			return err
 		}
 		if n++; n%breath == 0 {
 			if time.Since(s.lookedAt()) > unwatched {
-				failure = errUnwatched
-				break
+				return errUnwatched
 			}
 			time.Sleep(min(time.Since(since)/10, 5*time.Millisecond)) // others need Redis, too
 			since = time.Now()
 		}
 		s.note(d, queue, &t, f.picks(d, queue, &t))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over, s.ended, s.err = true, time.Now(), failure
+	return nil
 }
 
 var errUnwatched = fmt.Errorf("the search was stopped, since nobody looked at it; reload the page")

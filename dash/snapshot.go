@@ -2,11 +2,13 @@ package dash
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/reading"
 )
 
 // How much one snapshot reads.
@@ -16,31 +18,36 @@ const (
 	mostCounts  = 1_000 // queues whose counts are read; the others keep theirs until it's their turn
 	atOnce      = 16    // queues read at the same time
 	readTimeout = 10 * time.Second
+
+	queueTimeout = 2 * time.Second // of one queue
 )
 
 // A snapshot is what was known of the fleet at one moment. It doesn't change.
 type snapshot struct {
-	At      time.Time     // when it was read; zero before the first time
-	Took    time.Duration // to read it
-	queues  []*queueState // by name
-	workers []worqr.Worker
-	more    bool  // there are more queues than are listed
-	err     error // why the last attempt to read failed; the rest is what was read before
-	Total   sample
-	Pace    pace
+	At       time.Time     // when it was read; zero before the first time
+	Took     time.Duration // to read it
+	queues   []*queueState // by name
+	workers  []worqr.Worker
+	more     bool      // there are more queues than are listed
+	err      error     // why the last attempt to read failed; the rest is what was read before
+	unlisted error     // why the workers couldn't be listed
+	answered time.Time // when the last queue did
+	Total    sample
+	Pace     pace
 }
 
 // A queueState is what was known of one queue.
 type queueState struct {
-	name    string
-	at      time.Time // when its counts were read; zero if they never were
-	counts  worqr.QueueStats
-	err     error // why they couldn't be
-	past    history
-	pace    pace
-	workers []*worqr.Worker // registered ones that serve it
-	grown   growth
-	missing time.Duration // for how long it has had more workers than are registered
+	name     string
+	at       time.Time // when its counts were read; zero if they never were
+	counts   worqr.QueueStats
+	err      error // why they couldn't be
+	past     history
+	pace     pace
+	workers  []*worqr.Worker // registered ones that serve it
+	unlisted bool            // they're of an earlier time
+	grown    growth
+	missing  time.Duration // for how long it has had more workers than are registered
 }
 
 // A growth is what changed in the last minute.
@@ -81,7 +88,7 @@ func (s *snapshot) worker(id string) *worqr.Worker {
 // A fleet reads snapshots. One goroutine at a time uses it.
 type fleet struct {
 	peer  *worqr.Peer
-	queue func(name string) *worqr.Queue
+	queue func(name string) (*worqr.Queue, error)
 
 	past    map[string]history
 	all     history
@@ -101,6 +108,9 @@ func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 		return &failed
 	}
 	next.Took = time.Since(begun)
+	if next.answered.After(begun) {
+		next.Took = next.answered.Sub(begun) // the next one needn't wait longer for those that don't answer
+	}
 	return next
 }
 
@@ -117,21 +127,40 @@ func (f *fleet) counted(ctx context.Context, last *snapshot, now time.Time) (*sn
 		next.queues = append(next.queues, &queueState{name: name})
 	}
 	slices.SortFunc(next.queues, func(a, b *queueState) int { return compare(a.name, b.name) })
-	for w, err := range f.peer.Workers(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		if next.workers = append(next.workers, w); len(next.workers) == mostWorkers {
-			break
-		}
-	}
-	if err := f.count(ctx, next, last); err != nil {
+	var listed sync.WaitGroup
+	var workers []worqr.Worker
+	var unlisted error
+	listed.Go(func() { workers, unlisted = f.list(ctx) })
+	err := f.count(ctx, next, last)
+	listed.Wait()
+	switch {
+	case err != nil:
 		return nil, err
+	case unlisted != nil && (len(next.queues) == 0 || errors.Is(unlisted, worqr.ErrDenied)):
+		return nil, unlisted
+	case unlisted != nil: // some may be registered on a node that is down
+		workers = slices.Clone(last.workers)
 	}
+	next.workers, next.unlisted = workers, unlisted
 	f.remember(next)
 	serve(next)
 	f.miss(next)
 	return next, nil
+}
+
+// list returns the registered workers.
+func (f *fleet) list(ctx context.Context) (all []worqr.Worker, err error) {
+	ctx, end := context.WithTimeoutCause(ctx, queueTimeout, reading.ErrSlow)
+	defer end()
+	for w, err := range f.peer.Workers(ctx) {
+		if err != nil {
+			return nil, reading.Cause(ctx, err)
+		}
+		if all = append(all, w); len(all) == mostWorkers {
+			break
+		}
+	}
+	return all, nil
 }
 
 // count reads the counts of the queues.
@@ -147,30 +176,34 @@ func (f *fleet) count(ctx context.Context, next, last *snapshot) error {
 		f.turn = first + mostCounts
 		ask = slices.Concat(ask[first:], ask[:first])[:mostCounts]
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var all sync.WaitGroup
-	jobs := make(chan *queueState)
-	for range min(atOnce, len(ask)) {
-		all.Go(func() {
-			for q := range jobs {
-				if ctx.Err() != nil {
-					continue
-				}
-				q.counts, q.err = f.queue(q.name).Stats(ctx)
-				q.at = next.At
-				if q.err != nil && f.peer.Ping(ctx) != nil { // it's not about this queue
-					stop(q.err)
-				}
-			}
-		})
+	if len(ask) == 0 {
+		return nil
 	}
-	for _, q := range ask {
-		jobs <- q
+	answers := make([]time.Time, len(ask))
+	reading.Each(ctx, len(ask), reading.Limits{AtOnce: atOnce, Each: queueTimeout}, func(ctx context.Context, i int) {
+		q := ask[i]
+		q.counts, q.err = f.stats(ctx, q.name)
+		q.err, q.at = reading.Cause(ctx, q.err), next.At
+		if !errors.Is(q.err, reading.ErrSlow) {
+			answers[i] = time.Now()
+		}
+	}, func(i int, cause error) { ask[i].err, ask[i].at = cause, next.At })
+	next.answered = slices.MaxFunc(answers, time.Time.Compare)
+	if slices.ContainsFunc(ask, func(q *queueState) bool { return q.err == nil }) {
+		return nil
 	}
-	close(jobs)
-	all.Wait()
-	return context.Cause(ctx)
+	if ctx.Err() != nil || f.peer.Ping(ctx) != nil { // it's not about these queues
+		return ask[0].err
+	}
+	return nil
+}
+
+func (f *fleet) stats(ctx context.Context, name string) (worqr.QueueStats, error) {
+	q, err := f.queue(name)
+	if err != nil {
+		return worqr.QueueStats{}, err
+	}
+	return q.Stats(ctx)
 }
 
 // remember adds the counts to the history.
@@ -218,6 +251,12 @@ func serve(next *snapshot) {
 func (f *fleet) miss(next *snapshot) {
 	old := f.missing
 	f.missing = map[string]time.Time{}
+	if next.unlisted != nil {
+		for _, q := range next.queues {
+			q.unlisted = true
+		}
+		return
+	}
 	for _, q := range next.queues {
 		if q.err == nil && q.counts.Workers > len(q.workers) {
 			since, ok := old[q.name]

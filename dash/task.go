@@ -32,9 +32,13 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 	if err != nil {
 		return nil, err
 	}
-	q := d.opts.Queue(state.name)
 	body := &taskBody{Queue: state.name, Key: query.Get("key"), Digest: query.Get("digest"), Hidden: d.hides()}
 	p := &page{Name: "task", Tab: "overview", Heading: "Task", Query: query, Now: now, Banners: d.banners(now, state.name), Live: []string{"explained"}, Body: body}
+	q, err := d.hooks.handle(state.name)
+	if err != nil {
+		body.Asked, body.Err = true, printable(err.Error())
+		return p, nil
+	}
 	var e *worqr.Explanation
 	header, value, _ := strings.Cut(query.Get("header"), ":")
 	switch {
@@ -91,7 +95,7 @@ func (d *dashboard) explained(body *taskBody, e *worqr.Explanation, err error) {
 
 // hides reports whether payloads are hidden, so that there's no use in searching them.
 func (d *dashboard) hides() bool {
-	return d.opts.Payload != nil && d.opts.Payload("", []byte("payload")) == ""
+	return d.opts.Payload != nil && d.hooks.payload("", []byte("payload")) == ""
 }
 
 // lookUp explains a payload that somebody has typed. It's posted, so that it isn't in the URL.
@@ -114,7 +118,11 @@ func (d *dashboard) lookUp(w http.ResponseWriter, r *http.Request) {
 	}
 	payload := []byte(form.Get("payload"))
 	body := &taskBody{Queue: state.name, What: "this payload", Found: &found{Payload: payload}, Digest: digest(payload), Hidden: d.hides()}
-	e, err := d.opts.Queue(state.name).Explain(ctx, payload)
+	var e *worqr.Explanation
+	q, err := d.hooks.handle(state.name)
+	if err == nil {
+		e, err = q.Explain(ctx, payload)
+	}
 	d.explained(body, e, err)
 	d.write(w, r, http.StatusOK, &page{Name: "task", Tab: "overview", Heading: "Task", Query: url.Values{"name": {state.name}}, Now: now, Banners: d.banners(now, state.name), Body: body})
 }

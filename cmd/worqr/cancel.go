@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,13 +125,18 @@ type drainCommand struct {
 
 // Help is called by kong.
 func (drainCommand) Help() string {
-	return "Pauses the queues and waits until none of their tasks runs, as before a migration. Waiting tasks stay. The queues stay paused: go on with \"worqr resume\". The exit status is 1 if tasks are still running after --timeout."
+	return "Pauses the queues and waits until none of their tasks runs, as before a migration. Waiting tasks stay. The queues stay paused: go on with \"worqr resume\". The exit status is 1 if tasks are still running after --timeout, and 2 if a queue can't be paused or read; the others are drained all the same."
 }
 
 // Run pauses queues and waits.
 func (c *drainCommand) Run(ctx context.Context, con *console) error {
-	if err := c.forEach(ctx, con, c.Queues, (*worqr.Queue).Pause, nil); err != nil {
-		return err
+	var paused queueNames
+	failed := c.forEach(ctx, con, c.Queues, (*worqr.Queue).Pause, func(name string) error {
+		paused = append(paused, queueName(name))
+		return nil
+	})
+	if len(paused) == 0 || ctx.Err() != nil {
+		return failed
 	}
 	f, err := c.fleet()
 	if err != nil {
@@ -142,23 +148,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 		ctx, stop = context.WithTimeout(ctx, c.Timeout)
 		defer stop()
 	}
-	last, rows := -1, []drainedRow(nil)
-	err = every(ctx, 100*time.Millisecond, func() (bool, error) {
-		running := 0
-		rows = rows[:0]
-		for row, err := range f.counts(ctx, c.Queues) {
-			if err != nil {
-				return false, err
-			}
-			running += row.Running
-			rows = append(rows, drainedRow{row.Queue, row.Running, row.Running == 0})
-		}
-		if running != last && running > 0 {
-			con.say("%s still running", number(running, "task"))
-		}
-		last = running
-		return running == 0, nil
-	})
+	rows, lost, err := c.wait(ctx, con, f, paused)
 	late := err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if err != nil && !late {
 		return err
@@ -172,11 +162,47 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 			return err
 		}
 	}
+	for _, u := range lost {
+		if err := c.tell(con.out, u.row(), "%s is paused; what runs can't be read: %s", printable(string(u.queue)), printable(u.err.Error())); err != nil {
+			return err
+		}
+	}
 	if late {
 		con.say("not drained after %s; what runs: worqr running %s", age(c.Timeout), strings.Join(shellQuotedAll(c.Queues), " "))
+	}
+	if err := someUnread(len(lost)); err != nil || failed != nil {
+		return cmp.Or(failed, err)
+	}
+	if late {
 		return errTold
 	}
 	return nil
+}
+
+// wait waits until nothing of the queues runs, as far as they can be read.
+func (c *drainCommand) wait(ctx context.Context, con *console, f *fleet, queues queueNames) (rows []drainedRow, lost []*unread, err error) {
+	last := -1
+	err = every(ctx, 100*time.Millisecond, func() (bool, error) {
+		running := 0
+		now, bad := []drainedRow(nil), []*unread(nil)
+		for row, err := range f.counts(ctx, queues) {
+			if u := asUnread(err); u != nil {
+				bad = append(bad, u)
+				continue
+			}
+			if err != nil {
+				return false, err
+			}
+			running += row.Running
+			now = append(now, drainedRow{row.Queue, row.Running, row.Running == 0})
+		}
+		if rows, lost = now, bad; running != last && running > 0 {
+			con.say("%s still running", number(running, "task"))
+		}
+		last = running
+		return running == 0, nil
+	})
+	return rows, lost, err
 }
 
 // A drainedRow is what came of a queue that was to be drained.

@@ -101,7 +101,10 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 		}
 		if err != nil {
 			p.end()
-			return fmt.Errorf("after %s: %w", number(enqueued, "task"), err)
+			if enqueued > 0 {
+				err = fmt.Errorf("after %s: %w", number(enqueued, "task"), err)
+			}
+			return err
 		}
 	}
 	p.end()
@@ -138,7 +141,10 @@ func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byt
 		}
 		return n, nil, nil
 	case c.Key != "":
-		return 1, nil, q.Put(ctx, c.Key, batch[0], &worqr.PutOptions{At: at, Properties: props})
+		if err := q.Put(ctx, c.Key, batch[0], &worqr.PutOptions{At: at, Properties: props}); err != nil {
+			return 0, nil, err
+		}
+		return 1, nil, nil
 	case !at.IsZero():
 		for _, payload := range batch {
 			key, err := q.AddAt(ctx, at, payload, &props)
@@ -150,7 +156,10 @@ func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byt
 		return len(keys), keys, nil
 	case c.Once != "":
 		key, err := q.Add(ctx, batch[0], &props)
-		return 1, []string{key}, err
+		if err != nil {
+			return 0, nil, err
+		}
+		return 1, []string{key}, nil
 	case c.hasProperties():
 		tasks := make([]worqr.TaskSpec, len(batch))
 		for i, payload := range batch {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -133,7 +134,11 @@ func TestFailWorkerAndSweep(t *testing.T) {
 	s.is.Equal(s.rows(exitWell, "fail-worker", id, "--yes", id)[0], map[string]any{"worker": id, "returned": 1.})
 	s.is.Equal(s.run(exitWell, "sweep"), "0 workers evicted\n")
 	s.run(exitFailed, "fail-worker", "redis://x")
-	s.is.True(strings.Contains(s.run(exitUnwell, "fail-worker", "nope", "--yes", "nope"), `no worker "nope" exists`))
+	s.is.True(strings.Contains(s.run(exitUnwell, "fail-worker", "nope", "--yes", "nope"), "no such worker exists"))
+	for _, answer := range []string{"", "yes\n"} {
+		text := s.input(answer, exitFailed, "fail-worker", "nope") // it may be a secret
+		s.is.True(strings.Contains(text, "this would evict a worker that isn't registered") && !strings.Contains(text, "nope"))
+	}
 }
 
 func TestProgressText(t *testing.T) {
@@ -143,4 +148,15 @@ func TestProgressText(t *testing.T) {
 	s.is.Equal(p.text(now), "requeue [############............]  50 %  350,000 of 700,000 (35,000/s, 10.0s left)")
 	p.total = 0
 	s.is.Equal(p.text(now), "requeue: 350,000 tasks (35,000/s)")
+}
+
+// What adds nothing doesn't say that it has.
+func TestNothingEnqueued(t *testing.T) {
+	s := newShell(t)
+	for _, args := range [][]string{{"--key", strings.Repeat("k", worqr.MaxKeySize+1)}, {"--once", strings.Repeat("k", worqr.MaxKeySize+1)}} {
+		text := s.run(exitFailed, append([]string{"enqueue", "q", "x"}, args...)...)
+		s.is.True(!strings.Contains(text, "after "))
+		s.is.Equal(strings.Count(text, "\n"), 1) // nor does it print a key
+	}
+	s.is.True(strings.Contains(s.run(exitUnwell, "waiting", "q"), "no queue"))
 }

@@ -47,10 +47,13 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 		}
 	}
 	listed := id != ""
-	if !listed {
-		id, who = c.Worker, ", which isn't registered" // its tasks may be left all the same
+	if listed {
+		err = c.ask(con, c.Worker, "evict the worker "+id+who+" and return its tasks")
+	} else {
+		id = c.Worker // its tasks may be left all the same
+		err = c.askFor(con, c.Worker, unknown, "evict a worker that isn't registered, and return its tasks")
 	}
-	if err := c.ask(con, c.Worker, "evict the worker "+id+who+" and return its tasks"); err != nil {
+	if err != nil {
 		return err
 	}
 	n, err := f.FailWorker(ctx, id)
@@ -58,7 +61,7 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if !listed && n == 0 {
-		return nothing(fmt.Sprintf("no worker %q exists, or it has gone; worqr workers lists them", id))
+		return nothing("no such worker exists, or it has gone; worqr workers lists them")
 	}
 	row := struct {
 		Worker   string `json:"worker"`

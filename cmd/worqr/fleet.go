@@ -9,6 +9,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/reading"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/internal/topology"
@@ -125,32 +126,51 @@ func (f *fleet) known(ctx context.Context, q *worqr.Queue) error {
 // two leases; its queues have it as a worker until a peer evicts it.
 func (f *fleet) alive(ctx context.Context) (map[string]bool, error) {
 	served := map[string]bool{}
-	for w, err := range f.Workers(ctx) {
-		if err != nil {
-			return nil, err
-		}
+	_, err := f.workers(ctx, func(w worqr.Worker) {
 		for _, q := range w.Queues {
 			served[store.Whole(q)] = true
 		}
+	})
+	return served, err
+}
+
+// workers calls do with each registered peer, and returns how many there are. It waits no longer than
+// for a queue: some may be registered on a node that doesn't answer.
+func (f *fleet) workers(ctx context.Context, do func(worqr.Worker)) (n int, err error) {
+	ctx, stop := context.WithTimeoutCause(ctx, patienceEach, reading.ErrSlow)
+	defer stop()
+	for w, err := range f.Workers(ctx) {
+		if err != nil {
+			if errors.Is(context.Cause(ctx), reading.ErrSlow) {
+				err = reading.ErrSlow
+			}
+			return n, fmt.Errorf("the workers can't be listed: %w", err)
+		}
+		n++
+		do(w)
 	}
-	return served, nil
+	return n, nil
 }
 
 // names are the queues that were given, which must exist, or else all, in the order of their names.
 func (f *fleet) names(ctx context.Context, given queueNames) (queueNames, error) {
 	if len(given) > 0 {
-		for _, err := range eachOf(given, func(name queueName) (*worqr.Queue, error) {
+		for _, err := range eachOf(ctx, given, func(ctx context.Context, name queueName) (*worqr.Queue, error) {
 			q, err := f.queue(ctx, name)
 			if err == nil {
 				err = f.known(ctx, q)
 			}
 			return q, err
 		}) {
-			if err != nil {
+			none, absent := errors.AsType[nothing](err)
+			switch {
+			case absent:
+				return nil, none
+			case err != nil && asUnread(err) == nil:
 				return nil, err
 			}
 		}
-		return given, nil
+		return given, nil // what can't be read may exist; reading it says so
 	}
 	var all queueNames
 	for name, err := range f.Queues(ctx) {

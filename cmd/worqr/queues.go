@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
-	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/worqr/worqr"
 )
@@ -48,12 +45,9 @@ func queueRowOf(name queueName, s worqr.QueueStats) queueRow {
 	}
 }
 
-// atOnce is how many queues are read at the same time.
-const atOnce = 16
-
 // counts reads the counts of queues, in their order.
 func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, error] {
-	return eachOf(all, func(name queueName) (queueRow, error) {
+	return eachOf(ctx, all, func(ctx context.Context, name queueName) (queueRow, error) {
 		q, err := f.queue(ctx, name)
 		if err != nil {
 			return queueRow{}, err
@@ -61,25 +55,6 @@ func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, 
 		s, err := q.Stats(ctx)
 		return queueRowOf(name, s), err
 	})
-}
-
-// eachOf reads something of each queue, several at a time, and yields it in their order.
-func eachOf[T any](all queueNames, read func(queueName) (T, error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for some := range slices.Chunk(all, atOnce) {
-			rows, errs := make([]T, len(some)), make([]error, len(some))
-			var each sync.WaitGroup
-			for i, name := range some {
-				each.Go(func() { rows[i], errs[i] = read(name) })
-			}
-			each.Wait()
-			for i, row := range rows {
-				if !yield(row, errs[i]) || errs[i] != nil {
-					return
-				}
-			}
-		}
-	}
 }
 
 type queuesCommand struct {
@@ -90,7 +65,7 @@ type queuesCommand struct {
 
 // Help is called by kong.
 func (queuesCommand) Help() string {
-	return "OLDEST is how long ago the task that has waited longest could have started, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, also if there are no queues, and 1 if one of those that are named does not exist."
+	return "OLDEST is how long ago the task that has waited longest could have started, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, also if there are no queues, 1 if one of those that are named does not exist, and 2 if some can't be read: they have a row with the error, and the others are complete."
 }
 
 // Run prints a line for each queue.
@@ -100,12 +75,9 @@ func (c *queuesCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	alive, err := f.alive(ctx)
-	if err != nil {
-		return err
-	}
+	alive, unlisted := f.alive(ctx)
 	rows := turned(f.counts(ctx, names), func(r queueRow) queueRow {
-		r.Silent = r.Workers > 0 && !alive[r.Queue]
+		r.Silent = unlisted == nil && r.Workers > 0 && !alive[r.Queue]
 		return r
 	})
 	n, err := printRows(con.out, c.form, "QUEUE WAITING SCHEDULED RUNNING FAILED WORKERS IDLE OLDEST STATE", rows, func(r queueRow) []string {
@@ -114,7 +86,7 @@ func (c *queuesCommand) Run(ctx context.Context, con *console) error {
 	if err == nil && n == 0 {
 		con.say("no queues under the prefix %q; check --prefix and --redis", c.Prefix)
 	}
-	return err
+	return errors.Join(err, unlisted)
 }
 
 func oldest(r queueRow) string {
@@ -133,6 +105,7 @@ type statsCommand struct {
 // fleetStats are the sums over queues.
 type fleetStats struct {
 	Queues    int     `json:"queues"`
+	Unread    int     `json:"unreadable_queues,omitempty"`
 	Paused    int     `json:"paused"`
 	Workers   int     `json:"workers"`
 	Waiting   int     `json:"waiting"`
@@ -144,11 +117,11 @@ type fleetStats struct {
 
 // Help is called by kong.
 func (statsCommand) Help() string {
-	return "Workers is the number of registered peers of the whole fleet. The exit status is 0 if there was an answer, so this is also a cheap probe of Redis."
+	return "Workers is the number of registered peers of the whole fleet. The exit status is 0 if there was an answer, so this is also a cheap probe of Redis. It is 2 if a queue can't be read: the sums are then those of the others."
 }
 
 // Run prints the sums.
-func (c *statsCommand) Run(ctx context.Context, out io.Writer) error {
+func (c *statsCommand) Run(ctx context.Context, con *console) error {
 	f, names, err := c.toQueues(ctx, c.Queues)
 	if err != nil {
 		return err
@@ -156,6 +129,11 @@ func (c *statsCommand) Run(ctx context.Context, out io.Writer) error {
 	defer f.close()
 	var s fleetStats
 	for row, err := range f.counts(ctx, names) {
+		if u := asUnread(err); u != nil {
+			s.Unread++
+			con.say("%v", u)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -166,14 +144,11 @@ func (c *statsCommand) Run(ctx context.Context, out io.Writer) error {
 		s.Waiting, s.Scheduled, s.Running, s.Failed = s.Waiting+row.Waiting, s.Scheduled+row.Scheduled, s.Running+row.Running, s.Failed+row.Failed
 		s.Oldest = max(s.Oldest, row.Oldest)
 	}
-	for _, err := range f.Workers(ctx) {
-		if err != nil {
-			return err
-		}
-		s.Workers++
-	}
-	return c.tell(out, s, "queues     %d (%d paused)\nworkers    %d\nwaiting    %d\nscheduled  %d\nrunning    %d\nfailed     %d\noldest     %s",
+	n, unlisted := f.workers(ctx, func(worqr.Worker) {})
+	s.Workers = n
+	err = c.tell(con.out, s, "queues     %d (%d paused)\nworkers    %d\nwaiting    %d\nscheduled  %d\nrunning    %d\nfailed     %d\noldest     %s",
 		s.Queues, s.Paused, s.Workers, s.Waiting, s.Scheduled, s.Running, s.Failed, oldest(queueRow{Oldest: s.Oldest}))
+	return errors.Join(err, someUnread(s.Unread), unlisted)
 }
 
 // A pauseRow is what a pause or its end did to a queue.

@@ -41,7 +41,7 @@ type recurringCommand struct {
 
 // Help is called by kong.
 func (recurringCommand) Help() string {
-	return "Peers say what recurs, in code, for as long as they run; if no peer has a task any more, its STATE says so, and it ends soon. LAST is what became of the last occurrence: finished, failed, crashed, canceled, skipped or lost. To start one now, use: worqr run-now."
+	return "Peers say what recurs, in code, for as long as they run; if no peer has a task any more, its STATE says so, and it ends soon. LAST is what became of the last occurrence: finished, failed, crashed, canceled, skipped or lost. To start one now, use: worqr run-now. The exit status is 2 if some queues can't be read: they have a row with the error, and the others are complete."
 }
 
 // Run prints a line for each recurring task.
@@ -51,9 +51,9 @@ func (c *recurringCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	rows := ofEach(names, func(name queueName) iter.Seq2[recurringRow, error] {
-		return listOf(ctx, f, name, (*worqr.Queue).Recurring, func(t worqr.RecurringTask) recurringRow {
-			return recurringRow{string(name), blob(t.Key), moment(t.Next), moment(t.Current), t.Asserted, t.LastOutcome, moment(t.LastDue), moment(t.LastAt)}
+	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[recurringRow, error] {
+		return turned(q.Recurring(ctx), func(t worqr.RecurringTask) recurringRow {
+			return recurringRow{q.Name(), blob(t.Key), moment(t.Next), moment(t.Current), t.Asserted, t.LastOutcome, moment(t.LastDue), moment(t.LastAt)}
 		})
 	})
 	n, err := printRows(con.out, c.form, "QUEUE KEY NEXT LAST ENDED STATE", first(c.Limit, rows), func(r recurringRow) []string {

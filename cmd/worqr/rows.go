@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"strings"
+	"sync"
 	"text/tabwriter"
 )
 
@@ -17,12 +18,29 @@ type form struct {
 // end nor is held in memory.
 const page = 200
 
-// printRows prints rows as they come: as a table, or as JSON lines. It returns how many there were.
+// printRows prints rows as they come: as a table, or as JSON lines. It returns how many there were. A
+// queue that can't be read is a row with its error, and an error in the end.
 func printRows[T any](out io.Writer, f form, heads string, rows iter.Seq2[T, error], cells func(T) []string) (n int, err error) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	bad := 0
+	head := sync.OnceFunc(func() { fmt.Fprintln(table, strings.ReplaceAll(heads, " ", "\t")) })
 	for row, failed := range rows {
-		if failed != nil {
+		u := asUnread(failed)
+		switch {
+		case u != nil:
+			if bad++; f.JSON {
+				if err := printJSON(out, u.row()); err != nil {
+					return n, err
+				}
+				continue
+			}
+			head()
+			fmt.Fprintf(table, "%s  can't be read: %s\n", printable(string(u.queue)), printable(u.err.Error()))
+			continue
+		case failed != nil:
 			err = failed
+		}
+		if err != nil {
 			break
 		}
 		n++
@@ -32,9 +50,7 @@ func printRows[T any](out io.Writer, f form, heads string, rows iter.Seq2[T, err
 			}
 			continue
 		}
-		if n == 1 {
-			fmt.Fprintln(table, strings.ReplaceAll(heads, " ", "\t"))
-		}
+		head()
 		fmt.Fprintln(table, strings.Join(cells(row), "\t"))
 		if n%page == 0 {
 			if err := table.Flush(); err != nil {
@@ -44,6 +60,9 @@ func printRows[T any](out io.Writer, f form, heads string, rows iter.Seq2[T, err
 	}
 	if flushed := table.Flush(); err == nil {
 		err = flushed
+	}
+	if err == nil {
+		err = someUnread(bad)
 	}
 	return n, err
 }
@@ -73,8 +92,10 @@ func turned[T, U any](rows iter.Seq2[T, error], turn func(T) U) iter.Seq2[U, err
 		for row, err := range rows {
 			if err != nil {
 				var none U
-				yield(none, err)
-				return
+				if !yield(none, err) {
+					return
+				}
+				continue
 			}
 			if !yield(turn(row), nil) {
 				return
@@ -104,19 +125,6 @@ func first[T any](n int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
 		for row, err := range rows {
 			if left--; !yield(row, err) || left == 0 {
 				return
-			}
-		}
-	}
-}
-
-// ofEach lists the tasks of several queues, one queue after the other.
-func ofEach[T any](all queueNames, list func(queueName) iter.Seq2[T, error]) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, q := range all {
-			for row, err := range list(q) {
-				if !yield(row, err) || err != nil {
-					return
-				}
 			}
 		}
 	}

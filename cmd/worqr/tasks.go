@@ -35,7 +35,7 @@ type runningCommand struct {
 
 // Help is called by kong.
 func (runningCommand) Help() string {
-	return "Tasks that a worker has prefetched are shown, too. With --older, the exit status is 1 if there are such tasks, and 0 if there are none."
+	return "Tasks that a worker has prefetched are shown, too. With --older, the exit status is 1 if there are such tasks, and 0 if there are none. It is 2 if some queues can't be read: they have a row with the error, and the others are complete."
 }
 
 // Run prints a line for each task that a worker holds.
@@ -45,9 +45,9 @@ func (c *runningCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	rows := ofEach(names, func(name queueName) iter.Seq2[runningRow, error] {
-		return listOf(ctx, f, name, (*worqr.Queue).Running, func(t worqr.RunningTask) runningRow {
-			return runningRow{string(name), t.AttemptID, t.WorkerID, blob(t.Key), t.Token, moment(t.StartedAt), moment(t.EnqueuedAt), t.LastError, blobs(t.Headers), blob(t.Payload)}
+	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[runningRow, error] {
+		return turned(q.Running(ctx), func(t worqr.RunningTask) runningRow {
+			return runningRow{q.Name(), t.AttemptID, t.WorkerID, blob(t.Key), t.Token, moment(t.StartedAt), moment(t.EnqueuedAt), t.LastError, blobs(t.Headers), blob(t.Payload)}
 		})
 	})
 	if c.Older > 0 {

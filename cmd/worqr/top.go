@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
@@ -66,27 +67,30 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		return nil, err
 	}
 	now := &top.Snapshot{At: time.Now()}
-	for q, err := range eachOf(names, func(name queueName) (top.Queue, error) {
+	for q, err := range eachOf(ctx, names, func(ctx context.Context, name queueName) (top.Queue, error) {
 		c, err := s.queue(string(name)).Stats(ctx)
 		return top.Queue{
 			Name: string(name), Waiting: c.Waiting, Scheduled: c.Scheduled, Running: c.Running, Failed: c.Failed,
 			Workers: c.Workers, Idle: c.IdleWorkers, Oldest: c.Oldest, Paused: c.Paused, Tokens: c.Tokens,
 		}, err
 	}) {
-		if err != nil {
+		if u := asUnread(err); u != nil {
+			q = top.Queue{Name: string(u.queue), Unread: u.err.Error()}
+		} else if err != nil {
 			return nil, err
 		}
 		now.Queues = append(now.Queues, q)
 	}
 	alive := map[string]bool{} // queues
-	for w, err := range s.Workers(ctx) {
-		if err != nil {
-			return nil, err
-		}
+	_, err = s.workers(ctx, func(w worqr.Worker) {
 		now.Workers = append(now.Workers, top.Worker{ID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, StartedAt: w.StartedAt, Queues: w.Queues, Stuck: w.StuckHandlers})
 		for _, q := range w.Queues {
 			alive[store.Whole(q)] = true
 		}
+	})
+	if err != nil {
+		now.Unlisted = err.Error()
+		return now, nil
 	}
 	for i, q := range now.Queues {
 		now.Queues[i].Silent = q.Workers > 0 && !alive[q.Name]

@@ -53,7 +53,7 @@
 //	worqr_queue_workers{queue}
 //	worqr_queue_idle_workers{queue}
 //	worqr_queue_paused{queue}                     1 while it's paused
-//	worqr_queues_readable                         1 if the above could be read, else they're missing
+//	worqr_queues_readable                         1 if the above could be read of all queues; those that couldn't are missing
 //	worqr_findings{kind,severity}                 of the last Check; see docs/findings.md
 //	worqr_last_check_timestamp_seconds            when it ended; 0 before
 //
@@ -84,7 +84,8 @@ type Options struct {
 	// Buckets of the histograms, in seconds; nil is 1 ms to 2 h. Servers that store native
 	// histograms get these, too.
 	Buckets []float64
-	// Timeout limits how long a scrape waits for Redis; 0 is 5 s.
+	// Timeout limits how long a scrape waits for Redis; 0 is 5 s. Half of it is for one queue, so
+	// that those on a node that doesn't answer leave time for the others.
 	Timeout time.Duration
 	// CheckEvery is how often Check runs, for worqr_findings; 0 is never. It reads all keys, so set
 	// it in one or two processes of a fleet, for example to five minutes. It takes at most a

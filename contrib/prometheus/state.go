@@ -1,6 +1,7 @@
 package worqrprom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/reading"
 )
 
 // A figure is a metric whose value is read from something.
@@ -120,10 +122,13 @@ func (s *state) read(read func() (map[string]worqr.QueueStats, error)) (map[stri
 	return s.queues, s.err
 }
 
+var errHook = errors.New("the function Options.Queue has failed")
+
 // readers is how many queues are read at once.
 const readers = 8
 
-// readQueues reads the state of the queues, as far as it gets.
+// readQueues reads the state of the queues. One that is damaged, or on a node that doesn't answer, is
+// missing, and the others are there.
 func (m *Metrics) readQueues(p *worqr.Peer) (map[string]worqr.QueueStats, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.opts.Timeout)
 	defer cancel()
@@ -135,31 +140,25 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]worqr.QueueStats, error)
 	if handle == nil {
 		handle = p.Queue
 	}
-	var (
-		mu   sync.Mutex // protects queues and first
-		wait sync.WaitGroup
-		next = make(chan string)
-	)
+	var mu sync.Mutex // protects queues and first
 	queues := map[string]worqr.QueueStats{}
-	for range min(readers, len(names)) {
-		wait.Go(func() {
-			for name := range next {
-				s, err := handle(name).Stats(ctx)
-				mu.Lock()
-				if err == nil {
-					queues[name] = s
-				} else if first == nil {
-					first = err
-				}
-				mu.Unlock()
+	reading.Each(ctx, len(names), reading.Limits{AtOnce: readers, Each: m.opts.Timeout / 2}, func(ctx context.Context, i int) {
+		s, err := worqr.QueueStats{}, errHook
+		defer func() {
+			_ = recover() // Options.Queue may panic, or end the goroutine
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				queues[names[i]] = s
 			}
-		})
-	}
-	for _, name := range names {
-		next <- name
-	}
-	close(next)
-	wait.Wait()
+			first = cmp.Or(first, err)
+		}()
+		s, err = handle(names[i]).Stats(ctx)
+	}, func(_ int, cause error) {
+		mu.Lock()
+		defer mu.Unlock()
+		first = cmp.Or(first, cause)
+	})
 	return queues, first
 }
 

@@ -3,8 +3,10 @@ package worqrprom
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -198,4 +200,48 @@ func valuesOf(t testing.TB, m *Metrics, name, label string) map[string]float64 {
 		}
 	}
 	return values
+}
+
+// A damaged queue, one without a handle, or one on a node that doesn't answer, is missing; the others are there.
+func TestSomeUnreadable(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := redistest.StartCluster(t, 2, 0, "--cluster-require-full-coverage", "no")
+	p := peertest.OpenAt(t, c.URL(), worqr.Options{Prefix: "p"})
+	m := New(&Options{Timeout: 2 * time.Second, Queue: func(name string) *worqr.Queue {
+		switch name {
+		case "queue-8":
+			panic("no handle")
+		case "queue-9":
+			runtime.Goexit()
+		}
+		return p.Queue(name)
+	}})
+	m.Watch(p)
+	r := registered(t, m)
+	frozen := c.Nodes[0]
+	if c.Owner(t, c.Slot(t, "p:registry")) == frozen {
+		frozen = c.Nodes[1]
+	}
+	there := map[string]bool{}
+	for i := range 40 { // more than are read at once on either node
+		name := fmt.Sprint("queue-", i)
+		peertest.Enqueue(t, p.Queue(name), "x")
+		there[name] = c.Owner(t, c.Slot(t, "{"+name+"}")) != frozen
+		switch i {
+		case 7:
+			redistest.Do(t, c.Dial(t), "SET", "p:workers:{"+name+"}", "x")
+			fallthrough
+		case 8, 9:
+			there[name] = false
+		}
+	}
+	frozen.Pause(t)
+	defer frozen.Resume(t)
+	got := gathered(t, r)
+	is.Equal(got["worqr_queues_readable"], 0.)
+	for name, want := range there {
+		_, read := got[`worqr_queue_waiting_tasks{queue="`+name+`"}`]
+		is.Equal(read, want)
+	}
 }

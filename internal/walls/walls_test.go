@@ -25,7 +25,7 @@ const module = "github.com/worqr/worqr"
 // down: nothing below knows what is above.
 var below = map[string][]string{
 	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/jsontext", "internal/logs", "internal/program", "internal/recur", "internal/store"},
-	"dash":                 {"", "internal/causes"},
+	"dash":                 {"", "internal/causes", "internal/reading"},
 	"internal/await":       {"internal/store"},
 	"internal/batch":       {"internal/engine"},
 	"internal/capacity":    {},
@@ -34,6 +34,7 @@ var below = map[string][]string{
 	"internal/doctor":      {"internal/store"},
 	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store"},
 	"internal/fleet":       {"internal/engine", "internal/logs", "internal/store"},
+	"internal/reading":     {},
 	"internal/recur":       {"internal/logs", "internal/store"},
 	"internal/jsontext":    {},
 	"internal/keys":        {},

@@ -24,6 +24,8 @@ type Snapshot struct {
 	At      time.Time
 	Queues  []Queue
 	Workers []Worker
+
+	Unlisted string // why not all workers could be listed; "" if they are
 }
 
 // A Queue is what there is of a queue.
@@ -32,8 +34,9 @@ type Queue struct {
 	Waiting, Scheduled, Running, Failed, Workers, Idle int
 	Oldest                                             time.Duration
 	Paused                                             bool
-	Silent                                             bool  // none of the workers is registered any more
-	Tokens                                             int64 // rises with each start
+	Silent                                             bool   // none of the workers is registered any more
+	Tokens                                             int64  // rises with each start
+	Unread                                             string // why it can't be read; "" if it is
 }
 
 // A Worker is a registered peer.
@@ -72,6 +75,7 @@ type model struct {
 	opts  Options
 
 	now     *Snapshot // nil before the first
+	unread  int       // queues of it that can't be read
 	err     error     // why the last look failed
 	past    map[string]*history
 	total   history
@@ -134,16 +138,19 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // take makes a snapshot the present one.
 func (m *model) take(s *Snapshot) {
 	var sum Queue
-	seen := map[string]bool{}
+	seen, unread := map[string]bool{}, 0
 	for _, q := range s.Queues {
 		if m.past[q.Name] == nil {
 			m.past[q.Name] = &history{}
 		}
+		if seen[q.Name] = true; q.Unread != "" {
+			unread++
+			continue
+		}
 		m.past[q.Name].add(s.At, q)
-		seen[q.Name] = true
 		sum.Waiting, sum.Scheduled, sum.Tokens = sum.Waiting+q.Waiting, sum.Scheduled+q.Scheduled, sum.Tokens+q.Tokens
 	}
-	if m.now != nil && len(m.now.Queues) != len(s.Queues) { // the sums aren't those of the same queues
+	if m.now != nil && (len(m.now.Queues) != len(s.Queues) || m.unread != unread) { // the sums aren't those of the same queues
 		m.total.last = nil
 	}
 	m.total.add(s.At, sum)
@@ -152,7 +159,7 @@ func (m *model) take(s *Snapshot) {
 			delete(m.past, name)
 		}
 	}
-	m.now = s
+	m.now, m.unread = s, unread
 	m.sort()
 }
 

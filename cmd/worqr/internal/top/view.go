@@ -81,6 +81,9 @@ func (m *model) sums() []string {
 	if m.err != nil {
 		first += "  " + badStyle.Render("Redis can't be read: "+m.opts.Show(m.err.Error(), 100))
 	}
+	if m.err == nil && m.now.Unlisted != "" {
+		first += "  " + badStyle.Render(m.opts.Show(m.now.Unlisted, 100))
+	}
 	return []string{first, fmt.Sprintf("%d waiting  %d scheduled  %d running  %d failed  %s in/s  %s out/s  %s",
 		sum.Waiting, sum.Scheduled, sum.Running, sum.Failed, rate(m.total.arrived), rate(m.total.rate()), goodStyle.Render(m.total.spark(samples)))}
 }
@@ -122,6 +125,10 @@ func (m *model) queues() []string {
 			rate(past.arrived), rate(past.rate()), oldest, q.Workers)
 		state, style := state(q)
 		state, spark := padded(state, 9), "  "+past.spark(sparkWidth)
+		if q.Unread != "" {
+			row = padded(m.opts.Show(q.Name, name), name) + "  "
+			state, spark = "can't be read: "+m.opts.Show(q.Unread, 100), ""
+		}
 		if q.Name == m.chosen {
 			all = append(all, chosenStyle.Render(row+state+spark))
 			continue
@@ -137,6 +144,8 @@ func (m *model) queues() []string {
 // state is what is wrong with a queue, in a word or two.
 func state(q Queue) (string, lipgloss.Style) {
 	switch {
+	case q.Unread != "":
+		return "unread", badStyle
 	case q.Paused:
 		return "paused", warnStyle
 	case q.Silent:

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/reading"
+)
+
+// atOnce is how many queues are read at the same time, and patienceEach how long one of them may take.
+const (
+	atOnce       = 16
+	patienceEach = 3 * time.Second
+)
+
+// An unread error says that one queue can't be read; listings go on with the next one.
+type unread struct {
+	queue queueName
+	err   error
+}
+
+func (u *unread) Error() string { return fmt.Sprintf("queue %q can't be read: %v", u.queue, u.err) }
+
+func (u *unread) Unwrap() error { return u.err }
+
+// An unreadRow is what is printed of such a queue.
+type unreadRow struct {
+	Queue string `json:"queue"`
+	Error string `json:"error"`
+}
+
+func (u *unread) row() unreadRow { return unreadRow{string(u.queue), u.err.Error()} }
+
+// someUnread is the error of a command that has told which queues it can't read.
+func someUnread(n int) error {
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s can't be read; the others are complete", number(n, "queue"))
+}
+
+// eachOf reads something of each queue, several at a time, and yields it in their order: an unread
+// error for a queue that is damaged, or that Redis has no answer for in time.
+func eachOf[T any](ctx context.Context, all queueNames, read func(context.Context, queueName) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		rows, errs := make([]T, len(all)), make([]error, len(all))
+		reading.Each(ctx, len(all), reading.Limits{AtOnce: atOnce, Each: patienceEach}, func(ctx context.Context, i int) {
+			row, err := read(ctx, all[i])
+			rows[i], errs[i] = row, reading.Cause(ctx, err)
+		}, func(i int, cause error) { errs[i] = cause })
+		for i, row := range rows {
+			switch {
+			case errs[i] != nil && ctx.Err() != nil:
+				yield(row, context.Cause(ctx))
+				return
+			case errs[i] != nil:
+				errs[i] = &unread{all[i], errs[i]}
+			}
+			if !yield(row, errs[i]) {
+				return
+			}
+		}
+	}
+}
+
+// ofEach lists something of several queues, one queue after the other. Those that don't answer are
+// found out at the same time, before.
+func ofEach[T any](ctx context.Context, f *fleet, all queueNames, list func(*worqr.Queue) iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		for q, err := range eachOf(ctx, all, func(ctx context.Context, name queueName) (*worqr.Queue, error) {
+			q, err := f.queue(ctx, name)
+			if err == nil {
+				_, err = q.Stats(ctx)
+			}
+			return q, err
+		}) {
+			if err != nil {
+				if !yield(none, err) {
+					return
+				}
+				continue
+			}
+			for row, err := range list(q) {
+				if err != nil && ctx.Err() == nil {
+					err = &unread{queueName(q.Name()), err}
+				}
+				if !yield(row, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// asUnread is an error as an unread one, or nil.
+func asUnread(err error) *unread {
+	u, _ := errors.AsType[*unread](err)
+	return u
+}

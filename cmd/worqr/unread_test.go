@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// A damaged queue is a row with its error, and takes nothing from the others.
+func TestDamagedQueue(t *testing.T) {
+	s := newShell(t)
+	s.run(exitWell, "enqueue", "a", "x")
+	s.run(exitWell, "enqueue", "b", "x", "y")
+	s.run(exitWell, "enqueue", "c", "x")
+	redistest.Do(t, redistest.Conn(t), "SET", s.args[3]+":workers:{a}", "x")
+	redistest.Do(t, redistest.Conn(t), "SET", s.args[3]+":recurring:{b}", "x")
+
+	var rows []map[string]any
+	for line := range strings.Lines(s.run(exitFailed, "queues", "--json")) {
+		var row map[string]any
+		if json.Unmarshal([]byte(line), &row) == nil { // the last line says that one can't be read
+			rows = append(rows, row)
+		}
+	}
+	s.is.Equal(all(rows, "queue"), []any{"a", "b", "c"})
+	s.is.Equal(all(rows[1:], "waiting"), []any{2., 1.})
+	s.is.True(strings.Contains(rows[0]["error"].(string), "WRONGTYPE"))
+	s.is.Equal(rows[0]["waiting"], nil)
+	text := s.run(exitFailed, "queues", "a", "b")
+	s.is.True(strings.Contains(text, "QUEUE") && strings.Contains(text, "a  can't be read: ") && strings.Contains(text, "worqr: 1 queue can't be read"))
+	s.is.True(strings.Contains(s.run(exitFailed, "stats"), "waiting    3\n"))
+	s.is.True(strings.Contains(s.run(exitFailed, "running"), "a  can't be read: "))
+	s.is.True(strings.Contains(s.run(exitFailed, "recurring", "b", "c"), "b  can't be read: "))
+	s.run(exitWell, "recurring", "c")
+	text = s.run(exitFailed, "drain", "a", "b", "c")
+	s.is.True(strings.Contains(text, "b is paused, and none") && strings.Contains(text, "c is paused, and none"))
+	v := s.terminal("top", "--every", "100ms")
+	v.awaits("3 waiting")
+	v.awaits("can't be read: ")
+	v.press("q")
+}
+
+// While a node of a cluster is frozen, the queues of the other nodes are shown.
+func TestFrozenNode(t *testing.T) {
+	is := redistest.Parallel(t)
+	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+	s := shellAt(t, is, c.URL(), "p")
+	frozen := c.Nodes[0] // one that has only queues
+	for _, n := range c.Nodes {
+		if c.Owner(t, c.Slot(t, "p:registry")) != n && c.Owner(t, c.Slot(t, "p:spreads")) != n {
+			frozen = n
+		}
+	}
+	well := 0
+	for i := range 12 {
+		name := fmt.Sprint("queue-", i)
+		s.run(exitWell, "enqueue", name, "x")
+		if c.Owner(t, c.Slot(t, "{"+name+"}")) != frozen {
+			well++
+		}
+	}
+	frozen.Pause(t)
+	defer frozen.Resume(t)
+	text := s.run(exitFailed, "queues")
+	s.is.Equal(strings.Count(text, "can't be read: no answer in time"), 12-well)
+	s.is.Equal(strings.Count(text, "no worker"), well)
+}
