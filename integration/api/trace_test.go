@@ -433,9 +433,8 @@ func TestTraceFailedUnstarted(t *testing.T) {
 func TestTraceChanged(t *testing.T) {
 	is := parallel(t)
 	r := &record{}
-	p, q := openQueue(t, worqr.Options{Trace: r.trace()})
-	ctx := t.Context()
-	q = working(t, p, "q")
+	p := open(t, worqr.Options{Trace: r.trace()})
+	q, ctx := working(t, p, "q"), t.Context()
 	put(t, q, "key", "payload", nil)
 	is.True(sure(q.RemoveKey(ctx, "key"))(t))
 	is.True(!sure(q.RemoveKey(ctx, "key"))(t))

@@ -68,11 +68,12 @@ func TestPrints(t *testing.T) {
 	seen := map[string]string{}
 	for _, text := range []string{"*/5 9-17 * * *", "*/5 9-18 * * *", "* * * * * *", "* * 0-2,5-23 * * *", "* * 0-2,4-23 * * *", "0 3 * * *", "CRON_TZ=Europe/Berlin 0 3 * * *",
 		"CRON_TZ=Europe/Paris 0 3 * * *", "0 3 29 2 *", "0 3 30 2 *", "0 3 31 12 *", "0 3 * * 1-5", "0 3 * * 1-6", "* * * * *", "0-16,18-59 * * * *", "@every 1h", "@every 1h1s"} {
-		if other, twice := seen[print(text)]; twice {
+		first, again := print(text), print(text)
+		if other, twice := seen[first]; twice {
 			t.Errorf("%s is %s", text, other)
 		}
-		seen[print(text)] = text
-		if print(text) != print(text) {
+		seen[first] = text
+		if first != again {
 			t.Errorf("%s changes", text)
 		}
 	}

@@ -312,13 +312,14 @@ func limit(word string, towards float64) float64 {
 
 // byScore is the first member between two scores, with its own if that's asked for.
 func (k *Store) byScore(key string, args []string) any {
-	for _, r := range k.between(key, limit(args[0], inf), limit(args[1], -inf)) {
-		if len(args) > 2 && args[2] == "WITHSCORES" {
-			return []any{r.name, strconv.FormatFloat(r.score, 'f', -1, 64)}
-		}
-		return []any{r.name}
+	found := k.between(key, limit(args[0], inf), limit(args[1], -inf))
+	switch {
+	case len(found) == 0:
+		return []any{}
+	case len(args) > 2 && args[2] == "WITHSCORES":
+		return []any{found[0].name, strconv.FormatFloat(found[0].score, 'f', -1, 64)}
 	}
-	return []any{}
+	return []any{found[0].name}
 }
 
 // byName are the members between two, each with [ or ( in front, of a page.
