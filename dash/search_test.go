@@ -32,7 +32,7 @@ func TestSearches(t *testing.T) {
 	first.begun = time.Now().Add(-time.Hour)
 	is.Equal(all.get("", "a", begin), first) // a reload doesn't begin again
 	first.over, first.ended = true, time.Now().Add(-time.Minute)
-	first = all.get("", "a", begin) // but for what has changed since
+	is.True(all.get("", "a", begin) != first) // but for what has changed since
 	for range 2 * mostSearches {
 		s := all.get("new", "a", begin)
 		s.looked = time.Now().Add(time.Hour)
