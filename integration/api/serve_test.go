@@ -231,7 +231,7 @@ func TestUnhandleFromHandler(t *testing.T) {
 	run(t, p)
 	enqueue(t, q, "a")
 	err := receive(t, said, 1)[0]
-	is.True(is_(err, worqr.ErrInvalid) && strings.Contains(err.Error(), "one of the queue's handlers"))
+	is.True(is_(err, worqr.ErrInvalid) && strings.Contains(err.Error(), "a handler's context"))
 	is.NoErr(receive(t, over, 1)[0])
 	is.Equal(p.Stats().Finished, int64(1))
 }

@@ -332,7 +332,10 @@ func (f *fleet) settle(all []*member) {
 		}
 	}
 	q := f.peer.Queue("q")
-	for {
+	for looks := 1; ; looks++ {
+		if f.added && looks%100 == 0 {
+			f.mend() // what an older peer leaves of an added task is counted
+		}
 		s := redistest.Sure(q.Stats(f.t.Context()))(f.t)
 		if s.Waiting+s.Scheduled+s.Running == 0 && f.told() {
 			break
