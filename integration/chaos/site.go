@@ -66,7 +66,7 @@ func newSite(t *stand, of engine, args, queues []string) site {
 		}
 	}
 	if of == onCluster {
-		c := redistest.StartCluster(t, 3, 3, append(args, "--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no")...)
+		c := redistest.StartCluster(t, 3, 3, append(args, "--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no", "--cluster-node-timeout", "3000")...) // campaigns share the disk
 		admit(c.Nodes)
 		nodes := &nodes{t: t, Cluster: c}
 		for _, q := range queues {
@@ -117,7 +117,7 @@ func (n *nodes) trouble(d *rand.Rand) string {
 	switch d.IntN(4) {
 	case 0:
 		n.TakeOver(n.t, next)
-		n.Replica(n.t, next)
+		n.OwnerAndReplica(n.t, slot) // on a busy machine, the others may have promoted the old one again
 		return "takeover"
 	case 1:
 		redistest.Agreed(n.t, owner, next)
@@ -125,7 +125,7 @@ func (n *nodes) trouble(d *rand.Rand) string {
 		n.Promoted(n.t, next)
 		owner.Restart(n.t)
 		redistest.Sure(owner.Call("ACL", "SETUSER", mixUser, "on", ">"+mixSecret, "~*", "&*", "+@all"))(n.t)
-		n.Replica(n.t, next)
+		n.OwnerAndReplica(n.t, slot)
 		return "death of a master"
 	}
 	to := owner

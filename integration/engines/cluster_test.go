@@ -78,7 +78,7 @@ func (s *sharded) promote(slot int, rollback bool) (died int64) {
 	s.elected = append(s.elected, time.Duration(elected-died))
 	s.deaths = append(s.deaths, time.Duration(elected-died)+max(work, produce))
 	old.Restart(s.t)
-	s.Replica(s.t, next)
+	s.OwnerAndReplica(s.t, slot)
 	return died
 }
 
@@ -116,7 +116,7 @@ func (s *sharded) handOver(slot int) {
 	work, produce := s.back(mono())
 	s.working = append(s.working, max(work, produce))
 	s.handovers = append(s.handovers, stop(s.ledgerDone(), began, mono()))
-	s.Replica(s.t, next)
+	s.OwnerAndReplica(s.t, slot)
 }
 
 func (s *sharded) ledgerDone() []int64 {

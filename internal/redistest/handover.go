@@ -164,16 +164,7 @@ func (c *Cluster) Masters() (all []*Server) {
 	return all
 }
 
-// Replica waits until a node follows a master, and returns it.
-func (c *Cluster) Replica(t testing.TB, of *Server) (found *Server) {
-	t.Helper()
-	eventually(t, func() (err error) {
-		found, err = c.replica(of)
-		return err
-	})
-	return found
-}
-
+// replica is a node that follows a master.
 func (c *Cluster) replica(of *Server) (*Server, error) {
 	for _, n := range c.Nodes {
 		if said, err := n.replication(); err == nil && n != of && said["master_port"] == fmt.Sprint(of.port) && said["master_link_status"] == "up" {

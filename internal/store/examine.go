@@ -278,7 +278,7 @@ func absent(ctx context.Context, r Runner, set string, names []string) (absent [
 // IsUnlisted reports whether a queue is in use and not in the registry.
 func IsUnlisted(ctx context.Context, r Runner, s Space, q Keys, name string) (bool, error) {
 	n, err := asks(ctx, r, redisconn.Command("SISMEMBER", s.Registry(), name),
-		redisconn.Command("EXISTS", q.Waiting(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Batches()))
+		redisconn.Command("EXISTS", q.Waiting(), q.Added(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Batches()))
 	return err == nil && n[0] == 0 && n[1] > 0, err
 }
 

@@ -32,6 +32,7 @@ func TestUnlist(t *testing.T) {
 		"nothing is there":                {nil, false},
 		"what may be left":                {state{"token": "=9", "once:n": "=1 +1m", "ledger": "{#a=1}"}, false},
 		"a task waits":                    {state{"queues": "[a]"}, true},
+		"an added task waits":             {state{"added": "|1-0-a/0=x|"}, true},
 		"a task waits for its time":       {state{"contents": "(#a:k:x=0)"}, true},
 		"a batch waits":                   {state{"batches": "(b=1)"}, true},
 		"something runs":                  {state{"entries": "{p1=k:x}"}, true},
