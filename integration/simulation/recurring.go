@@ -66,8 +66,10 @@ func (st *step) occurrences() {
 		}
 		return st.occurs[name]
 	}
-	for e := range was.Recurrence {
-		if is.Recurrence[e] == nil && st.w.back > 0 { // it knows no more what has occurred, and the times come again
+	for e, of := range was.Recurrence {
+		// The clock was set back, so the times come again. A schedule that is new, or changed, begins
+		// where the clock is.
+		if now := is.Recurrence[e]; (now == nil || now["print"] != of["print"]) && st.w.back > 0 {
 			delete(st.occurs, is.Queue+" "+e)
 		}
 	}
