@@ -338,7 +338,7 @@ type TaskSpec struct {
 }
 
 // AddMany adds the tasks in order, all or none, and returns their keys. Redis adds them in one step, so
-// that must be short: more than 2,500, or 1 MiB together, fail with ErrTooLarge. None may have Once.
+// that must be short: more than 2,000, or 1 MiB together, fail with ErrTooLarge. None may have Once.
 func (q *Queue) AddMany(ctx context.Context, tasks []TaskSpec) (all []string, err error) {
 	began := q.peer.trace.enqueues()
 	all, err = q.addMany(ctx, tasks)
@@ -369,7 +369,7 @@ func (q *Queue) addMany(ctx context.Context, tasks []TaskSpec) ([]string, error)
 		return nil, err
 	}
 	if store.SpansAdded(added) {
-		return nil, tooLarge("%d tasks in one call; at most %d, of 1 MiB together, so call AddMany for each part of them", len(tasks), store.PageLength)
+		return nil, tooLarge("%d tasks in one call; at most %d, of 1 MiB together, so call AddMany for each part of them", len(tasks), store.AddedLength)
 	}
 	part, i, n, err := q.fresh(ctx, "")
 	if err != nil {

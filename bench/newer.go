@@ -15,9 +15,9 @@ import (
 
 // addedAtOnce are as many tasks as one AddMany may add, or as large ones.
 func addedAtOnce(s *stage) []worqr.TaskSpec {
-	const most = 1<<20 - 2_500*20 // bytes, without what the tasks have beside their payloads
+	const most = 1<<20 - store.AddedLength*20 // bytes, without what the tasks have beside their payloads
 	size := min(s.payload, most)
-	all := make([]worqr.TaskSpec, min(2_500, most/size))
+	all := make([]worqr.TaskSpec, min(store.AddedLength, most/size))
 	for i := range all {
 		all[i].Payload = s.bytes()[:size]
 	}

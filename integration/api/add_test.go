@@ -317,7 +317,7 @@ func TestAddManyTasks(t *testing.T) {
 	all[1999].MaxRetries = 1 << 40
 	is.True(is_(failure(q.AddMany(ctx, all)), worqr.ErrInvalid))
 	is.True(is_(failure(q.AddMany(ctx, nil)), worqr.ErrInvalid))
-	is.True(is_(failure(q.AddMany(ctx, make([]worqr.TaskSpec, 2501))), worqr.ErrTooLarge))
+	is.True(is_(failure(q.AddMany(ctx, make([]worqr.TaskSpec, 2001))), worqr.ErrTooLarge))
 	large := make([]byte, 600_000)
 	is.True(is_(failure(q.AddMany(ctx, []worqr.TaskSpec{{Payload: large}, {Payload: large}})), worqr.ErrTooLarge))
 	is.True(is_(failure(q.AddMany(ctx, []worqr.TaskSpec{{Properties: worqr.Properties{Once: "x"}}})), worqr.ErrInvalid))

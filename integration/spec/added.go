@@ -361,7 +361,7 @@ func (q *queue) line(entry string, depth int) []any {
 		if it.id.String() == w.id {
 			break
 		}
-		if before >= min(depth, 4000) || bytes >= 1<<20 {
+		if before >= min(depth, 2000) || bytes >= 1<<20 {
 			before = -1
 			break
 		}

@@ -16,14 +16,18 @@ type Added struct {
 // bareCard is the card of a task without properties.
 var bareCard = []byte{'0'}
 
-// addedSize is how many bytes of cards and payloads one call adds, unless it is one task.
-const addedSize = 1 << 20
+// One call adds at most AddedLength tasks, and at most addedSize bytes of cards and payloads unless it is
+// one task.
+const (
+	AddedLength = 2000
+	addedSize   = 1 << 20
+)
 
 // firstAdded returns how many of the tasks one call adds.
 func firstAdded(tasks []Added) int {
 	size := 0
 	for i, t := range tasks {
-		if size += len(t.Card) + len(t.Payload); i == PageLength || i > 0 && size > addedSize {
+		if size += len(t.Card) + len(t.Payload); i == AddedLength || i > 0 && size > addedSize {
 			return i
 		}
 	}

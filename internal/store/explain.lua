@@ -64,7 +64,7 @@ for _, list in ipairs(lists) do
 end
 
 -- The added task of an entry, in the stream.
-local LOOKED, COUNTED = 1048576, 4000 -- bytes of tasks before it, and how many --! page constant.1 constant.2
+local LOOKED, COUNTED = 1048576, 2000 -- bytes of tasks before it, and how many --! page constant.1 constant.2
 local line = {}
 if by ~= '' then
   local id, card, waiting = added.waits(by)
