@@ -19,6 +19,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -189,9 +190,9 @@ func TestDocsLogLines(t *testing.T) {
 func TestDocsFindings(t *testing.T) {
 	t.Parallel()
 	type row struct{ severity, repaired string }
-	rows := map[worqr.FindingKind]row{}
+	rows := map[inspect.FindingKind]row{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| ([a-z, ]+) \\| [^|]+ \\| [^|]+ \\| ([^|]+) \\|$").FindAllStringSubmatch(contents(t, "docs/findings.md"), -1) {
-		kind := worqr.FindingKind(m[1])
+		kind := inspect.FindingKind(m[1])
 		if _, twice := rows[kind]; twice || !slices.Contains(worqr.FindingKinds(), kind) {
 			t.Errorf("%s is there twice, or is no kind", kind)
 		}
@@ -204,11 +205,11 @@ func TestDocsFindings(t *testing.T) {
 	}
 	source := contents(t, "internal/doctor/diagnosis.go")
 	for _, m := range regexp.MustCompile(`Kind\s+= "([a-z-]+)"`).FindAllStringSubmatch(source, -1) {
-		if !slices.Contains(worqr.FindingKinds(), worqr.FindingKind(m[1])) {
+		if !slices.Contains(worqr.FindingKinds(), inspect.FindingKind(m[1])) {
 			t.Errorf("FindingKinds lacks %s", m[1])
 		}
 	}
-	heals, stays := map[worqr.FindingKind]bool{}, map[worqr.FindingKind]bool{}
+	heals, stays := map[inspect.FindingKind]bool{}, map[inspect.FindingKind]bool{}
 	for _, d := range damages {
 		if d.kind == "" {
 			continue

@@ -13,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -20,12 +21,12 @@ import (
 type damage struct {
 	name     string
 	plant    []string
-	kind     worqr.FindingKind
-	severity worqr.Severity
+	kind     inspect.FindingKind
+	severity inspect.Severity
 	heals    bool     // Repair mends it
 	alone    bool     // no worker serves the queue
 	tasks    []string // that are there afterwards, sorted
-	also     []worqr.FindingKind
+	also     []inspect.FindingKind
 }
 
 var (
@@ -45,66 +46,66 @@ var (
 )
 
 var damages = []damage{
-	{name: "orphan", plant: []string{tokens, listP, "LPUSH p:queues:{q} " + b}, kind: "orphan", severity: worqr.SeverityError, heals: true, tasks: []string{a, b}},
-	{name: "orphan in the failed queue", plant: []string{"LPUSH p:failed:process:{q}:p1 " + a}, kind: "orphan", severity: worqr.SeverityError, heals: true},
-	{name: "twice", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:working:{q}:w9 2 p1", holdsW9, "ZADD p:suspects:{q} -1 w9"}, kind: "two-owners", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "lost", plant: []string{tokens, heldP, holdsW1}, kind: "no-payload", severity: worqr.SeverityError},
-	{name: "stray", plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9}, kind: "non-member", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "not planned", plant: []string{waitsK, holdsK}, kind: "schedule", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "not in contents", plant: []string{waitsK, planK}, kind: "schedule", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "planned, and not there", plant: []string{planK}, kind: "schedule", severity: worqr.SeverityError, heals: true},
-	{name: "in contents, and not there", plant: []string{holdsK}, kind: "schedule", severity: worqr.SeverityError, heals: true},
-	{name: "blocked by nothing", plant: []string{tokens, waitsK, holdsK, runsK, marksP}, kind: "schedule", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "runs without its entry", plant: []string{tokens, listP, heldP, holdsW1, marksP}, kind: "schedule", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "runs without a mark", plant: []string{tokens, listP, heldP, holdsW1, runsK}, kind: "schedule", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "lock of a process that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " p:p1"}, kind: "lock", severity: worqr.SeverityError, heals: true},
-	{name: "lock of an entry that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " e:r:p1"}, kind: "lock", severity: worqr.SeverityError, heals: true},
-	{name: "lock of a place that is not", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " w:0"}, kind: "stale", severity: worqr.SeverityNotice, heals: true},
-	{name: "cancel in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a)}, kind: "cancel", severity: worqr.SeverityError, heals: true},
-	{name: "cancel of a key in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + k}, kind: "cancel", severity: worqr.SeverityError, heals: true},
-	{name: "record for ever, of a key as long as a digest", plant: []string{"HSET p:cancel:{q}:" + k38 + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: worqr.SeverityError, heals: true},
-	{name: "cancel of a key as long as a digest", plant: []string{"ZADD p:canceled:{q} 1 " + k38}, kind: "cancel", severity: worqr.SeverityError, heals: true},
+	{name: "orphan", plant: []string{tokens, listP, "LPUSH p:queues:{q} " + b}, kind: "orphan", severity: inspect.SeverityError, heals: true, tasks: []string{a, b}},
+	{name: "orphan in the failed queue", plant: []string{"LPUSH p:failed:process:{q}:p1 " + a}, kind: "orphan", severity: inspect.SeverityError, heals: true},
+	{name: "twice", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:working:{q}:w9 2 p1", holdsW9, "ZADD p:suspects:{q} -1 w9"}, kind: "two-owners", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "lost", plant: []string{tokens, heldP, holdsW1}, kind: "no-payload", severity: inspect.SeverityError},
+	{name: "stray", plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9}, kind: "non-member", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "not planned", plant: []string{waitsK, holdsK}, kind: "schedule", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "not in contents", plant: []string{waitsK, planK}, kind: "schedule", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "planned, and not there", plant: []string{planK}, kind: "schedule", severity: inspect.SeverityError, heals: true},
+	{name: "in contents, and not there", plant: []string{holdsK}, kind: "schedule", severity: inspect.SeverityError, heals: true},
+	{name: "blocked by nothing", plant: []string{tokens, waitsK, holdsK, runsK, marksP}, kind: "schedule", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "runs without its entry", plant: []string{tokens, listP, heldP, holdsW1, marksP}, kind: "schedule", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "runs without a mark", plant: []string{tokens, listP, heldP, holdsW1, runsK}, kind: "schedule", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "lock of a process that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " p:p1"}, kind: "lock", severity: inspect.SeverityError, heals: true},
+	{name: "lock of an entry that is gone", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " e:r:p1"}, kind: "lock", severity: inspect.SeverityError, heals: true},
+	{name: "lock of a place that is not", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " w:0"}, kind: "stale", severity: inspect.SeverityNotice, heals: true},
+	{name: "cancel in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a)}, kind: "cancel", severity: inspect.SeverityError, heals: true},
+	{name: "cancel of a key in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + k}, kind: "cancel", severity: inspect.SeverityError, heals: true},
+	{name: "record for ever, of a key as long as a digest", plant: []string{"HSET p:cancel:{q}:" + k38 + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
+	{name: "cancel of a key as long as a digest", plant: []string{"ZADD p:canceled:{q} 1 " + k38}, kind: "cancel", severity: inspect.SeverityError, heals: true},
 	{name: "of a fleet whose prefix is a part of ours and :worker", plant: []string{"SET p:worker:queues:{q} x", "SADD p:worker:worker:w1 x", "SET p:worker:keyed:{q}:k:x x"}},
-	{name: "cancel with a token to come", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:canceled:{q} 9 " + sha(b)}, kind: "future-cancel", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "holds something and is not known to", plant: []string{tokens, listP, heldP}, kind: "cancel", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "holds nothing and is known to", plant: []string{tokens, holdsW9}, kind: "leftover", severity: worqr.SeverityError, heals: true},
-	{name: "has said something of cancels to come", plant: []string{tokens, listP, heldP, "ZADD p:holders:{q} 9 w1"}, kind: "cancel", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "is stopping and gone", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:stopping:{q} 0 p" + sha(a) + ":0000000000000001:p9"}, kind: "cancel", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "gaps without locks", plant: []string{"ZADD p:gaps:{q} 3 3"}, kind: "leftover", severity: worqr.SeverityError, heals: true},
-	{name: "record for ever", plant: []string{"HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: worqr.SeverityError, heals: true},
-	{name: "nonce for ever", plant: []string{"SET p:once:{q}:" + canary + " 1"}, kind: "ttl", severity: worqr.SeverityError, heals: true},
-	{name: "recurs, and nothing says when", plant: []string{"ZADD p:recurring:{q} 1 " + k}, kind: "recurring", severity: worqr.SeverityError, heals: true},
-	{name: "recurs for ever", plant: []string{"ZADD p:recurring:{q} 9e15 " + k, recursK}, kind: "recurring", severity: worqr.SeverityError, heals: true},
-	{name: "recurs, and is not known to", plant: []string{recursK}, kind: "recurring", severity: worqr.SeverityError, heals: true},
-	{name: "recurs at no times", plant: []string{"ZADD p:recurring:{q} 1 " + k, recursK, "HDEL p:recurrence:{q}:" + k + " times print"}, kind: "recurring", severity: worqr.SeverityError, heals: true},
-	{name: "recurs under no key", plant: []string{"ZADD p:recurring:{q} 1 " + canary}, kind: "recurring", severity: worqr.SeverityError, heals: true},
-	{name: "result that is none", plant: []string{"SET p:result:{q}:" + k + " garbage"}, kind: "result", severity: worqr.SeverityError, heals: true},
-	{name: "result for ever", plant: []string{"SET p:result:{q}:" + k + " finished:1:0:"}, kind: "ttl", severity: worqr.SeverityError, heals: true},
-	{name: "idle", plant: []string{"ZADD p:idle:{q} 1 w9"}, kind: "leftover", severity: worqr.SeverityError, heals: true},
-	{name: "round", plant: []string{"HSET p:rounds:{q} w9 1"}, kind: "leftover", severity: worqr.SeverityError, heals: true},
-	{name: "suspect", plant: []string{"ZADD p:suspects:{q} 1 w9"}, kind: "leftover", severity: worqr.SeverityError, heals: true},
-	{name: "token behind", plant: []string{"ZADD p:working:{q}:w1 9 p1", holdsW1, listP, tokens}, kind: "token", severity: worqr.SeverityError, heals: true, tasks: []string{a}},
-	{name: "token that is none", plant: []string{"SET p:token:{q} x"}, kind: "token", severity: worqr.SeverityError},
-	{name: "ledger", plant: []string{"HSET p:ledger:{q} " + sha(a) + " 2"}, kind: "crash-counts", severity: worqr.SeverityNotice, heals: true},
-	{name: "the list is a string", plant: []string{"SET p:queues:{q} x"}, kind: "wrong-type", severity: worqr.SeverityError},
-	{name: "schedule is a list", plant: []string{"LPUSH p:schedule:{q} x"}, kind: "wrong-type", severity: worqr.SeverityError},
-	{name: "workers of the failed queue is a list", plant: []string{"LPUSH p:failed:workers:{q} x"}, kind: "wrong-type", severity: worqr.SeverityError},
-	{name: "suspects is a list", plant: []string{"LPUSH p:suspects:{q} x"}, kind: "wrong-type", severity: worqr.SeverityError},
-	{name: "an entry is a string", plant: []string{"SET p:keyed:{q}:" + k + " x"}, kind: "wrong-type", severity: worqr.SeverityError},
-	{name: "a registration is a string", plant: []string{"SET p:worker:w9 x"}, kind: "wrong-type", severity: worqr.SeverityError},
-	{name: "unknown", plant: []string{"SET p:jobs:{q} x"}, kind: "unknown-key", severity: worqr.SeverityNotice},
+	{name: "cancel with a token to come", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:canceled:{q} 9 " + sha(b)}, kind: "future-cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "holds something and is not known to", plant: []string{tokens, listP, heldP}, kind: "cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "holds nothing and is known to", plant: []string{tokens, holdsW9}, kind: "leftover", severity: inspect.SeverityError, heals: true},
+	{name: "has said something of cancels to come", plant: []string{tokens, listP, heldP, "ZADD p:holders:{q} 9 w1"}, kind: "cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "is stopping and gone", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:stopping:{q} 0 p" + sha(a) + ":0000000000000001:p9"}, kind: "cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "gaps without locks", plant: []string{"ZADD p:gaps:{q} 3 3"}, kind: "leftover", severity: inspect.SeverityError, heals: true},
+	{name: "record for ever", plant: []string{"HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
+	{name: "nonce for ever", plant: []string{"SET p:once:{q}:" + canary + " 1"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
+	{name: "recurs, and nothing says when", plant: []string{"ZADD p:recurring:{q} 1 " + k}, kind: "recurring", severity: inspect.SeverityError, heals: true},
+	{name: "recurs for ever", plant: []string{"ZADD p:recurring:{q} 9e15 " + k, recursK}, kind: "recurring", severity: inspect.SeverityError, heals: true},
+	{name: "recurs, and is not known to", plant: []string{recursK}, kind: "recurring", severity: inspect.SeverityError, heals: true},
+	{name: "recurs at no times", plant: []string{"ZADD p:recurring:{q} 1 " + k, recursK, "HDEL p:recurrence:{q}:" + k + " times print"}, kind: "recurring", severity: inspect.SeverityError, heals: true},
+	{name: "recurs under no key", plant: []string{"ZADD p:recurring:{q} 1 " + canary}, kind: "recurring", severity: inspect.SeverityError, heals: true},
+	{name: "result that is none", plant: []string{"SET p:result:{q}:" + k + " garbage"}, kind: "result", severity: inspect.SeverityError, heals: true},
+	{name: "result for ever", plant: []string{"SET p:result:{q}:" + k + " finished:1:0:"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
+	{name: "idle", plant: []string{"ZADD p:idle:{q} 1 w9"}, kind: "leftover", severity: inspect.SeverityError, heals: true},
+	{name: "round", plant: []string{"HSET p:rounds:{q} w9 1"}, kind: "leftover", severity: inspect.SeverityError, heals: true},
+	{name: "suspect", plant: []string{"ZADD p:suspects:{q} 1 w9"}, kind: "leftover", severity: inspect.SeverityError, heals: true},
+	{name: "token behind", plant: []string{"ZADD p:working:{q}:w1 9 p1", holdsW1, listP, tokens}, kind: "token", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "token that is none", plant: []string{"SET p:token:{q} x"}, kind: "token", severity: inspect.SeverityError},
+	{name: "ledger", plant: []string{"HSET p:ledger:{q} " + sha(a) + " 2"}, kind: "crash-counts", severity: inspect.SeverityNotice, heals: true},
+	{name: "the list is a string", plant: []string{"SET p:queues:{q} x"}, kind: "wrong-type", severity: inspect.SeverityError},
+	{name: "schedule is a list", plant: []string{"LPUSH p:schedule:{q} x"}, kind: "wrong-type", severity: inspect.SeverityError},
+	{name: "workers of the failed queue is a list", plant: []string{"LPUSH p:failed:workers:{q} x"}, kind: "wrong-type", severity: inspect.SeverityError},
+	{name: "suspects is a list", plant: []string{"LPUSH p:suspects:{q} x"}, kind: "wrong-type", severity: inspect.SeverityError},
+	{name: "an entry is a string", plant: []string{"SET p:keyed:{q}:" + k + " x"}, kind: "wrong-type", severity: inspect.SeverityError},
+	{name: "a registration is a string", plant: []string{"SET p:worker:w9 x"}, kind: "wrong-type", severity: inspect.SeverityError},
+	{name: "unknown", plant: []string{"SET p:jobs:{q} x"}, kind: "unknown-key", severity: inspect.SeverityNotice},
 	{name: "of another fleet", plant: []string{"SET p:x:queues:{q} x"}},
-	{name: "on the list of peers and gone", plant: []string{"SADD p:workers w9"}, kind: "worker-list", severity: worqr.SeverityNotice, heals: true},
-	{name: "not on the list of peers", plant: []string{"HSET p:worker:w9 name x", "PEXPIRE p:worker:w9 60000"}, kind: "worker-list", severity: worqr.SeverityNotice, heals: true},
-	{name: "registered and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "PEXPIRE p:worker:w9 60000", "SADD p:workers w9"}, kind: "worker-list", severity: worqr.SeverityNotice},
-	{name: "registered for ever and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "SADD p:workers w9"}, kind: "worker-list", severity: worqr.SeverityNotice, heals: true},
-	{name: "not registered", plant: []string{"DEL p:worker:w1"}, kind: "worker-list", severity: worqr.SeverityNotice},
-	{name: "not on the list of queues", plant: []string{"LPUSH p:queues:{q} " + a, "SREM p:registry q"}, kind: "queue-list", severity: worqr.SeverityNotice, heals: true},
-	{name: "dead", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:workers:{q} 1 w9", "SADD p:registry q"}, kind: "expired-worker", severity: worqr.SeverityWarning, heals: true,
-		tasks: []string{a}, also: []worqr.FindingKind{"no-worker"}},
-	{name: "unfinished", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:suspects:{q} 0 w9", "SADD p:registry q"}, kind: "unfinished-return", severity: worqr.SeverityWarning, heals: true,
-		tasks: []string{a}, also: []worqr.FindingKind{"no-worker"}},
-	{name: "unserved", alone: true, plant: []string{"LPUSH p:queues:{q} " + a, "SADD p:registry q"}, kind: "no-worker", severity: worqr.SeverityWarning, tasks: []string{a}},
+	{name: "on the list of peers and gone", plant: []string{"SADD p:workers w9"}, kind: "worker-list", severity: inspect.SeverityNotice, heals: true},
+	{name: "not on the list of peers", plant: []string{"HSET p:worker:w9 name x", "PEXPIRE p:worker:w9 60000"}, kind: "worker-list", severity: inspect.SeverityNotice, heals: true},
+	{name: "registered and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "PEXPIRE p:worker:w9 60000", "SADD p:workers w9"}, kind: "worker-list", severity: inspect.SeverityNotice},
+	{name: "registered for ever and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "SADD p:workers w9"}, kind: "worker-list", severity: inspect.SeverityNotice, heals: true},
+	{name: "not registered", plant: []string{"DEL p:worker:w1"}, kind: "worker-list", severity: inspect.SeverityNotice},
+	{name: "not on the list of queues", plant: []string{"LPUSH p:queues:{q} " + a, "SREM p:registry q"}, kind: "queue-list", severity: inspect.SeverityNotice, heals: true},
+	{name: "dead", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:workers:{q} 1 w9", "SADD p:registry q"}, kind: "expired-worker", severity: inspect.SeverityWarning, heals: true,
+		tasks: []string{a}, also: []inspect.FindingKind{"no-worker"}},
+	{name: "unfinished", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:suspects:{q} 0 w9", "SADD p:registry q"}, kind: "unfinished-return", severity: inspect.SeverityWarning, heals: true,
+		tasks: []string{a}, also: []inspect.FindingKind{"no-worker"}},
+	{name: "unserved", alone: true, plant: []string{"LPUSH p:queues:{q} " + a, "SADD p:registry q"}, kind: "no-worker", severity: inspect.SeverityWarning, tasks: []string{a}},
 	{name: "failed tasks may stay", alone: true, plant: []string{"SADD p:registry q",
 		"HSET p:failed:keyed:{q}:" + k + " payload " + a + " due 1 retries 0 crashes 0 kind failed reason r", "ZADD p:failed:schedule:{q} 1 " + k, "ZADD p:failed:contents:{q} 0 " + sha(a) + ":" + k}},
 }
@@ -131,7 +132,7 @@ func TestCheckDamages(t *testing.T) {
 				}
 				redistest.Do(t, conn, words[0], args...)
 			}
-			look := func(do func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error)) (found []worqr.Finding) {
+			look := func(do func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error)) (found []inspect.Finding) {
 				report := sure(do(t.Context(), nil))(t)
 				if strings.Contains(report.String(), canary) {
 					t.Errorf("the report tells what is secret:\n%s", report)
@@ -158,13 +159,13 @@ func TestCheckDamages(t *testing.T) {
 			if d.kind == "" {
 				return
 			}
-			found := slices.DeleteFunc(look(doctor.Repair), func(f worqr.Finding) bool { return slices.Contains(d.also, f.Kind) })
+			found := slices.DeleteFunc(look(doctor.Repair), func(f inspect.Finding) bool { return slices.Contains(d.also, f.Kind) })
 			is.Equal(len(found), 1)
 			is.Equal(found[0].Repaired, d.heals)
 			if d.heals {
-				left := slices.DeleteFunc(look(doctor.Check), func(f worqr.Finding) bool { return slices.Contains(d.also, f.Kind) })
+				left := slices.DeleteFunc(look(doctor.Check), func(f inspect.Finding) bool { return slices.Contains(d.also, f.Kind) })
 				is.Equal(len(left), 0)
-				left = slices.DeleteFunc(look(doctor.Repair), func(f worqr.Finding) bool { return slices.Contains(d.also, f.Kind) })
+				left = slices.DeleteFunc(look(doctor.Repair), func(f inspect.Finding) bool { return slices.Contains(d.also, f.Kind) })
 				is.Equal(len(left), 0)
 			}
 			if d.tasks != nil {
@@ -202,7 +203,7 @@ func TestCheckAfterStall(t *testing.T) {
 		server.Pause(t)
 		time.Sleep(2 * lease) // all leases are to lapse meanwhile
 		type result struct {
-			*worqr.CheckReport
+			*inspect.CheckReport
 			err error
 		}
 		done := make(chan result, 1)
@@ -221,8 +222,8 @@ func TestCheckAfterStall(t *testing.T) {
 }
 
 // severities are those of the other findings, of which there is one of each kind.
-func severities(r *worqr.CheckReport) map[worqr.FindingKind]worqr.Severity {
-	all := map[worqr.FindingKind]worqr.Severity{}
+func severities(r *inspect.CheckReport) map[inspect.FindingKind]inspect.Severity {
+	all := map[inspect.FindingKind]inspect.Severity{}
 	for _, f := range ills(r) {
 		all[f.Kind] = f.Severity
 	}
@@ -244,7 +245,7 @@ func TestCheckPaused(t *testing.T) {
 
 	enqueue(t, q, "a")
 	report = sure(doctor.Check(t.Context(), nil))(t)
-	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{"paused": worqr.SeverityNotice})
+	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityNotice})
 	is.True(report.OK())
 
 	over, growing := make(chan struct{}), make(chan error, 1)
@@ -266,12 +267,12 @@ func TestCheckPaused(t *testing.T) {
 	close(over)
 	is.NoErr(<-growing)
 	is.NoErr(err)
-	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{"paused": worqr.SeverityWarning})
+	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityWarning})
 	is.True(report.OK())
 
 	must(t, p.StopWorker(t.Context()))
 	report = sure(doctor.Check(t.Context(), nil))(t)
-	is.Equal(severities(report), map[worqr.FindingKind]worqr.Severity{"paused": worqr.SeverityNotice, "no-worker": worqr.SeverityWarning})
+	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityNotice, "no-worker": inspect.SeverityWarning})
 }
 
 // Many findings are counted, and none is forgotten.
@@ -300,7 +301,7 @@ func TestExplain(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	looker := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	payload := []byte(canary)
-	explain := func(want ...string) *worqr.Explanation {
+	explain := func(want ...string) *inspect.Explanation {
 		t.Helper()
 		e := sure(looker.Explain(t.Context(), payload))(t)
 		is.Equal(told(e), want)
@@ -382,7 +383,7 @@ func TestExplainSuspect(t *testing.T) {
 	p.Queue("q").Handle(holding(starts, finish), &worqr.HandleOptions{Concurrency: 2, MaxCrashes: 2})
 	run(t, p)
 	is.Equal(receive(t, starts, 1), []string{"a"})
-	var e *worqr.Explanation
+	var e *inspect.Explanation
 	eventually(t, "the other one is passed over", func() bool {
 		e = sure(other.Queue("q").Explain(t.Context(), []byte("b")))(t)
 		return slices.Equal(told(e), []string{"scheduled suspect"})
@@ -400,7 +401,7 @@ func TestExplainKey(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	peer := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, peer, "q")
-	explain := func(want ...string) *worqr.Explanation {
+	explain := func(want ...string) *inspect.Explanation {
 		t.Helper()
 		e := sure(q.ExplainKey(t.Context(), canary))(t)
 		is.Equal(told(e), want)

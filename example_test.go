@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -241,10 +242,10 @@ func ExampleCommand() {
 	for event, err := range peer.Events(ctx, "shouts") {
 		noError(err)
 		switch event.Kind {
-		case worqr.EventSync:
+		case inspect.EventSync:
 			noError(shouts.Enqueue(ctx, []byte("hello")))
 			go func() { noError(peer.Run(ctx)) }()
-		case worqr.EventDone:
+		case inspect.EventDone:
 			fmt.Printf("%s\n", event.Result)
 			noError(peer.Shutdown(ctx))
 			return
@@ -352,12 +353,12 @@ func ExamplePeer_Events() {
 	for event, err := range peer.Events(ctx, "orders") {
 		noError(err)
 		switch event.Kind {
-		case worqr.EventSync:
+		case inspect.EventSync:
 			noError(orders.Enqueue(ctx, []byte("a hat")))
 			go func() { noError(peer.Run(ctx)) }()
-		case worqr.EventWork:
+		case inspect.EventWork:
 			fmt.Println("tasks enqueued:", event.Count)
-		case worqr.EventDone:
+		case inspect.EventDone:
 			fmt.Printf("%s: %s\n", event.Payload, event.Result)
 			noError(peer.Shutdown(ctx))
 			return
@@ -410,7 +411,7 @@ func ExamplePeer_Repair() {
 
 	fmt.Println("well:", value(peer.Check(ctx, nil)).OK())
 	for _, f := range value(peer.Repair(ctx, nil)).Findings {
-		if f.Queue == "photos" && f.Repaired && f.Severity == worqr.SeverityError {
+		if f.Queue == "photos" && f.Repaired && f.Severity == inspect.SeverityError {
 			fmt.Println(f.Kind, "-", f.Text)
 		}
 	}

@@ -9,33 +9,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/await"
 	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A FailedTask is a task in the failed queue.
-type FailedTask struct {
-	ID       string
-	Payload  []byte
-	Key      string // "" if it had none
-	Kind     FailureKind
-	Error    string    // of the last attempt, at most 4,096 bytes
-	Retries  int       // attempts that failed before the last
-	Crashes  int       // workers that died holding it
-	WorkerID string    // that ran it last; for FailureCrashed, that moved it here
-	FailedAt time.Time // by Redis's clock
-
-	Headers    map[string]string
-	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
-}
-
-func failure(g *store.Grave) *FailedTask {
+func failure(g *store.Grave) *inspect.FailedTask {
 	c := store.CardOf(g.From, g.Card)
-	return &FailedTask{
+	return &inspect.FailedTask{
 		ID: store.KeyOf(g.Entry), Payload: g.Payload, Key: store.KeyOf(g.From),
-		Kind: FailureKind(g.Kind), Error: g.Reason, Retries: g.Retries, Crashes: g.Crashes,
-		WorkerID: g.Worker, FailedAt: time.UnixMilli(g.At), Headers: c.Headers, EnqueuedAt: moment(c.Since),
+		Kind: inspect.FailureKind(g.Kind), Error: g.Reason, Retries: g.Retries, Crashes: g.Crashes,
+		WorkerID: g.Worker, FailedAt: time.UnixMilli(g.At), Headers: c.Headers, EnqueuedAt: store.Moment(c.Since),
 	}
 }
 
@@ -54,9 +40,9 @@ func (q *Queue) failed() *Queue {
 
 // Failed yields the failed tasks, newest first, without those that OnFailed is handling. Tasks
 // that OnFailed will retry come last.
-func (q *Queue) Failed(ctx context.Context) iter.Seq2[FailedTask, error] {
+func (q *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error] {
 	rows := rowsOf(ctx, q, store.FailedTasks, store.Sorted(func(a, b store.Grave) int { return cmp.Compare(b.At, a.At) }))
-	return listed(rows, q.bad, q.wrapper("list failed tasks"), func(g store.Grave) FailedTask { return *failure(&g) })
+	return listed(rows, q.bad, q.wrapper("list failed tasks"), func(g store.Grave) inspect.FailedTask { return *failure(&g) })
 }
 
 // RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their key,
@@ -110,15 +96,6 @@ func (q *Queue) withFailed(ctx context.Context, method, verb string, ids int, ch
 	return n, done(n, q.wrap(verb, err))
 }
 
-func (t FailedTask) Format(s fmt.State, _ rune) { show(s, "failed task", t) }
-
-func (t FailedTask) LogValue() slog.Value {
-	return slog.GroupValue(
-		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("error", t.Error),
-		slog.Int("bytes", len(t.Payload)), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes),
-		slog.String("worker", t.WorkerID), slog.String("at", t.FailedAt.Format(time.RFC3339Nano)))
-}
-
 // A PanicPolicy decides what happens to a task whose handler panics. runtime.Goexit counts as
 // an error.
 type PanicPolicy int
@@ -130,27 +107,13 @@ const (
 	FailOnPanic
 )
 
-// A FailureKind says why a task is in the failed queue.
-type FailureKind string
-
-const (
-	// FailureError: its retries were used up, or [Permanent] or [Task.Fail] ended it.
-	FailureError FailureKind = FailureKind(store.Failed)
-	// FailureMalformed: its payload can't be decoded.
-	FailureMalformed FailureKind = FailureKind(store.Malformed)
-	// FailureExpired: its [Properties.Expires] came before it started.
-	FailureExpired FailureKind = FailureKind(store.Expired)
-	// FailureCrashed: too many workers died holding it.
-	FailureCrashed FailureKind = FailureKind(store.Crashed)
-)
-
 // Permanent makes a handler's error final: the task goes to the failed queue. Of nested
 // Permanent, Malformed, RetryAfter and Snooze, the outermost decides. The first three return nil
 // for a nil err.
 func Permanent(err error) error { return engine.Permanent(err) }
 
 // Malformed is like Permanent, for a payload that can't be decoded: the task fails as
-// FailureMalformed.
+// inspect.FailureMalformed.
 func Malformed(err error) error { return engine.Malformed(err) }
 
 // RetryAfter makes a handler's error retry the task after d, not after Backoff's delay; at once
@@ -159,11 +122,10 @@ func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err
 
 // Snooze returns an error that starts the task again after d, at once if d isn't positive. Use it
 // if a task's time hasn't come: it isn't a retry, doesn't lengthen Backoff's delay, and isn't
-// logged. A panic with it is a panic.
+// logged.
 func Snooze(d time.Duration) error { return engine.Snooze(d) }
 
-// IsPermanent reports whether a handler's error makes its task fail for good, whatever its
-// retries: it's a Permanent or a Malformed.
+// IsPermanent reports whether a handler's error is a Permanent or a Malformed.
 func IsPermanent(err error) bool { return engine.IsPermanent(err) }
 
 // IsMalformed reports whether a handler's error is a Malformed.
@@ -240,9 +202,9 @@ func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
 // Wait blocks until the task that waits or runs under key ends, and returns how. The task must have
 // KeepResult. If there is none, Wait returns the last result, or fails with ErrNoResult at once.
 //
-// Wait survives restarts of Redis, and ends with ctx or the peer. Thousands of calls share a
-// connection. If a Put replaces the waiting task, Wait waits for the new one, or returns
-// OutcomeReplaced if that has no KeepResult; if the queue is deleted, it returns OutcomeDeleted.
+// Wait survives restarts of Redis, and ends with ctx or the peer. If a Put replaces the waiting task,
+// Wait waits for the new one, or returns OutcomeReplaced if that has no KeepResult; if the queue is
+// deleted, it returns OutcomeDeleted.
 func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {
 	part, err := q.keyed(ctx, key)
 	if err != nil {
@@ -273,7 +235,7 @@ func resultOf(r *store.Record) *Result {
 	return &Result{Outcome: Outcome(r.End), Value: r.Result, Size: r.Size, Error: r.Error, EndedAt: time.UnixMicro(r.At)}
 }
 
-func (r Result) Format(s fmt.State, _ rune) { show(s, "result", r) }
+func (r Result) Format(s fmt.State, _ rune) { logs.Show(s, "result", r) }
 
 func (r Result) LogValue() slog.Value {
 	return slog.GroupValue(

@@ -14,6 +14,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -30,7 +31,7 @@ func TestHandlerFinishes(t *testing.T) {
 	eventually(t, "both have returned", func() bool { return p.Stats().HandlerErrors == 2 })
 	stop()
 	is.Equal(p.Stats().Finished, int64(2))
-	is.Equal(stats(t, q), worqr.QueueStats{})
+	is.Equal(stats(t, q), inspect.QueueStats{})
 }
 
 type key struct{}

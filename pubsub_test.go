@@ -14,6 +14,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -24,10 +25,10 @@ func TestEvents(t *testing.T) {
 	q := working(t, p, "q") // known to who listens to all
 	binary := []byte("\x00\xff{\"\\\n€")
 	ctx, end := context.WithCancel(t.Context())
-	var readers []chan worqr.Event
+	var readers []chan inspect.Event
 	var reading sync.WaitGroup
 	for _, queues := range [][]string{{"q"}, nil} { // one, and all
-		events := make(chan worqr.Event, 100)
+		events := make(chan inspect.Event, 100)
 		readers = append(readers, events)
 		reading.Go(func() {
 			for e, err := range p.Events(ctx, queues...) {
@@ -38,32 +39,32 @@ func TestEvents(t *testing.T) {
 			}
 		})
 	}
-	told := func(want worqr.Event) {
+	told := func(want inspect.Event) {
 		is.Helper()
 		for _, events := range readers {
 			is.Equal(receive(t, events, 1)[0], want)
 		}
 	}
-	told(worqr.Event{Kind: worqr.EventSync})
+	told(inspect.Event{Kind: inspect.EventSync})
 	must(t, q.Enqueue(t.Context(), []byte("a"), binary))
-	told(worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 2})
+	told(inspect.Event{Kind: inspect.EventWork, Queue: "q", Count: 2})
 	tasks := sure(q.StartTasks(t.Context(), 2))(t)
 	is.NoErr(tasks[0].Finish(t.Context()))
-	told(worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: p.WorkerID(), Payload: []byte("a"), PayloadSize: 1})
+	told(inspect.Event{Kind: inspect.EventDone, Queue: "q", WorkerID: p.WorkerID(), Payload: []byte("a"), PayloadSize: 1})
 	tasks[1].Result = binary
 	is.NoErr(tasks[1].Finish(t.Context()))
-	told(worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: p.WorkerID(), Payload: binary, Result: binary, PayloadSize: len(binary), ResultSize: len(binary)})
+	told(inspect.Event{Kind: inspect.EventDone, Queue: "q", WorkerID: p.WorkerID(), Payload: binary, Result: binary, PayloadSize: len(binary), ResultSize: len(binary)})
 	cancel(t, q, "gone")
-	told(worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("gone"), PayloadSize: 4})
+	told(inspect.Event{Kind: inspect.EventCancel, Queue: "q", Payload: []byte("gone"), PayloadSize: 4})
 	is.NoErr(q.Delete(t.Context()))
-	told(worqr.Event{Kind: worqr.EventDelete, Queue: "q"})
+	told(inspect.Event{Kind: inspect.EventDelete, Queue: "q"})
 	redistest.Do(t, redistest.Conn(t), "PUBLISH", prefix+"_{q}_work", "7") // from a foreign producer
-	told(worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 7})
+	told(inspect.Event{Kind: inspect.EventWork, Queue: "q", Count: 7})
 	end()
 	reading.Wait()
 	for _, queues := range [][]string{{"q"}, nil} { // again; a node may tell of the 7 only now
 		for e := range each(t, p.Events(t.Context(), queues...)) {
-			is.Equal(e, worqr.Event{Kind: worqr.EventSync})
+			is.Equal(e, inspect.Event{Kind: inspect.EventSync})
 			break
 		}
 	}
@@ -76,18 +77,18 @@ func TestEvents(t *testing.T) {
 func TestEventsOfAQueueNamedTwice(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
-	var kinds []worqr.EventKind
+	var kinds []inspect.EventKind
 	for e := range each(t, p.Events(t.Context(), "q", "other", "q")) {
 		kinds = append(kinds, e.Kind)
 		if len(kinds) == 1 {
 			enqueue(t, q, "x")
 			cancel(t, q, "x")
 		}
-		if e.Kind == worqr.EventCancel {
+		if e.Kind == inspect.EventCancel {
 			break
 		}
 	}
-	is.Equal(kinds, []worqr.EventKind{worqr.EventSync, worqr.EventWork, worqr.EventCancel})
+	is.Equal(kinds, []inspect.EventKind{inspect.EventSync, inspect.EventWork, inspect.EventCancel})
 }
 
 // A reader that is too slow, and one whose connection breaks, are told that
@@ -108,7 +109,7 @@ func TestEventsGap(t *testing.T) {
 		switch {
 		case err != nil:
 			errs++
-		case e.Kind == worqr.EventSync:
+		case e.Kind == inspect.EventSync:
 			syncs++
 			switch syncs {
 			case 1:
@@ -166,7 +167,7 @@ func TestPartlyRefusedEvents(t *testing.T) {
 		switch {
 		case err != nil:
 			got = append(got, "refused")
-		case e.Kind == worqr.EventSync:
+		case e.Kind == inspect.EventSync:
 			if got = append(got, "sync"); slices.Contains(got, "a") {
 				publish("b")
 			} else {
@@ -196,7 +197,7 @@ func TestCloseEndsEvents(t *testing.T) {
 		go func() {
 			var last error
 			for e, err := range p.Events(t.Context(), queues...) {
-				if e.Kind == worqr.EventSync {
+				if e.Kind == inspect.EventSync {
 					synced <- true
 				}
 				last = err
@@ -222,18 +223,18 @@ func TestCloseEndsEvents(t *testing.T) {
 func TestEventsBesideOthers(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
-	var kinds []worqr.EventKind
+	var kinds []inspect.EventKind
 	for e := range each(t, p.Events(t.Context(), "q")) {
-		if kinds = append(kinds, e.Kind); e.Kind == worqr.EventWork {
+		if kinds = append(kinds, e.Kind); e.Kind == inspect.EventWork {
 			break
 		}
 		for e := range each(t, p.Events(t.Context(), "q")) {
-			is.Equal(e.Kind, worqr.EventSync)
+			is.Equal(e.Kind, inspect.EventSync)
 			break
 		}
 		enqueue(t, q, "a")
 	}
-	is.Equal(kinds, []worqr.EventKind{worqr.EventSync, worqr.EventWork})
+	is.Equal(kinds, []inspect.EventKind{inspect.EventSync, inspect.EventWork})
 }
 
 // Events end with their context, whether Redis answers or not.

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -97,73 +99,37 @@ func (q *Queue) wrapper(verb string) func(error) error {
 	return func(err error) error { return q.wrap(verb, err) }
 }
 
-// A RunningTask is a task that a worker holds.
-type RunningTask struct {
-	AttemptID string
-	WorkerID  string
-	Payload   []byte
-	Key       string // "" if it has none
-	Token     int64
-	StartedAt time.Time // by that peer's clock
-
-	Headers    map[string]string
-	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
-	LastError  string    // of the attempt before; "" if there was none
-	DueAt      time.Time // of Add, and of recurring tasks; else zero
-
-	Attempt, Retries, Crashes int // as in Task; without a key, crashes aren't known
-}
-
 // Running yields the tasks that workers hold, running or prefetched.
-func (q *Queue) Running(ctx context.Context) iter.Seq2[RunningTask, error] {
+func (q *Queue) Running(ctx context.Context) iter.Seq2[inspect.RunningTask, error] {
 	rows := rowsOf(ctx, q, store.Running, store.InTurn)
-	return listed(rows, q.bad, q.wrapper("list running tasks"), func(t store.RunningTask) RunningTask {
+	return listed(rows, q.bad, q.wrapper("list running tasks"), func(t store.RunningTask) inspect.RunningTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
-		return RunningTask{AttemptID: t.Attempt, WorkerID: t.Worker, Payload: t.Payload, Key: t.Key, Token: t.Token, StartedAt: store.StartedAt(t.Attempt),
-			Headers: c.Headers, EnqueuedAt: moment(c.Since), LastError: t.Error,
-			Attempt: t.Retries + t.Crashes + 1, Retries: t.Retries, Crashes: t.Crashes, DueAt: moment(t.Due)}
+		return inspect.RunningTask{AttemptID: t.Attempt, WorkerID: t.Worker, Payload: t.Payload, Key: t.Key, Token: t.Token, StartedAt: store.StartedAt(t.Attempt),
+			Headers: c.Headers, EnqueuedAt: store.Moment(c.Since), LastError: t.Error,
+			Attempt: t.Retries + t.Crashes + 1, Retries: t.Retries, Crashes: t.Crashes, DueAt: store.Moment(t.Due)}
 	})
-}
-
-// QueueStats are counts of one queue.
-type QueueStats struct {
-	Waiting     int // on the list, and added tasks
-	Scheduled   int // in the schedule
-	Running     int // held by workers, running or prefetched
-	Failed      int // without those that OnFailed is handling
-	Workers     int
-	IdleWorkers int // with free slots; if the queue is spread, those of the part that has most
-	Paused      bool
-	// Oldest is how long ago the task that has waited longest could have started, by Redis's clock:
-	// the front of the list, the first of Add, or the one most overdue. For the list it's right to
-	// about a second or 2 %; it leaves out what came since a peer last served the queue, and may be
-	// too high after cancels.
-	Oldest time.Duration
-	// Tokens counts the tokens given, over all parts. Each start, cancel and lost worker takes one,
-	// so the difference of two reads is about how many tasks have started.
-	Tokens int64
 }
 
 // add adds the counts of a part. All workers serve each part, and those that are idle on one
 // may be busy on another.
-func (s *QueueStats) add(part QueueStats) {
+func add(s *inspect.QueueStats, part inspect.QueueStats) {
 	s.Waiting, s.Scheduled, s.Running, s.Failed = s.Waiting+part.Waiting, s.Scheduled+part.Scheduled, s.Running+part.Running, s.Failed+part.Failed
 	s.Workers, s.IdleWorkers, s.Paused = max(s.Workers, part.Workers), max(s.IdleWorkers, part.IdleWorkers), s.Paused || part.Paused
 	s.Oldest, s.Tokens = max(s.Oldest, part.Oldest), s.Tokens+part.Tokens
 }
 
 // Stats reads the counts of the queue.
-func (q *Queue) Stats(ctx context.Context) (QueueStats, error) {
+func (q *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
 	if q.bad != nil {
-		return QueueStats{}, q.wrap("stats", q.bad)
+		return inspect.QueueStats{}, q.wrap("stats", q.bad)
 	}
-	var s QueueStats
+	var s inspect.QueueStats
 	var mu sync.Mutex // protects it
 	err := q.each(ctx, false, func(part *Queue) error {
 		c, err := store.Count(ctx, q.peer.reads, part.keys)
 		mu.Lock()
 		defer mu.Unlock()
-		s.add(QueueStats(c))
+		add(&s, inspect.QueueStats(c))
 		return err
 	})
 	return s, q.wrap("stats", err)
@@ -209,7 +175,7 @@ func (q *Queue) Delete(ctx context.Context) error {
 	return done(0, q.wrap("delete", err))
 }
 
-func (p *Peer) Format(s fmt.State, _ rune) { show(s, "peer", p) }
+func (p *Peer) Format(s fmt.State, _ rune) { logs.Show(s, "peer", p) }
 
 func (p *Peer) LogValue() slog.Value {
 	if p == nil {
@@ -218,28 +184,15 @@ func (p *Peer) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("id", p.WorkerID()))
 }
 
-func (q Queue) Format(s fmt.State, _ rune) { show(s, "queue", q) }
+func (q Queue) Format(s fmt.State, _ rune) { logs.Show(s, "queue", q) }
 
 func (q Queue) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", q.name))
 }
 
-func (t RunningTask) Format(s fmt.State, _ rune) { show(s, "running task", t) }
-
-func (t RunningTask) LogValue() slog.Value {
-	return slog.GroupValue(
-		slog.String("attempt_id", t.AttemptID), slog.String("worker", t.WorkerID), slog.Int("bytes", len(t.Payload)),
-		slog.Int64("token", t.Token), slog.String("since", t.StartedAt.Format(time.RFC3339Nano)))
-}
-
 // Printing or logging a task, with any verb, never shows its payload, key or result: these are
 // secret, so callers must name the fields. The exception is a task in an unexported field, on which
 // fmt calls no methods. Peers and queues print nothing that changes.
-
-// show prints what something is and its LogValue.
-func show(s fmt.State, what string, of slog.LogValuer) {
-	_, _ = fmt.Fprint(s, what, of.LogValue())
-}
 
 // Spread returns a handle to the queue split into n parts, 1 to 256, over the nodes of a Redis
 // Cluster. Use it for every call: Peer.Queue alone means the plain queue, which is one more part.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -48,7 +49,7 @@ func TestDeleteBothLanes(t *testing.T) {
 	}
 	enqueue(t, q, "list")
 	is.NoErr(q.Delete(ctx))
-	is.Equal(stats(t, q), worqr.QueueStats{Running: 1, Failed: 1, Workers: 1})
+	is.Equal(stats(t, q), inspect.QueueStats{Running: 1, Failed: 1, Workers: 1})
 	is.Equal(sure(q.Stats(ctx))(t).Tokens, int64(3)) // one for each start
 	is.NoErr(q.EnqueueUnique(ctx, []byte("unique")))
 	is.NoErr(running.Finish(ctx))

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/doctor"
 	"github.com/worqr/worqr/internal/recur"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -55,14 +57,9 @@ const longestRecurring = MaxKeySize - 24
 // CancelKey and RemoveKey drop one. Put under key moves the next one; RunNow has one more occur.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
-// gone. A peer that calls Every again replaces its own. Schedules are compared by their values, and by
-// their times at some thousand instants, within a few ms.
-//
-// A nil schedule takes back what this peer has asked for. At most ten heartbeats after the last peer
-// with a schedule took it back or stopped, no occurrence starts any more. Then the next heartbeat of a
-// peer that serves the queue, or the peer that took it back, ends the schedule, which is logged; only a
-// peer that has run for twenty heartbeats does. A heartbeat is a third of the lease, but
-// counts as no longer than a second here; ten are at least two seconds.
+// gone. A peer that calls Every again replaces its own; a nil schedule takes it back. Once the last
+// peer with a schedule has taken it back or stopped, the schedule ends by itself within some ten
+// heartbeats, which is logged. docs/scheduling.md has the details.
 //
 // It fails with ErrInvalid if the schedule has no next time, or times less than a second apart, and
 // with ErrTooLarge beyond MaxEveryPayload.
@@ -159,28 +156,8 @@ func (p *Peer) recur(ctx context.Context) (wait func()) {
 	return func() { <-ended }
 }
 
-// A RecurringTask is a schedule as Redis has it.
-type RecurringTask struct {
-	Key string
-	// Next is the time of the next occurrence; past if it's late, zero if there is none.
-	Next time.Time
-	// Current is that of the occurrence that runs or waits for a retry; zero if none.
-	Current time.Time
-	// Asserted reports whether a running peer has it; otherwise it ends soon.
-	Asserted bool
-	// LastOutcome is "finished", "failed", "crashed", "canceled", "skipped", "lost", or "" if none
-	// has ended. LastDue was due and LastAt ended.
-	LastOutcome     string
-	LastDue, LastAt time.Time
-}
-
 // Recurring yields the recurring tasks of the queue, in no order. If the keys of some are damaged, it
 // yields an error after the others.
-func (q *Queue) Recurring(ctx context.Context) iter.Seq2[RecurringTask, error] {
-	return listed(rowsOf(ctx, q, store.Recurring, store.InTurn), q.bad, q.wrapper("list recurring tasks"), recurringTaskOf)
-}
-
-func recurringTaskOf(t store.RecurringTask) RecurringTask {
-	return RecurringTask{Key: t.Key, Next: moment(t.Next), Current: moment(t.Running), Asserted: t.Until >= t.Now,
-		LastOutcome: t.Outcome, LastDue: moment(t.Of), LastAt: moment(t.At)}
+func (q *Queue) Recurring(ctx context.Context) iter.Seq2[inspect.RecurringTask, error] {
+	return listed(rowsOf(ctx, q, store.Recurring, store.InTurn), q.bad, q.wrapper("list recurring tasks"), doctor.Recurring)
 }

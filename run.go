@@ -369,11 +369,10 @@ func (p *Peer) drain(patience context.Context, services []*service) (abandoned b
 
 // Unhandle removes the queue's handler, and OnFailed: the peer returns tasks that haven't begun,
 // waits for the others, and leaves the queue. If ctx ends first, it ends the handlers' contexts
-// with ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more. A Handle in the
-// meantime takes effect after that.
+// with ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more.
 //
 // It fails with ErrNotWorking if there is no handler, and with ErrInvalid if ctx is that of a
-// handler of the queue. While Run drains, it waits for Run's end.
+// handler of the queue.
 func (q *Queue) Unhandle(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("unhandle", q.bad)

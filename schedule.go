@@ -9,8 +9,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/jsontext"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // Reschedule says whether a Put changes the time of the task that waits under its key.
@@ -50,10 +53,10 @@ func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOp
 	if opts != nil {
 		o = *opts
 	}
-	began := q.peer.trace.enqueues()
+	began := q.peer.trace.Enqueues()
 	fresh, err := q.put(ctx, key, payload, o)
 	if err = q.wrap("put", err); fresh || err != nil {
-		err = q.enqueued(began, TraceQueue{Key: key, DueAt: o.At, Headers: o.Headers}, err, payload)
+		err = q.enqueued(began, worqrtrace.Queue{Key: key, DueAt: o.At, Headers: o.Headers}, err, payload)
 	}
 	return err
 }
@@ -125,9 +128,9 @@ func millis(t time.Time) (int64, error) {
 // EnqueueAt is Put under a new key, which it returns. Repeating it schedules the task twice.
 func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (key string, err error) {
 	key = store.NewID()
-	began := q.peer.trace.enqueues()
+	began := q.peer.trace.Enqueues()
 	_, err = q.put(ctx, key, payload, PutOptions{At: at})
-	if err = q.enqueued(began, TraceQueue{Key: key, DueAt: at}, q.wrap("enqueue at a time", err), payload); err != nil {
+	if err = q.enqueued(began, worqrtrace.Queue{Key: key, DueAt: at}, q.wrap("enqueue at a time", err), payload); err != nil {
 		return "", err
 	}
 	return key, nil
@@ -154,35 +157,14 @@ func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 	return removed, done(n, q.wrap("remove", err))
 }
 
-// A ScheduledTask waits in the schedule: under a key, or for a retry.
-type ScheduledTask struct {
-	Key        string // "" if it has none
-	Payload    []byte
-	Headers    map[string]string
-	DueAt      time.Time // by Redis's clock
-	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
-	Expires    time.Time // zero: never
-	Retries    int
-	Crashes    int    // of a task with a key
-	LastError  string // of the last attempt, at most 1,024 bytes; "" if there was none
-}
-
 // Scheduled yields the schedule, earliest first, except tasks whose key is running.
-func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[ScheduledTask, error] {
+func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[inspect.ScheduledTask, error] {
 	rows := rowsOf(ctx, q, store.Scheduled, store.Sorted(func(a, b store.ScheduledTask) int { return cmp.Compare(a.Due, b.Due) }))
-	return listed(rows, q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) ScheduledTask {
+	return listed(rows, q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) inspect.ScheduledTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
-		return ScheduledTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, DueAt: time.UnixMilli(t.Due), EnqueuedAt: moment(c.Since),
-			Expires: moment(c.Expires), Retries: t.Retries, Crashes: t.Crashes, LastError: t.Error}
+		return inspect.ScheduledTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, DueAt: time.UnixMilli(t.Due), EnqueuedAt: store.Moment(c.Since),
+			Expires: store.Moment(c.Expires), Retries: t.Retries, Crashes: t.Crashes, LastError: t.Error}
 	})
-}
-
-func (t ScheduledTask) Format(s fmt.State, _ rune) { show(s, "scheduled task", t) }
-
-func (t ScheduledTask) LogValue() slog.Value {
-	return slog.GroupValue(
-		slog.String("at", t.DueAt.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)),
-		slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
 }
 
 // Properties are optional data and limits of a task. Zero fields are unset.
@@ -191,7 +173,7 @@ type Properties struct {
 	// MaxHeaders, of MaxHeaderBytes together, any bytes. They aren't logged.
 	Headers map[string]string
 	// Expires is the time, by Redis's clock, after which neither the task nor a retry starts: it
-	// fails as FailureExpired.
+	// fails as inspect.FailureExpired.
 	Expires    time.Time
 	Timeout    time.Duration // instead of that of HandleOptions
 	MaxRetries int           // instead of that of HandleOptions; negative is none
@@ -296,10 +278,10 @@ func (q *Queue) prepared(payload []byte, props *Properties, at time.Time) (card 
 
 // addTraced adds a task, and tells of it if it was added now.
 func (q *Queue) addTraced(ctx context.Context, verb string, at time.Time, payload []byte, props *Properties) (string, error) {
-	began := q.peer.trace.enqueues()
+	began := q.peer.trace.Enqueues()
 	key, fresh, err := q.add(ctx, at, payload, props)
 	if err = q.wrap(verb, err); fresh || err != nil {
-		t := TraceQueue{Key: key, DueAt: at}
+		t := worqrtrace.Queue{Key: key, DueAt: at}
 		if props != nil {
 			t.Headers = props.Headers
 		}
@@ -340,7 +322,7 @@ type TaskSpec struct {
 // AddMany adds the tasks in order, all or none, and returns their keys. Redis adds them in one step, so
 // that must be short: more than 2,000, or 1 MiB together, fail with ErrTooLarge. None may have Once.
 func (q *Queue) AddMany(ctx context.Context, tasks []TaskSpec) (all []string, err error) {
-	began := q.peer.trace.enqueues()
+	began := q.peer.trace.Enqueues()
 	all, err = q.addMany(ctx, tasks)
 	if err = q.wrap("add many", err); began.IsZero() {
 		return all, err
@@ -349,7 +331,7 @@ func (q *Queue) AddMany(ctx context.Context, tasks []TaskSpec) (all []string, er
 	for i := range tasks {
 		payloads[i] = tasks[i].Payload
 	}
-	return all, q.enqueued(began, TraceQueue{}, err, payloads...)
+	return all, q.enqueued(began, worqrtrace.Queue{}, err, payloads...)
 }
 
 func (q *Queue) addMany(ctx context.Context, tasks []TaskSpec) ([]string, error) {
@@ -393,8 +375,7 @@ func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
 	return q.Enqueue(ctx, payloads...)
 }
 
-// AddJSON encodes v with json.Marshal and adds it. It fails like Add, and with ErrInvalid if v can't
-// be encoded.
+// AddJSON is Add for a value, encoded as EnqueueJSON does.
 func AddJSON[T any](ctx context.Context, q *Queue, v T, props *Properties) (key string, err error) {
 	payload, err := encode(v)
 	if err != nil {
@@ -403,8 +384,7 @@ func AddJSON[T any](ctx context.Context, q *Queue, v T, props *Properties) (key 
 	return q.Add(ctx, payload, props)
 }
 
-// PutJSON encodes v with json.Marshal and puts it. It fails like Put, and with ErrInvalid if v can't
-// be encoded.
+// PutJSON is Put for a value, encoded as EnqueueJSON does.
 func PutJSON[T any](ctx context.Context, q *Queue, key string, v T, opts *PutOptions) error {
 	payload, err := encode(v)
 	if err != nil {
@@ -421,46 +401,23 @@ func encode[T any](v T) ([]byte, error) {
 	return payload, nil
 }
 
-// An AddedTask waits for its first start. Once retried, returned or changed, it's a ScheduledTask.
-type AddedTask struct {
-	Key        string
-	Payload    []byte
-	Headers    map[string]string
-	EnqueuedAt time.Time // by Redis's clock
-	Expires    time.Time // zero: never
-}
-
 // Added yields the added tasks that wait, front first.
-func (q *Queue) Added(ctx context.Context) iter.Seq2[AddedTask, error] {
+func (q *Queue) Added(ctx context.Context) iter.Seq2[inspect.AddedTask, error] {
 	rows := rowsOf(ctx, q, store.AddedTasks, store.InTurn)
-	return listed(rows, q.bad, q.wrapper("list added tasks"), func(t store.AddedTask) AddedTask {
+	return listed(rows, q.bad, q.wrapper("list added tasks"), func(t store.AddedTask) inspect.AddedTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
-		return AddedTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, EnqueuedAt: moment(c.Since), Expires: moment(c.Expires)}
+		return inspect.AddedTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, EnqueuedAt: store.Moment(c.Since), Expires: store.Moment(c.Expires)}
 	})
 }
 
 // moment returns the time of a number of milliseconds; zero for 0.
-func moment(ms int64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
-}
-
-func (t AddedTask) Format(s fmt.State, _ rune) { show(s, "added task", t) }
-
-func (t AddedTask) LogValue() slog.Value {
-	return slog.GroupValue(
-		slog.String("since", t.EnqueuedAt.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)), slog.Int("headers", len(t.Headers)))
-}
-
-func (p Properties) Format(s fmt.State, _ rune) { show(s, "properties", p) }
+func (p Properties) Format(s fmt.State, _ rune) { logs.Show(s, "properties", p) }
 
 func (p Properties) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int("headers", len(p.Headers)), slog.Duration("timeout", p.Timeout), slog.Int("max_retries", p.MaxRetries))
 }
 
-func (t TaskSpec) Format(s fmt.State, _ rune) { show(s, "task spec", t) }
+func (t TaskSpec) Format(s fmt.State, _ rune) { logs.Show(s, "task spec", t) }
 
 func (t TaskSpec) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int("bytes", len(t.Payload)), slog.Any("properties", t.Properties))

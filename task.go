@@ -12,8 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // A Task is one attempt at a task. Finish, Stop, Retry, Snooze and Fail end it, and so does
@@ -22,14 +25,14 @@ import (
 type Task struct {
 	AttemptID string // a UUIDv7
 	Queue     string
-	Payload   []byte      // raw; you may change it
-	Key       string      // "" if it has none
-	Token     int64       // rises with every start on the queue
-	Retries   int         // attempts that failed before this one
-	Crashes   int         // workers that died holding it
-	Attempt   int         // 1 for the first: 1 + Retries + Crashes
-	Failure   *FailedTask // for OnFailed: what happened
-	Result    []byte      // you may set it; EventDone and Queue.Result carry it
+	Payload   []byte              // raw; you may change it
+	Key       string              // "" if it has none
+	Token     int64               // rises with every start on the queue
+	Retries   int                 // attempts that failed before this one
+	Crashes   int                 // workers that died holding it
+	Attempt   int                 // 1 for the first: 1 + Retries + Crashes
+	Failure   *inspect.FailedTask // for OnFailed: what happened
+	Result    []byte              // you may set it; EventDone and Queue.Result carry it
 
 	Headers    map[string]string // see Properties
 	EnqueuedAt time.Time         // of an added task, one with Properties, or an occurrence (when it was scheduled), by Redis's clock; else zero
@@ -43,7 +46,7 @@ type Task struct {
 // taskOf converts an attempt for the caller.
 func taskOf(queue string, a *engine.Attempt) *Task {
 	t := &Task{AttemptID: a.ID, Queue: queue, Payload: a.Payload, Token: a.Token, Retries: a.Retries, Crashes: a.Crashes, Key: store.KeyOf(a.Entry), attempt: a,
-		Attempt: a.Retries + a.Crashes + 1, Headers: a.Card.Headers, EnqueuedAt: moment(a.Card.Since), DueAt: moment(a.Due), LastError: a.Error}
+		Attempt: a.Retries + a.Crashes + 1, Headers: a.Card.Headers, EnqueuedAt: store.Moment(a.Card.Since), DueAt: store.Moment(a.Due), LastError: a.Error}
 	if a.Failure != nil {
 		t.Failure = failure(a.Failure)
 		t.Key = t.Failure.Key
@@ -247,11 +250,11 @@ const (
 // Options.MaxPayload. Repeating it after ErrUnknownOutcome may add the tasks twice; EnqueueOnce
 // doesn't.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
-	began, err := q.peer.trace.enqueues(), q.checkPayloads(payloads)
+	began, err := q.peer.trace.Enqueues(), q.checkPayloads(payloads)
 	if err == nil {
 		err = q.peer.producer.Enqueue(ctx, q.next().target(), payloads)
 	}
-	return q.enqueued(began, TraceQueue{}, q.wrap("enqueue", err), payloads...)
+	return q.enqueued(began, worqrtrace.Queue{}, q.wrap("enqueue", err), payloads...)
 }
 
 // EnqueueOnce is Enqueue, safe to repeat: within ten minutes, only the first call with the nonce, 1
@@ -263,7 +266,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	case len(nonce) > MaxKeySize:
 		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKeySize))
 	}
-	part, began := q, q.peer.trace.enqueues()
+	part, began := q, q.peer.trace.Enqueues()
 	if err = q.checkPayloads(payloads); err == nil {
 		part, err = q.of(ctx, []byte(nonce))
 	}
@@ -271,7 +274,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 		fresh, err = q.peer.producer.EnqueueOnce(ctx, part.target(), nonce, nonceWindow, payloads)
 	}
 	if err = q.wrap("enqueue once", err); fresh || err != nil {
-		err = q.enqueued(began, TraceQueue{}, err, payloads...)
+		err = q.enqueued(began, worqrtrace.Queue{}, err, payloads...)
 	}
 	return fresh, err
 }
@@ -279,7 +282,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 // EnqueueUnique adds the payload at the back. It fails with ErrDuplicate while an equal payload
 // that it added waits or runs. A requeued task doesn't count.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
-	began, err := q.peer.trace.enqueues(), q.checkPayloads([][]byte{payload})
+	began, err := q.peer.trace.Enqueues(), q.checkPayloads([][]byte{payload})
 	part := q
 	if err == nil {
 		part, err = q.of(ctx, payload)
@@ -287,7 +290,7 @@ func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	if err == nil {
 		err = q.peer.producer.EnqueueUnique(ctx, part.target(), payload)
 	}
-	return q.enqueued(began, TraceQueue{}, q.wrap("enqueue unique", err), payload)
+	return q.enqueued(began, worqrtrace.Queue{}, q.wrap("enqueue unique", err), payload)
 }
 
 // target describes the queue for the producer.
@@ -332,7 +335,7 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	if len(payload) > MaxPayloadSize {
 		return nil, q.wrap("cancel", tooLarge("a payload of %d bytes; at most %d", len(payload), MaxPayloadSize))
 	}
-	began := q.peer.trace.cancels()
+	began := q.peer.trace.Cancels()
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
 	report := &CancelReport{queue: q}
 	var mu sync.Mutex // protects it
@@ -363,7 +366,7 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error
 	if err := checkKey(key); err != nil {
 		return nil, q.wrap("cancel", err)
 	}
-	began := q.peer.trace.cancels()
+	began := q.peer.trace.Cancels()
 	part, err := q.ofKey(ctx, key)
 	if err != nil {
 		return nil, q.wrap("cancel", err)
@@ -455,7 +458,7 @@ func (p *Peer) patient() store.Runner { return store.Reads(p.calls, p.opts.CallT
 // examineEach is how often Wait checks whether the workers it waits for can still answer.
 const examineEach = time.Second
 
-func (t Task) Format(s fmt.State, _ rune) { show(s, "task", t) }
+func (t Task) Format(s fmt.State, _ rune) { logs.Show(s, "task", t) }
 
 func (t Task) LogValue() slog.Value {
 	return slog.GroupValue(
@@ -463,7 +466,7 @@ func (t Task) LogValue() slog.Value {
 		slog.Int64("token", t.Token), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
 }
 
-func (c CancelReport) Format(s fmt.State, _ rune) { show(s, "cancel", c) }
+func (c CancelReport) Format(s fmt.State, _ rune) { logs.Show(s, "cancel", c) }
 
 func (c CancelReport) LogValue() slog.Value {
 	if len(c.open) > 0 { // it isn't known how the running ones ended

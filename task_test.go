@@ -14,6 +14,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -27,17 +28,17 @@ func TestRetryAndFailBadly(t *testing.T) {
 	is.True(is_(task.Retry(ctx, -1), worqr.ErrInvalid))
 	is.True(is_(task.Retry(ctx, 1<<63-1), worqr.ErrInvalid))
 	is.True(is_(task.Fail(ctx, nil), worqr.ErrInvalid))
-	is.Equal(stats(t, q), worqr.QueueStats{Running: 1, Workers: 1})
+	is.Equal(stats(t, q), inspect.QueueStats{Running: 1, Workers: 1})
 	is.NoErr(task.Fail(ctx, worqr.Malformed(errors.New(strings.Repeat("x", 10000)+"\xff")))) // still ours
 	f := failed(t, q)
-	is.Equal(f[0].Kind, worqr.FailureMalformed)
+	is.Equal(f[0].Kind, inspect.FailureMalformed)
 	is.True(len(f[0].Error) > 1000)
 	for _, reason := range []string{"", "a\nb", "a\x00b", ":", "bad \xff utf-8", "failed:x"} {
 		enqueue(t, q, "a")
 		is.NoErr(take(t, q).Fail(ctx, errors.New(reason)))
 		f := failed(t, q)
 		is.Equal(f[0].Error, strings.ToValidUTF8(reason, "�"))
-		is.Equal(f[0].Kind, worqr.FailureError)
+		is.Equal(f[0].Kind, inspect.FailureError)
 		sure(q.DeleteFailed(ctx, f[0].ID))(t)
 	}
 }

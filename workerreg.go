@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/fleet"
 	"github.com/worqr/worqr/internal/store"
@@ -159,23 +160,9 @@ func (q *Queue) joined(s *service) *fleet.Queue {
 	return &fleet.Queue{Part: q.served(), Engine: s.Queue, Handled: true}
 }
 
-// A Worker is a registered peer.
-type Worker struct {
-	ID            string
-	Name          string
-	Host          string
-	PID           int
-	StartedAt     time.Time // by its clock
-	Version       string
-	Queues        []string
-	Lease         time.Duration
-	StuckHandlers int
-	Protocol      int // of Version; 0 if unnumbered
-}
-
 // Workers yields the registered peers, except those silent for over two leases.
-func (p *Peer) Workers(ctx context.Context) iter.Seq2[Worker, error] {
-	return listed(store.Workers(ctx, p.reads, p.space), p.bad, func(err error) error { return wrap("list workers", err) }, func(w store.Worker) Worker { return Worker(w) })
+func (p *Peer) Workers(ctx context.Context) iter.Seq2[inspect.Worker, error] {
+	return listed(store.Workers(ctx, p.reads, p.space), p.bad, func(err error) error { return wrap("list workers", err) }, func(w store.Worker) inspect.Worker { return inspect.Worker(w) })
 }
 
 // Queues yields the names of queues that were served or enqueued to, and not deleted since.
@@ -195,29 +182,8 @@ func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// PeerStats counts what a peer has done since it was created, on all queues or on one.
-type PeerStats struct {
-	Started         int64 // passed to a handler, or returned by StartTask
-	Finished        int64
-	Stopped         int64 // returned to the front
-	Canceled        int64
-	Retried         int64 // attempts, not tasks
-	Snoozed         int64 // by Snooze
-	Failed          int64 // moved to the failed queue
-	Expired         int64 // of these, whose time was over before they started
-	Dropped         int64 // from a full failed queue
-	TakenOver       int64 // taken over by another worker, or ended too late
-	HandlerErrors   int64 // panics included
-	WorkersEvicted  int64 // by this peer
-	TasksReturned   int64 // of evicted workers
-	TimesEvicted    int64
-	RunningHandlers int64
-	StuckHandlers   int64 // abandoned and still running
-	LostWrites      int64 // times that Redis had lost writes
-}
-
 // Stats returns the peer's counters, over all queues. It doesn't ask Redis.
-func (p *Peer) Stats() PeerStats {
+func (p *Peer) Stats() inspect.PeerStats {
 	s, f := statsOf(p.engine.Counts()), p.fleet.Counts()
 	s.WorkersEvicted, s.TasksReturned, s.TimesEvicted = f.Swept.Load(), f.Returned.Load(), f.Evicted.Load()
 	return s
@@ -225,10 +191,10 @@ func (p *Peer) Stats() PeerStats {
 
 // StatsOf returns the counters of a queue, with OnFailed and all parts. WorkersEvicted,
 // TasksReturned and TimesEvicted are zero here. It doesn't ask Redis.
-func (p *Peer) StatsOf(queue string) PeerStats { return statsOf(p.engine.CountsOf(queue)) }
+func (p *Peer) StatsOf(queue string) inspect.PeerStats { return statsOf(p.engine.CountsOf(queue)) }
 
-func statsOf(c *engine.Counts) PeerStats {
-	return PeerStats{
+func statsOf(c *engine.Counts) inspect.PeerStats {
+	return inspect.PeerStats{
 		Started: c.Started.Load(), Finished: c.Finished.Load(), Stopped: c.Stopped.Load(), Canceled: c.Canceled.Load(),
 		Retried: c.Retried.Load(), Snoozed: c.Snoozed.Load(), Failed: c.Failed.Load(), Expired: c.Expired.Load(), Dropped: c.Dropped.Load(),
 		TakenOver: c.Lost.Load(), HandlerErrors: c.Failures.Load(), RunningHandlers: c.Running.Load(), StuckHandlers: c.Stuck.Load(),
@@ -293,7 +259,7 @@ func (s *service) isMissing() bool {
 }
 
 // Livez returns a handler for a liveness probe: 200, or 503 if the heartbeat goroutine is stuck and
-// only a restart helps. It never asks Redis, so an outage doesn't matter.
+// only a restart helps. It never asks Redis.
 func (p *Peer) Livez() http.Handler {
 	return probe(func() error { return wrap("not alive", p.fleet.Stuck()) })
 }

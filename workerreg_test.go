@@ -14,6 +14,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -213,10 +214,10 @@ func TestStatsOf(t *testing.T) {
 	stop := run(t, p)
 	eventually(t, "all are done", func() bool { return p.Stats().Finished == 12 })
 	stop()
-	is.Equal(p.StatsOf("plain"), worqr.PeerStats{Started: 4, Finished: 3, Failed: 1, HandlerErrors: 1})
-	is.Equal(p.StatsOf("spread"), worqr.PeerStats{Started: 9, Finished: 9})
-	is.Equal(p.StatsOf("unknown"), worqr.PeerStats{})
-	is.Equal(p.Stats(), worqr.PeerStats{Started: 13, Finished: 12, Failed: 1, HandlerErrors: 1})
+	is.Equal(p.StatsOf("plain"), inspect.PeerStats{Started: 4, Finished: 3, Failed: 1, HandlerErrors: 1})
+	is.Equal(p.StatsOf("spread"), inspect.PeerStats{Started: 9, Finished: 9})
+	is.Equal(p.StatsOf("unknown"), inspect.PeerStats{})
+	is.Equal(p.Stats(), inspect.PeerStats{Started: 13, Finished: 12, Failed: 1, HandlerErrors: 1})
 }
 
 // A queue that is served by hand keeps its counters when it is served again.
@@ -232,7 +233,7 @@ func TestStatsOfByHand(t *testing.T) {
 		must(t, task.Finish(t.Context()))
 		must(t, q.StopWork(t.Context()))
 	}
-	is.Equal(p.StatsOf("q"), worqr.PeerStats{Started: 2, Finished: 2})
+	is.Equal(p.StatsOf("q"), inspect.PeerStats{Started: 2, Finished: 2})
 }
 
 // probed returns the status and the text that a probe gets.

@@ -32,7 +32,7 @@
 // context ends, and fail if Redis is silent for [Options.CallTimeout]. After [ErrUnknownOutcome],
 // the call may have taken effect; after other errors, it hasn't. Iterators read a page at a time,
 // aren't snapshots, and stop after the first error. Printed or logged values never show payloads,
-// keys or results.
+// keys or results. What listings, Check and Explain return is in package inspect.
 package worqr
 
 import (
@@ -53,9 +53,12 @@ import (
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/fleet"
+	"github.com/worqr/worqr/internal/inbox"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/recur"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/tracing"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // Version is the version of this library.
@@ -121,7 +124,7 @@ type Options struct {
 	SentinelCredentials func(ctx context.Context) (user, password string, err error)
 	Logger              *slog.Logger // nil is slog.Default
 	FailureLog          FailureLog
-	Trace               *Trace // copied
+	Trace               *worqrtrace.Trace // copied
 }
 
 const (
@@ -191,7 +194,7 @@ type Peer struct {
 	bad   error // why the peer cannot be used
 	space store.Space
 	log   *logs.Log
-	trace *tracer // nil without Options.Trace
+	trace *tracing.Caller // nil without Options.Trace
 
 	lines    *store.Lines
 	calls    store.Runner // over lines, for producers' calls
@@ -203,7 +206,7 @@ type Peer struct {
 
 	recurring *recur.Schedules
 
-	inboxes inboxes    // of Events
+	inboxes inbox.All  // of Events
 	ends    *await.Hub // for Wait
 
 	shutdown context.Context // ends when Shutdown is called
@@ -277,21 +280,21 @@ func newPeer(place *store.Servers, lanes int, opts *Options) *Peer {
 	p.bad = p.opts.check()
 	p.space = store.SpaceAt(place, p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
-	p.trace = newTracer(p.opts.Trace, p.log)
+	p.trace = tracing.New(p.opts.Trace, p.log)
 	p.lines = store.NewLines(place, lanes, p.log, p.opts.CallTimeout, p.opts.beat())
-	p.trace.listen(p.log)
+	p.trace.Listen(p.log)
 	p.calls = p.lines.Calls
 	p.reads = store.Reads(p.calls, 0)
 	p.producer = store.NewProducer(p.lines, p.space, p.log)
 	p.engine = engine.New(engine.Config{
 		Log: p.log, Capacity: p.capacity, Failures: engine.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
 		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
-		LostWrites: p.inboxes.lost, Trace: p.trace.ofEngine(),
+		LostWrites: p.inboxes.Lost, Trace: p.trace.OfEngine(),
 	})
 	p.recurring = recur.New(recur.Config{Calls: p.calls, Log: p.log, Beat: p.opts.beat(), Home: p.lines.Calls.Home, List: p.producer.List})
 	p.fleet = fleet.New(fleet.Config{
 		Lines: p.lines, Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version, Protocol: store.Ours,
-		Describe: describe, CameBack: p.cameBack, Trace: p.trace.ofFleet(), Over: p.recurring.Over,
+		Describe: describe, CameBack: p.cameBack, Trace: p.trace.OfFleet(wrapOn), Over: p.recurring.Over,
 	})
 	place.OnChange(p.fleet.Changed)
 	p.ends = await.New(await.Config{Listen: p.lines.AwaitEnd, Timeout: p.opts.CallTimeout,
@@ -340,7 +343,7 @@ func (p *Peer) Close() error {
 func (p *Peer) flushLog() {
 	p.engine.Flush()
 	p.producer.Flush()
-	p.trace.flush()
+	p.trace.Flush()
 	p.log.Flush()
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A peerSystem is this library, by what it exports.
@@ -119,7 +120,7 @@ func (s *peerSystem) left() (int, error) {
 	return stats.Waiting + stats.Scheduled + stats.Running, err
 }
 
-func (s *peerSystem) stats() (worqr.QueueStats, error) {
+func (s *peerSystem) stats() (inspect.QueueStats, error) {
 	return s.queue(s.sender, s.queues[0]).Stats(context.Background())
 }
 

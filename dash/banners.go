@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A banner explains a problem, and says what to do.
@@ -178,7 +179,7 @@ func leases(q *queueState) (all []string) {
 	return all
 }
 
-func stuck(w *worqr.Worker) banner {
+func stuck(w *inspect.Worker) banner {
 	return banner{Level: "warning", Kind: "stuck-handler", Title: "Stuck handlers",
 		Text: fmt.Sprintf("%s of %s didn't return after their contexts ended. They occupy memory, and may still be running. Its log has their stacks: restart it, and fix the handler.",
 			several(w.StuckHandlers, "handler"), printable(w.Name)),

@@ -10,30 +10,31 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // Each problem has a banner that names the queue, the cause and the next step.
 func TestBanners(t *testing.T) {
 	t.Parallel()
 	minute := growth{over: time.Minute}
-	one, two := &worqr.Worker{Name: "a", Lease: 3 * time.Second}, &worqr.Worker{Name: "b", Lease: time.Minute}
+	one, two := &inspect.Worker{Name: "a", Lease: 3 * time.Second}, &inspect.Worker{Name: "b", Lease: time.Minute}
 	for _, c := range []struct {
 		name  string
 		state queueState
 		want  string // level, kind and a part of the text; "" is no banner
 	}{
-		{"well", queueState{counts: worqr.QueueStats{Waiting: 9, Workers: 1}, workers: []*worqr.Worker{one}}, ""},
-		{"no worker", queueState{counts: worqr.QueueStats{Waiting: 2}}, "error no-worker 2 tasks are waiting, and no worker serves this queue. Start a peer"},
-		{"no worker, later", queueState{counts: worqr.QueueStats{Scheduled: 1}}, "warning no-worker 1 task scheduled"},
-		{"paused", queueState{counts: worqr.QueueStats{Waiting: 1, Paused: true}}, "warning paused 1 task is waiting, and none starts until"},
-		{"paused, empty", queueState{counts: worqr.QueueStats{Paused: true}}, "notice paused No task starts"},
-		{"suspect", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one}, missing: 4 * time.Second}, "warning suspect 1 worker of 2 no longer sends heartbeats"},
-		{"just joined", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one}}, ""},
-		{"all dead", queueState{counts: worqr.QueueStats{Workers: 1, Running: 3}}, "warning suspect No other worker is there to return its tasks: start a peer"},
-		{"leases", queueState{counts: worqr.QueueStats{Workers: 2}, workers: []*worqr.Worker{one, two}}, "warning leases leases of 1 min and 3 s"},
-		{"failures", queueState{counts: worqr.QueueStats{Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, failed: 12}}, "warning failed 12 new failures in 1 min"},
-		{"few failures", queueState{counts: worqr.QueueStats{Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, failed: 2}}, ""},
-		{"backlog", queueState{counts: worqr.QueueStats{Waiting: 900, Workers: 1}, workers: []*worqr.Worker{one}, grown: growth{over: time.Minute, waiting: 300}}, "warning backlog 300 tasks more than 1 min ago, and all workers are busy"},
+		{"well", queueState{counts: inspect.QueueStats{Waiting: 9, Workers: 1}, workers: []*inspect.Worker{one}}, ""},
+		{"no worker", queueState{counts: inspect.QueueStats{Waiting: 2}}, "error no-worker 2 tasks are waiting, and no worker serves this queue. Start a peer"},
+		{"no worker, later", queueState{counts: inspect.QueueStats{Scheduled: 1}}, "warning no-worker 1 task scheduled"},
+		{"paused", queueState{counts: inspect.QueueStats{Waiting: 1, Paused: true}}, "warning paused 1 task is waiting, and none starts until"},
+		{"paused, empty", queueState{counts: inspect.QueueStats{Paused: true}}, "notice paused No task starts"},
+		{"suspect", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one}, missing: 4 * time.Second}, "warning suspect 1 worker of 2 no longer sends heartbeats"},
+		{"just joined", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one}}, ""},
+		{"all dead", queueState{counts: inspect.QueueStats{Workers: 1, Running: 3}}, "warning suspect No other worker is there to return its tasks: start a peer"},
+		{"leases", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one, two}}, "warning leases leases of 1 min and 3 s"},
+		{"failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, failed: 12}}, "warning failed 12 new failures in 1 min"},
+		{"few failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, failed: 2}}, ""},
+		{"backlog", queueState{counts: inspect.QueueStats{Waiting: 900, Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, waiting: 300}}, "warning backlog 300 tasks more than 1 min ago, and all workers are busy"},
 		{"unreadable", queueState{err: errors.New("WRONGTYPE"), grown: minute}, "error unreadable WRONGTYPE"},
 	} {
 		got := ofQueue(&c.state)
@@ -50,7 +51,7 @@ func TestBanners(t *testing.T) {
 		}
 	}
 	is := is.New(t)
-	is.True(strings.Contains(stuck(&worqr.Worker{Name: "api-1", StuckHandlers: 2}).Text, "2 handlers of api-1"))
+	is.True(strings.Contains(stuck(&inspect.Worker{Name: "api-1", StuckHandlers: 2}).Text, "2 handlers of api-1"))
 	for err, title := range map[string]string{
 		"dial tcp: connection refused": "Redis can't be reached", "WRONGPASS invalid username-password pair": "Redis refuses the login",
 		"NOPERM this user has no permissions": "Redis denies a permission",
@@ -68,7 +69,7 @@ func TestFold(t *testing.T) {
 	is := is.New(t)
 	var all []banner
 	for i := range 9 {
-		all = append(all, ofQueue(&queueState{name: fmt.Sprint(i), counts: worqr.QueueStats{Waiting: i + 1}})...)
+		all = append(all, ofQueue(&queueState{name: fmt.Sprint(i), counts: inspect.QueueStats{Waiting: i + 1}})...)
 	}
 	all = append(all, banner{Level: "warning", Kind: "paused", Queue: "p"}, banner{Level: "warning", Kind: "memory"})
 	f := fold(all)

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A checkup looks for damage and risks, in the background: it reads all keys of the fleet, so it
 // isn't part of a snapshot.
 type checkup struct {
 	peer *worqr.Peer
-	opts *worqr.CheckOptions
+	opts *inspect.CheckOptions
 
 	mu     sync.Mutex // protects what follows
 	going  bool
@@ -22,7 +23,7 @@ type checkup struct {
 	begun  time.Time
 	took   time.Duration
 	ended  time.Time // zero before the first end
-	report *worqr.CheckReport
+	report *inspect.CheckReport
 	of     time.Time // when the check of the report began
 	err    error
 }
@@ -100,7 +101,7 @@ func (c *checkup) run() {
 }
 
 // findings are those of the last check, and when that began.
-func (c *checkup) findings() ([]worqr.Finding, time.Time) {
+func (c *checkup) findings() ([]inspect.Finding, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.report == nil {
@@ -115,7 +116,7 @@ type checkState struct {
 	Begun  time.Time
 	Ended  time.Time
 	Took   time.Duration
-	Report *worqr.CheckReport
+	Report *inspect.CheckReport
 	Err    string
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/dash"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
 )
 
@@ -17,7 +18,7 @@ func TestSolvedFindings(t *testing.T) {
 	p := open(t, worqr.Options{Lease: time.Second})
 	q := p.Queue("q")
 	peertest.Enqueue(t, q, "a", "b", "c")
-	b := browse(t, p, &dash.Options{AllowActions: true, Interval: 100 * time.Millisecond, Check: &worqr.CheckOptions{MaxBacklog: 1}})
+	b := browse(t, p, &dash.Options{AllowActions: true, Interval: 100 * time.Millisecond, Check: &inspect.CheckOptions{MaxBacklog: 1}})
 	told := b.stream(t.Context(), "show=overview")
 	const found = "The backlog exceeds its limit"
 	gone := func() {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // Options configure a dashboard. A zero field means the default.
@@ -49,7 +50,7 @@ type Options struct {
 	// takes long, it's less often.
 	Interval time.Duration
 	// Check has the limits for findings.
-	Check *worqr.CheckOptions
+	Check *inspect.CheckOptions
 	// CrossOrigin refuses actions that come from other sites; nil trusts only the dashboard's own.
 	CrossOrigin *http.CrossOriginProtection
 }

@@ -5,18 +5,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A copied is a copy of a task, and what is to say of it.
 type copied struct {
-	worqr.TaskCopy
+	inspect.TaskCopy
 	Sentence string
 }
 
 // summary says where a copy of a task is, why it doesn't run, and what to do. The facts below it say the
 // rest.
-func summary(c *worqr.TaskCopy) string {
+func summary(c *inspect.TaskCopy) string {
 	var all []string
 	if text := where(c); text != "" {
 		all = append(all, text)
@@ -33,22 +33,22 @@ func summary(c *worqr.TaskCopy) string {
 }
 
 // where says what the name of the state doesn't.
-func where(c *worqr.TaskCopy) string {
+func where(c *inspect.TaskCopy) string {
 	switch c.State {
-	case worqr.CopyScheduled:
+	case inspect.CopyScheduled:
 		if d := time.Until(c.DueAt); d > 0 {
 			return "Starts in " + span(d) + "."
 		}
 		return "Due for " + span(time.Since(c.DueAt)) + "."
-	case worqr.CopyBlocked:
+	case inspect.CopyBlocked:
 		return "Starts once the task that runs under its key has ended."
-	case worqr.CopyRunning:
+	case inspect.CopyRunning:
 		text := "On " + printable(cmp.Or(c.WorkerName, c.WorkerID))
 		if !c.StartedAt.IsZero() {
 			text += ", for " + span(time.Since(c.StartedAt))
 		}
 		return text + "."
-	case worqr.CopyFailed:
+	case inspect.CopyFailed:
 		text := span(time.Since(c.FailedAt)) + " ago"
 		switch {
 		case c.Retries == 1:
@@ -57,32 +57,32 @@ func where(c *worqr.TaskCopy) string {
 			text += ", after " + count(c.Retries) + " retries"
 		}
 		return text + ". Requeue it to run it again."
-	case worqr.CopyWaiting:
+	case inspect.CopyWaiting:
 	}
 	return ""
 }
 
 // why says why a copy doesn't run, unless where has said so.
-func why(r worqr.Reason, c *worqr.TaskCopy) string {
+func why(r inspect.Reason, c *inspect.TaskCopy) string {
 	switch r {
-	case worqr.ReasonPaused:
+	case inspect.ReasonPaused:
 		return "The queue is paused; resume it."
-	case worqr.ReasonNoWorker:
+	case inspect.ReasonNoWorker:
 		return "No worker serves this queue; start a peer that handles it."
-	case worqr.ReasonBusy:
+	case inspect.ReasonBusy:
 		return "All workers are busy."
-	case worqr.ReasonBehind:
+	case inspect.ReasonBehind:
 		return several(c.Before, "task") + " will start before it."
-	case worqr.ReasonSuspect:
+	case inspect.ReasonSuspect:
 		return several(c.Crashes, "worker") + " died holding it. It's one crash away from failing, so it waits until its peer runs no other such task."
-	case worqr.ReasonLeaseExpired:
+	case inspect.ReasonLeaseExpired:
 		if c.EvictAt.IsZero() {
 			return "That worker's heartbeats have stopped."
 		}
 		return "That worker's heartbeats have stopped. Unless they resume, it's evicted " + due(c.EvictAt) + ", and the task returns to the front."
-	case worqr.ReasonReturning:
+	case inspect.ReasonReturning:
 		return "That worker is gone, and the task is being returned to the front."
-	case worqr.ReasonNotDue, worqr.ReasonBlocked, worqr.ReasonFailed:
+	case inspect.ReasonNotDue, inspect.ReasonBlocked, inspect.ReasonFailed:
 		return ""
 	}
 	return printable(string(r))

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 type failedQueue struct {
@@ -28,7 +28,7 @@ type failedBody struct {
 	Any    bool   // nothing is filtered
 	Hidden bool
 	Job    *jobState
-	Kinds  []worqr.FailureKind
+	Kinds  []inspect.FailureKind
 	Group  string // what is alike in the chosen group
 	Spans  []choice
 }
@@ -56,7 +56,7 @@ func (d *dashboard) failed(ctx context.Context, now *snapshot, query url.Values)
 	}
 	name := state.name
 	body := &failedBody{Queue: name, Total: state.counts.Failed, Hidden: d.hides(), Job: d.jobs.of(name), Spans: since(query),
-		Kinds: []worqr.FailureKind{worqr.FailureError, worqr.FailureMalformed, worqr.FailureExpired, worqr.FailureCrashed}}
+		Kinds: []inspect.FailureKind{inspect.FailureError, inspect.FailureMalformed, inspect.FailureExpired, inspect.FailureCrashed}}
 	f, err := filtered(query)
 	body.Any = f.any()
 	p := &page{Name: "failed", Tab: "failed", Heading: "Failed", Query: query, Now: now, Banners: d.banners(now, name),

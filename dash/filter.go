@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/causes"
 )
 
@@ -58,7 +58,7 @@ func filtered(query url.Values) (*filter, error) {
 // any reports whether the filter picks all tasks.
 func (f *filter) any() bool { return *f == filter{} }
 
-func (f *filter) picks(d *dashboard, queue string, t *worqr.FailedTask) bool {
+func (f *filter) picks(d *dashboard, queue string, t *inspect.FailedTask) bool {
 	return (f.kind == "" || f.kind == string(t.Kind)) && (f.key == "" || f.key == t.Key) && !t.FailedAt.Before(f.from) && f.headed(t) &&
 		(f.reason == nil || f.reason.MatchString(t.Error)) &&
 		(f.group == "" || f.group == groupOf(t)) &&
@@ -66,7 +66,7 @@ func (f *filter) picks(d *dashboard, queue string, t *worqr.FailedTask) bool {
 }
 
 // headed reports whether a task has the header.
-func (f *filter) headed(t *worqr.FailedTask) bool {
+func (f *filter) headed(t *inspect.FailedTask) bool {
 	value, ok := t.Headers[f.header]
 	return f.header == "" || ok && (f.value == "" || f.value == value)
 }
@@ -77,7 +77,7 @@ func (f *filter) headed(t *worqr.FailedTask) bool {
 func alike(err string) string { return line(causes.Of(err), 140) }
 
 // groupOf is the id of a task's group: the same kind, and errors that are alike.
-func groupOf(t *worqr.FailedTask) string {
+func groupOf(t *inspect.FailedTask) string {
 	sum := sha256.Sum256([]byte(string(t.Kind) + "\x00" + alike(t.Error)))
 	return hex.EncodeToString(sum[:6])
 }

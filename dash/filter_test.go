@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/matryer/is"
-
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A filter picks by all that it's given.
 func TestFilter(t *testing.T) {
 	t.Parallel()
-	task := &worqr.FailedTask{Key: "k", Kind: worqr.FailureError, Error: "Disk full: 17", Payload: []byte(`{"to":"ann"}`),
+	task := &inspect.FailedTask{Key: "k", Kind: inspect.FailureError, Error: "Disk full: 17", Payload: []byte(`{"to":"ann"}`),
 		FailedAt: time.Now().Add(-time.Hour), Headers: map[string]string{"tenant": "acme: west", "trace": ""}}
 	for query, want := range map[string]bool{
 		"": true, "kind=failed": true, "kind=crashed": false, "key=k": true, "key=l": false, "reason=disk.*17": true, "reason=disk$": false, "payload=ann": true, "payload=ben": false,

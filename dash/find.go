@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A found task is what the listings tell of it, beside its explanation.
@@ -21,37 +21,37 @@ type found struct {
 }
 
 // anywhere is where a task may be of which only the payload's digest is known.
-var anywhere = []worqr.CopyState{worqr.CopyRunning, worqr.CopyScheduled, worqr.CopyWaiting, worqr.CopyFailed}
+var anywhere = []inspect.CopyState{inspect.CopyRunning, inspect.CopyScheduled, inspect.CopyWaiting, inspect.CopyFailed}
 
 // find looks for a task in the listings of these states, as far as they can be seen.
-func (d *dashboard) find(ctx context.Context, queue string, in []worqr.CopyState, is func(key string, payload []byte) bool) *found {
+func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopyState, is func(key string, payload []byte) bool) *found {
 	ctx, end := context.WithTimeout(ctx, listTime)
 	defer end()
 	q, err := d.hooks.handle(queue)
 	if err != nil {
 		return nil
 	}
-	for t := range some(in, worqr.CopyRunning, q.Running(ctx), mostRunning) {
+	for t := range some(in, inspect.CopyRunning, q.Running(ctx), mostRunning) {
 		if is(t.Key, t.Payload) {
 			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Error: printable(t.LastError)}
 		}
 	}
-	for t := range some(in, worqr.CopyScheduled, q.Scheduled(ctx), mostRows) {
+	for t := range some(in, inspect.CopyScheduled, q.Scheduled(ctx), mostRows) {
 		if is(t.Key, t.Payload) {
 			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Expires: t.Expires, Error: printable(t.LastError)}
 		}
 	}
-	for t := range some(in, worqr.CopyWaiting, q.Added(ctx), mostRows) {
+	for t := range some(in, inspect.CopyWaiting, q.Added(ctx), mostRows) {
 		if is(t.Key, t.Payload) {
 			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Expires: t.Expires}
 		}
 	}
-	for t := range some(in, worqr.CopyFailed, q.Failed(ctx), mostRows) {
+	for t := range some(in, inspect.CopyFailed, q.Failed(ctx), mostRows) {
 		if is(t.Key, t.Payload) {
 			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Error: printable(t.Error), Failed: t.ID}
 		}
 	}
-	for payload := range some(in, worqr.CopyWaiting, q.Tasks(ctx), mostRows) {
+	for payload := range some(in, inspect.CopyWaiting, q.Tasks(ctx), mostRows) {
 		if is("", payload) {
 			return &found{Payload: payload}
 		}
@@ -60,7 +60,7 @@ func (d *dashboard) find(ctx context.Context, queue string, in []worqr.CopyState
 }
 
 // some yields the first rows of a listing, if its state is one of those that are looked at.
-func some[T any](in []worqr.CopyState, state worqr.CopyState, all iter.Seq2[T, error], most int) iter.Seq[T] {
+func some[T any](in []inspect.CopyState, state inspect.CopyState, all iter.Seq2[T, error], most int) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		if !slices.Contains(in, state) {
 			return

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // found makes banners of what the last check found beside all that the snapshot shows.
@@ -26,11 +26,11 @@ func (d *dashboard) found(s *snapshot, queue string, all []banner) (more []banne
 	return more
 }
 
-func queueOf(f worqr.Finding) string { return strings.TrimSuffix(f.Queue, " (failed)") }
+func queueOf(f inspect.Finding) string { return strings.TrimSuffix(f.Queue, " (failed)") }
 
 // worth reports whether a finding has a banner.
-func worth(f worqr.Finding) bool {
-	return !covered[f.Kind] && (f.Severity != worqr.SeverityNotice || slices.Contains(told, f.Kind))
+func worth(f inspect.Finding) bool {
+	return !covered[f.Kind] && (f.Severity != inspect.SeverityNotice || slices.Contains(told, f.Kind))
 }
 
 // age says how long ago a check was. It's rough, so that banners don't change all the time.
@@ -42,7 +42,7 @@ func age(d time.Duration) string {
 }
 
 // outdated reports whether a snapshot contradicts a finding of a check that had begun before it.
-func outdated(f worqr.Finding, s *snapshot, checked time.Time) bool {
+func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 	if f.Queue == "" || s.err != nil {
 		return false
 	}
@@ -72,13 +72,13 @@ func outdated(f worqr.Finding, s *snapshot, checked time.Time) bool {
 }
 
 // covered are the findings that the snapshot shows by itself, and sooner.
-var covered = map[worqr.FindingKind]bool{"no-worker": true, "paused": true, "stuck-handler": true, "failed": true, "not-permitted": true}
+var covered = map[inspect.FindingKind]bool{"no-worker": true, "paused": true, "stuck-handler": true, "failed": true, "not-permitted": true}
 
 // told are the findings that are shown even if they're only notices.
-var told = []worqr.FindingKind{"eviction-policy", "stalled", "overdue", "retrying", "long-run"}
+var told = []inspect.FindingKind{"eviction-policy", "stalled", "overdue", "retrying", "long-run"}
 
 // titles are what kinds of findings are about, where their name doesn't say it well.
-var titles = map[worqr.FindingKind]string{
+var titles = map[inspect.FindingKind]string{
 	"eviction-policy": "Redis may evict tasks", "persistence": "Redis may lose tasks when it stops", "memory": "Redis is almost full",
 	"leases": "Workers have different leases", "expired-worker": "A worker's lease has expired", "stalled": "No handler is free",
 	"overdue": "Scheduled tasks are late", "retrying": "Many tasks are waiting for a retry", "long-run": "A task has run for very long",
@@ -86,7 +86,7 @@ var titles = map[worqr.FindingKind]string{
 	"unfinished-return": "Tasks of a dead worker weren't all returned", "vulnerable": "This version of Redis has known vulnerabilities",
 }
 
-func title(f worqr.Finding) string {
+func title(f inspect.Finding) string {
 	if t := titles[f.Kind]; t != "" {
 		return t
 	}

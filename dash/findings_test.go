@@ -7,6 +7,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A finding goes once a newer snapshot contradicts it, and not before.
@@ -14,36 +15,36 @@ func TestOutdated(t *testing.T) {
 	t.Parallel()
 	checked := time.Now()
 	later := checked.Add(time.Second)
-	worker := []*worqr.Worker{{Lease: time.Second}}
+	worker := []*inspect.Worker{{Lease: time.Second}}
 	for _, c := range []struct {
-		kind  worqr.FindingKind
+		kind  inspect.FindingKind
 		state queueState
 		want  bool
 	}{
-		{"expired-worker", queueState{counts: worqr.QueueStats{Workers: 1}, workers: worker}, true},
-		{"expired-worker", queueState{counts: worqr.QueueStats{Workers: 2}, workers: worker}, false},
+		{"expired-worker", queueState{counts: inspect.QueueStats{Workers: 1}, workers: worker}, true},
+		{"expired-worker", queueState{counts: inspect.QueueStats{Workers: 2}, workers: worker}, false},
 		{"leases", queueState{workers: worker}, true},
 		{"backlog", queueState{}, true},
-		{"backlog", queueState{counts: worqr.QueueStats{Waiting: 1}}, false},
-		{"stalled", queueState{counts: worqr.QueueStats{Waiting: 1, IdleWorkers: 1}}, true},
-		{"stalled", queueState{counts: worqr.QueueStats{Waiting: 1}}, false},
+		{"backlog", queueState{counts: inspect.QueueStats{Waiting: 1}}, false},
+		{"stalled", queueState{counts: inspect.QueueStats{Waiting: 1, IdleWorkers: 1}}, true},
+		{"stalled", queueState{counts: inspect.QueueStats{Waiting: 1}}, false},
 		{"overdue", queueState{}, true},
-		{"retrying", queueState{counts: worqr.QueueStats{Scheduled: 1}}, false},
+		{"retrying", queueState{counts: inspect.QueueStats{Scheduled: 1}}, false},
 		{"long-run", queueState{}, true},
 		{"orphan", queueState{}, false},
 	} {
 		c.state.name, c.state.at = "q", later
 		s := &snapshot{At: later, queues: []*queueState{&c.state}}
-		f := worqr.Finding{Kind: c.kind, Queue: "q"}
+		f := inspect.Finding{Kind: c.kind, Queue: "q"}
 		if got := outdated(f, s, checked); got != c.want {
 			t.Errorf("%s: %v, want %v", c.kind, got, c.want)
 		}
-		if outdated(f, s, later) || outdated(worqr.Finding{Kind: c.kind}, s, checked) {
+		if outdated(f, s, later) || outdated(inspect.Finding{Kind: c.kind}, s, checked) {
 			t.Errorf("%s: a snapshot that isn't newer, or about nothing", c.kind)
 		}
 	}
 	is := is.New(t)
-	gone := worqr.Finding{Kind: "orphan", Queue: "gone (failed)"}
+	gone := inspect.Finding{Kind: "orphan", Queue: "gone (failed)"}
 	is.True(outdated(gone, &snapshot{At: later}, checked))
 	is.True(!outdated(gone, &snapshot{At: later, more: true}, checked))
 	is.True(!outdated(gone, &snapshot{At: later, err: errNotYet}, checked))
@@ -60,10 +61,10 @@ func TestAge(t *testing.T) {
 // Every finding that a check may have can be told.
 func TestTitles(t *testing.T) {
 	t.Parallel()
-	known := map[worqr.FindingKind]bool{}
+	known := map[inspect.FindingKind]bool{}
 	for _, kind := range worqr.FindingKinds() {
 		known[kind] = true
-		if title(worqr.Finding{Kind: kind}) == "" {
+		if title(inspect.Finding{Kind: kind}) == "" {
 			t.Errorf("%s has no title", kind)
 		}
 	}

@@ -3,7 +3,7 @@ package dash
 import (
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // depicted is how far back charts go.
@@ -17,7 +17,7 @@ type sample struct {
 	oldest                              time.Duration
 }
 
-func sampled(at time.Time, s worqr.QueueStats) sample {
+func sampled(at time.Time, s inspect.QueueStats) sample {
 	return sample{At: at, Waiting: s.Waiting, Scheduled: s.Scheduled, Running: s.Running, Failed: s.Failed, starts: s.Tokens, oldest: s.Oldest}
 }
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A builder gathers what a page shows. It fails only if there is no such page.
@@ -149,7 +149,7 @@ func paged[T any](rows []T, name string, query url.Values) ([]T, pager) {
 // An overviewRow is a queue in the list of all.
 type overviewRow struct {
 	Name    string
-	Counts  worqr.QueueStats
+	Counts  inspect.QueueStats
 	Pace    pace
 	Spark   *spark
 	Level   string // of its worst banner

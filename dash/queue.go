@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // Listings of tasks: the rows that can be seen, and how many running ones are compared.
@@ -27,7 +28,7 @@ type taskRow struct {
 	Payload string
 	Hidden  bool
 	Link    string
-	Worker  *worqr.Worker
+	Worker  *inspect.Worker
 	ID      string // of its worker
 	At      time.Time
 	Retries int
@@ -37,7 +38,7 @@ type taskRow struct {
 
 type queueBody struct {
 	Name   string
-	Counts worqr.QueueStats
+	Counts inspect.QueueStats
 	Pace   pace
 	Charts []*chart
 	Tab    string
@@ -84,16 +85,16 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 	defer end()
 	switch body.Tab {
 	case "running":
-		var all []worqr.RunningTask
+		var all []inspect.RunningTask
 		all, body.More, err = first(q.Running(ctx), mostRunning)
-		slices.SortFunc(all, func(a, b worqr.RunningTask) int { return a.StartedAt.Compare(b.StartedAt) })
+		slices.SortFunc(all, func(a, b inspect.RunningTask) int { return a.StartedAt.Compare(b.StartedAt) })
 		for _, t := range all {
 			r := row(t.Key, t.Payload)
 			r.At, r.ID, r.Worker, r.Error, r.Headers = t.StartedAt, t.WorkerID, now.worker(t.WorkerID), printable(t.LastError), len(t.Headers)
 			body.Rows = append(body.Rows, r)
 		}
 	case "scheduled":
-		var all []worqr.ScheduledTask
+		var all []inspect.ScheduledTask
 		all, body.More, err = first(q.Scheduled(ctx), until)
 		for _, t := range all {
 			r := row(t.Key, t.Payload)
@@ -101,7 +102,7 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 			body.Rows = append(body.Rows, r)
 		}
 	case "added":
-		var all []worqr.AddedTask
+		var all []inspect.AddedTask
 		all, body.More, err = first(q.Added(ctx), until)
 		for _, t := range all {
 			r := row(t.Key, t.Payload)

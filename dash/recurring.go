@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/reading"
 )
 
 // A recurringRow is a recurring task in a list.
 type recurringRow struct {
 	Queue string
-	worqr.RecurringTask
+	inspect.RecurringTask
 }
 
 // Bad reports whether the last occurrence wasn't done.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A group is failed tasks with the same cause.
@@ -154,7 +154,7 @@ func (s *search) look(ctx context.Context, d *dashboard, queue string, f *filter
 
 var errUnwatched = fmt.Errorf("the search was stopped, since nobody looked at it; reload the page")
 
-func (s *search) note(d *dashboard, queue string, t *worqr.FailedTask, picked bool) {
+func (s *search) note(d *dashboard, queue string, t *inspect.FailedTask, picked bool) {
 	var row failedRow
 	if picked && s.wants() {
 		row = failedRow{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 type serverBody struct {
@@ -19,7 +20,7 @@ type serverBody struct {
 	Worker    string    // this process's id; "" if it isn't one
 	Ready     string    // why it isn't
 	Beat      time.Time // its last heartbeat
-	Stats     worqr.PeerStats
+	Stats     inspect.PeerStats
 	Version   string
 	Errors    int
 	Warnings  int
@@ -44,11 +45,11 @@ func (d *dashboard) server(ctx context.Context, now *snapshot, query url.Values)
 	if body.Check.Report != nil {
 		for _, f := range body.Check.Report.Findings {
 			switch f.Severity {
-			case worqr.SeverityError:
+			case inspect.SeverityError:
 				body.Errors++
-			case worqr.SeverityWarning:
+			case inspect.SeverityWarning:
 				body.Warnings++
-			case worqr.SeverityNotice:
+			case inspect.SeverityNotice:
 				body.Notices++
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/reading"
 )
 
@@ -27,7 +28,7 @@ type snapshot struct {
 	At       time.Time     // when it was read; zero before the first time
 	Took     time.Duration // to read it
 	queues   []*queueState // by name
-	workers  []worqr.Worker
+	workers  []inspect.Worker
 	more     bool      // there are more queues than are listed
 	err      error     // why the last attempt to read failed; the rest is what was read before
 	unlisted error     // why the workers couldn't be listed
@@ -40,12 +41,12 @@ type snapshot struct {
 type queueState struct {
 	name     string
 	at       time.Time // when its counts were read; zero if they never were
-	counts   worqr.QueueStats
+	counts   inspect.QueueStats
 	err      error // why they couldn't be
 	past     history
 	pace     pace
-	workers  []*worqr.Worker // registered ones that serve it
-	unlisted bool            // they're of an earlier time
+	workers  []*inspect.Worker // registered ones that serve it
+	unlisted bool              // they're of an earlier time
 	grown    growth
 	missing  time.Duration // for how long it has had more workers than are registered
 }
@@ -77,8 +78,8 @@ func (s *snapshot) find(name string) *queueState {
 }
 
 // worker returns a worker by its id, or nil.
-func (s *snapshot) worker(id string) *worqr.Worker {
-	i := slices.IndexFunc(s.workers, func(w worqr.Worker) bool { return w.ID == id })
+func (s *snapshot) worker(id string) *inspect.Worker {
+	i := slices.IndexFunc(s.workers, func(w inspect.Worker) bool { return w.ID == id })
 	if i < 0 {
 		return nil
 	}
@@ -128,7 +129,7 @@ func (f *fleet) counted(ctx context.Context, last *snapshot, now time.Time) (*sn
 	}
 	slices.SortFunc(next.queues, func(a, b *queueState) int { return compare(a.name, b.name) })
 	var listed sync.WaitGroup
-	var workers []worqr.Worker
+	var workers []inspect.Worker
 	var unlisted error
 	listed.Go(func() { workers, unlisted = f.list(ctx) })
 	err := f.count(ctx, next, last)
@@ -149,7 +150,7 @@ func (f *fleet) counted(ctx context.Context, last *snapshot, now time.Time) (*sn
 }
 
 // list returns the registered workers.
-func (f *fleet) list(ctx context.Context) (all []worqr.Worker, err error) {
+func (f *fleet) list(ctx context.Context) (all []inspect.Worker, err error) {
 	ctx, end := context.WithTimeoutCause(ctx, queueTimeout, reading.ErrSlow)
 	defer end()
 	for w, err := range f.peer.Workers(ctx) {
@@ -198,10 +199,10 @@ func (f *fleet) count(ctx context.Context, next, last *snapshot) error {
 	return nil
 }
 
-func (f *fleet) stats(ctx context.Context, name string) (worqr.QueueStats, error) {
+func (f *fleet) stats(ctx context.Context, name string) (inspect.QueueStats, error) {
 	q, err := f.queue(name)
 	if err != nil {
-		return worqr.QueueStats{}, err
+		return inspect.QueueStats{}, err
 	}
 	return q.Stats(ctx)
 }
@@ -235,7 +236,7 @@ func (f *fleet) remember(next *snapshot) {
 
 // serve notes which registered workers serve each queue.
 func serve(next *snapshot) {
-	slices.SortFunc(next.workers, func(a, b worqr.Worker) int {
+	slices.SortFunc(next.workers, func(a, b inspect.Worker) int {
 		return compare(a.Name+"\x00"+a.ID, b.Name+"\x00"+b.ID)
 	})
 	for i := range next.workers {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 type taskBody struct {
@@ -39,13 +39,13 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 		body.Asked, body.Err = true, printable(err.Error())
 		return p, nil
 	}
-	var e *worqr.Explanation
+	var e *inspect.Explanation
 	header, value, _ := strings.Cut(query.Get("header"), ":")
 	switch {
 	case body.Key != "":
 		body.What = "the key " + line(body.Key, 100)
 		if e, err = q.ExplainKey(ctx, body.Key); err == nil && len(e.Copies) > 0 {
-			var in []worqr.CopyState
+			var in []inspect.CopyState
 			for _, c := range e.Copies {
 				in = append(in, c.State)
 			}
@@ -69,7 +69,7 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 }
 
 // explained fills in what is known of a task.
-func (d *dashboard) explained(body *taskBody, e *worqr.Explanation, err error) {
+func (d *dashboard) explained(body *taskBody, e *inspect.Explanation, err error) {
 	body.Asked = true
 	if err != nil {
 		body.Err = printable(err.Error())
@@ -118,7 +118,7 @@ func (d *dashboard) lookUp(w http.ResponseWriter, r *http.Request) {
 	}
 	payload := []byte(form.Get("payload"))
 	body := &taskBody{Queue: state.name, What: "this payload", Found: &found{Payload: payload}, Digest: digest(payload), Hidden: d.hides()}
-	var e *worqr.Explanation
+	var e *inspect.Explanation
 	q, err := d.hooks.handle(state.name)
 	if err == nil {
 		e, err = q.Explain(ctx, payload)

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 type workersBody struct {
-	Rows    []worqr.Worker
+	Rows    []inspect.Worker
 	Pager   pager
 	Filter  string
 	Stuck   int
@@ -23,7 +23,7 @@ type workersBody struct {
 
 func (d *dashboard) workers(_ context.Context, now *snapshot, query url.Values) (*page, error) {
 	body := &workersBody{Filter: query.Get("q"), All: len(now.workers), Queues: len(now.queues)}
-	var picked []worqr.Worker
+	var picked []inspect.Worker
 	for _, w := range now.workers {
 		body.Stuck += w.StuckHandlers
 		if !slices.Contains(body.Version, w.Version) {

@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/integration"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -167,7 +168,7 @@ func TestThreePeersKeepTheOrder(t *testing.T) {
 	}
 	left := redistest.Sure(fleet[0].Queue("q").Stats(t.Context()))(t)
 	left.Tokens = 0
-	is.Equal(left, worqr.QueueStats{})
+	is.Equal(left, inspect.QueueStats{})
 }
 
 func TestCancel(t *testing.T) {
@@ -297,23 +298,23 @@ func TestEvents(t *testing.T) {
 	defer cancel()
 	next, stop := iter.Pull2(fleet[1].Events(ctx, "q"))
 	defer stop()
-	event := func() worqr.Event {
+	event := func() inspect.Event {
 		e, err, ok := next()
 		is.NoErr(err)
 		is.True(ok)
 		return e
 	}
-	is.Equal(event(), worqr.Event{Kind: worqr.EventSync})
+	is.Equal(event(), inspect.Event{Kind: inspect.EventSync})
 	q := working(t, fleet[0])
 	raw := []byte{0, 0xff, '\n', '"'}
 	is.NoErr(q.Enqueue(t.Context(), raw, []byte("b")))
-	is.Equal(event(), worqr.Event{Kind: worqr.EventWork, Queue: "q", Count: 2})
+	is.Equal(event(), inspect.Event{Kind: inspect.EventWork, Queue: "q", Count: 2})
 	task := start(t, q, 1)[0]
 	task.Result = []byte("result")
 	is.NoErr(task.Finish(t.Context()))
-	is.Equal(event(), worqr.Event{Kind: worqr.EventDone, Queue: "q", WorkerID: fleet[0].WorkerID(), Payload: raw, PayloadSize: len(raw), Result: []byte("result"), ResultSize: len("result")})
+	is.Equal(event(), inspect.Event{Kind: inspect.EventDone, Queue: "q", WorkerID: fleet[0].WorkerID(), Payload: raw, PayloadSize: len(raw), Result: []byte("result"), ResultSize: len("result")})
 	redistest.Sure(q.Cancel(t.Context(), []byte("b")))(t)
-	is.Equal(event(), worqr.Event{Kind: worqr.EventCancel, Queue: "q", Payload: []byte("b"), PayloadSize: 1})
+	is.Equal(event(), inspect.Event{Kind: inspect.EventCancel, Queue: "q", Payload: []byte("b"), PayloadSize: 1})
 	is.NoErr(q.Delete(t.Context()))
-	is.Equal(event(), worqr.Event{Kind: worqr.EventDelete, Queue: "q"})
+	is.Equal(event(), inspect.Event{Kind: inspect.EventDelete, Queue: "q"})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/worqrtest"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 var t *testing.T // of the test that each example stands for
@@ -48,7 +49,7 @@ func ExampleVirtual() {
 
 func ExampleRun() {
 	a := worqrtest.Run(t, greet, []byte("ann"), nil)
-	if a.Outcome != worqr.TraceFinished {
+	if a.Outcome != worqrtrace.Finished {
 		t.Errorf("the attempt %s: %s", a.Outcome, a.Error)
 	}
 }

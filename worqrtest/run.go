@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // An Attempt is how a handler ended.
 type Attempt struct {
-	worqr.TraceTask        // Outcome, Error, Next, ...
+	worqrtrace.Task        // Outcome, Error, Next, ...
 	Err             error  // what the handler returned
 	Result          []byte // of its Task
 }
@@ -32,8 +33,8 @@ func Run(t testing.TB, h worqr.Handler, payload []byte, opts *RunOptions) Attemp
 	if opts != nil {
 		o = *opts
 	}
-	ended := make(chan worqr.TraceTask, 1)
-	peer := Start(t).Peer(&worqr.Options{Trace: &worqr.Trace{Ended: func(e worqr.TraceTask) {
+	ended := make(chan worqrtrace.Task, 1)
+	peer := Start(t).Peer(&worqr.Options{Trace: &worqrtrace.Trace{Ended: func(e worqrtrace.Task) {
 		select {
 		case ended <- e:
 		default: // another attempt
@@ -59,7 +60,7 @@ func Run(t testing.TB, h worqr.Handler, payload []byte, opts *RunOptions) Attemp
 	defer peer.Serve()()
 	var a Attempt
 	select {
-	case a.TraceTask = <-ended:
+	case a.Task = <-ended:
 	case <-ctx.Done():
 		t.Fatalf("the handler hasn't ended after %v", patience)
 	}

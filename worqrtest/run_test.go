@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // A handler is run once, whatever it returns, and its Task can do all that a Task can.
@@ -15,20 +16,20 @@ func TestRun(t *testing.T) {
 	bad := errors.New("bad")
 	for name, c := range map[string]struct {
 		handler worqr.Handler
-		outcome worqr.TraceOutcome
+		outcome worqrtrace.Outcome
 		err     error
 		result  string
 	}{
-		"finished": {outcome: worqr.TraceFinished, result: "hello", handler: func(_ context.Context, task *worqr.Task) error {
+		"finished": {outcome: worqrtrace.Finished, result: "hello", handler: func(_ context.Context, task *worqr.Task) error {
 			task.Result = append([]byte("hel"), task.Payload...)
 			return nil
 		}},
-		"failed":  {outcome: worqr.TraceFailed, err: bad, handler: func(context.Context, *worqr.Task) error { return worqr.Permanent(bad) }},
-		"retried": {outcome: worqr.TraceRetried, err: bad, handler: func(context.Context, *worqr.Task) error { return worqr.RetryAfter(bad, -1) }},
-		"snoozed": {outcome: worqr.TraceSnoozed, handler: func(ctx context.Context, task *worqr.Task) error { return task.Snooze(ctx, time.Hour) }},
-		"stopped": {outcome: worqr.TraceStopped, handler: func(ctx context.Context, task *worqr.Task) error { return task.Stop(ctx) }},
-		"by hand": {outcome: worqr.TraceFailed, handler: func(ctx context.Context, task *worqr.Task) error { return task.Fail(ctx, bad) }},
-		"panic":   {outcome: worqr.TraceRetried, handler: func(context.Context, *worqr.Task) error { panic("oh") }},
+		"failed":  {outcome: worqrtrace.Failed, err: bad, handler: func(context.Context, *worqr.Task) error { return worqr.Permanent(bad) }},
+		"retried": {outcome: worqrtrace.Retried, err: bad, handler: func(context.Context, *worqr.Task) error { return worqr.RetryAfter(bad, -1) }},
+		"snoozed": {outcome: worqrtrace.Snoozed, handler: func(ctx context.Context, task *worqr.Task) error { return task.Snooze(ctx, time.Hour) }},
+		"stopped": {outcome: worqrtrace.Stopped, handler: func(ctx context.Context, task *worqr.Task) error { return task.Stop(ctx) }},
+		"by hand": {outcome: worqrtrace.Failed, handler: func(ctx context.Context, task *worqr.Task) error { return task.Fail(ctx, bad) }},
+		"panic":   {outcome: worqrtrace.Retried, handler: func(context.Context, *worqr.Task) error { panic("oh") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -54,7 +55,7 @@ func TestRunVirtually(t *testing.T) {
 		}, nil, &RunOptions{
 			Queue: "mails", Properties: &worqr.Properties{Headers: map[string]string{"h": "v"}}, Handle: &worqr.HandleOptions{Timeout: 30 * time.Second},
 		})
-		if a.Outcome != worqr.TraceRetried || !errors.Is(a.Err, worqr.ErrTimeout) || a.Ran.Round(time.Second) != 30*time.Second {
+		if a.Outcome != worqrtrace.Retried || !errors.Is(a.Err, worqr.ErrTimeout) || a.Ran.Round(time.Second) != 30*time.Second {
 			t.Errorf("%+v, %v after %v", a, a.Err, time.Since(began))
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 type checkCommand struct {
@@ -25,10 +26,10 @@ type checkCommand struct {
 }
 
 // options are what the flags say.
-func (c *checkCommand) options() *worqr.CheckOptions {
-	o := &worqr.CheckOptions{MaxRunTime: c.MaxRun, MaxWaitTime: c.MaxAge, MaxBacklog: most(c.MaxWaiting), MaxRetrying: most(c.MaxRetrying), MaxFailed: most(c.MaxFailed)}
+func (c *checkCommand) options() *inspect.CheckOptions {
+	o := &inspect.CheckOptions{MaxRunTime: c.MaxRun, MaxWaitTime: c.MaxAge, MaxBacklog: most(c.MaxWaiting), MaxRetrying: most(c.MaxRetrying), MaxFailed: most(c.MaxFailed)}
 	for _, kind := range c.Ignore {
-		o.Ignore = append(o.Ignore, worqr.FindingKind(kind))
+		o.Ignore = append(o.Ignore, inspect.FindingKind(kind))
 	}
 	return o
 }
@@ -60,7 +61,7 @@ func (c *checkCommand) Validate() error {
 		return usage("neither --max-run nor --max-age may be negative")
 	}
 	for _, kind := range c.Ignore {
-		if !slices.Contains(worqr.FindingKinds(), worqr.FindingKind(kind)) {
+		if !slices.Contains(worqr.FindingKinds(), inspect.FindingKind(kind)) {
 			return usage("the value of --ignore is not valid; the kinds are " + strings.Trim(fmt.Sprint(worqr.FindingKinds()), "[]"))
 		}
 	}
@@ -95,8 +96,8 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 }
 
 // isWell reports whether nothing is wrong or endangered.
-func isWell(r *worqr.CheckReport) bool {
-	endangered := func(f worqr.Finding) bool { return f.Severity == worqr.SeverityWarning && !f.Repaired }
+func isWell(r *inspect.CheckReport) bool {
+	endangered := func(f inspect.Finding) bool { return f.Severity == inspect.SeverityWarning && !f.Repaired }
 	return r.OK() && r.Omitted == 0 && !slices.ContainsFunc(r.Findings, endangered)
 }
 
@@ -122,7 +123,7 @@ type findingRow struct {
 }
 
 // print prints the report, and behind each finding the command that fixes it or shows more.
-func (c *checkCommand) print(out io.Writer, r *worqr.CheckReport) error {
+func (c *checkCommand) print(out io.Writer, r *inspect.CheckReport) error {
 	row := checkRow{OK: isWell(r) && r.Keys > 0, Queues: r.Queues, Keys: r.Keys, Omitted: r.Omitted, Findings: []findingRow{}}
 	text := r.String()
 	var b strings.Builder

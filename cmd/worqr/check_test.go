@@ -12,6 +12,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -104,20 +105,20 @@ func TestCheckFlags(t *testing.T) {
 	)
 	is.Equal(c.target, target{Redis: "redis://other:1", Prefix: "p", Lease: leaseTime(4 * time.Second)})
 	is.True(c.Repair)
-	is.Equal(c.options(), &worqr.CheckOptions{
+	is.Equal(c.options(), &inspect.CheckOptions{
 		MaxRunTime:  5 * time.Minute,
 		MaxWaitTime: 6 * time.Minute,
 		MaxBacklog:  7,
 		MaxRetrying: 8,
 		MaxFailed:   9,
-		Ignore:      []worqr.FindingKind{"memory", "clock"},
+		Ignore:      []inspect.FindingKind{"memory", "clock"},
 	})
 	c = parse()
 	is.True(!c.Repair)
-	is.Equal(c.options(), &worqr.CheckOptions{})
-	is.Equal(parse("--max-waiting", "0").options(), &worqr.CheckOptions{MaxBacklog: -1}) // 0 means none, and to the library the default
-	is.Equal(parse("--max-retrying", "0").options(), &worqr.CheckOptions{MaxRetrying: -1})
-	is.Equal(parse("--max-failed", "0").options(), &worqr.CheckOptions{MaxFailed: -1})
+	is.Equal(c.options(), &inspect.CheckOptions{})
+	is.Equal(parse("--max-waiting", "0").options(), &inspect.CheckOptions{MaxBacklog: -1}) // 0 means none, and to the library the default
+	is.Equal(parse("--max-retrying", "0").options(), &inspect.CheckOptions{MaxRetrying: -1})
+	is.Equal(parse("--max-failed", "0").options(), &inspect.CheckOptions{MaxFailed: -1})
 }
 
 // The payload is an argument or the input, to the byte.

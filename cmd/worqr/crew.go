@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A crew is who works in the demo, as shown: what each peer holds is what Redis
@@ -47,7 +47,7 @@ func (c *crew) killed(number int) {
 }
 
 // seat takes in what runs now.
-func (c *crew) seat(running []worqr.RunningTask) {
+func (c *crew) seat(running []inspect.RunningTask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	holds := make([][]string, len(c.seats))
@@ -71,7 +71,7 @@ func (c *crew) seat(running []worqr.RunningTask) {
 	}
 }
 
-func (c *crew) holder(t worqr.RunningTask) (int, job, error) {
+func (c *crew) holder(t inspect.RunningTask) (int, job, error) {
 	j, err := readJob(t.Payload)
 	return c.ids[t.WorkerID], j, err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
@@ -25,7 +26,7 @@ type eventRow struct {
 	Evidence      string    `json:"evidence,omitempty"`
 }
 
-func eventRowOf(e worqr.Event) eventRow {
+func eventRowOf(e inspect.Event) eventRow {
 	r := eventRow{
 		At: time.Now().UTC(), Event: string(e.Kind), Queue: e.Queue, Worker: e.WorkerID, Count: e.Count, Evidence: e.Evidence,
 		PayloadSize: e.PayloadSize, PayloadDigest: e.PayloadDigest, ResultSize: e.ResultSize, ResultDigest: e.ResultDigest,

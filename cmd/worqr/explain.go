@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 type explainCommand struct {
@@ -77,7 +78,7 @@ type copyRow struct {
 	FailedAt   *time.Time `json:"failed_at,omitempty"`
 }
 
-func explanationRowOf(e *worqr.Explanation, fixes []string) explanationRow {
+func explanationRowOf(e *inspect.Explanation, fixes []string) explanationRow {
 	row := explanationRow{
 		Queue: e.Queue, At: e.At.UTC(), NoSuchQueue: e.NoSuchQueue, Paused: e.Paused, Workers: e.Workers, Idle: e.IdleWorkers,
 		NotSearched: e.NotSearched, Copies: []copyRow{}, Fixes: fixes,
@@ -120,7 +121,7 @@ func (c *explainCommand) Run(ctx context.Context, con *console) error {
 }
 
 // text is the explanation in sentences, with what to do, and with the keys if they tell copies apart.
-func (c *explainCommand) text(e *worqr.Explanation, fixes []string) string {
+func (c *explainCommand) text(e *inspect.Explanation, fixes []string) string {
 	lines := strings.Split(e.String(), "\n")
 	if c.Header != nil && len(lines) == len(e.Copies) {
 		for i := range lines {
@@ -133,7 +134,7 @@ func (c *explainCommand) text(e *worqr.Explanation, fixes []string) string {
 	return strings.Join(lines, "\n")
 }
 
-func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, con *console) (*worqr.Explanation, error) {
+func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, con *console) (*inspect.Explanation, error) {
 	switch {
 	case c.Key != nil:
 		return q.ExplainKey(ctx, *c.Key)

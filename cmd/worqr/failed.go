@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/causes"
 )
 
@@ -29,7 +30,7 @@ type failedRow struct {
 	Payload    blob            `json:"payload"`
 }
 
-func failedRowOf(t worqr.FailedTask) failedRow {
+func failedRowOf(t inspect.FailedTask) failedRow {
 	return failedRow{t.ID, string(t.Kind), moment(t.FailedAt), t.Error, t.Retries, t.Crashes, blob(t.Key), t.WorkerID, moment(t.EnqueuedAt), blobs(t.Headers), blob(t.Payload)}
 }
 
@@ -74,7 +75,7 @@ func (c *failedCommand) Validate() error {
 }
 
 // matches reports whether a task is one of those that were asked for.
-func (c *failedCommand) matches(t worqr.FailedTask, from time.Time) bool {
+func (c *failedCommand) matches(t inspect.FailedTask, from time.Time) bool {
 	for name, value := range c.Header {
 		if has, ok := t.Headers[name]; !ok || has != value {
 			return false
@@ -92,8 +93,8 @@ func (c *failedCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	from := time.Now().Add(-c.Since)
-	matching := func(p *progress) iter.Seq2[worqr.FailedTask, error] {
-		return kept(q.Failed(ctx), func(t worqr.FailedTask) bool {
+	matching := func(p *progress) iter.Seq2[inspect.FailedTask, error] {
+		return kept(q.Failed(ctx), func(t inspect.FailedTask) bool {
 			p.add(1)
 			return c.matches(t, from)
 		})
@@ -123,7 +124,7 @@ type groupRow struct {
 }
 
 // group counts tasks by the way they failed, the most frequent first.
-func (c *failedCommand) group(con *console, tasks iter.Seq2[worqr.FailedTask, error]) error {
+func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, error]) error {
 	counts, examples := map[groupRow]int{}, map[groupRow]string{}
 	for t, err := range tasks {
 		if err != nil {
@@ -168,7 +169,7 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[worqr.FailedTask, er
 const atATime = 1000
 
 // act counts what matches, asks, and acts on it.
-func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, matching func(*progress) iter.Seq2[worqr.FailedTask, error]) error {
+func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, matching func(*progress) iter.Seq2[inspect.FailedTask, error]) error {
 	s, err := q.Stats(ctx)
 	if err != nil {
 		return err
@@ -200,7 +201,7 @@ func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, m
 		if err := c.ask(con, string(c.Queue), what); err != nil {
 			return err
 		}
-		if acted, err = c.each(ctx, con, kept(matching(&progress{}), func(t worqr.FailedTask) bool { return !t.FailedAt.After(newest) }), verb, found, do); err != nil {
+		if acted, err = c.each(ctx, con, kept(matching(&progress{}), func(t inspect.FailedTask) bool { return !t.FailedAt.After(newest) }), verb, found, do); err != nil {
 			return fmt.Errorf("after %s: %w", number(acted, "task"), err)
 		}
 	}
@@ -218,7 +219,7 @@ func (c *failedCommand) report(con *console, verb string, matched, acted int, te
 }
 
 // each acts on tasks, as many at a time as one call takes.
-func (c *failedCommand) each(ctx context.Context, con *console, tasks iter.Seq2[worqr.FailedTask, error], verb string, total int, do func(context.Context, ...string) (int, error)) (acted int, err error) {
+func (c *failedCommand) each(ctx context.Context, con *console, tasks iter.Seq2[inspect.FailedTask, error], verb string, total int, do func(context.Context, ...string) (int, error)) (acted int, err error) {
 	p := con.progress(verb, total)
 	defer p.end()
 	ids := make([]string, 0, atATime)

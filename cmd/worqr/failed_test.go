@@ -10,6 +10,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -84,7 +85,7 @@ func TestFailedLater(t *testing.T) {
 	c := failedCommand{Delete: true, Queue: "q", confirmation: confirmation{Yes: "q"}, form: form{JSON: true}}
 	var out strings.Builder
 	counted := false
-	s.is.NoErr(c.act(ctx, &console{out: &out, errs: &out}, q, func(*progress) iter.Seq2[worqr.FailedTask, error] {
+	s.is.NoErr(c.act(ctx, &console{out: &out, errs: &out}, q, func(*progress) iter.Seq2[inspect.FailedTask, error] {
 		if counted {
 			s.fail(q, "after", "x", nil)
 		}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // repair stands for the call of check that repairs.
@@ -13,7 +13,7 @@ const repair = "check --repair --lease LEASE"
 
 // fixes are the commands that fix a finding, or show more of it. QUEUE is its queue. Those that
 // don't begin with a command of worqr's are for a shell as they are.
-var fixes = map[worqr.FindingKind]string{
+var fixes = map[inspect.FindingKind]string{
 	"orphan": repair, "two-owners": repair, "non-member": repair, "schedule": repair, "lock": repair, "cancel": repair,
 	"future-cancel": repair, "token": repair, "leftover": repair, "ttl": repair, "batch": repair, "added": repair, "recurring": repair, "result": repair,
 	"crash-counts": repair, "expired-worker": repair, "unfinished-return": repair,
@@ -39,7 +39,7 @@ var fixes = map[worqr.FindingKind]string{
 }
 
 // fixOf is the command for a finding; "" if there is none.
-func (t *target) fixOf(f worqr.Finding) string {
+func (t *target) fixOf(f inspect.Finding) string {
 	if f.Repaired {
 		return ""
 	}
@@ -47,16 +47,16 @@ func (t *target) fixOf(f worqr.Finding) string {
 }
 
 // reasons are the commands for what keeps a task from running.
-var reasons = map[worqr.Reason]string{
-	worqr.ReasonPaused:       "resume QUEUE",
-	worqr.ReasonNoWorker:     "work QUEUE -- COMMAND",
-	worqr.ReasonBusy:         "running QUEUE",
-	worqr.ReasonLeaseExpired: "workers",
-	worqr.ReasonFailed:       "failed QUEUE",
+var reasons = map[inspect.Reason]string{
+	inspect.ReasonPaused:       "resume QUEUE",
+	inspect.ReasonNoWorker:     "work QUEUE -- COMMAND",
+	inspect.ReasonBusy:         "running QUEUE",
+	inspect.ReasonLeaseExpired: "workers",
+	inspect.ReasonFailed:       "failed QUEUE",
 }
 
 // fixesOf are the commands for a task that doesn't run.
-func (t *target) fixesOf(e *worqr.Explanation) (all []string) {
+func (t *target) fixesOf(e *inspect.Explanation) (all []string) {
 	seen := map[string]bool{"": true}
 	for _, c := range e.Copies {
 		for _, why := range c.Reasons {

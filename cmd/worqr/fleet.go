@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/reading"
 	"github.com/worqr/worqr/internal/redisconn"
@@ -126,7 +127,7 @@ func (f *fleet) known(ctx context.Context, q *worqr.Queue) error {
 // two leases; its queues have it as a worker until a peer evicts it.
 func (f *fleet) alive(ctx context.Context) (map[string]bool, error) {
 	served := map[string]bool{}
-	_, err := f.workers(ctx, func(w worqr.Worker) {
+	_, err := f.workers(ctx, func(w inspect.Worker) {
 		for _, q := range w.Queues {
 			served[store.Whole(q)] = true
 		}
@@ -136,7 +137,7 @@ func (f *fleet) alive(ctx context.Context) (map[string]bool, error) {
 
 // workers calls do with each registered peer, and returns how many there are. It waits no longer than
 // for a queue: some may be registered on a node that doesn't answer.
-func (f *fleet) workers(ctx context.Context, do func(worqr.Worker)) (n int, err error) {
+func (f *fleet) workers(ctx context.Context, do func(inspect.Worker)) (n int, err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, patienceEach, reading.ErrSlow)
 	defer stop()
 	for w, err := range f.Workers(ctx) {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // hear takes in what a peer says.
@@ -99,16 +99,16 @@ func (p *play) listen(ctx context.Context, listening chan<- struct{}) {
 		switch {
 		case err != nil:
 			continue // a sync follows
-		case e.Kind == worqr.EventSync && !synced:
+		case e.Kind == inspect.EventSync && !synced:
 			synced = true
 			close(listening)
-		case e.Kind == worqr.EventSync:
+		case e.Kind == inspect.EventSync:
 			p.tally.gap()
-		case e.Kind == worqr.EventDone:
+		case e.Kind == inspect.EventDone:
 			if j, err := readJob(e.Payload); err == nil {
 				p.done(j)
 			}
-		case e.Kind == worqr.EventCancel && bytes.Equal(e.Payload, fence):
+		case e.Kind == inspect.EventCancel && bytes.Equal(e.Payload, fence):
 			close(p.fenced)
 			return
 		}
@@ -132,19 +132,19 @@ func (p *play) look(ctx context.Context, pic *picture) {
 		pic.waiting = s.Waiting
 	}
 	now := time.Now().Add(p.ahead)
-	planned, err := gather(p.queue.Scheduled(ctx), func(t worqr.ScheduledTask) string {
+	planned, err := gather(p.queue.Scheduled(ctx), func(t inspect.ScheduledTask) string {
 		return name(t.Payload) + " " + in(t.DueAt.Sub(now))
 	})
 	if err == nil {
 		pic.scheduled = planned
 	}
-	failed, err := gather(p.queue.Failed(ctx), func(t worqr.FailedTask) string {
+	failed, err := gather(p.queue.Failed(ctx), func(t inspect.FailedTask) string {
 		return name(t.Payload) + ": " + t.Error
 	})
 	if err == nil {
 		pic.failed = failed
 	}
-	running, err := gather(p.queue.Running(ctx), func(t worqr.RunningTask) worqr.RunningTask { return t })
+	running, err := gather(p.queue.Running(ctx), func(t inspect.RunningTask) inspect.RunningTask { return t })
 	if err == nil {
 		p.crew.seat(running)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A queueRow is what there is of one queue.
@@ -38,7 +39,7 @@ func (r queueRow) state() string {
 	return "-"
 }
 
-func queueRowOf(name queueName, s worqr.QueueStats) queueRow {
+func queueRowOf(name queueName, s inspect.QueueStats) queueRow {
 	return queueRow{
 		Queue: string(name), Waiting: s.Waiting, Scheduled: s.Scheduled, Running: s.Running, Failed: s.Failed,
 		Workers: s.Workers, Idle: s.IdleWorkers, Oldest: seconds(s.Oldest), Paused: s.Paused,
@@ -144,7 +145,7 @@ func (c *statsCommand) Run(ctx context.Context, con *console) error {
 		s.Waiting, s.Scheduled, s.Running, s.Failed = s.Waiting+row.Waiting, s.Scheduled+row.Scheduled, s.Running+row.Running, s.Failed+row.Failed
 		s.Oldest = max(s.Oldest, row.Oldest)
 	}
-	n, unlisted := f.workers(ctx, func(worqr.Worker) {})
+	n, unlisted := f.workers(ctx, func(inspect.Worker) {})
 	s.Workers = n
 	err = c.tell(con.out, s, "queues     %d (%d paused)\nworkers    %d\nwaiting    %d\nscheduled  %d\nrunning    %d\nfailed     %d\noldest     %s",
 		s.Queues, s.Paused, s.Workers, s.Waiting, s.Scheduled, s.Running, s.Failed, oldest(queueRow{Oldest: s.Oldest}))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A recurringRow is a schedule as Redis has it.
@@ -52,7 +53,7 @@ func (c *recurringCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[recurringRow, error] {
-		return turned(q.Recurring(ctx), func(t worqr.RecurringTask) recurringRow {
+		return turned(q.Recurring(ctx), func(t inspect.RecurringTask) recurringRow {
 			return recurringRow{q.Name(), blob(t.Key), moment(t.Next), moment(t.Current), t.Asserted, t.LastOutcome, moment(t.LastDue), moment(t.LastAt)}
 		})
 	})

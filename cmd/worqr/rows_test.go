@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // JSON has what others wrote, to the byte, and nothing that a terminal acts on.
@@ -104,18 +105,18 @@ func TestFixes(t *testing.T) {
 	}
 	for _, c := range []struct {
 		t    target
-		f    worqr.Finding
+		f    inspect.Finding
 		want string
 	}{
-		{target{Prefix: "worqr"}, worqr.Finding{Kind: "failed", Queue: "emails (failed)"}, "worqr failed emails"},
-		{target{Prefix: "p"}, worqr.Finding{Kind: "paused", Queue: "a'b"}, `worqr resume 'a'\''b' --prefix p`},
-		{target{Prefix: "p"}, worqr.Finding{Kind: "no-worker", Queue: "q"}, "worqr work q --prefix p -- COMMAND"},
-		{target{Prefix: "worqr"}, worqr.Finding{Kind: "paused", Queue: "\u202e"}, "worqr resume QUEUE"},
-		{target{Prefix: "worqr"}, worqr.Finding{Kind: "paused", Queue: "-f"}, "worqr resume '-f'"},
-		{target{Prefix: "worqr", Lease: leaseTime(time.Second)}, worqr.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
-		{target{Prefix: "worqr"}, worqr.Finding{Kind: "orphan", Repaired: true}, ""},
-		{target{Prefix: "worqr"}, worqr.Finding{Kind: "clock"}, ""},
-		{target{Prefix: "p"}, worqr.Finding{Kind: "persistence"}, "redis-cli CONFIG SET appendonly yes"},
+		{target{Prefix: "worqr"}, inspect.Finding{Kind: "failed", Queue: "emails (failed)"}, "worqr failed emails"},
+		{target{Prefix: "p"}, inspect.Finding{Kind: "paused", Queue: "a'b"}, `worqr resume 'a'\''b' --prefix p`},
+		{target{Prefix: "p"}, inspect.Finding{Kind: "no-worker", Queue: "q"}, "worqr work q --prefix p -- COMMAND"},
+		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "\u202e"}, "worqr resume QUEUE"},
+		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "-f"}, "worqr resume '-f'"},
+		{target{Prefix: "worqr", Lease: leaseTime(time.Second)}, inspect.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
+		{target{Prefix: "worqr"}, inspect.Finding{Kind: "orphan", Repaired: true}, ""},
+		{target{Prefix: "worqr"}, inspect.Finding{Kind: "clock"}, ""},
+		{target{Prefix: "p"}, inspect.Finding{Kind: "persistence"}, "redis-cli CONFIG SET appendonly yes"},
 	} {
 		is.Equal(c.t.fixOf(c.f), c.want)
 	}

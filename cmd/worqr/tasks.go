@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // shownPayload is how many characters of a payload a table shows.
@@ -46,7 +47,7 @@ func (c *runningCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[runningRow, error] {
-		return turned(q.Running(ctx), func(t worqr.RunningTask) runningRow {
+		return turned(q.Running(ctx), func(t inspect.RunningTask) runningRow {
 			return runningRow{q.Name(), t.AttemptID, t.WorkerID, blob(t.Key), t.Token, moment(t.StartedAt), moment(t.EnqueuedAt), t.LastError, blobs(t.Headers), blob(t.Payload)}
 		})
 	})
@@ -120,7 +121,7 @@ func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	rows := listOf(ctx, f, c.Queue, (*worqr.Queue).Scheduled, func(t worqr.ScheduledTask) scheduledRow {
+	rows := listOf(ctx, f, c.Queue, (*worqr.Queue).Scheduled, func(t inspect.ScheduledTask) scheduledRow {
 		return scheduledRow{blob(t.Key), moment(t.DueAt), moment(t.EnqueuedAt), moment(t.Expires), t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
 	})
 	_, err = printRows(con.out, c.form, "DUE RETRIES KEY PAYLOAD ERROR", first(c.Limit, rows), func(r scheduledRow) []string {
@@ -159,7 +160,7 @@ func (c *waitingCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	if c.Added {
-		added := listOf(ctx, f, c.Queue, (*worqr.Queue).Added, func(t worqr.AddedTask) waitingRow {
+		added := listOf(ctx, f, c.Queue, (*worqr.Queue).Added, func(t inspect.AddedTask) waitingRow {
 			return waitingRow{blob(t.Key), moment(t.EnqueuedAt), moment(t.Expires), blobs(t.Headers), blob(t.Payload)}
 		})
 		_, err = printRows(con.out, c.form, "KEY WAITED HEADERS PAYLOAD", first(c.Limit, added), func(r waitingRow) []string {

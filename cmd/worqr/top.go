@@ -6,8 +6,8 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -82,7 +82,7 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		now.Queues = append(now.Queues, q)
 	}
 	alive := map[string]bool{} // queues
-	_, err = s.workers(ctx, func(w worqr.Worker) {
+	_, err = s.workers(ctx, func(w inspect.Worker) {
 		now.Workers = append(now.Workers, top.Worker{ID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, StartedAt: w.StartedAt, Queues: w.Queues, Stuck: w.StuckHandlers})
 		for _, q := range w.Queues {
 			alive[store.Whole(q)] = true

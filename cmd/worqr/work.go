@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 type workCommand struct {
@@ -74,7 +75,7 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 		o.Drain = -1 // to the library, 0 is the default
 	}
 	if c.Verbose {
-		o.Trace = &worqr.Trace{Ended: func(t worqr.TraceTask) {
+		o.Trace = &worqrtrace.Trace{Ended: func(t worqrtrace.Task) {
 			log.Info("task ended", "outcome", t.Outcome, "attempt", t.AttemptID, "digest", t.Digest, "ran", t.Ran.Round(time.Millisecond), "retries", t.Retries, "error", t.Error)
 		}}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -28,14 +29,14 @@ func TestWork(t *testing.T) {
 	var said bytes.Buffer
 	c := s.program("work", "q", "--prefix", s.args[3], "--env", "MARK=1,2", "--max-retries", "0", "--", "sh", "-c", `read -r p; echo "$p $MARK $WORQR_QUEUE${REDIS_URL}"; [ "$p" != bad ]`)
 	c.Stderr = &said
-	synced, done := make(chan bool, 1), make(chan worqr.Event, 1)
+	synced, done := make(chan bool, 1), make(chan inspect.Event, 1)
 	go func() {
 		for e, err := range s.peer.Events(t.Context(), "q") {
 			switch {
 			case err != nil:
-			case e.Kind == worqr.EventSync:
+			case e.Kind == inspect.EventSync:
 				synced <- true
-			case e.Kind == worqr.EventDone:
+			case e.Kind == inspect.EventDone:
 				done <- e
 				return
 			}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // A workerRow is one registered peer.
@@ -23,7 +23,7 @@ type workerRow struct {
 	Queues    []string   `json:"queues"`
 }
 
-func workerRowOf(w worqr.Worker) workerRow {
+func workerRowOf(w inspect.Worker) workerRow {
 	return workerRow{w.ID, w.Name, w.Host, w.PID, moment(w.StartedAt), w.Version, w.Protocol, seconds(w.Lease), w.StuckHandlers, w.Queues}
 }
 

@@ -4,13 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/worqr/worqr/worqrtrace"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
-
-	"github.com/worqr/worqr"
 )
 
 // Metrics are the instruments.
@@ -66,11 +65,11 @@ func of(queue string, more ...attribute.KeyValue) []attribute.KeyValue {
 }
 
 // Trace returns the functions for Options.Trace that measure. To use others, too, see
-// worqr.JoinTraces.
-func (t *Telemetry) Trace() *worqr.Trace {
+// worqrtrace.Join.
+func (t *Telemetry) Trace() *worqrtrace.Trace {
 	m, ctx := &t.metrics, context.Background()
-	return &worqr.Trace{
-		Enqueued: func(q worqr.TraceQueue) {
+	return &worqrtrace.Trace{
+		Enqueued: func(q worqrtrace.Queue) {
 			about := of(q.Queue, semconv.MessagingOperationTypeSend)
 			if q.Err != nil {
 				about = append(about, semconv.ErrorTypeKey.String(errorType(q.Err)))
@@ -78,35 +77,35 @@ func (t *Telemetry) Trace() *worqr.Trace {
 			m.sent.Add(ctx, int64(q.Tasks), enqueue, own, about...)
 			m.operation.Record(ctx, q.Took.Seconds(), enqueue, own, about...)
 		},
-		Started: func(a worqr.TraceTask) {
+		Started: func(a worqrtrace.Task) {
 			m.consumed.Add(ctx, 1, process, own, of(a.Queue)...)
 			if waited, known := waited(a); known {
 				m.wait.Record(ctx, waited.Seconds(), metric.WithAttributes(of(a.Queue, system)...))
 			}
 		},
-		Ended: func(a worqr.TraceTask) {
+		Ended: func(a worqrtrace.Task) {
 			about := of(a.Queue, attribute.String("worqr.outcome", string(a.Outcome)))
-			if a.Outcome != worqr.TraceFinished && a.Outcome != worqr.TraceSnoozed {
+			if a.Outcome != worqrtrace.Finished && a.Outcome != worqrtrace.Snoozed {
 				about = append(about, semconv.ErrorTypeKey.String(string(a.Outcome)))
 			}
 			m.process.Record(ctx, a.Ran.Seconds(), process, own, about...)
 		},
-		Failed: func(q worqr.TraceQueue) {
+		Failed: func(q worqrtrace.Queue) {
 			if !q.OnFailed { // else it had failed before
 				m.failed.Add(ctx, int64(q.Tasks), metric.WithAttributes(of(q.Queue, system, semconv.ErrorTypeKey.String(string(q.Kind)))...))
 			}
 		},
-		TasksReturned: func(q worqr.TraceQueue) {
+		TasksReturned: func(q worqrtrace.Queue) {
 			m.returned.Add(ctx, int64(q.Tasks), metric.WithAttributes(of(q.Queue, system)...))
 		},
-		Evicted:        func(worqr.TraceWorker) { m.evictions.Add(ctx, 1, metric.WithAttributes(system)) },
-		ConnectionLost: func(worqr.TraceConnection) { m.losses.Add(ctx, 1, metric.WithAttributes(system)) },
+		Evicted:        func(worqrtrace.Worker) { m.evictions.Add(ctx, 1, metric.WithAttributes(system)) },
+		ConnectionLost: func(worqrtrace.Connection) { m.losses.Add(ctx, 1, metric.WithAttributes(system)) },
 	}
 }
 
 // waited returns how long a task waited for its start, if that is known: after a crash it isn't, since
 // it ran in between.
-func waited(a worqr.TraceTask) (d time.Duration, known bool) {
+func waited(a worqrtrace.Task) (d time.Duration, known bool) {
 	since := a.EnqueuedAt
 	if a.DueAt.After(since) {
 		since = a.DueAt

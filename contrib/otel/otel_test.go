@@ -20,7 +20,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 func TestMain(m *testing.M) { os.Exit(peertest.Main(m)) }
@@ -207,13 +209,13 @@ func TestMeasured(t *testing.T) {
 	t.Parallel()
 	is, b := is.New(t), newBench(t, false)
 	trace := b.Trace()
-	trace.TasksReturned(worqr.TraceQueue{Queue: "q", Tasks: 3})
-	trace.Failed(worqr.TraceQueue{Queue: "q", Tasks: 4, Kind: worqr.FailureExpired})
-	trace.Failed(worqr.TraceQueue{Queue: "q", Tasks: 4, Kind: worqr.FailureCrashed, OnFailed: true}) // it had failed before
-	trace.Evicted(worqr.TraceWorker{})
-	trace.ConnectionLost(worqr.TraceConnection{})
-	trace.Started(worqr.TraceTask{Queue: "q", EnqueuedAt: time.Now(), Crashes: 1}) // its wait isn't known
-	trace.Enqueued(worqr.TraceQueue{Queue: "q", Tasks: 2, Err: worqr.ErrUnknownOutcome})
+	trace.TasksReturned(worqrtrace.Queue{Queue: "q", Tasks: 3})
+	trace.Failed(worqrtrace.Queue{Queue: "q", Tasks: 4, Kind: inspect.FailureExpired})
+	trace.Failed(worqrtrace.Queue{Queue: "q", Tasks: 4, Kind: inspect.FailureCrashed, OnFailed: true}) // it had failed before
+	trace.Evicted(worqrtrace.Worker{})
+	trace.ConnectionLost(worqrtrace.Connection{})
+	trace.Started(worqrtrace.Task{Queue: "q", EnqueuedAt: time.Now(), Crashes: 1}) // its wait isn't known
+	trace.Enqueued(worqrtrace.Queue{Queue: "q", Tasks: 2, Err: worqr.ErrUnknownOutcome})
 	is.Equal(b.measured(t), map[string]int64{
 		"worqr.tasks.returned": 3, "worqr.tasks.failed": 4, "worqr.worker.evictions": 1, "worqr.connection.losses": 1, "messaging.client.consumed.messages": 1,
 		"messaging.client.sent.messages": 2, "messaging.client.operation.duration": 1,

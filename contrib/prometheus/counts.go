@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // Counts are what the functions of the Trace count.
@@ -59,8 +59,8 @@ func (c *counts) all() []prometheus.Collector {
 		c.running, c.connected, c.run, c.wait, c.prefetched}
 }
 
-var outcomes = []worqr.TraceOutcome{
-	worqr.TraceFinished, worqr.TraceRetried, worqr.TraceSnoozed, worqr.TraceFailed, worqr.TraceStopped, worqr.TraceCanceled, worqr.TraceLost,
+var outcomes = []worqrtrace.Outcome{
+	worqrtrace.Finished, worqrtrace.Retried, worqrtrace.Snoozed, worqrtrace.Failed, worqrtrace.Stopped, worqrtrace.Canceled, worqrtrace.Lost,
 }
 
 // handler is the value of that label.
@@ -80,7 +80,7 @@ func (c *counts) begin(queue string, onFailed bool) {
 	c.started.WithLabelValues(queue, h)
 	c.running.WithLabelValues(queue, h)
 	c.run.WithLabelValues(queue, h)
-	for _, kind := range []worqr.FailureKind{worqr.FailureExpired, worqr.FailureCrashed} {
+	for _, kind := range []inspect.FailureKind{inspect.FailureExpired, inspect.FailureCrashed} {
 		c.failed.WithLabelValues(queue, string(kind))
 	}
 	for _, v := range []*prometheus.CounterVec{c.dropped, c.returned} {
@@ -88,43 +88,43 @@ func (c *counts) begin(queue string, onFailed bool) {
 	}
 }
 
-// Trace returns the functions for Options.Trace. To use others, too, see worqr.JoinTraces.
-func (m *Metrics) Trace() *worqr.Trace {
+// Trace returns the functions for Options.Trace. To use others, too, see worqrtrace.Join.
+func (m *Metrics) Trace() *worqrtrace.Trace {
 	c := &m.counts
-	return &worqr.Trace{
-		Enqueued: func(q worqr.TraceQueue) {
+	return &worqrtrace.Trace{
+		Enqueued: func(q worqrtrace.Queue) {
 			if q.Err == nil { // otherwise they may not be there
 				c.enqueued.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks))
 			}
 		},
-		Canceled: func(q worqr.TraceQueue) { c.canceled.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
-		Changed: func(q worqr.TraceQueue) {
+		Canceled: func(q worqrtrace.Queue) { c.canceled.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
+		Changed: func(q worqrtrace.Queue) {
 			if q.Tasks > 0 {
 				c.changed.WithLabelValues(m.label(q.Queue), q.Method).Add(float64(q.Tasks))
 			}
 		},
-		Failed: func(q worqr.TraceQueue) {
+		Failed: func(q worqrtrace.Queue) {
 			if !q.OnFailed { // else it had failed before
 				c.failed.WithLabelValues(m.label(q.Queue), string(q.Kind)).Add(float64(q.Tasks))
 			}
 		},
-		FailedDropped: func(q worqr.TraceQueue) { c.dropped.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
-		TasksReturned: func(q worqr.TraceQueue) { c.returned.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
-		Joined:        func(q worqr.TraceQueue) { c.begin(m.label(q.Queue), q.OnFailed) },
+		FailedDropped: func(q worqrtrace.Queue) { c.dropped.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
+		TasksReturned: func(q worqrtrace.Queue) { c.returned.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
+		Joined:        func(q worqrtrace.Queue) { c.begin(m.label(q.Queue), q.OnFailed) },
 		Started:       m.started,
 		Ended:         m.ended,
-		Evicted:       func(worqr.TraceWorker) { c.evictions.Inc() },
-		WorkerFailed:  func(worqr.TraceWorker) { c.evicted.Inc() },
-		ConnectionLost: func(worqr.TraceConnection) {
+		Evicted:       func(worqrtrace.Worker) { c.evictions.Inc() },
+		WorkerFailed:  func(worqrtrace.Worker) { c.evicted.Inc() },
+		ConnectionLost: func(worqrtrace.Connection) {
 			c.losses.Inc()
 			c.connected.Set(0)
 		},
-		ConnectionRestored: func(worqr.TraceConnection) { c.connected.Set(1) },
+		ConnectionRestored: func(worqrtrace.Connection) { c.connected.Set(1) },
 		Missed:             func(calls int) { c.missed.Add(float64(calls)) },
 	}
 }
 
-func (m *Metrics) started(t worqr.TraceTask) {
+func (m *Metrics) started(t worqrtrace.Task) {
 	c, queue, h := &m.counts, m.label(t.Queue), handler(t.OnFailed)
 	c.started.WithLabelValues(queue, h).Inc()
 	c.running.WithLabelValues(queue, h).Inc()
@@ -138,7 +138,7 @@ func (m *Metrics) started(t worqr.TraceTask) {
 	}
 }
 
-func (m *Metrics) ended(t worqr.TraceTask) {
+func (m *Metrics) ended(t worqrtrace.Task) {
 	c, queue, h := &m.counts, m.label(t.Queue), handler(t.OnFailed)
 	c.ended.WithLabelValues(queue, h, string(t.Outcome)).Inc()
 	c.running.WithLabelValues(queue, h).Dec()

@@ -15,7 +15,7 @@
 //	worqr_tasks_canceled_total{queue}                  waiting tasks removed by its cancels
 //	worqr_tasks_changed_total{queue,method}            tasks that its calls removed, requeued or deleted
 //	worqr_tasks_started_total{queue,handler}           attempts
-//	worqr_tasks_ended_total{queue,handler,outcome}     attempts, by TraceOutcome: retries are "retried"
+//	worqr_tasks_ended_total{queue,handler,outcome}     attempts, by worqrtrace.Outcome: retries are "retried"
 //	worqr_tasks_failed_unstarted_total{queue,kind}     tasks that failed instead of starting: expired or crashed
 //	worqr_tasks_running{queue,handler}                 attempts that have started and not ended
 //	worqr_task_run_seconds{queue,handler}              histogram: how long attempts ran

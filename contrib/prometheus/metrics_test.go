@@ -13,8 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 func TestMain(m *testing.M) { os.Exit(peertest.Main(m)) }
@@ -63,23 +64,23 @@ func TestCounts(t *testing.T) {
 	m := New(nil)
 	r, trace := registered(t, m), m.Trace()
 	at := time.Now()
-	trace.Joined(worqr.TraceQueue{Queue: "q"})
-	trace.Enqueued(worqr.TraceQueue{Queue: "q", Tasks: 3})
-	trace.Enqueued(worqr.TraceQueue{Queue: "q", Tasks: 3, Err: errors.New("unknown")})
-	trace.Canceled(worqr.TraceQueue{Queue: "q", Tasks: 2})
-	trace.FailedDropped(worqr.TraceQueue{Queue: "q", Tasks: 4})
-	trace.Failed(worqr.TraceQueue{Queue: "q", Tasks: 6, Kind: worqr.FailureExpired})
-	trace.Failed(worqr.TraceQueue{Queue: "q", Tasks: 6, Kind: worqr.FailureCrashed, OnFailed: true})
-	trace.Changed(worqr.TraceQueue{Queue: "q", Tasks: 8, Method: "RequeueFailed"})
-	trace.Changed(worqr.TraceQueue{Queue: "q", Method: "Pause"})
-	trace.TasksReturned(worqr.TraceQueue{Queue: "q", Tasks: 5})
-	trace.Evicted(worqr.TraceWorker{})
-	trace.WorkerFailed(worqr.TraceWorker{})
+	trace.Joined(worqrtrace.Queue{Queue: "q"})
+	trace.Enqueued(worqrtrace.Queue{Queue: "q", Tasks: 3})
+	trace.Enqueued(worqrtrace.Queue{Queue: "q", Tasks: 3, Err: errors.New("unknown")})
+	trace.Canceled(worqrtrace.Queue{Queue: "q", Tasks: 2})
+	trace.FailedDropped(worqrtrace.Queue{Queue: "q", Tasks: 4})
+	trace.Failed(worqrtrace.Queue{Queue: "q", Tasks: 6, Kind: inspect.FailureExpired})
+	trace.Failed(worqrtrace.Queue{Queue: "q", Tasks: 6, Kind: inspect.FailureCrashed, OnFailed: true})
+	trace.Changed(worqrtrace.Queue{Queue: "q", Tasks: 8, Method: "RequeueFailed"})
+	trace.Changed(worqrtrace.Queue{Queue: "q", Method: "Pause"})
+	trace.TasksReturned(worqrtrace.Queue{Queue: "q", Tasks: 5})
+	trace.Evicted(worqrtrace.Worker{})
+	trace.WorkerFailed(worqrtrace.Worker{})
 	trace.Missed(7)
-	trace.ConnectionLost(worqr.TraceConnection{})
+	trace.ConnectionLost(worqrtrace.Connection{})
 	is.Equal(gathered(t, r)["worqr_connected"], 0.)
-	trace.ConnectionRestored(worqr.TraceConnection{})
-	for _, task := range []worqr.TraceTask{
+	trace.ConnectionRestored(worqrtrace.Connection{})
+	for _, task := range []worqrtrace.Task{
 		{EnqueuedAt: at.Add(-time.Minute), DueAt: at.Add(-time.Second)},
 		{DueAt: at.Add(time.Hour)}, // by a clock that is ahead
 		{},
@@ -89,8 +90,8 @@ func TestCounts(t *testing.T) {
 		task.Queue, task.At = "q", at
 		trace.Started(task)
 	}
-	trace.Ended(worqr.TraceTask{Queue: "q", Outcome: worqr.TraceRetried, Ran: time.Second})
-	trace.Ended(worqr.TraceTask{Queue: "q", Outcome: worqr.TraceFinished, OnFailed: true})
+	trace.Ended(worqrtrace.Task{Queue: "q", Outcome: worqrtrace.Retried, Ran: time.Second})
+	trace.Ended(worqrtrace.Task{Queue: "q", Outcome: worqrtrace.Finished, OnFailed: true})
 	got := gathered(t, r)
 	for name, want := range map[string]float64{
 		`worqr_tasks_enqueued_total{queue="q"}`:                                  3,
@@ -138,7 +139,7 @@ func TestBoundedLabels(t *testing.T) {
 	m := New(&Options{MaxQueues: 2})
 	r, trace := registered(t, m), m.Trace()
 	for _, queue := range []string{"a", "b", "c", "d", "a"} {
-		trace.Enqueued(worqr.TraceQueue{Queue: queue, Tasks: 1})
+		trace.Enqueued(worqrtrace.Queue{Queue: queue, Tasks: 1})
 	}
 	got := gathered(t, r)
 	is.Equal(got[`worqr_tasks_enqueued_total{queue="a"}`], 2.)

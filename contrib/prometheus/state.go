@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/reading"
 )
 
@@ -52,18 +53,18 @@ var ofPeer = []figure[*worqr.Peer]{
 }
 
 // ofQueue are the figures of a queue in Redis.
-var ofQueue = []figure[worqr.QueueStats]{
-	ofState("waiting_tasks", "Tasks that wait on the list, and added tasks.", func(s worqr.QueueStats) float64 { return float64(s.Waiting) }),
-	ofState("scheduled_tasks", "Tasks in the schedule, due or not.", func(s worqr.QueueStats) float64 { return float64(s.Scheduled) }),
-	ofState("running_tasks", "Tasks that workers hold, running or prefetched.", func(s worqr.QueueStats) float64 { return float64(s.Running) }),
-	ofState("failed_tasks", "Tasks in the failed queue.", func(s worqr.QueueStats) float64 { return float64(s.Failed) }),
-	ofState("oldest_task_age_seconds", "How long the task that has waited longest could have started.", func(s worqr.QueueStats) float64 { return s.Oldest.Seconds() }),
-	ofState("workers", "Workers that serve the queue.", func(s worqr.QueueStats) float64 { return float64(s.Workers) }),
-	ofState("idle_workers", "Workers of the queue with free slots.", func(s worqr.QueueStats) float64 { return float64(s.IdleWorkers) }),
-	ofState("paused", "1 while the queue is paused.", func(s worqr.QueueStats) float64 { return truth(s.Paused) }),
+var ofQueue = []figure[inspect.QueueStats]{
+	ofState("waiting_tasks", "Tasks that wait on the list, and added tasks.", func(s inspect.QueueStats) float64 { return float64(s.Waiting) }),
+	ofState("scheduled_tasks", "Tasks in the schedule, due or not.", func(s inspect.QueueStats) float64 { return float64(s.Scheduled) }),
+	ofState("running_tasks", "Tasks that workers hold, running or prefetched.", func(s inspect.QueueStats) float64 { return float64(s.Running) }),
+	ofState("failed_tasks", "Tasks in the failed queue.", func(s inspect.QueueStats) float64 { return float64(s.Failed) }),
+	ofState("oldest_task_age_seconds", "How long the task that has waited longest could have started.", func(s inspect.QueueStats) float64 { return s.Oldest.Seconds() }),
+	ofState("workers", "Workers that serve the queue.", func(s inspect.QueueStats) float64 { return float64(s.Workers) }),
+	ofState("idle_workers", "Workers of the queue with free slots.", func(s inspect.QueueStats) float64 { return float64(s.IdleWorkers) }),
+	ofState("paused", "1 while the queue is paused.", func(s inspect.QueueStats) float64 { return truth(s.Paused) }),
 }
 
-func ofState(name, help string, value func(worqr.QueueStats) float64) figure[worqr.QueueStats] {
+func ofState(name, help string, value func(inspect.QueueStats) float64) figure[inspect.QueueStats] {
 	return figureOf(prometheus.GaugeValue, "queue_"+name, help+" The same for all replicas: use max by (queue), not sum.", value, "queue")
 }
 
@@ -88,7 +89,7 @@ func collectPeer(p *worqr.Peer, to chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) collectQueues(p *worqr.Peer, to chan<- prometheus.Metric) {
-	queues, err := m.state.read(func() (map[string]worqr.QueueStats, error) { return m.readQueues(p) })
+	queues, err := m.state.read(func() (map[string]inspect.QueueStats, error) { return m.readQueues(p) })
 	to <- prometheus.MustNewConstMetric(denied, prometheus.GaugeValue, truth(refused(err)))
 	if m.opts.NoQueues {
 		return
@@ -105,14 +106,14 @@ func (m *Metrics) collectQueues(p *worqr.Peer, to chan<- prometheus.Metric) {
 type state struct {
 	mu     sync.Mutex // held while Redis is asked; protects the fields below
 	at     time.Time
-	queues map[string]worqr.QueueStats
+	queues map[string]inspect.QueueStats
 	err    error
 }
 
 // fresh is how long it stands: several servers may scrape at the same time.
 const fresh = time.Second
 
-func (s *state) read(read func() (map[string]worqr.QueueStats, error)) (map[string]worqr.QueueStats, error) {
+func (s *state) read(read func() (map[string]inspect.QueueStats, error)) (map[string]inspect.QueueStats, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.at.IsZero() || time.Since(s.at) > fresh {
@@ -129,7 +130,7 @@ const readers = 8
 
 // readQueues reads the state of the queues. One that is damaged, or on a node that doesn't answer, is
 // missing, and the others are there.
-func (m *Metrics) readQueues(p *worqr.Peer) (map[string]worqr.QueueStats, error) {
+func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.opts.Timeout)
 	defer cancel()
 	if m.opts.NoQueues {
@@ -141,9 +142,9 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]worqr.QueueStats, error)
 		handle = p.Queue
 	}
 	var mu sync.Mutex // protects queues and first
-	queues := map[string]worqr.QueueStats{}
+	queues := map[string]inspect.QueueStats{}
 	reading.Each(ctx, len(names), reading.Limits{AtOnce: readers, Each: m.opts.Timeout / 2}, func(ctx context.Context, i int) {
-		s, err := worqr.QueueStats{}, errHook
+		s, err := inspect.QueueStats{}, errHook
 		defer func() {
 			_ = recover() // Options.Queue may panic, or end the goroutine
 			mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 func main() {
@@ -30,9 +31,9 @@ func main() {
 		for event, err := range peer.Events(ctx, "naps") {
 			check(err)
 			switch event.Kind {
-			case worqr.EventSync:
+			case inspect.EventSync:
 				check(naps.Enqueue(ctx, []byte("0")))
-			case worqr.EventDone:
+			case inspect.EventDone:
 				fmt.Printf("%s", event.Result)
 				check(naps.Enqueue(ctx, []byte("60")))
 			}

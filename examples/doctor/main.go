@@ -12,6 +12,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 func main() {
@@ -35,7 +36,7 @@ func main() {
 	fmt.Println("ok:", report.OK())
 	report = must(peer.Repair(ctx, nil))
 	for _, f := range report.Findings {
-		if f.Severity == worqr.SeverityError {
+		if f.Severity == inspect.SeverityError {
 			fmt.Println(f.Kind, "on", f.Queue+":", f.Text)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 func main() {
@@ -24,12 +25,12 @@ func main() {
 	for event, err := range peer.Events(ctx, "orders") {
 		check(err)
 		switch event.Kind {
-		case worqr.EventSync: // from here on nothing is missed
+		case inspect.EventSync: // from here on nothing is missed
 			check(orders.Enqueue(ctx, []byte("a hat")))
 			go func() { check(peer.Run(ctx)) }()
-		case worqr.EventWork:
+		case inspect.EventWork:
 			fmt.Println("tasks enqueued:", event.Count)
-		case worqr.EventDone:
+		case inspect.EventDone:
 			fmt.Printf("%s: %s\n", event.Payload, event.Result)
 			check(peer.Shutdown(ctx))
 			return

@@ -16,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
@@ -137,7 +138,7 @@ func TestObserverRule(t *testing.T) {
 	eventually(t, "a heartbeat has seen what waits", func() bool { return stats(t, seen).Oldest > 0 })
 	counts := stats(t, seen)
 	counts.Oldest = 0
-	is.Equal(counts, worqr.QueueStats{Waiting: 1, Scheduled: 1, Running: 1, Failed: 1, Workers: 1})
+	is.Equal(counts, inspect.QueueStats{Waiting: 1, Scheduled: 1, Running: 1, Failed: 1, Workers: 1})
 	is.Equal(sure(seen.Len(t.Context()))(t), 2)
 	is.Equal(string(sure(seen.Peek(t.Context()))(t)), "c")
 	is.Equal(waiting(t, seen), []string{"c", "later"})
@@ -153,11 +154,11 @@ func TestObserverRule(t *testing.T) {
 	}
 	for _, queues := range [][]string{nil, {letters}} {
 		for e := range each(t, p.Events(t.Context(), queues...)) {
-			if e.Kind == worqr.EventSync {
+			if e.Kind == inspect.EventSync {
 				enqueue(t, q, "d")
 				continue
 			}
-			is.Equal(e, worqr.Event{Kind: worqr.EventWork, Queue: letters, Count: 1})
+			is.Equal(e, inspect.Event{Kind: inspect.EventWork, Queue: letters, Count: 1})
 			break
 		}
 	}
@@ -392,7 +393,7 @@ func TestCheckAsWorker(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	p := as(t, server, "worker")
-	for verb, call := range map[string]func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error){"check": p.Check, "repair": p.Repair} {
+	for verb, call := range map[string]func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error){"check": p.Check, "repair": p.Repair} {
 		t.Run(verb, func(t *testing.T) {
 			is := is.New(t)
 			_, err := call(t.Context(), nil)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -124,7 +125,7 @@ func TestAddedByKey(t *testing.T) {
 
 	e := sure(q.ExplainKey(ctx, all[3]))(t)
 	is.Equal(len(e.Copies), 1)
-	is.Equal(e.Copies[0].State, worqr.CopyWaiting)
+	is.Equal(e.Copies[0].State, inspect.CopyWaiting)
 	is.Equal(e.Copies[0].Before, 1)
 	is.True(near(e.Copies[0].EnqueuedAt, time.Now()))
 
@@ -132,7 +133,7 @@ func TestAddedByKey(t *testing.T) {
 	is.Equal(task.Key, all[0])
 	e = sure(q.ExplainKey(ctx, all[0]))(t)
 	is.Equal(len(e.Copies), 1)
-	is.Equal(e.Copies[0].State, worqr.CopyRunning)
+	is.Equal(e.Copies[0].State, inspect.CopyRunning)
 	is.Equal(e.Copies[0].AttemptID, task.AttemptID)
 	report = sure(q.CancelKey(ctx, all[0]))(t)
 	eventually(t, "its context ends", func() bool { return is_(context.Cause(task.Context()), worqr.ErrCanceled) })
@@ -199,7 +200,7 @@ func TestAddedComesBack(t *testing.T) {
 	is.True(maps.Equal(f[0].Headers, headers) && f[0].EnqueuedAt.Equal(since))
 	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 1)
 	again(1, func(t *worqr.Task) error { return t.Finish(ctx) })
-	is.Equal(stats(t, q), worqr.QueueStats{Workers: 1})
+	is.Equal(stats(t, q), inspect.QueueStats{Workers: 1})
 }
 
 // first is the first row of a listing.

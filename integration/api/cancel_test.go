@@ -13,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -221,7 +222,7 @@ func TestCancelOfWhatCannotGoBack(t *testing.T) {
 	report := cancel(t, other, "x")
 	wait(t, report)
 	is.Equal(report.Removed+report.Stopped, 1)
-	is.Equal(stats(t, other), worqr.QueueStats{Workers: 1})
+	is.Equal(stats(t, other), inspect.QueueStats{Workers: 1})
 }
 
 // An answer that brings a task comes when its worker was failed, and the task canceled: no

@@ -15,6 +15,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -33,7 +34,7 @@ func at(t *testing.T, c *redistest.Cluster, queue string) redis.Conn {
 }
 
 // about are the findings of a kind.
-func about(r *worqr.CheckReport, kind worqr.FindingKind) (all []worqr.Finding) {
+func about(r *inspect.CheckReport, kind inspect.FindingKind) (all []inspect.Finding) {
 	for _, f := range r.Findings {
 		if f.Kind == kind {
 			all = append(all, f)
@@ -127,11 +128,11 @@ func TestClusterCheckNodes(t *testing.T) {
 	is := parallel(t)
 	c := redistest.StartCluster(t, 3, 1) // of the first
 	doctor := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
-	check := func() *worqr.CheckReport { t.Helper(); return sure(doctor.Check(t.Context(), nil))(t) }
-	one := func(kind worqr.FindingKind, severity worqr.Severity, words ...string) {
+	check := func() *inspect.CheckReport { t.Helper(); return sure(doctor.Check(t.Context(), nil))(t) }
+	one := func(kind inspect.FindingKind, severity inspect.Severity, words ...string) {
 		t.Helper()
 		all := about(check(), kind)
-		all = slices.DeleteFunc(all, func(f worqr.Finding) bool {
+		all = slices.DeleteFunc(all, func(f inspect.Finding) bool {
 			return f.Severity != severity || slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(f.Text, w) })
 		})
 		if len(all) != 1 {
@@ -140,18 +141,18 @@ func TestClusterCheckNodes(t *testing.T) {
 	}
 	enqueue(t, openAt(t, c.URL(), worqr.Options{Prefix: "other"}).Queue("a"), "x") // nodes name a replica that has heard of something
 	eventually(t, "the replica is known", func() bool {
-		return slices.ContainsFunc(about(check(), "full-coverage"), func(f worqr.Finding) bool { return strings.Contains(f.Text, c.Nodes[3].Addr()) })
+		return slices.ContainsFunc(about(check(), "full-coverage"), func(f inspect.Finding) bool { return strings.Contains(f.Text, c.Nodes[3].Addr()) })
 	})
 	is.True(check().OK())
-	one("replication", worqr.SeverityNotice, c.Nodes[1].Addr(), c.Nodes[2].Addr(), "no replica")
-	one("full-coverage", worqr.SeverityNotice, c.Nodes[0].Addr(), c.Nodes[3].Addr(), "Set it to no")
+	one("replication", inspect.SeverityNotice, c.Nodes[1].Addr(), c.Nodes[2].Addr(), "no replica")
+	one("full-coverage", inspect.SeverityNotice, c.Nodes[0].Addr(), c.Nodes[3].Addr(), "Set it to no")
 	onEach(t, c, "CONFIG", "SET", "cluster-require-full-coverage", "no")
 	is.Equal(count(check(), "full-coverage"), 0)
 	redistest.Do(t, redistest.Dial(t, c.Nodes[1].URL()), "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-	one("eviction-policy", worqr.SeverityWarning, "Node "+c.Nodes[1].Addr()+": ")
+	one("eviction-policy", inspect.SeverityWarning, "Node "+c.Nodes[1].Addr()+": ")
 	onEach(t, c, "CONFIG", "SET", "appendonly", "yes")
 	redistest.Do(t, redistest.Dial(t, c.Nodes[3].URL()), "CONFIG", "SET", "appendonly", "no")
-	one("persistence", worqr.SeverityWarning, "Node "+c.Nodes[3].Addr()+": ") // a replica, too
+	one("persistence", inspect.SeverityWarning, "Node "+c.Nodes[3].Addr()+": ") // a replica, too
 	is.Equal(len(ills(check())), 0)
 
 	// A move that was begun, with half of a queue's keys.
@@ -164,8 +165,8 @@ func TestClusterCheckNodes(t *testing.T) {
 		to = c.Nodes[1]
 	}
 	from := c.BeginMove(t, slot, to)
-	one("open-slot", worqr.SeverityWarning, "Node "+from.Addr(), fmt.Sprint(slot, " to ", to.Addr()))
-	one("open-slot", worqr.SeverityWarning, "Node "+to.Addr(), fmt.Sprint(slot, " from ", from.Addr()))
+	one("open-slot", inspect.SeverityWarning, "Node "+from.Addr(), fmt.Sprint(slot, " to ", to.Addr()))
+	one("open-slot", inspect.SeverityWarning, "Node "+to.Addr(), fmt.Sprint(slot, " from ", from.Addr()))
 	is.Equal(c.MoveKeys(t, slot, 2, from, to), 2)
 	short := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, CallTimeout: time.Second})
 	report := sure(short.Check(t.Context(), nil))(t)
@@ -179,7 +180,7 @@ func TestClusterCheckNodes(t *testing.T) {
 
 	// A slot that nobody has.
 	onEach(t, c, "CLUSTER", "DELSLOTS", slot)
-	one("cluster", worqr.SeverityError, "1 slot belongs to no node")
+	one("cluster", inspect.SeverityError, "1 slot belongs to no node")
 }
 
 // A doctor of docs/security.md may do all that in a cluster.
@@ -264,7 +265,7 @@ func TestClusterDeadNode(t *testing.T) {
 	soon()
 	is.True(!report.OK())
 	is.Equal(len(about(report, "cluster")) > 0, true)
-	is.True(slices.ContainsFunc(report.Findings, func(f worqr.Finding) bool { return f.Kind == "cluster" && f.Subject == dead.Addr() }))
+	is.True(slices.ContainsFunc(report.Findings, func(f inspect.Finding) bool { return f.Kind == "cluster" && f.Subject == dead.Addr() }))
 	var found []string
 	for _, f := range about(report, "orphan") {
 		found = append(found, f.Queue)

@@ -11,6 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -137,18 +138,18 @@ func TestClusterEvents(t *testing.T) {
 	}
 	run(t, p)
 	observer := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
-	heard := make(chan worqr.Event, 1000)
+	heard := make(chan inspect.Event, 1000)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	go func() {
 		defer close(heard)
 		for e, err := range observer.Events(ctx, names...) {
-			if err == nil && (e.Kind == worqr.EventDone || e.Kind == worqr.EventSync) {
+			if err == nil && (e.Kind == inspect.EventDone || e.Kind == inspect.EventSync) {
 				heard <- e
 			}
 		}
 	}()
-	is.Equal(receive(t, heard, 1)[0].Kind, worqr.EventSync)
+	is.Equal(receive(t, heard, 1)[0].Kind, inspect.EventSync)
 	hear := func(round int) {
 		t.Helper()
 		want := map[string]bool{}
@@ -166,7 +167,7 @@ func TestClusterEvents(t *testing.T) {
 	}
 	hear(1)
 	away(t, c, "b")
-	for receive(t, heard, 1)[0].Kind != worqr.EventSync {
+	for receive(t, heard, 1)[0].Kind != inspect.EventSync {
 	}
 	hear(2)
 	stop()

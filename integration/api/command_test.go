@@ -11,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // shell runs the script as a Command, with args as $1 and so on.
@@ -80,9 +81,9 @@ func TestCommandServesQueue(t *testing.T) {
 	go func() {
 		for e := range p.Events(ctx, "q") {
 			switch e.Kind {
-			case worqr.EventSync:
+			case inspect.EventSync:
 				synced <- true
-			case worqr.EventDone:
+			case inspect.EventDone:
 				done <- string(e.Result)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -30,7 +31,7 @@ func TestExplainDead(t *testing.T) {
 	enqueue(t, q, "a")
 	child.starts(t, 1)
 	child.Kill()
-	var e *worqr.Explanation
+	var e *inspect.Explanation
 	eventually(t, "the lease has lapsed", func() bool {
 		e = sure(q.Explain(t.Context(), []byte("a")))(t)
 		return !slices.Equal(told(e), []string{"running"})
@@ -288,13 +289,13 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 			crashes[r.Payload] = max(crashes[r.Payload], r.Token)
 		}
 	}
-	failed := func() (all []worqr.FailedTask) {
+	failed := func() (all []inspect.FailedTask) {
 		for f := range each(t, q.Failed(t.Context())) {
 			all = append(all, f)
 		}
 		return all
 	}
-	var buried []worqr.FailedTask
+	var buried []inspect.FailedTask
 	for deadline := time.Now().Add(2 * patience); ; time.Sleep(5 * time.Millisecond) {
 		for i, p := range peers {
 			gone := false
@@ -337,7 +338,7 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 		switch {
 		case string(f.Payload) != "deadly":
 			t.Errorf("failed, and innocent: %q %s, %d crashes", f.Payload, f.Kind, f.Crashes)
-		case f.Kind != worqr.FailureCrashed || f.Crashes != 3:
+		case f.Kind != inspect.FailureCrashed || f.Crashes != 3:
 			t.Errorf("failed: %+v", f)
 		default:
 			found = true
@@ -474,7 +475,7 @@ func TestCheckBusyFleet(t *testing.T) {
 	report := sure(doctor.Check(t.Context(), nil))(t)
 	is.True(report.OK())
 	for _, f := range ills(report) {
-		is.Equal(f.Kind, worqr.FindingKind("no-worker")) // that is all there is left to say
+		is.Equal(f.Kind, inspect.FindingKind("no-worker")) // that is all there is left to say
 		unserved++
 	}
 	is.True(unserved <= 1)

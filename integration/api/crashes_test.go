@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -72,7 +73,7 @@ func TestMaxCrashes(t *testing.T) {
 				if c.crashes > 0 {
 					f := failed(t, q)
 					is.Equal(len(f), 1)
-					is.Equal(f[0].Kind, worqr.FailureCrashed)
+					is.Equal(f[0].Kind, inspect.FailureCrashed)
 					is.Equal(f[0].Crashes, c.crashes)
 					is.Equal(f[0].Retries, retries)
 					is.Equal(f[0].Key, key)

@@ -13,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -109,11 +110,11 @@ func TestCheckBesideBatch(t *testing.T) {
 		{"LPUSH", prefix + ":batch:{q}:open", "a"}, {"PEXPIRE", prefix + ":batch:{q}:open", 600_000},
 		{"LPUSH", prefix + ":batch:{q}:id", "a"}, {"ZADD", prefix + ":batches:{q}", 1, "id"},
 	})
-	about := &worqr.CheckOptions{Ignore: []worqr.FindingKind{"persistence", "replication", "vulnerable"}}
+	about := &inspect.CheckOptions{Ignore: []inspect.FindingKind{"persistence", "replication", "vulnerable"}}
 	report := sure(doctor.Repair(t.Context(), about))(t)
 	is.True(report.OK())
 	is.Equal(report.Keys, 3)
-	kinds := map[worqr.FindingKind]bool{}
+	kinds := map[inspect.FindingKind]bool{}
 	for _, f := range report.Findings {
 		if kinds[f.Kind] = true; f.Queue != "" && f.Kind != "queue-list" && f.Kind != "no-worker" || f.Kind == "unknown-key" {
 			t.Errorf("%+v", f)
@@ -176,10 +177,10 @@ func TestAcceptedBatchWaits(t *testing.T) {
 	is.Equal(sure(q.Len(t.Context()))(t), 7)
 	s := stats(t, q)
 	s.Oldest = 0 // it grows
-	is.Equal(s, worqr.QueueStats{Waiting: 5, Scheduled: 2})
+	is.Equal(s, inspect.QueueStats{Waiting: 5, Scheduled: 2})
 	e := sure(q.Explain(t.Context(), []byte("c")))(t)
 	is.Equal(len(e.Copies), 1)
-	is.Equal(e.Copies[0].State, worqr.CopyWaiting)
+	is.Equal(e.Copies[0].State, inspect.CopyWaiting)
 	is.Equal(e.Copies[0].Before, 4)                          // scheduled, first, a and b
 	is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 3) // looking has moved nothing
 }
@@ -232,7 +233,7 @@ func TestDamagedBatch(t *testing.T) {
 	eventually(t, "it is logged", func() bool { return len(j.Lines("are missing or overwritten")) == 1 })
 
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
-	found := func(look func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error), kind worqr.FindingKind) (keys []string) {
+	found := func(look func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error), kind inspect.FindingKind) (keys []string) {
 		t.Helper()
 		report := sure(look(t.Context(), nil))(t)
 		for _, f := range report.Findings {

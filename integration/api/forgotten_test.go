@@ -7,6 +7,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -56,9 +57,9 @@ func lossesOf(t *testing.T, p *worqr.Peer, queue string) <-chan string {
 	go func() {
 		for e := range p.Events(t.Context(), queue) {
 			switch e.Kind {
-			case worqr.EventSync:
+			case inspect.EventSync:
 				close(synced)
-			case worqr.EventLost:
+			case inspect.EventLost:
 				if e.Evidence == "" {
 					t.Error("no sign")
 				}

@@ -11,11 +11,12 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 // health is what a check has found of the service: severity and kind.
-func health(r *worqr.CheckReport) (all []string) {
+func health(r *inspect.CheckReport) (all []string) {
 	for _, f := range r.Findings {
 		if service[f.Kind] {
 			all = append(all, fmt.Sprintf("%s %s", f.Severity, f.Kind))
@@ -59,7 +60,7 @@ func TestCheckHealth(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		plant       func() [][]any // what is planted ages, so it is when the test runs
-		limit       worqr.CheckOptions
+		limit       inspect.CheckOptions
 		finds, says string
 	}{
 		{name: "nothing", plant: func() [][]any { return nil }},
@@ -70,8 +71,8 @@ func TestCheckHealth(t *testing.T) {
 		}},
 		{name: "due long ago", plant: func() [][]any { return due(time.Now().Add(-20 * time.Minute)) }, finds: "notice overdue", says: "A task was due 20m"},
 		{name: "due later", plant: func() [][]any { return due(time.Now().Add(hour)) }},
-		{name: "a backlog", plant: func() [][]any { return [][]any{waiting} }, limit: worqr.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
-		{name: "a backlog, ignored", plant: func() [][]any { return [][]any{waiting} }, limit: worqr.CheckOptions{MaxBacklog: 2, Ignore: []worqr.FindingKind{"backlog"}}},
+		{name: "a backlog", plant: func() [][]any { return [][]any{waiting} }, limit: inspect.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
+		{name: "a backlog, ignored", plant: func() [][]any { return [][]any{waiting} }, limit: inspect.CheckOptions{MaxBacklog: 2, Ignore: []inspect.FindingKind{"backlog"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			is := parallel(t)
@@ -138,7 +139,7 @@ func TestCheckStuck(t *testing.T) {
 		return n
 	}
 	eventually(t, "the peer says so", func() bool { return stuck() == 2 })
-	report := sure(doctor.Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{"failed"}}))(t)
+	report := sure(doctor.Check(t.Context(), &inspect.CheckOptions{Ignore: []inspect.FindingKind{"failed"}}))(t)
 	is.Equal(health(report), []string{"warning stuck-handler"})
 	is.True(strings.Contains(report.String(), "has 2 handlers that didn't return"))
 	close(release)
@@ -149,7 +150,7 @@ func TestCheckStuck(t *testing.T) {
 func TestCheckOptions(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
-	for _, o := range []worqr.CheckOptions{{MaxRunTime: -1}, {MaxWaitTime: -1}, {Ignore: []worqr.FindingKind{"perisstence"}}} {
+	for _, o := range []inspect.CheckOptions{{MaxRunTime: -1}, {MaxWaitTime: -1}, {Ignore: []inspect.FindingKind{"perisstence"}}} {
 		is.True(is_(failure(p.Check(t.Context(), &o)), worqr.ErrInvalid))
 	}
 }
@@ -163,7 +164,7 @@ func TestLimitsOfSpreadQueue(t *testing.T) {
 		enqueue(t, q, fmt.Sprint(i))
 	}
 	for limit, want := range map[int]int{7: 1, 8: 0} {
-		report := sure(p.Check(t.Context(), &worqr.CheckOptions{MaxBacklog: limit}))(t)
+		report := sure(p.Check(t.Context(), &inspect.CheckOptions{MaxBacklog: limit}))(t)
 		found := about(report, "backlog")
 		is.Equal(len(found), want)
 		if want > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -39,7 +40,7 @@ func TestHostileMessages(t *testing.T) {
 	const last = "that is all"
 	said := 0
 	for e := range each(t, look.Events(t.Context())) {
-		if e.Kind == worqr.EventSync {
+		if e.Kind == inspect.EventSync {
 			for _, kind := range []string{"work", "enqueue", "done", "cancel", "delete", "wake", "wake:" + p.WorkerID(), "wake:nobody", "nonsense", ""} {
 				for _, m := range rubbish() {
 					for _, channel := range []string{"p_{q}_" + kind, "p_{}_" + kind, "p_{q\n}_" + kind, "p_{{q}_" + kind, "p_" + kind, "p:failed_{q}_" + kind} {
@@ -59,7 +60,7 @@ func TestHostileMessages(t *testing.T) {
 	is.Equal(len(causes), 0)
 	enqueue(t, q, "next")
 	receive(t, starts, 1)
-	is.Equal(stats(t, q), worqr.QueueStats{Running: 2, Workers: 1})
+	is.Equal(stats(t, q), inspect.QueueStats{Running: 2, Workers: 1})
 	silent(t, server)
 }
 
@@ -214,7 +215,7 @@ func TestHostileEntries(t *testing.T) {
 		got[s.key] = s.retries
 	}
 	is.Equal(got, want)
-	eventually(t, "nothing is left", func() bool { s := stats(t, q); return s == worqr.QueueStats{Workers: 1, IdleWorkers: 1} })
+	eventually(t, "nothing is left", func() bool { s := stats(t, q); return s == inspect.QueueStats{Workers: 1, IdleWorkers: 1} })
 	is.Equal(len(started), 0)
 	is.True(!strings.Contains(d.String(), "level=WARN") && !strings.Contains(d.String(), "level=ERROR")) // no round has failed
 }
@@ -246,7 +247,7 @@ func TestHostileRunning(t *testing.T) {
 				task = take(t, q)
 				is.Equal(string(task.Payload), "b")
 				is.NoErr(task.Finish(t.Context()))
-				is.Equal(stats(t, q), worqr.QueueStats{Workers: 1})
+				is.Equal(stats(t, q), inspect.QueueStats{Workers: 1})
 			}
 		}
 	}
@@ -310,7 +311,7 @@ func hostileEvents(t *testing.T, kind, message string) {
 	const last = "that is all"
 	syncs, payloads := 0, 0
 	for e := range each(t, p.Events(t.Context(), "q")) {
-		if e.Kind == worqr.EventSync {
+		if e.Kind == inspect.EventSync {
 			syncs++
 		}
 		if syncs == 1 && payloads == 0 { // the reader is here meanwhile

@@ -15,6 +15,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -75,7 +76,7 @@ func TestLargeTaskEnds(t *testing.T) {
 	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	q := working(t, p, "q")
-	events := make(chan worqr.Event, 100)
+	events := make(chan inspect.Event, 100)
 	go func() {
 		for e, err := range p.Events(t.Context(), "q") {
 			if err == nil {
@@ -110,10 +111,10 @@ func TestLargeResults(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{MaxResult: 300_000})
 	q := working(t, p, "q")
-	events := make(chan worqr.Event, 100)
+	events := make(chan inspect.Event, 100)
 	go func() {
 		for e, err := range p.Events(t.Context(), q.Name()) {
-			if err == nil && (e.Kind == worqr.EventSync || e.Kind == worqr.EventDone) {
+			if err == nil && (e.Kind == inspect.EventSync || e.Kind == inspect.EventDone) {
 				events <- e
 			}
 		}

@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // arguments are what methods are called with, by type.
 var arguments = []any{
 	"x", []byte("x"), 3, time.Now(), time.Duration(0), error(io.EOF),
-	worqr.Interval(time.Hour), (*worqr.EveryOptions)(nil), (*worqr.PutOptions)(nil), (*worqr.Properties)(nil), []worqr.TaskSpec{{Payload: []byte("x")}}, (*worqr.CheckOptions)(nil), (*worqr.HandleOptions)(nil),
+	worqr.Interval(time.Hour), (*worqr.EveryOptions)(nil), (*worqr.PutOptions)(nil), (*worqr.Properties)(nil), []worqr.TaskSpec{{Payload: []byte("x")}}, (*inspect.CheckOptions)(nil), (*worqr.HandleOptions)(nil),
 	worqr.Handler(func(context.Context, *worqr.Task) error { return nil }),
 	func(h worqr.Handler) worqr.Handler { return h },
 	worqr.BatchHandler(func(context.Context, []*worqr.Task) []error { return nil }), (*worqr.BatchOptions)(nil),
@@ -93,7 +94,7 @@ func look(ctx context.Context, result reflect.Value) {
 		if !result.IsZero() {
 			_ = r.String()
 		}
-	case iter.Seq2[worqr.Event, error]:
+	case iter.Seq2[inspect.Event, error]:
 		for range r {
 		}
 	default:

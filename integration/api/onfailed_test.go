@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -21,7 +22,7 @@ func TestOnFailed(t *testing.T) {
 	type told struct {
 		payload, key string
 		retries      int
-		failure      worqr.FailedTask
+		failure      inspect.FailedTask
 	}
 	got := make(chan told, 100)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
@@ -51,13 +52,13 @@ func TestOnFailed(t *testing.T) {
 		is.True(g.failure.ID != "")
 		is.Equal(g.failure.ID, all[0].failure.ID)
 		g.failure.ID, g.failure.FailedAt = "", time.Time{}
-		is.Equal(g, told{"a", "key", i, worqr.FailedTask{Payload: []byte("a"), Key: "key", Kind: worqr.FailureError,
+		is.Equal(g, told{"a", "key", i, inspect.FailedTask{Payload: []byte("a"), Key: "key", Kind: inspect.FailureError,
 			Error: "no", Retries: 1, WorkerID: p.WorkerID()}})
 	}
 	enqueue(t, q, "broken")
 	b := receive(t, got, 3)[2]
 	is.Equal(b.key, "")
-	is.Equal(b.failure.Kind, worqr.FailureMalformed)
+	is.Equal(b.failure.Kind, inspect.FailureMalformed)
 	is.Equal(b.failure.Retries, 0)
 	is.Equal(b.failure.Error, "what is this")
 	eventually(t, "all is done", func() bool { return p.Stats().Finished == 2 })

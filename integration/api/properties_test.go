@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // Properties that aren't valid are refused before anything is sent.
@@ -66,7 +68,7 @@ func TestExpires(t *testing.T) {
 	is.True(is_(failure(q.StartTask(ctx)), worqr.ErrNoTask))
 	seen := map[string]bool{}
 	for _, f := range failed(t, q) {
-		is.Equal(f.Kind, worqr.FailureExpired)
+		is.Equal(f.Kind, inspect.FailureExpired)
 		is.Equal(f.Headers["a"], "b")
 		seen[f.Key] = true
 	}
@@ -91,7 +93,7 @@ func TestExpiredLog(t *testing.T) {
 	stop := run(t, p)
 	eventually(t, "all have failed", func() bool { return p.Stats().Expired == many })
 	stop()
-	is.Equal(p.StatsOf("q"), worqr.PeerStats{Failed: many, Expired: many})
+	is.Equal(p.StatsOf("q"), inspect.PeerStats{Failed: many, Expired: many})
 	is.Equal(len(told.Lines("died")), 0)
 	lines := told.Lines("kind=expired")
 	is.True(len(lines) > 0 && len(lines) <= int(time.Since(began)/time.Second)+2)
@@ -206,7 +208,7 @@ func TestOnce(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
 	var traced atomic.Int64
-	_, q := openQueue(t, worqr.Options{Trace: &worqr.Trace{Enqueued: func(t worqr.TraceQueue) { traced.Add(int64(t.Tasks)) }}})
+	_, q := openQueue(t, worqr.Options{Trace: &worqrtrace.Trace{Enqueued: func(t worqrtrace.Queue) { traced.Add(int64(t.Tasks)) }}})
 	once := func(id string) *worqr.Properties { return &worqr.Properties{Once: id, OnceFor: time.Hour} }
 	at := time.Now().Add(time.Hour)
 	key := sure(q.Add(ctx, []byte("a"), once("1")))(t)
@@ -285,11 +287,11 @@ func TestExplainHeader(t *testing.T) {
 	later := sure(q.AddAt(ctx, time.Now().Add(time.Hour), []byte("a"), of("7")))(t)
 	sure(q.Add(ctx, []byte("a"), of("8")))(t)
 	e := sure(q.ExplainHeader(ctx, "order", "7"))(t)
-	found := map[string]worqr.CopyState{}
+	found := map[string]inspect.CopyState{}
 	for _, c := range e.Copies {
 		found[c.Key] = c.State
 	}
-	is.Equal(found, map[string]worqr.CopyState{gone: worqr.CopyFailed, runs: worqr.CopyRunning, waits: worqr.CopyWaiting, later: worqr.CopyScheduled})
+	is.Equal(found, map[string]inspect.CopyState{gone: inspect.CopyFailed, runs: inspect.CopyRunning, waits: inspect.CopyWaiting, later: inspect.CopyScheduled})
 	is.Equal(len(sure(q.ExplainHeader(ctx, "order", "9"))(t).Copies), 0)
 	is.Equal(len(sure(q.ExplainHeader(ctx, "none", ""))(t).Copies), 0)
 	is.True(is_(failure(q.ExplainHeader(ctx, "", "x")), worqr.ErrInvalid))

@@ -17,6 +17,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/integration/spec/lane"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
@@ -203,7 +204,7 @@ func (f *fleet) examine() {
 	f.t.Helper()
 	at := f.url(redistest.Doctor(f.t, redistest.URL(), f.prefix))
 	doctor := openAt(f.t, at, worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
-	for _, do := range []func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error){doctor.Check, doctor.Repair} {
+	for _, do := range []func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error){doctor.Check, doctor.Repair} {
 		report := sure(do(f.ctx, nil))(f.t)
 		for _, ill := range ills(report) {
 			if ill.Kind != "no-worker" && ill.Kind != "paused" { // when all have left, or it is paused
@@ -449,7 +450,7 @@ func (f *fleet) endTask() {
 	default:
 		err, kind := errors.New("some-reason"), "failed"
 		if f.r.IntN(2) == 0 {
-			err, kind = worqr.Malformed(err), string(worqr.FailureMalformed)
+			err, kind = worqr.Malformed(err), string(inspect.FailureMalformed)
 		}
 		f.note("fail %s: %s", called, kind)
 		said, end = "fail 0s "+kind+" some-reason", func() error { return task.Fail(f.ctx, err) }
@@ -628,7 +629,7 @@ func (f *fleet) readouts() {
 	f.same("Tasks", waiting(t, q), slices.Concat(due, later))
 	next, err := q.Peek(f.ctx)
 	f.check(len(due) == 0 && is_(err, worqr.ErrNoTask) || len(due) > 0 && string(next) == due[0], "Peek: %q, %v; want %q", next, err, due)
-	want := worqr.QueueStats{Waiting: len(is.Waiting), Failed: len(graves.Schedule), Workers: len(is.Workers), Paused: is.Paused, Running: len(is.Process), Scheduled: len(is.Contents)}
+	want := inspect.QueueStats{Waiting: len(is.Waiting), Failed: len(graves.Schedule), Workers: len(is.Workers), Paused: is.Paused, Running: len(is.Process), Scheduled: len(is.Contents)}
 	stats := sure(q.Stats(f.ctx))(t)
 	stats.Oldest = 0 // how long it took to get here
 	want.Tokens = int64(is.Token)

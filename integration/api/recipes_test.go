@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // The functions below hold lines that README.md and pages of docs/ show, and
@@ -39,11 +41,11 @@ func recipeVerdicts(charges *worqr.Queue, charge func(ctx context.Context, order
 }
 
 func recipeTrace(url string, waited, ended *atomic.Int64) (*worqr.Peer, error) {
-	trace := &worqr.Trace{
-		Started: func(t worqr.TraceTask) { waited.Add(int64(t.Waited)) },
-		Ended: func(t worqr.TraceTask) {
+	trace := &worqrtrace.Trace{
+		Started: func(t worqrtrace.Task) { waited.Add(int64(t.Waited)) },
+		Ended: func(t worqrtrace.Task) {
 			ended.Add(1)
-			if t.Outcome == worqr.TraceFailed {
+			if t.Outcome == worqrtrace.Failed {
 				log.Printf("%s: attempt %s failed for good: %s", t.Queue, t.AttemptID, t.Error)
 			}
 		},
@@ -220,7 +222,7 @@ func recipeEvents(ctx context.Context, peer *worqr.Peer) {
 			log.Print(err) // Redis can't be reached; the loop goes on
 			continue
 		}
-		if event.Kind == worqr.EventDone {
+		if event.Kind == inspect.EventDone {
 			fmt.Printf("%s: %s\n", event.Payload, event.Result)
 		}
 	}
@@ -322,8 +324,8 @@ func TestDocsRecipes(t *testing.T) {
 	is.True(sure(mails.RemoveKey(ctx, sure(recipeDelay(ctx, mails, []byte("reminder")))(t)))(t))
 
 	indexes := p.Queue("indexes")
-	only := func() worqr.ScheduledTask {
-		var all []worqr.ScheduledTask
+	only := func() inspect.ScheduledTask {
+		var all []inspect.ScheduledTask
 		for task := range each(t, indexes.Scheduled(ctx)) {
 			all = append(all, task)
 		}

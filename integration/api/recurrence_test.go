@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -54,9 +55,9 @@ func repeater(c childConfig, p *worqr.Peer, say func(report)) actor {
 }
 
 // recurring is what recurs on a queue, by key.
-func recurring(t testing.TB, q *worqr.Queue) map[string]worqr.RecurringTask {
+func recurring(t testing.TB, q *worqr.Queue) map[string]inspect.RecurringTask {
 	t.Helper()
-	all := map[string]worqr.RecurringTask{}
+	all := map[string]inspect.RecurringTask{}
 	for r := range each(t, q.Recurring(t.Context())) {
 		all[r.Key] = r
 	}
@@ -192,7 +193,7 @@ func TestMissed(t *testing.T) {
 		return nil
 	}, nil)
 	run(t, p)
-	var missed map[string]worqr.RecurringTask
+	var missed map[string]inspect.RecurringTask
 	eventually(t, "they are planned, and missed", func() bool {
 		missed = recurring(t, q)
 		return len(missed) == 2 && time.Since(missed["late"].Next) > time.Second && time.Since(missed["skipped"].Next) > time.Second
@@ -381,7 +382,7 @@ func TestExplainRecurring(t *testing.T) {
 	worker := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
 	is.True(is_(failure(worker.StartTasks(t.Context(), 1)), worqr.ErrNoTask))
 	e = sure(looker.ExplainKey(t.Context(), "x"))(t)
-	is.Equal(e.Copies[0].Reasons, []worqr.Reason{worqr.ReasonWithheld})
+	is.Equal(e.Copies[0].Reasons, []inspect.Reason{inspect.ReasonWithheld})
 	is.True(e.Copies[0].DueAt.Equal(at))
 	is.True(strings.Contains(e.String(), "It's withheld because no live peer has its schedule"))
 	is.True(!e.Recurs.Asserted)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // A caller calls every method of a peer, its queue and a task, from wherever the library
@@ -128,20 +129,20 @@ func (c *caller) Handle(_ context.Context, r slog.Record) error {
 }
 
 // trace has all functions, and each calls.
-func (c *caller) trace() *worqr.Trace {
-	task := func(name string) func(worqr.TraceTask) {
-		return func(worqr.TraceTask) { c.each("Trace", name, nil) }
+func (c *caller) trace() *worqrtrace.Trace {
+	task := func(name string) func(worqrtrace.Task) {
+		return func(worqrtrace.Task) { c.each("Trace", name, nil) }
 	}
-	queue := func(name string) func(worqr.TraceQueue) {
-		return func(worqr.TraceQueue) { c.each("Trace", name, nil) }
+	queue := func(name string) func(worqrtrace.Queue) {
+		return func(worqrtrace.Queue) { c.each("Trace", name, nil) }
 	}
-	worker := func(name string) func(worqr.TraceWorker) {
-		return func(worqr.TraceWorker) { c.each("Trace", name, nil) }
+	worker := func(name string) func(worqrtrace.Worker) {
+		return func(worqrtrace.Worker) { c.each("Trace", name, nil) }
 	}
-	connection := func(name string) func(worqr.TraceConnection) {
-		return func(worqr.TraceConnection) { c.each("Trace", name, nil) }
+	connection := func(name string) func(worqrtrace.Connection) {
+		return func(worqrtrace.Connection) { c.each("Trace", name, nil) }
 	}
-	return &worqr.Trace{
+	return &worqrtrace.Trace{
 		Started: task("started"), Ended: task("ended"), Enqueued: queue("enqueued"), Canceled: queue("canceled"),
 		Changed: queue("changed"), Failed: queue("unstarted"), Missed: func(int) { c.each("Trace", "missed", nil) },
 		FailedDropped: queue("dropped"), Joined: queue("joined"), Left: queue("left"), TasksReturned: queue("returned"),

@@ -13,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -199,7 +200,7 @@ func (r refusal) outcome(t *testing.T, url, prefix string) string {
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
 		for e, err := range p.Events(ctx, of...) {
-			if err == nil && e.Kind != worqr.EventSync {
+			if err == nil && e.Kind != inspect.EventSync {
 				err = fmt.Errorf("%s is the first event", e.Kind)
 			}
 			return err

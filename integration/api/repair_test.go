@@ -14,6 +14,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -241,7 +242,7 @@ func TestCheckOfAdded(t *testing.T) {
 		is.NoErr(take(t, q).Retry(ctx, time.Hour))
 		is.NoErr(take(t, q).Fail(ctx, errors.New("no")))
 	}
-	for _, look := range []func(context.Context, *worqr.CheckOptions) (*worqr.CheckReport, error){doctor.Check, doctor.Repair} {
+	for _, look := range []func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error){doctor.Check, doctor.Repair} {
 		report, err := look(ctx, nil)
 		is.NoErr(err)
 		is.True(report.OK())

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -69,7 +70,7 @@ func TestExceptions(t *testing.T) {
 			is.Equal(runs.Load(), int64(c.runs))
 			f := failed(t, q)[0]
 			is.Equal(string(f.Payload), "bad")
-			is.Equal(f.Kind, worqr.FailureError)
+			is.Equal(f.Kind, inspect.FailureError)
 			is.Equal(f.Retries, c.runs-1)
 			if c.reason != "" {
 				is.Equal(anyLine.ReplaceAllString(f.Error, ".go:0: "), c.reason)
@@ -123,7 +124,7 @@ func TestMaxRetries(t *testing.T) {
 				eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
 				f := failed(t, q)
 				is.Equal(f[0].Retries, c.runs-1)
-				is.Equal(f[0].Kind, worqr.FailureError)
+				is.Equal(f[0].Kind, inspect.FailureError)
 				is.Equal(f[0].Error, fmt.Sprintf("no %d", c.runs-1))
 				is.Equal(f[0].Key, key)
 				is.Equal(string(f[0].Payload), "a")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -203,7 +204,7 @@ func TestPayloadThatDoesNotArrive(t *testing.T) {
 			eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
 			redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0")
 			for f := range each(t, q.Failed(t.Context())) {
-				is.Equal(f.Kind, worqr.FailureMalformed)
+				is.Equal(f.Kind, inspect.FailureMalformed)
 				is.Equal(f.Key, key)
 				is.Equal(string(f.Payload), long)
 				is.True(strings.Contains(f.Error, "3145728 bytes"))

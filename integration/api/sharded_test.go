@@ -10,6 +10,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -140,7 +141,7 @@ func TestClusterEventsOfAll(t *testing.T) {
 	eventually(t, "all are registered", registered(4))
 
 	observer := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
-	heard := make(chan worqr.Event, 10000)
+	heard := make(chan inspect.Event, 10000)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -151,13 +152,13 @@ func TestClusterEventsOfAll(t *testing.T) {
 			}
 		}
 	}()
-	until := func(kind worqr.EventKind) (e worqr.Event) {
+	until := func(kind inspect.EventKind) (e inspect.Event) {
 		t.Helper()
 		for e = receive(t, heard, 1)[0]; e.Kind != kind; e = receive(t, heard, 1)[0] {
 		}
 		return e
 	}
-	is.Equal(receive(t, heard, 1)[0].Kind, worqr.EventSync)
+	is.Equal(receive(t, heard, 1)[0].Kind, inspect.EventSync)
 	hear := func(round string) {
 		t.Helper()
 		want := map[string]bool{}
@@ -169,27 +170,27 @@ func TestClusterEventsOfAll(t *testing.T) {
 			}
 		}
 		for len(want) > 0 {
-			e := until(worqr.EventDone)
+			e := until(inspect.EventDone)
 			is.True(want[e.Queue+string(e.Payload)]) // once each
 			delete(want, e.Queue+string(e.Payload))
 		}
 	}
 	hear("first")
 	away(t, c, "b")
-	until(worqr.EventSync)
+	until(inspect.EventSync)
 	hear("moved")
 
 	later := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
 	queues["new"] = later.Queue("new")
 	is.NoErr(queues["new"].Enqueue(ctx, []byte("before")))
-	until(worqr.EventSync)
+	until(inspect.EventSync)
 	queues["new"].Handle(done, nil)
 	run(t, later)
-	is.Equal(until(worqr.EventDone).Queue, "new")
+	is.Equal(until(inspect.EventDone).Queue, "new")
 	hear("new")
 	is.Equal(passed(t, c), 0)
 	redistest.Do(t, redistest.Dial(t, c.Nodes[0].URL()), "PUBLISH", "p_{other}_cancel", "x")
-	is.Equal(until(worqr.EventCancel).Queue, "other")
+	is.Equal(until(inspect.EventCancel).Queue, "other")
 	stop()
 	<-ended
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -143,7 +144,7 @@ func TestSpreadIsExact(t *testing.T) {
 	}
 	all := scheduled(t, q)
 	is.Equal(len(all), 40)
-	is.True(slices.IsSortedFunc(all, func(a, b worqr.ScheduledTask) int { return a.DueAt.Compare(b.DueAt) }))
+	is.True(slices.IsSortedFunc(all, func(a, b inspect.ScheduledTask) int { return a.DueAt.Compare(b.DueAt) }))
 	is.True(sure(other.RemoveKey(ctx, "k0"))(t))
 	is.Equal(sure(q.CancelKey(ctx, "k1"))(t).Removed, 1)
 	s := sure(q.Stats(ctx))(t)
@@ -275,7 +276,7 @@ func TestSpreadEvents(t *testing.T) {
 			switch {
 			case err != nil:
 				heard <- err.Error()
-			case e.Kind == worqr.EventSync:
+			case e.Kind == inspect.EventSync:
 				synced <- struct{}{}
 			default:
 				heard <- fmt.Sprint(e.Kind, " ", e.Queue)
@@ -332,7 +333,7 @@ func TestSpreadFailed(t *testing.T) {
 	stop()
 	kept := failed(t, big)
 	is.True(len(kept) > 0 && len(kept) <= 15) // three on each of the five parts
-	is.True(slices.IsSortedFunc(kept, func(a, b worqr.FailedTask) int { return b.FailedAt.Compare(a.FailedAt) }))
+	is.True(slices.IsSortedFunc(kept, func(a, b inspect.FailedTask) int { return b.FailedAt.Compare(a.FailedAt) }))
 	is.Equal(len(log.Lines("serving those, too")), 1)
 
 	again := open(t, worqr.Options{Prefix: prefix})

@@ -10,6 +10,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -31,7 +32,7 @@ func TestCheckSurroundings(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { // one after the other: the server is shared
 			is := is.New(t)
 			redistest.Do(t, conn, "CONFIG", append([]any{"SET"}, c.settings...)...)
-			report := sure(openDoctor(t, server.URL(), worqr.Options{Prefix: "p"}).Check(t.Context(), &worqr.CheckOptions{Ignore: []worqr.FindingKind{"vulnerable", "replication"}}))(t)
+			report := sure(openDoctor(t, server.URL(), worqr.Options{Prefix: "p"}).Check(t.Context(), &inspect.CheckOptions{Ignore: []inspect.FindingKind{"vulnerable", "replication"}}))(t)
 			is.True(report.OK())
 			if c.want == "" {
 				is.Equal(len(report.Findings), 0)

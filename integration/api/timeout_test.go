@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -56,7 +57,7 @@ func TestTimeout(t *testing.T) {
 			is.Equal(len(f) == 1, c.reason != "")
 			if len(f) == 1 {
 				is.True(strings.Contains(f[0].Error, c.reason))
-				is.Equal(f[0].Kind == worqr.FailureMalformed, name == "Broken")
+				is.Equal(f[0].Kind == inspect.FailureMalformed, name == "Broken")
 			}
 		})
 	}

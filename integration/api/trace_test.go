@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // A record is what a Trace was told, in order.
@@ -23,10 +25,10 @@ type record struct {
 // A traced is one call. Of is the type that belongs to the function.
 type traced struct {
 	name       string
-	task       worqr.TraceTask
-	queue      worqr.TraceQueue
-	worker     worqr.TraceWorker
-	connection worqr.TraceConnection
+	task       worqrtrace.Task
+	queue      worqrtrace.Queue
+	worker     worqrtrace.Worker
+	connection worqrtrace.Connection
 }
 
 func (r *record) add(c traced) {
@@ -36,26 +38,26 @@ func (r *record) add(c traced) {
 }
 
 // trace has all functions, which record their calls.
-func (r *record) trace() *worqr.Trace {
-	task := func(name string) func(worqr.TraceTask) {
-		return func(t worqr.TraceTask) { r.add(traced{name: name, task: t}) }
+func (r *record) trace() *worqrtrace.Trace {
+	task := func(name string) func(worqrtrace.Task) {
+		return func(t worqrtrace.Task) { r.add(traced{name: name, task: t}) }
 	}
-	queue := func(name string) func(worqr.TraceQueue) {
-		return func(q worqr.TraceQueue) { r.add(traced{name: name, queue: q}) }
+	queue := func(name string) func(worqrtrace.Queue) {
+		return func(q worqrtrace.Queue) { r.add(traced{name: name, queue: q}) }
 	}
-	worker := func(name string) func(worqr.TraceWorker) {
-		return func(w worqr.TraceWorker) { r.add(traced{name: name, worker: w}) }
+	worker := func(name string) func(worqrtrace.Worker) {
+		return func(w worqrtrace.Worker) { r.add(traced{name: name, worker: w}) }
 	}
-	connection := func(name string) func(worqr.TraceConnection) {
-		return func(c worqr.TraceConnection) { r.add(traced{name: name, connection: c}) }
+	connection := func(name string) func(worqrtrace.Connection) {
+		return func(c worqrtrace.Connection) { r.add(traced{name: name, connection: c}) }
 	}
-	return &worqr.Trace{
+	return &worqrtrace.Trace{
 		Started: task("started"), Ended: task("ended"),
 		Enqueued: queue("enqueued"), Canceled: queue("canceled"), Changed: queue("changed"), Failed: queue("unstarted"), FailedDropped: queue("dropped"),
 		Joined: queue("joined"), Left: queue("left"), TasksReturned: queue("returned"),
 		Evicted: worker("evicted"), WorkerFailed: worker("failed"),
 		ConnectionLost: connection("lost"), ConnectionRestored: connection("restored"),
-		Missed: func(calls int) { r.add(traced{name: "missed", queue: worqr.TraceQueue{Tasks: calls}}) },
+		Missed: func(calls int) { r.add(traced{name: "missed", queue: worqrtrace.Queue{Tasks: calls}}) },
 	}
 }
 
@@ -112,34 +114,34 @@ func TestTraceHandler(t *testing.T) {
 		name    string
 		handler worqr.Handler
 		opts    worqr.HandleOptions
-		outcome worqr.TraceOutcome
-		kind    worqr.FailureKind
+		outcome worqrtrace.Outcome
+		kind    inspect.FailureKind
 		text    string
 		next    time.Duration
 	}{
-		{name: "finished", outcome: worqr.TraceFinished, handler: func(_ context.Context, t *worqr.Task) error {
+		{name: "finished", outcome: worqrtrace.Finished, handler: func(_ context.Context, t *worqr.Task) error {
 			t.Result = []byte("result")
 			return nil
 		}},
-		{name: "retried", outcome: worqr.TraceRetried, text: "bad", next: time.Hour,
+		{name: "retried", outcome: worqrtrace.Retried, text: "bad", next: time.Hour,
 			handler: func(context.Context, *worqr.Task) error { return worqr.RetryAfter(bad, time.Hour) }},
-		{name: "snoozed", outcome: worqr.TraceSnoozed, text: "it starts again in 1h0m0s", next: time.Hour,
+		{name: "snoozed", outcome: worqrtrace.Snoozed, text: "it starts again in 1h0m0s", next: time.Hour,
 			handler: func(context.Context, *worqr.Task) error { return worqr.Snooze(time.Hour) }},
-		{name: "failed", outcome: worqr.TraceFailed, kind: worqr.FailureError, text: "bad",
+		{name: "failed", outcome: worqrtrace.Failed, kind: inspect.FailureError, text: "bad",
 			handler: func(context.Context, *worqr.Task) error { return worqr.Permanent(bad) }},
-		{name: "malformed", outcome: worqr.TraceFailed, kind: worqr.FailureMalformed, text: "bad",
+		{name: "malformed", outcome: worqrtrace.Failed, kind: inspect.FailureMalformed, text: "bad",
 			handler: func(context.Context, *worqr.Task) error { return worqr.Malformed(bad) }},
-		{name: "no retries", outcome: worqr.TraceFailed, kind: worqr.FailureError, text: "bad", opts: worqr.HandleOptions{MaxRetries: -1},
+		{name: "no retries", outcome: worqrtrace.Failed, kind: inspect.FailureError, text: "bad", opts: worqr.HandleOptions{MaxRetries: -1},
 			handler: func(context.Context, *worqr.Task) error { return bad }},
-		{name: "Goexit", outcome: worqr.TraceFailed, kind: worqr.FailureError, text: "the handler called runtime.Goexit", opts: worqr.HandleOptions{MaxRetries: -1},
+		{name: "Goexit", outcome: worqrtrace.Failed, kind: inspect.FailureError, text: "the handler called runtime.Goexit", opts: worqr.HandleOptions{MaxRetries: -1},
 			handler: func(context.Context, *worqr.Task) error { runtime.Goexit(); return nil }},
-		{name: "timeout", outcome: worqr.TraceFailed, kind: worqr.FailureError, text: "worqr: the attempt took too long",
+		{name: "timeout", outcome: worqrtrace.Failed, kind: inspect.FailureError, text: "worqr: the attempt took too long",
 			opts: worqr.HandleOptions{MaxRetries: -1, Timeout: time.Millisecond},
 			handler: func(ctx context.Context, _ *worqr.Task) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			}},
-		{name: "by itself", outcome: worqr.TraceStopped,
+		{name: "by itself", outcome: worqrtrace.Stopped,
 			handler: func(ctx context.Context, t *worqr.Task) error {
 				if t.Token > 1 {
 					<-ctx.Done()
@@ -154,7 +156,7 @@ func TestTraceHandler(t *testing.T) {
 			trace := r.trace()
 			other := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 			held, note := make(chan int, 10), trace.Ended
-			trace.Ended = func(task worqr.TraceTask) {
+			trace.Ended = func(task worqrtrace.Task) {
 				n := 0
 				for running := range each(t, other.Running(t.Context())) {
 					if running.AttemptID == task.AttemptID {
@@ -197,7 +199,7 @@ func TestTraceHandler(t *testing.T) {
 			began.Headers = nil
 			is.Equal(began.EnqueuedAt.IsZero(), false)
 			began.EnqueuedAt = time.Time{}
-			is.Equal(began, worqr.TraceTask{At: began.At, Queue: "q", WorkerID: began.WorkerID, AttemptID: id, Key: "key", Digest: "f07e5a81", Token: 1, Size: 7, Waited: began.Waited, DueAt: began.DueAt})
+			is.Equal(began, worqrtrace.Task{At: began.At, Queue: "q", WorkerID: began.WorkerID, AttemptID: id, Key: "key", Digest: "f07e5a81", Token: 1, Size: 7, Waited: began.Waited, DueAt: began.DueAt})
 		})
 	}
 }
@@ -223,17 +225,17 @@ func TestTraceByHand(t *testing.T) {
 		is.NoErr(end(task))
 		is.NoErr(end(task)) // again
 	}
-	var outcomes []worqr.TraceOutcome
+	var outcomes []worqrtrace.Outcome
 	for _, c := range r.await(t, "ended", len(ends)) {
 		outcomes = append(outcomes, c.task.Outcome)
 	}
-	is.Equal(outcomes, []worqr.TraceOutcome{worqr.TraceFinished, worqr.TraceRetried, worqr.TraceFailed, worqr.TraceStopped})
+	is.Equal(outcomes, []worqrtrace.Outcome{worqrtrace.Finished, worqrtrace.Retried, worqrtrace.Failed, worqrtrace.Stopped})
 	is.Equal(r.of("ended")[2].task.Error, "bad")
 
 	_ = sure(q.StartTask(ctx))(t) // and leave with it
 	is.NoErr(q.StopWork(ctx))
 	left := r.await(t, "ended", len(ends)+1)[len(ends)].task
-	is.Equal(left.Outcome, worqr.TraceStopped)
+	is.Equal(left.Outcome, worqrtrace.Stopped)
 	is.Equal(left.Error, "worqr: the peer is shutting down")
 	is.NoErr(p.Close()) // which waits for the calls
 	r.paired(t)
@@ -258,7 +260,7 @@ func TestTraceCancel(t *testing.T) {
 	sure(q.CancelKey(t.Context(), "key"))(t)
 	wait(t, sure(q.Cancel(t.Context(), []byte("payload")))(t))
 	end := r.await(t, "ended", 1)[0].task
-	is.Equal(end.Outcome, worqr.TraceCanceled)
+	is.Equal(end.Outcome, worqrtrace.Canceled)
 	is.Equal(end.Error, "worqr: the task was canceled")
 	calls := r.await(t, "canceled", 2)
 	is.Equal(calls[0].queue.Key, "key")
@@ -289,13 +291,13 @@ func TestTraceEnqueued(t *testing.T) {
 	is.True(q.Enqueue(ctx) != nil)
 	is.True(q.Put(ctx, "", one, nil) != nil)
 	is.NoErr(p.Close())
-	var got []worqr.TraceQueue
+	var got []worqrtrace.Queue
 	for _, c := range r.of("enqueued") {
 		is.True(!c.queue.At.IsZero() && c.queue.Took > 0)
 		c.queue.At, c.queue.Took = time.Time{}, 0
 		got = append(got, c.queue)
 	}
-	is.Equal(got, []worqr.TraceQueue{
+	is.Equal(got, []worqrtrace.Queue{
 		{Queue: "q", Tasks: 3000, Size: 9000},
 		{Queue: "q", Tasks: 2, Size: 6},
 		{Queue: "q", Tasks: 1, Size: 3},
@@ -311,7 +313,7 @@ func TestTraceEnqueued(t *testing.T) {
 func TestTraceTimes(t *testing.T) {
 	is := parallel(t)
 	r, second := &record{}, &record{}
-	p, q := openQueue(t, worqr.Options{Trace: worqr.JoinTraces(r.trace(), nil, second.trace())})
+	p, q := openQueue(t, worqr.Options{Trace: worqrtrace.Join(r.trace(), nil, second.trace())})
 	due := time.UnixMilli(time.Now().Add(-time.Hour).UnixMilli())
 	q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
 	defer run(t, p)()
@@ -346,18 +348,18 @@ func TestTraceEviction(t *testing.T) {
 	is.Equal(sure(other.FailWorker(t.Context(), old))(t), 1)
 	evicted := mine.await(t, "evicted", 1)[0].worker
 	receive(t, starts, 1) // again, under the new id
-	is.Equal(evicted, worqr.TraceWorker{At: evicted.At, WorkerID: old, NewID: p.WorkerID(), Name: "victim", Queues: []string{"q"}})
+	is.Equal(evicted, worqrtrace.Worker{At: evicted.At, WorkerID: old, NewID: p.WorkerID(), Name: "victim", Queues: []string{"q"}})
 	lost := mine.await(t, "ended", 1)[0].task
-	is.Equal(lost.Outcome, worqr.TraceLost)
+	is.Equal(lost.Outcome, worqrtrace.Lost)
 	is.Equal(lost.Error, "worqr: worker evicted")
 	is.Equal(lost.WorkerID, old)
 	failed := theirs.await(t, "failed", 1)[0].worker
-	is.Equal(failed, worqr.TraceWorker{At: failed.At, WorkerID: old, Queues: []string{"q"}, Tasks: 1})
+	is.Equal(failed, worqrtrace.Worker{At: failed.At, WorkerID: old, Queues: []string{"q"}, Tasks: 1})
 	returned := theirs.await(t, "returned", 1)[0].queue
-	is.Equal(returned, worqr.TraceQueue{At: returned.At, Queue: "q", WorkerID: other.WorkerID(), Tasks: 1})
+	is.Equal(returned, worqrtrace.Queue{At: returned.At, Queue: "q", WorkerID: other.WorkerID(), Tasks: 1})
 	stop()
 	stopped := mine.await(t, "ended", 2)[1].task // by the drain
-	is.Equal(stopped.Outcome, worqr.TraceStopped)
+	is.Equal(stopped.Outcome, worqrtrace.Stopped)
 	is.Equal(stopped.Error, "worqr: the peer is shutting down")
 	mine.paired(t)
 	var members []string
@@ -419,13 +421,13 @@ func TestTraceFailedUnstarted(t *testing.T) {
 	stop := run(t, p)
 	eventually(t, "all have failed", func() bool { return stats(t, q).Failed == 4 })
 	stop()
-	tasks := map[worqr.FailureKind]int{}
+	tasks := map[inspect.FailureKind]int{}
 	for _, c := range r.of("unstarted") {
 		is.Equal(c.queue.Queue, "q")
 		is.True(c.queue.WorkerID != "" && !c.queue.OnFailed)
 		tasks[c.queue.Kind] += c.queue.Tasks
 	}
-	is.Equal(tasks, map[worqr.FailureKind]int{worqr.FailureExpired: 3, worqr.FailureCrashed: 1})
+	is.Equal(tasks, map[inspect.FailureKind]int{inspect.FailureExpired: 3, inspect.FailureCrashed: 1})
 	is.Equal(len(r.of("started")), 0)
 }
 
@@ -537,7 +539,7 @@ func TestTracePanics(t *testing.T) {
 	r, log := &record{}, &journal{}
 	trace := r.trace()
 	note := trace.Ended
-	trace.Ended = func(task worqr.TraceTask) {
+	trace.Ended = func(task worqrtrace.Task) {
 		note(task)
 		if task.Token%2 == 0 {
 			panic("no")
@@ -561,7 +563,7 @@ func TestTraceBlocks(t *testing.T) {
 	is := parallel(t)
 	r, log, blocked, release := &record{}, &journal{}, make(chan struct{}, 1), make(chan struct{})
 	trace := r.trace()
-	trace.Joined = func(worqr.TraceQueue) {
+	trace.Joined = func(worqrtrace.Queue) {
 		blocked <- struct{}{}
 		<-release
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
 )
 
@@ -50,7 +50,7 @@ func (b *brake) payload(queue string, p []byte) string {
 // deeds are all actions, in an order in which each has something to do.
 func deeds(f *fleet, b *tab, held *brake) []deed {
 	t, q, victims, slow := f.t, f.emails, f.worker("victim", "victims"), f.worker("tortoise", "slow")
-	stats := func() worqr.QueueStats { return peertest.Stats(t, q) }
+	stats := func() inspect.QueueStats { return peertest.Stats(t, q) }
 	failures := func(n int) func() bool { return func() bool { return stats().Failed == n } }
 	paused := func(is bool) func() bool { return func() bool { return stats().Paused == is } }
 	choose := func() { b.click(`document.querySelector('input[name=id]')`) }

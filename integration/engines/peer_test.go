@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 const (
@@ -124,7 +125,7 @@ func (p *peer) identify(ctx context.Context) {
 func (p *peer) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		for e, err := range p.peer.Events(ctx, queue) {
-			if err == nil && e.Kind == worqr.EventLost {
+			if err == nil && e.Kind == inspect.EventLost {
 				p.say(report{What: lost, Note: e.Evidence})
 			}
 		}

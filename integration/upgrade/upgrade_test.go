@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -190,13 +191,13 @@ func newFleet(t *testing.T) *fleet {
 				return
 			case err != nil:
 				f.blame("the observer: %v", err)
-			case e.Kind == worqr.EventSync:
+			case e.Kind == inspect.EventSync:
 				if syncs++; syncs > 1 {
 					f.blame("the observer has missed events")
 				} else {
 					close(synced)
 				}
-			case e.Kind == worqr.EventDone:
+			case e.Kind == inspect.EventDone:
 				digest := e.PayloadDigest
 				if e.Payload != nil {
 					digest = digestOf(string(e.Payload))
@@ -359,7 +360,7 @@ func (f *fleet) mend() {
 	f.t.Helper()
 	report := redistest.Sure(f.peer.Repair(f.t.Context(), nil))(f.t)
 	for _, found := range report.Findings {
-		if found.Severity == worqr.SeverityError && !(found.Kind == "schedule" && found.Repaired) {
+		if found.Severity == inspect.SeverityError && !(found.Kind == "schedule" && found.Repaired) {
 			f.blame("it is to repair: %s", found)
 		}
 	}

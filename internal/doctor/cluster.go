@@ -11,7 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/words"
 )
 
 const (
@@ -100,7 +102,7 @@ func (c *checkup) lookAround(v *view) error {
 		v.open, err = store.OpenSlots(c.ctx, v.node)
 	}
 	if store.IsRefusal(err) {
-		v.found.notice(unreadable, Notice, fmt.Sprintf("CLUSTER could not be read (%s), so the state of the cluster was only partly checked.", Shown(err.Error())))
+		v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("CLUSTER could not be read (%s), so the state of the cluster was only partly checked.", words.Shown(err.Error())))
 		return nil
 	}
 	return err
@@ -112,10 +114,10 @@ func (c *checkup) gone(n store.Node, err error) {
 		return
 	}
 	c.lost[n.Name] = true
-	f := Finding{Kind: cluster, Severity: Error, Subject: n.Name,
-		Text: fmt.Sprintf("Node %s doesn't answer (%s). Neither its queues nor the lists of queues and workers were checked. Start it, or have a replica take its place.", n.Name, Shown(err.Error()))}
+	f := inspect.Finding{Kind: cluster, Severity: inspect.SeverityError, Subject: n.Name,
+		Text: fmt.Sprintf("Node %s doesn't answer (%s). Neither its queues nor the lists of queues and workers were checked. Start it, or have a replica take its place.", n.Name, words.Shown(err.Error()))}
 	if n.Replica {
-		f.Severity, f.Text = Warning, fmt.Sprintf("Node %s, a replica, doesn't answer (%s). Start it, or remove it from the cluster.", n.Name, Shown(err.Error()))
+		f.Severity, f.Text = inspect.SeverityWarning, fmt.Sprintf("Node %s, a replica, doesn't answer (%s). Start it, or remove it from the cluster.", n.Name, words.Shown(err.Error()))
 	}
 	c.found(f)
 }
@@ -131,13 +133,13 @@ func (c *checkup) passOver(e *exam, err error) error {
 	if err == nil || !c.inCluster() || c.ctx.Err() != nil || !store.IsAway(err) {
 		return err
 	}
-	f := Finding{Kind: cluster, Severity: Error, Text: fmt.Sprintf("Not everything could be checked (%s). Check again when the cluster is well.", Shown(err.Error()))}
+	f := inspect.Finding{Kind: cluster, Severity: inspect.SeverityError, Text: fmt.Sprintf("Not everything could be checked (%s). Check again when the cluster is well.", words.Shown(err.Error()))}
 	if e != nil {
 		e.lost = true
 		f.Queue = e.id
-		f.Text = fmt.Sprintf("The queue %q could not be checked (%s), and neither were others of its node nor the lists of queues and workers. Check again when the cluster is well.", Clip(e.name), Shown(err.Error()))
+		f.Text = fmt.Sprintf("The queue %q could not be checked (%s), and neither were others of its node nor the lists of queues and workers. Check again when the cluster is well.", words.Clip(e.name), words.Shown(err.Error()))
 		if store.IsMoving(err) {
-			f.Text = fmt.Sprintf("The queue %q can't be used: its slot is being moved to another node, and is not yet there. Finish the move, or run redis-cli --cluster fix.", Clip(e.name))
+			f.Text = fmt.Sprintf("The queue %q can't be used: its slot is being moved to another node, and is not yet there. Finish the move, or run redis-cli --cluster fix.", words.Clip(e.name))
 		} else {
 			c.lost[e.node] = true
 		}
@@ -147,11 +149,11 @@ func (c *checkup) passOver(e *exam, err error) error {
 }
 
 // judgeCluster finds what endangers tasks, from what its nodes say.
-func judgeCluster(views []*view, beat time.Duration) []Finding {
+func judgeCluster(views []*view, beat time.Duration) []inspect.Finding {
 	var all findings
 	type remark struct {
-		kind     Kind
-		severity Severity
+		kind     inspect.FindingKind
+		severity inspect.Severity
 		text     string
 	}
 	by := map[remark][]string{} // nodes
@@ -164,13 +166,15 @@ func judgeCluster(views []*view, beat time.Duration) []Finding {
 		}
 	}
 	for r, nodes := range by {
-		f := Finding{Kind: r.kind, Severity: r.severity, Text: those(nodes) + ": " + r.text}
+		f := inspect.Finding{Kind: r.kind, Severity: r.severity, Text: those(nodes) + ": " + r.text}
 		if len(nodes) == 1 {
 			f.Subject = nodes[0]
 		}
 		all = append(all, f)
 	}
-	slices.SortFunc(all, func(a, b Finding) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Text, b.Text)) })
+	slices.SortFunc(all, func(a, b inspect.Finding) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Text, b.Text))
+	})
 	all.versions(views)
 	all.clocks(views, beat)
 	return all
@@ -191,16 +195,16 @@ func those(nodes []string) string {
 func (all *findings) cluster(v *view) {
 	told := v.told
 	if s := told["cluster_state"]; s != "" && s != "ok" {
-		all.notice(cluster, Error, fmt.Sprintf("cluster_state is %s: the cluster takes no calls. Start the nodes that are down, or have replicas take their place; redis-cli --cluster check says more.", Shown(s)))
+		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("cluster_state is %s: the cluster takes no calls. Start the nodes that are down, or have replicas take their place; redis-cli --cluster check says more.", words.Shown(s)))
 	}
 	if n := number(told["cluster_slots_assigned"]); n > 0 && n < totalSlots {
-		all.notice(cluster, Error, fmt.Sprintf("%s to no node, so queues there can't be used. Run redis-cli --cluster fix.", slots(totalSlots-n, "belongs", "belong")))
+		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("%s to no node, so queues there can't be used. Run redis-cli --cluster fix.", slots(totalSlots-n, "belongs", "belong")))
 	}
 	if n := number(told["cluster_slots_fail"]); n > 0 {
-		all.notice(cluster, Error, fmt.Sprintf("%s to a node that has failed. Start it, or have a replica take its place.", slots(n, "belongs", "belong")))
+		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("%s to a node that has failed. Start it, or have a replica take its place.", slots(n, "belongs", "belong")))
 	}
 	if v.settings["cluster-require-full-coverage"] == "yes" {
-		all.notice(coverage, Notice, "cluster-require-full-coverage is yes: one node that is down stops the queues of all nodes. Set it to no.")
+		all.notice(coverage, inspect.SeverityNotice, "cluster-require-full-coverage is yes: one node that is down stops the queues of all nodes. Set it to no.")
 	}
 }
 
@@ -208,7 +212,7 @@ func slots(n int, one, more string) string {
 	if n == 1 {
 		more = one
 	}
-	return Several(n, "slot") + " " + more
+	return words.Several(n, "slot") + " " + more
 }
 
 // versions reports that not all nodes have the same one.
@@ -225,9 +229,9 @@ func (all *findings) versions(views []*view) {
 	}
 	var said []string
 	for _, is := range slices.Sorted(maps.Keys(by)) {
-		said = append(said, fmt.Sprintf("%s (%s)", Shown(is), strings.ToLower(those(by[is])[:1])+those(by[is])[1:]))
+		said = append(said, fmt.Sprintf("%s (%s)", words.Shown(is), strings.ToLower(those(by[is])[:1])+those(by[is])[1:]))
 	}
-	all.notice(version, Notice, fmt.Sprintf("The nodes have different versions of Redis: %s. Finish the upgrade.", strings.Join(said, ", ")))
+	all.notice(version, inspect.SeverityNotice, fmt.Sprintf("The nodes have different versions of Redis: %s. Finish the upgrade.", strings.Join(said, ", ")))
 }
 
 // clocks reports nodes whose clocks differ. It doesn't report differences that the duration of a
@@ -239,7 +243,7 @@ func (all *findings) clocks(views []*view, beat time.Duration) {
 	first := slices.MaxFunc(views, func(a, b *view) int { return cmp.Compare(a.ahead, b.ahead) })
 	last := slices.MinFunc(views, func(a, b *view) int { return cmp.Compare(a.behind, b.behind) })
 	if by := first.ahead - last.behind; by > beat {
-		all.notice(clock, Warning, fmt.Sprintf("The clock of node %s is ahead of that of node %s by %v, which is more than a heartbeat. When a queue moves between them, its leases and times shift by that. Synchronize the clocks.",
+		all.notice(clock, inspect.SeverityWarning, fmt.Sprintf("The clock of node %s is ahead of that of node %s by %v, which is more than a heartbeat. When a queue moves between them, its leases and times shift by that. Synchronize the clocks.",
 			first.node.Name, last.node.Name, by.Round(time.Millisecond)))
 	}
 }
@@ -274,7 +278,7 @@ func (c *checkup) stillOpen(v *view) error {
 	if more := len(still) - len(said); more > 0 {
 		said = append(said, fmt.Sprintf("and %d more", more))
 	}
-	c.found(Finding{Kind: openSlot, Severity: Warning, Subject: v.node.Name,
+	c.found(inspect.Finding{Kind: openSlot, Severity: inspect.SeverityWarning, Subject: v.node.Name,
 		Text: fmt.Sprintf("Node %s: slots have been moving for longer than this check took: %s. Their queues may be stopped meanwhile. Finish the moves, or run redis-cli --cluster fix.", v.node.Name, strings.Join(said, ", "))})
 	return nil
 }

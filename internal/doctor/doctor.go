@@ -12,7 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // Config says what to examine, and how.
@@ -24,38 +26,18 @@ type Config struct {
 	Beat   time.Duration                                   // between two of a peer
 	Nonces time.Duration                                   // how long marks of nonces stay
 	Repair bool
-	Limits Limits
-	Ignore map[Kind]bool // findings that are not reported; they are repaired
-}
-
-// Limits say how much is too much. Exceeding a limit that is set is a warning; exceeding a default
-// is a notice.
-type Limits struct {
-	Run      time.Duration // 0 is an hour
-	Wait     time.Duration // 0 is ten minutes
-	Backlog  int           // 0 is none; negative allows nothing, likewise below
-	Retrying int           // 0 is 10
-	Failed   int
-}
-
-// A Report is the result of an examination. If the examination fails, it covers what was done until
-// then.
-type Report struct {
-	Queues   int
-	Keys     int
-	Findings []Finding // the worst first
-	Omitted  int       // findings beyond maxFindings
-	Unwell   bool      // one of those omitted is broken, and is so still
-	Returned int       // tasks that went back to the front
+	Prefix string // as the report has it
+	Limits inspect.CheckOptions
 }
 
 // A checkup is one walk through the keyspace. It finds keys page by page, and then has Redis judge
 // them one by one.
 type checkup struct {
 	Config
-	ctx    context.Context
-	report Report
-	now    int64 // ms, by the clock of the only Redis, when it began
+	ctx      context.Context
+	report   inspect.CheckReport
+	returned int   // tasks, to the front
+	now      int64 // ms, by the clock of the only Redis, when it began
 
 	nodes []store.Node
 	lost  map[string]bool // nodes that don't answer
@@ -93,16 +75,17 @@ type exam struct {
 type doubt func() error
 
 // Examine walks through the keyspace and reports what is wrong. With Repair it also repairs what it
-// can without losing a task.
-func Examine(ctx context.Context, config Config) (Report, error) {
+// can without losing a task, and returns how many it returned to the front. If it fails, the report
+// covers what was done until then.
+func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, returned int, err error) {
 	c := &checkup{
-		Config: config, ctx: ctx,
+		Config: config, ctx: ctx, report: inspect.CheckReport{Repair: config.Repair, Prefix: config.Prefix},
 		exams: map[store.Keys]*exam{}, totals: map[string]*total{}, present: map[string]bool{}, members: map[string]bool{}, said: map[string]bool{},
 		known: map[string]time.Duration{}, lost: map[string]bool{}, seed: maphash.MakeSeed(), seen: map[uint64]bool{},
 	}
 	for _, part := range []func() error{c.servers, c.walk, c.queues, c.counts, c.lists, c.again} {
 		if err := part(); err != nil {
-			return c.report, err
+			return &c.report, c.returned, err
 		}
 	}
 	names := map[string]bool{}
@@ -110,8 +93,8 @@ func Examine(ctx context.Context, config Config) (Report, error) {
 		names[store.Whole(e.name)] = true
 	}
 	c.report.Queues = len(names)
-	c.report.sort()
-	return c.report, nil
+	sorted(&c.report)
+	return &c.report, c.returned, nil
 }
 
 // walk reads the names of all keys, on each node that has some. In a cluster it does so twice:
@@ -151,7 +134,7 @@ func (c *checkup) through(n store.Node) error {
 			case !c.isNew(f.Name):
 				continue
 			case !f.Ours:
-				c.found(Finding{Kind: unknown, Severity: Notice, Key: Clip(f.Name),
+				c.found(inspect.Finding{Kind: unknown, Severity: inspect.SeverityNotice, Key: words.Clip(f.Name),
 					Text: "worqr has no key with this name. Find out what wrote it, and give that another prefix."})
 				continue
 			case f.Is == string(f.Key.Type):
@@ -231,8 +214,8 @@ func (c *checkup) exam(k store.Key) *exam {
 
 // foreign reports a key of the wrong type.
 func (c *checkup) foreign(k store.Key, is string) {
-	f := Finding{Kind: foreign, Severity: Error,
-		Text: fmt.Sprintf("This key is a %s but must be a %s. Move or delete it; worqr doesn't touch it. The rest of the queue was checked.", Shown(is), k.Type)}
+	f := inspect.Finding{Kind: foreign, Severity: inspect.SeverityError,
+		Text: fmt.Sprintf("This key is a %s but must be a %s. Move or delete it; worqr doesn't touch it. The rest of the queue was checked.", words.Shown(is), k.Type)}
 	switch {
 	case k.Queue != nil:
 		head, tail := k.Queue.Around()
@@ -241,7 +224,7 @@ func (c *checkup) foreign(k store.Key, is string) {
 			f.Key += ":" + veil(k.Kind, k.Part)
 		}
 	case k.Kind == "worker":
-		f.Key = Clip(c.Space.Worker(k.Part))
+		f.Key = words.Clip(c.Space.Worker(k.Part))
 	case k.Kind == "registry":
 		f.Key = c.Space.Registry()
 	case k.Kind == "protocol":
@@ -293,7 +276,7 @@ func (c *checkup) again() error {
 		return nil
 	}
 	if c.skipped > 0 {
-		c.notice(unreadable, Notice, fmt.Sprintf("%d more suspicious items were skipped; Check examines at most %d twice. Repair what it reports, and check again.", c.skipped, maxDoubts))
+		c.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("%d more suspicious items were skipped; Check examines at most %d twice. Repair what it reports, and check again.", c.skipped, maxDoubts))
 	}
 	select {
 	case <-c.ctx.Done():

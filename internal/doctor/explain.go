@@ -3,80 +3,11 @@ package doctor
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
 )
-
-// A State says where a copy of a task is.
-type State string
-
-// The states.
-const (
-	Waiting   State = "waiting"
-	Scheduled State = "scheduled"
-	Blocked   State = "blocked"
-	Running   State = "running"
-	Failed    State = "failed"
-)
-
-// A Reason says why a copy of a task does not run, or no longer.
-type Reason string
-
-// The reasons.
-const (
-	Paused       Reason = "paused"
-	NoWorker     Reason = "no-worker"
-	Busy         Reason = "busy"
-	NotDue       Reason = "not-due"
-	Withheld     Reason = "withheld"
-	Behind       Reason = "behind"
-	KeyRuns      Reason = "blocked"
-	Suspect      Reason = "suspect"
-	LeaseExpired Reason = "lease-expired"
-	Returning    Reason = "returning"
-	HasFailed    Reason = "failed"
-)
-
-// A Copy is one place where a task is.
-type Copy struct {
-	State   State
-	Key     string // "" if it has none, or that isn't known
-	Since   int64  // ms of Redis time when it was enqueued; 0 if that isn't known
-	Reasons []Reason
-	Before  int
-	DueAt   time.Time
-	Retries int
-	Crashes int
-
-	// Of what runs.
-	Attempt    string
-	Token      int64
-	StartedAt  time.Time
-	Worker     string // of what has failed, too
-	WorkerName string
-	Host       string
-	PID        int
-	EvictAt    time.Time
-
-	// Of what has failed.
-	Kind     string
-	Error    string
-	FailedAt time.Time
-}
-
-// An Explanation tells where a task is and why it does not run.
-type Explanation struct {
-	Now         int64 // ms, by the clock of Redis
-	NoSuchQueue bool
-	Paused      bool
-	Workers     int
-	IdleWorkers int
-	NotSearched int
-	Copies      []Copy
-	Recurs      *store.RecurringTask // under the key; nil if nothing does
-}
 
 const (
 	mostCopies  = 10      // of each kind that are explained
@@ -88,35 +19,60 @@ const (
 type Question struct {
 	Runner  store.Runner
 	Space   store.Space
-	Queue   string
+	Queue   string // whose keys, a part of one that is spread
+	Name    string // of the queue, as the explanation has it
+	Prefix  string // as the explanation has it
 	Entry   string // to look for; "" to look for the payload
 	Payload []byte
 	Beat    time.Duration // between two of a peer
 }
 
+// An explanation is one in the making.
+type explanation struct{ inspect.Explanation }
+
+// told is what the caller gets; nil if there is none.
+func (e *explanation) told() *inspect.Explanation {
+	if e == nil {
+		return nil
+	}
+	return &e.Explanation
+}
+
+// Merge adds to an explanation what was found on another part of a queue.
+func Merge(e, part *inspect.Explanation) {
+	if part.At.After(e.At) {
+		e.At = part.At
+	}
+	e.NoSuchQueue, e.Paused = e.NoSuchQueue && part.NoSuchQueue, e.Paused || part.Paused
+	e.Workers, e.IdleWorkers = max(e.Workers, part.Workers), max(e.IdleWorkers, part.IdleWorkers)
+	e.NotSearched += part.NotSearched
+	e.Copies = append(e.Copies, part.Copies...)
+}
+
 // Explain looks for the copies of a task.
-func (q Question) Explain(ctx context.Context) (*Explanation, error) {
+func (q Question) Explain(ctx context.Context) (*inspect.Explanation, error) {
 	// What moves between two reads may be seen in neither: look again.
 	for tries := 2; ; tries-- {
 		e, err := q.once(ctx)
 		if err != nil || len(e.Copies) > 0 || e.Recurs != nil {
-			return e, err
+			return e.told(), err
 		}
 		if tries == 1 {
 			e.NoSuchQueue, err = store.Unknown(ctx, q.Runner, q.Space, q.keys(), q.Queue)
-			return e, err
+			return e.told(), err
 		}
 	}
 }
 
 func (q Question) keys() store.Keys { return q.Space.Queue(q.Queue) }
 
-func (q Question) once(ctx context.Context) (*Explanation, error) {
+func (q Question) once(ctx context.Context) (*explanation, error) {
 	p, err := store.Explain(ctx, q.Runner, q.keys(), q.Entry, q.Payload, mostCopies, listDepth)
 	if err != nil {
 		return nil, err
 	}
 	e := explained(p, q.Entry != "")
+	e.Queue, e.Prefix = q.Name, q.Prefix
 	if q.Entry == "" {
 		err = q.running(ctx, e)
 	}
@@ -130,16 +86,20 @@ func (q Question) once(ctx context.Context) (*Explanation, error) {
 		if err := q.searchFailed(ctx, e); err != nil {
 			return nil, err
 		}
-		if e.Recurs, err = store.RecurringUnder(ctx, q.Runner, q.keys(), q.Entry, p.Now); err != nil {
+		r, err := store.RecurringUnder(ctx, q.Runner, q.keys(), q.Entry, p.Now)
+		if err != nil {
 			return nil, err
+		}
+		if r != nil {
+			e.Recurs = new(Recurring(*r))
 		}
 	}
 	for i := range e.Copies {
 		if c := &e.Copies[i]; q.Entry != "" {
 			c.Key = store.KeyOf(q.Entry)
 		}
-		if c := &e.Copies[i]; c.State == Running {
-			h, err := store.ReadHolder(ctx, q.Runner, q.Space, q.keys(), c.Worker)
+		if c := &e.Copies[i]; c.State == inspect.CopyRunning {
+			h, err := store.ReadHolder(ctx, q.Runner, q.Space, q.keys(), c.WorkerID)
 			if err != nil {
 				return nil, err
 			}
@@ -150,20 +110,20 @@ func (q Question) once(ctx context.Context) (*Explanation, error) {
 }
 
 // explained tells of what waits, and of what runs of a key.
-func explained(p *store.Place, byKey bool) *Explanation {
-	e := &Explanation{Now: p.Now, Paused: p.Paused, Workers: p.Workers, IdleWorkers: p.Idle}
+func explained(p *store.Place, byKey bool) *explanation {
+	e := &explanation{inspect.Explanation{At: time.UnixMilli(p.Now), Paused: p.Paused, Workers: p.Workers, IdleWorkers: p.Idle}}
 	if !byKey {
 		e.NotSearched = max(p.Length-listDepth, 0)
 	}
 	for _, before := range p.Before { // added tasks take turns with the list
-		e.Copies = append(e.Copies, e.waits(Copy{State: Waiting, Before: p.Ready + before + min(before, p.Added)}))
+		e.Copies = append(e.Copies, e.waits(inspect.TaskCopy{State: inspect.CopyWaiting, Before: p.Ready + before + min(before, p.Added)}))
 	}
 	if l := p.Line; l != nil {
 		before := l.Before
 		if before < 0 {
 			before = p.Added - 1 // at most
 		}
-		e.Copies = append(e.Copies, e.waits(Copy{State: Waiting, Since: l.Since, Before: p.Ready + before + min(before, p.Length)}))
+		e.Copies = append(e.Copies, e.waits(inspect.TaskCopy{State: inspect.CopyWaiting, EnqueuedAt: store.Moment(l.Since), Before: p.Ready + before + min(before, p.Length)}))
 	}
 	for _, x := range p.Entries {
 		if x.Due >= 0 {
@@ -176,12 +136,12 @@ func explained(p *store.Place, byKey bool) *Explanation {
 	return e
 }
 
-func runningCopy(attempt, worker string, token int64, entry string) Copy {
-	return Copy{State: Running, Key: store.KeyOf(entry), Since: store.CardOf(entry, "").Since, Attempt: attempt, Worker: worker, Token: token, StartedAt: store.StartedAt(attempt)}
+func runningCopy(attempt, worker string, token int64, entry string) inspect.TaskCopy {
+	return inspect.TaskCopy{State: inspect.CopyRunning, Key: store.KeyOf(entry), EnqueuedAt: store.Moment(store.CardOf(entry, "").Since), AttemptID: attempt, WorkerID: worker, Token: token, StartedAt: store.StartedAt(attempt)}
 }
 
 // running looks for the payload among what runs.
-func (q Question) running(ctx context.Context, e *Explanation) error {
+func (q Question) running(ctx context.Context, e *explanation) error {
 	for t, err := range store.Running(ctx, q.Runner, q.keys()) {
 		if err != nil {
 			return err
@@ -197,58 +157,58 @@ func (q Question) running(ctx context.Context, e *Explanation) error {
 }
 
 // waits adds why something does not start that might.
-func (e *Explanation) waits(c Copy) Copy {
+func (e *explanation) waits(c inspect.TaskCopy) inspect.TaskCopy {
 	if c = e.halted(c); len(c.Reasons) == 0 && e.IdleWorkers == 0 {
-		c.Reasons = append(c.Reasons, Busy)
+		c.Reasons = append(c.Reasons, inspect.ReasonBusy)
 	}
 	if c.Before > 0 {
-		c.Reasons = append(c.Reasons, Behind)
+		c.Reasons = append(c.Reasons, inspect.ReasonBehind)
 	}
 	return c
 }
 
 // halted adds why nothing of the queue starts at all.
-func (e *Explanation) halted(c Copy) Copy {
+func (e *explanation) halted(c inspect.TaskCopy) inspect.TaskCopy {
 	switch {
 	case e.Paused:
-		c.Reasons = append(c.Reasons, Paused)
+		c.Reasons = append(c.Reasons, inspect.ReasonPaused)
 	case e.Workers == 0:
-		c.Reasons = append(c.Reasons, NoWorker)
+		c.Reasons = append(c.Reasons, inspect.ReasonNoWorker)
 	}
 	return c
 }
 
 // entry is what waits of an entry.
-func (e *Explanation) entry(now int64, x store.Entry) Copy {
-	c := Copy{State: Scheduled, Key: store.KeyOf(x.Name), Since: store.CardOf(x.Name, "").Since, DueAt: time.UnixMilli(store.Due(x.Due, now)), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
+func (e *explanation) entry(now int64, x store.Entry) inspect.TaskCopy {
+	c := inspect.TaskCopy{State: inspect.CopyScheduled, Key: store.KeyOf(x.Name), EnqueuedAt: store.Moment(store.CardOf(x.Name, "").Since), DueAt: time.UnixMilli(store.Due(x.Due, now)), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
 	early := x.Due > now
 	if x.Held && x.Process == "" {
-		c.DueAt, c.Reasons = time.UnixMilli(x.Turn), []Reason{Withheld}
+		c.DueAt, c.Reasons = time.UnixMilli(x.Turn), []inspect.Reason{inspect.ReasonWithheld}
 		return e.halted(c)
 	}
 	if x.Process != "" {
-		c.State, c.Reasons = Blocked, []Reason{KeyRuns}
+		c.State, c.Reasons = inspect.CopyBlocked, []inspect.Reason{inspect.ReasonBlocked}
 	}
 	switch {
 	case early:
-		c.Reasons = append(c.Reasons, NotDue)
+		c.Reasons = append(c.Reasons, inspect.ReasonNotDue)
 		c = e.halted(c) // it would not start then either
-	case c.State == Scheduled:
+	case c.State == inspect.CopyScheduled:
 		c = e.waits(c)
 		if c.Crashes > 0 && !e.Paused && e.Workers > 0 {
-			c.Reasons = append(c.Reasons, Suspect) // only its peer knows MaxCrashes, and what else runs there
+			c.Reasons = append(c.Reasons, inspect.ReasonSuspect) // only its peer knows MaxCrashes, and what else runs there
 		}
 	}
 	return c
 }
 
-func hasFailed(g *store.Grave) Copy {
-	return Copy{State: Failed, Key: store.KeyOf(g.From), Since: store.CardOf(g.From, g.Card).Since, Reasons: []Reason{HasFailed}, Worker: g.Worker, Retries: g.Retries, Crashes: g.Crashes,
-		Kind: string(g.Kind), Error: g.Reason, FailedAt: time.UnixMilli(g.At)}
+func hasFailed(g *store.Grave) inspect.TaskCopy {
+	return inspect.TaskCopy{State: inspect.CopyFailed, Key: store.KeyOf(g.From), EnqueuedAt: store.Moment(store.CardOf(g.From, g.Card).Since), Reasons: []inspect.Reason{inspect.ReasonFailed}, WorkerID: g.Worker, Retries: g.Retries, Crashes: g.Crashes,
+		Kind: inspect.FailureKind(g.Kind), Error: g.Reason, FailedAt: time.UnixMilli(g.At)}
 }
 
 // searchFailed looks for a key in the failed queue.
-func (q Question) searchFailed(ctx context.Context, e *Explanation) error {
+func (q Question) searchFailed(ctx context.Context, e *explanation) error {
 	read := 0
 	for g, err := range store.FailedTasks(ctx, q.Runner, q.keys()) {
 		if err != nil {
@@ -265,48 +225,29 @@ func (q Question) searchFailed(ctx context.Context, e *Explanation) error {
 }
 
 // held tells of the worker that holds a copy.
-func (e *Explanation) held(c *Copy, h store.Holder, beat time.Duration) {
+func (e *explanation) held(c *inspect.TaskCopy, h store.Holder, beat time.Duration) {
 	c.WorkerName, c.Host, c.PID = h.Name, h.Host, h.PID
 	switch {
 	case h.Suspect && h.Judged <= 0:
-		c.Reasons = append(c.Reasons, Returning)
+		c.Reasons = append(c.Reasons, inspect.ReasonReturning)
 		if e.Workers == 0 {
-			c.Reasons = append(c.Reasons, NoWorker)
+			c.Reasons = append(c.Reasons, inspect.ReasonNoWorker)
 		}
-	case h.Member && h.Until < e.Now:
-		c.Reasons = append(c.Reasons, LeaseExpired)
+	case h.Member && h.Until < e.At.UnixMilli():
+		c.Reasons = append(c.Reasons, inspect.ReasonLeaseExpired)
 		switch {
 		case e.Workers == 0:
-			c.Reasons = append(c.Reasons, NoWorker)
+			c.Reasons = append(c.Reasons, inspect.ReasonNoWorker)
 		case h.Suspect:
 			c.EvictAt = time.UnixMilli(h.Judged).Add(beat)
 		default: // one looks with its next beat, and again a beat later
-			c.EvictAt = time.UnixMilli(e.Now).Add(2 * beat)
+			c.EvictAt = e.At.Add(2 * beat)
 		}
 	}
 }
 
-// Recur says what recurs under the key, if anything does.
-func (e *Explanation) Recur(queue string) []string {
-	r := e.Recurs
-	if r == nil {
-		return nil
-	}
-	at := func(ms int64) string { return Clock(time.UnixMilli(ms)) }
-	says := fmt.Sprintf("It recurs on %q", queue)
-	switch {
-	case r.Running != 0:
-		says += fmt.Sprintf("; the occurrence of %s hasn't ended", at(r.Running))
-	case r.Outcome != "":
-		says += fmt.Sprintf("; the occurrence of %s was %s", at(r.Of), Shown(r.Outcome))
-	}
-	if says += ". "; r.Next == 0 {
-		says += "Redis knows no next time."
-	} else {
-		says += fmt.Sprintf("The next time is %s.", at(r.Next))
-	}
-	if r.Until < r.Now {
-		says += " No live peer has its schedule, so it's withheld; start a peer that calls Every for it."
-	}
-	return []string{says}
+// Recurring tells of what recurs.
+func Recurring(t store.RecurringTask) inspect.RecurringTask {
+	return inspect.RecurringTask{Key: t.Key, Next: store.Moment(t.Next), Current: store.Moment(t.Running), Asserted: t.Until >= t.Now,
+		LastOutcome: t.Outcome, LastDue: store.Moment(t.Of), LastAt: store.Moment(t.At)}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -65,8 +66,8 @@ func TestHeld(t *testing.T) {
 		"nobody returns it":  {holder: store.Holder{Suspect: true}, want: "[returning no-worker]"},
 		"it is not a member": {holder: store.Holder{}, workers: 1, want: "[]"},
 	} {
-		c := Copy{State: Running}
-		(&Explanation{Now: at, Workers: test.workers}).held(&c, test.holder, time.Second)
+		c := inspect.TaskCopy{State: inspect.CopyRunning}
+		(&explanation{inspect.Explanation{At: time.UnixMilli(at), Workers: test.workers}}).held(&c, test.holder, time.Second)
 		if got := fmt.Sprint(c.Reasons); got != test.want {
 			t.Errorf("%s: %s", name, got)
 		}

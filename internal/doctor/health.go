@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/words"
 )
 
 const (
@@ -22,11 +24,11 @@ const (
 )
 
 // against tells how bad it is that a limit is exceeded: one that was set, or the default.
-func against(set bool) Severity {
+func against(set bool) inspect.Severity {
 	if set {
-		return Warning
+		return inspect.SeverityWarning
 	}
-	return Notice
+	return inspect.SeverityNotice
 }
 
 // A run is a task that a worker holds.
@@ -45,13 +47,13 @@ type runs struct {
 }
 
 // add takes in a run. Its process id has the time at which its peer asked for it.
-func (r *runs) add(now int64, limits Limits, one run) {
+func (r *runs) add(now int64, limits inspect.CheckOptions, one run) {
 	one.since = store.StartedAt(one.process)
 	r.held++
 	if one.since.IsZero() {
 		return
 	}
-	if age(now, one.since) > cmp.Or(limits.Run, defaultRun) {
+	if age(now, one.since) > cmp.Or(limits.MaxRunTime, defaultRun) {
 		r.long++
 	}
 	if r.oldest.process == "" || grown(one.token, r.oldest.token) {
@@ -123,17 +125,17 @@ func (t *total) add(v *vitals, q store.Keys) {
 }
 
 // judge says of what there is too much.
-func (t *total) judge(limits Limits) (all findings) {
+func (t *total) judge(limits inspect.CheckOptions) (all findings) {
 	if t.keys.IsFailed() {
 		all.failures(t, limits)
 		return all
 	}
-	if most := limits.Backlog; most != 0 && t.ready > max(most, 0) {
-		all.add(backlog, Warning, t.keys.Waiting(), fmt.Sprintf("%s waiting; the limit is %d. Add workers, or find out what slows them down.", Tasks(t.ready, "is", "are"), max(most, 0)))
+	if most := limits.MaxBacklog; most != 0 && t.ready > max(most, 0) {
+		all.add(backlog, inspect.SeverityWarning, t.keys.Waiting(), fmt.Sprintf("%s waiting; the limit is %d. Add workers, or find out what slows them down.", words.Tasks(t.ready, "is", "are"), max(most, 0)))
 	}
-	if most := max(cmp.Or(limits.Retrying, defaultRetrying), 0); t.retries > most {
-		all.add(retrying, against(limits.Retrying != 0), t.keys.Schedule(),
-			fmt.Sprintf("%s waiting to be retried; the limit is %d. The logs of the workers say why they fail.", Tasks(t.retries, "is", "are"), most))
+	if most := max(cmp.Or(limits.MaxRetrying, defaultRetrying), 0); t.retries > most {
+		all.add(retrying, against(limits.MaxRetrying != 0), t.keys.Schedule(),
+			fmt.Sprintf("%s waiting to be retried; the limit is %d. The logs of the workers say why they fail.", words.Tasks(t.retries, "is", "are"), most))
 	}
 	return all
 }
@@ -148,7 +150,7 @@ type vitals struct {
 }
 
 // judge says what is too slow.
-func (v *vitals) judge(q store.Keys, limits Limits) (all findings) {
+func (v *vitals) judge(q store.Keys, limits inspect.CheckOptions) (all findings) {
 	all.long(v, q, limits)
 	if v.Workers > 0 && !v.Paused && !q.IsFailed() {
 		all.stalled(v, q, v.Waiting+v.Due, limits)
@@ -157,27 +159,27 @@ func (v *vitals) judge(q store.Keys, limits Limits) (all findings) {
 	return all
 }
 
-func (all *findings) add(kind Kind, severity Severity, key, text string) {
-	*all = append(*all, Finding{Kind: kind, Severity: severity, Key: key, Text: text})
+func (all *findings) add(kind inspect.FindingKind, severity inspect.Severity, key, text string) {
+	*all = append(*all, inspect.Finding{Kind: kind, Severity: severity, Key: key, Text: text})
 }
 
 // long reports runs that take long, and the oldest if so many tasks have started since
 // that it takes far longer than the others do.
-func (all *findings) long(v *vitals, q store.Keys, limits Limits) {
+func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	r := v.runs
 	if r.held == 0 || r.oldest.process == "" {
 		return
 	}
-	f := Finding{Kind: long, Key: Clip(q.Process(r.oldest.process)), Subject: Clip(r.oldest.worker)}
+	f := inspect.Finding{Kind: long, Key: words.Clip(q.Process(r.oldest.process)), Subject: words.Clip(r.oldest.worker)}
 	ran := age(v.now, r.oldest.since)
-	which := fmt.Sprintf("the oldest has run for %v, since %s", ran.Round(time.Second), Clock(r.oldest.since))
+	which := fmt.Sprintf("the oldest has run for %v, since %s", ran.Round(time.Second), words.Clock(r.oldest.since))
 	const cure = "Its handler may be stuck: look at its worker, and set a Timeout."
 	first, _ := strconv.ParseInt(r.oldest.token, 10, 64)
 	if since := v.Token - first; r.long > 0 {
-		f.Severity = against(limits.Run > 0)
-		f.Text = fmt.Sprintf("%s for longer than %v: %s. %s", Tasks(r.long, "has run", "have run"), cmp.Or(limits.Run, defaultRun), which, cure)
+		f.Severity = against(limits.MaxRunTime > 0)
+		f.Text = fmt.Sprintf("%s for longer than %v: %s. %s", words.Tasks(r.long, "has run", "have run"), cmp.Or(limits.MaxRunTime, defaultRun), which, cure)
 	} else if first > 0 && since > int64(overtakes*r.held) && ran > atLeast {
-		f.Severity = Notice
+		f.Severity = inspect.SeverityNotice
 		f.Text = fmt.Sprintf("A task has run far longer than others: %s; %d have started since. %s", which, since, cure)
 	} else {
 		return
@@ -187,27 +189,27 @@ func (all *findings) long(v *vitals, q store.Keys, limits Limits) {
 
 // stalled reports that all handlers have been busy with the same tasks for long, while
 // others wait.
-func (all *findings) stalled(v *vitals, q store.Keys, ready int, limits Limits) {
+func (all *findings) stalled(v *vitals, q store.Keys, ready int, limits inspect.CheckOptions) {
 	newest := v.runs.newest
-	if limit := cmp.Or(limits.Wait, defaultWait); ready > 0 && v.Idle == 0 && !newest.IsZero() && age(v.now, newest) > limit {
-		all.add(stalled, against(limits.Wait > 0), q.Waiting(),
+	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); ready > 0 && v.Idle == 0 && !newest.IsZero() && age(v.now, newest) > limit {
+		all.add(stalled, against(limits.MaxWaitTime > 0), q.Waiting(),
 			fmt.Sprintf("%s waiting, and none has started for %v: every handler is busy. Look at the handlers, or add workers.",
-				Tasks(ready, "is", "are"), age(v.now, newest).Round(time.Second)))
+				words.Tasks(ready, "is", "are"), age(v.now, newest).Round(time.Second)))
 	}
 }
 
 // late reports that what has a time does not start.
-func (all *findings) late(v *vitals, q store.Keys, limits Limits) {
+func (all *findings) late(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	by := age(v.now, time.UnixMilli(int64(max(v.firstDue, 0))))
-	if limit := cmp.Or(limits.Wait, defaultWait); v.firstDue > 1 && by > limit { // 0 and 1 are as soon as possible
-		all.add(late, against(limits.Wait > 0), q.Schedule(),
+	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); v.firstDue > 1 && by > limit { // 0 and 1 are as soon as possible
+		all.add(late, against(limits.MaxWaitTime > 0), q.Schedule(),
 			fmt.Sprintf("A task was due %v ago and hasn't started. Add workers, or find out what keeps them busy.", by.Round(time.Second)))
 	}
 }
 
 // failures reports what is in the failed queue.
-func (all *findings) failures(t *total, limits Limits) {
-	if t.stored <= max(limits.Failed, 0) {
+func (all *findings) failures(t *total, limits inspect.CheckOptions) {
+	if t.stored <= max(limits.MaxFailed, 0) {
 		return
 	}
 	when := fmt.Sprintf("%d of them in the last hour", t.fresh)
@@ -217,8 +219,8 @@ func (all *findings) failures(t *total, limits Limits) {
 	case t.fresh == t.stored:
 		when = "in the last hour"
 	}
-	all.add(failed, against(limits.Failed != 0), t.keys.Schedule(),
-		fmt.Sprintf("%s failed for good, %s. List them with their reasons; then requeue or delete them.", Tasks(t.stored, "has", "have"), when))
+	all.add(failed, against(limits.MaxFailed != 0), t.keys.Schedule(),
+		fmt.Sprintf("%s failed for good, %s. List them with their reasons; then requeue or delete them.", words.Tasks(t.stored, "has", "have"), when))
 }
 
 // stuckHandlers reports peers with handlers that ignore that their context has ended. Their tasks
@@ -231,9 +233,9 @@ func (c *checkup) stuckHandlers() error {
 		}
 		for _, w := range workers {
 			if w.StuckHandlers > 0 {
-				c.found(Finding{Kind: stuck, Severity: Warning, Key: c.Space.Worker(Clip(w.ID)), Subject: Clip(w.ID),
+				c.found(inspect.Finding{Kind: stuck, Severity: inspect.SeverityWarning, Key: c.Space.Worker(words.Clip(w.ID)), Subject: words.Clip(w.ID),
 					Text: fmt.Sprintf("Peer %s (pid %d on %s) has %s that didn't return after their context ended. Its log has their stacks; restart it.",
-						Shown(w.Name), w.PID, Shown(w.Host), Several(w.StuckHandlers, "handler"))})
+						words.Shown(w.Name), w.PID, words.Shown(w.Host), words.Several(w.StuckHandlers, "handler"))})
 			}
 		}
 	}

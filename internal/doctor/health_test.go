@@ -8,6 +8,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -28,14 +29,14 @@ func TestHealth(t *testing.T) {
 	for name, test := range map[string]struct {
 		vitals
 		runs   []run
-		limits Limits
+		limits inspect.CheckOptions
 		in     store.Keys
 		want   string
 	}{
 		"nothing":                  {in: q},
 		"a run":                    {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(time.Minute), token: "1"}}},
 		"a long run":               {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(2 * time.Hour), token: "1"}}, want: "notice long-run"},
-		"longer than was set":      {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(time.Minute), token: "1"}}, limits: Limits{Run: time.Second}, want: "warning long-run"},
+		"longer than was set":      {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(time.Minute), token: "1"}}, limits: inspect.CheckOptions{MaxRunTime: time.Second}, want: "warning long-run"},
 		"overtaken":                {in: q, vitals: vitals{Health: store.Health{Workers: 1, Token: 102}}, runs: []run{{process: attempt(2 * time.Minute), token: "1"}}, want: "notice long-run"},
 		"hardly overtaken":         {in: q, vitals: vitals{Health: store.Health{Workers: 1, Token: 101}}, runs: []run{{process: attempt(2 * time.Minute), token: "1"}}},
 		"an id that isn't ours":    {in: q, vitals: vitals{Health: working}, runs: []run{{process: "x", token: "1"}}},
@@ -43,18 +44,18 @@ func TestHealth(t *testing.T) {
 		"one is idle":              {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Idle: 1}}, runs: []run{{process: attempt(11 * time.Minute), token: "1"}}},
 		"paused":                   {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Paused: true}}, runs: []run{{process: attempt(11 * time.Minute), token: "1"}}},
 		"overdue":                  {in: q, vitals: vitals{Health: working, firstDue: float64(now.Add(-time.Hour).UnixMilli())}, want: "notice overdue"},
-		"overdue by what was set":  {in: q, vitals: vitals{Health: working, firstDue: float64(now.Add(-time.Minute).UnixMilli())}, limits: Limits{Wait: time.Second}, want: "warning overdue"},
+		"overdue by what was set":  {in: q, vitals: vitals{Health: working, firstDue: float64(now.Add(-time.Minute).UnixMilli())}, limits: inspect.CheckOptions{MaxWaitTime: time.Second}, want: "warning overdue"},
 		"as soon as possible":      {in: q, vitals: vitals{Health: working, firstDue: 1}},
 		"a backlog without limit":  {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1000}}},
-		"a backlog":                {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 2, Due: 1}}, limits: Limits{Backlog: 2}, want: "warning backlog"},
-		"none may wait":            {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1}}, limits: Limits{Backlog: -1}, want: "warning backlog"},
+		"a backlog":                {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 2, Due: 1}}, limits: inspect.CheckOptions{MaxBacklog: 2}, want: "warning backlog"},
+		"none may wait":            {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1}}, limits: inspect.CheckOptions{MaxBacklog: -1}, want: "warning backlog"},
 		"retries":                  {in: q, vitals: vitals{Health: working, retries: 11}, want: "notice retrying"},
 		"few retries":              {in: q, vitals: vitals{Health: working, retries: 10}},
-		"more retries than set":    {in: q, vitals: vitals{Health: working, retries: 10}, limits: Limits{Retrying: 9}, want: "warning retrying"},
+		"more retries than set":    {in: q, vitals: vitals{Health: working, retries: 10}, limits: inspect.CheckOptions{MaxRetrying: 9}, want: "warning retrying"},
 		"failed":                   {in: q.Failed(), vitals: vitals{Health: store.Health{Stored: 1}}, want: "notice failed"},
-		"none may fail":            {in: q.Failed(), vitals: vitals{Health: store.Health{Stored: 1, Fresh: 1}}, limits: Limits{Failed: -1}, want: "warning failed"},
-		"as many as may fail":      {in: q.Failed(), vitals: vitals{Health: store.Health{Stored: 2}}, limits: Limits{Failed: 2}},
-		"a backlog of what failed": {in: q.Failed(), vitals: vitals{Health: store.Health{Workers: 1, Waiting: 5, Stored: 0}}, limits: Limits{Backlog: 1}},
+		"none may fail":            {in: q.Failed(), vitals: vitals{Health: store.Health{Stored: 1, Fresh: 1}}, limits: inspect.CheckOptions{MaxFailed: -1}, want: "warning failed"},
+		"as many as may fail":      {in: q.Failed(), vitals: vitals{Health: store.Health{Stored: 2}}, limits: inspect.CheckOptions{MaxFailed: 2}},
+		"a backlog of what failed": {in: q.Failed(), vitals: vitals{Health: store.Health{Workers: 1, Waiting: 5, Stored: 0}}, limits: inspect.CheckOptions{MaxBacklog: 1}},
 	} {
 		v := test.vitals
 		v.now = now.UnixMilli()
@@ -73,12 +74,12 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Limits on numbers hold for all parts of a queue together. The finding names the part that has most.
+// inspect.CheckOptions on numbers hold for all parts of a queue together. The finding names the part that has most.
 func TestTotal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	one, two := store.SpaceOf("p").Queue("one"), store.SpaceOf("p").Queue("two")
-	limits := Limits{Backlog: 5, Retrying: 5, Failed: 5}
+	limits := inspect.CheckOptions{MaxBacklog: 5, MaxRetrying: 5, MaxFailed: 5}
 	var all, failures total
 	for n, q := range []store.Keys{one, two, one} {
 		all.add(&vitals{Health: store.Health{Waiting: n, Due: 1}, retries: 2}, q)
@@ -92,7 +93,7 @@ func TestTotal(t *testing.T) {
 	is.True(strings.HasPrefix(said[0], "backlog "+one.Waiting()+": 6 tasks are waiting; the limit is 5."))
 	is.True(strings.HasPrefix(said[1], "retrying "+one.Schedule()+": 6 tasks are waiting to be retried; the limit is 5."))
 	is.True(strings.HasPrefix(said[2], "failed "+one.Failed().Schedule()+": 6 tasks have failed for good, 3 of them in the last hour."))
-	is.Equal(len(append(all.judge(Limits{Backlog: 6, Retrying: 6}), failures.judge(Limits{Failed: 6})...)), 0)
+	is.Equal(len(append(all.judge(inspect.CheckOptions{MaxBacklog: 6, MaxRetrying: 6}), failures.judge(inspect.CheckOptions{MaxFailed: 6})...)), 0)
 }
 
 // The age of a run is told by its id.
@@ -101,7 +102,7 @@ func TestRuns(t *testing.T) {
 	is := is.New(t)
 	var r runs
 	for _, one := range []run{{process: attempt(time.Minute), token: "12"}, {process: attempt(time.Hour), token: "9"}, {process: "x", token: "1"}} {
-		r.add(now.UnixMilli(), Limits{}, one)
+		r.add(now.UnixMilli(), inspect.CheckOptions{}, one)
 	}
 	is.Equal(r.held, 3)
 	is.Equal(r.oldest.token, "9") // by number, and only where an id tells the time

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -121,7 +122,7 @@ func (c *checkup) judge(e *exam, what store.What, worker string, names []string)
 
 // flaw takes in what is wrong, or looks again later.
 func (c *checkup) flaw(e *exam, what store.What, worker string, f store.Flaw) error {
-	kind := Kind(f.Kind)
+	kind := inspect.FindingKind(f.Kind)
 	d := diagnoses[kind]
 	if kind == unserved && e.keys.IsFailed() {
 		return nil // failed tasks may stay
@@ -147,8 +148,8 @@ func (c *checkup) secondLook(e *exam, what store.What, before store.Flaw) error 
 		if f.Kind != before.Kind || what == store.CheckMembers && f.Detail != before.Detail {
 			continue
 		}
-		d := diagnoses[Kind(f.Kind)]
-		if Kind(f.Kind) == paused && grown(before.Detail, f.Detail) {
+		d := diagnoses[inspect.FindingKind(f.Kind)]
+		if inspect.FindingKind(f.Kind) == paused && grown(before.Detail, f.Detail) {
 			d = gathering
 		}
 		if err := c.conclude(e, what, "", f, d); err != nil {
@@ -165,7 +166,7 @@ func grown(before, now string) bool {
 
 // conclude reports what is wrong.
 func (c *checkup) conclude(e *exam, what store.What, worker string, f store.Flaw, d diagnosis) error {
-	kind := Kind(f.Kind)
+	kind := inspect.FindingKind(f.Kind)
 	if f.Mended && (kind == stray || kind == unfinished || kind == dead) {
 		err := c.goOn(e, f.Name, kind == dead)
 		if err != nil && !store.IsWrongType(err) {
@@ -181,7 +182,7 @@ func (c *checkup) conclude(e *exam, what store.What, worker string, f store.Flaw
 // goOn returns what is left of a worker whose return has begun.
 func (c *checkup) goOn(e *exam, worker string, dead bool) error {
 	returned, err := store.GoOn(c.ctx, c.Runner, e.keys, worker)
-	c.report.Returned += returned
+	c.returned += returned
 	if err == nil && dead {
 		err = store.Unregister(c.ctx, c.Runner, c.Space, worker)
 	}
@@ -190,7 +191,7 @@ func (c *checkup) goOn(e *exam, worker string, dead bool) error {
 
 // place is the key that a flaw is at, and what it is about.
 func place(q store.Keys, what store.What, worker string, f store.Flaw) (key, subject string) {
-	switch kind := Kind(f.Kind); what {
+	switch kind := inspect.FindingKind(f.Kind); what {
 	case store.CheckProcesses:
 		return q.Process(f.Name), f.Name
 	case store.CheckHeld, store.CheckTwice:
@@ -219,7 +220,7 @@ func place(q store.Keys, what store.What, worker string, f store.Flaw) (key, sub
 	case store.CheckBatches:
 		return q.Batch(veil("batch", f.Name)), ""
 	case store.CheckQueue:
-		key = map[Kind]string{token: q.Token(), ledger: q.Ledger(), unserved: q.Waiting(), paused: q.Paused()}[kind]
+		key = map[inspect.FindingKind]string{token: q.Token(), ledger: q.Ledger(), unserved: q.Waiting(), paused: q.Paused()}[kind]
 		switch f.Name {
 		case "gaps":
 			key = q.Gaps()

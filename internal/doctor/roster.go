@@ -6,7 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // lists examines the list of peers and that of queues. Both are there for people
@@ -83,7 +85,7 @@ func (c *checkup) unlisted(e *exam) error {
 	if err != nil || !missing {
 		return err
 	}
-	f := Finding{Kind: registry, Severity: Notice, Queue: e.id, Key: c.Space.Registry(),
+	f := inspect.Finding{Kind: registry, Severity: inspect.SeverityNotice, Queue: e.id, Key: c.Space.Registry(),
 		Text: "The queue isn't on the list of queues, so Queues doesn't show it. Repair lists it."}
 	if c.Repair {
 		if err := store.List(c.ctx, c.Runner, c.Space, e.name); err != nil && !store.IsWrongType(err) {
@@ -110,7 +112,7 @@ func (c *checkup) departed(w string) error {
 	if queues, err := c.serves(w); err != nil || queues > 0 {
 		return err
 	}
-	f := Finding{Kind: roster, Severity: Notice, Key: c.Space.Workers(), Subject: Clip(w),
+	f := inspect.Finding{Kind: roster, Severity: inspect.SeverityNotice, Key: c.Space.Workers(), Subject: words.Clip(w),
 		Text: "A worker that is gone is on the list of peers. Repair removes it."}
 	if c.Repair {
 		if err := store.Delist(c.ctx, c.Runner, c.Space, []string{w}); err != nil {
@@ -137,7 +139,7 @@ func (c *checkup) unregistered(w string) error {
 			return err
 		}
 		if until > now {
-			c.found(Finding{Kind: roster, Severity: Notice, Key: c.Space.Worker(Clip(w)), Subject: Clip(w),
+			c.found(inspect.Finding{Kind: roster, Severity: inspect.SeverityNotice, Key: c.Space.Worker(words.Clip(w)), Subject: words.Clip(w),
 				Text: "A worker serves queues but isn't registered, so Workers doesn't show it. Its next heartbeat registers it; if it doesn't, look at its log."})
 			return nil
 		}
@@ -150,7 +152,7 @@ func (c *checkup) unlistedWorker(w string) error {
 	if listed, there, err := store.Listing(c.ctx, c.Runner, c.Space, w); err != nil || listed || !there {
 		return err
 	}
-	f := Finding{Kind: roster, Severity: Notice, Key: c.Space.Workers(), Subject: Clip(w),
+	f := inspect.Finding{Kind: roster, Severity: inspect.SeverityNotice, Key: c.Space.Workers(), Subject: words.Clip(w),
 		Text: "A registered worker is not on the list of peers. Repair lists it."}
 	if c.Repair {
 		if err := store.Relist(c.ctx, c.Runner, c.Space, w); err != nil && !store.IsWrongType(err) {
@@ -172,7 +174,7 @@ func (c *checkup) idler(w string) error {
 	if queues, err := c.serves(w); err != nil || queues > 0 {
 		return err
 	}
-	f := Finding{Kind: roster, Severity: Notice, Key: c.Space.Worker(Clip(w)), Subject: Clip(w),
+	f := inspect.Finding{Kind: roster, Severity: inspect.SeverityNotice, Key: c.Space.Worker(words.Clip(w)), Subject: words.Clip(w),
 		Text: "A worker is registered for queues but serves none of them. If its process is running, look at its log."}
 	if endless {
 		f.Text += " It has no lease; Repair removes its registration, and if it lives it writes that again."
@@ -210,8 +212,8 @@ func (c *checkup) leases(e *exam) error {
 		case first == "":
 			first = id
 		case lease != c.known[first]:
-			c.found(Finding{Kind: leases, Severity: Warning, Queue: e.id, Key: e.keys.Workers(), Subject: Clip(id),
-				Text: fmt.Sprintf("This worker's lease is %v, and worker %s has %v. Give all workers of a queue the same lease. If they belong to two services, give each a prefix.", lease, Clip(first), c.known[first])})
+			c.found(inspect.Finding{Kind: leases, Severity: inspect.SeverityWarning, Queue: e.id, Key: e.keys.Workers(), Subject: words.Clip(id),
+				Text: fmt.Sprintf("This worker's lease is %v, and worker %s has %v. Give all workers of a queue the same lease. If they belong to two services, give each a prefix.", lease, words.Clip(first), c.known[first])})
 			return nil
 		}
 	}

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/words"
 )
 
 const (
@@ -57,7 +59,7 @@ func (v *view) info(ctx context.Context) error {
 	for _, section := range []string{"server", "memory", "persistence", "replication"} {
 		err := v.told.Tell(ctx, v.node, section)
 		if store.IsRefusal(err) {
-			v.found.notice(unreadable, Notice, fmt.Sprintf("INFO %s could not be read (%s), so it wasn't checked.", section, Shown(err.Error())))
+			v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("INFO %s could not be read (%s), so it wasn't checked.", section, words.Shown(err.Error())))
 			continue
 		}
 		if err != nil {
@@ -71,7 +73,7 @@ func (v *view) config(ctx context.Context, names []string) error {
 	for _, name := range names {
 		value, ok, err := store.Setting(ctx, v.node, name)
 		if store.IsRefusal(err) {
-			v.found.notice(unreadable, Notice, fmt.Sprintf("CONFIG GET could not be read (%s), so persistence and replication were only partly checked.", Shown(err.Error())))
+			v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("CONFIG GET could not be read (%s), so persistence and replication were only partly checked.", words.Shown(err.Error())))
 			break
 		}
 		if err != nil {
@@ -85,7 +87,7 @@ func (v *view) config(ctx context.Context, names []string) error {
 }
 
 // judge finds what endangers tasks, from what a server tells of itself.
-func (v *view) judge() []Finding {
+func (v *view) judge() []inspect.Finding {
 	var all findings
 	all.clock(v)
 	return slices.Concat(all, v.found, judgeServer(v.told, v.settings, v.node.Replica))
@@ -93,7 +95,7 @@ func (v *view) judge() []Finding {
 
 // judgeServer finds what endangers tasks, from what Redis tells of itself and of its
 // settings. A replica is one where it is meant to be.
-func judgeServer(told store.Told, settings map[string]string, replica bool) []Finding {
+func judgeServer(told store.Told, settings map[string]string, replica bool) []inspect.Finding {
 	var all findings
 	all.version(told)
 	all.holes(told)
@@ -111,27 +113,27 @@ func judgeServer(told store.Told, settings map[string]string, replica bool) []Fi
 }
 
 // findings are those about the server.
-type findings []Finding
+type findings []inspect.Finding
 
-func (all *findings) notice(kind Kind, severity Severity, text string) {
-	*all = append(*all, Finding{Kind: kind, Severity: severity, Text: text})
+func (all *findings) notice(kind inspect.FindingKind, severity inspect.Severity, text string) {
+	*all = append(*all, inspect.Finding{Kind: kind, Severity: severity, Text: text})
 }
 
-func (c *checkup) notice(kind Kind, severity Severity, text string) {
-	c.found(Finding{Kind: kind, Severity: severity, Text: text})
+func (c *checkup) notice(kind inspect.FindingKind, severity inspect.Severity, text string) {
+	c.found(inspect.Finding{Kind: kind, Severity: severity, Text: text})
 }
 
 // clock reports a clock that people notice. Within the time that the call took, it cannot tell.
 func (all *findings) clock(v *view) {
 	if ahead := max(v.ahead, -v.behind); ahead > drift {
-		all.notice(clock, Notice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases do not depend on it; scheduled tasks start by Redis's clock. Synchronize the clocks.",
+		all.notice(clock, inspect.SeverityNotice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases do not depend on it; scheduled tasks start by Redis's clock. Synchronize the clocks.",
 			ahead.Round(time.Millisecond)))
 	}
 }
 
 func (all *findings) version(told store.Told) {
 	if v := told["redis_version"]; v != "" && store.IsOlder(v, store.Oldest) {
-		all.notice(version, Error, fmt.Sprintf("Redis is %s, and lacks commands that worqr needs. Use %s or later.", Shown(v), store.Oldest))
+		all.notice(version, inspect.SeverityError, fmt.Sprintf("Redis is %s, and lacks commands that worqr needs. Use %s or later.", words.Shown(v), store.Oldest))
 	}
 }
 
@@ -160,9 +162,9 @@ func (all *findings) holes(told store.Told) {
 	to = fmt.Sprintf(" Upgrade to %s, unless your distribution has patched this one.", to)
 	switch first := overflow[branch]; {
 	case first != "" && store.IsOlder(v, first):
-		all.notice(vulnerable, Warning, fmt.Sprintf("Redis %s has a heap overflow in the JSON library of its scripts (CVE-2022-24834), and other vulnerabilities in its scripting.", Shown(v))+to)
+		all.notice(vulnerable, inspect.SeverityWarning, fmt.Sprintf("Redis %s has a heap overflow in the JSON library of its scripts (CVE-2022-24834), and other vulnerabilities in its scripting.", words.Shown(v))+to)
 	case least == "" || store.IsOlder(v, least):
-		all.notice(vulnerable, Notice, fmt.Sprintf("Redis %s has known vulnerabilities in its scripting (such as CVE-2025-49844): anyone who may run scripts can take over the server.", Shown(v))+to)
+		all.notice(vulnerable, inspect.SeverityNotice, fmt.Sprintf("Redis %s has known vulnerabilities in its scripting (such as CVE-2025-49844): anyone who may run scripts can take over the server.", words.Shown(v))+to)
 	}
 }
 
@@ -173,12 +175,12 @@ func (all *findings) memory(m store.Policy) {
 	}
 	switch {
 	case m.EvictsLists():
-		all.notice(policy, Warning, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts tasks.%s Set it to noeviction.", Shown(m.Name), bound))
+		all.notice(policy, inspect.SeverityWarning, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts tasks.%s Set it to noeviction.", words.Shown(m.Name), bound))
 	case m.EvictsExpiring():
-		all.notice(policy, Warning, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts registrations, nonces and records of cancels.%s Set it to noeviction.", Shown(m.Name), bound))
+		all.notice(policy, inspect.SeverityWarning, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts registrations, nonces and records of cancels.%s Set it to noeviction.", words.Shown(m.Name), bound))
 	}
 	if m.Maximum > 0 && m.Used*100 >= m.Maximum*nearFull {
-		all.notice(memory, Warning, fmt.Sprintf("Redis uses %d of %d bytes. When it's full, it refuses new tasks; waiting tasks still run. Raise maxmemory, or add workers.", m.Used, m.Maximum))
+		all.notice(memory, inspect.SeverityWarning, fmt.Sprintf("Redis uses %d of %d bytes. When it's full, it refuses new tasks; waiting tasks still run. Raise maxmemory, or add workers.", m.Used, m.Maximum))
 	}
 }
 
@@ -190,19 +192,19 @@ func (all *findings) persistence(told store.Told, settings map[string]string) {
 	saves, asked := settings["save"]
 	switch {
 	case appends == "0" && asked && saves == "":
-		all.notice(persistence, Warning, "Persistence is off: if Redis stops, all tasks are lost."+copied(told)+" Set appendonly yes.")
+		all.notice(persistence, inspect.SeverityWarning, "Persistence is off: if Redis stops, all tasks are lost."+copied(told)+" Set appendonly yes.")
 	case appends == "0":
-		all.notice(persistence, Warning, "Redis persists only snapshots: if it crashes, everything since the last one is lost."+copied(told)+" Set appendonly yes.")
+		all.notice(persistence, inspect.SeverityWarning, "Redis persists only snapshots: if it crashes, everything since the last one is lost."+copied(told)+" Set appendonly yes.")
 	case settings["appendfsync"] == "everysec":
-		all.notice(persistence, Notice, "appendfsync is everysec: if the machine of Redis fails, the last second or two of acknowledged writes are lost. appendfsync always loses none.")
+		all.notice(persistence, inspect.SeverityNotice, "appendfsync is everysec: if the machine of Redis fails, the last second or two of acknowledged writes are lost. appendfsync always loses none.")
 	case settings["appendfsync"] == "no":
-		all.notice(persistence, Warning, "appendfsync is no: if the machine of Redis fails, up to half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
+		all.notice(persistence, inspect.SeverityWarning, "appendfsync is no: if the machine of Redis fails, up to half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
 	}
 	if s := told["aof_last_write_status"]; appends == "1" && s != "" && s != "ok" {
-		all.notice(persistence, Warning, "Redis could not write its append-only file. Check its disk.")
+		all.notice(persistence, inspect.SeverityWarning, "Redis could not write its append-only file. Check its disk.")
 	}
 	if s := told["rdb_last_bgsave_status"]; s != "" && s != "ok" {
-		all.notice(persistence, Warning, "Redis could not write its last snapshot, and may refuse to write at all. Look at its disk and memory.")
+		all.notice(persistence, inspect.SeverityWarning, "Redis could not write its last snapshot, and may refuse to write at all. Look at its disk and memory.")
 	}
 }
 
@@ -221,25 +223,25 @@ func (all *findings) replication(told store.Told, settings map[string]string) {
 	}
 	switch _, asked := settings["min-replicas-to-write"]; {
 	case told["role"] == "slave":
-		all.notice(replication, Error, "This Redis is a replica; writes to it are refused or lost. Connect to the primary.")
+		all.notice(replication, inspect.SeverityError, "This Redis is a replica; writes to it are refused or lost. Connect to the primary.")
 	case told["connected_slaves"] == "":
 	case wanted > replicas:
-		all.notice(replication, Warning, fmt.Sprintf("Redis refuses writes: it has %s, and min-replicas-to-write is %d. Start the replicas that are missing, or lower the number.", Several(replicas, "replica"), wanted))
+		all.notice(replication, inspect.SeverityWarning, fmt.Sprintf("Redis refuses writes: it has %s, and min-replicas-to-write is %d. Start the replicas that are missing, or lower the number.", words.Several(replicas, "replica"), wanted))
 	case replicas == 0:
-		all.notice(replication, Notice, "Redis has no replica: while it's down, no tasks can be enqueued or started.")
+		all.notice(replication, inspect.SeverityNotice, "Redis has no replica: while it's down, no tasks can be enqueued or started.")
 	case wanted == replicas:
-		all.notice(replication, Notice, fmt.Sprintf("min-replicas-to-write is %d, and Redis has no more replicas than that: when it loses one, also by a failover, it refuses writes. Add a replica, or accept that.", wanted))
+		all.notice(replication, inspect.SeverityNotice, fmt.Sprintf("min-replicas-to-write is %d, and Redis has no more replicas than that: when it loses one, also by a failover, it refuses writes. Add a replica, or accept that.", wanted))
 	case asked && wanted == 0 && replicas == 1:
-		all.notice(replication, Notice, "Redis acknowledges writes before its replica has them, so a failover may lose the latest. To limit the loss to the last 3 s, add a second replica, and set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server. With only one, these settings would stop all writes whenever the replica is away, also after each failover.")
+		all.notice(replication, inspect.SeverityNotice, "Redis acknowledges writes before its replica has them, so a failover may lose the latest. To limit the loss to the last 3 s, add a second replica, and set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server. With only one, these settings would stop all writes whenever the replica is away, also after each failover.")
 	case asked && wanted == 0:
-		all.notice(replication, Notice, "Redis acknowledges writes before a replica has them, so a failover may lose the latest. Set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server to limit the loss to the last 3 s.")
+		all.notice(replication, inspect.SeverityNotice, "Redis acknowledges writes before a replica has them, so a failover may lose the latest. Set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server to limit the loss to the last 3 s.")
 	}
 }
 
 // delay reports that replicas get their copy late. It is for servers that are part of a failover.
 func (all *findings) delay(settings map[string]string) {
 	if d := number(settings["repl-diskless-sync-delay"]); d > 0 && settings["repl-diskless-sync"] != "no" {
-		all.notice(replication, Notice, fmt.Sprintf("repl-diskless-sync-delay is %d: a replica that needs a full copy of a new master waits for %d s. Until it has one it can't be promoted, and with min-replicas-to-write the master may refuse writes. Set it to 0 on every server.", d, d))
+		all.notice(replication, inspect.SeverityNotice, fmt.Sprintf("repl-diskless-sync-delay is %d: a replica that needs a full copy of a new master waits for %d s. Until it has one it can't be promoted, and with min-replicas-to-write the master may refuse writes. Set it to 0 on every server.", d, d))
 	}
 }
 
@@ -252,6 +254,6 @@ func number(text string) int {
 // follows is for a server that is to be a replica.
 func (all *findings) follows(told store.Told) {
 	if told["master_link_status"] == "down" {
-		all.notice(replication, Warning, "This replica has lost its master, so a failover to it would lose tasks. Look at its log.")
+		all.notice(replication, inspect.SeverityWarning, "This replica has lost its master, so a failover to it would lose tasks. Look at its log.")
 	}
 }

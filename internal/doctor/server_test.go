@@ -7,6 +7,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -15,10 +16,10 @@ import (
 // counts its versions otherwise.
 func TestVulnerable(t *testing.T) {
 	t.Parallel()
-	for said, want := range map[string]Severity{
-		"6.2.12": Warning, "6.2.13": Notice, "6.2.19": Notice, "6.2.20": "", "6.2.21": "",
-		"7.0.11": Warning, "7.0.15": Notice, "7.2.10": Notice, "7.2.11": "", "7.4.5": Notice, "7.4.6": "",
-		"8.0.3": Notice, "8.0.4": "", "8.2.1": Notice, "8.2.2": "", "8.4.0": "", "10.0.0": "", "x": "", "": "",
+	for said, want := range map[string]inspect.Severity{
+		"6.2.12": inspect.SeverityWarning, "6.2.13": inspect.SeverityNotice, "6.2.19": inspect.SeverityNotice, "6.2.20": "", "6.2.21": "",
+		"7.0.11": inspect.SeverityWarning, "7.0.15": inspect.SeverityNotice, "7.2.10": inspect.SeverityNotice, "7.2.11": "", "7.4.5": inspect.SeverityNotice, "7.4.6": "",
+		"8.0.3": inspect.SeverityNotice, "8.0.4": "", "8.2.1": inspect.SeverityNotice, "8.2.2": "", "8.4.0": "", "10.0.0": "", "x": "", "": "",
 		"7.2.4 valkey": "",
 	} {
 		told := store.Told{}

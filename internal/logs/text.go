@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strconv"
 	"strings"
@@ -76,3 +77,8 @@ func unprintable(c rune) bool { return !unicode.IsPrint(c) }
 func Gist(err error) string { return digits.ReplaceAllString(Text(err), "") }
 
 var digits = regexp.MustCompile(`[0-9]+`)
+
+// Show prints what something is and its LogValue, for a Format method that hides the fields.
+func Show(s fmt.State, what string, of slog.LogValuer) {
+	_, _ = fmt.Fprint(s, what, of.LogValue())
+}

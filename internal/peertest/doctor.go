@@ -7,25 +7,26 @@ import (
 	"testing"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 // Around are the findings about the server, which tests share.
-var Around = map[worqr.FindingKind]bool{
+var Around = map[inspect.FindingKind]bool{
 	"eviction-policy": true, "persistence": true, "replication": true, "redis-version": true,
 	"clock": true, "memory": true, "not-permitted": true, "vulnerable": true,
 	"full-coverage": true,
 }
 
 // Service are the findings about what tasks do, which damages nothing.
-var Service = map[worqr.FindingKind]bool{
+var Service = map[inspect.FindingKind]bool{
 	"long-run": true, "stalled": true, "overdue": true, "backlog": true, "retrying": true, "failed": true,
 	"stuck-handler": true,
 }
 
 // Ills are the other findings.
-func Ills(r *worqr.CheckReport) []worqr.Finding {
-	return slices.DeleteFunc(slices.Clone(r.Findings), func(f worqr.Finding) bool { return Around[f.Kind] || Service[f.Kind] })
+func Ills(r *inspect.CheckReport) []inspect.Finding {
+	return slices.DeleteFunc(slices.Clone(r.Findings), func(f inspect.Finding) bool { return Around[f.Kind] || Service[f.Kind] })
 }
 
 func Sha(s string) string {
@@ -41,7 +42,7 @@ const Far = "9007199254740991" // a time that never comes
 // Member is a worker that never lapses.
 var Member = []string{"ZADD p:workers:{q} " + Far + " w1", "HSET p:rounds:{q} w1 1", `HSET p:worker:w1 queues ["q"]`, "SADD p:workers w1", "SADD p:registry q"}
 
-func Count(r *worqr.CheckReport, kind worqr.FindingKind) (n int) {
+func Count(r *inspect.CheckReport, kind inspect.FindingKind) (n int) {
 	for _, f := range r.Findings {
 		if f.Kind == kind {
 			n++
@@ -57,7 +58,7 @@ func OpenDoctor(t testing.TB, url string, opts worqr.Options) *worqr.Peer {
 }
 
 // Told is what an explanation says of each copy: its state and why it does not run.
-func Told(e *worqr.Explanation) (all []string) {
+func Told(e *inspect.Explanation) (all []string) {
 	for _, c := range e.Copies {
 		s := string(c.State)
 		for _, why := range c.Reasons {

@@ -12,6 +12,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -75,7 +76,7 @@ func NoTask(t testing.TB, q *worqr.Queue) {
 	}
 }
 
-func Scheduled(t testing.TB, q *worqr.Queue) (all []worqr.ScheduledTask) {
+func Scheduled(t testing.TB, q *worqr.Queue) (all []inspect.ScheduledTask) {
 	t.Helper()
 	for s, err := range q.Scheduled(t.Context()) {
 		Must(t, err)
@@ -84,7 +85,7 @@ func Scheduled(t testing.TB, q *worqr.Queue) (all []worqr.ScheduledTask) {
 	return all
 }
 
-func Failed(t testing.TB, q *worqr.Queue) (all []worqr.FailedTask) {
+func Failed(t testing.TB, q *worqr.Queue) (all []inspect.FailedTask) {
 	t.Helper()
 	for f, err := range q.Failed(t.Context()) {
 		Must(t, err)
@@ -102,7 +103,7 @@ func FailedPayloads(t testing.TB, q *worqr.Queue) (all []string) {
 }
 
 // Stats are the counts of a queue, without the tokens, which depend on what was before.
-func Stats(t testing.TB, q *worqr.Queue) worqr.QueueStats {
+func Stats(t testing.TB, q *worqr.Queue) inspect.QueueStats {
 	t.Helper()
 	s, err := q.Stats(t.Context())
 	Must(t, err)

@@ -45,3 +45,11 @@ func StartedAt(process string) time.Time {
 	}
 	return time.Unix(id.Time().UnixTime())
 }
+
+// Moment is a time of Redis, in ms; zero if it isn't known.
+func Moment(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}

@@ -24,6 +24,7 @@ import (
 	"github.com/worqr/worqr"
 	worqrprom "github.com/worqr/worqr/contrib/prometheus"
 	"github.com/worqr/worqr/dash"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -215,7 +216,7 @@ func (f *failure) run(t *testing.T, cli string) {
 		f.early(w)
 	}
 	began, s := time.Now(), &scraped{before: w.scrape()}
-	server := httptest.NewServer(dash.New(w.peer, &dash.Options{Interval: 200 * time.Millisecond, Check: &worqr.CheckOptions{}}))
+	server := httptest.NewServer(dash.New(w.peer, &dash.Options{Interval: 200 * time.Millisecond, Check: &inspect.CheckOptions{}}))
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections)
 	w.page = server.URL + "/"

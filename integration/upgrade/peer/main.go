@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/child"
 )
 
@@ -100,7 +101,7 @@ func (p *peer) check(peer *worqr.Peer) error {
 		return err
 	}
 	for _, f := range report.Findings {
-		if f.Severity == worqr.SeverityError {
+		if f.Severity == inspect.SeverityError {
 			p.say(Report{What: "finding", Payload: f.String()})
 		}
 	}

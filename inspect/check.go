@@ -1,0 +1,115 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr/internal/words"
+)
+
+// CheckOptions configure Check and Repair. Exceeding a limit that you set is a warning;
+// exceeding a default is a notice.
+type CheckOptions struct {
+	MaxRunTime time.Duration // of a task; 0 is an hour
+	// MaxWaitTime is how late a due task may start, and how long a queue with waiting tasks may
+	// start none; 0 is ten minutes.
+	MaxWaitTime time.Duration
+	MaxBacklog  int // due tasks that may wait on a queue; 0 is any number, negative none
+	MaxRetrying int // tasks of a queue that may wait for a retry; 0 is 10, negative none
+	MaxFailed   int // tasks of a failed queue; 0 reports any as a notice, negative as a warning
+	// Ignore leaves findings of these kinds out of the report, but not out of Repair.
+	Ignore []FindingKind
+}
+
+// A FindingKind says what is wrong, such as "orphan"; worqr.FindingKinds returns all.
+type FindingKind string
+
+// A Severity says how bad a finding is.
+type Severity string
+
+const (
+	SeverityError   Severity = "error"   // an invariant doesn't hold
+	SeverityWarning Severity = "warning" // tasks are stuck or at risk, or a limit that you set is exceeded
+	SeverityNotice  Severity = "notice"  // worth knowing, and perhaps intended
+)
+
+// A Finding is one problem or risk.
+type Finding struct {
+	Kind     FindingKind
+	Severity Severity
+	Queue    string // "" if none; a failed queue's ends in " (failed)"
+	Key      string // in Redis; keys of tasks and nonces appear as #digest
+	Subject  string // a worker, attempt or digest
+	Text     string // what is wrong, and what to do
+	Repaired bool
+}
+
+// String returns the finding as one line.
+func (f Finding) String() string {
+	repaired := ""
+	if f.Repaired {
+		repaired = ", repaired"
+	}
+	line := fmt.Sprintf("%s (%s%s)", f.Severity, f.Kind, repaired)
+	if f.Queue != "" {
+		line += fmt.Sprintf(" on %q", f.Queue)
+	}
+	line += ": " + f.Text
+	if f.Key != "" {
+		line += fmt.Sprintf(" Key: %q.", f.Key)
+	}
+	if f.Subject != "" {
+		line += fmt.Sprintf(" Subject: %q.", f.Subject)
+	}
+	return line
+}
+
+// A CheckReport is the result of Check or Repair.
+type CheckReport struct {
+	Queues   int       // examined
+	Keys     int       // examined
+	Findings []Finding // worst first
+	Omitted  int       // findings beyond the first 1,000
+	Unwell   bool      // one of those is an error that remains
+	Prefix   string    // that was searched
+	Repair   bool      // the report is Repair's
+}
+
+// OK reports whether every invariant holds: no finding of severity error is left.
+func (r *CheckReport) OK() bool {
+	return !r.Unwell && !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == SeverityError && !f.Repaired })
+}
+
+// String returns a line for each finding.
+func (r *CheckReport) String() string {
+	count := map[Severity]int{}
+	repaired := 0
+	for _, f := range r.Findings {
+		count[f.Severity]++
+		if f.Repaired {
+			repaired++
+		}
+	}
+	var all strings.Builder
+	fmt.Fprintf(&all, "Checked %s in %s: %s, %s, %s",
+		words.Several(r.Keys, "key"), words.Several(r.Queues, "queue"), words.Several(count[SeverityError], "error"), words.Several(count[SeverityWarning], "warning"), words.Several(count[SeverityNotice], "notice"))
+	if r.Repair {
+		fmt.Fprintf(&all, "; %d repaired", repaired)
+	}
+	all.WriteByte('\n')
+	switch {
+	case r.Keys == 0:
+		fmt.Fprintf(&all, "nothing of worqr is under the prefix %q; check the prefix and the Redis URL\n", r.Prefix)
+	case r.Queues == 0:
+		fmt.Fprintf(&all, "no queues found under the prefix %q; check the prefix and the Redis URL\n", r.Prefix)
+	}
+	for _, f := range r.Findings {
+		fmt.Fprintln(&all, f)
+	}
+	if r.Omitted > 0 {
+		fmt.Fprintf(&all, "and %d more\n", r.Omitted)
+	}
+	return all.String()
+}

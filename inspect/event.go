@@ -1,0 +1,49 @@
+package inspect
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/worqr/worqr/internal/logs"
+)
+
+// An EventKind says what happened.
+type EventKind string
+
+const (
+	// EventSync comes first and after each gap: no event is missed until the next EventSync.
+	EventSync EventKind = "sync"
+	EventWork EventKind = "work" // Count tasks were enqueued, by one call or several
+	// EventDone: a worker finished a task. Retries and failures publish nothing.
+	EventDone EventKind = "done"
+	// EventCancel: a payload was canceled. CancelKey publishes nothing.
+	EventCancel EventKind = "cancel"
+	EventDelete EventKind = "delete" // the queue was deleted
+	EventLost   EventKind = "lost"   // Redis lost writes, as this peer noticed
+)
+
+// An Event is something that happened on a queue. Payloads above 64 KiB (1 KiB for EventCancel) and
+// results above
+// worqr.Options.MaxResult come as size and digest; so may smaller ones when many tasks end
+// at once.
+type Event struct {
+	Kind     EventKind
+	Queue    string // "" for EventSync
+	WorkerID string // of EventDone
+	Payload  []byte // of EventDone and EventCancel; nil if large
+	Result   []byte // of EventDone; nil if large
+	Count    int    // of EventWork
+	Evidence string // of EventLost: how it shows
+
+	// Sizes in bytes. Digests are SHA-1 in hex, of large values only, and may be missing.
+	PayloadSize, ResultSize     int
+	PayloadDigest, ResultDigest string
+}
+
+func (e Event) Format(s fmt.State, _ rune) { logs.Show(s, "event", e) }
+
+func (e Event) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("kind", string(e.Kind)), slog.String("queue", e.Queue), slog.String("worker", e.WorkerID),
+		slog.Int("bytes", e.PayloadSize), slog.Int("count", e.Count), slog.String("evidence", e.Evidence))
+}

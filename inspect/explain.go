@@ -1,0 +1,173 @@
+package inspect
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr/internal/words"
+)
+
+// A CopyState says where a copy of a task is.
+type CopyState string
+
+const (
+	CopyWaiting   CopyState = "waiting" // on the list
+	CopyScheduled CopyState = "scheduled"
+	CopyBlocked   CopyState = "blocked" // behind the running task with its key
+	CopyRunning   CopyState = "running" // held by a worker
+	CopyFailed    CopyState = "failed"
+)
+
+// A Reason says why a copy of a task doesn't run.
+type Reason string
+
+const (
+	ReasonPaused       Reason = "paused"
+	ReasonNoWorker     Reason = "no-worker"
+	ReasonBusy         Reason = "busy" // no worker is idle
+	ReasonNotDue       Reason = "not-due"
+	ReasonWithheld     Reason = "withheld"      // it recurs, and no live peer has its schedule
+	ReasonBehind       Reason = "behind"        // other tasks start before it
+	ReasonBlocked      Reason = "blocked"       // a task with its key is running
+	ReasonSuspect      Reason = "suspect"       // it waits to run alone: one more crash would fail it
+	ReasonLeaseExpired Reason = "lease-expired" // its worker's heartbeats have stopped
+	ReasonReturning    Reason = "returning"     // its worker is gone, and it's being returned
+	ReasonFailed       Reason = "failed"
+)
+
+// A TaskCopy is one copy of a task.
+type TaskCopy struct {
+	State      CopyState
+	Key        string    // "" if it has none
+	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
+	Reasons    []Reason  // why it doesn't run; none if it does or is about to
+	Before     int       // tasks that start before it, as far as that is known
+	DueAt      time.Time // of a scheduled or blocked copy
+
+	// For scheduled and failed copies.
+	Retries int
+	Crashes int
+
+	// For running copies.
+	AttemptID  string
+	Token      int64
+	StartedAt  time.Time // by that peer's clock
+	WorkerID   string    // that holds it, or ran it last
+	WorkerName string    // "" if it isn't registered; so are Host and PID
+	Host       string
+	PID        int
+	EvictAt    time.Time // about when; zero unless the worker's lease has expired
+
+	// For failed copies.
+	Kind     FailureKind
+	Error    string
+	FailedAt time.Time
+}
+
+// An Explanation says where a task is and why it doesn't run.
+type Explanation struct {
+	Queue       string
+	At          time.Time // by Redis's clock
+	NoSuchQueue bool
+	Paused      bool
+	Workers     int // serving the queue
+	IdleWorkers int // with free slots
+	NotSearched int // waiting tasks
+	Copies      []TaskCopy
+	Recurs      *RecurringTask // what recurs under the key, for ExplainKey; nil if nothing does
+	Prefix      string         // that was searched
+}
+
+// String returns a few human-readable sentences, without payload and key.
+func (e *Explanation) String() string {
+	switch {
+	case e.Recurs != nil:
+	case len(e.Copies) == 0 && e.NotSearched > 0:
+		return fmt.Sprintf("No copy of the task was found on %q. It may be among the last %d waiting tasks, which weren't searched.", e.Queue, e.NotSearched)
+	case e.NoSuchQueue:
+		return fmt.Sprintf("No queue %q exists under the prefix %q. Check the name, the prefix and the URL of Redis.", e.Queue, e.Prefix)
+	case len(e.Copies) == 0:
+		return fmt.Sprintf("No copy of the task is on %q: it was never enqueued, or it's done, canceled or deleted.", e.Queue)
+	}
+	all := make([]string, len(e.Copies))
+	for i := range e.Copies {
+		all[i] = e.sentence(&e.Copies[i])
+	}
+	if e.Recurs != nil {
+		all = append(all, e.Recurs.sentence(e.Queue))
+	}
+	return strings.Join(all, "\n")
+}
+
+func (e *Explanation) sentence(c *TaskCopy) string {
+	var s strings.Builder
+	counts := fmt.Sprintf("retries: %d, crashes: %d", c.Retries, c.Crashes)
+	switch c.State {
+	case CopyWaiting:
+		fmt.Fprintf(&s, "Waiting on %q.", e.Queue)
+	case CopyScheduled:
+		fmt.Fprintf(&s, "Scheduled on %q for %s (%s).", e.Queue, words.Clock(c.DueAt), counts)
+	case CopyBlocked:
+		fmt.Fprintf(&s, "Waiting on %q until the task that runs under its key has ended.", e.Queue)
+	case CopyRunning:
+		fmt.Fprintf(&s, "Running on worker %s", words.Shown(c.WorkerID))
+		if c.WorkerName != "" {
+			fmt.Fprintf(&s, " (%s, pid %d on %s)", words.Shown(c.WorkerName), c.PID, words.Shown(c.Host))
+		}
+		if !c.StartedAt.IsZero() {
+			fmt.Fprintf(&s, " since %s", words.Clock(c.StartedAt))
+		}
+		fmt.Fprintf(&s, ", as attempt %s with token %d.", words.Shown(c.AttemptID), c.Token)
+	case CopyFailed:
+		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. Requeue it to run it again.", e.Queue, words.Clock(c.FailedAt), words.Shown(string(c.Kind)), counts, c.Error)
+	}
+	for _, why := range c.Reasons {
+		switch why {
+		case ReasonPaused:
+			s.WriteString(" The queue is paused; Resume it.")
+		case ReasonNoWorker:
+			s.WriteString(" No worker serves this queue; start a peer that handles it.")
+		case ReasonBusy:
+			fmt.Fprintf(&s, " All workers are busy (%d).", e.Workers)
+		case ReasonNotDue:
+			fmt.Fprintf(&s, " Due in %v.", c.DueAt.Sub(e.At).Round(time.Millisecond))
+		case ReasonWithheld:
+			s.WriteString(" It's withheld because no live peer has its schedule.")
+		case ReasonBehind:
+			fmt.Fprintf(&s, " %s before it.", words.Tasks(c.Before, "starts", "start"))
+		case ReasonSuspect:
+			fmt.Fprintf(&s, " %s died holding it. It's one crash away from failing, so it waits until its peer runs no other such task.", words.Several(c.Crashes, "worker"))
+		case ReasonLeaseExpired:
+			s.WriteString(" The worker's heartbeats have stopped.")
+			if !c.EvictAt.IsZero() {
+				fmt.Fprintf(&s, " Unless they resume, it's evicted at about %s, and the task returns to the front.", words.Clock(c.EvictAt))
+			}
+		case ReasonReturning:
+			s.WriteString(" The worker is gone, and the task is being returned to the front.")
+		}
+	}
+	if len(c.Reasons) == 0 && (c.State == CopyWaiting || c.State == CopyScheduled) {
+		s.WriteString(" It's about to start.")
+	}
+	return s.String()
+}
+
+func (r *RecurringTask) sentence(queue string) string {
+	says := fmt.Sprintf("It recurs on %q", queue)
+	switch {
+	case !r.Current.IsZero():
+		says += fmt.Sprintf("; the occurrence of %s hasn't ended", words.Clock(r.Current))
+	case r.LastOutcome != "":
+		says += fmt.Sprintf("; the occurrence of %s was %s", words.Clock(r.LastDue), words.Shown(r.LastOutcome))
+	}
+	if says += ". "; r.Next.IsZero() {
+		says += "Redis knows no next time."
+	} else {
+		says += fmt.Sprintf("The next time is %s.", words.Clock(r.Next))
+	}
+	if !r.Asserted {
+		says += " No live peer has its schedule, so it's withheld; start a peer that calls Every for it."
+	}
+	return says
+}

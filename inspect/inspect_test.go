@@ -1,0 +1,79 @@
+package inspect_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/inspect"
+)
+
+func TestCheckReport(t *testing.T) {
+	t.Parallel()
+	broken := inspect.Finding{Kind: "orphan", Severity: inspect.SeverityError, Queue: "q", Key: "k\n", Subject: "s", Text: "Bad."}
+	mended := broken
+	mended.Repaired = true
+	for name, test := range map[string]struct {
+		report inspect.CheckReport
+		ok     bool
+		says   string
+	}{
+		"nothing there": {inspect.CheckReport{Prefix: "p"}, true, "Checked 0 keys in 0 queues: 0 errors, 0 warnings, 0 notices\n" +
+			"nothing of worqr is under the prefix \"p\"; check the prefix and the Redis URL\n"},
+		"no queues": {inspect.CheckReport{Prefix: "p", Keys: 1}, true, "Checked 1 key in 0 queues: 0 errors, 0 warnings, 0 notices\n" +
+			"no queues found under the prefix \"p\"; check the prefix and the Redis URL\n"},
+		"broken": {inspect.CheckReport{Keys: 2, Queues: 1, Findings: []inspect.Finding{broken}}, false,
+			"Checked 2 keys in 1 queue: 1 error, 0 warnings, 0 notices\nerror (orphan) on \"q\": Bad. Key: \"k\\n\". Subject: \"s\".\n"},
+		"repaired": {inspect.CheckReport{Keys: 2, Queues: 1, Repair: true, Findings: []inspect.Finding{mended}}, true,
+			"Checked 2 keys in 1 queue: 1 error, 0 warnings, 0 notices; 1 repaired\nerror (orphan, repaired) on \"q\": Bad. Key: \"k\\n\". Subject: \"s\".\n"},
+		"an error was omitted": {inspect.CheckReport{Keys: 2, Queues: 1, Omitted: 4, Unwell: true}, false,
+			"Checked 2 keys in 1 queue: 0 errors, 0 warnings, 0 notices\nand 4 more\n"},
+	} {
+		is := is.New(t)
+		t.Log(name)
+		is.Equal(test.report.OK(), test.ok)
+		is.Equal(test.report.String(), test.says)
+	}
+}
+
+func TestRecursSentence(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const clock = "2026-01-02 03:04:05.000 UTC"
+	for _, test := range []struct {
+		recurs inspect.RecurringTask
+		says   string
+	}{
+		{inspect.RecurringTask{Next: at, Asserted: true}, "It recurs on \"q\". The next time is " + clock + "."},
+		{inspect.RecurringTask{Current: at, Asserted: true}, "It recurs on \"q\"; the occurrence of " + clock + " hasn't ended. Redis knows no next time."},
+		{inspect.RecurringTask{Next: at, LastDue: at, LastOutcome: "failed"}, "It recurs on \"q\"; the occurrence of " + clock + " was failed. The next time is " + clock +
+			". No live peer has its schedule, so it's withheld; start a peer that calls Every for it."},
+	} {
+		is.New(t).Equal((&inspect.Explanation{Queue: "q", Recurs: &test.recurs}).String(), test.says)
+	}
+}
+
+// Rows can be printed and logged, and show neither payload nor key nor headers.
+func TestRowsAreDiscreet(t *testing.T) {
+	t.Parallel()
+	const canary = "canary"
+	payload, headers := []byte(canary), map[string]string{canary: canary}
+	var text strings.Builder
+	log := slog.New(slog.NewTextHandler(&text, nil))
+	for _, row := range []any{
+		inspect.AddedTask{Key: canary, Payload: payload, Headers: headers}, inspect.ScheduledTask{Key: canary, Payload: payload, Headers: headers},
+		inspect.RunningTask{Key: canary, Payload: payload, Headers: headers}, inspect.FailedTask{Key: canary, Payload: payload, Headers: headers},
+		inspect.Event{Payload: payload, Result: payload},
+	} {
+		log.Info("row", "row", row)
+		said := fmt.Sprintf("%v %+v %#v %s %x %d", row, row, row, row, row, row) + text.String()
+		if strings.Contains(said, canary) || strings.Contains(said, "99 97 110") || strings.Contains(said, "63616e617279") || strings.Count(said, "bytes") < 6 {
+			t.Errorf("%T: %s", row, said)
+		}
+		text.Reset()
+	}
+}

@@ -1,0 +1,126 @@
+package inspect
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/store"
+)
+
+// An AddedTask waits for its first start. Once retried, returned or changed, it's a ScheduledTask.
+type AddedTask struct {
+	Key        string
+	Payload    []byte
+	Headers    map[string]string
+	EnqueuedAt time.Time // by Redis's clock
+	Expires    time.Time // zero: never
+}
+
+// A ScheduledTask waits in the schedule: under a key, or for a retry.
+type ScheduledTask struct {
+	Key        string // "" if it has none
+	Payload    []byte
+	Headers    map[string]string
+	DueAt      time.Time // by Redis's clock
+	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
+	Expires    time.Time // zero: never
+	Retries    int
+	Crashes    int    // of a task with a key
+	LastError  string // of the last attempt, at most 1,024 bytes; "" if there was none
+}
+
+// A RunningTask is a task that a worker holds.
+type RunningTask struct {
+	AttemptID string
+	WorkerID  string
+	Payload   []byte
+	Key       string // "" if it has none
+	Token     int64
+	StartedAt time.Time // by that peer's clock
+
+	Headers    map[string]string
+	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
+	LastError  string    // of the attempt before; "" if there was none
+	DueAt      time.Time // of Add, and of recurring tasks; else zero
+
+	Attempt, Retries, Crashes int // as in Task; without a key, crashes aren't known
+}
+
+// A RecurringTask is a schedule as Redis has it.
+type RecurringTask struct {
+	Key string
+	// Next is the time of the next occurrence; past if it's late, zero if there is none.
+	Next time.Time
+	// Current is that of the occurrence that runs or waits for a retry; zero if none.
+	Current time.Time
+	// Asserted reports whether a running peer has it; otherwise it ends soon.
+	Asserted bool
+	// LastOutcome is "finished", "failed", "crashed", "canceled", "skipped", "lost", or "" if none
+	// has ended. LastDue was due and LastAt ended.
+	LastOutcome     string
+	LastDue, LastAt time.Time
+}
+
+// A FailedTask is a task in the failed queue.
+type FailedTask struct {
+	ID       string
+	Payload  []byte
+	Key      string // "" if it had none
+	Kind     FailureKind
+	Error    string    // of the last attempt, at most 4,096 bytes
+	Retries  int       // attempts that failed before the last
+	Crashes  int       // workers that died holding it
+	WorkerID string    // that ran it last; for FailureCrashed, that moved it here
+	FailedAt time.Time // by Redis's clock
+
+	Headers    map[string]string
+	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
+}
+
+// A FailureKind says why a task is in the failed queue.
+type FailureKind string
+
+const (
+	// FailureError: its retries were used up, or [Permanent] or [Task.Fail] ended it.
+	FailureError FailureKind = FailureKind(store.Failed)
+	// FailureMalformed: its payload can't be decoded.
+	FailureMalformed FailureKind = FailureKind(store.Malformed)
+	// FailureExpired: its [Properties.Expires] came before it started.
+	FailureExpired FailureKind = FailureKind(store.Expired)
+	// FailureCrashed: too many workers died holding it.
+	FailureCrashed FailureKind = FailureKind(store.Crashed)
+)
+
+func (t AddedTask) Format(s fmt.State, _ rune) { logs.Show(s, "added task", t) }
+
+func (t AddedTask) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("since", t.EnqueuedAt.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)), slog.Int("headers", len(t.Headers)))
+}
+
+func (t ScheduledTask) Format(s fmt.State, _ rune) { logs.Show(s, "scheduled task", t) }
+
+func (t ScheduledTask) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("at", t.DueAt.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)),
+		slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
+}
+
+func (t RunningTask) Format(s fmt.State, _ rune) { logs.Show(s, "running task", t) }
+
+func (t RunningTask) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("attempt_id", t.AttemptID), slog.String("worker", t.WorkerID), slog.Int("bytes", len(t.Payload)),
+		slog.Int64("token", t.Token), slog.String("since", t.StartedAt.Format(time.RFC3339Nano)))
+}
+
+func (t FailedTask) Format(s fmt.State, _ rune) { logs.Show(s, "failed task", t) }
+
+func (t FailedTask) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("error", t.Error),
+		slog.Int("bytes", len(t.Payload)), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes),
+		slog.String("worker", t.WorkerID), slog.String("at", t.FailedAt.Format(time.RFC3339Nano)))
+}

@@ -1,0 +1,114 @@
+// Package inbox holds events for readers that may be slow, within bounds.
+package inbox
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/worqr/worqr/inspect"
+)
+
+// eventBuffer is how many events wait for a slow reader, and eventBytes how many bytes they may
+// have together; a single event may have more. Beyond that, the waiting events are dropped, and the
+// reader gets an EventSync.
+const (
+	eventBuffer = 1024
+	eventBytes  = 16 << 20
+)
+
+// All are the inboxes of all readers, for events that the peer itself notices.
+type All struct {
+	mu  sync.Mutex
+	all map[*Inbox]bool // protected by mu
+}
+
+// Add adds one.
+func (s *All) Add(in *Inbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*Inbox]bool{}
+	}
+	s.all[in] = true
+}
+
+// Remove removes one.
+func (s *All) Remove(in *Inbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, in)
+}
+
+// Lost tells the readers of a queue that Redis has lost writes.
+func (s *All) Lost(queue, sign string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for in := range s.all {
+		if len(in.queues) == 0 || slices.Contains(in.queues, queue) {
+			in.Put(Item{Event: inspect.Event{Kind: inspect.EventLost, Queue: queue, Evidence: sign}})
+		}
+	}
+}
+
+// An Inbox holds the events that a reader hasn't read yet.
+type Inbox struct {
+	Some   chan struct{} // has an element when there are items
+	queues []string      // none means all
+
+	mu     sync.Mutex // protects the fields below
+	items  []Item
+	bytes  int // of items
+	synced bool
+}
+
+// New returns an inbox for the events of some queues; none means all.
+func New(queues []string) *Inbox {
+	return &Inbox{Some: make(chan struct{}, 1), queues: slices.Clone(queues)}
+}
+
+// An Item is an event, or an error of the subscription.
+type Item struct {
+	Event inspect.Event
+	Err   error
+	Last  bool // none follows
+}
+
+func (i *Item) size() int {
+	e := &i.Event
+	return len(e.Payload) + len(e.Result) + len(e.WorkerID) + len(e.PayloadDigest) + len(e.ResultDigest)
+}
+
+// Put adds an item; beyond the bounds, an EventSync takes the place of those that wait.
+func (in *Inbox) Put(i Item) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	switch {
+	case i.Event.Kind == inspect.EventSync:
+		in.synced = true
+	case i.Err == nil && !in.synced:
+		return // EventSync comes first; in a cluster, some nodes send before all are subscribed
+	}
+	switch {
+	case i.Err != nil && len(in.items) > 0 && in.items[len(in.items)-1].Err != nil:
+		in.items[len(in.items)-1] = i
+	case len(in.items) >= eventBuffer, len(in.items) > 0 && in.bytes+i.size() > eventBytes:
+		in.items = append(in.items[:0:0], Item{Event: inspect.Event{Kind: inspect.EventSync}}, i)
+		in.bytes = i.size()
+	default:
+		in.items = append(in.items, i)
+		in.bytes += i.size()
+	}
+	select {
+	case in.Some <- struct{}{}:
+	default:
+	}
+}
+
+// Take returns what waits.
+func (in *Inbox) Take() []Item {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	items := in.items
+	in.items, in.bytes = nil, 0
+	return items
+}

@@ -1,0 +1,180 @@
+// Package tracing calls the functions that a user has for what a peer does: in order, after the
+// fact, on a goroutine of their own.
+package tracing
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/fleet"
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/worqrtrace"
+)
+
+// maxTraced is how many calls wait for the functions.
+const maxTraced = 50_000
+
+// A Caller calls functions. A nil one calls nothing.
+type Caller struct {
+	worqrtrace.Trace
+	calls logs.Relay[func()]
+}
+
+// New returns a Caller for a copy of the functions; nil if there are none.
+func New(t *worqrtrace.Trace, log *logs.Log) *Caller {
+	if t == nil {
+		return nil
+	}
+	r := &Caller{Trace: *t}
+	r.calls = logs.Relay[func()]{
+		Most: maxTraced, Pass: func(call func()) { call() },
+		Left: func(missing int) func() {
+			log.Warn("worqr: the functions of Trace are too slow; calls are missing", "calls", missing)
+			return func() {
+				if r.Missed != nil {
+					r.Missed(missing)
+				}
+			}
+		},
+		Broken: func(v any) {
+			log.Error("worqr: a function of Trace panicked; its call is lost", "err", logs.Text(v))
+		},
+	}
+	return r
+}
+
+// Say calls a function, unless it's nil.
+func Say[T any](r *Caller, f func(T), v T) {
+	if f != nil {
+		r.calls.Put(func() { f(v) })
+	}
+}
+
+// Flush waits for the calls, but not for a function that blocks.
+func (r *Caller) Flush() {
+	if r != nil {
+		r.calls.Flush()
+	}
+}
+
+// OfEngine returns what the engine tells.
+func (r *Caller) OfEngine() (t engine.Trace) {
+	if r == nil {
+		return t
+	}
+	if r.Started != nil {
+		t.Started = func(a *engine.Attempt, began time.Time, waited time.Duration) {
+			task := traced(a)
+			task.At, task.Waited = began, waited
+			Say(r, r.Started, task)
+		}
+	}
+	if r.Ended != nil {
+		t.Ended = func(a *engine.Attempt, e *engine.End) { Say(r, r.Ended, ended(a, e)) }
+	}
+	if r.Failed != nil {
+		t.Failed = func(queue, worker string, failed bool, kind store.Kind, tasks int) {
+			Say(r, r.Failed, worqrtrace.Queue{At: time.Now(), Queue: queue, WorkerID: worker, OnFailed: failed, Kind: inspect.FailureKind(kind), Tasks: tasks})
+		}
+	}
+	if r.FailedDropped != nil {
+		t.Dropped = func(queue, worker string, tasks int) {
+			Say(r, r.FailedDropped, worqrtrace.Queue{At: time.Now(), Queue: queue, WorkerID: worker, Tasks: tasks})
+		}
+	}
+	return t
+}
+
+// traced describes an attempt. Handlers may change a Task, so it isn't given away.
+func traced(a *engine.Attempt) worqrtrace.Task {
+	key := store.KeyOf(a.Entry)
+	if a.Failure != nil {
+		key = store.KeyOf(a.Failure.From)
+	}
+	return worqrtrace.Task{
+		Queue: a.Queue(), WorkerID: a.Worker(), AttemptID: a.ID, Key: key, Digest: a.Digest(), Token: a.Token, Retries: a.Retries,
+		Crashes: a.Crashes, Size: a.Size(), OnFailed: a.Failure != nil, EnqueuedAt: store.Moment(a.Card.Since), DueAt: store.Moment(a.Due), Headers: a.Traced(),
+	}
+}
+
+var outcomes = map[store.Ending]worqrtrace.Outcome{
+	store.Finish: worqrtrace.Finished, store.Retry: worqrtrace.Retried, store.Snooze: worqrtrace.Snoozed, store.Fail: worqrtrace.Failed, store.Stop: worqrtrace.Stopped,
+	store.Drop: worqrtrace.Canceled,
+}
+
+func ended(a *engine.Attempt, e *engine.End) worqrtrace.Task {
+	t := traced(a)
+	t.At, t.Waited, t.Ran, t.ResultSize, t.Kind, t.Error = e.At, e.Waited, e.Ran, e.Result, inspect.FailureKind(e.Kind), e.Error
+	t.Outcome = cmp.Or(outcomes[e.Verb], worqrtrace.Lost)
+	if e.Verb == store.Retry || e.Verb == store.Snooze {
+		t.Next = e.At.Add(e.Delay)
+	}
+	return t
+}
+
+// OfFleet returns what the fleet tells. Errors are wrapped for the user.
+func (r *Caller) OfFleet(wrap func(queue, verb string, err error) error) (t fleet.Trace) {
+	if r == nil {
+		return t
+	}
+	of := func(q fleet.Half, worker string) worqrtrace.Queue {
+		return worqrtrace.Queue{At: time.Now(), Queue: q.Queue, OnFailed: q.Failed, WorkerID: worker}
+	}
+	t.Joined = func(q fleet.Half, worker string) { Say(r, r.Joined, of(q, worker)) }
+	t.Left = func(q fleet.Half, worker string, err error) {
+		left := of(q, worker)
+		left.Err = wrap(q.Queue, "leave", err)
+		Say(r, r.Left, left)
+	}
+	t.Returned = func(q fleet.Half, worker string, tasks int) {
+		returned := of(q, worker)
+		returned.Tasks = tasks
+		Say(r, r.TasksReturned, returned)
+	}
+	t.Evicted = func(old, id, name string, queues []string) {
+		Say(r, r.Evicted, worqrtrace.Worker{At: time.Now(), WorkerID: old, NewID: id, Name: name, Queues: queues})
+	}
+	t.Failed = func(w store.Worker, queues []string, tasks int) {
+		Say(r, r.WorkerFailed, worqrtrace.Worker{At: time.Now(), WorkerID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Queues: queues, Tasks: tasks})
+	}
+	return t
+}
+
+// Listen makes the log tell when Redis doesn't answer. The server must be known.
+func (r *Caller) Listen(log *logs.Log) {
+	if r == nil {
+		return
+	}
+	log.Lost = func(err error) {
+		c, at := worqrtrace.Connection{Server: log.Server}, time.Now()
+		if r.ConnectionLost == nil {
+			return
+		}
+		r.calls.Put(func() { // the error may be a Pool's, with methods that call the peer
+			c.At, c.Error = at, logs.Text(logs.WithoutInput(err))
+			r.ConnectionLost(c)
+		})
+	}
+	log.Restored = func(away time.Duration) {
+		Say(r, r.ConnectionRestored, worqrtrace.Connection{At: time.Now(), Server: log.Server, Away: away})
+	}
+}
+
+// Enqueues returns the time if calls that enqueue are traced, or zero.
+func (r *Caller) Enqueues() (now time.Time) {
+	if r != nil && r.Enqueued != nil {
+		now = time.Now()
+	}
+	return now
+}
+
+// Cancels is the same for calls that cancel.
+func (r *Caller) Cancels() (now time.Time) {
+	if r != nil && r.Canceled != nil {
+		now = time.Now()
+	}
+	return now
+}

@@ -1,0 +1,50 @@
+// Package words writes for people what others have named, numbers of things, and times.
+package words
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Shown is what others have written, bounded, and quoted where a terminal would act on
+// it.
+func Shown(s string) string {
+	s = Clip(s)
+	for _, r := range s {
+		if r == '"' || r == utf8.RuneError || !unicode.IsPrint(r) {
+			return strconv.Quote(s)
+		}
+	}
+	return s
+}
+
+// Clip bounds what others have named.
+func Clip(s string) string {
+	const most = 100
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}
+
+// Several is a number of things.
+func Several(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// Tasks is a number of them, with their verb.
+func Tasks(n int, one, more string) string {
+	if n == 1 {
+		more = one
+	}
+	return Several(n, "task") + " " + more
+}
+
+// Clock is a time as people read it.
+func Clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }

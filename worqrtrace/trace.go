@@ -1,0 +1,183 @@
+// Package worqrtrace has what a peer calls when something happens, for metrics, traces and audit logs.
+package worqrtrace
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/logs"
+)
+
+// A Trace has functions that a peer calls when something happens, for metrics, traces and audit
+// logs. Nil ones cost nothing.
+//
+// One goroutine makes all calls, in order, after the fact. So the functions need no locks among
+// themselves, and may call every method of the peer. A slow one delays only the calls behind it: up
+// to 50,000 wait, the rest are dropped, and Missed says how many. A call that panics or ends its
+// goroutine is lost; the first panic is logged. Stopping the worker and closing the peer wait up to
+// a second for the calls.
+//
+// To put something into a handler's context, wrap the handler instead.
+type Trace struct {
+	// Enqueued follows each successful call that adds tasks. If the call failed with
+	// worqr.ErrUnknownOutcome, Err is set and the tasks may be there.
+	Enqueued func(Queue)
+	// Canceled follows each successful Cancel and CancelKey. Tasks counts the waiting copies that it
+	// removed. Running ones come to Ended, on the peer that runs them.
+	Canceled func(Queue)
+	// Started comes when a handler begins, and when StartTask returns a task.
+	Started func(Task)
+	// Ended follows each Started once: the end is stored, the task returned because the worker
+	// left, or it's no longer this worker's (Lost). While Redis can't store the end, Ended
+	// waits.
+	Ended func(Task)
+	// Changed follows each call that was sent of RemoveKey, Delete, Pause, Resume, RequeueFailed and
+	// DeleteFailed, and their variants. Method has its name, Tasks how many it has changed, if it counts.
+	Changed func(Queue)
+	// Failed: this peer moved tasks to the failed queue that can't start. Kind says why:
+	// inspect.FailureExpired or inspect.FailureCrashed. Ended tells of those that fail otherwise.
+	Failed        func(Queue)
+	FailedDropped func(Queue) // tasks, from a full failed queue
+	// Joined: the worker became a member of the queue, once for each part of a spread queue, and
+	// once more if OnFailed handles its failed tasks.
+	Joined func(Queue)
+	// Left follows Joined, unless Evicted does. If Err is set, Redis didn't confirm it, and the
+	// membership ends with the lease.
+	Left          func(Queue)
+	Evicted       func(Worker) // this worker, from all queues; it comes back under NewID
+	WorkerFailed  func(Worker) // another worker, by this peer; once for each
+	TasksReturned func(Queue)  // of evicted workers, to the front, by this peer
+	// ConnectionLost: Redis doesn't answer a started worker, or calls that add tasks, twice in a row.
+	ConnectionLost     func(Connection)
+	ConnectionRestored func(Connection) // Redis answers again
+	Missed             func(calls int)  // calls dropped here because the functions were too slow
+}
+
+// Join returns a Trace that calls the functions of each of them in turn; those that are nil are
+// left out.
+func Join(all ...*Trace) *Trace {
+	j := &Trace{}
+	for _, t := range all {
+		if t == nil {
+			continue
+		}
+		j.Enqueued, j.Canceled, j.Changed = both(j.Enqueued, t.Enqueued), both(j.Canceled, t.Canceled), both(j.Changed, t.Changed)
+		j.Failed, j.FailedDropped = both(j.Failed, t.Failed), both(j.FailedDropped, t.FailedDropped)
+		j.Started, j.Ended = both(j.Started, t.Started), both(j.Ended, t.Ended)
+		j.Joined, j.Left, j.TasksReturned = both(j.Joined, t.Joined), both(j.Left, t.Left), both(j.TasksReturned, t.TasksReturned)
+		j.Evicted, j.WorkerFailed = both(j.Evicted, t.Evicted), both(j.WorkerFailed, t.WorkerFailed)
+		j.ConnectionLost, j.ConnectionRestored = both(j.ConnectionLost, t.ConnectionLost), both(j.ConnectionRestored, t.ConnectionRestored)
+		j.Missed = both(j.Missed, t.Missed)
+	}
+	return j
+}
+
+// both returns a function that calls a and b.
+func both[T any](a, b func(T)) func(T) {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return func(v T) { a(v); b(v) }
+}
+
+// A Outcome says how an attempt ended.
+type Outcome string
+
+const (
+	Finished Outcome = "finished"
+	Retried  Outcome = "retried"
+	Snoozed  Outcome = "snoozed" // by Snooze
+	Failed   Outcome = "failed"  // moved to the failed queue
+	Stopped  Outcome = "stopped" // returned to the front
+	Canceled Outcome = "canceled"
+	// Lost: another worker takes over the task, or its outcome is unknown: this worker was
+	// evicted, too late, or left without a reply.
+	Lost Outcome = "lost"
+)
+
+// A Task is an attempt that started or ended.
+type Task struct {
+	At        time.Time // by this peer's clock
+	Queue     string
+	WorkerID  string
+	AttemptID string
+	Key       string // "" if it has none
+	Digest    string // the first 8 digits of the payload's digest, as in the log; "" if unknown
+	Token     int64
+	Retries   int
+	Crashes   int
+	Size      int           // of the payload, in bytes
+	OnFailed  bool          // OnFailed handles it
+	Waited    time.Duration // in this peer, from its arrival until it started
+
+	EnqueuedAt time.Time // this and the next two as in Task; times are by Redis's clock
+	DueAt      time.Time
+	Headers    map[string]string
+
+	// Of Ended.
+	Outcome    Outcome
+	Ran        time.Duration
+	ResultSize int                 // in bytes
+	Kind       inspect.FailureKind // of Failed
+	Error      string              // why it didn't finish
+	Next       time.Time           // of Retried and Snoozed: when it starts again, by this peer's clock
+}
+
+// A Queue is something that happened to a queue.
+type Queue struct {
+	At       time.Time // by this peer's clock
+	Queue    string
+	OnFailed bool                // of Joined, Left, Failed and TasksReturned: it's about the failed queue
+	WorkerID string              // "" for Enqueued, Canceled and Changed
+	Key      string              // of Put, EnqueueAt, Add, AddAt, CancelKey and RemoveKey
+	Tasks    int                 // that were enqueued, removed, changed, returned, failed or dropped
+	Size     int                 // of their payloads, of Enqueued, in bytes
+	DueAt    time.Time           // of Enqueued; zero is now
+	Took     time.Duration       // the call, of Enqueued, Canceled and Changed
+	Err      error               // of Enqueued, Changed and Left
+	Method   string              // of Changed, such as "RemoveKey"
+	Kind     inspect.FailureKind // of Failed
+	Headers  map[string]string   // of Enqueued, of a single task
+}
+
+// A Worker is a worker that was evicted.
+type Worker struct {
+	At       time.Time // by this peer's clock
+	WorkerID string
+	NewID    string // of Evicted
+	Name     string // this and the next two may be unknown
+	Host     string
+	PID      int
+	Queues   []string // from which it was evicted so far
+	Tasks    int      // that it held there; 0 for Evicted
+}
+
+// A Connection is the connection to Redis.
+type Connection struct {
+	At     time.Time // by this peer's clock
+	Server string    // "" if unknown, as in a cluster
+	Error  string    // of ConnectionLost
+	Away   time.Duration
+}
+
+func (t Task) Format(s fmt.State, _ rune) { logs.Show(s, "trace of a task", t) }
+
+func (t Task) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("queue", t.Queue), slog.String("worker", t.WorkerID), slog.String("attempt_id", t.AttemptID), slog.String("digest", t.Digest),
+		slog.Int64("token", t.Token), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes), slog.Int("bytes", t.Size),
+		slog.Duration("waited", t.Waited), slog.String("outcome", string(t.Outcome)), slog.Duration("ran", t.Ran), slog.String("error", t.Error))
+}
+
+func (t Queue) Format(s fmt.State, _ rune) { logs.Show(s, "trace of a queue", t) }
+
+func (t Queue) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("queue", t.Queue), slog.String("worker", t.WorkerID), slog.Int("tasks", t.Tasks), slog.Int("bytes", t.Size),
+		slog.Duration("took", t.Took), slog.Any("err", t.Err))
+}
