@@ -20,7 +20,7 @@ func failure(g *store.Grave) *inspect.FailedTask {
 	c := store.CardOf(g.From, g.Card)
 	return &inspect.FailedTask{
 		ID: store.KeyOf(g.Entry), Payload: g.Payload, Key: store.KeyOf(g.From),
-		Kind: inspect.FailureKind(g.Kind), Error: g.Reason, Retries: g.Retries, Crashes: g.Crashes,
+		Kind: g.Kind, Error: g.Reason, Retries: g.Retries, Crashes: g.Crashes,
 		WorkerID: g.Worker, FailedAt: time.UnixMilli(g.At), Headers: c.Headers, EnqueuedAt: store.Moment(c.Since),
 	}
 }

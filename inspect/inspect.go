@@ -1,8 +1,8 @@
-// Package inspect has what package worqr tells when you look at its queues and workers: the rows of
-// listings, the findings of Check, and the answers of Explain.
+// Package inspect has what you get when you look at queues and workers with package worqr: rows of
+// listings, counters, events, the findings of Check and the answers of Explain.
 //
-// Printing or logging a task, with any verb, never shows its payload, key or headers: these are
-// secret, so name the fields.
+// Printing or logging a task or an event, with any verb, never shows its payload, key, headers or
+// result. These are secret, so you must name the fields.
 package inspect
 
 import (

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
-	"github.com/worqr/worqr/internal/store"
 )
 
 // An AddedTask waits for its first start. Once retried, returned or changed, it's a ScheduledTask.
@@ -45,7 +44,7 @@ type RunningTask struct {
 	LastError  string    // of the attempt before; "" if there was none
 	DueAt      time.Time // of Add, and of recurring tasks; else zero
 
-	Attempt, Retries, Crashes int // as in Task; without a key, crashes aren't known
+	Attempt, Retries, Crashes int // as in worqr.Task; without a key, crashes aren't known
 }
 
 // A RecurringTask is a schedule as Redis has it.
@@ -83,14 +82,14 @@ type FailedTask struct {
 type FailureKind string
 
 const (
-	// FailureError: its retries were used up, or [Permanent] or [Task.Fail] ended it.
-	FailureError FailureKind = FailureKind(store.Failed)
+	// FailureError: its retries were used up, or worqr.Permanent or Task.Fail ended it.
+	FailureError FailureKind = "failed"
 	// FailureMalformed: its payload can't be decoded.
-	FailureMalformed FailureKind = FailureKind(store.Malformed)
-	// FailureExpired: its [Properties.Expires] came before it started.
-	FailureExpired FailureKind = FailureKind(store.Expired)
+	FailureMalformed FailureKind = "malformed"
+	// FailureExpired: its Expires came before it started.
+	FailureExpired FailureKind = "expired"
 	// FailureCrashed: too many workers died holding it.
-	FailureCrashed FailureKind = FailureKind(store.Crashed)
+	FailureCrashed FailureKind = "crashed"
 )
 
 func (t AddedTask) Format(s fmt.State, _ rune) { logs.Show(s, "added task", t) }

@@ -1,4 +1,5 @@
-// Package worqrtrace has what a peer calls when something happens, for metrics, traces and audit logs.
+// Package worqrtrace has the functions that a peer of package worqr calls when something happens,
+// and what it tells them. They are for metrics, traces and audit logs.
 package worqrtrace
 
 import (
@@ -85,7 +86,7 @@ func both[T any](a, b func(T)) func(T) {
 	return func(v T) { a(v); b(v) }
 }
 
-// A Outcome says how an attempt ended.
+// An Outcome says how an attempt ended.
 type Outcome string
 
 const (
@@ -115,7 +116,7 @@ type Task struct {
 	OnFailed  bool          // OnFailed handles it
 	Waited    time.Duration // in this peer, from its arrival until it started
 
-	EnqueuedAt time.Time // this and the next two as in Task; times are by Redis's clock
+	EnqueuedAt time.Time // this and the next two as in worqr.Task; times are by Redis's clock
 	DueAt      time.Time
 	Headers    map[string]string
 

@@ -204,7 +204,7 @@ func (e *explanation) entry(now int64, x store.Entry) inspect.TaskCopy {
 
 func hasFailed(g *store.Grave) inspect.TaskCopy {
 	return inspect.TaskCopy{State: inspect.CopyFailed, Key: store.KeyOf(g.From), EnqueuedAt: store.Moment(store.CardOf(g.From, g.Card).Since), Reasons: []inspect.Reason{inspect.ReasonFailed}, WorkerID: g.Worker, Retries: g.Retries, Crashes: g.Crashes,
-		Kind: inspect.FailureKind(g.Kind), Error: g.Reason, FailedAt: time.UnixMilli(g.At)}
+		Kind: g.Kind, Error: g.Reason, FailedAt: time.UnixMilli(g.At)}
 }
 
 // searchFailed looks for a key in the failed queue.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/worqr/worqr/inspect"
 )
 
 // An Ending says how a process ends.
@@ -23,15 +25,15 @@ const (
 )
 
 // A Kind says why a task is in the failed queue.
-type Kind string
+type Kind = inspect.FailureKind
 
 // The kinds of failure: its handler failed for good; its payload can't be read; too
 // many workers died holding it; its time was over before it started.
 const (
-	Failed    Kind = "failed"
-	Malformed Kind = "malformed"
-	Crashed   Kind = "crashed"
-	Expired   Kind = "expired"
+	Failed    = inspect.FailureError
+	Malformed = inspect.FailureMalformed
+	Crashed   = inspect.FailureCrashed
+	Expired   = inspect.FailureExpired
 )
 
 // MaxError is how much of an error the next attempt sees, in bytes.

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/fleet"
 	"github.com/worqr/worqr/internal/logs"
@@ -77,7 +76,7 @@ func (r *Caller) OfEngine() (t engine.Trace) {
 	}
 	if r.Failed != nil {
 		t.Failed = func(queue, worker string, failed bool, kind store.Kind, tasks int) {
-			Say(r, r.Failed, worqrtrace.Queue{At: time.Now(), Queue: queue, WorkerID: worker, OnFailed: failed, Kind: inspect.FailureKind(kind), Tasks: tasks})
+			Say(r, r.Failed, worqrtrace.Queue{At: time.Now(), Queue: queue, WorkerID: worker, OnFailed: failed, Kind: kind, Tasks: tasks})
 		}
 	}
 	if r.FailedDropped != nil {
@@ -107,7 +106,7 @@ var outcomes = map[store.Ending]worqrtrace.Outcome{
 
 func ended(a *engine.Attempt, e *engine.End) worqrtrace.Task {
 	t := traced(a)
-	t.At, t.Waited, t.Ran, t.ResultSize, t.Kind, t.Error = e.At, e.Waited, e.Ran, e.Result, inspect.FailureKind(e.Kind), e.Error
+	t.At, t.Waited, t.Ran, t.ResultSize, t.Kind, t.Error = e.At, e.Waited, e.Ran, e.Result, e.Kind, e.Error
 	t.Outcome = cmp.Or(outcomes[e.Verb], worqrtrace.Lost)
 	if e.Verb == store.Retry || e.Verb == store.Snooze {
 		t.Next = e.At.Add(e.Delay)

@@ -26,7 +26,7 @@ const module = "github.com/worqr/worqr"
 var below = map[string][]string{
 	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/jsontext", "internal/logs", "internal/inbox", "internal/program", "internal/recur", "internal/store", "internal/tracing", "internal/words", "inspect", "worqrtrace"},
 	"dash":                 {"", "inspect", "internal/causes", "internal/reading"},
-	"inspect":              {"internal/logs", "internal/store", "internal/words"},
+	"inspect":              {"internal/logs", "internal/words"},
 	"worqrtrace":           {"inspect", "internal/logs"},
 	"internal/await":       {"internal/store"},
 	"internal/batch":       {"internal/engine"},
@@ -47,7 +47,7 @@ var below = map[string][]string{
 	"internal/redisconn":   {"internal/logs"},
 	"internal/redisserver": {},
 	"internal/redistest":   {"internal/keys", "internal/redisserver"},
-	"internal/store":       {"internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
+	"internal/store":       {"inspect", "internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
 	"internal/tracing":     {"inspect", "internal/engine", "internal/fleet", "internal/logs", "internal/store", "worqrtrace"},
 	"internal/words":       {},
 	"internal/topology":    {"internal/keys", "internal/logs", "internal/redisconn"},
