@@ -4,7 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"go/constant"
+	"go/token"
+	"go/types"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -315,18 +319,94 @@ func TestFleet(t *testing.T) {
 			checkExpr(t, title, expr, merged)
 		}
 	}
+	f.checkPanels(t, merged)
 	is.Equal(f.triggers(t), map[string]int{"list": 3, "added": 1, "busy": 0})
+	is.Equal(replicas(t, f.triggers(t)), 4./50)
 
 	is.NoErr(emails.Delete(ctx))
 	is.NoErr(emails.Resume(ctx))
 	is.NoErr(emails.Enqueue(ctx, slices.Repeat([][]byte{[]byte("slow")}, 30)...)) // 10 at a time in each
 	peertest.Eventually(t, "all are busy", func() bool { return f.triggers(t)["busy"] == 3 })
+	is.Equal(replicas(t, f.triggers(t)), 3.)
 	for _, url := range f.urls {
 		is.Equal(status(url+"/livez"), http.StatusOK)
 		is.Equal(status(url+"/"), http.StatusOK)
 	}
 	f.stop() // which waits for those that run
 	is.Equal(f.triggers(t)["busy"], 0)
+}
+
+// checkPanels checks what each panel shows of TestFleet's tasks, ten seconds after the fleet began.
+func (f *fleet) checkPanels(t testing.TB, metrics map[string][]sample) {
+	t.Helper()
+	s := &scraped{before: map[string][]sample{}, after: metrics, apart: 10 * time.Second}
+	all := panels(t)
+	shown := func(title string, i int) (numbers []float64) {
+		t.Helper()
+		if i >= len(all[title]) {
+			t.Fatalf("no panel %q with %d expressions", title, i+1)
+		}
+		for _, p := range s.eval(t, all[title][i]) {
+			numbers = append(numbers, math.Round(p.value*1e6)/1e6)
+		}
+		return numbers
+	}
+	is := is.New(t)
+	for title, want := range map[string][][]float64{
+		"Waiting": {{4}, {4}}, "Running": {{0}}, "Failed": {{3}}, "Ready": {{3}}, "Disconnected": {{0}}, // the row of numbers
+		"Held by workers": {{0}}, "Scheduled": {{0}}, "Failed queue": {{3}}, "Workers": {{3}, {3}, {1}},
+		"Failed and retried": {{0.033333}, {0}}, // 3 of 90
+		"Handlers":           {nil, {0, 0, 0}},
+	} {
+		for i, want := range want {
+			if want != nil {
+				if got := shown(title, i); fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("the panel %q shows %v, want %v", title, got, want)
+				}
+			}
+		}
+	}
+	sum := func(numbers []float64) (sum float64) {
+		for _, n := range numbers {
+			sum += n
+		}
+		return math.Round(sum*1e3) / 1e3
+	}
+	is.Equal(sum(shown("Attempts by outcome", 0)), 9.) // a second
+	is.Equal(sum(shown("Attempts by replica", 0)), 9.)
+	is.Equal(sum(shown("Handlers", 0)), 0.3)
+	for i := range 4 {
+		is.Equal(sum(shown("Evictions", i)), 0.)
+	}
+	is.Equal(sum(shown("Redis", 0))+sum(shown("Redis", 1)), 0.)
+	for _, age := range shown("Redis", 2) {
+		is.True(age > -1 && age < 60) // since the last heartbeat of a replica
+	}
+	is.Equal(len(shown("Redis", 2)), 3)
+	for _, title := range []string{"Time waiting", "Time running", "Time prefetched"} {
+		half, most := shown(title, 0), shown(title, 1)
+		is.Equal(len(half), 1) // one queue
+		is.True(0 < half[0] && half[0] <= most[0] && most[0] < 60)
+	}
+	for _, title := range []string{"Oldest", "Age of the oldest"} {
+		is.True(shown(title, 0)[0] < 60)
+	}
+}
+
+// replicas is how many KEDA would have run, before it rounds up. Its formula is an expression of Go,
+// too.
+func replicas(t testing.TB, triggers map[string]int) float64 {
+	t.Helper()
+	formula := regexp.MustCompile(`[a-z]+`).ReplaceAllStringFunc(scaled(t).Advanced.ScalingModifiers.Formula, func(name string) string {
+		if n, ok := triggers[name]; ok {
+			return fmt.Sprintf("%d.0", n)
+		}
+		return name
+	})
+	v, err := types.Eval(token.NewFileSet(), nil, token.NoPos, formula)
+	peertest.Must(t, err)
+	n, _ := constant.Float64Val(v.Value)
+	return n
 }
 
 // triggers asks Redis what KEDA would, for each trigger of the manifest.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -28,18 +29,18 @@ type value struct {
 // A term computes its value from one of the two scrapes.
 type term func(metrics map[string][]sample) value
 
-// A parser reads the part of PromQL that the alerts use.
+// A parser reads the part of PromQL that the alerts and the dashboard use.
 type parser struct {
 	tokens []string
 	in     *scraped
 }
 
-var token = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*|[0-9.]+|\{[^}]*\}|\[[^\]]*\]|==|[-()+*/><,]`)
+var lexeme = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*|[0-9.]+|\{[^}]*\}|\[[^\]]*\]|==|[-()+*/><,]`)
 
 // eval returns for what an expression holds.
 func (s *scraped) eval(t testing.TB, expr string) []sample {
 	t.Helper()
-	p := &parser{tokens: token.FindAllString(expr, -1), in: s}
+	p := &parser{tokens: lexeme.FindAllString(expr, -1), in: s}
 	result := p.binary(0)
 	if len(p.tokens) > 0 {
 		t.Fatalf("%s: this isn't understood: %q", expr, p.tokens)
@@ -104,6 +105,21 @@ func (p *parser) primary() term {
 		}
 		inner := p.primary()
 		return func(m map[string][]sample) value { return aggregate(t, by, inner(m).vector) }
+	case "time":
+		p.next()
+		p.next()
+		return func(map[string][]sample) value {
+			return value{number: float64(time.Now().UnixMilli()) / 1000, scalar: true}
+		}
+	case "histogram_quantile":
+		p.next()
+		rank, err := strconv.ParseFloat(p.next(), 64)
+		if p.next() != "," || err != nil {
+			panic("histogram_quantile has no rank")
+		}
+		inner := p.binary(0)
+		p.next()
+		return func(m map[string][]sample) value { return value{vector: quantiles(rank, inner(m).vector)} }
 	case "rate", "increase", "deriv", "absent":
 		return p.call(t, p.primary())
 	}
@@ -173,6 +189,42 @@ func aggregate(how string, by []string, all []sample) (v value) {
 		v.vector = append(v.vector, *groups[key])
 	}
 	return v
+}
+
+// quantiles returns those of histograms, as Prometheus estimates them: in the bucket that has the rank,
+// observations are spread evenly.
+func quantiles(rank float64, buckets []sample) (all []sample) {
+	of := map[string][]sample{} // of a histogram, each with its bound as its value and its number in le
+	for _, b := range buckets {
+		labels := maps.Clone(b.labels)
+		delete(labels, "le")
+		of[fmt.Sprint(labels)] = append(of[fmt.Sprint(labels)], b)
+	}
+	bound := func(b sample) float64 {
+		le, err := strconv.ParseFloat(b.labels["le"], 64)
+		if err != nil {
+			panic(err)
+		}
+		return le
+	}
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		histogram := of[key]
+		slices.SortFunc(histogram, func(a, b sample) int { return cmp.Compare(bound(a), bound(b)) })
+		wanted := rank * histogram[len(histogram)-1].value
+		i := slices.IndexFunc(histogram, func(b sample) bool { return b.value >= wanted })
+		labels := maps.Clone(histogram[i].labels)
+		delete(labels, "le")
+		low, before := 0., 0.
+		if i > 0 {
+			low, before = bound(histogram[i-1]), histogram[i-1].value
+		}
+		q := low
+		if i < len(histogram)-1 { // nothing is known of how far beyond the last bound
+			q += (bound(histogram[i]) - low) * (wanted - before) / (histogram[i].value - before)
+		}
+		all = append(all, sample{labels, q})
+	}
+	return all
 }
 
 // combine applies an operator: to each sample and a number, or to the samples that have the same
