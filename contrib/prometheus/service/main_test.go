@@ -320,6 +320,14 @@ func TestFleet(t *testing.T) {
 		}
 	}
 	f.checkPanels(t, merged)
+	s := &scraped{after: merged}
+	for _, of := range alerts(t) {
+		if of.Alert == "WorqrNotChecked" {
+			is.Equal(len(s.eval(t, of.Expr)), 0)
+			merged["worqr_last_check_timestamp_seconds"] = []sample{{labels: map[string]string{}}} // denied ever since
+			is.Equal(len(s.eval(t, of.Expr)), 1)
+		}
+	}
 	is.Equal(f.triggers(t), map[string]int{"list": 3, "added": 1, "busy": 0})
 	is.Equal(replicas(t, f.triggers(t)), 4./50)
 
