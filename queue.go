@@ -190,10 +190,6 @@ func (q Queue) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", q.name))
 }
 
-// Printing or logging a task, with any verb, never shows its payload, key or result: these are
-// secret, so callers must name the fields. The exception is a task in an unexported field, on which
-// fmt calls no methods. Peers and queues print nothing that changes.
-
 // Spread returns a handle to the queue split into n parts, 1 to 256, over the nodes of a Redis
 // Cluster. Use it for every call: Peer.Queue alone means the plain queue, which is one more part.
 // All programs must use the same n. Order holds, and tokens rise, within a part.
@@ -365,6 +361,17 @@ func (q *Queue) agree(ctx context.Context) error {
 		return fmt.Errorf("%w: this program spreads the queue over %d parts, and others over %d; use the same number everywhere; docs/operations.md says how to change it", ErrInvalid, n, said)
 	}
 	return nil
+}
+
+// tell has others know over how many parts the queue is spread, so that those who only know its name
+// see all of it. It's done once in a while, and nothing is lost when it fails.
+func (q *Queue) tell(ctx context.Context) {
+	if q.spread == nil || !q.peer.spreads.Due(q.name) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, _ = store.Spread(ctx, q.peer.calls, q.peer.space, q.name, len(q.spread.parts), false)
 }
 
 // toServe returns the parts that a peer serves, including those of others that have spread the

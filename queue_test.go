@@ -132,6 +132,15 @@ func TestSpreadGrows(t *testing.T) {
 	is.Equal(len(sure(named.ExplainKey(t.Context(), "later"))(t).Copies), 1)
 }
 
+// Those who only know the name of a spread queue find what Enqueue alone has put there.
+func TestSpreadIsTold(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	enqueue(t, open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(4), "a", "b", "c")
+	named := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	is.Equal(len(sure(named.Explain(t.Context(), []byte("b")))(t).Copies), 1)
+}
+
 // StopWork of a peer that serves the parts of others, too, stops all of them, and StartWork resumes
 // them, and what others add meanwhile.
 func TestSpreadStopWork(t *testing.T) {

@@ -78,6 +78,8 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	switch {
 	case q.bad != nil:
 		return q.bad
+	case q.peer.isClosed():
+		return ErrShutdown
 	case q.keys.IsFailed():
 		return fmt.Errorf("%w: a failed queue can't have recurring tasks", ErrInvalid)
 	case len(key) > longestRecurring:
@@ -124,22 +126,26 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 // stays as it is. While an occurrence runs, the new one starts as soon as that has ended; if one waits
 // for its retry, that starts instead. RunNow reports whether something recurs under key.
 func (q *Queue) RunNow(ctx context.Context, key string) (bool, error) {
-	found, err := q.runNow(ctx, key)
-	return found, q.wrap("run now", err)
+	part, err := q.keyed(ctx, key)
+	if err != nil {
+		return false, q.wrap("run now", err)
+	}
+	done, n := q.changes("RunNow", key), 0
+	found, err := part.runNow(ctx, key)
+	if found {
+		n = 1
+	}
+	return found, done(n, q.wrap("run now", err))
 }
 
 func (q *Queue) runNow(ctx context.Context, key string) (bool, error) {
-	part, err := q.keyed(ctx, key)
-	if err != nil {
-		return false, err
-	}
-	payload, card, found, err := store.Occurrence(ctx, q.peer.reads, part.keys, store.EntryOf(key))
+	payload, card, found, err := store.Occurrence(ctx, q.peer.reads, q.keys, store.EntryOf(key))
 	if err != nil || !found {
 		return false, err
 	}
 	// What waits keeps its payload. If a cancel has just taken it away, this puts it back.
 	change := store.Change{Payload: payload, When: store.Extra, KeepPayload: true, Card: card}
-	_, _, err = q.peer.producer.Put(ctx, part.target(), store.EntryOf(key), change, store.Once{})
+	_, _, err = q.peer.producer.Put(ctx, q.target(), store.EntryOf(key), change, store.Once{})
 	return err == nil, err
 }
 

@@ -57,6 +57,9 @@ func TestEvery(t *testing.T) {
 		is.True(errors.Is(err, worqr.ErrBadName))
 	}
 	is.True(!sure(q.RunNow(t.Context(), "x"))(t))
+	closed := open(t, worqr.Options{})
+	must(t, closed.Close())
+	is.True(errors.Is(closed.Queue("q").Every("x", hourly, nil, nil), worqr.ErrShutdown))
 	is.Equal(sure(q.Stats(t.Context()))(t).Scheduled, 0) // nothing is added where nothing recurs
 	_, err := q.RunNow(t.Context(), "")
 	is.True(errors.Is(err, worqr.ErrInvalid))

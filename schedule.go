@@ -410,7 +410,6 @@ func (q *Queue) Added(ctx context.Context) iter.Seq2[inspect.AddedTask, error] {
 	})
 }
 
-// moment returns the time of a number of milliseconds; zero for 0.
 func (p Properties) Format(s fmt.State, _ rune) { logs.Show(s, "properties", p) }
 
 func (p Properties) LogValue() slog.Value {

@@ -252,7 +252,9 @@ const (
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	began, err := q.peer.trace.Enqueues(), q.checkPayloads(payloads)
 	if err == nil {
-		err = q.peer.producer.Enqueue(ctx, q.next().target(), payloads)
+		if err = q.peer.producer.Enqueue(ctx, q.next().target(), payloads); err == nil {
+			q.tell(ctx)
+		}
 	}
 	return q.enqueued(began, worqrtrace.Queue{}, q.wrap("enqueue", err), payloads...)
 }

@@ -2,9 +2,11 @@ package inspect
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/words"
 )
 
@@ -170,4 +172,17 @@ func (r *RecurringTask) sentence(queue string) string {
 		says += " No live peer has its schedule, so it's withheld; start a peer that calls Every for it."
 	}
 	return says
+}
+
+// Format prints the sentences.
+func (e Explanation) Format(s fmt.State, _ rune) { _, _ = fmt.Fprint(s, e.String()) }
+
+func (e Explanation) LogValue() slog.Value { return slog.StringValue(e.String()) }
+
+func (c TaskCopy) Format(s fmt.State, _ rune) { logs.Show(s, "copy of a task", c) }
+
+func (c TaskCopy) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("state", string(c.State)), slog.Any("reasons", c.Reasons), slog.String("worker", c.WorkerID),
+		slog.String("attempt_id", c.AttemptID), slog.Int("retries", c.Retries), slog.Int("crashes", c.Crashes))
 }

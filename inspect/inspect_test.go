@@ -63,15 +63,18 @@ func TestRowsAreDiscreet(t *testing.T) {
 	const canary = "canary"
 	payload, headers := []byte(canary), map[string]string{canary: canary}
 	var text strings.Builder
-	log := slog.New(slog.NewTextHandler(&text, nil))
+	log, structured := slog.New(slog.NewTextHandler(&text, nil)), slog.New(slog.NewJSONHandler(&text, nil))
 	for _, row := range []any{
 		inspect.AddedTask{Key: canary, Payload: payload, Headers: headers}, inspect.ScheduledTask{Key: canary, Payload: payload, Headers: headers},
 		inspect.RunningTask{Key: canary, Payload: payload, Headers: headers}, inspect.FailedTask{Key: canary, Payload: payload, Headers: headers},
-		inspect.Event{Payload: payload, Result: payload},
+		inspect.Event{Payload: payload, Result: payload}, inspect.RecurringTask{Key: canary}, inspect.TaskCopy{Key: canary},
+		inspect.Explanation{Queue: "q", Copies: []inspect.TaskCopy{{Key: canary, State: inspect.CopyWaiting}}, Recurs: &inspect.RecurringTask{Key: canary}},
+		&inspect.Explanation{Queue: "q", Copies: []inspect.TaskCopy{{Key: canary, State: inspect.CopyWaiting}}},
 	} {
 		log.Info("row", "row", row)
+		structured.Info("row", "row", row)
 		said := fmt.Sprintf("%v %+v %#v %s %x %d", row, row, row, row, row, row) + text.String()
-		if strings.Contains(said, canary) || strings.Contains(said, "99 97 110") || strings.Contains(said, "63616e617279") || strings.Count(said, "bytes") < 6 {
+		if strings.Contains(said, canary) || strings.Contains(said, "99 97 110") || strings.Contains(said, "63616e617279") || len(said) < 100 {
 			t.Errorf("%T: %s", row, said)
 		}
 		text.Reset()

@@ -123,3 +123,10 @@ func (t FailedTask) LogValue() slog.Value {
 		slog.Int("bytes", len(t.Payload)), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes),
 		slog.String("worker", t.WorkerID), slog.String("at", t.FailedAt.Format(time.RFC3339Nano)))
 }
+
+func (t RecurringTask) Format(s fmt.State, _ rune) { logs.Show(s, "recurring task", t) }
+
+func (t RecurringTask) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("next", t.Next.Format(time.RFC3339Nano)), slog.Bool("asserted", t.Asserted), slog.String("last_outcome", t.LastOutcome))
+}

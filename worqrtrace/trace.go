@@ -34,8 +34,8 @@ type Trace struct {
 	// left, or it's no longer this worker's (Lost). While Redis can't store the end, Ended
 	// waits.
 	Ended func(Task)
-	// Changed follows each call that was sent of RemoveKey, Delete, Pause, Resume, RequeueFailed and
-	// DeleteFailed, and their variants. Method has its name, Tasks how many it has changed, if it counts.
+	// Changed follows each call that was sent of RemoveKey, RunNow, Delete, Pause, Resume,
+	// RequeueFailed and DeleteFailed, and their variants. Method has its name, Tasks how many it has changed, if it counts.
 	Changed func(Queue)
 	// Failed: this peer moved tasks to the failed queue that can't start. Kind says why:
 	// inspect.FailureExpired or inspect.FailureCrashed. Ended tells of those that fail otherwise.

@@ -482,8 +482,8 @@ func TestMayNotPublish(t *testing.T) {
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 3 })
 }
 
-// A script may not use a command that the rule of its user lacks: Redis 7.0 and 7.2 say so in
-// different words.
+// A script may not use a command that the rule of its user lacks: Redis 7.0, Redis 7.2 and Valkey 8.0
+// say so in different words.
 func TestDeniedInScript(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)

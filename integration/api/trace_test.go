@@ -456,13 +456,16 @@ func TestTraceChanged(t *testing.T) {
 	is.NoErr(q.Delete(ctx))
 	_, err := q.RemoveKey(ctx, "")
 	is.True(err != nil) // it isn't sent
+	_, err = q.RunNow(ctx, "")
+	is.True(err != nil)
+	is.True(!sure(q.RunNow(ctx, "key"))(t))
 	var got []string
-	for _, c := range r.await(t, "changed", 9) {
+	for _, c := range r.await(t, "changed", 10) {
 		is.True(c.queue.Took > 0 && !c.queue.At.IsZero() && c.queue.Queue == "q")
 		got = append(got, fmt.Sprint(c.queue.Method, " ", c.queue.Key, " ", c.queue.Tasks, " ", c.queue.Err))
 	}
 	is.Equal(got, []string{"RemoveKey key 1 <nil>", "RemoveKey key 0 <nil>", "RequeueFailed  1 <nil>", "RequeueAllFailed  1 <nil>",
-		"DeleteFailed  1 <nil>", "DeleteAllFailed  1 <nil>", "Pause  0 <nil>", "Resume  0 <nil>", "Delete  0 <nil>"})
+		"DeleteFailed  1 <nil>", "DeleteAllFailed  1 <nil>", "Pause  0 <nil>", "Resume  0 <nil>", "Delete  0 <nil>", "RunNow key 0 <nil>"})
 }
 
 // Who only adds tasks is told of an outage, too, once two calls have failed.

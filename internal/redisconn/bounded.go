@@ -19,7 +19,7 @@ const (
 	maxLine  = 64 << 10  // bytes of a line that is no bulk
 )
 
-var errUnsound = errors.New("the server doesn't speak the Redis protocol, or the link corrupts it")
+var errUnsound = errors.New("this server doesn't speak the Redis protocol, or the link corrupts it; check the host, the port and TLS")
 
 // slowestReply is the slowest rate of a reply, in bytes per second. It can be far below
 // slowestLink, by which timeouts grow with the size of a payload, because here progress is visible.
@@ -53,7 +53,7 @@ type connect = func(ctx context.Context, network, address string) (net.Conn, err
 func (c *boundedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if bad := c.bounds.check(p[:n]); bad != nil {
-		return 0, bad
+		return 0, fmt.Errorf("%v: %w", c.RemoteAddr(), bad)
 	}
 	if n > 0 && c.alive != nil {
 		c.alive.sign()
@@ -137,6 +137,9 @@ func (b *bounds) check(p []byte) error {
 				b.element()
 			}
 		case b.kind == 0:
+			if bytes.IndexByte([]byte("+-:$*"), p[0]) < 0 {
+				return fmt.Errorf("%w: a reply begins like none", errUnsound)
+			}
 			b.kind, b.line, b.size, b.absent = p[0], 0, 0, false
 			p = p[1:]
 		default:

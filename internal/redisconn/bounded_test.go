@@ -27,6 +27,9 @@ func TestBounds(t *testing.T) {
 		{"a bulk that looks like more", "$14\r\n*999999999999\n\r\n:1\r\n", true},
 		{"arrays in arrays", strings.Repeat("*1\r\n", maxDepth) + ":1\r\n:2\r\n", true},
 		{"many arrays after one another", strings.Repeat("*1\r\n*1\r\n:1\r\n", 100), true},
+		{"a web server", "HTTP/1.1 400 Bad Request\r\n", false},
+		{"TLS", "\x15\x03\x01\x00\x02", false},
+		{"another reply", "+OK\r\nno\r\n", false},
 		{"a large bulk", "$536870913\r\n", false},
 		{"a number that no int holds", "$99999999999999999999\r\n", false},
 		{"a large array", "*131073\r\n", false},
@@ -63,6 +66,7 @@ type saying struct {
 
 func (s saying) Read(p []byte) (int, error)       { return s.Reader.Read(p) }
 func (s saying) Write(p []byte) (int, error)      { return len(p), nil }
+func (s saying) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 func (s saying) Close() error                     { return nil }
 func (s saying) SetReadDeadline(time.Time) error  { return nil }
 func (s saying) SetWriteDeadline(time.Time) error { return nil }

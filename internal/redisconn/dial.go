@@ -207,10 +207,10 @@ func poisoned(err error) bool { return err != nil && replied(err, poisons...) }
 // Demoted reports whether a server says that it isn't a master, or no longer is.
 func Demoted(err error) bool { return replied(err, "READONLY", "MASTERDOWN") }
 
-// Denied reports whether Redis does not allow the user what was asked for. Before Redis 7.2, a script
-// says so in words of its own.
+// Denied reports whether Redis does not allow the user what was asked for. Before Redis 7.2, and on
+// Valkey 8, a script says so in words of its own.
 func Denied(err error) bool {
-	return replied(err, "NOPERM", "ERR The user executing the script can't")
+	return replied(err, "NOPERM", "ERR The user executing the script can't", "ERR ACL failure in script")
 }
 
 // Full reports whether Redis has reached its maxmemory.

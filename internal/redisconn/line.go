@@ -482,7 +482,7 @@ func (l *Line) ping(within time.Duration) error {
 	switch {
 	case errors.Is(pong.Err, ErrUnknown):
 		// Nothing but the PING is unknown.
-		return &absentError{fmt.Errorf("the connection does not answer: %s", strings.TrimPrefix(pong.Err.Error(), ErrUnknown.Error()+": "))}
+		return &absentError{errors.New(strings.TrimPrefix(pong.Err.Error(), ErrUnknown.Error()+": "))}
 	case pong.Err != nil:
 		l.drop()
 	}

@@ -12,8 +12,9 @@ import (
 type Spreads struct {
 	Each time.Duration // how long a number of parts that was read is used before it's read again
 
-	mu   sync.Mutex
-	over map[string][]int // queue → numbers of parts; protected by mu
+	mu   sync.Mutex           // protects the fields below
+	over map[string][]int     // queue → numbers of parts
+	told map[string]time.Time // queue → when others were last told
 }
 
 // Add records that a queue is spread over n parts.
@@ -33,6 +34,21 @@ func (s *Spreads) Of(queue string) []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.over[queue])
+}
+
+// Due reports whether it's time to tell others over how many parts a queue is spread, and counts it
+// as done.
+func (s *Spreads) Due(queue string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.told[queue]; ok && time.Since(last) < s.Each {
+		return false
+	}
+	if s.told == nil {
+		s.told = map[string]time.Time{}
+	}
+	s.told[queue] = time.Now()
+	return true
 }
 
 // PartOf returns in which of n parts something is: the first eight bytes of its SHA-1, as a

@@ -511,3 +511,59 @@ func TestTestNames(t *testing.T) {
 	}
 	l.judge("test name")
 }
+
+// secret are fields that printing and logging must not show.
+var secret = []string{"Key", "Payload", "Headers", "Result", "Value"}
+
+// shows are types that show such a field on purpose, or have none that is secret.
+var shows = []string{
+	"inspect.Finding", // the key is one of Redis, in which what may be secret is a digest
+	"dash.Options",    // functions
+	".OnceError",      // GoString and Error hide the key
+}
+
+// Exported types that have what is secret say themselves how they are printed and logged.
+func TestSecretsHide(t *testing.T) {
+	t.Parallel()
+	has, methods := map[string]token.Pos{}, map[string][]string{}
+	for _, s := range sources(t) {
+		if s.isTest() || s.dir != "" && strings.HasPrefix(s.dir, "internal") {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Recv != nil {
+					of := strings.TrimPrefix(types.ExprString(d.Recv.List[0].Type), "*")
+					methods[s.dir+"."+of] = append(methods[s.dir+"."+of], d.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					of, ok := spec.(*ast.TypeSpec)
+					if !ok || !of.Name.IsExported() {
+						continue
+					}
+					fields, _ := of.Type.(*ast.StructType)
+					if fields == nil {
+						continue
+					}
+					for _, f := range fields.Fields.List {
+						for _, name := range f.Names {
+							if slices.Contains(secret, name.Name) {
+								has[s.dir+"."+of.Name.Name] = name.Pos()
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if len(has) < 10 {
+		t.Error("too few types have secrets:", has)
+	}
+	for of, at := range has {
+		if hides := slices.Contains(methods[of], "Format") && slices.Contains(methods[of], "LogValue"); hides == slices.Contains(shows, of) {
+			t.Errorf("%s: %s has a field that is secret, and hides it: %v", fset.Position(at), of, hides)
+		}
+	}
+}
