@@ -98,3 +98,16 @@ func TestDeepPayload(t *testing.T) {
 	is.Equal(r.StatusCode, http.StatusOK)
 	is.True(len(r.text) < 1<<20)
 }
+
+// The headers of a stream come at once, and hold no place of a page.
+func TestStreamHead(t *testing.T) {
+	is := parallel(t)
+	b := browse(t, open(t, worqr.Options{Lease: 600 * time.Millisecond}), nil)
+	c := &http.Client{Timeout: 5 * time.Second}
+	for range 3 {
+		r, err := c.Head(b.base + "stream?show=overview") //nolint:noctx // the client has a timeout
+		is.NoErr(err)
+		is.NoErr(r.Body.Close())
+		is.Equal(r.StatusCode, http.StatusOK)
+	}
+}

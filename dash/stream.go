@@ -51,6 +51,9 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) 
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // or nginx would collect them
+	if r.Method == http.MethodHead {
+		return // who asks for the headers would wait for the end
+	}
 	ctx, end := context.WithTimeout(r.Context(), longestStream)
 	defer end()
 	defer at.atShutdown(end)()
