@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -53,5 +54,20 @@ func TestHostileKeep(t *testing.T) {
 	is.True(err != nil)
 	if n := redistest.Calls(t, c, "evalsha") - before; n > 20 {
 		t.Errorf("it asked %d times in two seconds", n)
+	}
+}
+
+// Where the clock of Redis was set back, the ids of added tasks are ahead of it. A Put that leaves the time
+// of such a task as it is doesn't delay it.
+func TestAddedAheadOfTheClock(t *testing.T) {
+	is := parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	redistest.Do(t, c, "XADD", prefix+":added:{q}", fmt.Sprintf("%d-5", time.Now().Add(time.Hour).UnixMilli()), "0123456789abc0", "a")
+	key := added(t, q, "b")[0]
+	put(t, q, key, "c", &worqr.PutOptions{Reschedule: worqr.RescheduleNever})
+	for task := range each(t, q.Scheduled(t.Context())) {
+		is.Equal(task.Key, key)
+		is.True(time.Until(task.DueAt) < time.Minute)
 	}
 }

@@ -93,7 +93,7 @@ end
 function added.lift(entry)
   local id, card, payload = added.waits(entry)
   if id then
-    local ms = tonumber((string.match(id, '^%d+')))
+    local ms = math.min(tonumber((string.match(id, '^%d+'))), now) -- the clock may have been set back
     digests.forget()
     digests.name(payload, redis.sha1hex(entry))
     await(q, entry, payload, ms, 0, 0, card)

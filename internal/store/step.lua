@@ -519,8 +519,9 @@ function added.start()
       digests.name(payload, redis.sha1hex(entry))
       taken[#taken + 1] = id
       if not expire(payload, entry, 0, 0, card) then -- it is due, and rounds pass over it
-        await(q, entry, payload, ms, 0, 0, card)
-        plan(q, entry, ms)
+        local due = math.min(ms, now) -- as in lift
+        await(q, entry, payload, due, 0, 0, card)
+        plan(q, entry, due)
         spent, lifted = spent + COST.entry, true
       elseif apart then
         redis.call('DEL', q.keyed .. entry)
