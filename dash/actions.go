@@ -75,7 +75,7 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	a := Action{Verb: Verb(form.Get("verb")), Queue: form.Get("name"), Worker: form.Get("worker")}
+	a := asked(form)
 	do := deeds[a.Verb]
 	switch {
 	case do == nil:

@@ -14,7 +14,9 @@ import (
 	"cmp"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,10 +83,16 @@ const (
 	Sweep           Verb = "sweep"
 )
 
+// These are the pages and actions that are about all queues, whatever name a request has.
+var (
+	pagesOfAll = []string{"", "overview", "workers", "server"}
+	verbsOfAll = []Verb{Check, FailWorker, Sweep}
+)
+
 // An Action is what somebody wants to do.
 type Action struct {
 	Verb   Verb
-	Queue  string // "" if it's about all
+	Queue  string // "" if it's about all, as the overview, Workers, Server, FailWorker, Sweep and Check are
 	Worker string // of FailWorker and Return
 }
 
@@ -134,6 +142,7 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 // ServeHTTP finds the page by the last element of the path: so links are relative, and the dashboard
 // needn't know where it's mounted.
 func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := served(r)
 	secure(w.Header())
 	dir, name := path.Split(r.URL.Path)
 	if a := d.assets[name]; a != nil {
@@ -150,7 +159,7 @@ func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "GET, HEAD")
 		d.refuse(w, r, http.StatusMethodNotAllowed, "This page can only be read.")
 	case name == "stream":
-		d.stream(w, r)
+		d.stream(w, r, at)
 	case name == "" && dir == "": // a prefix without its slash was stripped
 		at, _, _ := strings.Cut(r.RequestURI, "?")
 		redirect(w, path.Base(at)+"/")
@@ -175,6 +184,24 @@ func secure(h http.Header) {
 func redirect(w http.ResponseWriter, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
+}
+
+// viewed is what somebody wants to do who looks at a page.
+func viewed(page string, query url.Values) Action {
+	a := Action{Verb: View}
+	if !slices.Contains(pagesOfAll, page) {
+		a.Queue = query.Get("name")
+	}
+	return a
+}
+
+// asked is what somebody wants to do who has sent a form.
+func asked(form url.Values) Action {
+	a := Action{Verb: Verb(form.Get("verb")), Worker: form.Get("worker")}
+	if !slices.Contains(verbsOfAll, a.Verb) {
+		a.Queue = form.Get("name")
+	}
+	return a
 }
 
 // authorized asks the hook. It answers the request if the hook refuses.

@@ -142,13 +142,40 @@ func (d *dashboard) payload(queue string, payload []byte, limit int) string {
 	return printable(string(cut))
 }
 
-// pretty is a payload as the page of its task shows it: JSON is indented.
+// pretty is a payload as the page of its task shows it: JSON is indented, unless that makes it much
+// longer.
 func (d *dashboard) pretty(queue string, payload []byte) string {
 	var b bytes.Buffer
-	if d.opts.Payload == nil && len(payload) <= shownPayload && json.Indent(&b, payload, "", "  ") == nil {
+	if d.opts.Payload == nil && len(payload) <= shownPayload && indents(payload) <= mostIndents && json.Indent(&b, payload, "", "  ") == nil {
 		return printable(b.String())
 	}
 	return d.payload(queue, payload, shownPayload)
+}
+
+// mostIndents is how many levels the lines of one payload are indented by, together.
+const mostIndents = 2 * shownPayload
+
+// indents is by how many levels the lines of JSON are indented, together; or more than mostIndents.
+func indents(b []byte) (sum int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(b) && sum <= mostIndents; i++ {
+		switch c := b[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+			sum += depth
+		case c == ']' || c == '}':
+			depth--
+			sum += max(depth, 0)
+		case c == ',':
+			sum += max(depth, 0)
+		}
+	}
+	return sum
 }
 
 // isText reports whether most of a payload, which may have been cut, is text.

@@ -42,7 +42,7 @@ const pageTimeout = 4 * time.Second
 // show answers with a page.
 func (d *dashboard) show(w http.ResponseWriter, r *http.Request, name string, build builder) {
 	query := r.URL.Query()
-	if !d.authorized(w, r, Action{Verb: View, Queue: query.Get("name")}) {
+	if !d.authorized(w, r, viewed(name, query)) {
 		return
 	}
 	now := d.hub.current(r.Context())

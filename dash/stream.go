@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
+	"runtime"
 	"sync"
 	"time"
+	"weak"
 )
 
 // blocks are the parts of a page that change, as HTML, by id.
@@ -23,7 +23,7 @@ const (
 )
 
 // stream sends a browser what changes on its page, as server-sent events.
-func (d *dashboard) stream(w http.ResponseWriter, r *http.Request) {
+func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) {
 	name := r.URL.Query().Get("show")
 	query := without(r.URL.Query(), "show")
 	build := d.pages[name]
@@ -31,7 +31,7 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, http.StatusNotFound, "There's no such page.")
 		return
 	}
-	if !d.authorized(w, r, Action{Verb: View, Queue: query.Get("name")}) {
+	if !d.authorized(w, r, viewed(name, query)) {
 		return
 	}
 	watch := &watcher{page: name + "?" + query.Encode(), told: make(chan blocks, 1), make: func(ctx context.Context, now *snapshot) (blocks, error) {
@@ -51,9 +51,12 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // or nginx would collect them
+	if r.Method == http.MethodHead {
+		return // who asks for the headers would wait for the end
+	}
 	ctx, end := context.WithTimeout(r.Context(), longestStream)
 	defer end()
-	defer atShutdown(r, end)()
+	defer at.atShutdown(end)()
 	s := &sender{w: w, to: http.NewResponseController(w), has: blocks{}}
 	if s.send("retry: 2000\n\n") != nil {
 		return
@@ -108,38 +111,71 @@ func (s *sender) send(text string) error {
 	return s.to.Flush()
 }
 
-// stopping are the streams of each server. http.Server.Shutdown waits for them, so they end with it.
-var stopping = struct {
-	sync.Mutex
-	of map[*http.Server]map[*context.CancelFunc]bool
-}{of: map[*http.Server]map[*context.CancelFunc]bool{}}
+// A serving is what is known of a server whose requests come here. http.Server.Shutdown waits for
+// streams, so they end with it.
+type serving struct {
+	mu      sync.Mutex // protects the fields below
+	over    bool       // it shuts down
+	streams map[*context.CancelFunc]bool
+}
 
-// atShutdown calls end when the server of a request shuts down, until forget is called.
-func atShutdown(r *http.Request, end context.CancelFunc) (forget func()) {
+// servers are those, until they're collected.
+var servers struct {
+	mu sync.Mutex
+	of map[weak.Pointer[http.Server]]*serving // protected by mu
+}
+
+// served returns what is known of the server of a request, or nil. Each request calls it first of all:
+// a stream that is still to be allowed when the server shuts down must learn of that, too.
+func served(r *http.Request) *serving {
 	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok {
+		return nil
+	}
+	servers.mu.Lock()
+	defer servers.mu.Unlock()
+	at := weak.Make(server)
+	s := servers.of[at]
+	if s != nil {
+		return s
+	}
+	s = &serving{streams: map[*context.CancelFunc]bool{}}
+	if servers.of == nil {
+		servers.of = map[weak.Pointer[http.Server]]*serving{}
+	}
+	servers.of[at] = s
+	runtime.AddCleanup(server, func(at weak.Pointer[http.Server]) {
+		servers.mu.Lock()
+		defer servers.mu.Unlock()
+		delete(servers.of, at)
+	}, at)
+	server.RegisterOnShutdown(s.shutdown)
+	return s
+}
+
+func (s *serving) shutdown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	for end := range s.streams {
+		(*end)()
+	}
+}
+
+// atShutdown calls end when the server shuts down, or if it does so already, until forget is called.
+func (s *serving) atShutdown(end context.CancelFunc) (forget func()) {
+	if s == nil {
 		return func() {}
 	}
-	stopping.Lock()
-	defer stopping.Unlock()
-	streams := stopping.of[server]
-	if streams == nil {
-		streams = map[*context.CancelFunc]bool{}
-		stopping.of[server] = streams
-		server.RegisterOnShutdown(func() {
-			stopping.Lock()
-			all := slices.Collect(maps.Keys(stopping.of[server]))
-			delete(stopping.of, server)
-			stopping.Unlock()
-			for _, end := range all {
-				(*end)()
-			}
-		})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		end()
 	}
-	streams[&end] = true
+	s.streams[&end] = true
 	return func() {
-		stopping.Lock()
-		defer stopping.Unlock()
-		delete(streams, &end)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.streams, &end)
 	}
 }

@@ -148,8 +148,9 @@ func (q *queue) lift(entry string) {
 	if w, ok := q.waitsAdded(entry); ok {
 		q.forget()
 		q.name(w.payload, digest(entry))
-		q.await(&q.lane, entry, w.payload, w.since, 0, 0, w.card)
-		q.plan(&q.lane, entry, w.since)
+		due := min(w.since, q.now) // the clock may have been set back
+		q.await(&q.lane, entry, w.payload, due, 0, 0, w.card)
+		q.plan(&q.lane, entry, due)
 		q.dropAdded(w.id)
 	}
 	if process, worker, name, ok := q.runsAdded(entry); ok {
@@ -251,8 +252,9 @@ func (r *round) startAdded(it item) {
 	case r.failed != nil && r.isOver(card):
 		r.name(payload, digest(entry))
 		if !r.expire(payload, entry, 0, 0, card) {
-			r.await(&r.lane, entry, payload, due, 0, 0, card)
-			r.plan(&r.lane, entry, due)
+			at := min(due, r.now) // as in lift
+			r.await(&r.lane, entry, payload, at, 0, 0, card)
+			r.plan(&r.lane, entry, at)
 			r.spent += costEntry
 			r.lifted = true
 		} else if isApart {

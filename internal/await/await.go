@@ -30,11 +30,12 @@ var (
 	errExpired = fmt.Errorf("%w: the task has ended, and its result has expired", ErrNoResult)
 )
 
-// How long after its last read a watch is read again: if messages arrive, if they don't, and
-// after a failure.
+// How long after its last read a watch is read again: if messages arrive; if they don't, and after a
+// failure; and at least, if its result is kept for as little as a task may say.
 const (
 	slowly  = 10 * time.Second
 	quickly = time.Second
+	often   = 250 * time.Millisecond
 )
 
 // patience is how long a new watch waits for its subscription before it's read.
@@ -279,7 +280,7 @@ func (q *queue) read(page []inquiry, retry *store.Backoff) time.Duration {
 				c.told(&ends[i], sent, now)
 			}
 			if keeps := ends[i].Keeps() / 4; keeps > 0 { // not later than its result expires
-				q.hub.look(q, a.watch, jittered(keeps))
+				q.hub.look(q, a.watch, jittered(max(keeps, often)))
 			}
 		case err == nil: // these have their turn at once
 			q.hub.look(q, a.watch, 0)

@@ -43,6 +43,12 @@ function added.next_page(page, count)
   return math.max(math.min(math.floor(262144 * #page / bytes), 8 * count, 250), 1) --! page clamp.1 clamp.2 constant
 end
 
+-- From where to read on behind an item; nil behind the last id that there is: from there, Redis
+-- refuses to read.
+function added.past(id)
+  return id ~= '18446744073709551615-18446744073709551615' and '(' .. id or nil
+end
+
 -- Shows the items of the stream up to an id, from the front on, until see returns false.
 function added.each(last, see)
   local from, count, page = '-', 1, nil
@@ -52,10 +58,10 @@ function added.each(last, see)
       if not see(item[1], item[2]) then
         return
       end
-      from = '(' .. item[1]
+      from = added.past(item[1])
     end
     count = added.next_page(page, count)
-  until #page == 0
+  until #page == 0 or not from
 end
 
 -- The process and the worker that run the added task of an entry; nil if it doesn't run.
@@ -87,7 +93,7 @@ end
 function added.lift(entry)
   local id, card, payload = added.waits(entry)
   if id then
-    local ms = tonumber((string.match(id, '^%d+')))
+    local ms = math.min(tonumber((string.match(id, '^%d+'))), now) -- the clock may have been set back
     digests.forget()
     digests.name(payload, redis.sha1hex(entry))
     await(q, entry, payload, ms, 0, 0, card)

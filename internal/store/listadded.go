@@ -64,6 +64,9 @@ func added(r Runner, q keys.Queue) pager[AddedTask] {
 	})
 }
 
+// lastID is the last one that an item of a stream can have: Redis refuses to read from behind it.
+const lastID = "18446744073709551615-18446744073709551615"
+
 // addedItems reads the stream.
 func addedItems(r Runner, q keys.Queue) pager[AddedTask] {
 	var pace pacer
@@ -89,7 +92,7 @@ func addedItems(r Runner, q keys.Queue) pager[AddedTask] {
 			pace.saw(len(t.Payload) + len(t.Card))
 			tasks[i], from = t, "("+t.id
 		}
-		over = len(items) < n
+		over = len(items) < n || from == "("+lastID
 		return tasks, nil
 	}
 }

@@ -494,6 +494,9 @@ function added.start()
       if page and #page < count then --! look true
         break
       end
+      if not from then
+        break
+      end
       count = math.min(page and added.next_page(page, count) or 1, stop - first) --! page clamp
       page, next_one = redis.call('XRANGE', q.added, from, '+', 'COUNT', count), 1
       if #page == 0 then --! look false
@@ -501,7 +504,7 @@ function added.start()
       end
     end
     local id, pair = page[next_one][1], page[next_one][2]
-    next_one, looked, from = next_one + 1, looked + 1, '(' .. id
+    next_one, looked, from = next_one + 1, looked + 1, added.past(id)
     local payload, process = pair[2], ARGV[first]
     local ms, seq, salt, card = cards.item(id, pair)
     local apart, over = ms and cards.has(card, cards.apart), ms and failed and cards.over(card, now)
@@ -516,8 +519,9 @@ function added.start()
       digests.name(payload, redis.sha1hex(entry))
       taken[#taken + 1] = id
       if not expire(payload, entry, 0, 0, card) then -- it is due, and rounds pass over it
-        await(q, entry, payload, ms, 0, 0, card)
-        plan(q, entry, ms)
+        local due = math.min(ms, now) -- as in lift
+        await(q, entry, payload, due, 0, 0, card)
+        plan(q, entry, due)
         spent, lifted = spent + COST.entry, true
       elseif apart then
         redis.call('DEL', q.keyed .. entry)
