@@ -86,7 +86,7 @@ end
 if waiting and not same and cards.keeps(held or '') == 0 then -- else that ends first
   cards.replaced(entry, had, card)
 end
-if failure and waiting and not process and not stay then
+if failure and waiting and not process and not same and not counts then --! look operand.1
   redis.call('HDEL', key, 'error')
 end
 -- An extra occurrence has a time of its own, so that the one in whose place it waits is planned
