@@ -101,6 +101,8 @@ func TestDenied(t *testing.T) {
 		{"to write how a task ended", func(prefix string) []string {
 			return []string{"~" + prefix + ":[^r]*", "~" + prefix + ":ro*", "~" + prefix + ":rec*", "+@all", "resetchannels", "&*_{q}_*"}
 		}, kept, unkept},
+		{"to ask what is there", func(string) []string { return []string{"~*", "+@all", "-exists", "resetchannels", "&*_{q}_*"} }, nil, when{
+			call: adds("a", "", "0=x"), want: "first=a:now-0-a fresh", heard: []string{"enqueue 1"}, state: state{"added": "|now-0-a/0=x|"}}},
 		{"to measure payloads", func(string) []string { return []string{"~*", "+@all", "-hstrlen", "resetchannels", "&*_{q}_*"} }, planX, when{
 			call: recurs("x", "2b", "+6m"), want: "held", state: planX.with("recurrence:k:x", course("2b", "+6m", "now", "since=now", "more=+3m", "before=1a:-9m"),
 				"schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", "card=0s13:now"))}},
@@ -140,6 +142,9 @@ func TestAnswers(t *testing.T) {
 		{"put, new", member, putCall, "[1 ]"},
 		{"put, alone", nil, putCall, "[2 ]"},
 		{"put, changed", keyX, putCall, "[0 ]"},
+		{"put, again", state{"once:n": "=k:y"}, func(e *env) redisconn.Call {
+			return put.without("digest", e.q, "once", "n", "entry", "k:x", "payload", "a", "at", 0, "when", "always", "keep", 0, "counts", 0, "card", "", "by_key", 0, "window", 1000)
+		}, "[0 k:y]"},
 		{"remove", keyX, func(e *env) redisconn.Call { return RemoveCall(e.q, "k:x") }, "1"},
 		{"cancel_key, nothing runs", keyX, func(e *env) redisconn.Call { return cancelKey.call(e.q, "entry", "k:x") }, "[1 0 0 0]"},
 		{"register", nil, func(e *env) redisconn.Call {

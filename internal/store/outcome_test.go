@@ -64,8 +64,9 @@ func TestOutcome(t *testing.T) {
 		{name: "both", seed: kept.with("keyed:k:y", h(runs("p1", 0, 0), waits("c", "+60m", 0, 0), "card=0")), steps: []when{
 			{call: outcomes("k:y"), want: "k:y waits=0 runs=0"}}},
 		{name: "cards of others", seed: state{"keyed:k:a": h(waits("a", "+60m", 0, 0), "card=9000"), "keyed:k:b": h(waits("b", "+60m", 0, 0), "card=4x"),
-			"keyed:k:c": h(waits("c", "+60m", 0, 0), "card=1000"), "keyed:k:d": h(waits("d", "+60m", 0, 0), "card="), "schedule": "=foreign"}, steps: []when{
-			{call: outcomes("k:a", "k:b", "k:c", "k:d"), want: "k:a waits=0; k:b waits=0; k:c waits=0; k:d waits=0"}}},
+			"keyed:k:c": h(waits("c", "+60m", 0, 0), "card=1000"), "keyed:k:d": h(waits("d", "+60m", 0, 0), "card="),
+			"keyed:k:e": h(waits("e", "+60m", 0, 0), "card=00000060000"), "schedule": "=foreign"}, steps: []when{
+			{call: outcomes("k:a", "k:b", "k:c", "k:d", "k:e"), want: "k:a waits=0; k:b waits=0; k:c waits=0; k:d waits=0; k:e waits=0"}}},
 		{name: "without a card", seed: keyX, steps: []when{{call: outcomes("k:x"), want: "k:x waits=0"}}},
 		{name: "of added tasks that wait", seed: state{"added": "|1-7-a/40000060000=x 1-8-a/0=y|"}, steps: []when{
 			{call: outcomes("k:@1-7-a", "k:@1-7-b", "k:@1-8-a", "k:@1-9-a"), want: "k:@1-7-a waits=60000; k:@1-7-b ; k:@1-8-a waits=0; k:@1-9-a "}}},

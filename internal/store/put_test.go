@@ -118,6 +118,24 @@ func TestPutError(t *testing.T) {
 	})
 }
 
+// A card comes with a payload, and goes with it.
+func TestPutCard(t *testing.T) {
+	t.Parallel()
+	is := func(payload string, fields ...string) state {
+		return keyX.with("contents", "(#"+payload+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", h(append([]string{waits(payload, "+60m", 0, 0)}, fields...)...))
+	}
+	carded := is("a", "card=0h")
+	run(t, []scenario{
+		{name: "new, though it is to keep what waits", seed: member, steps: []when{
+			{call: sets("x", "a", "+60m", "keep", "card=0h"), want: "ok", heard: []string{"enqueue 1"}, state: is("a", "card=0hs13:now")}}},
+		{name: "another payload", seed: carded, steps: []when{{call: sets("x", "b", "+60m", "card=0i"), want: "ok", state: is("b", "card=0is13:now")}}},
+		{name: "another payload without one", seed: carded, steps: []when{{call: sets("x", "b", "+60m"), want: "ok", state: is("b")}}},
+		{name: "the payload stays", seed: carded, steps: []when{
+			{call: sets("x", "b", "+60m", "keep", "card=0i"), want: "ok", state: carded},
+			{call: sets("x", "b", "+60m", "keep"), want: "ok", state: carded}}},
+	})
+}
+
 // A change is a put of the matrix below, with its time in minutes.
 type change struct {
 	at           int

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -314,6 +315,7 @@ func TestRecurInstant(t *testing.T) {
 	started := due.with("workers", "(w1="+at(9)+")", "rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "schedule", "",
 		"keyed:k:x", h(runs("p1", 0, 0), "took="+at(-5), waits("a", at(20), 0, 0), "turn="+at(20), "card=0s7:1000999", rule(1, 1, "0", "never")),
 		"recurrence:k:x", h(due["recurrence:k:x"], "passed="+at(0)))
+	beatsForEver := raw(func(e *env) redisconn.Call { return BeatCall(e.q, "w1", 0, 0, 0) })
 	begins := steps(Round{Worker: "w1", Number: 1, Lease: 9 * time.Millisecond, Start: []string{"p1"}})
 	runAtInstant(t, []scenario{
 		{name: "for most of the period", seed: x, steps: []when{
@@ -343,6 +345,12 @@ func TestRecurInstant(t *testing.T) {
 		{name: "damaged", seed: x.with("recurrence:k:x", "=foreign"), steps: []when{{call: asserts("1a", 3), want: "damaged 3 0"}}},
 		{name: "damaged, its entry", seed: until(x, 7).with("keyed:k:x", "=foreign"), steps: []when{{call: asserts("1a", 3), want: "damaged 3 0"}}},
 		{name: "asserted until now: it stays", seed: until(x, 0), steps: []when{{call: recursAll(10, true), want: ""}}},
+		{name: "asserted until now: a beat says nothing", seed: until(x, 0).with("workers", "(w1=never)"), steps: []when{
+			{call: beatsForEver, want: "[0 0 0 -1 0 [] 0 0 -1 1000999 9007199254740991  0]"}}},
+		{name: "asserted until before now: a beat says so", seed: until(x, -1).with("workers", "(w1=never)"), steps: []when{
+			{call: beatsForEver, want: "[0 0 0 -1 0 [] 0 0 -1 1000999 9007199254740991  1]"}}},
+		{name: "an extra one, and some have passed that are to come", seed: course("passed=" + at(4)), steps: []when{
+			{call: sets("x", "a", "", "extra", "keep"), want: "ok", state: course("passed="+at(4)).with("schedule", "(k:x="+at(0)+")", "keyed:k:x", h(waits("a", at(0), 0, 0), "turn="+at(5)))}}},
 		{name: "due, and asserted until now", seed: until(due, 0), steps: []when{{call: begins, want: "started=a/1@k:x", state: until(started, 0)}}},
 		{name: "due, and as late as it may be", seed: due, steps: []when{{call: begins, want: "started=a/1@k:x", state: started}}},
 	})
