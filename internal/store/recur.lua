@@ -35,7 +35,7 @@ local bytes = 0
 local function affords(key)
   local size = redis.pcall('HSTRLEN', key, 'payload')
   size = type(size) == 'number' and size or 0 --! page constant
-  if bytes > 0 and bytes + size > 1048576 then --! page bound constant
+  if bytes > 0 and bytes + size > 1048576 then --! page bound.2 constant
     return false
   end
   bytes = bytes + size
