@@ -70,7 +70,7 @@ local function note_ages(length)
   elseif not at or noted < came and math.floor(at / 1000) ~= math.floor(now / 1000) then
     redis.call('ZADD', q.ages, came, now)
     local notes = redis.call('ZCARD', q.ages)
-    if notes > 2 * NOTES then -- somebody else's --! page bound constant
+    if notes > 2 * NOTES then -- somebody else's --! page bound
       redis.call('UNLINK', q.ages)
     elseif notes > NOTES + 1 then --! page bound
       thin()
