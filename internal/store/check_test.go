@@ -207,6 +207,7 @@ func TestCheckAddedRuns(t *testing.T) {
 		mended("its process runs an entry", has(runsA, "{a:1-7-a=p1:w1 p1=k:x}"), "schedule a:1-7-a", has(runsA, "{p1=k:x}"), CheckRunning, task),
 		mended("it says what is odd", has(runsA, "{a:1-7-a=odd p1=k:x}"), "schedule a:1-7-a", has(runsA, "{p1=k:x}"), CheckRunning, task),
 		{name: "only looked at", seed: has(runsA, alone), steps: []when{{call: checks(false, CheckRunning, process), want: "schedule p1"}}},
+		{name: "its process is lost, and that is only looked at", seed: has(free, "{a:1-7-a=p1:w1}"), steps: []when{{call: checks(false, CheckRunning, task), want: "schedule a:1-7-a"}}},
 		{name: "its name is only looked at", seed: has(free, both), steps: []when{
 			{call: checks(false, CheckRunning, process), want: "schedule p1"},
 			{call: checks(true, CheckRunning, process, task), want: "schedule p1 mended, schedule a:1-7-a mended", state: has(free, "")}}},
@@ -245,6 +246,7 @@ func TestCheckAdded(t *testing.T) {
 		{name: "none waits", seed: member.with("token", "=9"), steps: []when{
 			{call: does("XADD", "added", "1-7", fullSalt+"a0", "x"), state: member.with("token", "=9", "added", "|1-7-a/0=x|")},
 			{call: does("XDEL", "added", "1-7"), state: member.with("token", "=9", "added", "||")},
+			{call: checks(false, CheckQueue, "q"), want: "leftover added", state: member.with("token", "=9", "added", "||")},
 			{call: checks(true, CheckQueue, "q"), want: "leftover added mended", state: member.with("token", "=9")}}},
 	})
 }
