@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -77,9 +78,27 @@ func TestAdd(t *testing.T) {
 			{call: adds("a", "", "2=l"+short), want: "first=a:now-0-a fresh alone", heard: []string{"enqueue 1"}, state: state{"added": `|now-0-a/2=""|`, "keyed:k:@now-0-a": h("card=0", "payload=l"+short)}}}},
 		{name: "large, where something else is", seed: state{"added": "=foreign"}, steps: []when{
 			{call: adds("a", "", "0=l"+short), want: "WRONGTYPE"}}},
+		{name: "large, behind a clock that was set back", seed: state{"added": "|99999999999999-7-b/0=x|"}, steps: []when{
+			{call: adds("a", "", "0=l"+short), want: "first=a:99999999999999-8-a fresh", heard: []string{"enqueue 1"}, state: state{"added": `|99999999999999-7-b/0=x 99999999999999-8-a/2=""|`,
+				"keyed:k:@99999999999999-8-a": h("card=0", "payload=l"+short)}}}},
 		{name: "once, put and added", steps: []when{
 			{call: putsOnce("x", "n", "0", "a"), want: "first=", heard: []string{"enqueue 1"}, state: state{"contents": "(#@:k:x=0)", "schedule": "(k:x=now)", "keyed:k:x": h(waits("a", "now", 0, 0), "card=0s13:now", "digest="+digest("k:x")), "once:n": "=k:x +60m"}},
 			{call: putsOnce("y", "n", "0", "b"), want: "first=k:x"},
 			{call: adds("a", "n", "0=x"), want: "first=k:x"}}},
+	})
+}
+
+// Ids are the time of Redis to the microsecond, and a task is over when its time has come.
+func TestAddInstant(t *testing.T) {
+	over := state{"added": "|1-7-a/1" + fmt.Sprintf("%016d", instant) + "=x|"}
+	runAtInstant(t, []scenario{
+		{name: "ids", steps: []when{
+			{call: adds("a", "", "0=x", "0=y"), want: "first=a:1000999-523000-a fresh alone", heard: []string{"enqueue 2"}, state: state{"added": "|1000999-523000-a/0=x 1000999-523001-a/0=y|"}},
+			{call: adds("b", "", "0=z"), want: "first=a:1000999-523002-b fresh", heard: []string{"enqueue 1"},
+				state: state{"added": "|1000999-523000-a/0=x 1000999-523001-a/0=y 1000999-523002-b/0=z|"}}}},
+		{name: "its time is over now", seed: over.with("workers", "(w1=never)"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Lease: -1, Start: []string{"p1"}}), want: "again buried=1 expired=1", state: state{"workers": "(w1=never)", "rounds": "{w1=1}",
+				"failed:schedule": "(k:p1.001=" + atInstant(0) + ")", "failed:contents": "(" + digestOfA + ":k:p1.001=0)", "failed:keyed:k:p1.001": h(waits("x", atInstant(0), 0, 0),
+					"card=1"+fmt.Sprintf("%016d", instant), "digest="+digestOfA, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at="+atInstant(0), "from=k:@1-7-a")}}}},
 	})
 }

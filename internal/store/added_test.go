@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
+
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // Added tasks in short notation: see state.
@@ -100,6 +103,10 @@ func TestAdded(t *testing.T) {
 	}
 	late := digest(spelled("k:@99999999999999-525001-a"))
 	retry := func(reason string) Outcome { return Outcome{Delay: time.Hour, Reason: reason} }
+	bare := func(entry string) Schedule { // whose times have passed
+		return Schedule{Entry: spelled(entry), Print: "1a", Since: 7, Times: []int64{5}}
+	}
+	const bareCourse = "{card= late=0 more=now passed=now payload= print=1a since=7 times=}"
 	waits2 := member.with("added", "|1-7-a/0=x|")
 	two := runsA.with("token", "=4", "working:w1", "(p1=1 p2=2 p3=3 p4=4)", "process:p2", "[y]", "process:p3", "[a]", "process:p4", "[b]",
 		"entries", "{a:1-7-a=p1:w1 a:1-8-a=p2:w1 p1=a:1-7-a0 p2=a:1-8-a0}")
@@ -155,6 +162,13 @@ func TestAdded(t *testing.T) {
 		{name: "its time is over, of a late id", seed: member.with("added", "|99999999999999-525001-a/10000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "("+late+":k:p1.001=0)", "failed:keyed:k:p1.001",
 				h(waits("x", "now", 0, 0), "card=10000000000000005", "digest="+late, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@99999999999999-525001-a"))}}},
+		{name: "its time is over only when all its digits are", seed: member.with("added", "|1-7-a/11000000000000005=x|"), steps: []when{
+			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[11000000000000005][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a11000000000000005}")}}},
+		{name: "a card of others has no time", seed: keyX.with("keyed:k:x", h(waits("a", "-1m", 2, 1), "card=x0000000000000005")), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1@k:x~2!1[x0000000000000005][-1m]", state: runX.with("keyed:k:x", h(runs("p1", 2, 1), "held=x0000000000000005"))}}},
+		{name: "with more than a payload", seed: member, steps: []when{
+			{call: does("XADD", "added", "1-7", fullSalt+"a0", "x", "more", "y"), state: member.with("added", "|1-7-a/0=x|")},
+			{call: begins(1, "p1"), want: "started=x/1", state: rawP.with("process:p1", "[x]")}}},
 		{name: "of ids that no key has", seed: member.with("added", "|281474976710655-1048576-a/0=x 281474976710656-7-b/0=y|"), steps: []when{
 			{call: begins(1, "p1", "p2"), want: "started=x/1,y/2", state: rawP.with("token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[x]", "process:p2", "[y]")}}},
 		{name: "what others have put there", seed: member.with("added", "|1-7-/foreign=x|"), steps: []when{
@@ -188,6 +202,19 @@ func TestAdded(t *testing.T) {
 			{call: sets("@1-7-a", "b", "+60m", "keep"), want: "ok", heard: []string{"enqueue 1"}, state: runsA.with("entries", "{p1=k:@1-7-a}", "contents", "(#b:k:@1-7-a=0)", "keyed:k:@1-7-a",
 				h(runs("p1", 0, 0), waits("b", "+60m", 0, 0), rule(1, 1, "+60m", "+60m"), "held=0", "sum=p1:"+digestOfA))},
 			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: backA.with("schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", lifted("x", "+60m", 0, 0))}}},
+		{name: "changed while it waits, and its time stays", seed: waits2, steps: []when{
+			{call: sets("@1-7-a", "b", "", "never", "keep"), want: "ok", state: backA.with("rounds", "", "token", "", "schedule", "(k:@1-7-a=1)", "keyed:k:@1-7-a", lifted("x", "1", 0, 0))}}},
+		{name: "changed while it runs, with a card", seed: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a0h}"), steps: []when{
+			{call: sets("@1-7-a", "b", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: runsA.with("entries", "{p1=k:@1-7-a}", "contents", "(#b:k:@1-7-a=0)", "keyed:k:@1-7-a",
+				h(runs("p1", 0, 0), waits("b", "+60m", 0, 0), rule(0, 0, "+60m", "+60m"), "held=0h", "sum=p1:"+digestOfA))}}},
+		{name: "changed while it runs, and half of it is lost", seed: runsA.with("entries", "{a:1-7-a=p1:w1}"), steps: []when{
+			{call: sets("@1-7-a", "b", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: runsA.with("entries", "{p1=k:@1-7-a}", "contents", "(#b:k:@1-7-a=0)", "keyed:k:@1-7-a",
+				h(runs("p1", 0, 0), waits("b", "+60m", 0, 0), rule(0, 0, "+60m", "+60m"), "held=0", "sum=p1:"+digestOfA))}}},
+		{name: "two with one payload that schedules lift", seed: member.with("added", "|1-7-a/0=x 1-8-a/0=x 1-9-b/0=y|"), steps: []when{
+			{call: recursAll(3_600_000, false, bare("k:@1-7-a"), bare("k:@1-8-a")), want: "held 7 0; held 7 0",
+				state: member.with("added", "|1-9-b/0=y|", "recurring", "(k:@1-7-a=+60m k:@1-8-a=+60m)", "recurrence:k:@1-7-a", bareCourse, "recurrence:k:@1-8-a", bareCourse,
+					"schedule", "(k:@1-7-a=1 k:@1-8-a=1)", "contents", "(#@:k:@1-7-a=0 #@:k:@1-8-a=0)",
+					"keyed:k:@1-7-a", lifted("x", "1", 0, 0), "keyed:k:@1-8-a", strings.Replace(lifted("x", "1", 0, 0), digestOfA, digest(spelled("k:@1-8-a")), 1))}}},
 		{name: "deleted", seed: line, steps: []when{{call: deletes, want: "ok", heard: []string{"delete \"\""}, state: member}}},
 		{name: "explained", seed: line, steps: []when{
 			{call: explains("k:@1-8-a", ""), want: "workers=1 length=2 added=2 line=1@1/0=y"},
@@ -217,8 +244,41 @@ func TestAddedApart(t *testing.T) {
 				h(waits(large, "now", 0, 0), "card=10000000000000005", "digest="+digestOfA, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a"))}}},
 		{name: "explained", seed: seed, steps: []when{{call: explains("k:@1-7-a", ""), want: "workers=1 added=1 line=0@1/0=" + large, state: seed.with("added", `|1-7-a/2=""|`)}}},
 		{name: "canceled", seed: seed, steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
+		{name: "canceled, and its payload is lost", seed: seed.with("keyed:k:@1-7-a", ""), steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
 		{name: "deleted", seed: seed, steps: []when{{call: deletes, want: "ok", heard: []string{"delete \"\""}, state: member}}},
 		{name: "changed", seed: seed, steps: []when{
 			{call: sets("@1-7-a", "b", "+60m"), want: "ok", state: member.with("contents", "(#b:k:@1-7-a=0)", "schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", waits("b", "+60m", 0, 0))}}},
 	})
+}
+
+// Pages of the stream begin with one task, and grow as long as they have few bytes.
+func TestAddedPages(t *testing.T) {
+	url := redistest.Start(t).URL()
+	rewrite(t, func(source string) string {
+		return strings.ReplaceAll(source, "page = redis.call('XRANGE', q.added, from, last, 'COUNT', count)",
+			"redis.call('LPUSH', string.gsub(KEYS[1], ':%a+:({.*}).*$', ':once:%1') .. ':pages', count) page = redis.call('XRANGE', q.added, from, last, 'COUNT', count)")
+	})
+	for _, c := range []struct {
+		tasks, bytes int
+		want         string // how much was asked for, the last first
+	}{
+		{600, 1, "[250 250 250 250 64 8 1]"},
+		{40, 1 << 14, "[15 15 15 8 1]"},
+		{3, 300_000, "[1 1 1]"},
+	} {
+		t.Run(fmt.Sprint(c.tasks, " of ", c.bytes), func(t *testing.T) {
+			e := newEnv(t, url, nil)
+			payload := strings.Repeat("x", c.bytes)
+			for i := range c.tasks {
+				e.must(e.conn.Do("XADD", e.q.Added(), fmt.Sprint("1-", i+1), fullSalt+"a0", payload))
+			}
+			p, err := Explain(e.ctx, e.line, e.q, spelled(fmt.Sprintf("k:@1-%d-a", c.tasks)), nil, 2, c.tasks)
+			if err != nil || p.Line == nil || p.Line.Before != c.tasks-1 {
+				t.Errorf("answered %+v, %v", p, err)
+			}
+			if got := fmt.Sprint(sure(redis.Strings(e.conn.Do("LRANGE", e.q.Once("pages"), 0, -1)))(t)); got != c.want {
+				t.Errorf("pages of %s, not %s", got, c.want)
+			}
+		})
+	}
 }

@@ -36,7 +36,11 @@ func TestAges(t *testing.T) {
 		{name: "two were canceled", seed: aged.with("queues", "[c]", "ages", "(drift=drift:0 -9m=4 -5m=7 -2m=8)"), steps: []when{
 			{call: beats("w1", false), want: "waiting=1", state: aged.with("queues", "[c]", "ages", "(drift=drift:0 -5m=6)")}}},
 		{name: "the list is empty", seed: aged.with("queues", ""), steps: []when{
-			{call: beats("w1", false), want: "", state: aged.with("queues", "", "ages", "")}}},
+			{call: beats("w1", false), want: "", state: aged.with("queues", "", "ages", none)}}},
+		{name: "a beat returns the first", seed: rawP.with("workers", "(w1=-1m w2=+60m)", "suspects", "(w1=-1m)"), steps: []when{
+			{call: beats("w2", true), want: "waiting=1 failed=w1/1 returned=1", state: state{"workers": "(w2=+60m)", "queues": "[a]", "token": "=2", "ledger": "{#a=1}", "ages": "(drift=drift:0 now=3)"}}}},
+		{name: "a note of nothing", seed: aged.with("ages", "(drift=drift:0 -9m=0 -5m=6 -2m=8)"), steps: []when{
+			{call: beats("w1", false), want: "waiting=3", state: aged.with("ages", "(drift=drift:0 -5m=6 -2m=8)")}}},
 	})
 }
 
@@ -80,6 +84,7 @@ func TestDrift(t *testing.T) {
 		{"a look evicts one", lapsed, sweeps, drift(2)},
 		{"a beat evicts one", lapsed, beats("w2", true), drift(2)},
 		{"a worker leaves", held, leaves("w1"), drift(2)},
+		{"a check returns one that nobody holds", list.with("process:p9", "[x]"), checks(true, CheckProcesses, "p9"), drift(1)},
 		{"a cancel", list, cancels("x"), drift(1)},
 		{"a cancel of a key", aged(runX, "[b c]"), cancelsKey("x"), drift(1)},
 		{"nobody keeps notes", entry.with("ages", ""), begins(1, "p1"), ""},
@@ -150,7 +155,7 @@ func TestForeignAges(t *testing.T) {
 	begun := member.with("token", "=5", "queues", "[a]", "ages", "(drift=drift:0 now=6)")
 	crowd := make([]string, 600)
 	for i := range crowd {
-		crowd[i] = fmt.Sprintf("%+dm=9", i)
+		crowd[i] = fmt.Sprintf("%dm=6", i-999)
 	}
 	var all []scenario
 	for name, ages := range map[string]string{
@@ -160,10 +165,24 @@ func TestForeignAges(t *testing.T) {
 	}
 	all = append(all,
 		scenario{name: "a token that is no number", seed: begun.with("token", "=x"), steps: []when{
-			{call: beats("w1", false), want: "waiting=1", state: begun.with("token", "=x", "ages", "")}}},
+			{call: beats("w1", false), want: "waiting=1", state: begun.with("token", "=x", "ages", none)}}},
+		scenario{name: "far too many", seed: begun.with("queues", "[a b]", "ages", "(drift=drift:0 "+strings.Join(crowd, " ")+")"), steps: []when{
+			{call: beats("w1", false), want: "waiting=2", state: begun.with("queues", "[a b]", "ages", none)},
+			{call: beats("w1", false), want: "waiting=2", state: begun.with("queues", "[a b]", "ages", "(drift=drift:0 now=7)")}}},
+		scenario{name: "the last is no time", seed: begun.with("ages", "(drift=drift:0 -5=9)"), steps: []when{
+			{call: beats("w1", false), want: "waiting=1", state: begun.with("ages", "(drift=drift:0 now=6 -5=9)")}}},
 		scenario{name: "the list is of another type", seed: begun.with("queues", "=foreign"), steps: []when{
-			{call: beats("w1", false), want: "", state: begun.with("queues", "=foreign", "ages", "")}}})
+			{call: beats("w1", false), want: "", state: begun.with("queues", "=foreign", "ages", none)}}})
 	run(t, all)
+	t.Run("a drift that only a token beyond all tokens has", func(t *testing.T) {
+		t.Parallel()
+		e := newEnv(t, redistest.URL(), nil)
+		e.seed(begun.with("token", fmt.Sprint("=", ageBase+5), "ages", "(drift=0 -5m=6)"))
+		beats("w1", false)(e)
+		if got := sure(redis.Int64(e.conn.Do("ZSCORE", e.q.Ages(), ageDrift)))(t); got != -ageBase {
+			t.Errorf("the drift is %d", got)
+		}
+	})
 }
 
 // Check removes what nobody will: where a worker lives, its beats do.
@@ -172,9 +191,10 @@ func TestCheckAges(t *testing.T) {
 	dead := aged.with("workers", "")
 	run(t, []scenario{
 		{name: "of an empty list", seed: dead.with("queues", ""), steps: []when{
-			{call: checks(true, CheckQueue, "q"), want: "stale ages mended", state: dead.with("queues", "", "ages", "")}}},
+			{call: checks(false, CheckQueue, "q"), want: "stale ages", state: dead.with("queues", "")},
+			{call: checks(true, CheckQueue, "q"), want: "stale ages mended", state: dead.with("queues", "", "ages", none)}}},
 		{name: "without a drift", seed: dead.with("ages", "(-5m=6)"), steps: []when{
-			{call: checks(true, CheckQueue, "q"), want: "stale ages mended, no-worker q 3", state: dead.with("ages", "")}}},
+			{call: checks(true, CheckQueue, "q"), want: "stale ages mended, no-worker q 3", state: dead.with("ages", none)}}},
 		{name: "as they should be", seed: dead, steps: []when{{call: checks(true, CheckQueue, "q"), want: "no-worker q 3"}}},
 		{name: "a worker lives", seed: aged.with("queues", ""), steps: []when{{call: checks(true, CheckQueue, "q"), want: ""}}},
 	})

@@ -45,7 +45,7 @@ end
 local waiting = (there or returned > 0) and redis.pcall('LLEN', q.waiting) --! look operand.1 bound
 waiting = type(waiting) == 'number' and waiting or 0
 keep_drift()
-if there or waiting > 0 then --! look bound
+if there or waiting > 0 then --! look true bound
   note_ages(waiting)
 end
 if adding then
@@ -85,5 +85,5 @@ return {
   type(rank) == 'number' and rank or -1,
   tonumber(canceled or 0),
   failed, returned, again, due, now, deadline, batch or '', --! guard batch-told operand.1
-  type(over) == 'number' and over > 0 and 1 or 0,
+  type(over) == 'number' and over > 0 and 1 or 0, --! one operand.4
 }

@@ -84,6 +84,8 @@ func TestGuardBeat(t *testing.T) {
 	run(t, []scenario{
 		{name: "locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
 			{call: beats("w1", true), want: "waiting=2 failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
+		{name: "added tasks wait, too", seed: line, steps: []when{{call: beats("w1", true), want: "waiting=4"}}},
+		{name: "where added tasks wait there is something else", seed: member.with("added", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "schedules that nobody asserts", seed: member.with("recurring", "(k:y=-1m k:x=+1m)"), steps: []when{{call: beats("w1", true), want: "over"}}},
 		{name: "that somebody asserts", seed: member.with("recurring", "(k:x=+1m k:y=+2m)"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "schedules of another type", seed: member.with("recurring", "[a]"), steps: []when{{call: beats("w1", true), want: ""}}},

@@ -386,7 +386,7 @@ end
 -- An item of the stream is an added task, and has its payload. Others can't be told apart by
 -- their keys, but run.
 function judges.added(id)
-  local item = type(redis.pcall('XLEN', q.added)) == 'number' and redis.pcall('XRANGE', q.added, id, id)[1] --! follows operand.1
+  local item = redis.pcall('XRANGE', q.added, id, id)[1] -- an error has none
   if not item then
     return
   end
@@ -562,7 +562,7 @@ end
 -- The record of how a task ended is one, and has a TTL.
 function judges.result(entry)
   local key = cards.record_of(entry)
-  local begins = key and redis.pcall('GETRANGE', key, 0, 63)
+  local begins = key and redis.pcall('GETRANGE', key, 0, 63) --! follows operand.1; excess constant.2
   if type(begins) ~= 'string' or redis.call('EXISTS', key) == 0 then
     return
   end
@@ -621,7 +621,7 @@ function judges.queue(name)
     end
     flaw('stale', 'ages', mend)
   end
-  local ready = length + redis.call('ZCOUNT', q.schedule, '-inf', now) + (adding and redis.call('XLEN', q.added) or 0)
+  local ready = length + redis.call('ZCOUNT', q.schedule, '-inf', now) + (adding and redis.call('XLEN', q.added) or 0) --! look operand.2
   for _, batch in ipairs(first_batches(KEYS[19], ARGV[9])) do
     ready = ready + batch.length
   end

@@ -19,7 +19,7 @@ func checks(mend bool, what What, names ...string) func(*env) string {
 		}
 		full := make([]string, len(names))
 		for i, n := range names {
-			full[i] = undigest(n)
+			full[i] = undigest(spelled(n))
 		}
 		v, err := Check(e.ctx, e.doctor(), e.q, what, worker, mend, full)
 		if err != nil {
@@ -39,7 +39,7 @@ func checks(mend bool, what What, names ...string) func(*env) string {
 			}
 			all = append(all, s)
 		}
-		return strings.Join(all, ", ")
+		return e.short(strings.Join(all, ", "))
 	}
 }
 
@@ -178,6 +178,102 @@ func TestCheckEntries(t *testing.T) {
 		{name: "planned, and lost", seed: w.with("schedule", "(k:x=+1m)"), steps: repair(CheckScheduled, []string{"k:x"}, "schedule k:x", nil, w)},
 		{name: "in contents, and lost", seed: w.with("contents", "(#a:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x"}, "schedule k:x", nil, w)},
 		{name: "in contents with another payload", seed: waiting.with("contents", "(#a:k:x=0 #z:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x", "#z:k:x"}, "schedule k:x", nil, waiting)},
+	})
+}
+
+// Of an added task that runs, entries has two fields.
+func TestCheckAddedRuns(t *testing.T) {
+	t.Parallel()
+	const process, task = "p1", "a:1-7-a"
+	has := func(s state, entries string) state { return s.with("entries", entries) }
+	lost, free, unheld := runsA.with("process:p1", ""), runsA.with("process:p1", "", "working:w1", ""), runsA.with("working:w1", "")
+	const alone, both = "{p1=a:1-7-a0}", "{a:1-7-a=p1:w1 p1=a:1-7-a0}"
+	run(t, []scenario{
+		unsaid("as it should be", runsA, CheckRunning, process, task),
+		unsaid("its list is lost, and its worker will notice", lost, CheckRunning, process),
+		unsaid("nobody holds it: its list is returned", unheld, CheckRunning, process),
+		unsaid("its list is of another type", has(unheld.with("process:p1", "=foreign"), alone), CheckRunning, process),
+		unsaid("its list is of another type, by its name", has(unheld.with("process:p1", "=foreign"), "{a:1-7-a=p1:w1}"), CheckRunning, task),
+		unsaid("nothing of it is there", member, CheckRunning, "p9", "a:1-9-a"),
+		mended("its name is lost", has(runsA, alone), "schedule p1", runsA, CheckRunning, process),
+		mended("its name and its list are lost", has(lost, alone), "schedule p1", lost, CheckRunning, process),
+		mended("its name is lost, and nobody holds it", has(unheld, alone), "schedule p1", has(unheld, "{a:1-7-a=p1: p1=a:1-7-a0}"), CheckRunning, process),
+		mended("its name says what is odd", has(runsA, "{a:1-7-a=odd p1=a:1-7-a0}"), "schedule p1", runsA, CheckRunning, process),
+		mended("its name says that another one runs it", has(runsA, "{a:1-7-a=p2:w1 p1=a:1-7-a0}"), "schedule p1", runsA, CheckRunning, process),
+		mended("nothing runs it", free, "schedule p1", has(free, "{a:1-7-a=p1:w1}"), CheckRunning, process),
+		mended("nothing runs it, and its name is lost", has(free, alone), "schedule p1", has(free, ""), CheckRunning, process),
+		mended("its process is lost", has(free, "{a:1-7-a=p1:w1}"), "schedule a:1-7-a", has(free, ""), CheckRunning, task),
+		mended("its process runs another one", has(runsA, "{a:1-7-a=p1:w1 p1=a:1-8-a0}"), "schedule a:1-7-a", has(runsA, "{p1=a:1-8-a0}"), CheckRunning, task),
+		mended("its process runs an entry", has(runsA, "{a:1-7-a=p1:w1 p1=k:x}"), "schedule a:1-7-a", has(runsA, "{p1=k:x}"), CheckRunning, task),
+		mended("it says what is odd", has(runsA, "{a:1-7-a=odd p1=k:x}"), "schedule a:1-7-a", has(runsA, "{p1=k:x}"), CheckRunning, task),
+		{name: "only looked at", seed: has(runsA, alone), steps: []when{{call: checks(false, CheckRunning, process), want: "schedule p1"}}},
+		{name: "its process is lost, and that is only looked at", seed: has(free, "{a:1-7-a=p1:w1}"), steps: []when{{call: checks(false, CheckRunning, task), want: "schedule a:1-7-a"}}},
+		{name: "its name is only looked at", seed: has(free, both), steps: []when{
+			{call: checks(false, CheckRunning, process), want: "schedule p1"},
+			{call: checks(true, CheckRunning, process, task), want: "schedule p1 mended, schedule a:1-7-a mended", state: has(free, "")}}},
+	})
+}
+
+// Items of the stream have their payloads, and what isn't theirs is told.
+func TestCheckAdded(t *testing.T) {
+	t.Parallel()
+	apart := member.with("added", "|1-7-a/2= 1-8-a/0=y|", "keyed:k:@1-7-a", h("card=0", "payload=a"))
+	apart = apart.with("added", `|1-7-a/2="" 1-8-a/0=y|`)
+	seeded := func(s state) state { return s.with("added", strings.Replace(s["added"], `""`, "", 1)) }
+	rest := member.with("added", "|1-8-a/0=y|")
+	scheduled := member.with("added", "|1-7-a/0=x|", "keyed:k:@1-7-a", waits("b", "+9m", 0, 0), "contents", "(#b:k:@1-7-a=0)")
+	runs1 := runX.with("added", "|1-7-a/0=x|", "entries", "{p1=k:@1-7-a}", "keyed:k:x", "", "contents", "(#b:k:@1-7-a=0)")
+	run(t, []scenario{
+		unsaid("as they should be", line, CheckAdded, "1-7", "1-8", "1-9", "odd"),
+		{name: "a payload is apart", seed: seeded(apart), steps: []when{
+			{call: checks(true, CheckAdded, "1-7", "1-8"), state: apart},
+			{call: checks(true, CheckEntries, "k:@1-7-a"), state: apart}}},
+		{name: "it is lost", seed: seeded(apart.with("keyed:k:@1-7-a", "")), steps: []when{
+			{call: checks(false, CheckAdded, "1-7", "1-8"), want: "added 1-7", state: apart.with("keyed:k:@1-7-a", "")},
+			{call: checks(true, CheckAdded, "1-7", "1-8"), want: "added 1-7 mended", state: rest}}},
+		{name: "it is lost, but for its card", seed: seeded(apart.with("keyed:k:@1-7-a", "{card=0}")), steps: []when{
+			{call: checks(true, CheckEntries, "k:@1-7-a"), want: "schedule k:@1-7-a mended", state: apart.with("keyed:k:@1-7-a", "")}}},
+		{name: "another type is in its place", seed: seeded(apart.with("keyed:k:@1-7-a", "=foreign")), steps: []when{
+			{call: checks(true, CheckAdded, "1-7"), state: apart.with("keyed:k:@1-7-a", "=foreign")}}},
+		{name: "what others have put there", seed: member.with("added", "|1-7-/foreign=x|"), steps: []when{
+			{call: checks(true, CheckAdded, "1-7"), want: "added 1-7", state: member.with("added", "|1-7-/=x|")}}},
+		{name: "what has a time is an entry", seed: scheduled, steps: []when{
+			{call: checks(true, CheckEntries, "k:@1-7-a"), want: "schedule k:@1-7-a mended", state: scheduled.with("schedule", "(k:@1-7-a=+9m)")}}},
+		{name: "what runs is an entry", seed: runs1.with("keyed:k:@1-7-a", h(runs("p1", 0, 0), "payload=b")), steps: []when{
+			{call: checks(true, CheckEntries, "k:@1-7-a"), want: "schedule k:@1-7-a mended", state: runs1.with("keyed:k:@1-7-a", h(runs("p1", 0, 0), "payload=b", "due=now"))}}},
+		unsaid("they wait", line, CheckQueue, "q"),
+		left("they wait, and nobody serves the queue", line.with("workers", ""), "no-worker q 4", CheckQueue, "q"),
+		{name: "none waits", seed: member.with("token", "=9"), steps: []when{
+			{call: does("XADD", "added", "1-7", fullSalt+"a0", "x"), state: member.with("token", "=9", "added", "|1-7-a/0=x|")},
+			{call: does("XDEL", "added", "1-7"), state: member.with("token", "=9", "added", "||")},
+			{call: checks(false, CheckQueue, "q"), want: "leftover added", state: member.with("token", "=9", "added", "||")},
+			{call: checks(true, CheckQueue, "q"), want: "leftover added mended", state: member.with("token", "=9")}}},
+	})
+}
+
+// An entry may say that the digest of its payload is that of its key: of its own, or of the one that it
+// had before it failed. Contents must say so, too.
+func TestCheckNamedDigests(t *testing.T) {
+	t.Parallel()
+	own := digest("k:x")
+	is := func(contents string, fields ...string) state {
+		return member.with("token", "=9", "schedule", "(k:x=+9m)", "contents", contents, "keyed:k:x", h(append([]string{waits("a", "+9m", 0, 0)}, fields...)...))
+	}
+	grave := func(contents string, fields ...string) state {
+		return member.with("failed:token", "=9", "failed:schedule", "(k:p1=-9m)", "failed:contents", contents, "failed:keyed:k:p1", graveOf("a", "-9m", fields...))
+	}
+	fails := func(what What, name, want string) []when {
+		return []when{{call: inFailed(checks(false, what, name)), want: want}}
+	}
+	run(t, []scenario{
+		unsaid("its own", is("(#@:k:x=0)", "digest="+own), CheckEntries, "k:x"),
+		unsaid("its own, in contents", is("(#@:k:x=0)", "digest="+own), CheckContents, "#@:k:x"),
+		unsaid("contents doesn't say so", is("(#a:k:x=0)", "digest="+own), CheckContents, "#a:k:x"),
+		{name: "another one", seed: is("(#b:k:x=0)", "digest="+digest("b")), steps: []when{{call: checks(false, CheckContents, "#b:k:x"), want: "schedule k:x"}}},
+		{name: "of before it failed", seed: grave("("+own+":k:p1=0)", "digest="+own, "from=k:x"), steps: fails(CheckContents, own+":k:p1", "")},
+		{name: "of before it failed, and its turn", seed: grave("("+own+":k:p1=0)", "digest="+own, "from=k:x@17"), steps: fails(CheckContents, own+":k:p1", "")},
+		{name: "of a key with a number", seed: grave("("+digest("k:x@17")+":k:p1=0)", "digest="+digest("k:x@17"), "from=k:x@17"), steps: fails(CheckContents, digest("k:x@17")+":k:p1", "")},
+		{name: "another one than before it failed", seed: grave("(#b:k:p1=0)", "digest="+digest("b"), "from=k:x"), steps: fails(CheckContents, "#b:k:p1", "schedule k:p1")},
 	})
 }
 

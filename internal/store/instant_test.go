@@ -15,14 +15,29 @@ import (
 // times in a state are told as they are.
 const instant = 1_000_999
 
-// While time stands still, all that depends on it is exact: what happens to the
-// millisecond, and what happens when two times are the same.
-func TestInstant(t *testing.T) {
-	// Not beside others, whose time goes on. These wait until it is over.
+// runAtInstant plays scenarios while time stands still. Not beside others, whose time goes on: these
+// wait until it is over.
+func runAtInstant(t *testing.T, scenarios []scenario) {
+	t.Helper()
 	rewrite(t, func(source string) string {
 		return strings.ReplaceAll(source, "redis.call('TIME')", "{ '1000', '999500' }")
 	})
-	at := func(ms int) string { return fmt.Sprint(instant + ms) }
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			e := newEnv(t, redistest.URL(), s.alive)
+			e.still = instant
+			e.play(s, nil)
+		})
+	}
+}
+
+// atInstant is the time so many ms after that.
+func atInstant(ms int) string { return fmt.Sprint(instant + ms) }
+
+// While time stands still, all that depends on it is exact: what happens to the
+// millisecond, and what happens when two times are the same.
+func TestInstant(t *testing.T) {
+	at := atInstant
 	lease := func(ms int) func(*env) string {
 		return func(e *env) string {
 			joined, err := ReadJoin(e.line.Do(e.ctx, JoinCall(e.q, "w1", time.Duration(ms)*time.Millisecond, 0, 1))[0])
@@ -89,7 +104,7 @@ func TestInstant(t *testing.T) {
 			return "ok"
 		}
 	}
-	for _, s := range []scenario{
+	runAtInstant(t, []scenario{
 		{name: "join: a lease of a millisecond", steps: []when{{call: lease(1), want: "true", state: joined}}},
 		{name: "join: for ever", steps: []when{{call: lease(0), want: "true", state: joined.with("workers", "(w1=never)")}}},
 		{name: "beat: a lease of a millisecond", seed: w1(at(0)), steps: []when{{call: beat(1, 1, 0), want: "lapsed=false failed=[] due=-1 now=1000999", state: w1(at(1))}}},
@@ -136,13 +151,7 @@ func TestInstant(t *testing.T) {
 			{call: inFailed(round(Round{Lease: 9 * time.Millisecond, Keep: 9, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}}})), want: "settled=[ok] started=0 due=-1",
 				state: state{"failed:workers": "(w1=" + at(9) + ")", "failed:token": "=1", "failed:rounds": "{w1=1}", "failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)}},
 			{call: scored("failed:schedule", "r:p1", "4503599628371495")}}},
-	} {
-		t.Run(s.name, func(t *testing.T) {
-			e := newEnv(t, redistest.URL(), s.alive)
-			e.still = instant
-			e.play(s, nil)
-		})
-	}
+	})
 }
 
 // The history of a failed task has all that is known, and nothing where

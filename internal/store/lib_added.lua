@@ -24,7 +24,7 @@ end
 -- Takes items out of the stream, which goes with the last one. Returns how many are left.
 function added.drop(ids)
   for i = 1, #ids, 1000 do -- unpack has a limit --! page constant.2
-    redis.call('XDEL', q.added, unpack(ids, i, math.min(i + 999, #ids))) --! page clamp constant
+    redis.call('XDEL', q.added, unpack(ids, i, math.min(i + 999, #ids))) --! page clamp.2 constant
   end
   local left = redis.call('XLEN', q.added)
   if left == 0 then
@@ -36,11 +36,11 @@ end
 -- How many items to read after a page of so many. A page begins with one, since others may have
 -- put large ones there.
 function added.next_page(page, count)
-  local bytes = 1
+  local bytes = 1 --! page constant
   for _, item in ipairs(page) do
     bytes = bytes + #item[2][2]
   end
-  return math.max(math.min(math.floor(262144 * #page / bytes), 8 * count, 250), 1) --! page clamp.1 clamp.2 constant
+  return math.max(math.min(math.floor(262144 * #page / bytes), 8 * count, 250), 1) --! page constant.1
 end
 
 -- From where to read on behind an item; nil behind the last id that there is: from there, Redis

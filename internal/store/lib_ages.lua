@@ -9,11 +9,11 @@
 local DRIFT = 4503599627370496
 local NOTES = 256 -- and the drift --! page constant
 
--- How many have left the list; nil if nobody knows.
+-- How many have left the list; false or nil if nobody knows.
 local function have_left()
   local token, known = last_token(), tonumber(redis.pcall('ZSCORE', q.ages, 'drift')) -- of an error, nil
   local left = token and known and token - known - DRIFT
-  return left and left >= 0 and known < 0 and left or nil
+  return left and left >= 0 and known < 0 and left
 end
 
 -- The time of a note; nil of anything else, such as what tonumber reads as no number.
@@ -29,7 +29,7 @@ local function thin()
     local kept = now
     gap, dropped = gap * 2, {}
     for i = #notes - 1, 1, -1 do
-      local at = time_of(notes[i]) or 0
+      local at = time_of(notes[i]) or 0 --! between constant
       if kept - at < gap then
         dropped[#dropped + 1] = notes[i]
       else
@@ -43,7 +43,7 @@ end
 -- Forgets the notes of a range, of which there are few.
 local function forget(low, high)
   local notes = redis.call('ZRANGEBYSCORE', q.ages, low, high, 'LIMIT', 0, 1000) --! page constant.2
-  if #notes > 0 then --! look true bound
+  if #notes > 0 then
     redis.call('ZREM', q.ages, unpack(notes))
   end
   return notes[1]
@@ -65,14 +65,14 @@ local function note_ages(length)
   forget(0, left)
   local last = redis.call('ZRANGE', q.ages, -1, -1, 'WITHSCORES')
   local at, noted = time_of(last[1]), tonumber(last[2])
-  if at and noted > came then --! look bound
+  if at and noted > came then
     redis.call('ZADD', q.ages, came, forget('(' .. came, '+inf'))
   elseif not at or noted < came and math.floor(at / 1000) ~= math.floor(now / 1000) then
     redis.call('ZADD', q.ages, came, now)
     local notes = redis.call('ZCARD', q.ages)
-    if notes > 2 * NOTES then -- somebody else's --! page bound constant
+    if notes > 2 * NOTES then -- somebody else's --! page bound
       redis.call('UNLINK', q.ages)
-    elseif notes > NOTES + 1 then --! page bound constant
+    elseif notes > NOTES + 1 then --! page bound
       thin()
     end
   end

@@ -28,10 +28,10 @@ local function append(added, keyed, salt, list, from)
     return redis.pcall('XADD', added, prefix .. seq + i, field, payload)
   end
   local pushed = push(0)
-  if type(pushed) == 'table' and string.find(pushed.err, 'equal or smaller', 1, true) then
+  if type(pushed) == 'table' and string.find(pushed.err, 'equal or smaller') then
     local about, last = redis.call('XINFO', 'STREAM', added), nil
-    for i = 1, #about, 2 do
-      last = about[i] == 'last-generated-id' and about[i + 1] or last
+    for i, name in ipairs(about) do
+      last = name == 'last-generated-id' and about[i + 1] or last
     end
     ms, seq = string.match(last, '^(%d+)%-(%d+)$')
     ms, seq = tonumber(ms), seq + 1

@@ -65,7 +65,7 @@ end
 
 -- The card with a flag, or without it.
 function cards.with(card, flag, on)
-  if cards.has(card, flag) == on then --! look false
+  if cards.has(card, flag) == on then
     return card
   end
   return string.sub(card, 1, 1) + (on and flag or -flag) .. string.sub(card, 2)

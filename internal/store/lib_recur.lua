@@ -6,7 +6,7 @@ courses.withheld = 10000 --! longer constant
 
 -- Until when a schedule is asserted.
 function courses.asserted(entry)
-  return tonumber(redis.pcall('ZSCORE', (string.gsub(q.keyed, ':keyed:({.*}):$', ':recurring:%1')), entry) or 0) or 0
+  return tonumber(redis.pcall('ZSCORE', (string.gsub(q.keyed, ':keyed:({.*}):$', ':recurring:%1')), entry)) or 0 --! between constant
 end
 
 -- The first of some times after one; nil if they don't reach that far.

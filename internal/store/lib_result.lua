@@ -25,10 +25,10 @@ end
 -- Keeps how the task of an entry ended. Where the user may not write the record, the task ends
 -- without one.
 function cards.ended(entry, card, how, text, result)
-  local ms = entry and card and cards.keeps(card) or 0
-  local key = ms > 0 and cards.record_of(entry)
+  local ms = card and cards.keeps(card) or 0
+  local key = ms > 0 and cards.record_of(entry) --! window constant
   if key then
-    text = string.sub(text, 1, 1024) --! longer constant
+    text = string.sub(text, 1, 1024)
     redis.pcall('SET', key, string.format('%s:%.0f:%d:', how, micros, #text) .. text .. result, 'PX', ms)
     cards.tell_end(entry)
   end
@@ -37,7 +37,7 @@ end
 -- A task of an entry gives way to another one. Whoever waits for it waits for that one, or learns
 -- that there is nothing to wait for.
 function cards.replaced(entry, card, by)
-  if cards.keeps(by or '') == 0 then --! look true
+  if cards.keeps(by or '') == 0 then
     cards.ended(entry, card, 'replaced', '', '')
   end
 end

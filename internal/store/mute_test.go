@@ -9,6 +9,21 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+// ruled makes the calls from now on those of a user with these rules.
+func (e *env) ruled(rules ...string) {
+	e.t.Helper()
+	user := e.prefix
+	args := []any{"SETUSER", user, "on", ">" + user}
+	for _, r := range rules {
+		args = append(args, r)
+	}
+	e.must(e.conn.Do("ACL", append(args, reports)...))
+	e.t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", user) })
+	dial := sure(redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+user+":"+user+"@", 1)))(e.t)
+	e.line = redisconn.NewLine(dial, 0)
+	e.t.Cleanup(e.line.Close)
+}
+
 // Messages are hints: everything works for a user who may not publish any, and
 // if no worker is known to be idle.
 func TestHintsOnly(t *testing.T) {
@@ -25,12 +40,7 @@ func TestHintsOnly(t *testing.T) {
 				bound := newEnv(t, redistest.URL(), nil)
 				switch without {
 				case "channels":
-					user := bound.prefix
-					bound.must(bound.conn.Do("ACL", "SETUSER", user, "on", ">"+user, "~*", "+@all", "resetchannels", reports))
-					t.Cleanup(func() { _, _ = bound.conn.Do("ACL", "DELUSER", user) })
-					dial := sure(redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+user+":"+user+"@", 1)))(bound.t)
-					bound.line = redisconn.NewLine(dial, 0)
-					t.Cleanup(bound.line.Close)
+					bound.ruled("~*", "+@all", "resetchannels")
 					free.seed(seed)
 					bound.seed(seed)
 				case "idle":
@@ -59,11 +69,7 @@ func TestHintsOnly(t *testing.T) {
 func TestMute(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, redistest.URL(), nil)
-	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "+@all", "resetchannels", reports))
-	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
-	dial := sure(redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1)))(e.t)
-	e.line = redisconn.NewLine(dial, 0)
-	t.Cleanup(e.line.Close)
+	e.ruled("~*", "+@all", "resetchannels")
 	e.seed(state{"idle": "(w1=-2m w2=-1m)"})
 	if got := sets("x", "a", "+5m")(e); got != "ok" {
 		t.Error(got)
@@ -75,6 +81,47 @@ func TestMute(t *testing.T) {
 		t.Error(got)
 	}
 	e.compare(2, after.with("batch:b", "[a]", "batches", "(b=1)", "once:n", "=b +1m"))
+}
+
+// A user who may do less: what a script can do without, it does without.
+func TestDenied(t *testing.T) {
+	t.Parallel()
+	kept := runX.with("keyed:k:x", h(runX["keyed:k:x"], "held="+keeps))
+	finish := when{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}}
+	finish.state = doneX.with("result:k:x", "=finished:now:0: +60m")
+	unkept := finish
+	unkept.state = doneX
+	for _, c := range []struct {
+		name  string
+		rules func(prefix string) []string
+		seed  state
+		step  when
+	}{
+		{"to tell who waits for an end", func(prefix string) []string { return []string{"~*", "+@all", "resetchannels", "&*_{q}_done"} }, kept, finish},
+		{"to write how a task ended", func(prefix string) []string {
+			return []string{"~" + prefix + ":[^r]*", "~" + prefix + ":ro*", "~" + prefix + ":rec*", "+@all", "resetchannels", "&*_{q}_*"}
+		}, kept, unkept},
+		{"to ask what is there", func(string) []string { return []string{"~*", "+@all", "-exists", "resetchannels", "&*_{q}_*"} }, nil, when{
+			call: adds("a", "", "0=x"), want: "first=a:now-0-a fresh", heard: []string{"enqueue 1"}, state: state{"added": "|now-0-a/0=x|"}}},
+		{"to measure payloads", func(string) []string { return []string{"~*", "+@all", "-hstrlen", "resetchannels", "&*_{q}_*"} }, planX, when{
+			call: recurs("x", "2b", "+6m"), want: "held", state: planX.with("recurrence:k:x", course("2b", "+6m", "now", "since=now", "more=+3m", "before=1a:-9m"),
+				"schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", "card=0s13:now"))}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			e.ruled(c.rules(e.prefix)...)
+			e.play(scenario{seed: c.seed, steps: []when{c.step}}, nil)
+		})
+	}
+	t.Run("to read how a task ended", func(t *testing.T) {
+		t.Parallel()
+		e := newEnv(t, redistest.URL(), nil)
+		e.ruled("~"+e.prefix+":[^r]*", "+@all")
+		if ends, err := Ends(e.ctx, e.line, e.q, []string{"k:x"}); err == nil {
+			t.Errorf("answered %+v", ends)
+		}
+	})
 }
 
 // The answers that the library does not read are what the headers of the scripts
@@ -95,6 +142,9 @@ func TestAnswers(t *testing.T) {
 		{"put, new", member, putCall, "[1 ]"},
 		{"put, alone", nil, putCall, "[2 ]"},
 		{"put, changed", keyX, putCall, "[0 ]"},
+		{"put, again", state{"once:n": "=k:y"}, func(e *env) redisconn.Call {
+			return put.without("digest", e.q, "once", "n", "entry", "k:x", "payload", "a", "at", 0, "when", "always", "keep", 0, "counts", 0, "card", "", "by_key", 0, "window", 1000)
+		}, "[0 k:y]"},
 		{"remove", keyX, func(e *env) redisconn.Call { return RemoveCall(e.q, "k:x") }, "1"},
 		{"cancel_key, nothing runs", keyX, func(e *env) redisconn.Call { return cancelKey.call(e.q, "entry", "k:x") }, "[1 0 0 0]"},
 		{"register", nil, func(e *env) redisconn.Call {

@@ -13,7 +13,7 @@
 -- what runs, is to be kept: 0 not at all, -1 if nothing does.
 local entries, added, keyed, result = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local at = 3
-local PAGE = 1048576 -- bytes --! page constant
+local PAGE = 1048576 -- bytes
 
 -- The same of an added task that waits in the stream, or runs and came from there.
 local function of_added(entry)

@@ -26,7 +26,11 @@ var _ = probed("outcome",
 // outcomes asks how the tasks of entries ended.
 func outcomes(entries ...string) func(*env) string {
 	return func(e *env) string {
-		ends, err := Ends(e.ctx, e.line, e.q, entries)
+		var full []string
+		for _, entry := range entries {
+			full = append(full, spelled(entry))
+		}
+		ends, err := Ends(e.ctx, e.line, e.q, full)
 		if err != nil {
 			return refused(err)
 		}
@@ -60,8 +64,15 @@ func TestOutcome(t *testing.T) {
 		{name: "both", seed: kept.with("keyed:k:y", h(runs("p1", 0, 0), waits("c", "+60m", 0, 0), "card=0")), steps: []when{
 			{call: outcomes("k:y"), want: "k:y waits=0 runs=0"}}},
 		{name: "cards of others", seed: state{"keyed:k:a": h(waits("a", "+60m", 0, 0), "card=9000"), "keyed:k:b": h(waits("b", "+60m", 0, 0), "card=4x"),
-			"keyed:k:c": h(waits("c", "+60m", 0, 0), "card=1000"), "keyed:k:d": h(waits("d", "+60m", 0, 0), "card="), "schedule": "=foreign"}, steps: []when{
-			{call: outcomes("k:a", "k:b", "k:c", "k:d"), want: "k:a waits=0; k:b waits=0; k:c waits=0; k:d waits=0"}}},
+			"keyed:k:c": h(waits("c", "+60m", 0, 0), "card=1000"), "keyed:k:d": h(waits("d", "+60m", 0, 0), "card="),
+			"keyed:k:e": h(waits("e", "+60m", 0, 0), "card=00000060000"), "schedule": "=foreign"}, steps: []when{
+			{call: outcomes("k:a", "k:b", "k:c", "k:d", "k:e"), want: "k:a waits=0; k:b waits=0; k:c waits=0; k:d waits=0; k:e waits=0"}}},
+		{name: "without a card", seed: keyX, steps: []when{{call: outcomes("k:x"), want: "k:x waits=0"}}},
+		{name: "of added tasks that wait", seed: state{"added": "|1-7-a/40000060000=x 1-8-a/0=y|"}, steps: []when{
+			{call: outcomes("k:@1-7-a", "k:@1-7-b", "k:@1-8-a", "k:@1-9-a"), want: "k:@1-7-a waits=60000; k:@1-7-b ; k:@1-8-a waits=0; k:@1-9-a "}}},
+		{name: "of added tasks that run", seed: state{"entries": "{a:1-7-a=p1:w1 a:1-8-a=p2:w1 a:1-9-a=p3:w1 a:1-9-b=p4:w1 p1=a:1-7-a40000060000 p2=a:1-8-a0 p3=odd}"}, steps: []when{
+			{call: outcomes("k:@1-7-a", "k:@1-7-b", "k:@1-8-a", "k:@1-9-a", "k:@1-9-b"), want: "k:@1-7-a runs=60000; k:@1-7-b ; k:@1-8-a runs=0; k:@1-9-a runs=0; k:@1-9-b runs=0"}}},
+		{name: "of an added task, and other types", seed: state{"added": "=foreign", "entries": "=foreign"}, steps: []when{{call: outcomes("k:@1-7-a"), want: "k:@1-7-a "}}},
 		{name: "another type", seed: state{"keyed:k:x": "=foreign", "result:k:x": "[a]"}, steps: []when{{call: outcomes("k:x"), want: "k:x "}}},
 	})
 }
@@ -90,6 +101,12 @@ func TestOutcomeOfEnds(t *testing.T) {
 		{name: "fails", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "no"}), want: "settled=ok", heard: told,
 			state: over(doneX, "failed:now:2:no").with("failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)",
 				"failed:keyed:k:p1", h(graveOf("a", "now", "reason=no", "from=k:x", "tries=2", "deaths=1"), "card="+keeps))}}},
+		{name: "fails for a long reason", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: strings.Repeat("e", MaxError+1)}), want: "settled=ok", heard: told,
+			state: over(doneX, "failed:now:1024:"+strings.Repeat("e", MaxError)).with("failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)",
+				"failed:keyed:k:p1", h(graveOf("a", "now", "reason="+strings.Repeat("e", MaxError+1), "from=k:x", "tries=2", "deaths=1"), "card="+keeps))}}},
+		{name: "in the failed queue, where all have ended", alive: []string{"failed:end:k:p9"}, seed: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
+			"failed:working:w1": "(p1=1)", "failed:process:p1": "[a]", "failed:entries": "{p1=k:p9}", "failed:keyed:k:p9": h(runs("p1", 0, 0), "held="+keeps)}, steps: []when{
+			{call: inFailed(ends(2, "p1", 1, Finish, Outcome{})), want: "settled=ok", state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=2}", "failed:token": "=1"}}}},
 		{name: "waits, and is canceled", alive: listens, seed: waiting, steps: []when{{call: cancelsKey("x"), want: "removed=1 token=0", state: over(member, "canceled:now:0:"), heard: told}}},
 		{name: "is removed", alive: listens, seed: waiting, steps: []when{{call: removes("k:x"), want: "removed=true", state: over(member, "removed:now:0:"), heard: told}}},
 		{name: "is removed while another runs", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "card="+keeps)), steps: []when{
@@ -133,16 +150,31 @@ func TestOutcomeOfReplaced(t *testing.T) {
 	})
 }
 
-// A page of large results ends after a mebibyte; one is read in any case.
+// A page of results ends after a mebibyte; one is read in any case.
 func TestOutcomeOfLargeResults(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
-	for i := range 4 {
-		e.must(e.conn.Do("SET", e.q.Result(fmt.Sprint("k:", i)), "finished:1:0:="+strings.Repeat("x", 700_000)))
+	t.Parallel()
+	for _, c := range []struct {
+		sizes []int // of the records
+		want  int
+	}{
+		{[]int{1 << 20, 20}, 1},
+		{[]int{1<<20 - 1, 20, 20}, 2},
+		{[]int{700_000, 700_000, 700_000}, 2},
+		{[]int{2 << 20, 20}, 1},
+	} {
+		t.Run(fmt.Sprint(c.sizes), func(t *testing.T) {
+			is := redistest.Parallel(t)
+			e := newEnv(t, redistest.URL(), nil)
+			const head = "finished:1:0:="
+			var entries []string
+			for i, size := range c.sizes {
+				entries = append(entries, fmt.Sprint("k:", i))
+				e.must(e.conn.Do("SET", e.q.Result(entries[i]), head+strings.Repeat("x", size-len(head))))
+			}
+			ends, err := Ends(e.ctx, e.line, e.q, entries)
+			is.NoErr(err)
+			is.Equal(len(ends), c.want)
+			is.Equal(len(ends[0].Record.Result), c.sizes[0]-len(head))
+		})
 	}
-	entries := []string{"k:0", "k:1", "k:2", "k:3"}
-	ends, err := Ends(e.ctx, e.line, e.q, entries)
-	is.NoErr(err)
-	is.Equal(len(ends), 2)
-	is.Equal(len(ends[1].Record.Result), 700_000)
 }

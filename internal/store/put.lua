@@ -23,7 +23,7 @@
 local entry, payload, at, when = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
 local keep, counts, card, window = ARGV[10] == '1', ARGV[11] == '1', ARGV[13], tonumber(ARGV[15])
 local key = q.keyed .. entry
-if window > 0 then
+if window > 0 then --! look true bound; window constant
   local mark = redis.call('GET', KEYS[19])
   if mark then
     return { 0, mark }
@@ -42,9 +42,7 @@ if at == 0 then
 end
 digests.of_entry(q, entry, waiting, digest)
 local named = ARGV[14] == '1' and redis.sha1hex(entry) or ARGV[16]
-if payload ~= waiting then
-  digests.name(payload, named)
-end
+digests.name(payload, named)
 
 -- A rule bounds the time of the waiting task; two in a row are again one rule.
 local bounds = { always = { at, at }, extra = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } } --! between constant
@@ -80,20 +78,20 @@ if payload ~= waiting then --! look true
 end
 if card ~= '' and not same then
   redis.call('HSET', key, 'card', cards.dated(card, now))
-elseif waiting and not same then
+elseif waiting and not same then --! look operand.1
   redis.call('HDEL', key, 'card')
 end
-if waiting and not same and cards.keeps(held or '') == 0 then -- else that ends first
+if waiting and not same and cards.keeps(held or '') == 0 then -- else that ends first --! look operand.1
   cards.replaced(entry, had, card)
 end
-if failure and waiting and not process and not stay then
+if failure and waiting and not process and not same and not counts then --! look operand.1
   redis.call('HDEL', key, 'error')
 end
 -- An extra occurrence has a time of its own, so that the one in whose place it waits is planned
 -- again when it starts.
 local turn = when == 'extra' and redis.call('HGET', key, 'turn')
-local course = turn and courses.of(entry)
-if course and number(turn) > course.passed then
+local course = turn and courses.of(entry) --! look operand.1
+if course and number(turn) > course.passed then --! twice operand.2 bound
   redis.call('HSET', key, 'turn', math.min(number(turn), math.max(now, course.passed + 1)))
 end
 if process then --! guard blocks false
@@ -107,7 +105,7 @@ end
 if not waiting then
   redis.pcall('PUBLISH', ARGV[12], 1)
 end
-if window > 0 then
+if window > 0 then --! window constant
   redis.call('SET', KEYS[19], entry, 'PX', window)
 end
 if waiting then

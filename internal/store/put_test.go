@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,8 +16,8 @@ var _ = probed("put",
 	probe{what: "new", seed: busyLane, call: sets("u", "n", "+5m"), adds: true},
 )
 
-// sets puts something under a key: at "" is now, how names the rule, "keep" and
-// "counts".
+// sets puts something under a key: at "" is now, how names the rule, "keep", "counts" and
+// "card=".
 func sets(key, payload, due string, how ...string) func(*env) string {
 	return func(e *env) string {
 		c := Change{Payload: []byte(payload), When: Always}
@@ -30,7 +31,11 @@ func sets(key, payload, due string, how ...string) func(*env) string {
 			case "counts":
 				c.KeepCounts = true
 			default:
-				c.When = When(h)
+				if card, ok := strings.CutPrefix(h, "card="); ok {
+					c.Card = []byte(card)
+				} else {
+					c.When = When(h)
+				}
 			}
 		}
 		if _, err := Put(e.ctx, e.line, e.q, "k:"+spelled(key), c); err != nil {
@@ -92,6 +97,42 @@ func TestGuardPut(t *testing.T) {
 		{name: "nobody hears of a time that stays", alive: []string{"w3"}, seed: seed, steps: []when{
 			{call: sets("x", "a", "+9m", "never", "counts"), want: "ok"},
 			{call: sets("x", "b", "+9m", "never", "counts"), want: "ok", state: seed.with("contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+60m", 2, 1))}}},
+	})
+}
+
+// The error of the last attempt is among the counts of what waits: it goes with them.
+func TestPutError(t *testing.T) {
+	t.Parallel()
+	tried := func(payload string, retries, crashes int, more ...string) state {
+		return keyX.with("contents", "(#"+payload+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", h(append([]string{waits(payload, "+60m", retries, crashes)}, more...)...))
+	}
+	failed := tried("a", 2, 1, "error=no")
+	behind := blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "error=no"))
+	run(t, []scenario{
+		{name: "its counts go", seed: failed, steps: []when{{call: sets("x", "b", "+60m"), want: "ok", state: tried("b", 0, 0)}}},
+		{name: "its counts stay", seed: failed, steps: []when{{call: sets("x", "b", "+60m", "counts"), want: "ok", state: tried("b", 2, 1, "error=no")}}},
+		{name: "its payload stays, and so do its counts", seed: failed, steps: []when{{call: sets("x", "b", "+60m", "keep"), want: "ok", state: failed}}},
+		{name: "it is of what runs", seed: behind, steps: []when{{call: sets("x", "c", "+20m"), want: "ok",
+			state: behind.with("contents", "(#c:k:x=0)", "keyed:k:x", h(behind["keyed:k:x"], "payload=c"))}}},
+		{name: "nothing waits", seed: member.with("keyed:k:x", "{error=no}"), steps: []when{{call: sets("x", "b", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: tried("b", 0, 0, "error=no")}}},
+	})
+}
+
+// A card comes with a payload, and goes with it.
+func TestPutCard(t *testing.T) {
+	t.Parallel()
+	is := func(payload string, fields ...string) state {
+		return keyX.with("contents", "(#"+payload+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", h(append([]string{waits(payload, "+60m", 0, 0)}, fields...)...))
+	}
+	carded := is("a", "card=0h")
+	run(t, []scenario{
+		{name: "new, though it is to keep what waits", seed: member, steps: []when{
+			{call: sets("x", "a", "+60m", "keep", "card=0h"), want: "ok", heard: []string{"enqueue 1"}, state: is("a", "card=0hs13:now")}}},
+		{name: "another payload", seed: carded, steps: []when{{call: sets("x", "b", "+60m", "card=0i"), want: "ok", state: is("b", "card=0is13:now")}}},
+		{name: "another payload without one", seed: carded, steps: []when{{call: sets("x", "b", "+60m"), want: "ok", state: is("b")}}},
+		{name: "the payload stays", seed: carded, steps: []when{
+			{call: sets("x", "b", "+60m", "keep", "card=0i"), want: "ok", state: carded},
+			{call: sets("x", "b", "+60m", "keep"), want: "ok", state: carded}}},
 	})
 }
 

@@ -22,7 +22,7 @@ end
 local function replaced(before, print, since)
   local all = { print .. ':' .. since }
   for one in string.gmatch(before or '', '%S+') do
-    if #all < 4 then --! page bound constant
+    if #all < 4 then
       all[#all + 1] = one
     end
   end
@@ -34,8 +34,8 @@ end
 local bytes = 0
 local function affords(key)
   local size = redis.pcall('HSTRLEN', key, 'payload')
-  size = type(size) == 'number' and size or 0
-  if bytes > 0 and bytes + size > 1048576 then --! page bound constant
+  size = type(size) == 'number' and size or 0 --! page constant
+  if bytes > 0 and bytes + size > 1048576 then --! page bound.2 constant
     return false
   end
   bytes = bytes + size
@@ -50,13 +50,12 @@ local function mend(entry, passed, changed, sent)
   added.lift(entry)
   local process, took, turn, held = unpack(redis.call('HMGET', key, 'process', 'took', 'turn', 'withheld'))
   local waits = redis.call('HEXISTS', key, 'payload') == 1
-  turn = turn and number(turn)
-  local fresh = waits and turn and turn > passed
+  turn = number(turn)
+  local fresh = waits and turn > passed
   if changed and not (fresh and turn <= now) then
     if fresh then
       local _, card = unwait(q, entry, nil, nil, true)
-      local its_card = redis.call('HGET', courses.key(entry), 'card')
-      cards.replaced(entry, card, its_card ~= '' and its_card or nil)
+      cards.replaced(entry, card, redis.call('HGET', courses.key(entry), 'card'))
       waits, held = false, nil
     end
     redis.call('HSET', courses.key(entry), 'passed', now)
@@ -79,7 +78,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   end
   local was, mine, began = known[1], known[1] == print, number(known[2])
   local lacks = times == '' and (not mine or number(known[4]) <= now)
-  if mine and times == '' and not lacks and 5 * (until_ - now) >= 4 * period then --! look operand.4
+  if times == '' and not lacks and 5 * (until_ - now) >= 4 * period then
     return { math.max(since, began), 0, 'held' } -- a peer has just seen to it
   end
   if type(redis.pcall('HLEN', q.keyed .. entry)) ~= 'number' then
@@ -93,10 +92,10 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   if was and not mine and since <= began and until_ >= now then
     return { since, 0, 'older' }
   end
-  local before = mine and (lacks or times ~= '') and redis.call('HGET', record, 'times') or ''
+  local before = mine and (lacks or times ~= '') and redis.call('HGET', record, 'times') or '' --! look operand.3
   if lacks and mine then
     redis.call('ZADD', KEYS[19], now + period, entry)
-    return { since, math.max(now, tonumber((string.match(string.sub(before, -16), '%d+$'))) or 0), 'more' }
+    return { since, math.max(now, tonumber((string.match(string.sub(before, -16), '%d+$'))) or now), 'more' } --! excess constant
   elseif lacks then
     return { since, now, 'wanted' }
   end
@@ -127,15 +126,15 @@ end
 
 local answers, ended, entries = {}, {}, {}
 local at = 8
-if (ARGV[at + 4] or '') == '' then -- nothing is added, so a full Redis takes it
-  first_write() --! follows omitted
+if (ARGV[at + 4] or '') == '' then -- nothing is added, so a full Redis takes it --! follows operand.2
+  first_write()
 end
 for i = at, #ARGV, 7 do
   entries[#entries + 1] = ARGV[i]
 end
-local untils = #entries > 0 and redis.call('ZMSCORE', KEYS[19], unpack(entries)) or {}
+local untils = #entries > 0 and redis.call('ZMSCORE', KEYS[19], unpack(entries))
 for i = at, #ARGV, 7 do
-  answers[#answers + 1] = assert_one(tonumber(untils[#answers + 1] or 0), ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]),
+  answers[#answers + 1] = assert_one(tonumber(untils[#answers + 1] or 0), ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), --! between constant.3
     ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
 end
 if judge then

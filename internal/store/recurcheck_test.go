@@ -36,6 +36,9 @@ func TestCheckRecurring(t *testing.T) {
 			repair(CheckRecurring, x, says(damaged), seedX.with("recurrence:k:x", "{a=1}"), seedX.with("recurrence:k:x", "{a=1 late=0 more=0 passed=now print= since=0 times=}")),
 			when{call: recurs("x", "1a", "", "since=7"), want: "wanted"},
 			when{call: recurs("x", "1a", "+10m +20m +30m", "since=7"), want: "held", state: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=7", "a=1", "before=:0"))})},
+		{name: "it has no print", seed: seedX.with("recurrence:k:x", h("since=-9m late=0 more=+15m payload=a card= passed=-1m", "times=+10m,+20m,+30m")),
+			steps: repair(CheckRecurring, x, says(damaged), nil, without())},
+		{name: "odd since, of one that may be late", seed: broken("since=-7", "late=60000"), steps: repair(CheckRecurring, x, says(damaged), nil, without("late=60000"))},
 		{name: "odd times", seed: broken("times=x"), steps: repair(CheckRecurring, x, says(damaged), broken("times=x"), without("times="))},
 		{name: "odd passed", seed: broken("passed=-7"), steps: repair(CheckRecurring, x, says(damaged), broken("passed=-7"), without("passed=now"))},
 		{name: "odd late", seed: broken("late=x"), steps: repair(CheckRecurring, x, says(damaged), broken("late=x"), without())},
@@ -54,6 +57,7 @@ func TestCheckResults(t *testing.T) {
 		{name: "garbage", seed: bad("garbage"), steps: repair(CheckResults, x, "result k:x", bad("garbage"), member)},
 		{name: "cut", seed: bad("failed:5:4:odd"), steps: repair(CheckResults, x, "result k:x", bad("failed:5:4:odd"), member)},
 		{name: "forever", seed: bad("failed:5:3:odd"), steps: repair(CheckResults, x, "ttl k:x", bad("failed:5:3:odd"), record("failed:5:3:odd", " +43200m"))},
+		{name: "none in the failed queue, where all have ended", seed: member, steps: []when{{call: inFailed(checks(true, CheckResults, "k:x"))}}},
 		{name: "another type", seed: member.with("result:k:x", "[a]"), steps: []when{{call: checks(true, CheckResults, "k:x")}}},
 	})
 }
