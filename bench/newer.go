@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -81,6 +82,32 @@ var outcomes = []action{
 		tasks[0].Result = s.bytes()[:min(s.payload, 1<<20)] // no larger one is kept
 		err = tasks[0].Finish(ctx)
 		return errors.Join(err, failure(q.Result(ctx, key)), failure(q.Wait(ctx, key)), q.StopWork(ctx))
+	}},
+	{name: "start, Retry, start and Finish of tasks with 8,000 bytes of headers", readout: true, do: func(ctx context.Context, s *stage) error {
+		q := s.worker.Queue("headers")
+		if err := q.StartWork(ctx); err != nil {
+			return err
+		}
+		task := worqr.TaskSpec{Payload: []byte("x"), Properties: worqr.Properties{Headers: map[string]string{"h": strings.Repeat("h", 8_000)}}}
+		n := min(s.batch, 100) // of a mebibyte together
+		for range 5 {
+			if _, err := q.AddMany(ctx, slices.Repeat([]worqr.TaskSpec{task}, n)); err != nil {
+				return err
+			}
+		}
+		for _, end := range []func(context.Context, *worqr.Task) error{
+			func(ctx context.Context, t *worqr.Task) error { return t.Retry(ctx, 0) },
+			func(ctx context.Context, t *worqr.Task) error { return t.Finish(ctx) },
+		} {
+			tasks, err := s.takeFrom(ctx, q, 5*n)
+			if err == nil {
+				err = s.end(ctx, tasks, end)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return q.StopWork(ctx)
 	}},
 	{name: "Result of a task that hasn't ended", do: func(ctx context.Context, s *stage) error {
 		line := redisconn.NewLine(redisconn.FromPool(s.pool()), 0)

@@ -16,7 +16,7 @@ import (
 //
 // One goroutine makes all calls, in order, after the fact. So the functions need no locks among
 // themselves, and may call every method of the peer. A slow one delays only the calls behind it: up
-// to 50,000 wait, the rest are dropped, and Missed says how many. A call that panics or ends its
+// to 50,000 wait, with 32 MiB of headers, the rest are dropped, and Missed says how many. A call that panics or ends its
 // goroutine is lost; the first panic is logged. Stopping the worker and closing the peer wait up to
 // a second for the calls.
 //

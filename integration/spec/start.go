@@ -113,12 +113,13 @@ const (
 	costPassed   = 4
 	costBuried   = 50
 	bytesOfMicro = 400
+	cardOfMicro  = 100
 )
 
-func (r *round) spend(cost int64, payload string) {
-	r.spent += cost + int64(len(payload)/bytesOfMicro)
+func (r *round) spend(cost int64, payload, card string) {
+	r.spent += cost + int64(len(payload)/bytesOfMicro) + int64(len(card)/cardOfMicro)
 	if r.first >= len(r.ids)-r.ahead {
-		r.space -= int64(len(payload))
+		r.space -= int64(len(payload) + len(card))
 	}
 }
 
@@ -128,11 +129,11 @@ func (r *round) goesOn() bool { return r.first < r.final && r.spent < r.budget &
 // begin gives what was taken a token.
 func (r *round) begin(payload, entry string, retries, crashes int64, a tale) {
 	if a.value != "" {
-		r.spend(costAdded, payload)
+		r.spend(costAdded, payload, a.card)
 	} else if entry != "" {
-		r.spend(costEntry, payload)
+		r.spend(costEntry, payload, a.card)
 	} else {
-		r.spend(costWatched, payload)
+		r.spend(costWatched, payload, a.card)
 	}
 	if crashes > 0 {
 		r.final = min(r.final, len(r.ids)-r.ahead)
@@ -304,7 +305,7 @@ func (r *round) fromList() {
 		r.push(r.process+id, payload)
 		r.drift--
 		if simple {
-			r.spend(costPlain, payload)
+			r.spend(costPlain, payload, "")
 			r.token++
 			r.add(r.working, id, r.token)
 			r.first++

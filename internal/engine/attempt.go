@@ -28,6 +28,7 @@ type Attempt struct {
 	cancel  context.CancelCauseFunc
 	identity
 	size    int                  // of Payload as it was taken; the handler may change that
+	card    int                  // bytes of the card as it was taken
 	covered []store.Cancellation // cancels that cover it, and Redis doesn't know that it still runs; protected by Session.mu
 	round   int64                // the last round that would end it, or 0; protected by Session.mu
 	tried   store.Ending         // the end that Redis has carried out, or may have; protected by Session.mu
@@ -45,7 +46,7 @@ type Attempt struct {
 func newAttempt(s *Session, id string, start store.Start) *Attempt {
 	t := &Attempt{
 		ID: id, Payload: start.Payload, Entry: start.Entry, Token: start.Token, Retries: start.Retries, Crashes: start.Crashes, Failure: start.Failure,
-		Due: start.Due, Error: start.Error, session: s, size: max(len(start.Payload), start.Bytes), plain: start.Entry == "", added: start.Added,
+		Due: start.Due, Error: start.Error, session: s, size: max(len(start.Payload), start.Bytes), card: len(start.Card), plain: start.Entry == "", added: start.Added,
 	}
 	switch {
 	case start.Failure != nil: // its limits were those of the handler that failed
@@ -128,7 +129,7 @@ func (t *Attempt) end(ctx context.Context, o store.Outcome) error {
 
 // outcome completes what ends the process.
 func (t *Attempt) outcome(o store.Outcome) store.Outcome {
-	o.Process, o.Token, o.Plain, o.Added, o.Size = t.ID, t.Token, t.plain, t.added, t.size
+	o.Process, o.Token, o.Plain, o.Added, o.Size, o.Card = t.ID, t.Token, t.plain, t.added, t.size, t.card
 	if t.size > store.Large {
 		o.Digest = t.sum()
 	}

@@ -26,7 +26,7 @@ var costs = map[Ending]struct{ plain, entry, bytes int }{
 // crashes or cancels: for them, the payload of an end is read and hashed. For a large one, the
 // caller sends the digest instead.
 func (o *Outcome) Cost(heard, watched bool) int {
-	cost := 2 + o.Size/20_000
+	cost := 2 + o.Size/20_000 + o.Card/bytesOfCard
 	if o.Added {
 		cost += tied
 	}
@@ -54,6 +54,9 @@ func (o *Outcome) Cost(heard, watched bool) int {
 	}
 	return cost + len(o.Result)/1000
 }
+
+// bytesOfCard are those of a card that take one µs more: Redis reads and copies it.
+const bytesOfCard = 100
 
 // tied is what an added task costs more than one of the list: its card and its name go, too.
 const tied = 3

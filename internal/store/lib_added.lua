@@ -38,7 +38,7 @@ end
 function added.next_page(page, count)
   local bytes = 1 --! page constant
   for _, item in ipairs(page) do
-    bytes = bytes + #item[2][2]
+    bytes = bytes + #item[2][1] + #item[2][2]
   end
   return math.max(math.min(math.floor(262144 * #page / bytes), 8 * count, 250), 1) --! page constant.1
 end

@@ -46,6 +46,7 @@ type Outcome struct {
 	Plain   bool   // it is certain to be of the list; in a round these come last
 	Added   bool   // it was started as an added task, and not as an entry
 	Size    int    // bytes of the payload
+	Card    int    // bytes of the card
 	Digest  string // of the payload; of a large one it is said to the script
 	Verb    Ending
 	Result  []byte        // of Finish; nil: none

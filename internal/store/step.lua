@@ -394,13 +394,13 @@ end
 
 -- What the starts cost, in µs as measured, so that one step stays short: a task of the
 -- list, the same with locks or deaths to check, an added one, an entry, an entry that is
--- passed over or dropped, a task that is buried; and bytes of payload for each µs.
-local COST = { plain = 5, watched = 10, added = 10, entry = 25, passed = 4, buried = 50, bytes = 400 } --! cost constant.1 constant.2 constant.3 constant.4 constant.6
+-- passed over or dropped, a task that is buried; and bytes of payload and of card for each µs.
+local COST = { plain = 5, watched = 10, added = 10, entry = 25, passed = 4, buried = 50, bytes = 400, card = 100 } --! cost constant.1 constant.2 constant.3 constant.4 constant.6 constant.8
 local spent = 0
-local function spend(cost, payload)
-  spent = spent + cost + math.floor(#payload / COST.bytes)
+local function spend(cost, payload, card)
+  spent = spent + cost + math.floor(#payload / COST.bytes) + math.floor(#card / COST.card)
   if first > #ARGV - ahead then
-    room = room - #payload
+    room = room - #payload - #card
   end
 end
 
@@ -471,7 +471,7 @@ local function expire(payload, entry, retries, crashes, card)
 end
 
 local function start(payload, entry, retries, crashes, due, card, text, value)
-  spend(value and COST.added or entry and COST.entry or COST.watched, payload)
+  spend(value and COST.added or entry and COST.entry or COST.watched, payload, card or '')
   if crashes > 0 then
     final = math.min(final, #ARGV - ahead) -- nothing waits beside it to be accused
   end
@@ -698,7 +698,7 @@ elseif open and wanted > 0 and not brief then
         trouble = payload and payload.err or trouble
         break
       end
-      spend(COST.plain, payload)
+      spend(COST.plain, payload, '')
       token = token + 1
       plain[first - before] = payload
       scores[last_score + 1], scores[last_score + 2] = token, id

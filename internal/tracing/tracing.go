@@ -13,13 +13,22 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// maxTraced is how many calls wait for the functions.
-const maxTraced = 50_000
+// How many calls wait for the functions, and how large what they keep of tasks may be together.
+const (
+	maxTraced      = 50_000
+	maxTracedBytes = 32 << 20
+)
+
+// A call of a function, and how many bytes it keeps, about.
+type call struct {
+	do   func()
+	size int
+}
 
 // A Caller calls functions. A nil one calls nothing.
 type Caller struct {
 	worqrtrace.Trace
-	calls logs.Relay[func()]
+	calls logs.Relay[call]
 }
 
 // New returns a Caller for a copy of the functions; nil if there are none.
@@ -28,15 +37,15 @@ func New(t *worqrtrace.Trace, log *logs.Log) *Caller {
 		return nil
 	}
 	r := &Caller{Trace: *t}
-	r.calls = logs.Relay[func()]{
-		Most: maxTraced, Pass: func(call func()) { call() },
-		Left: func(missing int) func() {
+	r.calls = logs.Relay[call]{
+		Most: maxTraced, Bytes: maxTracedBytes, Weigh: func(c call) int { return c.size }, Pass: func(c call) { c.do() },
+		Left: func(missing int) call {
 			log.Warn("worqr: the functions of Trace are too slow; calls are missing", "calls", missing)
-			return func() {
+			return call{do: func() {
 				if r.Missed != nil {
 					r.Missed(missing)
 				}
-			}
+			}}
 		},
 		Broken: func(v any) {
 			log.Error("worqr: a function of Trace panicked; its call is lost", "err", logs.Text(v))
@@ -48,8 +57,25 @@ func New(t *worqrtrace.Trace, log *logs.Log) *Caller {
 // Say calls a function, unless it's nil.
 func Say[T any](r *Caller, f func(T), v T) {
 	if f != nil {
-		r.calls.Put(func() { f(v) })
+		r.calls.Put(call{func() { f(v) }, weight(v)})
 	}
+}
+
+// weight is how many bytes are kept of what a function is told.
+func weight(v any) int {
+	headers := func(all map[string]string) (n int) {
+		for name, value := range all {
+			n += len(name) + len(value) + 100
+		}
+		return n
+	}
+	switch v := v.(type) {
+	case worqrtrace.Task:
+		return len(v.Key) + len(v.Error) + headers(v.Headers)
+	case worqrtrace.Queue:
+		return len(v.Key) + headers(v.Headers)
+	}
+	return 0
 }
 
 // Flush waits for the calls, but not for a function that blocks.
@@ -152,10 +178,10 @@ func (r *Caller) Listen(log *logs.Log) {
 		if r.ConnectionLost == nil {
 			return
 		}
-		r.calls.Put(func() { // the error may be a Pool's, with methods that call the peer
+		r.calls.Put(call{do: func() { // the error may be a Pool's, with methods that call the peer
 			c.At, c.Error = at, logs.Text(logs.WithoutInput(err))
 			r.ConnectionLost(c)
-		})
+		}})
 	}
 	log.Restored = func(away time.Duration) {
 		Say(r, r.ConnectionRestored, worqrtrace.Connection{At: time.Now(), Server: log.Server, Away: away})
