@@ -88,6 +88,16 @@ func TestPrintRows(t *testing.T) {
 	is.Equal(out.String(), "")
 }
 
+// What recurs and should have started is late, not due now.
+func TestNextMoment(t *testing.T) {
+	is := is.New(t)
+	is.Equal(nextMoment(nil), "-")
+	for ago, want := range map[time.Duration]string{0: "now", 30*time.Second + time.Millisecond: "30s late", 2*time.Minute + time.Millisecond: "2m late", 73*time.Hour + time.Second: "3d1h late"} {
+		is.Equal(nextMoment(new(time.Now().Add(-ago))), want)
+	}
+	is.True(strings.HasPrefix(nextMoment(new(time.Now().Add(time.Hour))), "in "))
+}
+
 func TestGrouped(t *testing.T) {
 	is := is.New(t)
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 700_000: "700,000", 1234567: "1,234,567", -1000: "-1,000"} {

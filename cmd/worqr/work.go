@@ -41,7 +41,7 @@ func (c *workCommand) Validate() error {
 	}
 	switch {
 	case len(c.Command) == 0:
-		return usage("expected a program behind the queue: worqr work QUEUE -- PROGRAM")
+		return usage("expected a program after the queue: worqr work QUEUE -- PROGRAM")
 	case c.Concurrency < 1:
 		return usage("--concurrency must be at least 1")
 	case c.Timeout < 0 || c.Backoff < 0 || c.KeepFailed < 0:
