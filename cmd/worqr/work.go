@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"os/exec"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -66,6 +70,9 @@ func (c *workCommand) options() *worqr.HandleOptions {
 
 // Run is a peer until it's told to end.
 func (c *workCommand) Run(ctx context.Context, con *console) error {
+	if err := runnable(c.Command[0]); err != nil {
+		return err
+	}
 	log := slog.New(slog.NewTextHandler(con.errs, nil))
 	if c.JSON {
 		log = slog.New(slog.NewJSONHandler(con.errs, nil))
@@ -76,7 +83,11 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	}
 	if c.Verbose {
 		o.Trace = &worqrtrace.Trace{Ended: func(t worqrtrace.Task) {
-			log.Info("task ended", "outcome", t.Outcome, "attempt", t.AttemptID, "digest", t.Digest, "ran", t.Ran.Round(time.Millisecond), "retries", t.Retries, "error", t.Error)
+			about := []any{"queue", t.Queue, "attempt_id", t.AttemptID, "digest", t.Digest, "attempt", t.Retries + 1, "outcome", t.Outcome, "ran", t.Ran.Round(time.Millisecond)}
+			if t.Error != "" {
+				about = append(about, "err", t.Error)
+			}
+			log.Info("worqr: task ended", about...) // with the names that the library's lines have
 		}}
 	}
 	f, err := c.fleet()
@@ -110,6 +121,22 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	}
 	con.say("%s finished, %d retried, %d failed", number(int(done.Finished), "task"), done.Retried, done.Failed)
 	return nil
+}
+
+// runnable fails if no program can be started under a name: each task would fail for it. The error doesn't
+// have the name, which may be something else that was put there.
+func runnable(program string) error {
+	_, err := exec.LookPath(program)
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*exec.Error](err); ok {
+		err = e.Err
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("the program after the queue can't be started: %w; check its name, its path and its permissions", err)
 }
 
 // parts is over how many parts the queue is spread. If Redis can't be reached yet, a worker waits
