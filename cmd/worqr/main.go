@@ -119,7 +119,11 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		kong.KindMapper(reflect.String, asGiven))
 	command, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(errs, "worqr: %s; see %s --help\n", misuse(err, args), meant(err))
+		said, see := misuse(err, args), "; see"
+		if strings.HasSuffix(said, "?") {
+			see = " See"
+		}
+		fmt.Fprintf(errs, "worqr: %s%s %s --help\n", said, see, meant(err))
 		return exitFailed
 	}
 
