@@ -95,6 +95,15 @@ func advice(err error) string {
 	if redisconn.BadLogin(err) {
 		return "\nRedis refuses the login: check the user and the password of REDIS_URL or --redis"
 	}
+	return grant(err)
+}
+
+// grant is which rule a user lacks, if Redis denies it something and the error doesn't say it: a checkup
+// needs another rule.
+func grant(err error) string {
+	if (errors.Is(err, worqr.ErrDenied) || redisconn.Denied(err)) && !strings.Contains(err.Error(), "docs/security.md") {
+		return "; grant it the rule \"Worker\" in docs/security.md"
+	}
 	return ""
 }
 

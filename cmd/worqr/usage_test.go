@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -235,4 +236,27 @@ func TestBadLogin(t *testing.T) {
 			is.True(strings.HasSuffix(out, "\nRedis refuses the login: check the user and the password of REDIS_URL or --redis\n"))
 		}
 	}
+}
+
+// Who lacks a permission is told which rule has it.
+func TestDenied(t *testing.T) {
+	is := redistest.Parallel(t)
+	server := redistest.Start(t)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "ACL", "SETUSER", "ann", "on", ">"+canary, "~*", "&*", "+@all", "-evalsha")
+	url := "redis://ann:" + canary + "@" + server.Addr()
+	const rule = "; grant it the rule \"Worker\" in docs/security.md"
+	redistest.Do(t, redistest.Dial(t, server.URL()), "LPUSH", "worqr:queues:{q}", "a")
+	for _, args := range [][]string{{"enqueue", "q", "a"}, {"explain", "q", "a"}, {"pause", "q"}} {
+		out, status := command(t, "", append(args, "--redis", url)...)
+		is.Equal(status, exitFailed)
+		is.True(strings.HasSuffix(out, rule+"\n"))
+	}
+	out, _ := command(t, "", "check", "--redis", url)
+	is.True(strings.Contains(out, "\"Doctor\"") && !strings.Contains(out, "Worker\""))
+	for text, want := range map[string]string{
+		"worqr: start worker: permission denied: NOPERM x": "worqr: start worker: permission denied: NOPERM x" + rule, "NOPERM x": "NOPERM x" + rule, "other": "other",
+	} {
+		is.Equal(advised(nil, slog.String("err", text)).Value.String(), want)
+	}
+	is.Equal(advised(nil, slog.String("x", "NOPERM x")).Value.String(), "NOPERM x")
 }

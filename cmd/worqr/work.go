@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -73,9 +74,10 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	if err := runnable(c.Command[0]); err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(con.errs, nil))
+	lines := &slog.HandlerOptions{ReplaceAttr: advised}
+	log := slog.New(slog.NewTextHandler(con.errs, lines))
 	if c.JSON {
-		log = slog.New(slog.NewJSONHandler(con.errs, nil))
+		log = slog.New(slog.NewJSONHandler(con.errs, lines))
 	}
 	o := &worqr.Options{Prefix: string(c.Prefix), Lease: time.Duration(c.Lease), Name: c.Name, Drain: c.Drain, Logger: log}
 	if c.Drain == 0 {
@@ -121,6 +123,16 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	}
 	con.say("%s finished, %d retried, %d failed", number(int(done.Finished), "task"), done.Retried, done.Failed)
 	return nil
+}
+
+// advised adds to an error in the log, which is text there, which rule the user lacks: a worker tries again,
+// and doesn't fail.
+func advised(_ []string, a slog.Attr) slog.Attr {
+	text := a.Value.String()
+	if a.Key == "err" && (strings.HasPrefix(text, "NOPERM ") || strings.Contains(text, "permission denied: NOPERM ")) {
+		a.Value = slog.StringValue(text + grant(worqr.ErrDenied))
+	}
+	return a
 }
 
 // runnable fails if no program can be started under a name: each task would fail for it. The error doesn't
