@@ -110,6 +110,38 @@ var damages = []damage{
 		"HSET p:failed:keyed:{q}:" + k + " payload " + a + " due 1 retries 0 crashes 0 kind failed reason r", "ZADD p:failed:schedule:{q} 1 " + k, "ZADD p:failed:contents:{q} 0 " + sha(a) + ":" + k}},
 }
 
+// A queue that is listed exists, also if a key leads to a part of it that has never had a task, and if it
+// isn't known any more over how many parts it was spread.
+func TestExplainSpread(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(4)
+	is.NoErr(q.Put(t.Context(), "key", []byte("a"), nil))
+	looker := open(t, worqr.Options{Prefix: prefix})
+	unknown := func() bool {
+		t.Helper()
+		for i := range 20 {
+			if sure(looker.Queue("q").ExplainKey(t.Context(), fmt.Sprint("other", i)))(t).NoSuchQueue {
+				return true
+			}
+		}
+		return sure(looker.Queue("q").Explain(t.Context(), []byte("b")))(t).NoSuchQueue
+	}
+	var names []string
+	for name := range redistest.Each(t, looker.Queues(t.Context())) {
+		names = append(names, name)
+	}
+	is.Equal(names, []string{"q"})
+	is.True(!unknown())
+	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":spreads")
+	is.True(!unknown())
+	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry")
+	is.True(unknown())
+	sure(looker.Queue("q").Add(t.Context(), []byte("c"), nil))(t)
+	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry") // a producer may not be allowed to list it
+	is.True(!unknown())
+}
+
 // Where no worker serves a queue, the finding names a key that has tasks.
 func TestUnservedKey(t *testing.T) {
 	t.Parallel()
