@@ -110,6 +110,65 @@ var damages = []damage{
 		"HSET p:failed:keyed:{q}:" + k + " payload " + a + " due 1 retries 0 crashes 0 kind failed reason r", "ZADD p:failed:schedule:{q} 1 " + k, "ZADD p:failed:contents:{q} 0 " + sha(a) + ":" + k}},
 }
 
+// A queue that is listed exists, also if a key leads to a part of it that has never had a task, and if it
+// isn't known any more over how many parts it was spread.
+func TestExplainSpread(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(4)
+	is.NoErr(q.Put(t.Context(), "key", []byte("a"), nil))
+	looker := open(t, worqr.Options{Prefix: prefix})
+	unknown := func() bool {
+		t.Helper()
+		for i := range 20 {
+			if sure(looker.Queue("q").ExplainKey(t.Context(), fmt.Sprint("other", i)))(t).NoSuchQueue {
+				return true
+			}
+		}
+		return sure(looker.Queue("q").Explain(t.Context(), []byte("b")))(t).NoSuchQueue
+	}
+	var names []string
+	for name := range redistest.Each(t, looker.Queues(t.Context())) {
+		names = append(names, name)
+	}
+	is.Equal(names, []string{"q"})
+	is.True(!unknown())
+	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":spreads")
+	is.True(!unknown())
+	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry")
+	is.True(unknown())
+	sure(looker.Queue("q").Add(t.Context(), []byte("c"), nil))(t)
+	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry") // a producer may not be allowed to list it
+	is.True(!unknown())
+}
+
+// Where no worker serves a queue, the finding names a key that has tasks.
+func TestUnservedKey(t *testing.T) {
+	t.Parallel()
+	for kind, enqueue := range map[string]func(ctx context.Context, q *worqr.Queue) error{
+		"queues": func(ctx context.Context, q *worqr.Queue) error { return q.Enqueue(ctx, []byte("a")) },
+		"added": func(ctx context.Context, q *worqr.Queue) error {
+			_, err := q.Add(ctx, []byte("a"), nil)
+			return err
+		},
+		"schedule": func(ctx context.Context, q *worqr.Queue) error { return q.Put(ctx, "key", []byte("a"), nil) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			is := parallel(t)
+			prefix := redistest.Prefix(t)
+			p := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+			is.NoErr(enqueue(t.Context(), p.Queue("q")))
+			for _, f := range sure(p.Check(t.Context(), nil))(t).Findings {
+				if f.Kind == "no-worker" {
+					is.Equal(f.Key, prefix+":"+kind+":{q}")
+					return
+				}
+			}
+			t.Error("it isn't found")
+		})
+	}
+}
+
 // Every damage is found, and found without being touched; what can be mended is,
 // and then nothing is found; no task is lost; and nothing secret is told.
 func TestCheckDamages(t *testing.T) {

@@ -436,7 +436,7 @@ func ExampleQueue_Explain() {
 	fmt.Println(value(photos.Explain(ctx, []byte("cat"))))
 	// Output:
 	// No copy of the task is on "photos": it was never enqueued, or it's done, canceled or deleted.
-	// Waiting on "photos". The queue is paused; Resume it. 1 task starts before it.
+	// Waiting on "photos". The queue is paused; resume it. 1 task starts before it.
 }
 
 // A Redis with an authority of its own, which wants to know its clients.

@@ -103,7 +103,7 @@ func ofQueue(q *queueState) (all []banner) {
 	case c.Paused:
 		add(banner{Level: "notice", Kind: "paused", Title: "Paused", Text: "No task starts until the queue is resumed.", Link: here, Label: "Resume it there"})
 	case c.Workers == 0 && c.Waiting > 0:
-		add(banner{Level: "error", Kind: "no-worker", Title: "No worker", n: c.Waiting, Link: link("workers"), Label: "Workers",
+		add(banner{Level: "warning", Kind: "no-worker", Title: "No worker", n: c.Waiting, Link: link("workers"), Label: "Workers",
 			many: func(n int) string {
 				return waiting(n) + ", and no worker serves this queue. Start a peer that handles it."
 			}})

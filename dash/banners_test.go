@@ -24,7 +24,7 @@ func TestBanners(t *testing.T) {
 		want  string // level, kind and a part of the text; "" is no banner
 	}{
 		{"well", queueState{counts: inspect.QueueStats{Waiting: 9, Workers: 1}, workers: []*inspect.Worker{one}}, ""},
-		{"no worker", queueState{counts: inspect.QueueStats{Waiting: 2}}, "error no-worker 2 tasks are waiting, and no worker serves this queue. Start a peer"},
+		{"no worker", queueState{counts: inspect.QueueStats{Waiting: 2}}, "warning no-worker 2 tasks are waiting, and no worker serves this queue. Start a peer"},
 		{"no worker, later", queueState{counts: inspect.QueueStats{Scheduled: 1}}, "warning no-worker 1 task scheduled"},
 		{"paused", queueState{counts: inspect.QueueStats{Waiting: 1, Paused: true}}, "warning paused 1 task is waiting, and none starts until"},
 		{"paused, empty", queueState{counts: inspect.QueueStats{Paused: true}}, "notice paused No task starts"},

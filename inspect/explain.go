@@ -127,7 +127,7 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 	for _, why := range c.Reasons {
 		switch why {
 		case ReasonPaused:
-			s.WriteString(" The queue is paused; Resume it.")
+			s.WriteString(" The queue is paused; resume it.")
 		case ReasonNoWorker:
 			s.WriteString(" No worker serves this queue; start a peer that handles it.")
 		case ReasonBusy:
@@ -155,16 +155,25 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 	return s.String()
 }
 
+// became says what became of an occurrence, as part of a sentence.
+func became(outcome string) string {
+	switch outcome {
+	case "canceled", "skipped", "lost":
+		return "was " + outcome
+	}
+	return words.Shown(outcome) // finished, failed or crashed
+}
+
 func (r *RecurringTask) sentence(queue string) string {
 	says := fmt.Sprintf("It recurs on %q", queue)
 	switch {
 	case !r.Current.IsZero():
 		says += fmt.Sprintf("; the occurrence of %s hasn't ended", words.Clock(r.Current))
 	case r.LastOutcome != "":
-		says += fmt.Sprintf("; the occurrence of %s was %s", words.Clock(r.LastDue), words.Shown(r.LastOutcome))
+		says += fmt.Sprintf("; the last occurrence, due %s, %s", words.Clock(r.LastDue), became(r.LastOutcome))
 	}
 	if says += ". "; r.Next.IsZero() {
-		says += "Redis knows no next time."
+		says += "It has no next time."
 	} else {
 		says += fmt.Sprintf("The next time is %s.", words.Clock(r.Next))
 	}

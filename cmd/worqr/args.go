@@ -106,6 +106,9 @@ func (h *headers) Decode(ctx *kong.DecodeContext) error {
 // A pattern is a regular expression that was given.
 type pattern struct{ *regexp.Regexp }
 
+// notPattern is what is said of another text.
+const notPattern = "not a regular expression"
+
 // Decode is called by kong.
 func (p *pattern) Decode(ctx *kong.DecodeContext) error {
 	text, err := given(ctx)
@@ -113,7 +116,7 @@ func (p *pattern) Decode(ctx *kong.DecodeContext) error {
 		return err
 	}
 	if p.Regexp, err = regexp.Compile(text); err != nil {
-		return errors.New("not a regular expression") // the parser's error says what was given
+		return errors.New(notPattern) // the parser's error says what was given
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func most(limit *int) int {
 func (checkCommand) Help() string {
 	return "A finding is an error, a warning or a notice. What exceeds a limit that a --max flag sets is a warning; without the flag, what exceeds a default is a notice. " +
 		"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no key of a fleet is under the prefix. " +
-		"So it can serve as an alert. Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore. The line below a finding is the command that fixes it or shows more."
+		"So it can serve as an alert. Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore. The line below a finding says which command fixes it or shows more."
 }
 
 // Validate is called by kong.
@@ -131,9 +131,10 @@ func (c *checkCommand) print(out io.Writer, r *inspect.CheckReport) error {
 	for _, f := range r.Findings {
 		fix := c.fixOf(f)
 		row.Findings = append(row.Findings, findingRow{string(f.Kind), string(f.Severity), f.Queue, f.Key, f.Subject, f.Text, f.Repaired, fix})
-		if before, after, ok := strings.Cut(text, f.String()+"\n"); ok && fix != "" && fix != last { // it's said once for many
-			b.WriteString(before + f.String() + "\n  try: " + fix + "\n")
-			text, last = after, fix
+		advice := c.adviceFor(f, fix)
+		if before, after, ok := strings.Cut(text, f.String()+"\n"); ok && advice != "" && advice != last { // it's said once for many
+			b.WriteString(before + f.String() + "\n  " + advice + "\n")
+			text, last = after, advice
 		}
 	}
 	if c.JSON {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,7 +20,7 @@ type demoCommand struct {
 // Validate is called by kong.
 func (c *demoCommand) Validate() error {
 	if c.Seconds < 3 || c.Seconds > 3600 {
-		return errors.New("--seconds must be from 3 to 3600")
+		return usage("--seconds must be from 3 to 3600")
 	}
 	return nil
 }

@@ -50,6 +50,8 @@ func (c *enqueueCommand) Validate() error {
 		return usage("expected --in or --at, not both")
 	case c.In < 0 || c.Expires < 0 || c.Timeout < 0 || c.OnceFor < 0 || c.KeepResult < 0:
 		return usage("a duration may not be negative")
+	case c.KeepResult != 0 && (c.KeepResult < worqr.MinKeepResult || c.KeepResult > worqr.MaxKeepResult):
+		return usage("--keep-result must be from 1s to 30 days")
 	case c.Whole && len(c.Payloads) > 0:
 		return usage("expected payloads or --whole, not both")
 	case one && len(c.Payloads) != 1 && !c.Whole:

@@ -137,7 +137,7 @@ func TestFailWorkerAndSweep(t *testing.T) {
 	s.is.True(strings.Contains(s.run(exitUnwell, "fail-worker", "nope", "--yes", "nope"), "no such worker exists"))
 	for _, answer := range []string{"", "yes\n"} {
 		text := s.input(answer, exitFailed, "fail-worker", "nope") // it may be a secret
-		s.is.True(strings.Contains(text, "this would evict a worker that isn't registered") && !strings.Contains(text, "nope"))
+		s.is.True(strings.Contains(text, "no such worker is registered; this would still evict that id") && !strings.Contains(text, "nope"))
 	}
 }
 

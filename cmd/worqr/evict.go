@@ -51,7 +51,7 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 		err = c.ask(con, c.Worker, "evict the worker "+id+who+" and return its tasks")
 	} else {
 		id = c.Worker // its tasks may be left all the same
-		err = c.askFor(con, c.Worker, unknown, "evict a worker that isn't registered, and return its tasks")
+		err = c.askFor(con, c.Worker, unknown, "still evict that id")
 	}
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,6 +131,9 @@ func (c *explainCommand) text(e *inspect.Explanation, fixes []string) string {
 	}
 	for _, fix := range fixes {
 		lines = append(lines, "  try: "+fix)
+	}
+	if slices.ContainsFunc(e.Copies, func(t inspect.TaskCopy) bool { return slices.Contains(t.Reasons, inspect.ReasonNoWorker) }) {
+		lines = append(lines, "  "+c.service(e.Queue))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -53,7 +53,7 @@ type failedCommand struct {
 
 // Help is called by kong.
 func (failedCommand) Help() string {
-	return "Lists failed tasks, newest first; what all filters match. Filters read one page after the other, so any number of tasks may have failed. " +
+	return "Lists failed tasks that match all filters, newest first. Filters read one page after the other, so any number of tasks may have failed. " +
 		"--requeue and --delete first count what matches, and ask for the name of the queue; tasks that fail meanwhile are left alone. Requeued tasks begin with no retries; one whose key has a waiting task stays. " +
 		"Listing exits with 0, or 1 if there is no such queue; --requeue and --delete with 1 if nothing matched, or some of it stayed."
 }

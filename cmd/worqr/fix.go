@@ -19,7 +19,6 @@ var fixes = map[inspect.FindingKind]string{
 	"crash-counts": repair, "expired-worker": repair, "unfinished-return": repair,
 	"worker-list": repair, "queue-list": repair,
 
-	"no-worker":     "work QUEUE -- COMMAND",
 	"paused":        "resume QUEUE",
 	"long-run":      "running QUEUE --older 1h",
 	"stuck-handler": "workers",
@@ -46,10 +45,26 @@ func (t *target) fixOf(f inspect.Finding) string {
 	return t.command(fixes[f.Kind], strings.TrimSuffix(f.Queue, " (failed)"))
 }
 
+// service is what to do if nobody serves a queue. It's no command to paste: that would give the tasks to
+// any program.
+func (t *target) service(queue string) string {
+	return "start the service that handles it (`" + t.command("work QUEUE -- PROGRAM", queue) + "` if that's a program)"
+}
+
+// adviceFor is the line below a finding; "" if there is none.
+func (t *target) adviceFor(f inspect.Finding, fix string) string {
+	switch {
+	case f.Kind == "no-worker":
+		return t.service(f.Queue)
+	case fix != "":
+		return "try: " + fix
+	}
+	return ""
+}
+
 // reasons are the commands for what keeps a task from running.
 var reasons = map[inspect.Reason]string{
 	inspect.ReasonPaused:       "resume QUEUE",
-	inspect.ReasonNoWorker:     "work QUEUE -- COMMAND",
 	inspect.ReasonBusy:         "running QUEUE",
 	inspect.ReasonLeaseExpired: "workers",
 	inspect.ReasonFailed:       "failed QUEUE",

@@ -95,6 +95,15 @@ func advice(err error) string {
 	if redisconn.BadLogin(err) {
 		return "\nRedis refuses the login: check the user and the password of REDIS_URL or --redis"
 	}
+	return grant(err)
+}
+
+// grant is which rule a user lacks, if Redis denies it something and the error doesn't say it: a checkup
+// needs another rule.
+func grant(err error) string {
+	if (errors.Is(err, worqr.ErrDenied) || redisconn.Denied(err)) && !strings.Contains(err.Error(), "docs/security.md") {
+		return "; grant it the rule \"Worker\" in docs/security.md"
+	}
 	return ""
 }
 
@@ -119,7 +128,11 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		kong.KindMapper(reflect.String, asGiven))
 	command, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(errs, "worqr: %s; see %s --help\n", misuse(err, args), meant(err))
+		said, see := misuse(err, args), "; see"
+		if strings.HasSuffix(said, "?") {
+			see = " See"
+		}
+		fmt.Fprintf(errs, "worqr: %s%s %s --help\n", said, see, meant(err))
 		return exitFailed
 	}
 

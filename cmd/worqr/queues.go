@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/cmd/worqr/internal/top"
 	"github.com/worqr/worqr/inspect"
 )
 
@@ -33,7 +34,7 @@ func (r queueRow) state() string {
 		return "paused"
 	case r.Silent:
 		return "worker silent"
-	case r.Workers == 0 && r.Waiting+r.Scheduled > 0:
+	case top.Unserved(r.Workers, r.Waiting, r.Scheduled):
 		return "no worker"
 	}
 	return "-"
@@ -185,7 +186,7 @@ type resumeCommand struct {
 // Run resumes queues.
 func (c *resumeCommand) Run(ctx context.Context, con *console) error {
 	return c.forEach(ctx, con, c.Queues, (*worqr.Queue).Resume, func(name string) error {
-		return c.tell(con.out, pauseRow{name, false}, "%s isn't paused any more", printable(name))
+		return c.tell(con.out, pauseRow{name, false}, "%s isn't paused", printable(name))
 	})
 }
 

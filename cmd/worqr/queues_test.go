@@ -203,7 +203,8 @@ func TestExplainFixes(t *testing.T) {
 	s.is.True(strings.Contains(text, "\n  try: worqr resume q --prefix "))
 	s.is.Equal(len(s.rows(exitWell, "explain", "q", "x")[0]["fixes"].([]any)), 1)
 	s.run(exitWell, "resume", "q")
-	s.is.True(strings.Contains(s.run(exitWell, "explain", "q", "x"), "\n  try: worqr work q --prefix "))
+	s.is.True(strings.Contains(s.run(exitWell, "explain", "q", "x"), "\n  start the service that handles it (`worqr work q --prefix "))
+	s.is.Equal(s.rows(exitWell, "explain", "q", "x")[0]["fixes"], nil)
 }
 
 // Watching tells what happens, as it happens.

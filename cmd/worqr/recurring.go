@@ -62,10 +62,10 @@ func (c *recurringCommand) Run(ctx context.Context, con *console) error {
 		if r.LastOutcome != "" {
 			last = printable(r.LastOutcome)
 		}
-		return []string{printable(r.Queue), keyText(r.Key), untilMoment(r.Next), last, sinceMoment(r.LastAt), r.state()}
+		return []string{printable(r.Queue), keyText(r.Key), nextMoment(r.Next), last, sinceMoment(r.LastAt), r.state()}
 	})
 	if err == nil && n == 0 && !c.JSON {
-		con.say("nothing recurs; a peer says what does with Queue.Every")
+		con.say("there are no recurring tasks; peers register them with Queue.Every")
 	}
 	return err
 }
@@ -79,7 +79,7 @@ type runNowCommand struct {
 
 // Help is called by kong.
 func (runNowCommand) Help() string {
-	return "The task occurs now, with its payload and headers, besides the times of its schedule, which stays as it is. While an occurrence runs, the new one starts as soon as that has ended; if one waits for its retry, that starts instead. The exit status is 1 if nothing recurs under the key."
+	return "The task occurs now, with its payload and headers, besides the times of its schedule, which stays as it is. While an occurrence runs, the new one starts as soon as that has ended; if one waits for its retry, that starts instead. The exit status is 1 if no recurring task has the key."
 }
 
 // Run starts an occurrence.
@@ -94,7 +94,7 @@ func (c *runNowCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if !found {
-		return nothing(fmt.Sprintf("nothing recurs under this key; what does: %s", c.command("recurring QUEUE", string(c.Queue))))
+		return nothing(fmt.Sprintf("no recurring task has this key; list them with: %s", c.command("recurring QUEUE", string(c.Queue))))
 	}
-	return c.tell(con.out, map[string]any{"queue": c.Queue, "key": blob(c.Key), "started": true}, "an occurrence starts as soon as a worker is free")
+	return c.tell(con.out, map[string]any{"queue": c.Queue, "key": blob(c.Key), "due": true}, "an occurrence is due; it starts as soon as a worker of the queue is free")
 }

@@ -44,13 +44,13 @@ func TestRecurring(t *testing.T) {
 	row := listed(func(row map[string]any) bool { return row["next"] != nil })
 	s.is.Equal([]any{row["queue"], row["key"], row["asserted"]}, []any{"q", "nightly", true})
 	s.is.True(strings.Contains(s.run(exitWell, "recurring"), "  nightly  in "))
-	s.is.True(strings.HasPrefix(s.run(exitWell, "run-now", "q", "nightly"), "an occurrence starts"))
+	s.is.True(strings.HasPrefix(s.run(exitWell, "run-now", "q", "nightly"), "an occurrence is due; it starts as soon as a worker of the queue is free"))
 	task := <-starts
 	s.is.Equal([]string{string(task.Payload), task.Headers["a"]}, []string{"back up", "b"})
 	s.is.True(strings.Contains(s.run(exitWell, "recurring", "q"), "running"))
 	close(end)
 	listed(func(row map[string]any) bool { return row["last_outcome"] == "finished" && row["current"] == nil })
-	s.is.Equal(s.rows(exitWell, "run-now", "q", "nightly")[0]["started"], true)
+	s.is.Equal(s.rows(exitWell, "run-now", "q", "nightly")[0]["due"], true)
 	<-starts
 	s.is.True(strings.Contains(s.run(exitUnwell, "run-now", "q", "weekly"), "worqr recurring q --prefix"))
 }

@@ -88,6 +88,16 @@ func TestPrintRows(t *testing.T) {
 	is.Equal(out.String(), "")
 }
 
+// What recurs and should have started is late, not due now.
+func TestNextMoment(t *testing.T) {
+	is := is.New(t)
+	is.Equal(nextMoment(nil), "-")
+	for ago, want := range map[time.Duration]string{0: "now", 30*time.Second + time.Millisecond: "30s late", 2*time.Minute + time.Millisecond: "2m late", 73*time.Hour + time.Second: "3d1h late"} {
+		is.Equal(nextMoment(new(time.Now().Add(-ago))), want)
+	}
+	is.True(strings.HasPrefix(nextMoment(new(time.Now().Add(time.Hour))), "in "))
+}
+
 func TestGrouped(t *testing.T) {
 	is := is.New(t)
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 700_000: "700,000", 1234567: "1,234,567", -1000: "-1,000"} {
@@ -110,7 +120,7 @@ func TestFixes(t *testing.T) {
 	}{
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "failed", Queue: "emails (failed)"}, "worqr failed emails"},
 		{target{Prefix: "p"}, inspect.Finding{Kind: "paused", Queue: "a'b"}, `worqr resume 'a'\''b' --prefix p`},
-		{target{Prefix: "p"}, inspect.Finding{Kind: "no-worker", Queue: "q"}, "worqr work q --prefix p -- COMMAND"},
+		{target{Prefix: "p"}, inspect.Finding{Kind: "no-worker", Queue: "q"}, ""}, // whoever pastes it would give the tasks to any program
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "\u202e"}, "worqr resume QUEUE"},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "-f"}, "worqr resume '-f'"},
 		{target{Prefix: "worqr", Lease: leaseTime(time.Second)}, inspect.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
@@ -120,4 +130,5 @@ func TestFixes(t *testing.T) {
 	} {
 		is.Equal(c.t.fixOf(c.f), c.want)
 	}
+	is.Equal((&target{Prefix: "p"}).adviceFor(inspect.Finding{Kind: "no-worker", Queue: "q"}, ""), "start the service that handles it (`worqr work q --prefix p -- PROGRAM` if that's a program)")
 }

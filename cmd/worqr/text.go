@@ -94,6 +94,18 @@ func untilMoment(t *time.Time) string {
 	return "now"
 }
 
+// nextMoment is when something is to happen, or how late it is.
+func nextMoment(t *time.Time) string {
+	if t == nil || time.Since(*t) < time.Second {
+		return untilMoment(t)
+	}
+	late := time.Since(*t).Truncate(time.Second)
+	if late < time.Minute {
+		return late.String() + " late"
+	}
+	return age(late) + " late"
+}
+
 // A blob is bytes of others. In JSON it's a string, or {"base64": ...} if it isn't UTF-8.
 type blob string
 

@@ -20,7 +20,7 @@ type topCommand struct {
 
 // Help is called by kong.
 func (topCommand) Help() string {
-	return "Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks after a question, s sorts, w gives workers more room, ? explains, q quits. IN/S are tasks that came a second, retries too; OUT/S are those that started. For programs, there are \"worqr queues --json\" and \"worqr watch\"."
+	return "Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks after a question, s sorts, w enlarges the list of workers, ? explains, q quits. IN/S is how many tasks arrive per second, counting retries; OUT/S how many start. For programs, there are \"worqr queues --json\" and \"worqr watch\"."
 }
 
 // Validate is called by kong.

@@ -17,7 +17,7 @@ func (u usage) Error() string { return string(u) }
 
 var valueOf = regexp.MustCompile(`^(--[a-z-]+)(?:=[^:]*)?: `)
 
-var choiceOf = regexp.MustCompile(`^(--[a-z-]+) must be one of `)
+var choiceOf = regexp.MustCompile(`^(--[a-z-]+|<[a-z]+>) must be one of ((?:"[a-z]*",?)+) but got `)
 
 // flagName is what looks like the name of a flag, which is no secret, rather than a password that a
 // shell has put where a flag belongs.
@@ -34,14 +34,10 @@ func misuse(err error, args []string) string {
 		return text // it names what is missing
 	}
 	if flag := valueOf.FindStringSubmatch(text); flag != nil {
-		said := "the value of " + flag[1] + " is not valid"
-		if strings.Contains(text, "duration") {
-			said += "; write a duration such as 90s or 5m"
-		}
-		return said
+		return "the value of " + flag[1] + " is not valid" + hint(text)
 	}
 	if flag := choiceOf.FindStringSubmatch(text); flag != nil {
-		return "the value of " + flag[1] + " is not valid"
+		return "the value of " + flag[1] + " is not valid; it must be " + list(quoted.FindAllString(flag[2], -1))
 	}
 	for i, arg := range args {
 		name, _, _ := strings.Cut(arg, "=")
@@ -51,12 +47,61 @@ func misuse(err error, args []string) string {
 			}
 			said := fmt.Sprintf("unexpected argument %d (not shown, since it may be secret)", i+1)
 			if i == 0 {
-				said += ", where a command was expected"
+				said += ", where a command was expected" + near(err, strings.TrimPrefix(text, "unexpected argument "+arg))
 			}
 			return said
 		}
 	}
 	return "invalid arguments"
+}
+
+// hint says how to write a value, of which the parser says why it can't read it.
+func hint(text string) string {
+	for _, h := range []struct{ sign, says string }{
+		{`unknown unit "d"`, "days aren't a unit: write 48h"},
+		{"duration", "write a duration such as 90s or 5m"},
+		{"parsing time", "write a time such as 2026-01-31T09:00:00Z"},
+		{notPattern, "it isn't a regular expression (RE2)"},
+		{"bit int", "write a whole number"},
+		{"a float", "write a number"},
+	} {
+		if strings.Contains(text, h.sign) {
+			return "; " + h.says
+		}
+	}
+	return ""
+}
+
+var quoted = regexp.MustCompile(`[a-z][a-z-]*`)
+
+// mostNear is how many commands are proposed.
+const mostNear = 3
+
+// near are the commands that the parser proposes for a mistyped one. Their names are no secret.
+func near(err error, proposal string) string {
+	e, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || e.Context == nil {
+		return ""
+	}
+	var names []string
+	for _, n := range e.Context.Model.Leaves(true) {
+		if strings.Contains(proposal, fmt.Sprintf("%q", n.Name)) {
+			names = append(names, n.Name)
+		}
+	}
+	if len(names) == 0 || len(names) > mostNear {
+		return ""
+	}
+	return "; did you mean " + list(names) + "?"
+}
+
+// list is words as in a sentence.
+func list(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 // meant is the command whose help says how to use it.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -43,6 +44,24 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"check", "--prefix", canary + "{"}, "the value of --prefix is not valid"},
 		{[]string{"demo", "--seconds", canary}, "the value of --seconds is not valid"},
 		{[]string{"demo", "--redis", url + "%zz"}, "can't be parsed"},
+		{[]string{"queus"}, "where a command was expected; did you mean queues? See worqr --help"},
+		{[]string{"queus", canary}, "did you mean queues?"},
+		{[]string{"pauze"}, "did you mean pause?"},
+		{[]string{"res"}, "did you mean result or resume?"},
+		{[]string{"re"}, "where a command was expected; see worqr --help"}, // there are too many
+		{[]string{""}, "where a command was expected; see worqr --help"},
+		{[]string{canary + `, did you mean "queues"`}, "where a command was expected; see worqr --help"},
+		{[]string{"enqueue", "q", "p", "--at", canary}, "the value of --at is not valid; write a time such as 2026-01-31T09:00:00Z; see worqr enqueue --help"},
+		{[]string{"failed", "q", "--kind", canary}, "the value of --kind is not valid; it must be failed, malformed, expired or crashed; see worqr failed --help"},
+		{[]string{"failed", "q", "--kind=" + canary}, "it must be failed, malformed, expired or crashed"},
+		{[]string{"failed", "q", "--reason", "(" + canary}, "the value of --reason is not valid; it isn't a regular expression (RE2)"},
+		{[]string{"completion", canary}, "the value of <shell> is not valid; it must be bash, zsh or fish; see worqr completion --help"},
+		{[]string{"demo", "--seconds", "0"}, "--seconds must be from 3 to 3600; see worqr demo --help"},
+		{[]string{"demo", "--seconds", canary}, "the value of --seconds is not valid; write a number"},
+		{[]string{"failed", "q", "--since", "2d"}, "the value of --since is not valid; days aren't a unit: write 48h"},
+		{[]string{"failed", "q", "-n", canary}, "the value of --limit is not valid; write a whole number"},
+		{[]string{"enqueue", "q", "p", "--keep-result", "1ms"}, "--keep-result must be from 1s to 30 days"},
+		{[]string{"enqueue", "q", "p", "--keep-result", "721h"}, "--keep-result must be from 1s to 30 days"},
 		{[]string{"check", "--redis", "http://:" + canary + "@host"}, "does not begin with redis://"},
 	} {
 		out, status := command(t, "", c.args...)
@@ -217,4 +236,27 @@ func TestBadLogin(t *testing.T) {
 			is.True(strings.HasSuffix(out, "\nRedis refuses the login: check the user and the password of REDIS_URL or --redis\n"))
 		}
 	}
+}
+
+// Who lacks a permission is told which rule has it.
+func TestDenied(t *testing.T) {
+	is := redistest.Parallel(t)
+	server := redistest.Start(t)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "ACL", "SETUSER", "ann", "on", ">"+canary, "~*", "&*", "+@all", "-evalsha")
+	url := "redis://ann:" + canary + "@" + server.Addr()
+	const rule = "; grant it the rule \"Worker\" in docs/security.md"
+	redistest.Do(t, redistest.Dial(t, server.URL()), "LPUSH", "worqr:queues:{q}", "a")
+	for _, args := range [][]string{{"enqueue", "q", "a"}, {"explain", "q", "a"}, {"pause", "q"}} {
+		out, status := command(t, "", append(args, "--redis", url)...)
+		is.Equal(status, exitFailed)
+		is.True(strings.HasSuffix(out, rule+"\n"))
+	}
+	out, _ := command(t, "", "check", "--redis", url)
+	is.True(strings.Contains(out, "\"Doctor\"") && !strings.Contains(out, "Worker\""))
+	for text, want := range map[string]string{
+		"worqr: start worker: permission denied: NOPERM x": "worqr: start worker: permission denied: NOPERM x" + rule, "NOPERM x": "NOPERM x" + rule, "other": "other",
+	} {
+		is.Equal(advised(nil, slog.String("err", text)).Value.String(), want)
+	}
+	is.Equal(advised(nil, slog.String("x", "NOPERM x")).Value.String(), "NOPERM x")
 }

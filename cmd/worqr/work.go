@@ -2,7 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -41,7 +46,7 @@ func (c *workCommand) Validate() error {
 	}
 	switch {
 	case len(c.Command) == 0:
-		return usage("expected a program behind the queue: worqr work QUEUE -- PROGRAM")
+		return usage("expected a program after the queue: worqr work QUEUE -- PROGRAM")
 	case c.Concurrency < 1:
 		return usage("--concurrency must be at least 1")
 	case c.Timeout < 0 || c.Backoff < 0 || c.KeepFailed < 0:
@@ -66,9 +71,13 @@ func (c *workCommand) options() *worqr.HandleOptions {
 
 // Run is a peer until it's told to end.
 func (c *workCommand) Run(ctx context.Context, con *console) error {
-	log := slog.New(slog.NewTextHandler(con.errs, nil))
+	if err := runnable(c.Command[0]); err != nil {
+		return err
+	}
+	lines := &slog.HandlerOptions{ReplaceAttr: advised}
+	log := slog.New(slog.NewTextHandler(con.errs, lines))
 	if c.JSON {
-		log = slog.New(slog.NewJSONHandler(con.errs, nil))
+		log = slog.New(slog.NewJSONHandler(con.errs, lines))
 	}
 	o := &worqr.Options{Prefix: string(c.Prefix), Lease: time.Duration(c.Lease), Name: c.Name, Drain: c.Drain, Logger: log}
 	if c.Drain == 0 {
@@ -76,7 +85,11 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	}
 	if c.Verbose {
 		o.Trace = &worqrtrace.Trace{Ended: func(t worqrtrace.Task) {
-			log.Info("task ended", "outcome", t.Outcome, "attempt", t.AttemptID, "digest", t.Digest, "ran", t.Ran.Round(time.Millisecond), "retries", t.Retries, "error", t.Error)
+			about := []any{"queue", t.Queue, "attempt_id", t.AttemptID, "digest", t.Digest, "attempt", t.Retries + 1, "outcome", t.Outcome, "ran", t.Ran.Round(time.Millisecond)}
+			if t.Error != "" {
+				about = append(about, "err", t.Error)
+			}
+			log.Info("worqr: task ended", about...) // with the names that the library's lines have
 		}}
 	}
 	f, err := c.fleet()
@@ -110,6 +123,32 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	}
 	con.say("%s finished, %d retried, %d failed", number(int(done.Finished), "task"), done.Retried, done.Failed)
 	return nil
+}
+
+// advised adds to an error in the log, which is text there, which rule the user lacks: a worker tries again,
+// and doesn't fail.
+func advised(_ []string, a slog.Attr) slog.Attr {
+	text := a.Value.String()
+	if a.Key == "err" && (strings.HasPrefix(text, "NOPERM ") || strings.Contains(text, "permission denied: NOPERM ")) {
+		a.Value = slog.StringValue(text + grant(worqr.ErrDenied))
+	}
+	return a
+}
+
+// runnable fails if no program can be started under a name: each task would fail for it. The error doesn't
+// have the name, which may be something else that was put there.
+func runnable(program string) error {
+	_, err := exec.LookPath(program)
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*exec.Error](err); ok {
+		err = e.Err
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("the program after the queue can't be started: %w; check its name, its path and its permissions", err)
 }
 
 // parts is over how many parts the queue is spread. If Redis can't be reached yet, a worker waits

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -86,10 +87,29 @@ func TestWorkJSON(t *testing.T) {
 	s.is.NoErr(c.Process.Signal(syscall.SIGTERM))
 	s.is.NoErr(c.Wait())
 	s.is.Equal(out.String(), `{"failed":0,"finished":1,"retried":0}`+"\n")
-	s.is.True(strings.Contains(errs.String(), `"msg":"task ended"`))
+	ended := map[string]any{}
 	for line := range strings.Lines(errs.String()) {
-		s.is.True(json.Valid([]byte(line)))
+		var row map[string]any
+		s.is.NoErr(json.Unmarshal([]byte(line), &row))
+		if row["msg"] == "worqr: task ended" {
+			ended = row
+		}
 	}
+	s.is.Equal([]any{ended["queue"], ended["attempt"], ended["outcome"], ended["err"]}, []any{"q", 1., "finished", nil})
+	s.is.True(len(ended["attempt_id"].(string)) == 36)
+}
+
+// A program that can't be started doesn't get tasks.
+func TestWorkNoProgram(t *testing.T) {
+	s := newShell(t)
+	s.run(exitWell, "enqueue", "q", "a")
+	file := filepath.Join(t.TempDir(), canary)
+	s.is.NoErr(os.WriteFile(file, nil, 0o600))
+	for program, says := range map[string]string{"/" + canary: "no such file", canary: "not found in $PATH", file: "permission denied"} {
+		out := s.run(exitFailed, "work", "q", "--", program)
+		s.is.True(strings.Contains(out, says) && !strings.Contains(out, canary))
+	}
+	s.is.Equal(s.rows(exitWell, "queues", "q")[0]["waiting"], 1.)
 }
 
 func TestVersion(t *testing.T) {

@@ -115,7 +115,7 @@ func TestCheckFailing(t *testing.T) {
 	is.Equal(report.Queues, 1) // its failed queue is not another one
 	is.True(strings.Contains(report.String(), " in 1 queue: "))
 	is.True(!strings.Contains(report.String(), "repaired")) // nobody asked for it
-	is.True(strings.Contains(report.String(), "30 tasks have failed for good, in the last hour. "))
+	is.True(strings.Contains(report.String(), "30 tasks failed for good in the last hour. "))
 }
 
 // Handlers that ignore their context are told of by their peer, and not any more when

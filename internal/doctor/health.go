@@ -212,15 +212,19 @@ func (all *findings) failures(t *total, limits inspect.CheckOptions) {
 	if t.stored <= max(limits.MaxFailed, 0) {
 		return
 	}
-	when := fmt.Sprintf("%d of them in the last hour", t.fresh)
+	when, cure := fmt.Sprintf(", %d of them in the last hour", t.fresh), "List them with their reasons; then requeue or delete them."
 	switch {
-	case t.fresh == 0:
-		when = "more than an hour ago"
 	case t.fresh == t.stored:
-		when = "in the last hour"
+		when = " in the last hour"
+	case t.fresh == 0 && t.stored == 1:
+		when = " more than an hour ago"
+	case t.fresh == 0:
+		when = ", all more than an hour ago"
 	}
-	all.add(failed, against(limits.MaxFailed != 0), t.keys.Schedule(),
-		fmt.Sprintf("%s failed for good, %s. List them with their reasons; then requeue or delete them.", words.Tasks(t.stored, "has", "have"), when))
+	if t.stored == 1 {
+		cure = "List it with its reason; then requeue or delete it."
+	}
+	all.add(failed, against(limits.MaxFailed != 0), t.keys.Schedule(), fmt.Sprintf("%s failed for good%s. %s", words.Several(t.stored, "task"), when, cure))
 }
 
 // stuckHandlers reports peers with handlers that ignore that their context has ended. Their tasks

@@ -92,7 +92,17 @@ func TestTotal(t *testing.T) {
 	is.Equal(len(said), 3)
 	is.True(strings.HasPrefix(said[0], "backlog "+one.Waiting()+": 6 tasks are waiting; the limit is 5."))
 	is.True(strings.HasPrefix(said[1], "retrying "+one.Schedule()+": 6 tasks are waiting to be retried; the limit is 5."))
-	is.True(strings.HasPrefix(said[2], "failed "+one.Failed().Schedule()+": 6 tasks have failed for good, 3 of them in the last hour."))
+	is.True(strings.HasPrefix(said[2], "failed "+one.Failed().Schedule()+": 6 tasks failed for good, 3 of them in the last hour."))
+	for want, h := range map[string]store.Health{
+		"1 task failed for good in the last hour. List it with its reason; then requeue or delete it.":                   {Stored: 1, Fresh: 1},
+		"1 task failed for good more than an hour ago. List it with its reason; then requeue or delete it.":              {Stored: 1},
+		"6 tasks failed for good in the last hour. List them with their reasons; then requeue or delete them.":           {Stored: 6, Fresh: 6},
+		"6 tasks failed for good, all more than an hour ago. List them with their reasons; then requeue or delete them.": {Stored: 6},
+	} {
+		var one total
+		one.add(&vitals{Health: h}, store.SpaceOf("p").Queue("one").Failed())
+		is.Equal(one.judge(inspect.CheckOptions{})[0].Text, want)
+	}
 	is.Equal(len(append(all.judge(inspect.CheckOptions{MaxBacklog: 6, MaxRetrying: 6}), failures.judge(inspect.CheckOptions{MaxFailed: 6})...)), 0)
 }
 

@@ -175,6 +175,12 @@ func (c *checkup) conclude(e *exam, what store.What, worker string, f store.Flaw
 		f.Mended = err == nil // else it goes on once the key is repaired
 	}
 	key, subject := place(e.keys, what, worker, f)
+	if kind == unserved {
+		var err error
+		if key, err = store.ReadyKey(c.ctx, c.Runner, e.keys, e.now); err != nil {
+			return err
+		}
+	}
 	c.found(d.finding(kind, e.id, key, subject, f.Detail, f.Mended))
 	return nil
 }
@@ -220,7 +226,7 @@ func place(q store.Keys, what store.What, worker string, f store.Flaw) (key, sub
 	case store.CheckBatches:
 		return q.Batch(veil("batch", f.Name)), ""
 	case store.CheckQueue:
-		key = map[inspect.FindingKind]string{token: q.Token(), ledger: q.Ledger(), unserved: q.Waiting(), paused: q.Paused()}[kind]
+		key = map[inspect.FindingKind]string{token: q.Token(), ledger: q.Ledger(), paused: q.Paused()}[kind]
 		switch f.Name {
 		case "gaps":
 			key = q.Gaps()

@@ -205,6 +205,21 @@ func ReadHealth(ctx context.Context, r Runner, q Keys, now, since int64) (h Heal
 	return Health{int(n[0]), int(n[1]), int(n[2]), int(n[3]), n[4] > 0, int(n[5]), int(n[6]), n[7]}, nil
 }
 
+// ReadyKey returns a key that has tasks which could start.
+func ReadyKey(ctx context.Context, r Runner, q Keys, now int64) (string, error) {
+	n, err := asks(ctx, r, redisconn.Command("LLEN", q.Waiting()), redisconn.Command("XLEN", q.Added()),
+		redisconn.Command("ZCOUNT", q.Schedule(), "-inf", now), redisconn.Command("EXISTS", q.Batches()))
+	if err != nil {
+		return "", err
+	}
+	for i, key := range []string{q.Waiting(), q.Added(), q.Schedule(), q.Batches()} {
+		if n[i] > 0 {
+			return key, nil
+		}
+	}
+	return q.Waiting(), nil // they have started since
+}
+
 // FirstDue returns the time of the first due task, in ms; false if none is due.
 func FirstDue(ctx context.Context, r Runner, q Keys, now int64) (ms float64, there bool, err error) {
 	first, err := redis.Strings(r.One(ctx, redisconn.Command("ZRANGEBYSCORE", q.Schedule(), "-inf", now, "WITHSCORES", "LIMIT", 0, 1)))

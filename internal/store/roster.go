@@ -181,7 +181,7 @@ func Roster(ctx context.Context, r Runner, s keys.Space) iter.Seq2[string, error
 // Unknown reports whether the queue has neither keys nor a name in the
 // registry, as far as the user may read that.
 func Unknown(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) (bool, error) {
-	n, err := redis.Int(r.One(ctx, redisconn.Command("EXISTS", q.Waiting(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Token(),
+	n, err := redis.Int(r.One(ctx, redisconn.Command("EXISTS", q.Waiting(), q.Added(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Token(),
 		q.Paused(), q.Canceled(), q.Unique(), q.Batches(), q.Failed().Contents())))
 	if err != nil || n > 0 {
 		return false, err
@@ -190,7 +190,7 @@ func Unknown(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name str
 		if redisconn.Denied(err) {
 			return false, nil // it may be known
 		}
-		if err != nil || listed == name {
+		if err != nil || keys.Whole(listed) == keys.Whole(name) {
 			return false, err
 		}
 	}

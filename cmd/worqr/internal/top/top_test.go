@@ -138,6 +138,16 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// On 80 columns, all but the sparkline is there.
+func TestColumns(t *testing.T) {
+	is := is.New(t)
+	m := showing(t, &fake{})
+	m.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+	m.Update(looked{at(0, Queue{Name: "emails", Waiting: 12_345_678, Scheduled: 345_678, Failed: 999_999, Oldest: 90 * time.Second}), nil})
+	is.True(strings.Contains(text(m), "QUEUE         WAITING  SCHED RUNNING FAILED   IN/S  OUT/S OLDEST WORK  STATE"))
+	is.True(strings.Contains(text(m), "EMAILS       12345678 345678       0 999999      0      0  90.0s    0  no worker"))
+}
+
 // Nothing of the help is cut off on a narrow terminal.
 func TestHelp(t *testing.T) {
 	is := is.New(t)
@@ -158,12 +168,16 @@ func TestHelp(t *testing.T) {
 
 func TestState(t *testing.T) {
 	is := is.New(t)
-	for want, q := range map[string]Queue{
-		"paused": {Paused: true, Silent: true}, "silent": {Silent: true, Workers: 1, Waiting: 1}, "no worker": {Waiting: 1},
-		"busy": {Waiting: 1, Workers: 1}, "ok": {Running: 1, Workers: 1}, "idle": {Workers: 1},
+	for _, c := range []struct {
+		want string
+		q    Queue
+	}{
+		{"paused", Queue{Paused: true, Silent: true}}, {"silent", Queue{Silent: true, Workers: 1, Waiting: 1}},
+		{"no worker", Queue{Waiting: 1}}, {"no worker", Queue{Scheduled: 1}},
+		{"busy", Queue{Waiting: 1, Workers: 1}}, {"ok", Queue{Running: 1, Workers: 1}}, {"idle", Queue{Workers: 1, Scheduled: 1}}, {"idle", Queue{}},
 	} {
-		got, _ := state(q)
-		is.Equal(got, want)
+		got, _ := state(c.q)
+		is.Equal(got, c.want)
 	}
 }
 

@@ -99,19 +99,13 @@ func rate(r float64) string {
 // sparkWidth is how wide the sparkline of a queue is.
 const sparkWidth = 16
 
-// wide is the width from which on a terminal has room for all columns.
-const wide = 100
+// others is how wide a row is without the name of its queue. All but the sparkline fits 80 columns.
+const others = 68 + 2 + sparkWidth
 
 // queues are the table of queues.
 func (m *model) queues() []string {
-	name := min(max(m.width-wide+4, 12), shownName) // what the other columns leave
-	scheduled := func(text any) string {
-		if m.width < wide {
-			return ""
-		}
-		return fmt.Sprintf(" %8v", text)
-	}
-	head := fmt.Sprintf("%-*s %8s%s %7s %7s %7s %7s %7s %5s  %-9s  %s", name, "QUEUE", "WAITING", scheduled("SCHED"), "RUNNING", "FAILED", "IN/S", "OUT/S", "OLDEST", "WORK", "STATE", "OUT/S")
+	name := min(max(m.width-others, 12), shownName)
+	head := fmt.Sprintf("%-*s %8s %6s %7s %6s %6s %6s %6s %4s  %-9s  %s", name, "QUEUE", "WAITING", "SCHED", "RUNNING", "FAILED", "IN/S", "OUT/S", "OLDEST", "WORK", "STATE", "OUT/S")
 	all := []string{headStyle.Render(head)}
 	room := m.room()
 	for i := m.first; i < min(m.first+room, len(m.now.Queues)); i++ {
@@ -121,7 +115,7 @@ func (m *model) queues() []string {
 		if q.Oldest > 0 {
 			oldest = short(q.Oldest)
 		}
-		row := fmt.Sprintf("%s %8d%s %7d %7d %7s %7s %7s %5d  ", padded(m.opts.Show(q.Name, name), name), q.Waiting, scheduled(q.Scheduled), q.Running, q.Failed,
+		row := fmt.Sprintf("%s %8d %6d %7d %6d %6s %6s %6s %4d  ", padded(m.opts.Show(q.Name, name), name), q.Waiting, q.Scheduled, q.Running, q.Failed,
 			rate(past.arrived), rate(past.rate()), oldest, q.Workers)
 		state, style := state(q)
 		state, spark := padded(state, 9), "  "+past.spark(sparkWidth)
@@ -141,6 +135,9 @@ func (m *model) queues() []string {
 	return all
 }
 
+// Unserved reports whether a queue has tasks, now or later, and nobody to run them.
+func Unserved(workers, waiting, scheduled int) bool { return workers == 0 && waiting+scheduled > 0 }
+
 // state is what is wrong with a queue, in a word or two.
 func state(q Queue) (string, lipgloss.Style) {
 	switch {
@@ -150,7 +147,7 @@ func state(q Queue) (string, lipgloss.Style) {
 		return "paused", warnStyle
 	case q.Silent:
 		return "silent", badStyle
-	case q.Workers == 0 && q.Waiting > 0:
+	case Unserved(q.Workers, q.Waiting, q.Scheduled):
 		return "no worker", badStyle
 	case q.Waiting > 0 && q.Idle == 0:
 		return "busy", warnStyle
@@ -226,8 +223,8 @@ func (m *model) helped() []string {
 		"w, tab          more room for workers, or for queues",
 		"q, Esc, Ctrl-C  quit",
 		"",
-		"IN/S are tasks that came a second, retries too; OUT/S are those that started.",
-		"OLDEST is how long the task at the front of the list has waited.",
+		"IN/S is how many tasks arrive per second, counting retries; OUT/S how many start.",
+		"OLDEST is how long ago the task that has waited longest could have started.",
 		"STATE is silent if all workers of a queue have died or can't reach Redis, and busy if none has a free slot.",
 		"",
 		"Any key closes this page.",
