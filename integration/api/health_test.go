@@ -72,6 +72,9 @@ func TestCheckHealth(t *testing.T) {
 		{name: "due long ago", plant: func() [][]any { return due(time.Now().Add(-20 * time.Minute)) }, finds: "notice overdue", says: "A task was due 20m"},
 		{name: "due later", plant: func() [][]any { return due(time.Now().Add(hour)) }},
 		{name: "a backlog", plant: func() [][]any { return [][]any{waiting} }, limit: inspect.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
+		{name: "a backlog of added tasks", plant: func() [][]any {
+			return [][]any{{"XADD", ":added:{q}", "1-1", "0123456789abc0", canary}, {"XADD", ":added:{q}", "1-2", "0123456789abc0", canary}, {"LPUSH", ":queues:{q}", canary}}
+		}, limit: inspect.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
 		{name: "a backlog, ignored", plant: func() [][]any { return [][]any{waiting} }, limit: inspect.CheckOptions{MaxBacklog: 2, Ignore: []inspect.FindingKind{"backlog"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

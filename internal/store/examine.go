@@ -182,7 +182,7 @@ func Runs(ctx context.Context, r Runner, q Keys, worker string) iter.Seq2[[]Run,
 
 // A Health is counts that tell whether a queue does its work.
 type Health struct {
-	Waiting int // on the list
+	Waiting int // on the list, and added tasks
 	Due     int
 	Workers int // with an unexpired lease
 	Idle    int
@@ -198,11 +198,11 @@ func ReadHealth(ctx context.Context, r Runner, q Keys, now, since int64) (h Heal
 		redisconn.Command("LLEN", q.Waiting()), redisconn.Command("ZCOUNT", q.Schedule(), "-inf", now),
 		redisconn.Command("ZCOUNT", q.Workers(), now, "+inf"), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()),
 		redisconn.Command("ZCARD", q.Contents()), redisconn.Command("ZCOUNT", q.Schedule(), since, now),
-		redisconn.Command("GET", q.Token()))
+		redisconn.Command("GET", q.Token()), redisconn.Command("XLEN", q.Added()))
 	if err != nil {
 		return Health{}, err
 	}
-	return Health{int(n[0]), int(n[1]), int(n[2]), int(n[3]), n[4] > 0, int(n[5]), int(n[6]), n[7]}, nil
+	return Health{int(n[0] + n[8]), int(n[1]), int(n[2]), int(n[3]), n[4] > 0, int(n[5]), int(n[6]), n[7]}, nil
 }
 
 // ReadyKey returns a key that has tasks which could start.
