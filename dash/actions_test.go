@@ -230,7 +230,7 @@ func TestReadOnly(t *testing.T) {
 // The hook is asked about each page, stream and action, and its refusal is shown.
 func TestAuthorize(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
+	p := open(t, worqr.Options{Lease: 200 * time.Millisecond})
 	peertest.Enqueue(t, p.Queue("open"), "a")
 	peertest.Enqueue(t, p.Queue("closed"), "a")
 	b := browse(t, p, &dash.Options{AllowActions: true, Authorize: func(r *http.Request, a dash.Action) error {

@@ -2,4 +2,7 @@ package dash
 
 import "time"
 
-func init() { lingering = 200 * time.Millisecond } // or each test binary would end that much later
+func init() {
+	lingering = 200 * time.Millisecond // or each test binary would end that much later
+	hookPatience = 3 * time.Second     // and those with hooks that block
+}

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/worqr/worqr"
 )
@@ -18,8 +19,9 @@ type hooks struct {
 	opts *Options
 	log  *slog.Logger
 
-	mu   sync.Mutex // protects told
-	told map[string]bool
+	mu    sync.Mutex // protects the fields below
+	told  map[string]bool
+	stuck map[string]int // calls that haven't returned in time
 }
 
 // unshown stands for a payload whose hook has failed.
@@ -30,27 +32,74 @@ const (
 	errAuthorizeHook = sentence("The function Options.Authorize of this dashboard has failed, so nothing is allowed; the log says how.")
 )
 
-// call runs a hook, and reports whether it returned. Each call has a goroutine of its own, since
-// runtime.Goexit ends the goroutine that it's called in.
-func (h *hooks) call(name string, hook func()) (returned bool) {
-	ended := make(chan struct{})
+// hookPatience is how long a hook may take. It's a variable for tests.
+var hookPatience = 10 * time.Second
+
+// call runs a hook, and reports whether it returned in time. Each call has a goroutine of its own, since
+// runtime.Goexit ends the goroutine that it's called in, and a hook may block. While one does, it isn't called again.
+func call[T any](h *hooks, name string, hook func() T) (answer T, returned bool) {
+	if h.isStuck(name) {
+		return answer, false
+	}
+	answers := make(chan T, 1)
+	settled := false // it returned, or the patience is over; protected by h.mu
 	go func() {
-		defer close(ended)
+		returned := false
+		defer close(answers)
+		defer func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if settled {
+				h.stuck[name]--
+			}
+			settled = true
+		}()
 		defer func() {
 			if !returned {
-				h.tell(name, recover(), debug.Stack())
+				h.tell(name, reason(recover()), debug.Stack())
 			}
 		}()
-		hook()
+		v := hook()
 		returned = true
+		answers <- v
 	}()
-	<-ended
-	return returned
+	select {
+	case answer, returned = <-answers:
+	case <-time.After(hookPatience):
+		h.mu.Lock()
+		if !settled {
+			if h.stuck == nil {
+				h.stuck = map[string]int{}
+			}
+			h.stuck[name]++
+			settled = true
+		}
+		h.mu.Unlock()
+		h.tell(name, fmt.Sprintf("it hasn't returned after %v", hookPatience), nil)
+	}
+	return answer, returned
 }
 
-// tell logs the first failure of each hook, with the stack. What a hook panics with may have parts of
-// a payload, so only texts of the runtime are logged.
-func (h *hooks) tell(name string, why any, stack []byte) {
+func (h *hooks) isStuck(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stuck[name] > 0
+}
+
+// reason says why a hook hasn't returned. What it panics with may have parts of a payload, so only texts
+// of the runtime are told.
+func reason(why any) string {
+	switch err, ok := why.(runtime.Error); {
+	case ok:
+		return err.Error()
+	case why == nil:
+		return "runtime.Goexit was called"
+	}
+	return fmt.Sprintf("a panic with a value of type %T", why)
+}
+
+// tell logs the first failure of each hook, with the stack.
+func (h *hooks) tell(name, why string, stack []byte) {
 	defer func() { _ = recover() }() // the Logger is somebody else's code, too
 	h.mu.Lock()
 	told := h.told[name]
@@ -62,15 +111,8 @@ func (h *hooks) tell(name string, why any, stack []byte) {
 	if told {
 		return
 	}
-	text := fmt.Sprintf("a panic with a value of type %T", why)
-	switch err, ok := why.(runtime.Error); {
-	case ok:
-		text = err.Error()
-	case why == nil:
-		text = "runtime.Goexit was called"
-	}
 	h.log.Error("worqr: dashboard: a function of Options has failed; further failures of it aren't logged",
-		slog.String("function", name), slog.String("error", text), slog.String("stack", string(stack)))
+		slog.String("function", name), slog.String("error", why), slog.String("stack", string(stack)))
 }
 
 // handle returns the handle of a queue.
@@ -78,47 +120,50 @@ func (h *hooks) handle(name string) (q *worqr.Queue, err error) {
 	if h.opts.Queue == nil {
 		return h.peer.Queue(name), nil
 	}
-	if h.call("Queue", func() { q = h.opts.Queue(name) }); q == nil {
+	if q, _ = call(h, "Queue", func() *worqr.Queue { return h.opts.Queue(name) }); q == nil {
 		return nil, errQueueHook
 	}
 	return q, nil
 }
 
 // payload returns what Options.Payload makes of a payload.
-func (h *hooks) payload(queue string, payload []byte) (text string) {
-	if !h.call("Payload", func() { text = h.opts.Payload(queue, payload) }) {
+func (h *hooks) payload(queue string, payload []byte) string {
+	text, returned := call(h, "Payload", func() string { return h.opts.Payload(queue, payload) })
+	if !returned {
 		return unshown
 	}
 	return text
 }
 
 // authorize fails if an action isn't allowed.
-func (h *hooks) authorize(r *http.Request, a Action) (err error) {
+func (h *hooks) authorize(r *http.Request, a Action) error {
 	if h.opts.Authorize == nil {
 		return nil
 	}
-	text := ""
-	returned := h.call("Authorize", func() {
-		if err = h.opts.Authorize(r, a); err != nil {
-			text = err.Error() // which is somebody else's code, too
+	refusal, returned := call(h, "Authorize", func() *sentence {
+		err := h.opts.Authorize(r, a)
+		if err == nil {
+			return nil
 		}
+		return new(sentence(err.Error())) // which is somebody else's code, too
 	})
 	switch {
 	case !returned:
 		return errAuthorizeHook
-	case err != nil:
-		return sentence(text)
+	case refusal != nil:
+		return *refusal
 	}
 	return nil
 }
 
 // user returns who acts.
-func (h *hooks) user(r *http.Request) (name string) {
+func (h *hooks) user(r *http.Request) string {
 	if h.opts.User == nil {
-		name, _, _ = r.BasicAuth()
+		name, _, _ := r.BasicAuth()
 		return name
 	}
-	if !h.call("User", func() { name = h.opts.User(r) }) {
+	name, returned := call(h, "User", func() string { return h.opts.User(r) })
+	if !returned {
 		return "unknown"
 	}
 	return name

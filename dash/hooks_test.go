@@ -60,6 +60,25 @@ func TestHooksFail(t *testing.T) {
 	}
 }
 
+// A hook that blocks costs its own answers, and is asked again once it has returned.
+func TestHookBlocks(t *testing.T) {
+	t.Parallel()
+	p := open(t, worqr.Options{})
+	q := peertest.Working(t, p, "q")
+	for range 5 {
+		failed(t, q)
+	}
+	var journal peertest.Journal
+	held := make(chan bool)
+	b := browse(t, p, &dash.Options{Logger: journal.Logger(), Payload: func(string, []byte) string { <-held; return "now it can" }})
+	b.shows("failed?name=q", "(cannot be shown)")
+	close(held)
+	b.shows("failed?name=q", "now it can")
+	if n := len(journal.Lines("hasn't returned")); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+}
+
 func failed(t *testing.T, q *worqr.Queue) {
 	t.Helper()
 	fail(t, q, "bad", "no")

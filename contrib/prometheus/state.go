@@ -144,23 +144,38 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, erro
 	var mu sync.Mutex // protects queues and first
 	queues := map[string]inspect.QueueStats{}
 	reading.Each(ctx, len(names), reading.Limits{AtOnce: readers, Each: m.opts.Timeout / 2}, func(ctx context.Context, i int) {
-		s, err := inspect.QueueStats{}, errHook
-		defer func() {
-			_ = recover() // Options.Queue may panic, or end the goroutine
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				queues[names[i]] = s
-			}
-			first = cmp.Or(first, err)
-		}()
-		s, err = handle(names[i]).Stats(ctx)
+		s, err := statsOf(ctx, handle, names[i])
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			queues[names[i]] = s
+		}
+		first = cmp.Or(first, err)
 	}, func(_ int, cause error) {
 		mu.Lock()
 		defer mu.Unlock()
 		first = cmp.Or(first, cause)
 	})
 	return queues, first
+}
+
+// statsOf reads the state of a queue. Options.Queue is somebody else's code: it may panic, end its
+// goroutine or block.
+func statsOf(ctx context.Context, handle func(string) *worqr.Queue, name string) (inspect.QueueStats, error) {
+	handles := make(chan *worqr.Queue, 1)
+	go func() {
+		defer close(handles)
+		defer func() { _ = recover() }()
+		handles <- handle(name)
+	}()
+	select {
+	case q := <-handles:
+		if q != nil {
+			return q.Stats(ctx)
+		}
+	case <-ctx.Done():
+	}
+	return inspect.QueueStats{}, errHook
 }
 
 // names returns the queues to read, none of them twice.
