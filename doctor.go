@@ -77,8 +77,11 @@ func lacking(err error) error {
 
 // checkLimits refuses options that make no sense.
 func checkLimits(o *inspect.CheckOptions) error {
-	if o.MaxRunTime < 0 || o.MaxWaitTime < 0 {
-		return fmt.Errorf("%w: MaxRunTime %v and MaxWaitTime %v must not be negative", ErrInvalid, o.MaxRunTime, o.MaxWaitTime)
+	switch {
+	case o.MaxRunTime < 0:
+		return fmt.Errorf("%w: MaxRunTime %v is negative; 0 means the default", ErrInvalid, o.MaxRunTime)
+	case o.MaxWaitTime < 0:
+		return fmt.Errorf("%w: MaxWaitTime %v is negative; 0 means the default", ErrInvalid, o.MaxWaitTime)
 	}
 	for _, kind := range o.Ignore {
 		if !slices.Contains(FindingKinds(), kind) {
@@ -88,7 +91,7 @@ func checkLimits(o *inspect.CheckOptions) error {
 	return nil
 }
 
-// FindingKinds returns all kinds.
+// FindingKinds returns every kind of finding that Check reports.
 func FindingKinds() []inspect.FindingKind {
 	kinds := make([]inspect.FindingKind, len(doctor.Kinds))
 	for i, kind := range doctor.Kinds {

@@ -38,7 +38,7 @@ func (q *Queue) failed() *Queue {
 	return f
 }
 
-// Failed yields the failed tasks, newest first, without those that OnFailed is handling. Tasks
+// Failed yields the failed tasks, newest first, except those that OnFailed is handling. Tasks
 // that OnFailed will retry come last.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error] {
 	rows := rowsOf(ctx, q, store.FailedTasks, store.Sorted(func(a, b store.Grave) int { return cmp.Compare(b.At, a.At) }))
@@ -142,7 +142,7 @@ const (
 	LogLimited FailureLog = iota
 	// LogAll logs every failure, unless the Logger can't keep up.
 	LogAll
-	// LogPanics logs panics only, as LogLimited does.
+	// LogPanics logs only panics, limited as by LogLimited.
 	LogPanics
 )
 
@@ -174,9 +174,9 @@ type Result struct {
 	EndedAt time.Time // by Redis's clock; zero if Outcome is OutcomeDeleted
 }
 
-// Result returns how the last task under key with KeepResult ended, for as long as that says, also
-// while the next one waits or runs. Without one it fails with ErrNotEnded while a task waits or
-// runs, and else with ErrNoResult. Requeueing a failed task removes its result.
+// Result returns the last result under key for as long as KeepResult said, also while the next task
+// waits or runs. Without one, it fails with ErrNotEnded while a task waits or runs, otherwise with
+// ErrNoResult. Requeueing a failed task removes its result.
 func (q *Queue) Result(ctx context.Context, key string) (*Result, error) {
 	r, err := q.result(ctx, key)
 	return r, q.wrap("result", err)

@@ -49,9 +49,8 @@ type HandleOptions struct {
 	Grace       time.Duration // for a handler to return once its context has ended; 0 is 10 s
 	MaxRetries  int           // before a task fails for good; 0 is 10, negative none
 	MaxCrashes  int           // workers that may die holding a task; 0 is 3, negative any number
-	// Backoff returns the delay before t is retried after err; t.Retries retries came before. Nil
-	// is 2 s, doubling to 5 min, ±25 %. It must be safe for concurrent use, and not change
-	// t.Payload.
+	// Backoff returns the delay before t is retried after err. Nil is 2 s, doubling to 5 min,
+	// ±25 %. It must be safe for concurrent use, and not change t.Payload.
 	Backoff func(t *Task, err error) time.Duration
 	// Exclusive ends the context before another peer can start the task. Without it, handlers
 	// keep running while Redis is down.
@@ -164,7 +163,7 @@ func (p *Peer) Use(wraps ...func(Handler) Handler) {
 	defer p.mu.Unlock()
 	switch {
 	case slices.ContainsFunc(wraps, func(w func(Handler) Handler) bool { return w == nil }):
-		panic("worqr: Use of nil")
+		panic("worqr: a function given to Use is nil")
 	case len(p.services) > 0:
 		panic("worqr: Use after Handle")
 	}
@@ -185,8 +184,8 @@ func (q *Queue) wrapped(h Handler) Handler {
 }
 
 // Handle registers h as the queue's only handler, which the peer serves while Run is running. It
-// panics if the queue has a handler or was joined by StartWork, if h is nil, or if a name or an
-// option isn't valid.
+// panics if the queue has a handler or was joined by StartWork, if h is nil, or if an option isn't
+// valid. A bad name makes Run fail; once Run was called, Handle panics.
 func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	q.check(h, opts)
 	q.serve(h, opts.withDefaults(), nil)
@@ -317,8 +316,8 @@ func JSON[T any](h func(ctx context.Context, v T, t *Task) error) Handler {
 	}
 }
 
-// Mux returns a Handler that calls the handler for the task's header "type", "" without one. An
-// unknown type is an error that names it, so the task is retried: a newer peer may know it. Mux
+// Mux returns a Handler that calls the handler for the task's header "type", or for "" without one.
+// An unknown type is an error that names it, so the task is retried: a newer peer may know it. Mux
 // copies the map, and panics if a handler is nil.
 func Mux(handlers map[string]Handler) Handler {
 	handlers = maps.Clone(handlers)
@@ -388,13 +387,13 @@ func environment(t *Task, more []string) []string {
 }
 
 // A BatchHandler works on several tasks at once, oldest first, and returns an error for each, as a
-// [Handler] does; nil finishes all. A panic, or another number of errors, counts for each task. The
+// [Handler] does; nil finishes all. A panic, or a wrong number of errors, counts for each task. The
 // context ends when those of all tasks have ended; t.Context() is that of one.
 type BatchHandler func(ctx context.Context, tasks []*Task) []error
 
 // BatchOptions configure a BatchHandler.
 type BatchOptions struct {
-	// HandleOptions are those of each task: Timeout and Grace include Wait, and OnFailed gets tasks
+	// HandleOptions apply to each task: Timeout and Grace include Wait, and OnFailed gets tasks
 	// one by one. Concurrency is how many batches run at once; 0 is 1. With an Options.Capacity
 	// below Size*Weight, batches don't fill up.
 	HandleOptions
@@ -410,8 +409,8 @@ const (
 	defaultWait  = 100 * time.Millisecond
 )
 
-// HandleBatch is Handle for batches. What Use was given wraps each task, until its batch has run.
-// SetOptions replaces the HandleOptions; Size and Wait stay.
+// HandleBatch is Handle for batches. Functions given to Use wrap each task; they return once its
+// batch has run. SetOptions replaces the HandleOptions; Size and Wait stay.
 func (q *Queue) HandleBatch(h BatchHandler, opts *BatchOptions) {
 	var o BatchOptions
 	if opts != nil {

@@ -250,8 +250,8 @@ func TestJSONUnencodable(t *testing.T) {
 		says  string
 	}{
 		"chan":      {make(chan int), "value 2 of 3, a chan int"},
-		"in a map":  {map[string]any{"secret": func() {}}, "JSON has no func()"},
-		"number":    {math.Inf(1), "value 2 of 3, a float64"},
+		"in a map":  {map[string]any{"secret": func() {}}, "JSON can't hold a func()"},
+		"number":    {math.Inf(1), "value 2 of 3, a float64, can't be encoded as JSON: JSON has no such value"},
 		"no number": {json.Number("secret"), "a json.Number"},
 		"loop":      {loop, "a map[string]interface {}"},
 		"method":    {unwilling{}, "a method of worqr_test.unwilling fails"},

@@ -135,7 +135,7 @@ func (q *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
 	return s, q.wrap("stats", err)
 }
 
-// Pause keeps tasks of the queue from starting until Resume. OnFailed keeps running.
+// Pause keeps tasks of the queue from starting until Resume. OnFailed still runs.
 func (q *Queue) Pause(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("pause", q.bad)
@@ -153,9 +153,9 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return done(0, q.wrap("resume", q.each(ctx, true, func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })))
 }
 
-// Delete drops all waiting tasks, perhaps including some added meanwhile; if they arrive too fast,
-// it fails. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a running peer
-// has; others end.
+// Delete drops all waiting tasks, perhaps including some added meanwhile. It fails if they arrive too
+// fast. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a running peer
+// has; other recurring tasks end.
 func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)

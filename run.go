@@ -20,8 +20,9 @@ import (
 // for Options.Drain, ends the contexts of the rest with ErrShutdown, returns their tasks to the
 // front, and leaves, all within Drain+Grace+5 s.
 //
-// Run survives every failure of Redis. It fails like StartWorker, and if it never reached Redis,
-// abandoned handlers, couldn't leave cleanly, or is called twice.
+// Run survives every failure of Redis. It fails like StartWorker, and if it abandoned handlers,
+// couldn't leave cleanly, is called twice, or never reached Redis, unless ctx ended before anything
+// failed.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("run", p.bad)

@@ -28,10 +28,11 @@ const (
 
 var rules = map[Reschedule]store.When{RescheduleAlways: store.Always, RescheduleNever: store.Never, RescheduleIfLater: store.Later, RescheduleIfEarlier: store.Earlier}
 
-// PutOptions configure a Put. The three below At apply to the task waiting under the key.
+// PutOptions configure a Put. KeepPayload, Reschedule and KeepCounts apply to the task waiting under
+// the key.
 type PutOptions struct {
 	At          time.Time  // when to start; zero is now
-	KeepPayload bool       // keeps the waiting task's payload, properties and counts
+	KeepPayload bool       // keeps its payload, properties and counts
 	Reschedule  Reschedule // whether its time changes
 	// KeepCounts keeps its retries and crashes. Otherwise a new payload resets them.
 	KeepCounts bool
@@ -94,8 +95,7 @@ func (e *OnceError) Error() string {
 	return "worqr: a call with the same Once has added the task under another key; the OnceError has it"
 }
 
-// GoString keeps the key out of logs.
-func (e *OnceError) GoString() string { return e.Error() }
+func (e *OnceError) GoString() string { return e.Error() } // without the key, for logs
 
 func checkKey(key string) error {
 	switch {
@@ -219,7 +219,7 @@ func (p *Properties) card() ([]byte, error) {
 	case p.MaxRetries > mostTries:
 		return nil, fmt.Errorf("%w: MaxRetries %d is above the maximum of %d", ErrInvalid, p.MaxRetries, mostTries)
 	case p.KeepResult != 0 && (p.KeepResult < MinKeepResult || p.KeepResult > MaxKeepResult):
-		return nil, fmt.Errorf("%w: a KeepResult of %v isn't between %v and %v", ErrInvalid, p.KeepResult, MinKeepResult, MaxKeepResult)
+		return nil, fmt.Errorf("%w: a KeepResult of %v isn't between 1 s and 30 days", ErrInvalid, p.KeepResult)
 	}
 	expires, err := millis(p.Expires)
 	if err != nil || expires == 0 && p.Timeout == 0 && p.MaxRetries == 0 && p.KeepResult == 0 && len(p.Headers) == 0 {
@@ -244,14 +244,14 @@ func (p *Properties) once() (store.Once, error) {
 	case p.OnceFor == 0:
 		return store.Once{ID: p.Once, Window: onceFor}, nil
 	case p.OnceFor < time.Millisecond || p.OnceFor > MaxOnceFor:
-		return store.Once{}, fmt.Errorf("%w: an OnceFor of %v isn't between 1 ms and %v", ErrInvalid, p.OnceFor, MaxOnceFor)
+		return store.Once{}, fmt.Errorf("%w: an OnceFor of %v isn't between 1 ms and 30 days", ErrInvalid, p.OnceFor)
 	}
 	return store.Once{ID: p.Once, Window: p.OnceFor}, nil
 }
 
 // Add adds one task under a new key and returns it. CancelKey and ExplainKey find the task by its
-// key; Cancel and Explain don't find it by its payload. Added tasks start in order, and take turns
-// with those of Enqueue. Props may be nil. It fails like Put. Repeating it after ErrUnknownOutcome
+// key; Cancel and Explain don't find it. Added tasks start in order, and take turns with those of
+// Enqueue. Props may be nil. It fails like Put. Repeating it after ErrUnknownOutcome
 // may add the task twice, unless it has Once.
 func (q *Queue) Add(ctx context.Context, payload []byte, props *Properties) (key string, err error) {
 	return q.addTraced(ctx, "add", time.Time{}, payload, props)
@@ -319,8 +319,8 @@ type TaskSpec struct {
 	Properties
 }
 
-// AddMany adds the tasks in order, all or none, and returns their keys. Redis adds them in one step, so
-// that must be short: more than 2,000, or 1 MiB together, fail with ErrTooLarge. None may have Once.
+// AddMany adds the tasks in order, all or none, and returns their keys. Beyond 2,000 tasks, or 1 MiB
+// together unless it's a single task, it fails with ErrTooLarge. None may have Once.
 func (q *Queue) AddMany(ctx context.Context, tasks []TaskSpec) (all []string, err error) {
 	began := q.peer.trace.Enqueues()
 	all, err = q.addMany(ctx, tasks)

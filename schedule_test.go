@@ -162,3 +162,15 @@ func TestBadProperties(t *testing.T) {
 	is.NoErr(err)
 	is.Equal(stats.Waiting+stats.Scheduled, 0)
 }
+
+// Errors name long limits in days, not in hours.
+func TestLimitsInDays(t *testing.T) {
+	is := parallel(t)
+	q := open(t, worqr.Options{}).Queue("q")
+	for _, props := range []worqr.Properties{{KeepResult: worqr.MaxKeepResult + 1}, {Once: "o", OnceFor: worqr.MaxOnceFor + 1}} {
+		_, err := q.Add(t.Context(), nil, &props)
+		is.True(err != nil && strings.HasSuffix(err.Error(), " and 30 days"))
+	}
+	_, err := worqr.Open("redis://localhost:6379", &worqr.Options{Lease: 366 * 24 * time.Hour})
+	is.True(err != nil && strings.Contains(err.Error(), "365 days"))
+}

@@ -35,7 +35,7 @@ type Task struct {
 	Result    []byte              // you may set it; EventDone and Queue.Result carry it
 
 	Headers    map[string]string // see Properties
-	EnqueuedAt time.Time         // of an added task, one with Properties, or an occurrence (when it was scheduled), by Redis's clock; else zero
+	EnqueuedAt time.Time         // when it was added or put, or an occurrence was planned, by Redis's clock; zero for Enqueue, and for Put without Properties
 	DueAt      time.Time         // when it could start, by Redis's clock; of a recurring task, its time; zero if unknown, as for Enqueue
 	LastError  string            // of the attempt before, at most 1,024 bytes; "" if it had none, or its worker died
 

@@ -189,8 +189,8 @@ func (p *Peer) Stats() inspect.PeerStats {
 	return s
 }
 
-// StatsOf returns the counters of a queue, with OnFailed and all parts. WorkersEvicted,
-// TasksReturned and TimesEvicted are zero here. It doesn't ask Redis.
+// StatsOf is Stats for one queue, with OnFailed and all parts. WorkersEvicted, TasksReturned and
+// TimesEvicted are zero.
 func (p *Peer) StatsOf(queue string) inspect.PeerStats { return statsOf(p.engine.CountsOf(queue)) }
 
 func statsOf(c *engine.Counts) inspect.PeerStats {
@@ -220,7 +220,7 @@ func (p *Peer) Ping(ctx context.Context) error {
 // worker isn't started.
 func (p *Peer) LastBeat() time.Time { return p.fleet.LastBeat() }
 
-// Ready returns nil while the worker is a member of all its queues and its lease stands. It doesn't
+// Ready returns nil while the worker is a member of all its queues and its lease is valid. It doesn't
 // ask Redis. Otherwise it fails with ErrNotStarted, ErrNotWorking (a queue isn't joined yet),
 // ErrEvicted, ErrLeaseExpired (Redis was silent for nine tenths of the lease) or ErrShutdown (Run
 // drains).

@@ -32,7 +32,8 @@
 // context ends, and fail if Redis is silent for [Options.CallTimeout]. After [ErrUnknownOutcome],
 // the call may have taken effect; after other errors, it hasn't. Iterators read a page at a time,
 // aren't snapshots, and stop after the first error. Printed or logged values never show payloads,
-// keys or results. What listings, Check and Explain return is in package inspect.
+// keys or results. What listings, Check, Explain, Events and Stats return is in package inspect;
+// [Options.Trace] and its arguments are in package worqrtrace.
 package worqr
 
 import (
@@ -109,13 +110,13 @@ type Options struct {
 	// Lease is how long this peer may be silent before others take its tasks; 0 is 3 s, negative is
 	// forever. Use one Lease for all peers of a queue.
 	Lease    time.Duration
-	Drain    time.Duration // for handlers to go on once Run's context ends; 0 is 25 s, negative none
+	Drain    time.Duration // for handlers to finish once Run's context ends; 0 is 25 s, negative none
 	Capacity int           // most total Weight of running tasks; 0 is no limit
 	// CallTimeout is how long a call waits while Redis sends nothing; 0 is 5 s. Each MiB of
 	// payload adds a second.
 	CallTimeout time.Duration
 	MaxPayload  int           // bytes of a payload that this peer enqueues; 0 is DefaultMaxPayload
-	MaxResult   int           // bytes of a result in events, and of a kept one; 0 is 1 MiB
+	MaxResult   int           // bytes of a result in events and in Queue.Result; 0 is 1 MiB
 	DialTimeout time.Duration // of each step of connecting; 0 is 2 s
 	TLSConfig   *tls.Config   // for Open; it must not change afterwards
 	// Credentials, if set, returns the login for each new connection of Open. It must be safe
@@ -158,7 +159,7 @@ func (o *Options) check() error {
 		return badName("prefix", o.Prefix, err)
 	}
 	if o.Lease > 0 && (o.Lease < shortest || o.Lease > longestLease) {
-		return fmt.Errorf("%w: Lease %v isn't between %v and %v; a negative one never expires", ErrInvalid, o.Lease, shortest, longestLease)
+		return fmt.Errorf("%w: Lease %v isn't between %v and 365 days; a negative one never expires", ErrInvalid, o.Lease, shortest)
 	}
 	if o.CallTimeout < shortestCall {
 		return fmt.Errorf("%w: CallTimeout %v is below the minimum of %v", ErrInvalid, o.CallTimeout, shortestCall)
@@ -315,8 +316,8 @@ func (p *Peer) cameBack() {
 func (p *Peer) WorkerID() string { return p.fleet.ID() }
 
 // Close stops the worker, as StopWorker does, and closes the peer's own connections, not a Pool. It
-// blocks for at most 2*CallTimeout+7 s. While Run is running, it only fails with ErrInvalid.
-// Afterwards, other calls fail with ErrShutdown.
+// blocks for at most 2*CallTimeout+7 s. While Run is running, it does nothing and fails with
+// ErrInvalid. Afterwards, other calls fail with ErrShutdown.
 func (p *Peer) Close() error {
 	p.mu.Lock()
 	running := p.running

@@ -1,5 +1,5 @@
 // Package dash is a dashboard for worqr: an http.Handler that shows a fleet's queues, tasks,
-// failures and workers, explains problems, and acts on them if it may.
+// failures and workers, explains problems and, if you allow it, acts on them.
 //
 //	mux.Handle("/worqr/", dash.New(peer, nil))
 //
@@ -26,30 +26,31 @@ import (
 
 // Options configure a dashboard. A zero field means the default.
 //
-// A function that panics or calls runtime.Goexit takes nothing else with it: Authorize then allows
-// nothing, a payload "(cannot be shown)", and a queue whose handle is missing can't be read. The log has
-// the stack of the first failure of each function.
+// A function that panics or calls runtime.Goexit breaks nothing else: Authorize then refuses, the
+// payload is shown as "(cannot be shown)", and the queue whose handle is missing can't be read. The
+// log has the stack of each function's first failure.
 type Options struct {
 	// Title names the fleet at the top of each page; "" is "worqr".
 	Title string
 	// AllowActions shows the buttons and lets them act. Otherwise the dashboard is read-only.
 	AllowActions bool
-	// Authorize, if set, is asked about each request: with [View] before a page is shown, and with
-	// the action before it's done. The text of its error is shown, with status 403. It must be safe
-	// for concurrent use.
+	// Authorize, if set, decides about each request. It gets [View] before a page is shown, and the
+	// action before it's done. If it returns an error, the answer is the error's text with status 403.
+	// It must be safe for concurrent use.
 	Authorize func(*http.Request, Action) error
-	// User returns who acts, for the log; nil is the user name of basic authentication.
+	// User returns the name of who acts, for the log; nil takes it from basic authentication.
 	User func(*http.Request) string
-	// Payload returns a payload as it's shown and searched; "" hides it. Nil shows text as it is,
-	// and bytes as a dump. HidePayloads hides all. It must be safe for concurrent use, and not change
-	// the payload.
+	// Payload returns the text by which a payload is shown and searched; "" hides it. Nil shows text
+	// unchanged, and other bytes as a dump. HidePayloads hides all. It must be safe for concurrent use,
+	// and not change the payload.
 	Payload func(queue string, payload []byte) string
-	// Queue returns the handle of a queue; nil is Peer.Queue. Queues that are spread need theirs.
+	// Queue returns the handle of a queue; nil is Peer.Queue. For a spread queue, return the handle
+	// that Spread returned.
 	Queue func(name string) *worqr.Queue
-	// Logger receives a record of each action; nil is slog.Default. Payloads and keys aren't logged.
+	// Logger gets a line for each action; nil is slog.Default. Payloads and keys aren't logged.
 	Logger *slog.Logger
-	// Interval is how often the counts are read while somebody looks; 0 is a second. If reading
-	// takes long, it's less often.
+	// Interval is how often the counts are read while somebody looks; 0 is a second. If reading takes
+	// long, they're read less often.
 	Interval time.Duration
 	// Check has the limits for findings.
 	Check *inspect.CheckOptions
@@ -60,7 +61,7 @@ type Options struct {
 // HidePayloads is an Options.Payload that hides all payloads.
 func HidePayloads(string, []byte) string { return "" }
 
-// A Verb says what somebody wants to do.
+// A Verb is the kind of an Action.
 type Verb string
 
 const (
@@ -69,14 +70,14 @@ const (
 	Enqueue         Verb = "enqueue"
 	Pause           Verb = "pause"
 	Resume          Verb = "resume"
-	Drain           Verb = "drain"            // pause, and watch what still runs end
-	Cancel          Verb = "cancel"           // a payload, or what waits and runs under a key
+	Drain           Verb = "drain"            // pause, and count what still runs until nothing does
+	Cancel          Verb = "cancel"           // a payload, or the tasks under a key
 	Delete          Verb = "delete"           // the waiting tasks of a queue
 	Requeue         Verb = "requeue"          // some failed tasks
 	RequeueMatching Verb = "requeue-matching" // those that a search finds, or all
 	Discard         Verb = "discard"          // some failed tasks
 	DiscardMatching Verb = "discard-matching" // those that a search finds, or all
-	Stop            Verb = "stop"             // a RequeueMatching or DiscardMatching that is going on
+	Stop            Verb = "stop"             // a RequeueMatching or DiscardMatching that is running
 	RunNow          Verb = "run-now"          // the next occurrence of a recurring task
 	Return          Verb = "return"           // a running task, with all others of its worker
 	FailWorker      Verb = "fail-worker"
@@ -89,7 +90,7 @@ var (
 	verbsOfAll = []Verb{Check, FailWorker, Sweep}
 )
 
-// An Action is what somebody wants to do.
+// An Action is what a request wants to do.
 type Action struct {
 	Verb   Verb
 	Queue  string // "" if it's about all, as the overview, Workers, Server, FailWorker, Sweep and Check are

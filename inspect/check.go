@@ -9,8 +9,8 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// CheckOptions configure Check and Repair. Exceeding a limit that you set is a warning;
-// exceeding a default is a notice.
+// CheckOptions configure Peer.Check and Peer.Repair. A finding beyond a limit that you set is a
+// warning, beyond a default a notice.
 type CheckOptions struct {
 	MaxRunTime time.Duration // of a task; 0 is an hour
 	// MaxWaitTime is how late a due task may start, and how long a queue with waiting tasks may
@@ -19,7 +19,8 @@ type CheckOptions struct {
 	MaxBacklog  int // due tasks that may wait on a queue; 0 is any number, negative none
 	MaxRetrying int // tasks of a queue that may wait for a retry; 0 is 10, negative none
 	MaxFailed   int // tasks of a failed queue; 0 reports any as a notice, negative as a warning
-	// Ignore leaves findings of these kinds out of the report, but not out of Repair.
+	// Ignore leaves findings of these kinds out of the report; Repair still repairs them. See
+	// worqr.FindingKinds.
 	Ignore []FindingKind
 }
 
@@ -35,7 +36,7 @@ const (
 	SeverityNotice  Severity = "notice"  // worth knowing, and perhaps intended
 )
 
-// A Finding is one problem or risk.
+// A Finding is one problem or risk that a CheckReport lists.
 type Finding struct {
 	Kind     FindingKind
 	Severity Severity
@@ -66,14 +67,14 @@ func (f Finding) String() string {
 	return line
 }
 
-// A CheckReport is the result of Check or Repair.
+// A CheckReport is what Peer.Check and Peer.Repair return.
 type CheckReport struct {
 	Queues   int       // examined
 	Keys     int       // examined
 	Findings []Finding // worst first
 	Omitted  int       // findings beyond the first 1,000
 	Unwell   bool      // one of those is an error that remains
-	Prefix   string    // that was searched
+	Prefix   string    // the prefix that was searched
 	Repair   bool      // the report is Repair's
 }
 

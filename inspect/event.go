@@ -22,10 +22,9 @@ const (
 	EventLost   EventKind = "lost"   // Redis lost writes, as this peer noticed
 )
 
-// An Event is something that happened on a queue. Payloads above 64 KiB (1 KiB for EventCancel) and
-// results above
-// worqr.Options.MaxResult come as size and digest; so may smaller ones when many tasks end
-// at once.
+// An Event is what Peer.Events yields: something that happened on a queue. Of payloads above 64 KiB
+// (1 KiB for EventCancel), and of results above worqr.Options.MaxResult, it has only size and
+// digest; when many tasks end at once, the same may be true of smaller ones.
 type Event struct {
 	Kind     EventKind
 	Queue    string // "" for EventSync
@@ -33,7 +32,7 @@ type Event struct {
 	Payload  []byte // of EventDone and EventCancel; nil if large
 	Result   []byte // of EventDone; nil if large
 	Count    int    // of EventWork
-	Evidence string // of EventLost: how it shows
+	Evidence string // of EventLost: what this peer noticed
 
 	// Sizes in bytes. Digests are SHA-1 in hex, of large values only, and may be missing.
 	PayloadSize, ResultSize     int

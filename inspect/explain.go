@@ -38,7 +38,7 @@ const (
 	ReasonFailed       Reason = "failed"
 )
 
-// A TaskCopy is one copy of a task.
+// A TaskCopy is one copy of a task, in an Explanation.
 type TaskCopy struct {
 	State      CopyState
 	Key        string    // "" if it has none
@@ -56,7 +56,7 @@ type TaskCopy struct {
 	Token      int64
 	StartedAt  time.Time // by that peer's clock
 	WorkerID   string    // that holds it, or ran it last
-	WorkerName string    // "" if it isn't registered; so are Host and PID
+	WorkerName string    // "" if it isn't registered; then Host and PID are missing, too
 	Host       string
 	PID        int
 	EvictAt    time.Time // about when; zero unless the worker's lease has expired
@@ -67,7 +67,8 @@ type TaskCopy struct {
 	FailedAt time.Time
 }
 
-// An Explanation says where a task is and why it doesn't run.
+// An Explanation is what Queue.Explain, ExplainKey and ExplainHeader return: where a task is and why
+// it doesn't run.
 type Explanation struct {
 	Queue       string
 	At          time.Time // by Redis's clock
@@ -75,10 +76,10 @@ type Explanation struct {
 	Paused      bool
 	Workers     int // serving the queue
 	IdleWorkers int // with free slots
-	NotSearched int // waiting tasks
+	NotSearched int // waiting tasks that weren't searched
 	Copies      []TaskCopy
 	Recurs      *RecurringTask // what recurs under the key, for ExplainKey; nil if nothing does
-	Prefix      string         // that was searched
+	Prefix      string         // the prefix that was searched
 }
 
 // String returns a few human-readable sentences, without payload and key.

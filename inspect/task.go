@@ -8,7 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// An AddedTask waits for its first start. Once retried, returned or changed, it's a ScheduledTask.
+// An AddedTask is a row of Queue.Added: a task of Add that waits for its first start. Once it's
+// retried, returned or changed, it's a ScheduledTask.
 type AddedTask struct {
 	Key        string
 	Payload    []byte
@@ -17,7 +18,7 @@ type AddedTask struct {
 	Expires    time.Time // zero: never
 }
 
-// A ScheduledTask waits in the schedule: under a key, or for a retry.
+// A ScheduledTask is a row of Queue.Scheduled: a task that waits under a key, or for a retry.
 type ScheduledTask struct {
 	Key        string // "" if it has none
 	Payload    []byte
@@ -30,7 +31,7 @@ type ScheduledTask struct {
 	LastError  string // of the last attempt, at most 1,024 bytes; "" if there was none
 }
 
-// A RunningTask is a task that a worker holds.
+// A RunningTask is a row of Queue.Running: a task that a worker holds, running or prefetched.
 type RunningTask struct {
 	AttemptID string
 	WorkerID  string
@@ -42,27 +43,27 @@ type RunningTask struct {
 	Headers    map[string]string
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
 	LastError  string    // of the attempt before; "" if there was none
-	DueAt      time.Time // of Add, and of recurring tasks; else zero
+	DueAt      time.Time // of Add, and of recurring tasks; otherwise zero
 
 	Attempt, Retries, Crashes int // as in worqr.Task; without a key, crashes aren't known
 }
 
-// A RecurringTask is a schedule as Redis has it.
+// A RecurringTask is a row of Queue.Recurring: a schedule as Redis has it.
 type RecurringTask struct {
 	Key string
 	// Next is the time of the next occurrence; past if it's late, zero if there is none.
 	Next time.Time
-	// Current is that of the occurrence that runs or waits for a retry; zero if none.
+	// Current is the time of the occurrence that runs or waits for a retry; zero if none does.
 	Current time.Time
-	// Asserted reports whether a running peer has it; otherwise it ends soon.
+	// Asserted reports whether a running peer has the schedule; otherwise it ends soon.
 	Asserted bool
 	// LastOutcome is "finished", "failed", "crashed", "canceled", "skipped", "lost", or "" if none
-	// has ended. LastDue was due and LastAt ended.
+	// has ended. LastDue is when that occurrence was due, LastAt when it ended.
 	LastOutcome     string
 	LastDue, LastAt time.Time
 }
 
-// A FailedTask is a task in the failed queue.
+// A FailedTask is a row of Queue.Failed, and the Failure of a task that OnFailed handles.
 type FailedTask struct {
 	ID       string
 	Payload  []byte
@@ -71,7 +72,7 @@ type FailedTask struct {
 	Error    string    // of the last attempt, at most 4,096 bytes
 	Retries  int       // attempts that failed before the last
 	Crashes  int       // workers that died holding it
-	WorkerID string    // that ran it last; for FailureCrashed, that moved it here
+	WorkerID string    // the worker that ran it last or, for FailureCrashed, moved it here
 	FailedAt time.Time // by Redis's clock
 
 	Headers    map[string]string

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// A Peer is a peer on a Redis in memory, with switches that break its connections. It's closed when
+// A Peer is a peer on a Redis in memory, with methods that break its connections. It's closed when
 // the test ends.
 type Peer struct {
 	*worqr.Peer
@@ -71,18 +71,18 @@ func (p *Peer) Serve() (stop func()) {
 }
 
 // Crash cuts the peer off for good, as if its process had been killed: nothing that it does reaches
-// Redis any more. When its lease has expired, or FailWorker is called, others take over its tasks.
+// Redis any more. Once its lease has expired, or FailWorker is called, others take over its tasks.
 // Its handlers keep running, since a goroutine can't be killed.
 func (p *Peer) Crash() { p.link.crash() }
 
-// Pause holds back all that the peer sends and receives, until Resume: as if its process was stopped,
-// or the network didn't deliver. Its handlers keep running.
+// Pause holds back all that the peer sends and receives, until Resume, as if its process had
+// stopped or the network was down. Its handlers keep running.
 func (p *Peer) Pause() { p.link.pause() }
 
 // Resume ends a Pause, and delivers what was held back.
 func (p *Peer) Resume() { p.link.resume() }
 
-// LoseReply loses the reply to the next call in which text stands, such as a payload or a worker's id;
-// "" is any call, even a heartbeat. Redis carries the call out, and the connection breaks. A call that
+// LoseReply loses the reply to the next call that contains text, such as a payload or a worker's id;
+// "" is any call, even a heartbeat. Redis carries out the call, and the connection breaks. A call that
 // isn't safe to repeat then fails with worqr.ErrUnknownOutcome.
 func (p *Peer) LoseReply(text string) { p.link.lose(text) }

@@ -11,8 +11,8 @@ import (
 // patience is how long something that must happen may take, by the clock that applies.
 const patience = time.Minute
 
-// WaitIdle waits until nothing of the queues waits, runs or is due. What is scheduled for later, and
-// what waits for a retry, doesn't count, nor do the tasks of a paused queue. It fails the test after a
+// WaitIdle waits until no task of the queues waits, runs or is due. Tasks scheduled for later or
+// waiting for a retry don't count, nor do those waiting on a paused queue. The test fails after a
 // minute.
 func WaitIdle(t testing.TB, queues ...*worqr.Queue) {
 	t.Helper()
@@ -56,7 +56,7 @@ func isBusy(t testing.TB, q *worqr.Queue) bool {
 	return false
 }
 
-// A Task is what waits in a queue.
+// A Task is a task that waits in a queue.
 type Task struct {
 	Payload string
 	Key     string            // "" for those of Enqueue
@@ -64,8 +64,8 @@ type Task struct {
 	DueAt   time.Time         // zero is now
 }
 
-// Enqueued returns what waits in the queue: the tasks of Enqueue, then those of Add, then those in the
-// schedule, each in the order in which they start. No peer should be working on the queue.
+// Enqueued returns the tasks that wait in the queue: those of Enqueue, then those of Add, then those
+// in the schedule, each in the order in which they start. No peer should be serving the queue.
 func Enqueued(t testing.TB, q *worqr.Queue) (all []Task) {
 	t.Helper()
 	ctx := context.Background()

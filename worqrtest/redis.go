@@ -1,11 +1,11 @@
 // Package worqrtest helps to test programs that use worqr, without a Redis server: Start runs one in
-// memory, Virtual does so in virtual time, and Run runs a handler once. Peers have
-// switches that crash or pause them and lose replies.
+// memory, Virtual does so in virtual time, and Run runs a handler once. Peers have methods that crash
+// or pause them, or lose a reply.
 //
 // The server is [github.com/alicebob/miniredis/v2]. It's for tests of a few thousand tasks: it's
-// slower than Redis, and takes longer the more tasks wait. It knows no users, persistence,
-// Sentinel or Cluster, and Peer.Check can't read its settings. An hour of virtual time takes about 60 ms
-// for each peer.
+// slower than Redis, and the more tasks wait, the slower it gets. It has no users, persistence,
+// Sentinel or Cluster, and Peer.Check can't read its settings. An hour of virtual time takes about 60
+// ms for each peer.
 package worqrtest
 
 import (
@@ -35,8 +35,8 @@ type Redis struct {
 // epoch is when time begins in a bubble: worqr takes earlier times for something else.
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Start starts a server for this test. It may be called in a bubble of testing/synctest; then its
-// clock is the bubble's, which Start moves on to 2030-01-01 UTC.
+// Start starts a server for this test. In a bubble of testing/synctest, its clock is the bubble's,
+// which Start advances to 2030-01-01 UTC.
 func Start(t testing.TB) *Redis {
 	t.Helper()
 	if year := time.Now().UTC().Year(); year == 2000 { // only in a bubble
@@ -49,8 +49,8 @@ func Start(t testing.TB) *Redis {
 }
 
 // Virtual runs test in a bubble of testing/synctest, with a server. Its clock begins at midnight of
-// 2030-01-01 UTC and moves on only while everybody waits, so time.Sleep(24*time.Hour) returns at
-// once, after all that was to be done until then:
+// 2030-01-01 UTC and advances only while every goroutine waits, so time.Sleep(24*time.Hour)
+// returns at once, after all that was due until then has run:
 //
 //	worqrtest.Virtual(t, func(t *testing.T, redis *worqrtest.Redis) {
 //		...
@@ -58,8 +58,8 @@ func Start(t testing.TB) *Redis {
 //		worqrtest.WaitIdle(t, reports)
 //	})
 //
-// There, the default of Options.Lease is an hour, since heartbeats take most of the time of such a
-// test. A test in a bubble can't use sockets, so neither URL nor a real Redis.
+// There, Options.Lease is an hour by default, since heartbeats take most of the time of such a test.
+// A test in a bubble can't use sockets, so URL and a real Redis don't work there.
 func Virtual(t *testing.T, test func(t *testing.T, redis *Redis)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// An Attempt is how a handler ended.
+// An Attempt says how a run of a handler ended.
 type Attempt struct {
 	worqrtrace.Task        // Outcome, Error, Next, ...
 	Err             error  // what the handler returned
@@ -19,16 +19,19 @@ type Attempt struct {
 
 // RunOptions configure Run. A zero field means the default.
 type RunOptions struct {
-	Queue      string // "test"
+	Queue      string // "" is "test"
 	Properties *worqr.Properties
 	Handle     *worqr.HandleOptions
 }
 
 // Run runs a handler once, as a peer would, on a Redis of its own, and returns how the attempt ended:
-// finished, retried, snoozed, failed, stopped. All methods of its Task work. Opts may be nil. The test
+// finished, retried, snoozed, failed or stopped. All methods of its Task work. Opts may be nil. The test
 // fails if it takes more than a minute.
 func Run(t testing.TB, h worqr.Handler, payload []byte, opts *RunOptions) Attempt {
 	t.Helper()
+	if h == nil {
+		t.Fatal("worqrtest: the handler is nil")
+	}
 	var o RunOptions
 	if opts != nil {
 		o = *opts

@@ -3,6 +3,9 @@ package worqrtest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +41,31 @@ func TestRun(t *testing.T) {
 				t.Errorf("%+v, result %q, %v", a, a.Result, a.Err)
 			}
 		})
+	}
+}
+
+// failing is a test that has failed.
+type failing struct {
+	testing.TB
+	text string
+}
+
+func (f *failing) Helper() {}
+
+func (f *failing) Fatal(args ...any) {
+	f.text = fmt.Sprint(args...)
+	runtime.Goexit()
+}
+
+// A handler that's nil is a mistake of the test, not a panic of the handler.
+func TestRunNil(t *testing.T) {
+	t.Parallel()
+	f := &failing{TB: t}
+	var test sync.WaitGroup
+	test.Go(func() { Run(f, nil, nil, nil) })
+	test.Wait()
+	if f.text != "worqrtest: the handler is nil" {
+		t.Errorf("it fails with %q", f.text)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package worqrtrace has the functions that a peer of package worqr calls when something happens,
-// and what it tells them. They are for metrics, traces and audit logs.
+// Package worqrtrace has Trace, the functions that a peer calls when something happens, and the
+// types of their arguments. Use them for metrics, traces and audit logs.
 package worqrtrace
 
 import (
@@ -22,42 +22,42 @@ import (
 //
 // To put something into a handler's context, wrap the handler instead.
 type Trace struct {
-	// Enqueued follows each successful call that adds tasks. If the call failed with
-	// worqr.ErrUnknownOutcome, Err is set and the tasks may be there.
+	// Enqueued follows each call that has added tasks, or may have: if it failed with
+	// worqr.ErrUnknownOutcome, Err is set.
 	Enqueued func(Queue)
 	// Canceled follows each successful Cancel and CancelKey. Tasks counts the waiting copies that it
-	// removed. Running ones come to Ended, on the peer that runs them.
+	// removed. Those that were running are reported by Ended, on the peer that runs them.
 	Canceled func(Queue)
-	// Started comes when a handler begins, and when StartTask returns a task.
+	// Started is called when a handler begins, and when StartTask returns a task.
 	Started func(Task)
-	// Ended follows each Started once: the end is stored, the task returned because the worker
-	// left, or it's no longer this worker's (Lost). While Redis can't store the end, Ended
-	// waits.
+	// Ended follows each Started once: the end is stored, the task was returned because the worker
+	// left, or this worker has lost it (Lost). While Redis can't store the end, Ended waits.
 	Ended func(Task)
-	// Changed follows each call that was sent of RemoveKey, RunNow, Delete, Pause, Resume,
-	// RequeueFailed and DeleteFailed, and their variants. Method has its name, Tasks how many it has changed, if it counts.
+	// Changed follows each call of RemoveKey, RunNow, Delete, Pause, Resume, RequeueFailed, DeleteFailed
+	// and their variants that was sent to Redis. Method is its name; Tasks is how many tasks it changed,
+	// or 0 if it doesn't count them.
 	Changed func(Queue)
 	// Failed: this peer moved tasks to the failed queue that can't start. Kind says why:
-	// inspect.FailureExpired or inspect.FailureCrashed. Ended tells of those that fail otherwise.
+	// inspect.FailureExpired or inspect.FailureCrashed. Tasks that fail in any other way are reported
+	// by Ended.
 	Failed        func(Queue)
-	FailedDropped func(Queue) // tasks, from a full failed queue
+	FailedDropped func(Queue) // tasks were dropped from a full failed queue
 	// Joined: the worker became a member of the queue, once for each part of a spread queue, and
 	// once more if OnFailed handles its failed tasks.
 	Joined func(Queue)
 	// Left follows Joined, unless Evicted does. If Err is set, Redis didn't confirm it, and the
 	// membership ends with the lease.
 	Left          func(Queue)
-	Evicted       func(Worker) // this worker, from all queues; it comes back under NewID
-	WorkerFailed  func(Worker) // another worker, by this peer; once for each
-	TasksReturned func(Queue)  // of evicted workers, to the front, by this peer
+	Evicted       func(Worker) // this worker was evicted from all queues; it comes back under NewID
+	WorkerFailed  func(Worker) // this peer evicted another worker; called once for each
+	TasksReturned func(Queue)  // this peer returned tasks of an evicted worker to the front
 	// ConnectionLost: Redis doesn't answer a started worker, or calls that add tasks, twice in a row.
 	ConnectionLost     func(Connection)
 	ConnectionRestored func(Connection) // Redis answers again
 	Missed             func(calls int)  // calls dropped here because the functions were too slow
 }
 
-// Join returns a Trace that calls the functions of each of them in turn; those that are nil are
-// left out.
+// Join returns a Trace that calls the functions of all of them in turn. Any of them may be nil.
 func Join(all ...*Trace) *Trace {
 	j := &Trace{}
 	for _, t := range all {
@@ -129,7 +129,7 @@ type Task struct {
 	Next       time.Time           // of Retried and Snoozed: when it starts again, by this peer's clock
 }
 
-// A Queue is something that happened to a queue.
+// A Queue is something that happened on a queue.
 type Queue struct {
 	At       time.Time // by this peer's clock
 	Queue    string
@@ -139,14 +139,14 @@ type Queue struct {
 	Tasks    int                 // that were enqueued, removed, changed, returned, failed or dropped
 	Size     int                 // of their payloads, of Enqueued, in bytes
 	DueAt    time.Time           // of Enqueued; zero is now
-	Took     time.Duration       // the call, of Enqueued, Canceled and Changed
+	Took     time.Duration       // how long the call took, of Enqueued, Canceled and Changed
 	Err      error               // of Enqueued, Changed and Left
 	Method   string              // of Changed, such as "RemoveKey"
 	Kind     inspect.FailureKind // of Failed
 	Headers  map[string]string   // of Enqueued, of a single task
 }
 
-// A Worker is a worker that was evicted.
+// A Worker is an evicted worker.
 type Worker struct {
 	At       time.Time // by this peer's clock
 	WorkerID string
@@ -158,12 +158,12 @@ type Worker struct {
 	Tasks    int      // that it held there; 0 for Evicted
 }
 
-// A Connection is the connection to Redis.
+// A Connection is a change of the connection to Redis.
 type Connection struct {
-	At     time.Time // by this peer's clock
-	Server string    // "" if unknown, as in a cluster
-	Error  string    // of ConnectionLost
-	Away   time.Duration
+	At     time.Time     // by this peer's clock
+	Server string        // "" if unknown, as in a cluster
+	Error  string        // of ConnectionLost
+	Away   time.Duration // of ConnectionRestored: how long Redis didn't answer
 }
 
 func (t Task) Format(s fmt.State, _ rune) { logs.Show(s, "trace of a task", t) }

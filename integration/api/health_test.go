@@ -153,8 +153,13 @@ func TestCheckStuck(t *testing.T) {
 func TestCheckOptions(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
-	for _, o := range []inspect.CheckOptions{{MaxRunTime: -1}, {MaxWaitTime: -1}, {Ignore: []inspect.FindingKind{"perisstence"}}} {
-		is.True(is_(failure(p.Check(t.Context(), &o)), worqr.ErrInvalid))
+	for about, o := range map[string]inspect.CheckOptions{
+		"MaxRunTime": {MaxRunTime: -1}, "MaxWaitTime": {MaxWaitTime: -1}, "in Ignore": {Ignore: []inspect.FindingKind{"perisstence"}},
+	} {
+		err := failure(p.Check(t.Context(), &o))
+		is.True(is_(err, worqr.ErrInvalid))
+		is.True(strings.Contains(err.Error(), about))
+		is.True(strings.Contains(err.Error(), "MaxRunTime") == (about == "MaxRunTime")) // only what is wrong
 	}
 }
 

@@ -24,7 +24,7 @@ func TestPlainServerAsCluster(t *testing.T) {
 		q := p.Queue("q")
 		clear := func(what string, err error) {
 			t.Helper()
-			if !errors.Is(err, worqr.ErrInvalid) || strings.Count(err.Error(), "this server isn't part of a cluster; use Open with redis://") != 1 {
+			if !errors.Is(err, worqr.ErrInvalid) || strings.Count(err.Error(), "this server isn't part of a cluster; use a URL with redis://") != 1 {
 				t.Errorf("%s as %q: %v", what, user, err)
 			}
 		}

@@ -146,7 +146,7 @@ func recipeOnFailed(charges *worqr.Queue, handle worqr.Handler, alert func(ctx c
 func recipeProperties(ctx context.Context, charges *worqr.Queue, order []byte, traceparent, requestID string) (string, error) {
 	key, err := charges.Add(ctx, order, &worqr.Properties{
 		Headers:    map[string]string{"traceparent": traceparent},
-		Expires:    time.Now().Add(time.Hour), // afterwards it fails, as FailureExpired
+		Expires:    time.Now().Add(time.Hour), // afterwards it fails, as inspect.FailureExpired
 		MaxRetries: 3,
 		Once:       requestID, // a repetition returns the key of the first
 	})

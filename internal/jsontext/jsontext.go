@@ -68,7 +68,10 @@ func Unencodable(err error) string {
 		return fmt.Sprintf("a method of %v fails", e.Type)
 	}
 	if e, ok := errors.AsType[*json.UnsupportedTypeError](err); ok {
-		return fmt.Sprintf("JSON has no %v", e.Type)
+		return fmt.Sprintf("JSON can't hold a %v", e.Type)
 	}
-	return fmt.Sprintf("refused with a %T", err)
+	if _, ok := errors.AsType[*json.UnsupportedValueError](err); ok {
+		return "JSON has no such value"
+	}
+	return fmt.Sprintf("encoding/json fails with a %T", err)
 }

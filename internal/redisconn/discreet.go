@@ -21,7 +21,7 @@ func Discreet(err error, args ...any) error {
 		return nil
 	}
 	if _, ok := errors.AsType[*url.Error](err); ok || strings.Contains(err.Error(), "url is opaque") {
-		return errURL
+		return errPoolURL
 	}
 	if e, ok := errors.AsType[redis.Error](err); ok {
 		return redis.Error(reticent(string(e), args))

@@ -137,7 +137,7 @@ func (l *Line) harmless(err error) bool {
 var ErrCluster = errors.New("this server is part of a cluster; use Open with redis+cluster://")
 
 // ErrPlain says that a server is not in cluster mode, and was taken for a node of a cluster.
-var ErrPlain = errors.New("this server isn't part of a cluster; use Open with redis://")
+var ErrPlain = errors.New("this server isn't part of a cluster; use a URL with redis://")
 
 // Plain has the answer to a CLUSTER command say so where only a server gives it that is not in cluster
 // mode.

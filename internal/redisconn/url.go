@@ -43,33 +43,30 @@ func (l Login) Given() bool { return l != Login{} }
 
 func (l Login) user() string { return cmp.Or(l.User, "default") }
 
-// The format of a URL. Errors name the part that's wrong and repeat nothing of the URL: if a
-// password isn't escaped, a piece of it ends up in another part.
-var errURL = errors.New("want redis://[[user]:password@]host[:port][/db], unix:///path[?db=n], " +
-	"redis+sentinel://[[user]:password@]host[:port],…/master[/db][?sentinel=[user]:password], or " +
-	"redis+cluster://[[user]:password@]host[:port],…; rediss for redis is with TLS; " +
-	"in users, passwords, names and paths, write @ : / ? # % as %40 %3A %2F %3F %23 %25")
+// escapes says how to write what has a meaning in a URL.
+const escapes = "write @ : / ? # % as %40 %3A %2F %3F %23 %25"
 
-func bad(what string) error { return fmt.Errorf("%s: %w", what, errURL) }
-
+// What can be wrong with a URL. Each error names the part, and what to write there. It repeats nothing
+// of the URL: if a password isn't escaped, a piece of it ends up in another part.
 var (
-	errEmpty    = errors.New("the URL is empty")
-	errScheme   = bad("the URL does not begin with redis://, rediss://, unix:///, redis+sentinel:// or redis+cluster://")
-	errPlus     = bad("the scheme is spelled with a plus: redis+sentinel:// or redis+cluster://")
-	errLogin    = bad("a part of the user or the password, or of a path, is not escaped")
-	errFragment = bad("the URL has an unescaped # or a fragment")
-	errHost     = bad("the host is invalid")
-	errColons   = bad("the host or the port has too many colons; put an IPv6 address in brackets")
-	errPort     = bad("the port is not a number from 1 to 65535")
-	errDatabase = bad("the database is not a number, 0 or higher")
-	errQuery    = bad("the URL has a query, but the database is written as /2")
-	errSocket   = bad("the path of the socket does not begin with the third slash of unix:///, or is not escaped")
-	errDB       = bad("the query must be ?db= and the number of the database")
-	errNoHost   = bad("a host is missing")
-	errHosts    = bad(fmt.Sprintf("there are more than %d hosts", maxHosts))
-	errMaster   = bad("the name of the master is missing, or not escaped")
-	errSlots    = bad("a cluster has no databases, but the URL has a path or a query")
-	errWatchers = bad("the query must be ?sentinel= and the user and the password for the sentinels")
+	errEmpty    = errors.New("the URL is empty; write redis://localhost:6379")
+	errScheme   = errors.New("the URL does not begin with redis://; write redis://localhost:6379; docs/options.md lists the other forms")
+	errPlus     = errors.New("the scheme is spelled with a plus: redis+sentinel:// or redis+cluster://")
+	errLogin    = errors.New("a part of the user or the password, or of a path, is not escaped; " + escapes)
+	errFragment = errors.New("the URL has an unescaped # or a fragment; write %23 for a #")
+	errHost     = errors.New("the host is invalid; write host or host:port, with user and password as user:password@host")
+	errColons   = errors.New("the host or the port has too many colons; put an IPv6 address in brackets, as in [::1]:6379")
+	errPort     = errors.New("the port is not a number from 1 to 65535")
+	errDatabase = errors.New("the database is not a number, 0 or higher")
+	errQuery    = errors.New("the URL has a query, but the database is written as /2, as in redis://localhost:6379/2")
+	errSocket   = errors.New("the path of the socket does not begin with the third slash of unix:///, or is not escaped; " + escapes)
+	errDB       = errors.New("the query must be ?db= and the number of the database, as in unix:///path?db=2")
+	errNoHost   = errors.New("a host is missing; write host or host:port")
+	errHosts    = fmt.Errorf("there are more than %d hosts; name a few, since peers learn the others from them", maxHosts)
+	errMaster   = errors.New("the name of the master is missing, or not escaped; write redis+sentinel://host:26379/master")
+	errSlots    = errors.New("a cluster has no databases, but the URL has a path or a query; write redis+cluster://host:6379")
+	errPoolURL  = errors.New("the dial function of the pool can't parse its URL; write redis://localhost:6379")
+	errWatchers = errors.New("the query must be ?sentinel= and the user and the password for the sentinels, as in ?sentinel=user:password")
 )
 
 // maxHosts is how many hosts a URL may name. The others are learned from them.
