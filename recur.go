@@ -57,9 +57,9 @@ const longestRecurring = MaxKeySize - 24
 // CancelKey and RemoveKey drop one. Put under key moves the next one; RunNow has one more occur.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
-// gone. A peer that calls Every again replaces its own; a nil schedule takes it back. Once the last
-// peer with a schedule has taken it back or stopped, the schedule ends by itself within some ten
-// heartbeats, which is logged. docs/scheduling.md has the details.
+// gone. A peer that calls Every again replaces its own; a nil schedule takes it back. Within ten
+// heartbeats after the last peer with a schedule has taken it back or stopped, its occurrences stop;
+// then it ends by itself, which is logged. docs/scheduling.md has the details.
 //
 // It fails with ErrInvalid if the schedule has no next time, or times less than a second apart, and
 // with ErrTooLarge beyond MaxEveryPayload.
