@@ -6,11 +6,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -20,14 +18,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Main runs the tests of a package. They mostly wait, so more of them run at once than
-// there are processors. A -parallel on the command line is heeded: Run parses it.
-func Main(m *testing.M) (code int) {
-	if err := flag.Set("test.parallel", fmt.Sprint(max(6, runtime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
-	return redistest.Main(m.Run)
-}
+// Main runs the tests of a package.
+func Main(m *testing.M) (code int) { return redistest.Main(m.Run) }
 
 // Panics checks that f panics, and with what.
 func Panics(t *testing.T, what string, f func()) {

@@ -6,6 +6,7 @@ package redistest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -31,7 +32,15 @@ const none = "the tests need a Redis: run \"make test\", which installs one on D
 
 // Main runs the tests of a package with a Redis, or with what EngineEnv says, and fails if
 // goroutines of this module are left behind. TestMain calls it with m.Run.
+//
+// Tests mostly wait, so more of them run at once than there are processors. A -parallel on the command
+// line is heeded: Run parses it.
 func Main(run func() int) (code int) {
+	if at := flag.Lookup("test.parallel"); at.Value.String() == at.DefValue {
+		if err := at.Value.Set(strconv.Itoa(max(12, runtime.GOMAXPROCS(0)))); err != nil {
+			panic(err)
+		}
+	}
 	defer func() {
 		if wrong := whole.end(); len(wrong) > 0 {
 			fmt.Fprintln(os.Stderr, strings.Join(wrong, "\n"))

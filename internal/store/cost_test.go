@@ -40,7 +40,7 @@ func TestWatched(t *testing.T) {
 		{Outcome{Verb: Finish, Size: 16 << 10}, 12, 58},
 		{Outcome{Verb: Finish, Plain: true, Size: 1 << 20}, 56, 62}, // its digest is said
 		{Outcome{Verb: Stop, Plain: true, Size: 600}, 10, 10},
-		{Outcome{Verb: Finish, Added: true, Card: 8 << 10}, 98, 104},
+		{Outcome{Verb: Finish, Added: true, Card: 8 << 10}, 86, 92},
 	} {
 		if not, beside := c.outcome.Cost(false, false), c.outcome.Cost(false, true); not != c.not || beside != c.beside {
 			t.Errorf("%+v costs %d and %d, want %d and %d", c.outcome, not, beside, c.not, c.beside)
