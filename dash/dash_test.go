@@ -212,15 +212,15 @@ func TestPayload(t *testing.T) {
 	for _, page := range pages {
 		is.True(!strings.Contains(hidden.get(page).text, "canary"))
 	}
-	is.True(strings.Contains(hidden.get(pages[1]).text, "(hidden)"))
-	is.True(strings.Contains(hidden.get(pages[2]).text, "0 of 1 failed task match"))
+	hidden.shows(pages[1], "(hidden)")
+	hidden.shows(pages[2], "0 of 1 failed task match")
 	is.True(!strings.Contains(hidden.get(pages[1]).text, `name="payload" value="" placeholder`)) // no use in searching
 	formatted := browse(t, p, &dash.Options{Payload: func(queue string, b []byte) string { return queue + " has <" + string(b[:1]) + ">" }})
-	is.True(strings.Contains(formatted.get(pages[1]).text, "q has &lt;c&gt;"))
-	is.True(strings.Contains(formatted.get("failed?name=q&payload=canary").text, "0 of 1 failed task match"))
+	formatted.shows(pages[1], "q has &lt;c&gt;")
+	formatted.shows("failed?name=q&payload=canary", "0 of 1 failed task match")
 	plain := browse(t, p, nil)
-	is.True(strings.Contains(plain.get(pages[0]).text, "(4 bytes that aren&#39;t text)"))
-	is.True(strings.Contains(plain.get(pages[2]).text, "1 of 1 failed task match"))
+	plain.shows(pages[0], "(4 bytes that aren&#39;t text)")
+	plain.shows(pages[2], "1 of 1 failed task match")
 }
 
 // What others have chosen shows as text, in each place where it appears.

@@ -21,7 +21,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
 
 // newFleet returns the fleet of a peer, and a queue of it.
 func newFleet(t *testing.T, prefix string, lease time.Duration) (*Fleet, *Queue) {

@@ -19,7 +19,7 @@ import (
 )
 
 // Main runs the tests of a package.
-func Main(m *testing.M) (code int) { return redistest.Main(m.Run) }
+func Main(m *testing.M) (code int) { return redistest.MainOfMany(m.Run) }
 
 // Panics checks that f panics, and with what.
 func Panics(t *testing.T, what string, f func()) {

@@ -16,7 +16,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
 
 func line(t testing.TB, url string) *redisconn.Line { return lineOf(t, url, 0) }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
 
 // A request that comes in many pieces, each of which is looked for, loses one
 // reply and holds nothing up.

@@ -30,17 +30,18 @@ const Env = "WORQR_TEST_REDIS"
 
 const none = "the tests need a Redis: run \"make test\", which installs one on Debian and Ubuntu, or put redis-server or valkey-server into PATH, or set " + Env + "=redis://host:port"
 
+// MainOfMany is Main for tests that mostly wait: more of them run at once than there are processors. A
+// -parallel on the command line is heeded: Run parses it.
+func MainOfMany(run func() int) (code int) {
+	if err := flag.Set("test.parallel", strconv.Itoa(max(12, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	return Main(run)
+}
+
 // Main runs the tests of a package with a Redis, or with what EngineEnv says, and fails if
 // goroutines of this module are left behind. TestMain calls it with m.Run.
-//
-// Tests mostly wait, so more of them run at once than there are processors. A -parallel on the command
-// line is heeded: Run parses it.
 func Main(run func() int) (code int) {
-	if at := flag.Lookup("test.parallel"); at.Value.String() == at.DefValue {
-		if err := at.Value.Set(strconv.Itoa(max(12, runtime.GOMAXPROCS(0)))); err != nil {
-			panic(err)
-		}
-	}
 	defer func() {
 		if wrong := whole.end(); len(wrong) > 0 {
 			fmt.Fprintln(os.Stderr, strings.Join(wrong, "\n"))

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	if err := mutate(); err != nil {
 		panic(err)
 	}
-	os.Exit(redistest.Main(m.Run))
+	os.Exit(redistest.MainOfMany(m.Run))
 }
 
 // A scenario is a seeded queue "q" and calls on it, one after the other.

@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr/internal/topology"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
+func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
 
 // line returns one to a place.
 func line(t *testing.T, p *topology.Place) *redisconn.Line {
