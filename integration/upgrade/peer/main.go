@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/child"
 )
 
@@ -101,7 +100,7 @@ func (p *peer) check(peer *worqr.Peer) error {
 		return err
 	}
 	for _, f := range report.Findings {
-		if f.Severity == inspect.SeverityError {
+		if f.Severity == "error" {
 			p.say(Report{What: "finding", Payload: f.String()})
 		}
 	}
