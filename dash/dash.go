@@ -26,9 +26,9 @@ import (
 
 // Options configure a dashboard. A zero field means the default.
 //
-// A function that panics or calls runtime.Goexit breaks nothing else: Authorize then refuses, the
-// payload is shown as "(cannot be shown)", and the queue whose handle is missing can't be read. The
-// log has the stack of each function's first failure.
+// A function that panics, calls runtime.Goexit or blocks for ten seconds breaks nothing else:
+// Authorize then refuses, the payload is shown as "(cannot be shown)", and the queue whose handle is
+// missing can't be read. The log has each function's first failure, with the stack of a panic.
 type Options struct {
 	// Title names the fleet at the top of each page; "" is "worqr".
 	Title string

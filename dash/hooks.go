@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// hooks calls the functions of Options. They're somebody else's code: one that panics, or ends its
-// goroutine, costs its own answer and nothing else.
+// hooks calls the functions of Options. They're somebody else's code: one that panics, ends its
+// goroutine or blocks costs its own answer and nothing else.
 type hooks struct {
 	peer *worqr.Peer
 	opts *Options
@@ -36,7 +36,8 @@ const (
 var hookPatience = 10 * time.Second
 
 // call runs a hook, and reports whether it returned in time. Each call has a goroutine of its own, since
-// runtime.Goexit ends the goroutine that it's called in, and a hook may block. While one does, it isn't called again.
+// runtime.Goexit ends the goroutine that it's called in, and a hook may block. While one does, it isn't
+// called again.
 func call[T any](h *hooks, name string, hook func() T) (answer T, returned bool) {
 	if h.isStuck(name) {
 		return answer, false

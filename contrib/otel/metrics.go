@@ -4,12 +4,13 @@ import (
 	"context"
 	"time"
 
-	"github.com/worqr/worqr/worqrtrace"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
+
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // Metrics are the instruments.

@@ -24,7 +24,7 @@ type run struct {
 	finish                phase  // what came of that
 	over                  int64  // when it returned
 	note                  string // what it returned
-	other                 string // what it was given that belongs to another task
+	other                 string // the part of its input that another task should have got
 }
 
 // accounts sorts the events by task.

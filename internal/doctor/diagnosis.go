@@ -90,7 +90,7 @@ func add(r *inspect.CheckReport, f inspect.Finding) {
 
 var gravity = map[inspect.Severity]int{inspect.SeverityError: 0, inspect.SeverityWarning: 1, inspect.SeverityNotice: 2}
 
-func sorted(r *inspect.CheckReport) {
+func sortFindings(r *inspect.CheckReport) {
 	slices.SortStableFunc(r.Findings, func(a, b inspect.Finding) int {
 		return cmp.Or(cmp.Compare(gravity[a.Severity], gravity[b.Severity]), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
 	})

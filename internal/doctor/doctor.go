@@ -93,7 +93,7 @@ func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, return
 		names[store.Whole(e.name)] = true
 	}
 	c.report.Queues = len(names)
-	sorted(&c.report)
+	sortFindings(&c.report)
 	return &c.report, c.returned, nil
 }
 
