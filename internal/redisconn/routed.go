@@ -71,7 +71,7 @@ func (c *Call) Asking() (calls []Call, ok bool) {
 type Redirection struct {
 	Ask     bool // this once: the slot is on its way there
 	Slot    int
-	Address string // host and port; without the host it is that of the node which said so
+	Address string // host and port; without the host it is that of the node which said so; "" if that node doesn't know it
 }
 
 // Redirected returns the redirection that an error reply is.
@@ -90,8 +90,12 @@ func Redirected(err error) (r Redirection, ok bool) {
 	if err != nil || r.Slot < 0 || at < 0 {
 		return r, false
 	}
-	if port, err := strconv.Atoi(words[2][at+1:]); err != nil || port < 1 || port > 65535 {
+	port, err := strconv.Atoi(words[2][at+1:])
+	if err != nil || port < 0 || port > 65535 {
 		return r, false
+	}
+	if port == 0 || words[2][:at] == "?" { // another server has taken the address of a dead owner, say
+		return r, true
 	}
 	r.Address = net.JoinHostPort(strings.Trim(words[2][:at], "[]"), words[2][at+1:])
 	return r, true

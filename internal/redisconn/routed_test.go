@@ -53,6 +53,8 @@ func TestRedirected(t *testing.T) {
 		"ASK 3999 host:6381":        {Ask: true, Slot: 3999, Address: "host:6381"},
 		"MOVED 3999 ::1:6381":       {Slot: 3999, Address: "[::1]:6381"},
 		"MOVED 3999 :6381":          {Slot: 3999, Address: ":6381"},
+		"MOVED 3999 :0":             {Slot: 3999},
+		"ASK 3999 ?:6381":           {Ask: true, Slot: 3999},
 	} {
 		if got, ok := redisconn.Redirected(redis.Error(said)); !ok || got != want {
 			t.Errorf("%q: %v, %v", said, got, ok)

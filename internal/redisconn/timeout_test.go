@@ -251,7 +251,7 @@ func TestTimeoutError(t *testing.T) {
 	t.Cleanup(func() { close(over); l.Close() })
 	_, err := l.One(t.Context(), redisconn.Command("PING"))
 	is.True(errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, redisconn.ErrUnknown))
-	is.True(strings.Contains(fmt.Sprint(err), "no reply within 50ms"))
+	is.True(strings.Contains(fmt.Sprint(err), "no reply within ")) // the time that it took, or the timeout
 }
 
 // Who waits for calls that were never sent gets an answer for each.

@@ -265,7 +265,11 @@ func (e *unreached) Error() string {
 	if errors.Is(e.err, context.DeadlineExceeded) {
 		return fmt.Sprintf("connect to %s: no reply within %v", e.at, e.within)
 	}
-	return strings.TrimPrefix(e.err.Error(), redisconn.ErrUnknown.Error()+": ") // only the PING is unknown
+	why := strings.TrimPrefix(e.err.Error(), redisconn.ErrUnknown.Error()+": ") // only the PING is unknown
+	if !strings.Contains(why, e.at) {
+		why = "connect to " + e.at + ": " + why
+	}
+	return why
 }
 
 // A verdict says what becomes of a call.
@@ -329,6 +333,14 @@ func (t *trip) redirect(p *parcel, to redisconn.Redirection, err error) verdict 
 	p.why = cmp.Or(p.why, err)
 	if _, redirection := redisconn.Redirected(p.why); redirection {
 		p.why = err
+		if at == "" {
+			p.why = t.unknown(to.Slot, from)
+		}
+	}
+	if at == "" { // it may soon, or others do
+		p.at = t.home(anySlot, from)
+		t.learn(p.at)
+		return later
 	}
 	if to.Ask {
 		// A call with several keys would be refused there, too: the keys are moving.
@@ -352,4 +364,12 @@ func (t *trip) redirect(p *parcel, to redisconn.Redirection, err error) verdict 
 		return later
 	}
 	return elsewhere
+}
+
+// unknown says that a node has sent a call to an owner whose address it doesn't know.
+func (r *Router) unknown(slot int, from string) error {
+	if last := r.cluster.owner(slot); last != "" && last != from {
+		return fmt.Errorf("%s had slot %d, and %s doesn't know where its owner is now", last, slot, from)
+	}
+	return fmt.Errorf("%s doesn't know where the owner of slot %d is", from, slot)
 }
