@@ -77,6 +77,7 @@ type FailedTask struct {
 
 	Headers    map[string]string
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
+	DueAt      time.Time // of Add, and of recurring tasks; otherwise zero
 }
 
 // A FailureKind says why a task is in the failed queue.

@@ -46,15 +46,16 @@ func (c *explainCommand) Validate() error {
 
 // An explanationRow is where a task is, and why it does not run.
 type explanationRow struct {
-	Queue       string    `json:"queue"`
-	At          time.Time `json:"at"`
-	NoSuchQueue bool      `json:"no_such_queue,omitempty"`
-	Paused      bool      `json:"paused"`
-	Workers     int       `json:"workers"`
-	Idle        int       `json:"idle_workers"`
-	NotSearched int       `json:"not_searched"`
-	Copies      []copyRow `json:"copies"`
-	Fixes       []string  `json:"fixes,omitempty"`
+	Queue       string        `json:"queue"`
+	At          time.Time     `json:"at"`
+	NoSuchQueue bool          `json:"no_such_queue,omitempty"`
+	Paused      bool          `json:"paused"`
+	Workers     int           `json:"workers"`
+	Idle        int           `json:"idle_workers"`
+	NotSearched int           `json:"not_searched"`
+	Copies      []copyRow     `json:"copies"`
+	Recurs      *recurringRow `json:"recurs,omitempty"`
+	Fixes       []string      `json:"fixes,omitempty"`
 }
 
 // A copyRow is one copy of a task.
@@ -83,6 +84,10 @@ func explanationRowOf(e *inspect.Explanation, fixes []string) explanationRow {
 	row := explanationRow{
 		Queue: e.Queue, At: e.At.UTC(), NoSuchQueue: e.NoSuchQueue, Paused: e.Paused, Workers: e.Workers, Idle: e.IdleWorkers,
 		NotSearched: e.NotSearched, Copies: []copyRow{}, Fixes: fixes,
+	}
+	if e.Recurs != nil {
+		recurs := recurringRowOf(e.Queue, *e.Recurs)
+		row.Recurs = &recurs
 	}
 	for _, c := range e.Copies {
 		reasons := []string{}

@@ -26,12 +26,13 @@ type failedRow struct {
 	Key        blob            `json:"key,omitempty"`
 	Worker     string          `json:"worker,omitempty"`
 	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
+	DueAt      *time.Time      `json:"due_at,omitempty"`
 	Headers    map[string]blob `json:"headers,omitempty"`
 	Payload    blob            `json:"payload"`
 }
 
 func failedRowOf(t inspect.FailedTask) failedRow {
-	return failedRow{t.ID, string(t.Kind), moment(t.FailedAt), t.Error, t.Retries, t.Crashes, blob(t.Key), t.WorkerID, moment(t.EnqueuedAt), blobs(t.Headers), blob(t.Payload)}
+	return failedRow{t.ID, string(t.Kind), moment(t.FailedAt), t.Error, t.Retries, t.Crashes, blob(t.Key), t.WorkerID, moment(t.EnqueuedAt), moment(t.DueAt), blobs(t.Headers), blob(t.Payload)}
 }
 
 type failedCommand struct {

@@ -22,6 +22,10 @@ type recurringRow struct {
 	LastAt      *time.Time `json:"last_at,omitempty"`
 }
 
+func recurringRowOf(queue string, t inspect.RecurringTask) recurringRow {
+	return recurringRow{queue, blob(t.Key), moment(t.Next), moment(t.Current), t.Asserted, t.LastOutcome, moment(t.LastDue), moment(t.LastAt)}
+}
+
 // state is what is to be known of a recurring task, beside its next time.
 func (r recurringRow) state() string {
 	switch {
@@ -54,7 +58,7 @@ func (c *recurringCommand) Run(ctx context.Context, con *console) error {
 	defer f.close()
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[recurringRow, error] {
 		return turned(q.Recurring(ctx), func(t inspect.RecurringTask) recurringRow {
-			return recurringRow{q.Name(), blob(t.Key), moment(t.Next), moment(t.Current), t.Asserted, t.LastOutcome, moment(t.LastDue), moment(t.LastAt)}
+			return recurringRowOf(q.Name(), t)
 		})
 	})
 	n, err := printRows(con.out, c.form, "QUEUE KEY NEXT LAST ENDED STATE", first(c.Limit, rows), func(r recurringRow) []string {

@@ -48,6 +48,11 @@ func TestRecurring(t *testing.T) {
 	task := <-starts
 	s.is.Equal([]string{string(task.Payload), task.Headers["a"]}, []string{"back up", "b"})
 	s.is.True(strings.Contains(s.run(exitWell, "recurring", "q"), "running"))
+	recurs, ok := s.rows(exitWell, "explain", "q", "--key", "nightly")[0]["recurs"].(map[string]any)
+	s.is.True(ok && recurs["asserted"] == true && recurs["current"] != nil)
+	held := s.rows(exitWell, "running", "q")[0]
+	s.is.Equal([]any{held["attempt_number"], held["retries"], held["crashes"]}, []any{1.0, 0.0, 0.0})
+	s.is.True(held["due_at"] != nil)
 	close(end)
 	listed(func(row map[string]any) bool { return row["last_outcome"] == "finished" && row["current"] == nil })
 	s.is.Equal(s.rows(exitWell, "run-now", "q", "nightly")[0]["due"], true)

@@ -22,6 +22,10 @@ type runningRow struct {
 	Token      int64           `json:"token"`
 	StartedAt  *time.Time      `json:"started_at,omitempty"`
 	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
+	DueAt      *time.Time      `json:"due_at,omitempty"`
+	Number     int             `json:"attempt_number"`
+	Retries    int             `json:"retries"`
+	Crashes    int             `json:"crashes"`
 	LastError  string          `json:"last_error,omitempty"`
 	Headers    map[string]blob `json:"headers,omitempty"`
 	Payload    blob            `json:"payload"`
@@ -48,7 +52,7 @@ func (c *runningCommand) Run(ctx context.Context, con *console) error {
 	defer f.close()
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[runningRow, error] {
 		return turned(q.Running(ctx), func(t inspect.RunningTask) runningRow {
-			return runningRow{q.Name(), t.AttemptID, t.WorkerID, blob(t.Key), t.Token, moment(t.StartedAt), moment(t.EnqueuedAt), t.LastError, blobs(t.Headers), blob(t.Payload)}
+			return runningRow{q.Name(), t.AttemptID, t.WorkerID, blob(t.Key), t.Token, moment(t.StartedAt), moment(t.EnqueuedAt), moment(t.DueAt), t.Attempt, t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
 		})
 	})
 	if c.Older > 0 {

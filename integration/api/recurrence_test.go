@@ -111,6 +111,7 @@ func TestRecurrence(t *testing.T) {
 	grave := failed(t, jobs)[0]
 	is.True(grave.EnqueuedAt.Equal(planned))
 	is.Equal(grave.Key, fmt.Sprintf("cleanup@%d", c.First.UnixMilli())) // so it doesn't stand in the way of the next one
+	is.True(grave.DueAt.Equal(c.First))
 	is.True(sure(jobs.RequeueFailed(t.Context(), grave.ID))(t) == 1)
 	is.Equal(receive(t, second.Reports, 1)[0].Key, grave.Key)
 	second.Tell("return")

@@ -152,7 +152,7 @@ func TestSilence(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	l := lineOf(t, link.URL(), 100*time.Millisecond)
+	l := lineOf(t, link.URL(), time.Second)
 	ctx, _ := cancellable(t)
 	for _, ctx := range []context.Context{ctx, context.Background()} {
 		redistest.Sure(l.One(ctx, redisconn.Command("PING")))(t)

@@ -153,7 +153,7 @@ func TestDeafLink(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	l := lineOf(t, link.URL(), 100*time.Millisecond)
+	l := lineOf(t, link.URL(), time.Second)
 	link.Deafen(true)
 	for range 3 {
 		_, err := l.One(t.Context(), redisconn.Command("INCR", "n"))

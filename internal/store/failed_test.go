@@ -330,3 +330,16 @@ func TestTrimOfManyFailures(t *testing.T) {
 		t.Errorf("%d contents and %d tasks are left, not %d", contents, hashes, left)
 	}
 }
+
+// When a failed task was to run is read from its key, where that tells.
+func TestGraveDue(t *testing.T) {
+	is := redistest.Parallel(t)
+	for from, due := range map[string]int64{
+		"": 0, "k:": 0, "k:a": 0, "k:a@1": 0, "k:a@12345678901234": 0, "k:a@123456789012x": 0, "k:a@-123456789012": 0,
+		"k:nightly@1767225600000": 1767225600000, "k:a@b@1767225600000": 1767225600000,
+		"k:019b76da-a800-7123-8abc-010123456789": 1767225600000,
+	} {
+		g := Grave{From: from}
+		is.Equal(g.Due(), due)
+	}
+}
