@@ -92,7 +92,8 @@ func TestReplyInPieces(t *testing.T) {
 // at once.
 func TestReplyStops(t *testing.T) {
 	is := redistest.Parallel(t)
-	l := answering(t, 300*time.Millisecond, func(c net.Conn) bool {
+	const timeout = 2 * time.Second // the dial has it, too, on a busy machine
+	l := answering(t, timeout, func(c net.Conn) bool {
 		_, _ = fmt.Fprintf(c, "$%d\r\n", 1<<24)
 		_, _ = c.Write(make([]byte, 1<<23))
 		return false
@@ -100,7 +101,7 @@ func TestReplyStops(t *testing.T) {
 	sent := time.Now()
 	_, err := l.One(t.Context(), redisconn.Command("GET", "large"))
 	is.True(errors.Is(err, redisconn.ErrUnknown))
-	if took := time.Since(sent); took < 300*time.Millisecond || took > 3*time.Second { // the machine may be busy
+	if took := time.Since(sent); took < timeout || took > 5*timeout {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -108,14 +109,14 @@ func TestReplyStops(t *testing.T) {
 // A reply of which too little comes does not hold the line.
 func TestTrickle(t *testing.T) {
 	is := redistest.Parallel(t)
-	l := answering(t, 200*time.Millisecond, func(c net.Conn) bool {
+	l := answering(t, time.Second, func(c net.Conn) bool {
 		_, _ = fmt.Fprintf(c, "$%d\r\n%s", 1<<24, strings.Repeat(piece, 100)) // it has begun well
 		return pieces(c, "x", 1<<24, 5*time.Millisecond)
 	})
 	sent := time.Now()
 	_, err := l.One(t.Context(), redisconn.Command("GET", "large"))
 	is.True(errors.Is(err, redisconn.ErrUnknown))
-	if took := time.Since(sent); took > 3*time.Second {
+	if took := time.Since(sent); took > 10*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }
