@@ -307,6 +307,7 @@ func planSpread(s scale) scenario {
 	p := scenario{name: clustering}
 	busy := job{Measure: "spread", N: s.of(300_000, 3000), Handlers: 64}
 	p.add(alone, ours, busy).run = measureApart(0)
+	p.add("one master, not spread", ours, busy).run = measureApart(1)
 	for masters := 1; masters <= 3; masters++ {
 		j := busy
 		j.Parts = 4 * masters

@@ -251,7 +251,7 @@ func (s *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.An
 	if len(flight) == 1 {
 		return true
 	}
-	return s.far.shortest() >= distant && s.mayLocked(flight[1:]) && len(s.outbox) >= s.worthLocked(now, flight) && s.earlyLocked(now, flight) <= 0
+	return s.far.shortest() >= distant && s.mayLocked(flight[1:]) && s.sentLocked(flight) && len(s.outbox) >= s.worthLocked(now, flight) && s.earlyLocked(now, flight) <= 0
 }
 
 // mayLocked reports whether another round may be sent beside those in flight: all are
@@ -259,6 +259,12 @@ func (s *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.An
 func (s *Session) mayLocked(flight []*exchange) bool {
 	back := func(e *exchange) bool { return goBack(e.outcomes) || e.recalls != s.recalls }
 	return len(flight) < s.lanes(s.far.shortest()) && s.flowing && s.flow.alone() && !slices.ContainsFunc(flight, back) && s.part.Ready(lane(flight))
+}
+
+// sentLocked reports whether the last round in flight has been sent: one on another connection might
+// overtake it. If it still waits for rounds of other queues, the talk is nudged once it's sent.
+func (s *Session) sentLocked(flight []*exchange) bool {
+	return flight[len(flight)-1].pending.IsSent(s.nudge)
 }
 
 // worthLocked returns how many ends are worth another round. If Redis is far away, a small one
@@ -327,7 +333,7 @@ func (s *Session) besideLocked(now time.Time, flight []*exchange) (may bool, wai
 		s.enough = worth
 		return true, -1
 	}
-	if goBack(s.outbox) {
+	if goBack(s.outbox) || !s.sentLocked(flight) {
 		return true, -1
 	}
 	if early := s.earlyLocked(now, flight); early > briefly {

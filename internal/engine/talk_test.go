@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -253,4 +254,33 @@ func TestPoolErrorUsesPeer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// No round is sent beside one that still waits for others on its connection: it would overtake that.
+// The talk is told when it needn't wait any more.
+func TestBesideUnsent(t *testing.T) {
+	is := redistest.Parallel(t)
+	server := redistest.Start(t)
+	r := joined(t, server.URL())
+	for _, w := range r.part.Work[:2] {
+		redistest.Sure(w.One(t.Context(), redisconn.Command("PING")))(t)
+	}
+	other := r.part.Work[0].Start(redisconn.Command("BLPOP", "list", 0)) // a round of another queue
+	flight := []*exchange{r.send(&exchange{Round: store.Round{Worker: "w", Number: 3, Lease: time.Hour}})}
+	may := func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.flowing, r.outbox = true, slices.Repeat([]*ending{{}}, 2*worthwhile)
+		defer func() { r.outbox = nil }()
+		may, wait := r.besideLocked(time.Now(), flight)
+		is.True(may)
+		return wait >= 0
+	}
+	is.True(!may())
+	is.Equal(len(r.gathered), 0)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "RPUSH", "list", "x")
+	<-r.gathered
+	is.True(may())
+	is.NoErr(other.Wait(t.Context())[0].Err)
+	redistest.Sure(flight[0].pending.Wait(t.Context()))(t)
 }

@@ -171,7 +171,19 @@ func (l *Line) send() bool {
 		l.lose(0, err)
 		return false
 	}
+	l.depart()
 	return true
+}
+
+// depart notes that what is aboard is on its way, and tells those who wait for that.
+func (l *Line) depart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range l.aboard {
+		if b.away = true; b.tell != nil {
+			b.tell()
+		}
+	}
 }
 
 // receive receives the replies to what was sent.

@@ -78,8 +78,10 @@ type batch struct {
 type bundle struct {
 	calls   []Call
 	replies []Reply
-	sent    bool // protected by Line.mu
-	gone    bool // nobody waits for it, so it isn't sent; likewise
+	sent    bool   // or about to be; protected by Line.mu
+	gone    bool   // nobody waits for it, so it isn't sent; likewise
+	away    bool   // it was sent; likewise
+	tell    func() // is called then, unless nil; likewise
 	took    time.Duration
 }
 
@@ -135,27 +137,6 @@ func (l *Line) One(ctx context.Context, c Call) (any, error) {
 	return one.reply[0].Value, one.reply[0].Err
 }
 
-// Start has the calls made as Do does, and does not wait for the replies. When
-// nobody else uses the line and it is connected, they have been sent when it
-// returns.
-func (l *Line) Start(calls ...Call) *Pending {
-	p := &Pending{line: l, bundle: bundle{calls: calls, replies: make([]Reply, len(calls))}}
-	if l.own() {
-		p.done = l.begin(&p.bundle)
-	} else {
-		p.done, p.err = l.join(&p.bundle)
-	}
-	return p
-}
-
-// A Pending is calls that are being made.
-type Pending struct {
-	line   *Line
-	bundle bundle
-	done   <-chan struct{}
-	err    error // instead
-}
-
 // Ready reports whether the line is connected. If it is not, it dials in the
 // background, once in a while: for a caller that can do without it.
 func (l *Line) Ready() bool {
@@ -174,31 +155,6 @@ func (l *Line) Ready() bool {
 	}
 	return false
 }
-
-// Done is closed when there is nothing more to wait for.
-func (p *Pending) Done() <-chan struct{} {
-	if p.err != nil {
-		return over
-	}
-	return p.done
-}
-
-// Wait returns the replies, as Do does. It is called once.
-func (p *Pending) Wait(ctx context.Context) []Reply {
-	err := p.err
-	if err == nil {
-		err = p.line.wait(ctx, &p.bundle, p.done)
-	}
-	if err != nil {
-		return fail(len(p.bundle.replies), err) // quit has dropped the calls
-	}
-	return p.bundle.replies
-}
-
-// Took is the time from when the calls were sent until all had been answered, without what
-// they waited before for others on the line. It means something only after Wait has returned
-// replies.
-func (p *Pending) Took() time.Duration { return p.bundle.took }
 
 // do has the bundle answered. If it returns an error, nobody may look at the
 // replies.

@@ -220,3 +220,31 @@ func TestAbortAmongCalls(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Who asks learns when calls that waited behind others have been sent, and not before.
+func TestSent(t *testing.T) {
+	is := redistest.Parallel(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
+	sent := make(chan bool, 9)
+	tell := func() { sent <- true }
+	first := l.Start(redisconn.Command("BLPOP", "list", 0))
+	if !first.Sent(tell) {
+		is.True(<-sent)
+	}
+	second := l.Start(redisconn.Command("INCR", "n"))
+	for range 2 {
+		is.True(!second.Sent(tell))
+	}
+	is.Equal(len(sent), 0)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "RPUSH", "list", "x")
+	is.True(<-sent)
+	is.True(second.Sent(tell))
+	is.Equal(redistest.Sure(redis.Int(second.Wait(t.Context())[0].Value, nil))(t), 1)
+	is.NoErr(first.Wait(t.Context())[0].Err)
+	is.Equal(len(sent), 0)
+	l.Close()
+	is.True(!l.Start(redisconn.Command("PING")).Sent(tell)) // nor will it be
+	is.Equal(len(sent), 0)
+}

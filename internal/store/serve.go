@@ -57,6 +57,10 @@ func (s *Served) Send(lane int, r *Round) Sent {
 // Done is closed when there is nothing more to wait for.
 func (s *Sent) Done() <-chan struct{} { return s.pending.Done() }
 
+// IsSent reports whether the round has been sent. If it still waits for rounds of other queues, f is
+// called once it is. It must not block, or use the connection.
+func (s *Sent) IsSent(f func()) bool { return s.pending.Sent(f) }
+
 // Wait returns the answer. It fails with ErrEvicted when the worker is no member of the
 // queue. It is called once.
 func (s *Sent) Wait(ctx context.Context) (*Answer, error) {

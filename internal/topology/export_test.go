@@ -20,6 +20,10 @@ func OneTry(master, sentinel string) func(context.Context) (redis.Conn, error) {
 // before the router is used.
 func (r *Router) SweepAfter(d time.Duration) { r.unused = d }
 
+// ReachWithin has the router wait longer for a connection than it would, on a busy machine. It is called
+// before the router is used.
+func (r *Router) ReachWithin(d time.Duration) { r.within = d }
+
 // Lines is how many nodes the router has a line to.
 func (r *Router) Lines() int { return len(r.lines()) }
 

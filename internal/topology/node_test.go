@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -156,6 +157,7 @@ func router(t testing.TB, c *topology.Cluster, timeout time.Duration) *topology.
 	r := topology.NewRouter(topology.InCluster(c), timeout, func(dial redisconn.Dial) *redisconn.Line {
 		return redisconn.NewLine(dial, timeout)
 	})
+	r.ReachWithin(timeout)
 	t.Cleanup(r.Close)
 	return r
 }
@@ -163,9 +165,13 @@ func router(t testing.TB, c *topology.Cluster, timeout time.Duration) *topology.
 // nowhere is an address at which nobody listens.
 func nowhere(t testing.TB) string {
 	t.Helper()
-	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	fd := redistest.Sure(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0))(t)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil { // so that no other test listens there
+		t.Fatal(err)
+	}
+	at := redistest.Sure(syscall.Getsockname(fd))(t).(*syscall.SockaddrInet4)
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.Port))
 }
 
 // eventually waits until something is so.

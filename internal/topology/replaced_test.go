@@ -91,6 +91,8 @@ func TestNodesAreReplaced(t *testing.T) {
 func TestForgottenOnTheWay(t *testing.T) {
 	is := redistest.Parallel(t)
 	release, arrived := make(chan struct{}), make(chan struct{}, 2)
+	goOn := sync.OnceFunc(func() { close(release) })
+	defer goOn()
 	a := node(t, func(command string) string {
 		switch command {
 		case "CLUSTER SLOTS":
@@ -108,7 +110,7 @@ func TestForgottenOnTheWay(t *testing.T) {
 	<-arrived
 	eventually(t, "it is forgotten", func() bool { return r.Lines() == 0 })
 	is.Equal(a.open.Load(), int32(1))
-	close(release)
+	goOn()
 	is.Equal(redistest.Sure(redis.String(p.Wait(t.Context())[0].Value, nil))(t), "a")
 	eventually(t, "the connection is closed", func() bool { return a.open.Load() == 0 })
 	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), get)))(t), "a")

@@ -28,6 +28,7 @@ type Router struct {
 	timeout time.Duration
 	leave   func() // no more changes are wanted
 	unused  time.Duration
+	within  time.Duration // patience
 
 	mu     sync.Mutex // protects the fields below
 	nodes  map[string]*node
@@ -60,7 +61,7 @@ func NewRouter(p *Place, timeout time.Duration, line func(dial redisconn.Dial) *
 	if timeout == 0 {
 		timeout = redisconn.DefaultTimeout
 	}
-	r := &Router{cluster: p.cluster, line: line, timeout: timeout, unused: unusedFor, nodes: map[string]*node{}}
+	r := &Router{cluster: p.cluster, line: line, timeout: timeout, unused: unusedFor, within: patience, nodes: map[string]*node{}}
 	r.life, r.end = context.WithCancel(context.Background())
 	if p.cluster == nil {
 		r.one, r.watched = line(p.dial), p.watched
@@ -118,6 +119,15 @@ func (p *Pending) Done() <-chan struct{} {
 		return p.all.done
 	}
 	return p.first.Done()
+}
+
+// Sent reports whether the calls have been sent. If they still wait for others on the connection, f is
+// called once they are. It must not block, or use the router. In a cluster they may be sent again, elsewhere.
+func (p *Pending) Sent(f func()) bool {
+	if p.all != nil {
+		return p.all.first != nil && p.all.first.Sent(f)
+	}
+	return p.first.Sent(f)
 }
 
 // Wait returns the replies, as Do does. It is called once.

@@ -25,6 +25,7 @@ type trip struct {
 	until   time.Time // deadline for retries
 
 	// Of one that nobody waits for at once.
+	first  *redisconn.Pending // its first try, if there was a connection
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 	took   time.Duration
@@ -92,21 +93,21 @@ func (r *Router) start(calls []redisconn.Call) *trip {
 	for _, p := range t.left {
 		p.at = t.left[0].at // even if the slot has moved meanwhile
 	}
-	began, first := time.Now(), (*redisconn.Pending)(nil)
+	began := time.Now()
 	if n := r.to(t.left[0].at); n != nil && !n.line.Made().IsZero() {
-		first = n.line.Start(calls...)
+		t.first = n.line.Start(calls...)
 	}
 	go func() {
 		defer close(t.done)
-		if first != nil {
-			copy(t.replies, first.Wait(ctx))
+		if t.first != nil {
+			copy(t.replies, t.first.Wait(ctx))
 		} else {
 			t.send()
 		}
-		if t.follow() || first == nil {
+		if t.follow() || t.first == nil {
 			t.took = time.Since(began)
 		} else {
-			t.took = first.Took()
+			t.took = t.first.Took()
 		}
 	}()
 	return t
@@ -235,7 +236,7 @@ func (t *trip) reach(n *node, at string) error {
 	if there && t.cluster.met.Load() {
 		return nil
 	}
-	within := min(patience, t.timeout/4)
+	within := min(t.within, t.timeout/4)
 	ctx, cancel := context.WithTimeout(t.ctx, within)
 	defer cancel()
 	defer context.AfterFunc(t.life, cancel)()
