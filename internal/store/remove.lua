@@ -5,7 +5,7 @@
 --
 -- Returns 1, or 0 when nothing waited.
 local entry = ARGV[6]
-if redis.call('HEXISTS', q.keyed .. entry, 'payload') == 0 and not adding then --! look operand.2
+if redis.call('HEXISTS', q.keyed .. entry, 'payload') == 0 and not adding then --! look false
   return 0
 end
 if broken then
