@@ -220,7 +220,7 @@ func (q *Queue) serve(h Handler, o HandleOptions, b *batches) {
 	defer p.mu.Unlock()
 	switch {
 	case p.services[q.id] != nil:
-		panic(fmt.Sprintf("worqr: %q has a handler", q.name))
+		panic(fmt.Sprintf("worqr: %q already has a handler", q.name))
 	case wanted && p.leaving[q.id] == nil:
 		panic(fmt.Sprintf("worqr: Handle for %q after StartWork", q.name))
 	case p.ran && q.bad != nil: // else Run says so

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -112,6 +111,8 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 	p.end()
 	if c.JSON {
 		err = printJSON(con.out, map[string]int{"enqueued": enqueued, "left_out": left})
+	} else if c.Once != "" {
+		con.say("the task was added, or had been before") // Add returns the same key
 	} else {
 		con.say("%s enqueued", number(enqueued, "task"))
 	}
@@ -201,7 +202,7 @@ const (
 func (c *enqueueCommand) batches(ctx context.Context, con *console) func(yield func([][]byte, error) bool) {
 	return func(yield func([][]byte, error) bool) {
 		if c.Whole {
-			payload, err := io.ReadAll(con.in)
+			payload, err := con.payload(nil)
 			yield([][]byte{payload}, err)
 			return
 		}

@@ -61,7 +61,7 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if !listed && n == 0 {
-		return nothing("no such worker exists, or it has gone; worqr workers lists them")
+		return nothing("no such worker exists, or it has gone; list the workers with: worqr workers")
 	}
 	row := struct {
 		Worker   string `json:"worker"`

@@ -12,7 +12,8 @@ import (
 const repair = "check --repair --lease LEASE"
 
 // fixes are the commands that fix a finding, or show more of it. QUEUE is its queue. Those that
-// don't begin with a command of worqr's are for a shell as they are.
+// don't begin with a command of worqr's are for a shell. URL is that of the server, which is not repeated: it has
+// the password.
 var fixes = map[inspect.FindingKind]string{
 	"orphan": repair, "two-owners": repair, "non-member": repair, "schedule": repair, "lock": repair, "cancel": repair,
 	"future-cancel": repair, "token": repair, "leftover": repair, "ttl": repair, "batch": repair, "added": repair, "recurring": repair, "result": repair,
@@ -20,7 +21,7 @@ var fixes = map[inspect.FindingKind]string{
 	"worker-list": repair, "queue-list": repair,
 
 	"paused":        "resume QUEUE",
-	"long-run":      "running QUEUE --older 1h",
+	"long-run":      "running QUEUE",
 	"stuck-handler": "workers",
 	"leases":        "workers",
 	"stalled":       "running QUEUE",
@@ -29,12 +30,12 @@ var fixes = map[inspect.FindingKind]string{
 	"backlog":       "queues QUEUE",
 	"failed":        "failed QUEUE",
 
-	"eviction-policy": "$ redis-cli CONFIG SET maxmemory-policy noeviction",
-	"persistence":     "$ redis-cli CONFIG SET appendonly yes",
-	"full-coverage":   "$ redis-cli CONFIG SET cluster-require-full-coverage no",
+	"eviction-policy": "$ redis-cli -u URL CONFIG SET maxmemory-policy noeviction; redis-cli -u URL CONFIG REWRITE",
+	"persistence":     "$ redis-cli -u URL CONFIG SET appendonly yes; redis-cli -u URL CONFIG REWRITE",
+	"full-coverage":   "$ redis-cli -u URL CONFIG SET cluster-require-full-coverage no; redis-cli -u URL CONFIG REWRITE",
 	"open-slot":       "$ redis-cli --cluster fix HOST:PORT",
 	"cluster":         "$ redis-cli --cluster check HOST:PORT",
-	"memory":          "$ redis-cli INFO memory",
+	"memory":          "$ redis-cli -u URL INFO memory",
 }
 
 // fixOf is the command for a finding; "" if there is none.

@@ -120,7 +120,7 @@ func (f *fleet) known(ctx context.Context, q *worqr.Queue) error {
 			return err
 		}
 	}
-	return nothing(fmt.Sprintf("no queue %q exists under the prefix %q; worqr queues lists them", q.Name(), f.prefix))
+	return nothing(fmt.Sprintf("no queue %q exists under the prefix %q; list the queues with: worqr queues", q.Name(), f.prefix))
 }
 
 // alive are the queues that registered peers serve. The registration of one that has died is gone after

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -126,6 +127,9 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		kong.Writers(out, errs),
 		kong.Vars{"version": "worqr " + worqr.Version},
 		kong.KindMapper(reflect.String, asGiven))
+	if len(args) > 0 && args[0] == "help" {
+		args = append(slices.Clone(args[1:]), "--help")
+	}
 	command, err := parser.Parse(args)
 	if err != nil {
 		said, see := misuse(err, args), "; see"

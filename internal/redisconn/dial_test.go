@@ -46,6 +46,9 @@ func TestBadURLs(t *testing.T) {
 	for url, part := range map[string]string{
 		"":                                  "is empty",
 		"canary:6379":                       "does not begin with",
+		" redis://canary:6379":              "white space",
+		"redis://canary:6379\n":             "white space",
+		"redis://canary:6379,other:6379":    "several need redis+cluster://",
 		"127.0.0.1:6379":                    "does not begin with",
 		"http://canary":                     "does not begin with",
 		"http://canary%zz":                  "does not begin with",

@@ -152,8 +152,12 @@ func Plain(err error) error {
 	return err
 }
 
-// placed adds ErrCluster to an error reply that only a node of a cluster gives.
+// placed adds ErrCluster to an error reply that only a node of a cluster gives, and what to do to one that asks
+// for a password.
 func (l *Line) placed(err error) error {
+	if replied(err, "NOAUTH") {
+		return fmt.Errorf("%w The server needs a password: put it into the URL, as in redis://:PASSWORD@HOST", err)
+	}
 	if l.routed || !replied(err, "MOVED ", "ASK ", "CROSSSLOT", "CLUSTERDOWN", "ERR Script attempted to access a non local key in a cluster node") {
 		return err
 	}

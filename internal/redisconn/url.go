@@ -50,6 +50,8 @@ const escapes = "write @ : / ? # % as %40 %3A %2F %3F %23 %25"
 // of the URL: if a password isn't escaped, a piece of it ends up in another part.
 var (
 	errEmpty    = errors.New("the URL is empty; write redis://localhost:6379")
+	errSpace    = errors.New("the URL begins or ends with white space; remove it")
+	errOneHost  = errors.New("a redis:// URL has one host; several need redis+cluster:// or redis+sentinel://")
 	errScheme   = errors.New("the URL does not begin with redis://; write redis://localhost:6379; docs/options.md lists the other forms")
 	errPlus     = errors.New("the scheme is spelled with a plus: redis+sentinel:// or redis+cluster://")
 	errLogin    = errors.New("a part of the user or the password, or of a path, is not escaped; " + escapes)
@@ -93,6 +95,8 @@ func ParseURL(raw string) (URL, error) {
 	name, authority := pieces(raw)
 	of, known := schemes[name]
 	switch {
+	case strings.TrimSpace(raw) != raw:
+		return URL{}, errSpace
 	case misspelled(raw):
 		return URL{}, errPlus
 	case !known:
@@ -233,6 +237,8 @@ func parse(raw string) (*url.URL, error) {
 		return nil, errLogin
 	case strings.Contains(raw, "#"):
 		return nil, errFragment
+	case strings.Contains(host, ","):
+		return nil, errOneHost
 	case !strings.HasPrefix(host, "[") && strings.Contains(port, ":"):
 		return nil, errColons
 	case !parses("//" + host):
