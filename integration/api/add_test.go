@@ -387,6 +387,34 @@ func TestAddedRunsOn(t *testing.T) {
 	}
 }
 
+// What is put under the key of an added task that runs is another task, though the payload is the
+// same: a cancel of the payload is about it, unless the payload that runs was to stay. Nothing is
+// left of the one that gave way.
+func TestPutEqualWhileAddedRuns(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	for _, size := range []int{1, 100 << 10} {
+		payload := bytes.Repeat([]byte("x"), size)
+		for _, keeps := range []bool{false, true} {
+			for _, end := range []func(*worqr.Task) error{
+				func(task *worqr.Task) error { return task.Retry(ctx, time.Hour) },
+				func(task *worqr.Task) error { return task.Stop(ctx) },
+			} {
+				prefix := redistest.Prefix(t)
+				q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+				key := sure(q.Add(ctx, payload, nil))(t)
+				task := take(t, q)
+				is.NoErr(q.Put(ctx, key, payload, &worqr.PutOptions{KeepPayload: keeps}))
+				is.NoErr(end(task))
+				is.Equal(stats(t, q).Scheduled, 1)
+				is.Equal(sure(q.Cancel(ctx, payload))(t).Removed, map[bool]int{false: 1}[keeps])
+				is.Equal(sure(q.RemoveKey(ctx, key))(t), keeps)
+				is.Equal(stats(t, q).Scheduled, 0)
+			}
+		}
+	}
+}
+
 // So it is if the reply that tells of their start was lost, and payloads are equal.
 func TestAddedRunsOnAfterLostReply(t *testing.T) {
 	is := parallel(t)

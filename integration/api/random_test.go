@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -87,7 +88,8 @@ type fleet struct {
 	queues []*worqr.Queue
 	held   map[string]*worqr.Task // by attempt
 	log    []string
-	start  time.Time // of all
+	start  time.Time                   // of all
+	wanted map[string]worqr.Properties // of added tasks, by key
 
 	// This step.
 	i int // the peer
@@ -95,7 +97,7 @@ type fleet struct {
 }
 
 func newFleet(t *testing.T, choices rand.Source) *fleet {
-	f := &fleet{front: newFront(t), t: t, ctx: t.Context(), r: rand.New(choices), c: redistest.Conn(t), held: map[string]*worqr.Task{}}
+	f := &fleet{front: newFront(t), t: t, ctx: t.Context(), r: rand.New(choices), c: redistest.Conn(t), held: map[string]*worqr.Task{}, wanted: map[string]worqr.Properties{}}
 	at := f.url(redistest.Worker(t, redistest.URL(), f.prefix))
 	for range 3 {
 		p := openAt(t, at, worqr.Options{Prefix: f.prefix, Lease: time.Hour})
@@ -132,7 +134,7 @@ var operations = []struct {
 	{8, (*fleet).enqueue}, {6, (*fleet).enqueueUnique}, {2, (*fleet).enqueueOnce}, {4, (*fleet).enqueueAt}, {20, (*fleet).put},
 	{2, (*fleet).remove}, {3, (*fleet).cancelKey}, {3, (*fleet).cancel}, {24, (*fleet).startTasks}, {30, (*fleet).endTask},
 	{6, (*fleet).failWorker}, {2, (*fleet).stopWork}, {1, (*fleet).delete}, {2, (*fleet).pause},
-	{5, (*fleet).requeueFailed}, {1, (*fleet).deleteFailed},
+	{5, (*fleet).requeueFailed}, {1, (*fleet).deleteFailed}, {14, (*fleet).add}, {2, (*fleet).addMany},
 }
 
 func (f *fleet) step() {
@@ -154,6 +156,7 @@ func (f *fleet) step() {
 		}
 	}
 	f.readouts()
+	f.results()
 	f.cancels()
 	f.judge()
 }
@@ -191,7 +194,7 @@ func (f *fleet) called(verb string, args ...any) any {
 	}
 	for i := 0; i < len(args); i += 2 {
 		got, name := any(nil), args[i].(string)
-		if got = all[0].Rest(); name != "payload…" {
+		if got = all[0].Rest(); !strings.HasSuffix(name, "…") {
 			got = all[0].Arg(name)
 		}
 		f.check(fmt.Sprint(got) == fmt.Sprint(args[i+1]), "it calls %s with %q, and the %s is not %v", verb, all[0].Args, name, args[i+1])
@@ -230,7 +233,11 @@ func (f *fleet) leaveNothing() {
 	sure(f.q.DeleteAllFailed(f.ctx))(t)
 	for _, k := range redistest.Keys(t, f.c, f.prefix) {
 		ttl := sure(redis.Int(f.c.Do("TTL", k)))(t)
-		if k != f.prefix+":registry" && k != f.prefix+":protocol" && k != f.prefix+":token:{q}" && k != f.prefix+":failed:token:{q}" && (ttl <= 0 || ttl > 600) {
+		most := 600
+		if _, _, kind, _, _ := lane.Place(f.prefix+":", k); kind == "result" {
+			most = 3600 // as KeepResult says
+		}
+		if k != f.prefix+":registry" && k != f.prefix+":protocol" && k != f.prefix+":token:{q}" && k != f.prefix+":failed:token:{q}" && (ttl == -1 || ttl > most) {
 			t.Errorf("left behind: %s", k)
 		}
 	}
@@ -238,13 +245,11 @@ func (f *fleet) leaveNothing() {
 
 func (f *fleet) payload() string { return string(rune('a' + f.r.IntN(4))) }
 
-// key is one of a few, or at times any that waits.
+// key is one of a few, or at times any that waits or runs.
 func (f *fleet) key() string {
 	if f.r.IntN(4) == 0 {
-		if names := slices.Sorted(maps.Keys(f.view(false).Schedule)); len(names) > 0 {
-			if name := names[f.r.IntN(len(names))]; lane.IsKey(name) {
-				return name[2:]
-			}
+		if key := f.anyKey(); key != "" {
+			return key
 		}
 	}
 	return string(rune('x' + f.r.IntN(3)))
@@ -342,17 +347,19 @@ func (f *fleet) put() {
 func (f *fleet) remove() {
 	key := f.key()
 	f.note("remove %s", key)
+	there := waits(f.view(false), "k:"+key)
 	removed := sure(f.q.RemoveKey(f.ctx, key))(f.t)
+	f.check(removed == there, "removed %s, which waits: %v: %v", key, there, removed)
 	f.check(f.called("remove", "entry", "k:"+key) == map[bool]int64{true: 1}[removed], "removed %s: %v", key, removed)
 }
 
 func (f *fleet) cancelKey() {
 	key := f.key()
 	f.note("cancel key %s", key)
-	_, waits := f.view(false).Entry["k:"+key]["payload"]
+	there := waits(f.view(false), "k:"+key)
 	report := sure(f.q.CancelKey(f.ctx, key))(f.t)
 	f.called("cancel_key", "entry", "k:"+key)
-	f.check(report.Removed == map[bool]int{true: 1}[waits], "canceled %s, which waits: %v: %d", key, waits, report.Removed)
+	f.check(report.Removed == map[bool]int{true: 1}[there], "canceled %s, which waits: %v: %d", key, there, report.Removed)
 }
 
 func (f *fleet) cancel() {
@@ -363,8 +370,8 @@ func (f *fleet) cancel() {
 	for _, o := range was.Waiting {
 		n += map[bool]int{true: 1}[o == p]
 	}
-	for _, e := range was.Entry {
-		n += map[bool]int{true: 1}[e["payload"] == p]
+	for entry, e := range was.Entry { // what was added goes by its key
+		n += map[bool]int{true: 1}[e["payload"] == p && was.Name(entry) == lane.Digest(p)]
 	}
 	report := sure(f.q.Cancel(f.ctx, []byte(p)))(f.t)
 	f.called("cancel", "payload", p)
@@ -379,22 +386,21 @@ func (f *fleet) startTasks() {
 	if !is_(err, worqr.ErrNoTask) {
 		must(f.t, err)
 	}
-	f.note("start %d: %q", n, payloads(tasks))
+	f.note("start %d: %q", n, slices.Collect(shorts(tasks)))
 	f.check((len(tasks) == 0) == is_(err, worqr.ErrNoTask) && len(tasks) <= n, "%d tasks of %d: %v", len(tasks), n, err)
 	asked := slices.ContainsFunc(f.made("step"), func(c call) bool { return c.Arg("worker") == id })
 	f.check(asked, "it doesn't ask for tasks")
 	is, last := f.view(false), was.Token
 	for _, task := range tasks {
-		key, entry := "", is.Entries[task.AttemptID]
-		if lane.IsKey(entry) {
-			key = entry[2:]
-		}
+		entry := is.Entries[task.AttemptID]
+		key := keyOf(entry)
 		tried, died := number(is.Entry[entry]["tried"]), number(is.Ledger[lane.Digest(string(task.Payload))])
 		if key != "" {
 			died = number(is.Entry[entry]["died"])
 		}
 		f.check(is.Owner[task.AttemptID] == id && is.Process[task.AttemptID] == string(task.Payload) && is.TokenOf(task.AttemptID) == task.Token && task.Token > last &&
 			task.Key == key && task.Retries == tried && task.Crashes == died && task.Failure == nil, "started %+v, and %q, %d and %d are in Redis", task, entry, tried, died)
+		f.hasProperties(is, task)
 		last = task.Token
 		f.held[task.AttemptID] = task
 	}
@@ -427,12 +433,14 @@ func (f *fleet) endTask() {
 	}
 	task := f.held[held[f.r.IntN(len(held))]]
 	canceled := was.Covered(task.AttemptID, task.Token)
-	called := fmt.Sprintf("%s %s (canceled %v)", task.AttemptID, task.Payload, canceled)
+	called := fmt.Sprintf("%s %s (canceled %v)", task.AttemptID, short(string(task.Payload)), canceled)
+	before := f.record(task.Key)
 	var said string
 	var end func() error
 	switch f.r.IntN(8) {
 	case 0, 1:
 		f.note("finish %s", called)
+		task.Result = []byte("of " + task.AttemptID)
 		said, end = "finish 0s  ", func() error { return task.Finish(f.ctx) }
 	case 2:
 		f.note("stop %s", called)
@@ -465,6 +473,8 @@ func (f *fleet) endTask() {
 			f.t.Errorf("after its end: %v", err)
 		}
 	}
+	verb, _, _ := strings.Cut(said, " ")
+	f.hasResult(was, before, task, verb, canceled)
 	_, still := f.view(false).Owner[task.AttemptID]
 	f.check(!still, "%s is still held", called)
 	delete(f.held, task.AttemptID)
@@ -524,7 +534,7 @@ func (f *fleet) delete() {
 	f.note("delete")
 	must(f.t, f.q.Delete(f.ctx))
 	is := f.view(false)
-	f.check(len(is.Waiting)+len(is.Schedule)+len(is.Contents)+len(is.Ledger) == 0, "something is left: %+v", is)
+	f.check(len(is.Waiting)+len(is.Schedule)+len(is.Contents)+len(is.Ledger)+len(is.Added) == 0, "something is left: %+v", is)
 }
 
 func (f *fleet) pause() {
@@ -604,45 +614,56 @@ func (f *fleet) readouts() {
 	t.Helper()
 	is, graves, now := f.view(false), f.view(true), f.redisTime()
 	var due, later []string
-	order := func(l *lane.Lane) []string {
-		return slices.SortedFunc(maps.Keys(l.Schedule), func(a, b string) int {
-			return slices.Compare([]string{fmt.Sprintf("%020d", l.Schedule[a]), a}, []string{fmt.Sprintf("%020d", l.Schedule[b]), b})
-		})
-	}
 	var planned, told []string
 	for _, e := range order(is) {
-		fields, key := is.Entry[e], ""
+		fields := is.Entry[e]
 		if is.Schedule[e] <= now {
 			due = append(due, fields["payload"])
 		} else {
 			later = append(later, fields["payload"])
 		}
-		if lane.IsKey(e) {
-			key = e[2:]
-		}
-		planned = append(planned, fmt.Sprintln(key, fields["payload"], fields["retries"], fields["crashes"]))
+		planned = append(planned, fmt.Sprintln(keyOf(e), fields["payload"], fields["retries"], fields["crashes"]))
 		told = append(told, fields["due"])
 	}
 	for _, p := range slices.Backward(is.Waiting) {
 		due = append(due, p)
 	}
+	for _, w := range is.Waiters() {
+		due = append(due, payloadOf(is, w))
+	}
 	f.same("Tasks", waiting(t, q), slices.Concat(due, later))
 	next, err := q.Peek(f.ctx)
 	f.check(len(due) == 0 && is_(err, worqr.ErrNoTask) || len(due) > 0 && string(next) == due[0], "Peek: %q, %v; want %q", next, err, due)
-	want := inspect.QueueStats{Waiting: len(is.Waiting), Failed: len(graves.Schedule), Workers: len(is.Workers), Paused: is.Paused, Running: len(is.Process), Scheduled: len(is.Contents)}
+	want := inspect.QueueStats{Waiting: len(is.Waiting) + len(is.Added), Failed: len(graves.Schedule), Workers: len(is.Workers), Paused: is.Paused, Running: len(is.Process), Scheduled: len(is.Contents)}
 	stats := sure(q.Stats(f.ctx))(t)
 	stats.Oldest = 0 // how long it took to get here
 	want.Tokens = int64(is.Token)
 	n := sure(q.Len(f.ctx))(t)
 	f.check(stats == want && n == want.Waiting+want.Scheduled, "%+v and %d, want %+v", stats, n, want)
-	var scheduled, failed, dead []string
+	var scheduled []string
 	for s := range each(t, q.Scheduled(f.ctx)) {
 		i := len(scheduled)
 		scheduled = append(scheduled, fmt.Sprintln(s.Key, string(s.Payload), s.Retries, s.Crashes))
 		ms := s.DueAt.UnixMilli()
-		f.check(i >= len(told) || fmt.Sprint(ms) == told[i] || number(told[i]) < 1e12 && ms >= now, "%s is due at %d, want %s", s.Payload, ms, told[i:]) // what goes back to the front is due now
+		f.check(i >= len(told) || fmt.Sprint(ms) == told[i] || number(told[i]) < 1e12 && ms >= now, "%s is due at %d, want %s", short(string(s.Payload)), ms, told[i:]) // what goes back to the front is due now
 	}
 	f.same("Scheduled", scheduled, planned)
+	f.addedOut(is)
+	f.failedOut(graves)
+}
+
+// order are the entries of the schedule as they are due.
+func order(l *lane.Lane) []string {
+	return slices.SortedFunc(maps.Keys(l.Schedule), func(a, b string) int {
+		return cmp.Or(cmp.Compare(l.Schedule[a], l.Schedule[b]), cmp.Compare(a, b))
+	})
+}
+
+// failedOut does so for the failed tasks, the latest first.
+func (f *fleet) failedOut(graves *lane.Lane) {
+	t, q := f.t, f.q
+	t.Helper()
+	var failed, dead []string
 	for s := range each(t, q.Failed(f.ctx)) {
 		failed = append(failed, fmt.Sprintln(s.ID, s.Key, string(s.Payload), s.Kind, s.Error, s.Retries, s.Crashes, s.WorkerID, s.FailedAt.UnixMilli()))
 	}

@@ -219,6 +219,8 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64,
 	q.unset(key, "process", "tried", "died", "holder", "sum", "held", "took")
 	counts = true
 	if put {
+		ran := q.names // it may be known by its key, and an equal payload by itself
+		q.forget()
 		q.named(&q.lane, entry, newer)
 		q.unset(key, "digest")
 		due = min(max(due, number(rule("low"))), number(rule("high")))
@@ -232,9 +234,9 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64,
 			payload, card = newer, ""
 		} else {
 			q.unset(key, "card")
-			if newer != payload {
-				q.remove(q.contents, q.digest(newer)+":"+entry)
-			}
+			waited := q.digest(newer)
+			q.names = ran
+			q.remove(q.contents, waited+":"+entry)
 		}
 		q.unset(key, rules...)
 	}

@@ -280,6 +280,8 @@ local function entry_returned(entry, id, payload, due, retries, crashes, card)
   q.untie(id)
   redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'sum', 'held', 'took')
   if newer then
+    local ran = digests.named -- it may be known by its key, and an equal payload by itself
+    digests.forget()
     digests.of_entry(q, entry, newer, digest)
     redis.call('HDEL', key, 'digest', 'keep', 'counts', 'low', 'high')
     -- Without bounds it was put when Redis had lost what runs.
@@ -293,8 +295,10 @@ local function entry_returned(entry, id, payload, due, retries, crashes, card)
       payload, card = newer, nil -- it has its own
     else
       redis.call('HDEL', key, 'card')
-      if newer ~= payload then --! look true
-        redis.call('ZREM', q.contents, digest_of(newer) .. ':' .. entry)
+      local waited = digest_of(newer)
+      digests.named = ran
+      if waited ~= digest_of(payload) then --! look true
+        redis.call('ZREM', q.contents, waited .. ':' .. entry)
       end
     end
   end
