@@ -44,6 +44,42 @@ func TestDelete(t *testing.T) {
 	})
 }
 
+// Who waits for the end of an added task learns that it's deleted. A payload that is apart goes with it.
+func TestDeleteAdded(t *testing.T) {
+	t.Parallel()
+	a, b := "k:@1-7-a", "k:@1-8-b"
+	listens := []string{"end:" + spelled(a), "end:" + spelled(b)}
+	kept := state{"added": "|1-7-a/" + keeps + "=x 1-8-b/0=y|"}
+	run(t, []scenario{
+		{name: "one keeps its result", alive: listens, seed: kept, steps: []when{{call: deletes, want: "ok", state: state{}, heard: []string{`delete ""`, "end:" + spelled(a) + ` ""`}}}},
+		{name: "a foreign item, and a payload apart", seed: state{"added": `|1-7-a/2="" 2-0-foreign=z|`, "keyed:" + a: "{card=0 payload=a}"}, steps: []when{
+			{call: deletes, want: "ok", state: state{}, heard: []string{`delete ""`}}}},
+		{name: "another task's entry stays", seed: state{"added": "|1-7-a/0=x|", "keyed:" + a: "{process=p1}"}, steps: []when{
+			{call: deletes, want: "ok", state: state{"keyed:" + a: "{process=p1}"}, heard: []string{`delete ""`}}}},
+	})
+}
+
+// A call deletes 50 added tasks, or as many as have a mebibyte.
+func TestDeleteAddedIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		tasks, size int
+		left        int64
+	}{"tasks": {60, 1, 10}, "bytes": {10, 300 << 10, 6}, "exactly": {10, 256 << 10, 6}, "one": {2, 2 << 20, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, redistest.URL(), nil)
+			for i := range c.tasks {
+				e.must(e.conn.Do("XADD", e.q.Added(), fmt.Sprint("1-", i+1), "000000000000a0", strings.Repeat("x", c.size)))
+			}
+			a := deleteQueue.ask(e.ctx, e.line, e.q, "cursor", "0", "list", 1)
+			if left := a.int("left"); a.err != nil || left != c.left {
+				t.Errorf("%d tasks are left, not %d: %v", left, c.left, a.err)
+			}
+		})
+	}
+}
+
 // A call deletes 50 entries, or as many as have a mebibyte of payloads.
 func TestDeleteIsBounded(t *testing.T) {
 	t.Parallel()

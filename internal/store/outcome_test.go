@@ -108,6 +108,10 @@ func TestOutcomeOfEnds(t *testing.T) {
 			"failed:working:w1": "(p1=1)", "failed:process:p1": "[a]", "failed:entries": "{p1=k:p9}", "failed:keyed:k:p9": h(runs("p1", 0, 0), "held="+keeps)}, steps: []when{
 			{call: inFailed(ends(2, "p1", 1, Finish, Outcome{})), want: "settled=ok", state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=2}", "failed:token": "=1"}}}},
 		{name: "waits, and is canceled", alive: listens, seed: waiting, steps: []when{{call: cancelsKey("x"), want: "removed=1 token=0", state: over(member, "canceled:now:0:"), heard: told}}},
+		{name: "waits, and its payload is canceled", alive: listens, seed: waiting, steps: []when{{call: cancels("a"), want: "removed=1 token=0", heard: append(slices.Clone(told), "cancel a"),
+			state: over(member.with("token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m"), "canceled:now:0:")}}},
+		{name: "waits, and is deleted", alive: listens, seed: waiting, steps: []when{{call: deletes, want: "ok", state: member, heard: []string{`delete ""`, told[0]}}}},
+		{name: "waits, keeps none, and is deleted", alive: listens, seed: keyX, steps: []when{{call: deletes, want: "ok", state: member, heard: []string{`delete ""`}}}},
 		{name: "is removed", alive: listens, seed: waiting, steps: []when{{call: removes("k:x"), want: "removed=true", state: over(member, "removed:now:0:"), heard: told}}},
 		{name: "is removed while another runs", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "card="+keeps)), steps: []when{
 			{call: removes("k:x"), want: "removed=true", state: runX}}},
