@@ -100,9 +100,9 @@ func FindingKinds() []inspect.FindingKind {
 	return kinds
 }
 
-// Explain says where the copies of a payload are, who holds them, and why they don't run. No copy
-// means that the task is gone or never existed. It finds up to ten copies of each kind, among the
-// first 100,000 tasks of the list.
+// Explain says where the copies of a payload are, who holds them, and why they don't run. It
+// finds tasks from Add only while they run; use ExplainKey. It finds up to ten copies of each kind,
+// among the first 100,000 tasks of the list.
 func (q *Queue) Explain(ctx context.Context, payload []byte) (*inspect.Explanation, error) {
 	e := &inspect.Explanation{Queue: q.name, NoSuchQueue: true, Prefix: q.peer.prefix()}
 	var mu sync.Mutex // protects it

@@ -165,7 +165,7 @@ const (
 	MaxKeepResult = 30 * 24 * time.Hour
 )
 
-// A Result is how a task with KeepResult ended.
+// A Result says how a task with KeepResult ended.
 type Result struct {
 	Outcome Outcome
 	Value   []byte    // Task.Result of a task that finished; nil if it's larger than Options.MaxResult

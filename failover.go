@@ -17,7 +17,7 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 }
 
 // Sweep evicts workers whose lease had already expired at an earlier Sweep, and returns their ids.
-// Running peers do it with every heartbeat. It fails like FailWorker.
+// Running peers do it with every heartbeat. It returns FailWorker's errors.
 func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	failed, err = p.fleet.Sweep(ctx)
 	return failed, wrap("sweep", err)

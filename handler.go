@@ -388,7 +388,7 @@ func environment(t *Task, more []string) []string {
 
 // A BatchHandler works on several tasks at once, oldest first, and returns an error for each, as a
 // [Handler] does; nil finishes all. A panic, or a wrong number of errors, counts for each task. The
-// context ends when those of all tasks have ended; t.Context() is that of one.
+// context ends once every task's context has; t.Context() belongs to a single task.
 type BatchHandler func(ctx context.Context, tasks []*Task) []error
 
 // BatchOptions configure a BatchHandler.

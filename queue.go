@@ -155,7 +155,7 @@ func (q *Queue) Resume(ctx context.Context) error {
 
 // Delete drops all waiting tasks, perhaps including some added meanwhile. It fails if they arrive too
 // fast. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a running peer
-// has; other recurring tasks end.
+// has registered with Every; others end.
 func (q *Queue) Delete(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("delete", q.bad)

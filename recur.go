@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Schedule tells when a task recurs. Next returns the first time after t, or the zero time if
+// A Schedule says when a task recurs. Next returns the first time after t, or the zero time if
 // there is none. It must be safe for concurrent use, and pure, so that all peers get the same
 // times. Those of github.com/robfig/cron fit.
 type Schedule interface {
@@ -22,8 +22,8 @@ type Schedule interface {
 
 type interval time.Duration
 
-// Interval is a Schedule of the multiples of d since the year 1, in UTC: every hour is on the hour,
-// every day at midnight, every week on Monday. Every needs at least a second.
+// Interval returns a Schedule whose times are the multiples of d, counted from year 1 in UTC: every
+// hour is on the hour, every day at midnight, every week on Monday. Every needs at least a second.
 func Interval(d time.Duration) Schedule { return interval(d) }
 
 func (d interval) Next(t time.Time) time.Time {
@@ -36,7 +36,7 @@ func (d interval) Next(t time.Time) time.Time {
 // EveryOptions configure Every.
 type EveryOptions struct {
 	// SkipLate skips an occurrence that can't start within this time, at least 1 ms; 0 starts it
-	// late. Of several late ones, only the first occurs.
+	// late. If several are late, only the first runs.
 	SkipLate time.Duration
 	// Properties are those of each occurrence, which has neither Expires nor Once.
 	Properties
@@ -54,12 +54,12 @@ const longestRecurring = MaxKeySize - 24
 //
 // The next occurrence is planned before the handler of one starts, and waits until that has ended
 // for good: runs never overlap. Retries, crashes and the failed queue apply to one occurrence.
-// CancelKey and RemoveKey drop one. Put under key moves the next one; RunNow has one more occur.
+// CancelKey and RemoveKey drop one. Put under key moves the next one; RunNow adds one.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
-// gone. A peer that calls Every again replaces its own; a nil schedule takes it back. Within ten
-// heartbeats after the last peer with a schedule has taken it back or stopped, its occurrences stop;
-// then it ends by itself, which is logged. docs/scheduling.md has the details.
+// gone. A peer that calls Every again replaces its own; a nil schedule takes it back. When the
+// last peer with a schedule takes it back or stops, its occurrences stop within 2 to 10 s, by the
+// lease; then it ends, which is logged. docs/scheduling.md has details.
 //
 // It fails with ErrInvalid if the schedule has no next time, or times less than a second apart, and
 // with ErrTooLarge beyond MaxEveryPayload.
@@ -122,9 +122,9 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	return nil
 }
 
-// RunNow has the recurring task under key occur now, with its payload and properties. Its schedule
-// stays as it is. While an occurrence runs, the new one starts as soon as that has ended; if one waits
-// for its retry, that starts instead. RunNow reports whether something recurs under key.
+// RunNow runs the recurring task under key once, now, with its payload and properties. Its schedule
+// doesn't change. While an occurrence runs, the new one waits for its end; if one waits for its retry,
+// that starts instead. RunNow reports whether something recurs under key.
 func (q *Queue) RunNow(ctx context.Context, key string) (bool, error) {
 	part, err := q.keyed(ctx, key)
 	if err != nil {

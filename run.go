@@ -20,9 +20,9 @@ import (
 // for Options.Drain, ends the contexts of the rest with ErrShutdown, returns their tasks to the
 // front, and leaves, all within Drain+Grace+5 s.
 //
-// Run survives every failure of Redis. It fails like StartWorker, and if it abandoned handlers,
-// couldn't leave cleanly, is called twice, or never reached Redis, unless ctx ended before anything
-// failed.
+// Run survives every failure of Redis. It returns StartWorker's errors. It also fails if it abandoned
+// handlers, couldn't leave cleanly, is called twice, or never reached Redis; not if ctx ended before
+// anything failed.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("run", p.bad)
@@ -372,8 +372,8 @@ func (p *Peer) drain(patience context.Context, services []*service) (abandoned b
 // waits for the others, and leaves the queue. If ctx ends first, it ends the handlers' contexts
 // with ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more.
 //
-// It fails with ErrNotWorking if there is no handler, and with ErrInvalid if ctx is that of a
-// handler of the queue.
+// It fails with ErrNotWorking if there is no handler, and with ErrInvalid if ctx is the
+// context of one of the queue's handlers.
 func (q *Queue) Unhandle(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("unhandle", q.bad)

@@ -48,7 +48,7 @@ var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 // Put schedules payload under key, 1 to MaxKeySize bytes. At most one task with a given key
 // waits, and at most one runs. A waiting one is replaced; opts can keep its payload, time or
 // counts. If one runs, the new task waits until that attempt has ended, and replaces its retry.
-// In a spread queue, Once finds only calls of Put with the same key.
+// In a spread queue, Once recognizes only earlier Puts under the same key.
 func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOptions) error {
 	var o PutOptions
 	if opts != nil {
@@ -175,8 +175,8 @@ type Properties struct {
 	// Expires is the time, by Redis's clock, after which neither the task nor a retry starts: it
 	// fails as inspect.FailureExpired.
 	Expires    time.Time
-	Timeout    time.Duration // instead of that of HandleOptions
-	MaxRetries int           // instead of that of HandleOptions; negative is none
+	Timeout    time.Duration // overrides HandleOptions.Timeout
+	MaxRetries int           // overrides HandleOptions.MaxRetries; negative is none
 	// Once, up to MaxKeySize bytes, makes the call safe to repeat: for OnceFor, later calls with it
 	// change nothing and return the first key; Put under another key returns it in an *OnceError.
 	// OnceFor is at most MaxOnceFor; 0 is 24 h. Redis keeps about 220 bytes for it.
@@ -249,10 +249,10 @@ func (p *Properties) once() (store.Once, error) {
 	return store.Once{ID: p.Once, Window: p.OnceFor}, nil
 }
 
-// Add adds one task under a new key and returns it. CancelKey and ExplainKey find the task by its
-// key; Cancel and Explain don't find it. Added tasks start in order, and take turns with those of
-// Enqueue. Props may be nil. It fails like Put. Repeating it after ErrUnknownOutcome
-// may add the task twice, unless it has Once.
+// Add adds one task under a new key and returns it. Use CancelKey and ExplainKey for it, not Cancel
+// and Explain. Added tasks start in order, and take turns with those of Enqueue. Props may be nil. It
+// returns Put's errors. Repeating it after ErrUnknownOutcome may add the task twice, unless it has
+// Once.
 func (q *Queue) Add(ctx context.Context, payload []byte, props *Properties) (key string, err error) {
 	return q.addTraced(ctx, "add", time.Time{}, payload, props)
 }
@@ -319,8 +319,8 @@ type TaskSpec struct {
 	Properties
 }
 
-// AddMany adds the tasks in order, all or none, and returns their keys. Beyond 2,000 tasks, or 1 MiB
-// together unless it's a single task, it fails with ErrTooLarge. None may have Once.
+// AddMany adds the tasks in order, all or none, and returns their keys. More than 2,000
+// tasks, or 1 MiB in total, fail with ErrTooLarge; a single task may be larger. None may have Once.
 func (q *Queue) AddMany(ctx context.Context, tasks []TaskSpec) (all []string, err error) {
 	began := q.peer.trace.Enqueues()
 	all, err = q.addMany(ctx, tasks)
@@ -361,8 +361,8 @@ func (q *Queue) addMany(ctx context.Context, tasks []TaskSpec) ([]string, error)
 	return all, err
 }
 
-// EnqueueJSON encodes the values with json.Marshal and enqueues all, or none if it fails. It fails
-// like Enqueue, and with ErrInvalid if one can't be encoded.
+// EnqueueJSON encodes the values with json.Marshal and enqueues all, or none if it fails. It returns
+// Enqueue's errors, and ErrInvalid if one can't be encoded.
 func EnqueueJSON[T any](ctx context.Context, q *Queue, vs ...T) error {
 	payloads := make([][]byte, len(vs))
 	for i, v := range vs {

@@ -36,8 +36,8 @@ type Task struct {
 
 	Headers    map[string]string // see Properties
 	EnqueuedAt time.Time         // when it was added or put, or an occurrence was planned, by Redis's clock; zero for Enqueue, and for Put without Properties
-	DueAt      time.Time         // when it could start, by Redis's clock; of a recurring task, its time; zero if unknown, as for Enqueue
-	LastError  string            // of the attempt before, at most 1,024 bytes; "" if it had none, or its worker died
+	DueAt      time.Time         // when it could start, by Redis's clock; for a recurring task, its scheduled time; zero if unknown, as for Enqueue
+	LastError  string            // of the previous attempt, at most 1,024 bytes; "" if it had none, or its worker died
 
 	attempt *engine.Attempt
 	ctx     context.Context // of the handler of batches; else nil
@@ -328,8 +328,8 @@ func tooLarge(format string, args ...any) error {
 }
 
 // Cancel removes every waiting copy of the payload and stops running ones in any process: their
-// contexts end with ErrCanceled, and they never run again. The report's Wait waits for them. If
-// Cancel fails halfway, call it again.
+// contexts end with ErrCanceled, and they never run again. The report's Wait waits for them.
+// Cancel doesn't find tasks from Add; use CancelKey. If it fails halfway, call it again.
 func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, error) {
 	if q.bad != nil {
 		return nil, q.wrap("cancel", q.bad)

@@ -69,7 +69,7 @@ const Version = "0.2.0-dev"
 var (
 	// ErrNoTask: the queue is empty or paused.
 	ErrNoTask = engine.ErrNoTask
-	// ErrDuplicate: an equal unique task waits or runs.
+	// ErrDuplicate: an equal unique task is waiting or running.
 	ErrDuplicate  = errors.New("worqr: duplicate: an equal unique task is waiting or running")
 	ErrNotStarted = fleet.ErrNotStarted  // call StartWorker or Run first
 	ErrNotWorking = engine.ErrNotWorking // call StartWork, or Handle and Run, first

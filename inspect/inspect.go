@@ -19,9 +19,10 @@ type QueueStats struct {
 	IdleWorkers int // with free slots; if the queue is spread, those of the part that has most
 	Paused      bool
 	// Oldest is how long ago the task that has waited longest could have started, by Redis's clock:
-	// the front of the list, the first added task, or the one most overdue in the schedule. For the
-	// list it's accurate to about a second or 2 %. It leaves out tasks that came after a peer last
-	// served the queue, and may be too high after cancels.
+	// the front of the list, the first added task, or the one most overdue in the schedule. A task
+	// enqueued for a time in the past counts as waiting since then. For the list it's accurate to
+	// about a second or 2 %. It leaves out tasks that came after a peer last served the queue, and
+	// may be too high after cancels.
 	Oldest time.Duration
 	// Tokens counts the tokens issued, over all parts. Each start, cancel and evicted worker takes
 	// one, so the difference between two reads is about how many tasks have started.

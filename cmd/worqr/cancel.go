@@ -22,7 +22,7 @@ type cancelCommand struct {
 
 // Help is called by kong.
 func (cancelCommand) Help() string {
-	return "Waiting copies are removed; those that run are stopped, in any process, and never run again. The exit status is 0 if there were copies and none is left, and 1 if there was none, or one is still running."
+	return "Waiting copies are removed; those that run are stopped, in any process, and never run again. Tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key. The exit status is 0 if there were copies and none is left, and 1 if there was none, or one is still running."
 }
 
 // Validate is called by kong.

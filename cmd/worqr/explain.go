@@ -22,7 +22,7 @@ type explainCommand struct {
 
 // Help is called by kong.
 func (explainCommand) Help() string {
-	return "The payload is not printed. The exit status is 0 when the task is there, 1 when there is no copy of it, and 2 if the command failed."
+	return "The payload is not printed. Waiting tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 when the task is there, 1 when there is no copy of it, and 2 if the command failed."
 }
 
 // Validate is called by kong.
