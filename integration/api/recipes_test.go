@@ -81,13 +81,18 @@ func recipeBatch(rows *worqr.Queue, insert func(context.Context, []*worqr.Task) 
 	}, &worqr.BatchOptions{Size: 500, Wait: 50 * time.Millisecond})
 }
 
+func recipeEvery(jobs *worqr.Queue) error {
+	err := jobs.Every("cleanup", worqr.Interval(time.Second), []byte("clean up"), nil)
+	return err
+}
+
 func recipeUse(p *worqr.Peer) {
 	p.Use(func(next worqr.Handler) worqr.Handler {
 		return func(ctx context.Context, t *worqr.Task) error {
 			began := time.Now()
 			err := next(ctx, t)
 			if err != nil && !worqr.IsSnooze(err) {
-				log.Printf("%s took %v and failed, for good: %t: %v", t.Queue, time.Since(began), worqr.IsPermanent(err), err)
+				log.Printf("%s: error after %v: %v", t.Queue, time.Since(began), err)
 			}
 			return err
 		}
@@ -271,6 +276,7 @@ func TestDocsRecipes(t *testing.T) {
 	p := open(t, worqr.Options{})
 
 	recipeUse(p)
+	is.NoErr(recipeEvery(p.Queue("jobs")))
 	charges := p.Queue("charges")
 	recipeVerdicts(charges, func(_ context.Context, order []byte) error {
 		switch string(order) {
