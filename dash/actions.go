@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -49,13 +50,14 @@ var notes = map[string]string{
 	"fail-worker": "The worker is evicted, and %s returned to the front.", "sweep": "Swept: %s evicted.",
 }
 
-// done says what the action did that led here.
+// done says what the action did that led here. Links may have anything: a number that nothing asks
+// for, or none.
 func done(query url.Values) string {
-	format, n := notes[query.Get("did")], query.Get("n")
-	if n == "" {
+	format := notes[query.Get("did")]
+	if !strings.Contains(format, "%s") {
 		return format
 	}
-	number, err := strconv.Atoi(n)
+	number, err := strconv.Atoi(query.Get("n"))
 	if err != nil {
 		return ""
 	}

@@ -191,8 +191,16 @@ func TestFailedActions(t *testing.T) {
 
 	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "reason", "DISK", "confirm", "").StatusCode, http.StatusUnprocessableEntity)
 	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "reason", "(", "confirm", "q").StatusCode, http.StatusUnprocessableEntity)
+	for _, verb := range []string{"discard-matching", "requeue-matching"} { // else it would be about all
+		r = b.post("act", "verb", verb, "name", "q", "header", ":never", "confirm", "q")
+		is.Equal(r.StatusCode, http.StatusUnprocessableEntity)
+		is.True(strings.Contains(r.text, "the header has no name; write name: value. Nothing was done."))
+	}
 	is.Equal(len(peertest.Failed(t, q)), 1)
 	is.True(strings.Contains(b.get("failed?name=q&reason=(").text, "missing closing )"))
+	page = b.get("failed?name=q&header=:never").text
+	is.True(strings.Contains(page, `<p class="lead" role="alert">the header has no name; write name: value.</p>`))
+	is.True(!strings.Contains(page, "discard-matching"))
 	b.act("verb", "discard-matching", "name", "q", "reason", "nothing", "confirm", "q")
 	is.Equal(len(peertest.Failed(t, q)), 1)
 	r = b.act("verb", "discard-matching", "name", "q", "reason", "DISK", "confirm", "q", "back", "failed?name=q")

@@ -3,6 +3,7 @@ package dash
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -45,6 +46,9 @@ func filtered(query url.Values) (*filter, error) {
 	}
 	name, value, _ := strings.Cut(query.Get("header"), ":")
 	f.header, f.value = strings.TrimSpace(name), strings.TrimSpace(value)
+	if f.header == "" && query.Get("header") != "" { // without a name, it would pick all
+		return f, errors.New("the header has no name; write name: value")
+	}
 	if text := query.Get("since"); text != "" {
 		since, err := time.ParseDuration(text)
 		if err != nil || since <= 0 {

@@ -37,7 +37,7 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%s: any is %v", query, f.any())
 		}
 	}
-	for _, bad := range []string{"reason=(", "payload=[", "since=soon", "since=-1h", "since=0s", "reason=" + strings.Repeat("x", 300)} {
+	for _, bad := range []string{"reason=(", "payload=[", "since=soon", "since=-1h", "since=0s", "header=:never", "header=+:", "header=:", "header=+", "reason=" + strings.Repeat("x", 300)} {
 		v, err := url.ParseQuery(bad)
 		if err != nil {
 			t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -21,8 +20,8 @@ const (
 // isn't ok if the schedule isn't plain data: a function's variables can't be seen, and what has a
 // lock may change while it's read.
 func valueOf(schedule any) ([]byte, bool) {
-	w := &reader{left: mostValues}
-	w.value(reflect.ValueOf(schedule), 0)
+	w := &reader{left: mostValues, types: map[reflect.Type]bool{}}
+	w.guarded(reflect.ValueOf(schedule), 0)
 	return w.out.Bytes(), !w.opaque
 }
 
@@ -30,6 +29,14 @@ type reader struct {
 	out    bytes.Buffer
 	left   int
 	opaque bool
+	types  map[reflect.Type]bool // that a guard has seen
+}
+
+// guarded is value, of what no guard has seen.
+func (r *reader) guarded(v reflect.Value, depth int) {
+	g := &guard{seen: r.types, left: r.left}
+	r.opaque = r.opaque || g.stops(v, depth)
+	r.value(v, depth)
 }
 
 func (r *reader) word(n uint64) { r.out.Write(binary.BigEndian.AppendUint64(nil, n)) }
@@ -59,8 +66,6 @@ func (r *reader) value(v reflect.Value, depth int) {
 	t := v.Type()
 	r.text(t.String())
 	switch {
-	case strings.HasPrefix(t.PkgPath(), "sync"):
-		r.opaque = true
 	case t == typeOfTime:
 		r.time(v)
 	case t.Kind() == reflect.Pointer && t.Elem() == typeOfZone:
@@ -122,7 +127,7 @@ func (r *reader) plain(v reflect.Value, depth int) {
 		}
 	case reflect.Map:
 		r.pairs(v, depth)
-	default: // functions, channels and others
+	default: // what can't be compared in other processes
 		r.opaque = true
 	}
 }
@@ -134,10 +139,10 @@ func (r *reader) pairs(v reflect.Value, depth int) {
 		return
 	}
 	var all []string
-	for pairs := v.MapRange(); pairs.Next(); {
-		one := &reader{left: r.left}
-		one.value(pairs.Key(), depth)
-		one.value(pairs.Value(), depth)
+	for pairs := v.MapRange(); pairs.Next() && !r.opaque; {
+		one := &reader{left: r.left, types: r.types}
+		one.guarded(pairs.Key(), depth)
+		one.guarded(pairs.Value(), depth)
 		r.left, r.opaque = one.left, r.opaque || one.opaque
 		all = append(all, one.out.String())
 	}
