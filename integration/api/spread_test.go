@@ -424,3 +424,27 @@ func TestSpreadStartEnds(t *testing.T) {
 	is.True(is_(err, context.Canceled))
 	noTask(t, q)
 }
+
+// A worker that has ended a task of a part waits there to be woken again: the next task starts at once,
+// and not with the next heartbeat.
+func TestSpreadStartsAtOnce(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{Prefix: redistest.Prefix(t), Lease: 10 * time.Minute}) // heartbeats come late
+	q := p.Queue("q").Spread(2)
+	starts := make(chan bool, 9)
+	q.Handle(func(context.Context, *worqr.Task) error {
+		starts <- true
+		return nil
+	}, nil)
+	stop := run(t, p)
+	for i := range 12 {
+		is.NoErr(q.Enqueue(t.Context(), []byte("x")))
+		receive(t, starts, 1)
+		eventually(t, "it is finished", func() bool { return p.Stats().Finished == int64(i+1) })
+	}
+	for range 6 {
+		sure(q.AddAt(t.Context(), time.Now().Add(50*time.Millisecond), []byte("x"), nil))(t)
+		receive(t, starts, 1)
+	}
+	stop()
+}

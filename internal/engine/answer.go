@@ -75,6 +75,12 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 	if a.Due >= 0 {
 		s.clock.Reset(max(a.Due, 50*time.Microsecond))
 	}
+	if len(s.queue.sessions) > 1 && s.queue.serves() && !e.Idle && !s.hungry && !s.closing && a.Last <= e.Number {
+		s.hungry = true // the round took the worker from those who wait to be woken, and asked for nothing
+		if s.freeLocked() {
+			s.offerLocked()
+		}
+	}
 	s.toldLocked(now, e, a)
 	s.look = s.look || a.Again
 	if asked > 0 && full && (s.freeLocked() || !s.closing && s.queue.roomyLocked(now)) {
