@@ -64,3 +64,30 @@ func TestFailedIsBoundedAfterAKill(t *testing.T) {
 	eventually(t, "all have failed", func() bool { return p.Stats().Failed == all })
 	is.Equal(stats(t, q).Failed, keep)
 }
+
+// A failed task tells when it was to run, as the task did, whatever its key looks like.
+func TestFailedTellsWhenItWasDue(t *testing.T) {
+	is := parallel(t)
+	q, ctx := working(t, open(t, worqr.Options{Prefix: redistest.Prefix(t)}), "q"), t.Context()
+	for _, enqueue := range []func() error{
+		func() error { return q.Enqueue(ctx, []byte("x")) },
+		func() error { return failure(q.Add(ctx, []byte("x"), nil)) },
+		func() error { return failure(q.AddAt(ctx, time.Now().Add(20*time.Millisecond), []byte("x"), nil)) },
+		func() error { return q.Put(ctx, "sms@4915112345678", []byte("x"), nil) },
+		func() error { return q.Put(ctx, "019b76da-a800-7123-8abc-010123456789", []byte("x"), nil) },
+		func() error { return q.Put(ctx, "past", []byte("x"), &worqr.PutOptions{At: time.Unix(1e9+1, 0)}) },
+	} {
+		is.NoErr(enqueue())
+		var task *worqr.Task
+		eventually(t, "it can start", func() bool {
+			var err error
+			task, err = q.StartTask(ctx)
+			return err == nil
+		})
+		is.NoErr(task.Fail(ctx, errors.New("no")))
+		f := failed(t, q)
+		is.Equal(len(f), 1)
+		is.True(f[0].DueAt.Equal(task.DueAt) && f[0].DueAt.IsZero() == (task.Key == ""))
+		is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1)
+	}
+}

@@ -51,7 +51,8 @@ func TestOnFailed(t *testing.T) {
 		is.True(near(g.failure.FailedAt, time.Now()))
 		is.True(g.failure.ID != "")
 		is.Equal(g.failure.ID, all[0].failure.ID)
-		g.failure.ID, g.failure.FailedAt = "", time.Time{}
+		is.True(near(g.failure.DueAt, time.Now()))
+		g.failure.ID, g.failure.FailedAt, g.failure.DueAt = "", time.Time{}, time.Time{}
 		is.Equal(g, told{"a", "key", i, inspect.FailedTask{Payload: []byte("a"), Key: "key", Kind: inspect.FailureError,
 			Error: "no", Retries: 1, WorkerID: p.WorkerID()}})
 	}

@@ -215,7 +215,7 @@ func (d *drawing) step(held []process, head, tail string) []any {
 			p.token++
 		}
 		verb := d.of("finish", "drop", "stop", "retry", "snooze", "fail")
-		word := map[string]string{"finish": d.of("", "=result", "#70000:00ff"), "retry": d.of("0", "900", "900:failed", "0:"), "snooze": d.of("0", "900"), "fail": "failed:reason"}[verb]
+		word := map[string]string{"finish": d.of("", "=result", "#70000:00ff"), "retry": d.of("0", "900", "900:failed", "0:"), "snooze": d.of("0", "900"), "fail": d.of("failed::reason", fmt.Sprintf("failed:%d:reason", d.now))}[verb]
 		large := d.of("", "", "70000:"+digest(p.payload))
 		if p.several {
 			large = "" // it would name one of them, and the script may end another

@@ -40,8 +40,8 @@ func explain(q *queue, c store.Call) any {
 		failed := failedQueue(c.Arg("head"), c.Arg("tail"), "")
 		for _, e := range q.copies(failed, payload, most) {
 			if q.is(failed.entry+e, "hash") {
-				card, _ := q.field(failed.entry+e, "card")
-				graves = append(graves, append(append([]any{e}, q.story(failed.entry+e)...), card))
+				card, _ := q.field(failed.entry+e, "card") // it isn't told when it was planned
+				graves = append(graves, append(append([]any{e}, q.story(failed.entry + e)[:7]...), card))
 			}
 		}
 	}

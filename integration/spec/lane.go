@@ -286,6 +286,7 @@ type failure struct {
 	retries, crashes             int64
 	card                         string
 	turn                         string // the time of its occurrence, if it recurs
+	due                          int64  // a low one isn't a time
 }
 
 func (q *queue) bury(l *lane, worker, id string, f failure) {
@@ -298,6 +299,9 @@ func (q *queue) bury(l *lane, worker, id string, f failure) {
 	}
 	q.await(l, grave, f.payload, q.now, 0, 0, f.card)
 	q.set(l.entry+grave, "kind", f.kind, "reason", f.reason, "tries", f.retries, "deaths", f.crashes, "worker", worker, "at", q.now, "from", from)
+	if f.due >= ancient {
+		q.set(l.entry+grave, "planned", f.due)
+	}
 	q.plan(l, grave, q.now)
 }
 

@@ -51,6 +51,8 @@ const (
 	aside = 1 << 52   // added to the time of a task that has failed for good
 	clock = 1 << 43   // added to the score of who keeps the time
 
+	ancient = 1_000_000_000_000 // in ms: a lower score is the place of a task that went back
+
 	atOnceBytes    = 4 << 20 // of the payloads that one call gives back
 	atOnceWorkers  = 500     // whose tasks it compares
 	atOnceSuspects = 1000    // workers noted as lapsed

@@ -38,7 +38,7 @@ func (r *round) tell(payload string, token int64, entry string, retries, crashes
 // story is what a grave tells of a failure.
 func (s *Store) story(key string) (told []any) {
 	for _, f := range []struct{ name, none string }{
-		{"kind", ""}, {"reason", ""}, {"tries", "0"}, {"deaths", "0"}, {"worker", ""}, {"at", "0"}, {"from", ""},
+		{"kind", ""}, {"reason", ""}, {"tries", "0"}, {"deaths", "0"}, {"worker", ""}, {"at", "0"}, {"from", ""}, {"planned", "0"},
 	} {
 		v, ok := s.field(key, f.name)
 		if !ok {
@@ -82,7 +82,7 @@ func (r *round) pass(cost int64) {
 
 // deadly buries a task that too many workers died holding, and reports whether it is
 // one.
-func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn string) bool {
+func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn string, due int64) bool {
 	if r.most == 0 || crashes < r.most {
 		return false
 	}
@@ -93,7 +93,7 @@ func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn
 	id := r.otherID()
 	if r.failed != nil {
 		reason := fmt.Sprint(crashes, " workers died holding it")
-		r.bury(r.failed, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes, card, turn})
+		r.bury(r.failed, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes, card, turn, due})
 		r.keepResult(entry, card, store.EndFailed, reason, "")
 	} else {
 		r.putAside("r:"+id, payload, retries, crashes)
@@ -210,10 +210,9 @@ func (r *round) fromEntries(wanted int) {
 // did was to clear.
 func (r *round) startEntry(entry string, due int64) int {
 	key := r.entry + entry
-	var payload string
+	var payload, card, failed string
 	var waits bool
 	var retries, crashes int64
-	var card, failed string
 	if r.is(key, "hash") {
 		payload, waits = r.field(key, "payload")
 		tried, _ := r.field(key, "retries")
@@ -235,13 +234,14 @@ func (r *round) startEntry(entry string, due int64) int {
 		}
 		crashes = r.crashes(payload)
 	}
+	due = r.dueOf(entry, due)
 	switch {
 	case !waits:
 		r.remove(r.schedule, entry) // Redis has lost it
 		r.spent += costPassed
 		return 1
 	case r.failed != nil && r.isOver(card):
-		if r.expire(payload, entry, retries, crashes, card) {
+		if r.expire(payload, entry, retries, crashes, card, due) {
 			r.skip(entry, "expired", false)
 		} else {
 			r.pass(costPassed)
@@ -257,7 +257,7 @@ func (r *round) startEntry(entry string, due int64) int {
 	case crashes > 0 && r.first >= len(r.ids)-r.ahead:
 		r.final = r.first // nor does it wait beside others
 	case r.risky(crashes, read):
-	case r.deadly(payload, entry, retries, crashes, card, r.turn(entry)):
+	case r.deadly(payload, entry, retries, crashes, card, r.turn(entry), due):
 		r.skip(entry, "crashed", false)
 		if !isKey(entry) {
 			r.forgetCrashes(payload)
@@ -269,14 +269,19 @@ func (r *round) startEntry(entry string, due int64) int {
 	return 0
 }
 
+// dueOf is when what waits in an entry is due: an occurrence at its time, whatever it's planned for.
+func (r *round) dueOf(entry string, planned int64) int64 {
+	if turn := r.turn(entry); turn != "" {
+		return number(turn)
+	}
+	return planned
+}
+
 // beginEntry begins what waits in an entry. Of an occurrence, the next one is planned.
 func (r *round) beginEntry(payload, entry string, retries, crashes int64, a tale) {
 	id, turn := r.ids[r.first], r.turn(entry)
 	r.started(entry, id, payload, r.worker, retries, crashes, a.card)
 	r.moveLock(payload, "e:"+entry, "p:"+id)
-	if turn != "" {
-		a.due = number(turn)
-	}
 	r.begin(payload, entry, retries, crashes, a)
 	if turn != "" {
 		if r.has(OccursOnce) {
@@ -329,7 +334,7 @@ func (r *round) fromList() {
 			r.plan(&r.lane, entry, r.now)
 			r.moved++
 			r.spent += costEntry
-		case r.deadly(payload, "", 0, crashes, "", ""):
+		case r.deadly(payload, "", 0, crashes, "", "", 0):
 			r.del(r.process + id)
 			r.forgetCrashes(payload)
 			r.moveLock(payload, "p:"+id, "")

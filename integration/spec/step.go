@@ -309,7 +309,7 @@ func (r *round) logged(name string) (int64, bool) {
 	return integer(f)
 }
 
-var reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):(.*)$`)
+var reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):([0-9]*):(.*)$`)
 
 // hold keeps who holds something. Who begins to has nothing that a cancel up to the
 // token before covers.
@@ -366,7 +366,7 @@ func (r *round) settle(id string, started int64, verb, word, large string, keyed
 		f = r.putOff(r.working, id, started, number(word), 0, "", keyed)
 	default:
 		m := reasoned.FindStringSubmatch(word)
-		f = r.giveUp(id, started, m[1], m[2], keyed)
+		f = r.giveUp(id, started, m[1], number(m[2]), m[3], keyed)
 	}
 	switch f {
 	case stuck:
@@ -379,7 +379,7 @@ func (r *round) settle(id string, started int64, verb, word, large string, keyed
 }
 
 // giveUp puts what a process runs into the failed queue; in that, aside.
-func (r *round) giveUp(id string, started int64, kind, reason string, keyed bool) fate {
+func (r *round) giveUp(id string, started int64, kind string, due int64, reason string, keyed bool) fate {
 	if r.failed != nil && !r.buries(r.failed) {
 		return stuck
 	}
@@ -401,7 +401,7 @@ func (r *round) giveUp(id string, started int64, kind, reason string, keyed bool
 	}
 	switch {
 	case r.failed != nil:
-		r.bury(r.failed, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died, run.card, r.took(id, run.entry)})
+		r.bury(r.failed, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died, run.card, r.took(id, run.entry), due})
 		r.clear(r.working, id, payload, run.entry, "failed")
 		r.keepResult(run.entry, run.card, store.EndFailed, reason, "")
 	case run.entry != "":

@@ -133,6 +133,9 @@ func (t *Attempt) outcome(o store.Outcome) store.Outcome {
 	if t.size > store.Large {
 		o.Digest = t.sum()
 	}
+	if o.Verb == store.Fail {
+		o.Due = t.Due
+	}
 	if o.Verb == store.Finish {
 		o.Encode(t.session.engine.maxResult)
 	}

@@ -67,7 +67,7 @@ func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload 
 	})
 	a.each("graves", func(d *decoder) {
 		g := d.list()
-		p.Graves = append(p.Graves, Grave{g.string(), payload, Kind(g.string()), g.string(), int(g.number()), int(g.number()), g.string(), g.number(), g.string(), g.string()})
+		p.Graves = append(p.Graves, Grave{g.string(), payload, Kind(g.string()), g.string(), int(g.number()), int(g.number()), g.string(), g.number(), g.string(), 0, g.string()})
 		d.join(g)
 	})
 	return p, a.err

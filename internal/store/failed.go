@@ -42,7 +42,7 @@ func failedTask(entry string, f map[string]string) Grave {
 	}
 	return Grave{
 		Entry: entry, Payload: []byte(f["payload"]), Kind: Kind(f["kind"]), Reason: f["reason"],
-		Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"], Card: f["card"],
+		Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"], Due: number("planned"), Card: f["card"],
 	}
 }
 

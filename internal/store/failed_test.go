@@ -79,7 +79,7 @@ func TestCrashed(t *testing.T) {
 		return steps(Round{Worker: "w1", Number: n, Crashes: 3, Idle: true, Start: ids})
 	}
 	graves := state{"failed:schedule": "(k:p4.001=now k:p4.002=now)", "failed:contents": "(#a:k:p4.001=0 #b:k:p4.002=0)",
-		"failed:keyed:k:p4.001": worn("a", "k:x", "2", "3"), "failed:keyed:k:p4.002": worn("b", "", "0", "3")}
+		"failed:keyed:k:p4.001": h(worn("a", "k:x", "2", "3"), "planned=-1m"), "failed:keyed:k:p4.002": worn("b", "", "0", "3")}
 	after := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[c]", "process:p2", "[d]", "unique", "{#c=p:p1 offset=3}").merged(graves)
 	run(t, []scenario{
 		{name: "both lanes", seed: seed, steps: []when{
@@ -328,18 +328,5 @@ func TestTrimOfManyFailures(t *testing.T) {
 	contents, hashes := e.count("ZCARD", "failed:contents"), len(redistest.Keys(t, e.conn, strings.TrimSuffix(e.q.Failed().Keyed(""), ":")))
 	if left := before + failed - dropped; contents != left || hashes != left {
 		t.Errorf("%d contents and %d tasks are left, not %d", contents, hashes, left)
-	}
-}
-
-// When a failed task was to run is read from its key, where that tells.
-func TestGraveDue(t *testing.T) {
-	is := redistest.Parallel(t)
-	for from, due := range map[string]int64{
-		"": 0, "k:": 0, "k:a": 0, "k:a@1": 0, "k:a@12345678901234": 0, "k:a@123456789012x": 0, "k:a@-123456789012": 0,
-		"k:nightly@1767225600000": 1767225600000, "k:a@b@1767225600000": 1767225600000,
-		"k:019b76da-a800-7123-8abc-010123456789": 1767225600000,
-	} {
-		g := Grave{From: from}
-		is.Equal(g.Due(), due)
 	}
 }

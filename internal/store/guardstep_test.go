@@ -219,9 +219,9 @@ func TestGuardAhead(t *testing.T) {
 }
 
 // buriedAt is what has failed with an id that no process has.
-func buriedAt(id, payload, from string) state {
+func buriedAt(id, payload, from string, fields ...string) state {
 	return state{"failed:schedule": "(k:" + id + "=now)", "failed:contents": "(#" + payload + ":k:" + id + "=0)",
-		"failed:keyed:k:" + id: graveOf(payload, "now", "kind=crashed", "deaths=3", "from="+from, `reason="3 workers died holding it"`)}
+		"failed:keyed:k:" + id: graveOf(payload, "now", append(fields, "kind=crashed", "deaths=3", "from="+from, `reason="3 workers died holding it"`)...)}
 }
 
 // What has killed its workers waits apart, fails, or starts after all.
@@ -253,7 +253,7 @@ func TestGuardRisky(t *testing.T) {
 				"schedule", "(r:p2.001=now)", "contents", "(#a:r:p2.001=0)", "keyed:r:p2.001", h(waits("a", "now", 0, 0), "digest="+digest("a")))}}},
 		{name: "the ledger of others stays where a key fails", seed: wait(3).with("ledger", "{#a=1}"), steps: []when{
 			{call: take(3, false, "p1", "p2"), want: "buried=1", state: member.with("rounds", "{w1=1}", "ledger", "{#a=1}").merged(state{"failed:schedule": "(k:p2.001=now)", "failed:contents": "(#a:k:p2.001=0)",
-				"failed:keyed:k:p2.001": graveOf("a", "now", "kind=crashed", "deaths=3", "from=k:x", `reason="3 workers died holding it"`)})}}},
+				"failed:keyed:k:p2.001": graveOf("a", "now", "kind=crashed", "deaths=3", "from=k:x", "planned=-1m", `reason="3 workers died holding it"`)})}}},
 		{name: "of the list of a failed queue, put aside", seed: raw, steps: []when{
 			{call: inFailed(take(3, false, "p1", "p2")), want: "buried=1", state: inF(member).with("failed:rounds", "{w1=1}", "failed:schedule", "(r:p2.001=aside:now)", "failed:contents", "(#z:r:p2.001=0)", "failed:keyed:r:p2.001", waits("z", "aside:now", 0, 3))}}},
 		{name: "of the list of a failed queue, told", seed: raw.with("failed:ledger", "{#z=1}"), steps: []when{
@@ -299,7 +299,7 @@ func TestGuardBound(t *testing.T) {
 		{name: "two of the same time", seed: rawP.merged(tie), steps: []when{{call: keep(2), want: "settled=ok dropped=1", state: doneX.merged(only).with("failed:schedule", "(k:p1=now k:g2=aside:-9m)", "failed:contents", "(#a:k:p1=0 #x:k:g2=0)", "failed:keyed:k:g2", graveOf("x", "-9m"))}}},
 		{name: "put aside, of the list", seed: w.merged(asides), steps: []when{{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)})}}},
 		{name: "what too many have died of counts", seed: keyX.with("keyed:k:x", waits("a", "-1m", 0, 3)).merged(two), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1", "p2"}}), want: "buried=1 dropped=2", state: member.with("rounds", "{w1=1}").merged(buriedAt("p2.001", "a", "k:x"))}}},
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1", "p2"}}), want: "buried=1 dropped=2", state: member.with("rounds", "{w1=1}").merged(buriedAt("p2.001", "a", "k:x", "planned=-1m"))}}},
 		{name: "and in a failed queue, too", seed: state{"failed:workers": "(w1=+60m)"}.merged(asides).with("failed:schedule", "(k:x=-1m k:g1=aside:-9m k:g2=aside:-9m)", "failed:contents", "(#a:k:x=0 #x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:x", waits("a", "-1m", 0, 3)), steps: []when{
 			{call: inFailed(steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1"}})), want: "dropped=2", state: over.with("failed:rounds", "{w1=1}", "failed:token", "",
 				"failed:schedule", "(k:x=aside:now)", "failed:contents", "(#a:k:x=0)", "failed:keyed:k:x", waits("a", "aside:now", 0, 3))}}},

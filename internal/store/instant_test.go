@@ -159,7 +159,7 @@ func TestInstant(t *testing.T) {
 func TestStory(t *testing.T) {
 	t.Parallel()
 	for fields, want := range map[string]Grave{
-		"kind=failed reason=r tries=2 deaths=1 worker=w9 at=77 from=k:y": {"k:x", []byte("a"), Failed, "r", 2, 1, "w9", 77, "k:y", ""},
+		"kind=failed reason=r tries=2 deaths=1 worker=w9 at=77 from=k:y planned=66": {"k:x", []byte("a"), Failed, "r", 2, 1, "w9", 77, "k:y", 66, ""},
 		"payload=a": {Entry: "k:x", Payload: []byte("a")},
 	} {
 		t.Run(fields, func(t *testing.T) {

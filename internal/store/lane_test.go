@@ -177,7 +177,7 @@ func TestRetriedRaw(t *testing.T) {
 		{name: "too many crashes", seed: crash, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 3, Crashes: 2, Start: []string{"p2"}}), want: "again buried=1", state: buried(doneX).with("rounds", "{w1=3}",
 				"failed:schedule", "(k:p2.001=now)", "failed:contents", "(#a:k:p2.001=0)", "failed:keyed:k:p2", "",
-				"failed:keyed:k:p2.001", h(grave["failed:keyed:k:p2"], "kind=crashed", "deaths=2", `reason="2 workers died holding it"`))}}},
+				"failed:keyed:k:p2.001", h(grave["failed:keyed:k:p2"], "kind=crashed", "deaths=2", "planned=-1m", `reason="2 workers died holding it"`))}}},
 		{name: "not too many", seed: crash, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 3, Crashes: 4, Start: []string{"p2"}}), want: "started=a/2@r:p1~1!2", state: locked(running, "p:p2").with("ledger", "{#a=2}", "keyed:r:p1", runs("p2", 1, 2))}}},
 		{name: "the ledger goes with a finish, stays with a stop and a retry", seed: rawP.with("ledger", "{#a=1 #b=1}"), steps: []when{

@@ -52,6 +52,7 @@ type Outcome struct {
 	Result  []byte        // of Finish; nil: none
 	Delay   time.Duration // of Retry and Snooze
 	Kind    Kind          // of Fail
+	Due     int64         // of Fail: ms of Redis time when the task was due; 0 if that isn't known
 	Reason  string        // of Fail; of Retry, up to MaxError bytes for the next attempt to see; "": it sees those before
 
 	large *largeResult // once Encode has been called
@@ -83,7 +84,11 @@ func (o *Outcome) word(r *Round) any {
 	case o.Verb == Retry || o.Verb == Snooze:
 		return max(o.Delay, 0).Milliseconds()
 	case o.Verb == Fail:
-		return string(o.Kind) + ":" + o.Reason
+		due := ""
+		if o.Due > 0 {
+			due = strconv.FormatInt(o.Due, 10)
+		}
+		return string(o.Kind) + ":" + due + ":" + o.Reason
 	case o.Verb == Finish && len(o.Result) > Large:
 		if o.large == nil || o.large.encoded == nil && len(o.Result) <= r.results() {
 			o.Encode(r.results())

@@ -206,8 +206,9 @@ func RoundOf(c Call) RoundView {
 				delay, reason, _ := strings.Cut(o[3], ":")
 				end.Delay, end.Reason = time.Duration(number(delay))*time.Millisecond, reason
 			case Fail:
-				kind, reason, _ := strings.Cut(o[3], ":")
-				end.Kind, end.Reason = Kind(kind), reason
+				kind, rest, _ := strings.Cut(o[3], ":")
+				due, reason, _ := strings.Cut(rest, ":")
+				end.Kind, end.Due, end.Reason = Kind(kind), number(due), reason
 			}
 			v.Outcomes = append(v.Outcomes, end)
 		}

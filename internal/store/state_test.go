@@ -205,7 +205,7 @@ func (e *env) value(k string, now int64) (v string) {
 var recorded = regexp.MustCompile(`(?s)^(=[a-z]+:)(\d{13})\d{3}(:\d+:.*)$`)
 
 // timed are the fields of a hash whose values are times.
-var timed = map[string]bool{"due": true, "low": true, "high": true, "at": true, "turn": true, "took": true, "passed": true, "more": true, "since": true, "times": true, "last": true, "before": true}
+var timed = map[string]bool{"due": true, "low": true, "high": true, "at": true, "planned": true, "turn": true, "took": true, "passed": true, "more": true, "since": true, "times": true, "last": true, "before": true}
 
 // since is when a task was put, in its card.
 var since = regexp.MustCompile(`s13:\d{13}`)
@@ -214,7 +214,7 @@ func field(name, value string, now int64) string {
 	switch {
 	case name == "times" || name == "last" || name == "before" || name == "since" || name == "from":
 		return clocks.ReplaceAllStringFunc(strings.ReplaceAll(value, " ", ","), func(ms string) string { return score(ms[:13], now) })
-	case timed[name]:
+	case timed[name] && (name != "planned" || len(value) == 13): // that of a late id is as it is
 		return score(value, now)
 	case value == "":
 		return ""

@@ -19,7 +19,7 @@
 --                    large payload, bytes:digest, else ""
 --                    finish: "=" and the result; "+", bytes:digest: and a large result
 --                    as JSON; "#" and bytes:digest of one that is too large; or ""; drop: canceled, no event; stop: to the front; retry: delay in
---                    ms, or that, ":" and the error; snooze: ms, and no retry; fail: kind:reason
+--                    ms, or that, ":" and the error; snooze: ms, and no retry; fail: kind:due:reason, due in ms if it's known
 -- ARGV[19] entries   how many of them, the first ones, may be of the schedule
 -- ARGV[20] ends      how many of the list, and added ones, that finish without a result; each: process, token
 -- ARGV[21] adds      how many of these, the first ones, are added
@@ -200,7 +200,7 @@ local gave_up = false -- something went to the failed queue, or aside
 
 -- Moves the task of a process to the failed queue, or sets it aside. True, or false and
 -- nil as in give_back.
-local function give_up(id, started, kind, reason, digest)
+local function give_up(id, started, kind, due, reason, digest)
   if failed and not buries(failed) then
     return nil
   end
@@ -221,7 +221,7 @@ local function give_up(id, started, kind, reason, digest)
   if failed then
     bury(failed, worker, id,
       { payload = payload, entry = entry, retries = tried, crashes = died, kind = kind, reason = reason, card = card,
-        turn = is_key(entry) and not q.running[id] and redis.call('HGET', q.keyed .. entry, 'took') }) --! look operand.2
+        due = tonumber(due), turn = is_key(entry) and not q.running[id] and redis.call('HGET', q.keyed .. entry, 'took') }) --! look operand.2
     remove(working, id, payload, entry, 'failed')
     cards.ended(entry, card, 'failed', reason, '')
   elseif entry then
@@ -261,8 +261,8 @@ for i = 1, outcomes do
       local delay, text = string.match(word, '^(%d+):?(.*)$')
       moved = put_off(working, id, started, tonumber(delay), text, verb == 'retry' and 1 or 0, digest)
     else
-      local kind, reason = string.match(word, '^(%a+):(.*)$')
-      moved = give_up(id, started, kind, reason, digest)
+      local kind, due, reason = string.match(word, '^(%a+):(%d*):(.*)$')
+      moved = give_up(id, started, kind, due, reason, digest)
     end
     settled[i] = moved and 'ok' or moved == false and 'canceled' or 'refused'
   end
@@ -363,9 +363,9 @@ local function tell(payload, given, entry, retries, crashes, due, card, text, va
   if (entry or crashes > 0) and not value or bytes > 0 then --! reply true bound; length constant.2
     local story = ''
     if entry and not failed and not value then -- what the failure was
-      local kind, reason, tries, deaths, who, when, from = unpack(redis.call('HMGET', q.keyed .. entry,
-        'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from'))
-      story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '' }
+      local kind, reason, tries, deaths, who, when, from, planned = unpack(redis.call('HMGET', q.keyed .. entry,
+        'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from', 'planned'))
+      story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '', planned or '0' }
     end
     more = { value or entry or '', retries, crashes, story, bytes, due or 0, card or '', text or '',
       named == redis.sha1hex(entry or '') and 1 or 0 }
@@ -434,7 +434,7 @@ end
 
 -- Whether too many workers have died holding a task: then it goes to the failed
 -- queue instead.
-local function deadly(payload, entry, retries, crashes, card, turn)
+local function deadly(payload, entry, retries, crashes, card, turn, due)
   if most == 0 or crashes < most then
     return false
   end
@@ -446,7 +446,7 @@ local function deadly(payload, entry, retries, crashes, card, turn)
   if failed then
     bury(failed, worker, id,
       { payload = payload, entry = entry, retries = retries, crashes = crashes, kind = 'crashed', reason = reason, card = card,
-        turn = turn })
+        due = due, turn = turn })
     cards.ended(entry, card, 'failed', reason, '')
   else -- of the list: entries of a failed queue are put aside under their names
     put_aside('r:' .. id, payload, retries, crashes)
@@ -457,13 +457,13 @@ local function deadly(payload, entry, retries, crashes, card, turn)
 end
 
 -- A task whose time is over fails instead of starting. False if it can't, and waits on.
-local function expire(payload, entry, retries, crashes, card)
+local function expire(payload, entry, retries, crashes, card, due)
   if not buries(failed) then
     trouble = 'WRONGTYPE a key of the failed queue is of another type'
     return false
   end
   bury(failed, worker, other_id(), { payload = payload, entry = entry, retries = retries, crashes = crashes,
-    kind = 'expired', reason = cards.too_late, card = card })
+    kind = 'expired', reason = cards.too_late, card = card, due = due })
   cards.ended(entry, card, 'expired', cards.too_late, '')
   buried, gave_up, added.expired = buried + 1, true, added.expired + 1
   spent = spent + COST.buried + math.floor(#payload / COST.bytes)
@@ -518,7 +518,7 @@ function added.start()
     elseif over then --! guard expired-starts false
       digests.name(payload, redis.sha1hex(entry))
       taken[#taken + 1] = id
-      if not expire(payload, entry, 0, 0, card) then -- it is due, and rounds pass over it
+      if not expire(payload, entry, 0, 0, card, ms) then -- it is due, and rounds pass over it
         local due = math.min(ms, now) -- as in lift
         await(q, entry, payload, due, 0, 0, card)
         plan(q, entry, due)
@@ -614,6 +614,7 @@ elseif open and wanted > 0 and not brief then
       trouble, about = about.err, {}
     end
     local retries, crashes, card, text, turn = number(about[1]), number(about[2]), about[4] or nil, about[5], about[6] or nil
+    planned = turn and number(turn) or planned
     local digest = digests.is_kept(q, entry, about[3]) and about[3]
     local payload
     local function read()
@@ -639,7 +640,7 @@ elseif open and wanted > 0 and not brief then
       cleared, spent = cleared + 1, spent + COST.passed
     elseif failed and card and cards.over(card, now) then
       read()
-      if expire(payload, entry, retries, crashes, card) then
+      if expire(payload, entry, retries, crashes, card, planned) then
         courses.drop(entry, turn, 'expired')
       else
         pass(COST.passed)
@@ -655,7 +656,7 @@ elseif open and wanted > 0 and not brief then
       final = first - 1 -- nor does it wait beside others --! reset constant
     elseif not risky(crashes, payload) then
       read()
-      if deadly(payload, entry, retries, crashes, card, turn) then
+      if deadly(payload, entry, retries, crashes, card, turn, planned) then
         courses.drop(entry, turn, 'crashed')
         if not is_key(entry) then
           forget_crashes(payload)
@@ -665,7 +666,7 @@ elseif open and wanted > 0 and not brief then
         local id = ARGV[first]
         entry_started(entry, id, payload, retries, crashes, worker, card, turn)
         lock_moved(payload, 'e:' .. entry, 'p:' .. id)
-        start(payload, entry, retries, crashes, turn and number(turn) or planned, card, text)
+        start(payload, entry, retries, crashes, planned, card, text)
         if turn then
           courses.pass(entry, number(turn)) --! guard occurs-once omitted
           courses.follow(entry, true) --! guard occurs-next omitted
