@@ -190,7 +190,13 @@ func TestWaitForReplaced(t *testing.T) {
 	server, conn := redistest.StartAndDial(t)
 	q := working(t, openAt(t, server.URL(), worqr.Options{Lease: time.Hour}), "q") // so that no beat is taken for a look
 	wait := func() chan *worqr.Result {
-		said, before := make(chan *worqr.Result, 1), redistest.Calls(t, conn, "evalsha")
+		said, before := make(chan *worqr.Result, 1), -1
+		eventually(t, "the worker has looked at what was put", func() bool { // its round isn't that of the wait
+			last := before
+			before = redistest.Calls(t, conn, "evalsha")
+			time.Sleep(50 * time.Millisecond) // between two looks
+			return before == last
+		})
 		go waitFor(t, q, "key", said)
 		eventually(t, "it has looked", func() bool { return redistest.Calls(t, conn, "evalsha") > before })
 		return said
