@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -165,13 +164,9 @@ func router(t testing.TB, c *topology.Cluster, timeout time.Duration) *topology.
 // nowhere is an address at which nobody listens.
 func nowhere(t testing.TB) string {
 	t.Helper()
-	fd := redistest.Sure(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0))(t)
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil { // so that no other test listens there
-		t.Fatal(err)
-	}
-	at := redistest.Sure(syscall.Getsockname(fd))(t).(*syscall.SockaddrInet4)
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(at.Port))
+	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
 }
 
 // eventually waits until something is so.
