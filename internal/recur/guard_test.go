@@ -153,9 +153,12 @@ type (
 		n    int
 	}
 	locks struct {
+		//lint:ignore U1000 its type counts
 		kids []locks
-		by   map[string]*locks
-		mu   *sync.RWMutex
+		//lint:ignore U1000 its type counts
+		by map[string]*locks
+		//lint:ignore U1000 its type counts
+		mu *sync.RWMutex
 	}
 )
 
