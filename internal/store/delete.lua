@@ -41,15 +41,15 @@ for _, id in ipairs(batches) do
   redis.call('ZREM', KEYS[19], id)
 end
 local bytes, waits = 0, 0
-if adding then
+if adding then --! look true
   local ids = {}
   added.each('+', function(id, pair)
-    if #ids >= 50 or bytes >= 1048576 then --! page constant.1
-      return false
+    if #ids >= 50 or bytes >= 1048576 then
+      return false --! look constant
     end
     local ms, seq, salt, card = cards.item(id, pair)
     ids[#ids + 1], bytes = id, bytes + #pair[2]
-    if ms and cards.keeps(card) > 0 then
+    if ms and cards.keeps(card) > 0 then --! window constant
       cards.tell_end(cards.entry(ms, seq, salt))
     end
     if ms and cards.has(card, cards.apart) then
@@ -65,7 +65,7 @@ for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 49)) do
   end
   local digest, entry = string.sub(member, 1, 40), string.sub(member, 42)
   local payload, card = unwait(q, entry, digest)
-  if card and cards.keeps(card) > 0 then
+  if card and cards.keeps(card) > 0 then --! window constant
     cards.tell_end(entry)
   end
   bytes = bytes + #(payload or '')

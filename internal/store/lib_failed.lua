@@ -1,8 +1,9 @@
 -- lib_failed: the failed queue. A failed task is an entry of the schedule of
 -- a separate queue, called "k:" and the process that failed last. Besides the waiting
 -- part, its hash describes the failure: kind, reason, tries, deaths, worker, at,
--- from, the entry that the task had ("" for the list), and planned, when it was to run, if that is known. Its card is its own, too. Workers that serve the
--- failed queue take it from there; otherwise it stays for inspection.
+-- from, the entry that the task had ("" for the list), and planned, when it was to run, if that
+-- is known. Its card is its own, too. Workers that serve the failed queue take it from there;
+-- otherwise it stays for inspection.
 
 -- The failed queue, from the parts of its keys' names before and after the kind.
 local function failed_queue(head, tail, wake_channel)
@@ -56,7 +57,7 @@ local function bury(failed, worker, id, task)
   await(failed, grave, task.payload, now, 0, 0, task.card)
   redis.call('HSET', failed.keyed .. grave, 'kind', task.kind, 'reason', task.reason, 'tries', task.retries,
     'deaths', task.crashes, 'worker', worker, 'at', now, 'from', from)
-  if (task.due or 0) >= 1000000000000 then -- a lower one is the place of a task that went back
+  if (task.due or 0) >= 1000000000000 then -- a lower one is the place of a task that went back --! between bound constant
     redis.call('HSET', failed.keyed .. grave, 'planned', task.due)
   end
   plan(failed, grave, now)

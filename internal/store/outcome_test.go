@@ -111,6 +111,7 @@ func TestOutcomeOfEnds(t *testing.T) {
 		{name: "waits, and its payload is canceled", alive: listens, seed: waiting, steps: []when{{call: cancels("a"), want: "removed=1 token=0", heard: append(slices.Clone(told), "cancel a"),
 			state: over(member.with("token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m"), "canceled:now:0:")}}},
 		{name: "waits, and is deleted", alive: listens, seed: waiting, steps: []when{{call: deletes, want: "ok", state: member, heard: []string{`delete ""`, told[0]}}}},
+		{name: "waits, has a card, keeps none, and is deleted", alive: listens, seed: keyX.with("keyed:k:x", h(keyX["keyed:k:x"], "card=0")), steps: []when{{call: deletes, want: "ok", state: member, heard: []string{`delete ""`}}}},
 		{name: "waits, keeps none, and is deleted", alive: listens, seed: keyX, steps: []when{{call: deletes, want: "ok", state: member, heard: []string{`delete ""`}}}},
 		{name: "is removed", alive: listens, seed: waiting, steps: []when{{call: removes("k:x"), want: "removed=true", state: over(member, "removed:now:0:"), heard: told}}},
 		{name: "is removed while another runs", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "card="+keeps)), steps: []when{

@@ -331,12 +331,12 @@ func (t *trip) judge(p *parcel) verdict {
 // redirect takes in that another node is to carry out a call.
 func (t *trip) redirect(p *parcel, to redisconn.Redirection, err error) verdict {
 	from, at := p.at, whole(to.Address, p.at)
+	if at == "" {
+		err = t.unknown(to.Slot, from)
+	}
 	p.why = cmp.Or(p.why, err)
 	if _, redirection := redisconn.Redirected(p.why); redirection {
 		p.why = err
-		if at == "" {
-			p.why = t.unknown(to.Slot, from)
-		}
 	}
 	if at == "" { // it may soon, or others do
 		p.at = t.home(anySlot, from)
