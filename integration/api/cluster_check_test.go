@@ -223,7 +223,7 @@ func TestClusterDeadNode(t *testing.T) {
 	dead := c.Nodes[slices.IndexFunc(c.Nodes, func(n *redistest.Server) bool { return n != registry && n != roster })]
 	var lost, well []string  // queues
 	var gone, there []string // workers
-	for i := range 30 {
+	for i := range 90 {
 		name, worker := fmt.Sprint("q", i), fmt.Sprint("w", i)
 		is.NoErr(p.Queue(name).Enqueue(ctx, []byte("x")))
 		redistest.Do(t, at(t, c, name), "LPUSH", "p:process:{"+name+"}:lost", canary)
@@ -241,7 +241,7 @@ func TestClusterDeadNode(t *testing.T) {
 			there = append(there, worker)
 		}
 	}
-	is.True(len(lost) > 3 && len(gone) > 3)
+	is.True(len(lost) > 20 && len(gone) > 20)
 	dead.Kill()
 	eventually(t, "the others know", func() bool {
 		_, err := p.Queue(lost[0]).Len(ctx)
@@ -254,9 +254,9 @@ func TestClusterDeadNode(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	soon := func() { // ten calls of a second, on a busy machine, rather than one for each queue and worker
+	soon := func() { // a few calls of a second, however busy the machine, rather than one for each queue and worker there
 		t.Helper()
-		if took := time.Since(began); took > 10*time.Second {
+		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("it took %v", took)
 		}
 		began = time.Now()
@@ -279,7 +279,7 @@ func TestClusterDeadNode(t *testing.T) {
 		is.NoErr(err)
 		listed++
 	}
-	is.Equal(listed, 30)
+	is.Equal(listed, 90)
 	var workers []string
 	var err error
 	for w, e := range p.Workers(ctx) {
