@@ -215,8 +215,9 @@ func TestCredentialsExpire(t *testing.T) {
 	eventually(t, "the first one runs", func() bool { return ran.of("first") > 0 })
 	id := p.WorkerID()
 	beats := func() int { return redistest.Calls(t, conn, "pexpire") }
+	channels := func() int { return len(sure(redis.Strings(conn.Do("PUBSUB", "CHANNELS", "p:*")))(t)) }
+	subscribed := channels()
 	for i := range 12 {
-		before := beats()
 		name := fmt.Sprint(i)
 		redistest.Do(t, conn, "ACL", "SETUSER", "worker-aged", ">"+fmt.Sprint(i+1))
 		mu.Lock()
@@ -228,6 +229,9 @@ func TestCredentialsExpire(t *testing.T) {
 		redistest.Do(t, conn, "CLIENT", "KILL", "USER", "worker-aged")
 		is.NoErr(producing.Queue("q").Enqueue(t.Context(), []byte(name)))
 		eventually(t, "it runs", func() bool { return ran.of(name) > 0 })
+		// A connection that is cut again before it was any use would be told of, rightly.
+		eventually(t, "it subscribes", func() bool { return channels() >= subscribed })
+		before := beats()
 		eventually(t, "beats go on", func() bool { return beats() > before+1 })
 		is.Equal(ran.of(name), 1)
 	}
