@@ -153,7 +153,8 @@ func TestCheckAtSentinels(t *testing.T) {
 	said := sure(p.Check(t.Context(), nil))(t).String()
 	is.True(strings.Contains(said, "Set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server"))
 	is.True(!strings.Contains(said, "is a replica"))
-	redistest.Do(t, redistest.Dial(t, servers.Failover(t).URL()), "CONFIG", "SET", "min-replicas-to-write", "1", "repl-diskless-sync-delay", "0")
+	redistest.DoAll(t, redistest.Dial(t, servers.Failover(t).URL()),
+		[][]any{{"CONFIG", "SET", "min-replicas-to-write", 1}, {"CONFIG", "SET", "repl-diskless-sync-delay", 0}})
 	var found string
 	defer func() { t.Log(found) }()
 	eventually(t, "the new master is examined, with both replicas", func() bool {
