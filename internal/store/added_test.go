@@ -130,9 +130,9 @@ func TestAdded(t *testing.T) {
 		{name: "tried again", seed: runsA, steps: []when{
 			{call: ends(2, "p1", 1, Retry, retry("no")), want: "settled=ok", state: backA.with("schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", lifted("x", "+60m", 1, 0, "error=no"))},
 			{call: puts("schedule", "(k:@1-7-a=-1m)"), state: backA.with("schedule", "(k:@1-7-a=-1m)", "keyed:k:@1-7-a", lifted("x", "+60m", 1, 0, "error=no"))},
-			{call: begins(3, "p2"), want: "started=x/2@k:@1-7-a~1[0][-1m]{no}", state: doneX.with("rounds", "{w1=3}", "token", "=2", "working:w1", "(p2=2)", "process:p2", "[x]",
+			{call: begins(3, "p2"), want: "started=x/2@k:@1-7-a%~1[0][-1m]{no}", state: doneX.with("rounds", "{w1=3}", "token", "=2", "working:w1", "(p2=2)", "process:p2", "[x]",
 				"entries", "{p2=k:@1-7-a}", "keyed:k:@1-7-a", h(runs("p2", 1, 0), "held=0", "sum=p2:"+digestOfA, "error=no"))},
-			{call: begins(3, "p2"), want: "started=x/2@k:@1-7-a~1[0]{no}"},
+			{call: begins(3, "p2"), want: "started=x/2@k:@1-7-a%~1[0]{no}"},
 			{call: ends(4, "p2", 2, Retry, retry("")), want: "settled=ok", state: backA.with("rounds", "{w1=4}", "token", "=2", "schedule", "(k:@1-7-a=+60m)",
 				"keyed:k:@1-7-a", lifted("x", "+60m", 2, 0, "error=no"))}}},
 		{name: "stopped", seed: runsA, steps: []when{
@@ -234,7 +234,7 @@ func TestAddedApart(t *testing.T) {
 		"keyed:k:@1-7-a", h(runs("p1", 0, 0), "held=0", "sum=p1:"+digestOfA))
 	run(t, []scenario{
 		{name: "started", seed: seed, steps: []when{
-			{call: begins(1, "p1"), want: "started=" + large + "/1@k:@1-7-a[0]", state: running},
+			{call: begins(1, "p1"), want: "started=" + large + "/1@k:@1-7-a%[0]", state: running},
 			{call: ends(2, "p1", 1, Finish, Outcome{Size: len(large)}), want: "settled=ok", heard: []string{"done w1 " + large}, state: doneX}}},
 		{name: "lost", seed: seed.with("keyed:k:@1-7-a", ""), steps: []when{
 			{call: begins(1, "p1"), want: "", state: member.with("rounds", "{w1=1}")}}},

@@ -100,7 +100,9 @@ func TestDrift(t *testing.T) {
 				e := newEnv(t, redistest.URL(), nil)
 				e.way = way
 				e.seed(c.seed)
-				c.call(e)
+				if got := c.call(e); got == "WRONGTYPE" {
+					t.Errorf("%s: answered %s", way, got)
+				}
 				if got := e.look()["ages"]; got != c.want {
 					t.Errorf("%s: there is %s, want %s", way, got, c.want)
 				}

@@ -98,6 +98,7 @@ func TestDigestsAreKnown(t *testing.T) {
 	remove := func(entry string) step {
 		return step{"remove", func(e *env) error { return e.line.Do(e.ctx, RemoveCall(e.q, entry))[0].Err }}
 	}
+	cancel := step{"cancel of another", func(e *env) error { e.seed(state{"canceled": "(#b=3)", "token": "=3"}); return nil }}
 	fail := step{"fail", func(e *env) error { _, _, err := FailWorker(e.ctx, e.line, e.q, "w1"); return err }}
 	for name, steps := range map[string][]step{
 		"put again and again":   {put("k:x", a, Change{}), put("k:x", b, Change{}), put("k:x", a, Change{KeepPayload: true}), put("k:x", "small", Change{}), put("k:x", a, Change{At: far}), remove("k:x")},
@@ -108,6 +109,7 @@ func TestDigestsAreKnown(t *testing.T) {
 		"blocked and kept":      {put("k:x", a, Change{}), begin(1, "p1"), put("k:x", b, Change{KeepPayload: true}), end(2, "p1", 1, Outcome{Verb: Stop}, a), begin(3, "p2")},
 		"of a dead worker":      {put("k:x", a, Change{}), begin(1, "p1"), fail, remove("k:x")},
 		"failed and requeued":   {put("k:x", a, Change{}), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Fail, Kind: Failed}, a), {"requeue", func(e *env) error { _, err := Requeue(e.ctx, e.line, e.q, []string{"k:p1"}); return err }}, begin(3, "p2")},
+		"stopped in a cancel":   {raw(a), begin(1, "p1"), cancel, end(2, "p1", 1, Outcome{Verb: Stop}, a)},
 		"failed and removed":    {raw(a), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Fail, Kind: Failed}, a), {"remove", func(e *env) error { return e.line.Do(e.ctx, RemoveCall(e.q.Failed(), "k:p1"))[0].Err }}},
 		"deleted":               {put("k:x", a, Change{}), put("k:y", b, Change{}), {"delete", func(e *env) error { return Delete(e.ctx, e.line, e.q) }}},
 		"canceled":              {put("k:x", a, Change{}), raw(a), {"cancel", func(e *env) error { _, err := Cancel(e.ctx, e.line, e.q, []byte(a)); return err }}},

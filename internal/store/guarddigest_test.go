@@ -45,6 +45,37 @@ func TestGuardDigest(t *testing.T) {
 	})
 }
 
+// What is known by its key is another task than those with its payload, also one that waits
+// under the key.
+func TestGuardDigestOfKey(t *testing.T) {
+	t.Parallel()
+	running := runX.with("keyed:k:x", h(runs("p1", 2, 1), "sum=p1:"+digest("k:x")))
+	record := "{finished=0 stopped=0 token=2}"
+	run(t, []scenario{
+		{name: "it finishes, and is large", seed: running.with("token", "=2", "holders", "(w1=0)", "canceled", "(#a=2)", "cancel:#a", record+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Finish, Outcome{Size: Large + 1, Digest: digest("a")}), want: "settled=ok seen=2", heard: []string{"done w1 65537:" + digest("a")},
+				state: doneX.with("token", "=2", "cancel:#a", record+" +1m")}}},
+		{name: "it gives way", seed: running.with("contents", "(#a:k:x=0)", "keyed:k:x", h(running["keyed:k:x"], waits("a", "+9m", 0, 0), rule(0, 0, "+9m", "+9m"))), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: backX.with("schedule", "(k:x=+9m)", "keyed:k:x", waits("a", "+9m", 0, 0))}}},
+	})
+}
+
+// A digest that a worker names of a payload that isn't large is not believed.
+func TestGuardDigestOfSmall(t *testing.T) {
+	t.Parallel()
+	named := Outcome{Size: Large + 1, Digest: strings.Repeat("ab", 20)}
+	var all []scenario
+	for _, payload := range []string{"a", strings.Repeat("l", Large)} {
+		seed, back := runX.with("process:p1", "["+payload+"]"), doneX.with("contents", "("+name(digest(payload)+":k:x")+"=0)")
+		all = append(all,
+			scenario{name: itoa(len(payload)) + " bytes, stopped", seed: seed, steps: []when{{call: ends(2, "p1", 1, Stop, named), want: "settled=ok",
+				state: back.with("schedule", "(k:x=1)", "keyed:k:x", waits(payload, "1", 2, 1))}}},
+			scenario{name: itoa(len(payload)) + " bytes, tried again", seed: seed, steps: []when{{call: ends(2, "p1", 1, Retry, named), want: "settled=ok",
+				state: back.with("schedule", "(k:x=now)", "keyed:k:x", waits(payload, "now", 3, 1))}}})
+	}
+	run(t, all)
+}
+
 // What an entry names of its payload is not believed of the same one on the list.
 func TestGuardDigestOfOthers(t *testing.T) {
 	t.Parallel()

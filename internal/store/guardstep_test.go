@@ -109,6 +109,7 @@ func TestGuardStep(t *testing.T) {
 		for key, s := range map[string]state{
 			"an entry":    mark(runX, "keyed:k:x", "=foreign"),
 			"a process":   mark(runX, "process:p1", "=foreign"),
+			"of a digest": mark(runX, "process:p1", "=foreign").with("keyed:k:x", h(runs("p1", 2, 1), "sum=p1:"+digest("a"))),
 			"of a raw":    mark(rawP, "process:p1", "=foreign"),
 			"locked":      rawP.with("process:p1", "=foreign", "unique", "{#a=p:p1 offset=1}"),
 			"in a cancel": rawP.with("process:p1", "=foreign", "token", "=2", "canceled", "(#a=2)", "cancel:#a", log("2")),

@@ -140,23 +140,23 @@ local courses = {}
 
 -- The key of a schedule. Names of queues have no braces.
 function courses.key(entry)
-  return string.gsub(q.keyed, ':keyed:{', ':recurrence:{', 1) .. entry
+  return string.gsub(q.keyed, ':keyed:{', ':recurrence:{') .. entry
 end
 
--- What is known of a schedule; nil if there is none.
+-- What is known of a schedule; nil if there is none, or something else.
 function courses.of(entry)
   local known = redis.pcall('HMGET', courses.key(entry), 'passed', 'times', 'payload', 'late', 'card')
-  if known.err or not known[1] then
+  if not known[1] then
     return nil
   end
   return { passed = number(known[1]), times = known[2] or '', payload = known[3] or '', late = number(known[4]),
-    card = known[5] and known[5] ~= '' and known[5] or nil }
+    card = known[5] ~= '' and known[5] }
 end
 
--- Until when occurrences of a schedule have passed; nil if there is none. Its payload isn't read.
+-- Until when occurrences of a schedule have passed; false if there is none. Its payload isn't read.
 function courses.passed(entry)
   local passed = redis.pcall('HGET', courses.key(entry), 'passed')
-  return type(passed) == 'string' and number(passed) or nil
+  return type(passed) == 'string' and number(passed)
 end
 
 -- An occurrence starts, or is dropped. If that's the first time, it isn't planned again, and
@@ -178,15 +178,18 @@ end
 -- Removes the waiting part of an entry, and the entry unless it runs. Returns
 -- the payload, or nil if there is none; and its card if nothing runs, so that's the end. The
 -- digest is given if contents has told it, and a payload if the entry stays where something
--- else waits. Unread is true if nobody needs the payload: it isn't read if its digest is kept.
+-- else waits. Unread is true if nobody needs the payload of what is an entry: true stands for
+-- it if its digest is kept.
 local function unwait(lane, entry, told, only, unread)
   digests.forget()
   local key = lane.keyed .. entry
   local payload, process, digest, card, turn = unpack(redis.pcall('HMGET', key, unread and 'process' or 'payload', 'process', 'digest', 'card', 'turn')) -- of another type: it is lost
   if unread then
-    unread = digests.is_kept(lane, entry, digest)
-    payload = redis.pcall(unread and 'HEXISTS' or 'HGET', key, 'payload')
-    payload = payload ~= 0 and type(payload) ~= 'table' and payload --! error operand.2
+    if digests.is_kept(lane, entry, digest) then
+      payload, told = redis.call('HEXISTS', key, 'payload') == 1, digest
+    else
+      payload = redis.call('HGET', key, 'payload')
+    end
   end
   if only and payload ~= only then
     return nil
@@ -195,16 +198,12 @@ local function unwait(lane, entry, told, only, unread)
   if not payload then
     return nil
   end
-  if unread then
-    redis.call('ZREM', lane.contents, digest .. ':' .. entry)
+  if told then --! computed false
+    digests.name(payload, told)
   else
-    if told then --! computed false
-      digests.name(payload, told)
-    else
-      digests.of_entry(lane, entry, payload, digest)
-    end
-    redis.call('ZREM', lane.contents, digest_of(payload) .. ':' .. entry)
+    digests.of_entry(lane, entry, payload, digest)
   end
+  redis.call('ZREM', lane.contents, digest_of(payload) .. ':' .. entry)
   if process then
     redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'digest', 'card', 'turn', 'keep', 'counts', 'low', 'high')
   else
@@ -213,7 +212,7 @@ local function unwait(lane, entry, told, only, unread)
   if turn and lane == q then --! look operand.2
     courses.pass(entry, number(turn))
   end
-  return payload, not process and card or nil
+  return payload, not process and card
 end
 
 -- A task that waits and isn't blocked begins to run.
@@ -273,7 +272,7 @@ end
 local function entry_returned(entry, id, payload, due, retries, crashes, card)
   local key = q.keyed .. entry
   local newer, planned, keep, counts, low, high, digest, took, its_card
-  if is_key(entry) and not q.running[id] then -- nobody puts anything under the others --! look true
+  if is_key(entry) and not q.running[id] then -- nobody puts anything under the others --! look true operand
     newer, planned, keep, counts, low, high, digest, took, its_card = unpack(redis.call('HMGET', key,
       'payload', 'due', 'keep', 'counts', 'low', 'high', 'digest', 'took', 'card'))
   end

@@ -94,7 +94,7 @@ local function entry_of(id)
   local name, of, card = cards.read(entry)
   if name then
     q.running[id] = { name = name, value = entry }
-    return of, 0, 0, redis.sha1hex(of), card --! keyed constant.2
+    return of, 0, 0, redis.sha1hex(of), card
   end
   local runs = redis.pcall('HMGET', q.keyed .. entry, 'process', 'tried', 'died', 'sum', 'held')
   if runs.err then
@@ -105,7 +105,7 @@ local function entry_of(id)
     return nil, 0, 0 --! keyed constant.2
   end
   local summed, digest = string.match(runs[4] or '', '^([^:]*):(.*)$')
-  return entry, number(runs[2]), number(runs[3]), summed == id and digest, runs[5] or nil
+  return entry, number(runs[2]), number(runs[3]), summed == id and digest, runs[5]
 end
 
 -- How many workers died holding a payload that isn't under a key; nil if none did.
@@ -215,7 +215,7 @@ local function take_out(id, digest)
     return nil
   end
   local payload = pop(id)
-  digests.name(payload, named or payload and #payload > digests.large and digest) --! computed operand.2
+  digests.name(payload, named or payload and #payload > digests.large and digest)
   return payload, entry, tried, crashes, card
 end
 
@@ -264,7 +264,7 @@ local function finish(working, id, token, field, digest, result)
     forget_crashes(payload)
   end
   if offset or entry then --! look true
-    remove(working, id, payload, entry, payload and (field == 'finished' and field or 'canceled')) --! lost operand
+    remove(working, id, payload, entry, payload and (field == 'finished' and field or 'canceled'))
     cards.ended(entry, card, field == 'finished' and field or 'canceled', '', result)
   else
     redis.call('ZREM', working, id)
@@ -295,7 +295,7 @@ local function give_back(working, id, token, died, later, digest)
     if type(payload) == 'table' then
       return nil
     end
-    digests.name(payload, named or payload and #payload > digests.large and digest) --! computed operand.1
+    digests.name(payload, named or payload and #payload > digests.large and digest)
     if not payload then
       remove(working, id, nil, entry) -- Redis has lost it
       return false

@@ -91,6 +91,11 @@ func TestDenied(t *testing.T) {
 	finish.state = doneX.with("result:k:x", "=finished:now:0: +60m")
 	unkept := finish
 	unkept.state = doneX
+	noRecord := func(prefix string) []string {
+		return []string{"~" + prefix + ":[^r]*", "~" + prefix + ":ro*", "~" + prefix + ":rec*", "+@all", "resetchannels", "&*_{q}_*"}
+	}
+	recorded := state{"result:k:x": "=failed:5:0:"}
+	grave := recorded.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x", "card="+keeps))
 	for _, c := range []struct {
 		name  string
 		rules func(prefix string) []string
@@ -98,9 +103,9 @@ func TestDenied(t *testing.T) {
 		step  when
 	}{
 		{"to tell who waits for an end", func(prefix string) []string { return []string{"~*", "+@all", "resetchannels", "&*_{q}_done"} }, kept, finish},
-		{"to write how a task ended", func(prefix string) []string {
-			return []string{"~" + prefix + ":[^r]*", "~" + prefix + ":ro*", "~" + prefix + ":rec*", "+@all", "resetchannels", "&*_{q}_*"}
-		}, kept, unkept},
+		{"to write how a task ended", noRecord, kept, unkept},
+		{"to remove how a task ended", noRecord, grave, when{call: requeues("k:g1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: recorded.with(
+			"schedule", "(k:x=now)", "contents", "(#a:k:x=0)", "keyed:k:x", h(waits("a", "now", 0, 0), "card="+keeps))}},
 		{"to ask what is there", func(string) []string { return []string{"~*", "+@all", "-exists", "resetchannels", "&*_{q}_*"} }, nil, when{
 			call: adds("a", "", "0=x"), want: "first=a:now-0-a fresh", heard: []string{"enqueue 1"}, state: state{"added": "|now-0-a/0=x|"}}},
 		{"to measure payloads", func(string) []string { return []string{"~*", "+@all", "-hstrlen", "resetchannels", "&*_{q}_*"} }, planX, when{

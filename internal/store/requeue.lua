@@ -43,7 +43,7 @@ for i = at, #ARGV do
     if from == '' then
       redis.call('LPUSH', q.waiting, payload)
     else
-      await(q, from, payload, now, 0, 0, cards.again(card or nil, now))
+      await(q, from, payload, now, 0, 0, cards.again(card, now))
       if card and cards.keeps(card) > 0 then
         redis.pcall('DEL', cards.record_of(from))
       end

@@ -280,18 +280,18 @@ for i = 1, ends, PAGE do
   if not page then
     page, held = ends_from(at, ends - i + 1)
   end
-  if i <= added.ends then --! look true
-    known = redis.call('HMGET', q.entries, unpack(page, 1, math.min(#page, added.ends - i + 1)))
+  if i <= added.ends then --! look false bound
+    known = redis.call('HMGET', q.entries, unpack(page, 1, math.min(#page, added.ends - i + 1))) --! look clamp.1 constant.2
   end
   for j, started in ipairs(held) do
     local id, what, name, card = page[j], nil, nil, nil
-    keyed = any and i + j - 1 <= added.ends --! look operand.1
-    if known[j] then
+    keyed = any and i + j - 1 <= added.ends --! look operand constant
+    if known[j] then --! look false
       name, card = cards.named(known[j])
     end
     if started ~= ARGV[at + 2 * j - 1] then
       what = 'gone'
-    elseif canceling or counting or offset or heeded or keyed and (not name or cards.has(card, cards.keep)) then
+    elseif canceling or counting or offset or heeded or keyed and (not name or cards.has(card, cards.keep)) then --! look operand.7
       local payload = finish(working, id, tonumber(started), 'finished', nil, '')
       if payload then
         announce(payload, nil, '')
@@ -312,7 +312,7 @@ for i = 1, ends, PAGE do
     redis.call('DEL', unpack(lists))
     redis.call('ZREM', working, unpack(over))
   end
-  if #ties > 0 then
+  if #ties > 0 then --! pair constant
     redis.call('HDEL', q.entries, unpack(ties))
   end
   at, page = at + 2 * #page, nil
@@ -355,20 +355,20 @@ local told = 0
 local function tell(payload, given, entry, retries, crashes, due, card, text, value)
   local BRIEF = 262144
   local more, bytes = value or '', 0
-  local named = entry and digests.named[payload]
+  local by_key = entry and digests.named[payload] == redis.sha1hex(entry) --! look operand.1
   if brief and #payload > BRIEF then
     bytes = #payload
     payload = ''
   end
-  if (entry or crashes > 0) and not value or bytes > 0 then --! reply true bound; length constant.2
+  if (entry or crashes > 0) and not value or bytes > 0 then --! reply true bound operand.2 operand.3; length constant.2
     local story = ''
-    if entry and not failed and not value then -- what the failure was
+    if entry and not failed then -- what the failure was
       local kind, reason, tries, deaths, who, when, from, planned = unpack(redis.call('HMGET', q.keyed .. entry,
         'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from', 'planned'))
       story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '', planned or '0' }
     end
-    more = { value or entry or '', retries, crashes, story, bytes, due or 0, card or '', text or '',
-      named == redis.sha1hex(entry or '') and 1 or 0 }
+    more = { value or entry or '', retries, crashes, story, bytes, due or 0, card or '', text or '', --! reply constant
+      by_key and 1 or 0 } --! one operand.3
   end
   started[told + 1], started[told + 2], started[told + 3] = payload, given, more
   told = told + 3
@@ -393,9 +393,9 @@ local function other_id()
 end
 
 -- What the starts cost, in µs as measured, so that one step stays short: a task of the
--- list, the same with locks or deaths to check, an added one, an entry, an entry that is
+-- list, the same with locks or deaths to check or an added one, an entry, an entry that is
 -- passed over or dropped, a task that is buried; and bytes of payload and of card for each µs.
-local COST = { plain = 5, watched = 10, added = 10, entry = 25, passed = 4, buried = 50, bytes = 400, card = 100 } --! cost constant.1 constant.2 constant.3 constant.4 constant.6 constant.8
+local COST = { plain = 5, watched = 10, entry = 25, passed = 4, buried = 50, bytes = 400, card = 100 } --! cost constant.1 constant.2 constant.3 constant.5 constant.7
 local spent = 0
 local function spend(cost, payload, card)
   spent = spent + cost + math.floor(#payload / COST.bytes) + math.floor(#card / COST.card)
@@ -471,7 +471,7 @@ local function expire(payload, entry, retries, crashes, card, due)
 end
 
 local function start(payload, entry, retries, crashes, due, card, text, value)
-  spend(value and COST.added or entry and COST.entry or COST.watched, payload, card or '')
+  spend(entry and COST.entry or COST.watched, payload, card or '')
   if crashes > 0 then
     final = math.min(final, #ARGV - ahead) -- nothing waits beside it to be accused
   end
@@ -484,22 +484,22 @@ end
 -- Starts added tasks from the front of the stream. Where there are tasks on the list, too,
 -- each gets half of the ids.
 function added.start()
-  local LOOKED = 1000 -- items, at most, in one round --! page constant
+  local LOOKED = 1000 -- items, at most, in one round
   local ids, listed = final - first + 1, redis.pcall('LLEN', q.waiting)
   listed = type(listed) == 'number' and listed or 0
   local stop = first + math.max(math.ceil((ids - token % 2) / 2), ids - listed)
-  local taken, ties, page, next_one, count, from, looked, lifted = {}, {}, nil, 1, 1, '-', 0, false --! page constant.2
+  local taken, ties, page, next_one, count, from, looked, lifted = {}, {}, nil, 1, 1, '-', 0, false --! reset constant.1; page constant.2
   while goes_on() and first < stop and others < 999 and looked < LOOKED do
-    if not page or next_one > #page then --! pair bound
-      if page and #page < count then --! look true
+    if not page or next_one > #page then
+      if page and #page < count then --! look false
         break
       end
       if not from then
         break
       end
-      count = math.min(page and added.next_page(page, count) or 1, stop - first) --! page clamp
+      count = math.min(page and added.next_page(page, count) or 1, stop - first) --! page clamp constant operand.1
       page, next_one = redis.call('XRANGE', q.added, from, '+', 'COUNT', count), 1
-      if #page == 0 then --! look false
+      if #page == 0 then
         break
       end
     end
@@ -523,7 +523,7 @@ function added.start()
         await(q, entry, payload, due, 0, 0, card)
         plan(q, entry, due)
         spent, lifted = spent + COST.entry, true
-      elseif apart then
+      elseif apart then --! look true
         redis.call('DEL', q.keyed .. entry)
       end
       spent = spent + COST.passed
@@ -538,17 +538,17 @@ function added.start()
       if ms then
         local name, value = 'a:' .. id .. '-' .. salt, 'a:' .. id .. '-' .. pair[1]
         ties[#ties + 1], ties[#ties + 2], ties[#ties + 3], ties[#ties + 4] = process, value, name, process .. ':' .. worker
-        start(payload, nil, 0, 0, ms, card, nil, value)
+        start(payload, nil, 0, 0, ms, card, nil, value) --! untold constant.1
       else
-        start(payload, nil, 0, 0) -- others have put it there
+        start(payload, nil, 0, 0) -- others have put it there --! untold constant.1
       end
     end
   end
-  for i = 1, #ties, PAGE do
-    redis.call('HSET', q.entries, unpack(ties, i, math.min(i + PAGE - 1, #ties)))
+  if #ties > 0 then --! pair constant
+    redis.call('HSET', q.entries, unpack(ties)) -- four each, of so many: unpack can
   end
-  added.left = #taken == 0 and redis.call('XLEN', q.added) or added.drop(taken)
-  again = again or looked >= LOOKED or others >= 999 or lifted
+  added.drop(taken)
+  again = looked >= LOOKED or others >= 999 or lifted
 end
 
 if round <= last then --! guard repeat-starts bound; guard overtaken-starts false
@@ -563,13 +563,13 @@ if round <= last then --! guard repeat-starts bound; guard overtaken-starts fals
       if type(payload) ~= 'string' or entry == false then
         break -- it is lost, and the others would not be in their places
       end
-      digests.name(payload, digest) --! computed omitted
+      digests.name(payload, digest)
       if not is_key(entry) then
         died = crashes_of(payload)
       end
       local is = q.running[ARGV[i]]
       local text, took
-      if entry and not is then
+      if entry and not is then --! look operand.2
         text, took = unpack(redis.call('HMGET', q.keyed .. entry, 'error', 'took'))
       end
       tell(payload, tonumber(before), entry, tried, died, number(took), card, text, is and is.value)
@@ -613,7 +613,7 @@ elseif open and wanted > 0 and not brief then
     if not legible then
       trouble, about = about.err, {}
     end
-    local retries, crashes, card, text, turn = number(about[1]), number(about[2]), about[4] or nil, about[5], about[6] or nil
+    local retries, crashes, card, text, turn = number(about[1]), number(about[2]), about[4], about[5], about[6]
     planned = turn and number(turn) or planned
     local digest = digests.is_kept(q, entry, about[3]) and about[3]
     local payload
@@ -645,7 +645,7 @@ elseif open and wanted > 0 and not brief then
       else
         pass(COST.passed)
       end
-    elseif turn and courses.stays(entry, number(turn)) then
+    elseif turn and courses.stays(entry, number(turn)) then --! look operand.1
       cleared, spent = cleared + 1, spent + COST.entry
     elseif not failed and most > 0 and crashes >= most then
       read()
@@ -787,7 +787,7 @@ local rank, due = -1, -1
 local more = not empty and open and redis.pcall('LLEN', q.waiting) --! look operand.1
 more = type(more) == 'number' and more > 0
 if adding and open and not more then --! look operand.1
-  more = (added.left or redis.call('XLEN', q.added)) > 0
+  more = redis.call('XLEN', q.added) > 0
 end
 if scheduled and open and not more then --! look operand.1
   more = redis.call('ZCOUNT', q.schedule, '-inf', now) > before_it + skipped

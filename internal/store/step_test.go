@@ -65,7 +65,8 @@ func steps(r Round) func(*env) string {
 }
 
 // start renders a started task: payload/token@entry~retries!crashes, the card and
-// the time in brackets, the last error and the failure in braces; * is an added one.
+// the time in brackets, the last error and the failure in braces; * is an added one, % one that is
+// known by its key.
 func (e *env) start(s Start) string {
 	all := fmt.Sprintf("%s/%d", word(string(s.Payload)), s.Token)
 	if s.Added {
@@ -73,6 +74,9 @@ func (e *env) start(s Start) string {
 	}
 	if s.Entry != "" {
 		all += "@" + word(s.Entry)
+	}
+	if s.ByKey && !s.Added { // of those, all are
+		all += "%"
 	}
 	if s.Retries > 0 {
 		all += fmt.Sprint("~", s.Retries)

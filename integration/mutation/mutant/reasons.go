@@ -54,5 +54,6 @@ var Reasons = map[string]string{
 	"high":     "No cancel that counts has a token as high.",
 	"holder":   "The same round takes whoever holds nothing out of the holders.",
 	"window":   "A mark of a millisecond is over before anybody asks again.",
+	"untold":   "Nobody is told how often what waits in the stream was retried: it wasn't.",
 	"soon":     "What is to come is a millisecond away at least.",
 }
