@@ -68,9 +68,9 @@ func Main(run func() int) (code int) {
 }
 
 // leaked waits for the goroutines of this module to end, and returns the
-// stacks of those that do not.
+// stacks of those that do not. A Check that nobody waits for any more may look again after a lease.
 func leaked() (stacks string) {
-	for range 100 {
+	for range 500 {
 		buf := make([]byte, 1<<22)
 		buf = buf[:runtime.Stack(buf, true)]
 		var left []string
