@@ -170,6 +170,11 @@ func (f *fleet) payloads() map[string]int {
 				all[payload]++
 				replaced[strings.Replace(strings.SplitN(key, "{q}", 2)[0], "keyed", "process", 1)+"{q}:"+fields["process"]] = true
 			}
+		case strings.HasPrefix(rest, ":added:"):
+			for _, item := range sure(redis.Values(f.c.Do("XRANGE", key, "-", "+")))(f.t) {
+				pair := strs(sure(redis.Values(item, nil))(f.t)[1], nil)
+				all[pair[1]]++
+			}
 		case strings.HasPrefix(rest, ":canceled:"):
 			for _, name := range strs(f.c.Do("ZRANGE", key, 0, -1)) {
 				canceled[name] = true
@@ -198,7 +203,7 @@ func (f *fleet) harm() string {
 	var keys []string
 	for _, key := range redistest.Keys(f.t, f.c, f.prefix) {
 		rest := strings.TrimPrefix(strings.TrimPrefix(key, f.prefix), ":failed")
-		if !strings.HasPrefix(rest, ":queues:") && !strings.HasPrefix(rest, ":process:") {
+		if !strings.HasPrefix(rest, ":queues:") && !strings.HasPrefix(rest, ":process:") && !strings.HasPrefix(rest, ":added:") {
 			keys = append(keys, key)
 		}
 	}

@@ -101,6 +101,8 @@ func runPeer(spec peerSpec) error {
 	return errors.Join(err, peer.Close())
 }
 
+const saysLost = "chaos: this peer has noticed lost writes"
+
 // listen hears the driver.
 func (c *chaotic) listen() {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -110,15 +112,21 @@ func (c *chaotic) listen() {
 	}
 }
 
-// identify writes down under which id the peer works, whenever that changes, and
-// tells the driver once it serves.
+// identify writes down under which id the peer works, whenever that changes, and when it notices that
+// Redis has lost writes, which its log says once for several failovers that follow soon. It tells the
+// driver once the peer serves.
 func (c *chaotic) identify(ctx context.Context) {
 	go func() {
 		for ; ctx.Err() == nil && !c.serves(ctx); time.Sleep(100 * time.Millisecond) { // between two looks
 		}
 		fmt.Printf("%q\n", sayServing)
 	}()
+	lost, log := int64(0), slog.New(slog.NewTextHandler(os.Stderr, nil))
 	for id := ""; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // between two looks
+		if now := c.peer.Stats().LostWrites; now > lost {
+			lost = now
+			log.Warn(saysLost, "times", lost)
+		}
 		if now := c.peer.WorkerID(); now != id {
 			id = now
 			c.say(event{Op: opUp})

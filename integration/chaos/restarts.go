@@ -67,6 +67,7 @@ const noteKill, noteBack = "kill", "back"
 // Where a peer says that Redis has lost something that it had acknowledged.
 var confessions = []string{
 	"Redis has lost writes",
+	saysLost,
 	"coming back under a new id", // the membership is gone
 	"Redis has lost its start",
 	"that Redis assigns to this worker",
