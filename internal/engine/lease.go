@@ -101,7 +101,9 @@ func (s *Session) abandonedLocked(batch string) bool {
 // haul moves to the queue what a producer has enqueued in pages and not moved itself.
 func (s *Session) haul() {
 	defer s.hauling.Store(false)
-	_ = s.part.Haul(s.ctx) // if it fails, that is logged, and the next beat begins again
+	if s.part.Haul(s.ctx) == nil { // else that is logged, and the next beat begins again
+		s.Wake() // what it publishes may not arrive
+	}
 }
 
 // LostWrites records that Redis, or the server that replaced it, has forgotten something that it

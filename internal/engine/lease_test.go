@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -18,6 +20,22 @@ func TestOnlyAbandonedBatchesAreMoved(t *testing.T) {
 	}{{"a 9", false}, {"a 7", false}, {"a 7", true}, {"a 7", true}, {"a 5", false}, {"b 5", false}, {"b 5", true}, {"", false}, {"", false}, {"b 5", false}} {
 		if moves := r.abandonedLocked(beat.batch); moves != beat.moves {
 			t.Errorf("beat %d tells of %q: %v", i, beat.batch, moves)
+		}
+	}
+}
+
+// Who has moved a batch looks for its tasks at once: the message that tells of them may be lost.
+func TestMoverLooks(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{nil, errors.New("refused")} {
+		r := seated(t, nil)
+		r.part.Haul = func(context.Context) error { return err }
+		r.hauling.Store(true)
+		r.mu.Unlock()
+		r.haul()
+		r.mu.Lock()
+		if r.look != (err == nil) || r.hauling.Load() {
+			t.Errorf("after %v it looks: %v, and still moves: %v", err, r.look, r.hauling.Load())
 		}
 	}
 }
