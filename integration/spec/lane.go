@@ -157,7 +157,7 @@ func (q *queue) started(entry, id, payload, worker string, retries, crashes int6
 	if turn, occurs := q.field(key, "turn"); occurs {
 		q.set(key, "took", turn)
 	}
-	q.unset(key, "payload", "due", "retries", "crashes", "digest", "card", "turn")
+	q.unset(key, "payload", "due", "retries", "crashes", "digest", "card", "turn", "withheld")
 	q.set(key, "process", id, "tried", retries, "died", crashes, "holder", worker)
 	if card != "" {
 		q.set(key, "held", card)

@@ -220,7 +220,7 @@ local function entry_started(entry, id, payload, retries, crashes, worker, card,
   local key = q.keyed .. entry
   redis.call('ZREM', q.schedule, entry)
   redis.call('ZREM', q.contents, digest_of(payload) .. ':' .. entry)
-  redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'digest', 'card', 'turn')
+  redis.call('HDEL', key, 'payload', 'due', 'retries', 'crashes', 'digest', 'card', 'turn', 'withheld')
   if turn then
     redis.call('HSET', key, 'took', turn)
   end

@@ -165,6 +165,9 @@ func TestRecurrence(t *testing.T) {
 			{call: begins(2, "p1"), state: dueX.with("rounds", "{w1=2}", "recurring", "(k:x=-1m)", "schedule", "(k:x=now)",
 				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=-1m", "withheld=1"))},
 			{call: recurs("x", "1a", ""), want: "held", state: dueX.with("rounds", "{w1=2}")}}},
+		{name: "withheld, and starts before its schedule is seen to: the next one isn't", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "withheld=1")), steps: []when{
+			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX},
+			{call: recurs("x", "1a", ""), want: "held", state: takenX}}},
 		{name: "nothing says whether it is asserted: withheld", seed: dueX.with("recurring", "=foreign"), steps: []when{
 			{call: begins(1, "p1"), state: dueX.with("rounds", "{w1=1}", "recurring", "=foreign", "schedule", "(k:x=now)",
 				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=-1m", "withheld=1"))}}},
