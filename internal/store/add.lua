@@ -12,7 +12,7 @@
 -- ARGV[4] window   ms of the mark; 0: there is none
 -- ARGV[5] salt     of the names: 13 hex digits that no other call has
 -- ARGV[6] task     card and payload of the first of one or more
--- Uses lib_card, lib_wake, lib_append.
+-- Uses lib_later, lib_card, lib_wake, lib_append.
 --
 -- Returns {first, fresh}: the name of the first task, or what the mark has; 1, or 2 where
 -- nothing waited and nobody serves the queue; 0 when it has been done before.

@@ -8,7 +8,7 @@
 -- ARGV[8] grace   ms between suspecting and failing
 -- ARGV[9] judge   ms of Redis time until which the worker may fail others
 -- ARGV[10] batch  key prefix of a batch, with its id appended
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
 --
 -- Returns {lapsed, waiting, held, rank, canceled, failed, returned,
 -- again, due, now, deadline, batch, over}: 1 if the lease had expired; how many tasks wait and are due; how many
@@ -37,7 +37,7 @@ redis.call('ZADD', q.workers, deadline_after(lease), worker)
 
 local failed, returned, again, due = {}, 0, 0, -1
 if not broken then
-  failed, returned, again, due = look(grace, judge)
+  failed, returned, again, due = returns.look(grace, judge)
   keep_offset()
   trim_log()
 end

@@ -11,7 +11,7 @@
 -- ARGV[10] after    of contents, the last one of the page before, or ""
 -- ARGV[11] until    of contents, the last one that waited when the list was done, or ""
 -- ARGV[12] digest   of the payload; "", or left out: it is computed
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_log.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_log.
 --
 -- Returns {removed, token, stopped, finished, left, since, after, until}: the token of the
 -- cancel, 0 when no worker holds anything;

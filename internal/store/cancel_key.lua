@@ -1,7 +1,7 @@
 -- cancel_key: remove the task that waits under a key, and stop the one that runs.
 --
 -- ARGV[6] entry
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_log.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_log.
 --
 -- Returns {removed, token, stopped, finished}; the token is 0 when nothing runs, otherwise
 -- how many were stopped and have finished for cancels of the key before.

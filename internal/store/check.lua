@@ -9,7 +9,7 @@
 -- ARGV[8] worker   whose processes they are; "" for all else
 -- ARGV[9] batch    key prefix of a batch, with its id appended
 -- ARGV[10] name    the first of one or more
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
 --
 -- Returns {flaws, judged, retries}: an array of {kind, name, 1 if it was repaired, detail}
 -- of what is wrong; how many names were judged, from the first: all, unless reading their
@@ -195,7 +195,7 @@ function judges.working(w)
   if not is_member(w) and not is_returning(w) then
     if mend then
       redis.call('ZADD', q.suspects, -1, w) -- nobody knows whether it died
-      returned, ended = returned + take_back({ w }), true
+      returned, ended = returned + returns.take_back({ w }), true
     end
     flaw('non-member', w, mend)
   end
@@ -209,8 +209,8 @@ function judges.member(name)
   if deadline and not alive then
     local judged = mend and deadline == before
     if judged then
-      fence({ w }, 0)
-      returned, ended = returned + take_back({ w }), true
+      returns.fence({ w }, 0)
+      returned, ended = returned + returns.take_back({ w }), true
     end
     flaw('expired-worker', w, judged, deadline)
   end
@@ -226,7 +226,7 @@ function judges.suspect(w)
     flaw('leftover', w, mend)
   elseif mark and mark <= 0 and not alive then --! between constant
     if mend then
-      returned, ended = returned + take_back({ w }), true
+      returned, ended = returned + returns.take_back({ w }), true
     end
     flaw('unfinished-return', w, mend)
   end
@@ -246,7 +246,7 @@ function judges.round(w)
   if redis.call('HEXISTS', q.rounds, w) == 1 and not stays then
     if mend then
       redis.call('HDEL', q.rounds, w)
-      end_joins()
+      returns.end_joins()
     end
     flaw('leftover', w, mend)
   end

@@ -10,7 +10,7 @@
 -- ARGV[7] cursor   of the page of locks
 -- ARGV[8] list     1 on the first call; 2 if the one before left batches; else 0: the list stays
 -- ARGV[9] batch    key prefix of a batch, with its id appended
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added.
 --
 -- Returns {cursor, left, batches}: the next cursor, how many tasks and batches are left,
 -- and how many of these are batches; "0", 0 and 0 after the last page.

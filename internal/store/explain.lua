@@ -10,7 +10,7 @@
 -- ARGV[11] tail    the rest of these keys
 -- ARGV[12] batch   key prefix of a batch, with its id appended
 -- ARGV[13] digest  of a large payload; "", or left out: it is computed
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_failed, lib_batch.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_failed, lib_batch.
 --
 -- Returns {now, paused, workers, idle, ready, length, added, places, line, entries, graves}: how many
 -- workers with an unexpired lease serve the queue; how many are idle; how many

@@ -3,7 +3,7 @@
 --
 -- ARGV[6] worker  id
 -- ARGV[7] begin   0: only go on with what has begun, since it may be a member again
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
 --
 -- Returns {known, returned, handled, left}: handled counts returned tasks and
 -- canceled ones; known is 0 when the worker doesn't serve
@@ -15,11 +15,11 @@ end
 first_write()
 local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1) --! above constant
 if ARGV[7] == '1' and redis.call('ZSCORE', q.workers, worker) then
-  fence({ worker }, 0)
+  returns.fence({ worker }, 0)
 elseif mark > 0 then
   return { 0, 0, 0, 0 }
 end
-local returned, handled, left = take_back({ worker })
+local returned, handled, left = returns.take_back({ worker })
 keep_offset()
 trim_log()
 end_ages()

@@ -4,7 +4,7 @@
 -- ARGV[6] worker  id
 -- ARGV[7] round   the last; when a later one has been answered, this comes too late
 -- ARGV[8] asked   the token that its join named
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
 --
 -- Returns {returned, left}. From then on that join has no effect.
 -- Fails with EVICTED when the worker is no member, and was or may have been evicted.
@@ -18,17 +18,17 @@ end
 first_write()
 local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1) --! above constant
 if redis.call('ZSCORE', q.workers, worker) then
-  fence({ worker }, -1)
+  returns.fence({ worker }, -1)
 elseif mark >= 0 then -- else it goes on with what an earlier call began
   -- A worker with mark 0 was evicted, and others go on with its return. If it were told that
   -- it has left, it would join again under the same id.
-  if mark == 0 or last_fence() > tonumber(ARGV[8]) then --! guard spent-ids false
+  if mark == 0 or returns.last_fence() > tonumber(ARGV[8]) then --! guard spent-ids false
     return redis.error_reply('EVICTED the worker is no member of the queue')
   end
-  end_joins() --! guard leave-fences omitted
+  returns.end_joins() --! guard leave-fences omitted
   return { 0, 0 }
 end
-local returned, _, left = take_back({ worker })
+local returned, _, left = returns.take_back({ worker })
 keep_offset()
 trim_log()
 end_ages()

@@ -6,93 +6,95 @@
 -- is computed from the other. A card begins with a digit, which is a sum: 1 if it expires,
 -- at the time in the 16 digits behind it; 2 if the payload is apart, in the hash of the
 -- entry; 4 if its result is kept. Clients read the rest.
-local cards = { salt = string.rep('[0-9a-f]', 13), expires = 1, apart = 2, keep = 4 }
-cards.field = '^(' .. cards.salt .. ')([0-7].*)$'
-cards.value = '^(a:(%d+)%-(%d+)%-(' .. cards.salt .. '))([0-7].*)$'
-do
-  local x = '[0-9a-f]'
-  local function digits(n)
-    return '(' .. string.rep(x, n) .. ')'
+local cards = later(function(cards)
+  cards.salt, cards.expires, cards.apart, cards.keep = string.rep('[0-9a-f]', 13), 1, 2, 4
+  cards.field = '^(' .. cards.salt .. ')([0-7].*)$'
+  cards.value = '^(a:(%d+)%-(%d+)%-(' .. cards.salt .. '))([0-7].*)$'
+  do
+    local x = '[0-9a-f]'
+    local function digits(n)
+      return '(' .. string.rep(x, n) .. ')'
+    end
+    cards.key = '^k:' .. digits(8) .. '%-' .. digits(4) .. '%-7' .. digits(3) .. '%-8' .. digits(3) .. '%-' .. digits(2) .. digits(10) .. '$'
   end
-  cards.key = '^k:' .. digits(8) .. '%-' .. digits(4) .. '%-7' .. digits(3) .. '%-8' .. digits(3) .. '%-' .. digits(2) .. digits(10) .. '$'
-end
 
--- The entry of an added task.
-function cards.entry(ms, seq, salt)
-  local high, last = math.floor(ms / 65536), seq % 256
-  return string.format('k:%08x-%04x-7%s-8%03x-%02x%s', high, ms % 65536, string.sub(salt, 1, 3),
-    math.floor(seq / 256), last, string.sub(salt, 4))
-end
-
--- Where the added task of an entry waits: its id and its salt; nil if none has this entry.
-function cards.place(entry)
-  local high, low, salt, order, last, rest = string.match(entry, cards.key)
-  if not high then
-    return nil
+  -- The entry of an added task.
+  function cards.entry(ms, seq, salt)
+    local high, last = math.floor(ms / 65536), seq % 256
+    return string.format('k:%08x-%04x-7%s-8%03x-%02x%s', high, ms % 65536, string.sub(salt, 1, 3),
+      math.floor(seq / 256), last, string.sub(salt, 4))
   end
-  local ms, seq = tonumber(high, 16) * 65536 + tonumber(low, 16), tonumber(order .. last, 16)
-  return string.format('%d-%d', ms, seq), salt .. rest
-end
 
--- Takes an item of the stream apart: its ms, seq, salt and card. Nothing is returned for an
--- item of others: it has no key.
-function cards.item(id, pair)
-  local salt, card = string.match(pair[1], cards.field)
-  local ms, seq = string.match(id, '^(%d+)%-(%d+)$')
-  ms, seq = tonumber(ms), tonumber(seq)
-  if salt and #pair == 2 and ms < 281474976710656 and seq < 1048576 then
-    return ms, seq, salt, card
+  -- Where the added task of an entry waits: its id and its salt; nil if none has this entry.
+  function cards.place(entry)
+    local high, low, salt, order, last, rest = string.match(entry, cards.key)
+    if not high then
+      return nil
+    end
+    local ms, seq = tonumber(high, 16) * 65536 + tonumber(low, 16), tonumber(order .. last, 16)
+    return string.format('%d-%d', ms, seq), salt .. rest
   end
-end
 
--- What entries has of a running added task: its name and its card.
-function cards.named(value)
-  local name, _, _, _, card = string.match(value, cards.value)
-  return name, card
-end
-
--- The same, with its entry.
-function cards.read(value)
-  local name, ms, seq, salt, card = string.match(value, cards.value)
-  if name then
-    return name, cards.entry(tonumber(ms), tonumber(seq), salt), card
+  -- Takes an item of the stream apart: its ms, seq, salt and card. Nothing is returned for an
+  -- item of others: it has no key.
+  function cards.item(id, pair)
+    local salt, card = string.match(pair[1], cards.field)
+    local ms, seq = string.match(id, '^(%d+)%-(%d+)$')
+    ms, seq = tonumber(ms), tonumber(seq)
+    if salt and #pair == 2 and ms < 281474976710656 and seq < 1048576 then
+      return ms, seq, salt, card
+    end
   end
-end
 
-function cards.has(card, flag)
-  return math.floor((tonumber(string.sub(card, 1, 1)) or 0) / flag) % 2 == 1
-end
+  -- What entries has of a running added task: its name and its card.
+  function cards.named(value)
+    local name, _, _, _, card = string.match(value, cards.value)
+    return name, card
+  end
 
--- The card with a flag, or without it.
-function cards.with(card, flag, on)
-  if cards.has(card, flag) == on then
+  -- The same, with its entry.
+  function cards.read(value)
+    local name, ms, seq, salt, card = string.match(value, cards.value)
+    if name then
+      return name, cards.entry(tonumber(ms), tonumber(seq), salt), card
+    end
+  end
+
+  function cards.has(card, flag)
+    return math.floor((tonumber(string.sub(card, 1, 1)) or 0) / flag) % 2 == 1
+  end
+
+  -- The card with a flag, or without it.
+  function cards.with(card, flag, on)
+    if cards.has(card, flag) == on then
+      return card
+    end
+    return string.sub(card, 1, 1) + (on and flag or -flag) .. string.sub(card, 2)
+  end
+
+  -- For how many ms its result is kept: 0 not at all.
+  function cards.keeps(card)
+    local digits = cards.has(card, cards.keep) and string.match(card, '^%d%d%d%d%d%d%d%d%d%d', cards.has(card, cards.expires) and 18 or 2)
+    return tonumber(digits or 0)
+  end
+
+  -- Whether its time is over.
+  function cards.over(card, now)
+    local ends = cards.has(card, cards.expires) and tonumber(string.sub(card, 2, 17))
+    return ends and ends <= now
+  end
+
+  -- The card of a task that isn't added, with the time at which it is enqueued.
+  function cards.dated(card, now)
+    local since = string.format('%d', now)
+    return card .. 's' .. #since .. ':' .. since
+  end
+
+  -- The card of a task that gets another chance: a time that is over is left out.
+  function cards.again(card, now)
+    if card and cards.over(card, now) then
+      return cards.with(string.sub(card, 1, 1) .. string.sub(card, 18), cards.expires, false)
+    end
     return card
   end
-  return string.sub(card, 1, 1) + (on and flag or -flag) .. string.sub(card, 2)
-end
-
--- For how many ms its result is kept: 0 not at all.
-function cards.keeps(card)
-  local digits = cards.has(card, cards.keep) and string.match(card, '^%d%d%d%d%d%d%d%d%d%d', cards.has(card, cards.expires) and 18 or 2)
-  return tonumber(digits or 0)
-end
-
--- Whether its time is over.
-function cards.over(card, now)
-  local ends = cards.has(card, cards.expires) and tonumber(string.sub(card, 2, 17))
-  return ends and ends <= now
-end
-
--- The card of a task that isn't added, with the time at which it is enqueued.
-function cards.dated(card, now)
-  local since = string.format('%d', now)
-  return card .. 's' .. #since .. ':' .. since
-end
-
--- The card of a task that gets another chance: a time that is over is left out.
-function cards.again(card, now)
-  if card and cards.over(card, now) then
-    return cards.with(string.sub(card, 1, 1) .. string.sub(card, 18), cards.expires, false)
-  end
-  return card
-end
+end)

@@ -136,44 +136,44 @@ end
 -- as any task there. When it starts, the next one is put behind it, and waits until it has
 -- ended for good. If it comes back instead, that one goes, until it starts again.
 
-local courses = {}
-
--- The key of a schedule. Names of queues have no braces.
-function courses.key(entry)
-  return string.gsub(q.keyed, ':keyed:{', ':recurrence:{') .. entry
-end
-
--- What is known of a schedule; nil if there is none, or something else.
-function courses.of(entry)
-  local known = redis.pcall('HMGET', courses.key(entry), 'passed', 'times', 'payload', 'late', 'card')
-  if not known[1] then
-    return nil
+local courses = later(function(courses)
+  -- The key of a schedule. Names of queues have no braces.
+  function courses.key(entry)
+    return string.gsub(q.keyed, ':keyed:{', ':recurrence:{') .. entry
   end
-  return { passed = number(known[1]), times = known[2] or '', payload = known[3] or '', late = number(known[4]),
-    card = known[5] ~= '' and known[5] }
-end
 
--- Until when occurrences of a schedule have passed; false if there is none. Its payload isn't read.
-function courses.passed(entry)
-  local passed = redis.pcall('HGET', courses.key(entry), 'passed')
-  return type(passed) == 'string' and number(passed)
-end
-
--- An occurrence starts, or is dropped. If that's the first time, it isn't planned again, and
--- those missed by now don't occur.
-function courses.pass(entry, turn)
-  local passed = courses.passed(entry)
-  if passed and turn > passed then
-    redis.call('HSET', courses.key(entry), 'passed', math.max(turn, now))
+  -- What is known of a schedule; nil if there is none, or something else.
+  function courses.of(entry)
+    local known = redis.pcall('HMGET', courses.key(entry), 'passed', 'times', 'payload', 'late', 'card')
+    if not known[1] then
+      return nil
+    end
+    return { passed = number(known[1]), times = known[2] or '', payload = known[3] or '', late = number(known[4]),
+      card = known[5] ~= '' and known[5] }
   end
-end
 
--- What became of an occurrence, for listings.
-function courses.tell(entry, outcome, turn)
-  if redis.pcall('HEXISTS', courses.key(entry), 'passed') == 1 then
-    redis.call('HSET', courses.key(entry), 'last', outcome .. ':' .. turn .. ':' .. now)
+  -- Until when occurrences of a schedule have passed; false if there is none. Its payload isn't read.
+  function courses.passed(entry)
+    local passed = redis.pcall('HGET', courses.key(entry), 'passed')
+    return type(passed) == 'string' and number(passed)
   end
-end
+
+  -- An occurrence starts, or is dropped. If that's the first time, it isn't planned again, and
+  -- those missed by now don't occur.
+  function courses.pass(entry, turn)
+    local passed = courses.passed(entry)
+    if passed and turn > passed then
+      redis.call('HSET', courses.key(entry), 'passed', math.max(turn, now))
+    end
+  end
+
+  -- What became of an occurrence, for listings.
+  function courses.tell(entry, outcome, turn)
+    if redis.pcall('HEXISTS', courses.key(entry), 'passed') == 1 then
+      redis.call('HSET', courses.key(entry), 'last', outcome .. ':' .. turn .. ':' .. now)
+    end
+  end
+end)
 
 -- Removes the waiting part of an entry, and the entry unless it runs. Returns
 -- the payload, or nil if there is none; and its card if nothing runs, so that's the end. The

@@ -5,68 +5,71 @@
 -- is known. Its card is its own, too. Workers that serve the failed queue take it from there;
 -- otherwise it stays for inspection.
 
--- The failed queue, from the parts of its keys' names before and after the kind.
+-- The failed queue, from the parts of its keys' names before and after the kind. Most scripts that
+-- know these parts don't need it.
 local function failed_queue(head, tail, wake_channel)
-  return {
-    schedule = head .. 'schedule' .. tail, contents = head .. 'contents' .. tail,
-    idle = head .. 'idle' .. tail, workers = head .. 'workers' .. tail, keyed = head .. 'keyed' .. tail .. ':', wake = wake_channel,
-  }
+  return later(function(lane)
+    lane.schedule, lane.contents, lane.idle = head .. 'schedule' .. tail, head .. 'contents' .. tail, head .. 'idle' .. tail
+    lane.workers, lane.keyed, lane.wake = head .. 'workers' .. tail, head .. 'keyed' .. tail .. ':', wake_channel
+  end)
 end
 
--- If there are more than keep with a score of low or above, drops the oldest: as many as
--- one call may drop, limited in elements and, except for the first, in bytes. Tasks set
--- aside have ASIDE added to their time. Returns how many it dropped.
-local function trim(lane, low, keep)
-  local DROP_AT_MOST, DROP_BYTES = 100, 1048576 --! page constant.2
-  local excess = math.min(redis.call('ZCOUNT', lane.schedule, low, '+inf') - keep, DROP_AT_MOST)
-  if excess <= 0 then
+local graves = later(function(graves)
+  -- If there are more than keep with a score of low or above, drops the oldest: as many as
+  -- one call may drop, limited in elements and, except for the first, in bytes. Tasks set
+  -- aside have ASIDE added to their time. Returns how many it dropped.
+  function graves.trim(lane, low, keep)
+    local DROP_AT_MOST, DROP_BYTES = 100, 1048576 --! page constant.2
+    local excess = math.min(redis.call('ZCOUNT', lane.schedule, low, '+inf') - keep, DROP_AT_MOST)
+    if excess <= 0 then
+      return 0
+    end
+    local function oldest(from, to)
+      return redis.call('ZRANGEBYSCORE', lane.schedule, from, to, 'WITHSCORES', 'LIMIT', 0, excess)
+    end
+    local planned, aside = oldest(low, '(' .. ASIDE), oldest(ASIDE, '+inf') --! epoch score
+    local next_planned, next_aside, dropped, bytes = 1, 1, 0, 0 --! page constant.4
+    while dropped < excess and bytes < DROP_BYTES do
+      local entry
+      if planned[next_planned] and not (aside[next_aside]
+        and tonumber(aside[next_aside + 1]) - ASIDE < tonumber(planned[next_planned + 1])) then
+        entry, next_planned = planned[next_planned], next_planned + 2
+      else
+        entry, next_aside = aside[next_aside], next_aside + 2
+      end
+      bytes = bytes + #(unwait(lane, entry) or '')
+      dropped = dropped + 1
+    end
+    return dropped
+  end
+
+  -- Whether tasks can be buried: its keys are what they should be.
+  function graves.sound(failed)
+    return type(redis.pcall('ZCARD', failed.schedule)) == 'number'
+      and type(redis.pcall('ZCARD', failed.contents)) == 'number'
+  end
+
+  -- What has occurred by a schedule fails under a key of its own, so that its requeue finds
+  -- that free.
+  function graves.bury(failed, worker, id, task)
+    local grave, from = 'k:' .. id, is_key(task.entry) and task.entry or ''
+    if task.turn then
+      from = from .. '@' .. task.turn
+    end
+    await(failed, grave, task.payload, now, 0, 0, task.card)
+    redis.call('HSET', failed.keyed .. grave, 'kind', task.kind, 'reason', task.reason, 'tries', task.retries,
+      'deaths', task.crashes, 'worker', worker, 'at', now, 'from', from)
+    if (task.due or 0) >= 1000000000000 then -- a lower one is the place of a task that went back --! between bound constant
+      redis.call('HSET', failed.keyed .. grave, 'planned', task.due)
+    end
+    plan(failed, grave, now)
+  end
+
+  -- Every script that buries ends with this, and passes how many tasks to keep.
+  function graves.keep(failed, keep)
+    if keep > 0 and redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0 then -- nobody works on them
+      return graves.trim(failed, -math.huge, keep)
+    end
     return 0
   end
-  local function oldest(from, to)
-    return redis.call('ZRANGEBYSCORE', lane.schedule, from, to, 'WITHSCORES', 'LIMIT', 0, excess)
-  end
-  local planned, aside = oldest(low, '(' .. ASIDE), oldest(ASIDE, '+inf') --! epoch score
-  local next_planned, next_aside, dropped, bytes = 1, 1, 0, 0 --! page constant.4
-  while dropped < excess and bytes < DROP_BYTES do
-    local entry
-    if planned[next_planned] and not (aside[next_aside]
-      and tonumber(aside[next_aside + 1]) - ASIDE < tonumber(planned[next_planned + 1])) then
-      entry, next_planned = planned[next_planned], next_planned + 2
-    else
-      entry, next_aside = aside[next_aside], next_aside + 2
-    end
-    bytes = bytes + #(unwait(lane, entry) or '')
-    dropped = dropped + 1
-  end
-  return dropped
-end
-
--- Whether tasks can be buried: its keys are what they should be.
-local function buries(failed)
-  return type(redis.pcall('ZCARD', failed.schedule)) == 'number'
-    and type(redis.pcall('ZCARD', failed.contents)) == 'number'
-end
-
--- What has occurred by a schedule fails under a key of its own, so that its requeue finds
--- that free.
-local function bury(failed, worker, id, task)
-  local grave, from = 'k:' .. id, is_key(task.entry) and task.entry or ''
-  if task.turn then
-    from = from .. '@' .. task.turn
-  end
-  await(failed, grave, task.payload, now, 0, 0, task.card)
-  redis.call('HSET', failed.keyed .. grave, 'kind', task.kind, 'reason', task.reason, 'tries', task.retries,
-    'deaths', task.crashes, 'worker', worker, 'at', now, 'from', from)
-  if (task.due or 0) >= 1000000000000 then -- a lower one is the place of a task that went back --! between bound constant
-    redis.call('HSET', failed.keyed .. grave, 'planned', task.due)
-  end
-  plan(failed, grave, now)
-end
-
--- Every script that buries ends with this, and passes how many tasks to keep.
-local function keep_failed(failed, keep)
-  if keep > 0 and redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0 then -- nobody works on them
-    return trim(failed, -math.huge, keep)
-  end
-  return 0
-end
+end)

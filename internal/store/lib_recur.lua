@@ -1,77 +1,79 @@
 -- lib_recur: occurrences of schedules (lib_entry).
 
--- How long an occurrence is withheld that nobody asserts any more, before it's looked at
--- again. By then, somebody has asserted its schedule, or it has ended.
-courses.withheld = 10000 --! longer constant
+later(function(courses)
+  -- How long an occurrence is withheld that nobody asserts any more, before it's looked at
+  -- again. By then, somebody has asserted its schedule, or it has ended.
+  courses.withheld = 10000 --! longer constant
 
--- Until when a schedule is asserted.
-function courses.asserted(entry)
-  return tonumber(redis.pcall('ZSCORE', (string.gsub(q.keyed, ':keyed:({.*}):$', ':recurring:%1')), entry)) or 0 --! between constant
-end
+  -- Until when a schedule is asserted.
+  function courses.asserted(entry)
+    return tonumber(redis.pcall('ZSCORE', (string.gsub(q.keyed, ':keyed:({.*}):$', ':recurring:%1')), entry)) or 0 --! between constant
+  end
 
--- The first of some times after one; nil if they don't reach that far.
-function courses.after(times, after)
-  for at in string.gmatch(times, '%d+') do
-    if tonumber(at) > after then
-      return tonumber(at)
+  -- The first of some times after one; nil if they don't reach that far.
+  function courses.after(times, after)
+    for at in string.gmatch(times, '%d+') do
+      if tonumber(at) > after then
+        return tonumber(at)
+      end
     end
   end
-end
 
--- Plans the next occurrence, behind the one that runs if there is one.
-function courses.follow(entry, runs)
-  local course = courses.of(entry)
-  local at = course and courses.after(course.times, course.passed)
-  if not at then
-    return
+  -- Plans the next occurrence, behind the one that runs if there is one.
+  function courses.follow(entry, runs)
+    local course = courses.of(entry)
+    local at = course and courses.after(course.times, course.passed)
+    if not at then
+      return
+    end
+    await(q, entry, course.payload, at, 0, 0, cards.dated(course.card or '0', now))
+    redis.call('HSET', q.keyed .. entry, 'turn', at)
+    if runs then
+      redis.call('HSET', q.keyed .. entry, 'keep', 1, 'counts', 1, 'low', 0, 'high', NEVER)
+    else
+      plan(q, entry, at)
+    end
   end
-  await(q, entry, course.payload, at, 0, 0, cards.dated(course.card or '0', now))
-  redis.call('HSET', q.keyed .. entry, 'turn', at)
-  if runs then
-    redis.call('HSET', q.keyed .. entry, 'keep', 1, 'counts', 1, 'low', 0, 'high', NEVER)
-  else
-    plan(q, entry, at)
-  end
-end
 
--- Drops what waits. If that's the occurrence of a turn, plans the next one, behind what runs if
--- anything does. Returns the payload, or nil if there is none; and its card, as unwait
--- does.
-function courses.drop(entry, turn, outcome, runs)
-  local payload, card = unwait(q, entry)
-  if turn then
-    courses.tell(entry, outcome, number(turn))
-    courses.follow(entry, runs)
-  end
-  return payload, card
-end
-
--- Drops what waits for an entry, in the stream or in the schedule: its payload, or nil if there
--- is none; and its card if that's the end.
-function courses.take_away(entry, outcome)
-  local payload, card = added.withdraw(entry)
-  if payload then
+  -- Drops what waits. If that's the occurrence of a turn, plans the next one, behind what runs if
+  -- anything does. Returns the payload, or nil if there is none; and its card, as unwait
+  -- does.
+  function courses.drop(entry, turn, outcome, runs)
+    local payload, card = unwait(q, entry)
+    if turn then
+      courses.tell(entry, outcome, number(turn))
+      courses.follow(entry, runs)
+    end
     return payload, card
   end
-  local process, turn = unpack(redis.call('HMGET', q.keyed .. entry, 'process', 'turn'))
-  return courses.drop(entry, turn, outcome, process)
-end
 
--- Whether an occurrence that is due doesn't start: nobody asserts its schedule, or it's too
--- late, and the next one is planned. One that has started before does.
-function courses.stays(entry, turn)
-  local course = courses.of(entry)
-  if not course or turn <= course.passed then
-    return false
+  -- Drops what waits for an entry, in the stream or in the schedule: its payload, or nil if there
+  -- is none; and its card if that's the end.
+  function courses.take_away(entry, outcome)
+    local payload, card = added.withdraw(entry)
+    if payload then
+      return payload, card
+    end
+    local process, turn = unpack(redis.call('HMGET', q.keyed .. entry, 'process', 'turn'))
+    return courses.drop(entry, turn, outcome, process)
   end
-  if courses.asserted(entry) < now then
-    redis.call('HSET', q.keyed .. entry, 'due', now + courses.withheld, 'withheld', 1)
-    plan(q, entry, now + courses.withheld)
+
+  -- Whether an occurrence that is due doesn't start: nobody asserts its schedule, or it's too
+  -- late, and the next one is planned. One that has started before does.
+  function courses.stays(entry, turn)
+    local course = courses.of(entry)
+    if not course or turn <= course.passed then
+      return false
+    end
+    if courses.asserted(entry) < now then
+      redis.call('HSET', q.keyed .. entry, 'due', now + courses.withheld, 'withheld', 1)
+      plan(q, entry, now + courses.withheld)
+      return true
+    end
+    if course.late == 0 or now - turn <= course.late then
+      return false
+    end
+    courses.drop(entry, turn, 'skipped')
     return true
   end
-  if course.late == 0 or now - turn <= course.late then
-    return false
-  end
-  courses.drop(entry, turn, 'skipped')
-  return true
-end
+end, courses)

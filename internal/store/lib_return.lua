@@ -1,214 +1,216 @@
 -- lib_return: take a worker's tasks away from it.
 
--- Joins that name a lower token come too late. Without members, that is the last token.
-local function last_fence()
-  local token = last_token() or 0
-  if redis.call('EXISTS', q.rounds) == 1 then
-    return math.min(token, tonumber(redis.call('HGET', q.rounds, 'fence')) or 0)
-  end
-  return token
-end
-
--- From now on all joins that were asked for before come too late. If the token
--- or the rounds are of another type, there are none.
-local function end_joins()
-  local token, n = last_token(), redis.pcall('HLEN', q.rounds)
-  if not token or type(n) ~= 'number' then
-    return
-  end
-  redis.call('SET', q.token, token + 1)
-  q.drift = q.drift + 1
-  if n > redis.call('HEXISTS', q.rounds, 'fence') then
-    redis.call('HSET', q.rounds, 'fence', token + 1)
-  else
-    redis.call('DEL', q.rounds)
-  end
-end
-
--- From now on these workers can't change anything. They stay in suspects with their
--- mark (0 evicted, -1 left) until all their tasks are returned, so that any peer can
--- go on where this call stops.
-local function fence(workers, mark)
-  local marks = {}
-  for i, worker in ipairs(workers) do
-    marks[2 * i - 1], marks[2 * i] = mark, worker
-    q.earlier = q.earlier or keeps_time(worker) -- then somebody else is to
-  end
-  redis.call('ZADD', q.suspects, unpack(marks))
-  redis.call('ZREM', q.workers, unpack(workers)) --! guard fence-first omitted
-  redis.pcall('ZREM', q.idle, unpack(workers))
-  redis.pcall('HDEL', q.rounds, unpack(workers)) --! guard fence-forgets omitted
-  end_joins()
-end
-
--- What one call does at most, so that it takes far less than 5 ms.
-local AT_ONCE = 100 -- tasks given back
-local BYTES = 4194304 -- of their payloads, unless the first one has more; a quarter of those that it hashes
-local RETURNS = 500 -- workers whose tasks it compares --! page constant
-local SUSPECTS = 1000 -- workers noted as lapsed
-local FENCES = 200 -- workers failed
-
--- The newest tasks of some workers, at most limit, newest first; and the
--- workers that hold nothing.
-local function newest(workers, limit)
-  local heads, none, found = {}, {}, {}
-  local size = math.max(math.floor(limit / #workers), 1) --! page clamp constant
-  -- The next task of a worker; false when there is none.
-  local function advance(head)
-    if head.at > #head.page then --! pair bound
-      head.page = redis.pcall('ZREVRANGE', q.working .. head.worker, head.from, head.from + size - 1, 'WITHSCORES')
-      head.from, head.at = head.from + size, 1
+local returns = later(function(returns)
+  -- Joins that name a lower token come too late. Without members, that is the last token.
+  function returns.last_fence()
+    local token = last_token() or 0
+    if redis.call('EXISTS', q.rounds) == 1 then
+      return math.min(token, tonumber(redis.call('HGET', q.rounds, 'fence')) or 0)
     end
-    head.id, head.token = head.page[head.at], tonumber(head.page[head.at + 1])
-    head.at = head.at + 2
-    return head.token
+    return token
   end
-  for _, worker in ipairs(workers) do
-    local head = { worker = worker, page = {}, at = 1, from = 0 } --! reset constant.1
-    if advance(head) then
-      heads[#heads + 1] = head
-    elseif not head.page.err then
-      none[#none + 1] = worker
+
+  -- From now on all joins that were asked for before come too late. If the token
+  -- or the rounds are of another type, there are none.
+  function returns.end_joins()
+    local token, n = last_token(), redis.pcall('HLEN', q.rounds)
+    if not token or type(n) ~= 'number' then
+      return
+    end
+    redis.call('SET', q.token, token + 1)
+    q.drift = q.drift + 1
+    if n > redis.call('HEXISTS', q.rounds, 'fence') then
+      redis.call('HSET', q.rounds, 'fence', token + 1)
+    else
+      redis.call('DEL', q.rounds)
     end
   end
-  table.sort(heads, function(a, b) return a.token > b.token end) --! start bound
-  for i = limit + 1, #heads do --! page constant
-    heads[i] = nil -- each of the others has a newer one
+
+  -- From now on these workers can't change anything. They stay in suspects with their
+  -- mark (0 evicted, -1 left) until all their tasks are returned, so that any peer can
+  -- go on where this call stops.
+  function returns.fence(workers, mark)
+    local marks = {}
+    for i, worker in ipairs(workers) do
+      marks[2 * i - 1], marks[2 * i] = mark, worker
+      q.earlier = q.earlier or keeps_time(worker) -- then somebody else is to
+    end
+    redis.call('ZADD', q.suspects, unpack(marks))
+    redis.call('ZREM', q.workers, unpack(workers)) --! guard fence-first omitted
+    redis.pcall('ZREM', q.idle, unpack(workers))
+    redis.pcall('HDEL', q.rounds, unpack(workers)) --! guard fence-forgets omitted
+    returns.end_joins()
   end
-  size = math.max(size, 10) --! page clamp constant
-  while heads[1] and #found < limit do
-    local head = table.remove(heads, 1)
-    found[#found + 1] = { worker = head.worker, id = head.id, token = head.token }
-    if advance(head) then
-      local place = 1
-      while heads[place] and heads[place].token > head.token do --! start bound; guard newest-first false
-        place = place + 1
+
+  -- What one call does at most, so that it takes far less than 5 ms.
+  local AT_ONCE = 100 -- tasks given back
+  local BYTES = 4194304 -- of their payloads, unless the first one has more; a quarter of those that it hashes
+  local RETURNS = 500 -- workers whose tasks it compares --! page constant
+  local SUSPECTS = 1000 -- workers noted as lapsed
+  local FENCES = 200 -- workers failed
+
+  -- The newest tasks of some workers, at most limit, newest first; and the
+  -- workers that hold nothing.
+  local function newest(workers, limit)
+    local heads, none, found = {}, {}, {}
+    local size = math.max(math.floor(limit / #workers), 1) --! page clamp constant
+    -- The next task of a worker; false when there is none.
+    local function advance(head)
+      if head.at > #head.page then --! pair bound
+        head.page = redis.pcall('ZREVRANGE', q.working .. head.worker, head.from, head.from + size - 1, 'WITHSCORES')
+        head.from, head.at = head.from + size, 1
       end
-      table.insert(heads, place, head)
+      head.id, head.token = head.page[head.at], tonumber(head.page[head.at + 1])
+      head.at = head.at + 2
+      return head.token
     end
+    for _, worker in ipairs(workers) do
+      local head = { worker = worker, page = {}, at = 1, from = 0 } --! reset constant.1
+      if advance(head) then
+        heads[#heads + 1] = head
+      elseif not head.page.err then
+        none[#none + 1] = worker
+      end
+    end
+    table.sort(heads, function(a, b) return a.token > b.token end) --! start bound
+    for i = limit + 1, #heads do --! page constant
+      heads[i] = nil -- each of the others has a newer one
+    end
+    size = math.max(size, 10) --! page clamp constant
+    while heads[1] and #found < limit do
+      local head = table.remove(heads, 1)
+      found[#found + 1] = { worker = head.worker, id = head.id, token = head.token }
+      if advance(head) then
+        local place = 1
+        while heads[place] and heads[place].token > head.token do --! start bound; guard newest-first false
+          place = place + 1
+        end
+        table.insert(heads, place, head)
+      end
+    end
+    return found, none
   end
-  return found, none
-end
 
--- Returns tasks of fenced workers, newest first, so that the oldest ends up
--- in front. Returns how many went to the front, how many were handled and how many
--- are left: exactly, if it's one worker.
-local function take_back(workers)
-  local held, over = newest(workers, AT_ONCE)
-  local returned, handled, left = 0, 0, #workers - #over
-  local dead, gone, touched, enough, hashes = {}, {}, {}, carried + BYTES, digests.hashed + BYTES / 4
-  for _, task in ipairs(held) do
-    if carried >= enough or digests.hashed >= hashes then
-      break
+  -- Returns tasks of fenced workers, newest first, so that the oldest ends up
+  -- in front. Returns how many went to the front, how many were handled and how many
+  -- are left: exactly, if it's one worker.
+  function returns.take_back(workers)
+    local held, over = newest(workers, AT_ONCE)
+    local returned, handled, left = 0, 0, #workers - #over
+    local dead, gone, touched, enough, hashes = {}, {}, {}, carried + BYTES, digests.hashed + BYTES / 4
+    for _, task in ipairs(held) do
+      if carried >= enough or digests.hashed >= hashes then
+        break
+      end
+      local worker = task.worker
+      if not gone[worker] then
+        gone[worker], touched[#touched + 1] = {}, worker
+        dead[worker] = redis.call('ZSCORE', q.suspects, worker) == '0' and 1 or 0
+      end
+      local moved = give_back(q.working .. worker, task.id, task.token, dead[worker], gone[worker])
+      if moved ~= nil then
+        returned, handled = returned + (moved and 1 or 0), handled + 1
+      end
     end
-    local worker = task.worker
-    if not gone[worker] then
-      gone[worker], touched[#touched + 1] = {}, worker
-      dead[worker] = redis.call('ZSCORE', q.suspects, worker) == '0' and 1 or 0
+    for _, worker in ipairs(touched) do
+      if #gone[worker] > 0 then
+        redis.call('ZREM', q.working .. worker, unpack(gone[worker]))
+      end
+      local n = redis.call('ZCARD', q.working .. worker)
+      left = left - 1 + n
+      if n == 0 then --! guard return-holds true
+        over[#over + 1] = worker
+      end
     end
-    local moved = give_back(q.working .. worker, task.id, task.token, dead[worker], gone[worker])
-    if moved ~= nil then
-      returned, handled = returned + (moved and 1 or 0), handled + 1
+    if #over > 0 then
+      redis.pcall('ZREM', q.holders, unpack(over)) --! guard return-ends omitted
+      redis.call('ZREM', q.suspects, unpack(over))
     end
+    return returned, handled, left
   end
-  for _, worker in ipairs(touched) do
-    if #gone[worker] > 0 then
-      redis.call('ZREM', q.working .. worker, unpack(gone[worker]))
-    end
-    local n = redis.call('ZCARD', q.working .. worker)
-    left = left - 1 + n
-    if n == 0 then --! guard return-holds true
-      over[#over + 1] = worker
-    end
-  end
-  if #over > 0 then
-    redis.pcall('ZREM', q.holders, unpack(over)) --! guard return-ends omitted
-    redis.call('ZREM', q.suspects, unpack(over))
-  end
-  return returned, handled, left
-end
 
--- A page of workers whose tasks are being returned.
-local function returning()
-  return redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0, 'LIMIT', 0, RETURNS) --! between constant.1
-end
+  -- A page of workers whose tasks are being returned.
+  local function returning()
+    return redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0, 'LIMIT', 0, RETURNS) --! between constant.1
+  end
 
--- Goes on with returns already begun. Returns whether others may start, because
--- none of these is left or the rest can't be read; and whether to
--- try again at once.
-local function resume_return()
-  local workers = returning()
-  if #workers == 0 then --! look false
-    return true, false
-  end
-  local returned, handled = take_back(workers)
-  wake(q.idle, q.wake, returned)
-  local more = handled > 0 and redis.call('ZCOUNT', q.suspects, '-inf', 0) > 0 --! between constant.2
-  return not more, more
-end
-
--- Suspects workers whose lease has expired, in pages. They are the first members by
--- deadline, and earlier suspects are the first of these. If the numbers don't match,
--- since another program wrote to suspects, at least the first few are suspected.
--- Returns how many leases have expired, and whether more workers are left to suspect.
-local function suspect(grace)
-  local lapsed = redis.call('ZCOUNT', q.workers, '-inf', '(' .. now)
-  if lapsed == 0 then
-    return 0, false --! look constant.1
-  end
-  local noted = redis.call('ZCOUNT', q.suspects, '(0', '+inf')
-  local from, most = noted, SUSPECTS
-  if noted >= lapsed then
-    from, most = 0, 20 --! page constant.2
-  end
-  local marks = {}
-  for _, worker in ipairs(redis.call('ZRANGE', q.workers, from, math.min(lapsed, from + most) - 1)) do
-    marks[#marks + 1] = now + grace --! guard graced sum.4
-    marks[#marks + 1] = worker
-  end
-  redis.call('ZADD', q.suspects, 'NX', unpack(marks))
-  return lapsed, lapsed > math.max(noted, from + most)
-end
-
--- Looks for workers whose lease has expired. One that is found so for the first
--- time becomes a suspect. One that was suspected grace ms ago and has sent no heartbeat
--- since is evicted, if the caller may judge. Tasks return once all these workers
--- are fenced, so that they keep their order. Returns the workers evicted,
--- each with the number of its tasks; the number of tasks returned; whether
--- there is more to do at once; and the ms until the next suspect is due (-1 if there
--- is none).
-local function look(grace, judge)
-  local lapsed, more = suspect(grace)
-  if lapsed == 0 and not suspecting then --! look false
-    return {}, 0, 0, -1 -- as nearly always
-  end
-  local failed, dead, back = {}, {}, {}
-  local due = redis.call('ZRANGEBYSCORE', q.suspects, '(0', now, 'LIMIT', 0, FENCES)
-  for i, deadline in ipairs(#due > 0 and redis.call('ZMSCORE', q.workers, unpack(due)) or {}) do
-    if not deadline or tonumber(deadline) >= now then --! guard heard-of operand.2
-      back[#back + 1] = due[i]
-    elseif judge then
-      dead[#dead + 1] = due[i]
-      local held = redis.pcall('ZCARD', q.working .. due[i])
-      failed[#failed + 1] = due[i]
-      failed[#failed + 1] = type(held) == 'number' and held or 0
+  -- Goes on with returns already begun. Returns whether others may start, because
+  -- none of these is left or the rest can't be read; and whether to
+  -- try again at once.
+  function returns.resume()
+    local workers = returning()
+    if #workers == 0 then --! look false
+      return true, false
     end
+    local returned, handled = returns.take_back(workers)
+    wake(q.idle, q.wake, returned)
+    local more = handled > 0 and redis.call('ZCOUNT', q.suspects, '-inf', 0) > 0 --! between constant.2
+    return not more, more
   end
-  if #back > 0 then
-    redis.call('ZREM', q.suspects, unpack(back))
+
+  -- Suspects workers whose lease has expired, in pages. They are the first members by
+  -- deadline, and earlier suspects are the first of these. If the numbers don't match,
+  -- since another program wrote to suspects, at least the first few are suspected.
+  -- Returns how many leases have expired, and whether more workers are left to suspect.
+  local function suspect(grace)
+    local lapsed = redis.call('ZCOUNT', q.workers, '-inf', '(' .. now)
+    if lapsed == 0 then
+      return 0, false --! look constant.1
+    end
+    local noted = redis.call('ZCOUNT', q.suspects, '(0', '+inf')
+    local from, most = noted, SUSPECTS
+    if noted >= lapsed then
+      from, most = 0, 20 --! page constant.2
+    end
+    local marks = {}
+    for _, worker in ipairs(redis.call('ZRANGE', q.workers, from, math.min(lapsed, from + most) - 1)) do
+      marks[#marks + 1] = now + grace --! guard graced sum.4
+      marks[#marks + 1] = worker
+    end
+    redis.call('ZADD', q.suspects, 'NX', unpack(marks))
+    return lapsed, lapsed > math.max(noted, from + most)
   end
-  if #dead > 0 then
-    fence(dead, 0)
+
+  -- Looks for workers whose lease has expired. One that is found so for the first
+  -- time becomes a suspect. One that was suspected grace ms ago and has sent no heartbeat
+  -- since is evicted, if the caller may judge. Tasks return once all these workers
+  -- are fenced, so that they keep their order. Returns the workers evicted,
+  -- each with the number of its tasks; the number of tasks returned; whether
+  -- there is more to do at once; and the ms until the next suspect is due (-1 if there
+  -- is none).
+  function returns.look(grace, judge)
+    local lapsed, more = suspect(grace)
+    if lapsed == 0 and not suspecting then --! look false
+      return {}, 0, 0, -1 -- as nearly always
+    end
+    local failed, dead, back = {}, {}, {}
+    local due = redis.call('ZRANGEBYSCORE', q.suspects, '(0', now, 'LIMIT', 0, FENCES)
+    for i, deadline in ipairs(#due > 0 and redis.call('ZMSCORE', q.workers, unpack(due)) or {}) do
+      if not deadline or tonumber(deadline) >= now then --! guard heard-of operand.2
+        back[#back + 1] = due[i]
+      elseif judge then
+        dead[#dead + 1] = due[i]
+        local held = redis.pcall('ZCARD', q.working .. due[i])
+        failed[#failed + 1] = due[i]
+        failed[#failed + 1] = type(held) == 'number' and held or 0
+      end
+    end
+    if #back > 0 then
+      redis.call('ZREM', q.suspects, unpack(back))
+    end
+    if #dead > 0 then
+      returns.fence(dead, 0)
+    end
+    more = more or #due == FENCES and (judge or #back > 0)
+    local returned = 0
+    if not (judge and #due == FENCES) then --! guard resumes false
+      local handled, left
+      returned, handled, left = returns.take_back(returning())
+      more = more or left > 0 and handled > 0
+    end
+    alert(q, returned)
+    local first = redis.call('ZRANGEBYSCORE', q.suspects, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1) --! first constant.2
+    local due_in = #first > 0 and math.max(tonumber(first[2]) - now, 0) or -1 --! pair constant.1
+    return failed, returned, more and 1 or 0, due_in --! one operand.3
   end
-  more = more or #due == FENCES and (judge or #back > 0)
-  local returned = 0
-  if not (judge and #due == FENCES) then --! guard resumes false
-    local handled, left
-    returned, handled, left = take_back(returning())
-    more = more or left > 0 and handled > 0
-  end
-  alert(q, returned)
-  local first = redis.call('ZRANGEBYSCORE', q.suspects, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1) --! first constant.2
-  local due_in = #first > 0 and math.max(tonumber(first[2]) - now, 0) or -1 --! pair constant.1
-  return failed, returned, more and 1 or 0, due_in --! one operand.3
-end
+end)

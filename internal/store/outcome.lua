@@ -7,7 +7,7 @@
 -- ARGV[1] keyed    key prefix  an entry of the schedule, with its name appended
 -- ARGV[2] result   key prefix  how a task ended, with the name of its entry appended
 -- ARGV[3] entry    one or more
--- Uses lib_card.
+-- Uses lib_later, lib_card.
 --
 -- Returns for each entry the record, or ""; and for how many ms the result of what waits, and of
 -- what runs, is to be kept: 0 not at all, -1 if nothing does.

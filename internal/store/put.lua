@@ -15,7 +15,7 @@
 --                  about others
 -- ARGV[15] window  ms of the mark; 0: there is none
 -- ARGV[16] digest  of a large payload; "", or left out: it is computed
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added.
 --
 -- Returns {fresh, first}: 1 when there is a new task, or 2 where nothing else waits and nobody
 -- serves the queue; 0 when the waiting task was changed; and what the mark had, if it was

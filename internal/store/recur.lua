@@ -7,7 +7,7 @@
 -- ARGV[7] judge   1: schedules that nobody asserts end
 -- ARGV[8] schedules  each: entry, print, since in μs, 0 if that isn't known or -1 if the caller
 --                 has changed it just now, late in ms, times in ms, ascending, or "", payload, card or ""
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
 --
 -- Returns {asserted, ended}: per item since, after when its times are wanted, and what it
 -- is: held, wanted (its times and payload), more (of them), older (another one is in force) or

@@ -1,7 +1,7 @@
 -- remove: drop the task that waits under an entry, not one that runs.
 --
 -- ARGV[6] entry
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
 --
 -- Returns 1, or 0 when nothing waited.
 local entry = ARGV[6]

@@ -1,6 +1,6 @@
 -- resume: end a pause and wake idle workers for what waits and is due.
 --
--- Uses lib_queue, lib_wake, lib_entry.
+-- Uses lib_later, lib_queue, lib_wake, lib_entry.
 if broken then
   return broken
 end

@@ -36,7 +36,7 @@
 -- ARGV[29] last      over before, as the last answer told; the last of them
 -- ARGV[30] first     and the time of the first
 -- ARGV[31] lists     the outcomes, the ends, the stopping, the heard, then the ids of the processes to start
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_return, lib_failed.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_return, lib_failed.
 --
 -- Returns {outcomes, odd, told, plain, token, cancels, seen, rank, hungry,
 -- again, trouble, recorded, due, buried, last, cut, dropped, passed, heard, watched, expired}: per
@@ -69,10 +69,13 @@ local outcomes, entries, ends = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber
 added.ends = tonumber(ARGV[21])
 added.expired = 0 -- tasks that failed since their time was over
 local runs, heard, ahead = tonumber(ARGV[22]), tonumber(ARGV[23]), tonumber(ARGV[24])
-local function bound(n)
-  return n > 0 and n or math.huge
+local budget, room = tonumber(ARGV[25]), tonumber(ARGV[26])
+if budget == 0 then
+  budget = math.huge
 end
-local budget, room = bound(tonumber(ARGV[25])), bound(tonumber(ARGV[26]))
+if room == 0 then
+  room = math.huge
+end
 local failed = ARGV[14] ~= '' and failed_queue(ARGV[14], ARGV[15], ARGV[16])
 local working = q.working .. worker
 local brief = ARGV[27] == '1'
@@ -189,50 +192,52 @@ local function announce(payload, large, word)
   observed = heeded
 end
 
--- A task that fails in a failed queue is set aside there, as an entry that is
--- never due.
-local function put_aside(entry, payload, retries, crashes)
-  await(q, entry, payload, ASIDE + now, retries, crashes)
-  plan(q, entry, ASIDE + now)
-end
-
 local gave_up = false -- something went to the failed queue, or aside
 
--- Moves the task of a process to the failed queue, or sets it aside. True, or false and
--- nil as in give_back.
-local function give_up(id, started, kind, due, reason, digest)
-  if failed and not buries(failed) then
-    return nil
+later(function(graves)
+  -- A task that fails in a failed queue is set aside there, as an entry that is
+  -- never due.
+  function graves.put_aside(entry, payload, retries, crashes)
+    await(q, entry, payload, ASIDE + now, retries, crashes)
+    plan(q, entry, ASIDE + now)
   end
-  local payload, entry, tried, died, card = take_out(id, digest)
-  if payload == nil then
-    return nil
+
+  -- Moves the task of a process to the failed queue, or sets it aside. True, or false and
+  -- nil as in give_back.
+  function graves.give_up(id, started, kind, due, reason, digest)
+    if failed and not graves.sound(failed) then
+      return nil
+    end
+    local payload, entry, tried, died, card = take_out(id, digest)
+    if payload == nil then
+      return nil
+    end
+    if not payload or count_canceled(payload, entry, id, started, 'stopped') then
+      remove(working, id, payload, entry, payload and 'canceled')
+      cards.ended(entry, payload and card, 'canceled', '', '')
+      return false
+    end
+    gave_up = true
+    if not is_key(entry) then
+      died = crashes_of(payload)
+      forget_crashes(payload)
+    end
+    if failed then
+      graves.bury(failed, worker, id,
+        { payload = payload, entry = entry, retries = tried, crashes = died, kind = kind, reason = reason, card = card,
+          due = tonumber(due), turn = is_key(entry) and not q.running[id] and redis.call('HGET', q.keyed .. entry, 'took') }) --! look operand.2
+      remove(working, id, payload, entry, 'failed')
+      cards.ended(entry, card, 'failed', reason, '')
+    elseif entry then
+      redis.call('ZREM', working, id)
+      entry_returned(entry, id, payload, ASIDE + now, tried, died, card)
+    else
+      remove(working, id, payload, nil)
+      graves.put_aside('r:' .. id, payload, tried, died)
+    end
+    return true
   end
-  if not payload or count_canceled(payload, entry, id, started, 'stopped') then
-    remove(working, id, payload, entry, payload and 'canceled')
-    cards.ended(entry, payload and card, 'canceled', '', '')
-    return false
-  end
-  gave_up = true
-  if not is_key(entry) then
-    died = crashes_of(payload)
-    forget_crashes(payload)
-  end
-  if failed then
-    bury(failed, worker, id,
-      { payload = payload, entry = entry, retries = tried, crashes = died, kind = kind, reason = reason, card = card,
-        due = tonumber(due), turn = is_key(entry) and not q.running[id] and redis.call('HGET', q.keyed .. entry, 'took') }) --! look operand.2
-    remove(working, id, payload, entry, 'failed')
-    cards.ended(entry, card, 'failed', reason, '')
-  elseif entry then
-    redis.call('ZREM', working, id)
-    entry_returned(entry, id, payload, ASIDE + now, tried, died, card)
-  else
-    remove(working, id, payload, nil)
-    put_aside('r:' .. id, payload, tried, died)
-  end
-  return true
-end
+end, graves)
 
 local settled, trouble = {}, ''
 digests.large_one = '^%d+:(' .. string.rep('[%da-f]', 40) .. ')$'
@@ -262,7 +267,7 @@ for i = 1, outcomes do
       moved = put_off(working, id, started, tonumber(delay), text, verb == 'retry' and 1 or 0, digest)
     else
       local kind, due, reason = string.match(word, '^(%a+):(%d*):(.*)$')
-      moved = give_up(id, started, kind, due, reason, digest)
+      moved = graves.give_up(id, started, kind, due, reason, digest)
     end
     settled[i] = moved and 'ok' or moved == false and 'canceled' or 'refused'
   end
@@ -275,8 +280,9 @@ end
 -- nothing else needs attention, few commands do for all. Of an added one, two fields of
 -- entries go, unless its result is to be kept.
 local odd = {}
+local usual = not (canceling or counting or offset) --! look operand
 for i = 1, ends, PAGE do
-  local over, lists, ties, known = {}, {}, {}, {}
+  local over, lists, n, ties, known = {}, {}, 0, {}, {}
   if not page then
     page, held = ends_from(at, ends - i + 1)
   end
@@ -284,14 +290,16 @@ for i = 1, ends, PAGE do
     known = redis.call('HMGET', q.entries, unpack(page, 1, math.min(#page, added.ends - i + 1))) --! look clamp.1 constant.2
   end
   for j, started in ipairs(held) do
-    local id, what, name, card = page[j], nil, nil, nil
+    local id, what, name, keeps = page[j], nil, nil, false
     keyed = any and i + j - 1 <= added.ends --! look operand constant
-    if known[j] then --! look false
-      name, card = cards.named(known[j])
+    if keyed then --! look true
+      local card
+      name, card = cards.named(known[j] or '')
+      keeps = not name or cards.has(card, cards.keep)
     end
     if started ~= ARGV[at + 2 * j - 1] then
       what = 'gone'
-    elseif canceling or counting or offset or heeded or keyed and (not name or cards.has(card, cards.keep)) then --! look operand.7
+    elseif not usual or heeded or keeps then --! look operand
       local payload = finish(working, id, tonumber(started), 'finished', nil, '')
       if payload then
         announce(payload, nil, '')
@@ -299,7 +307,8 @@ for i = 1, ends, PAGE do
         what, trouble = 'refused', 'WRONGTYPE the key of a process is of another type'
       end
     else
-      over[#over + 1], lists[#lists + 1] = id, q.process .. id
+      n = n + 1
+      over[n], lists[n] = id, q.process .. id
       if name then
         ties[#ties + 1], ties[#ties + 2] = id, name
       end
@@ -308,7 +317,7 @@ for i = 1, ends, PAGE do
       odd[#odd + 1], odd[#odd + 2] = i + j - 2, what
     end
   end
-  if #over > 0 then
+  if n > 0 then
     redis.call('DEL', unpack(lists))
     redis.call('ZREM', working, unpack(over))
   end
@@ -348,32 +357,10 @@ end
 local started, plain, wanted, again = {}, {}, #ARGV - at + 1, false
 local open = true
 if suspecting then --! guard returns-first false
-  open, again = resume_return()
+  open, again = returns.resume()
 end
 open = open and not paused
 local told = 0
-local function tell(payload, given, entry, retries, crashes, due, card, text, value)
-  local BRIEF = 262144
-  local more, bytes = value or '', 0
-  local by_key = entry and digests.named[payload] == redis.sha1hex(entry) --! look operand.1
-  if brief and #payload > BRIEF then
-    bytes = #payload
-    payload = ''
-  end
-  if (entry or crashes > 0) and not value or bytes > 0 then --! reply true bound operand.2 operand.3; length constant.2
-    local story = ''
-    if entry and not failed then -- what the failure was
-      local kind, reason, tries, deaths, who, when, from, planned = unpack(redis.call('HMGET', q.keyed .. entry,
-        'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from', 'planned'))
-      story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '', planned or '0' }
-    end
-    more = { value or entry or '', retries, crashes, story, bytes, due or 0, card or '', text or '', --! reply constant
-      by_key and 1 or 0 } --! one operand.3
-  end
-  started[told + 1], started[told + 2], started[told + 3] = payload, given, more
-  told = told + 3
-end
-
 local empty, buried, moved, scores, prefix = false, 0, false, {}, {}
 -- The ids are for starts, so that the worker knows which is which. Other processes get
 -- ids made of the last one, which no process has: in its order, as ids are.
@@ -384,23 +371,15 @@ local needed = wanted - ahead
 if counting or idlers > 0 then
   final, wanted = final - ahead, needed
 end
-local function other_id()
-  if final == #ARGV then
-    final = final - 1
-  end
-  others = others + 1
-  return string.format('%s.%03d', ARGV[#ARGV], others)
-end
-
 -- What the starts cost, in µs as measured, so that one step stays short: a task of the
 -- list, the same with locks or deaths to check or an added one, an entry, an entry that is
 -- passed over or dropped, a task that is buried; and bytes of payload and of card for each µs.
 local COST = { plain = 5, watched = 10, entry = 25, passed = 4, buried = 50, bytes = 400, card = 100 } --! cost constant.1 constant.2 constant.3 constant.5 constant.7
-local spent = 0
-local function spend(cost, payload, card)
-  spent = spent + cost + math.floor(#payload / COST.bytes) + math.floor(#card / COST.card)
-  if first > #ARGV - ahead then
-    room = room - #payload - #card
+local spent, prompt = 0, #ARGV - ahead -- up to there, starts begin at once
+local function spend(cost, bytes, more)
+  spent = spent + cost + (bytes - bytes % COST.bytes) / COST.bytes
+  if first > prompt then
+    room = room - bytes - more
   end
 end
 
@@ -410,146 +389,180 @@ local function goes_on()
   return first <= final and spent < budget and room > 0
 end
 
--- A task that one more death would bury starts only while no other such task
--- runs: so it's told apart from a task that kills its worker beside it.
--- Whether to leave this one to others. Reading the payload of such a task takes as long
--- as for others, and hashing it as long again.
 local PASS_AT_MOST = 200
 local skipped, before_it, passing = 0, 0, 0 -- by this round, and by those before; μs that it took --! cost constant.3
-local function pass(cost)
-  skipped, spent, passing = skipped + 1, spent + cost, passing + cost
-end
 
-local function risky(crashes, payload)
-  if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or buries(failed)) then
-    return false
-  end
-  if solo then
-    solo = false
-    return false
-  end
-  pass(COST.passed + math.floor(2 * #(payload or '') / COST.bytes)) --! cost constant
-  return true
-end
-
--- Whether too many workers have died holding a task: then it goes to the failed
--- queue instead.
-local function deadly(payload, entry, retries, crashes, card, turn, due)
-  if most == 0 or crashes < most then
-    return false
-  end
-  if failed and not buries(failed) then
-    trouble = 'WRONGTYPE a key of the failed queue is of another type'
-    return false
-  end
-  local id, reason = other_id(), crashes .. ' workers died holding it'
-  if failed then
-    bury(failed, worker, id,
-      { payload = payload, entry = entry, retries = retries, crashes = crashes, kind = 'crashed', reason = reason, card = card,
-        due = due, turn = turn })
-    cards.ended(entry, card, 'failed', reason, '')
-  else -- of the list: entries of a failed queue are put aside under their names
-    put_aside('r:' .. id, payload, retries, crashes)
-  end
-  buried, gave_up = buried + 1, true
-  spent = spent + COST.buried + math.floor(#payload / COST.bytes)
-  return true
-end
-
--- A task whose time is over fails instead of starting. False if it can't, and waits on.
-local function expire(payload, entry, retries, crashes, card, due)
-  if not buries(failed) then
-    trouble = 'WRONGTYPE a key of the failed queue is of another type'
-    return false
-  end
-  bury(failed, worker, other_id(), { payload = payload, entry = entry, retries = retries, crashes = crashes,
-    kind = 'expired', reason = cards.too_late, card = card, due = due })
-  cards.ended(entry, card, 'expired', cards.too_late, '')
-  buried, gave_up, added.expired = buried + 1, true, added.expired + 1
-  spent = spent + COST.buried + math.floor(#payload / COST.bytes)
-  return true
-end
-
-local function start(payload, entry, retries, crashes, due, card, text, value)
-  spend(entry and COST.entry or COST.watched, payload, card or '')
-  if crashes > 0 then
-    final = math.min(final, #ARGV - ahead) -- nothing waits beside it to be accused
-  end
-  token = token + 1
-  scores[2 * (first - at) + 1], scores[2 * (first - at) + 2] = token, ARGV[first]
-  first = first + 1
-  tell(payload, token, entry, retries, crashes, due, card, text, value)
-end
-
--- Starts added tasks from the front of the stream. Where there are tasks on the list, too,
--- each gets half of the ids.
-function added.start()
-  local LOOKED = 1000 -- items, at most, in one round
-  local ids, listed = final - first + 1, redis.pcall('LLEN', q.waiting)
-  listed = type(listed) == 'number' and listed or 0
-  local stop = first + math.max(math.ceil((ids - token % 2) / 2), ids - listed)
-  local taken, ties, page, next_one, count, from, looked, lifted = {}, {}, nil, 1, 1, '-', 0, false --! reset constant.1; page constant.2
-  while goes_on() and first < stop and others < 999 and looked < LOOKED do
-    if not page or next_one > #page then
-      if page and #page < count then --! look false
-        break
-      end
-      if not from then
-        break
-      end
-      count = math.min(page and added.next_page(page, count) or 1, stop - first) --! page clamp constant operand.1
-      page, next_one = redis.call('XRANGE', q.added, from, '+', 'COUNT', count), 1
-      if #page == 0 then
-        break
-      end
+local starts = later(function(starts)
+  function starts.tell(payload, given, entry, retries, crashes, due, card, text, value)
+    local BRIEF = 262144
+    local more, bytes = value or '', 0
+    local by_key = entry and digests.named[payload] == redis.sha1hex(entry) --! look operand.1
+    if brief and #payload > BRIEF then
+      bytes = #payload
+      payload = ''
     end
-    local id, pair = page[next_one][1], page[next_one][2]
-    next_one, looked, from = next_one + 1, looked + 1, added.past(id)
-    local payload, process = pair[2], ARGV[first]
-    local ms, seq, salt, card = cards.item(id, pair)
-    local apart, over = ms and cards.has(card, cards.apart), ms and failed and cards.over(card, now)
-    local entry = (apart or over) and cards.entry(ms, seq, salt) -- others start without
-    digests.forget()
-    if apart then
-      payload, card = redis.pcall('HGET', q.keyed .. entry, 'payload'), cards.with(card, cards.apart, false)
-    end
-    if type(payload) ~= 'string' then -- Redis has lost it
-      taken[#taken + 1], spent = id, spent + COST.passed
-    elseif over then --! guard expired-starts false
-      digests.name(payload, redis.sha1hex(entry))
-      taken[#taken + 1] = id
-      if not expire(payload, entry, 0, 0, card, ms) then -- it is due, and rounds pass over it
-        local due = math.min(ms, now) -- as in lift
-        await(q, entry, payload, due, 0, 0, card)
-        plan(q, entry, due)
-        spent, lifted = spent + COST.entry, true
-      elseif apart then --! look true
-        redis.call('DEL', q.keyed .. entry)
+    if (entry or crashes > 0) and not value or bytes > 0 then --! reply true bound operand.2 operand.3; length constant.2
+      local story = ''
+      if entry and not failed then -- what the failure was
+        local kind, reason, tries, deaths, who, when, from, planned = unpack(redis.call('HMGET', q.keyed .. entry,
+          'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from', 'planned'))
+        story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '', planned or '0' }
       end
-      spent = spent + COST.passed
-    elseif apart then
-      digests.name(payload, redis.sha1hex(entry))
-      taken[#taken + 1] = id
-      entry_started(entry, process, payload, 0, 0, worker, card)
-      start(payload, entry, 0, 0, ms, card)
-    else
-      redis.call('LPUSH', q.process .. process, payload)
-      taken[#taken + 1] = id
-      if ms then
-        local name, value = 'a:' .. id .. '-' .. salt, 'a:' .. id .. '-' .. pair[1]
-        ties[#ties + 1], ties[#ties + 2], ties[#ties + 3], ties[#ties + 4] = process, value, name, process .. ':' .. worker
-        start(payload, nil, 0, 0, ms, card, nil, value) --! untold constant.1
+      more = { value or entry or '', retries, crashes, story, bytes, due or 0, card or '', text or '', --! reply constant
+        by_key and 1 or 0 } --! one operand.3
+    end
+    started[told + 1], started[told + 2], started[told + 3] = payload, given, more
+    told = told + 3
+  end
+
+  function starts.other_id()
+    if final == #ARGV then
+      final = final - 1
+    end
+    others = others + 1
+    return string.format('%s.%03d', ARGV[#ARGV], others)
+  end
+
+  -- A task that one more death would bury starts only while no other such task
+  -- runs: so it's told apart from a task that kills its worker beside it.
+  -- Whether to leave this one to others. Reading the payload of such a task takes as long
+  -- as for others, and hashing it as long again.
+  function starts.pass(cost)
+    skipped, spent, passing = skipped + 1, spent + cost, passing + cost
+  end
+
+  function starts.risky(crashes, payload)
+    if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or graves.sound(failed)) then
+      return false
+    end
+    if solo then
+      solo = false
+      return false
+    end
+    starts.pass(COST.passed + math.floor(2 * #(payload or '') / COST.bytes)) --! cost constant
+    return true
+  end
+
+  -- Whether too many workers have died holding a task: then it goes to the failed
+  -- queue instead.
+  function starts.deadly(payload, entry, retries, crashes, card, turn, due)
+    if most == 0 or crashes < most then
+      return false
+    end
+    if failed and not graves.sound(failed) then
+      trouble = 'WRONGTYPE a key of the failed queue is of another type'
+      return false
+    end
+    local id, reason = starts.other_id(), crashes .. ' workers died holding it'
+    if failed then
+      graves.bury(failed, worker, id,
+        { payload = payload, entry = entry, retries = retries, crashes = crashes, kind = 'crashed', reason = reason, card = card,
+          due = due, turn = turn })
+      cards.ended(entry, card, 'failed', reason, '')
+    else -- of the list: entries of a failed queue are put aside under their names
+      graves.put_aside('r:' .. id, payload, retries, crashes)
+    end
+    buried, gave_up = buried + 1, true
+    spent = spent + COST.buried + math.floor(#payload / COST.bytes)
+    return true
+  end
+
+  -- A task whose time is over fails instead of starting. False if it can't, and waits on.
+  function starts.expire(payload, entry, retries, crashes, card, due)
+    if not graves.sound(failed) then
+      trouble = 'WRONGTYPE a key of the failed queue is of another type'
+      return false
+    end
+    graves.bury(failed, worker, starts.other_id(), { payload = payload, entry = entry, retries = retries, crashes = crashes,
+      kind = 'expired', reason = cards.too_late, card = card, due = due })
+    cards.ended(entry, card, 'expired', cards.too_late, '')
+    buried, gave_up, added.expired = buried + 1, true, added.expired + 1
+    spent = spent + COST.buried + math.floor(#payload / COST.bytes)
+    return true
+  end
+
+  function starts.one(payload, entry, retries, crashes, due, card, text, value)
+    local more = card and #card or 0
+    spend((entry and COST.entry or COST.watched) + math.floor(more / COST.card), #payload, more)
+    if crashes > 0 then
+      final = math.min(final, prompt) -- nothing waits beside it to be accused
+    end
+    token = token + 1
+    scores[2 * (first - at) + 1], scores[2 * (first - at) + 2] = token, ARGV[first]
+    first = first + 1
+    starts.tell(payload, token, entry, retries, crashes, due, card, text, value)
+  end
+
+  -- Starts added tasks from the front of the stream. Where there are tasks on the list, too,
+  -- each gets half of the ids.
+  function starts.added()
+    local LOOKED = 1000 -- items, at most, in one round
+    local ids, listed = final - first + 1, redis.pcall('LLEN', q.waiting)
+    listed = type(listed) == 'number' and listed or 0
+    local stop = first + math.max(math.ceil((ids - token % 2) / 2), ids - listed)
+    local taken, ties, page, next_one, count, from, looked, lifted = {}, {}, nil, 1, 1, '-', 0, false --! reset constant.1; page constant.2
+    while goes_on() and first < stop and others < 999 and looked < LOOKED do
+      if not page or next_one > #page then
+        if page and #page < count then --! look false
+          break
+        end
+        if not from then
+          break
+        end
+        count = math.min(page and added.next_page(page, count) or 1, stop - first) --! page clamp constant operand.1
+        page, next_one = redis.call('XRANGE', q.added, from, '+', 'COUNT', count), 1
+        if #page == 0 then
+          break
+        end
+      end
+      local id, pair = page[next_one][1], page[next_one][2]
+      next_one, looked, from = next_one + 1, looked + 1, added.past(id)
+      local payload, process = pair[2], ARGV[first]
+      local ms, seq, salt, card = cards.item(id, pair)
+      local apart, over = ms and cards.has(card, cards.apart), ms and failed and cards.over(card, now)
+      local entry = (apart or over) and cards.entry(ms, seq, salt) -- others start without
+      digests.forget()
+      if apart then
+        payload, card = redis.pcall('HGET', q.keyed .. entry, 'payload'), cards.with(card, cards.apart, false)
+      end
+      if type(payload) ~= 'string' then -- Redis has lost it
+        taken[#taken + 1], spent = id, spent + COST.passed
+      elseif over then --! guard expired-starts false
+        digests.name(payload, redis.sha1hex(entry))
+        taken[#taken + 1] = id
+        if not starts.expire(payload, entry, 0, 0, card, ms) then -- it is due, and rounds pass over it
+          local due = math.min(ms, now) -- as in lift
+          await(q, entry, payload, due, 0, 0, card)
+          plan(q, entry, due)
+          spent, lifted = spent + COST.entry, true
+        elseif apart then --! look true
+          redis.call('DEL', q.keyed .. entry)
+        end
+        spent = spent + COST.passed
+      elseif apart then
+        digests.name(payload, redis.sha1hex(entry))
+        taken[#taken + 1] = id
+        entry_started(entry, process, payload, 0, 0, worker, card)
+        starts.one(payload, entry, 0, 0, ms, card)
       else
-        start(payload, nil, 0, 0) -- others have put it there --! untold constant.1
+        redis.call('LPUSH', q.process .. process, payload)
+        taken[#taken + 1] = id
+        if ms then
+          local name, value = 'a:' .. id .. '-' .. salt, 'a:' .. id .. '-' .. pair[1]
+          ties[#ties + 1], ties[#ties + 2], ties[#ties + 3], ties[#ties + 4] = process, value, name, process .. ':' .. worker
+          starts.one(payload, nil, 0, 0, ms, card, nil, value) --! untold constant.1
+        else
+          starts.one(payload, nil, 0, 0) -- others have put it there --! untold constant.1
+        end
       end
     end
+    if #ties > 0 then --! pair constant
+      redis.call('HSET', q.entries, unpack(ties)) -- four each, of so many: unpack can
+    end
+    added.drop(taken)
+    again = looked >= LOOKED or others >= 999 or lifted
   end
-  if #ties > 0 then --! pair constant
-    redis.call('HSET', q.entries, unpack(ties)) -- four each, of so many: unpack can
-  end
-  added.drop(taken)
-  again = looked >= LOOKED or others >= 999 or lifted
-end
+end)
 
 if round <= last then --! guard repeat-starts bound; guard overtaken-starts false
   -- A copy of the last round, or a round that the last has overtaken: it may come
@@ -572,7 +585,7 @@ if round <= last then --! guard repeat-starts bound; guard overtaken-starts fals
       if entry and not is then --! look operand.2
         text, took = unpack(redis.call('HMGET', q.keyed .. entry, 'error', 'took'))
       end
-      tell(payload, tonumber(before), entry, tried, died, number(took), card, text, is and is.value)
+      starts.tell(payload, tonumber(before), entry, tried, died, number(took), card, text, is and is.value)
     end
   end
 elseif open and wanted > 0 and not brief then
@@ -640,23 +653,23 @@ elseif open and wanted > 0 and not brief then
       cleared, spent = cleared + 1, spent + COST.passed
     elseif failed and card and cards.over(card, now) then
       read()
-      if expire(payload, entry, retries, crashes, card, planned) then
+      if starts.expire(payload, entry, retries, crashes, card, planned) then
         courses.drop(entry, turn, 'expired')
       else
-        pass(COST.passed)
+        starts.pass(COST.passed)
       end
     elseif turn and courses.stays(entry, number(turn)) then --! look operand.1
       cleared, spent = cleared + 1, spent + COST.entry
     elseif not failed and most > 0 and crashes >= most then
       read()
-      put_aside(entry, payload, retries, crashes)
+      graves.put_aside(entry, payload, retries, crashes)
       gave_up = true
       cleared, spent = cleared + 1, spent + COST.buried + math.floor(#payload / COST.bytes)
-    elseif crashes > 0 and first > #ARGV - ahead then
+    elseif crashes > 0 and first > prompt then
       final = first - 1 -- nor does it wait beside others --! reset constant
-    elseif not risky(crashes, payload) then
+    elseif not starts.risky(crashes, payload) then
       read()
-      if deadly(payload, entry, retries, crashes, card, turn, planned) then
+      if starts.deadly(payload, entry, retries, crashes, card, turn, planned) then
         courses.drop(entry, turn, 'crashed')
         if not is_key(entry) then
           forget_crashes(payload)
@@ -666,7 +679,7 @@ elseif open and wanted > 0 and not brief then
         local id = ARGV[first]
         entry_started(entry, id, payload, retries, crashes, worker, card, turn)
         lock_moved(payload, 'e:' .. entry, 'p:' .. id)
-        start(payload, entry, retries, crashes, planned, card, text)
+        starts.one(payload, entry, retries, crashes, planned, card, text)
         if turn then
           courses.pass(entry, number(turn)) --! guard occurs-once omitted
           courses.follow(entry, true) --! guard occurs-next omitted
@@ -686,12 +699,13 @@ elseif open and wanted > 0 and not brief then
     end
   end
   if adding then
-    added.start()
+    starts.added()
   end
   if not counting and not offset then
-    -- Nothing to see to but the payloads.
+    -- Nothing to see to but the payloads. Most tasks start here, so this is goes_on and spend,
+    -- without their calls.
     local before, last_score = first - 1, 2 * (first - at)
-    while goes_on() do
+    while first <= final and spent < budget and room > 0 do
       local id = ARGV[first]
       local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
       if type(payload) ~= 'string' then
@@ -699,7 +713,11 @@ elseif open and wanted > 0 and not brief then
         trouble = payload and payload.err or trouble
         break
       end
-      spend(COST.plain, payload, '')
+      local bytes = #payload
+      spent = spent + COST.plain + (bytes - bytes % COST.bytes) / COST.bytes
+      if first > prompt then
+        room = room - bytes
+      end
       token = token + 1
       plain[first - before] = payload
       scores[last_score + 1], scores[last_score + 2] = token, id
@@ -724,8 +742,8 @@ elseif open and wanted > 0 and not brief then
       if offset then
         lock_taken(payload, id)
       end
-      if risky(crashes, payload) then
-        local entry, digest = 'r:' .. other_id(), digest_of(payload)
+      if starts.risky(crashes, payload) then
+        local entry, digest = 'r:' .. starts.other_id(), digest_of(payload)
         digests.name(payload, digest) --! computed omitted
         redis.call('DEL', q.process .. id)
         lock_moved(payload, 'p:' .. id, 'e:' .. entry)
@@ -733,12 +751,12 @@ elseif open and wanted > 0 and not brief then
         redis.call('HSET', q.keyed .. entry, 'digest', digest) -- whoever passes over it need not read it
         plan(q, entry, now)
         moved, spent = true, spent + COST.entry
-      elseif deadly(payload, nil, 0, crashes) then
+      elseif starts.deadly(payload, nil, 0, crashes) then
         redis.call('DEL', q.process .. id)
         forget_crashes(payload)
         lock_moved(payload, 'p:' .. id, nil)
       else
-        start(payload, nil, 0, crashes)
+        starts.one(payload, nil, 0, crashes)
       end
     end
   end
@@ -763,7 +781,7 @@ q.drift = q.drift + #scores / 2
 keep_drift()
 local dropped = 0
 if gave_up then
-  dropped = failed and keep_failed(failed, keep) or trim(q, ASIDE, keep)
+  dropped = failed and graves.keep(failed, keep) or graves.trim(q, ASIDE, keep)
 end
 
 -- No cancel before this one's starts covers anything of a worker that begins to hold
@@ -822,7 +840,7 @@ end
 if someone and (not keeper or earlier(q)) then --! look operand.1
   ring(q)
 end
-if failed and failed.ready then
+if gave_up and failed and failed.ready then --! look operand.1
   wake(failed.idle, failed.wake, failed.ready)
 end
 

@@ -1,14 +1,14 @@
 -- sweep: look once for workers whose lease has lapsed, on behalf of nobody.
 --
 -- ARGV[6] grace  ms between suspecting and failing
--- Uses lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
 --
 -- Returns {failed, returned, again, due}, as look does.
 if broken then
   return broken
 end
 first_write()
-local failed, returned, again, due = look(tonumber(ARGV[6]), true)
+local failed, returned, again, due = returns.look(tonumber(ARGV[6]), true)
 keep_offset()
 trim_log()
 end_ages()
