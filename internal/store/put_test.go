@@ -3,9 +3,13 @@ package store
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -257,4 +261,21 @@ func TestRules(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What docs/protocol.md has you type puts a task: its fragments, keys and arguments are those of the
+// script.
+func TestPutByHand(t *testing.T) {
+	is := redistest.Parallel(t)
+	url := redistest.Start(t).URL()
+	conn := redistest.Dial(t, url)
+	_, rest, _ := strings.Cut(string(sure(os.ReadFile(protocol))(t)), "\n```\ncat lib_")
+	typed, _, ok := strings.Cut("cat lib_"+rest, "\n```\n")
+	is.True(ok)
+	typed = strings.NewReplacer("/tmp/put.lua", t.TempDir()+"/put.lua", "redis-cli", "redis-cli -u "+url).Replace(typed)
+	says, err := exec.CommandContext(t.Context(), "bash", "-c", typed).CombinedOutput()
+	is.NoErr(err)
+	is.Equal(string(says), "2\n\n") // it is new, and nobody serves the queue
+	is.Equal(sure(redis.String(conn.Do("HGET", "worqr:keyed:{emails}:k:ann", "payload")))(t), "hello")
+	is.Equal(sure(redis.Int(conn.Do("ZCARD", "worqr:schedule:{emails}")))(t), 1)
 }
