@@ -20,6 +20,9 @@ func TestBudget(t *testing.T) {
 	two := one.with("token", "=2", "queues", "[c d]", "working:w1", "(p1=1 p2=2)", "process:p2", "[b]")
 	locked := four.with("unique", "{#d=w:3 offset=0}")
 	lane := member.with("schedule", "(k:x=-2m k:y=-1m)", "contents", "(#a:k:x=0 #b:k:y=0)", "keyed:k:x", waits("a", "-2m", 0, 0), "keyed:k:y", waits("b", "-1m", 0, 0))
+	due := lane.with("schedule", "(k:x=-2m k:y=-1m k:z=-1m)", "contents", "(#a:k:x=0 #b:k:y=0 #c:k:z=0)", "keyed:k:z", waits("c", "-1m", 0, 0))
+	begun := due.with("rounds", "{w1=1}", "token", "=2", "schedule", "(k:z=-1m)", "contents", "(#c:k:z=0)", "keyed:k:x", runs("p1", 0, 0), "keyed:k:y", runs("p2", 0, 0),
+		"entries", "{p1=k:x p2=k:y}", "working:w1", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]")
 	risky := member.with("schedule", "(r:1=-2m r:2=-1m)", "contents", "("+digest(big)+":r:1=0 "+digest(big+"y")+":r:2=0)", "ledger", "{"+digest(big)+"=2 "+digest(big+"y")+"=2}",
 		"keyed:r:1", waits(big, "-2m", 0, 0), "keyed:r:2", waits(big+"y", "-1m", 0, 0))
 	known := risky.with("keyed:r:1", h(waits(big, "-2m", 0, 0), "digest="+digest(big)), "keyed:r:2", h(waits(big+"y", "-1m", 0, 0), "digest="+digest(big+"y")))
@@ -55,6 +58,11 @@ func TestBudget(t *testing.T) {
 			{call: inFailed(take(1, 59, 0, 0, "p1")), want: "again cut", state: failed.with("failed:rounds", "{w1=1}", "failed:schedule", "(k:y=-1m k:x=aside:now)", "failed:keyed:k:x", waits(big, "aside:now", 0, 3))}}},
 		{name: "room ahead", seed: four, steps: []when{
 			{call: take(1, 0, 1, 2, "p1", "p2", "p3"), want: "started=a/1,b/2", state: two}}},
+		{name: "room ahead, in the schedule", seed: due, steps: []when{
+			{call: take(1, 0, 1, 2, "p1", "p2", "p3"), want: "started=a/1@k:x,b/2@k:y", state: begun}}},
+		{name: "room ahead for more, in the schedule", seed: due, steps: []when{
+			{call: take(1, 0, 2, 2, "p1", "p2", "p3"), want: "started=a/1@k:x,b/2@k:y,c/3@k:z", state: begun.with("token", "=3", "schedule", "", "contents", "",
+				"keyed:k:z", runs("p3", 0, 0), "entries", "{p1=k:x p2=k:y p3=k:z}", "working:w1", "(p1=1 p2=2 p3=3)", "process:p3", "[c]")}}},
 		{name: "room is for what is ahead", seed: four, steps: []when{
 			{call: take(1, 0, 1, 1, "p1", "p2"), want: "started=a/1,b/2", state: two}}},
 	})

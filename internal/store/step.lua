@@ -290,16 +290,14 @@ for i = 1, ends, PAGE do
     known = redis.call('HMGET', q.entries, unpack(page, 1, math.min(#page, added.ends - i + 1))) --! look clamp.1 constant.2
   end
   for j, started in ipairs(held) do
-    local id, what, name, keeps = page[j], nil, nil, false
+    local id, what, name, card = page[j], nil, nil, nil
     keyed = any and i + j - 1 <= added.ends --! look operand constant
-    if keyed then --! look true
-      local card
-      name, card = cards.named(known[j] or '')
-      keeps = not name or cards.has(card, cards.keep)
+    if known[j] then --! look false
+      name, card = cards.named(known[j])
     end
     if started ~= ARGV[at + 2 * j - 1] then
       what = 'gone'
-    elseif not usual or heeded or keeps then --! look operand
+    elseif not usual or heeded or keyed and (not name or cards.has(card, cards.keep)) then --! look operand.5
       local payload = finish(working, id, tonumber(started), 'finished', nil, '')
       if payload then
         announce(payload, nil, '')
@@ -840,7 +838,7 @@ end
 if someone and (not keeper or earlier(q)) then --! look operand.1
   ring(q)
 end
-if gave_up and failed and failed.ready then --! look operand.1
+if gave_up and failed then
   wake(failed.idle, failed.wake, failed.ready)
 end
 

@@ -109,15 +109,18 @@ func (b *breeder) put(c Class, e change, p Place) {
 	})
 }
 
-var heads = regexp.MustCompile(`(?m)^(?:local function (\w+)|end$)`)
+var heads = regexp.MustCompile(`(?m)^(?:local function (\w+)|  (?:local )?function ([\w.]+)|end\b)`)
 
 // function names the one around a byte, with a colon, or is empty.
 func (b *breeder) function(at int) string {
 	all := heads.FindAllStringSubmatch(b.src[:at], -1)
-	if len(all) == 0 || all[len(all)-1][1] == "" {
+	if len(all) == 0 {
 		return ""
 	}
-	return all[len(all)-1][1] + ": "
+	if name := all[len(all)-1][1] + all[len(all)-1][2]; name != "" {
+		return name + ": "
+	}
+	return ""
 }
 
 // inside goes through a run of tokens: statements, or what is between brackets.
@@ -253,5 +256,5 @@ func (b *breeder) group(open, closed int) {
 	if b.all[open].text == "[" && closed == open+2 && b.all[open+1].kind == number {
 		return // the place of an argument, or in a reply
 	}
-	b.inside(span{open + 1, closed}, false)
+	b.inside(span{open + 1, closed}, b.all[open+1].text == "function") // which has statements
 }

@@ -16,6 +16,11 @@ local function f(a, b)
   end
   n = n + #KEYS[1]
 end
+later(function(q)
+  function q.drop()
+    f(n)
+  end
+end, q)
 `
 
 func TestBreed(t *testing.T) {
@@ -44,7 +49,9 @@ sample:5:raised: f: redis.{pcall → call}('DEL', "x")
 sample:6:clamp: f: return {math.max(n, b) → n}
 sample:6:clamp: f: return {math.max(n, b) → b}
 sample:8:sum: f: n = {n + #KEYS[1] → #KEYS[1]}
-sample:8:sum: f: n = {n + #KEYS[1] → n}`)
+sample:8:sum: f: n = {n + #KEYS[1] → n}
+sample:10:omitted: {later(function(q) function q.drop() f(n) end end, q) → }
+sample:12:omitted: q.drop: {f(n) → }`)
 }
 
 func TestScan(t *testing.T) {
