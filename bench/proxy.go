@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -15,12 +16,17 @@ type proxy struct {
 	listener net.Listener
 	to       string        // address of the server
 	half     time.Duration // of the round trip
+	procs    int           // GOMAXPROCS before
 	done     sync.WaitGroup
 
 	mu    sync.Mutex // protects the fields below
 	conns []net.Conn
 	gone  bool
 }
+
+// napping is how many threads may nap while others carry: one that naps has the runtime believe for
+// milliseconds that it is busy, and what comes meanwhile would arrive late by as much.
+const napping = 64
 
 // startProxy starts a proxy before the server.
 func startProxy(s *server, trip time.Duration) (*proxy, error) {
@@ -29,6 +35,7 @@ func startProxy(s *server, trip time.Duration) (*proxy, error) {
 		return nil, fmt.Errorf("start a proxy: %w", err)
 	}
 	p := &proxy{url: "redis://" + l.Addr().String(), listener: l, to: s.address, half: trip / 2}
+	p.procs = runtime.GOMAXPROCS(napping)
 	p.done.Go(p.accept)
 	return p, nil
 }
@@ -43,6 +50,7 @@ func (p *proxy) stop() {
 	}
 	p.mu.Unlock()
 	p.done.Wait()
+	runtime.GOMAXPROCS(p.procs)
 }
 
 func (p *proxy) accept() {
