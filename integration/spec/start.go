@@ -106,7 +106,7 @@ func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn
 
 // What starts cost, in μs.
 const (
-	costPlain    = 5
+	costPlain    = 4
 	costWatched  = 10
 	costAdded    = 10
 	costEntry    = 25

@@ -11,7 +11,7 @@ import (
 // Time that Redis needs for one round.
 const (
 	stepTime  = 45 * time.Microsecond  // for any
-	startTime = 5 * time.Microsecond   // for each start, at least
+	startTime = 4 * time.Microsecond   // for each start, at least
 	quietTime = 100 * time.Microsecond // for one that is never held back
 	thickTime = 800 * time.Microsecond // for one that is thick: little of it is for the round itself
 )

@@ -286,7 +286,7 @@ func (s *Session) worthLocked(now time.Time, flight []*exchange) int {
 // in flight, which then brings nothing.
 func (s *Session) earlyLocked(now time.Time, flight []*exchange) time.Duration {
 	trip := s.far.shortest()
-	return flight[len(flight)-1].sent.Add(trip / time.Duration(2*s.lanes(trip))).Sub(now)
+	return flight[len(flight)-1].sent.Add(trip / time.Duration(s.lanes(trip))).Sub(now)
 }
 
 // beside returns the round to send while others are in flight, once there is enough

@@ -30,16 +30,16 @@ func TestBudget(t *testing.T) {
 		"failed:keyed:k:x": waits(big, "-2m", 0, 3), "failed:keyed:k:y": waits("b", "-1m", 0, 3)}
 	run(t, []scenario{
 		{name: "the list", seed: four, steps: []when{
-			{call: take(1, 10, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again cut", state: two}}},
+			{call: take(1, 8, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again cut", state: two}}},
 		{name: "one in any case", seed: four, steps: []when{
 			{call: take(1, 1, 0, 0, "p1", "p2", "p3"), want: "started=a/1 again cut", state: one}}},
 		{name: "a repetition tells of all", seed: four, steps: []when{
-			{call: take(1, 10, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again cut", state: two},
-			{call: take(1, 10, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again", state: two}}},
+			{call: take(1, 8, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again cut", state: two},
+			{call: take(1, 8, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again", state: two}}},
 		{name: "the last of them", seed: four.with("queues", "[a]"), steps: []when{
 			{call: take(1, 1, 0, 0, "p1", "p2"), want: "started=a/1 rank=0", state: one.with("queues", "", "idle", "(w1=now)")}}},
 		{name: "as many as there are ids for", seed: four, steps: []when{
-			{call: take(1, 10, 0, 0, "p1", "p2"), want: "started=a/1,b/2", state: two}}},
+			{call: take(1, 8, 0, 0, "p1", "p2"), want: "started=a/1,b/2", state: two}}},
 		{name: "beside locks", seed: locked, steps: []when{
 			{call: take(1, 20, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again cut", state: two.with("unique", "{#d=w:3 offset=2}")}}},
 		{name: "the schedule", seed: lane, steps: []when{

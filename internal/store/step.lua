@@ -372,7 +372,7 @@ end
 -- What the starts cost, in µs as measured, so that one step stays short: a task of the
 -- list, the same with locks or deaths to check or an added one, an entry, an entry that is
 -- passed over or dropped, a task that is buried; and bytes of payload and of card for each µs.
-local COST = { plain = 5, watched = 10, entry = 25, passed = 4, buried = 50, bytes = 400, card = 100 } --! cost constant.1 constant.2 constant.3 constant.5 constant.7
+local COST = { plain = 4, watched = 10, entry = 25, passed = 4, buried = 50, bytes = 400, card = 100 } --! cost constant.1 constant.2 constant.3 constant.5 constant.7
 local spent, prompt = 0, #ARGV - ahead -- up to there, starts begin at once
 local function spend(cost, bytes, more)
   spent = spent + cost + (bytes - bytes % COST.bytes) / COST.bytes
