@@ -53,7 +53,9 @@ func (f *Fleet) Sweep(ctx context.Context) (failed []string, err error) {
 		f.counts.Swept.Add(int64(len(dead)))
 		last := context.WithoutCancel(ctx)
 		f.report(saysEvicted, dead, f.registered(last, failed))
-		f.strike(last, failed)
+		for ids := range slices.Chunk(failed, page) {
+			errs = append(errs, f.partly(store.Unregister(last, f.Lines.Calls, f.Space, ids...))) // a heartbeat's time may be too short
+		}
 	}
 	return failed, joined(append(errs, f.partly(store.Prune(ctx, f.Lines.Calls, f.Space))))
 }
