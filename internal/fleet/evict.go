@@ -30,7 +30,7 @@ func (f *Fleet) Fail(ctx context.Context, worker string) (returned int, err erro
 	if o := dead[worker]; o != nil && f.Trace.Failed != nil {
 		f.Trace.Failed(store.Worker{ID: worker}, publics(o.queues), o.tasks)
 	}
-	return returned, joined(append(errs, f.partly(f.unregister(ctx, worker))))
+	return returned, joined(append(errs, f.partly(store.Unregister(ctx, f.Lines.Calls, f.Space, worker))))
 }
 
 // Sweep looks at every queue once, evicts workers whose lease had expired at an earlier
