@@ -266,6 +266,7 @@ func TestRules(t *testing.T) {
 // What docs/protocol.md has you type puts a task: its fragments, keys and arguments are those of the
 // script.
 func TestPutByHand(t *testing.T) {
+	chosen(t)
 	is := redistest.Parallel(t)
 	url := redistest.Start(t).URL()
 	conn := redistest.Dial(t, url)
