@@ -242,6 +242,7 @@ func put(q *queue, c store.Call) any {
 	case runs && q.has(Blocks):
 		q.set(key, "keep", bit(is.keep), "counts", bit(is.counts), "low", is.rule.low, "high", is.rule.high)
 	case moves:
+		q.unset(key, "withheld") // it has a time of its own now
 		q.plan(&q.lane, entry, is.due)
 		if !q.isPaused() {
 			q.alert(&q.lane, 0)

@@ -305,7 +305,7 @@ func (q *queue) mend(entry string, passed int64, changed, sent bool) {
 		q.set(q.recurrence(entry), "passed", q.now)
 	}
 	switch {
-	case fresh && held:
+	case fresh && held && !runs:
 		q.unset(key, "withheld")
 		q.set(key, "due", number(turn))
 		q.plan(&q.lane, entry, number(turn))

@@ -30,7 +30,7 @@ func (f *Fleet) Fail(ctx context.Context, worker string) (returned int, err erro
 	if o := dead[worker]; o != nil && f.Trace.Failed != nil {
 		f.Trace.Failed(store.Worker{ID: worker}, publics(o.queues), o.tasks)
 	}
-	return returned, joined(append(errs, f.partly(store.Unregister(ctx, f.Lines.Calls, f.Space, worker))))
+	return returned, joined(append(errs, f.partly(f.dismiss(ctx, []string{worker}))))
 }
 
 // Sweep looks at every queue once, evicts workers whose lease had expired at an earlier
@@ -53,8 +53,8 @@ func (f *Fleet) Sweep(ctx context.Context) (failed []string, err error) {
 		f.counts.Swept.Add(int64(len(dead)))
 		last := context.WithoutCancel(ctx)
 		f.report(saysEvicted, dead, f.registered(last, failed))
-		for ids := range slices.Chunk(failed, page) {
-			errs = append(errs, f.partly(store.Unregister(last, f.Lines.Calls, f.Space, ids...))) // a heartbeat's time may be too short
+		if err := f.dismiss(last, failed); err != nil {
+			errs = append(errs, f.partly(err))
 		}
 	}
 	return failed, joined(append(errs, f.partly(store.Prune(ctx, f.Lines.Calls, f.Space))))
@@ -195,7 +195,21 @@ const (
 	saysMore    = "an evicted worker's lease expired on more queues"
 )
 
-// strike takes dead workers off the roster.
+// dismiss takes dead workers off the roster, for a caller. It has the time of a call for each page of
+// them: that of a heartbeat may be too short.
+func (f *Fleet) dismiss(ctx context.Context, dead []string) error {
+	for ids := range slices.Chunk(dead, page) {
+		if err := store.Unregister(ctx, f.Lines.Calls, f.Space, ids...); err != nil {
+			if w := f.present(); w != nil {
+				w.pruneLater()
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// strike is dismiss between heartbeats, which nobody waits for.
 func (f *Fleet) strike(ctx context.Context, dead []string) {
 	for ids := range slices.Chunk(dead, page) {
 		ctx, cancel := context.WithTimeout(ctx, f.lease.Beat)

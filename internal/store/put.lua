@@ -35,8 +35,8 @@ end
 if adding or keyed then --! look true
   added.lift(entry)
 end
-local process, waiting, due, retries, crashes, kept, counted, low, high, digest, failure, had, held = unpack(redis.call('HMGET', key,
-  'process', 'payload', 'due', 'retries', 'crashes', 'keep', 'counts', 'low', 'high', 'digest', 'error', 'card', 'held'))
+local process, waiting, due, retries, crashes, kept, counted, low, high, digest, failure, had, held, withheld = unpack(redis.call('HMGET', key,
+  'process', 'payload', 'due', 'retries', 'crashes', 'keep', 'counts', 'low', 'high', 'digest', 'error', 'card', 'held', 'withheld'))
 if at == 0 then
   at = now
 end
@@ -97,6 +97,9 @@ end
 if process then --! guard blocks false
   redis.call('HSET', key, 'keep', keep and 1 or 0, 'counts', stay and 1 or 0, 'low', low, 'high', high)
 elseif moves then
+  if withheld then -- it has a time of its own now
+    redis.call('HDEL', key, 'withheld')
+  end
   plan(q, entry, due)
   if not paused then
     alert(q, 0)

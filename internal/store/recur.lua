@@ -60,7 +60,7 @@ local function mend(entry, passed, changed, sent)
     end
     redis.call('HSET', courses.key(entry), 'passed', now)
   end
-  if fresh and held then
+  if fresh and held and not process then
     redis.call('HDEL', key, 'withheld')
     redis.call('HSET', key, 'due', turn)
     plan(q, entry, turn)
