@@ -168,10 +168,10 @@ func TestRecurrence(t *testing.T) {
 		{name: "withheld, and starts before its schedule is seen to: the next one isn't", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "withheld=1")), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX},
 			{call: recurs("x", "1a", ""), want: "held", state: takenX}}},
-		{name: "put for another time while it's withheld: it keeps that time", seed: dueX.with("schedule", "(k:x=+9m)", "keyed:k:x", h(waits("a", "+9m", 0, 0), "turn=-1m", "withheld=1")), steps: []when{
-			{call: sets("x", "a", "+50m", "always", "keep"), want: "ok", state: dueX.with("schedule", "(k:x=+50m)", "keyed:k:x", h(waits("a", "+50m", 0, 0), "turn=-1m"))},
+		{name: "put for another time while it's withheld: it keeps that time", seed: dueX.with("recurring", "(k:x=-1m)", "schedule", "(k:x=+9m)", "keyed:k:x", h(waits("a", "+9m", 0, 0), "turn=-1m", "withheld=1")), steps: []when{
+			{call: sets("x", "a", "+50m", "always", "keep"), want: "ok", state: dueX.with("recurring", "(k:x=-1m)", "schedule", "(k:x=+50m)", "keyed:k:x", h(waits("a", "+50m", 0, 0), "turn=-1m"))},
 			{call: recurs("x", "1a", ""), want: "held", state: dueX.with("schedule", "(k:x=+50m)", "keyed:k:x", h(waits("a", "+50m", 0, 0), "turn=-1m"))}}},
-		{name: "one runs, and others have left what says that the next one is withheld: it isn't planned", seed: takenX.with("keyed:k:x", h(takenX["keyed:k:x"], "withheld=1")), steps: []when{
+		{name: "one runs, and others have left what says that the next one is withheld: it isn't planned", seed: takenX.with("recurring", "(k:x=-1m)", "keyed:k:x", h(takenX["keyed:k:x"], "withheld=1")), steps: []when{
 			{call: recurs("x", "1a", ""), want: "held", state: takenX.with("keyed:k:x", h(takenX["keyed:k:x"], "withheld=1"))}}},
 		{name: "nothing says whether it is asserted: withheld", seed: dueX.with("recurring", "=foreign"), steps: []when{
 			{call: begins(1, "p1"), state: dueX.with("rounds", "{w1=1}", "recurring", "=foreign", "schedule", "(k:x=now)",
