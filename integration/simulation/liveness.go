@@ -286,7 +286,8 @@ func (r *run) probeCancel(tool *process, look time.Duration) {
 }
 
 // probeBatch sees to it that what a producer has enqueued in pages is begun, though it died
-// once that was accepted: with the second beat of somebody who serves the queue, whether or not messages arrive.
+// once that was accepted: with the second beat of somebody who serves the queue, whether or not
+// messages arrive.
 func (r *run) probeBatch() {
 	const payload = "takes 10 batch "
 	producer := r.tool("doomed")

@@ -53,9 +53,7 @@ func (f *Fleet) Sweep(ctx context.Context) (failed []string, err error) {
 		f.counts.Swept.Add(int64(len(dead)))
 		last := context.WithoutCancel(ctx)
 		f.report(saysEvicted, dead, f.registered(last, failed))
-		if err := f.dismiss(last, failed); err != nil {
-			errs = append(errs, f.partly(err))
-		}
+		errs = append(errs, f.partly(f.dismiss(last, failed)))
 	}
 	return failed, joined(append(errs, f.partly(store.Prune(ctx, f.Lines.Calls, f.Space))))
 }

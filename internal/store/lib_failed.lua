@@ -5,8 +5,8 @@
 -- is known. Its card is its own, too. Workers that serve the failed queue take it from there;
 -- otherwise it stays for inspection.
 
--- The failed queue, from the parts of its keys' names before and after the kind. Most scripts that
--- know these parts don't need it.
+-- The failed queue, from the parts of its keys' names before and after the kind. Most calls
+-- don't need it.
 local function failed_queue(head, tail, wake_channel)
   return later(function(lane)
     lane.schedule, lane.contents, lane.idle = head .. 'schedule' .. tail, head .. 'contents' .. tail, head .. 'idle' .. tail

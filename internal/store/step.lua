@@ -421,14 +421,15 @@ local starts = later(function(starts)
     return string.format('%s.%03d', ARGV[#ARGV], others)
   end
 
-  -- A task that one more death would bury starts only while no other such task
-  -- runs: so it's told apart from a task that kills its worker beside it.
-  -- Whether to leave this one to others. Reading the payload of such a task takes as long
-  -- as for others, and hashing it as long again.
+  -- Leaves a task to others.
   function starts.pass(cost)
     skipped, spent, passing = skipped + 1, spent + cost, passing + cost
   end
 
+  -- A task that one more death would bury starts only while no other such task
+  -- runs: so it's told apart from a task that kills its worker beside it.
+  -- Whether to leave this one to others. Reading the payload of such a task takes as long
+  -- as for others, and hashing it as long again.
   function starts.risky(crashes, payload)
     if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or graves.sound(failed)) then
       return false
