@@ -76,16 +76,14 @@ func measureQuiet(j job, s system, m *meter, say func(sample)) error {
 	if err != nil {
 		return err
 	}
-	over := make(chan bool)
 	var pings []float64
-	var pinging sync.WaitGroup
-	var broken error
-	pinging.Go(func() { pings, broken = m.ping(over) })
-	sending := w.lone(all, send)
-	close(over)
-	pinging.Wait()
-	if broken != nil {
-		return broken
+	var sending *errgroup.Group
+	used, err := m.during(func() (err error) {
+		pings, err = m.pingWhile(func() { sending = w.lone(all, send) })
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	after, err := peers.sender.Queue("q0").Len(context.Background())
 	if err != nil {
@@ -106,6 +104,7 @@ func measureQuiet(j job, s system, m *meter, say func(sample)) error {
 		"p50 ms": percentile(delays, 50), "p99 ms": percentile(delays, 99),
 		"ping p50 ms": percentile(pings, 50), "ping p99 ms": percentile(pings, 99),
 		"hot tasks/s": float64(before-after) / took.Seconds(),
+		"server µs":   used.server / float64(before-after),
 	}})
 	return nil
 }
@@ -138,21 +137,27 @@ func (w *watcher) lone(tasks [][]byte, send func([][]byte) error) *errgroup.Grou
 // quietPause is how far apart the lone tasks come.
 const quietPause = 10 * time.Millisecond
 
-// ping times single commands, some ms apart, until it is over, and returns their times
+// pingWhile times single commands, some ms apart, until f returns, and returns their times
 // sorted.
-func (m *meter) ping(over <-chan bool) (trips []float64, err error) {
-	for {
-		select {
-		case <-over:
-			slices.Sort(trips)
-			return trips, nil
-		default:
+func (m *meter) pingWhile(f func()) (trips []float64, err error) {
+	over := make(chan bool)
+	var pinging sync.WaitGroup
+	pinging.Go(func() {
+		for err == nil {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			pause(quietPause)
+			before := time.Now()
+			_, err = m.conn.Do("PING")
+			trips = append(trips, millis(time.Since(before)))
 		}
-		pause(quietPause)
-		before := time.Now()
-		if _, err := m.conn.Do("PING"); err != nil {
-			return nil, err
-		}
-		trips = append(trips, millis(time.Since(before)))
-	}
+	})
+	f()
+	close(over)
+	pinging.Wait()
+	slices.Sort(trips)
+	return trips, err
 }

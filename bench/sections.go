@@ -34,9 +34,11 @@ var sections = map[string]func(*report, scenario){
 	crowding: func(r *report, p scenario) {
 		r.say("## Beside a hot queue\n")
 		r.bySystem(p, "peers of the hot queue", column{"p50 ms", "from enqueue to start, median, ms"}, column{"p99 ms", "99th percentile, ms"},
-			column{"ping p50 ms", "a PING, median, ms"}, column{"ping p99 ms", "99th percentile, ms"}, column{"hot tasks/s", "tasks/s of the hot queue"})
+			column{"ping p50 ms", "a PING, median, ms"}, column{"ping p99 ms", "99th percentile, ms"}, column{"hot tasks/s", "tasks/s of the hot queue"},
+			column{"server µs", "Redis's processor for each, µs"})
 		r.say("Lone tasks, %v apart, on a queue that one idle worker serves, while peers with %d handlers that do", quietPause, p.steps[0].job.Handlers)
-		r.say("nothing work on another queue, which never runs empty.\n")
+		r.say("nothing work on another queue, which never runs empty. The more peers, the more tasks are running at\n")
+		r.say("a time, and the less of them is in Redis's caches.\n")
 	},
 	delaying: func(r *report, p scenario) {
 		r.say("## From enqueue to start\n")

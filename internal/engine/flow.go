@@ -17,11 +17,12 @@ const (
 )
 
 const (
-	queueTime   = 2 * time.Millisecond // that Redis needs for what peers may have waiting there without a rest
+	queueTime   = 4 * time.Millisecond // that Redis needs for what peers may have waiting there without a rest
 	rivalry     = 1.25                 // peers; with fewer, ours is alone
 	stretch     = 2                    // by how much rests make rounds rarer than Redis needs, at most
 	longestRest = 100 * time.Millisecond
-	restPower   = 0.75 // of the crowd, by which rests grow; with more, who has much keeps it
+	restPower   = 0.85 // of the crowd, by which rests grow; with more, who has much keeps it
+	memory      = 4    // rounds by which a peer counts the others; with more, who came first keeps much for long
 )
 
 // A flow limits how much a peer has Redis do for a queue at once. When many peers serve a
@@ -43,8 +44,8 @@ type flow struct {
 // started notes how many tasks one of our rounds has started, and how many all peers have since
 // the round before.
 func (f *flow) started(ours, all int) {
-	f.ours += float64(ours) - f.ours/16
-	f.all += float64(max(all, ours)) - f.all/16
+	f.ours += float64(ours) - f.ours/memory
+	f.all += float64(max(all, ours)) - f.all/memory
 }
 
 // peers is how many peers share the queue.
@@ -88,12 +89,12 @@ func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	return max(min(rest, time.Duration(stretch*waiting)-took, longestRest), 0)
 }
 
-// hold makes the next round wait for about the rest: a little less or more, so that peers
-// don't come back all at once.
+// hold makes the next round wait for about the rest. Peers come back one after the other as
+// Redis answered them; the less a rest varies, the less they meet there.
 func (f *flow) hold(now time.Time, rest time.Duration) {
 	f.next = time.Time{}
 	if rest > 0 {
-		f.next = now.Add(rest/2 + rand.N(rest))
+		f.next = now.Add(rest*9/10 + rand.N(rest)/5)
 	}
 }
 
