@@ -4,20 +4,29 @@ import (
 	"context"
 	"log"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/worqr/worqr"
 )
 
+type mail struct{ To, Subject string }
+
 func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	peer, err := worqr.Open(os.Getenv("REDIS_URL"), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	peer.Queue("mails").Handle(func(ctx context.Context, t *worqr.Task) error {
-		return log.Output(1, "sending to "+string(t.Payload)) // if this is an error, it's retried
-	}, nil)
-	if err := peer.Queue("mails").Enqueue(context.Background(), []byte("ann@example.com")); err != nil {
+	mails := peer.Queue("mails")
+	mails.Handle(worqr.JSON(func(ctx context.Context, m mail, t *worqr.Task) error {
+		return log.Output(1, "sending to "+m.To) // if this is an error, the task is retried
+	}), nil)
+	if err := worqr.EnqueueJSON(ctx, mails, mail{"ann@example.com", "Welcome"}); err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(peer.Run(context.Background())) // when its context ends, Run drains
+	if err := peer.Run(ctx); err != nil { // when ctx ends, running tasks may finish
+		log.Fatal(err)
+	}
 }

@@ -1,4 +1,4 @@
-// Command polyglot handles mails that other languages enqueue: leave it running, and call produce.sh
+// Command polyglot handles messages that other languages enqueue: leave it running, and call produce.sh
 // or produce.py.
 package main
 
@@ -14,9 +14,9 @@ import (
 	"github.com/worqr/worqr"
 )
 
-type mail struct{ To, Text string }
+type message struct{ To, Text string }
 
-func send(_ context.Context, m mail, _ *worqr.Task) error {
+func send(_ context.Context, m message, _ *worqr.Task) error {
 	fmt.Printf("to %s: %s\n", m.To, m.Text)
 	return nil
 }
@@ -26,7 +26,7 @@ func main() {
 	defer stop()
 	peer, err := worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil)
 	check(err)
-	peer.Queue("mails").Handle(worqr.JSON(send), nil)
+	peer.Queue("messages").Handle(worqr.JSON(send), nil)
 	check(peer.Run(ctx))
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Enqueues a mail: produce.py TO TEXT. It needs redis-py: pip install redis."""
+"""Enqueues a message: produce.py TO TEXT. It needs redis-py: pip install redis."""
 
 import json
 import os
@@ -8,5 +8,5 @@ import sys
 import redis
 
 r = redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://localhost:6379"))
-r.lpush("worqr:queues:{mails}", json.dumps({"To": sys.argv[1], "Text": sys.argv[2]}))
-r.publish("worqr_{mails}_work", 1)
+r.lpush("worqr:queues:{messages}", json.dumps({"To": sys.argv[1], "Text": sys.argv[2]}))
+r.publish("worqr_{messages}_work", 1)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Enqueues mails, one JSON object per argument: produce.sh '{"To": "bob", "Text": "hello"}'
+# Enqueues messages, one JSON object per argument: produce.sh '{"To": "bob", "Text": "hello"}'
 set -e
 url=${REDIS_URL:-redis://localhost:6379}
-redis-cli -u "$url" LPUSH 'worqr:queues:{mails}' "$@"
-redis-cli -u "$url" PUBLISH 'worqr_{mails}_work' $#
+redis-cli -u "$url" LPUSH 'worqr:queues:{messages}' "$@"
+redis-cli -u "$url" PUBLISH 'worqr_{messages}_work' $#
