@@ -58,6 +58,7 @@ func FuzzRandom(f *testing.F) {
 	f.Add([]byte("any text will do, since each byte of it is a choice"))
 	f.Add(bytes.Repeat([]byte{0, 85, 170, 255}, 40))
 	f.Fuzz(func(t *testing.T, choices []byte) {
+		t.Parallel()
 		random(t, &chooser{choices, rand.NewPCG(0, 0)}, min(len(choices)/3, 100), "-run FuzzRandom, with the file that is named above")
 	})
 }

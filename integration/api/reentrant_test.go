@@ -332,13 +332,16 @@ func (e reentrantError) Unwrap() error { e.from("Unwrap"); return nil }
 func TestReentrantPool(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for _, from := range []string{"GetContext", "Error", "Is", "As", "Unwrap"} {
+	for n, from := range []string{"GetContext", "Error", "Is", "As", "Unwrap"} {
 		for _, runs := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, Run %t", from, runs), func(t *testing.T) {
 				t.Parallel()
 				var all sync.WaitGroup
 				p := worqr.New(&redis.Pool{}, nil)
 				for i := range len(methods(t, p)) + len(methods(t, p.Queue("q"))) {
+					if ((n+i)%2 == 0) == runs { // each method at each place, and of a peer of each kind, but not all three
+						continue
+					}
 					all.Go(func() { reenter(t, server, fmt.Sprintf("p%s%t%d", from, runs, i), from, runs, i) })
 				}
 				all.Wait()
