@@ -72,7 +72,11 @@ func (c *cancelCommand) Run(ctx context.Context, con *console) error {
 	if late && c.Wait > 0 {
 		con.say("a copy is still running after %s; look for its worker: worqr explain", age(c.Wait))
 	}
-	if late && c.Wait > 0 || !late && row.Removed+row.Stopped+row.Finished == 0 {
+	none := !late && row.Removed+row.Stopped+row.Finished == 0
+	if none && c.Key == nil {
+		con.say("nothing has this payload; tasks from Add are canceled by key: worqr cancel %s --key KEY", shellQuoted(string(c.Queue)))
+	}
+	if late && c.Wait > 0 || none {
 		return errTold
 	}
 	return nil
