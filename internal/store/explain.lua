@@ -66,7 +66,7 @@ end
 -- The added task of an entry, in the stream.
 local LOOKED, COUNTED = 1048576, 2000 -- bytes of tasks before it, and how many --! page constant.1 constant.2
 local line = {}
-if by ~= '' then
+if by ~= '' then --! look true
   local id, card, waiting = added.waits(by)
   if id then
     local before, bytes = 0, 0

@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -12,37 +14,82 @@ var _ = probed("explain",
 // explains looks for a payload, or for what is under a key.
 func explains(entry, payload string) func(*env) string {
 	return func(e *env) string {
-		p, err := Explain(e.ctx, e.line, e.q, spelled(entry), []byte(payload), 2, 4)
-		if err != nil {
-			return refused(err)
-		}
-		var w words
-		w.flag("paused", p.Paused)
-		w.num("workers", int64(p.Workers), 0)
-		w.num("idle", int64(p.Idle), 0)
-		w.num("ready", int64(p.Ready), 0)
-		w.num("length", int64(p.Length), 0)
-		w.num("added", int64(p.Added), 0)
-		if l := p.Line; l != nil {
-			w.add("line", fmt.Sprintf("%d@%s/%s=%s", l.Before, score(fmt.Sprint(l.Since), p.Now), l.Card, word(string(l.Payload))))
-		}
-		for _, n := range p.Before {
-			w.add("before", fmt.Sprint(n))
-		}
-		time := func(ms int64) string {
-			if ms == -1 {
-				return "-"
-			}
-			return score(fmt.Sprint(ms), p.Now)
-		}
-		for _, x := range p.Entries {
-			w.add("entries", fmt.Sprintf("%s@%s/%s~%d!%d#%d<%s %s %d>", x.Name, time(x.Due), time(x.Planned), x.Retries, x.Crashes, x.Before, x.Process, x.Worker, x.Token)+map[bool]string{true: " withheld " + time(x.Turn)}[x.Held])
-		}
-		for _, g := range p.Graves {
-			w.add("graves", fmt.Sprintf("%s %s %q ~%d !%d %s %q %s", g.Entry, g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From, time(g.At)+g.Card))
-		}
-		return e.short(w.String())
+		return explained(e, entry, payload, 4)
 	}
+}
+
+// explainsDeep looks for what is under a key among all that wait.
+func explainsDeep(entry string) func(*env) string {
+	return func(e *env) string { return explained(e, entry, "", 10_000) }
+}
+
+func explained(e *env, entry, payload string, depth int) string {
+	p, err := Explain(e.ctx, e.line, e.q, spelled(entry), []byte(payload), 2, depth)
+	if err != nil {
+		return refused(err)
+	}
+	var w words
+	w.flag("paused", p.Paused)
+	w.num("workers", int64(p.Workers), 0)
+	w.num("idle", int64(p.Idle), 0)
+	w.num("ready", int64(p.Ready), 0)
+	w.num("length", int64(p.Length), 0)
+	w.num("added", int64(p.Added), 0)
+	if l := p.Line; l != nil {
+		w.add("line", fmt.Sprintf("%d@%s/%s=%s", l.Before, score(fmt.Sprint(l.Since), p.Now), l.Card, word(string(l.Payload))))
+	}
+	for _, n := range p.Before {
+		w.add("before", fmt.Sprint(n))
+	}
+	time := func(ms int64) string {
+		if ms == -1 {
+			return "-"
+		}
+		return score(fmt.Sprint(ms), p.Now)
+	}
+	for _, x := range p.Entries {
+		w.add("entries", fmt.Sprintf("%s@%s/%s~%d!%d#%d<%s %s %d>", x.Name, time(x.Due), time(x.Planned), x.Retries, x.Crashes, x.Before, x.Process, x.Worker, x.Token)+map[bool]string{true: " withheld " + time(x.Turn)}[x.Held])
+	}
+	for _, g := range p.Graves {
+		w.add("graves", fmt.Sprintf("%s %s %q ~%d !%d %s %q %s", g.Entry, g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From, time(g.At)+g.Card))
+	}
+	return e.short(w.String())
+}
+
+// TestExplainLine counts the added tasks before one: as far as is asked for, and at most 2,000 of
+// them, or 1 MiB.
+func TestExplainLine(t *testing.T) {
+	t.Parallel()
+	behind := func(payloads ...string) state {
+		var items []string
+		for i, p := range payloads {
+			items = append(items, fmt.Sprintf("1-%d-a/0=%s", i, p))
+		}
+		return member.with("added", "|"+strings.Join(append(items, fmt.Sprintf("1-%d-a/0=y", len(payloads))), " ")+"|")
+	}
+	large := strings.Repeat("l", 16384)
+	mebibyte := slices.Repeat([]string{large}, 64)
+	less := slices.Concat(mebibyte[1:], []string{large[1:]})
+	var all []scenario
+	for _, c := range []struct {
+		name    string
+		before  []string
+		explain func(string) func(*env) string
+		want    int
+	}{
+		{"as many as are looked at", slices.Repeat([]string{"x"}, 4), func(entry string) func(*env) string { return explains(entry, "") }, 4},
+		{"more than are looked at", slices.Repeat([]string{"x"}, 5), func(entry string) func(*env) string { return explains(entry, "") }, -1},
+		{"many", slices.Repeat([]string{"x"}, 1990), explainsDeep, 1990},
+		{"too many", slices.Repeat([]string{"x"}, 2010), explainsDeep, -1},
+		{"large", mebibyte, explainsDeep, 64},
+		{"too large", append(slices.Clone(mebibyte), "x"), explainsDeep, -1},
+		{"nearly too large", append(less, "x"), explainsDeep, 65},
+	} {
+		n := len(c.before)
+		all = append(all, scenario{name: c.name, seed: behind(c.before...), steps: []when{
+			{call: c.explain(fmt.Sprintf("k:@1-%d-a", n)), want: fmt.Sprintf("workers=1 added=%d line=%d@1/0=y", n+1, c.want)}}})
+	}
+	run(t, all)
 }
 
 func TestExplain(t *testing.T) {
@@ -82,6 +129,8 @@ func TestGuardExplain(t *testing.T) {
 		{name: "nobody is known to hold it", seed: member.with("keyed:k:x", runs("p1", 0, 0)), steps: []when{{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},
 		{name: "what its worker holds is of another type", seed: member.with("keyed:k:x", h(runs("p1", 0, 0), "holder=w1"), "working:w1", "=foreign"), steps: []when{
 			{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},
+		{name: "what the worker of an added task holds is of another type", seed: runsA.with("working:w1", "=foreign"), steps: []when{
+			{call: explains("k:@1-7-a", ""), want: "workers=1 entries=k:@1-7-a@-/-~0!0#-1<p1  0>"}}},
 		{name: "what is tried again, and runs, is none of an empty payload", seed: rawP.with("ledger", "{"+digest("")+"=2}", "entries", "{p1=r:p0}", "keyed:r:p0", runs("p1", 1, 0)), steps: []when{
 			{call: explains("r:p0", ""), want: "workers=1 entries=r:p0@-/-~0!0#-1<p1 w1 1>"}}},
 		{name: "failed, with all that is known", seed: failed, steps: []when{{call: explains("", "a"), want: `graves=k:g1 failed "r" ~2 !3 w1 "k:x" -9m`}}},
