@@ -174,7 +174,7 @@ type Result struct {
 	EndedAt time.Time // by Redis's clock; zero if Outcome is OutcomeDeleted
 }
 
-// Result returns the last result under key for as long as KeepResult said, also while the next task
+// Result returns the last result under key for as long as KeepResult said, even while the next task
 // waits or runs. Without one, it fails with ErrNotEnded while a task waits or runs, otherwise with
 // ErrNoResult. Requeueing a failed task removes its result.
 func (q *Queue) Result(ctx context.Context, key string) (*Result, error) {
@@ -199,8 +199,9 @@ func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
 	return nil, await.ErrUnknown
 }
 
-// Wait blocks until the task that waits or runs under key ends, and returns how. The task must have
-// KeepResult. If there is none, Wait returns the last result, or fails with ErrNoResult at once.
+// Wait blocks until the task that waits or runs under key ends, and returns how. That task must
+// have KeepResult, or Wait fails with ErrNoResult. If no task waits or runs under key, Wait returns
+// the last result, or fails with ErrNoResult, at once.
 //
 // Wait survives restarts of Redis, and ends with ctx or the peer. If a Put replaces the waiting task,
 // Wait waits for the new one, or returns OutcomeReplaced if that has no KeepResult; if the queue is

@@ -48,7 +48,7 @@ type HandleOptions struct {
 	Timeout     time.Duration // ends an attempt's context with ErrTimeout; 0 is no limit
 	Grace       time.Duration // for a handler to return once its context has ended; 0 is 10 s
 	MaxRetries  int           // before a task fails for good; 0 is 10, negative none
-	MaxCrashes  int           // workers that may die holding a task; 0 is 3, negative any number
+	MaxCrashes  int           // workers that die holding a task until it fails; 0 is 3, negative never
 	// Backoff returns the delay before t is retried after err. Nil is 2 s, doubling to 5 min,
 	// ±25 %. It must be safe for concurrent use, and not change t.Payload.
 	Backoff func(t *Task, err error) time.Duration
@@ -185,7 +185,7 @@ func (q *Queue) wrapped(h Handler) Handler {
 
 // Handle registers h as the queue's only handler, which the peer serves while Run is running. It
 // panics if the queue has a handler or was joined by StartWork, if h is nil, or if an option isn't
-// valid. A bad name makes Run fail; once Run was called, Handle panics.
+// valid. If the queue's name is bad, Run fails; once Run has been called, Handle panics instead.
 func (q *Queue) Handle(h Handler, opts *HandleOptions) {
 	q.check(h, opts)
 	q.serve(h, opts.withDefaults(), nil)

@@ -15,7 +15,7 @@ import (
 
 // A Schedule says when a task recurs. Next returns the first time after t, or the zero time if
 // there is none. It must be safe for concurrent use, and pure, so that all peers get the same
-// times. Those of github.com/robfig/cron fit.
+// times. Schedules of github.com/robfig/cron work.
 type Schedule interface {
 	Next(t time.Time) time.Time
 }
@@ -53,13 +53,14 @@ const longestRecurring = MaxKeySize - 24
 // Run. It does no I/O; Run tells Redis.
 //
 // The next occurrence is planned before the handler of one starts, and waits until that has ended
-// for good: runs never overlap. Retries, crashes and the failed queue apply to one occurrence.
-// CancelKey and RemoveKey drop one. Put under key moves the next one; RunNow adds one.
+// for good. So runs don't overlap, unless a worker is evicted while its handler goes on. Retries,
+// crashes and the failed queue apply to one occurrence. CancelKey and RemoveKey drop one. Put under
+// key moves the next one; RunNow adds one.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
-// gone. A peer that calls Every again replaces its own; a nil schedule takes it back. When the
-// last peer with a schedule takes it back or stops, its occurrences stop within 2 to 10 s, by the
-// lease; then it ends, which is logged. docs/scheduling.md has details.
+// gone. A peer that calls Every again replaces its own; a nil schedule withdraws it. When the last
+// peer with a schedule withdraws it or stops, its occurrences stop within 2 to 10 s, depending on
+// the lease; then it ends, which is logged. docs/scheduling.md has details.
 //
 // It fails with ErrInvalid if the schedule has no next time, or times less than a second apart, and
 // with ErrTooLarge beyond MaxEveryPayload.

@@ -67,8 +67,8 @@ func (t *Task) Context() context.Context {
 }
 
 // Draining returns a channel that's closed when the peer begins to drain: Run's context ended, or
-// Shutdown, Unhandle, StopWork or StopWorker was called. The context ends later, so a long handler
-// can save its progress. It's nil for a task that you made.
+// Shutdown, Unhandle, StopWork or StopWorker was called. Except with StopWork and StopWorker, the
+// context ends later, so a long handler can save its progress. It's nil for a task that you made.
 func (t *Task) Draining() <-chan struct{} {
 	if t.attempt == nil {
 		return nil
@@ -282,7 +282,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 }
 
 // EnqueueUnique adds the payload at the back. It fails with ErrDuplicate while an equal payload
-// that it added waits or runs. A requeued task doesn't count.
+// that it added waits or runs. A task requeued from the failed queue doesn't count.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	began, err := q.peer.trace.Enqueues(), q.checkPayloads([][]byte{payload})
 	part := q

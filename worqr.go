@@ -30,10 +30,12 @@
 //
 // All methods are safe for concurrent use. Those with a context block until Redis answers or the
 // context ends, and fail if Redis is silent for [Options.CallTimeout]. After [ErrUnknownOutcome],
-// the call may have taken effect; after other errors, it hasn't. Iterators read a page at a time,
-// aren't snapshots, and stop after the first error. Printed or logged values never show payloads,
-// keys or results. What listings, Check, Explain, Events and Stats return is in package inspect;
-// [Options.Trace] and its arguments are in package worqrtrace.
+// the call may have taken effect. After other errors, it hasn't, except that calls on many tasks,
+// such as Cancel, Delete and FailWorker, may have done a part, and those that stop something have
+// stopped it. Listings read a page at a time, aren't snapshots, and stop after the first error.
+// Printed or logged values never show payloads, keys or results. What listings, Check, Explain,
+// Events and Stats return is in package inspect; [Options.Trace] and its arguments are in package
+// worqrtrace.
 package worqr
 
 import (

@@ -77,7 +77,7 @@ type FailedTask struct {
 
 	Headers    map[string]string
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
-	DueAt      time.Time // when it was to run, by Redis's clock; zero if it isn't known, as for Enqueue
+	DueAt      time.Time // when it was due, by Redis's clock; zero if it isn't known, as for Enqueue
 }
 
 // A FailureKind says why a task is in the failed queue.

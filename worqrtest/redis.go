@@ -58,9 +58,8 @@ func Start(t testing.TB) *Redis {
 //		worqrtest.WaitIdle(t, reports)
 //	})
 //
-// There, Options.Lease is an hour by default, since such a test would spend most of its time on
-// heartbeats.
-// A test in a bubble can't use sockets, so URL and a real Redis don't work there.
+// There, Options.Lease is an hour by default: otherwise such a test would spend most of its time on
+// heartbeats. A test in a bubble can't use sockets, so URL and a real Redis don't work there.
 func Virtual(t *testing.T, test func(t *testing.T, redis *Redis)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

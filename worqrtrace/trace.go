@@ -15,10 +15,10 @@ import (
 // logs. Nil ones cost nothing.
 //
 // One goroutine makes all calls, in order, after the fact. So the functions need no locks among
-// themselves, and may call every method of the peer. A slow one delays only the calls behind it: up
-// to 50,000 wait, with 32 MiB of headers, the rest are dropped, and Missed says how many. A call that panics or ends its
-// goroutine is lost; the first panic is logged. Stopping the worker and closing the peer wait up to
-// a second for the calls.
+// themselves, and may call every method of the peer. A slow one delays only the calls behind it. Up
+// to 50,000 wait, with up to 32 MiB of headers, keys and errors. The rest are dropped, and Missed
+// says how many. A call that panics or ends its goroutine is lost; the first panic is logged.
+// Stopping the worker and closing the peer wait up to a second for the calls.
 //
 // To put something into a handler's context, wrap the handler instead.
 type Trace struct {
@@ -96,8 +96,8 @@ const (
 	Failed   Outcome = "failed"  // moved to the failed queue
 	Stopped  Outcome = "stopped" // returned to the front
 	Canceled Outcome = "canceled"
-	// Lost: another worker takes over the task, or its outcome is unknown: this worker was
-	// evicted, too late, or left without a reply.
+	// Lost: this worker was evicted, ended the task too late, or got no reply. Another worker takes
+	// over the task, or its outcome is unknown.
 	Lost Outcome = "lost"
 )
 

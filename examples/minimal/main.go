@@ -26,7 +26,7 @@ func main() {
 	if err := worqr.EnqueueJSON(ctx, mails, mail{"ann@example.com", "Welcome"}); err != nil {
 		log.Fatal(err)
 	}
-	if err := peer.Run(ctx); err != nil { // when ctx ends, running tasks may finish
+	if err := peer.Run(ctx); err != nil { // when ctx ends, running tasks get time to finish
 		log.Fatal(err)
 	}
 }
