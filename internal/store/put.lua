@@ -97,7 +97,7 @@ end
 if process then --! guard blocks false
   redis.call('HSET', key, 'keep', keep and 1 or 0, 'counts', stay and 1 or 0, 'low', low, 'high', high)
 elseif moves then
-  if withheld then -- it has a time of its own now
+  if withheld then -- it has a time of its own now --! look true
     redis.call('HDEL', key, 'withheld')
   end
   plan(q, entry, due)
