@@ -434,7 +434,7 @@ func (c *CancelReport) Wait(ctx context.Context) error {
 // look updates the counts. With closely, it fails if Redis has lost its record of the tasks.
 func (c *CancelReport) look(ctx context.Context, closely bool) error {
 	for i := 0; i < len(c.open); {
-		o := c.open[i]
+		o := &c.open[i]
 		over, tally, err := o.receipt.IsOver(ctx, c.queue.peer.patient(), o.part.keys)
 		if err != nil {
 			return err

@@ -7,12 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
+
+// recordStays is how long the record of a cancel is there after the cancel is over, at least: a
+// minute, less what clocks and trips may take.
+const recordStays = 45 * time.Second
 
 // ErrForgotten says that Redis has lost what would tell when a cancel is over.
 var ErrForgotten = errors.New("the record of this cancel is lost in Redis, so it's unknown which tasks are still running")
@@ -38,8 +43,8 @@ func (c Receipt) runs(q keys.Queue, from string, limit int) redisconn.Call {
 
 // IsOver reports whether every task that the cancel covers has ended, and what was
 // counted since: nothing if the record is gone. It fails with ErrForgotten when Redis has
-// gone back to a time before the cancel.
-func (c Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tally, error) {
+// gone back to a time before the cancel, or has lost the record.
+func (c *Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tally, error) {
 	// In this order: a worker that has said what it holds adds nothing later. The task that runs
 	// under a key is known from the beginning. Ended tasks have been counted.
 	replies := inOrder(ctx, r, q.Scattered(),
@@ -69,7 +74,13 @@ func (c Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tall
 		return false, Tally{}, ErrForgotten // both only rise
 	}
 	over := len(runs) == 0 && (silent == 0 || !isDigest(c.Name))
-	if fields[0] == "" {
+	switch now := time.Now(); {
+	case fields[0] != "":
+		c.seen = now
+	case over && (c.lost || now.Sub(c.seen) < recordStays):
+		c.lost = true
+		return false, Tally{}, ErrForgotten // that the token is as high says nothing: tasks have started since
+	default:
 		return over, Tally{}, nil
 	}
 	stopped, _ := strconv.Atoi(fields[1]) // what others have written there is 0

@@ -9,6 +9,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/worqr/worqr/internal/keys"
 )
@@ -17,8 +18,10 @@ import (
 type Receipt struct {
 	Name    string // the digest of the payload, or the entry
 	Removed int
-	Token   int64 // covers what was started before; 0 when nothing runs
-	Tally   Tally // of cancels by the same name before
+	Token   int64     // covers what was started before; 0 when nothing runs
+	Tally   Tally     // of cancels by the same name before
+	seen    time.Time // when the record was there last
+	lost    bool      // it was gone too early
 }
 
 // A Tally counts how the running tasks ended that cancels by one name covered.
@@ -70,7 +73,7 @@ func (c *Receipt) add(a *answer) {
 		if c.Token == 0 {
 			c.Tally = tally
 		}
-		c.Token = token
+		c.Token, c.seen = token, time.Now()
 	}
 }
 

@@ -413,7 +413,7 @@ func TestIsOverOfShortReplies(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, redistest.URL(), nil)
 	for _, values := range [][]any{{}, {[]byte("1")}, {[]byte("1"), []byte("1"), []byte("1"), []byte("1")}} {
-		over, _, err := Receipt{Name: digest("a"), Token: 1}.IsOver(e.ctx, answers{int64(0), []any{}, values, []byte("1")}, e.q)
+		over, _, err := (&Receipt{Name: digest("a"), Token: 1}).IsOver(e.ctx, answers{int64(0), []any{}, values, []byte("1")}, e.q)
 		if over || err == nil {
 			t.Errorf("%v: %t, %v", values, over, err)
 		}
