@@ -21,7 +21,8 @@ const (
 	rivalry     = 1.25                 // peers; with fewer, ours is alone
 	stretch     = 2                    // by how much rests make rounds rarer than Redis needs, at most
 	longestRest = 100 * time.Millisecond
-	restPower   = 0.85 // of the crowd, by which rests grow; with more, who has much keeps it
+	crowding    = 2    // how much more each counts that doesn't fit into that
+	restPower   = 0.75 // of the crowd, by which rests grow; with more, who has much keeps it
 	memory      = 4    // rounds by which a peer counts the others; with more, who came first keeps much for long
 )
 
@@ -81,7 +82,7 @@ func (f *flow) rest(took, way, work time.Duration) time.Duration {
 		return 0
 	}
 	waiting := f.peers() * float64(work)
-	crowd := waiting / float64(queueTime+way)
+	crowd := 1 + crowding*(waiting/float64(queueTime+way)-1)
 	if crowd <= 1 {
 		return 0
 	}
