@@ -52,7 +52,7 @@ var refusals = []refusal{
 		want:  "tasks cancels all-events listings check; 1 warnings",
 		but:   map[string]string{hangsUp: "tasks cancels listings check; 1 warnings"}},
 	{command: "PSUBSCRIBE", uses: "`Events` of all queues",
-		works: "everything else. If a server hangs up, the peer's other messages end with the connection, as long as `Events` of all queues is called",
+		works: "everything else. If a server hangs up, the peer's other messages are lost, too, while `Events` of all queues is in use",
 		says:  "one warning; `Events` yields an error",
 		want:  "tasks cancels events listings check; 1 warnings",
 		but:   map[string]string{hangsUp: "tasks cancels events listings check; 0 warnings"}}, // one failure in passing

@@ -226,13 +226,21 @@ func TestReadyIsForgone(t *testing.T) {
 // A connection whose reply came, though nobody waited for it any more, stays.
 func TestLateReply(t *testing.T) {
 	is := redistest.Parallel(t)
-	const timeout = 400 * time.Millisecond
-	l := lineOf(t, redistest.Start(t).URL(), timeout)
+	const timeout = time.Second
+	server := redistest.Start(t)
+	l := lineOf(t, server.URL(), timeout)
 	id := clientID(t, l)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := l.One(ctx, redisconn.Command("BLPOP", "nothing", "0.1"))
-	is.True(errors.Is(err, redisconn.ErrUnknown))
+	ctx, cancel := cancellable(t)
+	answer := make(chan error)
+	go func() {
+		_, err := l.One(ctx, redisconn.Command("BLPOP", "list", "0"))
+		answer <- err
+	}()
+	c := redistest.Dial(t, server.URL())
+	until(t, c, "blocked_clients:1")
+	cancel()
+	is.True(errors.Is(<-answer, redisconn.ErrUnknown))
+	redistest.Do(t, c, "LPUSH", "list", "x")
 	time.Sleep(2 * timeout)
 	is.Equal(clientID(t, l), id)
 }
