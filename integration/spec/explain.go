@@ -24,13 +24,8 @@ func explain(q *queue, c store.Call) any {
 			entries = q.appendEntry(entries, entry, stored)
 		}
 		if process, worker, _, ok := q.runsAdded(entry); ok {
-			token := int64(0)
-			if score, ok := q.score(q.working+worker, process); ok && q.is(q.working+worker, "zset") {
-				token = int64(score)
-			} else {
-				worker = ""
-			}
-			entries = append(entries, []any{entry, -1, -1, 0, 0, -1, process, worker, token, 0, 0})
+			holder, token := q.heldBy(worker, process)
+			entries = append(entries, []any{entry, -1, -1, 0, 0, -1, process, holder, token, 0, 0})
 		}
 	} else {
 		places = q.places(payload, most, depth, c.Arg("batch"))
@@ -75,6 +70,18 @@ func (q *queue) copies(l *lane, payload string, most int) (entries []string) {
 	return entries
 }
 
+// heldBy is the worker and the token, if that one holds the process.
+func (q *queue) heldBy(worker, process string) (holder string, token int64) {
+	if !q.is(q.working+worker, "zset") {
+		return "", 0
+	}
+	score, ok := q.score(q.working+worker, process)
+	if !ok {
+		return "", 0
+	}
+	return worker, int64(score)
+}
+
 // appendEntry tells of an entry in which something waits, this payload as contents has it, or
 // runs.
 func (q *queue) appendEntry(entries []any, entry, payload string) []any {
@@ -96,10 +103,8 @@ func (q *queue) appendEntry(entries []any, entry, payload string) []any {
 		planned = int64(score)
 	}
 	worker, token := "", int64(0)
-	if holder, ok := q.field(key, "holder"); ok && runs && q.is(q.working+holder, "zset") {
-		if score, ok := q.score(q.working+holder, process); ok {
-			worker, token = holder, int64(score)
-		}
+	if holder, ok := q.field(key, "holder"); ok && runs {
+		worker, token = q.heldBy(holder, process)
 	}
 	_, withheld := q.field(key, "withheld")
 	crashes := stored("crashes")

@@ -17,13 +17,14 @@ const (
 )
 
 const (
-	queueTime   = 4 * time.Millisecond // that Redis needs for what peers may have waiting there without a rest
-	rivalry     = 1.25                 // peers; with fewer, ours is alone
-	stretch     = 2                    // by how much rests make rounds rarer than Redis needs, at most
-	longestRest = 100 * time.Millisecond
-	crowding    = 2    // how much more each counts that doesn't fit into that
-	restPower   = 0.75 // of the crowd, by which rests grow; with more, who has much keeps it
-	memory      = 4    // rounds by which a peer counts the others; with more, who came first keeps much for long
+	queueTime   = 4 * time.Millisecond   // that Redis needs for what peers may have waiting there without a rest
+	mostPeers   = 1000                   // that one of them counts
+	rivalry     = 1.25                   // peers; with fewer, ours is alone
+	stretch     = 2                      // by how much rests make rounds rarer than Redis needs, at most
+	longestRest = 100 * time.Millisecond // unless there are masses of peers
+	crowding    = 2                      // how much more each counts that doesn't fit into that
+	restPower   = 0.75                   // of the crowd, by which rests grow; with more, who has much keeps it
+	memory      = 4                      // rounds by which a peer counts the others; with more, who came first keeps much for long
 )
 
 // A flow limits how much a peer has Redis do for a queue at once. When many peers serve a
@@ -46,7 +47,7 @@ type flow struct {
 // the round before.
 func (f *flow) started(ours, all int) {
 	f.ours += float64(ours) - f.ours/memory
-	f.all += float64(max(all, ours)) - f.all/memory
+	f.all += float64(min(max(all, ours), mostPeers*max(ours, 1))) - f.all/memory // tokens may jump
 }
 
 // peers is how many peers share the queue.
@@ -76,7 +77,9 @@ func (f *flow) budget(way time.Duration) time.Duration {
 }
 
 // rest returns how long to wait after a round that took that long over such a way, and that kept
-// Redis busy that long.
+// Redis busy that long. A small round is that of a peer whose handlers are slow: it counts too many
+// peers, and all that they start while it rests, so it rests for less. In masses peers rest for as
+// long as Redis needs for a round of each: any less would pile up there.
 func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	if f.alone() || work <= quietTime {
 		return 0
@@ -86,8 +89,9 @@ func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	if crowd <= 1 {
 		return 0
 	}
-	rest := time.Duration(float64(took-way) * (math.Pow(crowd, restPower) - 1))
-	return max(min(rest, time.Duration(stretch*waiting)-took, longestRest), 0)
+	small := math.Sqrt(min(1, float64(work)/float64(thickTime)))
+	rest := time.Duration(float64(took-way) * (math.Pow(crowd, restPower) - 1) * small)
+	return max(min(rest, time.Duration(stretch*waiting)-took, max(longestRest, time.Duration(waiting))), 0)
 }
 
 // hold makes the next round wait for about the rest. Peers come back one after the other as

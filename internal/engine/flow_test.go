@@ -36,7 +36,8 @@ func TestFlow(t *testing.T) {
 		"among many, too late":     {50, time.Second, 0, thickTime, thickTime, 0, 0},
 		"among many, little to do": {50, 50 * ms, 0, quietTime, thickTime, 0, 0},
 		"among few, far":           {2, 20 * ms, 10 * ms, 5 * ms, store.FarBudget, 0, ms},
-		"among masses":             {1000, 100 * ms, 0, thickTime, thickTime, longestRest, longestRest},
+		"among many, and slow":     {50, 5 * ms, 0, thickTime / 4, thickTime, 4 * ms, 8 * ms},
+		"among masses":             {1000, 100 * ms, 0, thickTime, thickTime, 1000 * thickTime, 1000 * thickTime},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,5 +53,18 @@ func TestFlow(t *testing.T) {
 				t.Errorf("the rest is %v, not from %v to %v", got, c.least, c.most)
 			}
 		})
+	}
+}
+
+// A token that jumps, as when somebody writes it, is forgotten after a few rounds.
+func TestFlowForgetsJumps(t *testing.T) {
+	t.Parallel()
+	f := sharing(5)
+	f.started(100, 1_000_000_000)
+	for range 40 {
+		f.started(100, 500)
+	}
+	if n := f.peers(); n > 6 {
+		t.Errorf("it counts %.1f peers", n)
 	}
 }

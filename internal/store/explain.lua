@@ -100,12 +100,16 @@ for _, entry in ipairs(by == '' and entries_of(q) or #line == 0 and { by } or {}
   end
 end
 
-if by ~= '' then
+if by ~= '' then --! look true
   local process, holder = added.runs(by)
-  local token = process and redis.pcall('ZSCORE', q.working .. holder, process)
   if process then
-    local held = type(token) == 'string'
-    entries[#entries + 1] = { by, -1, -1, 0, 0, -1, process, held and holder or '', held and tonumber(token) or 0, 0, 0 }
+    local score, token = redis.pcall('ZSCORE', q.working .. holder, process), 0
+    if type(score) == 'string' then
+      token = tonumber(score)
+    else
+      holder = ''
+    end
+    entries[#entries + 1] = { by, -1, -1, 0, 0, -1, process, holder, token, 0, 0 }
   end
 end
 
@@ -118,5 +122,5 @@ for _, grave in ipairs(by == '' and entries_of(failed) or {}) do
 end
 return {
   now, redis.call('EXISTS', q.paused), lives, type(idlers) == 'number' and idlers or 0,
-  redis.call('ZCOUNT', q.schedule, '-inf', now), total, adding and redis.call('XLEN', q.added) or 0, places, line, entries, graves,
+  redis.call('ZCOUNT', q.schedule, '-inf', now), total, adding and redis.call('XLEN', q.added) or 0, places, line, entries, graves, --! look operand.2
 }
