@@ -290,5 +290,13 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 	if n < max(len(c.IDs), 1) {
 		return errTold
 	}
+	if c.All {
+		for _, err := range q.Failed(ctx) {
+			if err == nil {
+				con.say("a task stays: its key has a waiting task, or it failed meanwhile; list it with worqr failed %s", shellQuoted(string(c.Queue)))
+			}
+			return cmp.Or(err, errTold)
+		}
+	}
 	return nil
 }

@@ -186,7 +186,7 @@ type resumeCommand struct {
 // Run resumes queues.
 func (c *resumeCommand) Run(ctx context.Context, con *console) error {
 	return c.forEach(ctx, con, c.Queues, (*worqr.Queue).Resume, func(name string) error {
-		return c.tell(con.out, pauseRow{name, false}, "%s isn't paused", printable(name))
+		return c.tell(con.out, pauseRow{name, false}, "%s is running", printable(name))
 	})
 }
 
