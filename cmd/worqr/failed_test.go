@@ -95,3 +95,19 @@ func TestFailedLater(t *testing.T) {
 	s.is.Equal(out.String(), `{"deleted":1,"matched":1}`+"\n")
 	s.is.Equal(all(s.rows(exitWell, "failed", "q"), "payload"), []any{"after"})
 }
+
+// What can't be requeued stays, and the exit status tells.
+func TestRequeueWhatStays(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	q := s.peer.Queue("q")
+	s.is.NoErr(s.peer.StartWorker(ctx))
+	s.is.NoErr(q.StartWork(ctx))
+	s.is.NoErr(q.Put(ctx, "k", []byte("a"), nil))
+	task := redistest.Sure(q.StartTask(ctx))(t)
+	s.is.NoErr(task.Fail(ctx, errors.New("no")))
+	s.fail(q, "x", "no", nil)
+	s.is.NoErr(q.Put(ctx, "k", []byte("b"), nil))
+	out := s.run(exitUnwell, "requeue", "q", "--all")
+	s.is.True(strings.Contains(out, "1 task requeued") && strings.Contains(out, "a task stays: its key has a waiting task"))
+}
