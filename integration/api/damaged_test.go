@@ -147,13 +147,16 @@ func TestDeathIsLoggedOnce(t *testing.T) {
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	var j journal
 	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Logger: j.Logger()})
-	for _, name := range []string{"a", "b", "c"} {
-		working(t, p, name)
+	redistest.Do(t, c, "HSET", prefix+":worker:dead00000", "name", "api-7", "host", "node3", "pid", 4121)
+	queues := []string{"a", "b", "c"}
+	for _, name := range queues {
 		dead(t, c, prefix, name, time.Second, 2)
 	}
-	redistest.Do(t, c, "HSET", prefix+":worker:dead00000", "name", "api-7", "host", "node3", "pid", 4121)
 	for i := range 2 { // a round has renewed the lease on this queue last
 		redistest.Do(t, c, "ZINCRBY", prefix+":workers:{c}", 300, fmt.Sprint("dead0000", i))
+	}
+	for _, name := range queues { // nobody has judged them before
+		working(t, p, name)
 	}
 	counts := regexp.MustCompile(`tasks=(\d) `)
 	eventually(t, "the dead are off the roster, and all is logged", func() bool {
