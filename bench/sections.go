@@ -37,8 +37,8 @@ var sections = map[string]func(*report, scenario){
 			column{"ping p50 ms", "a PING, median, ms"}, column{"ping p99 ms", "99th percentile, ms"}, column{"hot tasks/s", "tasks/s of the hot queue"},
 			column{"server µs", "Redis's processor for each, µs"})
 		r.say("Lone tasks, %v apart, on a queue that one idle worker serves, while peers with %d handlers that do", quietPause, p.steps[0].job.Handlers)
-		r.say("nothing work on another queue, which never runs empty. The more peers, the more tasks are running at\n")
-		r.say("a time, and the less of them is in Redis's caches.\n")
+		r.say("nothing work on another queue, which never runs empty. The more peers, the more tasks run at")
+		r.say("a time, and the fewer of them are in Redis's caches.\n")
 	},
 	delaying: func(r *report, p scenario) {
 		r.say("## From enqueue to start\n")
