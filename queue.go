@@ -114,6 +114,7 @@ func (q *Queue) Running(ctx context.Context) iter.Seq2[inspect.RunningTask, erro
 // may be busy on another.
 func add(s *inspect.QueueStats, part inspect.QueueStats) {
 	s.Waiting, s.Scheduled, s.Running, s.Failed = s.Waiting+part.Waiting, s.Scheduled+part.Scheduled, s.Running+part.Running, s.Failed+part.Failed
+	s.Silent = (s.Silent || s.Workers == 0) && (part.Silent || part.Workers == 0) && s.Workers+part.Workers > 0
 	s.Workers, s.IdleWorkers, s.Paused = max(s.Workers, part.Workers), max(s.IdleWorkers, part.IdleWorkers), s.Paused || part.Paused
 	s.Oldest, s.Tokens = max(s.Oldest, part.Oldest), s.Tokens+part.Tokens
 }

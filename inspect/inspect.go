@@ -11,12 +11,13 @@ import (
 
 // QueueStats are counts of one queue, as Queue.Stats returns them.
 type QueueStats struct {
-	Waiting     int // on the list, and added tasks
-	Scheduled   int // in the schedule
-	Running     int // held by workers, running or prefetched
-	Failed      int // not counting those that OnFailed is handling
-	Workers     int
-	IdleWorkers int // with free slots; if the queue is spread, those of the part that has most
+	Waiting     int  // on the list, and added tasks
+	Scheduled   int  // in the schedule
+	Running     int  // held by workers, running or prefetched
+	Failed      int  // not counting those that OnFailed is handling
+	Workers     int  // perhaps dead ones, until they're evicted
+	IdleWorkers int  // with free slots; if the queue is spread, those of the part that has most
+	Silent      bool // it has workers, and none has renewed its lease in time
 	Paused      bool
 	// Oldest is how long ago the task that has waited longest could have started, by Redis's clock:
 	// the front of the list, the first added task, or the one most overdue in the schedule. A task

@@ -123,18 +123,6 @@ func (f *fleet) known(ctx context.Context, q *worqr.Queue) error {
 	return nothing(fmt.Sprintf("no queue %q exists under the prefix %q; list the queues with: worqr queues", q.Name(), f.prefix))
 }
 
-// alive are the queues that registered peers serve. The registration of one that has died is gone after
-// two leases; its queues have it as a worker until a peer evicts it.
-func (f *fleet) alive(ctx context.Context) (map[string]bool, error) {
-	served := map[string]bool{}
-	_, err := f.workers(ctx, func(w inspect.Worker) {
-		for _, q := range w.Queues {
-			served[store.Whole(q)] = true
-		}
-	})
-	return served, err
-}
-
 // workers calls do with each registered peer, and returns how many there are. It waits no longer than
 // for a queue: some may be registered on a node that doesn't answer.
 func (f *fleet) workers(ctx context.Context, do func(inspect.Worker)) (n int, err error) {

@@ -23,7 +23,7 @@ type queueRow struct {
 	Idle      int     `json:"idle_workers"`
 	Oldest    seconds `json:"oldest_seconds"`
 	Paused    bool    `json:"paused"`
-	Silent    bool    `json:"workers_silent"` // it has workers, and none sends heartbeats
+	Silent    bool    `json:"workers_silent"` // it has workers, and none has renewed its lease in time
 }
 
 func (r queueRow) state() string {
@@ -43,7 +43,7 @@ func (r queueRow) state() string {
 func queueRowOf(name queueName, s inspect.QueueStats) queueRow {
 	return queueRow{
 		Queue: string(name), Waiting: s.Waiting, Scheduled: s.Scheduled, Running: s.Running, Failed: s.Failed,
-		Workers: s.Workers, Idle: s.IdleWorkers, Oldest: seconds(s.Oldest), Paused: s.Paused,
+		Workers: s.Workers, Idle: s.IdleWorkers, Oldest: seconds(s.Oldest), Paused: s.Paused, Silent: s.Silent,
 	}
 }
 
@@ -77,18 +77,13 @@ func (c *queuesCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	alive, unlisted := f.alive(ctx)
-	rows := turned(f.counts(ctx, names), func(r queueRow) queueRow {
-		r.Silent = unlisted == nil && r.Workers > 0 && !alive[r.Queue]
-		return r
-	})
-	n, err := printRows(con.out, c.form, "QUEUE WAITING SCHEDULED RUNNING FAILED WORKERS IDLE OLDEST STATE", rows, func(r queueRow) []string {
+	n, err := printRows(con.out, c.form, "QUEUE WAITING SCHEDULED RUNNING FAILED WORKERS IDLE OLDEST STATE", f.counts(ctx, names), func(r queueRow) []string {
 		return []string{printable(r.Queue), strconv.Itoa(r.Waiting), strconv.Itoa(r.Scheduled), strconv.Itoa(r.Running), strconv.Itoa(r.Failed), strconv.Itoa(r.Workers), strconv.Itoa(r.Idle), oldest(r), r.state()}
 	})
 	if err == nil && n == 0 {
 		con.say("no queues under the prefix %q; check --prefix and --redis", c.Prefix)
 	}
-	return errors.Join(err, unlisted)
+	return err
 }
 
 func oldest(r queueRow) string {

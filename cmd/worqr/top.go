@@ -9,7 +9,6 @@ import (
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/store"
 )
 
 type topCommand struct {
@@ -71,7 +70,7 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		c, err := s.queue(string(name)).Stats(ctx)
 		return top.Queue{
 			Name: string(name), Waiting: c.Waiting, Scheduled: c.Scheduled, Running: c.Running, Failed: c.Failed,
-			Workers: c.Workers, Idle: c.IdleWorkers, Oldest: c.Oldest, Paused: c.Paused, Tokens: c.Tokens,
+			Workers: c.Workers, Idle: c.IdleWorkers, Oldest: c.Oldest, Paused: c.Paused, Silent: c.Silent, Tokens: c.Tokens,
 		}, err
 	}) {
 		if u := asUnread(err); u != nil {
@@ -81,19 +80,11 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		}
 		now.Queues = append(now.Queues, q)
 	}
-	alive := map[string]bool{} // queues
 	_, err = s.workers(ctx, func(w inspect.Worker) {
 		now.Workers = append(now.Workers, top.Worker{ID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, StartedAt: w.StartedAt, Queues: w.Queues, Stuck: w.StuckHandlers})
-		for _, q := range w.Queues {
-			alive[store.Whole(q)] = true
-		}
 	})
 	if err != nil {
 		now.Unlisted = err.Error()
-		return now, nil
-	}
-	for i, q := range now.Queues {
-		now.Queues[i].Silent = q.Workers > 0 && !alive[q.Name]
 	}
 	return now, nil
 }

@@ -61,6 +61,7 @@ var ofQueue = []figure[inspect.QueueStats]{
 	ofState("oldest_task_age_seconds", "How long the task that has waited longest could have started.", func(s inspect.QueueStats) float64 { return s.Oldest.Seconds() }),
 	ofState("workers", "Workers that serve the queue.", func(s inspect.QueueStats) float64 { return float64(s.Workers) }),
 	ofState("idle_workers", "Workers of the queue with free slots.", func(s inspect.QueueStats) float64 { return float64(s.IdleWorkers) }),
+	ofState("silent", "1 while the queue has workers, and none has renewed its lease in time.", func(s inspect.QueueStats) float64 { return truth(s.Silent) }),
 	ofState("paused", "1 while the queue is paused.", func(s inspect.QueueStats) float64 { return truth(s.Paused) }),
 }
 

@@ -109,6 +109,7 @@ func TestFleet(t *testing.T) {
 		`worqr_queue_waiting_tasks{queue="held"}`:                                 6,
 		`worqr_queue_waiting_tasks{queue="work"}`:                                 0,
 		`worqr_queue_workers{queue="held"}`:                                       0,
+		`worqr_queue_silent{queue="work"}`:                                        0,
 		`worqr_queue_oldest_task_age_seconds{queue="work"}`:                       0,
 	} {
 		if got, there := sum[name]; !there || got != want {

@@ -157,6 +157,19 @@ func TestSpreadIsExact(t *testing.T) {
 	}
 }
 
+// A spread queue is silent only if none of its parts has a worker that lives.
+func TestSilentSpread(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(2)
+	is.True(!stats(t, q).Silent)
+	c := redistest.Conn(t)
+	for i, until := range []string{"1", "2", "inf"} { // a member of the second part, of both, and one that lives
+		redistest.Do(t, c, "ZADD", keys.NewSpace(prefix).Queue(keys.Part("q", (i+1)%2, 2)).Workers(), until, "w"+until)
+		is.Equal(stats(t, q).Silent, i < 2)
+	}
+}
+
 // Programs that spread a queue over different numbers of parts would look for a key in
 // different places. So one of them fails, and a queue grows with the peers that serve it.
 func TestSpreadsDiffer(t *testing.T) {

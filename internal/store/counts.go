@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -18,6 +19,7 @@ type Counts struct {
 	Failed      int
 	Workers     int
 	IdleWorkers int
+	Silent      bool // it has workers, and the lease of each has lapsed
 	Paused      bool
 	Oldest      time.Duration // how long what could start has waited at most; 0 if nobody knows
 	Tokens      int64         // given so far; 0 if the counter isn't a number
@@ -29,7 +31,8 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
 		redisconn.Command("ZCARD", q.Contents()), redisconn.Command("ZCARD", q.Failed().Contents()),
 		redisconn.Command("ZCARD", q.Workers()), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()),
 		redisconn.Command("GET", q.Token()), redisconn.Command("ZSCORE", q.Ages(), ageDrift), redisconn.Command("XLEN", q.Added()),
-		redisconn.Command("XRANGE", q.Added(), "-", "+", "COUNT", 1), overdueCall(q))
+		redisconn.Command("XRANGE", q.Added(), "-", "+", "COUNT", 1), overdueCall(q),
+		redisconn.Command("ZRANGE", q.Workers(), -1, -1, "WITHSCORES"), timeCall(q))
 	added, err := redis.Int(replies[9].Value, replies[9].Err)
 	if err != nil {
 		return Counts{}, err
@@ -41,6 +44,11 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
 		}
 	}
 	c.Paused = paused == 1
+	now, err := timeIn(replies[13])
+	if err != nil && !IsRefusal(err) {
+		return Counts{}, err
+	}
+	c.Silent = lapsedBefore(now, replies[12])
 	c.Tokens, _ = redis.Int64(replies[7].Value, replies[7].Err)
 	if c.Waiting, err = onList(ctx, r, q, replies[0], replies[1]); err != nil {
 		return Counts{}, err
@@ -53,12 +61,21 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
 		}
 		since = append(since, front)
 	}
-	if c.Oldest, err = ageOf(ctx, r, q, since); err != nil {
-		return Counts{}, err
-	}
+	c.Oldest = ageOf(now, since)
 	c.Waiting += added
 	c.Running, err = countHeld(ctx, r, q)
 	return c, err
+}
+
+// lapsedBefore reports whether the last lease of a queue's workers, an answer, has lapsed. If the time
+// isn't known, it hasn't.
+func lapsedBefore(now int64, last redisconn.Reply) bool {
+	member, err := redis.Strings(last.Value, last.Err)
+	if err != nil || len(member) != 2 {
+		return false
+	}
+	deadline, _ := strconv.ParseFloat(member[1], 64)
+	return deadline < float64(now)
 }
 
 // countHeld is how many tasks workers hold.

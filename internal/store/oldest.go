@@ -73,23 +73,16 @@ func frontSince(ctx context.Context, r Runner, q keys.Queue, token, drift redisc
 	return notes[0], nil
 }
 
-// ageOf returns how long the first of them is ago.
-func ageOf(ctx context.Context, r Runner, q keys.Queue, since []int64) (time.Duration, error) {
+// ageOf returns how long the first of them is ago, or 0 if the time isn't known.
+func ageOf(now int64, since []int64) time.Duration {
 	var first int64
 	for _, at := range since {
 		if at > 0 && (first == 0 || at < first) {
 			first = at
 		}
 	}
-	if first == 0 {
-		return 0, nil
+	if first == 0 || now == 0 {
+		return 0
 	}
-	now, err := NowAt(ctx, r, q)
-	switch {
-	case err != nil && !IsRefusal(err):
-		return 0, err
-	case err != nil:
-		return 0, nil
-	}
-	return max(0, time.Duration(now-first)*time.Millisecond), nil
+	return max(0, time.Duration(now-first)*time.Millisecond)
 }

@@ -213,11 +213,19 @@ func Now(ctx context.Context, r Runner) (int64, error) {
 
 // NowAt returns the time of the queue's Redis.
 func NowAt(ctx context.Context, r Runner, q keys.Queue) (int64, error) {
-	return timeOf(ctx, r, redisconn.Command("TIME").At(q.Waiting()))
+	return timeOf(ctx, r, timeCall(q))
 }
 
+func timeCall(q keys.Queue) redisconn.Call { return redisconn.Command("TIME").At(q.Waiting()) }
+
 func timeOf(ctx context.Context, r Runner, call redisconn.Call) (int64, error) {
-	v, err := redis.Int64s(r.One(ctx, call))
+	v, err := r.One(ctx, call)
+	return timeIn(redisconn.Reply{Value: v, Err: err})
+}
+
+// timeIn is what TIME answered, in ms.
+func timeIn(reply redisconn.Reply) (int64, error) {
+	v, err := redis.Int64s(reply.Value, reply.Err)
 	if err != nil || len(v) != 2 {
 		return 0, err
 	}

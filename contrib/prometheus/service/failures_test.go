@@ -180,6 +180,10 @@ func ofFleets() map[string]failure {
 			q := w.worker(worqr.Options{}, done, nil)
 			eventually(w.t, "it's evicted", func() bool { return peertest.Stats(w.t, q).Workers == 1 })
 		}, banner: []string{"stopped answering", "start a peer"}, kind: "expired-worker", says: "tart a peer", alert: "WorqrWorkerEvicted"},
+		"all peers dead": {stage: func(w *ward) {
+			peertest.Dead(w.t, redistest.Dial(w.t, w.server.URL()), w.prefix, "emails", time.Second, 1)
+			w.send("x", 1)
+		}, banner: []string{"stopped answering", "start a peer"}, kind: "expired-worker", says: "tart a peer", alert: "WorqrQueueNotServed"},
 		"two leases": {stage: func(w *ward) {
 			w.worker(worqr.Options{Lease: 3 * time.Second}, done, nil)
 			w.worker(worqr.Options{Lease: 10 * time.Second}, done, nil)
@@ -188,7 +192,7 @@ func ofFleets() map[string]failure {
 }
 
 // Whoever looks at the dashboard, asks the command line or is called by an alert learns what is wrong
-// and what to do, for ten failures that peers and Redis really have.
+// and what to do, for eleven failures that peers and Redis really have.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	cli := filepath.Join(t.TempDir(), "worqr")

@@ -64,7 +64,7 @@ func (p *parser) next() string {
 	return t
 }
 
-var levels = [][]string{{"and", "unless"}, {">", "<", "=="}, {"+", "-"}, {"*", "/"}}
+var levels = [][]string{{"or"}, {"and", "unless"}, {">", "<", "=="}, {"+", "-"}, {"*", "/"}}
 
 func (p *parser) binary(level int) term {
 	if level == len(levels) {
@@ -230,6 +230,15 @@ func quantiles(rank float64, buckets []sample) (all []sample) {
 // combine applies an operator: to each sample and a number, or to the samples that have the same
 // labels.
 func combine(op string, a, b value) (v value) {
+	if op == "or" {
+		v.vector = slices.Clone(a.vector)
+		for _, s := range b.vector {
+			if !slices.ContainsFunc(a.vector, func(o sample) bool { return maps.Equal(o.labels, s.labels) }) {
+				v.vector = append(v.vector, s)
+			}
+		}
+		return v
+	}
 	if a.scalar {
 		a.vector = make([]sample, len(b.vector))
 		for i, s := range b.vector {
