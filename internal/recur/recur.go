@@ -75,10 +75,11 @@ type job struct {
 	target *store.Target // nil until it's found
 	found  time.Time
 	tried  time.Time // when it was last asserted, or was to be; zero: at once
-	since  int64     // only who visits the lane changes this and the next
+	busy   bool      // somebody asserts it: its lane may change meanwhile
+	since  int64     // only who asserts it changes this and the next
 	state  string    // as Redis had it last
 
-	timing *timing // nil unless its times are being computed; of who visits the lane, as the next
+	timing *timing // nil unless its times are being computed; of who asserts it, as the next
 	flaw   error   // that was logged
 }
 

@@ -78,7 +78,7 @@ func (s *Schedules) due(now time.Time) (finds map[string][]*job, visits map[stri
 		if j.place.Find != nil && now.Sub(j.found) >= findEach {
 			finds[j.queue] = append(finds[j.queue], j)
 		}
-		if j.target == nil || !j.tried.IsZero() && now.Sub(j.tried) < s.beat/2 {
+		if j.target == nil || j.busy || !j.tried.IsZero() && now.Sub(j.tried) < s.beat/2 {
 			continue
 		}
 		if s.admitsLocked(s.laneLocked(*j.target), now) {
@@ -175,6 +175,7 @@ func (s *Schedules) bookLocked(visits map[string]*visit, l *lane, j *job) {
 		v.lanes = append(v.lanes, l)
 	}
 	if j != nil {
+		j.busy = true
 		v.jobs[l] = append(v.jobs[l], j)
 	}
 }
@@ -203,6 +204,9 @@ func (s *Schedules) left(v *visit) {
 	v.home.busy = false
 	for _, l := range v.lanes {
 		l.busy = false
+		for _, j := range v.jobs[l] {
+			j.busy = false
+		}
 	}
 	for _, j := range s.jobs {
 		if j.target != nil && j.tried.IsZero() {

@@ -104,6 +104,26 @@ func TestJudges(t *testing.T) {
 	is.True(!r.judgesNow(h, &lane{}))
 }
 
+// Nobody else asserts a schedule that has got another place meanwhile.
+func TestMovesMeanwhile(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newRig(t)
+	r.home = func(q store.Keys) string { return q.Waiting() }
+	spec := Spec{Schedule: every(time.Hour)}
+	is.NoErr(r.Set("q", "k:x", spec, Place{Target: target("a")}))
+	now := time.Now()
+	_, there, _ := r.due(now)
+	is.Equal(len(there), 1)
+	is.NoErr(r.Set("q", "k:x", spec, Place{Target: target("b")}))
+	_, visits, _ := r.due(now.Add(fast))
+	is.Equal(len(visits), 0)
+	for _, v := range there {
+		r.left(v)
+	}
+	_, visits, _ = r.due(now.Add(fast))
+	is.Equal(len(visits), 1)
+}
+
 // Each is asserted once a cycle, and those that were never first.
 func TestDue(t *testing.T) {
 	is := redistest.Parallel(t)
