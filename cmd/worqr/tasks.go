@@ -129,7 +129,7 @@ func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
 		return scheduledRow{blob(t.Key), moment(t.DueAt), moment(t.EnqueuedAt), moment(t.Expires), t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
 	})
 	_, err = printRows(con.out, c.form, "DUE RETRIES KEY PAYLOAD ERROR", first(c.Limit, rows), func(r scheduledRow) []string {
-		return []string{untilMoment(r.DueAt), strconv.Itoa(r.Retries), keyText(r.Key), brief(string(r.Payload), shownPayload), brief(r.LastError, shownPayload)}
+		return []string{nextMoment(r.DueAt), strconv.Itoa(r.Retries), keyText(r.Key), brief(string(r.Payload), shownPayload), brief(r.LastError, shownPayload)}
 	})
 	return err
 }

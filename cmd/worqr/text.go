@@ -83,24 +83,19 @@ func sinceMoment(t *time.Time) string {
 	return age(max(0, time.Since(*t)))
 }
 
-// untilMoment is when something is to happen.
-func untilMoment(t *time.Time) string {
-	switch {
-	case t == nil:
-		return "-"
-	case time.Until(*t) > 0:
-		return "in " + age(time.Until(*t))
-	}
-	return "now"
-}
-
 // nextMoment is when something is to happen, or how late it is.
 func nextMoment(t *time.Time) string {
-	if t == nil || time.Since(*t) < time.Second {
-		return untilMoment(t)
+	if t == nil {
+		return "-"
 	}
-	late := time.Since(*t).Truncate(time.Second)
-	if late < time.Minute {
+	left := time.Until(*t)
+	late := -left.Truncate(time.Second)
+	switch {
+	case left > 0:
+		return "in " + age(left)
+	case late < time.Second:
+		return "now"
+	case late < time.Minute:
 		return late.String() + " late"
 	}
 	return age(late) + " late"

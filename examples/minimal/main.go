@@ -14,7 +14,7 @@ type mail struct{ To, Subject string }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	peer, err := worqr.Open(os.Getenv("REDIS_URL"), nil)
 	if err != nil {
 		log.Fatal(err)

@@ -193,6 +193,7 @@ func (r refusal) outcome(t *testing.T, url, prefix string) string {
 		return report.Wait(t.Context())
 	}
 	if len(works) == 0 {
+		eventually(t, "a warning says so", func() bool { return len(said.Lines("level=WARN")) > 0 }) // of a heartbeat
 		return r.ended(t, p, stop, said, works)
 	}
 	can("cancels", cancels())
