@@ -20,10 +20,10 @@ import (
 func TestAuthorizeAll(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := peertest.OpenDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
+	p := peertest.OpenDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix})
 	peertest.Enqueue(t, p.Queue("mine"), "a")
 	peertest.Enqueue(t, p.Queue("others"), "a")
-	w := peertest.Open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
+	w := peertest.Open(t, worqr.Options{Prefix: prefix})
 	q := peertest.Working(t, w, "others")
 	_, err := q.StartTask(t.Context())
 	is.NoErr(err)
@@ -55,7 +55,7 @@ func TestAuthorizeAll(t *testing.T) {
 // A stream that begins while the server shuts down doesn't keep it.
 func TestShutdownWhileStreamBegins(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{Lease: 600 * time.Millisecond})
+	p := open(t, worqr.Options{})
 	peertest.Enqueue(t, p.Queue("q"), "a")
 	entered, leave := make(chan bool, 1), make(chan bool)
 	var n atomic.Int32
@@ -88,7 +88,7 @@ func TestShutdownWhileStreamBegins(t *testing.T) {
 // A payload that is nested deeply takes no more to show than others.
 func TestDeepPayload(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{Lease: 600 * time.Millisecond})
+	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	const depth = 9_990
 	payload := strings.Repeat("[", depth) + strings.Repeat("1,", (64<<10-2*depth)/2-1) + "1" + strings.Repeat("]", depth)
@@ -102,7 +102,7 @@ func TestDeepPayload(t *testing.T) {
 // The headers of a stream come at once, and hold no place of a page.
 func TestStreamHead(t *testing.T) {
 	is := parallel(t)
-	b := browse(t, open(t, worqr.Options{Lease: 600 * time.Millisecond}), nil)
+	b := browse(t, open(t, worqr.Options{}), nil)
 	c := &http.Client{Timeout: 5 * time.Second}
 	for range 3 {
 		r, err := c.Head(b.base + "stream?show=overview") //nolint:noctx // the client has a timeout

@@ -378,7 +378,7 @@ func TestTraceEviction(t *testing.T) {
 func TestTraceDeadWorker(t *testing.T) {
 	is := parallel(t)
 	r, prefix := &record{}, redistest.Prefix(t)
-	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Concurrency: 3, Hold: true, Lease: 900 * time.Millisecond}
+	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Concurrency: 3, Hold: true, Lease: 2 * time.Second} // its registration lasts for two leases
 	victim := spawn(t, c)
 	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: c.Lease, Trace: r.trace()})
 	enqueue(t, q, "a", "b", "c")
