@@ -496,7 +496,7 @@ func TestCancelWaitsThroughOutages(t *testing.T) {
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	q := working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}), "q")
-	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", CallTimeout: time.Second})
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", CallTimeout: 4 * time.Second}) // five calls fit into it
 	enqueue(t, q, "x")
 	task := take(t, q)
 	report := cancel(t, p.Queue("q"), "x")

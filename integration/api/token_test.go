@@ -23,7 +23,9 @@ func TestTokensGoBack(t *testing.T) {
 	for range 10 {
 		wait(t, cancel(t, q, "none")) // each has a token
 	}
-	redistest.Do(t, redistest.Conn(t), "SET", prefix+":token:{q}", 2)
+	c := redistest.Conn(t)
+	redistest.Do(t, c, "SET", prefix+":token:{q}", 2)
+	redistest.Do(t, c, "ZADD", prefix+":holders:{q}", 2, p.WorkerID()) // or else, only a message tells it
 	wait(t, cancel(t, q, "a"))
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
 }

@@ -291,8 +291,11 @@ func (k *Store) onZSet(name, key string, args []string) any {
 	case "ZRANGEBYLEX":
 		return k.byName(key, args)
 	case "ZRANGE":
-		all := []any{}
-		for _, r := range k.all(key) {
+		all, rows := []any{}, k.all(key)
+		if len(args) > 0 && args[0] == "-1" { // the last one
+			rows = rows[max(len(rows)-1, 0):]
+		}
+		for _, r := range rows {
 			all = append(all, r.name, strconv.FormatFloat(r.score, 'f', -1, 64))
 		}
 		return all

@@ -162,6 +162,9 @@ func TestAdded(t *testing.T) {
 		{name: "its time is over, of a late id", seed: member.with("added", "|99999999999999-525001-a/10000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "("+late+":k:p1.001=0)", "failed:keyed:k:p1.001",
 				h(waits("x", "now", 0, 0), "card=10000000000000005", "digest="+late, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@99999999999999-525001-a", "planned=99999999999999"))}}},
+		{name: "put again, of an id that is still to come", seed: member.with("added", "|99999999999999-525001-a/0=x|"), steps: []when{
+			{call: sets("@99999999999999-525001-a", "y", "+60m", "earlier"), want: "ok", state: member.with("schedule", "(k:@99999999999999-525001-a=now)", "contents", "(#y:k:@99999999999999-525001-a=0)",
+				"keyed:k:@99999999999999-525001-a", waits("y", "now", 0, 0))}}},
 		{name: "its time is over only when all its digits are", seed: member.with("added", "|1-7-a/11000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[11000000000000005][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a11000000000000005}")}}},
 		{name: "a card of others has no time", seed: keyX.with("keyed:k:x", h(waits("a", "-1m", 2, 1), "card=x0000000000000005")), steps: []when{

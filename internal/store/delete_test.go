@@ -54,6 +54,8 @@ func TestDeleteAdded(t *testing.T) {
 		{name: "one keeps its result", alive: listens, seed: kept, steps: []when{{call: deletes, want: "ok", state: state{}, heard: []string{`delete ""`, "end:" + spelled(a) + ` ""`}}}},
 		{name: "a foreign item, and a payload apart", seed: state{"added": `|1-7-a/2="" 2-0-foreign=z|`, "keyed:" + a: "{card=0 payload=a}"}, steps: []when{
 			{call: deletes, want: "ok", state: state{}, heard: []string{`delete ""`}}}},
+		{name: "of the last id of a stream", seed: state{"added": "|18446744073709551615-18446744073709551615-a/0=a|"}, steps: []when{
+			{call: deletes, want: "ok", state: state{}, heard: []string{`delete ""`}}}},
 		{name: "another task's entry stays", seed: state{"added": "|1-7-a/0=x|", "keyed:" + a: "{process=p1}"}, steps: []when{
 			{call: deletes, want: "ok", state: state{"keyed:" + a: "{process=p1}"}, heard: []string{`delete ""`}}}},
 	})

@@ -46,16 +46,38 @@ func failedTask(entry string, f map[string]string) Grave {
 	}
 }
 
-// allFailed reads the entries of the failed queue, newest first.
+const setAside = 1 << 52 // added to the time of what OnFailed has given up
+
+// allFailed reads the entries of the failed queue: those that were set aside, newest first, and then
+// the others. What has failed since is above the others, and isn't read.
 func allFailed(r Runner, q keys.Queue) pager[string] {
 	from := &ranking{by: r, key: q.Failed().Schedule(), reverse: true}
-	return each(from.page, func(_ context.Context, some []ranked) ([]string, error) {
-		entries := make([]string, len(some))
-		for i, e := range some {
-			entries[i] = e.name
+	newest := -1. // of the others
+	entries := each(from.page, func(_ context.Context, some []ranked) (entries []string, err error) {
+		for _, e := range some {
+			if e.score <= newest || e.score >= setAside {
+				entries = append(entries, e.name)
+			}
 		}
 		return entries, nil
 	})
+	return func(ctx context.Context) (_ []string, err error) {
+		if from.last == nil {
+			if newest, err = newestPlain(ctx, r, from.key); err != nil {
+				return nil, err
+			}
+		}
+		return entries(ctx)
+	}
+}
+
+// newestPlain is the highest score of what isn't set aside, or -1.
+func newestPlain(ctx context.Context, r Runner, key string) (float64, error) {
+	one, err := redis.Strings(r.One(ctx, redisconn.Command("ZRANGE", key, "("+strconv.Itoa(setAside), "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES")))
+	if err != nil || len(one) != 2 {
+		return -1, err
+	}
+	return strconv.ParseFloat(one[1], 64)
 }
 
 // failedEntries returns the entries of failed tasks with these ids.

@@ -42,10 +42,10 @@ local added = later(function(added)
     return math.max(math.min(math.floor(262144 * #page / bytes), 8 * count, 250), 1) --! page constant.1
   end
 
-  -- From where to read on behind an item; nil behind the last id that there is: from there, Redis
+  -- From where to read on behind an item; false behind the last id that there is: from there, Redis
   -- refuses to read.
   function added.past(id)
-    return id ~= '18446744073709551615-18446744073709551615' and '(' .. id or nil
+    return id ~= '18446744073709551615-18446744073709551615' and '(' .. id
   end
 
   -- Shows the items of the stream up to an id, from the front on, until see returns false.
