@@ -108,19 +108,26 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	spec := recur.Spec{Schedule: schedule, Payload: slices.Clone(payload), Card: card, Late: o.SkipLate}
 	place := recur.Place{Target: q.target()}
 	if q.spread != nil {
-		place.Find = func(ctx context.Context) (store.Target, error) {
-			part, err := q.ofKey(ctx, key)
-			if err != nil {
-				return store.Target{}, err
-			}
-			return part.target(), nil
-		}
+		place.Find = func(ctx context.Context) (store.Target, error) { return q.recursAt(ctx, key) }
 	}
 	err = q.peer.recurring.Set(q.id, store.EntryOf(key), spec, place)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return nil
+}
+
+// recursAt returns the part that has what recurs under a key. If others have spread the queue over more
+// parts, it's one of theirs, which this peer serves, too: so all assert it in one place.
+func (q *Queue) recursAt(ctx context.Context, key string) (store.Target, error) {
+	part, err := q.ofKey(ctx, key)
+	if last := q.recent(); err != nil && last != nil && last.parts > len(q.spread.parts) && last.parts <= store.MaxParts {
+		part, err = q.part(store.Part(q.name, store.PartOf([]byte(key), last.parts), last.parts)), nil
+	}
+	if err != nil {
+		return store.Target{}, err
+	}
+	return part.target(), nil
 }
 
 // RunNow runs the recurring task under key once, now, with its payload and properties. Its schedule

@@ -61,7 +61,7 @@ func (s *stage) asserts(ctx context.Context, print string, n, size int) error {
 		}
 		all = append(all, one)
 	}
-	_, _, err := store.Recur(ctx, line, keys.NewSpace("").Queue("recurring"), time.Minute.Milliseconds(), true, all)
+	_, _, _, err := store.Recur(ctx, line, keys.NewSpace("").Queue("recurring"), time.Minute.Milliseconds(), store.Whenever, all)
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A spread queue runs every task once, from every part, with no more handlers than Concurrency
@@ -168,6 +169,32 @@ func TestSilentSpread(t *testing.T) {
 		redistest.Do(t, c, "ZADD", keys.NewSpace(prefix).Queue(keys.Part("q", (i+1)%2, 2)).Workers(), until, "w"+until)
 		is.Equal(stats(t, q).Silent, i < 2)
 	}
+}
+
+// A peer with fewer parts asserts what recurs where the others do, so that it recurs once.
+func TestSpreadGrowsRecurs(t *testing.T) {
+	is := parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	serve := func(n int) (stop func()) {
+		p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
+		q := p.Queue("q").Spread(n)
+		is.NoErr(q.Every("job", worqr.Interval(time.Hour), []byte("x"), nil))
+		q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+		return run(t, p)
+	}
+	asserted := func(n int) float64 {
+		part := keys.NewSpace(prefix).Queue(keys.Part("q", store.PartOf([]byte("job"), n), n))
+		until, err := redis.Float64(c.Do("ZSCORE", part.Recurring(), "k:job"))
+		is.True(err == nil || is_(err, redis.ErrNil))
+		return until
+	}
+	stop := serve(8)
+	eventually(t, "it's asserted", func() bool { return asserted(8) > 0 })
+	serve(4)
+	stop()
+	last := asserted(8)
+	eventually(t, "it's asserted again", func() bool { return asserted(8) > last })
+	is.Equal(asserted(4), 0.)
 }
 
 // Programs that spread a queue over different numbers of parts would look for a key in

@@ -164,7 +164,7 @@ func (w *world) recurs(payload string) {
 	entry := store.EntryOf(payload)
 	for soon := int64(100); ; soon *= 2 { // the call must arrive before
 		at := w.now() + soon
-		told, _, err := store.Recur(w.t.Context(), line, w.keys, time.Hour.Milliseconds(), false, []store.Schedule{{
+		told, _, _, err := store.Recur(w.t.Context(), line, w.keys, time.Hour.Milliseconds(), 0, []store.Schedule{{
 			Entry: entry, Print: "0000000000000000000000000000000000000000",
 			Times: []int64{at, at + time.Hour.Milliseconds()}, Payload: []byte(payload),
 		}})

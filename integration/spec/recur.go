@@ -150,7 +150,7 @@ func recur(q *queue, c store.Call) any {
 	for i, until := range untils {
 		answers = append(answers, q.assert(period, until, all[7*i:7*i+7]))
 	}
-	if c.Arg("judge") == "1" {
+	if q.now <= number(c.Arg("judge")) {
 		over := q.between(q.recurring(), -inf, float64(q.now-1))
 		for _, r := range over[:min(len(over), 50)] {
 			if !q.endSchedule(r.name) {
@@ -162,7 +162,7 @@ func recur(q *queue, c store.Call) any {
 	if !q.isPaused() {
 		q.alert(&q.lane, 0)
 	}
-	return []any{answers, ended}
+	return []any{answers, ended, q.now}
 }
 
 // endSchedule ends a schedule. It is false if the call can't afford to.

@@ -114,9 +114,13 @@ func (s *Schedules) flush(ctx context.Context, h *home, l *lane, p *page) error 
 const named = 5
 
 func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Schedule) ([]store.Asserted, error) {
-	began, judge := time.Now(), s.judgesNow(h, l)
-	told, ended, err := store.Recur(ctx, s.calls, l.Keys, s.period.Milliseconds(), judge, all)
-	if judge && err == nil && len(ended) == 0 { // else there may be more
+	began := time.Now()
+	until := s.judgesUntil(h, l, began)
+	told, ended, now, err := store.Recur(ctx, s.calls, l.Keys, s.period.Milliseconds(), until, all)
+	if err == nil {
+		s.heard(l, began, now)
+	}
+	if err == nil && now <= until && len(ended) == 0 { // else there may be more
 		s.judged(l, began)
 	}
 	if len(ended) > 0 && s.lines.Allow(l.ID) {

@@ -18,8 +18,11 @@ func TestEndedIsBounded(t *testing.T) {
 		r.do("ZADD", "p:recurring:{q}", 1, fmt.Sprint("k:secret", i))
 	}
 	long := time.Now().Add(-3 * r.period)
-	_, err := r.ask(t.Context(), &home{steady: long}, &lane{Target: target("q")}, nil)
-	is.NoErr(err)
+	l := &lane{Target: target("q")}
+	for range 2 { // the first learns what time it is
+		_, err := r.ask(t.Context(), &home{steady: long}, l, nil)
+		is.NoErr(err)
+	}
 	lines := r.lines("schedules ended")
 	is.Equal(len(lines), 1)
 	is.True(strings.Contains(lines[0], "count=40"))

@@ -64,11 +64,29 @@ func (s *Schedules) judgesLocked(h *home, l *lane, now time.Time) bool {
 	return now.Sub(h.steady) > 2*s.period && now.Sub(l.steady) > 2*s.period
 }
 
-// judgesNow reports whether a visit judges.
-func (s *Schedules) judgesNow(h *home, l *lane) bool {
+// judgesUntil returns until when, by Redis's clock, a call that begins now may judge; 0: it may not.
+// If that clock has jumped ahead, all schedules have lapsed, and must be asserted first.
+func (s *Schedules) judgesUntil(h *home, l *lane, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.judgesLocked(h, l, time.Now())
+	if l.clock == 0 || !s.judgesLocked(h, l, now) {
+		return 0
+	}
+	return l.latest(now) + s.beat.Milliseconds()
+}
+
+// latest is what Redis's clock shows at most, unless it has jumped.
+func (l *lane) latest(now time.Time) int64 { return l.clock + now.Sub(l.asked).Milliseconds() }
+
+// heard takes in what Redis's clock showed in a call that began then. If it has jumped ahead, nobody is
+// judged for a while.
+func (s *Schedules) heard(l *lane, began time.Time, clock int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); l.clock > 0 && clock > l.latest(now)+s.beat.Milliseconds() {
+		l.steady = now
+	}
+	l.clock, l.asked = clock, began
 }
 
 // judged notes that a lane was judged, in a call that began then, and nothing is left.

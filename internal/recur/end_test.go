@@ -19,6 +19,7 @@ func TestOver(t *testing.T) {
 	b.turn(old)
 	s.Over(b.queue("q"))
 	grown(s)
+	b.turn(s) // learns the time
 	b.turn(s) // somebody asserts it
 	b.True(b.field("print") != "")
 	b.lapse()

@@ -72,6 +72,7 @@ type job struct {
 
 	spec   Spec // this and those below are protected by Schedules.mu
 	place  Place
+	turn   int           // how often it has got one
 	target *store.Target // nil until it's found
 	found  time.Time
 	tried  time.Time // when it was last asserted, or was to be; zero: at once
@@ -137,6 +138,7 @@ func (s *Schedules) Set(queue, entry string, spec Spec, place Place) error {
 }
 
 func (j *job) setPlace(place Place) {
+	j.turn++
 	if j.place, j.found = place, (time.Time{}); place.Find == nil {
 		j.target = &place.Target
 	}

@@ -191,6 +191,6 @@ func TestWrongType(t *testing.T) {
 	b.turn(s)
 	b.True(b.field("print") != "")
 	b.Equal(b.told("cannot assert schedules"), 1)
-	b.True(s.judgesNow(s.homes[""], s.lanes["q"]))
-	b.True(!s.judgesNow(s.homes[""], s.lanes["p"]))
+	b.True(s.judgesUntil(s.homes[""], s.lanes["q"], time.Now()) > 0)
+	b.Equal(s.judgesUntil(s.homes[""], s.lanes["p"], time.Now()), int64(0))
 }

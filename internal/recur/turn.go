@@ -20,7 +20,9 @@ type lane struct {
 	busy    bool      // somebody visits it; this and those below are protected by Schedules.mu
 	until   time.Time // it isn't visited before, since the last visit failed
 	visited time.Time
-	steady  time.Time // when a visit last failed, or took long
+	steady  time.Time // when a visit last failed, or took long, or found that the clock had jumped
+	clock   int64     // of Redis in the last call, in ms; 0 before
+	asked   time.Time // when that call began
 }
 
 // A home is a node. One goroutine at a time visits the lanes there.
@@ -36,6 +38,13 @@ type finder struct {
 	upset logs.Outage
 	busy  bool // protected by Schedules.mu, as the next
 	until time.Time
+}
+
+// A finding is a job whose part is to be found.
+type finding struct {
+	*job
+	find func(context.Context) (store.Target, error)
+	turn int // a job that has got another place meanwhile has another one
 }
 
 // A visit is what is to be asserted on a node: without jobs, a lane is only judged.
@@ -69,14 +78,14 @@ func (s *Schedules) turn(ctx context.Context) *sync.WaitGroup {
 }
 
 // due takes what is due, and marks it as being done.
-func (s *Schedules) due(now time.Time) (finds map[string][]*job, visits map[string]*visit, targets map[string]store.Target) {
+func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[string]*visit, targets map[string]store.Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	finds, visits = map[string][]*job{}, map[string]*visit{}
+	finds, visits = map[string][]finding{}, map[string]*visit{}
 	var ready []*job
 	for _, j := range s.jobs {
 		if j.place.Find != nil && now.Sub(j.found) >= findEach {
-			finds[j.queue] = append(finds[j.queue], j)
+			finds[j.queue] = append(finds[j.queue], finding{j, j.place.Find, j.turn})
 		}
 		if j.target == nil || j.busy || !j.tried.IsZero() && now.Sub(j.tried) < s.beat/2 {
 			continue
@@ -85,7 +94,7 @@ func (s *Schedules) due(now time.Time) (finds map[string][]*job, visits map[stri
 			ready = append(ready, j)
 		}
 	}
-	maps.DeleteFunc(finds, func(queue string, _ []*job) bool { return !s.findsLocked(queue, now) })
+	maps.DeleteFunc(finds, func(queue string, _ []finding) bool { return !s.findsLocked(queue, now) })
 	slices.SortFunc(ready, func(a, b *job) int {
 		return cmp.Or(a.tried.Compare(b.tried), cmp.Compare(a.queue, b.queue), cmp.Compare(a.entry, b.entry))
 	})
@@ -257,12 +266,12 @@ func (s *Schedules) findsLocked(queue string, now time.Time) bool {
 }
 
 // find finds the parts that have the jobs of a queue. If that fails, those that were known remain.
-func (s *Schedules) find(ctx context.Context, queue string, jobs []*job) {
+func (s *Schedules) find(ctx context.Context, queue string, jobs []finding) {
 	found := make([]store.Target, 0, len(jobs))
 	var err error
 	for _, j := range jobs {
 		var q store.Target
-		if q, err = j.place.Find(ctx); err != nil {
+		if q, err = j.find(ctx); err != nil {
 			break
 		}
 		found = append(found, q)
@@ -274,9 +283,13 @@ func (s *Schedules) find(ctx context.Context, queue string, jobs []*job) {
 		f.until = now.Add(s.beat)
 	}
 	for i, q := range found {
-		jobs[i].found = now
-		if jobs[i].target == nil || jobs[i].target.ID != q.ID {
-			jobs[i].target, jobs[i].tried = &q, time.Time{}
+		j := jobs[i]
+		if j.turn != j.job.turn {
+			continue
+		}
+		j.found = now
+		if j.target == nil || j.target.ID != q.ID {
+			j.target, j.tried = &q, time.Time{}
 		}
 	}
 	s.mu.Unlock()

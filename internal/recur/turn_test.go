@@ -87,21 +87,43 @@ func TestFind(t *testing.T) {
 	is.Equal(len(r.lines("cannot find")), 2) // and that it's over
 }
 
+// What is found for a place that a schedule has no more is forgotten; and nobody calls a function
+// that finds nothing any more.
+func TestPlacedMeanwhile(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newRig(t)
+	spec := Spec{Schedule: every(time.Hour)}
+	of := func(entry string) Place {
+		return Place{Find: func(context.Context) (store.Target, error) {
+			is.NoErr(r.Set("q", entry, spec, Place{Target: target("plain")}))
+			return target("part"), nil
+		}}
+	}
+	is.NoErr(r.Set("q", "k:a", spec, of("k:b")))
+	is.NoErr(r.Set("q", "k:b", spec, of("k:a")))
+	finds, _, _ := r.due(time.Now())
+	r.find(t.Context(), "q", finds["q"])
+	for _, j := range r.jobs {
+		is.Equal(j.target.ID, target("plain").ID)
+	}
+}
+
 // Who was away for long, or has failed, doesn't judge.
 func TestJudges(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	now := time.Now()
-	l := &lane{Target: target("q")}
+	l := &lane{Target: target("q"), clock: 1}
 	h := &home{steady: now.Add(-3 * r.period)}
-	is.True(r.judgesNow(h, l))
+	judges := func(l *lane) bool { return r.judgesUntil(h, l, time.Now()) > 0 }
+	is.True(judges(l))
 	r.note(h, l, now, nil)
-	is.True(r.judgesNow(h, l))
+	is.True(judges(l))
 	r.note(h, l, now, errors.New("WRONGTYPE"))
-	is.True(!r.judgesNow(h, l))
-	is.True(r.judgesNow(h, &lane{})) // others do
+	is.True(!judges(l))
+	is.True(judges(&lane{clock: 1})) // others do
 	r.note(h, l, now.Add(-r.period), nil)
-	is.True(!r.judgesNow(h, &lane{}))
+	is.True(!judges(&lane{clock: 1}))
 }
 
 // Nobody else asserts a schedule that has got another place meanwhile.
@@ -122,6 +144,21 @@ func TestMovesMeanwhile(t *testing.T) {
 	}
 	_, visits, _ = r.due(now.Add(fast))
 	is.Equal(len(visits), 1)
+}
+
+// Nobody judges by a clock that has jumped ahead, before all have asserted theirs by it.
+func TestJumpingClock(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newRig(t)
+	now := time.Now()
+	l, h := &lane{Target: target("q")}, &home{steady: now.Add(-3 * r.period)}
+	is.Equal(r.judgesUntil(h, l, now), int64(0)) // it doesn't know the time
+	r.heard(l, now, 5000)
+	is.Equal(r.judgesUntil(h, l, now.Add(time.Second)), 6000+fast.Milliseconds())
+	r.heard(l, now, 4000) // set back
+	is.Equal(r.judgesUntil(h, l, now.Add(time.Second)), 5000+fast.Milliseconds())
+	r.heard(l, now, time.Hour.Milliseconds())
+	is.Equal(r.judgesUntil(h, l, now.Add(time.Second)), int64(0))
 }
 
 // Each is asserted once a cycle, and those that were never first.

@@ -46,9 +46,12 @@ const (
 	ScheduleDamaged = "damaged" // its keys are of another type
 )
 
-// Recur asserts schedules for a period, in ms. If judge, those that nobody has asserted for
-// theirs end; it returns their entries, a page of them.
-func Recur(ctx context.Context, r Runner, q keys.Queue, period int64, judge bool, all []Schedule) (told []Asserted, ended []string, err error) {
+// Whenever is later than all times of Redis, in ms.
+const Whenever = 1 << 52
+
+// Recur asserts schedules for a period, in ms. If its time isn't beyond judge, Redis ends those that
+// nobody has asserted for theirs; Recur returns their entries, a page of them, and that time.
+func Recur(ctx context.Context, r Runner, q keys.Queue, period, judge int64, all []Schedule) (told []Asserted, ended []string, now int64, err error) {
 	args := make([]any, 0, 7*len(all))
 	for _, s := range all {
 		var times []byte
@@ -60,7 +63,7 @@ func Recur(ctx context.Context, r Runner, q keys.Queue, period int64, judge bool
 		}
 		args = append(args, s.Entry, s.Print, s.Since, s.Late, times, s.Payload, s.Card)
 	}
-	a := recur.ask(ctx, r, q, "period", period, "judge", flag(judge), "schedules", args)
+	a := recur.ask(ctx, r, q, "period", period, "judge", judge, "schedules", args)
 	a.each("asserted", func(d *decoder) {
 		one := d.list()
 		told = append(told, Asserted{Since: one.int(), After: one.int(), State: one.string()})
@@ -70,13 +73,13 @@ func Recur(ctx context.Context, r Runner, q keys.Queue, period int64, judge bool
 	if a.err == nil && len(told) != len(all) {
 		a.err = errTooShort
 	}
-	return told, ended, a.err
+	return told, ended, a.int("now"), a.err
 }
 
 // EndRecurring ends the schedules of a queue that nobody asserts any more, page by page.
 func EndRecurring(ctx context.Context, r Runner, q keys.Queue) error {
 	for {
-		if _, ended, err := Recur(ctx, r, q, 0, true, nil); err != nil || len(ended) == 0 {
+		if _, ended, _, err := Recur(ctx, r, q, 0, Whenever, nil); err != nil || len(ended) == 0 {
 			return err
 		}
 	}

@@ -4,15 +4,15 @@
 --
 -- KEYS[19] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] period  ms for which they are asserted
--- ARGV[7] judge   1: schedules that nobody asserts end
+-- ARGV[7] judge   ms of Redis time until which schedules end that nobody asserts
 -- ARGV[8] schedules  each: entry, print, since in μs, 0 if that isn't known or -1 if the caller
 --                 has changed it just now, late in ms, times in ms, ascending, or "", payload, card or ""
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
 --
--- Returns {asserted, ended}: per item since, after when its times are wanted, and what it
+-- Returns {asserted, ended, now}: per item since, after when its times are wanted, and what it
 -- is: held, wanted (its times and payload), more (of them), older (another one is in force) or
--- damaged; and the entries of schedules that have ended.
-local period, judge = tonumber(ARGV[6]), ARGV[7] == '1'
+-- damaged; the entries of schedules that have ended; and the time.
+local period, judge = tonumber(ARGV[6]), now <= tonumber(ARGV[7])
 redis.call('ZCARD', KEYS[19]) -- of another type: fail before anything changes
 if broken then
   return broken
@@ -155,4 +155,4 @@ end
 if not paused then
   alert(q, 0)
 end
-return { answers, ended }
+return { answers, ended, now }

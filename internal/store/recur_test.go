@@ -41,7 +41,7 @@ func recurs(key, print, times string, how ...string) func(*env) string {
 				s.Late = at(value, 0)
 			}
 		}
-		told, ended, err := Recur(e.ctx, e.line, e.q, time.Hour.Milliseconds(), judge, []Schedule{s})
+		told, ended, _, err := Recur(e.ctx, e.line, e.q, time.Hour.Milliseconds(), judging(judge), []Schedule{s})
 		if err != nil {
 			return refused(err)
 		}
@@ -53,10 +53,18 @@ func recurs(key, print, times string, how ...string) func(*env) string {
 	}
 }
 
+// judging is until when a call ends what nobody asserts.
+func judging(now bool) int64 {
+	if now {
+		return Whenever
+	}
+	return 0
+}
+
 // recursAll asserts several schedules for so many ms, and answers in full.
 func recursAll(period int64, judge bool, all ...Schedule) func(*env) string {
 	return func(e *env) string {
-		told, ended, err := Recur(e.ctx, e.line, e.q, period, judge, all)
+		told, ended, _, err := Recur(e.ctx, e.line, e.q, period, judging(judge), all)
 		if err != nil {
 			return refused(err)
 		}
@@ -69,6 +77,22 @@ func recursAll(period int64, judge bool, all ...Schedule) func(*env) string {
 		}
 		return strings.Join(said, "; ")
 	}
+}
+
+// A call judges until a time of Redis's clock, which may have jumped ahead.
+func TestJudgesUntil(t *testing.T) {
+	is := redistest.Parallel(t)
+	e := newEnv(t, redistest.URL(), nil)
+	e.must(e.conn.Do("HSET", e.q.Recurrence("k:x"), "print", "1a", "passed", 1))
+	e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, "k:x"))
+	before := e.now()
+	_, ended, now, err := Recur(e.ctx, e.line, e.q, 60_000, before-1, nil)
+	is.NoErr(err)
+	is.Equal(len(ended), 0)
+	is.True(before <= now && now <= e.now())
+	_, ended, _, err = Recur(e.ctx, e.line, e.q, 60_000, now+time.Hour.Milliseconds(), nil)
+	is.NoErr(err)
+	is.Equal(ended, []string{"k:x"})
 }
 
 // each is a schedule as tests have it: asserted by a print, every minute from a time on.
@@ -376,7 +400,7 @@ func TestRecurPages(t *testing.T) {
 		for i := range n {
 			all = append(all, Schedule{Entry: fmt.Sprint("k:", i), Print: "1a", Times: []int64{far}})
 		}
-		told, _, err := Recur(e.ctx, e.line, e.q, 60_000, false, all)
+		told, _, _, err := Recur(e.ctx, e.line, e.q, 60_000, 0, all)
 		if err != nil || told[n-1].State != ScheduleHeld {
 			t.Fatal(told, err)
 		}
@@ -401,7 +425,7 @@ func TestRecurPages(t *testing.T) {
 		}
 		states := map[string]int{}
 		for calls := 0; states[ScheduleHeld] < n; calls++ {
-			told, _, err := Recur(e.ctx, e.line, e.q, 60_000, false, all)
+			told, _, _, err := Recur(e.ctx, e.line, e.q, 60_000, 0, all)
 			if err != nil || calls > n {
 				t.Fatal(states, err)
 			}
@@ -425,7 +449,7 @@ func TestRecurPages(t *testing.T) {
 			e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, fmt.Sprint("k:", i)))
 		}
 		for left := n; left > 0; {
-			_, ended, err := Recur(e.ctx, e.line, e.q, 60_000, true, nil)
+			_, ended, _, err := Recur(e.ctx, e.line, e.q, 60_000, Whenever, nil)
 			if err != nil || len(ended) != 2 {
 				t.Fatal(len(ended), err)
 			}
@@ -438,7 +462,7 @@ func TestRecurPages(t *testing.T) {
 	})
 	held := func(t *testing.T, e *env, all []Schedule) {
 		t.Helper()
-		told, _, err := Recur(e.ctx, e.line, e.q, 60_000, false, all)
+		told, _, _, err := Recur(e.ctx, e.line, e.q, 60_000, 0, all)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ var (
 	put = verb(Verb{Name: "put", By: asWorker, Does: "schedules a task under a key, or changes the one that waits there",
 		Keys: "shared once", Args: "shared entry payload at when keep counts enqueue card by_key window digest", Reply: "fresh first", Tells: "wake enqueue end"})
 	recur = verb(Verb{Name: "recur", By: asWorker, Does: "asserts a page of schedules, and plans what is missing of them",
-		Keys: "shared recurring", Args: "shared period judge schedules…", Reply: "asserted ended", Tells: "wake end"})
+		Keys: "shared recurring", Args: "shared period judge schedules…", Reply: "asserted ended now", Tells: "wake end"})
 	removeEntry = verb(Verb{Name: "remove", By: asWorker, Does: "removes what waits under an entry",
 		Keys: "shared", Args: "shared entry", Reply: "removed", Tells: "wake end"})
 
