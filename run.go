@@ -133,20 +133,14 @@ func (p *Peer) shutting() []*service {
 // serve serves the queues that have handlers until ctx ends, and parts that others add to spread
 // queues. If a number of parts can't be read, it retries the next time.
 func (p *Peer) serve(ctx context.Context) {
+	var asking sync.WaitGroup // the node that knows the numbers may be down, and others serve
+	defer asking.Wait()
 	for ctx.Err() == nil {
-		services := p.current()
-		for _, s := range services {
+		for _, s := range p.current() {
 			s.serve(s.queue.all())
-		}
-		for _, s := range services {
-			if s.queue.spread == nil {
-				continue
+			if s.queue.spread != nil && s.asks(p.spreads.Each/2) {
+				asking.Go(func() { s.widen(ctx) })
 			}
-			parts, err := s.queue.toServe(ctx)
-			if err != nil {
-				p.log.Debug("worqr: cannot read the number of parts of a spread queue", "queue", s.queue.id, "err", err)
-			}
-			s.serve(parts)
 		}
 		select {
 		case <-ctx.Done():
@@ -166,6 +160,8 @@ type service struct {
 	parts   []*Queue   // being served, or served until StopWork
 	stopped bool       // by StopWork
 	removed bool       // by Unhandle
+	asking  bool       // for the parts of others
+	asked   time.Time
 }
 
 func (q *Queue) handled(h Handler, o engine.Options) *service {
@@ -184,6 +180,29 @@ type handledBy struct{}
 // setBase sets the parent of the contexts of handlers.
 func (s *service) setBase(ctx context.Context) {
 	s.SetBase(context.WithValue(ctx, handledBy{}, s.queue.id))
+}
+
+// asks reports whether to ask now for the parts that others have added, which widen then does.
+func (s *service) asks(every time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asking || !s.asked.IsZero() && time.Since(s.asked) < every {
+		return false
+	}
+	s.asking, s.asked = true, time.Now()
+	return true
+}
+
+// widen serves the parts that others have added, too.
+func (s *service) widen(ctx context.Context) {
+	parts, err := s.queue.toServe(ctx)
+	if err != nil {
+		s.queue.peer.log.Debug("worqr: cannot read the number of parts of a spread queue", "queue", s.queue.id, "err", err)
+	}
+	s.serve(parts)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asking = false
 }
 
 // serve makes the worker join the parts that it doesn't serve yet, unless the queue was stopped.
@@ -366,112 +385,6 @@ func (p *Peer) drain(patience context.Context, services []*service) (abandoned b
 		s.Abandon()
 	}
 	return true
-}
-
-// Unhandle removes the queue's handler, and OnFailed: the peer returns tasks that haven't begun,
-// waits for the others, and leaves the queue. If ctx ends first, it ends the handlers' contexts
-// with ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more.
-//
-// It fails with ErrNotWorking if there is no handler, and with ErrInvalid if ctx is the
-// context of one of the queue's handlers.
-func (q *Queue) Unhandle(ctx context.Context) error {
-	if q.bad != nil {
-		return q.wrap("unhandle", q.bad)
-	}
-	return q.wrap("unhandle", q.peer.unhandle(ctx, q.id, q.failed().id))
-}
-
-func (p *Peer) unhandle(ctx context.Context, queue, failed string) error {
-	if of := ctx.Value(handledBy{}); of == queue || of == failed {
-		return errOwnHandler
-	}
-	p.mu.Lock()
-	s, f, l, draining := p.services[queue], p.services[failed], p.leaving[queue], p.draining
-	if !draining {
-		delete(p.services, queue)
-		delete(p.services, failed)
-	}
-	if s != nil && l == nil && p.serving {
-		l = p.leaveLocked(s, f)
-	}
-	p.mu.Unlock()
-	switch {
-	case draining:
-		select {
-		case <-p.ended:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	case l == nil && s == nil:
-		return fmt.Errorf("%w: it has no handler", ErrNotWorking)
-	case l == nil:
-		return nil // not served yet
-	}
-	select {
-	case <-l.done:
-		return l.err
-	case <-ctx.Done():
-		l.hasten()
-		return context.Cause(ctx)
-	}
-}
-
-var (
-	errOwnHandler = fmt.Errorf("%w: called with a handler's context: Unhandle would wait for that handler; call it in a goroutine with another context", ErrInvalid)
-	errAbandoned  = errors.New("a handler didn't return after its context ended and was abandoned")
-)
-
-// A leaving is the end of a queue's handlers that Unhandle has removed.
-type leaving struct {
-	services []*service
-	patience context.Context // ends when they are to be interrupted
-	hasten   context.CancelFunc
-	done     chan struct{} // closed when the queue is left
-	err      error         // set before
-}
-
-// leaveLocked begins to leave a queue. The handler of its failed tasks may be nil.
-func (p *Peer) leaveLocked(s, failed *service) *leaving {
-	l := &leaving{services: []*service{s}, done: make(chan struct{})}
-	if failed != nil {
-		l.services = append(l.services, failed)
-	}
-	for _, s := range l.services {
-		p.leaving[s.queue.id] = l
-	}
-	l.patience, l.hasten = context.WithCancel(context.Background())
-	p.removals.Go(func() { p.leave(l) })
-	return l
-}
-
-// leave drains and leaves a queue. After that, a new handler may serve it.
-func (p *Peer) leave(l *leaving) {
-	defer l.hasten()
-	var errs []error
-	if p.drain(l.patience, l.services) {
-		errs = append(errs, errAbandoned)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	defer cancel()
-	for _, s := range l.services {
-		s.Stored(ctx)
-		errs = append(errs, eachOf(s.remove(), func(part *Queue) error {
-			if err := p.fleet.Leave(ctx, part.id); !errors.Is(err, ErrNotWorking) {
-				return err
-			}
-			return nil // StopWork was called, or Redis was never there
-		}))
-	}
-	l.err = errors.Join(errs...)
-	p.log.Info("worqr: no longer serving a queue; Unhandle was called", "queue", l.services[0].queue.id, "worker", p.WorkerID())
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range l.services {
-		delete(p.leaving, s.queue.id)
-	}
-	close(l.done)
-	p.changedLocked()
 }
 
 // Shutdown makes Run drain and return, and waits for it. If ctx ends first, Run keeps draining.

@@ -280,3 +280,109 @@ func probe(check func() error) http.Handler {
 		_, _ = fmt.Fprintln(w, "ok")
 	})
 }
+
+// Unhandle removes the queue's handler, and OnFailed: the peer returns tasks that haven't begun,
+// waits for the others, and leaves the queue. If ctx ends first, it ends the handlers' contexts
+// with ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more.
+//
+// It fails with ErrNotWorking if there is no handler, and with ErrInvalid if ctx is the
+// context of one of the queue's handlers.
+func (q *Queue) Unhandle(ctx context.Context) error {
+	if q.bad != nil {
+		return q.wrap("unhandle", q.bad)
+	}
+	return q.wrap("unhandle", q.peer.unhandle(ctx, q.id, q.failed().id))
+}
+
+func (p *Peer) unhandle(ctx context.Context, queue, failed string) error {
+	if of := ctx.Value(handledBy{}); of == queue || of == failed {
+		return errOwnHandler
+	}
+	p.mu.Lock()
+	s, f, l, draining := p.services[queue], p.services[failed], p.leaving[queue], p.draining
+	if !draining {
+		delete(p.services, queue)
+		delete(p.services, failed)
+	}
+	if s != nil && l == nil && p.serving {
+		l = p.leaveLocked(s, f)
+	}
+	p.mu.Unlock()
+	switch {
+	case draining:
+		select {
+		case <-p.ended:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	case l == nil && s == nil:
+		return fmt.Errorf("%w: it has no handler", ErrNotWorking)
+	case l == nil:
+		return nil // not served yet
+	}
+	select {
+	case <-l.done:
+		return l.err
+	case <-ctx.Done():
+		l.hasten()
+		return context.Cause(ctx)
+	}
+}
+
+var (
+	errOwnHandler = fmt.Errorf("%w: called with a handler's context: Unhandle would wait for that handler; call it in a goroutine with another context", ErrInvalid)
+	errAbandoned  = errors.New("a handler didn't return after its context ended and was abandoned")
+)
+
+// A leaving is the end of a queue's handlers that Unhandle has removed.
+type leaving struct {
+	services []*service
+	patience context.Context // ends when they are to be interrupted
+	hasten   context.CancelFunc
+	done     chan struct{} // closed when the queue is left
+	err      error         // set before
+}
+
+// leaveLocked begins to leave a queue. The handler of its failed tasks may be nil.
+func (p *Peer) leaveLocked(s, failed *service) *leaving {
+	l := &leaving{services: []*service{s}, done: make(chan struct{})}
+	if failed != nil {
+		l.services = append(l.services, failed)
+	}
+	for _, s := range l.services {
+		p.leaving[s.queue.id] = l
+	}
+	l.patience, l.hasten = context.WithCancel(context.Background())
+	p.removals.Go(func() { p.leave(l) })
+	return l
+}
+
+// leave drains and leaves a queue. After that, a new handler may serve it.
+func (p *Peer) leave(l *leaving) {
+	defer l.hasten()
+	var errs []error
+	if p.drain(l.patience, l.services) {
+		errs = append(errs, errAbandoned)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	for _, s := range l.services {
+		s.Stored(ctx)
+		errs = append(errs, eachOf(s.remove(), func(part *Queue) error {
+			if err := p.fleet.Leave(ctx, part.id); !errors.Is(err, ErrNotWorking) {
+				return err
+			}
+			return nil // StopWork was called, or Redis was never there
+		}))
+	}
+	l.err = errors.Join(errs...)
+	p.log.Info("worqr: no longer serving a queue; Unhandle was called", "queue", l.services[0].queue.id, "worker", p.WorkerID())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range l.services {
+		delete(p.leaving, s.queue.id)
+	}
+	close(l.done)
+	p.changedLocked()
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -165,6 +166,37 @@ func TestClusterFrozenNode(t *testing.T) {
 	f.evicts(names...)
 	is.Equal(f.ids(), ids)
 	f.nobody()
+}
+
+// While the node that knows how queues are spread doesn't answer, queues on others get handlers.
+func TestClusterFrozenSpreads(t *testing.T) {
+	t.Parallel()
+	c := partial(t, 3, 0)
+	owner := func(key string) *redistest.Server { return c.Owner(t, c.Slot(t, key)) }
+	frozen, done, names := owner("p:spreads"), make(chan string, 10), []string{}
+	for i := 0; len(names) < 2; i++ {
+		if name := fmt.Sprint("q", i); owner("{"+name+"}") != frozen {
+			names = append(names, name)
+		}
+	}
+	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", CallTimeout: 5 * time.Minute})
+	for _, name := range names {
+		enqueue(t, p.Queue(name), name)
+	}
+	p.Queue(names[0]).Handle(tell(done), nil)
+	run(t, p)
+	receive(t, done, 1)
+	frozen.Pause(t)
+	p.Queue("large").Spread(3).Handle(tell(done), nil) // asks, and waits for five minutes
+	for i := range 3 {
+		if q := keys.NewSpace("p").InCluster().Queue(keys.Part("large", i, 3)); owner(q.Workers()) != frozen {
+			at := redistest.Dial(t, owner(q.Workers()).URL())
+			eventually(t, "a part of it is served", func() bool { return sure(redis.Int(at.Do("ZCARD", q.Workers())))(t) == 1 })
+		}
+	}
+	p.Queue(names[1]).Handle(tell(done), nil)
+	receive(t, done, 1)
+	frozen.Resume(t)
 }
 
 // A node that dies is replaced by its replica. Nobody is evicted for that, at any node, but who is
