@@ -97,7 +97,7 @@ func (p *program) enqueue(ctx context.Context, w welcome) error {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	p, err := open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), func(_ context.Context, w welcome) error {
 		fmt.Println("welcome", w.UserID)
 		return nil

@@ -23,7 +23,7 @@ func send(_ context.Context, m message, _ *worqr.Task) error {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	peer, err := worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil)
 	check(err)
 	peer.Queue("messages").Handle(worqr.JSON(send), nil)

@@ -154,7 +154,7 @@ func answer(f func(*http.Request) (any, error)) http.Handler {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	if err := run(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -173,7 +173,16 @@ func run(ctx context.Context) error {
 		return err
 	}
 	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), "localhost:8080"), Handler: s.routes()}
-	go server.ListenAndServe()
+	served := make(chan error, 1)
+	ctx, stop := context.WithCancel(ctx)
+	go func() {
+		served <- server.ListenAndServe() // the port may be taken
+		stop()
+	}()
 	err = peer.Run(ctx) // until a signal; then it drains, and readiness fails
-	return errors.Join(err, server.Shutdown(context.Background()), peer.Close())
+	err = errors.Join(err, server.Shutdown(context.Background()), peer.Close())
+	if closed := <-served; closed != http.ErrServerClosed {
+		err = errors.Join(err, closed)
+	}
+	return err
 }

@@ -42,7 +42,7 @@ type config struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	if err := run(ctx); err != nil {
 		slog.Error("service: exiting", "err", err)
 		os.Exit(1)
