@@ -73,7 +73,7 @@ func allFailed(r Runner, q keys.Queue) pager[string] {
 
 // newestPlain is the highest score of what isn't set aside, or -1.
 func newestPlain(ctx context.Context, r Runner, key string) (float64, error) {
-	one, err := redis.Strings(r.One(ctx, redisconn.Command("ZRANGE", key, "("+strconv.Itoa(setAside), "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES")))
+	one, err := redis.Strings(r.One(ctx, redisconn.Command("ZRANGE", key, "("+strconv.FormatInt(setAside, 10), "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES")))
 	if err != nil || len(one) != 2 {
 		return -1, err
 	}
