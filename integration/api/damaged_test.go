@@ -65,7 +65,10 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 			named(err)
 			n, err := other.FailWorker(t.Context(), p.WorkerID())
 			named(err)
-			is.Equal(n, 4)
+			is.True(n <= 4) // it gives back itself what isn't returned before it hears of that
+			for _, name := range []string{"a", "b", "c", "d"} {
+				eventually(t, "the task of "+name+" waits", func() bool { return stats(t, other.Queue(name)).Waiting == 1 })
+			}
 			is.True(!sure(openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond}).Check(t.Context(), nil))(t).OK())
 		})
 	}
