@@ -104,7 +104,19 @@ func TestInstant(t *testing.T) {
 			return "ok"
 		}
 	}
+	judges := func(until int64) func(*env) string {
+		return func(e *env) string {
+			_, ended, now, err := Recur(e.ctx, e.line, e.q, 5, until, nil)
+			if err != nil {
+				return refused(err)
+			}
+			return fmt.Sprint("ended=", ended, " now=", now)
+		}
+	}
+	over := state{"recurring": "(k:x=" + at(-1) + ")"}
 	runAtInstant(t, []scenario{
+		{name: "recur: the right to judge, to the end", seed: over, steps: []when{{call: judges(instant), want: "ended=[k:x] now=1000999", state: state{}}}},
+		{name: "recur: the right to judge has ended", seed: over, steps: []when{{call: judges(instant - 1), want: "ended=[] now=1000999"}}},
 		{name: "join: a lease of a millisecond", steps: []when{{call: lease(1), want: "true", state: joined}}},
 		{name: "join: for ever", steps: []when{{call: lease(0), want: "true", state: joined.with("workers", "(w1=never)")}}},
 		{name: "beat: a lease of a millisecond", seed: w1(at(0)), steps: []when{{call: beat(1, 1, 0), want: "lapsed=false failed=[] due=-1 now=1000999", state: w1(at(1))}}},
