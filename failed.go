@@ -200,12 +200,11 @@ func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
 }
 
 // Wait blocks until the task that waits or runs under key ends, and returns how. That task must
-// have KeepResult, or Wait fails with ErrNoResult. If no task waits or runs under key, Wait returns
-// the last result, or fails with ErrNoResult, at once.
+// have KeepResult, or Wait fails with ErrNoResult. If no task waits or runs under key, it returns
+// the last result at once.
 //
-// Wait survives restarts of Redis, and ends with ctx or the peer. If a Put replaces the waiting task,
-// Wait waits for the new one, or returns OutcomeReplaced if that has no KeepResult; if the queue is
-// deleted, it returns OutcomeDeleted.
+// Wait survives restarts of Redis, and ends with ctx or the peer. If a Put replaces the waiting
+// task, Wait waits for the new one, or returns OutcomeReplaced if that has no KeepResult.
 func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {
 	part, err := q.keyed(ctx, key)
 	if err != nil {

@@ -36,8 +36,8 @@ import (
 // over, ErrShutdown. Even then, nil finishes the task. A handler that doesn't return within Grace
 // loses its slot, and its task ends as if it had returned the cause.
 //
-// Handlers must be idempotent: a task may have run before, partly or completely. Pass t.Token to
-// other systems so that they can refuse late writes.
+// Handlers must be idempotent: a task may have run before. Pass t.Token to other systems so that
+// they can refuse late writes.
 type Handler func(ctx context.Context, t *Task) error
 
 // HandleOptions configure a handler. A zero field means the default. docs/handlers.md says more.
@@ -317,8 +317,8 @@ func JSON[T any](h func(ctx context.Context, v T, t *Task) error) Handler {
 }
 
 // Mux returns a Handler that calls the handler for the task's header "type", or for "" without one.
-// An unknown type is an error that names it, so the task is retried: a newer peer may know it. Mux
-// copies the map, and panics if a handler is nil.
+// An unknown type is an error, so the task is retried: a newer peer may know it. Mux copies the
+// map, and panics if a handler is nil.
 func Mux(handlers map[string]Handler) Handler {
 	handlers = maps.Clone(handlers)
 	for typ, h := range handlers {

@@ -53,14 +53,14 @@ const longestRecurring = MaxKeySize - 24
 // Run. It does no I/O; Run tells Redis.
 //
 // The next occurrence is planned before the handler of one starts, and waits until that has ended
-// for good. So runs don't overlap, unless a worker is evicted while its handler goes on. Retries,
-// crashes and the failed queue apply to one occurrence. CancelKey and RemoveKey drop one. Put under
-// key moves the next one; RunNow adds one.
+// for good. So runs don't overlap, unless a worker is evicted while its handler goes on. Retries
+// and crashes count for one occurrence. CancelKey and RemoveKey drop one, Put under key moves the
+// next one, and RunNow adds one.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
 // gone. A peer that calls Every again replaces its own; a nil schedule withdraws it. When the last
-// peer with a schedule withdraws it or stops, its occurrences stop within 2 to 10 s, depending on
-// the lease; then it ends, which is logged. docs/scheduling.md has details.
+// peer with a schedule withdraws it or stops, it ends within 2 to 10 s, depending on the lease,
+// which is logged. docs/scheduling.md has details.
 //
 // It fails with ErrInvalid if the schedule has no next time, or times less than a second apart, and
 // with ErrTooLarge beyond MaxEveryPayload.

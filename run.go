@@ -20,9 +20,8 @@ import (
 // for Options.Drain, ends the contexts of the rest with ErrShutdown, returns their tasks to the
 // front, and leaves, all within Drain+Grace+5 s.
 //
-// Run survives every failure of Redis. It returns StartWorker's errors. It also fails if it abandoned
-// handlers, couldn't leave cleanly, is called twice, or never reached Redis; not if ctx ended before
-// anything failed.
+// Run survives every failure of Redis. It returns StartWorker's errors, and fails if it abandoned
+// handlers, couldn't leave cleanly, is called twice or never reached Redis.
 func (p *Peer) Run(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("run", p.bad)

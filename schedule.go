@@ -45,10 +45,10 @@ const MaxKeySize = 1024
 // year10000 is later than every allowed time.
 var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Put schedules payload under key, 1 to MaxKeySize bytes. At most one task with a given key
-// waits, and at most one runs. A waiting one is replaced; opts can keep its payload, time or
-// counts. If one runs, the new task waits until that attempt has ended, and replaces its retry.
-// In a spread queue, Once recognizes only earlier Puts under the same key.
+// Put schedules payload under key, 1 to MaxKeySize bytes. At most one task with a given key waits,
+// and at most one runs. A waiting one is replaced; opts can keep its payload, time or counts. If
+// one runs, the new task waits for its end, and replaces its retry. In a spread queue, Once
+// recognizes only earlier Puts under the same key.
 func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOptions) error {
 	var o PutOptions
 	if opts != nil {
@@ -250,9 +250,9 @@ func (p *Properties) once() (store.Once, error) {
 }
 
 // Add adds one task under a new key and returns it. Use CancelKey and ExplainKey for it, not Cancel
-// and Explain. Added tasks start in order, and take turns with those of Enqueue. Props may be nil. It
-// returns Put's errors. Repeating it after ErrUnknownOutcome may add the task twice, unless it has
-// Once.
+// and Explain. Added tasks start in order, and take turns with those of Enqueue. Props may be nil.
+// It returns Put's errors. Repeated after ErrUnknownOutcome, it may add the task twice, unless it
+// has Once.
 func (q *Queue) Add(ctx context.Context, payload []byte, props *Properties) (key string, err error) {
 	return q.addTraced(ctx, "add", time.Time{}, payload, props)
 }

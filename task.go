@@ -68,7 +68,7 @@ func (t *Task) Context() context.Context {
 
 // Draining returns a channel that's closed when the peer begins to drain: Run's context ended, or
 // Shutdown, Unhandle, StopWork or StopWorker was called. Except with StopWork and StopWorker, the
-// context ends later, so a long handler can save its progress. It's nil for a task that you made.
+// context ends later, so a long handler can save its progress.
 func (t *Task) Draining() <-chan struct{} {
 	if t.attempt == nil {
 		return nil

@@ -33,9 +33,8 @@
 // the call may have taken effect. After other errors, it hasn't, except that calls on many tasks,
 // such as Cancel, Delete and FailWorker, may have done a part, and those that stop something have
 // stopped it. Listings read a page at a time, aren't snapshots, and stop after the first error.
-// Printed or logged values never show payloads, keys or results. What listings, Check, Explain,
-// Events and Stats return is in package inspect; [Options.Trace] and its arguments are in package
-// worqrtrace.
+// Printed or logged values never show payloads, keys or results. The types that they return are in
+// package inspect, and those of [Options.Trace] in worqrtrace.
 package worqr
 
 import (
@@ -70,8 +69,7 @@ const Version = "0.2.0-dev"
 // Errors to match with errors.Is. Errors from Redis are wrapped unchanged.
 var (
 	// ErrNoTask: the queue is empty or paused.
-	ErrNoTask = engine.ErrNoTask
-	// ErrDuplicate: an equal unique task is waiting or running.
+	ErrNoTask     = engine.ErrNoTask
 	ErrDuplicate  = errors.New("worqr: duplicate: an equal unique task is waiting or running")
 	ErrNotStarted = fleet.ErrNotStarted  // call StartWorker or Run first
 	ErrNotWorking = engine.ErrNotWorking // call StartWork, or Handle and Run, first

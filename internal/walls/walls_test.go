@@ -12,6 +12,7 @@ import (
 	"go/types"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"slices"
 	"strconv"
@@ -247,6 +248,15 @@ func TestSizes(t *testing.T) {
 	}
 	l.judge("file")
 	l.judge("function")
+}
+
+// What the root exports is read in one sitting.
+func TestGodocIsShort(t *testing.T) {
+	const most = 6000
+	doc, err := exec.Command("go", "doc", "-all", "github.com/worqr/worqr").Output()
+	if n := len(strings.Fields(string(doc))); err != nil || n == 0 || n >= most {
+		t.Errorf("go doc -all has %d words, and may have %d (%v)", n, most, err)
+	}
 }
 
 // A function whose name ends in Locked is called with the lock held: by another such, or
