@@ -159,8 +159,8 @@ type service struct {
 	parts   []*Queue   // being served, or served until StopWork
 	stopped bool       // by StopWork
 	removed bool       // by Unhandle
-	asking  bool       // for the parts of others
-	asked   time.Time
+	asking  bool       // widen is at work
+	asked   time.Time  // when it last began
 }
 
 func (q *Queue) handled(h Handler, o engine.Options) *service {

@@ -46,7 +46,7 @@ func failedTask(entry string, f map[string]string) Grave {
 	}
 }
 
-const setAside = 1 << 52 // added to the time of what OnFailed has given up
+const setAside = 1 << 52 // added to the score of a task once OnFailed gives up on it
 
 // allFailed reads the entries of the failed queue: those that were set aside, newest first, and then
 // the others. What has failed since is above the others, and isn't read.
