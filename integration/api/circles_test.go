@@ -243,6 +243,7 @@ func TestClusterSlotsToAndFro(t *testing.T) {
 		for _, name := range moving {
 			away(t, c, name)
 		}
+		c.Heard(t)
 		f.works(moving...)
 		is.True(time.Since(before) < 4*f.lease)
 	}
