@@ -463,25 +463,6 @@ func TestRulesAreLeast(t *testing.T) {
 	}
 }
 
-// A user who may not publish: messages are hints, and everything else works.
-func TestMayNotPublish(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	redistest.Do(t, redistest.Dial(t, server.URL()), "ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "resetchannels")
-	p := openAt(t, "redis://app:pw@"+server.Addr(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
-	starts, _ := counting(t, p, "q", nil)
-	q := p.Queue("q")
-	idle(t, q, 1)
-	for range 3 {
-		is.NoErr(q.Enqueue(t.Context(), []byte("a")))
-		receive(t, starts, 1) // noticed with a beat
-	}
-	report := cancel(t, q, "a")
-	wait(t, report)
-	is.NoErr(q.Delete(t.Context()))
-	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 3 })
-}
-
 // A script may not use a command that the rule of its user lacks: Redis 7.0, Redis 7.2 and Valkey 8.0
 // say so in different words.
 func TestDeniedInScript(t *testing.T) {
