@@ -54,15 +54,7 @@ func newAgenda(t *testing.T, lease time.Duration) *agenda {
 	return f
 }
 
-func (f *agenda) spawn() process {
-	p := spawn(f.t, f.c)
-	go func() {
-		for r := range p.Reports {
-			f.starts <- r
-		}
-	}()
-	return p
-}
+func (f *agenda) spawn() process { return forward(spawn(f.t, f.c), f.starts) }
 
 // ahead puts a task at a time.
 func (f *agenda) ahead(d time.Duration) {
