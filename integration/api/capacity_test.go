@@ -109,21 +109,26 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
+// openTwo returns a peer with two queues, each of which may take up all of its capacity, and whose
+// handlers hold their tasks.
+func openTwo(t *testing.T, capacity int, lease time.Duration) (p *worqr.Peer, one, two *worqr.Queue, started chan string, release chan struct{}) {
+	t.Helper()
+	p = open(t, worqr.Options{Capacity: capacity, Lease: lease})
+	started, release = make(chan string, 1000), make(chan struct{}, 1000)
+	one, two = p.Queue("one"), p.Queue("two")
+	for _, q := range []*worqr.Queue{one, two} {
+		q.Handle(holding(started, release), &worqr.HandleOptions{Concurrency: capacity})
+	}
+	return p, one, two, started, release
+}
+
 // A queue that finds less to do than it was given room for leaves the rest to
 // others.
 func TestCapacityIsNotHoarded(t *testing.T) {
 	is := parallel(t)
 	const capacity = 300
-	p := open(t, worqr.Options{Capacity: capacity})
-	started, release := make(chan string, 1000), make(chan struct{}, 1000)
-	var queues []*worqr.Queue
-	for _, name := range []string{"one", "two"} {
-		q := p.Queue(name)
-		q.Handle(holding(started, release), &worqr.HandleOptions{Concurrency: capacity})
-		queues = append(queues, q)
-	}
+	p, one, two, started, release := openTwo(t, capacity, 0)
 	stop := run(t, p)
-	one, two := queues[0], queues[1]
 	enqueue(t, one, numbers("", capacity)...)
 	receive(t, started, capacity)
 	enqueue(t, two, "a") // waits for its turn
@@ -143,18 +148,12 @@ func TestCapacityIsNotHoarded(t *testing.T) {
 func TestOptionsHoardNothing(t *testing.T) {
 	t.Parallel()
 	const capacity = 64
-	p := open(t, worqr.Options{Capacity: capacity, Lease: time.Hour})
-	started, release := make(chan string, 1000), make(chan struct{})
-	opts := &worqr.HandleOptions{Concurrency: capacity}
-	one, two := p.Queue("one"), p.Queue("two")
-	for _, q := range []*worqr.Queue{one, two} {
-		q.Handle(holding(started, release), opts)
-	}
+	p, one, two, started, release := openTwo(t, capacity, time.Hour)
 	run(t, p)
 	defer close(release)
 	idle(t, one, 1)
 	idle(t, two, 1)
-	must(t, one.SetOptions(opts))
+	must(t, one.SetOptions(&worqr.HandleOptions{Concurrency: capacity}))
 	enqueue(t, two, numbers("", capacity)...)
 	receive(t, started, capacity)
 }
@@ -196,39 +195,19 @@ func TestConcurrencyLowered(t *testing.T) {
 // long one whatever became of the heavy task that would have needed more than is free.
 func TestNothingIsHeldBackForNothing(t *testing.T) {
 	t.Parallel()
-	queued := func(t *testing.T, _ *worqr.Peer, heavy *worqr.Queue) {
-		put(t, heavy, "key", "h", nil)
-		idle := true
-		eventually(t, "its worker has looked", func() bool { idle = stats(t, heavy).IdleWorkers > 0; return !idle })
-	}
-	for name, becomes := range map[string]func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue){
-		"empty": func(t *testing.T, _ *worqr.Peer, heavy *worqr.Queue) {
-			must(t, heavy.SetOptions(&worqr.HandleOptions{Weight: 10})) // it looks, and there is no room
-		},
-		"paused before": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			must(t, heavy.Pause(t.Context()))
-			queued(t, p, heavy)
-		},
-		"paused since": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			queued(t, p, heavy)
-			must(t, heavy.Pause(t.Context()))
-		},
-		"deleted": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			queued(t, p, heavy)
-			must(t, heavy.Delete(t.Context()))
-		},
-		"canceled": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			queued(t, p, heavy)
-			cancel(t, heavy, "h")
-		},
-		"removed": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			queued(t, p, heavy)
-			sure(heavy.RemoveKey(t.Context(), "key"))(t)
-		},
-		"taken by a peer": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			queued(t, p, heavy)
+	pause := func(t *testing.T, heavy *worqr.Queue) { must(t, heavy.Pause(t.Context())) }
+	for name, heavyTask := range map[string]struct {
+		before, after func(t *testing.T, heavy *worqr.Queue)
+	}{ // it's queued
+		"paused before": {before: pause},
+		"paused since":  {after: pause},
+		"deleted":       {after: func(t *testing.T, heavy *worqr.Queue) { must(t, heavy.Delete(t.Context())) }},
+		"canceled":      {after: func(t *testing.T, heavy *worqr.Queue) { cancel(t, heavy, "h") }},
+		"removed":       {after: func(t *testing.T, heavy *worqr.Queue) { sure(heavy.RemoveKey(t.Context(), "key"))(t) }},
+		"taken by a peer": {after: func(t *testing.T, heavy *worqr.Queue) {
 			take(t, working(t, openAt(t, redistest.URL(), worqr.Options{Prefix: t.Name()}), "heavy"))
-		},
+		}},
+		"never there": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -243,7 +222,18 @@ func TestNothingIsHeldBackForNothing(t *testing.T) {
 			idle(t, heavy, 1)
 			enqueue(t, light, "long")
 			receive(t, started, 1)
-			becomes(t, p, heavy)
+			if heavyTask.before != nil {
+				heavyTask.before(t, heavy)
+			}
+			if name == "never there" {
+				must(t, heavy.SetOptions(&worqr.HandleOptions{Weight: 10})) // it looks, and there is no room
+			} else {
+				put(t, heavy, "key", "h", nil)
+				eventually(t, "its worker has looked", func() bool { return stats(t, heavy).IdleWorkers == 0 })
+			}
+			if heavyTask.after != nil {
+				heavyTask.after(t, heavy)
+			}
 			enqueue(t, light, "a", "b", "c")
 			receive(t, started, 3)
 		})
