@@ -217,37 +217,34 @@ func TestAddedRunsOn(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
-	for how, adds := range map[string]func() *worqr.Task{
-		"added": func() *worqr.Task {
-			sure(q.Add(ctx, []byte("x"), nil))(t)
-			return take(t, q)
-		},
-		"added for a time": func() *worqr.Task {
-			sure(q.AddAt(ctx, time.Now().Add(-time.Minute), []byte("x"), nil))(t)
-			return take(t, q)
-		},
-		"retried": func() *worqr.Task {
+	for how, adds := range map[string]func(){
+		"added":            func() { sure(q.Add(ctx, []byte("x"), nil))(t) },
+		"added for a time": func() { sure(q.AddAt(ctx, time.Now().Add(-time.Minute), []byte("x"), nil))(t) },
+		"retried": func() {
 			sure(q.Add(ctx, []byte("x"), nil))(t)
 			must(t, take(t, q).Retry(ctx, 0))
-			return take(t, q)
 		},
-		"large": func() *worqr.Task {
-			sure(q.Add(ctx, bytes.Repeat([]byte("x"), 100<<10), nil))(t)
-			return take(t, q)
-		},
+		"large": func() { sure(q.Add(ctx, bytes.Repeat([]byte("x"), 100<<10), nil))(t) },
 	} {
-		added := adds()
-		enqueue(t, q, string(added.Payload))
-		other := take(t, q)
-		report := sure(q.Cancel(ctx, added.Payload))(t)
-		<-other.Context().Done()
-		must(t, other.Stop(ctx))
-		must(t, report.Wait(ctx))
+		adds()
+		added := take(t, q)
+		cancelEqual(t, q, string(added.Payload))
 		if err := added.Context().Err(); err != nil {
 			t.Errorf("%s: %v", how, context.Cause(added.Context()))
 		}
 		is.NoErr(added.Finish(ctx))
 	}
+}
+
+// cancelEqual cancels a payload while a task that was enqueued with it runs, and has that stop.
+func cancelEqual(t testing.TB, q *worqr.Queue, payload string) {
+	t.Helper()
+	enqueue(t, q, payload)
+	other := take(t, q)
+	report := cancel(t, q, payload)
+	<-other.Context().Done()
+	must(t, other.Stop(t.Context()))
+	wait(t, report)
 }
 
 // What is put under the key of an added task that runs is another task, though the payload is the
@@ -293,12 +290,7 @@ func TestAddedRunsOnAfterLostReply(t *testing.T) {
 	all := sure(q.StartTasks(ctx, 2))(t)
 	<-lost
 	is.Equal(len(all), 2)
-	enqueue(t, q, "x")
-	other := take(t, q)
-	report := sure(q.Cancel(ctx, []byte("x")))(t)
-	<-other.Context().Done()
-	is.NoErr(other.Stop(ctx))
-	is.NoErr(report.Wait(ctx))
+	cancelEqual(t, q, "x")
 	for _, task := range all {
 		is.NoErr(task.Finish(ctx))
 	}

@@ -18,13 +18,8 @@ import (
 // spoil puts a key of another type into the place of one of the queue's.
 func spoil(t *testing.T, prefix, kind, queue string) {
 	t.Helper()
-	c := redistest.Conn(t)
 	key := prefix + ":" + kind + ":{" + queue + "}"
-	for _, args := range [][]any{{"DEL", key}, {"SET", key, "of another type"}} {
-		if _, err := c.Do(args[0].(string), args[1:]...); err != nil {
-			t.Fatal(err)
-		}
-	}
+	redistest.DoAll(t, redistest.Conn(t), [][]any{{"DEL", key}, {"SET", key, "of another type"}})
 }
 
 // A damaged queue affects no other one, in whatever walks through the queues; and the
@@ -230,7 +225,7 @@ func TestEvictionIsLoggedOnce(t *testing.T) {
 
 // A queue that cannot be joined holds up no other.
 func TestBadQueueHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
+	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	for _, q := range []string{"bad", "good"} {
 		redistest.Do(t, c, "SET", prefix+":workers:{"+q+"}", "of another type")
@@ -238,17 +233,14 @@ func TestBadQueueHoldsUpNoOther(t *testing.T) {
 	var j journal
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: j.Logger()})
 	done := make(chan string, 1)
-	h := func(_ context.Context, t *worqr.Task) error { done <- string(t.Payload); return nil }
-	p.Queue("bad").Handle(h, nil)
-	p.Queue("good").Handle(h, nil)
+	p.Queue("bad").Handle(tell(done), nil)
+	p.Queue("good").Handle(tell(done), nil)
 	end, ran := start(t, p)
 	eventually(t, "both are tried, and fail", func() bool { return len(j.Lines("cannot join queues")) > 0 }) // all in one go
 	redistest.Do(t, c, "DEL", prefix+":workers:{good}")
 	enqueue(t, p.Queue("good"), "a")
-	if got := receive(t, done, 1); got[0] != "a" {
-		t.Errorf("%q is served", got)
-	}
-	_, _ = c.Do("DEL", prefix+":workers:{bad}")
+	is.Equal(receive(t, done, 1), []string{"a"})
+	redistest.Do(t, c, "DEL", prefix+":workers:{bad}")
 	end()
 	<-ran
 }

@@ -87,22 +87,15 @@ func TestCheckBesideBatch(t *testing.T) {
 // On a full Redis none is enqueued, and nothing is left.
 func TestEnqueueOfManyWhenFull(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
-	c := redistest.Dial(t, server.URL())
-	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p"}))(t)
-	defer p.Close()
-	used := sure(redis.String(c.Do("INFO", "memory")))(t)
-	_, after, _ := strings.Cut(used, "used_memory:")
-	bytes := 0
-	sure(fmt.Sscan(after, &bytes))(t)
-	redistest.Do(t, c, "CONFIG", "SET", "maxmemory", bytes+12<<20)
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction", "--maxmemory", "14mb")
+	_, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	payloads := make([][]byte, 20)
 	for i := range payloads {
 		payloads[i] = make([]byte, 1<<20)
 	}
-	err := p.Queue("q").Enqueue(t.Context(), payloads...)
+	err := q.Enqueue(t.Context(), payloads...)
 	is.True(err != nil && strings.Contains(err.Error(), "OOM"))
-	is.Equal(len(redistest.Keys(t, c, "p:*")), 0)
+	is.Equal(redistest.Keys(t, redistest.Dial(t, server.URL()), "p"), nil)
 }
 
 // accepted plants a batch that was committed, and whose producer has died.
@@ -195,14 +188,10 @@ func TestDamagedBatch(t *testing.T) {
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	found := func(look func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error), kind inspect.FindingKind) (keys []string) {
 		t.Helper()
-		report := sure(look(t.Context(), nil))(t)
-		for _, f := range report.Findings {
-			if f.Kind == kind {
-				keys = append(keys, strings.TrimPrefix(f.Key, prefix+":batch:{q}:"))
-			}
+		for _, f := range about(sure(look(t.Context(), nil))(t), kind) {
+			keys = append(keys, strings.TrimPrefix(f.Key, prefix+":batch:{q}:"))
 		}
-		slices.Sort(keys)
-		return keys
+		return sorted(keys)
 	}
 	is.Equal(found(doctor.Check, "batch"), []string{"gone", "overwritten"})
 	is.Equal(found(doctor.Check, "wrong-type"), []string{"overwritten"})
@@ -244,18 +233,11 @@ func TestDamagedListOfBatches(t *testing.T) {
 func TestCallersHaulInTurn(t *testing.T) {
 	is := parallel(t)
 	const batches, callers = 10, 100
-	server := redistest.Start(t)
-	p := sure(worqr.Open(server.URL(), nil))(t)
-	defer p.Close()
-	c, q := redistest.Dial(t, server.URL()), p.Queue("q")
-	is.NoErr(q.Enqueue(t.Context(), []byte("first")))
+	server, c := redistest.StartAndDial(t)
+	_, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	enqueue(t, q, "first")
 	for i := range batches {
-		payloads := redis.Args{fmt.Sprintf("worqr:batch:{q}:b%d", i)}
-		for range 2000 { // as many as a call moves
-			payloads = payloads.Add("b")
-		}
-		redistest.Do(t, c, "LPUSH", payloads...)
-		redistest.Do(t, c, "ZADD", "worqr:batches:{q}", i+1, fmt.Sprint("b", i))
+		accepted(t, c, "p", fmt.Sprint("b", i), i+1, slices.Repeat([]string{"b"}, 2000)...) // as many as a call moves
 	}
 	before := redistest.Calls(t, c, "evalsha")
 	var all sync.WaitGroup
