@@ -69,73 +69,36 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 	}
 }
 
-// What recurs on a damaged queue doesn't; on others it does, and the log names the queue.
-func TestDamagedQueueRecursAlone(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"contents", "schedule", "recurring", "recurrence"} {
-		t.Run(kind, func(t *testing.T) {
-			is := parallel(t)
-			prefix := redistest.Prefix(t)
-			var j journal
-			p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Logger: j.Logger()})
-			starts := make(chan string, 1000)
-			for _, name := range []string{"a", "b", "c"} {
-				q := p.Queue(name)
-				q.Handle(func(_ context.Context, t *worqr.Task) error {
-					starts <- t.Queue
-					return nil
-				}, nil)
-				for i := range 60 { // more than one beat asserts
-					is.NoErr(q.Every(fmt.Sprint("secret", i), worqr.Interval(time.Second), nil, nil))
-				}
-			}
-			if kind == "recurrence" {
-				redistest.Do(t, redistest.Conn(t), "SET", prefix+":recurrence:{a}:k:secret0", "of another type")
-			} else {
-				spoil(t, prefix, kind, "a")
-			}
-			end, ran := start(t, p)
-			for seen := map[string]int{}; seen["b"] < 120 || seen["c"] < 120; { // twice each
-				seen[receive(t, starts, 1)[0]]++
-			}
-			eventually(t, "it is said", func() bool { return len(j.Lines("schedule")) > 0 })
-			for _, line := range j.Lines("schedule") {
-				if !strings.Contains(line, "queue=a") || strings.Contains(line, "secret") {
-					t.Errorf("%s", line)
-				}
-			}
-			end()
-			<-ran // it can't leave the damaged queue
-		})
-	}
-}
-
-// A peer that serves a damaged queue joins, serves and leaves the others, though the
-// damaged one takes all the time that there is for leaving.
+// A peer that serves a damaged queue joins, serves and leaves the others, also one that can't be
+// joined at first, though the damaged one takes all the time that there is for leaving.
 func TestDamagedQueueDelaysNoOther(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
+	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 	spoil(t, prefix, "token", "a") // cannot be joined
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Drain: -1})
+	spoil(t, prefix, "workers", "d")
+	var j journal
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Drain: -1, Logger: j.Logger()})
 	starts := make(chan string, 10)
-	for _, name := range []string{"a", "b", "c"} {
+	for _, name := range []string{"a", "b", "c", "d"} {
 		p.Queue(name).Handle(func(ctx context.Context, t *worqr.Task) error {
 			starts <- t.Queue
 			<-ctx.Done()
 			return ctx.Err()
 		}, nil)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(context.Background()) }()
+	_, ended := start(t, p)
 	enqueue(t, p.Queue("b"), "task")
 	enqueue(t, p.Queue("c"), "task")
 	is.Equal(sorted(receive(t, starts, 2)), []string{"b", "c"})
+	eventually(t, "both others are tried, and fail", func() bool { return len(j.Lines("cannot join queues")) > 0 }) // in one go
+	redistest.Do(t, conn, "DEL", prefix+":workers:{d}")
+	enqueue(t, p.Queue("d"), "task")
+	is.Equal(receive(t, starts, 1), []string{"d"})
 	spoil(t, prefix, "schedule", "b") // neither ended nor left
 	is.NoErr(p.Shutdown(t.Context()))
-	err := receive(t, ended, 1)[0]
-	is.True(err != nil)
+	is.True(receive(t, ended, 1)[0] != nil)
 	is.Equal(waiting(t, p.Queue("c")), []string{"task"})
-	is.True(!sure(redis.Bool(redistest.Conn(t).Do("EXISTS", prefix+":worker:"+p.WorkerID())))(t))
+	is.True(!sure(redis.Bool(conn.Do("EXISTS", prefix+":worker:"+p.WorkerID())))(t))
 }
 
 // A worker that dies is told of in one line: who it was, which queues it served, and how
@@ -221,26 +184,4 @@ func TestEvictionIsLoggedOnce(t *testing.T) {
 			t.Errorf("%q lacks %q", lines[0], want)
 		}
 	}
-}
-
-// A queue that cannot be joined holds up no other.
-func TestBadQueueHoldsUpNoOther(t *testing.T) {
-	is := parallel(t)
-	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	for _, q := range []string{"bad", "good"} {
-		redistest.Do(t, c, "SET", prefix+":workers:{"+q+"}", "of another type")
-	}
-	var j journal
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: j.Logger()})
-	done := make(chan string, 1)
-	p.Queue("bad").Handle(tell(done), nil)
-	p.Queue("good").Handle(tell(done), nil)
-	end, ran := start(t, p)
-	eventually(t, "both are tried, and fail", func() bool { return len(j.Lines("cannot join queues")) > 0 }) // all in one go
-	redistest.Do(t, c, "DEL", prefix+":workers:{good}")
-	enqueue(t, p.Queue("good"), "a")
-	is.Equal(receive(t, done, 1), []string{"a"})
-	redistest.Do(t, c, "DEL", prefix+":workers:{bad}")
-	end()
-	<-ran
 }
