@@ -114,8 +114,9 @@ func TestWhatIsNoCrash(t *testing.T) {
 	nothingLeft(t, prefix, "q")
 }
 
-// A worker that may start none of many that are due, since one more death would
-// be their last and one of them runs, is idle; they have their turn, one by one.
+// A worker that may start none of many that are due, since one more death would be their last
+// and one of them runs, is idle, and keeps the time of what is planned behind them; they have
+// their turn, one by one.
 func TestManyNearlyCrashed(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -142,8 +143,10 @@ func TestManyNearlyCrashed(t *testing.T) {
 	idle(t, q, 1)
 	silent(t, server)
 	is.Equal(len(started), 0)
+	put(t, q, "soon", "soon", &worqr.PutOptions{At: time.Now().Add(300 * time.Millisecond)}) // no beat helps
+	is.Equal(receive(t, started, 1), []string{"soon"})
 	close(release)
-	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+2 })
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+3 })
 	is.Equal(together.Load(), int64(0))
 	is.Equal(failed(t, q), nil)
 }

@@ -3,8 +3,6 @@ package api
 import (
 	"context"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -99,54 +97,6 @@ func TestDamagedQueueDelaysNoOther(t *testing.T) {
 	is.True(receive(t, ended, 1)[0] != nil)
 	is.Equal(waiting(t, p.Queue("c")), []string{"task"})
 	is.True(!sure(redis.Bool(conn.Do("EXISTS", prefix+":worker:"+p.WorkerID())))(t))
-}
-
-// A worker that dies is told of in one line: who it was, which queues it served, and how
-// many tasks it held. If its lease expires later on some queues, another line names those.
-func TestDeathIsLoggedOnce(t *testing.T) {
-	is := parallel(t)
-	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	var j journal
-	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Logger: j.Logger()})
-	redistest.Do(t, c, "HSET", prefix+":worker:dead00000", "name", "api-7", "host", "node3", "pid", 4121)
-	queues := []string{"a", "b", "c"}
-	for _, name := range queues {
-		dead(t, c, prefix, name, time.Second, 2)
-	}
-	for i := range 2 { // a round has renewed the lease on this queue last
-		redistest.Do(t, c, "ZINCRBY", prefix+":workers:{c}", 300, fmt.Sprint("dead0000", i))
-	}
-	for _, name := range queues { // nobody has judged them before
-		working(t, p, name)
-	}
-	counts := regexp.MustCompile(`tasks=(\d) `)
-	eventually(t, "the dead are off the roster, and all is logged", func() bool {
-		logged := 0
-		for _, line := range j.Lines("worker=dead0000") {
-			if found := counts.FindStringSubmatch(line); found != nil {
-				logged += sure(strconv.Atoi(found[1]))(t)
-			}
-		}
-		return p.Stats().WorkersEvicted == 2 && logged == 6 && !sure(redis.Bool(c.Do("EXISTS", prefix+":worker:dead00000")))(t)
-	})
-	names := regexp.MustCompile(`queues="?\[([a-c ]+)\]"? tasks=(\d) `)
-	for i := range 2 {
-		lines := j.Lines(fmt.Sprint("worker=dead0000", i))
-		var queues []string
-		tasks := 0
-		for at, line := range lines {
-			msg := []string{"evicted a worker whose lease expired", "an evicted worker's lease expired on more queues"}[min(at, 1)]
-			is.True(strings.Contains(line, "level=WARN") && strings.Contains(line, msg) && strings.Contains(line, "evicted_at="))
-			is.Equal(strings.Contains(line, "name=api-7 host=node3 pid=4121"), i == 0) // the other one is not registered
-			found := names.FindStringSubmatch(line)
-			is.True(found != nil)
-			queues = append(queues, strings.Fields(found[1])...)
-			tasks += sure(strconv.Atoi(found[2]))(t)
-		}
-		is.True(len(lines) <= 2)
-		is.Equal(sorted(queues), []string{"a", "b", "c"})
-		is.Equal(tasks, 3)
-	}
 }
 
 // A peer that is evicted from all its queues says so once, with what it is and what it
