@@ -138,32 +138,6 @@ func TestCancelTakenByHand(t *testing.T) {
 	is.Equal(len(failed(t, q)), 0)
 }
 
-// Many cancels at once, of the same and of different payloads.
-func TestCancelConcurrently(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	starts, _ := held(t, p, "q", &worqr.HandleOptions{Concurrency: 64})
-	q := p.Queue("q")
-	enqueue(t, q, numbers("", 64)...)
-	receive(t, starts, 64)
-	var all sync.WaitGroup
-	for _, payload := range append(numbers("", 64), numbers("", 64)...) {
-		all.Go(func() {
-			report, err := q.Cancel(t.Context(), []byte(payload))
-			if err == nil {
-				err = report.Wait(t.Context())
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	is.Equal(sure(q.Stats(t.Context()))(t).Running, 0)
-	is.Equal(p.Stats().Canceled, int64(64))
-}
-
 // holdStart returns what holds the answer of the first round that has started something.
 func holdStart(t *testing.T, server *redistest.Server, answered chan struct{}) (started chan struct{}, after func(verb string)) {
 	t.Helper()

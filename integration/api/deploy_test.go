@@ -114,12 +114,6 @@ func (d *deployment) start(service, command string) {
 	}))
 }
 
-// again starts a service that was killed, with the data that it had.
-func (d *deployment) again(service string) {
-	d.t.Helper()
-	must(d.t, d.launch(service, d.run[service].Args[1:]))
-}
-
 // launch starts a service and waits until it serves.
 func (d *deployment) launch(service string, args []string) error {
 	cmd := exec.CommandContext(context.WithoutCancel(d.t.Context()), "sh", args...) // peers leave before it ends
@@ -129,12 +123,6 @@ func (d *deployment) launch(service string, args []string) error {
 		d.run[service] = cmd
 	}
 	return err
-}
-
-// kill kills a service.
-func (d *deployment) kill(service string) {
-	_ = d.run[service].Process.Kill() // Wait says what became of it
-	_ = d.run[service].Wait()
 }
 
 // url is what the README has for a user, on this machine.
@@ -267,11 +255,7 @@ func TestDeploySentinel(t *testing.T) {
 	eventually(t, "no failover is under way", func() bool {
 		return !strings.Contains(sure(redis.StringMap(d.do("sentinel-1", "SENTINEL", "MASTER", "main")))(t)["flags"], "failover")
 	})
-	d.kill(second)
-	d.master(second, servers...)
-	runsNow("killed")
-	d.again(second)
-	eventually(t, "the dead master comes back as a replica", func() bool { return d.role(second) == "slave" })
+	d.dies(second, func() { d.master(second, servers...) }, runsNow)
 	runsNow("after")
 	d.judge()
 }
@@ -310,11 +294,7 @@ func TestDeployCluster(t *testing.T) {
 	runsNow("by hand")
 
 	second := d.replicaOf("redis-3")
-	d.kill("redis-3")
-	eventually(t, "a replica is promoted", func() bool { return d.role(second) == "master" })
-	runsNow("killed")
-	d.again("redis-3")
-	eventually(t, "the dead master comes back as a replica", func() bool { return d.role("redis-3") == "slave" })
+	d.dies("redis-3", func() { d.master("redis-3", second) }, runsNow)
 
 	id := func(of string) string { return sure(redis.String(d.do(of, "CLUSTER", "MYID")))(t) }
 	d.cli("--cluster", "reshard", "127.0.0.1:"+d.ports["7102"], "--cluster-from", id("redis-2"), "--cluster-to", id(replica),
@@ -323,6 +303,17 @@ func TestDeployCluster(t *testing.T) {
 	is.True(slices.ContainsFunc(where, func(r any) bool { return r.([]any)[0].(int64) == 5461+50 }))
 	runsNow("moved")
 	d.judge()
+}
+
+// dies kills a master, and starts it again once another one has been promoted and tasks run.
+func (d *deployment) dies(master string, promoted func(), runsNow func(what string)) {
+	d.t.Helper()
+	_ = d.run[master].Process.Kill() // Wait says what became of it
+	_ = d.run[master].Wait()
+	promoted()
+	runsNow("killed")
+	must(d.t, d.launch(master, d.run[master].Args[1:])) // with the data that it had
+	eventually(d.t, "the dead master comes back as a replica", func() bool { return d.role(master) == "slave" })
 }
 
 // replicaOf waits until a master has a replica that is connected, and returns it.

@@ -18,11 +18,7 @@ func TestLongJob(t *testing.T) {
 	started, release := make(chan string, 10), make(chan struct{})
 	for range 3 {
 		p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second})
-		p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
-			started <- ""
-			<-release
-			return ctx.Err()
-		}, nil)
+		p.Queue("q").Handle(holding(started, release), nil)
 		run(t, p)
 		peers = append(peers, p)
 	}
