@@ -209,10 +209,7 @@ func TestForeignEntry(t *testing.T) {
 	server, c := redistest.StartAndDial(t)
 	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	started := make(chan string, 10)
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		started <- t.Key
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 8})
+	q.Handle(tell(started), &worqr.HandleOptions{Concurrency: 8})
 	put(t, q, "x", "x", nil)
 	put(t, q, "y", "y", nil)
 	redistest.Do(t, c, "SET", "p:keyed:{q}:k:x", "foreign")

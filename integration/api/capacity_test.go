@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,12 +24,8 @@ func TestPriority(t *testing.T) {
 	starts, end := make(chan string, 3*ends), make(chan struct{})
 	for name, priority := range map[string]int{"h": 1, "l": 0} {
 		q := p.Queue(name)
-		q.Handle(func(_ context.Context, t *worqr.Task) error {
-			starts <- t.Queue
-			<-end
-			return nil
-		}, &worqr.HandleOptions{Concurrency: 2, Priority: priority})
-		enqueue(t, q, numbers("", ends+2)...)
+		q.Handle(holding(starts, end), &worqr.HandleOptions{Concurrency: 2, Priority: priority})
+		enqueue(t, q, slices.Repeat([]string{name}, ends+2)...)
 	}
 	stop := run(t, p)
 	receive(t, starts, 1)
@@ -77,17 +74,13 @@ func TestCapacity(t *testing.T) {
 		}, &o)
 		queues = append(queues, q)
 	}
-	for i, q := range queues {
-		if i%2 == 0 {
-			enqueue(t, q, numbers("", each)...)
-		}
+	for _, q := range queues[:2] {
+		enqueue(t, q, numbers("", each)...)
 	}
 	stop := run(t, p)
-	for i, q := range queues {
-		if i%2 == 1 {
-			for _, payload := range numbers("", each) {
-				put(t, q, payload, payload, nil)
-			}
+	for _, q := range queues[2:] {
+		for _, payload := range numbers("", each) {
+			put(t, q, payload, payload, nil)
 		}
 	}
 	count := map[string]int{}

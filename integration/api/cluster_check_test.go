@@ -259,11 +259,8 @@ func TestClusterDeadNodeRecurs(t *testing.T) {
 	well := map[string]bool{}
 	for i := range 12 {
 		q := p.Queue(fmt.Sprint("q", i))
-		is.NoErr(q.Every("x", worqr.Interval(time.Second), nil, nil))
-		q.Handle(func(_ context.Context, t *worqr.Task) error {
-			starts <- t.Queue
-			return nil
-		}, nil)
+		is.NoErr(q.Every("x", worqr.Interval(time.Second), []byte(q.Name()), nil))
+		q.Handle(tell(starts), nil)
 		if ownerOf(t, c, "{"+q.Name()+"}") != dead {
 			well[q.Name()] = true
 		}

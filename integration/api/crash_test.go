@@ -94,7 +94,9 @@ func TestKilledPeer(t *testing.T) {
 			is.Equal(r.Err, "nil")
 		}
 	}
-	is.Equal(sorted(started[:3]), tasks[:3])
+	for _, first := range tasks[:3] { // three handlers report side by side
+		is.True(slices.Contains(started[:6], first))
+	}
 }
 
 // A paused process: what it does late is refused, its handlers' contexts end,
