@@ -185,9 +185,9 @@ func TestConcurrencyLowered(t *testing.T) {
 func TestNothingIsHeldBackForNothing(t *testing.T) {
 	t.Parallel()
 	pause := func(t *testing.T, heavy *worqr.Queue) { must(t, heavy.Pause(t.Context())) }
-	for name, heavyTask := range map[string]struct {
-		before, after func(t *testing.T, heavy *worqr.Queue)
-	}{ // it's queued
+	for name, queued := range map[string]struct {
+		before, after func(t *testing.T, heavy *worqr.Queue) // what is done before and after its task is queued
+	}{
 		"paused before": {before: pause},
 		"paused since":  {after: pause},
 		"deleted":       {after: func(t *testing.T, heavy *worqr.Queue) { must(t, heavy.Delete(t.Context())) }},
@@ -211,8 +211,8 @@ func TestNothingIsHeldBackForNothing(t *testing.T) {
 			idle(t, heavy, 1)
 			enqueue(t, light, "long")
 			receive(t, started, 1)
-			if heavyTask.before != nil {
-				heavyTask.before(t, heavy)
+			if queued.before != nil {
+				queued.before(t, heavy)
 			}
 			if name == "never there" {
 				must(t, heavy.SetOptions(&worqr.HandleOptions{Weight: 10})) // it looks, and there is no room
@@ -220,8 +220,8 @@ func TestNothingIsHeldBackForNothing(t *testing.T) {
 				put(t, heavy, "key", "h", nil)
 				eventually(t, "its worker has looked", func() bool { return stats(t, heavy).IdleWorkers == 0 })
 			}
-			if heavyTask.after != nil {
-				heavyTask.after(t, heavy)
+			if queued.after != nil {
+				queued.after(t, heavy)
 			}
 			enqueue(t, light, "a", "b", "c")
 			receive(t, started, 3)
