@@ -337,7 +337,8 @@ func TestSiblingPrefixes(t *testing.T) {
 				asked = append(asked, []any{"EXISTS", key})
 			}
 			for _, k := range []keys.Kind{keys.KindWork, keys.KindEnqueue, keys.KindDone, keys.KindCancel, keys.KindDelete} {
-				asked = append(asked, []any{"SUBSCRIBE", s.Queue("q").Channel(k)}, []any{"SUBSCRIBE", s.Queue("q").Failed().Channel(k)}, []any{"PSUBSCRIBE", s.Pattern(k)})
+				asked = append(asked, []any{"PSUBSCRIBE", s.Pattern(k)},
+					[]any{"SUBSCRIBE", s.Queue("q").Channel(k)}, []any{"SUBSCRIBE", s.Queue("q").Failed().Channel(k)})
 			}
 			asked = append(asked, []any{"SUBSCRIBE", s.Queue("q").Wake("w")}, []any{"SUBSCRIBE", s.Queue("q").Failed().Wake("w")})
 			for _, command := range asked {

@@ -177,7 +177,8 @@ func TestForeignKeys(t *testing.T) {
 		end     func(context.Context, *worqr.Task) error
 		refused bool // the others are for those who work on it
 	}{
-		"queues": {stop, true}, "failed:schedule": {fail, true}, "failed:contents": {fail, true}, "failed:idle": {fail, false}, "failed:workers": {fail, false},
+		"queues": {stop, true}, "failed:schedule": {fail, true}, "failed:contents": {fail, true},
+		"failed:idle": {fail, false}, "failed:workers": {fail, false},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			is := parallel(t)

@@ -57,10 +57,8 @@ func TestCancelRunning(t *testing.T) {
 // Cancels that hit tasks in the moment of their start.
 func TestCancelStarting(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
+	p, q := openQueue(t, worqr.Options{})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 4})
-	q := p.Queue("q")
 	removed, stopped := 0, 0
 	for range 200 {
 		enqueue(t, q, "a")
@@ -71,8 +69,7 @@ func TestCancelStarting(t *testing.T) {
 	}
 	is.Equal(len(causes), stopped)
 	is.Equal(len(starts), stopped)
-	s := sure(q.Stats(t.Context()))(t)
-	is.Equal(s.Running+s.Waiting, 0)
+	is.Equal(stats(t, q).Running+stats(t, q).Waiting, 0)
 	t.Logf("%d were removed and %d stopped", removed, stopped)
 }
 
@@ -138,11 +135,11 @@ func TestCancelTakenByHand(t *testing.T) {
 	is.Equal(len(failed(t, q)), 0)
 }
 
-// holdStart returns what holds the answer of the first round that has started something.
-func holdStart(t *testing.T, server *redistest.Server, answered chan struct{}) (started chan struct{}, after func(verb string)) {
+// holdStart returns what is to be called after each call, and holds the answer of the first round that
+// has started something; and a channel that is closed then.
+func holdStart(t *testing.T, server *redistest.Server, answered chan struct{}) (chan struct{}, func(verb string)) {
 	t.Helper()
-	look, once := redistest.Dial(t, server.URL()), sync.Once{}
-	started = make(chan struct{})
+	look, once, started := redistest.Dial(t, server.URL()), sync.Once{}, make(chan struct{})
 	return started, func(verb string) {
 		if verb != "step" {
 			return
@@ -347,9 +344,9 @@ func TestCancelThatNobodyAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
 			prefix, c := redistest.Prefix(t), redistest.Conn(t)
-			for _, command := range []string{"SET %:token:{q} 5", "ZADD %:workers:{q} " + far + " w1", "ZADD %:holders:{q} 5 w1"} {
-				typed(t, c, prefix, "", command)
-			}
+			typed(t, c, prefix, "", "SET %:token:{q} 5")
+			typed(t, c, prefix, "", "ZADD %:workers:{q} "+far+" w1")
+			typed(t, c, prefix, "", "ZADD %:holders:{q} 5 w1")
 			report := cancel(t, open(t, worqr.Options{Prefix: prefix}).Queue("q"), "x")
 			ctx, end := context.WithTimeout(t.Context(), 1500*time.Millisecond) // more than one examination
 			defer end()

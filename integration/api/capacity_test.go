@@ -100,7 +100,9 @@ func TestCapacity(t *testing.T) {
 
 // openTwo returns a peer with two queues, each of which may take up all of its capacity, and whose
 // handlers hold their tasks.
-func openTwo(t *testing.T, capacity int, lease time.Duration) (p *worqr.Peer, one, two *worqr.Queue, started chan string, release chan struct{}) {
+func openTwo(t *testing.T, capacity int, lease time.Duration) (
+	p *worqr.Peer, one, two *worqr.Queue, started chan string, release chan struct{},
+) {
 	t.Helper()
 	p = open(t, worqr.Options{Capacity: capacity, Lease: lease})
 	started, release = make(chan string, 1000), make(chan struct{}, 1000)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
@@ -129,9 +130,10 @@ func (f *fleetAt) evicts(names ...string) {
 	}
 }
 
-// nobody fails if somebody was evicted who lives.
-func (f *fleetAt) nobody() {
+// stay checks that peers have the ids that they had, and that nobody was evicted who lives.
+func (f *fleetAt) stay(ids []string) {
 	f.Helper()
+	is.New(f.T).Equal(f.ids(), ids)
 	for _, line := range f.log.Lines("evicted") {
 		if !strings.Contains(line, "dead0") {
 			f.Error(line)
@@ -175,8 +177,7 @@ func TestClusterFrozenNode(t *testing.T) {
 	f.works(names...)
 	f.serving(names...)
 	f.evicts(names...)
-	is.Equal(f.ids(), ids)
-	f.nobody()
+	f.stay(ids)
 }
 
 // While the node that knows how queues are spread doesn't answer, queues on others get handlers.
@@ -212,7 +213,7 @@ func TestClusterFrozenSpreads(t *testing.T) {
 // A node that dies is replaced by its replica. Nobody is evicted for that, at any node, but who is
 // dead is; and at the others that doesn't take longer.
 func TestClusterPromotion(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
 	c := partial(t, 3, 3)
 	names := []string{"a", "b", "c"} // on three nodes
 	f := newFleetAt(t, c, 2*time.Second, names...)
@@ -226,8 +227,7 @@ func TestClusterPromotion(t *testing.T) {
 	f.works(names...)
 	f.serving(names...)
 	f.evicts(names...)
-	is.Equal(f.ids(), ids)
-	f.nobody()
+	f.stay(ids)
 }
 
 // Slots that move to and fro keep nobody's heartbeats from coming, and nobody from evicting who is
@@ -254,6 +254,5 @@ func TestClusterSlotsToAndFro(t *testing.T) {
 	}
 	f.evicts(names...)
 	f.works(names...)
-	is.Equal(f.ids(), ids)
-	f.nobody()
+	f.stay(ids)
 }

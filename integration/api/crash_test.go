@@ -357,10 +357,11 @@ func TestCheckBusyFleet(t *testing.T) {
 				err = q.Delete(ctx)
 			default:
 				cut, cancel := context.WithTimeout(ctx, 50*time.Millisecond) // it waits for who is stopped
-				if err = failure(q.Cancel(cut, fmt.Appendf(nil, "unique%d", meddlings%20))); errors.Is(err, context.DeadlineExceeded) {
+				err = failure(q.Cancel(cut, fmt.Appendf(nil, "unique%d", meddlings%20)))
+				cancel()
+				if errors.Is(err, context.DeadlineExceeded) {
 					err = nil
 				}
-				cancel()
 			}
 			if err != nil {
 				t.Errorf("meddling: %v", err)
@@ -369,7 +370,8 @@ func TestCheckBusyFleet(t *testing.T) {
 		}
 	})
 	kills, stops := 0, 0
-	for until := time.Now().Add(storm); time.Now().Before(until); time.Sleep(200*time.Millisecond + time.Duration(random.Int64N(int64(600*time.Millisecond)))) {
+	pause := func() { time.Sleep(200*time.Millisecond + time.Duration(random.Int64N(int64(600*time.Millisecond)))) }
+	for until := time.Now().Add(storm); time.Now().Before(until); pause() {
 		i := random.IntN(len(others))
 		if random.IntN(2) == 0 {
 			kills++

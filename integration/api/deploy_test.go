@@ -148,7 +148,8 @@ func (d *deployment) do(service, command string, args ...any) (any, error) {
 	if strings.HasPrefix(service, "sentinel") {
 		user = ""
 	}
-	c, err := redis.Dial("tcp", "127.0.0.1:"+port, redis.DialUsername(user), redis.DialPassword("SECRET"), redis.DialReadTimeout(time.Minute))
+	c, err := redis.Dial("tcp", "127.0.0.1:"+port,
+		redis.DialUsername(user), redis.DialPassword("SECRET"), redis.DialReadTimeout(time.Minute))
 	if err != nil {
 		return nil, err
 	}
