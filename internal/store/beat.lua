@@ -1,36 +1,36 @@
 -- beat: renew a worker's lease on a queue, and look for workers whose lease has
--- expired. A worker that hasn't sent heartbeats for a while may suspect others, not evict them.
+-- expired. A worker that hasn't sent heartbeats for a while may suspect others, but not evict them.
 --
--- KEYS[19] batches zset  ids of batches that are committed, in their order
+-- KEYS[19] batches zset  ids of committed batches, in order
 -- KEYS[20] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] worker  id
--- ARGV[7] lease   ms until it lapses; 0 never
--- ARGV[8] grace   ms between suspecting and failing
--- ARGV[9] judge   ms of Redis time until which the worker may fail others
--- ARGV[10] batch  key prefix of a batch, with its id appended
+-- ARGV[7] lease   ms until it expires; 0: never
+-- ARGV[8] grace   ms between suspecting and evicting
+-- ARGV[9] judge   Redis time in ms until which the worker may evict others
+-- ARGV[10] batch  key prefix of a batch; its id is appended
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
 --
 -- Returns {lapsed, waiting, held, rank, canceled, failed, returned,
--- again, due, now, deadline, batch, over}: 1 if the lease had expired; how many tasks wait and are due; how many
--- processes the worker holds; its place among the idle workers or -1; the
--- token of the last cancel that may cover one of those, or 0; what look returns; the time; when the
--- lease would have expired, which is earlier than the worker was told if Redis has
+-- again, due, now, deadline, batch, over}: 1 if the lease had expired; how many tasks are waiting or due; how many
+-- processes the worker holds; its rank among the idle workers or -1; the
+-- token of the last cancel that may cover one of those processes, or 0; what look returns; the time; when the
+-- lease would have expired, which is earlier than the worker expects if Redis has
 -- lost writes; the batch to move to the queue next, with its remaining length,
--- or "": while that changes, somebody is moving it; and 1 if there are schedules that nobody
+-- or "" (while the length changes, another caller is moving it); and 1 if there are schedules that no peer
 -- asserts any more.
--- Fails with EVICTED when the worker is no member.
+-- Fails with EVICTED if the worker isn't a member.
 local worker, lease, grace, right = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) - now
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
 if not deadline then --! guard beat-members false
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
--- A worker asks for the right to evict for one grace, counted from when it sends. It may
--- think that it's later than it is, by as long as its last beat took: at most a second
--- grace. A value further ahead was asked for before Redis's clock was set back. The same goes for a lease
--- longer than the one granted.
+-- A worker asks for the right to evict until one grace after it sends. It may overestimate
+-- Redis's time by as long as its last heartbeat took, which is at most another grace. A value
+-- further ahead was computed before Redis's clock was set back. The same is true of a deadline
+-- further ahead than the lease.
 local judge = right >= 0 and right <= 2 * grace and (lease == 0 or deadline <= now + lease) --! guard judge-until operand.1; guard lapsed-judges operand.4
-  and deadline >= now -- where its own lease has lapsed, that of others may have for the same reason
-local there = redis.call('EXISTS', q.waiting, q.working .. worker, q.ages) > 0 -- else that is all there is to know --! look bound
+  and deadline >= now -- if its own lease has expired, others' may have expired for the same reason
+local there = redis.call('EXISTS', q.waiting, q.working .. worker, q.ages) > 0 -- if not, there's less to read --! look bound
 local held = there and redis.call('ZCARD', q.working .. worker) or 0 --! look operand.2
 redis.call('ZREM', q.suspects, worker) -- as first_write
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
@@ -56,8 +56,8 @@ if scheduled then
 end
 local rank = redis.pcall('ZRANK', q.idle, worker)
 
--- The last cancel, unless the worker has said what it holds of it. A worker that holds
--- something without being listed as a holder has said nothing.
+-- The last cancel, unless the worker has already reported which of its tasks it covers. A
+-- worker that holds tasks but isn't listed as a holder hasn't reported anything.
 local canceled
 if held > 0 then
   redis.pcall('ZADD', q.holders, 'NX', 0, worker)
@@ -69,7 +69,7 @@ if held > 0 then
     end
   end
 elseif canceling then
-  holds_nothing(worker) -- should Redis have lost what it held
+  holds_nothing(worker) -- in case Redis has lost what it held
 end
 
 local batch = redis.pcall('ZRANGE', KEYS[19], '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, 1)[1] --! first constant.2

@@ -1,29 +1,29 @@
 -- cancel: remove a payload's waiting copies and stop the running ones. Each call removes a
 -- page of copies, first from the list, then from the entries, and records the cancel, so
--- that running copies can't come back behind a page. A copy that starts between two pages
+-- that running copies can't come back unnoticed. A copy that starts between two pages
 -- of the list and is retried becomes an entry, so the last entry is looked up when the list
--- is done. A call costs as much as finding its page in the list.
+-- is done. Most of a call's cost is the search for its copies in the list.
 --
--- ARGV[6]  channel  told the payload; or, of a large one, "sha1:digest:length"
+-- ARGV[6]  channel  gets the payload; for a large one, "sha1:digest:length"
 -- ARGV[7]  payload
 -- ARGV[8]  left     how many copies may still wait in the list; -1 on the first call
--- ARGV[9]  since    the last token given when the call before ended; 0 on the first call
--- ARGV[10] after    of contents, the last one of the page before, or ""
--- ARGV[11] until    of contents, the last one that waited when the list was done, or ""
--- ARGV[12] digest   of the payload; "", or left out: it is computed
+-- ARGV[9]  since    the last token issued when the previous call ended; 0 on the first call
+-- ARGV[10] after    the last member of contents on the previous page, or ""
+-- ARGV[11] until    the last matching member of contents when the list was done, or ""
+-- ARGV[12] digest   of the payload; "" or omitted: it is computed
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_log.
 --
 -- Returns {removed, token, stopped, finished, left, since, after, until}: the token of the
--- cancel, 0 when no worker holds anything;
--- with a token, how many were stopped and have finished for earlier cancels of the same; and
--- the arguments of the next call. The last page has left 0 and until "".
+-- cancel, 0 if no worker holds anything;
+-- with a token, how many tasks earlier cancels of this payload have stopped, and how many
+-- finished anyway; and the arguments of the next call. The last page has left 0 and until "".
 local channel, payload = ARGV[6], ARGV[7]
 local left, since = tonumber(ARGV[8]), tonumber(ARGV[9])
 local after, last = ARGV[10], ARGV[11]
-local PAGE, WATCHED = 10000, 150 -- copies in the list; while there are locks --! page constant.2
+local PAGE, WATCHED = 10000, 150 -- copies in the list without and with locks --! page constant.2
 local ENTRIES = 100 -- copies in entries --! page constant
-local BYTES, ENTRY_BYTES = 4194304, 262144 -- of these and of those --! page constant
-local RAW = 1024 -- bytes of a payload that travels to the workers
+local BYTES, ENTRY_BYTES = 4194304, 262144 -- of copies in the list, of copies in entries --! page constant
+local RAW = 1024 -- bytes of the largest payload sent to workers in full
 
 local token = last_token()
 if not token then
@@ -34,7 +34,7 @@ if broken then
 end
 digests.name(payload, ARGV[12])
 local digest = digest_of(payload)
-redis.call('HLEN', q.cancel .. digest) -- of another type: fail before anything changes
+redis.call('HLEN', q.cancel .. digest) -- if a key has the wrong type, fail before anything changes
 redis.call('ZCARD', q.workers)
 redis.call('ZCARD', q.holders)
 local length = redis.call('LLEN', q.waiting)
@@ -47,17 +47,17 @@ local listed = left ~= 0
 if left < 0 then
   left = length
 elseif left > 0 then
-  -- Younger copies stand behind these, unless all of these have started since the call
-  -- before. Those that came back then stand among copies that have started since, too.
+  -- Younger copies are behind these, unless all of these have started since the previous
+  -- call. Then those that came back are among copies that have also started since.
   left = math.max(left, token - since) --! guard back-counted clamp.1
 end
 if string.sub(last, 1, 41) ~= digest .. ':' then
-  last = '' -- of another payload, or there is none
+  last = '' -- it belongs to another payload, or is empty
 end
 first_write()
 
--- The list. What was in front of a lock leaves a gap there; at the front it is as if
--- it had been taken.
+-- The list. A removed copy leaves a gap, so that the positions of locks behind it stay valid;
+-- copies at the very front count as taken instead.
 local lock = offset and redis.call('HGET', q.unique, digest) or '' --! look operand.2
 local position = tonumber((string.match(lock, '^w:(.+)')))
 local removed, unlocks = 0, false
@@ -85,13 +85,13 @@ if left > 0 then
   end
   removed = redis.call('LREM', q.waiting, -most, payload)
   if removed < most then
-    left, unlocks = 0, true -- that was all
+    left, unlocks = 0, true -- no copies are left
   else
     left = left - removed
   end
 end
 
--- The entries, when the list is done.
+-- The entries, once the list is done.
 if listed then
   last = left == 0 and redis.call('ZRANGE', q.contents, '(' .. digest .. ';', '[' .. digest .. ':', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1] or '' --! first constant.3; colon score.2; guard late-until operand.2
 end
@@ -116,7 +116,7 @@ if last ~= '' and removed < 100 then --! look operand.1
 end
 redis.call('HDEL', q.ledger, digest)
 
--- The lock goes with what it is on.
+-- The lock is removed together with the task that it refers to.
 local ends = left == 0 and last == ''
 local kind, place = string.match(lock, '^(%a):(.*)$')
 if kind == 'e' then

@@ -1,10 +1,11 @@
--- cancel_key: remove the task that waits under a key, and stop the one that runs.
+-- cancel_key: remove the task waiting under a key, and stop the running one.
 --
 -- ARGV[6] entry
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_log.
 --
--- Returns {removed, token, stopped, finished}; the token is 0 when nothing runs, otherwise
--- how many were stopped and have finished for cancels of the key before.
+-- Returns {removed, token, stopped, finished}. The token is 0 if nothing runs. Otherwise
+-- stopped and finished count the tasks that earlier cancels of the key have stopped, and
+-- those that finished anyway.
 local entry = ARGV[6]
 local token = last_token()
 if not token then
@@ -14,7 +15,7 @@ local process, holder, turn = unpack(redis.call('HMGET', q.keyed .. entry, 'proc
 if not process then
   process, holder = added.runs(entry)
 end
-redis.call('HLEN', q.cancel .. entry) -- of another type: fail before anything changes
+redis.call('HLEN', q.cancel .. entry) -- if a key has the wrong type, fail before anything changes
 redis.call('ZCARD', q.workers)
 redis.call('ZCARD', q.holders)
 if broken then
@@ -23,7 +24,7 @@ end
 
 first_write() --! follows omitted
 local removed, card = 0, nil
-if not (process and turn) then -- else that's the next occurrence
+if not (process and turn) then -- otherwise the waiting task is the next occurrence
   removed, card = courses.take_away(entry, 'canceled')
   removed = removed and 1 or 0
   cards.ended(entry, card, 'canceled', '', '')

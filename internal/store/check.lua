@@ -1,19 +1,19 @@
--- check: whether parts of a queue satisfy the invariants, at one moment, and
--- repair what can be repaired without losing a task. A scan that has seen something odd
--- while the fleet works asks here whether it's really so.
+-- check: report whether parts of a queue satisfy the invariants, at one moment, and
+-- repair what can be repaired without losing a task. If a scan sees something odd in a busy
+-- fleet, it runs this script to find out whether it's a real flaw.
 --
--- KEYS[19] batches zset  ids of batches that are committed, in their order
+-- KEYS[19] batches zset  ids of committed batches, in order
 -- KEYS[20] recurring zset  entry → until when it's asserted, ms
--- ARGV[6] mend     1: put right
--- ARGV[7] what     the names are, a key of judges below
--- ARGV[8] worker   whose processes they are; "" for all else
--- ARGV[9] batch    key prefix of a batch, with its id appended
+-- ARGV[6] mend     1: repair
+-- ARGV[7] what     kind of the names: a key of judges below
+-- ARGV[8] worker   that holds the processes; "" for all other kinds
+-- ARGV[9] batch    key prefix of a batch; its id is appended
 -- ARGV[10] name    the first of one or more
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
 --
--- Returns {flaws, judged, retries}: an array of {kind, name, 1 if it was repaired, detail}
--- of what is wrong; how many names were judged, from the first: all, unless reading their
--- payloads takes too long for one call; and how many of the judged entries wait for a retry.
+-- Returns {flaws, judged, retries}: an array of {kind, name, 1 if it was repaired, detail};
+-- how many names were judged, from the first: all, unless reading their payloads takes too
+-- long for one call; and how many of the judged entries wait for a retry.
 local mend, what, worker = ARGV[6] == '1', ARGV[7], ARGV[8]
 local at = 10
 if broken then
@@ -39,14 +39,14 @@ local function is_returning(id)
   return tonumber(redis.call('ZSCORE', q.suspects, id) or 1) <= 0 --! above constant.1
 end
 
--- What a call reads of payloads, or hashes, before it leaves the other names to the next.
+-- Bytes of payloads that a call reads or hashes before it leaves the other names to the next call.
 local BYTES = 1048576
 local function digest(payload)
   carried = carried + #payload
   return digest_of(payload)
 end
 
--- Whether a process has its list; nil when its key is of another type.
+-- Reports whether a process has its list; nil if its key has the wrong type.
 local function has_list(id)
   local length = redis.pcall('LLEN', q.process .. id)
   if type(length) == 'number' then
@@ -54,8 +54,8 @@ local function has_list(id)
   end
 end
 
--- Whether a payload with a digest runs in a process; nil when its key is of another type.
--- For a very large payload, Redis's record of its digest is believed, as in digest_in.
+-- Reports whether a process runs a payload with this digest; nil if its key has the wrong type.
+-- For a very large payload, the stored digest is trusted, as in digest_in.
 local function runs_at(id, named)
   local there = has_list(id)
   local bytes = redis.pcall('MEMORY', 'USAGE', q.process .. id) --! denied raised
@@ -65,7 +65,7 @@ local function runs_at(id, named)
   return digest(redis.call('LINDEX', q.process .. id, 0)) == named
 end
 
--- Those who may hold something: members, and those being returned.
+-- Returns the workers that hold processes: members, and workers whose tasks are being returned.
 local function holders()
   local found = {}
   for _, members in ipairs({
@@ -81,7 +81,7 @@ local function holders()
   return found
 end
 
--- Who holds a process, of those who may.
+-- Returns the worker that holds a process, or nil.
 local all
 local function holder(id)
   all = all or holders() --! look operand.1
@@ -92,7 +92,7 @@ local function holder(id)
   end
 end
 
--- A field of an entry; nil when its key is of another type.
+-- Returns a field of an entry; nil if its key has the wrong type.
 local function field(entry, name)
   local value = redis.pcall('HGET', q.keyed .. entry, name)
   if type(value) == 'table' then
@@ -101,10 +101,10 @@ local function field(entry, name)
   return value
 end
 
--- The digest of what waits in an entry; false when nothing does, nil when its key is of
--- another type. For a very large payload the entry is believed: reading and hashing it
--- would block Redis. A task that is known by its key only has the digest of its entry; once it
--- has failed, of the one that it had.
+-- Returns the digest of the task that waits in an entry; false if none does, nil if its key has
+-- the wrong type. For a very large payload the digest in the entry is trusted: reading and
+-- hashing the payload would block Redis. A task known only by its key has the digest of the
+-- name of its entry; after it has failed, of the name that its entry had.
 local function digest_in(entry)
   local key = q.keyed .. entry
   local size = redis.pcall('HSTRLEN', key, 'payload')
@@ -121,8 +121,8 @@ local function digest_in(entry)
   return payload and digest(payload)
 end
 
--- A process that doesn't exist has ended. A task blocked by it must not be lost just
--- because it has no time.
+-- Ends the running part of an entry whose process no longer exists. A task blocked by that
+-- process must not be lost just because its due time is missing.
 local function end_entry(entry, id)
   if redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1 and not tonumber(field(entry, 'due')) then --! follows raised
     redis.call('HSET', q.keyed .. entry, 'due', now)
@@ -132,8 +132,8 @@ end
 
 local judges = {}
 
--- A worker must hold each processing list. Nobody knows the token of an orphan any more,
--- so no cancel covers it: better to run it once too often than never.
+-- A worker must hold each processing list. The token of an orphan is lost, so no cancel
+-- covers it: better to run it once too often than never.
 function judges.process(id)
   if has_list(id) and not holder(id) then
     local above = math.max(last_token() or NEVER, 1) + 1 --! high constant.1
@@ -143,7 +143,7 @@ function judges.process(id)
   end
 end
 
--- What a worker holds must have its list.
+-- A process that a worker holds must have its list.
 function judges.held(id)
   if redis.call('ZSCORE', q.working .. worker, id) and has_list(id) == false then
     flaw('no-payload', id, false)
@@ -151,7 +151,7 @@ function judges.held(id)
 end
 
 -- At most one of two workers holds a process. The name is process:worker. The later
--- start wins, unless its worker is no member.
+-- start wins, unless only the other worker is a member.
 function judges.twice(name)
   local id, other = string.match(name, '^([^:]*):(.*)$')
   local a = tonumber(redis.pcall('ZSCORE', q.working .. worker, id)) -- of an error, nil
@@ -175,7 +175,7 @@ end
 -- listed as a holder; and its tokens were issued.
 function judges.working(w)
   local held = redis.pcall('ZREVRANGE', q.working .. w, 0, 0, 'WITHSCORES') --! first constant.2
-  if #held == 0 then -- or an error, which has no elements
+  if #held == 0 then -- also for an error, which has no elements
     return
   end
   local token, highest = last_token(), tonumber(held[2])
@@ -186,23 +186,24 @@ function judges.working(w)
     end
     flaw('token', w, mend)
   end
-  if not redis.pcall('ZSCORE', q.holders, w) then -- nor is it an error
+  if not redis.pcall('ZSCORE', q.holders, w) then -- not for an error, which is a table
     if mend then
-      redis.call('ZADD', q.holders, 0, w) -- nobody knows what it has said
+      redis.call('ZADD', q.holders, 0, w) -- what it has reported is unknown
     end
     flaw('cancel', w, mend)
   end
   if not is_member(w) and not is_returning(w) then
     if mend then
-      redis.call('ZADD', q.suspects, -1, w) -- nobody knows whether it died
+      redis.call('ZADD', q.suspects, -1, w) -- not 0: it's unknown whether it died
       returned, ended = returned + returns.take_back({ w }), true
     end
     flaw('non-member', w, mend)
   end
 end
 
--- The other members judge one whose lease has expired. The name is deadline:worker: only
--- a worker that still has that deadline, so sent no heartbeat since, is evicted.
+-- While a member has an unexpired lease, it evicts those whose lease has expired. If no member
+-- does, this evicts them. The name is deadline:worker: a worker is evicted only if it still
+-- has that deadline, so it has sent no heartbeat since the scan.
 function judges.member(name)
   local before, w = string.match(name, '^(%d*):(.*)$')
   local deadline = is_member(w)
@@ -216,7 +217,7 @@ function judges.member(name)
   end
 end
 
--- A suspect is a member, or its tasks are being returned by somebody.
+-- A suspect is a member, or a live worker is returning its tasks.
 function judges.suspect(w)
   local mark = tonumber(redis.call('ZSCORE', q.suspects, w))
   if mark and mark > 0 and not is_member(w) then --! between constant
@@ -252,7 +253,7 @@ function judges.round(w)
   end
 end
 
--- The two fields of a running added task name each other, and its process is there.
+-- The two fields of a running added task name each other, and its process exists.
 local function judge_added(id, stored, name)
   local process = name and id or string.match(stored or '', '^([^:]*):.*$')
   local back = process and redis.call('HGET', q.entries, name or process)
@@ -281,8 +282,8 @@ local function judge_added(id, stored, name)
   flaw('schedule', id, mend)
 end
 
--- A field of entries: the process is there, and the entry names it. What is held
--- without its list ends with its holder.
+-- A field of entries: the process exists, and the entry names it. If a worker holds the
+-- process without a list, the field stays until the worker ends it.
 function judges.running(id)
   local entry = redis.call('HGET', q.entries, id)
   local name = cards.read(entry or '')
@@ -304,7 +305,7 @@ function judges.running(id)
   flaw('schedule', id, mend)
 end
 
--- An entry: the other keys agree with it.
+-- An entry: schedule, contents and entries agree with it.
 function judges.entry(entry)
   local key = q.keyed .. entry
   local fields = redis.pcall('HMGET', key, 'due', 'process')
@@ -336,7 +337,7 @@ function judges.entry(entry)
       end_entry(entry, process)
       process = nil
     else
-      mended = false -- its holder ends it
+      mended = false -- the worker that holds it will end it
     end
   end
   local planned = redis.call('ZSCORE', q.schedule, entry)
@@ -367,7 +368,7 @@ function judges.entry(entry)
   end
 end
 
--- What is in schedule is there.
+-- Each member of schedule has an entry.
 function judges.scheduled(entry)
   local waits = redis.pcall('HEXISTS', q.keyed .. entry, 'payload')
   if not redis.call('ZSCORE', q.schedule, entry) then
@@ -383,8 +384,8 @@ function judges.scheduled(entry)
   end
 end
 
--- An item of the stream is an added task, and has its payload. Others can't be told apart by
--- their keys, but run.
+-- An item of the stream is an added task, and has its payload. Items of other programs have no
+-- keys, but still run.
 function judges.added(id)
   local item = redis.pcall('XRANGE', q.added, id, id)[1] -- an error has none
   if not item then
@@ -400,7 +401,7 @@ function judges.added(id)
   end
 end
 
--- What is in contents waits.
+-- Each member of contents stands for a waiting task.
 function judges.content(member)
   local of, entry = string.sub(member, 1, 40), string.sub(member, 42)
   if not redis.call('ZSCORE', q.contents, member) then
@@ -415,8 +416,8 @@ function judges.content(member)
   end
 end
 
--- A content lock is where its payload is. A lock on a position in the list may be out of
--- date; only an empty list proves that the position doesn't exist.
+-- A content lock names the place of its payload. A lock on a position in the list may be out
+-- of date; only an empty list proves that the position doesn't exist.
 function judges.lock(of)
   local where = of ~= 'offset' and redis.call('HGET', q.unique, of)
   if not where then
@@ -430,12 +431,12 @@ function judges.lock(of)
     local is = digest_in(place)
     right = is == nil or is == of
   elseif kind == 'w' then
-    if redis.pcall('LLEN', q.waiting) ~= 0 then -- or an error
+    if redis.pcall('LLEN', q.waiting) ~= 0 then -- also for an error
       return
     end
     wrong = 'stale'
   end
-  if right ~= false then -- or nobody can tell
+  if right ~= false then -- nil: it can't be checked
     return
   end
   if mend then
@@ -444,8 +445,8 @@ function judges.lock(of)
   flaw(wrong, of, mend)
 end
 
--- A listed holder holds something, or is a member whose next beat corrects that while it
--- matters; and it has said nothing about future cancels.
+-- A listed holder holds something, or is a member whose next heartbeat can correct the list;
+-- and it has reported nothing about cancels that don't exist yet.
 function judges.holder(w)
   local said = tonumber(redis.pcall('ZSCORE', q.holders, w)) -- of an error, nil
   if not said then
@@ -464,7 +465,7 @@ function judges.holder(w)
   end
 end
 
--- What is listed as stopping runs: its end removes it.
+-- A process listed as stopping is running: its end removes it from the list.
 function judges.stopping(member)
   local id = string.sub(member, 60)
   if type(redis.pcall('ZSCORE', q.stopping, member)) == 'string' and has_list(id) == false then
@@ -502,9 +503,8 @@ function judges.record(name)
   end
 end
 
--- A committed batch has its tasks, or is set aside because it hasn't. If the key is a
--- list again, the batch is moved after all; without a key there's nothing left to
--- examine.
+-- A committed batch has its tasks, or is set aside because they are missing. If the key is a
+-- list again, the repair lets the batch be moved; if there is no key, it removes the batch.
 function judges.batch(id)
   local place = tonumber(redis.pcall('ZSCORE', KEYS[19], id)) -- of an error, nil
   local length = redis.pcall('LLEN', ARGV[9] .. id)
@@ -520,9 +520,9 @@ function judges.batch(id)
   flaw('batch', id, mend and whole)
 end
 
--- A schedule and its place in recurring stand for each other. A peer that has one asserts in full what
--- can't be read here: its print says so. Longer than peers assert anything, nobody would
--- notice that none does.
+-- Each schedule has a member in recurring, and the reverse. The repair of a damaged schedule
+-- clears its print, so that a peer with the schedule asserts it in full again.
+-- ASSERTED is longer than peers assert one for. A later time would hide that no peer has it.
 local ASSERTED = 60000 --! longer constant
 function judges.recurring(entry)
   local key = courses.key(entry)
@@ -559,7 +559,7 @@ function judges.recurring(entry)
   flaw('recurring', entry, mend, 'What says when it occurs is damaged.')
 end
 
--- The record of how a task ended is one, and has a TTL.
+-- The record of how a task ended is well formed, and has a TTL.
 function judges.result(entry)
   local key = cards.record_of(entry)
   local begins = key and redis.pcall('GETRANGE', key, 0, 63) --! follows operand.1; excess constant.2
@@ -596,7 +596,7 @@ function judges.queue(name)
     end
     flaw('leftover', 'added', mend)
   end
-  if locks == 1 and offset then -- it goes with the last lines below
+  if locks == 1 and offset then -- keep_offset below removes it
     flaw('leftover', 'unique', mend)
   elseif locks == 0 and redis.call('EXISTS', q.gaps) == 1 then
     if mend then

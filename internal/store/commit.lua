@@ -1,20 +1,20 @@
 -- commit: accept all pages of a large enqueue in one step. haul moves them to the queue
--- afterwards. It may be repeated, and does nothing if another call with the same nonce has
--- enqueued.
+-- afterwards. A call can be repeated. It does nothing if another call with the same nonce
+-- has enqueued.
 --
 -- KEYS[1] batch    list    the pages
--- KEYS[2] batches  zset    ids of batches that are committed, in their order
+-- KEYS[2] batches  zset    ids of committed batches, in order
 -- KEYS[3] once     string  the mark of the nonce, with a TTL
--- ARGV[1] enqueue  channel told the count, for observers
+-- ARGV[1] enqueue  channel that gets the count, for observers
 -- ARGV[2] id       of the batch
 -- ARGV[3] count    of its payloads
 -- ARGV[4] window   ms
 -- Uses lib_batch.
 --
--- Returns 1, or 0 when another call has done it before. Fails with BATCH when pages are
--- missing, and when the mark is not a string: then nobody knows who set it.
+-- Returns 1, or 0 if another call with the nonce has enqueued. Fails with BATCH if pages are
+-- missing, and with Redis's error if the mark isn't a string.
 if redis.call('EXISTS', KEYS[3]) == 1 then
-  -- Others may have set it, to a value of any size: a byte more than the id tells enough.
+  -- Another program may have stored a large value: one byte more than the id is enough.
   local mark = redis.call('GETRANGE', KEYS[3], 0, #ARGV[2])
   return mark == ARGV[2] and 1 or 0 --! one operand.3
 end

@@ -1,20 +1,20 @@
--- delete: drop what waits, in all lanes and in committed batches, and its locks. Running
--- and failed tasks stay. The first call (cursor 0) does all that
--- takes one command; then one page of locks, one of batches, one of added tasks and one of
--- entries a call: 50, or 1 MiB of payloads. A batch's key is deleted whatever it holds. As
--- long as batches are left, others may move them to the list, so the next call deletes that
--- again, and starts over with the locks.
+-- delete: drop all waiting tasks, including those in committed batches, and their locks.
+-- Running and failed tasks stay. The first call does everything that takes a single command.
+-- Each call then handles one page each of locks, batches, added tasks and entries: up to 50
+-- tasks or 1 MiB of payloads. A batch's key is deleted whatever its type. As long as batches
+-- are left, peers may move them to the list, so the next call deletes the list again, and
+-- starts over with the locks.
 --
--- KEYS[19] batches zset    ids of batches that are committed, in their order
--- ARGV[6] delete   channel  told that the queue was deleted
+-- KEYS[19] batches zset    ids of committed batches, in order
+-- ARGV[6] delete   channel  gets a message that the queue was deleted
 -- ARGV[7] cursor   of the page of locks
--- ARGV[8] list     1 on the first call; 2 if the one before left batches; else 0: the list stays
--- ARGV[9] batch    key prefix of a batch, with its id appended
+-- ARGV[8] list     1 on the first call; 2 if the previous one left batches; otherwise 0: the list stays
+-- ARGV[9] batch    key prefix of a batch; its id is appended
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added.
 --
 -- Returns {cursor, left, batches}: the next cursor, how many tasks and batches are left,
 -- and how many of these are batches; "0", 0 and 0 after the last page.
-local RUNNING = 16777216 -- more tasks than run at one time
+local RUNNING = 16777216 -- more tasks than ever run at once
 if broken then
   return broken
 end
@@ -22,8 +22,8 @@ if ARGV[8] ~= '0' then
   local length = redis.call('LLEN', q.waiting)
   redis.call('UNLINK', q.waiting, q.ledger, q.ages)
   if offset then
-    -- So every lock on a place in the list is stale, and remains stale while running tasks
-    -- return to the front, which take the places below.
+    -- This makes every lock on a list position stale. They stay stale while running tasks
+    -- return to the front, since those get lower positions.
     offset = offset + length + redis.call('ZCARD', q.gaps) + RUNNING
     redis.call('UNLINK', q.gaps)
     redis.call('HSET', q.unique, 'offset', offset)

@@ -1,5 +1,5 @@
--- delist: take a worker off the list of peers if its registration has expired. One
--- that comes back at the same moment writes its registration before its name.
+-- delist: remove a worker from the list of peers if its registration has expired. A worker
+-- that comes back at the same moment writes its registration before adding its name.
 --
 -- KEYS[1] peers   set   the list
 -- KEYS[2] worker  hash  the registration

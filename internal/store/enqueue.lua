@@ -3,15 +3,15 @@
 --
 -- KEYS[1] waiting  list     payloads; the tail is the front
 -- KEYS[2] idle     zset     worker → idle since, ms
--- KEYS[3] batches  zset     ids of batches that are committed, in their order
+-- KEYS[3] batches  zset     ids of committed batches, in order
 -- KEYS[4] workers  zset     worker → lease deadline, ms
 -- ARGV[1] wake     channel  prefix, with a worker appended
--- ARGV[2] enqueue  channel  told the count, for observers
+-- ARGV[2] enqueue  channel  gets the count, for observers
 -- ARGV[3] payload  the first of one or more
 -- Uses lib_wake, lib_push, lib_batch.
 --
--- Returns how many waited before; -1 where nothing did and nobody serves the queue. Fails
--- with UNMOVED while a batch waits to be moved first.
+-- Returns how many tasks were waiting before; -1 if none were and no worker serves the queue.
+-- Fails with UNMOVED while a committed batch hasn't been moved to the queue yet.
 local refusal = behind(KEYS[3])
 if refusal then
   return refusal

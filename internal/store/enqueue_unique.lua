@@ -1,20 +1,20 @@
--- enqueue_unique: enqueue a payload unless an equal one that was enqueued so
--- still waits or runs. How locks follow their payload: lib_settle.
+-- enqueue_unique: enqueue a payload unless an equal unique task is waiting or running.
+-- lib_settle describes how locks follow their payload.
 --
 -- KEYS[1] waiting  list     payloads; the tail is the front
 -- KEYS[2] idle     zset     worker → idle since, ms
 -- KEYS[3] unique   hash     digest → "w:position", "p:process" or "e:entry"; offset → position of the front
 -- KEYS[4] gaps     zset     positions from which a cancel removed a payload
--- KEYS[5] batches  zset     ids of batches that are committed, in their order
+-- KEYS[5] batches  zset     ids of committed batches, in order
 -- KEYS[6] workers  zset     worker → lease deadline, ms
 -- ARGV[1] wake     channel  prefix, with a worker appended
--- ARGV[2] enqueue  channel  told the count, for observers
--- ARGV[3] payload  one
--- ARGV[4] digest   of a large payload; "", or left out: it is computed
+-- ARGV[2] enqueue  channel  gets the count, for observers
+-- ARGV[3] payload  of the task
+-- ARGV[4] digest   of a large payload; "" or omitted: it is computed
 -- Uses lib_place, lib_wake, lib_push, lib_batch.
 --
--- Returns 1, or 2 where nothing waited and nobody serves the queue. Fails with DUPLICATE,
--- and with UNMOVED while a batch waits to be moved first.
+-- Returns 1, or 2 if nothing was waiting and no worker serves the queue. Fails with
+-- DUPLICATE, and with UNMOVED while a committed batch hasn't been moved to the queue yet.
 local refusal = behind(KEYS[5])
 if refusal then
   return refusal
@@ -31,13 +31,13 @@ local length = redis.call('LLEN', waiting)
 local where = redis.call('HGET', unique, digest)
 if where then
   local position = tonumber((string.match(where, '^w:(.+)')))
-  local held = not position -- it runs, or waits in the schedule
+  local held = not position -- the task is running, or waits in the schedule
   local ahead = position and ahead_of(gaps, offset, position)
   if ahead and ahead >= 0 and ahead < length then --! lindex operand.3 bound constant
     held = redis.call('LINDEX', waiting, -ahead - 1) == payload
   end
-  -- A lock on a place where the payload is not: somebody who does not know of
-  -- locks has removed tasks. It moves to where the payload is, if it is there.
+  -- If the payload isn't at the lock's position, a program that doesn't handle locks has
+  -- removed tasks. The lock moves to where the payload is now, if it's still in the list.
   if not held then
     local place = redis.call('LPOS', waiting, payload, 'RANK', -1)
     if place then

@@ -1,24 +1,25 @@
 -- explain: find the waiting and failed copies of a task at one moment, and describe the
 -- queue. It changes nothing.
 --
--- KEYS[19] batches zset  ids of batches that are committed, in their order
--- ARGV[6] entry    of the schedule; "": by the payload
+-- KEYS[19] batches zset  ids of committed batches, in order
+-- ARGV[6] entry    to look up; "": search by payload
 -- ARGV[7] payload
--- ARGV[8] most     copies of each kind
--- ARGV[9] depth    how far to look into the list
--- ARGV[10] head    of the keys of the failed queue
--- ARGV[11] tail    the rest of these keys
--- ARGV[12] batch   key prefix of a batch, with its id appended
--- ARGV[13] digest  of a large payload; "", or left out: it is computed
+-- ARGV[8] most     how many copies of each kind to return
+-- ARGV[9] depth    how many tasks of the list to search
+-- ARGV[10] head    start of the failed queue's key names
+-- ARGV[11] tail    end of these names
+-- ARGV[12] batch   key prefix of a batch; its id is appended
+-- ARGV[13] digest  of a large payload; "" or omitted: it is computed
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_failed, lib_batch.
 --
 -- Returns {now, paused, workers, idle, ready, length, added, places, line, entries, graves}: how many
 -- workers with an unexpired lease serve the queue; how many are idle; how many
--- entries are due; how many tasks are on the list, and behind it in batches; how many added
--- ones wait; per copy on the list how many are before it; of the added task of an entry, if it waits, {how many are
--- before it or -1, ms since it waits, card, payload}, else {}; per entry {entry, due, planned or -1, retries, crashes,
--- before, process or "", its worker or "", its token, the time of the occurrence that waits or 0, 1 if it's withheld}; per failed copy {entry,
--- kind, reason, tries, deaths, worker, at, from, card}.
+-- entries are due; how many tasks are on the list and in the batches behind it; how many added
+-- tasks wait; for each copy on the list, how many tasks are before it; for a waiting added task, {how many are
+-- before it or -1, when it was added in ms, card, payload}, otherwise {}; for each entry {entry, due, planned or -1,
+-- retries, crashes, before, process or "", its worker or "", its token, time of the waiting occurrence or 0, 1 if
+-- it's withheld};
+-- for each failed copy {entry, kind, reason, tries, deaths, worker, at, from, card}.
 local by, payload, most, depth = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 if broken then
   return broken
@@ -31,7 +32,7 @@ local lists = first_batches(KEYS[19], ARGV[12])
 local length = redis.pcall('LLEN', q.waiting)
 table.insert(lists, 1, { key = q.waiting, length = type(length) == 'number' and length or 0 })
 
--- The entries of a lane in which the payload waits.
+-- Returns the entries of a lane in which the payload waits.
 local function entries_of(lane)
   local digest, names = digest_of(payload), {}
   local members = redis.pcall('ZRANGEBYLEX', lane.contents, '[' .. digest .. ':', '(' .. digest .. ';', 'LIMIT', 0, most) --! colon score.1
@@ -41,8 +42,8 @@ local function entries_of(lane)
   return names
 end
 
--- How often the task of an entry that isn't a key has crashed. Its payload may be large, so
--- it's read only if its digest isn't known.
+-- Returns the crash count of an entry that isn't a key. Its payload may be large, so it's
+-- read only if its digest isn't known.
 local function crashes_in(entry, named)
   if by == '' then
     named = digest_of(payload)
@@ -63,8 +64,8 @@ for _, list in ipairs(lists) do
   total = total + list.length
 end
 
--- The added task of an entry, in the stream.
-local LOOKED, COUNTED = 1048576, 2000 -- bytes of tasks before it, and how many --! page constant.1 constant.2
+-- The added task, if it waits in the stream.
+local LOOKED, COUNTED = 1048576, 2000 -- limits on the tasks before it: bytes and number --! page constant.1 constant.2
 local line = {}
 if by ~= '' then --! look true
   local id, card, waiting = added.waits(by)

@@ -1,12 +1,12 @@
 -- fail: fence a worker, whether its lease has expired or not, and return its
--- tasks to the front. Repeat it until nothing is left.
+-- tasks to the front. Repeat the call until nothing is left.
 --
 -- ARGV[6] worker  id
--- ARGV[7] begin   0: only go on with what has begun, since it may be a member again
+-- ARGV[7] begin   1 on the first call; 0: only continue, since the worker may be a member again
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
 --
 -- Returns {known, returned, handled, left}: handled counts returned tasks and
--- canceled ones; known is 0 when the worker doesn't serve
+-- canceled ones; known is 0 if the worker doesn't serve
 -- the queue and none of its tasks are being returned.
 local worker = ARGV[6]
 if broken then

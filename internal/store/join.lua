@@ -1,20 +1,20 @@
--- join: become a member of a queue. The request names the token that the queue had before
+-- join: make a worker a member of a queue. The request names the queue's token from before
 -- the request was made. If a worker has left or was evicted since, the join is refused and
--- must be asked for again. So no late copy brings back an evicted worker.
+-- the caller must ask again. So a late copy of a join can't bring back an evicted worker.
 --
 -- KEYS[1] workers   zset    worker → lease deadline, ms
--- KEYS[2] suspects  zset    lapsed worker → when to fail it; 0 or less: being returned
--- KEYS[3] rounds    hash    worker → its last round; fence → the token when the last worker went
--- KEYS[4] token     string  the last token given
+-- KEYS[2] suspects  zset    worker with an expired lease → when to evict it; 0 or less: being returned
+-- KEYS[3] rounds    hash    worker → its last round; fence → the token after the last leave or eviction
+-- KEYS[4] token     string  the last token issued
 -- ARGV[1] worker    id
--- ARGV[2] lease     ms until it lapses; 0 never
+-- ARGV[2] lease     ms until it expires; 0: never
 -- ARGV[3] asked     the token before the request was made
--- ARGV[4] round     the first of the membership; older requests come too late
+-- ARGV[4] round     the first of the membership; older requests are too late
 --
--- Returns 1, or 0 when a worker has left since.
--- Fails with EVICTED when the worker was evicted or is leaving.
+-- Returns 1, or 0 if a worker has left or was evicted since.
+-- Fails with EVICTED if the worker was evicted or is leaving.
 local workers, suspects, rounds, worker, lease = KEYS[1], KEYS[2], KEYS[3], ARGV[1], tonumber(ARGV[2])
-local NEVER = 9007199254740991 -- the deadline of a lease that does not end; no token is as high
+local NEVER = 9007199254740991 -- the deadline of a lease that never ends; no token is this high
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local mark = tonumber(redis.call('ZSCORE', suspects, worker) or 1) --! above constant
@@ -28,17 +28,17 @@ if mark <= 0 then --! guard join-mark false
   return redis.error_reply('EVICTED the worker has been failed or has left')
 end
 if member and last >= tonumber(ARGV[4]) then --! guard join-copies false
-  return 1 -- it is a copy
+  return 1 -- this is a copy of an earlier join
 end
-local fence = token -- where nobody is, nobody knows who went
+local fence = token -- without members, there's no record of who left
 if redis.call('EXISTS', rounds) == 1 then
-  -- It is above the token only where Redis has lost tokens. Then nobody could name it.
+  -- A fence above the token means that Redis has lost tokens. Then no join could name it.
   fence = math.min(token, tonumber(redis.call('HGET', rounds, 'fence')) or 0)
 end
 if tonumber(ARGV[3]) < fence then --! guard join-fence false
   return 0
 end
-redis.call('ZREM', suspects, worker) -- needs no memory, so the next may, on a full Redis too
+redis.call('ZREM', suspects, worker) -- needs no memory, so later writes are allowed even if Redis is full
 redis.call('ZADD', workers, lease > 0 and now + lease or NEVER, worker)
 redis.call('HSET', rounds, 'fence', fence, worker, ARGV[4])
 return 1

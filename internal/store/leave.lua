@@ -1,13 +1,13 @@
--- leave: stop being a member. All tasks that the worker holds return to the front.
--- Repeat it until nothing is left.
+-- leave: end a worker's membership. All tasks that it holds return to the front.
+-- Repeat the call until nothing is left.
 --
 -- ARGV[6] worker  id
--- ARGV[7] round   the last; when a later one has been answered, this comes too late
--- ARGV[8] asked   the token that its join named
+-- ARGV[7] round   the last; if a later one has been answered, this call is too late
+-- ARGV[8] asked   the token that the worker's join named
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
 --
--- Returns {returned, left}. From then on that join has no effect.
--- Fails with EVICTED when the worker is no member, and was or may have been evicted.
+-- Returns {returned, left}. After this call, copies of that join have no effect.
+-- Fails with EVICTED if the worker isn't a member, and was or may have been evicted.
 local worker = ARGV[6]
 if broken then
   return broken
@@ -19,9 +19,9 @@ first_write()
 local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1) --! above constant
 if redis.call('ZSCORE', q.workers, worker) then
   returns.fence({ worker }, -1)
-elseif mark >= 0 then -- else it goes on with what an earlier call began
-  -- A worker with mark 0 was evicted, and others go on with its return. If it were told that
-  -- it has left, it would join again under the same id.
+elseif mark >= 0 then -- otherwise continue what an earlier call began
+  -- A worker with mark 0 was evicted, and other peers return its tasks. If this call
+  -- succeeded, the worker would join again under the same id.
   if mark == 0 or returns.last_fence() > tonumber(ARGV[8]) then --! guard spent-ids false
     return redis.error_reply('EVICTED the worker is no member of the queue')
   end

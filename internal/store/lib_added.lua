@@ -1,9 +1,10 @@
--- lib_added: added tasks by their entries. One that waits is an item of the stream (lib_card).
--- While it runs, entries has two fields: process → name and card, and name → process:worker.
--- Once it is tried again, returned or changed, it's an entry of the schedule like others.
+-- lib_added: look up added tasks by their entries. A waiting one is an item of the stream
+-- (lib_card). While it runs, entries has two fields: process → name and card, and
+-- name → process:worker. Once it's retried, returned or changed, it's an ordinary entry.
 
 local added = later(function(added)
-  -- The added task that waits for an entry: its id, card and payload; nil if there is none.
+  -- Returns the id, card and payload of the added task that waits for an entry, and true if
+  -- its payload is stored apart; nil if there is none.
   function added.waits(entry)
     local id, salt = cards.place(entry)
     local item = id and adding and redis.call('XRANGE', q.added, id, id)[1] --! look operand.2
@@ -20,7 +21,7 @@ local added = later(function(added)
     return id, card, item[2][2]
   end
 
-  -- Takes items out of the stream, which goes with the last one. Returns how many are left.
+  -- Removes items from the stream, and the stream with the last one. Returns how many are left.
   function added.drop(ids)
     for i = 1, #ids, 1000 do -- unpack has a limit --! page constant.2
       redis.call('XDEL', q.added, unpack(ids, i, math.min(i + 999, #ids))) --! page clamp.2 constant
@@ -32,8 +33,8 @@ local added = later(function(added)
     return left
   end
 
-  -- How many items to read after a page of so many. A page begins with one, since others may have
-  -- put large ones there.
+  -- Returns how many items to read after a page. Callers read one item first, since other
+  -- programs may have added large ones.
   function added.next_page(page, count)
     local bytes = 1 --! page constant
     for _, item in ipairs(page) do
@@ -42,13 +43,13 @@ local added = later(function(added)
     return math.max(math.min(math.floor(262144 * #page / bytes), 8 * count, 250), 1) --! page constant.1
   end
 
-  -- From where to read on behind an item; false behind the last id that there is: from there, Redis
-  -- refuses to read.
+  -- Returns where to start reading after an item; false after the highest possible id, from
+  -- which Redis refuses to read.
   function added.past(id)
     return id ~= '18446744073709551615-18446744073709551615' and '(' .. id
   end
 
-  -- Shows the items of the stream up to an id, from the front on, until see returns false.
+  -- Calls see with the items of the stream from the front up to an id, until it returns false.
   function added.each(last, see)
     local from, count, page = '-', 1, nil
     repeat
@@ -63,7 +64,8 @@ local added = later(function(added)
     until #page == 0 or not from
   end
 
-  -- The process and the worker that run the added task of an entry; nil if it doesn't run.
+  -- Returns the process and worker of the added task of an entry, and its name; nil if it
+  -- isn't running.
   function added.runs(entry)
     local id, salt = cards.place(entry)
     local name = id and keyed and 'a:' .. id .. '-' .. salt --! look operand.2
@@ -74,8 +76,8 @@ local added = later(function(added)
     end
   end
 
-  -- Removes the added task that waits for an entry: its payload and its card, or nil if there
-  -- is none.
+  -- Removes the added task that waits for an entry. Returns its payload and card, or nil if
+  -- there is none.
   function added.withdraw(entry)
     local id, card, payload, apart = added.waits(entry)
     if not id then --! look false
@@ -88,7 +90,7 @@ local added = later(function(added)
     return payload, card
   end
 
-  -- Makes the added task of an entry, waiting or running, an entry of the schedule.
+  -- Turns the added task of an entry, waiting or running, into an ordinary entry.
   function added.lift(entry)
     local id, card, payload = added.waits(entry)
     if id then

@@ -1,28 +1,29 @@
--- lib_ages: how long the task at the front has waited, as heartbeats have seen it. Nothing is
--- written for a task.
+-- lib_ages: estimate how long the task at the front has waited, from notes that heartbeats
+-- take. Nothing is written per task.
 --
--- Tasks on the list are numbered in their order. How many have left it at its front is the last
--- token less a drift: what has raised the token without taking from the list, and what went back
--- to its front. With the length of the list, that is how many have come. Ages is a zset of notes:
--- a time, and how many had come by then. So the front came by the time of the first note with
--- more than have left. Its member drift is that number, less 2^52, which puts it below all notes.
+-- Tasks on the list are numbered in order. The number that have left the list at its front is
+-- the last token minus a drift, which counts tokens that were issued without taking a task from
+-- the list, and tasks returned to its front. Adding the list's length gives the number that have
+-- come. Ages is a zset of notes: a time, and how many had come by then. So the front task had
+-- come by the first note whose count is above the number that have left. The member drift has
+-- the drift less 2^52, which sorts it before all notes.
 local DRIFT = 4503599627370496
 local NOTES = 256 -- and the drift --! page constant
 
--- How many have left the list; false or nil if nobody knows.
+-- Returns how many tasks have left the list; false or nil if that's unknown.
 local function have_left()
   local token, known = last_token(), tonumber(redis.pcall('ZSCORE', q.ages, 'drift')) -- of an error, nil
   local left = token and known and token - known - DRIFT
   return left and left >= 0 and known < 0 and left
 end
 
--- The time of a note; nil of anything else, such as what tonumber reads as no number.
+-- Returns the time of a note; nil for anything else, such as "nan".
 local function time_of(note)
   return string.find(note, '^%d+$') and tonumber(note)
 end
 
--- Where notes are many, the ones that another follows soon are dropped: within 2, 4, 8 … seconds,
--- the first that leaves few. Each of these takes off less than twice the last from an age.
+-- Drops notes that another note follows within 2 seconds, or within 4, 8 … until few enough are
+-- left. An age is then too low by less than twice that time.
 local function thin()
   local notes, dropped, gap = redis.call('ZRANGE', q.ages, 1, -1), {}, 1000
   repeat
@@ -40,7 +41,7 @@ local function thin()
   redis.call('ZREM', q.ages, unpack(dropped))
 end
 
--- Forgets the notes of a range, of which there are few.
+-- Removes the notes of a range, and returns the first of them.
 local function forget(low, high)
   local notes = redis.call('ZRANGEBYSCORE', q.ages, low, high, 'LIMIT', 0, 1000) --! page constant.2
   if #notes > 0 then
@@ -49,8 +50,8 @@ local function forget(low, high)
   return notes[1]
 end
 
--- Notes how many have come, at most once a second. Where fewer have come than were noted, some
--- were canceled: those behind them count as what came before.
+-- Notes how many tasks have come, at most once a second. If that's fewer than noted before,
+-- some were canceled, and the count of the first note above it is lowered.
 local function note_ages(length)
   local left = length > 0 and have_left()
   if not left then
@@ -70,7 +71,7 @@ local function note_ages(length)
   elseif not at or noted < came and math.floor(at / 1000) ~= math.floor(now / 1000) then
     redis.call('ZADD', q.ages, came, now)
     local notes = redis.call('ZCARD', q.ages)
-    if notes > 2 * NOTES then -- somebody else's --! page bound
+    if notes > 2 * NOTES then -- another program has written here --! page bound
       redis.call('UNLINK', q.ages)
     elseif notes > NOTES + 1 then --! page bound
       thin()
@@ -78,7 +79,7 @@ local function note_ages(length)
   end
 end
 
--- Nothing is left of a list that is empty, should no heartbeat follow.
+-- Removes the notes of an empty list, in case no heartbeat follows.
 local function end_ages()
   keep_drift()
   if redis.call('EXISTS', q.waiting) == 0 then

@@ -1,17 +1,17 @@
--- lib_append: add tasks to the stream, with ids that follow each other. The first id is the
--- time of Redis: a sequence number has 20 bits, of which the microseconds take the greater
--- part. So the last id need not be looked up, unless the clock stood still or was set back.
-local LARGE = 16384 -- bytes of a payload that is kept apart, so that a page of the stream stays small
+-- lib_append: add tasks to the stream, with consecutive ids. The first id is Redis's time: the
+-- milliseconds, and a sequence number of 20 bits made from the microseconds. So the last id
+-- needn't be looked up, unless the clock stood still or was set back.
+local LARGE = 16384 -- bytes; a larger payload is stored apart, so that a page of the stream stays small
 local SEQUENCES = 1048576
 local TIMES = 281474976710655 -- ms; a key has 48 bits for them
 
--- The tasks are cards and payloads by turns, from a place in a list on. Returns the name of
--- the first, or the error of Redis before anything has changed.
+-- Appends the tasks in list[from] and after it, where cards and payloads alternate. Returns the
+-- name of the first task, or Redis's error if nothing was changed.
 local function append(added, keyed, salt, list, from)
   local time = redis.call('TIME')
   local ms, seq = time[1] * 1000 + math.floor(time[2] / 1000), time[2] % 1000 * 1046
   local prefix, count = string.format('%d-', ms), (#list - from + 1) / 2
-  local card, field -- most tasks of a call have the same
+  local card, field -- computed once for tasks with the same card
   local function push(i)
     local of, payload = list[from + 2 * i], list[from + 2 * i + 1]
     if #payload > LARGE then

@@ -1,22 +1,21 @@
 -- lib_batch: the committed batches of a queue that haul hasn't moved to it yet. Their ids
--- are in a zset, in the order of their commits. A batch whose tasks are gone, or overwritten
--- by another type, is set aside: it stays for inspection and blocks nothing.
+-- are in a zset, in the order of their commits. A batch whose tasks are gone or overwritten
+-- is set aside: it stays for inspection and blocks nothing.
 local PUT_ASIDE = 4503599627370496
 local UNMOVED = '(4503599627370496' -- above the scores of batches that wait to be moved
 
--- How many batches haul has yet to move. A key of another type has none.
+-- Returns how many batches haul has yet to move; 0 if the key has the wrong type.
 local function unmoved(batches)
   local n = redis.pcall('ZCOUNT', batches, '-inf', UNMOVED)
   return type(n) == 'number' and n or 0
 end
 
--- Tasks are enqueued behind those committed before: the refusal, while a batch waits to be
--- moved.
+-- Returns an error while a batch waits to be moved: new tasks must go behind its tasks.
 local function behind(batches)
   return unmoved(batches) > 0 and redis.error_reply('UNMOVED a batch that was committed before is to be moved first') --! guard behind-batches constant
 end
 
--- The keys of the first hundred, and how many tasks each has.
+-- Returns the keys of the first hundred batches, and how many tasks each has.
 local function first_batches(batches, prefix)
   local all = {}
   for _, id in ipairs(redis.pcall('ZRANGE', batches, '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, 100)) do

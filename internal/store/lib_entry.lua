@@ -1,22 +1,22 @@
--- lib_entry: the schedule. An entry is called "k:" and the user's key, or
--- "r:" and the process whose task waits for its retry. It is a hash:
+-- lib_entry: the schedule. An entry's name is "k:" and the user's key, or
+-- "r:" and the process whose task waits for its retry. It's a hash:
 --
---   payload, due, retries, crashes  what waits; and its card, if it has one (lib_card)
---   digest                          of that, if it is large
---   process, tried, died, holder    what runs; its retries and crashes, and its worker; and
---                                   as held, its card
---   sum                             if that is large, process:digest
+--   payload, due, retries, crashes  the waiting task; and card, if it has one (lib_card)
+--   digest                          of the waiting payload, if it's large
+--   process, tried, died, holder    the running task: its retries and crashes, and its worker;
+--                                   and held, its card
+--   sum                             process:digest, if the running payload is large
 --   error                           the error of the last attempt
---   keep, counts, low, high         what the waiting part does to the running one
---                                   if that comes back (put)
---   turn, took                      times of the occurrences that wait and run
---   withheld                        nobody asserts its schedule: see lib_recur
+--   keep, counts, low, high         how the waiting task merges with the running one
+--                                   if that is retried or returned (put)
+--   turn, took                      times of the waiting and the running occurrence
+--   withheld                        no peer asserts its schedule: see lib_recur
 --
--- A waiting entry is in contents. It's also in schedule unless it's blocked: something
+-- A waiting entry is in contents. It's also in schedule unless it's blocked because a task
 -- runs under it. A lane is q, or the failed queue (lib_failed).
--- Crashes of an r: entry are in the ledger, under its content.
+-- Crashes of an r: entry are in the ledger, under its payload's digest.
 
--- Beyond every time that can be asked for. An entry planned for here or later
+-- Later than any time that callers can ask for. An entry planned for this time or later
 -- was set aside and stays for inspection.
 local ASIDE = 4503599627370496
 
@@ -24,25 +24,25 @@ local ASIDE = 4503599627370496
 -- woken for other work, and know when the next entry is due.
 local CLOCK = 8796093022208
 
--- Whether an entry is a user's key, and so has its own identity.
+-- Reports whether an entry is a user's key, and so has its own identity.
 local function is_key(entry)
   return entry and string.sub(entry, 1, 2) == 'k:'
 end
 
--- A stored count or time. Anything else that others have written there counts as 0: an
--- error after the first write would leave a task in no place.
+-- Parses a stored count or time. Anything else that another program has stored counts as 0:
+-- an error after the first write would lose the task.
 local function number(stored)
   local n = tonumber(stored)
   return n and n >= 0 and n <= NEVER and math.floor(n) or 0 --! rounded bound.1 constant.1
 end
 
 -- Digests of payloads. Computing one takes 2.5 ms for each MiB, so the sender of a large
--- payload names its digest, and its entry keeps it. A digest named for one task says nothing
--- about another task with that payload: a wrong one harms only its own task.
+-- payload also sends its digest, and the entry keeps it. A digest sent for one task isn't used
+-- for another task with that payload: a wrong one harms only its own task.
 local digests = {
-  large = 65536, -- bytes of a payload above which it is
-  hashed = 0, -- bytes of which a digest was computed --! page constant
-  named = {}, -- of the task that is being looked at
+  large = 65536, -- a payload with more bytes is large
+  hashed = 0, -- bytes that were hashed --! page constant
+  named = {}, -- for the current task
   computed = {},
 }
 
@@ -61,22 +61,22 @@ local function digest_of(payload)
   return digest
 end
 
--- Go on to the next task.
+-- Forgets the digests named for the current task.
 function digests.forget()
   if next(digests.named) then --! empty true
     digests.named = {}
   end
 end
 
--- Notes a named digest of a payload, if it is one. The first one named is believed.
+-- Notes the named digest of a payload, if it's well formed. The first one wins.
 function digests.name(payload, digest)
   if payload and is_digest(digest) then
     digests.named[payload] = digests.named[payload] or digest --! liar operand.1
   end
 end
 
--- Whether an entry's waiting payload has the digest that the entry names. A program that
--- doesn't know about digests changes the payload alone, so contents must have it, too.
+-- Reports whether an entry's waiting payload has the digest that the entry names. A program
+-- that doesn't know about digests changes only the payload, so contents must have it, too.
 function digests.is_kept(lane, entry, digest)
   return is_digest(digest) and redis.call('ZSCORE', lane.contents, digest .. ':' .. entry)
 end
@@ -87,13 +87,13 @@ function digests.of_entry(lane, entry, payload, digest)
   end
 end
 
--- Whether an entry names the digest of its payload: it is large, or the entry stands for
--- it, so that other tasks with this payload are others.
+-- Reports whether an entry keeps the digest of its payload: the payload is large, or the task
+-- is known only by its key, so that equal payloads don't share its identity.
 function digests.are_kept(entry, payload)
   return #payload > digests.large or is_key(entry) and digests.named[payload]
 end
 
--- Makes an entry name the digest of its waiting payload.
+-- Stores the digest of an entry's waiting payload in the entry, if it's kept.
 function digests.keep(lane, entry, payload)
   if digests.are_kept(entry, payload) then
     redis.call('HSET', lane.keyed .. entry, 'digest', digest_of(payload))
@@ -124,25 +124,26 @@ end
 
 -- Recurring tasks. A schedule is a hash beside the entry of its key:
 --
---   print, since      what is asserted, and since when, in μs
---   before            prints that were replaced, and their since: "print:since …"
---   times, more       the next ones, in ms; when peers are to add some
+--   print, since      the fingerprint of the schedule, and since when it's asserted, in μs
+--   before            replaced prints and their since: "print:since …"
+--   times, more       the next times, in ms; and when peers should add more
 --   passed            occurrences up to this time have started or were dropped
---   late              an occurrence later than so many ms is skipped; 0: none
+--   late              an occurrence that is more than this many ms late is skipped; 0: never
 --   payload, card     of every occurrence
---   last              what became of one: "outcome:its time:now"
+--   last              how the last occurrence ended: "outcome:its time:now"
 --
--- In recurring is until when each is asserted. An occurrence waits and runs under the key
--- as any task there. When it starts, the next one is put behind it, and waits until it has
--- ended for good. If it comes back instead, that one goes, until it starts again.
+-- The zset recurring has the time until which each schedule is asserted. An occurrence waits
+-- and runs under the key like any task there. When it starts, the next one is put under the
+-- key, and waits until it has ended for good. If it is retried or returned instead, the next
+-- one is dropped until it starts again.
 
 local courses = later(function(courses)
-  -- The key of a schedule. Names of queues have no braces.
+  -- Returns the key of a schedule. Queue names contain no braces.
   function courses.key(entry)
     return string.gsub(q.keyed, ':keyed:{', ':recurrence:{') .. entry
   end
 
-  -- What is known of a schedule; nil if there is none, or something else.
+  -- Returns the fields of a schedule; nil if there is none, or the key has the wrong type.
   function courses.of(entry)
     local known = redis.pcall('HMGET', courses.key(entry), 'passed', 'times', 'payload', 'late', 'card')
     if not known[1] then
@@ -152,14 +153,15 @@ local courses = later(function(courses)
       card = known[5] ~= '' and known[5] }
   end
 
-  -- Until when occurrences of a schedule have passed; false if there is none. Its payload isn't read.
+  -- Returns the time up to which occurrences of a schedule have passed; false if there is no
+  -- schedule. It doesn't read the payload.
   function courses.passed(entry)
     local passed = redis.pcall('HGET', courses.key(entry), 'passed')
     return type(passed) == 'string' and number(passed)
   end
 
-  -- An occurrence starts, or is dropped. If that's the first time, it isn't planned again, and
-  -- those missed by now don't occur.
+  -- Notes that an occurrence starts or is dropped. If that's the first time, it isn't planned
+  -- again, and the occurrences missed by now are skipped.
   function courses.pass(entry, turn)
     local passed = courses.passed(entry)
     if passed and turn > passed then
@@ -167,7 +169,7 @@ local courses = later(function(courses)
     end
   end
 
-  -- What became of an occurrence, for listings.
+  -- Stores how an occurrence ended, for listings.
   function courses.tell(entry, outcome, turn)
     if redis.pcall('HEXISTS', courses.key(entry), 'passed') == 1 then
       redis.call('HSET', courses.key(entry), 'last', outcome .. ':' .. turn .. ':' .. now)
@@ -175,11 +177,10 @@ local courses = later(function(courses)
   end
 end)
 
--- Removes the waiting part of an entry, and the entry unless it runs. Returns
--- the payload, or nil if there is none; and its card if nothing runs, so that's the end. The
--- digest is given if contents has told it, and a payload if the entry stays where something
--- else waits. Unread is true if nobody needs the payload of what is an entry: true stands for
--- it if its digest is kept.
+-- Removes the waiting part of an entry, and the entry unless its task is running. Returns the
+-- payload, or nil if there is none; and its card if nothing runs, so that the task has ended.
+-- told is the digest if contents has it. With only, nothing happens if another payload waits.
+-- With unread, the payload isn't read if the entry keeps its digest, and true is returned.
 local function unwait(lane, entry, told, only, unread)
   digests.forget()
   local key = lane.keyed .. entry
@@ -215,7 +216,7 @@ local function unwait(lane, entry, told, only, unread)
   return payload, not process and card
 end
 
--- A task that waits and isn't blocked begins to run.
+-- Starts a waiting task that isn't blocked.
 local function entry_started(entry, id, payload, retries, crashes, worker, card, turn)
   local key = q.keyed .. entry
   redis.call('ZREM', q.schedule, entry)
@@ -235,10 +236,10 @@ local function entry_started(entry, id, payload, retries, crashes, worker, card,
   redis.call('LPUSH', q.process .. id, payload)
 end
 
--- The added tasks that were looked at and run, by process: their names, and what entries has.
+-- The running added tasks that this script has looked up, by process: their names, and their values in entries.
 q.running = {}
 
--- Removes what entries has of a process.
+-- Removes the fields of a process from entries.
 function q.untie(id)
   if q.running[id] then
     redis.call('HDEL', q.entries, id, q.running[id].name)
@@ -266,24 +267,24 @@ local function entry_ended(entry, id, outcome)
   end
 end
 
--- A running task waits again. If something newer waits under its entry, that decides
--- which of them stays, as it would for a waiting task. The card is that of what runs.
--- Returns whether its counts stay.
+-- Makes a running task wait again. If a newer task waits under its entry, the options of that
+-- put decide which of them stays, as they would for a waiting task. card is the running
+-- task's. Returns whether the running task's counts are kept.
 local function entry_returned(entry, id, payload, due, retries, crashes, card)
   local key = q.keyed .. entry
   local newer, planned, keep, counts, low, high, digest, took, its_card
-  if is_key(entry) and not q.running[id] then -- nobody puts anything under the others --! look true operand
+  if is_key(entry) and not q.running[id] then -- no newer task can be under other entries --! look true operand
     newer, planned, keep, counts, low, high, digest, took, its_card = unpack(redis.call('HMGET', key,
       'payload', 'due', 'keep', 'counts', 'low', 'high', 'digest', 'took', 'card'))
   end
   q.untie(id)
   redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'sum', 'held', 'took')
   if newer then
-    local ran = digests.named -- it may be known by its key, and an equal payload by itself
+    local ran = digests.named -- one task may be known by its key, the other by an equal payload
     digests.forget()
     digests.of_entry(q, entry, newer, digest)
     redis.call('HDEL', key, 'digest', 'keep', 'counts', 'low', 'high')
-    -- Without bounds it was put when Redis had lost what runs.
+    -- Without bounds, it was put after Redis had lost the running task.
     due = math.min(math.max(due, number(low or planned)), number(high or planned))
     if counts ~= '1' then
       retries, crashes = 0, 0
@@ -291,7 +292,7 @@ local function entry_returned(entry, id, payload, due, retries, crashes, card)
     end
     if keep ~= '1' then
       cards.replaced(entry, card, its_card)
-      payload, card = newer, nil -- it has its own
+      payload, card = newer, nil -- the entry already has its card
     else
       redis.call('HDEL', key, 'card')
       local waited = digest_of(newer)
@@ -309,21 +310,21 @@ local function entry_returned(entry, id, payload, due, retries, crashes, card)
   return not newer or counts == '1'
 end
 
--- Whether an idle worker keeps the time, whether any worker is idle, and whether this
--- worker keeps the time.
+-- Reports whether an idle worker keeps the time, and whether any worker is idle.
 local function kept()
   local last = redis.pcall('ZRANGE', q.idle, -1, -1, 'WITHSCORES')
   local someone = not last.err and #last > 0 --! error operand.1; pair constant
   return someone and tonumber(last[2]) >= CLOCK, someone --! epoch bound
 end
 
+-- Reports whether this worker keeps the time.
 local function keeps_time(worker)
   local score = scheduled and redis.pcall('ZSCORE', q.idle, worker)
   return type(score) == 'string' and tonumber(score) >= CLOCK --! epoch bound.2
 end
 
--- Tells the worker that keeps the time that it has changed, or makes an idle one
--- keep it.
+-- Wakes the worker that keeps the time, because the next due time has changed, or another
+-- idle worker, which then keeps it.
 local function ring(lane)
   for _ = 1, WAKE_AT_MOST do
     local last = redis.pcall('ZPOPMAX', lane.idle)
@@ -337,7 +338,8 @@ local function ring(lane)
   end
 end
 
--- Whether to tell the worker that keeps the time about a new plan, or find one to keep it.
+-- Reports whether a newly planned entry is the next one due, or the worker that kept the time
+-- is gone, so that a worker must be woken.
 local function earlier(lane)
   if lane.first and not lane.earlier then
     local next_ = redis.call('ZRANGEBYSCORE', lane.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1) --! first constant.2; epoch score.2
@@ -346,8 +348,8 @@ local function earlier(lane)
   return lane.earlier
 end
 
--- Every script that plans ends with this, and passes the number of tasks that it put
--- at the front of the list.
+-- Wakes workers for newly ready tasks. Every script that plans entries ends with this, and
+-- passes the number of tasks that it put at the front of the list.
 local function alert(lane, returned)
   wake(lane.idle, lane.wake, math.max(returned, lane.ready or 0))
   if earlier(lane) then

@@ -1,12 +1,12 @@
--- lib_failed: the failed queue. A failed task is an entry of the schedule of
--- a separate queue, called "k:" and the process that failed last. Besides the waiting
--- part, its hash describes the failure: kind, reason, tries, deaths, worker, at,
--- from, the entry that the task had ("" for the list), and planned, when it was to run, if that
--- is known. Its card is its own, too. Workers that serve the failed queue take it from there;
--- otherwise it stays for inspection.
+-- lib_failed: the failed queue. A failed task is an entry in the schedule of a separate
+-- queue, named "k:" and the process that failed last. Besides the waiting part, its hash
+-- describes the failure: kind, reason, tries, deaths, worker, at, from (the entry that the
+-- task had; "" for the list) and planned (when it was due, if that's known). It keeps its
+-- card. Workers that serve the failed queue take it from there; otherwise it stays for
+-- inspection.
 
--- The failed queue, from the parts of its keys' names before and after the kind. Most calls
--- don't need it.
+-- Returns the failed queue, given its key names before and after the kind. It's built only
+-- when used: most calls don't need it.
 local function failed_queue(head, tail, wake_channel)
   return later(function(lane)
     lane.schedule, lane.contents, lane.idle = head .. 'schedule' .. tail, head .. 'contents' .. tail, head .. 'idle' .. tail
@@ -15,9 +15,9 @@ local function failed_queue(head, tail, wake_channel)
 end
 
 local graves = later(function(graves)
-  -- If there are more than keep with a score of low or above, drops the oldest: as many as
-  -- one call may drop, limited in elements and, except for the first, in bytes. Tasks set
-  -- aside have ASIDE added to their time. Returns how many it dropped.
+  -- If more than keep entries have a score of at least low, drops the oldest. One call is
+  -- limited in elements and, except for the first, in bytes. Tasks that were set aside have
+  -- ASIDE added to their time. Returns how many it dropped.
   function graves.trim(lane, low, keep)
     local DROP_AT_MOST, DROP_BYTES = 100, 1048576 --! page constant.2
     local excess = math.min(redis.call('ZCOUNT', lane.schedule, low, '+inf') - keep, DROP_AT_MOST)
@@ -43,14 +43,14 @@ local graves = later(function(graves)
     return dropped
   end
 
-  -- Whether tasks can be buried: its keys are what they should be.
+  -- Reports whether the failed queue's keys have the right types, so that it can take tasks.
   function graves.sound(failed)
     return type(redis.pcall('ZCARD', failed.schedule)) == 'number'
       and type(redis.pcall('ZCARD', failed.contents)) == 'number'
   end
 
-  -- What has occurred by a schedule fails under a key of its own, so that its requeue finds
-  -- that free.
+  -- Adds a task to the failed queue. For an occurrence of a schedule, from includes its time,
+  -- so that a requeue doesn't find its key in use.
   function graves.bury(failed, worker, id, task)
     local grave, from = 'k:' .. id, is_key(task.entry) and task.entry or ''
     if task.turn then
@@ -59,15 +59,16 @@ local graves = later(function(graves)
     await(failed, grave, task.payload, now, 0, 0, task.card)
     redis.call('HSET', failed.keyed .. grave, 'kind', task.kind, 'reason', task.reason, 'tries', task.retries,
       'deaths', task.crashes, 'worker', worker, 'at', now, 'from', from)
-    if (task.due or 0) >= 1000000000000 then -- a lower one is the place of a task that went back --! between bound constant
+    if (task.due or 0) >= 1000000000000 then -- a lower one is the token of a returned task --! between bound constant
       redis.call('HSET', failed.keyed .. grave, 'planned', task.due)
     end
     plan(failed, grave, now)
   end
 
-  -- Every script that buries ends with this, and passes how many tasks to keep.
+  -- Trims the failed queue. Every script that buries tasks ends with this, and passes how many
+  -- to keep.
   function graves.keep(failed, keep)
-    if keep > 0 and redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0 then -- nobody works on them
+    if keep > 0 and redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0 then -- no worker serves it
       return graves.trim(failed, -math.huge, keep)
     end
     return 0

@@ -1,4 +1,4 @@
--- lib_later: functions that are made once they are asked for. A script makes its functions anew in
+-- lib_later: functions that are created on first use. A script creates its functions again in
 -- each call, and a plain task needs few of them.
 local unmade = {}
 function unmade.__index(all, name)
@@ -9,8 +9,8 @@ function unmade.__index(all, name)
   return all[name]
 end
 
--- A table whose functions make makes once one of them is asked for; or the one that is given, to
--- which more are added.
+-- Returns a table whose functions are created by make when one of them is first used. With
+-- all, adds make to that table instead.
 local function later(make, all)
   all = all or setmetatable({}, unmade)
   all[#all + 1] = make

@@ -1,17 +1,17 @@
 -- lib_log: the cancel log. A name is the digest of a payload, or the entry of a
--- key. Tasks started at or before the token of their cancel must stop.
+-- key. Tasks whose token is at or below that of their cancel must stop.
 
--- How long the record of an unfinished cancel stays: longer than any worker needs to say
--- what it holds of it. Once the cancel is over, trim_log sets the rest.
+-- How long the record of an unfinished cancel stays: longer than any worker needs to report
+-- which of its tasks the cancel covers. When the cancel has ended, trim_log sets a shorter TTL.
 local RECORD = 86400000 --! longer constant
 
--- Puts a cancel on record, with the last token issued. Returns its token, or 0 when
--- no worker holds anything that it may cover; how many were stopped and have finished
--- for earlier cancels of the same; and the last token issued now.
+-- Records a cancel, given the last token issued. Returns its token, or 0 if no worker holds
+-- anything that it may cover; how many tasks earlier cancels of the name have stopped, and
+-- how many finished anyway; and the last token issued now.
 local function log_cancel(name, token)
   local record = q.cancel .. name
   -- Members know all cancels up to the last token, so this one gets the next. Without
-  -- members the last token will do: a join uses a higher one once a worker has left.
+  -- members, the last token is enough: once a worker has left, joins use a higher one.
   local given = token
   if redis.call('EXISTS', q.workers) == 1 then
     given = token + 1
@@ -28,8 +28,8 @@ local function log_cancel(name, token)
     redis.call('ZADD', q.canceled, token, name)
     redis.call('PEXPIRE', record, RECORD)
   elseif not under_way then
-    -- On record for as long as the message may be under way, so that a worker that
-    -- receives it spares tasks started from now on.
+    -- Keep the record for as long as the message may be in flight, so that a worker that
+    -- receives it doesn't stop tasks started from now on.
     redis.call('PEXPIRE', record, 60000) --! longer constant
   end
   local before = redis.call('HMGET', record, 'stopped', 'finished')

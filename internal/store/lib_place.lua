@@ -2,16 +2,16 @@
 --
 --   position - offset - gaps below it
 --
--- payloads in front of it. So a change at one place affects nothing behind it. Gaps is the
--- key, or nil if there are none.
+-- payloads in front of it. So a change at one place doesn't change the positions behind it.
+-- gaps is the key, or nil if there are none.
 
--- How many payloads are in front of a position; 0 or less: it's the front, or was.
+-- Returns how many payloads are in front of a position; 0 or less: it is or was the front.
 local function ahead_of(gaps, offset, position)
   return position - offset - (gaps and redis.call('ZCOUNT', gaps, '-inf', '(' .. position) or 0) --! stale score
 end
 
--- The position with that many payloads in front of it; and, if there are gaps, how many of
--- them are below it: known, or more.
+-- Returns the position with that many payloads in front of it and, if there are gaps, how many
+-- of them are below it. At least known of them are.
 local function position_of(gaps, offset, ahead, known)
   if not gaps then
     return offset + ahead

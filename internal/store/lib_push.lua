@@ -1,7 +1,7 @@
--- lib_push: add ARGV[from] to ARGV[to], which is the last one if it is not given, to the
--- back of a queue. Returns how many waited before, and whether the queue is alone: nothing
--- waited and nobody serves it, so somebody may just have deleted it, and its name may be on
--- no list.
+-- lib_push: add ARGV[from] to ARGV[to] (by default the last one) to the back of a queue.
+-- Returns how many tasks were waiting before, and whether the queue is alone: nothing was
+-- waiting and no worker serves it, so it may just have been deleted, and its name may be
+-- missing from the list of queues.
 local function push(waiting, idle, workers, channel, observers, from, to)
   to = to or #ARGV
   local count, size = to - from + 1, 0 --! reset constant.2

@@ -3,26 +3,26 @@
 -- KEYS[1]  waiting   list           payloads; the tail is the front
 -- KEYS[2]  workers   zset           worker → lease deadline, ms
 -- KEYS[3]  idle      zset           worker → idle since, ms
--- KEYS[4]  suspects  zset           lapsed worker → when to fail it; 0 or less: being returned
+-- KEYS[4]  suspects  zset           worker with an expired lease → when to evict it; 0 or less: being returned
 -- KEYS[5]  canceled  zset           name → token of the cancel
--- KEYS[6]  rounds    hash           worker → its last round; fence → the token when the last worker went
+-- KEYS[6]  rounds    hash           worker → its last round; fence → the token after the last leave or eviction
 -- KEYS[7]  unique    hash           digest → "w:position", "p:process" or "e:entry"; offset → position of the front
--- KEYS[8]  token     string         the last token given
+-- KEYS[8]  token     string         the last token issued
 -- KEYS[9]  schedule  zset           entry → due, ms
--- KEYS[10] contents  zset           "digest:entry" of what waits in entries
+-- KEYS[10] contents  zset           "digest:entry" of tasks that wait in entries
 -- KEYS[11] entries   hash           process → entry, or name and card of an added task; its name → process:worker
 -- KEYS[12] ledger    hash           digest → workers that died holding it
 -- KEYS[13] paused    string         present while the queue is paused
 -- KEYS[14] gaps      zset           positions from which a cancel removed a payload, while there are locks
--- KEYS[15] holders   zset           worker that holds something → token up to which it has said what cancels cover of that
--- KEYS[16] stopping  zset           "name:token:process" of what runs and a cancel covers
+-- KEYS[15] holders   zset           worker that holds tasks → token up to which it has reported their cancels
+-- KEYS[16] stopping  zset           "name:token:process" of running tasks that a cancel covers
 -- KEYS[17] ages      zset           ms → how many tasks had come onto the list; drift → see lib_ages
--- KEYS[18] added     stream         added tasks that wait, in their order
--- ARGV[1]  process   key prefix     a processing list, with its id appended
--- ARGV[2]  working   key prefix     what a worker runs: zset process → token
--- ARGV[3]  cancel    key prefix     what became of the tasks that a cancel covers, with its name appended
+-- KEYS[18] added     stream         waiting added tasks, in order
+-- ARGV[1]  process   key prefix     of a processing list; its id is appended
+-- ARGV[2]  working   key prefix     of what a worker runs, a zset process → token; its id is appended
+-- ARGV[3]  cancel    key prefix     of the record of a cancel; its name is appended
 -- ARGV[4]  wake      channel prefix with a worker appended
--- ARGV[5]  keyed     key prefix     an entry of the schedule, with its name appended
+-- ARGV[5]  keyed     key prefix     of a schedule entry; its name is appended
 local q = {
   waiting = KEYS[1], workers = KEYS[2], idle = KEYS[3], suspects = KEYS[4],
   canceled = KEYS[5], rounds = KEYS[6], unique = KEYS[7], token = KEYS[8],
@@ -35,19 +35,19 @@ local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000) -- ms
 
--- The deadline of a lease that never ends; every client reads it exactly.
+-- The deadline of a lease that never ends, 2^53 - 1, which every client can represent exactly.
 local NEVER = 9007199254740991
 
--- The last token given, or nil when it is no such number.
+-- Returns the last token issued, or nil if the key doesn't hold a valid token.
 local function last_token()
-  local token = tonumber(redis.pcall('GET', q.token) or 0) -- an error is none, too
+  local token = tonumber(redis.pcall('GET', q.token) or 0) -- nil for an error, too
   if token and token == math.floor(token) and token >= 0 and token < NEVER then
     return token
   end
 end
 
--- A full Redis refuses a script whose first write may need memory. So every
--- script that must work there starts its writes with one that needs none.
+-- A full Redis refuses a script whose first write may need memory. So every script
+-- that must work on a full Redis starts its writes with one that needs none.
 local function first_write()
   redis.call('ZREM', q.suspects, '')
 end
@@ -59,13 +59,13 @@ local function deadline_after(lease)
   return NEVER
 end
 
--- What the queue has now besides its list. Most have nothing, or only a
--- second lane, so one command asks for both.
+-- What the queue has besides its list. Most queues have nothing or only a schedule, so one
+-- command checks all these keys.
 local offset -- position of the front, while there are content locks
 local gaps -- the key of the gaps between positions, while there are some
 local canceling, suspecting, scheduled, keyed, counting, paused, adding = false, false, false, false, false, false, false --! look constant.4
--- The error if a key of the schedule is of another type: then every
--- script refuses before it changes anything. Only beats go on.
+-- The error if a key of the schedule has the wrong type: then every script
+-- fails before it changes anything. Only heartbeats continue.
 local broken
 local function size(command, key)
   local n = redis.pcall(command, key)
@@ -78,7 +78,7 @@ end
 if redis.call('EXISTS', q.schedule, q.contents, q.entries, q.unique, q.canceled, q.suspects, q.ledger, q.paused, q.added) > 0 then
   scheduled = size('ZCARD', q.schedule) > 0 -- something waits in the schedule
   size('ZCARD', q.contents)
-  keyed = size('HLEN', q.entries) > 0 -- something runs out of it, or was added
+  keyed = size('HLEN', q.entries) > 0 -- tasks from the schedule or added tasks run
   adding = size('XLEN', q.added) > 0 -- added tasks wait
   if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then --! look true bound
     offset = tonumber(redis.call('HGET', q.unique, 'offset'))

@@ -1,16 +1,16 @@
 -- lib_recur: occurrences of schedules (lib_entry).
 
 later(function(courses)
-  -- How long an occurrence is withheld that nobody asserts any more, before it's looked at
-  -- again. By then, somebody has asserted its schedule, or it has ended.
+  -- How long an occurrence is withheld if no peer asserts its schedule any more. By then, a peer
+  -- has asserted the schedule again, or the schedule has ended.
   courses.withheld = 10000 --! longer constant
 
-  -- Until when a schedule is asserted.
+  -- Returns until when a schedule is asserted.
   function courses.asserted(entry)
     return tonumber(redis.pcall('ZSCORE', (string.gsub(q.keyed, ':keyed:({.*}):$', ':recurring:%1')), entry)) or 0 --! between constant
   end
 
-  -- The first of some times after one; nil if they don't reach that far.
+  -- Returns the first of some times that is later than after; nil if none is.
   function courses.after(times, after)
     for at in string.gmatch(times, '%d+') do
       if tonumber(at) > after then
@@ -19,7 +19,7 @@ later(function(courses)
     end
   end
 
-  -- Plans the next occurrence, behind the one that runs if there is one.
+  -- Plans the next occurrence; if one is running, it's blocked until that one ends.
   function courses.follow(entry, runs)
     local course = courses.of(entry)
     local at = course and courses.after(course.times, course.passed)
@@ -35,9 +35,8 @@ later(function(courses)
     end
   end
 
-  -- Drops what waits. If that's the occurrence of a turn, plans the next one, behind what runs if
-  -- anything does. Returns the payload, or nil if there is none; and its card, as unwait
-  -- does.
+  -- Drops the waiting task of an entry. If it's an occurrence, plans the next one as follow does.
+  -- Returns the payload, or nil if there is none; and its card, as unwait does.
   function courses.drop(entry, turn, outcome, runs)
     local payload, card = unwait(q, entry)
     if turn then
@@ -47,8 +46,8 @@ later(function(courses)
     return payload, card
   end
 
-  -- Drops what waits for an entry, in the stream or in the schedule: its payload, or nil if there
-  -- is none; and its card if that's the end.
+  -- Drops the waiting task of an entry, in the stream or in the schedule. Returns its payload, or
+  -- nil if there is none; and its card if the task has ended.
   function courses.take_away(entry, outcome)
     local payload, card = added.withdraw(entry)
     if payload then
@@ -58,8 +57,8 @@ later(function(courses)
     return courses.drop(entry, turn, outcome, process)
   end
 
-  -- Whether an occurrence that is due doesn't start: nobody asserts its schedule, or it's too
-  -- late, and the next one is planned. One that has started before does.
+  -- Reports whether a due occurrence must not start: no peer asserts its schedule, or it's too
+  -- late, and the next one is planned. One that has started before starts again.
   function courses.stays(entry, turn)
     local course = courses.of(entry)
     if not course or turn <= course.passed then

@@ -1,16 +1,15 @@
--- lib_result: how tasks ended. If its card says so (lib_card), the end of a task is on record for
+-- lib_result: how tasks ended. If a task's card asks for it (lib_card), its end is recorded for
 -- a while, as one string:
 --
---   end:µs:length:, the text of the error, which has that length, and the result as the worker
---   has sent it (step)
+--   end:µs:length:, an error text of that length, and the result as sent by the worker (step)
 --
--- Whoever waits for the task is told on a channel of its entry's own. Names have no braces, so
--- there is one place in the names that scripts know where others differ.
--- These are fields of cards, since a script has 200 locals.
+-- Callers that wait for the task are notified on a channel of its entry. Queue names have no
+-- braces, so record_of can derive the key's name from others that the script has.
+-- These functions are fields of cards, since a script can have only 200 locals.
 later(function(cards)
   cards.too_late = 'its time was over before it started'
 
-  -- The key of an entry's record; nil in a failed queue, whose tasks have ended before.
+  -- Returns the key of an entry's record; nil in a failed queue, whose tasks have already ended.
   function cards.record_of(entry)
     local head, tail = string.match(q.keyed, '^(.*:)keyed(:{.*)$')
     if string.sub(head, -8) ~= ':failed:' then
@@ -18,13 +17,13 @@ later(function(cards)
     end
   end
 
-  -- Tells who waits for the end of an entry's task to look.
+  -- Notifies callers that wait for the end of an entry's task.
   function cards.tell_end(entry)
     redis.pcall('PUBLISH', string.sub(q.wake, 1, -6) .. 'end:' .. redis.sha1hex(entry), '')
   end
 
-  -- Keeps how the task of an entry ended. Where the user may not write the record, the task ends
-  -- without one.
+  -- Records how the task of an entry ended. If the Redis user may not write the record, the task
+  -- ends without one.
   function cards.ended(entry, card, how, text, result)
     local ms = card and cards.keeps(card) or 0
     local key = ms > 0 and cards.record_of(entry) --! window constant
@@ -35,8 +34,8 @@ later(function(cards)
     end
   end
 
-  -- A task of an entry gives way to another one. Whoever waits for it waits for that one, or learns
-  -- that there is nothing to wait for.
+  -- Notes that another task replaces the one of an entry. Callers that wait for the old one then
+  -- wait for the new one or, if that keeps no result, get the outcome replaced.
   function cards.replaced(entry, card, by)
     if cards.keeps(by or '') == 0 then
       cards.ended(entry, card, 'replaced', '', '')

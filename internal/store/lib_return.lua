@@ -1,7 +1,8 @@
--- lib_return: take a worker's tasks away from it.
+-- lib_return: evict workers and return their tasks.
 
 local returns = later(function(returns)
-  -- Joins that name a lower token come too late. Without members, that is the last token.
+  -- Returns the fence: joins that name a lower token are too late. Without members, it's the
+  -- last token.
   function returns.last_fence()
     local token = last_token() or 0
     if redis.call('EXISTS', q.rounds) == 1 then
@@ -10,8 +11,8 @@ local returns = later(function(returns)
     return token
   end
 
-  -- From now on all joins that were asked for before come too late. If the token
-  -- or the rounds are of another type, there are none.
+  -- Makes all earlier requests to join too late. If the token or the rounds have the wrong
+  -- type, joins fail anyway.
   function returns.end_joins()
     local token, n = last_token(), redis.pcall('HLEN', q.rounds)
     if not token or type(n) ~= 'number' then
@@ -26,14 +27,14 @@ local returns = later(function(returns)
     end
   end
 
-  -- From now on these workers can't change anything. They stay in suspects with their
-  -- mark (0 evicted, -1 left) until all their tasks are returned, so that any peer can
-  -- go on where this call stops.
+  -- Ends the membership of these workers, so that they can't change anything. They stay in
+  -- suspects with their mark (0 evicted, -1 left) until all their tasks are returned, so that
+  -- any peer can continue where this call stops.
   function returns.fence(workers, mark)
     local marks = {}
     for i, worker in ipairs(workers) do
       marks[2 * i - 1], marks[2 * i] = mark, worker
-      q.earlier = q.earlier or keeps_time(worker) -- then somebody else is to
+      q.earlier = q.earlier or keeps_time(worker) -- then another worker must keep it
     end
     redis.call('ZADD', q.suspects, unpack(marks))
     redis.call('ZREM', q.workers, unpack(workers)) --! guard fence-first omitted
@@ -42,19 +43,19 @@ local returns = later(function(returns)
     returns.end_joins()
   end
 
-  -- What one call does at most, so that it takes far less than 5 ms.
+  -- Limits of one call, so that it takes far less than 5 ms.
   local AT_ONCE = 100 -- tasks given back
-  local BYTES = 4194304 -- of their payloads, unless the first one has more; a quarter of those that it hashes
+  local BYTES = 4194304 -- of their payloads, unless the first one has more; it hashes at most a quarter of that
   local RETURNS = 500 -- workers whose tasks it compares --! page constant
-  local SUSPECTS = 1000 -- workers noted as lapsed
-  local FENCES = 200 -- workers failed
+  local SUSPECTS = 1000 -- workers marked as suspects
+  local FENCES = 200 -- workers evicted
 
-  -- The newest tasks of some workers, at most limit, newest first; and the
+  -- Returns the newest tasks of some workers, newest first and at most limit; and the
   -- workers that hold nothing.
   local function newest(workers, limit)
     local heads, none, found = {}, {}, {}
     local size = math.max(math.floor(limit / #workers), 1) --! page clamp constant
-    -- The next task of a worker; false when there is none.
+    -- Moves on to a worker's next task. Returns its token, or nil if there is none.
     local function advance(head)
       if head.at > #head.page then --! pair bound
         head.page = redis.pcall('ZREVRANGE', q.working .. head.worker, head.from, head.from + size - 1, 'WITHSCORES')
@@ -74,7 +75,7 @@ local returns = later(function(returns)
     end
     table.sort(heads, function(a, b) return a.token > b.token end) --! start bound
     for i = limit + 1, #heads do --! page constant
-      heads[i] = nil -- each of the others has a newer one
+      heads[i] = nil -- the first limit workers each have a newer task
     end
     size = math.max(size, 10) --! page clamp constant
     while heads[1] and #found < limit do
@@ -93,7 +94,7 @@ local returns = later(function(returns)
 
   -- Returns tasks of fenced workers, newest first, so that the oldest ends up
   -- in front. Returns how many went to the front, how many were handled and how many
-  -- are left: exactly, if it's one worker.
+  -- are left; the last is exact only for a single worker.
   function returns.take_back(workers)
     local held, over = newest(workers, AT_ONCE)
     local returned, handled, left = 0, 0, #workers - #over
@@ -129,14 +130,13 @@ local returns = later(function(returns)
     return returned, handled, left
   end
 
-  -- A page of workers whose tasks are being returned.
+  -- Returns a page of the workers whose tasks are being returned.
   local function returning()
     return redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0, 'LIMIT', 0, RETURNS) --! between constant.1
   end
 
-  -- Goes on with returns already begun. Returns whether others may start, because
-  -- none of these is left or the rest can't be read; and whether to
-  -- try again at once.
+  -- Continues returns that have begun. Returns whether other tasks may start, because
+  -- no task is left to return or the rest can't be read; and whether to call again at once.
   function returns.resume()
     local workers = returning()
     if #workers == 0 then --! look false
@@ -148,9 +148,9 @@ local returns = later(function(returns)
     return not more, more
   end
 
-  -- Suspects workers whose lease has expired, in pages. They are the first members by
-  -- deadline, and earlier suspects are the first of these. If the numbers don't match,
-  -- since another program wrote to suspects, at least the first few are suspected.
+  -- Marks workers whose lease has expired as suspects, in pages. They are the first members
+  -- by deadline, and earlier suspects are the first of these. If the numbers don't match,
+  -- because another program wrote to suspects, at least the first few are marked.
   -- Returns how many leases have expired, and whether more workers are left to suspect.
   local function suspect(grace)
     local lapsed = redis.call('ZCOUNT', q.workers, '-inf', '(' .. now)
@@ -171,17 +171,17 @@ local returns = later(function(returns)
     return lapsed, lapsed > math.max(noted, from + most)
   end
 
-  -- Looks for workers whose lease has expired. One that is found so for the first
-  -- time becomes a suspect. One that was suspected grace ms ago and has sent no heartbeat
-  -- since is evicted, if the caller may judge. Tasks return once all these workers
-  -- are fenced, so that they keep their order. Returns the workers evicted,
+  -- Looks for workers whose lease has expired. If one is found for the first time, it
+  -- becomes a suspect. If it has been a suspect for grace ms and has sent no heartbeat
+  -- since, it's evicted, provided that the caller may judge. Tasks are returned once all these
+  -- workers are fenced, so that they keep their order. Returns the workers evicted,
   -- each with the number of its tasks; the number of tasks returned; whether
   -- there is more to do at once; and the ms until the next suspect is due (-1 if there
   -- is none).
   function returns.look(grace, judge)
     local lapsed, more = suspect(grace)
     if lapsed == 0 and not suspecting then --! look false
-      return {}, 0, 0, -1 -- as nearly always
+      return {}, 0, 0, -1 -- the usual case
     end
     local failed, dead, back = {}, {}, {}
     local due = redis.call('ZRANGEBYSCORE', q.suspects, '(0', now, 'LIMIT', 0, FENCES)

@@ -1,15 +1,16 @@
 -- lib_settle: how a process ends, in every script that ends one.
 --
 -- Content locks follow their payload through the list by position (lib_place). A pushed
--- payload gets a position beyond all others, and keeps it: taking the front adds
+-- payload gets a position higher than all others, and keeps it: taking the front adds
 -- one to offset, returning to the front subtracts one, and a cancel leaves a gap where
--- it removes a payload. While no lock exists, there is no offset, and none of this
--- is done.
+-- it removes a payload. While no lock exists, there is no offset, and positions aren't
+-- tracked.
 
-local front -- position of the front, where it was asked for
+local front -- position of the front, once computed
 
--- By how much this script raises the token without taking tasks from the list, or puts them back
--- to its front (see lib_ages). Where only tasks of the list start and end, that is 0.
+-- The number of tokens that this script issues without taking a task from the list, plus the
+-- tasks that it returns to the front (see lib_ages). If only tasks of the list start and end,
+-- it's 0.
 q.drift = 0
 local function keep_drift()
   if q.drift ~= 0 then --! look true
@@ -17,7 +18,7 @@ local function keep_drift()
   end
 end
 
--- A payload was taken from the front into a process, while there are locks.
+-- Updates the locks after a payload was taken from the front into a process.
 local function lock_taken(payload, id)
   local digest = digest_of(payload)
   local position = tonumber((string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)')))
@@ -27,7 +28,7 @@ local function lock_taken(payload, id)
   offset, front = offset + 1, nil
 end
 
--- A payload returned to the front: its position. A gap there is closed.
+-- Returns the position of a payload that was returned to the front. A gap there is closed.
 local function position_returned()
   if not gaps then --! look false
     offset = offset - 1
@@ -54,7 +55,7 @@ local function lock_moved(payload, from, to)
   end
 end
 
--- Adds gaps in front of the front to the offset; a page of them.
+-- Adds a page of the gaps in front of the front to the offset.
 local function close_gaps()
   local lowest = redis.call('ZRANGE', q.gaps, 0, 0, 'WITHSCORES')[2] --! first constant.2
   if not lowest or tonumber(lowest) > offset then
@@ -68,7 +69,7 @@ local function close_gaps()
   offset = offset + #passed
 end
 
--- Every script that takes, returns or removes payloads ends with this.
+-- Stores the offset. Every script that takes, returns or removes payloads ends with this.
 local function keep_offset()
   if offset then
     if redis.call('HLEN', q.unique) == 1 then
@@ -82,9 +83,9 @@ local function keep_offset()
   end
 end
 
--- The entry that a process runs, if any, with its retries, its crashes, the digest that
--- it names and its card; false when it can't be read, and then nothing may happen to the
--- process. An added task is known by its key: that is its digest.
+-- Returns the entry that a process runs, if any, with its retries, its crashes, the digest that
+-- it names and its card; false if it can't be read, and then the process must be left alone.
+-- The digest of an added task is that of its entry's name.
 local function entry_of(id)
   digests.forget()
   local entry = keyed and redis.call('HGET', q.entries, id)
@@ -101,14 +102,14 @@ local function entry_of(id)
     return false
   end
   if runs[1] and runs[1] ~= id then
-    redis.call('HDEL', q.entries, id) -- Redis had lost the entry, and it runs again
+    redis.call('HDEL', q.entries, id) -- Redis lost the entry, which runs in another process by now
     return nil, 0, 0 --! keyed constant.2
   end
   local summed, digest = string.match(runs[4] or '', '^([^:]*):(.*)$')
   return entry, number(runs[2]), number(runs[3]), summed == id and digest, runs[5]
 end
 
--- How many workers died holding a payload that isn't under a key; nil if none did.
+-- Returns how many workers died holding a payload that isn't under a key; nil if none did.
 local function died_of(digest)
   return tonumber(redis.call('HGET', q.ledger, digest))
 end
@@ -123,8 +124,8 @@ local function forget_crashes(payload)
   end
 end
 
--- The start of a name's members in stopping. All starts have the same length, so none
--- is a prefix of another.
+-- Returns the prefix of a name's members in stopping. All prefixes have the same length, so
+-- none is a prefix of another.
 local function name_of(name)
   if is_key(name) then
     return 'k' .. redis.sha1hex(name)
@@ -136,9 +137,9 @@ local function stopping_as(name, token, id)
   return name_of(name) .. ':' .. string.format('%016d', token) .. ':' .. id
 end
 
--- Counts the end of a process that a cancel of its payload or its key covers;
--- false if none does. A cancel with a token that was never issued covers nothing: it would
--- drop tasks forever.
+-- If a cancel of the payload or the key covers a process, counts that the process ends.
+-- Returns whether one does. A cancel with a token that was never issued covers nothing: it
+-- would drop tasks forever.
 local function count_canceled(payload, entry, id, token, field)
   if not canceling then --! look false
     return false
@@ -152,10 +153,10 @@ local function count_canceled(payload, entry, id, token, field)
     if canceled and token <= canceled then --! token bound; guard cancel-covers false; guard cancel-spares operand.2
       local record = q.cancel .. name
       if redis.pcall('HEXISTS', record, 'token') == 1 then
-        redis.pcall('HINCRBY', record, field, 1) -- the count is only told
+        redis.pcall('HINCRBY', record, field, 1) -- only for reports, so errors are ignored
       end
       redis.pcall('ZREM', q.stopping, stopping_as(name, token, id)) --! guard ends-stopping omitted
-      if is_key(name) then -- of a key only one runs
+      if is_key(name) then -- only one task of a key runs
         redis.call('ZREM', q.canceled, name)
         redis.call('PEXPIRE', record, 60000) --! longer constant
       end
@@ -165,15 +166,16 @@ local function count_canceled(payload, entry, id, token, field)
   return covered
 end
 
--- A worker that no longer holds anything has nothing to say about cancels.
+-- Removes a worker that holds nothing from holders: it has no cancels to report on.
 local function holds_nothing(worker)
   redis.pcall('ZREM', q.holders, worker)
 end
 
--- A cancel is over when all holders have said which of their tasks it covers, and none of
--- those runs any more; one of a key, when the task under it has ended. Its record stays a
--- minute for callers that wait for it. Every script that ends processes ends with this. It
--- looks at a page of the log; if unfinished cancels fill that, at another one each time.
+-- Removes cancels that have ended from the log. A cancel has ended when all holders have
+-- reported which of their tasks it covers, and none of those runs any more; one of a key, when
+-- the task under the key has ended. Its record stays a minute for callers that wait for it.
+-- Every script that ends processes ends with this. It checks one page of the log; if unfinished
+-- cancels fill that, a different one each time.
 local function trim_log()
   local lowest = canceling and redis.pcall('ZRANGE', q.holders, 0, 0, 'WITHSCORES') --! first constant.2
   if not lowest or lowest.err then
@@ -187,18 +189,18 @@ local function trim_log()
   for _, name in ipairs(redis.call('ZRANGE', q.canceled, from, math.min(from + 100, said) - 1)) do
     local one = name_of(name)
     local runs = redis.pcall('ZRANGEBYLEX', q.stopping, '[' .. one .. ':', '(' .. one .. ';', 'LIMIT', 0, 1) --! first constant.2; colon score.1
-    if #runs == 0 then -- or it cannot be read --! guard trim-stopped true
+    if #runs == 0 then -- also if it can't be read --! guard trim-stopped true
       redis.call('ZREM', q.canceled, name)
       redis.call('PEXPIRE', q.cancel .. name, 60000) --! longer constant
     end
   end
-  if not lowest[2] then -- nobody holds anything; the other records end by themselves
+  if not lowest[2] then -- no worker holds anything; the other records expire
     redis.call('UNLINK', q.canceled, q.stopping)
   end
 end
 
--- Takes the payload out of a process: false when Redis has lost it, nil when its
--- key is of another type, and then nothing may happen to the process.
+-- Removes and returns the payload of a process: false if Redis has lost it, nil if its
+-- key has the wrong type, and then the process must be left alone.
 local function pop(id)
   local payload = redis.pcall('RPOP', q.process .. id)
   if type(payload) == 'table' then
@@ -207,7 +209,7 @@ local function pop(id)
   return payload
 end
 
--- Takes the task out of a process: the payload as pop does, the entry, its
+-- Removes the task of a process. Returns the payload as pop does, the entry, its
 -- retries, its crashes and its card. The digest is passed if it's known.
 local function take_out(id, digest)
   local entry, tried, crashes, named, card = entry_of(id)
@@ -219,7 +221,7 @@ local function take_out(id, digest)
   return payload, entry, tried, crashes, card
 end
 
--- Ends what remains of a process without its payload.
+-- Ends a process whose payload has been removed.
 local function remove(working, id, payload, entry, outcome)
   redis.call('ZREM', working, id)
   if offset and payload then --! lost true operand.2; look operand.1
@@ -230,8 +232,8 @@ local function remove(working, id, payload, entry, outcome)
   end
 end
 
--- Like take_out, for a large payload whose digest is known: it isn't read. Its replacement
--- has the digest.
+-- Does the same as take_out for a large payload whose digest is known, without reading it.
+-- Instead of the payload it returns a placeholder, for which the digest is named.
 local function throw_out(id, digest)
   local entry, tried, crashes, named, card = entry_of(id)
   local n = redis.pcall('LLEN', q.process .. id)
@@ -244,9 +246,9 @@ local function throw_out(id, digest)
   return payload, entry, tried, crashes, card
 end
 
--- Ends a process for good: its task is done, or dropped. Returns its
--- payload, or nil when nothing can happen. For a large payload the digest is passed, and
--- something else returned. The result is as the worker has sent it.
+-- Ends a process for good: its task is finished or dropped. Returns its payload, or nil if the
+-- process must be left alone. For a large payload the digest is passed, and a placeholder is
+-- returned. The result is as sent by the worker.
 local function finish(working, id, token, field, digest, result)
   local payload, entry, _, card
   if digest then --! look false
@@ -272,11 +274,11 @@ local function finish(working, id, token, field, digest, result)
   return payload or ''
 end
 
-local carried = 0 -- bytes of the payloads that were given back --! page constant
+local carried = 0 -- bytes of the payloads given back --! page constant
 
 -- Returns a process to the front (true), or ends it if a cancel covers it
--- (false). When a key is of another type, nothing happens (nil). If its worker
--- died (1), that is counted. The digest is passed if it's known.
+-- (false). If a key has the wrong type, nothing happens (nil). died is 1 if its worker
+-- died, which counts as a crash. The digest is passed if it's known.
 local function give_back(working, id, token, died, later, digest)
   local entry, tried, crashes, named, card = entry_of(id)
   if entry == false then
@@ -312,7 +314,7 @@ local function give_back(working, id, token, died, later, digest)
     untrack()
     redis.call('DEL', q.process .. id)
     lock_moved(payload, 'p:' .. id, 'e:' .. entry)
-    -- Before everything with a time, in the order of the starts.
+    -- A token is lower than any time, so it's planned before all others, in the order of the starts.
     entry_returned(entry, id, payload, math.min(token, now), tried, crashes + (is_key(entry) and died or 0), card)
   else
     -- One command that checks both keys before it changes either.
@@ -338,8 +340,9 @@ local function give_back(working, id, token, died, later, digest)
   return true
 end
 
--- Starts the task of a process again in delay ms, with so many retries more (true); or false
--- and nil as in give_back. The text is the error of this attempt; without one, that before stays.
+-- Plans the task of a process again in delay ms, and adds failures to its retries. Returns true,
+-- or false and nil as give_back does. text is the error of this attempt; if it's empty, the
+-- previous error stays.
 local function put_off(working, id, token, delay, text, failures, digest)
   local payload, entry, tried, crashes, card = take_out(id, digest)
   if payload == nil then

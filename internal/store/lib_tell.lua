@@ -1,6 +1,6 @@
--- lib_tell: publish in a cluster. Only the node that runs the script, and its replicas, get
--- the message; one of PUBLISH would go to all nodes. Where the server or the user has no
--- SPUBLISH, everybody listens on the ordinary channel besides.
+-- lib_tell: publish in a cluster. Only the node that runs the script and its replicas get
+-- the message; PUBLISH would send it to all nodes. If the server or the user can't use
+-- SPUBLISH, PUBLISH works too, since all listeners also subscribe to the ordinary channel.
 local function publish(channel, message)
   local reached = redis.pcall('SPUBLISH', channel, message)
   if type(reached) == 'table' then
@@ -9,7 +9,7 @@ local function publish(channel, message)
   return reached
 end
 
--- How many listen to a channel, as PUBSUB has it.
+-- Returns how many clients listen to a channel, in the format of PUBSUB NUMSUB.
 local function listeners(channel)
   local counted = redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)
   if counted.err then

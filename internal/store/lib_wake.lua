@@ -1,6 +1,6 @@
--- lib_wake: wake idle workers, each on a channel of its own. A message that
--- reaches nobody does not count: that worker is gone, the next is tried. The
--- registry of idle workers is only a hint, so trouble with it stops nothing.
+-- lib_wake: wake idle workers, each on a channel of its own. If nobody receives a
+-- message, that worker is gone, and the next one is tried. The set of idle workers
+-- is only a hint, so errors that concern it are ignored.
 local WAKE_AT_MOST = 64
 
 local function wake(idle, channel, n)

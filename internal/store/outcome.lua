@@ -1,21 +1,21 @@
--- outcome: how the tasks of some entries ended; or whether something waits or runs there. It
--- changes nothing. It answers for all entries, or for the first ones, until the records have a
--- mebibyte.
+-- outcome: report how the tasks of some entries ended, or whether a task waits or runs there. It
+-- changes nothing. It stops after the first entries whose records add up to a MiB; the caller
+-- asks again for the rest.
 --
 -- KEYS[1] entries  hash        process → entry, or name and card of an added task; its name → process:worker
--- KEYS[2] added    stream      added tasks that wait, in their order
--- ARGV[1] keyed    key prefix  an entry of the schedule, with its name appended
--- ARGV[2] result   key prefix  how a task ended, with the name of its entry appended
--- ARGV[3] entry    one or more
+-- KEYS[2] added    stream      waiting added tasks, in order
+-- ARGV[1] keyed    key prefix  of a schedule entry; its name is appended
+-- ARGV[2] result   key prefix  of the record of how a task ended; the name of its entry is appended
+-- ARGV[3] entry    the first of one or more
 -- Uses lib_later, lib_card.
 --
--- Returns for each entry the record, or ""; and for how many ms the result of what waits, and of
--- what runs, is to be kept: 0 not at all, -1 if nothing does.
+-- Returns for each entry the record, or ""; and for how many ms the results of the waiting and
+-- of the running task will be kept: 0 if not at all, -1 if there is no such task.
 local entries, added, keyed, result = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local at = 3
 local PAGE = 1048576 -- bytes
 
--- The same of an added task that waits in the stream, or runs and came from there.
+-- Returns these two times for an added task that waits in the stream, or runs and came from there.
 local function of_added(entry)
   local id, salt = cards.place(entry)
   if not id then
@@ -44,7 +44,7 @@ for i = at, #ARGV do
   local entry = ARGV[i]
   local record = redis.pcall('GET', result .. entry)
   if type(record) == 'table' and string.sub(record.err, 1, 9) ~= 'WRONGTYPE' then
-    return record -- the user may not read it
+    return record -- an error: for example, the user may not read it
   end
   record = type(record) == 'string' and record or ''
   bytes = bytes + #record

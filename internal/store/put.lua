@@ -1,25 +1,25 @@
--- put: schedule a task under a key, or change the one that waits there. While the key
--- runs, the new task is blocked until that run ends.
+-- put: schedule a task under a key, or change the one that waits there. While a task of the
+-- key runs, the new one is blocked until that run ends.
 --
 -- KEYS[19] once    string  the mark of the nonce, with a TTL: the entry, or the name of an added task
 -- ARGV[6]  entry
 -- ARGV[7]  payload
--- ARGV[8]  at      ms; 0 now
--- ARGV[9]  when    always, never, later or earlier: whether the time of what waits changes; or
---                 extra: always, and an occurrence is one beside those of its schedule
--- ARGV[10] keep    1: the payload of what waits stays
--- ARGV[11] counts  1: its counts stay
--- ARGV[12] enqueue channel told the count, for observers
--- ARGV[13] card    "": none. The time of the put is added to one
--- ARGV[14] by_key  1: the task is known by its key only, so that a cancel of the payload is
---                  about others
--- ARGV[15] window  ms of the mark; 0: there is none
--- ARGV[16] digest  of a large payload; "", or left out: it is computed
+-- ARGV[8]  at      ms; 0: now
+-- ARGV[9]  when    whether the time of the waiting task changes: always, never, later or earlier; or
+--                  extra: always, and an occurrence runs in addition to those of its schedule
+-- ARGV[10] keep    1: the waiting task keeps its payload
+-- ARGV[11] counts  1: it keeps its counts
+-- ARGV[12] enqueue channel that gets the count, for observers
+-- ARGV[13] card    "": none. The time of the put is added to a card
+-- ARGV[14] by_key  1: the task is known only by its key, so a cancel of the payload doesn't
+--                  affect it
+-- ARGV[15] window  how long the mark lasts, in ms; 0: no mark
+-- ARGV[16] digest  of a large payload; "" or omitted: it is computed
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added.
 --
--- Returns {fresh, first}: 1 when there is a new task, or 2 where nothing else waits and nobody
--- serves the queue; 0 when the waiting task was changed; and what the mark had, if it was
--- there and nothing is done, else "".
+-- Returns {fresh, first}: 1 if there is a new task, or 2 if nothing else is waiting and no worker
+-- serves the queue; 0 if the waiting task was changed; and the content of the mark, if it existed
+-- and so nothing was done, otherwise "".
 local entry, payload, at, when = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
 local keep, counts, card, window = ARGV[10] == '1', ARGV[11] == '1', ARGV[13], tonumber(ARGV[15])
 local key = q.keyed .. entry
@@ -44,7 +44,7 @@ digests.of_entry(q, entry, waiting, digest)
 local named = ARGV[14] == '1' and redis.sha1hex(entry) or ARGV[16]
 digests.name(payload, named)
 
--- A rule bounds the time of the waiting task; two in a row are again one rule.
+-- A rule bounds the time of the waiting task. Two rules, one after the other, make one rule.
 local bounds = { always = { at, at }, extra = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } } --! between constant
 local function apply(time)
   return math.min(math.max(time, bounds[when][1]), bounds[when][2])
@@ -81,14 +81,14 @@ if card ~= '' and not same then
 elseif waiting and not same then --! look operand.1
   redis.call('HDEL', key, 'card')
 end
-if waiting and not same and cards.keeps(held or '') == 0 then -- else that ends first --! look operand.1
+if waiting and not same and cards.keeps(held or '') == 0 then -- else the running task's end comes first --! look operand.1
   cards.replaced(entry, had, card)
 end
 if failure and waiting and not process and not same and not counts then --! look operand.1
   redis.call('HDEL', key, 'error')
 end
--- An extra occurrence has a time of its own, so that the one in whose place it waits is planned
--- again when it starts.
+-- An extra occurrence has its own time, so that the occurrence it replaces is planned again when
+-- it starts.
 local turn = when == 'extra' and redis.call('HGET', key, 'turn')
 local course = turn and courses.of(entry) --! look operand.1
 if course and number(turn) > course.passed then --! twice operand.2 bound
@@ -97,7 +97,7 @@ end
 if process then --! guard blocks false
   redis.call('HSET', key, 'keep', keep and 1 or 0, 'counts', stay and 1 or 0, 'low', low, 'high', high)
 elseif moves then
-  if withheld then -- it has a time of its own now --! look true
+  if withheld then -- it has its own time now --! look true
     redis.call('HDEL', key, 'withheld')
   end
   plan(q, entry, due)

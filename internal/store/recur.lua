@@ -1,24 +1,24 @@
--- recur: assert a page of schedules. A schedule is asserted by what it is, its print; the
--- caller sends its times and payload where the answer asks for them. Of several that are
--- asserted under a key, the newest is in force.
+-- recur: assert a page of schedules. A schedule is asserted by its print, a fingerprint; the
+-- caller sends its times and payload only if the answer asks for them. If several schedules
+-- are asserted under a key, the newest is in force.
 --
 -- KEYS[19] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] period  ms for which they are asserted
--- ARGV[7] judge   ms of Redis time until which schedules end that nobody asserts
--- ARGV[8] schedules  each: entry, print, since in μs, 0 if that isn't known or -1 if the caller
---                 has changed it just now, late in ms, times in ms, ascending, or "", payload, card or ""
+-- ARGV[7] judge   Redis time in ms until which the caller may end schedules that no peer asserts
+-- ARGV[8] schedules  each: entry; print; since in μs, 0 if unknown, or -1 if the caller has
+--                 just changed it; late in ms; times in ms, ascending, or ""; payload; card or ""
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
 --
--- Returns {asserted, ended, now}: per item since, after when its times are wanted, and what it
--- is: held, wanted (its times and payload), more (of them), older (another one is in force) or
--- damaged; the entries of schedules that have ended; and the time.
+-- Returns {asserted, ended, now}: for each schedule its since, the time after which its times are
+-- wanted, and its state: held, wanted (times and payload), more (times), older (another schedule
+-- is in force) or damaged; the entries of schedules that have ended; and the time.
 local period, judge = tonumber(ARGV[6]), now <= tonumber(ARGV[7])
-redis.call('ZCARD', KEYS[19]) -- of another type: fail before anything changes
+redis.call('ZCARD', KEYS[19]) -- if a key has the wrong type, fail before anything changes
 if broken then
   return broken
 end
 
--- Replaced prints, the newest first: as many as there may be deploys at a time.
+-- Returns the replaced prints, newest first. Four are enough for all deploys under way at once.
 local function replaced(before, print, since)
   local all = { print .. ':' .. since }
   for one in string.gmatch(before or '', '%S+') do
@@ -29,8 +29,8 @@ local function replaced(before, print, since)
   return table.concat(all, ' ')
 end
 
--- Payloads that a call drops or copies have at most 1 MiB, besides the first one. Some aren't even
--- read, but may be.
+-- Reports whether the call may drop or copy one more payload: at most 1 MiB, except for the
+-- first. Payloads that may be read count even if they aren't.
 local bytes = 0
 local function affords(key)
   local size = redis.pcall('HSTRLEN', key, 'payload')
@@ -42,9 +42,9 @@ local function affords(key)
   return true
 end
 
--- What an entry has to do: nothing to change, except a plan that is missing, was withheld, or
--- is of a schedule that was replaced. A plan that this call can't afford is missing until a
--- later one, unless the caller has just sent what occurs.
+-- Corrects the plan of an entry if it's missing, was withheld, or belongs to a replaced
+-- schedule. A missing plan that this call can't afford is left to a later call, unless the
+-- caller has just sent the payload.
 local function mend(entry, passed, changed, sent)
   local key = q.keyed .. entry
   added.lift(entry)
@@ -69,7 +69,8 @@ local function mend(entry, passed, changed, sent)
   end
 end
 
--- The answer for one. Until is how long it was asserted before this call.
+-- Asserts one schedule and returns its answer. until_ is the time until which it was asserted
+-- before this call.
 local function assert_one(until_, entry, print, since, late, times, payload, card)
   local record = courses.key(entry)
   local known = redis.pcall('HMGET', record, 'print', 'since', 'passed', 'more', 'before')
@@ -79,7 +80,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   local was, mine, began = known[1], known[1] == print, number(known[2])
   local lacks = times == '' and (not mine or number(known[4]) <= now)
   if times == '' and not lacks and 5 * (until_ - now) >= 4 * period then
-    return { math.max(since, began), 0, 'held' } -- a peer has just seen to it
+    return { math.max(since, began), 0, 'held' } -- a peer has just asserted it
   end
   if type(redis.pcall('HLEN', q.keyed .. entry)) ~= 'number' then
     return { since, 0, 'damaged' }
@@ -99,7 +100,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   elseif lacks then
     return { since, now, 'wanted' }
   end
-  if was and not mine and not affords(q.keyed .. entry) then -- the next call may
+  if was and not mine and not affords(q.keyed .. entry) then -- left to the next call
     return { since, now, 'wanted' }
   end
   local passed = known[3] and number(known[3]) or now
@@ -108,7 +109,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
     for at in string.gmatch(before .. ' ' .. times, '%d+') do
       if tonumber(at) > newest then
         newest = tonumber(at)
-        if #all == 0 or newest > now then -- of those that are late, only the first one occurs
+        if #all == 0 or newest > now then -- of the overdue ones, only the first occurs
           all[#all + 1] = at
         end
       end
@@ -126,7 +127,7 @@ end
 
 local answers, ended, entries = {}, {}, {}
 local at = 8
-if (ARGV[at + 4] or '') == '' then -- nothing is added, so a full Redis takes it --! follows operand.2
+if (ARGV[at + 4] or '') == '' then -- nothing is added, so it must work on a full Redis --! follows operand.2
   first_write()
 end
 for i = at, #ARGV, 7 do

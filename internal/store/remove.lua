@@ -1,9 +1,9 @@
--- remove: drop the task that waits under an entry, not one that runs.
+-- remove: drop the task waiting under an entry. A running one isn't affected.
 --
 -- ARGV[6] entry
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
 --
--- Returns 1, or 0 when nothing waited.
+-- Returns 1, or 0 if no task was waiting.
 local entry = ARGV[6]
 if redis.call('HEXISTS', q.keyed .. entry, 'payload') == 0 and not adding then --! look false
   return 0

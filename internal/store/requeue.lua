@@ -1,20 +1,20 @@
--- requeue: put failed tasks back to work, with their counts at zero:
--- at the back of the queue, or under their key at once, unless a task waits or
--- runs there. A time at which a task expires is forgotten once it is over.
+-- requeue: put failed tasks back, with their counts at zero: at the back of the
+-- queue or, if a task has a key, under that key, due at once, unless a task is waiting
+-- or running there. An expiry time that has passed is dropped.
 --
--- ARGV[6] head     of the keys of the failed queue
--- ARGV[7] tail     the rest of these keys
--- ARGV[8] enqueue  channel told the count, for observers
+-- ARGV[6] head     start of the failed queue's key names
+-- ARGV[7] tail     end of these names
+-- ARGV[8] enqueue  channel that gets the count, for observers
 -- ARGV[9] entry    in the failed queue, the first of one or more
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_failed.
 --
--- A call ends early when it has moved a mebibyte: the caller names the others again.
+-- A call ends early once it has moved a MiB. The caller then repeats it for the others.
 --
 -- Returns {requeued, looked}: how many it requeued, and how many of the names it looked at.
 local failed = failed_queue(ARGV[6], ARGV[7])
 local channel = ARGV[8]
 local at = 9
-redis.call('LLEN', q.waiting) -- of another type: fail before anything changes
+redis.call('LLEN', q.waiting) -- if a key has the wrong type, fail before anything changes
 redis.call('ZCARD', failed.schedule) --! follows omitted
 redis.call('ZCARD', failed.contents)
 if broken then

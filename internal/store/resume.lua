@@ -1,4 +1,4 @@
--- resume: end a pause and wake idle workers for what waits and is due.
+-- resume: end a pause and wake idle workers for waiting and due tasks.
 --
 -- Uses lib_later, lib_queue, lib_wake, lib_entry.
 if broken then
@@ -12,7 +12,7 @@ if adding then --! look true
 end
 if scheduled then
   waiting = waiting + redis.call('ZCOUNT', q.schedule, '-inf', now)
-  q.earlier = true -- no worker learned the time during the pause
+  q.earlier = true -- during the pause, no worker was sent the time of the next entry
 end
 alert(q, waiting)
 return 1

@@ -1,8 +1,8 @@
--- rouse: wake idle workers for tasks that somebody has pushed.
+-- rouse: wake idle workers for tasks pushed without a script.
 --
 -- KEYS[1] idle   zset     worker → idle since, ms
 -- ARGV[1] wake   channel  prefix, with a worker appended
--- ARGV[2] count  tasks
+-- ARGV[2] count  of the tasks
 -- Uses lib_wake.
 --
 -- Returns how many were woken.

@@ -1,18 +1,18 @@
--- stage: put a page of a large enqueue aside, on a list of its own. Nobody else sees it
--- until commit; without that it is gone after a while. It may be repeated.
+-- stage: append a page of a large enqueue to a list of its own. Workers don't see it until
+-- commit; without a commit, it expires. A call can be repeated.
 --
--- KEYS[1] batch   list  the pages so far, as they will be in the queue
--- ARGV[1] before  how many payloads they have
+-- KEYS[1] batch   list  the pages so far, in the order of the queue
+-- ARGV[1] before  how many payloads these pages have
 -- ARGV[2] ttl     ms
 -- ARGV[3] payload the first of one or more
 --
--- Returns how many there are now. Fails with BATCH when pages are missing, or the batch
--- was committed.
+-- Returns how many payloads there are now. Fails with BATCH if pages are missing or the
+-- batch has been committed.
 local before, count = tonumber(ARGV[1]), #ARGV - 2
 local length = redis.call('LLEN', KEYS[1])
 local open = length == 0 or redis.call('PTTL', KEYS[1]) > 0 --! left bound.2 constant.2
 if open and length == before + count then
-  return length -- a copy
+  return length -- a copy of an earlier call
 end
 if not open or length ~= before then
   return redis.error_reply('BATCH pages of the batch are missing')

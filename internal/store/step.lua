@@ -1,73 +1,73 @@
--- step: one round of a worker with a queue. Settle processes, then start some:
--- first what is due in the schedule, then the list.
+-- step: one round of a worker with a queue. It settles processes, then starts some:
+-- first due entries of the schedule, then added tasks and the list.
 --
 -- ARGV[6]  worker    id
--- ARGV[7]  round     rises by one; the same again tells of the last, and so does the one
---                    before it, which may be under way beside it; an older one is refused
--- ARGV[8]  lease     ms until it expires; 0 never
+-- ARGV[7]  round     rises by one. A repeated or overtaken round starts nothing and reports
+--                    what it started before; one that is too old is refused
+-- ARGV[8]  lease     ms until it expires; 0: never
 -- ARGV[9]  seen      token of the last cancel that the worker knows
--- ARGV[10] idle      1: when it comes back short, the worker waits to be woken
--- ARGV[11] crashes   as many dead workers, and a task fails instead of starting; 0: never
--- ARGV[12] solo      1: may start one task whose next death would be its last
--- ARGV[13] keep      how many failed tasks; 0: all, since OnFailed works on them. In a
---                    failed queue, how many that were set aside
--- ARGV[14] head      of the keys of the failed queue; "": this is one
--- ARGV[15] tail      the rest of these keys
+-- ARGV[10] idle      1: if too few tasks start, the worker waits to be woken
+-- ARGV[11] crashes   a task fails instead of starting after this many dead workers; 0: never
+-- ARGV[12] solo      1: may start one task that is one crash away from failing
+-- ARGV[13] keep      how many failed tasks to keep; 0: all, since OnFailed handles them. In a
+--                    failed queue, how many tasks that were set aside
+-- ARGV[14] head      start of the failed queue's key names; "": this is a failed queue
+-- ARGV[15] tail      end of these names
 -- ARGV[16] bury      channel prefix to wake its workers
 -- ARGV[17] done      channel for the events of finished tasks
--- ARGV[18] outcomes  how many; each: process, token, verb, an argument of that and, for a
---                    large payload, bytes:digest, else ""
---                    finish: "=" and the result; "+", bytes:digest: and a large result
---                    as JSON; "#" and bytes:digest of one that is too large; or ""; drop: canceled, no event; stop: to the front; retry: delay in
---                    ms, or that, ":" and the error; snooze: ms, and no retry; fail: kind:due:reason, due in ms if it's known
--- ARGV[19] entries   how many of them, the first ones, may be of the schedule
--- ARGV[20] ends      how many of the list, and added ones, that finish without a result; each: process, token
--- ARGV[21] adds      how many of these, the first ones, are added
--- ARGV[22] stopping  how many; each: name of a cancel, process that it covers and that runs.
---                    Before them the token of the last cancel for which these are all
+-- ARGV[18] outcomes  how many; each: process, token, verb, an argument of the verb and, for a
+--                    large payload, bytes:digest, otherwise "".
+--                    finish: "=" and the result; "+", bytes:digest: and a large result as JSON; "#" and
+--                    bytes:digest of one that is too large; or "". drop: canceled, no event. stop: to the front.
+--                    retry: delay in ms, then optionally ":" and the error. snooze: ms, and no retry.
+--                    fail: kind:due:reason, due in ms if it's known
+-- ARGV[19] entries   how many of the outcomes, counted from the first, may be of the schedule
+-- ARGV[20] ends      how many tasks of the list, and added ones, finish without a result; each: process, token
+-- ARGV[21] adds      how many of the ends, counted from the first, are added tasks
+-- ARGV[22] stopping  how many; each: name of a cancel, and a running process that it covers.
+--                    Before them, the token of the cancel up to which this list is complete
 -- ARGV[23] heard     how many; each: digest from a cancel message
--- ARGV[24] ahead     how many of the starts, the last ones, are more than the worker can begin
---                    at once: for these, nobody else may be idle
--- ARGV[25] budget    what the starts may cost, in µs; 0: anything. At least one starts
--- ARGV[26] room      bytes of payload that may be started ahead; 0: any number
--- ARGV[27] brief     1: an answer to this round was lost often. A payload of more than
---                    256 KiB comes as its length only, and nothing new is started
--- ARGV[28] passed    how many entries at the head of the schedule the worker has passed
--- ARGV[29] last      over before, as the last answer told; the last of them
--- ARGV[30] first     and the time of the first
--- ARGV[31] lists     the outcomes, the ends, the stopping, the heard, then the ids of the processes to start
+-- ARGV[24] ahead     how many of the starts, counted from the last, are prefetched: they start
+--                    only if no other worker is idle
+-- ARGV[25] budget    what the starts may cost, in µs; 0: no limit. At least one starts
+-- ARGV[26] room      bytes of payload that may be prefetched; 0: no limit
+-- ARGV[27] brief     1: answers to this round were lost several times. Of a payload of more than
+--                    256 KiB, only the length is returned, and nothing new is started
+-- ARGV[28] passed    how many entries at the head of the schedule the worker passed over, from its last answer
+-- ARGV[29] last      the last of them
+-- ARGV[30] first     the time of the first
+-- ARGV[31] lists     outcomes, ends, stopping, heard, then the ids of the processes to start
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_return, lib_failed.
 --
 -- Returns {outcomes, odd, told, plain, token, cancels, seen, rank, hungry,
--- again, trouble, recorded, due, buried, last, cut, dropped, passed, heard, watched, expired}: per
--- outcome ok, canceled (it should have returned,
--- and a cancel had come), gone (it was settled before) or refused (a key is
--- of another type); place and the same word of each end that was not ok; per
+-- again, trouble, recorded, due, buried, last, cut, dropped, passed, heard, watched, expired}: for each
+-- outcome ok, canceled (a task to return or retry was dropped because of a cancel),
+-- gone (it was settled before) or refused (a key has the wrong type); the place
+-- and the same word for each end that wasn't ok; for each
 -- started task that may need more than its payload: payload, token and {entry or
--- "", retries, crashes, what the failed queue knows, bytes if only these are told or
--- 0, ms when it was due (of one that recurs: the time of its occurrence) or 0, card, error of the last attempt, 1 if it's known by its key
--- only}, or name and card of an
--- added one, which stand for the entry, too, or ""; the payloads of tasks
--- started after them, and the token of the last; per new cancel name and token;
--- the last cancel told; the place among the idle workers or -1; how many others
--- are idle with nothing to start, or -1 when something could start, also
--- when the worker asked for nothing; 1 when the next round should follow at once; why nothing could be
--- started; per digest heard the token of its cancel; μs until the worker should
--- look again, an hour at most, or -1; how many tasks failed because workers had died
--- holding them, or because their time was over; the round before, which is older than the worker knows if Redis
--- has lost writes; 1 when the budget ended the starts though more could start; how
+-- "", retries, crashes, what the failed queue knows, the payload's bytes if it's omitted or
+-- 0, ms when it was due (for an occurrence: its time) or 0, card, error of the last attempt, 1 if it's known only
+-- by its key}, or name and card of an added task, from which the entry follows, or ""; the payloads of tasks
+-- started after them, and the token of the last; for each new cancel its name and token;
+-- the last cancel returned; the rank among the idle workers or -1; how many other workers
+-- are idle because nothing could start, or -1 if something could start, also
+-- if the worker asked for nothing; 1 if the next round should follow at once; why nothing could be
+-- started; for each digest heard the token of its cancel; μs until the worker should
+-- look again, at most an hour, or -1; how many tasks failed because too many workers had died
+-- holding them, or because they had expired; the previous round, which is older than the worker expects if Redis
+-- has lost writes; 1 if the budget ended the starts though more could start; how
 -- many failed tasks were dropped because there were more than keep; how many entries
--- at the head of the schedule were passed over by now, the last and the time of the
--- first, or nothing when it did not look; 1 when observers got the event of a finished task; 1
--- when there were locks, crashes or cancels, for which the payload of each end is hashed; and how
--- many of those that failed did since their time was over.
--- Fails with EVICTED when the worker is no member.
+-- at the head of the schedule have been passed over so far, the last and the time of the
+-- first, or nothing if the step didn't read them; 1 if observers got the event of a finished task; 1
+-- if there were locks, crashes or cancels, for which the payload of each end is hashed; and how
+-- many of the failed tasks had expired.
+-- Fails with EVICTED if the worker isn't a member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
 local most, solo, keep, done = tonumber(ARGV[11]), ARGV[12] == '1', tonumber(ARGV[13]), ARGV[17]
 local outcomes, entries, ends = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
 added.ends = tonumber(ARGV[21])
-added.expired = 0 -- tasks that failed since their time was over
+added.expired = 0 -- tasks that failed because they had expired
 local runs, heard, ahead = tonumber(ARGV[22]), tonumber(ARGV[23]), tonumber(ARGV[24])
 local budget, room = tonumber(ARGV[25]), tonumber(ARGV[26])
 if budget == 0 then
@@ -82,7 +82,7 @@ local brief = ARGV[27] == '1'
 local passed, passed_last, passed_first = tonumber(ARGV[28]), ARGV[29], tonumber(ARGV[30]) or 0 --! passed operand.2 constant
 local at = 31
 
--- All checks first: Redis does not roll back.
+-- All checks first, since Redis doesn't roll back.
 if not redis.call('ZSCORE', q.workers, worker) then --! guard step-members false
   return redis.error_reply('EVICTED the worker is no member of the queue')
 end
@@ -99,7 +99,7 @@ if broken then
 end
 local watched = canceling or counting or offset
 
--- The ids of a page of ends, from a place on, and their scores.
+-- Returns the ids of a page of ends, from a place in ARGV on, and their scores.
 local PAGE = 1000 -- unpack has a limit --! page constant
 local MANY = 24
 local function ends_from(place, count)
@@ -110,9 +110,9 @@ local function ends_from(place, count)
   return ids, redis.call('ZMSCORE', working, unpack(ids))
 end
 
--- What the worker holds is the last check, by a command that is needed anyway: it looks up
--- what is settled first.
--- Whether it holds anything, if that tells; false means that it may not.
+-- The last check is that the key of what the worker holds is readable, by a command that is
+-- needed anyway: it looks up the first processes to settle. holds is whether the worker holds
+-- anything; false means that it may not.
 local score, page, held
 local holds = false --! reset constant
 if outcomes > 0 then
@@ -139,8 +139,8 @@ redis.call('ZADD', q.workers, deadline_after(lease), worker)
 local idlers = redis.pcall('ZCARD', q.idle)
 idlers = type(idlers) == 'number' and idlers or 0
 
--- Whether observers are connected to this server, as far as it says. It asks once,
--- and only if publishing takes time: a short message is as cheap to send.
+-- Reports whether observers are connected to this server, as far as it knows. It's called only
+-- if publishing takes time: sending a short message is as cheap as asking.
 local present
 local function listened()
   if present == nil then --! look true
@@ -150,12 +150,12 @@ local function listened()
   return present
 end
 
--- Publishes a finished task to observers. If nobody receives the first event, the others
--- aren't published. The event of a large payload has its length and digest: encoding it
--- takes long, and much memory. Large is these two, as bytes:digest.
--- One step encodes as much as the longest round of a worker that knows of observers. One
--- that doesn't know yet may end a thousand large tasks; the events of the others have the
--- length, and the digest if that takes no time.
+-- Publishes the event of a finished task. If nobody receives the first event, the others
+-- aren't published. The event of a large payload has its length and digest, passed in large as
+-- bytes:digest, since encoding the payload takes much time and memory.
+-- A step encodes a limited number of bytes, as many as a round may end if its worker knows that
+-- there are observers. A worker that doesn't know yet may end a thousand large tasks; the other
+-- events then have the length, and the digest if it's quick to compute.
 local heeded, observed = true, false
 digests.encoded = 0 --! page constant
 local function announce(payload, large, word)
@@ -195,15 +195,14 @@ end
 local gave_up = false -- something went to the failed queue, or aside
 
 later(function(graves)
-  -- A task that fails in a failed queue is set aside there, as an entry that is
-  -- never due.
+  -- Sets aside a task that fails in a failed queue, as an entry that is never due.
   function graves.put_aside(entry, payload, retries, crashes)
     await(q, entry, payload, ASIDE + now, retries, crashes)
     plan(q, entry, ASIDE + now)
   end
 
-  -- Moves the task of a process to the failed queue, or sets it aside. True, or false and
-  -- nil as in give_back.
+  -- Moves the task of a process to the failed queue, or sets it aside. Returns true, or false
+  -- and nil as give_back does.
   function graves.give_up(id, started, kind, due, reason, digest)
     if failed and not graves.sound(failed) then
       return nil
@@ -243,7 +242,7 @@ local settled, trouble = {}, ''
 digests.large_one = '^%d+:(' .. string.rep('[%da-f]', 40) .. ')$'
 local any = keyed
 for i = 1, outcomes do
-  keyed = any and i <= entries -- so that plain ones cost nothing more --! look operand
+  keyed = any and i <= entries -- so that plain tasks cost no extra commands --! look operand
   local id, started, verb, word, large = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   local digest = string.match(large, digests.large_one)
   at = at + 5
@@ -276,9 +275,9 @@ for i = 1, outcomes do
   end
 end
 
--- The ends: most of what a busy worker reports. They are no entries, and if
--- nothing else needs attention, few commands do for all. Of an added one, two fields of
--- entries go, unless its result is to be kept.
+-- The ends are most of what a busy worker reports. They aren't entries, and if nothing else
+-- needs attention, a few commands settle all of them. For an added task without a kept result,
+-- two fields of entries are deleted.
 local odd = {}
 local usual = not (canceling or counting or offset) --! look operand
 for i = 1, ends, PAGE do
@@ -326,8 +325,8 @@ for i = 1, ends, PAGE do
 end
 keyed = any
 
--- What the worker says about the cancels that it knows: first which of their tasks run,
--- then that these are all.
+-- What the worker reports about the cancels that it knows: first which of their tasks run,
+-- then that this list is complete.
 local said = tonumber(ARGV[at])
 at = at + 1
 for _ = 1, runs do
@@ -342,8 +341,8 @@ if canceling and said > 0 and said <= token then --! look operand.2 bound.1
   redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker) --! holder score; guard said-told; guard said-holder score
 end
 
--- A worker that received a cancel message learns its token; 0 when it isn't on record,
--- because its sender keeps none.
+-- A worker that received a cancel message gets the cancel's token; 0 if it has no record,
+-- because its sender stores none.
 local recorded = {}
 for i = 1, heard do
   local known = redis.pcall('HGET', q.cancel .. ARGV[at], 'token')
@@ -360,20 +359,20 @@ end
 open = open and not paused
 local told = 0
 local empty, buried, moved, scores, prefix = false, 0, false, {}, {}
--- The ids are for starts, so that the worker knows which is which. Other processes get
--- ids made of the last one, which no process has: in its order, as ids are.
--- Nothing starts ahead while another worker could begin it, nor while workers
--- die: everything that a dead worker held is suspected.
+-- The ids are only for starts, so that the worker can match them. Other processes get ids
+-- derived from the last one, which no start uses; they sort in the same order.
+-- Nothing is prefetched while another worker could start it, or while there are crash counts:
+-- everything that a dead worker held is suspected.
 local first, final, others = at, #ARGV, 0
 local needed = wanted - ahead
 if counting or idlers > 0 then
   final, wanted = final - ahead, needed
 end
--- What the starts cost, in µs as measured, so that one step stays short: a task of the
--- list, the same with locks or deaths to check or an added one, an entry, an entry that is
--- passed over or dropped, a task that is buried; and bytes of payload and of card for each µs.
+-- What the starts cost, in µs as measured, so that one step stays short: a task of the list
+-- (plain); an added task, or one with locks or crashes to check (watched); an entry; an entry
+-- that is passed over or dropped; a task that is buried; and bytes of payload and of card per µs.
 local COST = { plain = 4, watched = 10, entry = 25, passed = 4, buried = 50, bytes = 400, card = 100 } --! cost constant.1 constant.2 constant.3 constant.5 constant.7
-local spent, prompt = 0, #ARGV - ahead -- up to there, starts begin at once
+local spent, prompt = 0, #ARGV - ahead -- up to prompt, starts run at once; later ones are prefetched
 local function spend(cost, bytes, more)
   spent = spent + cost + (bytes - bytes % COST.bytes) / COST.bytes
   if first > prompt then
@@ -381,14 +380,14 @@ local function spend(cost, bytes, more)
   end
 end
 
--- Whether the next id may be used: the starts stop where the budget ends, or the room,
--- which only those ahead take.
+-- Reports whether the next id may be used: starts stop when the budget is spent, or the room,
+-- which only prefetched tasks use.
 local function goes_on()
   return first <= final and spent < budget and room > 0
 end
 
 local PASS_AT_MOST = 200
-local skipped, before_it, passing = 0, 0, 0 -- by this round, and by those before; μs that it took --! cost constant.3
+local skipped, before_it, passing = 0, 0, 0 -- passed over by this round and by earlier ones; its cost in μs --! cost constant.3
 
 local starts = later(function(starts)
   function starts.tell(payload, given, entry, retries, crashes, due, card, text, value)
@@ -401,7 +400,7 @@ local starts = later(function(starts)
     end
     if (entry or crashes > 0) and not value or bytes > 0 then --! reply true bound operand.2 operand.3; length constant.2
       local story = ''
-      if entry and not failed then -- what the failure was
+      if entry and not failed then -- in a failed queue: the failure
         local kind, reason, tries, deaths, who, when, from, planned = unpack(redis.call('HMGET', q.keyed .. entry,
           'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from', 'planned'))
         story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '', planned or '0' }
@@ -421,15 +420,14 @@ local starts = later(function(starts)
     return string.format('%s.%03d', ARGV[#ARGV], others)
   end
 
-  -- Leaves a task to others.
+  -- Passes over a task, leaving it to other workers.
   function starts.pass(cost)
     skipped, spent, passing = skipped + 1, spent + cost, passing + cost
   end
 
-  -- A task that one more death would bury starts only while no other such task
-  -- runs: so it's told apart from a task that kills its worker beside it.
-  -- Whether to leave this one to others. Reading the payload of such a task takes as long
-  -- as for others, and hashing it as long again.
+  -- Reports whether to leave a task to other workers because it's one crash away from failing.
+  -- Such tasks run one at a time, so that one that kills its worker doesn't take another along.
+  -- Reading the payload of such a task takes as long as for others, and hashing it as long again.
   function starts.risky(crashes, payload)
     if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or graves.sound(failed)) then
       return false
@@ -442,8 +440,7 @@ local starts = later(function(starts)
     return true
   end
 
-  -- Whether too many workers have died holding a task: then it goes to the failed
-  -- queue instead.
+  -- If too many workers have died holding a task, moves it to the failed queue and returns true.
   function starts.deadly(payload, entry, retries, crashes, card, turn, due)
     if most == 0 or crashes < most then
       return false
@@ -458,7 +455,7 @@ local starts = later(function(starts)
         { payload = payload, entry = entry, retries = retries, crashes = crashes, kind = 'crashed', reason = reason, card = card,
           due = due, turn = turn })
       cards.ended(entry, card, 'failed', reason, '')
-    else -- of the list: entries of a failed queue are put aside under their names
+    else -- from the list: entries of a failed queue are set aside under their own names
       graves.put_aside('r:' .. id, payload, retries, crashes)
     end
     buried, gave_up = buried + 1, true
@@ -466,7 +463,7 @@ local starts = later(function(starts)
     return true
   end
 
-  -- A task whose time is over fails instead of starting. False if it can't, and waits on.
+  -- Moves an expired task to the failed queue. Returns false if that's impossible, and it waits on.
   function starts.expire(payload, entry, retries, crashes, card, due)
     if not graves.sound(failed) then
       trouble = 'WRONGTYPE a key of the failed queue is of another type'
@@ -484,7 +481,7 @@ local starts = later(function(starts)
     local more = card and #card or 0
     spend((entry and COST.entry or COST.watched) + math.floor(more / COST.card), #payload, more)
     if crashes > 0 then
-      final = math.min(final, prompt) -- nothing waits beside it to be accused
+      final = math.min(final, prompt) -- no prefetch, so that no other task is charged with its crash
     end
     token = token + 1
     scores[2 * (first - at) + 1], scores[2 * (first - at) + 2] = token, ARGV[first]
@@ -492,8 +489,8 @@ local starts = later(function(starts)
     starts.tell(payload, token, entry, retries, crashes, due, card, text, value)
   end
 
-  -- Starts added tasks from the front of the stream. Where there are tasks on the list, too,
-  -- each gets half of the ids.
+  -- Starts added tasks from the front of the stream. If there are tasks on the list, too, each
+  -- kind gets half of the ids.
   function starts.added()
     local LOOKED = 1000 -- items, at most, in one round
     local ids, listed = final - first + 1, redis.pcall('LLEN', q.waiting)
@@ -519,7 +516,7 @@ local starts = later(function(starts)
       local payload, process = pair[2], ARGV[first]
       local ms, seq, salt, card = cards.item(id, pair)
       local apart, over = ms and cards.has(card, cards.apart), ms and failed and cards.over(card, now)
-      local entry = (apart or over) and cards.entry(ms, seq, salt) -- others start without
+      local entry = (apart or over) and cards.entry(ms, seq, salt) -- other tasks start without one
       digests.forget()
       if apart then
         payload, card = redis.pcall('HGET', q.keyed .. entry, 'payload'), cards.with(card, cards.apart, false)
@@ -529,7 +526,7 @@ local starts = later(function(starts)
       elseif over then --! guard expired-starts false
         digests.name(payload, redis.sha1hex(entry))
         taken[#taken + 1] = id
-        if not starts.expire(payload, entry, 0, 0, card, ms) then -- it is due, and rounds pass over it
+        if not starts.expire(payload, entry, 0, 0, card, ms) then -- keep it as a due entry, which rounds pass over
           local due = math.min(ms, now) -- as in lift
           await(q, entry, payload, due, 0, 0, card)
           plan(q, entry, due)
@@ -551,12 +548,12 @@ local starts = later(function(starts)
           ties[#ties + 1], ties[#ties + 2], ties[#ties + 3], ties[#ties + 4] = process, value, name, process .. ':' .. worker
           starts.one(payload, nil, 0, 0, ms, card, nil, value) --! untold constant.1
         else
-          starts.one(payload, nil, 0, 0) -- others have put it there --! untold constant.1
+          starts.one(payload, nil, 0, 0) -- another program has added it --! untold constant.1
         end
       end
     end
     if #ties > 0 then --! pair constant
-      redis.call('HSET', q.entries, unpack(ties)) -- four each, of so many: unpack can
+      redis.call('HSET', q.entries, unpack(ties)) -- four per task, which is within unpack's limit
     end
     added.drop(taken)
     again = looked >= LOOKED or others >= 999 or lifted
@@ -564,16 +561,15 @@ local starts = later(function(starts)
 end)
 
 if round <= last then --! guard repeat-starts bound; guard overtaken-starts false
-  -- A copy of the last round, or a round that the last has overtaken: it may come
-  -- late, when nobody waits for its answer any more, so it tells what was started
-  -- and starts nothing.
+  -- A copy of the last round, or a round that the last has overtaken. It may be so late that
+  -- nobody waits for its answer any more, so it reports what was started and starts nothing.
   for i = at, #ARGV do
     local before = redis.call('ZSCORE', working, ARGV[i])
     if before then --! ids true
       local payload = redis.pcall('LINDEX', q.process .. ARGV[i], 0)
       local entry, tried, died, digest, card = entry_of(ARGV[i])
       if type(payload) ~= 'string' or entry == false then
-        break -- it is lost, and the others would not be in their places
+        break -- it's lost, and the rest of the reply would be shifted
       end
       digests.name(payload, digest)
       if not is_key(entry) then
@@ -588,10 +584,10 @@ if round <= last then --! guard repeat-starts bound; guard overtaken-starts fals
     end
   end
 elseif open and wanted > 0 and not brief then
-  -- Entries left to others stay at the head, so the next page begins behind them. If
-  -- earlier rounds have passed over some, this one goes on behind them if nothing came
-  -- before: its last is no further back, and its first no earlier.
-  -- These aren't looked at again, except the first when such a task may start.
+  -- Entries left to other workers stay at the head, so the next page begins behind them. If
+  -- earlier rounds passed over some, this one continues behind them, unless entries were planned
+  -- before them: then the last is further back, or the first is earlier. Passed entries aren't
+  -- read again, except the first if the worker may start a risky task.
   if passed > 0 then --! look constant
     local place = redis.call('ZRANK', q.schedule, passed_last)
     local head = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES') --! first constant.2
@@ -600,11 +596,11 @@ elseif open and wanted > 0 and not brief then
     end
   end
   local due, next_one, page_size, cleared, looked = {}, 1, math.min(wanted, PASS_AT_MOST), 0, scheduled --! page clamp.2; reset constant.1
-  local read -- how many there should be on the page
+  local read -- how many entries were requested for the page
   while scheduled and goes_on() and others < 999 and cleared < 500 do
     if next_one > #due then --! pair bound
       if read and #due < 2 * read or skipped >= PASS_AT_MOST then --! look operand.1
-        break -- that was all, or all for this round
+        break -- no more entries, or enough for this round
       end
       local from = before_it + skipped
       if solo and before_it > 0 and not read then
@@ -634,7 +630,7 @@ elseif open and wanted > 0 and not brief then
       digests.forget()
       digests.name(payload, digest)
     end
-    -- The payload is read where its digest is asked for and not known, or once it starts.
+    -- The payload is read only to compute an unknown digest, or when the task starts.
     if not is_key(entry) then
       crashes = 0
       if digest then
@@ -665,7 +661,7 @@ elseif open and wanted > 0 and not brief then
       gave_up = true
       cleared, spent = cleared + 1, spent + COST.buried + math.floor(#payload / COST.bytes)
     elseif crashes > 0 and first > prompt then
-      final = first - 1 -- nor does it wait beside others --! reset constant
+      final = first - 1 -- it isn't prefetched either --! reset constant
     elseif not starts.risky(crashes, payload) then
       read()
       if starts.deadly(payload, entry, retries, crashes, card, turn, planned) then
@@ -686,7 +682,7 @@ elseif open and wanted > 0 and not brief then
       end
     end
   end
-  -- Few that take no time are looked at again: some of them may start by then.
+  -- If few entries were passed over, at little cost, the next round reads them again: some may start by then.
   if looked then
     prefix = { 0, '', '0' }
     if before_it > 0 or passing >= 50 * COST.passed or skipped > 0 and spent >= budget then --! look bound.4 constant.1 constant.3; passed bound.3 operand.4
@@ -701,8 +697,7 @@ elseif open and wanted > 0 and not brief then
     starts.added()
   end
   if not counting and not offset then
-    -- Nothing to see to but the payloads. Most tasks start here, so this is goes_on and spend,
-    -- without their calls.
+    -- No locks or crash counts. Most tasks start here, so goes_on and spend are inlined.
     local before, last_score = first - 1, 2 * (first - at)
     while first <= final and spent < budget and room > 0 do
       local id = ARGV[first]
@@ -747,7 +742,7 @@ elseif open and wanted > 0 and not brief then
         redis.call('DEL', q.process .. id)
         lock_moved(payload, 'p:' .. id, 'e:' .. entry)
         await(q, entry, payload, now, 0, 0)
-        redis.call('HSET', q.keyed .. entry, 'digest', digest) -- whoever passes over it need not read it
+        redis.call('HSET', q.keyed .. entry, 'digest', digest) -- so rounds pass over it without reading the payload
         plan(q, entry, now)
         moved, spent = true, spent + COST.entry
       elseif starts.deadly(payload, nil, 0, crashes) then
@@ -759,8 +754,8 @@ elseif open and wanted > 0 and not brief then
       end
     end
   end
-  -- Of a small set Redis makes a list, which each look-up of a member walks. A long member,
-  -- which goes at once, makes it a skip list for as long as it has others.
+  -- Redis stores a small zset as a list, which it scans for each look-up. Adding a long member and
+  -- removing it again makes it a skip list until the set is empty.
   local long = #scores >= 2 * MANY and string.rep('-', 65) --! long constant.2
   if long then
     redis.call('ZADD', working, 0, long) --! long constant
@@ -783,8 +778,8 @@ if gave_up then
   dropped = failed and graves.keep(failed, keep) or graves.trim(q, ASIDE, keep)
 end
 
--- No cancel before this one's starts covers anything of a worker that begins to hold
--- something.
+-- If the worker begins to hold tasks, no cancel from before this round's starts covers any of
+-- them.
 if #scores > 0 then --! pair constant
   if not holds then
     redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker) --! guard begins-holding omitted
@@ -798,8 +793,8 @@ else
 end
 trim_log()
 
--- Too little to start: wait to be woken, or keep the time if nobody does. Otherwise
--- there may be more: wake another worker, which does the same.
+-- If too little could start, the worker waits to be woken, or keeps the time if no other worker
+-- does. Otherwise there may be more: wake another worker, which does the same.
 local rank, due = -1, -1
 local more = not empty and open and redis.pcall('LLEN', q.waiting) --! look operand.1
 more = type(more) == 'number' and more > 0
@@ -809,7 +804,7 @@ end
 if scheduled and open and not more then --! look operand.1
   more = redis.call('ZCOUNT', q.schedule, '-inf', now) > before_it + skipped
   if more and skipped >= PASS_AT_MOST then
-    more, again = false, true -- the next round goes on behind them
+    more, again = false, true -- the next round continues behind them
   end
 end
 local cut = more and spent >= budget and first <= final and 1 or 0
@@ -847,10 +842,9 @@ local cancels = {}
 if seen > token then
   seen = 0 -- Redis has lost writes
 end
--- A round that was overtaken tells no cancels: the worker takes in its answer before that
--- of the round that overtook it, and would say that it has nothing to stop while
--- it doesn't know yet what that one has started.
--- Nor is there anything to tell a worker that holds nothing.
+-- An overtaken round returns no cancels. The worker handles its answer before that of the
+-- round that overtook it, and would report that it has nothing to stop before it knows what
+-- that round has started. A worker that holds nothing needs no cancels either.
 if canceling and not overtaken and not holds then
   seen = token
 elseif canceling and not overtaken then --! guard overtaken-tells operand.2

@@ -1,6 +1,6 @@
--- sweep: look once for workers whose lease has lapsed, on behalf of nobody.
+-- sweep: look once for workers whose lease has expired. The caller needn't be a member.
 --
--- ARGV[6] grace  ms between suspecting and failing
+-- ARGV[6] grace  ms between suspecting and evicting
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
 --
 -- Returns {failed, returned, again, due}, as look does.

@@ -1,9 +1,9 @@
--- unlist: take a queue's name off the list of queues if the queue has no keys.
--- It looks and removes in one step. So it sees every earlier call, however late a copy
--- of it arrives, and a later call that finds the queue alone lists it again.
+-- unlist: remove a queue's name from the list of queues if the queue has no keys.
+-- It checks and removes in one step. So it sees the keys of every earlier enqueue, however
+-- late a copy of unlist arrives, and a later enqueue to the empty queue lists the name again.
 --
 -- KEYS[1] registry  set  the list
--- KEYS[2] used      the first of the keys, one of which exists while the queue is in use
+-- KEYS[2] used      the first of several keys; at least one exists while the queue is in use
 -- ARGV[1] name      of the queue
 --
 -- Returns 1 if it was on the list.
