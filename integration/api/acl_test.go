@@ -22,11 +22,11 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// ruled is the prefix of the rules in docs/security.md, and letters the queue of its
-// producer.
+// ruled is the prefix in the rules of docs/security.md, and letters the queue in its
+// producer's rule.
 const ruled, letters = "worqr", "emails"
 
-// as returns a peer of a role of docs/security.md.
+// as returns a peer that connects as a role of docs/security.md.
 func as(t testing.TB, server *redistest.Server, role string) *worqr.Peer {
 	t.Helper()
 	p := sure(worqr.Open(redistest.As(t, server.URL(), role, ruled), &worqr.Options{
@@ -36,7 +36,7 @@ func as(t testing.TB, server *redistest.Server, role string) *worqr.Peer {
 	return p
 }
 
-// undenied fails the test if anybody was denied anything since ACL LOG RESET.
+// undenied fails the test if a user was denied anything since ACL LOG RESET.
 func undenied(t testing.TB, c redis.Conn) {
 	t.Helper()
 	for _, e := range sure(redis.Values(c.Do("ACL", "LOG")))(t) {
@@ -44,16 +44,15 @@ func undenied(t testing.TB, c redis.Conn) {
 	}
 }
 
-// The producer of docs/security.md can do what it is for, also where the queue is
-// long, scripts are flushed, or a worker is idle; and it is not denied anything while
-// it does so.
+// The producer of docs/security.md can enqueue without being denied anything, even if the queue
+// is long, scripts were flushed, or a worker is idle.
 func TestProducerRule(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
 	worker := as(t, server, "worker")
 	q := as(t, server, "producer").Queue(letters)
 	listed := func() []string { return sure(redis.Strings(c.Do("SMEMBERS", ruled+":registry")))(t) }
-	for range 2 { // where nobody is, and where the queue has been deleted
+	for range 2 { // without a worker; then after the queue was deleted
 		enqueue(t, q, "first")
 		is.Equal(listed(), []string{letters})
 		is.NoErr(worker.Queue(letters).Delete(t.Context()))
@@ -73,7 +72,7 @@ func TestProducerRule(t *testing.T) {
 	enqueue(t, q, numbers("", 150)...)
 	enqueue(t, q, "long") // without a script
 	is.NoErr(worker.Queue(letters).Delete(t.Context()))
-	enqueue(t, q, "drained") // and somebody is to be woken
+	enqueue(t, q, "drained") // the queue is empty now, so a worker must be woken
 	is.NoErr(worker.Queue(letters).Resume(t.Context()))
 	receive(t, starts, 1)
 	enqueue(t, q, numbers("", 5001)...) // in pages
@@ -82,8 +81,8 @@ func TestProducerRule(t *testing.T) {
 	undenied(t, c)
 }
 
-// A producer that may not list the queue is told so once, and neither fails nor
-// connects anew with each task.
+// A producer that may not add the queue to the list of queues is denied once. It doesn't fail,
+// and doesn't reconnect for each task.
 func TestProducerWithoutRegistry(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -98,7 +97,7 @@ func TestProducerWithoutRegistry(t *testing.T) {
 	is.Equal(sure(redis.Values(entries[0], nil))(t)[:2], []any{[]byte("count"), int64(1)})
 }
 
-// For a queue that is spread, the producer's rule is repeated for the parts.
+// For a spread queue, the producer's rule is repeated for the parts.
 func TestSpreadProducerRule(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -119,7 +118,7 @@ func TestSpreadProducerRule(t *testing.T) {
 	is.Equal(sure(all.Len(t.Context()))(t), 7)
 }
 
-// The observer of docs/security.md can look at everything.
+// The observer of docs/security.md can read everything.
 func TestObserverRule(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -163,8 +162,7 @@ func TestObserverRule(t *testing.T) {
 	undenied(t, c)
 }
 
-// What each role may not do, as it would be tried with its password and without this
-// library.
+// Each role is denied commands beyond its rule, as an attacker with its password would send them.
 func TestDenials(t *testing.T) {
 	t.Parallel()
 	server, c := redistest.StartAndDial(t)
@@ -260,7 +258,7 @@ func TestDenials(t *testing.T) {
 				if err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
 					t.Errorf("the %s: %v", role, err)
 				}
-				// Not out of a script either, where the role may run some.
+				// Nor from a script, if the role may run scripts.
 				_, err = redistest.Dial(t, url).Do("EVAL", redis.Args{"return redis.call(unpack(ARGV))", 0}.AddFlat(words)...)
 				if err == nil || !regexp.MustCompile(`NOPERM|not allowed from script|user executing the script can't|ACL failure in script`).MatchString(err.Error()) {
 					t.Errorf("the %s, in a script: %v", role, err)
@@ -271,11 +269,11 @@ func TestDenials(t *testing.T) {
 	is.New(t).Equal(redistest.Keys(t, c, "*"), before)
 }
 
-// siblings are prefixes that share their beginning with that of the rules.
+// siblings are prefixes that begin like the prefix of the rules.
 var siblings = []string{"worqr_b", "worqr:b", "worqrb", "worqr_", "worqr:failed_b", "worqr:failed:b", "worqr:queues", "worqr:workers", "worqr:queues:b"}
 
-// keysOf are all keys of a namespace: those of a queue and of its failed queue, one of each
-// kind, and those of the fleet.
+// keysOf returns all keys of a namespace: one of each kind for a queue and its failed queue, and
+// those of the fleet.
 func keysOf(s keys.Space, name, part string) (all []string) {
 	for _, row := range keys.Table {
 		all = append(all, row.Of(s.Queue(name), part))
@@ -286,8 +284,8 @@ func keysOf(s keys.Space, name, part string) (all []string) {
 	return all
 }
 
-// Each rule names each kind of key, and nothing else; the producer's names the keys of the
-// verbs that are for it.
+// Each rule names each kind of key, and nothing else. The producer's names only the keys of the
+// producer's verbs.
 func TestRulesNameKeys(t *testing.T) {
 	is := parallel(t)
 	named := func(role string) (all []string) {
@@ -322,8 +320,8 @@ func TestRulesNameKeys(t *testing.T) {
 	is.Equal(named("producer"), slices.Sorted(maps.Keys(reached)))
 }
 
-// A role reaches every key and channel of its prefix, and none of a prefix that begins
-// in the same way.
+// A role can use every key and channel of its prefix, and none of a prefix that begins the
+// same way.
 func TestSiblingPrefixes(t *testing.T) {
 	t.Parallel()
 	_, c := redistest.StartAndDial(t)
@@ -351,8 +349,7 @@ func TestSiblingPrefixes(t *testing.T) {
 	}
 }
 
-// The verbs that a role is not for fail with Redis's denial, and do not leave
-// something half done.
+// Verbs that a role may not use fail with ErrDenied and Redis's NOPERM, and change nothing.
 func TestDeniedVerbs(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -373,8 +370,8 @@ func TestDeniedVerbs(t *testing.T) {
 	is.Equal(slices.DeleteFunc(redistest.Keys(t, c, ruled), func(k string) bool { return strings.Contains(k, ":once:") }), before)
 }
 
-// Who checks or repairs with the worker's rule is told what it lacks and where the rule is
-// that has it.
+// With the worker's rule, Check and Repair fail with an error that names the denied command and
+// the rule that allows it.
 func TestCheckAsWorker(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -385,26 +382,25 @@ func TestCheckAsWorker(t *testing.T) {
 			_, err := call(t.Context(), nil)
 			is.True(errors.Is(err, worqr.ErrDenied))
 			_, ok := errors.AsType[redis.Error](err)
-			is.True(ok) // what Redis said is there, too
+			is.True(ok) // Redis's error is wrapped, too
 			is.True(strings.HasPrefix(err.Error(), "worqr: "+verb+": permission denied: the Redis user may not run SCAN; "+
 				"grant it the rule \"Doctor\" in docs/security.md: NOPERM "))
 		})
 	}
 }
 
-// The rule of the worker has the commands that the scripts and the Go code use, those
-// of the driver, and no others; those of the other roles are among them, but for what
-// the doctor looks with.
+// The worker's rule has exactly the commands that the scripts, the Go code and the driver use.
+// The other roles have a subset, except for the doctor's own commands.
 func TestRulesAreLeast(t *testing.T) {
 	is := parallel(t)
 	used := map[string]bool{}
 	for _, w := range strings.Fields("AUTH SELECT ROLE PING ECHO EVAL EVALSHA SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE") {
-		used[w] = true // ECHO is how redigo's pool takes back a connection that was subscribed; ROLE is asked of whom sentinels name
+		used[w] = true // redigo's pool sends ECHO to reuse a subscribed connection; ROLE is sent to masters named by sentinels
 	}
 	var code []string
 	for _, f := range slices.Concat(matching(t, "../../*.go"), matching(t, "../../internal/*/*.go"), matching(t, "../../internal/store/*.lua")) {
 		if slices.Contains([]string{"examine.go", "check.lua"}, filepath.Base(f)) {
-			continue // the doctor's
+			continue // only the doctor uses these
 		}
 		if !strings.HasSuffix(f, "_test.go") && !strings.HasPrefix(f, "../../internal/redistest/") && !strings.HasPrefix(f, "../../internal/peertest/") {
 			code = append(code, f)
@@ -423,7 +419,7 @@ func TestRulesAreLeast(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	for _, w := range []string{"ASKING", "CLUSTER", "SPUBLISH"} { // the document has them apart: TestClusterUsers
+	for _, w := range []string{"ASKING", "CLUSTER", "SPUBLISH"} { // a separate rule in the document: see TestClusterUsers
 		is.True(used[w])
 		delete(used, w)
 	}
@@ -444,8 +440,8 @@ func TestRulesAreLeast(t *testing.T) {
 	}
 }
 
-// A script may not use a command that the rule of its user lacks: Redis 7.0, Redis 7.2 and Valkey 8.0
-// say so in different words.
+// A script can't use a command that its user's rule lacks. Redis 7.0, Redis 7.2 and Valkey 8.0
+// word the error differently.
 func TestDeniedInScript(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)

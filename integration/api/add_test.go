@@ -34,7 +34,7 @@ func takes(t testing.TB, q *worqr.Queue, n int) []*worqr.Task {
 	return tasks
 }
 
-// keysAdded are the keys of the added tasks that wait.
+// keysAdded returns the keys of the waiting added tasks.
 func keysAdded(t testing.TB, q *worqr.Queue) (all []string) {
 	t.Helper()
 	for task := range each(t, q.Added(t.Context())) {
@@ -43,7 +43,7 @@ func keysAdded(t testing.TB, q *worqr.Queue) (all []string) {
 	return all
 }
 
-// specs are tasks for AddMany.
+// specs returns tasks for AddMany.
 func specs(payloads ...string) (all []worqr.TaskSpec) {
 	for _, p := range payloads {
 		all = append(all, worqr.TaskSpec{Payload: []byte(p)})
@@ -51,7 +51,7 @@ func specs(payloads ...string) (all []worqr.TaskSpec) {
 	return all
 }
 
-// Added tasks run in order, each under a key of its own, and leave nothing.
+// Added tasks run in order, each under its own key, and leave nothing behind.
 func TestAdd(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -116,13 +116,13 @@ func TestAddedComesBack(t *testing.T) {
 	f := failed(t, q)
 	is.Equal(len(f), 1)
 	is.Equal(f[0].Key, key)
-	is.True(maps.Equal(f[0].Headers, headers) && f[0].EnqueuedAt.Equal(since) && f[0].DueAt.IsZero()) // it had gone back to the front
+	is.True(maps.Equal(f[0].Headers, headers) && f[0].EnqueuedAt.Equal(since) && f[0].DueAt.IsZero()) // no DueAt, since it had been returned to the front
 	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 1)
 	again(1, func(t *worqr.Task) error { return t.Finish(ctx) })
 	is.Equal(stats(t, q), inspect.QueueStats{Workers: 1})
 }
 
-// first is the first row of a listing.
+// first returns the first row of a listing.
 func first[T any](rows func(func(T, error) bool)) (row T, err error) {
 	for row, err := range rows {
 		return row, err
@@ -130,7 +130,7 @@ func first[T any](rows func(func(T, error) bool)) (row T, err error) {
 	return row, worqr.ErrNoTask
 }
 
-// AddAt schedules under a key of the same kind; a cancel of the payload doesn't concern it.
+// AddAt schedules a task under the same kind of key; a cancel of its payload doesn't affect it.
 func TestAddAt(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -147,7 +147,7 @@ func TestAddAt(t *testing.T) {
 	is.True(sure(q.RemoveKey(ctx, key))(t))
 }
 
-// JSON values are added and put.
+// AddJSON and PutJSON encode values.
 func TestAddJSON(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -160,7 +160,7 @@ func TestAddJSON(t *testing.T) {
 	is.True(is_(worqr.PutJSON(ctx, q, "k", make(chan int), nil), worqr.ErrInvalid))
 }
 
-// Thousands are added in one call, all or none.
+// AddMany adds thousands of tasks in one call, all or none.
 func TestAddManyTasks(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -188,7 +188,7 @@ func TestAddManyTasks(t *testing.T) {
 	is.Equal(stats(t, q).Waiting, 2000)
 }
 
-// In a spread queue the key says in which part a task is.
+// In a spread queue, the key determines the part that has the task.
 func TestAddSpread(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -212,7 +212,7 @@ func TestAddSpread(t *testing.T) {
 	}
 }
 
-// A cancel of an equal payload is about other tasks, also while the added one runs.
+// A cancel of an equal payload doesn't stop a running added task.
 func TestAddedRunsOn(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -236,7 +236,7 @@ func TestAddedRunsOn(t *testing.T) {
 	}
 }
 
-// cancelEqual cancels a payload while a task that was enqueued with it runs, and has that stop.
+// cancelEqual cancels a payload while a task enqueued with it runs, and stops that task.
 func cancelEqual(t testing.TB, q *worqr.Queue, payload string) {
 	t.Helper()
 	enqueue(t, q, payload)
@@ -247,9 +247,9 @@ func cancelEqual(t testing.TB, q *worqr.Queue, payload string) {
 	wait(t, report)
 }
 
-// What is put under the key of an added task that runs is another task, though the payload is the
-// same: a cancel of the payload is about it, unless the payload that runs was to stay. Nothing is
-// left of the one that gave way.
+// A Put under the key of a running added task makes another task, even with the same payload. A
+// cancel of the payload removes it, unless it was put with KeepPayload. Nothing is left of the
+// replaced task.
 func TestPutEqualWhileAddedRuns(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -275,7 +275,8 @@ func TestPutEqualWhileAddedRuns(t *testing.T) {
 	}
 }
 
-// So it is if the reply that tells of their start was lost, and payloads are equal.
+// A cancel of their payload doesn't stop running added tasks if the reply to their start was
+// lost, either.
 func TestAddedRunsOnAfterLostReply(t *testing.T) {
 	is := parallel(t)
 	ctx, server := t.Context(), redistest.Start(t)
@@ -296,7 +297,8 @@ func TestAddedRunsOnAfterLostReply(t *testing.T) {
 	}
 }
 
-// A task whose time is over, and which can't fail, stays; idle peers don't wake each other over that.
+// An expired task stays if it can't be moved to the failed queue. Idle peers don't keep waking
+// each other because of it.
 func TestExpiredThatCannotFail(t *testing.T) {
 	is := parallel(t)
 	ctx, server := t.Context(), redistest.Start(t)
@@ -318,10 +320,10 @@ func TestExpiredThatCannotFail(t *testing.T) {
 		is.NoErr(err)
 	}
 	added(t, q, "x")
-	is.Equal(receive(t, ran, 1), []string{"x"}) // they don't block what waits behind them
+	is.Equal(receive(t, ran, 1), []string{"x"}) // they don't block tasks behind them
 	eventually(t, "the failed ones are due", func() bool { return stats(t, q).Scheduled == 2000 })
 	before := redistest.Calls(t, conn, "evalsha")
-	time.Sleep(time.Second / 2) // for a heartbeat or two; peers that wake each other make a thousand calls
+	time.Sleep(time.Second / 2) // a heartbeat or two; peers that wake each other would make a thousand calls
 	is.True(redistest.Calls(t, conn, "evalsha")-before < 100)
 	is.Equal(stats(t, q).Waiting, 0)
 }

@@ -43,7 +43,7 @@ func TestBadOptions(t *testing.T) {
 	is.True(is_(err, worqr.ErrBadName))
 	_, err = worqr.Open(redistest.URL(), &worqr.Options{Lease: time.Millisecond})
 	is.True(is_(err, worqr.ErrInvalid))
-	_, err = worqr.Open("redis://:hunter2@host:notaport", nil) // the others are in internal/redisconn
+	_, err = worqr.Open("redis://:hunter2@host:notaport", nil) // internal/redisconn tests other bad URLs
 	is.True(is_(err, worqr.ErrInvalid) && !strings.Contains(err.Error(), "hunter2"))
 	p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) { return redis.DialURL(redistest.URL()) }}, &worqr.Options{Prefix: "{}"})
 	is.True(is_(p.Queue("q").Enqueue(t.Context(), nil), worqr.ErrBadName))
@@ -88,8 +88,7 @@ func TestMisuse(t *testing.T) {
 	is.Equal(sure(q.Len(ctx))(t), 0)
 }
 
-// Redis is not there, or does not want us: a clear error from every verb, at
-// once.
+// If Redis isn't running or refuses the login, every verb fails at once with a clear error.
 func TestNoRedis(t *testing.T) {
 	is := parallel(t)
 	l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -119,7 +118,7 @@ func TestNoRedis(t *testing.T) {
 	}
 }
 
-// A full Redis refuses new work, and everything else goes on until it is empty.
+// A full Redis refuses new tasks. Everything else keeps working, until the queue is empty.
 func TestFullRedis(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -135,7 +134,7 @@ func TestFullRedis(t *testing.T) {
 	is.NoErr(q.Pause(t.Context()))
 	is.NoErr(q.Resume(t.Context()))
 	other := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
-	oq := working(t, other, "q") // a new member, and one that will be failed
+	oq := working(t, other, "q") // a new member, to be evicted below
 	sure(oq.StartTasks(t.Context(), 10))(t)
 	is.Equal(cancel(t, q, "499").Removed, 1)
 	starts, _ := counting(t, p, "q", nil)
@@ -145,8 +144,8 @@ func TestFullRedis(t *testing.T) {
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 499 })
 }
 
-// What cannot go back since the user may not move it is not taken for somebody else's
-// key. It goes back once the user may.
+// If the Redis user may not return a task, the error isn't taken for a key of the wrong type. The
+// task is returned once the user has the permission.
 func TestReturnIsForbidden(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -167,15 +166,15 @@ func TestReturnIsForbidden(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"a"})
 }
 
-// Somebody else's key where a task would go: a clear error, and it is in one of both places, or
-// still ours.
+// If a foreign key is in the place that a task would move to, the call fails with a clear error.
+// The task is in one of the two places, or still held by this worker.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	fail := func(ctx context.Context, task *worqr.Task) error { return task.Fail(ctx, errors.New("no")) }
 	stop := func(ctx context.Context, task *worqr.Task) error { return task.Stop(ctx) }
 	for kind, c := range map[string]struct {
 		end     func(context.Context, *worqr.Task) error
-		refused bool // the others are for those who work on it
+		refused bool // the other keys only matter to workers of the failed queue
 	}{
 		"queues": {stop, true}, "failed:schedule": {fail, true}, "failed:contents": {fail, true},
 		"failed:idle": {fail, false}, "failed:workers": {fail, false},
@@ -191,7 +190,7 @@ func TestForeignKeys(t *testing.T) {
 			err := c.end(t.Context(), task)
 			if c.refused {
 				is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
-				is.NoErr(task.Context().Err()) // still ours
+				is.NoErr(task.Context().Err()) // still held
 			} else {
 				is.NoErr(err)
 			}
@@ -203,8 +202,8 @@ func TestForeignKeys(t *testing.T) {
 	}
 }
 
-// Somebody else's key where a task of the schedule was: that one is lost, the
-// others start, and the worker does not go round in circles.
+// If a foreign key replaces a scheduled task, that task is lost, the others start, and the worker
+// doesn't retry in a loop.
 func TestForeignEntry(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)

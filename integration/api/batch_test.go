@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A batch runs when it is full, and its tasks are in their order.
+// A batch runs when it's full, with its tasks in order.
 func TestHandleBatch(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -29,7 +29,7 @@ func TestHandleBatch(t *testing.T) {
 	is.Equal(receive(t, got, 2), [][]string{{"0", "1", "2", "3"}, {"4", "5", "6", "7"}})
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 8 })
 
-	enqueue(t, q, "8", "9") // they wait for more, or the drain
+	enqueue(t, q, "8", "9") // they wait for more tasks or for the drain
 	eventually(t, "they are taken", func() bool { return p.Stats().RunningHandlers == 2 })
 	is.Equal(len(got), 0)
 	stop()
@@ -38,8 +38,8 @@ func TestHandleBatch(t *testing.T) {
 	nothingLeft(t, prefix, "q")
 }
 
-// No more batches run at once than Concurrency, and none is larger than Size; one that isn't full
-// runs after a while.
+// At most Concurrency batches run at once, and none is larger than Size. A batch that isn't full
+// runs after Wait.
 func TestBatchWaits(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -65,8 +65,8 @@ func TestBatchWaits(t *testing.T) {
 	}
 }
 
-// Each task has a verdict of its own. A panic, an end of the goroutine and a wrong number of errors
-// are failures of all.
+// Each task has its own outcome. If the handler panics, calls Goexit or returns the wrong number of
+// errors, all tasks of the batch fail.
 func TestBatchVerdicts(t *testing.T) {
 	t.Parallel()
 	no := errors.New("no")
@@ -110,8 +110,8 @@ func TestBatchVerdicts(t *testing.T) {
 	}
 }
 
-// One task that is canceled ends alone, also while it waits for others. The context of the batch
-// ends with the last.
+// A canceled task ends alone, even while its batch waits for others. The context of the batch ends
+// with its last task.
 func TestBatchCancel(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -143,8 +143,8 @@ func TestBatchCancel(t *testing.T) {
 	eventually(t, "both have ended", func() bool { return p.Stats().Finished == 2 })
 }
 
-// Each task has its Timeout. If the handler ignores its contexts, its tasks end without it, and others
-// get the place of its batch.
+// Timeout applies to each task. If the handler ignores its contexts, its tasks end without it, and
+// other tasks get its batch's slots.
 func TestBatchTimeout(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -172,7 +172,7 @@ func TestBatchTimeout(t *testing.T) {
 	is.Equal(p.Stats().Finished, int64(2))
 }
 
-// What Use was given wraps each task of a batch, and so does its context. Results are those of tasks.
+// Middleware wraps each task of a batch, and its context applies to that task. Results belong to tasks.
 func TestBatchUse(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -202,7 +202,7 @@ func TestBatchUse(t *testing.T) {
 	}, &worqr.BatchOptions{HandleOptions: worqr.HandleOptions{OnFailed: func(context.Context, *worqr.Task) error { return nil }, MaxRetries: -1}, Size: 2})
 	run(t, p)
 	enqueue(t, q, "alone", "a", "b")
-	got := receive(t, errs, 3) // with that of OnFailed
+	got := receive(t, errs, 3) // including the one from OnFailed
 	slices.Sort(got)
 	is.Equal(got, []string{"a: <nil>", "b: <nil>", "b: bad"})
 }

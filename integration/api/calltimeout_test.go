@@ -11,10 +11,9 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// While Redis stands still every call fails when CallTimeout is over, and a worker and its task
-// outlive that. How long it takes is compared with how long it takes beside it, with another
-// CallTimeout: the machine is as busy for both. What a connection was doing before makes no
-// difference, as internal/redisconn shows.
+// While Redis hangs, every call fails after CallTimeout, and a worker and its task survive. The
+// time is compared with that of a peer with another CallTimeout on the same machine, which is just
+// as busy for both. internal/redisconn tests that the state of the connection makes no difference.
 func TestCallTimeout(t *testing.T) {
 	is := parallel(t)
 	const short, long = time.Second, 6 * time.Second

@@ -17,8 +17,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Running copies are stopped wherever they run, other tasks go on, and a copy
-// that is enqueued afterwards is not touched.
+// A cancel stops running copies on every peer. Other tasks and copies enqueued afterwards aren't
+// affected.
 func TestCancelRunning(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -35,12 +35,12 @@ func TestCancelRunning(t *testing.T) {
 		run(t, p)
 		peers = append(peers, p)
 	}
-	q := open(t, worqr.Options{Prefix: prefix}).Queue("q") // somebody else
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q") // a third peer
 	enqueue(t, q, "x", "y", "x", "x", "x")
 	receive(t, started, 4)
 
 	report := cancel(t, q, "x")
-	is.Equal(report.Removed, 1) // the fifth waited
+	is.Equal(report.Removed, 1) // the fifth was waiting
 	wait(t, report)
 	is.Equal(report.Stopped, 3)
 	is.Equal(report.Finished, 0)
@@ -48,13 +48,13 @@ func TestCancelRunning(t *testing.T) {
 	for range 3 {
 		is.Equal(<-causes, worqr.ErrCanceled)
 	}
-	enqueue(t, q, "x") // again: it is another task now
+	enqueue(t, q, "x") // this is a new task
 	is.Equal(receive(t, started, 1), []string{"x"})
 	is.Equal(len(causes), 0)
 	is.Equal(peers[0].Stats().Canceled+peers[1].Stats().Canceled, int64(3))
 }
 
-// Cancels that hit tasks in the moment of their start.
+// A cancel may race with the start of its task.
 func TestCancelStarting(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -64,7 +64,7 @@ func TestCancelStarting(t *testing.T) {
 		enqueue(t, q, "a")
 		report := cancel(t, q, "a")
 		wait(t, report)
-		is.Equal(report.Removed+report.Stopped, 1) // one or the other, and not both
+		is.Equal(report.Removed+report.Stopped, 1) // exactly one of them
 		removed, stopped = removed+report.Removed, stopped+report.Stopped
 	}
 	is.Equal(len(causes), stopped)
@@ -73,7 +73,7 @@ func TestCancelStarting(t *testing.T) {
 	t.Logf("%d were removed and %d stopped", removed, stopped)
 }
 
-// A message that is lost costs a beat: the log says the same.
+// If a cancel message is lost, the next heartbeat finds the cancel in the log.
 func TestCancelWithoutMessage(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -92,7 +92,7 @@ func TestCancelWithoutMessage(t *testing.T) {
 	is.Equal(report.Stopped, 1)
 }
 
-// What a killed peer held is dropped, not returned.
+// A canceled task that a killed peer held is dropped, not returned.
 func TestCancelHeldByTheDead(t *testing.T) {
 	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true, Lease: 500 * time.Millisecond}
@@ -110,9 +110,8 @@ func TestCancelHeldByTheDead(t *testing.T) {
 	is.Equal(len(starts), 0)
 }
 
-// Tasks that were taken by hand are told through their context, and dropped
-// when they are stopped, are to be tried again, or have failed. One that finishes in spite
-// of it has finished first.
+// A cancel ends the contexts of tasks started with StartTasks. They are dropped when they are
+// stopped, retried or failed. If one finishes anyway, it counts as finished.
 func TestCancelTakenByHand(t *testing.T) {
 	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
@@ -135,8 +134,8 @@ func TestCancelTakenByHand(t *testing.T) {
 	is.Equal(len(failed(t, q)), 0)
 }
 
-// holdStart returns what is to be called after each call, and holds the answer of the first round that
-// has started something; and a channel that is closed then.
+// holdStart returns a hook to run after each call, which holds the reply to the first round that
+// has started a task, and a channel that is closed then.
 func holdStart(t *testing.T, server *redistest.Server, answered chan struct{}) (chan struct{}, func(verb string)) {
 	t.Helper()
 	look, once, started := redistest.Dial(t, server.URL()), sync.Once{}, make(chan struct{})
@@ -150,8 +149,8 @@ func holdStart(t *testing.T, server *redistest.Server, answered chan struct{}) (
 	}
 }
 
-// A task that is to go back, and cannot since a key holds something else, is still held:
-// its cancel is not over before it is gone.
+// A task that can't be returned, because a key has the wrong type, is still held: its cancel
+// doesn't end before the task is gone.
 func TestCancelOfWhatCannotGoBack(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -172,13 +171,13 @@ func TestCancelOfWhatCannotGoBack(t *testing.T) {
 	left := make(chan error, 1)
 	go func() { _, err := q.StartTask(ctx); left <- err }()
 	receiveClosed(t, started)
-	leave() // so that it is to go back
+	leave() // so that the task must be returned
 	is.True(is_(receive(t, left, 1)[0], context.Canceled))
 	redistest.Do(t, c, "SET", "p:queues:{q}", "foreign")
 	close(answered)
 	receiveClosed(t, refused)
 	_, err := q.StartTask(t.Context())
-	is.True(err != nil) // the refusal was taken in before
+	is.True(err != nil) // so the worker has handled the refusal
 	redistest.Do(t, c, "DEL", "p:queues:{q}")
 
 	report := cancel(t, other, "x")
@@ -187,8 +186,8 @@ func TestCancelOfWhatCannotGoBack(t *testing.T) {
 	is.Equal(stats(t, other), inspect.QueueStats{Workers: 1})
 }
 
-// An answer that brings a task comes when its worker was failed, and the task canceled: no
-// handler begins it.
+// A reply that starts a task arrives after its worker was evicted and the task canceled: no
+// handler runs it.
 func TestCancelBeforeTheStartIsKnown(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -210,7 +209,7 @@ func TestCancelBeforeTheStartIsKnown(t *testing.T) {
 	p.Queue("q").Handle(tell(began), nil)
 	run(t, p)
 	idle(t, p.Queue("q"), 1)
-	q := working(t, openAt(t, server.URL(), opts), "q") // who fails it
+	q := working(t, openAt(t, server.URL(), opts), "q") // evicts p
 	before := p.WorkerID()
 	enqueue(t, q, "x")
 	receiveClosed(t, started)
@@ -221,7 +220,8 @@ func TestCancelBeforeTheStartIsKnown(t *testing.T) {
 	is.Equal(receive(t, began, 1), []string{"y"})
 }
 
-// Wait returns when what ran at that cancel has ended, whatever others cancel afterwards.
+// Wait returns when the tasks that ran at the time of its cancel have ended, regardless of later
+// cancels.
 func TestCancelAgainAndAgain(t *testing.T) {
 	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
@@ -230,7 +230,7 @@ func TestCancelAgainAndAgain(t *testing.T) {
 	first := cancel(t, q, "x")
 	<-tasks[0].Context().Done()
 	is.NoErr(tasks[0].Stop(t.Context()))
-	for range 3 { // each time one that doesn't stop runs, and is canceled
+	for range 3 { // each time, cancel a running task that doesn't stop
 		enqueue(t, q, "x")
 		for _, o := range sure(q.StartTasks(t.Context(), 3))(t) {
 			if string(o.Payload) == "y" {
@@ -243,7 +243,7 @@ func TestCancelAgainAndAgain(t *testing.T) {
 	is.Equal(first.Stopped, 1)
 }
 
-// Cancels that others publish are looked up a page at a time, until all are.
+// Cancels published by other programs are looked up page by page, until none is left.
 func TestCancelBurst(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -263,7 +263,7 @@ func TestCancelBurst(t *testing.T) {
 	}
 }
 
-// A handler that begins with a context that has ended is watched like others.
+// A handler that starts with an ended context counts as stuck after Grace, like any other.
 func TestBornCanceledIsDisowned(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -280,9 +280,9 @@ func TestBornCanceledIsDisowned(t *testing.T) {
 	oq := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	idle(t, q, 1)
 	link.Deafen(true)
-	enqueue(t, oq, "a") // its wake is not heard
+	enqueue(t, oq, "a") // the wake-up doesn't arrive
 	options := worqr.HandleOptions{Concurrency: 1, Grace: 20 * time.Millisecond}
-	must(t, q.SetOptions(&options)) // has it look
+	must(t, q.SetOptions(&options)) // makes the peer look for tasks
 	eventually(t, "it is taken", func() bool { return stats(t, oq).Running == 1 })
 	sure(oq.Cancel(t.Context(), []byte("a")))(t)
 	link.Deafen(false)
@@ -294,15 +294,15 @@ func TestBornCanceledIsDisowned(t *testing.T) {
 	close(release)
 }
 
-// typed carries out a command in which % is the prefix, # the digest of x, and @ an attempt.
+// typed runs a command in which % stands for the prefix, # for the digest of x, and @ for an attempt.
 func typed(t testing.TB, c redis.Conn, prefix, attempt, command string) {
 	t.Helper()
 	words := strings.Fields(strings.NewReplacer("%", prefix, "#", sha("x"), "@", attempt).Replace(command))
 	redistest.Do(t, c, words[0], redis.Args{}.AddFlat(words[1:])...)
 }
 
-// A cancel whose keys Redis has lost ends with ErrUnknownOutcome, instead of waiting for what
-// nobody says any more.
+// If Redis has lost a cancel's keys, Wait fails with ErrUnknownOutcome instead of waiting for
+// reports that will never come.
 func TestCancelOfWhatRedisLost(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]string{
@@ -332,8 +332,8 @@ func TestCancelOfWhatRedisLost(t *testing.T) {
 	}
 }
 
-// Nor does it wait for a worker that can't say anything: one that is no member, or is
-// never told, since the log has lost the cancel.
+// Wait doesn't wait for a worker that can't report either: one that isn't a member, or one that
+// never learns of the cancel, because the log has lost it.
 func TestCancelThatNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]string{
@@ -350,15 +350,15 @@ func TestCancelThatNobodyAnswers(t *testing.T) {
 			report := cancel(t, open(t, worqr.Options{Prefix: prefix}).Queue("q"), "x")
 			ctx, end := context.WithTimeout(t.Context(), 1500*time.Millisecond) // more than one examination
 			defer end()
-			is.True(is_(report.Wait(ctx), context.DeadlineExceeded)) // w1 may still say something
+			is.True(is_(report.Wait(ctx), context.DeadlineExceeded)) // w1 may still report
 			typed(t, c, prefix, "", then)
 			is.True(is_(waitAll(t, report), worqr.ErrUnknownOutcome))
 		})
 	}
 }
 
-// A cancel whose record alone is lost waits for what runs all the same. Then it's unknown whether
-// the cancel itself was lost.
+// If only a cancel's record is lost, Wait still waits for the running task. Then it's unknown
+// whether the cancel itself was lost.
 func TestCancelWithoutRecord(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
@@ -373,11 +373,11 @@ func TestCancelWithoutRecord(t *testing.T) {
 	is.True(is_(report.Wait(ctx), context.DeadlineExceeded))
 	is.NoErr(task.Stop(t.Context()))
 	is.True(is_(waitAll(t, report), worqr.ErrUnknownOutcome))
-	is.True(is_(waitAll(t, report), worqr.ErrUnknownOutcome)) // nor does anybody know later
+	is.True(is_(waitAll(t, report), worqr.ErrUnknownOutcome)) // it stays unknown
 	is.Equal(report.Stopped+report.Finished, 0)
 }
 
-// waitAll is Wait, with patience.
+// waitAll calls Wait with a generous timeout.
 func waitAll(t testing.TB, report *worqr.CancelReport) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -385,8 +385,7 @@ func waitAll(t testing.TB, report *worqr.CancelReport) error {
 	return report.Wait(ctx)
 }
 
-// A cancel message that comes late, when a copy that was enqueued after the
-// cancel runs: that one is spared.
+// A late cancel message doesn't stop a running copy that was enqueued after the cancel.
 func TestLateCancelMessage(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -394,14 +393,14 @@ func TestLateCancelMessage(t *testing.T) {
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
 	q := p.Queue("q")
 	subscribed(t, prefix, "q")
-	wait(t, cancel(t, q, "x")) // nobody holds it
+	wait(t, cancel(t, q, "x")) // no worker holds it
 	enqueue(t, q, "x", "y")
 	receive(t, starts, 2)
 	c := redistest.Conn(t)
-	for _, payload := range []string{"x", "y"} { // of y, no cancel is on record
+	for _, payload := range []string{"x", "y"} { // there's no record of a cancel of y
 		redistest.Do(t, c, "PUBLISH", prefix+"_{q}_cancel", payload)
 	}
-	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled}) // y, asked for together with x or after it
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled}) // y's; the peer has looked up x by then, too
 	is.Equal(len(causes), 0)
 	var running []string
 	eventually(t, "only x runs", func() bool {
@@ -414,8 +413,8 @@ func TestLateCancelMessage(t *testing.T) {
 	is.Equal(running, []string{"x"})
 }
 
-// Wait goes on where replies are lost. Where Redis is away for longer than CallTimeout, it says
-// so: that isn't ErrUnknownOutcome, after which nobody would ever know.
+// Wait survives lost replies. If Redis is down for longer than CallTimeout, Wait returns that
+// error. It isn't ErrUnknownOutcome, which would mean that the outcome can never be known.
 func TestCancelWaitsThroughOutages(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A unit that comes free goes to the higher priority, but for every eighth, which goes to the
-// queue that has waited longest. What else there is to turns is in internal/capacity.
+// A freed unit goes to the queue with the higher priority, except that every eighth goes to the
+// queue that has waited longest. internal/capacity tests the other rules.
 func TestPriority(t *testing.T) {
 	is := parallel(t)
 	const ends = 32
@@ -40,8 +40,8 @@ func TestPriority(t *testing.T) {
 	is.True(strings.HasSuffix(order[:last+1], strings.Repeat("hhhhhhhl", 3)))
 }
 
-// Whatever the queues weigh, together they occupy no more than Capacity, nothing
-// is left, and a full peer goes on once something ends.
+// Whatever their weights, the queues together never use more than Capacity. A full peer continues
+// when a task ends, and no task is left over.
 func TestCapacity(t *testing.T) {
 	is := parallel(t)
 	const capacity, each = 6, 60
@@ -113,8 +113,7 @@ func openTwo(t *testing.T, capacity int, lease time.Duration) (
 	return p, one, two, started, release
 }
 
-// A queue that finds less to do than it was given room for leaves the rest to
-// others.
+// A queue that has fewer tasks than the units it was given leaves the rest to other queues.
 func TestCapacityIsNotHoarded(t *testing.T) {
 	is := parallel(t)
 	const capacity = 300
@@ -134,8 +133,8 @@ func TestCapacityIsNotHoarded(t *testing.T) {
 	receive(t, started, capacity)
 }
 
-// What a queue was given for a round leaves no trace when its options change:
-// others get the capacity that it does not use.
+// When the options of a queue change during a round, the units that it doesn't use go back to
+// other queues.
 func TestOptionsHoardNothing(t *testing.T) {
 	t.Parallel()
 	const capacity = 64
@@ -149,8 +148,8 @@ func TestOptionsHoardNothing(t *testing.T) {
 	receive(t, started, capacity)
 }
 
-// A lower Concurrency holds for all but what is being asked for: nothing that the
-// higher one kept for later rounds is used.
+// A lower Concurrency applies to everything but the round in flight: units that the higher one
+// reserved for later rounds aren't used.
 func TestConcurrencyLowered(t *testing.T) {
 	is := parallel(t)
 	const tasks = 100
@@ -171,7 +170,7 @@ func TestConcurrencyLowered(t *testing.T) {
 	run(t, p)
 	enqueue(t, q, numbers("", tasks)...)
 	receive(t, started, 1)
-	server.Pause(t) // at most one round is under way
+	server.Pause(t) // at most one round is in flight
 	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 5 * tasks}))
 	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 1}))
 	server.Resume(t)
@@ -179,16 +178,16 @@ func TestConcurrencyLowered(t *testing.T) {
 		release <- struct{}{}
 		eventually(t, "one more is finished", func() bool { return p.Stats().Finished == i+1 })
 	}
-	is.True(most.Load() <= 20) // one, and what one round asks for in the beginning
+	is.True(most.Load() <= 20) // one, plus what a first round asks for
 }
 
-// Units are held back only for a queue that has something to start: light tasks start beside a
-// long one whatever became of the heavy task that would have needed more than is free.
+// Units are reserved only for a queue with a task to start. If a heavy task that needs more than is
+// free goes away, light tasks start next to a long one.
 func TestNothingIsHeldBackForNothing(t *testing.T) {
 	t.Parallel()
 	pause := func(t *testing.T, heavy *worqr.Queue) { must(t, heavy.Pause(t.Context())) }
 	for name, queued := range map[string]struct {
-		before, after func(t *testing.T, heavy *worqr.Queue) // what is done before and after its task is queued
+		before, after func(t *testing.T, heavy *worqr.Queue) // called before and after its task is enqueued
 	}{
 		"paused before": {before: pause},
 		"paused since":  {after: pause},
@@ -217,7 +216,7 @@ func TestNothingIsHeldBackForNothing(t *testing.T) {
 				queued.before(t, heavy)
 			}
 			if name == "never there" {
-				must(t, heavy.SetOptions(&worqr.HandleOptions{Weight: 10})) // it looks, and there is no room
+				must(t, heavy.SetOptions(&worqr.HandleOptions{Weight: 10})) // it looks for tasks, and there's no room
 			} else {
 				put(t, heavy, "key", "h", nil)
 				eventually(t, "its worker has looked", func() bool { return stats(t, heavy).IdleWorkers == 0 })
@@ -231,7 +230,7 @@ func TestNothingIsHeldBackForNothing(t *testing.T) {
 	}
 }
 
-// A heavy task gets its turn however many light ones come, and they go on behind it.
+// A heavy task gets its turn however many light tasks arrive, and they continue after it.
 func TestHeavyIsNotStarved(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{Capacity: 10})
@@ -242,7 +241,7 @@ func TestHeavyIsNotStarved(t *testing.T) {
 		case ran <- struct{}{}:
 		default:
 		}
-		return light.Enqueue(ctx, t.Payload) // each has another one follow
+		return light.Enqueue(ctx, t.Payload) // each enqueues the next one
 	}, &worqr.HandleOptions{Concurrency: 10, Priority: 100})
 	heavies := make(chan string, 10)
 	heavy.Handle(tell(heavies), &worqr.HandleOptions{Weight: 10})

@@ -14,13 +14,13 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// partial is a cluster whose nodes serve without each other.
+// partial starts a cluster whose nodes keep serving while others are down.
 func partial(t *testing.T, masters, replicas int) *redistest.Cluster {
 	t.Helper()
 	return redistest.StartCluster(t, masters, replicas, "--cluster-require-full-coverage", "no")
 }
 
-// A fleetAt is peers of a cluster with queues on three nodes.
+// A fleetAt is a fleet of peers on a cluster, with queues on three nodes.
 type fleetAt struct {
 	*testing.T
 	c     *redistest.Cluster
@@ -46,7 +46,7 @@ func newFleetAt(t *testing.T, c *redistest.Cluster, lease time.Duration, names .
 	return f
 }
 
-// streams has somebody else enqueue tasks, until the stream of a queue is closed.
+// streams makes another peer enqueue tasks, until the stream of a queue is closed.
 func (f *fleetAt) streams() map[string]*stream {
 	f.Helper()
 	producer, all := openAt(f.T, f.c.URL(), worqr.Options{Prefix: "p"}), map[string]*stream{}
@@ -56,7 +56,7 @@ func (f *fleetAt) streams() map[string]*stream {
 	return all
 }
 
-// serve has another peer serve the queues.
+// serve starts another peer that serves the queues.
 func (f *fleetAt) serve() {
 	f.Helper()
 	p := openAt(f.T, f.c.URL(), worqr.Options{Prefix: "p", Lease: f.lease, Logger: f.log.Logger()})
@@ -74,7 +74,7 @@ func (f *fleetAt) ids() (all []string) {
 	return all
 }
 
-// node is a connection to the node that has a queue, or had it when it was first asked for.
+// node returns a connection to the node that had the queue at the first call.
 func (f *fleetAt) node(name string) redis.Conn {
 	f.Helper()
 	if f.conns[name] == nil {
@@ -88,7 +88,7 @@ func (f *fleetAt) members(name string) int {
 	return sure(redis.Int(f.node(name).Do("ZCARD", "p:workers:{"+name+"}")))(f)
 }
 
-// serving waits until all peers serve some queues.
+// serving waits until all peers serve the named queues.
 func (f *fleetAt) serving(names ...string) {
 	f.Helper()
 	for _, name := range names {
@@ -96,7 +96,7 @@ func (f *fleetAt) serving(names ...string) {
 	}
 }
 
-// works waits until a task has run on each of some queues.
+// works waits until a new task has run on each of the named queues.
 func (f *fleetAt) works(names ...string) {
 	f.Helper()
 	f.round++
@@ -109,7 +109,7 @@ func (f *fleetAt) works(names ...string) {
 	}
 }
 
-// dead has a worker be dead on all of some queues.
+// dead adds a dead worker to each of the named queues.
 func (f *fleetAt) dead(names ...string) {
 	f.Helper()
 	for _, name := range names {
@@ -117,7 +117,7 @@ func (f *fleetAt) dead(names ...string) {
 	}
 }
 
-// evicts has a worker be dead, on all of some queues, and waits until it is evicted from them.
+// evicts adds a dead worker to each of the named queues, and waits until it's evicted from them.
 func (f *fleetAt) evicts(names ...string) {
 	f.Helper()
 	before := time.Now()
@@ -130,7 +130,7 @@ func (f *fleetAt) evicts(names ...string) {
 	}
 }
 
-// stay checks that peers have the ids that they had, and that nobody was evicted who lives.
+// stay checks that peers still have these ids, and that no live worker was evicted.
 func (f *fleetAt) stay(ids []string) {
 	f.Helper()
 	is.New(f.T).Equal(f.ids(), ids)
@@ -141,15 +141,15 @@ func (f *fleetAt) stay(ids []string) {
 	}
 }
 
-// Nodes of a cluster have leases of their own. While one is frozen, heartbeats go on at the others,
-// who is dead is evicted there, and tasks run. When it is back nobody is evicted who lives, at any
-// node, and who is dead is evicted there, too. Who starts meanwhile works at the others.
+// Each node of a cluster has its own leases. While one is frozen, heartbeats continue on the others,
+// dead workers are evicted there, and tasks run. When it's back, no live worker is evicted on any
+// node, and dead workers are evicted there, too. Peers that start meanwhile serve the other nodes.
 func TestClusterFrozenNode(t *testing.T) {
 	is := parallel(t)
 	c := partial(t, 3, 0)
 	names := []string{"a", "b", "c"} // on three nodes
 	owner := func() *redistest.Server { return ownerOf(t, c, "{"+names[0]+"}") }
-	// Peers start only while what the fleet speaks, and the list of them, can be read.
+	// Peers can't start unless they can read the fleet's protocol version and the list of peers.
 	for owner() == ownerOf(t, c, "p:protocol") || owner() == ownerOf(t, c, "p:workers") {
 		names = append(names[1:], names[0])
 	}
@@ -163,7 +163,7 @@ func TestClusterFrozenNode(t *testing.T) {
 	since := time.Now()
 	f.works(others...)
 	f.evicts(others...)
-	for range 4 { // the registrations of some are at the frozen node: these try others
+	for range 4 { // a peer whose registration would be on the frozen node tries another id
 		f.serve()
 	}
 	f.serving(others...)
@@ -180,7 +180,7 @@ func TestClusterFrozenNode(t *testing.T) {
 	f.stay(ids)
 }
 
-// While the node that knows how queues are spread doesn't answer, queues on others get handlers.
+// While the node with the list of spread queues doesn't answer, queues on other nodes can get handlers.
 func TestClusterFrozenSpreads(t *testing.T) {
 	t.Parallel()
 	c := partial(t, 3, 0)
@@ -198,7 +198,7 @@ func TestClusterFrozenSpreads(t *testing.T) {
 	run(t, p)
 	receive(t, done, 1)
 	frozen.Pause(t)
-	p.Queue("large").Spread(3).Handle(tell(done), nil) // asks, and waits for five minutes
+	p.Queue("large").Spread(3).Handle(tell(done), nil) // queries that node, and would wait for five minutes
 	for i := range 3 {
 		if q := keys.NewSpace("p").InCluster().Queue(keys.Part("large", i, 3)); ownerOf(t, c, q.Workers()) != frozen {
 			conn := redistest.Dial(t, ownerOf(t, c, q.Workers()).URL())
@@ -210,8 +210,8 @@ func TestClusterFrozenSpreads(t *testing.T) {
 	frozen.Resume(t)
 }
 
-// A node that dies is replaced by its replica. Nobody is evicted for that, at any node, but who is
-// dead is; and at the others that doesn't take longer.
+// A replica replaces a node that dies. No live worker is evicted on any node because of that. Dead
+// workers are evicted; on the other nodes that takes no longer than usual.
 func TestClusterPromotion(t *testing.T) {
 	t.Parallel()
 	c := partial(t, 3, 3)
@@ -230,8 +230,8 @@ func TestClusterPromotion(t *testing.T) {
 	f.stay(ids)
 }
 
-// Slots that move to and fro keep nobody's heartbeats from coming, and nobody from evicting who is
-// dead: from queues that don't move, within the time, and from those that do, after it.
+// Slots that keep moving don't delay heartbeats. Dead workers are still evicted: in time from queues
+// that don't move, and after the moves from those that do.
 func TestClusterSlotsToAndFro(t *testing.T) {
 	is := parallel(t)
 	c := redistest.StartCluster(t, 3, 0)

@@ -19,7 +19,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// about are the findings of a kind.
+// about returns the findings of a kind.
 func about(r *inspect.CheckReport, kind inspect.FindingKind) (all []inspect.Finding) {
 	for _, f := range r.Findings {
 		if f.Kind == kind {
@@ -29,8 +29,8 @@ func about(r *inspect.CheckReport, kind inspect.FindingKind) (all []inspect.Find
 	return all
 }
 
-// A cluster that works is found well, also while slots move. What is planted on any of its nodes is
-// found and repaired.
+// Check finds nothing wrong with a healthy cluster, even while slots move. Damage on any of its
+// nodes is found and repaired.
 func TestClusterCheck(t *testing.T) {
 	is := parallel(t)
 	c := redistest.StartCluster(t, 3, 0)
@@ -87,10 +87,10 @@ func TestClusterCheck(t *testing.T) {
 	eventually(t, "all is well", func() bool { return len(ills(sure(doctor.Check(t.Context(), nil))(t))) == 0 })
 }
 
-// What a node says of itself is found, and the node is named.
+// Problems with a single node are found, and the finding names the node.
 func TestClusterCheckNodes(t *testing.T) {
 	is := parallel(t)
-	c := redistest.StartCluster(t, 3, 1) // of the first
+	c := redistest.StartCluster(t, 3, 1) // one replica, of the first master
 	doctor := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
 	check := func() *inspect.CheckReport { t.Helper(); return sure(doctor.Check(t.Context(), nil))(t) }
 	one := func(kind inspect.FindingKind, severity inspect.Severity, words ...string) {
@@ -103,7 +103,7 @@ func TestClusterCheckNodes(t *testing.T) {
 			t.Errorf("%s: not found once:\n%v", kind, check())
 		}
 	}
-	enqueue(t, openAt(t, c.URL(), worqr.Options{Prefix: "other"}).Queue("a"), "x") // nodes name a replica that has heard of something
+	enqueue(t, openAt(t, c.URL(), worqr.Options{Prefix: "other"}).Queue("a"), "x") // nodes list a replica only after its first write
 	eventually(t, "the replica is known", func() bool {
 		return slices.ContainsFunc(about(check(), "full-coverage"), func(f inspect.Finding) bool { return strings.Contains(f.Text, c.Nodes[3].Addr()) })
 	})
@@ -119,7 +119,7 @@ func TestClusterCheckNodes(t *testing.T) {
 	one("persistence", inspect.SeverityWarning, "Node "+c.Nodes[3].Addr()+": ") // a replica, too
 	is.Equal(len(ills(check())), 0)
 
-	// A move that was begun, with half of a queue's keys.
+	// An unfinished move, with half of a queue's keys.
 	q := openAt(t, c.URL(), worqr.Options{Prefix: "p"}).Queue("a")
 	enqueue(t, q, "x")
 	put(t, q, "key", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
@@ -142,12 +142,12 @@ func TestClusterCheckNodes(t *testing.T) {
 	is.Equal(count(check(), "open-slot")+count(check(), "cluster"), 0)
 	is.True(check().OK())
 
-	// A slot that nobody has.
+	// A slot without a node.
 	onEach(t, c, "CLUSTER", "DELSLOTS", slot)
 	one("cluster", inspect.SeverityError, "1 slot belongs to no node")
 }
 
-// A doctor of docs/security.md may do all that in a cluster.
+// A user with the doctor's rule of docs/security.md can run Check in a cluster.
 func TestClusterDoctor(t *testing.T) {
 	is := parallel(t)
 	c := redistest.StartCluster(t, 2, 0)
@@ -172,8 +172,8 @@ func TestClusterDoctor(t *testing.T) {
 	}
 }
 
-// With a node dead, all that is on the others is examined, listed and evicted, within the time of a
-// few calls. What isn't is said, with the node.
+// With one node dead, the others are still checked and listed, and workers are evicted there, within
+// the time of a few calls. Errors name the dead node.
 func TestClusterDeadNode(t *testing.T) {
 	is := parallel(t)
 	c := partial(t, 3, 0)
@@ -181,7 +181,7 @@ func TestClusterDeadNode(t *testing.T) {
 	ctx := t.Context()
 	registry, roster := ownerOf(t, c, "p:registry"), ownerOf(t, c, "p:workers")
 	dead := c.Nodes[slices.IndexFunc(c.Nodes, func(n *redistest.Server) bool { return n != registry && n != roster })]
-	queues, ids := map[bool][]string{}, map[bool][]string{} // by whether they are on the node that dies
+	queues, ids := map[bool][]string{}, map[bool][]string{} // true: on the node that dies
 	for i := range 90 {
 		name, worker := fmt.Sprintf("q%02d", i), fmt.Sprintf("w%02d", i)
 		is.NoErr(p.Queue(name).Enqueue(ctx, []byte("x")))
@@ -199,14 +199,14 @@ func TestClusterDeadNode(t *testing.T) {
 		_, err := p.Queue(queues[true][0]).Len(ctx)
 		return err != nil && strings.Contains(err.Error(), dead.Addr())
 	})
-	names := func(err error) { // the node, and is said soon
+	names := func(err error) { // checks that it names the node
 		t.Helper()
 		if err == nil || !strings.Contains(err.Error(), dead.Addr()) {
 			t.Errorf("the node %s isn't named: %v", dead.Addr(), err)
 		}
 	}
 	began := time.Now()
-	soon := func() { // a few calls of a second, however busy the machine, rather than one for each queue and worker there
+	soon := func() { // a few timeouts of a second, not one for each queue and worker on the node
 		t.Helper()
 		if took := time.Since(began); took > 20*time.Second {
 			t.Errorf("it took %v", took)
@@ -249,7 +249,7 @@ func TestClusterDeadNode(t *testing.T) {
 	names(err)
 }
 
-// With a node dead, what recurs on the others does.
+// With one node dead, recurring tasks on the others keep running.
 func TestClusterDeadNodeRecurs(t *testing.T) {
 	is := parallel(t)
 	c := partial(t, 3, 0)
@@ -273,12 +273,12 @@ func TestClusterDeadNodeRecurs(t *testing.T) {
 	dead.Kill()
 	died := time.Now()
 	for seen := map[string]int{}; len(seen) < len(well) || slices.Min(slices.Collect(maps.Values(seen))) < 5; {
-		if name := receive(t, starts, 1)[0]; well[name] && time.Since(died) > 3*time.Second { // what Redis knew is over
+		if name := receive(t, starts, 1)[0]; well[name] && time.Since(died) > 3*time.Second { // the times that Redis had stored are used up
 			seen[name]++
 		}
 	}
 	end()
-	<-ran // it can't leave all
+	<-ran // its error is ignored: it can't leave all queues
 }
 
 // A large keyspace is read in pages, on all nodes.
@@ -299,17 +299,17 @@ func TestClusterLargeKeyspace(t *testing.T) {
 		conn := redistest.Dial(t, n.URL())
 		is.Equal(redistest.Calls(t, conn, "keys"), 0)
 		scans := redistest.Calls(t, conn, "scan")
-		is.True(scans > 8 && scans < 72) // of about a thousand names each
+		is.True(scans > 8 && scans < 72) // about a thousand names each
 	}
 }
 
-// A peer that takes a node of a cluster for a server that is alone says what to do, whichever way it
-// notices.
+// A peer that connects to a cluster node as to a single server fails with an error that says what to
+// do, however it notices.
 func TestClusterNodeAlone(t *testing.T) {
 	is := parallel(t)
 	c := redistest.StartCluster(t, 2, 0)
 	node := c.Nodes[0]
-	for _, user := range []string{"", "dumb"} { // who may not ask
+	for _, user := range []string{"", "dumb"} { // dumb may not run INFO
 		if user != "" {
 			onEach(t, c, "ACL", "SETUSER", user, "on", ">pw", "~*", "&*", "+@all", "-info")
 			user += ":pw@"
@@ -346,7 +346,7 @@ func TestClusterNodeAlone(t *testing.T) {
 			clear(err)
 			p.Queue("a").Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
 			p.Queue("b").Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
-			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // else it would wait for Redis to be well
+			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // in case Run keeps retrying
 			err = p.Run(ctx)
 			stop()
 			clear(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// away moves the slot of a queue to another master, while it is in use.
+// away moves the slot of a queue to another master while it's in use.
 func away(t *testing.T, c *redistest.Cluster, queue string) {
 	t.Helper()
 	slot := c.Slot(t, "{"+queue+"}")
@@ -22,7 +22,7 @@ func away(t *testing.T, c *redistest.Cluster, queue string) {
 	c.Move(t, slot, to)
 }
 
-// ownerOf is the master that has a key.
+// ownerOf returns the master that has a key.
 func ownerOf(t *testing.T, c *redistest.Cluster, key string) *redistest.Server {
 	t.Helper()
 	return c.Owner(t, c.Slot(t, key))
@@ -34,7 +34,7 @@ func at(t *testing.T, c *redistest.Cluster, queue string) redis.Conn {
 	return redistest.Dial(t, ownerOf(t, c, "{"+queue+"}").URL())
 }
 
-// onEach has each node of a cluster carry out a command.
+// onEach runs a command on each node of a cluster.
 func onEach(t *testing.T, c *redistest.Cluster, command string, args ...any) {
 	t.Helper()
 	for _, n := range c.Nodes {
@@ -42,15 +42,15 @@ func onEach(t *testing.T, c *redistest.Cluster, command string, args ...any) {
 	}
 }
 
-// clusterUser makes a user with a rule on all nodes, and returns the URL as which it connects.
+// clusterUser creates a user with a rule on all nodes, and returns its URL.
 func clusterUser(t *testing.T, c *redistest.Cluster, name string, rule ...string) string {
 	t.Helper()
 	onEach(t, c, "ACL", redis.Args{"SETUSER", name}.AddFlat(rule)...)
 	return strings.Replace(c.URL(), "://", "://"+name+":SECRET@", 1)
 }
 
-// Peers work in a cluster by its URL alone. Slots of their queues move under load: nothing is
-// lost, nothing runs twice, and nobody is evicted.
+// Peers need only the URL of a cluster. While slots of their queues move under load, no task is
+// lost or runs twice, and no worker is evicted.
 func TestClusterSlotMoves(t *testing.T) {
 	is := parallel(t)
 	c := redistest.StartCluster(t, 3, 0)
@@ -72,17 +72,17 @@ func TestClusterSlotMoves(t *testing.T) {
 		}
 		is.Equal(of.len(), len(taken))
 	}
-	is.Equal(f.ids(), ids) // nobody was evicted
+	is.Equal(f.ids(), ids) // no worker was evicted
 	is.Equal(f.log.Lines("level=WARN"), nil)
 	is.Equal(f.log.Lines("level=ERROR"), nil)
 }
 
-// The worker of docs/security.md works in a cluster, with what that adds to its rule and without:
-// then a call finds a slot that has moved by going astray once.
+// The worker of docs/security.md works in a cluster, with or without the cluster's additions to its
+// rule. Without them, a call finds a moved slot by following one MOVED reply.
 func TestClusterUsers(t *testing.T) {
 	t.Parallel()
 	for user, more := range map[string][]string{
-		"bare-p": nil, "worker-p": redistest.ClusterRule(t, "worker"), // nothing may be denied to that one
+		"bare-p": nil, "worker-p": redistest.ClusterRule(t, "worker"), // worker-p must not be denied anything
 	} {
 		t.Run(user, func(t *testing.T) {
 			is := parallel(t)

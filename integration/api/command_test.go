@@ -19,7 +19,7 @@ func shell(ctx context.Context, t *worqr.Task, script string, args ...string) er
 	return worqr.Command("sh", append([]string{"-c", script, "sh"}, args...)...)(ctx, t)
 }
 
-func TestCommandEnvironment(t *testing.T) { // not parallel: it changes the peer's
+func TestCommandEnvironment(t *testing.T) { // not parallel: it changes the process's environment
 	is := is.New(t)
 	t.Setenv("WORQR_KEY", "of another task")
 	t.Setenv("WORQR_TEST_OWN", "the peer's")
@@ -36,7 +36,7 @@ func TestCommandEnvironment(t *testing.T) { // not parallel: it changes the peer
 	is.NoErr(shell(t.Context(), task, script))
 	is.Equal(string(task.Result), "q|id|1152921504606846976|none|2|3|none|none|C|path|")
 
-	// What is to be passed on is, and nothing of another task.
+	// Only the variables in Env are passed on, and none of another task.
 	given := worqr.CommandWith(worqr.CommandOptions{Env: []string{"WORQR_TEST_OWN", "REDIS_URL=mine", "WORQR_TEST_ABSENT", "WORQR_KEY", "LC_ALL=de"}}, "sh", "-c", script+`; printf %s "${WORQR_TEST_ABSENT-none}"`)
 	task.Key = "key"
 	is.NoErr(given(t.Context(), task))
@@ -54,7 +54,7 @@ func TestCommandExitStatus(t *testing.T) {
 	is.Equal(exit.ExitCode(), 3)
 	is.Equal(err.Error(), `worqr: run "sh": exit status 3: worse`)
 	is.True(!broken(err))
-	is.Equal(task.Result, before) // it has none
+	is.Equal(task.Result, before) // a failed program sets no result
 
 	err = shell(t.Context(), task, "echo no use >&2; exit 65")
 	is.True(broken(err))
@@ -68,7 +68,7 @@ func TestCommandExitStatus(t *testing.T) {
 	is.Equal(len(task.Result), 0)
 }
 
-// Through a queue: the result is stored, and an attempt that fails is followed by another.
+// In a queue, the program's result is stored, and a failed attempt is retried.
 func TestCommandServesQueue(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})

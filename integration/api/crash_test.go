@@ -22,8 +22,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Of what a dead worker holds it is told when that will be over, or that nobody is
-// there to see to it.
+// For a task that a dead worker holds, Explain reports when that worker will be evicted, or that
+// no live worker is there to evict it.
 func TestExplainDead(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -44,7 +44,7 @@ func TestExplainDead(t *testing.T) {
 	looked := time.Now()
 	working(t, open(t, worqr.Options{Prefix: prefix, Lease: c.Lease}), "q")
 	e = sure(q.Explain(t.Context(), []byte("a")))(t)
-	if got := told(e); slices.Equal(got, []string{"running lease-expired"}) { // else it was returned meanwhile
+	if got := told(e); slices.Equal(got, []string{"running lease-expired"}) { // otherwise it has been returned already
 		is.True(e.Copies[0].EvictAt.After(looked))
 		is.True(strings.Contains(e.String(), "it's evicted at about"))
 	}
@@ -54,15 +54,15 @@ func TestExplainDead(t *testing.T) {
 	})
 }
 
-// A killed process that holds ten tasks: they go to the front, in the order in which they had
-// started, before the others have made many beats; nobody else is disturbed; and they run
-// elsewhere. How long that takes is for the bench to measure; a busy machine beats late.
+// When a process with ten tasks is killed, they return to the front, in the order in which they
+// had started, within a few heartbeats, and run elsewhere. The other peers' tasks aren't affected.
+// The benchmark measures the time; on a busy machine, heartbeats are late.
 func TestKilledPeer(t *testing.T) {
 	is := parallel(t)
 	server, conn := redistest.StartAndDial(t)
 	c := childConfig{URL: server.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 10, Hold: true}
 	q := openAt(t, server.URL(), worqr.Options{Prefix: c.Prefix}).Queue("q")
-	beats := func() int { return redistest.Calls(t, conn, "pexpire") } // each renews a registration
+	beats := func() int { return redistest.Calls(t, conn, "pexpire") } // one for each heartbeat, which renews a registration
 	tasks, theirs, behind := numbers("", 10), numbers("theirs", 6), numbers("behind", 4)
 
 	victim := spawn(t, c)
@@ -73,34 +73,34 @@ func TestKilledPeer(t *testing.T) {
 	enqueue(t, q, append(theirs, behind...)...)
 	is.Equal(sorted(append(one.starts(t, 3), two.starts(t, 3)...)), theirs)
 
-	// At once: the others have not been there for long.
+	// Kill it at once, while the other peers are still new.
 	victim.Kill()
 	before, want := beats(), append(slices.Clone(tasks), behind...)
 	eventually(t, "the tasks are back", func() bool { return len(waiting(t, q)) == len(want) })
-	// Four or five each are usual. Where the machine stands still for two beats, three more are
-	// needed before anybody may judge.
+	// Four or five each are usual. After the machine has stalled for two heartbeats, a peer needs
+	// three more before it may evict others.
 	if n := beats() - before; n > 20 {
 		t.Errorf("the others made %d heartbeats meanwhile", n)
 	}
 	is.Equal(waiting(t, q), want)
-	is.Equal(len(one.Reports)+len(two.Reports), 0) // undisturbed
+	is.Equal(len(one.Reports)+len(two.Reports), 0) // their tasks still run
 
 	one.Tell("finish")
 	var started []string
-	for len(started) < 11 { // now it finishes whatever it takes
+	for len(started) < 11 { // from now on it finishes each task that it starts
 		if r := receive(t, one.Reports, 1)[0]; r.What == "start" {
 			started = append(started, r.Payload)
 		} else {
 			is.Equal(r.Err, "nil")
 		}
 	}
-	for _, first := range tasks[:3] { // three handlers report side by side
+	for _, first := range tasks[:3] { // three handlers report concurrently
 		is.True(slices.Contains(started[:6], first))
 	}
 }
 
-// A paused process: what it does late is refused, its handlers' contexts end,
-// and it is back at work by itself, under a new id.
+// When a paused process wakes, its late calls are refused, its handlers' contexts end,
+// and it continues by itself under a new id.
 func TestPausedPeer(t *testing.T) {
 	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 3, Hold: true}
@@ -117,7 +117,7 @@ func TestPausedPeer(t *testing.T) {
 	for w := range each(t, open(t, worqr.Options{Prefix: c.Prefix}).Workers(t.Context())) {
 		old += w.ID + " "
 	}
-	zombie.Tell("finish") // it will see this before anything else
+	zombie.Tell("finish") // the first thing that it reads when it wakes
 	<-awake
 	zombie.Continue()
 	for range 3 {
@@ -130,13 +130,13 @@ func TestPausedPeer(t *testing.T) {
 			t.Fatalf("unexpected: %+v", r)
 		}
 	}
-	enqueue(t, q, "d") // the other one is full
+	enqueue(t, q, "d") // the other peer has no free slot
 	r := zombie.next(t, "start")
 	is.Equal(r.Payload, "d")
 	is.True(!strings.Contains(old, r.Worker)) // a new id
 }
 
-// Sweep, for fleets of which nobody is left.
+// Sweep evicts a dead worker when no peer is left to do it.
 func TestSweep(t *testing.T) {
 	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "q", Concurrency: 2, Hold: true, Lease: 300 * time.Millisecond}
@@ -144,15 +144,15 @@ func TestSweep(t *testing.T) {
 	p, q := openQueue(t, worqr.Options{Prefix: c.Prefix, Lease: c.Lease})
 	enqueue(t, q, "a", "b", "c")
 	victim.starts(t, 2)
-	is.Equal(len(sure(p.Sweep(t.Context()))(t)), 0) // it lives
+	is.Equal(len(sure(p.Sweep(t.Context()))(t)), 0) // the worker is alive
 	victim.Kill()
 	eventually(t, "it is swept", func() bool { return len(sure(p.Sweep(t.Context()))(t)) == 1 })
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
-	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ages:{q}", ":ledger:{q}") // that a worker died holding a and b
+	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ages:{q}", ":ledger:{q}") // the ledger has the crashes of a and b
 }
 
-// busyPeer does at random all that keeps keys and lists in motion: it puts, enqueues, removes
-// and cancels, and its handler ends in every way.
+// busyPeer randomly puts, enqueues, removes and cancels tasks, and its handler ends in every
+// possible way.
 func busyPeer(c childConfig, p *worqr.Peer, say func(report)) actor {
 	q, ctx := p.Queue(c.Queue), context.Background()
 	one := func() {
@@ -186,11 +186,11 @@ func busyPeer(c childConfig, p *worqr.Peer, say func(report)) actor {
 				panic("it panics")
 			case n < 24:
 				return worqr.Permanent(fail)
-			case n < 26: // until the timeout
+			case n < 26: // run into the timeout
 				<-ctx.Done()
 				return ctx.Err()
 			case n < 30:
-				time.Sleep(rand.N(300 * time.Millisecond)) // does not obey
+				time.Sleep(rand.N(300 * time.Millisecond)) // ignore the context
 			case n < 38 && t.Key != "":
 				return q.Put(ctx, t.Key, t.Payload, nil)
 			}
@@ -210,8 +210,8 @@ func busyPeer(c childConfig, p *worqr.Peer, say func(report)) actor {
 	}
 }
 
-// deadlyPeer is a peer whose handler kills its process when it is given the payload
-// "deadly". Other tasks take Nap.
+// deadlyPeer is a peer whose handler kills its own process when it gets the payload
+// "deadly". Other tasks take c.Nap.
 func deadlyPeer(c childConfig, _ *worqr.Peer, say func(report)) actor {
 	return actor{
 		handler: func(_ context.Context, t *worqr.Task) error {
@@ -229,7 +229,7 @@ func deadlyPeer(c childConfig, _ *worqr.Peer, say func(report)) actor {
 	}
 }
 
-// forward passes on what a peer reports.
+// forward passes on the reports of a peer.
 func forward(p process, to chan<- report) process {
 	go func() {
 		for r := range p.Reports {
@@ -239,8 +239,8 @@ func forward(p process, to chan<- report) process {
 	return p
 }
 
-// A task that kills whoever runs it is in the failed queue after three deaths,
-// and all others are done.
+// A task that kills each worker that runs it is in the failed queue after three deaths,
+// and all other tasks are finished.
 func TestDeadlyPayload(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(ctx context.Context, q *worqr.Queue) error{
@@ -271,7 +271,7 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 		switch r := receive(t, reports, 1)[0]; r.What {
 		case "death":
 			deaths++
-			peers = append(peers, forward(launch(t, c), reports)) // in its place
+			peers = append(peers, forward(launch(t, c), reports)) // a replacement
 		case "end":
 			done[r.Payload] = true
 		}
@@ -292,12 +292,12 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 	}
 	is.Equal(deaths, 3)
 	buried := failed(t, q)
-	is.Equal(len(buried), 1) // no innocent one
+	is.Equal(len(buried), 1) // no innocent task failed
 	is.Equal(string(buried[0].Payload), "deadly")
 	is.Equal(buried[0].Kind, inspect.FailureCrashed)
 	is.Equal(buried[0].Crashes, 3)
 	sure(q.DeleteAllFailed(t.Context()))(t)
-	// Who found a worker dead may have been killed before it could strike it off.
+	// A peer that evicted a worker may have been killed before it removed it from the roster.
 	sweeper, conn := open(t, worqr.Options{Prefix: c.Prefix}), redistest.Conn(t)
 	eventually(t, "the dead are off the roster", func() bool {
 		sure(sweeper.Sweep(t.Context()))(t)
@@ -306,9 +306,9 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 	nothingLeftBut(t, c.Prefix, c.Queue)
 }
 
-// While a fleet works, is killed, stopped and recovers, there is nothing to report:
-// no page that is old when the next is read makes for a false alarm. One peer lives
-// all the time, so there is somebody to judge the others.
+// While the peers of a fleet are killed and paused, and recover, Check reports nothing: pages that
+// are stale when the next one is read cause no false alarms. One peer is never killed, so that it
+// can evict the others.
 func TestCheckBusyFleet(t *testing.T) {
 	is := parallel(t)
 	storm := 4 * time.Second
@@ -333,7 +333,7 @@ func TestCheckBusyFleet(t *testing.T) {
 		for ; storming.Err() == nil; checks++ {
 			do := doctor.Check
 			if checks%2 == 1 {
-				do = doctor.Repair // which has nothing to do
+				do = doctor.Repair // there's nothing to repair
 			}
 			report, err := do(context.Background(), nil)
 			if err != nil {
@@ -345,7 +345,7 @@ func TestCheckBusyFleet(t *testing.T) {
 			}
 		}
 	})
-	beside.Go(func() { // with what the peers do not do
+	beside.Go(func() { // calls that the peers don't make
 		for q, ctx := doctor.Queue(c.Queue), context.Background(); storming.Err() == nil; {
 			var err error
 			switch meddlings++; meddlings % 40 {
@@ -356,7 +356,7 @@ func TestCheckBusyFleet(t *testing.T) {
 			case 30:
 				err = q.Delete(ctx)
 			default:
-				cut, cancel := context.WithTimeout(ctx, 50*time.Millisecond) // it waits for who is stopped
+				cut, cancel := context.WithTimeout(ctx, 50*time.Millisecond) // it waits for paused peers
 				err = failure(q.Cancel(cut, fmt.Appendf(nil, "unique%d", meddlings%20)))
 				cancel()
 				if errors.Is(err, context.DeadlineExceeded) {
@@ -381,7 +381,7 @@ func TestCheckBusyFleet(t *testing.T) {
 		}
 		stops++
 		others[i].Stop()
-		time.Sleep(c.Lease * 3 / 2) // it is to be given up for dead meanwhile
+		time.Sleep(c.Lease * 3 / 2) // long enough for it to be evicted
 		others[i].Continue()
 	}
 	end()
@@ -392,7 +392,7 @@ func TestCheckBusyFleet(t *testing.T) {
 		p.Kill()
 	}
 
-	// The dead are found, and Repair has all that they held done by others.
+	// Repair finds the dead workers and returns their tasks.
 	dead, unserved := 0, 0
 	eventually(t, "nobody holds anything", func() bool {
 		report := sure(doctor.Repair(t.Context(), nil))(t)
@@ -405,14 +405,13 @@ func TestCheckBusyFleet(t *testing.T) {
 	report := sure(doctor.Check(t.Context(), nil))(t)
 	is.True(report.OK())
 	for _, f := range ills(report) {
-		is.Equal(f.Kind, inspect.FindingKind("no-worker")) // that is all there is left to say
+		is.Equal(f.Kind, inspect.FindingKind("no-worker")) // the only finding left
 		unserved++
 	}
 	is.True(unserved <= 1)
 }
 
-// chaosEnv names the environment variable with the time for which
-// TestCheckBusyFleet makes trouble.
+// chaosEnv is the environment variable that sets how long TestCheckBusyFleet injects faults.
 const chaosEnv = "WORQR_TEST_CHAOS"
 
 var checkSeed = flag.Uint64("check.seed", 0, "seed of the faults of TestCheckBusyFleet; 0 is a new one")

@@ -12,12 +12,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// As many dead workers, and a task has failed: with Run and by hand, under a
-// key, from the list and retried.
+// A task fails after MaxCrashes dead workers, whether it's on the list, under a key, or has been
+// retried.
 func TestMaxCrashes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		max, crashes int // 0: never
+		max, crashes int // crashes 0: it never fails
 	}{"default": {0, 3}, "one": {1, 1}, "two": {2, 2}, "negative": {-1, 0}} {
 		for _, kind := range []string{"list", "key", "retried"} {
 			t.Run(name+", "+kind, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestMaxCrashes(t *testing.T) {
 				}
 				deaths := c.crashes
 				if deaths == 0 {
-					deaths = 2 // by hand, 3 are too many
+					deaths = 2 // StartTask uses the default limit of 3
 				}
 				for i := range deaths {
 					h := open(t, worqr.Options{Prefix: prefix})
@@ -47,7 +47,7 @@ func TestMaxCrashes(t *testing.T) {
 					failWorker(t, p, h.WorkerID(), 1)
 					is.NoErr(h.Close())
 				}
-				// What stands behind it is not held up, and is itself.
+				// A task behind it isn't blocked, and runs.
 				enqueue(t, q, "behind")
 				got := make(chan string, 10)
 				q.Handle(tell(got), &worqr.HandleOptions{MaxCrashes: c.max})
@@ -79,8 +79,7 @@ func TestMaxCrashes(t *testing.T) {
 	}
 }
 
-// Stops, drains and cancels are no crashes, and a task that finishes has its
-// count forgotten.
+// Stops, drains and cancels don't count as crashes, and finishing a task resets its count.
 func TestWhatIsNoCrash(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
@@ -99,7 +98,7 @@ func TestWhatIsNoCrash(t *testing.T) {
 	takes(t, q, 2)
 	failWorker(t, other, p.WorkerID(), 2)
 	qo := working(t, other, "q")
-	for _, crashes := range []int{1, 0} { // of those that came back, and of the same once more
+	for _, crashes := range []int{1, 0} { // first for the returned tasks, then for equal new ones
 		for _, task := range takes(t, qo, 2) {
 			is.Equal(task.Crashes, crashes)
 			is.NoErr(task.Finish(ctx))
@@ -114,9 +113,9 @@ func TestWhatIsNoCrash(t *testing.T) {
 	nothingLeft(t, prefix, "q")
 }
 
-// A worker that may start none of many that are due, since one more death would be their last
-// and one of them runs, is idle, and keeps the time of what is planned behind them; they have
-// their turn, one by one.
+// If many due tasks are one crash away from failing, they run one at a time. While one of them
+// runs, a worker that may start no other is idle, and still starts scheduled tasks behind them
+// on time.
 func TestManyNearlyCrashed(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -135,15 +134,15 @@ func TestManyNearlyCrashed(t *testing.T) {
 		return nil
 	}, &worqr.HandleOptions{Concurrency: 8})
 	run(t, p)
-	receive(t, started, 1) // an accused one
+	receive(t, started, 1) // one of the suspects
 	enqueue(t, q, "good")
 	is.Equal(receive(t, started, 1), []string{"good"})
-	put(t, q, "key", "keyed", nil) // due behind all of them
+	put(t, q, "key", "keyed", nil) // due after all of them
 	is.Equal(receive(t, started, 1), []string{"keyed"})
 	idle(t, q, 1)
 	silent(t, server)
 	is.Equal(len(started), 0)
-	put(t, q, "soon", "soon", &worqr.PutOptions{At: time.Now().Add(300 * time.Millisecond)}) // no beat helps
+	put(t, q, "soon", "soon", &worqr.PutOptions{At: time.Now().Add(300 * time.Millisecond)}) // long before the next heartbeat
 	is.Equal(receive(t, started, 1), []string{"soon"})
 	close(release)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+3 })
@@ -151,7 +150,7 @@ func TestManyNearlyCrashed(t *testing.T) {
 	is.Equal(failed(t, q), nil)
 }
 
-// A task that one more death would have fail gets its turn, however busy the
+// A task that is one crash away from failing gets its turn, however busy the
 // peer's other queues are.
 func TestLastChanceBesideBusyQueue(t *testing.T) {
 	t.Parallel()

@@ -13,14 +13,14 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// spoil puts a key of another type into the place of one of the queue's.
+// spoil replaces a key of the queue with one of the wrong type.
 func spoil(t *testing.T, prefix, kind, queue string) {
 	t.Helper()
 	key := prefix + ":" + kind + ":{" + queue + "}"
 	redistest.DoAll(t, redistest.Conn(t), [][]any{{"DEL", key}, {"SET", key, "of another type"}})
 }
 
-// A damaged queue affects no other one, in whatever walks through the queues; and the
+// A damaged queue doesn't affect the others in any call that goes through all queues, and the
 // error names it.
 func TestDamagedQueueIsAlone(t *testing.T) {
 	t.Parallel()
@@ -28,7 +28,7 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			is := parallel(t)
 			prefix := redistest.Prefix(t)
-			p := open(t, worqr.Options{Prefix: prefix, Lease: -1}) // nobody fails it but us
+			p := open(t, worqr.Options{Prefix: prefix, Lease: -1}) // evicted only by FailWorker below
 			names := []string{"a", "b", "bad1", "bad2", "c", "d"}
 			for _, name := range names {
 				q := working(t, p, name)
@@ -43,7 +43,7 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 					t.Errorf("the error is %v", err)
 				}
 			}
-			// Its registration is damaged, too: of one of two peers.
+			// The registration of one of the two peers is damaged, too.
 			other := open(t, worqr.Options{Prefix: prefix})
 			is.NoErr(other.StartWorker(t.Context()))
 			c := redistest.Conn(t)
@@ -58,7 +58,7 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 			named(err)
 			n, err := other.FailWorker(t.Context(), p.WorkerID())
 			named(err)
-			is.True(n <= 4) // it gives back itself what isn't returned before it hears of that
+			is.True(n <= 4) // the worker itself returns the rest when it notices
 			for _, name := range []string{"a", "b", "c", "d"} {
 				eventually(t, "the task of "+name+" waits", func() bool { return stats(t, other.Queue(name)).Waiting == 1 })
 			}
@@ -67,12 +67,12 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 	}
 }
 
-// A peer that serves a damaged queue joins, serves and leaves the others, also one that can't be
-// joined at first, though the damaged one takes all the time that there is for leaving.
+// A peer with a damaged queue joins, serves and leaves its other queues, even one that it can't join
+// at first, and even if the damaged one uses up the time for leaving.
 func TestDamagedQueueDelaysNoOther(t *testing.T) {
 	is := parallel(t)
 	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
-	spoil(t, prefix, "token", "a") // cannot be joined
+	spoil(t, prefix, "token", "a") // can't be joined
 	spoil(t, prefix, "workers", "d")
 	var j journal
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Drain: -1, Logger: j.Logger()})
@@ -92,15 +92,14 @@ func TestDamagedQueueDelaysNoOther(t *testing.T) {
 	redistest.Do(t, conn, "DEL", prefix+":workers:{d}")
 	enqueue(t, p.Queue("d"), "task")
 	is.Equal(receive(t, starts, 1), []string{"d"})
-	spoil(t, prefix, "schedule", "b") // neither ended nor left
+	spoil(t, prefix, "schedule", "b") // now its task can't end, and it can't be left
 	is.NoErr(p.Shutdown(t.Context()))
 	is.True(receive(t, ended, 1)[0] != nil)
 	is.Equal(waiting(t, p.Queue("c")), []string{"task"})
 	is.True(!sure(redis.Bool(conn.Do("EXISTS", prefix+":worker:"+p.WorkerID())))(t))
 }
 
-// A peer that is evicted from all its queues says so once, with what it is and what it
-// becomes.
+// A peer that is evicted from all its queues logs it once, with its old and its new id.
 func TestEvictionIsLoggedOnce(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -122,7 +121,7 @@ func TestEvictionIsLoggedOnce(t *testing.T) {
 	before := p.WorkerID()
 	returned := sure(open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), before))(t)
 	is.True(returned >= 1 && returned <= 6) // once it notices, it returns tasks of other queues itself
-	receive(t, starts, 6)                   // it is back
+	receive(t, starts, 6)                   // it's back under a new id
 	time.Sleep(2 * time.Second)
 	lines := j.Lines("level=WARN")
 	for _, want := range []string{"worker=" + before, "new=" + p.WorkerID(), "name=api-7", fmt.Sprintf("queues=%q", fmt.Sprint(names))} {

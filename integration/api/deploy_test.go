@@ -20,14 +20,14 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A deployment is one of those in deploy, on this machine: what its compose.yml starts, by the same
-// command, with the same files. Only ports are others, and all names are localhost.
+// A deployment runs one of the setups in deploy on this machine: the services of its compose.yml, with
+// the same commands and files. Only the ports differ, and all host names are localhost.
 type deployment struct {
 	t     *testing.T
 	name  string
-	ports map[string]string    // of this machine, by those of compose.yml
+	ports map[string]string    // port in compose.yml → port on this machine
 	run   map[string]*exec.Cmd // by service
-	homes map[string]string    // where the data of a service is
+	homes map[string]string    // service → its data directory
 }
 
 var (
@@ -37,7 +37,7 @@ var (
 	registries = regexp.MustCompile(`(?m)^(?:FROM|.*image:).*(?:[a-z0-9]\.(?:com|io|org|net|dev)/|localhost:\d)`)
 )
 
-// deployed is a file of the deployments.
+// deployed returns a file in deploy.
 func deployed(t *testing.T, name string) string {
 	t.Helper()
 	return string(sure(os.ReadFile(filepath.Join("../../deploy", name)))(t))
@@ -75,7 +75,7 @@ func deploy(t *testing.T, name string) *deployment {
 	return d
 }
 
-// words are the arguments of sh for the command of a service, on this machine.
+// words returns the arguments of sh that run the command of a service on this machine.
 func (d *deployment) words(command string) (words []string) {
 	must(d.t, json.Unmarshal([]byte(command), &words))
 	for i, w := range words {
@@ -85,7 +85,7 @@ func (d *deployment) words(command string) (words []string) {
 	return words[1:]
 }
 
-// here is a text with the ports of this machine, and its name.
+// here replaces the ports and host names in a text by those of this machine.
 func (d *deployment) here(text string) string {
 	for there, here := range d.ports {
 		text = regexp.MustCompile(`\b`+there+`\b`).ReplaceAllString(text, here)
@@ -98,14 +98,14 @@ func (d *deployment) here(text string) string {
 	})
 }
 
-// start starts a service, by its command, on a free port.
+// start runs the command of a service on a free port.
 func (d *deployment) start(service, command string) {
 	d.t.Helper()
 	there := regexp.MustCompile(`"port (\d+)"`).FindStringSubmatch(command)[1]
 	must(d.t, redisserver.OnFreePort(func(port int) error {
 		d.ports[there] = fmt.Sprint(port)
 		d.homes[service] = d.t.TempDir()
-		bus := 10_000 + port%10_000 // the default, 10,000 above the port, may be no port at all
+		bus := 10_000 + port%10_000 // the default, port + 10,000, may be out of range
 		lines := append(d.words(command), "bind 127.0.0.1 -::1")
 		if d.name == "cluster" {
 			lines = append(lines, fmt.Sprint("cluster-port ", bus))
@@ -125,7 +125,7 @@ func (d *deployment) launch(service string, args []string) error {
 	return err
 }
 
-// url is what the README has for a user, on this machine.
+// url returns the URL in the README for a user, on this machine.
 func (d *deployment) url(user string) string {
 	d.t.Helper()
 	m := urlOfUser.FindStringSubmatch(deployed(d.t, d.name+"/README.md"))
@@ -135,8 +135,8 @@ func (d *deployment) url(user string) string {
 	return d.here(strings.Replace(m[1], "://worker:", "://"+user+":", 1))
 }
 
-// do calls a service, as a user who may do everything. Each call has a connection of its own, since
-// a service that is demoted or dies cuts those that it has.
+// do sends a command to a service, as a user with all permissions. Each call uses a new connection,
+// since a service cuts its connections when it's demoted or dies.
 func (d *deployment) do(service, command string, args ...any) (any, error) {
 	port := ""
 	for _, w := range d.run[service].Args {
@@ -153,11 +153,11 @@ func (d *deployment) do(service, command string, args ...any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close() //nolint:errcheck // it was only to ask
+	defer c.Close() //nolint:errcheck // the reply is all that matters
 	return c.Do(command, args...)
 }
 
-// role is what a server says that it is.
+// role returns the role that a server reports.
 func (d *deployment) role(service string) string {
 	said, err := redis.Values(d.do(service, "ROLE"))
 	if err != nil {
@@ -166,7 +166,7 @@ func (d *deployment) role(service string) string {
 	return string(said[0].([]byte))
 }
 
-// master waits until a server other than one is a master, of those given.
+// master waits until one of the given servers, other than than, is a master, and returns it.
 func (d *deployment) master(than string, of ...string) (now string) {
 	d.t.Helper()
 	eventually(d.t, "a replica is promoted", func() bool {
@@ -189,7 +189,7 @@ func (d *deployment) configured(service string, settings map[string]string) {
 	}
 }
 
-// judge reports what Check finds, and what users were denied.
+// judge reports findings of Check, and commands that users were denied, as test failures.
 func (d *deployment) judge() {
 	d.t.Helper()
 	doctor := openAt(d.t, d.url("doctor"), worqr.Options{Prefix: "worqr"})
@@ -206,7 +206,7 @@ func (d *deployment) judge() {
 	}
 }
 
-// works has peers work on queues, and returns a function that reports whether a new task on
+// works starts peers that serve the queues, and returns a function that checks that a new task on
 // each of them runs.
 func (d *deployment) works(queues ...string) (runsNow func(what string)) {
 	d.t.Helper()
@@ -231,9 +231,8 @@ func (d *deployment) works(queues ...string) (runsNow func(what string)) {
 	}
 }
 
-// What deploy/sentinel has works as its README says: for the user of docs/security.md, with the
-// URL that is there, through a failover by hand and the death of a master, which comes back as a
-// replica.
+// deploy/sentinel works as its README says: with the worker's rule of docs/security.md and the URL in
+// the README, during a manual failover, and when a master dies and comes back as a replica.
 func TestDeploySentinel(t *testing.T) {
 	is := parallel(t)
 	d := deploy(t, "sentinel")
@@ -261,8 +260,8 @@ func TestDeploySentinel(t *testing.T) {
 	d.judge()
 }
 
-// The same for deploy/cluster: a replica is promoted by hand, a master dies, and another gives
-// all its slots away.
+// So does deploy/cluster: when a replica is promoted by hand, a master dies, or another one gives
+// away all its slots.
 func TestDeployCluster(t *testing.T) {
 	is := parallel(t)
 	d := deploy(t, "cluster")
@@ -286,9 +285,9 @@ func TestDeployCluster(t *testing.T) {
 	replica := d.replicaOf("redis-1")
 	eventually(t, "a replica takes over", func() bool {
 		_, err := d.do(replica, "CLUSTER", "FAILOVER")
-		// It is tried for 5 s, and a further call would begin anew.
+		// The replica keeps trying for 5 s, and another call would start over.
 		for began := time.Now(); err == nil && d.role(replica) != "master" && time.Since(began) < 6*time.Second; {
-			time.Sleep(20 * time.Millisecond) // between two looks
+			time.Sleep(20 * time.Millisecond) // polling interval
 		}
 		return d.role(replica) == "master"
 	})
@@ -306,18 +305,18 @@ func TestDeployCluster(t *testing.T) {
 	d.judge()
 }
 
-// dies kills a master, and starts it again once another one has been promoted and tasks run.
+// dies kills a master, and restarts it once another one has been promoted and tasks run.
 func (d *deployment) dies(master string, promoted func(), runsNow func(what string)) {
 	d.t.Helper()
-	_ = d.run[master].Process.Kill() // Wait says what became of it
+	_ = d.run[master].Process.Kill() // Wait returns how it ended
 	_ = d.run[master].Wait()
 	promoted()
 	runsNow("killed")
-	must(d.t, d.launch(master, d.run[master].Args[1:])) // with the data that it had
+	must(d.t, d.launch(master, d.run[master].Args[1:])) // with its old data
 	eventually(d.t, "the dead master comes back as a replica", func() bool { return d.role(master) == "slave" })
 }
 
-// replicaOf waits until a master has a replica that is connected, and returns it.
+// replicaOf waits until a master has a connected replica, and returns it.
 func (d *deployment) replicaOf(master string) (replica string) {
 	d.t.Helper()
 	eventually(d.t, "a replica follows", func() bool {
@@ -337,8 +336,8 @@ func (d *deployment) replicaOf(master string) (replica string) {
 	return replica
 }
 
-// cli runs redis-cli as the user who may do everything, until it succeeds: it refuses while the
-// nodes don't agree yet.
+// cli runs redis-cli as the user with all permissions until it succeeds. It fails as long as the
+// nodes don't agree.
 func (d *deployment) cli(args ...string) {
 	d.t.Helper()
 	eventually(d.t, "redis-cli succeeds", func() bool {
@@ -352,8 +351,7 @@ func (d *deployment) cli(args ...string) {
 	})
 }
 
-// Users of the deployments may do what docs/security.md says, and the images come from wherever
-// Docker gets them.
+// The users in deploy have the rules of docs/security.md, and image names have no registry.
 func TestDeployFiles(t *testing.T) {
 	is := parallel(t)
 	users := deployed(t, "users.acl")

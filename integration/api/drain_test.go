@@ -9,8 +9,8 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// What a peer that drains under load gives back waits in its order: while handlers are fast, and
-// tasks are taken ahead; and while one round follows the other, of what two of them bring.
+// Tasks that a peer returns when it drains under load wait in their original order: both with fast
+// handlers and prefetched tasks, and with tasks from two rounds in flight.
 func TestDrainWhileRoundsFlow(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// punctual is a peer that says when it starts what it is given; "hold" it holds.
+// punctual is a peer that reports when it starts each task, and holds the payload "hold".
 func punctual(c childConfig, _ *worqr.Peer, say func(report)) actor {
 	return actor{
 		handler: func(ctx context.Context, t *worqr.Task) error {
@@ -29,7 +29,7 @@ func punctual(c childConfig, _ *worqr.Peer, say func(report)) actor {
 	}
 }
 
-// An agenda is three punctual peers, to which tasks with times are given.
+// An agenda schedules tasks for three punctual peers.
 type agenda struct {
 	t      *testing.T
 	q      *worqr.Queue
@@ -56,7 +56,7 @@ func newAgenda(t *testing.T, lease time.Duration) *agenda {
 
 func (f *agenda) spawn() process { return forward(spawn(f.t, f.c), f.starts) }
 
-// ahead puts a task at a time.
+// ahead schedules a task in d.
 func (f *agenda) ahead(d time.Duration) {
 	f.t.Helper()
 	k := fmt.Sprint(len(f.due))
@@ -66,7 +66,8 @@ func (f *agenda) ahead(d time.Duration) {
 
 func (f *agenda) take(n int) { f.got = append(f.got, receive(f.t, f.starts, n)...) }
 
-// check demands that what was taken started within the bound. How soon it does is for the bench to measure.
+// check checks that the tasks from take started within bound of their time. The benchmark measures
+// the typical delay.
 func (f *agenda) check(what string, bound time.Duration) {
 	f.t.Helper()
 	for _, r := range f.got {
@@ -77,8 +78,8 @@ func (f *agenda) check(what string, bound time.Duration) {
 	f.got = nil
 }
 
-// An idle fleet starts what has a time when that comes. Ten minutes pass between two of
-// its beats, so nothing but its timers starts anything here, and the bound may be wide.
+// An idle fleet starts scheduled tasks when they're due. Its heartbeats are ten minutes apart, so
+// only timers can start tasks here, and the bound may be wide.
 func TestDueOnTime(t *testing.T) {
 	t.Parallel()
 	const slack = 10 * time.Second
@@ -96,7 +97,7 @@ func TestDueOnTime(t *testing.T) {
 	}
 	f.check("one by one", slack)
 
-	for range 5 { // each earlier than the one before
+	for range 5 { // each due before the previous one
 		f.ahead(500 * time.Millisecond)
 		f.ahead(300 * time.Millisecond)
 		f.ahead(200 * time.Millisecond)
@@ -104,7 +105,7 @@ func TestDueOnTime(t *testing.T) {
 	}
 	f.check("earlier ones later", slack)
 
-	// All but one have no free slot, and that has one.
+	// Only one peer has a free slot, and it has just one.
 	enqueue(t, f.q, "hold", "hold", "hold", "hold", "hold")
 	receive(t, f.starts, 5)
 	for range 5 {
@@ -114,8 +115,8 @@ func TestDueOnTime(t *testing.T) {
 	f.check("all but one peer are busy", slack)
 }
 
-// Where the one who keeps the time was killed, the next beat of another one starts what is
-// due; nobody waits until the dead one is failed, which takes two beats at least.
+// If the worker that keeps the time is killed, the next heartbeat of another one starts due tasks.
+// They don't wait for its eviction, which takes at least two heartbeats.
 func TestDueWithoutKeeper(t *testing.T) {
 	t.Parallel()
 	const beat = 4 * time.Second
@@ -124,7 +125,7 @@ func TestDueWithoutKeeper(t *testing.T) {
 	keeper := func() (id string) {
 		eventually(t, "somebody keeps the time", func() bool {
 			last := sure(redis.Strings(conn.Do("ZRANGE", f.c.Prefix+":idle:{q}", -1, -1, "WITHSCORES")))(t)
-			if len(last) == 2 && len(last[1]) >= 14 { // others: since when they are idle, in ms
+			if len(last) == 2 && len(last[1]) >= 14 { // other scores are shorter: the ms since which a worker is idle
 				id = last[0]
 			}
 			return id != ""

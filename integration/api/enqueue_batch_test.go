@@ -17,8 +17,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// As many as one call may enqueue arrive in order, also while they are taken and others
-// enqueue; and once with a nonce.
+// The tasks of a large enqueue arrive in order, even while they are started and other calls
+// enqueue; and only once with a nonce.
 func TestEnqueueOfMany(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -60,8 +60,8 @@ func TestEnqueueOfMany(t *testing.T) {
 	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix+":batch*"), nil)
 }
 
-// What is accepted and not in the queue yet is no finding, but that the queue is not listed
-// and not served.
+// Check doesn't report an accepted batch that isn't in the queue yet, but it reports that the queue
+// isn't listed and has no worker.
 func TestCheckBesideBatch(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
@@ -84,7 +84,7 @@ func TestCheckBesideBatch(t *testing.T) {
 	is.True(sure(redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q")))(t))
 }
 
-// On a full Redis none is enqueued, and nothing is left.
+// A large enqueue to a full Redis enqueues nothing, and leaves nothing behind.
 func TestEnqueueOfManyWhenFull(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction", "--maxmemory", "14mb")
@@ -98,7 +98,7 @@ func TestEnqueueOfManyWhenFull(t *testing.T) {
 	is.Equal(redistest.Keys(t, redistest.Dial(t, server.URL()), "p"), nil)
 }
 
-// accepted plants a batch that was committed, and whose producer has died.
+// accepted adds a committed batch whose producer has died.
 func accepted(t testing.TB, c redis.Conn, prefix, id string, number int, payloads ...string) {
 	t.Helper()
 	redistest.DoAll(t, c, [][]any{
@@ -113,8 +113,8 @@ func anys(all []string) (as []any) {
 	return as
 }
 
-// What is accepted waits: it's counted, listed, peeked at and explained where it will be in
-// the queue, before it is there.
+// Tasks of an accepted batch count as waiting before they are moved to the queue: Len, Stats, Peek,
+// Explain and listings show them where they will be.
 func TestAcceptedBatchWaits(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
@@ -129,18 +129,17 @@ func TestAcceptedBatchWaits(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"scheduled", "first", "a", "b", "c", "d", "later"})
 	is.Equal(sure(q.Len(t.Context()))(t), 7)
 	s := stats(t, q)
-	s.Oldest = 0 // it grows
+	s.Oldest = 0 // depends on the time
 	is.Equal(s, inspect.QueueStats{Waiting: 5, Scheduled: 2})
 	e := sure(q.Explain(t.Context(), []byte("c")))(t)
 	is.Equal(len(e.Copies), 1)
 	is.Equal(e.Copies[0].State, inspect.CopyWaiting)
 	is.Equal(e.Copies[0].Before, 4)                          // scheduled, first, a and b
-	is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 3) // looking has moved nothing
+	is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 3) // reading hasn't moved a batch
 }
 
-// A batch that Redis refuses to move is accepted all the same, that is logged once, and
-// what the same producer enqueues later is refused until the batch is moved, though the
-// queue is long, so that their order holds.
+// If Redis refuses to move a batch, the enqueue still succeeds, and one warning is logged. To keep
+// the order, later enqueues of the same producer fail until the batch is moved, even to a long queue.
 func TestBatchThatCannotBeMoved(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -159,12 +158,12 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 	redistest.Do(t, c, "ACL", "SETUSER", "app", "+lmove")
 	enqueue(t, q, "c")
 	is.Equal(waiting(t, q), slices.Concat(numbers("a", 200), []string{"long"}, numbers("b", 6000), []string{"c"}))
-	eventually(t, "it is over", func() bool { return len(j.Lines("worqr: recovered")) == 1 })
+	eventually(t, "the recovery is logged", func() bool { return len(j.Lines("worqr: recovered")) == 1 })
 	is.Equal(len(j.Lines("level=WARN")), 1)
 }
 
-// A batch whose tasks are gone or overwritten holds up nothing: not the batches behind it,
-// nor what is enqueued, canceled or deleted. It is logged, and Check tells of it.
+// A batch whose tasks are gone or overwritten blocks neither the batches behind it nor enqueues,
+// cancels and deletes. It's logged, and Check reports it.
 func TestDamagedBatch(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
@@ -196,7 +195,7 @@ func TestDamagedBatch(t *testing.T) {
 	is.Equal(found(doctor.Check, "batch"), []string{"gone", "overwritten"})
 	is.Equal(found(doctor.Check, "wrong-type"), []string{"overwritten"})
 	is.Equal(found(doctor.Repair, "batch"), []string{"gone", "overwritten"})
-	is.Equal(found(doctor.Check, "batch"), []string{"overwritten"}) // nobody else's data is touched
+	is.Equal(found(doctor.Check, "batch"), []string{"overwritten"}) // Repair doesn't delete foreign data
 	is.NoErr(q.Delete(t.Context()))
 	plant()
 	is.NoErr(q.Delete(t.Context()))
@@ -204,12 +203,12 @@ func TestDamagedBatch(t *testing.T) {
 
 	plant()
 	redistest.Do(t, c, "LPUSH", prefix+":batch:{q}:gone", "found again")
-	redistest.Do(t, c, "ZADD", prefix+":batches:{q}", 1<<52, "gone") // it was put aside
+	redistest.Do(t, c, "ZADD", prefix+":batches:{q}", 1<<52, "gone") // it was set aside
 	sure(doctor.Repair(t.Context(), nil))(t)
 	is.Equal(waiting(t, q), []string{"found again", "a", "b", "c"})
 }
 
-// Where something else is in the place of the list of batches, only large enqueues fail.
+// If the list of batches has the wrong type, only large enqueues fail.
 func TestDamagedListOfBatches(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
@@ -228,8 +227,8 @@ func TestDamagedListOfBatches(t *testing.T) {
 	is.Equal(len(redistest.Keys(t, c, prefix+":batches*")), 0)
 }
 
-// Of the callers that find batches to be moved, one moves them: pages of all of them would
-// travel together and keep Redis busy.
+// If several callers find batches to move, only one moves them: pages from all of them would keep
+// Redis busy.
 func TestCallersHaulInTurn(t *testing.T) {
 	is := parallel(t)
 	const batches, callers = 10, 100
@@ -250,15 +249,15 @@ func TestCallersHaulInTurn(t *testing.T) {
 	}
 	all.Wait()
 	is.Equal(sure(q.Len(t.Context()))(t), 1+batches*2000+callers)
-	// One call moves each batch, and what is enqueued side by side travels together. If each
-	// caller moved batches, there were a call for each, at least.
+	// Each batch takes one call, and concurrent enqueues share calls. If each caller moved batches,
+	// there would be at least one call for each caller.
 	calls := redistest.Calls(t, c, "evalsha") - before
 	if t.Log(calls); calls > callers/2+2*batches {
 		t.Errorf("%d calls", calls)
 	}
 }
 
-// Who stops doesn't wait until a batch of a dead producer is in the queue: others move the
+// StopWorker doesn't wait until the batch of a dead producer is in the queue: other peers move the
 // rest.
 func TestStopWorkerBesideHaul(t *testing.T) {
 	is := parallel(t)
@@ -267,7 +266,7 @@ func TestStopWorkerBesideHaul(t *testing.T) {
 	stalled, hauls := make(chan struct{}), make(chan bool, 10)
 	p := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Second}, func(c *through) redis.Conn {
 		c.OnReply = func(_ string, args []any, reply any, err error) (any, error) {
-			if len(args) >= 5 && args[4] == any(prefix+":batches:{q}") { // its last key
+			if len(args) >= 5 && args[4] == any(prefix+":batches:{q}") { // a haul: this is its last key
 				hauls <- true
 				<-stalled
 			}
@@ -278,13 +277,13 @@ func TestStopWorkerBesideHaul(t *testing.T) {
 	defer close(stalled)
 	must(t, p.StartWorker(t.Context()))
 	must(t, p.Queue("q").StartWork(t.Context()))
-	receive(t, hauls, 1) // and its reply doesn't come
+	receive(t, hauls, 1) // its reply is held back
 	stopped := make(chan error, 1)
 	go func() { stopped <- p.StopWorker(t.Context()) }()
 	is.NoErr(receive(t, stopped, 1)[0])
 }
 
-// A caller whose own time is over says nothing of Redis, so nothing is logged.
+// The end of a caller's own context says nothing about Redis, so nothing is logged.
 func TestDeadlineOfCallerIsNoTrouble(t *testing.T) {
 	is := parallel(t)
 	prefix, log := redistest.Prefix(t), &journal{}
@@ -292,6 +291,6 @@ func TestDeadlineOfCallerIsNoTrouble(t *testing.T) {
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
 	is.True(errors.Is(failure(p.Queue("q").Cancel(late, []byte("a"))), context.DeadlineExceeded))
-	is.NoErr(p.Close()) // all lines are written
+	is.NoErr(p.Close()) // flushes the log
 	is.Equal(log.Lines("batch"), nil)
 }

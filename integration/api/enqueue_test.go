@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Many callers share few calls, and each payload is there once, in the order of
+// Concurrent callers share calls to Redis, and each payload is enqueued once, in the order of
 // its caller.
 func TestEnqueueTogether(t *testing.T) {
 	is := parallel(t)
@@ -34,7 +34,7 @@ func TestEnqueueTogether(t *testing.T) {
 				if err := q.Enqueue(t.Context(), payload); err != nil {
 					t.Error(err)
 				}
-				clear(payload) // it is ours again
+				clear(payload) // Enqueue doesn't keep it
 			}
 		})
 	}
@@ -51,8 +51,8 @@ func TestEnqueueTogether(t *testing.T) {
 	is.Equal(len(got), callers*calls)
 }
 
-// A producer that has seen a long queue wakes nobody, and whoever has become idle
-// meanwhile all the same. No beat helps: the next is minutes away.
+// A producer that has seen a long queue wakes no workers, but it notices when the queue has become
+// short and workers are idle. The next heartbeat is minutes away.
 func TestEnqueueAfterLongQueue(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Prefix(t)
@@ -73,7 +73,7 @@ func TestEnqueueAfterLongQueue(t *testing.T) {
 	}
 }
 
-// A yesConn is a connection without a Redis: whatever it's asked, the answer is 1.
+// A yesConn is a connection without a server. It replies 1 to every command.
 type yesConn struct{}
 
 func (yesConn) Close() error                                             { return nil }
@@ -85,8 +85,8 @@ func (yesConn) Receive() (any, error)                                    { retur
 func (yesConn) ReceiveWithTimeout(time.Duration) (any, error)            { return int64(1), nil }
 func (yesConn) DoWithTimeout(time.Duration, string, ...any) (any, error) { return int64(1), nil }
 
-// Enqueue puts the queue on the list of queues once the tasks are there. If that isn't
-// answered, it returns when its context ends, not later.
+// Enqueue adds the queue to the list of queues after the tasks. If Redis doesn't reply to that,
+// Enqueue returns when its context ends.
 func TestEnqueueEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -107,11 +107,11 @@ func TestEnqueueEndsWithItsContext(t *testing.T) {
 		began := time.Now()
 		is.NoErr(p.Queue("q").Enqueue(ctx, []byte("a")))
 		is.Equal(asked, 1)
-		is.Equal(time.Since(began), time.Duration(0)) // the time of a bubble: nothing has waited for a timer
+		is.Equal(time.Since(began), time.Duration(0)) // virtual time: nothing has waited for a timer
 	})
 }
 
-// Where the list of queues is something else, a peer doesn't try again with each enqueue.
+// If the list of queues has the wrong type, a peer doesn't try to add the queue at each enqueue.
 func TestEnqueueBesideForeignRegistry(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)

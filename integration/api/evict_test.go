@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A job that takes longer than any timeout of the monitor is not done twice.
+// A job that takes several leases doesn't run twice.
 func TestLongJob(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -36,8 +36,8 @@ func TestLongJob(t *testing.T) {
 	is.Equal(len(started), 0)
 }
 
-// Two peers of a queue that have different leases: whoever joins later says so, once, and
-// so does Check.
+// If two peers of a queue have different leases, the one that joins later logs it once, and
+// Check reports it.
 func TestDifferentLeases(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
