@@ -184,7 +184,7 @@ end)
 local function unwait(lane, entry, told, only, unread)
   digests.forget()
   local key = lane.keyed .. entry
-  local payload, process, digest, card, turn = unpack(redis.pcall('HMGET', key, unread and 'process' or 'payload', 'process', 'digest', 'card', 'turn')) -- of another type: it is lost
+  local payload, process, digest, card, turn = unpack(redis.pcall('HMGET', key, unread and 'process' or 'payload', 'process', 'digest', 'card', 'turn')) -- an error has no fields: a key of the wrong type counts as lost
   if unread then
     if digests.is_kept(lane, entry, digest) then
       payload, told = redis.call('HEXISTS', key, 'payload') == 1, digest

@@ -45,7 +45,7 @@
 -- gone (it was settled before) or refused (a key has the wrong type); the place
 -- and the same word for each end that wasn't ok; for each
 -- started task that may need more than its payload: payload, token and {entry or
--- "", retries, crashes, what the failed queue knows, the payload's bytes if it's omitted or
+-- "", retries, crashes, the failure in a failed queue, the payload's bytes if it's omitted or
 -- 0, ms when it was due (for an occurrence: its time) or 0, card, error of the last attempt, 1 if it's known only
 -- by its key}, or name and card of an added task, from which the entry follows, or ""; the payloads of tasks
 -- started after them, and the token of the last; for each new cancel its name and token;
