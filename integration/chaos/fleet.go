@@ -10,16 +10,21 @@ import (
 	"slices"
 	"sync/atomic"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/worqr/worqr/internal/child"
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A fleet is the peers of one arena as the driver sees them. Each member has a
 // slot, and a new one comes in its place when it is killed or ends.
 type fleet struct {
+	t       testing.TB
 	spec    peerSpec // of each, but for what tells them apart
 	journal *journal // of the driver
+	env     []string // of peers
 	place   func(slot int) (url string, before []string)
 	members []*member
 	left    []*member // asked to end
@@ -29,7 +34,6 @@ type fleet struct {
 // A member is one peer process.
 type member struct {
 	*child.Process[string]
-	slot    int
 	name    string
 	asleep  bool
 	serving chan struct{} // closed when it serves
@@ -38,53 +42,46 @@ type member struct {
 }
 
 // newFleet starts n peers and waits until all serve.
-func newFleet(spec peerSpec, n int, j *journal, place func(int) (string, []string)) (*fleet, error) {
-	f := &fleet{spec: spec, journal: j, place: place, members: make([]*member, n)}
+func newFleet(t testing.TB, spec peerSpec, n int, j *journal, env []string, place func(int) (string, []string)) *fleet {
+	f := &fleet{t: t, spec: spec, journal: j, env: env, place: place, members: make([]*member, n)}
+	t.Cleanup(f.destroy)
 	for slot := range f.members {
-		if err := f.spawn(slot); err != nil {
-			return f, err
-		}
+		f.spawn(slot)
 	}
-	return f, f.await("to serve", func(m *member) <-chan struct{} { return m.serving }, time.Minute)
+	f.await("to serve", func(m *member) <-chan struct{} { return m.serving }, time.Minute)
+	return f
 }
 
 // await waits until all members have said something.
-func (f *fleet) await(what string, said func(*member) <-chan struct{}, most time.Duration) error {
+func (f *fleet) await(what string, said func(*member) <-chan struct{}, most time.Duration) {
 	late := time.After(most)
 	for _, m := range f.members {
 		select {
 		case <-said(m):
 		case <-m.Exited:
-			return fmt.Errorf("peer %s ended by itself: %v; see %s", m.name, m.Err, f.log(m.name))
+			f.t.Fatalf("peer %s ended by itself: %v; see %s", m.name, m.Err, f.log(m.name))
 		case <-late:
-			return fmt.Errorf("waited %v for peer %s %s; see %s", most, m.name, what, f.log(m.name))
+			f.t.Fatalf("waited %v for peer %s %s; see %s", most, m.name, what, f.log(m.name))
 		}
 	}
-	return nil
 }
 
 func (f *fleet) log(name string) string { return filepath.Join(f.spec.Dir, name+".log") }
 
 // spawn starts a peer in a slot.
-func (f *fleet) spawn(slot int) error {
+func (f *fleet) spawn(slot int) {
 	f.count++
 	spec := f.spec
 	spec.Name = fmt.Sprintf("p%02d.%d", slot, f.count)
 	var before []string
 	spec.URL, before = f.place(slot)
-	log, err := os.Create(f.log(spec.Name))
-	if err != nil {
-		return fmt.Errorf("start a peer: %w", err)
-	}
+	log := redistest.Sure(os.Create(f.log(spec.Name)))(f.t)
 	defer func() { _ = log.Close() }() // the peer has its own
-	p, err := child.Start[string](context.Background(), child.Options{Config: spec, Env: []string{"GOMAXPROCS=2"}, Before: before, Errors: log})
-	if err != nil {
-		return err
-	}
-	m := &member{Process: p, slot: slot, name: spec.Name, serving: make(chan struct{}), calm: make(chan struct{})}
+	p, err := child.Start[string](context.Background(), child.Options{Config: spec, Env: f.env, Before: before, Errors: log})
+	peertest.Must(f.t, err)
+	m := &member{Process: p, name: spec.Name, serving: make(chan struct{}), calm: make(chan struct{})}
 	f.members[slot] = m
 	go m.hear()
-	return nil
 }
 
 func (m *member) hear() {
@@ -140,21 +137,21 @@ func (m *member) serves() bool {
 }
 
 // replace asks the peer of a slot, which serves, to end, and has another come at once.
-func (f *fleet) replace(slot int) error {
+func (f *fleet) replace(slot int) {
 	m := f.members[slot]
 	f.say(opTerm, m, "")
 	_ = m.Signal(syscall.SIGTERM) // or it has ended, which end notices
 	f.left = append(f.left, m)
-	return f.spawn(slot)
+	f.spawn(slot)
 }
 
 // quiet has nobody enqueue any more.
-func (f *fleet) quiet() error {
+func (f *fleet) quiet() {
 	for slot := range f.members {
 		f.resume(slot)
 		_ = f.members[slot].Tell(sayCalm) // if it is gone, await tells
 	}
-	return f.await("to be calm", func(m *member) <-chan struct{} { return m.calm }, 2*time.Minute)
+	f.await("to be calm", func(m *member) <-chan struct{} { return m.calm }, 2*time.Minute)
 }
 
 // end asks all peers to end, waits until they have, and tells which did not end
@@ -178,7 +175,6 @@ func (f *fleet) end() (complaints []string) {
 			complaints = append(complaints, fmt.Sprintf("peer %s did not end within a minute; see %s", m.name, f.log(m.name)))
 		}
 	}
-	f.destroy()
 	return complaints
 }
 

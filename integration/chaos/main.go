@@ -31,7 +31,7 @@ var campaigns = map[string]func(options) *report{
 	"pubsub":   pubsub,
 	"memory":   memory,
 	"mix":      mix,
-	"smoke":    smoke,
+	"tls":      withTLS,
 }
 
 func main() {
@@ -52,19 +52,13 @@ func main() {
 	flag.IntVar(&o.restarts, "restarts", 10, "times to kill Redis")
 	flag.StringVar((*string)(&o.fsync), "durability", string(always), "of a Redis that is killed: always, everysec, rdb or none")
 	flag.DurationVar(&o.span, "span", time.Minute, "of campaigns that count no faults")
-	flag.StringVar((*string)(&o.engine), "engine", string(single), fmt.Sprintf("what keeps the tasks, in the campaigns %v: one of %v", anywhere, engines))
 	flag.BoolVar(&o.strict, "strict", false, "demand the times that are promised, which a busy machine may not keep")
 	flag.Parse()
-	if flag.NArg() > 0 || campaigns[o.campaign] == nil || durable[o.fsync] == nil || o.peers < 2 || !o.known() {
+	if flag.NArg() > 0 || campaigns[o.campaign] == nil || durable[o.fsync] == nil || o.peers < 2 {
 		flag.Usage()
 		os.Exit(2)
 	}
 	os.Exit(o.run())
-}
-
-// known reports whether there is such an engine, and the campaign knows it.
-func (o *options) known() bool {
-	return slices.Contains(engines, o.engine) && (o.engine == single || slices.Contains(anywhere, o.campaign))
 }
 
 // run plays the campaign and prints what it has found. The exit code is 1 on a
@@ -82,7 +76,7 @@ func (o *options) run() int {
 		}
 	}
 	began := time.Now()
-	fmt.Printf("campaign    %s, engine %s, seed %d, lease %v\n", o.campaign, o.engine, o.seed, o.lease)
+	fmt.Printf("campaign    %s, seed %d, lease %v\n", o.campaign, o.seed, o.lease)
 	r := campaigns[o.campaign](*o)
 	r.write(os.Stdout)
 	fmt.Printf("took        %v\n", time.Since(began).Round(time.Second))
@@ -99,6 +93,6 @@ func (o *options) run() int {
 
 // repeat is the command that has the same faults come again.
 func (o *options) repeat() string {
-	return fmt.Sprintf("go run ./integration/chaos -campaign %s -engine %s -seed %d -peers %d -lease %v -kills %d -zombies %d -stalls %d -cuts %d -restarts %d -durability %s -span %v -strict=%v",
-		o.campaign, o.engine, o.seed, o.peers, o.lease, o.kills, o.zombies, o.stalls, o.cuts, o.restarts, o.fsync, o.span, o.strict)
+	return fmt.Sprintf("go run ./integration/chaos -campaign %s -seed %d -peers %d -lease %v -kills %d -zombies %d -stalls %d -cuts %d -restarts %d -durability %s -span %v -strict=%v",
+		o.campaign, o.seed, o.peers, o.lease, o.kills, o.zombies, o.stalls, o.cuts, o.restarts, o.fsync, o.span, o.strict)
 }

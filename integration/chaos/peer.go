@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A peerSpec says what a peer in a process of its own does: this program, started once more.
@@ -28,7 +29,6 @@ type peerSpec struct {
 	Dir    string // of journals
 	Lease  time.Duration
 	Seed   uint64
-	TLS    files
 
 	Queues      []string
 	Concurrency int
@@ -71,12 +71,8 @@ func runPeer(spec peerSpec) error {
 		return err
 	}
 	defer journal.close()
-	config, err := spec.TLS.config()
-	if err != nil {
-		return err
-	}
 	peer, err := worqr.Open(spec.URL, &worqr.Options{
-		Prefix: spec.Prefix, Name: spec.Name, Lease: spec.Lease, TLSConfig: config,
+		Prefix: spec.Prefix, Name: spec.Name, Lease: spec.Lease, TLSConfig: redistest.TLS(spec.URL),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {

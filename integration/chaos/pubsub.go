@@ -8,19 +8,15 @@ import "time"
 func pubsub(o options) *report {
 	o.peers = min(o.peers, 4)
 	spec := peerSpec{Every: time.Second, Batch: 2, Nap: 4 * time.Second, Concurrency: 50, Cancels: 3}
-	during := func(a *arena) error {
-		pause(a.span)
-		return nil
-	}
 	r := several(2, func(number int) *report {
-		s := setup{durability: everysec, alive: true, spec: spec, place: throughLinks(new(*network), true, "")}
+		s := setup{durability: everysec, alive: true, spec: spec, place: throughLinks(new(*network), true)}
 		if number > 0 {
-			s.place = func(a *arena) (func(int) (string, []string), error) {
-				_, err := a.server.do([]any{"ACL", "SETUSER", "default", "-subscribe", "-psubscribe"})
-				return func(int) (string, []string) { return a.server.url(), nil }, err
+			s.place = func(a *arena) func(int) (string, []string) {
+				a.server.do([]any{"ACL", "SETUSER", "default", "-subscribe", "-psubscribe"})
+				return func(int) (string, []string) { return a.server.URL(), nil }
 			}
 		}
-		return play(o, number, s, during)
+		return play(o, number, s, func(a *arena) { pause(a.span) })
 	})
 	beat := o.lease / 3
 	slack := time.Duration(0)

@@ -15,51 +15,37 @@ import (
 func restarts(o options) *report {
 	arenas := min(max(o.restarts/5, 1), 5)
 	o.peers = min(o.peers, 4)
-	r := several(arenas, func(number int) *report {
+	return several(arenas, func(number int) *report {
 		s := setup{
 			durability: o.fsync, alive: true, forgets: o.fsync != always, tail: 2*o.lease + time.Second,
 			spec: peerSpec{Every: 20 * time.Millisecond, Batch: 5, Nap: 300 * time.Millisecond},
 		}
-		return play(o, number, s, func(a *arena) error {
+		return play(o, number, s, func(a *arena) {
 			for range (a.restarts + arenas - 1 - number) / arenas { // all of them, shared out
 				pause(a.between(a.lease, 4*a.lease))
-				if err := a.restart(a.between(0, 2*a.lease)); err != nil {
-					return err
-				}
+				a.restart(a.between(0, 2*a.lease))
 			}
-			return nil
 		})
 	})
-	return r
 }
 
 // restart kills the server and has it come back after a while. With AOF everysec
 // that is a power failure: what was written within a second before is gone.
-func (a *arena) restart(after time.Duration) error {
-	if err := a.server.note(); err != nil {
-		return err
-	}
-	synced, err := a.server.written()
-	if err != nil {
-		return err
-	}
+func (a *arena) restart(after time.Duration) {
+	a.server.note()
+	synced := a.server.written()
 	if a.durability == everysec {
 		pause(a.between(0, time.Second))
 	}
 	a.journal.say(event{Op: opServer, Note: noteKill})
-	a.server.kill()
+	a.server.Kill()
 	if a.durability == everysec {
-		if err := a.server.forget(synced); err != nil {
-			return err
-		}
+		a.server.forget(synced)
 	}
 	pause(after)
 	a.report.Restarts++
-	if err := a.server.launch(); err != nil {
-		return err
-	}
+	a.server.Restart(a.t)
 	a.journal.say(event{Op: opServer, Note: noteBack})
-	return nil
 }
 
 const noteKill, noteBack = "kill", "back"

@@ -34,15 +34,10 @@ func TestSmoke(t *testing.T) {
 	if _, err := redisserver.Program(); err != nil {
 		t.Fatal(err)
 	}
-	o := options{seed: seed, peers: 8, lease: 900 * time.Millisecond, fsync: always, span: 20 * time.Second, engine: single}
+	o := options{seed: seed, peers: 8, lease: 900 * time.Millisecond, fsync: always, span: 20 * time.Second}
 	lasting := func(d durability) options {
 		o := o
 		o.fsync, o.restarts = d, 4
-		return o
-	}
-	at := func(e engine) options {
-		o := o
-		o.engine, o.peers = e, 6
 		return o
 	}
 	for name, c := range map[string]struct {
@@ -60,10 +55,7 @@ func TestSmoke(t *testing.T) {
 		"pubsub":            {"pubsub", func() options { return o }},
 		"memory":            {"memory", func() options { return o }},
 		"mix":               {"mix", func() options { return o }},
-		"acl":               {"smoke", func() options { return at(leastRights) }},
-		"tls":               {"smoke", func() options { return at(withTLS) }},
-		"sentinel":          {"smoke", func() options { return at(onSentinel) }},
-		"cluster":           {"smoke", func() options { return at(onCluster) }},
+		"tls":               {"tls", func() options { return o }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

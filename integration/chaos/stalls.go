@@ -1,9 +1,6 @@
 package main
 
-import (
-	"syscall"
-	"time"
-)
+import "time"
 
 // stalls has Redis stand still, for 1 to 30 s each time, while every peer lives:
 // nobody is given up, and nothing starts once more. Servers stand still side by
@@ -13,32 +10,26 @@ func stalls(o options) *report {
 	o.peers = min(o.peers, 3)
 	return several(arenas, func(number int) *report {
 		s := setup{durability: everysec, alive: true, tail: time.Second, spec: peerSpec{Every: time.Second / 2, Batch: 3, Nap: 3 * time.Second}}
-		return play(o, number, s, func(a *arena) error {
+		return play(o, number, s, func(a *arena) {
 			for range (a.stalls + arenas - 1 - number) / arenas { // all of them, shared out
 				pause(a.between(a.lease/2, 2*a.lease)) // also before anybody may judge again
-				if err := a.stall(a.between(time.Second, 30*time.Second)); err != nil {
-					return err
-				}
+				a.stall(a.between(time.Second, 30*time.Second))
 			}
-			return nil
 		})
 	})
 }
 
 // stall has the server stand still. That is not held against the script that was
 // running.
-func (a *arena) stall(d time.Duration) error {
-	if err := a.server.note(); err != nil {
-		return err
-	}
+func (a *arena) stall(d time.Duration) {
+	a.server.note()
 	a.journal.say(event{Op: opServer, Note: noteStop})
-	a.server.signal(syscall.SIGSTOP)
+	a.server.Pause(a.t)
 	pause(d)
-	a.server.signal(syscall.SIGCONT)
+	a.server.Resume(a.t)
 	a.journal.say(event{Op: opServer, Note: noteCont})
 	a.report.Stalls++
-	_, err := a.server.do([]any{"SLOWLOG", "RESET"})
-	return err
+	a.server.do([]any{"SLOWLOG", "RESET"})
 }
 
 const noteStop, noteCont = "stop", "cont"
