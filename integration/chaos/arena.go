@@ -16,6 +16,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -42,9 +43,9 @@ type options struct {
 // A setup is what a campaign wants of an arena.
 type setup struct {
 	durability durability
-	everywhere bool     // the server hears on all addresses
-	tls        bool     // the server and the peers have certificates
-	spec       peerSpec // what is zero there gets a default
+	everywhere bool        // the server hears on all addresses
+	tls        bool        // the server and the peers have certificates
+	spec       load.Config // what is zero there gets a default
 	// where a peer finds the server, and the command that starts it
 	place   func(*arena) func(slot int) (url string, before []string)
 	alive   bool // no peer is touched: none may be failed
@@ -112,18 +113,19 @@ func (a *arena) open() {
 	if a.everywhere {
 		args = slices.Concat(args, []string{"--bind", "0.0.0.0"})
 	}
-	env := []string{"GOMAXPROCS=2"}
+	var env []string
 	if a.tls {
 		a.authority = redistest.NewAuthority(a.t)
 		env = append(env, a.authority.Env(a.t))
 	}
 	a.server = startServer(a.t, filepath.Join(a.dir, "redis"), a.authority, args)
 	a.admit()
-	a.journal = redistest.Sure(openJournal(filepath.Join(a.dir, "driver"+journalEnding)))(a.t)
-	a.t.Cleanup(a.journal.close)
-	a.t.Cleanup(watch(a.lease, a.journal.say))
+	file := redistest.Sure(os.Create(filepath.Join(a.dir, "history.jsonl")))(a.t)
+	a.t.Cleanup(func() { _ = file.Close() }) // each line is there already
+	a.journal = &journal{file: file}
+	a.t.Cleanup(load.Watch(a.lease, a.journal.say))
 	spec := a.spec
-	spec.Prefix, spec.Dir, spec.Seed, spec.Lease = prefix, a.dir, a.seed, a.lease
+	spec.Prefix, spec.Seed, spec.Lease, spec.Added = prefix, a.seed, a.lease, true
 	if spec.Concurrency == 0 {
 		spec.Concurrency = 8
 	}
@@ -141,7 +143,7 @@ func (a *arena) open() {
 	if a.setup.place != nil {
 		place = a.setup.place(a)
 	}
-	a.fleet = newFleet(a.t, spec, a.peers, a.journal, env, place)
+	a.fleet = newFleet(a.t, a.dir, spec, a.peers, a.journal, env, place)
 }
 
 // user is as whom peers connect: they may do what the worker of docs/security.md may, and nothing else.
@@ -175,7 +177,7 @@ func (a *arena) settle() error {
 	for end, still := time.Now().Add(2*time.Minute), 0; time.Now().Before(end); {
 		busy := false
 		for _, name := range a.spec.Queues {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			s, err := observer.Queue(name).Stats(ctx)
 			cancel()
 			if err == nil && (s.Waiting+s.Scheduled+s.Running > 0 || s.Workers != len(a.fleet.members)) {
@@ -198,7 +200,7 @@ func (a *arena) settle() error {
 
 // judge reads what was written down.
 func (a *arena) judge() {
-	e := &evidence{events: redistest.Sure(readJournals(a.dir))(a.t), arena: a}
+	e := &evidence{events: a.journal.all(), arena: a}
 	e.confessed = redistest.Sure(a.confessed())(a.t)
 	if a.durability.ordered() {
 		paths := a.server.history()
@@ -232,7 +234,9 @@ func several(n int, one func(number int) *report) *report {
 func pause(d time.Duration) { time.Sleep(d) }
 
 // between throws a time.
-func (a *arena) between(low, high time.Duration) time.Duration { return low + upTo(a.dice, high-low+1) }
+func (a *arena) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(a.dice.Int64N(int64(high-low+1)))
+}
 
 // awake throws a slot whose peer serves and does not stand still; -1 if there is none.
 func (a *arena) awake() int {

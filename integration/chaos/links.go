@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/peertest"
 )
 
@@ -27,7 +28,7 @@ func links(o options) *report {
 }
 
 func cutProxies(o options, number int) *report {
-	s := setup{durability: everysec, cut: true, tail: 4*o.lease + 4*time.Second, spec: peerSpec{Faults: true}}
+	s := setup{durability: everysec, cut: true, tail: 4*o.lease + 4*time.Second, spec: load.Config{Faults: true}}
 	var w *network
 	s.place = throughLinks(&w, false)
 	return play(o, number, s, func(a *arena) {

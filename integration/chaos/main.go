@@ -18,7 +18,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/child"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // campaigns are the kinds of run.
@@ -35,8 +38,8 @@ var campaigns = map[string]func(options) *report{
 }
 
 func main() {
-	if spec, given := child.Given[peerSpec](); given {
-		os.Exit(peerMain(spec))
+	if spec, given := child.Given[load.Config](); given {
+		os.Exit(load.Main(spec, worqr.Options{TLSConfig: redistest.TLS(spec.URL)}))
 	}
 	var o options
 	names := strings.Join(slices.Sorted(maps.Keys(campaigns)), ", ")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -15,7 +16,7 @@ import (
 // meanwhile, and the queues drain to nothing while the bound is still in force.
 func memory(o options) *report {
 	o.peers = min(o.peers, 6)
-	s := setup{durability: everysec, spec: peerSpec{
+	s := setup{durability: everysec, spec: load.Config{
 		Queues: []string{"slow"}, Every: 5 * time.Millisecond, Batch: 5, Size: 8 << 10, Nap: 200 * time.Millisecond, Faults: true,
 	}}
 	r := play(o, 0, s, func(a *arena) {

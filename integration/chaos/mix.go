@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/peertest"
 )
 
@@ -23,7 +24,7 @@ func withTLS(o options) *report {
 
 func mixed(o options, s setup, cuts []string) *report {
 	var w *network
-	s.durability, s.cut, s.tail, s.spec = always, true, 4*o.lease+4*time.Second, peerSpec{Faults: true, Cancels: 10}
+	s.durability, s.cut, s.tail, s.spec = always, true, 4*o.lease+4*time.Second, load.Config{Faults: true, Cancels: 10}
 	s.place = throughLinks(&w, false)
 	return play(o, 0, s, func(a *arena) {
 		m := &medley{a, w, cuts, map[int]time.Time{}, map[int]healing{}}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -184,7 +185,7 @@ func (s *namespaces) subscriber(slot int) (port string) {
 func cutNamespaces(o options, number int) *report {
 	o.peers = min(o.peers, 8)
 	var n *namespaces
-	s := setup{durability: everysec, everywhere: true, cut: true, tail: 4*o.lease + 4*time.Second, spec: peerSpec{Faults: true}}
+	s := setup{durability: everysec, everywhere: true, cut: true, tail: 4*o.lease + 4*time.Second, spec: load.Config{Faults: true}}
 	s.place = func(a *arena) func(int) (string, []string) {
 		_, port, _ := strings.Cut(a.server.Addr(), ":")
 		var err error

@@ -1,13 +1,17 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"github.com/worqr/worqr/integration/load"
+)
 
 // pubsub has messages never arrive, for good: because the subscribed connections
 // are half open from the first moment on, and because SUBSCRIBE is refused. Then
 // tasks start, and cancels are applied, with the beats.
 func pubsub(o options) *report {
 	o.peers = min(o.peers, 4)
-	spec := peerSpec{Every: time.Second, Batch: 2, Nap: 4 * time.Second, Concurrency: 50, Cancels: 3}
+	spec := load.Config{Every: time.Second, Batch: 2, Nap: 4 * time.Second, Concurrency: 50, Cancels: 3}
 	r := several(2, func(number int) *report {
 		s := setup{durability: everysec, alive: true, spec: spec, place: throughLinks(new(*network), true)}
 		if number > 0 {

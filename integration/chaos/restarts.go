@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/worqr/worqr/integration/load"
 )
 
 // restarts has Redis be killed and come back with what it has kept. With AOF
@@ -18,7 +20,7 @@ func restarts(o options) *report {
 	return several(arenas, func(number int) *report {
 		s := setup{
 			durability: o.fsync, alive: true, forgets: o.fsync != always, tail: 2*o.lease + time.Second,
-			spec: peerSpec{Every: 20 * time.Millisecond, Batch: 5, Nap: 300 * time.Millisecond},
+			spec: load.Config{Every: 20 * time.Millisecond, Batch: 5, Nap: 300 * time.Millisecond},
 		}
 		return play(o, number, s, func(a *arena) {
 			for range (a.restarts + arenas - 1 - number) / arenas { // all of them, shared out
@@ -53,7 +55,7 @@ const noteKill, noteBack = "kill", "back"
 // Where a peer says that Redis has lost something that it had acknowledged.
 var confessions = []string{
 	"Redis has lost writes",
-	saysLost,
+	load.SaysLost,
 	"coming back under a new id", // the membership is gone
 	"Redis has lost its start",
 	"that Redis assigns to this worker",
@@ -94,7 +96,7 @@ func (e *evidence) confession(r *report, times []time.Time) {
 		}
 		lost := 0
 		for _, t := range e.tasks {
-			if t.forgotten && t.answered < v.Mono && t.answered > v.Mono-int64(2*time.Second) {
+			if t.Forgotten && t.Answered < v.Mono && t.Answered > v.Mono-int64(2*time.Second) {
 				lost++
 			}
 		}

@@ -8,13 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redisserver"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
-	if spec, given := child.Given[peerSpec](); given {
-		os.Exit(peerMain(spec))
+	if spec, given := child.Given[load.Config](); given {
+		os.Exit(load.Main(spec, worqr.Options{TLSConfig: redistest.TLS(spec.URL)}))
 	}
 	os.Exit(m.Run())
 }
