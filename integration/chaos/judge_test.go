@@ -357,11 +357,11 @@ func TestWrongFigures(t *testing.T) {
 		"chaos:working:{q}:x": false, "chaos:workers:{q}": false, "chaos:failed:keyed:{q}:k:x": true, "chaos:keyed:{q}:k:x": false,
 		"chaos:unique:{q}": false, "chaos:ledger:{q}": false, "other": false,
 	} {
-		if stays(key, false) != ok {
+		if load.Stays(prefix, key, false) != ok {
 			t.Errorf("%s may stay: %v", key, !ok)
 		}
 	}
-	if !stays("chaos:once:{q}:x", true) {
+	if !load.Stays(prefix, "chaos:once:{q}:x", true) {
 		t.Error("a nonce may stay until its time is over")
 	}
 }

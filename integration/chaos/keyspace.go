@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -32,28 +32,9 @@ func (a *arena) leftovers() {
 		if ttl == -2 {
 			continue // its time is over
 		}
-		if !stays(key, ttl >= 0) {
+		if !load.Stays(prefix, key, ttl >= 0) {
 			a.report.Orphans++
 			a.report.violate("the key %s is left over", key)
 		}
 	}
-}
-
-// stays reports whether a key may be there when nobody serves and nothing waits.
-func stays(key string, expires bool) bool {
-	rest, ok := strings.CutPrefix(key, prefix+":")
-	if !ok {
-		return false
-	}
-	failed, isFailed := strings.CutPrefix(rest, "failed:")
-	kind, _, _ := strings.Cut(failed, ":")
-	switch kind {
-	case "registry", "protocol", "token":
-		return true
-	case "once", "cancel", "result":
-		return expires
-	case "schedule", "contents", "keyed":
-		return isFailed // what has failed stays to be looked at
-	}
-	return false
 }
