@@ -1,7 +1,6 @@
 package engines
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -39,13 +38,12 @@ type fleet struct {
 	kills int
 	seed  uint64
 
-	members  []*member // that live; ledger.mu protects it
-	sleeper  *member
-	observer *worqr.Peer
-	gone     []*member
-	count    int
-	stop     chan struct{} // ends the kills
-	killing  sync.WaitGroup
+	members []*member // that live; ledger.mu protects it
+	sleeper *member
+	gone    []*member
+	count   int
+	stop    chan struct{} // ends the kills
+	killing sync.WaitGroup
 }
 
 // A member is one peer process.
@@ -69,8 +67,6 @@ func (s *pulse) hear(at int64) {
 func newFleet(t *testing.T, url, login string, nodes func() []*redistest.Server, parts int, d *rand.Rand) *fleet {
 	t.Helper()
 	f := &fleet{ledger: newLedger(parts > 0), t: t, url: url, login: login, nodes: nodes, parts: parts, seed: d.Uint64(), stop: make(chan struct{})}
-	f.observer = redistest.Sure(worqr.Open(url, &worqr.Options{Prefix: prefix}))(t)
-	t.Cleanup(func() { redistest.Sure(0, f.observer.Close())(t) })
 	for range peers + 1 {
 		m, err := f.start()
 		redistest.Sure(m, err)(t)
@@ -99,7 +95,7 @@ func (f *fleet) start() (*member, error) {
 	c := load.Config{
 		Name: fmt.Sprint("p", f.count), URL: strings.Replace(f.url, "://", "://"+f.login, 1), Prefix: prefix, Lease: lease, Seed: f.seed,
 		Queues: []string{queue}, Parts: f.parts, Concurrency: 8, Nap: 60 * time.Millisecond,
-		Every: 40 * time.Millisecond, Batch: 3, Cancels: 12, Faults: true, Added: true, Varied: true, Listens: true,
+		Every: 60 * time.Millisecond, Batch: 3, Cancels: 12, Faults: true, Added: true, Varied: true, Listens: true,
 	}
 	var err error
 	if m.Process, err = load.Start(c, child.Options{}, func(e load.Event) { f.hear(m, e) }); err != nil {
@@ -109,45 +105,39 @@ func (f *fleet) start() (*member, error) {
 	return m, nil
 }
 
-// nap has the sleeper stand still until others have its tasks.
+// nap has the sleeper stand still for longer than its lease until it was evicted: while masters change,
+// that may take more than once.
 func (f *fleet) nap() {
-	_ = f.sleeper.Signal(syscall.SIGSTOP) // if it has ended, settle tells
 	f.mu.Lock()
 	nap := &span{from: load.Mono(), to: math.MaxInt64}
 	f.slept[f.sleeper.Name] = nap
-	id := f.sleeper.ids[len(f.sleeper.ids)-1]
 	f.mu.Unlock()
-	for f.serves(id) {
-		select {
-		case <-time.After(50 * time.Millisecond): // between two looks
-		case <-f.stop:
-			return
+	for over := false; !over; {
+		_ = f.sleeper.Signal(syscall.SIGSTOP) // if it has ended, settle tells
+		f.pause(lease + 2*time.Second)
+		_ = f.sleeper.Signal(syscall.SIGCONT)
+		over = f.pause(time.Second)
+		f.mu.Lock()
+		if over = over || len(f.sleeper.ids) > 1; over {
+			nap.to = load.Mono()
 		}
+		f.mu.Unlock()
 	}
-	f.mu.Lock()
-	nap.to = load.Mono()
-	f.mu.Unlock()
-	_ = f.sleeper.Signal(syscall.SIGCONT)
 }
 
-// serves reports whether a worker is a member of the queue, or can't be known not to be.
-func (f *fleet) serves(id string) bool {
-	for w, err := range f.observer.Workers(context.Background()) {
-		if err != nil || w.ID == id && len(w.Queues) > 0 {
-			return true
-		}
+// pause reports whether the kills are over, for which it waits for a while.
+func (f *fleet) pause(most time.Duration) (over bool) {
+	select {
+	case <-f.stop:
+		return true
+	case <-time.After(most):
+		return false
 	}
-	return false
 }
 
 // kill kills one peer after the other.
 func (f *fleet) kill(d *rand.Rand) {
-	for {
-		select {
-		case <-f.stop:
-			return
-		case <-time.After(3*time.Second + time.Duration(d.Int64N(int64(4*time.Second)))):
-		}
+	for !f.pause(3*time.Second + time.Duration(d.Int64N(int64(4*time.Second)))) {
 		i := d.IntN(peers)
 		m := f.members[i] // only this goroutine changes them
 		m.Kill()
@@ -264,7 +254,9 @@ func (f *fleet) settle(deaths ...int64) sum {
 		all = append(all, m.Process)
 	}
 	load.Quiet(f.t, all, patience)
-	q := f.observer.Queue(queue)
+	observer := redistest.Sure(worqr.Open(f.url, &worqr.Options{Prefix: prefix}))(f.t)
+	defer func() { redistest.Sure(0, observer.Close())(f.t) }()
+	q := observer.Queue(queue)
 	if f.parts > 0 {
 		q = q.Spread(f.parts)
 	}
@@ -287,7 +279,7 @@ func (f *fleet) settle(deaths ...int64) sum {
 		}
 	}
 	f.sound(len(deaths) > 0)
-	if found := redistest.Sure(f.observer.Check(f.t.Context(), nil))(f.t); !found.OK() {
+	if found := redistest.Sure(observer.Check(f.t.Context(), nil))(f.t); !found.OK() {
 		f.blame("Check finds: %v", found)
 	}
 	if len(deaths) == 0 {

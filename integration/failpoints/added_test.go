@@ -7,6 +7,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
@@ -141,7 +142,7 @@ func (w *world) add(payloads ...string) {
 // keep has a payload be done under itself as a key, and its result be kept.
 func (w *world) keep(payload string) {
 	w.t.Helper()
-	must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), &worqr.PutOptions{Properties: worqr.Properties{KeepResult: time.Hour}}))
+	peertest.Must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), &worqr.PutOptions{Properties: worqr.Properties{KeepResult: time.Hour}}))
 }
 
 // result compares what is known of how a task ended.
@@ -168,12 +169,12 @@ func (w *world) recurs(payload string) {
 			Entry: entry, Print: "0000000000000000000000000000000000000000",
 			Times: []int64{at, at + time.Hour.Milliseconds()}, Payload: []byte(payload),
 		}})
-		must(w.t, err)
+		peertest.Must(w.t, err)
 		if told[0].State != store.ScheduleHeld {
 			w.t.Fatalf("the schedule is %s", told[0].State)
 		}
 		if turn := redistest.Sure(redis.Int64(w.conn.Do("HGET", w.keys.Keyed(entry), "turn")))(w.t); turn == at {
-			eventually(w.t, "the first time has come", func() bool { return w.now() >= at })
+			peertest.Eventually(w.t, "the first time has come", func() bool { return w.now() >= at })
 			return
 		}
 		w.retire(payload)

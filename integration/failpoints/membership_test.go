@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/worqr/worqr/internal/peertest"
 )
 
 // begin has the victim start its worker, as Run does: until that has succeeded,
 // should the machine be too busy at first.
 func begin(v *victim) (err error) {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(peertest.Patience); ; {
 		if err = v.peer.StartWorker(v.ctx); err == nil || time.Now().After(deadline) {
 			return err
 		}
@@ -22,7 +24,7 @@ func serve(v *victim) (err error) {
 	if err = begin(v); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(peertest.Patience); ; {
 		if err = v.queue.StartWork(v.ctx); err == nil || time.Now().After(deadline) {
 			return err
 		}

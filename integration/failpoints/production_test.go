@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/worqr/worqr/internal/peertest"
 )
 
 // added is what is left once x was added to a, b and c so many times.
@@ -150,7 +152,7 @@ var productions = []*scenario{
 		name: "delete", wire: "delete",
 		seed: func(w *world) {
 			w.put("x")
-			must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("u")))
+			peertest.Must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("u")))
 			w.enqueue("a", "b", "c")
 		},
 		call: func(v *victim) error { return v.queue.Delete(v.ctx) },

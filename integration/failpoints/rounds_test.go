@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 )
 
 // take takes the first of the tasks that the victim holds, to be ended by the call.
@@ -94,7 +95,7 @@ var rounds = []*scenario{
 	{
 		name: "finish of unique", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
 		seed: func(w *world) {
-			must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("a")))
+			peertest.Must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("a")))
 			w.enqueue("b", "c")
 		},
 		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
