@@ -28,7 +28,9 @@ func (e *evidence) answers(r *report) {
 
 // ended reports whether a task has ended in a way.
 func (e *evidence) ended(t *load.Account, how string) bool {
-	ran := slices.ContainsFunc(t.Runs, func(u *load.Run) bool { return u.Over > 0 && u.Note != load.NoteRetry || u.Finishing > 0 })
+	ran := slices.ContainsFunc(t.Runs, func(u *load.Run) bool {
+		return u.Over > 0 && u.Note != load.NoteRetry || u.Finishing > 0
+	})
 	var s *story
 	if e.order != nil {
 		s = e.order.stories[t.Name]

@@ -143,7 +143,8 @@ func (a *arena) open() {
 	if a.setup.place != nil {
 		place = a.setup.place(a)
 	}
-	a.fleet = newFleet(a.t, a.dir, spec, a.peers, a.journal, env, place)
+	a.fleet = &fleet{t: a.t, dir: a.dir, spec: spec, journal: a.journal, env: env, place: place}
+	a.fleet.start(a.peers)
 }
 
 // user is as whom peers connect: they may do what the worker of docs/security.md may, and nothing else.

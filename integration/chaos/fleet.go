@@ -37,15 +37,14 @@ type member struct {
 	killed bool
 }
 
-// newFleet starts n peers and waits until all serve.
-func newFleet(t testing.TB, dir string, spec load.Config, n int, j *journal, env []string, place func(int) (string, []string)) *fleet {
-	f := &fleet{t: t, dir: dir, spec: spec, journal: j, env: env, place: place, members: make([]*member, n)}
-	t.Cleanup(f.destroy)
+// start starts n peers and waits until all serve.
+func (f *fleet) start(n int) {
+	f.members = make([]*member, n)
+	f.t.Cleanup(f.destroy)
 	for slot := range f.members {
 		f.spawn(slot)
 	}
 	f.await("to serve", func(m *member) <-chan struct{} { return m.Serving }, time.Minute)
-	return f
 }
 
 // await waits until all members have said something.

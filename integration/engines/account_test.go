@@ -115,7 +115,8 @@ type sum struct {
 }
 
 func (s sum) String() string {
-	return fmt.Sprintf("%d tasks accepted, %d perhaps, %d canceled; %d starts, %d of them since a peer was killed or stopped; lost %d, done twice %d",
+	return fmt.Sprintf("%d tasks accepted, %d perhaps, %d canceled; "+
+		"%d starts, %d of them since a peer was killed or stopped; lost %d, done twice %d",
 		s.okay, s.doubtful, s.canceled, s.starts, s.restarts, s.lost, s.twice)
 }
 
@@ -145,7 +146,9 @@ func (l *ledger) judge(deaths ...int64) (s sum, wrong []string) {
 		}
 		ended, unsure, unexcused := l.counts(a)
 		most := a.Tried - a.Refused
-		undone := slices.ContainsFunc(a.Runs, func(r *load.Run) bool { return rolledBack(r.Began, max(r.Began, r.Told, r.Finishing, r.Over)) })
+		undone := slices.ContainsFunc(a.Runs, func(r *load.Run) bool {
+			return rolledBack(r.Began, max(r.Began, r.Told, r.Finishing, r.Over))
+		})
 		switch {
 		case max(ended, unexcused) > most && undone:
 			s.twice++

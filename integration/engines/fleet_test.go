@@ -66,7 +66,8 @@ func (s *pulse) hear(at int64) {
 // newFleet starts peers and kills them at random times until calm is called.
 func newFleet(t *testing.T, url, login string, nodes func() []*redistest.Server, parts int, d *rand.Rand) *fleet {
 	t.Helper()
-	f := &fleet{ledger: newLedger(parts > 0), t: t, url: url, login: login, nodes: nodes, parts: parts, seed: d.Uint64(), stop: make(chan struct{})}
+	f := &fleet{ledger: newLedger(parts > 0), t: t, url: url, login: login, nodes: nodes, parts: parts, seed: d.Uint64()}
+	f.stop = make(chan struct{})
 	for range peers + 1 {
 		m, err := f.start()
 		redistest.Sure(m, err)(t)
@@ -93,7 +94,8 @@ func (f *fleet) start() (*member, error) {
 	f.count++
 	m := &member{}
 	c := load.Config{
-		Name: fmt.Sprint("p", f.count), URL: strings.Replace(f.url, "://", "://"+f.login, 1), Prefix: prefix, Lease: lease, Seed: f.seed,
+		Name: fmt.Sprint("p", f.count), URL: strings.Replace(f.url, "://", "://"+f.login, 1),
+		Prefix: prefix, Lease: lease, Seed: f.seed,
 		Queues: []string{queue}, Parts: f.parts, Concurrency: 8, Nap: 60 * time.Millisecond,
 		Every: 60 * time.Millisecond, Batch: 3, Cancels: 12, Faults: true, Added: true, Varied: true, Listens: true,
 	}
@@ -246,7 +248,9 @@ func (f *fleet) goOn(n int) {
 // settle stops the producers, waits until all tasks are done, stops the peers, and judges.
 func (f *fleet) settle(deaths ...int64) sum {
 	f.t.Helper()
-	f.await("a peer is killed, and another evicted while it stands still", func() bool { return f.kills > 0 && len(f.sleeper.ids) > 1 })
+	f.await("a peer is killed, and another evicted while it stands still", func() bool {
+		return f.kills > 0 && len(f.sleeper.ids) > 1
+	})
 	f.calm()
 	f.members = append(f.members, f.sleeper)
 	var all []*load.Process

@@ -19,10 +19,19 @@ func TestJudge(t *testing.T) {
 		note  string
 	}
 	var (
-		try, okay, refused           = step{load.OpEnqueue, load.Invoke, ""}, step{load.OpEnqueue, load.Okay, ""}, step{load.OpEnqueue, load.Refused, ""}
-		began, again, returned, told = step{load.OpRun, load.Invoke, ""}, step{load.OpRun, load.Okay, load.NoteRetry}, step{load.OpRun, load.Okay, ""}, step{load.OpEnded, load.Okay, load.NoteEvicted}
-		finishing, done, stale       = step{load.OpFinish, load.Invoke, ""}, step{load.OpFinish, load.Okay, ""}, step{load.OpFinish, load.Refused, ""}
-		cancel, canceled, kept       = step{load.OpCancel, load.Invoke, ""}, step{load.OpGone, load.Okay, ""}, step{load.OpGone, load.Okay, load.NoteKept}
+		try       = step{load.OpEnqueue, load.Invoke, ""}
+		okay      = step{load.OpEnqueue, load.Okay, ""}
+		refused   = step{load.OpEnqueue, load.Refused, ""}
+		began     = step{load.OpRun, load.Invoke, ""}
+		told      = step{load.OpEnded, load.Okay, load.NoteEvicted}
+		finishing = step{load.OpFinish, load.Invoke, ""}
+		done      = step{load.OpFinish, load.Okay, ""}
+		stale     = step{load.OpFinish, load.Refused, ""}
+		again     = step{load.OpRun, load.Okay, load.NoteRetry}
+		returned  = step{load.OpRun, load.Okay, ""}
+		cancel    = step{load.OpCancel, load.Invoke, ""}
+		canceled  = step{load.OpGone, load.Okay, ""}
+		kept      = step{load.OpGone, load.Okay, load.NoteKept}
 	)
 	keyed := func(w step, task string) load.Event {
 		return load.Event{Peer: "p", Op: w.op, Phase: w.phase, Note: w.note, Tasks: []string{task}, Key: "k"}

@@ -18,24 +18,21 @@ var additions = []*scenario{
 	{
 		name: "add", wire: "add", twice: true, late: []string{"x"}, again: []string{"x"},
 		call: func(v *victim) error {
-			_, err := v.queue.Add(v.ctx, []byte("x"), &worqr.Properties{Headers: map[string]string{"of": "x"}})
-			return err
+			return peertest.Failure(v.queue.Add(v.ctx, []byte("x"), &worqr.Properties{Headers: map[string]string{"of": "x"}}))
 		},
 		left: func(n int) []string { return append([]string{"x", "x"}[:n], "a", "b", "c") },
 	},
 	{
 		name: "add many", wire: "add", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
 		call: func(v *victim) error {
-			_, err := v.queue.AddMany(v.ctx, []worqr.TaskSpec{{Payload: []byte("x")}, {Payload: []byte("y")}})
-			return err
+			return peertest.Failure(v.queue.AddMany(v.ctx, []worqr.TaskSpec{{Payload: []byte("x")}, {Payload: []byte("y")}}))
 		},
 		left: func(n int) []string { return append([]string{"x", "y", "x", "y"}[:2*n], "a", "b", "c") },
 	},
 	{
 		name: "add once", wire: "add", late: []string{"x"},
 		call: func(v *victim) error {
-			_, err := v.queue.Add(v.ctx, []byte("x"), &worqr.Properties{Once: "once"})
-			return err
+			return peertest.Failure(v.queue.Add(v.ctx, []byte("x"), &worqr.Properties{Once: "once"}))
 		},
 		left: either(added(0), []string{"x", "a", "b", "c"}),
 	},
@@ -57,63 +54,24 @@ var additions = []*scenario{
 		},
 		left: func(n int) []string { return []string{"x", "a", "b", "c"}[min(n, 1):] },
 	},
-	{
-		name: "start of added tasks", wire: "step:start", role: member, repeats: true, fenced: "evicted",
-		seed:  func(w *world) { w.add("a", "b", "c") },
-		ready: serve, hands: true, holds: []string{"a", "b"},
-		call: func(v *victim) (err error) { v.tasks, err = v.queue.StartTasks(v.ctx, 2); return err },
-	},
-	{
-		name: "finish of an added task", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
-		seed:  func(w *world) { w.add("a", "b", "c") },
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
-		call: func(v *victim) error { return v.take().Finish(v.ctx) },
-		left: func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
-	},
-	{
-		name: "retry of an added task", wire: "step:retry", role: member, repeats: true, fenced: "lost evicted",
-		seed:  func(w *world) { w.add("a", "b", "c") },
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
-		call: func(v *victim) error { return v.take().Retry(v.ctx, 0) },
+	starting(scenario{name: "start of added tasks", seed: func(w *world) { w.add("a", "b", "c") }}),
+	finishing(scenario{name: "finish of an added task", seed: func(w *world) { w.add("a", "b", "c") }}),
+	ending("retry", scenario{
+		name: "retry of an added task", call: retry,
+		seed: func(w *world) { w.add("a", "b", "c") },
 		left: either(added(0), []string{"b", "a+1", "c"}),
-	},
-	{
-		name: "finish with a result that is kept", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
+	}),
+	finishing(scenario{
+		name: "finish with a result that is kept", call: withResult,
 		seed: func(w *world) {
 			w.keep("a")
 			w.enqueue("b", "c")
 		},
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
-		call: func(v *victim) error {
-			t := v.take()
-			t.Result = []byte("result")
-			return t.Finish(v.ctx)
-		},
-		left:  func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
 		after: func(w *world, n int) { w.result("a", n > 0) },
-	},
-	{
-		// Its next time is an hour later.
-		name: "start of an occurrence", wire: "step:start", role: member, repeats: true, fenced: "evicted",
-		seed: func(w *world) {
-			w.recurs("a")
-			w.enqueue("b", "c")
-		},
-		ready: serve, hands: true, holds: []string{"a", "b"},
-		call:  func(v *victim) (err error) { v.tasks, err = v.queue.StartTasks(v.ctx, 2); return err },
-		ended: func(w *world) { w.retire("a") },
-	},
-	{
-		name: "finish of an occurrence", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
-		seed: func(w *world) {
-			w.recurs("a")
-			w.enqueue("b", "c")
-		},
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
-		call:  func(v *victim) error { return v.take().Finish(v.ctx) },
-		left:  func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
-		ended: func(w *world) { w.retire("a") },
-	},
+	}),
+	// Its next time is an hour later.
+	starting(scenario{name: "start of an occurrence", seed: occurrence, ended: func(w *world) { w.retire("a") }}),
+	finishing(scenario{name: "finish of an occurrence", seed: occurrence, ended: func(w *world) { w.retire("a") }}),
 	{
 		// It asks until it is answered.
 		name: "wait", wire: "outcome", repeats: true, insists: true,
@@ -123,12 +81,15 @@ var additions = []*scenario{
 			w.finish()
 			w.enqueue("a", "b", "c")
 		},
-		call: func(v *victim) error {
-			_, err := v.queue.Wait(v.ctx, "x")
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.Wait(v.ctx, "x")) },
 		also: []string{"x"},
 	},
+}
+
+// occurrence has a be one of a schedule, and b and c wait behind it.
+func occurrence(w *world) {
+	w.recurs("a")
+	w.enqueue("b", "c")
 }
 
 // add adds tasks, as Add does.

@@ -114,17 +114,11 @@ var memberships = []*scenario{
 			w.enqueue("a", "b", "c")
 			w.ghost(2)
 		},
-		ready: func(v *victim) error { // it is suspected
-			_, err := v.peer.Sweep(v.ctx)
-			return err
-		},
+		ready:     func(v *victim) error { return peertest.Failure(v.peer.Sweep(v.ctx)) }, // it is suspected
 		meanwhile: func(w *world) { w.due() },
-		call: func(v *victim) error {
-			_, err := v.peer.Sweep(v.ctx)
-			return err
-		},
-		left:  func(int) []string { return []string{"a!", "b!", "c"} },
-		after: func(w *world, _ int) { w.gone(ghost) }, // whoever was the first
+		call:      func(v *victim) error { return peertest.Failure(v.peer.Sweep(v.ctx)) },
+		left:      func(int) []string { return []string{"a!", "b!", "c"} },
+		after:     func(w *world, _ int) { w.gone(ghost) }, // whoever was the first
 	},
 }
 

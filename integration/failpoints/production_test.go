@@ -57,10 +57,7 @@ var productions = []*scenario{
 	},
 	{
 		name: "enqueue once", wire: "enqueue_once", late: []string{"x"},
-		call: func(v *victim) error {
-			_, err := v.queue.EnqueueOnce(v.ctx, "nonce", []byte("x"))
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.EnqueueOnce(v.ctx, "nonce", []byte("x"))) },
 		left: func(n int) []string { return added(n, "x") },
 	},
 	{
@@ -92,19 +89,13 @@ var productions = []*scenario{
 			w.put("x")
 			w.enqueue("a", "b", "c")
 		},
-		call: func(v *victim) error {
-			_, err := v.queue.RemoveKey(v.ctx, "x")
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.RemoveKey(v.ctx, "x")) },
 		left: func(n int) []string { return []string{"x", "a", "b", "c"}[min(n, 1):] },
 	},
 	{
 		name: "cancel", wire: "cancel",
 		seed: func(w *world) { w.enqueue("a", "x", "b", "x", "c") },
-		call: func(v *victim) error {
-			_, err := v.queue.Cancel(v.ctx, []byte("x"))
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.Cancel(v.ctx, []byte("x"))) },
 		left: either([]string{"a", "x", "b", "x", "c"}, added(0)),
 	},
 	{
@@ -113,10 +104,7 @@ var productions = []*scenario{
 			w.enqueue("x", "a", "x", "b", "c")
 			w.hold(1)
 		},
-		call: func(v *victim) error {
-			_, err := v.queue.Cancel(v.ctx, []byte("x"))
-			return err
-		},
+		call:  func(v *victim) error { return peertest.Failure(v.queue.Cancel(v.ctx, []byte("x"))) },
 		left:  either([]string{"x", "a", "x", "b", "c"}, added(0)),
 		after: func(w *world, n int) { w.stop(n > 0) },
 	},
@@ -128,10 +116,7 @@ var productions = []*scenario{
 			w.put("x")
 			w.enqueue("a", "b", "c")
 		},
-		call: func(v *victim) error {
-			_, err := v.queue.CancelKey(v.ctx, "x")
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.CancelKey(v.ctx, "x")) },
 		left: func(n int) []string {
 			return []string{"x", "a", "b", "c"}[min(n, 1):] // both were put under one key
 		},

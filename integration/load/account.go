@@ -87,7 +87,8 @@ func (t *Account) enqueue(e *Event) {
 // run takes in an event of a handler.
 func (t *Account) run(e *Event) {
 	if e.Op == OpRun && e.Phase == Invoke {
-		t.Runs = append(t.Runs, &Run{Process: e.Process, Peer: e.Peer, Worker: e.Worker, Token: e.Token, Began: e.Mono, Other: e.Note})
+		r := &Run{Process: e.Process, Peer: e.Peer, Worker: e.Worker, Token: e.Token, Began: e.Mono, Other: e.Note}
+		t.Runs = append(t.Runs, r)
 		return
 	}
 	for _, r := range t.Runs {

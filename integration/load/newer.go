@@ -25,8 +25,9 @@ func (p *peer) add(ctx, serving context.Context, d *rand.Rand, q *worqr.Queue, t
 	payloads := p.payloads(tasks)
 	if len(tasks) > 1 {
 		all := make([]worqr.TaskSpec, len(tasks))
-		for i := range all {
-			all[i] = worqr.TaskSpec{Payload: payloads[i], Properties: worqr.Properties{Headers: map[string]string{header: tasks[i]}}}
+		for i, task := range tasks {
+			of := worqr.Properties{Headers: map[string]string{header: task}}
+			all[i] = worqr.TaskSpec{Payload: payloads[i], Properties: of}
 		}
 		keys, err := q.AddMany(ctx, all)
 		if err != nil {

@@ -40,7 +40,7 @@ type Config struct {
 	Cancels     int           // one in so many enqueues is canceled; 0: none
 	Faults      bool          // some handlers fail
 	Added       bool          // tasks are also added with properties, which an older peer doesn't know
-	Varied      bool          // some tasks are unique, share a key, have a time or are removed, and ends of cancels are waited for
+	Varied      bool          // some tasks are unique, share a key, have a time or are removed; a cancel is followed
 	Listens     bool          // it says when an event tells that Redis has lost writes
 	Check       bool          // it only says what Check finds
 }
@@ -62,7 +62,7 @@ var newer *ability
 
 type ability struct {
 	spread  func(q *worqr.Queue, parts int) *worqr.Queue
-	add     func(p *peer, ctx, serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (key string, err error)
+	add     func(p *peer, ctx, serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (string, error)
 	carries func(t *worqr.Task, task string) (wrong string)
 	listen  func(p *peer, ctx context.Context)
 }
