@@ -11,6 +11,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -61,37 +62,37 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	os.Exit(o.run())
+	if err := o.run(os.Stdout); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
 }
 
-// run plays the campaign and prints what it has found. The exit code is 1 on a
-// violation.
-func (o *options) run() int {
+// run plays the campaign and writes what it has found. Violations are an error.
+func (o *options) run(w io.Writer) (err error) {
 	if o.seed == 0 {
 		o.seed = rand.Uint64()>>1 + 1
 	}
 	temporary := o.dir == ""
 	if temporary {
-		var err error
 		if o.dir, err = os.MkdirTemp("", "worqr-chaos-"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return err
 		}
 	}
 	began := time.Now()
-	fmt.Printf("campaign    %s, seed %d, lease %v\n", o.campaign, o.seed, o.lease)
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) } // to people
+	say("campaign    %s, seed %d, lease %v", o.campaign, o.seed, o.lease)
 	r := campaigns[o.campaign](*o)
-	r.write(os.Stdout)
-	fmt.Printf("took        %v\n", time.Since(began).Round(time.Second))
-	if len(r.Violations) > 0 {
-		fmt.Printf("FAILED      %d violations; histories in %s\nrepeat      %s\n", len(r.Violations), o.dir, o.repeat())
-		return 1
+	r.write(w)
+	say("took        %v", time.Since(began).Round(time.Second))
+	if n := len(r.Violations); n > 0 {
+		return fmt.Errorf("FAILED      %d violations; histories in %s\nrepeat      %s", n, o.dir, o.repeat())
 	}
 	if temporary {
 		_ = os.RemoveAll(o.dir) // it has served its purpose
 	}
-	fmt.Println("ok")
-	return 0
+	say("ok")
+	return nil
 }
 
 // repeat is the command that has the same faults come again.

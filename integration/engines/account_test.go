@@ -110,8 +110,8 @@ func (l *ledger) hear(m *member, e load.Event) {
 
 // A sum is the total of the accounts.
 type sum struct {
-	tasks, okay, doubtful, canceled, starts, restarts int
-	lost, twice                                       int // only allowed after a rollback
+	okay, doubtful, canceled, starts, restarts int
+	lost, twice                                int // only allowed after a rollback
 }
 
 func (s sum) String() string {
@@ -197,7 +197,6 @@ func (l *ledger) judge(deaths ...int64) (s sum, wrong []string) {
 const window = 2 * time.Second
 
 func (s *sum) add(a *load.Account) {
-	s.tasks++
 	s.okay += a.Okay
 	s.doubtful += a.Tried - a.Okay - a.Refused
 	if a.Gone > 0 {

@@ -4,7 +4,6 @@ package load
 type Account struct {
 	Name      string
 	Key       string // that other tasks have, too
-	Number    int    // among those of the key
 	Invoked   int64  // when it was last being enqueued; 0: never
 	Answered  int64  // when an enqueue was accepted; 0: never
 	Enqueue   Phase  // Invoke if there was no answer
@@ -21,16 +20,16 @@ type Account struct {
 
 // A Run is one call of a handler.
 type Run struct {
-	Process, Peer, Worker string
-	Token                 int64
-	Began                 int64
-	Told                  int64  // when its context ended, if it did
-	Cause                 string // why
-	Finishing             int64  // when it finished its task itself, if it did
-	Finish                Phase  // what came of that
-	Over                  int64  // when it returned
-	Note                  string // what it returned
-	Other                 string // the part of its input that another task should have got
+	Process, Peer string
+	Token         int64
+	Began         int64
+	Told          int64  // when its context ended, if it did
+	Cause         string // why
+	Finishing     int64  // when it finished its task itself, if it did
+	Finish        Phase  // what came of that
+	Over          int64  // when it returned
+	Note          string // what it returned
+	Other         string // the part of its input that another task should have got
 }
 
 // Accounts are those of tasks, by name.
@@ -87,7 +86,7 @@ func (t *Account) enqueue(e *Event) {
 // run takes in an event of a handler.
 func (t *Account) run(e *Event) {
 	if e.Op == OpRun && e.Phase == Invoke {
-		r := &Run{Process: e.Process, Peer: e.Peer, Worker: e.Worker, Token: e.Token, Began: e.Mono, Other: e.Note}
+		r := &Run{Process: e.Process, Peer: e.Peer, Token: e.Token, Began: e.Mono, Other: e.Note}
 		t.Runs = append(t.Runs, r)
 		return
 	}

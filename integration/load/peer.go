@@ -257,31 +257,28 @@ func (p *peer) handle(q *worqr.Queue, fast bool) {
 		case cause != nil || own:
 			note(OpFinish, Invoke, "")
 			finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-			err := t.Finish(finish)
+			end := Event{}.after(t.Finish(finish))
 			cancel()
-			note(OpFinish, phaseOf(err), textOf(err))
+			note(OpFinish, end.Phase, end.Note)
 		}
 		note(OpRun, Okay, "")
 		return cause
 	}, &worqr.HandleOptions{Concurrency: p.Concurrency, MaxCrashes: -1, KeepFailed: 1_000_000})
 }
 
-// phaseOf says what an error tells of an operation.
-func phaseOf(err error) Phase {
+// after is the event of an operation's end.
+func (e Event) after(err error) Event {
 	switch {
 	case err == nil:
-		return Okay
+		e.Phase = Okay
+		return e
 	case errors.Is(err, worqr.ErrUnknownOutcome):
-		return Unknown
+		e.Phase = Unknown
+	default:
+		e.Phase = Refused
 	}
-	return Refused
-}
-
-func textOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
+	e.Note = err.Error()
+	return e
 }
 
 // produce enqueues tasks until it is told to be calm, in every way there is.
@@ -325,9 +322,9 @@ func (p *peer) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, ta
 		tasks = tasks[:1]
 	}
 	try := func(key string, do func() error) {
-		p.say(Event{Op: OpEnqueue, Phase: Invoke, Tasks: tasks, Key: key})
-		err := do()
-		p.say(Event{Op: OpEnqueue, Phase: phaseOf(err), Tasks: tasks, Key: key, Note: textOf(err)})
+		e := Event{Op: OpEnqueue, Phase: Invoke, Tasks: tasks, Key: key}
+		p.say(e)
+		p.say(e.after(do()))
 	}
 	payloads := p.payloads(tasks)
 	put := func(key string) error {
@@ -414,8 +411,7 @@ func (p *peer) cancel(q *worqr.Queue, task, key string, after time.Duration, rem
 	default:
 		report, err = q.Cancel(ctx, p.payloads([]string{task})[0])
 	}
-	e.Phase, e.Note = phaseOf(err), textOf(err)
-	p.say(e)
+	p.say(e.after(err))
 	if err != nil || !p.Varied {
 		return
 	}
@@ -425,7 +421,7 @@ func (p *peer) cancel(q *worqr.Queue, task, key string, after time.Duration, rem
 		}
 		removed = report.Removed+report.Stopped > 0
 	}
-	e.Op = OpGone
+	e.Op, e.Phase = OpGone, Okay
 	if !removed {
 		e.Note = NoteKept
 	}
