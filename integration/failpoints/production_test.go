@@ -1,10 +1,12 @@
 package failpoints_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
 )
 
@@ -145,35 +147,33 @@ var productions = []*scenario{
 	},
 	{
 		name: "requeue", wire: "requeue", late: []string{"x"},
-		seed: func(w *world) {
-			w.enqueue("x")
-			w.bury()
-			w.enqueue("a", "b", "c")
-		},
-		call: func(v *victim) error {
-			n, err := v.queue.RequeueAllFailed(v.ctx)
-			if err == nil && n != 1 {
-				err = fmt.Errorf("%d were put back", n)
-			}
-			return err
-		},
+		seed:  oneFailed,
+		call:  ofOne((*worqr.Queue).RequeueAllFailed),
 		left:  func(n int) []string { return added(min(n, 1), "x") },
 		fails: func(n int) []string { return []string{"x"}[min(n, 1):] },
 	},
 	{
 		name: "delete failed", wire: "remove",
-		seed: func(w *world) {
-			w.enqueue("x")
-			w.bury()
-			w.enqueue("a", "b", "c")
-		},
-		call: func(v *victim) error {
-			n, err := v.queue.DeleteAllFailed(v.ctx)
-			if err == nil && n != 1 {
-				err = fmt.Errorf("%d were dropped", n)
-			}
-			return err
-		},
+		seed:  oneFailed,
+		call:  ofOne((*worqr.Queue).DeleteAllFailed),
 		fails: func(n int) []string { return []string{"x"}[min(n, 1):] },
 	},
+}
+
+// oneFailed has x be failed, and others wait.
+func oneFailed(w *world) {
+	w.enqueue("x")
+	w.bury()
+	w.enqueue("a", "b", "c")
+}
+
+// ofOne is a call about all that has failed, which must find one.
+func ofOne(call func(*worqr.Queue, context.Context) (int, error)) func(v *victim) error {
+	return func(v *victim) error {
+		n, err := call(v.queue, v.ctx)
+		if err == nil && n != 1 {
+			err = fmt.Errorf("%d had failed", n)
+		}
+		return err
+	}
 }
