@@ -99,11 +99,7 @@ func allowed(t testing.TB) {
 
 // startEngine starts what is wanted.
 func (b *binary) startEngine() (err error) {
-	defer func() {
-		if f, ok := recover().(fatal); ok {
-			err = f.err
-		}
-	}()
+	defer caught(&err)
 	shared.name = engineName()
 	switch shared.name {
 	case "valkey":
@@ -147,15 +143,25 @@ const tlsEnv = "WORQR_TEST_TLS_FILES"
 func (b *binary) startTLS() {
 	authority := NewAuthority(b)
 	server := StartTLS(b, authority, []string{"127.0.0.1"})
-	cert, key := authority.clientFiles(b)
-	must(b, os.Setenv(tlsEnv, strings.Join([]string{authority.File, cert, key}, string(filepath.ListSeparator))))
+	must(b, os.Setenv(tlsEnv, authority.files(b)))
 	shared.url, shared.servers, shared.tls = server.URL(), []*Server{server}, Sure(tlsOfFiles())(b)
 	shared.dial = func(login ...redis.DialOption) (redis.Conn, error) {
 		return redis.DialURL(server.URL(), append(login, redis.DialTLSConfig(shared.tls))...)
 	}
 }
 
-// tlsOfFiles reads what startTLS has left.
+// Env is for the environment of a process that a test starts: there, TLS makes it a client.
+func (a *Authority) Env(t testing.TB) string {
+	t.Helper()
+	return tlsEnv + "=" + a.files(t)
+}
+
+func (a *Authority) files(t testing.TB) string {
+	cert, key := a.clientFiles(t)
+	return strings.Join([]string{a.File, cert, key}, string(filepath.ListSeparator))
+}
+
+// tlsOfFiles reads what files has written.
 func tlsOfFiles() (*tls.Config, error) {
 	files := filepath.SplitList(os.Getenv(tlsEnv))
 	if len(files) != 3 {
@@ -282,6 +288,31 @@ var whole = &binary{}
 
 type fatal struct{ err error }
 
+// caught turns what Fatal was called with into an error.
+func caught(err *error) {
+	switch f := recover().(type) {
+	case nil:
+	case fatal:
+		*err = f.err
+	default:
+		panic(f)
+	}
+}
+
+// Outside has the harness work for a program that isn't a test. What do has started ends with it, and
+// what has failed is returned.
+func Outside(do func(t testing.TB)) (err error) {
+	b := &binary{}
+	defer func() {
+		for _, wrong := range b.end() {
+			err = errors.Join(err, errors.New(wrong))
+		}
+	}()
+	defer caught(&err)
+	do(b)
+	return nil
+}
+
 func (b *binary) Helper()      {}
 func (b *binary) Name() string { return "Main" }
 
@@ -304,6 +335,7 @@ func (b *binary) Error(args ...any) {
 	b.failed = append(b.failed, fmt.Sprint(args...))
 }
 
+func (b *binary) Logf(format string, args ...any)   { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 func (b *binary) Fatal(args ...any)                 { panic(fatal{errors.New(fmt.Sprint(args...))}) }
 func (b *binary) Fatalf(format string, args ...any) { panic(fatal{fmt.Errorf(format, args...)}) }
 func (b *binary) Skip(args ...any)                  { b.Fatal(args...) }

@@ -178,7 +178,7 @@ func Start(t testing.TB, args ...string) *Server {
 	}
 	t.Cleanup(func() {
 		_ = Resume(s.cmd.Process) // if a test left it paused
-		s.checkDenials(t)
+		s.CheckDenials(t)
 		s.stop()
 	})
 	return s
