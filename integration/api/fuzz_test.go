@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // FuzzOpen: whatever stands around a password, and whatever the options are, it
@@ -165,65 +164,5 @@ func FuzzJSON(f *testing.F) {
 		if text := string(data); err != nil && len(text) > 12 && strings.Contains(err.Error(), text) {
 			t.Errorf("%q is quoted: %v", data, err)
 		}
-	})
-}
-
-// FuzzFaults: a small fleet works while its link breaks as the fuzzer has it. Each
-// task is handled, those of a call that was repeated once only, and nothing is left.
-func FuzzFaults(f *testing.F) {
-	f.Add([]byte{0, 1, 2, 3, 4, 5})
-	f.Add([]byte{0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17})
-	f.Add([]byte{0xf0, 0xf3, 0xf3, 0xf2, 0xf1})
-	f.Fuzz(func(t *testing.T, schedule []byte) {
-		prefix := redistest.Prefix(t)
-		link := redistest.NewLink(t, strings.TrimPrefix(redistest.URL(), "redis://"))
-		opts := worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond}
-		near, far := open(t, opts), openAt(t, link.URL(), opts)
-		sender := openAt(t, link.URL(), opts).Queue("q")
-		var handled tally
-		for _, p := range []*worqr.Peer{near, far} {
-			p.Queue("q").Handle(handled.handle, &worqr.HandleOptions{Concurrency: 4})
-			end, ran := start(t, p)
-			defer func() { end(); <-ran }() // it may end with what the link did
-		}
-		schedule = schedule[:min(len(schedule), 12)]
-		sent := map[string]bool{}
-		for i, b := range schedule {
-			switch b % 6 {
-			case 0:
-				link.Cut()
-			case 1:
-				link.LoseRepliesTo(":working:{q}:", 1+int(b>>4)%3) // rounds, beats and leaves
-			case 2:
-				link.LoseRepliesTo("EVALSHA", 1+int(b>>4)%4)
-			case 3:
-				link.LoseRepliesTo("PEXPIRE", 1+int(b>>4)%3) // beats
-			case 4:
-				link.LoseRepliesTo("SUBSCRIBE", 1)
-			}
-			nonce := fmt.Sprint("n", i)
-			payloads := [][]byte{fmt.Appendf(nil, "%d-a", i), fmt.Appendf(nil, "%d-b", i)}
-			for try := 0; ; try++ {
-				_, err := sender.EnqueueOnce(t.Context(), nonce, payloads...)
-				if err == nil {
-					break
-				}
-				if try == 20 {
-					t.Fatal(err)
-				}
-			}
-			sent[string(payloads[0])], sent[string(payloads[1])] = true, true
-		}
-		link.LoseRepliesTo("nothing at all", 0)
-		eventually(t, "all are handled", func() bool { return handled.len() == len(sent) })
-		for payload := range sent {
-			if handled.of(payload) == 0 {
-				t.Errorf("%s was not handled", payload)
-			}
-		}
-		eventually(t, "all have ended", func() bool {
-			s := stats(t, near.Queue("q"))
-			return s.Waiting+s.Scheduled+s.Running+s.Failed == 0
-		})
 	})
 }

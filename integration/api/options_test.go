@@ -103,18 +103,6 @@ func TestLeaseBounds(t *testing.T) {
 	}
 }
 
-// A task that is requeued has no lock any more.
-func TestRequeuedHasNoLock(t *testing.T) {
-	is := parallel(t)
-	q := working(t, open(t, worqr.Options{}), "q")
-	is.NoErr(q.EnqueueUnique(t.Context(), []byte("a")))
-	is.True(is_(q.EnqueueUnique(t.Context(), []byte("a")), worqr.ErrDuplicate))
-	is.NoErr(take(t, q).Fail(t.Context(), errors.New("no")))
-	is.Equal(sure(q.RequeueAllFailed(t.Context()))(t), 1)
-	is.NoErr(q.EnqueueUnique(t.Context(), []byte("a")))
-	is.Equal(waiting(t, q), []string{"a", "a"})
-}
-
 // A name that isn't UTF-8 would be another one in a registration.
 func TestNameIsText(t *testing.T) {
 	is := parallel(t)

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
@@ -117,12 +116,6 @@ func like(is *is.I, got *worqr.Result, want worqr.Result) {
 		is.Equal(got.Error, want.Error)
 	}
 	is.True(near(got.EndedAt, time.Now()))
-}
-
-// awaited is how many ends of tasks somebody waits for.
-func awaited(t *testing.T, conn redis.Conn) int {
-	t.Helper()
-	return len(sure(redis.Strings(conn.Do("PUBSUB", "CHANNELS", "*_end:*")))(t))
 }
 
 // What was failed and requeued hasn't ended; then it has another result.
@@ -280,42 +273,6 @@ func TestResultOfCrashed(t *testing.T) {
 	got := sure(q.Wait(ctx, key))(t)
 	is.Equal(got.Outcome, worqr.OutcomeFailed)
 	is.Equal(got.Error, "2 workers died holding it")
-}
-
-// Cuts of the connections, and lost messages, delay a wait at most.
-func TestWaitThroughCuts(t *testing.T) {
-	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	server, conn := redistest.StartAndDial(t)
-	link := redistest.NewLink(t, server.Addr())
-	waiter := openAt(t, link.URL(), worqr.Options{Prefix: prefix}).Queue("q")
-	q := working(t, openAt(t, server.URL(), worqr.Options{Prefix: prefix}), "q")
-	const tasks = 50
-	said := make(chan string, tasks)
-	for i := range tasks {
-		key := sure(q.Add(ctx, fmt.Append(nil, i), &keep))(t)
-		go func() {
-			r, err := waiter.Wait(ctx, key)
-			if err != nil {
-				said <- err.Error()
-				return
-			}
-			said <- fmt.Sprint(string(r.Outcome), " ", string(r.Value) == fmt.Sprint(i))
-		}()
-	}
-	eventually(t, "they wait", func() bool { return awaited(t, conn) == tasks })
-	for i := range tasks {
-		if i%10 == 5 {
-			link.Cut()
-		}
-		task := sure(q.StartTask(ctx))(t)
-		task.Result = task.Payload
-		is.NoErr(task.Finish(ctx))
-	}
-	for _, s := range receive(t, said, tasks) {
-		is.Equal(s, "finished true")
-	}
-	eventually(t, "nobody waits", func() bool { return awaited(t, conn) == 0 })
 }
 
 // waitFor says how a task ended. It may run beside the test.
