@@ -45,6 +45,7 @@ var (
 	info           = peertest.Info
 	is_            = peertest.Is
 	left           = peertest.Left
+	listen         = peertest.Listen
 	matching       = peertest.Matching
 	member         = peertest.Member
 	must           = peertest.Must
@@ -78,6 +79,7 @@ var (
 	tell           = peertest.Tell
 	tells          = peertest.Tells
 	told           = peertest.Told
+	until          = peertest.Until
 	verbs          = peertest.Verbs
 	wait           = peertest.Wait
 	waiting        = peertest.Waiting

@@ -15,8 +15,8 @@ import (
 // demands it, since a busy machine takes longer; the bench does.
 const recovery = 4500 * time.Millisecond
 
-// until is a handler that tells what it starts, and goes on until the end.
-func until(end <-chan struct{}, starts chan<- string) worqr.Handler {
+// lasting is a handler that tells what it starts, and goes on until the end.
+func lasting(end <-chan struct{}, starts chan<- string) worqr.Handler {
 	return func(ctx context.Context, t *worqr.Task) error {
 		starts <- string(t.Payload)
 		select {
@@ -38,7 +38,7 @@ func TestRedisStall(t *testing.T) {
 	finish := make(chan struct{})
 	for range 3 {
 		p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-		p.Queue("q").Handle(until(finish, starts), &worqr.HandleOptions{Concurrency: 4})
+		p.Queue("q").Handle(lasting(finish, starts), &worqr.HandleOptions{Concurrency: 4})
 		run(t, p)
 		peers = append(peers, p)
 	}
@@ -107,7 +107,7 @@ func TestRedisRestart(t *testing.T) {
 	p, q := openQueueAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p"})
 	starts := make(chan string, 10)
 	finish := make(chan struct{})
-	q.Handle(until(finish, starts), nil)
+	q.Handle(lasting(finish, starts), nil)
 	run(t, p)
 	enqueue(t, q, "a")
 	receive(t, starts, 1)

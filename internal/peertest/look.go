@@ -154,6 +154,33 @@ func Receive[T any](t testing.TB, from <-chan T, n int) []T {
 	return got
 }
 
+// Listen returns the events of some queues, or of all of them, from the first EventSync on.
+func Listen(t testing.TB, p *worqr.Peer, queues ...string) <-chan inspect.Event {
+	t.Helper()
+	events := make(chan inspect.Event, 10000)
+	go func() {
+		for e, err := range p.Events(t.Context(), queues...) {
+			if err == nil {
+				events <- e
+			}
+		}
+	}()
+	if first := Receive(t, events, 1)[0]; first.Kind != inspect.EventSync {
+		t.Fatalf("the first event is %v", first)
+	}
+	return events
+}
+
+// Until takes events up to the next one of a kind.
+func Until(t testing.TB, events <-chan inspect.Event, kind inspect.EventKind) inspect.Event {
+	t.Helper()
+	for {
+		if e := Receive(t, events, 1)[0]; e.Kind == kind {
+			return e
+		}
+	}
+}
+
 // Eventually waits until what holds.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
