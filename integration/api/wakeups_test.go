@@ -2,8 +2,8 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,16 +18,8 @@ import (
 func TestOriginalWorqr(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	started, causes := make(chan string, 10), make(chan error, 10)
-	q := p.Queue("q")
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- string(t.Payload)
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return ctx.Err()
-	}, &worqr.HandleOptions{Concurrency: 2})
-	run(t, p)
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
+	started, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
 	idle(t, q, 1)
 	subscribed(t, prefix, "q")
 	c := redistest.Conn(t)
@@ -159,21 +151,11 @@ func TestCommandsPerTask(t *testing.T) {
 		}
 		idle(t, q, peers)
 		c := redistest.Dial(t, server.URL())
-		count := func() int {
-			info := sure(redis.String(c.Do("INFO", "commandstats")))(t)
-			total := 0
-			for line := range strings.Lines(info) {
-				_, rest, ok := strings.Cut(line, "calls=")
-				if !ok || strings.HasPrefix(line, "cmdstat_info") {
-					continue
-				}
-				n, _, _ := strings.Cut(rest, ",")
-				calls := sure(strconv.Atoi(n))(t)
-				total += calls
-			}
-			return total
+		processed := func() (n int) {
+			sure(fmt.Sscan(field(t, c, "stats", "total_commands_processed"), &n))(t)
+			return n
 		}
-		before := count()
+		before := processed()
 		for i := range tasks { // each for itself: ends and starts share no round
 			enqueue(t, q, "x")
 			receive(t, starts, 1)
@@ -185,7 +167,7 @@ func TestCommandsPerTask(t *testing.T) {
 				return finished == i+1
 			})
 		}
-		perTask = append(perTask, float64(count()-before)/tasks)
+		perTask = append(perTask, float64(processed()-before)/tasks)
 		for _, stop := range stops {
 			stop()
 		}
