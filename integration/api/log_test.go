@@ -263,39 +263,3 @@ func TestUserCodeMisbehaves(t *testing.T) {
 type next func(time.Time) time.Time
 
 func (f next) Next(t time.Time) time.Time { return f(t) }
-
-// A schedule whose Next blocks, panics or ends its goroutine keeps the peer neither from serving nor
-// from its end, and others recur.
-func TestScheduleMisbehaves(t *testing.T) {
-	t.Parallel()
-	release := make(chan struct{})
-	t.Cleanup(func() { close(release) })
-	for how, misbehave := range map[string]func(){
-		"panics": func() { panic("how") }, "exits": runtime.Goexit, "blocks": func() { <-release },
-	} {
-		t.Run(how, func(t *testing.T) {
-			is := parallel(t)
-			told := &journal{}
-			p, q := openQueue(t, worqr.Options{Logger: told.Logger()})
-			var bad atomic.Bool
-			is.NoErr(q.Every("bad", next(func(at time.Time) time.Time {
-				if bad.Load() {
-					misbehave()
-				}
-				return at.Truncate(time.Second).Add(time.Second)
-			}), nil, nil))
-			is.NoErr(q.Every("good", worqr.Interval(time.Second), nil, nil))
-			starts := make(chan string, 100)
-			q.Handle(func(_ context.Context, t *worqr.Task) error {
-				starts <- t.Key
-				return nil
-			}, nil)
-			bad.Store(true)
-			enqueue(t, q, "task")
-			stop := run(t, p)
-			is.Equal(sorted(receive(t, starts, 3)), []string{"", "good", "good"})
-			eventually(t, "it is said", func() bool { return len(told.Lines("the next times of a schedule aren't known")) == 1 })
-			stop()
-		})
-	}
-}

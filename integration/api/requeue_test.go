@@ -7,6 +7,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -42,8 +43,11 @@ func TestAllFailedEnds(t *testing.T) {
 			left := func(from, to int64) int {
 				return sure(redis.Int(c.Do("ZCOUNT", prefix+":failed:schedule:{q}", from, to)))(t)
 			}
-			p, _ := tapped(t, redistest.URL(), prefix, failMore)
-			for _, all := range []func(context.Context) (int, error){p.Queue("q").DeleteAllFailed, p.Queue("q").RequeueAllFailed} {
+			q := openThrough(t, redistest.URL(), worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
+				c.OnFlush = failMore
+				return c
+			}).Queue("q")
+			for _, all := range []func(context.Context) (int, error){q.DeleteAllFailed, q.RequeueAllFailed} {
 				seedLanes(t, c, prefix, many, old, "x")
 				exchanges = 0
 				is.True(sure(all(t.Context()))(t) >= many)
