@@ -53,6 +53,7 @@ var (
 	newGate        = peertest.NewGate
 	noTask         = peertest.NoTask
 	nothingLeft    = peertest.NothingLeft
+	nothingLeftAt  = peertest.NothingLeftAt
 	nothingLeftBut = peertest.NothingLeftBut
 	numbers        = peertest.Numbers
 	open           = peertest.Open
@@ -68,7 +69,6 @@ var (
 	receiveClosed  = peertest.ReceiveClosed
 	run            = peertest.Run
 	scheduled      = peertest.Scheduled
-	scriptCalls    = peertest.ScriptCalls
 	service        = peertest.Service
 	sha            = peertest.Sha
 	sorted         = peertest.Sorted

@@ -16,8 +16,7 @@ import (
 func TestHostileLastID(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
 	const last = "18446744073709551615-18446744073709551615"
 	redistest.Do(t, c, "XADD", prefix+":added:{q}", last, "f", "a")
 	var listed []string
@@ -43,8 +42,7 @@ func TestHostileLastID(t *testing.T) {
 func TestHostileKeep(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	q := p.Queue("q")
+	_, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	is.NoErr(q.Put(t.Context(), "k", []byte("a"), &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: worqr.Properties{KeepResult: time.Minute}}))
 	redistest.Do(t, c, "HSET", "p:keyed:{q}:k:k", "card", "40000000001")
 	ctx, end := context.WithTimeout(t.Context(), 2*time.Second)

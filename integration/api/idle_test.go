@@ -29,9 +29,9 @@ func TestIdleIsSilent(t *testing.T) {
 	put(t, q, "key", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
 	eventually(t, "all are idle", func() bool { return stats(t, q).IdleWorkers == peers })
 	c := redistest.Dial(t, server.URL())
-	since, before := time.Now(), scriptCalls(t, c)
+	since, before := time.Now(), redistest.Calls(t, c, "evalsha")
 	time.Sleep(3 * beat) // what is measured
-	calls, beats := scriptCalls(t, c)-before, int(time.Since(since)/beat)+1
+	calls, beats := redistest.Calls(t, c, "evalsha")-before, int(time.Since(since)/beat)+1
 	t.Logf("%d scripts in %d beats of %d peers on %d queues", calls, beats, peers, queues)
 	// A beat a peer and queue, a failed queue is one; a little more for whoever
 	// keeps the registrations.
@@ -45,9 +45,9 @@ func TestIdleIsSilent(t *testing.T) {
 func silent(t testing.TB, server *redistest.Server) {
 	t.Helper()
 	c := redistest.Dial(t, server.URL())
-	before := scriptCalls(t, c)
+	before := redistest.Calls(t, c, "evalsha")
 	time.Sleep(500 * time.Millisecond) // what is measured
-	if calls := scriptCalls(t, c) - before; calls > 5 {
+	if calls := redistest.Calls(t, c, "evalsha") - before; calls > 5 {
 		t.Errorf("%d scripts were called, and nothing could be done", calls)
 	}
 }

@@ -131,7 +131,7 @@ func TestLargestTask(t *testing.T) {
 		t.Skip("it takes four gigabytes; make soak has them")
 	}
 	is := is.New(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxPayload: worqr.MaxPayloadSize})
 	done := make(chan int64, 10)
 	p.Queue("q").Handle(func(_ context.Context, task *worqr.Task) error {
@@ -145,7 +145,6 @@ func TestLargestTask(t *testing.T) {
 	is.Equal(p.Stats().TimesEvicted, int64(0))
 	is.Equal(p.Stats().Started, int64(1))
 	is.Equal(p.Stats().Retried+p.Stats().TakenOver+p.Stats().Stopped, int64(0))
-	c := redistest.Dial(t, server.URL())
 	is.Equal(len(sure(redis.Strings(c.Do("KEYS", "p:process:*")))(t)), 0)
 }
 

@@ -46,29 +46,13 @@ func TestLostAcknowledgement(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"ended"})
 }
 
-func nothingLeftAt(t testing.TB, server *redistest.Server, prefix, queue string, but ...string) {
-	t.Helper()
-	known := map[string]bool{prefix + ":registry": true, prefix + ":protocol": true, prefix + ":token:{" + queue + "}": true}
-	for _, k := range but {
-		known[prefix+k] = true
-	}
-	c := redistest.Dial(t, server.URL())
-	for _, k := range redistest.Keys(t, c, prefix) {
-		ttl := sure(redis.Int(c.Do("TTL", k)))(t) // the record of a cancel stays for a minute
-		if !known[k] && (ttl <= 0 || ttl > 60) {
-			t.Errorf("left behind: %s", k)
-		}
-	}
-}
-
 // A finish that was refused, repeated, and whose reply was then lost, is no loss.
 func TestFinishAfterRefusalAndLostReply(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	q := working(t, p, "q")
-	c := redistest.Dial(t, server.URL())
 	enqueue(t, q, "a")
 	task := sure(q.StartTask(t.Context()))(t)
 	redistest.Do(t, c, "SET", "p:schedule:{q}", "of another type")

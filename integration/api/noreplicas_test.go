@@ -24,13 +24,12 @@ func lonelyWrites(t *testing.T, server *redistest.Server) int {
 // caller wants done is done once it has them again, and so is what a worker has to tell.
 func TestNoReplicasForAWhile(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", CallTimeout: time.Minute, Lease: time.Hour})
 	q := working(t, p, "q")
 	enqueue(t, q, "a")
 	task := take(t, q)
 
-	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "CONFIG", "SET", "min-replicas-to-write", 1)
 	done := make(chan error, 4)
 	go func() { done <- q.Enqueue(context.Background(), []byte("b")) }()

@@ -82,8 +82,7 @@ func TestExpires(t *testing.T) {
 func TestExpiredLog(t *testing.T) {
 	is := parallel(t)
 	told := &journal{}
-	p := open(t, worqr.Options{Logger: told.Logger()})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Logger: told.Logger()})
 	const many = 300
 	began := time.Now()
 	for range many {

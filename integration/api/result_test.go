@@ -223,8 +223,7 @@ func TestWaitForReplaced(t *testing.T) {
 func TestResultOfRecurring(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	q.Handle(func(_ context.Context, task *worqr.Task) error {
 		task.Result = task.Payload
 		return nil

@@ -200,22 +200,6 @@ func TestSpreadsDiffer(t *testing.T) {
 	is.NoErr(over(8).Resume(ctx))
 }
 
-// A peer that has fewer parts than others serves theirs, too.
-func TestSpreadServesMore(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	big := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(7)
-	want := numbers("t", 30)
-	for _, payload := range want {
-		put(t, big, payload, payload, nil)
-	}
-	p := open(t, worqr.Options{Prefix: prefix})
-	done := make(chan string, 100)
-	p.Queue("q").Spread(2).Handle(tell(done), nil)
-	run(t, p)
-	is.Equal(sorted(receive(t, done, 30)), want)
-}
-
 // A cancel ends every copy, on whichever part it waits or runs, and Wait waits for all.
 func TestSpreadCancel(t *testing.T) {
 	is := parallel(t)

@@ -99,24 +99,36 @@ func TestRedisLosesEverything(t *testing.T) {
 	is.Equal(queues, []string{"q"})
 }
 
-// A restart that keeps the data, with everything running: handlers go on and
-// nothing starts twice.
+// A restart that keeps the data, with everything running: handlers go on and nothing starts twice.
+// The outage is traced once, with the server, and so is its end. What ends meanwhile is traced when
+// it's stored.
 func TestRedisRestart(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	p, q := openQueueAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p"})
+	r, server := &record{}, redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p", Trace: r.trace()})
 	starts := make(chan string, 10)
 	finish := make(chan struct{})
 	q.Handle(lasting(finish, starts), nil)
-	run(t, p)
+	stop := run(t, p)
 	enqueue(t, q, "a")
 	receive(t, starts, 1)
 	server.Kill()
+	lost := r.await(t, "lost", 1)[0].connection
+	is.Equal(lost.Server, server.Addr())
+	is.True(lost.Error != "")
 	close(finish) // its end has to wait for Redis
+	eventually(t, "the handler has returned", func() bool { return p.Stats().RunningHandlers == 0 })
+	is.Equal(len(r.of("ended")), 0)
 	server.Restart(t)
+	restored := r.await(t, "restored", 1)[0].connection
+	is.Equal(restored.Server, server.Addr())
+	is.True(restored.Away > 0)
 	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
+	stop()
 	is.Equal(len(starts), 0)
 	is.Equal(p.Stats().TimesEvicted, int64(0))
+	is.Equal(len(r.of("lost")), len(r.of("restored")))
+	r.paired(t)
 }
 
 // While every connection is cut again and again, what a dead peer held starts elsewhere

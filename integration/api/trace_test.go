@@ -483,38 +483,6 @@ func TestTraceOutageOfProducer(t *testing.T) {
 	is.Equal(len(r.of("lost")), 1)
 }
 
-// An outage of Redis is told once, with the server, and so is its end. What ends meanwhile is told
-// when it's stored.
-func TestTraceOutage(t *testing.T) {
-	is := parallel(t)
-	r, server := &record{}, redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, Trace: r.trace()})
-	starts, release := make(chan string, 10), make(chan struct{})
-	q.Handle(func(context.Context, *worqr.Task) error {
-		starts <- ""
-		<-release
-		return nil
-	}, nil)
-	stop := run(t, p)
-	enqueue(t, q, "task")
-	receive(t, starts, 1)
-	server.Kill()
-	lost := r.await(t, "lost", 1)[0].connection
-	is.Equal(lost.Server, server.Addr())
-	is.True(lost.Error != "")
-	close(release)
-	eventually(t, "the handler has returned", func() bool { return p.Stats().RunningHandlers == 0 })
-	is.Equal(len(r.of("ended")), 0)
-	server.Restart(t)
-	restored := r.await(t, "restored", 1)[0].connection
-	is.Equal(restored.Server, server.Addr())
-	is.True(restored.Away > 0)
-	r.await(t, "ended", 1)
-	stop()
-	is.Equal(len(r.of("lost")), len(r.of("restored")))
-	r.paired(t)
-}
-
 // A function that panics or ends its goroutine loses its call, and no other.
 func TestTracePanics(t *testing.T) {
 	is := parallel(t)

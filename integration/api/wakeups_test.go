@@ -69,11 +69,10 @@ func TestOriginalWorqr(t *testing.T) {
 // All subscriptions die while tasks arrive.
 func TestSubscriptionsKilled(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	starts, _ := counting(t, p, "q", nil)
 	idle(t, q, 1)
-	c := redistest.Dial(t, server.URL())
 	for range 5 {
 		is.Equal(sure(redis.Int(c.Do("CLIENT", "KILL", "TYPE", "pubsub")))(t), 1) // one subscriber connection a peer
 		at := time.Now()
@@ -102,12 +101,11 @@ func listening(t testing.TB, c redis.Conn) (ids []string) {
 // goes deaf and stays open, it is made anew, and what was not heard is looked for.
 func TestDeafSubscription(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // beats do not help
 	starts, _ := counting(t, p, "q", nil)
 	idle(t, p.Queue("q"), 1)
-	c := redistest.Dial(t, server.URL())
 	first := listening(t, c)
 	is.Equal(len(first), 1)
 	time.Sleep(4 * time.Second) // longer than a link may be silent
@@ -135,7 +133,7 @@ func TestCommandsPerTask(t *testing.T) {
 	const tasks = 100
 	var perTask []float64
 	for _, peers := range []int{1, 8, 32} {
-		server := redistest.Start(t)
+		server, c := redistest.StartAndDial(t)
 		starts := make(chan time.Time, tasks)
 		var q *worqr.Queue
 		var stops []func()
@@ -150,7 +148,6 @@ func TestCommandsPerTask(t *testing.T) {
 			q = p.Queue("q")
 		}
 		idle(t, q, peers)
-		c := redistest.Dial(t, server.URL())
 		processed := func() (n int) {
 			sure(fmt.Sscan(field(t, c, "stats", "total_commands_processed"), &n))(t)
 			return n

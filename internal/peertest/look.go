@@ -1,7 +1,6 @@
 package peertest
 
 import (
-	"fmt"
 	"iter"
 	"runtime"
 	"slices"
@@ -35,10 +34,16 @@ func Sorted(s []string) []string {
 	return s
 }
 
+// NothingLeftBut is NothingLeft where tasks were canceled, or more is left on purpose.
 func NothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
 	t.Helper()
-	c := redistest.Conn(t)
-	for _, k := range Left(t, prefix) {
+	NothingLeftAt(t, redistest.Conn(t), prefix, queue, but...)
+}
+
+// NothingLeftAt does that on another Redis.
+func NothingLeftAt(t testing.TB, c redis.Conn, prefix, queue string, but ...string) {
+	t.Helper()
+	for _, k := range redistest.Keys(t, c, prefix) {
 		if ttl, err := redis.Int(c.Do("TTL", k)); err == nil && ttl >= 0 && ttl <= 60 {
 			continue // what is kept of a cancel
 		}
@@ -114,22 +119,6 @@ func Stats(t testing.TB, q *worqr.Queue) inspect.QueueStats {
 // Near reports whether a time, some hours from now, is what it should be, but for
 // what the test took.
 func Near(got, want time.Time) bool { return got.Sub(want).Abs() < 20*time.Minute }
-
-// ScriptCalls is how many scripts a server has run.
-func ScriptCalls(t testing.TB, c redis.Conn) (calls int) {
-	t.Helper()
-	info, err := redis.String(c.Do("INFO", "commandstats"))
-	Must(t, err)
-	for line := range strings.Lines(info) {
-		var n int
-		for _, name := range []string{"evalsha", "eval", "fcall"} {
-			if _, err := fmt.Sscanf(line, "cmdstat_"+name+":calls=%d,", &n); err == nil {
-				calls += n
-			}
-		}
-	}
-	return calls
-}
 
 func Info(t testing.TB, conn redis.Conn, section string) string {
 	t.Helper()
