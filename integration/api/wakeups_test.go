@@ -66,27 +66,6 @@ func TestOriginalWorqr(t *testing.T) {
 	is.Equal(len(causes), 0)
 }
 
-// All subscriptions die while tasks arrive.
-func TestSubscriptionsKilled(t *testing.T) {
-	is := parallel(t)
-	server, c := redistest.StartAndDial(t)
-	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	starts, _ := counting(t, p, "q", nil)
-	idle(t, q, 1)
-	for range 5 {
-		is.Equal(sure(redis.Int(c.Do("CLIENT", "KILL", "TYPE", "pubsub")))(t), 1) // one subscriber connection a peer
-		at := time.Now()
-		enqueue(t, q, "x")
-		if took := receive(t, starts, 1)[0].Sub(at); took > 1500*time.Millisecond {
-			t.Errorf("a task started %v after the subscriptions were killed", took)
-		}
-		eventually(t, "it is subscribed again", func() bool {
-			n := sure(redis.Int(c.Do("PUBSUB", "NUMPAT")))(t)
-			return n+len(sure(redis.Strings(c.Do("PUBSUB", "CHANNELS")))(t)) == 3
-		})
-	}
-}
-
 // listening returns the ids of the connections that are subscribed.
 func listening(t testing.TB, c redis.Conn) (ids []string) {
 	t.Helper()
@@ -205,13 +184,8 @@ func TestRefusedSubscription(t *testing.T) {
 	starts, stop := counting(t, p, "q", nil) // with this lease only a message has it look
 	q := p.Queue("q")
 	idle(t, q, 1)
-	subscribed := func() string {
-		list := sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t)
-		id, _, _ := strings.Cut(list, " ")
-		return id
-	}
-	eventually(t, "it is subscribed", func() bool { return subscribed() != "" })
-	conn := subscribed()
+	eventually(t, "it is subscribed", func() bool { return len(listening(t, c)) > 0 })
+	conn := listening(t, c)
 	errs := make(chan error, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan struct{})
@@ -227,7 +201,7 @@ func TestRefusedSubscription(t *testing.T) {
 		enqueue(t, q, "x")
 		receive(t, starts, 1)
 	}
-	is.Equal(subscribed(), conn)
+	is.Equal(listening(t, c), conn)
 	is.Equal(len(errs), 0)
 	cancel()
 	<-over
