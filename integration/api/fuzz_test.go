@@ -68,75 +68,52 @@ func FuzzPayload(f *testing.F) {
 		p := open(t, worqr.Options{Lease: time.Hour})
 		q, ctx := working(t, p, "q"), t.Context()
 		n := int(parts%16) + 1
-		all := make([][]byte, 0, n)
+		all := make([]string, n)
 		for i := range n {
-			all = append(all, data[len(data)*i/n:len(data)*(i+1)/n])
+			all[i] = string(data[len(data)*i/n : len(data)*(i+1)/n])
 		}
-		same := func(where string, got [][]byte, want ...[]byte) {
+		first, last := all[0], all[n-1]
+		same := func(where string, got []string, want ...string) {
 			t.Helper()
-			if !slices.EqualFunc(got, want, bytes.Equal) {
+			if !slices.Equal(got, want) {
 				t.Fatalf("%s: %q, want %q", where, got, want)
 			}
 		}
-		start := func(n int) []*worqr.Task {
+		start := func(where string, want ...string) []*worqr.Task {
 			t.Helper()
-			return sure(q.StartTasks(ctx, n))(t)
+			tasks := sure(q.StartTasks(ctx, len(want)))(t)
+			same(where, payloads(tasks), want...)
+			return tasks
 		}
-		bytesOf := func(tasks []*worqr.Task) (bs [][]byte) {
-			for _, t := range tasks {
-				bs = append(bs, t.Payload)
-			}
-			return bs
-		}
-		must(t, q.Enqueue(ctx, all...))
-		tasks := start(n)
-		same("started", bytesOf(tasks), all...)
-		for _, task := range slices.Backward(tasks) {
+		enqueue(t, q, all...)
+		for _, task := range slices.Backward(start("started", all...)) {
 			must(t, task.Stop(ctx))
 		}
-		var waiting [][]byte
-		for b := range each(t, q.Tasks(ctx)) {
-			waiting = append(waiting, b)
-		}
-		same("stopped", waiting, all...)
-		tasks = start(n)
+		same("stopped", waiting(t, q), all...)
+		tasks := start("started again", all...)
 		must(t, tasks[0].Retry(ctx, 0))
-		retried := start(1)
-		same("retried", bytesOf(retried), all[0])
-		must(t, retried[0].Fail(ctx, errors.New("no")))
-		same("failed", [][]byte{failed(t, q)[0].Payload}, all[0])
+		must(t, start("retried", first)[0].Fail(ctx, errors.New("no")))
+		same("failed", failedPayloads(t, q), first)
 		sure(q.RequeueAllFailed(ctx))(t)
-		again := start(1)
-		same("requeued", bytesOf(again), all[0])
-		must(t, again[0].Finish(ctx))
+		must(t, start("requeued", first)[0].Finish(ctx))
 		for _, task := range tasks[1:] {
 			must(t, task.Finish(ctx))
 		}
-		mine := slices.Clone(all[0])
+		mine := []byte(first)
 		must(t, q.Put(ctx, "key", mine, nil))
 		clear(mine) // it is ours again
-		keyed := start(1)
-		same("put", bytesOf(keyed), all[0])
-		must(t, keyed[0].Fail(ctx, errors.New("no")))
-		same("failed under a key", [][]byte{failed(t, q)[0].Payload}, all[0])
+		must(t, start("put", first)[0].Fail(ctx, errors.New("no")))
+		same("failed under a key", failedPayloads(t, q), first)
 		sure(q.DeleteAllFailed(ctx))(t)
-		must(t, q.EnqueueUnique(ctx, all[0]))
-		if err := q.EnqueueUnique(ctx, all[0]); !is_(err, worqr.ErrDuplicate) {
+		must(t, q.EnqueueUnique(ctx, []byte(first)))
+		if err := q.EnqueueUnique(ctx, []byte(first)); !is_(err, worqr.ErrDuplicate) {
 			t.Fatalf("an equal one: %v", err)
 		}
-		unique := start(1)
-		same("unique", bytesOf(unique), all[0])
-		must(t, unique[0].Finish(ctx))
-		must(t, q.Enqueue(ctx, all...))
-		copies := 0
-		for _, b := range all {
-			if bytes.Equal(b, all[n-1]) {
-				copies++
-			}
-		}
-		report := sure(q.Cancel(ctx, all[n-1]))(t)
-		if report.Removed != copies {
-			t.Fatalf("%d copies of %q were canceled, of %d", report.Removed, all[n-1], copies)
+		must(t, start("unique", first)[0].Finish(ctx))
+		enqueue(t, q, all...)
+		copies := len(all) - len(slices.DeleteFunc(slices.Clone(all), func(one string) bool { return one == last }))
+		if report := cancel(t, q, last); report.Removed != copies {
+			t.Fatalf("%d copies of %q were canceled, of %d", report.Removed, last, copies)
 		}
 		must(t, q.Delete(ctx))
 		must(t, p.Close())

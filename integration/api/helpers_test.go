@@ -19,7 +19,6 @@ const (
 
 type (
 	journal = peertest.Journal
-	said    = peertest.Said
 	tamper  = peertest.Tamper
 	through = peertest.Through
 )

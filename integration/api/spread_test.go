@@ -235,6 +235,9 @@ func TestSpreadByHand(t *testing.T) {
 	_, err := q.StartTask(ctx)
 	is.True(is_(err, worqr.ErrNotWorking))
 	is.NoErr(q.StartWork(ctx))
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	is.True(is_(failure(q.StartTask(ended)), context.Canceled)) // and not that there is none
 	noTask(t, q)
 	want := numbers("t", 9)
 	for _, payload := range want {
@@ -377,20 +380,6 @@ func TestSpreadEventsOfOthers(t *testing.T) {
 	}
 	hears(unaware, q)
 	hears(both, both.Queue("other").Spread(8))
-}
-
-// StartTask says that its context has ended, not that there is no task.
-func TestSpreadStartEnds(t *testing.T) {
-	is := parallel(t)
-	p := open(t, worqr.Options{})
-	is.NoErr(p.StartWorker(t.Context()))
-	q := p.Queue("q").Spread(5)
-	is.NoErr(q.StartWork(t.Context()))
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := q.StartTask(ended)
-	is.True(is_(err, context.Canceled))
-	noTask(t, q)
 }
 
 // A worker that has ended a task of a part waits there to be woken again: the next task starts at once,
