@@ -9,64 +9,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// recovery is how long it takes at most, with the default lease, from the death
-// of a worker until its tasks run elsewhere: 2 s until its lease lapses, 1 s
-// until somebody looks, 1 s until they may look again, and some for the way. Nothing here
-// demands it, since a busy machine takes longer; the bench does.
-const recovery = 4500 * time.Millisecond
-
-// lasting is a handler that tells what it starts, and goes on until the end.
-func lasting(end <-chan struct{}, starts chan<- string) worqr.Handler {
-	return func(ctx context.Context, t *worqr.Task) error {
-		starts <- string(t.Payload)
-		select {
-		case <-end:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// Redis stands still for longer than any lease: nobody is failed, nothing
-// starts twice.
-func TestRedisStall(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	var peers []*worqr.Peer
-	starts := make(chan string, 100)
-	finish := make(chan struct{})
-	for range 3 {
-		p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-		p.Queue("q").Handle(lasting(finish, starts), &worqr.HandleOptions{Concurrency: 4})
-		run(t, p)
-		peers = append(peers, p)
-	}
-	q := peers[0].Queue("q")
-	eventually(t, "all are there", func() bool { s := stats(t, q); return s.Workers == 3 })
-	tasks := numbers("", 12)
-	enqueue(t, q, tasks...)
-	is.Equal(sorted(receive(t, starts, 12)), tasks)
-
-	server.Pause(t)
-	time.Sleep(10 * time.Second) // the stall itself
-	server.Resume(t)
-	time.Sleep(recovery) // in which whoever were to be failed would be
-	for _, p := range peers {
-		is.Equal(p.Stats().TimesEvicted, int64(0))
-		is.Equal(p.Stats().WorkersEvicted, int64(0))
-	}
-	close(finish)
-	eventually(t, "all are finished", func() bool {
-		var n int64
-		for _, p := range peers {
-			n += p.Stats().Finished
-		}
-		return n == 12
-	})
-	is.Equal(len(starts), 0) // nothing started twice
-}
-
 // Redis dies and comes back empty: the peers notice, stop what they run, and
 // serve again.
 func TestRedisLosesEverything(t *testing.T) {
@@ -108,7 +50,7 @@ func TestRedisRestart(t *testing.T) {
 	p, q := openQueueAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p", Trace: r.trace()})
 	starts := make(chan string, 10)
 	finish := make(chan struct{})
-	q.Handle(lasting(finish, starts), nil)
+	q.Handle(holding(starts, finish), nil)
 	stop := run(t, p)
 	enqueue(t, q, "a")
 	receive(t, starts, 1)
