@@ -343,16 +343,11 @@ func TestDeleteRecurring(t *testing.T) {
 	eventually(t, "a running peer has it", func() bool { return len(scheduled(t, other)) == 1 })
 	stop()
 	is.NoErr(other.Delete(t.Context()))
-	listed := func() (names []string) {
-		for name := range each(t, another.Queues(t.Context())) {
-			names = append(names, fmt.Sprint(name))
-		}
-		return names
-	}
-	is.Equal(len(listed()), 1)
+	listed := func() int { return sure(length(another.Queues(t.Context())))(t) }
+	is.Equal(listed(), 1)
 	eventually(t, "nobody has it any more", func() bool { return !recurring(t, other)["x"].Asserted })
 	is.NoErr(other.Delete(t.Context()))
-	is.Equal(len(listed()), 0)
+	is.Equal(listed(), 0)
 	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix), []string{prefix + ":protocol"}) // which is of no queue
 }
 

@@ -250,12 +250,7 @@ func TestSpreadByHand(t *testing.T) {
 	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 1)
 	is.NoErr(q.StopWork(ctx))
 	is.Equal(sure(q.Len(ctx))(t), 8)
-	var names []string
-	for name, err := range p.Queues(ctx) {
-		is.NoErr(err)
-		names = append(names, name)
-	}
-	is.Equal(names, []string{"q"})
+	is.Equal(slices.Collect(each(t, p.Queues(ctx))), []string{"q"})
 }
 
 // Events of a spread queue are those of its parts, under its name.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,11 +35,7 @@ func TestRedisLosesEverything(t *testing.T) {
 	is.Equal(receive(t, ends, 1), []error{worqr.ErrEvicted})
 	eventually(t, "tasks can be enqueued", func() bool { return q.Enqueue(t.Context(), []byte("after")) == nil })
 	is.Equal(receive(t, starts, 1), []string{"after"})
-	var queues []string
-	for name := range each(t, p.Queues(t.Context())) {
-		queues = append(queues, name)
-	}
-	is.Equal(queues, []string{"q"})
+	is.Equal(slices.Collect(each(t, p.Queues(t.Context()))), []string{"q"})
 }
 
 // A restart that keeps the data, with everything running: handlers go on and nothing starts twice.

@@ -81,22 +81,14 @@ func NoTask(t testing.TB, q *worqr.Queue) {
 	}
 }
 
-func Scheduled(t testing.TB, q *worqr.Queue) (all []inspect.ScheduledTask) {
+func Scheduled(t testing.TB, q *worqr.Queue) []inspect.ScheduledTask {
 	t.Helper()
-	for s, err := range q.Scheduled(t.Context()) {
-		Must(t, err)
-		all = append(all, s)
-	}
-	return all
+	return slices.Collect(redistest.Each(t, q.Scheduled(t.Context())))
 }
 
-func Failed(t testing.TB, q *worqr.Queue) (all []inspect.FailedTask) {
+func Failed(t testing.TB, q *worqr.Queue) []inspect.FailedTask {
 	t.Helper()
-	for f, err := range q.Failed(t.Context()) {
-		Must(t, err)
-		all = append(all, f)
-	}
-	return all
+	return slices.Collect(redistest.Each(t, q.Failed(t.Context())))
 }
 
 func FailedPayloads(t testing.TB, q *worqr.Queue) (all []string) {
@@ -185,8 +177,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 func Waiting(t testing.TB, q *worqr.Queue) []string {
 	t.Helper()
 	var all []string
-	for payload, err := range q.Tasks(t.Context()) {
-		Must(t, err)
+	for payload := range redistest.Each(t, q.Tasks(t.Context())) {
 		all = append(all, string(payload))
 	}
 	return all
@@ -209,10 +200,9 @@ func Left(t testing.TB, prefix string) []string {
 // its name and its token counter.
 func NothingLeft(t testing.TB, prefix, queue string) {
 	t.Helper()
-	keys := slices.DeleteFunc(Left(t, prefix), func(k string) bool {
-		return k == prefix+":registry" || k == prefix+":protocol" || k == prefix+":token:{"+queue+"}"
-	})
-	if len(keys) > 0 {
-		t.Errorf("left behind: %q", keys)
+	for _, k := range Left(t, prefix) {
+		if !slices.Contains([]string{prefix + ":registry", prefix + ":protocol", prefix + ":token:{" + queue + "}"}, k) {
+			t.Errorf("left behind: %s", k)
+		}
 	}
 }
