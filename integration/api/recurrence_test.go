@@ -173,9 +173,7 @@ func TestFlushedSchedules(t *testing.T) {
 	run(t, p)
 	there := func() bool { return len(recurring(t, q)) == 60 && len(scheduled(t, q)) == 60 }
 	eventually(t, "all are there", there)
-	conn := redistest.Dial(t, server.URL())
-	_, err := conn.Do("FLUSHALL")
-	is.NoErr(err)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "FLUSHALL")
 	eventually(t, "all are back", there)
 }
 
