@@ -350,7 +350,7 @@ func TestHostileLastID(t *testing.T) {
 
 	redistest.Do(t, c, "XADD", prefix+":added:{q}", last, "f", "b")
 	started := make(chan string, 10)
-	q.Handle(func(_ context.Context, task *worqr.Task) error { started <- string(task.Payload); return nil }, &worqr.HandleOptions{Concurrency: 8})
+	q.Handle(tell(started), &worqr.HandleOptions{Concurrency: 8})
 	run(t, p)
 	is.Equal(receive(t, started, 1), []string{"b"})
 	added(t, q, "c")
@@ -364,7 +364,7 @@ func TestHostileKeep(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
 	_, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	is.NoErr(q.Put(t.Context(), "k", []byte("a"), &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: worqr.Properties{KeepResult: time.Minute}}))
+	put(t, q, "k", "a", &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: worqr.Properties{KeepResult: time.Minute}})
 	redistest.Do(t, c, "HSET", "p:keyed:{q}:k:k", "card", "40000000001")
 	ctx, end := context.WithTimeout(t.Context(), 2*time.Second)
 	defer end()

@@ -258,8 +258,3 @@ func TestUserCodeMisbehaves(t *testing.T) {
 		}
 	}
 }
-
-// A next is a schedule that calls a function.
-type next func(time.Time) time.Time
-
-func (f next) Next(t time.Time) time.Time { return f(t) }

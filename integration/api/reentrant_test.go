@@ -194,7 +194,8 @@ func TestReentrant(t *testing.T) {
 			c.watch()
 			pool := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, link.URL()) }}
 			t.Cleanup(func() { _ = pool.Close() })
-			opts := &worqr.Options{Prefix: "p", Lease: time.Second, Drain: time.Second, Logger: slog.New(c), Trace: tracing(func(told traced) { c.each("Trace", told.name, nil) })}
+			trace := tracing(func(told traced) { c.each("Trace", told.name, nil) })
+			opts := &worqr.Options{Prefix: "p", Lease: time.Second, Drain: time.Second, Logger: slog.New(c), Trace: trace}
 			c.p = worqr.New(callingPool{pool, c, &atomic.Int64{}}, opts)
 			t.Cleanup(func() { _ = c.p.Close() })
 			c.q = c.p.Queue("q")
