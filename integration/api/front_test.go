@@ -74,11 +74,15 @@ func (f *front) queueUp(c *through) redis.Conn {
 		defer mu.Unlock()
 		if writes[command] {
 			f.took(command, args, reply, err)
-			if waits--; waits == 0 {
-				f.look()
-				its = false
-				f.turn.Unlock()
-			}
+			waits--
+		}
+		if c.Err() != nil { // nothing else is answered
+			waits = 0
+		}
+		if its && waits == 0 {
+			f.look()
+			its = false
+			f.turn.Unlock()
 		}
 		return reply, err
 	}
