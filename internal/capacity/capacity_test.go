@@ -182,29 +182,6 @@ func TestTakesItsTurns(t *testing.T) {
 	is.Equal(b.take(100), 84)
 }
 
-// A share that has what it has room for competes for the unit that it gives back.
-func TestCompetesForItsOwn(t *testing.T) {
-	for total := 1; total <= 4; total++ {
-		is := is.New(t)
-		c := capacity.New(total)
-		high, low := add(c, 1, 1), add(c, 1, 0)
-		is.Equal(high.take(total), total)
-		is.Equal(low.take(total), 0)
-		holder := high
-		for given := range 80 {
-			holder.Give(1, 1)
-			want, other := 0, low
-			holder = high
-			if given%8 == 7 {
-				want, holder, other = 1, low, high
-			}
-			is.Equal(poked(c, high, low), []int{want})
-			is.Equal(other.take(1), 0)
-			is.Equal(holder.take(1), 1)
-		}
-	}
-}
-
 func TestHeavyIsNotOvertaken(t *testing.T) {
 	is := is.New(t)
 	c := capacity.New(4)
