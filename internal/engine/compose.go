@@ -53,14 +53,14 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	if e.Said = s.said; s.said < s.seen {
 		e.Stopping, e.Said = stopping(s.held, s.seen, maxStopping)
 	}
-	if now.Sub(s.passing) > s.engine.lease.Beat*time.Duration(1+s.passed.Count/500) {
+	if now.Sub(s.passing) > s.engine.Lease.Beat*time.Duration(1+s.passed.Count/500) {
 		s.passed, s.passing = store.Passed{}, now // some may start by now: their counts were reset
 	}
 	e.Passed = s.passed
 	s.look = s.look && back
 	s.talked = now
-	e.Worker, e.Number, e.Lease, e.Seen = s.member.Worker, s.number, s.engine.lease.Grant, s.seen
-	e.Results = s.engine.maxResult
+	e.Worker, e.Number, e.Lease, e.Seen = s.member.Worker, s.number, s.engine.Lease.Grant, s.seen
+	e.Results = s.engine.MaxResult
 	return e
 }
 

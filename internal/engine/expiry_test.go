@@ -23,7 +23,7 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 		text := make(textChan, 10)
 		away := func(context.Context) (redis.Conn, error) { return nil, errors.New("away") }
 		q := queueAt(t, away, slog.New(slog.NewTextHandler(text, nil)))
-		q.engine.lease = LeaseOf(time.Second)
+		q.engine.Lease = LeaseOf(time.Second)
 		o := plain
 		o.Exclusive = true
 		q.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, o)

@@ -117,19 +117,19 @@ func newSession(q *Queue, p Part, m Membership) *Session {
 		held: map[string]*Attempt{}, draining: make(chan struct{}), gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), hungry: q.serves(), renewed: time.Now(),
 	}
 	s.turned = sync.NewCond(s.mu)
-	s.dropped.Log, s.dropped.Queue = q.engine.log, q.id
+	s.dropped.Log, s.dropped.Queue = q.engine.Log, q.id
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.clock = time.AfterFunc(time.Hour, func() { s.Wake() })
 	s.clock.Stop()
 	if q.serves() && exclusive {
-		s.fence = time.AfterFunc(s.engine.lease.Sure, s.unsure)
+		s.fence = time.AfterFunc(s.engine.Lease.Sure, s.unsure)
 	}
 	return s
 }
 
 // Start asks for up to n tasks.
 func (s *Session) Start(ctx context.Context, n int) (all []*Attempt, err error) {
-	err = insist(ctx, s.engine.callTimeout, func() error {
+	err = insist(ctx, s.engine.CallTimeout, func() error {
 		all, err = s.start(ctx, n)
 		return err
 	})
@@ -172,7 +172,7 @@ func (s *Session) start(ctx context.Context, n int) ([]*Attempt, error) {
 // await waits for the answer to a request that becomes part of a round, until ctx ends
 // or Redis is silent: rounds are repeated.
 func await[T any](ctx context.Context, s *Session, answer <-chan T) (T, error) {
-	patience := s.engine.callTimeout
+	patience := s.engine.CallTimeout
 	timer := timers.Get().(*time.Timer)
 	timer.Reset(patience)
 	defer timers.Put(timer)
@@ -328,7 +328,7 @@ func (s *Session) vacateLocked(e *exchange) {
 	if s.queue.serves() && e != nil && !e.lent {
 		s.hungry = false // until a beat tells that Redis answers
 		s.queue.unreserveLocked(s, e.slots, true)
-		s.queue.answeredLocked(e.Ahead)
+		s.queue.asked -= e.Ahead
 		e.slots = nil
 	}
 }
@@ -484,7 +484,7 @@ func (s *Session) Abandon() {
 		}
 	}
 	if one != nil {
-		s.engine.log.Error("worqr: handlers didn't return after their context ended and are abandoned",
+		s.engine.Log.Error("worqr: handlers didn't return after their context ended and are abandoned",
 			one.task.named("handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))...)
 	}
 }
