@@ -85,7 +85,7 @@ func (r *rig) Write(p []byte) (int, error) {
 
 // lines are those of the log with a word.
 func (r *rig) lines(word string) (all []string) {
-	r.log.Flush()
+	r.Log.Flush()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for line := range strings.Lines(r.text.String()) {
@@ -166,7 +166,7 @@ func (r *rig) beatOf(s *Schedules) {
 	}
 	s.mu.Unlock()
 	s.turn(r.t.Context()).Wait()
-	s.log.Flush()
+	s.Log.Flush()
 }
 
 // again has a peer assert all, as after a cycle.
