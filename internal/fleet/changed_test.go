@@ -41,33 +41,25 @@ func TestManyChanges(t *testing.T) {
 	place, err := store.Open(redistest.URL(), store.Access{})
 	is.NoErr(err)
 	var sent atomic.Int64
-	f, _ := newFleetAt(t, func(ctx context.Context) (redis.Conn, error) {
+	f, _ := newFleetIn(t, store.Single(func(ctx context.Context) (redis.Conn, error) {
 		c, err := place.Dial()(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return counted{c, &sent}, nil
-	}, redistest.Prefix(t), time.Hour) // heartbeats are rare
+	}), redistest.Prefix(t), time.Hour, nil) // heartbeats are rare
 	is.NoErr(f.Start(t.Context()))
 	const queues = 20
 	for i := range queues {
 		is.NoErr(f.Join(t.Context(), queueOf(f, fmt.Sprint("q", i))))
 	}
 	w := f.present()
-	until := func(what string, holds func() bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !holds(); time.Sleep(100 * time.Microsecond) {
-			if time.Now().After(end) {
-				t.Fatal("it never came about that ", what)
-			}
-		}
-	}
 	began, before := time.Now(), sent.Load()
 	for range 1000 {
 		f.Changed()
-		until("it has its turn", func() bool { return len(w.turn) == 0 })
+		until(t, "it has its turn", func() bool { return len(w.turn) == 0 })
 	}
-	until("the last change was looked at", func() bool {
+	until(t, "the last change was looked at", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return !w.moved && !w.outdated

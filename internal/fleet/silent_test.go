@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -69,12 +68,7 @@ func TestOneNodeIsSilent(t *testing.T) {
 	f, q := newFleetIn(t, topology.InCluster(known), "p", lease, nil)
 	home := c.Owner(t, c.Slot(t, "{q}"))
 	other := c.Nodes[(slices.Index(c.Nodes, home)+1)%2]
-	var there *Queue
-	for i := 0; there == nil; i++ {
-		if name := fmt.Sprint("q", i); c.Owner(t, c.Slot(t, "{"+name+"}")) == other {
-			there = queueOf(f, name)
-		}
-	}
+	there := queueOn(t, f, c, other)
 	is.NoErr(f.Start(t.Context()))
 	is.NoErr(f.Join(t.Context(), q))
 	is.NoErr(f.Join(t.Context(), there))
@@ -84,28 +78,17 @@ func TestOneNodeIsSilent(t *testing.T) {
 		t.Helper()
 		return redistest.Sure(redis.Int64(conn.Do("ZSCORE", q.Keys.Workers(), id)))(t)
 	}
-	next := func(conn redis.Conn, q *Queue, after int64) int64 {
+	next := func(conn redis.Conn, q *Queue, after int64) (d int64) {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if d := deadline(conn, q); d != after {
-				return d
-			}
-		}
-		t.Fatal("no heartbeat comes")
-		return 0
+		until(t, "a heartbeat comes", func() bool { d = deadline(conn, q); return d != after })
+		return d
 	}
 	homeConn, otherConn := redistest.Dial(t, home.URL()), redistest.Dial(t, other.URL())
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	until(t, "there is a circle for each node", func() bool {
 		w.mu.Lock()
-		n := len(w.circles)
-		w.mu.Unlock()
-		if n == 3 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("there is no circle for each node")
-		}
-	}
+		defer w.mu.Unlock()
+		return len(w.circles) == 3
+	})
 	s.silence(other.Addr())
 	last, slowest := next(homeConn, q, deadline(homeConn, q)), int64(0)
 	for range 8 {
