@@ -20,18 +20,12 @@ import (
 
 // Len returns how many tasks wait, on the list and in the schedule.
 func (q *Queue) Len(ctx context.Context) (int, error) {
-	if q.bad != nil {
-		return 0, q.wrap("count", q.bad)
-	}
 	n, err := q.sum(ctx, func(part *Queue) (int, error) { return store.Len(ctx, q.peer.reads, part.keys) })
 	return n, q.wrap("count", err)
 }
 
 // Peek returns the payload that starts next, or ErrNoTask when nothing is due.
 func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
-	if q.bad != nil {
-		return nil, q.wrap("peek", q.bad)
-	}
 	var payload []byte
 	parts, err := q.known(ctx, false)
 	if err != nil {
@@ -121,9 +115,6 @@ func add(s *inspect.QueueStats, part inspect.QueueStats) {
 
 // Stats reads the counts of the queue.
 func (q *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
-	if q.bad != nil {
-		return inspect.QueueStats{}, q.wrap("stats", q.bad)
-	}
 	var s inspect.QueueStats
 	var mu sync.Mutex // protects it
 	err := q.each(ctx, false, func(part *Queue) error {
@@ -272,10 +263,10 @@ func (q *Queue) with(n int) []*Queue {
 
 // known returns the parts of the queue, and those of others that have spread it over another
 // number. An operation that must not miss any asks for a fresh number. If the Redis user may not
-// read it, known returns the queue's own parts.
+// read it, known returns the queue's own parts. It fails for a queue whose name is bad.
 func (q *Queue) known(ctx context.Context, fresh bool) ([]*Queue, error) {
-	if q.spread == nil || q.bad != nil {
-		return q.all(), nil
+	if q.bad != nil || q.spread == nil {
+		return q.all(), q.bad
 	}
 	if last := q.recent(); last != nil && !fresh {
 		return q.with(last.parts), nil

@@ -182,13 +182,6 @@ func (o *Options) check() error {
 	return nil
 }
 
-func (o *Options) capacity() int {
-	if o == nil {
-		return 0
-	}
-	return o.Capacity
-}
-
 // A Peer is one member of the fleet.
 type Peer struct {
 	opts  Options
@@ -268,9 +261,10 @@ func New(pool Pool, opts *Options) *Peer {
 }
 
 func newPeer(place *store.Servers, lanes int, opts *Options) *Peer {
+	o := opts.withDefaults()
 	p := &Peer{
-		opts:     opts.withDefaults(),
-		capacity: capacity.New(opts.capacity()),
+		opts:     o,
+		capacity: capacity.New(o.Capacity),
 		services: map[string]*service{},
 		changed:  make(chan struct{}, 1),
 		leaving:  map[string]*leaving{},
