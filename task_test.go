@@ -43,40 +43,6 @@ func TestRetryAndFailBadly(t *testing.T) {
 	}
 }
 
-func TestEnqueueOnce(t *testing.T) {
-	is := parallel(t)
-	q := open(t, worqr.Options{}).Queue("q")
-	for i := range 3 {
-		is.Equal(sure(q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b")))(t), i == 0)
-	}
-	is.True(sure(q.EnqueueOnce(t.Context(), "other", []byte("c")))(t))
-	is.Equal(waiting(t, q), []string{"a", "b", "c"})
-}
-
-func TestEnqueueUnique(t *testing.T) {
-	is := parallel(t)
-	q := working(t, open(t, worqr.Options{}), "q")
-	unique := func() error { return q.EnqueueUnique(t.Context(), []byte("u")) }
-	take := func() *worqr.Task {
-		return sure(q.StartTask(t.Context()))(t)
-	}
-	enqueue(t, q, "u") // a plain twin, in front
-	is.NoErr(unique())
-	is.True(is_(unique(), worqr.ErrDuplicate))
-	is.NoErr(take().Finish(t.Context()))
-	is.True(is_(unique(), worqr.ErrDuplicate)) // it was the twin that finished
-	task := take()
-	is.True(is_(unique(), worqr.ErrDuplicate)) // it runs
-	is.NoErr(task.Stop(t.Context()))
-	is.True(is_(unique(), worqr.ErrDuplicate)) // it waits again
-	is.NoErr(take().Finish(t.Context()))
-	is.NoErr(unique())
-	sure(q.Cancel(t.Context(), []byte("u")))(t)
-	is.NoErr(unique())
-	is.NoErr(q.Delete(t.Context()))
-	is.NoErr(unique())
-}
-
 // Verbs without Run, from the first to the last: what they want beforehand, and what they leave.
 // What they do to tasks is in TestRandom.
 func TestVerbs(t *testing.T) {

@@ -220,22 +220,6 @@ func TestStatsOf(t *testing.T) {
 	is.Equal(p.Stats(), inspect.PeerStats{Started: 13, Finished: 12, Failed: 1, HandlerErrors: 1})
 }
 
-// A queue that is served by hand keeps its counters when it is served again.
-func TestStatsOfByHand(t *testing.T) {
-	is := parallel(t)
-	p := open(t, worqr.Options{})
-	must(t, p.StartWorker(t.Context()))
-	q := p.Queue("q")
-	for range 2 {
-		must(t, q.StartWork(t.Context()))
-		enqueue(t, q, "a")
-		task := sure(q.StartTask(t.Context()))(t)
-		must(t, task.Finish(t.Context()))
-		must(t, q.StopWork(t.Context()))
-	}
-	is.Equal(p.StatsOf("q"), inspect.PeerStats{Started: 2, Finished: 2})
-}
-
 // probed returns the status and the text that a probe gets.
 func probed(h http.Handler) (int, string) {
 	w := httptest.NewRecorder()
