@@ -86,20 +86,3 @@ func TestSetReplaces(t *testing.T) {
 	is.True(s.Unset("q", "k:x"))
 	is.True(!s.Unset("q", "k:x"))
 }
-
-// A queue whose keys are of another type harms no other.
-func TestWrongType(t *testing.T) {
-	is := redistest.Parallel(t)
-	r := newBench(t)
-	s := r.peer()
-	is.NoErr(s.Set("p", "k:x", Spec{Schedule: every(time.Hour)}, Place{Target: r.target("p")}))
-	r.give(s, Spec{Schedule: starting(inHours(1))})
-	r.do("SET", r.target("p").Keys.Recurring(), "another type")
-	grown(s)
-	s.Over(r.target("p"))
-	r.beatOf(s)
-	is.True(r.field("print") != "")
-	is.Equal(len(r.lines("cannot assert schedules")), 1)
-	is.True(s.judgesUntil(s.homes[""], s.lanes["q"], time.Now()) > 0)
-	is.Equal(s.judgesUntil(s.homes[""], s.lanes["p"], time.Now()), int64(0))
-}
