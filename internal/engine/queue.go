@@ -123,11 +123,10 @@ func (q *Queue) Options() *Options {
 // limitsLocked returns the limits that decide whether a task starts or fails, and how many
 // failed tasks are kept.
 func (q *Queue) limitsLocked() (crashes, keep int) {
-	o := q.opts
-	if o.Followed {
-		return max(o.MaxCrashes, 0), 0
+	if keep = q.opts.Keep; q.opts.Followed {
+		keep = 0
 	}
-	return max(o.MaxCrashes, 0), o.Keep
+	return max(q.opts.MaxCrashes, 0), keep
 }
 
 // A slot is room for one task: the units of the common capacity that it

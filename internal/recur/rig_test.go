@@ -109,12 +109,9 @@ func (r *rig) set(queue, key string, s Schedule) {
 
 // run runs them until the test, or the function that it returns, ends.
 func (r *rig) run() (stop func()) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		r.Run(r.ctx)
-	}()
-	stop = sync.OnceFunc(func() { r.end(); <-ended })
+	var running sync.WaitGroup
+	running.Go(func() { r.Run(r.ctx) })
+	stop = sync.OnceFunc(func() { r.end(); running.Wait() })
 	r.t.Cleanup(stop)
 	return stop
 }
