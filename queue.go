@@ -129,31 +129,19 @@ func (q *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
 
 // Pause keeps tasks of the queue from starting until Resume. OnFailed still runs.
 func (q *Queue) Pause(ctx context.Context) error {
-	if q.bad != nil {
-		return q.wrap("pause", q.bad)
-	}
-	done := q.changes("Pause", "")
-	return done(0, q.wrap("pause", q.each(ctx, true, func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) })))
+	return q.change(ctx, "Pause", "pause", func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) })
 }
 
 // Resume ends a pause and wakes idle workers.
 func (q *Queue) Resume(ctx context.Context) error {
-	if q.bad != nil {
-		return q.wrap("resume", q.bad)
-	}
-	done := q.changes("Resume", "")
-	return done(0, q.wrap("resume", q.each(ctx, true, func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })))
+	return q.change(ctx, "Resume", "resume", func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })
 }
 
 // Delete drops all waiting tasks, perhaps including some added meanwhile. It fails if they arrive too
 // fast. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a running peer
 // has registered with Every; others end.
 func (q *Queue) Delete(ctx context.Context) error {
-	if q.bad != nil {
-		return q.wrap("delete", q.bad)
-	}
-	done := q.changes("Delete", "")
-	err := q.each(ctx, true, func(part *Queue) error {
+	return q.change(ctx, "Delete", "delete", func(part *Queue) error {
 		if err := store.Delete(ctx, q.peer.calls, part.keys); err != nil {
 			return err
 		}
@@ -164,7 +152,15 @@ func (q *Queue) Delete(ctx context.Context) error {
 		}
 		return q.peer.producer.Unlist(ctx, part.target())
 	})
-	return done(0, q.wrap("delete", err))
+}
+
+// change does something to all parts of the queue, for a method that Changed tells of.
+func (q *Queue) change(ctx context.Context, method, verb string, do func(part *Queue) error) error {
+	if q.bad != nil {
+		return q.wrap(verb, q.bad)
+	}
+	done := q.changes(method, "")
+	return done(0, q.wrap(verb, q.each(ctx, true, do)))
 }
 
 func (p *Peer) Format(s fmt.State, _ rune) { logs.Show(s, "peer", p) }

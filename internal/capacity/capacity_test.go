@@ -257,27 +257,6 @@ func TestHoldsBackForNeedsOnly(t *testing.T) {
 	}
 }
 
-// A light share whose turn comes while a heavy one that nobody knows to need anything waits
-// longest gets all: no turn is lost on that.
-func TestUnknownLosesNoTurns(t *testing.T) {
-	is := is.New(t)
-	c := capacity.New(2)
-	light, heavy := add(c, 1, 0), add(c, 2, 0)
-	is.Equal(light.take(3), 2)
-	heavy.Share.Take(1)
-	for range 20 {
-		light.Give(1, 1)
-		is.Equal(poked(c, light, heavy), []int{0})
-		is.Equal(light.take(3), 1)
-	}
-	heavy.Needs(true)
-	light.Give(1, 1)
-	is.Equal(light.take(3), 0)
-	light.Give(1, 1)
-	is.Equal(poked(c, light, heavy), []int{1})
-	is.Equal(heavy.take(1), 1)
-}
-
 // What the first Take leaves is held back for the next task of the same share.
 func TestHeavyAloneHoldsBack(t *testing.T) {
 	is := is.New(t)

@@ -114,7 +114,7 @@ func newSession(q *Queue, p Part, m Membership) *Session {
 	q.mu.Unlock()
 	s := &Session{
 		mu: &q.mu, engine: q.engine, queue: q, part: p, member: m, base: base, number: m.Round, answered: m.Round, token: m.Asked, seen: m.Asked, said: m.Asked,
-		held: map[string]*Attempt{}, draining: make(chan struct{}), gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), hungry: q.serves(), renewed: time.Now(),
+		held: map[string]*Attempt{}, cancels: cancels{map[hash]map[string]bool{}}, draining: make(chan struct{}), gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), hungry: q.serves(), renewed: time.Now(),
 	}
 	s.turned = sync.NewCond(s.mu)
 	s.dropped.Log, s.dropped.Queue = q.engine.Log, q.id

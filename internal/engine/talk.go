@@ -387,7 +387,9 @@ func (s *Session) arrived(e *exchange, a *store.Answer) {
 // rest waits until the next round may be sent.
 func (s *Session) rest() {
 	for {
-		d := s.delay()
+		s.mu.Lock()
+		d := s.flow.held(time.Now())
+		s.mu.Unlock()
 		if d <= 0 {
 			return
 		}
@@ -398,13 +400,6 @@ func (s *Session) rest() {
 			return
 		}
 	}
-}
-
-// delay is how long the next round has to wait.
-func (s *Session) delay() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.flow.held(time.Now())
 }
 
 // hurryLocked keeps the next round from waiting: a caller waits for it.
