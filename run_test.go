@@ -62,11 +62,7 @@ func TestDrainKeepsTheLease(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Drain: patience})
 	started, finish := make(chan string, 10), make(chan struct{})
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- ""
-		<-finish
-		return ctx.Err()
-	}, nil)
+	q.Handle(holding(started, finish), nil)
 	end, ran := start(t, p)
 	enqueue(t, q, "a")
 	receive(t, started, 1)
@@ -237,9 +233,7 @@ func TestRunSaysThatTheLoginIsRefused(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "right")
 	told := &journal{}
 	p := openAt(t, "redis://:"+canary+"@"+server.Addr(), worqr.Options{Logger: told.Logger()})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
+	stop, ended := start(t, p)
 	eventually(t, "it says so", func() bool {
 		return len(told.Lines("worqr: Redis refuses the login; check the user and the password; retrying")) == 1
 	})

@@ -35,11 +35,9 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 		}
 		return c
 	})
-	for _, cmd := range [][]any{
+	redistest.DoAll(t, c, [][]any{
 		{"ZADD", "p:workers:{q}", 1, "dead"}, {"ZADD", "p:suspects:{q}", 1, "dead"}, {"SADD", "p:workers", "dead"}, {"HSET", "p:worker:dead", "name", "dead"},
-	} {
-		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
-	}
+	})
 	working(t, p, "q")
 	eventually(t, "the dead one is struck off, which the peer does not hear", func() bool {
 		return sure(redis.Int(c.Do("EXISTS", "p:worker:dead")))(t) == 0

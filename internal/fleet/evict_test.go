@@ -106,15 +106,10 @@ func TestEvictionIsLoggedAtOnce(t *testing.T) {
 		dead.add(queue, store.Dead{Worker: worker, Tasks: 2})
 		return dead
 	}
-	next := func() string {
+	next := func() (line string) {
 		t.Helper()
-		select {
-		case line := <-lines:
-			return line
-		case <-time.After(time.Minute):
-			t.Fatal("no line")
-			return ""
-		}
+		until(t, "a line is logged", func() bool { return len(lines) > 0 })
+		return <-lines
 	}
 	w := f.present()
 	w.bury(found("dead", "b"))
@@ -166,11 +161,8 @@ func TestNameIsReadBeforeEviction(t *testing.T) {
 	redistest.Do(t, c, "HSET", prefix+":worker:dead", "name", "api-7", "host", "node3", "pid", 4121)
 	redistest.Do(t, c, "ZADD", prefix+":workers:{q}", 1, "dead")
 	is.NoErr(f.Join(t.Context(), q))
-	select {
-	case line := <-lines:
-		is.True(strings.HasPrefix(line, "true") && strings.Contains(line, "name api-7 host node3"))
-	case <-time.After(time.Minute):
-		t.Fatal("nobody is evicted")
-	}
+	until(t, "somebody is evicted", func() bool { return len(lines) > 0 })
+	line := <-lines
+	is.True(strings.HasPrefix(line, "true") && strings.Contains(line, "name api-7 host node3"))
 	is.NoErr(f.Stop(t.Context()))
 }
