@@ -8,9 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/worqr/worqr/internal/logs"
-
 	"github.com/worqr/worqr/internal/capacity"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
 )
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
-
 	"github.com/worqr/worqr/internal/store"
 )
 

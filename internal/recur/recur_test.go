@@ -25,8 +25,6 @@ func inHours(n int) time.Time {
 	return time.Now().Add(time.Duration(n) * time.Hour).Truncate(time.Second)
 }
 
-func first(at time.Time) string { return fmt.Sprint(at.UnixMilli()) + " " }
-
 // A peer that changes a schedule has the newest, whatever was in force, and even if its print doesn't
 // tell.
 func TestChanged(t *testing.T) {
@@ -37,7 +35,7 @@ func TestChanged(t *testing.T) {
 	inForce := func(at time.Time) {
 		t.Helper()
 		is.Helper()
-		is.True(strings.HasPrefix(r.field("times"), first(at)))
+		is.True(strings.HasPrefix(r.field("times"), fmt.Sprintf("%d ", at.UnixMilli())))
 	}
 	r.give(mine, Spec{Schedule: starting(one)})
 	r.give(other, Spec{Schedule: starting(one)})

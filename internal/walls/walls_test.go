@@ -396,23 +396,11 @@ func functions(f *ast.File) map[string]*ast.BlockStmt {
 		}
 		name := fn.Name.Name
 		if fn.Recv != nil {
-			name = receiver(fn.Recv.List[0].Type) + "." + name
+			name = strings.TrimPrefix(types.ExprString(fn.Recv.List[0].Type), "*") + "." + name
 		}
 		all[name] = fn.Body
 	}
 	return all
-}
-
-func receiver(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.StarExpr:
-		return receiver(e.X)
-	case *ast.IndexExpr:
-		return receiver(e.X)
-	case *ast.Ident:
-		return e.Name
-	}
-	return ""
 }
 
 // called is the name of what is called.
