@@ -119,9 +119,6 @@ func (e *Engine) Wait() {
 	}
 }
 
-// Pass passes on the capacity that ended sessions have left free.
-func (e *Engine) Pass() { e.Capacity.Pass() }
-
 // Flush logs the counts of lines that limits have held back so far.
 func (e *Engine) Flush() {
 	e.failures.flush()

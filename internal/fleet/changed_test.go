@@ -16,21 +16,13 @@ import (
 
 // A counted connection counts what is sent.
 type counted struct {
-	redis.Conn
+	redis.ConnWithTimeout
 	sent *atomic.Int64
 }
 
 func (c counted) Send(name string, args ...any) error {
 	c.sent.Add(1)
-	return c.Conn.Send(name, args...)
-}
-
-func (c counted) ReceiveWithTimeout(d time.Duration) (any, error) {
-	return redis.ReceiveWithTimeout(c.Conn, d)
-}
-
-func (c counted) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
-	return redis.DoWithTimeout(c.Conn, d, name, args...)
+	return c.ConnWithTimeout.Send(name, args...)
 }
 
 // However many slots move one after the other, a worker looks after its queues about once a second, and
@@ -46,7 +38,7 @@ func TestManyChanges(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return counted{c, &sent}, nil
+		return counted{c.(redis.ConnWithTimeout), &sent}, nil
 	}), redistest.Prefix(t), time.Hour, nil) // heartbeats are rare
 	is.NoErr(f.Start(t.Context()))
 	const queues = 20

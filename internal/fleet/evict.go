@@ -366,7 +366,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 	for _, m := range members {
 		w.forsake(m, engine.ErrEvicted)
 	}
-	f.Engine.Pass()
+	f.Engine.Capacity.Pass() // what the ended sessions have left free
 	w.lookForLoss(ctx, slices.Collect(maps.Values(members)))
 	if err := w.settleAll(ctx); err != nil {
 		f.Log.Debug("worqr: leaving under the old id", "err", err) // retried

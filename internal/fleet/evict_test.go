@@ -111,14 +111,18 @@ func TestEvictionIsLoggedAtOnce(t *testing.T) {
 		until(t, "a line is logged", func() bool { return len(lines) > 0 })
 		return <-lines
 	}
+	tells := func(line string, wants ...string) {
+		t.Helper()
+		for _, want := range wants {
+			if !strings.Contains(line, want) {
+				t.Errorf("%q lacks %q", line, want)
+			}
+		}
+	}
 	w := f.present()
 	w.bury(found("dead", "b"))
 	line := next()
-	for _, want := range []string{"evicted a worker whose lease expired", "worker dead", "name api-7", "host node3", "pid 4121", "queues [b]", "tasks 2", "evicted_at"} {
-		if !strings.Contains(line, want) {
-			t.Errorf("%q lacks %q", line, want)
-		}
-	}
+	tells(line, "evicted a worker whose lease expired", "worker dead", "name api-7", "host node3", "pid 4121", "queues [b]", "tasks 2", "evicted_at")
 	w.bury(found("dead", "c"))
 	w.bury(found("dead", "a"))
 	w.bury(found("unknown", "a"))
@@ -129,11 +133,7 @@ func TestEvictionIsLoggedAtOnce(t *testing.T) {
 
 	is.NoErr(f.Stop(t.Context())) // which says the rest now
 	line = next()
-	for _, want := range []string{"an evicted worker's lease expired on more queues", "worker dead", "name api-7", "queues [a c]", "tasks 4"} {
-		if !strings.Contains(line, want) {
-			t.Errorf("%q lacks %q", line, want)
-		}
-	}
+	tells(line, "an evicted worker's lease expired on more queues", "worker dead", "name api-7", "queues [a c]", "tasks 4")
 	is.Equal(len(lines), 0)
 	is.Equal(redistest.Do(t, c, "EXISTS", prefix+":worker:dead"), int64(0))
 }
