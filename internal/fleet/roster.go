@@ -95,11 +95,11 @@ func (w *worker) pruneLater() {
 	w.prune = time.Now().Add(w.ttl() * 3 / 2)
 }
 
-// isToPrune reports, once, that it's time to prune.
-func (w *worker) isToPrune() bool {
+// isDue is isTime of one of the worker's times.
+func (w *worker) isDue(t *time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return isTime(&w.prune)
+	return isTime(t)
 }
 
 // isTime reports once that a time has come.
