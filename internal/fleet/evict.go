@@ -355,10 +355,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 	f.CameBack()
 
 	f.counts.Evicted.Add(1)
-	var queues []string
-	for _, m := range members {
-		queues = append(queues, m.queue.ID)
-	}
+	queues := slices.Collect(maps.Keys(members))
 	f.Log.Warn("worqr: this worker was evicted; coming back under a new id", "worker", old, "new", id, "name", f.Name, "queues", wholes(queues))
 	if f.Trace.Evicted != nil {
 		f.Trace.Evicted(old, id, f.Name, publics(queues))

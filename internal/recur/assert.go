@@ -163,24 +163,20 @@ func (s *Schedules) say(j *job, log func(string, ...any), msg string, attrs ...a
 
 // fault logs once what is wrong with the times of a job, until they are right again.
 func (s *Schedules) fault(w want, err error) {
-	kind := err
+	kind, attrs := err, []any{"err", err}
 	if u, ok := errors.AsType[*nextError](err); ok {
-		kind = u.kind
-	}
-	if kind == w.flaw {
-		return
+		if kind = u.kind; u.stack != "" {
+			attrs = append(attrs, "stack", u.stack)
+		}
 	}
 	never := errors.Is(err, ErrNever)
-	if never && !w.new {
-		return // Redis has its last ones
+	if kind == w.flaw || never && !w.new { // Redis has its last ones
+		return
 	}
 	w.flaw = kind
-	switch u, ok := errors.AsType[*nextError](err); {
-	case never:
-		s.say(w.job, s.Log.Warn, "worqr: a schedule has no further times", "err", err)
-	case ok && u.stack != "":
-		s.say(w.job, s.Log.Error, "worqr: the next times of a schedule aren't known", "err", err, "stack", u.stack)
-	default:
-		s.say(w.job, s.Log.Error, "worqr: the next times of a schedule aren't known", "err", err)
+	if never {
+		s.say(w.job, s.Log.Warn, "worqr: a schedule has no further times", attrs...)
+		return
 	}
+	s.say(w.job, s.Log.Error, "worqr: the next times of a schedule aren't known", attrs...)
 }
