@@ -195,7 +195,7 @@ func TestRunEndsBeforeItStarts(t *testing.T) {
 
 // While Run cannot start, it says so after its first attempt, however long that takes, and again
 // every minute.
-func TestRunSaysThatItCannotStart(t *testing.T) {
+func TestRunRepeatsThatItCannotStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		takes   time.Duration // a dial

@@ -283,12 +283,6 @@ func (s *Session) againLocked() {
 	s.offerLocked()
 }
 
-func (s *Session) again() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.againLocked()
-}
-
 // wakeLocked starts the talk if there is something to say.
 func (s *Session) wakeLocked() {
 	if s.idle == nil && s.ended == nil && !s.silent && s.dueLocked() {

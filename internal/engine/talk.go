@@ -94,7 +94,9 @@ func (t *talk) take(e *exchange, a *store.Answer) bool {
 	}
 	t.flight = t.flight[1:]
 	if len(t.flight) > 0 && !t.flowing && !t.flight[0].Idle {
-		t.again() // it had no slots to ask for, and now there are
+		t.mu.Lock()
+		t.againLocked() // it had no slots to ask for, and now there are
+		t.mu.Unlock()
 	}
 	return true
 }
@@ -103,7 +105,10 @@ func (t *talk) take(e *exchange, a *store.Answer) bool {
 // carried it out. It returns false when the talk is over.
 func (t *talk) pause(e *exchange, err error) bool {
 	t.upset.Note(t.engine.Log, "cannot start or finish tasks; retrying", err, "queue", t.queue.id)
-	if t.isClosing() {
+	t.mu.Lock()
+	closing := t.closing
+	t.mu.Unlock()
+	if closing {
 		t.abandon(t.flight)
 		return false
 	}
@@ -417,12 +422,6 @@ func (s *Session) nudge() {
 	case s.gathered <- struct{}{}:
 	default:
 	}
-}
-
-func (s *Session) isClosing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closing
 }
 
 // abandon ends a talk whose rounds have ended, or have to: nobody knows whether

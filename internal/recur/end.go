@@ -19,8 +19,6 @@ type left struct {
 	since  time.Time // when this peer can't have asserted it any more; zero: not yet
 }
 
-func newEnds() ends { return ends{map[string]store.Target{}, map[id]left{}} }
-
 // Over is called when a schedule of a queue isn't asserted any more.
 func (s *Schedules) Over(q store.Target) {
 	s.mu.Lock()
