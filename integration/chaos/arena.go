@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 const prefix = "chaos"
@@ -53,6 +55,7 @@ type arena struct {
 	dice    *rand.Rand
 	dir     string
 	server  *server
+	stand   *redistest.Stand
 	site    site // instead of the server; nil if there is one
 	tls     files
 	fleet   *fleet
@@ -66,9 +69,13 @@ type arena struct {
 func play(o options, number int, s setup, faults func(*arena) error) *report {
 	a := &arena{options: o, setup: s, report: &report{}, dice: rand.New(rand.NewPCG(o.seed, uint64(number)))}
 	a.dir = filepath.Join(o.dir, fmt.Sprintf("%s-%d", o.campaign, number))
+	a.stand = &redistest.Stand{Dir: a.dir}
 	defer func() {
 		for _, f := range a.cleanup {
 			f()
+		}
+		if err := a.stand.End(); err != nil {
+			a.report.violate("arena %s: %v", a.dir, err)
 		}
 	}()
 	if err := a.play(faults); err != nil {

@@ -48,14 +48,12 @@ func (a *arena) begin() (err error) {
 	}
 	switch a.engine {
 	case onSentinel, onCluster:
-		t := a.stand()
-		return guard(func() { a.site = newSite(t, a.engine, append([]string{}, args...), a.queues()) })
+		return redistest.Try(func() { a.site = newSite(a.stand, a.engine, append([]string{}, args...), a.queues()) })
 	case withTLS:
-		t := a.stand()
-		if err := guard(func() {
-			authority := redistest.NewAuthority(t)
+		if err := redistest.Try(func() {
+			authority := redistest.NewAuthority(a.stand)
 			a.tls.Authority = authority.File
-			a.tls.Certificate, a.tls.Key = authority.Files(t, "127.0.0.1")
+			a.tls.Certificate, a.tls.Key = authority.Files(a.stand, "127.0.0.1")
 		}); err != nil {
 			return err
 		}
@@ -66,7 +64,7 @@ func (a *arena) begin() (err error) {
 	a.cleanup = append(a.cleanup, a.server.kill)
 	if a.engine == leastRights {
 		var rule []string
-		if err := guard(func() { rule = redistest.Rule(a.stand(), "worker", prefix) }); err != nil {
+		if err := redistest.Try(func() { rule = redistest.Rule(a.stand, "worker", prefix) }); err != nil {
 			return err
 		}
 		_, err = a.server.do(redis.Args{"ACL", "SETUSER", restricted}.AddFlat(rule))

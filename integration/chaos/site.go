@@ -1,65 +1,14 @@
 package main
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
-	"testing"
 
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A stand is what the harness of tests takes for a test. Whatever fails there panics with a
-// failure, which guard returns.
-type stand struct {
-	testing.TB // nil: what the harness doesn't use isn't there
-	dir        string
-	cleanup    *[]func()
-}
-
-type failure struct{ error }
-
-func (a *arena) stand() *stand { return &stand{dir: a.dir, cleanup: &a.cleanup} }
-
-// guard returns what fails in do.
-func guard(do func()) (err error) {
-	defer func() {
-		switch f := recover().(type) {
-		case nil:
-		case failure:
-			err = f.error
-		default:
-			panic(f)
-		}
-	}()
-	do()
-	return nil
-}
-
-// Helper and the following are those of a test.
-func (s *stand) Helper() {}
-
-func (s *stand) Fatal(args ...any) { panic(failure{fmt.Errorf("servers: %s", fmt.Sprint(args...))}) }
-
-func (s *stand) Fatalf(format string, args ...any) { s.Fatal(fmt.Sprintf(format, args...)) }
-
-func (s *stand) Error(args ...any) { s.Fatal(args...) }
-
-func (s *stand) Skip(args ...any) { s.Fatal(args...) }
-
-func (s *stand) Cleanup(f func()) { *s.cleanup = append([]func(){f}, *s.cleanup...) }
-
-func (s *stand) TempDir() string {
-	dir, err := os.MkdirTemp(s.dir, "servers-")
-	if err != nil {
-		s.Fatal(err)
-	}
-	return dir
-}
-
 // newSite starts servers for some queues.
-func newSite(t *stand, of engine, args, queues []string) site {
+func newSite(t *redistest.Stand, of engine, args, queues []string) site {
 	admit := func(all []*redistest.Server) {
 		for _, s := range all {
 			redistest.Sure(s.Call("ACL", "SETUSER", mixUser, "on", ">"+mixSecret, "~*", "&*", "+@all"))(t)
@@ -83,7 +32,7 @@ func newSite(t *stand, of engine, args, queues []string) site {
 
 // A watched is servers at sentinels.
 type watched struct {
-	t *stand
+	t *redistest.Stand
 	*redistest.Sentinels
 }
 
@@ -104,7 +53,7 @@ func (w *watched) trouble(d *rand.Rand) string {
 
 // Nodes are those of a cluster.
 type nodes struct {
-	t *stand
+	t *redistest.Stand
 	*redistest.Cluster
 	slots []int // of the queues
 }

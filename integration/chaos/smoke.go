@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // smoke has a little of everything come that any engine knows, and beside it what only
@@ -78,7 +80,7 @@ func (a *arena) at(note string, args []any, command string) error {
 func (a *arena) troubles(over <-chan struct{}, d *rand.Rand) error {
 	for a.site != nil {
 		a.journal.say(event{Op: opCut, Note: "trouble"})
-		err := guard(func() {
+		err := redistest.Try(func() {
 			what := a.site.trouble(d)
 			a.journal.say(event{Op: opCut, Note: what})
 		})
