@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A guesser speaks the protocol of Redis, and answers whatever comes to its mind: at times
@@ -149,19 +151,10 @@ func calls(t *testing.T, p *worqr.Peer, q *worqr.Queue) (all []method) {
 // than its context, whatever it is asked, and whether the peer is at work or not.
 func TestGuessers(t *testing.T) {
 	eachSeed(t, 20, func(t *testing.T, seed uint64) {
-		l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-		defer l.Close() //nolint:errcheck // nothing follows
-		go func() {
-			for n := uint64(0); ; n++ {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go guesser{rand.New(rand.NewPCG(seed, n))}.serve(c)
-			}
-		}()
+		var n atomic.Uint64
+		door := redistest.Listen(t, func(c net.Conn) { guesser{rand.New(rand.NewPCG(seed, n.Add(1)-1))}.serve(c) })
 		r := rand.New(rand.NewPCG(seed, 1<<63))
-		p := sure(worqr.Open("redis://"+l.Addr().String(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))(t)
+		p := sure(worqr.Open(door.URL(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))(t)
 		defer p.Close() //nolint:errcheck // whatever the guesser says
 		q := p.Queue("q")
 		all := calls(t, p, q)

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -15,10 +16,9 @@ import (
 // Who wants to know at the same time asks together, and nothing is asked when nobody waits.
 func TestTogether(t *testing.T) {
 	is := redistest.Parallel(t)
-	mute := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	t.Cleanup(func() { _ = mute.Close() })
+	mute := redistest.Listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	server := redisconn.Server{Network: "tcp"}
-	s := newSentinels("main", []string{mute.Addr().String()}, server, server, new(atomic.Pointer[func()]))
+	s := newSentinels("main", []string{mute.Addr()}, server, server, new(atomic.Pointer[func()]))
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for range 8 {
