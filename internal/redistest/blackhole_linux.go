@@ -19,8 +19,8 @@ func NewBlackHole(t testing.TB) (address string, open func()) {
 	fd := Sure(syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0))(t)
 	file := os.NewFile(uintptr(fd), "black hole")
 	defer func() { _ = file.Close() }() // the listener has a copy
-	must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	must(t, syscall.Listen(fd, 0))
+	Must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	Must(t, syscall.Listen(fd, 0))
 	d := newDoor(t, Sure(net.FileListener(file))(t))
 	for range 10 { // until one gets no answer
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

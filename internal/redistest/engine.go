@@ -78,7 +78,7 @@ func shareEngine(t *Stand) {
 	switch shared.name {
 	case "valkey":
 		if os.Getenv(redisserver.Env) == "" {
-			must(t, os.Setenv(redisserver.Env, "valkey-server"))
+			Must(t, os.Setenv(redisserver.Env, "valkey-server"))
 		}
 		fallthrough
 	case "single":
@@ -116,7 +116,7 @@ func shareTLS(t *Stand) {
 	authority := NewAuthority(t)
 	server := StartTLS(t, authority, []string{"127.0.0.1"})
 	cert, key := authority.clientFiles(t)
-	must(t, os.Setenv(tlsEnv, strings.Join([]string{authority.File, cert, key}, string(filepath.ListSeparator))))
+	Must(t, os.Setenv(tlsEnv, strings.Join([]string{authority.File, cert, key}, string(filepath.ListSeparator))))
 	shared.url, shared.servers, shared.tls = server.URL(), []*Server{server}, Sure(tlsOfFiles())(t)
 	shared.dial = func(login ...redis.DialOption) (redis.Conn, error) {
 		return redis.DialURL(server.URL(), append(login, redis.DialTLSConfig(shared.tls))...)

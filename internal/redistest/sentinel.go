@@ -111,7 +111,7 @@ func (s *Sentinels) Sentinel(t testing.TB, master *Server, user string) *Server 
 			"tls-cert-file "+cert, "tls-key-file "+key, "tls-ca-cert-file "+a.File)
 		port = "tls-port "
 	}
-	must(t, redisserver.OnFreePort(func(at int) error {
+	Must(t, redisserver.OnFreePort(func(at int) error {
 		w.port = at
 		if err := os.WriteFile(w.config(), []byte(strings.Join(append(lines, port+fmt.Sprint(at)), "\n")), 0o600); err != nil {
 			return err

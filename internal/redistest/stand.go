@@ -76,7 +76,7 @@ func (s *Stand) Cleanup(end func()) {
 // TempDir makes a directory, which ends, too.
 func (s *Stand) TempDir() string {
 	dir, err := os.MkdirTemp(s.Dir, "worqr-engine-")
-	must(s, err)
+	Must(s, err)
 	s.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
