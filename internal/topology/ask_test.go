@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -98,11 +97,7 @@ func TestOneServerByTwoAddresses(t *testing.T) {
 	l := line(t, open(t, urlOf(a, b), topology.Options{}))
 	is.NoErr(at(l, server))
 	made := l.Made()
-	for began := time.Now(); b.asked.Load() == 0 || a.asked.Load() < 2; time.Sleep(10 * time.Millisecond) { // until the watch has asked both
-		if time.Since(began) > time.Minute {
-			t.Fatal("the watch doesn't ask")
-		}
-	}
+	redistest.Eventually(t, "the watch has asked both", func() bool { return b.asked.Load() > 0 && a.asked.Load() > 1 })
 	is.NoErr(at(l, server))
 	is.Equal(l.Made(), made)
 }

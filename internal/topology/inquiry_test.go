@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -38,11 +37,7 @@ func TestTogether(t *testing.T) {
 		}
 		return s.asking.waiting
 	}
-	for began := time.Now(); waiting() < 8; time.Sleep(time.Millisecond) { // between two looks, no synchronisation
-		if time.Since(began) > time.Minute {
-			t.Fatal("they ask by themselves")
-		}
-	}
+	redistest.Eventually(t, "they ask together", func() bool { return waiting() == 8 })
 	cancel()
 	all.Wait()
 	is.Equal(waiting(), 0)

@@ -120,13 +120,3 @@ func router(t testing.TB, c *topology.Cluster, timeout time.Duration) *topology.
 	t.Cleanup(r.Close)
 	return r
 }
-
-// eventually waits until something is so.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for began := time.Now(); !is(); time.Sleep(10 * time.Millisecond) { // between two looks, no synchronisation
-		if time.Since(began) > 20*time.Second {
-			t.Fatal("it doesn't come true: ", what)
-		}
-	}
-}

@@ -74,7 +74,7 @@ func TestMoved(t *testing.T) {
 	}
 	is.Equal(a.heard("GET"), 1)
 	is.Equal(r.Home(queue("q")), b.address)
-	eventually(t, "all owners are known", func() bool { return r.Home(queue("other")) == c.address })
+	redistest.Eventually(t, "all owners are known", func() bool { return r.Home(queue("other")) == c.address })
 	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), redisconn.Command("GET", "{other}"))))(t), "c")
 	is.Equal(c.heard("GET"), 1)
 	is.Equal(a.heard("GET {other}")+b.heard("GET {other}"), 0)
