@@ -135,23 +135,6 @@ func TestCutOffWhileDialling(t *testing.T) {
 	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("EXISTS", "n"))))(t), 0)
 }
 
-// A connection that falls silent is given up, and the call is unknown.
-func TestSilence(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	l := lineOf(t, link.URL(), time.Second)
-	ctx, _ := cancellable(t)
-	for _, ctx := range []context.Context{ctx, context.Background()} {
-		redistest.Sure(l.One(ctx, redisconn.Command("PING")))(t)
-		link.Deafen(true)
-		_, err := l.One(ctx, redisconn.Command("INCR", "n"))
-		is.True(errors.Is(err, redisconn.ErrUnknown))
-		link.Deafen(false)
-	}
-	is.Equal(redistest.Sure(redis.Int(l.One(ctx, redisconn.Command("INCR", "n"))))(t), 3)
-}
-
 // Each call has its time, however long the connection has been there.
 func TestPatience(t *testing.T) {
 	is := redistest.Parallel(t)
