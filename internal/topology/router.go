@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -304,7 +305,7 @@ func (r *Router) home(slot int, avoid string) string {
 	there := slices.DeleteFunc(slices.Clone(up), func(at string) bool { return !r.isThere(at) })
 	for _, of := range [][]string{there, up, others} {
 		if len(of) > 0 {
-			return some(of)
+			return of[rand.IntN(len(of))]
 		}
 	}
 	return avoid
