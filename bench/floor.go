@@ -30,7 +30,7 @@ const (
 	floorLanes   = 2 // connections, each with a batch under way
 )
 
-func openFloor(start func(redis.Conn, []any) ([][]byte, error), end func(redis.Conn, []any) error) func(testing.TB, string, []string) system {
+func openFloor(start func(redis.Conn, []any) ([][]byte, error), end func(redis.Conn, []any) error) opens {
 	return func(t testing.TB, url string, _ []string) system {
 		return &floor{url: url, conn: redistest.Dial(t, url), start: start, end: end}
 	}
@@ -98,7 +98,8 @@ func (f *floor) hold(t testing.TB, n int) {
 }
 
 func (f *floor) left(t testing.TB) int {
-	return redistest.Sure(redis.Int(f.conn.Do("LLEN", floorWaiting)))(t) + redistest.Sure(redis.Int(f.conn.Do("SCARD", floorWorking)))(t)
+	waiting := redistest.Sure(redis.Int(f.conn.Do("LLEN", floorWaiting)))(t)
+	return waiting + redistest.Sure(redis.Int(f.conn.Do("SCARD", floorWorking)))(t)
 }
 
 var (

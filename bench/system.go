@@ -23,9 +23,11 @@ type system interface {
 	left(t testing.TB) int
 }
 
-// systems are what is measured. The queues are those to work on; the first is
-// that of hold and left.
-var systems = map[string]func(t testing.TB, url string, queues []string) system{
+// An opens opens a system. The queues are those to work on; the first is that of hold and left.
+type opens = func(t testing.TB, url string, queues []string) system
+
+// systems are what is measured.
+var systems = map[string]opens{
 	ours:      openWorqr(worqr.HandleOptions{}),
 	oneByOne:  openWorqr(worqr.HandleOptions{Prefetch: -1}),
 	added:     openAdded,

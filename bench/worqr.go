@@ -21,7 +21,7 @@ type peerSystem struct {
 	peers   []*worqr.Peer // that work
 }
 
-func openWorqr(options worqr.HandleOptions) func(t testing.TB, url string, queues []string) system {
+func openWorqr(options worqr.HandleOptions) opens {
 	return func(t testing.TB, url string, queues []string) system {
 		sender := redistest.Sure(worqr.Open(url, nil))(t)
 		t.Cleanup(func() { _ = sender.Close() })
