@@ -77,11 +77,11 @@ var measures = map[string]func(t *trial) sample{
 // childMain is the main function of a child, whose samples go to standard
 // output.
 func childMain(j job) int {
-	err := redistest.Outside(func(stand *redistest.Stand) error {
+	err := redistest.Outside(func(tb testing.TB) {
 		out := json.NewEncoder(os.Stdout)
-		t := j.open(stand)
+		t := j.open(tb)
 		t.ready = func() { redistest.Must(t, out.Encode(sample{})) }
-		return out.Encode(measures[j.Measure](t)) // or a value is no number
+		redistest.Must(t, out.Encode(measures[j.Measure](t))) // or a value is no number
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

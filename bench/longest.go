@@ -39,7 +39,7 @@ func (r *request) measureLongest(ctx context.Context) error {
 		sizes = append(sizes, size.name)
 		for range 2 { // on a server each: an action that empties the queue can't be repeated
 			pass := longest{}
-			err := redistest.Outside(func(t *redistest.Stand) error { return pass.measure(ctx, t, r.scale, size) })
+			err := redistest.Outside(func(t testing.TB) { redistest.Must(t, pass.measure(ctx, t, r.scale, size)) })
 			if err != nil {
 				failed = errors.Join(failed, fmt.Errorf("longest calls, %s: %w", size.name, err))
 			}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"testing"
 
 	"golang.org/x/sync/errgroup"
 
@@ -62,10 +63,7 @@ func (r *request) round(ctx context.Context, p scenario, round int, found result
 			if ctx.Err() != nil {
 				return nil
 			}
-			err := redistest.Outside(func(t *redistest.Stand) error {
-				taken[i] = s.run(ctx, t, s.job)
-				return nil
-			})
+			err := redistest.Outside(func(t testing.TB) { taken[i] = s.run(ctx, t, s.job) })
 			if err != nil {
 				taken[i], errs[i] = nil, fmt.Errorf("%s, round %d: %w", s.cell, round+1, err)
 				return nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -65,6 +64,10 @@ func TestAdd(t *testing.T) {
 	is.Equal(stats(t, q).Waiting, 5)
 	is.Equal(sure(q.Len(t.Context()))(t), 5)
 	is.Equal(string(sure(q.Peek(t.Context()))(t)), "a")
+	copies := sure(q.ExplainKey(t.Context(), all[3]))(t).Copies
+	is.Equal(len(copies), 1)
+	is.Equal(copies[0].Before, 3)
+	is.True(near(copies[0].EnqueuedAt, time.Now()))
 
 	ran := make(chan *worqr.Task, 5)
 	q.Handle(func(_ context.Context, task *worqr.Task) error { ran <- task; return nil }, &worqr.HandleOptions{Concurrency: 1})
@@ -80,90 +83,6 @@ func TestAdd(t *testing.T) {
 	eventually(t, "all are stored", func() bool { return p.Stats().Finished == 5 })
 	stop()
 	nothingLeft(t, prefix, q.Name())
-}
-
-// While both wait, the list and the added tasks get a turn each.
-func TestAddTakesTurns(t *testing.T) {
-	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := working(t, p, "q")
-	enqueue(t, q, "l1", "l2", "l3", "l4")
-	added(t, q, "a1", "a2", "a3", "a4")
-	order := func(tasks []*worqr.Task, mark string) (its []string) {
-		for _, name := range payloads(tasks) {
-			if strings.HasPrefix(name, mark) {
-				its = append(its, name)
-			}
-		}
-		return its
-	}
-	first := takes(t, q, 4)
-	is.Equal(order(first, "l"), []string{"l1", "l2"})
-	is.Equal(order(first, "a"), []string{"a1", "a2"})
-	one, other := takes(t, q, 1), takes(t, q, 1)
-	is.True(len(order(append(one, other...), "l")) == 1)
-	rest := takes(t, q, 2)
-	is.Equal(len(order(rest, "l")), 1)
-}
-
-// An equal payload is another task: cancels, removals and questions are by key.
-func TestAddedByKey(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	p := open(t, worqr.Options{})
-	q := working(t, p, "q")
-	all := added(t, q, "same", "same", "same", "same")
-	enqueue(t, q, "same")
-	report := sure(q.Cancel(ctx, []byte("same")))(t)
-	is.Equal(report.Removed, 1) // the one of the list
-	is.Equal(keysAdded(t, q), all)
-
-	is.True(sure(q.RemoveKey(ctx, all[1]))(t))
-	is.True(!sure(q.RemoveKey(ctx, all[1]))(t))
-	is.Equal(sure(q.CancelKey(ctx, all[2]))(t).Removed, 1)
-	is.Equal(keysAdded(t, q), []string{all[0], all[3]})
-
-	e := sure(q.ExplainKey(ctx, all[3]))(t)
-	is.Equal(len(e.Copies), 1)
-	is.Equal(e.Copies[0].State, inspect.CopyWaiting)
-	is.Equal(e.Copies[0].Before, 1)
-	is.True(near(e.Copies[0].EnqueuedAt, time.Now()))
-
-	task := take(t, q)
-	is.Equal(task.Key, all[0])
-	e = sure(q.ExplainKey(ctx, all[0]))(t)
-	is.Equal(len(e.Copies), 1)
-	is.Equal(e.Copies[0].State, inspect.CopyRunning)
-	is.Equal(e.Copies[0].AttemptID, task.AttemptID)
-	report = sure(q.CancelKey(ctx, all[0]))(t)
-	eventually(t, "its context ends", func() bool { return is_(context.Cause(task.Context()), worqr.ErrCanceled) })
-	must(t, task.Stop(ctx))
-	must(t, report.Wait(ctx))
-	is.Equal(report.Stopped, 1)
-	is.Equal(keysAdded(t, q), all[3:])
-}
-
-// A Put under the key of an added task changes the one that waits, and waits behind the one that
-// runs.
-func TestPutOnAdded(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	p := open(t, worqr.Options{})
-	q := working(t, p, "q")
-	all := added(t, q, "a", "b")
-	must(t, q.Put(ctx, all[0], []byte("new"), &worqr.PutOptions{At: time.Now().Add(time.Hour)}))
-	is.Equal(keysAdded(t, q), all[1:])
-	is.Equal(scheduled(t, q)[0].Key, all[0])
-
-	task := take(t, q)
-	is.Equal(task.Key, all[1])
-	must(t, q.Put(ctx, all[1], []byte("next"), nil))
-	is.True(is_(failure(q.StartTask(ctx)), worqr.ErrNoTask))
-	must(t, task.Finish(ctx))
-	next := take(t, q)
-	is.Equal(string(next.Payload), "next")
-	is.Equal(next.Key, all[1])
-	must(t, next.Finish(ctx))
 }
 
 // A task keeps its key and headers through a retry, a return and the failed queue.
@@ -211,25 +130,6 @@ func first[T any](rows func(func(T, error) bool)) (row T, err error) {
 	return row, worqr.ErrNoTask
 }
 
-// The tasks of a dead worker come back to the front with their keys.
-func TestAddedOfDeadWorker(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p, other := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
-	q := working(t, p, "q")
-	all := added(t, q, "a", "b", "c")
-	takes(t, q, 2)
-	at := working(t, other, "q")
-	failWorker(t, other, p.WorkerID(), 2)
-	tasks := takes(t, at, 3)
-	is.Equal(payloads(tasks), []string{"a", "b", "c"})
-	for i, task := range tasks {
-		is.Equal(task.Key, all[i])
-	}
-	is.Equal(tasks[0].Crashes, 1)
-	is.Equal(tasks[2].Crashes, 0)
-}
-
 // AddAt schedules under a key of the same kind; a cancel of the payload doesn't concern it.
 func TestAddAt(t *testing.T) {
 	is := parallel(t)
@@ -245,43 +145,6 @@ func TestAddAt(t *testing.T) {
 	is.True(s[0].DueAt.Equal(at))
 	is.True(near(s[0].EnqueuedAt, time.Now()))
 	is.True(sure(q.RemoveKey(ctx, key))(t))
-}
-
-// Large payloads are added like others, and listed one at a time.
-func TestAddLarge(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	prefix := redistest.Prefix(t)
-	p, q := openQueue(t, worqr.Options{Prefix: prefix})
-	large := strings.Repeat("x", 100_000)
-	all := added(t, q, "a", large, "b", large+"y", "c")
-	is.Equal(waiting(t, q), []string{"a", large, "b", large + "y", "c"})
-	is.Equal(keysAdded(t, q), all)
-	is.True(sure(q.RemoveKey(ctx, all[3]))(t))
-	must(t, p.StartWorker(ctx))
-	must(t, q.StartWork(ctx))
-	for _, want := range []string{"a", large, "b", "c"} {
-		task := take(t, q)
-		is.True(string(task.Payload) == want)
-		must(t, task.Finish(ctx))
-	}
-	must(t, p.StopWorker(ctx))
-	nothingLeft(t, prefix, q.Name())
-}
-
-// Delete drops added tasks, too, and a pause keeps them from starting.
-func TestAddedDeletedAndPaused(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	p := open(t, worqr.Options{})
-	q := working(t, p, "q")
-	added(t, q, "a", strings.Repeat("x", 100_000))
-	must(t, q.Pause(ctx))
-	is.True(is_(failure(q.StartTask(ctx)), worqr.ErrNoTask))
-	must(t, q.Delete(ctx))
-	is.Equal(stats(t, q).Waiting, 0)
-	must(t, q.Resume(ctx))
-	is.True(is_(failure(q.StartTask(ctx)), worqr.ErrNoTask))
 }
 
 // JSON values are added and put.
@@ -354,37 +217,34 @@ func TestAddedRunsOn(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
-	for how, adds := range map[string]func() *worqr.Task{
-		"added": func() *worqr.Task {
-			sure(q.Add(ctx, []byte("x"), nil))(t)
-			return take(t, q)
-		},
-		"added for a time": func() *worqr.Task {
-			sure(q.AddAt(ctx, time.Now().Add(-time.Minute), []byte("x"), nil))(t)
-			return take(t, q)
-		},
-		"retried": func() *worqr.Task {
+	for how, adds := range map[string]func(){
+		"added":            func() { sure(q.Add(ctx, []byte("x"), nil))(t) },
+		"added for a time": func() { sure(q.AddAt(ctx, time.Now().Add(-time.Minute), []byte("x"), nil))(t) },
+		"retried": func() {
 			sure(q.Add(ctx, []byte("x"), nil))(t)
 			must(t, take(t, q).Retry(ctx, 0))
-			return take(t, q)
 		},
-		"large": func() *worqr.Task {
-			sure(q.Add(ctx, bytes.Repeat([]byte("x"), 100<<10), nil))(t)
-			return take(t, q)
-		},
+		"large": func() { sure(q.Add(ctx, bytes.Repeat([]byte("x"), 100<<10), nil))(t) },
 	} {
-		added := adds()
-		enqueue(t, q, string(added.Payload))
-		other := take(t, q)
-		report := sure(q.Cancel(ctx, added.Payload))(t)
-		<-other.Context().Done()
-		must(t, other.Stop(ctx))
-		must(t, report.Wait(ctx))
+		adds()
+		added := take(t, q)
+		cancelEqual(t, q, string(added.Payload))
 		if err := added.Context().Err(); err != nil {
 			t.Errorf("%s: %v", how, context.Cause(added.Context()))
 		}
 		is.NoErr(added.Finish(ctx))
 	}
+}
+
+// cancelEqual cancels a payload while a task that was enqueued with it runs, and has that stop.
+func cancelEqual(t testing.TB, q *worqr.Queue, payload string) {
+	t.Helper()
+	enqueue(t, q, payload)
+	other := take(t, q)
+	report := cancel(t, q, payload)
+	<-other.Context().Done()
+	must(t, other.Stop(t.Context()))
+	wait(t, report)
 }
 
 // What is put under the key of an added task that runs is another task, though the payload is the
@@ -430,31 +290,10 @@ func TestAddedRunsOnAfterLostReply(t *testing.T) {
 	all := sure(q.StartTasks(ctx, 2))(t)
 	<-lost
 	is.Equal(len(all), 2)
-	enqueue(t, q, "x")
-	other := take(t, q)
-	report := sure(q.Cancel(ctx, []byte("x")))(t)
-	<-other.Context().Done()
-	is.NoErr(other.Stop(ctx))
-	is.NoErr(report.Wait(ctx))
+	cancelEqual(t, q, "x")
 	for _, task := range all {
 		is.NoErr(task.Finish(ctx))
 	}
-}
-
-// An item that somebody else has added, with an id beyond all times, doesn't have tasks lose their
-// keys: Add says so.
-func TestAddedBehindForeignItem(t *testing.T) {
-	is := parallel(t)
-	prefix, ctx := redistest.Prefix(t), t.Context()
-	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
-	redistest.Do(t, redistest.Conn(t), "XADD", prefix+":added:{q}", "281474976710656-0", "a", "foreign")
-	for _, payload := range []string{"x", strings.Repeat("x", 20_000)} {
-		_, err := q.Add(ctx, []byte(payload), nil)
-		is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
-	}
-	is.Equal(stats(t, q).Waiting, 1)
-	is.NoErr(take(t, q).Finish(ctx)) // it runs as a plain task
-	added(t, q, "x")
 }
 
 // A task whose time is over, and which can't fail, stays; idle peers don't wake each other over that.

@@ -14,14 +14,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// names are the payloads of tasks.
-func names(tasks []*worqr.Task) (all []string) {
-	for _, t := range tasks {
-		all = append(all, string(t.Payload))
-	}
-	return all
-}
-
 // A batch runs when it is full, and its tasks are in their order.
 func TestHandleBatch(t *testing.T) {
 	is := parallel(t)
@@ -29,7 +21,7 @@ func TestHandleBatch(t *testing.T) {
 	p, q := openQueue(t, worqr.Options{Prefix: prefix})
 	got := make(chan []string, 10)
 	q.HandleBatch(func(_ context.Context, tasks []*worqr.Task) []error {
-		got <- names(tasks)
+		got <- payloads(tasks)
 		return nil
 	}, &worqr.BatchOptions{Size: 4, Wait: time.Hour})
 	enqueue(t, q, numbers("", 8)...)
@@ -125,7 +117,7 @@ func TestBatchCancel(t *testing.T) {
 	p, q := openQueue(t, worqr.Options{})
 	began, causes := make(chan []string, 10), make(chan error, 10)
 	q.HandleBatch(func(ctx context.Context, tasks []*worqr.Task) []error {
-		began <- names(tasks)
+		began <- payloads(tasks)
 		if len(tasks) == 1 {
 			return nil
 		}
@@ -151,24 +143,33 @@ func TestBatchCancel(t *testing.T) {
 	eventually(t, "both have ended", func() bool { return p.Stats().Finished == 2 })
 }
 
-// Each task has its Timeout. If the handler ignores its contexts, its tasks end without it.
+// Each task has its Timeout. If the handler ignores its contexts, its tasks end without it, and others
+// get the place of its batch.
 func TestBatchTimeout(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
-	release, causes := make(chan struct{}), make(chan error, 1)
+	release, causes, good := make(chan struct{}), make(chan error, 1), make(chan []string, 3)
+	o := worqr.HandleOptions{Concurrency: 1, Timeout: 200 * time.Millisecond, Grace: 50 * time.Millisecond, MaxRetries: -1}
 	q.HandleBatch(func(ctx context.Context, tasks []*worqr.Task) []error {
+		if string(tasks[0].Payload) != "stuck" {
+			good <- payloads(tasks)
+			return nil
+		}
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		<-release
 		return nil
-	}, &worqr.BatchOptions{HandleOptions: worqr.HandleOptions{Timeout: 20 * time.Millisecond, Grace: time.Millisecond, MaxRetries: -1}, Size: 2, Wait: time.Millisecond})
+	}, &worqr.BatchOptions{HandleOptions: o, Size: 1, Wait: -1})
 	run(t, p)
-	enqueue(t, q, "a")
+	enqueue(t, q, "stuck")
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrTimeout})
 	eventually(t, "it has failed", func() bool { return p.Stats().Failed == 1 && p.Stats().StuckHandlers == 1 })
+	enqueue(t, q, "a", "b")
+	is.Equal(receive(t, good, 2), [][]string{{"a"}, {"b"}})
+	eventually(t, "they are finished", func() bool { return p.Stats().Finished == 2 })
 	close(release)
 	eventually(t, "it returns", func() bool { return p.Stats().StuckHandlers == 0 })
-	is.Equal(p.Stats().Finished, int64(0))
+	is.Equal(p.Stats().Finished, int64(2))
 }
 
 // What Use was given wraps each task of a batch, and so does its context. Results are those of tasks.
@@ -204,26 +205,4 @@ func TestBatchUse(t *testing.T) {
 	got := receive(t, errs, 3) // with that of OnFailed
 	slices.Sort(got)
 	is.Equal(got, []string{"a: <nil>", "b: <nil>", "b: bad"})
-}
-
-// A batch whose handler doesn't return, even after Grace, doesn't keep others from its place.
-func TestStuckBatch(t *testing.T) {
-	is := parallel(t)
-	p, q := openQueue(t, worqr.Options{})
-	release, good := make(chan struct{}), make(chan []string, 3)
-	defer close(release)
-	o := worqr.HandleOptions{Concurrency: 1, Timeout: 200 * time.Millisecond, Grace: 50 * time.Millisecond, MaxRetries: -1}
-	q.HandleBatch(func(_ context.Context, tasks []*worqr.Task) []error {
-		if string(tasks[0].Payload) == "stuck" {
-			<-release
-		} else {
-			good <- names(tasks)
-		}
-		return nil
-	}, &worqr.BatchOptions{HandleOptions: o, Size: 1, Wait: -1})
-	enqueue(t, q, "stuck")
-	run(t, p)
-	eventually(t, "its task has failed", func() bool { return stats(t, q).Failed == 1 })
-	enqueue(t, q, "a", "b")
-	is.Equal(receive(t, good, 2), [][]string{{"a"}, {"b"}})
 }

@@ -22,19 +22,20 @@ import (
 func TestCancelRunning(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
-	sa, ca := held(t, a, "q", &worqr.HandleOptions{Concurrency: 2})
-	sb, cb := held(t, b, "q", &worqr.HandleOptions{Concurrency: 2})
-	q := open(t, worqr.Options{Prefix: prefix}).Queue("q") // somebody else
-	started := make(chan string, 10)
-	forward := func(from chan string) {
-		for s := range from {
-			started <- s
-		}
+	started, causes := make(chan string, 10), make(chan error, 10)
+	var peers []*worqr.Peer
+	for range 2 {
+		p := open(t, worqr.Options{Prefix: prefix})
+		p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
+			started <- string(t.Payload)
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return ctx.Err()
+		}, &worqr.HandleOptions{Concurrency: 2})
+		run(t, p)
+		peers = append(peers, p)
 	}
-	go forward(sa)
-	go forward(sb)
-	t.Cleanup(func() { close(sa); close(sb) })
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q") // somebody else
 	enqueue(t, q, "x", "y", "x", "x", "x")
 	receive(t, started, 4)
 
@@ -43,47 +44,21 @@ func TestCancelRunning(t *testing.T) {
 	wait(t, report)
 	is.Equal(report.Stopped, 3)
 	is.Equal(report.Finished, 0)
-	is.Equal(len(ca)+len(cb), 3)
+	is.Equal(len(causes), 3)
 	for range 3 {
-		select {
-		case cause := <-ca:
-			is.Equal(cause, worqr.ErrCanceled)
-		case cause := <-cb:
-			is.Equal(cause, worqr.ErrCanceled)
-		}
+		is.Equal(<-causes, worqr.ErrCanceled)
 	}
 	enqueue(t, q, "x") // again: it is another task now
 	is.Equal(receive(t, started, 1), []string{"x"})
-	is.Equal(len(ca)+len(cb), 0)
-	is.Equal(a.Stats().Canceled+b.Stats().Canceled, int64(3))
-}
-
-// A handler that finishes in spite of it has finished first.
-func TestCancelFinished(t *testing.T) {
-	is := parallel(t)
-	p, q := openQueue(t, worqr.Options{})
-	started := make(chan string, 1)
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- ""
-		<-ctx.Done()
-		return nil
-	}, nil)
-	run(t, p)
-	enqueue(t, q, "a")
-	receive(t, started, 1)
-	report := cancel(t, q, "a")
-	wait(t, report)
-	is.Equal(report.Finished, 1)
-	is.Equal(report.Stopped, 0)
+	is.Equal(len(causes), 0)
+	is.Equal(peers[0].Stats().Canceled+peers[1].Stats().Canceled, int64(3))
 }
 
 // Cancels that hit tasks in the moment of their start.
 func TestCancelStarting(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
+	p, q := openQueue(t, worqr.Options{})
 	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 4})
-	q := p.Queue("q")
 	removed, stopped := 0, 0
 	for range 200 {
 		enqueue(t, q, "a")
@@ -94,8 +69,7 @@ func TestCancelStarting(t *testing.T) {
 	}
 	is.Equal(len(causes), stopped)
 	is.Equal(len(starts), stopped)
-	s := sure(q.Stats(t.Context()))(t)
-	is.Equal(s.Running+s.Waiting, 0)
+	is.Equal(stats(t, q).Running+stats(t, q).Waiting, 0)
 	t.Logf("%d were removed and %d stopped", removed, stopped)
 }
 
@@ -137,70 +111,58 @@ func TestCancelHeldByTheDead(t *testing.T) {
 }
 
 // Tasks that were taken by hand are told through their context, and dropped
-// when they are stopped, are to be tried again, or have failed.
+// when they are stopped, are to be tried again, or have failed. One that finishes in spite
+// of it has finished first.
 func TestCancelTakenByHand(t *testing.T) {
 	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
-	enqueue(t, q, "a", "a", "a", "b")
-	tasks := sure(q.StartTasks(t.Context(), 4))(t)
+	enqueue(t, q, "a", "a", "a", "a", "b")
+	tasks := sure(q.StartTasks(t.Context(), 5))(t)
 	report := cancel(t, q, "a")
-	for _, task := range tasks[:3] {
+	for _, task := range tasks[:4] {
 		<-task.Context().Done()
 		is.Equal(context.Cause(task.Context()), worqr.ErrCanceled)
 	}
-	is.NoErr(tasks[3].Context().Err())
+	is.NoErr(tasks[4].Context().Err())
 	is.NoErr(tasks[0].Stop(t.Context()))
 	is.NoErr(tasks[1].Retry(t.Context(), 0))
 	is.NoErr(tasks[2].Fail(t.Context(), errors.New("no")))
+	is.NoErr(tasks[3].Finish(t.Context()))
 	wait(t, report)
 	is.Equal(report.Stopped, 3)
+	is.Equal(report.Finished, 1)
 	is.Equal(waiting(t, q), nil)
 	is.Equal(len(failed(t, q)), 0)
 }
 
-// Many cancels at once, of the same and of different payloads.
-func TestCancelConcurrently(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	starts, _ := held(t, p, "q", &worqr.HandleOptions{Concurrency: 64})
-	q := p.Queue("q")
-	enqueue(t, q, numbers("", 64)...)
-	receive(t, starts, 64)
-	var all sync.WaitGroup
-	for _, payload := range append(numbers("", 64), numbers("", 64)...) {
-		all.Go(func() {
-			report, err := q.Cancel(t.Context(), []byte(payload))
-			if err == nil {
-				err = report.Wait(t.Context())
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
+// holdStart returns what is to be called after each call, and holds the answer of the first round that
+// has started something; and a channel that is closed then.
+func holdStart(t *testing.T, server *redistest.Server, answered chan struct{}) (chan struct{}, func(verb string)) {
+	t.Helper()
+	look, once, started := redistest.Dial(t, server.URL()), sync.Once{}, make(chan struct{})
+	return started, func(verb string) {
+		if verb != "step" {
+			return
+		}
+		if n, err := redis.Strings(look.Do("KEYS", "p:process:*")); err == nil && len(n) > 0 {
+			once.Do(func() { close(started); hold(t, answered) })
+		}
 	}
-	all.Wait()
-	is.Equal(sure(q.Stats(t.Context()))(t).Running, 0)
-	is.Equal(p.Stats().Canceled, int64(64))
 }
 
 // A task that is to go back, and cannot since a key holds something else, is still held:
 // its cancel is not over before it is gone.
 func TestCancelOfWhatCannotGoBack(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c, look := redistest.Dial(t, server.URL()), redistest.Dial(t, server.URL())
-	started, answered, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	var start, back sync.Once
+	server, c := redistest.StartAndDial(t)
+	answered, refused := make(chan struct{}), make(chan struct{})
+	started, after := holdStart(t, server, answered)
+	refuse := sync.OnceFunc(func() { close(refused) })
 	link := &tamper{Url: server.URL(), After: func(verb string, args []any) {
-		switch {
-		case verb != "step":
-		case slices.Contains(args, any("stop")):
-			back.Do(func() { close(refused) })
-		default:
-			if n, err := redis.Strings(look.Do("KEYS", "p:process:*")); err == nil && len(n) > 0 {
-				start.Do(func() { close(started); hold(t, answered) })
-			}
+		if verb == "step" && slices.Contains(args, any("stop")) {
+			refuse()
+		} else {
+			after(verb)
 		}
 	}}
 	p := link.Open(t, worqr.Options{Prefix: "p", Lease: 900 * time.Millisecond})
@@ -230,9 +192,8 @@ func TestCancelOfWhatCannotGoBack(t *testing.T) {
 func TestCancelBeforeTheStartIsKnown(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
-	look := redistest.Dial(t, server.URL())
-	started, answered := make(chan struct{}), make(chan struct{})
-	var start sync.Once
+	answered := make(chan struct{})
+	started, after := holdStart(t, server, answered)
 	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
 		select {
 		case <-started:
@@ -242,14 +203,7 @@ func TestCancelBeforeTheStartIsKnown(t *testing.T) {
 		default:
 		}
 		return nil
-	}, After: func(verb string, _ []any) {
-		if verb != "step" {
-			return
-		}
-		if n, err := redis.Strings(look.Do("KEYS", "p:process:*")); err == nil && len(n) > 0 {
-			start.Do(func() { close(started); hold(t, answered) })
-		}
-	}}
+	}, After: func(verb string, _ []any) { after(verb) }}
 	opts := worqr.Options{Prefix: "p", Lease: 900 * time.Millisecond}
 	p := link.Open(t, opts)
 	began := make(chan string, 10)
@@ -309,27 +263,6 @@ func TestCancelBurst(t *testing.T) {
 	}
 }
 
-// The payload of a large cancel doesn't travel to the workers, who know it by its digest.
-func TestCancelLarge(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	starts, causes := held(t, p, "q", nil)
-	large := strings.Repeat("x", 100_000)
-	ear := redis.PubSubConn{Conn: redistest.Conn(t)}
-	is.NoErr(ear.Subscribe(prefix + "_{q}_cancel"))
-	ear.Receive()
-	enqueue(t, p.Queue("q"), large)
-	receive(t, starts, 1)
-	report := cancel(t, p.Queue("q"), large)
-	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
-	wait(t, report)
-	is.Equal(report.Stopped, 1)
-	m, ok := ear.ReceiveWithTimeout(patience).(redis.Message)
-	is.True(ok)
-	is.True(len(m.Data) < 100)
-}
-
 // A handler that begins with a context that has ended is watched like others.
 func TestBornCanceledIsDisowned(t *testing.T) {
 	t.Parallel()
@@ -361,28 +294,22 @@ func TestBornCanceledIsDisowned(t *testing.T) {
 	close(release)
 }
 
+// typed carries out a command in which % is the prefix, # the digest of x, and @ an attempt.
+func typed(t testing.TB, c redis.Conn, prefix, attempt, command string) {
+	t.Helper()
+	words := strings.Fields(strings.NewReplacer("%", prefix, "#", sha("x"), "@", attempt).Replace(command))
+	redistest.Do(t, c, words[0], redis.Args{}.AddFlat(words[1:])...)
+}
+
 // A cancel whose keys Redis has lost ends with ErrUnknownOutcome, instead of waiting for what
 // nobody says any more.
 func TestCancelOfWhatRedisLost(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(c redis.Conn, prefix, process string) error{
-		"all": func(c redis.Conn, prefix, _ string) error {
-			keys, err := redis.Strings(c.Do("KEYS", prefix+":*"))
-			if err != nil {
-				return err
-			}
-			_, err = c.Do("DEL", redis.Args{}.AddFlat(keys)...)
-			return err
-		},
-		"the process list": func(c redis.Conn, prefix, process string) error {
-			return failure(c.Do("DEL", prefix+":process:{q}:"+process))
-		},
-		"what a failover loses, and others have started tasks since": func(c redis.Conn, prefix, _ string) error {
-			return failure(c.Do("DEL", prefix+":cancel:{q}:"+sha("x"), prefix+":stopping:{q}", prefix+":canceled:{q}"))
-		},
-		"the record, in a time before the cancel": func(c redis.Conn, prefix, _ string) error {
-			return failure(c.Do("HSET", prefix+":cancel:{q}:"+sha("x"), "token", 1))
-		},
+	for name, lost := range map[string]string{
+		"all":              "all",
+		"the process list": "DEL %:process:{q}:@",
+		"what a failover loses, and others have started tasks since": "DEL %:cancel:{q}:# %:stopping:{q} %:canceled:{q}",
+		"the record, in a time before the cancel":                    "HSET %:cancel:{q}:# token 1",
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
@@ -396,7 +323,10 @@ func TestCancelOfWhatRedisLost(t *testing.T) {
 				n, err := redis.Int(c.Do("ZCARD", prefix+":stopping:{q}"))
 				return err == nil && n == 1
 			})
-			is.NoErr(lose(c, prefix, task.AttemptID))
+			if lost == "all" {
+				lost = "DEL " + strings.Join(left(t, prefix), " ")
+			}
+			typed(t, c, prefix, task.AttemptID, lost)
 			is.True(is_(waitAll(t, report), worqr.ErrUnknownOutcome))
 		})
 	}
@@ -408,25 +338,20 @@ func TestCancelThatNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]string{
 		"no member":      "ZREM %:workers:{q} w1",
-		"not in the log": "ZREM %:canceled:{q} " + sha("x"),
-		"an old log":     "ZADD %:canceled:{q} 1 " + sha("x"),
+		"not in the log": "ZREM %:canceled:{q} #",
+		"an old log":     "ZADD %:canceled:{q} 1 #",
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
 			prefix, c := redistest.Prefix(t), redistest.Conn(t)
-			do := func(command string) {
-				t.Helper()
-				words := strings.Fields(strings.ReplaceAll(command, "%", prefix))
-				redistest.Do(t, c, words[0], redis.Args{}.AddFlat(words[1:])...)
-			}
-			do("SET %:token:{q} 5")
-			do("ZADD %:workers:{q} " + far + " w1")
-			do("ZADD %:holders:{q} 5 w1")
+			typed(t, c, prefix, "", "SET %:token:{q} 5")
+			typed(t, c, prefix, "", "ZADD %:workers:{q} "+far+" w1")
+			typed(t, c, prefix, "", "ZADD %:holders:{q} 5 w1")
 			report := cancel(t, open(t, worqr.Options{Prefix: prefix}).Queue("q"), "x")
 			ctx, end := context.WithTimeout(t.Context(), 1500*time.Millisecond) // more than one examination
 			defer end()
 			is.True(is_(report.Wait(ctx), context.DeadlineExceeded)) // w1 may still say something
-			do(then)
+			typed(t, c, prefix, "", then)
 			is.True(is_(waitAll(t, report), worqr.ErrUnknownOutcome))
 		})
 	}

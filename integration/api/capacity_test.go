@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,12 +24,8 @@ func TestPriority(t *testing.T) {
 	starts, end := make(chan string, 3*ends), make(chan struct{})
 	for name, priority := range map[string]int{"h": 1, "l": 0} {
 		q := p.Queue(name)
-		q.Handle(func(_ context.Context, t *worqr.Task) error {
-			starts <- t.Queue
-			<-end
-			return nil
-		}, &worqr.HandleOptions{Concurrency: 2, Priority: priority})
-		enqueue(t, q, numbers("", ends+2)...)
+		q.Handle(holding(starts, end), &worqr.HandleOptions{Concurrency: 2, Priority: priority})
+		enqueue(t, q, slices.Repeat([]string{name}, ends+2)...)
 	}
 	stop := run(t, p)
 	receive(t, starts, 1)
@@ -50,15 +47,12 @@ func TestCapacity(t *testing.T) {
 	const capacity, each = 6, 60
 	p := open(t, worqr.Options{Capacity: capacity})
 	var mu sync.Mutex
-	used, most, above := 0, 0, 0
+	used, most := 0, 0
 	use := func(units int) {
 		mu.Lock()
 		defer mu.Unlock()
 		used += units
 		most = max(most, used)
-		if used > capacity {
-			above++
-		}
 	}
 	done := make(chan string, 1000)
 	var queues []*worqr.Queue
@@ -80,17 +74,13 @@ func TestCapacity(t *testing.T) {
 		}, &o)
 		queues = append(queues, q)
 	}
-	for i, q := range queues {
-		if i%2 == 0 {
-			enqueue(t, q, numbers("", each)...)
-		}
+	for _, q := range queues[:2] {
+		enqueue(t, q, numbers("", each)...)
 	}
 	stop := run(t, p)
-	for i, q := range queues {
-		if i%2 == 1 {
-			for _, payload := range numbers("", each) {
-				put(t, q, payload, payload, nil)
-			}
+	for _, q := range queues[2:] {
+		for _, payload := range numbers("", each) {
+			put(t, q, payload, payload, nil)
 		}
 	}
 	count := map[string]int{}
@@ -100,7 +90,6 @@ func TestCapacity(t *testing.T) {
 	is.Equal(count, map[string]int{"light": each, "middle": each, "heavy": each, "all": each})
 	stop()
 	is.Equal(len(done), 0)
-	is.Equal(above, 0)
 	is.Equal(used, 0)
 	is.Equal(most, capacity)
 	for _, q := range queues {
@@ -109,21 +98,28 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
+// openTwo returns a peer with two queues, each of which may take up all of its capacity, and whose
+// handlers hold their tasks.
+func openTwo(t *testing.T, capacity int, lease time.Duration) (
+	p *worqr.Peer, one, two *worqr.Queue, started chan string, release chan struct{},
+) {
+	t.Helper()
+	p = open(t, worqr.Options{Capacity: capacity, Lease: lease})
+	started, release = make(chan string, 1000), make(chan struct{}, 1000)
+	one, two = p.Queue("one"), p.Queue("two")
+	for _, q := range []*worqr.Queue{one, two} {
+		q.Handle(holding(started, release), &worqr.HandleOptions{Concurrency: capacity})
+	}
+	return p, one, two, started, release
+}
+
 // A queue that finds less to do than it was given room for leaves the rest to
 // others.
 func TestCapacityIsNotHoarded(t *testing.T) {
 	is := parallel(t)
 	const capacity = 300
-	p := open(t, worqr.Options{Capacity: capacity})
-	started, release := make(chan string, 1000), make(chan struct{}, 1000)
-	var queues []*worqr.Queue
-	for _, name := range []string{"one", "two"} {
-		q := p.Queue(name)
-		q.Handle(holding(started, release), &worqr.HandleOptions{Concurrency: capacity})
-		queues = append(queues, q)
-	}
+	p, one, two, started, release := openTwo(t, capacity, 0)
 	stop := run(t, p)
-	one, two := queues[0], queues[1]
 	enqueue(t, one, numbers("", capacity)...)
 	receive(t, started, capacity)
 	enqueue(t, two, "a") // waits for its turn
@@ -143,18 +139,12 @@ func TestCapacityIsNotHoarded(t *testing.T) {
 func TestOptionsHoardNothing(t *testing.T) {
 	t.Parallel()
 	const capacity = 64
-	p := open(t, worqr.Options{Capacity: capacity, Lease: time.Hour})
-	started, release := make(chan string, 1000), make(chan struct{})
-	opts := &worqr.HandleOptions{Concurrency: capacity}
-	one, two := p.Queue("one"), p.Queue("two")
-	for _, q := range []*worqr.Queue{one, two} {
-		q.Handle(holding(started, release), opts)
-	}
+	p, one, two, started, release := openTwo(t, capacity, time.Hour)
 	run(t, p)
 	defer close(release)
 	idle(t, one, 1)
 	idle(t, two, 1)
-	must(t, one.SetOptions(opts))
+	must(t, one.SetOptions(&worqr.HandleOptions{Concurrency: capacity}))
 	enqueue(t, two, numbers("", capacity)...)
 	receive(t, started, capacity)
 }
@@ -196,39 +186,19 @@ func TestConcurrencyLowered(t *testing.T) {
 // long one whatever became of the heavy task that would have needed more than is free.
 func TestNothingIsHeldBackForNothing(t *testing.T) {
 	t.Parallel()
-	queued := func(t *testing.T, _ *worqr.Peer, heavy *worqr.Queue) {
-		put(t, heavy, "key", "h", nil)
-		idle := true
-		eventually(t, "its worker has looked", func() bool { idle = stats(t, heavy).IdleWorkers > 0; return !idle })
-	}
-	for name, becomes := range map[string]func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue){
-		"empty": func(t *testing.T, _ *worqr.Peer, heavy *worqr.Queue) {
-			must(t, heavy.SetOptions(&worqr.HandleOptions{Weight: 10})) // it looks, and there is no room
-		},
-		"paused before": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			must(t, heavy.Pause(t.Context()))
-			queued(t, p, heavy)
-		},
-		"paused since": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			queued(t, p, heavy)
-			must(t, heavy.Pause(t.Context()))
-		},
-		"deleted": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			queued(t, p, heavy)
-			must(t, heavy.Delete(t.Context()))
-		},
-		"canceled": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			queued(t, p, heavy)
-			cancel(t, heavy, "h")
-		},
-		"removed": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			queued(t, p, heavy)
-			sure(heavy.RemoveKey(t.Context(), "key"))(t)
-		},
-		"taken by a peer": func(t *testing.T, p *worqr.Peer, heavy *worqr.Queue) {
-			queued(t, p, heavy)
+	pause := func(t *testing.T, heavy *worqr.Queue) { must(t, heavy.Pause(t.Context())) }
+	for name, queued := range map[string]struct {
+		before, after func(t *testing.T, heavy *worqr.Queue) // what is done before and after its task is queued
+	}{
+		"paused before": {before: pause},
+		"paused since":  {after: pause},
+		"deleted":       {after: func(t *testing.T, heavy *worqr.Queue) { must(t, heavy.Delete(t.Context())) }},
+		"canceled":      {after: func(t *testing.T, heavy *worqr.Queue) { cancel(t, heavy, "h") }},
+		"removed":       {after: func(t *testing.T, heavy *worqr.Queue) { sure(heavy.RemoveKey(t.Context(), "key"))(t) }},
+		"taken by a peer": {after: func(t *testing.T, heavy *worqr.Queue) {
 			take(t, working(t, openAt(t, redistest.URL(), worqr.Options{Prefix: t.Name()}), "heavy"))
-		},
+		}},
+		"never there": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -243,7 +213,18 @@ func TestNothingIsHeldBackForNothing(t *testing.T) {
 			idle(t, heavy, 1)
 			enqueue(t, light, "long")
 			receive(t, started, 1)
-			becomes(t, p, heavy)
+			if queued.before != nil {
+				queued.before(t, heavy)
+			}
+			if name == "never there" {
+				must(t, heavy.SetOptions(&worqr.HandleOptions{Weight: 10})) // it looks, and there is no room
+			} else {
+				put(t, heavy, "key", "h", nil)
+				eventually(t, "its worker has looked", func() bool { return stats(t, heavy).IdleWorkers == 0 })
+			}
+			if queued.after != nil {
+				queued.after(t, heavy)
+			}
 			enqueue(t, light, "a", "b", "c")
 			receive(t, started, 3)
 		})

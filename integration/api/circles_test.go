@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
@@ -32,13 +33,27 @@ type fleetAt struct {
 	round int
 }
 
+// newFleetAt starts two peers, and returns when both serve all queues.
 func newFleetAt(t *testing.T, c *redistest.Cluster, lease time.Duration, names ...string) *fleetAt {
 	t.Helper()
 	f := &fleetAt{T: t, c: c, lease: lease, names: names, ran: map[string]*tally{}, conns: map[string]redis.Conn{}}
 	for _, name := range names {
 		f.ran[name] = &tally{}
 	}
+	f.serve()
+	f.serve()
+	f.serving(names...)
 	return f
+}
+
+// streams has somebody else enqueue tasks, until the stream of a queue is closed.
+func (f *fleetAt) streams() map[string]*stream {
+	f.Helper()
+	producer, all := openAt(f.T, f.c.URL(), worqr.Options{Prefix: "p"}), map[string]*stream{}
+	for _, name := range f.names {
+		all[name] = newStream(f.T, producer.Queue(name))
+	}
+	return all
 }
 
 // serve has another peer serve the queues.
@@ -63,7 +78,7 @@ func (f *fleetAt) ids() (all []string) {
 func (f *fleetAt) node(name string) redis.Conn {
 	f.Helper()
 	if f.conns[name] == nil {
-		f.conns[name] = redistest.Dial(f.T, f.c.Owner(f.T, f.c.Slot(f.T, "{"+name+"}")).URL())
+		f.conns[name] = at(f.T, f.c, name)
 	}
 	return f.conns[name]
 }
@@ -115,9 +130,10 @@ func (f *fleetAt) evicts(names ...string) {
 	}
 }
 
-// nobody fails if somebody was evicted who lives.
-func (f *fleetAt) nobody() {
+// stay checks that peers have the ids that they had, and that nobody was evicted who lives.
+func (f *fleetAt) stay(ids []string) {
 	f.Helper()
+	is.New(f.T).Equal(f.ids(), ids)
 	for _, line := range f.log.Lines("evicted") {
 		if !strings.Contains(line, "dead0") {
 			f.Error(line)
@@ -132,20 +148,17 @@ func TestClusterFrozenNode(t *testing.T) {
 	is := parallel(t)
 	c := partial(t, 3, 0)
 	names := []string{"a", "b", "c"} // on three nodes
-	owner := func(key string) *redistest.Server { return c.Owner(t, c.Slot(t, key)) }
+	owner := func() *redistest.Server { return ownerOf(t, c, "{"+names[0]+"}") }
 	// Peers start only while what the fleet speaks, and the list of them, can be read.
-	for owner("{"+names[0]+"}") == owner("p:protocol") || owner("{"+names[0]+"}") == owner("p:workers") {
+	for owner() == ownerOf(t, c, "p:protocol") || owner() == ownerOf(t, c, "p:workers") {
 		names = append(names[1:], names[0])
 	}
 	f, others := newFleetAt(t, c, 2*time.Second, names...), names[1:]
-	f.serve()
-	f.serve()
-	f.serving(names...)
 	f.works(names...)
 	f.evicts(names...)
 	ids := f.ids()
 
-	frozen := owner("{" + names[0] + "}")
+	frozen := owner()
 	frozen.Pause(t)
 	since := time.Now()
 	f.works(others...)
@@ -164,18 +177,16 @@ func TestClusterFrozenNode(t *testing.T) {
 	f.works(names...)
 	f.serving(names...)
 	f.evicts(names...)
-	is.Equal(f.ids(), ids)
-	f.nobody()
+	f.stay(ids)
 }
 
 // While the node that knows how queues are spread doesn't answer, queues on others get handlers.
 func TestClusterFrozenSpreads(t *testing.T) {
 	t.Parallel()
 	c := partial(t, 3, 0)
-	owner := func(key string) *redistest.Server { return c.Owner(t, c.Slot(t, key)) }
-	frozen, done, names := owner("p:spreads"), make(chan string, 10), []string{}
+	frozen, done, names := ownerOf(t, c, "p:spreads"), make(chan string, 10), []string{}
 	for i := 0; len(names) < 2; i++ {
-		if name := fmt.Sprint("q", i); owner("{"+name+"}") != frozen {
+		if name := fmt.Sprint("q", i); ownerOf(t, c, "{"+name+"}") != frozen {
 			names = append(names, name)
 		}
 	}
@@ -189,9 +200,9 @@ func TestClusterFrozenSpreads(t *testing.T) {
 	frozen.Pause(t)
 	p.Queue("large").Spread(3).Handle(tell(done), nil) // asks, and waits for five minutes
 	for i := range 3 {
-		if q := keys.NewSpace("p").InCluster().Queue(keys.Part("large", i, 3)); owner(q.Workers()) != frozen {
-			at := redistest.Dial(t, owner(q.Workers()).URL())
-			eventually(t, "a part of it is served", func() bool { return sure(redis.Int(at.Do("ZCARD", q.Workers())))(t) == 1 })
+		if q := keys.NewSpace("p").InCluster().Queue(keys.Part("large", i, 3)); ownerOf(t, c, q.Workers()) != frozen {
+			conn := redistest.Dial(t, ownerOf(t, c, q.Workers()).URL())
+			eventually(t, "a part of it is served", func() bool { return sure(redis.Int(conn.Do("ZCARD", q.Workers())))(t) == 1 })
 		}
 	}
 	p.Queue(names[1]).Handle(tell(done), nil)
@@ -202,26 +213,21 @@ func TestClusterFrozenSpreads(t *testing.T) {
 // A node that dies is replaced by its replica. Nobody is evicted for that, at any node, but who is
 // dead is; and at the others that doesn't take longer.
 func TestClusterPromotion(t *testing.T) {
-	is := parallel(t)
+	t.Parallel()
 	c := partial(t, 3, 3)
 	names := []string{"a", "b", "c"} // on three nodes
 	f := newFleetAt(t, c, 2*time.Second, names...)
-	f.serve()
-	f.serve()
-	f.serving(names...)
 	f.evicts(names...)
 	ids := f.ids()
-	slot := c.Slot(t, "{a}")
-	owner := c.Owner(t, slot)
+	owner := ownerOf(t, c, "{a}")
 	owner.Kill()
 	f.evicts("b", "c")
-	eventually(t, "a replica is promoted", func() bool { return c.Owner(t, slot) != owner })
+	eventually(t, "a replica is promoted", func() bool { return ownerOf(t, c, "{a}") != owner })
 	delete(f.conns, "a")
 	f.works(names...)
 	f.serving(names...)
 	f.evicts(names...)
-	is.Equal(f.ids(), ids)
-	f.nobody()
+	f.stay(ids)
 }
 
 // Slots that move to and fro keep nobody's heartbeats from coming, and nobody from evicting who is
@@ -231,9 +237,6 @@ func TestClusterSlotsToAndFro(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	f := newFleetAt(t, c, 2*time.Second, names...)
-	f.serve()
-	f.serve()
-	f.serving(names...)
 	f.works(names...)
 	ids := f.ids()
 	before := time.Now()
@@ -243,6 +246,7 @@ func TestClusterSlotsToAndFro(t *testing.T) {
 		for _, name := range moving {
 			away(t, c, name)
 		}
+		c.Heard(t)
 		f.works(moving...)
 		is.True(time.Since(before) < 4*f.lease)
 	}
@@ -251,6 +255,5 @@ func TestClusterSlotsToAndFro(t *testing.T) {
 	}
 	f.evicts(names...)
 	f.works(names...)
-	is.Equal(f.ids(), ids)
-	f.nobody()
+	f.stay(ids)
 }

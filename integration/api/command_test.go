@@ -7,11 +7,11 @@ import (
 	"errors"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/inspect"
 )
 
 // shell runs the script as a Command, with args as $1 and so on.
@@ -68,30 +68,14 @@ func TestCommandExitStatus(t *testing.T) {
 	is.Equal(len(task.Result), 0)
 }
 
-// Through a queue: the result is published, and an attempt that fails is
-// followed by another.
+// Through a queue: the result is stored, and an attempt that fails is followed by another.
 func TestCommandServesQueue(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
-	dir := t.TempDir()
-	q.Handle(worqr.Command("sh", "-c", `mkdir "$1/once" 2>/dev/null && exit 1; tr a-z A-Z`, "sh", dir), nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	synced, done := make(chan bool, 1), make(chan string, 1)
-	go func() {
-		for e := range p.Events(ctx, "q") {
-			switch e.Kind {
-			case inspect.EventSync:
-				synced <- true
-			case inspect.EventDone:
-				done <- string(e.Result)
-			}
-		}
-	}()
-	receive(t, synced, 1)
-	enqueue(t, q, "hello")
+	q.Handle(worqr.Command("sh", "-c", `mkdir "$1/once" 2>/dev/null && exit 1; tr a-z A-Z`, "sh", t.TempDir()), nil)
+	key := sure(q.Add(t.Context(), []byte("hello"), &worqr.Properties{KeepResult: time.Hour}))(t)
 	stop := run(t, p)
-	is.Equal(receive(t, done, 1), []string{"HELLO"})
+	is.Equal(string(sure(q.Wait(t.Context(), key))(t).Value), "HELLO")
 	stop()
 	is.Equal(p.Stats().HandlerErrors, int64(1))
 }

@@ -25,19 +25,10 @@ func TestMaxCrashes(t *testing.T) {
 				ctx, prefix := t.Context(), redistest.Prefix(t)
 				p, q := openQueue(t, worqr.Options{Prefix: prefix})
 				key, retries := "", 0
-				var hands []*worqr.Peer
-				hand := func() (*worqr.Peer, *worqr.Task) {
-					h := open(t, worqr.Options{Prefix: prefix})
-					hands = append(hands, h)
-					task := sure(working(t, h, "q").StartTask(ctx))(t)
-					is.Equal(task.Crashes, len(hands)-1)
-					return h, task
-				}
-				switch kind {
-				case "key":
+				if kind == "key" {
 					key = "key"
 					put(t, q, key, "a", nil)
-				default:
+				} else {
 					enqueue(t, q, "a")
 				}
 				deaths := c.crashes
@@ -45,12 +36,13 @@ func TestMaxCrashes(t *testing.T) {
 					deaths = 2 // by hand, 3 are too many
 				}
 				for i := range deaths {
-					h, task := hand()
+					h := open(t, worqr.Options{Prefix: prefix})
+					task := take(t, working(t, h, "q"))
+					is.Equal(task.Crashes, i)
 					if kind == "retried" && i == 0 {
 						is.NoErr(task.Retry(ctx, 0))
-						task = take(t, h.Queue("q"))
-						is.Equal(task.Retries, 1)
-						retries = 1
+						retries = take(t, h.Queue("q")).Retries
+						is.Equal(retries, 1)
 					}
 					failWorker(t, p, h.WorkerID(), 1)
 					is.NoErr(h.Close())
@@ -97,37 +89,34 @@ func TestWhatIsNoCrash(t *testing.T) {
 	enqueue(t, q, "list")
 	put(t, q, "key", "key", nil)
 	for range 4 {
-		tasks := sure(q.StartTasks(ctx, 2))(t)
-		for _, task := range tasks {
-			is.Equal(task.Crashes, 0)
-		}
+		tasks := takes(t, q, 2)
+		is.Equal(tasks[0].Crashes+tasks[1].Crashes, 0)
 		is.NoErr(tasks[0].Stop(ctx))
 		is.NoErr(q.StopWork(ctx))
 		is.NoErr(q.StartWork(ctx))
 	}
 	other := open(t, worqr.Options{Prefix: prefix})
-	sure(q.StartTasks(ctx, 2))(t)
+	takes(t, q, 2)
 	failWorker(t, other, p.WorkerID(), 2)
 	qo := working(t, other, "q")
-	tasks := sure(qo.StartTasks(ctx, 2))(t)
-	for _, task := range tasks {
-		is.Equal(task.Crashes, 1)
-		is.NoErr(task.Finish(ctx))
-	}
-	enqueue(t, qo, "list")
-	put(t, qo, "key", "key", nil)
-	tasks = sure(qo.StartTasks(ctx, 2))(t)
-	for _, task := range tasks {
-		is.Equal(task.Crashes, 0)
-		is.NoErr(task.Finish(ctx))
+	for _, crashes := range []int{1, 0} { // of those that came back, and of the same once more
+		for _, task := range takes(t, qo, 2) {
+			is.Equal(task.Crashes, crashes)
+			is.NoErr(task.Finish(ctx))
+		}
+		if crashes == 1 {
+			enqueue(t, qo, "list")
+			put(t, qo, "key", "key", nil)
+		}
 	}
 	is.NoErr(other.StopWorker(ctx))
 	_ = p.Close()
 	nothingLeft(t, prefix, "q")
 }
 
-// A worker that may start none of many that are due, since one more death would
-// be their last and one of them runs, is idle; they have their turn, one by one.
+// A worker that may start none of many that are due, since one more death would be their last
+// and one of them runs, is idle, and keeps the time of what is planned behind them; they have
+// their turn, one by one.
 func TestManyNearlyCrashed(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -154,8 +143,10 @@ func TestManyNearlyCrashed(t *testing.T) {
 	idle(t, q, 1)
 	silent(t, server)
 	is.Equal(len(started), 0)
+	put(t, q, "soon", "soon", &worqr.PutOptions{At: time.Now().Add(300 * time.Millisecond)}) // no beat helps
+	is.Equal(receive(t, started, 1), []string{"soon"})
 	close(release)
-	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+2 })
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+3 })
 	is.Equal(together.Load(), int64(0))
 	is.Equal(failed(t, q), nil)
 }
@@ -166,24 +157,12 @@ func TestLastChanceBesideBusyQueue(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
-	enqueue(t, p.Queue("quiet"), numbers("accused", 3)...)
-	for range 2 {
-		victim := open(t, worqr.Options{Prefix: prefix})
-		tasks := sure(working(t, victim, "quiet").StartTasks(t.Context(), 3))(t)
-		n := sure(p.FailWorker(t.Context(), victim.WorkerID()))(t)
-		if len(tasks) != 3 || n != 3 {
-			t.Fatalf("%d tasks, and %d returned", len(tasks), n)
-		}
-		must(t, victim.Close())
-	}
-	ran := make(chan time.Time, 3)
+	accused(t, redistest.URL(), prefix, "quiet", 3)
+	ran := make(chan string, 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var busy atomic.Int64
-	p.Queue("quiet").Handle(func(context.Context, *worqr.Task) error {
-		ran <- time.Now()
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 4})
+	p.Queue("quiet").Handle(tell(ran), &worqr.HandleOptions{Concurrency: 4})
 	p.Queue("busy").Handle(func(context.Context, *worqr.Task) error {
 		busy.Add(1)
 		return nil

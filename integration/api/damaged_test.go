@@ -3,8 +3,6 @@ package api
 import (
 	"context"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,13 +16,8 @@ import (
 // spoil puts a key of another type into the place of one of the queue's.
 func spoil(t *testing.T, prefix, kind, queue string) {
 	t.Helper()
-	c := redistest.Conn(t)
 	key := prefix + ":" + kind + ":{" + queue + "}"
-	for _, args := range [][]any{{"DEL", key}, {"SET", key, "of another type"}} {
-		if _, err := c.Do(args[0].(string), args[1:]...); err != nil {
-			t.Fatal(err)
-		}
-	}
+	redistest.DoAll(t, redistest.Conn(t), [][]any{{"DEL", key}, {"SET", key, "of another type"}})
 }
 
 // A damaged queue affects no other one, in whatever walks through the queues; and the
@@ -74,121 +67,36 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 	}
 }
 
-// What recurs on a damaged queue doesn't; on others it does, and the log names the queue.
-func TestDamagedQueueRecursAlone(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"contents", "schedule", "recurring", "recurrence"} {
-		t.Run(kind, func(t *testing.T) {
-			is := parallel(t)
-			prefix := redistest.Prefix(t)
-			var j journal
-			p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Logger: j.Logger()})
-			starts := make(chan string, 1000)
-			for _, name := range []string{"a", "b", "c"} {
-				q := p.Queue(name)
-				q.Handle(func(_ context.Context, t *worqr.Task) error {
-					starts <- t.Queue
-					return nil
-				}, nil)
-				for i := range 60 { // more than one beat asserts
-					is.NoErr(q.Every(fmt.Sprint("secret", i), worqr.Interval(time.Second), nil, nil))
-				}
-			}
-			if kind == "recurrence" {
-				redistest.Do(t, redistest.Conn(t), "SET", prefix+":recurrence:{a}:k:secret0", "of another type")
-			} else {
-				spoil(t, prefix, kind, "a")
-			}
-			end, ran := start(t, p)
-			for seen := map[string]int{}; seen["b"] < 120 || seen["c"] < 120; { // twice each
-				seen[receive(t, starts, 1)[0]]++
-			}
-			eventually(t, "it is said", func() bool { return len(j.Lines("schedule")) > 0 })
-			for _, line := range j.Lines("schedule") {
-				if !strings.Contains(line, "queue=a") || strings.Contains(line, "secret") {
-					t.Errorf("%s", line)
-				}
-			}
-			end()
-			<-ran // it can't leave the damaged queue
-		})
-	}
-}
-
-// A peer that serves a damaged queue joins, serves and leaves the others, though the
-// damaged one takes all the time that there is for leaving.
+// A peer that serves a damaged queue joins, serves and leaves the others, also one that can't be
+// joined at first, though the damaged one takes all the time that there is for leaving.
 func TestDamagedQueueDelaysNoOther(t *testing.T) {
 	is := parallel(t)
-	prefix := redistest.Prefix(t)
+	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 	spoil(t, prefix, "token", "a") // cannot be joined
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Drain: -1})
+	spoil(t, prefix, "workers", "d")
+	var j journal
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Drain: -1, Logger: j.Logger()})
 	starts := make(chan string, 10)
-	for _, name := range []string{"a", "b", "c"} {
+	for _, name := range []string{"a", "b", "c", "d"} {
 		p.Queue(name).Handle(func(ctx context.Context, t *worqr.Task) error {
 			starts <- t.Queue
 			<-ctx.Done()
 			return ctx.Err()
 		}, nil)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(context.Background()) }()
+	_, ended := start(t, p)
 	enqueue(t, p.Queue("b"), "task")
 	enqueue(t, p.Queue("c"), "task")
 	is.Equal(sorted(receive(t, starts, 2)), []string{"b", "c"})
+	eventually(t, "a and d are tried, and fail", func() bool { return len(j.Lines("cannot join queues")) > 0 })
+	redistest.Do(t, conn, "DEL", prefix+":workers:{d}")
+	enqueue(t, p.Queue("d"), "task")
+	is.Equal(receive(t, starts, 1), []string{"d"})
 	spoil(t, prefix, "schedule", "b") // neither ended nor left
 	is.NoErr(p.Shutdown(t.Context()))
-	err := receive(t, ended, 1)[0]
-	is.True(err != nil)
+	is.True(receive(t, ended, 1)[0] != nil)
 	is.Equal(waiting(t, p.Queue("c")), []string{"task"})
-	is.True(!sure(redis.Bool(redistest.Conn(t).Do("EXISTS", prefix+":worker:"+p.WorkerID())))(t))
-}
-
-// A worker that dies is told of in one line: who it was, which queues it served, and how
-// many tasks it held. If its lease expires later on some queues, another line names those.
-func TestDeathIsLoggedOnce(t *testing.T) {
-	is := parallel(t)
-	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	var j journal
-	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Logger: j.Logger()})
-	redistest.Do(t, c, "HSET", prefix+":worker:dead00000", "name", "api-7", "host", "node3", "pid", 4121)
-	queues := []string{"a", "b", "c"}
-	for _, name := range queues {
-		dead(t, c, prefix, name, time.Second, 2)
-	}
-	for i := range 2 { // a round has renewed the lease on this queue last
-		redistest.Do(t, c, "ZINCRBY", prefix+":workers:{c}", 300, fmt.Sprint("dead0000", i))
-	}
-	for _, name := range queues { // nobody has judged them before
-		working(t, p, name)
-	}
-	counts := regexp.MustCompile(`tasks=(\d) `)
-	eventually(t, "the dead are off the roster, and all is logged", func() bool {
-		logged := 0
-		for _, line := range j.Lines("worker=dead0000") {
-			if found := counts.FindStringSubmatch(line); found != nil {
-				logged += sure(strconv.Atoi(found[1]))(t)
-			}
-		}
-		return p.Stats().WorkersEvicted == 2 && logged == 6 && !sure(redis.Bool(c.Do("EXISTS", prefix+":worker:dead00000")))(t)
-	})
-	names := regexp.MustCompile(`queues="?\[([a-c ]+)\]"? tasks=(\d) `)
-	for i := range 2 {
-		lines := j.Lines(fmt.Sprint("worker=dead0000", i))
-		var queues []string
-		tasks := 0
-		for at, line := range lines {
-			msg := []string{"evicted a worker whose lease expired", "an evicted worker's lease expired on more queues"}[min(at, 1)]
-			is.True(strings.Contains(line, "level=WARN") && strings.Contains(line, msg) && strings.Contains(line, "evicted_at="))
-			is.Equal(strings.Contains(line, "name=api-7 host=node3 pid=4121"), i == 0) // the other one is not registered
-			found := names.FindStringSubmatch(line)
-			is.True(found != nil)
-			queues = append(queues, strings.Fields(found[1])...)
-			tasks += sure(strconv.Atoi(found[2]))(t)
-		}
-		is.True(len(lines) <= 2)
-		is.Equal(sorted(queues), []string{"a", "b", "c"})
-		is.Equal(tasks, 3)
-	}
+	is.True(!sure(redis.Bool(conn.Do("EXISTS", prefix+":worker:"+p.WorkerID())))(t))
 }
 
 // A peer that is evicted from all its queues says so once, with what it is and what it
@@ -217,38 +125,9 @@ func TestEvictionIsLoggedOnce(t *testing.T) {
 	receive(t, starts, 6)                   // it is back
 	time.Sleep(2 * time.Second)
 	lines := j.Lines("level=WARN")
-	for _, line := range lines {
-		t.Log(line)
-	}
-	is.Equal(len(lines), 1)
 	for _, want := range []string{"worker=" + before, "new=" + p.WorkerID(), "name=api-7", fmt.Sprintf("queues=%q", fmt.Sprint(names))} {
-		if !strings.Contains(lines[0], want) {
-			t.Errorf("%q lacks %q", lines[0], want)
+		if len(lines) != 1 || !strings.Contains(lines[0], want) {
+			t.Errorf("%q isn't one line, or lacks %q", lines, want)
 		}
 	}
-}
-
-// A queue that cannot be joined holds up no other.
-func TestBadQueueHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	for _, q := range []string{"bad", "good"} {
-		redistest.Do(t, c, "SET", prefix+":workers:{"+q+"}", "of another type")
-	}
-	var j journal
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Logger: j.Logger()})
-	done := make(chan string, 1)
-	h := func(_ context.Context, t *worqr.Task) error { done <- string(t.Payload); return nil }
-	p.Queue("bad").Handle(h, nil)
-	p.Queue("good").Handle(h, nil)
-	end, ran := start(t, p)
-	eventually(t, "both are tried, and fail", func() bool { return len(j.Lines("cannot join queues")) > 0 }) // all in one go
-	redistest.Do(t, c, "DEL", prefix+":workers:{good}")
-	enqueue(t, p.Queue("good"), "a")
-	if got := receive(t, done, 1); got[0] != "a" {
-		t.Errorf("%q is served", got)
-	}
-	_, _ = c.Do("DEL", prefix+":workers:{bad}")
-	end()
-	<-ran
 }

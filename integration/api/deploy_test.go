@@ -1,12 +1,9 @@
 package api
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,7 +37,7 @@ var (
 	registries = regexp.MustCompile(`(?m)^(?:FROM|.*image:).*(?:[a-z0-9]\.(?:com|io|org|net|dev)/|localhost:\d)`)
 )
 
-// text is a file of the deployments.
+// deployed is a file of the deployments.
 func deployed(t *testing.T, name string) string {
 	t.Helper()
 	return string(sure(os.ReadFile(filepath.Join("../../deploy", name)))(t))
@@ -55,9 +52,13 @@ func deploy(t *testing.T, name string) *deployment {
 		}
 	}
 	d := &deployment{t: t, name: name, ports: map[string]string{}, run: map[string]*exec.Cmd{}, homes: map[string]string{}}
-	for _, m := range d.services() {
+	services := serviceOf.FindAllStringSubmatch(deployed(t, name+"/compose.yml"), -1)
+	if len(services) < 6 {
+		t.Fatalf("%d services of %s found", len(services), name)
+	}
+	for _, m := range services {
 		if m[1] != "create" {
-			d.start(m[1])
+			d.start(m[1], m[2])
 			continue
 		}
 		out, err := exec.CommandContext(t.Context(), "sh", d.words(m[2])...).CombinedOutput()
@@ -72,14 +73,6 @@ func deploy(t *testing.T, name string) *deployment {
 		}
 	})
 	return d
-}
-
-func (d *deployment) services() [][]string {
-	all := serviceOf.FindAllStringSubmatch(deployed(d.t, d.name+"/compose.yml"), -1)
-	if len(all) < 6 {
-		d.t.Fatalf("%d services of %s found", len(all), d.name)
-	}
-	return all
 }
 
 // words are the arguments of sh for the command of a service, on this machine.
@@ -105,17 +98,15 @@ func (d *deployment) here(text string) string {
 	})
 }
 
-// start starts a service on a free port.
-func (d *deployment) start(service string) {
+// start starts a service, by its command, on a free port.
+func (d *deployment) start(service, command string) {
 	d.t.Helper()
-	all := d.services()
-	at := slices.IndexFunc(all, func(m []string) bool { return m[1] == service })
-	there := regexp.MustCompile(`"port (\d+)"`).FindStringSubmatch(all[at][2])[1]
+	there := regexp.MustCompile(`"port (\d+)"`).FindStringSubmatch(command)[1]
 	must(d.t, redisserver.OnFreePort(func(port int) error {
 		d.ports[there] = fmt.Sprint(port)
 		d.homes[service] = d.t.TempDir()
 		bus := 10_000 + port%10_000 // the default, 10,000 above the port, may be no port at all
-		lines := append(d.words(all[at][2]), "bind 127.0.0.1 -::1")
+		lines := append(d.words(command), "bind 127.0.0.1 -::1")
 		if d.name == "cluster" {
 			lines = append(lines, fmt.Sprint("cluster-port ", bus))
 		}
@@ -123,36 +114,15 @@ func (d *deployment) start(service string) {
 	}))
 }
 
-// again starts a service that was killed, with the data that it had.
-func (d *deployment) again(service string) {
-	d.t.Helper()
-	must(d.t, d.launch(service, d.run[service].Args[1:]))
-}
-
 // launch starts a service and waits until it serves.
 func (d *deployment) launch(service string, args []string) error {
 	cmd := exec.CommandContext(context.WithoutCancel(d.t.Context()), "sh", args...) // peers leave before it ends
 	cmd.Env = append(os.Environ(), "DATA="+d.homes[service])
-	cmd.SysProcAttr = redisserver.DieWithParent()
-	out := sure(cmd.StdoutPipe())(d.t)
-	cmd.Stderr = cmd.Stdout
-	must(d.t, cmd.Start())
-	d.run[service] = cmd
-	var said []string
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		said = append(said, lines.Text())
-		if strings.Contains(lines.Text(), "eady to accept connections") || strings.Contains(lines.Text(), "Sentinel ID is") {
-			go func() { _, _ = io.Copy(io.Discard, out) }() // so that it never blocks on its log
-			return nil
-		}
+	err := redisserver.Serve(cmd)
+	if err == nil {
+		d.run[service] = cmd
 	}
-	return errors.Join(fmt.Errorf("%s does not start: %s", service, strings.Join(said, "\n")), cmd.Wait())
-}
-
-// kill kills a service.
-func (d *deployment) kill(service string) {
-	_ = d.run[service].Process.Kill() // Wait says what became of it
-	_ = d.run[service].Wait()
+	return err
 }
 
 // url is what the README has for a user, on this machine.
@@ -168,26 +138,23 @@ func (d *deployment) url(user string) string {
 // do calls a service, as a user who may do everything. Each call has a connection of its own, since
 // a service that is demoted or dies cuts those that it has.
 func (d *deployment) do(service, command string, args ...any) (any, error) {
-	c, err := d.dial(service)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close() //nolint:errcheck // it was only to ask
-	return c.Do(command, args...)
-}
-
-func (d *deployment) dial(service string) (redis.Conn, error) {
 	port := ""
 	for _, w := range d.run[service].Args {
 		if p, ok := strings.CutPrefix(w, "port "); ok {
 			port = p
 		}
 	}
-	login := redis.DialUsername("admin")
+	user := "admin"
 	if strings.HasPrefix(service, "sentinel") {
-		login = redis.DialUsername("")
+		user = ""
 	}
-	return redis.Dial("tcp", "127.0.0.1:"+port, login, redis.DialPassword("SECRET"), redis.DialReadTimeout(time.Minute))
+	c, err := redis.Dial("tcp", "127.0.0.1:"+port,
+		redis.DialUsername(user), redis.DialPassword("SECRET"), redis.DialReadTimeout(time.Minute))
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close() //nolint:errcheck // it was only to ask
+	return c.Do(command, args...)
 }
 
 // role is what a server says that it is.
@@ -210,6 +177,16 @@ func (d *deployment) master(than string, of ...string) (now string) {
 		return at >= 0
 	})
 	return now
+}
+
+// configured checks the settings of a server.
+func (d *deployment) configured(service string, settings map[string]string) {
+	d.t.Helper()
+	for what, want := range settings {
+		if got := sure(redis.StringMap(d.do(service, "CONFIG", "GET", what)))(d.t); got[what] != want {
+			d.t.Errorf("%s of %s is %q, want %q", what, service, got[what], want)
+		}
+	}
 }
 
 // judge reports what Check finds, and what users were denied.
@@ -266,11 +243,9 @@ func TestDeploySentinel(t *testing.T) {
 	})
 	servers := []string{"redis-1", "redis-2", "redis-3"}
 	is.Equal(d.role("redis-1"), "master")
-	for what, want := range map[string]string{
+	d.configured("redis-2", map[string]string{
 		"appendonly": "yes", "maxmemory-policy": "noeviction", "min-replicas-to-write": "1", "min-replicas-max-lag": "3",
-	} {
-		is.Equal(sure(redis.StringMap(d.do("redis-2", "CONFIG", "GET", what)))(t)[what], want)
-	}
+	})
 	runsNow := d.works("mails")
 	runsNow("before")
 	_, err := d.do("sentinel-1", "SENTINEL", "FAILOVER", "main")
@@ -281,11 +256,7 @@ func TestDeploySentinel(t *testing.T) {
 	eventually(t, "no failover is under way", func() bool {
 		return !strings.Contains(sure(redis.StringMap(d.do("sentinel-1", "SENTINEL", "MASTER", "main")))(t)["flags"], "failover")
 	})
-	d.kill(second)
-	d.master(second, servers...)
-	runsNow("killed")
-	d.again(second)
-	eventually(t, "the dead master comes back as a replica", func() bool { return d.role(second) == "slave" })
+	d.dies(second, func() { d.master(second, servers...) }, runsNow)
 	runsNow("after")
 	d.judge()
 }
@@ -299,11 +270,9 @@ func TestDeployCluster(t *testing.T) {
 		ranges := sure(redis.Values(d.do("redis-1", "CLUSTER", "SLOTS")))(t)
 		return len(ranges) == 3 && len(ranges[0].([]any)) == 4
 	})
-	for what, want := range map[string]string{
+	d.configured("redis-4", map[string]string{
 		"appendonly": "yes", "maxmemory-policy": "noeviction", "cluster-require-full-coverage": "no", "cluster-allow-pubsubshard-when-down": "yes",
-	} {
-		is.Equal(sure(redis.StringMap(d.do("redis-4", "CONFIG", "GET", what)))(t)[what], want)
-	}
+	})
 	low := "" // the name of a queue among the first slots of the second master
 	for i := 0; low == ""; i++ {
 		name := fmt.Sprint("q", i)
@@ -326,11 +295,7 @@ func TestDeployCluster(t *testing.T) {
 	runsNow("by hand")
 
 	second := d.replicaOf("redis-3")
-	d.kill("redis-3")
-	eventually(t, "a replica is promoted", func() bool { return d.role(second) == "master" })
-	runsNow("killed")
-	d.again("redis-3")
-	eventually(t, "the dead master comes back as a replica", func() bool { return d.role("redis-3") == "slave" })
+	d.dies("redis-3", func() { d.master("redis-3", second) }, runsNow)
 
 	id := func(of string) string { return sure(redis.String(d.do(of, "CLUSTER", "MYID")))(t) }
 	d.cli("--cluster", "reshard", "127.0.0.1:"+d.ports["7102"], "--cluster-from", id("redis-2"), "--cluster-to", id(replica),
@@ -339,6 +304,17 @@ func TestDeployCluster(t *testing.T) {
 	is.True(slices.ContainsFunc(where, func(r any) bool { return r.([]any)[0].(int64) == 5461+50 }))
 	runsNow("moved")
 	d.judge()
+}
+
+// dies kills a master, and starts it again once another one has been promoted and tasks run.
+func (d *deployment) dies(master string, promoted func(), runsNow func(what string)) {
+	d.t.Helper()
+	_ = d.run[master].Process.Kill() // Wait says what became of it
+	_ = d.run[master].Wait()
+	promoted()
+	runsNow("killed")
+	must(d.t, d.launch(master, d.run[master].Args[1:])) // with the data that it had
+	eventually(d.t, "the dead master comes back as a replica", func() bool { return d.role(master) == "slave" })
 }
 
 // replicaOf waits until a master has a replica that is connected, and returns it.

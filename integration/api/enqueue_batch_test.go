@@ -51,53 +51,13 @@ func TestEnqueueOfMany(t *testing.T) {
 		}
 	}
 	is.NoErr(<-done)
-	n := sure(q.Len(t.Context()))(t)
-	is.Equal(n, others)
+	is.Equal(sure(q.Len(t.Context()))(t), others)
 	is.NoErr(q.Delete(t.Context()))
 	for fresh := range 2 {
 		is.Equal(sure(q.EnqueueOnce(t.Context(), "nonce", payloads...))(t), fresh == 0)
 	}
-	n = sure(q.Len(t.Context()))(t)
-	is.Equal(n, many)
-	for _, key := range redistest.Keys(t, redistest.Conn(t), prefix+":batch*") {
-		t.Errorf("%s is left", key)
-	}
-}
-
-// What a producer had enqueued when it died is done by whoever serves the queue, with
-// the second heartbeat; and canceled or deleted like everything that waits.
-func TestEnqueueOfADeadProducer(t *testing.T) {
-	is := parallel(t)
-	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
-	accepted := func() {
-		for i := range 3000 {
-			is.NoErr(c.Send("LPUSH", prefix+":batch:{q}:id", fmt.Sprint(i)))
-		}
-		redistest.Do(t, c, "ZADD", prefix+":batches:{q}", 1, "id")
-		redistest.Do(t, c, "")
-	}
-	accepted()
-	is.Equal(sure(q.Cancel(t.Context(), []byte("2999")))(t).Removed, 1)
-	accepted()
-	is.NoErr(q.Delete(t.Context()))
-	is.Equal(sure(q.Len(t.Context()))(t), 0)
-
-	accepted()
-	working(t, p, "q")
-	for next := 0; next < 3000; {
-		tasks, err := q.StartTasks(t.Context(), 1000)
-		if is_(err, worqr.ErrNoTask) {
-			continue // until the second heartbeat
-		}
-		is.NoErr(err)
-		for _, task := range tasks {
-			is.Equal(string(task.Payload), fmt.Sprint(next))
-			next++
-			is.NoErr(task.Finish(t.Context()))
-		}
-	}
-	is.Equal(len(redistest.Keys(t, c, prefix+":batch*")), 0)
+	is.Equal(sure(q.Len(t.Context()))(t), many)
+	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix+":batch*"), nil)
 }
 
 // What is accepted and not in the queue yet is no finding, but that the queue is not listed
@@ -127,22 +87,15 @@ func TestCheckBesideBatch(t *testing.T) {
 // On a full Redis none is enqueued, and nothing is left.
 func TestEnqueueOfManyWhenFull(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
-	c := redistest.Dial(t, server.URL())
-	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p"}))(t)
-	defer p.Close()
-	used := sure(redis.String(c.Do("INFO", "memory")))(t)
-	_, after, _ := strings.Cut(used, "used_memory:")
-	bytes := 0
-	sure(fmt.Sscan(after, &bytes))(t)
-	redistest.Do(t, c, "CONFIG", "SET", "maxmemory", bytes+12<<20)
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction", "--maxmemory", "14mb")
+	_, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	payloads := make([][]byte, 20)
 	for i := range payloads {
 		payloads[i] = make([]byte, 1<<20)
 	}
-	err := p.Queue("q").Enqueue(t.Context(), payloads...)
+	err := q.Enqueue(t.Context(), payloads...)
 	is.True(err != nil && strings.Contains(err.Error(), "OOM"))
-	is.Equal(len(redistest.Keys(t, c, "p:*")), 0)
+	is.Equal(redistest.Keys(t, redistest.Dial(t, server.URL()), "p"), nil)
 }
 
 // accepted plants a batch that was committed, and whose producer has died.
@@ -235,14 +188,10 @@ func TestDamagedBatch(t *testing.T) {
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	found := func(look func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error), kind inspect.FindingKind) (keys []string) {
 		t.Helper()
-		report := sure(look(t.Context(), nil))(t)
-		for _, f := range report.Findings {
-			if f.Kind == kind {
-				keys = append(keys, strings.TrimPrefix(f.Key, prefix+":batch:{q}:"))
-			}
+		for _, f := range about(sure(look(t.Context(), nil))(t), kind) {
+			keys = append(keys, strings.TrimPrefix(f.Key, prefix+":batch:{q}:"))
 		}
-		slices.Sort(keys)
-		return keys
+		return sorted(keys)
 	}
 	is.Equal(found(doctor.Check, "batch"), []string{"gone", "overwritten"})
 	is.Equal(found(doctor.Check, "wrong-type"), []string{"overwritten"})
@@ -284,18 +233,11 @@ func TestDamagedListOfBatches(t *testing.T) {
 func TestCallersHaulInTurn(t *testing.T) {
 	is := parallel(t)
 	const batches, callers = 10, 100
-	server := redistest.Start(t)
-	p := sure(worqr.Open(server.URL(), nil))(t)
-	defer p.Close()
-	c, q := redistest.Dial(t, server.URL()), p.Queue("q")
-	is.NoErr(q.Enqueue(t.Context(), []byte("first")))
+	server, c := redistest.StartAndDial(t)
+	_, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	enqueue(t, q, "first")
 	for i := range batches {
-		payloads := redis.Args{fmt.Sprintf("worqr:batch:{q}:b%d", i)}
-		for range 2000 { // as many as a call moves
-			payloads = payloads.Add("b")
-		}
-		redistest.Do(t, c, "LPUSH", payloads...)
-		redistest.Do(t, c, "ZADD", "worqr:batches:{q}", i+1, fmt.Sprint("b", i))
+		accepted(t, c, "p", fmt.Sprint("b", i), i+1, slices.Repeat([]string{"b"}, 2000)...) // as many as a call moves
 	}
 	before := redistest.Calls(t, c, "evalsha")
 	var all sync.WaitGroup

@@ -2,9 +2,7 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,11 +18,7 @@ func TestLongJob(t *testing.T) {
 	started, release := make(chan string, 10), make(chan struct{})
 	for range 3 {
 		p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second})
-		p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
-			started <- ""
-			<-release
-			return ctx.Err()
-		}, nil)
+		p.Queue("q").Handle(holding(started, release), nil)
 		run(t, p)
 		peers = append(peers, p)
 	}
@@ -42,51 +36,6 @@ func TestLongJob(t *testing.T) {
 	is.Equal(len(started), 0)
 }
 
-// A worker dies: what it did is done by others. Many of them look after it, and
-// each job comes back once.
-func TestManyMonitors(t *testing.T) {
-	is := parallel(t)
-	const jobs, monitors = 250, 5
-	prefix := redistest.Prefix(t)
-	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Concurrency: jobs, Hold: true, Lease: 1500 * time.Millisecond}
-	victim := spawn(t, c)
-	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
-	for i := range 10 {
-		put(t, q, fmt.Sprint(i), fmt.Sprint("keyed", i), nil)
-	}
-	enqueue(t, q, numbers("", jobs-10)...)
-	held := victim.starts(t, jobs)
-	victim.Kill()
-
-	got := make(chan string, 10*jobs)
-	var crashes atomic.Int64
-	var peers []*worqr.Peer
-	var stops []func()
-	for range monitors {
-		p := open(t, worqr.Options{Prefix: prefix, Lease: c.Lease})
-		p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
-			crashes.Add(int64(t.Crashes))
-			got <- string(t.Payload)
-			return nil
-		}, nil)
-		stops, peers = append(stops, run(t, p)), append(peers, p)
-	}
-	is.Equal(sorted(receive(t, got, jobs)), sorted(held))
-	allDone(t, q)
-	swept, returned, finished := int64(0), int64(0), int64(0)
-	for i, stop := range stops {
-		stop()
-		s := peers[i].Stats()
-		swept, returned, finished = swept+s.WorkersEvicted, returned+s.TasksReturned, finished+s.Finished
-	}
-	is.Equal(len(got), 0)
-	is.Equal(swept, int64(1))
-	is.True(returned <= jobs)
-	is.Equal(finished, int64(jobs))
-	is.Equal(crashes.Load(), int64(jobs))
-	nothingLeft(t, prefix, "q")
-}
-
 // Two peers of a queue that have different leases: whoever joins later says so, once, and
 // so does Check.
 func TestDifferentLeases(t *testing.T) {
@@ -100,10 +49,7 @@ func TestDifferentLeases(t *testing.T) {
 		}
 		run(t, p)
 		for _, q := range queues {
-			eventually(t, name+" has joined", func() bool {
-				s, err := p.Queue(q).Stats(t.Context())
-				return err == nil && s.Workers > 0
-			})
+			eventually(t, name+" has joined", func() bool { return stats(t, p.Queue(q)).Workers > 0 })
 		}
 		return l
 	}
@@ -111,11 +57,8 @@ func TestDifferentLeases(t *testing.T) {
 	start("alike", 900*time.Millisecond, "own")
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	found := func() (queues []string) {
-		report := sure(doctor.Check(t.Context(), nil))(t)
-		for _, f := range report.Findings {
-			if f.Kind == "leases" {
-				queues = append(queues, f.Queue)
-			}
+		for _, f := range about(sure(doctor.Check(t.Context(), nil))(t), "leases") {
+			queues = append(queues, f.Queue)
 		}
 		return queues
 	}

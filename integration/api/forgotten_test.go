@@ -31,8 +31,7 @@ func TestLostWritesAreReported(t *testing.T) {
 			}
 			is.Equal(len(said.Lines("lost writes")), 0)
 			is.Equal(p.Stats().LostWrites, int64(0))
-			lost := lossesOf(t, p, "q")
-			others := lossesOf(t, p, "other")
+			events, others := listen(t, p, "q"), listen(t, p, "other")
 			defer func() { is.Equal(len(others), 0) }()
 
 			eventually(t, "the peer says so", func() bool {
@@ -45,30 +44,11 @@ func TestLostWritesAreReported(t *testing.T) {
 				return len(said.Lines("Redis has lost writes")) > 0
 			})
 			is.True(p.Stats().LostWrites > 0)
-			is.Equal(receive(t, lost, 1)[0], "q")
+			lost := until(t, events, inspect.EventLost)
+			is.Equal(lost.Queue, "q")
+			is.True(lost.Evidence != "")
 		})
 	}
-}
-
-// lossesOf returns the queues of which a peer reports lost writes, to a reader of one of them.
-func lossesOf(t *testing.T, p *worqr.Peer, queue string) <-chan string {
-	t.Helper()
-	lost, synced := make(chan string, 100), make(chan struct{})
-	go func() {
-		for e := range p.Events(t.Context(), queue) {
-			switch e.Kind {
-			case inspect.EventSync:
-				close(synced)
-			case inspect.EventLost:
-				if e.Evidence == "" {
-					t.Error("no sign")
-				}
-				lost <- e.Queue
-			}
-		}
-	}()
-	receiveClosed(t, synced)
-	return lost
 }
 
 // A worker that is not known any more says whether it was given up, or Redis was

@@ -1,22 +1,20 @@
 package api
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
+
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A guesser speaks the protocol of Redis, and answers whatever comes to its mind: at times
@@ -25,52 +23,13 @@ type guesser struct {
 	r *rand.Rand
 }
 
-// serve answers the commands of one connection.
-func (l guesser) serve(c net.Conn) {
-	defer c.Close() //nolint:errcheck // it is hung up
-	in, out := bufio.NewReader(c), bufio.NewWriter(c)
-	for {
-		words, err := command(in)
-		if err != nil {
-			return
-		}
-		_, _ = out.WriteString(l.answer(words))
-		if in.Buffered() == 0 && out.Flush() != nil {
-			return
-		}
-	}
-}
-
-// command reads one.
-func command(in *bufio.Reader) (words []string, err error) {
-	size := func(mark byte) int {
-		line, e := in.ReadString('\n')
-		if e != nil || len(line) < 3 || line[0] != mark {
-			err = io.ErrUnexpectedEOF
-			return 0
-		}
-		n, e := strconv.Atoi(strings.TrimSpace(line[1:]))
-		if e != nil {
-			err = e
-		}
-		return n
-	}
-	for n := size('*'); n > 0 && err == nil; n-- {
-		word := make([]byte, size('$')+2)
-		if err == nil {
-			_, err = io.ReadFull(in, word)
-			words = append(words, string(word[:len(word)-2]))
-		}
-	}
-	return words, err
-}
-
-func (l guesser) answer(words []string) string {
-	switch name := strings.ToUpper(words[0]); {
+// answer is what a command is answered, in the words of the protocol.
+func (l guesser) answer(name string, args []string) string {
+	switch {
 	case name == "PING":
 		return "+PONG\r\n"
 	case name == "ECHO":
-		return bulk(words[1])
+		return bulk(args[0])
 	case name == "AUTH", name == "SELECT":
 		return "+OK\r\n"
 	case name == "TIME" && l.r.IntN(5) > 0:
@@ -78,7 +37,7 @@ func (l guesser) answer(words []string) string {
 	case strings.HasSuffix(name, "SCAN") && l.r.IntN(3) > 0:
 		return "*2\r\n" + bulk(strconv.Itoa(l.r.IntN(2))) + l.list(1)
 	case strings.HasSuffix(name, "SUBSCRIBE") && l.r.IntN(3) > 0:
-		return "*3\r\n" + bulk(strings.ToLower(name)) + bulk(words[len(words)-1]) + ":1\r\n"
+		return "*3\r\n" + bulk(strings.ToLower(name)) + bulk(args[len(args)-1]) + ":1\r\n"
 	case l.r.IntN(3) > 0 && slices.Contains(strings.Fields("LRANGE ZRANGE ZRANGEBYSCORE HMGET HGETALL SRANDMEMBER CONFIG"), name):
 		return l.list(1)
 	case l.r.IntN(3) > 0 && slices.Contains(strings.Fields("LLEN ZCARD ZCOUNT EXISTS SADD SISMEMBER PTTL HLEN HSTRLEN ZSCORE"), name):
@@ -151,10 +110,18 @@ func calls(t *testing.T, p *worqr.Peer, q *worqr.Queue) (all []method) {
 // than its context, whatever it is asked, and whether the peer is at work or not.
 func TestGuessers(t *testing.T) {
 	eachSeed(t, 20, func(t *testing.T, seed uint64) {
-		var n atomic.Uint64
-		door := redistest.Listen(t, func(c net.Conn) { guesser{rand.New(rand.NewPCG(seed, n.Add(1)-1))}.serve(c) })
+		door := sure(server.NewServer("127.0.0.1:0"))(t)
+		defer door.Close()
+		l := guesser{rand.New(rand.NewPCG(seed, 0))}
+		var mu sync.Mutex // one command after the other
+		door.SetPreHook(func(c *server.Peer, name string, args ...string) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			c.WriteRaw(l.answer(name, args))
+			return true
+		})
 		r := rand.New(rand.NewPCG(seed, 1<<63))
-		p := sure(worqr.Open(door.URL(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))(t)
+		p := sure(worqr.Open("redis://"+door.Addr().String(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))(t)
 		defer p.Close() //nolint:errcheck // whatever the guesser says
 		q := p.Queue("q")
 		all := calls(t, p, q)

@@ -19,7 +19,6 @@ const (
 
 type (
 	journal = peertest.Journal
-	said    = peertest.Said
 	tamper  = peertest.Tamper
 	through = peertest.Through
 )
@@ -45,6 +44,7 @@ var (
 	info           = peertest.Info
 	is_            = peertest.Is
 	left           = peertest.Left
+	listen         = peertest.Listen
 	matching       = peertest.Matching
 	member         = peertest.Member
 	must           = peertest.Must
@@ -52,6 +52,7 @@ var (
 	newGate        = peertest.NewGate
 	noTask         = peertest.NoTask
 	nothingLeft    = peertest.NothingLeft
+	nothingLeftAt  = peertest.NothingLeftAt
 	nothingLeftBut = peertest.NothingLeftBut
 	numbers        = peertest.Numbers
 	open           = peertest.Open
@@ -67,7 +68,6 @@ var (
 	receiveClosed  = peertest.ReceiveClosed
 	run            = peertest.Run
 	scheduled      = peertest.Scheduled
-	scriptCalls    = peertest.ScriptCalls
 	service        = peertest.Service
 	sha            = peertest.Sha
 	sorted         = peertest.Sorted
@@ -78,6 +78,7 @@ var (
 	tell           = peertest.Tell
 	tells          = peertest.Tells
 	told           = peertest.Told
+	until          = peertest.Until
 	verbs          = peertest.Verbs
 	wait           = peertest.Wait
 	waiting        = peertest.Waiting

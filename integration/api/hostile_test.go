@@ -155,11 +155,7 @@ func TestHostileKeys(t *testing.T) {
 		})
 	}
 	receive(t, starts, len(rubbish()))
-	var names []string
 	for name := range each(t, p.Queues(t.Context())) {
-		names = append(names, name)
-	}
-	for _, name := range names {
 		if strings.ContainsAny(name, "{} \r\n\x00") || len(name) > 255 {
 			t.Errorf("%.300q is named as a queue", name)
 		}
@@ -283,11 +279,7 @@ func TestHostileRoster(t *testing.T) {
 	if sent > 4<<20 { // 1 MiB of one hostile id, and 10,000 short ones with the lengths of their fields
 		t.Errorf("%d bytes were read", sent)
 	}
-	names := 0
-	for range each(t, p.Queues(t.Context())) {
-		names++
-	}
-	is.Equal(names, 20_001)
+	is.Equal(sure(length(p.Queues(t.Context())))(t), 20_001)
 	report := sure(openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond}).Check(t.Context(), nil))(t)
 	is.Equal(report.Queues, 1)
 	is.True(len(report.Findings) <= 1000)
@@ -338,4 +330,63 @@ func field(t testing.TB, c redis.Conn, section, name string) string {
 	_, rest, _ := strings.Cut(info(t, c, section), "\n"+name+":")
 	value, _, _ := strings.Cut(rest, "\r\n")
 	return value
+}
+
+// An item with the last id that a stream can have is a task like others. Behind it, Redis refuses to
+// read.
+func TestHostileLastID(t *testing.T) {
+	is := parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
+	const last = "18446744073709551615-18446744073709551615"
+	redistest.Do(t, c, "XADD", prefix+":added:{q}", last, "f", "a")
+	var listed []string
+	for task := range each(t, q.Added(t.Context())) {
+		listed = append(listed, string(task.Payload))
+	}
+	is.Equal(listed, []string{"a"})
+	is.NoErr(q.Delete(t.Context()))
+	is.Equal(stats(t, q).Waiting, 0)
+
+	redistest.Do(t, c, "XADD", prefix+":added:{q}", last, "f", "b")
+	started := make(chan string, 10)
+	q.Handle(tell(started), &worqr.HandleOptions{Concurrency: 8})
+	run(t, p)
+	is.Equal(receive(t, started, 1), []string{"b"})
+	added(t, q, "c")
+	is.Equal(receive(t, started, 1), []string{"c"})
+	eventually(t, "nothing is left", func() bool { return stats(t, q) == inspect.QueueStats{Workers: 1, IdleWorkers: 1} })
+}
+
+// A card that others have changed, by which a result is kept for a moment only, doesn't make those who
+// wait for it ask on and on.
+func TestHostileKeep(t *testing.T) {
+	is := parallel(t)
+	server, c := redistest.StartAndDial(t)
+	_, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	put(t, q, "k", "a", &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: worqr.Properties{KeepResult: time.Minute}})
+	redistest.Do(t, c, "HSET", "p:keyed:{q}:k:k", "card", "40000000001")
+	ctx, end := context.WithTimeout(t.Context(), 2*time.Second)
+	defer end()
+	before := redistest.Calls(t, c, "evalsha")
+	_, err := q.Wait(ctx, "k")
+	is.True(err != nil)
+	if n := redistest.Calls(t, c, "evalsha") - before; n > 20 {
+		t.Errorf("it asked %d times in two seconds", n)
+	}
+}
+
+// Where the clock of Redis was set back, the ids of added tasks are ahead of it. A Put that leaves the time
+// of such a task as it is doesn't delay it.
+func TestAddedAheadOfTheClock(t *testing.T) {
+	is := parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	redistest.Do(t, c, "XADD", prefix+":added:{q}", fmt.Sprintf("%d-5", time.Now().Add(time.Hour).UnixMilli()), "0123456789abc0", "a")
+	key := added(t, q, "b")[0]
+	put(t, q, key, "c", &worqr.PutOptions{Reschedule: worqr.RescheduleNever})
+	for task := range each(t, q.Scheduled(t.Context())) {
+		is.Equal(task.Key, key)
+		is.True(time.Until(task.DueAt) < time.Minute)
+	}
 }

@@ -76,15 +76,7 @@ func TestLargeTaskEnds(t *testing.T) {
 	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	q := working(t, p, "q")
-	events := make(chan inspect.Event, 100)
-	go func() {
-		for e, err := range p.Events(t.Context(), "q") {
-			if err == nil {
-				events <- e
-			}
-		}
-	}()
-	receive(t, events, 1)
+	events := listen(t, p, "q")
 	payload, result := bytes.Repeat([]byte{1}, 16<<20), bytes.Repeat([]byte{2}, 1<<20+1)
 	best := int64(math.MaxInt64)
 	for range 5 {
@@ -94,10 +86,7 @@ func TestLargeTaskEnds(t *testing.T) {
 		task.Result = result
 		is.NoErr(task.Finish(t.Context()))
 		best = min(best, slowest(t, c))
-		e := receive(t, events, 1)[0]
-		for e.Kind != inspect.EventDone { // after that of the enqueueing, and the subscription may have to be made again
-			e = receive(t, events, 1)[0]
-		}
+		e := until(t, events, inspect.EventDone) // the subscription may have to be made again
 		is.Equal(e.PayloadSize, len(payload))
 		is.Equal(e.PayloadDigest, sha(string(payload)))
 		is.Equal(e.ResultSize, len(result))
@@ -114,15 +103,7 @@ func TestLargeResults(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{MaxResult: 300_000})
 	q := working(t, p, "q")
-	events := make(chan inspect.Event, 100)
-	go func() {
-		for e, err := range p.Events(t.Context(), q.Name()) {
-			if err == nil && (e.Kind == inspect.EventSync || e.Kind == inspect.EventDone) {
-				events <- e
-			}
-		}
-	}()
-	receive(t, events, 1)
+	events := listen(t, p, "q")
 	for _, result := range []string{
 		strings.Repeat("plain \" \\ / \n", 10_000), strings.Repeat("\x00\x1f\x7f\xff\"é", 30_000), strings.Repeat("r", 300_000),
 	} {
@@ -130,7 +111,7 @@ func TestLargeResults(t *testing.T) {
 		task := sure(q.StartTask(t.Context()))(t)
 		task.Result = []byte(result)
 		is.NoErr(task.Finish(t.Context()))
-		e := receive(t, events, 1)[0]
+		e := until(t, events, inspect.EventDone)
 		is.True(string(e.Result) == result) // it may be long
 		is.Equal(e.ResultSize, len(result))
 	}
@@ -138,7 +119,7 @@ func TestLargeResults(t *testing.T) {
 	task := sure(q.StartTask(t.Context()))(t)
 	task.Result = make([]byte, 300_001)
 	is.NoErr(task.Finish(t.Context()))
-	e := receive(t, events, 1)[0]
+	e := until(t, events, inspect.EventDone)
 	is.True(e.Result == nil)
 	is.Equal(e.ResultSize, 300_001)
 	is.Equal(e.ResultDigest, sha(string(task.Result)))
@@ -150,7 +131,7 @@ func TestLargestTask(t *testing.T) {
 		t.Skip("it takes four gigabytes; make soak has them")
 	}
 	is := is.New(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxPayload: worqr.MaxPayloadSize})
 	done := make(chan int64, 10)
 	p.Queue("q").Handle(func(_ context.Context, task *worqr.Task) error {
@@ -164,7 +145,6 @@ func TestLargestTask(t *testing.T) {
 	is.Equal(p.Stats().TimesEvicted, int64(0))
 	is.Equal(p.Stats().Started, int64(1))
 	is.Equal(p.Stats().Retried+p.Stats().TakenOver+p.Stats().Stopped, int64(0))
-	c := redistest.Dial(t, server.URL())
 	is.Equal(len(sure(redis.Strings(c.Do("KEYS", "p:process:*")))(t)), 0)
 }
 

@@ -150,12 +150,12 @@ func TestLargestPayload(t *testing.T) {
 	is.Equal(waiting(t, q), nil)
 }
 
-// What is dropped from a full failed queue is counted and logged, each task in one line
+// What is dropped from a full failed queue is counted, traced and logged, each task in one line
 // by the time the peer has stopped, and Redis drops few in one call.
 func TestFailedDropped(t *testing.T) {
 	is := parallel(t)
-	said := &journal{}
-	p, q := openQueue(t, worqr.Options{Logger: said.Logger()})
+	said, r := &journal{}, &record{}
+	p, q := openQueue(t, worqr.Options{Logger: said.Logger(), Trace: r.trace()})
 	q.Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no")) }, &worqr.HandleOptions{KeepFailed: 5})
 	enqueue(t, q, numbers("t", 30)...)
 	stop := run(t, p)
@@ -165,7 +165,12 @@ func TestFailedDropped(t *testing.T) {
 	eventually(t, "the oldest were dropped", func() bool { return p.Stats().Dropped == 55 })
 	is.Equal(stats(t, q).Failed, 5)
 	stop()
-	logged := 0
+	logged, traced := 0, 0
+	for _, c := range r.of("dropped") {
+		is.Equal(c.queue.Queue, "q")
+		traced += c.queue.Tasks
+	}
+	is.Equal(traced, 55)
 	lines := said.Lines("the failed queue is full")
 	for _, line := range lines {
 		var n int

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -28,26 +29,33 @@ func weight(v any) (n int) {
 	return n
 }
 
-// tapped returns a peer that calls back before each exchange, and tells how many bytes the
-// largest has brought.
-func tapped(t *testing.T, url, prefix string, flush func()) (p *worqr.Peer, most *int) {
-	t.Helper()
-	bytes := new(int)
-	most = new(int)
-	p = openThrough(t, url, worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
-		c.OnFlush = func() {
-			if *bytes = 0; flush != nil {
-				flush()
+// readOuts are what can be read of a queue and of all: how much they bring.
+func readOuts(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]func() (int, error) {
+	return map[string]func() (int, error){
+		"Len":       func() (int, error) { return q.Len(ctx) },
+		"Peek":      func() (int, error) { return 1, failure(q.Peek(ctx)) },
+		"Stats":     func() (int, error) { s, err := q.Stats(ctx); return s.Running, err },
+		"Tasks":     func() (int, error) { return length(q.Tasks(ctx)) },
+		"Scheduled": func() (int, error) { return length(q.Scheduled(ctx)) },
+		"Running":   func() (int, error) { return length(q.Running(ctx)) },
+		"Failed":    func() (int, error) { return length(q.Failed(ctx)) },
+		"Workers":   func() (int, error) { return length(p.Workers(ctx)) },
+		"Queues":    func() (int, error) { return length(p.Queues(ctx)) },
+		"Explain": func() (int, error) {
+			e, err := q.Explain(ctx, []byte("0"))
+			if err != nil {
+				return 0, err
 			}
-		}
-		c.OnReply = func(_ string, _ []any, reply any, err error) (any, error) {
-			*bytes += weight(reply)
-			*most = max(*most, *bytes)
-			return reply, err
-		}
-		return c
-	})
-	return p, most
+			return len(e.Copies), nil
+		},
+		"Check": func() (int, error) {
+			r, err := p.Check(ctx, nil)
+			if err != nil {
+				return 0, err
+			}
+			return r.Queues, nil
+		},
+	}
 }
 
 // seedLanes fills the schedule and the failed queue of q as the scripts would.
@@ -98,8 +106,10 @@ func TestListingsBesideChanges(t *testing.T) {
 				}
 				redistest.Do(t, c, "")
 			}
-			p, _ := tapped(t, redistest.URL(), prefix, change)
-			q := p.Queue("q")
+			q := openThrough(t, redistest.URL(), worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
+				c.OnFlush = change
+				return c
+			}).Queue("q")
 			check := func(what string, times map[string]int) {
 				t.Helper()
 				for i := range many {
@@ -141,15 +151,10 @@ func TestListingsAreLinear(t *testing.T) {
 	}
 	redistest.Do(t, c, "")
 	pages := func() int { return redistest.Calls(t, c, "zrange") + redistest.Calls(t, c, "lrange") }
-	for name, list := range map[string]func() (int, error){
-		"Scheduled":         func() (int, error) { return length(p.Queue("q").Scheduled(t.Context())) },
-		"Tasks, scheduled":  func() (int, error) { return length(p.Queue("q").Tasks(t.Context())) },
-		"Failed":            func() (int, error) { return length(p.Queue("q").Failed(t.Context())) },
-		"Tasks of the list": func() (int, error) { return length(p.Queue("list").Tasks(t.Context())) },
-		"Running":           func() (int, error) { return length(p.Queue("list").Running(t.Context())) },
-	} {
+	for _, name := range []string{"q Scheduled", "q Tasks", "q Failed", "list Tasks", "list Running"} {
+		queue, what, _ := strings.Cut(name, " ")
 		before, looks := pages(), redistest.Calls(t, c, "lindex")
-		is.Equal(sure(list())(t), many)
+		is.Equal(sure(readOuts(t.Context(), p, p.Queue(queue))[what]())(t), many)
 		if calls := pages() - before; calls > many/100+20 {
 			t.Errorf("%s: %d calls for the pages of %d entries", name, calls, many)
 		}
@@ -171,18 +176,21 @@ func TestListingsOfLargePayloads(t *testing.T) {
 		must(t, c.Send("ZADD", prefix+":working:{q}:w", i, fmt.Sprintf("p%d", i)))
 	}
 	redistest.Do(t, c, "ZADD", prefix+":workers:{q}", 4e12, "w")
-	p, bytes := tapped(t, redistest.URL(), prefix, nil)
-	q := p.Queue("q")
-	for name, list := range map[string]func() (int, error){
-		"Scheduled": func() (int, error) { return length(q.Scheduled(t.Context())) },
-		"Failed":    func() (int, error) { return length(q.Failed(t.Context())) },
-		"Running":   func() (int, error) { return length(q.Running(t.Context())) },
-		"Tasks":     func() (int, error) { n, err := length(q.Tasks(t.Context())); return n - 20, err },
-	} {
-		*bytes = 0
-		is.Equal(sure(list())(t), 20)
-		if *bytes > most {
-			t.Errorf("%s: %d bytes at once", name, *bytes)
+	bytes, largest := 0, 0
+	p := openThrough(t, redistest.URL(), worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
+		c.OnFlush = func() { bytes = 0 }
+		c.OnReply = func(_ string, _ []any, reply any, err error) (any, error) {
+			bytes += weight(reply)
+			largest = max(largest, bytes)
+			return reply, err
+		}
+		return c
+	})
+	for name, n := range map[string]int{"Scheduled": 20, "Failed": 20, "Running": 20, "Tasks": 40} {
+		largest = 0
+		is.Equal(sure(readOuts(t.Context(), p, p.Queue("q"))[name]())(t), n)
+		if largest > most {
+			t.Errorf("%s: %d bytes at once", name, largest)
 		}
 	}
 }
@@ -251,30 +259,22 @@ func TestPages(t *testing.T) {
 		return c
 	})
 	q = p.Queue("q")
-	for _, look := range []struct {
-		name string
-		look func() (int, error)
-		want int
-	}{
-		{"Tasks", func() (int, error) { return length(q.Tasks(ctx)) }, 2 * many},
-		{"Scheduled", func() (int, error) { return length(q.Scheduled(ctx)) }, many},
-		{"Running", func() (int, error) { return length(q.Running(ctx)) }, many},
-		{"Failed", func() (int, error) { return length(q.Failed(ctx)) }, many},
-		{"Queues", func() (int, error) { return length(p.Queues(ctx)) }, 2*walks + 1},
-		{"Workers", func() (int, error) { return length(p.Workers(ctx)) }, 1},
-		{"Stats", func() (int, error) { s, err := q.Stats(ctx); return s.Running, err }, many},
-		{"Explain", func() (int, error) { e, err := q.Explain(ctx, []byte("0")); return len(e.Copies), err }, 1},
-		{"Check", func() (int, error) { r, err := p.Check(ctx, nil); return r.Queues, err }, 1},
-		{"RequeueFailed", func() (int, error) { return q.RequeueAllFailed(ctx) }, many},
-	} {
+	look := func(name string, look func() (int, error), want int) {
+		t.Helper()
 		for _, n := range []*atomic.Int64{&words, &elements, &inner} {
 			n.Store(0)
 		}
-		is.Equal(sure(look.look())(t), look.want)
+		is.Equal(sure(look())(t), want)
 		if words.Load() > most || elements.Load() > most || inner.Load() > walks {
-			t.Errorf("%s: a command of %d words, a reply of %d elements, one of SCAN of %d", look.name, words.Load(), elements.Load(), inner.Load())
+			t.Errorf("%s: a command of %d words, a reply of %d elements, one of SCAN of %d", name, words.Load(), elements.Load(), inner.Load())
 		}
 	}
+	wants := map[string]int{"Len": 2 * many, "Peek": 1, "Tasks": 2 * many, "Scheduled": many, "Running": many, "Failed": many,
+		"Queues": 2*walks + 1, "Workers": 1, "Stats": many, "Explain": 1, "Check": 1}
+	for name, read := range readOuts(ctx, p, q) {
+		look(name, read, wants[name])
+	}
+	look("RequeueFailed", func() (int, error) { return q.RequeueAllFailed(ctx) }, many)
 }
 
 // A read-out whose reply is lost is repeated once. Then its error says that the reply was lost,
@@ -283,29 +283,17 @@ func TestReadOutsThatLoseReplies(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	p, d := openAt(t, link.URL(), worqr.Options{Prefix: "p"}), openDoctor(t, link.URL(), worqr.Options{Prefix: "p"})
+	p := openDoctor(t, link.URL(), worqr.Options{Prefix: "p"})
 	q := p.Queue("q")
 	enqueue(t, q, "a")
-	for name, read := range map[string]func() error{
-		"Len":       func() error { return failure(q.Len(t.Context())) },
-		"Peek":      func() error { _, err := q.Peek(t.Context()); return err },
-		"Stats":     func() error { _, err := q.Stats(t.Context()); return err },
-		"Tasks":     func() error { return failure(length(q.Tasks(t.Context()))) },
-		"Scheduled": func() error { return failure(length(q.Scheduled(t.Context()))) },
-		"Running":   func() error { return failure(length(q.Running(t.Context()))) },
-		"Failed":    func() error { return failure(length(q.Failed(t.Context()))) },
-		"Workers":   func() error { return failure(length(p.Workers(t.Context()))) },
-		"Queues":    func() error { return failure(length(p.Queues(t.Context()))) },
-		"Explain":   func() error { _, err := q.Explain(t.Context(), []byte("a")); return err },
-		"Check":     func() error { _, err := d.Check(t.Context(), nil); return err },
-	} {
+	for name, read := range readOuts(t.Context(), p, q) {
 		lost := link.LoseReplyTo("p:")
-		if err := read(); err != nil {
+		if err := failure(read()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		<-lost
 		lost = link.LoseRepliesTo("p:", 2)
-		err := read()
+		err := failure(read())
 		<-lost
 		is.True(err != nil && !is_(err, worqr.ErrUnknownOutcome))
 		if !strings.Contains(err.Error(), "reply was lost") || strings.Contains(err.Error(), "outcome") {

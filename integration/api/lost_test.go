@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,29 +48,13 @@ func TestLostAcknowledgement(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"ended"})
 }
 
-func nothingLeftAt(t testing.TB, server *redistest.Server, prefix, queue string, but ...string) {
-	t.Helper()
-	known := map[string]bool{prefix + ":registry": true, prefix + ":protocol": true, prefix + ":token:{" + queue + "}": true}
-	for _, k := range but {
-		known[prefix+k] = true
-	}
-	c := redistest.Dial(t, server.URL())
-	for _, k := range redistest.Keys(t, c, prefix) {
-		ttl := sure(redis.Int(c.Do("TTL", k)))(t) // the record of a cancel stays for a minute
-		if !known[k] && (ttl <= 0 || ttl > 60) {
-			t.Errorf("left behind: %s", k)
-		}
-	}
-}
-
 // A finish that was refused, repeated, and whose reply was then lost, is no loss.
 func TestFinishAfterRefusalAndLostReply(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	q := working(t, p, "q")
-	c := redistest.Dial(t, server.URL())
 	enqueue(t, q, "a")
 	task := sure(q.StartTask(t.Context()))(t)
 	redistest.Do(t, c, "SET", "p:schedule:{q}", "of another type")
@@ -80,4 +66,52 @@ func TestFinishAfterRefusalAndLostReply(t *testing.T) {
 	if err != nil {
 		t.Errorf("it was finished, and Finish says %v; stats %+v", err, p.Stats())
 	}
+}
+
+// Redis has lost writes, and its tokens went back: cancels still reach who
+// holds something.
+func TestTokensGoBack(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	enqueue(t, q, "a", "b")
+	receive(t, starts, 2)
+	for range 10 {
+		wait(t, cancel(t, q, "none")) // each has a token
+	}
+	c := redistest.Conn(t)
+	redistest.Do(t, c, "SET", prefix+":token:{q}", 2)
+	redistest.Do(t, c, "ZADD", prefix+":holders:{q}", 2, p.WorkerID()) // or else, only a message tells it
+	wait(t, cancel(t, q, "a"))
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
+}
+
+// An end that is refused when its caller has long gone, and was told that it is
+// unknown: others go on.
+func TestRefusedToNobody(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := working(t, p, "q")
+	enqueue(t, q, "a", "b")
+	tasks := sure(q.StartTasks(t.Context(), 2))(t)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "SET", "p:process:{q}:"+tasks[0].AttemptID, "foreign")
+
+	lost := link.LoseRepliesTo("p:working:{q}:", 2)
+	server.Pause(t) // so that the caller goes before the first of them
+	eventually(t, "it is under way", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		return is_(tasks[0].Finish(ctx), worqr.ErrUnknownOutcome)
+	})
+	server.Resume(t)
+	<-lost // and the third is answered
+	ended := make(chan error, 1)
+	go func() { ended <- tasks[1].Finish(context.Background()) }()
+	is.Equal(receive(t, ended, 1), []error{nil})
+	err := tasks[0].Finish(t.Context())
+	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
 }

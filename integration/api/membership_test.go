@@ -25,7 +25,7 @@ func TestUncertainJoin(t *testing.T) {
 	for name, failed := range map[string]bool{"still there": false, "failed meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
-			server := redistest.Start(t)
+			server, c := redistest.StartAndDial(t)
 			link := redistest.NewLink(t, server.Addr())
 			p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 			working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "other") // so that Redis knows the script
@@ -34,7 +34,6 @@ func TestUncertainJoin(t *testing.T) {
 			lost := link.LoseRepliesTo("p:suspects:{q}", 1)
 			is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknownOutcome))
 			<-lost
-			c := redistest.Dial(t, server.URL())
 			members := sure(redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1)))(t)
 			is.Equal(members, []string{before}) // it has joined
 			if failed {
@@ -55,7 +54,7 @@ func TestUncertainJoin(t *testing.T) {
 // to, and on the others.
 func TestUncertainLeave(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	a := working(t, p, "a")
@@ -66,7 +65,6 @@ func TestUncertainLeave(t *testing.T) {
 	is.NoErr(a.StopWork(t.Context()))
 	<-lost
 	is.NoErr(a.StartWork(t.Context()))
-	c := redistest.Dial(t, server.URL())
 	for _, q := range []string{"a", "b"} {
 		eventually(t, "it is there", func() bool {
 			return slices.Equal(sure(redis.Strings(c.Do("ZRANGE", "p:workers:{"+q+"}", 0, -1)))(t), []string{p.WorkerID()})
@@ -176,8 +174,7 @@ func TestCancelBehindALostJoin(t *testing.T) {
 // the first one: if the worker is evicted meanwhile, it doesn't come back under its id.
 func TestRefusedBehindALostJoin(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	var lose atomic.Bool
 	link := &tamper{Url: server.URL(), Before: func(verb string, args []any) error {
 		if verb == "join" && lose.CompareAndSwap(true, false) {
@@ -206,7 +203,7 @@ func TestRefusedBehindALostJoin(t *testing.T) {
 func TestComesBackFromManyQueues(t *testing.T) {
 	is := parallel(t)
 	const queues = 100
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	var left, exchanges, unanswered atomic.Int64
 	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
 		if verb == "leave" {
@@ -226,7 +223,6 @@ func TestComesBackFromManyQueues(t *testing.T) {
 		working(t, p, name)
 	}
 	before := p.WorkerID()
-	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "ZREM", "p:workers:{q0}", before) // as good as failed, there
 	is.True(is_(failure(p.Queue("q0").StartTask(t.Context())), worqr.ErrEvicted))
 	for _, name := range numbers("q", queues) {

@@ -3,11 +3,10 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -16,15 +15,8 @@ import (
 // lonelyWrites is how often a server has refused a write for want of replicas.
 func lonelyWrites(t *testing.T, server *redistest.Server) int {
 	t.Helper()
-	info := sure(redis.String(redistest.Dial(t, server.URL()).Do("INFO", "errorstats")))(t)
-	_, rest, _ := strings.Cut(info, "errorstat_NOREPLICAS:count=")
 	n := 0
-	for _, digit := range rest {
-		if digit < '0' || digit > '9' {
-			break
-		}
-		n = 10*n + int(digit-'0')
-	}
+	_, _ = fmt.Sscanf(field(t, redistest.Dial(t, server.URL()), "errorstats", "errorstat_NOREPLICAS"), "count=%d", &n) // none at first
 	return n
 }
 
@@ -32,13 +24,12 @@ func lonelyWrites(t *testing.T, server *redistest.Server) int {
 // caller wants done is done once it has them again, and so is what a worker has to tell.
 func TestNoReplicasForAWhile(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", CallTimeout: time.Minute, Lease: time.Hour})
 	q := working(t, p, "q")
 	enqueue(t, q, "a")
 	task := take(t, q)
 
-	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "CONFIG", "SET", "min-replicas-to-write", 1)
 	done := make(chan error, 4)
 	go func() { done <- q.Enqueue(context.Background(), []byte("b")) }()

@@ -15,8 +15,7 @@ import (
 // to be, and nothing is stored there. Who may not ask the server notices when a worker starts.
 func TestPlainServerAsCluster(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	redistest.Do(t, c, "ACL", "SETUSER", "dumb", "on", ">pw", "~*", "&*", "+@all", "-cluster")
 	for _, user := range []string{"", "dumb:pw@"} {
 		p := sure(worqr.Open("redis+cluster://"+user+server.Addr(), &worqr.Options{Prefix: "p", Logger: (&journal{}).Logger()}))(t)

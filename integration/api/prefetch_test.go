@@ -191,47 +191,30 @@ func TestEndsKeepUpWithStarts(t *testing.T) {
 	is.True(most < 3*4000) // what is prefetched, as many ends, and a few rounds
 }
 
-// What was held ahead is begun when there are more slots.
-func TestMoreConcurrencyTakesReady(t *testing.T) {
-	t.Parallel()
-	p := open(t, worqr.Options{})
-	slow := newValve()
-	slow.shut.Store(true)
-	q := p.Queue("q")
-	q.Handle(slow.handle, &worqr.HandleOptions{Concurrency: 1, Prefetch: 4})
-	enqueue(t, q, numbers("", 5)...)
-	run(t, p)
-	receive(t, slow.starts, 1)
-	eventually(t, "it holds five", func() bool { return stats(t, q).Running == 5 })
-	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 5, Prefetch: 4}))
-	receive(t, slow.starts, 4) // into the slots that are free
-	for range 5 {
-		slow.release <- struct{}{}
-	}
-}
-
-// What was held ahead by wish goes back when that is wished no more.
-func TestLessPrefetchGoesBack(t *testing.T) {
+// What was held ahead by wish is begun when there are more slots, and goes back when it's wished no more.
+func TestPrefetchChanges(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	slow, free := newValve(), newValve()
 	slow.shut.Store(true)
 	q := a.Queue("q")
-	q.Handle(slow.handle, &worqr.HandleOptions{Concurrency: 1, Prefetch: 4})
+	q.Handle(slow.handle, &worqr.HandleOptions{Concurrency: 1, Prefetch: 5})
 	b.Queue("q").Handle(free.handle, &worqr.HandleOptions{Concurrency: 1})
-	enqueue(t, q, numbers("", 5)...)
+	enqueue(t, q, numbers("", 6)...)
 	run(t, a)
 	receive(t, slow.starts, 1)
-	eventually(t, "it holds five", func() bool { return stats(t, q).Running == 5 })
-	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 1, Prefetch: -1}))
+	eventually(t, "it holds six", func() bool { return stats(t, q).Running == 6 })
+	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 3, Prefetch: 5}))
+	receive(t, slow.starts, 2) // into the slots that are free
+	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 3, Prefetch: -1}))
 	run(t, b)
 	defer func() {
-		for range 5 {
+		for range 3 {
 			slow.release <- struct{}{}
 		}
 	}()
-	eventually(t, "the neighbour has done the others", func() bool { return free.through.Load() == 4 })
+	eventually(t, "the neighbour has done the others", func() bool { return free.through.Load() == 3 })
 }
 
 // A task under a key is not accused of deaths that it was never begun for.

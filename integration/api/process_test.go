@@ -77,22 +77,11 @@ func serve(c childConfig) {
 			a.told(lines.Text())
 		}
 	}()
-	go func() { // served once it is a member
-		for {
-			s, err := p.Queue(c.Queue).Stats(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			if err == nil && s.Workers > 0 {
-				for w := range p.Workers(ctx) {
-					if w.ID == p.WorkerID() && len(w.Queues) > 0 {
-						say(report{What: "ready"})
-						return
-					}
-				}
-			}
+	go func() {
+		for p.Ready() != nil {
 			time.Sleep(5 * time.Millisecond) // between two looks
 		}
+		say(report{What: "ready"})
 	}()
 	if a.act != nil {
 		go a.act(ctx)

@@ -17,41 +17,6 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// Properties that aren't valid are refused before anything is sent.
-func TestPropertiesInvalid(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	_, q := openQueue(t, worqr.Options{})
-	many := map[string]string{}
-	for i := range worqr.MaxHeaders + 1 {
-		many[fmt.Sprint(i)] = ""
-	}
-	for name, p := range map[string]worqr.Properties{
-		"too many headers":  {Headers: many},
-		"large headers":     {Headers: map[string]string{"a": strings.Repeat("x", worqr.MaxHeaderBytes)}},
-		"a nameless header": {Headers: map[string]string{"": "x"}},
-		"the year 10000":    {Expires: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"a timeout":         {Timeout: -1},
-		"a long timeout":    {Timeout: 1 << 62},
-		"retries":           {MaxRetries: 1 << 40},
-		"Once":              {Once: strings.Repeat("x", worqr.MaxKeySize+1)},
-		"OnceFor alone":     {OnceFor: time.Hour},
-		"OnceFor":           {Once: "x", OnceFor: worqr.MaxOnceFor + 1},
-		"OnceFor before":    {Once: "x", OnceFor: -1},
-	} {
-		_, err := q.Add(ctx, []byte(canary), &p)
-		_, late := q.AddAt(ctx, time.Now(), []byte(canary), &p)
-		put := q.Put(ctx, "k", []byte(canary), &worqr.PutOptions{Properties: p})
-		_, many := q.AddMany(ctx, []worqr.TaskSpec{{Payload: []byte(canary), Properties: p}})
-		for _, err := range []error{err, late, put, many} {
-			if !is_(err, worqr.ErrInvalid) || strings.Contains(err.Error(), canary) {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-	}
-	is.Equal(sure(q.Len(ctx))(t), 0)
-}
-
 // A task that has expired goes to the failed queue instead of a handler, whichever way it came.
 func TestExpires(t *testing.T) {
 	is := parallel(t)
@@ -82,8 +47,7 @@ func TestExpires(t *testing.T) {
 func TestExpiredLog(t *testing.T) {
 	is := parallel(t)
 	told := &journal{}
-	p := open(t, worqr.Options{Logger: told.Logger()})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Logger: told.Logger()})
 	const many = 300
 	began := time.Now()
 	for range many {

@@ -213,9 +213,7 @@ func resultWords(r *worqr.Result) []string {
 // record is what Redis has of how the last task of a key ended: its end, when that was, the length
 // of the error, the error and the result; "" if it has nothing.
 func (f *fleet) record(key string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	record, _ := f.now.Get(f.prefix + ":result:{q}:k:" + key).(string)
+	record, _ := f.holds().Get(f.prefix + ":result:{q}:k:" + key).(string)
 	return record
 }
 

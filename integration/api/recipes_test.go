@@ -331,10 +331,7 @@ func TestDocsRecipes(t *testing.T) {
 
 	indexes := p.Queue("indexes")
 	only := func() inspect.ScheduledTask {
-		var all []inspect.ScheduledTask
-		for task := range each(t, indexes.Scheduled(ctx)) {
-			all = append(all, task)
-		}
+		all := scheduled(t, indexes)
 		is.Equal(len(all), 1)
 		return all[0]
 	}

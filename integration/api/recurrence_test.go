@@ -128,8 +128,7 @@ func TestNewerSchedule(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	peer := func(at time.Time, payload string) (*worqr.Queue, *journal, func()) {
 		var j journal
-		p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Logger: j.Logger()})
-		q := p.Queue("q")
+		p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Logger: j.Logger()})
 		if payload != "" {
 			is.NoErr(q.Every("x", daily{at}, []byte(payload), nil))
 		}
@@ -165,8 +164,7 @@ func TestNewerSchedule(t *testing.T) {
 func TestFlushedSchedules(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
-	p := openAt(t, server.URL(), worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{})
 	at := inAnHour()
 	for i := range 60 { // more than one beat asserts
 		is.NoErr(q.Every(fmt.Sprint(i), daily{at}, nil, nil))
@@ -175,9 +173,7 @@ func TestFlushedSchedules(t *testing.T) {
 	run(t, p)
 	there := func() bool { return len(recurring(t, q)) == 60 && len(scheduled(t, q)) == 60 }
 	eventually(t, "all are there", there)
-	conn := redistest.Dial(t, server.URL())
-	_, err := conn.Do("FLUSHALL")
-	is.NoErr(err)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "FLUSHALL")
 	eventually(t, "all are back", there)
 }
 
@@ -336,27 +332,20 @@ func TestSpreadSchedules(t *testing.T) {
 func TestDeleteRecurring(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	is.NoErr(q.Every("x", daily{inAnHour()}, nil, nil))
 	stop := run(t, p)
 	eventually(t, "it is planned", func() bool { return len(recurring(t, q)) == 1 })
-	another := open(t, worqr.Options{Prefix: prefix})
-	other := another.Queue("q")
+	another, other := openQueue(t, worqr.Options{Prefix: prefix})
 	is.NoErr(other.Delete(t.Context()))
 	eventually(t, "a running peer has it", func() bool { return len(scheduled(t, other)) == 1 })
 	stop()
 	is.NoErr(other.Delete(t.Context()))
-	listed := func() (names []string) {
-		for name := range each(t, another.Queues(t.Context())) {
-			names = append(names, fmt.Sprint(name))
-		}
-		return names
-	}
-	is.Equal(len(listed()), 1)
+	listed := func() int { return sure(length(another.Queues(t.Context())))(t) }
+	is.Equal(listed(), 1)
 	eventually(t, "nobody has it any more", func() bool { return !recurring(t, other)["x"].Asserted })
 	is.NoErr(other.Delete(t.Context()))
-	is.Equal(len(listed()), 0)
+	is.Equal(listed(), 0)
 	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix), []string{prefix + ":protocol"}) // which is of no queue
 }
 

@@ -17,7 +17,6 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
-	"github.com/worqr/worqr/worqrtrace"
 )
 
 // A caller calls every method of a peer, its queue and a task, from wherever the library
@@ -128,28 +127,6 @@ func (c *caller) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// trace has all functions, and each calls.
-func (c *caller) trace() *worqrtrace.Trace {
-	task := func(name string) func(worqrtrace.Task) {
-		return func(worqrtrace.Task) { c.each("Trace", name, nil) }
-	}
-	queue := func(name string) func(worqrtrace.Queue) {
-		return func(worqrtrace.Queue) { c.each("Trace", name, nil) }
-	}
-	worker := func(name string) func(worqrtrace.Worker) {
-		return func(worqrtrace.Worker) { c.each("Trace", name, nil) }
-	}
-	connection := func(name string) func(worqrtrace.Connection) {
-		return func(worqrtrace.Connection) { c.each("Trace", name, nil) }
-	}
-	return &worqrtrace.Trace{
-		Started: task("started"), Ended: task("ended"), Enqueued: queue("enqueued"), Canceled: queue("canceled"),
-		Changed: queue("changed"), Failed: queue("unstarted"), Missed: func(int) { c.each("Trace", "missed", nil) },
-		FailedDropped: queue("dropped"), Joined: queue("joined"), Left: queue("left"), TasksReturned: queue("returned"),
-		Evicted: worker("evicted"), WorkerFailed: worker("failed"), ConnectionLost: connection("lost"), ConnectionRestored: connection("restored"),
-	}
-}
-
 // A callingError calls when its text is wanted.
 type callingError struct{ c *caller }
 
@@ -217,7 +194,8 @@ func TestReentrant(t *testing.T) {
 			c.watch()
 			pool := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, link.URL()) }}
 			t.Cleanup(func() { _ = pool.Close() })
-			opts := &worqr.Options{Prefix: "p", Lease: time.Second, Drain: time.Second, Logger: slog.New(c), Trace: c.trace()}
+			trace := tracing(func(told traced) { c.each("Trace", told.name, nil) })
+			opts := &worqr.Options{Prefix: "p", Lease: time.Second, Drain: time.Second, Logger: slog.New(c), Trace: trace}
 			c.p = worqr.New(callingPool{pool, c, &atomic.Int64{}}, opts)
 			t.Cleanup(func() { _ = c.p.Close() })
 			c.q = c.p.Queue("q")

@@ -44,7 +44,7 @@ func TestFailedWorkerStaysOffTheList(t *testing.T) {
 // A StopWork that StopWorker overtakes does not put the worker back on the list.
 func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	var leaves atomic.Int64
 	left, first, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	link := &tamper{Url: server.URL(), After: func(verb string, _ []any) {
@@ -61,7 +61,6 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 	}}
 	p := link.Open(t, worqr.Options{Prefix: "p", Lease: -1}) // what is registered stays
 	q := working(t, p, "q")
-	c := redistest.Dial(t, server.URL())
 	subscribed := func() bool { return sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t) != "" }
 	eventually(t, "it is subscribed", subscribed)
 	stopped, leaving := make(chan error, 1), make(chan error, 1)

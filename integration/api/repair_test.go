@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -230,27 +228,4 @@ func (f *fleet) harm() string {
 		return do("ZADD", f.r.IntN(100), members[f.r.IntN(len(members))])
 	}
 	return do(remove[1], members[f.r.IntN(len(members))])
-}
-
-// Added tasks in the schedule and in the failed queue are sound: Check finds nothing, and Repair
-// leaves them as they are.
-func TestCheckOfAdded(t *testing.T) {
-	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	q := working(t, p, "q")
-	for _, payload := range []string{"x", strings.Repeat("x", 100<<10)} {
-		_, err := q.AddAt(ctx, time.Now().Add(time.Hour), []byte(payload), nil)
-		is.NoErr(err)
-		added(t, q, payload, payload)
-		is.NoErr(take(t, q).Retry(ctx, time.Hour))
-		is.NoErr(take(t, q).Fail(ctx, errors.New("no")))
-	}
-	for _, look := range []func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error){doctor.Check, doctor.Repair} {
-		report, err := look(ctx, nil)
-		is.NoErr(err)
-		is.True(report.OK())
-	}
-	is.Equal(sure(q.Cancel(ctx, []byte("x")))(t).Removed, 0)
 }

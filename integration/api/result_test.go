@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
@@ -119,12 +118,6 @@ func like(is *is.I, got *worqr.Result, want worqr.Result) {
 	is.True(near(got.EndedAt, time.Now()))
 }
 
-// awaited is how many ends of tasks somebody waits for.
-func awaited(t *testing.T, conn redis.Conn) int {
-	t.Helper()
-	return len(sure(redis.Strings(conn.Do("PUBSUB", "CHANNELS", "*_end:*")))(t))
-}
-
 // What was failed and requeued hasn't ended; then it has another result.
 func TestResultOfRequeued(t *testing.T) {
 	is := parallel(t)
@@ -182,56 +175,11 @@ func TestResultOfKey(t *testing.T) {
 	is.Equal(<-wait(), "c") // the last that was kept
 }
 
-// Who waits learns that the task was replaced by one that keeps no result, whether it waits or is
-// tried again. While one runs that keeps its own, that is waited for.
-func TestWaitForReplaced(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	server, conn := redistest.StartAndDial(t)
-	q := working(t, openAt(t, server.URL(), worqr.Options{Lease: time.Hour}), "q") // so that no beat is taken for a look
-	wait := func() chan *worqr.Result {
-		said, before := make(chan *worqr.Result, 1), -1
-		eventually(t, "the worker has looked at what was put", func() bool { // its round isn't that of the wait
-			last := before
-			before = redistest.Calls(t, conn, "evalsha")
-			time.Sleep(50 * time.Millisecond) // between two looks
-			return before == last
-		})
-		go waitFor(t, q, "key", said)
-		eventually(t, "it has looked", func() bool { return redistest.Calls(t, conn, "evalsha") > before })
-		return said
-	}
-	later := &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: keep}
-	put(t, q, "key", "a", later)
-	said := wait()
-	put(t, q, "key", "b", nil)
-	is.NoErr(sure(q.StartTask(ctx))(t).Finish(ctx))
-	is.Equal((<-said).Outcome, worqr.OutcomeReplaced)
-	is.Equal(sure(q.Result(ctx, "key"))(t).Outcome, worqr.OutcomeReplaced)
-
-	for _, retries := range []bool{true, false} {
-		put(t, q, "key", "a", &worqr.PutOptions{Properties: keep})
-		task := sure(q.StartTask(ctx))(t)
-		said = wait()
-		put(t, q, "key", "b", later)
-		put(t, q, "key", "c", nil)
-		if retries {
-			is.NoErr(task.Retry(ctx, time.Hour))
-			is.Equal((<-said).Outcome, worqr.OutcomeReplaced)
-		} else {
-			is.NoErr(task.Finish(ctx))
-			is.Equal((<-said).Outcome, worqr.OutcomeFinished)
-		}
-		is.NoErr(sure(q.StartTask(ctx))(t).Finish(ctx))
-	}
-}
-
 // A recurring task always has a next occurrence, and the result of the last.
 func TestResultOfRecurring(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	q.Handle(func(_ context.Context, task *worqr.Task) error {
 		task.Result = task.Payload
 		return nil
@@ -282,42 +230,6 @@ func TestResultOfCrashed(t *testing.T) {
 	is.Equal(got.Error, "2 workers died holding it")
 }
 
-// Cuts of the connections, and lost messages, delay a wait at most.
-func TestWaitThroughCuts(t *testing.T) {
-	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	server, conn := redistest.StartAndDial(t)
-	link := redistest.NewLink(t, server.Addr())
-	waiter := openAt(t, link.URL(), worqr.Options{Prefix: prefix}).Queue("q")
-	q := working(t, openAt(t, server.URL(), worqr.Options{Prefix: prefix}), "q")
-	const tasks = 50
-	said := make(chan string, tasks)
-	for i := range tasks {
-		key := sure(q.Add(ctx, fmt.Append(nil, i), &keep))(t)
-		go func() {
-			r, err := waiter.Wait(ctx, key)
-			if err != nil {
-				said <- err.Error()
-				return
-			}
-			said <- fmt.Sprint(string(r.Outcome), " ", string(r.Value) == fmt.Sprint(i))
-		}()
-	}
-	eventually(t, "they wait", func() bool { return awaited(t, conn) == tasks })
-	for i := range tasks {
-		if i%10 == 5 {
-			link.Cut()
-		}
-		task := sure(q.StartTask(ctx))(t)
-		task.Result = task.Payload
-		is.NoErr(task.Finish(ctx))
-	}
-	for _, s := range receive(t, said, tasks) {
-		is.Equal(s, "finished true")
-	}
-	eventually(t, "nobody waits", func() bool { return awaited(t, conn) == 0 })
-}
-
 // waitFor says how a task ended. It may run beside the test.
 func waitFor(t *testing.T, q *worqr.Queue, key string, said chan<- *worqr.Result) {
 	r, err := q.Wait(t.Context(), key)
@@ -346,37 +258,6 @@ func TestWaitUnsubscribed(t *testing.T) {
 	is.Equal((<-said).Outcome, worqr.OutcomeFinished)
 	redistest.Do(t, conn, "ACL", "SETUSER", user, "-get")
 	is.True(is_(failure(waiter.Queue("q").Wait(ctx, key)), worqr.ErrDenied))
-}
-
-// Who waits learns when the task is gone with its queue, or Redis has lost it.
-func TestWaitForDeleted(t *testing.T) {
-	is := parallel(t)
-	redistest.OneServer(t, "its Redis loses everything")
-	ctx := t.Context()
-	server, conn := redistest.StartAndDial(t)
-	q := openAt(t, server.URL(), worqr.Options{}).Queue("q")
-	for _, end := range []func(){
-		func() { is.NoErr(q.Delete(ctx)) },
-		func() {
-			redistest.Do(t, conn, "FLUSHALL")
-			redistest.Do(t, conn, "CLIENT", "KILL", "TYPE", "pubsub") // it looks when it's subscribed again
-		},
-	} {
-		for _, key := range []string{"key", ""} {
-			if key == "" {
-				key = sure(q.Add(ctx, nil, &keep))(t)
-			} else {
-				put(t, q, key, "payload", &worqr.PutOptions{Properties: keep})
-			}
-			is.True(is_(failure(q.Result(ctx, key)), worqr.ErrNotEnded))
-			before, said := redistest.Calls(t, conn, "evalsha"), make(chan *worqr.Result, 1)
-			go waitFor(t, q, key, said)
-			eventually(t, "it has looked", func() bool { return redistest.Calls(t, conn, "evalsha") > before })
-			end()
-			is.Equal(*<-said, worqr.Result{Outcome: worqr.OutcomeDeleted})
-			is.True(is_(failure(q.Result(ctx, key)), worqr.ErrNoResult))
-		}
-	}
 }
 
 // The parts of a spread queue have the results of their tasks.

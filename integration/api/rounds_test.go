@@ -93,14 +93,14 @@ func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
 	is.True(lost >= 10)
 	is.True(most >= 2)
 	stop()
-	nothingLeftAt(t, server, "p", "q", ":workers")
+	nothingLeftAt(t, redistest.Dial(t, server.URL()), "p", "q", ":workers")
 }
 
 // Where the second connection for rounds cannot be had, the first one does, and
 // nobody is troubled.
 func TestNoSecondConnectionForRounds(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	var log bytes.Buffer
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
@@ -110,7 +110,6 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 	stop := run(t, p)
 	enqueue(t, q, "first")
 	eventually(t, "it works", func() bool { return handled.len() == 1 })
-	c := redistest.Dial(t, server.URL())
 	clients := sure(c.Do("CLIENT", "LIST"))(t)
 	redistest.Do(t, c, "CONFIG", "SET", "maxclients", strconv.Itoa(strings.Count(string(clients.([]byte)), "\n")+1))
 	const n = 10_000

@@ -107,10 +107,7 @@ func TestUnshardedMessages(t *testing.T) {
 	var log journal
 	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: time.Hour, Logger: log.Logger()})
 	q := p.Queue("a")
-	q.Handle(func(_ context.Context, task *worqr.Task) error {
-		started <- string(task.Payload)
-		return nil
-	}, nil)
+	q.Handle(tell(started), nil)
 	run(t, p)
 	for i := range 20 {
 		idle(t, q, 1)
@@ -140,25 +137,7 @@ func TestClusterEventsOfAll(t *testing.T) {
 	}
 	eventually(t, "all are registered", registered(4))
 
-	observer := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
-	heard := make(chan inspect.Event, 10000)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for e, err := range observer.Events(ctx) {
-			if err == nil {
-				heard <- e
-			}
-		}
-	}()
-	until := func(kind inspect.EventKind) (e inspect.Event) {
-		t.Helper()
-		for e = receive(t, heard, 1)[0]; e.Kind != kind; e = receive(t, heard, 1)[0] {
-		}
-		return e
-	}
-	is.Equal(receive(t, heard, 1)[0].Kind, inspect.EventSync)
+	ctx, heard := t.Context(), listen(t, openAt(t, c.URL(), worqr.Options{Prefix: "p"}))
 	hear := func(round string) {
 		t.Helper()
 		want := map[string]bool{}
@@ -170,27 +149,25 @@ func TestClusterEventsOfAll(t *testing.T) {
 			}
 		}
 		for len(want) > 0 {
-			e := until(inspect.EventDone)
+			e := until(t, heard, inspect.EventDone)
 			is.True(want[e.Queue+string(e.Payload)]) // once each
 			delete(want, e.Queue+string(e.Payload))
 		}
 	}
 	hear("first")
 	away(t, c, "b")
-	until(inspect.EventSync)
+	until(t, heard, inspect.EventSync)
 	hear("moved")
 
 	later := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
 	queues["new"] = later.Queue("new")
 	is.NoErr(queues["new"].Enqueue(ctx, []byte("before")))
-	until(inspect.EventSync)
+	until(t, heard, inspect.EventSync)
 	queues["new"].Handle(done, nil)
 	run(t, later)
-	is.Equal(until(inspect.EventDone).Queue, "new")
+	is.Equal(until(t, heard, inspect.EventDone).Queue, "new")
 	hear("new")
 	is.Equal(passed(t, c), 0)
 	redistest.Do(t, redistest.Dial(t, c.Nodes[0].URL()), "PUBLISH", "p_{other}_cancel", "x")
-	is.Equal(until(inspect.EventCancel).Queue, "other")
-	stop()
-	<-ended
+	is.Equal(until(t, heard, inspect.EventCancel).Queue, "other")
 }

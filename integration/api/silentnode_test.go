@@ -26,18 +26,14 @@ func TestClusterSilentNode(t *testing.T) {
 	peer := func(capacity int) *worqr.Peer {
 		return openAt(t, c.URL(), worqr.Options{Prefix: "p", CallTimeout: time.Second, Capacity: capacity})
 	}
-	fill := func(q *worqr.Queue, payload string) {
+	fill := func(q *worqr.Queue) {
 		for range 60 {
-			var some []string
-			for range 100 {
-				some = append(some, payload)
-			}
-			enqueue(t, q, some...)
+			enqueue(t, q, numbers("", 100)...)
 		}
 	}
-	slowly := func(healthy chan struct{}, isHealthy func(*worqr.Task) bool) worqr.Handler {
-		return func(ctx context.Context, task *worqr.Task) error {
-			if isHealthy(task) {
+	slowly := func(healthy chan struct{}, isHealthy bool) worqr.Handler {
+		return func(ctx context.Context, _ *worqr.Task) error {
+			if isHealthy {
 				select {
 				case healthy <- struct{}{}:
 				default:
@@ -55,8 +51,8 @@ func TestClusterSilentNode(t *testing.T) {
 		healthy := make(chan struct{}, 20)
 		p := peer(0)
 		q := p.Queue(name).Spread(3)
-		q.Handle(slowly(healthy, func(*worqr.Task) bool { return true }), &worqr.HandleOptions{Concurrency: concurrency, Prefetch: -1})
-		fill(q, "x")
+		q.Handle(slowly(healthy, true), &worqr.HandleOptions{Concurrency: concurrency, Prefetch: -1})
+		fill(q)
 		run(t, p)
 		trials = append(trials, trial{name, healthy})
 	}
@@ -69,8 +65,8 @@ func TestClusterSilentNode(t *testing.T) {
 	}
 	for silent, name := range queues {
 		q := p.Queue(name)
-		q.Handle(slowly(healthy, func(*worqr.Task) bool { return !silent }), &worqr.HandleOptions{Concurrency: 2})
-		fill(q, "x")
+		q.Handle(slowly(healthy, !silent), &worqr.HandleOptions{Concurrency: 2})
+		fill(q)
 	}
 	run(t, p)
 	trials = append(trials, trial{"capacity", healthy})

@@ -41,8 +41,7 @@ func TestSpread(t *testing.T) {
 			q.Handle(func(_ context.Context, task *worqr.Task) error {
 				n := running.Add(1)
 				defer running.Add(-1)
-				for before := most.Load(); n > before && !most.CompareAndSwap(before, n); before = most.Load() {
-				}
+				atLeast(&most, int(n))
 				if task.Queue != "q" {
 					t.Errorf("a task says that it is of %q", task.Queue)
 				}
@@ -50,40 +49,12 @@ func TestSpread(t *testing.T) {
 				return nil
 			}, &worqr.HandleOptions{Concurrency: concurrency})
 			stop := run(t, p)
-			got := receive(t, done, len(want))
-			slices.Sort(got)
-			slices.Sort(want)
-			is.Equal(got, want)
+			is.Equal(sorted(receive(t, done, len(want))), sorted(want))
 			stop()
 			is.True(most.Load() <= int64(concurrency))
 			is.Equal(len(done), 0)
 		})
 	}
-}
-
-// While every slot is taken by tasks of one part, those of another get their turn as soon as
-// one ends: long before the first part is empty.
-func TestSpreadIsFair(t *testing.T) {
-	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q").Spread(2)
-	plain := p.Queue("q") // a part like the others
-	enqueue(t, plain, numbers("full", 500)...)
-	started, proceed := make(chan string, 2000), make(chan struct{}, 2000)
-	q.Handle(func(_ context.Context, task *worqr.Task) error {
-		started <- string(task.Payload)
-		<-proceed
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 2, Prefetch: -1})
-	run(t, p)
-	t.Cleanup(func() { close(proceed) })
-	receive(t, started, 2)
-	enqueue(t, q, "other", "other")
-	eventually(t, "the other part's turn", func() bool {
-		proceed <- struct{}{}
-		return strings.HasPrefix(receive(t, started, 1)[0], "other")
-	})
-	is.True(len(waiting(t, q)) > 400)
 }
 
 // No part starves, however unequal the backlogs are: all the others are empty while much is left
@@ -229,25 +200,6 @@ func TestSpreadsDiffer(t *testing.T) {
 	is.NoErr(over(8).Resume(ctx))
 }
 
-// A peer that has fewer parts than others serves theirs, too.
-func TestSpreadServesMore(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	big := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(7)
-	want := numbers("t", 30)
-	for _, payload := range want {
-		put(t, big, payload, payload, nil)
-	}
-	p := open(t, worqr.Options{Prefix: prefix})
-	done := make(chan string, 100)
-	p.Queue("q").Spread(2).Handle(tell(done), nil)
-	run(t, p)
-	got := receive(t, done, 30)
-	slices.Sort(got)
-	slices.Sort(want)
-	is.Equal(got, want)
-}
-
 // A cancel ends every copy, on whichever part it waits or runs, and Wait waits for all.
 func TestSpreadCancel(t *testing.T) {
 	is := parallel(t)
@@ -283,26 +235,22 @@ func TestSpreadByHand(t *testing.T) {
 	_, err := q.StartTask(ctx)
 	is.True(is_(err, worqr.ErrNotWorking))
 	is.NoErr(q.StartWork(ctx))
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	is.True(is_(failure(q.StartTask(ended)), context.Canceled)) // and not that there is none
 	noTask(t, q)
 	want := numbers("t", 9)
 	for _, payload := range want {
 		enqueue(t, q, payload)
 	}
 	tasks := sure(q.StartTasks(ctx, 20))(t)
-	got := payloads(tasks)
-	slices.Sort(got)
-	is.Equal(got, want)
+	is.Equal(sorted(payloads(tasks)), want)
 	is.NoErr(tasks[0].Finish(ctx))
 	is.NoErr(tasks[1].Fail(ctx, errors.New("no")))
 	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 1)
 	is.NoErr(q.StopWork(ctx))
 	is.Equal(sure(q.Len(ctx))(t), 8)
-	var names []string
-	for name, err := range p.Queues(ctx) {
-		is.NoErr(err)
-		names = append(names, name)
-	}
-	is.Equal(names, []string{"q"})
+	is.Equal(slices.Collect(each(t, p.Queues(ctx))), []string{"q"})
 }
 
 // Events of a spread queue are those of its parts, under its name.
@@ -310,30 +258,21 @@ func TestSpreadEvents(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q").Spread(3)
-	synced, heard := make(chan struct{}, 1), make(chan string, 100)
-	go func() {
-		for e, err := range p.Events(t.Context(), "q") {
-			switch {
-			case err != nil:
-				heard <- err.Error()
-			case e.Kind == inspect.EventSync:
-				synced <- struct{}{}
-			default:
-				heard <- fmt.Sprint(e.Kind, " ", e.Queue)
-			}
+	events := listen(t, p, "q")
+	heard := func() (all []string) {
+		for _, e := range receive(t, events, 3) {
+			all = append(all, fmt.Sprint(e.Kind, " ", e.Queue))
 		}
-	}()
-	receive(t, synced, 1)
+		return sorted(all)
+	}
 	for range 3 {
 		enqueue(t, q, "x")
 	}
-	is.Equal(receive(t, heard, 3), []string{"work q", "work q", "work q"})
+	is.Equal(heard(), []string{"work q", "work q", "work q"})
 	is.Equal(sure(q.Cancel(t.Context(), []byte("x")))(t).Removed, 3)
 	is.NoErr(q.Delete(t.Context())) // both concern all parts, and are told once
 	enqueue(t, q, "y")
-	got := receive(t, heard, 3)
-	slices.Sort(got)
-	is.Equal(got, []string{"cancel q", "delete q", "work q"})
+	is.Equal(heard(), []string{"work q", "cancel q", "delete q"})
 }
 
 // What cannot be spread says so, in every verb.
@@ -425,44 +364,17 @@ func TestSpreadEventsOfOthers(t *testing.T) {
 	both := open(t, worqr.Options{Prefix: prefix})
 	both.Queue("other").Spread(8)
 	both.Queue("other").Spread(3)
-	listen := func(p *worqr.Peer, name string) chan string {
-		heard := make(chan string, 100)
-		go func() {
-			for e, err := range p.Events(t.Context(), name) {
-				if err != nil {
-					heard <- err.Error()
-				} else {
-					heard <- string(e.Kind)
-				}
-			}
-		}()
-		is.Equal(receive(t, heard, 1), []string{"sync"})
-		return heard
+	hears := func(p *worqr.Peer, q *worqr.Queue) {
+		events := listen(t, p, q.Name())
+		for range 8 {
+			enqueue(t, q, "x")
+		}
+		for _, e := range receive(t, events, 8) {
+			is.Equal(e.Kind, inspect.EventWork)
+		}
 	}
-	heard := listen(unaware, "q")
-	for range 8 {
-		enqueue(t, q, "x")
-	}
-	is.Equal(slices.Compact(receive(t, heard, 8)), []string{"work"})
-	heard = listen(both, "other")
-	for range 8 {
-		enqueue(t, both.Queue("other").Spread(8), "x")
-	}
-	is.Equal(slices.Compact(receive(t, heard, 8)), []string{"work"})
-}
-
-// StartTask says that its context has ended, not that there is no task.
-func TestSpreadStartEnds(t *testing.T) {
-	is := parallel(t)
-	p := open(t, worqr.Options{})
-	is.NoErr(p.StartWorker(t.Context()))
-	q := p.Queue("q").Spread(5)
-	is.NoErr(q.StartWork(t.Context()))
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := q.StartTask(ended)
-	is.True(is_(err, context.Canceled))
-	noTask(t, q)
+	hears(unaware, q)
+	hears(both, both.Queue("other").Spread(8))
 }
 
 // A worker that has ended a task of a part waits there to be woken again: the next task starts at once,

@@ -73,8 +73,8 @@ func TestDisowned(t *testing.T) {
 		t.Run(late, func(t *testing.T) {
 			is := parallel(t)
 			ctx, prefix := t.Context(), redistest.Prefix(t)
-			lines := make(said, 1000)
-			p, q := openQueue(t, worqr.Options{Prefix: prefix, Capacity: 1, Logger: slog.New(slog.NewTextHandler(lines, nil))})
+			told := &journal{}
+			p, q := openQueue(t, worqr.Options{Prefix: prefix, Capacity: 1, Logger: told.Logger()})
 			started, release, returned := make(chan string, 10), make(chan struct{}), make(chan error, 1)
 			q.Handle(func(_ context.Context, t *worqr.Task) error {
 				started <- fmt.Sprint(string(t.Payload), t.Retries)
@@ -94,15 +94,8 @@ func TestDisowned(t *testing.T) {
 			put(t, q, "key", "c", nil)
 			is.Equal(receive(t, started, 1), []string{"c0"})
 			eventually(t, "this is finished", func() bool { return p.Stats().Finished == 3 })
-			told := ""
-			eventually(t, "it is logged", func() bool {
-				select {
-				case told = <-lines:
-				default:
-				}
-				return strings.Contains(told, ignores)
-			})
-			is.True(strings.Contains(told, "stubborn")) // its stack
+			eventually(t, "it is logged", func() bool { return len(told.Lines(ignores)) > 0 })
+			is.True(strings.Contains(told.Lines(ignores)[0], "stubborn")) // its stack
 			close(release)
 			if late == "Finish" {
 				is.True(is_(receive(t, returned, 1)[0], worqr.ErrNotOwner))
@@ -118,9 +111,7 @@ func TestDisowned(t *testing.T) {
 			is.Equal(s.HandlerErrors, int64(1))
 			is.Equal(s.Failed, int64(0))
 			is.Equal(s.RunningHandlers, int64(0))
-			for range len(lines) {
-				is.True(!strings.Contains(<-lines, ignores)) // once
-			}
+			is.Equal(len(told.Lines(ignores)), 1)
 			is.NoErr(ctx.Err())
 			nothingLeft(t, prefix, "q")
 		})

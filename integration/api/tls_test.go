@@ -92,10 +92,13 @@ func TestTLSRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := openAt(t, strings.Replace(c.url, "//", "//:hunter2@", 1), worqr.Options{Prefix: "p", TLSConfig: c.config})
+			open := sure(worqr.Open(c.url, &worqr.Options{Prefix: "p", TLSConfig: c.config}))(t) // what it sends first is no login
+			defer open.Close()
 			began := time.Now()
 			for verb, err := range map[string]error{
-				"Enqueue":     p.Queue("q").Enqueue(t.Context(), []byte("canary")),
-				"StartWorker": p.StartWorker(t.Context()),
+				"Enqueue":         p.Queue("q").Enqueue(t.Context(), []byte("canary")),
+				"StartWorker":     p.StartWorker(t.Context()),
+				"without a login": open.Queue("q").Enqueue(t.Context(), []byte("canary")),
 			} {
 				if err == nil || is_(err, worqr.ErrUnknownOutcome) {
 					t.Errorf("%s: %v", verb, err)
@@ -127,18 +130,6 @@ func alerting(t *testing.T) string {
 		_, _ = c.Read(make([]byte, 4096))
 		_, _ = c.Write([]byte("\x15\x03\x03\x00\x02\x02\x46")) // fatal: protocol version
 	}).Addr()
-}
-
-// Without a password, too, where the first that is sent is another call.
-func TestTLSWanted(t *testing.T) {
-	is := parallel(t)
-	server := redistest.StartTLS(t, redistest.NewAuthority(t), []string{home}, "--tls-auth-clients", "no")
-	for _, address := range []string{server.Addr(), alerting(t)} {
-		p := sure(worqr.Open("redis://"+address, nil))(t)
-		defer p.Close()
-		err := p.Queue("q").Enqueue(t.Context(), []byte("a"))
-		is.True(err != nil && strings.Contains(err.Error(), "try rediss://") && !is_(err, worqr.ErrUnknownOutcome))
-	}
 }
 
 // A port that accepts connections and says nothing, ever: calls fail when the time

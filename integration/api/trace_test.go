@@ -38,18 +38,21 @@ func (r *record) add(c traced) {
 }
 
 // trace has all functions, which record their calls.
-func (r *record) trace() *worqrtrace.Trace {
+func (r *record) trace() *worqrtrace.Trace { return tracing(r.add) }
+
+// tracing returns a trace that has all functions, and tells of each call.
+func tracing(tell func(traced)) *worqrtrace.Trace {
 	task := func(name string) func(worqrtrace.Task) {
-		return func(t worqrtrace.Task) { r.add(traced{name: name, task: t}) }
+		return func(t worqrtrace.Task) { tell(traced{name: name, task: t}) }
 	}
 	queue := func(name string) func(worqrtrace.Queue) {
-		return func(q worqrtrace.Queue) { r.add(traced{name: name, queue: q}) }
+		return func(q worqrtrace.Queue) { tell(traced{name: name, queue: q}) }
 	}
 	worker := func(name string) func(worqrtrace.Worker) {
-		return func(w worqrtrace.Worker) { r.add(traced{name: name, worker: w}) }
+		return func(w worqrtrace.Worker) { tell(traced{name: name, worker: w}) }
 	}
 	connection := func(name string) func(worqrtrace.Connection) {
-		return func(c worqrtrace.Connection) { r.add(traced{name: name, connection: c}) }
+		return func(c worqrtrace.Connection) { tell(traced{name: name, connection: c}) }
 	}
 	return &worqrtrace.Trace{
 		Started: task("started"), Ended: task("ended"),
@@ -57,7 +60,7 @@ func (r *record) trace() *worqrtrace.Trace {
 		Joined: queue("joined"), Left: queue("left"), TasksReturned: queue("returned"),
 		Evicted: worker("evicted"), WorkerFailed: worker("failed"),
 		ConnectionLost: connection("lost"), ConnectionRestored: connection("restored"),
-		Missed: func(calls int) { r.add(traced{name: "missed", queue: worqrtrace.Queue{Tasks: calls}}) },
+		Missed: func(calls int) { tell(traced{name: "missed", queue: worqrtrace.Queue{Tasks: calls}}) },
 	}
 }
 
@@ -247,13 +250,7 @@ func TestTraceCancel(t *testing.T) {
 	is := parallel(t)
 	r := &record{}
 	p, q := openQueue(t, worqr.Options{Trace: r.trace()})
-	starts := make(chan string, 1)
-	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
-		starts <- ""
-		<-ctx.Done()
-		return ctx.Err()
-	}, &worqr.HandleOptions{Concurrency: 1})
-	run(t, p)
+	starts, _ := held(t, p, "q", &worqr.HandleOptions{Concurrency: 1})
 	enqueue(t, q, "payload", "payload")
 	receive(t, starts, 1)
 	put(t, q, "key", "other", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
@@ -484,56 +481,6 @@ func TestTraceOutageOfProducer(t *testing.T) {
 	enqueue(t, q, "task")
 	r.await(t, "restored", 1)
 	is.Equal(len(r.of("lost")), 1)
-}
-
-// Tasks that a full failed queue drops are counted.
-func TestTraceFailedDropped(t *testing.T) {
-	is := parallel(t)
-	r := &record{}
-	p, q := openQueue(t, worqr.Options{Trace: r.trace()})
-	q.Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("bad")) }, &worqr.HandleOptions{KeepFailed: 1})
-	enqueue(t, q, "a", "b", "c")
-	stop := run(t, p)
-	r.await(t, "ended", 3)
-	stop()
-	dropped := 0
-	for _, c := range r.of("dropped") {
-		is.Equal(c.queue.Queue, "q")
-		dropped += c.queue.Tasks
-	}
-	is.Equal(dropped, 2)
-}
-
-// An outage of Redis is told once, with the server, and so is its end. What ends meanwhile is told
-// when it's stored.
-func TestTraceOutage(t *testing.T) {
-	is := parallel(t)
-	r, server := &record{}, redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, Trace: r.trace()})
-	starts, release := make(chan string, 10), make(chan struct{})
-	q.Handle(func(context.Context, *worqr.Task) error {
-		starts <- ""
-		<-release
-		return nil
-	}, nil)
-	stop := run(t, p)
-	enqueue(t, q, "task")
-	receive(t, starts, 1)
-	server.Kill()
-	lost := r.await(t, "lost", 1)[0].connection
-	is.Equal(lost.Server, server.Addr())
-	is.True(lost.Error != "")
-	close(release)
-	eventually(t, "the handler has returned", func() bool { return p.Stats().RunningHandlers == 0 })
-	is.Equal(len(r.of("ended")), 0)
-	server.Restart(t)
-	restored := r.await(t, "restored", 1)[0].connection
-	is.Equal(restored.Server, server.Addr())
-	is.True(restored.Away > 0)
-	r.await(t, "ended", 1)
-	stop()
-	is.Equal(len(r.of("lost")), len(r.of("restored")))
-	r.paired(t)
 }
 
 // A function that panics or ends its goroutine loses its call, and no other.

@@ -2,8 +2,8 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,16 +18,8 @@ import (
 func TestOriginalWorqr(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	started, causes := make(chan string, 10), make(chan error, 10)
-	q := p.Queue("q")
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- string(t.Payload)
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return ctx.Err()
-	}, &worqr.HandleOptions{Concurrency: 2})
-	run(t, p)
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
+	started, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
 	idle(t, q, 1)
 	subscribed(t, prefix, "q")
 	c := redistest.Conn(t)
@@ -74,28 +66,6 @@ func TestOriginalWorqr(t *testing.T) {
 	is.Equal(len(causes), 0)
 }
 
-// All subscriptions die while tasks arrive.
-func TestSubscriptionsKilled(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	starts, _ := counting(t, p, "q", nil)
-	idle(t, q, 1)
-	c := redistest.Dial(t, server.URL())
-	for range 5 {
-		is.Equal(sure(redis.Int(c.Do("CLIENT", "KILL", "TYPE", "pubsub")))(t), 1) // one subscriber connection a peer
-		at := time.Now()
-		enqueue(t, q, "x")
-		if took := receive(t, starts, 1)[0].Sub(at); took > 1500*time.Millisecond {
-			t.Errorf("a task started %v after the subscriptions were killed", took)
-		}
-		eventually(t, "it is subscribed again", func() bool {
-			n := sure(redis.Int(c.Do("PUBSUB", "NUMPAT")))(t)
-			return n+len(sure(redis.Strings(c.Do("PUBSUB", "CHANNELS")))(t)) == 3
-		})
-	}
-}
-
 // listening returns the ids of the connections that are subscribed.
 func listening(t testing.TB, c redis.Conn) (ids []string) {
 	t.Helper()
@@ -110,12 +80,11 @@ func listening(t testing.TB, c redis.Conn) (ids []string) {
 // goes deaf and stays open, it is made anew, and what was not heard is looked for.
 func TestDeafSubscription(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // beats do not help
 	starts, _ := counting(t, p, "q", nil)
 	idle(t, p.Queue("q"), 1)
-	c := redistest.Dial(t, server.URL())
 	first := listening(t, c)
 	is.Equal(len(first), 1)
 	time.Sleep(4 * time.Second) // longer than a link may be silent
@@ -143,7 +112,7 @@ func TestCommandsPerTask(t *testing.T) {
 	const tasks = 100
 	var perTask []float64
 	for _, peers := range []int{1, 8, 32} {
-		server := redistest.Start(t)
+		server, c := redistest.StartAndDial(t)
 		starts := make(chan time.Time, tasks)
 		var q *worqr.Queue
 		var stops []func()
@@ -158,22 +127,11 @@ func TestCommandsPerTask(t *testing.T) {
 			q = p.Queue("q")
 		}
 		idle(t, q, peers)
-		c := redistest.Dial(t, server.URL())
-		count := func() int {
-			info := sure(redis.String(c.Do("INFO", "commandstats")))(t)
-			total := 0
-			for line := range strings.Lines(info) {
-				_, rest, ok := strings.Cut(line, "calls=")
-				if !ok || strings.HasPrefix(line, "cmdstat_info") {
-					continue
-				}
-				n, _, _ := strings.Cut(rest, ",")
-				calls := sure(strconv.Atoi(n))(t)
-				total += calls
-			}
-			return total
+		processed := func() (n int) {
+			sure(fmt.Sscan(field(t, c, "stats", "total_commands_processed"), &n))(t)
+			return n
 		}
-		before := count()
+		before := processed()
 		for i := range tasks { // each for itself: ends and starts share no round
 			enqueue(t, q, "x")
 			receive(t, starts, 1)
@@ -185,7 +143,7 @@ func TestCommandsPerTask(t *testing.T) {
 				return finished == i+1
 			})
 		}
-		perTask = append(perTask, float64(count()-before)/tasks)
+		perTask = append(perTask, float64(processed()-before)/tasks)
 		for _, stop := range stops {
 			stop()
 		}
@@ -226,13 +184,8 @@ func TestRefusedSubscription(t *testing.T) {
 	starts, stop := counting(t, p, "q", nil) // with this lease only a message has it look
 	q := p.Queue("q")
 	idle(t, q, 1)
-	subscribed := func() string {
-		list := sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t)
-		id, _, _ := strings.Cut(list, " ")
-		return id
-	}
-	eventually(t, "it is subscribed", func() bool { return subscribed() != "" })
-	conn := subscribed()
+	eventually(t, "it is subscribed", func() bool { return len(listening(t, c)) > 0 })
+	conn := listening(t, c)
 	errs := make(chan error, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan struct{})
@@ -248,7 +201,7 @@ func TestRefusedSubscription(t *testing.T) {
 		enqueue(t, q, "x")
 		receive(t, starts, 1)
 	}
-	is.Equal(subscribed(), conn)
+	is.Equal(listening(t, c), conn)
 	is.Equal(len(errs), 0)
 	cancel()
 	<-over
@@ -256,4 +209,46 @@ func TestRefusedSubscription(t *testing.T) {
 	is.NoErr(p.Close()) // its log is written
 	is.Equal(len(told.Lines("refuses a subscription")), 1)
 	is.Equal(len(told.Lines("not subscribed")), 0)
+}
+
+// Peers with nothing to do are silent but for their beats, with something
+// planned and without.
+func TestIdleIsSilent(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	const peers, queues, beat = 3, 2, time.Second
+	h := func(context.Context, *worqr.Task) error { return nil }
+	var q *worqr.Queue
+	for range peers {
+		p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 3 * beat})
+		for i := range queues {
+			q = p.Queue(fmt.Sprint("q", i))
+			q.Handle(h, &worqr.HandleOptions{OnFailed: h})
+		}
+		run(t, p)
+	}
+	put(t, q, "key", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	eventually(t, "all are idle", func() bool { return stats(t, q).IdleWorkers == peers })
+	c := redistest.Dial(t, server.URL())
+	since, before := time.Now(), redistest.Calls(t, c, "evalsha")
+	time.Sleep(3 * beat) // what is measured
+	calls, beats := redistest.Calls(t, c, "evalsha")-before, int(time.Since(since)/beat)+1
+	t.Logf("%d scripts in %d beats of %d peers on %d queues", calls, beats, peers, queues)
+	// A beat a peer and queue, a failed queue is one; a little more for whoever
+	// keeps the registrations.
+	if most := beats*peers*queues*2 + beats*peers*2; calls > most {
+		t.Errorf("%d scripts were called, at most %d are beats", calls, most)
+	}
+	is.Equal(stats(t, q).Scheduled, 1)
+}
+
+// silent checks that the peers on a server of the test's own say nothing more.
+func silent(t testing.TB, server *redistest.Server) {
+	t.Helper()
+	c := redistest.Dial(t, server.URL())
+	before := redistest.Calls(t, c, "evalsha")
+	time.Sleep(500 * time.Millisecond) // what is measured
+	if calls := redistest.Calls(t, c, "evalsha") - before; calls > 5 {
+		t.Errorf("%d scripts were called, and nothing could be done", calls)
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/worqr/worqr/integration/load"
 )
 
 // evidence is what a run has left behind: what everybody has written down and, if
@@ -14,16 +16,17 @@ type evidence struct {
 	order     *replay     // nil if the server keeps none
 	confessed []time.Time // when peers have said that Redis has lost something
 
-	tasks  map[string]*account
+	tasks  load.Accounts
 	faults map[string][]event // kills, stops and cuts, by peer
 	peers  map[string]string  // worker → peer, as the peers say
 }
 
 // judge holds it against everything that is promised.
 func (e *evidence) judge(r *report) {
-	e.tasks = accounts(e.events)
+	e.tasks = load.Accounts{}
 	e.faults, e.peers = map[string][]event{}, map[string]string{}
 	for _, v := range e.events {
+		e.tasks.Take(&v)
 		if v.Worker != "" {
 			e.peers[v.Worker] = v.Peer
 		}
@@ -58,55 +61,55 @@ func (e *evidence) judge(r *report) {
 // conservation: what was acknowledged has ended, or is in the failed queue, or was
 // canceled; what was refused is nowhere.
 func (e *evidence) conservation(r *report) {
-	lose := func(t *account, how string) {
+	lose := func(t *load.Account, how string) {
 		if e.arena.forgets {
 			r.Forgotten++
-			t.forgotten = true
-			r.Notes = append(r.Notes, "lost with Redis: "+t.name+": "+how)
+			t.Forgotten = true
+			r.Notes = append(r.Notes, "lost with Redis: "+t.Name+": "+how)
 			return
 		}
 		r.Lost++
-		r.violate("lost: %s: %s", t.name, how)
+		r.violate("lost: %s: %s", t.Name, how)
 	}
 	for _, t := range e.tasks {
-		switch t.enqueue {
-		case okay:
+		switch t.Enqueue {
+		case load.Okay:
 			r.Enqueued++
-		case refused:
+		case load.Refused:
 			r.Refused++
 		default:
 			r.Doubtful++
 		}
-		if t.cancel == okay {
+		if t.Cancel == load.Okay {
 			r.Canceled++
 		}
 		if e.order == nil {
 			e.seen(t, lose)
 			continue
 		}
-		s := e.order.stories[t.name]
+		s := e.order.stories[t.Name]
 		switch {
-		case s == nil && t.enqueue == okay:
+		case s == nil && t.Enqueue == load.Okay:
 			lose(t, "its enqueue was acknowledged, and is not in the server's history")
 		case s == nil:
-		case t.enqueue == refused:
-			r.violate("%s was enqueued, though its producer was told that it was not", t.name)
-		case s.dropped && t.cancel == "":
+		case t.Enqueue == load.Refused:
+			r.violate("%s was enqueued, though its producer was told that it was not", t.Name)
+		case s.dropped && t.Cancel == "":
 			lose(t, "it went from where it waited, and nobody canceled it")
 		case s.failed && s.ends == 0:
 			r.Failed++
 		case s.places > 0:
 			lose(t, "it is still there")
-		case s.ends == 1 && t.cancel == "":
+		case s.ends == 1 && t.Cancel == "":
 			r.Finished++
 		case s.ends > 1:
 			r.Twice++
-			r.violate("%s has ended %d times", t.name, s.ends)
+			r.violate("%s has ended %d times", t.Name, s.ends)
 		}
 	}
 	if e.order != nil {
 		for name, s := range e.order.stories {
-			if t := e.tasks[name]; t == nil && s.places > 0 || t != nil && t.invoked == 0 {
+			if t := e.tasks[name]; t == nil && s.places > 0 || t != nil && t.Invoked == 0 {
 				r.violate("%s is in Redis, and nobody has enqueued it", name)
 			}
 		}
@@ -115,11 +118,11 @@ func (e *evidence) conservation(r *report) {
 
 // seen is conservation by what the peers alone have seen: whatever was
 // acknowledged has been run to an end.
-func (e *evidence) seen(t *account, lose func(*account, string)) {
-	ended := slices.ContainsFunc(t.runs, func(n *run) bool {
-		return n.over > 0 && n.note != noteRetry || n.finishing > 0 && n.over == 0 // its peer was killed meanwhile
+func (e *evidence) seen(t *load.Account, lose func(*load.Account, string)) {
+	ended := slices.ContainsFunc(t.Runs, func(n *load.Run) bool {
+		return n.Over > 0 && n.Note != load.NoteRetry || n.Finishing > 0 && n.Over == 0 // its peer was killed meanwhile
 	})
-	if t.enqueue == okay && t.cancel == "" && !ended {
+	if t.Enqueue == load.Okay && t.Cancel == "" && !ended {
 		lose(t, "no handler has run it to its end")
 	}
 }
@@ -127,16 +130,16 @@ func (e *evidence) seen(t *account, lose func(*account, string)) {
 // singleness: a task is finished at most once, as the handlers see it.
 func (e *evidence) singleness(r *report) {
 	for _, t := range e.tasks {
-		r.Starts += len(t.runs)
+		r.Starts += len(t.Runs)
 		n := 0
-		for _, u := range t.runs {
-			if u.finish == okay {
+		for _, u := range t.Runs {
+			if u.Finish == load.Okay {
 				n++
 			}
 		}
 		if n > 1 && !e.arena.forgets {
 			r.Twice++
-			r.violate("%d handlers were told that they have finished %s", n, t.name)
+			r.violate("%d handlers were told that they have finished %s", n, t.Name)
 		}
 	}
 }
@@ -145,28 +148,28 @@ func (e *evidence) singleness(r *report) {
 // stale was accepted.
 func (e *evidence) fencing(r *report) {
 	for _, t := range e.tasks {
-		for _, u := range t.runs {
-			s := e.order.runs[u.process]
+		for _, u := range t.Runs {
+			s := e.order.runs[u.Process]
 			if s == nil {
 				if !e.arena.forgets {
-					r.violate("a handler ran process %s of %s, which the server has not started", u.process, t.name)
+					r.violate("a handler ran process %s of %s, which the server has not started", u.Process, t.Name)
 				}
 				continue
 			}
-			i := slices.IndexFunc(s.starts, func(st start) bool { return st.process == u.process })
+			i := slices.IndexFunc(s.starts, func(st start) bool { return st.process == u.Process })
 			end := s.starts[i].end
-			if u.finish == "" {
+			if u.Finish == "" {
 				continue
 			}
-			if end == returned && u.finishing > 0 && u.finish == refused {
+			if end == returned && u.Finishing > 0 && u.Finish == load.Refused {
 				r.Stale++
 			}
-			if u.finish == okay && end != finished && !e.arena.forgets {
+			if u.Finish == load.Okay && end != finished && !e.arena.forgets {
 				if end == returned {
 					r.Stale++
 					r.Accepted++
 				}
-				r.violate("a handler was told that it has finished %s (process %s), which was %q", t.name, u.process, end)
+				r.violate("a handler was told that it has finished %s (process %s), which was %q", t.Name, u.Process, end)
 			}
 		}
 	}
@@ -226,8 +229,8 @@ func (e *evidence) recovery(r *report) {
 	}
 	began := map[string]int64{} // process → when its handler did
 	for _, t := range e.tasks {
-		for _, u := range t.runs {
-			began[u.process] = u.began
+		for _, u := range t.Runs {
+			began[u.Process] = u.Began
 		}
 	}
 	for _, f := range e.order.fences {
@@ -252,8 +255,8 @@ func (e *evidence) recovery(r *report) {
 // waiting measures how long tasks wait for their first start.
 func (e *evidence) waiting(r *report) {
 	for _, t := range e.tasks {
-		if t.enqueue == okay && len(t.runs) > 0 {
-			r.Waits = append(r.Waits, time.Duration(max(t.runs[0].began-t.answered, 0)))
+		if t.Enqueue == load.Okay && len(t.Runs) > 0 {
+			r.Waits = append(r.Waits, time.Duration(max(t.Runs[0].Began-t.Answered, 0)))
 		}
 	}
 }
@@ -262,17 +265,17 @@ func (e *evidence) waiting(r *report) {
 // ended, soon.
 func (e *evidence) canceling(r *report) {
 	for _, t := range e.tasks {
-		if t.cancel != okay {
+		if t.Cancel != load.Okay {
 			continue
 		}
-		for _, u := range t.runs {
+		for _, u := range t.Runs {
 			switch {
-			case u.began > t.canceled:
+			case u.Began > t.Canceled:
 				if e.order != nil {
 					e.afterCancel(r, t, u)
 				}
-			case u.told > t.canceled && u.cause == noteCanceled:
-				r.Stops = append(r.Stops, time.Duration(u.told-t.canceled))
+			case u.Told > t.Canceled && u.Cause == load.NoteCanceled:
+				r.Stops = append(r.Stops, time.Duration(u.Told-t.Canceled))
 			}
 		}
 	}
@@ -280,8 +283,8 @@ func (e *evidence) canceling(r *report) {
 
 // afterCancel: a handler that begins after a cancel was answered was started
 // before it, so that it was told at once.
-func (e *evidence) afterCancel(r *report, t *account, u *run) {
-	if u.told == 0 && u.over > 0 && time.Duration(u.over-u.began) > time.Second {
-		r.violate("%s ran for %v after it had been canceled", t.name, time.Duration(u.over-u.began))
+func (e *evidence) afterCancel(r *report, t *load.Account, u *load.Run) {
+	if u.Told == 0 && u.Over > 0 && time.Duration(u.Over-u.Began) > time.Second {
+		r.violate("%s ran for %v after it had been canceled", t.Name, time.Duration(u.Over-u.Began))
 	}
 }

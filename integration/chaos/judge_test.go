@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
@@ -29,7 +30,7 @@ const second = int64(time.Second)
 func good() history {
 	one, two := event{Peer: "p1", Worker: "w1"}, event{Peer: "p2", Worker: "w2"}
 	at := int64(0)
-	by := func(who event, op string, p phase, process string, token int64, tasks ...string) event {
+	by := func(who event, op string, p load.Phase, process string, token int64, tasks ...string) event {
 		at += second / 10
 		who.Mono, who.Wall, who.Op, who.Phase, who.Process, who.Token, who.Tasks = at, time.Unix(0, at), op, p, process, token, tasks
 		return who
@@ -55,13 +56,13 @@ func good() history {
 			"DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5 ; ZREM chaos:holders:{q} w2",
 		},
 		events: []event{
-			by(one, opEnqueue, invoke, "", 0, "a", "b"), by(one, opEnqueue, okay, "", 0, "a", "b"),
-			by(one, opEnqueue, invoke, "", 0, "k"), by(one, opEnqueue, okay, "", 0, "k"),
-			by(one, opRun, invoke, "i1", 1, "a"), by(one, opRun, invoke, "i2", 2, "b"),
+			by(one, load.OpEnqueue, load.Invoke, "", 0, "a", "b"), by(one, load.OpEnqueue, load.Okay, "", 0, "a", "b"),
+			by(one, load.OpEnqueue, load.Invoke, "", 0, "k"), by(one, load.OpEnqueue, load.Okay, "", 0, "k"),
+			by(one, load.OpRun, load.Invoke, "i1", 1, "a"), by(one, load.OpRun, load.Invoke, "i2", 2, "b"),
 			by(event{Peer: "p1"}, opKill, "", "", 0),
-			by(two, opRun, invoke, "i3", 3, "k"), by(two, opRun, invoke, "i4", 4, "a"), by(two, opRun, invoke, "i5", 5, "b"),
-			by(two, opFinish, invoke, "i4", 4, "a"), by(two, opFinish, okay, "i4", 4, "a"),
-			by(two, opRun, okay, "i3", 3, "k"), by(two, opRun, okay, "i4", 4, "a"), by(two, opRun, okay, "i5", 5, "b"),
+			by(two, load.OpRun, load.Invoke, "i3", 3, "k"), by(two, load.OpRun, load.Invoke, "i4", 4, "a"), by(two, load.OpRun, load.Invoke, "i5", 5, "b"),
+			by(two, load.OpFinish, load.Invoke, "i4", 4, "a"), by(two, load.OpFinish, load.Okay, "i4", 4, "a"),
+			by(two, load.OpRun, load.Okay, "i3", 3, "k"), by(two, load.OpRun, load.Okay, "i4", 4, "a"), by(two, load.OpRun, load.Okay, "i5", 5, "b"),
 		},
 	}
 }
@@ -123,7 +124,7 @@ func TestLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := good()
 			h.strict = c.strict
-			h.events[6].Op, h.events[6].Peer, h.events[6].Waited = opLate, c.late.Peer, c.late.Waited // instead of the kill
+			h.events[6].Op, h.events[6].Peer, h.events[6].Waited = load.OpLate, c.late.Peer, c.late.Waited // instead of the kill
 			r := h.judge(t)
 			if len(r.Violations) != c.alarms || r.Late != 1-c.alarms/2 {
 				t.Errorf("%d late, %q", r.Late, r.Violations)
@@ -192,36 +193,36 @@ func TestWrongHistories(t *testing.T) {
 		"a waiting task vanishes": {func(t *testing.T, h *history) {
 			h.commit("LPUSH chaos:queues:{q} z")
 			h.commit("RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i9 ; DEL chaos:process:{q}:i9")
-			h.happen(event{Op: opEnqueue, Phase: invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
-			h.happen(event{Op: opEnqueue, Phase: okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
 		}, "lost: z: it went from where it waited"},
 		"a task was never there": {func(t *testing.T, h *history) {
-			h.happen(event{Op: opEnqueue, Phase: invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
-			h.happen(event{Op: opEnqueue, Phase: okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
 		}, "lost: z: its enqueue was acknowledged"},
 		"a task is still there": {func(t *testing.T, h *history) {
 			h.replace(t, "DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5", "DEL chaos:process:{q}:i4 ; ZREM chaos:working:{q}:w2 i4")
 		}, "lost: b: it is still there"},
 		"what was refused is there": {func(t *testing.T, h *history) {
-			h.events[3].Phase = refused
+			h.events[3].Phase = load.Refused
 		}, "k was enqueued, though"},
 		"a task is finished twice, as the handlers see it": {func(t *testing.T, h *history) {
-			for _, p := range []phase{invoke, okay} {
-				h.happen(event{Op: opFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
+			for _, p := range []load.Phase{load.Invoke, load.Okay} {
+				h.happen(event{Op: load.OpFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
 			}
 		}, "2 handlers were told that they have finished a"},
 		"who waits is told another end": {func(t *testing.T, h *history) {
-			h.happen(event{Op: opWait, Phase: okay, Note: "canceled", Tasks: []string{"a"}})
+			h.happen(event{Op: load.OpWait, Phase: load.Okay, Note: "canceled", Tasks: []string{"a"}})
 		}, `who waits for a is told "canceled"`},
 		"who waits is told an end, and it still runs": {func(t *testing.T, h *history) {
 			h.replace(t, "DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5", "DEL chaos:process:{q}:i4 ; ZREM chaos:working:{q}:w2 i4")
-			h.happen(event{Op: opWait, Phase: okay, Note: "finished", Tasks: []string{"b"}})
+			h.happen(event{Op: load.OpWait, Phase: load.Okay, Note: "finished", Tasks: []string{"b"}})
 		}, `who waits for b is told "finished"`},
 		"who waits is told that nothing is known": {func(t *testing.T, h *history) {
-			h.happen(event{Op: opWait, Phase: refused, Note: "no result", Tasks: []string{"a"}})
+			h.happen(event{Op: load.OpWait, Phase: load.Refused, Note: "no result", Tasks: []string{"a"}})
 		}, `who waits for a is told "no result"`},
 		"a handler is given what is of another task": {func(t *testing.T, h *history) {
-			h.happen(event{Op: opRun, Phase: invoke, Peer: "p2", Worker: "w2", Process: "i9", Note: noteOther + "b", Tasks: []string{"a"}})
+			h.happen(event{Op: load.OpRun, Phase: load.Invoke, Peer: "p2", Worker: "w2", Process: "i9", Note: load.NoteOther + "b", Tasks: []string{"a"}})
 		}, "a handler of a was given the header of another task: b"},
 		"added tasks start in the wrong order": {func(t *testing.T, h *history) {
 			h.commit("XADD chaos:added:{q} 5-7 0123456789abc0 x ; XADD chaos:added:{q} 5-8 0123456789abc0 y")
@@ -229,13 +230,13 @@ func TestWrongHistories(t *testing.T) {
 				"HSET chaos:entries:{q} i9 a:5-8-0123456789abc0 a:5-8-0123456789abc i9:w2")
 		}, "y starts, and x was added before"},
 		"a stale finish is accepted": {func(t *testing.T, h *history) {
-			without(h, func(e event) bool { return e.Op == opFinish })
-			for _, p := range []phase{invoke, okay} {
-				h.happen(event{Op: opFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
+			without(h, func(e event) bool { return e.Op == load.OpFinish })
+			for _, p := range []load.Phase{load.Invoke, load.Okay} {
+				h.happen(event{Op: load.OpFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
 			}
 		}, `it has finished a (process i1), which was "returned"`},
 		"a handler runs what was not started": {func(t *testing.T, h *history) {
-			h.happen(event{Op: opRun, Phase: invoke, Peer: "p2", Worker: "w2", Process: "i9", Token: 9, Tasks: []string{"a"}})
+			h.happen(event{Op: load.OpRun, Phase: load.Invoke, Peer: "p2", Worker: "w2", Process: "i9", Token: 9, Tasks: []string{"a"}})
 		}, "which the server has not started"},
 		"a living worker is failed": {func(t *testing.T, h *history) {
 			without(h, func(e event) bool { return e.Op == opKill })
@@ -249,30 +250,30 @@ func TestWrongHistories(t *testing.T) {
 		"a zombie does not come back": {func(t *testing.T, h *history) {
 			h.events[6].Op = opStop
 			h.happen(event{Op: opCont, Peer: "p1"})
-			h.happen(event{Op: opUp, Peer: "p3"})
+			h.happen(event{Op: load.OpUp, Peer: "p3"})
 			h.happen(event{Op: opTerm, Peer: "p1"})
 		}, "p1, worker w1, has done no work since it was woken"},
 		"a canceled task goes on": {func(t *testing.T, h *history) {
 			h.events = slices.Insert(h.events, 4,
-				event{Op: opCancel, Phase: invoke, Tasks: []string{"b"}, Mono: h.events[3].Mono},
-				event{Op: opCancel, Phase: okay, Tasks: []string{"b"}, Mono: h.events[3].Mono})
+				event{Op: load.OpCancel, Phase: load.Invoke, Tasks: []string{"b"}, Mono: h.events[3].Mono},
+				event{Op: load.OpCancel, Phase: load.Okay, Tasks: []string{"b"}, Mono: h.events[3].Mono})
 			h.events[len(h.events)-1].Mono += 3 * second
 		}, "after it had been canceled"},
 		"a finish is out of turn": {func(t *testing.T, h *history) {
 			h.replace(t, "ZADD chaos:suspects:{q} 0 w1", "ZADD chaos:suspects:{q} -1 w1") // it has left
 			for i, e := range h.events {
-				if e.Op == opFinish {
+				if e.Op == load.OpFinish {
 					h.events[i].Process, h.events[i].Token, h.events[i].Peer = "i1", 1, "p1"
 				}
 			}
 		}, `it has finished a (process i1), which was "stopped"`},
 		"a task runs that nobody has enqueued": {func(t *testing.T, h *history) {
-			without(h, func(e event) bool { return e.Op == opEnqueue && slices.Contains(e.Tasks, "k") })
+			without(h, func(e event) bool { return e.Op == load.OpEnqueue && slices.Contains(e.Tasks, "k") })
 		}, "k is in Redis, and nobody has enqueued it"},
 		"a loss is not reported": {func(t *testing.T, h *history) {
 			h.forgets = true
-			h.happen(event{Op: opEnqueue, Phase: invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
-			h.happen(event{Op: opEnqueue, Phase: okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
 			h.happen(event{Op: opServer, Note: noteKill})
 			h.events[len(h.events)-1].Mono -= 2 * second
 		}, "no peer has said so"},
@@ -303,7 +304,7 @@ func TestNaps(t *testing.T) {
 		"it does not come back, and others are cut":    {more: []event{at(2, opCut, "p2", "")}, alarms: 1},
 		"it does not come back from the second nap":    {more: []event{at(1.1, opStop, "p1", ""), at(4, opCont, "p1", "")}, alarms: 1},
 		"it does not come back, and Redis was away":    {more: []event{at(2, opServer, "", noteKill), at(3, opServer, "", noteBack)}, alarms: 1},
-		"it comes back late":                           {more: []event{{Mono: 15 * second, Op: opRun, Phase: invoke, Peer: "p1", Worker: "w3"}}},
+		"it comes back late":                           {more: []event{{Mono: 15 * second, Op: load.OpRun, Phase: load.Invoke, Peer: "p1", Worker: "w3"}}},
 		"it went on, and was killed later":             {later: true},
 		"it was killed soon":                           {more: []event{at(2, opKill, "p1", "")}},
 		"it was asked to end soon":                     {more: []event{at(2, opTerm, "p1", "")}},
@@ -320,8 +321,8 @@ func TestNaps(t *testing.T) {
 			}
 			h.events = append(h.events, at(0.65, opStop, "p1", ""), at(1, opCont, "p1", ""))
 			h.events = append(h.events, c.more...)
-			for i, p := range []phase{invoke, okay} {
-				h.events = append(h.events, event{Mono: int64(10+i) * second, Op: opEnqueue, Phase: p, Peer: "p2", Worker: "w2", Tasks: []string{"c"}})
+			for i, p := range []load.Phase{load.Invoke, load.Okay} {
+				h.events = append(h.events, event{Mono: int64(10+i) * second, Op: load.OpEnqueue, Phase: p, Peer: "p2", Worker: "w2", Tasks: []string{"c"}})
 			}
 			slices.SortStableFunc(h.events, func(a, b event) int { return cmp.Compare(a.Mono, b.Mono) })
 			before := len(h.commits)
@@ -356,11 +357,11 @@ func TestWrongFigures(t *testing.T) {
 		"chaos:working:{q}:x": false, "chaos:workers:{q}": false, "chaos:failed:keyed:{q}:k:x": true, "chaos:keyed:{q}:k:x": false,
 		"chaos:unique:{q}": false, "chaos:ledger:{q}": false, "other": false,
 	} {
-		if stays(key, false) != ok {
+		if load.Stays(prefix, key, false) != ok {
 			t.Errorf("%s may stay: %v", key, !ok)
 		}
 	}
-	if !stays("chaos:once:{q}:x", true) {
+	if !load.Stays(prefix, "chaos:once:{q}:x", true) {
 		t.Error("a nonce may stay until its time is over")
 	}
 }
@@ -370,17 +371,17 @@ func TestWrongFigures(t *testing.T) {
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		run  run
+		run  load.Run
 		lost int
 	}{
-		"done":                  {run{finishing: 1, finish: okay, over: 2}, 0},
-		"killed at its finish":  {run{finishing: 1}, 0},
-		"killed before":         {run{}, 1},
-		"it is to run again":    {run{over: 2, note: noteRetry}, 1},
-		"its handler is at end": {run{over: 2}, 0},
+		"done":                  {load.Run{Finishing: 1, Finish: load.Okay, Over: 2}, 0},
+		"killed at its finish":  {load.Run{Finishing: 1}, 0},
+		"killed before":         {load.Run{}, 1},
+		"it is to run again":    {load.Run{Over: 2, Note: load.NoteRetry}, 1},
+		"its handler is at end": {load.Run{Over: 2}, 0},
 	} {
 		lost := 0
-		(&evidence{}).seen(&account{enqueue: okay, runs: []*run{&c.run}}, func(*account, string) { lost++ })
+		(&evidence{}).seen(&load.Account{Enqueue: load.Okay, Runs: []*load.Run{&c.run}}, func(*load.Account, string) { lost++ })
 		if lost != c.lost {
 			t.Errorf("%s: %d lost, want %d", name, lost, c.lost)
 		}

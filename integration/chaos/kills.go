@@ -1,11 +1,15 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"github.com/worqr/worqr/integration/load"
+)
 
 // kills has real processes be killed, one by one, a few at once, and now and then
 // all of them, and others come in their place.
 func kills(o options) *report {
-	r := play(o, 0, setup{durability: everysec, spec: peerSpec{Faults: true}}, func(a *arena) error {
+	r := play(o, 0, setup{durability: everysec, spec: load.Config{Faults: true}}, func(a *arena) {
 		// Each peer lives for some leases, so that there is always somebody who may judge.
 		apart := 7 * a.lease / 2 / time.Duration(len(a.fleet.members))
 		for n := 0; n < a.kills; {
@@ -30,14 +34,11 @@ func kills(o options) *report {
 				a.fleet.kill(slot, note)
 			}
 			for _, slot := range slots {
-				if err := a.fleet.spawn(slot); err != nil {
-					return err
-				}
+				a.fleet.spawn(slot)
 			}
 			n += len(slots)
 			pause(time.Duration(len(slots)-1) * 2 * apart)
 		}
-		return nil
 	})
 	r.bound("recovery", r.Recoveries, 99, o.recovery())
 	return r

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/worqr/worqr/integration/load"
+	"github.com/worqr/worqr/internal/peertest"
 )
 
 // A cutter has the link of one slot fail in one way, and returns what mends it.
@@ -25,17 +28,17 @@ func links(o options) *report {
 }
 
 func cutProxies(o options, number int) *report {
-	s := setup{durability: everysec, cut: true, tail: 4*o.lease + 4*time.Second, spec: peerSpec{Faults: true}}
+	s := setup{durability: everysec, cut: true, tail: 4*o.lease + 4*time.Second, spec: load.Config{Faults: true}}
 	var w *network
-	s.place = throughLinks(&w, false, "")
-	return play(o, number, s, func(a *arena) error {
-		return a.cutLinks(a.cuts, slices.Sorted(maps.Keys(toxicCuts)), w.cut)
+	s.place = throughLinks(&w, false)
+	return play(o, number, s, func(a *arena) {
+		a.cutLinks(a.cuts, slices.Sorted(maps.Keys(toxicCuts)), w.cut)
 	})
 }
 
 // cutLinks makes n cuts, of all kinds in turn, for less and for more than a lease,
 // and leaves no more than half of the links cut at a time.
-func (a *arena) cutLinks(n int, kinds []string, cut cutter) error {
+func (a *arena) cutLinks(n int, kinds []string, cut cutter) {
 	var mending sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
@@ -61,9 +64,7 @@ func (a *arena) cutLinks(n int, kinds []string, cut cutter) error {
 		m := a.fleet.members[slot]
 		a.fleet.say(opCut, m, kind)
 		heal, err := cut(slot, kind)
-		if err != nil {
-			return err
-		}
+		peertest.Must(a.t, err)
 		mending.Go(func() {
 			pause(last)
 			err := heal()
@@ -78,5 +79,5 @@ func (a *arena) cutLinks(n int, kinds []string, cut cutter) error {
 		i++
 	}
 	mending.Wait()
-	return failed
+	peertest.Must(a.t, failed)
 }

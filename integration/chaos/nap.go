@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/worqr/worqr/integration/load"
 )
 
 // A nap is a time for which a peer stood still.
@@ -63,7 +65,7 @@ func (e *evidence) failedIn(n nap) bool {
 func (e *evidence) since(commit int) (at int64) {
 	for name, s := range e.order.stories {
 		if t := e.tasks[name]; t != nil && s.commit <= commit {
-			at = max(at, t.invoked)
+			at = max(at, t.Invoked)
 		}
 	}
 	return at
@@ -102,6 +104,6 @@ func (e *evidence) free(n nap) (free time.Duration) {
 // works reports whether a handler of a peer begins after its nap, under another id.
 func (e *evidence) works(n nap) bool {
 	return slices.ContainsFunc(e.events, func(v event) bool {
-		return v.Mono > n.woke && v.Peer == n.peer && v.Op == opRun && v.Phase == invoke && v.Worker != n.worker
+		return v.Mono > n.woke && v.Peer == n.peer && v.Op == load.OpRun && v.Phase == load.Invoke && v.Worker != n.worker
 	})
 }

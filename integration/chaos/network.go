@@ -6,11 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
+	"testing"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/Shopify/toxiproxy/v2/stream"
 	"github.com/Shopify/toxiproxy/v2/toxics"
 	"github.com/rs/zerolog"
+
+	"github.com/worqr/worqr/internal/peertest"
 )
 
 // A network is one link between each peer and the server, in the driver.
@@ -20,21 +24,18 @@ type network struct {
 
 // newNetwork makes n links to the address. Those who subscribe hear nothing from
 // the first moment on if they are to be deaf.
-func newNetwork(n int, to string, deaf bool) (*network, error) {
+func newNetwork(t testing.TB, n int, to string, deaf bool) *network {
 	zerolog.SetGlobalLevel(zerolog.Disabled) // some toxics log each move
 	host := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	w := &network{}
+	t.Cleanup(w.close)
 	for i := range n {
 		link := toxiproxy.NewProxy(host, fmt.Sprintf("link%d", i), "127.0.0.1:0", to)
-		if err := link.Start(); err != nil {
-			return w, fmt.Errorf("open a link: %w", err)
-		}
+		peertest.Must(t, link.Start())
 		w.links = append(w.links, link)
-		if err := add(link, toxic{"deafness", "downstream", attributes{"deaf": deaf}}); err != nil {
-			return w, err
-		}
+		peertest.Must(t, add(link, toxic{"deafness", "downstream", attributes{"deaf": deaf}}))
 	}
-	return w, nil
+	return w
 }
 
 func (w *network) close() {
@@ -43,14 +44,14 @@ func (w *network) close() {
 	}
 }
 
-// throughLinks places each peer behind a link of a network, which it tells of. As is what
-// stands before the address: a user and a password, or nothing.
-func throughLinks(to **network, deaf bool, as string) func(*arena) (func(slot int) (string, []string), error) {
-	return func(a *arena) (func(int) (string, []string), error) {
-		w, err := newNetwork(a.peers, a.server.addr(), deaf)
+// throughLinks places each peer behind a link of a network, which it tells of.
+func throughLinks(to **network, deaf bool) func(*arena) func(slot int) (string, []string) {
+	return func(a *arena) func(int) (string, []string) {
+		w := newNetwork(a.t, a.peers, a.server.Addr(), deaf)
 		*to = w
-		a.cleanup = append(a.cleanup, w.close)
-		return func(slot int) (string, []string) { return "redis://" + as + w.links[slot].Listen, nil }, err
+		return func(slot int) (string, []string) {
+			return strings.Replace(a.url, a.server.Addr(), w.links[slot].Listen, 1), nil
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/integration/spec"
 	"github.com/worqr/worqr/integration/spec/lane"
 	"github.com/worqr/worqr/integration/spec/rules"
@@ -159,7 +160,7 @@ func (r *replay) execute(c command) {
 
 // story is that of the task with a payload.
 func (r *replay) story(payload string) *story {
-	task := taskOf(payload)
+	task := load.TaskOf(payload)
 	s := r.stories[task]
 	if s == nil {
 		s = &story{name: task, commit: r.commit}

@@ -1,12 +1,16 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"github.com/worqr/worqr/integration/load"
+)
 
 // zombies has peers stand still for so long that they are given up, while they
 // hold tasks that others then take, and go on.
 func zombies(o options) *report {
 	tail := 4*o.lease + 3*time.Second // for the last to be back at work
-	r := play(o, 0, setup{durability: everysec, tail: tail, spec: peerSpec{Nap: o.lease, Every: 100 * time.Millisecond, Batch: 3}}, func(a *arena) error {
+	r := play(o, 0, setup{durability: everysec, tail: tail, spec: load.Config{Nap: o.lease, Every: 100 * time.Millisecond, Batch: 3}}, func(a *arena) {
 		until := map[int]time.Time{}
 		wake := func() {
 			for slot, t := range until {
@@ -34,7 +38,6 @@ func zombies(o options) *report {
 			pause(a.lease / 10) // between two looks
 			wake()
 		}
-		return nil
 	})
 	if r.Zombies < o.zombies {
 		r.violate("%d zombies of %d", r.Zombies, o.zombies)

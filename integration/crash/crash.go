@@ -4,6 +4,7 @@ package crash
 
 import (
 	"context"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A Process is a running process, which reports R.
@@ -63,8 +65,7 @@ func (p *Process[R]) Tell(line string) {
 // Stop stops the process, and returns once it stands still.
 func (p *Process[R]) Stop() {
 	p.t.Helper()
-	peertest.Must(p.t, p.Signal(syscall.SIGSTOP))
-	peertest.Eventually(p.t, "the process stands still", func() bool { return stopped(p.PID()) })
+	peertest.Must(p.t, redistest.Pause(redistest.Sure(os.FindProcess(p.PID()))(p.t)))
 }
 
 // Continue has it go on.

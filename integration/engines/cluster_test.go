@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -26,7 +27,7 @@ func startCluster(t *testing.T, parts, replicas int) *sharded {
 	t.Helper()
 	s := &sharded{t: t, d: dice(t)}
 	s.Cluster = redistest.StartCluster(t, 3, replicas, "--appendonly", "yes", "--appendfsync", "everysec", "--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no")
-	s.fleet = newFleet(t, s.Cluster.URL(), parts, s.d)
+	s.fleet = newFleet(t, s.Cluster.URL(), "", s.Masters, parts, s.d)
 	return s
 }
 
@@ -48,9 +49,9 @@ func (s *sharded) move(slot int) {
 	for all := s.Masters(); to == from; {
 		to = all[s.d.IntN(len(all))]
 	}
-	began := mono()
+	began := load.Mono()
 	s.Move(s.t, slot, to)
-	over := mono()
+	over := load.Mono()
 	work, _ := s.back(over)
 	s.working = append(s.working, work)
 	s.stops = append(s.stops, stop(s.ledgerDone(), began, over))
@@ -68,11 +69,11 @@ func (s *sharded) promote(slot int, rollback bool) (died int64) {
 		redistest.Agreed(s.t, old, next)
 		s.Kill(old)
 	}
-	died = mono()
+	died = load.Mono()
 	s.Failed(s.t, next)
-	noticed := mono()
+	noticed := load.Mono()
 	s.Promoted(s.t, next)
-	elected := mono()
+	elected := load.Mono()
 	work, produce := s.back(elected)
 	s.noticed = append(s.noticed, time.Duration(noticed-died))
 	s.elected = append(s.elected, time.Duration(elected-died))
@@ -111,11 +112,11 @@ func (s *sharded) holdDeaths() {
 func (s *sharded) handOver(slot int) {
 	s.t.Helper()
 	_, next := s.OwnerAndReplica(s.t, slot)
-	began := mono()
+	began := load.Mono()
 	s.TakeOver(s.t, next)
-	work, produce := s.back(mono())
+	work, produce := s.back(load.Mono())
 	s.working = append(s.working, max(work, produce))
-	s.handovers = append(s.handovers, stop(s.ledgerDone(), began, mono()))
+	s.handovers = append(s.handovers, stop(s.ledgerDone(), began, load.Mono()))
 	s.OwnerAndReplica(s.t, slot)
 }
 

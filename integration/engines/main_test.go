@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -23,8 +23,8 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if c, given := child.Given[config](); given {
-		os.Exit(peerMain(c))
+	if c, given := child.Given[load.Config](); given {
+		os.Exit(load.Main(c, worqr.Options{}))
 	}
 	os.Exit(redistest.Main(m.Run))
 }
@@ -54,13 +54,6 @@ func dice(t *testing.T) *rand.Rand {
 	}
 	t.Logf("to repeat: go test ./integration/engines -v -run '^%s$' -engines.rounds %d -engines.seed %d", t.Name(), *rounds, *seed)
 	return rand.New(rand.NewPCG(*seed, uint64(len(t.Name()))))
-}
-
-// mono reads the monotonic clock, which all processes of the machine share, in ns.
-func mono() int64 {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // this clock is always there
-	return t.Nano()
 }
 
 // Figures are times of one kind.

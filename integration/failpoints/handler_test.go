@@ -15,6 +15,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -261,7 +262,7 @@ func (h *handling) run(t *testing.T, c cell) {
 		}
 		w.enqueue(proof)
 		o.until("it does another task", func() bool { return o.starts[proof] > 0 })
-		eventually(t, "all is done", func() bool {
+		peertest.Eventually(t, "all is done", func() bool {
 			s := redistest.Sure(w.queue.Stats(t.Context()))(t)
 			return s.Waiting+s.Scheduled+s.Running == 0
 		})

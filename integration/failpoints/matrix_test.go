@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -168,7 +169,7 @@ func run(t *testing.T, s *scenario, c cell) {
 	}
 	w.ends(finished)
 	redistest.Sure(w.queue.DeleteAllFailed(t.Context()))(t)
-	must(t, w.queue.Resume(t.Context())) // a copy may have paused it
+	peertest.Must(t, w.queue.Resume(t.Context())) // a copy may have paused it
 	if s.ended != nil {
 		s.ended(w)
 	}

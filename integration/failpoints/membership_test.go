@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/worqr/worqr/internal/peertest"
 )
 
 // begin has the victim start its worker, as Run does: until that has succeeded,
 // should the machine be too busy at first.
 func begin(v *victim) (err error) {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(peertest.Patience); ; {
 		if err = v.peer.StartWorker(v.ctx); err == nil || time.Now().After(deadline) {
 			return err
 		}
@@ -22,7 +24,7 @@ func serve(v *victim) (err error) {
 	if err = begin(v); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(peertest.Patience); ; {
 		if err = v.queue.StartWork(v.ctx); err == nil || time.Now().After(deadline) {
 			return err
 		}
@@ -112,17 +114,11 @@ var memberships = []*scenario{
 			w.enqueue("a", "b", "c")
 			w.ghost(2)
 		},
-		ready: func(v *victim) error { // it is suspected
-			_, err := v.peer.Sweep(v.ctx)
-			return err
-		},
+		ready:     func(v *victim) error { return peertest.Failure(v.peer.Sweep(v.ctx)) }, // it is suspected
 		meanwhile: func(w *world) { w.due() },
-		call: func(v *victim) error {
-			_, err := v.peer.Sweep(v.ctx)
-			return err
-		},
-		left:  func(int) []string { return []string{"a!", "b!", "c"} },
-		after: func(w *world, _ int) { w.gone(ghost) }, // whoever was the first
+		call:      func(v *victim) error { return peertest.Failure(v.peer.Sweep(v.ctx)) },
+		left:      func(int) []string { return []string{"a!", "b!", "c"} },
+		after:     func(w *world, _ int) { w.gone(ghost) }, // whoever was the first
 	},
 }
 

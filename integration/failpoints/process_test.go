@@ -2,13 +2,9 @@ package failpoints_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/worqr/worqr/integration/crash"
 )
-
-// patience bounds every wait for something that must happen.
-const patience = 2 * time.Minute // one busy core starts dozens of processes meanwhile
 
 // A process is a running victim.
 type process struct {
@@ -57,23 +53,5 @@ func (p process) verdict(at place) {
 		p.Tell("cut")
 	} else {
 		p.Tell("on")
-	}
-}
-
-// eventually waits until something is so.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !is(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came that %s", what)
-		}
-		time.Sleep(5 * time.Millisecond) // between two looks
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

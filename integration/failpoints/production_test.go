@@ -1,9 +1,13 @@
 package failpoints_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 )
 
 // added is what is left once x was added to a, b and c so many times.
@@ -55,10 +59,7 @@ var productions = []*scenario{
 	},
 	{
 		name: "enqueue once", wire: "enqueue_once", late: []string{"x"},
-		call: func(v *victim) error {
-			_, err := v.queue.EnqueueOnce(v.ctx, "nonce", []byte("x"))
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.EnqueueOnce(v.ctx, "nonce", []byte("x"))) },
 		left: func(n int) []string { return added(n, "x") },
 	},
 	{
@@ -90,19 +91,13 @@ var productions = []*scenario{
 			w.put("x")
 			w.enqueue("a", "b", "c")
 		},
-		call: func(v *victim) error {
-			_, err := v.queue.RemoveKey(v.ctx, "x")
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.RemoveKey(v.ctx, "x")) },
 		left: func(n int) []string { return []string{"x", "a", "b", "c"}[min(n, 1):] },
 	},
 	{
 		name: "cancel", wire: "cancel",
 		seed: func(w *world) { w.enqueue("a", "x", "b", "x", "c") },
-		call: func(v *victim) error {
-			_, err := v.queue.Cancel(v.ctx, []byte("x"))
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.Cancel(v.ctx, []byte("x"))) },
 		left: either([]string{"a", "x", "b", "x", "c"}, added(0)),
 	},
 	{
@@ -111,10 +106,7 @@ var productions = []*scenario{
 			w.enqueue("x", "a", "x", "b", "c")
 			w.hold(1)
 		},
-		call: func(v *victim) error {
-			_, err := v.queue.Cancel(v.ctx, []byte("x"))
-			return err
-		},
+		call:  func(v *victim) error { return peertest.Failure(v.queue.Cancel(v.ctx, []byte("x"))) },
 		left:  either([]string{"x", "a", "x", "b", "c"}, added(0)),
 		after: func(w *world, n int) { w.stop(n > 0) },
 	},
@@ -126,10 +118,7 @@ var productions = []*scenario{
 			w.put("x")
 			w.enqueue("a", "b", "c")
 		},
-		call: func(v *victim) error {
-			_, err := v.queue.CancelKey(v.ctx, "x")
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.CancelKey(v.ctx, "x")) },
 		left: func(n int) []string {
 			return []string{"x", "a", "b", "c"}[min(n, 1):] // both were put under one key
 		},
@@ -150,7 +139,7 @@ var productions = []*scenario{
 		name: "delete", wire: "delete",
 		seed: func(w *world) {
 			w.put("x")
-			must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("u")))
+			peertest.Must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("u")))
 			w.enqueue("a", "b", "c")
 		},
 		call: func(v *victim) error { return v.queue.Delete(v.ctx) },
@@ -158,35 +147,33 @@ var productions = []*scenario{
 	},
 	{
 		name: "requeue", wire: "requeue", late: []string{"x"},
-		seed: func(w *world) {
-			w.enqueue("x")
-			w.bury()
-			w.enqueue("a", "b", "c")
-		},
-		call: func(v *victim) error {
-			n, err := v.queue.RequeueAllFailed(v.ctx)
-			if err == nil && n != 1 {
-				err = fmt.Errorf("%d were put back", n)
-			}
-			return err
-		},
+		seed:  oneFailed,
+		call:  ofOne((*worqr.Queue).RequeueAllFailed),
 		left:  func(n int) []string { return added(min(n, 1), "x") },
 		fails: func(n int) []string { return []string{"x"}[min(n, 1):] },
 	},
 	{
 		name: "delete failed", wire: "remove",
-		seed: func(w *world) {
-			w.enqueue("x")
-			w.bury()
-			w.enqueue("a", "b", "c")
-		},
-		call: func(v *victim) error {
-			n, err := v.queue.DeleteAllFailed(v.ctx)
-			if err == nil && n != 1 {
-				err = fmt.Errorf("%d were dropped", n)
-			}
-			return err
-		},
+		seed:  oneFailed,
+		call:  ofOne((*worqr.Queue).DeleteAllFailed),
 		fails: func(n int) []string { return []string{"x"}[min(n, 1):] },
 	},
+}
+
+// oneFailed has x be failed, and others wait.
+func oneFailed(w *world) {
+	w.enqueue("x")
+	w.bury()
+	w.enqueue("a", "b", "c")
+}
+
+// ofOne is a call about all that has failed, which must find one.
+func ofOne(call func(*worqr.Queue, context.Context) (int, error)) func(v *victim) error {
+	return func(v *victim) error {
+		n, err := call(v.queue, v.ctx)
+		if err == nil && n != 1 {
+			err = fmt.Errorf("%d had failed", n)
+		}
+		return err
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -26,7 +27,7 @@ func TestTable(t *testing.T) {
 	switch {
 	case string(old) == now:
 	case *update:
-		must(t, os.WriteFile("README.md", slices.Concat(head, []byte(begin), []byte(now), []byte(end), tail), 0o644))
+		peertest.Must(t, os.WriteFile("README.md", slices.Concat(head, []byte(begin), []byte(now), []byte(end), tail), 0o644))
 	default:
 		t.Error("README.md has another table; to write this one: go test ./integration/failpoints -run TestTable -update")
 	}

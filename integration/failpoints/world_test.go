@@ -18,6 +18,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
@@ -47,22 +48,22 @@ func newWorld(t *testing.T, lease time.Duration) *world {
 	w.observe()
 	w.rescuer = w.peer()
 	w.queue = w.rescuer.Queue("q")
-	must(t, w.rescuer.StartWorker(t.Context()))
-	must(t, w.queue.StartWork(t.Context()))
+	peertest.Must(t, w.rescuer.StartWorker(t.Context()))
+	peertest.Must(t, w.queue.StartWork(t.Context()))
 	return w
 }
 
 // peer returns another peer of the same fleet.
 func (w *world) peer() *worqr.Peer {
 	p := redistest.Sure(worqr.Open(redistest.URL(), &worqr.Options{Prefix: w.prefix, Lease: w.lease, Logger: slog.New(slog.DiscardHandler)}))(w.t)
-	w.t.Cleanup(func() { must(w.t, p.Close()) })
+	w.t.Cleanup(func() { peertest.Must(w.t, p.Close()) })
 	return p
 }
 
 // observe counts the tasks that are finished from now on.
 func (w *world) observe() {
 	c := redis.PubSubConn{Conn: redistest.Conn(w.t)}
-	must(w.t, c.Subscribe(w.keys.Channel(keys.KindDone)))
+	peertest.Must(w.t, c.Subscribe(w.keys.Channel(keys.KindDone)))
 	if s, ok := c.Receive().(redis.Subscription); !ok || s.Kind != "subscribe" {
 		w.t.Fatal("the observer is not subscribed")
 	}
@@ -90,7 +91,7 @@ func (w *world) ends(want []string) {
 		count[p]++
 	}
 	// A message about the last one may be under way.
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(peertest.Patience); ; {
 		w.mu.Lock()
 		got := maps.Clone(w.finished)
 		w.mu.Unlock()
@@ -112,7 +113,7 @@ func (w *world) ends(want []string) {
 // put has a payload be done under itself as a key.
 func (w *world) put(payload string) {
 	w.t.Helper()
-	must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), nil))
+	peertest.Must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), nil))
 }
 
 // hold has the rescuer take tasks, and keep them.
@@ -128,7 +129,7 @@ func (w *world) hold(n int) {
 func (w *world) finish() {
 	w.t.Helper()
 	for _, task := range w.tasks {
-		must(w.t, task.Finish(w.t.Context()))
+		peertest.Must(w.t, task.Finish(w.t.Context()))
 	}
 }
 
@@ -137,9 +138,9 @@ func (w *world) stop(canceled bool) {
 	w.t.Helper()
 	for _, task := range w.tasks {
 		if canceled {
-			eventually(w.t, "the task is canceled", func() bool { return errors.Is(context.Cause(task.Context()), worqr.ErrCanceled) })
+			peertest.Eventually(w.t, "the task is canceled", func() bool { return errors.Is(context.Cause(task.Context()), worqr.ErrCanceled) })
 		}
-		must(w.t, task.Stop(w.t.Context()))
+		peertest.Must(w.t, task.Stop(w.t.Context()))
 	}
 }
 
@@ -147,7 +148,7 @@ func (w *world) stop(canceled bool) {
 func (w *world) bury() {
 	w.t.Helper()
 	w.hold(1)
-	must(w.t, w.tasks[0].Fail(w.t.Context(), errors.New("no")))
+	peertest.Must(w.t, w.tasks[0].Fail(w.t.Context(), errors.New("no")))
 	w.tasks = nil
 }
 
@@ -160,9 +161,9 @@ func (w *world) cancel(payload string) {
 // canceled waits until the cancel is over, and compares how many it has stopped.
 func (w *world) canceled(stopped int) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), peertest.Patience)
 	defer cancel()
-	must(w.t, w.report.Wait(ctx))
+	peertest.Must(w.t, w.report.Wait(ctx))
 	if w.report.Stopped != stopped || w.report.Finished+w.report.Removed > 0 {
 		w.t.Errorf("the cancel reports %+v, want %d stopped", *w.report, stopped)
 	}
@@ -175,7 +176,7 @@ func (w *world) paused(want bool) {
 	if s.Paused != want {
 		w.t.Errorf("paused: %v, want %v", s.Paused, want)
 	}
-	must(w.t, w.queue.Resume(w.t.Context()))
+	peertest.Must(w.t, w.queue.Resume(w.t.Context()))
 }
 
 // patient has a third peer take tasks.
@@ -183,8 +184,8 @@ func (w *world) patient(n int) {
 	w.t.Helper()
 	w.other = w.peer()
 	q := w.other.Queue("q")
-	must(w.t, w.other.StartWorker(w.t.Context()))
-	must(w.t, q.StartWork(w.t.Context()))
+	peertest.Must(w.t, w.other.StartWorker(w.t.Context()))
+	peertest.Must(w.t, q.StartWork(w.t.Context()))
 	w.tasks = redistest.Sure(q.StartTasks(w.t.Context(), n))(w.t)
 }
 
@@ -193,7 +194,7 @@ func (w *world) patient(n int) {
 func (w *world) parted(failed bool) {
 	w.t.Helper()
 	if !failed {
-		must(w.t, w.other.Queue("q").StopWork(w.t.Context()))
+		peertest.Must(w.t, w.other.Queue("q").StopWork(w.t.Context()))
 		return
 	}
 	if err := w.tasks[0].Finish(w.t.Context()); !errors.Is(err, worqr.ErrNotOwner) {
@@ -217,7 +218,7 @@ func (w *world) ghost(n int) {
 	replies := line.Do(w.t.Context(),
 		store.JoinCall(w.keys, ghost, time.Millisecond, token, 0), store.StepCall(w.keys, round))
 	answer, err := store.ReadStep(replies[1], round)
-	must(w.t, cmp.Or(replies[0].Err, err))
+	peertest.Must(w.t, cmp.Or(replies[0].Err, err))
 	if len(answer.Started) != n {
 		w.t.Fatalf("it got %d tasks instead of %d", len(answer.Started), n)
 	}
@@ -226,12 +227,12 @@ func (w *world) ghost(n int) {
 // due waits until the ghost, which is suspected, may be failed.
 func (w *world) due() {
 	w.t.Helper()
-	eventually(w.t, "the ghost may be failed", func() bool {
+	peertest.Eventually(w.t, "the ghost may be failed", func() bool {
 		at, err := redis.Int64(w.conn.Do("ZSCORE", w.keys.Suspects(), ghost))
 		if errors.Is(err, redis.ErrNil) {
 			return true // it was
 		}
-		must(w.t, err)
+		peertest.Must(w.t, err)
 		return w.now() > at
 	})
 }
@@ -247,7 +248,7 @@ func (w *world) now() int64 {
 func (w *world) pass() {
 	w.t.Helper()
 	until := w.now() + w.lease.Milliseconds()
-	eventually(w.t, "a lease has gone by", func() bool { return w.now() > until })
+	peertest.Eventually(w.t, "a lease has gone by", func() bool { return w.now() > until })
 }
 
 // do makes a plain call.
@@ -262,7 +263,7 @@ func (w *world) enqueue(payloads ...string) {
 	for i, p := range payloads {
 		all[i] = []byte(p)
 	}
-	must(w.t, w.queue.Enqueue(w.t.Context(), all...))
+	peertest.Must(w.t, w.queue.Enqueue(w.t.Context(), all...))
 }
 
 // deliver has commands arrive by a connection of their own. What they are answered
@@ -280,7 +281,7 @@ func (w *world) deliver(commands []command) {
 // gone waits until a worker is no member, and all that it held is back.
 func (w *world) gone(id string) {
 	w.t.Helper()
-	eventually(w.t, "a worker is no member any more", func() bool {
+	peertest.Eventually(w.t, "a worker is no member any more", func() bool {
 		return w.do("ZSCORE", w.keys.Workers(), id) == nil && w.do("ZSCORE", w.keys.Suspects(), id) == nil
 	})
 }
@@ -292,7 +293,7 @@ func (w *world) calm(id string, held int, r role) {
 	if r == goer {
 		w.gone(id)
 	}
-	eventually(w.t, "the worker holds what it is to", func() bool {
+	peertest.Eventually(w.t, "the worker holds what it is to", func() bool {
 		return redistest.Sure(redis.Int(w.conn.Do("ZCARD", w.keys.Working(id))))(w.t) == held
 	})
 }
@@ -309,14 +310,14 @@ func (w *world) drain() (all []string) {
 		case errors.Is(err, worqr.ErrEvicted): // it was slow, and comes back
 			continue
 		}
-		must(w.t, err)
+		peertest.Must(w.t, err)
 		for _, task := range tasks {
 			text := string(task.Payload) + strings.Repeat("!", task.Crashes)
 			if task.Retries > 0 {
 				text += fmt.Sprintf("+%d", task.Retries)
 			}
 			all = append(all, text)
-			must(w.t, task.Finish(w.t.Context()))
+			peertest.Must(w.t, task.Finish(w.t.Context()))
 		}
 	}
 }
@@ -342,16 +343,16 @@ func (w *world) failures() (all []string) {
 func (w *world) leave() {
 	w.t.Helper()
 	if w.other != nil {
-		must(w.t, w.other.StopWorker(w.t.Context()))
+		peertest.Must(w.t, w.other.StopWorker(w.t.Context()))
 	}
 	// A membership that nobody has lapses, and is ended by those who are there.
-	eventually(w.t, "nobody else is a member", func() bool {
+	peertest.Eventually(w.t, "nobody else is a member", func() bool {
 		n, err := redis.Int(w.conn.Do("ZCARD", w.keys.Workers()))
 		m, e := redis.Int(w.conn.Do("ZCARD", w.keys.Suspects()))
-		must(w.t, cmp.Or(err, e))
+		peertest.Must(w.t, cmp.Or(err, e))
 		return n == 1 && m == 0
 	})
-	must(w.t, w.rescuer.StopWorker(w.t.Context()))
+	peertest.Must(w.t, w.rescuer.StopWorker(w.t.Context()))
 	w.lapse()
 	w.nothing()
 }

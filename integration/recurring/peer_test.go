@@ -28,7 +28,6 @@ type config struct {
 
 // A report is a start of a handler.
 type report struct {
-	Ready   bool
 	Key     string
 	Payload string
 	Due, At int64 // ms
@@ -80,7 +79,6 @@ func peerMain(c config) int {
 		}
 		return nil
 	}, &worqr.HandleOptions{Concurrency: 16, MaxRetries: 1000, MaxCrashes: 1000})
-	say(report{Ready: true})
 	if err := p.Run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

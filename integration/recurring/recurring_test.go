@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/child"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -45,9 +46,8 @@ type fleet struct {
 	t   *testing.T
 	url string
 
-	mu    sync.Mutex
-	said  []report
-	ready int
+	mu   sync.Mutex // protects the field below
+	said []report
 
 	live  []*child.Process[report]
 	heard sync.WaitGroup
@@ -69,30 +69,10 @@ func (f *fleet) start(place, deploy int) {
 	f.heard.Go(func() {
 		for r := range p.Reports {
 			f.mu.Lock()
-			if r.Ready {
-				f.ready++
-			} else {
-				f.said = append(f.said, r)
-			}
+			f.said = append(f.said, r)
 			f.mu.Unlock()
 		}
 	})
-}
-
-// await waits until something holds of what was said.
-func (f *fleet) await(what string, holds func() bool) {
-	f.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		f.mu.Lock()
-		ok := holds()
-		f.mu.Unlock()
-		if ok {
-			return
-		}
-		if time.Now().After(end) {
-			f.t.Fatalf("%s: not within two minutes", what)
-		}
-	}
 }
 
 // occurred waits until so many schedules of a kind have started since a time.
@@ -104,7 +84,9 @@ func (f *fleet) occurred(what string, since int64, of func(r report, i int) bool
 			want[strconv.Itoa(i)] = true
 		}
 	}
-	f.await(what, func() bool {
+	peertest.Eventually(f.t, what, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		seen := map[string]bool{}
 		for _, r := range f.said {
 			if i, _ := strconv.Atoi(r.Key); r.At > since && of(r, i) {

@@ -1,7 +1,6 @@
 package peertest
 
 import (
-	"fmt"
 	"iter"
 	"runtime"
 	"slices"
@@ -35,10 +34,16 @@ func Sorted(s []string) []string {
 	return s
 }
 
+// NothingLeftBut is NothingLeft where tasks were canceled, or more is left on purpose.
 func NothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
 	t.Helper()
-	c := redistest.Conn(t)
-	for _, k := range Left(t, prefix) {
+	NothingLeftAt(t, redistest.Conn(t), prefix, queue, but...)
+}
+
+// NothingLeftAt does that on another Redis.
+func NothingLeftAt(t testing.TB, c redis.Conn, prefix, queue string, but ...string) {
+	t.Helper()
+	for _, k := range redistest.Keys(t, c, prefix) {
 		if ttl, err := redis.Int(c.Do("TTL", k)); err == nil && ttl >= 0 && ttl <= 60 {
 			continue // what is kept of a cancel
 		}
@@ -76,22 +81,14 @@ func NoTask(t testing.TB, q *worqr.Queue) {
 	}
 }
 
-func Scheduled(t testing.TB, q *worqr.Queue) (all []inspect.ScheduledTask) {
+func Scheduled(t testing.TB, q *worqr.Queue) []inspect.ScheduledTask {
 	t.Helper()
-	for s, err := range q.Scheduled(t.Context()) {
-		Must(t, err)
-		all = append(all, s)
-	}
-	return all
+	return slices.Collect(redistest.Each(t, q.Scheduled(t.Context())))
 }
 
-func Failed(t testing.TB, q *worqr.Queue) (all []inspect.FailedTask) {
+func Failed(t testing.TB, q *worqr.Queue) []inspect.FailedTask {
 	t.Helper()
-	for f, err := range q.Failed(t.Context()) {
-		Must(t, err)
-		all = append(all, f)
-	}
-	return all
+	return slices.Collect(redistest.Each(t, q.Failed(t.Context())))
 }
 
 func FailedPayloads(t testing.TB, q *worqr.Queue) (all []string) {
@@ -114,22 +111,6 @@ func Stats(t testing.TB, q *worqr.Queue) inspect.QueueStats {
 // Near reports whether a time, some hours from now, is what it should be, but for
 // what the test took.
 func Near(got, want time.Time) bool { return got.Sub(want).Abs() < 20*time.Minute }
-
-// ScriptCalls is how many scripts a server has run.
-func ScriptCalls(t testing.TB, c redis.Conn) (calls int) {
-	t.Helper()
-	info, err := redis.String(c.Do("INFO", "commandstats"))
-	Must(t, err)
-	for line := range strings.Lines(info) {
-		var n int
-		for _, name := range []string{"evalsha", "eval", "fcall"} {
-			if _, err := fmt.Sscanf(line, "cmdstat_"+name+":calls=%d,", &n); err == nil {
-				calls += n
-			}
-		}
-	}
-	return calls
-}
 
 func Info(t testing.TB, conn redis.Conn, section string) string {
 	t.Helper()
@@ -154,6 +135,33 @@ func Receive[T any](t testing.TB, from <-chan T, n int) []T {
 	return got
 }
 
+// Listen returns the events of some queues, or of all of them, from the first EventSync on.
+func Listen(t testing.TB, p *worqr.Peer, queues ...string) <-chan inspect.Event {
+	t.Helper()
+	events := make(chan inspect.Event, 10000)
+	go func() {
+		for e, err := range p.Events(t.Context(), queues...) {
+			if err == nil {
+				events <- e
+			}
+		}
+	}()
+	if first := Receive(t, events, 1)[0]; first.Kind != inspect.EventSync {
+		t.Fatalf("the first event is %v", first)
+	}
+	return events
+}
+
+// Until takes events up to the next one of a kind.
+func Until(t testing.TB, events <-chan inspect.Event, kind inspect.EventKind) inspect.Event {
+	t.Helper()
+	for {
+		if e := Receive(t, events, 1)[0]; e.Kind == kind {
+			return e
+		}
+	}
+}
+
 // Eventually waits until what holds.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
@@ -169,8 +177,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 func Waiting(t testing.TB, q *worqr.Queue) []string {
 	t.Helper()
 	var all []string
-	for payload, err := range q.Tasks(t.Context()) {
-		Must(t, err)
+	for payload := range redistest.Each(t, q.Tasks(t.Context())) {
 		all = append(all, string(payload))
 	}
 	return all
@@ -193,10 +200,9 @@ func Left(t testing.TB, prefix string) []string {
 // its name and its token counter.
 func NothingLeft(t testing.TB, prefix, queue string) {
 	t.Helper()
-	keys := slices.DeleteFunc(Left(t, prefix), func(k string) bool {
-		return k == prefix+":registry" || k == prefix+":protocol" || k == prefix+":token:{"+queue+"}"
-	})
-	if len(keys) > 0 {
-		t.Errorf("left behind: %q", keys)
+	for _, k := range Left(t, prefix) {
+		if !slices.Contains([]string{prefix + ":registry", prefix + ":protocol", prefix + ":token:{" + queue + "}"}, k) {
+			t.Errorf("left behind: %s", k)
+		}
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package program
+package program_test
 
 import (
 	"bytes"
@@ -20,6 +20,9 @@ import (
 	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/program"
 )
 
 var errTimeout, errCanceled = errors.New("took too long"), errors.New("canceled")
@@ -30,7 +33,7 @@ const scriptEnv = "WORQR_TEST_SCRIPT"
 
 func TestMain(m *testing.M) {
 	if script := os.Getenv(scriptEnv); script != "" {
-		_, err := Run(context.Background(), Program{Name: "sh", Args: []string{"-c", script}, Env: os.Environ()})
+		_, err := program.Run(context.Background(), program.Program{Name: "sh", Args: []string{"-c", script}, Env: os.Environ()})
 		fmt.Println(err)
 		os.Exit(0)
 	}
@@ -39,31 +42,7 @@ func TestMain(m *testing.M) {
 
 // shell runs the script, with args as $1 and so on.
 func shell(ctx context.Context, input []byte, script string, args ...string) ([]byte, error) {
-	return Run(ctx, Program{Name: "sh", Args: append([]string{"-c", script, "sh"}, args...), Env: os.Environ(), Input: input})
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func tells(t testing.TB, err error, what string) {
-	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), what) {
-		t.Errorf("%q is not told by: %v", what, err)
-	}
-}
-
-// eventually waits until it holds, for as long as a slow machine may need.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came about that %s", what)
-		}
-	}
+	return program.Run(ctx, program.Program{Name: "sh", Args: append([]string{"-c", script, "sh"}, args...), Env: os.Environ(), Input: input})
 }
 
 // pids reads the process ids that a script has written into the file.
@@ -73,7 +52,7 @@ func pids(t testing.TB, file string) []int {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	must(t, err)
+	peertest.Must(t, err)
 	var all []int
 	for line := range strings.Lines(string(text)) {
 		pid, err := strconv.Atoi(strings.TrimSuffix(line, "\n"))
@@ -103,7 +82,7 @@ func allGone(t testing.TB, file string, n int) {
 		t.Fatalf("%d processes, want %d", len(all), n)
 	}
 	for _, pid := range all {
-		eventually(t, fmt.Sprintf("process %d has ended", pid), func() bool { return gone(pid) })
+		peertest.Eventually(t, fmt.Sprintf("process %d has ended", pid), func() bool { return gone(pid) })
 	}
 }
 
@@ -128,7 +107,7 @@ func TestPayloadAndResult(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			before := bytes.Clone(payload)
-			output, err := Run(t.Context(), Program{Name: "cat", Input: payload})
+			output, err := program.Run(t.Context(), program.Program{Name: "cat", Input: payload})
 			is.NoErr(err)
 			is.True(bytes.Equal(output, payload[:min(len(payload), 1<<20)]))
 			is.True(bytes.Equal(payload, before))
@@ -140,13 +119,13 @@ func TestPayloadAndResult(t *testing.T) {
 func TestCannotStart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	_, err := Run(t.Context(), Program{Name: "no-such-program"})
+	_, err := program.Run(t.Context(), program.Program{Name: "no-such-program"})
 	is.True(errors.Is(err, exec.ErrNotFound))
 	file := filepath.Join(t.TempDir(), "text")
-	_, err = Run(t.Context(), Program{Name: file})
+	_, err = program.Run(t.Context(), program.Program{Name: file})
 	is.True(errors.Is(err, os.ErrNotExist))
 	is.NoErr(os.WriteFile(file, []byte("text"), 0o600))
-	_, err = Run(t.Context(), Program{Name: file})
+	_, err = program.Run(t.Context(), program.Program{Name: file})
 	is.True(errors.Is(err, os.ErrPermission))
 }
 
@@ -154,11 +133,11 @@ func TestErrorOutput(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	_, err := shell(t.Context(), nil, `i=0; while [ $i -lt 5000 ]; do echo "line $i" >&2; i=$((i+1)); done; exit 1`)
-	tells(t, err, "\nline 4998\nline 4999")
+	peertest.Tells(t, err, "\nline 4998\nline 4999")
 	is.True(!strings.Contains(err.Error(), "line 4500\n"))
 	is.True(len(err.Error()) <= 2048+100)
 	_, err = shell(t.Context(), nil, `printf '\377\200 end' >&2; exit 1`) // no UTF-8
-	tells(t, err, "exit status 1: \uFFFD end")
+	peertest.Tells(t, err, "exit status 1: \uFFFD end")
 }
 
 // A program need not read its input.
@@ -196,7 +175,7 @@ func TestContextEnds(t *testing.T) {
 	is.True(errors.Is(err, errTimeout))
 	is.True(took >= time.Second)
 	is.True(took < 10*time.Second) // of 60
-	tells(t, err, "took too long: working")
+	peertest.Tells(t, err, "took too long: working")
 	is.Equal(output, nil)
 	allGone(t, file, 4)
 }
@@ -211,7 +190,7 @@ func TestCanceled(t *testing.T) {
 		_, err := shell(ctx, nil, `echo $$ >>"$1"; exec sleep 60`, file)
 		ran <- err
 	}()
-	eventually(t, "it runs", func() bool { return len(pids(t, file)) == 1 })
+	peertest.Eventually(t, "it runs", func() bool { return len(pids(t, file)) == 1 })
 	cancel(errCanceled)
 	is.True(errors.Is(<-ran, errCanceled))
 	allGone(t, file, 1)
@@ -219,7 +198,7 @@ func TestCanceled(t *testing.T) {
 	_, err := shell(ctx, nil, `echo $$ >>"$1"`, file) // it has ended already
 	is.True(errors.Is(err, errCanceled))
 	is.Equal(len(pids(t, file)), 1) // nothing was started
-	_, err = Run(ctx, Program{Name: "no-such-program"})
+	_, err = program.Run(ctx, program.Program{Name: "no-such-program"})
 	is.True(errors.Is(err, errCanceled))
 }
 
@@ -232,7 +211,7 @@ func TestContextRaces(t *testing.T) {
 		all.Go(func() {
 			for range 50 {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), rand.N(6*time.Millisecond), errTimeout)
-				output, err := Run(ctx, Program{Name: "cat", Input: []byte("in")})
+				output, err := program.Run(ctx, program.Program{Name: "cat", Input: []byte("in")})
 				cancel()
 				if err == nil && string(output) != "in" || err != nil && !errors.Is(err, errTimeout) {
 					t.Errorf("%v, %q", err, output)
@@ -330,7 +309,7 @@ func TestPeerKilled(t *testing.T) {
 	peer := exec.Command(binary)
 	peer.Env = append(os.Environ(), scriptEnv+"=echo $$ >>'"+file+"'; exec sleep 60")
 	is.NoErr(peer.Start())
-	eventually(t, "the program runs", func() bool { return len(pids(t, file)) == 1 })
+	peertest.Eventually(t, "the program runs", func() bool { return len(pids(t, file)) == 1 })
 	is.True(!gone(pids(t, file)[0]))
 	is.NoErr(peer.Process.Kill())
 	_ = peer.Wait() // killed

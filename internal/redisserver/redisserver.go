@@ -59,13 +59,23 @@ func Launch(ctx context.Context, args ...string) (*exec.Cmd, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
+	if err := Serve(cmd); err != nil {
+		return nil, err
+	}
+	return cmd, nil
+}
+
+// Serve starts a command that becomes a server, and waits as Launch does. The command ends with this
+// process at the latest.
+func Serve(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = DieWithParent()
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", path, err)
+	cmd.Stderr = cmd.Stdout
+	if err == nil {
+		err = cmd.Start()
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", path, err)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	var said strings.Builder
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -74,10 +84,10 @@ func Launch(ctx context.Context, args ...string) (*exec.Cmd, error) {
 				for lines.Scan() { // so that it never blocks on its log
 				}
 			}()
-			return cmd, nil
+			return nil
 		}
 		fmt.Fprintln(&said, lines.Text())
 	}
 	_ = cmd.Wait() // what it said tells more
-	return nil, fmt.Errorf("%s did not start:\n%s", path, said.String())
+	return fmt.Errorf("%s did not start:\n%s", cmd.Path, said.String())
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -355,6 +356,28 @@ func (c *Cluster) EndMove(t testing.TB, slot int, from, to *Server) {
 	Do(t, c.conn(t, to), "CLUSTER", "SETSLOT", slot, "NODE", id)
 	Do(t, c.conn(t, from), "CLUSTER", "SETSLOT", slot, "NODE", id)
 	c.Known(t, slot, to)
+}
+
+// Heard waits until each node has heard from each other since the call, which takes up to half of the
+// node timeout. Two nodes have two connections, so what one said of its slots before it got another
+// may arrive after what it says then. The others take that slot for one that it has given up, and
+// whoever claims it first has it, as its last owner may with a message of before. So a slot that goes
+// back at once can end up with nobody.
+func (c *Cluster) Heard(t testing.TB) {
+	t.Helper()
+	since := time.Now().UnixMilli()
+	for _, n := range c.Nodes {
+		eventually(t, func() error {
+			all, err := redis.String(n.Call("CLUSTER", "NODES"))
+			for line := range strings.Lines(all) {
+				words := strings.Fields(line) // the sixth is when it was last heard, in milliseconds
+				if at, _ := strconv.ParseInt(words[5], 10, 64); at <= since && !strings.Contains(words[2], "myself") {
+					err = fmt.Errorf("%s hasn't heard from %s", n.Addr(), words[1])
+				}
+			}
+			return err
+		})
+	}
 }
 
 // Move moves a slot to another master while it is in use. Only who knows no keys to be written

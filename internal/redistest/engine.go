@@ -40,7 +40,7 @@ type engine struct {
 var shared engine
 
 // whole is what the tests of this binary share is started on.
-var whole = &Stand{}
+var whole = &stand{}
 
 // Why tests don't run on an engine that isn't a single server without TLS. Those that start a
 // server of their own say so by Start, those with pools and proxies by what they call, and the
@@ -57,7 +57,7 @@ var skipped atomic.Int64
 // OneServer skips a test on every engine that isn't a single server without TLS.
 func OneServer(t testing.TB, why string) {
 	t.Helper()
-	if _, ok := t.(*Stand); ok || slices.Contains([]string{"", "single", "valkey"}, shared.name) { // "" shares nothing
+	if _, ok := t.(*stand); ok || slices.Contains([]string{"", "single", "valkey"}, shared.name) { // "" shares nothing
 		return
 	}
 	skipped.Add(1)
@@ -73,7 +73,7 @@ var noted = sync.OnceFunc(func() {
 })
 
 // shareEngine starts what is wanted.
-func shareEngine(t *Stand) {
+func shareEngine(t *stand) {
 	shared.name = cmp.Or(os.Getenv(EngineEnv), "single")
 	switch shared.name {
 	case "valkey":
@@ -94,7 +94,7 @@ func shareEngine(t *Stand) {
 	}
 }
 
-func shareSingle(t *Stand) {
+func shareSingle(t *stand) {
 	server, err := start(nil)
 	switch {
 	case err == nil:
@@ -112,15 +112,25 @@ func shareSingle(t *Stand) {
 // tlsEnv names the variable in which processes that a test starts find what they need for TLS.
 const tlsEnv = "WORQR_TEST_TLS_FILES"
 
-func shareTLS(t *Stand) {
+func shareTLS(t *stand) {
 	authority := NewAuthority(t)
 	server := StartTLS(t, authority, []string{"127.0.0.1"})
-	cert, key := authority.clientFiles(t)
-	Must(t, os.Setenv(tlsEnv, strings.Join([]string{authority.File, cert, key}, string(filepath.ListSeparator))))
+	Must(t, os.Setenv(tlsEnv, authority.files(t)))
 	shared.url, shared.servers, shared.tls = server.URL(), []*Server{server}, Sure(tlsOfFiles())(t)
 	shared.dial = func(login ...redis.DialOption) (redis.Conn, error) {
 		return redis.DialURL(server.URL(), append(login, redis.DialTLSConfig(shared.tls))...)
 	}
+}
+
+// Env is for the environment of a process that a test starts: there, TLS makes it a client.
+func (a *Authority) Env(t testing.TB) string {
+	t.Helper()
+	return tlsEnv + "=" + a.files(t)
+}
+
+func (a *Authority) files(t testing.TB) string {
+	cert, key := a.clientFiles(t)
+	return strings.Join([]string{a.File, cert, key}, string(filepath.ListSeparator))
 }
 
 // tlsOfFiles reads what shareTLS has left.
@@ -161,7 +171,7 @@ func TLS(rawURL string) *tls.Config {
 	return nil
 }
 
-func shareSentinels(t *Stand) {
+func shareSentinels(t *stand) {
 	s := StartSentinels(t, SentinelSetup{})
 	shared.url, shared.servers = s.URL(), s.Servers
 	shared.dial = func(login ...redis.DialOption) (redis.Conn, error) {
@@ -177,7 +187,7 @@ func shareSentinels(t *Stand) {
 	}
 }
 
-func shareCluster(t *Stand) {
+func shareCluster(t *stand) {
 	c := StartCluster(t, 3, 3)
 	for _, n := range c.Nodes { // nothing is to happen that a test doesn't ask for; only now: with it, nodes that wait for each other connect again
 		Do(t, c.conn(t, n), "CONFIG", "SET", "cluster-node-timeout", unhurried)

@@ -43,12 +43,12 @@ func MainOfMany(run func() int) (code int) {
 // goroutines of this module are left behind. TestMain calls it with m.Run.
 func Main(run func() int) (code int) {
 	defer func() {
-		if err := whole.End(); err != nil {
+		if err := whole.end(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
 	}()
-	if err := Try(func() { shareEngine(whole) }); err != nil {
+	if err := try(func() { shareEngine(whole) }); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -178,7 +178,7 @@ func Start(t testing.TB, args ...string) *Server {
 	}
 	t.Cleanup(func() {
 		_ = Resume(s.cmd.Process) // if a test left it paused
-		s.checkDenials(t)
+		s.CheckDenials(t)
 		s.stop()
 	})
 	return s

@@ -8,11 +8,10 @@ import (
 	"testing"
 )
 
-// A Stand is what the harness takes for a test where there is none: around all tests of a binary, and
-// in campaigns and measurements. What fails on it panics: see Try.
-type Stand struct {
-	testing.TB        // nil: what the harness doesn't use isn't there
-	Dir        string // of its temporary directories; "" is that of the system
+// A stand is what the harness takes for a test where there is none: around all tests of a binary, and
+// in campaigns and measurements. What fails on it panics: see try.
+type stand struct {
+	testing.TB // nil: what the harness doesn't use isn't there
 
 	mu     sync.Mutex // protects the fields below
 	ends   []func()
@@ -21,16 +20,16 @@ type Stand struct {
 
 type failure struct{ error }
 
-// Outside calls do with a stand, and ends what was started on it. It returns what has failed.
-func Outside(do func(t *Stand) error) (err error) {
-	t := &Stand{}
-	defer func() { err = errors.Join(err, t.End()) }()
-	failed := Try(func() { err = do(t) })
-	return errors.Join(err, failed)
+// Outside has the harness work for a program that isn't a test. What do has started ends with it, and
+// what has failed is returned.
+func Outside(do func(t testing.TB)) (err error) {
+	t := &stand{}
+	defer func() { err = errors.Join(err, t.end()) }()
+	return try(func() { do(t) })
 }
 
-// Try returns what fails on a stand in do.
-func Try(do func()) (err error) {
+// try returns what fails on a stand in do.
+func try(do func()) (err error) {
 	defer func() {
 		switch f := recover().(type) {
 		case nil:
@@ -44,8 +43,8 @@ func Try(do func()) (err error) {
 	return nil
 }
 
-// End ends all that was started, the last first, and returns what was wrong.
-func (s *Stand) End() error {
+// end ends all that was started, the last first, and returns what was wrong.
+func (s *stand) end() error {
 	for {
 		s.mu.Lock()
 		n := len(s.ends)
@@ -61,32 +60,33 @@ func (s *Stand) End() error {
 }
 
 // Helper and the following are those of a test.
-func (s *Stand) Helper() {}
+func (s *stand) Helper() {}
 
 // Name is no test's.
-func (s *Stand) Name() string { return "Main" }
+func (s *stand) Name() string { return "Main" }
 
-// Cleanup has End call a function.
-func (s *Stand) Cleanup(end func()) {
+// Cleanup has end call a function.
+func (s *stand) Cleanup(end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ends = append(s.ends, end)
 }
 
 // TempDir makes a directory, which ends, too.
-func (s *Stand) TempDir() string {
-	dir, err := os.MkdirTemp(s.Dir, "worqr-engine-")
+func (s *stand) TempDir() string {
+	dir, err := os.MkdirTemp("", "worqr-engine-")
 	Must(s, err)
 	s.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
-func (s *Stand) Error(args ...any) {
+func (s *stand) Error(args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = append(s.failed, errors.New(fmt.Sprint(args...)))
 }
 
-func (s *Stand) Fatal(args ...any)                 { panic(failure{errors.New(fmt.Sprint(args...))}) }
-func (s *Stand) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
-func (s *Stand) Skip(args ...any)                  { s.Fatal(args...) }
+func (s *stand) Logf(format string, args ...any)   { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+func (s *stand) Fatal(args ...any)                 { panic(failure{errors.New(fmt.Sprint(args...))}) }
+func (s *stand) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+func (s *stand) Skip(args ...any)                  { s.Fatal(args...) }

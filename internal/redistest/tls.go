@@ -103,13 +103,6 @@ func StartTLS(t testing.TB, a *Authority, names []string, args ...string) *Serve
 	return s
 }
 
-// Files writes a certificate for the names and addresses, and its key, with which a server or a
-// client shows who it is.
-func (a *Authority) Files(t testing.TB, names ...string) (certFile, keyFile string) {
-	t.Helper()
-	return a.server(t, names)
-}
-
 // server writes a certificate for a server of the names and addresses, and its key. It may be a
 // client of another such server, too: a replica is, and a sentinel.
 func (a *Authority) server(t testing.TB, names []string) (certFile, keyFile string) {

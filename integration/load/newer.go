@@ -1,0 +1,109 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
+)
+
+func init() { newer = &ability{(*worqr.Queue).Spread, (*peer).add, carries, (*peer).listen} }
+
+const (
+	header = "task"           // its value is the name of the task
+	kept   = 30 * time.Minute // results
+)
+
+// add adds tasks that have cards, and returns the key of the first. Somebody may wait for the end of a
+// single one.
+func (p *peer) add(ctx, serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (key string, err error) {
+	payloads := p.payloads(tasks)
+	if len(tasks) > 1 {
+		all := make([]worqr.TaskSpec, len(tasks))
+		for i, task := range tasks {
+			of := worqr.Properties{Headers: map[string]string{header: task}}
+			all[i] = worqr.TaskSpec{Payload: payloads[i], Properties: of}
+		}
+		keys, err := q.AddMany(ctx, all)
+		if err != nil {
+			return "", err
+		}
+		return keys[0], nil
+	}
+	props := &worqr.Properties{Headers: map[string]string{header: tasks[0]}}
+	waits := d.IntN(2) == 0
+	if waits {
+		props.KeepResult = kept
+	}
+	add := func() error { key, err = q.Add(ctx, payloads[0], props); return err }
+	if d.IntN(2) == 0 {
+		props.Once = tasks[0]
+		err = p.certainly(ctx, add)
+	} else {
+		err = add()
+	}
+	if waits && err == nil {
+		p.pending.Go(func() { p.wait(serving, q, key, tasks[0]) })
+	}
+	return key, err
+}
+
+// wait waits for the end of a task, and says what it is told.
+func (p *peer) wait(ctx context.Context, q *worqr.Queue, key, task string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	e := Event{Op: OpWait, Phase: Invoke, Tasks: []string{task}}
+	p.say(e)
+	end, err := q.Wait(ctx, key)
+	switch {
+	case err == nil:
+		e.Phase, e.Note = Okay, string(end.Outcome)
+	case errors.Is(err, worqr.ErrNoResult):
+		e.Phase, e.Note = Refused, err.Error()
+	default: // it had no time
+		e.Phase, e.Note = Unknown, err.Error()
+	}
+	p.say(e)
+}
+
+// carries compares the header of a task with its name; "" where that is as it should be.
+func carries(t *worqr.Task, task string) string {
+	if of := t.Headers[header]; of != "" && of != task {
+		return NoteOther + of
+	}
+	return ""
+}
+
+// SaysLost is in the log of a peer that has noticed that Redis has lost writes, which its own log says
+// once for several failovers that follow soon.
+const SaysLost = "load: this peer has noticed lost writes"
+
+// listen learns that Redis has lost writes.
+func (p *peer) listen(ctx context.Context) {
+	if p.Listens {
+		go p.hear(ctx)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	for lost := int64(0); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // between two looks
+		if now := p.peer.Stats().LostWrites; now > lost {
+			lost = now
+			log.Warn(SaysLost, "times", lost)
+		}
+	}
+}
+
+func (p *peer) hear(ctx context.Context) {
+	for ctx.Err() == nil {
+		for e, err := range p.peer.Events(ctx, p.Queues[0]) {
+			if err == nil && e.Kind == inspect.EventLost {
+				p.say(Event{Op: OpLost, Note: e.Evidence})
+			}
+		}
+		time.Sleep(50 * time.Millisecond) // before the next try
+	}
+}
