@@ -193,28 +193,14 @@ func watchHostile(t *testing.T, url, prefix string) {
 // So is what a hostile server says.
 func TestHostileServer(t *testing.T) {
 	t.Parallel()
-	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close() //nolint:errcheck // nothing follows
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close() //nolint:errcheck // it is hung up
-				for request := make([]byte, 1<<16); ; {
-					if _, err := c.Read(request); err != nil {
-						return
-					}
-					_, _ = c.Write([]byte("-ERR " + strings.NewReplacer("\n", "", "\r", "").Replace(attack) + "\r\n"))
-				}
-			}()
+	door := redistest.Listen(t, func(c net.Conn) {
+		for range redistest.Requests(c) {
+			_, _ = c.Write([]byte("-ERR " + strings.NewReplacer("\n", "", "\r", "").Replace(attack) + "\r\n"))
 		}
-	}()
+	})
 	for _, args := range [][]string{{"explain", "q", "task"}, {"check"}, {"demo", "--plain"}} {
 		var out bytes.Buffer
-		status := run(append(args, "--redis", "redis://"+l.Addr().String()), strings.NewReader(""), &out, &out)
+		status := run(append(args, "--redis", door.URL()), strings.NewReader(""), &out, &out)
 		if status != exitFailed || acted(out.String()) || !strings.Contains(out.String(), "title") {
 			t.Errorf("%q: exit status %d:\n%q", args, status, out.String())
 		}
