@@ -119,7 +119,7 @@ var plain = map[string]bool{"LPUSH": true, "DEL": true, "UNLINK": true, "SREM": 
 // have been.
 func (f *front) compare(l *line, name string, args []string) any {
 	verb, of := name, store.Call{Args: args}
-	play := func(s *spec.Store, _ time.Time) any { return s.Do(append([]string{name}, args...)...) }
+	play := func(s *spec.Store, _ time.Time) any { return s.Do(name, args...) }
 	if !plain[name] {
 		of, _ = store.Parse(append([]string{name}, args...)) // the library calls nothing else
 		verb = of.Verb.Name

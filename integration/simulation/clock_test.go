@@ -13,10 +13,7 @@ import (
 func TestJumpEndsTheRightToJudge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &Options{Seed: 1, Queues: []string{"q0"}, Fleet: 1, Lease: 3 * time.Second, Concurrency: 1, MaxCrashes: -1}
-		w, err := newWorld(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := newWorld(o)
 		defer w.end()
 		r := &run{opts: o, world: w, over: true, seen: map[string]func(*process, context.Context){}} // over: nobody enqueues but this test
 		p, tool := r.spawn(), r.tool("tool")

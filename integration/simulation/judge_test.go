@@ -34,10 +34,7 @@ func TestTwinsAreCounted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, err := newWorld(New(1))
-				if err != nil {
-					t.Fatal(err)
-				}
+				w := newWorld(New(1))
 				defer w.end()
 				w.judge.w = nil // no process has started what is finished here
 				p := &process{w: w, name: "p1", links: map[*link]bool{}, thawed: make(chan struct{})}
@@ -68,7 +65,7 @@ func TestTwinsAreCounted(t *testing.T) {
 				must(line.Do(ctx, store.JoinCall(q, "w1", time.Hour, time.Now().Add(time.Hour).UnixMilli(), 0))[0].Err)
 
 				// One fails, another takes its place, and the one comes back.
-				_, err = store.EnqueueUnique(ctx, line, q, []byte(payload))
+				_, err := store.EnqueueUnique(ctx, line, q, []byte(payload))
 				must(err)
 				started := round(nil, "a")
 				round([]*store.Outcome{{Process: "a", Token: started[0].Token, Verb: store.Fail, Kind: store.Failed}})

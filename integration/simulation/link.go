@@ -7,6 +7,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/worqr/worqr/integration/spec"
 )
 
 // A link is a connection of a process with the server: on the side of the process
@@ -117,8 +119,8 @@ func (l *link) Write(b []byte) (int, error) {
 	}
 	l.partial = append(l.partial, b...)
 	for {
-		args, rest, err := readCommand(l.partial)
-		if errors.Is(err, errShort) {
+		args, rest, err := spec.ReadCommand(l.partial)
+		if errors.Is(err, spec.ErrShort) {
 			l.partial = slices.Clone(rest)
 			return len(b), nil
 		}

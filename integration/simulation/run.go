@@ -29,11 +29,8 @@ type run struct {
 // faults, and the invariants must hold at every moment. Then there are none, and
 // all that has a deadline must keep it; what is left is worked off, the fleet
 // leaves, and nothing stays behind.
-func Run(o *Options) (*Report, error) {
-	w, err := newWorld(o)
-	if err != nil {
-		return nil, err
-	}
+func Run(o *Options) *Report {
+	w := newWorld(o)
 	r := &run{opts: o, world: w, seen: map[string]func(*process, context.Context){}, snoozed: map[string]int{}}
 	w.mu.Lock()
 	w.server.mute, w.copies, w.deaf = o.Mute, o.Copies, o.Deaf
@@ -52,7 +49,7 @@ func Run(o *Options) (*Report, error) {
 	}
 	w.mu.Unlock()
 	w.end()
-	return report, nil
+	return report
 }
 
 // locked does something with the world standing still.

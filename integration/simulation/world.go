@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/worqr/worqr/integration/spec"
 )
 
 // A world is a server, the network and the processes, in one bubble of synctest.
@@ -65,23 +67,19 @@ func (a *agenda) Pop() any {
 }
 
 // newWorld is called in a bubble.
-func newWorld(o *Options) (*world, error) {
+func newWorld(o *Options) *world {
 	w := &world{
 		opts: o, began: time.Now(), dice: o.dice("network"),
 		stir: make(chan struct{}, 1), over: make(chan struct{}), delay: o.Latency,
 	}
-	s, err := newServer(time.Now)
-	if err != nil {
-		return nil, err
-	}
-	w.server = s
-	s.scripts.rewrite = o.Rewrite
-	s.push = func(to *link, message []byte) { to.reply(message) }
+	w.server = newServer(time.Now)
+	w.server.scripts.rewrite = o.Rewrite
+	w.server.push = func(to *link, message []byte) { to.reply(message) }
 	w.record = &record{}
-	w.judge = newJudge(s)
+	w.judge = newJudge(w.server)
 	w.judge.w = w
 	go w.run()
-	return w, nil
+	return w
 }
 
 // now is the time since the beginning.
@@ -167,14 +165,14 @@ func (w *world) serve(a arrival) {
 		return
 	case "PING":
 		if len(l.hears) > 0 {
-			l.reply(appendReply(nil, []any{"pong", ""}))
+			l.reply(spec.AppendReply(nil, []any{"pong", ""}))
 		} else {
-			l.reply(appendReply(nil, status("PONG")))
+			l.reply(spec.AppendReply(nil, spec.Status("PONG")))
 		}
 		return
 	}
 	reply, verb := w.carryOut(a.args, l.of, false)
-	if _, refused := reply.(replyError); w.copies > 0 && repeatable[verb] && !refused && w.dice.Float64() < w.copies {
+	if _, refused := reply.(spec.Refusal); w.copies > 0 && repeatable[verb] && !refused && w.dice.Float64() < w.copies {
 		w.Copies++
 		// Late enough, now and then, to come when all that it knew has changed.
 		w.after(time.Duration(w.dice.ExpFloat64()*w.dice.Float64()*float64(10*time.Second)), func() {
@@ -195,7 +193,7 @@ func (w *world) serve(a arrival) {
 		l.reset()
 		return
 	}
-	l.reply(appendReply(nil, reply))
+	l.reply(spec.AppendReply(nil, reply))
 }
 
 // repeatable are the scripts of which a second copy, however late, must change

@@ -58,6 +58,44 @@ func (s *Store) Call(verb string, keys, args []string, at time.Time) any {
 	return refusing(func() any { return f(s, store.Call{Verb: store.VerbOf(verb), Keys: keys, Args: args}, at) })
 }
 
+// Do carries out one of the few plain commands by which the library changes something.
+func (s *Store) Do(name string, args ...string) any {
+	return refusing(func() any {
+		n := 0
+		switch name {
+		case "LPUSH":
+			s.push(args[0], args[1:]...)
+			return s.length(args[0])
+		case "DEL", "UNLINK":
+			for _, key := range args {
+				n += bit(s.exists(key))
+				s.del(key)
+			}
+			return n
+		case "SREM":
+			for _, member := range args[1:] {
+				n += bit(s.strike(args[0], member))
+			}
+			return n
+		}
+		return Refusal("ERR the specification does not know " + name)
+	})
+}
+
+// refusing is what f answers, or the Refusal with which it ends halfway.
+func refusing(f func() any) (reply any) {
+	defer func() {
+		if r := recover(); r != nil {
+			refused, ok := r.(Refusal)
+			if !ok {
+				panic(r)
+			}
+			reply = refused
+		}
+	}()
+	return f()
+}
+
 func (s *Store) publish(channel, message string) int {
 	if s.Publish == nil {
 		return 0

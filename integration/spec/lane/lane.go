@@ -320,13 +320,13 @@ type (
 // TokenOf is the token of a process.
 func (l *Lane) TokenOf(id string) int64 { return l.Working[l.Owner[id]][id] }
 
-// Value is what a key holds, as a Lane takes it in: a copy of what a store holds.
+// Value is what a key holds, as a Lane takes it in, of what a store tells. It shares that.
 func Value(held any) any {
 	switch v := held.(type) {
 	case string:
 		return Text(v)
 	case map[string]string:
-		return Hash(maps.Clone(v))
+		return Hash(v)
 	case map[string]float64:
 		z := make(ZSet, len(v))
 		for name, score := range v {
@@ -334,9 +334,9 @@ func Value(held any) any {
 		}
 		return z
 	case map[string]bool:
-		return Set(maps.Clone(v))
+		return Set(v)
 	case [][]string:
-		return Stream(slices.Clone(v))
+		return Stream(v)
 	}
 	return held
 }

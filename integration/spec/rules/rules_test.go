@@ -38,7 +38,8 @@ var entriesOf = func() map[string]string {
 
 // view is the queue after commands, whose keys are named by their kind.
 func view(commands ...string) *lane.Lane {
-	s := spec.New()
+	s := spec.NewMemory()
+	defer s.Close()
 	for _, c := range commands {
 		for _, p := range []string{"a", "b", "c", "d", "e"} {
 			c = strings.ReplaceAll(c, "<"+p+">", lane.Digest(p))
