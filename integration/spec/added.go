@@ -144,8 +144,7 @@ func (q *queue) lift(entry string) {
 		q.dropAdded(w.id)
 	}
 	if process, worker, name, ok := q.runsAdded(entry); ok {
-		value, _ := q.field(q.entries, process)
-		_, _, card, ok := readAdded(value)
+		_, _, card, ok := readAdded(q.word(q.entries, process))
 		if !ok {
 			card = "0"
 		}
@@ -296,14 +295,12 @@ func (x *examination) judgeAdded(id, stored string) {
 		return
 	}
 	if !isValue {
-		back, _ := x.field(x.entries, process)
-		if of, _, _, ok := readAdded(back); !ok || of != id {
+		if of, _, _, ok := readAdded(x.word(x.entries, process)); !ok || of != id {
 			x.flaw("schedule", id, func() { x.unset(x.entries, id) })
 		}
 		return
 	}
-	back, _ := x.field(x.entries, name)
-	runs, _, ok := strings.Cut(back, ":")
+	runs, _, ok := strings.Cut(x.word(x.entries, name), ":")
 	holder, _ := x.holder(id)
 	there := list == there || holder != ""
 	if ok && runs == id && there {

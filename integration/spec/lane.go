@@ -229,8 +229,7 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64,
 			q.unset(key, "error")
 		}
 		if rule("keep") != "1" {
-			its, _ := q.field(key, "card")
-			q.keepReplaced(entry, card, its)
+			q.keepReplaced(entry, card, q.word(key, "card"))
 			payload, card = newer, ""
 		} else {
 			q.unset(key, "card")
@@ -269,8 +268,7 @@ func (q *queue) trim(l *lane, low float64, keep int) (dropped int) {
 			oldest = given[0]
 		}
 		if q.is(l.entry+oldest.name, "hash") {
-			payload, _ := q.field(l.entry+oldest.name, "payload")
-			bytes += len(payload)
+			bytes += len(q.word(l.entry+oldest.name, "payload"))
 		}
 		q.unwait(l, oldest.name)
 		if dropped++; bytes >= 1<<20 {

@@ -28,15 +28,13 @@ func join(s *Store, c store.Call, at time.Time) any {
 	workers, suspects, rounds, worker := c.Key("workers"), c.Key("suspects"), c.Key("rounds"), c.Arg("worker")
 	mark, suspected := s.score(suspects, worker)
 	_, member := s.score(workers, worker)
-	was, _ := s.field(rounds, worker)
-	last, _ := integer(was)
+	last, _ := integer(s.word(rounds, worker))
 	token, numeric := asToken(s.get(c.Key("token")))
 	asked, _ := integer(c.Arg("asked"))
 	first, _ := integer(c.Arg("round"))
 	fence := token
 	if s.exists(rounds) {
-		there, _ := s.field(rounds, "fence")
-		fence, _ = integer(there)
+		fence, _ = integer(s.word(rounds, "fence"))
 		fence = min(fence, token)
 	}
 	switch {
@@ -61,8 +59,7 @@ func (q *queue) lastFence() int64 {
 	if !q.exists(q.rounds) {
 		return token
 	}
-	text, _ := q.field(q.rounds, "fence")
-	fence, _ := integer(text)
+	fence, _ := integer(q.word(q.rounds, "fence"))
 	return min(fence, token)
 }
 
@@ -389,8 +386,7 @@ func beat(q *queue, c store.Call) any {
 
 func leave(q *queue, c store.Call) any {
 	q.whole()
-	was, _ := q.field(q.rounds, c.Arg("worker"))
-	last, _ := integer(was)
+	last, _ := integer(q.word(q.rounds, c.Arg("worker")))
 	if round, _ := integer(c.Arg("round")); last > round && q.has(LeaveNumber) {
 		return []any{0, 0}
 	}

@@ -73,8 +73,7 @@ func (q *queue) cardInSchedule(entry string) string {
 	if _, runs := q.field(q.entry+entry, "process"); runs || !waits {
 		return ""
 	}
-	card, _ := q.field(q.entry+entry, "card")
-	return card
+	return q.word(q.entry+entry, "card")
 }
 
 // takeAway removes what waits for an entry, which ends so.
@@ -115,8 +114,7 @@ func (q *queue) waitsFor(entry string) int64 {
 	}
 	if q.is(q.entry+entry, "hash") {
 		if _, waits := q.field(q.entry+entry, "due"); waits {
-			card, _ := q.field(q.entry+entry, "card")
-			keep = keepsFor(card)
+			keep = keepsFor(q.word(q.entry+entry, "card"))
 		}
 	}
 	return keep
@@ -127,15 +125,13 @@ func (q *queue) runsFor(entry string) int64 {
 	keep := int64(-1)
 	if q.is(q.entries, "hash") {
 		if process, _, _, runs := q.runsAdded(entry); runs {
-			value, _ := q.field(q.entries, process)
-			_, _, card, _ := readAdded(value)
+			_, _, card, _ := readAdded(q.word(q.entries, process))
 			keep = keepsFor(card)
 		}
 	}
 	if q.is(q.entry+entry, "hash") {
 		if _, runs := q.field(q.entry+entry, "process"); runs {
-			card, _ := q.field(q.entry+entry, "held")
-			keep = keepsFor(card)
+			keep = keepsFor(q.word(q.entry+entry, "held"))
 		}
 	}
 	return keep

@@ -46,15 +46,11 @@ func (q *queue) runs(id string, keyed bool) (run, bool) {
 		q.unset(q.entries, id) // Redis had lost the entry, and it runs again
 		return run{}, true
 	}
-	tried, _ := q.field(key, "tried")
-	died, _ := q.field(key, "died")
-	sum, _ := q.field(key, "sum")
-	of, sum, _ := strings.Cut(sum, ":")
+	of, sum, _ := strings.Cut(q.word(key, "sum"), ":")
 	if of != id {
 		sum = ""
 	}
-	card, _ := q.field(key, "held")
-	return run{entry: entry, tried: number(tried), died: number(died), sum: sum, card: card}, true
+	return run{entry: entry, tried: q.count(key, "tried"), died: q.count(key, "died"), sum: sum, card: q.word(key, "held")}, true
 }
 
 // crashes is how many workers died holding what is not under a key.
@@ -62,9 +58,8 @@ func (q *queue) crashes(payload string) int64 {
 	if !q.counting {
 		return 0
 	}
-	n, _ := q.field(q.ledger, q.digest(payload))
-	crashes, _ := integer(n)
-	return crashes
+	n, _ := integer(q.word(q.ledger, q.digest(payload)))
+	return n
 }
 
 func (q *queue) forgetCrashes(payload string) {
@@ -90,8 +85,7 @@ func (q *queue) moveLock(payload, from, to string) {
 
 // takeLock follows a payload from the front of the list into a process.
 func (q *queue) takeLock(payload, id string) {
-	where, _ := q.field(q.unique, q.digest(payload))
-	if place, ok := position(where); ok && q.has(LockTaken) && q.ahead(place) <= 0 {
+	if place, ok := position(q.word(q.unique, q.digest(payload))); ok && q.has(LockTaken) && q.ahead(place) <= 0 {
 		q.set(q.unique, q.digest(payload), "p:"+id)
 	}
 	q.offset++
@@ -287,8 +281,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		}
 	}
 	if died > 0 && !isKey(r.entry) {
-		was, _ := q.field(q.ledger, q.digest(payload))
-		n, _ := integer(was)
+		n, _ := integer(q.word(q.ledger, q.digest(payload)))
 		q.set(q.ledger, q.digest(payload), n+died)
 		q.counting = true
 	}

@@ -215,11 +215,8 @@ func (r *round) startEntry(entry string, due int64) int {
 	var retries, crashes int64
 	if r.is(key, "hash") {
 		payload, waits = r.field(key, "payload")
-		tried, _ := r.field(key, "retries")
-		died, _ := r.field(key, "crashes")
-		retries, crashes = number(tried), number(died)
-		card, _ = r.field(key, "card")
-		failed, _ = r.field(key, "error")
+		retries, crashes = r.count(key, "retries"), r.count(key, "crashes")
+		card, failed = r.word(key, "card"), r.word(key, "error")
 	} else {
 		r.trouble = string(wrongType)
 	}

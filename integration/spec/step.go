@@ -64,8 +64,7 @@ func step(q *queue, c store.Call) any {
 	if _, member := q.score(q.workers, r.worker); !member && q.has(StepMembers) {
 		return evicted
 	}
-	was, _ := q.field(q.rounds, r.worker)
-	r.last, _ = integer(was)
+	r.last, _ = integer(q.word(q.rounds, r.worker))
 	if r.number < r.last-3 && q.has(Window) {
 		return Refusal("STALE later rounds have been answered")
 	}
@@ -305,8 +304,7 @@ func (r *round) logged(name string) (int64, bool) {
 	if !r.is(r.cancel+name, "hash") {
 		return 0, false
 	}
-	f, _ := r.field(r.cancel+name, "token")
-	return integer(f)
+	return integer(r.word(r.cancel+name, "token"))
 }
 
 var reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):([0-9]*):(.*)$`)

@@ -327,6 +327,12 @@ func (s *Store) field(key, name string) (string, bool) {
 	return "", false
 }
 
+// word is a field, "" where there is none.
+func (s *Store) word(key, name string) string { f, _ := s.field(key, name); return f }
+
+// count is a field that is a count or a time.
+func (s *Store) count(key, name string) int64 { return number(s.word(key, name)) }
+
 func (s *Store) fields(key string) int {
 	if v := s.at(key, "hash"); v != nil {
 		return len(v.hash)
