@@ -37,8 +37,7 @@ func TestTwinsAreCounted(t *testing.T) {
 				w := newWorld(New(1))
 				defer w.end()
 				w.judge.w = nil // no process has started what is finished here
-				p := &process{w: w, name: "p1", links: map[*link]bool{}, thawed: make(chan struct{})}
-				close(p.thawed)
+				p := newProcess(w, "p1")
 				line := redisconn.NewLine(redisconn.FromPool(&redis.Pool{DialContext: p.dial}), time.Minute)
 				defer line.Close()
 				ctx := context.Background()

@@ -61,9 +61,9 @@ func (in *interpreter) close() { in.state.Close() }
 
 var compiled sync.Map // source → *lua.FunctionProto
 
-// load makes a program of a script and keeps it.
-func (in *interpreter) load(source string) (*program, error) {
-	p := &program{verb: spec.VerbOf(source)}
+// load makes a program of the script of a verb and keeps it.
+func (in *interpreter) load(verb, source string) (*program, error) {
+	p := &program{verb: verb}
 	sha := lane.Digest(source)
 	if in.rewrite != nil {
 		source = in.rewrite(source)

@@ -108,21 +108,18 @@ func (s *server) parse(args []string) (r request, p *program, reply any) {
 	if name != "EVALSHA" && name != "EVAL" {
 		return r, nil, nil
 	}
-	if len(args) < 3 {
-		return r, nil, spec.Refusal("ERR wrong number of arguments")
-	}
-	n, err := strconv.Atoi(args[2])
-	if err != nil || n < 0 || n > len(args)-3 {
-		return r, nil, spec.Refusal("ERR Number of keys can't be greater than number of args")
+	call, ok := store.Parse(args)
+	if !ok {
+		return r, nil, spec.Refusal("ERR this calls no verb")
 	}
 	if name == "EVAL" {
-		if p, err = s.scripts.load(args[1]); err != nil {
+		var err error
+		if p, err = s.scripts.load(call.Verb.Name, args[1]); err != nil {
 			return r, nil, spec.Refusal("ERR Error compiling script: " + err.Error())
 		}
 	} else if p = s.scripts.programs[args[1]]; p == nil {
 		return r, nil, spec.Refusal("NOSCRIPT No matching script. Please use EVAL.")
 	}
-	call := store.Call{Verb: store.VerbOf(p.verb), Keys: args[3 : 3+n], Args: args[3+n:]}
 	return request{verb: p.verb, keys: call.Keys, args: call.Args, call: call}, p, nil
 }
 

@@ -70,8 +70,8 @@ var (
 	standing = regexp.MustCompile(`local time = \{ '(\d+)', '(\d+)' \}`)
 )
 
-// VerbOf names a script by the header of its last file, behind those of the fragments.
-func VerbOf(source string) string {
+// verbOf names a script by the header of its last file, behind those of the fragments.
+func verbOf(source string) string {
 	verb := "?"
 	for _, m := range slices.Backward(headers.FindAllStringSubmatch(source, -1)) {
 		if strings.HasPrefix(m[1], "lib_") {
@@ -84,7 +84,7 @@ func VerbOf(source string) string {
 
 // load keeps a script, and returns its digest.
 func (s *Server) load(source string) string {
-	l := loaded{verb: VerbOf(source)}
+	l := loaded{verb: verbOf(source)}
 	if m := standing.FindStringSubmatch(source); m != nil {
 		seconds, _ := strconv.ParseInt(m[1], 10, 64)
 		micros, _ := strconv.ParseInt(m[2], 10, 64)
