@@ -1,8 +1,9 @@
 package simulation
 
 import (
-	"container/heap"
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ type world struct {
 
 	mu      sync.Mutex // protects all of it
 	dice    *rand.Rand
-	events  agenda
+	events  []event // in their order
 	numbers int
 	stir    chan struct{} // has an element when an event comes before all others; holds one
 	over    chan struct{}
@@ -50,21 +51,7 @@ type event struct {
 	do     func()
 }
 
-type agenda []event
-
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	return a[i].at.Before(a[j].at) || a[i].at.Equal(a[j].at) && a[i].number < a[j].number
-}
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(e any)   { *a = append(*a, e.(event)) }
-func (a *agenda) Pop() any {
-	last := len(*a) - 1
-	e := (*a)[last]
-	(*a)[last] = event{}
-	*a = (*a)[:last]
-	return e
-}
+func (e event) compare(o event) int { return cmp.Or(e.at.Compare(o.at), e.number-o.number) }
 
 // newWorld is called in a bubble.
 func newWorld(o *Options) *world {
@@ -97,9 +84,9 @@ func (w *world) latency() time.Duration {
 func (w *world) after(d time.Duration, do func()) {
 	w.numbers++
 	e := event{time.Now().Add(d), w.numbers, do}
-	first := len(w.events) == 0 || e.at.Before(w.events[0].at)
-	heap.Push(&w.events, e)
-	if first {
+	i, _ := slices.BinarySearchFunc(w.events, e, event.compare)
+	w.events = slices.Insert(w.events, i, e)
+	if i == 0 {
 		select {
 		case w.stir <- struct{}{}:
 		default:
@@ -114,7 +101,9 @@ func (w *world) run() {
 	for {
 		w.mu.Lock()
 		for len(w.events) > 0 && !w.events[0].at.After(time.Now()) {
-			heap.Pop(&w.events).(event).do()
+			first := w.events[0]
+			w.events = slices.Delete(w.events, 0, 1)
+			first.do()
 		}
 		next := time.Hour
 		if len(w.events) > 0 {
