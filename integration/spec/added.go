@@ -301,7 +301,7 @@ func (x *examination) judgeAdded(id, stored string) {
 		return
 	}
 	runs, _, ok := strings.Cut(x.word(x.entries, name), ":")
-	holder, _ := x.holder(id)
+	holder := x.holder(id)
 	there := list == there || holder != ""
 	if ok && runs == id && there {
 		return

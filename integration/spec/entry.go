@@ -18,7 +18,7 @@ func (x *examination) run(id string) {
 	if list == foreign || names == foreign {
 		return
 	}
-	holder, _ := x.holder(id)
+	holder := x.holder(id)
 	its := names == there && named == id
 	if its && (list == there || holder != "") {
 		return
@@ -116,7 +116,7 @@ func (a *agreement) running(process string) {
 		return
 	}
 	_, list := a.payload(process)
-	holder, _ := a.holder(process)
+	holder := a.holder(process)
 	switch {
 	case list == there:
 		a.amiss(func() { a.set(a.entries, process, a.of) })

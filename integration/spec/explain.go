@@ -72,14 +72,12 @@ func (q *queue) copies(l *lane, payload string, most int) (entries []string) {
 
 // heldBy is the worker and the token, if that one holds the process.
 func (q *queue) heldBy(worker, process string) (holder string, token int64) {
-	if !q.is(q.working+worker, "zset") {
-		return "", 0
+	if q.is(q.working+worker, "zset") {
+		if score, ok := q.score(q.working+worker, process); ok {
+			return worker, int64(score)
+		}
 	}
-	score, ok := q.score(q.working+worker, process)
-	if !ok {
-		return "", 0
-	}
-	return worker, int64(score)
+	return "", 0
 }
 
 // appendEntry tells of an entry in which something waits, this payload as contents has it, or

@@ -400,11 +400,7 @@ func leave(q *queue, c store.Call) any {
 		}
 		return []any{0, 0}
 	}
-	returned, _, left := q.takeBack([]string{c.Arg("worker")})
-	q.keepOffset()
-	q.trimLog()
-	q.endAges()
-	q.alert(&q.lane, returned)
+	returned, _, left := q.takeAll(c.Arg("worker"))
 	return []any{returned, left}
 }
 
@@ -417,29 +413,39 @@ func fail(q *queue, c store.Call) any {
 	if !known {
 		return []any{0, 0, 0, 0}
 	}
-	returned, handled, left := q.takeBack([]string{c.Arg("worker")})
+	returned, handled, left := q.takeAll(c.Arg("worker"))
+	return []any{1, returned, handled, left}
+}
+
+// takeAll ends a call that has a worker go, with what that holds.
+func (q *queue) takeAll(worker string) (returned, handled, left int) {
+	returned, handled, left = q.takeBack([]string{worker})
 	q.keepOffset()
 	q.trimLog()
 	q.endAges()
 	q.alert(&q.lane, returned)
-	return []any{1, returned, handled, left}
+	return returned, handled, left
 }
 
 // end fences a member; it reports whether the worker is one, or is being returned.
 func (q *queue) end(worker string, mark int64) bool {
 	leaves := q.leaves(worker)
-	if _, member := q.score(q.workers, worker); member {
+	if q.isMember(worker) {
 		q.fence(mark, worker)
 		return true
 	}
 	return leaves
 }
 
+func (q *queue) isMember(worker string) bool {
+	_, member := q.score(q.workers, worker)
+	return member
+}
+
 // failed reports whether the worker was failed, and others go on with its return.
 func (q *queue) failed(worker string) bool {
-	_, member := q.score(q.workers, worker)
 	at, suspected := q.score(q.suspects, worker)
-	return !member && suspected && at == 0
+	return !q.isMember(worker) && suspected && at == 0
 }
 
 // leaves reports whether the worker is being returned.

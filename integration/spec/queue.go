@@ -170,17 +170,14 @@ func (q *queue) owners() (all []string) {
 	return all
 }
 
-// holder is who holds a process, and its token; "" if nobody does.
-func (q *queue) holder(id string) (worker string, token int64) {
+// holder is who holds a process; "" if nobody does.
+func (q *queue) holder(id string) (worker string) {
 	for _, w := range q.owners() {
-		if !q.is(q.working+w, "zset") {
-			continue
-		}
-		if score, ok := q.score(q.working+w, id); ok {
-			worker, token = w, int64(score)
+		if holder, _ := q.heldBy(w, id); holder != "" {
+			worker = holder
 		}
 	}
-	return worker, token
+	return worker
 }
 
 // logCancel puts a cancel on record, for those who hold something. Given is the last

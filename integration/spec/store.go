@@ -7,8 +7,10 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -95,6 +97,17 @@ func refusing(f func() any) (reply any) {
 	}()
 	return f()
 }
+
+// KeysOf are the keys of a verb that is called for a queue, in the order of the table.
+func KeysOf(verb string, q keys.Queue, part string) (all []string) {
+	for _, name := range strings.Fields(strings.Replace(store.VerbOf(verb).Keys, "shared", sharedKeys, 1)) {
+		all = append(all, keys.Named(name).Of(q, part))
+	}
+	return all
+}
+
+// What verbs.go of the store calls shared.
+const sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping ages added"
 
 func (s *Store) publish(channel, message string) int {
 	if s.Publish == nil {
@@ -261,14 +274,11 @@ func (s *Store) expire(key string, ms int64) {
 	}
 }
 
-// persist ends that a key ends, and tells whether it would have.
-func (s *Store) persist(key string) bool {
-	v := s.at(key, "")
-	if v == nil || v.expires.IsZero() {
-		return false
+// persist ends that a key ends.
+func (s *Store) persist(key string) {
+	if v := s.at(key, ""); v != nil {
+		v.expires = time.Time{}
 	}
-	v.expires = time.Time{}
-	return true
 }
 
 // Strings.
@@ -359,17 +369,13 @@ func text(v any) string {
 	return v.(string)
 }
 
-// unset removes fields and tells how many there were.
-func (s *Store) unset(key string, names ...string) (n int) {
+// unset removes fields.
+func (s *Store) unset(key string, names ...string) {
 	s.change(key, "hash", func(v *value) {
 		for _, name := range names {
-			if _, ok := v.hash[name]; ok {
-				delete(v.hash, name)
-				n++
-			}
+			delete(v.hash, name)
 		}
 	})
-	return n
 }
 
 // Sorted sets.
