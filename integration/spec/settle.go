@@ -195,6 +195,21 @@ func (q *queue) takeOut(id string, keyed bool) (payload string, r run, f fate) {
 	return payload, r, done
 }
 
+// takeUnlessCanceled takes what a process runs out of it. What Redis has lost ends, and so does what a
+// cancel covers, if that is looked up.
+func (q *queue) takeUnlessCanceled(working, id string, token int64, keyed, looked bool) (payload string, r run, f fate) {
+	payload, r, f = q.takeOut(id, keyed)
+	switch {
+	case f == gone:
+		q.clear(working, id, payload, r.entry, "lost")
+	case f == done && looked && q.covered(payload, r.entry, id, token, "stopped"):
+		q.clear(working, id, payload, r.entry, "canceled")
+		q.keepResult(r.entry, r.card, store.EndCanceled, "", "")
+		f = gone
+	}
+	return payload, r, f
+}
+
 // clear removes what is left of a process without its payload.
 func (q *queue) clear(working, id, payload, entry, outcome string) {
 	q.remove(working, id)
@@ -292,16 +307,9 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 // putOff has the task of a process started again later, with so many retries more. The failure is
 // the error of this attempt.
 func (q *queue) putOff(working, id string, token, delay, failures int64, failure string, keyed bool) fate {
-	payload, r, f := q.takeOut(id, keyed)
-	if f == stuck {
-		return stuck
-	}
-	if f == gone || q.has(LogOnRetry) && q.covered(payload, r.entry, id, token, "stopped") {
-		q.clear(working, id, payload, r.entry, dropped(f))
-		if f != gone {
-			q.keepResult(r.entry, r.card, store.EndCanceled, "", "")
-		}
-		return gone
+	payload, r, f := q.takeUnlessCanceled(working, id, token, keyed, q.has(LogOnRetry))
+	if f != done {
+		return f
 	}
 	q.remove(working, id)
 	entry, counts := r.entry, true
@@ -318,12 +326,4 @@ func (q *queue) putOff(working, id string, token, delay, failures int64, failure
 		q.set(q.entry+entry, "error", failure)
 	}
 	return done
-}
-
-// dropped is the outcome of what ends since Redis has lost it, or since a cancel covers it.
-func dropped(f fate) string {
-	if f == gone {
-		return "lost"
-	}
-	return "canceled"
 }

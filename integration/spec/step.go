@@ -381,16 +381,9 @@ func (r *round) giveUp(id string, started int64, kind string, due int64, reason 
 	if r.failed != nil && !r.buries(r.failed) {
 		return stuck
 	}
-	payload, run, f := r.takeOut(id, keyed)
-	if f == stuck {
-		return stuck
-	}
-	if f == gone || r.covered(payload, run.entry, id, started, "stopped") {
-		r.clear(r.working, id, payload, run.entry, dropped(f))
-		if f != gone {
-			r.keepResult(run.entry, run.card, store.EndCanceled, "", "")
-		}
-		return gone
+	payload, run, f := r.takeUnlessCanceled(r.working, id, started, keyed, true)
+	if f != done {
+		return f
 	}
 	r.gaveUp = true
 	if !isKey(run.entry) {

@@ -226,6 +226,16 @@ func (s *Store) at(key, kind string) *value {
 	return v
 }
 
+// see is at, where nothing is as good as what is empty.
+func (s *Store) see(key, kind string) *value {
+	if v := s.at(key, kind); v != nil {
+		return v
+	}
+	return &nothing
+}
+
+var nothing value // is never changed
+
 // make returns what a key holds, or holds from now on.
 func (s *Store) make(key, kind string) *value {
 	v := s.at(key, kind)
@@ -297,20 +307,10 @@ func (s *Store) put(key, text string) {
 
 // Lists.
 
-func (s *Store) length(key string) int {
-	if v := s.at(key, "list"); v != nil {
-		return len(v.list)
-	}
-	return 0
-}
+func (s *Store) length(key string) int { return len(s.items(key)) }
 
 // items are those of a list, from the front.
-func (s *Store) items(key string) []string {
-	if v := s.at(key, "list"); v != nil {
-		return v.list
-	}
-	return nil
-}
+func (s *Store) items(key string) []string { return s.see(key, "list").list }
 
 func (s *Store) push(key string, items ...string) {
 	v := s.make(key, "list")
@@ -330,11 +330,8 @@ func (s *Store) popFront(key string) (item string, ok bool) {
 // Hashes.
 
 func (s *Store) field(key, name string) (string, bool) {
-	if v := s.at(key, "hash"); v != nil {
-		f, ok := v.hash[name]
-		return f, ok
-	}
-	return "", false
+	f, ok := s.see(key, "hash").hash[name]
+	return f, ok
 }
 
 // word is a field, "" where there is none.
@@ -343,12 +340,7 @@ func (s *Store) word(key, name string) string { f, _ := s.field(key, name); retu
 // count is a field that is a count or a time.
 func (s *Store) count(key, name string) int64 { return number(s.word(key, name)) }
 
-func (s *Store) fields(key string) int {
-	if v := s.at(key, "hash"); v != nil {
-		return len(v.hash)
-	}
-	return 0
-}
+func (s *Store) fields(key string) int { return len(s.see(key, "hash").hash) }
 
 // set sets fields: names and values in turn.
 func (s *Store) set(key string, pairs ...any) {
@@ -387,19 +379,11 @@ type ranked struct {
 }
 
 func (s *Store) score(key, member string) (float64, bool) {
-	if v := s.at(key, "zset"); v != nil {
-		f, ok := v.zset[member]
-		return f, ok
-	}
-	return 0, false
+	f, ok := s.see(key, "zset").zset[member]
+	return f, ok
 }
 
-func (s *Store) size(key string) int {
-	if v := s.at(key, "zset"); v != nil {
-		return len(v.zset)
-	}
-	return 0
-}
+func (s *Store) size(key string) int { return len(s.see(key, "zset").zset) }
 
 func (s *Store) add(key, member string, score int64) {
 	s.make(key, "zset").zset[member] = float64(score)
@@ -417,11 +401,7 @@ var inf = math.Inf(1)
 
 // between are the members with scores from low to high, in their order.
 func (s *Store) between(key string, low, high float64) (all []ranked) {
-	v := s.at(key, "zset")
-	if v == nil {
-		return nil
-	}
-	for name, score := range v.zset {
+	for name, score := range s.see(key, "zset").zset {
 		if score >= low && score <= high {
 			all = append(all, ranked{name, score})
 		}

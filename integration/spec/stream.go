@@ -50,12 +50,7 @@ func (s *stream) rows() [][]string {
 }
 
 // stream is what a key holds, empty if it holds nothing.
-func (s *Store) stream(key string) stream {
-	if v := s.at(key, "stream"); v != nil {
-		return v.stream
-	}
-	return stream{}
-}
+func (s *Store) stream(key string) stream { return s.see(key, "stream").stream }
 
 // entries counts the items of a stream.
 func (s *Store) entries(key string) int { return len(s.stream(key).items) }
