@@ -89,21 +89,14 @@ func (l *link) fail(err error) {
 	if l.failed == nil {
 		l.failed = err
 	}
-	l.stirs()
-}
-
-func (l *link) stirs() {
-	select {
-	case l.stir <- struct{}{}:
-	default:
-	}
+	signal(l.stir)
 }
 
 // reply has the server say something to the process.
 func (l *link) reply(b []byte) {
 	l.send(&l.down, func() {
 		l.in = append(l.in, b...)
-		l.stirs()
+		signal(l.stir)
 	})
 }
 
@@ -195,7 +188,7 @@ func (l *link) SetReadDeadline(t time.Time) error {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.deadline = t
-	l.stirs()
+	signal(l.stir)
 	return nil
 }
 

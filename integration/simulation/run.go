@@ -73,20 +73,17 @@ func (r *run) wrong() bool {
 	return len(r.world.judge.wrong) > 0
 }
 
-// sleep lets time go by.
-func (r *run) sleep(d time.Duration) { time.Sleep(d) }
-
 // safety is the phase with faults.
 func (r *run) safety() {
 	var all sync.WaitGroup
 	for range r.opts.Fleet {
 		r.spawn()
 	}
-	r.sleep(2 * r.opts.Lease)
+	time.Sleep(2 * r.opts.Lease)
 	d := r.opts.dice("faults")
 	end := time.Now().Add(r.opts.Safety)
 	for time.Now().Before(end) && !r.wrong() {
-		r.sleep(time.Duration(d.ExpFloat64() * float64(r.opts.Calm)))
+		time.Sleep(time.Duration(d.ExpFloat64() * float64(r.opts.Calm)))
 		if len(r.opts.Faults) > 0 {
 			f, own := pick(d, r.opts.Faults...), rand.New(rand.NewPCG(d.Uint64(), 0))
 			r.locked(func() { r.world.record.note(r.world.now(), "-", "fault: "+f.name) })

@@ -258,7 +258,7 @@ func (r *run) visit(ctx context.Context, guest *worqr.Peer, queue string, d *ran
 		if q.StartWork(ctx) != nil {
 			return // it tries to join on its own
 		}
-		r.sleep(time.Duration(d.ExpFloat64() * float64(200*time.Millisecond)))
+		time.Sleep(time.Duration(d.ExpFloat64() * float64(200*time.Millisecond)))
 		if q.StopWork(ctx) != nil {
 			return
 		}

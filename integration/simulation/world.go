@@ -87,10 +87,7 @@ func (w *world) after(d time.Duration, do func()) {
 	i, _ := slices.BinarySearchFunc(w.events, e, event.compare)
 	w.events = slices.Insert(w.events, i, e)
 	if i == 0 {
-		select {
-		case w.stir <- struct{}{}:
-		default:
-		}
+		signal(w.stir)
 	}
 }
 

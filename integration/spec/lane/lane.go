@@ -116,10 +116,11 @@ func (l *Lane) Set(kind, of string, v any) {
 	case "paused":
 		l.Paused = v != nil
 	default:
-		if z := l.zset(kind); z != nil {
-			*z = asZSet(v)
-		} else if h := l.hash(kind); h != nil {
-			*h = asHash(v)
+		switch one := l.one(kind).(type) {
+		case *ZSet:
+			*one = asZSet(v)
+		case *Hash:
+			*one = asHash(v)
 		}
 	}
 }
@@ -145,17 +146,17 @@ func (l *Lane) Get(kind, of string) any {
 	case "added":
 		return l.Added
 	}
-	if z := l.zset(kind); z != nil {
-		return *z
-	}
-	if h := l.hash(kind); h != nil {
-		return *h
+	switch one := l.one(kind).(type) {
+	case *ZSet:
+		return *one
+	case *Hash:
+		return *one
 	}
 	return nil
 }
 
-// zset is a sorted set of which the queue has one, or nil.
-func (l *Lane) zset(kind string) *ZSet {
+// one is a sorted set or a hash of which the queue has one, or nil.
+func (l *Lane) one(kind string) any {
 	switch kind {
 	case "batches":
 		return &l.Batches
@@ -177,13 +178,6 @@ func (l *Lane) zset(kind string) *ZSet {
 		return &l.Gaps
 	case "recurring":
 		return &l.Recurring
-	}
-	return nil
-}
-
-// hash is a hash of which the queue has one, or nil.
-func (l *Lane) hash(kind string) *Hash {
-	switch kind {
 	case "unique":
 		return &l.Unique
 	case "rounds":
