@@ -4,10 +4,10 @@
 package rules
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/worqr/worqr/integration/spec"
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
@@ -195,12 +195,7 @@ func stopping(l *lane.Lane, wrong Wrong) {
 	due := map[string]bool{}
 	for id := range l.Process {
 		for _, name := range l.Names(id) {
-			if lane.IsKey(name) {
-				name = "k" + lane.Digest(name)
-			} else {
-				name = "p" + name
-			}
-			due[fmt.Sprintf("%s:%016d:%s", name, l.TokenOf(id), id)] = true
+			due[spec.StoppingAs(name, l.TokenOf(id), id)] = true
 		}
 	}
 	for member := range l.Stopping {
