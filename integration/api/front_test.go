@@ -158,7 +158,7 @@ func (f *front) compare(l *line, name string, args []string) any {
 		was, is := lane.View(f.now, f.prefix+":", "q", failed), lane.View(after, f.prefix+":", "q", failed)
 		wrong := func(format string, args ...any) { best = append(best, fmt.Sprintf(format, args...)) }
 		began, _ := is.Since(was)
-		rules.State(is, rules.Anything, wrong)
+		rules.State(is, nil, wrong)
 		rules.Tokens(was, is, began, wrong)
 		rules.Canceled(was, is, func(string) bool { return false }, wrong)
 	}

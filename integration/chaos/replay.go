@@ -195,9 +195,7 @@ func (r *replay) check(changed map[string]bool) {
 	}
 	for q, was := range was {
 		began, ended := q.Since(was)
-		rules.State(q.Lane, func(some ...string) bool {
-			return slices.ContainsFunc(some, func(k string) bool { return kinds[q][k] })
-		}, r.violate)
+		rules.State(q.Lane, kinds[q], r.violate)
 		rules.Tokens(was, q.Lane, began, r.violate)
 		r.inLine(was, q.Lane, began)
 		for _, id := range began {

@@ -18,8 +18,7 @@ type server struct {
 	store   *spec.Memory
 	scripts *interpreter
 
-	now      func() time.Time // of the machine
-	jumped   time.Duration    // by which the clock of Redis is off
+	jumped   time.Duration // by which the clock of Redis is off
 	readonly bool
 	full     bool // maxmemory is reached
 	loading  bool
@@ -57,8 +56,8 @@ var commands = func() map[string]command {
 	return all
 }()
 
-func newServer(now func() time.Time) *server {
-	s := &server{store: spec.NewMemory(), now: now, subscribers: map[string][]*link{}, touched: map[string]bool{}}
+func newServer() *server {
+	s := &server{store: spec.NewMemory(), subscribers: map[string][]*link{}, touched: map[string]bool{}}
 	s.store.SetTime(s.clock())
 	s.store.ClockTTL(true)
 	s.scripts = newInterpreter(s.command)
@@ -71,7 +70,7 @@ func (s *server) close() {
 }
 
 // clock is the time of Redis.
-func (s *server) clock() time.Time { return s.now().Add(s.jumped) }
+func (s *server) clock() time.Time { return time.Now().Add(s.jumped) }
 
 // A request is what a client asks for, taken apart.
 type request struct {

@@ -59,7 +59,7 @@ func newWorld(o *Options) *world {
 		opts: o, began: time.Now(), dice: o.dice("network"),
 		stir: make(chan struct{}, 1), over: make(chan struct{}), delay: o.Latency,
 	}
-	w.server = newServer(time.Now)
+	w.server = newServer()
 	w.server.scripts.rewrite = o.Rewrite
 	w.server.push = func(to *link, message []byte) { to.reply(message) }
 	w.record = &record{}

@@ -132,12 +132,7 @@ func (q *queue) removeEntries(payload, after, last string, most int) (removed in
 			continue
 		}
 		n++
-		waits := false
-		if q.is(q.entry+entry, "hash") {
-			p, there := q.field(q.entry+entry, "payload")
-			waits = there && p == payload
-		}
-		if waits {
+		if p, seen := q.part(entry, "payload"); seen == there && p == payload {
 			card := q.cardInSchedule(entry)
 			q.unwaitAs(&q.lane, entry, name)
 			q.keepResult(entry, card, store.EndCanceled, "", "")

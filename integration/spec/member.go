@@ -29,14 +29,11 @@ func join(s *Store, c store.Call, at time.Time) any {
 	mark, suspected := s.score(suspects, worker)
 	_, member := s.score(workers, worker)
 	last, _ := integer(s.word(rounds, worker))
-	token, numeric := asToken(s.get(c.Key("token")))
+	q := &queue{Store: s, rounds: rounds, token: c.Key("token"), now: at.UnixMilli()}
+	_, numeric := q.lastToken()
 	asked, _ := integer(c.Arg("asked"))
 	first, _ := integer(c.Arg("round"))
-	fence := token
-	if s.exists(rounds) {
-		fence, _ = integer(s.word(rounds, "fence"))
-		fence = min(fence, token)
-	}
+	fence := q.lastFence()
 	switch {
 	case !numeric:
 		return Refusal("WRONGTYPE the token counter is not a number")
@@ -48,7 +45,7 @@ func join(s *Store, c store.Call, at time.Time) any {
 		return 0
 	}
 	s.remove(suspects, worker)
-	s.add(workers, worker, (&queue{now: at.UnixMilli()}).deadline(number(c.Arg("lease"))))
+	s.add(workers, worker, q.deadline(number(c.Arg("lease"))))
 	s.set(rounds, "fence", fence, worker, first)
 	return 1
 }

@@ -323,9 +323,8 @@ func deleteQueue(q *queue, c store.Call) any {
 			break
 		}
 		of, entry := m.name[:min(40, len(m.name))], m.name[min(41, len(m.name)):]
-		if q.is(q.entry+entry, "hash") {
-			bytes += len(q.word(q.entry+entry, "payload"))
-		}
+		payload, _ := q.part(entry, "payload")
+		bytes += len(payload)
 		if keepsFor(q.cardInSchedule(entry)) > 0 {
 			q.tellEnd(entry)
 		}

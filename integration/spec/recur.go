@@ -161,16 +161,14 @@ func recur(q *queue, c store.Call) any {
 
 // endSchedule ends a schedule. It is false if the call can't afford to.
 func (q *queue) endSchedule(entry string) bool {
-	if q.is(q.entry+entry, "hash") {
-		turn, waits := q.field(q.entry+entry, "turn")
-		if c, ok := q.course(entry); waits && (!ok || number(turn) > c.passed) {
-			if !q.affords(q.entry + entry) {
-				return false
-			}
-			card := q.cardInSchedule(entry)
-			q.unwait(&q.lane, entry)
-			q.keepResult(entry, card, store.EndRemoved, "", "")
+	turn, seen := q.part(entry, "turn")
+	if c, ok := q.course(entry); seen == there && (!ok || number(turn) > c.passed) {
+		if !q.affords(q.entry + entry) {
+			return false
 		}
+		card := q.cardInSchedule(entry)
+		q.unwait(&q.lane, entry)
+		q.keepResult(entry, card, store.EndRemoved, "", "")
 	}
 	q.del(q.recurrence(entry))
 	q.remove(q.recurring(), entry)
@@ -307,10 +305,8 @@ func (q *queue) mend(entry string, passed int64, changed, sent bool) {
 
 // turn is the time of the occurrence that waits under an entry; "" if none does.
 func (q *queue) turn(entry string) string {
-	if !q.is(q.entry+entry, "hash") {
-		return ""
-	}
-	return q.word(q.entry+entry, "turn")
+	turn, _ := q.part(entry, "turn")
+	return turn
 }
 
 // took is the time of the occurrence that a process runs under an entry; "" if it doesn't recur.

@@ -56,15 +56,7 @@ func (q *queue) tellEnd(entry string) {
 	q.publish(strings.TrimSuffix(q.wake, "wake:")+"end:"+digest(entry), "")
 }
 
-// lastCard is the card of what waits for an entry, if nothing runs of it.
-func (q *queue) lastCard(entry string) string {
-	if w, ok := q.waitsAdded(entry); ok {
-		return w.card
-	}
-	return q.cardInSchedule(entry)
-}
-
-// cardInSchedule is the same of what waits in the schedule.
+// cardInSchedule is the card of what waits in the schedule, if nothing runs of it.
 func (q *queue) cardInSchedule(entry string) string {
 	if !q.is(q.entry+entry, "hash") {
 		return ""
@@ -78,7 +70,10 @@ func (q *queue) cardInSchedule(entry string) string {
 
 // takeAway removes what waits for an entry, which ends so.
 func (q *queue) takeAway(entry, how string) bool {
-	card := q.lastCard(entry)
+	card := q.cardInSchedule(entry)
+	if w, ok := q.waitsAdded(entry); ok {
+		card = w.card
+	}
 	_, runs := q.field(q.entry+entry, "process")
 	removed := q.withdraw(entry) || q.skip(entry, how, runs)
 	if removed {
@@ -112,10 +107,8 @@ func (q *queue) waitsFor(entry string) int64 {
 			keep = keepsFor(w.card)
 		}
 	}
-	if q.is(q.entry+entry, "hash") {
-		if _, waits := q.field(q.entry+entry, "due"); waits {
-			keep = keepsFor(q.word(q.entry+entry, "card"))
-		}
+	if _, seen := q.part(entry, "due"); seen == there {
+		keep = keepsFor(q.word(q.entry+entry, "card"))
 	}
 	return keep
 }
@@ -129,10 +122,8 @@ func (q *queue) runsFor(entry string) int64 {
 			keep = keepsFor(card)
 		}
 	}
-	if q.is(q.entry+entry, "hash") {
-		if _, runs := q.field(q.entry+entry, "process"); runs {
-			keep = keepsFor(q.word(q.entry+entry, "held"))
-		}
+	if _, seen := q.part(entry, "process"); seen == there {
+		keep = keepsFor(q.word(q.entry+entry, "held"))
 	}
 	return keep
 }

@@ -92,11 +92,8 @@ func (q *queue) takeLock(payload, id string) {
 }
 
 // ahead is how many are in front of a position, by its offset and the gaps below.
-func (q *queue) ahead(position int64) int64 { return q.ordinal(position) - q.offset }
-
-// ordinal is a position without the gaps below it.
-func (q *queue) ordinal(position int64) int64 {
-	return position - int64(len(q.between(q.gaps, -inf, float64(position)-0.5)))
+func (q *queue) ahead(position int64) int64 {
+	return position - q.offset - int64(len(q.between(q.gaps, -inf, float64(position)-0.5)))
 }
 
 // at is the position of what has so many in front of it: the first one that is no gap.

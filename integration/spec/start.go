@@ -231,7 +231,9 @@ func (r *round) startEntry(entry string, due int64) int {
 		}
 		crashes = r.crashes(payload)
 	}
-	due = r.dueOf(entry, due)
+	if turn := r.turn(entry); turn != "" { // an occurrence is due at its time, whatever it's planned for
+		due = number(turn)
+	}
 	switch {
 	case !waits:
 		r.remove(r.schedule, entry) // Redis has lost it
@@ -264,14 +266,6 @@ func (r *round) startEntry(entry string, due int64) int {
 		r.beginEntry(payload, entry, retries, crashes, tale{due: due, card: card, failure: failed})
 	}
 	return 0
-}
-
-// dueOf is when what waits in an entry is due: an occurrence at its time, whatever it's planned for.
-func (r *round) dueOf(entry string, planned int64) int64 {
-	if turn := r.turn(entry); turn != "" {
-		return number(turn)
-	}
-	return planned
 }
 
 // beginEntry begins what waits in an entry. Of an occurrence, the next one is planned.

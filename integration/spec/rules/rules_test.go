@@ -100,7 +100,7 @@ func TestRules(t *testing.T) {
 			var wrong []string
 			note := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 			began, _ := is.Since(was)
-			State(is, Anything, note)
+			State(is, nil, note)
 			Tokens(was, is, began, note)
 			Canceled(was, is, func(string) bool { return false }, note)
 			found := slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, c.wrong) })
