@@ -227,12 +227,14 @@ func searches() (all []search) {
 		}})
 	}
 	for _, l := range clockworks {
-		all = append(all, search{l.name, l.String(), func(without spec.Guard) finding {
-			l.without, l.looked = without, map[looking]looking{}
-			return explore(&l, limit)
-		}})
+		all = append(all, search{l.name, l.String(), l.search})
 	}
 	return all
+}
+
+func (l leases) search(without spec.Guard) finding {
+	l.without, l.looked = without, map[looking]looking{}
+	return explore(&l, limit)
 }
 
 // beyond are searches that do find something: what the protocol does not promise.
@@ -241,10 +243,7 @@ func beyond() []search {
 	storm := leases{peers: 2, stalls: 4, jumps: 2, flickers: true}
 	return []search{
 		{"Redis stalls twice within a lease, and its clock jumps in between", "The worker comes back under a new id, as after any false death; what it ran runs again. " +
-			"It takes four faults in the right order, and an old beat that comes just then.", func(without spec.Guard) finding {
-			storm.without, storm.looked = without, map[looking]looking{}
-			return explore(&storm, limit)
-		}},
+			"It takes four faults in the right order, and an old beat that comes just then.", storm.search},
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 // to them on the way is decided request by request. All of it is guarded by the
 // mu of the world.
 type link struct {
+	net.Conn // nil: the driver calls no other methods than those below
+
 	w      *world
 	of     *process
 	number int
@@ -192,12 +194,4 @@ func (l *link) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-func (l *link) SetDeadline(t time.Time) error    { return l.SetReadDeadline(t) }
 func (l *link) SetWriteDeadline(time.Time) error { return nil } // writing takes no time
-func (l *link) LocalAddr() net.Addr              { return addr{} }
-func (l *link) RemoteAddr() net.Addr             { return addr{} }
-
-type addr struct{}
-
-func (addr) Network() string { return "sim" }
-func (addr) String() string  { return "sim" }

@@ -227,11 +227,9 @@ func (r *round) startAdded(it item) {
 	kept := r.entry + entry
 	isApart := cardHas(card, apart)
 	if isApart {
-		there := false
-		if r.is(kept, "hash") {
-			payload, there = r.field(kept, "payload")
-		}
-		if card = cardWith(card, apart, false); !there {
+		var seen sight
+		payload, seen = r.part(entry, "payload")
+		if card = cardWith(card, apart, false); seen != there {
 			r.spent += costPassed
 			return
 		}

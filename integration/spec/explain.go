@@ -99,10 +99,7 @@ func (q *queue) appendEntry(entries []any, entry, payload string) []any {
 	if score, ok := q.score(q.schedule, entry); ok {
 		planned = int64(score)
 	}
-	worker, token := "", int64(0)
-	if holder, ok := q.field(key, "holder"); ok && runs {
-		worker, token = q.heldBy(holder, process)
-	}
+	worker, token := q.heldBy(q.word(key, "holder"), process)
 	_, withheld := q.field(key, "withheld")
 	crashes := q.count(key, "crashes")
 	if waits && !isKey(entry) {

@@ -259,21 +259,11 @@ func (s *Store) change(key, kind string, f func(*value)) {
 	}
 }
 
-// try does what may be refused, and tells whether it was not.
-func try(f func()) (ok bool) {
-	defer func() {
-		if !ok {
-			if r := recover(); r != nil && r != any(wrongType) {
-				panic(r)
-			}
-		}
-	}()
-	f()
-	return true
-}
-
 // is reports whether a key holds nothing, or what is of the kind.
-func (s *Store) is(key, kind string) bool { return try(func() { s.at(key, kind) }) }
+func (s *Store) is(key, kind string) bool {
+	v := s.at(key, "")
+	return v == nil || v.kind == kind
+}
 
 func (s *Store) exists(key string) bool { return s.at(key, "") != nil }
 func (s *Store) del(key string)         { delete(s.keys, key) }
