@@ -188,7 +188,7 @@ func add(s *Store, c store.Call, at time.Time) any {
 		s.expire(c.Key("once"), window)
 	}
 	woken := s.wakes(c.Key("idle"), c.Arg("wake"), len(tasks)/2)
-	s.publish(c.Arg("enqueue"), text(len(tasks)/2))
+	s.Publish(c.Arg("enqueue"), text(len(tasks)/2))
 	alone := woken == 0 && s.entries(c.Key("added")) == len(tasks)/2 && !s.exists(c.Key("workers")) && !s.exists(c.Key("waiting"))
 	return []any{name, 1 + bit(alone)}
 }

@@ -69,7 +69,7 @@ func commit(s *Store, c store.Call, _ time.Time) any {
 	s.expire(c.Key("once"), number(c.Arg("window")))
 	s.persist(c.Key("batch"))
 	s.add(c.Key("batches"), c.Arg("id"), min(last+1, aside-1))
-	s.publish(c.Arg("enqueue"), c.Arg("count"))
+	s.Publish(c.Arg("enqueue"), c.Arg("count"))
 	return 1
 }
 

@@ -62,7 +62,7 @@ func cancel(q *queue, c store.Call) any {
 		if len(payload) > 1024 || large.MatchString(payload) {
 			message = "sha1:" + r.name + ":" + text(len(payload))
 		}
-		q.publish(c.Arg("channel"), message)
+		q.Publish(c.Arg("channel"), message)
 	}
 	q.keepDrift()
 	return []any{r.removed, token, stopped, finished, r.left, given, r.after, r.last}
@@ -222,7 +222,7 @@ func cancelKey(q *queue, c store.Call) any {
 			if q.is(q.stopping, "zset") {
 				q.add(q.stopping, StoppingAs(entry, int64(begun), process), 0)
 			}
-			q.publish(q.wake+holder, "0")
+			q.Publish(q.wake+holder, "0")
 		}
 	}
 	return []any{removed, token, stopped, finished}

@@ -11,7 +11,7 @@ func (s *Store) wakes(idle, channel string, n int) (woken int) {
 		}
 		first := s.all(idle)[0].name
 		s.remove(idle, first)
-		if s.publish(channel+first, strconv.Itoa(n)) > 0 {
+		if s.Publish(channel+first, strconv.Itoa(n)) > 0 {
 			woken++
 		}
 	}
@@ -36,7 +36,7 @@ func (s *Store) ring(l *lane) {
 		all := s.all(l.idle)
 		last := all[len(all)-1].name
 		s.remove(l.idle, last)
-		if s.publish(l.wake+last, "0") > 0 {
+		if s.Publish(l.wake+last, "0") > 0 {
 			return
 		}
 	}

@@ -27,7 +27,7 @@ func (s *Store) pushAll(waiting, idle, workers, wake, observers string, payloads
 	before = s.length(waiting)
 	s.push(waiting, payloads...)
 	woken := s.wakes(idle, wake, len(payloads))
-	s.publish(observers, text(len(payloads)))
+	s.Publish(observers, text(len(payloads)))
 	return before, before+woken == 0 && !s.exists(workers)
 }
 
@@ -245,7 +245,7 @@ func put(q *queue, c store.Call) any {
 		}
 	}
 	if !waits {
-		q.publish(c.Arg("enqueue"), "1")
+		q.Publish(c.Arg("enqueue"), "1")
 	}
 	q.marks(c, entry)
 	if waits {
@@ -292,7 +292,7 @@ func requeue(q *queue, c store.Call) any {
 	}
 	if requeued > 0 {
 		q.alert(&q.lane, requeued)
-		q.publish(c.Arg("enqueue"), text(requeued))
+		q.Publish(c.Arg("enqueue"), text(requeued))
 	}
 	return []any{requeued, looked}
 }
@@ -314,7 +314,7 @@ func deleteQueue(q *queue, c store.Call) any {
 		}
 	}
 	if c.Arg("list") == "1" {
-		q.publish(c.Arg("delete"), "")
+		q.Publish(c.Arg("delete"), "")
 	}
 	added, bytes := q.dropLine()
 	members := q.all(q.contents)

@@ -53,7 +53,7 @@ func (q *queue) forgetResult(entry, card string) {
 
 // tellEnd tells who waits for the end of an entry's task to look.
 func (q *queue) tellEnd(entry string) {
-	q.publish(strings.TrimSuffix(q.wake, "wake:")+"end:"+digest(entry), "")
+	q.Publish(strings.TrimSuffix(q.wake, "wake:")+"end:"+digest(entry), "")
 }
 
 // cardInSchedule is the card of what waits in the schedule, if nothing runs of it.

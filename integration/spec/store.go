@@ -30,9 +30,9 @@ type value struct {
 
 // A Store is a keyspace.
 type Store struct {
-	Publish   func(channel, message string) int // tells how many hear it; nil: nobody
-	Listening func(channel string) int          // how many would; nil: nobody
-	Clock     func() time.Time                  // by which keys expire; nil: that of this machine
+	Publish   func(channel, message string) int // tells how many hear it
+	Listening func(channel string) int          // how many would
+	Clock     func() time.Time                  // by which keys expire
 
 	Limits // of one call
 
@@ -48,8 +48,14 @@ type Limits struct {
 	Gaps    int // that become part of the offset
 }
 
-// New returns an empty store, with the limits of the scripts.
-func New() *Store { return &Store{keys: map[string]*value{}, Limits: Limits{100, 10_000, 100, 500}} }
+// New returns an empty store, with the limits of the scripts and the clock of this machine. Nobody
+// listens.
+func New() *Store {
+	return &Store{
+		Publish: func(_, _ string) int { return 0 }, Listening: func(string) int { return 0 }, Clock: time.Now,
+		Limits: Limits{100, 10_000, 100, 500}, keys: map[string]*value{},
+	}
+}
 
 // Call carries out the script of a verb at a time. A Refusal is an error reply.
 func (s *Store) Call(verb string, keys, args []string, at time.Time) any {
@@ -108,27 +114,6 @@ func KeysOf(verb string, q keys.Queue, part string) (all []string) {
 
 // What verbs.go of the store calls shared.
 const sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping ages added"
-
-func (s *Store) publish(channel, message string) int {
-	if s.Publish == nil {
-		return 0
-	}
-	return s.Publish(channel, message)
-}
-
-func (s *Store) listening(channel string) int {
-	if s.Listening == nil {
-		return 0
-	}
-	return s.Listening(channel)
-}
-
-func (s *Store) now() time.Time {
-	if s.Clock == nil {
-		return time.Now()
-	}
-	return s.Clock()
-}
 
 // Keys are the names of what is there, in their order.
 func (s *Store) Keys() []string {
@@ -216,7 +201,7 @@ func (s *Store) shown(key string) string {
 // at returns what a key holds, or nil; it refuses what is of another kind.
 func (s *Store) at(key, kind string) *value {
 	v := s.keys[key]
-	if v != nil && !v.expires.IsZero() && !s.now().Before(v.expires) {
+	if v != nil && !v.expires.IsZero() && !s.Clock().Before(v.expires) {
 		delete(s.keys, key)
 		v = nil
 	}
@@ -270,7 +255,7 @@ func (s *Store) del(key string)         { delete(s.keys, key) }
 
 func (s *Store) expire(key string, ms int64) {
 	if v := s.at(key, ""); v != nil {
-		v.expires = s.now().Add(time.Duration(ms) * time.Millisecond)
+		v.expires = s.Clock().Add(time.Duration(ms) * time.Millisecond)
 	}
 }
 
