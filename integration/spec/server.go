@@ -3,7 +3,6 @@ package spec
 import (
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,21 +69,14 @@ var (
 	standing = regexp.MustCompile(`local time = \{ '(\d+)', '(\d+)' \}`)
 )
 
-// verbOf names a script by the header of its last file, behind those of the fragments.
-func verbOf(source string) string {
-	verb := "?"
-	for _, m := range slices.Backward(headers.FindAllStringSubmatch(source, -1)) {
-		if strings.HasPrefix(m[1], "lib_") {
-			break
-		}
-		verb = m[1]
-	}
-	return verb
-}
-
-// load keeps a script, and returns its digest.
+// load keeps a script, and returns its digest. The header of its last file has its verb.
 func (s *Server) load(source string) string {
-	l := loaded{verb: verbOf(source)}
+	var l loaded
+	for _, m := range headers.FindAllStringSubmatch(source, -1) {
+		if verbs[m[1]] != nil {
+			l.verb = m[1]
+		}
+	}
 	if m := standing.FindStringSubmatch(source); m != nil {
 		seconds, _ := strconv.ParseInt(m[1], 10, 64)
 		micros, _ := strconv.ParseInt(m[2], 10, 64)
