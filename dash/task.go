@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type taskBody struct {
@@ -57,7 +58,7 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 	case body.Digest != "":
 		body.What = "this payload"
 		if body.Found = d.find(ctx, state.name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == body.Digest }); body.Found == nil {
-			body.Asked, body.Err = true, "The task isn't among the first "+count(mostRows)+" of any list of this queue: it has probably ended. To search for it, give its payload or key."
+			body.Asked, body.Err = true, "The task isn't among the first "+words.Grouped(mostRows)+" of any list of this queue: it has probably ended. To search for it, give its payload or key."
 			return p, nil
 		}
 		e, err = q.Explain(ctx, body.Found.Payload)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/worqr/worqr/internal/words"
 )
 
 // When things happen, in parts of the whole time. A peer that dies is evicted
@@ -132,7 +134,7 @@ func (p *play) produce(ctx context.Context, end time.Time) {
 		p.fail(err) // unless ctx has ended, which fails already
 		return
 	}
-	p.journal.add(plainly, "", "the producer stops, with %s still to be done", tasks(p.tally.sum().open()))
+	p.journal.add(plainly, "", "the producer stops, with %s still to be done", words.Several(p.tally.sum().open(), "task"))
 }
 
 // kill kills the peer that runs the film.
@@ -151,7 +153,7 @@ func (p *play) kill(ctx context.Context, number int) error {
 			held++
 		}
 	}
-	p.journal.add(bad, "kill -9", "%s is killed while it holds %s", peerName(number), tasks(held))
+	p.journal.add(bad, "kill -9", "%s is killed while it holds %s", peerName(number), words.Several(held, "task"))
 	return nil
 }
 

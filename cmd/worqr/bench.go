@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type benchCommand struct {
@@ -72,7 +73,7 @@ func (c *benchCommand) Run(ctx context.Context, con *console) (err error) {
 		return err
 	}
 	return c.tell(con.out, row, "round trip   %s\nenqueue      %s/s, %d in each call\nwork off     %s/s, %d handlers\nlatency      %s from Enqueue to the handler of an idle queue",
-		micro(row.RoundTrip), grouped(row.Enqueued), c.Batch, grouped(row.Finished), c.Concurrency, micro(row.Latency))
+		micro(row.RoundTrip), words.Grouped(row.Enqueued), c.Batch, words.Grouped(row.Finished), c.Concurrency, micro(row.Latency))
 }
 
 // micro is a short time.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type cancelCommand struct {
@@ -105,13 +106,13 @@ func (c *removeCommand) Run(ctx context.Context, con *console) error {
 	for _, key := range c.Keys {
 		was, err := q.RemoveKey(ctx, key)
 		if err != nil {
-			return fmt.Errorf("after %s: %w", number(removed, "task"), err)
+			return fmt.Errorf("after %s: %w", words.Counted(removed, "task"), err)
 		}
 		if was {
 			removed++
 		}
 	}
-	if err := c.tell(con.out, map[string]int{"removed": removed}, "%s removed", number(removed, "task")); err != nil {
+	if err := c.tell(con.out, map[string]int{"removed": removed}, "%s removed", words.Counted(removed, "task")); err != nil {
 		return err
 	}
 	if removed < len(c.Keys) {
@@ -160,7 +161,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 	for _, row := range rows {
 		text := "is paused, and none of its tasks runs"
 		if row.Running > 0 {
-			text = "is paused; still running: " + number(row.Running, "task")
+			text = "is paused; still running: " + words.Counted(row.Running, "task")
 		}
 		if err := c.tell(con.out, row, "%s %s", printable(row.Queue), text); err != nil {
 			return err
@@ -201,7 +202,7 @@ func (c *drainCommand) wait(ctx context.Context, con *console, f *fleet, queues 
 			now = append(now, drainedRow{row.Queue, row.Running, row.Running == 0})
 		}
 		if rows, lost = now, bad; running != last && running > 0 {
-			con.say("%s still running", number(running, "task"))
+			con.say("%s still running", words.Counted(running, "task"))
 		}
 		last = running
 		return running == 0, nil
@@ -254,7 +255,7 @@ func (c *deleteCommand) Run(ctx context.Context, con *console) error {
 	if c.Failed {
 		n, what = s.Failed, "failed task"
 	}
-	if err := c.ask(con, string(c.Queue), fmt.Sprintf("delete %s of the queue %q", number(n, what), c.Queue)); err != nil {
+	if err := c.ask(con, string(c.Queue), fmt.Sprintf("delete %s of the queue %q", words.Counted(n, what), c.Queue)); err != nil {
 		return err
 	}
 	if c.Failed {
@@ -265,7 +266,7 @@ func (c *deleteCommand) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	if err := c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", number(n, what)); err != nil {
+	if err := c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", words.Counted(n, what)); err != nil {
 		return err
 	}
 	if n == 0 {

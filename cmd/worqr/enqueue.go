@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type enqueueCommand struct {
@@ -103,7 +104,7 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 		if err != nil {
 			p.end()
 			if enqueued > 0 {
-				err = fmt.Errorf("after %s: %w", number(enqueued, "task"), err)
+				err = fmt.Errorf("after %s: %w", words.Counted(enqueued, "task"), err)
 			}
 			return err
 		}
@@ -114,11 +115,11 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 	} else if c.Once != "" {
 		con.say("the task was added, or had been before") // Add returns the same key
 	} else {
-		con.say("%s enqueued", number(enqueued, "task"))
+		con.say("%s enqueued", words.Counted(enqueued, "task"))
 	}
 	if err == nil && left > 0 {
 		if !c.JSON {
-			con.say("%s left out: an equal one waits or runs", number(left, "task"))
+			con.say("%s left out: an equal one waits or runs", words.Counted(left, "task"))
 		}
 		return errTold
 	}

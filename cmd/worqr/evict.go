@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/worqr/worqr/internal/words"
 )
 
 type failWorkerCommand struct {
@@ -67,7 +69,7 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 		Worker   string `json:"worker"`
 		Returned int    `json:"returned"`
 	}{id, n}
-	return c.tell(con.out, row, "%s returned", number(n, "task"))
+	return c.tell(con.out, row, "%s returned", words.Counted(n, "task"))
 }
 
 type sweepCommand struct {
@@ -104,7 +106,7 @@ func (c *sweepCommand) Run(ctx context.Context, con *console) error {
 			return err
 		}
 	}
-	text := number(len(evicted), "worker") + " evicted"
+	text := words.Counted(len(evicted), "worker") + " evicted"
 	for _, id := range evicted {
 		text += "\n" + printable(id)
 	}

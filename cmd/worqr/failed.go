@@ -13,6 +13,7 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/causes"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // A failedRow is a failed task.
@@ -161,7 +162,7 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, 
 		}
 	}
 	_, err := printRows(con.out, c.form, "TASKS KIND ERROR", first(c.Limit, rows), func(g groupRow) []string {
-		return []string{grouped(g.Tasks), printable(g.Kind), g.Error}
+		return []string{words.Grouped(g.Tasks), printable(g.Kind), g.Error}
 	})
 	return err
 }
@@ -193,7 +194,7 @@ func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, m
 		verb, do = "delete", q.DeleteFailed
 	}
 	acted := 0
-	what := fmt.Sprintf("%s %s of %s of the queue %q", verb, grouped(found), number(max(s.Failed, found), "failed task"), c.Queue)
+	what := fmt.Sprintf("%s %s of %s of the queue %q", verb, words.Grouped(found), words.Counted(max(s.Failed, found), "failed task"), c.Queue)
 	switch {
 	case c.DryRun:
 		return c.report(con, verb, found, 0, "this would "+what)
@@ -203,10 +204,10 @@ func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, m
 			return err
 		}
 		if acted, err = c.each(ctx, con, kept(matching(&progress{}), func(t inspect.FailedTask) bool { return !t.FailedAt.After(newest) }), verb, found, do); err != nil {
-			return fmt.Errorf("after %s: %w", number(acted, "task"), err)
+			return fmt.Errorf("after %s: %w", words.Counted(acted, "task"), err)
 		}
 	}
-	if err := c.report(con, verb, found, acted, fmt.Sprintf("%s matched, %s %sd", number(found, "task"), grouped(acted), verb)); err != nil {
+	if err := c.report(con, verb, found, acted, fmt.Sprintf("%s matched, %s %sd", words.Counted(found, "task"), words.Grouped(acted), verb)); err != nil {
 		return err
 	}
 	if found == 0 || acted < found {
@@ -284,7 +285,7 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	if err := c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", number(n, "task")); err != nil {
+	if err := c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", words.Counted(n, "task")); err != nil {
 		return err
 	}
 	if n < max(len(c.IDs), 1) {

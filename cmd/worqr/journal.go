@@ -50,11 +50,3 @@ func (j *journal) all() []note {
 
 // ms is a time as the notes tell it.
 func ms(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
-
-// tasks says how many.
-func tasks(n int) string {
-	if n == 1 {
-		return "1 task"
-	}
-	return fmt.Sprintf("%d tasks", n)
-}

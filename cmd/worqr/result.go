@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // A resultRow is how a task ended.
@@ -35,7 +36,7 @@ func (s showResult) show(con *console, r *worqr.Result) error {
 	case r.Error != "":
 		text += ": " + printable(r.Error)
 	case r.Size > 0 && r.Value == nil:
-		text += ", with a result of " + number(r.Size, "byte") + ", which is too large to be kept"
+		text += ", with a result of " + words.Counted(r.Size, "byte") + ", which is too large to be kept"
 	case r.Size > 0:
 		text += ": " + brief(string(r.Value), 1000)
 	}

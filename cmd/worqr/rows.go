@@ -129,20 +129,3 @@ func first[T any](n int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
 		}
 	}
 }
-
-// number is a count with its noun.
-func number(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return grouped(n) + " " + noun + "s"
-}
-
-// grouped is a number with commas.
-func grouped(n int) string {
-	text := fmt.Sprint(n)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}

@@ -98,15 +98,6 @@ func TestNextMoment(t *testing.T) {
 	is.True(strings.HasPrefix(nextMoment(new(time.Now().Add(time.Hour))), "in "))
 }
 
-func TestGrouped(t *testing.T) {
-	is := is.New(t)
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 700_000: "700,000", 1234567: "1,234,567", -1000: "-1,000"} {
-		is.Equal(grouped(n), want)
-	}
-	is.Equal(number(1, "task"), "1 task")
-	is.Equal(number(2000, "task"), "2,000 tasks")
-}
-
 // Each kind of finding that a command can mend or show names it.
 func TestFixes(t *testing.T) {
 	is := is.New(t)

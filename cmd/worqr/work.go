@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 	"github.com/worqr/worqr/worqrtrace"
 )
 
@@ -121,7 +122,7 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	if c.JSON {
 		return printJSON(con.out, map[string]int64{"finished": done.Finished, "retried": done.Retried, "failed": done.Failed})
 	}
-	con.say("%s finished, %d retried, %d failed", number(int(done.Finished), "task"), done.Retried, done.Failed)
+	con.say("%s finished, %d retried, %d failed", words.Counted(int(done.Finished), "task"), done.Retried, done.Failed)
 	return nil
 }
 
