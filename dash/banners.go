@@ -168,11 +168,7 @@ func waiting(n int) string {
 // leases are those of the workers of a queue, each once.
 func leases(q *queueState) (all []string) {
 	for _, w := range q.workers {
-		of := span(w.Lease)
-		if w.Lease < 0 {
-			of = "forever"
-		}
-		if !slices.Contains(all, of) {
+		if of := lease(w.Lease); !slices.Contains(all, of) {
 			all = append(all, of)
 		}
 	}

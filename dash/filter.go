@@ -75,8 +75,6 @@ func (f *filter) headed(t *inspect.FailedTask) bool {
 	return f.header == "" || ok && (f.value == "" || f.value == value)
 }
 
-// What differs between errors that have the same cause.
-
 // alike is an error without what differs between those that have the same cause.
 func alike(err string) string { return line(causes.Of(err), 140) }
 

@@ -35,11 +35,7 @@ func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	if j == nil {
 		return uncounted, mistake("The last action on all matching tasks of this queue still goes on. Wait for it, or stop it.")
 	}
-	select { // most have ended by then, and the page says so
-	case <-j.done:
-	case <-time.After(500 * time.Millisecond):
-	case <-ctx.Done():
-	}
+	await(ctx, j.done, 500*time.Millisecond) // most have ended by then, and the page says so
 	return uncounted, nil
 }
 

@@ -80,15 +80,7 @@ func (d *dashboard) write(w http.ResponseWriter, r *http.Request, status int, p 
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Vary", "Accept-Encoding")
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		w.Header().Set("Content-Encoding", "gzip")
-		zipped := zip(b.Bytes())
-		b = *bytes.NewBuffer(zipped)
-	}
-	w.WriteHeader(status)
-	if r.Method != http.MethodHead {
-		_, _ = b.WriteTo(w) // who has gone needs no answer
-	}
+	send(w, r, status, b.Bytes(), func() []byte { return zip(b.Bytes()) })
 }
 
 // Part makes one block of a page.

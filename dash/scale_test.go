@@ -19,6 +19,7 @@ import (
 	"github.com/worqr/worqr/dash"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // How large the fleet of TestScale is. docs/dashboard.md has what it says with 1000, 1000 and
@@ -104,17 +105,9 @@ func searched(t *testing.T, b *browser) {
 	t.Helper()
 	begun := time.Now()
 	page := "failed?name=mails&reason=" + url.QueryEscape("no such thing")
-	b.shows(page, "of "+fmt.Sprint(comma(*scaleFailed))+" failed tasks match")
+	b.shows(page, "of "+words.Grouped(*scaleFailed)+" failed tasks match")
 	seconds := time.Since(begun).Seconds()
 	t.Logf("searched %d failed tasks in %.1f s: %.0f/s", *scaleFailed, seconds, float64(*scaleFailed)/seconds)
-}
-
-func comma(n int) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }
 
 // slowScripts says how many scripts took more than 5 ms. Redis measures their time by the clock, so

@@ -60,15 +60,16 @@ func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	send(w, r, a.plain, func() []byte { return a.zipped })
+	send(w, r, http.StatusOK, a.plain, func() []byte { return a.zipped })
 }
 
 // send writes a body, compressed if the browser takes that.
-func send(w http.ResponseWriter, r *http.Request, plain []byte, zipped func() []byte) {
+func send(w http.ResponseWriter, r *http.Request, status int, plain []byte, zipped func() []byte) {
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		w.Header().Set("Content-Encoding", "gzip")
 		plain = zipped()
 	}
+	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(plain) // who has gone needs no answer
 	}
