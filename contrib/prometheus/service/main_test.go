@@ -224,21 +224,12 @@ func checkExpr(t testing.TB, of, expr string, metrics map[string][]sample) {
 	}
 	named := map[string]bool{}
 	for _, m := range found {
-		selected := 0
 		for _, s := range metrics[m[1]] {
-			matches := true
-			for _, l := range label.FindAllStringSubmatch(m[2], -1) {
-				value, has := s.labels[l[1]]
-				matches = matches && has && (l[2] == "=~" || value == l[3])
-			}
-			if matches {
-				selected++
-			}
 			for l := range s.labels {
 				named[l] = true
 			}
 		}
-		if selected == 0 {
+		if len(chosen(metrics[m[1]], m[2])) == 0 {
 			t.Errorf("%s: no fleet has %s", of, m[0])
 		}
 		shared := strings.HasPrefix(m[1], "worqr_queue_")
@@ -280,6 +271,8 @@ func TestFleet(t *testing.T) {
 	is.NoErr(emails.Enqueue(ctx, []byte("quick"), []byte("quick"), []byte("quick")))
 	_, err := emails.Add(ctx, []byte("quick"), nil)
 	is.NoErr(err)
+	_, err = emails.AddAt(ctx, time.Now().Add(time.Hour), []byte("quick"), nil)
+	is.NoErr(err)
 	var all []map[string][]sample
 	peertest.Eventually(t, "all tell the same of the queue", func() bool { // what was read stands for a second
 		all = nil
@@ -287,7 +280,7 @@ func TestFleet(t *testing.T) {
 		for _, url := range f.urls {
 			m := scrape(t, url)
 			all = append(all, m)
-			for name, want := range map[string]float64{"waiting_tasks": 4, "failed_tasks": 3, "running_tasks": 0, "workers": 3, "paused": 1} {
+			for name, want := range map[string]float64{"waiting_tasks": 4, "scheduled_tasks": 1, "failed_tasks": 3, "running_tasks": 0, "workers": 3, "paused": 1, "silent": 0} {
 				same = same && total(m["worqr_queue_"+name], "queue", "emails") == want
 			}
 		}
@@ -365,7 +358,7 @@ func (f *fleet) checkPanels(t testing.TB, metrics map[string][]sample) {
 	is := is.New(t)
 	for title, want := range map[string][][]float64{
 		"Waiting": {{4}, {4}}, "Running": {{0}}, "Failed": {{3}}, "Ready": {{3}}, "Disconnected": {{0}}, // the row of numbers
-		"Held by workers": {{0}}, "Scheduled": {{0}}, "Failed queue": {{3}}, "Workers": {{3}, {3}, {1}},
+		"Held by workers": {{0}}, "Scheduled": {{1}}, "Failed queue": {{3}}, "Workers": {{3}, {3}, {1}},
 		"Failed and retried": {{0.033333}, {0}}, // 3 of 90
 		"Handlers":           {nil, {0, 0, 0}},
 	} {

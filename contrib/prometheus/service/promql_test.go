@@ -155,11 +155,13 @@ func (p *parser) call(name string, inner term) term {
 	}
 }
 
+// chosen are the samples that have the labels. The lists behind =~ aren't looked at.
 func chosen(all []sample, matchers string) (some []sample) {
 	for _, s := range all {
 		matches := true
 		for _, l := range label.FindAllStringSubmatch(matchers, -1) {
-			matches = matches && (s.labels[l[1]] == l[3] || l[2] == "=~")
+			value, has := s.labels[l[1]]
+			matches = matches && has && (l[2] == "=~" || value == l[3])
 		}
 		if matches {
 			some = append(some, s)
