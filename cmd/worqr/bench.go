@@ -20,11 +20,6 @@ type benchCommand struct {
 	Concurrency int `short:"c" default:"64" help:"How many handlers run at once; the default is 64."`
 }
 
-// Help is called by kong.
-func (benchCommand) Help() string {
-	return "Measures a Redis from here: the round trip, how fast tasks are enqueued, how fast handlers that do nothing work them off, and how long a task takes from Enqueue to its handler on an idle queue. It loads Redis for a few seconds; think before you use it beside a fleet that works."
-}
-
 // Validate is called by kong.
 func (c *benchCommand) Validate() error {
 	switch {

@@ -21,11 +21,6 @@ type cancelCommand struct {
 	Wait    time.Duration `default:"30s" help:"How long to wait until running copies have stopped; the default is 30s, 0s is not at all."`
 }
 
-// Help is called by kong.
-func (cancelCommand) Help() string {
-	return "Waiting copies are removed; those that run are stopped, in any process, and never run again. Tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key. The exit status is 0 if there were copies and none is left, and 1 if there was none, or one is still running."
-}
-
 // Validate is called by kong.
 func (c *cancelCommand) Validate() error {
 	if c.Payload != nil && c.Key != nil {
@@ -90,11 +85,6 @@ type removeCommand struct {
 	Keys  []string  `arg:"" name:"key" help:"Keys whose waiting tasks to remove."`
 }
 
-// Help is called by kong.
-func (removeCommand) Help() string {
-	return "Only the task that waits under a key is removed, not one that runs; \"worqr cancel --key\" stops that, too. The exit status is 1 if no task waited under one of the keys."
-}
-
 // Run removes waiting tasks.
 func (c *removeCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toKnown(ctx, c.Queue)
@@ -126,11 +116,6 @@ type drainCommand struct {
 	form
 	Queues  queueNames    `arg:"" name:"queue" help:"Queues to drain."`
 	Timeout time.Duration `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
-}
-
-// Help is called by kong.
-func (drainCommand) Help() string {
-	return "Pauses the queues and waits until none of their tasks runs, as before a migration. Waiting tasks stay. The queues stay paused: go on with \"worqr resume\". The exit status is 1 if tasks are still running after --timeout, and 2 if a queue can't be paused or read; the others are drained all the same."
 }
 
 // Run pauses queues and waits.
@@ -230,11 +215,6 @@ type deleteCommand struct {
 	confirmation
 	Queue  queueName `arg:"" help:"Name of the queue."`
 	Failed bool      `help:"Delete its failed tasks instead of those that wait. To delete some of them, use: worqr failed --delete."`
-}
-
-// Help is called by kong.
-func (deleteCommand) Help() string {
-	return "Drops all waiting tasks of a queue, on the list and in the schedule. Running tasks, failed tasks and a pause stay. It asks for the name of the queue. The exit status is 1 if there was nothing to delete."
 }
 
 // Validate is called by kong.

@@ -45,13 +45,6 @@ func most(limit *int) int {
 	return *limit
 }
 
-// Help is called by kong.
-func (checkCommand) Help() string {
-	return "A finding is an error, a warning or a notice. What exceeds a limit that a --max flag sets is a warning; without the flag, what exceeds a default is a notice. " +
-		"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no key of a fleet is under the prefix. " +
-		"So it can serve as an alert. Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore. The line below a finding says which command fixes it or shows more. With --json, the report is one object with all findings."
-}
-
 // Validate is called by kong.
 func (c *checkCommand) Validate() error {
 	if c.Repair && c.Lease == 0 {

@@ -34,13 +34,6 @@ type enqueueCommand struct {
 	OnceFor    time.Duration `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`
 }
 
-// Help is called by kong.
-func (enqueueCommand) Help() string {
-	return "Lines are enqueued as they come, so a program can write into this one for as long as it likes. " +
-		"Tasks with a time or a property get a key, which is printed, one a line. With --json, each key is an object, and the last line has the counts. " +
-		"If a reply of Redis is lost, plain tasks are sent again without being doubled. With --unique, the exit status is 1 if a task was left out."
-}
-
 // Validate is called by kong.
 func (c *enqueueCommand) Validate() error {
 	one := c.Key != "" || c.Once != ""

@@ -20,11 +20,6 @@ type explainCommand struct {
 	Header  *string   `placeholder:"NAME=VALUE" help:"Explain up to ten tasks with this header, and show their keys."`
 }
 
-// Help is called by kong.
-func (explainCommand) Help() string {
-	return "The payload is not printed. Waiting tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 when the task is there, 1 when there is no copy of it, and 2 if the command failed."
-}
-
 // Validate is called by kong.
 func (c *explainCommand) Validate() error {
 	given := 0

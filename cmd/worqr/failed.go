@@ -53,13 +53,6 @@ type failedCommand struct {
 	DryRun  bool          `help:"Say how many tasks --requeue or --delete would act on, and do nothing."`
 }
 
-// Help is called by kong.
-func (failedCommand) Help() string {
-	return "Lists failed tasks that match all filters, newest first. Filters read one page after the other, so any number of tasks may have failed. " +
-		"--requeue and --delete first count what matches, and ask for the name of the queue; tasks that fail meanwhile are left alone. Requeued tasks begin with no retries; one whose key has a waiting task stays. " +
-		"Listing exits with 0, or 1 if there is no such queue; --requeue and --delete with 1 if nothing matched, or some of it stayed."
-}
-
 // Validate is called by kong.
 func (c *failedCommand) Validate() error {
 	acts := c.Requeue || c.Delete
@@ -254,11 +247,6 @@ type requeueCommand struct {
 	Queue queueName `arg:"" help:"Name of the queue."`
 	IDs   []string  `arg:"" optional:"" name:"id" help:"Ids of failed tasks, as \"worqr failed\" shows them."`
 	All   bool      `help:"Requeue all failed tasks of the queue. For some of them, use: worqr failed --requeue."`
-}
-
-// Help is called by kong.
-func (requeueCommand) Help() string {
-	return "Puts failed tasks back into the queue, with no retries counted. One whose key has a waiting task stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there, or nothing has failed."
 }
 
 // Validate is called by kong.

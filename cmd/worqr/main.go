@@ -124,6 +124,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		kong.Description(manual),
 		kong.ExplicitGroups([]kong.Group{{Key: "look", Title: "Look:"}, {Key: "act", Title: "Act:"}, {Key: "run", Title: "Run:"}}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.PostBuild(withDetails),
 		kong.Writers(out, errs),
 		kong.Vars{"version": "worqr " + worqr.Version},
 		kong.KindMapper(reflect.String, asGiven))

@@ -65,11 +65,6 @@ type queuesCommand struct {
 	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
 }
 
-// Help is called by kong.
-func (queuesCommand) Help() string {
-	return "OLDEST is how long ago the task that has waited longest could have started, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, also if there are no queues, 1 if one of those that are named does not exist, and 2 if some can't be read: they have a row with the error, and the others are complete."
-}
-
 // Run prints a line for each queue.
 func (c *queuesCommand) Run(ctx context.Context, con *console) error {
 	f, names, err := c.toQueues(ctx, c.Queues)
@@ -110,11 +105,6 @@ type fleetStats struct {
 	Running   int     `json:"running"`
 	Failed    int     `json:"failed"`
 	Oldest    seconds `json:"oldest_seconds"`
-}
-
-// Help is called by kong.
-func (statsCommand) Help() string {
-	return "Workers is the number of registered peers of the whole fleet. The exit status is 0 if there was an answer, so this is also a cheap probe of Redis. It is 2 if a queue can't be read: the sums are then those of the others."
 }
 
 // Run prints the sums.
@@ -160,11 +150,6 @@ type pauseCommand struct {
 	Queues queueNames `arg:"" name:"queue" help:"Queues to pause."`
 }
 
-// Help is called by kong.
-func (pauseCommand) Help() string {
-	return "Running tasks go on, and tasks can be enqueued. To wait until nothing runs anymore, use: worqr drain. The exit status is 1 if there is no such queue."
-}
-
 // Run pauses queues.
 func (c *pauseCommand) Run(ctx context.Context, con *console) error {
 	return c.forEach(ctx, con, c.Queues, (*worqr.Queue).Pause, func(name string) error {
@@ -183,11 +168,6 @@ func (c *resumeCommand) Run(ctx context.Context, con *console) error {
 	return c.forEach(ctx, con, c.Queues, (*worqr.Queue).Resume, func(name string) error {
 		return c.tell(con.out, pauseRow{name, false}, "%s is running", printable(name))
 	})
-}
-
-// Help is called by kong.
-func (resumeCommand) Help() string {
-	return "Tasks of the queues start again. A queue that isn't paused stays as it is. The exit status is 1 if there is no such queue."
 }
 
 // forEach does something to queues, also if it fails for some, and tells what was done.

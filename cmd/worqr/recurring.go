@@ -44,11 +44,6 @@ type recurringCommand struct {
 	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
 }
 
-// Help is called by kong.
-func (recurringCommand) Help() string {
-	return "Peers say what recurs, in code, for as long as they run; if no peer has a task any more, its STATE says so, and it ends soon. LAST is what became of the last occurrence: finished, failed, crashed, canceled, skipped or lost. To start one now, use: worqr run-now. The exit status is 2 if some queues can't be read: they have a row with the error, and the others are complete."
-}
-
 // Run prints a line for each recurring task.
 func (c *recurringCommand) Run(ctx context.Context, con *console) error {
 	f, names, err := c.toQueues(ctx, c.Queues)
@@ -79,11 +74,6 @@ type runNowCommand struct {
 	form
 	Queue queueName `arg:"" help:"Name of the queue."`
 	Key   string    `arg:"" help:"Key of the recurring task, as \"worqr recurring\" shows it."`
-}
-
-// Help is called by kong.
-func (runNowCommand) Help() string {
-	return "The task occurs now, with its payload and headers, besides the times of its schedule, which stays as it is. While an occurrence runs, the new one starts as soon as that has ended; if one waits for its retry, that starts instead. The exit status is 1 if no recurring task has the key."
 }
 
 // Run starts an occurrence.

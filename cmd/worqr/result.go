@@ -73,11 +73,6 @@ type resultCommand struct {
 	Key   string    `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
 }
 
-// Help is called by kong.
-func (resultCommand) Help() string {
-	return "The exit status is 0 if the task has finished, and 1 if it ended in another way, hasn't ended, or its result isn't known: it keeps none, or not any more."
-}
-
 // Run shows how a task ended.
 func (c *resultCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toKnown(ctx, c.Queue)
@@ -103,12 +98,6 @@ type waitCommand struct {
 	Queue   queueName     `arg:"" help:"Name of the queue."`
 	Key     string        `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
 	Timeout time.Duration `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
-}
-
-// Help is called by kong.
-func (waitCommand) Help() string {
-	return "Waits until the task under the key ends, also while Redis restarts. The exit status is 0 if it has finished, and 1 if it ended in another way, didn't end within --timeout, or keeps no result. " +
-		"So a script can run a task elsewhere: worqr wait emails \"$(worqr enqueue emails --keep-result 1h hello)\""
 }
 
 // Run waits for the end of a task.

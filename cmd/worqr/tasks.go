@@ -38,11 +38,6 @@ type runningCommand struct {
 	Queues queueNames    `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
 }
 
-// Help is called by kong.
-func (runningCommand) Help() string {
-	return "Tasks that a worker has prefetched are shown, too. With --older, the exit status is 1 if there are such tasks, and 0 if there are none. It is 2 if some queues can't be read: they have a row with the error, and the others are complete."
-}
-
 // Run prints a line for each task that a worker holds.
 func (c *runningCommand) Run(ctx context.Context, con *console) error {
 	f, names, err := c.toQueues(ctx, c.Queues)
@@ -113,11 +108,6 @@ type scheduledCommand struct {
 	Queue queueName `arg:"" help:"Name of the queue."`
 }
 
-// Help is called by kong.
-func (scheduledCommand) Help() string {
-	return "The schedule has tasks with a time or a key, and those that wait for a retry, earliest first. A task whose key is running isn't shown."
-}
-
 // Run prints a line for each task in the schedule.
 func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
 	f, _, err := c.toKnown(ctx, c.Queue)
@@ -149,11 +139,6 @@ type waitingCommand struct {
 	some
 	Added bool      `help:"Show only tasks from Add that wait for their first start, with keys and headers."`
 	Queue queueName `arg:"" help:"Name of the queue."`
-}
-
-// Help is called by kong.
-func (waitingCommand) Help() string {
-	return "Shows the payloads of all waiting tasks: first those that can start, in their order, then the schedule, which \"worqr scheduled\" shows with times and keys."
 }
 
 // Run prints a line for each waiting task.

@@ -17,11 +17,6 @@ type topCommand struct {
 	ReadOnly bool          `help:"Disable the keys that act."`
 }
 
-// Help is called by kong.
-func (topCommand) Help() string {
-	return "Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks after a question, s sorts, w enlarges the list of workers, ? explains, q quits. IN/S is how many tasks arrive per second, counting retries; OUT/S how many start. For programs, there are \"worqr queues --json\" and \"worqr watch\"."
-}
-
 // Validate is called by kong.
 func (c *topCommand) Validate() error {
 	if c.Every < 100*time.Millisecond {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -93,6 +94,11 @@ func TestHelp(t *testing.T) {
 	commands := []string{""}
 	for _, n := range kong.Must(&cli{}).Model.Leaves(true) {
 		commands = append(commands, n.Name)
+	}
+	for name := range details {
+		if !slices.Contains(commands, name) {
+			t.Errorf("there is no command %q", name)
+		}
 	}
 	for _, command := range commands {
 		c := exec.Command(program, append(strings.Fields(command), "--help")...)

@@ -32,14 +32,6 @@ type workCommand struct {
 	Verbose     bool          `short:"v" help:"Log the end of each task, too."`
 }
 
-// Help is called by kong.
-func (workCommand) Help() string {
-	return "The program reads the payload from standard input. Exit status 0 finishes the task, 65 fails it for good, and any other has it retried. " +
-		"What it prints, up to 1 MiB, is the task's result, which \"worqr watch\" and \"worqr wait\" show; the end of its error output is the reason of a failure. " +
-		"Its environment has WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN, WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES, and few variables of this process; not REDIS_URL, which may have a password. " +
-		"The exit status is 0 after SIGTERM or Ctrl-C, once the programs have ended. With --json, the log is JSON, too, and at the end, one object counts the tasks."
-}
-
 // Validate is called by kong.
 func (c *workCommand) Validate() error {
 	if len(c.Command) > 0 && c.Command[0] == "--" {

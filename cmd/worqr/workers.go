@@ -32,11 +32,6 @@ type workersCommand struct {
 	form
 }
 
-// Help is called by kong.
-func (workersCommand) Help() string {
-	return "Workers are the peers that run now; those that are silent for more than two leases aren't shown. STUCK is how many handlers didn't return after their context ended."
-}
-
 // Run prints a line for each worker.
 func (c *workersCommand) Run(ctx context.Context, con *console) error {
 	f, err := c.fleet()
