@@ -72,10 +72,7 @@ func (c *cancelCommand) Run(ctx context.Context, con *console) error {
 	if none && c.Key == nil {
 		con.say("nothing has this payload; tasks from Add are canceled by key: worqr cancel %s --key KEY", shellQuoted(string(c.Queue)))
 	}
-	if late && c.Wait > 0 || none {
-		return errTold
-	}
-	return nil
+	return toldIf(late && c.Wait > 0 || none, nil)
 }
 
 type removeCommand struct {
@@ -102,13 +99,8 @@ func (c *removeCommand) Run(ctx context.Context, con *console) error {
 			removed++
 		}
 	}
-	if err := c.tell(con.out, map[string]int{"removed": removed}, "%s removed", words.Counted(removed, "task")); err != nil {
-		return err
-	}
-	if removed < len(c.Keys) {
-		return errTold
-	}
-	return nil
+	err = c.tell(con.out, map[string]int{"removed": removed}, "%s removed", words.Counted(removed, "task"))
+	return toldIf(removed < len(c.Keys), err)
 }
 
 type drainCommand struct {
@@ -160,13 +152,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 	if late {
 		con.say("not drained after %s; what runs: worqr running %s", age(c.Timeout), strings.Join(shellQuotedAll(c.Queues), " "))
 	}
-	if err := someUnread(len(lost)); err != nil || failed != nil {
-		return cmp.Or(failed, err)
-	}
-	if late {
-		return errTold
-	}
-	return nil
+	return toldIf(late, cmp.Or(failed, someUnread(len(lost))))
 }
 
 // wait waits until nothing of the queues runs, as far as they can be read.
@@ -246,11 +232,5 @@ func (c *deleteCommand) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	if err := c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", words.Counted(n, what)); err != nil {
-		return err
-	}
-	if n == 0 {
-		return errTold
-	}
-	return nil
+	return toldIf(n == 0, c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", words.Counted(n, what)))
 }

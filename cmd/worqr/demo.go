@@ -54,11 +54,5 @@ func (c *demoCommand) Run(ctx context.Context, out io.Writer) error {
 	} else {
 		err = s.print(out, st)
 	}
-	if err != nil {
-		return err
-	}
-	if s.Lost > 0 {
-		return errTold
-	}
-	return nil
+	return toldIf(s.Lost > 0, err)
 }

@@ -62,14 +62,12 @@ func (c *enqueueCommand) hasProperties() bool {
 }
 
 func (c *enqueueCommand) properties() worqr.Properties {
-	p := worqr.Properties{Headers: c.Header, Timeout: c.Timeout, KeepResult: c.KeepResult, Once: c.Once, OnceFor: c.OnceFor}
+	p := worqr.Properties{
+		Headers: c.Header, Timeout: c.Timeout, MaxRetries: most(c.MaxRetries),
+		KeepResult: c.KeepResult, Once: c.Once, OnceFor: c.OnceFor,
+	}
 	if c.Expires > 0 {
 		p.Expires = time.Now().Add(c.Expires)
-	}
-	if c.MaxRetries != nil {
-		if p.MaxRetries = *c.MaxRetries; p.MaxRetries <= 0 {
-			p.MaxRetries = -1 // to the library, 0 is the default
-		}
 	}
 	return p
 }

@@ -109,16 +109,11 @@ func (c *explainCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	fixes := c.fixesOf(e)
-	if err := c.tell(con.out, explanationRowOf(e, fixes), "%s", c.text(e, fixes)); err != nil {
-		return err
-	}
-	switch {
-	case len(e.Copies) == 0 && e.NotSearched > 0:
+	err = c.tell(con.out, explanationRowOf(e, fixes), "%s", c.text(e, fixes))
+	if err == nil && len(e.Copies) == 0 && e.NotSearched > 0 {
 		return fmt.Errorf("not found in the first 100,000 tasks; %d more weren't searched", e.NotSearched)
-	case len(e.Copies) == 0 && e.Recurs == nil:
-		return errTold
 	}
-	return nil
+	return toldIf(len(e.Copies) == 0 && e.Recurs == nil, err)
 }
 
 // text is the explanation in sentences, with what to do, and with the keys if they tell copies apart.

@@ -142,10 +142,7 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, 
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b groupRow) int {
-		if a.Tasks != b.Tasks {
-			return b.Tasks - a.Tasks
-		}
-		return strings.Compare(a.Kind+a.Error, b.Kind+b.Error)
+		return cmp.Or(b.Tasks-a.Tasks, strings.Compare(a.Kind+a.Error, b.Kind+b.Error))
 	})
 	rows := func(yield func(groupRow, error) bool) {
 		for _, g := range groups {
@@ -200,13 +197,8 @@ func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, m
 			return fmt.Errorf("after %s: %w", words.Counted(acted, "task"), err)
 		}
 	}
-	if err := c.report(con, verb, found, acted, fmt.Sprintf("%s matched, %s %sd", words.Counted(found, "task"), words.Grouped(acted), verb)); err != nil {
-		return err
-	}
-	if found == 0 || acted < found {
-		return errTold
-	}
-	return nil
+	err = c.report(con, verb, found, acted, fmt.Sprintf("%s matched, %s %sd", words.Counted(found, "task"), words.Grouped(acted), verb))
+	return toldIf(found == 0 || acted < found, err)
 }
 
 func (c *failedCommand) report(con *console, verb string, matched, acted int, text string) error {
@@ -273,13 +265,8 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	if err := c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", words.Counted(n, "task")); err != nil {
-		return err
-	}
-	if n < max(len(c.IDs), 1) {
-		return errTold
-	}
-	if c.All {
+	err = c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", words.Counted(n, "task"))
+	if err = toldIf(n < max(len(c.IDs), 1), err); err == nil && c.All {
 		for _, err := range q.Failed(ctx) {
 			if err == nil {
 				con.say("a task stays: its key has a waiting task, or it failed meanwhile; list it with worqr failed %s", shellQuoted(string(c.Queue)))
@@ -287,5 +274,5 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 			return cmp.Or(err, errTold)
 		}
 	}
-	return nil
+	return err
 }

@@ -41,14 +41,20 @@ func (t *target) fleet() (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := topology.Open(t.Redis, topology.Options{})
+	r, err := newRouter(t.Redis)
 	if err != nil {
 		return nil, err
 	}
-	return &fleet{
-		Peer: p, prefix: t.Prefix, space: keys.NewSpace(string(t.Prefix)),
-		router: topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) }),
-	}, nil
+	return &fleet{Peer: p, prefix: t.Prefix, space: keys.NewSpace(string(t.Prefix)), router: r}, nil
+}
+
+// newRouter returns what makes calls that the library hasn't.
+func newRouter(url string) (*topology.Router, error) {
+	place, err := topology.Open(url, topology.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) }), nil
 }
 
 // toQueue returns a fleet, which the caller closes, and the handle of one of its queues.
@@ -58,13 +64,7 @@ func (t *target) toQueue(ctx context.Context, name queueName) (*fleet, *worqr.Qu
 
 // toKnown is the same for a queue that exists.
 func (t *target) toKnown(ctx context.Context, name queueName) (*fleet, *worqr.Queue, error) {
-	return reach(t, func(f *fleet) (*worqr.Queue, error) {
-		q, err := f.queue(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		return q, f.known(ctx, q)
-	})
+	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.known(ctx, name) })
 }
 
 // toQueues is the same for the names of several that exist, or of all.
@@ -106,8 +106,16 @@ func (f *fleet) queue(ctx context.Context, name queueName) (*worqr.Queue, error)
 	return f.Queue(string(name)).Spread(max(n, 1)), err
 }
 
-// known fails if there is no such queue: nothing of it is in Redis, and it isn't listed.
-func (f *fleet) known(ctx context.Context, q *worqr.Queue) error {
+// known is queue, and fails if there is no such queue: nothing of it is in Redis, and it isn't listed.
+func (f *fleet) known(ctx context.Context, name queueName) (*worqr.Queue, error) {
+	q, err := f.queue(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return q, f.exists(ctx, q)
+}
+
+func (f *fleet) exists(ctx context.Context, q *worqr.Queue) error {
 	s, err := q.Stats(ctx)
 	if err != nil || s.Paused || s.Tokens > 0 || s.Waiting+s.Scheduled+s.Running+s.Failed+s.Workers > 0 {
 		return err
@@ -144,13 +152,7 @@ func (f *fleet) workers(ctx context.Context, do func(inspect.Worker)) (n int, er
 // names are the queues that were given, which must exist, or else all, in the order of their names.
 func (f *fleet) names(ctx context.Context, given queueNames) (queueNames, error) {
 	if len(given) > 0 {
-		for _, err := range eachOf(ctx, given, func(ctx context.Context, name queueName) (*worqr.Queue, error) {
-			q, err := f.queue(ctx, name)
-			if err == nil {
-				err = f.known(ctx, q)
-			}
-			return q, err
-		}) {
+		for _, err := range eachOf(ctx, given, f.known) {
 			none, absent := errors.AsType[nothing](err)
 			switch {
 			case absent:

@@ -86,6 +86,14 @@ func (c versionCommand) Run(out io.Writer) error {
 // errTold ends a command whose output has told what is wrong.
 var errTold = errors.New("something is wrong")
 
+// toldIf is errTold if something is wrong, unless telling it has failed.
+func toldIf(wrong bool, err error) error {
+	if err == nil && wrong {
+		return errTold
+	}
+	return err
+}
+
 // A nothing error says that there is nothing to act on, and how to find what there is.
 type nothing string
 

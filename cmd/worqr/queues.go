@@ -180,10 +180,7 @@ func (t *target) forEach(ctx context.Context, con *console, all queueNames, do f
 	var errs []error
 	absent := false
 	for _, name := range all {
-		q, err := f.queue(ctx, name)
-		if err == nil {
-			err = f.known(ctx, q)
-		}
+		q, err := f.known(ctx, name)
 		if _, none := errors.AsType[nothing](err); none {
 			absent = true
 			con.say("%v", err)
@@ -192,7 +189,7 @@ func (t *target) forEach(ctx context.Context, con *console, all queueNames, do f
 		if err == nil {
 			err = do(q, ctx)
 		}
-		if err == nil && tell != nil {
+		if err == nil {
 			err = tell(string(name))
 		}
 		if err != nil {

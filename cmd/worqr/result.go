@@ -52,10 +52,7 @@ func (s showResult) show(con *console, r *worqr.Result) error {
 	} else {
 		err = s.tell(con.out, row, "%s", text)
 	}
-	if err == nil && r.Outcome != worqr.OutcomeFinished {
-		return errTold
-	}
-	return err
+	return toldIf(r.Outcome != worqr.OutcomeFinished, err)
 }
 
 // Validate is called by kong.

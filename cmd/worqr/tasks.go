@@ -57,10 +57,7 @@ func (c *runningCommand) Run(ctx context.Context, con *console) error {
 	n, err := printRows(con.out, c.form, "QUEUE FOR WORKER ATTEMPT KEY PAYLOAD", rows, func(r runningRow) []string {
 		return []string{printable(r.Queue), sinceMoment(r.StartedAt), printable(r.Worker), printable(r.Attempt), keyText(r.Key), brief(string(r.Payload), shownPayload)}
 	})
-	if err == nil && n > 0 && c.Older > 0 {
-		return errTold
-	}
-	return err
+	return toldIf(n > 0 && c.Older > 0, err)
 }
 
 // keyText is a key in a table.
@@ -69,18 +66,6 @@ func keyText(key blob) string {
 		return "-"
 	}
 	return brief(string(key), 40)
-}
-
-// listOf is a listing of a queue, as rows to print.
-func listOf[T, R any](ctx context.Context, f *fleet, name queueName, list func(*worqr.Queue, context.Context) iter.Seq2[T, error], row func(T) R) iter.Seq2[R, error] {
-	q, err := f.queue(ctx, name)
-	if err != nil {
-		return func(yield func(R, error) bool) {
-			var none R
-			yield(none, err)
-		}
-	}
-	return turned(list(q, ctx), row)
 }
 
 // A scheduledRow is a task in the schedule.
@@ -110,12 +95,12 @@ type scheduledCommand struct {
 
 // Run prints a line for each task in the schedule.
 func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
-	f, _, err := c.toKnown(ctx, c.Queue)
+	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
 	defer f.close()
-	rows := listOf(ctx, f, c.Queue, (*worqr.Queue).Scheduled, func(t inspect.ScheduledTask) scheduledRow {
+	rows := turned(q.Scheduled(ctx), func(t inspect.ScheduledTask) scheduledRow {
 		return scheduledRow{blob(t.Key), moment(t.DueAt), moment(t.EnqueuedAt), moment(t.Expires), t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
 	})
 	_, err = printRows(con.out, c.form, "DUE RETRIES KEY PAYLOAD ERROR", first(c.Limit, rows), func(r scheduledRow) []string {
@@ -143,13 +128,13 @@ type waitingCommand struct {
 
 // Run prints a line for each waiting task.
 func (c *waitingCommand) Run(ctx context.Context, con *console) error {
-	f, _, err := c.toKnown(ctx, c.Queue)
+	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
 	defer f.close()
 	if c.Added {
-		added := listOf(ctx, f, c.Queue, (*worqr.Queue).Added, func(t inspect.AddedTask) waitingRow {
+		added := turned(q.Added(ctx), func(t inspect.AddedTask) waitingRow {
 			return waitingRow{blob(t.Key), moment(t.EnqueuedAt), moment(t.Expires), blobs(t.Headers), blob(t.Payload)}
 		})
 		_, err = printRows(con.out, c.form, "KEY WAITED HEADERS PAYLOAD", first(c.Limit, added), func(r waitingRow) []string {
@@ -157,7 +142,7 @@ func (c *waitingCommand) Run(ctx context.Context, con *console) error {
 		})
 		return err
 	}
-	rows := listOf(ctx, f, c.Queue, (*worqr.Queue).Tasks, func(payload []byte) waitingRow { return waitingRow{Payload: blob(payload)} })
+	rows := turned(q.Tasks(ctx), func(payload []byte) waitingRow { return waitingRow{Payload: blob(payload)} })
 	_, err = printRows(con.out, c.form, "PAYLOAD", first(c.Limit, rows), func(r waitingRow) []string {
 		return []string{brief(string(r.Payload), 2*shownPayload)}
 	})

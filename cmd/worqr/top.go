@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"net/url"
 	"time"
 
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
 	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/redisconn"
 )
 
 type topCommand struct {
@@ -35,21 +33,13 @@ func (c *topCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	return top.Run(ctx, &shown{handles{fleet: f}}, top.Options{
-		Every: c.Every, Where: printable(addressOf(c.Redis)), ReadOnly: c.ReadOnly, Show: brief, In: con.in, Out: con.out,
-	})
-}
-
-// addressOf says where a URL leads: not to whom, since a lone name is a password.
-func addressOf(given string) string {
-	if u, err := redisconn.ParseURL(given); err == nil && u.Kind != redisconn.Single {
-		return u.Address() // which the URL of one host can't be parsed as
-	}
-	u, err := url.Parse(given)
+	where, err := addressOf(c.Redis)
 	if err != nil {
-		return "Redis"
+		return err
 	}
-	return place(u)
+	return top.Run(ctx, &shown{handles{fleet: f}}, top.Options{
+		Every: c.Every, Where: printable(where), ReadOnly: c.ReadOnly, Show: brief, In: con.in, Out: con.out,
+	})
 }
 
 // shown is a fleet as top wants it.

@@ -102,21 +102,6 @@ func TestTop(t *testing.T) {
 	v.awaits("\x1b[?1049l")
 }
 
-// The help covers what keys act on, so the next key only closes it.
-func TestTopHelp(t *testing.T) {
-	s := newShell(t)
-	s.run(exitWell, "enqueue", "emails", "a")
-	v := s.terminal("top", "--every", "100ms")
-	v.awaits("emails")
-	v.press("?")
-	v.awaits("Any key closes this page")
-	v.press("p")
-	v.awaits("q quit")
-	v.press("q")
-	v.awaits("\x1b[?1049l")
-	s.is.True(!redistest.Sure(s.peer.Queue("emails").Stats(t.Context()))(t).Paused)
-}
-
 // The demo draws its story, leaves the terminal as it was, and tells the story once more.
 func TestDemoOnTerminal(t *testing.T) {
 	s := newShell(t)
@@ -165,9 +150,4 @@ func TestTopWithoutTerminal(t *testing.T) {
 	s := newShell(t)
 	s.is.True(strings.Contains(s.run(exitFailed, "top"), "needs a terminal"))
 	s.run(exitFailed, "top", "--every", "1ms")
-	for url, want := range map[string]string{
-		"redis://:" + canary + "@host:1/2": "redis://host:1", "redis+cluster://" + canary + "@a,b:2": "a:6379,b:2", "%zz" + canary: "Redis",
-	} {
-		s.is.Equal(addressOf(url), want)
-	}
 }

@@ -80,6 +80,7 @@ func TestPlace(t *testing.T) {
 		"redis://" + canary + "@host:6379/2":           "Redis at redis://host:6379",
 		"rediss://ann:" + canary + "@host?x=" + canary: "Redis at rediss://host",
 		"redis+sentinel://" + canary + "@a,b:1/main":   "Redis at a:26379,b:1/main",
+		"redis+cluster://" + canary + "@a,b:2":         "Redis at a:6379,b:2",
 		"unix://" + canary + "@/run/redis.sock?db=1":   "Redis at unix:///run/redis.sock",
 	} {
 		is.Equal(redistest.Sure(openBroker(given))(t).where, want)

@@ -50,11 +50,8 @@ func (c *workCommand) Validate() error {
 
 // options are what the flags say.
 func (c *workCommand) options() *worqr.HandleOptions {
-	o := &worqr.HandleOptions{Concurrency: c.Concurrency, Timeout: c.Timeout, Exclusive: c.Exclusive, KeepFailed: c.KeepFailed}
-	if c.MaxRetries != nil {
-		if o.MaxRetries = *c.MaxRetries; o.MaxRetries <= 0 {
-			o.MaxRetries = -1 // to the library, 0 is the default
-		}
+	o := &worqr.HandleOptions{
+		Concurrency: c.Concurrency, Timeout: c.Timeout, MaxRetries: most(c.MaxRetries), Exclusive: c.Exclusive, KeepFailed: c.KeepFailed,
 	}
 	if c.Backoff > 0 {
 		o.Backoff = func(*worqr.Task, error) time.Duration { return c.Backoff }
