@@ -214,34 +214,3 @@ func TestCommandsUnreachable(t *testing.T) {
 		}
 	}
 }
-
-// The commands work wherever a URL leads: over all nodes of a cluster, and at the master that
-// sentinels name.
-func TestFarURLs(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	s := redistest.StartSentinels(t, redistest.SentinelSetup{})
-	for name, url := range map[string]string{"cluster": c.URL(), "sentinel": s.URL()} {
-		t.Run(name, func(t *testing.T) {
-			is := redistest.Parallel(t)
-			p := redistest.Sure(worqr.Open(url, &worqr.Options{Prefix: "p"}))(t)
-			defer p.Close()
-			at := []string{"--redis", url, "--prefix", "p", "--lease", "150ms"}
-			for _, q := range []string{"a", "b", "c"} { // in a cluster, on three nodes
-				is.NoErr(p.Queue(q).Enqueue(t.Context(), []byte(canary)))
-				out, status := command(t, "", append([]string{"explain", q, canary}, at...)...)
-				if status != exitWell || !strings.Contains(out, "Waiting on") {
-					t.Errorf("explain: exit status %d:\n%s", status, out)
-				}
-			}
-			out, status := command(t, "", append([]string{"check", "--repair"}, at...)...)
-			if status != exitUnwell || strings.Count(out, "warning (no-worker)") != 3 || !strings.Contains(out, "in 3 queues: 0 errors") {
-				t.Errorf("check: exit status %d:\n%s", status, out)
-			}
-			var shown bytes.Buffer
-			demo := demoCommand{Redis: url, Seconds: 6, Plain: true}
-			is.NoErr(demo.Run(t.Context(), &shown))
-			is.Equal(figures(t, shown.String())["lost"], 0)
-		})
-	}
-}
