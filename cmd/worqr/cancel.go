@@ -13,9 +13,7 @@ import (
 )
 
 type cancelCommand struct {
-	target
-	form
-	Queue   queueName     `arg:"" help:"Name of the queue."`
+	onQueue
 	Payload *string       `arg:"" optional:"" help:"Payload of the task; all its copies are canceled. Without it or --key, it's read from standard input, byte for byte."`
 	Key     *string       `placeholder:"KEY" help:"Cancel the tasks under this key, whatever their payload."`
 	Wait    time.Duration `default:"30s" help:"How long to wait until running copies have stopped; the default is 30s, 0s is not at all."`
@@ -76,10 +74,8 @@ func (c *cancelCommand) Run(ctx context.Context, con *console) error {
 }
 
 type removeCommand struct {
-	target
-	form
-	Queue queueName `arg:"" help:"Name of the queue."`
-	Keys  []string  `arg:"" name:"key" help:"Keys whose waiting tasks to remove."`
+	onQueue
+	Keys []string `arg:"" name:"key" help:"Keys whose waiting tasks to remove."`
 }
 
 // Run removes waiting tasks.
@@ -196,11 +192,9 @@ func shellQuotedAll(all queueNames) (quoted []string) {
 }
 
 type deleteCommand struct {
-	target
-	form
+	onQueue
 	confirmation
-	Queue  queueName `arg:"" help:"Name of the queue."`
-	Failed bool      `help:"Delete its failed tasks instead of those that wait. To delete some of them, use: worqr failed --delete."`
+	Failed bool `help:"Delete its failed tasks instead of those that wait. To delete some of them, use: worqr failed --delete."`
 }
 
 // Validate is called by kong.

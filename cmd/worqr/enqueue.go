@@ -14,12 +14,10 @@ import (
 )
 
 type enqueueCommand struct {
-	target
-	form
-	Queue    queueName `arg:"" help:"Name of the queue."`
-	Payloads []string  `arg:"" optional:"" name:"payload" help:"Payloads, one for each task. Without any, each line of standard input is one; empty lines are left out."`
-	Whole    bool      `help:"All of standard input is one payload, byte for byte."`
-	Unique   bool      `help:"Skip payloads that are already waiting or running (only those enqueued with --unique count)."`
+	onQueue
+	Payloads []string `arg:"" optional:"" name:"payload" help:"Payloads, one for each task. Without any, each line of standard input is one; empty lines are left out."`
+	Whole    bool     `help:"All of standard input is one payload, byte for byte."`
+	Unique   bool     `help:"Skip payloads that are already waiting or running (only those enqueued with --unique count)."`
 
 	Key string        `placeholder:"KEY" help:"Put one task under this key. A task that waits under it is replaced."`
 	In  time.Duration `placeholder:"DURATION" help:"Start the tasks after this time, such as 90s or 2h."`

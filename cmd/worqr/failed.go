@@ -20,28 +20,26 @@ import (
 type failedRow struct {
 	ID         string          `json:"id"`
 	Kind       string          `json:"kind"`
-	FailedAt   *time.Time      `json:"failed_at,omitempty"`
+	FailedAt   time.Time       `json:"failed_at,omitzero"`
 	Error      string          `json:"error"`
 	Retries    int             `json:"retries"`
 	Crashes    int             `json:"crashes"`
 	Key        blob            `json:"key,omitempty"`
 	Worker     string          `json:"worker,omitempty"`
-	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
-	DueAt      *time.Time      `json:"due_at,omitempty"`
+	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
+	DueAt      time.Time       `json:"due_at,omitzero"`
 	Headers    map[string]blob `json:"headers,omitempty"`
 	Payload    blob            `json:"payload"`
 }
 
 func failedRowOf(t inspect.FailedTask) failedRow {
-	return failedRow{t.ID, string(t.Kind), moment(t.FailedAt), t.Error, t.Retries, t.Crashes, blob(t.Key), t.WorkerID, moment(t.EnqueuedAt), moment(t.DueAt), blobs(t.Headers), blob(t.Payload)}
+	return failedRow{t.ID, string(t.Kind), t.FailedAt.UTC(), t.Error, t.Retries, t.Crashes, blob(t.Key), t.WorkerID, t.EnqueuedAt.UTC(), t.DueAt.UTC(), blobs(t.Headers), blob(t.Payload)}
 }
 
 type failedCommand struct {
-	target
-	form
+	onQueue
 	some
 	confirmation
-	Queue   queueName     `arg:"" help:"Name of the queue."`
 	Kind    string        `placeholder:"KIND" enum:",failed,malformed,expired,crashed" default:"" help:"Only tasks that failed like this: failed, malformed, expired or crashed."`
 	Reason  *pattern      `placeholder:"REGEX" help:"Only tasks whose error matches, such as 'timeout|refused'."`
 	Payload *pattern      `placeholder:"REGEX" help:"Only tasks whose payload matches."`
@@ -234,11 +232,9 @@ func (c *failedCommand) each(ctx context.Context, con *console, tasks iter.Seq2[
 }
 
 type requeueCommand struct {
-	target
-	form
-	Queue queueName `arg:"" help:"Name of the queue."`
-	IDs   []string  `arg:"" optional:"" name:"id" help:"Ids of failed tasks, as \"worqr failed\" shows them."`
-	All   bool      `help:"Requeue all failed tasks of the queue. For some of them, use: worqr failed --requeue."`
+	onQueue
+	IDs []string `arg:"" optional:"" name:"id" help:"Ids of failed tasks, as \"worqr failed\" shows them."`
+	All bool     `help:"Requeue all failed tasks of the queue. For some of them, use: worqr failed --requeue."`
 }
 
 // Validate is called by kong.

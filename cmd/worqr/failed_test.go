@@ -82,7 +82,7 @@ func TestFailedLater(t *testing.T) {
 	}
 	for began := now(); now() == began; { // failures have a time in milliseconds
 	}
-	c := failedCommand{Delete: true, Queue: "q", confirmation: confirmation{Yes: "q"}, form: form{JSON: true}}
+	c := failedCommand{onQueue: onQueue{form: form{JSON: true}, Queue: "q"}, Delete: true, confirmation: confirmation{Yes: "q"}}
 	var out strings.Builder
 	counted := false
 	s.is.NoErr(c.act(ctx, &console{out: &out, errs: &out}, q, func(*progress) iter.Seq2[inspect.FailedTask, error] {

@@ -57,6 +57,13 @@ func newRouter(url string) (*topology.Router, error) {
 	return topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) }), nil
 }
 
+// An onQueue is what a command about one queue takes.
+type onQueue struct {
+	target
+	form
+	Queue queueName `arg:"" help:"Name of the queue."`
+}
+
 // toQueue returns a fleet, which the caller closes, and the handle of one of its queues.
 func (t *target) toQueue(ctx context.Context, name queueName) (*fleet, *worqr.Queue, error) {
 	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.queue(ctx, name) })

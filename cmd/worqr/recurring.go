@@ -12,18 +12,18 @@ import (
 
 // A recurringRow is a schedule as Redis has it.
 type recurringRow struct {
-	Queue       string     `json:"queue"`
-	Key         blob       `json:"key"`
-	Next        *time.Time `json:"next,omitempty"`
-	Current     *time.Time `json:"current,omitempty"`
-	Asserted    bool       `json:"asserted"`
-	LastOutcome string     `json:"last_outcome,omitempty"`
-	LastDue     *time.Time `json:"last_due,omitempty"`
-	LastAt      *time.Time `json:"last_at,omitempty"`
+	Queue       string    `json:"queue"`
+	Key         blob      `json:"key"`
+	Next        time.Time `json:"next,omitzero"`
+	Current     time.Time `json:"current,omitzero"`
+	Asserted    bool      `json:"asserted"`
+	LastOutcome string    `json:"last_outcome,omitempty"`
+	LastDue     time.Time `json:"last_due,omitzero"`
+	LastAt      time.Time `json:"last_at,omitzero"`
 }
 
 func recurringRowOf(queue string, t inspect.RecurringTask) recurringRow {
-	return recurringRow{queue, blob(t.Key), moment(t.Next), moment(t.Current), t.Asserted, t.LastOutcome, moment(t.LastDue), moment(t.LastAt)}
+	return recurringRow{queue, blob(t.Key), t.Next.UTC(), t.Current.UTC(), t.Asserted, t.LastOutcome, t.LastDue.UTC(), t.LastAt.UTC()}
 }
 
 // state is what is to be known of a recurring task, beside its next time.
@@ -31,7 +31,7 @@ func (r recurringRow) state() string {
 	switch {
 	case !r.Asserted:
 		return "no peer has it"
-	case r.Current != nil:
+	case !r.Current.IsZero():
 		return "running"
 	}
 	return "-"
@@ -70,10 +70,8 @@ func (c *recurringCommand) Run(ctx context.Context, con *console) error {
 }
 
 type runNowCommand struct {
-	target
-	form
-	Queue queueName `arg:"" help:"Name of the queue."`
-	Key   string    `arg:"" help:"Key of the recurring task, as \"worqr recurring\" shows it."`
+	onQueue
+	Key string `arg:"" help:"Key of the recurring task, as \"worqr recurring\" shows it."`
 }
 
 // Run starts an occurrence.

@@ -12,11 +12,11 @@ import (
 
 // A resultRow is how a task ended.
 type resultRow struct {
-	Outcome string     `json:"outcome"`
-	EndedAt *time.Time `json:"ended_at,omitempty"`
-	Error   string     `json:"error,omitempty"`
-	Size    int        `json:"result_bytes"`
-	Result  *blob      `json:"result,omitempty"`
+	Outcome string    `json:"outcome"`
+	EndedAt time.Time `json:"ended_at,omitzero"`
+	Error   string    `json:"error,omitempty"`
+	Size    int       `json:"result_bytes"`
+	Result  *blob     `json:"result,omitempty"`
 }
 
 // A showResult is how the end of a task is shown.
@@ -27,9 +27,9 @@ type showResult struct {
 
 // show prints how a task ended.
 func (s showResult) show(con *console, r *worqr.Result) error {
-	row := resultRow{Outcome: string(r.Outcome), EndedAt: moment(r.EndedAt), Error: r.Error, Size: r.Size}
+	row := resultRow{Outcome: string(r.Outcome), EndedAt: r.EndedAt.UTC(), Error: r.Error, Size: r.Size}
 	text := printable(row.Outcome) + " " + sinceMoment(row.EndedAt) + " ago"
-	if row.EndedAt == nil {
+	if row.EndedAt.IsZero() {
 		text = printable(row.Outcome)
 	}
 	switch {

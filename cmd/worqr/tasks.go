@@ -20,9 +20,9 @@ type runningRow struct {
 	Worker     string          `json:"worker"`
 	Key        blob            `json:"key,omitempty"`
 	Token      int64           `json:"token"`
-	StartedAt  *time.Time      `json:"started_at,omitempty"`
-	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
-	DueAt      *time.Time      `json:"due_at,omitempty"`
+	StartedAt  time.Time       `json:"started_at,omitzero"`
+	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
+	DueAt      time.Time       `json:"due_at,omitzero"`
 	Number     int             `json:"attempt_number"`
 	Retries    int             `json:"retries"`
 	Crashes    int             `json:"crashes"`
@@ -47,12 +47,12 @@ func (c *runningCommand) Run(ctx context.Context, con *console) error {
 	defer f.close()
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[runningRow, error] {
 		return turned(q.Running(ctx), func(t inspect.RunningTask) runningRow {
-			return runningRow{q.Name(), t.AttemptID, t.WorkerID, blob(t.Key), t.Token, moment(t.StartedAt), moment(t.EnqueuedAt), moment(t.DueAt), t.Attempt, t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
+			return runningRow{q.Name(), t.AttemptID, t.WorkerID, blob(t.Key), t.Token, t.StartedAt.UTC(), t.EnqueuedAt.UTC(), t.DueAt.UTC(), t.Attempt, t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
 		})
 	})
 	if c.Older > 0 {
 		before := time.Now().Add(-c.Older)
-		rows = kept(rows, func(r runningRow) bool { return r.StartedAt != nil && r.StartedAt.Before(before) })
+		rows = kept(rows, func(r runningRow) bool { return !r.StartedAt.IsZero() && r.StartedAt.Before(before) })
 	}
 	n, err := printRows(con.out, c.form, "QUEUE FOR WORKER ATTEMPT KEY PAYLOAD", rows, func(r runningRow) []string {
 		return []string{printable(r.Queue), sinceMoment(r.StartedAt), printable(r.Worker), printable(r.Attempt), keyText(r.Key), brief(string(r.Payload), shownPayload)}
@@ -71,9 +71,9 @@ func keyText(key blob) string {
 // A scheduledRow is a task in the schedule.
 type scheduledRow struct {
 	Key        blob            `json:"key,omitempty"`
-	DueAt      *time.Time      `json:"due_at,omitempty"`
-	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
-	Expires    *time.Time      `json:"expires,omitempty"`
+	DueAt      time.Time       `json:"due_at,omitzero"`
+	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
+	Expires    time.Time       `json:"expires,omitzero"`
 	Retries    int             `json:"retries"`
 	Crashes    int             `json:"crashes"`
 	LastError  string          `json:"last_error,omitempty"`
@@ -87,10 +87,8 @@ type some struct {
 }
 
 type scheduledCommand struct {
-	target
-	form
+	onQueue
 	some
-	Queue queueName `arg:"" help:"Name of the queue."`
 }
 
 // Run prints a line for each task in the schedule.
@@ -101,7 +99,7 @@ func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	rows := turned(q.Scheduled(ctx), func(t inspect.ScheduledTask) scheduledRow {
-		return scheduledRow{blob(t.Key), moment(t.DueAt), moment(t.EnqueuedAt), moment(t.Expires), t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
+		return scheduledRow{blob(t.Key), t.DueAt.UTC(), t.EnqueuedAt.UTC(), t.Expires.UTC(), t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
 	})
 	_, err = printRows(con.out, c.form, "DUE RETRIES KEY PAYLOAD ERROR", first(c.Limit, rows), func(r scheduledRow) []string {
 		return []string{nextMoment(r.DueAt), strconv.Itoa(r.Retries), keyText(r.Key), brief(string(r.Payload), shownPayload), brief(r.LastError, shownPayload)}
@@ -112,18 +110,16 @@ func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
 // A waitingRow is a task that can start as soon as it's its turn.
 type waitingRow struct {
 	Key        blob            `json:"key,omitempty"`
-	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
-	Expires    *time.Time      `json:"expires,omitempty"`
+	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
+	Expires    time.Time       `json:"expires,omitzero"`
 	Headers    map[string]blob `json:"headers,omitempty"`
 	Payload    blob            `json:"payload"`
 }
 
 type waitingCommand struct {
-	target
-	form
+	onQueue
 	some
-	Added bool      `help:"Show only tasks from Add that wait for their first start, with keys and headers."`
-	Queue queueName `arg:"" help:"Name of the queue."`
+	Added bool `help:"Show only tasks from Add that wait for their first start, with keys and headers."`
 }
 
 // Run prints a line for each waiting task.
@@ -135,7 +131,7 @@ func (c *waitingCommand) Run(ctx context.Context, con *console) error {
 	defer f.close()
 	if c.Added {
 		added := turned(q.Added(ctx), func(t inspect.AddedTask) waitingRow {
-			return waitingRow{blob(t.Key), moment(t.EnqueuedAt), moment(t.Expires), blobs(t.Headers), blob(t.Payload)}
+			return waitingRow{blob(t.Key), t.EnqueuedAt.UTC(), t.Expires.UTC(), blobs(t.Headers), blob(t.Payload)}
 		})
 		_, err = printRows(con.out, c.form, "KEY WAITED HEADERS PAYLOAD", first(c.Limit, added), func(r waitingRow) []string {
 			return []string{keyText(r.Key), sinceMoment(r.EnqueuedAt), headerText(r.Headers), brief(string(r.Payload), shownPayload)}

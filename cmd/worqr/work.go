@@ -16,9 +16,7 @@ import (
 )
 
 type workCommand struct {
-	target
-	form
-	Queue       queueName     `arg:"" help:"Name of the queue."`
+	onQueue
 	Command     []string      `arg:"" passthrough:"" help:"Program to run for each task, with its arguments. No shell is involved; for a pipe, write: -- sh -c '...'."`
 	Concurrency int           `short:"c" default:"1" help:"How many programs run at once; the default is 1."`
 	Timeout     time.Duration `help:"Kill a program that runs for longer; the task is retried. By default, there is no limit."`
