@@ -50,7 +50,7 @@ func (c *demoCommand) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if c.JSON {
-		err = printJSON(out, summaryRowOf(s))
+		err = printJSON(out, s)
 	} else {
 		err = s.print(out, st)
 	}
