@@ -77,16 +77,12 @@ func (s *shell) lists() {
 // works tries what needs a worker.
 func (s *shell) works() {
 	s.Helper()
-	events := newLines(s.T)
-	watched := make(chan int, 1)
-	go func() {
-		watched <- run(append([]string{"watch", "q", "-n", "3"}, s.args...), strings.NewReader(""), events, events)
-	}()
-	s.is.True(strings.Contains(events.next(), "sync"))
+	lines, watched := s.watching()
+	s.is.True(strings.Contains(s.next(lines), "sync"))
 	c := s.program("work", "q", "--prefix", s.args[3], "--lease", "1s", "--max-retries", "0", "--", "sh", "-c", `[ "$(cat)" != bad ]`)
 	s.is.NoErr(c.Start())
 	keys := all(s.rows(exitWell, "enqueue", "q", "good", "bad", "--keep-result", "1h"), "key")
-	for !strings.Contains(events.next(), `"queue":"q"`) {
+	for !strings.Contains(s.next(lines), `"queue":"q"`) {
 	}
 	s.is.Equal(<-watched, exitWell)
 	s.run(exitWell, "wait", "q", keys[0].(string))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -90,14 +91,13 @@ func (v *screenful) awaits(text string) {
 // The keys act on the chosen queue, and q leaves the terminal as it was.
 func TestTop(t *testing.T) {
 	s := newShell(t)
-	ctx := t.Context()
 	s.run(exitWell, "enqueue", "emails", "a", "b")
 	v := s.terminal("top", "--every", "100ms")
 	v.awaits("emails")
 	v.awaits("no worker")
 	v.press("p")
 	v.awaits("paused emails")
-	s.is.True(redistest.Sure(s.peer.Queue("emails").Stats(ctx))(t).Paused)
+	s.is.True(peertest.Stats(t, s.peer.Queue("emails")).Paused)
 	v.press("q")
 	v.awaits("\x1b[?1049l")
 }

@@ -158,9 +158,8 @@ func TestHostileWriter(t *testing.T) {
 			t.Errorf("%q: exit status %d:\n%q", args, status, out)
 		}
 	}
-	watchHostile(t, url, prefix)
-
 	s := shellAt(t, is.New(t), url, prefix)
+	s.watchHostile(prefix)
 	v := s.terminal("top", "--every", "100ms")
 	v.awaits("WORKER")
 	v.press("w")
@@ -174,26 +173,24 @@ func TestHostileWriter(t *testing.T) {
 }
 
 // watchHostile looks at events that somebody has made up.
-func watchHostile(t *testing.T, url, prefix string) {
-	t.Helper()
-	conn, events := redistest.Conn(t), newLines(t)
-	ended := make(chan int, 1)
-	go func() {
-		ended <- run([]string{"watch", "q", "-n", "3", "--redis", url, "--prefix", prefix}, strings.NewReader(""), events, events)
-	}()
-	lines := events.next()
-	for _, kind := range []string{"cancel", "work"} {
-		redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_"+kind, attack)
+func (s *shell) watchHostile(prefix string) {
+	s.Helper()
+	conn := redistest.Conn(s.T)
+	lines, ended := s.watching()
+	said := s.next(lines)
+	done := redistest.Sure(json.Marshal(map[string]string{"workerId": attack, "task": attack, "result": attack}))(s.T)
+	for _, event := range []struct {
+		kind string
+		text any
+	}{{"cancel", attack}, {"work", attack}, {"done", done}, {"cancel", attack}, {"cancel", attack}} {
+		redistest.Do(s.T, conn, "PUBLISH", prefix+"_{q}_"+event.kind, event.text)
 	}
-	redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_done", redistest.Sure(json.Marshal(map[string]string{"workerId": attack, "task": attack, "result": attack}))(t))
-	redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_cancel", attack)
-	redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_cancel", attack)
 	<-ended
-	for len(events.all) > 0 {
-		lines += events.next()
+	for len(lines) > 0 {
+		said += <-lines
 	}
-	if acted(lines) || !strings.Contains(lines, "title") {
-		t.Errorf("watch prints:\n%q", lines)
+	if acted(said) || !strings.Contains(said, "title") {
+		s.Errorf("watch prints:\n%q", said)
 	}
 }
 
