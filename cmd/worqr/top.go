@@ -52,11 +52,8 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 	}
 	now := &top.Snapshot{At: time.Now()}
 	for q, err := range eachOf(ctx, names, func(ctx context.Context, name queueName) (top.Queue, error) {
-		c, err := s.queue(string(name)).Stats(ctx)
-		return top.Queue{
-			Name: string(name), Waiting: c.Waiting, Scheduled: c.Scheduled, Running: c.Running, Failed: c.Failed,
-			Workers: c.Workers, Idle: c.IdleWorkers, Oldest: c.Oldest, Paused: c.Paused, Silent: c.Silent, Tokens: c.Tokens,
-		}, err
+		stats, err := s.queue(string(name)).Stats(ctx)
+		return top.Queue{Name: string(name), QueueStats: stats}, err
 	}) {
 		if u := asUnread(err); u != nil {
 			q = top.Queue{Name: string(u.queue), Unread: u.err.Error()}
@@ -65,9 +62,7 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		}
 		now.Queues = append(now.Queues, q)
 	}
-	_, err = s.workers(ctx, func(w inspect.Worker) {
-		now.Workers = append(now.Workers, top.Worker{ID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, StartedAt: w.StartedAt, Queues: w.Queues, Stuck: w.StuckHandlers})
-	})
+	_, err = s.workers(ctx, func(w inspect.Worker) { now.Workers = append(now.Workers, w) })
 	if err != nil {
 		now.Unlisted = err.Error()
 	}
