@@ -138,22 +138,18 @@ func (f *fleet) exists(ctx context.Context, q *worqr.Queue) error {
 	return nothing(fmt.Sprintf("no queue %q exists under the prefix %q; list the queues with: worqr queues", q.Name(), f.prefix))
 }
 
-// workers calls do with each registered peer, and returns how many there are. It waits no longer than
-// for a queue: some may be registered on a node that doesn't answer.
-func (f *fleet) workers(ctx context.Context, do func(inspect.Worker)) (n int, err error) {
+// workers are the registered peers. It waits no longer than for a queue: some may be registered on a node
+// that doesn't answer.
+func (f *fleet) workers(ctx context.Context) (all []inspect.Worker, err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, patienceEach, reading.ErrSlow)
 	defer stop()
 	for w, err := range f.Workers(ctx) {
 		if err != nil {
-			if errors.Is(context.Cause(ctx), reading.ErrSlow) {
-				err = reading.ErrSlow
-			}
-			return n, fmt.Errorf("the workers can't be listed: %w", err)
+			return all, fmt.Errorf("the workers can't be listed: %w", reading.Cause(ctx, err))
 		}
-		n++
-		do(w)
+		all = append(all, w)
 	}
-	return n, nil
+	return all, nil
 }
 
 // names are the queues that were given, which must exist, or else all, in the order of their names.

@@ -131,8 +131,8 @@ func (c *statsCommand) Run(ctx context.Context, con *console) error {
 		s.Waiting, s.Scheduled, s.Running, s.Failed = s.Waiting+row.Waiting, s.Scheduled+row.Scheduled, s.Running+row.Running, s.Failed+row.Failed
 		s.Oldest = max(s.Oldest, row.Oldest)
 	}
-	n, unlisted := f.workers(ctx, func(inspect.Worker) {})
-	s.Workers = n
+	workers, unlisted := f.workers(ctx)
+	s.Workers = len(workers)
 	err = c.tell(con.out, s, "queues     %d (%d paused)\nworkers    %d\nwaiting    %d\nscheduled  %d\nrunning    %d\nfailed     %d\noldest     %s",
 		s.Queues, s.Paused, s.Workers, s.Waiting, s.Scheduled, s.Running, s.Failed, oldest(queueRow{Oldest: s.Oldest}))
 	return errors.Join(err, someUnread(s.Unread), unlisted)

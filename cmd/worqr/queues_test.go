@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,15 +48,13 @@ func (s *shell) run(want int, args ...string) string {
 func (s *shell) input(in string, want int, args ...string) string {
 	s.Helper()
 	var out, errs bytes.Buffer
-	before, after, ok := args, []string(nil), false
-	for i, arg := range args {
-		if arg == "--" {
-			before, after, ok = args[:i], args[i:], true
-		}
+	own := len(args)
+	if i := slices.Index(args, "--"); i >= 0 {
+		own = i
 	}
-	all := append(append(before[:len(before):len(before)], s.args...), after...)
+	all := slices.Concat(args[:own], s.args, args[own:])
 	if status := run(all, strings.NewReader(in), &out, &errs); status != want {
-		s.Fatalf("%q: exit status %d, want %d (%v):\n%s%s", args, status, want, ok, out.String(), errs.String())
+		s.Fatalf("%q: exit status %d, want %d:\n%s%s", args, status, want, out.String(), errs.String())
 	}
 	return out.String() + errs.String()
 }

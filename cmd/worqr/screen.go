@@ -93,14 +93,9 @@ func (l *log) paint(p *picture) {
 func (l *log) close() {}
 
 // A jsonLog is a stage for programs: a line of JSON for each note.
-type jsonLog struct {
-	mu  sync.Mutex // protects out
-	out io.Writer
-}
+type jsonLog struct{ out io.Writer }
 
 func (l *jsonLog) note(n note) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	_ = printJSON(l.out, struct { // as in screen.write
 		At   seconds `json:"at_seconds"`
 		Text string  `json:"text"`

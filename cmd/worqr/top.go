@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
-	"github.com/worqr/worqr/inspect"
 )
 
 type topCommand struct {
@@ -62,8 +61,7 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		}
 		now.Queues = append(now.Queues, q)
 	}
-	_, err = s.workers(ctx, func(w inspect.Worker) { now.Workers = append(now.Workers, w) })
-	if err != nil {
+	if now.Workers, err = s.workers(ctx); err != nil {
 		now.Unlisted = err.Error()
 	}
 	return now, nil
