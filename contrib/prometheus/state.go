@@ -79,12 +79,6 @@ func refused(err error) bool {
 	return errors.Is(err, worqr.ErrDenied) || redisconn.BadLogin(err)
 }
 
-func collectPeer(p *worqr.Peer, to chan<- prometheus.Metric) {
-	for _, f := range ofPeer {
-		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(p))
-	}
-}
-
 func (m *Metrics) collectQueues(p *worqr.Peer, to chan<- prometheus.Metric) {
 	queues, err := m.state.read(func() (map[string]inspect.QueueStats, error) { return m.readQueues(p) })
 	to <- prometheus.MustNewConstMetric(denied, prometheus.GaugeValue, truth(refused(err)))

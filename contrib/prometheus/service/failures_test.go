@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -230,12 +231,7 @@ func (f *failure) run(t *testing.T, cli string) {
 	if f.then != nil {
 		f.then(w)
 	}
-	var rule alert
-	for _, a := range alerts(t) {
-		if a.Alert == f.alert {
-			rule = a
-		}
-	}
+	rule := alerts(t)[slices.IndexFunc(alerts(t), func(a alert) bool { return a.Alert == f.alert })]
 	eventually(t, f.alert+" fires", func() bool {
 		s.after, s.apart = w.scrape(), time.Since(began)
 		return len(s.eval(t, rule.Expr)) > 0

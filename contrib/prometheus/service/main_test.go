@@ -38,8 +38,7 @@ const (
 
 func read(t testing.TB, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	peertest.Must(t, err)
+	text := redistest.Sure(os.ReadFile(file))(t)
 	return string(text)
 }
 
@@ -61,8 +60,7 @@ func startFleet(t *testing.T, c config) *fleet {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 3)
 	for range 3 {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		peertest.Must(t, err)
+		listener := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 		f.urls = append(f.urls, "http://"+listener.Addr().String())
 		go func() { ended <- serve(ctx, c, listener) }()
 	}
@@ -93,11 +91,9 @@ func keda(t testing.TB, server *redistest.Server) redis.Conn {
 	for _, trigger := range scaled(t).Triggers {
 		user = append(user, "~"+trigger.Metadata["listName"]+trigger.Metadata["stream"])
 	}
-	_, err := redistest.Dial(t, server.URL()).Do("ACL", user...)
-	peertest.Must(t, err)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "ACL", user...)
 	conn := redistest.Dial(t, "redis://keda:secret@"+server.Addr())
-	_, err = conn.Do("PING")
-	peertest.Must(t, err)
+	redistest.Do(t, conn, "PING")
 	return conn
 }
 
@@ -124,19 +120,16 @@ var (
 // scrape reads the metrics of a service, by name.
 func scrape(t testing.TB, url string) map[string][]sample {
 	t.Helper()
-	answer, err := http.Get(url + "/metrics")
-	peertest.Must(t, err)
+	answer := redistest.Sure(http.Get(url + "/metrics"))(t)
 	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	peertest.Must(t, err)
+	text := redistest.Sure(io.ReadAll(answer.Body))(t)
 	metrics := map[string][]sample{}
 	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
 		s := sample{labels: map[string]string{"job": "service", "instance": url}}
 		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
 			s.labels[l[1]] = l[3]
 		}
-		s.value, err = strconv.ParseFloat(m[3], 64)
-		peertest.Must(t, err)
+		s.value = redistest.Sure(strconv.ParseFloat(m[3], 64))(t)
 		metrics[m[1]] = append(metrics[m[1]], s)
 	}
 	return metrics
@@ -256,8 +249,7 @@ func TestFleet(t *testing.T) {
 		if i%30 == 0 {
 			kind = "broken"
 		}
-		_, err := emails.Add(ctx, []byte(kind), nil)
-		is.NoErr(err)
+		redistest.Sure(emails.Add(ctx, []byte(kind), nil))(t)
 	}
 	ended := func(outcome string) (n float64) {
 		for _, url := range f.urls {
@@ -269,10 +261,8 @@ func TestFleet(t *testing.T) {
 
 	is.NoErr(emails.Pause(ctx)) // so that what waits stays
 	is.NoErr(emails.Enqueue(ctx, []byte("quick"), []byte("quick"), []byte("quick")))
-	_, err := emails.Add(ctx, []byte("quick"), nil)
-	is.NoErr(err)
-	_, err = emails.AddAt(ctx, time.Now().Add(time.Hour), []byte("quick"), nil)
-	is.NoErr(err)
+	redistest.Sure(emails.Add(ctx, []byte("quick"), nil))(t)
+	redistest.Sure(emails.AddAt(ctx, time.Now().Add(time.Hour), []byte("quick"), nil))(t)
 	var all []map[string][]sample
 	peertest.Eventually(t, "all tell the same of the queue", func() bool { // what was read stands for a second
 		all = nil
@@ -407,8 +397,7 @@ func replicas(t testing.TB, triggers map[string]int) float64 {
 		}
 		return name
 	})
-	v, err := types.Eval(token.NewFileSet(), nil, token.NoPos, formula)
-	peertest.Must(t, err)
+	v := redistest.Sure(types.Eval(token.NewFileSet(), nil, token.NoPos, formula))(t)
 	n, _ := constant.Float64Val(v.Value)
 	return n
 }
@@ -422,13 +411,11 @@ func (f *fleet) triggers(t testing.TB) map[string]int {
 		if trigger.Type == "redis-streams" {
 			key, commands = trigger.Metadata["stream"], map[string]string{"stream": "XLEN", "none": "XLEN"}
 		}
-		kind, err := redis.String(f.conn.Do("TYPE", key))
-		peertest.Must(t, err)
+		kind := redistest.Sure(redis.String(f.conn.Do("TYPE", key)))(t)
 		if commands[kind] == "" {
 			t.Fatalf("%s is a %s, which a trigger %s can't count", key, kind, trigger.Type)
 		}
-		n, err := redis.Int(f.conn.Do("EVAL", "return redis.call(ARGV[1], KEYS[1])", 1, key, commands[kind]))
-		peertest.Must(t, err)
+		n := redistest.Sure(redis.Int(f.conn.Do("EVAL", "return redis.call(ARGV[1], KEYS[1])", 1, key, commands[kind])))(t)
 		numbers[trigger.Name] = n
 	}
 	return numbers
@@ -552,8 +539,7 @@ func TestDeployment(t *testing.T) {
 // Each alert has a runbook page with its expression, and there are no other pages.
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
-	pages, err := filepath.Glob(deploy + "runbooks/*.md")
-	peertest.Must(t, err)
+	pages := redistest.Sure(filepath.Glob(deploy + "runbooks/*.md"))(t)
 	var have []string
 	for _, p := range pages {
 		have = append(have, strings.TrimSuffix(filepath.Base(p), ".md"))
