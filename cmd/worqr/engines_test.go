@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -114,11 +115,7 @@ func (s *shell) recurs() {
 	}, nil)
 	ran := make(chan error, 1)
 	go func() { ran <- s.peer.Run(ctx) }()
-	for until := time.Now().Add(time.Minute); !redistest.Sure(q.RunNow(ctx, "nightly"))(s.T); {
-		if time.Now().After(until) {
-			s.Fatal("nothing recurs")
-		}
-	}
+	peertest.Eventually(s, "something recurs", func() bool { return redistest.Sure(q.RunNow(ctx, "nightly"))(s.T) })
 	s.is.Equal(<-starts, "back up")
 	s.is.Equal(all(s.rows(exitWell, "recurring"), "key"), []any{"nightly"})
 	s.run(exitWell, "run-now", "q", "nightly")

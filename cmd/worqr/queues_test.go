@@ -47,6 +47,13 @@ func (s *shell) run(want int, args ...string) string {
 // input is run with an input.
 func (s *shell) input(in string, want int, args ...string) string {
 	s.Helper()
+	out, errs := s.apart(in, want, args...)
+	return out + errs
+}
+
+// apart tells what it printed from what it said.
+func (s *shell) apart(in string, want int, args ...string) (printed, said string) {
+	s.Helper()
 	var out, errs bytes.Buffer
 	own := len(args)
 	if i := slices.Index(args, "--"); i >= 0 {
@@ -56,13 +63,14 @@ func (s *shell) input(in string, want int, args ...string) string {
 	if status := run(all, strings.NewReader(in), &out, &errs); status != want {
 		s.Fatalf("%q: exit status %d, want %d:\n%s%s", args, status, want, out.String(), errs.String())
 	}
-	return out.String() + errs.String()
+	return out.String(), errs.String()
 }
 
 // rows calls the command with --json, and returns what each line has.
 func (s *shell) rows(want int, args ...string) (rows []map[string]any) {
 	s.Helper()
-	for line := range strings.Lines(s.run(want, append(args, "--json")...)) {
+	printed, _ := s.apart("", want, append(args, "--json")...)
+	for line := range strings.Lines(printed) {
 		var row map[string]any
 		s.is.NoErr(json.Unmarshal([]byte(line), &row))
 		rows = append(rows, row)
@@ -125,13 +133,10 @@ func TestSilentWorker(t *testing.T) {
 	c := s.program("work", "q", "--prefix", s.args[3], "--lease", "150ms", "--", "sh", "-c", "exit 1")
 	s.is.NoErr(c.Start())
 	seen := func(want bool) {
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		peertest.Eventually(t, "the worker is seen", func() bool {
 			served := peertest.Stats(t, s.peer.Queue("q")).Workers == 1
-			if served && s.rows(exitWell, "queues", "q")[0]["workers_silent"] == want {
-				return
-			}
-		}
-		t.Fatal("the worker isn't seen")
+			return served && s.rows(exitWell, "queues", "q")[0]["workers_silent"] == want
+		})
 	}
 	seen(false)
 	s.is.NoErr(c.Process.Kill())

@@ -2,12 +2,12 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/creack/pty"
 
@@ -81,11 +81,7 @@ func (v *screenful) press(keys string) {
 // awaits waits until a text is drawn.
 func (v *screenful) awaits(text string) {
 	v.Helper()
-	for end := time.Now().Add(time.Minute); !strings.Contains(v.drawn(), text); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			v.Fatalf("%q isn't drawn:\n%q", text, v.drawn())
-		}
-	}
+	peertest.Eventually(v, fmt.Sprintf("%q is drawn", text), func() bool { return strings.Contains(v.drawn(), text) })
 }
 
 // The keys act on the chosen queue, and q leaves the terminal as it was.
@@ -125,12 +121,10 @@ func TestProgressOnTerminal(t *testing.T) {
 	s := newShell(t)
 	v := s.terminal("enqueue", "q")
 	v.awaits("press Ctrl-D to end")
-	for end := time.Now().Add(time.Minute); !strings.Contains(v.drawn(), "\renqueue: "); {
-		if time.Now().After(end) {
-			t.Fatalf("no progress is drawn:\n%q", v.drawn())
-		}
+	peertest.Eventually(t, "a progress is drawn", func() bool {
 		v.press("x\n")
-	}
+		return strings.Contains(v.drawn(), "\renqueue: ")
+	})
 	v.press("\x04")
 	v.awaits("enqueued")
 }
