@@ -220,8 +220,6 @@ func (f *fleet) remember(next *snapshot) {
 		}
 		next.Total.add(sampled(next.At, q.counts))
 		next.Pace.Starting += q.pace.Starting
-		next.Pace.Arriving += q.pace.Arriving
-		next.Pace.Failing += q.pace.Failing
 		next.Pace.Known = next.Pace.Known || q.pace.Known
 	}
 	f.all = f.all.with(next.Total, 300)
