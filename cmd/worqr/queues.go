@@ -9,7 +9,6 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
-	"github.com/worqr/worqr/inspect"
 )
 
 // A queueRow is what there is of one queue.
@@ -40,13 +39,6 @@ func (r queueRow) state() string {
 	return "-"
 }
 
-func queueRowOf(name queueName, s inspect.QueueStats) queueRow {
-	return queueRow{
-		Queue: string(name), Waiting: s.Waiting, Scheduled: s.Scheduled, Running: s.Running, Failed: s.Failed,
-		Workers: s.Workers, Idle: s.IdleWorkers, Oldest: seconds(s.Oldest), Paused: s.Paused, Silent: s.Silent,
-	}
-}
-
 // counts reads the counts of queues, in their order.
 func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, error] {
 	return eachOf(ctx, all, func(ctx context.Context, name queueName) (queueRow, error) {
@@ -55,7 +47,9 @@ func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, 
 			return queueRow{}, err
 		}
 		s, err := q.Stats(ctx)
-		return queueRowOf(name, s), err
+		return queueRow{
+			string(name), s.Waiting, s.Scheduled, s.Running, s.Failed, s.Workers, s.IdleWorkers, seconds(s.Oldest), s.Paused, s.Silent,
+		}, err
 	})
 }
 

@@ -64,6 +64,15 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"enqueue", "q", "p", "--keep-result", "1ms"}, "--keep-result must be from 1s to 30 days"},
 		{[]string{"enqueue", "q", "p", "--keep-result", "721h"}, "--keep-result must be from 1s to 30 days"},
 		{[]string{"check", "--redis", "http://:" + canary + "@host"}, "does not begin with redis://"},
+		// What isn't UTF-8 is taken for nothing else, nor are values that are defaults in the library.
+		{[]string{"pause", "q" + raw}, "not a valid queue name"},
+		{[]string{"failed", "q", "--reason", raw}, "--reason"},
+		{[]string{"enqueue", "q", "a", "--header", raw}, "--header is not valid; write NAME=VALUE"},
+		{[]string{"queues", "--lease", "0s"}, "is not valid"},
+		{[]string{"queues", "--lease", "-1s"}, "is not valid"},
+		{[]string{"queues", "--lease="}, "is not valid"},
+		{[]string{"queues", "--prefix", ""}, "is not valid"},
+		{[]string{"queues", "--prefix="}, "is not valid"},
 	} {
 		out, status := command(t, "", c.args...)
 		if status != exitFailed || !strings.Contains(out, c.says) {

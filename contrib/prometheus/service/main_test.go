@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,18 +65,14 @@ func startFleet(t *testing.T, c config) *fleet {
 		f.urls = append(f.urls, "http://"+listener.Addr().String())
 		go func() { ended <- serve(ctx, c, listener) }()
 	}
-	stopped := false
-	f.stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			for range 3 {
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		for range 3 {
+			if err := <-ended; err != nil {
+				t.Error(err)
 			}
 		}
-	}
+	})
 	t.Cleanup(f.stop)
 	for _, url := range f.urls {
 		peertest.Eventually(t, "a service is ready", func() bool { return status(url+"/readyz") == http.StatusOK })
