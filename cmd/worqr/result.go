@@ -25,8 +25,14 @@ type showResult struct {
 	Raw bool `help:"Print the result byte for byte, and nothing else."`
 }
 
-// show prints how a task ended.
-func (s showResult) show(con *console, r *worqr.Result) error {
+// show prints how a task ended, if err doesn't say why that isn't known.
+func (s showResult) show(con *console, r *worqr.Result, err error) error {
+	switch {
+	case errors.Is(err, worqr.ErrNoResult):
+		return nothing(err.Error())
+	case err != nil:
+		return err
+	}
 	row := resultRow{Outcome: string(r.Outcome), EndedAt: r.EndedAt.UTC(), Error: r.Error, Size: r.Size}
 	text := printable(row.Outcome) + " " + sinceMoment(row.EndedAt) + " ago"
 	if row.EndedAt.IsZero() {
@@ -43,7 +49,6 @@ func (s showResult) show(con *console, r *worqr.Result) error {
 	if r.Value != nil {
 		row.Result = new(blob(r.Value))
 	}
-	var err error
 	if s.Raw {
 		if r.Outcome != worqr.OutcomeFinished || r.Size > 0 && r.Value == nil {
 			con.say("%s", text)
@@ -78,15 +83,10 @@ func (c *resultCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	r, err := q.Result(ctx, c.Key)
-	switch {
-	case errors.Is(err, worqr.ErrNotEnded):
+	if errors.Is(err, worqr.ErrNotEnded) {
 		return nothing("the task hasn't ended; wait for it: " + c.command("wait QUEUE KEY", string(c.Queue)))
-	case errors.Is(err, worqr.ErrNoResult):
-		return nothing(err.Error())
-	case err != nil:
-		return err
 	}
-	return c.show(con, r)
+	return c.show(con, r, err)
 }
 
 type waitCommand struct {
@@ -110,13 +110,8 @@ func (c *waitCommand) Run(ctx context.Context, con *console) error {
 		defer stop()
 	}
 	r, err := q.Wait(ctx, c.Key)
-	switch {
-	case err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded):
+	if err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nothing(fmt.Sprintf("the task hasn't ended after %s", age(c.Timeout)))
-	case errors.Is(err, worqr.ErrNoResult):
-		return nothing(err.Error())
-	case err != nil:
-		return err
 	}
-	return c.show(con, r)
+	return c.show(con, r, err)
 }
