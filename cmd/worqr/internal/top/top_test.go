@@ -38,6 +38,8 @@ func (f *fake) Requeue(_ context.Context, q string) (int, error) {
 
 type stats = inspect.QueueStats
 
+func of(name string, s stats) Queue { return Queue{Name: name, QueueStats: s} }
+
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func at(seconds int, queues ...Queue) *Snapshot {
@@ -67,17 +69,17 @@ func text(m *model) string { return strings.Join(m.lines(), "\n") }
 func TestRates(t *testing.T) {
 	is := is.New(t)
 	m := showing(t, &fake{})
-	m.Update(looked{at(0, Queue{Name: "a", QueueStats: stats{Waiting: 10, Tokens: 100}}), nil})
-	m.Update(looked{at(2, Queue{Name: "a", QueueStats: stats{Waiting: 16, Tokens: 120}}), nil})
+	m.Update(looked{at(0, of("a", stats{Waiting: 10, Tokens: 100})), nil})
+	m.Update(looked{at(2, of("a", stats{Waiting: 16, Tokens: 120})), nil})
 	is.Equal(m.past["a"].rate(), 10.0)
 	is.Equal(m.past["a"].arrived, 13.0)
 	is.Equal(m.total.rate(), 10.0)
-	m.Update(looked{at(3, Queue{Name: "a", QueueStats: stats{Tokens: 125}}), nil})
+	m.Update(looked{at(3, of("a", stats{Tokens: 125})), nil})
 	is.Equal(m.past["a"].spark(4), "  █▄")
-	m.Update(looked{at(4, Queue{Name: "a", QueueStats: stats{Tokens: 5}}), nil}) // Redis was flushed
+	m.Update(looked{at(4, of("a", stats{Tokens: 5})), nil}) // Redis was flushed
 	is.Equal(m.past["a"].rate(), 0.0)
 	for i := range 3 * samples {
-		m.Update(looked{at(5+i, Queue{Name: "a", QueueStats: stats{Tokens: int64(i)}}), nil})
+		m.Update(looked{at(5+i, of("a", stats{Tokens: int64(i)})), nil})
 	}
 	is.Equal(len(m.past["a"].started), samples)
 	m.Update(looked{at(500, Queue{Name: "b"}), nil})
@@ -90,7 +92,7 @@ func TestKeys(t *testing.T) {
 	m := showing(t, f)
 	press(m, "p", "s", "j") // before anything is known
 	m.by = byName
-	m.Update(looked{at(0, Queue{Name: "b", QueueStats: stats{Failed: 3, Paused: true}}, Queue{Name: "a", QueueStats: stats{Waiting: 1}}, Queue{Name: "c", QueueStats: stats{Waiting: 2}}), nil})
+	m.Update(looked{at(0, of("b", stats{Failed: 3, Paused: true}), of("a", stats{Waiting: 1}), of("c", stats{Waiting: 2})), nil})
 	is.Equal(m.chosen, "a")
 	press(m, "p", "j", "p", "r", "n")
 	is.Equal(m.note, "nothing was requeued")
@@ -123,7 +125,7 @@ func TestSizes(t *testing.T) {
 	m := showing(t, &fake{})
 	var many []Queue
 	for i := range 100 {
-		many = append(many, Queue{Name: fmt.Sprintf("queue-%03d-%s", i, strings.Repeat("x", 60)), QueueStats: stats{Waiting: i * 1_000_000, Oldest: time.Duration(i) * time.Hour}})
+		many = append(many, of(fmt.Sprintf("queue-%03d-%s", i, strings.Repeat("x", 60)), stats{Waiting: i * 1_000_000, Oldest: time.Duration(i) * time.Hour}))
 	}
 	for _, size := range [][2]int{{140, 24}, {80, 24}, {20, 5}, {1, 1}, {300, 60}} {
 		m.Update(tea.WindowSizeMsg{Width: size[0], Height: size[1]})
@@ -147,7 +149,7 @@ func TestColumns(t *testing.T) {
 	is := is.New(t)
 	m := showing(t, &fake{})
 	m.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
-	m.Update(looked{at(0, Queue{Name: "emails", QueueStats: stats{Waiting: 12_345_678, Scheduled: 345_678, Failed: 999_999, Oldest: 90 * time.Second}}), nil})
+	m.Update(looked{at(0, of("emails", stats{Waiting: 12_345_678, Scheduled: 345_678, Failed: 999_999, Oldest: 90 * time.Second})), nil})
 	is.True(strings.Contains(text(m), "QUEUE         WAITING  SCHED RUNNING FAILED   IN/S  OUT/S OLDEST WORK  STATE"))
 	is.True(strings.Contains(text(m), "EMAILS       12345678 345678       0 999999      0      0  90.0s    0  no worker"))
 }
@@ -192,7 +194,7 @@ func TestAway(t *testing.T) {
 	is.True(strings.Contains(text(m), "looking at here"))
 	m.Update(m.look())
 	is.True(strings.Contains(text(m), "Redis can't be read: AWAY"))
-	m.Update(looked{at(0, Queue{Name: "a", QueueStats: stats{Waiting: 1}}), nil})
+	m.Update(looked{at(0, of("a", stats{Waiting: 1})), nil})
 	m.Update(m.look())
 	is.True(strings.Contains(text(m), "AWAY") && strings.Contains(text(m), "no worker"))
 }
