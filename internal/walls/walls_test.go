@@ -23,7 +23,7 @@ const module = "github.com/worqr/worqr"
 // down: nothing below knows what is above.
 var below = map[string][]string{
 	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/jsontext", "internal/logs", "internal/inbox", "internal/program", "internal/recur", "internal/store", "internal/tracing", "internal/words", "inspect", "worqrtrace"},
-	"dash":                 {"", "inspect", "internal/causes", "internal/reading"},
+	"dash":                 {"", "inspect", "internal/causes", "internal/reading", "internal/words"},
 	"inspect":              {"internal/logs", "internal/words"},
 	"worqrtrace":           {"inspect", "internal/logs"},
 	"internal/await":       {"internal/store"},
