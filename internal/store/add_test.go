@@ -47,7 +47,6 @@ func putsOnce(key, nonce, card, payload string) func(*env) string {
 }
 
 func TestAdd(t *testing.T) {
-	t.Parallel()
 	short := strings.Repeat("s", 16384)
 	both := "|now-0-a/0=x now-1-a/4=y|"
 	run(t, []scenario{

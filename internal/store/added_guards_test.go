@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // heldAdded is a queue on which w1 runs so many added tasks, named 1-1 and so on.
@@ -35,7 +34,6 @@ func addedLine(n int, card, payload string) string {
 
 // Added tasks start in turns with the list, whatever else is there.
 func TestGuardAddedStarts(t *testing.T) {
-	t.Parallel()
 	const told = "started=x/1*@k:@1-1-a[0][1],x/2*@k:@1-2-a[0][1]"
 	three := heldAdded(3)
 	take := func(r Round, ids ...string) func(*env) string {
@@ -78,7 +76,6 @@ func TestGuardAddedStarts(t *testing.T) {
 
 // What is over, or killed too many, fails, unless nothing can fail.
 func TestGuardExpires(t *testing.T) {
-	t.Parallel()
 	const over, late = "10000000000000005", "99999999999999-525001-a"
 	digestOf := func(name string) string { return digest(spelled("k:@" + name)) }
 	grave := func(payload string, fields ...string) string {
@@ -143,9 +140,7 @@ func TestGuardAddedSteps(t *testing.T) {
 		{"are lost", addedLine(1010, "2", ""), take("p1", "p2", "p3"), 10, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(member.with("added", c.line))
+			e := beside(t, member.with("added", c.line))
 			if got := c.call(e); !slices.Contains(strings.Fields(got), "again") {
 				t.Error(short(got))
 			}
@@ -167,8 +162,7 @@ func TestGuardAddedEnds(t *testing.T) {
 		1005: {heldAdded(1005), nil},
 	} {
 		t.Run(itoa(n), func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			e.must(nil, e.ear.Unsubscribe(e.q.Channel(keys.KindDone)))
 			e.ear.Receive()
 			e.seed(c.seed)
@@ -195,9 +189,7 @@ func TestGuardMoreAdded(t *testing.T) {
 		"it starts, and the list has one": {seed: one.with("queues", "[a]"), start: []string{"p1"}, more: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
+			e := beside(t, c.seed)
 			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: c.start})
 			if err != nil || a.More != c.more || len(a.Started) != len(c.start) {
 				t.Error(a, err)

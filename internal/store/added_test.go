@@ -93,7 +93,6 @@ func expiredX(card string) []string {
 }
 
 func TestAdded(t *testing.T) {
-	t.Parallel()
 	finish := func(n int64, ids ...string) func(*env) string {
 		var all []*Outcome
 		for i, id := range ids {
@@ -229,7 +228,6 @@ func TestAdded(t *testing.T) {
 
 // A payload that is large is apart, until the task starts: then it is an entry.
 func TestAddedApart(t *testing.T) {
-	t.Parallel()
 	large := strings.Repeat("l", 16385)
 	seed := member.with("added", `|1-7-a/2=""|`, "keyed:k:@1-7-a", h("card=0", "payload="+large))
 	seed["added"] = "|1-7-a/2=|"

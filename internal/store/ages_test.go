@@ -17,7 +17,6 @@ var aged = member.with("token", "=5", "queues", "[a b c]", "ages", "(drift=drift
 
 // Beats note how many have come, and forget what has left.
 func TestAges(t *testing.T) {
-	t.Parallel()
 	run(t, []scenario{
 		{name: "the first note", seed: member.with("token", "=5", "queues", "[a b]"), steps: []when{
 			{call: beats("w1", false), want: "waiting=2", state: member.with("token", "=5", "queues", "[a b]", "ages", "(drift=drift:0 now=7)")},
@@ -153,7 +152,6 @@ func TestAgesOfNoTime(t *testing.T) {
 
 // Of notes of somebody else, some are too many, and no time: a beat begins anew.
 func TestForeignAges(t *testing.T) {
-	t.Parallel()
 	begun := member.with("token", "=5", "queues", "[a]", "ages", "(drift=drift:0 now=6)")
 	crowd := make([]string, 600)
 	for i := range crowd {
@@ -177,9 +175,7 @@ func TestForeignAges(t *testing.T) {
 			{call: beats("w1", false), want: "", state: begun.with("queues", "=foreign", "ages", none)}}})
 	run(t, all)
 	t.Run("a drift that only a token beyond all tokens has", func(t *testing.T) {
-		t.Parallel()
-		e := newEnv(t, redistest.URL(), nil)
-		e.seed(begun.with("token", fmt.Sprint("=", ageBase+5), "ages", "(drift=0 -5m=6)"))
+		e := beside(t, begun.with("token", fmt.Sprint("=", ageBase+5), "ages", "(drift=0 -5m=6)"))
 		beats("w1", false)(e)
 		if got := sure(redis.Int64(e.conn.Do("ZSCORE", e.q.Ages(), ageDrift)))(t); got != -ageBase {
 			t.Errorf("the drift is %d", got)
@@ -189,7 +185,6 @@ func TestForeignAges(t *testing.T) {
 
 // Check removes what nobody will: where a worker lives, its beats do.
 func TestCheckAges(t *testing.T) {
-	t.Parallel()
 	dead := aged.with("workers", "")
 	run(t, []scenario{
 		{name: "of an empty list", seed: dead.with("queues", ""), steps: []when{

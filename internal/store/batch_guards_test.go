@@ -19,7 +19,6 @@ func hears(worker string) func(*env) string {
 }
 
 func TestGuardBatch(t *testing.T) {
-	t.Parallel()
 	waiting := member.with("token", "=9", "queues", "[x]", "batches", "(b=1 c=2 d=3 e=aside:0)", "batch:b", "[a y]", "batch:c", "=foreign", "batch:d", "[a]", "batch:e", "[a]")
 	many := member.with("token", "=9", "batches", "("+strings.Join(numbered("d", 150), " ")+")")
 	for i := range 150 {
@@ -39,7 +38,6 @@ func TestGuardBatch(t *testing.T) {
 }
 
 func TestGuardCheckBatch(t *testing.T) {
-	t.Parallel()
 	w := state{"batches": "(b=1)", "batch:b": "[a]"}
 	aside := w.with("batches", "(b=aside:0)")
 	only := func(name string, seed state) scenario { // looked at

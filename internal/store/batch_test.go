@@ -28,7 +28,6 @@ func answered(v any, err error) string {
 // A large enqueue is put aside, accepted in one step and moved. Every call may be
 // repeated, and none has an effect twice.
 func TestBatch(t *testing.T) {
-	t.Parallel()
 	open := state{"batch:b": "[a b c] +1m"}
 	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
 	run(t, []scenario{

@@ -3,8 +3,6 @@ package store
 import (
 	"testing"
 	"time"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("beat",
@@ -45,7 +43,6 @@ func judges(worker string, right time.Duration) func(*env) string {
 
 // What a beat says of cancels, and learns from who beats.
 func TestGuardBeatCancels(t *testing.T) {
-	t.Parallel()
 	record := func(token string) string { return h("finished=0", "stopped=0", "token="+token) }
 	log := state{"token": "=2", "canceled": "(#a=2)", "cancel:#a": record("2") + " +1440m"}
 	held := rawP.merged(log)
@@ -65,8 +62,7 @@ func TestGuardBeatCancels(t *testing.T) {
 // Two pages of those who have lapsed are noted by two looks, and the second follows at
 // once, whether or not who looks may judge.
 func TestSuspectsInPages(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	e.crowd(1100, 0, 1)
 	e.must(e.conn.Do("ZADD", e.q.Workers(), e.now()+time.Hour.Milliseconds(), "judge"))
 	for i, want := range []int{1000, 1100, 1100} {
@@ -78,7 +74,6 @@ func TestSuspectsInPages(t *testing.T) {
 }
 
 func TestGuardBeat(t *testing.T) {
-	t.Parallel()
 	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
 	back := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
 	run(t, []scenario{

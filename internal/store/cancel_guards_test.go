@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // cancelsPage is one call of a cancel, for what may be left of the list since a token, and
@@ -47,7 +45,6 @@ func (s state) planned(payload string, entries ...string) state {
 
 // A cancel removes a page a call, and a lock goes with what it is on.
 func TestGuardCancelPages(t *testing.T) {
-	t.Parallel()
 	record := func(s state, payload string) state {
 		return s.with("cancel:"+name(digest(payload)), "{finished=0 stopped=0 token=1} +1m")
 	}
@@ -101,7 +98,6 @@ func TestGuardCancelPages(t *testing.T) {
 
 // A page takes as many copies as may have come back since the page before, if these are more.
 func TestGuardCancelSince(t *testing.T) {
-	t.Parallel()
 	recorded := func(s state, token string) state {
 		return s.with("token", "="+token, "cancel:"+name(digest("a")), "{finished=0 stopped=0 token="+token+"} +1m")
 	}
@@ -116,8 +112,7 @@ func TestGuardCancelSince(t *testing.T) {
 
 // Each call of a cancel puts it on record, and there are as many as pages.
 func TestGuardCancelRecord(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	var entries []string
 	for i := range 250 {
 		entries = append(entries, fmt.Sprintf("k:%03d", i))

@@ -20,7 +20,6 @@ func cancelsKey(key string) func(*env) string {
 }
 
 func TestCancelKey(t *testing.T) {
-	t.Parallel()
 	told := runX.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2} +1440m", "stopping", "("+stoppedKey("k:x", 1, "p1")+"=0)")
 	over := doneX.with("token", "=2", "cancel:k:x", "{finished=0 stopped=1 token=2} +1m")
 	finished := doneX.with("token", "=2", "cancel:k:x", "{finished=1 stopped=0 token=2} +1m")
@@ -60,7 +59,6 @@ func TestCancelKey(t *testing.T) {
 }
 
 func TestGuardCancelKey(t *testing.T) {
-	t.Parallel()
 	record := func(token string) string { return "{finished=0 stopped=0 token=" + token + "}" }
 	lost := member.with("working:w1", "(p7=1)", "process:p7", "[z]", "token", "=1", "keyed:k:x", runs("p9", 0, 0))
 	back := runX.with("workers", "", "suspects", "(w1=0)")

@@ -69,7 +69,6 @@ func (e *env) push(n int, payload string) {
 }
 
 func TestCancel(t *testing.T) {
-	t.Parallel()
 	none := state{"queues": "[a b a]", "workers": "(w1=+60m)"}
 	held := state{"workers": "(w1=+60m w2=+60m)", "token": "=2", "working:w1": "(p1=1)", "process:p1": "[a]", "working:w2": "(p2=2)", "process:p2": "[a]"}
 	logged3 := held.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", "{finished=0 stopped=0 token=3} +1440m")
@@ -249,8 +248,7 @@ func (b behind) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Rep
 
 // A cancel takes as many calls as there are pages of what waited when it began.
 func TestCancelInPages(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	e.push(25_000, "a")
 	e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1"))
 	e.must(e.conn.Do("ZADD", e.q.Working("w1"), 1, "p1"))
@@ -356,8 +354,7 @@ func (b *between) One(ctx context.Context, c redisconn.Call) (any, error) {
 // Gaps are where a cancel has removed something, so that each lock is where its payload is,
 // whatever is taken, returned, enqueued and removed.
 func TestGapsClose(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	e.must(nil, e.conn.Send("ZADD", e.q.Workers(), never, "w1"))
 	e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
 	e.push(700, "a")
@@ -392,8 +389,7 @@ func TestGapsClose(t *testing.T) {
 
 // A large payload isn't published; a small one that reads like a digest is not either.
 func TestCancelMessages(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	for _, payload := range []string{"a", strings.Repeat("a", 1024), strings.Repeat("a", 1025), "sha1:" + digest("a") + ":1", "sha1:"} {
 		sure(Cancel(e.ctx, e.line, e.q, []byte(payload)))(e.t)
 		message, _ := strings.CutPrefix(e.heard()[0], "cancel ")
@@ -410,8 +406,7 @@ func TestCancelMessages(t *testing.T) {
 
 // What a lying server answers is refused.
 func TestIsOverOfShortReplies(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	for _, values := range [][]any{{}, {[]byte("1")}, {[]byte("1"), []byte("1"), []byte("1"), []byte("1")}} {
 		over, _, err := (&Receipt{Name: digest("a"), Token: 1}).IsOver(e.ctx, answers{int64(0), []any{}, values, []byte("1")}, e.q)
 		if over || err == nil {
@@ -422,8 +417,7 @@ func TestIsOverOfShortReplies(t *testing.T) {
 
 // A cancel ends, whatever is answered.
 func TestCancelMakesNoProgress(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	for left, until := range map[int64]string{7: "", 0: "somewhere"} {
 		none := int64(0)
 		_, err := Cancel(e.ctx, answers{[]any{none, none, none, none, left, none, []byte(""), []byte(until)}}, e.q, []byte("a"))
@@ -447,7 +441,6 @@ func (a answers) One(context.Context, redisconn.Call) (any, error) { return a[0]
 
 // Cancel finds its payload in both lanes.
 func TestCancelContent(t *testing.T) {
-	t.Parallel()
 	waiting := state{"queues": "[a b]", "schedule": "(k:x=+1m k:y=+2m r:p9=+3m)", "contents": "(#a:k:x=0 #a:r:p9=0 #b:k:y=0)",
 		"keyed:k:x": waits("a", "+1m", 0, 0), "keyed:k:y": waits("b", "+2m", 0, 0), "keyed:r:p9": waits("a", "+3m", 1, 0),
 		"ledger": "{#a=2 #b=1}", "unique": "{#a=e:r:p9 #b=w:1 offset=0}"}
@@ -468,7 +461,6 @@ func TestCancelContent(t *testing.T) {
 }
 
 func TestGuardCancel(t *testing.T) {
-	t.Parallel()
 	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
 	run(t, []scenario{
 		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},

@@ -28,7 +28,6 @@ func mended(name string, seed state, flaw string, after state, what What, names 
 }
 
 func TestGuardCheckWorkers(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	two := w.with("workers", "(w1=+60m w2=+60m)")
 	orphan := w.with("process:p1", "[a]")
@@ -90,7 +89,6 @@ func (s scenario) detail(d string, after state) scenario {
 }
 
 func TestGuardCheckEntries(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	running := w.with("working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0)))
 	planned := running.with("keyed:k:x", waits("b", "+9m", 0, 0), "schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)")
@@ -124,7 +122,6 @@ func TestGuardCheckEntries(t *testing.T) {
 }
 
 func TestGuardCheckQueue(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	counts := w.with("ledger", "{#a=2}")
 	run(t, []scenario{
@@ -143,8 +140,7 @@ func TestGuardCheckQueue(t *testing.T) {
 
 // Who only looks does not write: a user who may not can look.
 func TestGuardLook(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "&*", "+@all", "-@write"))
 	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
 	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
@@ -160,8 +156,7 @@ func TestGuardLook(t *testing.T) {
 
 // A user who may not look whether the queue has members can add to it anyway.
 func TestGuardAlone(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "&*", "+@all", "-exists"))
 	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
 	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
@@ -173,7 +168,6 @@ func TestGuardAlone(t *testing.T) {
 
 // One call judges payloads up to a mebibyte, and one in any case.
 func TestGuardCheckBytes(t *testing.T) {
-	t.Parallel()
 	large := strings.Repeat("l", 1<<20)
 	run(t, []scenario{{name: "contents", seed: state{}.planned(large, "k:x", "k:y"), steps: []when{
 		{call: checks(true, CheckContents, digest(large)+":k:x", digest(large)+":k:y"), want: "judged 1"}}}})
@@ -189,7 +183,6 @@ func tried(entries ...string) func(*env) string {
 }
 
 func TestGuardCheckCancels(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	holds := w.with("working:w1", "(p1=1)", "process:p1", "[a]")
 	run(t, []scenario{

@@ -74,7 +74,6 @@ var healthy = state{
 
 // Of what is well nothing is said, nor is anything changed.
 func TestCheckHealthy(t *testing.T) {
-	t.Parallel()
 	var all []when
 	for what, names := range map[What][]string{
 		CheckProcesses: {"p1", "p2", "p3", "p4", "p5", "p6", "p7"}, CheckHeld: {"w1", "p1", "p2", "p6", "p7"},
@@ -93,7 +92,6 @@ func TestCheckHealthy(t *testing.T) {
 }
 
 func TestCheckProcesses(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	run(t, []scenario{
 		{name: "orphan", alive: []string{"w1"}, seed: w.with("process:p1", "[a]", "queues", "[b]", "idle", "(w1=-1m)"), steps: repair(CheckProcesses, []string{"p1"}, "orphan p1",
@@ -118,7 +116,6 @@ func TestCheckProcesses(t *testing.T) {
 }
 
 func TestCheckWorkers(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	dead := state{"workers": "(w1=-60m)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]", "rounds": "{w1=3}"}
 	judge := func(e *env) string { // with the deadline that was seen
@@ -150,7 +147,6 @@ func TestCheckWorkers(t *testing.T) {
 }
 
 func TestCheckEntries(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	waiting := w.with("keyed:k:x", waits("a", "+9m", 1, 0), "schedule", "(k:x=+9m)", "contents", "(#a:k:x=0)")
 	running := w.with("working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0)))
@@ -183,7 +179,6 @@ func TestCheckEntries(t *testing.T) {
 
 // Of an added task that runs, entries has two fields.
 func TestCheckAddedRuns(t *testing.T) {
-	t.Parallel()
 	const process, task = "p1", "a:1-7-a"
 	has := func(s state, entries string) state { return s.with("entries", entries) }
 	lost, free, unheld := runsA.with("process:p1", ""), runsA.with("process:p1", "", "working:w1", ""), runsA.with("working:w1", "")
@@ -216,7 +211,6 @@ func TestCheckAddedRuns(t *testing.T) {
 
 // Items of the stream have their payloads, and what isn't theirs is told.
 func TestCheckAdded(t *testing.T) {
-	t.Parallel()
 	apart := member.with("added", "|1-7-a/2= 1-8-a/0=y|", "keyed:k:@1-7-a", h("card=0", "payload=a"))
 	apart = apart.with("added", `|1-7-a/2="" 1-8-a/0=y|`)
 	seeded := func(s state) state { return s.with("added", strings.Replace(s["added"], `""`, "", 1)) }
@@ -254,7 +248,6 @@ func TestCheckAdded(t *testing.T) {
 // An entry may say that the digest of its payload is that of its key: of its own, or of the one that it
 // had before it failed. Contents must say so, too.
 func TestCheckNamedDigests(t *testing.T) {
-	t.Parallel()
 	own := digest("k:x")
 	is := func(contents string, fields ...string) state {
 		return member.with("token", "=9", "schedule", "(k:x=+9m)", "contents", contents, "keyed:k:x", h(append([]string{waits("a", "+9m", 0, 0)}, fields...)...))
@@ -278,7 +271,6 @@ func TestCheckNamedDigests(t *testing.T) {
 }
 
 func TestCheckLocks(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	run(t, []scenario{
 		{name: "of a process that is gone", seed: w.with("unique", "{#a=p:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
@@ -305,7 +297,6 @@ func stoppedKey(entry string, token int, process string) string {
 }
 
 func TestCheckCancels(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	holds := w.with("working:w1", "(p1=1)", "process:p1", "[a]")
 	over := "{finished=0 stopped=0 token=4} +1m"
@@ -332,7 +323,6 @@ func TestCheckCancels(t *testing.T) {
 }
 
 func TestCheckQueue(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	run(t, []scenario{
 		{name: "counts of nothing", seed: w.with("ledger", "{#a=2}"), steps: repair(CheckQueue, []string{"q"}, "crash-counts q", nil, w)},

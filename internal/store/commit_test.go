@@ -20,7 +20,6 @@ func commits(nonce string, count int) func(*env) string {
 }
 
 func TestCommit(t *testing.T) {
-	t.Parallel()
 	open := state{"batch:b": "[a b c] +1m"}
 	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
 	run(t, []scenario{

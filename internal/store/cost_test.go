@@ -3,8 +3,6 @@ package store
 import (
 	"testing"
 	"time"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // While there are locks, crashes or cancels, ends are hashed, and so they cost more.
@@ -21,9 +19,7 @@ func TestWatched(t *testing.T) {
 		{"a cancel", rawP.with("canceled", "(#b=5)"), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
+			e := beside(t, c.seed)
 			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true}}})
 			if err != nil || a.Watched != c.want {
 				t.Error(a, err)

@@ -35,7 +35,6 @@ func locks(n int) (all []string) {
 }
 
 func TestDelete(t *testing.T) {
-	t.Parallel()
 	run(t, []scenario{
 		{name: "delete", seed: busy, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`},
 			state: busy.with("queues", "", "unique", "{#b=p:p2 offset="+deleted(3)+"}")}}},
@@ -46,7 +45,6 @@ func TestDelete(t *testing.T) {
 
 // Who waits for the end of an added task learns that it's deleted. A payload that is apart goes with it.
 func TestDeleteAdded(t *testing.T) {
-	t.Parallel()
 	a, b := "k:@1-7-a", "k:@1-8-b"
 	listens := []string{"end:" + spelled(a), "end:" + spelled(b)}
 	kept := state{"added": "|1-7-a/" + keeps + "=x 1-8-b/0=y|"}
@@ -69,8 +67,7 @@ func TestDeleteAddedIsBounded(t *testing.T) {
 		left        int64
 	}{"tasks": {60, 1, 10}, "bytes": {10, 300 << 10, 6}, "exactly": {10, 256 << 10, 6}, "one": {2, 2 << 20, 1}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			for i := range c.tasks {
 				e.must(e.conn.Do("XADD", e.q.Added(), fmt.Sprint("1-", i+1), "000000000000a0", strings.Repeat("x", c.size)))
 			}
@@ -96,8 +93,7 @@ func TestDeleteIsBounded(t *testing.T) {
 		"one":     {2, 2 << 20, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			for i := range c.entries {
 				payload := fmt.Sprint(strings.Repeat("x", c.size), i)
 				e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
@@ -134,8 +130,7 @@ func TestDeleteWhileOthersPut(t *testing.T) {
 		"for ever, less":             {size: 1, first: 2, last: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			for i := range entries {
 				put(e, fmt.Sprint("k:before", i), 1<<20)
 			}
@@ -172,8 +167,7 @@ func TestDeleteOfManyBatches(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			for i := range batches {
 				id := fmt.Sprintf("b%03d", i)
 				e.must(nil, e.conn.Send("LPUSH", e.q.Batch(id), "t"))
@@ -292,7 +286,6 @@ func (b beforehand) One(ctx context.Context, c redisconn.Call) (any, error) {
 }
 
 func TestGuardDelete(t *testing.T) {
-	t.Parallel()
 	twin := state{"schedule": "(r:p9=+9m)", "contents": "(#a:r:p9=0)", "keyed:r:p9": waits("a", "+9m", 1, 0), "unique": "{#a=p:p1 offset=0}"}
 	run(t, []scenario{
 		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=" + deleted(0) + "}"}}}},
@@ -303,7 +296,6 @@ func TestGuardDelete(t *testing.T) {
 
 // Delete drops entries a page at a time, spares what runs, and releases locks.
 func TestDeleteEntries(t *testing.T) {
-	t.Parallel()
 	many := blockedX.with("queues", "[z]", "ledger", "{#z=1}")
 	var schedule, contents []string
 	for i := range 1200 {

@@ -4,13 +4,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // What somebody names of a payload is believed where it can be one, and of that task only.
 func TestGuardDigest(t *testing.T) {
-	t.Parallel()
 	large, mebi := strings.Repeat("l", 65537), strings.Repeat("m", 1<<20)
 	wrong, none := strings.Repeat("ab", 20), strings.Repeat("z", 40)
 	due := func(payload string, fields ...string) string {
@@ -48,7 +45,6 @@ func TestGuardDigest(t *testing.T) {
 // What is known by its key is another task than those with its payload, also one that waits
 // under the key.
 func TestGuardDigestOfKey(t *testing.T) {
-	t.Parallel()
 	running := runX.with("keyed:k:x", h(runs("p1", 2, 1), "sum=p1:"+digest("k:x")))
 	record := "{finished=0 stopped=0 token=2}"
 	run(t, []scenario{
@@ -62,7 +58,6 @@ func TestGuardDigestOfKey(t *testing.T) {
 
 // A digest that a worker names of a payload that isn't large is not believed.
 func TestGuardDigestOfSmall(t *testing.T) {
-	t.Parallel()
 	named := Outcome{Size: Large + 1, Digest: strings.Repeat("ab", 20)}
 	var all []scenario
 	for _, payload := range []string{"a", strings.Repeat("l", Large)} {
@@ -78,8 +73,7 @@ func TestGuardDigestOfSmall(t *testing.T) {
 
 // What an entry names of its payload is not believed of the same one on the list.
 func TestGuardDigestOfOthers(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	large, wrong := strings.Repeat("l", 65537), strings.Repeat("ab", 20)
 	e.seed(member.with("queues", "["+large+"]", "ledger", "{"+digest(large)+"=1}", "schedule", "(k:x=-1m)", "contents", "("+wrong+":k:x=0)",
 		"keyed:k:x", h(waits(large, "-1m", 0, 0), "digest="+wrong)))

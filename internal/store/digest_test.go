@@ -225,8 +225,7 @@ func TestMendingIsBounded(t *testing.T) {
 		"hashed": {held: "a", blocked: large},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			seed := member.with("token", "=9", "entries", "{p8=k:8 p9=k:9}")
 			for _, n := range []string{"8", "9"} {
 				entry := h(runs("p"+n, 0, 0))
@@ -255,8 +254,7 @@ func TestDigestsOfOthers(t *testing.T) {
 		"nonsensical": {"digest", "x", "sum", "p1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			contents := func(want string) {
 				t.Helper()
 				if got := e.contents(); got != want {
@@ -292,8 +290,7 @@ func TestDigestsOfOthers(t *testing.T) {
 // The tasks of a dead worker are counted by their digests, which nobody names: a call ends
 // when it has hashed a mebibyte.
 func TestHashingIsBounded(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	const tasks, size = 30, 100_000
 	e.seed(state{"workers": "(w1=+60m)", "token": "=30"})
 	for i := range tasks {
@@ -336,9 +333,7 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 		return sure(Step(e.ctx, e.line, e.q, &r))(e.t)
 	}
 	fresh := func(t *testing.T) *env {
-		t.Parallel()
-		e := newEnv(t, redistest.URL(), nil)
-		e.seed(state{"workers": "(w1=+60m)"})
+		e := beside(t, state{"workers": "(w1=+60m)"})
 		lies(e)
 		honest(e)
 		return e

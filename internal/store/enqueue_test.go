@@ -34,7 +34,6 @@ func enqueues(p ...string) func(*env) string {
 }
 
 func TestEnqueue(t *testing.T) {
-	t.Parallel()
 	many := seq("m", 0, 12000)
 	hundred := "[" + strings.Join(seq("t", 0, 100), " ") + "]"
 	grown := func(by string) string { return strings.TrimSuffix(hundred, "]") + " " + by + "]" }
@@ -89,9 +88,7 @@ func TestAlone(t *testing.T) {
 			"another waits for its time": {state{"schedule": "(k:y=+1m)", "contents": "(#b:k:y=0)", "keyed:k:y": waits("b", "+1m", 0, 0)}, verb != "put"}, // the others don't look there
 		} {
 			t.Run(verb+"/"+name, func(t *testing.T) {
-				t.Parallel()
-				e := newEnv(t, redistest.URL(), []string{"w1"})
-				e.seed(c.seed)
+				e := beside(t, c.seed, "w1")
 				if alone, err := add(e); alone != c.alone || err != nil {
 					t.Errorf("%v %v", alone, err)
 				}

@@ -16,7 +16,6 @@ func enqueuesUnique(p string) func(*env) string {
 }
 
 func TestEnqueueUnique(t *testing.T) {
-	t.Parallel()
 	lock := state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}
 	run(t, []scenario{
 		{name: "unique", steps: []when{
@@ -35,7 +34,6 @@ func TestEnqueueUnique(t *testing.T) {
 
 // A lock follows its payload, and no other copy, through starts and returns.
 func TestUniqueFollows(t *testing.T) {
-	t.Parallel()
 	end := func(n int64, id string, token int64, v Ending) func(*env) string {
 		return steps(Round{Worker: "w1", Number: n, Outcomes: []*Outcome{{Process: id, Token: token, Verb: v}}})
 	}
@@ -59,7 +57,6 @@ func TestUniqueFollows(t *testing.T) {
 }
 
 func TestGuardUnique(t *testing.T) {
-	t.Parallel()
 	run(t, []scenario{
 		{name: "behind others that were taken", seed: state{"queues": "[b]", "unique": "{#b=w:5 offset=5}"}, steps: []when{
 			{call: enqueuesUnique("n"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[b n]", "unique": "{#b=w:5 #n=w:6 offset=5}"}}}},

@@ -59,7 +59,6 @@ func explained(e *env, entry, payload string, depth int) string {
 // TestExplainLine counts the added tasks before one: as far as is asked for, and at most 2,000 of
 // them, or 1 MiB.
 func TestExplainLine(t *testing.T) {
-	t.Parallel()
 	behind := func(payloads ...string) state {
 		var items []string
 		for i, p := range payloads {
@@ -93,7 +92,6 @@ func TestExplainLine(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	t.Parallel()
 	run(t, []scenario{
 		{name: "nowhere", seed: member, steps: []when{{call: explains("", "a"), want: "workers=1"}, {call: explains("k:x", ""), want: "workers=1"}}},
 		{name: "on the list", seed: member.with("queues", "[x a y a z a]", "paused", "=1", "idle", "(w1=-1m)", "workers", "(w2=-1m w1=+60m)"), steps: []when{
@@ -121,7 +119,6 @@ func TestExplain(t *testing.T) {
 }
 
 func TestGuardExplain(t *testing.T) {
-	t.Parallel()
 	failed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "deaths=3", "from=k:x", "card=0h")}
 	run(t, []scenario{
 		{name: "the schedule is of another type", seed: member.with("entries", "=foreign"), steps: []when{{call: explains("", "a"), want: "WRONGTYPE"}}},

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("fail",
@@ -35,7 +33,6 @@ func goesOn(worker string) func(*env) string {
 }
 
 func TestFail(t *testing.T) {
-	t.Parallel()
 	one := state{"queues": "[z]", "workers": "(w2=-60m w1=+60m)", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "rounds": "{w2=1}", "token": "=2"}
 	run(t, []scenario{
 		{name: "unknown", seed: one, steps: []when{{call: fails("w9"), want: "known=false returned=0"}}},
@@ -52,8 +49,7 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 		each                   int
 	}{"of the list": {each: 1}, "keyed": {keyed: true, each: 1}, "keyed, with digests": {keyed: true, named: true, each: 4}, "canceled": {keyed: true, named: true, canceled: true, each: 4}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			deadline := e.now() + time.Hour.Milliseconds()
 			for _, w := range []string{"dead", "alive"} {
 				e.must(e.conn.Do("ZADD", e.q.Workers(), deadline, w))

@@ -29,7 +29,6 @@ func (s state) merged(t state) state {
 var gaveUp = Outcome{Kind: Failed, Reason: "r"}
 
 func TestGiveUp(t *testing.T) {
-	t.Parallel()
 	one := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")}
 	three := state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0 #z:k:g3=0)",
 		"failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m")}
@@ -70,7 +69,6 @@ func TestGiveUp(t *testing.T) {
 // Too many crashes bury a task when it would be taken; the others get the ids
 // of their places.
 func TestCrashed(t *testing.T) {
-	t.Parallel()
 	worn := func(payload, from, tries, deaths string) string {
 		return graveOf(payload, "now", "kind=crashed", "tries="+tries, "deaths="+deaths, "from="+from, `reason="`+deaths+` workers died holding it"`)
 	}
@@ -97,7 +95,6 @@ func TestCrashed(t *testing.T) {
 
 // A failed queue is a queue; what its handler gives up is put aside.
 func TestFailedQueue(t *testing.T) {
-	t.Parallel()
 	w := state{"failed:workers": "(w1=+60m)"}
 	seed := w.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x"))
 	meta := "kind=failed reason=r tries=0 deaths=0 worker=w1 at=-9m from=k:x"
@@ -134,7 +131,6 @@ func TestFailedQueue(t *testing.T) {
 
 // An idle worker keeps the time of what is to come, and only one.
 func TestClock(t *testing.T) {
-	t.Parallel()
 	seed := keyX.with("workers", "(w1=+60m w2=+60m w3=+60m)", "schedule", "(k:x=+30m)", "keyed:k:x", waits("a", "+30m", 0, 0))
 	idle := func(worker string, n int64, o ...*Outcome) func(*env) string {
 		return steps(Round{Worker: worker, Number: n, Idle: true, Outcomes: o, Start: []string{worker + itoa(int(n))}})
@@ -183,7 +179,6 @@ func TestClock(t *testing.T) {
 // however many there are: no other worker is woken for them again and again, and the
 // list goes on.
 func TestRisky(t *testing.T) {
-	t.Parallel()
 	many := member.with("queues", "[z]", "idle", "(w2=-1m)")
 	var schedule, contents []string
 	for i := range 150 {
@@ -207,7 +202,6 @@ func TestRisky(t *testing.T) {
 
 // What Redis has lost is not made up, and nothing else suffers.
 func TestLost(t *testing.T) {
-	t.Parallel()
 	noProcess, noEntry := runX.with("process:p1", ""), runX.with("keyed:k:x", "")
 	two := keyX.with("schedule", "(k:gone=-2m k:x=-1m)")
 	unlocked := rawP.with("process:p1", "", "unique", "{#b=w:1 offset=1}", "queues", "[b]")

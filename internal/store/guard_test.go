@@ -31,7 +31,6 @@ func TestTokens(t *testing.T) {
 
 // What others have written into an entry counts as nothing, and what is not there, too.
 func TestGuardStored(t *testing.T) {
-	t.Parallel()
 	newer := runX.with("contents", "(#b:k:x=0)", "keyed:k:x", h(runs("p1", 2, 1), waits("b", "+9m", 0, 0)))
 	all := []scenario{
 		{name: "without bounds, what newly waits keeps its time", seed: newer, steps: []when{
@@ -50,7 +49,6 @@ func TestGuardStored(t *testing.T) {
 }
 
 func TestGuardMembers(t *testing.T) {
-	t.Parallel()
 	held := state{"workers": "(w1=+60m)", "rounds": "{w1=5}", "working:w1": "(p1=1)", "process:p1": "[a]", "token": "=1"}
 	left := state{"queues": "[a]", "token": "=2"}
 	one := state{"workers": "(w2=+60m)", "suspects": "(w8=0 w9=0)", "token": "=1", "working:w8": "(p1=1)", "process:p1": "[a]", "working:w9": "=foreign", "queues": "[z]"}
@@ -91,7 +89,6 @@ func TestGuardMembers(t *testing.T) {
 
 // No call returns more than a hundred tasks, or fails more than two hundred workers.
 func TestGuardPages(t *testing.T) {
-	t.Parallel()
 	two := state{"suspects": "(w1=0 w2=0)", "workers": "(w3=+60m)", "token": "=120"}
 	var held [2][]string
 	for i := range 120 {
@@ -123,9 +120,7 @@ func TestGuardPages(t *testing.T) {
 	fenced := "(" + strings.Join(seqOf("w", 200), "=0 ") + "=0 " + strings.Join(suspects[200:], " ") + ")"
 	first := "(" + strings.Join(idle[:6], " ") + ")"
 	t.Run("one task is left", func(t *testing.T) {
-		t.Parallel()
-		e := newEnv(t, redistest.URL(), nil)
-		e.seed(last)
+		e := beside(t, last)
 		if got := sweeps(e); got != "returned=100 again" || e.count("ZCARD", "working:w1") != 1 {
 			t.Error(got)
 		}

@@ -37,7 +37,6 @@ func putsAside(name string, n int) (all []string) {
 }
 
 func TestHaul(t *testing.T) {
-	t.Parallel()
 	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
 	run(t, []scenario{
 		{name: "workers wake", alive: []string{"w1", "w2"}, seed: accepted.with("idle", "(w1=-2m w2=-1m)"), steps: []when{

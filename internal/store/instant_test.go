@@ -175,9 +175,7 @@ func TestStory(t *testing.T) {
 		"payload=a": {Entry: "k:x", Payload: []byte("a")},
 	} {
 		t.Run(fields, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(state{"failed:workers": "(w1=+60m)", "failed:schedule": "(k:x=-1m)", "failed:contents": "(#a:k:x=0)"})
+			e := beside(t, state{"failed:workers": "(w1=+60m)", "failed:schedule": "(k:x=-1m)", "failed:contents": "(#a:k:x=0)"})
 			key := e.q.Failed().Keyed("k:x")
 			e.must(e.conn.Do("HSET", redis.Args{key, "payload", "a", "due", 1}.AddFlat(strings.FieldsFunc(fields, func(r rune) bool { return r == ' ' || r == '=' }))...))
 			a, err := Step(e.ctx, e.line, e.q.Failed(), &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})

@@ -27,7 +27,6 @@ func joinsBehind(worker string, asked, round int64) func(*env) string {
 
 // A join is good until a worker goes.
 func TestJoin(t *testing.T) {
-	t.Parallel()
 	one := state{"workers": "(w1=+60m)", "rounds": "{fence=3 w1=4}", "token": "=5"}
 	three := state{"workers": "(w1=+60m w2=+60m w3=+60m)", "rounds": "{fence=3 w1=4 w2=7 w3=9}", "token": "=5"}
 	without2 := state{"workers": "(w1=+60m w3=+60m)", "rounds": "{fence=6 w1=4 w3=9}", "token": "=6"}

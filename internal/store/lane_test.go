@@ -73,7 +73,6 @@ var (
 
 // A key runs out of the schedule, and what ends it.
 func TestKeyed(t *testing.T) {
-	t.Parallel()
 	grave := func(kind string, fields ...string) []string {
 		return []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)", "failed:keyed:k:p1",
 			h(append([]string{waits("a", "now", 0, 0), "kind=" + kind, "reason=r", "tries=2", "deaths=1", "worker=w1", "at=now", "from=k:x"}, fields...)...)}
@@ -130,7 +129,6 @@ func TestKeyed(t *testing.T) {
 // A raw task that is retried gets an entry; the ledger counts its crashes, and
 // a lock follows it.
 func TestRetriedRaw(t *testing.T) {
-	t.Parallel()
 	locked := func(s state, where string) state { return s.with("unique", "{#a="+where+" offset=1}") }
 	running := doneX.with("rounds", "{w1=3}", "token", "=2", "working:w1", "(p2=2)", "process:p2", "[a]", "entries", "{p2=r:p1}", "keyed:r:p1", runs("p2", 1, 0))
 	due := retryR.with("schedule", "(r:p1=-1m)", "keyed:r:p1", waits("a", "-1m", 1, 0))

@@ -37,7 +37,6 @@ func leavesAt(worker string, round int64) func(*env) string {
 
 // Who leaves, a member or not, cannot be brought back by what is under way.
 func TestLeave(t *testing.T) {
-	t.Parallel()
 	other := state{"workers": "(w2=+60m)", "rounds": "{fence=3 w2=4}", "token": "=5"}
 	both := other.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=7 w2=4}")
 	risen := other.with("rounds", "{fence=6 w2=4}", "token", "=6")

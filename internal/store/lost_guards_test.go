@@ -8,7 +8,6 @@ import (
 // A process that Redis has lost ends, and its occurrence is told as lost. There is no record of
 // an end that nobody knows.
 func TestGuardLost(t *testing.T) {
-	t.Parallel()
 	lost := takenX.with("process:p1", "")
 	var all []scenario
 	for _, v := range []Ending{Finish, Drop, Stop, Retry, Snooze, Fail} {
@@ -28,7 +27,6 @@ func TestGuardLost(t *testing.T) {
 
 // An occurrence that would wait again, and was canceled, is told as canceled.
 func TestGuardCanceledOccurrence(t *testing.T) {
-	t.Parallel()
 	canceled := takenX.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2} +1440m")
 	over := overX.with("token", "=2", "recurrence:k:x", lastX("canceled"), "cancel:k:x", "{finished=0 stopped=1 token=2} +1m")
 	var all []scenario
@@ -40,7 +38,6 @@ func TestGuardCanceledOccurrence(t *testing.T) {
 
 // The error of an attempt is among the counts of what has run: it stays, or goes with them.
 func TestGuardErrors(t *testing.T) {
-	t.Parallel()
 	failed := blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "error=no"))
 	why := Outcome{Delay: time.Hour, Reason: "why"}
 	retry := ends(2, "p1", 1, Retry, why)

@@ -9,7 +9,6 @@ import (
 )
 
 func TestReturns(t *testing.T) {
-	t.Parallel()
 	one := state{"queues": "[z]", "workers": "(w2=-60m w1=+60m)", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "rounds": "{w2=1}", "token": "=2"}
 	suspected := one.with("suspects", "(w2=+60m)")
 	due := one.with("suspects", "(w2=-1m)")

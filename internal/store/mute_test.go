@@ -67,8 +67,7 @@ func TestHintsOnly(t *testing.T) {
 // Each wake-up is for one worker. A user who may not publish knows of nobody who
 // has heard, so tries the next.
 func TestMute(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	e.ruled("~*", "+@all", "resetchannels")
 	e.seed(state{"idle": "(w1=-2m w2=-1m)"})
 	if got := sets("x", "a", "+5m")(e); got != "ok" {
@@ -113,15 +112,13 @@ func TestDenied(t *testing.T) {
 				"schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", "card=0s13:now"))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			e.ruled(c.rules(e.prefix)...)
 			e.play(scenario{seed: c.seed, steps: []when{c.step}}, nil)
 		})
 	}
 	t.Run("to read how a task ended", func(t *testing.T) {
-		t.Parallel()
-		e := newEnv(t, redistest.URL(), nil)
+		e := beside(t, nil)
 		e.ruled("~"+e.prefix+":[^r]*", "+@all")
 		if ends, err := Ends(e.ctx, e.line, e.q, []string{"k:x"}); err == nil {
 			t.Errorf("answered %+v", ends)
@@ -179,9 +176,7 @@ func TestAnswers(t *testing.T) {
 		}, "[[ok] [] [] [] 1 [] 0 -1 0 0  [] -1 0 1 0 0 [] 1 0 0]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
+			e := beside(t, c.seed)
 			r := e.line.Do(e.ctx, c.call(e))[0]
 			if got := text(r.Value); r.Err != nil || !strings.HasPrefix(got, c.want) {
 				t.Errorf("answered %s %v, want %s", got, r.Err, c.want)

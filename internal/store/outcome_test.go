@@ -56,7 +56,6 @@ func outcomes(entries ...string) func(*env) string {
 }
 
 func TestOutcome(t *testing.T) {
-	t.Parallel()
 	run(t, []scenario{
 		{name: "nothing", steps: []when{{call: outcomes("k:x"), want: "k:x "}}},
 		{name: "all there is", seed: kept, steps: []when{{call: outcomes("k:x", "k:y", "k:z", "k:u"),
@@ -82,7 +81,6 @@ const keeps = "40003600000"
 
 // What ends for good leaves a record, in the step that ends it, and whoever waits is told.
 func TestOutcomeOfEnds(t *testing.T) {
-	t.Parallel()
 	running := runX.with("keyed:k:x", h(runX["keyed:k:x"], "held="+keeps))
 	waiting := keyX.with("keyed:k:x", h(keyX["keyed:k:x"], "card="+keeps))
 	over := func(s state, record string) state { return s.with("result:k:x", "="+record+" +60m") }
@@ -126,7 +124,6 @@ func TestOutcomeOfEnds(t *testing.T) {
 
 // What gives way to something that keeps no result leaves a record, unless what runs leaves one later.
 func TestOutcomeOfReplaced(t *testing.T) {
-	t.Parallel()
 	kept, told, listens := "card="+keeps, []string{"end:k:x \"\""}, []string{"end:k:x"}
 	later := keyX.with("schedule", "(k:x=+60m)", "keyed:k:x", h(waits("a", "+60m", 0, 0), kept))
 	blocked := blockedX.with("keyed:k:x", h(runs("p1", 2, 1), waits("b", "now", 0, 0), rule(0, 0, "now", "now"), kept))

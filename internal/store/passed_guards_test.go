@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // dueEntries is n entries that are due, in the order of their names; what has n deaths.
@@ -90,9 +88,7 @@ func TestGuardPassedOver(t *testing.T) {
 			[]string{"again 200", "201", "", "200"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
+			e := beside(t, c.seed)
 			r := Round{Worker: "w1", Lease: time.Hour, Crashes: 3, Keep: 1000}
 			for i, call := range c.calls {
 				r.Start = nil
@@ -121,9 +117,7 @@ func TestGuardPassedOver(t *testing.T) {
 		})
 	}
 	t.Run("wakes nobody for what is behind", func(t *testing.T) {
-		t.Parallel()
-		e := newEnv(t, redistest.URL(), []string{"w2"})
-		e.seed(riskyEntries(202, 200, 201).with("idle", "(w2=clock:-1m)"))
+		e := beside(t, riskyEntries(202, 200, 201).with("idle", "(w2=clock:-1m)"), "w2")
 		if got := steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}})(e); got != "again" {
 			t.Error(got)
 		}
@@ -155,9 +149,7 @@ func TestGuardTellsPassed(t *testing.T) {
 		{"nothing is wanted", keyX, none, "[]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
+			e := beside(t, c.seed)
 			v, err := e.line.One(e.ctx, StepCall(e.q, &c.round))
 			e.must(v, err)
 			all := v.([]any)

@@ -14,7 +14,6 @@ func pauses(e *env) string {
 }
 
 func TestPause(t *testing.T) {
-	t.Parallel()
 	idle := state{"idle": "(w1=-3m w2=-2m w3=-1m)"}
 	run(t, []scenario{
 		{name: "pause", seed: idle, steps: []when{

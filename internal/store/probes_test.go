@@ -97,9 +97,7 @@ func TestProbes(t *testing.T) {
 	for _, p := range probes {
 		probed[p.verb] = true
 		t.Run(p.name(), func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), []string{"w1", "w3"})
-			e.seed(p.seed)
+			e := beside(t, p.seed, "w1", "w3")
 			before := e.look()
 			got, heard := p.call(e), e.heard()
 			if p.after != nil {
@@ -173,8 +171,7 @@ func TestForeign(t *testing.T) {
 				continue // they go on without it: TestQueueOfAnotherType
 			}
 			t.Run(p.name()+"/"+key, func(t *testing.T) {
-				t.Parallel()
-				e := newEnv(t, redistest.URL(), nil)
+				e := beside(t, nil)
 				before := p.seed.with(key, foreign)
 				e.seed(before)
 				got := p.call(e)

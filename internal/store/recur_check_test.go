@@ -6,7 +6,6 @@ import (
 
 // What nobody would notice of a schedule is found, and a peer that has it puts it right.
 func TestCheckRecurring(t *testing.T) {
-	t.Parallel()
 	never, odd, damaged, lost := "Redis would never notice that no peer has it.", "Its name isn't a key.", "What says when it occurs is damaged.", "Nothing says when it occurs."
 	seedX := planX.with("recurring", "(k:x=+1m)")
 	x := []string{"k:x"}
@@ -48,7 +47,6 @@ func TestCheckRecurring(t *testing.T) {
 }
 
 func TestCheckResults(t *testing.T) {
-	t.Parallel()
 	x := []string{"k:x"}
 	bad := func(text string) state { return member.with("result:k:x", "="+text) }
 	record := func(text, ttl string) state { return member.with("result:k:x", "="+text+ttl) }

@@ -3,13 +3,10 @@ package store
 import (
 	"fmt"
 	"testing"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // What is known of a schedule may be damaged: what waits there starts and ends all the same.
 func TestGuardRecurrence(t *testing.T) {
-	t.Parallel()
 	ran := takenX.with("contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m"))
 	foreign := []string{"recurrence:k:x", "=foreign"}
 	put := []string{"recurring", "(k:x=+60m)", "recurrence:k:x", planX["recurrence:k:x"]}
@@ -38,8 +35,7 @@ func TestGuardRecurrence(t *testing.T) {
 
 // Of those that nobody asserts, a round withholds five hundred.
 func TestGuardWithheld(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	seed := dueEntries(600, func(int) int { return 0 })
 	for i := range 600 {
 		entry := fmt.Sprintf("k:t%04d", i)

@@ -122,7 +122,6 @@ func lastX(outcome string) string {
 // An extra occurrence starts beside those of the schedule: the one in whose place it waits is planned
 // again. One that is due already is none, and neither is a retry.
 func TestExtraOccurrence(t *testing.T) {
-	t.Parallel()
 	extra := sets("x", "n", "", "extra", "keep")
 	now := planX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=now", "card=0s13:now"))
 	retry := planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m"), "keyed:k:x", h(waits("a", "+10m", 1, 0), "turn=-2m"))
@@ -147,7 +146,6 @@ func TestExtraOccurrence(t *testing.T) {
 
 // An occurrence starts, and the next one waits behind it until it has ended for good.
 func TestRecurrence(t *testing.T) {
-	t.Parallel()
 	again := func(due string, retries, crashes int) state {
 		return takenX.with("rounds", "{w1=2}", "working:w1", "", "process:p1", "", "entries", "", "schedule", "(k:x="+due+")",
 			"keyed:k:x", h(waits("a", due, retries, crashes), "turn=-1m"))
@@ -246,7 +244,6 @@ func TestRecurrence(t *testing.T) {
 
 // What peers assert.
 func TestRecur(t *testing.T) {
-	t.Parallel()
 	newX := planX.with("workers", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=now"))
 	twoX := planX.with("recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
 		"schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", h(waits("b", "+5m", 0, 0), "turn=+5m", "card=0s13:now"))
@@ -530,9 +527,7 @@ func TestRecurPages(t *testing.T) {
 
 // A schedule that is damaged keeps none of the others from being listed.
 func TestDamagedRecurring(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
-	e.seed(state{"recurring": "(k:a=+1m k:secret=+1m k:hidden=+1m k:z=+1m)", "recurrence:k:secret": "[a]", "keyed:k:hidden": "=a"})
+	e := beside(t, state{"recurring": "(k:a=+1m k:secret=+1m k:hidden=+1m k:z=+1m)", "recurrence:k:secret": "[a]", "keyed:k:hidden": "=a"})
 	var keys []string
 	var failed error
 	for r, err := range Recurring(e.ctx, e.line, e.q) {
@@ -552,9 +547,7 @@ func TestDamagedRecurring(t *testing.T) {
 
 // What nobody asserts ends, however much it is; the rest stays.
 func TestEndRecurring(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
-	e.seed(planX)
+	e := beside(t, planX)
 	for i := range 120 {
 		e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, fmt.Sprint("k:", i)))
 	}

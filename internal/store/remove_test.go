@@ -23,7 +23,6 @@ func removes(entry string) func(*env) string {
 }
 
 func TestRemove(t *testing.T) {
-	t.Parallel()
 	run(t, []scenario{
 		{name: "nothing", seed: runX, steps: []when{{call: removes("k:x"), want: "removed=false"}, {call: removes("k:y"), want: "removed=false"}}},
 		{name: "waits", seed: keyX, steps: []when{{call: removes("k:x"), want: "removed=true", state: member}}},

@@ -21,7 +21,6 @@ func requeues(entries ...string) func(*env) string {
 }
 
 func TestRequeue(t *testing.T) {
-	t.Parallel()
 	seed := state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=aside:-7m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0 #z:k:g3=0)",
 		"failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m", "from=k:x"), "failed:keyed:k:g3": graveOf("z", "-7m", "from=k:y")}
 	left := func(g, digest, due string, s state) state {
@@ -47,7 +46,6 @@ func TestRequeue(t *testing.T) {
 
 // The record of how a task ended goes where it is to leave another one.
 func TestRequeueRecord(t *testing.T) {
-	t.Parallel()
 	var all []scenario
 	for card, goes := range map[string]bool{"0h": false, "40000000000": false, "40000000001": true, keeps: true} {
 		seed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "from=k:x", "card="+card), "result:k:x": "=failed:5:0:"}
@@ -61,7 +59,6 @@ func TestRequeueRecord(t *testing.T) {
 }
 
 func TestGuardRequeue(t *testing.T) {
-	t.Parallel()
 	page := func(entries ...string) func(*env) string { // one call
 		return func(e *env) string {
 			head, tail := e.q.Failed().Around()

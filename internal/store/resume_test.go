@@ -15,7 +15,6 @@ func resumes(e *env) string {
 }
 
 func TestResume(t *testing.T) {
-	t.Parallel()
 	idle := state{"idle": "(w1=-3m w2=-2m w3=-1m)"}
 	timed := state{"idle": "(w2=-1m w3=clock:-2m)"}
 	run(t, []scenario{
@@ -29,7 +28,6 @@ func TestResume(t *testing.T) {
 }
 
 func TestGuardResume(t *testing.T) {
-	t.Parallel()
 	paused := state{"paused": "=1", "idle": "(w1=-1m)"}
 	run(t, []scenario{
 		{name: "contents of another type", alive: []string{"w1"}, seed: paused.with("contents", "=foreign"), steps: []when{{call: resumes, want: "WRONGTYPE"}}},

@@ -89,6 +89,15 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 	return e
 }
 
+// beside is the Redis of a test that runs beside others, with a keyspace.
+func beside(t *testing.T, seed state, alive ...string) *env {
+	t.Helper()
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), alive)
+	e.seed(seed)
+	return e
+}
+
 // listen has all be heard that is published from now on.
 func (e *env) listen(alive []string, command string) {
 	e.t.Helper()
@@ -171,8 +180,10 @@ func (e *env) scatter(url string, alive []string) {
 	e.listen(alive, "SSUBSCRIBE")
 }
 
+// run plays scenarios in each way, beside other tests.
 func run(t *testing.T, scenarios []scenario) {
 	t.Helper()
+	t.Parallel()
 	for _, s := range scenarios {
 		for _, way := range ways {
 			if way == scattered && !shards() {

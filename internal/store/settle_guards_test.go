@@ -7,7 +7,6 @@ import (
 
 // What is given back gets a position in front of all others, and fills the gap there.
 func TestGuardGaps(t *testing.T) {
-	t.Parallel()
 	one := func(queue, unique, gaps string) state {
 		return rawP.with("process:p1", "[x]", "queues", queue, "unique", unique, "gaps", gaps)
 	}
@@ -35,7 +34,6 @@ func TestGuardGaps(t *testing.T) {
 
 // A cancel is over when all who hold something have said what it covers of that.
 func TestGuardTrim(t *testing.T) {
-	t.Parallel()
 	record := func(token, counted string) string { return h("finished=0", "stopped=0", "token="+token, counted) }
 	two := rawP.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5")
 	quiet := two.with("canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "holders", "(w1=0 w2=0)")
@@ -90,7 +88,6 @@ func TestGuardTrim(t *testing.T) {
 }
 
 func TestGuardReturns(t *testing.T) {
-	t.Parallel()
 	order := state{"token": "=5", "working:w1": "(p1=1 p2=2 p5=5)", "working:w2": "(p3=3 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "process:p5": "[e]",
 		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)"}
 	stuck := state{"suspects": "(w8=0)", "working:w8": "=foreign", "token": "=1"}

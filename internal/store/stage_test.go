@@ -17,7 +17,6 @@ func stages(before int, payloads ...any) func(*env) string {
 }
 
 func TestStage(t *testing.T) {
-	t.Parallel()
 	words := seq("t", 0, 5001)
 	var long []any
 	for _, w := range words {

@@ -23,7 +23,6 @@ func (o Outcome) each(n int64, count int) func(*env) string {
 }
 
 func TestGuardStep(t *testing.T) {
-	t.Parallel()
 	after := func(n string) state { return member.with("rounds", "{w1="+n+"}", "token", "=1") }
 	two := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]")
 	over := member.with("rounds", "{w1=2}", "token", "=2")
@@ -130,9 +129,7 @@ func TestGuardHungry(t *testing.T) {
 	t.Parallel()
 	for left, want := range map[string]int{"[a]": 2, "[a b c]": 0} {
 		t.Run(left, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(member.with("queues", left, "idle", "(w2=-1m w3=-1m)"))
+			e := beside(t, member.with("queues", left, "idle", "(w2=-1m w3=-1m)"))
 			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
 			if err != nil || a.Hungry != want || a.More != (want == 0) {
 				t.Error(a, err)
@@ -158,9 +155,7 @@ func TestGuardMore(t *testing.T) {
 		"a list of another type": {seed: member.with("queues", "=foreign")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
+			e := beside(t, c.seed)
 			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour})
 			if err != nil || a.More != c.more || a.Again || a.Hungry != 0 || len(a.Started) > 0 {
 				t.Error(a, err)
@@ -171,7 +166,6 @@ func TestGuardMore(t *testing.T) {
 
 // What a worker asks for ahead is started only where that harms nobody.
 func TestGuardAhead(t *testing.T) {
-	t.Parallel()
 	ahead := func(n int, r Round, ids ...string) func(*env) string {
 		r.Worker, r.Number, r.Ahead, r.Start = "w1", 1, n, ids
 		return steps(r)
@@ -227,7 +221,6 @@ func buriedAt(id, payload, from string, fields ...string) state {
 
 // What has killed its workers waits apart, fails, or starts after all.
 func TestGuardRisky(t *testing.T) {
-	t.Parallel()
 	take := func(crashes int, solo bool, ids ...string) func(*env) string {
 		return steps(Round{Worker: "w1", Number: 1, Crashes: crashes, Solo: solo, Start: ids})
 	}
@@ -268,7 +261,6 @@ func TestGuardRisky(t *testing.T) {
 
 // The failed queue has a bound, unless somebody works on it.
 func TestGuardBound(t *testing.T) {
-	t.Parallel()
 	graves := func(due string, names ...string) state {
 		s := state{}
 		var schedule, contents []string
@@ -336,9 +328,7 @@ func TestGuardSteps(t *testing.T) {
 		{"starts", busy, steps(Round{Worker: "w1", Number: 2, Start: seq("q", 0, 2100)}), "ZCARD", "working:w1", 2101},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
+			e := beside(t, c.seed)
 			said := c.call(e)
 			if got := e.count(c.command, c.key); got != c.want {
 				t.Errorf("%s %s is %d, want %d after\n%s", c.command, c.key, got, c.want, short(said))
@@ -380,8 +370,7 @@ func TestGuardObserved(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"channel", "pattern", "unknown"} {
 		t.Run(way, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			long := strings.Repeat("x", 1025)
 			switch way {
 			case "pattern":

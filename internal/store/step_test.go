@@ -103,7 +103,6 @@ func (e *env) start(s Start) string {
 }
 
 func TestStep(t *testing.T) {
-	t.Parallel()
 	base := state{"queues": "[a b c]", "workers": "(w1=+60m)"}
 	two := state{"queues": "[c]", "workers": "(w1=+60m)", "rounds": "{w1=1}", "token": "=2",
 		"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]"}

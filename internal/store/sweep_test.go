@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("sweep",
@@ -24,7 +22,6 @@ func sweeps(e *env) string {
 }
 
 func TestSweep(t *testing.T) {
-	t.Parallel()
 	one := state{"queues": "[z]", "workers": "(w2=-60m w1=+60m)", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "rounds": "{w2=1}", "token": "=2"}
 	due := one.with("suspects", "(w2=-1m)")
 	back := state{"queues": "[a b z]", "workers": "(w1=+60m)", "token": "=3", "ledger": "{#a=1 #b=1}"}
@@ -36,8 +33,7 @@ func TestSweep(t *testing.T) {
 
 // What others have written to the suspects hides nobody.
 func TestForeignSuspects(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	e.crowd(300, 0, 1)
 	for i := range 200 {
 		e.must(e.conn.Do("ZADD", e.q.Suspects(), 1<<50, fmt.Sprint("nobody", i)))
@@ -51,7 +47,6 @@ func TestForeignSuspects(t *testing.T) {
 }
 
 func TestGuardSweep(t *testing.T) {
-	t.Parallel()
 	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
 	back := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
 	order := state{"token": "=4", "working:w1": "(p1=1 p3=3)", "working:w2": "(p2=2 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "queues": "[z]",

@@ -9,7 +9,6 @@ import (
 // While the queue is no list, workers go on, nothing is lost, and a return
 // waits until it is one again.
 func TestQueueOfAnotherType(t *testing.T) {
-	t.Parallel()
 	seed := state{"queues": "=foreign", "workers": "(w1=+60m w2=+60m)", "token": "=2",
 		"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]"}
 	left := seed.with("workers", "(w2=+60m)", "suspects", "(w1=-1)", "token", "=3")
