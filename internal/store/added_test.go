@@ -213,7 +213,7 @@ func TestAdded(t *testing.T) {
 			{call: sets("@1-7-a", "b", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: runsA.with("entries", "{p1=k:@1-7-a}", "contents", "(#b:k:@1-7-a=0)", "keyed:k:@1-7-a",
 				h(runs("p1", 0, 0), waits("b", "+60m", 0, 0), rule(0, 0, "+60m", "+60m"), "held=0", "sum=p1:"+digestOfA))}}},
 		{name: "two with one payload that schedules lift", seed: member.with("added", "|1-7-a/0=x 1-8-a/0=x 1-9-b/0=y|"), steps: []when{
-			{call: recursAll(3_600_000, false, bare("k:@1-7-a"), bare("k:@1-8-a")), want: "held 7 0; held 7 0",
+			{call: recursAll(3_600_000, 0, bare("k:@1-7-a"), bare("k:@1-8-a")), want: "held 7 0; held 7 0",
 				state: member.with("added", "|1-9-b/0=y|", "recurring", "(k:@1-7-a=+60m k:@1-8-a=+60m)", "recurrence:k:@1-7-a", bareCourse, "recurrence:k:@1-8-a", bareCourse,
 					"schedule", "(k:@1-7-a=1 k:@1-8-a=1)", "contents", "(#@:k:@1-7-a=0 #@:k:@1-8-a=0)",
 					"keyed:k:@1-7-a", lifted("x", "1", 0, 0), "keyed:k:@1-8-a", strings.Replace(lifted("x", "1", 0, 0), digestOfA, digest(spelled("k:@1-8-a")), 1))}}},

@@ -98,6 +98,6 @@ func TestAgreeForeign(t *testing.T) {
 	e.must(e.conn.Do("LPUSH", key, "foreign"))
 	is.Equal(refused(Agree(e.ctx, e.line, keys.NewSpace(e.prefix), Ours)), "WRONGTYPE")
 	_, err := e.line.One(e.ctx, agree.call(e.q, "newest", 3, "oldest", 1))
-	is.Equal(refused(Refusal(err)), "WRONGTYPE")
+	is.Equal(refused(err), "WRONGTYPE")
 	is.Equal(sure(redis.Int(e.conn.Do("LLEN", key)))(t), 1)
 }

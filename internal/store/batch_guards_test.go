@@ -11,10 +11,7 @@ import (
 func hears(worker string) func(*env) string {
 	return func(e *env) string {
 		p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, worker, time.Hour, time.Hour, 0))[0])
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprint(p.Batch)
+		return said(err, "%s", p.Batch)
 	}
 }
 

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"testing"
 )
 
@@ -12,10 +11,7 @@ var _ = probed("cancel_key",
 func cancelsKey(key string) func(*env) string {
 	return func(e *env) string {
 		c, err := CancelKey(e.ctx, e.line, e.q, "k:"+spelled(key))
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("removed=%d token=%d", c.Removed, c.Token)
+		return said(err, "removed=%d token=%d", c.Removed, c.Token)
 	}
 }
 

@@ -22,10 +22,7 @@ var _ = probed("cancel",
 func cancels(p string) func(*env) string {
 	return func(e *env) string {
 		c, err := Cancel(e.ctx, e.line, e.q, []byte(p))
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("removed=%d token=%d", c.Removed, c.Token)
+		return said(err, "removed=%d token=%d", c.Removed, c.Token)
 	}
 }
 

@@ -15,7 +15,7 @@ var _ = probed("commit",
 func commits(nonce string, count int) func(*env) string {
 	return func(e *env) string {
 		v, err := e.line.One(e.ctx, commit.call(e.q, "batch", "b", "once", nonce, "id", "b", "count", count, "window", 60_000))
-		return answered(v, err)
+		return said(err, "%v", v)
 	}
 }
 

@@ -18,10 +18,7 @@ var _ = probed("delete",
 )
 
 func deletes(e *env) string {
-	if err := Delete(e.ctx, e.line, e.q); err != nil {
-		return refused(err)
-	}
-	return "ok"
+	return said(Delete(e.ctx, e.line, e.q), "ok")
 }
 
 // deleted is the offset after a delete that would have been n, had nothing been running.

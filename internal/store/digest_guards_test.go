@@ -17,7 +17,8 @@ func TestGuardDigest(t *testing.T) {
 		return func(e *env) string {
 			a := put.ask(e.ctx, e.line, e.q, "once", "", "entry", "k:x", "payload", payload, "at", at("+9m", e.now()), "when", "always", "keep", 0, "counts", 0,
 				"card", "", "by_key", 0, "window", 0, "digest", named)
-			return answered(a.int("fresh"), a.err)
+			fresh := a.int("fresh")
+			return said(a.err, "%d", fresh)
 		}
 	}
 	known := state{"schedule": "(k:x=+9m)", "contents": "(" + digest(large) + ":k:x=0)", "keyed:k:x": due(large, "digest="+digest(large))}
@@ -26,7 +27,7 @@ func TestGuardDigest(t *testing.T) {
 			state: state{"schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": due("a")}}}},
 		{name: "unique, and no digest", steps: []when{{call: func(e *env) string {
 			v, err := e.line.One(e.ctx, enqueueUnique.call(e.q, "payload", "a", "digest", none))
-			return answered(v, err)
+			return said(err, "%v", v)
 		}, want: "2", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
 		{name: "what it named goes with the payload", seed: known, steps: []when{{call: names("a", ""), want: "0",
 			state: state{"schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": due("a")}}}},

@@ -26,10 +26,8 @@ func enqueues(p ...string) func(*env) string {
 		if e.back == nil {
 			e.back = NewBack(e.q)
 		}
-		if _, err := e.back.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(p...))); err != nil {
-			return refused(err)
-		}
-		return "ok"
+		_, err := e.back.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(p...)))
+		return said(err, "ok")
 	}
 }
 

@@ -8,10 +8,8 @@ var _ = probed("enqueue_unique",
 
 func enqueuesUnique(p string) func(*env) string {
 	return func(e *env) string {
-		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); err != nil {
-			return refused(err)
-		}
-		return "ok"
+		_, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p))
+		return said(err, "ok")
 	}
 }
 

@@ -15,20 +15,14 @@ var _ = probed("fail",
 func fails(worker string) func(*env) string {
 	return func(e *env) string {
 		known, n, err := FailWorker(e.ctx, e.line, e.q, worker)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("known=%t returned=%d", known, n)
+		return said(err, "known=%t returned=%d", known, n)
 	}
 }
 
 func goesOn(worker string) func(*env) string {
 	return func(e *env) string {
 		n, err := GoOn(e.ctx, e.line, e.q, worker)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("returned=%d", n)
+		return said(err, "returned=%d", n)
 	}
 }
 

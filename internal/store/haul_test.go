@@ -12,12 +12,9 @@ var _ = probed("haul",
 
 func hauls(e *env) string {
 	a := haul.ask(e.ctx, e.line, e.q)
-	said := fmt.Sprint(a.int("left"))
-	a.each("damaged", func(d *decoder) { said += " " + d.string() })
-	if a.err != nil {
-		return answered(nil, a.err)
-	}
-	return said
+	told := fmt.Sprint(a.int("left"))
+	a.each("damaged", func(d *decoder) { told += " " + d.string() })
+	return said(a.err, "%s", told)
 }
 
 // numbered are members of a zset with the numbers of their names.

@@ -13,8 +13,12 @@ var _ = probed("join",
 func joins(worker string, asked int64) func(*env) string { return joinsBehind(worker, asked, 1) }
 
 func joinsBehind(worker string, asked, round int64) func(*env) string {
+	return joinsFor(time.Hour, worker, asked, round)
+}
+
+func joinsFor(lease time.Duration, worker string, asked, round int64) func(*env) string {
 	return func(e *env) string {
-		joined, err := ReadJoin(e.line.Do(e.ctx, JoinCall(e.q, worker, time.Hour, asked, round))[0])
+		joined, err := ReadJoin(e.line.Do(e.ctx, JoinCall(e.q, worker, lease, asked, round))[0])
 		switch {
 		case err != nil:
 			return refused(err)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"math"
 	"testing"
 )
@@ -11,27 +10,24 @@ var _ = probed("leave",
 	probe{what: "the schedule", seed: busyLane, call: leaves("w1")},
 )
 
-func leaves(worker string) func(*env) string { return leavesBehind(worker, math.MaxInt32) }
+func leaves(worker string) func(*env) string {
+	return leavesAfter(worker, math.MaxInt32, math.MaxInt32)
+}
 
 // leavesBehind leaves a membership whose join has found the given token.
 func leavesBehind(worker string, asked int64) func(*env) string {
-	return func(e *env) string {
-		n, err := Leave(e.ctx, e.line, e.q, worker, asked, math.MaxInt32)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("returned=%d", n)
-	}
+	return leavesAfter(worker, asked, math.MaxInt32)
 }
 
 // leavesAt leaves with a last round.
 func leavesAt(worker string, round int64) func(*env) string {
+	return leavesAfter(worker, math.MaxInt32, round)
+}
+
+func leavesAfter(worker string, asked, round int64) func(*env) string {
 	return func(e *env) string {
-		n, err := Leave(e.ctx, e.line, e.q, worker, math.MaxInt32, round)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("returned=%d", n)
+		n, err := Leave(e.ctx, e.line, e.q, worker, asked, round)
+		return said(err, "returned=%d", n)
 	}
 }
 

@@ -7,10 +7,7 @@ var _ = probed("pause",
 )
 
 func pauses(e *env) string {
-	if err := Pause(e.ctx, e.line, e.q); err != nil {
-		return refused(err)
-	}
-	return "ok"
+	return said(Pause(e.ctx, e.line, e.q), "ok")
 }
 
 func TestPause(t *testing.T) {

@@ -68,10 +68,7 @@ var (
 func raw(call func(e *env) redisconn.Call) func(*env) string {
 	return func(e *env) string {
 		v, err := e.line.One(e.ctx, call(e))
-		if err != nil {
-			return refused(Refusal(err))
-		}
-		return text(v)
+		return said(err, "%s", text(v))
 	}
 }
 

@@ -42,10 +42,8 @@ func sets(key, payload, due string, how ...string) func(*env) string {
 				}
 			}
 		}
-		if _, err := Put(e.ctx, e.line, e.q, "k:"+spelled(key), c); err != nil {
-			return refused(err)
-		}
-		return "ok"
+		_, err := Put(e.ctx, e.line, e.q, "k:"+spelled(key), c)
+		return said(err, "ok")
 	}
 }
 

@@ -29,7 +29,7 @@ func TestGuardRecurrence(t *testing.T) {
 			{call: begins(3, "p2"), want: "started=a/2@k:x~1[0][-1m]", state: again.with("rounds", "{w1=3}", "token", "=2", "working:w1", "(p2=2)", "process:p2", "[a]", "entries", "{p2=k:x}",
 				"schedule", "", "keyed:k:x", h(runs("p2", 1, 0), "took=-1m", "held=0", nextX))}}},
 		{name: "one that ends, whose payload is lost", seed: planX.with("recurring", "(k:x=-1m)").merged(lost), steps: []when{
-			{call: recursAll(1, true), want: "ended=k:x", state: lost}}},
+			{call: recursAll(1, Whenever), want: "ended=k:x", state: lost}}},
 	})
 }
 

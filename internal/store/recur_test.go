@@ -25,12 +25,12 @@ func recurs(key, print, times string, how ...string) func(*env) string {
 		for word := range strings.FieldsSeq(times) {
 			s.Times = append(s.Times, at(word, now))
 		}
-		judge := false
+		until := int64(0)
 		for _, h := range how {
 			name, value, _ := strings.Cut(h, "=")
 			switch name {
 			case "judge":
-				judge = true
+				until = Whenever
 			case "payload":
 				s.Payload = []byte(value)
 			case "card":
@@ -41,7 +41,7 @@ func recurs(key, print, times string, how ...string) func(*env) string {
 				s.Late = at(value, 0)
 			}
 		}
-		told, ended, _, err := Recur(e.ctx, e.line, e.q, time.Hour.Milliseconds(), judging(judge), []Schedule{s})
+		told, ended, _, err := Recur(e.ctx, e.line, e.q, time.Hour.Milliseconds(), until, []Schedule{s})
 		if err != nil {
 			return refused(err)
 		}
@@ -53,18 +53,10 @@ func recurs(key, print, times string, how ...string) func(*env) string {
 	}
 }
 
-// judging is until when a call ends what nobody asserts.
-func judging(now bool) int64 {
-	if now {
-		return Whenever
-	}
-	return 0
-}
-
-// recursAll asserts several schedules for so many ms, and answers in full.
-func recursAll(period int64, judge bool, all ...Schedule) func(*env) string {
+// recursAll asserts several schedules for so many ms, judges until a time, and answers in full.
+func recursAll(period, until int64, all ...Schedule) func(*env) string {
 	return func(e *env) string {
-		told, ended, _, err := Recur(e.ctx, e.line, e.q, period, judging(judge), all)
+		told, ended, _, err := Recur(e.ctx, e.line, e.q, period, until, all)
 		if err != nil {
 			return refused(err)
 		}
@@ -250,7 +242,7 @@ func TestRecur(t *testing.T) {
 	two := recurs("x", "2b", "+5m +6m", "payload=b")
 	oneX := func(s state) state { return s.with("recurring", "(k:x=-1m)") }
 	retryX := planX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-1m"), "schedule", "(k:x=+5m)", "keyed:k:x", h(waits("a", "+5m", 1, 0), "turn=-1m"))
-	judges := recursAll(1, true)
+	judges := recursAll(1, Whenever)
 	run(t, []scenario{
 		{name: "new", steps: []when{
 			{call: recurs("x", "1a", ""), want: "wanted"},
@@ -317,7 +309,7 @@ func TestRecur(t *testing.T) {
 			{call: judges, want: "ended=k:x", state: member.with("keyed:k:x", "=foreign")}}},
 		{name: "damaged", seed: member.with("recurrence:k:x", "[a]"), steps: []when{{call: recurs("x", "1a", "+1m"), want: "damaged"}}},
 		{name: "an index of another type", seed: member.with("recurring", "[a]"), steps: []when{{call: recurs("x", "1a", "+1m"), want: "WRONGTYPE"}}},
-		{name: "an index of another type, and nothing is asserted", seed: member.with("recurring", "[a]"), steps: []when{{call: recursAll(1, false), want: "WRONGTYPE"}}},
+		{name: "an index of another type, and nothing is asserted", seed: member.with("recurring", "[a]"), steps: []when{{call: recursAll(1, 0), want: "WRONGTYPE"}}},
 		{name: "paused: nobody is told", alive: []string{"w2"}, seed: state{"idle": "(w2=-1m)", "paused": "=1"}, steps: []when{
 			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: newX.with("idle", "(w2=-1m)", "paused", "=1")}}},
 	})
@@ -337,7 +329,7 @@ func TestRecurInstant(t *testing.T) {
 		return s.with("schedule", "(k:x="+at(turn)+")", "keyed:k:x", h(waits("a", at(turn), 0, 0), "turn="+at(turn)))
 	}
 	asserts := func(print string, since int64, times ...int64) func(*env) string {
-		return recursAll(10, false, Schedule{Entry: "k:x", Print: print, Since: since, Times: times, Payload: []byte("a")})
+		return recursAll(10, 0, Schedule{Entry: "k:x", Print: print, Since: since, Times: times, Payload: []byte("a")})
 	}
 	both := until(x, 8).with("recurring", "(k:x="+at(8)+" k:y="+at(8)+")", "recurrence:k:y", x["recurrence:k:x"])
 	due := waiting(course("times="+at(-5)+","+at(20), "late=5"), -5).with("workers", "(w1="+at(9)+")")
@@ -353,7 +345,7 @@ func TestRecurInstant(t *testing.T) {
 		{name: "for less of it", seed: until(x, 7), steps: []when{{call: asserts("1a", 0), want: "held 7 0", state: until(x, 10)}}},
 		{name: "for less of it, and since later", seed: until(x, 7), steps: []when{{call: asserts("1a", 9), want: "held 9 0", state: until(x, 10)}}},
 		{name: "two of them", seed: both, steps: []when{
-			{call: recursAll(10, false, Schedule{Entry: "k:x", Print: "1a"}, Schedule{Entry: "k:y", Print: "1a"}), want: "held 7 0; held 7 0"}}},
+			{call: recursAll(10, 0, Schedule{Entry: "k:x", Print: "1a"}, Schedule{Entry: "k:y", Print: "1a"}), want: "held 7 0; held 7 0"}}},
 		{name: "more times are wanted from now on", seed: course("more=" + at(0)), steps: []when{
 			{call: asserts("1a", 0), want: fmt.Sprint("more 7 ", now+20), state: until(course("more="+at(0)), 10)}}},
 		{name: "all of its times have passed", seed: course("more="+at(-1), "times="+at(-5)), steps: []when{
@@ -373,7 +365,7 @@ func TestRecurInstant(t *testing.T) {
 			{call: asserts("2b", JustNow, now+7), want: "held 1000999500 0", state: until(waiting(course("print=2b", "since=1000999500", "times="+at(7), "more="+at(3), "before=1a:7"), 0), 10)}}},
 		{name: "damaged", seed: x.with("recurrence:k:x", "=foreign"), steps: []when{{call: asserts("1a", 3), want: "damaged 3 0"}}},
 		{name: "damaged, its entry", seed: until(x, 7).with("keyed:k:x", "=foreign"), steps: []when{{call: asserts("1a", 3), want: "damaged 3 0"}}},
-		{name: "asserted until now: it stays", seed: until(x, 0), steps: []when{{call: recursAll(10, true), want: ""}}},
+		{name: "asserted until now: it stays", seed: until(x, 0), steps: []when{{call: recursAll(10, Whenever), want: ""}}},
 		{name: "asserted until now: a beat says nothing", seed: until(x, 0).with("workers", "(w1=never)"), steps: []when{
 			{call: beatsForEver, want: "[0 0 0 -1 0 [] 0 0 -1 1000999 9007199254740991  0]"}}},
 		{name: "asserted until before now: a beat says so", seed: until(x, -1).with("workers", "(w1=never)"), steps: []when{

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
@@ -15,10 +14,7 @@ func removes(entry string) func(*env) string {
 	return func(e *env) string {
 		r := e.line.Do(e.ctx, RemoveCall(e.q, spelled(entry)))[0]
 		removed, err := redis.Bool(r.Value, r.Err)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("removed=%t", removed)
+		return said(err, "removed=%t", removed)
 	}
 }
 

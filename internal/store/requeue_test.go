@@ -13,10 +13,7 @@ var _ = probed("requeue",
 func requeues(entries ...string) func(*env) string {
 	return func(e *env) string {
 		n, err := Requeue(e.ctx, e.line, e.q, entries)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("requeued=%d", n)
+		return said(err, "requeued=%d", n)
 	}
 }
 

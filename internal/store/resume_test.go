@@ -8,10 +8,7 @@ var _ = probed("resume",
 )
 
 func resumes(e *env) string {
-	if err := Resume(e.ctx, e.line, e.q); err != nil {
-		return refused(err)
-	}
-	return "ok"
+	return said(Resume(e.ctx, e.line, e.q), "ok")
 }
 
 func TestResume(t *testing.T) {

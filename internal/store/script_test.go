@@ -377,18 +377,22 @@ func (e *env) now() int64 {
 	return sure(Now(e.ctx, e.line))(e.t)
 }
 
+// said renders what a call has answered, or its error.
+func said(err error, format string, args ...any) string {
+	if err != nil {
+		return refused(err)
+	}
+	return fmt.Sprintf(format, args...)
+}
+
 // refused renders an error: the name of a refusal, or its first word.
 func refused(err error) string {
-	switch {
-	case errors.Is(err, ErrEvicted):
-		return "EVICTED"
-	case errors.Is(err, ErrStale):
-		return "STALE"
-	case errors.Is(err, ErrDuplicate):
-		return "DUPLICATE"
-	case errors.Is(err, ErrUnmoved):
-		return "UNMOVED"
-	case errors.Is(err, errStuck):
+	for word, refusal := range refusals {
+		if errors.Is(Refusal(err), refusal) {
+			return word
+		}
+	}
+	if errors.Is(err, errStuck) {
 		return "STUCK"
 	}
 	if m := raised.FindStringSubmatch(err.Error()); m != nil {
