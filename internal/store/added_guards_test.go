@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/worqr/worqr/internal/keys"
 )
@@ -170,30 +169,6 @@ func TestGuardAddedEnds(t *testing.T) {
 				t.Error(short(got))
 			}
 			e.compare(1, member.with("rounds", "{w1=2}", "token", "="+itoa(n)).merged(c.after))
-		})
-	}
-}
-
-// The answer says whether more could start, of the stream, too.
-func TestGuardMoreAdded(t *testing.T) {
-	t.Parallel()
-	one := member.with("added", "|1-1-a/0=x|")
-	for name, c := range map[string]struct {
-		seed  state
-		start []string
-		more  bool
-	}{
-		"one waits":                       {seed: one, more: true},
-		"one waits, paused":               {seed: one.with("paused", "=1")},
-		"it starts":                       {seed: one, start: []string{"p1"}},
-		"it starts, and the list has one": {seed: one.with("queues", "[a]"), start: []string{"p1"}, more: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := beside(t, c.seed)
-			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: c.start})
-			if err != nil || a.More != c.more || len(a.Started) != len(c.start) {
-				t.Error(a, err)
-			}
 		})
 	}
 }

@@ -55,6 +55,35 @@ func (m *meter) One(ctx context.Context, c redisconn.Call) (any, error) {
 	return v, err
 }
 
+// A hooked is a Runner that lets something happen before and after each call, of which the first
+// is 1.
+type hooked struct {
+	Runner
+	before, after func(call int) // nil: nothing
+	calls         int
+}
+
+func (h *hooked) One(ctx context.Context, c redisconn.Call) (v any, err error) {
+	h.around(func() { v, err = h.Runner.One(ctx, c) })
+	return v, err
+}
+
+func (h *hooked) Do(ctx context.Context, calls ...redisconn.Call) (replies []redisconn.Reply) {
+	h.around(func() { replies = h.Runner.Do(ctx, calls...) })
+	return replies
+}
+
+func (h *hooked) around(call func()) {
+	h.calls++
+	if h.before != nil {
+		h.before(h.calls)
+	}
+	call()
+	if h.after != nil {
+		h.after(h.calls)
+	}
+}
+
 // A queue that uses nothing of the schedule does not pay for it, and what many
 // tasks need is done by few commands.
 func TestPlainCost(t *testing.T) {
@@ -75,14 +104,14 @@ func TestPlainCost(t *testing.T) {
 	} {
 		e.must(e.conn.Do("FLUSHALL"))
 		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 3*c.tasks), " ")+"]", "ages", "(drift=drift:0 -1m=1)"))
-		first := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
-		a := sure(Step(e.ctx, e.line, e.q, &first))(e.t)
-		second := Round{Worker: "w1", Number: 3, Idle: true, Lease: time.Hour, Start: seq("q", 0, c.tasks)}
+		first := Round{Number: 2, Idle: true, Start: seq("p", 0, c.tasks)}
+		a := e.round(first)
+		second := Round{Number: 3, Idle: true, Start: seq("q", 0, c.tasks)}
 		for i, s := range a.Started {
 			second.Outcomes = append(second.Outcomes, &Outcome{Process: first.Start[i], Token: s.Token, Plain: true, Verb: Finish})
 		}
 		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
-		a = sure(Step(e.ctx, e.line, e.q, &second))(e.t)
+		a = e.round(second)
 		if len(a.Started) != c.tasks || slices.ContainsFunc(a.Settled, func(s Settled) bool { return s != OK }) {
 			t.Fatal(a)
 		}
@@ -104,8 +133,8 @@ func TestHeldIsSkipList(t *testing.T) {
 	}{{23, "listpack"}, {24, "skiplist"}} {
 		e.must(e.conn.Do("FLUSHALL"))
 		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 100), " ")+"]"))
-		r := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
-		sure(Step(e.ctx, e.line, e.q, &r))(e.t)
+		r := Round{Number: 2, Idle: true, Start: seq("p", 0, c.tasks)}
+		e.round(r)
 		held, err := redis.Strings(e.conn.Do("ZRANGE", e.q.Working("w1"), 0, -1))
 		if err != nil || !slices.Equal(held, r.Start) {
 			t.Fatal(held, err)
@@ -126,7 +155,7 @@ func TestFailCost(t *testing.T) {
 		e.seed(rawP.merged(state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)"}))
 		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
 		fail := Outcome{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}
-		a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Keep: keep, Outcomes: []*Outcome{&fail}}))(e.t)
+		a := e.round(Round{Number: 2, Keep: keep, Outcomes: []*Outcome{&fail}})
 		calls := e.calls()
 		if a.Settled[0] != OK || slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "zrangebyscore ") }) {
 			t.Errorf("to fail one of four and to keep %d made the calls\n%v\n%v", keep, calls, a)

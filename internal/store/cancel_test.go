@@ -17,6 +17,7 @@ import (
 var _ = probed("cancel",
 	probe{seed: busy, call: cancels("a")},
 	probe{what: "in the schedule", seed: busyLane, call: cancels("g")},
+	probe{what: "beside a lock", seed: state{"queues": "[x a b]", "unique": "{#b=w:2 offset=0}"}, call: cancels("a")},
 )
 
 func cancels(p string) func(*env) string {
@@ -192,7 +193,7 @@ func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 				}
 				list, entries := copies, copies
 				pages := 0
-				look := func() {
+				look := func(int) {
 					l, n := e.count("LLEN", "queues"), e.count("ZCARD", "contents")
 					if list-l > c.list || entries-n > c.entries {
 						t.Errorf("a page removed %d from the list, %d entries", list-l, entries-n)
@@ -200,7 +201,7 @@ func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 					list, entries = l, n
 					pages++
 				}
-				receipt := sure(Cancel(e.ctx, behind{e.line, look}, e.q, []byte(payload)))(e.t)
+				receipt := sure(Cancel(e.ctx, &hooked{Runner: e.line, after: look}, e.q, []byte(payload)))(e.t)
 				if receipt.Removed != 2*copies || list+entries > 0 {
 					t.Errorf("%d were removed, %d are left in %d pages", receipt.Removed, list+entries, pages)
 				}
@@ -224,23 +225,6 @@ func TestCancelReadsOnce(t *testing.T) {
 		slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "hget ") }) {
 		t.Errorf("%d were removed by the calls %v", receipt.Removed, calls)
 	}
-}
-
-// A behind is a Runner that looks behind each call.
-type behind struct {
-	Runner
-	look func()
-}
-
-func (b behind) One(ctx context.Context, c redisconn.Call) (any, error) {
-	v, err := b.Runner.One(ctx, c)
-	b.look()
-	return v, err
-}
-
-func (b behind) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
-	defer b.look()
-	return b.Runner.Do(ctx, calls...)
 }
 
 // A cancel takes as many calls as there are pages of what waited when it began.
@@ -282,16 +266,12 @@ func TestCancelBetweenPages(t *testing.T) {
 			at.seed(e)
 			e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1"))
 			var task Start
-			c := sure(Cancel(e.ctx, &between{e.line, 0, func(call int) {
+			c := sure(Cancel(e.ctx, &hooked{Runner: e.line, after: func(call int) {
 				if call == at.started {
-					a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
-					e.must(nil, err)
-					task = a.Started[0]
+					task = e.round(Round{Number: 1, Start: []string{"p1"}}).Started[0]
 				}
 				if call == at.retry {
-					_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour,
-						Outcomes: []*Outcome{{Process: "p1", Token: task.Token, Verb: Retry}}})
-					e.must(nil, err)
+					e.round(Round{Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: task.Token, Verb: Retry}}})
 				}
 			}}, e.q, []byte("a")))(e.t)
 			if n := e.count("ZCARD", "contents") + e.count("LLEN", "queues"); n != 0 || task.Token == 0 {
@@ -313,9 +293,9 @@ func TestCancelBehindYounger(t *testing.T) {
 				serve()
 			}
 			step := func(number int64, start []string, stop ...*Outcome) *Answer {
-				return sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: number, Lease: time.Hour, Start: start, Outcomes: stop}))(e.t)
+				return e.round(Round{Number: number, Start: start, Outcomes: stop})
 			}
-			sure(Cancel(e.ctx, &between{e.line, 0, func(call int) {
+			sure(Cancel(e.ctx, &hooked{Runner: e.line, after: func(call int) {
 				if call > 1 {
 					return
 				}
@@ -334,20 +314,6 @@ func TestCancelBehindYounger(t *testing.T) {
 	}
 }
 
-// between does something behind each call.
-type between struct {
-	Runner
-	calls int
-	then  func(call int)
-}
-
-func (b *between) One(ctx context.Context, c redisconn.Call) (any, error) {
-	v, err := b.Runner.One(ctx, c)
-	b.calls++
-	b.then(b.calls)
-	return v, err
-}
-
 // Gaps are where a cancel has removed something, so that each lock is where its payload is,
 // whatever is taken, returned, enqueued and removed.
 func TestGapsClose(t *testing.T) {
@@ -364,20 +330,19 @@ func TestGapsClose(t *testing.T) {
 	}
 	tokens := map[string]int64{}
 	for i, id := range []string{"p1", "p2"} {
-		a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 1), Lease: time.Hour, Start: []string{id}}))(e.t)
+		a := e.round(Round{Number: int64(i + 1), Start: []string{id}})
 		tokens[id] = a.Started[0].Token
 	}
 	// What was taken first goes back, in front of all gaps that are left.
 	for i, id := range []string{"p2", "p1"} {
-		sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 3), Lease: time.Hour,
-			Outcomes: []*Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}}))(e.t)
+		e.round(Round{Number: int64(i + 3), Outcomes: []*Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}})
 	}
 	for _, p := range []string{"b", "c"} {
 		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); refused(err) != "DUPLICATE" {
 			t.Errorf("%s: %v", p, err)
 		}
 	}
-	a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 5, Lease: time.Hour, Start: []string{"p3", "p4", "p5"}}))(e.t)
+	a := e.round(Round{Number: 5, Start: []string{"p3", "p4", "p5"}})
 	where, err := redis.StringMap(e.conn.Do("HGETALL", e.q.Unique()))
 	if len(a.Started) != 3 || err != nil || where[digest("b")] != "p:p4" || where[digest("c")] != "p:p5" {
 		t.Error(a.Started, where, err)

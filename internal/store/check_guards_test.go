@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // The tests in this file each hold one check of the script check to its word, as those in
@@ -141,29 +140,12 @@ func TestGuardCheckQueue(t *testing.T) {
 // Who only looks does not write: a user who may not can look.
 func TestGuardLook(t *testing.T) {
 	e := beside(t, nil)
-	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "&*", "+@all", "-@write"))
-	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
-	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
-	e.must(nil, err)
-	e.line = redisconn.NewLine(dial, 0)
+	e.ruled("~*", "+@all", "-@write", "resetchannels")
 	e.doctor = func() *redisconn.Line { return e.line }
-	t.Cleanup(e.line.Close)
 	e.play(scenario{seed: member.with("token", "=9", "process:p1", "[a]"), steps: []when{
 		{call: checks(false, CheckProcesses, "p1"), want: "orphan p1"},
 		{call: explains("", "a"), want: "workers=1"},
-	}}, nil)
-}
-
-// A user who may not look whether the queue has members can add to it anyway.
-func TestGuardAlone(t *testing.T) {
-	e := beside(t, nil)
-	e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "&*", "+@all", "-exists"))
-	t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
-	dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
-	e.must(nil, err)
-	e.line = redisconn.NewLine(dial, 0)
-	t.Cleanup(e.line.Close)
-	e.play(scenario{steps: []when{{call: enqueues("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]"}}}}, nil)
+	}})
 }
 
 // One call judges payloads up to a mebibyte, and one in any case.

@@ -1,14 +1,11 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -131,19 +128,19 @@ func TestDeleteWhileOthersPut(t *testing.T) {
 			for i := range entries {
 				put(e, fmt.Sprint("k:before", i), 1<<20)
 			}
-			calls := 0
-			err := Delete(e.ctx, beforehand{e.line, func() {
-				if calls++; c.first <= calls && calls <= c.last {
-					put(e, fmt.Sprint("k:new", calls), c.size)
+			r := &hooked{Runner: e.line, before: func(call int) {
+				if c.first <= call && call <= c.last {
+					put(e, fmt.Sprint("k:new", call), c.size)
 				}
-			}}, e.q)
+			}}
+			err := Delete(e.ctx, r, e.q)
 			left := strings.Count(e.contents(), "k:before")
 			if c.gives {
 				if err == nil || !strings.Contains(err.Error(), "call Delete again") {
-					t.Errorf("after %d calls it says %v", calls, err)
+					t.Errorf("after %d calls it says %v", r.calls, err)
 				}
 			} else if err != nil || left > 0 {
-				t.Errorf("after %d calls, %d are left that waited before: %v", calls, left, err)
+				t.Errorf("after %d calls, %d are left that waited before: %v", r.calls, left, err)
 			}
 		})
 	}
@@ -172,19 +169,20 @@ func TestDeleteOfManyBatches(t *testing.T) {
 			}
 			e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
 			e.must(nil, List(e.ctx, e.line, keys.NewSpace(e.prefix), "q"))
-			calls, before := 0, batches
-			e.must(nil, Delete(e.ctx, beforehand{e.line, func() {
+			before := batches
+			r := &hooked{Runner: e.line, before: func(call int) {
 				left := e.count("ZCARD", "batches")
 				if n := len(redistest.Keys(t, e.conn, strings.TrimSuffix(e.q.Batch(""), ":"))); n != left || before-left > 100 {
-					t.Errorf("after %d calls, %d batches of %d are left, with %d keys", calls, left, before, n)
+					t.Errorf("after %d calls, %d batches of %d are left, with %d keys", call-1, left, before, n)
 				}
-				if calls > 0 {
-					between(e, calls)
+				if call > 1 {
+					between(e, call-1)
 				}
-				calls, before = calls+1, e.count("ZCARD", "batches")
-			}}, e.q))
-			if calls < 2 || calls > batches/100+2 {
-				t.Errorf("it took %d calls", calls)
+				before = e.count("ZCARD", "batches")
+			}}
+			e.must(nil, Delete(e.ctx, r, e.q))
+			if r.calls < 2 || r.calls > batches/100+2 {
+				t.Errorf("it took %d calls", r.calls)
 			}
 			if heard := strings.Count(strings.Join(e.heard(), ","), "delete "); heard != 1 {
 				t.Errorf("%d deletes were published", heard)
@@ -227,17 +225,17 @@ func TestDeleteBesideReturns(t *testing.T) {
 		outcomes = append(outcomes, &Outcome{Process: fmt.Sprint("p", i), Token: int64(i + 1), Verb: Stop})
 	}
 	round := func(n int64, r Round) *Answer {
-		r.Worker, r.Number, r.Lease, r.Crashes, r.Keep = "w1", n, time.Hour, 3, 10
-		return sure(Step(e.ctx, e.line, e.q, &r))(e.t)
+		r.Number, r.Crashes, r.Keep = n, 3, 10
+		return e.round(r)
 	}
-	calls := 0
-	e.must(nil, Delete(e.ctx, afterwards{e.line, func() {
-		if calls++; calls == 1 {
+	r := &hooked{Runner: e.line, after: func(call int) {
+		if call == 1 {
 			round(1, Round{Outcomes: outcomes})
 		}
-	}}, e.q))
+	}}
+	e.must(nil, Delete(e.ctx, r, e.q))
 	if locks, waiting := e.count("HLEN", "unique")-1, e.count("LLEN", "queues"); locks != running || waiting != running {
-		t.Errorf("after %d calls, %d have a lock and %d wait, not %d", calls, locks, waiting, running)
+		t.Errorf("after %d calls, %d have a lock and %d wait, not %d", r.calls, locks, waiting, running)
 	}
 	for i := range running {
 		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(fmt.Sprint("running", i))); refused(err) != "DUPLICATE" {
@@ -258,28 +256,6 @@ func TestDeleteBesideReturns(t *testing.T) {
 func haulOne(e *env) error {
 	_, err := e.line.One(e.ctx, haul.call(e.q))
 	return err
-}
-
-// An afterwards is a Runner that lets something happen after each call.
-type afterwards struct {
-	Runner
-	after func()
-}
-
-func (a afterwards) One(ctx context.Context, c redisconn.Call) (any, error) {
-	defer a.after()
-	return a.Runner.One(ctx, c)
-}
-
-// A beforehand is a Runner that lets something happen before each call.
-type beforehand struct {
-	Runner
-	before func()
-}
-
-func (b beforehand) One(ctx context.Context, c redisconn.Call) (any, error) {
-	b.before()
-	return b.Runner.One(ctx, c)
 }
 
 func TestGuardDelete(t *testing.T) {

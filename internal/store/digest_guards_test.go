@@ -3,7 +3,6 @@ package store
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 // What somebody names of a payload is believed where it can be one, and of that task only.
@@ -78,8 +77,7 @@ func TestGuardDigestOfOthers(t *testing.T) {
 	large, wrong := strings.Repeat("l", 65537), strings.Repeat("ab", 20)
 	e.seed(member.with("queues", "["+large+"]", "ledger", "{"+digest(large)+"=1}", "schedule", "(k:x=-1m)", "contents", "("+wrong+":k:x=0)",
 		"keyed:k:x", h(waits(large, "-1m", 0, 0), "digest="+wrong)))
-	a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1", "p2"}})
-	e.must(a, err)
+	a := e.round(Round{Number: 1, Start: []string{"p1", "p2"}})
 	if len(a.Started) != 2 || a.Started[0].Crashes != 0 || a.Started[1].Crashes != 1 {
 		t.Errorf("%d started", len(a.Started))
 		for _, s := range a.Started {

@@ -273,7 +273,7 @@ func TestDigestsOfOthers(t *testing.T) {
 			contents(digest(b) + ":k:x")
 			e.must(nil, e.line.Do(e.ctx, RemoveCall(e.q, "k:x"))[0].Err)
 			waits()
-			sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}}))(e.t)
+			e.round(Round{Number: 1, Start: []string{"p1"}})
 			contents("")
 			e.must(e.conn.Do("HSET", append([]any{e.q.Keyed("k:x")}, digests...)...))
 			_, _, err := FailWorker(e.ctx, e.line, e.q, "w1")

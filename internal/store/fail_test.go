@@ -76,7 +76,7 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 				t.Errorf("one call returned %d MiB, not %d", n, c.each)
 			}
 			// What a round returns holds up its own starts, until all are back.
-			a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "alive", Number: 1, Lease: time.Hour, Start: []string{"s"}}))(e.t)
+			a := e.round(Round{Worker: "alive", Number: 1, Start: []string{"s"}})
 			if len(a.Started) > 0 || !a.Again || held() != tasks-2*c.each {
 				t.Errorf("%d started, %d are held", len(a.Started), held())
 			}

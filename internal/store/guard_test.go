@@ -23,7 +23,7 @@ func TestTokens(t *testing.T) {
 		for verb, call := range map[string]func(*env) string{"step": begins(1, "p1"), "cancel": cancels("a"), "cancel_key": cancelsKey("x"), "join": joins("w2", math.MaxInt64)} {
 			t.Run(token+"/"+verb, func(t *testing.T) {
 				t.Parallel()
-				newEnv(t, redistest.URL(), nil).play(scenario{seed: seed, steps: []when{{call: call, want: "WRONGTYPE"}}}, nil)
+				newEnv(t, redistest.URL(), nil).play(scenario{seed: seed, steps: []when{{call: call, want: "WRONGTYPE"}}})
 			})
 		}
 	}
@@ -142,27 +142,6 @@ func seqOf(name string, n int) (all []string) {
 		all = append(all, fmt.Sprintf("%s%03d", name, i))
 	}
 	return all
-}
-
-// On a full Redis the scripts that no other test takes there go on, too.
-func TestGuardFull(t *testing.T) {
-	t.Parallel()
-	url := redistest.Start(t).URL()
-	overtaken := rawP.with("rounds", "{w1=6}")
-	for _, s := range []scenario{
-		{name: "cancel", seed: state{"queues": "[x a b]", "unique": "{#b=w:2 offset=0}"}, steps: []when{
-			{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"}, state: state{"queues": "[x b]", "unique": "{#b=w:2 offset=0}", "gaps": "(1=1)", "cancel:#a": "{finished=0 stopped=0 token=1} +1m"}}}},
-		{name: "a round that was overtaken", seed: overtaken, steps: []when{
-			{call: ends(5, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: member.with("rounds", "{w1=6}", "token", "=1", "queues", "[a]")}}},
-	} {
-		t.Run(s.name, func(t *testing.T) { // one after the other: the limit is the server's
-			e := newEnv(t, url, nil)
-			limit := func(n int) { e.must(e.conn.Do("CONFIG", "SET", "maxmemory", n)) }
-			e.play(s, func() { limit(1) })
-			limit(0)
-			e.must(e.conn.Do("FLUSHALL"))
-		})
-	}
 }
 
 // What is not to be compared as a whole is counted.

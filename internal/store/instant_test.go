@@ -26,7 +26,7 @@ func runAtInstant(t *testing.T, scenarios []scenario) {
 		t.Run(s.name, func(t *testing.T) {
 			e := newEnv(t, redistest.URL(), s.alive)
 			e.still = instant
-			e.play(s, nil)
+			e.play(s)
 		})
 	}
 }

@@ -64,24 +64,6 @@ func TestHintsOnly(t *testing.T) {
 	}
 }
 
-// Each wake-up is for one worker. A user who may not publish knows of nobody who
-// has heard, so tries the next.
-func TestMute(t *testing.T) {
-	e := beside(t, nil)
-	e.ruled("~*", "+@all", "resetchannels")
-	e.seed(state{"idle": "(w1=-2m w2=-1m)"})
-	if got := sets("x", "a", "+5m")(e); got != "ok" {
-		t.Error(got)
-	}
-	after := state{"schedule": "(k:x=+5m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+5m", 0, 0)}
-	e.compare(1, after)
-	e.seed(state{"batch:b": "[a] +1m"})
-	if got := commits("n", 1)(e); got != "1" {
-		t.Error(got)
-	}
-	e.compare(2, after.with("batch:b", "[a]", "batches", "(b=1)", "once:n", "=b +1m"))
-}
-
 // A user who may do less: what a script can do without, it does without.
 func TestDenied(t *testing.T) {
 	t.Parallel()
@@ -93,6 +75,8 @@ func TestDenied(t *testing.T) {
 	noRecord := func(prefix string) []string {
 		return []string{"~" + prefix + ":[^r]*", "~" + prefix + ":ro*", "~" + prefix + ":rec*", "+@all", "resetchannels", "&*_{q}_*"}
 	}
+	mute := func(string) []string { return []string{"~*", "+@all", "resetchannels"} }
+	blind := func(string) []string { return []string{"~*", "+@all", "-exists", "resetchannels", "&*_{q}_*"} }
 	recorded := state{"result:k:x": "=failed:5:0:"}
 	grave := recorded.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x", "card="+keeps))
 	for _, c := range []struct {
@@ -101,12 +85,18 @@ func TestDenied(t *testing.T) {
 		seed  state
 		step  when
 	}{
+		{"to wake anybody: as nobody is known to have heard, the next one is tried", mute, state{"idle": "(w1=-2m w2=-1m)"}, when{
+			call: sets("x", "a", "+5m"), want: "ok", state: state{"schedule": "(k:x=+5m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+5m", 0, 0)}}},
+		{"to tell of a batch", mute, state{"batch:b": "[a] +1m"}, when{
+			call: commits("n", 1), want: "1", state: state{"batch:b": "[a]", "batches": "(b=1)", "once:n": "=b +1m"}}},
 		{"to tell who waits for an end", func(prefix string) []string { return []string{"~*", "+@all", "resetchannels", "&*_{q}_done"} }, kept, finish},
 		{"to write how a task ended", noRecord, kept, unkept},
 		{"to remove how a task ended", noRecord, grave, when{call: requeues("k:g1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: recorded.with(
 			"schedule", "(k:x=now)", "contents", "(#a:k:x=0)", "keyed:k:x", h(waits("a", "now", 0, 0), "card="+keeps))}},
-		{"to ask what is there", func(string) []string { return []string{"~*", "+@all", "-exists", "resetchannels", "&*_{q}_*"} }, nil, when{
+		{"to ask what is there", blind, nil, when{
 			call: adds("a", "", "0=x"), want: "first=a:now-0-a fresh", heard: []string{"enqueue 1"}, state: state{"added": "|now-0-a/0=x|"}}},
+		{"to ask who is there", blind, nil, when{
+			call: enqueues("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]"}}},
 		{"to measure payloads", func(string) []string { return []string{"~*", "+@all", "-hstrlen", "resetchannels", "&*_{q}_*"} }, planX, when{
 			call: recurs("x", "2b", "+6m"), want: "held", state: planX.with("recurrence:k:x", course("2b", "+6m", "now", "since=now", "more=+3m", "before=1a:-9m"),
 				"schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", "card=0s13:now"))}},
@@ -114,7 +104,7 @@ func TestDenied(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := beside(t, nil)
 			e.ruled(c.rules(e.prefix)...)
-			e.play(scenario{seed: c.seed, steps: []when{c.step}}, nil)
+			e.play(scenario{seed: c.seed, steps: []when{c.step}})
 		})
 	}
 	t.Run("to read how a task ended", func(t *testing.T) {

@@ -205,7 +205,7 @@ func run(t *testing.T, scenarios []scenario) {
 						s.steps[i].heard = slices.DeleteFunc(slices.Clone(w.heard), func(m string) bool { return strings.HasPrefix(m, "done ") })
 					}
 				}
-				e.play(s, nil)
+				e.play(s)
 			})
 		}
 	}
@@ -252,12 +252,9 @@ func (e *env) abridge(r *Round) (places []int) {
 }
 
 // play seeds, makes the calls and compares all there is after each of them.
-func (e *env) play(s scenario, seeded func()) {
+func (e *env) play(s scenario) {
 	e.t.Helper()
 	e.seed(s.seed)
-	if seeded != nil {
-		seeded()
-	}
 	before := s.seed
 	for i, w := range s.steps {
 		got := w.call(e)
@@ -479,6 +476,13 @@ func seq(name string, from, to int) (all []string) {
 		all = append(all, fmt.Sprint(name, i))
 	}
 	return all
+}
+
+// round makes a round of w1, with a lease of an hour, unless it says otherwise.
+func (e *env) round(r Round) *Answer {
+	e.t.Helper()
+	r.Worker, r.Lease = cmp.Or(r.Worker, "w1"), cmp.Or(r.Lease, time.Hour)
+	return sure(Step(e.ctx, e.line, e.q, &r))(e.t)
 }
 
 // Step makes one round.

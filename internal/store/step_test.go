@@ -16,6 +16,7 @@ var _ = probed("step",
 	probe{what: "of the schedule", seed: busyLane, call: steps(laneRound)},
 	probe{what: "fail", seed: busyLane, call: steps(failRound)},
 	probe{what: "start", seed: busyLane, call: steps(startRound)},
+	probe{what: "overtaken", seed: rawP.with("rounds", "{w1=6}"), call: ends(5, "p1", 1, Stop, Outcome{})},
 )
 
 // steps makes a round; a lease of an hour unless it says otherwise.

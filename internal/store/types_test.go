@@ -44,7 +44,7 @@ func TestHeldOfAnotherType(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			r.Worker, r.Number = "w1", 2
-			newEnv(t, redistest.URL(), nil).play(scenario{seed: seed, steps: []when{{call: steps(r), want: "WRONGTYPE"}}}, nil)
+			newEnv(t, redistest.URL(), nil).play(scenario{seed: seed, steps: []when{{call: steps(r), want: "WRONGTYPE"}}})
 		})
 	}
 }

@@ -1,14 +1,12 @@
 package store
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -66,20 +64,6 @@ func TestUnlist(t *testing.T) {
 // places are where keys may be: at one server; or at several nodes, though a test has one.
 var places = map[string]func(keys.Space) keys.Space{"": func(s keys.Space) keys.Space { return s }, ", scattered": keys.Space.InCluster}
 
-// A betweener does something before the second call.
-type betweener struct {
-	Runner
-	do    func()
-	calls int
-}
-
-func (b *betweener) One(ctx context.Context, c redisconn.Call) (any, error) {
-	if b.calls++; b.calls == 2 {
-		b.do()
-	}
-	return b.Runner.One(ctx, c)
-}
-
 // Where the registry is not where the queue is, a queue that comes into use between two looks is
 // on the list in the end.
 func TestUnlistApart(t *testing.T) {
@@ -87,7 +71,11 @@ func TestUnlistApart(t *testing.T) {
 	e := newEnv(t, redistest.URL(), nil)
 	s := keys.NewSpace(e.prefix).InCluster()
 	is.NoErr(List(e.ctx, e.line, s, "q"))
-	is.NoErr(Unlist(e.ctx, &betweener{Runner: e.line, do: func() { e.seed(state{"queues": "[a]"}) }}, s, e.q, "q"))
+	is.NoErr(Unlist(e.ctx, &hooked{Runner: e.line, before: func(call int) {
+		if call == 2 {
+			e.seed(state{"queues": "[a]"})
+		}
+	}}, s, e.q, "q"))
 	is.True(sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), "q")))(t))
 }
 
