@@ -81,11 +81,8 @@ func lapsedBefore(now int64, last redisconn.Reply) bool {
 // countHeld is how many tasks workers hold.
 func countHeld(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	return sum(ctx, holders(r, q), func(workers []string) (n int, err error) {
-		calls := make([]redisconn.Call, len(workers))
-		for i, worker := range workers {
-			calls[i] = redisconn.Command("ZCARD", q.Working(worker))
-		}
-		for _, reply := range r.Do(ctx, calls...) {
+		held := func(worker string) redisconn.Call { return redisconn.Command("ZCARD", q.Working(worker)) }
+		for _, reply := range doEach(ctx, r, workers, held) {
 			held, err := redis.Int(reply.Value, reply.Err)
 			if err != nil {
 				return n, err

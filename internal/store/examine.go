@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"strconv"
 	"time"
 
@@ -84,33 +85,20 @@ func Keyspace(ctx context.Context, at, r Runner, s Space) iter.Seq2[[]Found, err
 			}
 			found = append(found, f)
 		}
-		gone := map[int]bool{}
 		for i, reply := range r.Do(ctx, types...) {
-			is, err := redis.String(reply.Value, reply.Err)
-			if err != nil {
+			if found[typed[i]].Is, err = redis.String(reply.Value, reply.Err); err != nil {
 				return nil, err
 			}
-			found[typed[i]].Is = is
-			gone[typed[i]] = is == "none"
 		}
-		var there []Found
-		for i, f := range found {
-			if !gone[i] {
-				there = append(there, f)
-			}
-		}
-		return there, nil
+		return slices.DeleteFunc(found, func(f Found) bool { return f.Is == "none" }), nil
 	}))
 }
 
 // Endless returns the marks of nonces that would stay forever; with mend it gives them
 // the TTL.
 func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Duration) (endless []Key, err error) {
-	calls := make([]redisconn.Call, len(marks))
-	for i, k := range marks {
-		calls[i] = redisconn.Command("PTTL", k.Queue.Once(k.Part))
-	}
-	for i, reply := range r.Do(ctx, calls...) {
+	pttl := func(k Key) redisconn.Call { return redisconn.Command("PTTL", k.Queue.Once(k.Part)) }
+	for i, reply := range doEach(ctx, r, marks, pttl) {
 		left, err := redis.Int64(reply.Value, reply.Err)
 		if err != nil {
 			return endless, err
@@ -132,36 +120,16 @@ func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Dur
 // Names yields what a check looks at, page by page, and nothing where the key is of
 // another type.
 func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string, error] {
-	command, key := "ZSCAN", ""
-	switch what {
-	case CheckAdded:
+	if what == CheckAdded {
 		return pages(ctx, untyped(doubtful(r, q)))
-	case CheckMembers:
-		key = q.Workers()
-	case CheckSuspects:
-		key = q.Suspects()
-	case CheckIdle:
-		key = q.Idle()
-	case CheckRounds:
-		command, key = "HSCAN", q.Rounds()
-	case CheckRunning:
-		command, key = "HSCAN", q.Entries()
-	case CheckScheduled:
-		key = q.Schedule()
-	case CheckContents:
-		key = q.Contents()
-	case CheckLocks:
-		command, key = "HSCAN", q.Unique()
-	case CheckCanceled:
-		key = q.Canceled()
-	case CheckHolding:
-		key = q.Holders()
-	case CheckStopping:
-		key = q.Stopping()
-	case CheckBatches:
-		key = q.Batches()
-	case CheckRecurring:
-		key = q.Recurring()
+	}
+	command, key := "HSCAN", map[What]string{CheckRounds: q.Rounds(), CheckRunning: q.Entries(), CheckLocks: q.Unique()}[what]
+	if key == "" {
+		command, key = "ZSCAN", map[What]string{
+			CheckMembers: q.Workers(), CheckSuspects: q.Suspects(), CheckIdle: q.Idle(), CheckScheduled: q.Schedule(),
+			CheckContents: q.Contents(), CheckCanceled: q.Canceled(), CheckHolding: q.Holders(), CheckStopping: q.Stopping(),
+			CheckBatches: q.Batches(), CheckRecurring: q.Recurring(),
+		}[what]
 	}
 	return pages(ctx, names(untyped(scan(r, command, key))))
 }
@@ -247,12 +215,9 @@ func asks(ctx context.Context, r Runner, calls ...redisconn.Call) ([]int64, erro
 
 // Leases reads the leases of workers; 0 is not known.
 func Leases(ctx context.Context, r Runner, s Space, ids []string) ([]time.Duration, error) {
-	calls := make([]redisconn.Call, len(ids))
-	for i, id := range ids {
-		calls[i] = redisconn.Command("HGET", s.Worker(id), "lease")
-	}
+	lease := func(id string) redisconn.Call { return redisconn.Command("HGET", s.Worker(id), "lease") }
 	leases := make([]time.Duration, len(ids))
-	for i, reply := range r.Do(ctx, calls...) {
+	for i, reply := range doEach(ctx, r, ids, lease) {
 		if reply.Err != nil && !IsRefusal(reply.Err) {
 			return nil, reply.Err
 		}

@@ -16,11 +16,8 @@ import (
 func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[Grave, error] {
 	return rows(ctx, func() pager[Grave] {
 		return each(sizedFailed(r, q, allFailed(r, q)), func(ctx context.Context, entries []string) (graves []Grave, err error) {
-			calls := make([]redisconn.Call, len(entries))
-			for i, e := range entries {
-				calls[i] = redisconn.Command("HGETALL", q.Failed().Keyed(e))
-			}
-			for i, reply := range r.Do(ctx, calls...) {
+			read := func(e string) redisconn.Call { return redisconn.Command("HGETALL", q.Failed().Keyed(e)) }
+			for i, reply := range doEach(ctx, r, entries, read) {
 				f, err := redis.StringMap(reply.Value, reply.Err)
 				if err != nil {
 					return graves, err
@@ -36,10 +33,7 @@ func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[Grave, e
 
 // failedTask makes a failed task of its hash.
 func failedTask(entry string, f map[string]string) Grave {
-	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(f[name], 10, 64) // what people wrote there is 0
-		return n
-	}
+	number := func(name string) int64 { return numberIn(f[name]) }
 	return Grave{
 		Entry: entry, Payload: []byte(f["payload"]), Kind: Kind(f["kind"]), Reason: f["reason"],
 		Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"], Due: number("planned"), Card: f["card"],
@@ -122,11 +116,8 @@ func DeleteAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 
 func deleteEach(ctx context.Context, r Runner, q keys.Queue, of pager[string]) (int, error) {
 	return sum(ctx, sizedFailed(r, q, of), func(entries []string) (n int, err error) {
-		calls := make([]redisconn.Call, len(entries))
-		for i, e := range entries {
-			calls[i] = RemoveCall(q.Failed(), e)
-		}
-		for _, reply := range r.Do(ctx, calls...) {
+		remove := func(e string) redisconn.Call { return RemoveCall(q.Failed(), e) }
+		for _, reply := range doEach(ctx, r, entries, remove) {
 			removed, e := redis.Int(reply.Value, reply.Err)
 			n += removed
 			err = errors.Join(err, e)

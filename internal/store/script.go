@@ -66,6 +66,25 @@ func inOrder(ctx context.Context, r Runner, scattered bool, steps ...[]redisconn
 	return replies
 }
 
+// doEach makes a call for each of some things.
+func doEach[T any](ctx context.Context, r Runner, all []T, call func(T) redisconn.Call) []redisconn.Reply {
+	calls := make([]redisconn.Call, len(all))
+	for i, one := range all {
+		calls[i] = call(one)
+	}
+	return r.Do(ctx, calls...)
+}
+
+// failure is the first error among replies.
+func failure(replies []redisconn.Reply) error {
+	for _, reply := range replies {
+		if reply.Err != nil {
+			return reply.Err
+		}
+	}
+	return nil
+}
+
 //go:embed *.lua
 var files embed.FS
 
@@ -173,10 +192,12 @@ func (d *decoder) bytes() []byte {
 	return b
 }
 
-// number decodes a number that is stored as text; anything else
-// is 0.
-func (d *decoder) number() int64 {
-	n, _ := strconv.ParseInt(d.string(), 10, 64)
+// number decodes a number that is stored as text.
+func (d *decoder) number() int64 { return numberIn(d.string()) }
+
+// numberIn reads a number. What people write instead is 0, and so is what isn't told.
+func numberIn(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 

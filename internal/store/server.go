@@ -38,12 +38,8 @@ func (t Told) read(reply redisconn.Reply) error {
 // TellAll reads several sections in one exchange, each with an error of its own: a single
 // command takes several only since Redis 7.0.
 func (t Told) TellAll(ctx context.Context, r Runner, sections ...string) []error {
-	calls := make([]redisconn.Call, len(sections))
-	for i, s := range sections {
-		calls[i] = infoCall(s)
-	}
 	errs := make([]error, len(sections))
-	for i, reply := range r.Do(ctx, calls...) {
+	for i, reply := range doEach(ctx, r, sections, infoCall) {
 		errs[i] = t.read(reply)
 	}
 	return errs
@@ -51,11 +47,7 @@ func (t Told) TellAll(ctx context.Context, r Runner, sections ...string) []error
 
 // Policy is what Redis does when its memory is full.
 func (t Told) Policy() Policy {
-	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(t[name], 10, 64) // what is not told is 0
-		return n
-	}
-	return Policy{t["maxmemory_policy"], number("used_memory"), number("maxmemory")}
+	return Policy{t["maxmemory_policy"], numberIn(t["used_memory"]), numberIn(t["maxmemory"])}
 }
 
 // A Policy is what Redis does when its memory is full.

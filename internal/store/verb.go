@@ -342,10 +342,7 @@ func (c Call) Key(name string) string { return valueOf(c.Verb, c.Verb.keys, c.Ke
 func (c Call) Arg(name string) string { return valueOf(c.Verb, c.Verb.args, c.Args, name) }
 
 // Int returns an argument that is a number; 0 if it isn't one.
-func (c Call) Int(name string) int64 {
-	n, _ := strconv.ParseInt(c.Arg(name), 10, 64)
-	return n
-}
+func (c Call) Int(name string) int64 { return numberIn(c.Arg(name)) }
 
 // Rest returns the arguments that repeat, all that follow the others.
 func (c Call) Rest() []string {
