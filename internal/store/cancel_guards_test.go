@@ -30,17 +30,11 @@ func cancelsPage(payload string, left, since int, after, until string) func(*env
 
 // planned are entries that wait for later, all with one payload.
 func (s state) planned(payload string, entries ...string) state {
-	var schedule, contents []string
-	s = s.with()
+	var all []waiting
 	for _, entry := range entries {
-		schedule, contents = append(schedule, entry+"=+9m"), append(contents, digest(payload)+":"+entry+"=0")
-		if of := digests[digest(payload)]; of != "" {
-			contents[len(contents)-1] = of + ":" + entry + "=0"
-		}
-		s["keyed:"+entry] = waits(payload, "+9m", 0, 0)
+		all = append(all, waiting{entry, payload, "+9m", 0})
 	}
-	s["schedule"], s["contents"] = "("+strings.Join(schedule, " ")+")", "("+strings.Join(contents, " ")+")"
-	return s
+	return s.waiting(all...)
 }
 
 // A cancel removes a page a call, and a lock goes with what it is on.

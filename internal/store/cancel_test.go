@@ -229,13 +229,8 @@ func TestCancelReadsOnce(t *testing.T) {
 
 // A cancel takes as many calls as there are pages of what waited when it began.
 func TestCancelInPages(t *testing.T) {
-	e := beside(t, nil)
+	e := beside(t, rawP)
 	e.push(25_000, "a")
-	e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1"))
-	e.must(e.conn.Do("ZADD", e.q.Working("w1"), 1, "p1"))
-	e.must(e.conn.Do("LPUSH", e.q.Process("p1"), "a"))
-	e.must(e.conn.Do("ZADD", e.q.Holders(), 0, "w1"))
-	e.must(e.conn.Do("SET", e.q.Token(), 1))
 	c := sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
 	if c.Removed != 25_000 || c.Token != 4 { // one of each call
 		t.Errorf("%+v", c)

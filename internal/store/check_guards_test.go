@@ -148,13 +148,6 @@ func TestGuardLook(t *testing.T) {
 	}})
 }
 
-// One call judges payloads up to a mebibyte, and one in any case.
-func TestGuardCheckBytes(t *testing.T) {
-	large := strings.Repeat("l", 1<<20)
-	run(t, []scenario{{name: "contents", seed: state{}.planned(large, "k:x", "k:y"), steps: []when{
-		{call: checks(true, CheckContents, digest(large)+":k:x", digest(large)+":k:y"), want: "judged 1"}}}})
-}
-
 // tried counts the entries that wait to be tried again.
 func tried(entries ...string) func(*env) string {
 	return func(e *env) string {

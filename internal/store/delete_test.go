@@ -53,51 +53,40 @@ func TestDeleteAdded(t *testing.T) {
 	})
 }
 
-// A call deletes 50 added tasks, or as many as have a mebibyte.
-func TestDeleteAddedIsBounded(t *testing.T) {
+// A call deletes 50 entries or added tasks, or as many as have a mebibyte of payloads.
+func TestDeleteIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		tasks, size int
+		added       bool
 		left        int64
-	}{"tasks": {60, 1, 10}, "bytes": {10, 300 << 10, 6}, "exactly": {10, 256 << 10, 6}, "one": {2, 2 << 20, 1}} {
+	}{
+		"entries":        {450, 1, false, 400},
+		"bytes":          {10, 300 << 10, false, 6},
+		"exactly":        {10, 256<<10 - 1, false, 6}, // and a digit each
+		"almost":         {10, 349524, false, 6},
+		"one":            {2, 2 << 20, false, 1},
+		"added":          {60, 1, true, 10},
+		"added, bytes":   {10, 300 << 10, true, 6},
+		"added, exactly": {10, 256<<10 - 1, true, 6},
+		"added, one":     {2, 2 << 20, true, 1},
+	} {
 		t.Run(name, func(t *testing.T) {
 			e := beside(t, nil)
 			for i := range c.tasks {
-				e.must(e.conn.Do("XADD", e.q.Added(), fmt.Sprint("1-", i+1), "000000000000a0", strings.Repeat("x", c.size)))
+				payload := fmt.Sprint(strings.Repeat("x", c.size), i%10)
+				if c.added {
+					e.must(e.conn.Do("XADD", e.q.Added(), fmt.Sprint("1-", i+1), fullSalt+"a0", payload))
+				} else {
+					e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
+				}
 			}
 			a := deleteQueue.ask(e.ctx, e.line, e.q, "cursor", "0", "list", 1)
 			if left := a.int("left"); a.err != nil || left != c.left {
 				t.Errorf("%d tasks are left, not %d: %v", left, c.left, a.err)
 			}
-		})
-	}
-}
-
-// A call deletes 50 entries, or as many as have a mebibyte of payloads.
-func TestDeleteIsBounded(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		entries, size int
-		left          int64
-	}{
-		"entries": {450, 1, 400},
-		"bytes":   {10, 300 << 10, 6},
-		"exactly": {10, 256<<10 - 1, 6}, // and a digit each
-		"almost":  {10, 349524, 6},
-		"one":     {2, 2 << 20, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := beside(t, nil)
-			for i := range c.entries {
-				payload := fmt.Sprint(strings.Repeat("x", c.size), i)
-				e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
-			}
-			a := deleteQueue.ask(e.ctx, e.line, e.q, "cursor", "0", "list", 1)
-			if left := a.int("left"); a.err != nil || left != c.left {
-				t.Errorf("%d entries are left, not %d: %v", left, c.left, a.err)
-			}
 			e.must(nil, Delete(e.ctx, e.line, e.q))
-			if n := e.count("ZCARD", "contents"); n != 0 {
+			if n := e.count("ZCARD", "contents") + e.count("XLEN", "added"); n != 0 {
 				t.Errorf("%d are left in the end", n)
 			}
 		})
@@ -269,16 +258,12 @@ func TestGuardDelete(t *testing.T) {
 
 // Delete drops entries a page at a time, spares what runs, and releases locks.
 func TestDeleteEntries(t *testing.T) {
-	many := blockedX.with("queues", "[z]", "ledger", "{#z=1}")
-	var schedule, contents []string
-	for i := range 1200 {
-		entry := fmt.Sprint("k:t", i)
-		schedule = append(schedule, entry+"=+60m")
-		contents = append(contents, fmt.Sprintf("#t%d:%s=0", i, entry))
-		many["keyed:"+entry] = waits(fmt.Sprint("t", i), "+60m", 0, 0)
+	var all []waiting
+	for _, task := range seq("t", 0, 1200) {
+		all = append(all, waiting{"k:" + task, task, "+60m", 0})
 	}
-	many["schedule"] = "(" + strings.Join(schedule, " ") + ")"
-	many["contents"] = "(#b:k:x=0 " + strings.Join(contents, " ") + ")"
+	many := blockedX.waiting(all...).with("queues", "[z]", "ledger", "{#z=1}")
+	many["contents"] = "(#b:k:x=0 " + many["contents"][1:]
 	run(t, []scenario{
 		{name: "many", seed: many, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: runX}}},
 		{name: "many and locks", seed: many.with("queues", "["+strings.Join(seq("t", 0, 3000), " ")+"]", "unique", "{"+strings.Join(locks(3000), " ")+" #a=p:p9 offset=0}"), steps: []when{

@@ -200,18 +200,20 @@ func TestLargePayloadsAreNotRead(t *testing.T) {
 // A call of check ends when it has read a mebibyte, also of payloads whose digest it knows.
 func TestCheckReadsAMebibyte(t *testing.T) {
 	t.Parallel()
-	payload := strings.Repeat("x", 300<<10)
-	for what, name := range map[What]string{CheckEntries: "", CheckContents: digest(payload) + ":"} {
-		e := newEnv(t, redistest.URL(), nil)
-		var names []string
-		for i := range 20 {
-			entry := fmt.Sprint("k:", i)
-			e.must(Put(e.ctx, e.line, e.q, entry, Change{Payload: []byte(payload), When: Always}))
-			names = append(names, name+entry)
-		}
-		v, err := Check(e.ctx, e.doctor(), e.q, what, "", false, names)
-		if err != nil || v.Judged != 4 || len(v.Flaws) > 0 {
-			t.Errorf("%s: %d were judged, not 4: %v, %v", what, v.Judged, v.Flaws, err)
+	for size, judged := range map[int]int{300 << 10: 4, 1 << 20: 1} {
+		payload := strings.Repeat("x", size)
+		for what, name := range map[What]string{CheckEntries: "", CheckContents: digest(payload) + ":"} {
+			e := newEnv(t, redistest.URL(), nil)
+			var names []string
+			for i := range 2 * judged {
+				entry := fmt.Sprint("k:", i)
+				e.must(Put(e.ctx, e.line, e.q, entry, Change{Payload: []byte(payload), When: Always}))
+				names = append(names, name+entry)
+			}
+			v, err := Check(e.ctx, e.doctor(), e.q, what, "", false, names)
+			if err != nil || v.Judged != judged || len(v.Flaws) > 0 {
+				t.Errorf("%s: %d of %d bytes were judged, not %d: %v, %v", what, v.Judged, size, judged, v.Flaws, err)
+			}
 		}
 	}
 }

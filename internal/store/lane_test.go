@@ -33,6 +33,26 @@ func waits(payload, due string, retries, crashes int) string {
 	return h("payload="+payload, "due="+due, fmt.Sprint("retries=", retries), fmt.Sprint("crashes=", crashes))
 }
 
+// A waiting entry is one of the schedule.
+type waiting struct {
+	entry, payload, due string
+	crashes             int
+}
+
+// waiting is a state in whose schedule these entries wait, and no others.
+func (s state) waiting(all ...waiting) state {
+	s = s.with()
+	var schedule, contents []string
+	for _, w := range all {
+		schedule = append(schedule, w.entry+"="+w.due)
+		contents = append(contents, name(digest(w.payload)+":"+w.entry)+"=0")
+		s["keyed:"+w.entry] = waits(w.payload, w.due, 0, w.crashes)
+	}
+	slices.Sort(contents)
+	s["schedule"], s["contents"] = "("+strings.Join(schedule, " ")+")", "("+strings.Join(contents, " ")+")"
+	return s
+}
+
 func runs(process string, tried, died int) string {
 	return h("process="+process, fmt.Sprint("tried=", tried), fmt.Sprint("died=", died))
 }
@@ -136,12 +156,6 @@ func TestRetriedRaw(t *testing.T) {
 	first := locked(due, "e:r:p1")
 	grave := state{"failed:schedule": "(k:p2=now)", "failed:contents": "(#a:k:p2=0)",
 		"failed:keyed:k:p2": h(waits("a", "now", 0, 0), "kind=failed", "reason=", "tries=1", "deaths=0", "worker=w1", "at=now", "from=")}
-	buried := func(s state) state {
-		for k, v := range grave {
-			s = s.with(k, v)
-		}
-		return s
-	}
 	crash := due.with("ledger", "{#a=2}", "unique", "{#a=e:r:p1 offset=1}")
 	run(t, []scenario{
 		{name: "retry and retry", seed: locked(rawP, "p:p1"), steps: []when{
@@ -161,7 +175,7 @@ func TestRetriedRaw(t *testing.T) {
 			state: locked(retryR, "e:r:p1").with("rounds", "{w1=4}", "token", "=2")}}},
 		{name: "stop", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Stop, Outcome{}), want: "settled=ok",
 			state: locked(retryR, "e:r:p1").with("rounds", "{w1=4}", "token", "=2", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0))}}},
-		{name: "fail", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Fail, Outcome{Kind: Failed}), want: "settled=ok", state: buried(over)}}},
+		{name: "fail", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Fail, Outcome{Kind: Failed}), want: "settled=ok", state: over.merged(grave)}}},
 		{name: "its worker dies", seed: locked(running, "p:p2"), steps: []when{{call: fails("w1"), want: "known=true returned=1",
 			state: locked(retryR, "e:r:p1").with("workers", "", "rounds", "", "token", "=3", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0), "ledger", "{#a=1}")}}},
 		{name: "a plain twin's end does not release", seed: first.with("working:w1", "(p5=1)", "process:p5", "[a]"), steps: []when{
@@ -173,7 +187,7 @@ func TestRetriedRaw(t *testing.T) {
 			state: doneX.with("token", "=2", "cancel:#a", "{finished=0 stopped=0 token=2} +1m")}}},
 		{name: "delete", seed: first.with("ledger", "{#a=2}", "queues", "[z]"), steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: doneX}}},
 		{name: "too many crashes", seed: crash, steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 3, Crashes: 2, Start: []string{"p2"}}), want: "again buried=1", state: buried(doneX).with("rounds", "{w1=3}",
+			{call: steps(Round{Worker: "w1", Number: 3, Crashes: 2, Start: []string{"p2"}}), want: "again buried=1", state: doneX.merged(grave).with("rounds", "{w1=3}",
 				"failed:schedule", "(k:p2.001=now)", "failed:contents", "(#a:k:p2.001=0)", "failed:keyed:k:p2", "",
 				"failed:keyed:k:p2.001", h(grave["failed:keyed:k:p2"], "kind=crashed", "deaths=2", "planned=-1m", `reason="2 workers died holding it"`))}}},
 		{name: "not too many", seed: crash, steps: []when{

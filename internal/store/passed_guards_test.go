@@ -9,18 +9,11 @@ import (
 
 // dueEntries is n entries that are due, in the order of their names; what has n deaths.
 func dueEntries(n int, crashes func(i int) int) state {
-	s := member.with()
-	var schedule, contents []string
+	var all []waiting
 	for i := range n {
-		entry := fmt.Sprintf("k:t%04d", i)
-		schedule, contents = append(schedule, entry+"=7"), append(contents, fmt.Sprintf("#t%d:%s=0", i, entry))
-		if c := crashes(i); c >= 0 {
-			s["keyed:"+entry] = waits("t"+itoa(i), "7", 0, c)
-		}
+		all = append(all, waiting{fmt.Sprintf("k:t%04d", i), "t" + itoa(i), "7", crashes(i)})
 	}
-	slices.Sort(contents)
-	s["schedule"], s["contents"] = "("+strings.Join(schedule, " ")+")", "("+strings.Join(contents, " ")+")"
-	return s
+	return member.waiting(all...)
 }
 
 // riskyEntries is n due entries that one more death would bury, except for
@@ -130,7 +123,7 @@ func TestGuardPassedOver(t *testing.T) {
 // them and the time of the first, unless it takes no time to look again.
 func TestGuardTellsPassed(t *testing.T) {
 	t.Parallel()
-	one := Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}}
+	one := Round{Number: 1, Crashes: 3, Start: []string{"p1"}}
 	none := one
 	none.Start = nil
 	for _, c := range []struct {
@@ -139,21 +132,18 @@ func TestGuardTellsPassed(t *testing.T) {
 		round Round
 		want  string
 	}{
-		{"nothing is planned", member, one, "[]"},
-		{"nothing is due", keyX.with("schedule", "(k:x=+60m)"), one, "[0  0]"},
-		{"one is passed over", riskyEntries(1), one, "[0  0]"},
-		{"too few to be told of", riskyEntries(49), one, "[0  0]"},
-		{"as many as take 200 μs", riskyEntries(50), one, "[50 k:t0049 7]"},
-		{"the budget ends among few", riskyEntries(3), Round{Worker: "w1", Number: 1, Crashes: 3, Budget: 5, Start: []string{"p1"}}, "[2 k:t0001 7]"},
-		{"nothing is wanted", keyX, none, "[]"},
+		{"nothing is planned", member, one, ""},
+		{"nothing is due", keyX.with("schedule", "(k:x=+60m)"), one, "{0  0}"},
+		{"one is passed over", riskyEntries(1), one, "{0  0}"},
+		{"too few to be told of", riskyEntries(49), one, "{0  0}"},
+		{"as many as take 200 μs", riskyEntries(50), one, "{50 k:t0049 7}"},
+		{"the budget ends among few", riskyEntries(3), Round{Number: 1, Crashes: 3, Budget: 5, Start: []string{"p1"}}, "{2 k:t0001 7}"},
+		{"nothing is wanted", keyX, none, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := beside(t, c.seed)
-			v, err := e.line.One(e.ctx, StepCall(e.q, &c.round))
-			e.must(v, err)
-			all := v.([]any)
-			if got := text(all[len(all)-4]); got != c.want {
-				t.Errorf("told %s, want %s", got, c.want)
+			if passed := e.round(c.round).Passed; passed == nil && c.want != "" || passed != nil && fmt.Sprint(*passed) != c.want {
+				t.Errorf("told %v, want %s", passed, c.want)
 			}
 		})
 	}

@@ -1,14 +1,12 @@
 package store
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -19,8 +17,7 @@ func TestStalledRedirect(t *testing.T) {
 	is := is.New(t)
 	c := redistest.StartCluster(t, 2, 0)
 	place := sure(Open(c.URL(), Access{}))(t)
-	lines := NewLines(place, Lanes, logs.New(slog.New(slog.DiscardHandler)), 20*time.Second, time.Second)
-	t.Cleanup(lines.Close)
+	lines, _ := linesTo(t, place, 20*time.Second)
 	s := SpaceAt(place, "p")
 	q := &Served{Lines: lines, Name: "q", ID: "q", Keys: s.Queue("q")}
 	ctx := t.Context()

@@ -1,14 +1,12 @@
 package store
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/matryer/is"
 
-	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -44,7 +42,7 @@ func TestRecord(t *testing.T) {
 func TestAwaitEnd(t *testing.T) {
 	is := redistest.Parallel(t)
 	e := newEnv(t, redistest.URL(), nil)
-	l := NewLines(Single(sure(redisconn.FromURL(redistest.URL()))(t)), Lanes, logs.New(slog.New(slog.DiscardHandler)), time.Second, time.Second)
+	l, _ := linesTo(t, Single(sure(redisconn.FromURL(redistest.URL()))(t)), time.Second)
 	looks, closed := make(chan bool, 10), make(chan bool, 1)
 	stop, err := l.AwaitEnd(e.q, "k:x", EndListener{Look: func() { looks <- true }, Heard: func(bool) {}, Closed: func() { closed <- true }})
 	is.NoErr(err)

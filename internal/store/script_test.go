@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"regexp"
@@ -21,6 +22,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -96,6 +98,14 @@ func beside(t *testing.T, seed state, alive ...string) *env {
 	e := newEnv(t, redistest.URL(), alive)
 	e.seed(seed)
 	return e
+}
+
+// linesTo are the lines of a peer that logs nothing.
+func linesTo(t testing.TB, place *Servers, timeout time.Duration) (*Lines, *logs.Log) {
+	log := logs.New(slog.New(slog.DiscardHandler))
+	l := NewLines(place, Lanes, log, timeout, time.Second)
+	t.Cleanup(l.Close)
+	return l, log
 }
 
 // listen has all be heard that is published from now on.

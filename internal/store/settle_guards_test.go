@@ -42,8 +42,6 @@ func TestGuardTrim(t *testing.T) {
 	}
 	stop := ends(2, "p1", 1, Stop, Outcome{})
 	large := Outcome{Size: Large + 1, Digest: digest("a"), Plain: true}
-	short, upper, foreign := large, large, large
-	short.Digest, upper.Digest, foreign.Digest = "ab", strings.ToUpper(digest("a")), strings.Repeat("z", 40)
 	key := large
 	key.Plain = false
 	ofKey := runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5", "canceled", "(k:x=5)", "cancel:k:x", record("5", "")+" +1440m", "holders", "(w1=0 w2=0)")

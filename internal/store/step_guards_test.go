@@ -27,8 +27,6 @@ func TestGuardStep(t *testing.T) {
 	over := member.with("rounds", "{w1=2}", "token", "=2")
 	log := func(name string) string { return h("finished=0", "stopped=0", "token="+name) + " +1440m" }
 	done := []string{"done w1 a", "done w1 b"}
-	mark := func(s state, key, value string) state { return s.with(key, value) }
-	stop := []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=refused trouble=WRONGTYPE"}}
 	all := []scenario{
 		{name: "who ends what is gone, and starts something, is known to hold it", seed: member.with("queues", "[a]"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p1"}}), want: "settled=gone started=a/1", state: rawP}}},
@@ -105,19 +103,19 @@ func TestGuardStep(t *testing.T) {
 	}
 	for _, v := range []Ending{Finish, Drop, Stop, Retry, Snooze, Fail} {
 		for key, s := range map[string]state{
-			"an entry":    mark(runX, "keyed:k:x", "=foreign"),
-			"a process":   mark(runX, "process:p1", "=foreign"),
-			"of a digest": mark(runX, "process:p1", "=foreign").with("keyed:k:x", h(runs("p1", 2, 1), "sum=p1:"+digest("a"))),
-			"of a raw":    mark(rawP, "process:p1", "=foreign"),
+			"an entry":    runX.with("keyed:k:x", "=foreign"),
+			"a process":   runX.with("process:p1", "=foreign"),
+			"of a digest": runX.with("process:p1", "=foreign", "keyed:k:x", h(runs("p1", 2, 1), "sum=p1:"+digest("a"))),
+			"of a raw":    rawP.with("process:p1", "=foreign"),
 			"locked":      rawP.with("process:p1", "=foreign", "unique", "{#a=p:p1 offset=1}"),
 			"in a cancel": rawP.with("process:p1", "=foreign", "token", "=2", "canceled", "(#a=2)", "cancel:#a", log("2")),
 		} {
-			want, n := stop[0], s.with("rounds", "{w1=2}")
-			want.call, want.state = ends(2, "p1", 1, v, gaveUp), n
+			want := "settled=refused trouble=WRONGTYPE"
 			if key == "in a cancel" {
-				want.want = "settled=refused cancels=#a/2 seen=2 trouble=WRONGTYPE"
+				want = "settled=refused cancels=#a/2 seen=2 trouble=WRONGTYPE"
 			}
-			all = append(all, scenario{name: key + " of another type, " + string(v), seed: s, steps: []when{want}})
+			all = append(all, scenario{name: key + " of another type, " + string(v), seed: s, steps: []when{
+				{call: ends(2, "p1", 1, v, gaveUp), want: want, state: s.with("rounds", "{w1=2}")}}})
 		}
 	}
 	run(t, all)
@@ -190,15 +188,11 @@ func TestGuardAhead(t *testing.T) {
 		return s.with("rounds", "{w1=1}", "token", "="+itoa(n), "working:w1", "("+strings.Join(held, " ")+")")
 	}
 	due := func(crashes ...int) state { // entries k:0, k:1 and so on, in this order
-		s := member.with()
-		var schedule, contents []string
+		var all []waiting
 		for i, n := range crashes {
-			entry, p := fmt.Sprint("k:", i), fmt.Sprint("t", i)
-			schedule, contents = append(schedule, fmt.Sprintf("%s=%d", entry, i+1)), append(contents, "#"+p+":"+entry+"=0")
-			s["keyed:"+entry] = waits(p, itoa(i+1), 0, n)
+			all = append(all, waiting{fmt.Sprint("k:", i), fmt.Sprint("t", i), itoa(i + 1), n})
 		}
-		s["schedule"], s["contents"] = "("+strings.Join(schedule, " ")+")", "("+strings.Join(contents, " ")+")"
-		return s
+		return member.waiting(all...)
 	}
 	ran := func(s state, token, process, i, died int) state {
 		entry, p := fmt.Sprint("k:", i), fmt.Sprint("p", process)
@@ -237,14 +231,7 @@ func TestGuardRisky(t *testing.T) {
 	wait := func(crashes int) state { return keyX.with("keyed:k:x", waits("a", "-1m", 0, crashes)) }
 	ran := func(died int) state { return runX.with("keyed:k:x", runs("p1", 0, died)) }
 	no := state{"failed:schedule": "=foreign"}
-	inF := func(s state) state {
-		f := state{}
-		for k, v := range s {
-			f["failed:"+k] = v
-		}
-		return f
-	}
-	raw := inF(member).with("failed:queues", "[z]", "failed:ledger", "{#z=3}")
+	raw := member.failed().with("failed:queues", "[z]", "failed:ledger", "{#z=3}")
 	run(t, []scenario{
 		{name: "one died, and two are too many", seed: wait(1), steps: []when{{call: take(2, false, "p1"), state: wait(1).with("rounds", "{w1=1}")}}},
 		{name: "without a limit, where nothing can fail", seed: wait(1).merged(no), steps: []when{{call: take(0, false, "p1"), want: "started=a/1@k:x!1", state: ran(1).merged(no)}}},
@@ -259,13 +246,13 @@ func TestGuardRisky(t *testing.T) {
 			{call: take(3, false, "p1", "p2"), want: "buried=1", state: member.with("rounds", "{w1=1}", "ledger", "{#a=1}").merged(state{"failed:schedule": "(k:p2.001=now)", "failed:contents": "(#a:k:p2.001=0)",
 				"failed:keyed:k:p2.001": graveOf("a", "now", "kind=crashed", "deaths=3", "from=k:x", "planned=-1m", `reason="3 workers died holding it"`)})}}},
 		{name: "of the list of a failed queue, put aside", seed: raw, steps: []when{
-			{call: inFailed(take(3, false, "p1", "p2")), want: "buried=1", state: inF(member).with("failed:rounds", "{w1=1}", "failed:schedule", "(r:p2.001=aside:now)", "failed:contents", "(#z:r:p2.001=0)", "failed:keyed:r:p2.001", waits("z", "aside:now", 0, 3))}}},
+			{call: inFailed(take(3, false, "p1", "p2")), want: "buried=1", state: member.failed().with("failed:rounds", "{w1=1}", "failed:schedule", "(r:p2.001=aside:now)", "failed:contents", "(#z:r:p2.001=0)", "failed:keyed:r:p2.001", waits("z", "aside:now", 0, 3))}}},
 		{name: "of the list of a failed queue, told", seed: raw.with("failed:ledger", "{#z=1}"), steps: []when{
-			{call: inFailed(take(0, false, "p1")), want: "started=z/1!1", state: inF(rawP).with("failed:process:p1", "[z]", "failed:ledger", "{#z=1}")}}},
-		{name: "in a failed queue, one death is too many", seed: inF(wait(1)), steps: []when{
-			{call: inFailed(take(1, false, "p1")), state: inF(wait(1)).with("failed:rounds", "{w1=1}", "failed:schedule", "(k:x=aside:now)", "failed:keyed:k:x", waits("a", "aside:now", 0, 1))}}},
-		{name: "in a failed queue, not too many", seed: inF(wait(1)), steps: []when{
-			{call: inFailed(take(3, false, "p1")), want: `started=a/1@k:x!1{k:x a  "" ~0 !0  ""}`, state: inF(ran(1))}}},
+			{call: inFailed(take(0, false, "p1")), want: "started=z/1!1", state: rawP.failed().with("failed:process:p1", "[z]", "failed:ledger", "{#z=1}")}}},
+		{name: "in a failed queue, one death is too many", seed: wait(1).failed(), steps: []when{
+			{call: inFailed(take(1, false, "p1")), state: wait(1).failed().with("failed:rounds", "{w1=1}", "failed:schedule", "(k:x=aside:now)", "failed:keyed:k:x", waits("a", "aside:now", 0, 1))}}},
+		{name: "in a failed queue, not too many", seed: wait(1).failed(), steps: []when{
+			{call: inFailed(take(3, false, "p1")), want: `started=a/1@k:x!1{k:x a  "" ~0 !0  ""}`, state: ran(1).failed()}}},
 	})
 }
 
@@ -314,13 +301,9 @@ func TestGuardBound(t *testing.T) {
 // No step does unbounded work.
 func TestGuardSteps(t *testing.T) {
 	t.Parallel()
-	lost := dueEntries(600, func(int) int { return -1 }).with("contents", "")
+	lost := member.with("schedule", dueEntries(600, func(int) int { return 0 })["schedule"])
 	dead := func(n int) state { return dueEntries(n, func(int) int { return 3 }) }
 	plain := member.with("queues", "["+strings.Join(seq("t", 0, 1010), " ")+"]", "ledger", "{"+strings.ReplaceAll(strings.Join(ones(0, 1010), " "), "=1", "=3")+"}")
-	aside := state{}
-	for k, v := range dead(600) {
-		aside["failed:"+k] = v
-	}
 	ids := seq("p", 0, 3)
 	busy := rawP.with("queues", "["+strings.Join(seq("t", 0, 2200), " ")+"]")
 	take := steps(Round{Worker: "w1", Number: 2, Crashes: 3, Start: ids})
@@ -332,7 +315,7 @@ func TestGuardSteps(t *testing.T) {
 		want         int
 	}{
 		{"lost entries", lost, take, "ZCARD", "schedule", 100},
-		{"entries put aside", aside, inFailed(take), "ZCARD", "failed:working:w1", 0},
+		{"entries put aside", dead(600).failed(), inFailed(take), "ZCARD", "failed:working:w1", 0},
 		{"entries that fail", dead(1010), take, "ZCARD", "schedule", 11},
 		{"tasks that fail", plain, take, "LLEN", "queues", 11},
 		{"starts", busy, steps(Round{Worker: "w1", Number: 2, Start: seq("q", 0, 2100)}), "ZCARD", "working:w1", 2101},
