@@ -301,8 +301,7 @@ func TestCancelBehindYounger(t *testing.T) {
 					step(int64(i)+2, nil, &Outcome{Process: id, Token: started[i].Token, Verb: Stop})
 				}
 			}}, e.q, []byte("a")))(e.t)
-			left, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
-			if e.must(nil, err); len(left) == 0 || left[0] != "x" { // the head is the back
+			if left := sure(redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(e.t); len(left) == 0 || left[0] != "x" { // the head is the back
 				t.Errorf("%q wait: the old one is still behind x", left)
 			}
 		})

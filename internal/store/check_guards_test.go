@@ -151,8 +151,7 @@ func TestGuardLook(t *testing.T) {
 // tried counts the entries that wait to be tried again.
 func tried(entries ...string) func(*env) string {
 	return func(e *env) string {
-		v, err := Check(e.ctx, e.doctor(), e.q, CheckScheduled, "", false, entries)
-		e.must(nil, err)
+		v := sure(Check(e.ctx, e.doctor(), e.q, CheckScheduled, "", false, entries))(e.t)
 		return itoa(v.Retries)
 	}
 }

@@ -13,14 +13,7 @@ var _ = probed("explain",
 
 // explains looks for a payload, or for what is under a key.
 func explains(entry, payload string) func(*env) string {
-	return func(e *env) string {
-		return explained(e, entry, payload, 4)
-	}
-}
-
-// explainsDeep looks for what is under a key among all that wait.
-func explainsDeep(entry string) func(*env) string {
-	return func(e *env) string { return explained(e, entry, "", 10_000) }
+	return func(e *env) string { return explained(e, entry, payload, 4) }
 }
 
 func explained(e *env, entry, payload string, depth int) string {
@@ -71,22 +64,23 @@ func TestExplainLine(t *testing.T) {
 	less := slices.Concat(mebibyte[1:], []string{large[1:]})
 	var all []scenario
 	for _, c := range []struct {
-		name    string
-		before  []string
-		explain func(string) func(*env) string
-		want    int
+		name   string
+		before []string
+		depth  int
+		want   int
 	}{
-		{"as many as are looked at", slices.Repeat([]string{"x"}, 4), func(entry string) func(*env) string { return explains(entry, "") }, 4},
-		{"more than are looked at", slices.Repeat([]string{"x"}, 5), func(entry string) func(*env) string { return explains(entry, "") }, -1},
-		{"many", slices.Repeat([]string{"x"}, 1990), explainsDeep, 1990},
-		{"too many", slices.Repeat([]string{"x"}, 2010), explainsDeep, -1},
-		{"large", mebibyte, explainsDeep, 64},
-		{"too large", append(slices.Clone(mebibyte), "x"), explainsDeep, -1},
-		{"nearly too large", append(less, "x"), explainsDeep, 65},
+		{"as many as are looked at", slices.Repeat([]string{"x"}, 4), 4, 4},
+		{"more than are looked at", slices.Repeat([]string{"x"}, 5), 4, -1},
+		{"many", slices.Repeat([]string{"x"}, 1990), 10_000, 1990},
+		{"too many", slices.Repeat([]string{"x"}, 2010), 10_000, -1},
+		{"large", mebibyte, 10_000, 64},
+		{"too large", append(slices.Clone(mebibyte), "x"), 10_000, -1},
+		{"nearly too large", append(less, "x"), 10_000, 65},
 	} {
 		n := len(c.before)
+		explain := func(e *env) string { return explained(e, fmt.Sprintf("k:@1-%d-a", n), "", c.depth) }
 		all = append(all, scenario{name: c.name, seed: behind(c.before...), steps: []when{
-			{call: c.explain(fmt.Sprintf("k:@1-%d-a", n)), want: fmt.Sprintf("workers=1 added=%d line=%d@1/0=y", n+1, c.want)}}})
+			{call: explain, want: fmt.Sprintf("workers=1 added=%d line=%d@1/0=y", n+1, c.want)}}})
 	}
 	run(t, all)
 }

@@ -311,8 +311,7 @@ func TestTrimOfManyFailures(t *testing.T) {
 			t.Errorf("round %d: %d of %d are left, and %d are said to be dropped", i+1, n, before+failed, dropped)
 		}
 	}
-	oldest, err := redis.Strings(e.conn.Do("ZRANGE", e.q.Failed().Schedule(), 0, 0))
-	e.must(nil, err)
+	oldest := sure(redis.Strings(e.conn.Do("ZRANGE", e.q.Failed().Schedule(), 0, 0)))(e.t)
 	if want := fmt.Sprint("k:g", dropped); !slices.Equal(oldest, []string{want}) {
 		t.Errorf("the oldest that is left is %v, not %s", oldest, want)
 	}

@@ -136,7 +136,6 @@ func seqOf(name string, n int) (all []string) {
 // What is not to be compared as a whole is counted.
 func (e *env) count(command, key string) int {
 	e.t.Helper()
-	n, err := redis.Int(e.conn.Do(command, e.key(key)))
-	e.must(nil, err)
+	n := sure(redis.Int(e.conn.Do(command, e.key(key))))(e.t)
 	return n
 }

@@ -50,6 +50,7 @@ func sets(key, payload, due string, how ...string) func(*env) string {
 func TestPut(t *testing.T) {
 	x := state{"schedule": "(k:x=+60m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+60m", 0, 0)}
 	idle := state{"idle": "(w2=-1m w3=clock:-2m)"}
+	seed := keyX.with("idle", "(w3=clock:-1m)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 2, 1))
 	y := func(due string) state {
 		return state{"contents": "(#a:k:x=0 #b:k:y=0)", "keyed:k:y": waits("b", due, 0, 0)}
 	}
@@ -88,12 +89,6 @@ func TestPut(t *testing.T) {
 			{call: begins(1, "p1"), want: `started=""/1@k:x`, state: runX.with("process:p1", `[""]`, "keyed:k:x", runs("p1", 0, 0))},
 			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
 				state: backX.with("contents", "("+digest("")+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("", "+60m", 1, 0))}}},
-	})
-}
-
-func TestGuardPut(t *testing.T) {
-	seed := keyX.with("idle", "(w3=clock:-1m)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 2, 1))
-	run(t, []scenario{
 		{name: "nobody hears of a time that stays", alive: []string{"w3"}, seed: seed, steps: []when{
 			{call: sets("x", "a", "+9m", "never", "counts"), want: "ok"},
 			{call: sets("x", "b", "+9m", "never", "counts"), want: "ok", state: seed.with("contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+60m", 2, 1))}}},

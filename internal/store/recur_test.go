@@ -394,9 +394,7 @@ func TestRecurPages(t *testing.T) {
 			t.Fatal(told, err)
 		}
 		for i := range n { // as somebody puts them
-			if _, err := Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}); err != nil {
-				t.Fatal(err)
-			}
+			e.must(Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}))
 		}
 		e.counted()
 		return e, all
@@ -509,9 +507,7 @@ func TestRecurPages(t *testing.T) {
 	t.Run("one is above the limit", func(t *testing.T) {
 		e, all := start(t)
 		all = all[:1]
-		if _, err := Put(e.ctx, e.line, e.q, all[0].Entry, Change{Payload: []byte(strings.Repeat("x", 3*size)), When: Always, At: all[0].Times[0]}); err != nil {
-			t.Fatal(err)
-		}
+		e.must(Put(e.ctx, e.line, e.q, all[0].Entry, Change{Payload: []byte(strings.Repeat("x", 3*size)), When: Always, At: all[0].Times[0]}))
 		all[0].Print, all[0].Since = "2b", JustNow
 		held(t, e, all)
 	})

@@ -307,7 +307,7 @@ func (d *decoder) start() Start {
 		}
 		d.join(in)
 	default:
-		d.fail(more, "what there is to tell of a task")
+		as[[]any](more, &d.err, "", "what there is to tell of a task")
 	}
 	return s
 }

@@ -168,29 +168,22 @@ func (d *decoder) next() any {
 	return v
 }
 
-func (d *decoder) fail(v any, want string) {
-	if d.err == nil {
-		d.err = fmt.Errorf("the reply has %T instead of %s", v, want)
+// as is a value of a reply, with a name or without, if it has the type. Otherwise err says what was
+// wanted, unless there was an error before.
+func as[T any](v any, err *error, name, want string) T {
+	t, ok := v.(T)
+	if !ok && *err == nil {
+		if name != "" {
+			name += ": "
+		}
+		*err = fmt.Errorf("%sthe reply has %T instead of %s", name, v, want)
 	}
+	return t
 }
 
-func (d *decoder) int() int64 {
-	v := d.next()
-	n, ok := v.(int64)
-	if !ok {
-		d.fail(v, "a number")
-	}
-	return n
-}
+func (d *decoder) int() int64 { return as[int64](d.next(), &d.err, "", "a number") }
 
-func (d *decoder) bytes() []byte {
-	v := d.next()
-	b, ok := v.([]byte)
-	if !ok {
-		d.fail(v, "a string")
-	}
-	return b
-}
+func (d *decoder) bytes() []byte { return as[[]byte](d.next(), &d.err, "", "a string") }
 
 // number decodes a number that is stored as text.
 func (d *decoder) number() int64 { return numberIn(d.string()) }
@@ -205,11 +198,7 @@ func (d *decoder) string() string { return string(d.bytes()) }
 
 // list decodes a nested array.
 func (d *decoder) list() *decoder {
-	v := d.next()
-	rest, ok := v.([]any)
-	if !ok {
-		d.fail(v, "an array")
-	}
+	rest := as[[]any](d.next(), &d.err, "", "an array")
 	return &decoder{rest: rest, err: d.err}
 }
 

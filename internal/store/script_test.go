@@ -128,13 +128,9 @@ func (e *env) listen(alive []string, command string) {
 		channels = append(channels, q.Wake(w))
 	}
 	for _, c := range channels {
-		if err := e.ear.Conn.Send(command, c); err != nil {
-			e.t.Fatal(err)
-		}
+		e.must(nil, e.ear.Conn.Send(command, c))
 	}
-	if err := e.ear.Conn.Flush(); err != nil {
-		e.t.Fatal(err)
-	}
+	e.must(nil, e.ear.Conn.Flush())
 	for range channels {
 		if s, ok := e.ear.Receive().(redis.Subscription); !ok {
 			e.t.Fatal("the subscription was not confirmed: ", s)
@@ -206,9 +202,7 @@ func run(t *testing.T, scenarios []scenario) {
 					e.scatter(redistest.URL(), s.alive)
 				}
 				if way == unheard {
-					if err := e.ear.Unsubscribe(e.q.Channel(keys.KindDone)); err != nil {
-						t.Fatal(err)
-					}
+					e.must(nil, e.ear.Unsubscribe(e.q.Channel(keys.KindDone)))
 					e.ear.Receive()
 					s.steps = slices.Clone(s.steps) // the others have it, too
 					for i, w := range s.steps {
@@ -316,9 +310,7 @@ func (e *env) heard() (all []string) {
 	if e.q.Scattered() {
 		publish = "SPUBLISH"
 	}
-	if _, err := e.conn.Do(publish, e.prefix+"_end", ""); err != nil {
-		e.t.Fatal(err)
-	}
+	e.must(e.conn.Do(publish, e.prefix+"_end", ""))
 	for {
 		switch m := e.ear.ReceiveWithTimeout(time.Minute).(type) {
 		case redis.Message:

@@ -374,7 +374,6 @@ func (e *env) put(k, v string, now int64) {
 	}
 	v = spelled(v)
 	if v[0] == '|' {
-		e.must(e.conn.Do("DEL", k))
 		for _, item := range strings.Fields(strings.Trim(v, "|")) {
 			place, rest, _ := strings.Cut(item, "/")
 			card, payload, _ := strings.Cut(rest, "=")
