@@ -370,7 +370,7 @@ func TestGuardExpires(t *testing.T) {
 	}
 	two := state{"failed:schedule": "(k:g1=-9m k:g2=-9m)", "failed:contents": "(#x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("x", "-9m")}
 	ofX := []string{"from=k:x", "planned=-1m", "deaths=1", "card=" + over}
-	inF := state{"failed:workers": "(w1=+60m)", "failed:schedule": "(k:g1=-9m)", "failed:contents": "(#x:k:g1=0)", "failed:keyed:k:g1": graveOf("x", "-9m", "card="+over)}
+	inF := state{"failed:workers": "(w1=+60m)", "failed:schedule": "(k:g1=-9m)", "failed:contents": "(#x:k:g1=0)", "failed:keyed:k:g1": graveOf("x", "-9m", "tries=2", "deaths=1", "planned=-8m", "card="+over)}
 	run(t, []scenario{
 		{name: "two with one payload", seed: member.with("added", addedLine(2, over, "x")), steps: []when{
 			{call: begins(1, "p1", "p2", "p3"), want: "buried=2 expired=2", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p3.001=now k:p3.002=now)",
@@ -393,58 +393,8 @@ func TestGuardExpires(t *testing.T) {
 		{name: "too many have failed", seed: died.merged(two), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Keep: 1, Start: []string{"p1"}}), want: "again buried=1 expired=1 dropped=2", state: one("a", member, ofX...)}}},
 		{name: "in a failed queue", seed: inF, steps: []when{
-			{call: inFailed(begins(1, "p1")), want: `started=x/1@k:g1[` + over + `][-9m]{k:g1 x failed "r" ~0 !0 w1 ""}`, state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
+			{call: inFailed(begins(1, "p1")), want: `started=x/1@k:g1[` + over + `][-9m]{k:g1 x failed "r" ~2 !1 w1 "" -9m -8m}`, state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
 				"failed:working:w1": "(p1=1)", "failed:process:p1": "[x]", "failed:entries": "{p1=k:g1}",
-				"failed:keyed:k:g1": h("kind=failed", "reason=r", "tries=0", "deaths=0", "worker=w1", "at=-9m", "from=", runs("p1", 0, 0), "held="+over)}}}},
+				"failed:keyed:k:g1": h("kind=failed", "reason=r", "tries=2", "deaths=1", "worker=w1", "at=-9m", "planned=-8m", "from=", runs("p1", 0, 0), "held="+over)}}}},
 	})
-}
-
-// A round looks at a thousand added tasks, and fails 999.
-func TestGuardAddedSteps(t *testing.T) {
-	t.Parallel()
-	take := func(ids ...string) func(*env) string {
-		return steps(Round{Worker: "w1", Number: 2, Crashes: 3, Start: ids})
-	}
-	for _, c := range []struct {
-		name, line   string
-		call         func(*env) string
-		left, fields int
-	}{
-		{"start", addedLine(1010, "0", "x"), take(seq("p", 0, 1010)...), 10, 2000},
-		{"fail", addedLine(1010, "10000000000000005", "x"), take("p1", "p2", "p3"), 11, 0},
-		{"are lost", addedLine(1010, "2", ""), take("p1", "p2", "p3"), 10, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			e := beside(t, member.with("added", c.line))
-			if got := c.call(e); !slices.Contains(strings.Fields(got), "again") {
-				t.Error(short(got))
-			}
-			if left, fields := e.count("XLEN", "added"), e.count("HLEN", "entries"); left != c.left || fields != c.fields {
-				t.Errorf("%d are left, want %d; %d fields, want %d", left, c.left, fields, c.fields)
-			}
-		})
-	}
-}
-
-// Added tasks that end while nobody listens end together, except those that have more to do.
-func TestGuardAddedEnds(t *testing.T) {
-	t.Parallel()
-	five := heldAdded(5)
-	five["entries"] = strings.NewReplacer("p4=a:1-4-a0", "p4=a:1-4-a"+keeps, "a:1-5-a=p5:w1 ", "", "p5=a:1-5-a0", "p5=k:@1-5-a").Replace(five["entries"])
-	five["keyed:k:@1-5-a"] = h(runs("p5", 0, 0), "held=0", "sum=p5:"+digest(spelled("k:@1-5-a")))
-	for n, c := range map[int]struct{ seed, after state }{
-		5:    {five, state{"result:k:@1-4-a": "=finished:now:0: +60m"}},
-		1005: {heldAdded(1005), nil},
-	} {
-		t.Run(itoa(n), func(t *testing.T) {
-			e := beside(t, nil)
-			e.must(nil, e.ear.Unsubscribe(e.q.Channel(keys.KindDone)))
-			e.ear.Receive()
-			e.seed(c.seed)
-			if got, want := (Outcome{Verb: Finish, Added: true}).each(2, n)(e), "settled="+strings.TrimSuffix(strings.Repeat("ok,", n), ","); got != want {
-				t.Error(short(got))
-			}
-			e.compare(1, member.with("rounds", "{w1=2}", "token", "="+itoa(n)).merged(c.after))
-		})
-	}
 }

@@ -424,6 +424,7 @@ func TestGuardDigest(t *testing.T) {
 			return said(a.err, "%d", fresh)
 		}
 	}
+	twice := member.with("ledger", "{"+digest(large)+"=1}")
 	known := state{"schedule": "(k:x=+9m)", "contents": "(" + digest(large) + ":k:x=0)", "keyed:k:x": due(large, "digest="+digest(large))}
 	run(t, []scenario{
 		{name: "no digest", steps: []when{{call: names("a", none), want: "2", heard: []string{"enqueue 1"},
@@ -443,6 +444,10 @@ func TestGuardDigest(t *testing.T) {
 		{name: "of another failed task", seed: state{"failed:schedule": "(k:g1=-9m k:g2=-9m)", "failed:contents": "(" + wrong + ":k:g1=0 " + digest(large) + ":k:g2=0)",
 			"failed:keyed:k:g1": h(graveOf(large, "-9m"), "digest="+wrong), "failed:keyed:k:g2": h(graveOf(large, "-9m"), "digest="+digest(large))}, steps: []when{
 			{call: requeues("k:g1", "k:g2"), want: "requeued=2", heard: []string{"enqueue 2"}, state: state{"queues": "[" + large + " " + large + "]"}}}},
+		{name: "of the same one on the list", seed: twice.with("queues", "["+large+"]", "schedule", "(k:x=-1m)", "contents", "("+wrong+":k:x=0)",
+			"keyed:k:x", h(waits(large, "-1m", 0, 0), "digest="+wrong)), steps: []when{
+			{call: begins(1, "p1", "p2"), want: "started=" + large + "/1@k:x," + large + "/2!1", state: twice.merged(rawP).with("token", "=2", "working:w1", "(p1=1 p2=2)",
+				"process:p1", "["+large+"]", "process:p2", "["+large+"]", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 0, 0), "sum=p1:"+wrong))}}},
 	})
 }
 
@@ -473,19 +478,4 @@ func TestGuardDigestOfSmall(t *testing.T) {
 				state: back.with("schedule", "(k:x=now)", "keyed:k:x", waits(payload, "now", 3, 1))}}})
 	}
 	run(t, all)
-}
-
-// What an entry names of its payload is not believed of the same one on the list.
-func TestGuardDigestOfOthers(t *testing.T) {
-	e := beside(t, nil)
-	large, wrong := strings.Repeat("l", 65537), strings.Repeat("ab", 20)
-	e.seed(member.with("queues", "["+large+"]", "ledger", "{"+digest(large)+"=1}", "schedule", "(k:x=-1m)", "contents", "("+wrong+":k:x=0)",
-		"keyed:k:x", h(waits(large, "-1m", 0, 0), "digest="+wrong)))
-	a := e.round(Round{Number: 1, Start: []string{"p1", "p2"}})
-	if len(a.Started) != 2 || a.Started[0].Crashes != 0 || a.Started[1].Crashes != 1 {
-		t.Errorf("%d started", len(a.Started))
-		for _, s := range a.Started {
-			t.Errorf("%q with %d crashes", s.Entry, s.Crashes)
-		}
-	}
 }

@@ -110,7 +110,7 @@ func TestFailedQueue(t *testing.T) {
 		"failed:keyed:k:g1", h(meta, runs("p1", 0, 0)))
 	over := w.with("failed:rounds", "{w1=2}", "failed:token", "=1")
 	back := over.with("failed:contents", "(#a:k:g1=0)")
-	story := `{k:g1 a failed "r" ~0 !0 w1 "k:x"}`
+	story := `{k:g1 a failed "r" ~0 !0 w1 "k:x" -9m 0}`
 	run(t, []scenario{
 		{name: "start and finish", seed: seed, steps: []when{
 			{call: inFailed(begins(1, "p1")), want: "started=a/1@k:g1" + story, state: running},

@@ -132,23 +132,3 @@ func TestInstant(t *testing.T) {
 			{call: scored("failed:schedule", "r:p1", "4503599628371495")}}},
 	})
 }
-
-// The history of a failed task has all that is known, and nothing where
-// that has been lost.
-func TestStory(t *testing.T) {
-	t.Parallel()
-	for fields, want := range map[string]Grave{
-		"kind=failed reason=r tries=2 deaths=1 worker=w9 at=77 from=k:y planned=66": {"k:x", []byte("a"), Failed, "r", 2, 1, "w9", 77, "k:y", 66, ""},
-		"payload=a": {Entry: "k:x", Payload: []byte("a")},
-	} {
-		t.Run(fields, func(t *testing.T) {
-			e := beside(t, state{"failed:workers": "(w1=+60m)", "failed:schedule": "(k:x=-1m)", "failed:contents": "(#a:k:x=0)"})
-			key := e.q.Failed().Keyed("k:x")
-			e.must(e.conn.Do("HSET", redis.Args{key, "payload", "a", "due", 1}.AddFlat(strings.FieldsFunc(fields, func(r rune) bool { return r == ' ' || r == '=' }))...))
-			a, err := Step(e.ctx, e.line, e.q.Failed(), &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
-			if err != nil || len(a.Started) != 1 || a.Started[0].Failure == nil || fmt.Sprint(*a.Started[0].Failure) != fmt.Sprint(want) {
-				t.Errorf("%+v %v", a, err)
-			}
-		})
-	}
-}

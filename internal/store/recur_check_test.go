@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"testing"
 )
 
@@ -87,22 +86,4 @@ func TestGuardRecurrence(t *testing.T) {
 		{name: "one that ends, whose payload is lost", seed: planX.with("recurring", "(k:x=-1m)").merged(lost), steps: []when{
 			{call: recursAll(1, Whenever), want: "ended=k:x", state: lost}}},
 	})
-}
-
-// Of those that nobody asserts, a round withholds five hundred.
-func TestGuardWithheld(t *testing.T) {
-	e := beside(t, nil)
-	seed := dueEntries(600, func(int) int { return 0 })
-	for i := range 600 {
-		entry := fmt.Sprintf("k:t%04d", i)
-		seed["keyed:"+entry] = h(seed["keyed:"+entry], "turn=7")
-		seed["recurrence:"+entry] = "{passed=0}"
-	}
-	e.seed(seed)
-	if got := begins(1, "p1")(e); got != "" {
-		t.Error(got)
-	}
-	if n := e.must(e.conn.Do("ZCOUNT", e.q.Schedule(), "-inf", 7)); n != int64(100) {
-		t.Error(n, "are due, want 100")
-	}
 }

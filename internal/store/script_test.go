@@ -138,6 +138,13 @@ func (e *env) listen(alive []string, command string) {
 	}
 }
 
+// unhear has nobody hear of finished tasks any more.
+func (e *env) unhear() {
+	e.t.Helper()
+	e.must(nil, e.ear.Unsubscribe(e.q.Channel(keys.KindDone)))
+	e.ear.Receive()
+}
+
 // sharded is a connection whose sharded channels are as others.
 type sharded struct{ redis.Conn }
 
@@ -202,8 +209,7 @@ func run(t *testing.T, scenarios []scenario) {
 					e.scatter(redistest.URL(), s.alive)
 				}
 				if way == unheard {
-					e.must(nil, e.ear.Unsubscribe(e.q.Channel(keys.KindDone)))
-					e.ear.Receive()
+					e.unhear()
 					s.steps = slices.Clone(s.steps) // the others have it, too
 					for i, w := range s.steps {
 						s.steps[i].heard = slices.DeleteFunc(slices.Clone(w.heard), func(m string) bool { return strings.HasPrefix(m, "done ") })

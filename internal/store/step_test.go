@@ -98,7 +98,8 @@ func (e *env) start(s Start) string {
 		all += "{" + s.Error + "}"
 	}
 	if g := s.Failure; g != nil {
-		all += fmt.Sprintf("{%s %s %s %q ~%d !%d %s %q}", g.Entry, word(string(g.Payload)), g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From)
+		at, due := score(fmt.Sprint(g.At), e.now()), score(fmt.Sprint(g.Due), e.now())
+		all += fmt.Sprintf("{%s %s %s %q ~%d !%d %s %q %s %s}", g.Entry, word(string(g.Payload)), g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From, at, due)
 	}
 	return all
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -57,8 +56,7 @@ func TestNothingIsToldToNobody(t *testing.T) {
 			t.Run(fmt.Sprintf("%d and %d, observed %t", c.payload, c.result, observed), func(t *testing.T) {
 				e := newEnv(t, server.URL(), nil)
 				if !observed {
-					e.must(nil, e.ear.Unsubscribe(e.q.Channel(keys.KindDone)))
-					e.ear.Receive()
+					e.unhear()
 				}
 				payload := strings.Repeat("x", c.payload)
 				e.seed(rawP.with("process:p1", "["+payload+"]"))
