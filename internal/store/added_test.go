@@ -87,10 +87,13 @@ func lifted(payload, due string, retries, crashes int, fields ...string) string 
 // digestOfA is the digest that stands for the first of them.
 var digestOfA = digest(spelled("k:@1-7-a"))
 
-// expiredX is the first of them with a card, when it has failed.
-func expiredX(card string) []string {
-	return []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(" + digestOfA + ":k:p1=0)", "failed:keyed:k:p1",
-		h(waits("x", "now", 0, 0), "card="+card, "digest="+digestOfA, "kind=expired", "reason=r", "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a")}
+// tooLate is why a task has failed whose time was over.
+const tooLate = `reason="its time was over before it started"`
+
+// buriedX is the first of them when it has failed.
+func buriedX(id string, fields ...string) []string {
+	return []string{"failed:schedule", "(k:" + id + "=now)", "failed:contents", "(" + digestOfA + ":k:" + id + "=0)", "failed:keyed:k:" + id,
+		graveOf("x", "now", append([]string{"digest=" + digestOfA, "from=k:@1-7-a"}, fields...)...)}
 }
 
 func TestAdded(t *testing.T) {
@@ -110,12 +113,7 @@ func TestAdded(t *testing.T) {
 	waits2 := member.with("added", "|1-7-a/0=x|")
 	two := runsA.with("token", "=4", "working:w1", "(p1=1 p2=2 p3=3 p4=4)", "process:p2", "[y]", "process:p3", "[a]", "process:p4", "[b]",
 		"entries", "{a:1-7-a=p1:w1 a:1-8-a=p2:w1 p1=a:1-7-a0 p2=a:1-8-a0}")
-	grave := []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(" + digestOfA + ":k:p1=0)", "failed:keyed:k:p1",
-		h(waits("x", "now", 0, 0), "card=0", "digest="+digestOfA, "kind=failed", "reason=r", "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a")}
-	expired := func(id string) []string {
-		return []string{"failed:schedule", "(k:" + id + "=now)", "failed:contents", "(" + digestOfA + ":k:" + id + "=0)", "failed:keyed:k:" + id,
-			h(waits("x", "now", 0, 0), "card=10000000000000005", "digest="+digestOfA, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a")}
-	}
+	expired := func(id string) []string { return buriedX(id, "card=10000000000000005", "kind=expired", tooLate) }
 	run(t, []scenario{
 		{name: "started before the list, repeated, finished", seed: line, steps: []when{
 			{call: begins(1, "p1", "p2", "p3", "p4"), want: "started=x/1*@k:@1-7-a[0][1],y/2*@k:@1-8-a[0][1],a/3,b/4", state: two},
@@ -140,7 +138,7 @@ func TestAdded(t *testing.T) {
 		{name: "its worker dies", seed: runsA, steps: []when{
 			{call: fails("w1"), want: "known=true returned=1", state: state{"token": "=2", "schedule": "(k:@1-7-a=1)", "contents": backA["contents"], "keyed:k:@1-7-a": lifted("x", "1", 0, 1)}}}},
 		{name: "failed, and put back", seed: runsA, steps: []when{
-			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok", state: doneX.with(grave...)},
+			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok", state: doneX.with(buriedX("p1", "card=0")...)},
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", lifted("x", "now", 0, 0))}}},
 		{name: "its time is over", seed: member.with("added", "|1-7-a/10000000000000005=x 1-8-a/0=y|"), steps: []when{
 			{call: begins(1, "p1", "p2"), want: "started=y/1*@k:@1-8-a[0][1] again buried=1 expired=1", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[y]",
@@ -151,9 +149,9 @@ func TestAdded(t *testing.T) {
 			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[10009999999999999][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a10009999999999999}")}}},
 		{name: "its card only looks like a time", seed: member.with("added", "|1-7-a/00000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[00000000000000005][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a00000000000000005}")}}},
-		{name: "its time is over, and it's put back", seed: doneX.with(expiredX("10000000000000005h")...), steps: []when{
+		{name: "its time is over, and it's put back", seed: doneX.with(buriedX("p1", "card=10000000000000005h", "kind=expired")...), steps: []when{
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "now", 0, 0), "card=0", "card=0h", 1))}}},
-		{name: "its time isn't over, and it's put back", seed: doneX.with(expiredX("10009999999999999h")...), steps: []when{
+		{name: "its time isn't over, and it's put back", seed: doneX.with(buriedX("p1", "card=10009999999999999h", "kind=expired")...), steps: []when{
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "now", 0, 0), "card=0", "card=10009999999999999h", 1))}}},
 		{name: "of late ids", seed: member.with("added", "|99999999999999-525001-a/0=x 99999999999999-1048575-b/0=y|"), steps: []when{
 			{call: cancelsKey("@99999999999999-525001-b"), want: "removed=0 token=0"},
@@ -161,7 +159,7 @@ func TestAdded(t *testing.T) {
 			{call: cancelsKey("@99999999999999-1048575-b"), want: "removed=1 token=0", state: member}}},
 		{name: "its time is over, of a late id", seed: member.with("added", "|99999999999999-525001-a/10000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "("+late+":k:p1.001=0)", "failed:keyed:k:p1.001",
-				h(waits("x", "now", 0, 0), "card=10000000000000005", "digest="+late, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@99999999999999-525001-a", "planned=99999999999999"))}}},
+				graveOf("x", "now", "card=10000000000000005", "digest="+late, "kind=expired", tooLate, "from=k:@99999999999999-525001-a", "planned=99999999999999"))}}},
 		{name: "put again, of an id that is still to come", seed: member.with("added", "|99999999999999-525001-a/0=x|"), steps: []when{
 			{call: sets("@99999999999999-525001-a", "y", "+60m", "earlier"), want: "ok", state: member.with("schedule", "(k:@99999999999999-525001-a=now)", "contents", "(#y:k:@99999999999999-525001-a=0)",
 				"keyed:k:@99999999999999-525001-a", waits("y", "now", 0, 0))}}},
@@ -243,7 +241,7 @@ func TestAddedApart(t *testing.T) {
 		{name: "its time is over", seed: seed.with("added", "|1-7-a/30000000000000005=|"), steps: []when{
 			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: member.with("rounds", "{w1=1}",
 				"failed:schedule", "(k:p1.001=now)", "failed:contents", "("+digestOfA+":k:p1.001=0)", "failed:keyed:k:p1.001",
-				h(waits(large, "now", 0, 0), "card=10000000000000005", "digest="+digestOfA, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a"))}}},
+				graveOf(large, "now", "card=10000000000000005", "digest="+digestOfA, "kind=expired", tooLate, "from=k:@1-7-a"))}}},
 		{name: "explained", seed: seed, steps: []when{{call: explains("k:@1-7-a", ""), want: "workers=1 added=1 line=0@1/0=" + large, state: seed.with("added", `|1-7-a/2=""|`)}}},
 		{name: "canceled", seed: seed, steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
 		{name: "canceled, and its payload is lost", seed: seed.with("keyed:k:@1-7-a", ""), steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
@@ -354,7 +352,7 @@ func TestGuardExpires(t *testing.T) {
 	const over, late = "10000000000000005", "99999999999999-525001-a"
 	digestOf := func(name string) string { return digest(spelled("k:@" + name)) }
 	grave := func(payload string, fields ...string) string {
-		return graveOf(payload, "now", append([]string{"kind=expired", `reason="its time was over before it started"`}, fields...)...)
+		return graveOf(payload, "now", append([]string{"kind=expired", tooLate}, fields...)...)
 	}
 	foreign := state{"failed:schedule": "=foreign"}
 	lifted := func(name, due string) state {

@@ -28,8 +28,6 @@ func TestBudget(t *testing.T) {
 	failed := state{"failed:workers": member["workers"], "failed:schedule": "(k:x=-2m k:y=-1m)", "failed:contents": "(#b:k:y=0 " + digest(big) + ":k:x=0)",
 		"failed:keyed:k:x": waits(big, "-2m", 0, 3), "failed:keyed:k:y": waits("b", "-1m", 0, 3)}
 	run(t, []scenario{
-		{name: "the list", seed: four, steps: []when{
-			{call: take(1, 8, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again cut", state: two}}},
 		{name: "one in any case", seed: four, steps: []when{
 			{call: take(1, 1, 0, 0, "p1", "p2", "p3"), want: "started=a/1 again cut", state: one}}},
 		{name: "a repetition tells of all", seed: four, steps: []when{

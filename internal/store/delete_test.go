@@ -188,31 +188,21 @@ func TestDeleteOfManyBatches(t *testing.T) {
 // What comes back to the list between two calls has its lock, and takes no place of a stale
 // one.
 func TestDeleteBesideReturns(t *testing.T) {
-	t.Parallel()
 	const unique, running = 2500, 50
-	e := newEnv(t, redistest.URL(), nil)
-	e.seed(member)
-	var list, held []any
-	where := []any{e.q.Unique(), "offset", running}
-	for i := range running {
-		id, task := fmt.Sprint("p", i), fmt.Sprint("running", i)
-		held = append(held, i+1, id)
-		e.must(nil, e.conn.Send("RPUSH", e.q.Process(id), task))
-		where = append(where, digest(task), "p:"+id)
-	}
-	for i := range unique {
-		task := fmt.Sprint("waiting", i)
-		list = append(list, task)
-		where = append(where, digest(task), fmt.Sprint("w:", running+i))
-	}
-	e.must(e.conn.Do("SET", e.q.Token(), running))
-	e.must(e.conn.Do("ZADD", append([]any{e.q.Working("w1")}, held...)...))
-	e.must(e.conn.Do("LPUSH", append([]any{e.q.Waiting()}, list...)...))
-	e.must(e.conn.Do("HSET", where...))
+	seed := member.with("token", "="+itoa(running))
+	waiting, locks := seq("waiting", 0, unique), []string{"offset=" + itoa(running)}
+	var held []string
 	var outcomes []*Outcome
-	for i := range running {
-		outcomes = append(outcomes, &Outcome{Process: fmt.Sprint("p", i), Token: int64(i + 1), Verb: Stop})
+	for i, task := range seq("running", 0, running) {
+		id := fmt.Sprint("p", i)
+		seed["process:"+id] = "[" + task + "]"
+		held, locks = append(held, fmt.Sprint(id, "=", i+1)), append(locks, digest(task)+"=p:"+id)
+		outcomes = append(outcomes, &Outcome{Process: id, Token: int64(i + 1), Verb: Stop})
 	}
+	for i, task := range waiting {
+		locks = append(locks, fmt.Sprint(digest(task), "=w:", running+i))
+	}
+	e := beside(t, seed.with("working:w1", "("+strings.Join(held, " ")+")", "queues", "["+strings.Join(waiting, " ")+"]", "unique", "{"+strings.Join(locks, " ")+"}"))
 	round := func(n int64, r Round) *Answer {
 		r.Number, r.Crashes, r.Keep = n, 3, 10
 		return e.round(r)

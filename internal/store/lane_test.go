@@ -93,10 +93,6 @@ var (
 
 // A key runs out of the schedule, and what ends it.
 func TestKeyed(t *testing.T) {
-	grave := func(kind string, fields ...string) []string {
-		return []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)", "failed:keyed:k:p1",
-			h(append([]string{waits("a", "now", 0, 0), "kind=" + kind, "reason=r", "tries=2", "deaths=1", "worker=w1", "at=now", "from=k:x"}, fields...)...)}
-	}
 	gone := func(s state) state { return s.with("workers", "", "rounds", "", "token", "=2") }
 	fail := Outcome{Kind: Malformed, Reason: "r"}
 	run(t, []scenario{
@@ -130,9 +126,9 @@ func TestKeyed(t *testing.T) {
 				state: backX.with("rounds", "{w1=3}", "schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 3, 1))}}},
 		{name: "snooze", seed: runX, steps: []when{{call: ends(2, "p1", 1, Snooze, Outcome{Delay: time.Hour}), want: "settled=ok",
 			state: backX.with("schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 2, 1))}}},
-		{name: "fail", seed: runX, steps: []when{{call: ends(2, "p1", 1, Fail, fail), want: "settled=ok", state: doneX.with(grave("malformed")...)}}},
+		{name: "fail", seed: runX, steps: []when{{call: ends(2, "p1", 1, Fail, fail), want: "settled=ok", state: doneX.with("failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)",
+			"failed:keyed:k:p1", graveOf("a", "now", "kind=malformed", "tries=2", "deaths=1", "from=k:x"))}}},
 		{name: "leave", seed: runX, steps: []when{{call: leaves("w1"), want: "returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 1))}}},
-		{name: "its worker is failed", seed: runX, steps: []when{{call: fails("w1"), want: "known=true returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))}}},
 		{name: "its worker dies", alive: []string{"w2"}, seed: runX.with("workers", "(w1=-60m)", "suspects", "(w1=-1m)", "idle", "(w2=-1m)"), steps: []when{
 			{call: sweeps, want: "failed=w1/1 returned=1", heard: []string{"wake:w2 1"}, state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))}}},
 		{name: "many, of both lanes, in the order of their starts", seed: member.with("working:w1", "(p1=1 p2=2 p3=3)", "process:p1", "[a]", "process:p2", "[b]", "process:p3", "[c]",

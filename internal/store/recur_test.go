@@ -382,6 +382,21 @@ func TestRecurInstant(t *testing.T) {
 func TestRecurPages(t *testing.T) {
 	count(t)
 	const n, size = 20, 400 << 10
+	recurs := func(e *env, judge int64, all []Schedule) (states map[string]int, ended []string) {
+		told, ended, _, err := Recur(e.ctx, e.line, e.q, 60_000, judge, all)
+		e.must(nil, err)
+		states = map[string]int{}
+		for _, a := range told {
+			states[a.State]++
+		}
+		return states, ended
+	}
+	held := func(e *env, all []Schedule) {
+		e.t.Helper()
+		if states, _ := recurs(e, 0, all); states[ScheduleHeld] != len(all) {
+			e.t.Errorf("of %d schedules, %v", len(all), states)
+		}
+	}
 	start := func(t *testing.T) (*env, []Schedule) {
 		e := newEnv(t, redistest.URL(), nil)
 		var all []Schedule
@@ -389,20 +404,17 @@ func TestRecurPages(t *testing.T) {
 		for i := range n {
 			all = append(all, Schedule{Entry: fmt.Sprint("k:", i), Print: "1a", Times: []int64{far}})
 		}
-		told, _, _, err := Recur(e.ctx, e.line, e.q, 60_000, 0, all)
-		if err != nil || told[n-1].State != ScheduleHeld {
-			t.Fatal(told, err)
-		}
+		held(e, all)
 		for i := range n { // as somebody puts them
 			e.must(Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}))
 		}
 		e.counted()
 		return e, all
 	}
-	unread := func(t *testing.T, e *env) {
-		t.Helper()
+	unread := func(e *env) {
+		e.t.Helper()
 		if hashed, read := e.counted(); hashed+read > 0 {
-			t.Errorf("%d bytes are hashed, %d read", hashed, read)
+			e.t.Errorf("%d bytes are hashed, %d read", hashed, read)
 		}
 	}
 	t.Run("another schedule", func(t *testing.T) {
@@ -410,68 +422,41 @@ func TestRecurPages(t *testing.T) {
 		for i := range all {
 			all[i].Print, all[i].Since = "2b", e.now()*2000
 		}
-		states := map[string]int{}
-		for calls := 0; states[ScheduleHeld] < n; calls++ {
-			told, _, _, err := Recur(e.ctx, e.line, e.q, 60_000, 0, all)
-			if err != nil || calls > n {
-				t.Fatal(states, err)
-			}
-			was := states[ScheduleHeld]
-			clear(states)
-			for _, a := range told {
-				states[a.State]++
-			}
-			if held := states[ScheduleHeld]; held != min(was+2, n) {
-				t.Errorf("%d after %d", held, was)
-			}
-			if states[ScheduleHeld]+states[ScheduleWanted] != n {
-				t.Error(states)
+		for held := 2; held <= n; held += 2 {
+			if states, _ := recurs(e, 0, all); states[ScheduleHeld] != held || states[ScheduleWanted] != n-held {
+				t.Errorf("%v, want %d that are held", states, held)
 			}
 		}
-		unread(t, e)
+		unread(e)
 	})
 	t.Run("ends", func(t *testing.T) {
-		e, _ := start(t)
-		for i := range n {
-			e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, fmt.Sprint("k:", i)))
+		e, all := start(t)
+		for i := range all {
+			e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, all[i].Entry))
 		}
-		for left := n; left > 0; {
-			_, ended, _, err := Recur(e.ctx, e.line, e.q, 60_000, Whenever, nil)
-			if err != nil || len(ended) != 2 {
-				t.Fatal(len(ended), err)
+		for range n / 2 {
+			if _, ended := recurs(e, Whenever, nil); len(ended) != 2 {
+				t.Errorf("%d have ended", len(ended))
 			}
-			left -= len(ended)
 		}
-		unread(t, e)
+		unread(e)
 		if n := e.count("ZCARD", "contents"); n != 0 {
 			t.Errorf("%d are left", n)
 		}
 	})
-	held := func(t *testing.T, e *env, all []Schedule) {
-		t.Helper()
-		told, _, _, err := Recur(e.ctx, e.line, e.q, 60_000, 0, all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, a := range told {
-			if a.State != ScheduleHeld {
-				t.Error(i, " is ", a.State)
-			}
-		}
-	}
 	t.Run("nothing is dropped or copied", func(t *testing.T) {
 		e, all := start(t)
 		for i := range all { // more times of the same
 			all[i].Times = []int64{all[i].Times[0] + 1}
 		}
-		held(t, e, all)
+		held(e, all)
 		for i := range all { // others, where something was put
 			e.must(e.conn.Do("DEL", e.q.Recurrence(all[i].Entry)))
 			e.must(e.conn.Do("HDEL", e.q.Keyed(all[i].Entry), "turn"))
 			all[i].Print = "2b"
 		}
-		held(t, e, all)
-		unread(t, e)
+		held(e, all)
+		unread(e)
 	})
 	t.Run("what is missing", func(t *testing.T) {
 		e, all := start(t)
@@ -480,17 +465,21 @@ func TestRecurPages(t *testing.T) {
 			e.must(e.conn.Do("HSET", e.q.Recurrence(all[i].Entry), "payload", strings.Repeat("x", size)))
 			e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, all[i].Entry))
 		}
+		planned := func(want int) {
+			t.Helper()
+			if n := e.count("ZCARD", "schedule"); n != want {
+				t.Errorf("%d are planned, not %d", n, want)
+			}
+		}
 		all = all[:6]
 		known := slices.Clone(all)
 		for i := range all {
 			lose(i)
 			known[i].Times = nil
 		}
-		for planned := 2; planned <= len(all); planned += 2 {
-			held(t, e, known)
-			if n := e.count("ZCARD", "schedule"); n != planned {
-				t.Errorf("%d are planned, not %d", n, planned)
-			}
+		for n := 2; n <= len(all); n += 2 {
+			held(e, known)
+			planned(n)
 			for i := range all { // for it to look again
 				e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, all[i].Entry))
 			}
@@ -499,17 +488,15 @@ func TestRecurPages(t *testing.T) {
 			lose(i)
 			all[i].Times, all[i].Payload = []int64{all[i].Times[0] + 1}, []byte(strings.Repeat("x", size))
 		}
-		held(t, e, all) // all that the caller has sent
-		if n := e.count("ZCARD", "schedule"); n != len(all) {
-			t.Errorf("%d are planned", n)
-		}
+		held(e, all) // all that the caller has sent
+		planned(len(all))
 	})
 	t.Run("one is above the limit", func(t *testing.T) {
 		e, all := start(t)
 		all = all[:1]
 		e.must(Put(e.ctx, e.line, e.q, all[0].Entry, Change{Payload: []byte(strings.Repeat("x", 3*size)), When: Always, At: all[0].Times[0]}))
 		all[0].Print, all[0].Since = "2b", JustNow
-		held(t, e, all)
+		held(e, all)
 	})
 }
 
