@@ -55,6 +55,26 @@ func (m *meter) One(ctx context.Context, c redisconn.Call) (any, error) {
 	return v, err
 }
 
+// A fake is a Runner that answers as it likes.
+type fake func(calls []redisconn.Call) []redisconn.Reply
+
+func (f fake) Do(_ context.Context, calls ...redisconn.Call) []redisconn.Reply { return f(calls) }
+
+func (f fake) One(_ context.Context, c redisconn.Call) (any, error) {
+	reply := f([]redisconn.Call{c})[0]
+	return reply.Value, reply.Err
+}
+
+// answers are the replies to some calls, each time.
+func answers(values ...any) fake {
+	return func(calls []redisconn.Call) (all []redisconn.Reply) {
+		for i := range calls {
+			all = append(all, redisconn.Reply{Value: values[i]})
+		}
+		return all
+	}
+}
+
 // A hooked is a Runner that lets something happen before and after each call, of which the first
 // is 1.
 type hooked struct {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -364,7 +362,7 @@ func TestCancelMessages(t *testing.T) {
 func TestIsOverOfShortReplies(t *testing.T) {
 	e := beside(t, nil)
 	for _, values := range [][]any{{}, {[]byte("1")}, {[]byte("1"), []byte("1"), []byte("1"), []byte("1")}} {
-		over, _, err := (&Receipt{Name: digest("a"), Token: 1}).IsOver(e.ctx, answers{int64(0), []any{}, values, []byte("1")}, e.q)
+		over, _, err := (&Receipt{Name: digest("a"), Token: 1}).IsOver(e.ctx, answers(int64(0), []any{}, values, []byte("1")), e.q)
 		if over || err == nil {
 			t.Errorf("%v: %t, %v", values, over, err)
 		}
@@ -376,24 +374,12 @@ func TestCancelMakesNoProgress(t *testing.T) {
 	e := beside(t, nil)
 	for left, until := range map[int64]string{7: "", 0: "somewhere"} {
 		none := int64(0)
-		_, err := Cancel(e.ctx, answers{[]any{none, none, none, none, left, none, []byte(""), []byte(until)}}, e.q, []byte("a"))
+		_, err := Cancel(e.ctx, answers([]any{none, none, none, none, left, none, []byte(""), []byte(until)}), e.q, []byte("a"))
 		if err == nil || e.ctx.Err() != nil {
 			t.Errorf("%d and %q are left for ever: %v", left, until, err)
 		}
 	}
 }
-
-// answers are the replies to some calls.
-type answers []any
-
-func (a answers) Do(_ context.Context, calls ...redisconn.Call) (all []redisconn.Reply) {
-	for i := range calls {
-		all = append(all, redisconn.Reply{Value: a[i]})
-	}
-	return all
-}
-
-func (a answers) One(context.Context, redisconn.Call) (any, error) { return a[0], nil }
 
 // Cancel finds its payload in both lanes.
 func TestCancelContent(t *testing.T) {

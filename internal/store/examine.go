@@ -167,10 +167,7 @@ func ReadHealth(ctx context.Context, r Runner, q Keys, now, since int64) (h Heal
 		redisconn.Command("ZCOUNT", q.Workers(), now, "+inf"), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()),
 		redisconn.Command("ZCARD", q.Contents()), redisconn.Command("ZCOUNT", q.Schedule(), since, now),
 		redisconn.Command("GET", q.Token()), redisconn.Command("XLEN", q.Added()))
-	if err != nil {
-		return Health{}, err
-	}
-	return Health{int(n[0] + n[8]), int(n[1]), int(n[2]), int(n[3]), n[4] > 0, int(n[5]), int(n[6]), n[7]}, nil
+	return Health{int(n[0] + n[8]), int(n[1]), int(n[2]), int(n[3]), n[4] > 0, int(n[5]), int(n[6]), n[7]}, err
 }
 
 // ReadyKey returns a key that has tasks which could start.
@@ -201,12 +198,13 @@ func FirstDue(ctx context.Context, r Runner, q Keys, now int64) (ms float64, the
 	return ms, true, nil
 }
 
-// asks makes plain calls that answer with numbers; for a key of another type, it returns 0.
+// asks makes plain calls that answer with numbers; for a key of another type, and if it fails, it
+// returns 0.
 func asks(ctx context.Context, r Runner, calls ...redisconn.Call) ([]int64, error) {
 	all := make([]int64, len(calls))
 	for i, reply := range r.Do(ctx, calls...) {
 		if reply.Err != nil && !IsWrongType(reply.Err) {
-			return nil, reply.Err
+			return make([]int64, len(calls)), reply.Err
 		}
 		all[i], _ = redis.Int64(reply.Value, reply.Err) // what is no number is 0
 	}
@@ -265,10 +263,7 @@ func IsUnlisted(ctx context.Context, r Runner, s Space, q Keys, name string) (bo
 // Listing reports whether a worker is on the list of peers, and whether it's registered.
 func Listing(ctx context.Context, r Runner, s Space, worker string) (listed, there bool, err error) {
 	n, err := asks(ctx, r, redisconn.Command("SISMEMBER", s.Workers(), worker), redisconn.Command("EXISTS", s.Worker(worker)))
-	if err != nil {
-		return false, false, err
-	}
-	return n[0] == 1, n[1] == 1, nil
+	return n[0] == 1, n[1] == 1, err
 }
 
 // Relist puts a worker on the list of peers.
@@ -301,10 +296,7 @@ func Serves(ctx context.Context, r Runner, of iter.Seq[Keys], worker string) (qu
 // Deadline returns when the lease of a worker on a queue expires; 0 if it is no member.
 func Deadline(ctx context.Context, r Runner, q Keys, worker string) (int64, error) {
 	n, err := asks(ctx, r, redisconn.Command("ZSCORE", q.Workers(), worker))
-	if err != nil {
-		return 0, err
-	}
-	return n[0], nil
+	return n[0], err
 }
 
 // RegisteredFor reads the queues in a worker's registration, and whether that

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 var _ = probed("fail",
@@ -43,29 +42,25 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 		each                   int
 	}{"of the list": {each: 1}, "keyed": {keyed: true, each: 1}, "keyed, with digests": {keyed: true, named: true, each: 4}, "canceled": {keyed: true, named: true, canceled: true, each: 4}} {
 		t.Run(name, func(t *testing.T) {
-			e := beside(t, nil)
-			deadline := e.now() + time.Hour.Milliseconds()
-			for _, w := range []string{"dead", "alive"} {
-				e.must(e.conn.Do("ZADD", e.q.Workers(), deadline, w))
-			}
 			payload := strings.Repeat("x", size)
-			for i := range tasks {
-				id := fmt.Sprint("p", i)
-				e.must(e.conn.Do("ZADD", e.q.Working("dead"), i+1, id))
-				e.must(e.conn.Do("LPUSH", e.q.Process(id), payload))
-				if c.keyed {
-					e.must(e.conn.Do("HSET", e.q.Entries(), id, fmt.Sprint("k:", i)))
-					e.must(e.conn.Do("HSET", e.q.Keyed(fmt.Sprint("k:", i)), "process", id, "tried", 0, "died", 0))
-				}
+			seed := state{"workers": "(alive=+60m dead=+60m)", "token": "=" + itoa(tasks)}
+			var holds, entries []string
+			for i, id := range seq("p", 0, tasks) {
+				entry, sum := fmt.Sprint("k:", i), ""
 				if c.named {
-					e.must(e.conn.Do("HSET", e.q.Keyed(fmt.Sprint("k:", i)), "sum", id+":"+digest(payload)))
+					sum = "sum=" + id + ":" + digest(payload)
+				}
+				holds, entries = append(holds, fmt.Sprint(id, "=", i+1)), append(entries, id+"="+entry)
+				seed["process:"+id] = "[" + payload + "]"
+				if c.keyed {
+					seed["keyed:"+entry], seed["entries"] = h(runs(id, 0, 0), sum), "{"+strings.Join(entries, " ")+"}"
 				}
 			}
-			e.must(e.conn.Do("SET", e.q.Token(), tasks))
+			seed["working:dead"] = "(" + strings.Join(holds, " ") + ")"
 			if c.canceled {
-				e.must(e.conn.Do("ZADD", e.q.Canceled(), tasks, digest(payload)))
-				e.must(e.conn.Do("ZADD", e.q.Holders(), 0, "dead"))
+				seed["canceled"] = "(" + digest(payload) + "=" + itoa(tasks) + ")"
 			}
+			e := beside(t, seed)
 			held := func() int { return e.count("ZCARD", "working:dead") }
 			call := func() int {
 				before := held()

@@ -248,15 +248,12 @@ func TestFailedPagesAreBoundedInBytes(t *testing.T) {
 		} {
 			t.Run(name+"/"+verb, func(t *testing.T) {
 				t.Parallel()
-				e, payload := newEnv(t, url, nil), strings.Repeat("x", c.size)
-				var ids []string
-				for i := range c.tasks {
-					id := fmt.Sprint("g", i)
-					ids = append(ids, id)
-					e.must(nil, e.conn.Send("HSET", e.q.Failed().Keyed(EntryOf(id)), "payload", payload, "kind", Failed, "at", i))
-					e.must(nil, e.conn.Send("ZADD", e.q.Failed().Contents(), 0, digest(payload)+":"+EntryOf(id)))
-					e.must(e.conn.Do("ZADD", e.q.Failed().Schedule(), i, EntryOf(id)))
+				e, ids := newEnv(t, url, nil), seq("g", 0, c.tasks)
+				var all []waiting
+				for i, id := range ids {
+					all = append(all, waiting{EntryOf(id), strings.Repeat("x", c.size), itoa(i), 0})
 				}
+				e.seed(state{}.waiting(all...).failed())
 				left, pages := c.tasks, 0
 				n, err := call(e, &hooked{Runner: e.line, after: func(int) {
 					now := e.count("ZCARD", "failed:schedule")

@@ -99,15 +99,12 @@ func TestRows(t *testing.T) {
 }
 
 // canned are replies, in their order.
-type canned struct {
-	Runner
-	all []redisconn.Reply
-}
-
-func (a *canned) Do(_ context.Context, calls ...redisconn.Call) []redisconn.Reply {
-	some := a.all[:len(calls)]
-	a.all = a.all[len(calls):]
-	return some
+func canned(all ...redisconn.Reply) fake {
+	return func(calls []redisconn.Call) []redisconn.Reply {
+		some := all[:len(calls)]
+		all = all[len(calls):]
+		return some
+	}
 }
 
 // Payloads that travel together are listBytes at most, or one.
@@ -119,11 +116,11 @@ func TestSized(t *testing.T) {
 		replies = append(replies, redisconn.Reply{Value: n})
 	}
 	key := func(n int) string { return fmt.Sprint(n) }
-	all, pages, err := read(sized(&canned{all: replies}, paged(false, []int{1, 2, 3, 4, 5}, []int{6, 7}), key))
+	all, pages, err := read(sized(canned(replies...), paged(false, []int{1, 2, 3, 4, 5}, []int{6, 7}), key))
 	is.NoErr(err)
 	is.Equal(all, []int{1, 2, 3, 4, 5, 6, 7})
 	is.Equal(pages, []int{2, 1, 1, 1, 2})
-	_, _, err = read(sized(&canned{all: []redisconn.Reply{{Value: int64(1)}, {Err: errPage}}}, paged(false, []int{1, 2}), key))
+	_, _, err = read(sized(canned(redisconn.Reply{Value: int64(1)}, redisconn.Reply{Err: errPage}), paged(false, []int{1, 2}), key))
 	is.Equal(err, errPage)
 }
 

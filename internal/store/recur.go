@@ -187,19 +187,12 @@ func RecurringUnder(ctx context.Context, r Runner, q keys.Queue, entry string, n
 }
 
 func recurring(replies []redisconn.Reply) (t RecurringTask, err error) {
-	until, err := redis.Float64(replies[0].Value, replies[0].Err)
-	if err != nil {
+	until := readAs(replies[0], redis.Float64, &err)
+	schedule, entry := readAs(replies[1], redis.Strings, &err), readAs(replies[2], redis.Strings, &err)
+	switch {
+	case err != nil:
 		return t, err
-	}
-	schedule, err := redis.Strings(replies[1].Value, replies[1].Err)
-	if err != nil {
-		return t, err
-	}
-	entry, err := redis.Strings(replies[2].Value, replies[2].Err)
-	if err != nil {
-		return t, err
-	}
-	if len(schedule) != 3 || len(entry) != 2 {
+	case len(schedule) != 3 || len(entry) != 2:
 		return t, errReply
 	}
 	t.Until = int64(min(until, 1<<52))

@@ -75,6 +75,13 @@ func doEach[T any](ctx context.Context, r Runner, all []T, call func(T) rediscon
 	return r.Do(ctx, calls...)
 }
 
+// readAs reads a reply as it is expected, unless there was an error before.
+func readAs[T any](reply redisconn.Reply, as func(any, error) (T, error), err *error) T {
+	v, failed := as(reply.Value, reply.Err)
+	*err = cmp.Or(*err, failed)
+	return v
+}
+
 // failure is the first error among replies.
 func failure(replies []redisconn.Reply) error {
 	for _, reply := range replies {
