@@ -52,6 +52,9 @@ func TestGuardCancelPages(t *testing.T) {
 	of := "sha1:" + digest(large) + ":" + itoa(len(large))
 	two := state{}.planned(large, "r:1", "r:2")
 	one := state{}.planned(large, "r:2")
+	recorded := func(s state, token string) state {
+		return s.with("token", "="+token, "cancel:"+name(digest("a")), "{finished=0 stopped=0 token="+token+"} +1m")
+	}
 	run(t, []scenario{
 		{name: "beside locks", seed: state{"queues": "[x " + strings.Repeat("a ", 160) + "b]", "unique": "{#b=w:161 #x=w:0 offset=0}"}, steps: []when{
 			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=150 left=12", state: record(state{"queues": "[x " + strings.Repeat("a ", 10) + "b]",
@@ -87,16 +90,6 @@ func TestGuardCancelPages(t *testing.T) {
 			{call: cancelsPage(large, 0, 0, "", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{"+digest(large)+"=foreign offset=0}"), large)}}},
 		{name: "who is there is of another type", seed: state{"queues": "[a]", "workers": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
 		{name: "who holds something is of another type", seed: state{"queues": "[a]", "holders": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
-	})
-}
-
-// A page takes as many copies as may have come back since the page before, if these are more.
-func TestGuardCancelSince(t *testing.T) {
-	recorded := func(s state, token string) state {
-		return s.with("token", "="+token, "cancel:"+name(digest("a")), "{finished=0 stopped=0 token="+token+"} +1m")
-	}
-	said := []string{"cancel a"}
-	run(t, []scenario{
 		{name: "nothing has started since", seed: state{"queues": "[a a a]", "token": "=7"}, steps: []when{
 			{call: cancelsPage("a", 1, 7, "", ""), want: "removed=1 since=7", heard: said, state: recorded(state{"queues": "[a a]", "token": "=7"}, "7")}}},
 		{name: "more have started since the list was done", seed: state{"queues": "[a a a a]", "token": "=9"}, steps: []when{

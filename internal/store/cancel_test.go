@@ -72,6 +72,7 @@ func TestCancel(t *testing.T) {
 	gone1 := again.with("working:w1", "", "process:p1", "", "rounds", "{w1=1}", "cancel:#a", "{finished=0 stopped=1 token=4} +1440m")
 	overtook := state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1", "working:w1": "(p2=1)", "process:p2": "[a]"}
 	logged := overtook.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m")
+	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
 	run(t, []scenario{
 		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m")}}},
 		{name: "two holders", seed: held, steps: []when{
@@ -95,6 +96,18 @@ func TestCancel(t *testing.T) {
 			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p3"}}), want: "started=a/4 cancels=#a/3 seen=3",
 				state: logged3.with("rounds", "{w1=1}", "token", "=4", "working:w1", "(p1=1 p3=4)", "process:p3", "[a]")},
 			{call: leaves("w1"), want: "returned=1", state: logged3.with("queues", "[a]", "token", "=5", "workers", "(w2=+60m)", "working:w1", "", "process:p1", "", "cancel:#a", "{finished=0 stopped=1 token=3} +1440m")}}},
+		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "contents of another type, of a key", seed: keyX.with("contents", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "the lock of what runs stays", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m")}}},
+		{name: "nobody is known to hold anything, while one is under way", seed: member.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: member.with("token", "=4", "canceled", "(#a=3)", "cancel:#a", record("4", "1")+" +1440m")}}},
+		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
+			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#z", record("2", "0")+" +1m")}}},
+		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
+				state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#a", record("2", "1")+" +1m")}}},
 	})
 }
 
@@ -399,23 +412,5 @@ func TestCancelContent(t *testing.T) {
 				"schedule": "(k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0)}}}},
 		{name: "what Redis has lost is not mistaken for what is there", seed: keyX.with("contents", "(#a:k:x=0 #b:k:x=0)"), steps: []when{
 			{call: cancels("b"), want: "removed=0 token=0", heard: []string{"cancel b"}, state: keyX.with("token", "=1", "cancel:#b", "{finished=0 stopped=0 token=1} +1m")}}},
-	})
-}
-
-func TestGuardCancel(t *testing.T) {
-	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
-	run(t, []scenario{
-		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
-		{name: "contents of another type, of a key", seed: keyX.with("contents", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
-		{name: "the lock of what runs stays", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
-			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m")}}},
-		{name: "nobody is known to hold anything, while one is under way", seed: member.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
-			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: member.with("token", "=4", "canceled", "(#a=3)", "cancel:#a", record("4", "1")+" +1440m")}}},
-		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
-			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
-			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#z", record("2", "0")+" +1m")}}},
-		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m"), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
-				state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#a", record("2", "1")+" +1m")}}},
 	})
 }

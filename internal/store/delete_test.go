@@ -29,11 +29,15 @@ func locks(n int) (all []string) {
 }
 
 func TestDelete(t *testing.T) {
+	twin := state{"schedule": "(r:p9=+9m)", "contents": "(#a:r:p9=0)", "keyed:r:p9": waits("a", "+9m", 1, 0), "unique": "{#a=p:p1 offset=0}"}
 	run(t, []scenario{
 		{name: "delete", seed: busy, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`},
 			state: busy.with("queues", "", "unique", "{#b=p:p2 offset="+deleted(3)+"}")}}},
 		{name: "delete many locks", seed: state{"queues": "[" + strings.Join(seq("t", 0, 3000), " ") + "]", "unique": "{" + strings.Join(locks(3000), " ") + " offset=0}"},
 			steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
+		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=" + deleted(0) + "}"}}}},
+		{name: "gaps", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #z=p:p1 offset=0}", "gaps": "(1=1)"}, steps: []when{
+			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#z=p:p1 offset=" + deleted(3) + "}"}}}},
 	})
 }
 
@@ -235,15 +239,6 @@ func TestDeleteBesideReturns(t *testing.T) {
 func haulOne(e *env) error {
 	_, err := e.line.One(e.ctx, haul.call(e.q))
 	return err
-}
-
-func TestGuardDelete(t *testing.T) {
-	twin := state{"schedule": "(r:p9=+9m)", "contents": "(#a:r:p9=0)", "keyed:r:p9": waits("a", "+9m", 1, 0), "unique": "{#a=p:p1 offset=0}"}
-	run(t, []scenario{
-		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=" + deleted(0) + "}"}}}},
-		{name: "gaps", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #z=p:p1 offset=0}", "gaps": "(1=1)"}, steps: []when{
-			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#z=p:p1 offset=" + deleted(3) + "}"}}}},
-	})
 }
 
 // Delete drops entries a page at a time, spares what runs, and releases locks.

@@ -86,6 +86,7 @@ func TestExplainLine(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
+	failed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "deaths=3", "from=k:x", "card=0h")}
 	run(t, []scenario{
 		{name: "nowhere", seed: member, steps: []when{{call: explains("", "a"), want: "workers=1"}, {call: explains("k:x", ""), want: "workers=1"}}},
 		{name: "on the list", seed: member.with("queues", "[x a y a z a]", "paused", "=1", "idle", "(w1=-1m)", "workers", "(w2=-1m w1=+60m)"), steps: []when{
@@ -109,12 +110,6 @@ func TestExplain(t *testing.T) {
 			{call: explains("", "a"), want: `graves=k:g1 failed "r" ~2 !0 w1 "k:x" -9m`}}},
 		{name: "another type", seed: member.with("queues", "=5", "idle", "=5", "failed:contents", "=5", "keyed:k:x", "=5"), steps: []when{
 			{call: explains("", "a"), want: "workers=1"}, {call: explains("k:x", ""), want: "workers=1"}}},
-	})
-}
-
-func TestGuardExplain(t *testing.T) {
-	failed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "deaths=3", "from=k:x", "card=0h")}
-	run(t, []scenario{
 		{name: "the schedule is of another type", seed: member.with("entries", "=foreign"), steps: []when{{call: explains("", "a"), want: "WRONGTYPE"}}},
 		{name: "of a key, whatever its payload", seed: keyX.with("queues", "[a]").merged(failed), steps: []when{{call: explains("k:x", "a"), want: "workers=1 ready=1 length=1 entries=k:x@-1m/-1m~2!1#0<  0>"}}},
 		{name: "nobody is known to hold it", seed: member.with("keyed:k:x", runs("p1", 0, 0)), steps: []when{{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},

@@ -30,9 +30,18 @@ func TestSweep(t *testing.T) {
 	one := state{"queues": "[z]", "workers": "(w2=-60m w1=+60m)", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "rounds": "{w2=1}", "token": "=2"}
 	due := one.with("suspects", "(w2=-1m)")
 	back := state{"queues": "[a b z]", "workers": "(w1=+60m)", "token": "=3", "ledger": "{#a=1 #b=1}"}
+	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
+	again := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
+	order := state{"token": "=4", "working:w1": "(p1=1 p3=3)", "working:w2": "(p2=2 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "queues": "[z]",
+		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)", "idle": "(w1=clock:-3m w2=-2m)"}
 	run(t, []scenario{
 		{name: "sweep", alive: []string{"w3"}, seed: due.with("idle", "(w2=-2m w3=-1m)"), steps: []when{
 			{call: sweeps, want: "failed=w2/2 returned=2", state: back, heard: []string{"wake:w3 2"}}}},
+		{name: "locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
+			{call: sweeps, want: "failed=w2/1 returned=1", state: again.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
+		{name: "heard of since, and gone", seed: state{"workers": "(w2=+60m)", "suspects": "(w2=-1m w9=-1m)"}, steps: []when{{call: sweeps, want: "", state: state{"workers": "(w2=+60m)"}}}},
+		{name: "two that die together", alive: []string{"w3"}, seed: order, steps: []when{
+			{call: sweeps, want: "failed=w1/2,w2/2 returned=4", state: state{"token": "=5", "queues": "[a b c d z]", "ledger": "{#a=1 #b=1 #c=1 #d=1}"}}}},
 	})
 }
 
@@ -49,20 +58,6 @@ func TestForeignSuspects(t *testing.T) {
 	if n := e.count("ZCARD", "workers"); n != 0 {
 		t.Errorf("%d are left", n)
 	}
-}
-
-func TestGuardSweep(t *testing.T) {
-	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
-	back := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
-	order := state{"token": "=4", "working:w1": "(p1=1 p3=3)", "working:w2": "(p2=2 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "queues": "[z]",
-		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)", "idle": "(w1=clock:-3m w2=-2m)"}
-	run(t, []scenario{
-		{name: "locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
-			{call: sweeps, want: "failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
-		{name: "heard of since, and gone", seed: state{"workers": "(w2=+60m)", "suspects": "(w2=-1m w9=-1m)"}, steps: []when{{call: sweeps, want: "", state: state{"workers": "(w2=+60m)"}}}},
-		{name: "two that die together", alive: []string{"w3"}, seed: order, steps: []when{
-			{call: sweeps, want: "failed=w1/2,w2/2 returned=4", state: state{"token": "=5", "queues": "[a b c d z]", "ledger": "{#a=1 #b=1 #c=1 #d=1}"}}}},
-	})
 }
 
 // crowd makes n members whose leases lapse at the given time, and which hold as many
@@ -103,41 +98,37 @@ func (e *env) longest() (longest time.Duration) {
 // measure.
 func TestManyDie(t *testing.T) {
 	t.Parallel()
-	for _, workers := range []int{500, 1000} {
-		manyDie(t, workers)
-	}
-}
-
-func manyDie(t *testing.T, workers int) {
 	const (
 		tasks    = 2
 		commands = 2000 // of a look: one for each of 500 workers, and a dozen for each of 100 tasks
 	)
-	url := redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "100").URL()
-	e := newEnv(t, url, nil)
-	e.crowd(workers, tasks, 1)
-	m := &meter{Runner: e.line, e: e}
-	dead, back := 0, 0
-	for again := true; again; {
-		l := sure(Sweep(e.ctx, m, e.q, 0))(e.t)
-		if n := e.count("ZCARD", "suspects"); m.calls == 1 && n != workers {
-			t.Fatalf("one look has suspected %d of %d", n, workers)
+	for _, workers := range []int{500, 1000} {
+		url := redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "100").URL()
+		e := newEnv(t, url, nil)
+		e.crowd(workers, tasks, 1)
+		m := &meter{Runner: e.line, e: e}
+		dead, back := 0, 0
+		for again := true; again; {
+			l := sure(Sweep(e.ctx, m, e.q, 0))(e.t)
+			if n := e.count("ZCARD", "suspects"); m.calls == 1 && n != workers {
+				t.Fatalf("one look has suspected %d of %d", n, workers)
+			}
+			if len(l.Failed) > 200 || l.Returned > 100 {
+				t.Errorf("one look has failed %d, and returned %d tasks", len(l.Failed), l.Returned)
+			}
+			dead, back, again = dead+len(l.Failed), back+l.Returned, l.Again || m.calls == 1
 		}
-		if len(l.Failed) > 200 || l.Returned > 100 {
-			t.Errorf("one look has failed %d, and returned %d tasks", len(l.Failed), l.Returned)
+		if dead != workers || back != workers*tasks || m.calls > 2+workers/200+workers*tasks/100 {
+			t.Fatalf("%d of %d were failed, %d of %d tasks are back, with %d looks", dead, workers, back, workers*tasks, m.calls)
 		}
-		dead, back, again = dead+len(l.Failed), back+l.Returned, l.Again || m.calls == 1
-	}
-	if dead != workers || back != workers*tasks || m.calls > 2+workers/200+workers*tasks/100 {
-		t.Fatalf("%d of %d were failed, %d of %d tasks are back, with %d looks", dead, workers, back, workers*tasks, m.calls)
-	}
-	waiting := sure(redis.Ints(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(e.t) // the tail is the front
-	for i, token := range waiting {
-		if token != workers*tasks-i && workers <= 500 {
-			t.Fatalf("%d. from the back is the task %d", i, token)
+		waiting := sure(redis.Ints(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(e.t) // the tail is the front
+		for i, token := range waiting {
+			if token != workers*tasks-i && workers <= 500 {
+				t.Fatalf("%d. from the back is the task %d", i, token)
+			}
 		}
-	}
-	if t.Log(m.calls, m.commands, m.took); m.commands > commands {
-		t.Errorf("a look ran %d commands", m.commands)
+		if t.Log(m.calls, m.commands, m.took); m.commands > commands {
+			t.Errorf("a look ran %d commands", m.commands)
+		}
 	}
 }
