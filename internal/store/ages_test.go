@@ -112,10 +112,7 @@ func TestDrift(t *testing.T) {
 
 // Notes that are many are thinned out: the newest stays, and each that goes is followed soon.
 func TestAgesAreThinned(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	e := newEnv(t, redistest.URL(), nil)
-	e.seed(member.with("token", "=0", "queues", "["+strings.Repeat("a ", 258)+"]"))
+	e := beside(t, member.with("token", "=0", "queues", "["+strings.Repeat("a ", 258)+"]"))
 	begin := e.now() - 3_600_000
 	at := func(i int64) int64 { return begin + 1000*i + i/100*600_000 } // with two breaks of ten minutes
 	args := []any{e.q.Ages(), -ageBase, ageDrift}
@@ -124,7 +121,7 @@ func TestAgesAreThinned(t *testing.T) {
 	}
 	e.must(e.conn.Do("ZADD", args[:len(args)-2]...)) // as many as may be
 	beats("w1", false)(e)
-	is.Equal(e.count("ZCARD", "ages"), 130) // with the drift: every other one is gone
+	e.is.Equal(e.count("ZCARD", "ages"), 130) // with the drift: every other one is gone
 	for i := range int64(256) {
 		note := sure(redis.Int64s(e.conn.Do("ZRANGEBYSCORE", e.q.Ages(), i+1, "+inf", "LIMIT", 0, 1)))(t)
 		if i < 255 && (note[0] < at(i) || note[0]-at(i) > 2000) {

@@ -20,6 +20,12 @@ import (
 func TestBatch(t *testing.T) {
 	open := state{"batch:b": "[a b c] +1m"}
 	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
+	waiting := member.with("token", "=9", "queues", "[x]", "batches", "(b=1 c=2 d=3 e=aside:0)", "batch:b", "[a y]", "batch:c", "=foreign", "batch:d", "[a]", "batch:e", "[a]")
+	many := member.with("token", "=9", "batches", "("+strings.Join(numbered("d", 150), " ")+")")
+	for i := range 150 {
+		many[fmt.Sprint("batch:d", 100+i)] = "[z]"
+	}
+	long := strings.Repeat("i", 70)
 	run(t, []scenario{
 		{name: "all of it", seed: state{"queues": "[z]"}, steps: []when{
 			{call: stages(0, "a", "b"), want: "2", state: state{"queues": "[z]", "batch:b": "[a b] +1m"}},
@@ -56,6 +62,14 @@ func TestBatch(t *testing.T) {
 			{call: hears("w1"), want: "b 3"}}},
 		{name: "a beat tells of no list", seed: accepted.merged(member).with("batch:b", "=foreign"), steps: []when{
 			{call: hears("w1"), want: "b 0"}}},
+		{name: "explain looks into batches", seed: waiting, steps: []when{{call: explains("", "a"), want: "workers=1 length=4 before=1,3"}}},
+		{name: "explain looks into a hundred batches", seed: many, steps: []when{{call: explains("", "a"), want: "workers=1 length=100"}}},
+		{name: "explain: batches of another type", seed: member.with("batches", "=foreign", "queues", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=1 before=0"}}},
+		{name: "explain tells of as many copies as are asked for", seed: member.with("queues", "[a a]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=3 before=0,1"}}},
+		{name: "explain looks no deeper than asked", seed: member.with("queues", "[w x y z]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=5"}}},
+		left("paused, and batches wait", waiting.with("paused", "=1"), "paused q 4", CheckQueue, "q"),
+		{name: "a beat tells the begin of a long id", seed: member.with("batches", "("+long+"=1)", "batch:"+long, "[a]"), steps: []when{{call: hears("w1"), want: long[:64] + " 1"}}},
+		{name: "haul tells the begin of a long id", seed: state{"batches": "(" + long + "=1)"}, steps: []when{{call: hauls, want: "0 " + long[:64], state: state{"batches": "(" + long + "=aside:0)"}}}},
 	})
 }
 
@@ -120,8 +134,7 @@ func TestBatchInterrupted(t *testing.T) {
 		for _, done := range []bool{false, true} {
 			for at := 1; at <= 8; at++ { // 3 pages, commit, 3 hauls, and one that finds nothing
 				t.Run(fmt.Sprint(dies, done, at), func(t *testing.T) {
-					is := redistest.Parallel(t)
-					e := newEnv(t, redistest.URL(), nil)
+					e := beside(t, nil)
 					payloads := make([][]byte, 6_000)
 					for i := range payloads {
 						payloads[i] = fmt.Append(nil, i)
@@ -141,25 +154,25 @@ func TestBatchInterrupted(t *testing.T) {
 					}
 					if !all {
 						ttl := sure(redis.Int(e.conn.Do("PTTL", e.q.Batch("b"))))(t)
-						is.True(ttl > 0 || ttl == -2) // it vanishes, or has
+						e.is.True(ttl > 0 || ttl == -2) // it vanishes, or has
 						redistest.Do(t, e.conn, "DEL", e.q.Batch("b"))
 					}
-					is.Equal(sure(Haul(e.ctx, e.line, e.q))(t), Damage{})
+					e.is.Equal(sure(Haul(e.ctx, e.line, e.q))(t), Damage{})
 					list := sure(redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(t)
 					want := others
 					if all {
 						want += len(payloads)
 					}
-					is.Equal(len(list), want)
+					e.is.Equal(len(list), want)
 					next := 0
 					for i := len(list) - 1; i >= 0; i-- {
 						if all && next < len(payloads) && list[i] == string(payloads[next]) {
 							next++
 						}
 					}
-					is.True(!all || next == len(payloads)) // in order
+					e.is.True(!all || next == len(payloads)) // in order
 					left := redistest.Keys(t, e.conn, e.prefix+":batch*")
-					is.Equal(len(left), 0)
+					e.is.Equal(len(left), 0)
 				})
 			}
 		}
@@ -172,25 +185,6 @@ func hears(worker string) func(*env) string {
 		p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, worker, time.Hour, time.Hour, 0))[0])
 		return said(err, "%s", p.Batch)
 	}
-}
-
-func TestGuardBatch(t *testing.T) {
-	waiting := member.with("token", "=9", "queues", "[x]", "batches", "(b=1 c=2 d=3 e=aside:0)", "batch:b", "[a y]", "batch:c", "=foreign", "batch:d", "[a]", "batch:e", "[a]")
-	many := member.with("token", "=9", "batches", "("+strings.Join(numbered("d", 150), " ")+")")
-	for i := range 150 {
-		many[fmt.Sprint("batch:d", 100+i)] = "[z]"
-	}
-	long := strings.Repeat("i", 70)
-	run(t, []scenario{
-		{name: "explain looks into batches", seed: waiting, steps: []when{{call: explains("", "a"), want: "workers=1 length=4 before=1,3"}}},
-		{name: "explain looks into a hundred batches", seed: many, steps: []when{{call: explains("", "a"), want: "workers=1 length=100"}}},
-		{name: "explain: batches of another type", seed: member.with("batches", "=foreign", "queues", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=1 before=0"}}},
-		{name: "explain tells of as many copies as are asked for", seed: member.with("queues", "[a a]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=3 before=0,1"}}},
-		{name: "explain looks no deeper than asked", seed: member.with("queues", "[w x y z]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=5"}}},
-		left("paused, and batches wait", waiting.with("paused", "=1"), "paused q 4", CheckQueue, "q"),
-		{name: "a beat tells the begin of a long id", seed: member.with("batches", "("+long+"=1)", "batch:"+long, "[a]"), steps: []when{{call: hears("w1"), want: long[:64] + " 1"}}},
-		{name: "haul tells the begin of a long id", seed: state{"batches": "(" + long + "=1)"}, steps: []when{{call: hauls, want: "0 " + long[:64], state: state{"batches": "(" + long + "=aside:0)"}}}},
-	})
 }
 
 func TestGuardCheckBatch(t *testing.T) {

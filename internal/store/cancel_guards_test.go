@@ -96,16 +96,3 @@ func TestGuardCancelPages(t *testing.T) {
 			{call: cancelsPage("a", 0, 7, "", ""), want: "since=9", heard: said, state: recorded(state{"queues": "[a a a a]", "token": "=9"}, "9")}}},
 	})
 }
-
-// Each call of a cancel puts it on record, and there are as many as pages.
-func TestGuardCancelRecord(t *testing.T) {
-	e := beside(t, nil)
-	var entries []string
-	for i := range 250 {
-		entries = append(entries, fmt.Sprintf("k:%03d", i))
-	}
-	e.seed(rawP.planned("b", entries...))
-	if got := cancels("b")(e); got != "removed=250 token=4" {
-		t.Error(got)
-	}
-}

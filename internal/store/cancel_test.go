@@ -238,16 +238,26 @@ func TestCancelReadsOnce(t *testing.T) {
 	}
 }
 
-// A cancel takes as many calls as there are pages of what waited when it began.
+// A cancel takes as many calls as there are pages of what waited when it began, and each of them puts
+// it on record.
 func TestCancelInPages(t *testing.T) {
-	e := beside(t, rawP)
-	e.push(25_000, "a")
-	c := sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
-	if c.Removed != 25_000 || c.Token != 4 { // one of each call
-		t.Errorf("%+v", c)
+	t.Parallel()
+	var entries []string
+	for _, n := range seqOf("", 250) {
+		entries = append(entries, "k:"+n)
 	}
-	if heard := e.heard(); fmt.Sprint(heard) != "[cancel a]" {
-		t.Errorf("published %q", heard)
+	for what, seed := range map[string]state{"entries": rawP.planned("b", entries...), "list": rawP.with("queues", "["+strings.Repeat("b ", 25_000)+"]")} {
+		t.Run(what, func(t *testing.T) {
+			e := beside(t, seed)
+			waited := e.count("ZCARD", "contents") + e.count("LLEN", "queues")
+			c := sure(Cancel(e.ctx, e.line, e.q, []byte("b")))(e.t)
+			if c.Removed != waited || c.Token != 4 { // one of each call
+				t.Errorf("of %d, %+v", waited, c)
+			}
+			if heard := e.heard(); fmt.Sprint(heard) != "[cancel b]" {
+				t.Errorf("published %q", heard)
+			}
+		})
 	}
 }
 

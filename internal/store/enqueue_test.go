@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/topology"
 )
 
@@ -94,14 +93,13 @@ func TestAlone(t *testing.T) {
 		}
 	}
 	t.Run("to a long queue that was drained", func(t *testing.T) {
-		is := redistest.Parallel(t)
-		e := newEnv(t, redistest.URL(), nil)
+		e := beside(t, nil)
 		b := NewBack(e.q)
 		for _, alone := range []bool{true, false} { // from now on without a script
-			is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(seq("t", 0, 101)...)))), alone)
+			e.is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(seq("t", 0, 101)...)))), alone)
 		}
-		is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), one)), false)
+		e.is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), one)), false)
 		e.must(e.conn.Do("DEL", e.q.Waiting()))
-		is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), one)), true)
+		e.is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), one)), true)
 	})
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // kept is a seed in which z's task has ended, and a newer one waits there; y's runs; and x's has
@@ -165,8 +163,7 @@ func TestOutcomeOfLargeResults(t *testing.T) {
 		{[]int{2 << 20, 20}, 1},
 	} {
 		t.Run(fmt.Sprint(c.sizes), func(t *testing.T) {
-			is := redistest.Parallel(t)
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			const head = "finished:1:0:="
 			var entries []string
 			for i, size := range c.sizes {
@@ -174,9 +171,9 @@ func TestOutcomeOfLargeResults(t *testing.T) {
 				e.must(e.conn.Do("SET", e.q.Result(entries[i]), head+strings.Repeat("x", size-len(head))))
 			}
 			ends, err := Ends(e.ctx, e.line, e.q, entries)
-			is.NoErr(err)
-			is.Equal(len(ends), c.want)
-			is.Equal(len(ends[0].Record.Result), c.sizes[0]-len(head))
+			e.is.NoErr(err)
+			e.is.Equal(len(ends), c.want)
+			e.is.Equal(len(ends[0].Record.Result), c.sizes[0]-len(head))
 		})
 	}
 }

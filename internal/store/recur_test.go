@@ -73,18 +73,17 @@ func recursAll(period, until int64, all ...Schedule) func(*env) string {
 
 // A call judges until a time of Redis's clock, which may have jumped ahead.
 func TestJudgesUntil(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	e.must(e.conn.Do("HSET", e.q.Recurrence("k:x"), "print", "1a", "passed", 1))
 	e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, "k:x"))
 	before := e.now()
 	_, ended, now, err := Recur(e.ctx, e.line, e.q, 60_000, before-1, nil)
-	is.NoErr(err)
-	is.Equal(len(ended), 0)
-	is.True(before <= now && now <= e.now())
+	e.is.NoErr(err)
+	e.is.Equal(len(ended), 0)
+	e.is.True(before <= now && now <= e.now())
 	_, ended, _, err = Recur(e.ctx, e.line, e.q, 60_000, now+time.Hour.Milliseconds(), nil)
-	is.NoErr(err)
-	is.Equal(ended, []string{"k:x"})
+	e.is.NoErr(err)
+	e.is.Equal(ended, []string{"k:x"})
 }
 
 // each is a schedule as tests have it: asserted by a print, every minute from a time on.

@@ -7,7 +7,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("unlist",
@@ -43,18 +42,17 @@ func TestUnlist(t *testing.T) {
 	} {
 		for where, in := range places {
 			t.Run(name+where, func(t *testing.T) {
-				is := redistest.Parallel(t)
-				e := newEnv(t, redistest.URL(), nil)
+				e := beside(t, nil)
 				s := in(keys.NewSpace(e.prefix))
 				listed := func(name string) bool { return sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), name)))(t) }
 				for range 2 {
-					is.NoErr(List(e.ctx, e.line, s, "q", "other"))
+					e.is.NoErr(List(e.ctx, e.line, s, "q", "other"))
 					e.seed(c.seed)
-					is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
-					is.Equal(listed("q"), c.listed)
-					is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
-					is.Equal(listed("q"), c.listed)
-					is.True(listed("other"))
+					e.is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
+					e.is.Equal(listed("q"), c.listed)
+					e.is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
+					e.is.Equal(listed("q"), c.listed)
+					e.is.True(listed("other"))
 				}
 			})
 		}
@@ -67,32 +65,30 @@ var places = map[string]func(keys.Space) keys.Space{"": func(s keys.Space) keys.
 // Where the registry is not where the queue is, a queue that comes into use between two looks is
 // on the list in the end.
 func TestUnlistApart(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	s := keys.NewSpace(e.prefix).InCluster()
-	is.NoErr(List(e.ctx, e.line, s, "q"))
-	is.NoErr(Unlist(e.ctx, &hooked{Runner: e.line, before: func(call int) {
+	e.is.NoErr(List(e.ctx, e.line, s, "q"))
+	e.is.NoErr(Unlist(e.ctx, &hooked{Runner: e.line, before: func(call int) {
 		if call == 2 {
 			e.seed(state{"queues": "[a]"})
 		}
 	}}, s, e.q, "q"))
-	is.True(sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), "q")))(t))
+	e.is.True(sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), "q")))(t))
 }
 
 // The answer tells whether the name was there. A list of another type is nobody's.
 func TestUnlistAnswers(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	s := keys.NewSpace(e.prefix)
 	takes := func() any {
 		return sure(e.line.One(e.ctx, unlist.call(e.q, "used", []string{e.q.Waiting(), e.q.Workers()}, "name", "q")))(t)
 	}
-	is.Equal(takes(), int64(0))
-	is.NoErr(List(e.ctx, e.line, s, "q"))
-	is.Equal(takes(), int64(1))
-	is.NoErr(List(e.ctx, e.line, s, "q"))
+	e.is.Equal(takes(), int64(0))
+	e.is.NoErr(List(e.ctx, e.line, s, "q"))
+	e.is.Equal(takes(), int64(1))
+	e.is.NoErr(List(e.ctx, e.line, s, "q"))
 	e.must(e.conn.Do("ZADD", e.q.Workers(), 1, "w1"))
-	is.Equal(takes(), int64(0))
+	e.is.Equal(takes(), int64(0))
 	e.must(e.conn.Do("DEL", e.q.Workers()))
 	e.must(e.conn.Do("SET", s.Registry(), "foreign"))
 	if err := Unlist(e.ctx, e.line, s, e.q, "q"); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
