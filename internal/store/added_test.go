@@ -285,23 +285,18 @@ func TestAddedPages(t *testing.T) {
 
 // heldAdded is a queue on which w1 runs so many added tasks, named 1-1 and so on.
 func heldAdded(n int) state {
-	s := member.with("rounds", "{w1=1}", "token", "="+itoa(n))
-	var held, entries []string
+	s := member.with("rounds", "{w1=1}", "token", "="+itoa(n)).holding("w1", slices.Repeat([]string{"x"}, n)...)
+	var entries []string
 	for i := 1; i <= n; i++ {
-		s[fmt.Sprint("process:p", i)] = "[x]"
-		held = append(held, fmt.Sprintf("p%d=%d", i, i))
 		entries = append(entries, fmt.Sprintf("a:1-%d-a=p%d:w1", i, i), fmt.Sprintf("p%d=a:1-%d-a0", i, i))
 	}
 	slices.Sort(entries)
-	return s.with("working:w1", "("+strings.Join(held, " ")+")", "entries", "{"+strings.Join(entries, " ")+"}")
+	return s.with("entries", "{"+strings.Join(entries, " ")+"}")
 }
 
 // line of so many added tasks.
 func addedLine(n int, card, payload string) string {
-	var all []string
-	for i := 1; i <= n; i++ {
-		all = append(all, fmt.Sprintf("1-%d-a/%s=%s", i, card, payload))
-	}
+	all := series(n, func(i int) string { return fmt.Sprintf("1-%d-a/%s=%s", i+1, card, payload) })
 	return "|" + strings.Join(all, " ") + "|"
 }
 

@@ -30,11 +30,7 @@ func cancelsPage(payload string, left, since int, after, until string) func(*env
 
 // planned are entries that wait for later, all with one payload.
 func (s state) planned(payload string, entries ...string) state {
-	var all []waiting
-	for _, entry := range entries {
-		all = append(all, waiting{entry, payload, "+9m", 0})
-	}
-	return s.waiting(all...)
+	return s.waiting(series(len(entries), func(i int) waiting { return waiting{entries[i], payload, "+9m", 0} })...)
 }
 
 // A cancel removes a page a call, and a lock goes with what it is on.
@@ -43,10 +39,7 @@ func TestGuardCancelPages(t *testing.T) {
 		return s.with("cancel:"+name(digest(payload)), "{finished=0 stopped=0 token=1} +1m")
 	}
 	list := func(n int) string { return "[" + strings.Repeat("a ", n) + "]" }
-	var gaps []string
-	for i := range 150 {
-		gaps = append(gaps, fmt.Sprintf("%d=%d", i+1, i+1))
-	}
+	gaps := series(150, func(i int) string { return fmt.Sprintf("%d=%d", i+1, i+1) })
 	said := []string{"cancel a"}
 	mega, large := strings.Repeat("m", 3<<19), strings.Repeat("l", 300<<10)
 	of := "sha1:" + digest(large) + ":" + itoa(len(large))

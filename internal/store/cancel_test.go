@@ -26,19 +26,13 @@ func cancels(p string) func(*env) string {
 }
 
 // told is what a step tells of a page of that log.
-func told(from, to int) (all []string) {
-	for i := from; i < to; i++ {
-		all = append(all, "#t"+itoa(i)+"/"+itoa(i+1))
-	}
-	return all
+func told(from, to int) []string {
+	return series(to-from, func(i int) string { return fmt.Sprintf("#t%d/%d", from+i, from+i+1) })
 }
 
 // page is a log of n cancels, of a worker that holds something.
 func page(n int) state {
-	var log []string
-	for i := range n {
-		log = append(log, "#t"+itoa(i)+"="+itoa(i+1))
-	}
+	log := series(n, func(i int) string { return fmt.Sprintf("#t%d=%d", i, i+1) })
 	return state{"workers": "(w1=+60m)", "working:w1": "(p1=0)", "process:p1": "[x]", "token": "=" + itoa(n), "canceled": "(" + strings.Join(log, " ") + ")",
 		"cancel:#t" + itoa(n-1): "{finished=0 stopped=0 token=" + itoa(n) + "} +1440m"}
 }
@@ -242,11 +236,9 @@ func TestCancelReadsOnce(t *testing.T) {
 // it on record.
 func TestCancelInPages(t *testing.T) {
 	t.Parallel()
-	var entries []string
-	for _, n := range seqOf("", 250) {
-		entries = append(entries, "k:"+n)
-	}
-	for what, seed := range map[string]state{"entries": rawP.planned("b", entries...), "list": rawP.with("queues", "["+strings.Repeat("b ", 25_000)+"]")} {
+	for what, seed := range map[string]state{
+		"entries": rawP.planned("b", seqOf("k:", 250)...), "list": rawP.with("queues", "["+strings.Repeat("b ", 25_000)+"]"),
+	} {
 		t.Run(what, func(t *testing.T) {
 			e := beside(t, seed)
 			waited := e.count("ZCARD", "contents") + e.count("LLEN", "queues")

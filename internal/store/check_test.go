@@ -396,14 +396,8 @@ func TestGuardCheckWorkers(t *testing.T) {
 	orphan := w.with("process:p1", "[a]")
 	log := state{"token": "=9", "canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m"}
 	counted := state{"cancel:#a": "{finished=0 stopped=1 token=4} +1m"}
-	var held, lists []string
-	many := w.with("token", "=101")
-	for i := 1; i <= 101; i++ { // one more than a call gives back
-		p := fmt.Sprint("p", i)
-		held, lists = append(held, p+"="+itoa(i)), append(lists, fmt.Sprint("t", i))
-		many["process:"+p] = "[" + lists[i-1] + "]"
-	}
-	many["working:w9"] = "(" + strings.Join(held, " ") + ")"
+	lists := seq("t", 1, 102) // one more than a call gives back
+	many := w.with("token", "=101").holding("w9", lists...)
 	run(t, []scenario{
 		left("the schedule is of another type", orphan.with("schedule", "=foreign"), "WRONGTYPE", CheckProcesses, "p1"),
 		mended("an orphan, what somebody holds is of another type", orphan.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign"), "orphan p1",

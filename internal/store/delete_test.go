@@ -21,11 +21,8 @@ func deletes(e *env) string {
 // deleted is the offset after a delete that would have been n, had nothing been running.
 func deleted(n int) string { return itoa(n + 1<<24) }
 
-func locks(n int) (all []string) {
-	for i := range n {
-		all = append(all, "#t"+itoa(i)+"=w:"+itoa(i))
-	}
-	return all
+func locks(n int) []string {
+	return series(n, func(i int) string { return fmt.Sprintf("#t%d=w:%d", i, i) })
 }
 
 func TestDelete(t *testing.T) {
@@ -193,20 +190,18 @@ func TestDeleteOfManyBatches(t *testing.T) {
 // one.
 func TestDeleteBesideReturns(t *testing.T) {
 	const unique, running = 2500, 50
-	seed := member.with("token", "="+itoa(running))
-	waiting, locks := seq("waiting", 0, unique), []string{"offset=" + itoa(running)}
-	var held []string
+	waiting, tasks := seq("waiting", 0, unique), seq("running", 0, running)
+	locks := []string{"offset=" + itoa(running)}
 	var outcomes []*Outcome
-	for i, task := range seq("running", 0, running) {
-		id := fmt.Sprint("p", i)
-		seed["process:"+id] = "[" + task + "]"
-		held, locks = append(held, fmt.Sprint(id, "=", i+1)), append(locks, digest(task)+"=p:"+id)
+	for i, task := range tasks {
+		id := fmt.Sprint("p", i+1)
+		locks = append(locks, digest(task)+"=p:"+id)
 		outcomes = append(outcomes, &Outcome{Process: id, Token: int64(i + 1), Verb: Stop})
 	}
 	for i, task := range waiting {
 		locks = append(locks, fmt.Sprint(digest(task), "=w:", running+i))
 	}
-	e := beside(t, seed.with("working:w1", "("+strings.Join(held, " ")+")", "queues", "["+strings.Join(waiting, " ")+"]", "unique", "{"+strings.Join(locks, " ")+"}"))
+	e := beside(t, member.holding("w1", tasks...).with("token", "="+itoa(running), "queues", "["+strings.Join(waiting, " ")+"]", "unique", "{"+strings.Join(locks, " ")+"}"))
 	round := func(n int64, r Round) *Answer {
 		r.Number, r.Crashes, r.Keep = n, 3, 10
 		return e.round(r)
@@ -243,10 +238,7 @@ func haulOne(e *env) error {
 
 // Delete drops entries a page at a time, spares what runs, and releases locks.
 func TestDeleteEntries(t *testing.T) {
-	var all []waiting
-	for _, task := range seq("t", 0, 1200) {
-		all = append(all, waiting{"k:" + task, task, "+60m", 0})
-	}
+	all := series(1200, func(i int) waiting { return waiting{fmt.Sprint("k:t", i), fmt.Sprint("t", i), "+60m", 0} })
 	many := blockedX.waiting(all...).with("queues", "[z]", "ledger", "{#z=1}")
 	many["contents"] = "(#b:k:x=0 " + many["contents"][1:]
 	run(t, []scenario{

@@ -53,11 +53,9 @@ func explained(e *env, entry, payload string, depth int) string {
 // them, or 1 MiB.
 func TestExplainLine(t *testing.T) {
 	behind := func(payloads ...string) state {
-		var items []string
-		for i, p := range payloads {
-			items = append(items, fmt.Sprintf("1-%d-a/0=%s", i, p))
-		}
-		return member.with("added", "|"+strings.Join(append(items, fmt.Sprintf("1-%d-a/0=y", len(payloads))), " ")+"|")
+		payloads = append(slices.Clone(payloads), "y")
+		items := series(len(payloads), func(i int) string { return fmt.Sprintf("1-%d-a/0=%s", i, payloads[i]) })
+		return member.with("added", "|"+strings.Join(items, " ")+"|")
 	}
 	large := strings.Repeat("l", 16384)
 	mebibyte := slices.Repeat([]string{large}, 64)

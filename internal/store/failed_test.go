@@ -249,11 +249,9 @@ func TestFailedPagesAreBoundedInBytes(t *testing.T) {
 			t.Run(name+"/"+verb, func(t *testing.T) {
 				t.Parallel()
 				e, ids := newEnv(t, url, nil), seq("g", 0, c.tasks)
-				var all []waiting
-				for i, id := range ids {
-					all = append(all, waiting{EntryOf(id), strings.Repeat("x", c.size), itoa(i), 0})
-				}
-				e.seed(state{}.waiting(all...).failed())
+				e.seed(state{}.waiting(series(c.tasks, func(i int) waiting {
+					return waiting{EntryOf(ids[i]), strings.Repeat("x", c.size), itoa(i), 0}
+				})...).failed())
 				left, pages := c.tasks, 0
 				n, err := call(e, &hooked{Runner: e.line, after: func(int) {
 					now := e.count("ZCARD", "failed:schedule")

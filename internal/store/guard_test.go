@@ -89,22 +89,11 @@ func TestGuardMembers(t *testing.T) {
 
 // No call returns more than a hundred tasks, or fails more than two hundred workers.
 func TestGuardPages(t *testing.T) {
-	last := state{"suspects": "(w1=0)", "workers": "(w3=+60m)", "token": "=101"}
-	var held []string
-	for i := range 101 {
-		held = append(held, fmt.Sprintf("p%d=%d", i, i+1))
-		last[fmt.Sprint("process:p", i)] = "[t" + itoa(i) + "]"
-	}
-	last["working:w1"] = "(" + strings.Join(held, " ") + ")"
-	many := state{}
-	var workers, suspects, idle []string
-	for i := range 205 {
-		workers, suspects = append(workers, fmt.Sprintf("w%03d=-60m", i)), append(suspects, fmt.Sprintf("w%03d=-1m", i))
-	}
-	for i := range 70 {
-		idle = append(idle, fmt.Sprintf("i%02d=-1m", i))
-	}
-	many["workers"], many["suspects"] = "("+strings.Join(workers, " ")+")", "("+strings.Join(suspects, " ")+")"
+	last := state{"suspects": "(w1=0)", "workers": "(w3=+60m)", "token": "=101"}.holding("w1", seq("t", 0, 101)...)
+	workers := series(205, func(i int) string { return fmt.Sprintf("w%03d=-60m", i) })
+	suspects := series(205, func(i int) string { return fmt.Sprintf("w%03d=-1m", i) })
+	idle := series(70, func(i int) string { return fmt.Sprintf("i%02d=-1m", i) })
+	many := state{"workers": "(" + strings.Join(workers, " ") + ")", "suspects": "(" + strings.Join(suspects, " ") + ")"}
 	page := strings.Join(seqOf("w", 200), ",")
 	fenced := "(" + strings.Join(seqOf("w", 200), "=0 ") + "=0 " + strings.Join(suspects[200:], " ") + ")"
 	first := "(" + strings.Join(idle[:6], " ") + ")"
@@ -126,11 +115,8 @@ func TestGuardPages(t *testing.T) {
 	})
 }
 
-func seqOf(name string, n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprintf("%s%03d", name, i))
-	}
-	return all
+func seqOf(name string, n int) []string {
+	return series(n, func(i int) string { return fmt.Sprintf("%s%03d", name, i) })
 }
 
 // What is not to be compared as a whole is counted.

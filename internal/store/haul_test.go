@@ -18,19 +18,13 @@ func hauls(e *env) string {
 }
 
 // numbered are members of a zset with the numbers of their names.
-func numbered(name string, n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprintf("%s%d=%d", name, 100+i, i))
-	}
-	return all
+func numbered(name string, n int) []string {
+	return series(n, func(i int) string { return fmt.Sprintf("%s%d=%d", name, 100+i, i) })
 }
 
 // putsAside are members of a zset that were put aside.
-func putsAside(name string, n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprintf("%s%d=aside:0", name, 100+i))
-	}
-	return all
+func putsAside(name string, n int) []string {
+	return series(n, func(i int) string { return fmt.Sprintf("%s%d=aside:0", name, 100+i) })
 }
 
 func TestHaul(t *testing.T) {

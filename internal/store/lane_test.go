@@ -53,6 +53,16 @@ func (s state) waiting(all ...waiting) state {
 	return s
 }
 
+// holding is a state in which a worker holds tasks, as p1, p2 and so on.
+func (s state) holding(worker string, tasks ...string) state {
+	s = s.with()
+	for i, task := range tasks {
+		s[fmt.Sprint("process:p", i+1)] = "[" + task + "]"
+	}
+	held := series(len(tasks), func(i int) string { return fmt.Sprintf("p%d=%d", i+1, i+1) })
+	return s.with("working:"+worker, "("+strings.Join(held, " ")+")")
+}
+
 func runs(process string, tried, died int) string {
 	return h("process="+process, fmt.Sprint("tried=", tried), fmt.Sprint("died=", died))
 }

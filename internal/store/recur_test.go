@@ -398,11 +398,8 @@ func TestRecurPages(t *testing.T) {
 	}
 	start := func(t *testing.T) (*env, []Schedule) {
 		e := newEnv(t, redistest.URL(), nil)
-		var all []Schedule
 		far := e.now() + time.Hour.Milliseconds()
-		for i := range n {
-			all = append(all, Schedule{Entry: fmt.Sprint("k:", i), Print: "1a", Times: []int64{far}})
-		}
+		all := series(n, func(i int) Schedule { return Schedule{Entry: fmt.Sprint("k:", i), Print: "1a", Times: []int64{far}} })
 		held(e, all)
 		for i := range n { // as somebody puts them
 			e.must(Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}))

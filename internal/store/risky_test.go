@@ -71,11 +71,9 @@ func TestRiskyBytes(t *testing.T) {
 
 // dueEntries is n entries that are due, in the order of their names; what has n deaths.
 func dueEntries(n int, crashes func(i int) int) state {
-	var all []waiting
-	for i := range n {
-		all = append(all, waiting{fmt.Sprintf("k:t%04d", i), "t" + itoa(i), "7", crashes(i)})
-	}
-	return member.waiting(all...)
+	return member.waiting(series(n, func(i int) waiting {
+		return waiting{fmt.Sprintf("k:t%04d", i), "t" + itoa(i), "7", crashes(i)}
+	})...)
 }
 
 // riskyEntries is n due entries that one more death would bury, except for

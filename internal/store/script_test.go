@@ -477,9 +477,15 @@ func (w *words) look(l Look) {
 func (w *words) String() string { return strings.Join(w.all, " ") }
 
 // seq is the words from up to (not including) to, with a name before each.
-func seq(name string, from, to int) (all []string) {
-	for i := from; i < to; i++ {
-		all = append(all, fmt.Sprint(name, i))
+func seq(name string, from, to int) []string {
+	return series(to-from, func(i int) string { return fmt.Sprint(name, from+i) })
+}
+
+// series is what of makes of the numbers from 0 up to (not including) n.
+func series[T any](n int, of func(i int) T) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = of(i)
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -90,10 +91,8 @@ func TestGuardReturns(t *testing.T) {
 	order := state{"token": "=5", "working:w1": "(p1=1 p2=2 p5=5)", "working:w2": "(p3=3 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "process:p5": "[e]",
 		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)"}
 	stuck := state{"suspects": "(w8=0)", "working:w8": "=foreign", "token": "=1"}
-	var lapsed, suspects []string
-	for _, w := range seqOf("w", 205) {
-		lapsed, suspects = append(lapsed, w+"=-60m"), append(suspects, w+"=-1m")
-	}
+	lapsed := series(205, func(i int) string { return fmt.Sprintf("w%03d=-60m", i) })
+	suspects := series(205, func(i int) string { return fmt.Sprintf("w%03d=-1m", i) })
 	many := state{"workers": "(" + strings.Join(lapsed[1:], " ") + " me=+60m w000=+60m)", "token": "=1"}
 	run(t, []scenario{
 		{name: "the newest of two comes first each time", seed: order, steps: []when{

@@ -181,19 +181,12 @@ func TestGuardAhead(t *testing.T) {
 	}
 	list := member.with("queues", "[a b c]")
 	started := func(n int, s state) state {
-		var held []string
-		for i, p := range []string{"a", "b", "c"}[:n] {
-			held = append(held, fmt.Sprintf("p%d=%d", i+1, i+1))
-			s = s.with(fmt.Sprint("process:p", i+1), "["+p+"]")
-		}
-		return s.with("rounds", "{w1=1}", "token", "="+itoa(n), "working:w1", "("+strings.Join(held, " ")+")")
+		return s.holding("w1", []string{"a", "b", "c"}[:n]...).with("rounds", "{w1=1}", "token", "="+itoa(n))
 	}
 	due := func(crashes ...int) state { // entries k:0, k:1 and so on, in this order
-		var all []waiting
-		for i, n := range crashes {
-			all = append(all, waiting{fmt.Sprint("k:", i), fmt.Sprint("t", i), itoa(i + 1), n})
-		}
-		return member.waiting(all...)
+		return member.waiting(series(len(crashes), func(i int) waiting {
+			return waiting{fmt.Sprint("k:", i), fmt.Sprint("t", i), itoa(i + 1), crashes[i]}
+		})...)
 	}
 	ran := func(s state, token, process, i, died int) state {
 		entry, p := fmt.Sprint("k:", i), fmt.Sprint("p", process)
@@ -354,10 +347,7 @@ func TestGuardSteps(t *testing.T) {
 // those that have more to do.
 func TestGuardEnds(t *testing.T) {
 	t.Parallel()
-	plain := member.with("rounds", "{w1=1}", "token", "=2500", "working:w1", heldAdded(2500)["working:w1"])
-	for i := range 2500 {
-		plain[fmt.Sprint("process:p", i+1)] = "[t" + itoa(i) + "]"
-	}
+	plain := member.with("rounds", "{w1=1}", "token", "=2500").holding("w1", seq("t", 0, 2500)...)
 	five := heldAdded(5)
 	five["entries"] = strings.NewReplacer("p4=a:1-4-a0", "p4=a:1-4-a"+keeps, "a:1-5-a=p5:w1 ", "", "p5=a:1-5-a0", "p5=k:@1-5-a").Replace(five["entries"])
 	five["keyed:k:@1-5-a"] = h(runs("p5", 0, 0), "held=0", "sum=p5:"+digest(spelled("k:@1-5-a")))
