@@ -292,14 +292,8 @@ func TestDigestsOfOthers(t *testing.T) {
 // The tasks of a dead worker are counted by their digests, which nobody names: a call ends
 // when it has hashed a mebibyte.
 func TestHashingIsBounded(t *testing.T) {
-	e := beside(t, nil)
-	const tasks, size = 30, 100_000
-	e.seed(state{"workers": "(w1=+60m)", "token": "=30"})
-	for i := range tasks {
-		id := fmt.Sprint("p", i+1)
-		e.must(e.conn.Do("LPUSH", e.q.Process(id), fmt.Sprint(i)+strings.Repeat("x", size)))
-		e.must(e.conn.Do("ZADD", e.q.Working("w1"), i+1, id))
-	}
+	tasks := series(30, func(i int) string { return fmt.Sprint(i) + strings.Repeat("x", 100_000) })
+	e := beside(t, state{"workers": "(w1=+60m)", "token": "=30"}.holding("w1", tasks...))
 	a := fail.ask(e.ctx, e.line, e.q, "worker", "w1", "begin", 1)
 	if returned := a.int("returned"); a.err != nil || returned != 11 {
 		t.Errorf("%d were returned, not 11: %v", returned, a.err)

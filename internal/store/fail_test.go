@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -43,20 +44,17 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 	}{"of the list": {each: 1}, "keyed": {keyed: true, each: 1}, "keyed, with digests": {keyed: true, named: true, each: 4}, "canceled": {keyed: true, named: true, canceled: true, each: 4}} {
 		t.Run(name, func(t *testing.T) {
 			payload := strings.Repeat("x", size)
-			seed := state{"workers": "(alive=+60m dead=+60m)", "token": "=" + itoa(tasks)}
-			var holds, entries []string
-			for i, id := range seq("p", 0, tasks) {
+			seed := state{"workers": "(alive=+60m dead=+60m)", "token": "=" + itoa(tasks)}.holding("dead", slices.Repeat([]string{payload}, tasks)...)
+			var entries []string
+			for i, id := range seq("p", 1, tasks+1) {
 				entry, sum := fmt.Sprint("k:", i), ""
 				if c.named {
 					sum = "sum=" + id + ":" + digest(payload)
 				}
-				holds, entries = append(holds, fmt.Sprint(id, "=", i+1)), append(entries, id+"="+entry)
-				seed["process:"+id] = "[" + payload + "]"
-				if c.keyed {
+				if entries = append(entries, id+"="+entry); c.keyed {
 					seed["keyed:"+entry], seed["entries"] = h(runs(id, 0, 0), sum), "{"+strings.Join(entries, " ")+"}"
 				}
 			}
-			seed["working:dead"] = "(" + strings.Join(holds, " ") + ")"
 			if c.canceled {
 				seed["canceled"] = "(" + digest(payload) + "=" + itoa(tasks) + ")"
 			}

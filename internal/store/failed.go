@@ -35,7 +35,7 @@ func (d *decoder) grave() Grave {
 // FailedTasks yields the failed queue of q, newest first.
 func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[Grave, error] {
 	return rows(ctx, func() pager[Grave] {
-		return each(sizedFailed(r, q, allFailed(r, q)), func(ctx context.Context, entries []string) (graves []Grave, err error) {
+		return each(sized(r, allFailed(r, q), q.Failed().Keyed), func(ctx context.Context, entries []string) (graves []Grave, err error) {
 			read := func(e string) redisconn.Call { return redisconn.Command("HGETALL", q.Failed().Keyed(e)) }
 			for i, reply := range doEach(ctx, r, entries, read) {
 				f, err := redis.StringMap(reply.Value, reply.Err)
@@ -103,11 +103,6 @@ func failedEntries(ids []string) pager[string] {
 	return given(entries)
 }
 
-// sizedFailed makes pages small enough to read or remove their tasks in one call.
-func sizedFailed(r Runner, q keys.Queue, of pager[string]) pager[string] {
-	return sized(r, of, q.Failed().Keyed)
-}
-
 // RequeueFailed puts failed tasks back where they came from, and returns how many it
 // could.
 func RequeueFailed(ctx context.Context, r Runner, q keys.Queue, ids []string) (int, error) {
@@ -135,7 +130,7 @@ func DeleteAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 }
 
 func deleteEach(ctx context.Context, r Runner, q keys.Queue, of pager[string]) (int, error) {
-	return sum(ctx, sizedFailed(r, q, of), func(entries []string) (n int, err error) {
+	return sum(ctx, sized(r, of, q.Failed().Keyed), func(entries []string) (n int, err error) {
 		remove := func(e string) redisconn.Call { return RemoveCall(q.Failed(), e) }
 		for _, reply := range doEach(ctx, r, entries, remove) {
 			removed, e := redis.Int(reply.Value, reply.Err)

@@ -20,10 +20,8 @@ type Told map[string]string
 
 // Tell reads a section of it.
 func (t Told) Tell(ctx context.Context, r Runner, section string) error {
-	return t.read(r.Do(ctx, infoCall(section))[0])
+	return t.TellAll(ctx, r, section)[0]
 }
-
-func infoCall(section string) redisconn.Call { return redisconn.Command("INFO", section) }
 
 func (t Told) read(reply redisconn.Reply) error {
 	text, err := redis.String(reply.Value, reply.Err)
@@ -39,7 +37,8 @@ func (t Told) read(reply redisconn.Reply) error {
 // command takes several only since Redis 7.0.
 func (t Told) TellAll(ctx context.Context, r Runner, sections ...string) []error {
 	errs := make([]error, len(sections))
-	for i, reply := range doEach(ctx, r, sections, infoCall) {
+	info := func(section string) redisconn.Call { return redisconn.Command("INFO", section) }
+	for i, reply := range doEach(ctx, r, sections, info) {
 		errs[i] = t.read(reply)
 	}
 	return errs
