@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,10 +82,7 @@ func TestBatchPages(t *testing.T) {
 	e := newEnv(t, server.URL(), nil)
 	is := is.New(t)
 	for _, c := range []struct{ payloads, size, pages int }{{4001, 1, 3}, {8, 512 << 10, 4}, {3, 2 << 20, 3}} {
-		all := make([]any, c.payloads)
-		for i := range all {
-			all[i] = make([]byte, c.size)
-		}
+		all := slices.Repeat([]any{make([]byte, c.size)}, c.payloads)
 		is.Equal(stages(0, all...)(e), fmt.Sprint(c.payloads))
 		is.Equal(commits(fmt.Sprint(c), c.payloads)(e), "1")
 		e.must(e.conn.Do("CONFIG", "SET", "maxmemory", 1))
@@ -135,10 +133,7 @@ func TestBatchInterrupted(t *testing.T) {
 			for at := 1; at <= 8; at++ { // 3 pages, commit, 3 hauls, and one that finds nothing
 				t.Run(fmt.Sprint(dies, done, at), func(t *testing.T) {
 					e := beside(t, nil)
-					payloads := make([][]byte, 6_000)
-					for i := range payloads {
-						payloads[i] = fmt.Append(nil, i)
-					}
+					payloads := series(6_000, func(i int) []byte { return fmt.Append(nil, i) })
 					others := 0
 					f := &flaw{Runner: e.line, at: at, done: done, dies: dies, before: func(n int) {
 						e.must(e.conn.Do("LPUSH", e.q.Waiting(), fmt.Sprint("other ", n)))

@@ -19,10 +19,7 @@ func checks(mend bool, what What, names ...string) func(*env) string {
 		if what == CheckHeld || what == CheckTwice {
 			worker, names = names[0], names[1:]
 		}
-		full := make([]string, len(names))
-		for i, n := range names {
-			full[i] = undigest(spelled(n))
-		}
+		full := series(len(names), func(i int) string { return undigest(spelled(names[i])) })
 		v, err := Check(e.ctx, e.doctor(), e.q, what, worker, mend, full)
 		if err != nil {
 			return refused(err)

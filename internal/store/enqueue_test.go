@@ -13,11 +13,8 @@ var _ = probed("enqueue",
 	probe{seed: busy, call: enqueues("new"), adds: true},
 )
 
-func payloads(p ...string) (all [][]byte) {
-	for _, s := range p {
-		all = append(all, []byte(s))
-	}
-	return all
+func payloads(p ...string) [][]byte {
+	return series(len(p), func(i int) []byte { return []byte(p[i]) })
 }
 
 func enqueues(p ...string) func(*env) string {

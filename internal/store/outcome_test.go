@@ -24,11 +24,7 @@ var _ = probed("outcome",
 // outcomes asks how the tasks of entries ended.
 func outcomes(entries ...string) func(*env) string {
 	return func(e *env) string {
-		var full []string
-		for _, entry := range entries {
-			full = append(full, spelled(entry))
-		}
-		ends, err := Ends(e.ctx, e.line, e.q, full)
+		ends, err := Ends(e.ctx, e.line, e.q, series(len(entries), func(i int) string { return spelled(entries[i]) }))
 		if err != nil {
 			return refused(err)
 		}

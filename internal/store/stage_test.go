@@ -18,10 +18,7 @@ func stages(before int, payloads ...any) func(*env) string {
 
 func TestStage(t *testing.T) {
 	words := seq("t", 0, 5001)
-	var long []any
-	for _, w := range words {
-		long = append(long, w)
-	}
+	long := series(len(words), func(i int) any { return words[i] })
 	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
 	run(t, []scenario{
 		{name: "more than unpack takes", steps: []when{

@@ -11,15 +11,13 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// all is a round that ends the processes p1, p2 and so on, in one way.
+// each is a round that ends the processes p1, p2 and so on, in one way.
 func (o Outcome) each(n int64, count int) func(*env) string {
-	r := Round{Worker: "w1", Number: n}
-	for i := range count {
+	return steps(Round{Worker: "w1", Number: n, Outcomes: series(count, func(i int) *Outcome {
 		o.Process, o.Token = fmt.Sprint("p", i+1), int64(i+1)
-		each := o
-		r.Outcomes = append(r.Outcomes, &each)
-	}
-	return steps(r)
+		one := o
+		return &one
+	})})
 }
 
 func TestGuardStep(t *testing.T) {
