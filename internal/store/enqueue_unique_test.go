@@ -1,6 +1,10 @@
 package store
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+)
 
 var _ = probed("enqueue_unique",
 	probe{seed: busy, call: enqueuesUnique("n"), adds: true},
@@ -52,6 +56,41 @@ func TestUniqueFollows(t *testing.T) {
 		{name: "cancel of others", seed: state{"queues": "[b a b c b d]", "unique": "{#a=w:1 #b=w:2 #c=w:3 #d=w:5 offset=0}"}, steps: []when{
 			{call: cancels("b"), want: "removed=3 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a c d]", "unique": "{#a=w:1 #c=w:3 #d=w:5 offset=1}", "gaps": "(2=2 4=4)", "cancel:#b": "{finished=0 stopped=0 token=1} +1m"}}}},
 	})
+}
+
+// Gaps are where a cancel has removed something, so that each lock is where its payload is,
+// whatever is taken, returned, enqueued and removed.
+func TestGapsClose(t *testing.T) {
+	e := beside(t, nil)
+	e.must(nil, e.conn.Send("ZADD", e.q.Workers(), never, "w1"))
+	e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
+	e.push(700, "a")
+	for _, p := range []string{"b", "c"} {
+		e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(p)))
+	}
+	sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
+	if n := e.count("ZCARD", "gaps"); n != 700 {
+		t.Fatalf("%d gaps", n)
+	}
+	tokens := map[string]int64{}
+	for i, id := range []string{"p1", "p2"} {
+		a := e.round(Round{Number: int64(i + 1), Start: []string{id}})
+		tokens[id] = a.Started[0].Token
+	}
+	// What was taken first goes back, in front of all gaps that are left.
+	for i, id := range []string{"p2", "p1"} {
+		e.round(Round{Number: int64(i + 3), Outcomes: []*Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}})
+	}
+	for _, p := range []string{"b", "c"} {
+		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); refused(err) != "DUPLICATE" {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+	a := e.round(Round{Number: 5, Start: []string{"p3", "p4", "p5"}})
+	where, err := redis.StringMap(e.conn.Do("HGETALL", e.q.Unique()))
+	if len(a.Started) != 3 || err != nil || where[digest("b")] != "p:p4" || where[digest("c")] != "p:p5" {
+		t.Error(a.Started, where, err)
+	}
 }
 
 func TestGuardUnique(t *testing.T) {

@@ -103,7 +103,7 @@ func TestCrashed(t *testing.T) {
 
 // A failed queue is a queue; what its handler gives up is put aside.
 func TestFailedQueue(t *testing.T) {
-	w := state{"failed:workers": "(w1=+60m)"}
+	w := member.failed()
 	seed := w.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x"))
 	meta := "kind=failed reason=r tries=0 deaths=0 worker=w1 at=-9m from=k:x"
 	running := w.with("failed:rounds", "{w1=1}", "failed:token", "=1", "failed:working:w1", "(p1=1)", "failed:process:p1", "[a]", "failed:entries", "{p1=k:g1}",

@@ -161,9 +161,8 @@ func TestOutcomeOfLargeResults(t *testing.T) {
 		t.Run(fmt.Sprint(c.sizes), func(t *testing.T) {
 			e := beside(t, nil)
 			const head = "finished:1:0:="
-			var entries []string
+			entries := seq("k:", 0, len(c.sizes))
 			for i, size := range c.sizes {
-				entries = append(entries, fmt.Sprint("k:", i))
 				e.must(e.conn.Do("SET", e.q.Result(entries[i]), head+strings.Repeat("x", size-len(head))))
 			}
 			ends, err := Ends(e.ctx, e.line, e.q, entries)

@@ -111,10 +111,8 @@ func canned(all ...redisconn.Reply) fake {
 func TestSized(t *testing.T) {
 	is := redistest.Parallel(t)
 	const mib = int64(listBytes)
-	var replies []redisconn.Reply
-	for _, n := range []int64{mib / 2, mib / 2, 1, 5 * mib, 0, 0, mib} {
-		replies = append(replies, redisconn.Reply{Value: n})
-	}
+	sizes := []int64{mib / 2, mib / 2, 1, 5 * mib, 0, 0, mib}
+	replies := series(len(sizes), func(i int) redisconn.Reply { return redisconn.Reply{Value: sizes[i]} })
 	key := func(n int) string { return fmt.Sprint(n) }
 	all, pages, err := read(sized(canned(replies...), paged(false, []int{1, 2, 3, 4, 5}, []int{6, 7}), key))
 	is.NoErr(err)
