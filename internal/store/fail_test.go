@@ -2,9 +2,9 @@ package store
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 var _ = probed("fail",
@@ -43,22 +43,29 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 		each                   int
 	}{"of the list": {each: 1}, "keyed": {keyed: true, each: 1}, "keyed, with digests": {keyed: true, named: true, each: 4}, "canceled": {keyed: true, named: true, canceled: true, each: 4}} {
 		t.Run(name, func(t *testing.T) {
+			e := beside(t, nil)
+			deadline := e.now() + time.Hour.Milliseconds()
+			for _, w := range []string{"dead", "alive"} {
+				e.must(e.conn.Do("ZADD", e.q.Workers(), deadline, w))
+			}
 			payload := strings.Repeat("x", size)
-			seed := state{"workers": "(alive=+60m dead=+60m)", "token": "=" + itoa(tasks)}.holding("dead", slices.Repeat([]string{payload}, tasks)...)
-			var entries []string
-			for i, id := range seq("p", 1, tasks+1) {
-				entry, sum := fmt.Sprint("k:", i), ""
+			for i := range tasks {
+				id := fmt.Sprint("p", i)
+				e.must(e.conn.Do("ZADD", e.q.Working("dead"), i+1, id))
+				e.must(e.conn.Do("LPUSH", e.q.Process(id), payload))
+				if c.keyed {
+					e.must(e.conn.Do("HSET", e.q.Entries(), id, fmt.Sprint("k:", i)))
+					e.must(e.conn.Do("HSET", e.q.Keyed(fmt.Sprint("k:", i)), "process", id, "tried", 0, "died", 0))
+				}
 				if c.named {
-					sum = "sum=" + id + ":" + digest(payload)
-				}
-				if entries = append(entries, id+"="+entry); c.keyed {
-					seed["keyed:"+entry], seed["entries"] = h(runs(id, 0, 0), sum), "{"+strings.Join(entries, " ")+"}"
+					e.must(e.conn.Do("HSET", e.q.Keyed(fmt.Sprint("k:", i)), "sum", id+":"+digest(payload)))
 				}
 			}
+			e.must(e.conn.Do("SET", e.q.Token(), tasks))
 			if c.canceled {
-				seed["canceled"] = "(" + digest(payload) + "=" + itoa(tasks) + ")"
+				e.must(e.conn.Do("ZADD", e.q.Canceled(), tasks, digest(payload)))
+				e.must(e.conn.Do("ZADD", e.q.Holders(), 0, "dead"))
 			}
-			e := beside(t, seed)
 			held := func() int { return e.count("ZCARD", "working:dead") }
 			call := func() int {
 				before := held()

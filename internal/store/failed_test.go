@@ -248,10 +248,15 @@ func TestFailedPagesAreBoundedInBytes(t *testing.T) {
 		} {
 			t.Run(name+"/"+verb, func(t *testing.T) {
 				t.Parallel()
-				e, ids := newEnv(t, url, nil), seq("g", 0, c.tasks)
-				e.seed(state{}.waiting(series(c.tasks, func(i int) waiting {
-					return waiting{EntryOf(ids[i]), strings.Repeat("x", c.size), itoa(i), 0}
-				})...).failed())
+				e, payload := newEnv(t, url, nil), strings.Repeat("x", c.size)
+				var ids []string
+				for i := range c.tasks {
+					id := fmt.Sprint("g", i)
+					ids = append(ids, id)
+					e.must(nil, e.conn.Send("HSET", e.q.Failed().Keyed(EntryOf(id)), "payload", payload, "kind", Failed, "at", i))
+					e.must(nil, e.conn.Send("ZADD", e.q.Failed().Contents(), 0, digest(payload)+":"+EntryOf(id)))
+					e.must(e.conn.Do("ZADD", e.q.Failed().Schedule(), i, EntryOf(id)))
+				}
 				left, pages := c.tasks, 0
 				n, err := call(e, &hooked{Runner: e.line, after: func(int) {
 					now := e.count("ZCARD", "failed:schedule")
