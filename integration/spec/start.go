@@ -287,7 +287,7 @@ func (r *round) beginEntry(payload, entry string, retries, crashes int64, a tale
 // fromList starts what is on the list.
 func (r *round) fromList() {
 	simple := !r.counting && !r.locks // nothing to see to but the payloads
-	for r.goesOn() && r.others < 999 {
+	for r.goesOn() && (simple || r.others < 999) {
 		id := r.ids[r.first]
 		if !r.is(r.waiting, "list") || r.length(r.waiting) > 0 && !r.is(r.process+id, "list") {
 			r.trouble = string(wrongType)
