@@ -36,8 +36,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// With TLS on both sides, the certificate is who we are. A server that knows its own name is
-// found by that.
+// With mutual TLS, the certificate identifies the client. ServerName is used to verify the server's
+// certificate.
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	for version, name := range map[string]string{"TLSv1.2": home, "TLSv1.3": "redis.example"} {
@@ -52,17 +52,17 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// Without options, the authorities of the system are trusted.
+// Without options, the system's certificate authorities are trusted.
 func TestTLSBySystem(t *testing.T) {
 	a := redistest.NewAuthority(t)
 	server := redistest.StartTLS(t, a, []string{home}, "--tls-auth-clients", "no")
-	t.Setenv("SSL_CERT_FILE", a.File) // of the process that follows
+	t.Setenv("SSL_CERT_FILE", a.File) // for the child process
 	t.Setenv("SSL_CERT_DIR", t.TempDir())
 	spawn(t, childConfig{URL: server.URL(), Prefix: "p", Queue: "q", Concurrency: 1}).Kill()
 }
 
-// Whatever is wrong with certificates is told by every verb, at once, with what can
-// be done about it; and it is certain that nothing was carried out.
+// Every verb reports certificate errors at once, and how to fix them. It is certain that nothing
+// was carried out.
 func TestTLSRefused(t *testing.T) {
 	t.Parallel()
 	a, other := redistest.NewAuthority(t), redistest.NewAuthority(t)
@@ -91,7 +91,7 @@ func TestTLSRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := openAt(t, strings.Replace(c.url, "//", "//:hunter2@", 1), worqr.Options{Prefix: "p", TLSConfig: c.config})
-			open := sure(worqr.Open(c.url, &worqr.Options{Prefix: "p", TLSConfig: c.config}))(t) // what it sends first is no login
+			open := sure(worqr.Open(c.url, &worqr.Options{Prefix: "p", TLSConfig: c.config}))(t) // doesn't begin with a login
 			defer open.Close()
 			began := time.Now()
 			for verb, err := range map[string]error{
@@ -115,14 +115,14 @@ func TestTLSRefused(t *testing.T) {
 				}
 			}
 			if took := time.Since(began); took > patience/2 {
-				t.Errorf("it took %v", took) // each call may take the 2 s for a server that says nothing
+				t.Errorf("it took %v", took) // each call may wait 2 s for a silent server
 			}
 		})
 	}
 }
 
-// alerting returns the address of a server that, as some do, says in TLS that it wants
-// TLS, and closes the connection.
+// alerting returns the address of a server that, as some do, answers plain text with a TLS alert
+// and closes the connection.
 func alerting(t *testing.T) string {
 	t.Helper()
 	l := sure(net.Listen("tcp", home+":0"))(t)
@@ -141,8 +141,8 @@ func alerting(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// A port that accepts connections and says nothing, ever: calls fail when the time
-// for dialling is over, or their context, and nothing goes on behind them.
+// If a port accepts connections but never answers, calls fail when the dial timeout or their
+// context ends, and leave no connection open.
 func TestTLSBlackHole(t *testing.T) {
 	is := parallel(t)
 	hole := sure(net.Listen("tcp", home+":0"))(t)
@@ -155,7 +155,7 @@ func TestTLSBlackHole(t *testing.T) {
 			}
 			go func() {
 				for buf := make([]byte, 4096); ; {
-					if _, err := c.Read(buf); err != nil { // the other side has given up
+					if _, err := c.Read(buf); err != nil { // the client has given up
 						_ = c.Close()
 						closed <- struct{}{}
 						return
@@ -165,7 +165,7 @@ func TestTLSBlackHole(t *testing.T) {
 		}
 	}()
 	t.Cleanup(func() { _ = hole.Close() })
-	// The connection for beats has less time, a third of the lease.
+	// Dialing the connection for beats times out sooner, after a third of the lease.
 	p := openAt(t, "rediss://"+hole.Addr().String(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	err := p.StartWorker(t.Context())
 	is.True(err != nil && strings.Contains(err.Error(), "try redis://"))
