@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/integration/load"
 )
 
-// The judge finds every violation, and nothing else.
+// TestJudge checks that the judge finds every violation, and nothing else.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	type says []load.Event
@@ -52,7 +52,7 @@ func TestJudge(t *testing.T) {
 		said  says
 		dead  int64 // when the peer was killed
 		slept int64 // when it was stopped, for a second
-		death int64 // of a master that took something with it
+		death int64 // of a master that took writes with it
 		wrong string
 	}{
 		"done":                        {said: says{in(try), in(okay), run(began, 1), run(finishing, 1), run(done, 1)}},
@@ -107,7 +107,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The longest stop is found only where it touches the span.
+// stop counts a pause only if it touches the span.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	events := []int64{90, 10, 20, 50, 55, 60}
