@@ -97,7 +97,7 @@ func TestCheckHealth(t *testing.T) {
 	}
 }
 
-// Check reports failed and retrying tasks, though the fleet is healthy.
+// Check reports failed and retrying tasks as notices.
 func TestCheckFailing(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)

@@ -21,7 +21,7 @@ import (
 
 // A task starts exactly once even if its payload takes longer to arrive than a connection may be
 // silent. Replies behind it on that connection then arrive too, and the lease is renewed in the
-// meantime: a peer that checks it evicts nobody.
+// meantime: another peer doesn't evict the worker.
 func TestLargePayloadOnNarrowLink(t *testing.T) {
 	is := parallel(t)
 	const silence, lease, size, rate = 400 * time.Millisecond, 900 * time.Millisecond, 3 << 20, 2 << 20

@@ -70,7 +70,7 @@ func TestRefusedGiveBack(t *testing.T) {
 }
 
 // Whatever exceeds a limit is refused before anything is sent. The error has the size and the
-// limit, and shows none of the value.
+// limit, and shows nothing of the value.
 func TestTooLarge(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)

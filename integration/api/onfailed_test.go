@@ -112,13 +112,13 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	failWorker(t, b, a.WorkerID(), 1)
 	is.Equal(receive(t, started, 1), []told{{"a", 1}})
 	stop()
-	eventually(t, "it is given up", func() bool { return len(failed(t, q)) == 1 })
+	eventually(t, "OnFailed has given up", func() bool { return len(failed(t, q)) == 1 })
 	f := failed(t, q)[0]
 	is.Equal(f.Error, "no") // the error of the task, not that of OnFailed
 	is.Equal(f.Key, "key")
 	put(t, q, "key", "b", nil) // the next one runs, and the first doesn't run again
 	is.Equal(receive(t, started, 1), []told{{"b", 0}})
-	eventually(t, "both are given up", func() bool { return len(failed(t, q)) == 2 })
+	eventually(t, "OnFailed has given up on both", func() bool { return len(failed(t, q)) == 2 })
 	is.Equal(len(started), 0)
 	is.Equal(stats(t, q).Failed, 2)
 	n = sure(q.DeleteFailed(ctx, f.ID))(t)
@@ -144,7 +144,7 @@ func TestOnFailedGivesUp(t *testing.T) {
 		})
 	stop := run(t, p)
 	enqueue(t, q, "a")
-	eventually(t, "it is given up", func() bool { return len(failed(t, q)) == 1 && runs.Load() == 3 && stats(t, q).Running == 0 })
+	eventually(t, "OnFailed has given up", func() bool { return len(failed(t, q)) == 1 && runs.Load() == 3 && stats(t, q).Running == 0 })
 	stop()
 	is.Equal(runs.Load(), int64(3))
 	is.Equal(failedPayloads(t, q), []string{"a"})

@@ -41,9 +41,9 @@ func TestOutageIsOneLine(t *testing.T) {
 	for i := range 2 {
 		served()
 		server.Kill()
-		eventually(t, "it is told that Redis is away", func() bool { return len(log.Lines("worqr: Redis does not answer; retrying")) == i+1 })
+		eventually(t, "the outage is logged", func() bool { return len(log.Lines("worqr: Redis does not answer; retrying")) == i+1 })
 		server.Restart(t)
-		eventually(t, "it is told that Redis is back", func() bool { return len(log.Lines("worqr: Redis answers again")) == i+1 })
+		eventually(t, "the end of the outage is logged", func() bool { return len(log.Lines("worqr: Redis answers again")) == i+1 })
 	}
 	served()
 	stop()
@@ -97,7 +97,7 @@ func TestOutageBehindProxyIsOneLine(t *testing.T) {
 	refuseAll(15)
 	is.Equal(len(log.Lines("worqr: Redis answers again")), 0)
 	server.Restart(t)
-	eventually(t, "it is told that Redis is back", func() bool { return len(log.Lines("worqr: Redis answers again")) > 0 })
+	eventually(t, "the end of the outage is logged", func() bool { return len(log.Lines("worqr: Redis answers again")) > 0 })
 	stop()
 	is.True(len(log.Lines("worqr: Redis does not answer")) > 0) // on a slow machine, repeated after ten seconds
 	for _, of := range []string{"heartbeats", "not subscribed", "cannot start", "cannot join", "worqr: recovered"} {

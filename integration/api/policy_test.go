@@ -67,8 +67,7 @@ func TestEvictionPolicy(t *testing.T) {
 	}
 }
 
-// If the user may not run INFO, the policy isn't checked. A user that may read one section is
-// enough.
+// If the user may not run INFO, the policy isn't checked. The right to read one section is enough.
 func TestEvictionPolicyForbidden(t *testing.T) {
 	t.Parallel()
 	for rule, refused := range map[string]bool{"-info": false, "+info|memory": true} {

@@ -196,7 +196,7 @@ func TestOnce(t *testing.T) {
 	is.True(errors.As(q.Put(ctx, "l", []byte("f"), &worqr.PutOptions{Properties: *once("3")}), &other))
 	is.Equal(other.Key, "k")
 	is.Equal(sorted(waiting(t, q)), []string{"a", "c", "e"})
-	eventually(t, "three are told of", func() bool { return traced.Load() == 3 })
+	eventually(t, "three are traced", func() bool { return traced.Load() == 3 })
 
 	is.True(sure(q.RemoveKey(ctx, key))(t)) // even when the task is gone
 	is.Equal(sure(q.Add(ctx, []byte("h"), once("1")))(t), key)

@@ -154,7 +154,7 @@ func TestNewerSchedule(t *testing.T) {
 	_, theirs, _ := peer(one, "")
 	is.NoErr(old.Every("x", nil, nil, nil))
 	eventually(t, "it has ended", func() bool { return len(recurring(t, old)) == 0 })
-	eventually(t, "somebody says so", func() bool {
+	eventually(t, "a peer logs it", func() bool {
 		return len(said.Lines("schedules ended"))+len(theirs.Lines("schedules ended")) == 1
 	})
 	is.Equal(len(scheduled(t, old)), 0)
@@ -343,7 +343,7 @@ func TestDeleteRecurring(t *testing.T) {
 	is.NoErr(other.Delete(t.Context()))
 	listed := func() int { return sure(length(another.Queues(t.Context())))(t) }
 	is.Equal(listed(), 1)
-	eventually(t, "nobody has it any more", func() bool { return !recurring(t, other)["x"].Asserted })
+	eventually(t, "no peer has it any more", func() bool { return !recurring(t, other)["x"].Asserted })
 	is.NoErr(other.Delete(t.Context()))
 	is.Equal(listed(), 0)
 	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix), []string{prefix + ":protocol"}) // not a key of the queue

@@ -157,7 +157,7 @@ func TestPasswordRevoked(t *testing.T) {
 	acl("SETUSER", "ann", "resetpass", ">another")
 	redistest.Do(t, c, "CLIENT", "KILL", "USER", "ann")
 	eventually(t, "it is logged", func() bool { return strings.Contains(d.String(), "WRONGPASS") })
-	eventually(t, "it is told", func() bool { // the first call may only notice that the connection is gone
+	eventually(t, "a call returns the error", func() bool { // the first call may only notice that the connection is gone
 		err := p.Queue("q").Enqueue(t.Context(), []byte("a"))
 		d.print(err, p)
 		return err != nil && strings.Contains(err.Error(), "WRONGPASS") && !is_(err, worqr.ErrUnknownOutcome)

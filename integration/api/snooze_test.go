@@ -95,7 +95,7 @@ func TestLaterWaits(t *testing.T) {
 			}, nil)
 			put(t, q, "key", "a", nil)
 			run(t, p)
-			eventually(t, "it is put off", func() bool { return p.Stats().Snoozed == 1 })
+			eventually(t, "it is snoozed", func() bool { return p.Stats().Snoozed == 1 })
 			all := scheduled(t, q)
 			is.Equal(len(all), 1)
 			is.Equal(string(all[0].Payload), c.payload)
@@ -133,7 +133,7 @@ func TestLaterEndings(t *testing.T) {
 	}, &worqr.HandleOptions{Timeout: time.Millisecond, MaxRetries: -1})
 	enqueue(t, q, "slow")
 	run(t, other)
-	eventually(t, "it is put off", func() bool { return other.Stats().Snoozed == 1 })
+	eventually(t, "it is snoozed", func() bool { return other.Stats().Snoozed == 1 })
 
 	q = working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a")

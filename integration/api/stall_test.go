@@ -112,7 +112,7 @@ func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 }
 
 // While Redis doesn't answer, an exclusive handler is stopped with ErrLeaseExpired, not ErrEvicted,
-// since nobody was evicted. Its task starts again.
+// since the worker wasn't evicted. Its task starts again.
 func TestExclusiveDuringStall(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)

@@ -93,7 +93,7 @@ func TestDeafSubscription(t *testing.T) {
 	link.Deafen(true)
 	enqueue(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"), "x")
 	deaf := time.Now()
-	eventually(t, "the subscription is given up", func() bool { return !slices.Equal(listening(t, c), first) })
+	eventually(t, "the subscription is dropped", func() bool { return !slices.Equal(listening(t, c), first) })
 	if took := time.Since(deaf); took > 5*time.Second {
 		t.Errorf("a silent link was noticed after %v", took)
 	}
@@ -152,7 +152,7 @@ func TestCommandsPerTask(t *testing.T) {
 	is.True(slices.Max(perTask) < 1.2*slices.Min(perTask))
 }
 
-// Single tasks arrive while every handler is busy except one peer's.
+// A wake-up is passed on while tasks wait: tasks for all slots of all peers start without a heartbeat.
 func TestWakePassesOn(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)

@@ -91,7 +91,7 @@ func (a *arena) play(faults func(*arena)) {
 	pause(a.tail)
 	a.fleet.quiet()
 	if err := a.settle(); err != nil {
-		a.report.violate("it does not come to rest: %v", err)
+		a.report.violate("the fleet does not become idle: %v", err)
 	}
 	a.health("while the fleet lives")
 	for _, c := range a.fleet.end() {

@@ -93,9 +93,9 @@ func (e *evidence) conservation(r *report) {
 			lose(t, "its enqueue was acknowledged, and is not in the server's history")
 		case s == nil:
 		case t.Enqueue == load.Refused:
-			r.violate("%s was enqueued, though its producer was told that it was not", t.Name)
+			r.violate("%s was enqueued, though its producer got a refusal", t.Name)
 		case s.dropped && t.Cancel == "":
-			lose(t, "it went from where it waited, and nobody canceled it")
+			lose(t, "it no longer waits, and nobody canceled it")
 		case s.failed && s.ends == 0:
 			r.Failed++
 		case s.places > 0:

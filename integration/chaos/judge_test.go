@@ -194,7 +194,7 @@ func TestWrongHistories(t *testing.T) {
 			h.commit("RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i9 ; DEL chaos:process:{q}:i9")
 			h.happen(event{Op: load.OpEnqueue, Phase: load.Invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
 			h.happen(event{Op: load.OpEnqueue, Phase: load.Okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
-		}, "lost: z: it went from where it waited"},
+		}, "lost: z: it no longer waits"},
 		"a task was never there": {func(t *testing.T, h *history) {
 			h.happen(event{Op: load.OpEnqueue, Phase: load.Invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
 			h.happen(event{Op: load.OpEnqueue, Phase: load.Okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})

@@ -103,7 +103,7 @@ func (m *medley) fault(slot int) {
 
 // trouble harms a server that keeps running, until trouble returns.
 func (a *arena) trouble(n int) {
-	// amid runs begin and, if there is an end, waits before it runs that.
+	// amid runs begin and, after a while, end, if there is one.
 	amid := func(note string, begin [][]any, end ...any) {
 		a.journal.say(event{Op: opCut, Note: note})
 		defer a.journal.say(event{Op: opHeal, Note: note})
@@ -126,9 +126,9 @@ func (a *arena) trouble(n int) {
 		amid("paused writes", [][]any{{"CLIENT", "PAUSE", 60_000, "WRITE"}}, "CLIENT", "UNPAUSE")
 	default:
 		a.journal.say(event{Op: opCut, Note: "rolling restart"})
-		a.journal.say(event{Op: opHeal, Note: "rolling restart"}) // a restart cuts nobody off
+		a.journal.say(event{Op: opHeal, Note: "rolling restart"}) // a restart cuts no peer off
 		for slot, m := range a.fleet.members {
-			if !m.asleep && m.serves() { // a peer that is cut off couldn't leave
+			if !m.asleep && m.serves() { // don't wait for peers that are stopped or cut off
 				a.report.Replacements++
 				a.fleet.replace(slot)
 			}

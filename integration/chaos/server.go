@@ -32,8 +32,8 @@ var durable = map[durability][]string{
 	nothing:  {"--appendonly", "no", "--save", ""},
 }
 
-// ordered reports whether the server's own history is complete enough to read. A server killed
-// under everysec loses its end.
+// ordered reports whether the server writes a history, its AOF. A server killed under everysec loses
+// its end.
 func (d durability) ordered() bool { return d == always || d == everysec }
 
 // A server is the Redis server of one arena.

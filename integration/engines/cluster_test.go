@@ -41,8 +41,8 @@ func (s *sharded) slot() int {
 	return s.Slot(s.t, "{"+name+"}")
 }
 
-// move moves a slot to another node under load. If the queue has only one slot, it stops meanwhile,
-// and move measures for how long.
+// move moves a slot to another node under load. If the queue has only one slot, it stops in the
+// meantime, and move measures for how long.
 func (s *sharded) move(slot int) {
 	s.t.Helper()
 	from := s.Owner(s.t, slot)
@@ -59,8 +59,8 @@ func (s *sharded) move(slot int) {
 }
 
 // promote kills the owner of a slot when its replica has all its writes or, with a rollback, has
-// missed some. It returns when the owner died, and measures how long the slots of that node stood
-// still.
+// missed some. It returns when the owner died, and measures how long the slots of that node were
+// unavailable.
 func (s *sharded) promote(slot int, rollback bool) (died int64) {
 	s.t.Helper()
 	old, next := s.OwnerAndReplica(s.t, slot)

@@ -248,7 +248,7 @@ func (f *fleet) goOn(n int) {
 // settle stops the producers, waits until all tasks are done, stops the peers, and judges.
 func (f *fleet) settle(deaths ...int64) sum {
 	f.t.Helper()
-	f.await("a peer is killed, and another evicted while it stands still", func() bool {
+	f.await("a peer is killed, and another evicted while it is stopped", func() bool {
 		return f.kills > 0 && len(f.sleeper.ids) > 1
 	})
 	f.calm()
@@ -300,7 +300,7 @@ func (f *fleet) settle(deaths ...int64) sum {
 	return s
 }
 
-// sound checks the peers' logs and ids: without a rollback nobody is evicted.
+// sound checks the peers' logs and ids: without a rollback no worker is evicted.
 func (f *fleet) sound(rollback bool) {
 	for _, m := range append(f.gone, f.members...) {
 		if len(m.ids) > 1 && !rollback && m != f.sleeper {

@@ -109,7 +109,7 @@ func (f *fleet) confessed(deaths []int64) {
 		}
 		f.t.Logf("after death %d of a master, EventLost came %d times", i+1, said)
 		if said == 0 {
-			f.t.Errorf("after death %d of a master, nobody has said that writes are lost", i+1)
+			f.t.Errorf("after death %d of a master, no peer has reported lost writes", i+1)
 		}
 	}
 }

@@ -86,7 +86,7 @@ var additions = []*scenario{
 	},
 }
 
-// occurrence makes a a recurring task, with b and c behind it.
+// occurrence makes "a" recur, and enqueues b and c behind it.
 func occurrence(w *world) {
 	w.recurs("a")
 	w.enqueue("b", "c")

@@ -179,7 +179,7 @@ func (h *handling) run(t *testing.T, c cell) {
 	case kill, pause:
 		lease = shortLease
 	case evict:
-		lease = 3 * time.Second // it learns of it with its next heartbeat
+		lease = 3 * time.Second // the victim learns of it with its next heartbeat
 	}
 	w := newWorld(t, lease)
 	p := launch(t, config{URL: redistest.URL(), Prefix: w.prefix, Handling: h.name, Place: c.holds(), Lease: lease})
@@ -199,7 +199,7 @@ func (h *handling) run(t *testing.T, c cell) {
 	}
 	if h.drain {
 		p.Tell("leave")
-		o.until("handlers are waited for", func() bool { return o.draining })
+		o.until("Run waits for handlers", func() bool { return o.draining })
 	}
 	if h.wire != "" {
 		o.until("the call is held", func() bool { return o.reached != nil })

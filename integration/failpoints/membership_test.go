@@ -95,7 +95,7 @@ var memberships = []*scenario{
 				_, err = v.peer.FailWorker(v.ctx, id.WorkerID)
 				return err
 			}
-			return errors.New("nobody holds a task")
+			return errors.New("no worker holds a task")
 		},
 		left: func(n int) []string {
 			all := slices.Clone(many)

@@ -14,7 +14,7 @@ func (v *victim) take() *worqr.Task {
 	return t
 }
 
-// ending completes a scenario in which a member that holds a and b ends a.
+// ending completes a scenario in which a member that holds the tasks a and b ends a.
 func ending(how string, s scenario) *scenario {
 	s.wire, s.role, s.repeats, s.fenced = "step:"+how, member, true, "lost evicted"
 	s.ready, s.held, s.holds = hold, []string{"a", "b"}, []string{"b"}
@@ -48,7 +48,7 @@ func starting(s scenario) *scenario {
 func stop(v *victim) error  { return v.take().Stop(v.ctx) }
 func retry(v *victim) error { return v.take().Retry(v.ctx, 0) }
 
-// rounds are the parts of a worker's rounds.
+// rounds are the calls that travel in a worker's rounds.
 var rounds = []*scenario{
 	starting(scenario{name: "start"}),
 	finishing(scenario{name: "finish"}),

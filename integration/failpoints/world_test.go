@@ -280,7 +280,7 @@ func (w *world) deliver(commands []command) {
 // gone waits until a worker is no longer a member, and its tasks are back.
 func (w *world) gone(id string) {
 	w.t.Helper()
-	peertest.Eventually(w.t, "a worker is no member any more", func() bool {
+	peertest.Eventually(w.t, "a worker is no longer a member", func() bool {
 		return w.do("ZSCORE", w.keys.Workers(), id) == nil && w.do("ZSCORE", w.keys.Suspects(), id) == nil
 	})
 }

@@ -79,7 +79,7 @@ func carries(t *worqr.Task, task string) string {
 	return ""
 }
 
-// SaysLost is logged for each time a peer notices that Redis lost writes. The peer's own log has
+// SaysLost is logged each time a peer notices that Redis lost writes. The peer's own log has
 // one line for several failovers in a short time.
 const SaysLost = "load: this peer has noticed lost writes"
 

@@ -105,7 +105,7 @@ func Subscribed(t testing.TB, prefix, queue string) {
 	t.Helper()
 	c := redistest.Conn(t)
 	of := "{" + queue + "}"
-	Eventually(t, "somebody is subscribed", func() bool { // on the queue's node
+	Eventually(t, "a peer is subscribed", func() bool { // on the queue's node
 		n, err := redis.Int(c.Do("EVAL", "return redis.call('PUBSUB', 'NUMSUB', ARGV[1])[2]", 1, prefix+":queues:"+of, prefix+"_"+of+"_cancel"))
 		return err == nil && n > 0
 	})
