@@ -150,8 +150,8 @@ func TestLargestPayload(t *testing.T) {
 	is.Equal(waiting(t, q), nil)
 }
 
-// Tasks dropped from a full failed queue are counted, traced and logged, each in exactly one line
-// or summary before the peer has stopped. Redis drops only a few in one call.
+// Tasks dropped from a full failed queue are counted, traced and logged, each in exactly one line,
+// by the time the peer has stopped. Redis drops only a few in one call.
 func TestFailedDropped(t *testing.T) {
 	is := parallel(t)
 	said, r := &journal{}, &record{}

@@ -32,9 +32,9 @@ type caller struct {
 	seen   map[string]int       // how often user code was called at a place
 	calls  map[string]time.Time // calls in progress: when they began
 	next   int
-	sweeps int // calls of all methods in progress
-	swept  int // calls of all methods completed
-	more   int // how many may still begin
+	sweeps int // sweeps over all methods, in progress
+	swept  int // completed sweeps
+	more   int // sweeps that may still begin
 }
 
 // ends are the methods that end the peer or its handlers. The test itself calls them at the end.

@@ -231,7 +231,7 @@ func TestCredentialsExpire(t *testing.T) {
 		redistest.Do(t, conn, "CLIENT", "KILL", "USER", "worker-aged")
 		is.NoErr(producing.Queue("q").Enqueue(t.Context(), []byte(name)))
 		eventually(t, "it runs", func() bool { return ran.of(name) > 0 })
-		// If a connection were cut again before it was of use, logging that would be right.
+		// A connection that is cut again before it was of use would be logged, correctly.
 		eventually(t, "it subscribes", func() bool { return channels() >= subscribed })
 		before := beats()
 		eventually(t, "beats go on", func() bool { return beats() > before+1 })

@@ -170,7 +170,7 @@ func TestSpreadGrowsRecurs(t *testing.T) {
 }
 
 // Programs that spread a queue over different numbers of parts would look for a key in different
-// places, so calls of one of them fail. The queue grows to the number of the peers that serve it.
+// places, so calls of one of them fail. Only peers that serve the queue raise the number.
 func TestSpreadsDiffer(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()

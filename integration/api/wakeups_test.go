@@ -233,7 +233,7 @@ func TestIdleIsSilent(t *testing.T) {
 	time.Sleep(3 * beat) // the measured time
 	calls, beats := redistest.Calls(t, c, "evalsha")-before, int(time.Since(since)/beat)+1
 	t.Logf("%d scripts in %d beats of %d peers on %d queues", calls, beats, peers, queues)
-	// One beat per peer and queue, and failed queues count; plus a few for the peers that keep the
+	// One beat per peer and queue, including failed queues; plus a few for the peers that keep the
 	// registrations.
 	if most := beats*peers*queues*2 + beats*peers*2; calls > most {
 		t.Errorf("%d scripts were called, at most %d are beats", calls, most)

@@ -135,7 +135,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns printable text: since it is cut anywhere, it may begin within a character.
+// String returns valid UTF-8: what is kept may begin within a character.
 func (t *tail) String() string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(t.kept), "\uFFFD"))
 }
