@@ -120,7 +120,7 @@ func (f *front) look() {
 	for _, failed := range []bool{false, true} {
 		was, is := lane.View(f.now, f.prefix+":", "q", failed), lane.View(after, f.prefix+":", "q", failed)
 		began, _ := is.Since(was)
-		rules.State(is, rules.Anything, wrong)
+		rules.State(is, nil, wrong)
 		rules.Tokens(was, is, began, wrong)
 		rules.Canceled(was, is, func(string) bool { return false }, wrong)
 	}

@@ -96,6 +96,7 @@ func TestRefusals(t *testing.T) {
 			}
 			t.Run(r.command+"/"+way, func(t *testing.T) {
 				t.Parallel()
+				redistest.OneServer(t, "it has users, servers and proxies of its own that refuse one command each")
 				prefix := redistest.Prefix(t)
 				url, proxy := r.url(t, way, prefix)
 				if r.command == "SELECT" {

@@ -12,7 +12,6 @@ import (
 	"expvar"
 	"fmt"
 	"log/slog"
-	"net"
 	"runtime/pprof"
 	"strings"
 	"sync"
@@ -69,8 +68,6 @@ func (d *diary) keeps(t *testing.T, secret string) {
 func TestPasswordIsSecret(t *testing.T) {
 	t.Parallel()
 	const password = "canary%2Fpassw0rd"
-	absent := sure(net.Listen("tcp", home+":0"))(t)
-	must(t, absent.Close())
 	guarded := redistest.Start(t, "--requirepass", "another")
 	renamed := redistest.Start(t, "--rename-command", "AUTH", "NO-AUTH")
 	open := redistest.Start(t)
@@ -86,7 +83,7 @@ func TestPasswordIsSecret(t *testing.T) {
 		"no host":       "redis://ann:" + password + "@no.such.host.invalid:1",
 		"no port":       "redis://ann:" + password + "@" + home + ":99999",
 		"no socket":     "unix://ann:" + password + "@/no/such/socket",
-		"refused":       "redis://ann:" + password + "@" + absent.Addr().String(),
+		"refused":       "redis://ann:" + password + "@" + redistest.Nowhere(t),
 		"wrong":         "redis://ann:" + password + "@" + guarded.Addr(),
 		"not wanted":    "redis://:" + password + "@" + open.Addr(),
 		"as a name":     "redis://" + password + "@" + open.Addr(),

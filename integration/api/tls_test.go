@@ -2,6 +2,7 @@ package api
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -125,48 +126,23 @@ func TestTLSRefused(t *testing.T) {
 // and closes the connection.
 func alerting(t *testing.T) string {
 	t.Helper()
-	l := sure(net.Listen("tcp", home+":0"))(t)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = c.Read(make([]byte, 4096))
-			_, _ = c.Write([]byte("\x15\x03\x03\x00\x02\x02\x46")) // fatal: protocol version
-			_ = c.Close()
-		}
-	}()
-	return l.Addr().String()
+	return redistest.Listen(t, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 4096))
+		_, _ = c.Write([]byte("\x15\x03\x03\x00\x02\x02\x46")) // fatal: protocol version
+	}).Addr()
 }
 
 // If a port accepts connections but never answers, calls fail when the dial timeout or their
 // context ends, and leave no connection open.
 func TestTLSBlackHole(t *testing.T) {
 	is := parallel(t)
-	hole := sure(net.Listen("tcp", home+":0"))(t)
-	closed := make(chan struct{}, 10)
-	go func() {
-		for {
-			c, err := hole.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				for buf := make([]byte, 4096); ; {
-					if _, err := c.Read(buf); err != nil { // the client has given up
-						_ = c.Close()
-						closed <- struct{}{}
-						return
-					}
-				}
-			}()
-		}
-	}()
-	t.Cleanup(func() { _ = hole.Close() })
+	closed := make(chan struct{}, 100)
+	hole := redistest.Listen(t, func(c net.Conn) {
+		_, _ = io.Copy(io.Discard, c) // until the client gives up
+		closed <- struct{}{}
+	})
 	// Dialing the connection for beats times out sooner, after a third of the lease.
-	p := openAt(t, "rediss://"+hole.Addr().String(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
+	p := openAt(t, "rediss://"+hole.Addr(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	err := p.StartWorker(t.Context())
 	is.True(err != nil && strings.Contains(err.Error(), "try redis://"))
 	receive(t, closed, 1)

@@ -25,7 +25,7 @@ type fence struct {
 // checks the invariants after each one.
 type replay struct {
 	prefix     string
-	store      *spec.Store
+	store      *spec.Memory
 	queues     map[string]*queue // by the parts of their keys around the kind
 	stories    map[string]*story
 	names      map[string]string // worker → peer
@@ -47,8 +47,8 @@ type queue struct {
 }
 
 func newReplay(prefix string) *replay {
-	r := &replay{prefix: prefix, store: spec.New(), queues: map[string]*queue{}, stories: map[string]*story{}, names: map[string]string{}, runs: map[string]*story{}}
-	r.store.Clock = func() time.Time { return time.Time{} } // the server deletes what has expired
+	r := &replay{prefix: prefix, store: spec.NewMemory(), queues: map[string]*queue{}, stories: map[string]*story{}, names: map[string]string{}, runs: map[string]*story{}}
+	r.store.SetTime(time.Unix(0, 0)) // the server deletes what has expired
 	return r
 }
 
@@ -82,7 +82,8 @@ func (r *replay) apply(commands []command) error {
 			continue
 		}
 		r.execute(c)
-		if refused, ok := r.store.Do(c...).(spec.Refusal); ok {
+		reply := r.store.Do(c...)
+		if refused, ok := reply.(spec.Refusal); ok {
 			return fmt.Errorf("commit %d: %.200q: %s", r.commit, c, refused)
 		}
 		switch n := 2; c[0] {
@@ -94,6 +95,9 @@ func (r *replay) apply(commands []command) error {
 				changed[key] = true
 			}
 		case "RPOPLPUSH", "LMOVE":
+			if reply == nil {
+				return fmt.Errorf("commit %d: %.200q: the list is empty", r.commit, c)
+			}
 			changed[c[1]], changed[c[2]] = true, true
 		}
 	}
@@ -192,9 +196,7 @@ func (r *replay) check(changed map[string]bool) {
 	}
 	for q, was := range was {
 		began, ended := q.Since(was)
-		rules.State(q.Lane, func(some ...string) bool {
-			return slices.ContainsFunc(some, func(k string) bool { return kinds[q][k] })
-		}, r.violate)
+		rules.State(q.Lane, kinds[q], r.violate)
 		rules.Tokens(was, q.Lane, began, r.violate)
 		r.inLine(was, q.Lane, began)
 		for _, id := range began {

@@ -215,11 +215,8 @@ func (r *round) startEntry(entry string, due int64) int {
 	var retries, crashes int64
 	if r.is(key, "hash") {
 		payload, waits = r.field(key, "payload")
-		tried, _ := r.field(key, "retries")
-		died, _ := r.field(key, "crashes")
-		retries, crashes = number(tried), number(died)
-		card, _ = r.field(key, "card")
-		failed, _ = r.field(key, "error")
+		retries, crashes = r.count(key, "retries"), r.count(key, "crashes")
+		card, failed = r.word(key, "card"), r.word(key, "error")
 	} else {
 		r.trouble = string(wrongType)
 	}
@@ -234,7 +231,9 @@ func (r *round) startEntry(entry string, due int64) int {
 		}
 		crashes = r.crashes(payload)
 	}
-	due = r.dueOf(entry, due)
+	if turn := r.turn(entry); turn != "" { // an occurrence is due at its time, whatever it's planned for
+		due = number(turn)
+	}
 	switch {
 	case !waits:
 		r.remove(r.schedule, entry) // Redis has lost it
@@ -267,14 +266,6 @@ func (r *round) startEntry(entry string, due int64) int {
 		r.beginEntry(payload, entry, retries, crashes, tale{due: due, card: card, failure: failed})
 	}
 	return 0
-}
-
-// dueOf is when what waits in an entry is due: an occurrence at its time, whatever it's planned for.
-func (r *round) dueOf(entry string, planned int64) int64 {
-	if turn := r.turn(entry); turn != "" {
-		return number(turn)
-	}
-	return planned
 }
 
 // beginEntry begins what waits in an entry. Of an occurrence, the next one is planned.

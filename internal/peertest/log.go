@@ -10,6 +10,14 @@ import (
 	"sync/atomic"
 )
 
+// Said is a log that sends each line on a channel.
+type Said chan string
+
+func (s Said) Write(line []byte) (int, error) {
+	s <- string(line)
+	return len(line), nil
+}
+
 // A Journal is a log that tests read.
 type Journal struct {
 	mu  sync.Mutex

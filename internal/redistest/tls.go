@@ -86,7 +86,7 @@ func write(t testing.TB, cert []byte, key *ecdsa.PrivateKey) (certFile, keyFile 
 	for file, block := range map[string]*pem.Block{
 		certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "EC PRIVATE KEY", Bytes: der},
 	} {
-		must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+		Must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
 	}
 	return certFile, keyFile
 }
