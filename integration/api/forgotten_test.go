@@ -64,7 +64,7 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			s.Kill()
 			s.Restart(t)
 		}, true},
-		"tokens of before": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+		"older tokens": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
 			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} 2")(t, s, nil)
 		}, true},
 		"its own token": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
@@ -73,7 +73,7 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 		"no token at all": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
 			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} foreign")(t, s, nil)
 		}, false},
-		"given up": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+		"evicted": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
 			sure(openAt(t, s.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), p.WorkerID()))(t)
 		}, false},
 	} {

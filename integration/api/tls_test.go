@@ -78,16 +78,16 @@ func TestTLSRefused(t *testing.T) {
 		config *tls.Config
 		want   []string
 	}{
-		"an unknown authority":        {server.URL(), &tls.Config{RootCAs: other.Pool()}, []string{"unknown authority", "TLS.RootCAs"}},
-		"not one of the system":       {server.URL(), nil, []string{"unknown authority", "TLS.RootCAs"}},
-		"another host":                {elsewhere.URL(), trusting, []string{home, "TLS.ServerName"}},
-		"no certificate":              {mutual.URL(), trusting, []string{"TLS.Certificates"}},
-		"no certificate, TLS 1.2":     {mutual.URL(), &tls.Config{RootCAs: a.Pool(), MaxVersion: tls.VersionTLS12}, []string{"TLS.Certificates"}},
-		"a certificate not trusted":   {mutual.URL(), &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{other.Client(t)}}, []string{"TLS.Certificates"}},
-		"too old":                     {older.URL(), &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS13}, []string{"protocol version"}},
-		"rediss:// where there is no": {"rediss://" + plain.Addr(), trusting, []string{"try redis://"}},
-		"redis:// where there is TLS": {"redis://" + server.Addr(), nil, []string{"try rediss://"}},
-		"redis://, and it says so":    {"redis://" + alerting(t), nil, []string{"the server speaks TLS", "try rediss://"}},
+		"an unknown authority":      {server.URL(), &tls.Config{RootCAs: other.Pool()}, []string{"unknown authority", "TLS.RootCAs"}},
+		"not a system authority":    {server.URL(), nil, []string{"unknown authority", "TLS.RootCAs"}},
+		"another host":              {elsewhere.URL(), trusting, []string{home, "TLS.ServerName"}},
+		"no certificate":            {mutual.URL(), trusting, []string{"TLS.Certificates"}},
+		"no certificate, TLS 1.2":   {mutual.URL(), &tls.Config{RootCAs: a.Pool(), MaxVersion: tls.VersionTLS12}, []string{"TLS.Certificates"}},
+		"a certificate not trusted": {mutual.URL(), &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{other.Client(t)}}, []string{"TLS.Certificates"}},
+		"too old":                   {older.URL(), &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS13}, []string{"protocol version"}},
+		"rediss:// without TLS":     {"rediss://" + plain.Addr(), trusting, []string{"try redis://"}},
+		"redis:// with TLS":         {"redis://" + server.Addr(), nil, []string{"try rediss://"}},
+		"redis://, and a TLS alert": {"redis://" + alerting(t), nil, []string{"the server speaks TLS", "try rediss://"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

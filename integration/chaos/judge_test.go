@@ -220,7 +220,7 @@ func TestWrongHistories(t *testing.T) {
 		"Wait finds no result": {func(t *testing.T, h *history) {
 			h.happen(event{Op: load.OpWait, Phase: load.Refused, Note: "no result", Tasks: []string{"a"}})
 		}, `Wait for a returned "no result"`},
-		"a handler is given what is of another task": {func(t *testing.T, h *history) {
+		"a handler gets the header of another task": {func(t *testing.T, h *history) {
 			h.happen(event{Op: load.OpRun, Phase: load.Invoke, Peer: "p2", Worker: "w2", Process: "i9", Note: load.NoteOther + "b", Tasks: []string{"a"}})
 		}, "a handler of a was given the header of another task: b"},
 		"added tasks start in the wrong order": {func(t *testing.T, h *history) {
@@ -237,10 +237,10 @@ func TestWrongHistories(t *testing.T) {
 		"a handler runs what was not started": {func(t *testing.T, h *history) {
 			h.happen(event{Op: load.OpRun, Phase: load.Invoke, Peer: "p2", Worker: "w2", Process: "i9", Token: 9, Tasks: []string{"a"}})
 		}, "which the server has not started"},
-		"a living worker is failed": {func(t *testing.T, h *history) {
+		"a live worker is evicted": {func(t *testing.T, h *history) {
 			without(h, func(e event) bool { return e.Op == opKill })
 		}, "worker w1 of peer p1 was failed, and nothing was wrong"},
-		"nobody is to be failed": {func(t *testing.T, h *history) {
+		"no worker may be evicted": {func(t *testing.T, h *history) {
 			h.alive = true
 		}, "worker w1 of peer p1 was failed, and nothing was wrong"},
 		"more starts than deaths explain": {func(t *testing.T, h *history) {
@@ -376,7 +376,7 @@ func TestSeen(t *testing.T) {
 		"done":                  {load.Run{Finishing: 1, Finish: load.Okay, Over: 2}, 0},
 		"killed at its finish":  {load.Run{Finishing: 1}, 0},
 		"killed before":         {load.Run{}, 1},
-		"it is to run again":    {load.Run{Over: 2, Note: load.NoteRetry}, 1},
+		"it was retried":        {load.Run{Over: 2, Note: load.NoteRetry}, 1},
 		"its handler is at end": {load.Run{Over: 2}, 0},
 	} {
 		lost := 0
