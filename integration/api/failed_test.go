@@ -14,8 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The failed list is newest first, and no longer than it may be; what falls off
-// leaves nothing behind.
+// The failed list is newest first and bounded by KeepFailed. Dropped tasks leave no keys behind.
 func TestFailedIsBounded(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
@@ -37,12 +36,12 @@ func TestFailedIsBounded(t *testing.T) {
 	}
 	is.Equal(stats(t, q).Failed, 3)
 	keys := left(t, prefix+":failed")
-	is.Equal(len(keys), 3+2) // the tasks, and two that tell of them
+	is.Equal(len(keys), 3+2) // the tasks, and two keys of the failed queue
 	options.KeepFailed = 1
 	is.NoErr(q.SetOptions(&options))
 	enqueue(t, q, "5")
 	eventually(t, "it has failed", func() bool { return slices.Equal(failedPayloads(t, q), []string{"5"}) })
-	options.KeepFailed = 0 // 1000
+	options.KeepFailed = 0 // the default, 1000
 	is.NoErr(q.SetOptions(&options))
 	enqueue(t, q, numbers("", 1100)...)
 	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 1106 })
@@ -50,8 +49,7 @@ func TestFailedIsBounded(t *testing.T) {
 	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1000)
 }
 
-// With KeepFailed, the failed queue is bounded also after the one peer that worked
-// on it has been killed.
+// KeepFailed still bounds the failed queue after the only peer that served it was killed.
 func TestFailedIsBoundedAfterAKill(t *testing.T) {
 	is := parallel(t)
 	const keep, all = 10, 100
@@ -67,7 +65,7 @@ func TestFailedIsBoundedAfterAKill(t *testing.T) {
 	is.Equal(stats(t, q).Failed, keep)
 }
 
-// A failed task tells when it was to run, as the task did, whatever its key looks like.
+// A failed task has the DueAt that the task had, whatever its key looks like.
 func TestFailedTellsWhenItWasDue(t *testing.T) {
 	is := parallel(t)
 	q, ctx := working(t, open(t, worqr.Options{Prefix: redistest.Prefix(t)}), "q"), t.Context()
@@ -94,8 +92,8 @@ func TestFailedTellsWhenItWasDue(t *testing.T) {
 	}
 }
 
-// However fast others fail, all are deleted, or requeued, that had failed: those that OnFailed has
-// given up, too. What fails meanwhile stays.
+// DeleteAllFailed and RequeueAllFailed end however fast other tasks fail. They change every task
+// that had failed before, including those OnFailed gave up on; later failures stay.
 func TestAllFailedEnds(t *testing.T) {
 	t.Parallel()
 	for name, aside := range map[string]int64{"waiting for OnFailed": 0, "given up": 1 << 52} {
@@ -119,7 +117,7 @@ func TestAllFailedEnds(t *testing.T) {
 					must(t, c.Send("ZADD", prefix+":failed:schedule:{q}", 2e12+int64(more), entry))
 				}
 				redistest.Do(t, c, "")
-				if exchanges == 2 { // the first asks how the queue is spread
+				if exchanges == 2 { // the first one asks for the number of parts
 					before = more
 				}
 			}

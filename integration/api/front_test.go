@@ -16,8 +16,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A front has the peers of a fleet change Redis one after the other. So it knows what they call,
-// and what Redis holds behind each change, which must break no rule.
+// A front makes the peers of a fleet change Redis one after the other. It records their calls and
+// what Redis holds after each change, and checks that against the rules.
 type front struct {
 	prefix  string
 	control redis.Conn
@@ -29,14 +29,14 @@ type front struct {
 	wrong []string
 }
 
-// A call of a script, and its reply.
+// A call is a call of a script, and its reply.
 type call struct {
 	store.Call
 	reply any
 }
 
-// writes are the commands that change something: long lists are filled without a script, and
-// registrations go.
+// writes are the commands that change something. Not all are scripts: LPUSH fills long lists, and
+// registrations are removed with plain commands.
 var writes = map[string]bool{"EVALSHA": true, "EVAL": true, "LPUSH": true, "DEL": true, "UNLINK": true, "SREM": true}
 
 func newFront(t testing.TB) *front {
@@ -49,11 +49,11 @@ func (f *front) open(t testing.TB, as string, opts worqr.Options) *worqr.Peer {
 	return openThrough(t, as, opts, f.queueUp)
 }
 
-// queueUp has a connection wait for its turn before it sends what changes something, and end it
-// when all of that is answered.
+// queueUp makes a connection wait for its turn before it sends writes. The turn ends when all of
+// them are answered.
 func (f *front) queueUp(c *through) redis.Conn {
 	var mu sync.Mutex
-	waits, its := 0, false // how many are to be answered, and whether it is its turn
+	waits, its := 0, false // how many writes have no reply yet, and whether this connection has the turn
 	c.OnSend = func(command string, _ []any) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -76,7 +76,7 @@ func (f *front) queueUp(c *through) redis.Conn {
 			f.took(command, args, reply, err)
 			waits--
 		}
-		if c.Err() != nil { // nothing else is answered
+		if c.Err() != nil { // no more replies will come
 			waits = 0
 		}
 		if its && waits == 0 {
@@ -89,7 +89,7 @@ func (f *front) queueUp(c *through) redis.Conn {
 	return c
 }
 
-// took notes a command and its reply.
+// took records a command and its reply.
 func (f *front) took(command string, args []any, reply any, err error) {
 	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
 		return
@@ -108,7 +108,7 @@ func (f *front) took(command string, args []any, reply any, err error) {
 	}
 }
 
-// look takes in what Redis holds, and judges it.
+// look loads what Redis holds, and checks it.
 func (f *front) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,24 +127,24 @@ func (f *front) look() {
 	f.now = after
 }
 
-// holds is what Redis holds.
+// holds returns what Redis holds.
 func (f *front) holds() *spec.Store {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.now
 }
 
-// view is what Redis holds of the queue, or of its failed queue.
+// view returns what Redis holds of the queue or of its failed queue.
 func (f *front) view(failed bool) *lane.Lane { return lane.View(f.holds(), f.prefix+":", "q", failed) }
 
-// begin forgets the calls until now.
+// begin forgets the calls made so far.
 func (f *front) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = nil
 }
 
-// made are the calls of a verb since.
+// made returns the calls of a verb since begin.
 func (f *front) made(verb string) (all []call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -156,7 +156,7 @@ func (f *front) made(verb string) (all []call) {
 	return all
 }
 
-// verdict is what was wrong until now.
+// verdict returns the violations found so far.
 func (f *front) verdict() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

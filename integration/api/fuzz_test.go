@@ -15,8 +15,8 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// FuzzOpen: whatever stands around a password, and whatever the options are, it
-// comes into no error, no log and no text of a peer.
+// FuzzOpen checks that a password appears in no error, log or text of a peer, whatever surrounds it
+// and whatever the options are.
 func FuzzOpen(f *testing.F) {
 	f.Add("redis://", "@127.0.0.1:1/0", "worqr", "name", int64(0))
 	f.Add("rediss://user", "@127.0.0.1:1", "a{b}", "", int64(1))
@@ -50,14 +50,14 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// ended is a context of which the end is over, so that nothing is sent.
+// ended is a context that has ended, so that nothing is sent.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// FuzzPayload: any bytes, in any number, are the same after everything that can
+// FuzzPayload checks that any payload, of any length, stays the same through everything that can
 // happen to a task.
 func FuzzPayload(f *testing.F) {
 	f.Add([]byte("a"), uint8(1))
@@ -101,7 +101,7 @@ func FuzzPayload(f *testing.F) {
 		}
 		mine := []byte(first)
 		must(t, q.Put(ctx, "key", mine, nil))
-		clear(mine) // it is ours again
+		clear(mine) // the buffer may be reused now
 		must(t, start("put", first)[0].Fail(ctx, errors.New("no")))
 		same("failed under a key", failedPayloads(t, q), first)
 		sure(q.DeleteAllFailed(ctx))(t)
@@ -120,7 +120,8 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// FuzzJSON: a payload that is no T is Broken, and its error quotes nothing of it.
+// FuzzJSON checks that a payload that isn't a T is malformed, and that the error quotes nothing of
+// it.
 func FuzzJSON(f *testing.F) {
 	type job struct {
 		Name  string            `json:"name"`

@@ -17,13 +17,13 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// A guesser speaks the protocol of Redis, and answers whatever comes to its mind: at times
-// what is expected, at times something of that shape, and at times anything.
+// A guesser speaks the protocol of Redis and gives random answers: sometimes the expected one,
+// sometimes one of the same shape, and sometimes anything.
 type guesser struct {
 	r *rand.Rand
 }
 
-// answer is what a command is answered, in the words of the protocol.
+// answer returns the reply to a command, in the protocol's encoding.
 func (l guesser) answer(name string, args []string) string {
 	switch {
 	case name == "PING":
@@ -48,7 +48,7 @@ func (l guesser) answer(name string, args []string) string {
 
 func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
-// texts are what is in an answer.
+// texts are the strings that answers contain.
 var texts = []string{
 	"", "0", "1", "-1", "7", "nan", "inf", "1e308", "99999999999999999999", "x", "k:x", "r:x", "q", "w1", `["q"]`, `[`, "{}", "\x00\xff",
 	"01890000-0000-7000-8000-000000000000", strings.Repeat("a", 40), strings.Repeat("a", 40) + ":k:x", "payload", "list", "zset", "hash", "string", "none",
@@ -73,7 +73,7 @@ func (l guesser) anything(depth int) string {
 	return l.list(depth)
 }
 
-// list is an array, of texts if depth is 1.
+// list returns an array, of strings if depth is 1.
 func (l guesser) list(depth int) string {
 	n := []int{0, 0, 1, 1, 2, 3, 4, 5, 13, 100, 101}[l.r.IntN(11)]
 	var all strings.Builder
@@ -91,7 +91,7 @@ func (l guesser) list(depth int) string {
 	return all.String()
 }
 
-// calls are all that a peer can be asked to do with a Redis.
+// calls returns all calls that need Redis.
 func calls(t *testing.T, p *worqr.Peer, q *worqr.Queue) (all []method) {
 	for i, m := range methods(t, &worqr.Task{}) {
 		all = append(all, method{m.name, func(ctx context.Context) {
@@ -106,14 +106,14 @@ func calls(t *testing.T, p *worqr.Peer, q *worqr.Queue) (all []method) {
 	})
 }
 
-// A server that answers as no Redis does neither makes a peer fall nor keeps it longer
-// than its context, whatever it is asked, and whether the peer is at work or not.
+// Whatever a server replies, a peer doesn't panic, and no call takes longer than its context,
+// whether the peer is working or not.
 func TestGuessers(t *testing.T) {
 	eachSeed(t, 20, func(t *testing.T, seed uint64) {
 		door := sure(server.NewServer("127.0.0.1:0"))(t)
 		defer door.Close()
 		l := guesser{rand.New(rand.NewPCG(seed, 0))}
-		var mu sync.Mutex // one command after the other
+		var mu sync.Mutex // handles one command at a time
 		door.SetPreHook(func(c *server.Peer, name string, args ...string) bool {
 			mu.Lock()
 			defer mu.Unlock()

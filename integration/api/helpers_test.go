@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// What the tests of the root and of integration/api share.
+// Helpers that the tests of the root package and of integration/api share.
 const (
 	canary   = peertest.Canary
 	far      = peertest.Far
@@ -98,7 +98,7 @@ func receive[T any](t testing.TB, from <-chan T, n int) []T {
 	return peertest.Receive(t, from, n)
 }
 
-// atOnce is a Backoff that does not wait.
+// atOnce is a Backoff without a delay.
 func atOnce(*worqr.Task, error) time.Duration { return 0 }
 
 // allDone waits until the queue is empty and nothing runs.

@@ -16,7 +16,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// weight is how many bytes of strings a reply has.
+// weight returns how many bytes of strings a reply has.
 func weight(v any) (n int) {
 	switch v := v.(type) {
 	case []byte:
@@ -29,7 +29,7 @@ func weight(v any) (n int) {
 	return n
 }
 
-// readOuts are what can be read of a queue and of all: how much they bring.
+// readOuts returns the calls that read a queue or the fleet. Each returns how much it has read.
 func readOuts(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]func() (int, error) {
 	return map[string]func() (int, error){
 		"Len":       func() (int, error) { return q.Len(ctx) },
@@ -58,7 +58,7 @@ func readOuts(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]fun
 	}
 }
 
-// seedLanes fills the schedule and the failed queue of q as the scripts would.
+// seedLanes fills the schedule and the failed queue of q as the scripts do.
 func seedLanes(t *testing.T, c redis.Conn, prefix string, n int, score func(i int) int64, payload string) {
 	t.Helper()
 	for i := range n {
@@ -72,8 +72,8 @@ func seedLanes(t *testing.T, c redis.Conn, prefix string, n int, score func(i in
 	redistest.Do(t, c, "")
 }
 
-// Whatever is added and removed around it, each entry that stays is listed once; also
-// where all have the same time.
+// Whatever is added and removed in the meantime, listings return each entry that stays exactly
+// once, even if all have the same time.
 func TestListingsBesideChanges(t *testing.T) {
 	t.Parallel()
 	const many = 1000
@@ -86,7 +86,7 @@ func TestListingsBesideChanges(t *testing.T) {
 			prefix, c := redistest.Prefix(t), redistest.Conn(t)
 			seedLanes(t, c, prefix, many, score, "x")
 			r, gone, added := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, many
-			change := func() { // between any two exchanges
+			change := func() { // between any two exchanges with Redis
 				for range r.IntN(60) {
 					i := r.IntN(many)
 					entry := fmt.Sprintf("k:%06d", i)
@@ -133,8 +133,8 @@ func TestListingsBesideChanges(t *testing.T) {
 	}
 }
 
-// To list more takes as many calls more: none of them looks for its place from the
-// beginning on.
+// The number of calls grows linearly with the length of a listing: no page searches for its
+// position from the start.
 func TestListingsAreLinear(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -164,7 +164,7 @@ func TestListingsAreLinear(t *testing.T) {
 	}
 }
 
-// What travels at once is bounded in bytes.
+// The size of each reply is bounded, in bytes.
 func TestListingsOfLargePayloads(t *testing.T) {
 	is := parallel(t)
 	const size, most = 300 << 10, 1<<20 + 300<<10
@@ -195,7 +195,7 @@ func TestListingsOfLargePayloads(t *testing.T) {
 	}
 }
 
-// A key that was stopped is due now, and not in 1970.
+// A key whose task was stopped is due now, not in 1970.
 func TestStoppedKeyIsDueNow(t *testing.T) {
 	is := parallel(t)
 	q := working(t, open(t, worqr.Options{Prefix: redistest.Prefix(t)}), "q")
@@ -215,14 +215,14 @@ func atLeast(most *atomic.Int64, n int) {
 	}
 }
 
-// However much there is, it is read and named by pages, so no call is long for Redis
-// or for who waits behind it.
+// Listings and calls about many tasks work in pages, so no call blocks Redis or other clients for
+// long.
 func TestPages(t *testing.T) {
 	is := parallel(t)
 	const (
 		many  = 400
-		most  = 250  // words or elements: a page of 100, each with a number, or behind names of keys
-		walks = 2000 // elements that SCAN brings: 1,000, and a few more
+		most  = 250  // strings or elements: a page of 100, each with a number, or after key names
+		walks = 2000 // elements that SCAN returns: 1,000, and a few more
 	)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}), "q")
@@ -244,7 +244,7 @@ func TestPages(t *testing.T) {
 	redistest.Do(t, conn, "")
 
 	url := redistest.Doctor(t, redistest.URL(), prefix)
-	var words, elements, inner atomic.Int64 // of a command, of a reply, of an array in one
+	var words, elements, inner atomic.Int64 // strings of a command, elements of a reply, elements of an array in a reply
 	p := openThrough(t, url, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}, func(c *through) redis.Conn {
 		c.OnSend = func(_ string, args []any) { atLeast(&words, len(args)) }
 		c.OnReply = func(_ string, _ []any, reply any, err error) (any, error) {
@@ -277,8 +277,8 @@ func TestPages(t *testing.T) {
 	look("RequeueFailed", func() (int, error) { return q.RequeueAllFailed(ctx) }, many)
 }
 
-// A read-out whose reply is lost is repeated once. Then its error says that the reply was lost,
-// and not that its outcome is unknown: it has none.
+// A read whose reply is lost is repeated once. After that its error says that the reply was lost,
+// but not that the outcome is unknown: a read has no outcome.
 func TestReadOutsThatLoseReplies(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -301,5 +301,5 @@ func TestReadOutsThatLoseReplies(t *testing.T) {
 		}
 	}
 	link.LoseReplyTo("p:")
-	is.True(is_(q.Enqueue(t.Context(), []byte("b")), worqr.ErrUnknownOutcome)) // this one has
+	is.True(is_(q.Enqueue(t.Context(), []byte("b")), worqr.ErrUnknownOutcome)) // this one has an outcome
 }

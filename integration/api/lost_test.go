@@ -12,9 +12,9 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Redis has lost writes: what the worker has acknowledged is to be acknowledged
-// again, and a process that it has ended is held again. The worker has since been
-// told of later cancels, and tokens have gone on.
+// Redis has lost writes: the worker must acknowledge a cancel again, and it holds a process again
+// that it had ended. In the meantime the worker has received later cancels, and tokens have
+// increased.
 func TestLostAcknowledgement(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -48,7 +48,7 @@ func TestLostAcknowledgement(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"ended"})
 }
 
-// A finish that was refused, repeated, and whose reply was then lost, is no loss.
+// A Finish that is refused and then repeated succeeds, even if the reply is lost.
 func TestFinishAfterRefusalAndLostReply(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -68,8 +68,8 @@ func TestFinishAfterRefusalAndLostReply(t *testing.T) {
 	}
 }
 
-// Redis has lost writes, and its tokens went back: cancels still reach who
-// holds something.
+// Redis has lost writes, and its token counter went back: cancels still reach the workers that hold
+// tasks.
 func TestTokensGoBack(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -79,17 +79,17 @@ func TestTokensGoBack(t *testing.T) {
 	enqueue(t, q, "a", "b")
 	receive(t, starts, 2)
 	for range 10 {
-		wait(t, cancel(t, q, "none")) // each has a token
+		wait(t, cancel(t, q, "none")) // each takes a token
 	}
 	c := redistest.Conn(t)
 	redistest.Do(t, c, "SET", prefix+":token:{q}", 2)
-	redistest.Do(t, c, "ZADD", prefix+":holders:{q}", 2, p.WorkerID()) // or else, only a message tells it
+	redistest.Do(t, c, "ZADD", prefix+":holders:{q}", 2, p.WorkerID()) // otherwise, only a message reaches it
 	wait(t, cancel(t, q, "a"))
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
 }
 
-// An end that is refused when its caller has long gone, and was told that it is
-// unknown: others go on.
+// Redis refuses an end whose caller has already returned with ErrUnknownOutcome. Other calls still
+// succeed.
 func TestRefusedToNobody(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -101,14 +101,14 @@ func TestRefusedToNobody(t *testing.T) {
 	redistest.Do(t, redistest.Dial(t, server.URL()), "SET", "p:process:{q}:"+tasks[0].AttemptID, "foreign")
 
 	lost := link.LoseRepliesTo("p:working:{q}:", 2)
-	server.Pause(t) // so that the caller goes before the first of them
+	server.Pause(t) // so that the caller returns before the first reply
 	eventually(t, "it is under way", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		return is_(tasks[0].Finish(ctx), worqr.ErrUnknownOutcome)
 	})
 	server.Resume(t)
-	<-lost // and the third is answered
+	<-lost // the third gets its reply
 	ended := make(chan error, 1)
 	go func() { ended <- tasks[1].Finish(context.Background()) }()
 	is.Equal(receive(t, ended, 1), []error{nil})

@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Capacity, Concurrency and the rest can be changed while it runs.
+// Capacity, Concurrency and other options can be changed while the peer runs.
 func TestOptionsAtRunTime(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{Capacity: 1})
@@ -45,11 +45,11 @@ func TestOptionsAtRunTime(t *testing.T) {
 	is.NoErr(p.SetCapacity(1))
 	end(2, nil)
 	eventually(t, "the excess has ended", func() bool { return running.Load() == 1 })
-	is.Equal(len(started), 0) // nothing is taken above the lower bound
+	is.Equal(len(started), 0) // none is started above the lower limit
 	end(1, nil)
 	receive(t, started, 1)
 	eventually(t, "the other has ended", func() bool { return running.Load() == 1 })
-	is.NoErr(p.SetCapacity(0)) // no bound
+	is.NoErr(p.SetCapacity(0)) // no limit
 	receive(t, started, 26)
 	is.Equal(running.Load(), int64(27))
 	end(27, nil)
@@ -66,7 +66,7 @@ func TestOptionsAtRunTime(t *testing.T) {
 	is.Equal(running.Load(), int64(3))
 	end(3, nil)
 	receive(t, started, 2)
-	options.MaxRetries = 2 // holds when a task ends
+	options.MaxRetries = 2 // applies when a task ends
 	is.NoErr(q.SetOptions(&options))
 	for range 3 {
 		end(1, nil)
@@ -87,7 +87,7 @@ func TestOptionsAtRunTime(t *testing.T) {
 	stop()
 }
 
-// A lease is as long as the heartbeats and Redis can reckon with, or endless.
+// A lease is bounded by what heartbeats and Redis can handle, or is endless.
 func TestLeaseBounds(t *testing.T) {
 	t.Parallel()
 	const most = 365 * 24 * time.Hour
@@ -102,7 +102,7 @@ func TestLeaseBounds(t *testing.T) {
 	}
 }
 
-// A name that isn't UTF-8 would be another one in a registration.
+// A name must be valid UTF-8, since a registration would change it otherwise.
 func TestNameIsText(t *testing.T) {
 	is := parallel(t)
 	err := open(t, worqr.Options{}).Queue("a\xff").Enqueue(t.Context(), nil)

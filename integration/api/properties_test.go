@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// A task that has expired goes to the failed queue instead of a handler, whichever way it came.
+// An expired task moves to the failed queue instead of a handler, however it was added.
 func TestExpires(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -38,12 +38,12 @@ func TestExpires(t *testing.T) {
 		seen[f.Key] = true
 	}
 	is.True(len(seen) == 2 && seen[added] && seen["put"])
-	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 2) // once more, without a time
+	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 2) // again, without an expiry
 	is.Equal(len(takes(t, q, 2)), 2)
 }
 
-// However many tasks expire, the log has a line a second about them: it says what they failed of,
-// and that line and its summary count all of them. Nothing says that workers died.
+// However many tasks expire, at most one line per second is logged about them. It has the reason,
+// and together with its summary counts all of them. No line says that workers died.
 func TestExpiredLog(t *testing.T) {
 	is := parallel(t)
 	told := &journal{}
@@ -70,7 +70,7 @@ func TestExpiredLog(t *testing.T) {
 	is.Equal(n, many)
 }
 
-// A task has its own timeout and number of retries, and tells of the attempt before.
+// A task can have its own timeout and number of retries, and has the error of its previous attempt.
 func TestOwnLimits(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -116,7 +116,7 @@ func TestOwnLimits(t *testing.T) {
 	}
 }
 
-// What runs is listed as it was started, with its attempts, and when it was due where that's known.
+// Running lists tasks with their attempts, and the time they were due if it's known.
 func TestRunningAttempts(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
@@ -138,7 +138,7 @@ func TestRunningAttempts(t *testing.T) {
 		is.Equal(running.AttemptID, task.AttemptID)
 		is.Equal([]int{running.Attempt, running.Retries, running.Crashes}, []int{task.Attempt, task.Retries, task.Crashes})
 		if running.Key == "key" {
-			is.Equal(task.Attempt, 3) // when it was due isn't known any more
+			is.Equal(task.Attempt, 3) // its due time is no longer known
 			task.DueAt = time.Time{}
 		}
 		is.Equal(running.DueAt, task.DueAt)
@@ -147,7 +147,7 @@ func TestRunningAttempts(t *testing.T) {
 	is.Equal(len(tasks), 0)
 }
 
-// A plain task that is retried tells of the attempt before, too, and so do listings.
+// A retried plain task has the error of its previous attempt, too, and so do listings.
 func TestLastError(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -166,7 +166,7 @@ func TestLastError(t *testing.T) {
 	is.Equal(scheduled(t, q)[0].LastError, "no")
 }
 
-// A repetition with the same Once adds nothing, and returns the first key: with Add, with a time and
+// A repetition with the same Once adds nothing and returns the first key: with Add, with a time and
 // with Put.
 func TestOnce(t *testing.T) {
 	is := parallel(t)
@@ -196,9 +196,9 @@ func TestOnce(t *testing.T) {
 	is.True(errors.As(q.Put(ctx, "l", []byte("f"), &worqr.PutOptions{Properties: *once("3")}), &other))
 	is.Equal(other.Key, "k")
 	is.Equal(sorted(waiting(t, q)), []string{"a", "c", "e"})
-	eventually(t, "three are told of", func() bool { return traced.Load() == 3 })
+	eventually(t, "three are traced", func() bool { return traced.Load() == 3 })
 
-	is.True(sure(q.RemoveKey(ctx, key))(t)) // also when the task is gone
+	is.True(sure(q.RemoveKey(ctx, key))(t)) // even when the task is gone
 	is.Equal(sure(q.Add(ctx, []byte("h"), once("1")))(t), key)
 	brief := &worqr.Properties{Once: "4", OnceFor: time.Millisecond}
 	is.True(sure(q.Add(ctx, []byte("i"), brief))(t) != "")

@@ -18,17 +18,17 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// keep has the result of a task be kept.
+// keep makes a task keep its result.
 var keep = worqr.Properties{KeepResult: time.Hour}
 
-// Each way in which a task ends has a result: at once for those who wait, and later. It's the same
-// for an added task, one that was tried before, and one under a key of one's own.
+// Every way to end a task leaves a result, for callers that already wait and for later ones. That
+// holds for added tasks, retried ones, and tasks put under a key.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	large := bytes.Repeat([]byte("\x00\"\\é\xff"), 20_000)
 	no := errors.New("no!")
 	type end struct {
-		how  string // what ends it; "": its handler
+		how  string // how the test ends it; "": its handler does
 		do   func(task *worqr.Task) error
 		want worqr.Result
 	}
@@ -47,7 +47,7 @@ func TestResults(t *testing.T) {
 	} {
 		waits := end.do == nil && end.how != "cancel running"
 		for _, which := range []string{"added", "put", "tried"} {
-			if waits && which == "tried" { // it waits for no retry
+			if waits && which == "tried" { // it isn't retried
 				continue
 			}
 			t.Run(name+", "+which, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// like compares a result with one that has no time.
+// like compares results, except for their times.
 func like(is *is.I, got *worqr.Result, want worqr.Result) {
 	is.Helper()
 	is.Equal(got.Outcome, want.Outcome)
@@ -118,7 +118,7 @@ func like(is *is.I, got *worqr.Result, want worqr.Result) {
 	is.True(near(got.EndedAt, time.Now()))
 }
 
-// What was failed and requeued hasn't ended; then it has another result.
+// A requeued task hasn't ended. Its next end replaces the result.
 func TestResultOfRequeued(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -136,7 +136,7 @@ func TestResultOfRequeued(t *testing.T) {
 	is.Equal(sure(q.Result(ctx, key))(t).Outcome, worqr.OutcomeFinished)
 }
 
-// Of a key that is put again, Wait means the next end.
+// If a key is put again, Wait returns the next end.
 func TestResultOfKey(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -154,7 +154,7 @@ func TestResultOfKey(t *testing.T) {
 	options := &worqr.PutOptions{Properties: keep}
 	put(t, q, "key", "a", options)
 	first := wait()
-	put(t, q, "key", "b", options) // replaces it
+	put(t, q, "key", "b", options) // replaces "a"
 	task := sure(q.StartTask(ctx))(t)
 	second := wait()
 	finish(task, "b")
@@ -162,20 +162,20 @@ func TestResultOfKey(t *testing.T) {
 	is.Equal(<-second, "b")
 	put(t, q, "key", "b again", options)
 	task = sure(q.StartTask(ctx))(t)
-	put(t, q, "key", "c", options) // waits for it
+	put(t, q, "key", "c", options) // waits for "b again"
 	finish(task, "b again")
 	third := wait()
-	is.Equal(string(sure(q.Result(ctx, "key"))(t).Value), "b again") // of the last that has ended
+	is.Equal(string(sure(q.Result(ctx, "key"))(t).Value), "b again") // of the last task that has ended
 	finish(sure(q.StartTask(ctx))(t), "c")
 	is.Equal(<-third, "c")
 	is.Equal(<-wait(), "c")
-	put(t, q, "key", "d", nil) // keeps none
+	put(t, q, "key", "d", nil) // keeps no result
 	is.True(is_(failure(q.Wait(ctx, "key")), worqr.ErrNoResult))
 	finish(sure(q.StartTask(ctx))(t), "d")
-	is.Equal(<-wait(), "c") // the last that was kept
+	is.Equal(<-wait(), "c") // the last result that was kept
 }
 
-// A recurring task always has a next occurrence, and the result of the last.
+// A recurring task always has a next occurrence, and the result of its last one.
 func TestResultOfRecurring(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -194,7 +194,7 @@ func TestResultOfRecurring(t *testing.T) {
 	is.Equal(sure(q.Wait(ctx, "key"))(t).Outcome, worqr.OutcomeFinished)
 }
 
-// A result is kept for as long as asked.
+// A result is kept for as long as KeepResult says.
 func TestResultExpires(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -211,7 +211,7 @@ func TestResultExpires(t *testing.T) {
 	is.Equal(sure(q.Result(ctx, long))(t).Outcome, worqr.OutcomeFinished)
 }
 
-// A task whose workers died too often has failed, for those who wait, too.
+// Callers that wait for a task learn that it failed because its workers died too often.
 func TestResultOfCrashed(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
@@ -230,7 +230,7 @@ func TestResultOfCrashed(t *testing.T) {
 	is.Equal(got.Error, "2 workers died holding it")
 }
 
-// waitFor says how a task ended. It may run beside the test.
+// waitFor sends how a task ended. It may run concurrently with the test.
 func waitFor(t *testing.T, q *worqr.Queue, key string, said chan<- *worqr.Result) {
 	r, err := q.Wait(t.Context(), key)
 	if err != nil {
@@ -240,7 +240,7 @@ func waitFor(t *testing.T, q *worqr.Queue, key string, said chan<- *worqr.Result
 	said <- r
 }
 
-// A peer that may not subscribe asks again and again.
+// Wait polls if the peer may not subscribe.
 func TestWaitUnsubscribed(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
@@ -260,7 +260,7 @@ func TestWaitUnsubscribed(t *testing.T) {
 	is.True(is_(failure(waiter.Queue("q").Wait(ctx, key)), worqr.ErrDenied))
 }
 
-// The parts of a spread queue have the results of their tasks.
+// Each part of a spread queue has the results of its own tasks.
 func TestWaitOnSpread(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()

@@ -18,8 +18,8 @@ import (
 
 var anyLine = regexp.MustCompile(`\.go:[1-9][0-9]*: `)
 
-// A panic is an error, or final, as OnPanic has it; an error is tried again, a Permanent one is not.
-// The worker survives all of them. What wrapped verdicts come to is in internal/engine.
+// A panic is retried or final, as OnPanic says. An error is retried; a Permanent one isn't. The
+// worker survives all of them. Package internal/engine tests wrapped errors.
 func TestExceptions(t *testing.T) {
 	t.Parallel()
 	no := errors.New("no")
@@ -74,7 +74,7 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// How often a task is tried again: its identity stays, and then it has failed.
+// A task is retried MaxRetries times with the same identity, and then it fails.
 func TestMaxRetries(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -127,9 +127,9 @@ func TestMaxRetries(t *testing.T) {
 	}
 }
 
-// A Backoff that panics is told of once, with its stack, and again when it is over; tasks are tried
-// again after a while. A task that is put off for ever is put off by a century, and is there. What
-// other delays come to is in internal/engine.
+// A Backoff that panics is logged once, with its stack, and again when it has stopped panicking;
+// the tasks are retried after a while. An endless delay becomes a century, and the task stays
+// listed. Package internal/engine tests other delays.
 func TestBackoffIsTold(t *testing.T) {
 	is := parallel(t)
 	told := &journal{}
@@ -154,7 +154,7 @@ func TestBackoffIsTold(t *testing.T) {
 			least, most = 99*365*24*time.Hour, 101*366*24*time.Hour
 		}
 		if in := time.Until(s.DueAt); in < least || in > most {
-			t.Errorf("%s is put off by %v", s.Payload, in)
+			t.Errorf("%s is delayed by %v", s.Payload, in)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A node of a cluster is silent for good. What it kept of the peer's slots, or of its capacity, is
-// for queues and parts on the other nodes.
+// If a node of a cluster is silent for good, the slots and the capacity reserved for it become
+// available to queues and parts on the other nodes.
 func TestClusterSilentNode(t *testing.T) {
 	t.Parallel()
 	c := partial(t, 3, 0)
@@ -20,7 +20,7 @@ func TestClusterSilentNode(t *testing.T) {
 	frozen := owner(keys.Part("spread1", 1, 3))
 	type trial struct {
 		what    string
-		healthy chan struct{} // has an element for each task on another node
+		healthy chan struct{} // gets an element for each task on another node
 	}
 	var trials []trial
 	peer := func(capacity int) *worqr.Peer {
@@ -40,7 +40,7 @@ func TestClusterSilentNode(t *testing.T) {
 				}
 			}
 			select {
-			case <-time.After(5 * time.Millisecond): // it is work
+			case <-time.After(5 * time.Millisecond): // work
 			case <-ctx.Done():
 			}
 			return nil
@@ -76,7 +76,7 @@ func TestClusterSilentNode(t *testing.T) {
 
 	frozen.Pause(t)
 	t.Cleanup(func() { frozen.Resume(t) }) // before the peers leave
-	<-time.After(4 * time.Second)          // what was under way, and its repetition, is given up by now
+	<-time.After(4 * time.Second)          // calls in flight, and their repetitions, have timed out by now
 	for _, of := range trials {
 		for len(of.healthy) > 0 {
 			<-of.healthy

@@ -10,8 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Redis dies and comes back empty: the peers notice, stop what they run, and
-// serve again.
+// Redis dies and comes back empty: the peers notice, stop what they run, and serve again.
 func TestRedisLosesEverything(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -30,7 +29,7 @@ func TestRedisLosesEverything(t *testing.T) {
 	enqueue(t, q, "before")
 	receive(t, starts, 1)
 	server.Kill()
-	is.True(q.Enqueue(t.Context(), []byte("while it is gone")) != nil) // at once
+	is.True(q.Enqueue(t.Context(), []byte("while it is gone")) != nil) // fails at once
 	server.Restart(t)
 	is.Equal(receive(t, ends, 1), []error{worqr.ErrEvicted})
 	eventually(t, "tasks can be enqueued", func() bool { return q.Enqueue(t.Context(), []byte("after")) == nil })
@@ -38,9 +37,9 @@ func TestRedisLosesEverything(t *testing.T) {
 	is.Equal(slices.Collect(each(t, p.Queues(t.Context()))), []string{"q"})
 }
 
-// A restart that keeps the data, with everything running: handlers go on and nothing starts twice.
-// The outage is traced once, with the server, and so is its end. What ends meanwhile is traced when
-// it's stored.
+// Redis restarts and keeps its data while everything runs: handlers go on, and nothing starts
+// twice. The outage and its end are each traced once, with the server. Tasks that end in the
+// meantime are traced when their end is stored.
 func TestRedisRestart(t *testing.T) {
 	is := parallel(t)
 	r, server := &record{}, redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -70,11 +69,11 @@ func TestRedisRestart(t *testing.T) {
 	r.paired(t)
 }
 
-// While every connection is cut again and again, what a dead peer held starts elsewhere
-// all the same, and nobody who lives is failed.
+// While every connection is cut again and again, a dead peer's tasks still start elsewhere, and no
+// live worker is evicted.
 func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 	is := parallel(t)
-	const lease = 3 * time.Second // with the default, at which it is promised
+	const lease = 3 * time.Second // the default, to which the guarantee applies
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	starts := make(chan string, 100)
@@ -103,7 +102,7 @@ func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 	}
 	t.Logf("%d tasks started, %v after the death", started, time.Since(died))
 	is.Equal(started, 10)
-	is.True(time.Since(died) < 3*lease+2*time.Second) // and until the next cut
+	is.True(time.Since(died) < 3*lease+2*time.Second) // allows for the next cut
 	for range 5 {
 		cut()
 	}
@@ -112,8 +111,8 @@ func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 	}
 }
 
-// An exclusive handler at work while Redis doesn't answer is stopped with a cause of its
-// own, for nobody was evicted; and its task starts again.
+// While Redis doesn't answer, an exclusive handler is stopped with ErrLeaseExpired, not ErrEvicted,
+// since the worker wasn't evicted. Its task starts again.
 func TestExclusiveDuringStall(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)

@@ -16,13 +16,13 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// A record is what a Trace was told, in order.
+// A record has the calls of a Trace, in order.
 type record struct {
 	mu    sync.Mutex
 	calls []traced
 }
 
-// A traced is one call. Of is the type that belongs to the function.
+// A traced is one call. The field of the function's argument type is set.
 type traced struct {
 	name       string
 	task       worqrtrace.Task
@@ -37,10 +37,10 @@ func (r *record) add(c traced) {
 	r.calls = append(r.calls, c)
 }
 
-// trace has all functions, which record their calls.
+// trace returns a Trace with all functions, which record their calls.
 func (r *record) trace() *worqrtrace.Trace { return tracing(r.add) }
 
-// tracing returns a trace that has all functions, and tells of each call.
+// tracing returns a Trace with all functions, which pass their calls to tell.
 func tracing(tell func(traced)) *worqrtrace.Trace {
 	task := func(name string) func(worqrtrace.Task) {
 		return func(t worqrtrace.Task) { tell(traced{name: name, task: t}) }
@@ -108,8 +108,8 @@ func (r *record) paired(t testing.TB) {
 	}
 }
 
-// A task that a handler works on starts and ends once, with everything that is known of it, and
-// the end comes after it was stored.
+// A task with a handler is traced with one start and one end, which have everything known about it.
+// The end is traced after it was stored.
 func TestTraceHandler(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")
@@ -196,9 +196,9 @@ func TestTraceHandler(t *testing.T) {
 			}
 			same := got
 			same.At, same.Outcome, same.Ran, same.ResultSize, same.Kind, same.Error, same.Next = began.At, "", 0, 0, "", "", time.Time{}
-			is.Equal(same, began) // but for the end, they tell the same
+			is.Equal(same, began) // apart from the end, they are equal
 			id := began.AttemptID
-			is.Equal(began.Headers, map[string]string{"trace": "7"}) // whatever the handler does to its own
+			is.Equal(began.Headers, map[string]string{"trace": "7"}) // the handler can't change them
 			began.Headers = nil
 			is.Equal(began.EnqueuedAt.IsZero(), false)
 			began.EnqueuedAt = time.Time{}
@@ -207,7 +207,7 @@ func TestTraceHandler(t *testing.T) {
 	}
 }
 
-// Whoever takes tasks by hand is told the same.
+// Tasks started by hand are traced in the same way.
 func TestTraceByHand(t *testing.T) {
 	is := parallel(t)
 	r := &record{}
@@ -235,17 +235,17 @@ func TestTraceByHand(t *testing.T) {
 	is.Equal(outcomes, []worqrtrace.Outcome{worqrtrace.Finished, worqrtrace.Retried, worqrtrace.Failed, worqrtrace.Stopped})
 	is.Equal(r.of("ended")[2].task.Error, "bad")
 
-	_ = sure(q.StartTask(ctx))(t) // and leave with it
+	_ = sure(q.StartTask(ctx))(t) // held when the worker leaves
 	is.NoErr(q.StopWork(ctx))
 	left := r.await(t, "ended", len(ends)+1)[len(ends)].task
 	is.Equal(left.Outcome, worqrtrace.Stopped)
 	is.Equal(left.Error, "worqr: the peer is shutting down")
-	is.NoErr(p.Close()) // which waits for the calls
+	is.NoErr(p.Close()) // waits for the calls
 	r.paired(t)
 	is.Equal(len(r.of("left")), 1)
 }
 
-// A task that is canceled while it runs ends so, and the peer that cancels tells what it removed.
+// A task canceled while it runs ends as canceled, and the canceling peer traces what it removed.
 func TestTraceCancel(t *testing.T) {
 	is := parallel(t)
 	r := &record{}
@@ -265,15 +265,15 @@ func TestTraceCancel(t *testing.T) {
 	is.Equal(calls[1].queue.Queue, "q")
 }
 
-// Each call that adds tasks is told once, with their number, whatever it takes; and one that adds
-// nothing isn't told.
+// Each call that adds tasks is traced once, with their number, however many commands it sends. A
+// call that adds nothing isn't traced.
 func TestTraceEnqueued(t *testing.T) {
 	is := parallel(t)
 	r := &record{}
 	p, q := openQueue(t, worqr.Options{Trace: r.trace()})
 	ctx, at := t.Context(), time.Now().Add(time.Hour)
 	one := []byte("one")
-	is.NoErr(q.Enqueue(ctx, slices.Repeat([][]byte{one}, 3000)...)) // a batch
+	is.NoErr(q.Enqueue(ctx, slices.Repeat([][]byte{one}, 3000)...)) // sent as a batch
 	is.True(sure(q.EnqueueOnce(ctx, "nonce", one, one))(t))
 	is.True(!sure(q.EnqueueOnce(ctx, "nonce", one, one))(t))
 	is.NoErr(q.EnqueueUnique(ctx, one))
@@ -306,7 +306,7 @@ func TestTraceEnqueued(t *testing.T) {
 	})
 }
 
-// What is known of when a task came and was due is told with it, and joined traces hear the same.
+// EnqueuedAt and DueAt are set if known, and joined traces get the same values.
 func TestTraceTimes(t *testing.T) {
 	is := parallel(t)
 	r, second := &record{}, &record{}
@@ -325,8 +325,8 @@ func TestTraceTimes(t *testing.T) {
 	}
 }
 
-// A worker joins, is evicted, joins again under its new id, and leaves. Its task is lost for it.
-// Who evicts it is told, too, and what it has returned.
+// A worker joins, is evicted, joins again under a new id, and leaves. Its trace ends the task
+// as lost. The trace of the evicting peer has the eviction, and what was returned.
 func TestTraceEviction(t *testing.T) {
 	is := parallel(t)
 	mine, theirs, prefix := &record{}, &record{}, redistest.Prefix(t)
@@ -370,8 +370,8 @@ func TestTraceEviction(t *testing.T) {
 	})
 }
 
-// A worker that dies is told of once by who finds it, with its name and its tasks, in time for the
-// first of them.
+// The peer that evicts a dead worker traces it once, with its name and its tasks, before the first
+// of these starts again.
 func TestTraceDeadWorker(t *testing.T) {
 	is := parallel(t)
 	r, prefix := &record{}, redistest.Prefix(t)
@@ -402,7 +402,7 @@ func TestTraceDeadWorker(t *testing.T) {
 	r.paired(t)
 }
 
-// Tasks that fail without a start are counted, by why they do.
+// Tasks that fail without a start are counted by reason.
 func TestTraceFailedUnstarted(t *testing.T) {
 	is := parallel(t)
 	r, prefix := &record{}, redistest.Prefix(t)
@@ -428,7 +428,7 @@ func TestTraceFailedUnstarted(t *testing.T) {
 	is.Equal(len(r.of("started")), 0)
 }
 
-// What is done to tasks by hand is told, with how many it has changed.
+// Changes to tasks by hand are traced, with how many were changed.
 func TestTraceChanged(t *testing.T) {
 	is := parallel(t)
 	r := &record{}
@@ -452,7 +452,7 @@ func TestTraceChanged(t *testing.T) {
 	is.NoErr(q.Resume(ctx))
 	is.NoErr(q.Delete(ctx))
 	_, err := q.RemoveKey(ctx, "")
-	is.True(err != nil) // it isn't sent
+	is.True(err != nil) // nothing was sent
 	_, err = q.RunNow(ctx, "")
 	is.True(err != nil)
 	is.True(!sure(q.RunNow(ctx, "key"))(t))
@@ -465,7 +465,7 @@ func TestTraceChanged(t *testing.T) {
 		"DeleteFailed  1 <nil>", "DeleteAllFailed  1 <nil>", "Pause  0 <nil>", "Resume  0 <nil>", "Delete  0 <nil>", "RunNow key 0 <nil>"})
 }
 
-// Who only adds tasks is told of an outage, too, once two calls have failed.
+// A peer that only adds tasks traces an outage, too, once two calls have failed.
 func TestTraceOutageOfProducer(t *testing.T) {
 	is := parallel(t)
 	r, server := &record{}, redistest.Start(t)
@@ -483,7 +483,7 @@ func TestTraceOutageOfProducer(t *testing.T) {
 	is.Equal(len(r.of("lost")), 1)
 }
 
-// A function that panics or ends its goroutine loses its call, and no other.
+// If a function panics or ends its goroutine, only that call is lost.
 func TestTracePanics(t *testing.T) {
 	is := parallel(t)
 	r, log := &record{}, &journal{}
@@ -507,8 +507,8 @@ func TestTracePanics(t *testing.T) {
 	is.Equal(len(log.Lines("a function of Trace panicked")), 1)
 }
 
-// A function that blocks delays no task, no heartbeat and no end of the peer; what there is no room
-// for is counted.
+// A function that blocks delays no task, no heartbeat and no end of the peer. Calls that don't fit
+// in the buffer are counted.
 func TestTraceBlocks(t *testing.T) {
 	is := parallel(t)
 	r, log, blocked, release := &record{}, &journal{}, make(chan struct{}, 1), make(chan struct{})
@@ -536,6 +536,6 @@ func TestTraceBlocks(t *testing.T) {
 	missed := r.await(t, "missed", 1)[0].queue.Tasks
 	close(got)
 	is.Equal(len(r.of("started"))+len(r.of("ended")), 50_000)
-	is.True(missed >= 10_000) // and that it left
+	is.True(missed >= 10_000) // including the calls for the end of the worker
 	is.Equal(len(log.Lines("the functions of Trace are too slow; calls are missing")), 1)
 }

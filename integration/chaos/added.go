@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
-// answers: who waits for the end of a task is told what it was.
+// answers: Wait returned how the task really ended.
 func (e *evidence) answers(r *report) {
 	for _, t := range e.tasks {
 		for _, w := range t.Waits {
@@ -17,7 +17,7 @@ func (e *evidence) answers(r *report) {
 				r.Told++
 			case w.Phase == load.Invoke, w.Phase == load.Unknown, e.arena.forgets:
 			default:
-				r.violate("who waits for %s is told %q, and that is not so", t.Name, w.Note)
+				r.violate("Wait for %s returned %q, which is wrong", t.Name, w.Note)
 			}
 		}
 		if i := slices.IndexFunc(t.Runs, func(u *load.Run) bool { return u.Other != "" }); i >= 0 {
@@ -26,7 +26,7 @@ func (e *evidence) answers(r *report) {
 	}
 }
 
-// ended reports whether a task has ended in a way.
+// ended reports whether a task has ended with the outcome that Wait returned.
 func (e *evidence) ended(t *load.Account, how string) bool {
 	ran := slices.ContainsFunc(t.Runs, func(u *load.Run) bool {
 		return u.Over > 0 && u.Note != load.NoteRetry || u.Finishing > 0
@@ -43,10 +43,10 @@ func (e *evidence) ended(t *load.Account, how string) bool {
 	case worqr.OutcomeCanceled:
 		return t.Cancel != ""
 	}
-	return false // nobody removes or deletes any
+	return false // no task is removed or deleted
 }
 
-// inLine: added tasks start in their order.
+// inLine: added tasks start in the order in which they were added.
 func (r *replay) inLine(was, is *lane.Lane, began []string) {
 	for _, id := range began {
 		name := is.AddedName(id)

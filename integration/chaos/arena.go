@@ -23,11 +23,11 @@ import (
 
 const prefix = "chaos"
 
-// options are what a run is told.
+// options are the flags of a run.
 type options struct {
 	campaign string
 	seed     uint64
-	dir      string // of histories
+	dir      string // for histories
 	peers    int
 	lease    time.Duration
 	kills    int
@@ -36,26 +36,26 @@ type options struct {
 	cuts     int
 	restarts int
 	fsync    durability
-	span     time.Duration // of what has no number
-	strict   bool          // the times that are promised are demanded
+	span     time.Duration // for campaigns without a number of faults
+	strict   bool          // check the guaranteed times without an allowance for a busy machine
 }
 
-// A setup is what a campaign wants of an arena.
+// A setup is the arena that a campaign needs.
 type setup struct {
 	durability durability
-	everywhere bool        // the server hears on all addresses
+	everywhere bool        // the server listens on all addresses
 	tls        bool        // the server and the peers have certificates
-	spec       load.Config // what is zero there gets a default
-	// where a peer finds the server, and the command that starts it
+	spec       load.Config // zero fields get a default
+	// returns the URL for a peer, and the command that starts it
 	place   func(*arena) func(slot int) (url string, before []string)
-	alive   bool // no peer is touched: none may be failed
-	cut     bool // peers are cut off, so they may be failed at any time
-	forgets bool // Redis may forget what it has acknowledged
+	alive   bool // no peer is harmed: none may be evicted
+	cut     bool // peers are cut off, so they may be evicted at any time
+	forgets bool // Redis may lose acknowledged writes
 	tail    time.Duration
 }
 
-// An arena is one Redis and one fleet, upon which the faults of a campaign come.
-// Arenas share nothing, so that several may be had at once.
+// An arena is one Redis server and one fleet, to which a campaign applies its faults. Arenas share
+// nothing, so several can run at once.
 type arena struct {
 	options
 	setup
@@ -63,15 +63,14 @@ type arena struct {
 	dice      *rand.Rand
 	dir       string
 	server    *server
-	url       string // where peers work
+	url       string // for peers
 	authority *redistest.Authority
 	fleet     *fleet
 	journal   *journal
 	report    *report
 }
 
-// play has faults come upon an arena, lets it come to rest, and judges what was
-// written down.
+// play applies faults to an arena, waits until it is idle, and judges the record.
 func play(o options, number int, s setup, faults func(*arena)) *report {
 	a := &arena{options: o, setup: s, report: &report{}, dice: rand.New(rand.NewPCG(o.seed, uint64(number)))}
 	a.dir = filepath.Join(o.dir, fmt.Sprintf("%s-%d", o.campaign, number))
@@ -88,11 +87,11 @@ func play(o options, number int, s setup, faults func(*arena)) *report {
 func (a *arena) play(faults func(*arena)) {
 	a.open()
 	faults(a)
-	// The faults are over, and from here on everything must come to an end.
+	// The faults have ended; from here on all tasks must end.
 	pause(a.tail)
 	a.fleet.quiet()
 	if err := a.settle(); err != nil {
-		a.report.violate("it does not come to rest: %v", err)
+		a.report.violate("the fleet does not become idle: %v", err)
 	}
 	a.health("while the fleet lives")
 	for _, c := range a.fleet.end() {
@@ -121,7 +120,7 @@ func (a *arena) open() {
 	a.server = startServer(a.t, filepath.Join(a.dir, "redis"), a.authority, args)
 	a.admit()
 	file := redistest.Sure(os.Create(filepath.Join(a.dir, "history.jsonl")))(a.t)
-	a.t.Cleanup(func() { _ = file.Close() }) // each line is there already
+	a.t.Cleanup(func() { _ = file.Close() }) // each line is already written
 	a.journal = &journal{file: file}
 	a.t.Cleanup(load.Watch(a.lease, a.journal.say))
 	spec := a.spec
@@ -147,7 +146,8 @@ func (a *arena) open() {
 	a.fleet.start(a.peers)
 }
 
-// user is as whom peers connect: they may do what the worker of docs/security.md may, and nothing else.
+// user is the ACL user of the peers. It has the rights of the worker in docs/security.md, and no
+// others.
 const user = "worker-" + prefix
 
 func (a *arena) admit() {
@@ -160,7 +160,7 @@ func (a *arena) admit() {
 	a.url = strings.Replace(a.url, "://", "://"+user+":SECRET@", 1)
 }
 
-// observer returns a peer of the driver, which may do everything.
+// observer returns a peer of the driver, with all rights.
 func (a *arena) observer() *worqr.Peer {
 	o := &worqr.Options{Prefix: prefix, Lease: a.lease}
 	if a.authority != nil {
@@ -169,8 +169,8 @@ func (a *arena) observer() *worqr.Peer {
 	return redistest.Sure(worqr.Open(a.server.URL(), o))(a.t)
 }
 
-// settle waits until nothing waits, nothing runs, and all who died are failed. The
-// time that takes is no promise; it is only not to hang.
+// settle waits until no task waits or runs, and all dead workers are evicted. Its time limit is no
+// guarantee, but only detects hangs.
 func (a *arena) settle() error {
 	observer := a.observer()
 	defer func() { _ = observer.Close() }() // it has nothing to lose
@@ -191,15 +191,15 @@ func (a *arena) settle() error {
 		if still++; busy {
 			still = 0
 		}
-		if still == 3 { // a retry may be between two places that are read one after the other
+		if still == 3 { // one reading may miss a retry that moves between two keys
 			return nil
 		}
-		pause(50 * time.Millisecond) // between two looks
+		pause(50 * time.Millisecond) // poll
 	}
 	return fmt.Errorf("after two minutes: %w", last)
 }
 
-// judge reads what was written down.
+// judge reads the record and checks it.
 func (a *arena) judge() {
 	e := &evidence{events: a.journal.all(), arena: a}
 	e.confessed = redistest.Sure(a.confessed())(a.t)
@@ -214,7 +214,7 @@ func (a *arena) judge() {
 	e.judge(a.report)
 }
 
-// several plays arenas at once, and adds up their reports.
+// several plays arenas concurrently, and adds up their reports.
 func several(n int, one func(number int) *report) *report {
 	sum := &report{}
 	var mu sync.Mutex
@@ -231,15 +231,15 @@ func several(n int, one func(number int) *report) *report {
 	return sum
 }
 
-// pause is time between two faults; nothing is expected to have happened after it.
+// pause sleeps between two faults. Nothing relies on what happens in the meantime.
 func pause(d time.Duration) { time.Sleep(d) }
 
-// between throws a time.
+// between returns a random time.
 func (a *arena) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(a.dice.Int64N(int64(high-low+1)))
 }
 
-// awake throws a slot whose peer serves and does not stand still; -1 if there is none.
+// awake returns a random slot whose peer serves and isn't stopped; -1 if there is none.
 func (a *arena) awake() int {
 	for _, slot := range a.dice.Perm(len(a.fleet.members)) {
 		if m := a.fleet.members[slot]; m.serves() && !m.asleep {

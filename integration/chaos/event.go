@@ -13,42 +13,42 @@ import (
 
 type event = load.Event
 
-// What the driver does to Peer, beside what peers say of themselves.
+// What the driver does to Peer. The peers report the other operations.
 const (
 	opKill   = "kill"
 	opStop   = "stop"
 	opCont   = "cont"
 	opTerm   = "term"
-	opCut    = "cut"  // of its link, or of all; Note is the kind
-	opHeal   = "heal" // likewise
+	opCut    = "cut"  // its link, or all links; Note is the kind
+	opHeal   = "heal" // the same
 	opServer = "server"
 )
 
-// A journal is the history of an arena: what the driver does, and what the peers say. It is kept in a
-// file, for people.
+// A journal is the history of an arena: what the driver did, and what the peers reported. It is
+// also written to a file, for people.
 type journal struct {
 	mu     sync.Mutex // protects the fields below
 	file   *os.File
 	events []event
 }
 
-// say writes down what the driver does.
+// say records what the driver does.
 func (j *journal) say(e event) {
 	e.Wall, e.Mono = time.Now(), load.Mono()
 	j.hear(e)
 }
 
-// hear writes down what a peer says.
+// hear records what a peer reports.
 func (j *journal) hear(e event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.events = append(j.events, e)
 	if err := json.NewEncoder(j.file).Encode(e); err != nil {
-		panic(err) // without its history a run proves nothing
+		panic(err) // a run without its history proves nothing
 	}
 }
 
-// all returns all events in the order of time.
+// all returns all events, ordered by time.
 func (j *journal) all() []event {
 	j.mu.Lock()
 	defer j.mu.Unlock()

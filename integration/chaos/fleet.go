@@ -16,17 +16,17 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A fleet is the peers of one arena as the driver sees them. Each member has a
-// slot, and a new one comes in its place when it is killed or ends.
+// A fleet is the peers of one arena, for the driver. Each member has a slot. A new one replaces it
+// when it is killed or ends.
 type fleet struct {
 	t       testing.TB
-	dir     string      // of logs
-	spec    load.Config // of each, but for what tells them apart
+	dir     string      // for logs
+	spec    load.Config // for each peer, except for its name and URL
 	journal *journal    // of the driver
-	env     []string    // of peers
+	env     []string    // of the peers
 	place   func(slot int) (url string, before []string)
 	members []*member
-	left    []*member // asked to end
+	left    []*member // were asked to end
 	count   int
 }
 
@@ -37,7 +37,7 @@ type member struct {
 	killed bool
 }
 
-// start starts n peers and waits until all serve.
+// start starts n peers and waits until all of them serve.
 func (f *fleet) start(n int) {
 	f.members = make([]*member, n)
 	f.t.Cleanup(f.destroy)
@@ -47,7 +47,7 @@ func (f *fleet) start(n int) {
 	f.await("to serve", func(m *member) <-chan struct{} { return m.Serving }, time.Minute)
 }
 
-// await waits until all members have said something.
+// await waits until all members have reported something.
 func (f *fleet) await(what string, said func(*member) <-chan struct{}, most time.Duration) {
 	late := time.After(most)
 	for _, m := range f.members {
@@ -71,7 +71,7 @@ func (f *fleet) spawn(slot int) {
 	var before []string
 	spec.URL, before = f.place(slot)
 	log := redistest.Sure(os.Create(f.log(spec.Name)))(f.t)
-	defer func() { _ = log.Close() }() // the peer has its own
+	defer func() { _ = log.Close() }() // the peer has its own handle
 	p := redistest.Sure(load.Start(spec, child.Options{Env: f.env, Before: before, Errors: log}, f.journal.hear))(f.t)
 	f.members[slot] = &member{Process: p}
 }
@@ -80,35 +80,35 @@ func (f *fleet) say(op string, m *member, note string) {
 	f.journal.say(event{Op: op, Peer: m.Name, Note: note})
 }
 
-// kill kills the peer of a slot, and returns when all that it said was heard.
+// kill kills the peer of a slot, and returns when all its reports have been read.
 func (f *fleet) kill(slot int, note string) {
 	m := f.members[slot]
 	m.killed = true
 	f.say(opKill, m, note)
-	m.Kill() // or it has ended, which end notices
+	m.Kill() // if it has already ended, end notices
 	<-m.Heard
 }
 
-// stop has the peer of a slot stand still.
+// stop stops the peer of a slot (SIGSTOP).
 func (f *fleet) stop(slot int) {
 	m := f.members[slot]
 	f.say(opStop, m, "")
-	_ = m.Signal(syscall.SIGSTOP) // or it has ended, which end notices
+	_ = m.Signal(syscall.SIGSTOP) // if it has already ended, end notices
 	m.asleep = true
 }
 
-// resume has the peer of a slot go on, if it stands still.
+// resume continues the peer of a slot if it is stopped.
 func (f *fleet) resume(slot int) {
 	m := f.members[slot]
 	if !m.asleep {
 		return
 	}
-	_ = m.Signal(syscall.SIGCONT) // or it has ended, which end notices
+	_ = m.Signal(syscall.SIGCONT) // if it has already ended, end notices
 	m.asleep = false
 	f.say(opCont, m, "")
 }
 
-// serves reports whether a peer has come to serve, so that it hears signals.
+// serves reports whether a peer serves its queues, and so handles signals.
 func (m *member) serves() bool {
 	select {
 	case <-m.Serving:
@@ -118,31 +118,30 @@ func (m *member) serves() bool {
 	}
 }
 
-// replace asks the peer of a slot, which serves, to end, and has another come at once.
+// replace asks the serving peer of a slot to end, and starts another at once.
 func (f *fleet) replace(slot int) {
 	m := f.members[slot]
 	f.say(opTerm, m, "")
-	_ = m.Signal(syscall.SIGTERM) // or it has ended, which end notices
+	_ = m.Signal(syscall.SIGTERM) // if it has already ended, end notices
 	f.left = append(f.left, m)
 	f.spawn(slot)
 }
 
-// quiet has nobody enqueue any more.
+// quiet makes all peers stop enqueueing.
 func (f *fleet) quiet() {
 	for slot := range f.members {
 		f.resume(slot)
-		_ = f.members[slot].Tell("be calm") // if it is gone, await tells
+		_ = f.members[slot].Tell("be calm") // if it has ended, await notices
 	}
 	f.await("to be calm", func(m *member) <-chan struct{} { return m.Calm }, 2*time.Minute)
 }
 
-// end asks all peers to end, waits until they have, and tells which did not end
-// as they should. Those that ended amid faults may not have been able to say
-// farewell to Redis, which Run then reports; that is no crash.
+// end asks all peers to end, waits for them, and reports those that ended badly. A peer replaced
+// during a fault may fail to deregister from Redis, so Run returns an error; that isn't a crash.
 func (f *fleet) end() (complaints []string) {
 	for _, m := range f.members {
 		f.say(opTerm, m, "")
-		_ = m.Signal(syscall.SIGTERM) // or it has ended
+		_ = m.Signal(syscall.SIGTERM) // it may have ended
 	}
 	late := time.After(time.Minute)
 	for i, m := range slices.Concat(f.left, f.members) {
@@ -160,7 +159,7 @@ func (f *fleet) end() (complaints []string) {
 	return complaints
 }
 
-// destroy leaves no process behind.
+// destroy kills all remaining processes.
 func (f *fleet) destroy() {
 	for _, m := range slices.Concat(f.left, f.members) {
 		if m != nil {

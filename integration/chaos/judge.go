@@ -8,20 +8,20 @@ import (
 	"github.com/worqr/worqr/integration/load"
 )
 
-// evidence is what a run has left behind: what everybody has written down and, if
-// it is there, the order of the server.
+// evidence is what a run recorded: the events of driver and peers and, if available, the server's
+// history.
 type evidence struct {
 	arena     *arena
 	events    []event
-	order     *replay     // nil if the server keeps none
-	confessed []time.Time // when peers have said that Redis has lost something
+	order     *replay     // nil if the server has no history
+	confessed []time.Time // when peers reported that Redis lost writes
 
 	tasks  load.Accounts
 	faults map[string][]event // kills, stops and cuts, by peer
-	peers  map[string]string  // worker → peer, as the peers say
+	peers  map[string]string  // worker → peer, as the peers reported
 }
 
-// judge holds it against everything that is promised.
+// judge checks the evidence against all guarantees.
 func (e *evidence) judge(r *report) {
 	e.tasks = load.Accounts{}
 	e.faults, e.peers = map[string][]event{}, map[string]string{}
@@ -58,8 +58,8 @@ func (e *evidence) judge(r *report) {
 	}
 }
 
-// conservation: what was acknowledged has ended, or is in the failed queue, or was
-// canceled; what was refused is nowhere.
+// conservation: every acknowledged task has ended, is in the failed queue, or was canceled. No
+// refused task is anywhere.
 func (e *evidence) conservation(r *report) {
 	lose := func(t *load.Account, how string) {
 		if e.arena.forgets {
@@ -93,9 +93,9 @@ func (e *evidence) conservation(r *report) {
 			lose(t, "its enqueue was acknowledged, and is not in the server's history")
 		case s == nil:
 		case t.Enqueue == load.Refused:
-			r.violate("%s was enqueued, though its producer was told that it was not", t.Name)
+			r.violate("%s was enqueued, though its producer got a refusal", t.Name)
 		case s.dropped && t.Cancel == "":
-			lose(t, "it went from where it waited, and nobody canceled it")
+			lose(t, "it no longer waits, and nobody canceled it")
 		case s.failed && s.ends == 0:
 			r.Failed++
 		case s.places > 0:
@@ -116,11 +116,11 @@ func (e *evidence) conservation(r *report) {
 	}
 }
 
-// seen is conservation by what the peers alone have seen: whatever was
-// acknowledged has been run to an end.
+// seen checks conservation by the peers' reports alone: every acknowledged task has been run to its
+// end.
 func (e *evidence) seen(t *load.Account, lose func(*load.Account, string)) {
 	ended := slices.ContainsFunc(t.Runs, func(n *load.Run) bool {
-		return n.Over > 0 && n.Note != load.NoteRetry || n.Finishing > 0 && n.Over == 0 // its peer was killed meanwhile
+		return n.Over > 0 && n.Note != load.NoteRetry || n.Finishing > 0 && n.Over == 0 // the peer was killed in between
 	})
 	if t.Enqueue == load.Okay && t.Cancel == "" && !ended {
 		lose(t, "no handler has run it to its end")
@@ -144,8 +144,8 @@ func (e *evidence) singleness(r *report) {
 	}
 }
 
-// fencing: what a handler was told of its finish is what happened, and nothing
-// stale was accepted.
+// fencing: the result of a handler's Finish is what really happened, and no stale Finish was
+// accepted.
 func (e *evidence) fencing(r *report) {
 	for _, t := range e.tasks {
 		for _, u := range t.Runs {
@@ -175,14 +175,14 @@ func (e *evidence) fencing(r *report) {
 	}
 }
 
-// peerOf is the peer that a worker is, or was. Its registration doesn't always tell: a peer that
-// comes back under another id joins its queues even if its link takes the registration away.
+// peerOf returns the peer of a worker. Registrations don't always have it: a peer that comes back
+// under another id joins its queues even if its registration is lost on the link.
 func (e *evidence) peerOf(worker string) string {
 	return cmp.Or(e.order.names[worker], e.peers[worker])
 }
 
-// deaths: a worker is failed only if its peer was killed, stopped or cut off, and
-// a task starts once more only if its worker was failed holding it.
+// deaths: a worker is evicted only if its peer was killed, stopped or cut off, and a task starts
+// again only if the worker that held it was evicted.
 func (e *evidence) deaths(r *report) {
 	for _, f := range e.order.fences {
 		if !f.failed {
@@ -214,9 +214,8 @@ func (e *evidence) deaths(r *report) {
 	}
 }
 
-// recovery measures how long after a kill each task that was held has started
-// anew. That is promised where others live on who may judge: so not around a kill of
-// all.
+// recovery measures how long after a kill each held task started again. The guarantee requires live
+// peers that may evict the dead one, so it doesn't apply around a kill of all peers.
 func (e *evidence) recovery(r *report) {
 	var all []int64
 	for _, v := range e.events {
@@ -227,7 +226,7 @@ func (e *evidence) recovery(r *report) {
 	alone := func(at int64) bool {
 		return slices.ContainsFunc(all, func(a int64) bool { return max(at-a, a-at) < 3*int64(e.arena.lease) })
 	}
-	began := map[string]int64{} // process → when its handler did
+	began := map[string]int64{} // process → when its handler began
 	for _, t := range e.tasks {
 		for _, u := range t.Runs {
 			began[u.Process] = u.Began
@@ -245,7 +244,7 @@ func (e *evidence) recovery(r *report) {
 			if at < 0 || at+1 >= len(s.starts) || s.starts[at].end != returned {
 				continue
 			}
-			if b := began[s.starts[at+1].process]; b > 0 { // or its next worker died, too, before it began
+			if b := began[s.starts[at+1].process]; b > 0 { // otherwise its next worker died before it began, too
 				r.Recoveries = append(r.Recoveries, time.Duration(b-e.faults[peer][i].Mono))
 			}
 		}
@@ -261,8 +260,7 @@ func (e *evidence) waiting(r *report) {
 	}
 }
 
-// canceling: what was canceled starts no more, and the context of what ran has
-// ended, soon.
+// canceling: a canceled task doesn't start again, and the context of a running one ends soon.
 func (e *evidence) canceling(r *report) {
 	for _, t := range e.tasks {
 		if t.Cancel != load.Okay {
@@ -281,8 +279,8 @@ func (e *evidence) canceling(r *report) {
 	}
 }
 
-// afterCancel: a handler that begins after a cancel was answered was started
-// before it, so that it was told at once.
+// afterCancel: if a handler begins after its task's cancel was acknowledged, the task was started
+// before, and its context ends at once.
 func (e *evidence) afterCancel(r *report, t *load.Account, u *load.Run) {
 	if u.Told == 0 && u.Over > 0 && time.Duration(u.Over-u.Began) > time.Second {
 		r.violate("%s ran for %v after it had been canceled", t.Name, time.Duration(u.Over-u.Began))

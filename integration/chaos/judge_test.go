@@ -11,10 +11,10 @@ import (
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
-// A history is one made by hand: what the server has done, and what was written
-// down. A checker that lets a wrong one pass proves nothing.
+// A history is a hand-made record: what the server did, and what was reported. A checker that
+// accepts a wrong history proves nothing.
 type history struct {
-	commits []string // commands of one commit, separated by " ; "
+	commits []string // the commands of one commit, separated by " ; "
 	events  []event
 	alive   bool
 	forgets bool
@@ -24,9 +24,8 @@ type history struct {
 
 const second = int64(time.Second)
 
-// good is a history in which all is well: a, b and k are enqueued, k under a key;
-// p1 starts a and b, and is killed; p2 fails it, starts both again and finishes
-// them, and k.
+// good returns a history without violations: a, b and k are enqueued, k under a key. p1 starts a
+// and b, and is killed. p2 evicts it, starts both again, and finishes them and k.
 func good() history {
 	one, two := event{Peer: "p1", Worker: "w1"}, event{Peer: "p2", Worker: "w2"}
 	at := int64(0)
@@ -100,7 +99,7 @@ func TestGoodHistory(t *testing.T) {
 	}
 }
 
-// A worker that was killed is excused, though its registration never arrived.
+// A killed worker's eviction is accepted even if its registration never arrived.
 func TestUnregistered(t *testing.T) {
 	h := good()
 	h.commits = h.commits[1:]
@@ -109,7 +108,7 @@ func TestUnregistered(t *testing.T) {
 	}
 }
 
-// A machine that doesn't let a peer run is no false death, but for strict runs.
+// If the machine didn't let a peer run, its eviction is no false death, except in strict runs.
 func TestLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		late   event
@@ -133,7 +132,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// replace puts another text into one commit.
+// replace replaces a text in one commit.
 func (h *history) replace(t *testing.T, from, to string) {
 	t.Helper()
 	for i, c := range h.commits {
@@ -147,15 +146,15 @@ func (h *history) replace(t *testing.T, from, to string) {
 
 func (h *history) commit(c string) { h.commits = append(h.commits, c) }
 
-// happen adds an event at the end, a while later.
+// happen adds an event at the end, some time later.
 func (h *history) happen(e event) {
 	e.Mono = h.events[len(h.events)-1].Mono + 3*second
 	e.Wall = time.Unix(0, e.Mono)
 	h.events = append(h.events, e)
 }
 
-// The rules that hold between any two commits are tested in integration/spec/rules. Here are
-// some of them, and what else is to be seen.
+// Package integration/spec/rules tests the rules that hold between any two commits. These are some
+// of them, and the other checks.
 func TestWrongHistories(t *testing.T) {
 	without := func(h *history, gone func(event) bool) { h.events = slices.DeleteFunc(h.events, gone) }
 	for name, c := range map[string]struct {
@@ -195,7 +194,7 @@ func TestWrongHistories(t *testing.T) {
 			h.commit("RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i9 ; DEL chaos:process:{q}:i9")
 			h.happen(event{Op: load.OpEnqueue, Phase: load.Invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
 			h.happen(event{Op: load.OpEnqueue, Phase: load.Okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
-		}, "lost: z: it went from where it waited"},
+		}, "lost: z: it no longer waits"},
 		"a task was never there": {func(t *testing.T, h *history) {
 			h.happen(event{Op: load.OpEnqueue, Phase: load.Invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
 			h.happen(event{Op: load.OpEnqueue, Phase: load.Okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
@@ -211,17 +210,17 @@ func TestWrongHistories(t *testing.T) {
 				h.happen(event{Op: load.OpFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
 			}
 		}, "2 handlers were told that they have finished a"},
-		"who waits is told another end": {func(t *testing.T, h *history) {
+		"Wait returns another end": {func(t *testing.T, h *history) {
 			h.happen(event{Op: load.OpWait, Phase: load.Okay, Note: "canceled", Tasks: []string{"a"}})
-		}, `who waits for a is told "canceled"`},
-		"who waits is told an end, and it still runs": {func(t *testing.T, h *history) {
+		}, `Wait for a returned "canceled"`},
+		"Wait returns an end, and the task still runs": {func(t *testing.T, h *history) {
 			h.replace(t, "DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5", "DEL chaos:process:{q}:i4 ; ZREM chaos:working:{q}:w2 i4")
 			h.happen(event{Op: load.OpWait, Phase: load.Okay, Note: "finished", Tasks: []string{"b"}})
-		}, `who waits for b is told "finished"`},
-		"who waits is told that nothing is known": {func(t *testing.T, h *history) {
+		}, `Wait for b returned "finished"`},
+		"Wait finds no result": {func(t *testing.T, h *history) {
 			h.happen(event{Op: load.OpWait, Phase: load.Refused, Note: "no result", Tasks: []string{"a"}})
-		}, `who waits for a is told "no result"`},
-		"a handler is given what is of another task": {func(t *testing.T, h *history) {
+		}, `Wait for a returned "no result"`},
+		"a handler gets the header of another task": {func(t *testing.T, h *history) {
 			h.happen(event{Op: load.OpRun, Phase: load.Invoke, Peer: "p2", Worker: "w2", Process: "i9", Note: load.NoteOther + "b", Tasks: []string{"a"}})
 		}, "a handler of a was given the header of another task: b"},
 		"added tasks start in the wrong order": {func(t *testing.T, h *history) {
@@ -238,10 +237,10 @@ func TestWrongHistories(t *testing.T) {
 		"a handler runs what was not started": {func(t *testing.T, h *history) {
 			h.happen(event{Op: load.OpRun, Phase: load.Invoke, Peer: "p2", Worker: "w2", Process: "i9", Token: 9, Tasks: []string{"a"}})
 		}, "which the server has not started"},
-		"a living worker is failed": {func(t *testing.T, h *history) {
+		"a live worker is evicted": {func(t *testing.T, h *history) {
 			without(h, func(e event) bool { return e.Op == opKill })
 		}, "worker w1 of peer p1 was failed, and nothing was wrong"},
-		"nobody is to be failed": {func(t *testing.T, h *history) {
+		"no worker may be evicted": {func(t *testing.T, h *history) {
 			h.alive = true
 		}, "worker w1 of peer p1 was failed, and nothing was wrong"},
 		"more starts than deaths explain": {func(t *testing.T, h *history) {
@@ -289,14 +288,14 @@ func TestWrongHistories(t *testing.T) {
 	}
 }
 
-// Whoever was failed while it slept is to work again, if it has had the time; whoever
-// was failed by something later is not.
+// A peer that was evicted while it was stopped must work again, if it had time to. A peer evicted
+// later, for another reason, needn't.
 func TestNaps(t *testing.T) {
 	at := func(seconds float64, op, peer, note string) event {
 		return event{Mono: int64(seconds * float64(second)), Op: op, Peer: peer, Note: note}
 	}
 	for name, c := range map[string]struct {
-		later  bool // it is failed after another has enqueued something, 9 s after it woke
+		later  bool // it's evicted after another peer enqueues something, 9 s after it woke up
 		more   []event
 		alarms int
 	}{
@@ -346,7 +345,7 @@ func TestNaps(t *testing.T) {
 	}
 }
 
-// The bounds on times are demanded, and leftover keys are seen.
+// Times above the bounds are reported, and so are leftover keys.
 func TestWrongFigures(t *testing.T) {
 	r := &report{Recoveries: []time.Duration{time.Second, 2 * time.Second}}
 	if r.bound("recovery", r.Recoveries, 99, time.Second); len(r.Violations) != 1 {
@@ -362,12 +361,12 @@ func TestWrongFigures(t *testing.T) {
 		}
 	}
 	if !load.Stays(prefix, "chaos:once:{q}:x", true) {
-		t.Error("a nonce may stay until its time is over")
+		t.Error("a nonce may stay until it expires")
 	}
 }
 
-// Where the server's history isn't there, a task is lost if no handler has run it to its end, unless
-// one was killed while it finished it.
+// Without the server's history, a task is lost if no handler has run it to its end, unless a peer
+// was killed while finishing it.
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -377,7 +376,7 @@ func TestSeen(t *testing.T) {
 		"done":                  {load.Run{Finishing: 1, Finish: load.Okay, Over: 2}, 0},
 		"killed at its finish":  {load.Run{Finishing: 1}, 0},
 		"killed before":         {load.Run{}, 1},
-		"it is to run again":    {load.Run{Over: 2, Note: load.NoteRetry}, 1},
+		"it was retried":        {load.Run{Over: 2, Note: load.NoteRetry}, 1},
 		"its handler is at end": {load.Run{Over: 2}, 0},
 	} {
 		lost := 0

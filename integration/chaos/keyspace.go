@@ -10,8 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// health has the library look for what no invariant allows. A fleet of which some
-// still live must pass as well as what nobody serves any more.
+// health runs Check. It must find nothing, both while some peers live and when no peer serves any
+// queue.
 func (a *arena) health(when string) {
 	observer := a.observer()
 	defer func() { _ = observer.Close() }() // it has nothing to lose
@@ -24,13 +24,12 @@ func (a *arena) health(when string) {
 	}
 }
 
-// leftovers looks at the keys that are left once everybody has left, and counts
-// those that should not be there.
+// leftovers counts the keys that should be gone when all peers have left.
 func (a *arena) leftovers() {
 	for _, key := range redistest.Sure(redis.Strings(a.server.do([]any{"KEYS", "*"}), nil))(a.t) {
 		ttl := a.server.do([]any{"PTTL", key}).(int64)
 		if ttl == -2 {
-			continue // its time is over
+			continue // it expires
 		}
 		if !load.Stays(prefix, key, ttl >= 0) {
 			a.report.Orphans++

@@ -6,11 +6,11 @@ import (
 	"github.com/worqr/worqr/integration/load"
 )
 
-// kills has real processes be killed, one by one, a few at once, and now and then
-// all of them, and others come in their place.
+// kills kills real processes: one by one, a few at once, and sometimes all of them. Others replace
+// them.
 func kills(o options) *report {
 	r := play(o, 0, setup{durability: everysec, spec: load.Config{Faults: true}}, func(a *arena) {
-		// Each peer lives for some leases, so that there is always somebody who may judge.
+		// Each peer lives for several leases, so that some live peer may always evict others.
 		apart := 7 * a.lease / 2 / time.Duration(len(a.fleet.members))
 		for n := 0; n < a.kills; {
 			pause(a.between(0, 2*apart))
@@ -27,7 +27,7 @@ func kills(o options) *report {
 				if slot < 0 || n+len(slots) == a.kills {
 					break
 				}
-				a.fleet.members[slot].asleep = true // not to be thrown twice
+				a.fleet.members[slot].asleep = true // so that it isn't picked twice
 				slots = append(slots, slot)
 			}
 			for _, slot := range slots {
@@ -44,13 +44,12 @@ func kills(o options) *report {
 	return r
 }
 
-// noteAll marks kills of all peers at once, whose tasks wait until the next have
-// served for a lease.
+// noteAll marks kills of all peers at once. Their tasks wait until the next peers have served for a
+// lease.
 const noteAll = "all"
 
-// recovery is how long tasks of a killed peer may wait for their next start: one
-// and a third of a lease, and what a start takes. Unless the run is to be strict,
-// a busy machine is excused.
+// recovery is how long tasks of a killed peer may wait for their next start: one and a third of a
+// lease, and the time of a start. Unless the run is strict, a busy machine gets more.
 func (o *options) recovery() time.Duration {
 	most := o.lease*4/3 + 300*time.Millisecond
 	if !o.strict {

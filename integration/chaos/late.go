@@ -7,8 +7,8 @@ import (
 	"github.com/worqr/worqr/integration/load"
 )
 
-// late reports whether the peer of a worker, or the driver through which its link goes, had to wait
-// for the machine around the time at which the worker was failed.
+// late reports whether the peer of a worker, or the driver that runs its link, had to wait for the
+// CPU around the time when the worker was evicted.
 func (e *evidence) late(peer string, f fence) bool {
 	from, to := e.since(f.commit)-3*int64(e.arena.lease), int64(math.MaxInt64)
 	born := int64(0)
@@ -18,7 +18,7 @@ func (e *evidence) late(peer string, f fence) bool {
 		case v.Worker == f.worker:
 			born = v.Mono
 		case v.Mono > max(from, born):
-			to = min(to, v.Mono) // the peer has noticed, and goes on under another id
+			to = min(to, v.Mono) // the peer has noticed, and continues under another id
 		}
 	}
 	return slices.ContainsFunc(e.events, func(v event) bool {

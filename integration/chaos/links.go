@@ -11,12 +11,11 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// A cutter has the link of one slot fail in one way, and returns what mends it.
+// A cutter makes the link of one slot fail in one way, and returns a function that repairs it.
 type cutter func(slot int, kind string) (heal func() error, err error)
 
-// links has the links of peers fail in every way there is, each about as often,
-// several at once: those of a proxy, and those of the network where that is ours
-// to harm.
+// links makes the links of peers fail in every way, several at once: those through a proxy and, if
+// the driver may change the network, those between namespaces.
 func links(o options) *report {
 	r := cutProxies(o, 0)
 	if err := namespacesWork(); err != nil {
@@ -36,8 +35,8 @@ func cutProxies(o options, number int) *report {
 	})
 }
 
-// cutLinks makes n cuts, of all kinds in turn, for less and for more than a lease,
-// and leaves no more than half of the links cut at a time.
+// cutLinks makes n cuts, alternating between the kinds, for less and for more than a lease. At most
+// half of the links are cut at a time.
 func (a *arena) cutLinks(n int, kinds []string, cut cutter) {
 	var mending sync.WaitGroup
 	var mu sync.Mutex
@@ -73,7 +72,7 @@ func (a *arena) cutLinks(n int, kinds []string, cut cutter) {
 			defer mu.Unlock()
 			delete(busy, slot)
 			if err != nil {
-				failed = fmt.Errorf("mend a link that was cut by %s: %w", kind, err)
+				failed = fmt.Errorf("repair a link that was cut by %s: %w", kind, err)
 			}
 		})
 		i++

@@ -68,7 +68,7 @@ func main() {
 	}
 }
 
-// run plays the campaign and writes what it has found. Violations are an error.
+// run plays the campaign and writes its report. Violations are an error.
 func (o *options) run(w io.Writer) (err error) {
 	if o.seed == 0 {
 		o.seed = rand.Uint64()>>1 + 1
@@ -80,7 +80,7 @@ func (o *options) run(w io.Writer) (err error) {
 		}
 	}
 	began := time.Now()
-	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) } // to people
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) } // for people
 	say("campaign    %s, seed %d, lease %v", o.campaign, o.seed, o.lease)
 	r := campaigns[o.campaign](*o)
 	r.write(w)
@@ -89,13 +89,13 @@ func (o *options) run(w io.Writer) (err error) {
 		return fmt.Errorf("FAILED      %d violations; histories in %s\nrepeat      %s", n, o.dir, o.repeat())
 	}
 	if temporary {
-		_ = os.RemoveAll(o.dir) // it has served its purpose
+		_ = os.RemoveAll(o.dir) // it is no longer needed
 	}
 	say("ok")
 	return nil
 }
 
-// repeat is the command that has the same faults come again.
+// repeat returns the command that repeats the faults.
 func (o *options) repeat() string {
 	return fmt.Sprintf("go run ./integration/chaos -campaign %s -seed %d -peers %d -lease %v -kills %d -zombies %d -stalls %d -cuts %d -restarts %d -durability %s -span %v -strict=%v",
 		o.campaign, o.seed, o.peers, o.lease, o.kills, o.zombies, o.stalls, o.cuts, o.restarts, o.fsync, o.span, o.strict)

@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// memory has Redis be full: only what adds work is refused, peers die and join
-// meanwhile, and the queues drain to nothing while the bound is still in force.
+// memory fills Redis up: only calls that add work are refused, peers die and join in the meantime,
+// and the queues drain while the limit still applies.
 func memory(o options) *report {
 	o.peers = min(o.peers, 6)
 	s := setup{durability: everysec, spec: load.Config{
@@ -35,7 +35,7 @@ func memory(o options) *report {
 	return r
 }
 
-// figure reads a number of INFO; 0 if it is not there.
+// figure reads a number from INFO; 0 if it is missing.
 func (a *arena) figure(section, name string) int {
 	info := redistest.Sure(redis.String(a.server.do([]any{"INFO", section}), nil))(a.t)
 	_, rest, _ := strings.Cut(info, "\n"+name)

@@ -9,14 +9,14 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// mix has all faults come, one after another or several at once: those of the
-// other campaigns, and the small ones that operators know.
+// mix applies all faults, alone and in combination: those of the other campaigns, and small ones
+// that operators know.
 func mix(o options) *report {
 	return mixed(o, setup{}, slices.Sorted(maps.Keys(toxicCuts)))
 }
 
-// withTLS does so where all have certificates. What is said on a link can't be understood there, so
-// none is half open.
+// withTLS does the same with certificates on both sides. The proxy can't read the traffic, so no
+// link is half open.
 func withTLS(o options) *report {
 	kinds := slices.Sorted(maps.Keys(toxicCuts))
 	return mixed(o, setup{tls: true}, slices.DeleteFunc(kinds, func(k string) bool { return k == "half-open" }))
@@ -39,12 +39,12 @@ func mixed(o options, s setup, cuts []string) *report {
 	})
 }
 
-// A medley is the faults that have come and are not over.
+// A medley is the faults in effect.
 type medley struct {
 	*arena
 	net    *network
-	cuts   []string          // the kinds
-	asleep map[int]time.Time // peers that stand still, and until when
+	cuts   []string          // kinds
+	asleep map[int]time.Time // stopped peers, and until when
 	heals  map[int]healing
 }
 
@@ -53,7 +53,7 @@ type healing struct {
 	heal func() error
 }
 
-// mend ends the faults whose time is over, or all.
+// mend ends the faults that are due, or all of them.
 func (m *medley) mend(all bool) {
 	for slot, t := range m.asleep {
 		if all || time.Now().After(t) {
@@ -70,7 +70,7 @@ func (m *medley) mend(all bool) {
 	}
 }
 
-// fault has one come upon the peer of a slot, or upon the server.
+// fault applies a random fault to the peer of a slot, or to the server.
 func (m *medley) fault(slot int) {
 	switch n := m.dice.IntN(40); {
 	case n < 10:
@@ -101,10 +101,9 @@ func (m *medley) fault(slot int) {
 	}
 }
 
-// trouble is what happens to a server that goes on running. It is over when this
-// returns.
+// trouble harms a server that keeps running, until trouble returns.
 func (a *arena) trouble(n int) {
-	// amid has something happen for a while, or for no time.
+	// amid runs begin and, after a while, end, if there is one.
 	amid := func(note string, begin [][]any, end ...any) {
 		a.journal.say(event{Op: opCut, Note: note})
 		defer a.journal.say(event{Op: opHeal, Note: note})
@@ -127,9 +126,9 @@ func (a *arena) trouble(n int) {
 		amid("paused writes", [][]any{{"CLIENT", "PAUSE", 60_000, "WRITE"}}, "CLIENT", "UNPAUSE")
 	default:
 		a.journal.say(event{Op: opCut, Note: "rolling restart"})
-		a.journal.say(event{Op: opHeal, Note: "rolling restart"}) // nobody is cut off by it
+		a.journal.say(event{Op: opHeal, Note: "rolling restart"}) // a restart cuts no peer off
 		for slot, m := range a.fleet.members {
-			if !m.asleep && m.serves() { // who is cut off would be waited for in vain
+			if !m.asleep && m.serves() { // don't wait for peers that are stopped or cut off
 				a.report.Replacements++
 				a.fleet.replace(slot)
 			}

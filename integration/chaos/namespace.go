@@ -20,13 +20,13 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// namespaces are networks of the kernel's, one for each peer, which only root may
-// have. What happens to their packets happens to a peer as it would to a machine.
+// namespaces are network namespaces of the kernel, one per peer, which need root. Lost packets
+// affect a peer as they would affect a separate machine.
 type namespaces struct {
 	server  *server
 	port    string // of the server
 	n       int
-	signals chan os.Signal // by which a run is broken off
+	signals chan os.Signal // that abort a run
 
 	mu   sync.Mutex
 	laid map[string]bool // rules
@@ -39,7 +39,7 @@ func (s *namespaces) device(slot int) string {
 func (s *namespaces) address(slot int) string { return fmt.Sprintf("10.213.%d.1", slot) }
 func (s *namespaces) peer(slot int) string    { return fmt.Sprintf("10.213.%d.2", slot) }
 
-// sh runs commands of the system, one a line.
+// sh runs system commands, one per line.
 func sh(lines ...string) error {
 	for _, line := range lines {
 		words := strings.Fields(line)
@@ -75,8 +75,8 @@ func newNamespaces(n int, port string) (*namespaces, error) {
 	return s, nil
 }
 
-// namespacesWork is nil where namespaces and packet filters can be made. That takes root,
-// the programs ip and iptables, and a kernel, or a container, that lets them.
+// namespacesWork returns nil if namespaces and packet filters can be created. That needs root, the
+// programs ip and iptables, and a kernel or container that allows it.
 func namespacesWork() error {
 	if os.Geteuid() != 0 {
 		return errors.New("that needs root")
@@ -103,20 +103,20 @@ func namespacesWork() error {
 	return nil
 }
 
-// close removes the rules that are left, and the namespaces with their devices.
+// close removes the remaining rules, and the namespaces with their devices.
 func (s *namespaces) close() {
 	signal.Stop(s.signals)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for rule := range s.laid {
-		_ = sh("iptables -w -D " + rule) // as well as can be done
+		_ = sh("iptables -w -D " + rule) // best effort
 	}
 	for slot := range s.n {
-		_ = sh("ip netns del " + s.name(slot)) // there may be none
+		_ = sh("ip netns del " + s.name(slot)) // it may not exist
 	}
 }
 
-// The kinds of cut, as rules about the packets of a device (%[1]s) and the port of
+// packetCuts are the kinds of cut, as rules about the packets of a device (%[1]s) and the port of
 // the server (%[2]s).
 var packetCuts = map[string][]string{
 	"packets":          {"INPUT -i %[1]s -p tcp --dport %[2]s -j DROP", "OUTPUT -o %[1]s -p tcp --sport %[2]s -j DROP"},
@@ -127,10 +127,10 @@ var packetCuts = map[string][]string{
 		"INPUT -i %[1]s -p tcp --dport %[2]s -m statistic --mode random --probability 0.2 -j DROP",
 		"OUTPUT -o %[1]s -p tcp --sport %[2]s -m statistic --mode random --probability 0.2 -j DROP",
 	},
-	"packets half-open": nil, // those of the connection that has subscribed
+	"packets half-open": nil, // drops those of the subscribed connection
 }
 
-// cut has the packets of a slot fail in one way, and returns what mends it.
+// cut makes the packets of a slot fail in one way, and returns a function that repairs that.
 func (s *namespaces) cut(slot int, kind string) (heal func() error, err error) {
 	rules := packetCuts[kind]
 	if kind == "packets half-open" {
@@ -170,8 +170,7 @@ func (s *namespaces) lay(rule string) error {
 	return err
 }
 
-// subscriber is the port from which the peer of a slot has subscribed; "" if it
-// has not.
+// subscriber returns the port from which the peer of a slot has subscribed; "" if it hasn't.
 func (s *namespaces) subscriber(slot int) (port string) {
 	clients := redistest.Sure(redis.String(s.server.do([]any{"CLIENT", "LIST", "TYPE", "pubsub"}), nil))(s.server.t)
 	for line := range strings.Lines(clients) {

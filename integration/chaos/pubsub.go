@@ -6,9 +6,8 @@ import (
 	"github.com/worqr/worqr/integration/load"
 )
 
-// pubsub has messages never arrive, for good: because the subscribed connections
-// are half open from the first moment on, and because SUBSCRIBE is refused. Then
-// tasks start, and cancels are applied, with the beats.
+// pubsub loses all messages, because subscribed connections are half open from the start, or
+// because SUBSCRIBE is refused. Heartbeats then start tasks and apply cancels.
 func pubsub(o options) *report {
 	o.peers = min(o.peers, 4)
 	spec := load.Config{Every: time.Second, Batch: 2, Nap: 4 * time.Second, Concurrency: 50, Cancels: 3}
@@ -25,7 +24,7 @@ func pubsub(o options) *report {
 	beat := o.lease / 3
 	slack := time.Duration(0)
 	if !o.strict {
-		slack = 5 * time.Second // a busy machine is excused
+		slack = 5 * time.Second // for a busy machine
 	}
 	r.bound("wait without pub/sub", r.Waits, 100, beat*5/4+slack)
 	r.bound("cancel without pub/sub", r.Stops, 100, beat*3/2+slack)

@@ -11,9 +11,8 @@ import (
 	"github.com/worqr/worqr/integration/load"
 )
 
-// restarts has Redis be killed and come back with what it has kept. With AOF
-// always that is all that was acknowledged. With the others the peers live on,
-// and every task that was lost is named.
+// restarts kills Redis, which comes back with what it has kept. With AOF always that is everything
+// acknowledged. With the others the peers survive, and every lost task is listed.
 func restarts(o options) *report {
 	arenas := min(max(o.restarts/5, 1), 5)
 	o.peers = min(o.peers, 4)
@@ -23,7 +22,7 @@ func restarts(o options) *report {
 			spec: load.Config{Every: 20 * time.Millisecond, Batch: 5, Nap: 300 * time.Millisecond},
 		}
 		return play(o, number, s, func(a *arena) {
-			for range (a.restarts + arenas - 1 - number) / arenas { // all of them, shared out
+			for range (a.restarts + arenas - 1 - number) / arenas { // divided among the arenas
 				pause(a.between(a.lease, 4*a.lease))
 				a.restart(a.between(0, 2*a.lease))
 			}
@@ -31,8 +30,8 @@ func restarts(o options) *report {
 	})
 }
 
-// restart kills the server and has it come back after a while. With AOF everysec
-// that is a power failure: what was written within a second before is gone.
+// restart kills the server and restarts it after a while. With AOF everysec it simulates a power
+// failure: writes of up to the last second are lost.
 func (a *arena) restart(after time.Duration) {
 	a.server.note()
 	synced := a.server.written()
@@ -52,7 +51,7 @@ func (a *arena) restart(after time.Duration) {
 
 const noteKill, noteBack = "kill", "back"
 
-// Where a peer says that Redis has lost something that it had acknowledged.
+// confessions are log lines in which a peer reports that Redis lost acknowledged writes.
 var confessions = []string{
 	"Redis has lost writes",
 	load.SaysLost,
@@ -61,7 +60,7 @@ var confessions = []string{
 	"that Redis assigns to this worker",
 }
 
-// confessed returns when peers have said so.
+// confessed returns the times of these log lines.
 func (a *arena) confessed() (times []time.Time, err error) {
 	paths, err := filepath.Glob(filepath.Join(a.dir, "*.log"))
 	if err != nil {
@@ -87,8 +86,8 @@ func (a *arena) confessed() (times []time.Time, err error) {
 	return times, nil
 }
 
-// confession: after each restart that has lost what was acknowledged, some peer
-// has said so before the next.
+// confession: after each restart that lost acknowledged writes, some peer reports it before the
+// next restart.
 func (e *evidence) confession(r *report, times []time.Time) {
 	for i, v := range e.events {
 		if v.Op != opServer || v.Note != noteKill {

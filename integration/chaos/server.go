@@ -14,14 +14,14 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A durability is what a server keeps when it is killed.
+// A durability says what a server keeps when it is killed.
 type durability string
 
-// The classes.
+// The durabilities.
 const (
-	always   durability = "always"   // AOF, fsync with every write
+	always   durability = "always"   // AOF, fsync after every write
 	everysec durability = "everysec" // AOF, fsync once a second
-	snapshot durability = "rdb"      // an RDB file every second in which something changed
+	snapshot durability = "rdb"      // an RDB file every second if something changed
 	nothing  durability = "none"
 )
 
@@ -32,11 +32,11 @@ var durable = map[durability][]string{
 	nothing:  {"--appendonly", "no", "--save", ""},
 }
 
-// ordered reports whether the server's own history is there to be read: what
-// is killed under everysec loses the end of it.
+// ordered reports whether the server writes a history, its AOF. A server killed under everysec loses
+// its end.
 func (d durability) ordered() bool { return d == always || d == everysec }
 
-// A server is the Redis of one arena.
+// A server is the Redis server of one arena.
 type server struct {
 	*redistest.Server
 	t       testing.TB
@@ -44,13 +44,14 @@ type server struct {
 	slowest slowCall
 }
 
-// A slowCall is a script that took Redis long.
+// A slowCall is a script that took long.
 type slowCall struct {
 	took time.Duration
 	call string
 }
 
-// startServer starts one that keeps its data in a directory. With an authority it wants certificates.
+// startServer starts a server with its data in a directory. With an authority, it requires
+// certificates.
 func startServer(t testing.TB, dir string, authority *redistest.Authority, args []string) *server {
 	s := &server{t: t, dir: dir}
 	peertest.Must(t, os.MkdirAll(dir, 0o700))
@@ -66,7 +67,7 @@ func startServer(t testing.TB, dir string, authority *redistest.Authority, args 
 	return s
 }
 
-// do makes calls on a connection of the driver's own, past all links, and returns the reply to the last.
+// do makes calls on the driver's own connection, not through a link, and returns the last reply.
 func (s *server) do(calls ...[]any) (reply any) {
 	c := redistest.Sure(redis.Dial("unix", s.Socket(), redis.DialReadTimeout(time.Minute)))(s.t)
 	defer func() { _ = c.Close() }() // it has nothing to lose
@@ -76,14 +77,14 @@ func (s *server) do(calls ...[]any) (reply any) {
 	return reply
 }
 
-// end ends the process once all of its history is written: a killed one may not have written that of
-// the last two seconds.
+// end ends the process once its whole history is written. A killed one may miss the last two
+// seconds.
 func (s *server) end() {
-	_, _ = s.Call("SHUTDOWN", "NOSAVE") // it is gone before it could answer
+	_, _ = s.Call("SHUTDOWN", "NOSAVE") // it exits before it can answer
 	s.Kill()
 }
 
-// written is how many bytes of its history the server has written.
+// written returns how many bytes of its history the server has written.
 func (s *server) written() int64 {
 	paths := s.history()
 	if len(paths) == 0 {
@@ -92,15 +93,16 @@ func (s *server) written() int64 {
 	return redistest.Sure(os.Stat(paths[len(paths)-1]))(s.t).Size()
 }
 
-// forget has a killed server come back with no more than so many bytes of its
-// history, as after a power failure: what is not synced is gone.
+// forget truncates the history of a killed server to from bytes, as a power failure does with
+// unsynced writes.
 func (s *server) forget(from int64) {
 	if paths := s.history(); len(paths) > 0 {
 		peertest.Must(s.t, os.Truncate(paths[len(paths)-1], from))
 	}
 }
 
-// note keeps what the server has to say of scripts and of what it has denied, which ends with the process.
+// note saves the server's slow log, and checks for denied commands, before the process ends and
+// loses them.
 func (s *server) note() {
 	s.CheckDenials(s.t)
 	for _, entry := range redistest.Sure(redis.Values(s.do([]any{"SLOWLOG", "GET", -1}), nil))(s.t) {
@@ -114,8 +116,8 @@ func (s *server) note() {
 	}
 }
 
-// scriptName is the verb of a call to a script. Where Redis did not have it yet it
-// was sent in full, of which SLOWLOG keeps too little to know it by.
+// scriptName returns the verb of a script call. If Redis didn't have the script yet, it was sent in
+// full, and SLOWLOG keeps too little of it to tell which one it was.
 func scriptName(call, digest string) string {
 	if verb := store.NameOf(digest); verb != "" && call == "EVALSHA" {
 		return verb
@@ -123,7 +125,7 @@ func scriptName(call, digest string) string {
 	return "sent in full"
 }
 
-// history returns the paths of the AOF, oldest first, without the base, which is empty.
+// history returns the paths of the AOF, oldest first, without the empty base.
 func (s *server) history() []string {
 	paths := redistest.Sure(filepath.Glob(filepath.Join(s.dir, "appendonlydir", "*.incr.aof")))(s.t)
 	slices.Sort(paths)

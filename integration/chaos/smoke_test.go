@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A little of each campaign: two hundred kills, and some of all else.
+// TestSmoke runs a little of each campaign: two hundred kills, and some of all others.
 func TestSmoke(t *testing.T) {
 	if _, err := redisserver.Program(); err != nil {
 		t.Fatal(err)

@@ -12,13 +12,13 @@ import (
 	"github.com/worqr/worqr/integration/load"
 )
 
-// A ledger is the account of all tasks, outside Redis.
+// A ledger has the accounts of all tasks, outside Redis.
 type ledger struct {
-	mu     sync.Mutex // protects the fields below, and those of what they hold
+	mu     sync.Mutex // protects the fields below, and what they refer to
 	tasks  load.Accounts
-	tokens map[int64]string // what was started with a token; nil if the queue is spread: parts have tokens of their own
+	tokens map[int64]string // token → task; nil if the queue is spread: parts have their own tokens
 	dead   map[string]int64 // when peers were killed
-	slept  map[string]*span // when peers stood still
+	slept  map[string]*span // when peers were stopped
 	wrong  []string
 	done   []int64 // when Redis accepted an end
 	losses []int64 // when a peer reported that Redis lost writes
@@ -34,17 +34,17 @@ func newLedger(spread bool) *ledger {
 
 type span struct{ from, to int64 }
 
-// surely is how long a peer may take at most to store an end, or to learn that it was evicted.
+// surely is the longest a peer may take to store an end, or to learn that it was evicted.
 const surely = int64(10 * time.Second)
 
-// stale reports whether somebody else may have the task because the peer stood still.
+// stale reports whether another peer may have the task because this one was stopped.
 func (l *ledger) stale(r *load.Run) bool {
 	nap := l.slept[r.Peer]
 	return nap != nil && nap.from-r.Began < surely && r.Began-nap.to < surely && r.Finish != load.Okay
 }
 
-// unsure reports whether the process was killed, or stood still, before it knew that Redis had stored
-// the end.
+// unsure reports whether the process was killed or stopped before it knew that Redis had stored the
+// end.
 func (l *ledger) unsure(r *load.Run) bool {
 	dead := l.dead[r.Peer]
 	killed := dead > 0 && r.Cause == "" && r.Note != load.NoteRetry && r.Finish != load.Okay && r.Finish != load.Refused &&
@@ -62,11 +62,11 @@ func (l *ledger) ended(r *load.Run) bool {
 	return r.Finish == load.Okay || returned && !l.unsure(r)
 }
 
-// until is when the attempt ceased to own its task.
+// until returns when the attempt ceased to own its task.
 func (l *ledger) until(r *load.Run) int64 {
 	for _, at := range []int64{r.Told, r.Finishing, r.Over} {
 		if at > 0 {
-			return at // the first
+			return at // the earliest
 		}
 	}
 	return l.dead[r.Peer]
@@ -78,7 +78,7 @@ func (l *ledger) blame(format string, args ...any) {
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-// hear records what a peer says.
+// hear records what a peer reports.
 func (l *ledger) hear(m *member, e load.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +86,7 @@ func (l *ledger) hear(m *member, e load.Event) {
 	switch {
 	case e.Op == load.OpUp:
 		if m.done.last == 0 {
-			m.ids = nil // a start that fails takes another id the next time
+			m.ids = nil // if a start fails, the next one uses another id
 		}
 		m.ids = append(m.ids, e.Worker)
 	case e.Op == load.OpLost:
@@ -121,14 +121,14 @@ func (s sum) String() string {
 }
 
 // judge compares each account with the guarantees. A task that was accepted or done just before a
-// rollback may be lost or done twice; deaths are the times when masters died before a replica had
-// all their writes.
+// rollback may be lost or done twice. deaths are the times at which masters died before a replica
+// had all their writes.
 func (l *ledger) judge(deaths ...int64) (s sum, wrong []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wrong = slices.Clone(l.wrong)
 	if len(deaths) > 0 {
-		wrong = slices.DeleteFunc(wrong, func(w string) bool { return strings.Contains(w, "with token") }) // they are lost, too
+		wrong = slices.DeleteFunc(wrong, func(w string) bool { return strings.Contains(w, "with token") }) // lost, too
 	}
 	blame := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	rolledBack := func(from, to int64) bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A sharded is a cluster with the peers that work there.
+// A sharded is a cluster, and the peers that use it.
 type sharded struct {
 	*redistest.Cluster
 	*fleet
@@ -19,7 +19,8 @@ type sharded struct {
 
 	stops, handovers, working figures
 
-	// From the death of a master until its replica knows of it, is a master, and all peers work again.
+	// noticed: from a master's death until its replica knows; elected: until the replica is a
+	// master; deaths: until all peers work again.
 	noticed, elected, deaths figures
 }
 
@@ -40,8 +41,8 @@ func (s *sharded) slot() int {
 	return s.Slot(s.t, "{"+name+"}")
 }
 
-// move moves a slot to another node under load. If the queue has only one slot, it stops meanwhile,
-// and move measures for how long.
+// move moves a slot to another node under load. If the queue has only one slot, it stops in the
+// meantime, and move measures for how long.
 func (s *sharded) move(slot int) {
 	s.t.Helper()
 	from := s.Owner(s.t, slot)
@@ -58,8 +59,8 @@ func (s *sharded) move(slot int) {
 }
 
 // promote kills the owner of a slot when its replica has all its writes or, with a rollback, has
-// missed some. It returns when the owner died, and measures how long the slots of that node stood
-// still.
+// missed some. It returns when the owner died, and measures how long the slots of that node were
+// unavailable.
 func (s *sharded) promote(slot int, rollback bool) (died int64) {
 	s.t.Helper()
 	old, next := s.OwnerAndReplica(s.t, slot)
@@ -83,8 +84,8 @@ func (s *sharded) promote(slot int, rollback bool) (died int64) {
 	return died
 }
 
-// holdDeaths prints where the time went when masters died, and checks that the peers were back soon
-// after each promotion. The time before is up to the servers: they may take longer than is promised for both,
+// holdDeaths logs where the time went when masters died, and checks that the peers were back soon
+// after each promotion. The time before it depends on the servers, which may exceed the guarantee
 // on a busy machine.
 func (s *sharded) holdDeaths() {
 	s.t.Helper()
@@ -102,7 +103,7 @@ func (s *sharded) holdDeaths() {
 		s.noticed, elections, s.elected, slow, afterDeath)
 	s.t.Logf("of that, the peers: from then until all work again: %v", own)
 	for i, d := range own {
-		if d >= afterElection { // whatever else the machine does
+		if d >= afterElection { // even on a busy machine
 			s.t.Errorf("after promotion %d the peers took %v; %v is promised", i+1, d.Round(time.Millisecond), afterElection)
 		}
 	}
@@ -126,7 +127,7 @@ func (s *sharded) ledgerDone() []int64 {
 	return s.ledger.done[:len(s.ledger.done):len(s.ledger.done)]
 }
 
-// The slot of a queue moves to and fro, with its keys, while peers work and are killed. Nothing
+// The slot of a queue moves back and forth, with its keys, while peers work and are killed. Nothing
 // is lost, no task has two owners, and no move stops the queue for long.
 func TestMigrations(t *testing.T) {
 	s := startCluster(t, 0, 0)
@@ -140,8 +141,8 @@ func TestMigrations(t *testing.T) {
 	s.stops.hold(t, "a move stops the queue", duringMove)
 }
 
-// Masters of the cluster are killed when their replicas have all of their writes: nothing is
-// lost, and the queue goes on soon.
+// Masters of the cluster are killed when their replicas have all their writes: nothing is lost, and
+// the queue goes on soon.
 func TestPromotions(t *testing.T) {
 	s := startCluster(t, 0, 3)
 	slot := s.slot()

@@ -22,7 +22,7 @@ const (
 	peers  = 4
 	prefix = "p"
 	queue  = "q"
-	user   = "worker-" + prefix // as whom peers work on Sentinel
+	user   = "worker-" + prefix // the peers' user on Sentinel
 	lease  = 3 * time.Second
 )
 
@@ -31,14 +31,14 @@ const (
 type fleet struct {
 	*ledger
 	t     *testing.T
-	url   string                     // of who may do everything
-	login string                     // of peers there
-	nodes func() []*redistest.Server // that have keys
+	url   string                     // of the user with all rights
+	login string                     // URL of the peers
+	nodes func() []*redistest.Server // the servers that have keys
 	parts int
 	kills int
 	seed  uint64
 
-	members []*member // that live; ledger.mu protects it
+	members []*member // live ones; ledger.mu protects it
 	sleeper *member
 	gone    []*member
 	count   int
@@ -53,7 +53,7 @@ type member struct {
 	done, okay pulse // when Redis accepted an end, and a task, of this peer
 }
 
-// A pulse is when something has happened: for the first time after a mark, and for the last time.
+// A pulse is when something happened: for the first time after a mark, and for the last time.
 type pulse struct{ mark, first, last int64 }
 
 func (s *pulse) hear(at int64) {
@@ -82,7 +82,7 @@ func newFleet(t *testing.T, url, login string, nodes func() []*redistest.Server,
 		return true
 	})
 	f.members, f.sleeper = f.members[:peers], f.members[peers]
-	own := rand.New(rand.NewPCG(d.Uint64(), 0)) // the dice of the test are not shared
+	own := rand.New(rand.NewPCG(d.Uint64(), 0)) // a source of its own, since the test's isn't safe to share
 	f.killing.Go(func() { f.kill(own) })
 	f.killing.Go(f.nap)
 	t.Cleanup(f.calm)
@@ -107,15 +107,15 @@ func (f *fleet) start() (*member, error) {
 	return m, nil
 }
 
-// nap has the sleeper stand still for longer than its lease until it was evicted: while masters change,
-// that may take more than once.
+// nap stops the sleeper for longer than its lease, until it was evicted. While masters change, that
+// may take several tries.
 func (f *fleet) nap() {
 	f.mu.Lock()
 	nap := &span{from: load.Mono(), to: math.MaxInt64}
 	f.slept[f.sleeper.Name] = nap
 	f.mu.Unlock()
 	for over := false; !over; {
-		_ = f.sleeper.Signal(syscall.SIGSTOP) // if it has ended, settle tells
+		_ = f.sleeper.Signal(syscall.SIGSTOP) // if it has ended, settle notices
 		f.pause(lease + 2*time.Second)
 		_ = f.sleeper.Signal(syscall.SIGCONT)
 		over = f.pause(time.Second)
@@ -127,7 +127,7 @@ func (f *fleet) nap() {
 	}
 }
 
-// pause reports whether the kills are over, for which it waits for a while.
+// pause waits for a while, and reports whether the kills have ended.
 func (f *fleet) pause(most time.Duration) (over bool) {
 	select {
 	case <-f.stop:
@@ -177,7 +177,7 @@ const patience = 2 * time.Minute
 // await waits until a condition on the reports holds. is is called with the lock held.
 func (f *fleet) await(what string, is func() bool) {
 	f.t.Helper()
-	for began := time.Now(); ; time.Sleep(2 * time.Millisecond) { // between two looks
+	for began := time.Now(); ; time.Sleep(2 * time.Millisecond) { // poll
 		f.mu.Lock()
 		ok := is()
 		f.mu.Unlock()
@@ -190,7 +190,7 @@ func (f *fleet) await(what string, is func() bool) {
 			for _, m := range f.members {
 				f.t.Logf("%s: last end %.3f, last task %.3f, now %.3f, worked as %v", m.Name, seconds(m.done.last), seconds(m.okay.last), seconds(load.Mono()), m.ids)
 			}
-			f.t.Fatal("in vain: ", what)
+			f.t.Fatal("timed out waiting until ", what)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func (f *fleet) back(since int64) (working, producing time.Duration) {
 			m.okay.mark, m.okay.first = since, 0
 			for _, s := range []*pulse{&m.done, &m.okay} {
 				if s.last > since {
-					s.first = s.last // or a little before
+					s.first = s.last // or slightly earlier
 				}
 			}
 		}
@@ -248,7 +248,7 @@ func (f *fleet) goOn(n int) {
 // settle stops the producers, waits until all tasks are done, stops the peers, and judges.
 func (f *fleet) settle(deaths ...int64) sum {
 	f.t.Helper()
-	f.await("a peer is killed, and another evicted while it stands still", func() bool {
+	f.await("a peer is killed, and another evicted while it is stopped", func() bool {
 		return f.kills > 0 && len(f.sleeper.ids) > 1
 	})
 	f.calm()
@@ -272,8 +272,8 @@ func (f *fleet) settle(deaths ...int64) sum {
 		}
 		select {
 		case <-late:
-			f.t.Fatalf("tasks are left, or the dead: %+v, %v", s, err)
-		case <-time.After(10 * time.Millisecond): // between two looks
+			f.t.Fatalf("tasks or dead workers are left: %+v, %v", s, err)
+		case <-time.After(10 * time.Millisecond): // poll
 		}
 	}
 	for _, p := range all {
@@ -300,7 +300,7 @@ func (f *fleet) settle(deaths ...int64) sum {
 	return s
 }
 
-// sound checks the peers' logs and ids: without a rollback nobody is evicted.
+// sound checks the peers' logs and ids: without a rollback no worker is evicted.
 func (f *fleet) sound(rollback bool) {
 	for _, m := range append(f.gone, f.members...) {
 		if len(m.ids) > 1 && !rollback && m != f.sleeper {
@@ -314,13 +314,13 @@ func (f *fleet) sound(rollback bool) {
 	}
 }
 
-// leftovers demands that no server has keys that should not be there once all have left.
+// leftovers checks that no server has keys that should be gone when all peers have left.
 func (f *fleet) leftovers() {
 	f.t.Helper()
 	for _, s := range f.nodes() {
 		for _, key := range redistest.Sure(redis.Strings(s.Call("KEYS", "*")))(f.t) {
 			if key == prefix+":workers" || key == prefix+":spreads" {
-				continue // the killed are listed until their registrations lapse; and in how many parts a queue is stays
+				continue // killed peers are listed until their registrations expire, and the number of parts stays
 			}
 			ttl := redistest.Sure(redis.Int(s.Call("PTTL", key)))(f.t)
 			if ttl != -2 && !load.Stays(prefix, key, ttl >= 0) {

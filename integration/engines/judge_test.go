@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/integration/load"
 )
 
-// The judge finds every violation, and nothing else.
+// TestJudge checks that the judge finds every violation, and nothing else.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	type says []load.Event
@@ -52,7 +52,7 @@ func TestJudge(t *testing.T) {
 		said  says
 		dead  int64 // when the peer was killed
 		slept int64 // when it was stopped, for a second
-		death int64 // of a master that took something with it
+		death int64 // of a master that took writes with it
 		wrong string
 	}{
 		"done":                        {said: says{in(try), in(okay), run(began, 1), run(finishing, 1), run(done, 1)}},
@@ -63,7 +63,7 @@ func TestJudge(t *testing.T) {
 		"killed in between":           {said: says{in(try)}},
 		"it was there":                {said: says{in(try), run(began, 1), run(returned, 1)}},
 		"refused, and there":          {said: says{in(try), in(refused), run(began, 1), run(returned, 1)}, wrong: "a was done 1 times"},
-		"nobody's":                    {said: says{run(began, 1)}, wrong: "nobody has enqueued it"},
+		"never enqueued":              {said: says{run(began, 1)}, wrong: "nobody has enqueued it"},
 		"again":                       {said: says{in(try), in(okay), run(began, 1), run(again, 1), run(began, 2), run(returned, 2)}},
 		"again, with a lower token":   {said: says{in(try), in(okay), run(began, 2), run(again, 2), run(began, 1), run(returned, 1)}, wrong: "a has token 1 after 2"},
 		"again, without a reason":     {said: says{in(try), in(okay), run(began, 1), run(finishing, 1), run(stale, 1), run(began, 2), run(returned, 2)}, wrong: "without a reason"},
@@ -107,7 +107,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The longest stop is found only where it touches the span.
+// stop counts a pause only if it touches the span.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	events := []int64{90, 10, 20, 50, 55, 60}

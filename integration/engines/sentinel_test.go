@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A watched is a master with two replicas and sentinels, and the peers that work there.
+// A watched is a master with two replicas and sentinels, and the peers that use it.
 type watched struct {
 	*redistest.Sentinels
 	t *testing.T
@@ -27,7 +27,7 @@ func startSentinels(t *testing.T, setup redistest.SentinelSetup) *watched {
 	return w
 }
 
-// all are the servers that have keys of their own.
+// all returns the servers that have keys of their own.
 func (w *watched) all() []*redistest.Server { return []*redistest.Server{w.Master(w.t)} }
 
 // admit creates the peers' user on a server.
@@ -44,7 +44,7 @@ func TestFailovers(t *testing.T) {
 	d := dice(t)
 	w := startSentinels(t, redistest.SentinelSetup{Args: []string{
 		"--min-replicas-to-write", "1", "--min-replicas-max-lag", "3",
-		"--repl-diskless-sync-delay", "0"}}) // else a new master refuses writes for 5 s when its replicas need a full copy
+		"--repl-diskless-sync-delay", "0"}}) // else a new master refuses writes for 5 s if its replicas need a full copy
 	f := newFleet(t, w.URL(), user+":SECRET@", w.all, 0, d)
 	var waiting, working, producing, stops figures
 	for range *rounds {
@@ -109,7 +109,7 @@ func (f *fleet) confessed(deaths []int64) {
 		}
 		f.t.Logf("after death %d of a master, EventLost came %d times", i+1, said)
 		if said == 0 {
-			f.t.Errorf("after death %d of a master, nobody has said that writes are lost", i+1)
+			f.t.Errorf("after death %d of a master, no peer has reported lost writes", i+1)
 		}
 	}
 }

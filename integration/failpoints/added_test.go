@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// additions are calls about tasks with properties, of schedules, and of results.
+// additions are calls about added tasks, schedules and results.
 var additions = []*scenario{
 	{
 		name: "add", wire: "add", twice: true, late: []string{"x"}, again: []string{"x"},
@@ -73,7 +73,7 @@ var additions = []*scenario{
 	starting(scenario{name: "start of an occurrence", seed: occurrence, ended: func(w *world) { w.retire("a") }}),
 	finishing(scenario{name: "finish of an occurrence", seed: occurrence, ended: func(w *world) { w.retire("a") }}),
 	{
-		// It asks until it is answered.
+		// Wait repeats it until it gets a reply.
 		name: "wait", wire: "outcome", repeats: true, insists: true,
 		seed: func(w *world) {
 			w.keep("x")
@@ -86,7 +86,7 @@ var additions = []*scenario{
 	},
 }
 
-// occurrence has a be one of a schedule, and b and c wait behind it.
+// occurrence makes "a" recur, and enqueues b and c behind it.
 func occurrence(w *world) {
 	w.recurs("a")
 	w.enqueue("b", "c")
@@ -100,13 +100,13 @@ func (w *world) add(payloads ...string) {
 	}
 }
 
-// keep has a payload be done under itself as a key, and its result be kept.
+// keep puts a payload under itself as a key, and makes the task keep its result.
 func (w *world) keep(payload string) {
 	w.t.Helper()
 	peertest.Must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), &worqr.PutOptions{Properties: worqr.Properties{KeepResult: time.Hour}}))
 }
 
-// result compares what is known of how a task ended.
+// result checks whether a task has a result.
 func (w *world) result(key string, finished bool) {
 	w.t.Helper()
 	switch r, err := w.queue.Result(w.t.Context(), key); {
@@ -117,14 +117,14 @@ func (w *world) result(key string, finished bool) {
 	}
 }
 
-// recurs has a payload occur under itself as a key: now, and in an hour.
+// recurs makes a payload recur under itself as a key: now, and in an hour.
 func (w *world) recurs(payload string) {
 	w.t.Helper()
 	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(w.t)
 	line := redisconn.NewLine(dial, 0)
 	defer line.Close()
 	entry := store.EntryOf(payload)
-	for soon := int64(100); ; soon *= 2 { // the call must arrive before
+	for soon := int64(100); ; soon *= 2 { // the call must arrive before that time
 		at := w.now() + soon
 		told, _, _, err := store.Recur(w.t.Context(), line, w.keys, time.Hour.Milliseconds(), 0, []store.Schedule{{
 			Entry: entry, Print: "0000000000000000000000000000000000000000",
@@ -142,7 +142,7 @@ func (w *world) recurs(payload string) {
 	}
 }
 
-// retire compares that the next occurrence of a schedule is planned, once, and removes both.
+// retire checks that exactly the next occurrence of a schedule is scheduled, and removes both.
 func (w *world) retire(key string) {
 	w.t.Helper()
 	all := slices.Collect(redistest.Each(w.t, w.queue.Recurring(w.t.Context())))

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 		play(c)
 		return
 	}
-	if err := flag.Set("test.parallel", "32"); err != nil { // cells wait more than they compute; Run parses -parallel
+	if err := flag.Set("test.parallel", "32"); err != nil { // cells mostly wait; Run parses -parallel
 		panic(err)
 	}
 	os.Exit(redistest.Main(func() int {

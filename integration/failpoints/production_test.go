@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// added is what is left once x was added to a, b and c so many times.
+// added returns a, b and c, followed by more n times.
 func added(n int, more ...string) []string {
 	all := []string{"a", "b", "c"}
 	for range n {
@@ -19,14 +19,15 @@ func added(n int, more ...string) []string {
 	return all
 }
 
-// either is what waits before a call has taken effect, and after. The caller may change it.
+// either returns what waits before a call has taken effect, and after. The caller may modify the
+// result.
 func either(before, after []string) func(n int) []string {
 	return func(n int) []string {
 		return slices.Clone([][]string{before, after}[min(n, 1)])
 	}
 }
 
-// productions are the calls of those who give work, and take it away.
+// productions are the calls that add tasks, and those that remove or change them.
 var productions = []*scenario{
 	{
 		name: "enqueue", wire: "enqueue", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
@@ -34,7 +35,7 @@ var productions = []*scenario{
 		left: func(n int) []string { return added(n, "x", "y") },
 	},
 	{
-		// As a producer in any language would.
+		// As a producer in any language does it.
 		name: "enqueue to a long queue", wire: "LPUSH", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
 		seed:  func(w *world) { w.enqueue(many...) },
 		ready: func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("first")) },
@@ -48,7 +49,7 @@ var productions = []*scenario{
 		},
 	},
 	{
-		// The queue was long, and is not any more.
+		// The queue was long, but no longer is.
 		name: "rouse", wire: "rouse", silent: true,
 		seed: func(w *world) { w.enqueue(many...) },
 		ready: func(v *victim) error {
@@ -73,7 +74,7 @@ var productions = []*scenario{
 		left: either(added(0), []string{"x", "a", "b", "c"}),
 	},
 	{
-		// What is put while the key runs waits until that has ended.
+		// What is put while the key runs waits until that run has ended.
 		name: "put on what runs", wire: "put", late: []string{"x"}, again: []string{"x"},
 		seed: func(w *world) {
 			w.put("key")
@@ -160,14 +161,14 @@ var productions = []*scenario{
 	},
 }
 
-// oneFailed has x be failed, and others wait.
+// oneFailed makes x fail, while others wait.
 func oneFailed(w *world) {
 	w.enqueue("x")
 	w.bury()
 	w.enqueue("a", "b", "c")
 }
 
-// ofOne is a call about all that has failed, which must find one.
+// ofOne wraps a call about all failed tasks, which must find one.
 func ofOne(call func(*worqr.Queue, context.Context) (int, error)) func(v *victim) error {
 	return func(v *victim) error {
 		n, err := call(v.queue, v.ctx)

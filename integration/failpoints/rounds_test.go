@@ -7,21 +7,21 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// take takes the first of the tasks that the victim holds, to be ended by the call.
+// take removes and returns the first task that the victim holds, for the call to end.
 func (v *victim) take() *worqr.Task {
 	t := v.tasks[0]
 	v.tasks = v.tasks[1:]
 	return t
 }
 
-// ending completes a scenario in which a member that holds a and b says how a has ended.
+// ending completes a scenario in which a member that holds the tasks a and b ends a.
 func ending(how string, s scenario) *scenario {
 	s.wire, s.role, s.repeats, s.fenced = "step:"+how, member, true, "lost evicted"
 	s.ready, s.held, s.holds = hold, []string{"a", "b"}, []string{"b"}
 	return &s
 }
 
-// finishing is ending for one that finishes it.
+// finishing completes a scenario in which a is finished.
 func finishing(s scenario) *scenario {
 	s.ends = []string{"a"}
 	s.left = func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] }
@@ -37,7 +37,7 @@ func withResult(v *victim) error {
 	return t.Finish(v.ctx)
 }
 
-// starting completes a scenario in which a member is given a and b.
+// starting completes a scenario in which a member gets a and b.
 func starting(s scenario) *scenario {
 	s.wire, s.role, s.repeats, s.fenced = "step:start", member, true, "evicted"
 	s.ready, s.hands, s.holds = serve, true, []string{"a", "b"}
@@ -48,14 +48,14 @@ func starting(s scenario) *scenario {
 func stop(v *victim) error  { return v.take().Stop(v.ctx) }
 func retry(v *victim) error { return v.take().Retry(v.ctx, 0) }
 
-// rounds are what a worker says to a queue.
+// rounds are the calls that travel in a worker's rounds.
 var rounds = []*scenario{
 	starting(scenario{name: "start"}),
 	finishing(scenario{name: "finish"}),
 	finishing(scenario{name: "finish with result", call: withResult}),
 	ending("stop", scenario{
 		name: "stop", call: stop,
-		left: either(added(0), []string{"b", "a", "c"}), // a is back before b
+		left: either(added(0), []string{"b", "a", "c"}), // a returned first, so b is in front
 	}),
 	ending("retry", scenario{name: "retry", call: retry, left: either(added(0), []string{"a+1", "b", "c"})}),
 	ending("snooze", scenario{

@@ -24,22 +24,22 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A world is what surrounds a victim: a namespace with one queue, a second peer
-// that looks after it, and an observer.
+// A world is a victim's surroundings: a namespace with one queue, a second peer that serves it, and
+// an observer.
 type world struct {
 	t       *testing.T
 	prefix  string
 	keys    keys.Queue
 	lease   time.Duration
 	conn    redis.Conn
-	rescuer *worqr.Peer // serves the queue, and takes what it is told to
+	rescuer *worqr.Peer // serves the queue, and takes tasks for the test
 	queue   *worqr.Queue
-	tasks   []*worqr.Task       // that the rescuer holds
+	tasks   []*worqr.Task       // held by the rescuer
 	report  *worqr.CancelReport // of its cancel
-	other   *worqr.Peer         // a third one
+	other   *worqr.Peer         // a third peer
 
 	mu       sync.Mutex
-	finished map[string]int // by payload, as the observer hears of it
+	finished map[string]int // payload → how often an event reported it
 }
 
 func newWorld(t *testing.T, lease time.Duration) *world {
@@ -83,14 +83,14 @@ func (w *world) observe() {
 	}()
 }
 
-// ends compares what was finished, as the observer has heard, with what is to be.
+// ends compares the finished tasks, by their events, with the expected ones.
 func (w *world) ends(want []string) {
 	w.t.Helper()
 	count := map[string]int{}
 	for _, p := range want {
 		count[p]++
 	}
-	// A message about the last one may be under way.
+	// The last event may be in flight.
 	for deadline := time.Now().Add(peertest.Patience); ; {
 		w.mu.Lock()
 		got := maps.Clone(w.finished)
@@ -100,7 +100,7 @@ func (w *world) ends(want []string) {
 			total += n
 		}
 		if total < len(want) && time.Now().Before(deadline) {
-			time.Sleep(time.Millisecond) // between two looks
+			time.Sleep(time.Millisecond) // poll
 			continue
 		}
 		if !maps.Equal(got, count) {
@@ -110,13 +110,13 @@ func (w *world) ends(want []string) {
 	}
 }
 
-// put has a payload be done under itself as a key.
+// put puts a payload under itself as a key.
 func (w *world) put(payload string) {
 	w.t.Helper()
 	peertest.Must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), nil))
 }
 
-// hold has the rescuer take tasks, and keep them.
+// hold makes the rescuer take and keep tasks.
 func (w *world) hold(n int) {
 	w.t.Helper()
 	w.tasks = redistest.Sure(w.queue.StartTasks(w.t.Context(), n))(w.t)
@@ -125,7 +125,7 @@ func (w *world) hold(n int) {
 	}
 }
 
-// finish has it finish them.
+// finish makes the rescuer finish them.
 func (w *world) finish() {
 	w.t.Helper()
 	for _, task := range w.tasks {
@@ -133,7 +133,7 @@ func (w *world) finish() {
 	}
 }
 
-// stop has it stop them: at once, or when they are canceled.
+// stop makes the rescuer stop them: at once, or when they are canceled.
 func (w *world) stop(canceled bool) {
 	w.t.Helper()
 	for _, task := range w.tasks {
@@ -144,7 +144,7 @@ func (w *world) stop(canceled bool) {
 	}
 }
 
-// bury has the rescuer fail the task that is first.
+// bury makes the rescuer fail the first task.
 func (w *world) bury() {
 	w.t.Helper()
 	w.hold(1)
@@ -158,7 +158,7 @@ func (w *world) cancel(payload string) {
 	w.report = redistest.Sure(w.queue.Cancel(w.t.Context(), []byte(payload)))(w.t)
 }
 
-// canceled waits until the cancel is over, and compares how many it has stopped.
+// canceled waits until the cancel is complete, and checks how many tasks it stopped.
 func (w *world) canceled(stopped int) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), peertest.Patience)
@@ -169,7 +169,7 @@ func (w *world) canceled(stopped int) {
 	}
 }
 
-// paused compares whether the queue is paused, and ends that.
+// paused checks whether the queue is paused, and resumes it.
 func (w *world) paused(want bool) {
 	w.t.Helper()
 	s := redistest.Sure(w.queue.Stats(w.t.Context()))(w.t)
@@ -179,7 +179,7 @@ func (w *world) paused(want bool) {
 	peertest.Must(w.t, w.queue.Resume(w.t.Context()))
 }
 
-// patient has a third peer take tasks.
+// patient makes a third peer take tasks.
 func (w *world) patient(n int) {
 	w.t.Helper()
 	w.other = w.peer()
@@ -189,8 +189,8 @@ func (w *world) patient(n int) {
 	w.tasks = redistest.Sure(q.StartTasks(w.t.Context(), n))(w.t)
 }
 
-// parted looks at the tasks of the patient: they are others' if it was failed, else
-// it gives them back.
+// parted checks that the third peer no longer owns its tasks if it was evicted. Otherwise the peer
+// returns them.
 func (w *world) parted(failed bool) {
 	w.t.Helper()
 	if !failed {
@@ -224,27 +224,27 @@ func (w *world) ghost(n int) {
 	}
 }
 
-// due waits until the ghost, which is suspected, may be failed.
+// due waits until the ghost, which is suspected, may be evicted.
 func (w *world) due() {
 	w.t.Helper()
 	peertest.Eventually(w.t, "the ghost may be failed", func() bool {
 		at, err := redis.Int64(w.conn.Do("ZSCORE", w.keys.Suspects(), ghost))
 		if errors.Is(err, redis.ErrNil) {
-			return true // it was
+			return true // it already was
 		}
 		peertest.Must(w.t, err)
 		return w.now() > at
 	})
 }
 
-// now is the time of Redis, in ms.
+// now returns the time of Redis, in ms.
 func (w *world) now() int64 {
 	w.t.Helper()
 	now := redistest.Sure(redis.Int64s(w.conn.Do("TIME")))(w.t)
 	return now[0]*1000 + now[1]/1000
 }
 
-// pass waits until a lease has gone by.
+// pass waits for a lease.
 func (w *world) pass() {
 	w.t.Helper()
 	until := w.now() + w.lease.Milliseconds()
@@ -266,8 +266,7 @@ func (w *world) enqueue(payloads ...string) {
 	peertest.Must(w.t, w.queue.Enqueue(w.t.Context(), all...))
 }
 
-// deliver has commands arrive by a connection of their own. What they are answered
-// nobody hears; that they are refused may be.
+// deliver sends commands on another connection and ignores the replies. They may be refused.
 func (w *world) deliver(commands []command) {
 	w.t.Helper()
 	for _, c := range commands {
@@ -278,16 +277,16 @@ func (w *world) deliver(commands []command) {
 	}
 }
 
-// gone waits until a worker is no member, and all that it held is back.
+// gone waits until a worker is no longer a member, and its tasks are back.
 func (w *world) gone(id string) {
 	w.t.Helper()
-	peertest.Eventually(w.t, "a worker is no member any more", func() bool {
+	peertest.Eventually(w.t, "a worker is no longer a member", func() bool {
 		return w.do("ZSCORE", w.keys.Workers(), id) == nil && w.do("ZSCORE", w.keys.Suspects(), id) == nil
 	})
 }
 
-// calm waits until a worker that has lost replies has made up for it: it holds what
-// it is to, and is no member if it has left.
+// calm waits until a worker that lost replies has recovered: it holds what it should, or is no
+// longer a member if it left.
 func (w *world) calm(id string, held int, r role) {
 	w.t.Helper()
 	if r == goer {
@@ -298,8 +297,8 @@ func (w *world) calm(id string, held int, r role) {
 	})
 }
 
-// drain has the rescuer do all that there is, in order. Each is told with what has
-// happened to it: +1 for a retry, ! for a worker that died holding it.
+// drain makes the rescuer run all tasks, in order. It returns their payloads, marked with +1 for a
+// retry, and with ! for a worker that died holding it.
 func (w *world) drain() (all []string) {
 	w.t.Helper()
 	for {
@@ -322,7 +321,7 @@ func (w *world) drain() (all []string) {
 	}
 }
 
-// drains has all be done, and compares it with what is to be.
+// drains runs all tasks, and compares them with the expected ones.
 func (w *world) drains(want []string) {
 	w.t.Helper()
 	if got := w.drain(); !slices.Equal(got, want) {
@@ -330,7 +329,7 @@ func (w *world) drains(want []string) {
 	}
 }
 
-// failures are the payloads in the failed queue, newest first.
+// failures returns the payloads in the failed queue, newest first.
 func (w *world) failures() (all []string) {
 	w.t.Helper()
 	for f := range redistest.Each(w.t, w.queue.Failed(w.t.Context())) {
@@ -339,13 +338,13 @@ func (w *world) failures() (all []string) {
 	return all
 }
 
-// leave has everybody go who is there, and looks at what is left.
+// leave makes all peers leave, and checks what is left.
 func (w *world) leave() {
 	w.t.Helper()
 	if w.other != nil {
 		peertest.Must(w.t, w.other.StopWorker(w.t.Context()))
 	}
-	// A membership that nobody has lapses, and is ended by those who are there.
+	// A membership without a peer expires, and the live peers end it.
 	peertest.Eventually(w.t, "nobody else is a member", func() bool {
 		n, err := redis.Int(w.conn.Do("ZCARD", w.keys.Workers()))
 		m, e := redis.Int(w.conn.Do("ZCARD", w.keys.Suspects()))
@@ -357,8 +356,8 @@ func (w *world) leave() {
 	w.nothing()
 }
 
-// lapse has registrations end whose time would be over some time: those of killed
-// peers that no queue has known. Then a sweep takes them off the list.
+// lapse ends the registrations of killed peers that joined no queue, after checking that they would
+// expire. Then a sweep removes them from the list.
 func (w *world) lapse() {
 	w.t.Helper()
 	for _, key := range redistest.Keys(w.t, w.conn, w.prefix) {
@@ -366,7 +365,7 @@ func (w *world) lapse() {
 			continue
 		}
 		ttl := redistest.Sure(redis.Int(w.conn.Do("PTTL", key)))(w.t)
-		if ttl < 0 || ttl > int(2*w.lease.Milliseconds()) { // a registration outlives the lease by another
+		if ttl < 0 || ttl > int(2*w.lease.Milliseconds()) { // a registration expires after two leases
 			w.t.Errorf("%s stays: its time is %d ms", key, ttl)
 		}
 		w.do("DEL", key)
@@ -374,7 +373,7 @@ func (w *world) lapse() {
 	redistest.Sure(w.rescuer.Sweep(w.t.Context()))(w.t)
 }
 
-// nothing reports what is left and should not be.
+// nothing reports keys that should be gone.
 func (w *world) nothing() {
 	w.t.Helper()
 	for _, key := range redistest.Keys(w.t, w.conn, w.prefix) {
@@ -389,18 +388,18 @@ func (w *world) nothing() {
 	}
 }
 
-// refused compares what the victim was told when it finished what it held: nothing
-// of it was its own any more if it had been given up for dead.
+// refused checks the results when the victim finished the tasks it held: an evicted victim no
+// longer owns any of them.
 func (w *world) refused(ends map[string]string, held []string, failed bool) {
 	w.t.Helper()
 	for payload, told := range ends {
 		switch {
 		case failed && !strings.HasPrefix(told, "lost"):
-			w.t.Errorf("the end of %s, which others have, was answered with %q", payload, told)
+			w.t.Errorf("the end of %s, which others own, returned %q", payload, told)
 		case !failed && slices.Contains(held, payload) && told != "ok":
-			w.t.Errorf("the end of %s was answered with %q", payload, told)
+			w.t.Errorf("the end of %s returned %q", payload, told)
 		case !failed && !slices.Contains(held, payload) && !strings.HasPrefix(told, "lost"):
-			w.t.Errorf("the end of %s, which it does not hold, was answered with %q", payload, told)
+			w.t.Errorf("the end of %s, which it does not hold, returned %q", payload, told)
 		}
 	}
 	for _, payload := range held {

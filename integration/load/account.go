@@ -1,21 +1,21 @@
 package load
 
-// An Account is the history of one task, or of several with one payload, as peers say.
+// An Account is the history of one task, or of several with one payload, as peers report it.
 type Account struct {
 	Name      string
-	Key       string // that other tasks have, too
-	Invoked   int64  // when it was last being enqueued; 0: never
+	Key       string // shared with other tasks
+	Invoked   int64  // when it was last enqueued; 0: never
 	Answered  int64  // when an enqueue was accepted; 0: never
-	Enqueue   Phase  // Invoke if there was no answer
-	Tried     int    // how often it was being enqueued
-	Okay      int    // how often that was accepted
-	Refused   int    // or refused
-	Cancel    Phase  // "" if it was not canceled, or that came too late
+	Enqueue   Phase  // Invoke if there was no reply
+	Tried     int    // how many enqueues were tried
+	Okay      int    // how many were accepted
+	Refused   int    // how many were refused
+	Cancel    Phase  // "" if it was not canceled, or too late
 	Canceled  int64  // when the cancel was answered
-	Gone      int64  // when nothing of it ran any more
+	Gone      int64  // when no copy was running any more
 	Runs      []*Run
-	Waits     []Event // of who waited for its end
-	Forgotten bool    // lost with what Redis does not keep: who judges knows that
+	Waits     []Event // calls of Wait for it
+	Forgotten bool    // lost with writes that Redis doesn't keep; set by a judge
 }
 
 // A Run is one call of a handler.
@@ -25,17 +25,17 @@ type Run struct {
 	Began         int64
 	Told          int64  // when its context ended, if it did
 	Cause         string // why
-	Finishing     int64  // when it finished its task itself, if it did
-	Finish        Phase  // what came of that
+	Finishing     int64  // when it called Finish itself, if it did
+	Finish        Phase  // the result of that call
 	Over          int64  // when it returned
 	Note          string // what it returned
-	Other         string // the part of its input that another task should have got
+	Other         string // input that another task should have got
 }
 
-// Accounts are those of tasks, by name.
+// Accounts are the accounts of tasks, by name.
 type Accounts map[string]*Account
 
-// Of is that of a task.
+// Of returns the account of a task.
 func (all Accounts) Of(task string) *Account {
 	if all[task] == nil {
 		all[task] = &Account{Name: task}
@@ -43,7 +43,7 @@ func (all Accounts) Of(task string) *Account {
 	return all[task]
 }
 
-// Take takes in an event.
+// Take records an event.
 func (all Accounts) Take(e *Event) {
 	for _, task := range e.Tasks {
 		t := all.Of(task)
@@ -83,7 +83,7 @@ func (t *Account) enqueue(e *Event) {
 	}
 }
 
-// run takes in an event of a handler.
+// run records an event of a handler.
 func (t *Account) run(e *Event) {
 	if e.Op == OpRun && e.Phase == Invoke {
 		r := &Run{Process: e.Process, Peer: e.Peer, Token: e.Token, Began: e.Mono, Other: e.Note}

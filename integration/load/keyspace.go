@@ -2,7 +2,7 @@ package load
 
 import "strings"
 
-// Stays reports whether a key may be there when nobody serves and nothing waits.
+// Stays reports whether a key may exist when no worker serves and no task waits.
 func Stays(prefix, key string, expires bool) bool {
 	rest, ok := strings.CutPrefix(key, prefix+":")
 	if !ok {
@@ -16,7 +16,7 @@ func Stays(prefix, key string, expires bool) bool {
 	case "once", "cancel", "result":
 		return expires
 	case "schedule", "contents", "keyed":
-		return isFailed // what has failed stays to be looked at
+		return isFailed // failed tasks stay
 	}
 	return false
 }

@@ -15,11 +15,11 @@ import (
 func init() { newer = &ability{(*worqr.Queue).Spread, (*peer).add, carries, (*peer).listen} }
 
 const (
-	header = "task"           // its value is the name of the task
-	kept   = 30 * time.Minute // results
+	header = "task"           // its value is the task's name
+	kept   = 30 * time.Minute // how long results are kept
 )
 
-// add adds tasks that have cards, and returns the key of the first. Somebody may wait for the end of a
+// add adds tasks with properties, and returns the key of the first. A call of Wait may follow for a
 // single one.
 func (p *peer) add(ctx, serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (key string, err error) {
 	payloads := p.payloads(tasks)
@@ -53,7 +53,7 @@ func (p *peer) add(ctx, serving context.Context, d *rand.Rand, q *worqr.Queue, t
 	return key, err
 }
 
-// wait waits for the end of a task, and says what it is told.
+// wait waits for the end of a task, and reports the result.
 func (p *peer) wait(ctx context.Context, q *worqr.Queue, key, task string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -65,13 +65,13 @@ func (p *peer) wait(ctx context.Context, q *worqr.Queue, key, task string) {
 		e.Phase, e.Note = Okay, string(end.Outcome)
 	case errors.Is(err, worqr.ErrNoResult):
 		e.Phase, e.Note = Refused, err.Error()
-	default: // it had no time
+	default: // it timed out
 		e.Phase, e.Note = Unknown, err.Error()
 	}
 	p.say(e)
 }
 
-// carries compares the header of a task with its name; "" where that is as it should be.
+// carries checks that the header of a task is its name. It returns "" if so.
 func carries(t *worqr.Task, task string) string {
 	if of := t.Headers[header]; of != "" && of != task {
 		return NoteOther + of
@@ -79,17 +79,17 @@ func carries(t *worqr.Task, task string) string {
 	return ""
 }
 
-// SaysLost is in the log of a peer that has noticed that Redis has lost writes, which its own log says
-// once for several failovers that follow soon.
+// SaysLost is logged each time a peer notices that Redis lost writes. The peer's own log has
+// one line for several failovers in a short time.
 const SaysLost = "load: this peer has noticed lost writes"
 
-// listen learns that Redis has lost writes.
+// listen logs when Redis has lost writes.
 func (p *peer) listen(ctx context.Context) {
 	if p.Listens {
 		go p.hear(ctx)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	for lost := int64(0); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // between two looks
+	for lost := int64(0); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // poll
 		if now := p.peer.Stats().LostWrites; now > lost {
 			lost = now
 			log.Warn(SaysLost, "times", lost)

@@ -1,6 +1,6 @@
-// Package load is peers that put load on queues, in processes that tests and campaigns kill, and the
-// account of what they say that they did. This file and event.go are also built with an older state of
-// the repository, by integration/upgrade, so they use only what both have.
+// Package load has peers that put load on queues, run in processes that tests and campaigns kill,
+// and accounts of what these peers report. Package integration/upgrade also builds this file and
+// event.go with an older state of the repository, so they use only what both have.
 package load
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// A Config says what a peer does.
+// A Config configures a peer.
 type Config struct {
 	Name   string
 	URL    string
@@ -31,33 +31,32 @@ type Config struct {
 	Seed   uint64
 
 	Queues      []string
-	Parts       int // over which they are spread; 0: they aren't
+	Parts       int // number of parts of a spread queue; 0: not spread
 	Concurrency int
-	Nap         time.Duration // the longest that a handler takes, on the first queue; on the others it takes nothing
+	Nap         time.Duration // the longest time a handler takes on the first queue; on the others it returns at once
 	Every       time.Duration // between two enqueues; 0: none
-	Batch       int           // tasks of an enqueue at most; 0: one
-	Size        int           // of payloads; 0: as short as they may be
-	Cancels     int           // one in so many enqueues is canceled; 0: none
+	Batch       int           // most tasks of an enqueue; 0: one
+	Size        int           // of payloads; 0: as short as possible
+	Cancels     int           // one of this many enqueues is canceled; 0: none
 	Faults      bool          // some handlers fail
-	Added       bool          // tasks are also added with properties, which an older peer doesn't know
-	Varied      bool          // some tasks are unique, share a key, have a time or are removed; a cancel is followed
-	Listens     bool          // it says when an event tells that Redis has lost writes
-	Check       bool          // it only says what Check finds
+	Added       bool          // tasks are also added with properties, which an older peer doesn't have
+	Varied      bool          // some tasks are unique, share a key, are scheduled or removed; cancels are waited for
+	Listens     bool          // it reports events that Redis has lost writes
+	Check       bool          // it only reports what Check finds
 }
 
-// A peer enqueues, handles what anybody has enqueued, and says all it does before it does it, and what
-// came of it.
+// A peer enqueues and handles tasks. It reports each operation before it begins, and its result.
 type peer struct {
 	Config
 	peer    *worqr.Peer
 	queues  []*worqr.Queue
-	pending sync.WaitGroup // of cancels, and of who waits for ends
+	pending sync.WaitGroup // cancels, and calls of Wait
 
 	mu  sync.Mutex // protects the output
 	out *json.Encoder
 }
 
-// newer is what only the newer state of the repository can do; nil in the older one.
+// newer has what only the newer state of the repository can do; nil in the older one.
 var newer *ability
 
 type ability struct {
@@ -100,7 +99,7 @@ func run(c Config, o *worqr.Options) error {
 	producing, calm := context.WithCancel(ctx)
 	go func() {
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			calm() // the only thing it can be told
+			calm() // the only line it can receive
 		}
 	}()
 	go p.identify(ctx)
@@ -123,10 +122,10 @@ func (p *peer) say(e Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e.Mono = Mono()
-	_ = p.out.Encode(e) // else nobody listens any more
+	_ = p.out.Encode(e) // fails if the reader has gone
 }
 
-// check says what is wrong with the fleet.
+// check reports what is wrong with the fleet.
 func (p *peer) check() error {
 	report, err := p.peer.Check(context.Background(), nil)
 	if err != nil {
@@ -140,14 +139,14 @@ func (p *peer) check() error {
 	return nil
 }
 
-// identify says under which id the peer works, whenever that changes, and when it serves.
+// identify reports each id under which the peer works, and when it serves.
 func (p *peer) identify(ctx context.Context) {
 	go func() {
-		for ; ctx.Err() == nil && !p.serves(ctx); time.Sleep(100 * time.Millisecond) { // between two looks
+		for ; ctx.Err() == nil && !p.serves(ctx); time.Sleep(100 * time.Millisecond) { // poll
 		}
 		p.say(Event{Op: OpServing})
 	}()
-	for id := ""; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // between two looks
+	for id := ""; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // poll
 		if now := p.peer.WorkerID(); now != id {
 			id = now
 			p.say(Event{Op: OpUp})
@@ -168,10 +167,10 @@ func (p *peer) serves(ctx context.Context) bool {
 	return false
 }
 
-// Watch says when the machine doesn't let this process run for a third of a lease: then a peer
-// may be failed though nothing has been done to it. It ends with what it returns.
+// Watch reports when the machine doesn't let this process run for a third of a lease, so that a
+// peer may be evicted without a fault. end stops it.
 func Watch(lease time.Duration, say func(Event)) (end func()) {
-	const between = 10 * time.Millisecond // two looks
+	const between = 10 * time.Millisecond // polls
 	stop := make(chan struct{})
 	var over sync.WaitGroup
 	over.Go(func() {
@@ -194,10 +193,11 @@ func Watch(lease time.Duration, say func(Event)) (end func()) {
 	}
 }
 
-// dice are thrown for a name: of a task, whoever runs it, however often, or of a peer.
+// dice returns a random source that depends only on the seed and a name: of a task, whoever runs it
+// and however often, or of a peer.
 func dice(name string, seed uint64) *rand.Rand {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(name)) // to memory
+	_, _ = h.Write([]byte(name)) // never fails
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
@@ -218,9 +218,8 @@ var (
 	errWrong = errors.New("it is wrong")
 )
 
-// handle has the queue be served. Half of the handlers finish their tasks
-// themselves, and so learn what came of it; also when they have been told that
-// the task is no longer theirs, which is the stale write that must be refused.
+// handle serves the queue. Half of the handlers finish their tasks themselves, to learn the result.
+// They do so even after they have lost the task: that is a stale write, which must be refused.
 func (p *peer) handle(q *worqr.Queue, fast bool) {
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		task := TaskOf(string(t.Payload))
@@ -266,7 +265,7 @@ func (p *peer) handle(q *worqr.Queue, fast bool) {
 	}, &worqr.HandleOptions{Concurrency: p.Concurrency, MaxCrashes: -1, KeepFailed: 1_000_000})
 }
 
-// after is the event of an operation's end.
+// after returns the event of an operation's end.
 func (e Event) after(err error) Event {
 	switch {
 	case err == nil:
@@ -281,7 +280,7 @@ func (e Event) after(err error) Event {
 	return e
 }
 
-// produce enqueues tasks until it is told to be calm, in every way there is.
+// produce enqueues tasks, in every way there is, until ctx ends.
 func (p *peer) produce(serving, ctx context.Context) {
 	d := dice(p.Name, p.Seed)
 	for n := 0; p.Every > 0 && ctx.Err() == nil; {
@@ -305,11 +304,11 @@ func (p *peer) produce(serving, ctx context.Context) {
 	p.say(Event{Op: OpCalm})
 }
 
-// patience is how long a call waits for Redis at most.
+// patience is how long a call may wait for Redis.
 const patience = 20 * time.Second
 
-// enqueue returns the key of the first task if it was added; cancels know it by that. They are not for
-// those that aren't alone: another has the same payload or key.
+// enqueue returns the key of the first task if it can be canceled by that. If alone is false, another
+// task has the same payload or key, and it can't be canceled.
 func (p *peer) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (key string, alone bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -335,7 +334,7 @@ func (p *peer) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, ta
 		return q.Put(ctx, key, payloads[0], o)
 	}
 	switch {
-	case way < 2: // under a key, which nobody else has
+	case way < 2: // under a key of its own
 		own := "key of " + tasks[0]
 		try("", func() error { return put(own) })
 		if p.Varied {
@@ -350,7 +349,7 @@ func (p *peer) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, ta
 			try("", func() error { return q.EnqueueUnique(ctx, payloads[0]) })
 		}
 		return "", false
-	case way >= 12: // under one of a few keys, where each replaces the one before
+	case way >= 12: // under one of a few keys, where each replaces the previous one
 		shared := fmt.Sprintf("%s/k%d", p.Name, way)
 		try(shared, func() error { return put(shared) })
 		return "", false
@@ -362,7 +361,7 @@ func (p *peer) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, ta
 	return key, true
 }
 
-// certainly repeats what may be repeated until its outcome is known.
+// certainly repeats an idempotent call until its outcome is known.
 func (p *peer) certainly(ctx context.Context, do func() error) error {
 	for perhaps := false; ; perhaps = true {
 		err := do()
@@ -383,7 +382,7 @@ func (p *peer) payloads(tasks []string) (all [][]byte) {
 	return all
 }
 
-// TaskOf is the name of the task with a payload, which is filled up with spaces.
+// TaskOf returns the name of the task with a payload, which is padded with spaces.
 func TaskOf(payload string) string {
 	task, _, _ := strings.Cut(payload, " ")
 	return task
@@ -393,7 +392,7 @@ func upTo(d *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(d.Int64N(int64(most)))
 }
 
-// cancel cancels or removes a task of which there is one.
+// cancel cancels or removes a task that exists once.
 func (p *peer) cancel(q *worqr.Queue, task, key string, after time.Duration, remove bool) {
 	time.Sleep(after)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

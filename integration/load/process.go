@@ -12,16 +12,16 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// A Process is a peer at work.
+// A Process is a running peer.
 type Process struct {
 	*child.Process[Event]
 	Name    string
 	Serving chan struct{} // closed when it serves
-	Calm    chan struct{} // closed when it enqueues nothing any more
-	Heard   chan struct{} // closed when all that it has said was heard
+	Calm    chan struct{} // closed when it has stopped enqueueing
+	Heard   chan struct{} // closed when all its reports have been read
 }
 
-// Start starts one: this program once more, or another that calls Main.
+// Start starts a peer: this program again, or another that calls Main.
 func Start(c Config, o child.Options, hear func(Event)) (*Process, error) {
 	o.Config = c
 	o.Env = append([]string{"GOMAXPROCS=2"}, o.Env...)
@@ -45,14 +45,14 @@ func Start(c Config, o child.Options, hear func(Event)) (*Process, error) {
 	return p, nil
 }
 
-// End asks it to end, and returns when it has, and all that it has said was heard.
+// End asks the peer to end, and returns when it has ended and all its reports have been read.
 func (p *Process) End() {
 	_ = p.Signal(syscall.SIGTERM) // it may have ended
 	<-p.Exited
 	<-p.Heard
 }
 
-// Quiet has all enqueue nothing any more.
+// Quiet makes all peers stop enqueueing.
 func Quiet(t testing.TB, all []*Process, most time.Duration) {
 	t.Helper()
 	late := time.After(most)
@@ -68,8 +68,8 @@ func Quiet(t testing.TB, all []*Process, most time.Duration) {
 	}
 }
 
-// Complaints are lines of the error output that aren't of the log, or are errors there, but for those
-// of tasks that are to fail.
+// Complaints returns the lines of the error output that aren't log lines, or are logged as errors,
+// except for those about tasks that fail on purpose.
 func (p *Process) Complaints() (all []string) {
 	for line := range strings.Lines(p.Said()) {
 		isError := strings.Contains(line, "level=ERROR") && !strings.Contains(line, errWrong.Error())

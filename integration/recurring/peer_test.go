@@ -1,4 +1,4 @@
-// Package recurring kills peers that have recurring tasks, and judges what has occurred.
+// Package recurring kills peers that have recurring tasks, and checks what has occurred.
 package recurring
 
 import (
@@ -18,11 +18,11 @@ const (
 	queue  = "jobs"
 )
 
-// A config tells a peer process, which is this program started again, what recurs there.
+// A config configures a peer process, which is this program started again.
 type config struct {
 	URL       string
 	Lease     time.Duration
-	Deploy    int // 1, or 2: it has no schedules that retire, and others of those that change
+	Deploy    int // 1 or 2; 2 lacks the schedules that retire, and has new versions of those that change
 	Schedules int
 }
 
@@ -39,7 +39,7 @@ type report struct {
 func retires(i int) bool { return i%10 == 3 }
 func changes(i int) bool { return i%10 == 7 }
 
-// period is that of a schedule: 1 to 4 s, or longer if there are many.
+// period returns the period of a schedule: 1 to 4 s, or longer if there are many.
 func period(i, all int) time.Duration {
 	return time.Duration(1+i%4+min(all/250, 4)) * time.Second
 }

@@ -85,11 +85,11 @@ func TestSideBySide(t *testing.T) {
 		*seed = rand.Uint64()
 	}
 	const peers = 4
-	for name, next := range map[string]func(over float64) (ofNewer bool){ // what is started, in the course of the storm
+	for name, next := range map[string]func(over float64) (ofNewer bool){ // what starts next, as the storm goes on
 		"upgrade":   func(over float64) bool { return over > 0.3 },
 		"downgrade": func(over float64) bool { return over < 0.3 },
 		"mixed":     nil,
-		"added":     nil, // the newer ones also add tasks, which the older ones don't know
+		"added":     nil, // the newer peers also add tasks, which the older ones don't know
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,15 +140,15 @@ type fleet struct {
 	t      *testing.T
 	url    string
 	prefix string
-	peer   *worqr.Peer // looks on
-	added  bool        // the newer ones add tasks
+	peer   *worqr.Peer // an observer
+	added  bool        // the newer peers add tasks
 	beside bool        // peers of both versions were registered at the same time
 	count  int         // of processes
 
 	mu     sync.Mutex // protects the fields below
 	tasks  load.Accounts
-	done   map[string]int   // how often tasks were, by the digest of their payloads, which are their names
-	tokens map[int64]string // what was started with a token
+	done   map[string]int   // name → how often the task was done; the name is the digest of the payload
+	tokens map[int64]string // token → the task started with it
 	wrong  []string
 }
 
@@ -199,7 +199,7 @@ func (f *fleet) blame(format string, args ...any) {
 	f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
 }
 
-// start starts a process and hears what it says.
+// start starts a process and reads its reports.
 func (f *fleet) start(program, state string) *load.Process {
 	f.t.Helper()
 	f.count++
@@ -228,16 +228,16 @@ func (f *fleet) hear(e load.Event) {
 	}
 }
 
-// end has a process leave.
+// end makes a process leave.
 func (f *fleet) end(p *load.Process) {
 	p.End()
 	f.sound(p, false)
 }
 
-// sound looks at how a process has ended, and what it has logged.
+// sound checks how a process has ended, and what it has logged.
 func (f *fleet) sound(p *load.Process, killed bool) {
 	exit, _ := errors.AsType[*exec.ExitError](p.Err)
-	early := p.Said() == "" && exit != nil && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGTERM // before it listened for signals
+	early := p.Said() == "" && exit != nil && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGTERM // before it handled signals
 	if !killed && p.Err != nil && !early {
 		f.blame("%s: %v", p.Name, p.Err)
 	}
@@ -268,7 +268,7 @@ func (f *fleet) settle(all []*load.Process) {
 	q := f.peer.Queue("q")
 	for looks := 1; ; looks++ {
 		if f.added && looks%100 == 0 {
-			f.mend() // what an older peer leaves of an added task is counted
+			f.mend() // counts what an older peer leaves of an added task
 		}
 		s := redistest.Sure(q.Stats(f.t.Context()))(f.t)
 		if s.Waiting+s.Scheduled+s.Running == 0 && f.told() {
@@ -278,7 +278,7 @@ func (f *fleet) settle(all []*load.Process) {
 		case <-late:
 			f.judgeTasks()
 			f.t.Fatalf("tasks are left: %+v\n%s", s, strings.Join(f.wrong, "\n"))
-		case <-time.After(10 * time.Millisecond): // between two looks
+		case <-time.After(10 * time.Millisecond): // poll
 		}
 	}
 	for _, p := range all {
@@ -286,9 +286,10 @@ func (f *fleet) settle(all []*load.Process) {
 	}
 }
 
-// mend repairs what an older peer leaves that returns an added task of a newer one, which has died.
-// It takes the task's name and card for an entry, and doesn't know the other field of it. So the task
-// runs, without its key and its properties, and what names it may stay. Anything else is wrong.
+// mend repairs what an older peer leaves when it returns an added task of a dead newer peer: it
+// mistakes the task's name and card for an entry, and ignores the task's other field. So the task
+// runs without its key and its properties, and its name may remain. Any other damage is a
+// violation.
 func (f *fleet) mend() {
 	f.t.Helper()
 	report := redistest.Sure(f.peer.Repair(f.t.Context(), nil))(f.t)
@@ -299,8 +300,8 @@ func (f *fleet) mend() {
 	}
 }
 
-// told reports whether the observer has received an event for each finished task: the last ones may
-// be in flight. judge finds those that never come.
+// told reports whether the observer has received an event for each finished task, since the last
+// ones may be in flight. judge finds those that never come.
 func (f *fleet) told() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -312,14 +313,14 @@ func (f *fleet) told() bool {
 	return true
 }
 
-// lacksLocked reports whether a task is to be done and isn't yet: it was accepted, nobody took it back or
-// put another in its place, and no handler failed it for good.
+// lacksLocked reports whether a task isn't done but must be: it was accepted, wasn't removed or
+// replaced, and no handler failed it for good.
 func (f *fleet) lacksLocked(a *load.Account) bool {
 	failed := slices.ContainsFunc(a.Runs, func(r *load.Run) bool { return r.Note == load.NoteFail })
 	return a.Key == "" && a.Cancel == "" && !failed && f.done[digestOf(a.Name)] < a.Okay
 }
 
-// judge looks for violations.
+// judge checks for violations.
 func (f *fleet) judge(programs ...string) {
 	f.t.Helper()
 	f.judgeTasks()
@@ -369,7 +370,7 @@ func (f *fleet) judgeTasks() {
 	}
 }
 
-// The judge finds every violation, and nothing else.
+// TestJudge checks that the judge finds every violation, and nothing else.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	type says []load.Event

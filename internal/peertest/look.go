@@ -15,7 +15,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// giveUp fails a test that has waited for long enough, and shows where everybody is.
+// giveUp fails a test that has waited too long, and logs all stacks.
 func giveUp(t testing.TB, format string, args ...any) {
 	t.Helper()
 	stacks := make([]byte, 1<<20)
@@ -34,7 +34,7 @@ func Sorted(s []string) []string {
 	return s
 }
 
-// NothingLeftBut is NothingLeft where tasks were canceled, or more is left on purpose.
+// NothingLeftBut is NothingLeft after cancels, or if more keys are left on purpose.
 func NothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
 	t.Helper()
 	NothingLeftAt(t, redistest.Conn(t), prefix, queue, but...)
@@ -45,7 +45,7 @@ func NothingLeftAt(t testing.TB, c redis.Conn, prefix, queue string, but ...stri
 	t.Helper()
 	for _, k := range redistest.Keys(t, c, prefix) {
 		if ttl, err := redis.Int(c.Do("TTL", k)); err == nil && ttl >= 0 && ttl <= 60 {
-			continue // what is kept of a cancel
+			continue // record of a cancel
 		}
 		k = strings.TrimPrefix(k, prefix)
 		if k != ":registry" && k != ":protocol" && k != ":token:{"+queue+"}" && !slices.Contains(but, k) {
@@ -54,7 +54,7 @@ func NothingLeftAt(t testing.TB, c redis.Conn, prefix, queue string, but ...stri
 	}
 }
 
-// Length counts what is listed.
+// Length returns the number of elements.
 func Length[T any](all iter.Seq2[T, error]) (n int, err error) {
 	for _, err := range all {
 		if err != nil {
@@ -99,7 +99,7 @@ func FailedPayloads(t testing.TB, q *worqr.Queue) (all []string) {
 	return all
 }
 
-// Stats are the counts of a queue, without the tokens, which depend on what was before.
+// Stats returns the counts of a queue, except for its tokens, which depend on earlier calls.
 func Stats(t testing.TB, q *worqr.Queue) inspect.QueueStats {
 	t.Helper()
 	s, err := q.Stats(t.Context())
@@ -108,8 +108,8 @@ func Stats(t testing.TB, q *worqr.Queue) inspect.QueueStats {
 	return s
 }
 
-// Near reports whether a time, some hours from now, is what it should be, but for
-// what the test took.
+// Near reports whether got and want, which are hours from now, differ by no more than a test may
+// take.
 func Near(got, want time.Time) bool { return got.Sub(want).Abs() < 20*time.Minute }
 
 func Info(t testing.TB, conn redis.Conn, section string) string {
@@ -152,7 +152,7 @@ func Listen(t testing.TB, p *worqr.Peer, queues ...string) <-chan inspect.Event 
 	return events
 }
 
-// Until takes events up to the next one of a kind.
+// Until reads events up to the next one of a kind.
 func Until(t testing.TB, events <-chan inspect.Event, kind inspect.EventKind) inspect.Event {
 	t.Helper()
 	for {
@@ -162,18 +162,18 @@ func Until(t testing.TB, events <-chan inspect.Event, kind inspect.EventKind) in
 	}
 }
 
-// Eventually waits until what holds.
+// Eventually waits until a condition holds.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !holds(); {
 		if time.Now().After(deadline) {
-			giveUp(t, "it never came about that %s", what)
+			giveUp(t, "timed out waiting until %s", what)
 		}
-		time.Sleep(5 * time.Millisecond) // between two looks
+		time.Sleep(5 * time.Millisecond) // poll
 	}
 }
 
-// Waiting lists what waits, front first.
+// Waiting lists the waiting tasks, front first.
 func Waiting(t testing.TB, q *worqr.Queue) []string {
 	t.Helper()
 	var all []string
@@ -196,8 +196,8 @@ func Left(t testing.TB, prefix string) []string {
 	return redistest.Keys(t, redistest.Conn(t), prefix)
 }
 
-// NothingLeft checks that an idle, empty, unserved queue leaves nothing but
-// its name and its token counter.
+// NothingLeft checks that an idle, empty, unserved queue leaves nothing but its name and its token
+// counter.
 func NothingLeft(t testing.TB, prefix, queue string) {
 	t.Helper()
 	for _, k := range Left(t, prefix) {

@@ -27,8 +27,8 @@ import (
 
 var errTimeout, errCanceled = errors.New("took too long"), errors.New("canceled")
 
-// The test binary runs itself again with a shell script in this variable, as a process
-// whose only program runs the script.
+// The test binary runs itself again with a shell script in this variable. That process runs the
+// script as its only program.
 const scriptEnv = "WORQR_TEST_SCRIPT"
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,7 @@ func shell(ctx context.Context, input []byte, script string, args ...string) ([]
 	return program.Run(ctx, program.Program{Name: "sh", Args: append([]string{"-c", script, "sh"}, args...), Env: os.Environ(), Input: input})
 }
 
-// pids reads the process ids that a script has written into the file.
+// pids reads the process ids that a script has written to the file.
 func pids(t testing.TB, file string) []int {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -64,14 +64,14 @@ func pids(t testing.TB, file string) []int {
 	return all
 }
 
-// gone tells whether the process has ended, waited for or not.
+// gone reports whether the process has ended, waited for or not.
 func gone(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && bytes.Contains(stat, []byte(") Z ")) ||
-		runtime.GOOS == "linux" && err != nil // since the first look
+		runtime.GOOS == "linux" && err != nil // since the first check
 }
 
 // allGone waits until the n processes in the file have ended.
@@ -136,7 +136,7 @@ func TestErrorOutput(t *testing.T) {
 	peertest.Tells(t, err, "\nline 4998\nline 4999")
 	is.True(!strings.Contains(err.Error(), "line 4500\n"))
 	is.True(len(err.Error()) <= 2048+100)
-	_, err = shell(t.Context(), nil, `printf '\377\200 end' >&2; exit 1`) // no UTF-8
+	_, err = shell(t.Context(), nil, `printf '\377\200 end' >&2; exit 1`) // not UTF-8
 	peertest.Tells(t, err, "exit status 1: \uFFFD end")
 }
 
@@ -150,11 +150,10 @@ func TestIgnoresInput(t *testing.T) {
 	is.Equal(string(output), "out\n")
 	_, err = shell(t.Context(), large, "exit 65")
 	exit, ok := errors.AsType[*exec.ExitError](err)
-	is.True(ok && exit.ExitCode() == 65) // not that the input could not be written
+	is.True(ok && exit.ExitCode() == 65) // not the error of writing the input
 }
 
-// When the context ends, nothing is left of the group, and the handler returns
-// at once.
+// When the context ends, nothing is left of the group, and Run returns at once.
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -195,15 +194,14 @@ func TestCanceled(t *testing.T) {
 	is.True(errors.Is(<-ran, errCanceled))
 	allGone(t, file, 1)
 
-	_, err := shell(ctx, nil, `echo $$ >>"$1"`, file) // it has ended already
+	_, err := shell(ctx, nil, `echo $$ >>"$1"`, file) // it has already ended
 	is.True(errors.Is(err, errCanceled))
 	is.Equal(len(pids(t, file)), 1) // nothing was started
 	_, err = program.Run(ctx, program.Program{Name: "no-such-program"})
 	is.True(errors.Is(err, errCanceled))
 }
 
-// Contexts that end while programs start and end: each either succeeds, or
-// fails with the cause.
+// Contexts end while programs start and end: each either succeeds, or fails with the cause.
 func TestContextRaces(t *testing.T) {
 	t.Parallel()
 	var all sync.WaitGroup
@@ -222,7 +220,7 @@ func TestContextRaces(t *testing.T) {
 	all.Wait()
 }
 
-// What a program leaves in its group ends with it, however it ended.
+// The processes that a program leaves in its group end with it, however it ended.
 func TestLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"0", "1", "65"} {
@@ -246,12 +244,11 @@ func TestLeavesNothing(t *testing.T) {
 	}
 }
 
-// What has a session of its own escapes, and is not waited for, whatever it
-// holds open.
+// A process with its own session escapes. Run doesn't wait for it, whatever it holds open.
 func TestEscape(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("there is no setsid here")
+		t.Skip("setsid isn't available")
 	}
 	const escape = `
 		setsid sh -c 'echo $$ >>"$1"; exec sleep 60' sh "$1" &
@@ -275,11 +272,11 @@ func TestEscape(t *testing.T) {
 					if len(pids(t, file)) == 1 {
 						cancel(c.cause)
 					}
-					time.Sleep(5 * time.Millisecond) // between two looks
+					time.Sleep(5 * time.Millisecond) // poll
 				}
 			}()
 			start := time.Now()
-			output, err := shell(ctx, make([]byte, 5<<20), escape+c.end, file) // which nobody reads
+			output, err := shell(ctx, make([]byte, 5<<20), escape+c.end, file) // which no process reads
 			took := time.Since(start)
 			t.Logf("returned after %v", took)
 			escaped := pids(t, file)
@@ -296,7 +293,7 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// A program does not outlive a peer that is killed.
+// A program doesn't outlive a peer that is killed.
 func TestPeerKilled(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -1,5 +1,5 @@
-// Command peer is a peer of package upgrade. It is built from this state of the repository and
-// from an older one.
+// Command peer is a peer of package upgrade. It is built from this state of the repository and from
+// an older one.
 package main
 
 import (
