@@ -91,96 +91,93 @@ func checkLimits(o *inspect.CheckOptions) error {
 }
 
 // FindingKinds returns every kind of finding that Check reports.
-func FindingKinds() []inspect.FindingKind {
-	kinds := make([]inspect.FindingKind, len(doctor.Kinds))
-	for i, kind := range doctor.Kinds {
-		kinds[i] = inspect.FindingKind(kind)
-	}
-	return kinds
-}
+func FindingKinds() []inspect.FindingKind { return slices.Clone(doctor.Kinds) }
 
 // Explain says where the copies of a payload are, who holds them, and why they don't run. It
 // finds tasks from Add only while they run; use ExplainKey. It finds up to ten copies of each kind,
 // among the first 100,000 tasks of the list.
 func (q *Queue) Explain(ctx context.Context, payload []byte) (*inspect.Explanation, error) {
-	e := &inspect.Explanation{Queue: q.name, NoSuchQueue: true, Prefix: q.peer.prefix()}
+	e := q.unexplained()
 	var mu sync.Mutex // protects it
 	payload = slices.Clone(payload)
-	all, err := q.whole(ctx)
+	parts, err := q.everywhere(ctx)
+	if err == nil {
+		err = eachOf(parts, func(part *Queue) error {
+			of, err := part.question("", payload).Explain(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				doctor.Merge(e, of)
+			}
+			return err
+		})
+	}
 	if err != nil {
 		return nil, q.wrap("explain", err)
-	}
-	parts, err := all.known(ctx, false)
-	if err != nil {
-		return nil, q.wrap("explain", err)
-	}
-	err = eachOf(parts, func(part *Queue) error {
-		of, err := part.explain(ctx, "", payload)
-		mu.Lock()
-		defer mu.Unlock()
-		if err == nil {
-			doctor.Merge(e, of)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
 	}
 	return e, nil
 }
 
+// unexplained is the explanation before anything is found.
+func (q *Queue) unexplained() *inspect.Explanation {
+	return &inspect.Explanation{Queue: q.name, NoSuchQueue: true, Prefix: q.peer.prefix()}
+}
+
+// everywhere returns all parts of the queue, also if this handle isn't spread.
+func (q *Queue) everywhere(ctx context.Context) ([]*Queue, error) {
+	all, err := q.whole(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return all.known(ctx, false)
+}
+
 // ExplainKey is Explain for a key. It searches the newest 1,000 failed tasks.
 func (q *Queue) ExplainKey(ctx context.Context, key string) (*inspect.Explanation, error) {
-	if err := checkKey(key); err != nil {
-		return nil, q.wrap("explain", err)
-	}
-	part, err := q.whole(ctx)
+	part, err := q, checkKey(key)
 	if err == nil {
-		part, err = part.ofKey(ctx, key)
+		part, err = q.whole(ctx)
+	}
+	if err == nil {
+		part, err = part.keyed(ctx, key)
 	}
 	if err != nil {
 		return nil, q.wrap("explain", err)
 	}
-	return part.explain(ctx, store.EntryOf(key), nil)
+	e, err := part.question(store.EntryOf(key), nil).Explain(ctx)
+	return e, q.wrap("explain", err)
 }
 
 // ExplainHeader is Explain for up to ten tasks with a header, told apart by TaskCopy.Key. It
 // searches 10,000 added, 10,000 scheduled and 10,000 running tasks, and the newest 1,000 failed
 // ones.
 func (q *Queue) ExplainHeader(ctx context.Context, name, value string) (*inspect.Explanation, error) {
-	e := &inspect.Explanation{Queue: q.name, NoSuchQueue: true, Prefix: q.peer.prefix()}
 	if name == "" {
 		return nil, q.wrap("explain", fmt.Errorf("%w: the name of the header is empty", ErrInvalid))
 	}
-	all, err := q.whole(ctx)
-	if err != nil {
-		return nil, q.wrap("explain", err)
-	}
-	parts, err := all.known(ctx, false)
-	if err != nil {
-		return nil, q.wrap("explain", err)
-	}
+	e := q.unexplained()
+	parts, err := q.everywhere(ctx)
 	for _, part := range parts {
-		if err := part.explainHeader(ctx, e, name, value); err != nil {
-			return nil, err
+		if err == nil {
+			err = part.explainHeader(ctx, e, name, value)
 		}
+	}
+	if err != nil {
+		return nil, q.wrap("explain", err)
 	}
 	return e, nil
 }
 
 // explainHeader adds what is found on a part.
 func (q *Queue) explainHeader(ctx context.Context, e *inspect.Explanation, name, value string) error {
-	if q.bad != nil {
-		return q.wrap("explain", q.bad)
-	}
 	found, more, err := q.question("", nil).ByHeader(ctx, name, value)
 	if err != nil {
-		return q.wrap("explain", err)
+		return err
 	}
 	if more {
 		waits, err := store.Len(ctx, q.peer.reads, q.keys)
 		if err != nil {
-			return q.wrap("explain", err)
+			return err
 		}
 		e.NotSearched += max(waits-doctor.WalkDepth, 0)
 	}
@@ -188,7 +185,7 @@ func (q *Queue) explainHeader(ctx context.Context, e *inspect.Explanation, name,
 		found = append(found, "") // for what there is to tell of the queue
 	}
 	for _, key := range found {
-		of, err := q.explain(ctx, store.EntryOf(key), nil)
+		of, err := q.question(store.EntryOf(key), nil).Explain(ctx)
 		if err != nil {
 			return err
 		}
@@ -199,17 +196,6 @@ func (q *Queue) explainHeader(ctx context.Context, e *inspect.Explanation, name,
 
 func (q *Queue) question(entry string, payload []byte) doctor.Question {
 	return doctor.Question{Runner: q.peer.reads, Space: q.peer.space, Queue: q.in, Name: q.name, Prefix: q.peer.prefix(), Entry: entry, Payload: payload, Beat: q.peer.opts.beat()}
-}
-
-func (q *Queue) explain(ctx context.Context, entry string, payload []byte) (*inspect.Explanation, error) {
-	if q.bad != nil {
-		return nil, q.wrap("explain", q.bad)
-	}
-	of, err := q.question(entry, payload).Explain(ctx)
-	if err != nil {
-		return nil, q.wrap("explain", err)
-	}
-	return of, nil
 }
 
 func (p *Peer) prefix() string { return cmp.Or(p.opts.Prefix, store.DefaultPrefix) }

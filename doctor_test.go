@@ -261,19 +261,16 @@ func TestCheckAfterStall(t *testing.T) {
 	for range 3 {
 		server.Pause(t)
 		time.Sleep(2 * lease) // all leases are to lapse meanwhile
-		type result struct {
-			*inspect.CheckReport
-			err error
-		}
-		done := make(chan result, 1)
+		var report *inspect.CheckReport
+		done := make(chan error, 1)
 		go func() {
-			report, err := doctor.Repair(context.Background(), nil)
-			done <- result{report, err}
+			var err error
+			report, err = doctor.Repair(context.Background(), nil)
+			done <- err
 		}()
 		server.Resume(t)
-		r := receive(t, done, 1)[0]
-		is.NoErr(r.err)
-		for _, f := range ills(r.CheckReport) {
+		is.NoErr(receive(t, done, 1)[0])
+		for _, f := range ills(report) {
 			t.Errorf("after a stall: %v", f)
 		}
 	}
@@ -307,23 +304,18 @@ func TestCheckPaused(t *testing.T) {
 	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityNotice})
 	is.True(report.OK())
 
-	over, growing := make(chan struct{}), make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	growing := make(chan error, 1)
 	go func() {
-		for {
-			select {
-			case <-over:
-				growing <- nil
-				return
-			default:
-			}
-			if err := q.Enqueue(context.Background(), []byte("a")); err != nil {
-				growing <- err
-				return
-			}
+		var err error
+		for err == nil && ctx.Err() == nil {
+			err = q.Enqueue(context.Background(), []byte("a"))
 		}
+		growing <- err
 	}()
 	report, err = doctor.Check(t.Context(), nil)
-	close(over)
+	stop()
 	is.NoErr(<-growing)
 	is.NoErr(err)
 	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityWarning})

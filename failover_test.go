@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -81,47 +80,4 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	receive(t, starts, 1) // under the new one
 	is.Equal(sure(redis.Strings(c.Do("ZRANGE", prefix+":workers:{b}", 0, -1)))(t), []string{p.WorkerID()})
 	is.True(p.WorkerID() != before)
-}
-
-// A worker is failed between a round that starts a task and its answer: its
-// handler does not start, and the task runs once, for the worker that takes over.
-func TestAnswerAfterTheEnd(t *testing.T) {
-	is := parallel(t)
-	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	failing := make(chan struct{}, 100)
-	at := newGate(func(line string) bool {
-		if strings.HasPrefix(line, "worqr: cannot start or finish tasks") {
-			failing <- struct{}{}
-		}
-		return strings.HasPrefix(line, "worqr: recovered") && strings.Contains(line, "cannot start or finish tasks") // answered, not taken in
-	})
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
-	p.BeforeLog(at.Before)
-	type start struct {
-		payload string
-		crashes int
-	}
-	starts := make(chan start, 10)
-	p.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
-		starts <- start{string(t.Payload), t.Crashes}
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 1}) // the slot is taken as long as the answer is
-	stop := run(t, p)
-	other, q := openQueue(t, worqr.Options{Prefix: prefix})
-	idle(t, q, 1)
-	redistest.Do(t, c, "SET", prefix+":token:{q}", "no number")
-	put(t, q, "key", "a", nil)
-	receive(t, failing, 1)
-	redistest.Do(t, c, "SET", prefix+":token:{q}", 1)
-	<-at.Halted
-	old := p.WorkerID()
-	failWorker(t, other, old, 1)
-	eventually(t, "it is back", func() bool { return p.WorkerID() != old && stats(t, q).Workers == 1 })
-	close(at.Open)
-	is.Equal(receive(t, starts, 1), []start{{"a", 1}})
-	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
-	stop()
-	is.Equal(len(starts), 0)
-	is.Equal(p.Stats().Started, int64(1))
-	nothingLeft(t, prefix, "q")
 }

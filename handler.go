@@ -117,7 +117,9 @@ func (o *HandleOptions) forFailed() HandleOptions {
 	c.Concurrency = cmp.Or(c.Concurrency, 1)
 	c.MaxRetries = cmp.Or(c.MaxRetries, failedRetries)
 	if c.Backoff == nil {
-		c.Backoff = failedBackoff
+		c.Backoff = func(t *Task, _ error) time.Duration {
+			return engine.Doubling(t.Retries, 10*time.Second, 15*time.Minute)
+		}
 	}
 	c.KeepFailed = o.KeepFailed
 	return c.withDefaults()
@@ -294,11 +296,6 @@ func (p *Peer) SetCapacity(units int) error {
 		}
 	}
 	return nil
-}
-
-// failedBackoff is the default Backoff of OnFailed: 10 s, doubling to 15 min.
-func failedBackoff(t *Task, _ error) time.Duration {
-	return engine.Doubling(t.Retries, 10*time.Second, 15*time.Minute)
 }
 
 // JSON returns a Handler that decodes the payload with json.Unmarshal. If that fails, the error

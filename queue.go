@@ -20,18 +20,12 @@ import (
 
 // Len returns how many tasks wait, on the list and in the schedule.
 func (q *Queue) Len(ctx context.Context) (int, error) {
-	if q.bad != nil {
-		return 0, q.wrap("count", q.bad)
-	}
 	n, err := q.sum(ctx, func(part *Queue) (int, error) { return store.Len(ctx, q.peer.reads, part.keys) })
 	return n, q.wrap("count", err)
 }
 
 // Peek returns the payload that starts next, or ErrNoTask when nothing is due.
 func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
-	if q.bad != nil {
-		return nil, q.wrap("peek", q.bad)
-	}
 	var payload []byte
 	parts, err := q.known(ctx, false)
 	if err != nil {
@@ -121,9 +115,6 @@ func add(s *inspect.QueueStats, part inspect.QueueStats) {
 
 // Stats reads the counts of the queue.
 func (q *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
-	if q.bad != nil {
-		return inspect.QueueStats{}, q.wrap("stats", q.bad)
-	}
 	var s inspect.QueueStats
 	var mu sync.Mutex // protects it
 	err := q.each(ctx, false, func(part *Queue) error {
@@ -138,31 +129,19 @@ func (q *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
 
 // Pause keeps tasks of the queue from starting until Resume. OnFailed still runs.
 func (q *Queue) Pause(ctx context.Context) error {
-	if q.bad != nil {
-		return q.wrap("pause", q.bad)
-	}
-	done := q.changes("Pause", "")
-	return done(0, q.wrap("pause", q.each(ctx, true, func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) })))
+	return q.change(ctx, "Pause", "pause", func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) })
 }
 
 // Resume ends a pause and wakes idle workers.
 func (q *Queue) Resume(ctx context.Context) error {
-	if q.bad != nil {
-		return q.wrap("resume", q.bad)
-	}
-	done := q.changes("Resume", "")
-	return done(0, q.wrap("resume", q.each(ctx, true, func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })))
+	return q.change(ctx, "Resume", "resume", func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })
 }
 
 // Delete drops all waiting tasks, perhaps including some added meanwhile. It fails if they arrive too
 // fast. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a running peer
 // has registered with Every; others end.
 func (q *Queue) Delete(ctx context.Context) error {
-	if q.bad != nil {
-		return q.wrap("delete", q.bad)
-	}
-	done := q.changes("Delete", "")
-	err := q.each(ctx, true, func(part *Queue) error {
+	return q.change(ctx, "Delete", "delete", func(part *Queue) error {
 		if err := store.Delete(ctx, q.peer.calls, part.keys); err != nil {
 			return err
 		}
@@ -173,7 +152,15 @@ func (q *Queue) Delete(ctx context.Context) error {
 		}
 		return q.peer.producer.Unlist(ctx, part.target())
 	})
-	return done(0, q.wrap("delete", err))
+}
+
+// change does something to all parts of the queue, for a method that Changed tells of.
+func (q *Queue) change(ctx context.Context, method, verb string, do func(part *Queue) error) error {
+	if q.bad != nil {
+		return q.wrap(verb, q.bad)
+	}
+	done := q.changes(method, "")
+	return done(0, q.wrap(verb, q.each(ctx, true, do)))
 }
 
 func (p *Peer) Format(s fmt.State, _ rune) { logs.Show(s, "peer", p) }
@@ -272,10 +259,10 @@ func (q *Queue) with(n int) []*Queue {
 
 // known returns the parts of the queue, and those of others that have spread it over another
 // number. An operation that must not miss any asks for a fresh number. If the Redis user may not
-// read it, known returns the queue's own parts.
+// read it, known returns the queue's own parts. It fails for a queue whose name is bad.
 func (q *Queue) known(ctx context.Context, fresh bool) ([]*Queue, error) {
-	if q.spread == nil || q.bad != nil {
-		return q.all(), nil
+	if q.bad != nil || q.spread == nil {
+		return q.all(), q.bad
 	}
 	if last := q.recent(); last != nil && !fresh {
 		return q.with(last.parts), nil

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -31,28 +30,6 @@ func TestReadOutsOfBothLanes(t *testing.T) {
 	is.Equal(waiting(t, q), slices.Concat(due, numbers("list", 250), later))
 	is.Equal(len(scheduled(t, q)), 500)
 	is.Equal(sure(q.Len(t.Context()))(t), 750)
-}
-
-// More than a page is deleted, with its locks; what runs and what has failed is not touched.
-func TestDeleteBothLanes(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	q := working(t, open(t, worqr.Options{}), "q")
-	enqueue(t, q, "fails")
-	is.NoErr(take(t, q).Fail(ctx, errors.New("no")))
-	is.NoErr(q.EnqueueUnique(ctx, []byte("unique")))
-	is.NoErr(take(t, q).Retry(ctx, time.Hour)) // the lock is with what is to be tried again
-	put(t, q, "runs", "runs", nil)
-	running := take(t, q)
-	for i := range 1200 {
-		put(t, q, fmt.Sprint(i), fmt.Sprint(i%10), &worqr.PutOptions{At: time.Now().Add(time.Hour)})
-	}
-	enqueue(t, q, "list")
-	is.NoErr(q.Delete(ctx))
-	is.Equal(stats(t, q), inspect.QueueStats{Running: 1, Failed: 1, Workers: 1})
-	is.Equal(sure(q.Stats(ctx))(t).Tokens, int64(3)) // one for each start
-	is.NoErr(q.EnqueueUnique(ctx, []byte("unique")))
-	is.NoErr(running.Finish(ctx))
 }
 
 // A pause keeps tasks from starting, on every peer and by hand, and leaves what runs.

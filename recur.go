@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
@@ -162,12 +163,9 @@ func (q *Queue) runNow(ctx context.Context, key string) (bool, error) {
 // function that it returns waits for the end.
 func (p *Peer) recur(ctx context.Context) (wait func()) {
 	p.recurring.Begin(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		p.recurring.Run(ctx)
-	}()
-	return func() { <-ended }
+	var running sync.WaitGroup
+	running.Go(func() { p.recurring.Run(ctx) })
+	return running.Wait
 }
 
 // Recurring yields the recurring tasks of the queue, in no order. If the keys of some are damaged, it

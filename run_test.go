@@ -62,11 +62,7 @@ func TestDrainKeepsTheLease(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, Drain: patience})
 	started, finish := make(chan string, 10), make(chan struct{})
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- ""
-		<-finish
-		return ctx.Err()
-	}, nil)
+	q.Handle(holding(started, finish), nil)
 	end, ran := start(t, p)
 	enqueue(t, q, "a")
 	receive(t, started, 1)
@@ -197,20 +193,38 @@ func TestRunEndsBeforeItStarts(t *testing.T) {
 	is.NoErr(p.Run(ctx))
 }
 
-// While Run cannot start, it says so at once, and again every minute.
+// While Run cannot start, it says so after its first attempt, however long that takes, and again
+// every minute.
 func TestRunRepeatsThatItCannotStart(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		told := &journal{}
-		p := worqr.New(&redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("away") }}, &worqr.Options{Prefix: "p", Logger: told.Logger()})
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Second)
-		defer cancel()
-		is.True(p.Run(ctx) != nil)
-		is.Equal(len(told.Lines("WARN msg=\"worqr: Redis does not answer; retrying\"")), 1)
-		is.Equal(len(told.Lines("ERROR msg=\"worqr: still cannot start the worker; retrying\"")), 3)
-		is.NoErr(p.Close())
-	})
+	for name, c := range map[string]struct {
+		takes   time.Duration // a dial
+		more    time.Duration // than one attempt
+		repeats int
+	}{"refused": {0, 200 * time.Second, 3}, "silent": {4 * time.Second, time.Second, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				is := is.New(t)
+				told := &journal{}
+				p := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+					select {
+					case <-ctx.Done():
+					case <-time.After(c.takes):
+					}
+					return nil, errors.New("away")
+				}}, &worqr.Options{Prefix: "p", Logger: told.Logger()})
+				began := time.Now()
+				is.True(p.StartWorker(t.Context()) != nil)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Since(began)+c.more)
+				defer cancel()
+				is.True(p.Run(ctx) != nil)
+				is.Equal(len(told.Lines("WARN msg=\"worqr: Redis does not answer; retrying\"")), 1)
+				is.Equal(len(told.Lines("ERROR msg=\"worqr: still cannot start the worker; retrying\"")), c.repeats)
+				is.NoErr(p.Close())
+			})
+		})
+	}
 }
 
 // A wrong password is named as such, and not shown.
@@ -219,9 +233,7 @@ func TestRunSaysThatTheLoginIsRefused(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "right")
 	told := &journal{}
 	p := openAt(t, "redis://:"+canary+"@"+server.Addr(), worqr.Options{Logger: told.Logger()})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
+	stop, ended := start(t, p)
 	eventually(t, "it says so", func() bool {
 		return len(told.Lines("worqr: Redis refuses the login; check the user and the password; retrying")) == 1
 	})
@@ -229,29 +241,6 @@ func TestRunSaysThatTheLoginIsRefused(t *testing.T) {
 	is.True(<-ended != nil)
 	is.Equal(len(told.Lines("does not answer")), 0)
 	is.Equal(len(told.Lines(canary)), 0)
-}
-
-// If an attempt to start takes long, as where Redis doesn't answer, the first one is logged.
-func TestRunSaysAtOnceThatItCannotStart(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		is := is.New(t)
-		told := &journal{}
-		p := worqr.New(&redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(4 * time.Second):
-			}
-			return nil, errors.New("away")
-		}}, &worqr.Options{Prefix: "p", Logger: told.Logger()})
-		began := time.Now()
-		is.True(p.StartWorker(t.Context()) != nil)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Since(began)+time.Second)
-		defer cancel()
-		is.True(p.Run(ctx) != nil)
-		is.Equal(len(told.Lines("WARN msg=\"worqr: Redis does not answer; retrying\"")), 1)
-		is.NoErr(p.Close())
-	})
 }
 
 // What may not be called while Run runs says so, and changes nothing; after

@@ -139,13 +139,7 @@ func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (ke
 // RemoveKey drops the task that waits under key, not one that runs, and reports whether there
 // was one.
 func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
-	if q.bad != nil {
-		return false, q.wrap("remove", q.bad)
-	}
-	if err := checkKey(key); err != nil {
-		return false, q.wrap("remove", err)
-	}
-	part, err := q.ofKey(ctx, key)
+	part, err := q.keyed(ctx, key)
 	if err != nil {
 		return false, q.wrap("remove", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -138,20 +139,26 @@ func TestBadProperties(t *testing.T) {
 		"long header":           {worqr.Properties{Headers: map[string]string{"h": strings.Repeat("v", worqr.MaxHeaderBytes)}}, worqr.ErrTooLarge},
 		"Expires in year 10000": {worqr.Properties{Expires: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}, worqr.ErrInvalid},
 		"Timeout":               {worqr.Properties{Timeout: -1}, worqr.ErrInvalid},
+		"long Timeout":          {worqr.Properties{Timeout: 1 << 62}, worqr.ErrInvalid},
 		"MaxRetries":            {worqr.Properties{MaxRetries: 1 << 30}, worqr.ErrInvalid},
 		"OnceFor alone":         {worqr.Properties{OnceFor: time.Hour}, worqr.ErrInvalid},
+		"OnceFor before now":    {worqr.Properties{Once: "o", OnceFor: -1}, worqr.ErrInvalid},
 		"OnceFor too long":      {worqr.Properties{Once: "o", OnceFor: worqr.MaxOnceFor + 1}, worqr.ErrInvalid},
 		"long Once":             {worqr.Properties{Once: strings.Repeat("o", worqr.MaxKeySize+1)}, worqr.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
-			_, err := q.Add(t.Context(), nil, &c.props)
-			is.True(is_(err, c.want))
-			if c.props.Once == "" {
-				_, err = q.AddMany(t.Context(), []worqr.TaskSpec{{}, {Properties: c.props}})
-				is.True(is_(err, c.want))
+			ctx, payload := t.Context(), []byte(canary)
+			errs := []error{
+				peertest.Failure(q.Add(ctx, payload, &c.props)), peertest.Failure(q.AddAt(ctx, time.Now(), payload, &c.props)),
+				q.Put(ctx, "key", payload, &worqr.PutOptions{Properties: c.props}),
 			}
-			is.True(is_(q.Put(t.Context(), "key", nil, &worqr.PutOptions{Properties: c.props}), c.want))
+			if c.props.Once == "" {
+				errs = append(errs, peertest.Failure(q.AddMany(ctx, []worqr.TaskSpec{{}, {Payload: payload, Properties: c.props}})))
+			}
+			for _, err := range errs {
+				is.True(is_(err, c.want) && !strings.Contains(err.Error(), canary))
+			}
 		})
 	}
 	_, err := q.AddMany(t.Context(), []worqr.TaskSpec{{Properties: worqr.Properties{Once: "o"}}})

@@ -331,9 +331,6 @@ func tooLarge(format string, args ...any) error {
 // contexts end with ErrCanceled, and they never run again. The report's Wait waits for them.
 // Cancel doesn't find tasks from Add; use CancelKey. If it fails halfway, call it again.
 func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, error) {
-	if q.bad != nil {
-		return nil, q.wrap("cancel", q.bad)
-	}
 	if len(payload) > MaxPayloadSize {
 		return nil, q.wrap("cancel", tooLarge("a payload of %d bytes; at most %d", len(payload), MaxPayloadSize))
 	}
@@ -362,14 +359,8 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 
 // CancelKey is Cancel for the tasks waiting and running under the key.
 func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error) {
-	if q.bad != nil {
-		return nil, q.wrap("cancel", q.bad)
-	}
-	if err := checkKey(key); err != nil {
-		return nil, q.wrap("cancel", err)
-	}
 	began := q.peer.trace.Cancels()
-	part, err := q.ofKey(ctx, key)
+	part, err := q.keyed(ctx, key)
 	if err != nil {
 		return nil, q.wrap("cancel", err)
 	}

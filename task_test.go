@@ -15,7 +15,6 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -41,40 +40,6 @@ func TestRetryAndFailBadly(t *testing.T) {
 		is.Equal(f[0].Kind, inspect.FailureError)
 		sure(q.DeleteFailed(ctx, f[0].ID))(t)
 	}
-}
-
-func TestEnqueueOnce(t *testing.T) {
-	is := parallel(t)
-	q := open(t, worqr.Options{}).Queue("q")
-	for i := range 3 {
-		is.Equal(sure(q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b")))(t), i == 0)
-	}
-	is.True(sure(q.EnqueueOnce(t.Context(), "other", []byte("c")))(t))
-	is.Equal(waiting(t, q), []string{"a", "b", "c"})
-}
-
-func TestEnqueueUnique(t *testing.T) {
-	is := parallel(t)
-	q := working(t, open(t, worqr.Options{}), "q")
-	unique := func() error { return q.EnqueueUnique(t.Context(), []byte("u")) }
-	take := func() *worqr.Task {
-		return sure(q.StartTask(t.Context()))(t)
-	}
-	enqueue(t, q, "u") // a plain twin, in front
-	is.NoErr(unique())
-	is.True(is_(unique(), worqr.ErrDuplicate))
-	is.NoErr(take().Finish(t.Context()))
-	is.True(is_(unique(), worqr.ErrDuplicate)) // it was the twin that finished
-	task := take()
-	is.True(is_(unique(), worqr.ErrDuplicate)) // it runs
-	is.NoErr(task.Stop(t.Context()))
-	is.True(is_(unique(), worqr.ErrDuplicate)) // it waits again
-	is.NoErr(take().Finish(t.Context()))
-	is.NoErr(unique())
-	sure(q.Cancel(t.Context(), []byte("u")))(t)
-	is.NoErr(unique())
-	is.NoErr(q.Delete(t.Context()))
-	is.NoErr(unique())
 }
 
 // Verbs without Run, from the first to the last: what they want beforehand, and what they leave.
@@ -211,81 +176,4 @@ func TestDigestHoldsUpNobody(t *testing.T) {
 	is.Equal(covers.Stopped, 1)
 	is.Equal(begun.Load(), int64(0))
 	is.Equal(p.Stats().TimesEvicted, int64(0))
-}
-
-// A message about a cancel that nobody has put on record stops what was held when it came,
-// also if its digest wasn't known then.
-func TestMessageBeforeDigest(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	computing, release := make(chan struct{}, 10), make(chan struct{})
-	p := open(t, worqr.Options{Prefix: prefix})
-	p.BeforeDigest(func([]byte) { computing <- struct{}{}; <-release })
-	let := sync.OnceFunc(func() { close(release) })
-	q := working(t, p, "q")
-	t.Cleanup(let)
-	large := string(bytes.Repeat([]byte("x"), 100_000))
-	enqueue(t, q, large, "small")
-	started := make(chan []*worqr.Task, 1)
-	go func() {
-		tasks, err := q.StartTasks(t.Context(), 1)
-		if err != nil {
-			t.Error(err)
-		}
-		started <- tasks
-	}()
-	receive(t, computing, 1)
-	small := take(t, q)
-	c := redistest.Conn(t)
-	peertest.Subscribed(t, prefix, "q")
-	for _, payload := range []string{large, "small"} {
-		redistest.Do(t, c, "PUBLISH", prefix+"_{q}_cancel", payload)
-	}
-	<-small.Context().Done() // so the message before has been heard, too
-	is.Equal(len(started), 0)
-	let()
-	task := receive(t, started, 1)[0][0]
-	<-task.Context().Done()
-	is.Equal(context.Cause(task.Context()), worqr.ErrCanceled)
-	is.NoErr(task.Stop(t.Context()))
-	is.NoErr(small.Stop(t.Context()))
-}
-
-// What goes back before its digest is known has it said all the same.
-func TestReturnBeforeDigest(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	large := bytes.Repeat([]byte("x"), 100_000)
-	computing, release, returned := make(chan struct{}, 10), make(chan struct{}), make(chan string, 10)
-	link := &tamper{Url: server.URL(), Before: func(verb string, args []any) error {
-		for i, a := range args {
-			if verb == "step" && a == any("stop") {
-				returned <- args[i+2].(string)
-			}
-		}
-		return nil
-	}}
-	p := link.Open(t, worqr.Options{Prefix: "p"})
-	p.BeforeDigest(func([]byte) { computing <- struct{}{}; <-release })
-	let := sync.OnceFunc(func() { close(release) })
-	begun, end := make(chan string, 10), make(chan struct{})
-	q := p.Queue("q")
-	q.Handle(func(ctx context.Context, task *worqr.Task) error {
-		begun <- string(task.Payload[:1])
-		<-end
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 1, Prefetch: 1})
-	stop := run(t, p)
-	t.Cleanup(let)
-	enqueue(t, q, "first", string(large))
-	is.Equal(receive(t, begun, 1), []string{"f"})
-	receive(t, computing, 1)
-	var stopped sync.WaitGroup
-	stopped.Go(stop)
-	let()
-	is.Equal(receive(t, returned, 1), []string{"100000:" + sha(string(large))})
-	close(end)
-	stopped.Wait()
-	other := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	is.Equal(waiting(t, other.Queue("q")), []string{string(large)})
 }

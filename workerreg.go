@@ -139,14 +139,6 @@ func (q *Queue) StopWork(ctx context.Context) error {
 	return q.wrap("stop work", err)
 }
 
-// served describes the queue for the code that serves it.
-func (q *Queue) served() engine.Part {
-	return engine.Part{
-		Served: &store.Served{Lines: q.peer.lines, Name: q.in, ID: q.id, Keys: q.keys},
-		Haul:   func(ctx context.Context) error { return q.peer.producer.Haul(ctx, q.target()) },
-	}
-}
-
 // serving returns the engine's queue.
 func (q *Queue) serving() *engine.Queue {
 	return q.peer.engine.Queue(q.name, q.id, engine.Options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed})
@@ -154,10 +146,16 @@ func (q *Queue) serving() *engine.Queue {
 
 // joined describes a part of the queue for the fleet. The service is nil if it has no handler.
 func (q *Queue) joined(s *service) *fleet.Queue {
-	if s == nil {
-		return &fleet.Queue{Part: q.served(), Engine: q.serving()}
+	of := &fleet.Queue{Part: engine.Part{
+		Served: &store.Served{Lines: q.peer.lines, Name: q.in, ID: q.id, Keys: q.keys},
+		Haul:   func(ctx context.Context) error { return q.peer.producer.Haul(ctx, q.target()) },
+	}}
+	if of.Handled = s != nil; of.Handled {
+		of.Engine = s.Queue
+	} else {
+		of.Engine = q.serving()
 	}
-	return &fleet.Queue{Part: q.served(), Engine: s.Queue, Handled: true}
+	return of
 }
 
 // Workers yields the registered peers, except those silent for over two leases.

@@ -35,11 +35,9 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 		}
 		return c
 	})
-	for _, cmd := range [][]any{
+	redistest.DoAll(t, c, [][]any{
 		{"ZADD", "p:workers:{q}", 1, "dead"}, {"ZADD", "p:suspects:{q}", 1, "dead"}, {"SADD", "p:workers", "dead"}, {"HSET", "p:worker:dead", "name", "dead"},
-	} {
-		redistest.Do(t, c, cmd[0].(string), cmd[1:]...)
-	}
+	})
 	working(t, p, "q")
 	eventually(t, "the dead one is struck off, which the peer does not hear", func() bool {
 		return sure(redis.Int(c.Do("EXISTS", "p:worker:dead")))(t) == 0
@@ -218,22 +216,6 @@ func TestStatsOf(t *testing.T) {
 	is.Equal(p.StatsOf("spread"), inspect.PeerStats{Started: 9, Finished: 9})
 	is.Equal(p.StatsOf("unknown"), inspect.PeerStats{})
 	is.Equal(p.Stats(), inspect.PeerStats{Started: 13, Finished: 12, Failed: 1, HandlerErrors: 1})
-}
-
-// A queue that is served by hand keeps its counters when it is served again.
-func TestStatsOfByHand(t *testing.T) {
-	is := parallel(t)
-	p := open(t, worqr.Options{})
-	must(t, p.StartWorker(t.Context()))
-	q := p.Queue("q")
-	for range 2 {
-		must(t, q.StartWork(t.Context()))
-		enqueue(t, q, "a")
-		task := sure(q.StartTask(t.Context()))(t)
-		must(t, task.Finish(t.Context()))
-		must(t, q.StopWork(t.Context()))
-	}
-	is.Equal(p.StatsOf("q"), inspect.PeerStats{Started: 2, Finished: 2})
 }
 
 // probed returns the status and the text that a probe gets.

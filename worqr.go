@@ -158,35 +158,23 @@ func (o *Options) check() error {
 	if err := store.CheckPrefix(o.Prefix); err != nil {
 		return badName("prefix", o.Prefix, err)
 	}
-	if o.Lease > 0 && (o.Lease < shortest || o.Lease > longestLease) {
+	switch {
+	case o.Lease > 0 && (o.Lease < shortest || o.Lease > longestLease):
 		return fmt.Errorf("%w: Lease %v isn't between %v and 365 days; a negative one never expires", ErrInvalid, o.Lease, shortest)
-	}
-	if o.CallTimeout < shortestCall {
+	case o.CallTimeout < shortestCall:
 		return fmt.Errorf("%w: CallTimeout %v is below the minimum of %v", ErrInvalid, o.CallTimeout, shortestCall)
-	}
-	if o.DialTimeout != 0 && o.DialTimeout < shortestCall {
+	case o.DialTimeout != 0 && o.DialTimeout < shortestCall:
 		return fmt.Errorf("%w: DialTimeout %v is below the minimum of %v", ErrInvalid, o.DialTimeout, shortestCall)
-	}
-	if o.Capacity < 0 {
+	case o.Capacity < 0:
 		return fmt.Errorf("%w: Capacity %d is negative; 0 means no limit", ErrInvalid, o.Capacity)
-	}
-	if o.MaxPayload < 0 || o.MaxPayload > MaxPayloadSize {
+	case o.MaxPayload < 0 || o.MaxPayload > MaxPayloadSize:
 		return fmt.Errorf("%w: MaxPayload %d isn't between 1 and %d bytes; 0 means %d", ErrInvalid, o.MaxPayload, MaxPayloadSize, DefaultMaxPayload)
-	}
-	if o.MaxResult < 0 || o.MaxResult > MaxPayloadSize {
+	case o.MaxResult < 0 || o.MaxResult > MaxPayloadSize:
 		return fmt.Errorf("%w: MaxResult %d isn't between 1 and %d bytes; 0 means %d", ErrInvalid, o.MaxResult, MaxPayloadSize, defaultMaxResult)
-	}
-	if o.FailureLog < LogLimited || o.FailureLog > LogPanics {
+	case o.FailureLog < LogLimited || o.FailureLog > LogPanics:
 		return fmt.Errorf("%w: unknown FailureLog %d", ErrInvalid, o.FailureLog)
 	}
 	return nil
-}
-
-func (o *Options) capacity() int {
-	if o == nil {
-		return 0
-	}
-	return o.Capacity
 }
 
 // A Peer is one member of the fleet.
@@ -268,9 +256,10 @@ func New(pool Pool, opts *Options) *Peer {
 }
 
 func newPeer(place *store.Servers, lanes int, opts *Options) *Peer {
+	o := opts.withDefaults()
 	p := &Peer{
-		opts:     opts.withDefaults(),
-		capacity: capacity.New(opts.capacity()),
+		opts:     o,
+		capacity: capacity.New(o.Capacity),
 		services: map[string]*service{},
 		changed:  make(chan struct{}, 1),
 		leaving:  map[string]*leaving{},

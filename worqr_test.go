@@ -114,7 +114,6 @@ var (
 	counting       = peertest.Counting
 	enqueue        = peertest.Enqueue
 	eventually     = peertest.Eventually
-	failWorker     = peertest.FailWorker
 	failed         = peertest.Failed
 	failedPayloads = peertest.FailedPayloads
 	held           = peertest.Held

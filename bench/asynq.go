@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"testing"
 
 	"github.com/gomodule/redigo/redis"
 	"github.com/hibiken/asynq"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // An asynqSystem is asynq with its defaults, but for more connections than it
@@ -19,17 +22,13 @@ type asynqSystem struct {
 	conn   redis.Conn // to count
 }
 
-func openAsynq(url string, queues []string) (system, error) {
-	conn, err := redis.DialURL(url)
-	if err != nil {
-		return nil, err
-	}
+func openAsynq(t testing.TB, url string, queues []string) system {
 	at := asynq.RedisClientOpt{Addr: strings.TrimPrefix(url, "redis://"), PoolSize: 100}
-	return &asynqSystem{at: at, queues: queues, sender: asynq.NewClient(at), conn: conn}, nil
+	return &asynqSystem{at: at, queues: queues, sender: asynq.NewClient(at), conn: redistest.Dial(t, url)}
 }
 
 // producer enqueues one by one: this version has no call for many.
-func (s *asynqSystem) producer(queue string) (func([][]byte) error, error) {
+func (s *asynqSystem) producer(_ testing.TB, queue string) func([][]byte) error {
 	return func(payloads [][]byte) error {
 		for _, p := range payloads {
 			if _, err := s.sender.Enqueue(asynq.NewTask("bench", p), asynq.Queue(queue)); err != nil {
@@ -37,40 +36,33 @@ func (s *asynqSystem) producer(queue string) (func([][]byte) error, error) {
 			}
 		}
 		return nil
-	}, nil
+	}
 }
 
-func (s *asynqSystem) work(handlers int, handle func([]byte)) error {
+func (s *asynqSystem) work(t testing.TB, handlers int, handle func([]byte)) {
 	weights := map[string]int{}
 	for _, q := range s.queues {
 		weights[q] = 1
 	}
 	server := asynq.NewServer(s.at, asynq.Config{Concurrency: handlers, Queues: weights, LogLevel: asynq.ErrorLevel})
-	return server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
+	redistest.Must(t, server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 		handle(t.Payload())
 		return nil
-	}))
+	})))
 }
 
-func (s *asynqSystem) hold(n int) error {
+func (s *asynqSystem) hold(t testing.TB, n int) {
 	var held atomic.Int64
-	err := s.work(n, func([]byte) {
+	s.work(t, n, func([]byte) {
 		held.Add(1)
 		select {}
 	})
-	if err != nil {
-		return err
-	}
-	return reaches("asynq holds all tasks", &held, n)
+	reaches(t, "asynq holds all tasks", &held, n)
 }
 
-func (s *asynqSystem) left() (n int, err error) {
+func (s *asynqSystem) left(t testing.TB) (n int) {
 	for _, list := range []string{"pending", "active"} {
-		length, err := redis.Int(s.conn.Do("LLEN", fmt.Sprintf("asynq:{%s}:%s", s.queues[0], list)))
-		if err != nil {
-			return 0, err
-		}
-		n += length
+		n += redistest.Sure(redis.Int(s.conn.Do("LLEN", fmt.Sprintf("asynq:{%s}:%s", s.queues[0], list))))(t)
 	}
-	return n, nil
+	return n
 }

@@ -3,12 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
+	"testing"
 	"time"
 
 	"github.com/worqr/worqr/internal/child"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A job is one measurement. Each has a process of its own, so that the processor time and
@@ -25,7 +26,7 @@ type job struct {
 	Backlog  int // tasks that wait beside these
 	Peers    int // idle ones, or those of a hot queue
 	Queues   int
-	Log      string        // the server's appendfsync; "": it has no log
+	Fsync    string        // the server's appendfsync; "": it has no log
 	Trip     time.Duration // to the server and back, beyond what the machine takes
 	Work     time.Duration // that each handler takes
 	Settle   time.Duration // before a window
@@ -37,13 +38,19 @@ type job struct {
 }
 
 // A sample is what a measurement has found.
-type sample struct {
-	Values map[string]float64
+type sample map[string]float64
+
+// A trial is a job under way in a process of its own, which ends with the first error.
+type trial struct {
+	testing.TB
+	job
+	system
+	*meter
+	ready func() // tells the parent that what it waits for has begun
 }
 
-// measures are what a child can be asked for. Each calls say with every sample
-// that it has; most have one.
-var measures = map[string]func(j job, s system, m *meter, say func(sample)) error{
+// measures are what a child can be asked for.
+var measures = map[string]func(t *trial) sample{
 	"enqueue": measureEnqueue,
 	"process": measureProcess,
 	"latency": measureLatency,
@@ -70,13 +77,13 @@ var measures = map[string]func(j job, s system, m *meter, say func(sample)) erro
 // childMain is the main function of a child, whose samples go to standard
 // output.
 func childMain(j job) int {
-	s, m, err := j.open()
-	var unsaid error // the parent is gone, or a value is no number
-	if err == nil {
+	err := redistest.Outside(func(tb testing.TB) {
 		out := json.NewEncoder(os.Stdout)
-		err = measures[j.Measure](j, s, m, func(s sample) { unsaid = errors.Join(unsaid, out.Encode(s)) })
-	}
-	if err = errors.Join(err, unsaid); err != nil {
+		t := j.open(tb)
+		t.ready = func() { redistest.Must(t, out.Encode(sample{})) }
+		redistest.Must(t, out.Encode(measures[j.Measure](t))) // or a value is no number
+	})
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -86,59 +93,50 @@ func childMain(j job) int {
 // A worker is the process of a job as its parent sees it.
 type worker struct{ *child.Process[sample] }
 
-// spawn starts a worker, which ends with ctx at the latest.
-func spawn(ctx context.Context, j job) (worker, error) {
+// spawn starts a worker, which ends with ctx and the test at the latest.
+func spawn(ctx context.Context, t testing.TB, j job) worker {
 	o := child.Options{Config: j}
 	if j.Aside {
 		o.Before = beyondFirst()
 	}
-	p, err := child.Start[sample](ctx, o)
-	return worker{p}, err
+	w := worker{redistest.Sure(child.Start[sample](ctx, o))(t)}
+	t.Cleanup(w.Kill)
+	return w
 }
 
-// ready starts a worker and waits until it says that it is ready.
-func ready(ctx context.Context, j job) (worker, error) {
-	w, err := spawn(ctx, j)
-	if err != nil {
-		return w, err
-	}
-	if _, err = w.next(); err != nil {
-		w.Kill()
-	}
-	return w, err
+// begun starts a worker and waits until it says that it is ready.
+func begun(ctx context.Context, t testing.TB, j job) worker {
+	w := spawn(ctx, t, j)
+	w.next(t)
+	return w
 }
 
 // next waits for the worker's next sample.
-func (w worker) next() (sample, error) {
+func (w worker) next(t testing.TB) sample {
 	if s, ok := <-w.Reports; ok {
-		return s, nil
+		return s
 	}
 	<-w.Exited
-	return sample{}, fmt.Errorf("it ended without a result: %v\n%s", w.Err, w.Said())
+	t.Fatalf("it ended without a result: %v\n%s", w.Err, w.Said())
+	return nil
+}
+
+// startServer starts a Redis for one measurement, to which more are arguments. Nothing carries over
+// from the one before, neither memory nor scripts nor counters. It writes a log of what it does, with
+// that appendfsync; "" is none, and no other persistence.
+func startServer(t testing.TB, appendfsync string, more ...string) *redistest.Server {
+	args := append([]string{"--maxclients", "10000"}, more...)
+	if appendfsync != "" {
+		args = append(args, "--appendonly", "yes", "--appendfsync", appendfsync, "--auto-aof-rewrite-percentage", "0")
+	}
+	return redistest.Start(t, args...)
 }
 
 // measure has a worker do the job with a server of its own.
-func measure(ctx context.Context, j job) (sample, error) {
-	return withServer(ctx, j, func(j job, _ *server) (sample, error) { return measureOn(ctx, j) })
-}
-
-// withServer does a job with a server of its own.
-func withServer(ctx context.Context, j job, do func(job, *server) (sample, error)) (sample, error) {
-	s, err := startServer(ctx, j.Log)
-	if err != nil {
-		return sample{}, err
-	}
-	defer s.stop()
-	j.URL = s.url
-	return do(j, s)
+func measure(ctx context.Context, t testing.TB, j job) sample {
+	j.URL = startServer(t, j.Fsync).URL()
+	return measureOn(ctx, t, j)
 }
 
 // measureOn has a worker do the job with the server that it names.
-func measureOn(ctx context.Context, j job) (sample, error) {
-	w, err := spawn(ctx, j)
-	if err != nil {
-		return sample{}, err
-	}
-	defer w.Kill()
-	return w.next()
-}
+func measureOn(ctx context.Context, t testing.TB, j job) sample { return spawn(ctx, t, j).next(t) }

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"testing"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A floor is what no queue in this layout can do without: a list of what waits,
@@ -27,39 +30,31 @@ const (
 	floorLanes   = 2 // connections, each with a batch under way
 )
 
-func openFloor(start func(redis.Conn, []any) ([][]byte, error), end func(redis.Conn, []any) error) func(string, []string) (system, error) {
-	return func(url string, _ []string) (system, error) {
-		conn, err := redis.DialURL(url)
-		return &floor{url: url, conn: conn, start: start, end: end}, err
+func openFloor(start func(redis.Conn, []any) ([][]byte, error), end func(redis.Conn, []any) error) opens {
+	return func(t testing.TB, url string, _ []string) system {
+		return &floor{url: url, conn: redistest.Dial(t, url), start: start, end: end}
 	}
 }
 
 // producer has a connection of its own, and pushes all payloads with one
 // command.
-func (f *floor) producer(string) (func([][]byte) error, error) {
-	c, err := redis.DialURL(f.url)
-	if err != nil {
-		return nil, err
-	}
+func (f *floor) producer(t testing.TB, _ string) func([][]byte) error {
+	c := redistest.Dial(t, f.url)
 	return func(payloads [][]byte) error {
 		_, err := c.Do("LPUSH", redis.Args{floorWaiting}.AddFlat(payloads)...)
 		return err
-	}, nil
+	}
 }
 
-func (f *floor) work(_ int, handle func([]byte)) error {
+func (f *floor) work(t testing.TB, _ int, handle func([]byte)) {
 	for range floorLanes {
-		c, err := redis.DialURL(f.url)
-		if err != nil {
-			return err
-		}
+		c := redistest.Dial(t, f.url)
 		go func() {
 			if err := f.drain(c, handle); err != nil {
 				fmt.Fprintln(os.Stderr, "floor:", err) // and what waits for it gives up
 			}
 		}()
 	}
-	return nil
 }
 
 // drain works until nothing waits.
@@ -92,27 +87,19 @@ func (f *floor) processes(n int) []any {
 	return keys
 }
 
-func (f *floor) hold(n int) error {
+func (f *floor) hold(t testing.TB, n int) {
 	for held := 0; held < n; {
-		tasks, err := f.start(f.conn, f.processes(min(n-held, floorBatch)))
-		if err != nil {
-			return err
-		}
+		tasks := redistest.Sure(f.start(f.conn, f.processes(min(n-held, floorBatch))))(t)
 		if len(tasks) == 0 {
-			return errors.New("the floor ran out of tasks to hold")
+			t.Fatal("the floor ran out of tasks to hold")
 		}
 		held += len(tasks)
 	}
-	return nil
 }
 
-func (f *floor) left() (int, error) {
-	waiting, err := redis.Int(f.conn.Do("LLEN", floorWaiting))
-	if err != nil {
-		return 0, err
-	}
-	running, err := redis.Int(f.conn.Do("SCARD", floorWorking))
-	return waiting + running, err
+func (f *floor) left(t testing.TB) int {
+	waiting := redistest.Sure(redis.Int(f.conn.Do("LLEN", floorWaiting)))(t)
+	return waiting + redistest.Sure(redis.Int(f.conn.Do("SCARD", floorWorking)))(t)
 }
 
 var (
@@ -192,15 +179,12 @@ func flush(c redis.Conn) ([]any, error) {
 // all before it reads a reply.
 type pipelinedFloor struct{ *floor }
 
-func openPipelined(url string, _ []string) (system, error) {
-	return pipelinedFloor{&floor{url: url}}, nil
+func openPipelined(_ testing.TB, url string, _ []string) system {
+	return pipelinedFloor{&floor{url: url}}
 }
 
-func (f pipelinedFloor) producer(string) (func([][]byte) error, error) {
-	c, err := redis.DialURL(f.url)
-	if err != nil {
-		return nil, err
-	}
+func (f pipelinedFloor) producer(t testing.TB, _ string) func([][]byte) error {
+	c := redistest.Dial(t, f.url)
 	return func(payloads [][]byte) error {
 		for _, p := range payloads {
 			if err := c.Send("LPUSH", floorWaiting, p); err != nil {
@@ -209,5 +193,5 @@ func (f pipelinedFloor) producer(string) (func([][]byte) error, error) {
 		}
 		_, err := flush(c)
 		return err
-	}, nil
+	}
 }

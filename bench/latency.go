@@ -5,50 +5,37 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+	"testing"
 	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // measureLatency enqueues tasks one by one while ten handlers are idle, and
 // tells how long after the call of enqueue each one starts. Between any two
 // tasks it times one command on a connection of its own, as a measure of what
 // the machine can do at that moment.
-func measureLatency(j job, s system, m *meter, say func(sample)) error {
-	send, err := s.producer("q0")
-	if err != nil {
-		return err
-	}
-	n := warmup + j.N
-	w, err := watch(s, n)
-	if err != nil {
-		return err
-	}
-	time.Sleep(j.Settle)
+func measureLatency(t *trial) sample {
+	send := t.producer(t, "q0")
+	n := warmup + t.N
+	w := watch(t, n)
+	time.Sleep(t.Settle)
 	var trips []float64
-	for i, p := range payloads(0, n, j.Size) {
-		pause(j.Window)
-		before := time.Now()
-		if _, err := m.conn.Do("PING"); err != nil {
-			return err
-		}
-		trips = append(trips, millis(time.Since(before)))
-		pause(j.Window)
+	for i, p := range payloads(0, n, t.Size) {
+		pause(t.Window)
+		trips = append(trips, millis(t.ping()))
+		pause(t.Window)
 		w.called[i] = time.Now()
-		if err := send([][]byte{p}); err != nil {
-			return err
-		}
+		redistest.Must(t, send([][]byte{p}))
 	}
-	delays, err := w.delays()
-	if err != nil {
-		return err
-	}
+	delays := w.delays(t)
 	trips = trips[warmup:]
 	slices.Sort(trips)
-	say(sample{Values: map[string]float64{
+	return sample{
 		"p50 ms": percentile(delays, 50), "p99 ms": percentile(delays, 99), "max ms": percentile(delays, 100),
 		"trip ms": percentile(trips, 50), "trip p99 ms": percentile(trips, 99),
 		"trips": percentile(delays, 50) / percentile(trips, 50),
-	}})
-	return nil
+	}
 }
 
 const warmup = 10 // the first calls make connections and load scripts
@@ -60,26 +47,24 @@ type watcher struct {
 }
 
 // watch has ten handlers note when each of n tasks starts.
-func watch(s system, n int) (*watcher, error) {
+func watch(t *trial, n int) *watcher {
 	w := &watcher{called: make([]time.Time, n), started: make([]time.Time, n)}
-	return w, s.work(10, func(payload []byte) {
+	t.work(t, 10, func(payload []byte) {
 		w.started[number(payload)] = time.Now()
 		w.handled.Add(1)
 	})
+	return w
 }
 
 // delays waits until all have started, and returns how long it took each, sorted, without
 // the first ones.
-func (w *watcher) delays() ([]float64, error) {
-	if err := reaches("all tasks have started", &w.handled, len(w.called)); err != nil {
-		return nil, err
-	}
-	var all []float64
+func (w *watcher) delays(t testing.TB) (all []float64) {
+	reaches(t, "all tasks have started", &w.handled, len(w.called))
 	for i := warmup; i < len(w.called); i++ {
 		all = append(all, millis(w.started[i].Sub(w.called[i])))
 	}
 	slices.Sort(all)
-	return all, nil
+	return all
 }
 
 // pause waits from half of d to one and a half.

@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -36,7 +39,8 @@ func (r *request) measureLongest(ctx context.Context) error {
 		sizes = append(sizes, size.name)
 		for range 2 { // on a server each: an action that empties the queue can't be repeated
 			pass := longest{}
-			if err := pass.measure(ctx, r.scale, size); err != nil {
+			err := redistest.Outside(func(t testing.TB) { redistest.Must(t, pass.measure(ctx, t, r.scale, size)) })
+			if err != nil {
 				failed = errors.Join(failed, fmt.Errorf("longest calls, %s: %w", size.name, err))
 			}
 			found.keepLeast(pass)
@@ -99,22 +103,10 @@ func (l longest) keepLeast(pass longest) {
 }
 
 // measure does everything with one load.
-func (l longest) measure(ctx context.Context, scale scale, size load) error {
-	srv, err := startServer(ctx, "")
-	if err != nil {
-		return err
-	}
-	defer srv.stop()
-	s := &stage{load: size, url: srv.url, called: map[string]bool{}}
-	if s.conn, err = redis.DialURL(srv.url, redis.DialReadTimeout(time.Minute)); err != nil {
-		return err
-	}
-	defer func() { _ = s.conn.Close() }()
-	for _, set := range [][2]any{{"slowlog-log-slower-than", 100}, {"slowlog-max-len", 1_000_000}} {
-		if _, err := s.conn.Do("CONFIG", "SET", set[0], set[1]); err != nil {
-			return err
-		}
-	}
+func (l longest) measure(ctx context.Context, t testing.TB, scale scale, size load) error {
+	s := &stage{load: size, url: startServer(t, "").URL(), called: map[string]bool{}}
+	s.conn = redistest.Dial(t, s.url)
+	slowLog(t, s.conn, 100*time.Microsecond)
 	defer func() {
 		for _, p := range s.peers {
 			_ = p.Close()
@@ -130,7 +122,7 @@ func (l longest) measure(ctx context.Context, scale scale, size load) error {
 	}
 	var failed error
 	for _, a := range actions(scale) {
-		least, err := s.measure(ctx, a)
+		least, err := s.measure(ctx, t, a)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", a.name, err))
 		}
@@ -142,7 +134,7 @@ func (l longest) measure(ctx context.Context, scale scale, size load) error {
 }
 
 // measure does an action a few times. It returns the least of the longest calls.
-func (s *stage) measure(ctx context.Context, a action) (map[string]time.Duration, error) {
+func (s *stage) measure(ctx context.Context, t testing.TB, a action) (map[string]time.Duration, error) {
 	times := a.times
 	switch {
 	case times == 0 && s.payload > 1<<20: // these take long, and vary little
@@ -153,17 +145,11 @@ func (s *stage) measure(ctx context.Context, a action) (map[string]time.Duration
 	least := map[string]time.Duration{}
 	for range times {
 		s.forget()
-		if _, err := s.conn.Do("SLOWLOG", "RESET"); err != nil {
-			return least, err
-		}
+		redistest.Do(t, s.conn, "SLOWLOG", "RESET")
 		if err := a.do(ctx, s); err != nil {
 			return least, err
 		}
-		most, err := s.slowest()
-		if err != nil {
-			return least, err
-		}
-		for row, took := range most {
+		for row, took := range s.slowest(t) {
 			if row == "" && !a.readout {
 				continue
 			}
@@ -178,37 +164,52 @@ func (s *stage) measure(ctx context.Context, a action) (map[string]time.Duration
 
 // slowest is the longest call of each script since the slow log was reset, and of the
 // plain commands, "".
-func (s *stage) slowest() (map[string]time.Duration, error) {
-	log, err := redis.Values(s.conn.Do("SLOWLOG", "GET", -1))
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *stage) slowest(t testing.TB) map[string]time.Duration {
 	most := map[string]time.Duration{"": 0}
+	s.mu.Lock()
 	for digest := range s.called {
 		most[store.NameOf(digest)] = 0
 	}
-	for _, entry := range log {
-		fields, err := redis.Values(entry, nil)
-		if err != nil || len(fields) < 4 {
-			return nil, fmt.Errorf("an entry of the slow log: %w", err)
-		}
-		micros, err := redis.Int64(fields[2], nil)
-		words, wrong := redis.Strings(fields[3], nil)
-		if err = errors.Join(err, wrong); err != nil || len(words) == 0 {
-			return nil, fmt.Errorf("an entry of the slow log: %w", err)
-		}
+	s.mu.Unlock()
+	for call := range slowCalls(t, s.conn) {
 		row := ""
-		switch words[0] {
+		switch call.words[0] {
 		case "EVALSHA":
-			row = store.NameOf(words[1])
+			row = store.NameOf(call.words[1])
 		case "EVAL", "SLOWLOG", "CONFIG":
 			continue // the first call of a script compiles it
 		}
-		most[row] = max(most[row], time.Duration(micros)*time.Microsecond)
+		most[row] = max(most[row], call.took)
 	}
-	return most, nil
+	return most
+}
+
+// slowLog has Redis note the calls that take longer.
+func slowLog(t testing.TB, c redis.Conn, than time.Duration) {
+	redistest.DoAll(t, c, [][]any{
+		{"CONFIG", "SET", "slowlog-log-slower-than", than.Microseconds()}, {"CONFIG", "SET", "slowlog-max-len", 1_000_000},
+	})
+}
+
+// A slowCall is one that Redis has noted, with its arguments, of which it leaves out many.
+type slowCall struct {
+	took  time.Duration
+	words []string
+}
+
+// slowCalls are those in the slow log.
+func slowCalls(t testing.TB, c redis.Conn) iter.Seq[slowCall] {
+	return func(yield func(slowCall) bool) {
+		for _, entry := range redistest.Sure(redis.Values(c.Do("SLOWLOG", "GET", -1)))(t) {
+			var id, at, micros int64
+			var call slowCall
+			redistest.Sure(redis.Scan(redistest.Sure(redis.Values(entry, nil))(t), &id, &at, &micros, &call.words))(t)
+			call.took = time.Duration(micros) * time.Microsecond
+			if !yield(call) {
+				return
+			}
+		}
+	}
 }
 
 // markdown is the table, and what there is to say of what is over the goal.

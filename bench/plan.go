@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"testing"
 	"time"
 )
 
@@ -13,7 +14,7 @@ type cell struct{ scenario, variant, system string }
 type step struct {
 	cell
 	job    job
-	run    func(context.Context, job) (sample, error)
+	run    func(context.Context, testing.TB, job) sample
 	rounds int   // 0: as many as are asked for
 	memory int64 // bytes that it needs
 }
@@ -140,9 +141,9 @@ func planSettings(s scale) scenario {
 		variant, log string
 		their        int
 	}{{"no", "", 10_000}, {"yes, everysec", "everysec", 10_000}, {"yes, always", "always", 3_000}} {
-		p.add(v.variant, ours, job{Measure: "process", N: s.of(100_000, 2500), Handlers: 64, Log: v.log})
-		p.add(v.variant, oneByOne, job{Measure: "process", N: s.of(20_000, 500), Handlers: 64, Log: v.log})
-		p.add(v.variant, theirs, job{Measure: "process", N: s.of(v.their, v.their/50), Handlers: 64, Log: v.log})
+		p.add(v.variant, ours, job{Measure: "process", N: s.of(100_000, 2500), Handlers: 64, Fsync: v.log})
+		p.add(v.variant, oneByOne, job{Measure: "process", N: s.of(20_000, 500), Handlers: 64, Fsync: v.log})
+		p.add(v.variant, theirs, job{Measure: "process", N: s.of(v.their, v.their/50), Handlers: 64, Fsync: v.log})
 	}
 	return p
 }

@@ -2,180 +2,141 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync/atomic"
+	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
+	"github.com/worqr/worqr/internal/redistest"
 )
+
+// crews is how many processes have the workers that die at once, where those are many.
+const crews = 10
 
 // measureRecovery kills a worker that holds ten tasks, and tells after how long
 // another, which was idle, has started the first and the last of them.
-func measureRecovery(ctx context.Context, j job) (sample, error) {
-	return afterKill(ctx, j, "block", "rescue")
+func measureRecovery(ctx context.Context, t testing.TB, j job) sample {
+	return afterKill(ctx, t, j, 1, "block", "rescue")
 }
 
 // measureReturn kills a worker that holds many tasks, and tells how long it
 // takes another to put them back.
-func measureReturn(ctx context.Context, j job) (sample, error) {
-	return afterKill(ctx, j, "hold", "sweep")
+func measureReturn(ctx context.Context, t testing.TB, j job) sample {
+	return afterKill(ctx, t, j, 1, "hold", "sweep")
 }
 
-// afterKill starts a child that holds the tasks and one that looks on, kills the
-// first, and returns what the second has to say. Times it says since the epoch
-// are made times since the kill.
-func afterKill(ctx context.Context, j job, holding, looking string) (sample, error) {
-	return withServer(ctx, j, func(j job, _ *server) (found sample, err error) {
-		children := make([]worker, 2)
-		for i, as := range []string{holding, looking} {
-			j.Measure = as
-			if children[i], err = ready(ctx, j); err != nil {
-				return sample{}, err
-			}
-			defer children[i].Kill()
+// measureMassDeath kills many workers at once, each of which holds a task, and tells
+// after how long an idle one has started the first and the last of these tasks.
+func measureMassDeath(ctx context.Context, t testing.TB, j job) sample {
+	return afterKill(ctx, t, j, crews, "crew", "rescue")
+}
+
+// afterKill enqueues tasks, starts children that hold them and one that looks on, kills the others at
+// once, and returns what that one has to say. Times it says since the epoch are made times since the kill.
+func afterKill(ctx context.Context, t testing.TB, j job, holders int, holding, looking string) sample {
+	j.URL = startServer(t, j.Fsync).URL()
+	preload(j.open(t), j.N)
+	hold := j
+	hold.Measure, hold.Peers = holding, j.Peers/holders
+	children := make([]worker, holders)
+	for i := range children {
+		children[i] = begun(ctx, t, hold)
+	}
+	j.Measure = looking
+	looks := begun(ctx, t, j)
+	time.Sleep(rand.N(time.Second)) // anywhere between two beats
+	killed := seconds(time.Now())
+	for _, c := range children {
+		_ = c.Signal(os.Kill) // all at once; their deaths are waited for later
+	}
+	found := looks.next(t)
+	for _, moment := range []string{"first s", "last s"} {
+		if at, ok := found[moment]; ok {
+			found[moment] = at - killed
 		}
-		time.Sleep(rand.N(time.Second)) // anywhere between two beats
-		killed := seconds(time.Now())
-		children[0].Kill()
-		found, err = children[1].next()
-		for _, moment := range []string{"first s", "last s"} {
-			if at, ok := found.Values[moment]; ok {
-				found.Values[moment] = at - killed
-			}
-		}
-		return found, err
-	})
+	}
+	return found
 }
 
 // seconds since the epoch, which all processes of a machine share.
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
 // blockHandlers holds tasks in handlers that do not return.
-func blockHandlers(j job, s system, m *meter, say func(sample)) error {
-	if err := preload(s, j.N, j.Size); err != nil {
-		return err
-	}
-	return block(s, 1, j.N, say)
-}
+func blockHandlers(t *trial) sample { return block(t, 1, t.N) }
 
-// block has workers hold as many tasks as they have handlers, which do not return, and
-// says when they do.
-func block(s system, workers, handlers int, say func(sample)) error {
+// holdOneEach is workers that hold a task each.
+func holdOneEach(t *trial) sample { return block(t, t.Peers, 1) }
+
+// block has workers hold as many tasks as they have handlers, which do not return.
+func block(t *trial, workers, handlers int) sample {
 	var held atomic.Int64
 	for range workers {
-		err := s.work(handlers, func([]byte) {
+		t.work(t, handlers, func([]byte) {
 			held.Add(1)
 			select {}
 		})
-		if err != nil {
-			return err
-		}
 	}
-	if err := reaches("all tasks are held", &held, workers*handlers); err != nil {
-		return err
-	}
-	say(sample{})
+	reaches(t, "all tasks are held", &held, workers*handlers)
+	t.ready()
 	select {}
 }
 
 // rescueTasks is an idle worker that starts what another has left.
-func rescueTasks(j job, s system, m *meter, say func(sample)) error {
-	starts := make(chan time.Time, 10*j.N) // in case some start twice
-	if err := s.work(j.N, func([]byte) { starts <- time.Now() }); err != nil {
-		return err
-	}
-	time.Sleep(j.Settle)
-	say(sample{})
+func rescueTasks(t *trial) sample {
+	starts := make(chan time.Time, 10*t.N) // in case some start twice
+	t.work(t, t.N, func([]byte) { starts <- time.Now() })
+	time.Sleep(t.Settle)
+	t.ready()
 	var first, last time.Time
-	for n, end := 0, time.After(patience); n < j.N; n++ {
+	for n, end := 0, time.After(patience); n < t.N; n++ {
 		select {
 		case last = <-starts:
 		case <-end:
-			return fmt.Errorf("wait for the tasks of the killed worker: %d of %d started: %w", n, j.N, errPatience)
+			t.Fatalf("wait for the tasks of the killed worker: %d of %d started: %v", n, t.N, errPatience)
 		}
 		if n == 0 {
 			first = last
 		}
 	}
-	say(sample{Values: map[string]float64{"first s": seconds(first), "last s": seconds(last)}})
-	return nil
+	return sample{"first s": seconds(first), "last s": seconds(last)}
 }
 
 // holdTasks holds tasks without handlers, which may be many more.
-func holdTasks(j job, s system, m *meter, say func(sample)) error {
-	if err := preload(s, j.N, j.Size); err != nil {
-		return err
-	}
-	if err := s.hold(j.N); err != nil {
-		return err
-	}
-	say(sample{})
+func holdTasks(t *trial) sample {
+	t.hold(t, t.N)
+	t.ready()
 	select {}
 }
 
 // measureSweep is a peer without handlers that looks after another. It has Redis
 // note how long each call takes.
-func measureSweep(j job, s system, m *meter, say func(sample)) error {
-	peers := s.(*peerSystem)
-	if _, err := peers.joined(); err != nil {
-		return err
-	}
-	for _, set := range [][]any{{"slowlog-max-len", 100_000}, {"slowlog-log-slower-than", 50}} {
-		if _, err := m.conn.Do("CONFIG", redis.Args{"SET"}.Add(set...)...); err != nil {
-			return fmt.Errorf("have Redis log slow calls: %w", err)
-		}
-	}
-	time.Sleep(j.Settle)
-	if _, err := m.conn.Do("SLOWLOG", "RESET"); err != nil {
-		return err
-	}
-	say(sample{})
+func measureSweep(t *trial) sample {
+	peers := t.system.(*peerSystem)
+	peers.joined(t)
+	slowLog(t, t.conn, 50*time.Microsecond)
+	time.Sleep(t.Settle)
+	redistest.Do(t, t.conn, "SLOWLOG", "RESET")
+	t.ready()
 
 	var first time.Time
-	err := until("the tasks are back", func() (bool, error) {
-		n, err := peers.waiting()
+	until(t, "the tasks are back", func() bool {
+		n := redistest.Sure(peers.sender.Queue(peers.queues[0]).Len(context.Background()))(t)
 		if n > 0 && first.IsZero() {
 			first = time.Now()
 		}
-		return n == j.N, err
+		return n == t.N
 	})
-	if err != nil {
-		return err
-	}
 	last := time.Now()
-	longest, calls, err := slowest(m.conn)
-	if err != nil {
-		return err
-	}
-	say(sample{Values: map[string]float64{
-		"first s": seconds(first), "last s": seconds(last), "sweep s": last.Sub(first).Seconds(),
-		"longest ms": longest, "calls": float64(calls),
-	}})
-	return nil
-}
-
-// slowest returns how long the longest script took, in ms, and how many are
-// noted.
-func slowest(c redis.Conn) (longest float64, n int, err error) {
-	entries, err := redis.Values(c.Do("SLOWLOG", "GET", -1))
-	if err != nil {
-		return 0, 0, fmt.Errorf("read which calls were slow: %w", err)
-	}
-	for _, e := range entries {
-		var id, at, micros int64
-		var call []string
-		fields, err := redis.Values(e, nil)
-		if err != nil {
-			return 0, 0, err
-		}
-		if _, err := redis.Scan(fields, &id, &at, &micros, &call); err != nil {
-			return 0, 0, err
-		}
-		if call[0] == "EVALSHA" || call[0] == "EVAL" {
-			longest = max(longest, float64(micros)/1e3)
+	longest, n := time.Duration(0), 0
+	for call := range slowCalls(t, t.conn) {
+		if call.words[0] == "EVALSHA" || call.words[0] == "EVAL" {
+			longest = max(longest, call.took)
 			n++
 		}
 	}
-	return longest, n, nil
+	return sample{
+		"first s": seconds(first), "last s": seconds(last), "sweep s": last.Sub(first).Seconds(),
+		"longest ms": millis(longest), "calls": float64(n),
+	}
 }

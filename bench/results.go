@@ -26,7 +26,7 @@ func spreadOf(values []float64) (spread, bool) {
 func (r results) of(c cell, value string) (spread, bool) {
 	var all []float64
 	for _, s := range r[c] {
-		if v, ok := s.Values[value]; ok {
+		if v, ok := s[value]; ok {
 			all = append(all, v)
 		}
 	}
@@ -38,8 +38,8 @@ func (r results) of(c cell, value string) (spread, bool) {
 func (r results) ratio(a, b cell, value string) (spread, bool) {
 	var all []float64
 	for i := range min(len(r[a]), len(r[b])) {
-		over, ok := r[a][i].Values[value]
-		under, also := r[b][i].Values[value]
+		over, ok := r[a][i][value]
+		under, also := r[b][i][value]
 		if ok && also && under != 0 {
 			all = append(all, over/under)
 		}

@@ -7,8 +7,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"testing"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // measure makes all rounds of a scenario, each with every system in turn.
@@ -20,8 +23,7 @@ func (r *request) measure(ctx context.Context, p scenario, found results) error 
 	}
 	var failed []error
 	for round := range rounds {
-		err := r.round(ctx, p, round, found)
-		failed = append(failed, err)
+		failed = append(failed, r.round(ctx, p, round, found))
 	}
 	return errors.Join(failed...)
 }
@@ -61,9 +63,9 @@ func (r *request) round(ctx context.Context, p scenario, round int, found result
 			if ctx.Err() != nil {
 				return nil
 			}
-			var err error
-			if taken[i], err = s.run(ctx, s.job); err != nil {
-				taken[i], errs[i] = sample{}, fmt.Errorf("%s, round %d: %w", s.cell, round+1, err)
+			err := redistest.Outside(func(t testing.TB) { taken[i] = s.run(ctx, t, s.job) })
+			if err != nil {
+				taken[i], errs[i] = nil, fmt.Errorf("%s, round %d: %w", s.cell, round+1, err)
 				return nil
 			}
 			fmt.Fprintf(r.log, "%s, round %d: %s\n", s.cell, round+1, taken[i])
@@ -82,8 +84,8 @@ func (r *request) round(ctx context.Context, p scenario, round int, found result
 // String gives the values in alphabetical order.
 func (s sample) String() string {
 	var all []string
-	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
-		all = append(all, name+" "+figure(s.Values[name]))
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		all = append(all, name+" "+figure(s[name]))
 	}
 	return strings.Join(all, ", ")
 }

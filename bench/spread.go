@@ -3,80 +3,68 @@ package main
 import (
 	"context"
 	"fmt"
+	"os/exec"
+	"runtime"
 	"strings"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // measureApart has a child do the job with so many masters of a cluster, or one server if there
 // are to be none. The servers have the first core, and the child the others.
-func measureApart(masters int) func(context.Context, job) (sample, error) {
-	return func(ctx context.Context, j job) (sample, error) {
+func measureApart(masters int) func(context.Context, testing.TB, job) sample {
+	return func(ctx context.Context, t testing.TB, j job) sample {
 		j.Aside = true
+		onFirst := []string{"--server_cpulist", "0"}
 		if masters == 0 {
-			s, err := startServer(ctx, "", onFirst...)
-			if err != nil {
-				return sample{}, err
-			}
-			defer s.stop()
-			j.URL, j.Nodes = s.url, []string{s.url}
-			return measureOn(ctx, j)
+			j.URL = startServer(t, "", onFirst...).URL()
+			j.Nodes = []string{j.URL}
+			return measureOn(ctx, t, j)
 		}
-		c, err := startCluster(ctx, masters)
-		if err != nil {
-			return sample{}, err
+		c := redistest.StartCluster(t, masters, 0, append(onFirst, "--maxclients", "10000", "--cluster-node-timeout", "15000")...)
+		j.URL = c.URL()
+		for _, n := range c.Nodes {
+			j.Nodes = append(j.Nodes, n.URL())
 		}
-		defer c.stop()
-		j.URL = c.url()
-		for _, n := range c {
-			j.Nodes = append(j.Nodes, n.url)
-		}
-		return measureOn(ctx, j)
+		return measureOn(ctx, t, j)
 	}
+}
+
+// beyondFirst is the start of a command that is to run on all cores but the first, where the
+// servers are: nothing where that can't be had.
+func beyondFirst() []string {
+	if _, err := exec.LookPath("taskset"); err != nil || runtime.NumCPU() < 2 {
+		return nil
+	}
+	return []string{"taskset", "-c", fmt.Sprintf("1-%d", runtime.NumCPU()-1)}
 }
 
 // meters read what each server of a job uses.
 type meters []*meter
 
-func newMeters(urls []string) (all meters, err error) {
-	for _, url := range urls {
-		m, err := newMeter(url)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, m)
+func newMeters(t *trial) (all meters) {
+	for _, url := range t.Nodes {
+		all = append(all, newMeter(t, url))
 	}
-	return all, nil
+	return all
 }
 
 // during measures what f uses, at each server.
-func (all meters) during(f func() error) ([]usage, error) {
-	read := func() (each []usage, err error) {
-		for _, m := range all {
-			u, err := m.read()
-			if err != nil {
-				return nil, err
-			}
-			each = append(each, u)
-		}
-		return each, nil
+func (all meters) during(f func()) (each []usage) {
+	for _, m := range all {
+		each = append(each, m.read())
 	}
-	before, err := read()
-	if err != nil {
-		return nil, err
+	f()
+	for i, m := range all {
+		each[i] = m.read().since(each[i])
 	}
-	if err := f(); err != nil {
-		return nil, err
-	}
-	after, err := read()
-	for i := range after {
-		after[i] = after[i].since(before[i])
-	}
-	return after, err
+	return each
 }
 
 // sum is what all servers used. The time, and what this process used, is that of any.
@@ -91,7 +79,7 @@ func sum(each []usage) usage {
 }
 
 // waiting tells how many tasks of the first queue wait at each server.
-func (all meters) waiting(s *peerSystem) ([]int, error) {
+func (all meters) waiting(s *peerSystem) []int {
 	each, lists := make([]int, len(all)), []string{s.queues[0]} // the plain name is a part, too
 	for i := range s.parts {
 		lists = append(lists, keys.Part(s.queues[0], i, s.parts))
@@ -102,53 +90,33 @@ func (all meters) waiting(s *peerSystem) ([]int, error) {
 			if err != nil && strings.HasPrefix(err.Error(), "MOVED ") {
 				continue // another node has it
 			}
-			if err != nil {
-				return nil, err
-			}
+			redistest.Must(m.t, err)
 			each[i] += n
 		}
 	}
-	return each, nil
+	return each
 }
 
 // measureSpread has workers do what waits, as measureProcess does, and tells what each server
 // has used for each of its tasks.
-func measureSpread(j job, s system, _ *meter, say func(sample)) error {
-	all, err := newMeters(j.Nodes)
-	if err != nil {
-		return err
-	}
-	peers := s.(*peerSystem)
-	if j.Parts = peers.parts; j.Uneven {
+func measureSpread(t *trial) sample {
+	all := newMeters(t)
+	peers := t.system.(*peerSystem)
+	if t.Uneven {
 		peers.parts = 0 // all of them are in one part
 	}
-	err = preload(s, j.N, j.Size)
-	peers.parts = j.Parts
-	if err != nil {
-		return err
-	}
-	of, err := all.waiting(peers)
-	if err != nil {
-		return err
-	}
+	preload(t, t.N)
+	peers.parts = t.Parts
+	of := all.waiting(peers)
 	var handled atomic.Int64
-	each, err := all.during(func() error {
-		for range max(j.Peers, 1) {
-			if err := s.work(j.Handlers, func([]byte) { handled.Add(1); time.Sleep(j.Work) }); err != nil {
-				return err
-			}
+	each := all.during(func() {
+		for range max(t.Peers, 1) {
+			t.work(t, t.Handlers, func([]byte) { handled.Add(1); time.Sleep(t.Work) })
 		}
-		if err := reaches("all tasks are handled", &handled, j.N); err != nil {
-			return err
-		}
-		return until("all tasks have ended", func() (bool, error) {
-			return int(peers.finished()) == j.N, nil
-		})
+		reaches(t, "all tasks are handled", &handled, t.N)
+		until(t, "all tasks have ended", func() bool { return int(peers.finished()) == t.N })
 	})
-	if err != nil {
-		return err
-	}
-	values := sum(each).perTask(j.N)
+	values := sum(each).perTask(t.N)
 	for i, u := range each {
 		if of[i] == 0 {
 			continue
@@ -161,8 +129,7 @@ func measureSpread(j job, s system, _ *meter, say func(sample)) error {
 		values["most µs"] = max(values["most µs"], node)
 	}
 	values["server/s"] = values["server µs"] * values["tasks/s"]
-	say(sample{Values: values})
-	return nil
+	return values
 }
 
 // nodeTime names the value that is a server's time for each of its tasks.
@@ -170,32 +137,17 @@ func nodeTime(node int) string { return fmt.Sprintf("node %d µs", node) }
 
 // measureParts tells what workers of a spread queue use while there is nothing to do, beyond
 // what the servers use anyway.
-func measureParts(j job, s system, _ *meter, say func(sample)) error {
-	all, err := newMeters(j.Nodes)
-	if err != nil {
-		return err
+func measureParts(t *trial) sample {
+	all := newMeters(t)
+	look := func() { time.Sleep(t.Window) }
+	bare := all.during(look)
+	for range max(t.Peers, 1) {
+		t.work(t, t.Handlers, func([]byte) {})
 	}
-	look := func() error {
-		time.Sleep(j.Window)
-		return nil
-	}
-	bare, err := all.during(look)
-	if err != nil {
-		return err
-	}
-	for range max(j.Peers, 1) {
-		if err := s.work(j.Handlers, func([]byte) {}); err != nil {
-			return err
-		}
-	}
-	time.Sleep(j.Settle)
-	idle, err := all.during(look)
-	if err != nil {
-		return err
-	}
+	time.Sleep(t.Settle)
+	idle := all.during(look)
 	values := sum(idle).perSecond()
 	values["server/s"] = max(1e4*(values["server %"]-sum(bare).perSecond()["server %"]), 1)
-	values["each µs"] = values["server/s"] / float64(j.Parts*max(j.Peers, 1))
-	say(sample{Values: values})
-	return nil
+	values["each µs"] = values["server/s"] / float64(t.Parts*max(t.Peers, 1))
+	return values
 }

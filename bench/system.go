@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -12,19 +13,21 @@ import (
 // A system is a work queue under measurement.
 type system interface {
 	// producer returns what enqueues payloads in one call. Each caller has one.
-	producer(queue string) (func(payloads [][]byte) error, error)
+	producer(t testing.TB, queue string) func(payloads [][]byte) error
 	// work starts one worker on every queue, with so many handlers on each. Called
 	// again, it starts another worker. The worker is not ended: its process is.
-	work(handlers int, handle func(payload []byte)) error
+	work(t testing.TB, handlers int, handle func(payload []byte))
 	// hold starts n tasks and keeps them.
-	hold(n int) error
+	hold(t testing.TB, n int)
 	// left tells how many tasks wait or run.
-	left() (int, error)
+	left(t testing.TB) int
 }
 
-// systems are what is measured. The queues are those to work on; the first is
-// that of hold and left.
-var systems = map[string]func(url string, queues []string) (system, error){
+// An opens opens a system. The queues are those to work on; the first is that of hold and left.
+type opens = func(t testing.TB, url string, queues []string) system
+
+// systems are what is measured.
+var systems = map[string]opens{
 	ours:      openWorqr(worqr.HandleOptions{}),
 	oneByOne:  openWorqr(worqr.HandleOptions{Prefetch: -1}),
 	added:     openAdded,
@@ -52,37 +55,29 @@ const patience = 4 * time.Minute
 var errPatience = errors.New("it takes too long; see whether the machine is busy, or the system stuck")
 
 // until waits until holds says so.
-func until(what string, holds func() (bool, error)) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		ok, err := holds()
-		if err != nil || ok {
-			return err
-		}
+func until(t testing.TB, what string, holds func() bool) {
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("wait until %s: %w", what, errPatience)
+			t.Fatalf("wait until %s: %v", what, errPatience)
 		}
 	}
 }
 
 // reaches waits until the counter has come to n.
-func reaches(what string, count *atomic.Int64, n int) error {
-	return until(what, func() (bool, error) { return count.Load() >= int64(n), nil })
+func reaches(t testing.TB, what string, count *atomic.Int64, n int) {
+	until(t, what, func() bool { return count.Load() >= int64(n) })
 }
 
 // open opens the system of the job, with so many queues.
-func (j job) open() (system, *meter, error) {
-	s, err := systems[j.System](j.URL, names(max(1, j.Queues)))
-	if err != nil {
-		return nil, nil, err
-	}
+func (j job) open(t testing.TB) *trial {
+	s := systems[j.System](t, j.URL, names(max(1, j.Queues)))
 	if peers, ok := s.(*peerSystem); ok {
 		peers.parts = j.Parts
 	}
 	if len(j.Nodes) > 0 {
-		return s, nil, nil // it has a meter for each
+		return &trial{TB: t, job: j, system: s} // it has a meter for each
 	}
-	m, err := newMeter(j.URL)
-	return s, m, err
+	return &trial{TB: t, job: j, system: s, meter: newMeter(t, j.URL)}
 }
 
 func names(n int) []string {

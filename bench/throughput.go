@@ -4,23 +4,18 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
+	"testing"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // measureEnqueue has so many callers enqueue all payloads, a batch in each call.
-func measureEnqueue(j job, s system, m *meter, say func(sample)) error {
-	c, err := connect(s, j.Callers)
-	if err != nil {
-		return err
-	}
-	work := payloads(0, j.N, j.Size)
-	used, err := m.during(func() error { return c.enqueue(work, j.Batch) })
-	if err != nil {
-		return err
-	}
-	say(sample{Values: used.perTask(j.N)})
-	return nil
+func measureEnqueue(t *trial) sample {
+	c := connect(t, t.Callers)
+	work := payloads(0, t.N, t.Size)
+	return t.during(func() { c.enqueue(t, work, t.Batch) }).perTask(t.N)
 }
 
 // callers enqueue at the same time.
@@ -28,20 +23,17 @@ type callers []func(payloads [][]byte) error
 
 // connect makes n callers, and has each make its first call, which is the one
 // that connects.
-func connect(s system, n int) (callers, error) {
+func connect(t *trial, n int) callers {
 	c := make(callers, n)
 	for i := range c {
-		send, err := s.producer("q0")
-		if err != nil {
-			return nil, err
-		}
-		c[i] = send
+		c[i] = t.producer(t, "q0")
 	}
-	return c, c.enqueue(payloads(1e9, n, 10), 1)
+	c.enqueue(t, payloads(1e9, n, 10), 1)
+	return c
 }
 
 // enqueue shares the work among the callers.
-func (c callers) enqueue(work [][]byte, batch int) error {
+func (c callers) enqueue(t testing.TB, work [][]byte, batch int) {
 	var all errgroup.Group
 	next := 0
 	for share := range slices.Chunk(work, (len(work)+len(c)-1)/len(c)) {
@@ -56,7 +48,7 @@ func (c callers) enqueue(work [][]byte, batch int) error {
 			return nil
 		})
 	}
-	return all.Wait()
+	redistest.Must(t, all.Wait())
 }
 
 // crowd is how many callers enqueue where there are many.
@@ -64,46 +56,26 @@ const crowd = 32
 
 // preload enqueues n tasks, in a way that is fast for every system, and leaves
 // no garbage. With those that connect makes there are then n.
-func preload(s system, n, size int) error {
+func preload(t *trial, n int) {
 	const portion = 200_000
-	c, err := connect(s, min(n, crowd))
-	if err != nil {
-		return err
-	}
+	c := connect(t, min(n, crowd))
 	for done := len(c); done < n; done += portion {
-		if err := c.enqueue(payloads(done, min(portion, n-done), size), 100); err != nil {
-			return err
-		}
+		c.enqueue(t, payloads(done, min(portion, n-done), t.Size), 100)
 	}
 	runtime.GC()
-	return nil
 }
 
 // measureProcess has one worker do what waits: until all handlers have returned
 // and all tasks have ended in Redis.
-func measureProcess(j job, s system, m *meter, say func(sample)) error {
-	if err := preload(s, j.N, j.Size); err != nil {
-		return err
-	}
-	used, err := m.during(func() error { return drain(s, j.Handlers, j.N) })
-	if err != nil {
-		return err
-	}
-	say(sample{Values: used.perTask(j.N)})
-	return nil
+func measureProcess(t *trial) sample {
+	preload(t, t.N)
+	return t.during(func() { drain(t, t.Handlers, t.N) }).perTask(t.N)
 }
 
 // drain starts a worker and waits until it has done n tasks and none is left.
-func drain(s system, handlers, n int) error {
+func drain(t *trial, handlers, n int) {
 	var handled atomic.Int64
-	if err := s.work(handlers, func([]byte) { handled.Add(1) }); err != nil {
-		return err
-	}
-	if err := reaches("all tasks are handled", &handled, n); err != nil {
-		return err
-	}
-	return until("all tasks have ended", func() (bool, error) {
-		n, err := s.left()
-		return n == 0, err
-	})
+	t.work(t, handlers, func([]byte) { handled.Add(1) })
+	reaches(t, "all tasks are handled", &handled, n)
+	until(t, "all tasks have ended", func() bool { return t.left(t) == 0 })
 }

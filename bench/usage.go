@@ -1,24 +1,30 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A meter reads what the server and this process have used.
-type meter struct{ conn redis.Conn }
+type meter struct {
+	t    testing.TB
+	conn redis.Conn
+}
 
-func newMeter(url string) (*meter, error) {
-	c, err := redis.DialURL(url)
-	if err != nil {
-		return nil, fmt.Errorf("connect to read statistics: %w", err)
-	}
-	return &meter{c}, nil
+func newMeter(t testing.TB, url string) *meter { return &meter{t, redistest.Dial(t, url)} }
+
+// ping times a command that does nothing.
+func (m *meter) ping() time.Duration {
+	before := time.Now()
+	redistest.Do(m.t, m.conn, "PING")
+	return time.Since(before)
 }
 
 // usage is what was used up to a moment, or between two.
@@ -31,22 +37,16 @@ type usage struct {
 	memory   float64 // bytes that the data takes
 }
 
-func (m *meter) read() (usage, error) {
-	text, err := redis.String(m.conn.Do("INFO"))
-	if err != nil {
-		return usage{}, fmt.Errorf("read statistics: %w", err)
-	}
+func (m *meter) read() usage {
 	info := map[string]float64{}
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(redistest.Sure(redis.String(m.conn.Do("INFO")))(m.t)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if n, err := strconv.ParseFloat(value, 64); err == nil {
 			info[name] = n
 		}
 	}
 	var self syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &self); err != nil {
-		return usage{}, fmt.Errorf("read processor time: %w", err)
-	}
+	redistest.Must(m.t, syscall.Getrusage(syscall.RUSAGE_SELF, &self))
 	return usage{
 		seconds:  time.Since(epoch).Seconds(),
 		server:   1e6 * (info["used_cpu_user"] + info["used_cpu_sys"]),
@@ -54,7 +54,7 @@ func (m *meter) read() (usage, error) {
 		commands: info["total_commands_processed"],
 		reads:    info["total_reads_processed"],
 		memory:   info["used_memory"] - info["mem_clients_normal"] - info["used_memory_scripts"],
-	}, nil
+	}
 }
 
 var epoch = time.Now()
@@ -72,9 +72,9 @@ func (u usage) since(then usage) usage {
 }
 
 // perTask returns the usage for each of n tasks.
-func (u usage) perTask(n int) map[string]float64 {
+func (u usage) perTask(n int) sample {
 	d := float64(n)
-	return map[string]float64{
+	return sample{
 		"tasks/s": d / u.seconds, "wall µs": 1e6 * u.seconds / d,
 		"server µs": u.server / d, "client µs": u.client / d,
 		"commands": u.commands / d, "requests": u.reads / d,
@@ -82,22 +82,16 @@ func (u usage) perTask(n int) map[string]float64 {
 }
 
 // perSecond returns the usage of each second.
-func (u usage) perSecond() map[string]float64 {
-	return map[string]float64{
+func (u usage) perSecond() sample {
+	return sample{
 		"commands/s": u.commands / u.seconds, "requests/s": u.reads / u.seconds,
 		"server %": u.server / u.seconds / 1e4, "client %": u.client / u.seconds / 1e4,
 	}
 }
 
 // during measures what f uses.
-func (m *meter) during(f func() error) (usage, error) {
-	before, err := m.read()
-	if err != nil {
-		return usage{}, err
-	}
-	if err := f(); err != nil {
-		return usage{}, err
-	}
-	after, err := m.read()
-	return after.since(before), err
+func (m *meter) during(f func()) usage {
+	before := m.read()
+	f()
+	return m.read().since(before)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"testing"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A peerSystem is this library, by what it exports.
@@ -19,22 +21,22 @@ type peerSystem struct {
 	peers   []*worqr.Peer // that work
 }
 
-func openWorqr(options worqr.HandleOptions) func(url string, queues []string) (system, error) {
-	return func(url string, queues []string) (system, error) {
-		sender, err := worqr.Open(url, nil)
-		return &peerSystem{url: url, queues: queues, options: options, sender: sender}, err
+func openWorqr(options worqr.HandleOptions) opens {
+	return func(t testing.TB, url string, queues []string) system {
+		sender := redistest.Sure(worqr.Open(url, nil))(t)
+		t.Cleanup(func() { _ = sender.Close() })
+		return &peerSystem{url: url, queues: queues, options: options, sender: sender}
 	}
 }
 
 // An addedSystem is this library, too, with tasks that have a key and a header.
 type addedSystem struct{ *peerSystem }
 
-func openAdded(url string, queues []string) (system, error) {
-	s, err := openWorqr(worqr.HandleOptions{})(url, queues)
-	return addedSystem{s.(*peerSystem)}, err
+func openAdded(t testing.TB, url string, queues []string) system {
+	return addedSystem{openWorqr(worqr.HandleOptions{})(t, url, queues).(*peerSystem)}
 }
 
-func (s addedSystem) producer(queue string) (func([][]byte) error, error) {
+func (s addedSystem) producer(_ testing.TB, queue string) func([][]byte) error {
 	q, ctx := s.queue(s.sender, queue), context.Background()
 	props := worqr.Properties{Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
 	return func(payloads [][]byte) error {
@@ -48,7 +50,7 @@ func (s addedSystem) producer(queue string) (func([][]byte) error, error) {
 		}
 		_, err := q.AddMany(ctx, tasks)
 		return err
-	}, nil
+	}
 }
 
 // queue is the queue with that name, as a peer of the system has it.
@@ -60,16 +62,13 @@ func (s *peerSystem) queue(of *worqr.Peer, name string) *worqr.Queue {
 	return q
 }
 
-func (s *peerSystem) producer(queue string) (func([][]byte) error, error) {
+func (s *peerSystem) producer(_ testing.TB, queue string) func([][]byte) error {
 	q, ctx := s.queue(s.sender, queue), context.Background()
-	return func(payloads [][]byte) error { return q.Enqueue(ctx, payloads...) }, nil
+	return func(payloads [][]byte) error { return q.Enqueue(ctx, payloads...) }
 }
 
-func (s *peerSystem) work(handlers int, handle func([]byte)) error {
-	peer, err := worqr.Open(s.url, nil)
-	if err != nil {
-		return err
-	}
+func (s *peerSystem) work(t testing.TB, handlers int, handle func([]byte)) {
+	peer := redistest.Sure(worqr.Open(s.url, nil))(t)
 	options := s.options
 	options.Concurrency = handlers
 	for _, name := range s.queues {
@@ -84,44 +83,31 @@ func (s *peerSystem) work(handlers int, handle func([]byte)) error {
 			fmt.Fprintln(os.Stderr, err) // and what waits for it gives up
 		}
 	}()
-	return nil
 }
 
-func (s *peerSystem) hold(n int) error {
-	ctx := context.Background()
-	peer, err := s.joined()
-	if err != nil {
-		return err
-	}
+func (s *peerSystem) hold(t testing.TB, n int) {
+	q := s.joined(t)
 	for held := 0; held < n; {
-		tasks, err := peer.Queue(s.queues[0]).StartTasks(ctx, min(n-held, 1000))
-		if err != nil {
-			return err
-		}
-		held += len(tasks)
+		held += len(redistest.Sure(q.StartTasks(context.Background(), min(n-held, 1000)))(t))
 	}
-	return nil
 }
 
-// joined returns a peer that serves the queue by verbs, without handlers.
-func (s *peerSystem) joined() (*worqr.Peer, error) {
-	peer, err := worqr.Open(s.url, nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := peer.StartWorker(context.Background()); err != nil {
-		return nil, err
-	}
-	return peer, peer.Queue(s.queues[0]).StartWork(context.Background())
+// joined returns the queue of a peer that serves it by verbs, without handlers.
+func (s *peerSystem) joined(t testing.TB) *worqr.Queue {
+	peer := redistest.Sure(worqr.Open(s.url, nil))(t)
+	redistest.Must(t, peer.StartWorker(context.Background()))
+	q := peer.Queue(s.queues[0])
+	redistest.Must(t, q.StartWork(context.Background()))
+	return q
 }
 
-func (s *peerSystem) left() (int, error) {
-	stats, err := s.stats()
-	return stats.Waiting + stats.Scheduled + stats.Running, err
+func (s *peerSystem) left(t testing.TB) int {
+	stats := s.stats(t)
+	return stats.Waiting + stats.Scheduled + stats.Running
 }
 
-func (s *peerSystem) stats() (inspect.QueueStats, error) {
-	return s.queue(s.sender, s.queues[0]).Stats(context.Background())
+func (s *peerSystem) stats(t testing.TB) inspect.QueueStats {
+	return redistest.Sure(s.queue(s.sender, s.queues[0]).Stats(context.Background()))(t)
 }
 
 // finished tells how many tasks of its workers have ended in Redis. It asks
@@ -131,9 +117,4 @@ func (s *peerSystem) finished() (n int64) {
 		n += p.Stats().Finished
 	}
 	return n
-}
-
-// waiting tells how many tasks wait.
-func (s *peerSystem) waiting() (int, error) {
-	return s.sender.Queue(s.queues[0]).Len(context.Background())
 }

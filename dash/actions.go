@@ -14,46 +14,96 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 )
 
-// A deed does an action that a form asks for. It returns how many tasks it's about, and what it did:
-// a key of deeds' notes.
-type deed func(d *dashboard, ctx context.Context, form url.Values) (n int, did string, err error)
+// A deed does an action that a form asks for. It returns how many tasks it's about; uncounted if it
+// doesn't know.
+type deed func(ctx context.Context, d *dashboard, form url.Values) (n int, err error)
+
+const uncounted = -1
 
 var deeds = map[Verb]deed{
-	Check:           checked,
-	Enqueue:         enqueued,
-	Pause:           paused,
-	Resume:          resumed,
-	Drain:           paused,
-	Cancel:          canceled,
-	Delete:          deleted,
-	Requeue:         requeued,
-	Discard:         discarded,
+	Check: func(_ context.Context, d *dashboard, _ url.Values) (int, error) {
+		d.check.start(0)
+		return uncounted, nil
+	},
+	Enqueue: onQueue(enqueue),
+	Pause:   plain((*worqr.Queue).Pause),
+	Resume:  plain((*worqr.Queue).Resume),
+	Drain:   plain((*worqr.Queue).Pause), // the page shows more of what still runs
+	Cancel:  cancel,
+	Delete:  confirmed(plain((*worqr.Queue).Delete)),
+	Requeue: onChosen((*worqr.Queue).RequeueFailed),
+	Discard: onChosen((*worqr.Queue).DeleteFailed),
+
 	RequeueMatching: matching,
-	DiscardMatching: matching,
-	Stop:            stopped,
-	RunNow:          ranNow,
-	Return:          returned,
-	FailWorker:      failedWorker,
-	Sweep:           swept,
+	DiscardMatching: confirmed(matching),
+	Stop: func(_ context.Context, d *dashboard, form url.Values) (int, error) {
+		d.jobs.stop(form.Get("name"))
+		return uncounted, nil
+	},
+	RunNow:     onQueue(runNow),
+	Return:     returnTask,
+	FailWorker: failWorker,
+	Sweep: func(ctx context.Context, d *dashboard, _ url.Values) (int, error) {
+		failed, err := d.peer.Sweep(ctx)
+		return len(failed), err
+	},
 }
 
-// notes say what an action did.
-var notes = map[string]string{
-	"check": "The check has begun. Its findings appear here once it's done.", "enqueue": "The task is in the queue.",
-	"pause": "The queue is paused: no more tasks start. Those that run go on.", "resume": "The queue is no longer paused.",
-	"drain": "The queue is paused. It’s drained once nothing runs any more.", "run-now": "The next occurrence starts now, or once the running one has ended. Those after it stay.",
-	"return": "The worker is evicted, and %s returned to the front.",
-	"cancel": "Canceled: %s removed from the queue. Running copies are being stopped.", "delete": "All waiting tasks of the queue are deleted.",
-	"requeue": "%s put back into the queue.", "discard": "%s deleted.", "job": "", "stop": "It stops.",
-	"fail-worker": "The worker is evicted, and %s returned to the front.", "sweep": "Swept: %s evicted.",
+// onQueue is a deed that needs the handle of its queue, and nothing else of the dashboard.
+func onQueue(do func(ctx context.Context, q *worqr.Queue, form url.Values) (int, error)) deed {
+	return func(ctx context.Context, d *dashboard, form url.Values) (int, error) {
+		q, err := d.hooks.handle(form.Get("name"))
+		if err != nil {
+			return uncounted, err
+		}
+		return do(ctx, q, form)
+	}
+}
+
+// plain is a deed that takes nothing from the form but the queue.
+func plain(do func(*worqr.Queue, context.Context) error) deed {
+	return onQueue(func(ctx context.Context, q *worqr.Queue, _ url.Values) (int, error) { return uncounted, do(q, ctx) })
+}
+
+// onChosen is a deed about failed tasks that somebody has chosen.
+func onChosen(do func(*worqr.Queue, context.Context, ...string) (int, error)) deed {
+	return onQueue(func(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
+		if len(form["id"]) == 0 {
+			return uncounted, mistake("Choose at least one task. Nothing was done.")
+		}
+		return do(q, ctx, form["id"]...)
+	})
+}
+
+// confirmed fails unless somebody has typed the name of the queue.
+func confirmed(do deed) deed {
+	return func(ctx context.Context, d *dashboard, form url.Values) (int, error) {
+		if form.Get("confirm") != form.Get("name") {
+			return uncounted, mistake("To confirm, type the name of the queue exactly as it's shown. Nothing was done.")
+		}
+		return do(ctx, d, form)
+	}
+}
+
+// notes say what an action did, if it's worth saying.
+var notes = map[Verb]string{
+	Check: "The check has begun. Its findings appear here once it's done.", Enqueue: "The task is in the queue.",
+	Pause: "The queue is paused: no more tasks start. Those that run go on.", Resume: "The queue is no longer paused.",
+	Drain: "The queue is paused. It’s drained once nothing runs any more.", RunNow: "The next occurrence starts now, or once the running one has ended. Those after it stay.",
+	Return: "The worker is evicted, and %s returned to the front.",
+	Cancel: "Canceled: %s removed from the queue. Running copies are being stopped.", Delete: "All waiting tasks of the queue are deleted.",
+	Requeue: "%s put back into the queue.", Discard: "%s deleted.", Stop: "It stops.",
+	FailWorker: "The worker is evicted, and %s returned to the front.", Sweep: "Swept: %s evicted.",
 }
 
 // done says what the action did that led here. Links may have anything: a number that nothing asks
 // for, or none.
 func done(query url.Values) string {
-	format := notes[query.Get("did")]
+	did := Verb(query.Get("did"))
+	format := notes[did]
 	if !strings.Contains(format, "%s") {
 		return format
 	}
@@ -62,10 +112,10 @@ func done(query url.Values) string {
 		return ""
 	}
 	what := "task"
-	if query.Get("did") == "sweep" {
+	if did == Sweep {
 		what = "worker"
 	}
-	return fmt.Sprintf(format, several(number, what))
+	return fmt.Sprintf(format, words.Counted(number, what))
 }
 
 // actTimeout limits an action that isn't a job.
@@ -91,7 +141,7 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, end := context.WithTimeout(r.Context(), actTimeout)
 	defer end()
-	n, did, err := do(d, ctx, form)
+	n, err := do(ctx, d, form)
 	d.record(r, a, form, n, err)
 	var wrong mistake
 	switch {
@@ -107,13 +157,10 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	d.hub.refresh(ctx)
 	d.check.follow(d.hub.current(ctx), true)
 	to := back(form.Get("back"))
-	q := to.Query()
-	q = without(q, "did", "n", "search")
-	if did != "" {
-		q.Set("did", did)
-		if n >= 0 {
-			q.Set("n", strconv.Itoa(n))
-		}
+	q := without(to.Query(), "did", "n", "search")
+	q.Set("did", string(a.Verb))
+	if n >= 0 {
+		q.Set("n", strconv.Itoa(n))
 	}
 	redirect(w, "./"+to.Path+"?"+q.Encode())
 }
@@ -162,65 +209,20 @@ func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, er
 	d.log.Info("worqr: dashboard: action", attrs...)
 }
 
-// confirmed fails unless somebody has typed the name of the queue.
-func confirmed(form url.Values) error {
-	if form.Get("confirm") != form.Get("name") {
-		return mistake("To confirm, type the name of the queue exactly as it's shown. Nothing was done.")
-	}
-	return nil
-}
-
-func checked(d *dashboard, _ context.Context, _ url.Values) (int, string, error) {
-	d.check.start(0)
-	return -1, "check", nil
-}
-
-func enqueued(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	q, err := d.hooks.handle(form.Get("name"))
-	if err != nil {
-		return -1, "", err
-	}
+func enqueue(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 	payload := []byte(form.Get("payload"))
 	if key := form.Get("key"); key != "" {
-		return -1, "enqueue", q.Put(ctx, key, payload, nil)
+		return uncounted, q.Put(ctx, key, payload, nil)
 	}
-	return -1, "enqueue", q.Enqueue(ctx, payload)
+	return uncounted, q.Enqueue(ctx, payload)
 }
 
-// paused is a drain, too: that only shows more of what still runs.
-func paused(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	q, err := d.hooks.handle(form.Get("name"))
-	if err != nil {
-		return -1, "", err
-	}
-	return -1, form.Get("verb"), q.Pause(ctx)
-}
-
-func resumed(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	q, err := d.hooks.handle(form.Get("name"))
-	if err != nil {
-		return -1, "", err
-	}
-	return -1, "resume", q.Resume(ctx)
-}
-
-func deleted(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	if err := confirmed(form); err != nil {
-		return -1, "", err
-	}
-	q, err := d.hooks.handle(form.Get("name"))
-	if err != nil {
-		return -1, "", err
-	}
-	return -1, "delete", q.Delete(ctx)
-}
-
-// canceled cancels what has a key, or a payload that is found by its digest.
-func canceled(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+// cancel cancels what has a key, or a payload that is found by its digest.
+func cancel(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	name := form.Get("name")
 	q, err := d.hooks.handle(name)
 	if err != nil {
-		return -1, "", err
+		return uncounted, err
 	}
 	var report *worqr.CancelReport
 	if key := form.Get("key"); key != "" {
@@ -228,83 +230,52 @@ func canceled(d *dashboard, ctx context.Context, form url.Values) (int, string, 
 	} else {
 		of := d.find(ctx, name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == form.Get("digest") })
 		if of == nil {
-			return -1, "", mistake("The task is no longer there: it has probably ended. Nothing was done.")
+			return uncounted, mistake("The task is no longer there: it has probably ended. Nothing was done.")
 		}
 		report, err = q.Cancel(ctx, of.Payload)
 	}
 	if err != nil {
-		return -1, "", err
+		return uncounted, err
 	}
-	return report.Removed, "cancel", nil
+	return report.Removed, nil
 }
 
-var errNoneChosen = mistake("Choose at least one task. Nothing was done.")
-
-func requeued(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	if len(form["id"]) == 0 {
-		return -1, "", errNoneChosen
-	}
-	q, err := d.hooks.handle(form.Get("name"))
-	if err != nil {
-		return -1, "", err
-	}
-	n, err := q.RequeueFailed(ctx, form["id"]...)
-	return n, "requeue", err
-}
-
-func discarded(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	if len(form["id"]) == 0 {
-		return -1, "", errNoneChosen
-	}
-	q, err := d.hooks.handle(form.Get("name"))
-	if err != nil {
-		return -1, "", err
-	}
-	n, err := q.DeleteFailed(ctx, form["id"]...)
-	return n, "discard", err
-}
-
-func ranNow(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
-	q, err := d.hooks.handle(form.Get("name"))
-	if err != nil {
-		return -1, "", err
-	}
+func runNow(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 	found, err := q.RunNow(ctx, form.Get("key"))
 	if err == nil && !found {
 		err = mistake("Nothing recurs under this key any more. Nothing was done.")
 	}
-	return -1, "run-now", err
+	return uncounted, err
 }
 
-// returned evicts the worker of a task that runs. Redis has no way to take a single task from a
+// returnTask evicts the worker of a task that runs. Redis has no way to take a single task from a
 // worker that is alive: only the worker itself can stop its handler in order.
-func returned(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+func returnTask(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	worker, attempt := form.Get("worker"), form.Get("attempt")
 	q, err := d.hooks.handle(form.Get("name"))
 	if err != nil {
-		return -1, "", err
+		return uncounted, err
 	}
 	for t, err := range q.Running(ctx) {
 		if err != nil {
-			return -1, "", err
+			return uncounted, err
 		}
 		if t.AttemptID == attempt && t.WorkerID == worker {
-			n, err := d.peer.FailWorker(ctx, worker)
-			return n, "return", err
+			return d.peer.FailWorker(ctx, worker)
 		}
 	}
-	return -1, "", mistake("The task no longer runs on that worker. Nothing was done.")
+	return uncounted, mistake("The task no longer runs on that worker. Nothing was done.")
 }
 
-func failedWorker(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+func failWorker(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	worker := form.Get("worker")
 	if worker == "" {
-		return -1, "", mistake("No worker is named. Nothing was done.")
+		return uncounted, mistake("No worker is named. Nothing was done.")
 	}
 	known := false
 	for w, err := range d.peer.Workers(ctx) {
 		if err != nil {
-			return -1, "", err
+			return uncounted, err
 		}
 		known = known || w.ID == worker
 	}
@@ -312,10 +283,5 @@ func failedWorker(d *dashboard, ctx context.Context, form url.Values) (int, stri
 	if err == nil && !known && n == 0 {
 		err = mistake("There's no such worker: none with this id is registered, and none held a task. It may have left, or come back under a new id.")
 	}
-	return n, "fail-worker", err
-}
-
-func swept(d *dashboard, ctx context.Context, _ url.Values) (int, string, error) {
-	failed, err := d.peer.Sweep(ctx)
-	return len(failed), "sweep", err
+	return n, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // A banner explains a problem, and says what to do.
@@ -110,20 +111,20 @@ func ofQueue(q *queueState) (all []banner) {
 	case c.Workers == 0 && c.Scheduled > 0:
 		add(banner{Level: "warning", Kind: "no-worker", Title: "No worker", n: c.Scheduled, Link: link("workers"), Label: "Workers",
 			many: func(n int) string {
-				return several(n, "task") + " scheduled, and no worker serves this queue. Start a peer that handles it."
+				return words.Counted(n, "task") + " scheduled, and no worker serves this queue. Start a peer that handles it."
 			}})
 	}
 	all = append(all, ofWorkers(q)...)
 	if q.grown.failed >= manyFailed {
 		add(banner{Level: "warning", Kind: "failed", Title: "More and more tasks fail", n: q.grown.failed, Link: link("failed", "name", q.name), Label: "Reasons",
 			many: func(n int) string {
-				return several(n, "new failure") + " in " + about(q.grown.over) + ". See why, fix the cause, then requeue them."
+				return words.Counted(n, "new failure") + " in " + about(q.grown.over) + ". See why, fix the cause, then requeue them."
 			}})
 	}
 	if q.grown.waiting >= manyWaiting && q.grown.over >= 20*time.Second && !c.Paused && c.Workers > 0 && c.IdleWorkers == 0 {
 		add(banner{Level: "warning", Kind: "backlog", Title: "The backlog is growing", n: q.grown.waiting, Link: here, Label: "Queue",
 			many: func(n int) string {
-				return several(n, "task") + " more than " + about(q.grown.over) + " ago, and all workers are busy. Add workers, or find out what slows them down."
+				return words.Counted(n, "task") + " more than " + about(q.grown.over) + " ago, and all workers are busy. Add workers, or find out what slows them down."
 			}})
 	}
 	return all
@@ -138,7 +139,7 @@ func ofWorkers(q *queueState) (all []banner) {
 			held = "No other worker is there to return its tasks: start a peer. They return"
 		}
 		all = append(all, banner{Level: "warning", Kind: "suspect", Queue: q.name, Title: "A worker has stopped answering",
-			Text: fmt.Sprintf("%s of %d no longer sends heartbeats. %s to the front once it's evicted.", several(n, "worker"), q.counts.Workers, held),
+			Text: fmt.Sprintf("%s of %d no longer sends heartbeats. %s to the front once it's evicted.", words.Counted(n, "worker"), q.counts.Workers, held),
 			Link: link("workers", "q", q.name), Label: "Its workers"})
 	}
 	if leases := leases(q); len(leases) > 1 {
@@ -161,17 +162,13 @@ func waiting(n int) string {
 	if n == 1 {
 		return "1 task is waiting"
 	}
-	return count(n) + " tasks are waiting"
+	return words.Grouped(n) + " tasks are waiting"
 }
 
 // leases are those of the workers of a queue, each once.
 func leases(q *queueState) (all []string) {
 	for _, w := range q.workers {
-		of := span(w.Lease)
-		if w.Lease < 0 {
-			of = "forever"
-		}
-		if !slices.Contains(all, of) {
+		if of := lease(w.Lease); !slices.Contains(all, of) {
 			all = append(all, of)
 		}
 	}
@@ -182,7 +179,7 @@ func leases(q *queueState) (all []string) {
 func stuck(w *inspect.Worker) banner {
 	return banner{Level: "warning", Kind: "stuck-handler", Title: "Stuck handlers",
 		Text: fmt.Sprintf("%s of %s didn't return after their contexts ended. They occupy memory, and may still be running. Its log has their stacks: restart it, and fix the handler.",
-			several(w.StuckHandlers, "handler"), printable(w.Name)),
+			words.Counted(w.StuckHandlers, "handler"), printable(w.Name)),
 		Link: link("workers", "q", w.Name), Label: "Worker"}
 }
 

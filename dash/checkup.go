@@ -17,15 +17,21 @@ type checkup struct {
 	peer *worqr.Peer
 	opts *inspect.CheckOptions
 
-	mu     sync.Mutex // protects what follows
-	going  bool
-	again  bool // once more after the one that is going on
-	begun  time.Time
-	took   time.Duration
-	ended  time.Time // zero before the first end
-	report *inspect.CheckReport
-	of     time.Time // when the check of the report began
-	err    error
+	mu    sync.Mutex // protects what follows
+	now   checkState
+	again bool      // once more after the one that is going on
+	of    time.Time // when the check of the report began
+	err   error
+}
+
+// A checkState is what the page of the server shows of the checks.
+type checkState struct {
+	Going  bool
+	Begun  time.Time
+	Ended  time.Time // zero before the first end
+	Took   time.Duration
+	Report *inspect.CheckReport
+	Err    string
 }
 
 // How long a check may take, and how often there is one while somebody looks: more often as long as
@@ -68,18 +74,18 @@ func (c *checkup) start(since time.Duration) {
 	if since > 0 && errors.Is(c.err, worqr.ErrDenied) {
 		return // nobody has granted the permission since
 	}
-	if c.going {
+	if c.now.Going {
 		c.again = c.again || since < checkSoon
 		return
 	}
-	rest := 20 * c.took
-	if c.report != nil && c.report.Keys < fewKeys {
-		rest = 2 * c.took // it mostly waited, to look twice at what may be transient
+	rest := 20 * c.now.Took
+	if c.now.Report != nil && c.now.Report.Keys < fewKeys {
+		rest = 2 * c.now.Took // it mostly waited, to look twice at what may be transient
 	}
-	if since > 0 && !c.ended.IsZero() && time.Since(c.ended) < max(since, min(rest, time.Hour)) {
+	if since > 0 && !c.now.Ended.IsZero() && time.Since(c.now.Ended) < max(since, min(rest, time.Hour)) {
 		return
 	}
-	c.going, c.begun = true, time.Now()
+	c.now.Going, c.now.Begun = true, time.Now()
 	go c.run()
 }
 
@@ -90,12 +96,14 @@ func (c *checkup) run() {
 		report, err := c.peer.Check(ctx, c.opts)
 		end()
 		c.mu.Lock()
-		c.took, c.ended, c.err = time.Since(begun), time.Now(), err
+		c.now.Took, c.now.Ended, c.now.Err, c.err = time.Since(begun), time.Now(), "", err
 		if err == nil {
-			c.report, c.of = report, begun
+			c.now.Report, c.of = report, begun
+		} else {
+			c.now.Err = printable(err.Error())
 		}
-		more = c.again && err == nil && c.took < checkSoon
-		c.going, c.again, c.begun = more, false, c.ended
+		more = c.again && err == nil && c.now.Took < checkSoon
+		c.now.Going, c.again, c.now.Begun = more, false, c.now.Ended
 		c.mu.Unlock()
 	}
 }
@@ -104,28 +112,14 @@ func (c *checkup) run() {
 func (c *checkup) findings() ([]inspect.Finding, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.report == nil {
+	if c.now.Report == nil {
 		return nil, time.Time{}
 	}
-	return c.report.Findings, c.of
-}
-
-// A checkState is what the page of the server shows of the checks.
-type checkState struct {
-	Going  bool
-	Begun  time.Time
-	Ended  time.Time
-	Took   time.Duration
-	Report *inspect.CheckReport
-	Err    string
+	return c.now.Report.Findings, c.of
 }
 
 func (c *checkup) state() checkState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := checkState{Going: c.going, Begun: c.begun, Ended: c.ended, Took: c.took, Report: c.report}
-	if c.err != nil {
-		s.Err = printable(c.err.Error())
-	}
-	return s
+	return c.now
 }

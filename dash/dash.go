@@ -127,7 +127,7 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	d.opts.Interval = max(cmp.Or(d.opts.Interval, time.Second), 100*time.Millisecond)
 	d.log = cmp.Or(d.opts.Logger, slog.Default())
 	d.cross = cmp.Or(d.opts.CrossOrigin, http.NewCrossOriginProtection())
-	d.hooks = &hooks{peer: peer, opts: &d.opts, log: d.log}
+	d.hooks = &hooks{peer: peer, opts: &d.opts, log: d.log, told: map[string]bool{}, stuck: map[string]int{}}
 	d.check = &checkup{peer: peer, opts: d.opts.Check}
 	d.hub = &hub{fleet: fleet{peer: peer, queue: d.hooks.handle}, interval: d.opts.Interval, seen: func(s *snapshot) { d.check.follow(s, false) }}
 	d.finds = &searches{}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // A copied is a copy of a task, and what is to say of it.
@@ -54,7 +55,7 @@ func where(c *inspect.TaskCopy) string {
 		case c.Retries == 1:
 			text += ", after a retry"
 		case c.Retries > 1:
-			text += ", after " + count(c.Retries) + " retries"
+			text += ", after " + words.Grouped(c.Retries) + " retries"
 		}
 		return text + ". Requeue it to run it again."
 	case inspect.CopyWaiting:
@@ -72,9 +73,9 @@ func why(r inspect.Reason, c *inspect.TaskCopy) string {
 	case inspect.ReasonBusy:
 		return "All workers are busy."
 	case inspect.ReasonBehind:
-		return several(c.Before, "task") + " will start before it."
+		return words.Counted(c.Before, "task") + " will start before it."
 	case inspect.ReasonSuspect:
-		return several(c.Crashes, "worker") + " died holding it. It's one crash away from failing, so it waits until its peer runs no other such task."
+		return words.Counted(c.Crashes, "worker") + " died holding it. It's one crash away from failing, so it waits until its peer runs no other such task."
 	case inspect.ReasonLeaseExpired:
 		if c.EvictAt.IsZero() {
 			return "That worker's heartbeats have stopped."

@@ -21,10 +21,9 @@ type filter struct {
 	payload *regexp.Regexp // of their payload as it's shown
 	group   string         // the id of a group; "" is any
 	key     string
-	since   time.Duration // failed at most this long ago; 0 is any time
-	from    time.Time     // which is that time
-	header  string        // its name; "" is any
-	value   string        // of the header; "" is any
+	from    time.Time // failed at that time or later; zero is any
+	header  string    // its name; "" is any
+	value   string    // of the header; "" is any
 }
 
 // filtered makes a filter of a query or a form. It's never nil.
@@ -54,7 +53,7 @@ func filtered(query url.Values) (*filter, error) {
 		if err != nil || since <= 0 {
 			return f, fmt.Errorf("%q isn't a time that may have passed, such as 30m or 24h", line(text, 40))
 		}
-		f.since, f.from = since, time.Now().Add(-since)
+		f.from = time.Now().Add(-since)
 	}
 	return f, nil
 }
@@ -74,8 +73,6 @@ func (f *filter) headed(t *inspect.FailedTask) bool {
 	value, ok := t.Headers[f.header]
 	return f.header == "" || ok && (f.value == "" || f.value == value)
 }
-
-// What differs between errors that have the same cause.
 
 // alike is an error without what differs between those that have the same cause.
 func alike(err string) string { return line(causes.Of(err), 140) }

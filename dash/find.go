@@ -11,13 +11,12 @@ import (
 
 // A found task is what the listings tell of it, beside its explanation.
 type found struct {
-	Payload  []byte
-	Key      string
-	Headers  map[string]string
-	Enqueued time.Time
-	Expires  time.Time
-	Error    string // of the last attempt
-	Failed   string // its id in the failed queue
+	Payload []byte
+	Key     string
+	Headers map[string]string
+	Expires time.Time
+	Error   string // of the last attempt
+	Failed  string // its id in the failed queue
 }
 
 // anywhere is where a task may be of which only the payload's digest is known.
@@ -33,22 +32,22 @@ func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopySta
 	}
 	for t := range some(in, inspect.CopyRunning, q.Running(ctx), mostRunning) {
 		if is(t.Key, t.Payload) {
-			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Error: printable(t.LastError)}
+			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Error: printable(t.LastError)}
 		}
 	}
 	for t := range some(in, inspect.CopyScheduled, q.Scheduled(ctx), mostRows) {
 		if is(t.Key, t.Payload) {
-			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Expires: t.Expires, Error: printable(t.LastError)}
+			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Expires: t.Expires, Error: printable(t.LastError)}
 		}
 	}
 	for t := range some(in, inspect.CopyWaiting, q.Added(ctx), mostRows) {
 		if is(t.Key, t.Payload) {
-			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Expires: t.Expires}
+			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Expires: t.Expires}
 		}
 	}
 	for t := range some(in, inspect.CopyFailed, q.Failed(ctx), mostRows) {
 		if is(t.Key, t.Payload) {
-			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Enqueued: t.EnqueuedAt, Error: printable(t.Error), Failed: t.ID}
+			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Error: printable(t.Error), Failed: t.ID}
 		}
 	}
 	for payload := range some(in, inspect.CopyWaiting, q.Tasks(ctx), mostRows) {

@@ -13,24 +13,9 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/worqr/worqr/internal/words"
 )
-
-// count writes a number with its thousands apart.
-func count(n int) string {
-	s := strconv.Itoa(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// several writes a number and what it counts.
-func several(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return count(n) + " " + one + "s"
-}
 
 // amount writes a number with about three digits.
 func amount(f float64) string {
@@ -40,7 +25,7 @@ func amount(f float64) string {
 	case abs >= 9_995:
 		return strconv.FormatFloat(f/1e3, 'g', 3, 64) + " k"
 	case abs >= 99.5 || f == math.Trunc(f):
-		return count(int(math.Round(f)))
+		return words.Grouped(int(math.Round(f)))
 	case abs >= 9.95:
 		return strconv.FormatFloat(f, 'f', 0, 64)
 	case abs < 0.05:
@@ -86,11 +71,11 @@ func whole(span string) string {
 func size(n int) string {
 	switch {
 	case n < 10_000:
-		return several(n, "byte")
+		return words.Counted(n, "byte")
 	case n < 10<<20:
-		return count(n>>10) + " KiB"
+		return words.Grouped(n>>10) + " KiB"
 	}
-	return count(n>>20) + " MiB"
+	return words.Grouped(n>>20) + " MiB"
 }
 
 // printable is a text from others as it may be shown: what doesn't print, or changes the direction

@@ -50,7 +50,6 @@ func (h history) with(s sample, most int) history {
 type pace struct {
 	Starting float64
 	Arriving float64 // new tasks, retries and returned ones
-	Failing  float64
 	Known    bool
 }
 
@@ -62,10 +61,7 @@ func between(from, to sample) pace {
 	}
 	starts := float64(max(0, to.starts-from.starts))
 	come := float64(to.Waiting + to.Scheduled - from.Waiting - from.Scheduled)
-	return pace{
-		Starting: starts / s, Arriving: max(0, (come+starts)/s),
-		Failing: max(0, float64(to.Failed-from.Failed)/s), Known: true,
-	}
+	return pace{Starting: starts / s, Arriving: max(0, (come+starts)/s), Known: true}
 }
 
 // before is the sample that was the last one at least so long before the end; if there is none, the

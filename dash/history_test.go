@@ -15,11 +15,11 @@ func TestPace(t *testing.T) {
 	at := time.Now()
 	var h history
 	is.True(!h.pace().Known)
-	for i := range 400 { // a second each: 20 start, 30 arrive, and one in ten fails
-		h = h.with(sample{At: at.Add(time.Duration(i) * time.Second), Waiting: 10 * i, Failed: i * 2, starts: int64(20 * i)}, 300)
+	for i := range 400 { // a second each: 20 start, and 30 arrive
+		h = h.with(sample{At: at.Add(time.Duration(i) * time.Second), Waiting: 10 * i, starts: int64(20 * i)}, 300)
 	}
 	is.Equal(len(h), 300)
-	is.Equal(h.pace(), pace{Starting: 20, Arriving: 30, Failing: 2, Known: true})
+	is.Equal(h.pace(), pace{Starting: 20, Arriving: 30, Known: true})
 	from, ok := h.before(time.Minute)
 	is.True(ok)
 	is.Equal(h[len(h)-1].At.Sub(from.At), time.Minute)

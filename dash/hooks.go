@@ -39,22 +39,13 @@ var hookPatience = 10 * time.Second
 // runtime.Goexit ends the goroutine that it's called in, and a hook may block. While one does, it isn't
 // called again.
 func call[T any](h *hooks, name string, hook func() T) (answer T, returned bool) {
-	if h.isStuck(name) {
+	if h.hangs(name, 0) > 0 {
 		return answer, false
 	}
 	answers := make(chan T, 1)
-	settled := false // it returned, or the patience is over; protected by h.mu
 	go func() {
 		returned := false
 		defer close(answers)
-		defer func() {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			if settled {
-				h.stuck[name]--
-			}
-			settled = true
-		}()
 		defer func() {
 			if !returned {
 				h.tell(name, reason(recover()), debug.Stack())
@@ -67,24 +58,23 @@ func call[T any](h *hooks, name string, hook func() T) (answer T, returned bool)
 	select {
 	case answer, returned = <-answers:
 	case <-time.After(hookPatience):
-		h.mu.Lock()
-		if !settled {
-			if h.stuck == nil {
-				h.stuck = map[string]int{}
+		h.hangs(name, +1)
+		go func() {
+			for range answers { // until it returns
 			}
-			h.stuck[name]++
-			settled = true
-		}
-		h.mu.Unlock()
+			h.hangs(name, -1)
+		}()
 		h.tell(name, fmt.Sprintf("it hasn't returned after %v", hookPatience), nil)
 	}
 	return answer, returned
 }
 
-func (h *hooks) isStuck(name string) bool {
+// hangs notes that a hook hasn't returned in time, or has returned at last. It returns how many haven't.
+func (h *hooks) hangs(name string, more int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.stuck[name] > 0
+	h.stuck[name] += more
+	return h.stuck[name]
 }
 
 // reason says why a hook hasn't returned. What it panics with may have parts of a payload, so only texts
@@ -104,9 +94,6 @@ func (h *hooks) tell(name, why string, stack []byte) {
 	defer func() { _ = recover() }() // the Logger is somebody else's code, too
 	h.mu.Lock()
 	told := h.told[name]
-	if h.told == nil {
-		h.told = map[string]bool{}
-	}
 	h.told[name] = true
 	h.mu.Unlock()
 	if told {

@@ -43,19 +43,26 @@ func (h *hub) current(ctx context.Context) *snapshot {
 	}
 	done := h.readLocked()
 	h.mu.Unlock()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	await(ctx, done, wait)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.last == nil {
 		return &snapshot{err: errNotYet}
 	}
 	return h.last
+}
+
+// await waits for the end of something, as long as that doesn't take too long. It reports whether it
+// has ended.
+func await(ctx context.Context, done <-chan struct{}, patience time.Duration) bool {
+	ctx, end := context.WithTimeout(ctx, patience)
+	defer end()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 const errNotYet = sentence("Redis hasn't answered yet")
@@ -84,17 +91,13 @@ func (h *hub) readLocked() chan struct{} {
 
 // refresh reads a snapshot that is newer than this call, as long as that doesn't take too long.
 func (h *hub) refresh(ctx context.Context) {
-	timer := time.NewTimer(2 * patience)
-	defer timer.Stop()
+	ctx, end := context.WithTimeout(ctx, 2*patience)
+	defer end()
 	for range 2 { // what is being read may be older
 		h.mu.Lock()
 		done := h.readLocked()
 		h.mu.Unlock()
-		select {
-		case <-done:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
+		await(ctx, done, 2*patience)
 	}
 	h.wake()
 }

@@ -23,13 +23,12 @@ type job struct {
 
 // A jobState is what pages show of a job.
 type jobState struct {
-	Verb     Verb
-	N, Seen  int
-	Err      string
-	Going    bool
-	Begun    time.Time
-	Took     time.Duration
-	ByFilter bool
+	Verb    Verb
+	N, Seen int
+	Err     string
+	Going   bool
+	Begun   time.Time
+	Took    time.Duration
 }
 
 // jobs are the latest ones of each queue.

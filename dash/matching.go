@@ -10,20 +10,15 @@ import (
 )
 
 // matching requeues or deletes what a filter picks, in the background.
-func matching(d *dashboard, ctx context.Context, form url.Values) (int, string, error) {
+func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	verb, name := Verb(form.Get("verb")), form.Get("name")
-	if verb == DiscardMatching {
-		if err := confirmed(form); err != nil {
-			return -1, "", err
-		}
-	}
 	f, err := filtered(form)
 	if err != nil {
-		return -1, "", mistake(err.Error() + ". Nothing was done.")
+		return uncounted, mistake(err.Error() + ". Nothing was done.")
 	}
 	q, err := d.hooks.handle(name)
 	if err != nil {
-		return -1, "", err
+		return uncounted, err
 	}
 	one, all := q.RequeueFailed, q.RequeueAllFailed
 	if verb == DiscardMatching {
@@ -38,14 +33,10 @@ func matching(d *dashboard, ctx context.Context, form url.Values) (int, string, 
 		return d.each(ctx, q, f, j, one)
 	})
 	if j == nil {
-		return -1, "", mistake("The last action on all matching tasks of this queue still goes on. Wait for it, or stop it.")
+		return uncounted, mistake("The last action on all matching tasks of this queue still goes on. Wait for it, or stop it.")
 	}
-	select { // most have ended by then, and the page says so
-	case <-j.done:
-	case <-time.After(500 * time.Millisecond):
-	case <-ctx.Done():
-	}
-	return -1, "job", nil
+	await(ctx, j.done, 500*time.Millisecond) // most have ended by then, and the page says so
+	return uncounted, nil
 }
 
 // each calls do for what a filter picks, many tasks at a time. Tasks that fail meanwhile stay.
@@ -78,9 +69,4 @@ func (d *dashboard) each(ctx context.Context, q *worqr.Queue, f *filter, j *job,
 		}
 	}
 	return flush()
-}
-
-func stopped(d *dashboard, _ context.Context, form url.Values) (int, string, error) {
-	d.jobs.stop(form.Get("name"))
-	return -1, "stop", nil
 }

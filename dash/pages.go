@@ -20,19 +20,18 @@ type builder func(ctx context.Context, now *snapshot, query url.Values) (*page, 
 
 // A page is what its templates need.
 type page struct {
-	Name     string // of its template
-	Tab      string // that is current
-	Heading  string
-	Fleet    string // Options.Title
-	Actions  bool   // are allowed
-	Query    url.Values
-	Now      *snapshot
-	Banners  []banner
-	Note     string // what an action did
-	Live     []string
-	Stream   string
-	Body     any
-	ReadTime time.Time
+	Name    string // of its template
+	Tab     string // that is current
+	Heading string
+	Fleet   string // Options.Title
+	Actions bool   // are allowed
+	Query   url.Values
+	Now     *snapshot
+	Banners []banner
+	Note    string // what an action did
+	Live    []string
+	Stream  string
+	Body    any
 }
 
 // pageTimeout is how long a page may gather what it shows, beside the snapshot. It shows what it has
@@ -80,15 +79,7 @@ func (d *dashboard) write(w http.ResponseWriter, r *http.Request, status int, p 
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Vary", "Accept-Encoding")
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		w.Header().Set("Content-Encoding", "gzip")
-		zipped := zip(b.Bytes())
-		b = *bytes.NewBuffer(zipped)
-	}
-	w.WriteHeader(status)
-	if r.Method != http.MethodHead {
-		_, _ = b.WriteTo(w) // who has gone needs no answer
-	}
+	send(w, r, status, b.Bytes(), func() []byte { return zip(b.Bytes()) })
 }
 
 // Part makes one block of a page.
@@ -120,8 +111,8 @@ func (d *dashboard) refuse(w http.ResponseWriter, r *http.Request, status int, w
 
 // A pager leads through rows.
 type pager struct {
-	Page, From, To, All int
-	Before, After       string // links; "" if there is none
+	From, To, All int
+	Before, After string // links; "" if there is none
 }
 
 const perPage = 50
@@ -131,7 +122,7 @@ func paged[T any](rows []T, name string, query url.Values) ([]T, pager) {
 	last := max(0, (len(rows)-1)/perPage)
 	n, _ := strconv.Atoi(query.Get("page"))
 	n = min(max(n-1, 0), last)
-	p := pager{Page: n + 1, From: n*perPage + 1, To: min(len(rows), (n+1)*perPage), All: len(rows)}
+	p := pager{From: n*perPage + 1, To: min(len(rows), (n+1)*perPage), All: len(rows)}
 	to := func(n int) string {
 		q := without(query, "did", "n", "page")
 		q.Set("page", strconv.Itoa(n+1))
@@ -163,7 +154,6 @@ type overviewBody struct {
 	Sort   string
 	Filter string
 	Charts []*chart
-	Idle   int
 	Known  int // queues
 }
 

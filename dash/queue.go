@@ -48,7 +48,6 @@ type queueBody struct {
 	Late   bool // there was no time to read more
 	Err    string
 	Job    *jobState
-	Lag    time.Duration // how long a new task waits, if tasks go on to start as they do
 }
 
 func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
@@ -57,9 +56,6 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 		return nil, err
 	}
 	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, cmp.Or(state.at, now.At)), Tab: cmp.Or(query.Get("tab"), "waiting"), Job: d.jobs.of(state.name)}
-	if body.Pace.Starting > 0 {
-		body.Lag = time.Duration(float64(body.Counts.Waiting) / body.Pace.Starting * float64(time.Second))
-	}
 	if now.err == nil {
 		d.list(ctx, now, query, body)
 	}

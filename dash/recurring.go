@@ -100,15 +100,7 @@ func (r *recurrences) current(ctx context.Context, now *snapshot) (all []recurri
 	}
 	r.mu.Unlock()
 	if !fresh {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		select {
-		case <-done:
-		case <-timer.C:
-			late = true
-		case <-ctx.Done():
-			late = true
-		}
+		late = !await(ctx, done, patience)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,7 +163,7 @@ func (r *recurrences) read(names []string, done chan struct{}) {
 		fail(names[i], cause)
 	})
 	slices.SortFunc(all, func(a, b recurringRow) int {
-		return cmp.Or(a.Next.Compare(b.Next), compare(a.Queue, b.Queue), compare(a.Key, b.Key))
+		return cmp.Or(a.Next.Compare(b.Next), strings.Compare(a.Queue, b.Queue), strings.Compare(a.Key, b.Key))
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 	"github.com/worqr/worqr/dash"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // How large the fleet of TestScale is. docs/dashboard.md has what it says with 1000, 1000 and
@@ -29,7 +30,7 @@ var (
 	scaleFailed  = flag.Int("dash.failed", 2_000, "failed tasks of TestScale")
 )
 
-// In a large fleet, no page takes long and no script that the dashboard causes blocks Redis.
+// In a large fleet, no page takes long, nor much of Redis's time.
 // With its flags it measures; the limits have room for a busy machine.
 func TestScale(t *testing.T) {
 	parallel(t)
@@ -40,8 +41,6 @@ func TestScale(t *testing.T) {
 	fillQueues(t, p, *scaleQueues)
 	fillFailed(t, server.URL(), prefix, *scaleFailed)
 	startWorkers(t, server.URL(), prefix, *scaleWorkers, *scaleQueues)
-	peertest.Must(t, peertest.Failure(conn.Do("CONFIG", "SET", "slowlog-log-slower-than", 5_000, "slowlog-max-len", 1_000)))
-	peertest.Must(t, peertest.Failure(conn.Do("SLOWLOG", "RESET")))
 
 	b := browse(t, p, &dash.Options{AllowActions: true})
 	ctx, leave := context.WithCancel(t.Context())
@@ -51,7 +50,6 @@ func TestScale(t *testing.T) {
 	}
 	visited(t, b, conn)
 	searched(t, b)
-	slowScripts(t, conn)
 	_, footer, _ := strings.Cut(b.get("").text, "<footer")
 	_, read, _ := strings.Cut(footer, "</time>, ")
 	t.Logf("a snapshot of the fleet is %.20s", read)
@@ -104,35 +102,9 @@ func searched(t *testing.T, b *browser) {
 	t.Helper()
 	begun := time.Now()
 	page := "failed?name=mails&reason=" + url.QueryEscape("no such thing")
-	b.shows(page, "of "+fmt.Sprint(comma(*scaleFailed))+" failed tasks match")
+	b.shows(page, "of "+words.Grouped(*scaleFailed)+" failed tasks match")
 	seconds := time.Since(begun).Seconds()
 	t.Logf("searched %d failed tasks in %.1f s: %.0f/s", *scaleFailed, seconds, float64(*scaleFailed)/seconds)
-}
-
-func comma(n int) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// slowScripts says how many scripts took more than 5 ms. Redis measures their time by the clock, so
-// on a busy machine there are some.
-func slowScripts(t *testing.T, conn redis.Conn) {
-	t.Helper()
-	scripts, longest, slow := 0, 0, map[string]int{}
-	for _, row := range redistest.Sure(redis.Values(conn.Do("SLOWLOG", "GET", -1)))(t) {
-		fields := redistest.Sure(redis.Values(row, nil))(t)
-		took := redistest.Sure(redis.Int(fields[2], nil))(t)
-		words := redistest.Sure(redis.Strings(fields[3], nil))(t)
-		if strings.HasPrefix(words[0], "EVAL") {
-			scripts, longest = scripts+1, max(longest, took)
-		}
-		slow[words[0]]++
-	}
-	t.Logf("slower than 5 ms by the clock: %v", slow)
-	t.Logf("%d scripts took more than 5 ms; the longest %d µs", scripts, longest)
 }
 
 func fillQueues(t *testing.T, p *worqr.Peer, n int) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -235,7 +236,9 @@ func (s *search) result(ctx context.Context, rows int) result {
 	for _, g := range s.groups {
 		r.Groups = append(r.Groups, *g)
 	}
-	slices.SortFunc(r.Groups, func(a, b group) int { return cmp.Or(cmp.Compare(b.Count, a.Count), compare(a.Reason, b.Reason)) })
+	slices.SortFunc(r.Groups, func(a, b group) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Reason, b.Reason))
+	})
 	if s.err != nil {
 		r.Err = printable(s.err.Error())
 	}

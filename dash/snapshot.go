@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,15 +63,7 @@ func (s *snapshot) Workers() int { return len(s.workers) }
 
 // find returns the state of a queue, or nil.
 func (s *snapshot) find(name string) *queueState {
-	i, ok := slices.BinarySearchFunc(s.queues, name, func(q *queueState, name string) int {
-		switch {
-		case q.name < name:
-			return -1
-		case q.name > name:
-			return 1
-		}
-		return 0
-	})
+	i, ok := slices.BinarySearchFunc(s.queues, name, func(q *queueState, name string) int { return strings.Compare(q.name, name) })
 	if !ok {
 		return nil
 	}
@@ -127,7 +120,7 @@ func (f *fleet) counted(ctx context.Context, last *snapshot, now time.Time) (*sn
 		}
 		next.queues = append(next.queues, &queueState{name: name})
 	}
-	slices.SortFunc(next.queues, func(a, b *queueState) int { return compare(a.name, b.name) })
+	slices.SortFunc(next.queues, func(a, b *queueState) int { return strings.Compare(a.name, b.name) })
 	var listed sync.WaitGroup
 	var workers []inspect.Worker
 	var unlisted error
@@ -227,8 +220,6 @@ func (f *fleet) remember(next *snapshot) {
 		}
 		next.Total.add(sampled(next.At, q.counts))
 		next.Pace.Starting += q.pace.Starting
-		next.Pace.Arriving += q.pace.Arriving
-		next.Pace.Failing += q.pace.Failing
 		next.Pace.Known = next.Pace.Known || q.pace.Known
 	}
 	f.all = f.all.with(next.Total, 300)
@@ -237,7 +228,7 @@ func (f *fleet) remember(next *snapshot) {
 // serve notes which registered workers serve each queue.
 func serve(next *snapshot) {
 	slices.SortFunc(next.workers, func(a, b inspect.Worker) int {
-		return compare(a.Name+"\x00"+a.ID, b.Name+"\x00"+b.ID)
+		return strings.Compare(a.Name+"\x00"+a.ID, b.Name+"\x00"+b.ID)
 	})
 	for i := range next.workers {
 		for _, name := range next.workers[i].Queues {
@@ -267,14 +258,4 @@ func (f *fleet) miss(next *snapshot) {
 			f.missing[q.name], q.missing = since, next.At.Sub(since)
 		}
 	}
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

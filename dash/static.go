@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"io/fs"
 	"net/http"
 	"path"
 	"strings"
@@ -29,17 +28,14 @@ var kinds = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/ja
 // assets reads the files of static, by name.
 var assets = sync.OnceValue(func() map[string]*asset {
 	all := map[string]*asset{}
-	names, err := fs.Glob(files, "static/*")
-	if err != nil {
-		panic(err) // the pattern is wrong
-	}
-	for _, name := range names {
-		text, err := files.ReadFile(name)
+	entries, _ := files.ReadDir("static") // it's embedded
+	for _, e := range entries {
+		text, err := files.ReadFile("static/" + e.Name())
 		if err != nil {
 			panic(err) // it's embedded
 		}
 		sum := sha256.Sum256(text)
-		all[path.Base(name)] = &asset{kind: kinds[path.Ext(name)], plain: text, zipped: zip(text), version: hex.EncodeToString(sum[:6])}
+		all[e.Name()] = &asset{kind: kinds[path.Ext(e.Name())], plain: text, zipped: zip(text), version: hex.EncodeToString(sum[:6])}
 	}
 	return all
 })
@@ -60,15 +56,16 @@ func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	send(w, r, a.plain, func() []byte { return a.zipped })
+	send(w, r, http.StatusOK, a.plain, func() []byte { return a.zipped })
 }
 
 // send writes a body, compressed if the browser takes that.
-func send(w http.ResponseWriter, r *http.Request, plain []byte, zipped func() []byte) {
+func send(w http.ResponseWriter, r *http.Request, status int, plain []byte, zipped func() []byte) {
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		w.Header().Set("Content-Encoding", "gzip")
 		plain = zipped()
 	}
+	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(plain) // who has gone needs no answer
 	}

@@ -9,12 +9,12 @@ import (
 	"strings"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type taskBody struct {
 	Queue    string
-	Asked    bool   // a task was named
-	What     string // how it was named
+	Asked    bool // a task was named
 	Key      string
 	Digest   string
 	Sentence string // if there are no copies
@@ -43,7 +43,6 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 	header, value, _ := strings.Cut(query.Get("header"), ":")
 	switch {
 	case body.Key != "":
-		body.What = "the key " + line(body.Key, 100)
 		if e, err = q.ExplainKey(ctx, body.Key); err == nil && len(e.Copies) > 0 {
 			var in []inspect.CopyState
 			for _, c := range e.Copies {
@@ -52,12 +51,10 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 			body.Found = d.find(ctx, state.name, in, func(key string, _ []byte) bool { return key == body.Key })
 		}
 	case header != "":
-		body.What = "the header " + line(query.Get("header"), 100)
 		e, err = q.ExplainHeader(ctx, strings.TrimSpace(header), strings.TrimSpace(value))
 	case body.Digest != "":
-		body.What = "this payload"
 		if body.Found = d.find(ctx, state.name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == body.Digest }); body.Found == nil {
-			body.Asked, body.Err = true, "The task isn't among the first "+count(mostRows)+" of any list of this queue: it has probably ended. To search for it, give its payload or key."
+			body.Asked, body.Err = true, "The task isn't among the first "+words.Grouped(mostRows)+" of any list of this queue: it has probably ended. To search for it, give its payload or key."
 			return p, nil
 		}
 		e, err = q.Explain(ctx, body.Found.Payload)
@@ -117,7 +114,7 @@ func (d *dashboard) lookUp(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	payload := []byte(form.Get("payload"))
-	body := &taskBody{Queue: state.name, What: "this payload", Found: &found{Payload: payload}, Digest: digest(payload), Hidden: d.hides()}
+	body := &taskBody{Queue: state.name, Found: &found{Payload: payload}, Digest: digest(payload), Hidden: d.hides()}
 	var e *inspect.Explanation
 	q, err := d.hooks.handle(state.name)
 	if err == nil {

@@ -4,6 +4,8 @@ import (
 	"html/template"
 	"sync"
 	"time"
+
+	"github.com/worqr/worqr/internal/words"
 )
 
 var templates = sync.OnceValue(func() *template.Template {
@@ -12,7 +14,7 @@ var templates = sync.OnceValue(func() *template.Template {
 
 // functions are what templates may call.
 var functions = template.FuncMap{
-	"amount": amount, "count": count, "line": line, "link": link, "several": several, "size": size, "span": span, "text": printable, "versioned": versioned,
+	"amount": amount, "count": words.Grouped, "line": line, "link": link, "several": words.Counted, "size": size, "span": span, "text": printable, "versioned": versioned,
 	"ago":     func(t time.Time) string { return span(time.Since(t)) + " ago" },
 	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"columns": func() []column { return columns },

@@ -34,13 +34,7 @@ func (r *Redis) Peer(opts *worqr.Options) *Peer {
 	o.Lease = cmp.Or(o.Lease, r.lease)
 	p := &Peer{t: r.t, link: link{dial: r.dial, conns: map[*conn]bool{}, resumed: make(chan struct{})}}
 	close(p.link.resumed)
-	p.Peer = worqr.New(&redis.Pool{DialContext: func(context.Context) (redis.Conn, error) {
-		c, err := p.link.connect()
-		if err != nil {
-			return nil, err
-		}
-		return redis.NewConn(c, 0, 0), nil
-	}}, &o)
+	p.Peer = worqr.New(&redis.Pool{DialContext: over(p.link.connect)}, &o)
 	r.t.Cleanup(func() {
 		p.link.repair() // else its end would have to wait for Redis
 		if err := p.Close(); err != nil {

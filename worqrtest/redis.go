@@ -70,14 +70,17 @@ func Virtual(t *testing.T, test func(t *testing.T, redis *Redis)) {
 }
 
 // Pool returns a pool of connections to the server, for worqr.New and for commands of your own.
-func (r *Redis) Pool() *redis.Pool {
-	return &redis.Pool{MaxIdle: 4, DialContext: func(context.Context) (redis.Conn, error) {
-		conn, err := r.dial()
+func (r *Redis) Pool() *redis.Pool { return &redis.Pool{MaxIdle: 4, DialContext: over(r.dial)} }
+
+// over makes connections of the driver.
+func over(dial func() (net.Conn, error)) func(context.Context) (redis.Conn, error) {
+	return func(context.Context) (redis.Conn, error) {
+		conn, err := dial()
 		if err != nil {
 			return nil, err
 		}
 		return redis.NewConn(conn, 0, 0), nil
-	}}
+	}
 }
 
 // Miniredis returns the server itself, to look at keys or set its clock.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,14 +17,6 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// counting returns a handler that counts its calls.
-func counting(calls *atomic.Int64) worqr.Handler {
-	return func(context.Context, *worqr.Task) error {
-		calls.Add(1)
-		return nil
 	}
 }
 
@@ -157,16 +148,15 @@ func TestURL(t *testing.T) {
 	p, err := worqr.Open(r.URL(), nil)
 	must(t, err)
 	defer func() { must(t, p.Close()) }()
-	var calls atomic.Int64
 	q := r.Peer(nil).Queue("q")
 	worker := r.Peer(nil)
-	worker.Queue("q").Handle(counting(&calls), nil)
+	worker.Queue("q").Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
 	stop := worker.Serve()
 	must(t, p.Queue("q").Enqueue(t.Context(), []byte("x")))
 	WaitIdle(t, q)
 	stop()
-	if calls.Load() != 1 {
-		t.Errorf("%d calls", calls.Load())
+	if n := worker.Stats().Finished; n != 1 {
+		t.Errorf("%d calls", n)
 	}
 	conn := r.Pool().Get()
 	defer func() { _ = conn.Close() }()

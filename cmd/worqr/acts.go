@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/worqr/worqr/internal/words"
 )
 
 // When things happen, in parts of the whole time. A peer that dies is evicted
@@ -29,7 +31,7 @@ func (p *play) act(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.journal.add(plainly, "", "%v starts on %s; it would take an hour", film, peerName(f.peer))
+	p.journal.add(plain, "", "%v starts on %s; it would take an hour", film, peerName(f.peer))
 	if err := p.schedule(ctx, at(dueAt)); err != nil {
 		return err
 	}
@@ -132,7 +134,7 @@ func (p *play) produce(ctx context.Context, end time.Time) {
 		p.fail(err) // unless ctx has ended, which fails already
 		return
 	}
-	p.journal.add(plainly, "", "the producer stops, with %s still to be done", tasks(p.tally.sum().open()))
+	p.journal.add(plain, "", "the producer stops, with %s still to be done", words.Several(p.tally.sum().open(), "task"))
 }
 
 // kill kills the peer that runs the film.
@@ -151,7 +153,7 @@ func (p *play) kill(ctx context.Context, number int) error {
 			held++
 		}
 	}
-	p.journal.add(bad, "kill -9", "%s is killed while it holds %s", peerName(number), tasks(held))
+	p.journal.add(bad, "kill -9", "%s is killed while it holds %s", peerName(number), words.Several(held, "task"))
 	return nil
 }
 
@@ -189,7 +191,7 @@ func (p *play) drain(ctx context.Context, end time.Time) error {
 	err := p.tally.until(ctx, func() bool { return p.tally.add().open() == 0 })
 	switch {
 	case errors.Is(err, errEnd):
-		p.journal.add(plainly, "", "that is all; the peers finish what they run, and leave")
+		p.journal.add(plain, "", "that is all; the peers finish what they run, and leave")
 		return nil
 	case err == nil:
 		p.journal.add(good, "", "everything is done; the peers leave")

@@ -35,17 +35,3 @@ func TestRawArguments(t *testing.T) {
 	s.run(exitWell, "remove", "q", "key"+raw)
 	s.run(exitWell, "cancel", "q", raw)
 }
-
-// A name or an expression that isn't UTF-8 is refused, and none is taken for another one. So are
-// values that the library would take for its defaults.
-func TestRefusedArguments(t *testing.T) {
-	s := newShell(t)
-	s.is.True(strings.Contains(s.run(exitFailed, "pause", "q"+raw), "not a valid queue name"))
-	s.is.True(strings.Contains(s.run(exitFailed, "failed", "q", "--reason", raw), "--reason"))
-	s.is.True(strings.Contains(s.run(exitFailed, "enqueue", "q", "a", "--header", raw), "--header is not valid; write NAME=VALUE"))
-	for _, args := range [][]string{{"--lease", "0s"}, {"--lease", "-1s"}, {"--lease="}, {"--prefix", ""}, {"--prefix="}} {
-		out, status := command(t, "", append([]string{"queues"}, args...)...)
-		s.is.Equal(status, exitFailed)
-		s.is.True(strings.Contains(out, "is not valid"))
-	}
-}

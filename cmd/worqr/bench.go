@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type benchCommand struct {
@@ -17,11 +18,6 @@ type benchCommand struct {
 	Size        int `default:"100" help:"Size of a payload in bytes; the default is 100."`
 	Batch       int `default:"100" help:"How many tasks one call enqueues; the default is 100."`
 	Concurrency int `short:"c" default:"64" help:"How many handlers run at once; the default is 64."`
-}
-
-// Help is called by kong.
-func (benchCommand) Help() string {
-	return "Measures a Redis from here: the round trip, how fast tasks are enqueued, how fast handlers that do nothing work them off, and how long a task takes from Enqueue to its handler on an idle queue. It loads Redis for a few seconds; think before you use it beside a fleet that works."
 }
 
 // Validate is called by kong.
@@ -72,7 +68,7 @@ func (c *benchCommand) Run(ctx context.Context, con *console) (err error) {
 		return err
 	}
 	return c.tell(con.out, row, "round trip   %s\nenqueue      %s/s, %d in each call\nwork off     %s/s, %d handlers\nlatency      %s from Enqueue to the handler of an idle queue",
-		micro(row.RoundTrip), grouped(row.Enqueued), c.Batch, grouped(row.Finished), c.Concurrency, micro(row.Latency))
+		micro(row.RoundTrip), words.Grouped(row.Enqueued), c.Batch, words.Grouped(row.Finished), c.Concurrency, micro(row.Latency))
 }
 
 // micro is a short time.

@@ -28,16 +28,9 @@ type broker struct {
 func openBroker(given string) (*broker, error) {
 	b := &broker{url: given, prefix: fmt.Sprintf("worqr-demo-%08x", rand.Uint32())}
 	if given != "" {
-		if u, err := redisconn.ParseURL(given); err == nil && u.Kind != redisconn.Single {
-			b.where = "Redis at " + u.Address() // which the URL of one host can't be parsed as
-			return b, nil
-		}
-		u, err := url.Parse(given)
-		if err != nil {
-			return nil, errors.New("the URL of Redis can't be parsed") // the error would show a password
-		}
-		b.where = "Redis at " + place(u)
-		return b, nil
+		at, err := addressOf(given)
+		b.where = "Redis at " + at
+		return b, err
 	}
 	b.own = miniredis.NewMiniRedis()
 	b.own.ClockTTL(true) // registrations of dead peers expire, as they do in Redis
@@ -49,12 +42,19 @@ func openBroker(given string) (*broker, error) {
 	return b, nil
 }
 
-// place says where a URL leads: not to whom, since a lone name is a password.
-func place(u *url.URL) string {
-	if u.Scheme == "unix" {
-		return "unix://" + u.EscapedPath()
+// addressOf says where a URL leads: not to whom, since a lone name is a password.
+func addressOf(given string) (string, error) {
+	if u, err := redisconn.ParseURL(given); err == nil && u.Kind != redisconn.Single {
+		return u.Address(), nil // which the URL of one host can't be parsed as
 	}
-	return u.Scheme + "://" + u.Host
+	u, err := url.Parse(given)
+	switch {
+	case err != nil:
+		return "", errors.New("the URL of Redis can't be parsed") // the error would show a password
+	case u.Scheme == "unix":
+		return "unix://" + u.EscapedPath(), nil
+	}
+	return u.Scheme + "://" + u.Host, nil
 }
 
 // close ends the Redis in this process.
@@ -83,11 +83,10 @@ func (b *broker) ahead(ctx context.Context) (ahead time.Duration, err error) {
 
 // with makes calls that the library has not.
 func (b *broker) with(call func(*topology.Router) error) error {
-	place, err := topology.Open(b.url, topology.Options{})
+	r, err := newRouter(b.url)
 	if err != nil {
 		return err
 	}
-	r := topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) })
 	defer r.Close()
 	return call(r)
 }
@@ -106,20 +105,15 @@ func masters(ctx context.Context, r *topology.Router, do func(l *redisconn.Line)
 // clean removes every key of the demo from a Redis that was given. The library
 // has no call for that: what it keeps of an idle queue, it keeps for a reason.
 func (b *broker) clean() error {
-	if b.own != nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience) // also after Ctrl-C
 	defer cancel()
-	if err := b.with(func(r *topology.Router) error {
-		return masters(ctx, r, func(l *redisconn.Line) error { return b.sweep(ctx, r, l) })
-	}); err != nil {
+	if err := b.sweeps(ctx); err != nil {
 		return fmt.Errorf("remove the keys %s:*: %w", b.prefix, err)
 	}
 	return nil
 }
 
-// sweeps finds out whether it will be possible to remove the keys.
+// sweeps removes the keys that there are. Before there are any, it finds out whether that will be possible.
 func (b *broker) sweeps(ctx context.Context) error {
 	if b.own != nil {
 		return nil

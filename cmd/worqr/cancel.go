@@ -9,20 +9,14 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type cancelCommand struct {
-	target
-	form
-	Queue   queueName     `arg:"" help:"Name of the queue."`
+	onQueue
 	Payload *string       `arg:"" optional:"" help:"Payload of the task; all its copies are canceled. Without it or --key, it's read from standard input, byte for byte."`
 	Key     *string       `placeholder:"KEY" help:"Cancel the tasks under this key, whatever their payload."`
 	Wait    time.Duration `default:"30s" help:"How long to wait until running copies have stopped; the default is 30s, 0s is not at all."`
-}
-
-// Help is called by kong.
-func (cancelCommand) Help() string {
-	return "Waiting copies are removed; those that run are stopped, in any process, and never run again. Tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key. The exit status is 0 if there were copies and none is left, and 1 if there was none, or one is still running."
 }
 
 // Validate is called by kong.
@@ -76,22 +70,12 @@ func (c *cancelCommand) Run(ctx context.Context, con *console) error {
 	if none && c.Key == nil {
 		con.say("nothing has this payload; tasks from Add are canceled by key: worqr cancel %s --key KEY", shellQuoted(string(c.Queue)))
 	}
-	if late && c.Wait > 0 || none {
-		return errTold
-	}
-	return nil
+	return toldIf(late && c.Wait > 0 || none, nil)
 }
 
 type removeCommand struct {
-	target
-	form
-	Queue queueName `arg:"" help:"Name of the queue."`
-	Keys  []string  `arg:"" name:"key" help:"Keys whose waiting tasks to remove."`
-}
-
-// Help is called by kong.
-func (removeCommand) Help() string {
-	return "Only the task that waits under a key is removed, not one that runs; \"worqr cancel --key\" stops that, too. The exit status is 1 if no task waited under one of the keys."
+	onQueue
+	Keys []string `arg:"" name:"key" help:"Keys whose waiting tasks to remove."`
 }
 
 // Run removes waiting tasks.
@@ -105,19 +89,14 @@ func (c *removeCommand) Run(ctx context.Context, con *console) error {
 	for _, key := range c.Keys {
 		was, err := q.RemoveKey(ctx, key)
 		if err != nil {
-			return fmt.Errorf("after %s: %w", number(removed, "task"), err)
+			return fmt.Errorf("after %s: %w", words.Counted(removed, "task"), err)
 		}
 		if was {
 			removed++
 		}
 	}
-	if err := c.tell(con.out, map[string]int{"removed": removed}, "%s removed", number(removed, "task")); err != nil {
-		return err
-	}
-	if removed < len(c.Keys) {
-		return errTold
-	}
-	return nil
+	err = c.tell(con.out, map[string]int{"removed": removed}, "%s removed", words.Counted(removed, "task"))
+	return toldIf(removed < len(c.Keys), err)
 }
 
 type drainCommand struct {
@@ -125,11 +104,6 @@ type drainCommand struct {
 	form
 	Queues  queueNames    `arg:"" name:"queue" help:"Queues to drain."`
 	Timeout time.Duration `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
-}
-
-// Help is called by kong.
-func (drainCommand) Help() string {
-	return "Pauses the queues and waits until none of their tasks runs, as before a migration. Waiting tasks stay. The queues stay paused: go on with \"worqr resume\". The exit status is 1 if tasks are still running after --timeout, and 2 if a queue can't be paused or read; the others are drained all the same."
 }
 
 // Run pauses queues and waits.
@@ -160,7 +134,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 	for _, row := range rows {
 		text := "is paused, and none of its tasks runs"
 		if row.Running > 0 {
-			text = "is paused; still running: " + number(row.Running, "task")
+			text = "is paused; still running: " + words.Counted(row.Running, "task")
 		}
 		if err := c.tell(con.out, row, "%s %s", printable(row.Queue), text); err != nil {
 			return err
@@ -174,13 +148,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 	if late {
 		con.say("not drained after %s; what runs: worqr running %s", age(c.Timeout), strings.Join(shellQuotedAll(c.Queues), " "))
 	}
-	if err := someUnread(len(lost)); err != nil || failed != nil {
-		return cmp.Or(failed, err)
-	}
-	if late {
-		return errTold
-	}
-	return nil
+	return toldIf(late, cmp.Or(failed, someUnread(len(lost))))
 }
 
 // wait waits until nothing of the queues runs, as far as they can be read.
@@ -201,7 +169,7 @@ func (c *drainCommand) wait(ctx context.Context, con *console, f *fleet, queues 
 			now = append(now, drainedRow{row.Queue, row.Running, row.Running == 0})
 		}
 		if rows, lost = now, bad; running != last && running > 0 {
-			con.say("%s still running", number(running, "task"))
+			con.say("%s still running", words.Counted(running, "task"))
 		}
 		last = running
 		return running == 0, nil
@@ -224,16 +192,9 @@ func shellQuotedAll(all queueNames) (quoted []string) {
 }
 
 type deleteCommand struct {
-	target
-	form
+	onQueue
 	confirmation
-	Queue  queueName `arg:"" help:"Name of the queue."`
-	Failed bool      `help:"Delete its failed tasks instead of those that wait. To delete some of them, use: worqr failed --delete."`
-}
-
-// Help is called by kong.
-func (deleteCommand) Help() string {
-	return "Drops all waiting tasks of a queue, on the list and in the schedule. Running tasks, failed tasks and a pause stay. It asks for the name of the queue. The exit status is 1 if there was nothing to delete."
+	Failed bool `help:"Delete its failed tasks instead of those that wait. To delete some of them, use: worqr failed --delete."`
 }
 
 // Validate is called by kong.
@@ -254,7 +215,7 @@ func (c *deleteCommand) Run(ctx context.Context, con *console) error {
 	if c.Failed {
 		n, what = s.Failed, "failed task"
 	}
-	if err := c.ask(con, string(c.Queue), fmt.Sprintf("delete %s of the queue %q", number(n, what), c.Queue)); err != nil {
+	if err := c.ask(con, string(c.Queue), fmt.Sprintf("delete %s of the queue %q", words.Counted(n, what), c.Queue)); err != nil {
 		return err
 	}
 	if c.Failed {
@@ -265,11 +226,5 @@ func (c *deleteCommand) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	if err := c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", number(n, what)); err != nil {
-		return err
-	}
-	if n == 0 {
-		return errTold
-	}
-	return nil
+	return toldIf(n == 0, c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", words.Counted(n, what)))
 }

@@ -34,7 +34,7 @@ func (c *checkCommand) options() *inspect.CheckOptions {
 	return o
 }
 
-// most converts a limit for the library, where 0 means the default.
+// most converts a limit for the library, where 0 means the default, and none is negative.
 func most(limit *int) int {
 	switch {
 	case limit == nil:
@@ -43,13 +43,6 @@ func most(limit *int) int {
 		return -1
 	}
 	return *limit
-}
-
-// Help is called by kong.
-func (checkCommand) Help() string {
-	return "A finding is an error, a warning or a notice. What exceeds a limit that a --max flag sets is a warning; without the flag, what exceeds a default is a notice. " +
-		"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no key of a fleet is under the prefix. " +
-		"So it can serve as an alert. Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore. The line below a finding says which command fixes it or shows more. With --json, the report is one object with all findings."
 }
 
 // Validate is called by kong.
@@ -89,10 +82,7 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 	if report.Keys == 0 && report.OK() { // an alert that looks in the wrong place must not say that all is well
 		return errors.New("nothing was checked: there is no key of a fleet under the prefix")
 	}
-	if !isWell(report) {
-		return errTold
-	}
-	return nil
+	return toldIf(!isWell(report), nil)
 }
 
 // isWell reports whether nothing is wrong or endangered.

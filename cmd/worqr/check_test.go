@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -123,15 +125,10 @@ func TestCheckFlags(t *testing.T) {
 
 // The payload is an argument or the input, to the byte.
 func TestExplain(t *testing.T) {
-	is := redistest.Parallel(t)
-	prefix := redistest.Prefix(t)
-	url := redistest.Worker(t, redistest.URL(), prefix)
-	p := redistest.Sure(worqr.Open(url, &worqr.Options{Prefix: prefix}))(t)
-	defer p.Close()
-	q := p.Queue("q")
-	is.NoErr(q.Enqueue(t.Context(), []byte(canary)))
-	is.NoErr(q.Put(t.Context(), canary, []byte("other"), &worqr.PutOptions{At: time.Now().Add(time.Hour)}))
-	is.NoErr(q.Enqueue(t.Context(), nil))
+	s := newShell(t)
+	q := s.peer.Queue("q")
+	peertest.Enqueue(t, q, canary, "")
+	peertest.Put(t, q, canary, "other", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
 	for _, c := range []struct {
 		name, in string
 		args     []string
@@ -152,7 +149,7 @@ func TestExplain(t *testing.T) {
 		{"empty input", "", []string{"q"}, exitFailed, "for an empty payload, pass \"\""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			out, status := command(t, c.in, append([]string{"explain", "--redis", url, "--prefix", prefix}, c.args...)...)
+			out, status := command(t, c.in, slices.Concat([]string{"explain"}, s.args, c.args)...)
 			if status != c.status || !strings.Contains(out, c.says) {
 				t.Errorf("exit status %d, want %d and %q:\n%s", status, c.status, c.says, out)
 			}
@@ -170,7 +167,7 @@ func (t typist) Fd() uintptr { return t.terminal.Fd() }
 
 // Who is to type the payload is told so, and apart from the explanation; nobody else is.
 func TestExplainWaits(t *testing.T) {
-	t.Parallel()
+	s := newShell(t)
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skip("needs a terminal of its own:", err)
@@ -178,9 +175,6 @@ func TestExplainWaits(t *testing.T) {
 	defer terminal.Close() //nolint:errcheck // nothing was written to it
 	null := redistest.Sure(os.Open(os.DevNull))(t)
 	defer null.Close() //nolint:errcheck // it was only read
-	prefix := redistest.Prefix(t)
-	url := redistest.Worker(t, redistest.URL(), prefix)
-	args := []string{"explain", "--redis", url, "--prefix", prefix, "q"}
 	for name, c := range map[string]struct {
 		in     io.Reader
 		args   []string
@@ -195,7 +189,7 @@ func TestExplainWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
-			status := run(append(args[:len(args):len(args)], c.args...), c.in, &out, &errs)
+			status := run(slices.Concat([]string{"explain", "q"}, s.args, c.args), c.in, &out, &errs)
 			if status != c.status || strings.Contains(errs.String(), "reading the payload") != c.waits || strings.Contains(out.String(), "reading the payload") {
 				t.Errorf("exit status %d, want %d:\n%s\n%s", status, c.status, out.String(), errs.String())
 			}
@@ -212,36 +206,5 @@ func TestCommandsUnreachable(t *testing.T) {
 				t.Errorf("%s: exit status %d:\n%s", args, status, out)
 			}
 		}
-	}
-}
-
-// The commands work wherever a URL leads: over all nodes of a cluster, and at the master that
-// sentinels name.
-func TestFarURLs(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 3, 0)
-	s := redistest.StartSentinels(t, redistest.SentinelSetup{})
-	for name, url := range map[string]string{"cluster": c.URL(), "sentinel": s.URL()} {
-		t.Run(name, func(t *testing.T) {
-			is := redistest.Parallel(t)
-			p := redistest.Sure(worqr.Open(url, &worqr.Options{Prefix: "p"}))(t)
-			defer p.Close()
-			at := []string{"--redis", url, "--prefix", "p", "--lease", "150ms"}
-			for _, q := range []string{"a", "b", "c"} { // in a cluster, on three nodes
-				is.NoErr(p.Queue(q).Enqueue(t.Context(), []byte(canary)))
-				out, status := command(t, "", append([]string{"explain", q, canary}, at...)...)
-				if status != exitWell || !strings.Contains(out, "Waiting on") {
-					t.Errorf("explain: exit status %d:\n%s", status, out)
-				}
-			}
-			out, status := command(t, "", append([]string{"check", "--repair"}, at...)...)
-			if status != exitUnwell || strings.Count(out, "warning (no-worker)") != 3 || !strings.Contains(out, "in 3 queues: 0 errors") {
-				t.Errorf("check: exit status %d:\n%s", status, out)
-			}
-			var shown bytes.Buffer
-			demo := demoCommand{Redis: url, Seconds: 6, Plain: true}
-			is.NoErr(demo.Run(t.Context(), &shown))
-			is.Equal(figures(t, shown.String())["lost"], 0)
-		})
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,9 +21,7 @@ type child struct {
 	in     io.Closer    // to be closed when it is to leave
 	said   bytes.Buffer // on the error output; to be read after exited
 	exited chan struct{}
-
-	mu     sync.Mutex // protects the fields below
-	ending bool       // it is meant to end
+	ending atomic.Bool // it is meant to end
 }
 
 // patience is how long a child may take to drain and leave.
@@ -54,7 +52,7 @@ func spawn(number int, as peerCommand, hear func(*child, report), failed func(er
 	go func() {
 		defer close(c.exited)
 		err := c.listen(out, hear)
-		if c.meant() {
+		if c.ending.Load() {
 			return
 		}
 		failed(fmt.Errorf("%s has ended by itself: %w\n%s", c.name(), err, strings.TrimSpace(c.said.String())))
@@ -81,32 +79,17 @@ func (c *child) listen(out io.Reader, hear func(*child, report)) error {
 	return errors.Join(err, c.cmd.Wait())
 }
 
-func (c *child) meant() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ending
-}
-
-// end notes that the child is meant to end, and reports whether it was not
-// before.
-func (c *child) end() (first bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	first, c.ending = !c.ending, true
-	return first
-}
-
 // kill ends the child as nothing else does: it cannot say a last word, not to
 // Redis either. It returns once all that the child has said is heard.
 func (c *child) kill() {
-	c.end()
+	c.ending.Store(true)
 	_ = c.cmd.Process.Kill() // or it has ended already
 	<-c.exited
 }
 
 // leave has the child drain and leave, and waits for that.
 func (c *child) leave() error {
-	if !c.end() {
+	if c.ending.Swap(true) {
 		<-c.exited
 		return nil
 	}

@@ -15,12 +15,6 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Help is called by kong.
-func (completionCommand) Help() string {
-	return "Prints a script that completes commands, flags and names of queues. Bash: source <(worqr completion bash). Zsh: source <(worqr completion zsh), after compinit. Fish: worqr completion fish | source. " +
-		"Names of queues are read from the Redis of $REDIS_URL, within a second."
-}
-
 // scripts ask the command itself for what may follow.
 var scripts = map[string]string{
 	"bash": `_worqr() {

@@ -52,8 +52,9 @@ func (c *crew) seat(running []inspect.RunningTask) {
 	defer c.mu.Unlock()
 	holds := make([][]string, len(c.seats))
 	for _, t := range running {
-		if n, j, err := c.holder(t); err == nil && n > 0 {
-			holds[n-1] = append(holds[n-1], j.String())
+		if j, err := readJob(t.Payload); err == nil && c.ids[t.WorkerID] > 0 {
+			i := c.ids[t.WorkerID] - 1
+			holds[i] = append(holds[i], j.String())
 		}
 	}
 	for i := range c.seats {
@@ -69,11 +70,6 @@ func (c *crew) seat(running []inspect.RunningTask) {
 			}
 		}
 	}
-}
-
-func (c *crew) holder(t inspect.RunningTask) (int, job, error) {
-	j, err := readJob(t.Payload)
-	return c.ids[t.WorkerID], j, err
 }
 
 func (c *crew) all() []seat {

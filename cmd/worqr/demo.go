@@ -6,8 +6,6 @@ import (
 	"io"
 	"os"
 	"time"
-
-	"golang.org/x/term"
 )
 
 type demoCommand struct {
@@ -28,7 +26,7 @@ func (c *demoCommand) Validate() error {
 // Run shows the demo, and fails when a task was lost.
 func (c *demoCommand) Run(ctx context.Context, out io.Writer) error {
 	f, ok := out.(*os.File)
-	live := ok && !c.Plain && !c.JSON && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+	live := ok && !c.Plain && !c.JSON && isTerminal(f)
 	var on stage = &log{out: out, next: time.Second}
 	switch {
 	case c.JSON:
@@ -40,25 +38,16 @@ func (c *demoCommand) Run(ctx context.Context, out io.Writer) error {
 	on.close()
 	st := styleFor(live)
 	if live && len(story) > 0 { // the other screen is gone, and the story with it
-		w, _, err := term.GetSize(int(f.Fd()))
-		if err != nil {
-			w = 80
-		}
+		w, _ := sizeOf(f)
 		fmt.Fprintf(out, "\n%s\n", tell(story, w, st)) // whether that works, the summary finds out
 	}
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		err = printJSON(out, summaryRowOf(s))
+		err = printJSON(out, s)
 	} else {
 		err = s.print(out, st)
 	}
-	if err != nil {
-		return err
-	}
-	if s.Lost > 0 {
-		return errTold
-	}
-	return nil
+	return toldIf(s.Lost > 0, err)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"syscall"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -16,8 +18,12 @@ func TestEngines(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	w := redistest.StartSentinels(t, redistest.SentinelSetup{})
-	for name, url := range map[string]string{"cluster": c.URL(), "sentinel": w.URL()} {
+	for name, engine := range map[string]struct {
+		url   string
+		nodes []*redistest.Server
+	}{"cluster": {c.URL(), c.Nodes}, "sentinel": {w.URL(), w.Servers[:1]}} {
 		t.Run(name, func(t *testing.T) {
+			url := engine.url
 			is := redistest.Parallel(t)
 			shellAt(t, is, url, "p").lists()
 			shellAt(t, is, url, "p2").works()
@@ -25,6 +31,14 @@ func TestEngines(t *testing.T) {
 			out, status := command(t, "", "bench", "--redis", url, "--tasks", "200", "--json")
 			is.Equal(status, exitWell)
 			is.True(strings.Contains(out, `"finished_per_second":`))
+			ahead := redistest.Sure((&broker{url: url}).ahead(t.Context()))(t)
+			is.True(ahead.Abs() < time.Minute) // it is the same clock; a busy machine takes its time
+			var shown bytes.Buffer
+			is.NoErr((&demoCommand{Redis: url, Seconds: 6, Plain: true}).Run(t.Context(), &shown))
+			is.Equal(figures(t, shown.String())["lost"], 0)
+			for _, n := range engine.nodes {
+				is.Equal(redistest.Keys(t, redistest.Dial(t, n.URL()), "worqr-demo-*"), nil) // nothing is left on any of them
+			}
 		})
 	}
 }
@@ -49,7 +63,12 @@ func (s *shell) lists() {
 	s.run(exitWell, "delete", "c", "--yes", "c")
 	s.is.Equal(all(s.rows(exitWell, "queues"), "waiting"), []any{2., 1., 2.}) // a deleted queue is no longer listed
 	s.run(exitUnwell, "pause", "c")
-	s.is.True(s.rows(exitUnwell, "check")[0]["queues"].(float64) >= 3)
+	s.run(exitWell, "resume", "a", "b")
+	for _, queue := range []string{"a", "b", "d"} {
+		s.is.True(strings.Contains(s.run(exitWell, "explain", queue, "y"), "Waiting on"))
+	}
+	report := s.run(exitUnwell, "check", "--repair")
+	s.is.True(strings.Count(report, "warning (no-worker)") == 3 && strings.Contains(report, " queues: 0 errors"))
 	s.is.Equal(s.bare(append(append([]string{"complete", "--", "queues"}, s.args[:4]...), "")...), "a\nb\nd\n")
 	v := s.terminal("top", "--every", "100ms")
 	v.awaits("no worker")
@@ -59,16 +78,12 @@ func (s *shell) lists() {
 // works tries what needs a worker.
 func (s *shell) works() {
 	s.Helper()
-	events := newLines(s.T)
-	watched := make(chan int, 1)
-	go func() {
-		watched <- run(append([]string{"watch", "q", "-n", "3"}, s.args...), strings.NewReader(""), events, events)
-	}()
-	s.is.True(strings.Contains(events.next(), "sync"))
+	lines, watched := s.watching()
+	s.is.True(strings.Contains(s.next(lines), "sync"))
 	c := s.program("work", "q", "--prefix", s.args[3], "--lease", "1s", "--max-retries", "0", "--", "sh", "-c", `[ "$(cat)" != bad ]`)
 	s.is.NoErr(c.Start())
 	keys := all(s.rows(exitWell, "enqueue", "q", "good", "bad", "--keep-result", "1h"), "key")
-	for !strings.Contains(events.next(), `"queue":"q"`) {
+	for !strings.Contains(s.next(lines), `"queue":"q"`) {
 	}
 	s.is.Equal(<-watched, exitWell)
 	s.run(exitWell, "wait", "q", keys[0].(string))
@@ -100,11 +115,7 @@ func (s *shell) recurs() {
 	}, nil)
 	ran := make(chan error, 1)
 	go func() { ran <- s.peer.Run(ctx) }()
-	for until := time.Now().Add(time.Minute); !redistest.Sure(q.RunNow(ctx, "nightly"))(s.T); {
-		if time.Now().After(until) {
-			s.Fatal("nothing recurs")
-		}
-	}
+	peertest.Eventually(s, "something recurs", func() bool { return redistest.Sure(q.RunNow(ctx, "nightly"))(s.T) })
 	s.is.Equal(<-starts, "back up")
 	s.is.Equal(all(s.rows(exitWell, "recurring"), "key"), []any{"nightly"})
 	s.run(exitWell, "run-now", "q", "nightly")

@@ -7,18 +7,18 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type enqueueCommand struct {
-	target
-	form
-	Queue    queueName `arg:"" help:"Name of the queue."`
-	Payloads []string  `arg:"" optional:"" name:"payload" help:"Payloads, one for each task. Without any, each line of standard input is one; empty lines are left out."`
-	Whole    bool      `help:"All of standard input is one payload, byte for byte."`
-	Unique   bool      `help:"Skip payloads that are already waiting or running (only those enqueued with --unique count)."`
+	onQueue
+	Payloads []string `arg:"" optional:"" name:"payload" help:"Payloads, one for each task. Without any, each line of standard input is one; empty lines are left out."`
+	Whole    bool     `help:"All of standard input is one payload, byte for byte."`
+	Unique   bool     `help:"Skip payloads that are already waiting or running (only those enqueued with --unique count)."`
 
 	Key string        `placeholder:"KEY" help:"Put one task under this key. A task that waits under it is replaced."`
 	In  time.Duration `placeholder:"DURATION" help:"Start the tasks after this time, such as 90s or 2h."`
@@ -31,13 +31,6 @@ type enqueueCommand struct {
 	KeepResult time.Duration `placeholder:"DURATION" help:"Keep how the tasks end, and their results, for this time: from 1s to 30 days. See worqr wait."`
 	Once       string        `placeholder:"ID" help:"Add the task only if nothing was added with this id before, so that you may repeat the command."`
 	OnceFor    time.Duration `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`
-}
-
-// Help is called by kong.
-func (enqueueCommand) Help() string {
-	return "Lines are enqueued as they come, so a program can write into this one for as long as it likes. " +
-		"Tasks with a time or a property get a key, which is printed, one a line. With --json, each key is an object, and the last line has the counts. " +
-		"If a reply of Redis is lost, plain tasks are sent again without being doubled. With --unique, the exit status is 1 if a task was left out."
 }
 
 // Validate is called by kong.
@@ -68,14 +61,12 @@ func (c *enqueueCommand) hasProperties() bool {
 }
 
 func (c *enqueueCommand) properties() worqr.Properties {
-	p := worqr.Properties{Headers: c.Header, Timeout: c.Timeout, KeepResult: c.KeepResult, Once: c.Once, OnceFor: c.OnceFor}
+	p := worqr.Properties{
+		Headers: c.Header, Timeout: c.Timeout, MaxRetries: most(c.MaxRetries),
+		KeepResult: c.KeepResult, Once: c.Once, OnceFor: c.OnceFor,
+	}
 	if c.Expires > 0 {
 		p.Expires = time.Now().Add(c.Expires)
-	}
-	if c.MaxRetries != nil {
-		if p.MaxRetries = *c.MaxRetries; p.MaxRetries <= 0 {
-			p.MaxRetries = -1 // to the library, 0 is the default
-		}
 	}
 	return p
 }
@@ -103,7 +94,7 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 		if err != nil {
 			p.end()
 			if enqueued > 0 {
-				err = fmt.Errorf("after %s: %w", number(enqueued, "task"), err)
+				err = fmt.Errorf("after %s: %w", words.Counted(enqueued, "task"), err)
 			}
 			return err
 		}
@@ -114,11 +105,11 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 	} else if c.Once != "" {
 		con.say("the task was added, or had been before") // Add returns the same key
 	} else {
-		con.say("%s enqueued", number(enqueued, "task"))
+		con.say("%s enqueued", words.Counted(enqueued, "task"))
 	}
 	if err == nil && left > 0 {
 		if !c.JSON {
-			con.say("%s left out: an equal one waits or runs", number(left, "task"))
+			con.say("%s left out: an equal one waits or runs", words.Counted(left, "task"))
 		}
 		return errTold
 	}
@@ -171,7 +162,10 @@ func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byt
 		keys, err := q.AddMany(ctx, tasks)
 		return len(keys), keys, err
 	}
-	return enqueueSurely(ctx, q, batch)
+	if err := enqueueSurely(ctx, q, batch); err != nil {
+		return 0, nil, err
+	}
+	return len(batch), nil, nil
 }
 
 // tries is how often a batch is sent whose reply was lost.
@@ -179,17 +173,14 @@ const tries = 5
 
 // enqueueSurely enqueues payloads. If the reply is lost, it repeats the call, which changes nothing
 // if it was carried out.
-func enqueueSurely(ctx context.Context, q *worqr.Queue, batch [][]byte) (n int, keys []string, err error) {
+func enqueueSurely(ctx context.Context, q *worqr.Queue, batch [][]byte) (err error) {
 	nonce := rand.Text()
 	for range tries {
 		if _, err = q.EnqueueOnce(ctx, nonce, batch...); !errors.Is(err, worqr.ErrUnknownOutcome) {
-			break
+			return err
 		}
 	}
-	if err != nil {
-		return 0, nil, err
-	}
-	return len(batch), nil, nil
+	return err
 }
 
 // How much one call enqueues.
@@ -199,7 +190,7 @@ const (
 )
 
 // batches yields what is to be enqueued, in parts that are small enough for a call, as it comes.
-func (c *enqueueCommand) batches(ctx context.Context, con *console) func(yield func([][]byte, error) bool) {
+func (c *enqueueCommand) batches(ctx context.Context, con *console) iter.Seq2[[][]byte, error] {
 	return func(yield func([][]byte, error) bool) {
 		if c.Whole {
 			payload, err := con.payload(nil)
@@ -209,45 +200,41 @@ func (c *enqueueCommand) batches(ctx context.Context, con *console) func(yield f
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		lines, failed := make(chan []byte, batchTasks), make(chan error, 1)
-		go c.read(ctx, con, lines, failed)
-		for {
-			batch := take(ctx, lines)
-			if len(batch) > 0 && !yield(batch, nil) {
+		go func() {
+			failed <- c.read(ctx, con, lines)
+			close(lines)
+		}()
+		for batch := take(ctx, lines); len(batch) > 0; batch = take(ctx, lines) {
+			if !yield(batch, nil) {
 				return
 			}
-			if len(batch) == 0 {
-				var err error
-				select {
-				case err = <-failed:
-				case <-ctx.Done(): // standard input may stay silent
-					err = ctx.Err()
-				}
-				if err != nil {
-					yield(nil, err)
-				}
-				return
-			}
+		}
+		var err error
+		select {
+		case err = <-failed:
+		case <-ctx.Done(): // standard input may stay silent
+			err = ctx.Err()
+		}
+		if err != nil {
+			yield(nil, err)
 		}
 	}
 }
 
 // take waits for a payload, and takes those that are there.
 func take(ctx context.Context, lines <-chan []byte) (batch [][]byte) {
-	size := 0
-	for len(batch) < batchTasks && size < batchBytes {
+	for size := 0; len(batch) < batchTasks && size < batchBytes; {
 		var line []byte
-		more := true
-		if len(batch) == 0 {
+		more := false
+		select {
+		case line, more = <-lines:
+		default:
+			if len(batch) > 0 {
+				return batch
+			}
 			select {
 			case line, more = <-lines:
 			case <-ctx.Done():
-				more = false
-			}
-		} else {
-			select {
-			case line, more = <-lines:
-			default:
-				more = false
 			}
 		}
 		if !more {
@@ -258,25 +245,23 @@ func take(ctx context.Context, lines <-chan []byte) (batch [][]byte) {
 	return batch
 }
 
-// read passes payloads on, and then says why it ends.
-func (c *enqueueCommand) read(ctx context.Context, con *console, lines chan<- []byte, failed chan<- error) {
-	defer close(lines)
-	pass := func(payload []byte) bool {
+// read passes payloads on.
+func (c *enqueueCommand) read(ctx context.Context, con *console, lines chan<- []byte) error {
+	pass := func(payload []byte) error {
 		select {
 		case lines <- payload:
-			return true
+			return nil
 		case <-ctx.Done():
-			return false
+			return ctx.Err()
 		}
 	}
 	for _, payload := range c.Payloads {
-		if !pass([]byte(payload)) {
-			break
+		if err := pass([]byte(payload)); err != nil {
+			return err
 		}
 	}
 	if len(c.Payloads) > 0 {
-		failed <- ctx.Err()
-		return
+		return nil
 	}
 	if isTerminal(con.in) {
 		con.say("reading lines from standard input, a payload each; press Ctrl-D to end")
@@ -284,14 +269,14 @@ func (c *enqueueCommand) read(ctx context.Context, con *console, lines chan<- []
 	scanner := bufio.NewScanner(con.in)
 	scanner.Buffer(nil, worqr.DefaultMaxPayload+1)
 	for scanner.Scan() {
-		if line := scanner.Bytes(); len(line) > 0 && !pass(bytes.Clone(line)) {
-			failed <- ctx.Err()
-			return
+		if line := scanner.Bytes(); len(line) > 0 {
+			if err := pass(bytes.Clone(line)); err != nil {
+				return err
+			}
 		}
 	}
 	if err := scanner.Err(); err != nil {
-		failed <- fmt.Errorf("read standard input: %w", err)
-		return
+		return fmt.Errorf("read standard input: %w", err)
 	}
-	failed <- nil
+	return nil
 }

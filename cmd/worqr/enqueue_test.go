@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -96,16 +97,14 @@ func TestCancelAndRemove(t *testing.T) {
 func TestCancelRunning(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
-	q := s.peer.Queue("q")
-	s.is.NoErr(s.peer.StartWorker(ctx))
-	s.is.NoErr(q.StartWork(ctx))
-	s.is.NoErr(q.Enqueue(ctx, []byte("a")))
-	task := redistest.Sure(q.StartTask(ctx))(t)
+	q := peertest.Working(t, s.peer, "q")
+	peertest.Enqueue(t, q, "a")
+	task := peertest.Take(t, q)
 	s.is.True(strings.Contains(s.run(exitUnwell, "cancel", "q", "a", "--wait", "20ms"), "still running after 20ms"))
 	s.is.True(strings.Contains(s.run(exitUnwell, "drain", "q", "--timeout", "20ms"), "1 task still running"))
 	s.is.NoErr(task.Finish(ctx))
 	s.run(exitWell, "drain", "q")
-	s.is.True(redistest.Sure(q.Stats(ctx))(t).Paused)
+	s.is.True(peertest.Stats(t, q).Paused)
 }
 
 // Nothing is deleted unless its name was given.
@@ -123,12 +122,9 @@ func TestDelete(t *testing.T) {
 
 func TestFailWorkerAndSweep(t *testing.T) {
 	s := newShell(t)
-	ctx := t.Context()
-	q := s.peer.Queue("q")
-	s.is.NoErr(s.peer.StartWorker(ctx))
-	s.is.NoErr(q.StartWork(ctx))
-	s.is.NoErr(q.Enqueue(ctx, []byte("a")))
-	redistest.Sure(q.StartTask(ctx))(t)
+	q := peertest.Working(t, s.peer, "q")
+	peertest.Enqueue(t, q, "a")
+	peertest.Take(t, q)
 	id := s.peer.WorkerID()
 	s.is.True(strings.Contains(s.run(exitFailed, "fail-worker", id), "nothing was changed"))
 	s.is.Equal(s.rows(exitWell, "fail-worker", id, "--yes", id)[0], map[string]any{"worker": id, "returned": 1.})

@@ -47,12 +47,6 @@ type watchCommand struct {
 	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to watch; by default all, including new ones."`
 }
 
-// Help is called by kong.
-func (watchCommand) Help() string {
-	return "Prints events as JSON lines. The kinds are: sync (comes first; no event is missed until the next one), work (count tasks were enqueued), done (a worker finished a task; retries and failures tell nothing), cancel, delete and lost. " +
-		"While Redis can't be reached, it says so and tries again. Events are sent, not stored: while nobody watches, they cost nothing."
-}
-
 // Run prints events until ctx ends.
 func (c *watchCommand) Run(ctx context.Context, con *console) error {
 	f, err := c.fleet()

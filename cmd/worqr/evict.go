@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/worqr/worqr/internal/words"
 )
 
 type failWorkerCommand struct {
@@ -12,11 +14,6 @@ type failWorkerCommand struct {
 	form
 	confirmation
 	Worker string `arg:"" help:"Id or name of the worker, as \"worqr workers\" shows them."`
-}
-
-// Help is called by kong.
-func (failWorkerCommand) Help() string {
-	return "Evicts a worker, alive or not, and returns its tasks to the front of their queues. A worker that is alive stops its tasks and comes back under a new id. Dead workers are evicted by their peers, without this command. It asks for what you have called the worker. The exit status is 1 if there is no such worker."
 }
 
 // Validate is called by kong.
@@ -67,17 +64,12 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 		Worker   string `json:"worker"`
 		Returned int    `json:"returned"`
 	}{id, n}
-	return c.tell(con.out, row, "%s returned", number(n, "task"))
+	return c.tell(con.out, row, "%s returned", words.Counted(n, "task"))
 }
 
 type sweepCommand struct {
 	target
 	form
-}
-
-// Help is called by kong.
-func (sweepCommand) Help() string {
-	return "Evicts workers whose lease has expired, and returns their tasks. Running peers do this with every heartbeat, so it's for a fleet of which nobody is left. It looks twice, a lease apart, so give --lease if it isn't 3s."
 }
 
 // Run sweeps twice: the first time, workers are only suspected.
@@ -104,7 +96,7 @@ func (c *sweepCommand) Run(ctx context.Context, con *console) error {
 			return err
 		}
 	}
-	text := number(len(evicted), "worker") + " evicted"
+	text := words.Counted(len(evicted), "worker") + " evicted"
 	for _, id := range evicted {
 		text += "\n" + printable(id)
 	}

@@ -12,17 +12,10 @@ import (
 )
 
 type explainCommand struct {
-	target
-	form
-	Queue   queueName `arg:"" help:"Name of the queue."`
-	Payload *string   `arg:"" optional:"" help:"Payload of the task. Without it, --key or --header, the payload is read from standard input, byte for byte: use printf, since echo adds a newline. For an empty payload, pass \"\"."`
-	Key     *string   `placeholder:"KEY" help:"Explain the tasks under this key, whatever their payload."`
-	Header  *string   `placeholder:"NAME=VALUE" help:"Explain up to ten tasks with this header, and show their keys."`
-}
-
-// Help is called by kong.
-func (explainCommand) Help() string {
-	return "The payload is not printed. Waiting tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 when the task is there, 1 when there is no copy of it, and 2 if the command failed."
+	onQueue
+	Payload *string `arg:"" optional:"" help:"Payload of the task. Without it, --key or --header, the payload is read from standard input, byte for byte: use printf, since echo adds a newline. For an empty payload, pass \"\"."`
+	Key     *string `placeholder:"KEY" help:"Explain the tasks under this key, whatever their payload."`
+	Header  *string `placeholder:"NAME=VALUE" help:"Explain up to ten tasks with this header, and show their keys."`
 }
 
 // Validate is called by kong.
@@ -60,24 +53,24 @@ type explanationRow struct {
 
 // A copyRow is one copy of a task.
 type copyRow struct {
-	State      string     `json:"state"`
-	Key        blob       `json:"key,omitempty"`
-	EnqueuedAt *time.Time `json:"enqueued_at,omitempty"`
-	Reasons    []string   `json:"reasons"`
-	Before     int        `json:"before,omitempty"`
-	DueAt      *time.Time `json:"due_at,omitempty"`
-	Retries    int        `json:"retries"`
-	Crashes    int        `json:"crashes"`
-	Attempt    string     `json:"attempt,omitempty"`
-	StartedAt  *time.Time `json:"started_at,omitempty"`
-	Worker     string     `json:"worker,omitempty"`
-	WorkerName string     `json:"worker_name,omitempty"`
-	Host       string     `json:"host,omitempty"`
-	PID        int        `json:"pid,omitempty"`
-	EvictAt    *time.Time `json:"evict_at,omitempty"`
-	Kind       string     `json:"kind,omitempty"`
-	Error      string     `json:"error,omitempty"`
-	FailedAt   *time.Time `json:"failed_at,omitempty"`
+	State      string    `json:"state"`
+	Key        blob      `json:"key,omitempty"`
+	EnqueuedAt time.Time `json:"enqueued_at,omitzero"`
+	Reasons    []string  `json:"reasons"`
+	Before     int       `json:"before,omitempty"`
+	DueAt      time.Time `json:"due_at,omitzero"`
+	Retries    int       `json:"retries"`
+	Crashes    int       `json:"crashes"`
+	Attempt    string    `json:"attempt,omitempty"`
+	StartedAt  time.Time `json:"started_at,omitzero"`
+	Worker     string    `json:"worker,omitempty"`
+	WorkerName string    `json:"worker_name,omitempty"`
+	Host       string    `json:"host,omitempty"`
+	PID        int       `json:"pid,omitempty"`
+	EvictAt    time.Time `json:"evict_at,omitzero"`
+	Kind       string    `json:"kind,omitempty"`
+	Error      string    `json:"error,omitempty"`
+	FailedAt   time.Time `json:"failed_at,omitzero"`
 }
 
 func explanationRowOf(e *inspect.Explanation, fixes []string) explanationRow {
@@ -95,8 +88,8 @@ func explanationRowOf(e *inspect.Explanation, fixes []string) explanationRow {
 			reasons = append(reasons, string(why))
 		}
 		row.Copies = append(row.Copies, copyRow{
-			string(c.State), blob(c.Key), moment(c.EnqueuedAt), reasons, c.Before, moment(c.DueAt), c.Retries, c.Crashes,
-			c.AttemptID, moment(c.StartedAt), c.WorkerID, c.WorkerName, c.Host, c.PID, moment(c.EvictAt), string(c.Kind), c.Error, moment(c.FailedAt),
+			string(c.State), blob(c.Key), c.EnqueuedAt.UTC(), reasons, c.Before, c.DueAt.UTC(), c.Retries, c.Crashes,
+			c.AttemptID, c.StartedAt.UTC(), c.WorkerID, c.WorkerName, c.Host, c.PID, c.EvictAt.UTC(), string(c.Kind), c.Error, c.FailedAt.UTC(),
 		})
 	}
 	return row
@@ -114,16 +107,11 @@ func (c *explainCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	fixes := c.fixesOf(e)
-	if err := c.tell(con.out, explanationRowOf(e, fixes), "%s", c.text(e, fixes)); err != nil {
-		return err
-	}
-	switch {
-	case len(e.Copies) == 0 && e.NotSearched > 0:
+	err = c.tell(con.out, explanationRowOf(e, fixes), "%s", c.text(e, fixes))
+	if err == nil && len(e.Copies) == 0 && e.NotSearched > 0 {
 		return fmt.Errorf("not found in the first 100,000 tasks; %d more weren't searched", e.NotSearched)
-	case len(e.Copies) == 0 && e.Recurs == nil:
-		return errTold
 	}
-	return nil
+	return toldIf(len(e.Copies) == 0 && e.Recurs == nil, err)
 }
 
 // text is the explanation in sentences, with what to do, and with the keys if they tell copies apart.

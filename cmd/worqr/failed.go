@@ -13,34 +13,33 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/causes"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // A failedRow is a failed task.
 type failedRow struct {
 	ID         string          `json:"id"`
 	Kind       string          `json:"kind"`
-	FailedAt   *time.Time      `json:"failed_at,omitempty"`
+	FailedAt   time.Time       `json:"failed_at,omitzero"`
 	Error      string          `json:"error"`
 	Retries    int             `json:"retries"`
 	Crashes    int             `json:"crashes"`
 	Key        blob            `json:"key,omitempty"`
 	Worker     string          `json:"worker,omitempty"`
-	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
-	DueAt      *time.Time      `json:"due_at,omitempty"`
+	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
+	DueAt      time.Time       `json:"due_at,omitzero"`
 	Headers    map[string]blob `json:"headers,omitempty"`
 	Payload    blob            `json:"payload"`
 }
 
 func failedRowOf(t inspect.FailedTask) failedRow {
-	return failedRow{t.ID, string(t.Kind), moment(t.FailedAt), t.Error, t.Retries, t.Crashes, blob(t.Key), t.WorkerID, moment(t.EnqueuedAt), moment(t.DueAt), blobs(t.Headers), blob(t.Payload)}
+	return failedRow{t.ID, string(t.Kind), t.FailedAt.UTC(), t.Error, t.Retries, t.Crashes, blob(t.Key), t.WorkerID, t.EnqueuedAt.UTC(), t.DueAt.UTC(), blobs(t.Headers), blob(t.Payload)}
 }
 
 type failedCommand struct {
-	target
-	form
+	onQueue
 	some
 	confirmation
-	Queue   queueName     `arg:"" help:"Name of the queue."`
 	Kind    string        `placeholder:"KIND" enum:",failed,malformed,expired,crashed" default:"" help:"Only tasks that failed like this: failed, malformed, expired or crashed."`
 	Reason  *pattern      `placeholder:"REGEX" help:"Only tasks whose error matches, such as 'timeout|refused'."`
 	Payload *pattern      `placeholder:"REGEX" help:"Only tasks whose payload matches."`
@@ -50,13 +49,6 @@ type failedCommand struct {
 	Requeue bool          `help:"Requeue the matching tasks, after asking."`
 	Delete  bool          `help:"Delete the matching tasks, after asking."`
 	DryRun  bool          `help:"Say how many tasks --requeue or --delete would act on, and do nothing."`
-}
-
-// Help is called by kong.
-func (failedCommand) Help() string {
-	return "Lists failed tasks that match all filters, newest first. Filters read one page after the other, so any number of tasks may have failed. " +
-		"--requeue and --delete first count what matches, and ask for the name of the queue; tasks that fail meanwhile are left alone. Requeued tasks begin with no retries; one whose key has a waiting task stays. " +
-		"Listing exits with 0, or 1 if there is no such queue; --requeue and --delete with 1 if nothing matched, or some of it stayed."
 }
 
 // Validate is called by kong.
@@ -148,10 +140,7 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, 
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b groupRow) int {
-		if a.Tasks != b.Tasks {
-			return b.Tasks - a.Tasks
-		}
-		return strings.Compare(a.Kind+a.Error, b.Kind+b.Error)
+		return cmp.Or(b.Tasks-a.Tasks, strings.Compare(a.Kind+a.Error, b.Kind+b.Error))
 	})
 	rows := func(yield func(groupRow, error) bool) {
 		for _, g := range groups {
@@ -161,7 +150,7 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, 
 		}
 	}
 	_, err := printRows(con.out, c.form, "TASKS KIND ERROR", first(c.Limit, rows), func(g groupRow) []string {
-		return []string{grouped(g.Tasks), printable(g.Kind), g.Error}
+		return []string{words.Grouped(g.Tasks), printable(g.Kind), g.Error}
 	})
 	return err
 }
@@ -193,7 +182,7 @@ func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, m
 		verb, do = "delete", q.DeleteFailed
 	}
 	acted := 0
-	what := fmt.Sprintf("%s %s of %s of the queue %q", verb, grouped(found), number(max(s.Failed, found), "failed task"), c.Queue)
+	what := fmt.Sprintf("%s %s of %s of the queue %q", verb, words.Grouped(found), words.Counted(max(s.Failed, found), "failed task"), c.Queue)
 	switch {
 	case c.DryRun:
 		return c.report(con, verb, found, 0, "this would "+what)
@@ -203,16 +192,11 @@ func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, m
 			return err
 		}
 		if acted, err = c.each(ctx, con, kept(matching(&progress{}), func(t inspect.FailedTask) bool { return !t.FailedAt.After(newest) }), verb, found, do); err != nil {
-			return fmt.Errorf("after %s: %w", number(acted, "task"), err)
+			return fmt.Errorf("after %s: %w", words.Counted(acted, "task"), err)
 		}
 	}
-	if err := c.report(con, verb, found, acted, fmt.Sprintf("%s matched, %s %sd", number(found, "task"), grouped(acted), verb)); err != nil {
-		return err
-	}
-	if found == 0 || acted < found {
-		return errTold
-	}
-	return nil
+	err = c.report(con, verb, found, acted, fmt.Sprintf("%s matched, %s %sd", words.Counted(found, "task"), words.Grouped(acted), verb))
+	return toldIf(found == 0 || acted < found, err)
 }
 
 func (c *failedCommand) report(con *console, verb string, matched, acted int, text string) error {
@@ -248,16 +232,9 @@ func (c *failedCommand) each(ctx context.Context, con *console, tasks iter.Seq2[
 }
 
 type requeueCommand struct {
-	target
-	form
-	Queue queueName `arg:"" help:"Name of the queue."`
-	IDs   []string  `arg:"" optional:"" name:"id" help:"Ids of failed tasks, as \"worqr failed\" shows them."`
-	All   bool      `help:"Requeue all failed tasks of the queue. For some of them, use: worqr failed --requeue."`
-}
-
-// Help is called by kong.
-func (requeueCommand) Help() string {
-	return "Puts failed tasks back into the queue, with no retries counted. One whose key has a waiting task stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there, or nothing has failed."
+	onQueue
+	IDs []string `arg:"" optional:"" name:"id" help:"Ids of failed tasks, as \"worqr failed\" shows them."`
+	All bool     `help:"Requeue all failed tasks of the queue. For some of them, use: worqr failed --requeue."`
 }
 
 // Validate is called by kong.
@@ -284,13 +261,8 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	if err := c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", number(n, "task")); err != nil {
-		return err
-	}
-	if n < max(len(c.IDs), 1) {
-		return errTold
-	}
-	if c.All {
+	err = c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", words.Counted(n, "task"))
+	if err = toldIf(n < max(len(c.IDs), 1), err); err == nil && c.All {
 		for _, err := range q.Failed(ctx) {
 			if err == nil {
 				con.say("a task stays: its key has a waiting task, or it failed meanwhile; list it with worqr failed %s", shellQuoted(string(c.Queue)))
@@ -298,5 +270,5 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 			return cmp.Or(err, errTold)
 		}
 	}
-	return nil
+	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -24,10 +25,7 @@ func (s *shell) fail(q *worqr.Queue, payload, reason string, headers map[string]
 
 func TestFailed(t *testing.T) {
 	s := newShell(t)
-	ctx := t.Context()
-	q := s.peer.Queue("q")
-	s.is.NoErr(s.peer.StartWorker(ctx))
-	s.is.NoErr(q.StartWork(ctx))
+	q := peertest.Working(t, s.peer, "q")
 	for i := range 12 {
 		s.fail(q, fmt.Sprintf("task %02d", i), []string{"timeout", "refused\x1b", "no such customer"}[i%3], map[string]string{"n": fmt.Sprint(i % 2)})
 	}
@@ -53,7 +51,7 @@ func TestFailed(t *testing.T) {
 	s.is.Equal(s.run(exitWell, "failed", "q", "--reason", "timeout", "--requeue", "--yes", "q"), "4 tasks matched, 4 requeued\n")
 	s.is.Equal(s.rows(exitWell, "failed", "q", "--reason", "refused", "--delete", "--yes", "q")[0], map[string]any{"matched": 4., "deleted": 4.})
 	s.run(exitUnwell, "failed", "q", "--reason", "refused", "--delete", "--yes", "q")
-	stats := redistest.Sure(q.Stats(ctx))(t)
+	stats := peertest.Stats(t, q)
 	s.is.Equal([]int{stats.Failed, stats.Waiting + stats.Scheduled}, []int{4, 4})
 
 	ids := all(s.rows(exitWell, "failed", "q"), "id")
@@ -71,9 +69,7 @@ func TestFailed(t *testing.T) {
 func TestFailedLater(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
-	q := s.peer.Queue("q")
-	s.is.NoErr(s.peer.StartWorker(ctx))
-	s.is.NoErr(q.StartWork(ctx))
+	q := peertest.Working(t, s.peer, "q")
 	s.fail(q, "before", "x", nil)
 	conn := redistest.Conn(t)
 	now := func() int64 {
@@ -82,7 +78,7 @@ func TestFailedLater(t *testing.T) {
 	}
 	for began := now(); now() == began; { // failures have a time in milliseconds
 	}
-	c := failedCommand{Delete: true, Queue: "q", confirmation: confirmation{Yes: "q"}, form: form{JSON: true}}
+	c := failedCommand{onQueue: onQueue{form: form{JSON: true}, Queue: "q"}, Delete: true, confirmation: confirmation{Yes: "q"}}
 	var out strings.Builder
 	counted := false
 	s.is.NoErr(c.act(ctx, &console{out: &out, errs: &out}, q, func(*progress) iter.Seq2[inspect.FailedTask, error] {
@@ -100,11 +96,9 @@ func TestFailedLater(t *testing.T) {
 func TestRequeueWhatStays(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
-	q := s.peer.Queue("q")
-	s.is.NoErr(s.peer.StartWorker(ctx))
-	s.is.NoErr(q.StartWork(ctx))
+	q := peertest.Working(t, s.peer, "q")
 	s.is.NoErr(q.Put(ctx, "k", []byte("a"), nil))
-	task := redistest.Sure(q.StartTask(ctx))(t)
+	task := peertest.Take(t, q)
 	s.is.NoErr(task.Fail(ctx, errors.New("no")))
 	s.fail(q, "x", "no", nil)
 	s.is.NoErr(q.Put(ctx, "k", []byte("b"), nil))

@@ -41,14 +41,27 @@ func (t *target) fleet() (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := topology.Open(t.Redis, topology.Options{})
+	r, err := newRouter(t.Redis)
 	if err != nil {
 		return nil, err
 	}
-	return &fleet{
-		Peer: p, prefix: t.Prefix, space: keys.NewSpace(string(t.Prefix)),
-		router: topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) }),
-	}, nil
+	return &fleet{Peer: p, prefix: t.Prefix, space: keys.NewSpace(string(t.Prefix)), router: r}, nil
+}
+
+// newRouter returns what makes calls that the library hasn't.
+func newRouter(url string) (*topology.Router, error) {
+	place, err := topology.Open(url, topology.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) }), nil
+}
+
+// An onQueue is what a command about one queue takes.
+type onQueue struct {
+	target
+	form
+	Queue queueName `arg:"" help:"Name of the queue."`
 }
 
 // toQueue returns a fleet, which the caller closes, and the handle of one of its queues.
@@ -58,13 +71,7 @@ func (t *target) toQueue(ctx context.Context, name queueName) (*fleet, *worqr.Qu
 
 // toKnown is the same for a queue that exists.
 func (t *target) toKnown(ctx context.Context, name queueName) (*fleet, *worqr.Queue, error) {
-	return reach(t, func(f *fleet) (*worqr.Queue, error) {
-		q, err := f.queue(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		return q, f.known(ctx, q)
-	})
+	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.known(ctx, name) })
 }
 
 // toQueues is the same for the names of several that exist, or of all.
@@ -106,8 +113,16 @@ func (f *fleet) queue(ctx context.Context, name queueName) (*worqr.Queue, error)
 	return f.Queue(string(name)).Spread(max(n, 1)), err
 }
 
-// known fails if there is no such queue: nothing of it is in Redis, and it isn't listed.
-func (f *fleet) known(ctx context.Context, q *worqr.Queue) error {
+// known is queue, and fails if there is no such queue: nothing of it is in Redis, and it isn't listed.
+func (f *fleet) known(ctx context.Context, name queueName) (*worqr.Queue, error) {
+	q, err := f.queue(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return q, f.exists(ctx, q)
+}
+
+func (f *fleet) exists(ctx context.Context, q *worqr.Queue) error {
 	s, err := q.Stats(ctx)
 	if err != nil || s.Paused || s.Tokens > 0 || s.Waiting+s.Scheduled+s.Running+s.Failed+s.Workers > 0 {
 		return err
@@ -123,34 +138,24 @@ func (f *fleet) known(ctx context.Context, q *worqr.Queue) error {
 	return nothing(fmt.Sprintf("no queue %q exists under the prefix %q; list the queues with: worqr queues", q.Name(), f.prefix))
 }
 
-// workers calls do with each registered peer, and returns how many there are. It waits no longer than
-// for a queue: some may be registered on a node that doesn't answer.
-func (f *fleet) workers(ctx context.Context, do func(inspect.Worker)) (n int, err error) {
+// workers are the registered peers. It waits no longer than for a queue: some may be registered on a node
+// that doesn't answer.
+func (f *fleet) workers(ctx context.Context) (all []inspect.Worker, err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, patienceEach, reading.ErrSlow)
 	defer stop()
 	for w, err := range f.Workers(ctx) {
 		if err != nil {
-			if errors.Is(context.Cause(ctx), reading.ErrSlow) {
-				err = reading.ErrSlow
-			}
-			return n, fmt.Errorf("the workers can't be listed: %w", err)
+			return all, fmt.Errorf("the workers can't be listed: %w", reading.Cause(ctx, err))
 		}
-		n++
-		do(w)
+		all = append(all, w)
 	}
-	return n, nil
+	return all, nil
 }
 
 // names are the queues that were given, which must exist, or else all, in the order of their names.
 func (f *fleet) names(ctx context.Context, given queueNames) (queueNames, error) {
 	if len(given) > 0 {
-		for _, err := range eachOf(ctx, given, func(ctx context.Context, name queueName) (*worqr.Queue, error) {
-			q, err := f.queue(ctx, name)
-			if err == nil {
-				err = f.known(ctx, q)
-			}
-			return q, err
-		}) {
+		for _, err := range eachOf(ctx, given, f.known) {
 			none, absent := errors.AsType[nothing](err)
 			switch {
 			case absent:

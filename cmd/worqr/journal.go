@@ -9,20 +9,10 @@ import (
 // A note is something that happened, in words.
 type note struct {
 	at   time.Duration // since the demo began
-	tone tone
+	tone shade         // how it is meant
 	text string
 	mark string // one word for the time line; "" is not worth it
 }
-
-// A tone says how a note is meant.
-type tone int
-
-const (
-	plainly tone = iota
-	bad
-	good
-	special
-)
 
 // A journal holds the notes.
 type journal struct {
@@ -33,7 +23,7 @@ type journal struct {
 	notes []note
 }
 
-func (j *journal) add(t tone, mark, format string, args ...any) {
+func (j *journal) add(t shade, mark, format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n := note{time.Since(j.began), t, fmt.Sprintf(format, args...), mark}
@@ -50,11 +40,3 @@ func (j *journal) all() []note {
 
 // ms is a time as the notes tell it.
 func ms(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
-
-// tasks says how many.
-func tasks(n int) string {
-	if n == 1 {
-		return "1 task"
-	}
-	return fmt.Sprintf("%d tasks", n)
-}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // What is not first in, first out: what has a time, and what fails.
@@ -23,7 +24,7 @@ func (p *play) schedule(ctx context.Context, due time.Time) error {
 		return err
 	}
 	p.tally.enqueued(backup.id)
-	p.journal.add(plainly, "", "%v is put for %.1f s, under the key %q", backup, due.Sub(p.journal.began).Seconds(), backupKey)
+	p.journal.add(plain, "", "%v is put for %.1f s, under the key %q", backup, due.Sub(p.journal.began).Seconds(), backupKey)
 	return nil
 }
 
@@ -60,7 +61,7 @@ func (p *play) repair(ctx context.Context) error {
 		return err
 	}
 	if n != 1 {
-		return fmt.Errorf("%s were requeued instead of only %v", tasks(n), invoice)
+		return fmt.Errorf("%s were requeued instead of only %v", words.Several(n, "task"), invoice)
 	}
 	p.journal.add(good, "requeued", "the customer has an address now, and %v is requeued", invoice)
 	return nil

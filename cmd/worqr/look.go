@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // hear takes in what a peer says.
@@ -75,7 +76,7 @@ type comeback struct {
 func (b *comeback) returned(j *journal, peer string, count int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	j.add(good, "back", "%s notices, and returns %s to the front of the queue", peer, tasks(count))
+	j.add(good, "back", "%s notices, and returns %s to the front of the queue", peer, words.Several(count, "task"))
 	for _, text := range b.early {
 		j.add(good, "", "%s", text)
 	}

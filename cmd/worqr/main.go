@@ -86,6 +86,14 @@ func (c versionCommand) Run(out io.Writer) error {
 // errTold ends a command whose output has told what is wrong.
 var errTold = errors.New("something is wrong")
 
+// toldIf is errTold if something is wrong, unless telling it has failed.
+func toldIf(wrong bool, err error) error {
+	if err == nil && wrong {
+		return errTold
+	}
+	return err
+}
+
 // A nothing error says that there is nothing to act on, and how to find what there is.
 type nothing string
 
@@ -124,6 +132,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		kong.Description(manual),
 		kong.ExplicitGroups([]kong.Group{{Key: "look", Title: "Look:"}, {Key: "act", Title: "Act:"}, {Key: "run", Title: "Run:"}}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.PostBuild(withDetails),
 		kong.Writers(out, errs),
 		kong.Vars{"version": "worqr " + worqr.Version},
 		kong.KindMapper(reflect.String, asGiven))

@@ -120,7 +120,7 @@ func (p *play) run(outer context.Context) (summary, error) {
 		err = p.act(ctx)
 	}
 	if err != nil && outer.Err() != nil {
-		p.journal.add(plainly, "", "interrupted: the peers finish what they can, and leave")
+		p.journal.add(plain, "", "interrupted: the peers finish what they can, and leave")
 		err = nil
 	}
 	err = errors.Join(err, p.dismiss())
@@ -177,7 +177,7 @@ func (p *play) assemble(ctx context.Context) error {
 			}
 		}
 		if there == peers {
-			p.journal.add(plainly, "", "three peers serve the queue, each a process of its own")
+			p.journal.add(plain, "", "three peers serve the queue, each a process of its own")
 		}
 		return there == peers, nil
 	})

@@ -9,7 +9,6 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
-	"github.com/worqr/worqr/inspect"
 )
 
 // A queueRow is what there is of one queue.
@@ -40,13 +39,6 @@ func (r queueRow) state() string {
 	return "-"
 }
 
-func queueRowOf(name queueName, s inspect.QueueStats) queueRow {
-	return queueRow{
-		Queue: string(name), Waiting: s.Waiting, Scheduled: s.Scheduled, Running: s.Running, Failed: s.Failed,
-		Workers: s.Workers, Idle: s.IdleWorkers, Oldest: seconds(s.Oldest), Paused: s.Paused, Silent: s.Silent,
-	}
-}
-
 // counts reads the counts of queues, in their order.
 func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, error] {
 	return eachOf(ctx, all, func(ctx context.Context, name queueName) (queueRow, error) {
@@ -55,7 +47,9 @@ func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, 
 			return queueRow{}, err
 		}
 		s, err := q.Stats(ctx)
-		return queueRowOf(name, s), err
+		return queueRow{
+			string(name), s.Waiting, s.Scheduled, s.Running, s.Failed, s.Workers, s.IdleWorkers, seconds(s.Oldest), s.Paused, s.Silent,
+		}, err
 	})
 }
 
@@ -63,11 +57,6 @@ type queuesCommand struct {
 	target
 	form
 	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
-}
-
-// Help is called by kong.
-func (queuesCommand) Help() string {
-	return "OLDEST is how long ago the task that has waited longest could have started, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, also if there are no queues, 1 if one of those that are named does not exist, and 2 if some can't be read: they have a row with the error, and the others are complete."
 }
 
 // Run prints a line for each queue.
@@ -112,11 +101,6 @@ type fleetStats struct {
 	Oldest    seconds `json:"oldest_seconds"`
 }
 
-// Help is called by kong.
-func (statsCommand) Help() string {
-	return "Workers is the number of registered peers of the whole fleet. The exit status is 0 if there was an answer, so this is also a cheap probe of Redis. It is 2 if a queue can't be read: the sums are then those of the others."
-}
-
 // Run prints the sums.
 func (c *statsCommand) Run(ctx context.Context, con *console) error {
 	f, names, err := c.toQueues(ctx, c.Queues)
@@ -141,8 +125,8 @@ func (c *statsCommand) Run(ctx context.Context, con *console) error {
 		s.Waiting, s.Scheduled, s.Running, s.Failed = s.Waiting+row.Waiting, s.Scheduled+row.Scheduled, s.Running+row.Running, s.Failed+row.Failed
 		s.Oldest = max(s.Oldest, row.Oldest)
 	}
-	n, unlisted := f.workers(ctx, func(inspect.Worker) {})
-	s.Workers = n
+	workers, unlisted := f.workers(ctx)
+	s.Workers = len(workers)
 	err = c.tell(con.out, s, "queues     %d (%d paused)\nworkers    %d\nwaiting    %d\nscheduled  %d\nrunning    %d\nfailed     %d\noldest     %s",
 		s.Queues, s.Paused, s.Workers, s.Waiting, s.Scheduled, s.Running, s.Failed, oldest(queueRow{Oldest: s.Oldest}))
 	return errors.Join(err, someUnread(s.Unread), unlisted)
@@ -158,11 +142,6 @@ type pauseCommand struct {
 	target
 	form
 	Queues queueNames `arg:"" name:"queue" help:"Queues to pause."`
-}
-
-// Help is called by kong.
-func (pauseCommand) Help() string {
-	return "Running tasks go on, and tasks can be enqueued. To wait until nothing runs anymore, use: worqr drain. The exit status is 1 if there is no such queue."
 }
 
 // Run pauses queues.
@@ -185,11 +164,6 @@ func (c *resumeCommand) Run(ctx context.Context, con *console) error {
 	})
 }
 
-// Help is called by kong.
-func (resumeCommand) Help() string {
-	return "Tasks of the queues start again. A queue that isn't paused stays as it is. The exit status is 1 if there is no such queue."
-}
-
 // forEach does something to queues, also if it fails for some, and tells what was done.
 func (t *target) forEach(ctx context.Context, con *console, all queueNames, do func(*worqr.Queue, context.Context) error, tell func(name string) error) error {
 	f, err := t.fleet()
@@ -200,10 +174,7 @@ func (t *target) forEach(ctx context.Context, con *console, all queueNames, do f
 	var errs []error
 	absent := false
 	for _, name := range all {
-		q, err := f.queue(ctx, name)
-		if err == nil {
-			err = f.known(ctx, q)
-		}
+		q, err := f.known(ctx, name)
 		if _, none := errors.AsType[nothing](err); none {
 			absent = true
 			con.say("%v", err)
@@ -212,7 +183,7 @@ func (t *target) forEach(ctx context.Context, con *console, all queueNames, do f
 		if err == nil {
 			err = do(q, ctx)
 		}
-		if err == nil && tell != nil {
+		if err == nil {
 			err = tell(string(name))
 		}
 		if err != nil {

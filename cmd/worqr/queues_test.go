@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -45,24 +47,30 @@ func (s *shell) run(want int, args ...string) string {
 // input is run with an input.
 func (s *shell) input(in string, want int, args ...string) string {
 	s.Helper()
+	out, errs := s.apart(in, want, args...)
+	return out + errs
+}
+
+// apart tells what it printed from what it said.
+func (s *shell) apart(in string, want int, args ...string) (printed, said string) {
+	s.Helper()
 	var out, errs bytes.Buffer
-	before, after, ok := args, []string(nil), false
-	for i, arg := range args {
-		if arg == "--" {
-			before, after, ok = args[:i], args[i:], true
-		}
+	own := len(args)
+	if i := slices.Index(args, "--"); i >= 0 {
+		own = i
 	}
-	all := append(append(before[:len(before):len(before)], s.args...), after...)
+	all := slices.Concat(args[:own], s.args, args[own:])
 	if status := run(all, strings.NewReader(in), &out, &errs); status != want {
-		s.Fatalf("%q: exit status %d, want %d (%v):\n%s%s", args, status, want, ok, out.String(), errs.String())
+		s.Fatalf("%q: exit status %d, want %d:\n%s%s", args, status, want, out.String(), errs.String())
 	}
-	return out.String() + errs.String()
+	return out.String(), errs.String()
 }
 
 // rows calls the command with --json, and returns what each line has.
 func (s *shell) rows(want int, args ...string) (rows []map[string]any) {
 	s.Helper()
-	for line := range strings.Lines(s.run(want, append(args, "--json")...)) {
+	printed, _ := s.apart("", want, append(args, "--json")...)
+	for line := range strings.Lines(printed) {
 		var row map[string]any
 		s.is.NoErr(json.Unmarshal([]byte(line), &row))
 		rows = append(rows, row)
@@ -122,17 +130,13 @@ func TestNoSuchQueue(t *testing.T) {
 // A queue whose only worker was killed says so: nobody is left to evict it.
 func TestSilentWorker(t *testing.T) {
 	s := newShell(t)
-	ctx := t.Context()
 	c := s.program("work", "q", "--prefix", s.args[3], "--lease", "150ms", "--", "sh", "-c", "exit 1")
 	s.is.NoErr(c.Start())
 	seen := func(want bool) {
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-			served := redistest.Sure(s.peer.Queue("q").Stats(ctx))(t).Workers == 1
-			if served && s.rows(exitWell, "queues", "q")[0]["workers_silent"] == want {
-				return
-			}
-		}
-		t.Fatal("the worker isn't seen")
+		peertest.Eventually(t, "the worker is seen", func() bool {
+			served := peertest.Stats(t, s.peer.Queue("q")).Workers == 1
+			return served && s.rows(exitWell, "queues", "q")[0]["workers_silent"] == want
+		})
 	}
 	seen(false)
 	s.is.NoErr(c.Process.Kill())
@@ -159,13 +163,11 @@ func TestQueuesSpread(t *testing.T) {
 func TestTasks(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
-	q := s.peer.Queue("q")
-	s.is.NoErr(s.peer.StartWorker(ctx))
-	s.is.NoErr(q.StartWork(ctx))
-	s.is.NoErr(q.Enqueue(ctx, []byte("run\xff")))
-	redistest.Sure(q.StartTask(ctx))(t)
+	q := peertest.Working(t, s.peer, "q")
+	peertest.Enqueue(t, q, "run\xff")
+	peertest.Take(t, q)
 	key := redistest.Sure(q.Add(ctx, []byte("added"), &worqr.Properties{Headers: map[string]string{"type": "a"}}))(t)
-	s.is.NoErr(q.Enqueue(ctx, []byte("plain")))
+	peertest.Enqueue(t, q, "plain")
 	s.is.NoErr(q.Put(ctx, "k", []byte("later"), &worqr.PutOptions{At: time.Now().Add(time.Hour)}))
 
 	running := s.rows(exitWell, "running")
@@ -207,55 +209,32 @@ func TestExplainFixes(t *testing.T) {
 	s.is.Equal(s.rows(exitWell, "explain", "q", "x")[0]["fixes"], nil)
 }
 
+// watching watches the queue q for three events.
+func (s *shell) watching() (lines peertest.Said, ended <-chan int) {
+	s.Helper()
+	lines, status := make(peertest.Said, 1000), make(chan int, 1)
+	go func() {
+		status <- run(append([]string{"watch", "q", "-n", "3"}, s.args...), strings.NewReader(""), lines, lines)
+	}()
+	return lines, status
+}
+
+// next waits for a line that a command writes.
+func (s *shell) next(lines peertest.Said) string {
+	s.Helper()
+	return peertest.Receive(s.T, lines, 1)[0]
+}
+
 // Watching tells what happens, as it happens.
 func TestWatch(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
-	reader := newLines(t)
-	ended := make(chan int, 1)
-	go func() {
-		ended <- run(append([]string{"watch", "q", "-n", "3"}, s.args...), strings.NewReader(""), reader, reader)
-	}()
-	s.is.True(strings.Contains(reader.next(), `"event":"sync"`))
+	lines, ended := s.watching()
+	s.is.True(strings.Contains(s.next(lines), `"event":"sync"`))
 	q := s.peer.Queue("q")
-	s.is.NoErr(q.Enqueue(ctx, []byte("x\x1b")))
-	line := reader.next()
-	s.is.True(strings.Contains(line, `"event":"work","queue":"q","count":1`))
+	peertest.Enqueue(t, q, "x\x1b")
+	s.is.True(strings.Contains(s.next(lines), `"event":"work","queue":"q","count":1`))
 	redistest.Sure(q.Cancel(ctx, []byte("x\x1b")))(t)
-	s.is.True(strings.Contains(reader.next(), `"event":"cancel","queue":"q","payload":"x\u001b"`))
+	s.is.True(strings.Contains(s.next(lines), `"event":"cancel","queue":"q","payload":"x\u001b"`))
 	s.is.Equal(<-ended, exitWell)
-}
-
-// lines are those that a command writes.
-type lines struct {
-	*testing.T
-	all  chan string
-	part []byte
-}
-
-func newLines(t *testing.T) *lines { return &lines{T: t, all: make(chan string, 1000)} }
-
-func (l *lines) Write(text []byte) (int, error) {
-	l.part = append(l.part, text...)
-	for {
-		i := bytes.IndexByte(l.part, '\n')
-		if i < 0 {
-			return len(text), nil
-		}
-		l.all <- string(l.part[:i])
-		l.part = l.part[i+1:]
-	}
-}
-
-// next waits for a line.
-func (l *lines) next() string {
-	l.Helper()
-	select {
-	case line := <-l.all:
-		return line
-	case <-l.Context().Done():
-	case <-time.After(30 * time.Second):
-	}
-	l.Fatal("no line came")
-	return ""
 }

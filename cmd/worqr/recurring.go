@@ -12,18 +12,18 @@ import (
 
 // A recurringRow is a schedule as Redis has it.
 type recurringRow struct {
-	Queue       string     `json:"queue"`
-	Key         blob       `json:"key"`
-	Next        *time.Time `json:"next,omitempty"`
-	Current     *time.Time `json:"current,omitempty"`
-	Asserted    bool       `json:"asserted"`
-	LastOutcome string     `json:"last_outcome,omitempty"`
-	LastDue     *time.Time `json:"last_due,omitempty"`
-	LastAt      *time.Time `json:"last_at,omitempty"`
+	Queue       string    `json:"queue"`
+	Key         blob      `json:"key"`
+	Next        time.Time `json:"next,omitzero"`
+	Current     time.Time `json:"current,omitzero"`
+	Asserted    bool      `json:"asserted"`
+	LastOutcome string    `json:"last_outcome,omitempty"`
+	LastDue     time.Time `json:"last_due,omitzero"`
+	LastAt      time.Time `json:"last_at,omitzero"`
 }
 
 func recurringRowOf(queue string, t inspect.RecurringTask) recurringRow {
-	return recurringRow{queue, blob(t.Key), moment(t.Next), moment(t.Current), t.Asserted, t.LastOutcome, moment(t.LastDue), moment(t.LastAt)}
+	return recurringRow{queue, blob(t.Key), t.Next.UTC(), t.Current.UTC(), t.Asserted, t.LastOutcome, t.LastDue.UTC(), t.LastAt.UTC()}
 }
 
 // state is what is to be known of a recurring task, beside its next time.
@@ -31,7 +31,7 @@ func (r recurringRow) state() string {
 	switch {
 	case !r.Asserted:
 		return "no peer has it"
-	case r.Current != nil:
+	case !r.Current.IsZero():
 		return "running"
 	}
 	return "-"
@@ -42,11 +42,6 @@ type recurringCommand struct {
 	form
 	some
 	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
-}
-
-// Help is called by kong.
-func (recurringCommand) Help() string {
-	return "Peers say what recurs, in code, for as long as they run; if no peer has a task any more, its STATE says so, and it ends soon. LAST is what became of the last occurrence: finished, failed, crashed, canceled, skipped or lost. To start one now, use: worqr run-now. The exit status is 2 if some queues can't be read: they have a row with the error, and the others are complete."
 }
 
 // Run prints a line for each recurring task.
@@ -75,15 +70,8 @@ func (c *recurringCommand) Run(ctx context.Context, con *console) error {
 }
 
 type runNowCommand struct {
-	target
-	form
-	Queue queueName `arg:"" help:"Name of the queue."`
-	Key   string    `arg:"" help:"Key of the recurring task, as \"worqr recurring\" shows it."`
-}
-
-// Help is called by kong.
-func (runNowCommand) Help() string {
-	return "The task occurs now, with its payload and headers, besides the times of its schedule, which stays as it is. While an occurrence runs, the new one starts as soon as that has ended; if one waits for its retry, that starts instead. The exit status is 1 if no recurring task has the key."
+	onQueue
+	Key string `arg:"" help:"Key of the recurring task, as \"worqr recurring\" shows it."`
 }
 
 // Run starts an occurrence.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -29,17 +30,19 @@ func TestRecurring(t *testing.T) {
 		stop()
 		s.is.NoErr(<-ran)
 	}()
-	listed := func(ready func(row map[string]any) bool) map[string]any {
-		for until := time.Now().Add(time.Minute); time.Now().Before(until); {
+	listed := func(ready func(row map[string]any) bool) (row map[string]any) {
+		peertest.Eventually(t, "it's listed", func() bool {
 			if len(slices.Collect(redistest.Each(t, s.peer.Queues(ctx)))) == 0 {
-				continue
+				return false
 			}
-			if rows := s.rows(exitWell, "recurring", "q"); len(rows) == 1 && ready(rows[0]) {
-				return rows[0]
+			rows := s.rows(exitWell, "recurring", "q")
+			if len(rows) != 1 {
+				return false
 			}
-		}
-		t.Fatal("it isn't listed")
-		return nil
+			row = rows[0]
+			return ready(row)
+		})
+		return row
 	}
 	row := listed(func(row map[string]any) bool { return row["next"] != nil })
 	s.is.Equal([]any{row["queue"], row["key"], row["asserted"]}, []any{"q", "nightly", true})

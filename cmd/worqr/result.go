@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // A resultRow is how a task ended.
 type resultRow struct {
-	Outcome string     `json:"outcome"`
-	EndedAt *time.Time `json:"ended_at,omitempty"`
-	Error   string     `json:"error,omitempty"`
-	Size    int        `json:"result_bytes"`
-	Result  *blob      `json:"result,omitempty"`
+	Outcome string    `json:"outcome"`
+	EndedAt time.Time `json:"ended_at,omitzero"`
+	Error   string    `json:"error,omitempty"`
+	Size    int       `json:"result_bytes"`
+	Result  *blob     `json:"result,omitempty"`
 }
 
 // A showResult is how the end of a task is shown.
@@ -24,25 +25,30 @@ type showResult struct {
 	Raw bool `help:"Print the result byte for byte, and nothing else."`
 }
 
-// show prints how a task ended.
-func (s showResult) show(con *console, r *worqr.Result) error {
-	row := resultRow{Outcome: string(r.Outcome), EndedAt: moment(r.EndedAt), Error: r.Error, Size: r.Size}
+// show prints how a task ended, if err doesn't say why that isn't known.
+func (s showResult) show(con *console, r *worqr.Result, err error) error {
+	switch {
+	case errors.Is(err, worqr.ErrNoResult):
+		return nothing(err.Error())
+	case err != nil:
+		return err
+	}
+	row := resultRow{Outcome: string(r.Outcome), EndedAt: r.EndedAt.UTC(), Error: r.Error, Size: r.Size}
 	text := printable(row.Outcome) + " " + sinceMoment(row.EndedAt) + " ago"
-	if row.EndedAt == nil {
+	if row.EndedAt.IsZero() {
 		text = printable(row.Outcome)
 	}
 	switch {
 	case r.Error != "":
 		text += ": " + printable(r.Error)
 	case r.Size > 0 && r.Value == nil:
-		text += ", with a result of " + number(r.Size, "byte") + ", which is too large to be kept"
+		text += ", with a result of " + words.Counted(r.Size, "byte") + ", which is too large to be kept"
 	case r.Size > 0:
 		text += ": " + brief(string(r.Value), 1000)
 	}
 	if r.Value != nil {
 		row.Result = new(blob(r.Value))
 	}
-	var err error
 	if s.Raw {
 		if r.Outcome != worqr.OutcomeFinished || r.Size > 0 && r.Value == nil {
 			con.say("%s", text)
@@ -51,10 +57,7 @@ func (s showResult) show(con *console, r *worqr.Result) error {
 	} else {
 		err = s.tell(con.out, row, "%s", text)
 	}
-	if err == nil && r.Outcome != worqr.OutcomeFinished {
-		return errTold
-	}
-	return err
+	return toldIf(r.Outcome != worqr.OutcomeFinished, err)
 }
 
 // Validate is called by kong.
@@ -72,11 +75,6 @@ type resultCommand struct {
 	Key   string    `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
 }
 
-// Help is called by kong.
-func (resultCommand) Help() string {
-	return "The exit status is 0 if the task has finished, and 1 if it ended in another way, hasn't ended, or its result isn't known: it keeps none, or not any more."
-}
-
 // Run shows how a task ended.
 func (c *resultCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toKnown(ctx, c.Queue)
@@ -85,15 +83,10 @@ func (c *resultCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	r, err := q.Result(ctx, c.Key)
-	switch {
-	case errors.Is(err, worqr.ErrNotEnded):
+	if errors.Is(err, worqr.ErrNotEnded) {
 		return nothing("the task hasn't ended; wait for it: " + c.command("wait QUEUE KEY", string(c.Queue)))
-	case errors.Is(err, worqr.ErrNoResult):
-		return nothing(err.Error())
-	case err != nil:
-		return err
 	}
-	return c.show(con, r)
+	return c.show(con, r, err)
 }
 
 type waitCommand struct {
@@ -102,12 +95,6 @@ type waitCommand struct {
 	Queue   queueName     `arg:"" help:"Name of the queue."`
 	Key     string        `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
 	Timeout time.Duration `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
-}
-
-// Help is called by kong.
-func (waitCommand) Help() string {
-	return "Waits until the task under the key ends, also while Redis restarts. The exit status is 0 if it has finished, and 1 if it ended in another way, didn't end within --timeout, or keeps no result. " +
-		"So a script can run a task elsewhere: worqr wait emails \"$(worqr enqueue emails --keep-result 1h hello)\""
 }
 
 // Run waits for the end of a task.
@@ -123,13 +110,8 @@ func (c *waitCommand) Run(ctx context.Context, con *console) error {
 		defer stop()
 	}
 	r, err := q.Wait(ctx, c.Key)
-	switch {
-	case err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded):
+	if err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nothing(fmt.Sprintf("the task hasn't ended after %s", age(c.Timeout)))
-	case errors.Is(err, worqr.ErrNoResult):
-		return nothing(err.Error())
-	case err != nil:
-		return err
 	}
-	return c.show(con, r)
+	return c.show(con, r, err)
 }

@@ -26,31 +26,28 @@ func printRows[T any](out io.Writer, f form, heads string, rows iter.Seq2[T, err
 	head := sync.OnceFunc(func() { fmt.Fprintln(table, strings.ReplaceAll(heads, " ", "\t")) })
 	for row, failed := range rows {
 		u := asUnread(failed)
-		switch {
-		case u != nil:
-			if bad++; f.JSON {
-				if err := printJSON(out, u.row()); err != nil {
-					return n, err
-				}
-				continue
-			}
-			head()
-			fmt.Fprintf(table, "%s  can't be read: %s\n", printable(string(u.queue)), printable(u.err.Error()))
-			continue
-		case failed != nil:
+		if failed != nil && u == nil {
 			err = failed
-		}
-		if err != nil {
 			break
 		}
-		n++
+		var line any = row
+		if u != nil {
+			bad++
+			line = u.row()
+		} else {
+			n++
+		}
 		if f.JSON {
-			if err := printJSON(out, row); err != nil {
+			if err := printJSON(out, line); err != nil {
 				return n, err
 			}
 			continue
 		}
 		head()
+		if u != nil {
+			fmt.Fprintf(table, "%s  can't be read: %s\n", printable(string(u.queue)), printable(u.err.Error()))
+			continue
+		}
 		fmt.Fprintln(table, strings.Join(cells(row), "\t"))
 		if n%page == 0 {
 			if err := table.Flush(); err != nil {
@@ -128,21 +125,4 @@ func first[T any](n int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
 			}
 		}
 	}
-}
-
-// number is a count with its noun.
-func number(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return grouped(n) + " " + noun + "s"
-}
-
-// grouped is a number with commas.
-func grouped(n int) string {
-	text := fmt.Sprint(n)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }

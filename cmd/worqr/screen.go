@@ -34,15 +34,18 @@ const (
 )
 
 func openScreen(f *os.File) *screen {
-	s := &screen{out: f, st: styleFor(true), size: func() (int, int) {
-		w, h, err := term.GetSize(int(f.Fd()))
-		if err != nil || w < 1 || h < 1 {
-			return 80, 24
-		}
-		return w, h
-	}}
+	s := &screen{out: f, st: styleFor(true), size: func() (int, int) { return sizeOf(f) }}
 	s.write(enter)
 	return s
+}
+
+// sizeOf is the size of a terminal.
+func sizeOf(f *os.File) (width, height int) {
+	w, h, err := term.GetSize(int(f.Fd()))
+	if err != nil || w < 1 || h < 1 {
+		return 80, 24
+	}
+	return w, h
 }
 
 func (s *screen) note(note) {} // comes with the next picture
@@ -93,14 +96,9 @@ func (l *log) paint(p *picture) {
 func (l *log) close() {}
 
 // A jsonLog is a stage for programs: a line of JSON for each note.
-type jsonLog struct {
-	mu  sync.Mutex // protects out
-	out io.Writer
-}
+type jsonLog struct{ out io.Writer }
 
 func (l *jsonLog) note(n note) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	_ = printJSON(l.out, struct { // as in screen.write
 		At   seconds `json:"at_seconds"`
 		Text string  `json:"text"`

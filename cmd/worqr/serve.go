@@ -28,11 +28,6 @@ type serveCommand struct {
 	Insecure     bool   `help:"Listen for other machines without a password. Whoever reaches the port sees payloads."`
 }
 
-// Help is called by kong.
-func (serveCommand) Help() string {
-	return "Serves the dashboard until Ctrl-C. It also answers while Redis is down, and says so. It reads Redis only while somebody looks. Actions are logged. To put it behind your own login, mount package dash in your service."
-}
-
 // Validate is called by kong.
 func (c *serveCommand) Validate() error {
 	host, _, err := net.SplitHostPort(c.Listen)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -15,14 +16,14 @@ import (
 func (s *shell) serving(c *serveCommand) string {
 	s.Helper()
 	ctx, stop := context.WithCancel(s.Context())
-	errs, ended := newLines(s.T), make(chan error, 1)
+	errs, ended := make(peertest.Said, 1000), make(chan error, 1)
 	c.Listen = "127.0.0.1:0"
 	go func() { ended <- c.Run(ctx, &console{in: strings.NewReader(""), out: errs, errs: errs}) }()
 	s.Cleanup(func() {
 		stop()
 		s.is.NoErr(<-ended)
 	})
-	line := errs.next()
+	line := strings.TrimSpace(s.next(errs))
 	at := strings.Index(line, "http://")
 	if at < 0 {
 		s.Fatal(line)

@@ -177,39 +177,22 @@ func (t *tally) rate() int {
 
 // A summary is the tally in numbers.
 type summary struct {
-	Enqueued, Finished, Canceled, Left, Stuck, Lost int
-	Returned                                        int           // from a killed peer to the front
-	Twice                                           int           // started again because of the kill
-	Other                                           int           // started again for another reason
-	Retried                                         int           // attempts that followed one that failed
-	Failed                                          int           // came to the failed queue
-	Fixed                                           int           // and were requeued from there
-	Scheduled                                       int           // had a time
-	OnTime                                          int           // and started then
-	Late                                            time.Duration // the longest after its time
-	Gaps                                            int
-}
-
-// A summaryRow is a summary in JSON.
-type summaryRow struct {
 	Enqueued  int     `json:"enqueued"`
 	Finished  int     `json:"finished"`
 	Canceled  int     `json:"canceled"`
 	Left      int     `json:"in_the_queue"`
 	Stuck     int     `json:"still_failed"`
 	Lost      int     `json:"lost"`
-	Returned  int     `json:"returned"`
-	Twice     int     `json:"started_twice"`
-	Retried   int     `json:"retried"`
-	Failed    int     `json:"failed"`
-	Requeued  int     `json:"requeued"`
-	Scheduled int     `json:"scheduled"`
-	OnTime    int     `json:"on_time"`
-	Late      seconds `json:"late_seconds"`
-}
-
-func summaryRowOf(s summary) summaryRow {
-	return summaryRow{s.Enqueued, s.Finished, s.Canceled, s.Left, s.Stuck, s.Lost, s.Returned, s.Twice, s.Retried, s.Failed, s.Fixed, s.Scheduled, s.OnTime, seconds(s.Late)}
+	Returned  int     `json:"returned"`      // from a killed peer to the front
+	Twice     int     `json:"started_twice"` // because of the kill
+	Other     int     `json:"-"`             // started again for another reason
+	Retried   int     `json:"retried"`       // attempts that followed one that failed
+	Failed    int     `json:"failed"`        // came to the failed queue
+	Fixed     int     `json:"requeued"`      // and were requeued from there
+	Scheduled int     `json:"scheduled"`     // had a time
+	OnTime    int     `json:"on_time"`       // and started then
+	Late      seconds `json:"late_seconds"`  // the longest after its time
+	Gaps      int     `json:"-"`
 }
 
 // open is how many accepted tasks have not ended.
@@ -247,7 +230,7 @@ func (t *tally) add() summary {
 		count(&s.OnTime, f.onTime())
 		s.Retried += f.retried()
 		if !f.due.IsZero() {
-			s.Late = max(s.Late, f.late)
+			s.Late = max(s.Late, seconds(f.late))
 		}
 	}
 	return s
@@ -255,25 +238,25 @@ func (t *tally) add() summary {
 
 // print writes the summary for people.
 func (s summary) print(out io.Writer, st style) error {
-	lost := st.good
+	lost := good
 	if s.Lost > 0 {
-		lost = st.bad
+		lost = bad
 	}
 	row := func(n int, label, remark string) string {
 		text := fmt.Sprintf("  %6d  %-14s", n, label)
-		return strings.TrimRight(text+st.dim(remark), " ") + "\n"
+		return strings.TrimRight(text+st.write(dim, remark), " ") + "\n"
 	}
 	text := row(s.Enqueued, "enqueued", "") +
 		row(s.Finished, "finished", "") +
 		row(s.Canceled, "canceled", "while it ran") +
 		row(s.Left, "in the queue", "when the demo ended") +
 		row(s.Stuck, "still failed", "in the failed queue, with the reason") +
-		st.bold(lost(fmt.Sprintf("  %6d  lost", s.Lost))) + "\n\n" +
+		st.write(bold, st.write(lost, fmt.Sprintf("  %6d  lost", s.Lost))) + "\n\n" +
 		row(s.Returned, "returned", "to the front of the queue, after their peer was killed") +
 		row(s.Twice, "started twice", "because of the kill: delivery is at least once") +
 		row(s.Retried, "retried", "after attempts that failed, each with its pause") +
 		row(s.Failed, "failed", fmt.Sprintf("went to the failed queue, with the reason; %d requeued", s.Fixed)) +
-		row(s.OnTime, "on time", fmt.Sprintf("of %d scheduled, %v after its time", s.Scheduled, ms(s.Late)))
+		row(s.OnTime, "on time", fmt.Sprintf("of %d scheduled, %v after its time", s.Scheduled, ms(timeOf(s.Late))))
 	if s.Other > 0 {
 		text += row(s.Other, "more", "because a living peer was evicted: this machine is busy")
 	}

@@ -84,7 +84,7 @@ func TestTallyOfTheSecondLane(t *testing.T) {
 	c.finished(6)
 	is.Equal(c.sum(), summary{
 		Enqueued: 7, Finished: 5, Left: 1, Stuck: 1, Returned: 1, Twice: 1,
-		Retried: 4, Failed: 2, Fixed: 1, Scheduled: 4, OnTime: 1, Late: 2 * time.Second,
+		Retried: 4, Failed: 2, Fixed: 1, Scheduled: 4, OnTime: 1, Late: seconds(2 * time.Second),
 	})
 }
 

@@ -20,9 +20,9 @@ type runningRow struct {
 	Worker     string          `json:"worker"`
 	Key        blob            `json:"key,omitempty"`
 	Token      int64           `json:"token"`
-	StartedAt  *time.Time      `json:"started_at,omitempty"`
-	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
-	DueAt      *time.Time      `json:"due_at,omitempty"`
+	StartedAt  time.Time       `json:"started_at,omitzero"`
+	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
+	DueAt      time.Time       `json:"due_at,omitzero"`
 	Number     int             `json:"attempt_number"`
 	Retries    int             `json:"retries"`
 	Crashes    int             `json:"crashes"`
@@ -38,11 +38,6 @@ type runningCommand struct {
 	Queues queueNames    `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
 }
 
-// Help is called by kong.
-func (runningCommand) Help() string {
-	return "Tasks that a worker has prefetched are shown, too. With --older, the exit status is 1 if there are such tasks, and 0 if there are none. It is 2 if some queues can't be read: they have a row with the error, and the others are complete."
-}
-
 // Run prints a line for each task that a worker holds.
 func (c *runningCommand) Run(ctx context.Context, con *console) error {
 	f, names, err := c.toQueues(ctx, c.Queues)
@@ -52,20 +47,17 @@ func (c *runningCommand) Run(ctx context.Context, con *console) error {
 	defer f.close()
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[runningRow, error] {
 		return turned(q.Running(ctx), func(t inspect.RunningTask) runningRow {
-			return runningRow{q.Name(), t.AttemptID, t.WorkerID, blob(t.Key), t.Token, moment(t.StartedAt), moment(t.EnqueuedAt), moment(t.DueAt), t.Attempt, t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
+			return runningRow{q.Name(), t.AttemptID, t.WorkerID, blob(t.Key), t.Token, t.StartedAt.UTC(), t.EnqueuedAt.UTC(), t.DueAt.UTC(), t.Attempt, t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
 		})
 	})
 	if c.Older > 0 {
 		before := time.Now().Add(-c.Older)
-		rows = kept(rows, func(r runningRow) bool { return r.StartedAt != nil && r.StartedAt.Before(before) })
+		rows = kept(rows, func(r runningRow) bool { return !r.StartedAt.IsZero() && r.StartedAt.Before(before) })
 	}
 	n, err := printRows(con.out, c.form, "QUEUE FOR WORKER ATTEMPT KEY PAYLOAD", rows, func(r runningRow) []string {
 		return []string{printable(r.Queue), sinceMoment(r.StartedAt), printable(r.Worker), printable(r.Attempt), keyText(r.Key), brief(string(r.Payload), shownPayload)}
 	})
-	if err == nil && n > 0 && c.Older > 0 {
-		return errTold
-	}
-	return err
+	return toldIf(n > 0 && c.Older > 0, err)
 }
 
 // keyText is a key in a table.
@@ -76,24 +68,12 @@ func keyText(key blob) string {
 	return brief(string(key), 40)
 }
 
-// listOf is a listing of a queue, as rows to print.
-func listOf[T, R any](ctx context.Context, f *fleet, name queueName, list func(*worqr.Queue, context.Context) iter.Seq2[T, error], row func(T) R) iter.Seq2[R, error] {
-	q, err := f.queue(ctx, name)
-	if err != nil {
-		return func(yield func(R, error) bool) {
-			var none R
-			yield(none, err)
-		}
-	}
-	return turned(list(q, ctx), row)
-}
-
 // A scheduledRow is a task in the schedule.
 type scheduledRow struct {
 	Key        blob            `json:"key,omitempty"`
-	DueAt      *time.Time      `json:"due_at,omitempty"`
-	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
-	Expires    *time.Time      `json:"expires,omitempty"`
+	DueAt      time.Time       `json:"due_at,omitzero"`
+	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
+	Expires    time.Time       `json:"expires,omitzero"`
 	Retries    int             `json:"retries"`
 	Crashes    int             `json:"crashes"`
 	LastError  string          `json:"last_error,omitempty"`
@@ -107,26 +87,19 @@ type some struct {
 }
 
 type scheduledCommand struct {
-	target
-	form
+	onQueue
 	some
-	Queue queueName `arg:"" help:"Name of the queue."`
-}
-
-// Help is called by kong.
-func (scheduledCommand) Help() string {
-	return "The schedule has tasks with a time or a key, and those that wait for a retry, earliest first. A task whose key is running isn't shown."
 }
 
 // Run prints a line for each task in the schedule.
 func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
-	f, _, err := c.toKnown(ctx, c.Queue)
+	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
 	defer f.close()
-	rows := listOf(ctx, f, c.Queue, (*worqr.Queue).Scheduled, func(t inspect.ScheduledTask) scheduledRow {
-		return scheduledRow{blob(t.Key), moment(t.DueAt), moment(t.EnqueuedAt), moment(t.Expires), t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
+	rows := turned(q.Scheduled(ctx), func(t inspect.ScheduledTask) scheduledRow {
+		return scheduledRow{blob(t.Key), t.DueAt.UTC(), t.EnqueuedAt.UTC(), t.Expires.UTC(), t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
 	})
 	_, err = printRows(con.out, c.form, "DUE RETRIES KEY PAYLOAD ERROR", first(c.Limit, rows), func(r scheduledRow) []string {
 		return []string{nextMoment(r.DueAt), strconv.Itoa(r.Retries), keyText(r.Key), brief(string(r.Payload), shownPayload), brief(r.LastError, shownPayload)}
@@ -137,42 +110,35 @@ func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
 // A waitingRow is a task that can start as soon as it's its turn.
 type waitingRow struct {
 	Key        blob            `json:"key,omitempty"`
-	EnqueuedAt *time.Time      `json:"enqueued_at,omitempty"`
-	Expires    *time.Time      `json:"expires,omitempty"`
+	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
+	Expires    time.Time       `json:"expires,omitzero"`
 	Headers    map[string]blob `json:"headers,omitempty"`
 	Payload    blob            `json:"payload"`
 }
 
 type waitingCommand struct {
-	target
-	form
+	onQueue
 	some
-	Added bool      `help:"Show only tasks from Add that wait for their first start, with keys and headers."`
-	Queue queueName `arg:"" help:"Name of the queue."`
-}
-
-// Help is called by kong.
-func (waitingCommand) Help() string {
-	return "Shows the payloads of all waiting tasks: first those that can start, in their order, then the schedule, which \"worqr scheduled\" shows with times and keys."
+	Added bool `help:"Show only tasks from Add that wait for their first start, with keys and headers."`
 }
 
 // Run prints a line for each waiting task.
 func (c *waitingCommand) Run(ctx context.Context, con *console) error {
-	f, _, err := c.toKnown(ctx, c.Queue)
+	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
 	defer f.close()
 	if c.Added {
-		added := listOf(ctx, f, c.Queue, (*worqr.Queue).Added, func(t inspect.AddedTask) waitingRow {
-			return waitingRow{blob(t.Key), moment(t.EnqueuedAt), moment(t.Expires), blobs(t.Headers), blob(t.Payload)}
+		added := turned(q.Added(ctx), func(t inspect.AddedTask) waitingRow {
+			return waitingRow{blob(t.Key), t.EnqueuedAt.UTC(), t.Expires.UTC(), blobs(t.Headers), blob(t.Payload)}
 		})
 		_, err = printRows(con.out, c.form, "KEY WAITED HEADERS PAYLOAD", first(c.Limit, added), func(r waitingRow) []string {
 			return []string{keyText(r.Key), sinceMoment(r.EnqueuedAt), headerText(r.Headers), brief(string(r.Payload), shownPayload)}
 		})
 		return err
 	}
-	rows := listOf(ctx, f, c.Queue, (*worqr.Queue).Tasks, func(payload []byte) waitingRow { return waitingRow{Payload: blob(payload)} })
+	rows := turned(q.Tasks(ctx), func(payload []byte) waitingRow { return waitingRow{Payload: blob(payload)} })
 	_, err = printRows(con.out, c.form, "PAYLOAD", first(c.Limit, rows), func(r waitingRow) []string {
 		return []string{brief(string(r.Payload), 2*shownPayload)}
 	})

@@ -76,19 +76,19 @@ func age(d time.Duration) string {
 }
 
 // sinceMoment is how long ago something was; "-" if that isn't known.
-func sinceMoment(t *time.Time) string {
-	if t == nil {
+func sinceMoment(t time.Time) string {
+	if t.IsZero() {
 		return "-"
 	}
-	return age(max(0, time.Since(*t)))
+	return age(max(0, time.Since(t)))
 }
 
 // nextMoment is when something is to happen, or how late it is.
-func nextMoment(t *time.Time) string {
-	if t == nil {
+func nextMoment(t time.Time) string {
+	if t.IsZero() {
 		return "-"
 	}
-	left := time.Until(*t)
+	left := time.Until(t)
 	late := -left.Truncate(time.Second)
 	switch {
 	case left > 0:
@@ -125,15 +125,6 @@ type seconds time.Duration
 
 func (s seconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(s).Round(time.Microsecond).Seconds())
-}
-
-// moment is a time in JSON; one that isn't known is left out.
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
 }
 
 // jsonLine is v on one line. What a terminal would act on is escaped there, too.

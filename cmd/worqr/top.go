@@ -3,23 +3,15 @@ package main
 import (
 	"context"
 	"errors"
-	"net/url"
 	"time"
 
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
-	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/redisconn"
 )
 
 type topCommand struct {
 	target
 	Every    time.Duration `default:"1s" help:"How often to refresh; the default is 1s."`
 	ReadOnly bool          `help:"Disable the keys that act."`
-}
-
-// Help is called by kong.
-func (topCommand) Help() string {
-	return "Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks after a question, s sorts, w enlarges the list of workers, ? explains, q quits. IN/S is how many tasks arrive per second, counting retries; OUT/S how many start. For programs, there are \"worqr queues --json\" and \"worqr watch\"."
 }
 
 // Validate is called by kong.
@@ -40,21 +32,13 @@ func (c *topCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	return top.Run(ctx, &shown{handles{fleet: f}}, top.Options{
-		Every: c.Every, Where: printable(addressOf(c.Redis)), ReadOnly: c.ReadOnly, Show: brief, In: con.in, Out: con.out,
-	})
-}
-
-// addressOf says where a URL leads: not to whom, since a lone name is a password.
-func addressOf(given string) string {
-	if u, err := redisconn.ParseURL(given); err == nil && u.Kind != redisconn.Single {
-		return u.Address() // which the URL of one host can't be parsed as
-	}
-	u, err := url.Parse(given)
+	where, err := addressOf(c.Redis)
 	if err != nil {
-		return "Redis"
+		return err
 	}
-	return place(u)
+	return top.Run(ctx, &shown{handles{fleet: f}}, top.Options{
+		Every: c.Every, Where: printable(where), ReadOnly: c.ReadOnly, Show: brief, In: con.in, Out: con.out,
+	})
 }
 
 // shown is a fleet as top wants it.
@@ -67,11 +51,8 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 	}
 	now := &top.Snapshot{At: time.Now()}
 	for q, err := range eachOf(ctx, names, func(ctx context.Context, name queueName) (top.Queue, error) {
-		c, err := s.queue(string(name)).Stats(ctx)
-		return top.Queue{
-			Name: string(name), Waiting: c.Waiting, Scheduled: c.Scheduled, Running: c.Running, Failed: c.Failed,
-			Workers: c.Workers, Idle: c.IdleWorkers, Oldest: c.Oldest, Paused: c.Paused, Silent: c.Silent, Tokens: c.Tokens,
-		}, err
+		stats, err := s.queue(string(name)).Stats(ctx)
+		return top.Queue{Name: string(name), QueueStats: stats}, err
 	}) {
 		if u := asUnread(err); u != nil {
 			q = top.Queue{Name: string(u.queue), Unread: u.err.Error()}
@@ -80,10 +61,7 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		}
 		now.Queues = append(now.Queues, q)
 	}
-	_, err = s.workers(ctx, func(w inspect.Worker) {
-		now.Workers = append(now.Workers, top.Worker{ID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, StartedAt: w.StartedAt, Queues: w.Queues, Stuck: w.StuckHandlers})
-	})
-	if err != nil {
+	if now.Workers, err = s.workers(ctx); err != nil {
 		now.Unlisted = err.Error()
 	}
 	return now, nil

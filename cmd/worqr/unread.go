@@ -9,6 +9,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/reading"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // atOnce is how many queues are read at the same time, and patienceEach how long one of them may take.
@@ -40,7 +41,7 @@ func someUnread(n int) error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s can't be read; the others are complete", number(n, "queue"))
+	return fmt.Errorf("%s can't be read; the others are complete", words.Counted(n, "queue"))
 }
 
 // eachOf reads something of each queue, several at a time, and yields it in their order: an unread

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,13 +17,7 @@ func TestDamagedQueue(t *testing.T) {
 	redistest.Do(t, redistest.Conn(t), "SET", s.args[3]+":workers:{a}", "x")
 	redistest.Do(t, redistest.Conn(t), "SET", s.args[3]+":recurring:{b}", "x")
 
-	var rows []map[string]any
-	for line := range strings.Lines(s.run(exitFailed, "queues", "--json")) {
-		var row map[string]any
-		if json.Unmarshal([]byte(line), &row) == nil { // the last line says that one can't be read
-			rows = append(rows, row)
-		}
-	}
+	rows := s.rows(exitFailed, "queues")
 	s.is.Equal(all(rows, "queue"), []any{"a", "b", "c"})
 	s.is.Equal(all(rows[1:], "waiting"), []any{2., 1.})
 	s.is.True(strings.Contains(rows[0]["error"].(string), "WRONGTYPE"))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -63,6 +64,15 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"enqueue", "q", "p", "--keep-result", "1ms"}, "--keep-result must be from 1s to 30 days"},
 		{[]string{"enqueue", "q", "p", "--keep-result", "721h"}, "--keep-result must be from 1s to 30 days"},
 		{[]string{"check", "--redis", "http://:" + canary + "@host"}, "does not begin with redis://"},
+		// What isn't UTF-8 is taken for nothing else, nor are values that are defaults in the library.
+		{[]string{"pause", "q" + raw}, "not a valid queue name"},
+		{[]string{"failed", "q", "--reason", raw}, "--reason"},
+		{[]string{"enqueue", "q", "a", "--header", raw}, "--header is not valid; write NAME=VALUE"},
+		{[]string{"queues", "--lease", "0s"}, "is not valid"},
+		{[]string{"queues", "--lease", "-1s"}, "is not valid"},
+		{[]string{"queues", "--lease="}, "is not valid"},
+		{[]string{"queues", "--prefix", ""}, "is not valid"},
+		{[]string{"queues", "--prefix="}, "is not valid"},
 	} {
 		out, status := command(t, "", c.args...)
 		if status != exitFailed || !strings.Contains(out, c.says) {
@@ -79,6 +89,7 @@ func TestPlace(t *testing.T) {
 		"redis://" + canary + "@host:6379/2":           "Redis at redis://host:6379",
 		"rediss://ann:" + canary + "@host?x=" + canary: "Redis at rediss://host",
 		"redis+sentinel://" + canary + "@a,b:1/main":   "Redis at a:26379,b:1/main",
+		"redis+cluster://" + canary + "@a,b:2":         "Redis at a:6379,b:2",
 		"unix://" + canary + "@/run/redis.sock?db=1":   "Redis at unix:///run/redis.sock",
 	} {
 		is.Equal(redistest.Sure(openBroker(given))(t).where, want)
@@ -93,6 +104,11 @@ func TestHelp(t *testing.T) {
 	commands := []string{""}
 	for _, n := range kong.Must(&cli{}).Model.Leaves(true) {
 		commands = append(commands, n.Name)
+	}
+	for name := range details {
+		if !slices.Contains(commands, name) {
+			t.Errorf("there is no command %q", name)
+		}
 	}
 	for _, command := range commands {
 		c := exec.Command(program, append(strings.Fields(command), "--help")...)
@@ -151,9 +167,8 @@ func TestHostileWriter(t *testing.T) {
 			t.Errorf("%q: exit status %d:\n%q", args, status, out)
 		}
 	}
-	watchHostile(t, url, prefix)
-
 	s := shellAt(t, is.New(t), url, prefix)
+	s.watchHostile(prefix)
 	v := s.terminal("top", "--every", "100ms")
 	v.awaits("WORKER")
 	v.press("w")
@@ -167,54 +182,38 @@ func TestHostileWriter(t *testing.T) {
 }
 
 // watchHostile looks at events that somebody has made up.
-func watchHostile(t *testing.T, url, prefix string) {
-	t.Helper()
-	conn, events := redistest.Conn(t), newLines(t)
-	ended := make(chan int, 1)
-	go func() {
-		ended <- run([]string{"watch", "q", "-n", "3", "--redis", url, "--prefix", prefix}, strings.NewReader(""), events, events)
-	}()
-	lines := events.next()
-	for _, kind := range []string{"cancel", "work"} {
-		redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_"+kind, attack)
+func (s *shell) watchHostile(prefix string) {
+	s.Helper()
+	conn := redistest.Conn(s.T)
+	lines, ended := s.watching()
+	said := s.next(lines)
+	done := redistest.Sure(json.Marshal(map[string]string{"workerId": attack, "task": attack, "result": attack}))(s.T)
+	for _, event := range []struct {
+		kind string
+		text any
+	}{{"cancel", attack}, {"work", attack}, {"done", done}, {"cancel", attack}, {"cancel", attack}} {
+		redistest.Do(s.T, conn, "PUBLISH", prefix+"_{q}_"+event.kind, event.text)
 	}
-	redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_done", redistest.Sure(json.Marshal(map[string]string{"workerId": attack, "task": attack, "result": attack}))(t))
-	redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_cancel", attack)
-	redistest.Do(t, conn, "PUBLISH", prefix+"_{q}_cancel", attack)
 	<-ended
-	for len(events.all) > 0 {
-		lines += events.next()
+	for len(lines) > 0 {
+		said += <-lines
 	}
-	if acted(lines) || !strings.Contains(lines, "title") {
-		t.Errorf("watch prints:\n%q", lines)
+	if acted(said) || !strings.Contains(said, "title") {
+		s.Errorf("watch prints:\n%q", said)
 	}
 }
 
 // So is what a hostile server says.
 func TestHostileServer(t *testing.T) {
 	t.Parallel()
-	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close() //nolint:errcheck // nothing follows
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close() //nolint:errcheck // it is hung up
-				for request := make([]byte, 1<<16); ; {
-					if _, err := c.Read(request); err != nil {
-						return
-					}
-					_, _ = c.Write([]byte("-ERR " + strings.NewReplacer("\n", "", "\r", "").Replace(attack) + "\r\n"))
-				}
-			}()
+	door := redistest.Listen(t, func(c net.Conn) {
+		for range redistest.Requests(c) {
+			_, _ = c.Write([]byte("-ERR " + strings.NewReplacer("\n", "", "\r", "").Replace(attack) + "\r\n"))
 		}
-	}()
+	})
 	for _, args := range [][]string{{"explain", "q", "task"}, {"check"}, {"demo", "--plain"}} {
 		var out bytes.Buffer
-		status := run(append(args, "--redis", "redis://"+l.Addr().String()), strings.NewReader(""), &out, &out)
+		status := run(append(args, "--redis", door.URL()), strings.NewReader(""), &out, &out)
 		if status != exitFailed || acted(out.String()) || !strings.Contains(out.String(), "title") {
 			t.Errorf("%q: exit status %d:\n%q", args, status, out.String())
 		}

@@ -17,29 +17,23 @@ func styleFor(terminal bool) style {
 	return style{terminal && os.Getenv("NO_COLOR") == ""}
 }
 
-func (s style) sgr(code int, text string) string {
-	if !s.ansi || text == "" {
+// A shade is how a text is written: the parameter of an escape sequence.
+type shade int
+
+const (
+	plain   shade = 0
+	bold    shade = 1
+	dim     shade = 2
+	bad     shade = 31 // red
+	good    shade = 32 // green
+	special shade = 35 // magenta
+)
+
+func (s style) write(how shade, text string) string {
+	if !s.ansi || how == plain || text == "" {
 		return text
 	}
-	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", code, text)
-}
-
-func (s style) bold(text string) string    { return s.sgr(1, text) }
-func (s style) dim(text string) string     { return s.sgr(2, text) }
-func (s style) bad(text string) string     { return s.sgr(31, text) }
-func (s style) good(text string) string    { return s.sgr(32, text) }
-func (s style) special(text string) string { return s.sgr(35, text) }
-
-func (s style) tone(t tone, text string) string {
-	switch t {
-	case bad:
-		return s.bad(text)
-	case good:
-		return s.good(text)
-	case special:
-		return s.special(text)
-	}
-	return text
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", how, text)
 }
 
 // A picture is the demo at one moment.
@@ -69,30 +63,30 @@ func (p *picture) render(width, height int, st style) []string {
 	at := fmt.Sprintf("%.0f of %.0f s", p.elapsed.Seconds(), p.total.Seconds())
 	title := "worqr demo"
 	gap := max(c.width-margin-len(title)-len(at), 1) // all ASCII
-	c.line(span{title, st.bold}, span{strings.Repeat(" ", gap), nil}, span{at, st.dim})
-	c.line(span{"three peers, one queue, " + p.where, st.dim})
+	c.line(span{title, bold}, span{strings.Repeat(" ", gap), plain}, span{at, dim})
+	c.line(span{"three peers, one queue, " + p.where, dim})
 	c.blank()
 	room := max(c.width-gutter, 1)
-	c.line(span{"waiting    ", nil}, span{fmt.Sprintf("%4d ", p.waiting), st.bold}, span{sparkline(p.backlog, busy, room), nil})
-	c.line(span{"finished/s ", nil}, span{fmt.Sprintf("%4d ", p.rate), st.bold}, span{sparkline(p.rates, busy, room), nil})
+	c.line(span{"waiting    ", plain}, span{fmt.Sprintf("%4d ", p.waiting), bold}, span{sparkline(p.backlog, busy, room), plain})
+	c.line(span{"finished/s ", plain}, span{fmt.Sprintf("%4d ", p.rate), bold}, span{sparkline(p.rates, busy, room), plain})
 	for _, marks := range timeline(p.notes, p.total, room) {
-		c.line(span{strings.Repeat(" ", gutter-margin) + marks, st.dim})
+		c.line(span{strings.Repeat(" ", gutter-margin) + marks, dim})
 	}
-	c.few("scheduled", p.scheduled, st.special)
-	c.few("failed", p.failed, st.bad)
+	c.few("scheduled", p.scheduled, special)
+	c.few("failed", p.failed, bad)
 	c.blank()
 	for i, s := range p.seats {
 		c.seat(peerName(i+1), s)
 	}
 	c.blank()
-	c.line(span{"what happened", st.dim})
+	c.line(span{"what happened", dim})
 	c.notes(p.notes, max(height-len(c.lines)-below, 1))
 	for len(c.lines) < height-1 {
 		c.blank()
 	}
 	s := p.sum
 	c.line(span{fmt.Sprintf("%d enqueued  %d finished  %d canceled  %d retried  %d failed  %d returned",
-		s.Enqueued, s.Finished, s.Canceled, s.Retried, s.Failed, s.Returned), nil})
+		s.Enqueued, s.Finished, s.Canceled, s.Retried, s.Failed, s.Returned), plain})
 	return c.lines[:min(len(c.lines), height)]
 }
 
@@ -105,8 +99,8 @@ type canvas struct {
 
 // A span is a piece of a line in one style.
 type span struct {
-	text  string
-	style func(string) string // nil is none
+	text string
+	how  shade
 }
 
 func (c *canvas) blank() { c.lines = append(c.lines, "") }
@@ -120,10 +114,7 @@ func (c *canvas) line(spans ...span) {
 	for _, s := range spans {
 		text := fit(s.text, room)
 		room -= utf8.RuneCountInString(text)
-		if s.style != nil {
-			text = s.style(text)
-		}
-		b.WriteString(text)
+		b.WriteString(c.st.write(s.how, text))
 	}
 	c.lines = append(c.lines, b.String())
 }
@@ -139,9 +130,9 @@ func fit(text string, room int) string {
 }
 
 // few writes how many there are, and which.
-func (c *canvas) few(label string, which []string, shade func(string) string) {
-	c.line(span{fmt.Sprintf("%-11s", label), nil}, span{fmt.Sprintf("%4d ", len(which)), c.st.bold},
-		span{strings.Join(which, "  "), shade})
+func (c *canvas) few(label string, which []string, how shade) {
+	c.line(span{fmt.Sprintf("%-11s", label), plain}, span{fmt.Sprintf("%4d ", len(which)), bold},
+		span{strings.Join(which, "  "), how})
 }
 
 func (c *canvas) seat(name string, s seat) {
@@ -152,23 +143,22 @@ func (c *canvas) seat(name string, s seat) {
 		}
 		tasks += fmt.Sprintf("%-13s", t)
 	}
-	state, shade := span{"works   ", c.st.good}, func(text string) string { return text }
+	state, how := span{"works   ", good}, plain
 	switch {
 	case s.killed && held > 0:
-		state, shade = span{"killed  ", c.st.bad}, c.st.bad
+		state, how = span{"killed  ", bad}, bad
 	case s.killed:
-		state, shade, tasks = span{"killed  ", c.st.bad}, c.st.dim, "others have its tasks"
+		state, how, tasks = span{"killed  ", bad}, dim, "others have its tasks"
 	case held == 0:
-		state, tasks = span{"idle    ", c.st.dim}, ""
+		state, tasks = span{"idle    ", dim}, ""
 	}
-	c.line(span{name + "  ", c.st.bold}, state, span{tasks, shade})
+	c.line(span{name + "  ", bold}, state, span{tasks, how})
 }
 
 // notes writes the last notes, as many as there is room for.
 func (c *canvas) notes(notes []note, room int) {
 	for _, n := range notes[max(len(notes)-room, 0):] {
-		tone := func(text string) string { return c.st.tone(n.tone, text) }
-		c.line(span{fmt.Sprintf("%5.1f s  ", n.at.Seconds()), c.st.dim}, span{n.text, tone})
+		c.line(span{fmt.Sprintf("%5.1f s  ", n.at.Seconds()), dim}, span{n.text, n.tone})
 	}
 }
 

@@ -35,7 +35,7 @@ func busiest() *picture {
 		p.backlog, p.rates = append(p.backlog, i*i), append(p.rates, 40-i%7)
 	}
 	for i := range 40 {
-		n := note{at: time.Duration(i) * 333 * time.Millisecond, tone: tone(i % 4), text: fmt.Sprintf("note %d, %s", i, strings.Repeat("which is long ", i%9))}
+		n := note{at: time.Duration(i) * 333 * time.Millisecond, tone: []shade{plain, bad, good, special}[i%4], text: fmt.Sprintf("note %d, %s", i, strings.Repeat("which is long ", i%9))}
 		if i%8 == 0 {
 			n.mark = "mark"
 		}

@@ -11,13 +11,12 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 	"github.com/worqr/worqr/worqrtrace"
 )
 
 type workCommand struct {
-	target
-	form
-	Queue       queueName     `arg:"" help:"Name of the queue."`
+	onQueue
 	Command     []string      `arg:"" passthrough:"" help:"Program to run for each task, with its arguments. No shell is involved; for a pipe, write: -- sh -c '...'."`
 	Concurrency int           `short:"c" default:"1" help:"How many programs run at once; the default is 1."`
 	Timeout     time.Duration `help:"Kill a program that runs for longer; the task is retried. By default, there is no limit."`
@@ -29,14 +28,6 @@ type workCommand struct {
 	Env         []string      `sep:"none" placeholder:"NAME[=VALUE]" help:"Variable for the program, or one of this process to pass on. May be repeated."`
 	Name        string        `placeholder:"NAME" help:"Name of this worker; the default is host:pid."`
 	Verbose     bool          `short:"v" help:"Log the end of each task, too."`
-}
-
-// Help is called by kong.
-func (workCommand) Help() string {
-	return "The program reads the payload from standard input. Exit status 0 finishes the task, 65 fails it for good, and any other has it retried. " +
-		"What it prints, up to 1 MiB, is the task's result, which \"worqr watch\" and \"worqr wait\" show; the end of its error output is the reason of a failure. " +
-		"Its environment has WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN, WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES, and few variables of this process; not REDIS_URL, which may have a password. " +
-		"The exit status is 0 after SIGTERM or Ctrl-C, once the programs have ended. With --json, the log is JSON, too, and at the end, one object counts the tasks."
 }
 
 // Validate is called by kong.
@@ -57,11 +48,8 @@ func (c *workCommand) Validate() error {
 
 // options are what the flags say.
 func (c *workCommand) options() *worqr.HandleOptions {
-	o := &worqr.HandleOptions{Concurrency: c.Concurrency, Timeout: c.Timeout, Exclusive: c.Exclusive, KeepFailed: c.KeepFailed}
-	if c.MaxRetries != nil {
-		if o.MaxRetries = *c.MaxRetries; o.MaxRetries <= 0 {
-			o.MaxRetries = -1 // to the library, 0 is the default
-		}
+	o := &worqr.HandleOptions{
+		Concurrency: c.Concurrency, Timeout: c.Timeout, MaxRetries: most(c.MaxRetries), Exclusive: c.Exclusive, KeepFailed: c.KeepFailed,
 	}
 	if c.Backoff > 0 {
 		o.Backoff = func(*worqr.Task, error) time.Duration { return c.Backoff }
@@ -121,7 +109,7 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	if c.JSON {
 		return printJSON(con.out, map[string]int64{"finished": done.Finished, "retried": done.Retried, "failed": done.Failed})
 	}
-	con.say("%s finished, %d retried, %d failed", number(int(done.Finished), "task"), done.Retried, done.Failed)
+	con.say("%s finished, %d retried, %d failed", words.Counted(int(done.Finished), "task"), done.Retried, done.Failed)
 	return nil
 }
 

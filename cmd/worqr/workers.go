@@ -11,30 +11,25 @@ import (
 
 // A workerRow is one registered peer.
 type workerRow struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Host      string     `json:"host"`
-	PID       int        `json:"pid"`
-	StartedAt *time.Time `json:"started_at,omitempty"`
-	Version   string     `json:"version"`
-	Protocol  int        `json:"protocol"`
-	Lease     seconds    `json:"lease_seconds"`
-	Stuck     int        `json:"stuck_handlers"`
-	Queues    []string   `json:"queues"`
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Host      string    `json:"host"`
+	PID       int       `json:"pid"`
+	StartedAt time.Time `json:"started_at,omitzero"`
+	Version   string    `json:"version"`
+	Protocol  int       `json:"protocol"`
+	Lease     seconds   `json:"lease_seconds"`
+	Stuck     int       `json:"stuck_handlers"`
+	Queues    []string  `json:"queues"`
 }
 
 func workerRowOf(w inspect.Worker) workerRow {
-	return workerRow{w.ID, w.Name, w.Host, w.PID, moment(w.StartedAt), w.Version, w.Protocol, seconds(w.Lease), w.StuckHandlers, w.Queues}
+	return workerRow{w.ID, w.Name, w.Host, w.PID, w.StartedAt.UTC(), w.Version, w.Protocol, seconds(w.Lease), w.StuckHandlers, w.Queues}
 }
 
 type workersCommand struct {
 	target
 	form
-}
-
-// Help is called by kong.
-func (workersCommand) Help() string {
-	return "Workers are the peers that run now; those that are silent for more than two leases aren't shown. STUCK is how many handlers didn't return after their context ended."
 }
 
 // Run prints a line for each worker.

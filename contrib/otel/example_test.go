@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/contrib/otel"
+	worqrotel "github.com/worqr/worqr/contrib/otel"
 )
 
 func Example() {

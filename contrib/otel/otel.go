@@ -30,6 +30,7 @@
 package worqrotel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,21 +76,12 @@ func New(opts *Options) *Telemetry {
 	if opts != nil {
 		o = *opts
 	}
-	if o.TracerProvider == nil {
-		o.TracerProvider = otel.GetTracerProvider()
-	}
-	if o.MeterProvider == nil {
-		o.MeterProvider = otel.GetMeterProvider()
-	}
-	if o.Propagator == nil {
-		o.Propagator = otel.GetTextMapPropagator()
-	}
+	spans, meters := cmp.Or(o.TracerProvider, otel.GetTracerProvider()), cmp.Or(o.MeterProvider, otel.GetMeterProvider())
 	return &Telemetry{
-		tracer:     o.TracerProvider.Tracer(scope, trace.WithInstrumentationVersion(worqr.Version), trace.WithSchemaURL(semconv.SchemaURL)),
-		propagator: o.Propagator,
+		tracer:     spans.Tracer(scope, trace.WithInstrumentationVersion(worqr.Version), trace.WithSchemaURL(semconv.SchemaURL)),
+		propagator: cmp.Or(o.Propagator, otel.GetTextMapPropagator()),
 		child:      o.Child,
-		metrics: newMetrics(o.MeterProvider.Meter(scope, metric.WithInstrumentationVersion(worqr.Version),
-			metric.WithSchemaURL(semconv.SchemaURL))),
+		metrics:    newMetrics(meters.Meter(scope, metric.WithInstrumentationVersion(worqr.Version), metric.WithSchemaURL(semconv.SchemaURL))),
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/worqrtrace"
 )
 
@@ -82,8 +83,7 @@ func TestLinked(t *testing.T) {
 		}
 		return nil
 	}, nil)
-	key, err := b.Add(t.Context(), b.queue, []byte("hello"), &worqr.Properties{Headers: map[string]string{"own": "x"}})
-	is.NoErr(err)
+	key := redistest.Sure(b.Add(t.Context(), b.queue, []byte("hello"), &worqr.Properties{Headers: map[string]string{"own": "x"}}))(t)
 	defer peertest.Run(t, b.peer)()
 	consumer, producer := b.named(t, "process q", 1)[0], b.named(t, "add q", 1)[0]
 	is.Equal(producer.SpanKind, trace.SpanKindProducer)
@@ -110,10 +110,8 @@ func TestChild(t *testing.T) {
 	t.Parallel()
 	is, b, ctx := is.New(t), newBench(t, true), t.Context()
 	b.queue.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
-	_, err := b.AddMany(ctx, b.queue, []worqr.TaskSpec{{Payload: []byte("1")}, {Payload: []byte("2")}})
-	is.NoErr(err)
-	_, err = b.AddAt(ctx, b.queue, time.UnixMilli(1), []byte("3"), nil)
-	is.NoErr(err)
+	redistest.Sure(b.AddMany(ctx, b.queue, []worqr.TaskSpec{{Payload: []byte("1")}, {Payload: []byte("2")}}))(t)
+	redistest.Sure(b.AddAt(ctx, b.queue, time.UnixMilli(1), []byte("3"), nil))(t)
 	is.NoErr(b.Put(ctx, b.queue, "key", []byte("4"), nil))
 	is.NoErr(b.queue.Enqueue(ctx, []byte("5"))) // has no headers
 	defer peertest.Run(t, b.peer)()
@@ -145,8 +143,7 @@ func TestOutcomes(t *testing.T) {
 		return nil
 	}, &worqr.HandleOptions{OnPanic: worqr.FailOnPanic})
 	for _, payload := range []string{"good", "bad", "later", "panic"} {
-		_, err := b.Add(ctx, b.queue, []byte(payload), nil)
-		is.NoErr(err)
+		redistest.Sure(b.Add(ctx, b.queue, []byte(payload), nil))(t)
 	}
 	_, err := b.Add(ctx, b.queue, nil, &worqr.Properties{Headers: map[string]string{"": ""}})
 	is.True(errors.Is(err, worqr.ErrInvalid))

@@ -196,7 +196,9 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	if p == nil {
 		return
 	}
-	collectPeer(p, to)
+	for _, f := range ofPeer {
+		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(p))
+	}
 	m.collectQueues(p, to)
 	if m.opts.CheckEvery > 0 {
 		m.check.collect(p, m.opts.CheckEvery, to)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/reading"
+	"github.com/worqr/worqr/internal/redisconn"
 )
 
 // A figure is a metric whose value is read from something.
@@ -76,17 +76,7 @@ var denied = prometheus.NewDesc("worqr_denied", "1 while Redis refuses the login
 // refused reports whether Redis answered that the process may not do this: its login isn't right, or
 // its user lacks a permission.
 func refused(err error) bool {
-	if err == nil {
-		return false
-	}
-	text := strings.ToUpper(err.Error())
-	return errors.Is(err, worqr.ErrDenied) || strings.Contains(text, "WRONGPASS") || strings.Contains(text, "NOAUTH") || strings.Contains(text, "INVALID PASSWORD")
-}
-
-func collectPeer(p *worqr.Peer, to chan<- prometheus.Metric) {
-	for _, f := range ofPeer {
-		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(p))
-	}
+	return errors.Is(err, worqr.ErrDenied) || redisconn.BadLogin(err)
 }
 
 func (m *Metrics) collectQueues(p *worqr.Peer, to chan<- prometheus.Metric) {

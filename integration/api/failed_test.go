@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The failed list is newest first, and no longer than it may be; what falls off
-// leaves nothing behind.
+// The failed list is newest first and bounded by KeepFailed. Dropped tasks leave no keys behind.
 func TestFailedIsBounded(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
@@ -35,12 +36,12 @@ func TestFailedIsBounded(t *testing.T) {
 	}
 	is.Equal(stats(t, q).Failed, 3)
 	keys := left(t, prefix+":failed")
-	is.Equal(len(keys), 3+2) // the tasks, and two that tell of them
+	is.Equal(len(keys), 3+2) // the tasks, and two keys of the failed queue
 	options.KeepFailed = 1
 	is.NoErr(q.SetOptions(&options))
 	enqueue(t, q, "5")
 	eventually(t, "it has failed", func() bool { return slices.Equal(failedPayloads(t, q), []string{"5"}) })
-	options.KeepFailed = 0 // 1000
+	options.KeepFailed = 0 // the default, 1000
 	is.NoErr(q.SetOptions(&options))
 	enqueue(t, q, numbers("", 1100)...)
 	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 1106 })
@@ -48,8 +49,7 @@ func TestFailedIsBounded(t *testing.T) {
 	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1000)
 }
 
-// With KeepFailed, the failed queue is bounded also after the one peer that worked
-// on it has been killed.
+// KeepFailed still bounds the failed queue after the only peer that served it was killed.
 func TestFailedIsBoundedAfterAKill(t *testing.T) {
 	is := parallel(t)
 	const keep, all = 10, 100
@@ -65,7 +65,7 @@ func TestFailedIsBoundedAfterAKill(t *testing.T) {
 	is.Equal(stats(t, q).Failed, keep)
 }
 
-// A failed task tells when it was to run, as the task did, whatever its key looks like.
+// A failed task has the DueAt that the task had, whatever its key looks like.
 func TestFailedTellsWhenItWasDue(t *testing.T) {
 	is := parallel(t)
 	q, ctx := working(t, open(t, worqr.Options{Prefix: redistest.Prefix(t)}), "q"), t.Context()
@@ -89,5 +89,52 @@ func TestFailedTellsWhenItWasDue(t *testing.T) {
 		is.Equal(len(f), 1)
 		is.True(f[0].DueAt.Equal(task.DueAt) && f[0].DueAt.IsZero() == (task.Key == ""))
 		is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1)
+	}
+}
+
+// DeleteAllFailed and RequeueAllFailed end however fast other tasks fail. They change every task
+// that had failed before, including those OnFailed gave up on; later failures stay.
+func TestAllFailedEnds(t *testing.T) {
+	t.Parallel()
+	for name, aside := range map[string]int64{"waiting for OnFailed": 0, "given up": 1 << 52} {
+		t.Run(name, func(t *testing.T) {
+			is := parallel(t)
+			const many = 300
+			prefix, c := redistest.Prefix(t), redistest.Conn(t)
+			old := func(i int) int64 { return aside + 1e12 + int64(i) }
+			more, before, exchanges := 0, 0, 0
+			failMore := func() {
+				if exchanges++; exchanges > many {
+					if exchanges == many+1 {
+						t.Error("it does not end")
+					}
+					return
+				}
+				for range 200 {
+					more++
+					entry := fmt.Sprintf("k:new%d", more)
+					must(t, c.Send("HSET", prefix+":failed:keyed:{q}:"+entry, "payload", "new"))
+					must(t, c.Send("ZADD", prefix+":failed:schedule:{q}", 2e12+int64(more), entry))
+				}
+				redistest.Do(t, c, "")
+				if exchanges == 2 { // the first one asks for the number of parts
+					before = more
+				}
+			}
+			left := func(from, to int64) int {
+				return sure(redis.Int(c.Do("ZCOUNT", prefix+":failed:schedule:{q}", from, to)))(t)
+			}
+			q := openThrough(t, redistest.URL(), worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
+				c.OnFlush = failMore
+				return c
+			}).Queue("q")
+			for _, all := range []func(context.Context) (int, error){q.DeleteAllFailed, q.RequeueAllFailed} {
+				seedLanes(t, c, prefix, many, old, "x")
+				exchanges = 0
+				is.True(sure(all(t.Context()))(t) >= many)
+				is.Equal(left(old(0), old(many)), 0)
+				is.Equal(left(2e12+int64(before)+1, 3e12), more-before)
+			}
+		})
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A Redis that has come back without the last that it had answered is noticed, with
-// the next round or the next beat, and not taken for lost otherwise.
+// A peer notices with its next round or beat that Redis came back without its last acknowledged
+// writes, and reports it only then.
 func TestLostWritesAreReported(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a round", "a beat"} {
@@ -31,8 +31,7 @@ func TestLostWritesAreReported(t *testing.T) {
 			}
 			is.Equal(len(said.Lines("lost writes")), 0)
 			is.Equal(p.Stats().LostWrites, int64(0))
-			lost := lossesOf(t, p, "q")
-			others := lossesOf(t, p, "other")
+			events, others := listen(t, p, "q"), listen(t, p, "other")
 			defer func() { is.Equal(len(others), 0) }()
 
 			eventually(t, "the peer says so", func() bool {
@@ -45,34 +44,15 @@ func TestLostWritesAreReported(t *testing.T) {
 				return len(said.Lines("Redis has lost writes")) > 0
 			})
 			is.True(p.Stats().LostWrites > 0)
-			is.Equal(receive(t, lost, 1)[0], "q")
+			lost := until(t, events, inspect.EventLost)
+			is.Equal(lost.Queue, "q")
+			is.True(lost.Evidence != "")
 		})
 	}
 }
 
-// lossesOf returns the queues of which a peer reports lost writes, to a reader of one of them.
-func lossesOf(t *testing.T, p *worqr.Peer, queue string) <-chan string {
-	t.Helper()
-	lost, synced := make(chan string, 100), make(chan struct{})
-	go func() {
-		for e := range p.Events(t.Context(), queue) {
-			switch e.Kind {
-			case inspect.EventSync:
-				close(synced)
-			case inspect.EventLost:
-				if e.Evidence == "" {
-					t.Error("no sign")
-				}
-				lost <- e.Queue
-			}
-		}
-	}()
-	receiveClosed(t, synced)
-	return lost
-}
-
-// A worker that is not known any more says whether it was given up, or Redis was
-// emptied: then a token that it had seen is not known either.
+// A worker that Redis no longer knows reports whether it was evicted or Redis was emptied: in the
+// second case, Redis doesn't know a token that the worker has seen either.
 func TestEmptiedRedisIsReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -84,7 +64,7 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			s.Kill()
 			s.Restart(t)
 		}, true},
-		"tokens of before": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+		"older tokens": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
 			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} 2")(t, s, nil)
 		}, true},
 		"its own token": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
@@ -93,7 +73,7 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 		"no token at all": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
 			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} foreign")(t, s, nil)
 		}, false},
-		"given up": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
+		"evicted": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
 			sure(openAt(t, s.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), p.WorkerID()))(t)
 		}, false},
 	} {
@@ -119,13 +99,13 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			if c.lost {
 				lost = 1
 			}
-			if name != "no token at all" { // nobody can join that queue
+			if name != "no token at all" { // no worker can join that queue
 				eventually(t, "it says that it serves again", func() bool { return len(said.Lines("serving again under the new id")) == 1 })
 			}
 			is.Equal(len(said.Lines("worker="+before+" new="+p.WorkerID())), 1)
 			is.Equal(p.Stats().LostWrites > 0, c.lost)
 			eventually(t, "it says what is lost", func() bool { return len(said.Lines("Redis has lost writes")) >= lost })
-			is.Equal(len(said.Lines("Redis has lost writes")), lost) // once, however many queues
+			is.Equal(len(said.Lines("Redis has lost writes")), lost) // once, however many queues there are
 			is.Equal(p.Stats().TimesEvicted, int64(1))
 		})
 	}

@@ -13,11 +13,10 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
-// FuzzOpen: whatever stands around a password, and whatever the options are, it
-// comes into no error, no log and no text of a peer.
+// FuzzOpen checks that a password appears in no error, log or text of a peer, whatever surrounds it
+// and whatever the options are.
 func FuzzOpen(f *testing.F) {
 	f.Add("redis://", "@127.0.0.1:1/0", "worqr", "name", int64(0))
 	f.Add("rediss://user", "@127.0.0.1:1", "a{b}", "", int64(1))
@@ -51,14 +50,14 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// ended is a context of which the end is over, so that nothing is sent.
+// ended is a context that has ended, so that nothing is sent.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// FuzzPayload: any bytes, in any number, are the same after everything that can
+// FuzzPayload checks that any payload, of any length, stays the same through everything that can
 // happen to a task.
 func FuzzPayload(f *testing.F) {
 	f.Add([]byte("a"), uint8(1))
@@ -69,82 +68,60 @@ func FuzzPayload(f *testing.F) {
 		p := open(t, worqr.Options{Lease: time.Hour})
 		q, ctx := working(t, p, "q"), t.Context()
 		n := int(parts%16) + 1
-		all := make([][]byte, 0, n)
+		all := make([]string, n)
 		for i := range n {
-			all = append(all, data[len(data)*i/n:len(data)*(i+1)/n])
+			all[i] = string(data[len(data)*i/n : len(data)*(i+1)/n])
 		}
-		same := func(where string, got [][]byte, want ...[]byte) {
+		first, last := all[0], all[n-1]
+		same := func(where string, got []string, want ...string) {
 			t.Helper()
-			if !slices.EqualFunc(got, want, bytes.Equal) {
+			if !slices.Equal(got, want) {
 				t.Fatalf("%s: %q, want %q", where, got, want)
 			}
 		}
-		start := func(n int) []*worqr.Task {
+		start := func(where string, want ...string) []*worqr.Task {
 			t.Helper()
-			return sure(q.StartTasks(ctx, n))(t)
+			tasks := sure(q.StartTasks(ctx, len(want)))(t)
+			same(where, payloads(tasks), want...)
+			return tasks
 		}
-		bytesOf := func(tasks []*worqr.Task) (bs [][]byte) {
-			for _, t := range tasks {
-				bs = append(bs, t.Payload)
-			}
-			return bs
-		}
-		must(t, q.Enqueue(ctx, all...))
-		tasks := start(n)
-		same("started", bytesOf(tasks), all...)
-		for _, task := range slices.Backward(tasks) {
+		enqueue(t, q, all...)
+		for _, task := range slices.Backward(start("started", all...)) {
 			must(t, task.Stop(ctx))
 		}
-		var waiting [][]byte
-		for b := range each(t, q.Tasks(ctx)) {
-			waiting = append(waiting, b)
-		}
-		same("stopped", waiting, all...)
-		tasks = start(n)
+		same("stopped", waiting(t, q), all...)
+		tasks := start("started again", all...)
 		must(t, tasks[0].Retry(ctx, 0))
-		retried := start(1)
-		same("retried", bytesOf(retried), all[0])
-		must(t, retried[0].Fail(ctx, errors.New("no")))
-		same("failed", [][]byte{failed(t, q)[0].Payload}, all[0])
+		must(t, start("retried", first)[0].Fail(ctx, errors.New("no")))
+		same("failed", failedPayloads(t, q), first)
 		sure(q.RequeueAllFailed(ctx))(t)
-		again := start(1)
-		same("requeued", bytesOf(again), all[0])
-		must(t, again[0].Finish(ctx))
+		must(t, start("requeued", first)[0].Finish(ctx))
 		for _, task := range tasks[1:] {
 			must(t, task.Finish(ctx))
 		}
-		mine := slices.Clone(all[0])
+		mine := []byte(first)
 		must(t, q.Put(ctx, "key", mine, nil))
-		clear(mine) // it is ours again
-		keyed := start(1)
-		same("put", bytesOf(keyed), all[0])
-		must(t, keyed[0].Fail(ctx, errors.New("no")))
-		same("failed under a key", [][]byte{failed(t, q)[0].Payload}, all[0])
+		clear(mine) // the buffer may be reused now
+		must(t, start("put", first)[0].Fail(ctx, errors.New("no")))
+		same("failed under a key", failedPayloads(t, q), first)
 		sure(q.DeleteAllFailed(ctx))(t)
-		must(t, q.EnqueueUnique(ctx, all[0]))
-		if err := q.EnqueueUnique(ctx, all[0]); !is_(err, worqr.ErrDuplicate) {
+		must(t, q.EnqueueUnique(ctx, []byte(first)))
+		if err := q.EnqueueUnique(ctx, []byte(first)); !is_(err, worqr.ErrDuplicate) {
 			t.Fatalf("an equal one: %v", err)
 		}
-		unique := start(1)
-		same("unique", bytesOf(unique), all[0])
-		must(t, unique[0].Finish(ctx))
-		must(t, q.Enqueue(ctx, all...))
-		copies := 0
-		for _, b := range all {
-			if bytes.Equal(b, all[n-1]) {
-				copies++
-			}
-		}
-		report := sure(q.Cancel(ctx, all[n-1]))(t)
-		if report.Removed != copies {
-			t.Fatalf("%d copies of %q were canceled, of %d", report.Removed, all[n-1], copies)
+		must(t, start("unique", first)[0].Finish(ctx))
+		enqueue(t, q, all...)
+		copies := len(all) - len(slices.DeleteFunc(slices.Clone(all), func(one string) bool { return one == last }))
+		if report := cancel(t, q, last); report.Removed != copies {
+			t.Fatalf("%d copies of %q were canceled, of %d", report.Removed, last, copies)
 		}
 		must(t, q.Delete(ctx))
 		must(t, p.Close())
 	})
 }
 
-// FuzzJSON: a payload that is no T is Broken, and its error quotes nothing of it.
+// FuzzJSON checks that a payload that isn't a T is malformed, and that the error quotes nothing of
+// it.
 func FuzzJSON(f *testing.F) {
 	type job struct {
 		Name  string            `json:"name"`
@@ -165,65 +142,5 @@ func FuzzJSON(f *testing.F) {
 		if text := string(data); err != nil && len(text) > 12 && strings.Contains(err.Error(), text) {
 			t.Errorf("%q is quoted: %v", data, err)
 		}
-	})
-}
-
-// FuzzFaults: a small fleet works while its link breaks as the fuzzer has it. Each
-// task is handled, those of a call that was repeated once only, and nothing is left.
-func FuzzFaults(f *testing.F) {
-	f.Add([]byte{0, 1, 2, 3, 4, 5})
-	f.Add([]byte{0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17})
-	f.Add([]byte{0xf0, 0xf3, 0xf3, 0xf2, 0xf1})
-	f.Fuzz(func(t *testing.T, schedule []byte) {
-		prefix := redistest.Prefix(t)
-		link := redistest.NewLink(t, strings.TrimPrefix(redistest.URL(), "redis://"))
-		opts := worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond}
-		near, far := open(t, opts), openAt(t, link.URL(), opts)
-		sender := openAt(t, link.URL(), opts).Queue("q")
-		var handled tally
-		for _, p := range []*worqr.Peer{near, far} {
-			p.Queue("q").Handle(handled.handle, &worqr.HandleOptions{Concurrency: 4})
-			end, ran := start(t, p)
-			defer func() { end(); <-ran }() // it may end with what the link did
-		}
-		schedule = schedule[:min(len(schedule), 12)]
-		sent := map[string]bool{}
-		for i, b := range schedule {
-			switch b % 6 {
-			case 0:
-				link.Cut()
-			case 1:
-				link.LoseRepliesTo(":working:{q}:", 1+int(b>>4)%3) // rounds, beats and leaves
-			case 2:
-				link.LoseRepliesTo("EVALSHA", 1+int(b>>4)%4)
-			case 3:
-				link.LoseRepliesTo("PEXPIRE", 1+int(b>>4)%3) // beats
-			case 4:
-				link.LoseRepliesTo("SUBSCRIBE", 1)
-			}
-			nonce := fmt.Sprint("n", i)
-			payloads := [][]byte{fmt.Appendf(nil, "%d-a", i), fmt.Appendf(nil, "%d-b", i)}
-			for try := 0; ; try++ {
-				_, err := sender.EnqueueOnce(t.Context(), nonce, payloads...)
-				if err == nil {
-					break
-				}
-				if try == 20 {
-					t.Fatal(err)
-				}
-			}
-			sent[string(payloads[0])], sent[string(payloads[1])] = true, true
-		}
-		link.LoseRepliesTo("nothing at all", 0)
-		eventually(t, "all are handled", func() bool { return handled.len() == len(sent) })
-		for payload := range sent {
-			if handled.of(payload) == 0 {
-				t.Errorf("%s was not handled", payload)
-			}
-		}
-		eventually(t, "all have ended", func() bool {
-			s := stats(t, near.Queue("q"))
-			return s.Waiting+s.Scheduled+s.Running+s.Failed == 0
-		})
 	})
 }

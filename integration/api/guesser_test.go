@@ -1,74 +1,35 @@
 package api
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/worqr/worqr"
 )
 
-// A guesser speaks the protocol of Redis, and answers whatever comes to its mind: at times
-// what is expected, at times something of that shape, and at times anything.
+// A guesser speaks the protocol of Redis and gives random answers: sometimes the expected one,
+// sometimes one of the same shape, and sometimes anything.
 type guesser struct {
 	r *rand.Rand
 }
 
-// serve answers the commands of one connection.
-func (l guesser) serve(c net.Conn) {
-	defer c.Close() //nolint:errcheck // it is hung up
-	in, out := bufio.NewReader(c), bufio.NewWriter(c)
-	for {
-		words, err := command(in)
-		if err != nil {
-			return
-		}
-		_, _ = out.WriteString(l.answer(words))
-		if in.Buffered() == 0 && out.Flush() != nil {
-			return
-		}
-	}
-}
-
-// command reads one.
-func command(in *bufio.Reader) (words []string, err error) {
-	size := func(mark byte) int {
-		line, e := in.ReadString('\n')
-		if e != nil || len(line) < 3 || line[0] != mark {
-			err = io.ErrUnexpectedEOF
-			return 0
-		}
-		n, e := strconv.Atoi(strings.TrimSpace(line[1:]))
-		if e != nil {
-			err = e
-		}
-		return n
-	}
-	for n := size('*'); n > 0 && err == nil; n-- {
-		word := make([]byte, size('$')+2)
-		if err == nil {
-			_, err = io.ReadFull(in, word)
-			words = append(words, string(word[:len(word)-2]))
-		}
-	}
-	return words, err
-}
-
-func (l guesser) answer(words []string) string {
-	switch name := strings.ToUpper(words[0]); {
+// answer returns the reply to a command, in the protocol's encoding.
+func (l guesser) answer(name string, args []string) string {
+	switch {
 	case name == "PING":
 		return "+PONG\r\n"
 	case name == "ECHO":
-		return bulk(words[1])
+		return bulk(args[0])
 	case name == "AUTH", name == "SELECT":
 		return "+OK\r\n"
 	case name == "TIME" && l.r.IntN(5) > 0:
@@ -76,7 +37,7 @@ func (l guesser) answer(words []string) string {
 	case strings.HasSuffix(name, "SCAN") && l.r.IntN(3) > 0:
 		return "*2\r\n" + bulk(strconv.Itoa(l.r.IntN(2))) + l.list(1)
 	case strings.HasSuffix(name, "SUBSCRIBE") && l.r.IntN(3) > 0:
-		return "*3\r\n" + bulk(strings.ToLower(name)) + bulk(words[len(words)-1]) + ":1\r\n"
+		return "*3\r\n" + bulk(strings.ToLower(name)) + bulk(args[len(args)-1]) + ":1\r\n"
 	case l.r.IntN(3) > 0 && slices.Contains(strings.Fields("LRANGE ZRANGE ZRANGEBYSCORE HMGET HGETALL SRANDMEMBER CONFIG"), name):
 		return l.list(1)
 	case l.r.IntN(3) > 0 && slices.Contains(strings.Fields("LLEN ZCARD ZCOUNT EXISTS SADD SISMEMBER PTTL HLEN HSTRLEN ZSCORE"), name):
@@ -87,7 +48,7 @@ func (l guesser) answer(words []string) string {
 
 func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
-// texts are what is in an answer.
+// texts are the strings that answers contain.
 var texts = []string{
 	"", "0", "1", "-1", "7", "nan", "inf", "1e308", "99999999999999999999", "x", "k:x", "r:x", "q", "w1", `["q"]`, `[`, "{}", "\x00\xff",
 	"01890000-0000-7000-8000-000000000000", strings.Repeat("a", 40), strings.Repeat("a", 40) + ":k:x", "payload", "list", "zset", "hash", "string", "none",
@@ -112,7 +73,7 @@ func (l guesser) anything(depth int) string {
 	return l.list(depth)
 }
 
-// list is an array, of texts if depth is 1.
+// list returns an array, of strings if depth is 1.
 func (l guesser) list(depth int) string {
 	n := []int{0, 0, 1, 1, 2, 3, 4, 5, 13, 100, 101}[l.r.IntN(11)]
 	var all strings.Builder
@@ -130,7 +91,7 @@ func (l guesser) list(depth int) string {
 	return all.String()
 }
 
-// calls are all that a peer can be asked to do with a Redis.
+// calls returns all calls that need Redis.
 func calls(t *testing.T, p *worqr.Peer, q *worqr.Queue) (all []method) {
 	for i, m := range methods(t, &worqr.Task{}) {
 		all = append(all, method{m.name, func(ctx context.Context) {
@@ -145,23 +106,22 @@ func calls(t *testing.T, p *worqr.Peer, q *worqr.Queue) (all []method) {
 	})
 }
 
-// A server that answers as no Redis does neither makes a peer fall nor keeps it longer
-// than its context, whatever it is asked, and whether the peer is at work or not.
+// Whatever a server replies, a peer doesn't panic, and no call takes longer than its context,
+// whether the peer is working or not.
 func TestGuessers(t *testing.T) {
 	eachSeed(t, 20, func(t *testing.T, seed uint64) {
-		l := sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-		defer l.Close() //nolint:errcheck // nothing follows
-		go func() {
-			for n := uint64(0); ; n++ {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go guesser{rand.New(rand.NewPCG(seed, n))}.serve(c)
-			}
-		}()
+		door := sure(server.NewServer("127.0.0.1:0"))(t)
+		defer door.Close()
+		l := guesser{rand.New(rand.NewPCG(seed, 0))}
+		var mu sync.Mutex // handles one command at a time
+		door.SetPreHook(func(c *server.Peer, name string, args ...string) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			c.WriteRaw(l.answer(name, args))
+			return true
+		})
 		r := rand.New(rand.NewPCG(seed, 1<<63))
-		p := sure(worqr.Open("redis://"+l.Addr().String(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))(t)
+		p := sure(worqr.Open("redis://"+door.Addr().String(), &worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}))(t)
 		defer p.Close() //nolint:errcheck // whatever the guesser says
 		q := p.Queue("q")
 		all := calls(t, p, q)

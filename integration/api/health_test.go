@@ -15,7 +15,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// health is what a check has found of the service: severity and kind.
+// health returns what a check found about the service: severity and kind.
 func health(r *inspect.CheckReport) (all []string) {
 	for _, f := range r.Findings {
 		if service[f.Kind] {
@@ -25,7 +25,7 @@ func health(r *inspect.CheckReport) (all []string) {
 	return all
 }
 
-// since is the id of a process that began so long ago.
+// since returns the id of a process that began that long ago.
 func since(ago time.Duration) string {
 	id := uuid.Must(uuid.NewV7())
 	ms := time.Now().Add(-ago).UnixMilli()
@@ -35,8 +35,8 @@ func since(ago time.Duration) string {
 	return id.String()
 }
 
-// What is judged of a service comes from Redis: how long tasks run, since when none has
-// started, when the first was due, and how many wait. How it's judged is in internal/doctor.
+// Check reads from Redis how long tasks run, when the last one started, when the first was due, and
+// how many wait. The tests of internal/doctor cover how it judges them.
 func TestCheckHealth(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
@@ -59,7 +59,7 @@ func TestCheckHealth(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name        string
-		plant       func() [][]any // what is planted ages, so it is when the test runs
+		plant       func() [][]any // run by the test, since what it plants gets older
 		limit       inspect.CheckOptions
 		finds, says string
 	}{
@@ -97,7 +97,7 @@ func TestCheckHealth(t *testing.T) {
 	}
 }
 
-// A fleet whose tasks have failed and are retried is not well without a word.
+// Check reports failed and retrying tasks as notices.
 func TestCheckFailing(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -115,14 +115,13 @@ func TestCheckFailing(t *testing.T) {
 	report := sure(doctor.Check(t.Context(), nil))(t)
 	is.True(report.OK())
 	is.Equal(health(report), []string{"notice retrying", "notice failed"})
-	is.Equal(report.Queues, 1) // its failed queue is not another one
+	is.Equal(report.Queues, 1) // the failed queue isn't counted as another queue
 	is.True(strings.Contains(report.String(), " in 1 queue: "))
-	is.True(!strings.Contains(report.String(), "repaired")) // nobody asked for it
+	is.True(!strings.Contains(report.String(), "repaired")) // Repair wasn't called
 	is.True(strings.Contains(report.String(), "30 tasks failed for good in the last hour. "))
 }
 
-// Handlers that ignore their context are told of by their peer, and not any more when
-// they have returned.
+// A peer reports handlers that ignore their context until they have returned.
 func TestCheckStuck(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -149,7 +148,7 @@ func TestCheckStuck(t *testing.T) {
 	eventually(t, "they have returned", func() bool { return stuck() == 0 })
 }
 
-// Options that make no sense are refused, and kinds that there are none of.
+// Invalid options and unknown kinds are refused.
 func TestCheckOptions(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -163,7 +162,7 @@ func TestCheckOptions(t *testing.T) {
 	}
 }
 
-// A limit holds for a queue that is spread as it does for another: its parts count together.
+// A limit applies to a spread queue as to any other: the sum over its parts counts.
 func TestLimitsOfSpreadQueue(t *testing.T) {
 	is := parallel(t)
 	p := openDoctor(t, redistest.URL(), worqr.Options{Prefix: redistest.Prefix(t), Lease: 150 * time.Millisecond})

@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// What the tests of the root and of integration/api share.
+// Helpers that the tests of the root package and of integration/api share.
 const (
 	canary   = peertest.Canary
 	far      = peertest.Far
@@ -19,7 +19,6 @@ const (
 
 type (
 	journal = peertest.Journal
-	said    = peertest.Said
 	tamper  = peertest.Tamper
 	through = peertest.Through
 )
@@ -45,6 +44,7 @@ var (
 	info           = peertest.Info
 	is_            = peertest.Is
 	left           = peertest.Left
+	listen         = peertest.Listen
 	matching       = peertest.Matching
 	member         = peertest.Member
 	must           = peertest.Must
@@ -52,6 +52,7 @@ var (
 	newGate        = peertest.NewGate
 	noTask         = peertest.NoTask
 	nothingLeft    = peertest.NothingLeft
+	nothingLeftAt  = peertest.NothingLeftAt
 	nothingLeftBut = peertest.NothingLeftBut
 	numbers        = peertest.Numbers
 	open           = peertest.Open
@@ -67,7 +68,6 @@ var (
 	receiveClosed  = peertest.ReceiveClosed
 	run            = peertest.Run
 	scheduled      = peertest.Scheduled
-	scriptCalls    = peertest.ScriptCalls
 	service        = peertest.Service
 	sha            = peertest.Sha
 	sorted         = peertest.Sorted
@@ -78,6 +78,7 @@ var (
 	tell           = peertest.Tell
 	tells          = peertest.Tells
 	told           = peertest.Told
+	until          = peertest.Until
 	verbs          = peertest.Verbs
 	wait           = peertest.Wait
 	waiting        = peertest.Waiting
@@ -97,7 +98,7 @@ func receive[T any](t testing.TB, from <-chan T, n int) []T {
 	return peertest.Receive(t, from, n)
 }
 
-// atOnce is a Backoff that does not wait.
+// atOnce is a Backoff without a delay.
 func atOnce(*worqr.Task, error) time.Duration { return 0 }
 
 // allDone waits until the queue is empty and nothing runs.

@@ -16,7 +16,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// rubbish is messages that nobody of this library sends.
+// rubbish returns messages that this library never sends.
 func rubbish() []string {
 	return []string{
 		"", "0", "-1", "1", "99999999999999999999999999", "1e309", "NaN", " 7 ", "\x00\xff\xfe", "null", "{}", "[]",
@@ -25,8 +25,8 @@ func rubbish() []string {
 	}
 }
 
-// Whatever somebody publishes on the channels of a queue, and under names that look
-// like them, a peer works on, and comes to rest again.
+// Whatever is published on the channels of a queue, and on similar names, a peer keeps working and
+// becomes idle again.
 func TestHostileMessages(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -56,7 +56,7 @@ func TestHostileMessages(t *testing.T) {
 		}
 	}
 	is.True(said > 1000)
-	// What runs still does, and what comes is worked on.
+	// The running tasks go on, and new ones run.
 	is.Equal(len(causes), 0)
 	enqueue(t, q, "next")
 	receive(t, starts, 1)
@@ -64,11 +64,11 @@ func TestHostileMessages(t *testing.T) {
 	silent(t, server)
 }
 
-// A message that counts high has a peer look once, not so many times.
+// A message with a huge count makes a peer look once, not that many times.
 func TestHostileCounts(t *testing.T) {
 	t.Parallel()
 	server, c := redistest.StartAndDial(t)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // so that no beat is among the calls
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // no heartbeat is among the calls
 	counting(t, p, "q", nil)
 	idle(t, p.Queue("q"), 1)
 	redistest.Do(t, c, "CONFIG", "RESETSTAT")
@@ -82,9 +82,9 @@ func TestHostileCounts(t *testing.T) {
 	}
 }
 
-// A cancel of a token that was never given, which only a foreign writer puts on record, is
-// none: it stops nothing that runs or starts, drops nothing that goes back to the queue, and
-// no peer asks about it. Check tells of it, and Repair takes it away.
+// A cancel with a token that was never issued, which only a foreign writer can record, has no
+// effect: it stops nothing that runs or starts, drops nothing that returns to the queue, and no
+// peer asks about it. Check reports it, and Repair removes it.
 func TestHostileCancels(t *testing.T) {
 	t.Parallel()
 	for token, repaired := range map[string]bool{"1e15": true, "1e14": false, "9007199254740993": true, "inf": false} {
@@ -114,12 +114,12 @@ func TestHostileCancels(t *testing.T) {
 				t.Helper()
 				before, until := steps.Load(), beats.Load()+6
 				eventually(t, "six beats", func() bool { return beats.Load() >= until })
-				if n := steps.Load() - before; n > 3 { // of what was to be said before, not one a beat
+				if n := steps.Load() - before; n > 3 { // left over from before, not one a beat
 					t.Errorf("%d rounds in six beats, though there is nothing to say", n)
 				}
 			}
 			restful()
-			enqueue(t, q, "c") // a round that would be told
+			enqueue(t, q, "c") // needs a round, which could carry the cancel
 			receive(t, starts, 1)
 			restful()
 			is.Equal(len(causes), 0)
@@ -137,8 +137,8 @@ func TestHostileCancels(t *testing.T) {
 	}
 }
 
-// Rubbish in the keys that people can write: names that no queue has are passed over,
-// tasks of any bytes are tasks, and what a read-out cannot make out is left out.
+// Rubbish in keys that users can write: invalid queue names are skipped, tasks may be any bytes,
+// and listings leave out what they can't decode.
 func TestHostileKeys(t *testing.T) {
 	t.Parallel()
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
@@ -155,11 +155,7 @@ func TestHostileKeys(t *testing.T) {
 		})
 	}
 	receive(t, starts, len(rubbish()))
-	var names []string
 	for name := range each(t, p.Queues(t.Context())) {
-		names = append(names, name)
-	}
-	for _, name := range names {
 		if strings.ContainsAny(name, "{} \r\n\x00") || len(name) > 255 {
 			t.Errorf("%.300q is named as a queue", name)
 		}
@@ -172,18 +168,18 @@ func TestHostileKeys(t *testing.T) {
 	eventually(t, "all is finished", func() bool { return stats(t, q).Running == 0 && stats(t, q).Waiting == 0 })
 }
 
-// Entries of the schedule whose numbers are rubbish start like others, once, with
-// counts of 0; and what was never an entry is cleared away.
+// Entries of the schedule with invalid numbers start once, as others do, with counts of 0. Members
+// that were never entries are removed.
 func TestHostileEntries(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	q := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond}).Queue("q")
-	counts := map[string]int{"1": 1, " 7 ": 7} // of what rubbish has as numbers
+	counts := map[string]int{"1": 1, " 7 ": 7} // the valid numbers among the rubbish
 	want := map[string]int{}                   // retries, by key
 	for _, field := range []string{"due", "retries", "crashes", "low", "high", "nonsense"} {
 		for i, r := range rubbish() {
 			if field == "crashes" && counts[r] > 1 {
-				continue // it would rightly be given up
+				continue // its crash count would fail it, correctly
 			}
 			key := fmt.Sprint(field, i)
 			put(t, q, key, key, nil)
@@ -191,7 +187,7 @@ func TestHostileEntries(t *testing.T) {
 			if want[key] = 0; field == "retries" {
 				want[key] = counts[r]
 			}
-			if i%2 == 0 { // once more, over the rubbish
+			if i%2 == 0 { // again, over the rubbish
 				put(t, q, key, key, &worqr.PutOptions{Reschedule: worqr.RescheduleIfEarlier, KeepCounts: true})
 			}
 		}
@@ -204,7 +200,7 @@ func TestHostileEntries(t *testing.T) {
 	}
 	started := make(chan start, 1000)
 	var d diary
-	serve := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour, Logger: d.logger()}) // so that no slow beat is logged
+	serve := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour, Logger: d.logger()}) // no slow heartbeat is logged
 	serve.Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
 		started <- start{t.Key, t.Retries}
 		return nil
@@ -217,11 +213,11 @@ func TestHostileEntries(t *testing.T) {
 	is.Equal(got, want)
 	eventually(t, "nothing is left", func() bool { s := stats(t, q); return s == inspect.QueueStats{Workers: 1, IdleWorkers: 1} })
 	is.Equal(len(started), 0)
-	is.True(!strings.Contains(d.String(), "level=WARN") && !strings.Contains(d.String(), "level=ERROR")) // no round has failed
+	is.True(!strings.Contains(d.String(), "level=WARN") && !strings.Contains(d.String(), "level=ERROR")) // no round failed
 }
 
-// The same of what runs: it ends like others, however it ends, and what was put
-// meanwhile runs after it.
+// The same for a running task: every way to end it works, and what was put in the meantime runs
+// afterwards.
 func TestHostileRunning(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
@@ -235,7 +231,7 @@ func TestHostileRunning(t *testing.T) {
 		for _, field := range []string{"tried", "died", "due", "low", "high", "retries", "crashes"} {
 			for _, r := range rubbish() {
 				if counted := strings.TrimSpace(r); counted == "7" {
-					continue // a count like any other
+					continue // a valid count
 				}
 				put(t, q, "key", "a", nil)
 				task := take(t, q)
@@ -253,8 +249,8 @@ func TestHostileRunning(t *testing.T) {
 	}
 }
 
-// Registrations of any size, ids that are none and a great many names are read in bounded
-// pieces, and do not hide the peers.
+// Huge registrations, invalid ids and very many names are read in pieces of bounded size, and don't
+// hide the peers.
 func TestHostileRoster(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -283,19 +279,15 @@ func TestHostileRoster(t *testing.T) {
 	if sent > 4<<20 { // 1 MiB of one hostile id, and 10,000 short ones with the lengths of their fields
 		t.Errorf("%d bytes were read", sent)
 	}
-	names := 0
-	for range each(t, p.Queues(t.Context())) {
-		names++
-	}
-	is.Equal(names, 20_001)
+	is.Equal(sure(length(p.Queues(t.Context())))(t), 20_001)
 	report := sure(openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond}).Check(t.Context(), nil))(t)
 	is.Equal(report.Queues, 1)
 	is.True(len(report.Findings) <= 1000)
 	is.True(strings.Contains(report.String(), "more suspicious items were skipped"))
 }
 
-// A flood of large messages is not kept for a reader that does not read, whichever part of
-// them is large: it is told that it has missed some.
+// A flood of large messages isn't kept for a reader that doesn't read, whichever part of them is
+// large. The reader learns that it has missed some.
 func TestHostileEvents(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 1<<20)
@@ -307,14 +299,14 @@ func hostileEvents(t *testing.T, kind, message string) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0") // Redis is not to end it
+	redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0") // so that Redis doesn't end it
 	const last = "that is all"
 	syncs, payloads := 0, 0
 	for e := range each(t, p.Events(t.Context(), "q")) {
 		if e.Kind == inspect.EventSync {
 			syncs++
 		}
-		if syncs == 1 && payloads == 0 { // the reader is here meanwhile
+		if syncs == 1 && payloads == 0 { // the reader is busy here, so it doesn't read
 			for range 60 {
 				redistest.Do(t, c, "PUBLISH", "p_{q}_"+kind, message)
 			}
@@ -329,13 +321,72 @@ func hostileEvents(t *testing.T, kind, message string) {
 		}
 	}
 	is.True(syncs > 1)
-	is.True(payloads < 40) // of a mebibyte each
+	is.True(payloads < 40) // of 1 MiB each
 }
 
-// field is one of what the server tells of itself.
+// field returns a field of the server's INFO.
 func field(t testing.TB, c redis.Conn, section, name string) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(info(t, c, section), "\n"+name+":")
 	value, _, _ := strings.Cut(rest, "\r\n")
 	return value
+}
+
+// A task with the highest id that a stream can have is a task like any other. Redis refuses to read
+// after it.
+func TestHostileLastID(t *testing.T) {
+	is := parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
+	const last = "18446744073709551615-18446744073709551615"
+	redistest.Do(t, c, "XADD", prefix+":added:{q}", last, "f", "a")
+	var listed []string
+	for task := range each(t, q.Added(t.Context())) {
+		listed = append(listed, string(task.Payload))
+	}
+	is.Equal(listed, []string{"a"})
+	is.NoErr(q.Delete(t.Context()))
+	is.Equal(stats(t, q).Waiting, 0)
+
+	redistest.Do(t, c, "XADD", prefix+":added:{q}", last, "f", "b")
+	started := make(chan string, 10)
+	q.Handle(tell(started), &worqr.HandleOptions{Concurrency: 8})
+	run(t, p)
+	is.Equal(receive(t, started, 1), []string{"b"})
+	added(t, q, "c")
+	is.Equal(receive(t, started, 1), []string{"c"})
+	eventually(t, "nothing is left", func() bool { return stats(t, q) == inspect.QueueStats{Workers: 1, IdleWorkers: 1} })
+}
+
+// If somebody changes a card so that a result is kept only for a moment, Wait doesn't ask in a
+// tight loop.
+func TestHostileKeep(t *testing.T) {
+	is := parallel(t)
+	server, c := redistest.StartAndDial(t)
+	_, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	put(t, q, "k", "a", &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: worqr.Properties{KeepResult: time.Minute}})
+	redistest.Do(t, c, "HSET", "p:keyed:{q}:k:k", "card", "40000000001")
+	ctx, end := context.WithTimeout(t.Context(), 2*time.Second)
+	defer end()
+	before := redistest.Calls(t, c, "evalsha")
+	_, err := q.Wait(ctx, "k")
+	is.True(err != nil)
+	if n := redistest.Calls(t, c, "evalsha") - before; n > 20 {
+		t.Errorf("it asked %d times in two seconds", n)
+	}
+}
+
+// If the clock of Redis was set back, the ids of added tasks are ahead of it. A Put that keeps such
+// a task's time doesn't delay it.
+func TestAddedAheadOfTheClock(t *testing.T) {
+	is := parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	redistest.Do(t, c, "XADD", prefix+":added:{q}", fmt.Sprintf("%d-5", time.Now().Add(time.Hour).UnixMilli()), "0123456789abc0", "a")
+	key := added(t, q, "b")[0]
+	put(t, q, key, "c", &worqr.PutOptions{Reschedule: worqr.RescheduleNever})
+	for task := range each(t, q.Scheduled(t.Context())) {
+		is.Equal(task.Key, key)
+		is.True(time.Until(task.DueAt) < time.Minute)
+	}
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A task begins, once, also when its payload takes longer to come than a connection may be
-// silent. What is behind it on that connection comes then, and the lease is renewed
-// meanwhile: a peer that looks at it gives nobody up.
+// A task starts exactly once even if its payload takes longer to arrive than a connection may be
+// silent. Replies behind it on that connection then arrive too, and the lease is renewed in the
+// meantime: another peer doesn't evict the worker.
 func TestLargePayloadOnNarrowLink(t *testing.T) {
 	is := parallel(t)
 	const silence, lease, size, rate = 400 * time.Millisecond, 900 * time.Millisecond, 3 << 20, 2 << 20
@@ -49,14 +49,14 @@ func TestLargePayloadOnNarrowLink(t *testing.T) {
 	time.Sleep(silence)
 	enqueue(t, small, "x", "y")
 	is.Equal(receive(t, lengths, 1), []int{size})
-	is.True(time.Since(put) > lease) // else this shows nothing
+	is.True(time.Since(put) > lease) // otherwise this shows nothing
 	receive(t, starts, 2)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 3 })
 	is.Equal(p.Stats().Started, int64(3))
 	is.Equal(p.Stats().TimesEvicted, int64(0))
 }
 
-// How long scripts took on the server since reset, longest first, in μs.
+// slowest returns how long the slowest script took since reset, in μs.
 func slowest(t testing.TB, c redis.Conn) int64 {
 	t.Helper()
 	entries := sure(redis.Values(c.Do("SLOWLOG", "GET", 1000)))(t)
@@ -69,22 +69,14 @@ func slowest(t testing.TB, c redis.Conn) int64 {
 	return most
 }
 
-// The end of a large task does not have Redis encode its payload, or its result, for
-// observers, though there is one: they are told of the length and the digest.
+// When a large task ends, Redis doesn't encode its payload or result for observers, even if there
+// is one: they get the length and the digest.
 func TestLargeTaskEnds(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	q := working(t, p, "q")
-	events := make(chan inspect.Event, 100)
-	go func() {
-		for e, err := range p.Events(t.Context(), "q") {
-			if err == nil {
-				events <- e
-			}
-		}
-	}()
-	receive(t, events, 1)
+	events := listen(t, p, "q")
 	payload, result := bytes.Repeat([]byte{1}, 16<<20), bytes.Repeat([]byte{2}, 1<<20+1)
 	best := int64(math.MaxInt64)
 	for range 5 {
@@ -94,10 +86,7 @@ func TestLargeTaskEnds(t *testing.T) {
 		task.Result = result
 		is.NoErr(task.Finish(t.Context()))
 		best = min(best, slowest(t, c))
-		e := receive(t, events, 1)[0]
-		for e.Kind != inspect.EventDone { // after that of the enqueueing, and the subscription may have to be made again
-			e = receive(t, events, 1)[0]
-		}
+		e := until(t, events, inspect.EventDone) // it may have to subscribe again
 		is.Equal(e.PayloadSize, len(payload))
 		is.Equal(e.PayloadDigest, sha(string(payload)))
 		is.Equal(e.ResultSize, len(result))
@@ -105,24 +94,16 @@ func TestLargeTaskEnds(t *testing.T) {
 		is.True(e.Payload == nil && e.Result == nil)
 	}
 	t.Logf("the longest call took %d μs", best)
-	is.True(best < 20_000) // half a second when it was encoded
+	is.True(best < 20_000) // it took half a second when Redis encoded it
 }
 
-// Observers get a result up to the limit, byte for byte. Above it the task finishes as
-// well, and they get the length and the digest.
+// Observers get a result up to the limit, byte for byte. Above it the task still finishes, and they
+// get the length and the digest.
 func TestLargeResults(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{MaxResult: 300_000})
 	q := working(t, p, "q")
-	events := make(chan inspect.Event, 100)
-	go func() {
-		for e, err := range p.Events(t.Context(), q.Name()) {
-			if err == nil && (e.Kind == inspect.EventSync || e.Kind == inspect.EventDone) {
-				events <- e
-			}
-		}
-	}()
-	receive(t, events, 1)
+	events := listen(t, p, "q")
 	for _, result := range []string{
 		strings.Repeat("plain \" \\ / \n", 10_000), strings.Repeat("\x00\x1f\x7f\xff\"é", 30_000), strings.Repeat("r", 300_000),
 	} {
@@ -130,27 +111,27 @@ func TestLargeResults(t *testing.T) {
 		task := sure(q.StartTask(t.Context()))(t)
 		task.Result = []byte(result)
 		is.NoErr(task.Finish(t.Context()))
-		e := receive(t, events, 1)[0]
-		is.True(string(e.Result) == result) // it may be long
+		e := until(t, events, inspect.EventDone)
+		is.True(string(e.Result) == result) // compared with ==, since it may be long
 		is.Equal(e.ResultSize, len(result))
 	}
 	enqueue(t, q, "a")
 	task := sure(q.StartTask(t.Context()))(t)
 	task.Result = make([]byte, 300_001)
 	is.NoErr(task.Finish(t.Context()))
-	e := receive(t, events, 1)[0]
+	e := until(t, events, inspect.EventDone)
 	is.True(e.Result == nil)
 	is.Equal(e.ResultSize, 300_001)
 	is.Equal(e.ResultDigest, sha(string(task.Result)))
 }
 
-// A task of the largest payload starts and finishes, and nobody is given up for it.
+// A task with the largest payload starts and finishes, and no worker is evicted.
 func TestLargestTask(t *testing.T) {
 	if os.Getenv(chaosEnv) == "" {
 		t.Skip("it takes four gigabytes; make soak has them")
 	}
 	is := is.New(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxPayload: worqr.MaxPayloadSize})
 	done := make(chan int64, 10)
 	p.Queue("q").Handle(func(_ context.Context, task *worqr.Task) error {
@@ -164,12 +145,11 @@ func TestLargestTask(t *testing.T) {
 	is.Equal(p.Stats().TimesEvicted, int64(0))
 	is.Equal(p.Stats().Started, int64(1))
 	is.Equal(p.Stats().Retried+p.Stats().TakenOver+p.Stats().Stopped, int64(0))
-	c := redistest.Dial(t, server.URL())
 	is.Equal(len(sure(redis.Strings(c.Do("KEYS", "p:process:*")))(t)), 0)
 }
 
-// A task whose payload does not reach its worker is to fail, and Redis refuses that. It
-// goes back then, and stays what it was to a cancel and to its lock.
+// A task whose payload doesn't reach its worker should fail, but Redis refuses that. It goes back
+// to the queue instead, and keeps its identity for cancels and its lock.
 func TestPayloadDoesNotReachWorker(t *testing.T) {
 	is := parallel(t)
 	prefix, payload := redistest.Prefix(t), make([]byte, 300<<10)
@@ -180,7 +160,7 @@ func TestPayloadDoesNotReachWorker(t *testing.T) {
 	p := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond},
 		func(c *through) redis.Conn {
 			c.OnReply = func(_ string, _ []any, reply any, err error) (any, error) {
-				if err == nil && weight(reply) > 256<<10 { // some proxies have such a limit, and hang up
+				if err == nil && weight(reply) > 256<<10 { // some proxies have such a limit, and close the connection
 					_ = c.Close()
 					return nil, io.EOF
 				}
@@ -195,5 +175,5 @@ func TestPayloadDoesNotReachWorker(t *testing.T) {
 	is.True(is_(q.EnqueueUnique(t.Context(), payload), worqr.ErrDuplicate))
 	is.Equal(cancel(t, q, string(payload)+"k").Removed, 1)
 	is.Equal(cancel(t, q, string(payload)).Removed, 1)
-	is.NoErr(q.EnqueueUnique(t.Context(), payload)) // no lock is left
+	is.NoErr(q.EnqueueUnique(t.Context(), payload)) // the lock was released
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// However much is allowed at once, it is not asked for at once.
+// A huge Concurrency doesn't make the peer request or allocate that much at once.
 func TestHugeOptions(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -25,13 +25,13 @@ func TestHugeOptions(t *testing.T) {
 	q.Handle(tell(done),
 		&worqr.HandleOptions{Concurrency: math.MaxInt})
 	run(t, p)
-	is.NoErr(q.SetOptions(&worqr.HandleOptions{Concurrency: math.MaxInt})) // there is not as much memory
+	is.NoErr(q.SetOptions(&worqr.HandleOptions{Concurrency: math.MaxInt})) // more than fits in memory
 	enqueue(t, q, "a")
 	receive(t, done, 1)
 	is.True(is_(q.SetOptions(&worqr.HandleOptions{Weight: math.MaxInt}), worqr.ErrInvalid))
 }
 
-// A lease of a year, the longest, is one.
+// The longest lease, a year, works.
 func TestLeaseOfAYear(t *testing.T) {
 	t.Parallel()
 	p, q := openQueue(t, worqr.Options{Lease: 365 * 24 * time.Hour})
@@ -45,14 +45,14 @@ func TestLeaseOfAYear(t *testing.T) {
 	is.New(t).Equal(receive(t, causes, 1), []error{nil})
 }
 
-// A task that nobody took, and that could not be given back, is given back when
-// that is possible again.
+// A task that nobody received, and that couldn't be returned, is returned as soon as that's
+// possible.
 func TestRefusedGiveBack(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 600 * time.Millisecond})
 	q := working(t, p, "q")
-	_, err := q.StartTask(t.Context()) // the connection is made
+	_, err := q.StartTask(t.Context()) // opens the connection
 	is.True(is_(err, worqr.ErrNoTask))
 	enqueue(t, q, "a")
 	c, other := redistest.Dial(t, server.URL()), redistest.Dial(t, server.URL())
@@ -61,7 +61,7 @@ func TestRefusedGiveBack(t *testing.T) {
 	defer cancel()
 	_, err = q.StartTask(ctx)
 	is.True(err != nil)
-	redistest.Do(t, other, "SET", "p:queues:{q}", "of another type") // waits for the end of the pause, behind the start
+	redistest.Do(t, other, "SET", "p:queues:{q}", "of another type") // runs after the start, when the pause ends
 	redistest.Do(t, c, "DEL", "p:queues:{q}")
 	eventually(t, "the task is back", func() bool {
 		n, err := q.Len(t.Context())
@@ -69,8 +69,8 @@ func TestRefusedGiveBack(t *testing.T) {
 	})
 }
 
-// What is over a limit is refused before anything is sent, with an error that says
-// how large it is and may be, and nothing of what it is.
+// Whatever exceeds a limit is refused before anything is sent. The error has the size and the
+// limit, and shows nothing of the value.
 func TestTooLarge(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -118,11 +118,11 @@ func TestTooLarge(t *testing.T) {
 	}
 	is.Equal(sure(q.Len(ctx))(t), 0)
 
-	// Just within.
+	// The limits themselves are allowed.
 	is.NoErr(q.Enqueue(ctx, []byte(canary[:10])))
 	is.NoErr(once(long[:1024], "a"))
 	is.NoErr(q.Put(ctx, long[:1024], []byte("a"), nil))
-	// What others enqueue is theirs to measure; it is worked on and canceled.
+	// The limit doesn't apply to what other peers enqueue: it's run and canceled.
 	enqueue(t, open(t, worqr.Options{Prefix: prefix}).Queue("q"), canary)
 	is.Equal(cancel(t, q, canary).Removed, 1)
 
@@ -132,13 +132,13 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// The largest payload there may be is that of Redis's default, and one byte more is
-// refused here, not there.
+// The largest payload is the one that Redis allows by default. The library, not Redis, refuses one
+// byte more.
 func TestLargestPayload(t *testing.T) {
 	is := parallel(t)
 	c := redistest.Conn(t)
 	is.Equal(sure(redis.Strings(c.Do("CONFIG", "GET", "proto-max-bulk-len")))(t), []string{"proto-max-bulk-len", fmt.Sprint(worqr.MaxPayloadSize)})
-	huge := make([]byte, worqr.MaxPayloadSize+1) // never touched, so it takes no memory
+	huge := make([]byte, worqr.MaxPayloadSize+1) // never written, so it takes no memory
 	q := open(t, worqr.Options{}).Queue("q")
 	err := q.Enqueue(t.Context(), []byte("a"), huge[:worqr.DefaultMaxPayload+1])
 	is.True(is_(err, worqr.ErrTooLarge))
@@ -150,22 +150,27 @@ func TestLargestPayload(t *testing.T) {
 	is.Equal(waiting(t, q), nil)
 }
 
-// What is dropped from a full failed queue is counted and logged, each task in one line
-// by the time the peer has stopped, and Redis drops few in one call.
+// Tasks dropped from a full failed queue are counted, traced and logged, each in exactly one line,
+// by the time the peer has stopped. Redis drops only a few in one call.
 func TestFailedDropped(t *testing.T) {
 	is := parallel(t)
-	said := &journal{}
-	p, q := openQueue(t, worqr.Options{Logger: said.Logger()})
+	said, r := &journal{}, &record{}
+	p, q := openQueue(t, worqr.Options{Logger: said.Logger(), Trace: r.trace()})
 	q.Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no")) }, &worqr.HandleOptions{KeepFailed: 5})
 	enqueue(t, q, numbers("t", 30)...)
 	stop := run(t, p)
 	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 30 })
-	enqueue(t, q, numbers("u", 30)...) // within the minute in which nothing more is logged
+	enqueue(t, q, numbers("u", 30)...) // within the minute after which the next line is logged
 	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 60 })
 	eventually(t, "the oldest were dropped", func() bool { return p.Stats().Dropped == 55 })
 	is.Equal(stats(t, q).Failed, 5)
 	stop()
-	logged := 0
+	logged, traced := 0, 0
+	for _, c := range r.of("dropped") {
+		is.Equal(c.queue.Queue, "q")
+		traced += c.queue.Tasks
+	}
+	is.Equal(traced, 55)
 	lines := said.Lines("the failed queue is full")
 	for _, line := range lines {
 		var n int
@@ -174,5 +179,5 @@ func TestFailedDropped(t *testing.T) {
 		logged += n
 	}
 	is.Equal(logged, 55)
-	is.True(len(lines) <= 3) // the first losses after a second, the rest in the end, or after a minute
+	is.True(len(lines) <= 3) // the first losses after a second, the rest at the end or after a minute
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,7 +16,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// weight is how many bytes of strings a reply has.
+// weight returns how many bytes of strings a reply has.
 func weight(v any) (n int) {
 	switch v := v.(type) {
 	case []byte:
@@ -28,29 +29,36 @@ func weight(v any) (n int) {
 	return n
 }
 
-// tapped returns a peer that calls back before each exchange, and tells how many bytes the
-// largest has brought.
-func tapped(t *testing.T, url, prefix string, flush func()) (p *worqr.Peer, most *int) {
-	t.Helper()
-	bytes := new(int)
-	most = new(int)
-	p = openThrough(t, url, worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
-		c.OnFlush = func() {
-			if *bytes = 0; flush != nil {
-				flush()
+// readOuts returns the calls that read a queue or the fleet. Each returns how much it has read.
+func readOuts(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]func() (int, error) {
+	return map[string]func() (int, error){
+		"Len":       func() (int, error) { return q.Len(ctx) },
+		"Peek":      func() (int, error) { return 1, failure(q.Peek(ctx)) },
+		"Stats":     func() (int, error) { s, err := q.Stats(ctx); return s.Running, err },
+		"Tasks":     func() (int, error) { return length(q.Tasks(ctx)) },
+		"Scheduled": func() (int, error) { return length(q.Scheduled(ctx)) },
+		"Running":   func() (int, error) { return length(q.Running(ctx)) },
+		"Failed":    func() (int, error) { return length(q.Failed(ctx)) },
+		"Workers":   func() (int, error) { return length(p.Workers(ctx)) },
+		"Queues":    func() (int, error) { return length(p.Queues(ctx)) },
+		"Explain": func() (int, error) {
+			e, err := q.Explain(ctx, []byte("0"))
+			if err != nil {
+				return 0, err
 			}
-		}
-		c.OnReply = func(_ string, _ []any, reply any, err error) (any, error) {
-			*bytes += weight(reply)
-			*most = max(*most, *bytes)
-			return reply, err
-		}
-		return c
-	})
-	return p, most
+			return len(e.Copies), nil
+		},
+		"Check": func() (int, error) {
+			r, err := p.Check(ctx, nil)
+			if err != nil {
+				return 0, err
+			}
+			return r.Queues, nil
+		},
+	}
 }
 
-// seedLanes fills the schedule and the failed queue of q as the scripts would.
+// seedLanes fills the schedule and the failed queue of q as the scripts do.
 func seedLanes(t *testing.T, c redis.Conn, prefix string, n int, score func(i int) int64, payload string) {
 	t.Helper()
 	for i := range n {
@@ -64,8 +72,8 @@ func seedLanes(t *testing.T, c redis.Conn, prefix string, n int, score func(i in
 	redistest.Do(t, c, "")
 }
 
-// Whatever is added and removed around it, each entry that stays is listed once; also
-// where all have the same time.
+// Whatever is added and removed in the meantime, listings return each entry that stays exactly
+// once, even if all have the same time.
 func TestListingsBesideChanges(t *testing.T) {
 	t.Parallel()
 	const many = 1000
@@ -78,7 +86,7 @@ func TestListingsBesideChanges(t *testing.T) {
 			prefix, c := redistest.Prefix(t), redistest.Conn(t)
 			seedLanes(t, c, prefix, many, score, "x")
 			r, gone, added := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, many
-			change := func() { // between any two exchanges
+			change := func() { // between any two exchanges with Redis
 				for range r.IntN(60) {
 					i := r.IntN(many)
 					entry := fmt.Sprintf("k:%06d", i)
@@ -98,8 +106,10 @@ func TestListingsBesideChanges(t *testing.T) {
 				}
 				redistest.Do(t, c, "")
 			}
-			p, _ := tapped(t, redistest.URL(), prefix, change)
-			q := p.Queue("q")
+			q := openThrough(t, redistest.URL(), worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
+				c.OnFlush = change
+				return c
+			}).Queue("q")
 			check := func(what string, times map[string]int) {
 				t.Helper()
 				for i := range many {
@@ -123,8 +133,8 @@ func TestListingsBesideChanges(t *testing.T) {
 	}
 }
 
-// To list more takes as many calls more: none of them looks for its place from the
-// beginning on.
+// The number of calls grows linearly with the length of a listing: no page searches for its
+// position from the start.
 func TestListingsAreLinear(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -141,15 +151,10 @@ func TestListingsAreLinear(t *testing.T) {
 	}
 	redistest.Do(t, c, "")
 	pages := func() int { return redistest.Calls(t, c, "zrange") + redistest.Calls(t, c, "lrange") }
-	for name, list := range map[string]func() (int, error){
-		"Scheduled":         func() (int, error) { return length(p.Queue("q").Scheduled(t.Context())) },
-		"Tasks, scheduled":  func() (int, error) { return length(p.Queue("q").Tasks(t.Context())) },
-		"Failed":            func() (int, error) { return length(p.Queue("q").Failed(t.Context())) },
-		"Tasks of the list": func() (int, error) { return length(p.Queue("list").Tasks(t.Context())) },
-		"Running":           func() (int, error) { return length(p.Queue("list").Running(t.Context())) },
-	} {
+	for _, name := range []string{"q Scheduled", "q Tasks", "q Failed", "list Tasks", "list Running"} {
+		queue, what, _ := strings.Cut(name, " ")
 		before, looks := pages(), redistest.Calls(t, c, "lindex")
-		is.Equal(sure(list())(t), many)
+		is.Equal(sure(readOuts(t.Context(), p, p.Queue(queue))[what]())(t), many)
 		if calls := pages() - before; calls > many/100+20 {
 			t.Errorf("%s: %d calls for the pages of %d entries", name, calls, many)
 		}
@@ -159,7 +164,7 @@ func TestListingsAreLinear(t *testing.T) {
 	}
 }
 
-// What travels at once is bounded in bytes.
+// The size of each reply is bounded, in bytes.
 func TestListingsOfLargePayloads(t *testing.T) {
 	is := parallel(t)
 	const size, most = 300 << 10, 1<<20 + 300<<10
@@ -171,23 +176,26 @@ func TestListingsOfLargePayloads(t *testing.T) {
 		must(t, c.Send("ZADD", prefix+":working:{q}:w", i, fmt.Sprintf("p%d", i)))
 	}
 	redistest.Do(t, c, "ZADD", prefix+":workers:{q}", 4e12, "w")
-	p, bytes := tapped(t, redistest.URL(), prefix, nil)
-	q := p.Queue("q")
-	for name, list := range map[string]func() (int, error){
-		"Scheduled": func() (int, error) { return length(q.Scheduled(t.Context())) },
-		"Failed":    func() (int, error) { return length(q.Failed(t.Context())) },
-		"Running":   func() (int, error) { return length(q.Running(t.Context())) },
-		"Tasks":     func() (int, error) { n, err := length(q.Tasks(t.Context())); return n - 20, err },
-	} {
-		*bytes = 0
-		is.Equal(sure(list())(t), 20)
-		if *bytes > most {
-			t.Errorf("%s: %d bytes at once", name, *bytes)
+	bytes, largest := 0, 0
+	p := openThrough(t, redistest.URL(), worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
+		c.OnFlush = func() { bytes = 0 }
+		c.OnReply = func(_ string, _ []any, reply any, err error) (any, error) {
+			bytes += weight(reply)
+			largest = max(largest, bytes)
+			return reply, err
+		}
+		return c
+	})
+	for name, n := range map[string]int{"Scheduled": 20, "Failed": 20, "Running": 20, "Tasks": 40} {
+		largest = 0
+		is.Equal(sure(readOuts(t.Context(), p, p.Queue("q"))[name]())(t), n)
+		if largest > most {
+			t.Errorf("%s: %d bytes at once", name, largest)
 		}
 	}
 }
 
-// A key that was stopped is due now, and not in 1970.
+// A key whose task was stopped is due now, not in 1970.
 func TestStoppedKeyIsDueNow(t *testing.T) {
 	is := parallel(t)
 	q := working(t, open(t, worqr.Options{Prefix: redistest.Prefix(t)}), "q")
@@ -207,14 +215,14 @@ func atLeast(most *atomic.Int64, n int) {
 	}
 }
 
-// However much there is, it is read and named by pages, so no call is long for Redis
-// or for who waits behind it.
+// Listings and calls about many tasks work in pages, so no call blocks Redis or other clients for
+// long.
 func TestPages(t *testing.T) {
 	is := parallel(t)
 	const (
 		many  = 400
-		most  = 250  // words or elements: a page of 100, each with a number, or behind names of keys
-		walks = 2000 // elements that SCAN brings: 1,000, and a few more
+		most  = 250  // strings or elements: a page of 100, each with a number, or after key names
+		walks = 2000 // elements that SCAN returns: 1,000, and a few more
 	)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}), "q")
@@ -236,7 +244,7 @@ func TestPages(t *testing.T) {
 	redistest.Do(t, conn, "")
 
 	url := redistest.Doctor(t, redistest.URL(), prefix)
-	var words, elements, inner atomic.Int64 // of a command, of a reply, of an array in one
+	var words, elements, inner atomic.Int64 // strings of a command, elements of a reply, elements of an array in a reply
 	p := openThrough(t, url, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}, func(c *through) redis.Conn {
 		c.OnSend = func(_ string, args []any) { atLeast(&words, len(args)) }
 		c.OnReply = func(_ string, _ []any, reply any, err error) (any, error) {
@@ -251,61 +259,41 @@ func TestPages(t *testing.T) {
 		return c
 	})
 	q = p.Queue("q")
-	for _, look := range []struct {
-		name string
-		look func() (int, error)
-		want int
-	}{
-		{"Tasks", func() (int, error) { return length(q.Tasks(ctx)) }, 2 * many},
-		{"Scheduled", func() (int, error) { return length(q.Scheduled(ctx)) }, many},
-		{"Running", func() (int, error) { return length(q.Running(ctx)) }, many},
-		{"Failed", func() (int, error) { return length(q.Failed(ctx)) }, many},
-		{"Queues", func() (int, error) { return length(p.Queues(ctx)) }, 2*walks + 1},
-		{"Workers", func() (int, error) { return length(p.Workers(ctx)) }, 1},
-		{"Stats", func() (int, error) { s, err := q.Stats(ctx); return s.Running, err }, many},
-		{"Explain", func() (int, error) { e, err := q.Explain(ctx, []byte("0")); return len(e.Copies), err }, 1},
-		{"Check", func() (int, error) { r, err := p.Check(ctx, nil); return r.Queues, err }, 1},
-		{"RequeueFailed", func() (int, error) { return q.RequeueAllFailed(ctx) }, many},
-	} {
+	look := func(name string, look func() (int, error), want int) {
+		t.Helper()
 		for _, n := range []*atomic.Int64{&words, &elements, &inner} {
 			n.Store(0)
 		}
-		is.Equal(sure(look.look())(t), look.want)
+		is.Equal(sure(look())(t), want)
 		if words.Load() > most || elements.Load() > most || inner.Load() > walks {
-			t.Errorf("%s: a command of %d words, a reply of %d elements, one of SCAN of %d", look.name, words.Load(), elements.Load(), inner.Load())
+			t.Errorf("%s: a command of %d words, a reply of %d elements, one of SCAN of %d", name, words.Load(), elements.Load(), inner.Load())
 		}
 	}
+	wants := map[string]int{"Len": 2 * many, "Peek": 1, "Tasks": 2 * many, "Scheduled": many, "Running": many, "Failed": many,
+		"Queues": 2*walks + 1, "Workers": 1, "Stats": many, "Explain": 1, "Check": 1}
+	for name, read := range readOuts(ctx, p, q) {
+		look(name, read, wants[name])
+	}
+	look("RequeueFailed", func() (int, error) { return q.RequeueAllFailed(ctx) }, many)
 }
 
-// A read-out whose reply is lost is repeated once. Then its error says that the reply was lost,
-// and not that its outcome is unknown: it has none.
+// A read whose reply is lost is repeated once. After that its error says that the reply was lost,
+// but not that the outcome is unknown: a read has no outcome.
 func TestReadOutsThatLoseReplies(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	p, d := openAt(t, link.URL(), worqr.Options{Prefix: "p"}), openDoctor(t, link.URL(), worqr.Options{Prefix: "p"})
+	p := openDoctor(t, link.URL(), worqr.Options{Prefix: "p"})
 	q := p.Queue("q")
 	enqueue(t, q, "a")
-	for name, read := range map[string]func() error{
-		"Len":       func() error { return failure(q.Len(t.Context())) },
-		"Peek":      func() error { _, err := q.Peek(t.Context()); return err },
-		"Stats":     func() error { _, err := q.Stats(t.Context()); return err },
-		"Tasks":     func() error { return failure(length(q.Tasks(t.Context()))) },
-		"Scheduled": func() error { return failure(length(q.Scheduled(t.Context()))) },
-		"Running":   func() error { return failure(length(q.Running(t.Context()))) },
-		"Failed":    func() error { return failure(length(q.Failed(t.Context()))) },
-		"Workers":   func() error { return failure(length(p.Workers(t.Context()))) },
-		"Queues":    func() error { return failure(length(p.Queues(t.Context()))) },
-		"Explain":   func() error { _, err := q.Explain(t.Context(), []byte("a")); return err },
-		"Check":     func() error { _, err := d.Check(t.Context(), nil); return err },
-	} {
+	for name, read := range readOuts(t.Context(), p, q) {
 		lost := link.LoseReplyTo("p:")
-		if err := read(); err != nil {
+		if err := failure(read()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		<-lost
 		lost = link.LoseRepliesTo("p:", 2)
-		err := read()
+		err := failure(read())
 		<-lost
 		is.True(err != nil && !is_(err, worqr.ErrUnknownOutcome))
 		if !strings.Contains(err.Error(), "reply was lost") || strings.Contains(err.Error(), "outcome") {
@@ -313,5 +301,5 @@ func TestReadOutsThatLoseReplies(t *testing.T) {
 		}
 	}
 	link.LoseReplyTo("p:")
-	is.True(is_(q.Enqueue(t.Context(), []byte("b")), worqr.ErrUnknownOutcome)) // this one has
+	is.True(is_(q.Enqueue(t.Context(), []byte("b")), worqr.ErrUnknownOutcome)) // this one has an outcome
 }

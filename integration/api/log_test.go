@@ -20,7 +20,7 @@ import (
 
 var leftOut = regexp.MustCompile(` count=(\d+) `)
 
-// leftOutOf adds up the counts of summaries.
+// leftOutOf returns the sum of the counts in summaries.
 func leftOutOf(t *testing.T, lines []string) (n int) {
 	t.Helper()
 	for _, line := range lines {
@@ -34,9 +34,9 @@ func leftOutOf(t *testing.T, lines []string) (n int) {
 	return n
 }
 
-// However many tasks fail, the log has a bounded number of lines a second, all of them
-// together account for each failure, each place that panics is there with its stack,
-// and the last summary needs no further failure.
+// However many tasks fail, the number of log lines per second is bounded. Together the lines
+// account for each failure, each place that panics is logged with its stack, and the last summary
+// doesn't wait for another failure.
 func TestFailureFlood(t *testing.T) {
 	is := parallel(t)
 	told := &journal{}
@@ -57,7 +57,7 @@ func TestFailureFlood(t *testing.T) {
 	began := time.Now()
 	run(t, p)
 	eventually(t, "all have failed", func() bool { return p.Stats().Failed == many && p.Stats().Retried == many })
-	seconds := int(time.Since(began)/time.Second) + 2 // begun ones
+	seconds := int(time.Since(began)/time.Second) + 2 // counting those that have begun
 	finals := told.Lines("task failed for good")
 	eventually(t, "the summary is logged", func() bool {
 		finals = told.Lines("worqr: task failed for good")
@@ -77,7 +77,7 @@ func TestFailureFlood(t *testing.T) {
 		retried = told.Lines("worqr: task failed and will be retried")
 		return len(retried)+leftOutOf(t, told.Lines("worqr: more tasks failed and will be retried"))+len(told.Lines("retry_in=1h0m0s err=\"panic")) == many
 	})
-	for _, line := range told.Lines("will be retried") { // the summary as well
+	for _, line := range told.Lines("will be retried") { // including the summary
 		is.True(strings.Contains(line, "level=WARN"))
 	}
 	is.Equal(len(told.Lines("payload")), 0)
@@ -90,7 +90,7 @@ func panicHere() { panic("here") }
 //go:noinline
 func panicThere() { panic("there") }
 
-// With LogAll each failure has a line; with LogPanics none but a panic has.
+// With LogAll each failure has a line. With LogPanics only panics have one.
 func TestFailureLog(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -121,8 +121,8 @@ func TestFailureLog(t *testing.T) {
 	is.New(t).True(errors.Is(err, worqr.ErrInvalid))
 }
 
-// A panic right behind an ordinary error is logged with its stack, also when its task
-// was canceled meanwhile.
+// A panic right after an ordinary error is logged with its stack, even if its task was canceled in
+// the meantime.
 func TestPanicBehindError(t *testing.T) {
 	is := parallel(t)
 	told := &journal{}
@@ -146,17 +146,17 @@ func TestPanicBehindError(t *testing.T) {
 	sure(q.Cancel(t.Context(), []byte("canceled")))(t)
 	eventually(t, "all have ended", func() bool { return p.Stats().Failed == 2 && p.Stats().Canceled == 1 })
 	stop()
-	is.NoErr(p.Close()) // its log is written
+	is.NoErr(p.Close()) // waits until its log is written
 	for _, at := range []string{"panicHere", "panicThere"} {
 		is.Equal(len(told.Lines(at)), 1)
 	}
-	// The lines about a task have the digest of its payload, by which it is found.
+	// Log lines about a task have the digest of its payload, to find them by.
 	is.Equal(len(told.Lines(" digest="+sha("error")[:8]+" kind=failed")), 1)
 	is.Equal(len(told.Lines(" digest="+sha("panic")[:8]+" attempt=1")), 1)
 }
 
-// A Logger that never returns holds up nothing: tasks are started, fail and are
-// finished, the lease is kept, and the peer stops.
+// A Logger that never returns blocks nothing: tasks start, fail and finish, the lease is kept, and
+// the peer stops.
 func TestLoggerBlocks(t *testing.T) {
 	t.Parallel()
 	g := newGate(func(string) bool { return true })
@@ -182,8 +182,8 @@ func TestLoggerBlocks(t *testing.T) {
 	close(g.Open)
 }
 
-// A Logger may panic or end its goroutine, and gets the lines that follow. What it may call is
-// in TestReentrant.
+// A Logger may panic or end its goroutine, and still gets the next lines. TestReentrant covers what
+// it may call.
 func TestLoggerMisbehaves(t *testing.T) {
 	is := parallel(t)
 	var lines atomic.Int64
@@ -206,7 +206,7 @@ func TestLoggerMisbehaves(t *testing.T) {
 	is.True(lines.Load() >= 5)
 }
 
-// An evil is an error whose methods misbehave.
+// An evil is an error whose Error method misbehaves.
 type evil struct{ how func() }
 
 func (e evil) Error() string { e.how(); return "evil" }
@@ -216,8 +216,8 @@ type evilUnwrap struct{ how func() }
 func (evilUnwrap) Error() string   { return "evil" }
 func (e evilUnwrap) Unwrap() error { e.how(); return nil }
 
-// Whatever the methods of an error, the value of a panic and Backoff do, the task is
-// retried, and others run meanwhile.
+// Whatever Backoff and the methods of errors and panic values do, the task is retried, and others
+// run in the meantime.
 func TestUserCodeMisbehaves(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -256,46 +256,5 @@ func TestUserCodeMisbehaves(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A next is a schedule that calls a function.
-type next func(time.Time) time.Time
-
-func (f next) Next(t time.Time) time.Time { return f(t) }
-
-// A schedule whose Next blocks, panics or ends its goroutine keeps the peer neither from serving nor
-// from its end, and others recur.
-func TestScheduleMisbehaves(t *testing.T) {
-	t.Parallel()
-	release := make(chan struct{})
-	t.Cleanup(func() { close(release) })
-	for how, misbehave := range map[string]func(){
-		"panics": func() { panic("how") }, "exits": runtime.Goexit, "blocks": func() { <-release },
-	} {
-		t.Run(how, func(t *testing.T) {
-			is := parallel(t)
-			told := &journal{}
-			p, q := openQueue(t, worqr.Options{Logger: told.Logger()})
-			var bad atomic.Bool
-			is.NoErr(q.Every("bad", next(func(at time.Time) time.Time {
-				if bad.Load() {
-					misbehave()
-				}
-				return at.Truncate(time.Second).Add(time.Second)
-			}), nil, nil))
-			is.NoErr(q.Every("good", worqr.Interval(time.Second), nil, nil))
-			starts := make(chan string, 100)
-			q.Handle(func(_ context.Context, t *worqr.Task) error {
-				starts <- t.Key
-				return nil
-			}, nil)
-			bad.Store(true)
-			enqueue(t, q, "task")
-			stop := run(t, p)
-			is.Equal(sorted(receive(t, starts, 3)), []string{"", "good", "good"})
-			eventually(t, "it is said", func() bool { return len(told.Lines("the next times of a schedule aren't known")) == 1 })
-			stop()
-		})
 	}
 }

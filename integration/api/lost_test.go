@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,9 +12,9 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Redis has lost writes: what the worker has acknowledged is to be acknowledged
-// again, and a process that it has ended is held again. The worker has since been
-// told of later cancels, and tokens have gone on.
+// Redis has lost writes: the worker must acknowledge a cancel again, and it holds a process again
+// that it had ended. In the meantime the worker has received later cancels, and tokens have
+// increased.
 func TestLostAcknowledgement(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -46,29 +48,13 @@ func TestLostAcknowledgement(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"ended"})
 }
 
-func nothingLeftAt(t testing.TB, server *redistest.Server, prefix, queue string, but ...string) {
-	t.Helper()
-	known := map[string]bool{prefix + ":registry": true, prefix + ":protocol": true, prefix + ":token:{" + queue + "}": true}
-	for _, k := range but {
-		known[prefix+k] = true
-	}
-	c := redistest.Dial(t, server.URL())
-	for _, k := range redistest.Keys(t, c, prefix) {
-		ttl := sure(redis.Int(c.Do("TTL", k)))(t) // the record of a cancel stays for a minute
-		if !known[k] && (ttl <= 0 || ttl > 60) {
-			t.Errorf("left behind: %s", k)
-		}
-	}
-}
-
-// A finish that was refused, repeated, and whose reply was then lost, is no loss.
+// A Finish that is refused and then repeated succeeds, even if the reply is lost.
 func TestFinishAfterRefusalAndLostReply(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	q := working(t, p, "q")
-	c := redistest.Dial(t, server.URL())
 	enqueue(t, q, "a")
 	task := sure(q.StartTask(t.Context()))(t)
 	redistest.Do(t, c, "SET", "p:schedule:{q}", "of another type")
@@ -80,4 +66,52 @@ func TestFinishAfterRefusalAndLostReply(t *testing.T) {
 	if err != nil {
 		t.Errorf("it was finished, and Finish says %v; stats %+v", err, p.Stats())
 	}
+}
+
+// Redis has lost writes, and its token counter went back: cancels still reach the workers that hold
+// tasks.
+func TestTokensGoBack(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
+	enqueue(t, q, "a", "b")
+	receive(t, starts, 2)
+	for range 10 {
+		wait(t, cancel(t, q, "none")) // each takes a token
+	}
+	c := redistest.Conn(t)
+	redistest.Do(t, c, "SET", prefix+":token:{q}", 2)
+	redistest.Do(t, c, "ZADD", prefix+":holders:{q}", 2, p.WorkerID()) // otherwise, only a message reaches it
+	wait(t, cancel(t, q, "a"))
+	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
+}
+
+// Redis refuses an end whose caller has already returned with ErrUnknownOutcome. Other calls still
+// succeed.
+func TestRefusedToNobody(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
+	q := working(t, p, "q")
+	enqueue(t, q, "a", "b")
+	tasks := sure(q.StartTasks(t.Context(), 2))(t)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "SET", "p:process:{q}:"+tasks[0].AttemptID, "foreign")
+
+	lost := link.LoseRepliesTo("p:working:{q}:", 2)
+	server.Pause(t) // so that the caller returns before the first reply
+	eventually(t, "it is under way", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		return is_(tasks[0].Finish(ctx), worqr.ErrUnknownOutcome)
+	})
+	server.Resume(t)
+	<-lost // the third gets its reply
+	ended := make(chan error, 1)
+	go func() { ended <- tasks[1].Finish(context.Background()) }()
+	is.Equal(receive(t, ended, 1), []error{nil})
+	err := tasks[0].Finish(t.Context())
+	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
 }

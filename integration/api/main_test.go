@@ -1,5 +1,5 @@
-// Package api tests what the library promises, by subject, through its API and on a real
-// Redis. The verbs' own tests are beside their sources.
+// Package api tests the library's guarantees, by subject, through its API and on a real Redis. The
+// verbs' own tests are next to their sources.
 package api
 
 import (

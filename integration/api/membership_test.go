@@ -18,23 +18,22 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A worker that does not know whether it has joined joins again, under its id. When it
-// may have been failed meanwhile, that id is over, and it comes back under another.
+// A worker that doesn't know whether it has joined joins again under its id. If it may have been
+// evicted in the meantime, it gives up that id and takes a new one.
 func TestUncertainJoin(t *testing.T) {
 	t.Parallel()
 	for name, failed := range map[string]bool{"still there": false, "failed meanwhile": true} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
-			server := redistest.Start(t)
+			server, c := redistest.StartAndDial(t)
 			link := redistest.NewLink(t, server.Addr())
 			p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
-			working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "other") // so that Redis knows the script
+			working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "other") // so that Redis has loaded the script
 			is.NoErr(p.StartWorker(t.Context()))
 			before, q := p.WorkerID(), p.Queue("q")
 			lost := link.LoseRepliesTo("p:suspects:{q}", 1)
 			is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknownOutcome))
 			<-lost
-			c := redistest.Dial(t, server.URL())
 			members := sure(redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1)))(t)
 			is.Equal(members, []string{before}) // it has joined
 			if failed {
@@ -44,29 +43,28 @@ func TestUncertainJoin(t *testing.T) {
 			is.Equal(p.WorkerID() != before, failed)
 			members = sure(redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1)))(t)
 			is.Equal(members, []string{p.WorkerID()})
-			if !failed { // it has asked again, and not left: that would hold up the joins of others
+			if !failed { // it has joined again without leaving, which would delay the joins of others
 				is.True(!sure(redis.Bool(c.Do("EXISTS", "p:token:{q}")))(t))
 			}
 		})
 	}
 }
 
-// A worker whose answer to a leave was lost works on that queue again when it is asked
-// to, and on the others.
+// A worker whose reply to a leave was lost serves that queue again when asked to, and goes on
+// serving the others.
 func TestUncertainLeave(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	a := working(t, p, "a")
 	working(t, p, "b")
 	other := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	is.NoErr(working(t, other, "c").StopWork(t.Context())) // so that Redis knows the script
+	is.NoErr(working(t, other, "c").StopWork(t.Context())) // so that Redis has loaded the script
 	lost := link.LoseReplyTo("p:suspects:{a}")
 	is.NoErr(a.StopWork(t.Context()))
 	<-lost
 	is.NoErr(a.StartWork(t.Context()))
-	c := redistest.Dial(t, server.URL())
 	for _, q := range []string{"a", "b"} {
 		eventually(t, "it is there", func() bool {
 			return slices.Equal(sure(redis.Strings(c.Do("ZRANGE", "p:workers:{"+q+"}", 0, -1)))(t), []string{p.WorkerID()})
@@ -74,8 +72,7 @@ func TestUncertainLeave(t *testing.T) {
 	}
 }
 
-// The contexts of what an exclusive handler runs have ended before a leave gives its
-// tasks to others.
+// The contexts of an exclusive handler's tasks end before a leave returns the tasks to the queue.
 func TestStopWorkOfExclusiveHandler(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -103,8 +100,8 @@ func TestStopWorkOfExclusiveHandler(t *testing.T) {
 	is.Equal(string(take(t, other).Payload), "x")
 }
 
-// Run doesn't serve a queue any more after StopWork, and the log says so, once. Of a queue
-// that Run doesn't serve it says nothing, since whoever calls StopWork called StartWork, too.
+// After StopWork, Run no longer serves the queue, and the log says so once. If Run didn't serve the
+// queue, nothing is logged, since the caller of StopWork called StartWork, too.
 func TestStopWorkIsLogged(t *testing.T) {
 	is := parallel(t)
 	var j journal
@@ -129,15 +126,15 @@ func TestStopWorkIsLogged(t *testing.T) {
 	}
 }
 
-// A cancel where nobody works keeps nobody from beginning to: it is not taken for
-// somebody who leaves.
+// A cancel on a queue without workers doesn't keep a worker from joining: it isn't mistaken for a
+// worker that leaves.
 func TestCancelBesideAJoin(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
 	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	joins := make(chan string, 1000)
 	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) (err error) {
-		if verb == "join" { // it names the last token
+		if verb == "join" { // it carries the last token
 			joins <- ""
 			_, err = q.Cancel(context.Background(), []byte("nothing"))
 		}
@@ -147,8 +144,7 @@ func TestCancelBesideAJoin(t *testing.T) {
 	is.Equal(len(joins), 1)
 }
 
-// Nor is it when a join was lost before: the worker keeps its id, and what it runs
-// elsewhere.
+// The same after a join was lost: the worker keeps its id, and the tasks it runs on other queues.
 func TestCancelBehindALostJoin(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -172,12 +168,12 @@ func TestCancelBehindALostJoin(t *testing.T) {
 	is.NoErr(task.Finish(t.Context()))
 }
 
-// A join was carried out, its answer was lost, and repeating it was refused. That says nothing of
-// the first one: if the worker is evicted meanwhile, it doesn't come back under its id.
+// A join was carried out, its reply was lost, and its repetition was refused. The refusal says
+// nothing about the first try: if the worker is evicted in the meantime, it doesn't come back under
+// its id.
 func TestRefusedBehindALostJoin(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	var lose atomic.Bool
 	link := &tamper{Url: server.URL(), Before: func(verb string, args []any) error {
 		if verb == "join" && lose.CompareAndSwap(true, false) {
@@ -192,21 +188,21 @@ func TestRefusedBehindALostJoin(t *testing.T) {
 	lose.Store(true)
 	is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknownOutcome))
 	redistest.Do(t, c, "RENAME", "p:rounds:{q}", "rounds")
-	redistest.Do(t, c, "SET", "p:rounds:{q}", "damaged") // so that neither joins nor leaves are carried out
+	redistest.Do(t, c, "SET", "p:rounds:{q}", "damaged") // so that Redis refuses joins and leaves
 	is.True(q.StartWork(t.Context()) != nil)
 	redistest.Do(t, c, "RENAME", "rounds", "p:rounds:{q}")
 
 	other := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	sure(other.FailWorker(t.Context(), id))(t)
-	_ = q.StartWork(t.Context()) // or it has just heard that it was evicted
+	_ = q.StartWork(t.Context()) // unless it has just learned that it was evicted
 	is.Equal(redistest.Do(t, c, "ZSCORE", "p:workers:{q}", id), nil)
 }
 
-// A worker that comes back leaves its queues together, and not one after the other.
+// A worker that comes back leaves its queues in parallel, not one after the other.
 func TestComesBackFromManyQueues(t *testing.T) {
 	is := parallel(t)
 	const queues = 100
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	var left, exchanges, unanswered atomic.Int64
 	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) error {
 		if verb == "leave" {
@@ -226,8 +222,7 @@ func TestComesBackFromManyQueues(t *testing.T) {
 		working(t, p, name)
 	}
 	before := p.WorkerID()
-	c := redistest.Dial(t, server.URL())
-	redistest.Do(t, c, "ZREM", "p:workers:{q0}", before) // as good as failed, there
+	redistest.Do(t, c, "ZREM", "p:workers:{q0}", before) // as good as evicted on that queue
 	is.True(is_(failure(p.Queue("q0").StartTask(t.Context())), worqr.ErrEvicted))
 	for _, name := range numbers("q", queues) {
 		eventually(t, "it is there again", func() bool {
@@ -237,11 +232,11 @@ func TestComesBackFromManyQueues(t *testing.T) {
 	}
 	is.Equal(left.Load(), int64(queues))
 	t.Logf("in %d exchanges", exchanges.Load())
-	is.True(exchanges.Load() < queues/4) // as many as come together; it was one for each
+	is.True(exchanges.Load() < queues/4) // as many as are batched; it once was one for each
 }
 
-// A StopWork of which nobody knows whether it was carried out, and StartWork
-// under the same id: what was held goes back, and other queues are not touched.
+// StartWork under the same id after a StopWork with an unknown outcome returns what was held to the
+// queue, and leaves other queues alone.
 func TestStopWorkFailsAndStartsAgain(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{Lease: 300 * time.Millisecond})
@@ -281,7 +276,7 @@ func TestStartAndStopAtOnce(t *testing.T) {
 	nothingLeft(t, prefix, "q")
 }
 
-// Only Run serves a queue with a handler: without it, StartWork is refused, nothing is
+// Only Run serves a queue that has a handler: without Run, StartWork is refused, nothing is
 // handled, and Close leaves nothing behind.
 func TestHandleWithoutRun(t *testing.T) {
 	is := parallel(t)
@@ -306,13 +301,13 @@ func TestHandleWithoutRun(t *testing.T) {
 	is.Equal(receive(t, started, 1), []string{"b"})
 	stop()
 	is.NoErr(p.StartWorker(t.Context()))
-	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrInvalid)) // Run is over
+	is.True(errors.Is(q.StartWork(t.Context()), worqr.ErrInvalid)) // Run has ended
 	is.NoErr(p.Close())
 	is.Equal(p.Stats().RunningHandlers, int64(0))
 }
 
-// A copy of a round from before a worker left a queue and joined it again is refused: the
-// numbers go on so far behind it that it cannot be one of those under way.
+// Redis refuses a copy of a round from before a worker left and rejoined a queue: round numbers
+// skip far enough ahead that the copy can't be one of those under way.
 func TestRejoinRefusesEarlierRounds(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// arguments are what methods are called with, by type.
+// arguments are the arguments for calls of methods, by type.
 var arguments = []any{
 	"x", []byte("x"), 3, time.Now(), time.Duration(0), error(io.EOF),
 	worqr.Interval(time.Hour), (*worqr.EveryOptions)(nil), (*worqr.PutOptions)(nil), (*worqr.Properties)(nil), []worqr.TaskSpec{{Payload: []byte("x")}}, (*inspect.CheckOptions)(nil), (*worqr.HandleOptions)(nil),
@@ -24,15 +24,15 @@ var arguments = []any{
 	worqr.BatchHandler(func(context.Context, []*worqr.Task) []error { return nil }), (*worqr.BatchOptions)(nil),
 }
 
-// A method is one of a peer, of a queue or of a task.
+// A method is a method of a peer, a queue or a task.
 type method struct {
 	name string // such as Queue.Enqueue
 	call func(ctx context.Context)
 }
 
-// methods returns all that can be called on a peer, a queue or a task, by name. What they
-// return is looked at, too: sequences to their end, reports of cancels until nothing runs.
-// A method with a parameter that is new fails the test, so that none is forgotten.
+// methods returns all methods of a peer, a queue or a task, by name. It also consumes their
+// results: sequences to their end, reports of cancels until nothing runs. A method with a parameter
+// of an unknown type fails the test, so that none is forgotten.
 func methods(t testing.TB, of any) (all []method) {
 	t.Helper()
 	v := reflect.ValueOf(of)
@@ -60,7 +60,7 @@ func methods(t testing.TB, of any) (all []method) {
 			in = append(in, reflect.ValueOf(arguments[k]))
 		}
 		all = append(all, method{name, func(ctx context.Context) {
-			if name == "Peer.Events" { // has no other end
+			if name == "Peer.Events" { // it has no other end
 				short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 				defer cancel()
 				ctx = short
@@ -75,7 +75,7 @@ func methods(t testing.TB, of any) (all []method) {
 	return all
 }
 
-// look does with a result what can be done.
+// look consumes a result.
 func look(ctx context.Context, result reflect.Value) {
 	switch r := result.Interface().(type) {
 	case *worqr.CancelReport:

@@ -3,42 +3,33 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// lonelyWrites is how often a server has refused a write for want of replicas.
+// lonelyWrites returns how often a server has refused a write because it has too few replicas.
 func lonelyWrites(t *testing.T, server *redistest.Server) int {
 	t.Helper()
-	info := sure(redis.String(redistest.Dial(t, server.URL()).Do("INFO", "errorstats")))(t)
-	_, rest, _ := strings.Cut(info, "errorstat_NOREPLICAS:count=")
 	n := 0
-	for _, digit := range rest {
-		if digit < '0' || digit > '9' {
-			break
-		}
-		n = 10*n + int(digit-'0')
-	}
+	_, _ = fmt.Sscanf(field(t, redistest.Dial(t, server.URL()), "errorstats", "errorstat_NOREPLICAS"), "count=%d", &n) // absent at first
 	return n
 }
 
-// While a master has too few replicas, it takes no writes, as for a moment after a failover. What a
-// caller wants done is done once it has them again, and so is what a worker has to tell.
+// While a master has too few replicas, as for a moment after a failover, it refuses writes. Calls
+// and rounds wait, and are carried out once it has enough replicas.
 func TestNoReplicasForAWhile(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", CallTimeout: time.Minute, Lease: time.Hour})
 	q := working(t, p, "q")
 	enqueue(t, q, "a")
 	task := take(t, q)
 
-	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "CONFIG", "SET", "min-replicas-to-write", 1)
 	done := make(chan error, 4)
 	go func() { done <- q.Enqueue(context.Background(), []byte("b")) }()
@@ -57,11 +48,12 @@ func TestNoReplicasForAWhile(t *testing.T) {
 	for _, err := range receive(t, done, cap(done)) {
 		is.NoErr(err)
 	}
-	is.Equal(sure(q.Len(t.Context()))(t), 3) // one has a time
+	is.Equal(sure(q.Len(t.Context()))(t), 3) // Len counts the scheduled one, too
 	is.Equal(sure(length(q.Running(t.Context())))(t), 0)
 }
 
-// If it lasts longer than a call may take, the call says so. Then nothing was done.
+// If that takes longer than the call's timeout, the call returns the error of Redis, and nothing
+// was done.
 func TestNoReplicasForLong(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -74,7 +66,7 @@ func TestNoReplicasForLong(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	err = patient.Enqueue(ctx, []byte("a"))
-	sent := errors.Is(err, worqr.ErrUnknownOutcome) // the last try was under way
+	sent := errors.Is(err, worqr.ErrUnknownOutcome) // the last try was in flight
 	is.True(errors.Is(err, context.DeadlineExceeded) && (sent || strings.Contains(err.Error(), "NOREPLICAS")))
 	is.Equal(sure(q.Len(t.Context()))(t), 0)
 }

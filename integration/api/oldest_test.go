@@ -8,8 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Oldest is the age of the task in front, whoever has pushed it, once a heartbeat has seen it; of an
-// added one, and of one that is overdue.
+// Oldest is the age of the front task once a heartbeat has seen it, even if another program pushed
+// it; and the age of an added or an overdue task.
 func TestOldest(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -26,9 +26,9 @@ func TestOldest(t *testing.T) {
 	second := push("b")
 	behind := time.Since(second)
 	is.True(oldest() >= behind)
-	is.True(oldest() <= time.Since(first)+time.Second) // it's one machine
+	is.True(oldest() <= time.Since(first)+time.Second) // both clocks are the same machine's
 
-	is.NoErr(take(t, q).Finish(ctx)) // the front is the second one now
+	is.NoErr(take(t, q).Finish(ctx)) // the second one is in front now
 	eventually(t, "a heartbeat has seen that", func() bool { return oldest() > 0 })
 	is.True(oldest() <= time.Since(second)+time.Second)
 	is.NoErr(q.Delete(ctx))

@@ -13,8 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// OnFailed is told what has happened, has retries of its own, and what it
-// finishes is gone.
+// OnFailed gets the failure, has its own retries, and removes a task by returning nil.
 func TestOnFailed(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -27,7 +26,7 @@ func TestOnFailed(t *testing.T) {
 	got := make(chan told, 100)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		if t.Failure != nil {
-			return nil // must not be
+			return nil // must not happen
 		}
 		if string(t.Payload) == "broken" {
 			return worqr.Malformed(errors.New("what is this"))
@@ -73,8 +72,8 @@ func TestOnFailed(t *testing.T) {
 	}
 }
 
-// OnFailed runs at least once, also when the worker dies that runs it; what it
-// gives up stays, is not run again, and can be put back.
+// OnFailed runs at least once, even if its worker dies. A task that it gives up on stays, doesn't
+// run again, and can be requeued.
 func TestOnFailedAtLeastOnce(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
@@ -102,7 +101,7 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	q := a.Queue("q")
 	put(t, q, "key", "a", nil)
 	is.Equal(receive(t, started, 1), []told{{"a", 0}})
-	is.Equal(failed(t, q), nil) // it is being worked on
+	is.Equal(failed(t, q), nil) // it's running
 	n := sure(q.DeleteAllFailed(ctx))(t)
 	is.Equal(n, 0)
 	n = sure(q.RequeueAllFailed(ctx))(t)
@@ -113,23 +112,23 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	failWorker(t, b, a.WorkerID(), 1)
 	is.Equal(receive(t, started, 1), []told{{"a", 1}})
 	stop()
-	eventually(t, "it is given up", func() bool { return len(failed(t, q)) == 1 })
+	eventually(t, "OnFailed has given up", func() bool { return len(failed(t, q)) == 1 })
 	f := failed(t, q)[0]
-	is.Equal(f.Error, "no") // why it failed, not why OnFailed did
+	is.Equal(f.Error, "no") // the error of the task, not that of OnFailed
 	is.Equal(f.Key, "key")
-	put(t, q, "key", "b", nil) // the next is not held up, and the first not run again
+	put(t, q, "key", "b", nil) // the next one runs, and the first doesn't run again
 	is.Equal(receive(t, started, 1), []told{{"b", 0}})
-	eventually(t, "both are given up", func() bool { return len(failed(t, q)) == 2 })
+	eventually(t, "OnFailed has given up on both", func() bool { return len(failed(t, q)) == 2 })
 	is.Equal(len(started), 0)
 	is.Equal(stats(t, q).Failed, 2)
 	n = sure(q.DeleteFailed(ctx, f.ID))(t)
 	is.Equal(n, 1)
 	n = sure(q.RequeueAllFailed(ctx))(t)
 	is.Equal(n, 1)
-	is.Equal(receive(t, started, 1), []told{{"b", 0}}) // has failed once more
+	is.Equal(receive(t, started, 1), []told{{"b", 0}}) // it has failed again
 }
 
-// OnFailed that is used up, or whose workers die, keeps the task too.
+// If OnFailed runs out of retries, or its workers die, the task stays in the failed queue, too.
 func TestOnFailedGivesUp(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
@@ -145,7 +144,7 @@ func TestOnFailedGivesUp(t *testing.T) {
 		})
 	stop := run(t, p)
 	enqueue(t, q, "a")
-	eventually(t, "it is given up", func() bool { return len(failed(t, q)) == 1 && runs.Load() == 3 && stats(t, q).Running == 0 })
+	eventually(t, "OnFailed has given up", func() bool { return len(failed(t, q)) == 1 && runs.Load() == 3 && stats(t, q).Running == 0 })
 	stop()
 	is.Equal(runs.Load(), int64(3))
 	is.Equal(failedPayloads(t, q), []string{"a"})

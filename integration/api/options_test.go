@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Capacity, Concurrency and the rest can be changed while it runs.
+// Capacity, Concurrency and other options can be changed while the peer runs.
 func TestOptionsAtRunTime(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{Capacity: 1})
@@ -31,6 +31,11 @@ func TestOptionsAtRunTime(t *testing.T) {
 			return context.Cause(ctx)
 		}
 	}, &options)
+	end := func(n int, with error) {
+		for range n {
+			release <- with
+		}
+	}
 	stop := run(t, p)
 	enqueue(t, q, numbers("", 30)...)
 	receive(t, started, 1)
@@ -38,20 +43,16 @@ func TestOptionsAtRunTime(t *testing.T) {
 	receive(t, started, 2)
 	is.Equal(running.Load(), int64(3))
 	is.NoErr(p.SetCapacity(1))
-	for range 2 {
-		release <- nil
-	}
+	end(2, nil)
 	eventually(t, "the excess has ended", func() bool { return running.Load() == 1 })
-	is.Equal(len(started), 0) // nothing is taken above the lower bound
-	release <- nil
+	is.Equal(len(started), 0) // none is started above the lower limit
+	end(1, nil)
 	receive(t, started, 1)
 	eventually(t, "the other has ended", func() bool { return running.Load() == 1 })
-	is.NoErr(p.SetCapacity(0)) // no bound
+	is.NoErr(p.SetCapacity(0)) // no limit
 	receive(t, started, 26)
 	is.Equal(running.Load(), int64(27))
-	for range 27 {
-		release <- nil
-	}
+	end(27, nil)
 	eventually(t, "all have ended", func() bool { return running.Load() == 0 })
 
 	options.Concurrency = 1
@@ -63,15 +64,13 @@ func TestOptionsAtRunTime(t *testing.T) {
 	is.NoErr(q.SetOptions(&options))
 	receive(t, started, 2)
 	is.Equal(running.Load(), int64(3))
-	for range 3 {
-		release <- nil
-	}
+	end(3, nil)
 	receive(t, started, 2)
-	options.MaxRetries = 2 // holds when a task ends
+	options.MaxRetries = 2 // applies when a task ends
 	is.NoErr(q.SetOptions(&options))
 	for range 3 {
-		release <- nil
-		release <- errors.New("no")
+		end(1, nil)
+		end(1, errors.New("no"))
 	}
 	eventually(t, "all is done", func() bool { return running.Load() == 0 && stats(t, q).Waiting+stats(t, q).Scheduled == 0 })
 	for range len(started) {
@@ -88,7 +87,7 @@ func TestOptionsAtRunTime(t *testing.T) {
 	stop()
 }
 
-// A lease is as long as the heartbeats and Redis can reckon with, or endless.
+// A lease is bounded by what heartbeats and Redis can handle, or is endless.
 func TestLeaseBounds(t *testing.T) {
 	t.Parallel()
 	const most = 365 * 24 * time.Hour
@@ -103,19 +102,7 @@ func TestLeaseBounds(t *testing.T) {
 	}
 }
 
-// A task that is requeued has no lock any more.
-func TestRequeuedHasNoLock(t *testing.T) {
-	is := parallel(t)
-	q := working(t, open(t, worqr.Options{}), "q")
-	is.NoErr(q.EnqueueUnique(t.Context(), []byte("a")))
-	is.True(is_(q.EnqueueUnique(t.Context(), []byte("a")), worqr.ErrDuplicate))
-	is.NoErr(take(t, q).Fail(t.Context(), errors.New("no")))
-	is.Equal(sure(q.RequeueAllFailed(t.Context()))(t), 1)
-	is.NoErr(q.EnqueueUnique(t.Context(), []byte("a")))
-	is.Equal(waiting(t, q), []string{"a", "a"})
-}
-
-// A name that isn't UTF-8 would be another one in a registration.
+// A name must be valid UTF-8, since a registration would change it otherwise.
 func TestNameIsText(t *testing.T) {
 	is := parallel(t)
 	err := open(t, worqr.Options{}).Queue("a\xff").Enqueue(t.Context(), nil)

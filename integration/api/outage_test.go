@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// That Redis goes away is one line, and so is that it is back, however many queues and
-// connections notice. The line says where Redis is, and has no password.
+// When Redis goes away, one line is logged, and one when it's back, however many queues and
+// connections notice. The line has the address of Redis, and no password.
 func TestOutageIsOneLine(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -29,7 +29,7 @@ func TestOutageIsOneLine(t *testing.T) {
 	}
 	stop := run(t, p)
 	served := func() {
-		other := openAt(t, server.URL(), worqr.Options{Prefix: "p"}) // whose connections are new
+		other := openAt(t, server.URL(), worqr.Options{Prefix: "p"}) // uses new connections
 		for _, name := range queues {
 			enqueue(t, other.Queue(name), "task")
 		}
@@ -41,9 +41,9 @@ func TestOutageIsOneLine(t *testing.T) {
 	for i := range 2 {
 		served()
 		server.Kill()
-		eventually(t, "it is told that Redis is away", func() bool { return len(log.Lines("worqr: Redis does not answer; retrying")) == i+1 })
+		eventually(t, "the outage is logged", func() bool { return len(log.Lines("worqr: Redis does not answer; retrying")) == i+1 })
 		server.Restart(t)
-		eventually(t, "it is told that Redis is back", func() bool { return len(log.Lines("worqr: Redis answers again")) == i+1 })
+		eventually(t, "the end of the outage is logged", func() bool { return len(log.Lines("worqr: Redis answers again")) == i+1 })
 	}
 	served()
 	stop()
@@ -55,7 +55,7 @@ func TestOutageIsOneLine(t *testing.T) {
 		}
 		for _, of := range []string{"heartbeats", "not subscribed", "cannot start", "worqr: recovered"} {
 			if strings.Contains(line, of) {
-				t.Errorf("this was said, too: %s", line)
+				t.Errorf("unexpected line: %s", line)
 			}
 		}
 	}
@@ -63,8 +63,8 @@ func TestOutageIsOneLine(t *testing.T) {
 	is.Equal(len(log.Lines("worqr: Redis answers again")), 2)
 }
 
-// Where somebody else takes the connections and closes them, as a proxy does whose Redis is
-// gone, that is the same outage, whatever error comes of it, and nobody says that it is over.
+// A proxy that accepts connections and closes them while its Redis is gone counts as the same
+// outage, whatever error results, and nothing reports that Redis is back.
 func TestOutageBehindProxyIsOneLine(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -84,26 +84,26 @@ func TestOutageBehindProxyIsOneLine(t *testing.T) {
 		for i := range connections {
 			c := sure(proxy.Accept())(t)
 			if i%2 == 0 {
-				is.NoErr(c.(*net.TCPConn).SetLinger(0)) // is reset
+				is.NoErr(c.(*net.TCPConn).SetLinger(0)) // resets the connection
 			}
 			_ = c.Close()
 		}
 		is.NoErr(proxy.Close())
 	}
 	refuseAll(15)
-	for range 3 { // nobody listens
+	for range 3 { // nothing listens
 		is.True(p.Queue("a").Enqueue(t.Context(), []byte("task")) != nil)
 	}
 	refuseAll(15)
 	is.Equal(len(log.Lines("worqr: Redis answers again")), 0)
 	server.Restart(t)
-	eventually(t, "it is told that Redis is back", func() bool { return len(log.Lines("worqr: Redis answers again")) > 0 })
+	eventually(t, "the end of the outage is logged", func() bool { return len(log.Lines("worqr: Redis answers again")) > 0 })
 	stop()
-	is.True(len(log.Lines("worqr: Redis does not answer")) > 0) // again after ten seconds, on a slow machine
+	is.True(len(log.Lines("worqr: Redis does not answer")) > 0) // on a slow machine, repeated after ten seconds
 	for _, of := range []string{"heartbeats", "not subscribed", "cannot start", "cannot join", "worqr: recovered"} {
 		for _, line := range log.Lines(of) {
 			if !strings.Contains(line, "Redis does not answer") {
-				t.Errorf("this was said, too: %s", line)
+				t.Errorf("unexpected line: %s", line)
 			}
 		}
 	}

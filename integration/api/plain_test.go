@@ -11,12 +11,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A server that isn't in cluster mode is no node of a cluster: every call says so, and what the URL is
-// to be, and nothing is stored there. Who may not ask the server notices when a worker starts.
+// If the URL says cluster but the server isn't in cluster mode, every call says so and names the
+// right URL, and stores nothing. A user that may not run CLUSTER gets the error when a worker
+// starts.
 func TestPlainServerAsCluster(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
-	c := redistest.Dial(t, server.URL())
+	server, c := redistest.StartAndDial(t)
 	redistest.Do(t, c, "ACL", "SETUSER", "dumb", "on", ">pw", "~*", "&*", "+@all", "-cluster")
 	for _, user := range []string{"", "dumb:pw@"} {
 		p := sure(worqr.Open("redis+cluster://"+user+server.Addr(), &worqr.Options{Prefix: "p", Logger: (&journal{}).Logger()}))(t)
@@ -37,7 +37,7 @@ func TestPlainServerAsCluster(t *testing.T) {
 			clear("Check", failure(p.Check(t.Context(), nil)))
 			is.Equal(len(redistest.Keys(t, c, "p")), 0)
 		}
-		ctx, stop := context.WithTimeout(t.Context(), time.Minute) // else it would wait for Redis to be well
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute) // otherwise it would keep retrying
 		clear("Run", p.Run(ctx))
 		stop()
 	}

@@ -14,8 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A peer does not work where a full Redis would evict tasks, and warns where it
-// might lose something else.
+// A peer refuses to work if a full Redis could evict tasks, and warns about other risky policies.
 func TestEvictionPolicy(t *testing.T) {
 	t.Parallel()
 	server, conn := redistest.StartAndDial(t)
@@ -32,13 +31,13 @@ func TestEvictionPolicy(t *testing.T) {
 		{"volatile-lru", "100mb", false, true},
 		{"volatile-ttl", "0", false, true},
 	} {
-		t.Run(c.policy+" "+c.maxmemory, func(t *testing.T) { // one after the other: the server is shared
+		t.Run(c.policy+" "+c.maxmemory, func(t *testing.T) { // not in parallel: the server is shared
 			is := is.New(t)
 			_, err := conn.Do("CONFIG", "SET", "maxmemory-policy", c.policy, "maxmemory", c.maxmemory)
 			is.NoErr(err)
 			var log journal
 			peer, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: log.Logger()})
-			is.NoErr(q.Enqueue(t.Context(), []byte("a"))) // who only enqueues is not asked
+			is.NoErr(q.Enqueue(t.Context(), []byte("a"))) // not checked for producers
 			q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
 
 			for range 2 {
@@ -58,7 +57,7 @@ func TestEvictionPolicy(t *testing.T) {
 			if c.refused {
 				is.True(strings.Contains(err.Error(), "set maxmemory-policy to noeviction"))
 				is.True(strings.Contains(err.Error(), c.policy))
-				err = peer.Run(t.Context()) // returns at once, and leaves nothing
+				err = peer.Run(t.Context()) // returns at once and leaves nothing behind
 				is.True(errors.Is(err, worqr.ErrEvictionPolicy))
 				for w, err := range peer.Workers(t.Context()) {
 					t.Errorf("there is a worker: %v %v", w, err)
@@ -68,24 +67,29 @@ func TestEvictionPolicy(t *testing.T) {
 	}
 }
 
-// Who may not ask says nothing.
+// If the user may not run INFO, the policy isn't checked. The right to read one section is enough.
 func TestEvictionPolicyForbidden(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-	conn := redistest.Dial(t, server.URL())
-	redistest.Do(t, conn, "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config")
-	var log journal
-	url := strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1)
-	peer := openAt(t, url, worqr.Options{Logger: log.Logger(), Prefix: "p"})
-	is.NoErr(peer.StartWorker(t.Context()))
-	is.NoErr(peer.StopWorker(t.Context()))
-	is.Equal(len(log.Lines("level=WARN")), 0)
-	is.Equal(len(log.Lines("the eviction policy cannot be read")), 1)
+	t.Parallel()
+	for rule, refused := range map[string]bool{"-info": false, "+info|memory": true} {
+		is := is.New(t)
+		server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+		conn := redistest.Dial(t, server.URL())
+		redistest.Do(t, conn, "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", rule)
+		var log journal
+		url := strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1)
+		err := openAt(t, url, worqr.Options{Logger: log.Logger(), Prefix: "p"}).StartWorker(t.Context())
+		is.Equal(errors.Is(err, worqr.ErrEvictionPolicy), refused)
+		if !refused {
+			is.NoErr(err)
+			is.Equal(len(log.Lines("level=WARN")), 0)
+			is.Equal(len(log.Lines("the eviction policy cannot be read")), 1)
+		}
+	}
 }
 
-// A peer does not start on a Redis that lacks what its scripts call: it would join,
-// start nothing and give nothing back. Of what says nothing of its age it takes the
-// best; Valkey says for which Redis it stands.
+// A peer refuses to start on a Redis that lacks commands its scripts call: it would join, but
+// neither start nor return tasks. An unknown version is accepted. Valkey reports the Redis version
+// it is compatible with.
 func TestRedisIsTooOld(t *testing.T) {
 	t.Parallel()
 	for version, refused := range map[string]bool{
@@ -115,7 +119,7 @@ func TestRedisIsTooOld(t *testing.T) {
 				is.True(strings.Contains(err.Error(), "6.2 or later"))
 			}
 			if refused {
-				err := peer.Run(t.Context()) // returns at once, and leaves nothing
+				err := peer.Run(t.Context()) // returns at once and leaves nothing behind
 				is.True(err != nil && strings.Contains(err.Error(), "Redis is too old"))
 				for w, err := range peer.Workers(t.Context()) {
 					t.Errorf("there is a worker: %v %v", w, err)
@@ -123,14 +127,4 @@ func TestRedisIsTooOld(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Who may ask for one section hears what is in that one.
-func TestRedisTellsSome(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-	conn := redistest.Dial(t, server.URL())
-	redistest.Do(t, conn, "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all", "-info", "-config", "+info|memory")
-	peer := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
-	is.True(is_(peer.StartWorker(t.Context()), worqr.ErrEvictionPolicy))
 }

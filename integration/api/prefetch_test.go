@@ -14,8 +14,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A valve is a handler that runs through while it is open, and waits while it is
-// shut. It tells what it starts while shut.
+// A valve is a handler that returns at once while it is open, and waits while it is shut. While
+// shut it sends the payloads that it starts.
 type valve struct {
 	shut    atomic.Bool
 	starts  chan string
@@ -40,7 +40,7 @@ func (g *valve) handle(ctx context.Context, t *worqr.Task) error {
 	return nil
 }
 
-// warm has the peer learn that the handler is fast.
+// warm teaches the peer that the handler is fast.
 func (g *valve) warm(t *testing.T, q *worqr.Queue) {
 	t.Helper()
 	before := g.through.Load()
@@ -51,15 +51,15 @@ func (g *valve) warm(t *testing.T, q *worqr.Queue) {
 	eventually(t, "all is stored", func() bool { return stats(t, q).Running == 0 })
 }
 
-// holds is how many tasks the peer holds on the queue q.
+// holds returns how many tasks of the queue q the peer holds.
 func holds(t testing.TB, prefix string, p *worqr.Peer) int {
 	t.Helper()
 	return sure(redis.Int(redistest.Conn(t).Do("ZCARD", prefix+":working:{q}:"+p.WorkerID())))(t)
 }
 
-// Fast handlers do not wait for Redis with each task: at the defaults far fewer rounds are
-// made than tasks are handled, in their order. A peer whose handlers were held up by a busy
-// machine trusts them again only after thousands of fast ones, so each attempt has a new one.
+// Fast handlers don't wait for Redis after each task: by default, far fewer rounds than tasks are
+// sent, and order is kept. A peer whose handlers were slow on a busy machine prefetches again only
+// after thousands of fast ones, so each attempt uses a new peer.
 func TestAhead(t *testing.T) {
 	t.Parallel()
 	server, conn := redistest.StartAndDial(t)
@@ -83,7 +83,7 @@ func TestAhead(t *testing.T) {
 	})
 }
 
-// What a peer holds ahead goes back when its handlers are stuck, in its order.
+// When a peer's handlers are stuck, its prefetched tasks return to the queue, in order.
 func TestStuckHoldsNothingAhead(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -106,11 +106,11 @@ func TestStuckHoldsNothingAhead(t *testing.T) {
 	run(t, b)
 	is.Equal(receive(t, free.starts, 1), all[2:3])
 	is.Equal(holds(t, prefix, b), 1)
-	is.Equal(a.Stats().Stopped, int64(0)) // nothing that was begun
+	is.Equal(a.Stats().Stopped, int64(0)) // none that had started
 }
 
-// What is held ahead by wish is held while handlers are slow, drops out when it
-// is canceled, and goes back in its order when the peer drains.
+// With Prefetch set, tasks are prefetched even while handlers are slow. They are dropped when
+// canceled, and return in order when the peer drains.
 func TestPrefetch(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -147,8 +147,8 @@ func TestPrefetch(t *testing.T) {
 	is.Equal(p.Stats().Stopped, int64(2))
 }
 
-// What came ahead begins although the slot that had become free meanwhile was kept
-// for a round that brings nothing.
+// A prefetched task starts even if the slot that became free was reserved for a round that brings
+// nothing.
 func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -165,8 +165,8 @@ func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 	receive(t, done, 3)
 }
 
-// Ends that take longer than starts don't pile up: what a handler is done with, but Redis
-// doesn't know of, runs again if the peer dies.
+// If ends take longer than starts, they don't pile up: a task whose end Redis doesn't have runs
+// again if the peer dies.
 func TestEndsKeepUpWithStarts(t *testing.T) {
 	is := parallel(t)
 	const n, handlers = 16_000, 64
@@ -187,54 +187,38 @@ func TestEndsKeepUpWithStarts(t *testing.T) {
 		return failed == n
 	})
 	stop()
-	t.Logf("%d ends waited at most", most)
-	is.True(most < 3*4000) // what is prefetched, as many ends, and a few rounds
+	t.Logf("%d ends were pending at most", most)
+	is.True(most < 3*4000) // what is prefetched, that many ends, and a few rounds
 }
 
-// What was held ahead is begun when there are more slots.
-func TestMoreConcurrencyTakesReady(t *testing.T) {
-	t.Parallel()
-	p := open(t, worqr.Options{})
-	slow := newValve()
-	slow.shut.Store(true)
-	q := p.Queue("q")
-	q.Handle(slow.handle, &worqr.HandleOptions{Concurrency: 1, Prefetch: 4})
-	enqueue(t, q, numbers("", 5)...)
-	run(t, p)
-	receive(t, slow.starts, 1)
-	eventually(t, "it holds five", func() bool { return stats(t, q).Running == 5 })
-	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 5, Prefetch: 4}))
-	receive(t, slow.starts, 4) // into the slots that are free
-	for range 5 {
-		slow.release <- struct{}{}
-	}
-}
-
-// What was held ahead by wish goes back when that is wished no more.
-func TestLessPrefetchGoesBack(t *testing.T) {
+// Prefetched tasks start when Concurrency grows, and return to the queue when Prefetch is turned
+// off.
+func TestPrefetchChanges(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Prefix(t)
 	a, b := open(t, worqr.Options{Prefix: prefix}), open(t, worqr.Options{Prefix: prefix})
 	slow, free := newValve(), newValve()
 	slow.shut.Store(true)
 	q := a.Queue("q")
-	q.Handle(slow.handle, &worqr.HandleOptions{Concurrency: 1, Prefetch: 4})
+	q.Handle(slow.handle, &worqr.HandleOptions{Concurrency: 1, Prefetch: 5})
 	b.Queue("q").Handle(free.handle, &worqr.HandleOptions{Concurrency: 1})
-	enqueue(t, q, numbers("", 5)...)
+	enqueue(t, q, numbers("", 6)...)
 	run(t, a)
 	receive(t, slow.starts, 1)
-	eventually(t, "it holds five", func() bool { return stats(t, q).Running == 5 })
-	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 1, Prefetch: -1}))
+	eventually(t, "it holds six", func() bool { return stats(t, q).Running == 6 })
+	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 3, Prefetch: 5}))
+	receive(t, slow.starts, 2) // in the free slots
+	must(t, q.SetOptions(&worqr.HandleOptions{Concurrency: 3, Prefetch: -1}))
 	run(t, b)
 	defer func() {
-		for range 5 {
+		for range 3 {
 			slow.release <- struct{}{}
 		}
 	}()
-	eventually(t, "the neighbour has done the others", func() bool { return free.through.Load() == 4 })
+	eventually(t, "the neighbour has done the others", func() bool { return free.through.Load() == 3 })
 }
 
-// A task under a key is not accused of deaths that it was never begun for.
+// Worker deaths aren't counted against a prefetched task with a key that had not started.
 func TestInnocentKeyHeldAhead(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Prefix(t)
@@ -256,18 +240,18 @@ func TestInnocentKeyHeldAhead(t *testing.T) {
 	must(t, q.Put(t.Context(), "killer", []byte("killer"), &worqr.PutOptions{At: past}))
 	must(t, q.Put(t.Context(), "innocent", []byte("innocent"), &worqr.PutOptions{At: past.Add(time.Minute)}))
 	must(t, q.Resume(t.Context()))
-	for i := range 4 { // two killers, one after the other; a worker dies with them each time
+	for i := range 4 { // two killers in turn; each time the worker dies
 		receive(t, started, 1)
-		time.Sleep(100 * time.Millisecond) // in which something could be taken ahead
+		time.Sleep(100 * time.Millisecond) // time to prefetch something
 		if i == 2 {
-			must(t, q.Put(t.Context(), "another", []byte("killer"), &worqr.PutOptions{At: time.UnixMilli(1)})) // foremost
+			must(t, q.Put(t.Context(), "another", []byte("killer"), &worqr.PutOptions{At: time.UnixMilli(1)})) // in front
 		}
 		sure(admin.FailWorker(t.Context(), p.WorkerID()))(t)
 	}
 	receive(t, started, 1)
 	for f := range each(t, q.Failed(t.Context())) {
 		if string(f.Payload) == "innocent" {
-			t.Errorf("buried, and never begun: %s", f.Error)
+			t.Errorf("failed, and never started: %s", f.Error)
 		}
 	}
 }

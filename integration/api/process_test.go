@@ -18,40 +18,40 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A childConfig says what a peer in a process of its own does.
+// A childConfig configures a peer that runs in a separate process.
 type childConfig struct {
 	URL, Prefix, Queue string
 	Lease              time.Duration
 	Concurrency        int
-	Hold               bool // handlers run until their context ends, or "finish" is said
+	Hold               bool // handlers run until their context ends or the parent sends "finish"
 	Exclusive          bool
-	Mode               string        // a key of actors; "" as described
-	Nap                time.Duration // of deadly: how long the others take
-	First              time.Time     // of repeater: when its job occurs first
+	Mode               string        // a key of actors; "" is holder
+	Nap                time.Duration // for deadly: how long the other tasks take
+	First              time.Time     // for repeater: the first time of its job
 }
 
-// An actor is what a peer in a process of its own does.
+// An actor is what a peer in a separate process does.
 type actor struct {
 	handler worqr.Handler
 	opts    *worqr.HandleOptions
-	told    func(line string)         // a line on its input
-	act     func(ctx context.Context) // beside Run, in a goroutine; may be nil
+	told    func(line string)         // called with each line of its input
+	act     func(ctx context.Context) // runs in a goroutine next to Run; may be nil
 }
 
-// A report is what a child says, a line each.
+// A report is a line that a child writes.
 type report struct {
 	What    string // ready, start, end, finished
 	Worker  string
 	Payload string
 	Key     string `json:",omitempty"`
 	Token   int64
-	Err     string // of end: the cause; of finished: the kind of error
+	Err     string // for end: the cause; for finished: the kind of error
 	At      time.Time
 }
 
-// serve is the main function of a peer process. It serves the queue until
-// SIGTERM. With Hold, "finish" on its input has it finish every task it runs,
-// in the order of their tokens, whether they are still its own or not.
+// serve is the main function of a peer process. It serves the queue until SIGTERM. With Hold, the
+// line "finish" makes it finish every task that it runs, in the order of their tokens, even those
+// that it no longer owns.
 func serve(c childConfig) {
 	var mu sync.Mutex
 	out := json.NewEncoder(os.Stdout)
@@ -63,7 +63,7 @@ func serve(c childConfig) {
 		mu.Lock()
 		defer mu.Unlock()
 		r.Worker, r.At = p.WorkerID(), time.Now()
-		_ = out.Encode(r) // the parent has gone
+		_ = out.Encode(r) // fails if the parent has gone
 	}
 	a := holder(c, p, say)
 	if make := actors[c.Mode]; make != nil {
@@ -77,22 +77,11 @@ func serve(c childConfig) {
 			a.told(lines.Text())
 		}
 	}()
-	go func() { // served once it is a member
-		for {
-			s, err := p.Queue(c.Queue).Stats(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			if err == nil && s.Workers > 0 {
-				for w := range p.Workers(ctx) {
-					if w.ID == p.WorkerID() && len(w.Queues) > 0 {
-						say(report{What: "ready"})
-						return
-					}
-				}
-			}
-			time.Sleep(5 * time.Millisecond) // between two looks
+	go func() {
+		for p.Ready() != nil {
+			time.Sleep(5 * time.Millisecond) // poll
 		}
+		say(report{What: "ready"})
 	}()
 	if a.act != nil {
 		go a.act(ctx)
@@ -103,7 +92,7 @@ func serve(c childConfig) {
 	}
 }
 
-// holder is the actor that runs what it takes, with Hold until it is told.
+// holder returns the actor that runs its tasks, with Hold until it receives "finish".
 func holder(c childConfig, _ *worqr.Peer, say func(report)) actor {
 	finish := make(chan struct{})
 	handler := func(ctx context.Context, t *worqr.Task) error {
@@ -139,10 +128,10 @@ func holder(c childConfig, _ *worqr.Peer, say func(report)) actor {
 	}
 }
 
-// A process is a running child.
+// A process is a running child process.
 type process struct{ *crash.Process[report] }
 
-// spawn starts a peer in a process of its own and waits until it serves.
+// spawn starts a peer in a separate process and waits until it serves.
 func spawn(t testing.TB, c childConfig) process {
 	t.Helper()
 	p := launch(t, c)
@@ -150,14 +139,14 @@ func spawn(t testing.TB, c childConfig) process {
 	return p
 }
 
-// launch starts a peer in a process of its own.
+// launch starts a peer in a separate process.
 func launch(t testing.TB, c childConfig) process {
 	t.Helper()
 	c.URL = redistest.Worker(t, c.URL, c.Prefix)
 	return process{crash.Launch[report](t, c)}
 }
 
-// next takes the next report, which must be of the given kind.
+// next returns the next report, which must be of the given kind.
 func (p process) next(t testing.TB, what string) report {
 	t.Helper()
 	r := p.Next()
@@ -167,8 +156,7 @@ func (p process) next(t testing.TB, what string) report {
 	return r
 }
 
-// starts takes the next n reports, which must be starts, and returns the
-// payloads.
+// starts returns the payloads of the next n reports, which must be starts.
 func (p process) starts(t testing.TB, n int) []string {
 	t.Helper()
 	var all []string

@@ -17,42 +17,7 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// Properties that aren't valid are refused before anything is sent.
-func TestPropertiesInvalid(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	_, q := openQueue(t, worqr.Options{})
-	many := map[string]string{}
-	for i := range worqr.MaxHeaders + 1 {
-		many[fmt.Sprint(i)] = ""
-	}
-	for name, p := range map[string]worqr.Properties{
-		"too many headers":  {Headers: many},
-		"large headers":     {Headers: map[string]string{"a": strings.Repeat("x", worqr.MaxHeaderBytes)}},
-		"a nameless header": {Headers: map[string]string{"": "x"}},
-		"the year 10000":    {Expires: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"a timeout":         {Timeout: -1},
-		"a long timeout":    {Timeout: 1 << 62},
-		"retries":           {MaxRetries: 1 << 40},
-		"Once":              {Once: strings.Repeat("x", worqr.MaxKeySize+1)},
-		"OnceFor alone":     {OnceFor: time.Hour},
-		"OnceFor":           {Once: "x", OnceFor: worqr.MaxOnceFor + 1},
-		"OnceFor before":    {Once: "x", OnceFor: -1},
-	} {
-		_, err := q.Add(ctx, []byte(canary), &p)
-		_, late := q.AddAt(ctx, time.Now(), []byte(canary), &p)
-		put := q.Put(ctx, "k", []byte(canary), &worqr.PutOptions{Properties: p})
-		_, many := q.AddMany(ctx, []worqr.TaskSpec{{Payload: []byte(canary), Properties: p}})
-		for _, err := range []error{err, late, put, many} {
-			if !is_(err, worqr.ErrInvalid) || strings.Contains(err.Error(), canary) {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-	}
-	is.Equal(sure(q.Len(ctx))(t), 0)
-}
-
-// A task that has expired goes to the failed queue instead of a handler, whichever way it came.
+// An expired task moves to the failed queue instead of a handler, however it was added.
 func TestExpires(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -73,17 +38,16 @@ func TestExpires(t *testing.T) {
 		seen[f.Key] = true
 	}
 	is.True(len(seen) == 2 && seen[added] && seen["put"])
-	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 2) // once more, without a time
+	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 2) // again, without an expiry
 	is.Equal(len(takes(t, q, 2)), 2)
 }
 
-// However many tasks expire, the log has a line a second about them: it says what they failed of,
-// and that line and its summary count all of them. Nothing says that workers died.
+// However many tasks expire, at most one line per second is logged about them. It has the reason,
+// and together with its summary counts all of them. No line says that workers died.
 func TestExpiredLog(t *testing.T) {
 	is := parallel(t)
 	told := &journal{}
-	p := open(t, worqr.Options{Logger: told.Logger()})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Logger: told.Logger()})
 	const many = 300
 	began := time.Now()
 	for range many {
@@ -106,7 +70,7 @@ func TestExpiredLog(t *testing.T) {
 	is.Equal(n, many)
 }
 
-// A task has its own timeout and number of retries, and tells of the attempt before.
+// A task can have its own timeout and number of retries, and has the error of its previous attempt.
 func TestOwnLimits(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -152,7 +116,7 @@ func TestOwnLimits(t *testing.T) {
 	}
 }
 
-// What runs is listed as it was started, with its attempts, and when it was due where that's known.
+// Running lists tasks with their attempts, and the time they were due if it's known.
 func TestRunningAttempts(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
@@ -174,7 +138,7 @@ func TestRunningAttempts(t *testing.T) {
 		is.Equal(running.AttemptID, task.AttemptID)
 		is.Equal([]int{running.Attempt, running.Retries, running.Crashes}, []int{task.Attempt, task.Retries, task.Crashes})
 		if running.Key == "key" {
-			is.Equal(task.Attempt, 3) // when it was due isn't known any more
+			is.Equal(task.Attempt, 3) // its due time is no longer known
 			task.DueAt = time.Time{}
 		}
 		is.Equal(running.DueAt, task.DueAt)
@@ -183,7 +147,7 @@ func TestRunningAttempts(t *testing.T) {
 	is.Equal(len(tasks), 0)
 }
 
-// A plain task that is retried tells of the attempt before, too, and so do listings.
+// A retried plain task has the error of its previous attempt, too, and so do listings.
 func TestLastError(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -202,7 +166,7 @@ func TestLastError(t *testing.T) {
 	is.Equal(scheduled(t, q)[0].LastError, "no")
 }
 
-// A repetition with the same Once adds nothing, and returns the first key: with Add, with a time and
+// A repetition with the same Once adds nothing and returns the first key: with Add, with a time and
 // with Put.
 func TestOnce(t *testing.T) {
 	is := parallel(t)
@@ -232,9 +196,9 @@ func TestOnce(t *testing.T) {
 	is.True(errors.As(q.Put(ctx, "l", []byte("f"), &worqr.PutOptions{Properties: *once("3")}), &other))
 	is.Equal(other.Key, "k")
 	is.Equal(sorted(waiting(t, q)), []string{"a", "c", "e"})
-	eventually(t, "three are told of", func() bool { return traced.Load() == 3 })
+	eventually(t, "three are traced", func() bool { return traced.Load() == 3 })
 
-	is.True(sure(q.RemoveKey(ctx, key))(t)) // also when the task is gone
+	is.True(sure(q.RemoveKey(ctx, key))(t)) // even when the task is gone
 	is.Equal(sure(q.Add(ctx, []byte("h"), once("1")))(t), key)
 	brief := &worqr.Properties{Once: "4", OnceFor: time.Millisecond}
 	is.True(sure(q.Add(ctx, []byte("i"), brief))(t) != "")

@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A peer says what it speaks, and one that the fleet refuses starts nothing.
+// A peer registers its protocol version. A peer that the fleet refuses starts nothing.
 func TestProtocol(t *testing.T) {
 	is := parallel(t)
 	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
@@ -24,7 +24,7 @@ func TestProtocol(t *testing.T) {
 	}
 	is.Equal(sure(redis.String(conn.Do("GET", prefix+":protocol")))(t), "1:0")
 
-	redistest.Do(t, conn, "SET", prefix+":protocol", "3:2") // by peers to come
+	redistest.Do(t, conn, "SET", prefix+":protocol", "3:2") // as future peers do
 	said := &journal{}
 	late := open(t, worqr.Options{Prefix: prefix, Logger: said.Logger()})
 	before := redistest.Keys(t, conn, prefix)
@@ -33,15 +33,15 @@ func TestProtocol(t *testing.T) {
 	is.True(strings.Contains(err.Error(), "they speak protocol 3, which needs peers of 2 or later, and this program speaks 1; upgrade this program"))
 	is.Equal(strings.Count(err.Error(), "worqr: "), 1)
 	late.Queue("other").Handle(tell(make(chan string, 1)), nil)
-	is.True(is_(late.Run(t.Context()), worqr.ErrProtocol)) // at once
+	is.True(is_(late.Run(t.Context()), worqr.ErrProtocol)) // returns at once
 	is.Equal(redistest.Keys(t, conn, prefix), before)
 
-	enqueue(t, q, "a") // who serves goes on
+	enqueue(t, q, "a") // a peer that already serves goes on
 	is.NoErr(take(t, q).Finish(t.Context()))
 }
 
-// A peer that was evicted, and is refused now, stays out, runs nothing and says why; and it
-// is back when it may.
+// A peer that was evicted, and that the fleet then refuses, stays out, runs nothing and logs the
+// reason. It comes back when it may.
 func TestProtocolAfterEviction(t *testing.T) {
 	is := parallel(t)
 	prefix, conn, said := redistest.Prefix(t), redistest.Conn(t), &journal{}
@@ -58,7 +58,7 @@ func TestProtocolAfterEviction(t *testing.T) {
 	is.True(is_(q.StartWork(t.Context()), worqr.ErrProtocol))
 	is.Equal(len(redistest.Keys(t, conn, prefix+":worker:")), 0)
 	is.Equal(waiting(t, q), []string{"a"})
-	is.Equal(len(said.Lines("WARN")), 2) // that it was evicted, and why it is out
+	is.Equal(len(said.Lines("WARN")), 2) // for the eviction, and for the refusal
 
 	redistest.Do(t, conn, "DEL", prefix+":protocol")
 	eventually(t, "it is back", func() bool { return len(said.Lines("serving again under the new id")) > 0 })
@@ -66,8 +66,8 @@ func TestProtocolAfterEviction(t *testing.T) {
 	is.NoErr(take(t, q).Finish(t.Context()))
 }
 
-// With the rules of before, which don't name the key, a peer starts without a look, and so
-// it does where something else is in the key's place.
+// A peer starts without the check if its ACL rules are older and don't have the key, or if the key
+// holds something else.
 func TestProtocolUnknown(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)

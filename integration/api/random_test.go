@@ -29,7 +29,7 @@ var (
 	randomSeeds = flag.Uint64("random.seeds", 2, "how many seeds TestRandom tries")
 )
 
-// eachSeed tries what begins with a seed, with as many times the seeds that the flags ask for.
+// eachSeed runs try as a subtest for each of times × -random.seeds seeds.
 func eachSeed(t *testing.T, times uint64, try func(t *testing.T, seed uint64)) {
 	t.Parallel()
 	first := *randomSeed
@@ -44,16 +44,16 @@ func eachSeed(t *testing.T, times uint64, try func(t *testing.T, seed uint64)) {
 	}
 }
 
-// TestRandom does random things to a queue from three peers, through a front that
-// compares each call with the specification. What the library says of it must be what
-// was called, answered and is in Redis.
+// TestRandom performs random operations on a queue from three peers. What the library returns must
+// match the calls, the replies and what is in Redis, and no rule of the protocol may be broken.
+// Package integration/spec checks that the scripts do what the specification says.
 func TestRandom(t *testing.T) {
 	eachSeed(t, 1, func(t *testing.T, seed uint64) {
 		random(t, rand.NewPCG(seed, 0), 250, fmt.Sprintf("-run TestRandom -random.seed %d -random.seeds 1", seed))
 	})
 }
 
-// FuzzRandom lets the fuzzer choose what is done: each choice takes a byte.
+// FuzzRandom lets the fuzzer choose the operations: each choice consumes a byte.
 func FuzzRandom(f *testing.F) {
 	f.Add([]byte("any text will do, since each byte of it is a choice"))
 	f.Add(bytes.Repeat([]byte{0, 85, 170, 255}, 40))
@@ -63,7 +63,7 @@ func FuzzRandom(f *testing.F) {
 	})
 }
 
-// A chooser is a source of choices, and of others when these are used up.
+// A chooser is a source of choices. When they are used up, it returns numbers of another source.
 type chooser struct {
 	choices []byte
 	others  rand.Source
@@ -78,7 +78,7 @@ func (c *chooser) Uint64() uint64 {
 	return uint64(b) * 0x0101010101010101
 }
 
-// A fleet is three peers and what their callers hold.
+// A fleet is three peers and the tasks that their callers hold.
 type fleet struct {
 	*front
 	t      testing.TB
@@ -87,21 +87,20 @@ type fleet struct {
 	c      redis.Conn
 	peers  []*worqr.Peer
 	queues []*worqr.Queue
-	held   map[string]*worqr.Task // by attempt
+	held   map[string]*worqr.Task // by attempt id
 	log    []string
-	start  time.Time                   // of all
+	start  time.Time                   // of the test
 	wanted map[string]worqr.Properties // of added tasks, by key
 
-	// This step.
+	// The current step.
 	i int // the peer
 	q *worqr.Queue
 }
 
 func newFleet(t *testing.T, choices rand.Source) *fleet {
 	f := &fleet{front: newFront(t), t: t, ctx: t.Context(), r: rand.New(choices), c: redistest.Conn(t), held: map[string]*worqr.Task{}, wanted: map[string]worqr.Properties{}}
-	at := f.url(redistest.Worker(t, redistest.URL(), f.prefix))
 	for range 3 {
-		p := openAt(t, at, worqr.Options{Prefix: f.prefix, Lease: time.Hour})
+		p := f.open(t, redistest.Worker(t, redistest.URL(), f.prefix), worqr.Options{Lease: time.Hour, Drain: time.Second})
 		f.peers, f.queues = append(f.peers, p), append(f.queues, working(t, p, "q"))
 	}
 	f.start = time.UnixMilli(f.redisTime())
@@ -127,7 +126,7 @@ func random(t *testing.T, choices rand.Source, steps int, repeat string) {
 	f.examine()
 }
 
-// operations are what is done, and how often.
+// operations are the random operations and how often each is chosen.
 var operations = []struct {
 	weight int
 	do     func(*fleet)
@@ -147,7 +146,7 @@ func (f *fleet) step() {
 	}
 	n := f.r.IntN(sum)
 	if f.view(false).Paused && f.r.IntN(8) == 0 {
-		f.pause() // not for long
+		f.pause() // so that it isn't paused for long
 		return
 	}
 	for _, op := range operations {
@@ -185,8 +184,8 @@ func (f *fleet) check(holds bool, what string, args ...any) {
 	}
 }
 
-// called is what the one call of a verb in this operation was answered. Its arguments are
-// these: names and values in turn, or what repeats.
+// called checks that this operation called a verb once, with these arguments, and returns the
+// reply. The arguments are names and values in turn; a name that ends in … stands for the rest.
 func (f *fleet) called(verb string, args ...any) any {
 	f.t.Helper()
 	all := f.made(verb)
@@ -203,15 +202,14 @@ func (f *fleet) called(verb string, args ...any) any {
 	return all[0].reply
 }
 
-// examine has all invariants checked, by Check and by the way of Repair.
+// examine checks all invariants, with Check and with Repair.
 func (f *fleet) examine() {
 	f.t.Helper()
-	at := f.url(redistest.Doctor(f.t, redistest.URL(), f.prefix))
-	doctor := openAt(f.t, at, worqr.Options{Prefix: f.prefix, Lease: 150 * time.Millisecond})
+	doctor := f.open(f.t, redistest.Doctor(f.t, redistest.URL(), f.prefix), worqr.Options{Lease: 150 * time.Millisecond})
 	for _, do := range []func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error){doctor.Check, doctor.Repair} {
 		report := sure(do(f.ctx, nil))(f.t)
 		for _, ill := range ills(report) {
-			if ill.Kind != "no-worker" && ill.Kind != "paused" { // when all have left, or it is paused
+			if ill.Kind != "no-worker" && ill.Kind != "paused" { // expected when all workers have left, or when it's paused
 				f.t.Errorf("a queue that is well: %v", ill)
 			}
 		}
@@ -236,7 +234,7 @@ func (f *fleet) leaveNothing() {
 		ttl := sure(redis.Int(f.c.Do("TTL", k)))(t)
 		most := 600
 		if _, _, kind, _, _ := lane.Place(f.prefix+":", k); kind == "result" {
-			most = 3600 // as KeepResult says
+			most = 3600 // set by KeepResult
 		}
 		if k != f.prefix+":registry" && k != f.prefix+":protocol" && k != f.prefix+":token:{q}" && k != f.prefix+":failed:token:{q}" && (ttl == -1 || ttl > most) {
 			t.Errorf("left behind: %s", k)
@@ -246,7 +244,7 @@ func (f *fleet) leaveNothing() {
 
 func (f *fleet) payload() string { return string(rune('a' + f.r.IntN(4))) }
 
-// key is one of a few, or at times any that waits or runs.
+// key returns one of a few keys, or sometimes any key under which a task waits or runs.
 func (f *fleet) key() string {
 	if f.r.IntN(4) == 0 {
 		if key := f.anyKey(); key != "" {
@@ -256,7 +254,7 @@ func (f *fleet) key() string {
 	return string(rune('x' + f.r.IntN(3)))
 }
 
-// at is now, or past, or far away; as it is asked for, and as Redis is told.
+// at returns a time that is unset, past or hours ahead, and the milliseconds that Redis gets.
 func (f *fleet) at() (at time.Time, ms int64) {
 	switch f.r.IntN(4) {
 	case 0, 1:
@@ -268,7 +266,7 @@ func (f *fleet) at() (at time.Time, ms int64) {
 	}
 	at = at.Truncate(time.Millisecond)
 	if f.r.IntN(3) == 0 {
-		return at.Add(-time.Microsecond), at.UnixMilli() // not too early
+		return at.Add(-time.Microsecond), at.UnixMilli() // rounded up, so that it isn't too early
 	}
 	return at, at.UnixMilli()
 }
@@ -304,12 +302,10 @@ func (f *fleet) enqueueOnce() {
 	f.check(fresh != known && now, "once %s, known %v, then %v: %v", nonce, known, now, fresh)
 }
 
-// onces are the nonces that Redis knows.
+// onces returns the nonces that Redis has.
 func (f *fleet) onces() map[string]bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	all := map[string]bool{}
-	for _, key := range f.now.Keys() {
+	for _, key := range f.holds().Keys() {
 		if _, _, kind, of, ok := lane.Place(f.prefix+":", key); ok && kind == "once" {
 			all[of] = true
 		}
@@ -371,7 +367,7 @@ func (f *fleet) cancel() {
 	for _, o := range was.Waiting {
 		n += map[bool]int{true: 1}[o == p]
 	}
-	for entry, e := range was.Entry { // what was added goes by its key
+	for entry, e := range was.Entry { // added tasks are named by their keys
 		n += map[bool]int{true: 1}[e["payload"] == p && was.Name(entry) == lane.Digest(p)]
 	}
 	report := sure(f.q.Cancel(f.ctx, []byte(p)))(f.t)
@@ -409,11 +405,11 @@ func (f *fleet) startTasks() {
 }
 
 func number(s string) int {
-	n, _ := strconv.Atoi(s) // nothing is 0
+	n, _ := strconv.Atoi(s) // "" is 0
 	return n
 }
 
-// endings are those that rounds of a worker have told of a process.
+// endings returns the ends of a process that a worker's rounds have carried.
 func (f *fleet) endings(worker, process string) (all []string) {
 	for _, c := range f.made("step") {
 		for _, o := range store.RoundOf(c.Call).Outcomes {
@@ -492,7 +488,7 @@ func (f *fleet) failWorker() {
 		returned += map[bool]int{false: 1}[was.Covered(id, token)]
 	}
 	f.check(n == returned, "returned %d, want %d", n, returned)
-	for id := range was.Working[old] { // nothing that it does counts any more
+	for id := range was.Working[old] { // its ends have no effect
 		task := f.held[id]
 		delete(f.held, id)
 		for _, end := range []func() error{
@@ -505,7 +501,7 @@ func (f *fleet) failWorker() {
 			}
 		}
 	}
-	if len(was.Working[old]) == 0 { // it may not have noticed
+	if len(was.Working[old]) == 0 { // it may not know yet
 		if _, err := f.queues[victim].StartTask(f.ctx); !is_(err, worqr.ErrEvicted) && !is_(err, worqr.ErrNotWorking) {
 			t.Errorf("start by a failed worker: %v", err)
 		}
@@ -549,7 +545,7 @@ func (f *fleet) pause() {
 	f.check(f.view(false).Paused != paused, "it is still paused: %v", paused)
 }
 
-// someFailed names one or all failed tasks.
+// someFailed returns the ids of some failed tasks, or nil for all, and which of them exist.
 func (f *fleet) someFailed() (ids []string, there map[string]bool) {
 	all := slices.Sorted(maps.Keys(f.view(true).Schedule))
 	there = map[string]bool{}
@@ -592,8 +588,8 @@ func (f *fleet) deleteFailed() {
 	f.failedGo("deleted", there, drop, func(lane.Hash, *lane.Lane) bool { return true })
 }
 
-// failedGo checks that of the failed tasks those go that may, and are counted. Of several
-// with one key one goes.
+// failedGo checks that exactly the failed tasks that may go have gone, and that their count is
+// right. Of several with one key only one goes.
 func (f *fleet) failedGo(how string, ids map[string]bool, do func() (int, error), may func(grave lane.Hash, was *lane.Lane) bool) {
 	was, graves := f.view(false), f.view(true)
 	n := sure(do())(f.t)
@@ -609,7 +605,7 @@ func (f *fleet) failedGo(how string, ids map[string]bool, do func() (int, error)
 	f.check(n == gone, "%s %d, and %d are gone", how, n, gone)
 }
 
-// readouts holds what the library tells of the queue against what is in Redis.
+// readouts compares what the library returns about the queue with what is in Redis.
 func (f *fleet) readouts() {
 	t, q := f.t, f.q
 	t.Helper()
@@ -646,21 +642,21 @@ func (f *fleet) readouts() {
 		i := len(scheduled)
 		scheduled = append(scheduled, fmt.Sprintln(s.Key, string(s.Payload), s.Retries, s.Crashes))
 		ms := s.DueAt.UnixMilli()
-		f.check(i >= len(told) || fmt.Sprint(ms) == told[i] || number(told[i]) < 1e12 && ms >= now, "%s is due at %d, want %s", short(string(s.Payload)), ms, told[i:]) // what goes back to the front is due now
+		f.check(i >= len(told) || fmt.Sprint(ms) == told[i] || number(told[i]) < 1e12 && ms >= now, "%s is due at %d, want %s", short(string(s.Payload)), ms, told[i:]) // returned to the front: due now
 	}
 	f.same("Scheduled", scheduled, planned)
 	f.addedOut(is)
 	f.failedOut(graves)
 }
 
-// order are the entries of the schedule as they are due.
+// order returns the entries of the schedule in the order in which they are due.
 func order(l *lane.Lane) []string {
 	return slices.SortedFunc(maps.Keys(l.Schedule), func(a, b string) int {
 		return cmp.Or(cmp.Compare(l.Schedule[a], l.Schedule[b]), cmp.Compare(a, b))
 	})
 }
 
-// failedOut does so for the failed tasks, the latest first.
+// failedOut compares the failed tasks, latest first.
 func (f *fleet) failedOut(graves *lane.Lane) {
 	t, q := f.t, f.q
 	t.Helper()
@@ -676,9 +672,8 @@ func (f *fleet) failedOut(graves *lane.Lane) {
 }
 
 func (f *fleet) redisTime() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.time().UnixMilli()
+	now := sure(redis.Int64s(f.c.Do("TIME")))(f.t)
+	return now[0]*1000 + now[1]/1000
 }
 
 func (f *fleet) same(what string, got, want []string) {
@@ -686,8 +681,8 @@ func (f *fleet) same(what string, got, want []string) {
 	f.check(slices.Equal(got, want), "%s: %q, want %q", what, got, want)
 }
 
-// cancels checks that who runs something canceled is told, and nobody else; and that
-// nothing is left of a cancel once nothing of it runs and the holders have said so.
+// cancels checks that the contexts of canceled tasks end, and no others. Once no canceled task runs
+// and the holders have acknowledged the cancel, nothing may be left of it.
 func (f *fleet) cancels() {
 	t := f.t
 	t.Helper()

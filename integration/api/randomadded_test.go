@@ -13,9 +13,9 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// What TestRandom does with added tasks.
+// The part of TestRandom that is about added tasks.
 
-// some is a payload, at times one that is so large that it waits apart.
+// some returns a payload, sometimes one so large that it is stored outside the stream.
 func (f *fleet) some() string {
 	if p := f.payload(); f.r.IntN(8) > 0 {
 		return p
@@ -23,7 +23,7 @@ func (f *fleet) some() string {
 	return strings.Repeat(f.payload(), 17<<10)
 }
 
-// short is a payload for the log.
+// short shortens a payload for the log.
 func short(payload string) string {
 	if len(payload) < 20 {
 		return payload
@@ -31,7 +31,7 @@ func short(payload string) string {
 	return fmt.Sprintf("%d bytes of %.3s…", len(payload), payload)
 }
 
-// shorts are the payloads of tasks, for the log.
+// shorts shortens the payloads of tasks for the log.
 func shorts(tasks []*worqr.Task) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, p := range payloads(tasks) {
@@ -42,7 +42,8 @@ func shorts(tasks []*worqr.Task) iter.Seq[string] {
 	}
 }
 
-// properties are those of a task, and its card as docs/protocol.md says. Most have only some.
+// properties returns random properties, and the card for them as docs/protocol.md describes it.
+// Most have only some.
 func (f *fleet) properties() (p worqr.Properties, card string) {
 	flags, numbers, rest := 0, "", ""
 	switch f.r.IntN(12) {
@@ -91,8 +92,8 @@ func (f *fleet) addMany() {
 	f.wereAdded(was, all, tasks, sent)
 }
 
-// wereAdded checks that tasks with these keys wait behind those that were there, as they were sent:
-// card and payload in turn.
+// wereAdded checks that tasks with these keys wait behind the earlier ones, with the cards and
+// payloads (in turn) that were sent.
 func (f *fleet) wereAdded(was *lane.Lane, all []string, tasks []worqr.TaskSpec, sent []string) {
 	f.t.Helper()
 	f.called("add", "window", 0, "task…", sent)
@@ -122,7 +123,7 @@ func entriesOf(waiters []lane.Waiter) (all []string) {
 	return all
 }
 
-// payloadOf is the payload of what waits in the stream.
+// payloadOf returns the payload of a task in the stream.
 func payloadOf(l *lane.Lane, w lane.Waiter) string {
 	if w.Apart {
 		return l.Entry[w.Entry]["payload"]
@@ -130,18 +131,18 @@ func payloadOf(l *lane.Lane, w lane.Waiter) string {
 	return w.Payload
 }
 
-// waits reports whether something waits for an entry, in the schedule or in the stream.
+// waits reports whether a task of an entry waits, in the schedule or in the stream.
 func waits(l *lane.Lane, entry string) bool {
 	_, there := l.Entry[entry]["payload"]
 	return there || slices.Contains(entriesOf(l.Waiters()), entry)
 }
 
-// isHeld reports whether something of an entry runs.
+// isHeld reports whether a task of an entry runs.
 func isHeld(l *lane.Lane, entry string) bool {
 	return slices.Contains(slices.Collect(maps.Values(l.Entries)), entry)
 }
 
-// keyOf is the key of an entry; "" if it has none.
+// keyOf returns the key of an entry; "" if it has none.
 func keyOf(entry string) string {
 	if lane.IsKey(entry) {
 		return entry[2:]
@@ -149,7 +150,7 @@ func keyOf(entry string) string {
 	return ""
 }
 
-// anyKey is one of the keys under which something waits or runs; "" if there are none.
+// anyKey returns one of the keys under which a task waits or runs; "" if there are none.
 func (f *fleet) anyKey() string {
 	is := f.view(false)
 	all := slices.Concat(slices.Collect(maps.Keys(is.Schedule)), entriesOf(is.Waiters()), slices.Collect(maps.Values(is.Entries)))
@@ -161,8 +162,8 @@ func (f *fleet) anyKey() string {
 	return keyOf(all[f.r.IntN(len(all))])
 }
 
-// hasProperties checks what a task that has started has of its card: nothing without one, and else
-// what it was added with, since puts have none here.
+// hasProperties checks that a started task has the properties that it was added with, or none if it
+// has no card, since puts have none here.
 func (f *fleet) hasProperties(is *lane.Lane, task *worqr.Task) {
 	f.t.Helper()
 	var want worqr.Properties
@@ -179,8 +180,8 @@ func (f *fleet) hasProperties(is *lane.Lane, task *worqr.Task) {
 	}
 }
 
-// hasResult checks what is told of a task that has ended so, if it keeps its result. A finished
-// one is finished even if a cancel came before.
+// hasResult checks the result of an ended task that keeps its result. Finish wins over an earlier
+// cancel.
 func (f *fleet) hasResult(was *lane.Lane, before string, task *worqr.Task, verb string, canceled bool) {
 	f.t.Helper()
 	if !lane.HasFlag(was.Card(task.AttemptID), 4) {
@@ -194,7 +195,7 @@ func (f *fleet) hasResult(was *lane.Lane, before string, task *worqr.Task, verb 
 		want = worqr.Result{Outcome: worqr.OutcomeCanceled}
 	case verb == "fail":
 		want = worqr.Result{Outcome: worqr.OutcomeFailed, Error: "some-reason"}
-	default: // it goes on; unless what was put meanwhile replaces it
+	default: // it goes on, unless a later put replaces it
 		put := was.Entry["k:"+task.Key]
 		_, replaced := put["payload"]
 		f.check(replaced || f.record(task.Key) == before, "%s goes on, and has the result %q", task.Key, f.record(task.Key))
@@ -210,16 +211,14 @@ func resultWords(r *worqr.Result) []string {
 	return []string{string(r.Outcome), string(r.Value), fmt.Sprint(r.Size), r.Error}
 }
 
-// record is what Redis has of how the last task of a key ended: its end, when that was, the length
-// of the error, the error and the result; "" if it has nothing.
+// record returns what Redis stores about the end of a key's last task: outcome, time, length of the
+// error, error and result; "" if there is none.
 func (f *fleet) record(key string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	record, _ := f.now.Get(f.prefix + ":result:{q}:k:" + key).(string)
+	record, _ := f.holds().Get(f.prefix + ":result:{q}:k:" + key).(string)
 	return record
 }
 
-// results holds what the library tells of the end of one task against its record.
+// results compares the result that the library returns for one key with its record.
 func (f *fleet) results() {
 	t := f.t
 	t.Helper()
@@ -242,7 +241,7 @@ func (f *fleet) results() {
 	}
 }
 
-// addedOut holds what the library tells of added tasks that wait, and of what runs, against Redis.
+// addedOut compares waiting added tasks, and running tasks, with what is in Redis.
 func (f *fleet) addedOut(is *lane.Lane) {
 	t := f.t
 	t.Helper()

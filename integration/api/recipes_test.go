@@ -19,8 +19,8 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// The functions below hold lines that README.md and pages of docs/ show, and
-// TestDocsRecipes runs them. TestReadmeCode looks for the lines.
+// The functions below contain lines shown in README.md and in docs/, which TestReadmeCode looks
+// for. TestDocsRecipes runs them.
 
 var (
 	errBusy     = errors.New("busy")
@@ -269,7 +269,7 @@ type money struct {
 	Cents int
 }
 
-// The recipes do what the documents say.
+// The recipes do what the documentation says.
 func TestDocsRecipes(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -331,10 +331,7 @@ func TestDocsRecipes(t *testing.T) {
 
 	indexes := p.Queue("indexes")
 	only := func() inspect.ScheduledTask {
-		var all []inspect.ScheduledTask
-		for task := range each(t, indexes.Scheduled(ctx)) {
-			all = append(all, task)
-		}
+		all := scheduled(t, indexes)
 		is.Equal(len(all), 1)
 		return all[0]
 	}

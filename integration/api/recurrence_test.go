@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// daily is a schedule with a first time, in an hour for a test.
+// daily is a daily schedule with a first time.
 type daily struct{ First time.Time }
 
 func (s daily) Next(t time.Time) time.Time {
@@ -27,7 +27,7 @@ const day = 24 * time.Hour
 
 func inAnHour() time.Time { return time.Now().Add(time.Hour).Truncate(time.Second) }
 
-// repeater is an actor that does what it is told when its job occurs.
+// repeater is an actor whose handler ends as the parent tells it to.
 func repeater(c childConfig, p *worqr.Peer, say func(report)) actor {
 	told := make(chan string)
 	check := func(err error) {
@@ -54,7 +54,7 @@ func repeater(c childConfig, p *worqr.Peer, say func(report)) actor {
 	}
 }
 
-// recurring is what recurs on a queue, by key.
+// recurring returns the recurring tasks of a queue, by key.
 func recurring(t testing.TB, q *worqr.Queue) map[string]inspect.RecurringTask {
 	t.Helper()
 	all := map[string]inspect.RecurringTask{}
@@ -64,8 +64,8 @@ func recurring(t testing.TB, q *worqr.Queue) map[string]inspect.RecurringTask {
 	return all
 }
 
-// What recurs is retried when it fails or panics, starts elsewhere when its process is killed, and
-// reaches the failed queue; and it goes on.
+// A recurring task is retried when it fails or panics, starts elsewhere when its process is killed,
+// and can move to the failed queue. Then the schedule goes on.
 func TestRecurrence(t *testing.T) {
 	is := parallel(t)
 	c := childConfig{URL: redistest.URL(), Prefix: redistest.Prefix(t), Queue: "jobs", Mode: "repeater", Lease: time.Second, First: inAnHour()}
@@ -74,7 +74,7 @@ func TestRecurrence(t *testing.T) {
 		t.Helper()
 		is.Helper()
 		r := receive(t, p.Reports, 1)[0]
-		if r.What == "ready" { // before its first task or after
+		if r.What == "ready" { // may come before or after its first task
 			r = receive(t, p.Reports, 1)[0]
 		}
 		is.Equal(r.What, "start")
@@ -93,7 +93,7 @@ func TestRecurrence(t *testing.T) {
 	is.True(now.Asserted)
 	second := launch(t, c)
 	first.Kill()
-	starts(second, "0 1 true true") // not tomorrow
+	starts(second, "0 1 true true") // not tomorrow's occurrence
 	second.Tell("fail")
 	starts(second, "1 1 true true")
 	second.Tell("panic")
@@ -110,7 +110,7 @@ func TestRecurrence(t *testing.T) {
 
 	grave := failed(t, jobs)[0]
 	is.True(grave.EnqueuedAt.Equal(planned))
-	is.Equal(grave.Key, fmt.Sprintf("cleanup@%d", c.First.UnixMilli())) // so it doesn't stand in the way of the next one
+	is.Equal(grave.Key, fmt.Sprintf("cleanup@%d", c.First.UnixMilli())) // so it doesn't block the next one
 	is.True(grave.DueAt.Equal(c.First))
 	is.True(sure(jobs.RequeueFailed(t.Context(), grave.ID))(t) == 1)
 	is.Equal(receive(t, second.Reports, 1)[0].Key, grave.Key)
@@ -121,15 +121,14 @@ func TestRecurrence(t *testing.T) {
 	})
 }
 
-// Of two deploys, the newer one's schedule is in force, until its peers are gone. Then, nobody
-// has it any more, and it ends.
+// Of two deploys, the newer one's schedule applies until its peers are gone. Then no peer has it
+// any more, and it ends.
 func TestNewerSchedule(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	peer := func(at time.Time, payload string) (*worqr.Queue, *journal, func()) {
 		var j journal
-		p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Logger: j.Logger()})
-		q := p.Queue("q")
+		p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Logger: j.Logger()})
 		if payload != "" {
 			is.NoErr(q.Every("x", daily{at}, []byte(payload), nil))
 		}
@@ -155,18 +154,17 @@ func TestNewerSchedule(t *testing.T) {
 	_, theirs, _ := peer(one, "")
 	is.NoErr(old.Every("x", nil, nil, nil))
 	eventually(t, "it has ended", func() bool { return len(recurring(t, old)) == 0 })
-	eventually(t, "somebody says so", func() bool {
+	eventually(t, "a peer logs it", func() bool {
 		return len(said.Lines("schedules ended"))+len(theirs.Lines("schedules ended")) == 1
 	})
 	is.Equal(len(scheduled(t, old)), 0)
 }
 
-// When Redis has lost everything, the schedules are back at once.
+// When Redis has lost everything, the schedules are restored at once.
 func TestFlushedSchedules(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
-	p := openAt(t, server.URL(), worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{})
 	at := inAnHour()
 	for i := range 60 { // more than one beat asserts
 		is.NoErr(q.Every(fmt.Sprint(i), daily{at}, nil, nil))
@@ -175,13 +173,11 @@ func TestFlushedSchedules(t *testing.T) {
 	run(t, p)
 	there := func() bool { return len(recurring(t, q)) == 60 && len(scheduled(t, q)) == 60 }
 	eventually(t, "all are there", there)
-	conn := redistest.Dial(t, server.URL())
-	_, err := conn.Do("FLUSHALL")
-	is.NoErr(err)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "FLUSHALL")
 	eventually(t, "all are back", there)
 }
 
-// What was missed occurs once, or not at all.
+// A missed time occurs once, or not at all.
 func TestMissed(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -210,7 +206,7 @@ func TestMissed(t *testing.T) {
 	is.True(seen["skipped"].DueAt.After(missed["skipped"].Next))
 }
 
-// Each occurrence has the properties of its schedule, also in the failed queue.
+// Each occurrence has the properties of its schedule, even in the failed queue.
 func TestRecurrenceProperties(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -234,8 +230,8 @@ func TestRecurrenceProperties(t *testing.T) {
 	is.True(strings.HasPrefix(failed(t, q)[0].Error, worqr.ErrTimeout.Error()))
 }
 
-// A canceled or removed occurrence doesn't occur; the next one does. A Put without a time has one
-// occur now.
+// A canceled or removed occurrence doesn't run; the next one does. A Put without a time makes the
+// next one run now.
 func TestDropOccurrence(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{Lease: 300 * time.Millisecond})
@@ -269,8 +265,8 @@ func TestDropOccurrence(t *testing.T) {
 	is.Equal(recurring(t, q)["x"].LastOutcome, "canceled")
 }
 
-// RunNow has something occur with its payload and headers, also while an occurrence runs. The
-// schedule stays, and where nothing recurs, nothing runs.
+// RunNow runs a recurring task with its payload and headers, even while an occurrence runs. The
+// schedule doesn't change, and if the key doesn't recur, nothing runs.
 func TestRunNow(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -293,13 +289,13 @@ func TestRunNow(t *testing.T) {
 	is.True(now())
 	started()
 	is.True(recurring(t, q)["x"].Next.Equal(at))
-	is.True(now()) // behind the one that runs
-	is.True(now()) // the same
+	is.True(now()) // after the one that runs
+	is.True(now()) // the same one
 	end <- nil
 	started()
 	end <- worqr.RetryAfter(errors.New("busy"), time.Hour)
 	eventually(t, "it waits for its retry", func() bool { return len(scheduled(t, q)) == 1 })
-	is.True(now()) // its retry
+	is.True(now()) // starts its retry
 	started()
 	end <- nil
 	eventually(t, "it has ended", func() bool {
@@ -332,35 +328,28 @@ func TestSpreadSchedules(t *testing.T) {
 	is.Equal(len(recurring(t, q)), 9)
 }
 
-// Delete ends what recurs and no running peer has; until then, the queue is on the list.
+// Delete ends recurring tasks that no running peer has. Until then, the queue stays listed.
 func TestDeleteRecurring(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	is.NoErr(q.Every("x", daily{inAnHour()}, nil, nil))
 	stop := run(t, p)
 	eventually(t, "it is planned", func() bool { return len(recurring(t, q)) == 1 })
-	another := open(t, worqr.Options{Prefix: prefix})
-	other := another.Queue("q")
+	another, other := openQueue(t, worqr.Options{Prefix: prefix})
 	is.NoErr(other.Delete(t.Context()))
 	eventually(t, "a running peer has it", func() bool { return len(scheduled(t, other)) == 1 })
 	stop()
 	is.NoErr(other.Delete(t.Context()))
-	listed := func() (names []string) {
-		for name := range each(t, another.Queues(t.Context())) {
-			names = append(names, fmt.Sprint(name))
-		}
-		return names
-	}
-	is.Equal(len(listed()), 1)
-	eventually(t, "nobody has it any more", func() bool { return !recurring(t, other)["x"].Asserted })
+	listed := func() int { return sure(length(another.Queues(t.Context())))(t) }
+	is.Equal(listed(), 1)
+	eventually(t, "no peer has it any more", func() bool { return !recurring(t, other)["x"].Asserted })
 	is.NoErr(other.Delete(t.Context()))
-	is.Equal(len(listed()), 0)
-	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix), []string{prefix + ":protocol"}) // which is of no queue
+	is.Equal(listed(), 0)
+	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix), []string{prefix + ":protocol"}) // not a key of the queue
 }
 
-// Explain says that a key recurs, when it does next, and that nobody asserts it.
+// Explain reports that a key recurs, its next time, and that no peer asserts it.
 func TestExplainRecurring(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)

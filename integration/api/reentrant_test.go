@@ -17,31 +17,30 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
-	"github.com/worqr/worqr/worqrtrace"
 )
 
-// A caller calls every method of a peer, its queue and a task, from wherever the library
+// A caller calls every method of a peer, its queue and a task from each place where the library
 // calls user code.
 type caller struct {
 	t     testing.TB
-	from  string // only from there
+	from  string // calls only from there
 	ready chan struct{}
 	p     *worqr.Peer
 	q     *worqr.Queue
 
 	mu     sync.Mutex
 	seen   map[string]int       // how often user code was called at a place
-	calls  map[string]time.Time // under way, since when
+	calls  map[string]time.Time // calls in progress: when they began
 	next   int
-	sweeps int // of all methods, under way
-	swept  int // and over
-	more   int // may begin
+	sweeps int // sweeps over all methods, in progress
+	swept  int // completed sweeps
+	more   int // sweeps that may still begin
 }
 
-// ends are the methods that end the peer, or its handlers. The test calls them itself, in the end.
+// ends are the methods that end the peer or its handlers. The test itself calls them at the end.
 var ends = []string{"Peer.Run", "Peer.Shutdown", "Queue.Unhandle"}
 
-// each calls all methods, unless it was done often enough at this place.
+// each calls all methods, unless this place has had enough calls.
 func (c *caller) each(from, place string, task *worqr.Task) {
 	<-c.ready
 	c.mu.Lock()
@@ -80,7 +79,7 @@ func (c *caller) call(place string, m method) {
 	c.calls[id] = time.Now()
 	c.mu.Unlock()
 	defer func() {
-		if v := recover(); v != nil && !strings.HasPrefix(fmt.Sprint(v), "worqr: ") { // misuse is told so
+		if v := recover(); v != nil && !strings.HasPrefix(fmt.Sprint(v), "worqr: ") { // panics of the library report misuse
 			c.t.Errorf("%s: %v", id, v)
 		}
 		c.mu.Lock()
@@ -105,7 +104,7 @@ func (c *caller) watch() {
 			select {
 			case <-over:
 				return
-			case <-time.After(time.Second): // between two looks
+			case <-time.After(time.Second): // poll
 			}
 			c.mu.Lock()
 			for id, since := range c.calls {
@@ -128,29 +127,7 @@ func (c *caller) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// trace has all functions, and each calls.
-func (c *caller) trace() *worqrtrace.Trace {
-	task := func(name string) func(worqrtrace.Task) {
-		return func(worqrtrace.Task) { c.each("Trace", name, nil) }
-	}
-	queue := func(name string) func(worqrtrace.Queue) {
-		return func(worqrtrace.Queue) { c.each("Trace", name, nil) }
-	}
-	worker := func(name string) func(worqrtrace.Worker) {
-		return func(worqrtrace.Worker) { c.each("Trace", name, nil) }
-	}
-	connection := func(name string) func(worqrtrace.Connection) {
-		return func(worqrtrace.Connection) { c.each("Trace", name, nil) }
-	}
-	return &worqrtrace.Trace{
-		Started: task("started"), Ended: task("ended"), Enqueued: queue("enqueued"), Canceled: queue("canceled"),
-		Changed: queue("changed"), Failed: queue("unstarted"), Missed: func(int) { c.each("Trace", "missed", nil) },
-		FailedDropped: queue("dropped"), Joined: queue("joined"), Left: queue("left"), TasksReturned: queue("returned"),
-		Evicted: worker("evicted"), WorkerFailed: worker("failed"), ConnectionLost: connection("lost"), ConnectionRestored: connection("restored"),
-	}
-}
-
-// A callingError calls when its text is wanted.
+// A callingError calls all methods when its text is requested.
 type callingError struct{ c *caller }
 
 func (e callingError) Error() string {
@@ -158,8 +135,8 @@ func (e callingError) Error() string {
 	return "no"
 }
 
-// A callingPool has no connection now and then, and calls when it's asked why. It doesn't
-// call before it returns, since what it calls may wait for a connection.
+// A callingPool sometimes returns an error instead of a connection. The error calls all methods
+// when its text is requested; the pool itself doesn't, since the calls may wait for a connection.
 type callingPool struct {
 	*redis.Pool
 	c *caller
@@ -173,7 +150,7 @@ func (p callingPool) GetContext(ctx context.Context) (redis.Conn, error) {
 	return p.Pool.GetContext(ctx)
 }
 
-// quiet waits until nothing is called.
+// quiet waits until no calls are in progress.
 func (c *caller) quiet(when string) {
 	c.t.Helper()
 	eventually(c.t, "all calls are over: "+when, func() bool {
@@ -185,7 +162,7 @@ func (c *caller) quiet(when string) {
 
 func (c *caller) handle(ctx context.Context, t *worqr.Task) error {
 	what := string(t.Payload)
-	if what == "x" { // from a call
+	if what == "x" { // enqueued by a call
 		return nil
 	}
 	c.each("handler", what, t)
@@ -203,9 +180,9 @@ func (c *caller) handle(ctx context.Context, t *worqr.Task) error {
 	return nil
 }
 
-// Whatever is called from wherever the library calls user code, nothing hangs: while tasks
-// start, are retried and fail, while the worker is evicted and its connections are cut, while
-// options change, while the peer drains and when it is closed.
+// Whatever user code calls, from wherever the library calls it, nothing hangs: while tasks start,
+// are retried and fail, while the worker is evicted and its connections are cut, while options
+// change, while the peer drains, and when it's closed.
 func TestReentrant(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{"Logger", "handler", "OnFailed", "Backoff", "Error", "Trace"} {
@@ -217,7 +194,8 @@ func TestReentrant(t *testing.T) {
 			c.watch()
 			pool := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, link.URL()) }}
 			t.Cleanup(func() { _ = pool.Close() })
-			opts := &worqr.Options{Prefix: "p", Lease: time.Second, Drain: time.Second, Logger: slog.New(c), Trace: c.trace()}
+			trace := tracing(func(told traced) { c.each("Trace", told.name, nil) })
+			opts := &worqr.Options{Prefix: "p", Lease: time.Second, Drain: time.Second, Logger: slog.New(c), Trace: trace}
 			c.p = worqr.New(callingPool{pool, c, &atomic.Int64{}}, opts)
 			t.Cleanup(func() { _ = c.p.Close() })
 			c.q = c.p.Queue("q")
@@ -240,7 +218,7 @@ func TestReentrant(t *testing.T) {
 
 			enqueue(t, q, "retry", "fail", "panic")
 			finished := c.p.Stats().Finished
-			eventually(t, "a task is finished after these", func() bool { // some are deleted, by a call
+			eventually(t, "a task is finished after these", func() bool { // some are deleted by a call
 				enqueue(t, q, "ok")
 				c.quiet("start, retry, fail")
 				return c.p.Stats().Finished > finished
@@ -271,7 +249,7 @@ func TestReentrant(t *testing.T) {
 			stop()
 			c.quiet("drain")
 			c.mu.Lock()
-			c.more = 1 // a Close that the Logger calls waits a second for what it logs
+			c.more = 1 // if the Logger calls Close, Close waits a second for its log
 			c.mu.Unlock()
 			for _, m := range methods(t, c.p) {
 				c.call("after Run", m)
@@ -282,17 +260,17 @@ func TestReentrant(t *testing.T) {
 			c.mu.Unlock()
 			c.quiet("close")
 			is.True(c.swept > 0)
-			t.Logf("%d times all methods, of %d places", c.swept, len(c.seen))
+			t.Logf("called all methods %d times, from %d places", c.swept, len(c.seen))
 		})
 	}
 }
 
-// A reentrantPool calls before it hands out a connection, or it has none and calls when its
-// error is looked at.
+// A reentrantPool calls a method before it returns a connection, or returns an error that calls it
+// when one of the error's methods is called.
 type reentrantPool struct {
 	*redis.Pool
 	from string
-	more *atomic.Int64 // calls, if positive
+	more *atomic.Int64 // how many calls to make
 	call func()
 }
 
@@ -326,9 +304,9 @@ func (e reentrantError) Is(error) bool { e.from("Is"); return false }
 func (e reentrantError) As(any) bool   { e.from("As"); return false }
 func (e reentrantError) Unwrap() error { e.from("Unwrap"); return nil }
 
-// A Pool may call each method of the peer, and so may the errors that it returns: where a
-// connection is needed, the call fails after its time, and nothing hangs. The peer can be
-// closed afterwards, if it isn't.
+// A Pool may call each method of the peer, and so may the errors that it returns. If a call needs a
+// connection, it fails after its timeout, and nothing hangs. The peer can be closed afterwards,
+// unless it already is.
 func TestReentrantPool(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -339,7 +317,7 @@ func TestReentrantPool(t *testing.T) {
 				var all sync.WaitGroup
 				p := worqr.New(&redis.Pool{}, nil)
 				for i := range len(methods(t, p)) + len(methods(t, p.Queue("q"))) {
-					if ((n+i)%2 == 0) == runs { // each method at each place, and of a peer of each kind, but not all three
+					if ((n+i)%2 == 0) == runs { // to save time, half of the combinations of method and place with each kind of peer
 						continue
 					}
 					all.Go(func() { reenter(t, server, fmt.Sprintf("p%s%t%d", from, runs, i), from, runs, i) })
@@ -350,7 +328,7 @@ func TestReentrantPool(t *testing.T) {
 	}
 }
 
-// reenter has the pool of a peer call one method, at any connection that the peer wants once
+// reenter makes the pool of a peer call one method, at each connection that the peer requests after
 // all were cut.
 func reenter(t *testing.T, server *redistest.Server, prefix, from string, runs bool, which int) {
 	link := redistest.NewLink(t, server.Addr())
@@ -374,17 +352,17 @@ func reenter(t *testing.T, server *redistest.Server, prefix, from string, runs b
 		}()
 	} else {
 		close(over)
-		eventually(t, "it serves", func() bool { // there are many on few processors
+		eventually(t, "it serves", func() bool { // many peers share few processors
 			return c.p.StartWorker(t.Context()) == nil && c.q.StartWork(t.Context()) == nil
 		})
 	}
 	for _, err := range c.p.Events(t.Context()) {
-		if err == nil { // the subscription is there
+		if err == nil { // it's subscribed
 			break
 		}
 	}
 	pool.more.Store(8)
-	for closed := false; pool.more.Load() > 0 && !closed; { // what wants a connection at once
+	for closed := false; pool.more.Load() > 0 && !closed; { // each of these needs a connection
 		link.Cut()
 		call("Queue.Len", func(ctx context.Context) {
 			_, err := c.q.Len(ctx)

@@ -17,27 +17,27 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The ways in which a server refuses a command.
+// The ways in which a server or a proxy refuses a command.
 const (
-	denied  = "NOPERM"   // the user may not
-	renamed = "renamed"  // rename-command to "", so that it is unknown, to scripts also
-	errs    = "an error" // a proxy's own
-	hangsUp = "hangs up" // a proxy again
+	denied  = "NOPERM"   // the user may not run it
+	renamed = "renamed"  // rename-command to "", so it's unknown, even to scripts
+	errs    = "an error" // a proxy returns its own error
+	hangsUp = "hangs up" // a proxy closes the connection
 )
 
-// A refusal is a command that peers use, and what still works where a server refuses it.
+// A refusal is a command that peers use, and what still works if a server refuses it.
 type refusal struct {
 	command string
 	uses    string // what uses it
 	works   string // what still works
-	says    string // what the peer says
+	says    string // what the peer logs
 
 	scripts bool   // only scripts use it, so a proxy can't refuse it
-	want    string // the outcome; by way, where ways differ
+	want    string // the outcome; but has others, by way
 	but     map[string]string
 }
 
-// All that works, by the words of an outcome.
+// Outcomes.
 const (
 	allWorks  = "tasks cancels events all-events listings check; 0 warnings"
 	partly    = "tasks cancels events all-events listings check-in-part; 0 warnings"
@@ -55,7 +55,7 @@ var refusals = []refusal{
 		works: "everything else. If a server hangs up, the peer's other messages are lost, too, while `Events` of all queues is in use",
 		says:  "one warning; `Events` yields an error",
 		want:  "tasks cancels events listings check; 1 warnings",
-		but:   map[string]string{hangsUp: "tasks cancels events listings check; 0 warnings"}}, // one failure in passing
+		but:   map[string]string{hangsUp: "tasks cancels events listings check; 0 warnings"}}, // one failure, not logged
 	{command: "PUBLISH", uses: "scripts, for wake-ups and events", scripts: true,
 		works: "everything, with the next heartbeat. Nobody gets events",
 		says:  "nothing", want: allWorks},
@@ -85,8 +85,8 @@ var refusals = []refusal{
 		works: "everything. A peer may connect to a replica, and leaves it when a write fails", says: "nothing", want: allWorks},
 }
 
-// What still works where a server refuses a command, and what a peer says: at most one
-// warning.
+// TestRefusals checks what still works if a server refuses a command, and that a peer logs at most
+// one warning.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, r := range refusals {
@@ -96,6 +96,7 @@ func TestRefusals(t *testing.T) {
 			}
 			t.Run(r.command+"/"+way, func(t *testing.T) {
 				t.Parallel()
+				redistest.OneServer(t, "it has users, servers and proxies of its own that refuse one command each")
 				prefix := redistest.Prefix(t)
 				url, proxy := r.url(t, way, prefix)
 				if r.command == "SELECT" {
@@ -109,7 +110,7 @@ func TestRefusals(t *testing.T) {
 				if got := r.outcome(t, url, prefix); got != want {
 					t.Errorf("%s\nwant %s", got, want)
 				}
-				// A subscription is tried three times, and then every 30 s.
+				// A peer tries to subscribe three times, and then every 30 s.
 				if way == hangsUp && r.command == "SUBSCRIBE" {
 					if n, most := proxy.Refused(), 3+int(time.Since(began)/(30*time.Second)); n > most {
 						t.Errorf("%d connections subscribed, want at most %d", n, most)
@@ -120,7 +121,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// url is that of a server which refuses the command, or of a proxy.
+// url returns the URL of a server or proxy that refuses the command.
 func (r refusal) url(t *testing.T, way, prefix string) (url string, proxy *redistest.Proxy) {
 	user := func(url, name string) string { return strings.Replace(url, "redis://", "redis://"+name+":pw@", 1) }
 	switch way {
@@ -136,12 +137,12 @@ func (r refusal) url(t *testing.T, way, prefix string) (url string, proxy *redis
 	return user(proxy.URL(), "default"), proxy
 }
 
-// outcome is what a peer can do there.
+// outcome returns what a peer can do there.
 func (r refusal) outcome(t *testing.T, url, prefix string) string {
 	said := &journal{}
 	opts := worqr.Options{Prefix: prefix, Logger: said.Logger()}
 	p := sure(worqr.Open(url, &opts))(t)
-	if r.command == "ECHO" { // which only a pool sends
+	if r.command == "ECHO" { // only a pool sends it
 		p = worqr.New(&redis.Pool{MaxIdle: 4, DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, url) }}, &opts)
 	}
 	t.Cleanup(func() { _ = p.Close() })
@@ -193,7 +194,7 @@ func (r refusal) outcome(t *testing.T, url, prefix string) string {
 		return report.Wait(t.Context())
 	}
 	if len(works) == 0 {
-		eventually(t, "a warning says so", func() bool { return len(said.Lines("level=WARN")) > 0 }) // of a heartbeat
+		eventually(t, "a warning says so", func() bool { return len(said.Lines("level=WARN")) > 0 }) // from a heartbeat
 		return r.ended(t, p, stop, said, works)
 	}
 	can("cancels", cancels())
@@ -227,7 +228,7 @@ func (r refusal) outcome(t *testing.T, url, prefix string) string {
 	return r.ended(t, p, stop, said, works)
 }
 
-// ended ends the peer, and counts what it has said.
+// ended stops the peer, and adds the number of its warnings.
 func (r refusal) ended(t *testing.T, p *worqr.Peer, stop func(), said *journal, works []string) string {
 	stop()
 	must(t, p.Close())
@@ -243,7 +244,7 @@ func (r refusal) ended(t *testing.T, p *worqr.Peer, stop func(), said *journal, 
 
 var writeRefusals = flag.Bool("refusals.update", false, "write the table in docs/operations.md")
 
-// The table in docs/operations.md is that of the rows.
+// The table in docs/operations.md matches refusals.
 func TestRefusalsTable(t *testing.T) {
 	const doc = "../../docs/operations.md"
 	const begin, end = "<!-- refusals: written by go test ./integration/api -run TestRefusalsTable -refusals.update -->\n\n", "\n<!-- end of refusals -->"

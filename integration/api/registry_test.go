@@ -17,8 +17,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A worker that was failed does not put its old id back on the list of peers,
-// where nobody would remove it if it then died.
+// An evicted worker doesn't add its old id to the list of peers again, where it would stay if the
+// worker then died.
 func TestFailedWorkerStaysOffTheList(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -41,10 +41,10 @@ func TestFailedWorkerStaysOffTheList(t *testing.T) {
 	}
 }
 
-// A StopWork that StopWorker overtakes does not put the worker back on the list.
+// If StopWorker overtakes StopWork, the worker isn't added to the list again.
 func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	var leaves atomic.Int64
 	left, first, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	link := &tamper{Url: server.URL(), After: func(verb string, _ []any) {
@@ -59,9 +59,8 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 			hold(t, second)
 		}
 	}}
-	p := link.Open(t, worqr.Options{Prefix: "p", Lease: -1}) // what is registered stays
+	p := link.Open(t, worqr.Options{Prefix: "p", Lease: -1}) // registrations don't expire
 	q := working(t, p, "q")
-	c := redistest.Dial(t, server.URL())
 	subscribed := func() bool { return sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t) != "" }
 	eventually(t, "it is subscribed", subscribed)
 	stopped, leaving := make(chan error, 1), make(chan error, 1)
@@ -71,7 +70,7 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 	eventually(t, "StopWork leaves, too", func() bool {
 		ctx, end := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer end()
-		return is_(q.StartWork(ctx), context.DeadlineExceeded) // has to wait for it
+		return is_(q.StartWork(ctx), context.DeadlineExceeded) // it waits for StopWork
 	})
 	close(first)
 	eventually(t, "StopWorker is about to remove the registration", func() bool { return !subscribed() })
@@ -81,7 +80,7 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 	is.Equal(redistest.Keys(t, c, "p"), []string{"p:protocol", "p:registry", "p:token:{q}"})
 }
 
-// What could not be written when a queue was joined is written with a later beat.
+// A heartbeat writes what couldn't be written when the worker joined a queue.
 func TestRegistrationIsCompleted(t *testing.T) {
 	is := parallel(t)
 	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
@@ -91,7 +90,7 @@ func TestRegistrationIsCompleted(t *testing.T) {
 	for _, key := range lists {
 		redistest.Do(t, conn, "SET", key, "of another type")
 	}
-	is.True(p.Queue("q").StartWork(t.Context()) == nil) // neither is needed to work
+	is.True(p.Queue("q").StartWork(t.Context()) == nil) // works without either
 	redistest.Do(t, conn, "DEL", lists[0], lists[1])
 	for i, member := range []string{p.WorkerID(), "q"} {
 		eventually(t, member+" is listed", func() bool {
@@ -101,18 +100,17 @@ func TestRegistrationIsCompleted(t *testing.T) {
 	}
 }
 
-// A player makes calls one after the other, by a peer of its own, and each of them only
-// when it is told to.
+// A player makes calls one after the other with its own peer, each only when the test lets it.
 type player struct {
 	peer   *worqr.Peer
 	script []func(*worqr.Queue) error
-	acts   atomic.Bool   // its calls wait
-	stands chan bool     // it has come to a call, or, when false, to its end
-	goes   chan struct{} // the call is to be made
-	late   atomic.Bool   // one was made so late that the peer may have given it up
+	acts   atomic.Bool   // whether its calls wait
+	stands chan bool     // true when a call waits, false when the script has ended
+	goes   chan struct{} // lets the call go on
+	late   atomic.Bool   // a call waited for so long that the peer may have abandoned it
 }
 
-// turnstile has the connections of a player wait before each call.
+// turnstile makes the connections of a player wait before each call.
 func (a *player) turnstile(c *through) redis.Conn {
 	calls := false
 	c.OnSend = func(command string, _ []any) {
@@ -123,7 +121,7 @@ func (a *player) turnstile(c *through) redis.Conn {
 			began := time.Now()
 			a.stands <- true
 			<-a.goes
-			if time.Since(began) > 700*time.Millisecond { // the shortest that a call waits for is a second
+			if time.Since(began) > 700*time.Millisecond { // calls time out after a second or more
 				a.late.Store(true)
 			}
 		}
@@ -132,7 +130,7 @@ func (a *player) turnstile(c *through) redis.Conn {
 	return c
 }
 
-// playerOf returns a player with a peer that is connected.
+// playerOf returns a player whose peer is connected.
 func playerOf(t *testing.T, prefix string, script ...func(*worqr.Queue) error) *player {
 	t.Helper()
 	a := &player{script: script, stands: make(chan bool), goes: make(chan struct{})}
@@ -141,7 +139,7 @@ func playerOf(t *testing.T, prefix string, script ...func(*worqr.Queue) error) *
 	return a
 }
 
-// play has players make their calls, in an order that is drawn, and returns that.
+// play lets players make their calls in a random order, which it returns.
 func play(t *testing.T, dice *rand.Rand, players ...*player) (order []int) {
 	t.Helper()
 	var waiting []int
@@ -174,10 +172,9 @@ func play(t *testing.T, dice *rand.Rand, players ...*player) (order []int) {
 	return order
 }
 
-// Whatever is enqueued, served and deleted, and in whatever order the calls of the peers
-// come to Redis: a queue of which something is there is on the list of queues. One that
-// was deleted, and of which nothing is there, is not. The order follows from the seed, as
-// long as Redis knows the scripts.
+// Whatever is enqueued, served and deleted, and in whatever order the peers' calls reach Redis: a
+// queue that has keys is listed, and a deleted queue without keys isn't. The order follows from the
+// seed, provided that Redis has loaded the scripts.
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	const seeds = 60
@@ -209,7 +206,7 @@ func TestRegistry(t *testing.T) {
 			}
 			return script
 		}
-		one := adds[seed%uint64(len(adds))] // so that a peer does again what it did before the queue was deleted
+		one := adds[seed%uint64(len(adds))] // so that a peer repeats what it did before the queue was deleted
 		deleting := []func(*worqr.Queue) error{empties, empties, empties, adds[0], adds[4]}
 		cast := []*player{playerOf(t, prefix, some([]func(*worqr.Queue) error{one}, 6)...), playerOf(t, prefix, some(deleting, 6)...)}
 		if dice.IntN(2) == 0 {
@@ -240,15 +237,15 @@ func TestRegistry(t *testing.T) {
 		}
 		return late
 	}
-	for seed, inTime := uint64(0), 0; inTime < seeds; seed++ { // on a busy machine, some more
+	for seed, inTime := uint64(0), 0; inTime < seeds; seed++ { // late trials are repeated
 		if !trial(seed) {
 			inTime++
 		}
 	}
 }
 
-// A peer takes off the roster whom somebody else has found dead and did not live to strike
-// off. When Redis does not let it, it tries again.
+// If a peer declared a worker dead, but died before removing it from the list, another peer removes
+// it. If Redis refuses that, the peer tries again.
 func TestRosterIsPrunedLater(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,11 +13,10 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Orphans go back in the order in which they had started, and run again.
+// Repair returns orphaned tasks in the order in which they had started, and they run again.
 func TestRepairRuns(t *testing.T) {
 	is := parallel(t)
 	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
@@ -48,8 +46,8 @@ func TestRepairRuns(t *testing.T) {
 	is.Equal(receive(t, got, 301), append([]string{"again"}, numbers("t", 300)...))
 }
 
-// Whatever is broken of what surrounds the tasks, Repair mends all of it, so that a
-// second look finds nothing, and no payload is lost.
+// Repair fixes all damage to the data about tasks: a second check finds nothing, and no payload is
+// lost.
 func TestRepairDamage(t *testing.T) {
 	eachSeed(t, 2, func(t *testing.T, seed uint64) {
 		f := newFleet(t, rand.NewPCG(seed, 0))
@@ -70,7 +68,7 @@ func TestRepairDamage(t *testing.T) {
 		repaired := sure(doctor.Repair(t.Context(), nil))(t)
 		checked := sure(doctor.Check(t.Context(), nil))(t)
 		for _, ill := range ills(checked) {
-			if ill.Kind != "no-worker" && ill.Kind != "paused" && ill.Kind != "worker-list" { // who lives writes these again
+			if ill.Kind != "no-worker" && ill.Kind != "paused" && ill.Kind != "worker-list" { // live workers write these again
 				t.Errorf("after the repair, %v", ill)
 			}
 		}
@@ -86,8 +84,8 @@ func TestRepairDamage(t *testing.T) {
 	})
 }
 
-// What cannot be returned, because a key holds something else, is not called
-// repaired, and is once the key is free.
+// A task that can't be returned because its key has the wrong type isn't reported as repaired. Once
+// the key is free, it is.
 func TestRepairBesideForeignType(t *testing.T) {
 	is := parallel(t)
 	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
@@ -109,8 +107,7 @@ func TestRepairBesideForeignType(t *testing.T) {
 	is.Equal(waiting(t, doctor.Queue("q")), []string{"a"})
 }
 
-// Repair goes on with the return of a worker that leaves, and leaves it alone when it is
-// a member again meanwhile.
+// Repair continues the return of a leaving worker's tasks, and stops if the worker has rejoined.
 func TestRepairOfWhoComesBack(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -123,7 +120,7 @@ func TestRepairOfWhoComesBack(t *testing.T) {
 	}}
 	p := link.Open(t, worqr.Options{Prefix: "p", Lease: time.Hour})
 	q := working(t, p, "q")
-	enqueue(t, q, numbers("", 150)...) // more than one call returns
+	enqueue(t, q, numbers("", 150)...) // more than one call can return
 	sure(q.StartTasks(t.Context(), 150))(t)
 	left := make(chan error, 1)
 	go func() { left <- q.StopWork(context.Background()) }()
@@ -151,8 +148,8 @@ func TestRepairOfWhoComesBack(t *testing.T) {
 	is.Equal(p.Stats().TimesEvicted, int64(0))
 }
 
-// payloads counts what is in Redis, without what the two parts of a key replace of
-// one another when the running one comes back, and what a cancel covers.
+// payloads counts the payloads in Redis, except those that a cancel covers and those that will be
+// replaced when a running task with a key returns.
 func (f *fleet) payloads() map[string]int {
 	f.t.Helper()
 	all := map[string]int{}
@@ -165,7 +162,7 @@ func (f *fleet) payloads() map[string]int {
 			fields := sure(redis.StringMap(f.c.Do("HGETALL", key)))(f.t)
 			payload, waits := fields["payload"]
 			switch {
-			case waits && fields["keep"] == "1": // what runs replaces it
+			case waits && fields["keep"] == "1": // the running one replaces it
 			case waits:
 				all[payload]++
 				replaced[strings.Replace(strings.SplitN(key, "{q}", 2)[0], "keyed", "process", 1)+"{q}:"+fields["process"]] = true
@@ -197,7 +194,7 @@ func (f *fleet) payloads() map[string]int {
 	return all
 }
 
-// harm breaks something that is no task.
+// harm damages data that isn't a task.
 func (f *fleet) harm() string {
 	f.t.Helper()
 	var keys []string
@@ -230,27 +227,4 @@ func (f *fleet) harm() string {
 		return do("ZADD", f.r.IntN(100), members[f.r.IntN(len(members))])
 	}
 	return do(remove[1], members[f.r.IntN(len(members))])
-}
-
-// Added tasks in the schedule and in the failed queue are sound: Check finds nothing, and Repair
-// leaves them as they are.
-func TestCheckOfAdded(t *testing.T) {
-	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	q := working(t, p, "q")
-	for _, payload := range []string{"x", strings.Repeat("x", 100<<10)} {
-		_, err := q.AddAt(ctx, time.Now().Add(time.Hour), []byte(payload), nil)
-		is.NoErr(err)
-		added(t, q, payload, payload)
-		is.NoErr(take(t, q).Retry(ctx, time.Hour))
-		is.NoErr(take(t, q).Fail(ctx, errors.New("no")))
-	}
-	for _, look := range []func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error){doctor.Check, doctor.Repair} {
-		report, err := look(ctx, nil)
-		is.NoErr(err)
-		is.True(report.OK())
-	}
-	is.Equal(sure(q.Cancel(ctx, []byte("x")))(t).Removed, 0)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// A report in a log has no numbers that nobody knows yet.
+// A logged report leaves out numbers that aren't known yet.
 func TestCancelReportInLog(t *testing.T) {
 	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")

@@ -12,24 +12,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// keep has the result of a task be kept.
+// keep makes a task keep its result.
 var keep = worqr.Properties{KeepResult: time.Hour}
 
-// Each way in which a task ends has a result: at once for those who wait, and later. It's the same
-// for an added task, one that was tried before, and one under a key of one's own.
+// Every way to end a task leaves a result, for callers that already wait and for later ones. That
+// holds for added tasks, retried ones, and tasks put under a key.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	large := bytes.Repeat([]byte("\x00\"\\é\xff"), 20_000)
 	no := errors.New("no!")
 	type end struct {
-		how  string // what ends it; "": its handler
+		how  string // how the test ends it; "": its handler does
 		do   func(task *worqr.Task) error
 		want worqr.Result
 	}
@@ -48,7 +47,7 @@ func TestResults(t *testing.T) {
 	} {
 		waits := end.do == nil && end.how != "cancel running"
 		for _, which := range []string{"added", "put", "tried"} {
-			if waits && which == "tried" { // it waits for no retry
+			if waits && which == "tried" { // it isn't retried
 				continue
 			}
 			t.Run(name+", "+which, func(t *testing.T) {
@@ -107,7 +106,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// like compares a result with one that has no time.
+// like compares results, except for their times.
 func like(is *is.I, got *worqr.Result, want worqr.Result) {
 	is.Helper()
 	is.Equal(got.Outcome, want.Outcome)
@@ -119,13 +118,7 @@ func like(is *is.I, got *worqr.Result, want worqr.Result) {
 	is.True(near(got.EndedAt, time.Now()))
 }
 
-// awaited is how many ends of tasks somebody waits for.
-func awaited(t *testing.T, conn redis.Conn) int {
-	t.Helper()
-	return len(sure(redis.Strings(conn.Do("PUBSUB", "CHANNELS", "*_end:*")))(t))
-}
-
-// What was failed and requeued hasn't ended; then it has another result.
+// A requeued task hasn't ended. Its next end replaces the result.
 func TestResultOfRequeued(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -143,7 +136,7 @@ func TestResultOfRequeued(t *testing.T) {
 	is.Equal(sure(q.Result(ctx, key))(t).Outcome, worqr.OutcomeFinished)
 }
 
-// Of a key that is put again, Wait means the next end.
+// If a key is put again, Wait returns the next end.
 func TestResultOfKey(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -161,7 +154,7 @@ func TestResultOfKey(t *testing.T) {
 	options := &worqr.PutOptions{Properties: keep}
 	put(t, q, "key", "a", options)
 	first := wait()
-	put(t, q, "key", "b", options) // replaces it
+	put(t, q, "key", "b", options) // replaces "a"
 	task := sure(q.StartTask(ctx))(t)
 	second := wait()
 	finish(task, "b")
@@ -169,69 +162,24 @@ func TestResultOfKey(t *testing.T) {
 	is.Equal(<-second, "b")
 	put(t, q, "key", "b again", options)
 	task = sure(q.StartTask(ctx))(t)
-	put(t, q, "key", "c", options) // waits for it
+	put(t, q, "key", "c", options) // waits for "b again"
 	finish(task, "b again")
 	third := wait()
-	is.Equal(string(sure(q.Result(ctx, "key"))(t).Value), "b again") // of the last that has ended
+	is.Equal(string(sure(q.Result(ctx, "key"))(t).Value), "b again") // of the last task that has ended
 	finish(sure(q.StartTask(ctx))(t), "c")
 	is.Equal(<-third, "c")
 	is.Equal(<-wait(), "c")
-	put(t, q, "key", "d", nil) // keeps none
+	put(t, q, "key", "d", nil) // keeps no result
 	is.True(is_(failure(q.Wait(ctx, "key")), worqr.ErrNoResult))
 	finish(sure(q.StartTask(ctx))(t), "d")
-	is.Equal(<-wait(), "c") // the last that was kept
+	is.Equal(<-wait(), "c") // the last result that was kept
 }
 
-// Who waits learns that the task was replaced by one that keeps no result, whether it waits or is
-// tried again. While one runs that keeps its own, that is waited for.
-func TestWaitForReplaced(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	server, conn := redistest.StartAndDial(t)
-	q := working(t, openAt(t, server.URL(), worqr.Options{Lease: time.Hour}), "q") // so that no beat is taken for a look
-	wait := func() chan *worqr.Result {
-		said, before := make(chan *worqr.Result, 1), -1
-		eventually(t, "the worker has looked at what was put", func() bool { // its round isn't that of the wait
-			last := before
-			before = redistest.Calls(t, conn, "evalsha")
-			time.Sleep(50 * time.Millisecond) // between two looks
-			return before == last
-		})
-		go waitFor(t, q, "key", said)
-		eventually(t, "it has looked", func() bool { return redistest.Calls(t, conn, "evalsha") > before })
-		return said
-	}
-	later := &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: keep}
-	put(t, q, "key", "a", later)
-	said := wait()
-	put(t, q, "key", "b", nil)
-	is.NoErr(sure(q.StartTask(ctx))(t).Finish(ctx))
-	is.Equal((<-said).Outcome, worqr.OutcomeReplaced)
-	is.Equal(sure(q.Result(ctx, "key"))(t).Outcome, worqr.OutcomeReplaced)
-
-	for _, retries := range []bool{true, false} {
-		put(t, q, "key", "a", &worqr.PutOptions{Properties: keep})
-		task := sure(q.StartTask(ctx))(t)
-		said = wait()
-		put(t, q, "key", "b", later)
-		put(t, q, "key", "c", nil)
-		if retries {
-			is.NoErr(task.Retry(ctx, time.Hour))
-			is.Equal((<-said).Outcome, worqr.OutcomeReplaced)
-		} else {
-			is.NoErr(task.Finish(ctx))
-			is.Equal((<-said).Outcome, worqr.OutcomeFinished)
-		}
-		is.NoErr(sure(q.StartTask(ctx))(t).Finish(ctx))
-	}
-}
-
-// A recurring task always has a next occurrence, and the result of the last.
+// A recurring task always has a next occurrence, and the result of its last one.
 func TestResultOfRecurring(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
-	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	p, q := openQueue(t, worqr.Options{})
 	q.Handle(func(_ context.Context, task *worqr.Task) error {
 		task.Result = task.Payload
 		return nil
@@ -246,7 +194,7 @@ func TestResultOfRecurring(t *testing.T) {
 	is.Equal(sure(q.Wait(ctx, "key"))(t).Outcome, worqr.OutcomeFinished)
 }
 
-// A result is kept for as long as asked.
+// A result is kept for as long as KeepResult says.
 func TestResultExpires(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -263,7 +211,7 @@ func TestResultExpires(t *testing.T) {
 	is.Equal(sure(q.Result(ctx, long))(t).Outcome, worqr.OutcomeFinished)
 }
 
-// A task whose workers died too often has failed, for those who wait, too.
+// Callers that wait for a task learn that it failed because its workers died too often.
 func TestResultOfCrashed(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
@@ -282,43 +230,7 @@ func TestResultOfCrashed(t *testing.T) {
 	is.Equal(got.Error, "2 workers died holding it")
 }
 
-// Cuts of the connections, and lost messages, delay a wait at most.
-func TestWaitThroughCuts(t *testing.T) {
-	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	server, conn := redistest.StartAndDial(t)
-	link := redistest.NewLink(t, server.Addr())
-	waiter := openAt(t, link.URL(), worqr.Options{Prefix: prefix}).Queue("q")
-	q := working(t, openAt(t, server.URL(), worqr.Options{Prefix: prefix}), "q")
-	const tasks = 50
-	said := make(chan string, tasks)
-	for i := range tasks {
-		key := sure(q.Add(ctx, fmt.Append(nil, i), &keep))(t)
-		go func() {
-			r, err := waiter.Wait(ctx, key)
-			if err != nil {
-				said <- err.Error()
-				return
-			}
-			said <- fmt.Sprint(string(r.Outcome), " ", string(r.Value) == fmt.Sprint(i))
-		}()
-	}
-	eventually(t, "they wait", func() bool { return awaited(t, conn) == tasks })
-	for i := range tasks {
-		if i%10 == 5 {
-			link.Cut()
-		}
-		task := sure(q.StartTask(ctx))(t)
-		task.Result = task.Payload
-		is.NoErr(task.Finish(ctx))
-	}
-	for _, s := range receive(t, said, tasks) {
-		is.Equal(s, "finished true")
-	}
-	eventually(t, "nobody waits", func() bool { return awaited(t, conn) == 0 })
-}
-
-// waitFor says how a task ended. It may run beside the test.
+// waitFor sends how a task ended. It may run concurrently with the test.
 func waitFor(t *testing.T, q *worqr.Queue, key string, said chan<- *worqr.Result) {
 	r, err := q.Wait(t.Context(), key)
 	if err != nil {
@@ -328,7 +240,7 @@ func waitFor(t *testing.T, q *worqr.Queue, key string, said chan<- *worqr.Result
 	said <- r
 }
 
-// A peer that may not subscribe asks again and again.
+// Wait polls if the peer may not subscribe.
 func TestWaitUnsubscribed(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
@@ -348,38 +260,7 @@ func TestWaitUnsubscribed(t *testing.T) {
 	is.True(is_(failure(waiter.Queue("q").Wait(ctx, key)), worqr.ErrDenied))
 }
 
-// Who waits learns when the task is gone with its queue, or Redis has lost it.
-func TestWaitForDeleted(t *testing.T) {
-	is := parallel(t)
-	redistest.OneServer(t, "its Redis loses everything")
-	ctx := t.Context()
-	server, conn := redistest.StartAndDial(t)
-	q := openAt(t, server.URL(), worqr.Options{}).Queue("q")
-	for _, end := range []func(){
-		func() { is.NoErr(q.Delete(ctx)) },
-		func() {
-			redistest.Do(t, conn, "FLUSHALL")
-			redistest.Do(t, conn, "CLIENT", "KILL", "TYPE", "pubsub") // it looks when it's subscribed again
-		},
-	} {
-		for _, key := range []string{"key", ""} {
-			if key == "" {
-				key = sure(q.Add(ctx, nil, &keep))(t)
-			} else {
-				put(t, q, key, "payload", &worqr.PutOptions{Properties: keep})
-			}
-			is.True(is_(failure(q.Result(ctx, key)), worqr.ErrNotEnded))
-			before, said := redistest.Calls(t, conn, "evalsha"), make(chan *worqr.Result, 1)
-			go waitFor(t, q, key, said)
-			eventually(t, "it has looked", func() bool { return redistest.Calls(t, conn, "evalsha") > before })
-			end()
-			is.Equal(*<-said, worqr.Result{Outcome: worqr.OutcomeDeleted})
-			is.True(is_(failure(q.Result(ctx, key)), worqr.ErrNoResult))
-		}
-	}
-}
-
-// The parts of a spread queue have the results of their tasks.
+// Each part of a spread queue has the results of its own tasks.
 func TestWaitOnSpread(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()

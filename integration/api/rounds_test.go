@@ -45,7 +45,7 @@ func (c *tally) len() int {
 	return len(c.times)
 }
 
-// rounds is how many clients of a server have sent rounds of a queue.
+// rounds returns how many clients of a server have sent rounds of a queue.
 func rounds(t testing.TB, server *redistest.Server) (n int) {
 	t.Helper()
 	c := redistest.Dial(t, server.URL())
@@ -58,9 +58,8 @@ func rounds(t testing.TB, server *redistest.Server) (n int) {
 	return n
 }
 
-// While tasks flow, two rounds are under way at once. Whichever of their replies
-// are lost, and whichever round is repeated before or behind the other, every task
-// is handled once, and finishes.
+// While tasks flow, two rounds are in flight at once. Whichever replies are lost, and in whichever
+// order rounds are repeated, every task is handled once and finishes.
 func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -79,7 +78,7 @@ func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
 			lost++
 		case <-time.After(50 * time.Millisecond):
 		}
-		from := handled.len() // then some flow
+		from := handled.len() // before more tasks flow
 		eventually(t, "the tasks flow on", func() bool { most = max(most, rounds(t, server)); return handled.len() >= min(n, from+500) })
 	}
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n })
@@ -89,18 +88,18 @@ func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
 		}
 	}
 	is.Equal(p.Stats().TakenOver, int64(0))
-	t.Logf("%d replies were lost, %d connections carried rounds", lost, most)
+	t.Logf("%d replies were lost, %d connections sent rounds", lost, most)
 	is.True(lost >= 10)
 	is.True(most >= 2)
 	stop()
-	nothingLeftAt(t, server, "p", "q", ":workers")
+	nothingLeftAt(t, redistest.Dial(t, server.URL()), "p", "q", ":workers")
 }
 
-// Where the second connection for rounds cannot be had, the first one does, and
-// nobody is troubled.
+// If the second connection for rounds can't be opened, the first one is used, and nothing is
+// logged.
 func TestNoSecondConnectionForRounds(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
 	var log bytes.Buffer
 	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
@@ -110,7 +109,6 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 	stop := run(t, p)
 	enqueue(t, q, "first")
 	eventually(t, "it works", func() bool { return handled.len() == 1 })
-	c := redistest.Dial(t, server.URL())
 	clients := sure(c.Do("CLIENT", "LIST"))(t)
 	redistest.Do(t, c, "CONFIG", "SET", "maxclients", strconv.Itoa(strings.Count(string(clients.([]byte)), "\n")+1))
 	const n = 10_000
@@ -120,8 +118,7 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 	is.Equal(log.String(), "")
 }
 
-// Redis comes back without the end of a task, of a key that is to run again, on a queue
-// that is never silent.
+// Redis comes back without the end of a task whose key runs again, on a queue that is never idle.
 func TestStrayOfBusyQueue(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -158,10 +155,10 @@ func TestStrayOfBusyQueue(t *testing.T) {
 	})
 	put(t, q, "key", "second", nil)
 	is.Equal(receive(t, keyed, 1), []string{"second"})
-	is.Equal(p.Stats().TakenOver, int64(0)) // of what it knew
+	is.Equal(p.Stats().TakenOver, int64(0)) // none that the worker knew of
 }
 
-// What Redis believes a worker to hold is more than one reply may bring.
+// Redis lists more tasks as held by a worker than fit in one reply.
 func TestStrayAmongMany(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -174,13 +171,13 @@ func TestStrayAmongMany(t *testing.T) {
 	}
 	c := redistest.Conn(t)
 	redistest.Do(t, c, "LPUSH", prefix+":process:{q}:stray", "stray")
-	redistest.Do(t, c, "ZADD", prefix+":working:{q}:"+p.WorkerID(), thousands*1000, "stray") // a token that another has
+	redistest.Do(t, c, "ZADD", prefix+":working:{q}:"+p.WorkerID(), thousands*1000, "stray") // another task's token
 	eventually(t, "it went back", func() bool { return fmt.Sprint(waiting(t, q)) == "[stray]" })
 	is.Equal(p.Stats().TakenOver, int64(0))
 }
 
-// A payload that the connection cannot carry fails, and is not asked for for ever: what
-// is behind it runs.
+// A task whose payload doesn't fit through the connection fails, and isn't requested forever: the
+// tasks behind it run.
 func TestPayloadThatDoesNotArrive(t *testing.T) {
 	t.Parallel()
 	for name, key := range map[string]string{"list": "", "key": "k"} {
@@ -214,15 +211,14 @@ func TestPayloadThatDoesNotArrive(t *testing.T) {
 	}
 }
 
-// Where Redis takes no argument of more than a megabyte, larger results and larger
-// payloads of others hold up nothing.
+// If Redis accepts no argument above 1 MiB, larger results and larger payloads block nothing.
 func TestSmallBulks(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
 	long := strings.Repeat("x", 2<<20)
-	redistest.Do(t, c, "LPUSH", "p:queues:{q}", long) // while it may
+	redistest.Do(t, c, "LPUSH", "p:queues:{q}", long) // while Redis still accepts it
 	redistest.Do(t, c, "CONFIG", "SET", "proto-max-bulk-len", 1<<20)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxResult: 8 << 20}) // more than the server takes
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxResult: 8 << 20}) // above the server's limit
 	q := p.Queue("q")
 	enqueue(t, q, numbers("t", 5)...)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {

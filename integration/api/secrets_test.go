@@ -12,7 +12,6 @@ import (
 	"expvar"
 	"fmt"
 	"log/slog"
-	"net"
 	"runtime/pprof"
 	"strings"
 	"sync"
@@ -26,8 +25,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A diary is everything that is said: logs of every level, errors, and how things are
-// printed.
+// A diary records all output: logs of every level, errors, and printed values.
 type diary struct{ journal }
 
 func (d *diary) String() string { return strings.Join(d.Lines(""), "") }
@@ -38,7 +36,7 @@ func (d *diary) logger() *slog.Logger {
 	return slog.New(slog.NewMultiHandler(slog.NewTextHandler(d, all), slog.NewJSONHandler(d, all)))
 }
 
-// print writes things into the diary in every way, and logs them.
+// print prints things into the diary with every verb, and logs them.
 func (d *diary) print(things ...any) {
 	for _, thing := range things {
 		fmt.Fprintf(d, "%v %+v %#v %s %q\n", thing, thing, thing, thing, thing)
@@ -46,14 +44,14 @@ func (d *diary) print(things ...any) {
 	}
 }
 
-// keeps fails the test if the diary shows the secret, in whatever writing.
+// keeps fails the test if the diary shows the secret in any encoding.
 func (d *diary) keeps(t *testing.T, secret string) {
 	t.Helper()
 	said := d.String()
 	for _, form := range []string{
 		secret, hex.EncodeToString([]byte(secret)), strings.Trim(fmt.Sprint([]byte(secret)), "[]"),
 		strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(secret)), "="),
-		fmt.Sprintf("%x", sha1.Sum([]byte(secret))), // short payloads can be found by it
+		fmt.Sprintf("%x", sha1.Sum([]byte(secret))), // would identify short payloads
 	} {
 		for line := range strings.Lines(said) {
 			if i := strings.Index(line, form); i >= 0 {
@@ -62,16 +60,14 @@ func (d *diary) keeps(t *testing.T, secret string) {
 		}
 	}
 	if said == "" {
-		t.Error("nothing was said")
+		t.Error("nothing was recorded")
 	}
 }
 
-// A password is in no error, no log and nothing that is printed, whatever goes wrong.
+// A password appears in no error, no log and nothing that is printed, whatever goes wrong.
 func TestPasswordIsSecret(t *testing.T) {
 	t.Parallel()
 	const password = "canary%2Fpassw0rd"
-	absent := sure(net.Listen("tcp", home+":0"))(t)
-	must(t, absent.Close())
 	guarded := redistest.Start(t, "--requirepass", "another")
 	renamed := redistest.Start(t, "--rename-command", "AUTH", "NO-AUTH")
 	open := redistest.Start(t)
@@ -87,7 +83,7 @@ func TestPasswordIsSecret(t *testing.T) {
 		"no host":       "redis://ann:" + password + "@no.such.host.invalid:1",
 		"no port":       "redis://ann:" + password + "@" + home + ":99999",
 		"no socket":     "unix://ann:" + password + "@/no/such/socket",
-		"refused":       "redis://ann:" + password + "@" + absent.Addr().String(),
+		"refused":       "redis://ann:" + password + "@" + redistest.Nowhere(t),
 		"wrong":         "redis://ann:" + password + "@" + guarded.Addr(),
 		"not wanted":    "redis://:" + password + "@" + open.Addr(),
 		"as a name":     "redis://" + password + "@" + open.Addr(),
@@ -141,8 +137,8 @@ func TestPasswordIsSecret(t *testing.T) {
 	}
 }
 
-// A password that is not valid any more is said not to be, once, and nothing else of
-// it. The peer works on when it is valid again.
+// A revoked password is reported once, without showing it. The peer goes on when the password is
+// valid again.
 func TestPasswordRevoked(t *testing.T) {
 	t.Parallel()
 	server, c := redistest.StartAndDial(t)
@@ -158,7 +154,7 @@ func TestPasswordRevoked(t *testing.T) {
 	acl("SETUSER", "ann", "resetpass", ">another")
 	redistest.Do(t, c, "CLIENT", "KILL", "USER", "ann")
 	eventually(t, "it is logged", func() bool { return strings.Contains(d.String(), "WRONGPASS") })
-	eventually(t, "it is told", func() bool { // the first call may be the one that finds the connection gone
+	eventually(t, "a call returns the error", func() bool { // the first call may only notice that the connection is gone
 		err := p.Queue("q").Enqueue(t.Context(), []byte("a"))
 		d.print(err, p)
 		return err != nil && strings.Contains(err.Error(), "WRONGPASS") && !is_(err, worqr.ErrUnknownOutcome)
@@ -169,11 +165,11 @@ func TestPasswordRevoked(t *testing.T) {
 	d.keeps(t, "canary")
 }
 
-// A payload is in no log, no error, no count, no label of a profile and nothing that is
-// printed, however its task ends.
+// A payload appears in no log, error, counter, profile label or printed value, however its task
+// ends.
 func TestPayloadIsSecret(t *testing.T) {
 	t.Parallel()
-	const payload = `{"canary":"canarypayload"` // which is not JSON
+	const payload = `{"canary":"canarypayload"` // not valid JSON
 	d := &diary{}
 	is := is.New(t)
 	prefix := redistest.Prefix(t)
@@ -235,7 +231,7 @@ func TestPayloadIsSecret(t *testing.T) {
 	for name := range outcomes {
 		q := look.Queue(name)
 		is.NoErr(q.EnqueueUnique(t.Context(), []byte(payload)))
-		d.print(q.EnqueueUnique(t.Context(), []byte(payload))) // perhaps a duplicate
+		d.print(q.EnqueueUnique(t.Context(), []byte(payload))) // may be a duplicate
 		put(t, q, "key", payload, nil)
 		put(t, q, "later", payload, &worqr.PutOptions{At: time.Now().Add(time.Hour)})
 	}
@@ -253,7 +249,7 @@ func TestPayloadIsSecret(t *testing.T) {
 		switch name {
 		case "nil", "held":
 		default:
-			eventually(t, name+" has failed", func() bool { return stats(t, q).Failed >= 2 }) // one under the key
+			eventually(t, name+" has failed", func() bool { return stats(t, q).Failed >= 2 }) // one of them has the key
 		}
 		for r, err := range q.Running(t.Context()) {
 			d.print(r, err)
@@ -266,7 +262,7 @@ func TestPayloadIsSecret(t *testing.T) {
 		}
 		d.print(stats(t, q))
 	}
-	// Given up, canceled, stopped.
+	// Evicted, canceled, stopped.
 	sure(look.FailWorker(t.Context(), p.WorkerID()))(t)
 	receive(t, running, 2)
 	report := cancel(t, look.Queue("held"), payload)
@@ -283,7 +279,7 @@ func TestPayloadIsSecret(t *testing.T) {
 	is.True(strings.Contains(d.String(), "will be retried"))
 }
 
-// Nor in the error of a call that Redis refuses or does not answer.
+// The same for the errors of calls that Redis refuses or doesn't answer.
 func TestPayloadIsSecretInErrors(t *testing.T) {
 	t.Parallel()
 	const payload = "canary"
@@ -308,11 +304,11 @@ func TestPayloadIsSecretInErrors(t *testing.T) {
 			enqueue(t, q, payload, payload, payload, payload)
 			tasks := sure(q.StartTasks(t.Context(), 3))(t)
 			spoil(t, server, link)
-			ctx, end := context.WithTimeout(t.Context(), 3*time.Second) // of what is repeated
+			ctx, end := context.WithTimeout(t.Context(), 3*time.Second) // for calls that are repeated
 			defer end()
 			large := 1
 			if name == "no memory" {
-				large = 300_000 // times
+				large = 300_000 // repetitions
 			}
 			tasks[0].Result = []byte(payload)
 			_, once := q.EnqueueOnce(ctx, "nonce", []byte(payload))
@@ -338,7 +334,7 @@ func TestPayloadIsSecretInErrors(t *testing.T) {
 	}
 }
 
-// has has a server carry out commands.
+// has returns a function that runs commands on a server.
 func has(commands ...string) func(*testing.T, *redistest.Server, *redistest.Link) {
 	return func(t *testing.T, s *redistest.Server, _ *redistest.Link) {
 		c := redistest.Dial(t, s.URL())
@@ -354,7 +350,7 @@ func sum(payload string) []byte {
 	return s[:]
 }
 
-// An unmarshalable says in its error what it is.
+// An unmarshalable is a value whose encoding error contains it.
 type unmarshalable string
 
 func (u unmarshalable) MarshalJSON() ([]byte, error) { return nil, errors.New(string(u)) }

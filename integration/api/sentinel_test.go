@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A stream enqueues tasks until it is closed, and knows which of them Redis has taken.
+// A stream enqueues tasks until it is closed, and records those that Redis accepted.
 type stream struct {
 	wg    sync.WaitGroup
 	stop  chan struct{}
@@ -26,7 +26,7 @@ func newStream(t *testing.T, q *worqr.Queue) *stream {
 	t.Helper()
 	s := &stream{stop: make(chan struct{})}
 	s.wg.Go(func() {
-		pace := time.NewTicker(2 * time.Millisecond) // a load that two cores bear beside the servers
+		pace := time.NewTicker(2 * time.Millisecond) // a load that two cores can handle next to the servers
 		defer pace.Stop()
 		for i := 0; ; i++ {
 			select {
@@ -45,21 +45,22 @@ func newStream(t *testing.T, q *worqr.Queue) *stream {
 	return s
 }
 
-// count is how many tasks were taken.
+// count returns how many tasks were accepted.
 func (s *stream) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.taken)
 }
 
-// close ends the stream, and returns what was taken.
+// close ends the stream, and returns the accepted tasks.
 func (s *stream) close() []string {
 	close(s.stop)
 	s.wg.Wait()
 	return s.taken
 }
 
-// isConnected reports whether a user is connected to a server, if that answers.
+// isConnected reports whether a user is connected to a server. It is false if the server doesn't
+// answer.
 func isConnected(server *redistest.Server, user string) bool {
 	c, err := redis.DialURL(server.URL(), redis.DialConnectTimeout(time.Second), redis.DialReadTimeout(time.Second))
 	if err != nil {
@@ -70,13 +71,13 @@ func isConnected(server *redistest.Server, user string) bool {
 	return err == nil && strings.Contains(list, "user="+user+" ")
 }
 
-// afterPromotion is how soon a task runs at the new master. It takes a third of a second, or one
-// where the old master goes on; the bound is the promise of docs/guarantees.md.
+// afterPromotion is the bound of docs/guarantees.md on when tasks run at the new master. It usually
+// takes a third of a second, or one if the old master keeps running.
 const afterPromotion = 5 * time.Second
 
-// Two workers and a producer live through a failover, however the master goes, as the users of
-// docs/security.md. Soon after the promotion they run what is in the new master. Nothing that it
-// has acknowledged from then on is lost.
+// Two workers and a producer survive a failover, however the master goes away, with the ACL users
+// of docs/security.md. Soon after the promotion they run the new master's tasks. Nothing is lost
+// that it acknowledges from then on.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	for how, do := range map[string]func(*testing.T, *redistest.Sentinels, *redistest.Server){
@@ -137,15 +138,15 @@ func TestSentinelFailover(t *testing.T) {
 					lost++
 				}
 			}
-			t.Logf("of %d tasks that were taken before and after, %d are lost", len(taken), lost)
-			for _, name := range taken[moved+1:] { // one may have been under way
+			t.Logf("of %d tasks that were accepted before and after, %d are lost", len(taken), lost)
+			for _, name := range taken[moved+1:] { // one may have been in flight
 				is.True(ran.of(name) > 0)
 			}
 		})
 	}
 }
 
-// Check looks at the master, and says what limits the loss of a failover.
+// Check examines the master, and reports how to limit the loss of a failover.
 func TestCheckAtSentinels(t *testing.T) {
 	is := parallel(t)
 	servers := redistest.StartSentinels(t, redistest.SentinelSetup{})
@@ -164,7 +165,7 @@ func TestCheckAtSentinels(t *testing.T) {
 	})
 }
 
-// What is wrong with sentinels is told by their addresses, and no password.
+// Errors about sentinels name their addresses and show no password.
 func TestSentinelErrors(t *testing.T) {
 	is := parallel(t)
 	var log journal
@@ -190,9 +191,9 @@ func TestSentinelErrors(t *testing.T) {
 	is.True(is_(pooled.Queue("q").Enqueue(t.Context(), []byte("a")), worqr.ErrInvalid))
 }
 
-// A service that cuts the connections of a password that has expired, again and again, is not
-// noticed: no beat is missed, no task is lost or runs twice, and nothing is logged. A password
-// works for one round longer than it is handed out, as tokens do: a dial that has it may be under way.
+// A service that repeatedly cuts the connections with an expired password goes unnoticed: no beat
+// is missed, no task is lost or runs twice, and nothing is logged. As with tokens, a password stays
+// valid for one more round, since a dial that uses it may be in progress.
 func TestCredentialsExpire(t *testing.T) {
 	is := parallel(t)
 	server, conn := redistest.StartAndDial(t)
@@ -211,7 +212,7 @@ func TestCredentialsExpire(t *testing.T) {
 	}))(t)
 	p.Queue("q").Handle(ran.handle, &worqr.HandleOptions{Concurrency: 4})
 	run(t, p)
-	producing := openAt(t, server.URL(), worqr.Options{Prefix: "p"}) // as another user: to enqueue isn't repeated
+	producing := openAt(t, server.URL(), worqr.Options{Prefix: "p"}) // another user, since enqueues aren't repeated
 	is.NoErr(producing.Queue("q").Enqueue(t.Context(), []byte("first")))
 	eventually(t, "the first one runs", func() bool { return ran.of("first") > 0 })
 	id := p.WorkerID()
@@ -230,7 +231,7 @@ func TestCredentialsExpire(t *testing.T) {
 		redistest.Do(t, conn, "CLIENT", "KILL", "USER", "worker-aged")
 		is.NoErr(producing.Queue("q").Enqueue(t.Context(), []byte(name)))
 		eventually(t, "it runs", func() bool { return ran.of(name) > 0 })
-		// A connection that is cut again before it was any use would be told of, rightly.
+		// A connection that is cut again before it was of use would be logged, correctly.
 		eventually(t, "it subscribes", func() bool { return channels() >= subscribed })
 		before := beats()
 		eventually(t, "beats go on", func() bool { return beats() > before+1 })

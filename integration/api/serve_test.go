@@ -61,7 +61,7 @@ func TestUse(t *testing.T) {
 	})
 }
 
-// A wrapped handler may answer by itself, panic and end its goroutine: the same as in a handler.
+// A wrapper may return without calling the handler, panic or end its goroutine, as a handler may.
 func TestUseMisbehaves(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -89,7 +89,7 @@ func TestUseMisbehaves(t *testing.T) {
 	panics(t, "no handler", func() { q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil) })
 }
 
-// Queues come and go while the peer runs.
+// Queues can be added and removed while the peer runs.
 func TestHandleWhileRunning(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]func(p *worqr.Peer) *worqr.Queue{
@@ -134,11 +134,12 @@ func TestHandleWhileRunning(t *testing.T) {
 
 type mark struct{}
 
-// Unhandle waits for what runs, and returns what nobody has begun. Others take over at once.
+// Unhandle waits for running tasks and returns those that haven't started, which other peers start
+// at once.
 func TestUnhandleWaits(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: time.Hour}) // so that nothing is taken over
+	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: time.Hour}) // no lease expires
 	other := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	began, release, drains := make(chan string, 10), make(chan struct{}), make(chan string, 10)
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
@@ -151,13 +152,13 @@ func TestUnhandleWaits(t *testing.T) {
 		<-t.Draining()
 		drains <- string(t.Payload)
 		<-release
-		return ctx.Err() // it has not ended
+		return ctx.Err() // nil, since it hasn't ended
 	}, &worqr.HandleOptions{Concurrency: 2, Prefetch: 3})
 	run(t, p)
 	enqueue(t, q, "a", "b", "c", "d", "e", "f")
 	is.Equal(sorted(receive(t, began, 2)), []string{"a", "b"})
 	over := make(chan error, 2)
-	for range 2 { // both wait for the same
+	for range 2 { // both wait for the same handlers
 		go func() { over <- q.Unhandle(t.Context()) }()
 	}
 	is.Equal(sorted(receive(t, drains, 2)), []string{"a", "b"})
@@ -167,14 +168,14 @@ func TestUnhandleWaits(t *testing.T) {
 	is.Equal(len(over), 0)
 	close(release)
 	for _, err := range receive(t, over, 2) {
-		is.True(err == nil || is_(err, worqr.ErrNotWorking)) // the second may have come late
+		is.True(err == nil || is_(err, worqr.ErrNotWorking)) // the second may have come too late
 	}
 	is.Equal(p.Stats().Finished, int64(2))
 	is.Equal(stats(t, q).Workers, 1)
 }
 
 // When its context ends, Unhandle interrupts handlers and returns, and their tasks go back. Handle
-// may follow at once: it takes effect when that is over.
+// may be called at once: it takes effect when the handlers have ended.
 func TestUnhandleInterrupts(t *testing.T) {
 	t.Parallel()
 	for _, deaf := range []bool{false, true} {
@@ -217,7 +218,8 @@ func TestUnhandleInterrupts(t *testing.T) {
 	}
 }
 
-// A handler that would wait for itself is told so. From another goroutine it may remove itself.
+// Unhandle returns an error to a handler that would wait for itself. From another goroutine a
+// handler may remove itself.
 func TestUnhandleFromHandler(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -236,8 +238,8 @@ func TestUnhandleFromHandler(t *testing.T) {
 	is.Equal(p.Stats().Finished, int64(1))
 }
 
-// Before Run, Unhandle only forgets. While Run drains, it waits for its end, and Run for what
-// Unhandle has begun.
+// Before Run, Unhandle only removes the handler. While Run drains, Unhandle waits for that, and Run
+// waits for an Unhandle that has begun.
 func TestUnhandleAndRun(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{Drain: patience})
@@ -272,7 +274,7 @@ func TestUnhandleAndRun(t *testing.T) {
 	is.Equal(p.Stats().Finished, int64(2))
 }
 
-// Draining is closed whenever the peer begins to leave, also for tasks that no handler has.
+// Draining is closed whenever the peer begins to leave, even for tasks started by hand.
 func TestDraining(t *testing.T) {
 	is := parallel(t)
 	for name, leave := range map[string]func(t *testing.T, p *worqr.Peer, q *worqr.Queue){

@@ -14,9 +14,9 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// passed is how many messages the nodes of a cluster have got from each other. Valkey counts what
-// comes, but not what is sent. So each node passes on one more, behind all others.
-// It is for one call a cluster.
+// passed returns how many messages the nodes of a cluster have received from each other. Valkey
+// counts received messages, but not sent ones, so each node publishes one more behind all others.
+// passed can be called once per cluster.
 func passed(t *testing.T, c *redistest.Cluster) (n int) {
 	t.Helper()
 	var conns []redis.Conn
@@ -25,7 +25,7 @@ func passed(t *testing.T, c *redistest.Cluster) (n int) {
 		conns = append(conns, redistest.Dial(t, node.URL()))
 		ear := redis.PubSubConn{Conn: redistest.Dial(t, node.URL())}
 		must(t, ear.Subscribe("last"))
-		if err, failed := ear.Receive().(error); failed { // else it is subscribed
+		if err, failed := ear.Receive().(error); failed { // otherwise it's subscribed
 			t.Fatal(err)
 		}
 		ears = append(ears, ear)
@@ -53,14 +53,14 @@ func passed(t *testing.T, c *redistest.Cluster) (n int) {
 	return n
 }
 
-// What a cluster is told of tasks stays at the node that has their queue. Workers are woken, and
-// stop what is canceled, before they look by themselves.
+// In a cluster, messages about tasks stay on the node of their queue. They wake up workers and stop
+// canceled tasks well before the workers would poll.
 func TestShardedMessages(t *testing.T) {
 	is := parallel(t)
 	c := redistest.StartCluster(t, 3, 0)
 	ctx := t.Context()
 	started, ended := make(chan string, 1000), make(chan struct{}, 1)
-	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // it looks after 20 minutes
+	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // it polls after 20 minutes
 	names := []string{"a", "b", "c"}                                      // on three nodes
 	for _, name := range names {
 		p.Queue(name).Handle(func(ctx context.Context, task *worqr.Task) error {
@@ -76,7 +76,7 @@ func TestShardedMessages(t *testing.T) {
 	producer := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
 	for _, name := range names {
 		idle(t, p.Queue(name), 1)
-		for i := range 200 { // far more than are sent one by one
+		for i := range 200 { // far more than would be sent one by one
 			is.NoErr(producer.Queue(name).Enqueue(ctx, []byte(fmt.Sprint(i))))
 		}
 		receive(t, started, 200)
@@ -88,7 +88,8 @@ func TestShardedMessages(t *testing.T) {
 	}
 	is.Equal(passed(t, c), 0)
 
-	// A producer in another language pushes, and publishes as it does on one server, at any node.
+	// A producer in another language pushes a task, and publishes as on a single server, at any
+	// node.
 	conn := redistest.Dial(t, c.Owner(t, c.Slot(t, "{a}")).URL())
 	elsewhere := redistest.Dial(t, c.Owner(t, c.Slot(t, "{b}")).URL())
 	for i, at := range []redis.Conn{conn, elsewhere} {
@@ -99,7 +100,7 @@ func TestShardedMessages(t *testing.T) {
 	}
 }
 
-// Where the user has no SPUBLISH, or the server, messages are ordinary ones.
+// If the user or the server has no SPUBLISH, ordinary messages are used.
 func TestUnshardedMessages(t *testing.T) {
 	is := parallel(t)
 	c := redistest.StartCluster(t, 2, 0, "--rename-command", "SPUBLISH", "", "--rename-command", "SSUBSCRIBE", "")
@@ -107,10 +108,7 @@ func TestUnshardedMessages(t *testing.T) {
 	var log journal
 	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: time.Hour, Logger: log.Logger()})
 	q := p.Queue("a")
-	q.Handle(func(_ context.Context, task *worqr.Task) error {
-		started <- string(task.Payload)
-		return nil
-	}, nil)
+	q.Handle(tell(started), nil)
 	run(t, p)
 	for i := range 20 {
 		idle(t, q, 1)
@@ -120,8 +118,8 @@ func TestUnshardedMessages(t *testing.T) {
 	is.Equal(log.Lines("level=WARN"), nil)
 }
 
-// Who listens to all queues of a cluster hears of every task that is done, wherever: of queues that
-// were there, between EventSync and the next one, and of new ones after an EventSync that follows.
+// Events of all queues of a cluster include every finished task, on any node: of existing queues,
+// between one EventSync and the next; and of new queues after a later EventSync.
 func TestClusterEventsOfAll(t *testing.T) {
 	is := parallel(t)
 	c := redistest.StartCluster(t, 3, 0)
@@ -140,25 +138,7 @@ func TestClusterEventsOfAll(t *testing.T) {
 	}
 	eventually(t, "all are registered", registered(4))
 
-	observer := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
-	heard := make(chan inspect.Event, 10000)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for e, err := range observer.Events(ctx) {
-			if err == nil {
-				heard <- e
-			}
-		}
-	}()
-	until := func(kind inspect.EventKind) (e inspect.Event) {
-		t.Helper()
-		for e = receive(t, heard, 1)[0]; e.Kind != kind; e = receive(t, heard, 1)[0] {
-		}
-		return e
-	}
-	is.Equal(receive(t, heard, 1)[0].Kind, inspect.EventSync)
+	ctx, heard := t.Context(), listen(t, openAt(t, c.URL(), worqr.Options{Prefix: "p"}))
 	hear := func(round string) {
 		t.Helper()
 		want := map[string]bool{}
@@ -170,27 +150,25 @@ func TestClusterEventsOfAll(t *testing.T) {
 			}
 		}
 		for len(want) > 0 {
-			e := until(inspect.EventDone)
-			is.True(want[e.Queue+string(e.Payload)]) // once each
+			e := until(t, heard, inspect.EventDone)
+			is.True(want[e.Queue+string(e.Payload)]) // each exactly once
 			delete(want, e.Queue+string(e.Payload))
 		}
 	}
 	hear("first")
 	away(t, c, "b")
-	until(inspect.EventSync)
+	until(t, heard, inspect.EventSync)
 	hear("moved")
 
 	later := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
 	queues["new"] = later.Queue("new")
 	is.NoErr(queues["new"].Enqueue(ctx, []byte("before")))
-	until(inspect.EventSync)
+	until(t, heard, inspect.EventSync)
 	queues["new"].Handle(done, nil)
 	run(t, later)
-	is.Equal(until(inspect.EventDone).Queue, "new")
+	is.Equal(until(t, heard, inspect.EventDone).Queue, "new")
 	hear("new")
 	is.Equal(passed(t, c), 0)
 	redistest.Do(t, redistest.Dial(t, c.Nodes[0].URL()), "PUBLISH", "p_{other}_cancel", "x")
-	is.Equal(until(inspect.EventCancel).Queue, "other")
-	stop()
-	<-ended
+	is.Equal(until(t, heard, inspect.EventCancel).Queue, "other")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A node of a cluster is silent for good. What it kept of the peer's slots, or of its capacity, is
-// for queues and parts on the other nodes.
+// If a node of a cluster is silent for good, the slots and the capacity reserved for it become
+// available to queues and parts on the other nodes.
 func TestClusterSilentNode(t *testing.T) {
 	t.Parallel()
 	c := partial(t, 3, 0)
@@ -20,31 +20,27 @@ func TestClusterSilentNode(t *testing.T) {
 	frozen := owner(keys.Part("spread1", 1, 3))
 	type trial struct {
 		what    string
-		healthy chan struct{} // has an element for each task on another node
+		healthy chan struct{} // gets an element for each task on another node
 	}
 	var trials []trial
 	peer := func(capacity int) *worqr.Peer {
 		return openAt(t, c.URL(), worqr.Options{Prefix: "p", CallTimeout: time.Second, Capacity: capacity})
 	}
-	fill := func(q *worqr.Queue, payload string) {
+	fill := func(q *worqr.Queue) {
 		for range 60 {
-			var some []string
-			for range 100 {
-				some = append(some, payload)
-			}
-			enqueue(t, q, some...)
+			enqueue(t, q, numbers("", 100)...)
 		}
 	}
-	slowly := func(healthy chan struct{}, isHealthy func(*worqr.Task) bool) worqr.Handler {
-		return func(ctx context.Context, task *worqr.Task) error {
-			if isHealthy(task) {
+	slowly := func(healthy chan struct{}, isHealthy bool) worqr.Handler {
+		return func(ctx context.Context, _ *worqr.Task) error {
+			if isHealthy {
 				select {
 				case healthy <- struct{}{}:
 				default:
 				}
 			}
 			select {
-			case <-time.After(5 * time.Millisecond): // it is work
+			case <-time.After(5 * time.Millisecond): // work
 			case <-ctx.Done():
 			}
 			return nil
@@ -55,8 +51,8 @@ func TestClusterSilentNode(t *testing.T) {
 		healthy := make(chan struct{}, 20)
 		p := peer(0)
 		q := p.Queue(name).Spread(3)
-		q.Handle(slowly(healthy, func(*worqr.Task) bool { return true }), &worqr.HandleOptions{Concurrency: concurrency, Prefetch: -1})
-		fill(q, "x")
+		q.Handle(slowly(healthy, true), &worqr.HandleOptions{Concurrency: concurrency, Prefetch: -1})
+		fill(q)
 		run(t, p)
 		trials = append(trials, trial{name, healthy})
 	}
@@ -69,8 +65,8 @@ func TestClusterSilentNode(t *testing.T) {
 	}
 	for silent, name := range queues {
 		q := p.Queue(name)
-		q.Handle(slowly(healthy, func(*worqr.Task) bool { return !silent }), &worqr.HandleOptions{Concurrency: 2})
-		fill(q, "x")
+		q.Handle(slowly(healthy, !silent), &worqr.HandleOptions{Concurrency: 2})
+		fill(q)
 	}
 	run(t, p)
 	trials = append(trials, trial{"capacity", healthy})
@@ -80,7 +76,7 @@ func TestClusterSilentNode(t *testing.T) {
 
 	frozen.Pause(t)
 	t.Cleanup(func() { frozen.Resume(t) }) // before the peers leave
-	<-time.After(4 * time.Second)          // what was under way, and its repetition, is given up by now
+	<-time.After(4 * time.Second)          // calls in flight, and their repetitions, have timed out by now
 	for _, of := range trials {
 		for len(of.healthy) > 0 {
 			<-of.healthy

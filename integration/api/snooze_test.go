@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A task that a handler puts off starts again, more often than it could be retried. It stays what it
-// is: its key, its lock and its retries, and Backoff isn't asked.
+// A snoozed task starts again, more often than it could be retried. It keeps its key, its lock and
+// its retries, and Backoff isn't called.
 func TestLater(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"plain", "under a key", "unique", "large"} {
@@ -68,8 +68,8 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// It starts again when the time has come. What was put under its key in the meantime has the same
-// effect as on a retry.
+// It starts again at its time. What was put under its key in the meantime has the same effect as on
+// a retry.
 func TestLaterWaits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -95,7 +95,7 @@ func TestLaterWaits(t *testing.T) {
 			}, nil)
 			put(t, q, "key", "a", nil)
 			run(t, p)
-			eventually(t, "it is put off", func() bool { return p.Stats().Snoozed == 1 })
+			eventually(t, "it is snoozed", func() bool { return p.Stats().Snoozed == 1 })
 			all := scheduled(t, q)
 			is.Equal(len(all), 1)
 			is.Equal(string(all[0].Payload), c.payload)
@@ -107,8 +107,8 @@ func TestLaterWaits(t *testing.T) {
 	}
 }
 
-// A canceled task is dropped, one that takes too long may be put off, and a shutdown returns it
-// at once. Without a handler, Snooze does the same.
+// A canceled task that snoozes is dropped, one that timed out may snooze, and a shutdown returns it
+// at once. Task.Snooze does the same without a handler.
 func TestLaterEndings(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -133,7 +133,7 @@ func TestLaterEndings(t *testing.T) {
 	}, &worqr.HandleOptions{Timeout: time.Millisecond, MaxRetries: -1})
 	enqueue(t, q, "slow")
 	run(t, other)
-	eventually(t, "it is put off", func() bool { return other.Stats().Snoozed == 1 })
+	eventually(t, "it is snoozed", func() bool { return other.Stats().Snoozed == 1 })
 
 	q = working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a")

@@ -19,8 +19,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A spread queue runs every task once, from every part, with no more handlers than Concurrency
-// allows; and what was enqueued before it was spread.
+// A spread queue runs every task of every part once, including those enqueued before it was spread,
+// with no more handlers than Concurrency.
 func TestSpread(t *testing.T) {
 	for _, concurrency := range []int{1, 3, 64} {
 		t.Run(fmt.Sprint(concurrency), func(t *testing.T) {
@@ -41,8 +41,7 @@ func TestSpread(t *testing.T) {
 			q.Handle(func(_ context.Context, task *worqr.Task) error {
 				n := running.Add(1)
 				defer running.Add(-1)
-				for before := most.Load(); n > before && !most.CompareAndSwap(before, n); before = most.Load() {
-				}
+				atLeast(&most, int(n))
 				if task.Queue != "q" {
 					t.Errorf("a task says that it is of %q", task.Queue)
 				}
@@ -50,10 +49,7 @@ func TestSpread(t *testing.T) {
 				return nil
 			}, &worqr.HandleOptions{Concurrency: concurrency})
 			stop := run(t, p)
-			got := receive(t, done, len(want))
-			slices.Sort(got)
-			slices.Sort(want)
-			is.Equal(got, want)
+			is.Equal(sorted(receive(t, done, len(want))), sorted(want))
 			stop()
 			is.True(most.Load() <= int64(concurrency))
 			is.Equal(len(done), 0)
@@ -61,33 +57,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// While every slot is taken by tasks of one part, those of another get their turn as soon as
-// one ends: long before the first part is empty.
-func TestSpreadIsFair(t *testing.T) {
-	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q").Spread(2)
-	plain := p.Queue("q") // a part like the others
-	enqueue(t, plain, numbers("full", 500)...)
-	started, proceed := make(chan string, 2000), make(chan struct{}, 2000)
-	q.Handle(func(_ context.Context, task *worqr.Task) error {
-		started <- string(task.Payload)
-		<-proceed
-		return nil
-	}, &worqr.HandleOptions{Concurrency: 2, Prefetch: -1})
-	run(t, p)
-	t.Cleanup(func() { close(proceed) })
-	receive(t, started, 2)
-	enqueue(t, q, "other", "other")
-	eventually(t, "the other part's turn", func() bool {
-		proceed <- struct{}{}
-		return strings.HasPrefix(receive(t, started, 1)[0], "other")
-	})
-	is.True(len(waiting(t, q)) > 400)
-}
-
-// No part starves, however unequal the backlogs are: all the others are empty while much is left
-// of the largest.
+// No part starves, however unequal the backlogs are: all others are empty long before the largest
+// one.
 func TestSpreadStarvesNoPart(t *testing.T) {
 	for _, concurrency := range []int{1, 4, 64} {
 		t.Run(fmt.Sprint(concurrency), func(t *testing.T) {
@@ -118,12 +89,12 @@ func TestSpreadStarvesNoPart(t *testing.T) {
 				return nil
 			}, &worqr.HandleOptions{Concurrency: concurrency})
 			run(t, p)
-			is.True(receive(t, rest, 1)[0] > 5000) // a turn has 4096 tasks at most
+			is.True(receive(t, rest, 1)[0] > 5000) // a turn has at most 4096 tasks
 		})
 	}
 }
 
-// Keys, unique tasks and nonces have one part each, whoever asks.
+// Keys, unique tasks and nonces each have one part, the same for every peer.
 func TestSpreadIsExact(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -151,27 +122,28 @@ func TestSpreadIsExact(t *testing.T) {
 	s := sure(q.Stats(ctx))(t)
 	is.Equal([]int{s.Waiting, s.Scheduled}, []int{80, 38})
 	lists := slices.DeleteFunc(left(t, prefix), func(key string) bool { return !strings.HasPrefix(key, prefix+":queues:") })
-	is.True(len(lists) > 8) // so they are on several parts
+	is.True(len(lists) > 8) // on several parts
 	is.NoErr(q.Delete(ctx))
 	for _, key := range left(t, prefix) {
-		is.True(strings.HasPrefix(key, prefix+":once:") || key == prefix+":spreads") // nonces expire; the number stays
+		is.True(strings.HasPrefix(key, prefix+":once:") || key == prefix+":spreads") // nonces expire
 	}
 }
 
-// A spread queue is silent only if none of its parts has a worker that lives.
+// A spread queue is silent only if none of its parts has a live worker.
 func TestSilentSpread(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(2)
 	is.True(!stats(t, q).Silent)
 	c := redistest.Conn(t)
-	for i, until := range []string{"1", "2", "inf"} { // a member of the second part, of both, and one that lives
+	for i, until := range []string{"1", "2", "inf"} { // a member of the second part, of both, and a live one
 		redistest.Do(t, c, "ZADD", keys.NewSpace(prefix).Queue(keys.Part("q", (i+1)%2, 2)).Workers(), until, "w"+until)
 		is.Equal(stats(t, q).Silent, i < 2)
 	}
 }
 
-// A peer with fewer parts asserts what recurs where the others do, so that it recurs once.
+// A peer with fewer parts asserts schedules on the same parts as the others, so that each occurs
+// once.
 func TestSpreadGrowsRecurs(t *testing.T) {
 	is := parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
@@ -197,8 +169,8 @@ func TestSpreadGrowsRecurs(t *testing.T) {
 	is.Equal(asserted(4), 0.)
 }
 
-// Programs that spread a queue over different numbers of parts would look for a key in
-// different places. So one of them fails, and a queue grows with the peers that serve it.
+// Programs that spread a queue over different numbers of parts would look for a key in different
+// places, so calls of one of them fail. Only peers that serve the queue raise the number.
 func TestSpreadsDiffer(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -210,7 +182,7 @@ func TestSpreadsDiffer(t *testing.T) {
 	is.True(strings.Contains(err.Error(), "others over 4"))
 	_, err = over(8).CancelKey(ctx, "k")
 	is.True(is_(err, worqr.ErrInvalid))
-	enqueue(t, over(8), "anywhere") // which belongs to no part
+	enqueue(t, over(8), "anywhere") // any part will do
 
 	done := make(chan string, 10)
 	serve := func(n int) {
@@ -229,26 +201,7 @@ func TestSpreadsDiffer(t *testing.T) {
 	is.NoErr(over(8).Resume(ctx))
 }
 
-// A peer that has fewer parts than others serves theirs, too.
-func TestSpreadServesMore(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	big := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(7)
-	want := numbers("t", 30)
-	for _, payload := range want {
-		put(t, big, payload, payload, nil)
-	}
-	p := open(t, worqr.Options{Prefix: prefix})
-	done := make(chan string, 100)
-	p.Queue("q").Spread(2).Handle(tell(done), nil)
-	run(t, p)
-	got := receive(t, done, 30)
-	slices.Sort(got)
-	slices.Sort(want)
-	is.Equal(got, want)
-}
-
-// A cancel ends every copy, on whichever part it waits or runs, and Wait waits for all.
+// A cancel ends every copy, on whichever part it waits or runs, and Wait waits for all of them.
 func TestSpreadCancel(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -269,11 +222,11 @@ func TestSpreadCancel(t *testing.T) {
 	report := cancel(t, q, "same")
 	wait(t, report)
 	is.Equal([]int{report.Removed + report.Stopped, report.Finished}, []int{12, 0})
-	wait(t, report) // once more changes nothing
+	wait(t, report) // calling it again changes nothing
 	is.Equal(report.Removed+report.Stopped, 12)
 }
 
-// By hand: StartTasks takes tasks of several parts, and StopWork returns them.
+// Without a handler, StartTasks takes tasks of several parts, and StopWork returns them.
 func TestSpreadByHand(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -283,60 +236,47 @@ func TestSpreadByHand(t *testing.T) {
 	_, err := q.StartTask(ctx)
 	is.True(is_(err, worqr.ErrNotWorking))
 	is.NoErr(q.StartWork(ctx))
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	is.True(is_(failure(q.StartTask(ended)), context.Canceled)) // not ErrNoTask
 	noTask(t, q)
 	want := numbers("t", 9)
 	for _, payload := range want {
 		enqueue(t, q, payload)
 	}
 	tasks := sure(q.StartTasks(ctx, 20))(t)
-	got := payloads(tasks)
-	slices.Sort(got)
-	is.Equal(got, want)
+	is.Equal(sorted(payloads(tasks)), want)
 	is.NoErr(tasks[0].Finish(ctx))
 	is.NoErr(tasks[1].Fail(ctx, errors.New("no")))
 	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 1)
 	is.NoErr(q.StopWork(ctx))
 	is.Equal(sure(q.Len(ctx))(t), 8)
-	var names []string
-	for name, err := range p.Queues(ctx) {
-		is.NoErr(err)
-		names = append(names, name)
-	}
-	is.Equal(names, []string{"q"})
+	is.Equal(slices.Collect(each(t, p.Queues(ctx))), []string{"q"})
 }
 
-// Events of a spread queue are those of its parts, under its name.
+// Events of a spread queue are those of its parts, with the queue's name.
 func TestSpreadEvents(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
 	q := p.Queue("q").Spread(3)
-	synced, heard := make(chan struct{}, 1), make(chan string, 100)
-	go func() {
-		for e, err := range p.Events(t.Context(), "q") {
-			switch {
-			case err != nil:
-				heard <- err.Error()
-			case e.Kind == inspect.EventSync:
-				synced <- struct{}{}
-			default:
-				heard <- fmt.Sprint(e.Kind, " ", e.Queue)
-			}
+	events := listen(t, p, "q")
+	heard := func() (all []string) {
+		for _, e := range receive(t, events, 3) {
+			all = append(all, fmt.Sprint(e.Kind, " ", e.Queue))
 		}
-	}()
-	receive(t, synced, 1)
+		return sorted(all)
+	}
 	for range 3 {
 		enqueue(t, q, "x")
 	}
-	is.Equal(receive(t, heard, 3), []string{"work q", "work q", "work q"})
+	is.Equal(heard(), []string{"work q", "work q", "work q"})
 	is.Equal(sure(q.Cancel(t.Context(), []byte("x")))(t).Removed, 3)
-	is.NoErr(q.Delete(t.Context())) // both concern all parts, and are told once
+	is.NoErr(q.Delete(t.Context())) // both affect all parts and are reported once
 	enqueue(t, q, "y")
-	got := receive(t, heard, 3)
-	slices.Sort(got)
-	is.Equal(got, []string{"cancel q", "delete q", "work q"})
+	is.Equal(heard(), []string{"work q", "cancel q", "delete q"})
 }
 
-// What cannot be spread says so, in every verb.
+// Every method reports an invalid spread.
 func TestBadSpread(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -349,13 +289,13 @@ func TestBadSpread(t *testing.T) {
 	}
 	long := p.Queue(strings.Repeat("x", 250))
 	is.True(is_(long.Spread(2).Enqueue(t.Context(), nil), worqr.ErrBadName))
-	is.True(is_(p.Queue("q~8192~0e7i").Enqueue(t.Context(), nil), worqr.ErrBadName)) // the name of a part
+	is.True(is_(p.Queue("q~8192~0e7i").Enqueue(t.Context(), nil), worqr.ErrBadName)) // a part's name
 	is.NoErr(long.Spread(1).Enqueue(t.Context(), []byte("x")))
 	is.Equal(waiting(t, long), []string{"x"}) // one part is the queue itself
 }
 
-// What fails on any part is handled by OnFailed, also on parts that only others know of; and
-// the failed tasks that are kept are as many as KeepFailed in all.
+// OnFailed handles failed tasks of any part, even of parts that only other peers know. KeepFailed
+// applies to the sum of all parts.
 func TestSpreadFailed(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -384,7 +324,7 @@ func TestSpreadFailed(t *testing.T) {
 	eventually(t, "none is left", func() bool { return stats(t, big).Failed == 0 })
 }
 
-// What goes over all parts goes over those that others have, too.
+// Calls about all parts include those that only other peers have.
 func TestSpreadKnowsMore(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -415,61 +355,34 @@ func TestSpreadKnowsMore(t *testing.T) {
 	is.True(is_(small.Put(ctx, "k", []byte("y"), nil), worqr.ErrInvalid)) // the others still have eight
 }
 
-// Who listens to a queue hears of all its parts, also of those that only others have spread.
+// Events of a queue include all its parts, even if only other peers have spread it.
 func TestSpreadEventsOfOthers(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(8)
-	put(t, q, "k", "x", &worqr.PutOptions{At: time.Now().Add(time.Hour)}) // it has eight parts
+	put(t, q, "k", "x", &worqr.PutOptions{At: time.Now().Add(time.Hour)}) // now it has eight parts
 	unaware := open(t, worqr.Options{Prefix: prefix})
 	both := open(t, worqr.Options{Prefix: prefix})
 	both.Queue("other").Spread(8)
 	both.Queue("other").Spread(3)
-	listen := func(p *worqr.Peer, name string) chan string {
-		heard := make(chan string, 100)
-		go func() {
-			for e, err := range p.Events(t.Context(), name) {
-				if err != nil {
-					heard <- err.Error()
-				} else {
-					heard <- string(e.Kind)
-				}
-			}
-		}()
-		is.Equal(receive(t, heard, 1), []string{"sync"})
-		return heard
+	hears := func(p *worqr.Peer, q *worqr.Queue) {
+		events := listen(t, p, q.Name())
+		for range 8 {
+			enqueue(t, q, "x")
+		}
+		for _, e := range receive(t, events, 8) {
+			is.Equal(e.Kind, inspect.EventWork)
+		}
 	}
-	heard := listen(unaware, "q")
-	for range 8 {
-		enqueue(t, q, "x")
-	}
-	is.Equal(slices.Compact(receive(t, heard, 8)), []string{"work"})
-	heard = listen(both, "other")
-	for range 8 {
-		enqueue(t, both.Queue("other").Spread(8), "x")
-	}
-	is.Equal(slices.Compact(receive(t, heard, 8)), []string{"work"})
+	hears(unaware, q)
+	hears(both, both.Queue("other").Spread(8))
 }
 
-// StartTask says that its context has ended, not that there is no task.
-func TestSpreadStartEnds(t *testing.T) {
-	is := parallel(t)
-	p := open(t, worqr.Options{})
-	is.NoErr(p.StartWorker(t.Context()))
-	q := p.Queue("q").Spread(5)
-	is.NoErr(q.StartWork(t.Context()))
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := q.StartTask(ended)
-	is.True(is_(err, context.Canceled))
-	noTask(t, q)
-}
-
-// A worker that has ended a task of a part waits there to be woken again: the next task starts at once,
-// and not with the next heartbeat.
+// After a task of a part, a worker waits for messages about that part again: the next task starts
+// at once, not with the next heartbeat.
 func TestSpreadStartsAtOnce(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{Prefix: redistest.Prefix(t), Lease: 10 * time.Minute}) // heartbeats come late
+	p := open(t, worqr.Options{Prefix: redistest.Prefix(t), Lease: 10 * time.Minute}) // heartbeats are rare
 	q := p.Queue("q").Spread(2)
 	starts := make(chan bool, 9)
 	q.Handle(func(context.Context, *worqr.Task) error {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,66 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// recovery is how long it takes at most, with the default lease, from the death
-// of a worker until its tasks run elsewhere: 2 s until its lease lapses, 1 s
-// until somebody looks, 1 s until they may look again, and some for the way. Nothing here
-// demands it, since a busy machine takes longer; the bench does.
-const recovery = 4500 * time.Millisecond
-
-// until is a handler that tells what it starts, and goes on until the end.
-func until(end <-chan struct{}, starts chan<- string) worqr.Handler {
-	return func(ctx context.Context, t *worqr.Task) error {
-		starts <- string(t.Payload)
-		select {
-		case <-end:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// Redis stands still for longer than any lease: nobody is failed, nothing
-// starts twice.
-func TestRedisStall(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	var peers []*worqr.Peer
-	starts := make(chan string, 100)
-	finish := make(chan struct{})
-	for range 3 {
-		p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
-		p.Queue("q").Handle(until(finish, starts), &worqr.HandleOptions{Concurrency: 4})
-		run(t, p)
-		peers = append(peers, p)
-	}
-	q := peers[0].Queue("q")
-	eventually(t, "all are there", func() bool { s := stats(t, q); return s.Workers == 3 })
-	tasks := numbers("", 12)
-	enqueue(t, q, tasks...)
-	is.Equal(sorted(receive(t, starts, 12)), tasks)
-
-	server.Pause(t)
-	time.Sleep(10 * time.Second) // the stall itself
-	server.Resume(t)
-	time.Sleep(recovery) // in which whoever were to be failed would be
-	for _, p := range peers {
-		is.Equal(p.Stats().TimesEvicted, int64(0))
-		is.Equal(p.Stats().WorkersEvicted, int64(0))
-	}
-	close(finish)
-	eventually(t, "all are finished", func() bool {
-		var n int64
-		for _, p := range peers {
-			n += p.Stats().Finished
-		}
-		return n == 12
-	})
-	is.Equal(len(starts), 0) // nothing started twice
-}
-
-// Redis dies and comes back empty: the peers notice, stop what they run, and
-// serve again.
+// Redis dies and comes back empty: the peers notice, stop what they run, and serve again.
 func TestRedisLosesEverything(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -87,43 +29,51 @@ func TestRedisLosesEverything(t *testing.T) {
 	enqueue(t, q, "before")
 	receive(t, starts, 1)
 	server.Kill()
-	is.True(q.Enqueue(t.Context(), []byte("while it is gone")) != nil) // at once
+	is.True(q.Enqueue(t.Context(), []byte("while it is gone")) != nil) // fails at once
 	server.Restart(t)
 	is.Equal(receive(t, ends, 1), []error{worqr.ErrEvicted})
 	eventually(t, "tasks can be enqueued", func() bool { return q.Enqueue(t.Context(), []byte("after")) == nil })
 	is.Equal(receive(t, starts, 1), []string{"after"})
-	var queues []string
-	for name := range each(t, p.Queues(t.Context())) {
-		queues = append(queues, name)
-	}
-	is.Equal(queues, []string{"q"})
+	is.Equal(slices.Collect(each(t, p.Queues(t.Context()))), []string{"q"})
 }
 
-// A restart that keeps the data, with everything running: handlers go on and
-// nothing starts twice.
+// Redis restarts and keeps its data while everything runs: handlers go on, and nothing starts
+// twice. The outage and its end are each traced once, with the server. Tasks that end in the
+// meantime are traced when their end is stored.
 func TestRedisRestart(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	p, q := openQueueAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p"})
+	r, server := &record{}, redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Lease: 500 * time.Millisecond, Prefix: "p", Trace: r.trace()})
 	starts := make(chan string, 10)
 	finish := make(chan struct{})
-	q.Handle(until(finish, starts), nil)
-	run(t, p)
+	q.Handle(holding(starts, finish), nil)
+	stop := run(t, p)
 	enqueue(t, q, "a")
 	receive(t, starts, 1)
 	server.Kill()
+	lost := r.await(t, "lost", 1)[0].connection
+	is.Equal(lost.Server, server.Addr())
+	is.True(lost.Error != "")
 	close(finish) // its end has to wait for Redis
+	eventually(t, "the handler has returned", func() bool { return p.Stats().RunningHandlers == 0 })
+	is.Equal(len(r.of("ended")), 0)
 	server.Restart(t)
+	restored := r.await(t, "restored", 1)[0].connection
+	is.Equal(restored.Server, server.Addr())
+	is.True(restored.Away > 0)
 	eventually(t, "it is finished", func() bool { return p.Stats().Finished == 1 })
+	stop()
 	is.Equal(len(starts), 0)
 	is.Equal(p.Stats().TimesEvicted, int64(0))
+	is.Equal(len(r.of("lost")), len(r.of("restored")))
+	r.paired(t)
 }
 
-// While every connection is cut again and again, what a dead peer held starts elsewhere
-// all the same, and nobody who lives is failed.
+// While every connection is cut again and again, a dead peer's tasks still start elsewhere, and no
+// live worker is evicted.
 func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 	is := parallel(t)
-	const lease = 3 * time.Second // with the default, at which it is promised
+	const lease = 3 * time.Second // the default, to which the guarantee applies
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	starts := make(chan string, 100)
@@ -152,7 +102,7 @@ func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 	}
 	t.Logf("%d tasks started, %v after the death", started, time.Since(died))
 	is.Equal(started, 10)
-	is.True(time.Since(died) < 3*lease+2*time.Second) // and until the next cut
+	is.True(time.Since(died) < 3*lease+2*time.Second) // allows for the next cut
 	for range 5 {
 		cut()
 	}
@@ -161,8 +111,8 @@ func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 	}
 }
 
-// An exclusive handler at work while Redis doesn't answer is stopped with a cause of its
-// own, for nobody was evicted; and its task starts again.
+// While Redis doesn't answer, an exclusive handler is stopped with ErrLeaseExpired, not ErrEvicted,
+// since the worker wasn't evicted. Its task starts again.
 func TestExclusiveDuringStall(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// What endangers tasks from outside comes from Redis: what it tells of itself, and its
-// settings. How they are judged is in internal/doctor.
+// Check reads Redis's INFO and settings to find risks to tasks. Package internal/doctor tests how
+// it judges them.
 func TestCheckSurroundings(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -23,13 +23,13 @@ func TestCheckSurroundings(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		settings []any
-		want     string // kind and severity, and what the text contains
+		want     string // kind and severity, and part of the text
 	}{
 		{"as it should be", []any{"maxmemory", "0"}, ""},
 		{"evicts tasks", []any{"maxmemory-policy", "allkeys-lru", "maxmemory", "1gb"}, "eviction-policy warning noeviction"},
 		{"everysec", []any{"maxmemory-policy", "noeviction", "appendfsync", "everysec"}, "persistence notice the last second or two"},
 	} {
-		t.Run(c.name, func(t *testing.T) { // one after the other: the server is shared
+		t.Run(c.name, func(t *testing.T) { // not in parallel: the server is shared
 			is := is.New(t)
 			redistest.Do(t, conn, "CONFIG", append([]any{"SET"}, c.settings...)...)
 			report := sure(openDoctor(t, server.URL(), worqr.Options{Prefix: "p"}).Check(t.Context(), &inspect.CheckOptions{Ignore: []inspect.FindingKind{"vulnerable", "replication"}}))(t)
@@ -46,7 +46,7 @@ func TestCheckSurroundings(t *testing.T) {
 	}
 }
 
-// A replica is no Redis to work with, and a primary may have to wait for one.
+// A replica is reported, and so is a primary that isn't made to wait for its replicas.
 func TestCheckReplication(t *testing.T) {
 	is := parallel(t)
 	primary, replica, second := redistest.Start(t), redistest.Start(t), redistest.Start(t)
@@ -71,7 +71,7 @@ func TestCheckReplication(t *testing.T) {
 	is.True(strings.Contains(texts(primary.URL()), "Set min-replicas-to-write"))
 }
 
-// Who may not ask Redis about itself is told so, and the rest is examined.
+// If Check may not read INFO or the settings, it reports that and examines the rest.
 func TestCheckForbidden(t *testing.T) {
 	is := parallel(t)
 	server, conn := redistest.StartAndDial(t)
@@ -89,7 +89,7 @@ func TestCheckForbidden(t *testing.T) {
 	is.Equal(waiting(t, p.Queue("q")), []string{"a"})
 }
 
-// A Redis that is full can be repaired.
+// Repair works on a full Redis.
 func TestRepairFull(t *testing.T) {
 	is := parallel(t)
 	server, conn := redistest.StartAndDial(t)
@@ -103,7 +103,7 @@ func TestRepairFull(t *testing.T) {
 	is.Equal(waiting(t, p.Queue("q")), []string{"a"})
 }
 
-// A clock that is off by more than anybody's is told of, ahead or behind.
+// A clock that is far off, ahead or behind, is reported.
 func TestCheckClock(t *testing.T) {
 	t.Parallel()
 	for shift, want := range map[time.Duration]int{0: 0, time.Hour: 1, -time.Hour: 1} {

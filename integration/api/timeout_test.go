@@ -15,8 +15,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The context of an attempt that takes too long ends, and the task is tried
-// again, with what the handler says.
+// The context of an attempt that takes too long ends, and the task is retried with the handler's
+// error.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	no := errors.New("no")
@@ -63,9 +63,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// A handler that ignores that its time is over is disowned: another task gets
-// its slot, it is logged once with its stack, and when it returns at last that
-// changes nothing.
+// A handler that ignores its timeout is abandoned: another task gets its slot, it's logged once
+// with its stack, and its late return changes nothing.
 func TestDisowned(t *testing.T) {
 	t.Parallel()
 	const ignores = "a handler didn't return after its context ended"
@@ -73,8 +72,8 @@ func TestDisowned(t *testing.T) {
 		t.Run(late, func(t *testing.T) {
 			is := parallel(t)
 			ctx, prefix := t.Context(), redistest.Prefix(t)
-			lines := make(said, 1000)
-			p, q := openQueue(t, worqr.Options{Prefix: prefix, Capacity: 1, Logger: slog.New(slog.NewTextHandler(lines, nil))})
+			told := &journal{}
+			p, q := openQueue(t, worqr.Options{Prefix: prefix, Capacity: 1, Logger: told.Logger()})
 			started, release, returned := make(chan string, 10), make(chan struct{}), make(chan error, 1)
 			q.Handle(func(_ context.Context, t *worqr.Task) error {
 				started <- fmt.Sprint(string(t.Payload), t.Retries)
@@ -94,15 +93,8 @@ func TestDisowned(t *testing.T) {
 			put(t, q, "key", "c", nil)
 			is.Equal(receive(t, started, 1), []string{"c0"})
 			eventually(t, "this is finished", func() bool { return p.Stats().Finished == 3 })
-			told := ""
-			eventually(t, "it is logged", func() bool {
-				select {
-				case told = <-lines:
-				default:
-				}
-				return strings.Contains(told, ignores)
-			})
-			is.True(strings.Contains(told, "stubborn")) // its stack
+			eventually(t, "it is logged", func() bool { return len(told.Lines(ignores)) > 0 })
+			is.True(strings.Contains(told.Lines(ignores)[0], "stubborn")) // the stack
 			close(release)
 			if late == "Finish" {
 				is.True(is_(receive(t, returned, 1)[0], worqr.ErrNotOwner))
@@ -118,16 +110,14 @@ func TestDisowned(t *testing.T) {
 			is.Equal(s.HandlerErrors, int64(1))
 			is.Equal(s.Failed, int64(0))
 			is.Equal(s.RunningHandlers, int64(0))
-			for range len(lines) {
-				is.True(!strings.Contains(<-lines, ignores)) // once
-			}
+			is.Equal(len(told.Lines(ignores)), 1)
 			is.NoErr(ctx.Err())
 			nothingLeft(t, prefix, "q")
 		})
 	}
 }
 
-// stubborn does not look at its context.
+// stubborn ignores its context.
 func stubborn(release chan struct{}, returned chan<- error, late string, t *worqr.Task) error {
 	<-release
 	switch late {
@@ -141,7 +131,7 @@ func stubborn(release chan struct{}, returned chan<- error, late string, t *worq
 	return nil
 }
 
-// Disowned by StopWork: the slot is there when the peer works on the queue again.
+// Abandoned by StopWork: the slot is free when the peer serves the queue again.
 func TestDisownedByStopWork(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -164,7 +154,7 @@ func TestDisownedByStopWork(t *testing.T) {
 	is.Equal(p.Stats().StuckHandlers, int64(1))
 }
 
-// Disowned by a cancel: the task ends, and never runs again.
+// Abandoned by a cancel: the task ends, and never runs again.
 func TestDisownedByCancel(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -188,8 +178,8 @@ func TestDisownedByCancel(t *testing.T) {
 	nothingLeftBut(t, prefix, "q")
 }
 
-// A handler that ignores its context is left behind, and its task goes back. That is
-// logged with its stack before Run returns, and counted until it returns.
+// At shutdown, a handler that ignores its context is abandoned, and its task returns to the queue.
+// It is logged with its stack before Run returns, and counted until it returns.
 func TestStuckHandler(t *testing.T) {
 	t.Parallel()
 	for name, timeout := range map[string]time.Duration{"": 0, "with a timeout": time.Hour} {
@@ -218,8 +208,8 @@ func TestStuckHandler(t *testing.T) {
 	}
 }
 
-// Many handlers that ignore their contexts at the same time: the tasks end, however
-// long the log takes, which tells of them at most once a second.
+// Many handlers ignore their contexts at the same time: their tasks end without waiting for the
+// log, which reports them at most once a second.
 func TestDisownMany(t *testing.T) {
 	is := parallel(t)
 	const many = 100

@@ -2,6 +2,7 @@ package api
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -36,8 +37,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// With TLS on both sides, the certificate is who we are. A server that knows its own name is
-// found by that.
+// With mutual TLS, the certificate identifies the client. ServerName is used to verify the server's
+// certificate.
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	for version, name := range map[string]string{"TLSv1.2": home, "TLSv1.3": "redis.example"} {
@@ -52,17 +53,17 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// Without options, the authorities of the system are trusted.
+// Without options, the system's certificate authorities are trusted.
 func TestTLSBySystem(t *testing.T) {
 	a := redistest.NewAuthority(t)
 	server := redistest.StartTLS(t, a, []string{home}, "--tls-auth-clients", "no")
-	t.Setenv("SSL_CERT_FILE", a.File) // of the process that follows
+	t.Setenv("SSL_CERT_FILE", a.File) // for the child process
 	t.Setenv("SSL_CERT_DIR", t.TempDir())
 	spawn(t, childConfig{URL: server.URL(), Prefix: "p", Queue: "q", Concurrency: 1}).Kill()
 }
 
-// Whatever is wrong with certificates is told by every verb, at once, with what can
-// be done about it; and it is certain that nothing was carried out.
+// Every verb reports certificate errors at once, and how to fix them. It is certain that nothing
+// was carried out.
 func TestTLSRefused(t *testing.T) {
 	t.Parallel()
 	a, other := redistest.NewAuthority(t), redistest.NewAuthority(t)
@@ -77,24 +78,27 @@ func TestTLSRefused(t *testing.T) {
 		config *tls.Config
 		want   []string
 	}{
-		"an unknown authority":        {server.URL(), &tls.Config{RootCAs: other.Pool()}, []string{"unknown authority", "TLS.RootCAs"}},
-		"not one of the system":       {server.URL(), nil, []string{"unknown authority", "TLS.RootCAs"}},
-		"another host":                {elsewhere.URL(), trusting, []string{home, "TLS.ServerName"}},
-		"no certificate":              {mutual.URL(), trusting, []string{"TLS.Certificates"}},
-		"no certificate, TLS 1.2":     {mutual.URL(), &tls.Config{RootCAs: a.Pool(), MaxVersion: tls.VersionTLS12}, []string{"TLS.Certificates"}},
-		"a certificate not trusted":   {mutual.URL(), &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{other.Client(t)}}, []string{"TLS.Certificates"}},
-		"too old":                     {older.URL(), &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS13}, []string{"protocol version"}},
-		"rediss:// where there is no": {"rediss://" + plain.Addr(), trusting, []string{"try redis://"}},
-		"redis:// where there is TLS": {"redis://" + server.Addr(), nil, []string{"try rediss://"}},
-		"redis://, and it says so":    {"redis://" + alerting(t), nil, []string{"the server speaks TLS", "try rediss://"}},
+		"an unknown authority":      {server.URL(), &tls.Config{RootCAs: other.Pool()}, []string{"unknown authority", "TLS.RootCAs"}},
+		"not a system authority":    {server.URL(), nil, []string{"unknown authority", "TLS.RootCAs"}},
+		"another host":              {elsewhere.URL(), trusting, []string{home, "TLS.ServerName"}},
+		"no certificate":            {mutual.URL(), trusting, []string{"TLS.Certificates"}},
+		"no certificate, TLS 1.2":   {mutual.URL(), &tls.Config{RootCAs: a.Pool(), MaxVersion: tls.VersionTLS12}, []string{"TLS.Certificates"}},
+		"a certificate not trusted": {mutual.URL(), &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{other.Client(t)}}, []string{"TLS.Certificates"}},
+		"too old":                   {older.URL(), &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS13}, []string{"protocol version"}},
+		"rediss:// without TLS":     {"rediss://" + plain.Addr(), trusting, []string{"try redis://"}},
+		"redis:// with TLS":         {"redis://" + server.Addr(), nil, []string{"try rediss://"}},
+		"redis://, and a TLS alert": {"redis://" + alerting(t), nil, []string{"the server speaks TLS", "try rediss://"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := openAt(t, strings.Replace(c.url, "//", "//:hunter2@", 1), worqr.Options{Prefix: "p", TLSConfig: c.config})
+			open := sure(worqr.Open(c.url, &worqr.Options{Prefix: "p", TLSConfig: c.config}))(t) // doesn't begin with a login
+			defer open.Close()
 			began := time.Now()
 			for verb, err := range map[string]error{
-				"Enqueue":     p.Queue("q").Enqueue(t.Context(), []byte("canary")),
-				"StartWorker": p.StartWorker(t.Context()),
+				"Enqueue":         p.Queue("q").Enqueue(t.Context(), []byte("canary")),
+				"StartWorker":     p.StartWorker(t.Context()),
+				"without a login": open.Queue("q").Enqueue(t.Context(), []byte("canary")),
 			} {
 				if err == nil || is_(err, worqr.ErrUnknownOutcome) {
 					t.Errorf("%s: %v", verb, err)
@@ -112,70 +116,33 @@ func TestTLSRefused(t *testing.T) {
 				}
 			}
 			if took := time.Since(began); took > patience/2 {
-				t.Errorf("it took %v", took) // each call may take the 2 s for a server that says nothing
+				t.Errorf("it took %v", took) // each call may wait 2 s for a silent server
 			}
 		})
 	}
 }
 
-// alerting returns the address of a server that, as some do, says in TLS that it wants
-// TLS, and closes the connection.
+// alerting returns the address of a server that, as some do, answers plain text with a TLS alert
+// and closes the connection.
 func alerting(t *testing.T) string {
 	t.Helper()
-	l := sure(net.Listen("tcp", home+":0"))(t)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = c.Read(make([]byte, 4096))
-			_, _ = c.Write([]byte("\x15\x03\x03\x00\x02\x02\x46")) // fatal: protocol version
-			_ = c.Close()
-		}
-	}()
-	return l.Addr().String()
+	return redistest.Listen(t, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 4096))
+		_, _ = c.Write([]byte("\x15\x03\x03\x00\x02\x02\x46")) // fatal: protocol version
+	}).Addr()
 }
 
-// Without a password, too, where the first that is sent is another call.
-func TestTLSWanted(t *testing.T) {
-	is := parallel(t)
-	server := redistest.StartTLS(t, redistest.NewAuthority(t), []string{home}, "--tls-auth-clients", "no")
-	for _, address := range []string{server.Addr(), alerting(t)} {
-		p := sure(worqr.Open("redis://"+address, nil))(t)
-		defer p.Close()
-		err := p.Queue("q").Enqueue(t.Context(), []byte("a"))
-		is.True(err != nil && strings.Contains(err.Error(), "try rediss://") && !is_(err, worqr.ErrUnknownOutcome))
-	}
-}
-
-// A port that accepts connections and says nothing, ever: calls fail when the time
-// for dialling is over, or their context, and nothing goes on behind them.
+// If a port accepts connections but never answers, calls fail when the dial timeout or their
+// context ends, and leave no connection open.
 func TestTLSBlackHole(t *testing.T) {
 	is := parallel(t)
-	hole := sure(net.Listen("tcp", home+":0"))(t)
-	closed := make(chan struct{}, 10)
-	go func() {
-		for {
-			c, err := hole.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				for buf := make([]byte, 4096); ; {
-					if _, err := c.Read(buf); err != nil { // the other side has given up
-						_ = c.Close()
-						closed <- struct{}{}
-						return
-					}
-				}
-			}()
-		}
-	}()
-	t.Cleanup(func() { _ = hole.Close() })
-	// The connection for beats has less time, a third of the lease.
-	p := openAt(t, "rediss://"+hole.Addr().String(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
+	closed := make(chan struct{}, 100)
+	hole := redistest.Listen(t, func(c net.Conn) {
+		_, _ = io.Copy(io.Discard, c) // until the client gives up
+		closed <- struct{}{}
+	})
+	// Dialing the connection for beats times out sooner, after a third of the lease.
+	p := openAt(t, "rediss://"+hole.Addr(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
 	err := p.StartWorker(t.Context())
 	is.True(err != nil && strings.Contains(err.Error(), "try redis://"))
 	receive(t, closed, 1)

@@ -16,13 +16,13 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// A record is what a Trace was told, in order.
+// A record has the calls of a Trace, in order.
 type record struct {
 	mu    sync.Mutex
 	calls []traced
 }
 
-// A traced is one call. Of is the type that belongs to the function.
+// A traced is one call. The field of the function's argument type is set.
 type traced struct {
 	name       string
 	task       worqrtrace.Task
@@ -37,19 +37,22 @@ func (r *record) add(c traced) {
 	r.calls = append(r.calls, c)
 }
 
-// trace has all functions, which record their calls.
-func (r *record) trace() *worqrtrace.Trace {
+// trace returns a Trace with all functions, which record their calls.
+func (r *record) trace() *worqrtrace.Trace { return tracing(r.add) }
+
+// tracing returns a Trace with all functions, which pass their calls to tell.
+func tracing(tell func(traced)) *worqrtrace.Trace {
 	task := func(name string) func(worqrtrace.Task) {
-		return func(t worqrtrace.Task) { r.add(traced{name: name, task: t}) }
+		return func(t worqrtrace.Task) { tell(traced{name: name, task: t}) }
 	}
 	queue := func(name string) func(worqrtrace.Queue) {
-		return func(q worqrtrace.Queue) { r.add(traced{name: name, queue: q}) }
+		return func(q worqrtrace.Queue) { tell(traced{name: name, queue: q}) }
 	}
 	worker := func(name string) func(worqrtrace.Worker) {
-		return func(w worqrtrace.Worker) { r.add(traced{name: name, worker: w}) }
+		return func(w worqrtrace.Worker) { tell(traced{name: name, worker: w}) }
 	}
 	connection := func(name string) func(worqrtrace.Connection) {
-		return func(c worqrtrace.Connection) { r.add(traced{name: name, connection: c}) }
+		return func(c worqrtrace.Connection) { tell(traced{name: name, connection: c}) }
 	}
 	return &worqrtrace.Trace{
 		Started: task("started"), Ended: task("ended"),
@@ -57,7 +60,7 @@ func (r *record) trace() *worqrtrace.Trace {
 		Joined: queue("joined"), Left: queue("left"), TasksReturned: queue("returned"),
 		Evicted: worker("evicted"), WorkerFailed: worker("failed"),
 		ConnectionLost: connection("lost"), ConnectionRestored: connection("restored"),
-		Missed: func(calls int) { r.add(traced{name: "missed", queue: worqrtrace.Queue{Tasks: calls}}) },
+		Missed: func(calls int) { tell(traced{name: "missed", queue: worqrtrace.Queue{Tasks: calls}}) },
 	}
 }
 
@@ -105,8 +108,8 @@ func (r *record) paired(t testing.TB) {
 	}
 }
 
-// A task that a handler works on starts and ends once, with everything that is known of it, and
-// the end comes after it was stored.
+// A task with a handler is traced with one start and one end, which have everything known about it.
+// The end is traced after it was stored.
 func TestTraceHandler(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")
@@ -193,9 +196,9 @@ func TestTraceHandler(t *testing.T) {
 			}
 			same := got
 			same.At, same.Outcome, same.Ran, same.ResultSize, same.Kind, same.Error, same.Next = began.At, "", 0, 0, "", "", time.Time{}
-			is.Equal(same, began) // but for the end, they tell the same
+			is.Equal(same, began) // apart from the end, they are equal
 			id := began.AttemptID
-			is.Equal(began.Headers, map[string]string{"trace": "7"}) // whatever the handler does to its own
+			is.Equal(began.Headers, map[string]string{"trace": "7"}) // the handler can't change them
 			began.Headers = nil
 			is.Equal(began.EnqueuedAt.IsZero(), false)
 			began.EnqueuedAt = time.Time{}
@@ -204,7 +207,7 @@ func TestTraceHandler(t *testing.T) {
 	}
 }
 
-// Whoever takes tasks by hand is told the same.
+// Tasks started by hand are traced in the same way.
 func TestTraceByHand(t *testing.T) {
 	is := parallel(t)
 	r := &record{}
@@ -232,28 +235,22 @@ func TestTraceByHand(t *testing.T) {
 	is.Equal(outcomes, []worqrtrace.Outcome{worqrtrace.Finished, worqrtrace.Retried, worqrtrace.Failed, worqrtrace.Stopped})
 	is.Equal(r.of("ended")[2].task.Error, "bad")
 
-	_ = sure(q.StartTask(ctx))(t) // and leave with it
+	_ = sure(q.StartTask(ctx))(t) // held when the worker leaves
 	is.NoErr(q.StopWork(ctx))
 	left := r.await(t, "ended", len(ends)+1)[len(ends)].task
 	is.Equal(left.Outcome, worqrtrace.Stopped)
 	is.Equal(left.Error, "worqr: the peer is shutting down")
-	is.NoErr(p.Close()) // which waits for the calls
+	is.NoErr(p.Close()) // waits for the calls
 	r.paired(t)
 	is.Equal(len(r.of("left")), 1)
 }
 
-// A task that is canceled while it runs ends so, and the peer that cancels tells what it removed.
+// A task canceled while it runs ends as canceled, and the canceling peer traces what it removed.
 func TestTraceCancel(t *testing.T) {
 	is := parallel(t)
 	r := &record{}
 	p, q := openQueue(t, worqr.Options{Trace: r.trace()})
-	starts := make(chan string, 1)
-	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
-		starts <- ""
-		<-ctx.Done()
-		return ctx.Err()
-	}, &worqr.HandleOptions{Concurrency: 1})
-	run(t, p)
+	starts, _ := held(t, p, "q", &worqr.HandleOptions{Concurrency: 1})
 	enqueue(t, q, "payload", "payload")
 	receive(t, starts, 1)
 	put(t, q, "key", "other", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
@@ -268,15 +265,15 @@ func TestTraceCancel(t *testing.T) {
 	is.Equal(calls[1].queue.Queue, "q")
 }
 
-// Each call that adds tasks is told once, with their number, whatever it takes; and one that adds
-// nothing isn't told.
+// Each call that adds tasks is traced once, with their number, however many commands it sends. A
+// call that adds nothing isn't traced.
 func TestTraceEnqueued(t *testing.T) {
 	is := parallel(t)
 	r := &record{}
 	p, q := openQueue(t, worqr.Options{Trace: r.trace()})
 	ctx, at := t.Context(), time.Now().Add(time.Hour)
 	one := []byte("one")
-	is.NoErr(q.Enqueue(ctx, slices.Repeat([][]byte{one}, 3000)...)) // a batch
+	is.NoErr(q.Enqueue(ctx, slices.Repeat([][]byte{one}, 3000)...)) // sent as a batch
 	is.True(sure(q.EnqueueOnce(ctx, "nonce", one, one))(t))
 	is.True(!sure(q.EnqueueOnce(ctx, "nonce", one, one))(t))
 	is.NoErr(q.EnqueueUnique(ctx, one))
@@ -309,7 +306,7 @@ func TestTraceEnqueued(t *testing.T) {
 	})
 }
 
-// What is known of when a task came and was due is told with it, and joined traces hear the same.
+// EnqueuedAt and DueAt are set if known, and joined traces get the same values.
 func TestTraceTimes(t *testing.T) {
 	is := parallel(t)
 	r, second := &record{}, &record{}
@@ -328,8 +325,8 @@ func TestTraceTimes(t *testing.T) {
 	}
 }
 
-// A worker joins, is evicted, joins again under its new id, and leaves. Its task is lost for it.
-// Who evicts it is told, too, and what it has returned.
+// A worker joins, is evicted, joins again under a new id, and leaves. Its trace ends the task
+// as lost. The trace of the evicting peer has the eviction, and what was returned.
 func TestTraceEviction(t *testing.T) {
 	is := parallel(t)
 	mine, theirs, prefix := &record{}, &record{}, redistest.Prefix(t)
@@ -373,8 +370,8 @@ func TestTraceEviction(t *testing.T) {
 	})
 }
 
-// A worker that dies is told of once by who finds it, with its name and its tasks, in time for the
-// first of them.
+// The peer that evicts a dead worker traces it once, with its name and its tasks, before the first
+// of these starts again.
 func TestTraceDeadWorker(t *testing.T) {
 	is := parallel(t)
 	r, prefix := &record{}, redistest.Prefix(t)
@@ -405,7 +402,7 @@ func TestTraceDeadWorker(t *testing.T) {
 	r.paired(t)
 }
 
-// Tasks that fail without a start are counted, by why they do.
+// Tasks that fail without a start are counted by reason.
 func TestTraceFailedUnstarted(t *testing.T) {
 	is := parallel(t)
 	r, prefix := &record{}, redistest.Prefix(t)
@@ -431,7 +428,7 @@ func TestTraceFailedUnstarted(t *testing.T) {
 	is.Equal(len(r.of("started")), 0)
 }
 
-// What is done to tasks by hand is told, with how many it has changed.
+// Changes to tasks by hand are traced, with how many were changed.
 func TestTraceChanged(t *testing.T) {
 	is := parallel(t)
 	r := &record{}
@@ -455,7 +452,7 @@ func TestTraceChanged(t *testing.T) {
 	is.NoErr(q.Resume(ctx))
 	is.NoErr(q.Delete(ctx))
 	_, err := q.RemoveKey(ctx, "")
-	is.True(err != nil) // it isn't sent
+	is.True(err != nil) // nothing was sent
 	_, err = q.RunNow(ctx, "")
 	is.True(err != nil)
 	is.True(!sure(q.RunNow(ctx, "key"))(t))
@@ -468,7 +465,7 @@ func TestTraceChanged(t *testing.T) {
 		"DeleteFailed  1 <nil>", "DeleteAllFailed  1 <nil>", "Pause  0 <nil>", "Resume  0 <nil>", "Delete  0 <nil>", "RunNow key 0 <nil>"})
 }
 
-// Who only adds tasks is told of an outage, too, once two calls have failed.
+// A peer that only adds tasks traces an outage, too, once two calls have failed.
 func TestTraceOutageOfProducer(t *testing.T) {
 	is := parallel(t)
 	r, server := &record{}, redistest.Start(t)
@@ -486,57 +483,7 @@ func TestTraceOutageOfProducer(t *testing.T) {
 	is.Equal(len(r.of("lost")), 1)
 }
 
-// Tasks that a full failed queue drops are counted.
-func TestTraceFailedDropped(t *testing.T) {
-	is := parallel(t)
-	r := &record{}
-	p, q := openQueue(t, worqr.Options{Trace: r.trace()})
-	q.Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("bad")) }, &worqr.HandleOptions{KeepFailed: 1})
-	enqueue(t, q, "a", "b", "c")
-	stop := run(t, p)
-	r.await(t, "ended", 3)
-	stop()
-	dropped := 0
-	for _, c := range r.of("dropped") {
-		is.Equal(c.queue.Queue, "q")
-		dropped += c.queue.Tasks
-	}
-	is.Equal(dropped, 2)
-}
-
-// An outage of Redis is told once, with the server, and so is its end. What ends meanwhile is told
-// when it's stored.
-func TestTraceOutage(t *testing.T) {
-	is := parallel(t)
-	r, server := &record{}, redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, Trace: r.trace()})
-	starts, release := make(chan string, 10), make(chan struct{})
-	q.Handle(func(context.Context, *worqr.Task) error {
-		starts <- ""
-		<-release
-		return nil
-	}, nil)
-	stop := run(t, p)
-	enqueue(t, q, "task")
-	receive(t, starts, 1)
-	server.Kill()
-	lost := r.await(t, "lost", 1)[0].connection
-	is.Equal(lost.Server, server.Addr())
-	is.True(lost.Error != "")
-	close(release)
-	eventually(t, "the handler has returned", func() bool { return p.Stats().RunningHandlers == 0 })
-	is.Equal(len(r.of("ended")), 0)
-	server.Restart(t)
-	restored := r.await(t, "restored", 1)[0].connection
-	is.Equal(restored.Server, server.Addr())
-	is.True(restored.Away > 0)
-	r.await(t, "ended", 1)
-	stop()
-	is.Equal(len(r.of("lost")), len(r.of("restored")))
-	r.paired(t)
-}
-
-// A function that panics or ends its goroutine loses its call, and no other.
+// If a function panics or ends its goroutine, only that call is lost.
 func TestTracePanics(t *testing.T) {
 	is := parallel(t)
 	r, log := &record{}, &journal{}
@@ -560,8 +507,8 @@ func TestTracePanics(t *testing.T) {
 	is.Equal(len(log.Lines("a function of Trace panicked")), 1)
 }
 
-// A function that blocks delays no task, no heartbeat and no end of the peer; what there is no room
-// for is counted.
+// A function that blocks delays no task, no heartbeat and no end of the peer. Calls that don't fit
+// in the buffer are counted.
 func TestTraceBlocks(t *testing.T) {
 	is := parallel(t)
 	r, log, blocked, release := &record{}, &journal{}, make(chan struct{}, 1), make(chan struct{})
@@ -589,6 +536,6 @@ func TestTraceBlocks(t *testing.T) {
 	missed := r.await(t, "missed", 1)[0].queue.Tasks
 	close(got)
 	is.Equal(len(r.of("started"))+len(r.of("ended")), 50_000)
-	is.True(missed >= 10_000) // and that it left
+	is.True(missed >= 10_000) // including the calls for the end of the worker
 	is.Equal(len(log.Lines("the functions of Trace are too slow; calls are missing")), 1)
 }

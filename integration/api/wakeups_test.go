@@ -2,8 +2,8 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,20 +14,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The commands of the original worqr, given the queue name in braces.
+// The commands of the original worqr still work, with the queue name in braces.
 func TestOriginalWorqr(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix})
-	started, causes := make(chan string, 10), make(chan error, 10)
-	q := p.Queue("q")
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- string(t.Payload)
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return ctx.Err()
-	}, &worqr.HandleOptions{Concurrency: 2})
-	run(t, p)
+	p, q := openQueue(t, worqr.Options{Prefix: prefix})
+	started, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 2})
 	idle(t, q, 1)
 	subscribed(t, prefix, "q")
 	c := redistest.Conn(t)
@@ -74,29 +66,7 @@ func TestOriginalWorqr(t *testing.T) {
 	is.Equal(len(causes), 0)
 }
 
-// All subscriptions die while tasks arrive.
-func TestSubscriptionsKilled(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	starts, _ := counting(t, p, "q", nil)
-	idle(t, q, 1)
-	c := redistest.Dial(t, server.URL())
-	for range 5 {
-		is.Equal(sure(redis.Int(c.Do("CLIENT", "KILL", "TYPE", "pubsub")))(t), 1) // one subscriber connection a peer
-		at := time.Now()
-		enqueue(t, q, "x")
-		if took := receive(t, starts, 1)[0].Sub(at); took > 1500*time.Millisecond {
-			t.Errorf("a task started %v after the subscriptions were killed", took)
-		}
-		eventually(t, "it is subscribed again", func() bool {
-			n := sure(redis.Int(c.Do("PUBSUB", "NUMPAT")))(t)
-			return n+len(sure(redis.Strings(c.Do("PUBSUB", "CHANNELS")))(t)) == 3
-		})
-	}
-}
-
-// listening returns the ids of the connections that are subscribed.
+// listening returns the ids of the subscribed connections.
 func listening(t testing.TB, c redis.Conn) (ids []string) {
 	t.Helper()
 	list := sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t)
@@ -106,50 +76,49 @@ func listening(t testing.TB, c redis.Conn) (ids []string) {
 	return ids
 }
 
-// A subscription on which nothing comes is kept while its link lives. When the link
-// goes deaf and stays open, it is made anew, and what was not heard is looked for.
+// A silent subscription is kept while its connection works. When the connection receives nothing
+// but stays open, it is replaced, and the peer checks for messages that it missed.
 func TestDeafSubscription(t *testing.T) {
 	is := parallel(t)
-	server := redistest.Start(t)
+	server, c := redistest.StartAndDial(t)
 	link := redistest.NewLink(t, server.Addr())
-	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // beats do not help
+	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour}) // heartbeats don't help
 	starts, _ := counting(t, p, "q", nil)
 	idle(t, p.Queue("q"), 1)
-	c := redistest.Dial(t, server.URL())
 	first := listening(t, c)
 	is.Equal(len(first), 1)
-	time.Sleep(4 * time.Second) // longer than a link may be silent
+	time.Sleep(4 * time.Second) // longer than a connection may be silent
 	is.Equal(listening(t, c), first)
 
 	link.Deafen(true)
 	enqueue(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"), "x")
 	deaf := time.Now()
-	eventually(t, "the subscription is given up", func() bool { return !slices.Equal(listening(t, c), first) })
+	eventually(t, "the subscription is dropped", func() bool { return !slices.Equal(listening(t, c), first) })
 	if took := time.Since(deaf); took > 5*time.Second {
-		t.Errorf("a link that says nothing was noticed after %v", took)
+		t.Errorf("a silent link was noticed after %v", took)
 	}
 	is.Equal(len(starts), 0)
 	link.Deafen(false)
-	redistest.Do(t, c, "CLIENT", "KILL", "TYPE", "pubsub") // in case it has asked again meanwhile, and was not heard
+	redistest.Do(t, c, "CLIENT", "KILL", "TYPE", "pubsub") // in case it has reconnected before, and got no reply
 	heard := time.Now()
 	if took := receive(t, starts, 1)[0].Sub(heard); took > 5*time.Second {
 		t.Errorf("a task started %v after the link had come back", took)
 	}
 }
 
-// What a task costs Redis does not depend on how many peers are idle.
+// The number of Redis commands per task doesn't depend on how many peers are idle.
 func TestCommandsPerTask(t *testing.T) {
 	is := parallel(t)
 	const tasks = 100
 	var perTask []float64
 	for _, peers := range []int{1, 8, 32} {
-		server := redistest.Start(t)
+		server, c := redistest.StartAndDial(t)
 		starts := make(chan time.Time, tasks)
 		var q *worqr.Queue
 		var stops []func()
 		var fleet []*worqr.Peer
 		for range peers {
-			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Minute}) // beats apart
+			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Minute}) // few heartbeats
 			p.Queue("q").Handle(func(context.Context, *worqr.Task) error {
 				starts <- time.Now()
 				return nil
@@ -158,23 +127,12 @@ func TestCommandsPerTask(t *testing.T) {
 			q = p.Queue("q")
 		}
 		idle(t, q, peers)
-		c := redistest.Dial(t, server.URL())
-		count := func() int {
-			info := sure(redis.String(c.Do("INFO", "commandstats")))(t)
-			total := 0
-			for line := range strings.Lines(info) {
-				_, rest, ok := strings.Cut(line, "calls=")
-				if !ok || strings.HasPrefix(line, "cmdstat_info") {
-					continue
-				}
-				n, _, _ := strings.Cut(rest, ",")
-				calls := sure(strconv.Atoi(n))(t)
-				total += calls
-			}
-			return total
+		processed := func() (n int) {
+			sure(fmt.Sscan(field(t, c, "stats", "total_commands_processed"), &n))(t)
+			return n
 		}
-		before := count()
-		for i := range tasks { // each for itself: ends and starts share no round
+		before := processed()
+		for i := range tasks { // one at a time, so that an end and a start don't share a round
 			enqueue(t, q, "x")
 			receive(t, starts, 1)
 			eventually(t, "it is finished", func() bool {
@@ -185,29 +143,29 @@ func TestCommandsPerTask(t *testing.T) {
 				return finished == i+1
 			})
 		}
-		perTask = append(perTask, float64(count()-before)/tasks)
+		perTask = append(perTask, float64(processed()-before)/tasks)
 		for _, stop := range stops {
 			stop()
 		}
 	}
-	t.Logf("commands a task with 1, 8 and 32 peers: %.1f", perTask)
+	t.Logf("commands per task with 1, 8 and 32 peers: %.1f", perTask)
 	is.True(slices.Max(perTask) < 1.2*slices.Min(perTask))
 }
 
-// A trickle of single tasks with every handler busy but one peer's.
+// A wake-up is passed on while tasks wait: tasks for all slots of all peers start without a heartbeat.
 func TestWakePassesOn(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	got := make(chan string, 100)
 	release := make(chan struct{})
 	for range 4 {
-		p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}) // beats do not help
+		p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}) // heartbeats don't help
 		p.Queue("q").Handle(holding(got, release), &worqr.HandleOptions{Concurrency: 5})
 		run(t, p)
 	}
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	idle(t, q, 4)
-	tasks := numbers("", 20) // exactly as many as there are slots
+	tasks := numbers("", 20) // as many as there are slots
 	enqueue(t, q, tasks...)
 	is.Equal(sorted(receive(t, got, 20)), tasks)
 	enqueue(t, q, tasks...)
@@ -215,24 +173,19 @@ func TestWakePassesOn(t *testing.T) {
 	is.Equal(sorted(receive(t, got, 20)), tasks)
 }
 
-// A subscription that Redis refuses affects no other: the worker of the same peer is
-// woken as ever, on the same connection, and the loop that asked for it is told once.
+// A subscription that Redis refuses doesn't affect others: the peer's worker is still woken up, on
+// the same connection, and the caller of Events gets one error.
 func TestRefusedSubscription(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
 	redistest.Do(t, c, "ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-psubscribe")
 	told := &journal{}
 	p := openAt(t, "redis://ann:secret@"+server.Addr(), worqr.Options{Prefix: "p", Lease: time.Hour, Logger: told.Logger()})
-	starts, stop := counting(t, p, "q", nil) // with this lease only a message has it look
+	starts, stop := counting(t, p, "q", nil) // with this lease it needs messages
 	q := p.Queue("q")
 	idle(t, q, 1)
-	subscribed := func() string {
-		list := sure(redis.String(c.Do("CLIENT", "LIST", "TYPE", "pubsub")))(t)
-		id, _, _ := strings.Cut(list, " ")
-		return id
-	}
-	eventually(t, "it is subscribed", func() bool { return subscribed() != "" })
-	conn := subscribed()
+	eventually(t, "it is subscribed", func() bool { return len(listening(t, c)) > 0 })
+	conn := listening(t, c)
 	errs := make(chan error, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan struct{})
@@ -248,12 +201,53 @@ func TestRefusedSubscription(t *testing.T) {
 		enqueue(t, q, "x")
 		receive(t, starts, 1)
 	}
-	is.Equal(subscribed(), conn)
+	is.Equal(listening(t, c), conn)
 	is.Equal(len(errs), 0)
 	cancel()
 	<-over
 	stop()
-	is.NoErr(p.Close()) // its log is written
+	is.NoErr(p.Close()) // waits until its log is written
 	is.Equal(len(told.Lines("refuses a subscription")), 1)
 	is.Equal(len(told.Lines("not subscribed")), 0)
+}
+
+// Idle peers send only heartbeats, whether tasks are scheduled or not.
+func TestIdleIsSilent(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	const peers, queues, beat = 3, 2, time.Second
+	h := func(context.Context, *worqr.Task) error { return nil }
+	var q *worqr.Queue
+	for range peers {
+		p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 3 * beat})
+		for i := range queues {
+			q = p.Queue(fmt.Sprint("q", i))
+			q.Handle(h, &worqr.HandleOptions{OnFailed: h})
+		}
+		run(t, p)
+	}
+	put(t, q, "key", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	eventually(t, "all are idle", func() bool { return stats(t, q).IdleWorkers == peers })
+	c := redistest.Dial(t, server.URL())
+	since, before := time.Now(), redistest.Calls(t, c, "evalsha")
+	time.Sleep(3 * beat) // the measured time
+	calls, beats := redistest.Calls(t, c, "evalsha")-before, int(time.Since(since)/beat)+1
+	t.Logf("%d scripts in %d beats of %d peers on %d queues", calls, beats, peers, queues)
+	// One beat per peer and queue, including failed queues; plus a few for the peers that keep the
+	// registrations.
+	if most := beats*peers*queues*2 + beats*peers*2; calls > most {
+		t.Errorf("%d scripts were called, at most %d are beats", calls, most)
+	}
+	is.Equal(stats(t, q).Scheduled, 1)
+}
+
+// silent checks that the peers on a server make no more calls. No other test may use the server.
+func silent(t testing.TB, server *redistest.Server) {
+	t.Helper()
+	c := redistest.Dial(t, server.URL())
+	before := redistest.Calls(t, c, "evalsha")
+	time.Sleep(500 * time.Millisecond) // the measured time
+	if calls := redistest.Calls(t, c, "evalsha") - before; calls > 5 {
+		t.Errorf("%d scripts were called, though there was nothing to do", calls)
+	}
 }

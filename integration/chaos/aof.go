@@ -10,12 +10,11 @@ import (
 	"strings"
 )
 
-// A command is one that changed something, by name and arguments, as Redis wrote
-// it into its AOF.
+// A command is a write command, by name and arguments, as Redis wrote it to its AOF.
 type command []string
 
-// readCommits reads an AOF and yields its commits in order: a commit is a single
-// command, or all that one script did. An end that is cut off is not there.
+// readCommits reads an AOF and yields its commits in order. A commit is a single command, or all
+// commands of one script. An incomplete last commit is skipped.
 func readCommits(paths []string, yield func([]command) error) error {
 	for _, path := range paths {
 		f, err := os.Open(path)
@@ -61,8 +60,8 @@ func commits(r *bufio.Reader, yield func([]command) error) error {
 	}
 }
 
-// readCommand reads one command. It is strict: what it does not know, a later
-// version has added, and then the checks that follow would be in the dark.
+// readCommand reads one command. It is strict: anything unknown comes from a later version of
+// Redis, and the checks that follow couldn't be trusted.
 func readCommand(r *bufio.Reader) (command, error) {
 	n, err := readLength(r, '*')
 	if err != nil {
@@ -93,10 +92,10 @@ func readLength(r *bufio.Reader, mark byte) (int, error) {
 			return 0, err
 		}
 		if mark == '*' && strings.HasPrefix(line, "#") {
-			continue // a time
+			continue // a timestamp
 		}
 		if line[0] != mark {
-			return 0, fmt.Errorf("%q where a %q was to be", line, mark)
+			return 0, fmt.Errorf("%q where a %q was expected", line, mark)
 		}
 		return strconv.Atoi(strings.TrimSpace(line[1:]))
 	}

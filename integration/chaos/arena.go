@@ -2,22 +2,32 @@ package main
 
 import (
 	"context"
-	"errors"
+	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"testing"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/load"
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 const prefix = "chaos"
 
-// options are what a run is told.
+// options are the flags of a run.
 type options struct {
 	campaign string
 	seed     uint64
-	dir      string // of histories
+	dir      string // for histories
 	peers    int
 	lease    time.Duration
 	kills    int
@@ -26,123 +36,101 @@ type options struct {
 	cuts     int
 	restarts int
 	fsync    durability
-	span     time.Duration // of what has no number
-	engine   engine
-	strict   bool // the times that are promised are demanded
+	span     time.Duration // for campaigns without a number of faults
+	strict   bool          // check the guaranteed times without an allowance for a busy machine
 }
 
-// A setup is what a campaign wants of an arena.
+// A setup is the arena that a campaign needs.
 type setup struct {
 	durability durability
-	everywhere bool     // the server hears on all addresses
-	users      []string // that the server knows, as arguments
-	spec       peerSpec // what is zero there gets a default
-	// where a peer finds the server, and the command that starts it
-	place   func(*arena) (func(slot int) (url string, before []string), error)
-	alive   bool // no peer is touched: none may be failed
-	cut     bool // peers are cut off, so they may be failed at any time
-	forgets bool // Redis may forget what it has acknowledged
+	everywhere bool        // the server listens on all addresses
+	tls        bool        // the server and the peers have certificates
+	spec       load.Config // zero fields get a default
+	// returns the URL for a peer, and the command that starts it
+	place   func(*arena) func(slot int) (url string, before []string)
+	alive   bool // no peer is harmed: none may be evicted
+	cut     bool // peers are cut off, so they may be evicted at any time
+	forgets bool // Redis may lose acknowledged writes
 	tail    time.Duration
 }
 
-// An arena is one Redis and one fleet, upon which the faults of a campaign come.
-// Arenas share nothing, so that several may be had at once.
+// An arena is one Redis server and one fleet, to which a campaign applies its faults. Arenas share
+// nothing, so several can run at once.
 type arena struct {
 	options
 	setup
-	dice    *rand.Rand
-	dir     string
-	server  *server
-	site    site // instead of the server; nil if there is one
-	tls     files
-	fleet   *fleet
-	journal *journal
-	report  *report
-	cleanup []func()
+	t         testing.TB
+	dice      *rand.Rand
+	dir       string
+	server    *server
+	url       string // for peers
+	authority *redistest.Authority
+	fleet     *fleet
+	journal   *journal
+	report    *report
 }
 
-// play has faults come upon an arena, lets it come to rest, and judges what was
-// written down.
-func play(o options, number int, s setup, faults func(*arena) error) *report {
+// play applies faults to an arena, waits until it is idle, and judges the record.
+func play(o options, number int, s setup, faults func(*arena)) *report {
 	a := &arena{options: o, setup: s, report: &report{}, dice: rand.New(rand.NewPCG(o.seed, uint64(number)))}
 	a.dir = filepath.Join(o.dir, fmt.Sprintf("%s-%d", o.campaign, number))
-	defer func() {
-		for _, f := range a.cleanup {
-			f()
-		}
-	}()
-	if err := a.play(faults); err != nil {
+	err := redistest.Outside(func(t testing.TB) {
+		a.t = t
+		a.play(faults)
+	})
+	if err != nil {
 		a.report.violate("arena %s: %v", a.dir, err)
 	}
 	return a.report
 }
 
-func (a *arena) play(faults func(*arena) error) error {
-	if err := a.open(); err != nil {
-		return err
-	}
-	if err := faults(a); err != nil {
-		return fmt.Errorf("faults: %w", err)
-	}
-	// The faults are over, and from here on everything must come to an end.
+func (a *arena) play(faults func(*arena)) {
+	a.open()
+	faults(a)
+	// The faults have ended; from here on all tasks must end.
 	pause(a.tail)
-	if err := a.fleet.quiet(); err != nil {
-		return err
-	}
+	a.fleet.quiet()
 	if err := a.settle(); err != nil {
-		a.report.violate("it does not come to rest: %v", err)
+		a.report.violate("the fleet does not become idle: %v", err)
 	}
-	if err := a.health("while the fleet lives"); err != nil {
-		return err
-	}
+	a.health("while the fleet lives")
 	for _, c := range a.fleet.end() {
 		a.report.violate("%s", c)
 	}
-	if err := a.health("once all have left"); err != nil {
-		return err
-	}
-	if err := a.leftovers(); err != nil {
-		return err
-	}
-	if err := a.denials(); err != nil {
-		return err
-	}
-	if a.server != nil {
-		if err := a.server.note(); err != nil {
-			return err
-		}
-		a.report.Slowest = a.server.slowest
-		a.server.stop()
-	}
-	return a.judge()
+	a.health("once all have left")
+	a.leftovers()
+	a.server.note()
+	a.report.Slowest = a.server.slowest
+	a.server.end()
+	a.judge()
 }
 
-// queues are those of the peers.
-func (a *arena) queues() []string {
-	if a.spec.Queues == nil {
-		return []string{"slow", "fast"}
+// open starts the server and the fleet.
+func (a *arena) open() {
+	peertest.Must(a.t, os.MkdirAll(a.dir, 0o700))
+	args := durable[a.durability]
+	if a.everywhere {
+		args = slices.Concat(args, []string{"--bind", "0.0.0.0"})
 	}
-	return a.spec.Queues
-}
-
-// open starts the servers and the fleet.
-func (a *arena) open() (err error) {
-	if err := os.MkdirAll(a.dir, 0o700); err != nil {
-		return err
+	var env []string
+	if a.tls {
+		a.authority = redistest.NewAuthority(a.t)
+		env = append(env, a.authority.Env(a.t))
 	}
-	if err := a.begin(); err != nil {
-		return err
-	}
-	if a.journal, err = openJournal(filepath.Join(a.dir, "driver"+journalEnding)); err != nil {
-		return err
-	}
-	a.cleanup = append(a.cleanup, watch(a.lease, a.journal.say), a.journal.close)
+	a.server = startServer(a.t, filepath.Join(a.dir, "redis"), a.authority, args)
+	a.admit()
+	file := redistest.Sure(os.Create(filepath.Join(a.dir, "history.jsonl")))(a.t)
+	a.t.Cleanup(func() { _ = file.Close() }) // each line is already written
+	a.journal = &journal{file: file}
+	a.t.Cleanup(load.Watch(a.lease, a.journal.say))
 	spec := a.spec
-	spec.Prefix, spec.Dir, spec.Seed, spec.Lease, spec.TLS = prefix, a.dir, a.seed, a.lease, a.tls
+	spec.Prefix, spec.Seed, spec.Lease, spec.Added = prefix, a.seed, a.lease, true
 	if spec.Concurrency == 0 {
 		spec.Concurrency = 8
 	}
-	spec.Queues = a.queues()
+	if spec.Queues == nil {
+		spec.Queues = []string{"slow", "fast"}
+	}
 	if spec.Nap == 0 {
 		spec.Nap = 300 * time.Millisecond
 	}
@@ -150,30 +138,47 @@ func (a *arena) open() (err error) {
 		spec.Every, spec.Batch = 150*time.Millisecond, 3
 	}
 	a.spec = spec
-	place := func(int) (string, []string) { return a.peerURL(), nil }
+	place := func(int) (string, []string) { return a.url, nil }
 	if a.setup.place != nil {
-		if place, err = a.place(a); err != nil {
-			return err
-		}
+		place = a.setup.place(a)
 	}
-	a.fleet, err = newFleet(spec, a.peers, a.journal, place)
-	a.cleanup = append([]func(){a.fleet.destroy}, a.cleanup...)
-	return err
+	a.fleet = &fleet{t: a.t, dir: a.dir, spec: spec, journal: a.journal, env: env, place: place}
+	a.fleet.start(a.peers)
 }
 
-// settle waits until nothing waits, nothing runs, and all who died are failed. The
-// time that takes is no promise; it is only not to hang.
-func (a *arena) settle() error {
-	observer, err := a.observer()
-	if err != nil {
-		return err
+// user is the ACL user of the peers. It has the rights of the worker in docs/security.md, and no
+// others.
+const user = "worker-" + prefix
+
+func (a *arena) admit() {
+	a.url = a.server.URL()
+	if os.Getenv(redistest.ACLEnv) == "0" {
+		return
 	}
+	rule := redis.Args{"ACL", "SETUSER", user}.AddFlat(redistest.Rule(a.t, "worker", prefix))
+	a.server.do(rule, []any{"ACL", "SAVE"})
+	a.url = strings.Replace(a.url, "://", "://"+user+":SECRET@", 1)
+}
+
+// observer returns a peer of the driver, with all rights.
+func (a *arena) observer() *worqr.Peer {
+	o := &worqr.Options{Prefix: prefix, Lease: a.lease}
+	if a.authority != nil {
+		o.TLSConfig = &tls.Config{RootCAs: a.authority.Pool(), Certificates: []tls.Certificate{a.authority.Client(a.t)}}
+	}
+	return redistest.Sure(worqr.Open(a.server.URL(), o))(a.t)
+}
+
+// settle waits until no task waits or runs, and all dead workers are evicted. Its time limit is no
+// guarantee, but only detects hangs.
+func (a *arena) settle() error {
+	observer := a.observer()
 	defer func() { _ = observer.Close() }() // it has nothing to lose
 	var last error
 	for end, still := time.Now().Add(2*time.Minute), 0; time.Now().Before(end); {
 		busy := false
 		for _, name := range a.spec.Queues {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			s, err := observer.Queue(name).Stats(ctx)
 			cancel()
 			if err == nil && (s.Waiting+s.Scheduled+s.Running > 0 || s.Workers != len(a.fleet.members)) {
@@ -186,42 +191,30 @@ func (a *arena) settle() error {
 		if still++; busy {
 			still = 0
 		}
-		if still == 3 { // a retry may be between two places that are read one after the other
+		if still == 3 { // one reading may miss a retry that moves between two keys
 			return nil
 		}
-		pause(50 * time.Millisecond) // between two looks
+		pause(50 * time.Millisecond) // poll
 	}
 	return fmt.Errorf("after two minutes: %w", last)
 }
 
-// judge reads what was written down.
-func (a *arena) judge() error {
-	events, err := readJournals(a.dir)
-	if err != nil {
-		return err
-	}
-	e := &evidence{events: events, arena: a}
-	if e.confessed, err = a.confessed(); err != nil {
-		return err
-	}
-	if a.durability.ordered() && a.server != nil {
-		paths, err := a.server.history()
-		if err != nil {
-			return err
-		}
+// judge reads the record and checks it.
+func (a *arena) judge() {
+	e := &evidence{events: a.journal.all(), arena: a}
+	e.confessed = redistest.Sure(a.confessed())(a.t)
+	if a.durability.ordered() {
+		paths := a.server.history()
 		if len(paths) == 0 {
-			return errors.New("the server has written no history")
+			a.t.Fatal("the server has written no history")
 		}
 		e.order = newReplay(prefix)
-		if err := readCommits(paths, e.order.apply); err != nil {
-			return err
-		}
+		peertest.Must(a.t, readCommits(paths, e.order.apply))
 	}
 	e.judge(a.report)
-	return nil
 }
 
-// several plays arenas at once, and adds up their reports.
+// several plays arenas concurrently, and adds up their reports.
 func several(n int, one func(number int) *report) *report {
 	sum := &report{}
 	var mu sync.Mutex
@@ -238,13 +231,15 @@ func several(n int, one func(number int) *report) *report {
 	return sum
 }
 
-// pause is time between two faults; nothing is expected to have happened after it.
+// pause sleeps between two faults. Nothing relies on what happens in the meantime.
 func pause(d time.Duration) { time.Sleep(d) }
 
-// between throws a time.
-func (a *arena) between(low, high time.Duration) time.Duration { return low + upTo(a.dice, high-low+1) }
+// between returns a random time.
+func (a *arena) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(a.dice.Int64N(int64(high-low+1)))
+}
 
-// awake throws a slot whose peer serves and does not stand still; -1 if there is none.
+// awake returns a random slot whose peer serves and isn't stopped; -1 if there is none.
 func (a *arena) awake() int {
 	for _, slot := range a.dice.Perm(len(a.fleet.members)) {
 		if m := a.fleet.members[slot]; m.serves() && !m.asleep {

@@ -1,169 +1,147 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"syscall"
+	"testing"
 	"time"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/child"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A fleet is the peers of one arena as the driver sees them. Each member has a
-// slot, and a new one comes in its place when it is killed or ends.
+// A fleet is the peers of one arena, for the driver. Each member has a slot. A new one replaces it
+// when it is killed or ends.
 type fleet struct {
-	spec    peerSpec // of each, but for what tells them apart
-	journal *journal // of the driver
+	t       testing.TB
+	dir     string      // for logs
+	spec    load.Config // for each peer, except for its name and URL
+	journal *journal    // of the driver
+	env     []string    // of the peers
 	place   func(slot int) (url string, before []string)
 	members []*member
-	left    []*member // asked to end
+	left    []*member // were asked to end
 	count   int
 }
 
 // A member is one peer process.
 type member struct {
-	*child.Process[string]
-	slot    int
-	name    string
-	asleep  bool
-	serving chan struct{} // closed when it serves
-	calm    chan struct{} // closed when it enqueues nothing any more
-	killed  atomic.Bool
+	*load.Process
+	asleep bool
+	killed bool
 }
 
-// newFleet starts n peers and waits until all serve.
-func newFleet(spec peerSpec, n int, j *journal, place func(int) (string, []string)) (*fleet, error) {
-	f := &fleet{spec: spec, journal: j, place: place, members: make([]*member, n)}
+// start starts n peers and waits until all of them serve.
+func (f *fleet) start(n int) {
+	f.members = make([]*member, n)
+	f.t.Cleanup(f.destroy)
 	for slot := range f.members {
-		if err := f.spawn(slot); err != nil {
-			return f, err
-		}
+		f.spawn(slot)
 	}
-	return f, f.await("to serve", func(m *member) <-chan struct{} { return m.serving }, time.Minute)
+	f.await("to serve", func(m *member) <-chan struct{} { return m.Serving }, time.Minute)
 }
 
-// await waits until all members have said something.
-func (f *fleet) await(what string, said func(*member) <-chan struct{}, most time.Duration) error {
+// await waits until all members have reported something.
+func (f *fleet) await(what string, said func(*member) <-chan struct{}, most time.Duration) {
 	late := time.After(most)
 	for _, m := range f.members {
 		select {
 		case <-said(m):
 		case <-m.Exited:
-			return fmt.Errorf("peer %s ended by itself: %v; see %s", m.name, m.Err, f.log(m.name))
+			f.t.Fatalf("peer %s ended by itself: %v; see %s", m.Name, m.Err, f.log(m.Name))
 		case <-late:
-			return fmt.Errorf("waited %v for peer %s %s; see %s", most, m.name, what, f.log(m.name))
+			f.t.Fatalf("waited %v for peer %s %s; see %s", most, m.Name, what, f.log(m.Name))
 		}
 	}
-	return nil
 }
 
-func (f *fleet) log(name string) string { return filepath.Join(f.spec.Dir, name+".log") }
+func (f *fleet) log(name string) string { return filepath.Join(f.dir, name+".log") }
 
 // spawn starts a peer in a slot.
-func (f *fleet) spawn(slot int) error {
+func (f *fleet) spawn(slot int) {
 	f.count++
 	spec := f.spec
 	spec.Name = fmt.Sprintf("p%02d.%d", slot, f.count)
 	var before []string
 	spec.URL, before = f.place(slot)
-	log, err := os.Create(f.log(spec.Name))
-	if err != nil {
-		return fmt.Errorf("start a peer: %w", err)
-	}
-	defer func() { _ = log.Close() }() // the peer has its own
-	p, err := child.Start[string](context.Background(), child.Options{Config: spec, Env: []string{"GOMAXPROCS=2"}, Before: before, Errors: log})
-	if err != nil {
-		return err
-	}
-	m := &member{Process: p, slot: slot, name: spec.Name, serving: make(chan struct{}), calm: make(chan struct{})}
-	f.members[slot] = m
-	go m.hear()
-	return nil
-}
-
-func (m *member) hear() {
-	for said := range m.Reports {
-		switch said {
-		case sayServing:
-			close(m.serving)
-		case sayCalm:
-			close(m.calm)
-		}
-	}
+	log := redistest.Sure(os.Create(f.log(spec.Name)))(f.t)
+	defer func() { _ = log.Close() }() // the peer has its own handle
+	p := redistest.Sure(load.Start(spec, child.Options{Env: f.env, Before: before, Errors: log}, f.journal.hear))(f.t)
+	f.members[slot] = &member{Process: p}
 }
 
 func (f *fleet) say(op string, m *member, note string) {
-	f.journal.say(event{Op: op, Peer: m.name, Note: note})
+	f.journal.say(event{Op: op, Peer: m.Name, Note: note})
 }
 
-// kill kills the peer of a slot.
+// kill kills the peer of a slot, and returns when all its reports have been read.
 func (f *fleet) kill(slot int, note string) {
 	m := f.members[slot]
-	m.killed.Store(true)
+	m.killed = true
 	f.say(opKill, m, note)
-	m.Kill() // or it has ended, which end notices
+	m.Kill() // if it has already ended, end notices
+	<-m.Heard
 }
 
-// stop has the peer of a slot stand still.
+// stop stops the peer of a slot (SIGSTOP).
 func (f *fleet) stop(slot int) {
 	m := f.members[slot]
 	f.say(opStop, m, "")
-	_ = m.Signal(syscall.SIGSTOP) // or it has ended, which end notices
+	_ = m.Signal(syscall.SIGSTOP) // if it has already ended, end notices
 	m.asleep = true
 }
 
-// resume has the peer of a slot go on, if it stands still.
+// resume continues the peer of a slot if it is stopped.
 func (f *fleet) resume(slot int) {
 	m := f.members[slot]
 	if !m.asleep {
 		return
 	}
-	_ = m.Signal(syscall.SIGCONT) // or it has ended, which end notices
+	_ = m.Signal(syscall.SIGCONT) // if it has already ended, end notices
 	m.asleep = false
 	f.say(opCont, m, "")
 }
 
-// serves reports whether a peer has come to serve, so that it hears signals.
+// serves reports whether a peer serves its queues, and so handles signals.
 func (m *member) serves() bool {
 	select {
-	case <-m.serving:
+	case <-m.Serving:
 		return true
 	default:
 		return false
 	}
 }
 
-// replace asks the peer of a slot, which serves, to end, and has another come at once.
-func (f *fleet) replace(slot int) error {
+// replace asks the serving peer of a slot to end, and starts another at once.
+func (f *fleet) replace(slot int) {
 	m := f.members[slot]
 	f.say(opTerm, m, "")
-	_ = m.Signal(syscall.SIGTERM) // or it has ended, which end notices
+	_ = m.Signal(syscall.SIGTERM) // if it has already ended, end notices
 	f.left = append(f.left, m)
-	return f.spawn(slot)
+	f.spawn(slot)
 }
 
-// quiet has nobody enqueue any more.
-func (f *fleet) quiet() error {
+// quiet makes all peers stop enqueueing.
+func (f *fleet) quiet() {
 	for slot := range f.members {
 		f.resume(slot)
-		_ = f.members[slot].Tell(sayCalm) // if it is gone, await tells
+		_ = f.members[slot].Tell("be calm") // if it has ended, await notices
 	}
-	return f.await("to be calm", func(m *member) <-chan struct{} { return m.calm }, 2*time.Minute)
+	f.await("to be calm", func(m *member) <-chan struct{} { return m.Calm }, 2*time.Minute)
 }
 
-// end asks all peers to end, waits until they have, and tells which did not end
-// as they should. Those that ended amid faults may not have been able to say
-// farewell to Redis, which Run then reports; that is no crash.
+// end asks all peers to end, waits for them, and reports those that ended badly. A peer replaced
+// during a fault may fail to deregister from Redis, so Run returns an error; that isn't a crash.
 func (f *fleet) end() (complaints []string) {
 	for _, m := range f.members {
 		f.say(opTerm, m, "")
-		_ = m.Signal(syscall.SIGTERM) // or it has ended
+		_ = m.Signal(syscall.SIGTERM) // it may have ended
 	}
 	late := time.After(time.Minute)
 	for i, m := range slices.Concat(f.left, f.members) {
@@ -171,22 +149,22 @@ func (f *fleet) end() (complaints []string) {
 		case <-m.Exited:
 			exit, _ := errors.AsType[*exec.ExitError](m.Err)
 			farewell := i < len(f.left) && exit != nil && exit.ExitCode() == 1
-			if m.Err != nil && !m.killed.Load() && !farewell {
-				complaints = append(complaints, fmt.Sprintf("peer %s ended with %v; see %s", m.name, m.Err, f.log(m.name)))
+			if m.Err != nil && !m.killed && !farewell {
+				complaints = append(complaints, fmt.Sprintf("peer %s ended with %v; see %s", m.Name, m.Err, f.log(m.Name)))
 			}
 		case <-late:
-			complaints = append(complaints, fmt.Sprintf("peer %s did not end within a minute; see %s", m.name, f.log(m.name)))
+			complaints = append(complaints, fmt.Sprintf("peer %s did not end within a minute; see %s", m.Name, f.log(m.Name)))
 		}
 	}
-	f.destroy()
 	return complaints
 }
 
-// destroy leaves no process behind.
+// destroy kills all remaining processes.
 func (f *fleet) destroy() {
 	for _, m := range slices.Concat(f.left, f.members) {
 		if m != nil {
 			m.Kill()
+			<-m.Heard
 		}
 	}
 }

@@ -4,26 +4,29 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/worqr/worqr/integration/load"
 )
 
-// evidence is what a run has left behind: what everybody has written down and, if
-// it is there, the order of the server.
+// evidence is what a run recorded: the events of driver and peers and, if available, the server's
+// history.
 type evidence struct {
 	arena     *arena
 	events    []event
-	order     *replay     // nil if the server keeps none
-	confessed []time.Time // when peers have said that Redis has lost something
+	order     *replay     // nil if the server has no history
+	confessed []time.Time // when peers reported that Redis lost writes
 
-	tasks  map[string]*account
+	tasks  load.Accounts
 	faults map[string][]event // kills, stops and cuts, by peer
-	peers  map[string]string  // worker → peer, as the peers say
+	peers  map[string]string  // worker → peer, as the peers reported
 }
 
-// judge holds it against everything that is promised.
+// judge checks the evidence against all guarantees.
 func (e *evidence) judge(r *report) {
-	e.tasks = accounts(e.events)
+	e.tasks = load.Accounts{}
 	e.faults, e.peers = map[string][]event{}, map[string]string{}
 	for _, v := range e.events {
+		e.tasks.Take(&v)
 		if v.Worker != "" {
 			e.peers[v.Worker] = v.Peer
 		}
@@ -55,71 +58,71 @@ func (e *evidence) judge(r *report) {
 	}
 }
 
-// conservation: what was acknowledged has ended, or is in the failed queue, or was
-// canceled; what was refused is nowhere.
+// conservation: every acknowledged task has ended, is in the failed queue, or was canceled. No
+// refused task is anywhere.
 func (e *evidence) conservation(r *report) {
-	lose := func(t *account, how string) {
+	lose := func(t *load.Account, how string) {
 		if e.arena.forgets {
 			r.Forgotten++
-			t.forgotten = true
-			r.Notes = append(r.Notes, "lost with Redis: "+t.name+": "+how)
+			t.Forgotten = true
+			r.Notes = append(r.Notes, "lost with Redis: "+t.Name+": "+how)
 			return
 		}
 		r.Lost++
-		r.violate("lost: %s: %s", t.name, how)
+		r.violate("lost: %s: %s", t.Name, how)
 	}
 	for _, t := range e.tasks {
-		switch t.enqueue {
-		case okay:
+		switch t.Enqueue {
+		case load.Okay:
 			r.Enqueued++
-		case refused:
+		case load.Refused:
 			r.Refused++
 		default:
 			r.Doubtful++
 		}
-		if t.cancel == okay {
+		if t.Cancel == load.Okay {
 			r.Canceled++
 		}
 		if e.order == nil {
 			e.seen(t, lose)
 			continue
 		}
-		s := e.order.stories[t.name]
+		s := e.order.stories[t.Name]
 		switch {
-		case s == nil && t.enqueue == okay:
+		case s == nil && t.Enqueue == load.Okay:
 			lose(t, "its enqueue was acknowledged, and is not in the server's history")
 		case s == nil:
-		case t.enqueue == refused:
-			r.violate("%s was enqueued, though its producer was told that it was not", t.name)
-		case s.dropped && t.cancel == "":
-			lose(t, "it went from where it waited, and nobody canceled it")
+		case t.Enqueue == load.Refused:
+			r.violate("%s was enqueued, though its producer got a refusal", t.Name)
+		case s.dropped && t.Cancel == "":
+			lose(t, "it no longer waits, and nobody canceled it")
 		case s.failed && s.ends == 0:
 			r.Failed++
 		case s.places > 0:
 			lose(t, "it is still there")
-		case s.ends == 1 && t.cancel == "":
+		case s.ends == 1 && t.Cancel == "":
 			r.Finished++
 		case s.ends > 1:
 			r.Twice++
-			r.violate("%s has ended %d times", t.name, s.ends)
+			r.violate("%s has ended %d times", t.Name, s.ends)
 		}
 	}
 	if e.order != nil {
 		for name, s := range e.order.stories {
-			if t := e.tasks[name]; t == nil && s.places > 0 || t != nil && t.invoked == 0 {
+			if t := e.tasks[name]; t == nil && s.places > 0 || t != nil && t.Invoked == 0 {
 				r.violate("%s is in Redis, and nobody has enqueued it", name)
 			}
 		}
 	}
 }
 
-// seen is conservation by what the peers alone have seen: whatever was
-// acknowledged has been run to an end.
-func (e *evidence) seen(t *account, lose func(*account, string)) {
-	ended := slices.ContainsFunc(t.runs, func(n *run) bool {
-		return n.over > 0 && n.note != noteRetry || n.finishing > 0 && n.over == 0 // its peer was killed meanwhile
+// seen checks conservation by the peers' reports alone: every acknowledged task has been run to its
+// end.
+func (e *evidence) seen(t *load.Account, lose func(*load.Account, string)) {
+	ended := slices.ContainsFunc(t.Runs, func(n *load.Run) bool {
+		return n.Over > 0 && n.Note != load.NoteRetry || n.Finishing > 0 && n.Over == 0 // the peer was killed in between
 	})
-	if t.enqueue == okay && t.cancel == "" && !ended {
+	if t.Enqueue == load.Okay && t.Cancel == "" && !ended {
 		lose(t, "no handler has run it to its end")
 	}
 }
@@ -127,59 +130,59 @@ func (e *evidence) seen(t *account, lose func(*account, string)) {
 // singleness: a task is finished at most once, as the handlers see it.
 func (e *evidence) singleness(r *report) {
 	for _, t := range e.tasks {
-		r.Starts += len(t.runs)
+		r.Starts += len(t.Runs)
 		n := 0
-		for _, u := range t.runs {
-			if u.finish == okay {
+		for _, u := range t.Runs {
+			if u.Finish == load.Okay {
 				n++
 			}
 		}
 		if n > 1 && !e.arena.forgets {
 			r.Twice++
-			r.violate("%d handlers were told that they have finished %s", n, t.name)
+			r.violate("%d handlers were told that they have finished %s", n, t.Name)
 		}
 	}
 }
 
-// fencing: what a handler was told of its finish is what happened, and nothing
-// stale was accepted.
+// fencing: the result of a handler's Finish is what really happened, and no stale Finish was
+// accepted.
 func (e *evidence) fencing(r *report) {
 	for _, t := range e.tasks {
-		for _, u := range t.runs {
-			s := e.order.runs[u.process]
+		for _, u := range t.Runs {
+			s := e.order.runs[u.Process]
 			if s == nil {
 				if !e.arena.forgets {
-					r.violate("a handler ran process %s of %s, which the server has not started", u.process, t.name)
+					r.violate("a handler ran process %s of %s, which the server has not started", u.Process, t.Name)
 				}
 				continue
 			}
-			i := slices.IndexFunc(s.starts, func(st start) bool { return st.process == u.process })
+			i := slices.IndexFunc(s.starts, func(st start) bool { return st.process == u.Process })
 			end := s.starts[i].end
-			if u.finish == "" {
+			if u.Finish == "" {
 				continue
 			}
-			if end == returned && u.finishing > 0 && u.finish == refused {
+			if end == returned && u.Finishing > 0 && u.Finish == load.Refused {
 				r.Stale++
 			}
-			if u.finish == okay && end != finished && !e.arena.forgets {
+			if u.Finish == load.Okay && end != finished && !e.arena.forgets {
 				if end == returned {
 					r.Stale++
 					r.Accepted++
 				}
-				r.violate("a handler was told that it has finished %s (process %s), which was %q", t.name, u.process, end)
+				r.violate("a handler was told that it has finished %s (process %s), which was %q", t.Name, u.Process, end)
 			}
 		}
 	}
 }
 
-// peerOf is the peer that a worker is, or was. Its registration doesn't always tell: a peer that
-// comes back under another id joins its queues even if its link takes the registration away.
+// peerOf returns the peer of a worker. Registrations don't always have it: a peer that comes back
+// under another id joins its queues even if its registration is lost on the link.
 func (e *evidence) peerOf(worker string) string {
 	return cmp.Or(e.order.names[worker], e.peers[worker])
 }
 
-// deaths: a worker is failed only if its peer was killed, stopped or cut off, and
-// a task starts once more only if its worker was failed holding it.
+// deaths: a worker is evicted only if its peer was killed, stopped or cut off, and a task starts
+// again only if the worker that held it was evicted.
 func (e *evidence) deaths(r *report) {
 	for _, f := range e.order.fences {
 		if !f.failed {
@@ -211,9 +214,8 @@ func (e *evidence) deaths(r *report) {
 	}
 }
 
-// recovery measures how long after a kill each task that was held has started
-// anew. That is promised where others live on who may judge: so not around a kill of
-// all.
+// recovery measures how long after a kill each held task started again. The guarantee requires live
+// peers that may evict the dead one, so it doesn't apply around a kill of all peers.
 func (e *evidence) recovery(r *report) {
 	var all []int64
 	for _, v := range e.events {
@@ -224,10 +226,10 @@ func (e *evidence) recovery(r *report) {
 	alone := func(at int64) bool {
 		return slices.ContainsFunc(all, func(a int64) bool { return max(at-a, a-at) < 3*int64(e.arena.lease) })
 	}
-	began := map[string]int64{} // process → when its handler did
+	began := map[string]int64{} // process → when its handler began
 	for _, t := range e.tasks {
-		for _, u := range t.runs {
-			began[u.process] = u.began
+		for _, u := range t.Runs {
+			began[u.Process] = u.Began
 		}
 	}
 	for _, f := range e.order.fences {
@@ -242,7 +244,7 @@ func (e *evidence) recovery(r *report) {
 			if at < 0 || at+1 >= len(s.starts) || s.starts[at].end != returned {
 				continue
 			}
-			if b := began[s.starts[at+1].process]; b > 0 { // or its next worker died, too, before it began
+			if b := began[s.starts[at+1].process]; b > 0 { // otherwise its next worker died before it began, too
 				r.Recoveries = append(r.Recoveries, time.Duration(b-e.faults[peer][i].Mono))
 			}
 		}
@@ -252,36 +254,35 @@ func (e *evidence) recovery(r *report) {
 // waiting measures how long tasks wait for their first start.
 func (e *evidence) waiting(r *report) {
 	for _, t := range e.tasks {
-		if t.enqueue == okay && len(t.runs) > 0 {
-			r.Waits = append(r.Waits, time.Duration(max(t.runs[0].began-t.answered, 0)))
+		if t.Enqueue == load.Okay && len(t.Runs) > 0 {
+			r.Waits = append(r.Waits, time.Duration(max(t.Runs[0].Began-t.Answered, 0)))
 		}
 	}
 }
 
-// canceling: what was canceled starts no more, and the context of what ran has
-// ended, soon.
+// canceling: a canceled task doesn't start again, and the context of a running one ends soon.
 func (e *evidence) canceling(r *report) {
 	for _, t := range e.tasks {
-		if t.cancel != okay {
+		if t.Cancel != load.Okay {
 			continue
 		}
-		for _, u := range t.runs {
+		for _, u := range t.Runs {
 			switch {
-			case u.began > t.canceled:
+			case u.Began > t.Canceled:
 				if e.order != nil {
 					e.afterCancel(r, t, u)
 				}
-			case u.told > t.canceled && u.cause == noteCanceled:
-				r.Stops = append(r.Stops, time.Duration(u.told-t.canceled))
+			case u.Told > t.Canceled && u.Cause == load.NoteCanceled:
+				r.Stops = append(r.Stops, time.Duration(u.Told-t.Canceled))
 			}
 		}
 	}
 }
 
-// afterCancel: a handler that begins after a cancel was answered was started
-// before it, so that it was told at once.
-func (e *evidence) afterCancel(r *report, t *account, u *run) {
-	if u.told == 0 && u.over > 0 && time.Duration(u.over-u.began) > time.Second {
-		r.violate("%s ran for %v after it had been canceled", t.name, time.Duration(u.over-u.began))
+// afterCancel: if a handler begins after its task's cancel was acknowledged, the task was started
+// before, and its context ends at once.
+func (e *evidence) afterCancel(r *report, t *load.Account, u *load.Run) {
+	if u.Told == 0 && u.Over > 0 && time.Duration(u.Over-u.Began) > time.Second {
+		r.violate("%s ran for %v after it had been canceled", t.Name, time.Duration(u.Over-u.Began))
 	}
 }

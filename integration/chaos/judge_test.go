@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
-// A history is one made by hand: what the server has done, and what was written
-// down. A checker that lets a wrong one pass proves nothing.
+// A history is a hand-made record: what the server did, and what was reported. A checker that
+// accepts a wrong history proves nothing.
 type history struct {
-	commits []string // commands of one commit, separated by " ; "
+	commits []string // the commands of one commit, separated by " ; "
 	events  []event
 	alive   bool
 	forgets bool
@@ -23,13 +24,12 @@ type history struct {
 
 const second = int64(time.Second)
 
-// good is a history in which all is well: a, b and k are enqueued, k under a key;
-// p1 starts a and b, and is killed; p2 fails it, starts both again and finishes
-// them, and k.
+// good returns a history without violations: a, b and k are enqueued, k under a key. p1 starts a
+// and b, and is killed. p2 evicts it, starts both again, and finishes them and k.
 func good() history {
 	one, two := event{Peer: "p1", Worker: "w1"}, event{Peer: "p2", Worker: "w2"}
 	at := int64(0)
-	by := func(who event, op string, p phase, process string, token int64, tasks ...string) event {
+	by := func(who event, op string, p load.Phase, process string, token int64, tasks ...string) event {
 		at += second / 10
 		who.Mono, who.Wall, who.Op, who.Phase, who.Process, who.Token, who.Tasks = at, time.Unix(0, at), op, p, process, token, tasks
 		return who
@@ -55,13 +55,13 @@ func good() history {
 			"DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5 ; ZREM chaos:holders:{q} w2",
 		},
 		events: []event{
-			by(one, opEnqueue, invoke, "", 0, "a", "b"), by(one, opEnqueue, okay, "", 0, "a", "b"),
-			by(one, opEnqueue, invoke, "", 0, "k"), by(one, opEnqueue, okay, "", 0, "k"),
-			by(one, opRun, invoke, "i1", 1, "a"), by(one, opRun, invoke, "i2", 2, "b"),
+			by(one, load.OpEnqueue, load.Invoke, "", 0, "a", "b"), by(one, load.OpEnqueue, load.Okay, "", 0, "a", "b"),
+			by(one, load.OpEnqueue, load.Invoke, "", 0, "k"), by(one, load.OpEnqueue, load.Okay, "", 0, "k"),
+			by(one, load.OpRun, load.Invoke, "i1", 1, "a"), by(one, load.OpRun, load.Invoke, "i2", 2, "b"),
 			by(event{Peer: "p1"}, opKill, "", "", 0),
-			by(two, opRun, invoke, "i3", 3, "k"), by(two, opRun, invoke, "i4", 4, "a"), by(two, opRun, invoke, "i5", 5, "b"),
-			by(two, opFinish, invoke, "i4", 4, "a"), by(two, opFinish, okay, "i4", 4, "a"),
-			by(two, opRun, okay, "i3", 3, "k"), by(two, opRun, okay, "i4", 4, "a"), by(two, opRun, okay, "i5", 5, "b"),
+			by(two, load.OpRun, load.Invoke, "i3", 3, "k"), by(two, load.OpRun, load.Invoke, "i4", 4, "a"), by(two, load.OpRun, load.Invoke, "i5", 5, "b"),
+			by(two, load.OpFinish, load.Invoke, "i4", 4, "a"), by(two, load.OpFinish, load.Okay, "i4", 4, "a"),
+			by(two, load.OpRun, load.Okay, "i3", 3, "k"), by(two, load.OpRun, load.Okay, "i4", 4, "a"), by(two, load.OpRun, load.Okay, "i5", 5, "b"),
 		},
 	}
 }
@@ -99,7 +99,7 @@ func TestGoodHistory(t *testing.T) {
 	}
 }
 
-// A worker that was killed is excused, though its registration never arrived.
+// A killed worker's eviction is accepted even if its registration never arrived.
 func TestUnregistered(t *testing.T) {
 	h := good()
 	h.commits = h.commits[1:]
@@ -108,7 +108,7 @@ func TestUnregistered(t *testing.T) {
 	}
 }
 
-// A machine that doesn't let a peer run is no false death, but for strict runs.
+// If the machine didn't let a peer run, its eviction is no false death, except in strict runs.
 func TestLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		late   event
@@ -123,7 +123,7 @@ func TestLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := good()
 			h.strict = c.strict
-			h.events[6].Op, h.events[6].Peer, h.events[6].Waited = opLate, c.late.Peer, c.late.Waited // instead of the kill
+			h.events[6].Op, h.events[6].Peer, h.events[6].Waited = load.OpLate, c.late.Peer, c.late.Waited // instead of the kill
 			r := h.judge(t)
 			if len(r.Violations) != c.alarms || r.Late != 1-c.alarms/2 {
 				t.Errorf("%d late, %q", r.Late, r.Violations)
@@ -132,7 +132,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// replace puts another text into one commit.
+// replace replaces a text in one commit.
 func (h *history) replace(t *testing.T, from, to string) {
 	t.Helper()
 	for i, c := range h.commits {
@@ -146,15 +146,15 @@ func (h *history) replace(t *testing.T, from, to string) {
 
 func (h *history) commit(c string) { h.commits = append(h.commits, c) }
 
-// happen adds an event at the end, a while later.
+// happen adds an event at the end, some time later.
 func (h *history) happen(e event) {
 	e.Mono = h.events[len(h.events)-1].Mono + 3*second
 	e.Wall = time.Unix(0, e.Mono)
 	h.events = append(h.events, e)
 }
 
-// The rules that hold between any two commits are tested in integration/spec/rules. Here are
-// some of them, and what else is to be seen.
+// Package integration/spec/rules tests the rules that hold between any two commits. These are some
+// of them, and the other checks.
 func TestWrongHistories(t *testing.T) {
 	without := func(h *history, gone func(event) bool) { h.events = slices.DeleteFunc(h.events, gone) }
 	for name, c := range map[string]struct {
@@ -192,36 +192,36 @@ func TestWrongHistories(t *testing.T) {
 		"a waiting task vanishes": {func(t *testing.T, h *history) {
 			h.commit("LPUSH chaos:queues:{q} z")
 			h.commit("RPOPLPUSH chaos:queues:{q} chaos:process:{q}:i9 ; DEL chaos:process:{q}:i9")
-			h.happen(event{Op: opEnqueue, Phase: invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
-			h.happen(event{Op: opEnqueue, Phase: okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
-		}, "lost: z: it went from where it waited"},
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+		}, "lost: z: it no longer waits"},
 		"a task was never there": {func(t *testing.T, h *history) {
-			h.happen(event{Op: opEnqueue, Phase: invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
-			h.happen(event{Op: opEnqueue, Phase: okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
 		}, "lost: z: its enqueue was acknowledged"},
 		"a task is still there": {func(t *testing.T, h *history) {
 			h.replace(t, "DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5", "DEL chaos:process:{q}:i4 ; ZREM chaos:working:{q}:w2 i4")
 		}, "lost: b: it is still there"},
 		"what was refused is there": {func(t *testing.T, h *history) {
-			h.events[3].Phase = refused
+			h.events[3].Phase = load.Refused
 		}, "k was enqueued, though"},
 		"a task is finished twice, as the handlers see it": {func(t *testing.T, h *history) {
-			for _, p := range []phase{invoke, okay} {
-				h.happen(event{Op: opFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
+			for _, p := range []load.Phase{load.Invoke, load.Okay} {
+				h.happen(event{Op: load.OpFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
 			}
 		}, "2 handlers were told that they have finished a"},
-		"who waits is told another end": {func(t *testing.T, h *history) {
-			h.happen(event{Op: opWait, Phase: okay, Note: "canceled", Tasks: []string{"a"}})
-		}, `who waits for a is told "canceled"`},
-		"who waits is told an end, and it still runs": {func(t *testing.T, h *history) {
+		"Wait returns another end": {func(t *testing.T, h *history) {
+			h.happen(event{Op: load.OpWait, Phase: load.Okay, Note: "canceled", Tasks: []string{"a"}})
+		}, `Wait for a returned "canceled"`},
+		"Wait returns an end, and the task still runs": {func(t *testing.T, h *history) {
 			h.replace(t, "DEL chaos:process:{q}:i4 chaos:process:{q}:i5 ; ZREM chaos:working:{q}:w2 i4 i5", "DEL chaos:process:{q}:i4 ; ZREM chaos:working:{q}:w2 i4")
-			h.happen(event{Op: opWait, Phase: okay, Note: "finished", Tasks: []string{"b"}})
-		}, `who waits for b is told "finished"`},
-		"who waits is told that nothing is known": {func(t *testing.T, h *history) {
-			h.happen(event{Op: opWait, Phase: refused, Note: "no result", Tasks: []string{"a"}})
-		}, `who waits for a is told "no result"`},
-		"a handler is given what is of another task": {func(t *testing.T, h *history) {
-			h.happen(event{Op: opRun, Phase: invoke, Peer: "p2", Worker: "w2", Process: "i9", Note: noteOther + "b", Tasks: []string{"a"}})
+			h.happen(event{Op: load.OpWait, Phase: load.Okay, Note: "finished", Tasks: []string{"b"}})
+		}, `Wait for b returned "finished"`},
+		"Wait finds no result": {func(t *testing.T, h *history) {
+			h.happen(event{Op: load.OpWait, Phase: load.Refused, Note: "no result", Tasks: []string{"a"}})
+		}, `Wait for a returned "no result"`},
+		"a handler gets the header of another task": {func(t *testing.T, h *history) {
+			h.happen(event{Op: load.OpRun, Phase: load.Invoke, Peer: "p2", Worker: "w2", Process: "i9", Note: load.NoteOther + "b", Tasks: []string{"a"}})
 		}, "a handler of a was given the header of another task: b"},
 		"added tasks start in the wrong order": {func(t *testing.T, h *history) {
 			h.commit("XADD chaos:added:{q} 5-7 0123456789abc0 x ; XADD chaos:added:{q} 5-8 0123456789abc0 y")
@@ -229,18 +229,18 @@ func TestWrongHistories(t *testing.T) {
 				"HSET chaos:entries:{q} i9 a:5-8-0123456789abc0 a:5-8-0123456789abc i9:w2")
 		}, "y starts, and x was added before"},
 		"a stale finish is accepted": {func(t *testing.T, h *history) {
-			without(h, func(e event) bool { return e.Op == opFinish })
-			for _, p := range []phase{invoke, okay} {
-				h.happen(event{Op: opFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
+			without(h, func(e event) bool { return e.Op == load.OpFinish })
+			for _, p := range []load.Phase{load.Invoke, load.Okay} {
+				h.happen(event{Op: load.OpFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
 			}
 		}, `it has finished a (process i1), which was "returned"`},
 		"a handler runs what was not started": {func(t *testing.T, h *history) {
-			h.happen(event{Op: opRun, Phase: invoke, Peer: "p2", Worker: "w2", Process: "i9", Token: 9, Tasks: []string{"a"}})
+			h.happen(event{Op: load.OpRun, Phase: load.Invoke, Peer: "p2", Worker: "w2", Process: "i9", Token: 9, Tasks: []string{"a"}})
 		}, "which the server has not started"},
-		"a living worker is failed": {func(t *testing.T, h *history) {
+		"a live worker is evicted": {func(t *testing.T, h *history) {
 			without(h, func(e event) bool { return e.Op == opKill })
 		}, "worker w1 of peer p1 was failed, and nothing was wrong"},
-		"nobody is to be failed": {func(t *testing.T, h *history) {
+		"no worker may be evicted": {func(t *testing.T, h *history) {
 			h.alive = true
 		}, "worker w1 of peer p1 was failed, and nothing was wrong"},
 		"more starts than deaths explain": {func(t *testing.T, h *history) {
@@ -249,30 +249,30 @@ func TestWrongHistories(t *testing.T) {
 		"a zombie does not come back": {func(t *testing.T, h *history) {
 			h.events[6].Op = opStop
 			h.happen(event{Op: opCont, Peer: "p1"})
-			h.happen(event{Op: opUp, Peer: "p3"})
+			h.happen(event{Op: load.OpUp, Peer: "p3"})
 			h.happen(event{Op: opTerm, Peer: "p1"})
 		}, "p1, worker w1, has done no work since it was woken"},
 		"a canceled task goes on": {func(t *testing.T, h *history) {
 			h.events = slices.Insert(h.events, 4,
-				event{Op: opCancel, Phase: invoke, Tasks: []string{"b"}, Mono: h.events[3].Mono},
-				event{Op: opCancel, Phase: okay, Tasks: []string{"b"}, Mono: h.events[3].Mono})
+				event{Op: load.OpCancel, Phase: load.Invoke, Tasks: []string{"b"}, Mono: h.events[3].Mono},
+				event{Op: load.OpCancel, Phase: load.Okay, Tasks: []string{"b"}, Mono: h.events[3].Mono})
 			h.events[len(h.events)-1].Mono += 3 * second
 		}, "after it had been canceled"},
 		"a finish is out of turn": {func(t *testing.T, h *history) {
 			h.replace(t, "ZADD chaos:suspects:{q} 0 w1", "ZADD chaos:suspects:{q} -1 w1") // it has left
 			for i, e := range h.events {
-				if e.Op == opFinish {
+				if e.Op == load.OpFinish {
 					h.events[i].Process, h.events[i].Token, h.events[i].Peer = "i1", 1, "p1"
 				}
 			}
 		}, `it has finished a (process i1), which was "stopped"`},
 		"a task runs that nobody has enqueued": {func(t *testing.T, h *history) {
-			without(h, func(e event) bool { return e.Op == opEnqueue && slices.Contains(e.Tasks, "k") })
+			without(h, func(e event) bool { return e.Op == load.OpEnqueue && slices.Contains(e.Tasks, "k") })
 		}, "k is in Redis, and nobody has enqueued it"},
 		"a loss is not reported": {func(t *testing.T, h *history) {
 			h.forgets = true
-			h.happen(event{Op: opEnqueue, Phase: invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
-			h.happen(event{Op: opEnqueue, Phase: okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
+			h.happen(event{Op: load.OpEnqueue, Phase: load.Okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
 			h.happen(event{Op: opServer, Note: noteKill})
 			h.events[len(h.events)-1].Mono -= 2 * second
 		}, "no peer has said so"},
@@ -288,14 +288,14 @@ func TestWrongHistories(t *testing.T) {
 	}
 }
 
-// Whoever was failed while it slept is to work again, if it has had the time; whoever
-// was failed by something later is not.
+// A peer that was evicted while it was stopped must work again, if it had time to. A peer evicted
+// later, for another reason, needn't.
 func TestNaps(t *testing.T) {
 	at := func(seconds float64, op, peer, note string) event {
 		return event{Mono: int64(seconds * float64(second)), Op: op, Peer: peer, Note: note}
 	}
 	for name, c := range map[string]struct {
-		later  bool // it is failed after another has enqueued something, 9 s after it woke
+		later  bool // it's evicted after another peer enqueues something, 9 s after it woke up
 		more   []event
 		alarms int
 	}{
@@ -303,7 +303,7 @@ func TestNaps(t *testing.T) {
 		"it does not come back, and others are cut":    {more: []event{at(2, opCut, "p2", "")}, alarms: 1},
 		"it does not come back from the second nap":    {more: []event{at(1.1, opStop, "p1", ""), at(4, opCont, "p1", "")}, alarms: 1},
 		"it does not come back, and Redis was away":    {more: []event{at(2, opServer, "", noteKill), at(3, opServer, "", noteBack)}, alarms: 1},
-		"it comes back late":                           {more: []event{{Mono: 15 * second, Op: opRun, Phase: invoke, Peer: "p1", Worker: "w3"}}},
+		"it comes back late":                           {more: []event{{Mono: 15 * second, Op: load.OpRun, Phase: load.Invoke, Peer: "p1", Worker: "w3"}}},
 		"it went on, and was killed later":             {later: true},
 		"it was killed soon":                           {more: []event{at(2, opKill, "p1", "")}},
 		"it was asked to end soon":                     {more: []event{at(2, opTerm, "p1", "")}},
@@ -320,8 +320,8 @@ func TestNaps(t *testing.T) {
 			}
 			h.events = append(h.events, at(0.65, opStop, "p1", ""), at(1, opCont, "p1", ""))
 			h.events = append(h.events, c.more...)
-			for i, p := range []phase{invoke, okay} {
-				h.events = append(h.events, event{Mono: int64(10+i) * second, Op: opEnqueue, Phase: p, Peer: "p2", Worker: "w2", Tasks: []string{"c"}})
+			for i, p := range []load.Phase{load.Invoke, load.Okay} {
+				h.events = append(h.events, event{Mono: int64(10+i) * second, Op: load.OpEnqueue, Phase: p, Peer: "p2", Worker: "w2", Tasks: []string{"c"}})
 			}
 			slices.SortStableFunc(h.events, func(a, b event) int { return cmp.Compare(a.Mono, b.Mono) })
 			before := len(h.commits)
@@ -345,7 +345,7 @@ func TestNaps(t *testing.T) {
 	}
 }
 
-// The bounds on times are demanded, and leftover keys are seen.
+// Times above the bounds are reported, and so are leftover keys.
 func TestWrongFigures(t *testing.T) {
 	r := &report{Recoveries: []time.Duration{time.Second, 2 * time.Second}}
 	if r.bound("recovery", r.Recoveries, 99, time.Second); len(r.Violations) != 1 {
@@ -356,31 +356,31 @@ func TestWrongFigures(t *testing.T) {
 		"chaos:working:{q}:x": false, "chaos:workers:{q}": false, "chaos:failed:keyed:{q}:k:x": true, "chaos:keyed:{q}:k:x": false,
 		"chaos:unique:{q}": false, "chaos:ledger:{q}": false, "other": false,
 	} {
-		if stays(key, false) != ok {
+		if load.Stays(prefix, key, false) != ok {
 			t.Errorf("%s may stay: %v", key, !ok)
 		}
 	}
-	if !stays("chaos:once:{q}:x", true) {
-		t.Error("a nonce may stay until its time is over")
+	if !load.Stays(prefix, "chaos:once:{q}:x", true) {
+		t.Error("a nonce may stay until it expires")
 	}
 }
 
-// Where the server's history isn't there, a task is lost if no handler has run it to its end, unless
-// one was killed while it finished it.
+// Without the server's history, a task is lost if no handler has run it to its end, unless a peer
+// was killed while finishing it.
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		run  run
+		run  load.Run
 		lost int
 	}{
-		"done":                  {run{finishing: 1, finish: okay, over: 2}, 0},
-		"killed at its finish":  {run{finishing: 1}, 0},
-		"killed before":         {run{}, 1},
-		"it is to run again":    {run{over: 2, note: noteRetry}, 1},
-		"its handler is at end": {run{over: 2}, 0},
+		"done":                  {load.Run{Finishing: 1, Finish: load.Okay, Over: 2}, 0},
+		"killed at its finish":  {load.Run{Finishing: 1}, 0},
+		"killed before":         {load.Run{}, 1},
+		"it was retried":        {load.Run{Over: 2, Note: load.NoteRetry}, 1},
+		"its handler is at end": {load.Run{Over: 2}, 0},
 	} {
 		lost := 0
-		(&evidence{}).seen(&account{enqueue: okay, runs: []*run{&c.run}}, func(*account, string) { lost++ })
+		(&evidence{}).seen(&load.Account{Enqueue: load.Okay, Runs: []*load.Run{&c.run}}, func(*load.Account, string) { lost++ })
 		if lost != c.lost {
 			t.Errorf("%s: %d lost, want %d", name, lost, c.lost)
 		}

@@ -1,12 +1,16 @@
 package main
 
-import "time"
+import (
+	"time"
 
-// kills has real processes be killed, one by one, a few at once, and now and then
-// all of them, and others come in their place.
+	"github.com/worqr/worqr/integration/load"
+)
+
+// kills kills real processes: one by one, a few at once, and sometimes all of them. Others replace
+// them.
 func kills(o options) *report {
-	r := play(o, 0, setup{durability: everysec, spec: peerSpec{Faults: true}}, func(a *arena) error {
-		// Each peer lives for some leases, so that there is always somebody who may judge.
+	r := play(o, 0, setup{durability: everysec, spec: load.Config{Faults: true}}, func(a *arena) {
+		// Each peer lives for several leases, so that some live peer may always evict others.
 		apart := 7 * a.lease / 2 / time.Duration(len(a.fleet.members))
 		for n := 0; n < a.kills; {
 			pause(a.between(0, 2*apart))
@@ -23,33 +27,29 @@ func kills(o options) *report {
 				if slot < 0 || n+len(slots) == a.kills {
 					break
 				}
-				a.fleet.members[slot].asleep = true // not to be thrown twice
+				a.fleet.members[slot].asleep = true // so that it isn't picked twice
 				slots = append(slots, slot)
 			}
 			for _, slot := range slots {
 				a.fleet.kill(slot, note)
 			}
 			for _, slot := range slots {
-				if err := a.fleet.spawn(slot); err != nil {
-					return err
-				}
+				a.fleet.spawn(slot)
 			}
 			n += len(slots)
 			pause(time.Duration(len(slots)-1) * 2 * apart)
 		}
-		return nil
 	})
 	r.bound("recovery", r.Recoveries, 99, o.recovery())
 	return r
 }
 
-// noteAll marks kills of all peers at once, whose tasks wait until the next have
-// served for a lease.
+// noteAll marks kills of all peers at once. Their tasks wait until the next peers have served for a
+// lease.
 const noteAll = "all"
 
-// recovery is how long tasks of a killed peer may wait for their next start: one
-// and a third of a lease, and what a start takes. Unless the run is to be strict,
-// a busy machine is excused.
+// recovery is how long tasks of a killed peer may wait for their next start: one and a third of a
+// lease, and the time of a start. Unless the run is strict, a busy machine gets more.
 func (o *options) recovery() time.Duration {
 	most := o.lease*4/3 + 300*time.Millisecond
 	if !o.strict {

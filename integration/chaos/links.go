@@ -6,14 +6,16 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/worqr/worqr/integration/load"
+	"github.com/worqr/worqr/internal/peertest"
 )
 
-// A cutter has the link of one slot fail in one way, and returns what mends it.
+// A cutter makes the link of one slot fail in one way, and returns a function that repairs it.
 type cutter func(slot int, kind string) (heal func() error, err error)
 
-// links has the links of peers fail in every way there is, each about as often,
-// several at once: those of a proxy, and those of the network where that is ours
-// to harm.
+// links makes the links of peers fail in every way, several at once: those through a proxy and, if
+// the driver may change the network, those between namespaces.
 func links(o options) *report {
 	r := cutProxies(o, 0)
 	if err := namespacesWork(); err != nil {
@@ -25,17 +27,17 @@ func links(o options) *report {
 }
 
 func cutProxies(o options, number int) *report {
-	s := setup{durability: everysec, cut: true, tail: 4*o.lease + 4*time.Second, spec: peerSpec{Faults: true}}
+	s := setup{durability: everysec, cut: true, tail: 4*o.lease + 4*time.Second, spec: load.Config{Faults: true}}
 	var w *network
-	s.place = throughLinks(&w, false, "")
-	return play(o, number, s, func(a *arena) error {
-		return a.cutLinks(a.cuts, slices.Sorted(maps.Keys(toxicCuts)), w.cut)
+	s.place = throughLinks(&w, false)
+	return play(o, number, s, func(a *arena) {
+		a.cutLinks(a.cuts, slices.Sorted(maps.Keys(toxicCuts)), w.cut)
 	})
 }
 
-// cutLinks makes n cuts, of all kinds in turn, for less and for more than a lease,
-// and leaves no more than half of the links cut at a time.
-func (a *arena) cutLinks(n int, kinds []string, cut cutter) error {
+// cutLinks makes n cuts, alternating between the kinds, for less and for more than a lease. At most
+// half of the links are cut at a time.
+func (a *arena) cutLinks(n int, kinds []string, cut cutter) {
 	var mending sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
@@ -61,9 +63,7 @@ func (a *arena) cutLinks(n int, kinds []string, cut cutter) error {
 		m := a.fleet.members[slot]
 		a.fleet.say(opCut, m, kind)
 		heal, err := cut(slot, kind)
-		if err != nil {
-			return err
-		}
+		peertest.Must(a.t, err)
 		mending.Go(func() {
 			pause(last)
 			err := heal()
@@ -72,11 +72,11 @@ func (a *arena) cutLinks(n int, kinds []string, cut cutter) error {
 			defer mu.Unlock()
 			delete(busy, slot)
 			if err != nil {
-				failed = fmt.Errorf("mend a link that was cut by %s: %w", kind, err)
+				failed = fmt.Errorf("repair a link that was cut by %s: %w", kind, err)
 			}
 		})
 		i++
 	}
 	mending.Wait()
-	return failed
+	peertest.Must(a.t, failed)
 }

@@ -11,6 +11,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -18,7 +19,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/child"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // campaigns are the kinds of run.
@@ -31,12 +35,12 @@ var campaigns = map[string]func(options) *report{
 	"pubsub":   pubsub,
 	"memory":   memory,
 	"mix":      mix,
-	"smoke":    smoke,
+	"tls":      withTLS,
 }
 
 func main() {
-	if spec, given := child.Given[peerSpec](); given {
-		os.Exit(peerMain(spec))
+	if spec, given := child.Given[load.Config](); given {
+		os.Exit(load.Main(spec, worqr.Options{TLSConfig: redistest.TLS(spec.URL)}))
 	}
 	var o options
 	names := strings.Join(slices.Sorted(maps.Keys(campaigns)), ", ")
@@ -52,53 +56,47 @@ func main() {
 	flag.IntVar(&o.restarts, "restarts", 10, "times to kill Redis")
 	flag.StringVar((*string)(&o.fsync), "durability", string(always), "of a Redis that is killed: always, everysec, rdb or none")
 	flag.DurationVar(&o.span, "span", time.Minute, "of campaigns that count no faults")
-	flag.StringVar((*string)(&o.engine), "engine", string(single), fmt.Sprintf("what keeps the tasks, in the campaigns %v: one of %v", anywhere, engines))
 	flag.BoolVar(&o.strict, "strict", false, "demand the times that are promised, which a busy machine may not keep")
 	flag.Parse()
-	if flag.NArg() > 0 || campaigns[o.campaign] == nil || durable[o.fsync] == nil || o.peers < 2 || !o.known() {
+	if flag.NArg() > 0 || campaigns[o.campaign] == nil || durable[o.fsync] == nil || o.peers < 2 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	os.Exit(o.run())
+	if err := o.run(os.Stdout); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
 }
 
-// known reports whether there is such an engine, and the campaign knows it.
-func (o *options) known() bool {
-	return slices.Contains(engines, o.engine) && (o.engine == single || slices.Contains(anywhere, o.campaign))
-}
-
-// run plays the campaign and prints what it has found. The exit code is 1 on a
-// violation.
-func (o *options) run() int {
+// run plays the campaign and writes its report. Violations are an error.
+func (o *options) run(w io.Writer) (err error) {
 	if o.seed == 0 {
 		o.seed = rand.Uint64()>>1 + 1
 	}
 	temporary := o.dir == ""
 	if temporary {
-		var err error
 		if o.dir, err = os.MkdirTemp("", "worqr-chaos-"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return err
 		}
 	}
 	began := time.Now()
-	fmt.Printf("campaign    %s, engine %s, seed %d, lease %v\n", o.campaign, o.engine, o.seed, o.lease)
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) } // for people
+	say("campaign    %s, seed %d, lease %v", o.campaign, o.seed, o.lease)
 	r := campaigns[o.campaign](*o)
-	r.write(os.Stdout)
-	fmt.Printf("took        %v\n", time.Since(began).Round(time.Second))
-	if len(r.Violations) > 0 {
-		fmt.Printf("FAILED      %d violations; histories in %s\nrepeat      %s\n", len(r.Violations), o.dir, o.repeat())
-		return 1
+	r.write(w)
+	say("took        %v", time.Since(began).Round(time.Second))
+	if n := len(r.Violations); n > 0 {
+		return fmt.Errorf("FAILED      %d violations; histories in %s\nrepeat      %s", n, o.dir, o.repeat())
 	}
 	if temporary {
-		_ = os.RemoveAll(o.dir) // it has served its purpose
+		_ = os.RemoveAll(o.dir) // it is no longer needed
 	}
-	fmt.Println("ok")
-	return 0
+	say("ok")
+	return nil
 }
 
-// repeat is the command that has the same faults come again.
+// repeat returns the command that repeats the faults.
 func (o *options) repeat() string {
-	return fmt.Sprintf("go run ./integration/chaos -campaign %s -engine %s -seed %d -peers %d -lease %v -kills %d -zombies %d -stalls %d -cuts %d -restarts %d -durability %s -span %v -strict=%v",
-		o.campaign, o.engine, o.seed, o.peers, o.lease, o.kills, o.zombies, o.stalls, o.cuts, o.restarts, o.fsync, o.span, o.strict)
+	return fmt.Sprintf("go run ./integration/chaos -campaign %s -seed %d -peers %d -lease %v -kills %d -zombies %d -stalls %d -cuts %d -restarts %d -durability %s -span %v -strict=%v",
+		o.campaign, o.seed, o.peers, o.lease, o.kills, o.zombies, o.stalls, o.cuts, o.restarts, o.fsync, o.span, o.strict)
 }

@@ -14,14 +14,19 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/integration/load"
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
-// namespaces are networks of the kernel's, one for each peer, which only root may
-// have. What happens to their packets happens to a peer as it would to a machine.
+// namespaces are network namespaces of the kernel, one per peer, which need root. Lost packets
+// affect a peer as they would affect a separate machine.
 type namespaces struct {
 	server  *server
+	port    string // of the server
 	n       int
-	signals chan os.Signal // by which a run is broken off
+	signals chan os.Signal // that abort a run
 
 	mu   sync.Mutex
 	laid map[string]bool // rules
@@ -34,11 +39,7 @@ func (s *namespaces) device(slot int) string {
 func (s *namespaces) address(slot int) string { return fmt.Sprintf("10.213.%d.1", slot) }
 func (s *namespaces) peer(slot int) string    { return fmt.Sprintf("10.213.%d.2", slot) }
 
-func (s *namespaces) url(slot int) string {
-	return fmt.Sprintf("redis://%s:%d", s.address(slot), s.server.port)
-}
-
-// sh runs commands of the system, one a line.
+// sh runs system commands, one per line.
 func sh(lines ...string) error {
 	for _, line := range lines {
 		words := strings.Fields(line)
@@ -49,8 +50,8 @@ func sh(lines ...string) error {
 	return nil
 }
 
-func newNamespaces(n int, server *server) (*namespaces, error) {
-	s := &namespaces{server: server, n: n, signals: make(chan os.Signal, 1), laid: map[string]bool{}}
+func newNamespaces(n int, port string) (*namespaces, error) {
+	s := &namespaces{port: port, n: n, signals: make(chan os.Signal, 1), laid: map[string]bool{}}
 	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		if _, broken := <-s.signals; broken {
@@ -74,8 +75,8 @@ func newNamespaces(n int, server *server) (*namespaces, error) {
 	return s, nil
 }
 
-// namespacesWork is nil where namespaces and packet filters can be made. That takes root,
-// the programs ip and iptables, and a kernel, or a container, that lets them.
+// namespacesWork returns nil if namespaces and packet filters can be created. That needs root, the
+// programs ip and iptables, and a kernel or container that allows it.
 func namespacesWork() error {
 	if os.Geteuid() != 0 {
 		return errors.New("that needs root")
@@ -85,7 +86,7 @@ func namespacesWork() error {
 			return fmt.Errorf("that needs %s in PATH", program)
 		}
 	}
-	s, err := newNamespaces(1, &server{port: 1})
+	s, err := newNamespaces(1, "1")
 	defer s.close()
 	if err != nil {
 		return err
@@ -102,42 +103,42 @@ func namespacesWork() error {
 	return nil
 }
 
-// close removes the rules that are left, and the namespaces with their devices.
+// close removes the remaining rules, and the namespaces with their devices.
 func (s *namespaces) close() {
 	signal.Stop(s.signals)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for rule := range s.laid {
-		_ = sh("iptables -w -D " + rule) // as well as can be done
+		_ = sh("iptables -w -D " + rule) // best effort
 	}
 	for slot := range s.n {
-		_ = sh("ip netns del " + s.name(slot)) // there may be none
+		_ = sh("ip netns del " + s.name(slot)) // it may not exist
 	}
 }
 
-// The kinds of cut, as rules about the packets of a device (%[1]s) and the port of
-// the server (%[2]d).
+// packetCuts are the kinds of cut, as rules about the packets of a device (%[1]s) and the port of
+// the server (%[2]s).
 var packetCuts = map[string][]string{
-	"packets":          {"INPUT -i %[1]s -p tcp --dport %[2]d -j DROP", "OUTPUT -o %[1]s -p tcp --sport %[2]d -j DROP"},
-	"packets up":       {"INPUT -i %[1]s -p tcp --dport %[2]d -j DROP"},
-	"packets down":     {"OUTPUT -o %[1]s -p tcp --sport %[2]d -j DROP"},
-	"packets rejected": {"INPUT -i %[1]s -p tcp --dport %[2]d -j REJECT --reject-with tcp-reset"},
+	"packets":          {"INPUT -i %[1]s -p tcp --dport %[2]s -j DROP", "OUTPUT -o %[1]s -p tcp --sport %[2]s -j DROP"},
+	"packets up":       {"INPUT -i %[1]s -p tcp --dport %[2]s -j DROP"},
+	"packets down":     {"OUTPUT -o %[1]s -p tcp --sport %[2]s -j DROP"},
+	"packets rejected": {"INPUT -i %[1]s -p tcp --dport %[2]s -j REJECT --reject-with tcp-reset"},
 	"packets lossy": {
-		"INPUT -i %[1]s -p tcp --dport %[2]d -m statistic --mode random --probability 0.2 -j DROP",
-		"OUTPUT -o %[1]s -p tcp --sport %[2]d -m statistic --mode random --probability 0.2 -j DROP",
+		"INPUT -i %[1]s -p tcp --dport %[2]s -m statistic --mode random --probability 0.2 -j DROP",
+		"OUTPUT -o %[1]s -p tcp --sport %[2]s -m statistic --mode random --probability 0.2 -j DROP",
 	},
-	"packets half-open": nil, // those of the connection that has subscribed
+	"packets half-open": nil, // drops those of the subscribed connection
 }
 
-// cut has the packets of a slot fail in one way, and returns what mends it.
+// cut makes the packets of a slot fail in one way, and returns a function that repairs that.
 func (s *namespaces) cut(slot int, kind string) (heal func() error, err error) {
 	rules := packetCuts[kind]
 	if kind == "packets half-open" {
-		port, err := s.subscriber(slot)
-		if err != nil || port == "" {
-			return func() error { return nil }, err
+		port := s.subscriber(slot)
+		if port == "" {
+			return func() error { return nil }, nil
 		}
-		rules = []string{"OUTPUT -o %[1]s -p tcp --sport %[2]d --dport " + port + " -j DROP"}
+		rules = []string{"OUTPUT -o %[1]s -p tcp --sport %[2]s --dport " + port + " -j DROP"}
 	}
 	var mine []string
 	heal = func() (err error) {
@@ -150,7 +151,7 @@ func (s *namespaces) cut(slot int, kind string) (heal func() error, err error) {
 		return err
 	}
 	for _, rule := range rules {
-		rule = fmt.Sprintf(rule, s.device(slot), s.server.port)
+		rule = fmt.Sprintf(rule, s.device(slot), s.port)
 		if err := s.lay(rule); err != nil {
 			return nil, errors.Join(err, heal())
 		}
@@ -169,31 +170,33 @@ func (s *namespaces) lay(rule string) error {
 	return err
 }
 
-// subscriber is the port from which the peer of a slot has subscribed; "" if it
-// has not.
-func (s *namespaces) subscriber(slot int) (port string, err error) {
-	clients, err := redis.String(s.server.do([]any{"CLIENT", "LIST", "TYPE", "pubsub"}))
+// subscriber returns the port from which the peer of a slot has subscribed; "" if it hasn't.
+func (s *namespaces) subscriber(slot int) (port string) {
+	clients := redistest.Sure(redis.String(s.server.do([]any{"CLIENT", "LIST", "TYPE", "pubsub"}), nil))(s.server.t)
 	for line := range strings.Lines(clients) {
 		if _, rest, ok := strings.Cut(line, " addr="+s.peer(slot)+":"); ok {
 			port, _, _ = strings.Cut(rest, " ")
 		}
 	}
-	return port, err
+	return port
 }
 
 func cutNamespaces(o options, number int) *report {
 	o.peers = min(o.peers, 8)
 	var n *namespaces
-	s := setup{durability: everysec, everywhere: true, cut: true, tail: 4*o.lease + 4*time.Second, spec: peerSpec{Faults: true}}
-	s.place = func(a *arena) (func(int) (string, []string), error) {
+	s := setup{durability: everysec, everywhere: true, cut: true, tail: 4*o.lease + 4*time.Second, spec: load.Config{Faults: true}}
+	s.place = func(a *arena) func(int) (string, []string) {
+		_, port, _ := strings.Cut(a.server.Addr(), ":")
 		var err error
-		n, err = newNamespaces(o.peers, a.server)
-		a.cleanup = append(a.cleanup, n.close)
+		n, err = newNamespaces(o.peers, port)
+		n.server = a.server
+		a.t.Cleanup(n.close)
+		peertest.Must(a.t, err)
 		return func(slot int) (string, []string) {
-			return n.url(slot), []string{"ip", "netns", "exec", n.name(slot)}
-		}, err
+			return strings.Replace(a.url, "127.0.0.1", n.address(slot), 1), []string{"ip", "netns", "exec", n.name(slot)}
+		}
 	}
-	return play(o, number, s, func(a *arena) error {
-		return a.cutLinks(a.cuts*len(packetCuts)/len(toxicCuts), slices.Sorted(maps.Keys(packetCuts)), n.cut)
+	return play(o, number, s, func(a *arena) {
+		a.cutLinks(a.cuts*len(packetCuts)/len(toxicCuts), slices.Sorted(maps.Keys(packetCuts)), n.cut)
 	})
 }

@@ -4,17 +4,19 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/worqr/worqr/integration/load"
 )
 
-// A nap is a time for which a peer stood still.
+// A nap is a time in which a peer was stopped.
 type nap struct {
 	peer, worker string // the id under which it worked before
 	woke         int64
 }
 
-// naps returns those of all peers.
+// naps returns the naps of all peers.
 func (e *evidence) naps() (all []nap) {
-	worked := map[string]string{} // peer → the id it had last
+	worked := map[string]string{} // peer → its last id
 	asleep := map[string]nap{}
 	for _, v := range e.events {
 		switch n, sleeps := asleep[v.Peer]; {
@@ -31,15 +33,15 @@ func (e *evidence) naps() (all []nap) {
 	return all
 }
 
-// zombies: a peer that stood still for so long that it was failed is back at work,
-// under another id, once it goes on and has had the time.
+// zombies: a peer that was evicted while it was stopped works again under another id, if it had the
+// time.
 func (e *evidence) zombies(r *report) {
 	if e.order == nil {
 		return
 	}
 	for _, n := range e.naps() {
 		if !e.failedIn(n) {
-			continue // it was not long, or nobody was able to judge
+			continue // it was short, or no peer was able to evict it
 		}
 		r.Zombies++
 		if e.free(n) >= e.arena.tail && !e.works(n) {
@@ -48,33 +50,32 @@ func (e *evidence) zombies(r *report) {
 	}
 }
 
-// failedIn reports whether a worker was failed for its nap: before it woke, or less
-// than a lease later, which no other fault can have done by then. Where the order of
-// the server leaves that open, it was: then little has happened in between, so that
-// the other fault came soon, and the peer has not had the time.
+// failedIn reports whether a worker was evicted for its nap: before it woke up, or less than a
+// lease later, when no other fault can have caused it yet. If the server's history leaves that
+// open, the answer is true. Then little happened in between, so another fault came soon, and the
+// peer has not had the time.
 func (e *evidence) failedIn(n nap) bool {
 	return slices.ContainsFunc(e.order.fences, func(f fence) bool {
 		return f.failed && f.worker == n.worker && e.since(f.commit) <= n.woke+int64(e.arena.lease)
 	})
 }
 
-// since is a time before which the server has not made a commit: what is there by
-// then had not been enqueued before.
+// since returns a time before which the server can't have made a commit, since the tasks of earlier
+// commits had not been enqueued yet.
 func (e *evidence) since(commit int) (at int64) {
 	for name, s := range e.order.stories {
 		if t := e.tasks[name]; t != nil && s.commit <= commit {
-			at = max(at, t.invoked)
+			at = max(at, t.Invoked)
 		}
 	}
 	return at
 }
 
-// free is how long a peer was able to come back to work: from when it woke until it
-// stood still again or was to end, without the times at which its link was cut or the
-// server away.
+// free returns how long a peer could have resumed work: from when it woke up until it was stopped
+// again or ended, without the times at which its link was cut or the server was down.
 func (e *evidence) free(n nap) (free time.Duration) {
-	place, _, _ := strings.Cut(n.peer, ".") // its link is there before and after it
-	cut := map[string]bool{}                // links, and "" for all
+	place, _, _ := strings.Cut(n.peer, ".") // its link exists before and after it
+	cut := map[string]bool{}                // links; "" is all of them
 	last := n.woke
 	for _, v := range e.events {
 		now := max(v.Mono, n.woke)
@@ -99,9 +100,9 @@ func (e *evidence) free(n nap) (free time.Duration) {
 	return free
 }
 
-// works reports whether a handler of a peer begins after its nap, under another id.
+// works reports whether a handler of a peer began after its nap, under another id.
 func (e *evidence) works(n nap) bool {
 	return slices.ContainsFunc(e.events, func(v event) bool {
-		return v.Mono > n.woke && v.Peer == n.peer && v.Op == opRun && v.Phase == invoke && v.Worker != n.worker
+		return v.Mono > n.woke && v.Peer == n.peer && v.Op == load.OpRun && v.Phase == load.Invoke && v.Worker != n.worker
 	})
 }

@@ -6,35 +6,36 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
+	"testing"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/Shopify/toxiproxy/v2/stream"
 	"github.com/Shopify/toxiproxy/v2/toxics"
 	"github.com/rs/zerolog"
+
+	"github.com/worqr/worqr/internal/peertest"
 )
 
-// A network is one link between each peer and the server, in the driver.
+// A network is one link, within the driver, between each peer and the server.
 type network struct {
 	links []*toxiproxy.Proxy
 }
 
-// newNetwork makes n links to the address. Those who subscribe hear nothing from
-// the first moment on if they are to be deaf.
-func newNetwork(n int, to string, deaf bool) (*network, error) {
-	zerolog.SetGlobalLevel(zerolog.Disabled) // some toxics log each move
+// newNetwork makes n links to the address. If deaf, subscribed connections receive nothing from the
+// start.
+func newNetwork(t testing.TB, n int, to string, deaf bool) *network {
+	zerolog.SetGlobalLevel(zerolog.Disabled) // some toxics log each change
 	host := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	w := &network{}
+	t.Cleanup(w.close)
 	for i := range n {
 		link := toxiproxy.NewProxy(host, fmt.Sprintf("link%d", i), "127.0.0.1:0", to)
-		if err := link.Start(); err != nil {
-			return w, fmt.Errorf("open a link: %w", err)
-		}
+		peertest.Must(t, link.Start())
 		w.links = append(w.links, link)
-		if err := add(link, toxic{"deafness", "downstream", attributes{"deaf": deaf}}); err != nil {
-			return w, err
-		}
+		peertest.Must(t, add(link, toxic{"deafness", "downstream", attributes{"deaf": deaf}}))
 	}
-	return w, nil
+	return w
 }
 
 func (w *network) close() {
@@ -43,41 +44,41 @@ func (w *network) close() {
 	}
 }
 
-// throughLinks places each peer behind a link of a network, which it tells of. As is what
-// stands before the address: a user and a password, or nothing.
-func throughLinks(to **network, deaf bool, as string) func(*arena) (func(slot int) (string, []string), error) {
-	return func(a *arena) (func(int) (string, []string), error) {
-		w, err := newNetwork(a.peers, a.server.addr(), deaf)
+// throughLinks connects each peer through a link of a new network, which it stores in to.
+func throughLinks(to **network, deaf bool) func(*arena) func(slot int) (string, []string) {
+	return func(a *arena) func(int) (string, []string) {
+		w := newNetwork(a.t, a.peers, a.server.Addr(), deaf)
 		*to = w
-		a.cleanup = append(a.cleanup, w.close)
-		return func(slot int) (string, []string) { return "redis://" + as + w.links[slot].Listen, nil }, err
+		return func(slot int) (string, []string) {
+			return strings.Replace(a.url, a.server.Addr(), w.links[slot].Listen, 1), nil
+		}
 	}
 }
 
 type attributes map[string]any
 
-// A toxic is what has something happen to what travels one way on a link.
+// A toxic changes or drops what travels in one direction of a link.
 type toxic struct {
 	Type       string     `json:"type"`
 	Stream     string     `json:"stream"`
 	Attributes attributes `json:"attributes"`
 }
 
-// The kinds of cut. What is dropped is dropped in silence, while the connections
-// stay open; a timeout of 0 is for ever.
+// toxicCuts are the kinds of cut. Data is dropped silently, while the connections stay open. A
+// timeout of 0 never ends.
 var toxicCuts = map[string][]toxic{
-	"closed":    nil, // the link is down: connections end and none can be made
+	"closed":    nil, // connections end, and no new ones are accepted
 	"silent":    {{"timeout", "upstream", attributes{"timeout": 0}}, {"timeout", "downstream", attributes{"timeout": 0}}},
 	"requests":  {{"timeout", "upstream", attributes{"timeout": 0}}},
 	"replies":   {{"timeout", "downstream", attributes{"timeout": 0}}},
 	"reset":     {{"reset_peer", "upstream", attributes{"timeout": 0}}, {"reset_peer", "downstream", attributes{"timeout": 0}}},
-	"half-open": {{"deafness", "downstream", attributes{"deaf": true}}}, // whoever has subscribed hears nothing
+	"half-open": {{"deafness", "downstream", attributes{"deaf": true}}}, // subscribed connections receive nothing
 	"latency":   {{"latency", "upstream", attributes{"latency": 100, "jitter": 90}}, {"latency", "downstream", attributes{"latency": 100, "jitter": 90}}},
 	"bandwidth": {{"bandwidth", "upstream", attributes{"rate": 10}}, {"bandwidth", "downstream", attributes{"rate": 10}}},
 	"slices":    {{"slicer", "upstream", attributes{"average_size": 20, "size_variation": 10, "delay": 500}}, {"slicer", "downstream", attributes{"average_size": 20, "size_variation": 10, "delay": 500}}},
 }
 
-// cut has a link fail in one way, and returns what mends it.
+// cut makes a link fail in one way, and returns a function that repairs it.
 func (w *network) cut(slot int, kind string) (heal func() error, err error) {
 	link := w.links[slot]
 	switch kind {
@@ -96,7 +97,7 @@ func (w *network) cut(slot int, kind string) (heal func() error, err error) {
 	return func() error {
 		for _, t := range slices.Backward(faults) {
 			if err := link.Toxics.RemoveToxic(context.Background(), t.Type+"_"+t.Stream); err != nil {
-				return fmt.Errorf("mend a link: %w", err)
+				return fmt.Errorf("repair a link: %w", err)
 			}
 		}
 		return nil
@@ -109,7 +110,7 @@ func add(link *toxiproxy.Proxy, t toxic) error {
 		_, err = link.Toxics.AddToxicJson(bytes.NewReader(encoded))
 	}
 	if err != nil {
-		return fmt.Errorf("harm a link: %w", err)
+		return fmt.Errorf("cut a link: %w", err)
 	}
 	return nil
 }
@@ -117,24 +118,23 @@ func add(link *toxiproxy.Proxy, t toxic) error {
 func deafen(link *toxiproxy.Proxy, deaf bool) error {
 	change := fmt.Sprintf(`{"attributes": {"deaf": %v}}`, deaf)
 	if _, err := link.Toxics.UpdateToxicJson("deafness_downstream", bytes.NewBufferString(change)); err != nil {
-		return fmt.Errorf("harm a link: %w", err)
+		return fmt.Errorf("cut a link: %w", err)
 	}
 	return nil
 }
 
-// deafness drops what the server says on connections that have subscribed to
-// anything, and lets all else pass. It is there at all times, since it has to have
-// seen which these are.
+// deafness drops what the server sends on subscribed connections, and passes on everything else. It
+// is always installed, to learn which connections these are.
 type deafness struct {
 	Deaf bool `json:"deaf"`
 }
 
 type hearing struct{ subscribed bool }
 
-// NewState is the state of one connection.
+// NewState returns the state of one connection.
 func (d *deafness) NewState() any { return &hearing{} }
 
-// Pipe carries what the server says.
+// Pipe passes on what the server sends.
 func (d *deafness) Pipe(stub *toxics.ToxicStub) {
 	h := stub.State.(*hearing)
 	for {
@@ -154,7 +154,7 @@ func (d *deafness) Pipe(stub *toxics.ToxicStub) {
 	}
 }
 
-// confirms reports whether the server says that somebody has subscribed.
+// confirms reports whether the server confirms a subscription.
 func confirms(c *stream.StreamChunk) bool {
 	return bytes.Contains(c.Data, []byte("\r\n$9\r\nsubscribe\r\n")) || bytes.Contains(c.Data, []byte("\r\n$10\r\npsubscribe\r\n"))
 }

@@ -1,31 +1,30 @@
 package main
 
-import "time"
+import (
+	"time"
 
-// pubsub has messages never arrive, for good: because the subscribed connections
-// are half open from the first moment on, and because SUBSCRIBE is refused. Then
-// tasks start, and cancels are applied, with the beats.
+	"github.com/worqr/worqr/integration/load"
+)
+
+// pubsub loses all messages, because subscribed connections are half open from the start, or
+// because SUBSCRIBE is refused. Heartbeats then start tasks and apply cancels.
 func pubsub(o options) *report {
 	o.peers = min(o.peers, 4)
-	spec := peerSpec{Every: time.Second, Batch: 2, Nap: 4 * time.Second, Concurrency: 50, Cancels: 3}
-	during := func(a *arena) error {
-		pause(a.span)
-		return nil
-	}
+	spec := load.Config{Every: time.Second, Batch: 2, Nap: 4 * time.Second, Concurrency: 50, Cancels: 3}
 	r := several(2, func(number int) *report {
-		s := setup{durability: everysec, alive: true, spec: spec, place: throughLinks(new(*network), true, "")}
+		s := setup{durability: everysec, alive: true, spec: spec, place: throughLinks(new(*network), true)}
 		if number > 0 {
-			s.place = func(a *arena) (func(int) (string, []string), error) {
-				_, err := a.server.do([]any{"ACL", "SETUSER", "default", "-subscribe", "-psubscribe"})
-				return func(int) (string, []string) { return a.server.url(), nil }, err
+			s.place = func(a *arena) func(int) (string, []string) {
+				a.server.do([]any{"ACL", "SETUSER", "default", "-subscribe", "-psubscribe"})
+				return func(int) (string, []string) { return a.server.URL(), nil }
 			}
 		}
-		return play(o, number, s, during)
+		return play(o, number, s, func(a *arena) { pause(a.span) })
 	})
 	beat := o.lease / 3
 	slack := time.Duration(0)
 	if !o.strict {
-		slack = 5 * time.Second // a busy machine is excused
+		slack = 5 * time.Second // for a busy machine
 	}
 	r.bound("wait without pub/sub", r.Waits, 100, beat*5/4+slack)
 	r.bound("cancel without pub/sub", r.Stops, 100, beat*3/2+slack)

@@ -7,47 +7,48 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/integration/spec"
 	"github.com/worqr/worqr/integration/spec/lane"
 	"github.com/worqr/worqr/integration/spec/rules"
 )
 
-// A fence is the moment at which a worker was taken its membership.
+// A fence is the moment at which a worker lost its membership.
 type fence struct {
 	commit int
 	worker string
-	failed bool     // or it has left
+	failed bool     // false: it left
 	held   []string // processes
 }
 
-// A replay follows the state of the queues of one namespace through the commits
-// of the server, and checks after each one what is to be true between any two.
+// A replay follows the state of the queues of one namespace through the server's commits, and
+// checks the invariants after each one.
 type replay struct {
 	prefix     string
-	store      *spec.Store
-	queues     map[string]*queue // by what stands around the kind in their keys
+	store      *spec.Memory
+	queues     map[string]*queue // by the parts of their keys around the kind
 	stories    map[string]*story
 	names      map[string]string // worker → peer
-	runs       map[string]*story // process → its task, for all processes ever
+	runs       map[string]*story // process → its task, for all processes
 	fences     []fence
 	violations []string
 
 	commit  int
-	touched map[string]bool // tasks, of the commit under way
+	touched map[string]bool // tasks changed by the current commit
 }
 
-// A queue is one, or a failed queue, as it was before the commit under way.
+// A queue is a queue or failed queue, as it was before the current commit.
 type queue struct {
 	*lane.Lane
 	fenced   map[string]string // worker → its first mark
-	back     map[string]int64  // worker → token of the last task returned for it
+	back     map[string]int64  // worker → token of its last returned task
 	enqueued int
-	latest   int // the number of the last task that was started for the first time
+	latest   int // the number of the task that most recently had its first start
 }
 
 func newReplay(prefix string) *replay {
-	r := &replay{prefix: prefix, store: spec.New(), queues: map[string]*queue{}, stories: map[string]*story{}, names: map[string]string{}, runs: map[string]*story{}}
-	r.store.Clock = func() time.Time { return time.Time{} } // what has expired, the server deletes
+	r := &replay{prefix: prefix, store: spec.NewMemory(), queues: map[string]*queue{}, stories: map[string]*story{}, names: map[string]string{}, runs: map[string]*story{}}
+	r.store.SetTime(time.Unix(0, 0)) // the server deletes what has expired
 	return r
 }
 
@@ -57,7 +58,8 @@ func (r *replay) violate(format string, args ...any) {
 	}
 }
 
-// find takes a key apart; the queue is nil if it is of none.
+// find returns the queue, the kind and the rest of a key; the queue is nil if it isn't a queue's
+// key.
 func (r *replay) find(key string) (q *queue, kind, of string) {
 	name, failed, kind, of, ok := lane.Place(r.prefix+":", key)
 	if !ok {
@@ -71,7 +73,7 @@ func (r *replay) find(key string) (q *queue, kind, of string) {
 	return q, kind, of
 }
 
-// apply takes in one commit.
+// apply applies one commit.
 func (r *replay) apply(commands []command) error {
 	r.commit++
 	changed := map[string]bool{} // keys
@@ -80,7 +82,8 @@ func (r *replay) apply(commands []command) error {
 			continue
 		}
 		r.execute(c)
-		if refused, ok := r.store.Do(c...).(spec.Refusal); ok {
+		reply := r.store.Do(c...)
+		if refused, ok := reply.(spec.Refusal); ok {
 			return fmt.Errorf("commit %d: %.200q: %s", r.commit, c, refused)
 		}
 		switch n := 2; c[0] {
@@ -92,6 +95,9 @@ func (r *replay) apply(commands []command) error {
 				changed[key] = true
 			}
 		case "RPOPLPUSH", "LMOVE":
+			if reply == nil {
+				return fmt.Errorf("commit %d: %.200q: the list is empty", r.commit, c)
+			}
 			changed[c[1]], changed[c[2]] = true, true
 		}
 	}
@@ -99,8 +105,7 @@ func (r *replay) apply(commands []command) error {
 	return nil
 }
 
-// execute looks at a command before it is carried out, where the order within a commit
-// counts.
+// execute checks a command before it is applied, if the order within a commit matters.
 func (r *replay) execute(c command) {
 	q, kind, of := r.find(c[1])
 	if id, ok := strings.CutPrefix(c[1], r.prefix+":worker:"); ok && c[0] == "HSET" {
@@ -130,7 +135,7 @@ func (r *replay) execute(c command) {
 	case "process LMOVE":
 		worker := q.Owner[of]
 		if token := q.TokenOf(of); q.fenced[worker] != "" && token > 0 {
-			// The newest go back first, so the oldest becomes the foremost.
+			// The newest go back first, so that the oldest ends up in front.
 			if last, ok := q.back[worker]; ok && last < token {
 				r.violate("%s, with the token %d of worker %s, goes back after %d", q.Process[of], token, worker, last)
 			}
@@ -142,12 +147,12 @@ func (r *replay) execute(c command) {
 		switch mark, ok := q.fenced[worker]; {
 		case ok && (mark == "0" || leaving):
 			r.violate("worker %s is a member again, after a mark of %s", worker, mark)
-		case ok: // it had left, and came back as it may
+		case ok: // it had left, and may come back
 			delete(q.fenced, worker)
 			delete(q.back, worker)
 		}
 	case "suspects ZADD":
-		for pair := range slices.Chunk(c[2+len(c)%2:], 2) { // behind NX
+		for pair := range slices.Chunk(c[2+len(c)%2:], 2) { // after NX
 			score, worker := pair[0], pair[1]
 			if _, again := q.fenced[worker]; (score == "0" || score == "-1") && !again {
 				q.fenced[worker] = score
@@ -157,9 +162,9 @@ func (r *replay) execute(c command) {
 	}
 }
 
-// story is that of the task with a payload.
+// story returns the story of the task with a payload.
 func (r *replay) story(payload string) *story {
-	task := taskOf(payload)
+	task := load.TaskOf(payload)
 	s := r.stories[task]
 	if s == nil {
 		s = &story{name: task, commit: r.commit}
@@ -168,7 +173,7 @@ func (r *replay) story(payload string) *story {
 	return s
 }
 
-// check takes in what the commit has changed, and holds it against the invariants.
+// check loads what the commit has changed, and checks the invariants.
 func (r *replay) check(changed map[string]bool) {
 	was, kinds := map[*queue]*lane.Lane{}, map[*queue]map[string]bool{}
 	r.touched = map[string]bool{}
@@ -191,9 +196,7 @@ func (r *replay) check(changed map[string]bool) {
 	}
 	for q, was := range was {
 		began, ended := q.Since(was)
-		rules.State(q.Lane, func(some ...string) bool {
-			return slices.ContainsFunc(some, func(k string) bool { return kinds[q][k] })
-		}, r.violate)
+		rules.State(q.Lane, kinds[q], r.violate)
 		rules.Tokens(was, q.Lane, began, r.violate)
 		r.inLine(was, q.Lane, began)
 		for _, id := range began {
@@ -217,12 +220,12 @@ func (r *replay) check(changed map[string]bool) {
 		case s.places > 0 && (s.ends > 0 || s.dropped):
 			r.violate("%s is back, after it had ended", task)
 		case s.places == 0 && s.ends == 0:
-			s.dropped = true // by a cancel, or it is lost: the journals tell
+			s.dropped = true // canceled or lost: the journals decide
 		}
 	}
 }
 
-// ended notes how a process has ended: by where its task is now.
+// ended records how a process has ended, which follows from where its task is now.
 func (r *replay) ended(q *queue, id, task, worker string) {
 	s := r.story(task)
 	i := slices.IndexFunc(s.starts, func(st start) bool { return st.process == id })

@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// A report is what a run has found. Reports of arenas add up.
+// A report is the result of a run. Reports of arenas can be added up.
 type report struct {
 	Kills, Zombies, Stalls, Restarts, Replacements int
 	Cuts                                           map[string]int // by kind
 
-	Enqueued    int // and acknowledged
-	Doubtful    int // enqueued perhaps, or by somebody who did not live to say so
+	Enqueued    int // acknowledged
+	Doubtful    int // unknown outcome, or the producer died before reporting it
 	Refused     int // enqueues that Redis or the link refused
 	Finished    int
 	Canceled    int
-	Told        int // who waited for the end of a task, and was told it
+	Told        int // results returned by Wait
 	Failed      int
 	Lost        int
-	Forgotten   int // lost with what Redis does not keep, all of them named
-	Reported    int // restarts that have lost tasks, and of which peers have said so
-	Unreported  int // and have not
+	Forgotten   int // lost with writes that Redis doesn't keep; each one is listed
+	Reported    int // restarts that lost tasks, and a peer reported it
+	Unreported  int // restarts that lost tasks, and no peer reported it
 	Twice       int // finished twice
 	Starts      int // of handlers
-	Extra       int // starts of tasks whose worker was failed
-	InFlight    int // tasks that workers held when they were failed
+	Extra       int // starts of tasks whose worker was evicted
+	InFlight    int // tasks held by workers when they were evicted
 	FalseDeaths int
-	Late        int // workers that were failed while the machine didn't let them run
-	Stale       int // finishes of tasks that had been taken away
-	Accepted    int // stale ones that changed something
+	Late        int // workers evicted while the machine didn't let them run
+	Stale       int // finishes of tasks that had been returned
+	Accepted    int // stale finishes that had an effect
 	Orphans     int // keys
-	Checks      int // of the keyspace, by the library
+	Checks      int // runs of Check
 
-	Recoveries []time.Duration // from a kill to each start of what was held
+	Recoveries []time.Duration // from a kill to each start of a held task
 	Waits      []time.Duration // from an enqueue to the start
 	Stops      []time.Duration // from a cancel to the end of the context
 
@@ -80,7 +80,7 @@ func (r *report) violate(format string, args ...any) {
 	r.Violations = append(r.Violations, fmt.Sprintf(format, args...))
 }
 
-// bound demands that a percentile of times is no more than so much.
+// bound checks that a percentile of times is within a limit.
 func (r *report) bound(what string, times []time.Duration, percent int, most time.Duration) {
 	if at := percentile(times, percent); at > most {
 		r.violate("%s: p%d is %v, more than %v", what, percent, round(at), most)
@@ -95,7 +95,7 @@ func (r *report) write(w io.Writer) {
 		kinds = append(kinds, fmt.Sprintf("%s %d", kind, n))
 	}
 	slices.Sort(kinds)
-	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) } // to people
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) } // for people
 	line("faults      kills %d, zombies %d, cuts %d, stalls %d, restarts %d, replacements %d",
 		r.Kills, r.Zombies, cuts, r.Stalls, r.Restarts, r.Replacements)
 	if cuts > 0 {
@@ -140,7 +140,7 @@ func (r *report) write(w io.Writer) {
 
 func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// percentile returns the time that so many percent do not exceed.
+// percentile returns the time that this percentage doesn't exceed.
 func percentile(times []time.Duration, percent int) time.Duration {
 	if len(times) == 0 {
 		return 0

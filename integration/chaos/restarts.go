@@ -7,73 +7,60 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/worqr/worqr/integration/load"
 )
 
-// restarts has Redis be killed and come back with what it has kept. With AOF
-// always that is all that was acknowledged. With the others the peers live on,
-// and every task that was lost is named.
+// restarts kills Redis, which comes back with what it has kept. With AOF always that is everything
+// acknowledged. With the others the peers survive, and every lost task is listed.
 func restarts(o options) *report {
 	arenas := min(max(o.restarts/5, 1), 5)
 	o.peers = min(o.peers, 4)
-	r := several(arenas, func(number int) *report {
+	return several(arenas, func(number int) *report {
 		s := setup{
 			durability: o.fsync, alive: true, forgets: o.fsync != always, tail: 2*o.lease + time.Second,
-			spec: peerSpec{Every: 20 * time.Millisecond, Batch: 5, Nap: 300 * time.Millisecond},
+			spec: load.Config{Every: 20 * time.Millisecond, Batch: 5, Nap: 300 * time.Millisecond},
 		}
-		return play(o, number, s, func(a *arena) error {
-			for range (a.restarts + arenas - 1 - number) / arenas { // all of them, shared out
+		return play(o, number, s, func(a *arena) {
+			for range (a.restarts + arenas - 1 - number) / arenas { // divided among the arenas
 				pause(a.between(a.lease, 4*a.lease))
-				if err := a.restart(a.between(0, 2*a.lease)); err != nil {
-					return err
-				}
+				a.restart(a.between(0, 2*a.lease))
 			}
-			return nil
 		})
 	})
-	return r
 }
 
-// restart kills the server and has it come back after a while. With AOF everysec
-// that is a power failure: what was written within a second before is gone.
-func (a *arena) restart(after time.Duration) error {
-	if err := a.server.note(); err != nil {
-		return err
-	}
-	synced, err := a.server.written()
-	if err != nil {
-		return err
-	}
+// restart kills the server and restarts it after a while. With AOF everysec it simulates a power
+// failure: writes of up to the last second are lost.
+func (a *arena) restart(after time.Duration) {
+	a.server.note()
+	synced := a.server.written()
 	if a.durability == everysec {
 		pause(a.between(0, time.Second))
 	}
 	a.journal.say(event{Op: opServer, Note: noteKill})
-	a.server.kill()
+	a.server.Kill()
 	if a.durability == everysec {
-		if err := a.server.forget(synced); err != nil {
-			return err
-		}
+		a.server.forget(synced)
 	}
 	pause(after)
 	a.report.Restarts++
-	if err := a.server.launch(); err != nil {
-		return err
-	}
+	a.server.Restart(a.t)
 	a.journal.say(event{Op: opServer, Note: noteBack})
-	return nil
 }
 
 const noteKill, noteBack = "kill", "back"
 
-// Where a peer says that Redis has lost something that it had acknowledged.
+// confessions are log lines in which a peer reports that Redis lost acknowledged writes.
 var confessions = []string{
 	"Redis has lost writes",
-	saysLost,
+	load.SaysLost,
 	"coming back under a new id", // the membership is gone
 	"Redis has lost its start",
 	"that Redis assigns to this worker",
 }
 
-// confessed returns when peers have said so.
+// confessed returns the times of these log lines.
 func (a *arena) confessed() (times []time.Time, err error) {
 	paths, err := filepath.Glob(filepath.Join(a.dir, "*.log"))
 	if err != nil {
@@ -99,8 +86,8 @@ func (a *arena) confessed() (times []time.Time, err error) {
 	return times, nil
 }
 
-// confession: after each restart that has lost what was acknowledged, some peer
-// has said so before the next.
+// confession: after each restart that lost acknowledged writes, some peer reports it before the
+// next restart.
 func (e *evidence) confession(r *report, times []time.Time) {
 	for i, v := range e.events {
 		if v.Op != opServer || v.Note != noteKill {
@@ -108,7 +95,7 @@ func (e *evidence) confession(r *report, times []time.Time) {
 		}
 		lost := 0
 		for _, t := range e.tasks {
-			if t.forgotten && t.answered < v.Mono && t.answered > v.Mono-int64(2*time.Second) {
+			if t.Forgotten && t.Answered < v.Mono && t.Answered > v.Mono-int64(2*time.Second) {
 				lost++
 			}
 		}

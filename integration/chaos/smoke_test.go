@@ -2,47 +2,33 @@ package main
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redisserver"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
-	if spec, given := child.Given[peerSpec](); given {
-		os.Exit(peerMain(spec))
+	if spec, given := child.Given[load.Config](); given {
+		os.Exit(load.Main(spec, worqr.Options{TLSConfig: redistest.TLS(spec.URL)}))
 	}
 	os.Exit(m.Run())
 }
 
-// seedEnv names the environment variable with the seed of the smoke test.
-const seedEnv = "WORQR_CHAOS_SEED"
-
-// A little of each campaign: two hundred kills, and some of all else.
+// TestSmoke runs a little of each campaign: two hundred kills, and some of all others.
 func TestSmoke(t *testing.T) {
-	seed := rand.Uint64()>>1 + 1
-	if s := os.Getenv(seedEnv); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 63); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if _, err := redisserver.Program(); err != nil {
 		t.Fatal(err)
 	}
-	o := options{seed: seed, peers: 8, lease: 900 * time.Millisecond, fsync: always, span: 20 * time.Second, engine: single}
+	o := options{peers: 8, lease: 900 * time.Millisecond, fsync: always, span: 20 * time.Second}
 	lasting := func(d durability) options {
 		o := o
 		o.fsync, o.restarts = d, 4
-		return o
-	}
-	at := func(e engine) options {
-		o := o
-		o.engine, o.peers = e, 6
 		return o
 	}
 	for name, c := range map[string]struct {
@@ -60,27 +46,18 @@ func TestSmoke(t *testing.T) {
 		"pubsub":            {"pubsub", func() options { return o }},
 		"memory":            {"memory", func() options { return o }},
 		"mix":               {"mix", func() options { return o }},
-		"acl":               {"smoke", func() options { return at(leastRights) }},
-		"tls":               {"smoke", func() options { return at(withTLS) }},
-		"sentinel":          {"smoke", func() options { return at(onSentinel) }},
-		"cluster":           {"smoke", func() options { return at(onCluster) }},
+		"tls":               {"tls", func() options { return o }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := c.options()
 			o.campaign = c.campaign
-			var err error
-			if o.dir, err = os.MkdirTemp("", "worqr-chaos-"); err != nil {
+			var said bytes.Buffer
+			err := o.run(&said)
+			t.Logf("\n%s", said.String())
+			if err != nil {
 				t.Fatal(err)
 			}
-			r := campaigns[o.campaign](o)
-			var said bytes.Buffer
-			r.write(&said)
-			t.Logf("\n%s", said.String())
-			if len(r.Violations) > 0 {
-				t.Fatalf("%d violations; histories in %s\nrepeat: %s", len(r.Violations), o.dir, o.repeat())
-			}
-			_ = os.RemoveAll(o.dir) // it has served its purpose
 		})
 	}
 }

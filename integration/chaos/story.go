@@ -3,12 +3,12 @@ package main
 // An ending says how a process ended.
 type ending string
 
-// The endings. One that has none still runs.
+// The endings. A process without one still runs.
 const (
 	running  ending = ""
-	finished ending = "finished" // the task is nowhere any more
-	returned ending = "returned" // its worker was failed, and the task waits again
-	stopped  ending = "stopped"  // its worker, alive, has put it back or is to try it again
+	finished ending = "finished" // the task is gone
+	returned ending = "returned" // its worker was evicted, and the task waits again
+	stopped  ending = "stopped"  // its live worker has put it back or will retry it
 	buried   ending = "failed"
 )
 
@@ -19,16 +19,15 @@ type start struct {
 	end             ending
 }
 
-// A story is what became of one task, in the order of the server. The payload of
-// each task is its name.
+// A story is what happened to one task, in the server's order. A task's payload is its name.
 type story struct {
 	name    string
-	commit  int // that brought it
-	number  int // of its enqueueing, on its queue; 0 if it is under a key
-	places  int // where it is
+	commit  int // that enqueued it
+	number  int // position in its queue's order of enqueueing; 0 if it has a key
+	places  int // in how many places it is
 	starts  []start
-	ends    int    // for good: finished or canceled while it ran
-	endedBy string // the process that did so last
+	ends    int    // final ones: finished or canceled while it ran
+	endedBy string // the last process with a final end
 	dropped bool   // while it waited
 	failed  bool
 }

@@ -1,25 +1,29 @@
 package main
 
-import "time"
+import (
+	"time"
 
-// zombies has peers stand still for so long that they are given up, while they
-// hold tasks that others then take, and go on.
+	"github.com/worqr/worqr/integration/load"
+)
+
+// zombies stops peers for so long that they are evicted while they hold tasks, which others then
+// run, and continues them.
 func zombies(o options) *report {
-	tail := 4*o.lease + 3*time.Second // for the last to be back at work
-	r := play(o, 0, setup{durability: everysec, tail: tail, spec: peerSpec{Nap: o.lease, Every: 100 * time.Millisecond, Batch: 3}}, func(a *arena) error {
+	tail := 4*o.lease + 3*time.Second // for the last one to work again
+	r := play(o, 0, setup{durability: everysec, tail: tail, spec: load.Config{Nap: o.lease, Every: 100 * time.Millisecond, Batch: 3}}, func(a *arena) {
 		until := map[int]time.Time{}
 		wake := func() {
 			for slot, t := range until {
 				if time.Now().After(t) {
 					a.fleet.resume(slot)
 				}
-				if time.Since(t) > a.lease { // whoever is no member again could not be failed
+				if time.Since(t) > a.lease { // before it rejoins, it couldn't be evicted again
 					delete(until, slot)
 				}
 			}
 		}
-		// While the machine is so busy that answers are slow, nobody may judge: some naps end
-		// before. So there are more than are asked for.
+		// While the machine is so busy that replies are slow, peers may not evict, and some naps
+		// end before they can. So there are more naps than requested.
 		for n := 0; n < a.zombies+a.zombies/2; {
 			pause(a.between(0, a.lease/2))
 			wake()
@@ -31,10 +35,9 @@ func zombies(o options) *report {
 			}
 		}
 		for len(until) > 0 {
-			pause(a.lease / 10) // between two looks
+			pause(a.lease / 10) // poll
 			wake()
 		}
-		return nil
 	})
 	if r.Zombies < o.zombies {
 		r.violate("%d zombies of %d", r.Zombies, o.zombies)

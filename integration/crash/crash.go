@@ -4,6 +4,7 @@ package crash
 
 import (
 	"context"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -11,19 +12,20 @@ import (
 
 	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A Process is a running process, which reports R.
+// A Process is a running process that sends reports of type R.
 type Process[R any] struct {
 	*child.Process[R]
 	t testing.TB
 }
 
-// starting bounds how many processes start at a time: that is what costs most, and
-// those that have a short lease must not starve meanwhile.
+// starting limits how many processes start at a time. Starting is expensive, and running processes
+// with a short lease must not starve.
 var starting = make(chan struct{}, 3)
 
-// Launch starts the test binary once more, with a config. It is killed in the end.
+// Launch starts the test binary again, with a config. The process is killed when the test ends.
 func Launch[R any](t testing.TB, config any) *Process[R] {
 	t.Helper()
 	starting <- struct{}{}
@@ -43,7 +45,7 @@ func Launch[R any](t testing.TB, config any) *Process[R] {
 	return p
 }
 
-// Next takes the next report; it's one of nothing if the process has ended.
+// Next returns the next report, or the zero value if the process has ended.
 func (p *Process[R]) Next() (r R) {
 	p.t.Helper()
 	select {
@@ -54,26 +56,25 @@ func (p *Process[R]) Next() (r R) {
 	return r
 }
 
-// Tell says a line to the process.
+// Tell sends a line to the process.
 func (p *Process[R]) Tell(line string) {
 	p.t.Helper()
 	peertest.Must(p.t, p.Process.Tell(line))
 }
 
-// Stop stops the process, and returns once it stands still.
+// Stop stops the process (SIGSTOP), and returns when it has stopped.
 func (p *Process[R]) Stop() {
 	p.t.Helper()
-	peertest.Must(p.t, p.Signal(syscall.SIGSTOP))
-	peertest.Eventually(p.t, "the process stands still", func() bool { return stopped(p.PID()) })
+	peertest.Must(p.t, redistest.Pause(redistest.Sure(os.FindProcess(p.PID()))(p.t)))
 }
 
-// Continue has it go on.
+// Continue continues the process.
 func (p *Process[R]) Continue() {
 	p.t.Helper()
 	peertest.Must(p.t, p.Signal(syscall.SIGCONT))
 }
 
-// End asks it to end, and returns when it has.
+// End asks the process to end, and returns when it has ended.
 func (p *Process[R]) End() {
 	p.t.Helper()
 	peertest.Must(p.t, p.Signal(syscall.SIGTERM))

@@ -37,21 +37,21 @@ func TestMain(m *testing.M) {
 	os.Exit(peertest.Main(m))
 }
 
-// A role is what a process does: it waits for the tasks in a file, or works.
+// A role is what a process does: wait for the tasks listed in a file, or work.
 type role struct {
 	URL, Prefix string
-	File        string // "" works
+	File        string // "" is a worker
 	Each        time.Duration
 }
 
-// A wait is a task that somebody waits for, and what becomes of it.
+// A wait is a task that a process waits for, and its fate.
 type wait struct {
 	Queue, Key string
 	Fate       string // finish, fail, retry, cancel, remove, expire or delete
-	Name       string // its payload has this, and so has its result
+	Name       string // part of its payload and its result
 }
 
-// A said is what a process reports of a wait.
+// A said is a report about a wait.
 type said struct {
 	Key     string
 	Outcome worqr.Outcome
@@ -117,7 +117,7 @@ func (r *role) work(p *worqr.Peer) {
 	}
 }
 
-// A siege is the tasks and the processes of one test.
+// A siege has the tasks and the processes of one test.
 type siege struct {
 	t      *testing.T
 	url    string
@@ -133,8 +133,8 @@ type siege struct {
 	kills     int
 }
 
-// Ten thousand wait while those who wait, those who work and connections are killed. Nobody hangs,
-// and nobody gets a wrong answer.
+// Processes wait for ten thousand tasks while waiters, workers and connections are killed. No Wait
+// hangs, and none gets a wrong answer.
 func TestWaits(t *testing.T) {
 	server := redistest.Start(t)
 	s := &siege{t: t, url: server.URL(), prefix: "p", tasks: map[string]wait{},
@@ -154,8 +154,8 @@ func TestWaits(t *testing.T) {
 	}
 	all.Go(func() { s.cut(ctx) })
 	all.Go(func() { s.endSome(ctx) })
-	for !s.isAnswered() && time.Since(began) < *span+peertest.Patience { // the judge names those that are missing
-		time.Sleep(5 * time.Millisecond) // between two looks
+	for !s.isAnswered() && time.Since(began) < *span+peertest.Patience { // judge lists the missing ones
+		time.Sleep(5 * time.Millisecond) // poll
 	}
 	took := time.Since(began)
 	end()
@@ -171,7 +171,7 @@ func (s *siege) isAnswered() bool {
 
 var fates = []string{"finish", "finish", "finish", "fail", "retry", "cancel", "remove", "expire", "delete"}
 
-// add adds the tasks, half of them under keys of their own.
+// add adds the tasks, half of them with their own keys.
 func (s *siege) add() {
 	ctx := s.t.Context()
 	for i := range *waits {
@@ -194,7 +194,7 @@ func (s *siege) add() {
 	}
 }
 
-// nap waits for about a while; false if that's over.
+// nap sleeps for about that long. It is false if ctx ended.
 func nap(ctx context.Context, about time.Duration) bool {
 	select {
 	case <-time.After(about/2 + rand.N(about)):
@@ -204,7 +204,7 @@ func nap(ctx context.Context, about time.Duration) bool {
 	}
 }
 
-// waiter has processes wait for some of the tasks, one after the other: each is killed.
+// waiter runs processes, one after the other, that wait for some of the tasks. Each is killed.
 func (s *siege) waiter(ctx context.Context, i, of int) {
 	var mine []string
 	for n, key := range slices.Sorted(maps.Keys(s.tasks)) {
@@ -230,7 +230,7 @@ func (s *siege) waiter(ctx context.Context, i, of int) {
 	}
 }
 
-// open are the tasks that aren't answered yet.
+// open returns the tasks without an answer.
 func (s *siege) open(keys []string, again bool) (all []wait) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +258,7 @@ func (s *siege) killed() {
 	s.kills++
 }
 
-// worker has processes work, one after the other.
+// worker runs worker processes, one after the other.
 func (s *siege) worker(ctx context.Context, each time.Duration) {
 	for ctx.Err() == nil {
 		p := crash.Launch[said](s.t, role{URL: s.url, Prefix: s.prefix, Each: each})
@@ -277,7 +277,7 @@ func (s *siege) cut(ctx context.Context) {
 	}
 }
 
-// endSome cancels, removes and deletes tasks. What it's told then is certain.
+// endSome cancels, removes and deletes tasks. The results of these calls are certain.
 func (s *siege) endSome(ctx context.Context) {
 	var some []wait
 	for _, w := range s.tasks {
@@ -306,13 +306,13 @@ func (s *siege) endSome(ctx context.Context) {
 			s.mu.Unlock()
 		}
 		if i == len(some)/2 {
-			for ctx.Err() == nil && s.peer.Queue("deleted").Delete(ctx) != nil { // a connection was killed
+			for ctx.Err() == nil && s.peer.Queue("deleted").Delete(ctx) != nil { // retry: a connection was killed
 			}
 		}
 	}
 }
 
-// judge compares the answers with what has happened.
+// judge compares the answers with what happened.
 func (s *siege) judge(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -335,7 +335,7 @@ func (s *siege) judge(took time.Duration) {
 	}
 }
 
-// may reports whether an answer may be right.
+// may reports whether an answer is possible.
 func (s *siege) may(w wait, a said) bool {
 	if sure, known := s.sure[w.Key]; known && sure != a.Outcome {
 		return false
@@ -354,6 +354,6 @@ func (s *siege) may(w wait, a said) bool {
 	case "expire":
 		return done || a.Outcome == worqr.OutcomeExpired && a.Value == ""
 	}
-	// Who begins to wait after the queue was deleted finds nothing.
+	// A waiter that begins after the queue was deleted finds nothing.
 	return only(worqr.OutcomeDeleted) || s.restarted[w.Key] && strings.Contains(a.Err, "no result")
 }

@@ -8,73 +8,68 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/worqr/worqr/integration/load"
 )
 
-// A ledger is the account of all tasks, outside Redis.
+// A ledger has the accounts of all tasks, outside Redis.
 type ledger struct {
-	mu     sync.Mutex // protects the fields below, and those of what they hold
-	tasks  map[string]*account
-	runs   map[string]*attempt
-	tokens map[int64]string // what was started with a token; nil if the queue is spread: parts have tokens of their own
+	mu     sync.Mutex // protects the fields below, and what they refer to
+	tasks  load.Accounts
+	tokens map[int64]string // token → task; nil if the queue is spread: parts have their own tokens
+	dead   map[string]int64 // when peers were killed
+	slept  map[string]*span // when peers were stopped
 	wrong  []string
 	done   []int64 // when Redis accepted an end
-	okay   []int64 // and when it accepted a task
 	losses []int64 // when a peer reported that Redis lost writes
 }
 
 func newLedger(spread bool) *ledger {
-	l := &ledger{tasks: map[string]*account{}, runs: map[string]*attempt{}}
+	l := &ledger{tasks: load.Accounts{}, dead: map[string]int64{}, slept: map[string]*span{}}
 	if !spread {
 		l.tokens = map[int64]string{}
 	}
 	return l
 }
 
-// An account is the history of one task.
-type account struct {
-	name        string
-	tried, okay int   // copies
-	refused     int   // likewise
-	at          int64 // when the last was accepted
-	number      int   // among those of its key
-	key         string
-	cancel      bool // somebody wants to cancel it
-	canceled    int64
-	attempts    []*attempt
+type span struct{ from, to int64 }
+
+// surely is the longest a peer may take to store an end, or to learn that it was evicted.
+const surely = int64(10 * time.Second)
+
+// stale reports whether another peer may have the task because this one was stopped.
+func (l *ledger) stale(r *load.Run) bool {
+	nap := l.slept[r.Peer]
+	return nap != nil && nap.from-r.Began < surely && r.Began-nap.to < surely && r.Finish != load.Okay
 }
 
-// An attempt is one call of a handler.
-type attempt struct {
-	by    *member
-	of    *account
-	key   string
-	token int64
-	began int64
-	free  int64  // when it was told to end, after which somebody else may have the task; 0: not yet
-	end   what   // the last that it said
-	note  string // why it was told
-	at    int64  // when it said that
+// unsure reports whether the process was killed or stopped before it knew that Redis had stored the
+// end.
+func (l *ledger) unsure(r *load.Run) bool {
+	dead := l.dead[r.Peer]
+	killed := dead > 0 && r.Cause == "" && r.Note != load.NoteRetry && r.Finish != load.Okay && r.Finish != load.Refused &&
+		(r.Over == 0 || dead-r.Over < surely)
+	return killed || l.stale(r)
 }
 
 // excused reports whether the task may start again after the attempt.
-func (a *attempt) excused() bool {
-	return a.end == again || a.end == told && !strings.Contains(a.note, "canceled") || a.unsure()
+func (l *ledger) excused(r *load.Run) bool {
+	return r.Note == load.NoteRetry || r.Cause != "" && r.Cause != load.NoteCanceled || l.unsure(r)
 }
 
-// unsure reports whether the process was killed before it knew that Redis had stored the end.
-func (a *attempt) unsure() bool {
-	killed := a.by.dead > 0
-	return killed && (a.end == began || a.end == finishing || a.end == returned && a.by.dead-a.at < int64(10*time.Second))
+func (l *ledger) ended(r *load.Run) bool {
+	returned := r.Over > 0 && r.Cause == "" && r.Note != load.NoteRetry && r.Finish != load.Refused
+	return r.Finish == load.Okay || returned && !l.unsure(r)
 }
 
-func (a *attempt) ended() bool { return a.end == done || a.end == returned && !a.unsure() }
-
-// until is when the attempt ceased to own its task.
-func (a *attempt) until() int64 {
-	if a.free == 0 {
-		return a.by.dead
+// until returns when the attempt ceased to own its task.
+func (l *ledger) until(r *load.Run) int64 {
+	for _, at := range []int64{r.Told, r.Finishing, r.Over} {
+		if at > 0 {
+			return at // the earliest
+		}
 	}
-	return a.free
+	return l.dead[r.Peer]
 }
 
 func (l *ledger) blame(format string, args ...any) {
@@ -83,142 +78,116 @@ func (l *ledger) blame(format string, args ...any) {
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-func (l *ledger) ofLocked(task string) *account {
-	a := l.tasks[task]
-	if a == nil {
-		a = &account{name: task}
-		l.tasks[task] = a
-	}
-	return a
-}
-
-// hear records a report of a peer.
-func (l *ledger) hear(m *member, r report) {
+// hear records what a peer reports.
+func (l *ledger) hear(m *member, e load.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, task := range r.Tasks {
-		a := l.ofLocked(task)
-		switch r.What {
-		case try:
-			a.tried++
-			a.key = r.Key
-			m.puts++
-			a.number = m.puts
-		case okay:
-			a.okay, a.at = a.okay+1, r.At
-		case refused:
-			a.refused++
+	l.tasks.Take(&e)
+	switch {
+	case e.Op == load.OpUp:
+		if m.done.last == 0 {
+			m.ids = nil // if a start fails, the next one uses another id
 		}
-	}
-	switch r.What {
-	case okay:
-		l.okay = append(l.okay, r.At)
-		m.okay.hear(r.At)
-	case cancel:
-		l.ofLocked(r.Task).cancel = true
-	case canceled:
-		l.ofLocked(r.Task).canceled = r.At
-	case lost:
-		l.losses = append(l.losses, r.At)
-	case began:
-		t := &attempt{by: m, of: l.ofLocked(r.Task), key: r.Key, token: r.Token, began: r.At, end: began, at: r.At}
-		t.of.attempts = append(t.of.attempts, t)
-		l.runs[r.Attempt] = t
-		if other, used := l.tokens[r.Token]; used {
-			l.wrong = append(l.wrong, fmt.Sprintf("%s and %s were started with token %d", other, r.Task, r.Token))
+		m.ids = append(m.ids, e.Worker)
+	case e.Op == load.OpLost:
+		l.losses = append(l.losses, e.Mono)
+	case e.Op == load.OpEnqueue && e.Phase == load.Okay:
+		m.okay.hear(e.Mono)
+	case e.Op == load.OpFinish && e.Phase == load.Okay:
+		l.done = append(l.done, e.Mono)
+		m.done.hear(e.Mono)
+	case e.Op == load.OpRun && e.Phase == load.Invoke:
+		if other, used := l.tokens[e.Token]; used {
+			l.wrong = append(l.wrong, fmt.Sprintf("%s and %s were started with token %d", other, e.Tasks[0], e.Token))
 		} else if l.tokens != nil {
-			l.tokens[r.Token] = r.Task
+			l.tokens[e.Token] = e.Tasks[0]
 		}
-	case told, finishing, done, stale, again, returned:
-		t := l.runs[r.Attempt]
-		t.end, t.note, t.at = r.What, r.Note, r.At
-		if t.free == 0 {
-			t.free = r.At
-		}
-		if r.What == done {
-			l.done = append(l.done, r.At)
-			m.done.hear(r.At)
+		if e.Note != "" {
+			l.wrong = append(l.wrong, fmt.Sprintf("a handler of %s was given %s", e.Tasks[0], e.Note))
 		}
 	}
 }
 
 // A sum is the total of the accounts.
 type sum struct {
-	tasks, okay, doubtful, canceled, starts, restarts int
-	lost, twice                                       int // only allowed after a rollback
+	okay, doubtful, canceled, starts, restarts int
+	lost, twice                                int // only allowed after a rollback
 }
 
 func (s sum) String() string {
-	return fmt.Sprintf("%d tasks accepted, %d perhaps, %d canceled; %d starts, %d of them since a peer was killed; lost %d, done twice %d",
+	return fmt.Sprintf("%d tasks accepted, %d perhaps, %d canceled; "+
+		"%d starts, %d of them since a peer was killed or stopped; lost %d, done twice %d",
 		s.okay, s.doubtful, s.canceled, s.starts, s.restarts, s.lost, s.twice)
 }
 
 // judge compares each account with the guarantees. A task that was accepted or done just before a
-// rollback may be lost or done twice; deaths are the times when masters died before a replica had
-// all their writes.
+// rollback may be lost or done twice. deaths are the times at which masters died before a replica
+// had all their writes.
 func (l *ledger) judge(deaths ...int64) (s sum, wrong []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wrong = slices.Clone(l.wrong)
 	if len(deaths) > 0 {
-		wrong = slices.DeleteFunc(wrong, func(w string) bool { return strings.Contains(w, "with token") }) // they are lost, too
+		wrong = slices.DeleteFunc(wrong, func(w string) bool { return strings.Contains(w, "with token") }) // lost, too
 	}
 	blame := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	rolledBack := func(from, to int64) bool {
 		return slices.ContainsFunc(deaths, func(d int64) bool { return from < d+int64(time.Second) && to > d-int64(window) })
 	}
-	keys := map[string][]*account{}
+	keys := map[string][]*load.Account{}
 	for _, name := range slices.Sorted(maps.Keys(l.tasks)) {
 		a := l.tasks[name]
 		s.add(a)
-		if a.key != "" {
-			keys[a.key] = append(keys[a.key], a)
+		if a.Key != "" {
+			keys[a.Key] = append(keys[a.Key], a)
 		}
-		if a.tried == 0 {
+		if a.Tried == 0 {
 			blame("%s has started, and nobody has enqueued it", name)
 		}
-		ended, unsure, unexcused := a.counts()
-		most := a.tried - a.refused
-		undone := slices.ContainsFunc(a.attempts, func(t *attempt) bool { return rolledBack(t.began, t.at) })
+		ended, unsure, unexcused := l.counts(a)
+		most := a.Tried - a.Refused
+		undone := slices.ContainsFunc(a.Runs, func(r *load.Run) bool {
+			return rolledBack(r.Began, max(r.Began, r.Told, r.Finishing, r.Over))
+		})
 		switch {
 		case max(ended, unexcused) > most && undone:
 			s.twice++
 		case ended > most:
-			blame("%s was done %d times: %v", name, ended, a.attempts)
+			blame("%s was done %d times: %v", name, ended, l.tell(a.Runs))
 		case unexcused > most:
-			blame("%s has started again without a reason: %v", name, a.attempts)
+			blame("%s has started again without a reason: %v", name, l.tell(a.Runs))
 		}
-		if a.key == "" && !a.cancel && ended+unsure < a.okay {
-			if s.lost++; !rolledBack(a.at, a.at) && !undone {
-				blame("%s is lost: %v", name, a.attempts)
+		if a.Key == "" && a.Cancel == "" && ended+unsure < a.Okay {
+			if s.lost++; !rolledBack(a.Answered, a.Answered) && !undone {
+				blame("%s is lost: %v", name, l.tell(a.Runs))
 			}
 		}
-		for _, t := range a.attempts {
-			if a.canceled > 0 && t.began > a.canceled && !rolledBack(a.canceled, a.canceled) {
-				blame("%s began %v after its cancel", name, time.Duration(t.began-a.canceled))
+		for _, r := range a.Runs {
+			if a.Gone > 0 && r.Began > a.Gone && !rolledBack(a.Gone, a.Gone) && !l.stale(r) {
+				blame("%s began %v after its cancel", name, time.Duration(r.Began-a.Gone))
 			}
 		}
 		if len(deaths) == 0 {
-			wrong = append(wrong, owners(name, a.attempts)...)
+			wrong = append(wrong, l.owners(name, a.Runs)...)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		var all []*attempt
-		newest, ran := 0, 0
+		var all []*load.Run
+		newest, ran := int64(0), int64(0) // when they were enqueued
 		for _, a := range keys[key] {
-			all = append(all, a.attempts...)
-			if a.okay > 0 && !rolledBack(a.at, a.at) {
-				newest = max(newest, a.number)
+			all = append(all, a.Runs...)
+			if a.Okay > 0 && !rolledBack(a.Answered, a.Answered) {
+				newest = max(newest, a.Invoked)
 			}
-			if ended, unsure, _ := a.counts(); ended+unsure > 0 {
-				ran = max(ran, a.number)
+			if ended, unsure, _ := l.counts(a); ended+unsure > 0 {
+				ran = max(ran, a.Invoked)
 			}
 		}
 		if ran < newest {
-			blame("the last task under key %s is lost: number %d was accepted, %d has run", key, newest, ran)
+			blame("the last task under key %s is lost: that of %.3f was accepted, that of %.3f has run", key, seconds(newest), seconds(ran))
 		}
 		if len(deaths) == 0 {
-			wrong = append(wrong, owners("key "+key, all)...)
+			wrong = append(wrong, l.owners("key "+key, all)...)
 		}
 	}
 	return s, wrong
@@ -227,17 +196,16 @@ func (l *ledger) judge(deaths ...int64) (s sum, wrong []string) {
 // window is how long before its death a master may have accepted writes that no replica has.
 const window = 2 * time.Second
 
-func (s *sum) add(a *account) {
-	s.tasks++
-	s.okay += a.okay
-	s.doubtful += a.tried - a.okay - a.refused
-	if a.canceled > 0 {
+func (s *sum) add(a *load.Account) {
+	s.okay += a.Okay
+	s.doubtful += a.Tried - a.Okay - a.Refused
+	if a.Gone > 0 {
 		s.canceled++
 	}
-	s.starts += len(a.attempts)
-	more := len(a.attempts) - (a.tried - a.refused)
-	for _, t := range a.attempts {
-		if t.end == again {
+	s.starts += len(a.Runs)
+	more := len(a.Runs) - (a.Tried - a.Refused)
+	for _, r := range a.Runs {
+		if r.Note == load.NoteRetry {
 			more--
 		}
 	}
@@ -246,15 +214,15 @@ func (s *sum) add(a *account) {
 
 // counts returns how many attempts have ended, how many may have, and how many don't justify
 // another attempt.
-func (a *account) counts() (ended, unsure, unexcused int) {
-	for _, t := range a.attempts {
-		if t.ended() {
+func (l *ledger) counts(a *load.Account) (ended, unsure, unexcused int) {
+	for _, r := range a.Runs {
+		if l.ended(r) {
 			ended++
 		}
-		if t.unsure() {
+		if l.unsure(r) {
 			unsure++
 		}
-		if !t.excused() {
+		if !l.excused(r) {
 			unexcused++
 		}
 	}
@@ -263,26 +231,38 @@ func (a *account) counts() (ended, unsure, unexcused int) {
 
 // owners finds attempts that owned the same thing at the same time. Each attempt must begin after
 // the previous one had ended, with a higher token, which is how an account detects a stale one.
-func owners(what string, all []*attempt) (wrong []string) {
-	all = slices.SortedFunc(slices.Values(all), func(a, b *attempt) int { return cmp.Compare(a.began, b.began) })
+func (l *ledger) owners(what string, all []*load.Run) (wrong []string) {
+	all = slices.SortedFunc(slices.Values(all), func(a, b *load.Run) int { return cmp.Compare(a.Began, b.Began) })
+	all = slices.DeleteFunc(all, l.stale)
 	for i := 1; i < len(all); i++ {
 		a, b := all[i-1], all[i]
-		if b.token <= a.token {
-			wrong = append(wrong, fmt.Sprintf("%s has token %d after %d", what, b.token, a.token))
+		if b.Token <= a.Token {
+			wrong = append(wrong, fmt.Sprintf("%s has token %d after %d", what, b.Token, a.Token))
 		}
-		if until := a.until(); until == 0 || until > b.began {
-			wrong = append(wrong, fmt.Sprintf("%s has two owners: %v, %v", what, a, b))
+		if until := l.until(a); until == 0 || until > b.Began {
+			wrong = append(wrong, fmt.Sprintf("%s has two owners: %v", what, l.tell([]*load.Run{a, b})))
 		}
 	}
 	return wrong
 }
 
-func (a *attempt) String() string {
-	s := fmt.Sprintf("%s with token %d began at %.3f and %s %s at %.3f", a.by.name, a.token, seconds(a.began), a.end, a.note, seconds(a.at))
-	if a.by.dead > 0 {
-		s += fmt.Sprintf(", killed at %.3f", seconds(a.by.dead))
+func (l *ledger) tell(runs []*load.Run) (all []string) {
+	for _, r := range runs {
+		s := fmt.Sprintf("%s with token %d began at %.3f", r.Peer, r.Token, seconds(r.Began))
+		for _, e := range []struct {
+			what string
+			at   int64
+		}{
+			{"was told " + r.Cause, r.Told}, {"finished it " + string(r.Finish), r.Finishing}, {"returned " + r.Note, r.Over},
+			{"was killed", l.dead[r.Peer]},
+		} {
+			if e.at > 0 {
+				s += fmt.Sprintf(", %s at %.3f", e.what, seconds(e.at))
+			}
+		}
+		all = append(all, s)
 	}
-	return s
+	return all
 }
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }

@@ -5,11 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A sharded is a cluster with the peers that work there.
+// A sharded is a cluster, and the peers that use it.
 type sharded struct {
 	*redistest.Cluster
 	*fleet
@@ -18,7 +19,8 @@ type sharded struct {
 
 	stops, handovers, working figures
 
-	// From the death of a master until its replica knows of it, is a master, and all peers work again.
+	// noticed: from a master's death until its replica knows; elected: until the replica is a
+	// master; deaths: until all peers work again.
 	noticed, elected, deaths figures
 }
 
@@ -26,7 +28,7 @@ func startCluster(t *testing.T, parts, replicas int) *sharded {
 	t.Helper()
 	s := &sharded{t: t, d: dice(t)}
 	s.Cluster = redistest.StartCluster(t, 3, replicas, "--appendonly", "yes", "--appendfsync", "everysec", "--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no")
-	s.fleet = newFleet(t, s.Cluster.URL(), parts, s.d)
+	s.fleet = newFleet(t, s.Cluster.URL(), "", s.Masters, parts, s.d)
 	return s
 }
 
@@ -39,8 +41,8 @@ func (s *sharded) slot() int {
 	return s.Slot(s.t, "{"+name+"}")
 }
 
-// move moves a slot to another node under load. If the queue has only one slot, it stops meanwhile,
-// and move measures for how long.
+// move moves a slot to another node under load. If the queue has only one slot, it stops in the
+// meantime, and move measures for how long.
 func (s *sharded) move(slot int) {
 	s.t.Helper()
 	from := s.Owner(s.t, slot)
@@ -48,17 +50,17 @@ func (s *sharded) move(slot int) {
 	for all := s.Masters(); to == from; {
 		to = all[s.d.IntN(len(all))]
 	}
-	began := mono()
+	began := load.Mono()
 	s.Move(s.t, slot, to)
-	over := mono()
+	over := load.Mono()
 	work, _ := s.back(over)
 	s.working = append(s.working, work)
 	s.stops = append(s.stops, stop(s.ledgerDone(), began, over))
 }
 
 // promote kills the owner of a slot when its replica has all its writes or, with a rollback, has
-// missed some. It returns when the owner died, and measures how long the slots of that node stood
-// still.
+// missed some. It returns when the owner died, and measures how long the slots of that node were
+// unavailable.
 func (s *sharded) promote(slot int, rollback bool) (died int64) {
 	s.t.Helper()
 	old, next := s.OwnerAndReplica(s.t, slot)
@@ -68,11 +70,11 @@ func (s *sharded) promote(slot int, rollback bool) (died int64) {
 		redistest.Agreed(s.t, old, next)
 		s.Kill(old)
 	}
-	died = mono()
+	died = load.Mono()
 	s.Failed(s.t, next)
-	noticed := mono()
+	noticed := load.Mono()
 	s.Promoted(s.t, next)
-	elected := mono()
+	elected := load.Mono()
 	work, produce := s.back(elected)
 	s.noticed = append(s.noticed, time.Duration(noticed-died))
 	s.elected = append(s.elected, time.Duration(elected-died))
@@ -82,8 +84,8 @@ func (s *sharded) promote(slot int, rollback bool) (died int64) {
 	return died
 }
 
-// holdDeaths prints where the time went when masters died, and checks that the peers were back soon
-// after each promotion. The time before is up to the servers: they may take longer than is promised for both,
+// holdDeaths logs where the time went when masters died, and checks that the peers were back soon
+// after each promotion. The time before it depends on the servers, which may exceed the guarantee
 // on a busy machine.
 func (s *sharded) holdDeaths() {
 	s.t.Helper()
@@ -101,7 +103,7 @@ func (s *sharded) holdDeaths() {
 		s.noticed, elections, s.elected, slow, afterDeath)
 	s.t.Logf("of that, the peers: from then until all work again: %v", own)
 	for i, d := range own {
-		if d >= afterElection { // whatever else the machine does
+		if d >= afterElection { // even on a busy machine
 			s.t.Errorf("after promotion %d the peers took %v; %v is promised", i+1, d.Round(time.Millisecond), afterElection)
 		}
 	}
@@ -111,11 +113,11 @@ func (s *sharded) holdDeaths() {
 func (s *sharded) handOver(slot int) {
 	s.t.Helper()
 	_, next := s.OwnerAndReplica(s.t, slot)
-	began := mono()
+	began := load.Mono()
 	s.TakeOver(s.t, next)
-	work, produce := s.back(mono())
+	work, produce := s.back(load.Mono())
 	s.working = append(s.working, max(work, produce))
-	s.handovers = append(s.handovers, stop(s.ledgerDone(), began, mono()))
+	s.handovers = append(s.handovers, stop(s.ledgerDone(), began, load.Mono()))
 	s.OwnerAndReplica(s.t, slot)
 }
 
@@ -125,7 +127,7 @@ func (s *sharded) ledgerDone() []int64 {
 	return s.ledger.done[:len(s.ledger.done):len(s.ledger.done)]
 }
 
-// The slot of a queue moves to and fro, with its keys, while peers work and are killed. Nothing
+// The slot of a queue moves back and forth, with its keys, while peers work and are killed. Nothing
 // is lost, no task has two owners, and no move stops the queue for long.
 func TestMigrations(t *testing.T) {
 	s := startCluster(t, 0, 0)
@@ -139,8 +141,8 @@ func TestMigrations(t *testing.T) {
 	s.stops.hold(t, "a move stops the queue", duringMove)
 }
 
-// Masters of the cluster are killed when their replicas have all of their writes: nothing is
-// lost, and the queue goes on soon.
+// Masters of the cluster are killed when their replicas have all their writes: nothing is lost, and
+// the queue goes on soon.
 func TestPromotions(t *testing.T) {
 	s := startCluster(t, 0, 3)
 	slot := s.slot()

@@ -1,8 +1,8 @@
 package engines
 
 import (
-	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -10,22 +10,36 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
+
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-const peers = 4
+const (
+	peers  = 4
+	prefix = "p"
+	queue  = "q"
+	user   = "worker-" + prefix // the peers' user on Sentinel
+	lease  = 3 * time.Second
+)
 
-// A fleet is a set of peer processes on one engine. Killed peers are replaced.
+// A fleet is a set of peer processes on one engine. Killed peers are replaced. One more is stopped until
+// it's evicted, and then goes on.
 type fleet struct {
 	*ledger
 	t     *testing.T
-	url   string
+	url   string                     // of the user with all rights
+	login string                     // URL of the peers
+	nodes func() []*redistest.Server // the servers that have keys
 	parts int
 	kills int
+	seed  uint64
 
-	members []*member // that live; ledger.mu protects it
+	members []*member // live ones; ledger.mu protects it
+	sleeper *member
 	gone    []*member
 	count   int
 	stop    chan struct{} // ends the kills
@@ -34,17 +48,12 @@ type fleet struct {
 
 // A member is one peer process.
 type member struct {
-	*child.Process[report]
-	name       string
+	*load.Process
 	ids        []string
-	puts       int
-	dead       int64 // when it was killed
 	done, okay pulse // when Redis accepted an end, and a task, of this peer
-	quiet      chan struct{}
-	heard      chan struct{} // closed when all its reports were read
 }
 
-// A pulse is when something has happened: for the first time after a mark, and for the last time.
+// A pulse is when something happened: for the first time after a mark, and for the last time.
 type pulse struct{ mark, first, last int64 }
 
 func (s *pulse) hear(at int64) {
@@ -55,10 +64,11 @@ func (s *pulse) hear(at int64) {
 }
 
 // newFleet starts peers and kills them at random times until calm is called.
-func newFleet(t *testing.T, url string, parts int, d *rand.Rand) *fleet {
+func newFleet(t *testing.T, url, login string, nodes func() []*redistest.Server, parts int, d *rand.Rand) *fleet {
 	t.Helper()
-	f := &fleet{ledger: newLedger(parts > 0), t: t, url: url, parts: parts, stop: make(chan struct{})}
-	for range peers {
+	f := &fleet{ledger: newLedger(parts > 0), t: t, url: url, login: login, nodes: nodes, parts: parts, seed: d.Uint64()}
+	f.stop = make(chan struct{})
+	for range peers + 1 {
 		m, err := f.start()
 		redistest.Sure(m, err)(t)
 		f.members = append(f.members, m)
@@ -71,8 +81,10 @@ func newFleet(t *testing.T, url string, parts int, d *rand.Rand) *fleet {
 		}
 		return true
 	})
-	own := rand.New(rand.NewPCG(d.Uint64(), 0)) // the dice of the test are not shared
+	f.members, f.sleeper = f.members[:peers], f.members[peers]
+	own := rand.New(rand.NewPCG(d.Uint64(), 0)) // a source of its own, since the test's isn't safe to share
 	f.killing.Go(func() { f.kill(own) })
+	f.killing.Go(f.nap)
 	t.Cleanup(f.calm)
 	return f
 }
@@ -80,49 +92,59 @@ func newFleet(t *testing.T, url string, parts int, d *rand.Rand) *fleet {
 // start starts a process and reads its reports.
 func (f *fleet) start() (*member, error) {
 	f.count++
-	m := &member{name: fmt.Sprint("p", f.count), quiet: make(chan struct{}), heard: make(chan struct{})}
+	m := &member{}
+	c := load.Config{
+		Name: fmt.Sprint("p", f.count), URL: strings.Replace(f.url, "://", "://"+f.login, 1),
+		Prefix: prefix, Lease: lease, Seed: f.seed,
+		Queues: []string{queue}, Parts: f.parts, Concurrency: 8, Nap: 60 * time.Millisecond,
+		Every: 60 * time.Millisecond, Batch: 3, Cancels: 12, Faults: true, Added: true, Varied: true, Listens: true,
+	}
 	var err error
-	m.Process, err = child.Start[report](context.Background(), child.Options{
-		Config: config{URL: f.url, Name: m.name, Parts: f.parts}, Env: []string{"GOMAXPROCS=2"},
-	})
-	if err != nil {
+	if m.Process, err = load.Start(c, child.Options{}, func(e load.Event) { f.hear(m, e) }); err != nil {
 		return nil, err
 	}
 	f.t.Cleanup(m.Kill)
-	go func() {
-		defer close(m.heard)
-		for r := range m.Reports {
-			switch r.What {
-			case quiet:
-				close(m.quiet)
-			case up:
-				f.mu.Lock()
-				if m.done.last == 0 {
-					m.ids = nil // a start that fails takes another id the next time
-				}
-				m.ids = append(m.ids, r.Note)
-				f.mu.Unlock()
-			default:
-				f.hear(m, r)
-			}
-		}
-	}()
 	return m, nil
+}
+
+// nap stops the sleeper for longer than its lease, until it was evicted. While masters change, that
+// may take several tries.
+func (f *fleet) nap() {
+	f.mu.Lock()
+	nap := &span{from: load.Mono(), to: math.MaxInt64}
+	f.slept[f.sleeper.Name] = nap
+	f.mu.Unlock()
+	for over := false; !over; {
+		_ = f.sleeper.Signal(syscall.SIGSTOP) // if it has ended, settle notices
+		f.pause(lease + 2*time.Second)
+		_ = f.sleeper.Signal(syscall.SIGCONT)
+		over = f.pause(time.Second)
+		f.mu.Lock()
+		if over = over || len(f.sleeper.ids) > 1; over {
+			nap.to = load.Mono()
+		}
+		f.mu.Unlock()
+	}
+}
+
+// pause waits for a while, and reports whether the kills have ended.
+func (f *fleet) pause(most time.Duration) (over bool) {
+	select {
+	case <-f.stop:
+		return true
+	case <-time.After(most):
+		return false
+	}
 }
 
 // kill kills one peer after the other.
 func (f *fleet) kill(d *rand.Rand) {
-	for {
-		select {
-		case <-f.stop:
-			return
-		case <-time.After(3*time.Second + time.Duration(d.Int64N(int64(4*time.Second)))):
-		}
+	for !f.pause(3*time.Second + time.Duration(d.Int64N(int64(4*time.Second)))) {
 		i := d.IntN(peers)
 		m := f.members[i] // only this goroutine changes them
 		m.Kill()
-		dead := mono()
-		<-m.heard
+		dead := load.Mono()
+		<-m.Heard
 		next, err := f.start()
 		if err != nil {
 			f.blame("%v", err)
@@ -130,7 +152,7 @@ func (f *fleet) kill(d *rand.Rand) {
 		}
 		f.mu.Lock()
 		f.kills++
-		m.dead = dead
+		f.dead[m.Name] = dead
 		f.members[i] = next
 		f.gone = append(f.gone, m)
 		f.mu.Unlock()
@@ -155,7 +177,7 @@ const patience = 2 * time.Minute
 // await waits until a condition on the reports holds. is is called with the lock held.
 func (f *fleet) await(what string, is func() bool) {
 	f.t.Helper()
-	for began := time.Now(); ; time.Sleep(2 * time.Millisecond) { // between two looks
+	for began := time.Now(); ; time.Sleep(2 * time.Millisecond) { // poll
 		f.mu.Lock()
 		ok := is()
 		f.mu.Unlock()
@@ -166,9 +188,9 @@ func (f *fleet) await(what string, is func() bool) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			for _, m := range f.members {
-				f.t.Logf("%s: last end %.3f, last task %.3f, now %.3f, worked as %v", m.name, seconds(m.done.last), seconds(m.okay.last), seconds(mono()), m.ids)
+				f.t.Logf("%s: last end %.3f, last task %.3f, now %.3f, worked as %v", m.Name, seconds(m.done.last), seconds(m.okay.last), seconds(load.Mono()), m.ids)
 			}
-			f.t.Fatal("in vain: ", what)
+			f.t.Fatal("timed out waiting until ", what)
 		}
 	}
 }
@@ -186,7 +208,7 @@ func (f *fleet) back(since int64) (working, producing time.Duration) {
 			m.okay.mark, m.okay.first = since, 0
 			for _, s := range []*pulse{&m.done, &m.okay} {
 				if s.last > since {
-					s.first = s.last // or a little before
+					s.first = s.last // or slightly earlier
 				}
 			}
 		}
@@ -194,7 +216,7 @@ func (f *fleet) back(since int64) (working, producing time.Duration) {
 	f.mu.Unlock()
 	f.await("all work again", func() bool {
 		for _, m := range served {
-			if m.dead == 0 && (m.done.first == 0 || m.okay.first == 0) {
+			if f.dead[m.Name] == 0 && (m.done.first == 0 || m.okay.first == 0) {
 				return false
 			}
 		}
@@ -203,7 +225,7 @@ func (f *fleet) back(since int64) (working, producing time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range served {
-		if m.dead == 0 {
+		if f.dead[m.Name] == 0 {
 			working = max(working, time.Duration(m.done.first-since))
 			producing = max(producing, time.Duration(m.okay.first-since))
 		}
@@ -226,45 +248,47 @@ func (f *fleet) goOn(n int) {
 // settle stops the producers, waits until all tasks are done, stops the peers, and judges.
 func (f *fleet) settle(deaths ...int64) sum {
 	f.t.Helper()
-	f.await("a peer is killed", func() bool { return f.kills > 0 })
+	f.await("a peer is killed, and another evicted while it is stopped", func() bool {
+		return f.kills > 0 && len(f.sleeper.ids) > 1
+	})
 	f.calm()
-	late := time.After(patience)
+	f.members = append(f.members, f.sleeper)
+	var all []*load.Process
 	for _, m := range f.members {
-		redistest.Sure(0, m.Tell("quiet"))(f.t)
-		select {
-		case <-m.quiet:
-		case <-m.Exited:
-			f.t.Fatalf("%s has ended: %v\n%s", m.name, m.Err, m.Said())
-		case <-late:
-			f.t.Fatalf("%s goes on adding tasks", m.name)
-		}
+		all = append(all, m.Process)
 	}
+	load.Quiet(f.t, all, patience)
 	observer := redistest.Sure(worqr.Open(f.url, &worqr.Options{Prefix: prefix}))(f.t)
 	defer func() { redistest.Sure(0, observer.Close())(f.t) }()
 	q := observer.Queue(queue)
 	if f.parts > 0 {
 		q = q.Spread(f.parts)
 	}
+	late := time.After(patience)
 	for {
 		s, err := q.Stats(f.t.Context())
-		if err == nil && s.Waiting+s.Scheduled+s.Running == 0 {
+		if err == nil && s.Waiting+s.Scheduled+s.Running == 0 && s.Workers == len(all) {
 			break
 		}
 		select {
 		case <-late:
-			f.t.Fatalf("tasks are left: %+v, %v", s, err)
-		case <-time.After(10 * time.Millisecond): // between two looks
+			f.t.Fatalf("tasks or dead workers are left: %+v, %v", s, err)
+		case <-time.After(10 * time.Millisecond): // poll
 		}
 	}
-	for _, m := range f.members {
-		_ = m.Signal(syscall.SIGTERM) // it may have ended
-		<-m.Exited
-		<-m.heard
-		if m.Err != nil {
-			f.blame("%s ends with %v: %s", m.name, m.Err, m.Said())
+	for _, p := range all {
+		p.End()
+		if p.Err != nil {
+			f.blame("%s ends with %v: %s", p.Name, p.Err, p.Said())
 		}
 	}
 	f.sound(len(deaths) > 0)
+	if found := redistest.Sure(observer.Check(f.t.Context(), nil))(f.t); !found.OK() {
+		f.blame("Check finds: %v", found)
+	}
+	if len(deaths) == 0 {
+		f.leftovers()
+	}
 	s, wrong := f.judge(deaths...)
 	f.t.Logf("%d peers killed; %v", f.kills, s)
 	if len(wrong) > 20 {
@@ -276,15 +300,31 @@ func (f *fleet) settle(deaths ...int64) sum {
 	return s
 }
 
-// sound checks the peers' logs and ids: without a rollback nobody is evicted.
+// sound checks the peers' logs and ids: without a rollback no worker is evicted.
 func (f *fleet) sound(rollback bool) {
 	for _, m := range append(f.gone, f.members...) {
-		if len(m.ids) > 1 && !rollback {
-			f.blame("%s worked under the ids %v, so it was evicted", m.name, m.ids)
+		if len(m.ids) > 1 && !rollback && m != f.sleeper {
+			f.blame("%s worked under the ids %v, so it was evicted", m.Name, m.ids)
 		}
-		for line := range strings.Lines(m.Said()) {
-			if !strings.HasPrefix(line, "time=") || !rollback && strings.Contains(line, "level=ERROR") {
-				f.blame("%s says: %s", m.name, strings.TrimSpace(line))
+		for _, c := range m.Complaints() {
+			if !rollback || !strings.Contains(c, "level=ERROR") {
+				f.blame("%s", c)
+			}
+		}
+	}
+}
+
+// leftovers checks that no server has keys that should be gone when all peers have left.
+func (f *fleet) leftovers() {
+	f.t.Helper()
+	for _, s := range f.nodes() {
+		for _, key := range redistest.Sure(redis.Strings(s.Call("KEYS", "*")))(f.t) {
+			if key == prefix+":workers" || key == prefix+":spreads" {
+				continue // killed peers are listed until their registrations expire, and the number of parts stays
+			}
+			ttl := redistest.Sure(redis.Int(s.Call("PTTL", key)))(f.t)
+			if ttl != -2 && !load.Stays(prefix, key, ttl >= 0) {
+				f.blame("the key %s is left over", key)
 			}
 		}
 	}

@@ -1,61 +1,99 @@
 package engines
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/worqr/worqr/integration/load"
 )
 
-// The judge finds every violation, and nothing else.
+// TestJudge checks that the judge finds every violation, and nothing else.
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	in := func(w what) report { return report{What: w, Tasks: []string{"a"}} }
-	keyed := func(w what, task string) report { return report{What: w, Tasks: []string{task}, Key: "k"} }
-	run := func(w what, token int64) report {
-		return report{What: w, Task: "a", Token: token, Attempt: string(rune('A' + token))}
+	type says []load.Event
+	type step struct {
+		op    string
+		phase load.Phase
+		note  string
 	}
-	runs := func(task string, w what, token int64) report {
-		r := run(w, token)
-		r.Task, r.Key = task, "k"
-		return r
+	var (
+		try       = step{load.OpEnqueue, load.Invoke, ""}
+		okay      = step{load.OpEnqueue, load.Okay, ""}
+		refused   = step{load.OpEnqueue, load.Refused, ""}
+		began     = step{load.OpRun, load.Invoke, ""}
+		told      = step{load.OpEnded, load.Okay, load.NoteEvicted}
+		finishing = step{load.OpFinish, load.Invoke, ""}
+		done      = step{load.OpFinish, load.Okay, ""}
+		stale     = step{load.OpFinish, load.Refused, ""}
+		again     = step{load.OpRun, load.Okay, load.NoteRetry}
+		returned  = step{load.OpRun, load.Okay, ""}
+		cancel    = step{load.OpCancel, load.Invoke, ""}
+		canceled  = step{load.OpGone, load.Okay, ""}
+		kept      = step{load.OpGone, load.Okay, load.NoteKept}
+	)
+	keyed := func(w step, task string) load.Event {
+		return load.Event{Peer: "p", Op: w.op, Phase: w.phase, Note: w.note, Tasks: []string{task}, Key: "k"}
 	}
+	in := func(w step) load.Event {
+		e := keyed(w, "a")
+		e.Key = ""
+		return e
+	}
+	runs := func(task string, w step, token int64) load.Event {
+		e := keyed(w, task)
+		e.Token, e.Process = token, fmt.Sprint("process ", token)
+		return e
+	}
+	run := func(w step, token int64) load.Event { return runs("a", w, token) }
 	const second = int64(time.Second)
 	for name, c := range map[string]struct {
-		said  []report
+		said  says
 		dead  int64 // when the peer was killed
-		death int64 // of a master that took something with it
+		slept int64 // when it was stopped, for a second
+		death int64 // of a master that took writes with it
 		wrong string
 	}{
-		"done":                        {said: []report{in(try), in(okay), run(began, 1), run(finishing, 1), run(done, 1)}},
-		"returned":                    {said: []report{in(try), in(okay), run(began, 1), run(returned, 1)}},
-		"lost":                        {said: []report{in(try), in(okay)}, wrong: "a is lost"},
-		"lost with a master":          {said: []report{in(try), in(okay)}, death: 2 * second},
-		"lost before a master died":   {said: []report{in(try), in(okay)}, death: 20 * second, wrong: "a is lost"},
-		"killed in between":           {said: []report{in(try)}},
-		"it was there":                {said: []report{in(try), run(began, 1), run(returned, 1)}},
-		"refused, and there":          {said: []report{in(try), in(refused), run(began, 1), run(returned, 1)}, wrong: "a was done 1 times"},
-		"nobody's":                    {said: []report{run(began, 1)}, wrong: "nobody has enqueued it"},
-		"again":                       {said: []report{in(try), in(okay), run(began, 1), run(again, 1), run(began, 2), run(returned, 2)}},
-		"again, with a lower token":   {said: []report{in(try), in(okay), run(began, 2), run(again, 2), run(began, 1), run(returned, 1)}, wrong: "a has token 1 after 2"},
-		"again, without a reason":     {said: []report{in(try), in(okay), run(began, 1), run(finishing, 1), run(stale, 1), run(began, 2), run(returned, 2)}, wrong: "without a reason"},
-		"done twice":                  {said: []report{in(try), in(okay), run(began, 1), run(finishing, 1), run(done, 1), run(began, 2), run(returned, 2)}, wrong: "done 2 times"},
-		"done twice after a rollback": {said: []report{in(try), in(okay), run(began, 1), run(finishing, 1), run(done, 1), run(began, 2), run(returned, 2)}, death: 5 * second},
-		"unique, one after the other": {said: []report{in(try), in(okay), run(began, 1), run(returned, 1), in(try), in(okay), run(began, 2), run(returned, 2)}},
-		"unique, beside each other":   {said: []report{in(try), in(okay), run(began, 1), in(try), in(okay), run(began, 2), run(returned, 2), run(returned, 1)}, wrong: "a has two owners"},
-		"killed, and again":           {said: []report{in(try), in(okay), run(began, 1), run(finishing, 1), run(began, 2), run(returned, 2)}, dead: 4*second + second/2},
-		"killed too late for that":    {said: []report{in(try), in(okay), run(began, 1), run(began, 2), run(returned, 2)}, dead: 30 * second, wrong: "a has two owners"},
-		"two with one token":          {said: []report{in(try), in(okay), run(began, 1), run(again, 1), run(began, 1), run(returned, 1)}, wrong: "with token 1"},
-		"canceled":                    {said: []report{in(try), in(okay), {What: cancel, Task: "a"}, {What: canceled, Task: "a"}}},
-		"canceled, and begins":        {said: []report{in(try), in(okay), {What: cancel, Task: "a"}, {What: canceled, Task: "a"}, run(began, 1), run(returned, 1)}, wrong: "after its cancel"},
-		"replaced under its key":      {said: []report{keyed(try, "a"), keyed(okay, "a"), keyed(try, "b"), keyed(okay, "b"), runs("b", began, 1), runs("b", returned, 1)}},
-		"the last one under its key":  {said: []report{keyed(try, "a"), keyed(okay, "a"), keyed(try, "b"), keyed(okay, "b"), runs("a", began, 1), runs("a", returned, 1)}, wrong: "under key k is lost"},
-		"two under one key":           {said: []report{keyed(try, "a"), keyed(okay, "a"), runs("a", began, 1), keyed(try, "b"), keyed(okay, "b"), runs("b", began, 2), runs("b", returned, 2), runs("a", returned, 1)}, wrong: "key k has two owners"},
+		"done":                        {said: says{in(try), in(okay), run(began, 1), run(finishing, 1), run(done, 1)}},
+		"returned":                    {said: says{in(try), in(okay), run(began, 1), run(returned, 1)}},
+		"lost":                        {said: says{in(try), in(okay)}, wrong: "a is lost"},
+		"lost with a master":          {said: says{in(try), in(okay)}, death: 2 * second},
+		"lost before a master died":   {said: says{in(try), in(okay)}, death: 20 * second, wrong: "a is lost"},
+		"killed in between":           {said: says{in(try)}},
+		"it was there":                {said: says{in(try), run(began, 1), run(returned, 1)}},
+		"refused, and there":          {said: says{in(try), in(refused), run(began, 1), run(returned, 1)}, wrong: "a was done 1 times"},
+		"never enqueued":              {said: says{run(began, 1)}, wrong: "nobody has enqueued it"},
+		"again":                       {said: says{in(try), in(okay), run(began, 1), run(again, 1), run(began, 2), run(returned, 2)}},
+		"again, with a lower token":   {said: says{in(try), in(okay), run(began, 2), run(again, 2), run(began, 1), run(returned, 1)}, wrong: "a has token 1 after 2"},
+		"again, without a reason":     {said: says{in(try), in(okay), run(began, 1), run(finishing, 1), run(stale, 1), run(began, 2), run(returned, 2)}, wrong: "without a reason"},
+		"done twice":                  {said: says{in(try), in(okay), run(began, 1), run(finishing, 1), run(done, 1), run(began, 2), run(returned, 2)}, wrong: "done 2 times"},
+		"done twice after a rollback": {said: says{in(try), in(okay), run(began, 1), run(finishing, 1), run(done, 1), run(began, 2), run(returned, 2)}, death: 5 * second},
+		"unique, one after the other": {said: says{in(try), in(okay), run(began, 1), run(returned, 1), in(try), in(okay), run(began, 2), run(returned, 2)}},
+		"unique, beside each other":   {said: says{in(try), in(okay), run(began, 1), in(try), in(okay), run(began, 2), run(returned, 2), run(returned, 1)}, wrong: "a has two owners"},
+		"killed, and again":           {said: says{in(try), in(okay), run(began, 1), run(finishing, 1), run(began, 2), run(returned, 2)}, dead: 4*second + second/2},
+		"killed too late for that":    {said: says{in(try), in(okay), run(began, 1), run(began, 2), run(returned, 2)}, dead: 30 * second, wrong: "a has two owners"},
+		"stopped, and again":          {said: says{in(try), in(okay), run(began, 1), run(began, 2), run(returned, 2), run(told, 1), run(finishing, 1), run(stale, 1)}, slept: 4*second - second/2},
+		"stopped, and not refused":    {said: says{in(try), in(okay), run(began, 1), run(began, 2), run(finishing, 2), run(done, 2), run(finishing, 1), run(done, 1)}, slept: 4*second - second/2, wrong: "a was done 2 times"},
+		"stopped too late for that":   {said: says{in(try), in(okay), run(began, 1), run(began, 2), run(returned, 2)}, slept: 30 * second, wrong: "a has two owners"},
+		"told in time, and again":     {said: says{in(try), in(okay), run(began, 1), run(told, 1), run(began, 2), run(returned, 2)}},
+		"two with one token":          {said: says{in(try), in(okay), run(began, 1), run(again, 1), run(began, 1), run(returned, 1)}, wrong: "with token 1"},
+		"canceled":                    {said: says{in(try), in(okay), in(cancel), in(canceled)}},
+		"canceled, and begins":        {said: says{in(try), in(okay), in(cancel), in(canceled), run(began, 1), run(returned, 1)}, wrong: "after its cancel"},
+		"not canceled, and lost":      {said: says{in(try), in(okay), in(cancel), in(kept)}, wrong: "a is lost"},
+		"replaced under its key":      {said: says{keyed(try, "a"), keyed(okay, "a"), keyed(try, "b"), keyed(okay, "b"), runs("b", began, 1), runs("b", returned, 1)}},
+		"the last one under its key":  {said: says{keyed(try, "a"), keyed(okay, "a"), keyed(try, "b"), keyed(okay, "b"), runs("a", began, 1), runs("a", returned, 1)}, wrong: "under key k is lost"},
+		"two under one key":           {said: says{keyed(try, "a"), keyed(okay, "a"), runs("a", began, 1), keyed(try, "b"), keyed(okay, "b"), runs("b", began, 2), runs("b", returned, 2), runs("a", returned, 1)}, wrong: "key k has two owners"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, m := newLedger(false), &member{name: "p", dead: c.dead}
-			for i, r := range c.said {
-				r.At = int64(i+1) * second
-				l.hear(m, r)
+			l, m := newLedger(false), &member{}
+			l.dead["p"] = c.dead
+			if c.slept > 0 {
+				l.slept["p"] = &span{c.slept, c.slept + second}
+			}
+			for i, e := range c.said {
+				e.Mono = int64(i+1) * second
+				l.hear(m, e)
 			}
 			var deaths []int64
 			if c.death > 0 {
@@ -69,7 +107,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The longest stop is found only where it touches the span.
+// stop counts a pause only if it touches the span.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	events := []int64{90, 10, 20, 50, 55, 60}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -23,23 +23,23 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if c, given := child.Given[config](); given {
-		os.Exit(peerMain(c))
+	if c, given := child.Given[load.Config](); given {
+		os.Exit(load.Main(c, worqr.Options{}))
 	}
 	os.Exit(redistest.Main(m.Run))
 }
 
-// What is promised: docs/guarantees.md.
+// The guarantees of docs/guarantees.md.
 const (
 	afterPromotion = 5 * time.Second
 	duringMove     = 1500 * time.Millisecond
-	nodeTimeout    = 2 * time.Second // of the cluster of the harness
+	nodeTimeout    = 2 * time.Second // of the test cluster
 	afterDeath     = nodeTimeout + 2*time.Second
-	afterElection  = 2 * time.Second  // what peers may add to what the servers take
+	afterElection  = 2 * time.Second  // what peers may add to the servers' time
 	excuse         = 10 * time.Second // for a busy machine
 )
 
-// within is the bound that holds for this run.
+// within returns the bound that applies to this run.
 func within(promised time.Duration) time.Duration {
 	if *strict {
 		return promised
@@ -56,14 +56,7 @@ func dice(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(*seed, uint64(len(t.Name()))))
 }
 
-// mono reads the monotonic clock, which all processes of the machine share, in ns.
-func mono() int64 {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // this clock is always there
-	return t.Nano()
-}
-
-// Figures are times of one kind.
+// figures are times of one kind.
 type figures []time.Duration
 
 func (f figures) String() string {

@@ -1,22 +1,22 @@
 package engines
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A watched is a master with two replicas and sentinels, and the peers that work there.
+// A watched is a master with two replicas and sentinels, and the peers that use it.
 type watched struct {
 	*redistest.Sentinels
 	t *testing.T
 }
 
-func startSentinels(t *testing.T, setup redistest.SentinelSetup) (*watched, string) {
+func startSentinels(t *testing.T, setup redistest.SentinelSetup) *watched {
 	t.Helper()
 	setup.Args = append([]string{"--appendonly", "yes", "--appendfsync", "everysec"}, setup.Args...)
 	w := &watched{redistest.StartSentinels(t, setup), t}
@@ -24,8 +24,11 @@ func startSentinels(t *testing.T, setup redistest.SentinelSetup) (*watched, stri
 		w.admit(s)
 	}
 	w.Ready(t)
-	return w, strings.Replace(w.URL(), "://", "://"+user+":SECRET@", 1)
+	return w
 }
+
+// all returns the servers that have keys of their own.
+func (w *watched) all() []*redistest.Server { return []*redistest.Server{w.Master(w.t)} }
 
 // admit creates the peers' user on a server.
 func (w *watched) admit(s *redistest.Server) {
@@ -39,23 +42,23 @@ func (w *watched) admit(s *redistest.Server) {
 // every peer works again soon after each promotion.
 func TestFailovers(t *testing.T) {
 	d := dice(t)
-	w, url := startSentinels(t, redistest.SentinelSetup{Args: []string{
+	w := startSentinels(t, redistest.SentinelSetup{Args: []string{
 		"--min-replicas-to-write", "1", "--min-replicas-max-lag", "3",
-		"--repl-diskless-sync-delay", "0"}}) // else a new master refuses writes for 5 s when its replicas need a full copy
-	f := newFleet(t, url, 0, d)
+		"--repl-diskless-sync-delay", "0"}}) // else a new master refuses writes for 5 s if its replicas need a full copy
+	f := newFleet(t, w.URL(), user+":SECRET@", w.all, 0, d)
 	var waiting, working, producing, stops figures
 	for range *rounds {
 		old := w.Ready(t)
 		f.goOn(20 + d.IntN(100))
-		paused := mono()
+		paused := load.Mono()
 		w.Replace(t, old, w.Watch[d.IntN(len(w.Watch))], user, func() {
-			at := mono()
+			at := load.Mono()
 			work, produce := f.back(at)
 			waiting = append(waiting, time.Duration(at-paused))
 			working, producing = append(working, work), append(producing, produce)
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			stops = append(stops, stop(f.ledger.done, paused, mono()))
+			stops = append(stops, stop(f.ledger.done, paused, load.Mono()))
 		})
 	}
 	s := f.settle()
@@ -72,17 +75,17 @@ func TestFailovers(t *testing.T) {
 // the loss, and every other task is done.
 func TestRollbacks(t *testing.T) {
 	d := dice(t)
-	w, url := startSentinels(t, redistest.SentinelSetup{Hurried: true})
-	f := newFleet(t, url, 0, d)
+	w := startSentinels(t, redistest.SentinelSetup{Hurried: true})
+	f := newFleet(t, w.URL(), user+":SECRET@", w.all, 0, d)
 	var deaths []int64
 	var working figures
 	for range *rounds {
 		old := w.Ready(t)
 		f.goOn(20 + d.IntN(100))
 		redistest.Apart(t, old, old.Kill, w.Others(old)...)
-		deaths = append(deaths, mono())
+		deaths = append(deaths, load.Mono())
 		w.Follow(t, old, func() {})
-		work, produce := f.back(mono())
+		work, produce := f.back(load.Mono())
 		working = append(working, max(work, produce))
 		old.Restart(t)
 		w.admit(old)
@@ -106,7 +109,7 @@ func (f *fleet) confessed(deaths []int64) {
 		}
 		f.t.Logf("after death %d of a master, EventLost came %d times", i+1, said)
 		if said == 0 {
-			f.t.Errorf("after death %d of a master, nobody has said that writes are lost", i+1)
+			f.t.Errorf("after death %d of a master, no peer has reported lost writes", i+1)
 		}
 	}
 }

@@ -7,34 +7,32 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// additions are calls about tasks with properties, of schedules, and of results.
+// additions are calls about added tasks, schedules and results.
 var additions = []*scenario{
 	{
 		name: "add", wire: "add", twice: true, late: []string{"x"}, again: []string{"x"},
 		call: func(v *victim) error {
-			_, err := v.queue.Add(v.ctx, []byte("x"), &worqr.Properties{Headers: map[string]string{"of": "x"}})
-			return err
+			return peertest.Failure(v.queue.Add(v.ctx, []byte("x"), &worqr.Properties{Headers: map[string]string{"of": "x"}}))
 		},
 		left: func(n int) []string { return append([]string{"x", "x"}[:n], "a", "b", "c") },
 	},
 	{
 		name: "add many", wire: "add", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
 		call: func(v *victim) error {
-			_, err := v.queue.AddMany(v.ctx, []worqr.TaskSpec{{Payload: []byte("x")}, {Payload: []byte("y")}})
-			return err
+			return peertest.Failure(v.queue.AddMany(v.ctx, []worqr.TaskSpec{{Payload: []byte("x")}, {Payload: []byte("y")}}))
 		},
 		left: func(n int) []string { return append([]string{"x", "y", "x", "y"}[:2*n], "a", "b", "c") },
 	},
 	{
 		name: "add once", wire: "add", late: []string{"x"},
 		call: func(v *victim) error {
-			_, err := v.queue.Add(v.ctx, []byte("x"), &worqr.Properties{Once: "once"})
-			return err
+			return peertest.Failure(v.queue.Add(v.ctx, []byte("x"), &worqr.Properties{Once: "once"}))
 		},
 		left: either(added(0), []string{"x", "a", "b", "c"}),
 	},
@@ -56,65 +54,26 @@ var additions = []*scenario{
 		},
 		left: func(n int) []string { return []string{"x", "a", "b", "c"}[min(n, 1):] },
 	},
-	{
-		name: "start of added tasks", wire: "step:start", role: member, repeats: true, fenced: "evicted",
-		seed:  func(w *world) { w.add("a", "b", "c") },
-		ready: serve, hands: true, holds: []string{"a", "b"},
-		call: func(v *victim) (err error) { v.tasks, err = v.queue.StartTasks(v.ctx, 2); return err },
-	},
-	{
-		name: "finish of an added task", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
-		seed:  func(w *world) { w.add("a", "b", "c") },
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
-		call: func(v *victim) error { return v.take().Finish(v.ctx) },
-		left: func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
-	},
-	{
-		name: "retry of an added task", wire: "step:retry", role: member, repeats: true, fenced: "lost evicted",
-		seed:  func(w *world) { w.add("a", "b", "c") },
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
-		call: func(v *victim) error { return v.take().Retry(v.ctx, 0) },
+	starting(scenario{name: "start of added tasks", seed: func(w *world) { w.add("a", "b", "c") }}),
+	finishing(scenario{name: "finish of an added task", seed: func(w *world) { w.add("a", "b", "c") }}),
+	ending("retry", scenario{
+		name: "retry of an added task", call: retry,
+		seed: func(w *world) { w.add("a", "b", "c") },
 		left: either(added(0), []string{"b", "a+1", "c"}),
-	},
-	{
-		name: "finish with a result that is kept", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
+	}),
+	finishing(scenario{
+		name: "finish with a result that is kept", call: withResult,
 		seed: func(w *world) {
 			w.keep("a")
 			w.enqueue("b", "c")
 		},
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
-		call: func(v *victim) error {
-			t := v.take()
-			t.Result = []byte("result")
-			return t.Finish(v.ctx)
-		},
-		left:  func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
 		after: func(w *world, n int) { w.result("a", n > 0) },
-	},
+	}),
+	// Its next time is an hour later.
+	starting(scenario{name: "start of an occurrence", seed: occurrence, ended: func(w *world) { w.retire("a") }}),
+	finishing(scenario{name: "finish of an occurrence", seed: occurrence, ended: func(w *world) { w.retire("a") }}),
 	{
-		// Its next time is an hour later.
-		name: "start of an occurrence", wire: "step:start", role: member, repeats: true, fenced: "evicted",
-		seed: func(w *world) {
-			w.recurs("a")
-			w.enqueue("b", "c")
-		},
-		ready: serve, hands: true, holds: []string{"a", "b"},
-		call:  func(v *victim) (err error) { v.tasks, err = v.queue.StartTasks(v.ctx, 2); return err },
-		ended: func(w *world) { w.retire("a") },
-	},
-	{
-		name: "finish of an occurrence", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
-		seed: func(w *world) {
-			w.recurs("a")
-			w.enqueue("b", "c")
-		},
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
-		call:  func(v *victim) error { return v.take().Finish(v.ctx) },
-		left:  func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
-		ended: func(w *world) { w.retire("a") },
-	},
-	{
-		// It asks until it is answered.
+		// Wait repeats it until it gets a reply.
 		name: "wait", wire: "outcome", repeats: true, insists: true,
 		seed: func(w *world) {
 			w.keep("x")
@@ -122,12 +81,15 @@ var additions = []*scenario{
 			w.finish()
 			w.enqueue("a", "b", "c")
 		},
-		call: func(v *victim) error {
-			_, err := v.queue.Wait(v.ctx, "x")
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.Wait(v.ctx, "x")) },
 		also: []string{"x"},
 	},
+}
+
+// occurrence makes "a" recur, and enqueues b and c behind it.
+func occurrence(w *world) {
+	w.recurs("a")
+	w.enqueue("b", "c")
 }
 
 // add adds tasks, as Add does.
@@ -138,13 +100,13 @@ func (w *world) add(payloads ...string) {
 	}
 }
 
-// keep has a payload be done under itself as a key, and its result be kept.
+// keep puts a payload under itself as a key, and makes the task keep its result.
 func (w *world) keep(payload string) {
 	w.t.Helper()
-	must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), &worqr.PutOptions{Properties: worqr.Properties{KeepResult: time.Hour}}))
+	peertest.Must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), &worqr.PutOptions{Properties: worqr.Properties{KeepResult: time.Hour}}))
 }
 
-// result compares what is known of how a task ended.
+// result checks whether a task has a result.
 func (w *world) result(key string, finished bool) {
 	w.t.Helper()
 	switch r, err := w.queue.Result(w.t.Context(), key); {
@@ -155,32 +117,32 @@ func (w *world) result(key string, finished bool) {
 	}
 }
 
-// recurs has a payload occur under itself as a key: now, and in an hour.
+// recurs makes a payload recur under itself as a key: now, and in an hour.
 func (w *world) recurs(payload string) {
 	w.t.Helper()
 	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(w.t)
 	line := redisconn.NewLine(dial, 0)
 	defer line.Close()
 	entry := store.EntryOf(payload)
-	for soon := int64(100); ; soon *= 2 { // the call must arrive before
+	for soon := int64(100); ; soon *= 2 { // the call must arrive before that time
 		at := w.now() + soon
 		told, _, _, err := store.Recur(w.t.Context(), line, w.keys, time.Hour.Milliseconds(), 0, []store.Schedule{{
 			Entry: entry, Print: "0000000000000000000000000000000000000000",
 			Times: []int64{at, at + time.Hour.Milliseconds()}, Payload: []byte(payload),
 		}})
-		must(w.t, err)
+		peertest.Must(w.t, err)
 		if told[0].State != store.ScheduleHeld {
 			w.t.Fatalf("the schedule is %s", told[0].State)
 		}
 		if turn := redistest.Sure(redis.Int64(w.conn.Do("HGET", w.keys.Keyed(entry), "turn")))(w.t); turn == at {
-			eventually(w.t, "the first time has come", func() bool { return w.now() >= at })
+			peertest.Eventually(w.t, "the first time has come", func() bool { return w.now() >= at })
 			return
 		}
 		w.retire(payload)
 	}
 }
 
-// retire compares that the next occurrence of a schedule is planned, once, and removes both.
+// retire checks that exactly the next occurrence of a schedule is scheduled, and removes both.
 func (w *world) retire(key string) {
 	w.t.Helper()
 	all := slices.Collect(redistest.Each(w.t, w.queue.Recurring(w.t.Context())))

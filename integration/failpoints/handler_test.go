@@ -15,19 +15,20 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A handling is what a handler does with the first task, and when it meets the
-// fault. The other tasks it finishes.
+// A handling says what a handler does with the first task, and when the fault happens. It finishes
+// the other tasks.
 type handling struct {
 	name  string
-	when  string // in words
-	wire  string // the call that is held; "" if it is the handler that meets it
-	holds bool   // handlers go on until they are told to return, or their contexts end
-	drain bool   // Run's context has ended meanwhile
-	hasty bool   // Run gives them no time then
-	flood int    // there are very many tasks, and so many such calls pass before one is held
+	when  string // description
+	wire  string // the call that is held; "" if the fault happens while the handler runs
+	holds bool   // handlers run until they are told to return, or until their contexts end
+	drain bool   // Run's context has ended
+	hasty bool   // Run doesn't wait for handlers then
+	flood int    // how many such calls pass before one is held, out of very many tasks
 	then  func(ctx context.Context, t *worqr.Task) error
 }
 
@@ -55,7 +56,7 @@ var handlings = []*handling{
 	{name: "flood 18", when: "many handlers have returned, and two rounds may be under way; it is the one after 18 others", wire: "step:finish", flood: 18},
 }
 
-// payloads are the tasks, in their order.
+// payloads returns the tasks, in order.
 func (h *handling) payloads() []string {
 	if h.flood == 0 {
 		return []string{"a", "b", "c", "d"}
@@ -67,7 +68,7 @@ func (h *handling) payloads() []string {
 	return all
 }
 
-// cells are those of a handling.
+// cells returns the cells of a handling.
 func (h *handling) cells() (all []cell) {
 	if h.wire == "" {
 		return []cell{{kill, told}, {pause, told}, {evict, told}, {lost, done}}
@@ -138,7 +139,7 @@ func (v *victim) handle(h *handling, at place) {
 	}
 }
 
-// A draining tells when handlers are waited for.
+// A draining is a log handler that calls tell when Run begins to wait for handlers.
 type draining struct {
 	slog.Handler
 	tell func()
@@ -151,12 +152,12 @@ func (d draining) Handle(ctx context.Context, r slog.Record) error {
 	return d.Handler.Handle(ctx, r)
 }
 
-// log is where the victim says what people should know.
+// log returns a logger that writes to standard error.
 func (v *victim) log() *slog.Logger {
 	return slog.New(draining{slog.NewTextHandler(os.Stderr, nil), func() { v.say(report{What: "draining"}) }})
 }
 
-// Handlers, met by faults while they run, and around the calls that they cause.
+// TestHandlers applies faults while handlers run, and around the calls that they cause.
 func TestHandlers(t *testing.T) {
 	for _, h := range handlings {
 		t.Run(h.name, func(t *testing.T) {
@@ -171,14 +172,14 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
-// run has a handler meet the fault, and looks at what comes of its tasks.
+// run applies the fault to a handler, and checks what happens to its tasks.
 func (h *handling) run(t *testing.T, c cell) {
 	lease := longLease
 	switch c.fault {
 	case kill, pause:
 		lease = shortLease
 	case evict:
-		lease = 3 * time.Second // it finds out with its next beat
+		lease = 3 * time.Second // the victim learns of it with its next heartbeat
 	}
 	w := newWorld(t, lease)
 	p := launch(t, config{URL: redistest.URL(), Prefix: w.prefix, Handling: h.name, Place: c.holds(), Lease: lease})
@@ -198,7 +199,7 @@ func (h *handling) run(t *testing.T, c cell) {
 	}
 	if h.drain {
 		p.Tell("leave")
-		o.until("handlers are waited for", func() bool { return o.draining })
+		o.until("Run waits for handlers", func() bool { return o.draining })
 	}
 	if h.wire != "" {
 		o.until("the call is held", func() bool { return o.reached != nil })
@@ -241,14 +242,14 @@ func (h *handling) run(t *testing.T, c cell) {
 	switch {
 	case c.fault == kill:
 		taken = w.drain()
-	case h.drain: // it does nothing more but leave
+	case h.drain: // it only leaves
 		if h.holds && failed && !h.hasty {
 			o.until("the contexts have ended", func() bool { return len(o.over) == 2 })
 		} else if !h.hasty {
 			p.Tell("release")
 		}
 		o.until("it has left", func() bool { return o.left != "" })
-		// Stopped for long while it leaves, it is too late to say so.
+		// If it was stopped for long while leaving, Redis can no longer confirm it.
 		if o.left != "ok" && !(c.fault == pause && h.hasty && strings.Contains(o.left, "Redis did not confirm it")) {
 			t.Errorf("Run ended with %q", o.left)
 		}
@@ -261,7 +262,7 @@ func (h *handling) run(t *testing.T, c cell) {
 		}
 		w.enqueue(proof)
 		o.until("it does another task", func() bool { return o.starts[proof] > 0 })
-		eventually(t, "all is done", func() bool {
+		peertest.Eventually(t, "all is done", func() bool {
 			s := redistest.Sure(w.queue.Stats(t.Context()))(t)
 			return s.Waiting+s.Scheduled+s.Running == 0
 		})
@@ -273,7 +274,7 @@ func (h *handling) run(t *testing.T, c cell) {
 	w.leave()
 }
 
-// judge looks at what has come of the tasks.
+// judge checks what happened to the tasks.
 func (h *handling) judge(w *world, c cell, o *onlooker, taken []string, failed bool) {
 	t := w.t
 	if payloads := strip(taken); !slices.IsSorted(payloads) {
@@ -283,7 +284,7 @@ func (h *handling) judge(w *world, c cell, o *onlooker, taken []string, failed b
 	for _, p := range taken {
 		crashed += strings.Count(p, "!")
 	}
-	// Of what it held when it was given up, a crash is counted.
+	// Each task that it held when it was evicted counts a crash.
 	if h.holds && (c.fault == kill || h.drain) {
 		if want := map[bool]int{true: 2}[failed]; crashed != want {
 			t.Errorf("crashes are counted for %d tasks, want %d: %q", crashed, want, taken)
@@ -309,28 +310,28 @@ func (h *handling) judge(w *world, c cell, o *onlooker, taken []string, failed b
 	}
 	w.ends(all)
 	if o.lost > 0 && !failed {
-		t.Errorf("a peer that nobody gave up counts %d tasks as taken away", o.lost)
+		t.Errorf("a peer that was not evicted counts %d tasks as taken over", o.lost)
 	}
 	for p, n := range o.starts {
 		if n > 1 && !failed && h.name != "retry" {
-			t.Errorf("%s was started %d times by a peer that nobody gave up", p, n)
+			t.Errorf("%s was started %d times by a peer that was not evicted", p, n)
 		}
 	}
 }
 
-// An onlooker takes in what a victim with a handler says.
+// An onlooker reads the reports of a victim with a handler.
 type onlooker struct {
 	p        process
 	worker   string // its id
 	starts   map[string]int
-	over     map[string]string // why contexts ended
+	over     map[string]string // payload → why the context ended
 	draining bool
 	reached  []command
 	left     string // what Run returned
-	lost     int64  // tasks that the victim counts as taken away
+	lost     int64  // the victim's Stats.TakenOver
 }
 
-// until takes in reports until something is so.
+// until reads reports until a condition holds.
 func (o *onlooker) until(what string, is func() bool) {
 	o.p.t.Helper()
 	for !is() {
@@ -348,7 +349,7 @@ func (o *onlooker) until(what string, is func() bool) {
 		case "left":
 			o.left, o.lost = r.Told, r.Lost
 		default:
-			o.p.t.Fatalf("the victim reports %+v while it is waited for that %s", r, what)
+			o.p.t.Fatalf("the victim reports %+v while the test waits until %s", r, what)
 		}
 	}
 }

@@ -19,11 +19,8 @@ func TestMain(m *testing.M) {
 		play(c)
 		return
 	}
-	flag.Parse()
-	if !isSet("test.parallel") { // cells wait more than they compute
-		if err := flag.Set("test.parallel", "32"); err != nil {
-			panic(err)
-		}
+	if err := flag.Set("test.parallel", "32"); err != nil { // cells mostly wait; Run parses -parallel
+		panic(err)
 	}
 	os.Exit(redistest.Main(func() int {
 		c, err := redis.DialURL(redistest.URL())
@@ -37,9 +34,4 @@ func TestMain(m *testing.M) {
 		defer func() { _ = c.Close() }()
 		return m.Run()
 	}))
-}
-
-func isSet(name string) (set bool) {
-	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
-	return set
 }

@@ -5,10 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Every call, met by every fault at every place.
+// TestMatrix applies every fault at every place to every call.
 func TestMatrix(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
@@ -26,14 +27,14 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// hint says how a cell that failed is repeated.
+// hint logs how to repeat a failed cell.
 func hint(t *testing.T) {
 	if t.Failed() {
 		t.Logf("repeat it: go test ./integration/failpoints -run '^%s$' -v", strings.ReplaceAll(t.Name(), "/", "$/^"))
 	}
 }
 
-// run makes the call, has it meet the fault, and looks at what comes of it.
+// run makes the call, applies the fault, and checks the result.
 func run(t *testing.T, s *scenario, c cell) {
 	promise, isFailed := s.promised(c), s.isFailed(c)
 	w := newWorld(t, s.leaseOf(c))
@@ -89,7 +90,7 @@ func run(t *testing.T, s *scenario, c cell) {
 	if alive {
 		r := p.next("told")
 		if r.Told != promise.told && (r.Told != promise.or || promise.or == "") {
-			t.Errorf("the caller was told %q (%s), want %q, or %q", r.Told, r.Err, promise.told, promise.or)
+			t.Errorf("the caller got %q (%s), want %q, or %q", r.Told, r.Err, promise.told, promise.or)
 		}
 	}
 	if c.fault == twice {
@@ -98,7 +99,7 @@ func run(t *testing.T, s *scenario, c cell) {
 	if c == (cell{again, failed}) {
 		redistest.Sure(w.rescuer.FailWorker(t.Context(), first))(t)
 		if s.role == comer {
-			w.pass() // what brings a worker back has its time
+			w.pass() // time for a worker to come back
 		}
 		w.deliver(reached.Commands)
 		if w.do("ZSCORE", w.keys.Workers(), first) != nil {
@@ -131,7 +132,7 @@ func run(t *testing.T, s *scenario, c cell) {
 		finished = append(finished, s.ends...)
 	}
 
-	// A copy that comes late finds work that it must not take.
+	// tardy delivers a late copy, which finds a task that it must not take.
 	tardy := func(adds []string) {
 		if s.role != stranger {
 			w.enqueue("bait")
@@ -146,10 +147,10 @@ func run(t *testing.T, s *scenario, c cell) {
 		p.Tell("prove")
 		r := p.next("holding")
 		if isFailed && s.role == member && r.Worker == first {
-			t.Errorf("it has the id under which it was failed")
+			t.Errorf("it still has the id under which it was evicted")
 		}
 		if !isFailed && s.role == member && r.Worker != first {
-			t.Errorf("it was given up for dead")
+			t.Errorf("it was evicted")
 		}
 		switch c {
 		case cell{late, sent}:
@@ -168,14 +169,14 @@ func run(t *testing.T, s *scenario, c cell) {
 	}
 	w.ends(finished)
 	redistest.Sure(w.queue.DeleteAllFailed(t.Context()))(t)
-	must(t, w.queue.Resume(t.Context())) // a copy may have paused it
+	peertest.Must(t, w.queue.Resume(t.Context())) // a copy may have paused it
 	if s.ended != nil {
 		s.ended(w)
 	}
 	w.leave()
 }
 
-// strip takes off the marks of drain.
+// strip removes the marks that drain adds.
 func strip(tasks []string) (payloads []string) {
 	for _, t := range tasks {
 		t, _, _ = strings.Cut(t, "!")

@@ -5,31 +5,33 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/worqr/worqr/internal/peertest"
 )
 
-// begin has the victim start its worker, as Run does: until that has succeeded,
-// should the machine be too busy at first.
+// begin starts the victim's worker. Like Run, it retries until that succeeds, since the machine may
+// be too busy at first.
 func begin(v *victim) (err error) {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(peertest.Patience); ; {
 		if err = v.peer.StartWorker(v.ctx); err == nil || time.Now().After(deadline) {
 			return err
 		}
 	}
 }
 
-// serve has it serve the queue.
+// serve makes the victim serve the queue.
 func serve(v *victim) (err error) {
 	if err = begin(v); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(peertest.Patience); ; {
 		if err = v.queue.StartWork(v.ctx); err == nil || time.Now().After(deadline) {
 			return err
 		}
 	}
 }
 
-// hold has it serve the queue and take two tasks.
+// hold makes the victim serve the queue and take two tasks.
 func hold(v *victim) (err error) {
 	if err = serve(v); err == nil {
 		v.tasks, err = v.queue.StartTasks(v.ctx, 2)
@@ -37,7 +39,7 @@ func hold(v *victim) (err error) {
 	return err
 }
 
-// memberships are the calls by which a peer comes, stays and goes.
+// memberships are the calls by which a peer joins, stays and leaves.
 var memberships = []*scenario{
 	{
 		name: "register", wire: "register", role: stranger,
@@ -57,7 +59,7 @@ var memberships = []*scenario{
 		name: "beat", wire: "beat", role: member, silent: true, lease: 3 * time.Second,
 		ready: hold, held: []string{"a", "b"}, holds: []string{"a", "b"},
 		call: func(v *victim) error {
-			<-v.gate.over // of the next beat
+			<-v.gate.over // waits for the next beat
 			return nil
 		},
 	},
@@ -72,7 +74,7 @@ var memberships = []*scenario{
 		call:  func(v *victim) error { return v.peer.StopWorker(v.ctx) },
 	},
 	{
-		// It takes two calls. Who goes on with the second counts no crash.
+		// It takes two calls. If another peer makes the second, no crash is counted.
 		name: "leave with many", wire: "leave", role: goer, repeats: true, fenced: "ok",
 		seed:  func(w *world) { w.enqueue(many...) },
 		ready: holdMany,
@@ -81,7 +83,7 @@ var memberships = []*scenario{
 		left:  func(int) []string { return slices.Clone(many) },
 	},
 	{
-		// Somebody else holds what goes back, in two calls.
+		// Another peer holds the tasks, which return in two calls.
 		name: "fail worker", wire: "fail", role: stranger,
 		seed:      func(w *world) { w.enqueue(many...) },
 		meanwhile: func(w *world) { w.patient(len(many)) },
@@ -93,7 +95,7 @@ var memberships = []*scenario{
 				_, err = v.peer.FailWorker(v.ctx, id.WorkerID)
 				return err
 			}
-			return errors.New("nobody holds a task")
+			return errors.New("no worker holds a task")
 		},
 		left: func(n int) []string {
 			all := slices.Clone(many)
@@ -112,21 +114,15 @@ var memberships = []*scenario{
 			w.enqueue("a", "b", "c")
 			w.ghost(2)
 		},
-		ready: func(v *victim) error { // it is suspected
-			_, err := v.peer.Sweep(v.ctx)
-			return err
-		},
+		ready:     func(v *victim) error { return peertest.Failure(v.peer.Sweep(v.ctx)) }, // now it's suspected
 		meanwhile: func(w *world) { w.due() },
-		call: func(v *victim) error {
-			_, err := v.peer.Sweep(v.ctx)
-			return err
-		},
-		left:  func(int) []string { return []string{"a!", "b!", "c"} },
-		after: func(w *world, _ int) { w.gone(ghost) }, // whoever was the first
+		call:      func(v *victim) error { return peertest.Failure(v.peer.Sweep(v.ctx)) },
+		left:      func(int) []string { return []string{"a!", "b!", "c"} },
+		after:     func(w *world, _ int) { w.gone(ghost) }, // whoever evicts it first
 	},
 }
 
-// many are more tasks than go back in one call.
+// many are more tasks than one call returns to the queue.
 var many = func() (all []string) {
 	for i := range 150 {
 		all = append(all, fmt.Sprint(i))
@@ -134,7 +130,7 @@ var many = func() (all []string) {
 	return all
 }()
 
-// holdMany has the victim hold all of them.
+// holdMany makes the victim hold all of them.
 func holdMany(v *victim) (err error) {
 	if err = serve(v); err == nil {
 		v.tasks, err = v.queue.StartTasks(v.ctx, len(many))

@@ -2,13 +2,9 @@ package failpoints_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/worqr/worqr/integration/crash"
 )
-
-// patience bounds every wait for something that must happen.
-const patience = 2 * time.Minute // one busy core starts dozens of processes meanwhile
 
 // A process is a running victim.
 type process struct {
@@ -22,7 +18,7 @@ func launch(t *testing.T, c config) process {
 	return process{crash.Launch[report](t, c), t}
 }
 
-// next takes the next report, which must be of the given kind.
+// next returns the next report, which must be of the given kind.
 func (p process) next(what string) report {
 	p.t.Helper()
 	r := p.Next()
@@ -32,8 +28,8 @@ func (p process) next(what string) report {
 	return r
 }
 
-// ended has the victim finish what it holds, and returns what it was told. Between
-// the first and the second of these ends it does what else is to be done.
+// ended makes the victim finish the tasks it holds, and returns the results. It calls between after
+// the first.
 func (p process) ended(between func()) map[string]string {
 	p.t.Helper()
 	p.Tell("end")
@@ -49,31 +45,13 @@ func (p process) ended(between func()) map[string]string {
 	return r.Ends
 }
 
-// verdict has the held call of a peer that was given up for dead go on, from a place
-// where it is in the peer's hands; else its connection is cut.
+// verdict continues the held call of an evicted peer if the peer has it in hand, and otherwise cuts
+// its connection.
 func (p process) verdict(at place) {
 	p.t.Helper()
 	if at == sent || at == done {
 		p.Tell("cut")
 	} else {
 		p.Tell("on")
-	}
-}
-
-// eventually waits until something is so.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !is(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came that %s", what)
-		}
-		time.Sleep(5 * time.Millisecond) // between two looks
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

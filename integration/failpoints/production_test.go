@@ -1,12 +1,16 @@
 package failpoints_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 )
 
-// added is what is left once x was added to a, b and c so many times.
+// added returns a, b and c, followed by more n times.
 func added(n int, more ...string) []string {
 	all := []string{"a", "b", "c"}
 	for range n {
@@ -15,14 +19,15 @@ func added(n int, more ...string) []string {
 	return all
 }
 
-// either is what waits before a call has taken effect, and after. The caller may change it.
+// either returns what waits before a call has taken effect, and after. The caller may modify the
+// result.
 func either(before, after []string) func(n int) []string {
 	return func(n int) []string {
 		return slices.Clone([][]string{before, after}[min(n, 1)])
 	}
 }
 
-// productions are the calls of those who give work, and take it away.
+// productions are the calls that add tasks, and those that remove or change them.
 var productions = []*scenario{
 	{
 		name: "enqueue", wire: "enqueue", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
@@ -30,7 +35,7 @@ var productions = []*scenario{
 		left: func(n int) []string { return added(n, "x", "y") },
 	},
 	{
-		// As a producer in any language would.
+		// As a producer in any language does it.
 		name: "enqueue to a long queue", wire: "LPUSH", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
 		seed:  func(w *world) { w.enqueue(many...) },
 		ready: func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("first")) },
@@ -44,7 +49,7 @@ var productions = []*scenario{
 		},
 	},
 	{
-		// The queue was long, and is not any more.
+		// The queue was long, but no longer is.
 		name: "rouse", wire: "rouse", silent: true,
 		seed: func(w *world) { w.enqueue(many...) },
 		ready: func(v *victim) error {
@@ -55,10 +60,7 @@ var productions = []*scenario{
 	},
 	{
 		name: "enqueue once", wire: "enqueue_once", late: []string{"x"},
-		call: func(v *victim) error {
-			_, err := v.queue.EnqueueOnce(v.ctx, "nonce", []byte("x"))
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.EnqueueOnce(v.ctx, "nonce", []byte("x"))) },
 		left: func(n int) []string { return added(n, "x") },
 	},
 	{
@@ -72,7 +74,7 @@ var productions = []*scenario{
 		left: either(added(0), []string{"x", "a", "b", "c"}),
 	},
 	{
-		// What is put while the key runs waits until that has ended.
+		// What is put while the key runs waits until that run has ended.
 		name: "put on what runs", wire: "put", late: []string{"x"}, again: []string{"x"},
 		seed: func(w *world) {
 			w.put("key")
@@ -90,19 +92,13 @@ var productions = []*scenario{
 			w.put("x")
 			w.enqueue("a", "b", "c")
 		},
-		call: func(v *victim) error {
-			_, err := v.queue.RemoveKey(v.ctx, "x")
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.RemoveKey(v.ctx, "x")) },
 		left: func(n int) []string { return []string{"x", "a", "b", "c"}[min(n, 1):] },
 	},
 	{
 		name: "cancel", wire: "cancel",
 		seed: func(w *world) { w.enqueue("a", "x", "b", "x", "c") },
-		call: func(v *victim) error {
-			_, err := v.queue.Cancel(v.ctx, []byte("x"))
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.Cancel(v.ctx, []byte("x"))) },
 		left: either([]string{"a", "x", "b", "x", "c"}, added(0)),
 	},
 	{
@@ -111,10 +107,7 @@ var productions = []*scenario{
 			w.enqueue("x", "a", "x", "b", "c")
 			w.hold(1)
 		},
-		call: func(v *victim) error {
-			_, err := v.queue.Cancel(v.ctx, []byte("x"))
-			return err
-		},
+		call:  func(v *victim) error { return peertest.Failure(v.queue.Cancel(v.ctx, []byte("x"))) },
 		left:  either([]string{"x", "a", "x", "b", "c"}, added(0)),
 		after: func(w *world, n int) { w.stop(n > 0) },
 	},
@@ -126,10 +119,7 @@ var productions = []*scenario{
 			w.put("x")
 			w.enqueue("a", "b", "c")
 		},
-		call: func(v *victim) error {
-			_, err := v.queue.CancelKey(v.ctx, "x")
-			return err
-		},
+		call: func(v *victim) error { return peertest.Failure(v.queue.CancelKey(v.ctx, "x")) },
 		left: func(n int) []string {
 			return []string{"x", "a", "b", "c"}[min(n, 1):] // both were put under one key
 		},
@@ -150,7 +140,7 @@ var productions = []*scenario{
 		name: "delete", wire: "delete",
 		seed: func(w *world) {
 			w.put("x")
-			must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("u")))
+			peertest.Must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("u")))
 			w.enqueue("a", "b", "c")
 		},
 		call: func(v *victim) error { return v.queue.Delete(v.ctx) },
@@ -158,35 +148,33 @@ var productions = []*scenario{
 	},
 	{
 		name: "requeue", wire: "requeue", late: []string{"x"},
-		seed: func(w *world) {
-			w.enqueue("x")
-			w.bury()
-			w.enqueue("a", "b", "c")
-		},
-		call: func(v *victim) error {
-			n, err := v.queue.RequeueAllFailed(v.ctx)
-			if err == nil && n != 1 {
-				err = fmt.Errorf("%d were put back", n)
-			}
-			return err
-		},
+		seed:  oneFailed,
+		call:  ofOne((*worqr.Queue).RequeueAllFailed),
 		left:  func(n int) []string { return added(min(n, 1), "x") },
 		fails: func(n int) []string { return []string{"x"}[min(n, 1):] },
 	},
 	{
 		name: "delete failed", wire: "remove",
-		seed: func(w *world) {
-			w.enqueue("x")
-			w.bury()
-			w.enqueue("a", "b", "c")
-		},
-		call: func(v *victim) error {
-			n, err := v.queue.DeleteAllFailed(v.ctx)
-			if err == nil && n != 1 {
-				err = fmt.Errorf("%d were dropped", n)
-			}
-			return err
-		},
+		seed:  oneFailed,
+		call:  ofOne((*worqr.Queue).DeleteAllFailed),
 		fails: func(n int) []string { return []string{"x"}[min(n, 1):] },
 	},
+}
+
+// oneFailed makes x fail, while others wait.
+func oneFailed(w *world) {
+	w.enqueue("x")
+	w.bury()
+	w.enqueue("a", "b", "c")
+}
+
+// ofOne wraps a call about all failed tasks, which must find one.
+func ofOne(call func(*worqr.Queue, context.Context) (int, error)) func(v *victim) error {
+	return func(v *victim) error {
+		n, err := call(v.queue, v.ctx)
+		if err == nil && n != 1 {
+			err = fmt.Errorf("%d had failed", n)
+		}
+		return err
+	}
 }

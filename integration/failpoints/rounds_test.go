@@ -4,103 +4,92 @@ import (
 	"errors"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 )
 
-// take takes the first of the tasks that the victim holds, to be ended by the call.
+// take removes and returns the first task that the victim holds, for the call to end.
 func (v *victim) take() *worqr.Task {
 	t := v.tasks[0]
 	v.tasks = v.tasks[1:]
 	return t
 }
 
-// rounds are what a worker says to a queue.
+// ending completes a scenario in which a member that holds the tasks a and b ends a.
+func ending(how string, s scenario) *scenario {
+	s.wire, s.role, s.repeats, s.fenced = "step:"+how, member, true, "lost evicted"
+	s.ready, s.held, s.holds = hold, []string{"a", "b"}, []string{"b"}
+	return &s
+}
+
+// finishing completes a scenario in which a is finished.
+func finishing(s scenario) *scenario {
+	s.ends = []string{"a"}
+	s.left = func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] }
+	if s.call == nil {
+		s.call = func(v *victim) error { return v.take().Finish(v.ctx) }
+	}
+	return ending("finish", s)
+}
+
+func withResult(v *victim) error {
+	t := v.take()
+	t.Result = []byte("result")
+	return t.Finish(v.ctx)
+}
+
+// starting completes a scenario in which a member gets a and b.
+func starting(s scenario) *scenario {
+	s.wire, s.role, s.repeats, s.fenced = "step:start", member, true, "evicted"
+	s.ready, s.hands, s.holds = serve, true, []string{"a", "b"}
+	s.call = func(v *victim) (err error) { v.tasks, err = v.queue.StartTasks(v.ctx, 2); return err }
+	return &s
+}
+
+func stop(v *victim) error  { return v.take().Stop(v.ctx) }
+func retry(v *victim) error { return v.take().Retry(v.ctx, 0) }
+
+// rounds are the calls that travel in a worker's rounds.
 var rounds = []*scenario{
-	{
-		name: "start", wire: "step:start", role: member, repeats: true, fenced: "evicted",
-		ready: serve, hands: true, holds: []string{"a", "b"},
-		call: func(v *victim) (err error) { v.tasks, err = v.queue.StartTasks(v.ctx, 2); return err },
-	},
-	{
-		name: "finish", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
-		call: func(v *victim) error { return v.take().Finish(v.ctx) },
-		left: func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
-	},
-	{
-		name: "finish with result", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
-		call: func(v *victim) error {
-			t := v.take()
-			t.Result = []byte("result")
-			return t.Finish(v.ctx)
-		},
-		left: func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
-	},
-	{
-		name: "stop", wire: "step:stop", role: member, repeats: true, fenced: "lost evicted",
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
-		call: func(v *victim) error { return v.take().Stop(v.ctx) },
-		left: either(added(0), []string{"b", "a", "c"}), // a is back before b
-	},
-	{
-		name: "retry", wire: "step:retry", role: member, repeats: true, fenced: "lost evicted",
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
-		call: func(v *victim) error { return v.take().Retry(v.ctx, 0) },
-		left: either(added(0), []string{"a+1", "b", "c"}),
-	},
-	{
-		name: "snooze", wire: "step:snooze", role: member, repeats: true, fenced: "lost evicted",
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
+	starting(scenario{name: "start"}),
+	finishing(scenario{name: "finish"}),
+	finishing(scenario{name: "finish with result", call: withResult}),
+	ending("stop", scenario{
+		name: "stop", call: stop,
+		left: either(added(0), []string{"b", "a", "c"}), // a returned first, so b is in front
+	}),
+	ending("retry", scenario{name: "retry", call: retry, left: either(added(0), []string{"a+1", "b", "c"})}),
+	ending("snooze", scenario{
+		name: "snooze",
 		call: func(v *victim) error { return v.take().Snooze(v.ctx, 0) },
 		left: either(added(0), []string{"a", "b", "c"}),
-	},
-	{
-		name: "fail", wire: "step:fail", role: member, repeats: true, fenced: "lost evicted",
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
+	}),
+	ending("fail", scenario{
+		name:  "fail",
 		call:  func(v *victim) error { return v.take().Fail(v.ctx, errors.New("no")) },
 		left:  func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
 		fails: func(n int) []string { return []string{"a"}[:min(n, 1)] },
-	},
-	{
-		name: "finish under key", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
+	}),
+	finishing(scenario{name: "finish under key", seed: func(w *world) {
+		w.put("a")
+		w.enqueue("b", "c")
+	}}),
+	ending("stop", scenario{name: "stop under key", call: stop, seed: func(w *world) {
+		w.put("a")
+		w.put("b")
+		w.enqueue("c")
+	}}),
+	ending("retry", scenario{
+		name: "retry under key", call: retry,
 		seed: func(w *world) {
 			w.put("a")
 			w.enqueue("b", "c")
 		},
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
-		call: func(v *victim) error { return v.take().Finish(v.ctx) },
-		left: func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
-	},
-	{
-		name: "stop under key", wire: "step:stop", role: member, repeats: true, fenced: "lost evicted",
-		seed: func(w *world) {
-			w.put("a")
-			w.put("b")
-			w.enqueue("c")
-		},
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
-		call: func(v *victim) error { return v.take().Stop(v.ctx) },
-	},
-	{
-		name: "retry under key", wire: "step:retry", role: member, repeats: true, fenced: "lost evicted",
-		seed: func(w *world) {
-			w.put("a")
-			w.enqueue("b", "c")
-		},
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"},
-		call: func(v *victim) error { return v.take().Retry(v.ctx, 0) },
 		left: either(added(0), []string{"a+1", "b", "c"}),
-	},
-	{
-		name: "finish of unique", wire: "step:finish", role: member, repeats: true, fenced: "lost evicted",
-		seed: func(w *world) {
-			must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("a")))
-			w.enqueue("b", "c")
-		},
-		ready: hold, held: []string{"a", "b"}, holds: []string{"b"}, ends: []string{"a"},
-		call: func(v *victim) error { return v.take().Finish(v.ctx) },
-		left: func(n int) []string { return []string{"a", "b", "c"}[min(n, 1):] },
-	},
+	}),
+	finishing(scenario{name: "finish of unique", seed: func(w *world) {
+		peertest.Must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("a")))
+		w.enqueue("b", "c")
+	}}),
 	{
 		name: "acknowledge a cancel", wire: "step:ack", role: member, repeats: true, silent: true,
 		ready: hold, held: []string{"b"}, holds: []string{"b"},

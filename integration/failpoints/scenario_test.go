@@ -5,49 +5,49 @@ import (
 	"time"
 )
 
-// A role says since and until when the victim is a member of the queue.
+// A role says when the victim is a member of the queue.
 type role int
 
 const (
-	stranger role = iota // it is none
-	member               // all the time
+	stranger role = iota // never
+	member               // always
 	comer                // from the call on
-	goer                 // up to the call
+	goer                 // until the call
 )
 
-// A scenario is one call of a peer, and what it does.
+// A scenario is one call of a peer, and its effects.
 type scenario struct {
 	name    string
-	wire    string // the call as command.calls knows it
+	wire    string // the call, for command.calls
 	role    role
-	repeats bool   // the library makes it again if its reply is lost
-	insists bool   // and again, however often
-	silent  bool   // its caller hears nothing of it, and goes on
-	free    bool   // Redis does not ask whether its caller is a member
-	fenced  string // what the caller is told when the worker was given up for dead before
+	repeats bool   // the library repeats it if its reply is lost
+	insists bool   // it repeats it any number of times
+	silent  bool   // its caller doesn't learn of errors, and goes on
+	free    bool   // Redis doesn't check whether the caller is a member
+	fenced  string // what the caller gets if the worker was evicted before
 
-	lease     time.Duration         // 0: as leaseOf says
+	lease     time.Duration         // 0: see leaseOf
 	seed      func(w *world)        // nil enqueues a, b and c
 	ready     func(v *victim) error // what the victim does first
 	meanwhile func(w *world)        // what others do then
 	call      func(v *victim) error // the call
-	left      func(n int) []string  // what waits and is held, once the call was carried out n times; nil: a, b, c
-	held      []string              // of this the victim holds so much before the call
-	holds     []string              // and so much after it
-	hands     bool                  // these it is given by the call
+	left      func(n int) []string  // what waits or is held after n calls; nil: a, b, c
+	held      []string              // the part of it that the victim holds before the call
+	holds     []string              // the part that it holds after the call
+	hands     bool                  // the call starts these
 	ends      []string              // what the call finishes
-	late      []string              // what the call adds if it arrives when all else is done
-	again     []string              // and what a copy of it adds then
-	also      []string              // what others finish meanwhile
-	fails     func(n int) []string  // what is in the failed queue then
-	twice     bool                  // a copy that comes at once is carried out again
-	after     func(w *world, n int) // looks at what else the call has done
-	ended     func(w *world)        // looks at what is left when all is done, and removes it
+	late      []string              // what the call adds if it arrives after everything else
+	again     []string              // what a copy of it adds then
+	also      []string              // what others finish in the meantime
+	fails     func(n int) []string  // what is in the failed queue after n calls
+	twice     bool                  // a copy that arrives at once is carried out again
+	after     func(w *world, n int) // checks other effects of the call
+	ended     func(w *world)        // checks what is left at the end, and removes it
 }
 
-// promised is what is to come of a cell.
+// promised returns the expected result of a cell.
 func (s *scenario) promised(c cell) promise {
-	fenced := !s.free && (s.role == member || s.role == goer) // the worker is failed before the call arrives
+	fenced := !s.free && (s.role == member || s.role == goer) // the worker is evicted before the call arrives
 	switch c.fault {
 	case kill:
 		if c.place == before || c.place == sent && fenced {
@@ -76,8 +76,8 @@ func (s *scenario) promised(c cell) promise {
 	return promise{effect: 1, told: "ok"}
 }
 
-// outlived is what is to come of a call during which others have given the peer up
-// for dead, if it is a member.
+// outlived returns the expected result if others evict the peer during the call, provided that it
+// is a member.
 func (s *scenario) outlived(c cell, fenced bool) promise {
 	switch {
 	case !fenced && (s.silent || c.place == before || c.place == told):
@@ -91,8 +91,7 @@ func (s *scenario) outlived(c cell, fenced bool) promise {
 		}
 		return promise{effect: effect, told: "ok"}
 	}
-	// The call is answered with a refusal, or a beat is, before the call is answered:
-	// then nobody knows of the call.
+	// If a heartbeat is refused before the call is answered, the outcome of the call is unknown.
 	unknown := s.fenced + " unknown"
 	switch c.place {
 	case done:
@@ -103,7 +102,7 @@ func (s *scenario) outlived(c cell, fenced bool) promise {
 	return promise{effect: 0, told: s.fenced, or: unknown}
 }
 
-// doubt is what the caller is told when the reply was lost.
+// doubt returns what the caller gets if the reply was lost.
 func (s *scenario) doubt() string {
 	if s.repeats || s.silent {
 		return "ok"
@@ -111,7 +110,7 @@ func (s *scenario) doubt() string {
 	return "unknown"
 }
 
-// unsure is what the caller is told when the reply was lost again.
+// unsure returns what the caller gets if the reply was lost twice.
 func (s *scenario) unsure() string {
 	if s.silent {
 		return "ok"
@@ -119,7 +118,7 @@ func (s *scenario) unsure() string {
 	return "unknown"
 }
 
-// applies reports whether there is such a cell.
+// applies reports whether the cell exists.
 func (s *scenario) applies(c cell) bool {
 	switch c {
 	case cell{again, next}:
@@ -136,7 +135,7 @@ func (s *scenario) applies(c cell) bool {
 	return true
 }
 
-// isFailed reports whether the victim is given up for dead.
+// isFailed reports whether the victim is evicted.
 func (s *scenario) isFailed(c cell) bool {
 	switch {
 	case c.fault == again:
@@ -151,14 +150,13 @@ func (s *scenario) isFailed(c cell) bool {
 	return s.role == member
 }
 
-// Leases: a short one where somebody is to be given up for dead, a long one
-// where nobody may be.
+// Leases: a short one if a peer must be evicted, a long one if none may be.
 const (
 	shortLease = 2 * time.Second
 	longLease  = 30 * time.Second
 )
 
-// leaseOf is the lease in a cell.
+// leaseOf returns the lease in a cell.
 func (s *scenario) leaseOf(c cell) time.Duration {
 	switch {
 	case (c.fault == kill || c.fault == pause) && s.isFailed(c) || s.role == comer:
@@ -166,12 +164,12 @@ func (s *scenario) leaseOf(c cell) time.Duration {
 	case s.lease > 0:
 		return s.lease
 	case c.fault == twice && s.role == goer:
-		return 3 * time.Second // it leaves with its next beat
+		return 3 * time.Second // it leaves with its next heartbeat
 	}
 	return longLease
 }
 
-// waits is what is left for others: marked where its holder died.
+// waits returns what is left for others, marked if its holder died.
 func (s *scenario) waits(c cell) (all []string) {
 	n := s.promised(c).effect
 	all = []string{"a", "b", "c"}
@@ -192,18 +190,18 @@ func (s *scenario) waits(c cell) (all []string) {
 	return all
 }
 
-// keeps is what the victim holds then.
+// keeps returns what the victim holds then.
 func (s *scenario) keeps(c cell) []string {
 	switch {
 	case c.fault == twice && s.hands:
-		return s.held // nobody waits for more
+		return s.held // no caller waits for more
 	case s.promised(c).effect > 0:
 		return s.holds
 	}
 	return s.held
 }
 
-// find returns the scenario of that name.
+// find returns the scenario with that name.
 func find(name string) *scenario {
 	for _, s := range scenarios() {
 		if s.name == name {
@@ -213,5 +211,5 @@ func find(name string) *scenario {
 	panic("no scenario " + name)
 }
 
-// scenarios are all.
+// scenarios returns all scenarios.
 func scenarios() []*scenario { return slices.Concat(memberships, rounds, productions, additions) }

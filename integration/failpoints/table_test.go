@@ -8,11 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// README.md has the table of what is promised, and says what this test does.
+// README.md has a table of the expected results, and describes this test.
 func TestTable(t *testing.T) {
 	text := redistest.Sure(os.ReadFile("README.md"))(t)
 	const begin, end = "<!-- the tables begin -->\n", "<!-- the tables end -->\n"
@@ -26,7 +27,7 @@ func TestTable(t *testing.T) {
 	switch {
 	case string(old) == now:
 	case *update:
-		must(t, os.WriteFile("README.md", slices.Concat(head, []byte(begin), []byte(now), []byte(end), tail), 0o644))
+		peertest.Must(t, os.WriteFile("README.md", slices.Concat(head, []byte(begin), []byte(now), []byte(end), tail), 0o644))
 	default:
 		t.Error("README.md has another table; to write this one: go test ./integration/failpoints -run TestTable -update")
 	}
@@ -41,7 +42,7 @@ var spared = map[string]string{
 	"agree": "a peer looks at the numbers before each try, and it only raises them",
 }
 
-// Each verb has a scenario, or a reason to have none.
+// Each verb has a scenario, or a reason not to.
 func TestVerbs(t *testing.T) {
 	wired := map[string]bool{}
 	for _, s := range scenarios() {
@@ -55,7 +56,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// tables are one for each fault, with a row for calls of a kind.
+// tables returns one table per fault, with a row for each kind of call.
 func tables() string {
 	var b strings.Builder
 	for _, of := range []struct {
@@ -100,7 +101,7 @@ func tables() string {
 	return b.String()
 }
 
-// rows are those of one table. Calls of which the same is promised share one.
+// rows returns the rows of one table. Calls with the same results share one.
 func rows(columns []cell) (all []string) {
 	names := map[string][]string{}
 	var order []string
@@ -121,7 +122,7 @@ func rows(columns []cell) (all []string) {
 	return all
 }
 
-// says is what is promised of a cell, in a few words.
+// says returns the expected result of a cell, in a few words.
 func (s *scenario) says(c cell) string {
 	if !s.applies(c) {
 		return ""

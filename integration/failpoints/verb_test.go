@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// teach has the server know every script, so that no call is refused for that.
+// teach loads every script, so that no call is refused for lack of one.
 func teach(c redis.Conn) error {
 	for _, v := range store.Verbs() {
 		if _, err := c.Do("SCRIPT", "LOAD", v.Source()); err != nil {
@@ -20,7 +20,7 @@ func teach(c redis.Conn) error {
 	return nil
 }
 
-// A command is one as it is sent: its name and its arguments.
+// A command is a command as it is sent: its name and its arguments.
 type command []string
 
 func newCommand(name string, args []any) command {
@@ -35,7 +35,7 @@ func newCommand(name string, args []any) command {
 	return c
 }
 
-// args are the arguments as redigo takes them.
+// args returns the arguments for redigo.
 func (c command) args() []any {
 	all := make([]any, len(c)-1)
 	for i, a := range c[1:] {
@@ -44,9 +44,9 @@ func (c command) args() []any {
 	return all
 }
 
-// calls reports whether the command is a call of that name: the name of a script;
-// of step with what the round carries, such as step:finish; of enlist with the list,
-// such as enlist:registry; or of a plain command.
+// calls reports whether the command is a call of that name: the name of a script; of step with what
+// the round carries, such as step:finish; of enlist with the list, such as enlist:registry; or of a
+// plain command.
 func (c command) calls(name string) bool {
 	if c[0] != "EVALSHA" {
 		return strings.EqualFold(c[0], name)
@@ -67,7 +67,7 @@ func (c command) calls(name string) bool {
 	return true
 }
 
-// carries reports whether a round has something of a kind to say.
+// carries reports whether a round carries something of a kind.
 func carries(round store.RoundView, kind string) bool {
 	switch kind {
 	case "ack":

@@ -21,31 +21,31 @@ type config struct {
 	URL, Prefix, Scenario string
 	Handling              string // instead of a scenario
 	Place                 place
-	Times                 int // that the call is held
+	Times                 int // how often the call is held
 	Lease                 time.Duration
 }
 
-// A report is what the victim says, a line each.
+// A report is a line that the victim writes.
 type report struct {
 	What     string            // ready, reached, told, between, ended, holding, proved, left; begun, over, draining
 	Worker   string            // its id
-	Payload  string            `json:",omitempty"` // of begun and over
-	Lost     int64             `json:",omitempty"` // of left: tasks that it counts as taken away
-	Told     string            `json:",omitempty"` // of told: the kind of the error
-	Err      string            `json:",omitempty"` // likewise: its text
-	Commands []command         `json:",omitempty"` // of reached: what is held
-	Ends     map[string]string `json:",omitempty"` // of ended: by payload, what the caller was told
+	Payload  string            `json:",omitempty"` // for begun and over
+	Lost     int64             `json:",omitempty"` // for left: its Stats.TakenOver
+	Told     string            `json:",omitempty"` // for told: the kind of the error
+	Err      string            `json:",omitempty"` // for told: its text
+	Commands []command         `json:",omitempty"` // for reached: what is held
+	Ends     map[string]string `json:",omitempty"` // for ended: payload → what the caller got
 }
 
-// A victim is the peer that meets the fault.
+// A victim is the peer to which the fault happens.
 type victim struct {
 	peer  *worqr.Peer
 	queue *worqr.Queue
 	ctx   context.Context
 	gate  *gate
-	tasks []*worqr.Task // that it holds, by the verbs
-	lines chan string   // what it is told to do
-	mu    sync.Mutex    // held while something is reported
+	tasks []*worqr.Task // started by hand
+	lines chan string   // commands from the test
+	mu    sync.Mutex    // held while a report is written
 }
 
 // play is the main function of the victim.
@@ -101,10 +101,10 @@ func (v *victim) say(r report) {
 	if v.peer != nil {
 		r.Worker = v.peer.WorkerID()
 	}
-	_ = json.NewEncoder(os.Stdout).Encode(r) // nobody is there to be told
+	_ = json.NewEncoder(os.Stdout).Encode(r) // fails if the test has gone
 }
 
-// listen takes what the victim is told, and ends with who tells it.
+// listen reads the test's commands, and ends the process when the test ends.
 func (v *victim) listen() {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		switch line := lines.Text(); line {
@@ -123,7 +123,7 @@ func (v *victim) await(line string) {
 	}
 }
 
-// end finishes the tasks that the victim holds, whether they are its own or not.
+// end finishes the tasks that the victim holds, even those that it no longer owns.
 func (v *victim) end() map[string]string {
 	ends := map[string]string{}
 	for i, t := range v.tasks {
@@ -136,8 +136,8 @@ func (v *victim) end() map[string]string {
 	return ends
 }
 
-// prove does one task, as a peer that is well does: what it is refused because it
-// was given up for dead it tries again.
+// prove runs one task, as a healthy peer does. It retries calls that are refused because the peer
+// was evicted.
 func (v *victim) prove() {
 	for {
 		err := cmp.Or(v.peer.StartWorker(v.ctx), v.queue.StartWork(v.ctx))
@@ -156,14 +156,14 @@ func (v *victim) prove() {
 		if !errors.Is(err, worqr.ErrEvicted) && !errors.Is(err, worqr.ErrNotWorking) {
 			panic(err)
 		}
-		time.Sleep(5 * time.Millisecond) // between two tries
+		time.Sleep(5 * time.Millisecond) // between tries
 	}
 }
 
-// proof is the payload of the task by which a victim proves that it is well.
+// proof is the payload of the task with which a victim proves that it is healthy.
 const proof = "proof"
 
-// kind says what an error tells its caller.
+// kind returns what an error means for its caller.
 func kind(err error) string {
 	var kinds []string
 	for _, k := range []struct {

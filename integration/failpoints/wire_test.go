@@ -14,25 +14,25 @@ import (
 
 // A gate holds one call at one place.
 type gate struct {
-	reached func(what []command) // tells of the call, and what travels with it
-	verdict chan bool            // whether it is to go on; else its connection is cut
-	over    chan struct{}        // closed when no call is to be held any more
+	reached func(what []command) // called with the call, and what travels with it
+	verdict chan bool            // whether it goes on; otherwise its connection is cut
+	over    chan struct{}        // closed when no more calls are to be held
 
 	mu    sync.Mutex // protects the fields below
 	name  string     // of the call
 	place place
-	skip  int // how many are to pass before
-	times int // how often it is still to be held
+	skip  int // how many calls pass first
+	times int // how many calls are still to be held
 }
 
-// arm has so many calls of that name be held, once others have passed.
+// arm makes the gate hold that many calls of that name, after others have passed.
 func (g *gate) arm(name string, at place, skip, times int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.name, g.place, g.skip, g.times = name, at, skip, times
 }
 
-// meets reports at which place commands are to be held, if at all.
+// meets returns the place at which commands are held; "" if they aren't.
 func (g *gate) meets(commands []command) place {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -46,7 +46,7 @@ func (g *gate) meets(commands []command) place {
 	return g.place
 }
 
-// hold waits for the verdict. It is false when the connection is cut.
+// hold waits for the verdict. It is false if the connection is cut.
 func (g *gate) hold(commands []command) bool {
 	g.reached(commands)
 	on := <-g.verdict
@@ -58,7 +58,7 @@ func (g *gate) hold(commands []command) bool {
 	return on
 }
 
-// pool hands out connections of that name that pass through the gate.
+// pool returns a pool of connections, named name, that pass through the gate.
 func (g *gate) pool(url, name string) *redis.Pool {
 	return &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
 		c, err := redis.DialURLContext(ctx, url, redis.DialClientName(name))
@@ -69,16 +69,16 @@ func (g *gate) pool(url, name string) *redis.Pool {
 	}}
 }
 
-// A wire is a connection that passes through a gate. Like any, it is used by one
-// sender and one receiver at a time.
+// A wire is a connection that passes through a gate. Like any other, it has one sender and one
+// receiver at a time.
 type wire struct {
 	redis.Conn
 	gate *gate
-	out  []command // since the last Flush; the sender's
+	out  []command // since the last Flush; used by the sender
 
 	mu      sync.Mutex // protects the fields below
-	held    []command  // sent, and to be held once they are answered
-	at      place      // where
+	held    []command  // sent, and held once they are answered
+	at      place      // where they are held
 	replies []answer   // received ahead of their receiver
 	cut     error
 }
@@ -104,7 +104,7 @@ func (w *wire) Flush() error {
 		}
 	case sent:
 		if !w.gate.hold(commands) {
-			_ = w.end(io.ErrUnexpectedEOF) // the receiver finds it
+			_ = w.end(io.ErrUnexpectedEOF) // the receiver notices
 		}
 		return nil
 	}
@@ -126,8 +126,8 @@ func (w *wire) Flush() error {
 
 func (w *wire) Receive() (any, error) { return w.ReceiveWithTimeout(0) }
 
-// ReceiveWithTimeout receives all replies to what is held before it holds it, so
-// that all of it was carried out.
+// ReceiveWithTimeout receives all replies to held commands before it holds them, so that all of
+// them were carried out.
 func (w *wire) ReceiveWithTimeout(d time.Duration) (any, error) {
 	if err := w.Err(); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (w *wire) ReceiveWithTimeout(d time.Duration) (any, error) {
 		w.replies = append(w.replies, answer{v, err})
 		w.mu.Unlock()
 		if _, refused := errors.AsType[redis.Error](err); err != nil && !refused {
-			panic(err) // no fault of ours
+			panic(err) // a bug in the test
 		}
 	}
 	if !w.gate.hold(held) {
@@ -161,12 +161,12 @@ func (w *wire) ReceiveWithTimeout(d time.Duration) (any, error) {
 	return r.value, r.err
 }
 
-// DoWithTimeout makes a redis.ConnWithTimeout of it. Nobody here calls it.
+// DoWithTimeout implements redis.ConnWithTimeout. It isn't called here.
 func (w *wire) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
 	return redis.DoWithTimeout(w.Conn, d, name, args...)
 }
 
-// next takes a reply that was received ahead, if there is one.
+// next removes a reply that was received ahead, if there is one.
 func (w *wire) next() *answer {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,27 +18,28 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A world is what surrounds a victim: a namespace with one queue, a second peer
-// that looks after it, and an observer.
+// A world is a victim's surroundings: a namespace with one queue, a second peer that serves it, and
+// an observer.
 type world struct {
 	t       *testing.T
 	prefix  string
 	keys    keys.Queue
 	lease   time.Duration
 	conn    redis.Conn
-	rescuer *worqr.Peer // serves the queue, and takes what it is told to
+	rescuer *worqr.Peer // serves the queue, and takes tasks for the test
 	queue   *worqr.Queue
-	tasks   []*worqr.Task       // that the rescuer holds
+	tasks   []*worqr.Task       // held by the rescuer
 	report  *worqr.CancelReport // of its cancel
-	other   *worqr.Peer         // a third one
+	other   *worqr.Peer         // a third peer
 
 	mu       sync.Mutex
-	finished map[string]int // by payload, as the observer hears of it
+	finished map[string]int // payload → how often an event reported it
 }
 
 func newWorld(t *testing.T, lease time.Duration) *world {
@@ -47,22 +48,22 @@ func newWorld(t *testing.T, lease time.Duration) *world {
 	w.observe()
 	w.rescuer = w.peer()
 	w.queue = w.rescuer.Queue("q")
-	must(t, w.rescuer.StartWorker(t.Context()))
-	must(t, w.queue.StartWork(t.Context()))
+	peertest.Must(t, w.rescuer.StartWorker(t.Context()))
+	peertest.Must(t, w.queue.StartWork(t.Context()))
 	return w
 }
 
 // peer returns another peer of the same fleet.
 func (w *world) peer() *worqr.Peer {
 	p := redistest.Sure(worqr.Open(redistest.URL(), &worqr.Options{Prefix: w.prefix, Lease: w.lease, Logger: slog.New(slog.DiscardHandler)}))(w.t)
-	w.t.Cleanup(func() { must(w.t, p.Close()) })
+	w.t.Cleanup(func() { peertest.Must(w.t, p.Close()) })
 	return p
 }
 
 // observe counts the tasks that are finished from now on.
 func (w *world) observe() {
 	c := redis.PubSubConn{Conn: redistest.Conn(w.t)}
-	must(w.t, c.Subscribe(w.keys.Channel(keys.KindDone)))
+	peertest.Must(w.t, c.Subscribe(w.keys.Channel(keys.KindDone)))
 	if s, ok := c.Receive().(redis.Subscription); !ok || s.Kind != "subscribe" {
 		w.t.Fatal("the observer is not subscribed")
 	}
@@ -82,15 +83,15 @@ func (w *world) observe() {
 	}()
 }
 
-// ends compares what was finished, as the observer has heard, with what is to be.
+// ends compares the finished tasks, by their events, with the expected ones.
 func (w *world) ends(want []string) {
 	w.t.Helper()
 	count := map[string]int{}
 	for _, p := range want {
 		count[p]++
 	}
-	// A message about the last one may be under way.
-	for deadline := time.Now().Add(patience); ; {
+	// The last event may be in flight.
+	for deadline := time.Now().Add(peertest.Patience); ; {
 		w.mu.Lock()
 		got := maps.Clone(w.finished)
 		w.mu.Unlock()
@@ -99,7 +100,7 @@ func (w *world) ends(want []string) {
 			total += n
 		}
 		if total < len(want) && time.Now().Before(deadline) {
-			time.Sleep(time.Millisecond) // between two looks
+			time.Sleep(time.Millisecond) // poll
 			continue
 		}
 		if !maps.Equal(got, count) {
@@ -109,13 +110,13 @@ func (w *world) ends(want []string) {
 	}
 }
 
-// put has a payload be done under itself as a key.
+// put puts a payload under itself as a key.
 func (w *world) put(payload string) {
 	w.t.Helper()
-	must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), nil))
+	peertest.Must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), nil))
 }
 
-// hold has the rescuer take tasks, and keep them.
+// hold makes the rescuer take and keep tasks.
 func (w *world) hold(n int) {
 	w.t.Helper()
 	w.tasks = redistest.Sure(w.queue.StartTasks(w.t.Context(), n))(w.t)
@@ -124,30 +125,30 @@ func (w *world) hold(n int) {
 	}
 }
 
-// finish has it finish them.
+// finish makes the rescuer finish them.
 func (w *world) finish() {
 	w.t.Helper()
 	for _, task := range w.tasks {
-		must(w.t, task.Finish(w.t.Context()))
+		peertest.Must(w.t, task.Finish(w.t.Context()))
 	}
 }
 
-// stop has it stop them: at once, or when they are canceled.
+// stop makes the rescuer stop them: at once, or when they are canceled.
 func (w *world) stop(canceled bool) {
 	w.t.Helper()
 	for _, task := range w.tasks {
 		if canceled {
-			eventually(w.t, "the task is canceled", func() bool { return errors.Is(context.Cause(task.Context()), worqr.ErrCanceled) })
+			peertest.Eventually(w.t, "the task is canceled", func() bool { return errors.Is(context.Cause(task.Context()), worqr.ErrCanceled) })
 		}
-		must(w.t, task.Stop(w.t.Context()))
+		peertest.Must(w.t, task.Stop(w.t.Context()))
 	}
 }
 
-// bury has the rescuer fail the task that is first.
+// bury makes the rescuer fail the first task.
 func (w *world) bury() {
 	w.t.Helper()
 	w.hold(1)
-	must(w.t, w.tasks[0].Fail(w.t.Context(), errors.New("no")))
+	peertest.Must(w.t, w.tasks[0].Fail(w.t.Context(), errors.New("no")))
 	w.tasks = nil
 }
 
@@ -157,43 +158,43 @@ func (w *world) cancel(payload string) {
 	w.report = redistest.Sure(w.queue.Cancel(w.t.Context(), []byte(payload)))(w.t)
 }
 
-// canceled waits until the cancel is over, and compares how many it has stopped.
+// canceled waits until the cancel is complete, and checks how many tasks it stopped.
 func (w *world) canceled(stopped int) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), peertest.Patience)
 	defer cancel()
-	must(w.t, w.report.Wait(ctx))
+	peertest.Must(w.t, w.report.Wait(ctx))
 	if w.report.Stopped != stopped || w.report.Finished+w.report.Removed > 0 {
 		w.t.Errorf("the cancel reports %+v, want %d stopped", *w.report, stopped)
 	}
 }
 
-// paused compares whether the queue is paused, and ends that.
+// paused checks whether the queue is paused, and resumes it.
 func (w *world) paused(want bool) {
 	w.t.Helper()
 	s := redistest.Sure(w.queue.Stats(w.t.Context()))(w.t)
 	if s.Paused != want {
 		w.t.Errorf("paused: %v, want %v", s.Paused, want)
 	}
-	must(w.t, w.queue.Resume(w.t.Context()))
+	peertest.Must(w.t, w.queue.Resume(w.t.Context()))
 }
 
-// patient has a third peer take tasks.
+// patient makes a third peer take tasks.
 func (w *world) patient(n int) {
 	w.t.Helper()
 	w.other = w.peer()
 	q := w.other.Queue("q")
-	must(w.t, w.other.StartWorker(w.t.Context()))
-	must(w.t, q.StartWork(w.t.Context()))
+	peertest.Must(w.t, w.other.StartWorker(w.t.Context()))
+	peertest.Must(w.t, q.StartWork(w.t.Context()))
 	w.tasks = redistest.Sure(q.StartTasks(w.t.Context(), n))(w.t)
 }
 
-// parted looks at the tasks of the patient: they are others' if it was failed, else
-// it gives them back.
+// parted checks that the third peer no longer owns its tasks if it was evicted. Otherwise the peer
+// returns them.
 func (w *world) parted(failed bool) {
 	w.t.Helper()
 	if !failed {
-		must(w.t, w.other.Queue("q").StopWork(w.t.Context()))
+		peertest.Must(w.t, w.other.Queue("q").StopWork(w.t.Context()))
 		return
 	}
 	if err := w.tasks[0].Finish(w.t.Context()); !errors.Is(err, worqr.ErrNotOwner) {
@@ -217,37 +218,37 @@ func (w *world) ghost(n int) {
 	replies := line.Do(w.t.Context(),
 		store.JoinCall(w.keys, ghost, time.Millisecond, token, 0), store.StepCall(w.keys, round))
 	answer, err := store.ReadStep(replies[1], round)
-	must(w.t, cmp.Or(replies[0].Err, err))
+	peertest.Must(w.t, cmp.Or(replies[0].Err, err))
 	if len(answer.Started) != n {
 		w.t.Fatalf("it got %d tasks instead of %d", len(answer.Started), n)
 	}
 }
 
-// due waits until the ghost, which is suspected, may be failed.
+// due waits until the ghost, which is suspected, may be evicted.
 func (w *world) due() {
 	w.t.Helper()
-	eventually(w.t, "the ghost may be failed", func() bool {
+	peertest.Eventually(w.t, "the ghost may be failed", func() bool {
 		at, err := redis.Int64(w.conn.Do("ZSCORE", w.keys.Suspects(), ghost))
 		if errors.Is(err, redis.ErrNil) {
-			return true // it was
+			return true // it already was
 		}
-		must(w.t, err)
+		peertest.Must(w.t, err)
 		return w.now() > at
 	})
 }
 
-// now is the time of Redis, in ms.
+// now returns the time of Redis, in ms.
 func (w *world) now() int64 {
 	w.t.Helper()
 	now := redistest.Sure(redis.Int64s(w.conn.Do("TIME")))(w.t)
 	return now[0]*1000 + now[1]/1000
 }
 
-// pass waits until a lease has gone by.
+// pass waits for a lease.
 func (w *world) pass() {
 	w.t.Helper()
 	until := w.now() + w.lease.Milliseconds()
-	eventually(w.t, "a lease has gone by", func() bool { return w.now() > until })
+	peertest.Eventually(w.t, "a lease has gone by", func() bool { return w.now() > until })
 }
 
 // do makes a plain call.
@@ -262,11 +263,10 @@ func (w *world) enqueue(payloads ...string) {
 	for i, p := range payloads {
 		all[i] = []byte(p)
 	}
-	must(w.t, w.queue.Enqueue(w.t.Context(), all...))
+	peertest.Must(w.t, w.queue.Enqueue(w.t.Context(), all...))
 }
 
-// deliver has commands arrive by a connection of their own. What they are answered
-// nobody hears; that they are refused may be.
+// deliver sends commands on another connection and ignores the replies. They may be refused.
 func (w *world) deliver(commands []command) {
 	w.t.Helper()
 	for _, c := range commands {
@@ -277,28 +277,28 @@ func (w *world) deliver(commands []command) {
 	}
 }
 
-// gone waits until a worker is no member, and all that it held is back.
+// gone waits until a worker is no longer a member, and its tasks are back.
 func (w *world) gone(id string) {
 	w.t.Helper()
-	eventually(w.t, "a worker is no member any more", func() bool {
+	peertest.Eventually(w.t, "a worker is no longer a member", func() bool {
 		return w.do("ZSCORE", w.keys.Workers(), id) == nil && w.do("ZSCORE", w.keys.Suspects(), id) == nil
 	})
 }
 
-// calm waits until a worker that has lost replies has made up for it: it holds what
-// it is to, and is no member if it has left.
+// calm waits until a worker that lost replies has recovered: it holds what it should, or is no
+// longer a member if it left.
 func (w *world) calm(id string, held int, r role) {
 	w.t.Helper()
 	if r == goer {
 		w.gone(id)
 	}
-	eventually(w.t, "the worker holds what it is to", func() bool {
+	peertest.Eventually(w.t, "the worker holds what it is to", func() bool {
 		return redistest.Sure(redis.Int(w.conn.Do("ZCARD", w.keys.Working(id))))(w.t) == held
 	})
 }
 
-// drain has the rescuer do all that there is, in order. Each is told with what has
-// happened to it: +1 for a retry, ! for a worker that died holding it.
+// drain makes the rescuer run all tasks, in order. It returns their payloads, marked with +1 for a
+// retry, and with ! for a worker that died holding it.
 func (w *world) drain() (all []string) {
 	w.t.Helper()
 	for {
@@ -309,19 +309,19 @@ func (w *world) drain() (all []string) {
 		case errors.Is(err, worqr.ErrEvicted): // it was slow, and comes back
 			continue
 		}
-		must(w.t, err)
+		peertest.Must(w.t, err)
 		for _, task := range tasks {
 			text := string(task.Payload) + strings.Repeat("!", task.Crashes)
 			if task.Retries > 0 {
 				text += fmt.Sprintf("+%d", task.Retries)
 			}
 			all = append(all, text)
-			must(w.t, task.Finish(w.t.Context()))
+			peertest.Must(w.t, task.Finish(w.t.Context()))
 		}
 	}
 }
 
-// drains has all be done, and compares it with what is to be.
+// drains runs all tasks, and compares them with the expected ones.
 func (w *world) drains(want []string) {
 	w.t.Helper()
 	if got := w.drain(); !slices.Equal(got, want) {
@@ -329,7 +329,7 @@ func (w *world) drains(want []string) {
 	}
 }
 
-// failures are the payloads in the failed queue, newest first.
+// failures returns the payloads in the failed queue, newest first.
 func (w *world) failures() (all []string) {
 	w.t.Helper()
 	for f := range redistest.Each(w.t, w.queue.Failed(w.t.Context())) {
@@ -338,26 +338,26 @@ func (w *world) failures() (all []string) {
 	return all
 }
 
-// leave has everybody go who is there, and looks at what is left.
+// leave makes all peers leave, and checks what is left.
 func (w *world) leave() {
 	w.t.Helper()
 	if w.other != nil {
-		must(w.t, w.other.StopWorker(w.t.Context()))
+		peertest.Must(w.t, w.other.StopWorker(w.t.Context()))
 	}
-	// A membership that nobody has lapses, and is ended by those who are there.
-	eventually(w.t, "nobody else is a member", func() bool {
+	// A membership without a peer expires, and the live peers end it.
+	peertest.Eventually(w.t, "nobody else is a member", func() bool {
 		n, err := redis.Int(w.conn.Do("ZCARD", w.keys.Workers()))
 		m, e := redis.Int(w.conn.Do("ZCARD", w.keys.Suspects()))
-		must(w.t, cmp.Or(err, e))
+		peertest.Must(w.t, cmp.Or(err, e))
 		return n == 1 && m == 0
 	})
-	must(w.t, w.rescuer.StopWorker(w.t.Context()))
+	peertest.Must(w.t, w.rescuer.StopWorker(w.t.Context()))
 	w.lapse()
 	w.nothing()
 }
 
-// lapse has registrations end whose time would be over some time: those of killed
-// peers that no queue has known. Then a sweep takes them off the list.
+// lapse ends the registrations of killed peers that joined no queue, after checking that they would
+// expire. Then a sweep removes them from the list.
 func (w *world) lapse() {
 	w.t.Helper()
 	for _, key := range redistest.Keys(w.t, w.conn, w.prefix) {
@@ -365,7 +365,7 @@ func (w *world) lapse() {
 			continue
 		}
 		ttl := redistest.Sure(redis.Int(w.conn.Do("PTTL", key)))(w.t)
-		if ttl < 0 || ttl > int(2*w.lease.Milliseconds()) { // a registration outlives the lease by another
+		if ttl < 0 || ttl > int(2*w.lease.Milliseconds()) { // a registration expires after two leases
 			w.t.Errorf("%s stays: its time is %d ms", key, ttl)
 		}
 		w.do("DEL", key)
@@ -373,7 +373,7 @@ func (w *world) lapse() {
 	redistest.Sure(w.rescuer.Sweep(w.t.Context()))(w.t)
 }
 
-// nothing reports what is left and should not be.
+// nothing reports keys that should be gone.
 func (w *world) nothing() {
 	w.t.Helper()
 	for _, key := range redistest.Keys(w.t, w.conn, w.prefix) {
@@ -388,18 +388,18 @@ func (w *world) nothing() {
 	}
 }
 
-// refused compares what the victim was told when it finished what it held: nothing
-// of it was its own any more if it had been given up for dead.
+// refused checks the results when the victim finished the tasks it held: an evicted victim no
+// longer owns any of them.
 func (w *world) refused(ends map[string]string, held []string, failed bool) {
 	w.t.Helper()
 	for payload, told := range ends {
 		switch {
 		case failed && !strings.HasPrefix(told, "lost"):
-			w.t.Errorf("the end of %s, which others have, was answered with %q", payload, told)
+			w.t.Errorf("the end of %s, which others own, returned %q", payload, told)
 		case !failed && slices.Contains(held, payload) && told != "ok":
-			w.t.Errorf("the end of %s was answered with %q", payload, told)
+			w.t.Errorf("the end of %s returned %q", payload, told)
 		case !failed && !slices.Contains(held, payload) && !strings.HasPrefix(told, "lost"):
-			w.t.Errorf("the end of %s, which it does not hold, was answered with %q", payload, told)
+			w.t.Errorf("the end of %s, which it does not hold, returned %q", payload, told)
 		}
 	}
 	for _, payload := range held {

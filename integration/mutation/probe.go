@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,12 +28,7 @@ func in(p mutant.Place, file string) string { return fmt.Sprintf("%s:%d-%d", fil
 // two that begin together opens first.
 func probed(file, src string, places []mutant.Place) string {
 	places = slices.Clone(places)
-	slices.SortFunc(places, func(a, b mutant.Place) int {
-		if a.From != b.From {
-			return a.From - b.From
-		}
-		return width(b) - width(a)
-	})
+	slices.SortFunc(places, func(a, b mutant.Place) int { return cmp.Or(a.From-b.From, width(b)-width(a)) })
 	open, closed := map[int]string{}, map[int]string{}
 	for _, p := range slices.Compact(places) {
 		if width(p) == statement {

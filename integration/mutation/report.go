@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,12 +21,7 @@ type report struct {
 }
 
 func (r *report) asked(m *mutant.Mutant) bool {
-	for _, o := range r.only {
-		if o == "" || strings.HasPrefix(m.Name()+":", o+":") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.only, func(o string) bool { return o == "" || strings.HasPrefix(m.Name()+":", o+":") })
 }
 
 // judge tries a mutant and compares with what is known of it.

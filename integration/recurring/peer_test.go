@@ -1,4 +1,4 @@
-// Package recurring kills peers that have recurring tasks, and judges what has occurred.
+// Package recurring kills peers that have recurring tasks, and checks what has occurred.
 package recurring
 
 import (
@@ -18,17 +18,16 @@ const (
 	queue  = "jobs"
 )
 
-// A config tells a peer process, which is this program started again, what recurs there.
+// A config configures a peer process, which is this program started again.
 type config struct {
 	URL       string
 	Lease     time.Duration
-	Deploy    int // 1, or 2: it has no schedules that retire, and others of those that change
+	Deploy    int // 1 or 2; 2 lacks the schedules that retire, and has new versions of those that change
 	Schedules int
 }
 
 // A report is a start of a handler.
 type report struct {
-	Ready   bool
 	Key     string
 	Payload string
 	Due, At int64 // ms
@@ -40,7 +39,7 @@ type report struct {
 func retires(i int) bool { return i%10 == 3 }
 func changes(i int) bool { return i%10 == 7 }
 
-// period is that of a schedule: 1 to 4 s, or longer if there are many.
+// period returns the period of a schedule: 1 to 4 s, or longer if there are many.
 func period(i, all int) time.Duration {
 	return time.Duration(1+i%4+min(all/250, 4)) * time.Second
 }
@@ -80,7 +79,6 @@ func peerMain(c config) int {
 		}
 		return nil
 	}, &worqr.HandleOptions{Concurrency: 16, MaxRetries: 1000, MaxCrashes: 1000})
-	say(report{Ready: true})
 	if err := p.Run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/child"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -34,27 +35,27 @@ func TestMain(m *testing.M) {
 
 const peers = 5
 
-// slack is how late a start may be: dead workers hold it for 1.5 leases each, and the machine is busy.
+// slack is how late a start may be: dead workers delay it by 1.5 leases each, and the machine is
+// busy.
 func slack() time.Duration { return 6**lease + 3*time.Second }
 
-// lapse is for how many beats a schedule occurs that nobody asserts any more, with one more.
+// lapse is how long a schedule may still occur after no peer asserts it, plus one beat.
 func lapse() time.Duration { return 11 * *lease / 3 }
 
-// A fleet is the peers that live, and what all have said.
+// A fleet has the live peers, and all reports.
 type fleet struct {
 	t   *testing.T
 	url string
 
-	mu    sync.Mutex
-	said  []report
-	ready int
+	mu   sync.Mutex // protects the field below
+	said []report
 
 	live  []*child.Process[report]
 	heard sync.WaitGroup
 	died  int
 }
 
-// start starts a peer of a deploy, in the place of one that lives, if any does there.
+// start starts a peer of a deploy. It kills the peer in that place, if there is one.
 func (f *fleet) start(place, deploy int) {
 	f.t.Helper()
 	if old := f.live[place]; old != nil {
@@ -69,33 +70,13 @@ func (f *fleet) start(place, deploy int) {
 	f.heard.Go(func() {
 		for r := range p.Reports {
 			f.mu.Lock()
-			if r.Ready {
-				f.ready++
-			} else {
-				f.said = append(f.said, r)
-			}
+			f.said = append(f.said, r)
 			f.mu.Unlock()
 		}
 	})
 }
 
-// await waits until something holds of what was said.
-func (f *fleet) await(what string, holds func() bool) {
-	f.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		f.mu.Lock()
-		ok := holds()
-		f.mu.Unlock()
-		if ok {
-			return
-		}
-		if time.Now().After(end) {
-			f.t.Fatalf("%s: not within two minutes", what)
-		}
-	}
-}
-
-// occurred waits until so many schedules of a kind have started since a time.
+// occurred waits until all schedules of a kind have started since a time.
 func (f *fleet) occurred(what string, since int64, of func(r report, i int) bool) {
 	f.t.Helper()
 	want := map[string]bool{}
@@ -104,7 +85,9 @@ func (f *fleet) occurred(what string, since int64, of func(r report, i int) bool
 			want[strconv.Itoa(i)] = true
 		}
 	}
-	f.await(what, func() bool {
+	peertest.Eventually(f.t, what, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		seen := map[string]bool{}
 		for _, r := range f.said {
 			if i, _ := strconv.Atoi(r.Key); r.At > since && of(r, i) {
@@ -115,14 +98,14 @@ func (f *fleet) occurred(what string, since int64, of func(r report, i int) bool
 	})
 }
 
-// TestKills kills peers while schedules occur, then while a second deploy replaces the first one,
-// and then some of that.
+// TestKills kills peers while schedules occur, while a second deploy replaces the first, and then
+// peers of the second.
 func TestKills(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d; to run longer: go test ./integration/recurring -v -recurring.schedules 1000 -recurring.kills 500 -recurring.lease 3s", seed)
 	d := rand.New(rand.NewPCG(seed, 0))
 	f := &fleet{t: t, url: redistest.Start(t).URL(), live: make([]*child.Process[report], peers)}
-	rest := func() { time.Sleep(*gap/2 + time.Duration(d.Int64N(int64(*gap)))) } // the campaign's rhythm
+	rest := func() { time.Sleep(*gap/2 + time.Duration(d.Int64N(int64(*gap)))) } // between kills
 	for i := range peers {
 		f.start(i, 1)
 	}
@@ -132,7 +115,8 @@ func TestKills(t *testing.T) {
 		rest()
 		f.start(d.IntN(peers), 1)
 	}
-	// One of the second deploy comes and stays, while those of the first are killed and started again.
+	// A peer of the second deploy starts and stays, while those of the first are killed and
+	// restarted.
 	f.start(0, 2)
 	newer := time.Now().UnixMilli()
 	f.occurred("what has changed occurs", newer, func(r report, i int) bool { return changes(i) && (r.Key == "" || r.Payload == "2") })
@@ -145,7 +129,7 @@ func TestKills(t *testing.T) {
 	for i := 1; i < peers; i++ {
 		f.start(i, 2)
 	}
-	last := time.Now() // of the first deploy
+	last := time.Now() // when the first deploy ended
 	for range *kills - 2*(*kills/3) {
 		rest()
 		f.start(d.IntN(peers), 2)
@@ -180,15 +164,15 @@ func TestKills(t *testing.T) {
 		*schedules, peers, f.died, j.occurrences, j.late, j.joined, j.again)
 }
 
-// A judge knows what was said of each key.
+// A judge has the reports about each key, and checks them.
 type judge struct {
 	t                                *testing.T
 	said                             map[string][]report
 	occurrences, late, joined, again int
 }
 
-// occurs demands a start of each occurrence between two times; or one of an earlier occurrence
-// that came after it was due, which stands for it.
+// occurs checks that each occurrence between two times has started, unless an earlier one started
+// after it was due and so stands for it.
 func (j *judge) occurs(i, deploy int, from, to int64) {
 	each := period(i, *schedules)
 	if deploy == 2 {
@@ -213,7 +197,7 @@ func (j *judge) occurs(i, deploy int, from, to int64) {
 	}
 }
 
-// twice demands that a start which isn't the first of its occurrence comes after a death or a failure.
+// twice checks that each start of an occurrence after the first follows a death or a failure.
 func (j *judge) twice(i int) {
 	starts := map[int64]map[string]int{}
 	for _, r := range j.said[strconv.Itoa(i)] {
@@ -235,7 +219,7 @@ func (j *judge) twice(i int) {
 	}
 }
 
-// never demands that nothing has started after a time, or nothing with a payload.
+// never checks that no occurrence started after a time, or none with a payload.
 func (j *judge) never(i int, payload string, after int64) {
 	for _, r := range j.said[strconv.Itoa(i)] {
 		if (payload == "" || r.Payload == payload) && r.Retries+r.Crashes == 0 && r.At > after {

@@ -68,7 +68,7 @@ func (m *model) call(s *state, q query) reply {
 func (m *model) carryOut(was *redis, q *query) (o outcome) {
 	s := m.codec.store(was)
 	verb, args := m.codec.request(was, q)
-	said := s.Call(verb, keysOf(verb), argsOf(verb, args), now)
+	said := s.Call(verb, spec.KeysOf(verb, queue, ""), argsOf(verb, args), now)
 	given, _ := strconv.Atoi(s.Get(queue.Token()).(string))
 	o.redis = m.codec.read(s, was, q)
 	o.reply = m.codec.reply(said, was, q)
@@ -78,18 +78,7 @@ func (m *model) carryOut(was *redis, q *query) (o outcome) {
 }
 
 // What verbs.go of the store calls shared.
-const (
-	sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping ages added"
-	sharedArgs = "process working cancel wake keyed"
-)
-
-// keysOf are the keys of a verb, in the order of the table.
-func keysOf(verb string) (all []string) {
-	for _, name := range strings.Fields(strings.Replace(store.VerbOf(verb).Keys, "shared", sharedKeys, 1)) {
-		all = append(all, keys.Named(name).Of(queue, ""))
-	}
-	return all
-}
+const sharedArgs = "process working cancel wake keyed"
 
 // values are arguments by their names.
 type values map[string][]string

@@ -1,6 +1,10 @@
 package search
 
-import "github.com/worqr/worqr/integration/spec"
+import (
+	"slices"
+
+	"github.com/worqr/worqr/integration/spec"
+)
 
 // Who cancels, and what a caller is told of it: internal/store/cancel.go.
 
@@ -70,12 +74,7 @@ func (s *state) receipt() uint8 {
 
 // open says whether something that a cancel covers is still there.
 func (p *past) open(wait uint8) bool {
-	for _, by := range p.covered {
-		if by&(1<<wait) != 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.covered[:], func(by uint8) bool { return by&(1<<wait) != 0 })
 }
 
 // doom notes what is there when a cancel comes.
@@ -87,12 +86,7 @@ func (m *model) doom(s *state) {
 
 // waitsFor says whether a task is in no process.
 func (s *state) waitsFor(task uint8) bool {
-	for _, p := range s.redis.process {
-		if p.task == task {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.redis.process[:], func(p process) bool { return p.task == task })
 }
 
 // isOver is Receipt.IsOver of internal/store/cancel.go. Its three questions are one here: what says what it
@@ -122,10 +116,5 @@ func (s *state) lowest() (said uint8) {
 // stops says whether something runs that a cancel up to a token covers, as far as
 // that was said.
 func (r *redis) stops(name int, token uint8) bool {
-	for _, by := range r.stopping {
-		if by[name] != 0 && by[name] <= token {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.stopping[:], func(by [2]uint8) bool { return by[name] != 0 && by[name] <= token })
 }

@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 )
@@ -33,12 +34,7 @@ func (s state) canonical() state {
 		if a.kind == nothing || b.kind == nothing {
 			return int(b.kind) - int(a.kind)
 		}
-		for _, d := range []int{int(a.kind) - int(b.kind), int(a.worker) - int(b.worker), int(a.number) - int(b.number)} {
-			if d != 0 {
-				return d
-			}
-		}
-		return 0
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.worker, b.worker), cmp.Compare(a.number, b.number))
 	})
 	return s
 }

@@ -6,6 +6,7 @@ package search
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"time"
 )
@@ -196,14 +197,13 @@ func (x *exploration[S]) trace(to uint32) (steps []step) {
 	}
 	s := x.sys.start()
 	steps = append(steps, step{"start", x.sys.show(s)})
-	for i := len(ways) - 1; i >= 0; i-- {
-		way := uint16(0)
+	for _, way := range slices.Backward(ways) {
 		var taken move[S]
 		x.sys.next(s, func(m move[S]) {
-			if way == ways[i] {
+			if way == 0 {
 				taken = m
 			}
-			way++
+			way--
 		})
 		s = taken.to
 		steps = append(steps, step{taken.label.String(), x.sys.show(s)})

@@ -225,7 +225,7 @@ func (l *leases) look(is looking) looking {
 	if is.judge {
 		args["judge"] = []string{strconv.Itoa(int(ms) + int(is.until))}
 	}
-	s.Call("beat", keysOf("beat"), argsOf("beat", args), now)
+	s.Call("beat", spec.KeysOf("beat", queue, ""), argsOf("beat", args), now)
 	workers, _ = s.Get(queue.Workers()).(zset)
 	suspects, _ = s.Get(queue.Suspects()).(zset)
 	for v := range l.peers {

@@ -1,6 +1,10 @@
 package search
 
-import "github.com/worqr/worqr/integration/spec"
+import (
+	"slices"
+
+	"github.com/worqr/worqr/integration/spec"
+)
 
 // What the invariants need to remember of a call: from Redis before and after it, and what
 // it was answered.
@@ -170,27 +174,9 @@ func (o *observation) logged(p process) bool {
 
 // has reports whether a task is anywhere.
 func (r *redis) has(task uint8) bool {
-	for _, t := range r.waiting {
-		if t == task {
-			return true
-		}
-	}
-	for _, t := range r.added {
-		if t == task {
-			return true
-		}
-	}
-	for _, p := range r.process {
-		if p.task == task {
-			return true
-		}
-	}
-	for _, e := range r.entry {
-		if e.task == task {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(r.waiting[:], task) || slices.Contains(r.added[:], task) ||
+		slices.ContainsFunc(r.process[:], func(p process) bool { return p.task == task }) ||
+		slices.ContainsFunc(r.entry[:], func(e entry) bool { return e.task == task })
 }
 
 // under are the tasks that wait and run under an entry.

@@ -1,6 +1,10 @@
 package search
 
-import "github.com/worqr/worqr/integration/spec"
+import (
+	"slices"
+
+	"github.com/worqr/worqr/integration/spec"
+)
 
 // What a peer does by itself: internal/engine and internal/fleet.
 
@@ -89,12 +93,8 @@ func (s *state) busy(w int) (n int) {
 
 // waits says whether it makes sense to ask for a task.
 func (s *state) waits() bool {
-	for _, e := range s.redis.entry {
-		if e.planned && !e.later {
-			return true
-		}
-	}
-	return s.redis.waiting[0] != 0 || s.redis.added[0] != 0
+	return s.redis.waiting[0] != 0 || s.redis.added[0] != 0 ||
+		slices.ContainsFunc(s.redis.entry[:], func(e entry) bool { return e.planned && !e.later })
 }
 
 // acknowledges says whether there is something to say of cancels.
@@ -291,10 +291,7 @@ func (s *state) scatter(w int) {
 // copied leaves a copy of a request under way. Where there are too many, it never
 // arrives.
 func (s *state) copied(r request) {
-	for i := range s.late {
-		if s.late[i].kind == nothing {
-			s.late[i] = r
-			return
-		}
+	if i := slices.IndexFunc(s.late[:], func(l request) bool { return l.kind == nothing }); i >= 0 {
+		s.late[i] = r
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/worqr/worqr/integration/spec"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // A scope bounds a search: who is there, what is to be done, and what may
@@ -226,12 +227,14 @@ func searches() (all []search) {
 		}})
 	}
 	for _, l := range clockworks {
-		all = append(all, search{l.name, l.String(), func(without spec.Guard) finding {
-			l.without, l.looked = without, map[looking]looking{}
-			return explore(&l, limit)
-		}})
+		all = append(all, search{l.name, l.String(), l.search})
 	}
 	return all
+}
+
+func (l leases) search(without spec.Guard) finding {
+	l.without, l.looked = without, map[looking]looking{}
+	return explore(&l, limit)
 }
 
 // beyond are searches that do find something: what the protocol does not promise.
@@ -240,21 +243,18 @@ func beyond() []search {
 	storm := leases{peers: 2, stalls: 4, jumps: 2, flickers: true}
 	return []search{
 		{"Redis stalls twice within a lease, and its clock jumps in between", "The worker comes back under a new id, as after any false death; what it ran runs again. " +
-			"It takes four faults in the right order, and an old beat that comes just then.", func(without spec.Guard) finding {
-			storm.without, storm.looked = without, map[looking]looking{}
-			return explore(&storm, limit)
-		}},
+			"It takes four faults in the right order, and an old beat that comes just then.", storm.search},
 	}
 }
 
 // String tells what is bounded.
 func (sc scope) String() string {
-	words := []string{number(sc.workers, "worker"), number(len(sc.tasks), "task")}
+	all := []string{words.Several(sc.workers, "worker"), words.Several(len(sc.tasks), "task")}
 	if sc.lanes > 1 {
-		words = append(words, [maxLanes + 1]string{2: "two", 3: "three", 4: "four"}[sc.lanes]+" rounds at once")
+		all = append(all, [maxLanes + 1]string{2: "two", 3: "three", 4: "four"}[sc.lanes]+" rounds at once")
 	}
 	if sc.capacity > 1 {
-		words = append(words, number(sc.capacity, "task")+" in hand")
+		all = append(all, words.Several(sc.capacity, "task")+" in hand")
 	}
 	f := sc.faults
 	for _, of := range []struct {
@@ -265,35 +265,25 @@ func (sc scope) String() string {
 		{f.lateJoins, "late join"}, {f.refused, "unsent round"}, {f.cancels, "cancel"}, {f.keyCancels, "cancel of a key"},
 	} {
 		if of.n > 0 {
-			words = append(words, number(int(of.n), of.what))
+			all = append(all, words.Several(int(of.n), of.what))
 		}
 	}
 	if sc.pages {
-		words = append(words, "pages of one copy")
+		all = append(all, "pages of one copy")
 	}
 	if sc.deaths {
-		words = append(words, "any number evicted")
+		all = append(all, "any number evicted")
 	}
 	if sc.lapses {
-		words = append(words, "any number of lapses")
+		all = append(all, "any number of lapses")
 	}
 	var ways []string
 	for _, v := range sc.verbs {
 		ways = append(ways, v.String())
 	}
-	return strings.Join(words, ", ") + "; " + strings.Join(ways, ", ")
+	return strings.Join(all, ", ") + "; " + strings.Join(ways, ", ")
 }
 
 func (l leases) String() string {
-	return fmt.Sprintf("%d peers; ticks: %d of stalls, %d of jumps; %s", l.peers, l.stalls, l.jumps, number(int(l.falls), "death"))
-}
-
-func number(n int, of string) string {
-	if n == 1 {
-		return "1 " + of
-	}
-	if head, tail, ok := strings.Cut(of, " of "); ok {
-		return fmt.Sprintf("%d %ss of %s", n, head, tail)
-	}
-	return fmt.Sprintf("%d %ss", n, of)
+	return fmt.Sprintf("%d peers; ticks: %d of stalls, %d of jumps; %s", l.peers, l.stalls, l.jumps, words.Several(int(l.falls), "death"))
 }

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,13 +106,12 @@ func (c codecs) wrong(s state) string {
 
 func searchOf(t *testing.T, name string) search {
 	t.Helper()
-	for _, s := range searches() {
-		if s.name == name {
-			return s
-		}
+	all := searches()
+	i := slices.IndexFunc(all, func(s search) bool { return s.name == name })
+	if i < 0 {
+		t.Fatalf("there is no scope %q", name)
 	}
-	t.Fatalf("there is no scope %q", name)
-	return search{}
+	return all[i]
 }
 
 // compare checks the rows of a table in the README against what was found. When

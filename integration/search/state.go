@@ -2,6 +2,7 @@ package search
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/worqr/worqr/internal/store"
 )
@@ -301,10 +302,6 @@ func (l *lock) ahead(position int8) int8 {
 
 // holds says whether a worker has a process.
 func (s *state) holds(w int) bool {
-	for slot := range maxSlots {
-		if s.redis.process[processOf(w, slot)-1].token != 0 {
-			return true
-		}
-	}
-	return false
+	of := s.redis.process[w*maxSlots : (w+1)*maxSlots]
+	return slices.ContainsFunc(of, func(p process) bool { return p.token != 0 })
 }

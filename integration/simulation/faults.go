@@ -23,7 +23,7 @@ var faults = []fault{
 				p.kill(d.IntN(3) == 0)
 			})
 			<-p.ended
-			r.sleep(time.Duration(d.Float64() * float64(10*time.Second)))
+			time.Sleep(time.Duration(d.Float64() * float64(10*time.Second)))
 		}
 	}},
 	{"stop", func(r *run, d *rand.Rand) {
@@ -45,13 +45,13 @@ var faults = []fault{
 			}
 			p.pause()
 		})
-		r.sleep(long)
+		time.Sleep(long)
 		r.locked(p.proceed)
 	}},
 	{"cut", func(r *run, d *rand.Rand) {
 		if p := r.victim(d); p != nil {
 			r.locked(func() { r.world.Partitions++; p.partition(true) })
-			r.sleep(time.Duration(d.ExpFloat64() * float64(r.opts.Lease)))
+			time.Sleep(time.Duration(d.ExpFloat64() * float64(r.opts.Lease)))
 			r.locked(func() { p.partition(false) })
 		}
 	}},
@@ -86,7 +86,7 @@ var faults = []fault{
 		if held == nil {
 			return
 		}
-		r.sleep(time.Duration(d.ExpFloat64() * float64(3*time.Second)))
+		time.Sleep(time.Duration(d.ExpFloat64() * float64(3*time.Second)))
 		r.locked(func() {
 			held.of.excuse()
 			held.release(on)
@@ -99,7 +99,7 @@ var faults = []fault{
 			before = r.opts.Latency
 			r.world.delay = r.opts.Lease / time.Duration(60+d.IntN(200)) // no beat is late for that
 		})
-		r.sleep(time.Duration(d.Float64() * float64(20*time.Second)))
+		time.Sleep(time.Duration(d.Float64() * float64(20*time.Second)))
 		r.locked(func() { r.world.delay = before })
 	}},
 	{"stall", func(r *run, d *rand.Rand) {
@@ -111,7 +111,7 @@ var faults = []fault{
 			r.world.Stalls++
 			r.world.stalled = true
 		})
-		r.sleep(time.Duration(d.ExpFloat64() * float64(pick(d, time.Second, 5*time.Second, 15*time.Second))))
+		time.Sleep(time.Duration(d.ExpFloat64() * float64(pick(d, time.Second, 5*time.Second, 15*time.Second))))
 		r.locked(r.resume)
 	}},
 	{"restart", func(r *run, d *rand.Rand) { r.crash(d, "") }},
@@ -147,13 +147,13 @@ var faults = []fault{
 		defer r.alone.Unlock()
 		r.locked(func() { r.world.Readonly++ })
 		r.set("readonly", &r.world.server.readonly, true)
-		r.sleep(time.Duration(d.ExpFloat64() * float64(3*time.Second)))
+		time.Sleep(time.Duration(d.ExpFloat64() * float64(3*time.Second)))
 		r.set("readonly", &r.world.server.readonly, false)
 	}},
 	{"full", func(r *run, d *rand.Rand) {
 		r.locked(func() { r.world.figures.Full++ })
 		r.set("full", &r.world.server.full, true)
-		r.sleep(time.Duration(d.Float64() * float64(20*time.Second)))
+		time.Sleep(time.Duration(d.Float64() * float64(20*time.Second)))
 		r.set("full", &r.world.server.full, false)
 	}},
 }
@@ -208,7 +208,7 @@ func (r *run) crash(d *rand.Rand, loses string) {
 			before.renewed, before.dead = maps.Clone(w.judge.renewed), maps.Clone(w.judge.dead)
 			w.record.act(w.now(), "snapshot", "")
 		})
-		r.sleep(time.Duration(d.Float64() * float64(1500*time.Millisecond)))
+		time.Sleep(time.Duration(d.Float64() * float64(1500*time.Millisecond)))
 	}
 	r.locked(func() {
 		w.Restarts++
@@ -235,12 +235,12 @@ func (r *run) crash(d *rand.Rand, loses string) {
 			w.judge.restored(before)
 		}
 	})
-	r.sleep(time.Duration(d.ExpFloat64() * float64(pick(d, 300*time.Millisecond, 3*time.Second))))
+	time.Sleep(time.Duration(d.ExpFloat64() * float64(pick(d, 300*time.Millisecond, 3*time.Second))))
 	loading := d.IntN(3) == 0
 	r.locked(func() { w.down = false })
 	if loading {
 		r.set("loading", &w.server.loading, true)
-		r.sleep(time.Duration(d.ExpFloat64() * float64(time.Second)))
+		time.Sleep(time.Duration(d.ExpFloat64() * float64(time.Second)))
 		r.set("loading", &w.server.loading, false)
 	}
 }

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -19,47 +20,14 @@ type figures struct {
 	Due                   time.Duration // the latest that a task started after its time
 }
 
-func (f *figures) add(o figures) {
-	f.Simulated += o.Simulated
-	f.Requests += o.Requests
-	f.Kills += o.Kills
-	f.Pauses += o.Pauses
-	f.Stops += o.Stops
-	f.Stalls += o.Stalls
-	f.Restarts += o.Restarts
-	f.Rollbacks += o.Rollbacks
-	f.Wipes += o.Wipes
-	f.Jumps += o.Jumps
-	f.Flushes += o.Flushes
-	f.Readonly += o.Readonly
-	f.Full += o.Full
-	f.Resets += o.Resets
-	f.Holes += o.Holes
-	f.Held += o.Held
-	f.Partitions += o.Partitions
-	f.Slow += o.Slow
-	f.Deaf += o.Deaf
-	f.Copies += o.Copies
-	f.Late += o.Late
-	f.Zombies += o.Zombies
-	f.Halves += o.Halves
-	f.ByHand += o.ByHand
-	f.Wake, f.Cancel = max(f.Wake, o.Wake), max(f.Cancel, o.Cancel)
-	f.Recover, f.Due = max(f.Recover, o.Recover), max(f.Due, o.Due)
-}
-
-func (v *verdict) add(o verdict) {
-	v.Enqueued += o.Enqueued
-	v.Batched += o.Batched
-	v.Finished += o.Finished
-	v.Canceled += o.Canceled
-	v.Replaced += o.Replaced
-	v.Starts += o.Starts
-	v.Extra += o.Extra
-	v.Returned += o.Returned
-	v.Evicted += o.Evicted
-	v.Occurred += o.Occurred
-	v.Told += o.Told
+// addCounts adds all counts of one struct to those of another.
+func addCounts[T any](to, from *T) {
+	sum, more := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for i := range sum.NumField() {
+		if n := sum.Field(i); n.Kind() == reflect.Int {
+			n.SetInt(n.Int() + more.Field(i).Int())
+		}
+	}
 }
 
 // A Report is what a run, or several, have shown.
@@ -73,8 +41,11 @@ type Report struct {
 
 // Add takes in the report of another run.
 func (r *Report) Add(o *Report) {
-	r.figures.add(o.figures)
-	r.verdict.add(o.verdict)
+	addCounts(&r.figures, &o.figures)
+	addCounts(&r.verdict, &o.verdict)
+	r.Simulated += o.Simulated
+	r.Wake, r.figures.Cancel = max(r.Wake, o.Wake), max(r.figures.Cancel, o.figures.Cancel)
+	r.Recover, r.Due = max(r.Recover, o.Recover), max(r.Due, o.Due)
 	r.Runs += o.Runs
 	r.Wrong = append(r.Wrong, o.Wrong...)
 }

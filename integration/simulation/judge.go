@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/spec"
 	"github.com/worqr/worqr/integration/spec/lane"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -98,7 +99,7 @@ func (j *judge) request(args []string, from *process, again bool) (reply any, ve
 	if len(j.s.touched) > 0 {
 		j.look(&r)
 	}
-	if e, ok := reply.(replyError); ok && (len(e) < 4 || e[:4] == "ERR ") {
+	if e, ok := reply.(spec.Refusal); ok && (len(e) < 4 || e[:4] == "ERR ") {
 		j.violation("%s was answered %q", r.verb, string(e))
 	}
 	return reply, r.verb
@@ -248,9 +249,10 @@ func (j *judge) restored(all snapshot) {
 			continue
 		}
 		l := j.lane(queue, failed)
-		l.Set(kind, of, v)
+		held := lane.Value(v)
+		l.Set(kind, of, held)
 		by := map[string]int{}
-		lane.Moved(kind, nil, v, func(p string, n int) { by[p] += n })
+		lane.Moved(kind, nil, held, func(p string, n int) { by[p] += n })
 		j.count(queue, by)
 	}
 	for _, l := range j.lanes {

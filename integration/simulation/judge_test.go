@@ -34,14 +34,10 @@ func TestTwinsAreCounted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, err := newWorld(New(1))
-				if err != nil {
-					t.Fatal(err)
-				}
+				w := newWorld(New(1))
 				defer w.end()
 				w.judge.w = nil // no process has started what is finished here
-				p := &process{w: w, name: "p1", links: map[*link]bool{}, thawed: make(chan struct{})}
-				close(p.thawed)
+				p := newProcess(w, "p1")
 				line := redisconn.NewLine(redisconn.FromPool(&redis.Pool{DialContext: p.dial}), time.Minute)
 				defer line.Close()
 				ctx := context.Background()
@@ -59,27 +55,23 @@ func TestTwinsAreCounted(t *testing.T) {
 					}
 					return a.Started
 				}
-				must := func(err error) {
+				must := func(_ any, err error) {
 					t.Helper()
 					if err != nil {
 						t.Fatal(err)
 					}
 				}
-				must(line.Do(ctx, store.JoinCall(q, "w1", time.Hour, time.Now().Add(time.Hour).UnixMilli(), 0))[0].Err)
+				must(nil, line.Do(ctx, store.JoinCall(q, "w1", time.Hour, time.Now().Add(time.Hour).UnixMilli(), 0))[0].Err)
 
 				// One fails, another takes its place, and the one comes back.
-				_, err = store.EnqueueUnique(ctx, line, q, []byte(payload))
-				must(err)
+				must(store.EnqueueUnique(ctx, line, q, []byte(payload)))
 				started := round(nil, "a")
 				round([]*store.Outcome{{Process: "a", Token: started[0].Token, Verb: store.Fail, Kind: store.Failed}})
-				_, err = store.EnqueueUnique(ctx, line, q, []byte(payload))
-				must(err)
-				_, err = store.Requeue(ctx, line, q, []string{"k:a"})
-				must(err)
+				must(store.EnqueueUnique(ctx, line, q, []byte(payload)))
+				must(store.Requeue(ctx, line, q, []string{"k:a"}))
 				started = round(nil, "b", "c")
 				if c.cancel {
-					_, err = store.Cancel(ctx, line, q, []byte(payload))
-					must(err)
+					must(store.Cancel(ctx, line, q, []byte(payload)))
 				}
 				outcomes := make([]*store.Outcome, 2)
 				for i, verb := range []store.Ending{c.first, c.second} {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/worqr/worqr/integration/spec"
 )
 
 // A link is a connection of a process with the server: on the side of the process
@@ -14,6 +16,8 @@ import (
 // to them on the way is decided request by request. All of it is guarded by the
 // mu of the world.
 type link struct {
+	net.Conn // nil: the driver calls no other methods than those below
+
 	w      *world
 	of     *process
 	number int
@@ -87,21 +91,14 @@ func (l *link) fail(err error) {
 	if l.failed == nil {
 		l.failed = err
 	}
-	l.stirs()
-}
-
-func (l *link) stirs() {
-	select {
-	case l.stir <- struct{}{}:
-	default:
-	}
+	signal(l.stir)
 }
 
 // reply has the server say something to the process.
 func (l *link) reply(b []byte) {
 	l.send(&l.down, func() {
 		l.in = append(l.in, b...)
-		l.stirs()
+		signal(l.stir)
 	})
 }
 
@@ -117,8 +114,8 @@ func (l *link) Write(b []byte) (int, error) {
 	}
 	l.partial = append(l.partial, b...)
 	for {
-		args, rest, err := readCommand(l.partial)
-		if errors.Is(err, errShort) {
+		args, rest, err := spec.ReadCommand(l.partial)
+		if errors.Is(err, spec.ErrShort) {
 			l.partial = slices.Clone(rest)
 			return len(b), nil
 		}
@@ -193,16 +190,8 @@ func (l *link) SetReadDeadline(t time.Time) error {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.deadline = t
-	l.stirs()
+	signal(l.stir)
 	return nil
 }
 
-func (l *link) SetDeadline(t time.Time) error    { return l.SetReadDeadline(t) }
 func (l *link) SetWriteDeadline(time.Time) error { return nil } // writing takes no time
-func (l *link) LocalAddr() net.Addr              { return addr{} }
-func (l *link) RemoteAddr() net.Addr             { return addr{} }
-
-type addr struct{}
-
-func (addr) Network() string { return "sim" }
-func (addr) String() string  { return "sim" }

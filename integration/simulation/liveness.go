@@ -27,7 +27,7 @@ func (r *run) liveness() {
 	r.heal()
 	if !r.wrong() {
 		r.reinforce()
-		r.sleep(settling + 4*r.opts.Lease)
+		time.Sleep(settling + 4*r.opts.Lease)
 		r.assembled()
 		r.drain()
 	}
@@ -111,7 +111,7 @@ func (r *run) drain() {
 				return
 			}
 		}
-		r.sleep(time.Second)
+		time.Sleep(time.Second)
 		r.locked(func() {
 			for _, all := range r.world.judge.places {
 				for payload := range all {
@@ -168,7 +168,7 @@ func (r *run) probe() {
 	}
 	for n := range 5 {
 		q := tool.peer.Queue(pick(d, r.opts.Queues...))
-		r.sleep(r.opts.Lease + time.Duration(d.Float64()*float64(r.opts.Lease)))
+		time.Sleep(r.opts.Lease + time.Duration(d.Float64()*float64(r.opts.Lease)))
 		r.world.Wake = max(r.world.Wake, r.expect(look, "a task is begun", fmt.Sprintf("takes 10 wake %d", n), func(payload string) error {
 			return q.Enqueue(context.Background(), []byte(payload))
 		}))
@@ -256,7 +256,7 @@ func (r *run) probeCancel(tool *process, look time.Duration) {
 		})
 		return q.Enqueue(context.Background(), []byte(payload))
 	})
-	r.sleep(500 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond)
 	began := time.Now()
 	report, err := q.Cancel(context.Background(), []byte(payload))
 	if err != nil {
@@ -342,7 +342,7 @@ func (r *run) probeDeath(tool *process) {
 	})
 	within := r.opts.Lease*3/2 + 100*r.opts.Latency
 	for left := len(held); left > 0; {
-		r.sleep(time.Millisecond)
+		time.Sleep(time.Millisecond)
 		r.locked(func() { left = len(r.heldBy(victim)) })
 		took := time.Since(began)
 		r.world.Recover = max(r.world.Recover, took)
@@ -353,7 +353,7 @@ func (r *run) probeDeath(tool *process) {
 	}
 	limit := time.Now().Add(time.Minute + time.Duration(len(held))*2*time.Second) // as there are slots
 	for left := len(held); left > 0; {
-		r.sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 		left = 0
 		r.locked(func() {
 			for _, payload := range held {
@@ -400,13 +400,13 @@ func (r *run) leave() {
 // nothingLeft sees to it that a queue that is idle, empty and unserved leaves
 // nothing behind but what it may.
 func (r *run) nothingLeft() {
-	r.sleep(11*time.Minute + r.behind()) // nonces and records of cancels end by then, and leases
+	time.Sleep(11*time.Minute + r.behind()) // nonces and records of cancels end by then, and leases
 	tool := r.tool("broom")
 	for range 2 { // who has lapsed is a suspect first
 		if _, err := tool.peer.Sweep(context.Background()); err != nil {
 			r.violation("a sweep in the end fails: %v", err)
 		}
-		r.sleep(r.opts.Lease)
+		time.Sleep(r.opts.Lease)
 	}
 	r.dismiss(tool)
 	r.locked(func() {

@@ -3,8 +3,6 @@ package simulation
 import (
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +11,7 @@ import (
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
 
+	"github.com/worqr/worqr/integration/spec"
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
@@ -60,27 +59,11 @@ func newInterpreter(run func(args []string) any) *interpreter {
 
 func (in *interpreter) close() { in.state.Close() }
 
-var (
-	verbs    = regexp.MustCompile(`(?m)^-- (\w+): `)
-	compiled sync.Map // source → *lua.FunctionProto
-)
+var compiled sync.Map // source → *lua.FunctionProto
 
-// verbOf names a script by the header of its last file, behind those of the
-// fragments.
-func verbOf(source string) string {
-	verb := "?"
-	for _, m := range slices.Backward(verbs.FindAllStringSubmatch(source, -1)) {
-		if strings.HasPrefix(m[1], "lib_") {
-			break
-		}
-		verb = m[1]
-	}
-	return verb
-}
-
-// load makes a program of a script and keeps it.
-func (in *interpreter) load(source string) (*program, error) {
-	p := &program{verb: verbOf(source)}
+// load makes a program of the script of a verb and keeps it.
+func (in *interpreter) load(verb, source string) (*program, error) {
+	p := &program{verb: verb}
 	sha := lane.Digest(source)
 	if in.rewrite != nil {
 		source = in.rewrite(source)
@@ -116,11 +99,11 @@ func (in *interpreter) eval(p *program, keys, args []string) any {
 		if api, ok := errors.AsType[*lua.ApiError](err); ok {
 			if t, ok := api.Object.(*lua.LTable); ok {
 				if text, ok := t.RawGetString("err").(lua.LString); ok {
-					return replyError(text)
+					return spec.Refusal(text)
 				}
 			}
 		}
-		return replyError("ERR " + p.verb + ": " + strings.ReplaceAll(err.Error(), "\n", " "))
+		return spec.Refusal("ERR " + p.verb + ": " + strings.ReplaceAll(err.Error(), "\n", " "))
 	}
 	return fromLua(l.Get(-1))
 }
@@ -153,7 +136,7 @@ func (in *interpreter) call(l *lua.LState, protected bool) int {
 		}
 	}
 	reply := in.run(args)
-	if e, ok := reply.(replyError); ok && !protected {
+	if e, ok := reply.(spec.Refusal); ok && !protected {
 		l.Error(errorTable(l, string(e)), 1)
 	}
 	l.Push(toLua(l, reply))
@@ -176,11 +159,11 @@ func toLua(l *lua.LState, reply any) lua.LValue {
 		return lua.LNumber(r)
 	case string:
 		return lua.LString(r)
-	case status:
+	case spec.Status:
 		t := l.NewTable()
 		t.RawSetString("ok", lua.LString(r))
 		return t
-	case replyError:
+	case spec.Refusal:
 		return errorTable(l, string(r))
 	}
 	all := reply.([]any)
@@ -203,7 +186,7 @@ func fromLua(value lua.LValue) any {
 		}
 	case *lua.LTable:
 		if text, ok := v.RawGetString("err").(lua.LString); ok {
-			return replyError(text)
+			return spec.Refusal(text)
 		}
 		all := []any{}
 		for i := 1; ; i++ {

@@ -46,19 +46,24 @@ type process struct {
 
 var errDead = errors.New("the process is dead")
 
+// newProcess returns one without a peer, which is not paused.
+func newProcess(w *world, name string) *process {
+	p := &process{w: w, name: name, links: map[*link]bool{}, thawed: make(chan struct{}), ended: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	close(p.thawed)
+	return p
+}
+
 // spawn starts a process that works on the queues.
 func (r *run) spawn() *process {
 	w := r.world
 	w.mu.Lock()
 	r.spawned++
-	p := &process{
-		w: w, name: fmt.Sprintf("p%d", r.spawned), links: map[*link]bool{}, thawed: make(chan struct{}), ended: make(chan struct{}), served: true,
-	}
 	number := r.spawned
-	close(p.thawed)
+	p := newProcess(w, fmt.Sprintf("p%d", number))
+	p.served = true
 	w.all = append(w.all, p)
 	w.mu.Unlock()
-	p.ctx, p.cancel = context.WithCancel(context.Background())
 	o := r.opts
 	p.peer = worqr.New(&redis.Pool{DialContext: p.dial}, &worqr.Options{
 		Name: p.name, Lease: o.Lease, Drain: o.Drain, Capacity: o.Capacity, Logger: slog.New(&diary{p: p}),
@@ -94,10 +99,7 @@ func (r *run) spawn() *process {
 
 // tool returns a process that serves nothing, for what tools do.
 func (r *run) tool(name string) *process {
-	w := r.world
-	p := &process{w: w, name: name, links: map[*link]bool{}, thawed: make(chan struct{}), ended: make(chan struct{})}
-	close(p.thawed)
-	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p := newProcess(r.world, name)
 	p.peer = worqr.New(&redis.Pool{DialContext: p.dial}, &worqr.Options{Name: p.name, Lease: r.opts.Lease, Logger: slog.New(&diary{p: p})})
 	return p
 }

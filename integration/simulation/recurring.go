@@ -120,7 +120,7 @@ func (r *run) probeRecurring() {
 			o.all, o.odd = nil, nil
 		}
 	})
-	r.sleep(100*time.Second + r.behind())
+	time.Sleep(100*time.Second + r.behind())
 	r.locked(func() {
 		j := r.world.judge
 		for _, q := range r.opts.Queues {
@@ -148,7 +148,7 @@ func (r *run) retire() {
 			}
 		}
 	}
-	for limit := time.Now().Add(3*time.Minute + r.behind()); ; r.sleep(time.Second) {
+	for limit := time.Now().Add(3*time.Minute + r.behind()); ; time.Sleep(time.Second) {
 		left := 0
 		r.locked(func() {
 			for _, l := range r.world.judge.lanes {

@@ -169,9 +169,7 @@ func (st *step) wasCanceled(id string, token int64) bool {
 
 // rules judges all but what becomes of payloads.
 func (st *step) rules() {
-	rules.State(st.is, func(kinds ...string) bool {
-		return slices.ContainsFunc(kinds, func(k string) bool { return st.kind[k] })
-	}, st.wrongly)
+	rules.State(st.is, st.kind, st.wrongly)
 	rules.Tokens(st.was, st.is, st.began, st.wrongly)
 	st.membership()
 	st.returned()

@@ -29,11 +29,8 @@ type run struct {
 // faults, and the invariants must hold at every moment. Then there are none, and
 // all that has a deadline must keep it; what is left is worked off, the fleet
 // leaves, and nothing stays behind.
-func Run(o *Options) (*Report, error) {
-	w, err := newWorld(o)
-	if err != nil {
-		return nil, err
-	}
+func Run(o *Options) *Report {
+	w := newWorld(o)
 	r := &run{opts: o, world: w, seen: map[string]func(*process, context.Context){}, snoozed: map[string]int{}}
 	w.mu.Lock()
 	w.server.mute, w.copies, w.deaf = o.Mute, o.Copies, o.Deaf
@@ -52,7 +49,7 @@ func Run(o *Options) (*Report, error) {
 	}
 	w.mu.Unlock()
 	w.end()
-	return report, nil
+	return report
 }
 
 // locked does something with the world standing still.
@@ -76,20 +73,17 @@ func (r *run) wrong() bool {
 	return len(r.world.judge.wrong) > 0
 }
 
-// sleep lets time go by.
-func (r *run) sleep(d time.Duration) { time.Sleep(d) }
-
 // safety is the phase with faults.
 func (r *run) safety() {
 	var all sync.WaitGroup
 	for range r.opts.Fleet {
 		r.spawn()
 	}
-	r.sleep(2 * r.opts.Lease)
+	time.Sleep(2 * r.opts.Lease)
 	d := r.opts.dice("faults")
 	end := time.Now().Add(r.opts.Safety)
 	for time.Now().Before(end) && !r.wrong() {
-		r.sleep(time.Duration(d.ExpFloat64() * float64(r.opts.Calm)))
+		time.Sleep(time.Duration(d.ExpFloat64() * float64(r.opts.Calm)))
 		if len(r.opts.Faults) > 0 {
 			f, own := pick(d, r.opts.Faults...), rand.New(rand.NewPCG(d.Uint64(), 0))
 			r.locked(func() { r.world.record.note(r.world.now(), "-", "fault: "+f.name) })

@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -27,13 +28,8 @@ var guards = sync.OnceValue(func() map[string]*mutant.Mutant {
 // A sabotage says how it comes to light that a guard is missing.
 type sabotage struct {
 	faults string // that bring it to light
-	finds  string // part of what is then said to be wrong; or another part, after a |
+	finds  string // a pattern of what is then said to be wrong
 	tune   func(o *Options)
-}
-
-// isFound reports whether a violation is one that the sabotage leads to.
-func (s sabotage) isFound(violation string) bool {
-	return slices.ContainsFunc(strings.Split(s.finds, "|"), func(part string) bool { return strings.Contains(violation, part) })
 }
 
 // By the names of the guards.
@@ -70,6 +66,7 @@ func TestSabotage(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(sabotages)) {
 		s := sabotages[name]
 		t.Run(name, func(t *testing.T) {
+			finds := regexp.MustCompile(s.finds)
 			var next atomic.Uint64
 			var found atomic.Bool
 			var mu sync.Mutex
@@ -90,7 +87,7 @@ func TestSabotage(t *testing.T) {
 									break
 								}
 								said = fmt.Sprintf("seed %d: %s", seed, w)
-								found.Store(s.isFound(w))
+								found.Store(finds.MatchString(w))
 							}
 							mu.Unlock()
 						}

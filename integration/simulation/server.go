@@ -1,17 +1,13 @@
 package simulation
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	door "github.com/alicebob/miniredis/v2/server"
-
+	"github.com/worqr/worqr/integration/spec"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -19,15 +15,10 @@ import (
 // scripts, publish and subscribe, and all that can befall it are its own. It does
 // one thing after the other, and its caller sees to that.
 type server struct {
-	store   *miniredis.Miniredis
-	door    *door.Server
-	desk    *door.Peer // on which commands are made
-	out     bytes.Buffer
-	buf     *bufio.Writer
+	store   *spec.Memory
 	scripts *interpreter
 
-	now      func() time.Time // of the machine
-	jumped   time.Duration    // by which the clock of Redis is off
+	jumped   time.Duration // by which the clock of Redis is off
 	readonly bool
 	full     bool // maxmemory is reached
 	loading  bool
@@ -65,22 +56,12 @@ var commands = func() map[string]command {
 	return all
 }()
 
-func newServer(now func() time.Time) (*server, error) {
-	s := &server{store: miniredis.NewMiniRedis(), now: now, subscribers: map[string][]*link{}, touched: map[string]bool{}}
-	conn, err := s.store.Dial() // which starts it without a listener
-	if err != nil {
-		return nil, err
-	}
-	if err := conn.Close(); err != nil {
-		return nil, err
-	}
+func newServer() *server {
+	s := &server{store: spec.NewMemory(), subscribers: map[string][]*link{}, touched: map[string]bool{}}
 	s.store.SetTime(s.clock())
 	s.store.ClockTTL(true)
-	s.door = s.store.Server()
-	s.buf = bufio.NewWriter(&s.out)
-	s.desk = door.NewPeer(s.buf)
 	s.scripts = newInterpreter(s.command)
-	return s, nil
+	return s
 }
 
 func (s *server) close() {
@@ -89,7 +70,7 @@ func (s *server) close() {
 }
 
 // clock is the time of Redis.
-func (s *server) clock() time.Time { return s.now().Add(s.jumped) }
+func (s *server) clock() time.Time { return time.Now().Add(s.jumped) }
 
 // A request is what a client asks for, taken apart.
 type request struct {
@@ -126,21 +107,18 @@ func (s *server) parse(args []string) (r request, p *program, reply any) {
 	if name != "EVALSHA" && name != "EVAL" {
 		return r, nil, nil
 	}
-	if len(args) < 3 {
-		return r, nil, replyError("ERR wrong number of arguments")
-	}
-	n, err := strconv.Atoi(args[2])
-	if err != nil || n < 0 || n > len(args)-3 {
-		return r, nil, replyError("ERR Number of keys can't be greater than number of args")
+	call, ok := store.Parse(args)
+	if !ok {
+		return r, nil, spec.Refusal("ERR this calls no verb")
 	}
 	if name == "EVAL" {
-		if p, err = s.scripts.load(args[1]); err != nil {
-			return r, nil, replyError("ERR Error compiling script: " + err.Error())
+		var err error
+		if p, err = s.scripts.load(call.Verb.Name, args[1]); err != nil {
+			return r, nil, spec.Refusal("ERR Error compiling script: " + err.Error())
 		}
 	} else if p = s.scripts.programs[args[1]]; p == nil {
-		return r, nil, replyError("NOSCRIPT No matching script. Please use EVAL.")
+		return r, nil, spec.Refusal("NOSCRIPT No matching script. Please use EVAL.")
 	}
-	call := store.Call{Verb: store.VerbOf(p.verb), Keys: args[3 : 3+n], Args: args[3+n:]}
 	return request{verb: p.verb, keys: call.Keys, args: call.Args, call: call}, p, nil
 }
 
@@ -148,7 +126,7 @@ func (s *server) parse(args []string) (r request, p *program, reply any) {
 func (s *server) do(r request, p *program) any {
 	switch {
 	case s.loading:
-		return replyError("LOADING Redis is loading the dataset in memory")
+		return spec.Refusal("LOADING Redis is loading the dataset in memory")
 	case p != nil:
 		return s.scripts.eval(p, r.keys, r.args)
 	}
@@ -161,11 +139,11 @@ func (s *server) command(args []string) any {
 	c, known := commands[name]
 	switch {
 	case !known:
-		return replyError(fmt.Sprintf("ERR unknown command '%s'", name))
+		return spec.Refusal(fmt.Sprintf("ERR unknown command '%s'", name))
 	case c.writes && s.readonly:
-		return replyError("READONLY You can't write against a read only replica.")
+		return spec.Refusal("READONLY You can't write against a read only replica.")
 	case c.hungry && s.full && !s.wrote:
-		return replyError("OOM command not allowed when used memory > 'maxmemory'.")
+		return spec.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
 	case name == "INFO": // which miniredis has little of
 		return "maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
 	case name == "TIME":
@@ -183,20 +161,13 @@ func (s *server) command(args []string) any {
 			s.touched[k] = true
 		}
 	}
-	s.out.Reset()
-	s.door.Dispatch(s.desk, args)
-	s.desk.Flush()
-	reply, _, err := readReply(s.out.Bytes())
-	if err != nil {
-		panic(fmt.Sprintf("miniredis answered %q to %q", s.out.String(), args))
-	}
-	return reply
+	return s.store.Do(args...)
 }
 
 func (s *server) publish(channel, message string) any {
 	to := s.subscribers[channel]
 	if !s.mute && len(to) > 0 {
-		b := appendReply(nil, []any{"message", channel, message})
+		b := spec.AppendReply(nil, []any{"message", channel, message})
 		for _, l := range to {
 			s.push(l, b)
 		}
@@ -218,7 +189,7 @@ func (s *server) subscribe(l *link, args []string) []byte {
 		case "unsubscribe":
 			s.unsubscribe(l, name)
 		}
-		b = appendReply(b, []any{kind, name, int64(len(l.hears))})
+		b = spec.AppendReply(b, []any{kind, name, int64(len(l.hears))})
 	}
 	return b
 }

@@ -162,12 +162,7 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 	case 0, 1, 2:
 		_ = q.EnqueueUnique(ctx, []byte(q.Name()+" unique "+strconv.Itoa(d.IntN(5)))) // as it may
 	case 3, 4:
-		for range 5 { // until the answer is known
-			_, err := q.EnqueueOnce(ctx, name, []byte(name))
-			if !errors.Is(err, worqr.ErrUnknownOutcome) || ctx.Err() != nil {
-				break
-			}
-		}
+		_ = enqueueOnce(ctx, q, name, []byte(name)) // as it may
 	case 5, 6, 7, 8, 9, 10, 11, 12:
 		r.putKey(ctx, q, d, key, name)
 	case 13, 14:
@@ -241,12 +236,14 @@ func (r *run) enqueueFew(ctx context.Context, q *worqr.Queue, d *rand.Rand, name
 	for i := range 1 + d.IntN(4)*d.IntN(2) {
 		batch = append(batch, fmt.Appendf(nil, "%s.%d", name, i))
 	}
-	err := q.Enqueue(ctx, batch...)
-	for _, b := range batch {
-		r.world.mu.Lock()
-		r.world.judge.told(string(b), err)
-		r.world.mu.Unlock()
-		r.remember(string(b))
+	r.told(batch, q.Enqueue(ctx, batch...))
+}
+
+// told takes in what the producer of some payloads was told. They may be canceled.
+func (r *run) told(payloads [][]byte, err error) {
+	for _, p := range payloads {
+		r.locked(func() { r.world.judge.told(string(p), err) })
+		r.remember(string(p))
 	}
 }
 
@@ -261,7 +258,7 @@ func (r *run) visit(ctx context.Context, guest *worqr.Peer, queue string, d *ran
 		if q.StartWork(ctx) != nil {
 			return // it tries to join on its own
 		}
-		r.sleep(time.Duration(d.ExpFloat64() * float64(200*time.Millisecond)))
+		time.Sleep(time.Duration(d.ExpFloat64() * float64(200*time.Millisecond)))
 		if q.StopWork(ctx) != nil {
 			return
 		}
@@ -284,16 +281,19 @@ func (r *run) enqueueBatch(ctx context.Context, q *worqr.Queue, d *rand.Rand, na
 	if d.IntN(3) > 0 {
 		err = q.Enqueue(ctx, batch...)
 	} else {
-		for range 5 { // until the answer is known
-			if _, err = q.EnqueueOnce(ctx, name, batch...); !errors.Is(err, worqr.ErrUnknownOutcome) || ctx.Err() != nil {
-				break
-			}
+		err = enqueueOnce(ctx, q, name, batch...)
+	}
+	r.told(batch, err)
+}
+
+// enqueueOnce enqueues payloads with a nonce, until the answer is known.
+func enqueueOnce(ctx context.Context, q *worqr.Queue, nonce string, batch ...[]byte) (err error) {
+	for range 5 {
+		if _, err = q.EnqueueOnce(ctx, nonce, batch...); !errors.Is(err, worqr.ErrUnknownOutcome) || ctx.Err() != nil {
+			break
 		}
 	}
-	for _, b := range batch {
-		r.locked(func() { r.world.judge.told(string(b), err) })
-		r.remember(string(b))
-	}
+	return err
 }
 
 // remember keeps payloads that somebody may cancel.

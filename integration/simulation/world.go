@@ -1,10 +1,13 @@
 package simulation
 
 import (
-	"container/heap"
+	"cmp"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/worqr/worqr/integration/spec"
 )
 
 // A world is a server, the network and the processes, in one bubble of synctest.
@@ -19,7 +22,7 @@ type world struct {
 
 	mu      sync.Mutex // protects all of it
 	dice    *rand.Rand
-	events  agenda
+	events  []event // in their order
 	numbers int
 	stir    chan struct{} // has an element when an event comes before all others; holds one
 	over    chan struct{}
@@ -48,40 +51,22 @@ type event struct {
 	do     func()
 }
 
-type agenda []event
-
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	return a[i].at.Before(a[j].at) || a[i].at.Equal(a[j].at) && a[i].number < a[j].number
-}
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(e any)   { *a = append(*a, e.(event)) }
-func (a *agenda) Pop() any {
-	last := len(*a) - 1
-	e := (*a)[last]
-	(*a)[last] = event{}
-	*a = (*a)[:last]
-	return e
-}
+func (e event) compare(o event) int { return cmp.Or(e.at.Compare(o.at), e.number-o.number) }
 
 // newWorld is called in a bubble.
-func newWorld(o *Options) (*world, error) {
+func newWorld(o *Options) *world {
 	w := &world{
 		opts: o, began: time.Now(), dice: o.dice("network"),
 		stir: make(chan struct{}, 1), over: make(chan struct{}), delay: o.Latency,
 	}
-	s, err := newServer(time.Now)
-	if err != nil {
-		return nil, err
-	}
-	w.server = s
-	s.scripts.rewrite = o.Rewrite
-	s.push = func(to *link, message []byte) { to.reply(message) }
+	w.server = newServer()
+	w.server.scripts.rewrite = o.Rewrite
+	w.server.push = func(to *link, message []byte) { to.reply(message) }
 	w.record = &record{}
-	w.judge = newJudge(s)
+	w.judge = newJudge(w.server)
 	w.judge.w = w
 	go w.run()
-	return w, nil
+	return w
 }
 
 // now is the time since the beginning.
@@ -99,13 +84,10 @@ func (w *world) latency() time.Duration {
 func (w *world) after(d time.Duration, do func()) {
 	w.numbers++
 	e := event{time.Now().Add(d), w.numbers, do}
-	first := len(w.events) == 0 || e.at.Before(w.events[0].at)
-	heap.Push(&w.events, e)
-	if first {
-		select {
-		case w.stir <- struct{}{}:
-		default:
-		}
+	i, _ := slices.BinarySearchFunc(w.events, e, event.compare)
+	w.events = slices.Insert(w.events, i, e)
+	if i == 0 {
+		signal(w.stir)
 	}
 }
 
@@ -116,7 +98,9 @@ func (w *world) run() {
 	for {
 		w.mu.Lock()
 		for len(w.events) > 0 && !w.events[0].at.After(time.Now()) {
-			heap.Pop(&w.events).(event).do()
+			first := w.events[0]
+			w.events = slices.Delete(w.events, 0, 1)
+			first.do()
 		}
 		next := time.Hour
 		if len(w.events) > 0 {
@@ -167,14 +151,14 @@ func (w *world) serve(a arrival) {
 		return
 	case "PING":
 		if len(l.hears) > 0 {
-			l.reply(appendReply(nil, []any{"pong", ""}))
+			l.reply(spec.AppendReply(nil, []any{"pong", ""}))
 		} else {
-			l.reply(appendReply(nil, status("PONG")))
+			l.reply(spec.AppendReply(nil, spec.Status("PONG")))
 		}
 		return
 	}
 	reply, verb := w.carryOut(a.args, l.of, false)
-	if _, refused := reply.(replyError); w.copies > 0 && repeatable[verb] && !refused && w.dice.Float64() < w.copies {
+	if _, refused := reply.(spec.Refusal); w.copies > 0 && repeatable[verb] && !refused && w.dice.Float64() < w.copies {
 		w.Copies++
 		// Late enough, now and then, to come when all that it knew has changed.
 		w.after(time.Duration(w.dice.ExpFloat64()*w.dice.Float64()*float64(10*time.Second)), func() {
@@ -195,7 +179,7 @@ func (w *world) serve(a arrival) {
 		l.reset()
 		return
 	}
-	l.reply(appendReply(nil, reply))
+	l.reply(spec.AppendReply(nil, reply))
 }
 
 // repeatable are the scripts of which a second copy, however late, must change

@@ -61,15 +61,6 @@ func (it item) added() (entry, name, card string, ok bool) {
 	return store.EntryOf(key), "a:" + it.id.String() + "-" + salt, card, true
 }
 
-// nameOfAdded is the name of the added task of an entry, if one can have it.
-func nameOfAdded(entry string) (name, id string, ok bool) {
-	name, ok = keys.AddedName(store.KeyOf(entry))
-	if !ok {
-		return "", "", false
-	}
-	return name, name[2:strings.LastIndexByte(name, '-')], true
-}
-
 // readAdded takes apart what entries has of an added task that runs.
 func readAdded(value string) (name, entry, card string, ok bool) {
 	key, card, ok := keys.SplitAdded(value)
@@ -88,16 +79,16 @@ type waiter struct {
 
 // waitsAdded is the added task that waits for an entry.
 func (q *queue) waitsAdded(entry string) (w waiter, ok bool) {
-	name, id, ok := nameOfAdded(entry)
+	name, ok := keys.AddedName(store.KeyOf(entry))
 	if !ok {
 		return waiter{}, false
 	}
-	for _, it := range q.ranging(q.added, id, id) {
+	for _, it := range q.stream(q.added).items {
 		_, of, card, ok := it.added()
 		if !ok || of != name {
 			continue
 		}
-		w = waiter{id: id, card: card, payload: it.pairs[1], since: int64(it.id.ms)}
+		w = waiter{id: it.id.String(), card: card, payload: it.pairs[1], since: int64(it.id.ms)}
 		if cardHas(card, apart) {
 			w.payload, _ = q.field(q.entry+entry, "payload")
 			w.card, w.apart = cardWith(card, apart, false), true
@@ -118,8 +109,7 @@ func (q *queue) dropAdded(ids ...string) (left int) {
 
 // runsAdded tells which process and worker run the added task of an entry.
 func (q *queue) runsAdded(entry string) (process, worker, name string, ok bool) {
-	name, _, ok = nameOfAdded(entry)
-	if !ok {
+	if name, ok = keys.AddedName(store.KeyOf(entry)); !ok {
 		return "", "", "", false
 	}
 	runs, ok := q.field(q.entries, name)
@@ -154,8 +144,7 @@ func (q *queue) lift(entry string) {
 		q.dropAdded(w.id)
 	}
 	if process, worker, name, ok := q.runsAdded(entry); ok {
-		value, _ := q.field(q.entries, process)
-		_, _, card, ok := readAdded(value)
+		_, _, card, ok := readAdded(q.word(q.entries, process))
 		if !ok {
 			card = "0"
 		}
@@ -172,36 +161,36 @@ func add(s *Store, c store.Call, at time.Time) any {
 			return []any{mark, 0}
 		}
 	}
-	ms, seq := at.UnixMilli(), at.UnixMicro()%1000*1046
+	first := streamID{uint64(at.UnixMilli()), uint64(at.UnixMicro() % 1000 * 1046)}
 	tasks := c.Rest()
-	if last := s.stream(c.Key("added")).last; (streamID{uint64(ms), uint64(seq)}).compare(last) <= 0 {
+	if last := s.stream(c.Key("added")).last; first.compare(last) <= 0 {
 		if last.ms >= 1<<48-1 {
 			return Refusal("WRONGTYPE an item in the stream of added tasks is of no time; remove it")
 		}
-		if ms, seq = int64(last.ms), int64(last.seq)+1; seq+int64(len(tasks)/2) > 1<<20 {
-			ms, seq = ms+1, 0
+		if first = (streamID{last.ms, last.seq + 1}); last.seq >= 1<<20-uint64(len(tasks)/2) {
+			first = streamID{last.ms + 1, 0}
 		}
 	}
-	id := func(i int) string { return text(ms) + "-" + text(seq+int64(i)) }
 	for i := 0; i+1 < len(tasks); i += 2 {
+		id := streamID{first.ms, first.seq + uint64(i/2)}
 		card, payload := cardWith(tasks[i], apart, false), tasks[i+1]
 		if len(payload) > 16<<10 {
-			key, _ := keys.AddedKey(id(i/2), c.Arg("salt"))
-			s.append(c.Key("added"), id(i/2), c.Arg("salt")+cardWith(card, apart, true), "")
+			key, _ := keys.AddedKey(id.String(), c.Arg("salt"))
+			s.append(c.Key("added"), id, c.Arg("salt")+cardWith(card, apart, true), "")
 			s.set(c.Arg("keyed")+store.EntryOf(key), "payload", payload, "card", card)
 		} else {
-			s.append(c.Key("added"), id(i/2), c.Arg("salt")+card, payload)
+			s.append(c.Key("added"), id, c.Arg("salt")+card, payload)
 		}
 	}
-	first := "a:" + id(0) + "-" + c.Arg("salt")
+	name := "a:" + first.String() + "-" + c.Arg("salt")
 	if window > 0 {
-		s.put(c.Key("once"), first)
+		s.put(c.Key("once"), name)
 		s.expire(c.Key("once"), window)
 	}
 	woken := s.wakes(c.Key("idle"), c.Arg("wake"), len(tasks)/2)
-	s.publish(c.Arg("enqueue"), text(len(tasks)/2))
+	s.Publish(c.Arg("enqueue"), text(len(tasks)/2))
 	alone := woken == 0 && s.entries(c.Key("added")) == len(tasks)/2 && !s.exists(c.Key("workers")) && !s.exists(c.Key("waiting"))
-	return []any{first, 1 + bit(alone)}
+	return []any{name, 1 + bit(alone)}
 }
 
 // fromAdded starts added tasks: where there are some on the list, too, each gets half of the ids.
@@ -213,7 +202,7 @@ func (r *round) fromAdded() {
 	stop := r.first + max((ids+int(1-r.token%2))/2, ids-r.waits())
 	looked := 0
 	var taken []string
-	for _, it := range r.ranging(r.added, "-", "+") {
+	for _, it := range r.stream(r.added).items {
 		if !r.goesOn() || r.first >= stop || r.others >= 999 || looked >= 1000 {
 			break
 		}
@@ -238,11 +227,9 @@ func (r *round) startAdded(it item) {
 	kept := r.entry + entry
 	isApart := cardHas(card, apart)
 	if isApart {
-		there := false
-		if r.is(kept, "hash") {
-			payload, there = r.field(kept, "payload")
-		}
-		if card = cardWith(card, apart, false); !there {
+		var seen sight
+		payload, seen = r.part(entry, "payload")
+		if card = cardWith(card, apart, false); seen != there {
 			r.spent += costPassed
 			return
 		}
@@ -306,15 +293,13 @@ func (x *examination) judgeAdded(id, stored string) {
 		return
 	}
 	if !isValue {
-		back, _ := x.field(x.entries, process)
-		if of, _, _, ok := readAdded(back); !ok || of != id {
+		if of, _, _, ok := readAdded(x.word(x.entries, process)); !ok || of != id {
 			x.flaw("schedule", id, func() { x.unset(x.entries, id) })
 		}
 		return
 	}
-	back, _ := x.field(x.entries, name)
-	runs, _, ok := strings.Cut(back, ":")
-	holder, _ := x.holder(id)
+	runs, _, ok := strings.Cut(x.word(x.entries, name), ":")
+	holder := x.holder(id)
 	there := list == there || holder != ""
 	if ok && runs == id && there {
 		return
@@ -333,7 +318,7 @@ func (x *examination) item(id string) {
 	if !x.is(x.added, "stream") {
 		return
 	}
-	for _, it := range x.ranging(x.added, "-", "+") {
+	for _, it := range x.stream(x.added).items {
 		if it.id.String() != id {
 			continue
 		}
@@ -359,7 +344,7 @@ func (q *queue) line(entry string, depth int) []any {
 		return []any{}
 	}
 	before, bytes := 0, 0
-	for _, it := range q.ranging(q.added, "-", "+") {
+	for _, it := range q.stream(q.added).items {
 		if it.id.String() == w.id {
 			break
 		}
@@ -374,7 +359,7 @@ func (q *queue) line(entry string, depth int) []any {
 
 // dropLine drops a page of the added tasks, and tells how many are left.
 func (q *queue) dropLine() (left, bytes int) {
-	items := q.ranging(q.added, "-", "+")
+	items := q.stream(q.added).items
 	var ids []string
 	for _, it := range items[:min(len(items), 50)] {
 		if bytes >= 1<<20 {

@@ -15,7 +15,7 @@ func (r *round) announce(payload, large, word string) {
 	}
 	message := `{"workerId":` + quote(r.worker) + r.about("task", payload, large)
 	if m := sized.FindStringSubmatch(word); m != nil {
-		if word[0] == '+' && r.listening(r.doneTo) > 0 {
+		if word[0] == '+' && r.Listening(r.doneTo) > 0 {
 			message += `,"result":` + word[len(m[0]):]
 		} else {
 			message += r.about("result", "", m[1])
@@ -23,7 +23,7 @@ func (r *round) announce(payload, large, word string) {
 	} else if result, ok := strings.CutPrefix(word, "="); ok {
 		message += r.about("result", result, "")
 	}
-	r.heeded = r.publish(r.doneTo, message+"}") > 0
+	r.heeded = r.Publish(r.doneTo, message+"}") > 0
 	r.observed = r.heeded
 }
 
@@ -34,7 +34,7 @@ func (r *round) about(name, value, large string) string {
 	size, sum, _ := strings.Cut(large, ":")
 	switch {
 	case large != "":
-	case len(value) > 65536, len(value) > 1024 && (r.encoded >= 200000 || r.listening(r.doneTo) == 0):
+	case len(value) > 65536, len(value) > 1024 && (r.encoded >= 200000 || r.Listening(r.doneTo) == 0):
 		return fmt.Sprintf(`,"%sSize":%d`, name, len(value))
 	case r.encoded >= 200000:
 		size, sum = text(int64(len(value))), digest(value)

@@ -69,7 +69,7 @@ func commit(s *Store, c store.Call, _ time.Time) any {
 	s.expire(c.Key("once"), number(c.Arg("window")))
 	s.persist(c.Key("batch"))
 	s.add(c.Key("batches"), c.Arg("id"), min(last+1, aside-1))
-	s.publish(c.Arg("enqueue"), c.Arg("count"))
+	s.Publish(c.Arg("enqueue"), c.Arg("count"))
 	return 1
 }
 
@@ -82,7 +82,7 @@ func haul(s *Store, c store.Call, _ time.Time) any {
 		case len(damaged) == 100:
 		case len(s.tasks(key)) == 0:
 			s.add(c.Key("batches"), id, aside)
-			damaged = append(damaged, head(id))
+			damaged = append(damaged, shortened(id))
 			continue
 		case len(damaged) == 0:
 			s.move(key, c.Key("waiting"), c.Key("batches"), id, c.Key("idle"), c.Arg("wake"))
@@ -120,8 +120,8 @@ func (q *queue) dropBatches(prefix string) int {
 	return q.size(q.batches)
 }
 
-// head is the begin of an id, as far as it is told.
-func head(id string) string { return id[:min(len(id), 64)] }
+// shortened is the begin of an id, as far as it is told.
+func shortened(id string) string { return id[:min(len(id), 64)] }
 
 // firstBatch is the batch to be moved next, with what is left of it.
 func (q *queue) firstBatch(prefix string) string {
@@ -129,7 +129,7 @@ func (q *queue) firstBatch(prefix string) string {
 	if len(ids) == 0 {
 		return ""
 	}
-	return head(ids[0]) + " " + text(len(q.tasks(prefix+ids[0])))
+	return shortened(ids[0]) + " " + text(len(q.tasks(prefix+ids[0])))
 }
 
 // inBatches are the tasks in the first hundred that are to be moved, in their order.

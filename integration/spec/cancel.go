@@ -62,7 +62,7 @@ func cancel(q *queue, c store.Call) any {
 		if len(payload) > 1024 || large.MatchString(payload) {
 			message = "sha1:" + r.name + ":" + text(len(payload))
 		}
-		q.publish(c.Arg("channel"), message)
+		q.Publish(c.Arg("channel"), message)
 	}
 	q.keepDrift()
 	return []any{r.removed, token, stopped, finished, r.left, given, r.after, r.last}
@@ -132,12 +132,7 @@ func (q *queue) removeEntries(payload, after, last string, most int) (removed in
 			continue
 		}
 		n++
-		waits := false
-		if q.is(q.entry+entry, "hash") {
-			p, there := q.field(q.entry+entry, "payload")
-			waits = there && p == payload
-		}
-		if waits {
+		if p, seen := q.part(entry, "payload"); seen == there && p == payload {
 			card := q.cardInSchedule(entry)
 			q.unwaitAs(&q.lane, entry, name)
 			q.keepResult(entry, card, store.EndCanceled, "", "")
@@ -227,7 +222,7 @@ func cancelKey(q *queue, c store.Call) any {
 			if q.is(q.stopping, "zset") {
 				q.add(q.stopping, StoppingAs(entry, int64(begun), process), 0)
 			}
-			q.publish(q.wake+holder, "0")
+			q.Publish(q.wake+holder, "0")
 		}
 	}
 	return []any{removed, token, stopped, finished}

@@ -65,7 +65,7 @@ func withoutTurn(from string) string {
 // entry that it had before it failed: such a task is known by its key only.
 func (x *examination) sum(payload, entry string) string {
 	x.forget()
-	said, _ := x.field(x.entry+entry, "digest")
+	said := x.word(x.entry+entry, "digest")
 	from, failed := x.field(x.entry+entry, "from")
 	byKey := said == digest(entry) || failed && (said == digest(from) || said == digest(withoutTurn(from)))
 	if entry != "" && (len(payload) > 1<<20 || byKey) {

@@ -3,9 +3,9 @@
 // elsewhere.
 //
 // The tables in that package's tests say what each script answers, what is in Redis afterwards, and
-// what it has published. Here they run on other servers: on this store, which speaks the protocol
-// of Redis, and on miniredis, which has commands and a Lua of its own. If a server differs from
-// Redis, a list names the difference and the tests that fail because of it. All others must pass.
+// what it has published. Here they run on other servers: on a miniredis whose scripts this package
+// carries out, and on miniredis with a Lua of its own. If a server differs from Redis, a list names
+// the difference and the tests that fail because of it. All others must pass.
 //
 //	go test ./integration/spec                            everything
 //	go test ./integration/spec -run TestTablesOnSpec      the tables on the specification

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -55,20 +54,7 @@ func (d *drawing) draw(s *scene) request {
 	d.now += int64(d.IntN(4)) * 500
 	q := queue_
 	on := func(verb string, args ...any) request {
-		names := []string{
-			q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(),
-			q.Schedule(), q.Contents(), q.Entries(), q.Ledger(), q.Paused(), q.Gaps(), q.Holders(), q.Stopping(), q.Ages(), q.Added(),
-		}
-		if slices.Contains([]string{"beat", "check", "delete", "explain"}, verb) {
-			names = append(names, q.Batches())
-		}
-		if slices.Contains([]string{"recur", "beat", "check"}, verb) {
-			names = append(names, q.Recurring())
-		}
-		if verb == "put" {
-			names = append(names, q.Once(d.of("1", "2", "3")))
-		}
-		return request{verb, d.now, names, append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)}
+		return d.call(verb, append([]any{q.Process(""), q.Working(""), q.Cancel(""), q.Wake(""), q.Keyed("")}, args...)...)
 	}
 	head, tail := q.Failed().Around()
 	if d.IntN(12) == 0 {
@@ -82,11 +68,11 @@ func (d *drawing) draw(s *scene) request {
 	case n >= 134:
 		return on("recur", d.recur()...)
 	case n >= 132:
-		return request{"outcome", d.now, []string{q.Entries(), q.Added()}, []any{q.Keyed(""), q.Result(""), d.entry(), d.entry()}}
+		return d.call("outcome", q.Keyed(""), q.Result(""), d.entry(), d.entry())
 	case n >= 120:
 		return d.add()
 	case n >= 118:
-		return request{"rouse", d.now, []string{q.Idle()}, []any{q.Wake(""), d.IntN(3)}}
+		return d.call("rouse", q.Wake(""), d.IntN(3))
 	case n >= 110:
 		return d.batch()
 	case n >= 105:
@@ -98,14 +84,14 @@ func (d *drawing) draw(s *scene) request {
 		if d.IntN(2) == 0 {
 			args = append(args, d.payload(), d.payload())
 		}
-		return request{"enqueue", d.now, []string{q.Waiting(), q.Idle(), q.Batches(), q.Workers()}, args}
+		return d.call("enqueue", args...)
 	case n < 16:
 		p := d.payload()
-		return request{"enqueue_unique", d.now, []string{q.Waiting(), q.Idle(), q.Unique(), q.Gaps(), q.Batches(), q.Workers()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), p, d.named(p)}}
+		return d.call("enqueue_unique", q.Wake(""), q.Channel(keys.KindEnqueue), p, d.named(p))
 	case n < 18:
-		return request{"enqueue_once", d.now, []string{q.Waiting(), q.Idle(), q.Once(d.of("1", "2")), q.Batches(), q.Workers()}, []any{q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload()}}
+		return d.call("enqueue_once", q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload())
 	case n < 26:
-		return request{"join", d.now, []string{q.Workers(), q.Suspects(), q.Rounds(), q.Token()}, []any{d.worker(), d.IntN(3) * 2000, d.IntN(20), 1 + d.IntN(2)*d.IntN(4)}}
+		return d.call("join", d.worker(), d.IntN(3)*2000, d.IntN(20), 1+d.IntN(2)*d.IntN(4))
 	case n < 56:
 		return on("step", d.step(s.held, head, tail)...)
 	case n < 64:
@@ -127,13 +113,18 @@ func (d *drawing) draw(s *scene) request {
 	case n < 94:
 		return on("remove", d.entry())
 	case n < 95:
-		return request{"pause", d.now, []string{q.Paused()}, nil}
+		return d.call("pause")
 	case n < 97:
 		return on("resume")
 	case n < 98:
 		return on("delete", q.Channel(keys.KindDelete), 0, d.IntN(3), q.Batch(""))
 	}
 	return on("requeue", head, tail, q.Channel(keys.KindEnqueue), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)))
+}
+
+// call is a call of a verb, with one of a few nonces.
+func (d *drawing) call(verb string, args ...any) request {
+	return request{verb, d.now, KeysOf(verb, queue_, d.of("1", "2", "3")), args}
 }
 
 // salt is that of all added tasks.
@@ -162,7 +153,7 @@ func (d *drawing) add() request {
 			d.keys = append(d.keys, "k:"+key)
 		}
 	}
-	return request{"add", d.now, []string{q.Added(), q.Idle(), q.Workers(), q.Waiting(), q.Once(d.of("1", "2", "3"))}, args}
+	return d.call("add", args...)
 }
 
 // recur draws schedules that are asserted: mostly of the same times, in part or whole.
@@ -187,11 +178,11 @@ func (d *drawing) batch() request {
 		if d.IntN(2) == 0 {
 			args = append(args, d.payload())
 		}
-		return request{"stage", d.now, []string{q.Batch(id)}, args}
+		return request{"stage", d.now, KeysOf("stage", q, id), args}
 	case 2:
 		return request{"commit", d.now, []string{q.Batch(id), q.Batches(), q.Once(d.of(id, "1"))}, []any{q.Channel(keys.KindEnqueue), id, n, 60_000}}
 	}
-	return request{"haul", d.now, []string{q.Waiting(), q.Idle(), q.Batches()}, []any{q.Wake(""), q.Batch("")}}
+	return d.call("haul", q.Wake(""), q.Batch(""))
 }
 
 // step draws a round.

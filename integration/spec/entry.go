@@ -18,7 +18,7 @@ func (x *examination) run(id string) {
 	if list == foreign || names == foreign {
 		return
 	}
-	holder, _ := x.holder(id)
+	holder := x.holder(id)
 	its := names == there && named == id
 	if its && (list == there || holder != "") {
 		return
@@ -39,8 +39,7 @@ func (x *examination) run(id string) {
 // endRun ends what an entry runs. What was blocked is not lost for want of a time.
 func (x *examination) endRun(entry, id string) {
 	key := x.entry + entry
-	due, _ := x.field(key, "due")
-	_, timed := integer(due)
+	_, timed := integer(x.word(key, "due"))
 	if _, waits := x.field(key, "payload"); waits && !timed {
 		x.set(key, "due", x.now)
 	}
@@ -100,8 +99,7 @@ func (a *agreement) amiss(cure func()) {
 
 // timed has what waits be due at some time, and returns that.
 func (a *agreement) timed() int64 {
-	stored, _ := a.field(a.key, "due")
-	due, ok := integer(stored)
+	due, ok := integer(a.word(a.key, "due"))
 	if a.waits && !ok {
 		due = a.now
 		if planned, plans := a.score(a.schedule, a.of); plans {
@@ -118,7 +116,7 @@ func (a *agreement) running(process string) {
 		return
 	}
 	_, list := a.payload(process)
-	holder, _ := a.holder(process)
+	holder := a.holder(process)
 	switch {
 	case list == there:
 		a.amiss(func() { a.set(a.entries, process, a.of) })

@@ -35,8 +35,8 @@ func explain(q *queue, c store.Call) any {
 		failed := failedQueue(c.Arg("head"), c.Arg("tail"), "")
 		for _, e := range q.copies(failed, payload, most) {
 			if q.is(failed.entry+e, "hash") {
-				card, _ := q.field(failed.entry+e, "card") // it isn't told when it was planned
-				graves = append(graves, append(append([]any{e}, q.story(failed.entry + e)[:7]...), card))
+				// It isn't told when it was planned.
+				graves = append(graves, append(append([]any{e}, q.story(failed.entry + e)[:7]...), q.word(failed.entry+e, "card")))
 			}
 		}
 	}
@@ -72,14 +72,12 @@ func (q *queue) copies(l *lane, payload string, most int) (entries []string) {
 
 // heldBy is the worker and the token, if that one holds the process.
 func (q *queue) heldBy(worker, process string) (holder string, token int64) {
-	if !q.is(q.working+worker, "zset") {
-		return "", 0
+	if q.is(q.working+worker, "zset") {
+		if score, ok := q.score(q.working+worker, process); ok {
+			return worker, int64(score)
+		}
 	}
-	score, ok := q.score(q.working+worker, process)
-	if !ok {
-		return "", 0
-	}
-	return worker, int64(score)
+	return "", 0
 }
 
 // appendEntry tells of an entry in which something waits, this payload as contents has it, or
@@ -89,7 +87,6 @@ func (q *queue) appendEntry(entries []any, entry, payload string) []any {
 	if !q.is(key, "hash") {
 		return entries
 	}
-	stored := func(name string) int64 { f, _ := q.field(key, name); return number(f) }
 	_, waits := q.field(key, "payload")
 	process, runs := q.field(key, "process")
 	if !waits && !runs {
@@ -97,21 +94,18 @@ func (q *queue) appendEntry(entries []any, entry, payload string) []any {
 	}
 	due, planned := int64(-1), int64(-1)
 	if waits {
-		due = stored("due")
+		due = q.count(key, "due")
 	}
 	if score, ok := q.score(q.schedule, entry); ok {
 		planned = int64(score)
 	}
-	worker, token := "", int64(0)
-	if holder, ok := q.field(key, "holder"); ok && runs {
-		worker, token = q.heldBy(holder, process)
-	}
+	worker, token := q.heldBy(q.word(key, "holder"), process)
 	_, withheld := q.field(key, "withheld")
-	crashes := stored("crashes")
+	crashes := q.count(key, "crashes")
 	if waits && !isKey(entry) {
 		crashes = q.crashes(payload)
 	}
 	return append(entries, []any{
-		entry, due, planned, stored("retries"), crashes, q.rank(q.schedule, entry), process, worker, token, stored("turn"), bit(withheld),
+		entry, due, planned, q.count(key, "retries"), crashes, q.rank(q.schedule, entry), process, worker, token, q.count(key, "turn"), bit(withheld),
 	})
 }

@@ -11,7 +11,7 @@ func (s *Store) wakes(idle, channel string, n int) (woken int) {
 		}
 		first := s.all(idle)[0].name
 		s.remove(idle, first)
-		if s.publish(channel+first, strconv.Itoa(n)) > 0 {
+		if s.Publish(channel+first, strconv.Itoa(n)) > 0 {
 			woken++
 		}
 	}
@@ -36,7 +36,7 @@ func (s *Store) ring(l *lane) {
 		all := s.all(l.idle)
 		last := all[len(all)-1].name
 		s.remove(l.idle, last)
-		if s.publish(l.wake+last, "0") > 0 {
+		if s.Publish(l.wake+last, "0") > 0 {
 			return
 		}
 	}
@@ -229,8 +229,7 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64,
 			q.unset(key, "error")
 		}
 		if rule("keep") != "1" {
-			its, _ := q.field(key, "card")
-			q.keepReplaced(entry, card, its)
+			q.keepReplaced(entry, card, q.word(key, "card"))
 			payload, card = newer, ""
 		} else {
 			q.unset(key, "card")
@@ -269,8 +268,7 @@ func (q *queue) trim(l *lane, low float64, keep int) (dropped int) {
 			oldest = given[0]
 		}
 		if q.is(l.entry+oldest.name, "hash") {
-			payload, _ := q.field(l.entry+oldest.name, "payload")
-			bytes += len(payload)
+			bytes += len(q.word(l.entry+oldest.name, "payload"))
 		}
 		q.unwait(l, oldest.name)
 		if dropped++; bytes >= 1<<20 {

@@ -3,7 +3,6 @@ package spec
 import (
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/gomodule/redigo/redis"
 )
@@ -31,19 +30,18 @@ func (s *Store) Load(c redis.Conn, prefix string) error {
 		}
 		commands = append(commands, append([]any{read[0], key}, read[1:]...))
 	}
-	held, err := ask(c, commands)
+	replies, err := ask(c, commands)
 	if err != nil {
 		return err
 	}
 	s.keys = map[string]*value{}
 	for i, key := range names {
 		kind, _ := redis.String(about[2*i], nil)
-		if kind == "stream" {
-			s.Set(key, rowsOf(Reply(held[i], nil)))
-		} else if !s.fill(key, kind, held[i]) {
+		v, err := readAs(kind, replies[i])
+		if v == nil || err != nil {
 			continue // it has just expired
 		}
-		s.fill(key, kind, words)
+		s.Set(key, v)
 		if ttl, _ := redis.Int64(about[2*i+1], nil); ttl >= 0 {
 			s.expire(key, ttl)
 		}
@@ -57,36 +55,38 @@ var reads = map[string][]any{
 	"stream": {"XRANGE", "-", "+"},
 }
 
-// fill has a key hold what was read of it, if anything was.
-func (s *Store) fill(key, kind string, held any) bool {
-	words, err := redis.Strings(held, nil)
-	if text, isText := held.([]byte); isText {
-		words, err = []string{string(text)}, nil
-	}
-	if err != nil || kind == "none" {
-		return false
-	}
-	v := s.make(key, kind)
-	switch kind {
-	case "string":
-		v.text = words[0]
-	case "list":
-		slices.Reverse(words)
-		v.list = words
-	case "hash":
-		for pair := range slices.Chunk(words, 2) {
-			v.hash[pair[0]] = pair[1]
+// readAs is what a key of some kind holds, as Get tells it, by what was read; nil if nothing was.
+func readAs(kind string, reply any) (any, error) {
+	all, _ := reply.([]any)
+	switch {
+	case kind == "string" && reply != nil:
+		return redis.String(reply, nil)
+	case len(all) == 0 && kind != "stream":
+		return nil, nil
+	case kind == "list":
+		return redis.Strings(all, nil)
+	case kind == "hash":
+		return redis.StringMap(all, nil)
+	case kind == "zset":
+		return redis.Float64Map(all, nil)
+	case kind == "set":
+		members, err := redis.Strings(all, nil)
+		set := make(map[string]bool, len(members))
+		for _, m := range members {
+			set[m] = true
 		}
-	case "zset":
-		for pair := range slices.Chunk(words, 2) {
-			v.zset[pair[0]], _ = strconv.ParseFloat(pair[1], 64)
-		}
-	case "set":
-		for _, w := range words {
-			v.set[w] = true
-		}
+		return set, err
 	}
-	return true
+	rows := make([][]string, len(all)) // of a stream
+	for i, v := range all {
+		one := v.([]any)
+		pairs, err := redis.Strings(one[1], nil)
+		if err != nil {
+			return nil, err
+		}
+		rows[i] = append([]string{string(one[0].([]byte))}, pairs...)
+	}
+	return rows, nil
 }
 
 func scan(c redis.Conn, prefix string) (all []string, err error) {

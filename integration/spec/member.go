@@ -28,17 +28,12 @@ func join(s *Store, c store.Call, at time.Time) any {
 	workers, suspects, rounds, worker := c.Key("workers"), c.Key("suspects"), c.Key("rounds"), c.Arg("worker")
 	mark, suspected := s.score(suspects, worker)
 	_, member := s.score(workers, worker)
-	was, _ := s.field(rounds, worker)
-	last, _ := integer(was)
-	token, numeric := asToken(s.get(c.Key("token")))
+	last, _ := integer(s.word(rounds, worker))
+	q := &queue{Store: s, rounds: rounds, token: c.Key("token"), now: at.UnixMilli()}
+	_, numeric := q.lastToken()
 	asked, _ := integer(c.Arg("asked"))
 	first, _ := integer(c.Arg("round"))
-	fence := token
-	if s.exists(rounds) {
-		there, _ := s.field(rounds, "fence")
-		fence, _ = integer(there)
-		fence = min(fence, token)
-	}
+	fence := q.lastFence()
 	switch {
 	case !numeric:
 		return Refusal("WRONGTYPE the token counter is not a number")
@@ -50,7 +45,7 @@ func join(s *Store, c store.Call, at time.Time) any {
 		return 0
 	}
 	s.remove(suspects, worker)
-	s.add(workers, worker, (&queue{now: at.UnixMilli()}).deadline(number(c.Arg("lease"))))
+	s.add(workers, worker, q.deadline(number(c.Arg("lease"))))
 	s.set(rounds, "fence", fence, worker, first)
 	return 1
 }
@@ -61,8 +56,7 @@ func (q *queue) lastFence() int64 {
 	if !q.exists(q.rounds) {
 		return token
 	}
-	text, _ := q.field(q.rounds, "fence")
-	fence, _ := integer(text)
+	fence, _ := integer(q.word(q.rounds, "fence"))
 	return min(fence, token)
 }
 
@@ -389,8 +383,7 @@ func beat(q *queue, c store.Call) any {
 
 func leave(q *queue, c store.Call) any {
 	q.whole()
-	was, _ := q.field(q.rounds, c.Arg("worker"))
-	last, _ := integer(was)
+	last, _ := integer(q.word(q.rounds, c.Arg("worker")))
 	if round, _ := integer(c.Arg("round")); last > round && q.has(LeaveNumber) {
 		return []any{0, 0}
 	}
@@ -404,11 +397,7 @@ func leave(q *queue, c store.Call) any {
 		}
 		return []any{0, 0}
 	}
-	returned, _, left := q.takeBack([]string{c.Arg("worker")})
-	q.keepOffset()
-	q.trimLog()
-	q.endAges()
-	q.alert(&q.lane, returned)
+	returned, _, left := q.takeAll(c.Arg("worker"))
 	return []any{returned, left}
 }
 
@@ -421,29 +410,39 @@ func fail(q *queue, c store.Call) any {
 	if !known {
 		return []any{0, 0, 0, 0}
 	}
-	returned, handled, left := q.takeBack([]string{c.Arg("worker")})
+	returned, handled, left := q.takeAll(c.Arg("worker"))
+	return []any{1, returned, handled, left}
+}
+
+// takeAll ends a call that has a worker go, with what that holds.
+func (q *queue) takeAll(worker string) (returned, handled, left int) {
+	returned, handled, left = q.takeBack([]string{worker})
 	q.keepOffset()
 	q.trimLog()
 	q.endAges()
 	q.alert(&q.lane, returned)
-	return []any{1, returned, handled, left}
+	return returned, handled, left
 }
 
 // end fences a member; it reports whether the worker is one, or is being returned.
 func (q *queue) end(worker string, mark int64) bool {
 	leaves := q.leaves(worker)
-	if _, member := q.score(q.workers, worker); member {
+	if q.isMember(worker) {
 		q.fence(mark, worker)
 		return true
 	}
 	return leaves
 }
 
+func (q *queue) isMember(worker string) bool {
+	_, member := q.score(q.workers, worker)
+	return member
+}
+
 // failed reports whether the worker was failed, and others go on with its return.
 func (q *queue) failed(worker string) bool {
-	_, member := q.score(q.workers, worker)
 	at, suspected := q.score(q.suspects, worker)
-	return !member && suspected && at == 0
+	return !q.isMember(worker) && suspected && at == 0
 }
 
 // leaves reports whether the worker is being returned.

@@ -2,16 +2,6 @@ package spec
 
 import "strings"
 
-func (q *queue) isMember(worker string) bool {
-	_, member := q.score(q.workers, worker)
-	return member
-}
-
-func (q *queue) isReturning(worker string) bool {
-	mark, suspected := q.score(q.suspects, worker)
-	return suspected && mark <= 0
-}
-
 // takeFrom begins, or goes on with, the return of what a worker holds.
 func (x *examination) takeFrom(worker string) {
 	returned, _, _ := x.takeBack([]string{worker})
@@ -22,7 +12,7 @@ func (x *examination) takeFrom(worker string) {
 // orphan judges a process with a list: somebody holds it. Nobody knows its token any
 // more, so it is given back with one that no cancel covers.
 func (x *examination) orphan(id string) {
-	holder, _ := x.holder(id)
+	holder := x.holder(id)
 	if _, seen := x.payload(id); seen != there || holder != "" {
 		return
 	}
@@ -92,7 +82,7 @@ func (x *examination) holds(worker string) {
 			x.flaw("cancel", worker, func() { x.add(x.holders, worker, 0) })
 		}
 	}
-	if !x.isMember(worker) && !x.isReturning(worker) {
+	if !x.isMember(worker) && !x.leaves(worker) {
 		x.flaw("non-member", worker, func() {
 			x.add(x.suspects, worker, -1) // nobody knows whether it died
 			x.takeFrom(worker)

@@ -27,7 +27,7 @@ func (s *Store) pushAll(waiting, idle, workers, wake, observers string, payloads
 	before = s.length(waiting)
 	s.push(waiting, payloads...)
 	woken := s.wakes(idle, wake, len(payloads))
-	s.publish(observers, text(len(payloads)))
+	s.Publish(observers, text(len(payloads)))
 	return before, before+woken == 0 && !s.exists(workers)
 }
 
@@ -54,8 +54,7 @@ func enqueueOnce(s *Store, c store.Call, _ time.Time) any {
 func enqueueUnique(s *Store, c store.Call, _ time.Time) any {
 	waiting, unique, payload := c.Key("waiting"), c.Key("unique"), c.Arg("payload")
 	s.behind(c.Key("batches"))
-	text_, _ := s.field(unique, "offset")
-	offset, _ := integer(text_)
+	offset, _ := integer(s.word(unique, "offset"))
 	gaps := s.size(c.Key("gaps"))
 	if !s.has(GapPushed) {
 		gaps = 0
@@ -137,15 +136,13 @@ type upcoming struct {
 
 // upcoming is what waits under a key.
 func (q *queue) upcoming(key string) upcoming {
-	stored := func(name string) string { f, _ := q.field(key, name); return f }
 	high := int64(never)
 	if f, ok := q.field(key, "high"); ok {
 		high = number(f)
 	}
 	return upcoming{
-		payload: stored("payload"), due: number(stored("due")),
-		retries: number(stored("retries")), crashes: number(stored("crashes")),
-		rule: rule{number(stored("low")), high}, keep: stored("keep") == "1", counts: stored("counts") == "1",
+		payload: q.word(key, "payload"), due: q.count(key, "due"), retries: q.count(key, "retries"), crashes: q.count(key, "crashes"),
+		rule: rule{q.count(key, "low"), high}, keep: q.word(key, "keep") == "1", counts: q.word(key, "counts") == "1",
 	}
 }
 
@@ -171,9 +168,8 @@ func (q *queue) dated(card string) string {
 // carded gives what is put a card with its time, or none. The one before goes.
 func (q *queue) carded(entry, card string) {
 	key := q.entry + entry
-	had, _ := q.field(key, "card")
-	if held, _ := q.field(key, "held"); keepsFor(held) == 0 {
-		q.keepReplaced(entry, had, card)
+	if keepsFor(q.word(key, "held")) == 0 {
+		q.keepReplaced(entry, q.word(key, "card"), card)
 	}
 	if card == "" {
 		q.unset(key, "card")
@@ -249,7 +245,7 @@ func put(q *queue, c store.Call) any {
 		}
 	}
 	if !waits {
-		q.publish(c.Arg("enqueue"), "1")
+		q.Publish(c.Arg("enqueue"), "1")
 	}
 	q.marks(c, entry)
 	if waits {
@@ -283,7 +279,7 @@ func requeue(q *queue, c store.Call) any {
 			continue
 		}
 		bytes += len(payload)
-		card, _ := q.field(key, "card")
+		card := q.word(key, "card")
 		q.unwait(failed, grave)
 		if from == "" {
 			q.push(q.waiting, payload)
@@ -296,7 +292,7 @@ func requeue(q *queue, c store.Call) any {
 	}
 	if requeued > 0 {
 		q.alert(&q.lane, requeued)
-		q.publish(c.Arg("enqueue"), text(requeued))
+		q.Publish(c.Arg("enqueue"), text(requeued))
 	}
 	return []any{requeued, looked}
 }
@@ -318,7 +314,7 @@ func deleteQueue(q *queue, c store.Call) any {
 		}
 	}
 	if c.Arg("list") == "1" {
-		q.publish(c.Arg("delete"), "")
+		q.Publish(c.Arg("delete"), "")
 	}
 	added, bytes := q.dropLine()
 	members := q.all(q.contents)
@@ -327,10 +323,8 @@ func deleteQueue(q *queue, c store.Call) any {
 			break
 		}
 		of, entry := m.name[:min(40, len(m.name))], m.name[min(41, len(m.name)):]
-		if q.is(q.entry+entry, "hash") {
-			payload, _ := q.field(q.entry+entry, "payload")
-			bytes += len(payload)
-		}
+		payload, _ := q.part(entry, "payload")
+		bytes += len(payload)
 		if keepsFor(q.cardInSchedule(entry)) > 0 {
 			q.tellEnd(entry)
 		}

@@ -76,8 +76,7 @@ func newQueue(s *Store, keys, args []string, at time.Time) *queue {
 	q.adding = s.is(q.added, "stream") && s.entries(q.added) > 0
 	q.scheduled = s.is(q.schedule, "zset") && s.size(q.schedule) > 0
 	q.broken = !s.is(q.schedule, "zset") || !s.is(q.contents, "zset") || !s.is(q.entries, "hash") || !s.is(q.added, "stream") || !s.is(q.ledger, "hash")
-	offset, _ := s.field(q.unique, "offset")
-	q.offset, q.locks = integer(offset)
+	q.offset, q.locks = integer(s.word(q.unique, "offset"))
 	q.broken = q.broken || q.locks && !s.is(q.gaps, "zset")
 	q.canceling = s.size(q.canceled) > 0
 	s.size(q.suspects)
@@ -171,17 +170,14 @@ func (q *queue) owners() (all []string) {
 	return all
 }
 
-// holder is who holds a process, and its token; "" if nobody does.
-func (q *queue) holder(id string) (worker string, token int64) {
+// holder is who holds a process; "" if nobody does.
+func (q *queue) holder(id string) (worker string) {
 	for _, w := range q.owners() {
-		if !q.is(q.working+w, "zset") {
-			continue
-		}
-		if score, ok := q.score(q.working+w, id); ok {
-			worker, token = w, int64(score)
+		if holder, _ := q.heldBy(w, id); holder != "" {
+			worker = holder
 		}
 	}
-	return worker, token
+	return worker
 }
 
 // logCancel puts a cancel on record, for those who hold something. Given is the last
@@ -209,12 +205,10 @@ func (q *queue) logCancel(name string, last int64) (token, stopped, finished, gi
 	} else if !underWay {
 		q.expire(record, 60_000)
 	}
-	was, _ := q.field(record, "stopped")
-	did, _ := q.field(record, "finished")
 	if !holds {
 		token = 0
 	}
-	return token, number(was), number(did), given
+	return token, q.count(record, "stopped"), q.count(record, "finished"), given
 }
 
 // nameOf is what members of stopping begin with that are of a cancel.

@@ -3,6 +3,7 @@ package spec
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -61,16 +62,12 @@ const registrations = "register agree enlist unlist delist"
 
 // TestVerbs holds the specification against the table of verbs.
 func TestVerbs(t *testing.T) {
-	var known, named []string
+	var named []string
 	for _, v := range store.Verbs() {
 		named = append(named, v.Name)
 	}
-	for name := range verbs {
-		known = append(known, name)
-	}
 	slices.Sort(named)
-	slices.Sort(known)
-	if !slices.Equal(known, named) {
+	if known := slices.Sorted(maps.Keys(verbs)); !slices.Equal(known, named) {
 		t.Errorf("the specification has\n%q, and the table\n%q", known, named)
 	}
 }

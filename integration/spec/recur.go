@@ -35,14 +35,8 @@ func (q *queue) course(entry string) (c course, ok bool) {
 	if !q.is(key, "hash") {
 		return c, false
 	}
-	passed, ok := q.field(key, "passed")
-	c.passed = number(passed)
-	c.times, _ = q.field(key, "times")
-	c.payload, _ = q.field(key, "payload")
-	c.card, _ = q.field(key, "card")
-	late, _ := q.field(key, "late")
-	c.late = number(late)
-	return c, ok
+	_, ok = q.field(key, "passed")
+	return course{q.count(key, "passed"), q.count(key, "late"), q.word(key, "times"), q.word(key, "payload"), q.word(key, "card")}, ok
 }
 
 // pass is what an occurrence does that starts, or is dropped: it isn't planned again, and those missed
@@ -167,16 +161,14 @@ func recur(q *queue, c store.Call) any {
 
 // endSchedule ends a schedule. It is false if the call can't afford to.
 func (q *queue) endSchedule(entry string) bool {
-	if q.is(q.entry+entry, "hash") {
-		turn, waits := q.field(q.entry+entry, "turn")
-		if c, ok := q.course(entry); waits && (!ok || number(turn) > c.passed) {
-			if !q.affords(q.entry + entry) {
-				return false
-			}
-			card := q.cardInSchedule(entry)
-			q.unwait(&q.lane, entry)
-			q.keepResult(entry, card, store.EndRemoved, "", "")
+	turn, seen := q.part(entry, "turn")
+	if c, ok := q.course(entry); seen == there && (!ok || number(turn) > c.passed) {
+		if !q.affords(q.entry + entry) {
+			return false
 		}
+		card := q.cardInSchedule(entry)
+		q.unwait(&q.lane, entry)
+		q.keepResult(entry, card, store.EndRemoved, "", "")
 	}
 	q.del(q.recurrence(entry))
 	q.remove(q.recurring(), entry)
@@ -186,14 +178,14 @@ func (q *queue) endSchedule(entry string) bool {
 // affords reports whether a call may drop or copy a payload: it has at most 1 MiB of them, besides the
 // first one.
 func (q *queue) affords(key string) bool {
-	payload := ""
+	bytes := 0
 	if q.is(key, "hash") {
-		payload, _ = q.field(key, "payload")
+		bytes = len(q.word(key, "payload"))
 	}
-	if q.moved > 0 && q.moved+len(payload) > 1<<20 {
+	if q.moved > 0 && q.moved+bytes > 1<<20 {
 		return false
 	}
-	q.moved += len(payload)
+	q.moved += bytes
 	return true
 }
 
@@ -205,10 +197,9 @@ func (q *queue) assert(period, until int64, s []string) any {
 	if !q.is(key, "hash") {
 		return []any{since, 0, "damaged"}
 	}
-	stored := func(name string) string { v, _ := q.field(key, name); return v }
 	was, known := q.field(key, "print")
-	mine, began := known && was == print, number(stored("since"))
-	lacks := times == "" && (!mine || number(stored("more")) <= q.now)
+	mine, began := known && was == print, q.count(key, "since")
+	lacks := times == "" && (!mine || q.count(key, "more") <= q.now)
 	if mine && times == "" && !lacks && 5*(until-q.now) >= 4*period {
 		return []any{max(since, began), 0, "held"}
 	}
@@ -221,7 +212,7 @@ func (q *queue) assert(period, until int64, s []string) any {
 		since = q.micros
 	} else if since == 0 {
 		since = q.micros
-		if m := regexp.MustCompile(print + `:(\d+)`).FindStringSubmatch(stored("before")); m != nil {
+		if m := regexp.MustCompile(print + `:(\d+)`).FindStringSubmatch(q.word(key, "before")); m != nil {
 			since = number(m[1])
 		}
 	}
@@ -230,7 +221,7 @@ func (q *queue) assert(period, until int64, s []string) any {
 	}
 	before := ""
 	if mine {
-		before = stored("times")
+		before = q.word(key, "times")
 	}
 	if lacks && mine {
 		q.add(q.recurring(), entry, q.now+period)
@@ -270,13 +261,11 @@ func (q *queue) store(key string, s []string, since, passed int64, before string
 		}
 	}
 	if replaces {
-		was, _ := q.field(key, "print")
 		began, ok := q.field(key, "since")
 		if !ok {
 			began = "0"
 		}
-		earlier, _ := q.field(key, "before")
-		replaced := append([]string{was + ":" + began}, strings.Fields(earlier)...)
+		replaced := append([]string{q.word(key, "print") + ":" + began}, strings.Fields(q.word(key, "before"))...)
 		q.set(key, "before", strings.Join(replaced[:min(len(replaced), 4)], " "))
 	}
 	q.set(key, "print", s[1], "since", since, "late", s[3], "more", (q.now+last)/2, "times", strings.Join(all, " "), "payload", s[5], "card", s[6], "passed", passed)
@@ -316,10 +305,7 @@ func (q *queue) mend(entry string, passed int64, changed, sent bool) {
 
 // turn is the time of the occurrence that waits under an entry; "" if none does.
 func (q *queue) turn(entry string) string {
-	if !q.is(q.entry+entry, "hash") {
-		return ""
-	}
-	turn, _ := q.field(q.entry+entry, "turn")
+	turn, _ := q.part(entry, "turn")
 	return turn
 }
 
@@ -328,8 +314,7 @@ func (q *queue) took(id, entry string) string {
 	if _, added := q.running[id]; added || !isKey(entry) {
 		return ""
 	}
-	took, _ := q.field(q.entry+entry, "took")
-	return took
+	return q.word(q.entry+entry, "took")
 }
 
 var (

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -17,27 +18,95 @@ type Refusal string
 // A Status is a simple string.
 type Status string
 
-// Write answers a client.
-func Write(p *server.Peer, reply any) {
+// AppendReply writes a reply as it travels.
+func AppendReply(b []byte, reply any) []byte {
 	switch r := reply.(type) {
 	case nil:
-		p.WriteNull()
-	case Status:
-		p.WriteInline(string(r))
-	case Refusal:
-		p.WriteError(string(r))
+		return append(b, "$-1\r\n"...)
 	case int:
-		p.WriteInt(r)
+		return AppendReply(b, int64(r))
 	case int64:
-		p.WriteInt(int(r))
+		return append(strconv.AppendInt(append(b, ':'), r, 10), "\r\n"...)
+	case Status:
+		return append(append(append(b, '+'), r...), "\r\n"...)
+	case Refusal:
+		return append(append(append(b, '-'), r...), "\r\n"...)
 	case string:
-		p.WriteBulk(r)
-	case []any:
-		p.WriteLen(len(r))
-		for _, v := range r {
-			Write(p, v)
+		return append(append(head(b, '$', len(r)), r...), "\r\n"...)
+	}
+	all := reply.([]any)
+	b = head(b, '*', len(all))
+	for _, v := range all {
+		b = AppendReply(b, v)
+	}
+	return b
+}
+
+func head(b []byte, kind byte, n int) []byte {
+	return append(strconv.AppendInt(append(b, kind), int64(n), 10), "\r\n"...)
+}
+
+// Write answers a client.
+func Write(p *server.Peer, reply any) { p.WriteRaw(string(AppendReply(nil, reply))) }
+
+// ErrShort tells that a reply or a command is not there in full.
+var ErrShort = errors.New("more is to come")
+
+// ReadReply reads one reply from the front of b, and returns what follows.
+func ReadReply(b []byte) (reply any, rest []byte, err error) {
+	line, rest, ok := bytes.Cut(b, []byte("\r\n"))
+	if !ok || len(line) == 0 {
+		return nil, b, ErrShort
+	}
+	kind, text := line[0], line[1:]
+	switch kind {
+	case '+':
+		return Status(text), rest, nil
+	case '-':
+		return Refusal(text), rest, nil
+	}
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return nil, b, fmt.Errorf("a reply begins with %q", line)
+	}
+	switch {
+	case kind == ':':
+		return n, rest, nil
+	case n < 0:
+		return nil, rest, nil
+	case kind == '$' && int64(len(rest)) < n+2:
+		return nil, b, ErrShort
+	case kind == '$':
+		return string(rest[:n]), rest[n+2:], nil
+	case kind != '*':
+		return nil, b, fmt.Errorf("a reply begins with %q", line)
+	}
+	all := make([]any, n)
+	for i := range all {
+		if all[i], rest, err = ReadReply(rest); err != nil {
+			return nil, b, err
 		}
 	}
+	return all, rest, nil
+}
+
+// ReadCommand reads one command from the front of b.
+func ReadCommand(b []byte) (args []string, rest []byte, err error) {
+	v, rest, err := ReadReply(b)
+	if err != nil {
+		return nil, b, err
+	}
+	all, ok := v.([]any)
+	if !ok || len(all) == 0 {
+		return nil, b, fmt.Errorf("a command is %T", v)
+	}
+	args = make([]string, len(all))
+	for i, a := range all {
+		if args[i], ok = a.(string); !ok {
+			return nil, b, fmt.Errorf("an argument of a command is %T", a)
+		}
+	}
+	return args, rest, nil
 }
 
 // Reply is what Redis has answered, as a Store answers.

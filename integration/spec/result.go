@@ -53,18 +53,10 @@ func (q *queue) forgetResult(entry, card string) {
 
 // tellEnd tells who waits for the end of an entry's task to look.
 func (q *queue) tellEnd(entry string) {
-	q.publish(strings.TrimSuffix(q.wake, "wake:")+"end:"+digest(entry), "")
+	q.Publish(strings.TrimSuffix(q.wake, "wake:")+"end:"+digest(entry), "")
 }
 
-// lastCard is the card of what waits for an entry, if nothing runs of it.
-func (q *queue) lastCard(entry string) string {
-	if w, ok := q.waitsAdded(entry); ok {
-		return w.card
-	}
-	return q.cardInSchedule(entry)
-}
-
-// cardInSchedule is the same of what waits in the schedule.
+// cardInSchedule is the card of what waits in the schedule, if nothing runs of it.
 func (q *queue) cardInSchedule(entry string) string {
 	if !q.is(q.entry+entry, "hash") {
 		return ""
@@ -73,13 +65,15 @@ func (q *queue) cardInSchedule(entry string) string {
 	if _, runs := q.field(q.entry+entry, "process"); runs || !waits {
 		return ""
 	}
-	card, _ := q.field(q.entry+entry, "card")
-	return card
+	return q.word(q.entry+entry, "card")
 }
 
 // takeAway removes what waits for an entry, which ends so.
 func (q *queue) takeAway(entry, how string) bool {
-	card := q.lastCard(entry)
+	card := q.cardInSchedule(entry)
+	if w, ok := q.waitsAdded(entry); ok {
+		card = w.card
+	}
 	_, runs := q.field(q.entry+entry, "process")
 	removed := q.withdraw(entry) || q.skip(entry, how, runs)
 	if removed {
@@ -113,11 +107,8 @@ func (q *queue) waitsFor(entry string) int64 {
 			keep = keepsFor(w.card)
 		}
 	}
-	if q.is(q.entry+entry, "hash") {
-		if _, waits := q.field(q.entry+entry, "due"); waits {
-			card, _ := q.field(q.entry+entry, "card")
-			keep = keepsFor(card)
-		}
+	if _, seen := q.part(entry, "due"); seen == there {
+		keep = keepsFor(q.word(q.entry+entry, "card"))
 	}
 	return keep
 }
@@ -127,16 +118,12 @@ func (q *queue) runsFor(entry string) int64 {
 	keep := int64(-1)
 	if q.is(q.entries, "hash") {
 		if process, _, _, runs := q.runsAdded(entry); runs {
-			value, _ := q.field(q.entries, process)
-			_, _, card, _ := readAdded(value)
+			_, _, card, _ := readAdded(q.word(q.entries, process))
 			keep = keepsFor(card)
 		}
 	}
-	if q.is(q.entry+entry, "hash") {
-		if _, runs := q.field(q.entry+entry, "process"); runs {
-			card, _ := q.field(q.entry+entry, "held")
-			keep = keepsFor(card)
-		}
+	if _, seen := q.part(entry, "process"); seen == there {
+		keep = keepsFor(q.word(q.entry+entry, "held"))
 	}
 	return keep
 }

@@ -46,15 +46,11 @@ func (q *queue) runs(id string, keyed bool) (run, bool) {
 		q.unset(q.entries, id) // Redis had lost the entry, and it runs again
 		return run{}, true
 	}
-	tried, _ := q.field(key, "tried")
-	died, _ := q.field(key, "died")
-	sum, _ := q.field(key, "sum")
-	of, sum, _ := strings.Cut(sum, ":")
+	of, sum, _ := strings.Cut(q.word(key, "sum"), ":")
 	if of != id {
 		sum = ""
 	}
-	card, _ := q.field(key, "held")
-	return run{entry: entry, tried: number(tried), died: number(died), sum: sum, card: card}, true
+	return run{entry: entry, tried: q.count(key, "tried"), died: q.count(key, "died"), sum: sum, card: q.word(key, "held")}, true
 }
 
 // crashes is how many workers died holding what is not under a key.
@@ -62,9 +58,8 @@ func (q *queue) crashes(payload string) int64 {
 	if !q.counting {
 		return 0
 	}
-	n, _ := q.field(q.ledger, q.digest(payload))
-	crashes, _ := integer(n)
-	return crashes
+	n, _ := integer(q.word(q.ledger, q.digest(payload)))
+	return n
 }
 
 func (q *queue) forgetCrashes(payload string) {
@@ -90,19 +85,15 @@ func (q *queue) moveLock(payload, from, to string) {
 
 // takeLock follows a payload from the front of the list into a process.
 func (q *queue) takeLock(payload, id string) {
-	where, _ := q.field(q.unique, q.digest(payload))
-	if place, ok := position(where); ok && q.has(LockTaken) && q.ahead(place) <= 0 {
+	if place, ok := position(q.word(q.unique, q.digest(payload))); ok && q.has(LockTaken) && q.ahead(place) <= 0 {
 		q.set(q.unique, q.digest(payload), "p:"+id)
 	}
 	q.offset++
 }
 
 // ahead is how many are in front of a position, by its offset and the gaps below.
-func (q *queue) ahead(position int64) int64 { return q.ordinal(position) - q.offset }
-
-// ordinal is a position without the gaps below it.
-func (q *queue) ordinal(position int64) int64 {
-	return position - int64(len(q.between(q.gaps, -inf, float64(position)-0.5)))
+func (q *queue) ahead(position int64) int64 {
+	return position - q.offset - int64(len(q.between(q.gaps, -inf, float64(position)-0.5)))
 }
 
 // at is the position of what has so many in front of it: the first one that is no gap.
@@ -201,6 +192,21 @@ func (q *queue) takeOut(id string, keyed bool) (payload string, r run, f fate) {
 	return payload, r, done
 }
 
+// takeUnlessCanceled takes what a process runs out of it. What Redis has lost ends, and so does what a
+// cancel covers, if that is looked up.
+func (q *queue) takeUnlessCanceled(working, id string, token int64, keyed, looked bool) (payload string, r run, f fate) {
+	payload, r, f = q.takeOut(id, keyed)
+	switch {
+	case f == gone:
+		q.clear(working, id, payload, r.entry, "lost")
+	case f == done && looked && q.covered(payload, r.entry, id, token, "stopped"):
+		q.clear(working, id, payload, r.entry, "canceled")
+		q.keepResult(r.entry, r.card, store.EndCanceled, "", "")
+		f = gone
+	}
+	return payload, r, f
+}
+
 // clear removes what is left of a process without its payload.
 func (q *queue) clear(working, id, payload, entry, outcome string) {
 	q.remove(working, id)
@@ -287,8 +293,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		}
 	}
 	if died > 0 && !isKey(r.entry) {
-		was, _ := q.field(q.ledger, q.digest(payload))
-		n, _ := integer(was)
+		n, _ := integer(q.word(q.ledger, q.digest(payload)))
 		q.set(q.ledger, q.digest(payload), n+died)
 		q.counting = true
 	}
@@ -299,16 +304,9 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 // putOff has the task of a process started again later, with so many retries more. The failure is
 // the error of this attempt.
 func (q *queue) putOff(working, id string, token, delay, failures int64, failure string, keyed bool) fate {
-	payload, r, f := q.takeOut(id, keyed)
-	if f == stuck {
-		return stuck
-	}
-	if f == gone || q.has(LogOnRetry) && q.covered(payload, r.entry, id, token, "stopped") {
-		q.clear(working, id, payload, r.entry, dropped(f))
-		if f != gone {
-			q.keepResult(r.entry, r.card, store.EndCanceled, "", "")
-		}
-		return gone
+	payload, r, f := q.takeUnlessCanceled(working, id, token, keyed, q.has(LogOnRetry))
+	if f != done {
+		return f
 	}
 	q.remove(working, id)
 	entry, counts := r.entry, true
@@ -325,12 +323,4 @@ func (q *queue) putOff(working, id string, token, delay, failures int64, failure
 		q.set(q.entry+entry, "error", failure)
 	}
 	return done
-}
-
-// dropped is the outcome of what ends since Redis has lost it, or since a cancel covers it.
-func dropped(f fate) string {
-	if f == gone {
-		return "lost"
-	}
-	return "canceled"
 }

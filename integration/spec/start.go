@@ -215,11 +215,8 @@ func (r *round) startEntry(entry string, due int64) int {
 	var retries, crashes int64
 	if r.is(key, "hash") {
 		payload, waits = r.field(key, "payload")
-		tried, _ := r.field(key, "retries")
-		died, _ := r.field(key, "crashes")
-		retries, crashes = number(tried), number(died)
-		card, _ = r.field(key, "card")
-		failed, _ = r.field(key, "error")
+		retries, crashes = r.count(key, "retries"), r.count(key, "crashes")
+		card, failed = r.word(key, "card"), r.word(key, "error")
 	} else {
 		r.trouble = string(wrongType)
 	}
@@ -234,7 +231,9 @@ func (r *round) startEntry(entry string, due int64) int {
 		}
 		crashes = r.crashes(payload)
 	}
-	due = r.dueOf(entry, due)
+	if turn := r.turn(entry); turn != "" { // an occurrence is due at its time, whatever it's planned for
+		due = number(turn)
+	}
 	switch {
 	case !waits:
 		r.remove(r.schedule, entry) // Redis has lost it
@@ -269,14 +268,6 @@ func (r *round) startEntry(entry string, due int64) int {
 	return 0
 }
 
-// dueOf is when what waits in an entry is due: an occurrence at its time, whatever it's planned for.
-func (r *round) dueOf(entry string, planned int64) int64 {
-	if turn := r.turn(entry); turn != "" {
-		return number(turn)
-	}
-	return planned
-}
-
 // beginEntry begins what waits in an entry. Of an occurrence, the next one is planned.
 func (r *round) beginEntry(payload, entry string, retries, crashes int64, a tale) {
 	id, turn := r.ids[r.first], r.turn(entry)
@@ -296,7 +287,7 @@ func (r *round) beginEntry(payload, entry string, retries, crashes int64, a tale
 // fromList starts what is on the list.
 func (r *round) fromList() {
 	simple := !r.counting && !r.locks // nothing to see to but the payloads
-	for r.goesOn() && r.others < 999 {
+	for r.goesOn() && (simple || r.others < 999) {
 		id := r.ids[r.first]
 		if !r.is(r.waiting, "list") || r.length(r.waiting) > 0 && !r.is(r.process+id, "list") {
 			r.trouble = string(wrongType)

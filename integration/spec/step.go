@@ -64,8 +64,7 @@ func step(q *queue, c store.Call) any {
 	if _, member := q.score(q.workers, r.worker); !member && q.has(StepMembers) {
 		return evicted
 	}
-	was, _ := q.field(q.rounds, r.worker)
-	r.last, _ = integer(was)
+	r.last, _ = integer(q.word(q.rounds, r.worker))
 	if r.number < r.last-3 && q.has(Window) {
 		return Refusal("STALE later rounds have been answered")
 	}
@@ -305,8 +304,7 @@ func (r *round) logged(name string) (int64, bool) {
 	if !r.is(r.cancel+name, "hash") {
 		return 0, false
 	}
-	f, _ := r.field(r.cancel+name, "token")
-	return integer(f)
+	return integer(r.word(r.cancel+name, "token"))
 }
 
 var reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):([0-9]*):(.*)$`)
@@ -383,16 +381,9 @@ func (r *round) giveUp(id string, started int64, kind string, due int64, reason 
 	if r.failed != nil && !r.buries(r.failed) {
 		return stuck
 	}
-	payload, run, f := r.takeOut(id, keyed)
-	if f == stuck {
-		return stuck
-	}
-	if f == gone || r.covered(payload, run.entry, id, started, "stopped") {
-		r.clear(r.working, id, payload, run.entry, dropped(f))
-		if f != gone {
-			r.keepResult(run.entry, run.card, store.EndCanceled, "", "")
-		}
-		return gone
+	payload, run, f := r.takeUnlessCanceled(r.working, id, started, keyed, true)
+	if f != done {
+		return f
 	}
 	r.gaveUp = true
 	if !isKey(run.entry) {

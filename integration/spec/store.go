@@ -7,8 +7,10 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -28,9 +30,9 @@ type value struct {
 
 // A Store is a keyspace.
 type Store struct {
-	Publish   func(channel, message string) int // tells how many hear it; nil: nobody
-	Listening func(channel string) int          // how many would; nil: nobody
-	Clock     func() time.Time                  // by which keys expire; nil: that of this machine
+	Publish   func(channel, message string) int // tells how many hear it
+	Listening func(channel string) int          // how many would
+	Clock     func() time.Time                  // by which keys expire
 
 	Limits // of one call
 
@@ -46,38 +48,44 @@ type Limits struct {
 	Gaps    int // that become part of the offset
 }
 
-// New returns an empty store, with the limits of the scripts.
-func New() *Store { return &Store{keys: map[string]*value{}, Limits: Limits{100, 10_000, 100, 500}} }
+// New returns an empty store, with the limits of the scripts and the clock of this machine. Nobody
+// listens.
+func New() *Store {
+	return &Store{
+		Publish: func(_, _ string) int { return 0 }, Listening: func(string) int { return 0 }, Clock: time.Now,
+		Limits: Limits{100, 10_000, 100, 500}, keys: map[string]*value{},
+	}
+}
 
-// Call carries out the script of a verb at a time. A Refusal is an error reply.
-func (s *Store) Call(verb string, keys, args []string, at time.Time) any {
+// Call carries out the script of a verb at a time. A Refusal, with which it may end halfway, is an
+// error reply.
+func (s *Store) Call(verb string, keys, args []string, at time.Time) (reply any) {
 	f := verbs[verb]
 	if f == nil {
 		return Refusal("ERR the specification does not know this script")
 	}
-	return refusing(func() any { return f(s, store.Call{Verb: store.VerbOf(verb), Keys: keys, Args: args}, at) })
+	defer func() {
+		if r := recover(); r != nil {
+			refused, ok := r.(Refusal)
+			if !ok {
+				panic(r)
+			}
+			reply = refused
+		}
+	}()
+	return f(s, store.Call{Verb: store.VerbOf(verb), Keys: keys, Args: args}, at)
 }
 
-func (s *Store) publish(channel, message string) int {
-	if s.Publish == nil {
-		return 0
+// KeysOf are the keys of a verb that is called for a queue, in the order of the table.
+func KeysOf(verb string, q keys.Queue, part string) (all []string) {
+	for _, name := range strings.Fields(strings.Replace(store.VerbOf(verb).Keys, "shared", sharedKeys, 1)) {
+		all = append(all, keys.Named(name).Of(q, part))
 	}
-	return s.Publish(channel, message)
+	return all
 }
 
-func (s *Store) listening(channel string) int {
-	if s.Listening == nil {
-		return 0
-	}
-	return s.Listening(channel)
-}
-
-func (s *Store) now() time.Time {
-	if s.Clock == nil {
-		return time.Now()
-	}
-	return s.Clock()
-}
+// What verbs.go of the store calls shared.
+const sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping ages added"
 
 // Keys are the names of what is there, in their order.
 func (s *Store) Keys() []string {
@@ -165,7 +173,7 @@ func (s *Store) shown(key string) string {
 // at returns what a key holds, or nil; it refuses what is of another kind.
 func (s *Store) at(key, kind string) *value {
 	v := s.keys[key]
-	if v != nil && !v.expires.IsZero() && !s.now().Before(v.expires) {
+	if v != nil && !v.expires.IsZero() && !s.Clock().Before(v.expires) {
 		delete(s.keys, key)
 		v = nil
 	}
@@ -174,6 +182,16 @@ func (s *Store) at(key, kind string) *value {
 	}
 	return v
 }
+
+// see is at, where nothing is as good as what is empty.
+func (s *Store) see(key, kind string) *value {
+	if v := s.at(key, kind); v != nil {
+		return v
+	}
+	return &nothing
+}
+
+var nothing value // is never changed
 
 // make returns what a key holds, or holds from now on.
 func (s *Store) make(key, kind string) *value {
@@ -198,39 +216,26 @@ func (s *Store) change(key, kind string, f func(*value)) {
 	}
 }
 
-// try does what may be refused, and tells whether it was not.
-func try(f func()) (ok bool) {
-	defer func() {
-		if !ok {
-			if r := recover(); r != nil && r != any(wrongType) {
-				panic(r)
-			}
-		}
-	}()
-	f()
-	return true
-}
-
 // is reports whether a key holds nothing, or what is of the kind.
-func (s *Store) is(key, kind string) bool { return try(func() { s.at(key, kind) }) }
+func (s *Store) is(key, kind string) bool {
+	v := s.at(key, "")
+	return v == nil || v.kind == kind
+}
 
 func (s *Store) exists(key string) bool { return s.at(key, "") != nil }
 func (s *Store) del(key string)         { delete(s.keys, key) }
 
 func (s *Store) expire(key string, ms int64) {
 	if v := s.at(key, ""); v != nil {
-		v.expires = s.now().Add(time.Duration(ms) * time.Millisecond)
+		v.expires = s.Clock().Add(time.Duration(ms) * time.Millisecond)
 	}
 }
 
-// persist ends that a key ends, and tells whether it would have.
-func (s *Store) persist(key string) bool {
-	v := s.at(key, "")
-	if v == nil || v.expires.IsZero() {
-		return false
+// persist ends that a key ends.
+func (s *Store) persist(key string) {
+	if v := s.at(key, ""); v != nil {
+		v.expires = time.Time{}
 	}
-	v.expires = time.Time{}
-	return true
 }
 
 // Strings.
@@ -249,20 +254,10 @@ func (s *Store) put(key, text string) {
 
 // Lists.
 
-func (s *Store) length(key string) int {
-	if v := s.at(key, "list"); v != nil {
-		return len(v.list)
-	}
-	return 0
-}
+func (s *Store) length(key string) int { return len(s.items(key)) }
 
 // items are those of a list, from the front.
-func (s *Store) items(key string) []string {
-	if v := s.at(key, "list"); v != nil {
-		return v.list
-	}
-	return nil
-}
+func (s *Store) items(key string) []string { return s.see(key, "list").list }
 
 func (s *Store) push(key string, items ...string) {
 	v := s.make(key, "list")
@@ -282,19 +277,17 @@ func (s *Store) popFront(key string) (item string, ok bool) {
 // Hashes.
 
 func (s *Store) field(key, name string) (string, bool) {
-	if v := s.at(key, "hash"); v != nil {
-		f, ok := v.hash[name]
-		return f, ok
-	}
-	return "", false
+	f, ok := s.see(key, "hash").hash[name]
+	return f, ok
 }
 
-func (s *Store) fields(key string) int {
-	if v := s.at(key, "hash"); v != nil {
-		return len(v.hash)
-	}
-	return 0
-}
+// word is a field, "" where there is none.
+func (s *Store) word(key, name string) string { f, _ := s.field(key, name); return f }
+
+// count is a field that is a count or a time.
+func (s *Store) count(key, name string) int64 { return number(s.word(key, name)) }
+
+func (s *Store) fields(key string) int { return len(s.see(key, "hash").hash) }
 
 // set sets fields: names and values in turn.
 func (s *Store) set(key string, pairs ...any) {
@@ -315,17 +308,13 @@ func text(v any) string {
 	return v.(string)
 }
 
-// unset removes fields and tells how many there were.
-func (s *Store) unset(key string, names ...string) (n int) {
+// unset removes fields.
+func (s *Store) unset(key string, names ...string) {
 	s.change(key, "hash", func(v *value) {
 		for _, name := range names {
-			if _, ok := v.hash[name]; ok {
-				delete(v.hash, name)
-				n++
-			}
+			delete(v.hash, name)
 		}
 	})
-	return n
 }
 
 // Sorted sets.
@@ -337,19 +326,11 @@ type ranked struct {
 }
 
 func (s *Store) score(key, member string) (float64, bool) {
-	if v := s.at(key, "zset"); v != nil {
-		f, ok := v.zset[member]
-		return f, ok
-	}
-	return 0, false
+	f, ok := s.see(key, "zset").zset[member]
+	return f, ok
 }
 
-func (s *Store) size(key string) int {
-	if v := s.at(key, "zset"); v != nil {
-		return len(v.zset)
-	}
-	return 0
-}
+func (s *Store) size(key string) int { return len(s.see(key, "zset").zset) }
 
 func (s *Store) add(key, member string, score int64) {
 	s.make(key, "zset").zset[member] = float64(score)
@@ -367,11 +348,7 @@ var inf = math.Inf(1)
 
 // between are the members with scores from low to high, in their order.
 func (s *Store) between(key string, low, high float64) (all []ranked) {
-	v := s.at(key, "zset")
-	if v == nil {
-		return nil
-	}
-	for name, score := range v.zset {
+	for name, score := range s.see(key, "zset").zset {
 		if score >= low && score <= high {
 			all = append(all, ranked{name, score})
 		}

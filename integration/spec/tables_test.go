@@ -66,7 +66,7 @@ func tables(t *testing.T, url string) (leaves []verdict, out string) {
 
 // alone are the tests that start, stop or fill a Redis of their own. They have
 // nothing to say about another server.
-var alone = []string{"TestGuardFull", "TestFull", "TestRegister", "TestRiskyBytes", "TestPlainCost", "TestFailCost", "TestHeldIsSkipList", "TestManyDie", "TestCancelAtScale", "TestCancelReadsOnce", "TestBatchPages", "TestNothingIsToldToNobody", "TestManyQueueNames", "TestForgottenDuringBatch", "TestTrimOfManyFailures", "TestFailedPagesAreBoundedInBytes", "TestGuardSlotOnItsWay", "TestStalledRedirect", "TestAddedPages", "TestPutByHand"}
+var alone = []string{"TestFull", "TestRegister", "TestRiskyBytes", "TestPlainCost", "TestFailCost", "TestHeldIsSkipList", "TestManyDie", "TestCancelAtScale", "TestCancelReadsOnce", "TestBatchPages", "TestNothingIsToldToNobody", "TestManyQueueNames", "TestForgottenDuringBatch", "TestTrimOfManyFailures", "TestFailedPagesAreBoundedInBytes", "TestGuardSlotOnItsWay", "TestStalledRedirect", "TestAddedPages", "TestPutByHand"}
 
 // judge compares what became of the tables on a server with what is known of it.
 func judge(t *testing.T, leaves []verdict, out string, known []difference) {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -37,19 +38,6 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 // history names the environment variable that, set to 1, makes the tests fail if the older commit
 // is missing. .ci/run sets it if the clone is complete.
 const history = "WORQR_TEST_HISTORY"
-
-// What peer/main.go has.
-type (
-	config struct {
-		URL, Prefix, Name string
-		Lease             time.Duration
-		Added, Check      bool
-	}
-	report struct {
-		What, Payload string
-		Token         int64
-	}
-)
 
 // programs builds the peer of both versions.
 func programs(t *testing.T) (older, newer string) {
@@ -67,10 +55,11 @@ func programs(t *testing.T) (older, newer string) {
 	redistest.Sure(0, os.MkdirAll(tree, 0o700))(t)
 	top := strings.TrimSpace(run(t, ".", "git", "rev-parse", "--show-toplevel"))
 	run(t, top, "sh", "-c", `git archive "$1" | tar -x -C "$2"`, "sh", base, tree)
-	source := filepath.Join("integration", "upgrade", "peer")
-	redistest.Sure(0, os.MkdirAll(filepath.Join(tree, source), 0o700))(t)
-	main := redistest.Sure(os.ReadFile(filepath.Join("peer", "main.go")))(t)
-	redistest.Sure(0, os.WriteFile(filepath.Join(tree, source, "main.go"), main, 0o600))(t)
+	for _, file := range []string{"load/event.go", "load/peer.go", "upgrade/peer/main.go"} {
+		to := filepath.Join(tree, "integration", file)
+		redistest.Sure(0, os.MkdirAll(filepath.Dir(to), 0o700))(t)
+		redistest.Sure(0, os.WriteFile(to, redistest.Sure(os.ReadFile(filepath.Join("..", file)))(t), 0o600))(t)
+	}
 	older, newer = filepath.Join(dir, "peer-older"), filepath.Join(dir, "peer-newer")
 	run(t, tree, "go", "build", "-o", older, "./integration/upgrade/peer")
 	run(t, top, "go", "build", "-o", newer, "./integration/upgrade/peer")
@@ -96,11 +85,11 @@ func TestSideBySide(t *testing.T) {
 		*seed = rand.Uint64()
 	}
 	const peers = 4
-	for name, next := range map[string]func(over float64) (ofNewer bool){ // what is started, in the course of the storm
+	for name, next := range map[string]func(over float64) (ofNewer bool){ // what starts next, as the storm goes on
 		"upgrade":   func(over float64) bool { return over > 0.3 },
 		"downgrade": func(over float64) bool { return over < 0.3 },
 		"mixed":     nil,
-		"added":     nil, // the newer ones also add tasks, which the older ones don't know
+		"added":     nil, // the newer peers also add tasks, which the older ones don't know
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,13 +100,13 @@ func TestSideBySide(t *testing.T) {
 			t.Logf("to repeat: go test ./integration/upgrade -run 'TestSideBySide/%s' -upgrade.seed %d", name, *seed)
 			f := newFleet(t)
 			f.added = name == "added"
-			start := func(over float64) *member {
+			start := func(over float64) *load.Process {
 				if next(over) {
 					return f.start(newer, "newer")
 				}
 				return f.start(older, "older")
 			}
-			var all []*member
+			var all []*load.Process
 			for range peers {
 				all = append(all, start(0))
 			}
@@ -126,10 +115,12 @@ func TestSideBySide(t *testing.T) {
 				time.Sleep(100*time.Millisecond + time.Duration(random.Int64N(int64(500*time.Millisecond))))
 				i := random.IntN(peers)
 				if random.IntN(3) == 0 {
-					all[i].end() // as a rolling update does
+					f.end(all[i]) // as a rolling update does
 				} else {
 					kills++
-					all[i].kill()
+					all[i].Kill()
+					<-all[i].Heard
+					f.sound(all[i], true)
 				}
 				all[i] = start(float64(time.Since(began)) / float64(*storm))
 				f.look()
@@ -149,37 +140,22 @@ type fleet struct {
 	t      *testing.T
 	url    string
 	prefix string
-	peer   *worqr.Peer // looks on
-	added  bool        // the newer ones add tasks
+	peer   *worqr.Peer // an observer
+	added  bool        // the newer peers add tasks
 	beside bool        // peers of both versions were registered at the same time
+	count  int         // of processes
 
-	mu    sync.Mutex // protects the fields below
-	tasks map[string]*account
-	names map[string]string // payloads by digest
-	runs  map[int64]string  // what was started with a token
-	wrong []string
-}
-
-// An account is the history of one task.
-type account struct {
-	okay, doubt, dropped bool // it was accepted; it may be removed or canceled; it was
-	done                 int
-	starts               int
-}
-
-// A member is a process of the fleet.
-type member struct {
-	*child.Process[report]
-	f     *fleet
-	name  string
-	quiet chan struct{} // closed when it adds nothing more
-	heard chan struct{} // closed when all that it said was taken in
+	mu     sync.Mutex // protects the fields below
+	tasks  load.Accounts
+	done   map[string]int   // name → how often the task was done; the name is the digest of the payload
+	tokens map[int64]string // token → the task started with it
+	wrong  []string
 }
 
 const lease = time.Second
 
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{t: t, url: redistest.URL(), prefix: redistest.Prefix(t), tasks: map[string]*account{}, names: map[string]string{}, runs: map[int64]string{}}
+	f := &fleet{t: t, url: redistest.URL(), prefix: redistest.Prefix(t), tasks: load.Accounts{}, done: map[string]int{}, tokens: map[int64]string{}}
 	f.peer = redistest.Sure(worqr.Open(f.url, &worqr.Options{Prefix: f.prefix}))(t)
 	t.Cleanup(func() { redistest.Sure(0, f.peer.Close())(t) })
 	synced := make(chan struct{})
@@ -203,7 +179,7 @@ func newFleet(t *testing.T) *fleet {
 					digest = digestOf(string(e.Payload))
 				}
 				f.mu.Lock()
-				f.ofLocked(digest).done++
+				f.done[digest]++
 				f.mu.Unlock()
 			}
 		}
@@ -223,85 +199,50 @@ func (f *fleet) blame(format string, args ...any) {
 	f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
 }
 
-// ofLocked is the account of a digest. f.mu is held.
-func (f *fleet) ofLocked(digest string) *account {
-	a := f.tasks[digest]
-	if a == nil {
-		a = &account{}
-		f.tasks[digest] = a
-	}
-	return a
-}
-
 // start starts a process and reads its reports.
-func (f *fleet) start(program, name string) *member {
+func (f *fleet) start(program, state string) *load.Process {
 	f.t.Helper()
-	c := config{URL: redistest.Worker(f.t, f.url, f.prefix), Prefix: f.prefix, Name: name, Lease: lease, Added: f.added}
-	p := redistest.Sure(child.Start[report](context.Background(), child.Options{Program: program, Config: c, Env: []string{"GOMAXPROCS=2"}}))(f.t)
-	m := &member{Process: p, f: f, name: name, quiet: make(chan struct{}), heard: make(chan struct{})}
+	f.count++
+	c := load.Config{
+		Name: fmt.Sprintf("%s-%d", state, f.count), URL: redistest.Worker(f.t, f.url, f.prefix), Prefix: f.prefix, Lease: lease, Seed: *seed,
+		Queues: []string{"q"}, Concurrency: 8, Nap: 30 * time.Millisecond, Every: 5 * time.Millisecond,
+		Cancels: 8, Faults: true, Added: f.added, Varied: true,
+	}
+	p := redistest.Sure(load.Start(c, child.Options{Program: program}, f.hear))(f.t)
 	f.t.Cleanup(p.Kill)
-	go func() {
-		defer close(m.heard)
-		for r := range p.Reports {
-			f.hear(m, r)
-		}
-	}()
-	return m
+	return p
 }
 
-func (f *fleet) hear(m *member, r report) {
+func (f *fleet) hear(e load.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if r.What == "quiet" {
-		close(m.quiet)
-		return
-	}
-	digest := digestOf(r.Payload)
-	f.names[digest] = r.Payload
-	switch a := f.ofLocked(digest); r.What {
-	case "okay":
-		a.okay = true
-	case "doubt":
-		a.doubt = true
-	case "kept":
-		a.doubt = false
-	case "removed", "canceled":
-		a.doubt, a.dropped = false, true
-	case "start":
-		if other, used := f.runs[r.Token]; used {
-			f.wrong = append(f.wrong, fmt.Sprintf("%s and %s were started with token %d", other, r.Payload, r.Token))
+	f.tasks.Take(&e)
+	if e.Op == load.OpRun && e.Phase == load.Invoke {
+		if other, used := f.tokens[e.Token]; used {
+			f.wrong = append(f.wrong, fmt.Sprintf("%s and %s were started with token %d", other, e.Tasks[0], e.Token))
 		}
-		f.runs[r.Token] = r.Payload
-		a.starts++
-	}
-}
-
-// kill kills the process.
-func (m *member) kill() {
-	m.Kill()
-	<-m.heard
-	m.sound(true)
-}
-
-// end has it leave.
-func (m *member) end() {
-	_ = m.Signal(syscall.SIGTERM) // it may have ended
-	<-m.Exited
-	<-m.heard
-	m.sound(false)
-}
-
-// sound looks at how it has ended, and what it has logged.
-func (m *member) sound(killed bool) {
-	exit, _ := errors.AsType[*exec.ExitError](m.Err)
-	early := m.Said() == "" && exit != nil && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGTERM // before it listened for signals
-	if !killed && m.Err != nil && !early {
-		m.f.blame("a peer of the %s state: %v", m.name, m.Err)
-	}
-	for line := range strings.Lines(m.Said()) {
-		if strings.Contains(line, "level=ERROR") || !strings.HasPrefix(line, "time=") {
-			m.f.blame("a peer of the %s state says: %s", m.name, strings.TrimSpace(line))
+		f.tokens[e.Token] = e.Tasks[0]
+		if e.Note != "" {
+			f.wrong = append(f.wrong, fmt.Sprintf("a handler of %s was given %s", e.Tasks[0], e.Note))
 		}
+	}
+}
+
+// end makes a process leave.
+func (f *fleet) end(p *load.Process) {
+	p.End()
+	f.sound(p, false)
+}
+
+// sound checks how a process has ended, and what it has logged.
+func (f *fleet) sound(p *load.Process, killed bool) {
+	exit, _ := errors.AsType[*exec.ExitError](p.Err)
+	early := p.Said() == "" && exit != nil && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGTERM // before it handled signals
+	if !killed && p.Err != nil && !early {
+		f.blame("%s: %v", p.Name, p.Err)
+	}
+	for _, c := range p.Complaints() {
+		f.blame("%s", c)
 	}
 }
 
@@ -310,7 +251,8 @@ func (f *fleet) look() {
 	f.t.Helper()
 	there := map[string]bool{}
 	for w := range redistest.Each(f.t, f.peer.Workers(f.t.Context())) {
-		there[w.Name] = true
+		state, _, _ := strings.Cut(w.Name, "-")
+		there[state] = true
 	}
 	f.beside = f.beside || there["older"] && there["newer"]
 }
@@ -319,23 +261,14 @@ func (f *fleet) look() {
 const patience = 2 * time.Minute
 
 // settle stops the producers, waits until all tasks are done, and stops the fleet.
-func (f *fleet) settle(all []*member) {
+func (f *fleet) settle(all []*load.Process) {
 	f.t.Helper()
+	load.Quiet(f.t, all, patience)
 	late := time.After(patience)
-	for _, m := range all {
-		redistest.Sure(0, m.Tell("quiet"))(f.t)
-		select {
-		case <-m.quiet:
-		case <-m.Exited:
-			f.t.Fatalf("a peer of the %s state has ended: %v\n%s", m.name, m.Err, m.Said())
-		case <-late:
-			f.t.Fatal("a peer goes on adding tasks")
-		}
-	}
 	q := f.peer.Queue("q")
 	for looks := 1; ; looks++ {
 		if f.added && looks%100 == 0 {
-			f.mend() // what an older peer leaves of an added task is counted
+			f.mend() // counts what an older peer leaves of an added task
 		}
 		s := redistest.Sure(q.Stats(f.t.Context()))(f.t)
 		if s.Waiting+s.Scheduled+s.Running == 0 && f.told() {
@@ -345,17 +278,18 @@ func (f *fleet) settle(all []*member) {
 		case <-late:
 			f.judgeTasks()
 			f.t.Fatalf("tasks are left: %+v\n%s", s, strings.Join(f.wrong, "\n"))
-		case <-time.After(10 * time.Millisecond): // between two looks
+		case <-time.After(10 * time.Millisecond): // poll
 		}
 	}
-	for _, m := range all {
-		m.end()
+	for _, p := range all {
+		f.end(p)
 	}
 }
 
-// mend repairs what an older peer leaves that returns an added task of a newer one, which has died.
-// It takes the task's name and card for an entry, and doesn't know the other field of it. So the task
-// runs, without its key and its properties, and what names it may stay. Anything else is wrong.
+// mend repairs what an older peer leaves when it returns an added task of a dead newer peer: it
+// mistakes the task's name and card for an entry, and ignores the task's other field. So the task
+// runs without its key and its properties, and its name may remain. Any other damage is a
+// violation.
 func (f *fleet) mend() {
 	f.t.Helper()
 	report := redistest.Sure(f.peer.Repair(f.t.Context(), nil))(f.t)
@@ -366,28 +300,35 @@ func (f *fleet) mend() {
 	}
 }
 
-// told reports whether the observer has received an event for each finished task: the last ones may
-// be in flight. judge finds those that never come.
+// told reports whether the observer has received an event for each finished task, since the last
+// ones may be in flight. judge finds those that never come.
 func (f *fleet) told() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range f.tasks {
-		if a.okay && !a.doubt && !a.dropped && a.done == 0 {
+		if f.lacksLocked(a) {
 			return false
 		}
 	}
 	return true
 }
 
-// judge looks for violations.
+// lacksLocked reports whether a task isn't done but must be: it was accepted, wasn't removed or
+// replaced, and no handler failed it for good.
+func (f *fleet) lacksLocked(a *load.Account) bool {
+	failed := slices.ContainsFunc(a.Runs, func(r *load.Run) bool { return r.Note == load.NoteFail })
+	return a.Key == "" && a.Cancel == "" && !failed && f.done[digestOf(a.Name)] < a.Okay
+}
+
+// judge checks for violations.
 func (f *fleet) judge(programs ...string) {
 	f.t.Helper()
 	f.judgeTasks()
 	for _, program := range programs {
-		c := config{URL: redistest.Doctor(f.t, f.url, f.prefix), Prefix: f.prefix, Check: true}
-		p := redistest.Sure(child.Start[report](f.t.Context(), child.Options{Program: program, Config: c}))(f.t)
-		for r := range p.Reports {
-			f.blame("%s finds: %s", filepath.Base(program), r.Payload)
+		c := load.Config{URL: redistest.Doctor(f.t, f.url, f.prefix), Prefix: f.prefix, Check: true}
+		p := redistest.Sure(child.Start[load.Event](f.t.Context(), child.Options{Program: program, Config: c}))(f.t)
+		for e := range p.Reports {
+			f.blame("%s finds: %s", filepath.Base(program), e.Note)
 		}
 		if p.Err != nil {
 			f.blame("%s can't check: %v %s", filepath.Base(program), p.Err, p.Said())
@@ -411,48 +352,61 @@ func (f *fleet) judge(programs ...string) {
 func (f *fleet) judgeTasks() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, digest := range slices.Sorted(maps.Keys(f.tasks)) {
-		a, name := f.tasks[digest], f.names[digest]
+	strange := maps.Clone(f.done)
+	for _, name := range slices.Sorted(maps.Keys(f.tasks)) {
+		a, done := f.tasks[name], f.done[digestOf(name)]
+		delete(strange, digestOf(name))
 		switch {
-		case name == "":
-			f.wrong = append(f.wrong, "done, and never added: "+digest)
-		case a.done > 1:
-			f.wrong = append(f.wrong, fmt.Sprintf("%s was done %d times", name, a.done))
-		case a.dropped && a.done > 0:
+		case done > a.Tried-a.Refused:
+			f.wrong = append(f.wrong, fmt.Sprintf("%s was done %d times", name, done))
+		case a.Gone > 0 && done > 0:
 			f.wrong = append(f.wrong, name+" was removed or canceled, and is done")
-		case a.okay && !a.dropped && !a.doubt && a.done == 0:
+		case f.lacksLocked(a):
 			f.wrong = append(f.wrong, name+" is lost")
 		}
 	}
+	for digest := range strange {
+		f.wrong = append(f.wrong, "done, and never added: "+digest)
+	}
 }
 
-// The judge finds every violation, and nothing else.
+// TestJudge checks that the judge finds every violation, and nothing else.
 func TestJudge(t *testing.T) {
 	t.Parallel()
+	type says []load.Event
+	var (
+		try, okay             = load.Event{Op: load.OpEnqueue, Phase: load.Invoke}, load.Event{Op: load.OpEnqueue, Phase: load.Okay}
+		doubt, canceled, kept = load.Event{Op: load.OpCancel, Phase: load.Okay}, load.Event{Op: load.OpGone}, load.Event{Op: load.OpGone, Note: load.NoteKept}
+		failed                = load.Event{Op: load.OpRun, Phase: load.Okay, Process: "1", Note: load.NoteFail}
+	)
+	start := func(token int64) load.Event {
+		return load.Event{Op: load.OpRun, Phase: load.Invoke, Process: fmt.Sprint(token), Token: token}
+	}
 	for name, c := range map[string]struct {
-		said  []report
+		said  says
 		done  int
 		wrong string
 	}{
-		"done":               {said: []report{{What: "try"}, {What: "okay"}, {What: "start", Token: 1}, {What: "start", Token: 2}}, done: 1},
-		"lost":               {said: []report{{What: "try"}, {What: "okay"}}, wrong: "is lost"},
-		"killed in between":  {said: []report{{What: "try"}}},
-		"it was there":       {said: []report{{What: "try"}}, done: 1},
-		"twice":              {said: []report{{What: "try"}, {What: "okay"}}, done: 2, wrong: "done 2 times"},
-		"removed":            {said: []report{{What: "try"}, {What: "okay"}, {What: "doubt"}, {What: "removed"}}},
-		"removed, and done":  {said: []report{{What: "try"}, {What: "okay"}, {What: "doubt"}, {What: "canceled"}}, done: 1, wrong: "and is done"},
-		"kept":               {said: []report{{What: "try"}, {What: "okay"}, {What: "doubt"}, {What: "kept"}}, done: 1},
-		"kept, and lost":     {said: []report{{What: "try"}, {What: "okay"}, {What: "doubt"}, {What: "kept"}}, wrong: "is lost"},
-		"killed at a cancel": {said: []report{{What: "try"}, {What: "okay"}, {What: "doubt"}}},
-		"two with one token": {said: []report{{What: "try"}, {What: "start", Token: 7}, {What: "start", Token: 7}}, wrong: "with token 7"},
+		"done":               {said: says{try, okay, start(1), start(2)}, done: 1},
+		"lost":               {said: says{try, okay}, wrong: "is lost"},
+		"failed":             {said: says{try, okay, start(1), failed}},
+		"killed in between":  {said: says{try}},
+		"it was there":       {said: says{try}, done: 1},
+		"never added":        {done: 1, wrong: "never added"},
+		"twice":              {said: says{try, okay}, done: 2, wrong: "done 2 times"},
+		"canceled":           {said: says{try, okay, doubt, canceled}},
+		"canceled, and done": {said: says{try, okay, doubt, canceled}, done: 1, wrong: "and is done"},
+		"kept":               {said: says{try, okay, doubt, kept}, done: 1},
+		"kept, and lost":     {said: says{try, okay, doubt, kept}, wrong: "is lost"},
+		"killed at a cancel": {said: says{try, okay, doubt}},
+		"two with one token": {said: says{try, start(7), start(7)}, wrong: "with token 7"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &fleet{t: t, tasks: map[string]*account{}, names: map[string]string{}, runs: map[int64]string{}}
-			for _, r := range c.said {
-				r.Payload = "p"
-				f.hear(nil, r)
+			f := &fleet{t: t, tasks: load.Accounts{}, done: map[string]int{digestOf("p"): c.done}, tokens: map[int64]string{}}
+			for i, e := range c.said {
+				e.Tasks, e.Mono = []string{"p"}, int64(i+1)
+				f.hear(e)
 			}
-			f.ofLocked(digestOf("p")).done = c.done
 			f.judgeTasks()
 			if got := strings.Join(f.wrong, "; "); (got == "") != (c.wrong == "") || !strings.Contains(got, c.wrong) {
 				t.Errorf("it says %q, want %q", got, c.wrong)
@@ -464,7 +418,7 @@ func TestJudge(t *testing.T) {
 // repeated returns how many tasks have run more than once.
 func (f *fleet) repeated() (n int) {
 	for _, a := range f.tasks {
-		if a.starts > 1 {
+		if len(a.Runs) > 1 {
 			n++
 		}
 	}

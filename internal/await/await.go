@@ -12,7 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -242,11 +244,7 @@ func (q *queue) take() (page []inquiry, wait time.Duration, over bool) {
 	now := time.Now()
 	for len(page) < store.MaxEnds && !q.next[0].at.After(now) {
 		w := q.next[0]
-		i := inquiry{watch: w}
-		for c := range w.callers {
-			i.callers = append(i.callers, c)
-		}
-		page = append(page, i)
+		page = append(page, inquiry{w, slices.Collect(maps.Keys(w.callers))})
 		w.read = true
 		w.at = now.Add(jittered(w.pace()))
 		heap.Fix(&q.next, 0)

@@ -182,29 +182,6 @@ func TestTakesItsTurns(t *testing.T) {
 	is.Equal(b.take(100), 84)
 }
 
-// A share that has what it has room for competes for the unit that it gives back.
-func TestCompetesForItsOwn(t *testing.T) {
-	for total := 1; total <= 4; total++ {
-		is := is.New(t)
-		c := capacity.New(total)
-		high, low := add(c, 1, 1), add(c, 1, 0)
-		is.Equal(high.take(total), total)
-		is.Equal(low.take(total), 0)
-		holder := high
-		for given := range 80 {
-			holder.Give(1, 1)
-			want, other := 0, low
-			holder = high
-			if given%8 == 7 {
-				want, holder, other = 1, low, high
-			}
-			is.Equal(poked(c, high, low), []int{want})
-			is.Equal(other.take(1), 0)
-			is.Equal(holder.take(1), 1)
-		}
-	}
-}
-
 func TestHeavyIsNotOvertaken(t *testing.T) {
 	is := is.New(t)
 	c := capacity.New(4)
@@ -278,27 +255,6 @@ func TestHoldsBackForNeedsOnly(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A light share whose turn comes while a heavy one that nobody knows to need anything waits
-// longest gets all: no turn is lost on that.
-func TestUnknownLosesNoTurns(t *testing.T) {
-	is := is.New(t)
-	c := capacity.New(2)
-	light, heavy := add(c, 1, 0), add(c, 2, 0)
-	is.Equal(light.take(3), 2)
-	heavy.Share.Take(1)
-	for range 20 {
-		light.Give(1, 1)
-		is.Equal(poked(c, light, heavy), []int{0})
-		is.Equal(light.take(3), 1)
-	}
-	heavy.Needs(true)
-	light.Give(1, 1)
-	is.Equal(light.take(3), 0)
-	light.Give(1, 1)
-	is.Equal(poked(c, light, heavy), []int{1})
-	is.Equal(heavy.take(1), 1)
 }
 
 // What the first Take leaves is held back for the next task of the same share.

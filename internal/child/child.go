@@ -1,6 +1,6 @@
 // Package child starts this program again, in a process that tests, campaigns and measurements can
-// kill. The process finds its task in its environment, reports in JSON on standard output, and
-// reads lines from standard input.
+// kill. The process reads its configuration from its environment, reports in JSON on standard
+// output, and reads lines from standard input.
 package child
 
 import (
@@ -18,31 +18,31 @@ import (
 	"github.com/worqr/worqr/internal/redisserver"
 )
 
-// A Process is a running process, which reports R.
+// A Process is a running process that sends reports of type R.
 type Process[R any] struct {
 	Reports chan R        // closed when it has ended
-	Exited  chan struct{} // closed then, too
-	Err     error         // how it ended; to be read then
+	Exited  chan struct{} // closed after Reports
+	Err     error         // how it ended; valid once Exited is closed
 
 	cmd  *exec.Cmd
 	in   io.Writer
-	said bytes.Buffer // its error output
+	said bytes.Buffer // error output
 }
 
-// Options are how a process starts.
+// Options say how to start a process.
 type Options struct {
-	Program string    // "" is this one
-	Config  any       // what it is to do: Given returns it there
-	Env     []string  // more of its environment
-	Before  []string  // a command that starts it, such as one that changes the namespace
-	Errors  io.Writer // where its error output goes; nil: Said has it
-	Begun   func()    // is called when it has reported something, or has ended; may be nil
+	Program string    // "": this program
+	Config  any       // the process gets it from Given
+	Env     []string  // added to its environment
+	Before  []string  // a command that starts it, for example in another namespace
+	Errors  io.Writer // receives its error output; nil: Said returns it
+	Begun   func()    // called when it has sent a report, or has ended; may be nil
 }
 
-// variable is that of the environment which has the Config.
+// variable is the environment variable that has the Config.
 const variable = "WORQR_CHILD"
 
-// Start starts a process, which ends with ctx and with this process at the latest.
+// Start starts a process. It ends with ctx and with this process at the latest.
 func Start[R any](ctx context.Context, o Options) (*Process[R], error) {
 	self := o.Program
 	if self == "" {
@@ -83,7 +83,7 @@ func (p *Process[R]) hear(out io.Reader, begun func()) {
 	begun = sync.OnceFunc(begun)
 	for d := json.NewDecoder(out); ; begun() {
 		var r R
-		if d.Decode(&r) != nil { // a kill may cut off a line
+		if d.Decode(&r) != nil { // a kill may truncate a line
 			break
 		}
 		p.Reports <- r
@@ -94,34 +94,34 @@ func (p *Process[R]) hear(out io.Reader, begun func()) {
 	close(p.Exited)
 }
 
-// Given returns the Config with which this process was started, if it was so.
+// Given returns the Config with which this process was started, if it was started by Start.
 func Given[C any]() (config C, given bool) {
 	text := os.Getenv(variable)
 	if text == "" {
 		return config, false
 	}
 	if err := json.Unmarshal([]byte(text), &config); err != nil {
-		panic(err) // Start has written it
+		panic(err) // Start wrote it
 	}
 	return config, true
 }
 
-// Said is its error output. It may be read once the process has ended.
+// Said returns the error output. It may be called once the process has ended.
 func (p *Process[R]) Said() string { return strings.TrimSpace(p.said.String()) }
 
-// PID is its number.
+// PID returns the process id.
 func (p *Process[R]) PID() int { return p.cmd.Process.Pid }
 
-// Tell says a line to the process.
+// Tell sends a line to the process.
 func (p *Process[R]) Tell(line string) error {
 	_, err := io.WriteString(p.in, line+"\n")
 	return err
 }
 
-// Signal sends it a signal.
+// Signal sends a signal to the process.
 func (p *Process[R]) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Kill kills it, and returns when it is dead.
+// Kill kills the process, and returns when it has ended.
 func (p *Process[R]) Kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.Exited

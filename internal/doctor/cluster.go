@@ -27,15 +27,6 @@ const (
 // inCluster reports whether there may be several servers.
 func (c *checkup) inCluster() bool { return c.Nodes != nil }
 
-// clockLooks are how often a clock is read: a dial would make the first time too vague to compare
-// nodes with each other.
-func (c *checkup) clockLooks() int {
-	if c.inCluster() {
-		return 2
-	}
-	return 1
-}
-
 // settings are those that are looked at.
 func (c *checkup) settings() []string {
 	all := []string{"appendfsync", "save", "min-replicas-to-write", "min-replicas-max-lag", "repl-diskless-sync", "repl-diskless-sync-delay"}

@@ -189,15 +189,15 @@ func (c *checkup) note(k store.Key, some map[store.Keys]map[store.What][]string)
 		e.processes[k.Part] = true
 	case "working":
 		e.holders[k.Part] = true
-	case "keyed":
-		some[*k.Queue][store.CheckEntries] = append(some[*k.Queue][store.CheckEntries], k.Part)
-	case "cancel":
-		some[*k.Queue][store.CheckRecords] = append(some[*k.Queue][store.CheckRecords], k.Part)
-	case "recurrence":
-		some[*k.Queue][store.CheckRecurring] = append(some[*k.Queue][store.CheckRecurring], k.Part)
-	case "result":
-		some[*k.Queue][store.CheckResults] = append(some[*k.Queue][store.CheckResults], k.Part)
 	}
+	if what, judged := judgedByName[k.Kind]; judged {
+		some[*k.Queue][what] = append(some[*k.Queue][what], k.Part)
+	}
+}
+
+// judgedByName are the keys that are judged one by one, as they are found.
+var judgedByName = map[string]store.What{
+	"keyed": store.CheckEntries, "cancel": store.CheckRecords, "recurrence": store.CheckRecurring, "result": store.CheckResults,
 }
 
 func (c *checkup) exam(k store.Key) *exam {

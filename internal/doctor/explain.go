@@ -30,14 +30,6 @@ type Question struct {
 // An explanation is one in the making.
 type explanation struct{ inspect.Explanation }
 
-// told is what the caller gets; nil if there is none.
-func (e *explanation) told() *inspect.Explanation {
-	if e == nil {
-		return nil
-	}
-	return &e.Explanation
-}
-
 // Merge adds to an explanation what was found on another part of a queue.
 func Merge(e, part *inspect.Explanation) {
 	if part.At.After(e.At) {
@@ -54,12 +46,15 @@ func (q Question) Explain(ctx context.Context) (*inspect.Explanation, error) {
 	// What moves between two reads may be seen in neither: look again.
 	for tries := 2; ; tries-- {
 		e, err := q.once(ctx)
-		if err != nil || len(e.Copies) > 0 || e.Recurs != nil {
-			return e.told(), err
+		if err != nil {
+			return nil, err
+		}
+		if len(e.Copies) > 0 || e.Recurs != nil {
+			return &e.Explanation, nil
 		}
 		if tries == 1 {
 			e.NoSuchQueue, err = store.Unknown(ctx, q.Runner, q.Space, q.keys(), q.Queue)
-			return e.told(), err
+			return &e.Explanation, err
 		}
 	}
 }
@@ -95,10 +90,11 @@ func (q Question) once(ctx context.Context) (*explanation, error) {
 		}
 	}
 	for i := range e.Copies {
-		if c := &e.Copies[i]; q.Entry != "" {
+		c := &e.Copies[i]
+		if q.Entry != "" {
 			c.Key = store.KeyOf(q.Entry)
 		}
-		if c := &e.Copies[i]; c.State == inspect.CopyRunning {
+		if c.State == inspect.CopyRunning {
 			h, err := store.ReadHolder(ctx, q.Runner, q.Space, q.keys(), c.WorkerID)
 			if err != nil {
 				return nil, err

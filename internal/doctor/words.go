@@ -24,10 +24,5 @@ func veil(kind, part string) string {
 
 // isDigest reports whether it is one of a payload. What users have named may be as long.
 func isDigest(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return len(s) == 2*sha1.Size
+	return len(s) == 2*sha1.Size && strings.Trim(s, "0123456789abcdef") == ""
 }

@@ -17,7 +17,7 @@ func (s *Session) apply(e *exchange, a *store.Answer) bool {
 	if a.Dropped > 0 {
 		s.queue.counts.Dropped.Add(int64(a.Dropped))
 		s.dropped.Add(a.Dropped, e.Keep)
-		if tell := s.engine.trace.Dropped; tell != nil {
+		if tell := s.engine.Trace.Dropped; tell != nil {
 			tell(s.queue.name, s.member.Worker, a.Dropped)
 		}
 	}
@@ -164,7 +164,7 @@ func (s *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 		s.dropReadyLocked()
 	}
 	if a.Rank == 0 {
-		s.listens = now.Add(2 * s.engine.lease.Beat)
+		s.listens = now.Add(2 * s.engine.Lease.Beat)
 	}
 }
 
@@ -175,7 +175,7 @@ func (s *Session) noteLocked(e *exchange, a *store.Answer) {
 		if s.troubled = a.Trouble != ""; s.troubled {
 			trouble = errors.New(a.Trouble)
 		}
-		s.mu.laterLocked(func() { s.odd.Note(s.engine.log, "tasks cannot be started", trouble, "queue", s.queue.id) })
+		s.mu.laterLocked(func() { s.odd.Note(s.engine.Log, "tasks cannot be started", trouble, "queue", s.queue.id) })
 	}
 	if a.Buried > 0 {
 		s.buriedLocked(a.Buried-a.Expired, store.Crashed)
@@ -191,7 +191,7 @@ func (s *Session) buriedLocked(tasks int, kind store.Kind) {
 		return
 	}
 	s.queue.counts.Failed.Add(int64(tasks))
-	if tell := s.engine.trace.Failed; tell != nil {
+	if tell := s.engine.Trace.Failed; tell != nil {
 		tell(s.queue.name, s.member.Worker, s.part.Keys.IsFailed(), kind, tasks)
 	}
 }
@@ -200,7 +200,7 @@ func (s *Session) buriedLocked(tasks int, kind store.Kind) {
 // fault, and may be many.
 func (s *Session) logBuried(a *store.Answer, most int) {
 	if crashed := a.Buried - a.Expired; crashed > 0 {
-		s.engine.log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
+		s.engine.Log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
 			"queue", s.queue.id, "tasks", crashed, "kind", store.Crashed, "MaxCrashes", most)
 	}
 	if a.Expired > 0 {
@@ -261,7 +261,7 @@ func (s *Session) lendLocked(e *exchange) {
 	}
 	e.lent, e.slotted = true, len(e.slots)
 	s.hungry = false
-	s.queue.answeredLocked(e.Ahead)
+	s.queue.asked -= e.Ahead
 	s.queue.unreserveLocked(s, e.slots, true)
 	e.slots = nil
 }
@@ -379,7 +379,7 @@ func (s *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 		tasks, e.slots = tasks[n:], e.slots[slots:]
 	}
 	if s.queue.serves() {
-		s.queue.answeredLocked(e.Ahead)
+		s.queue.asked -= e.Ahead
 		s.queue.unreserveLocked(s, s.queue.fillLocked(s, e.slots), !full)
 		e.slots = nil
 	}

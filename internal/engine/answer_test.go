@@ -12,6 +12,14 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
+// asks has the session look, and returns the round that is sent.
+func (r *Session) asks() *exchange {
+	r.look = true
+	e := r.composeLocked(noon)
+	e.sent = noon
+	return e
+}
+
 // brings answers a round with tasks of the list.
 func (r *Session) brings(e *exchange, n int) (*store.Answer, []*Attempt) {
 	a := &store.Answer{Rank: -1, Due: -1, Last: e.Number - 1}
@@ -68,8 +76,8 @@ func TestAnswerSettles(t *testing.T) {
 			if s.ours = c.ours; c.ours {
 				s.done = nil
 			}
-			e := r.composeLocked(noon)
-			e.sent, e.repeated = noon, c.repeated
+			e := r.asks()
+			e.repeated = c.repeated
 			a, _ := r.brings(e, 0)
 			a.Settled[0], a.Trouble = c.what, "trouble"
 			if !r.answerLocked(noon, e, a, nil) {
@@ -128,9 +136,7 @@ func TestAnswerHandsOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := seated(t, nil)
-			r.look = true
-			e := r.composeLocked(noon)
-			e.sent = noon
+			e := r.asks()
 			a, begun := r.brings(e, c.n)
 			if c.setup != nil {
 				c.setup(r, e, a)
@@ -197,9 +203,7 @@ func TestAnswerLeavesRoom(t *testing.T) {
 			r := seated(t, nil)
 			awaited := full(t, r)
 			r.queue.share.Needs(c.known)
-			r.look = true
-			e := r.composeLocked(noon)
-			e.sent = noon
+			e := r.asks()
 			if len(e.Start) > 0 || e.Idle {
 				t.Fatal("it asks for tasks")
 			}
@@ -227,9 +231,7 @@ func TestAnswerLeavesRoom(t *testing.T) {
 			t.Parallel()
 			r := seated(t, nil)
 			awaited := full(t, r)
-			r.look = true
-			e := r.composeLocked(noon)
-			do(r, e)
+			do(r, r.asks())
 			if awaited() {
 				t.Error("others leave room")
 			}
@@ -241,9 +243,7 @@ func TestAnswerLeavesRoom(t *testing.T) {
 func TestAnswerWithoutPayload(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
-	r.look = true
-	e := r.composeLocked(noon)
-	e.sent = noon
+	e := r.asks()
 	a, _ := r.brings(e, 0)
 	a.Started = []store.Start{{Token: 1, Bytes: 1 << 20}}
 	r.answerLocked(noon, e, a, []*Attempt{newAttempt(r, e.Start[0], a.Started[0])})
@@ -256,9 +256,7 @@ func TestAnswerWithoutPayload(t *testing.T) {
 func TestAnswerAfterEnd(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
-	r.look = true
-	e := r.composeLocked(noon)
-	e.sent = noon
+	e := r.asks()
 	a, begun := r.brings(e, 2)
 	r.endLocked(ErrEvicted)
 	if r.answerLocked(noon, e, a, begun) || len(r.held) > 0 || begun[0].ctx.Err() == nil {
@@ -289,8 +287,7 @@ func TestAnswerFillsWants(t *testing.T) {
 			w := &want{n: 3, got: make(chan taken, 1)}
 			r.wants = []*want{w}
 			for i, n := range c.rounds {
-				e := r.composeLocked(noon)
-				e.sent = noon
+				e := r.asks()
 				a, begun := r.brings(e, n)
 				a.Cut = i+1 < len(c.rounds)
 				w.gone = c.gone
@@ -318,9 +315,7 @@ func TestAnswerCancels(t *testing.T) {
 	keyed := r.holds("d", 3, "k:key")
 	ready := r.holds("e", 2, "")
 	r.queue.ready, r.queue.bytes, r.queue.taken = []*Attempt{ready}, ready.size, 4
-	r.look = true
-	e := r.composeLocked(noon)
-	e.sent = noon
+	e := r.asks()
 	a, _ := r.brings(e, 0)
 	a.Seen = 7
 	a.Cancels = []store.Cancellation{{Name: before.digest.String(), Token: 5}, {Name: "k:key", Token: 6}, {Name: ready.digest.String(), Token: 7}}

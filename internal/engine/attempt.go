@@ -111,7 +111,7 @@ func (t *Attempt) Draining() <-chan struct{} { return t.session.draining }
 // worker is still a member and doesn't hold the process, only the worker itself
 // can have ended it. So it was this end, if no other was tried before.
 func (t *Attempt) End(ctx context.Context, o store.Outcome) error {
-	return insist(ctx, t.session.engine.callTimeout, func() error { return t.end(ctx, o) })
+	return insist(ctx, t.session.engine.CallTimeout, func() error { return t.end(ctx, o) })
 }
 
 func (t *Attempt) end(ctx context.Context, o store.Outcome) error {
@@ -137,7 +137,7 @@ func (t *Attempt) outcome(o store.Outcome) store.Outcome {
 		o.Due = t.Due
 	}
 	if o.Verb == store.Finish {
-		o.Encode(t.session.engine.maxResult)
+		o.Encode(t.session.engine.MaxResult)
 	}
 	return o
 }

@@ -55,9 +55,6 @@ func (c *cancels) noteLocked(h hash, held map[string]*Attempt) {
 		if !t.isNamed(h) {
 			continue
 		}
-		if c.received == nil {
-			c.received = map[hash]map[string]bool{}
-		}
 		if c.received[h] == nil {
 			c.received[h] = map[string]bool{}
 		}

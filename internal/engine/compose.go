@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -53,14 +54,14 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	if e.Said = s.said; s.said < s.seen {
 		e.Stopping, e.Said = stopping(s.held, s.seen, maxStopping)
 	}
-	if now.Sub(s.passing) > s.engine.lease.Beat*time.Duration(1+s.passed.Count/500) {
+	if now.Sub(s.passing) > s.engine.Lease.Beat*time.Duration(1+s.passed.Count/500) {
 		s.passed, s.passing = store.Passed{}, now // some may start by now: their counts were reset
 	}
 	e.Passed = s.passed
 	s.look = s.look && back
 	s.talked = now
-	e.Worker, e.Number, e.Lease, e.Seen = s.member.Worker, s.number, s.engine.lease.Grant, s.seen
-	e.Results = s.engine.maxResult
+	e.Worker, e.Number, e.Lease, e.Seen = s.member.Worker, s.number, s.engine.Lease.Grant, s.seen
+	e.Results = s.engine.MaxResult
 	return e
 }
 
@@ -136,17 +137,14 @@ func (s *Session) gatherLocked(e *exchange, budget int) (cost int) {
 		e.outcomes = append(e.outcomes, end)
 	}
 	s.outbox = rest
-	// Tasks go back newest first, so that the oldest ends up in front.
-	order := func(a, b *ending) int {
-		if by := cmp.Compare(a.Rank(), b.Rank()); by != 0 {
-			return by
+	// Tasks go back last, and newest first, so that the oldest ends up in front.
+	back := func(end *ending) int64 {
+		if end.Verb == store.Stop {
+			return math.MaxInt64 - end.Token
 		}
-		stopA, stopB := a.Verb == store.Stop, b.Verb == store.Stop
-		if stopA && stopB {
-			return cmp.Compare(b.Token, a.Token)
-		}
-		return rank(stopA) - rank(stopB)
+		return 0
 	}
+	order := func(a, b *ending) int { return cmp.Or(cmp.Compare(a.Rank(), b.Rank()), cmp.Compare(back(a), back(b))) }
 	if !slices.IsSortedFunc(e.outcomes, order) {
 		slices.SortStableFunc(e.outcomes, order)
 	}
@@ -172,12 +170,4 @@ func (s *Session) lastFirstLocked() {
 			s.outbox[i], stops = stops[0], stops[1:]
 		}
 	}
-}
-
-// rank moves endings for later rounds behind the others.
-func rank(later bool) int {
-	if later {
-		return 1
-	}
-	return 0
 }

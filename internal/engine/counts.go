@@ -7,14 +7,14 @@ type Counts struct {
 	Started, Finished, Stopped, Canceled, Retried, Snoozed, Failed, Expired, Dropped, Stuck, Lost, Failures, Running, LostWrites atomic.Int64
 }
 
-// each calls do for each pair of counts.
-func (c *Counts) each(o *Counts, do func(c, o *atomic.Int64)) {
+// add adds what was done elsewhere.
+func (c *Counts) add(o *Counts) {
 	for _, p := range [...][2]*atomic.Int64{
 		{&c.Started, &o.Started}, {&c.Finished, &o.Finished}, {&c.Stopped, &o.Stopped}, {&c.Canceled, &o.Canceled},
 		{&c.Retried, &o.Retried}, {&c.Snoozed, &o.Snoozed}, {&c.Failed, &o.Failed}, {&c.Expired, &o.Expired}, {&c.Dropped, &o.Dropped}, {&c.Stuck, &o.Stuck},
 		{&c.Lost, &o.Lost}, {&c.Failures, &o.Failures}, {&c.Running, &o.Running}, {&c.LostWrites, &o.LostWrites},
 	} {
-		do(p[0], p[1])
+		p[0].Add(p[1].Load())
 	}
 }
 
@@ -37,7 +37,7 @@ func (e *Engine) Counts() *Counts {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.counts {
-		sum.each(c, func(sum, n *atomic.Int64) { sum.Add(n.Load()) })
+		sum.add(c)
 	}
 	return sum
 }

@@ -84,16 +84,9 @@ type Config struct {
 type Engine struct {
 	BeforeDigest func(payload []byte) // a place where tests stop; else nil
 
-	log          *logs.Log
-	capacity     *capacity.Capacity
-	failures     *failures
-	lease        Lease
-	callTimeout  time.Duration
-	maxResult    int
-	stuckChanged func()
-	lostWrites   func(queue, sign string)
-	trace        Trace
-	stories      bool // what happens to attempts is traced
+	Config
+	failures *failures
+	stories  bool // what happens to attempts is traced
 
 	link       link        // what the rounds tell of the way to Redis
 	risk       atomic.Bool // a task is held whose next death would be its last
@@ -107,10 +100,8 @@ type Engine struct {
 // New returns an Engine. It does no I/O and starts nothing.
 func New(c Config) *Engine {
 	return &Engine{
-		log: c.Log, capacity: c.Capacity, failures: newFailures(c.Log, c.Failures),
-		lease: c.Lease, callTimeout: c.CallTimeout, maxResult: c.MaxResult, stuckChanged: c.StuckChanged, lostWrites: c.LostWrites,
-		losses: newRollback(c.Log, c.Lease), counts: map[string]*Counts{},
-		trace: c.Trace, stories: c.Trace.Started != nil || c.Trace.Ended != nil,
+		Config: c, failures: newFailures(c.Log, c.Failures), losses: newRollback(c.Log, c.Lease), counts: map[string]*Counts{},
+		stories: c.Trace.Started != nil || c.Trace.Ended != nil,
 	}
 }
 
@@ -124,12 +115,9 @@ func (e *Engine) Wait() {
 	}()
 	select {
 	case <-done:
-	case <-time.After(e.callTimeout + time.Second):
+	case <-time.After(e.CallTimeout + time.Second):
 	}
 }
-
-// Pass passes on the capacity that ended sessions have left free.
-func (e *Engine) Pass() { e.capacity.Pass() }
 
 // Flush logs the counts of lines that limits have held back so far.
 func (e *Engine) Flush() {

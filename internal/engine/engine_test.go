@@ -32,8 +32,8 @@ type whole struct {
 }
 
 // queueAt returns the queue q of an engine that dials so.
-func queueAt(t testing.TB, dial redisconn.Dial, log *slog.Logger) *whole {
-	l := logs.New(log)
+func queueAt(t testing.TB, dial redisconn.Dial) *whole {
+	l := logs.New(slog.New(slog.DiscardHandler))
 	lines := store.NewLines(store.Single(dial), store.Lanes, l, 0, 0)
 	e := New(Config{
 		Log: l, Capacity: capacity.New(0), Lease: LeaseOf(time.Hour), CallTimeout: 5 * time.Second, MaxResult: 1 << 20, StuckChanged: func() {},
@@ -62,7 +62,7 @@ func (w *whole) newSession(m Membership) *Session { return newSession(w.Queue, w
 // lonely returns a queue of an engine that reaches no Redis.
 func lonely(t testing.TB) *whole {
 	nowhere := func(context.Context) (redis.Conn, error) { return nil, errors.New("nowhere") }
-	return queueAt(t, nowhere, slog.New(slog.DiscardHandler))
+	return queueAt(t, nowhere)
 }
 
 // joined returns a session with the queue q at url, which a worker w has joined.
@@ -70,7 +70,7 @@ func joined(t testing.TB, url string) *Session {
 	t.Helper()
 	is := is.New(t)
 	dial := redistest.Sure(redisconn.FromURL(url))(t)
-	q := queueAt(t, dial, slog.New(slog.DiscardHandler))
+	q := queueAt(t, dial)
 	control := q.part.Control
 	asked := redistest.Sure(store.ReadToken(control.Do(t.Context(), store.TokenCall(q.part.Keys))[0]))(t)
 	is.NoErr(store.List(t.Context(), control, keys.NewSpace("p"), "q"))

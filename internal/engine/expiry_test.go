@@ -3,12 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/store"
@@ -20,10 +19,10 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
-		text := make(textChan, 10)
-		away := func(context.Context) (redis.Conn, error) { return nil, errors.New("away") }
-		q := queueAt(t, away, slog.New(slog.NewTextHandler(text, nil)))
-		q.engine.lease = LeaseOf(time.Second)
+		var said atomic.Int64
+		q := lonely(t)
+		q.engine.Log.Before = func(string, []any) { said.Add(1) }
+		q.engine.Lease = LeaseOf(time.Second)
 		o := plain
 		o.Exclusive = true
 		q.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, o)
@@ -35,10 +34,10 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 			defer r.mu.Unlock()
 			f()
 		}
-		says := func(lines int) {
+		says := func(lines int64) {
 			t.Helper()
 			synctest.Wait()
-			is.Equal(len(text), lines)
+			is.Equal(said.Load(), lines)
 		}
 		hold := func(id string) *Attempt {
 			task := newAttempt(r, id, store.Start{Payload: []byte(id)})
@@ -65,12 +64,4 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 		says(2)
 		is.True(errors.Is(context.Cause(second.Context()), ErrLeaseExpired))
 	})
-}
-
-// A textChan receives what is written, line by line.
-type textChan chan string
-
-func (c textChan) Write(p []byte) (int, error) {
-	c <- string(p)
-	return len(p), nil
 }

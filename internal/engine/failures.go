@@ -66,22 +66,21 @@ func newFailures(log *logs.Log, policy FailurePolicy) *failures {
 	}
 }
 
+// tells reports whether a failure that is no panic may be logged.
+func (f *failures) tells(within *logs.Limiter, t *Attempt) bool {
+	return f.policy != LogPanics && within.Allow(t.session.queue.id)
+}
+
 // retried logs a failure after which the task is retried.
 func (f *failures) retried(t *Attempt, text string, in time.Duration) {
-	if f.policy == LogPanics {
-		return
-	}
-	if queue := t.session.queue.id; f.retries.Allow(queue) {
+	if f.tells(&f.retries, t) {
 		f.log.Warn("worqr: task failed and will be retried", t.named("attempt", t.Retries+1, "retry_in", in, "err", text)...)
 	}
 }
 
 // final logs that a task is in the failed queue now.
 func (f *failures) final(t *Attempt, kind store.Kind, text string) {
-	if f.policy == LogPanics {
-		return
-	}
-	if queue := t.session.queue.id; f.finals.Allow(queue) {
+	if f.tells(&f.finals, t) {
 		f.log.Error("worqr: task failed for good", t.named("kind", string(kind), "attempts", t.Retries+1, "err", text)...)
 	}
 }

@@ -98,14 +98,6 @@ func (s *Session) identify(t *Attempt) {
 	s.wakeLocked()
 }
 
-// identified returns tasks once their payloads may change.
-func identified(tasks []*Attempt) []*Attempt {
-	for _, t := range tasks {
-		t.wait()
-	}
-	return tasks
-}
-
 // postponeLocked keeps entries of the log for the tasks whose digest is not known.
 func (s *Session) postponeLocked(entries []store.Cancellation) {
 	if len(entries) == 0 {

@@ -47,7 +47,7 @@ func (s *Session) overlapsLocked(sent time.Time) bool { return sent.Before(s.pul
 // pulseLocked is Pulse without the batch.
 func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	s.renewLocked(now, sent)
-	granted := p.Now + s.engine.lease.Grant.Milliseconds()
+	granted := p.Now + s.engine.Lease.Grant.Milliseconds()
 	switch {
 	case s.overlapsLocked(sent):
 		granted = min(granted, s.granted)
@@ -56,7 +56,7 @@ func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	}
 	s.granted, s.pulsed = granted, now
 	if p.Rank == 0 {
-		s.listens = now.Add(2 * s.engine.lease.Beat)
+		s.listens = now.Add(2 * s.engine.Lease.Beat)
 	}
 	s.look = s.look || p.Canceled > 0 || p.Waiting > 0 && s.freeLocked()
 	if p.Waiting == 0 {
@@ -111,8 +111,8 @@ func (s *Session) haul() {
 // tasks, which then run again. This looks the same as a clock of Redis that was set back.
 func (s *Session) LostWrites(sign string) {
 	s.queue.counts.LostWrites.Add(1)
-	if s.engine.lostWrites != nil {
-		s.engine.lostWrites(s.part.Name, sign)
+	if s.engine.LostWrites != nil {
+		s.engine.LostWrites(s.part.Name, sign)
 	}
 	s.engine.losses.note(store.Whole(s.part.Name), sign)
 }
@@ -135,13 +135,13 @@ func (s *Session) renewLocked(now, sent time.Time) {
 		s.renewed = sent
 	}
 	if s.fence != nil && s.ended == nil && s.sureLocked(now) { // also when it has fired; else it has for what we hold
-		s.fence.Reset(s.renewed.Add(s.engine.lease.Sure).Sub(now))
+		s.fence.Reset(s.renewed.Add(s.engine.Lease.Sure).Sub(now))
 	}
 }
 
 // sureLocked reports whether what we hold is certain to be ours alone: an answer may come,
 // or a task may begin, after the lease has expired.
-func (s *Session) sureLocked(now time.Time) bool { return now.Sub(s.renewed) < s.engine.lease.Sure }
+func (s *Session) sureLocked(now time.Time) bool { return now.Sub(s.renewed) < s.engine.Lease.Sure }
 
 // unsure ends the contexts of an exclusive handler's tasks: from now on others
 // may run them.
@@ -160,7 +160,7 @@ func (s *Session) unsure() {
 	}
 	if ends > 0 {
 		s.mu.laterLocked(func() {
-			s.engine.log.Warn("worqr: lease expired: Redis did not answer in time; stopping exclusive handlers, whose tasks start again",
+			s.engine.Log.Warn("worqr: lease expired: Redis did not answer in time; stopping exclusive handlers, whose tasks start again",
 				"queue", s.queue.id, "tasks", ends)
 		})
 	}

@@ -45,7 +45,7 @@ func TestMoverLooks(t *testing.T) {
 func TestPulsesOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
-	grant := r.engine.lease.Grant.Milliseconds()
+	grant := r.engine.Lease.Grant.Milliseconds()
 	for i, beat := range []struct {
 		sent, answered time.Duration
 		now, deadline  int64 // deadline without the grant
@@ -112,7 +112,7 @@ func TestPulse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := seated(t, nil)
-			r.engine.lease = LeaseOf(3 * beat)
+			r.engine.Lease = LeaseOf(3 * beat)
 			r.talked = noon.Add(-time.Minute)
 			if c.setup != nil {
 				c.setup(r)

@@ -60,7 +60,7 @@ func (s *Session) reconcile() {
 	if s.ended != nil {
 		return
 	}
-	log := s.engine.log
+	log := s.engine.Log
 	strangers := map[string]int64{}
 	for id, token := range theirs {
 		_, again := s.mismatch.strangers[id]

@@ -8,7 +8,7 @@ import (
 
 // listen makes the session receive messages about work and cancels.
 func (s *Session) listen() {
-	stop := s.part.Listen(s.member.Worker, s.notify, s.resync)
+	stop := s.part.Listen(s.member.Worker, s.notify, func() { s.Wake() }) // before that, messages may have been missed
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deaf = stop
@@ -54,11 +54,4 @@ func (s *Session) isQuiet() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.held) == 0 && s.idle == nil
-}
-
-// resync follows a confirmed subscription: messages may have been missed.
-func (s *Session) resync() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lookLocked()
 }

@@ -8,9 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/worqr/worqr/internal/logs"
-
 	"github.com/worqr/worqr/internal/capacity"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -73,7 +72,7 @@ type Options struct {
 // Queue returns a queue of the peer that is served by hand until Serve is called. Until then,
 // only the options MaxCrashes and Keep count. What is done with it counts for a name.
 func (e *Engine) Queue(name, id string, o Options) *Queue {
-	return &Queue{mu: monitor{capacity: e.capacity}, engine: e, id: id, name: name, counts: e.counted(name), opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
+	return &Queue{mu: monitor{capacity: e.Capacity}, engine: e, id: id, name: name, counts: e.counted(name), opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
 }
 
 // A Part is where tasks of a queue wait: all of them, unless it is spread.
@@ -87,7 +86,7 @@ func (q *Queue) Serve(h Handler, o Options) {
 	q.watch = time.AfterFunc(time.Hour, q.unstick)
 	q.watch.Stop()
 	q.handler, q.opts = h, &o
-	q.share = q.engine.capacity.Share(o.Weight, o.Priority, q.turn)
+	q.share = q.engine.Capacity.Share(o.Weight, o.Priority, q.turn)
 }
 
 // serves reports whether a handler works on the queue.
@@ -123,11 +122,10 @@ func (q *Queue) Options() *Options {
 // limitsLocked returns the limits that decide whether a task starts or fails, and how many
 // failed tasks are kept.
 func (q *Queue) limitsLocked() (crashes, keep int) {
-	o := q.opts
-	if o.Followed {
-		return max(o.MaxCrashes, 0), 0
+	if keep = q.opts.Keep; q.opts.Followed {
+		keep = 0
 	}
-	return max(o.MaxCrashes, 0), o.Keep
+	return max(q.opts.MaxCrashes, 0), keep
 }
 
 // A slot is room for one task: the units of the common capacity that it
@@ -304,7 +302,7 @@ func (q *Queue) pause(o *Options, t *Attempt, failure error) (d time.Duration) {
 			d, err = DefaultBackoff(t.Retries), &panicError{value: v, stack: stack}
 			attrs = append(attrs, "stack", string(stack))
 		}
-		q.unsound.Note(q.engine.log, "Backoff panicked; using the default", err, attrs...)
+		q.unsound.Note(q.engine.Log, "Backoff panicked; using the default", err, attrs...)
 	}()
 	return min(max(o.Backoff(t, failure), 0), Longest)
 }
@@ -312,7 +310,7 @@ func (q *Queue) pause(o *Options, t *Attempt, failure error) (d time.Duration) {
 // disown logs that a handler ignores its context, with its stack.
 func (q *Queue) disown(a *run, cause error) {
 	if q.engine.failures.stuck.Allow(q.id) {
-		q.engine.log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
+		q.engine.Log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
 			a.task.named("cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))...)
 	}
 }
@@ -327,10 +325,10 @@ func (q *Queue) insist(t *Attempt, o store.Outcome) {
 		}
 		err := t.End(context.Background(), o)
 		if err == nil || errors.Is(err, ErrNotOwner) {
-			q.upset.Note(q.engine.log, "cannot store task results; retrying", nil, "queue", q.id)
+			q.upset.Note(q.engine.Log, "cannot store task results; retrying", nil, "queue", q.id)
 			return
 		}
-		q.upset.Note(q.engine.log, "cannot store task results; retrying", err, "queue", q.id)
+		q.upset.Note(q.engine.Log, "cannot store task results; retrying", err, "queue", q.id)
 	}
 }
 
@@ -338,7 +336,7 @@ func (q *Queue) insist(t *Attempt, o store.Outcome) {
 func (q *Queue) SetOptions(o Options) {
 	q.setOptions(o)
 	q.turn()
-	q.engine.capacity.Pass()
+	q.engine.Capacity.Pass()
 }
 
 func (q *Queue) setOptions(o Options) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,18 +19,13 @@ func TestRollbackIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
 		log := logs.New(slog.New(slog.DiscardHandler))
-		var mu sync.Mutex
-		var lines []string
-		log.Before = func(_ string, attrs []any) {
-			mu.Lock()
-			defer mu.Unlock()
-			lines = append(lines, strings.TrimSpace(fmt.Sprintln(attrs...)))
-		}
-		said := func() []string {
-			mu.Lock()
-			defer mu.Unlock()
-			defer func() { lines = nil }()
-			return lines
+		lines := make(chan string, 10)
+		log.Before = func(_ string, attrs []any) { lines <- strings.TrimSpace(fmt.Sprintln(attrs...)) }
+		said := func() (all []string) {
+			for len(lines) > 0 {
+				all = append(all, <-lines)
+			}
+			return all
 		}
 		r := newRollback(log, LeaseOf(3*time.Second))
 		pass := func(d time.Duration) {

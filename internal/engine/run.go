@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
-
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -71,7 +70,7 @@ func (a *run) handle() {
 		}
 		if !a.close() {
 			a.queue.counts.Stuck.Add(-1)
-			a.queue.engine.stuckChanged()
+			a.queue.engine.StuckChanged()
 			return
 		}
 		a.ended = time.Now()
@@ -166,7 +165,7 @@ func (a *run) forsake(cause error) bool {
 		stuck.Add(-1)
 		return false
 	}
-	a.queue.engine.stuckChanged()
+	a.queue.engine.StuckChanged()
 	a.queue.reassign(a)
 	err := fmt.Errorf("%w, and its handler did not return", cause)
 	a.end(err, a.judge(err), false)
@@ -293,7 +292,7 @@ func (a *run) judge(err error) judgement {
 	case <-patience.C:
 		failed = errors.New("a method of the handler's error, or Backoff, did not return")
 	}
-	a.queue.unsound.Note(a.queue.engine.log, "Backoff failed; using the default", failed, "queue", a.queue.id)
+	a.queue.unsound.Note(a.queue.engine.Log, "Backoff failed; using the default", failed, "queue", a.queue.id)
 	opts := a.task.options(a.queue.Options())
 	return judgement{opts.outcome(failed, a.task.Retries, func(error) time.Duration { return DefaultBackoff(a.task.Retries) }), failed.Error(), p}
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
-
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -114,22 +113,22 @@ func newSession(q *Queue, p Part, m Membership) *Session {
 	q.mu.Unlock()
 	s := &Session{
 		mu: &q.mu, engine: q.engine, queue: q, part: p, member: m, base: base, number: m.Round, answered: m.Round, token: m.Asked, seen: m.Asked, said: m.Asked,
-		held: map[string]*Attempt{}, draining: make(chan struct{}), gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), hungry: q.serves(), renewed: time.Now(),
+		held: map[string]*Attempt{}, cancels: cancels{map[hash]map[string]bool{}}, draining: make(chan struct{}), gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), hungry: q.serves(), renewed: time.Now(),
 	}
 	s.turned = sync.NewCond(s.mu)
-	s.dropped.Log, s.dropped.Queue = q.engine.log, q.id
+	s.dropped.Log, s.dropped.Queue = q.engine.Log, q.id
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.clock = time.AfterFunc(time.Hour, func() { s.Wake() })
 	s.clock.Stop()
 	if q.serves() && exclusive {
-		s.fence = time.AfterFunc(s.engine.lease.Sure, s.unsure)
+		s.fence = time.AfterFunc(s.engine.Lease.Sure, s.unsure)
 	}
 	return s
 }
 
 // Start asks for up to n tasks.
 func (s *Session) Start(ctx context.Context, n int) (all []*Attempt, err error) {
-	err = insist(ctx, s.engine.callTimeout, func() error {
+	err = insist(ctx, s.engine.CallTimeout, func() error {
 		all, err = s.start(ctx, n)
 		return err
 	})
@@ -172,7 +171,7 @@ func (s *Session) start(ctx context.Context, n int) ([]*Attempt, error) {
 // await waits for the answer to a request that becomes part of a round, until ctx ends
 // or Redis is silent: rounds are repeated.
 func await[T any](ctx context.Context, s *Session, answer <-chan T) (T, error) {
-	patience := s.engine.callTimeout
+	patience := s.engine.CallTimeout
 	timer := timers.Get().(*time.Timer)
 	timer.Reset(patience)
 	defer timers.Put(timer)
@@ -284,12 +283,6 @@ func (s *Session) againLocked() {
 	s.offerLocked()
 }
 
-func (s *Session) again() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.againLocked()
-}
-
 // wakeLocked starts the talk if there is something to say.
 func (s *Session) wakeLocked() {
 	if s.idle == nil && s.ended == nil && !s.silent && s.dueLocked() {
@@ -328,7 +321,7 @@ func (s *Session) vacateLocked(e *exchange) {
 	if s.queue.serves() && e != nil && !e.lent {
 		s.hungry = false // until a beat tells that Redis answers
 		s.queue.unreserveLocked(s, e.slots, true)
-		s.queue.answeredLocked(e.Ahead)
+		s.queue.asked -= e.Ahead
 		e.slots = nil
 	}
 }
@@ -484,7 +477,7 @@ func (s *Session) Abandon() {
 		}
 	}
 	if one != nil {
-		s.engine.log.Error("worqr: handlers didn't return after their context ended and are abandoned",
+		s.engine.Log.Error("worqr: handlers didn't return after their context ended and are abandoned",
 			one.task.named("handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))...)
 	}
 }

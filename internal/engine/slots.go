@@ -22,17 +22,6 @@ func (q *Queue) aheadLocked(s *Session, now time.Time, n int) (tasks, bytes int)
 	return n, mostBytes - q.bytes
 }
 
-// foreseeLocked notes how long a trip to Redis takes, and how much longer at present.
-// Prefetched tasks must last that long, and more.
-func (q *Queue) foreseeLocked(trip, late time.Duration) {
-	q.pace.trip, q.pace.late = trip, late
-}
-
-// answeredLocked notes that the tasks to prefetch have come, or won't come.
-func (q *Queue) answeredLocked(ahead int) {
-	q.asked -= ahead
-}
-
 // roomyLocked reports whether more tasks could be prefetched.
 func (q *Queue) roomyLocked(now time.Time) bool {
 	_, room := q.roomLocked(now)
@@ -43,7 +32,7 @@ func (q *Queue) roomyLocked(now time.Time) bool {
 func (q *Queue) roomLocked(now time.Time) (most, more int) {
 	most = q.opts.Prefetch
 	switch {
-	case q.bytes >= mostBytes || q.draining || most < 0 || q.opts.MaxCrashes == 1 || q.engine.capacity.Total() > 0:
+	case q.bytes >= mostBytes || q.draining || most < 0 || q.opts.MaxCrashes == 1 || q.engine.Capacity.Total() > 0:
 		return 0, 0 // what is shared is not to be hoarded
 	case most == 0 && q.pace.slow(now):
 		return 0, 0

@@ -124,7 +124,7 @@ func TestAhead(t *testing.T) {
 		"one crash is all":     {func(o *Options) { o.Prefetch, o.MaxCrashes = 10, 1 }, nil, 0},
 		"it drains":            {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.draining = true }, 0},
 		"they are large":       {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.bytes = mostBytes }, 0},
-		"capacity is shared":   {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.engine.capacity.SetTotal(100) }, 0},
+		"capacity is shared":   {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.engine.Capacity.SetTotal(100) }, 0},
 		"by the pace":          {nil, func(s *Queue) { s.pace = quick }, 6},
 		"none":                 {func(o *Options) { o.Prefetch = -1 }, func(s *Queue) { s.pace = quick }, 0},
 		"all are slow":         {nil, func(s *Queue) { s.pace, s.pace.last = quick, noon.Add(-time.Second) }, 0},

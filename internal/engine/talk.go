@@ -82,7 +82,7 @@ func (t *talk) goOn() bool {
 
 // take handles an answer, and first sends the round that may follow it.
 func (t *talk) take(e *exchange, a *store.Answer) bool {
-	t.upset.Note(t.engine.log, "cannot start or finish tasks; retrying", nil, "queue", t.queue.id)
+	t.upset.Note(t.engine.Log, "cannot start or finish tasks; retrying", nil, "queue", t.queue.id)
 	t.retry.Reset()
 	t.arrived(e, a)
 	if next := t.follow(t.flight, a); next != nil {
@@ -94,7 +94,9 @@ func (t *talk) take(e *exchange, a *store.Answer) bool {
 	}
 	t.flight = t.flight[1:]
 	if len(t.flight) > 0 && !t.flowing && !t.flight[0].Idle {
-		t.again() // it had no slots to ask for, and now there are
+		t.mu.Lock()
+		t.againLocked() // it had no slots to ask for, and now there are
+		t.mu.Unlock()
 	}
 	return true
 }
@@ -102,8 +104,11 @@ func (t *talk) take(e *exchange, a *store.Answer) bool {
 // pause waits for a while after a round has failed, and repeats the round if Redis may have
 // carried it out. It returns false when the talk is over.
 func (t *talk) pause(e *exchange, err error) bool {
-	t.upset.Note(t.engine.log, "cannot start or finish tasks; retrying", err, "queue", t.queue.id)
-	if t.isClosing() {
+	t.upset.Note(t.engine.Log, "cannot start or finish tasks; retrying", err, "queue", t.queue.id)
+	t.mu.Lock()
+	closing := t.closing
+	t.mu.Unlock()
+	if closing {
 		t.abandon(t.flight)
 		return false
 	}
@@ -186,7 +191,7 @@ func (s *Session) fetch(e *exchange, a *store.Answer) error {
 				continue
 			case errors.Is(err, store.ErrUnknown):
 				if lost++; lost == often {
-					s.engine.log.Error("worqr: a payload did not arrive; its task moves to the failed queue; check the connection's limits and timeouts",
+					s.engine.Log.Error("worqr: a payload did not arrive; its task moves to the failed queue; check the connection's limits and timeouts",
 						"queue", s.queue.id, "attempt_id", e.Start[i], "bytes", start.Bytes, "err", err)
 				}
 			}
@@ -373,7 +378,8 @@ func (s *Session) arrived(e *exchange, a *store.Answer) {
 	}
 	rest := time.Duration(0)
 	if s.queue.serves() {
-		s.queue.foreseeLocked(far.shortest(), max(far.trip-far.shortest(), 0))
+		// What is prefetched must last for a trip and its delays, and more.
+		s.queue.pace.trip, s.queue.pace.late = far.shortest(), max(far.trip-far.shortest(), 0)
 		more := len(a.Started) == len(e.Start) || a.Cut // else the worker waits to be woken soon
 		if more && !s.closing && len(s.wants) == 0 && !goBack(s.outbox) {
 			rest = s.flow.rest(took, far.way(), e.work)
@@ -386,7 +392,9 @@ func (s *Session) arrived(e *exchange, a *store.Answer) {
 // rest waits until the next round may be sent.
 func (s *Session) rest() {
 	for {
-		d := s.delay()
+		s.mu.Lock()
+		d := s.flow.held(time.Now())
+		s.mu.Unlock()
 		if d <= 0 {
 			return
 		}
@@ -397,13 +405,6 @@ func (s *Session) rest() {
 			return
 		}
 	}
-}
-
-// delay is how long the next round has to wait.
-func (s *Session) delay() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.flow.held(time.Now())
 }
 
 // hurryLocked keeps the next round from waiting: a caller waits for it.
@@ -421,12 +422,6 @@ func (s *Session) nudge() {
 	case s.gathered <- struct{}{}:
 	default:
 	}
-}
-
-func (s *Session) isClosing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closing
 }
 
 // abandon ends a talk whose rounds have ended, or have to: nobody knows whether

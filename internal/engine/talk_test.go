@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -91,7 +90,7 @@ func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	r := joined(t, redistest.Worker(t, link.URL(), "p"))
 	dial, err := redisconn.FromURL(server.URL())
 	is.NoErr(err)
-	other := queueAt(t, dial, slog.New(slog.DiscardHandler)).part
+	other := queueAt(t, dial).part
 	enqueue(t, other.Served, "a")
 	_, err = r.Start(t.Context(), 1)
 	is.NoErr(err)

@@ -48,7 +48,7 @@ func (t *Attempt) beganLocked(now time.Time) {
 		return
 	}
 	h.began = now
-	trace := t.session.engine.trace
+	trace := t.session.engine.Trace
 	if trace.Started != nil {
 		trace.Started(t, now, now.Sub(h.taken))
 	}
@@ -89,7 +89,7 @@ func (t *Attempt) overLocked(o *store.Outcome) {
 		h.left = h.end.At
 	}
 	h.end.Waited, h.end.Ran = h.began.Sub(h.taken), h.left.Sub(h.began)
-	if trace := t.session.engine.trace; trace.Ended != nil {
+	if trace := t.session.engine.Trace; trace.Ended != nil {
 		trace.Ended(t, h.end)
 	}
 }
@@ -123,9 +123,11 @@ func (t *Attempt) returnedLocked(why error) {
 	}
 }
 
-// given returns tasks for the caller that asked for them.
+// given returns tasks for the caller that asked for them, once their payloads may change.
 func (s *Session) given(tasks []*Attempt) []*Attempt {
-	identified(tasks)
+	for _, t := range tasks {
+		t.wait()
+	}
 	if s.engine.stories {
 		s.mu.Lock()
 		defer s.mu.Unlock()

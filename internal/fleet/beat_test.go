@@ -30,19 +30,10 @@ func newFleet(t *testing.T, prefix string, lease time.Duration) (*Fleet, *Queue)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newFleetAt(t, place.Dial(), prefix, lease)
+	return newFleetIn(t, place, prefix, lease, nil)
 }
 
-func newFleetAt(t *testing.T, dial store.Dial, prefix string, lease time.Duration) (*Fleet, *Queue) {
-	t.Helper()
-	return newFleetWith(t, dial, prefix, lease, nil)
-}
-
-func newFleetWith(t *testing.T, dial store.Dial, prefix string, lease time.Duration, lost func(queue, sign string)) (*Fleet, *Queue) {
-	t.Helper()
-	return newFleetIn(t, store.Single(dial), prefix, lease, lost)
-}
-
+// newFleetIn is newFleet for other servers. Lost is told of lost writes.
 func newFleetIn(t *testing.T, place *store.Servers, prefix string, lease time.Duration, lost func(queue, sign string)) (*Fleet, *Queue) {
 	t.Helper()
 	log := logs.New(slog.New(slog.DiscardHandler))
@@ -53,8 +44,32 @@ func newFleetIn(t *testing.T, place *store.Servers, prefix string, lease time.Du
 		Lines: lines, Space: store.SpaceAt(place, prefix), Log: log, Engine: e, Lease: lease,
 		Describe: func(_, _ string, err error) error { return err }, CameBack: func() {},
 	})
-	q := &store.Served{Lines: lines, Name: "q", ID: "q", Keys: f.Space.Queue("q")}
-	return f, &Queue{Part: engine.Part{Served: q}, Engine: e.Queue("q", "q", engine.Options{})}
+	return f, queueOf(f, "q")
+}
+
+func queueOf(f *Fleet, name string) *Queue {
+	of := &store.Served{Lines: f.Lines, Name: name, ID: name, Keys: f.Space.Queue(name)}
+	return &Queue{Part: engine.Part{Served: of}, Engine: f.Engine.Queue(name, name, engine.Options{})}
+}
+
+// queueOn returns a queue whose slot is at a node of a cluster.
+func queueOn(t *testing.T, f *Fleet, c *redistest.Cluster, node *redistest.Server) *Queue {
+	t.Helper()
+	for i := 0; ; i++ {
+		if name := fmt.Sprint("q", i); c.Owner(t, c.Slot(t, "{"+name+"}")) == node {
+			return queueOf(f, name)
+		}
+	}
+}
+
+// until waits for what must come about.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(200 * time.Microsecond) { // between two looks
+		if time.Now().After(end) {
+			t.Fatal("it never came about that ", what)
+		}
+	}
 }
 
 // Beats wait for nobody: neither for a leave that takes long, nor for what a worker
@@ -70,14 +85,10 @@ func TestBeatsWaitForNobody(t *testing.T) {
 	is.NoErr(w.await(t.Context())) // as a leave does
 	c := redistest.Conn(t)
 	deadlines := map[string]bool{}
-	for end := time.Now().Add(20 * time.Second); len(deadlines) < 10; { // in far more than a lease
-		deadline, err := redis.String(c.Do("ZSCORE", prefix+":workers:{q}", f.ID()))
-		is.NoErr(err)
-		deadlines[deadline] = true
-		if time.Now().After(end) {
-			t.Fatalf("%d beats came", len(deadlines))
-		}
-	}
+	until(t, "ten beats come", func() bool { // in far more than a lease
+		deadlines[redistest.Sure(redis.String(c.Do("ZSCORE", prefix+":workers:{q}", f.ID())))(t)] = true
+		return len(deadlines) == 10
+	})
 	w.pass()
 	is.NoErr(f.Stop(t.Context()))
 	is.Equal(f.Stop(t.Context()), ErrNotStarted)
@@ -148,7 +159,7 @@ func TestLeaveWhileRedisRestarts(t *testing.T) {
 		}
 		return place.Dial()(ctx)
 	}
-	f, q := newFleetAt(t, dial, prefix, time.Hour) // beats are rare
+	f, q := newFleetIn(t, store.Single(dial), prefix, time.Hour, nil) // beats are rare
 	is.NoErr(f.Start(t.Context()))
 	is.NoErr(f.Join(t.Context(), q))
 	failures.Store(3)

@@ -16,21 +16,13 @@ import (
 
 // A counted connection counts what is sent.
 type counted struct {
-	redis.Conn
+	redis.ConnWithTimeout
 	sent *atomic.Int64
 }
 
 func (c counted) Send(name string, args ...any) error {
 	c.sent.Add(1)
-	return c.Conn.Send(name, args...)
-}
-
-func (c counted) ReceiveWithTimeout(d time.Duration) (any, error) {
-	return redis.ReceiveWithTimeout(c.Conn, d)
-}
-
-func (c counted) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
-	return redis.DoWithTimeout(c.Conn, d, name, args...)
+	return c.ConnWithTimeout.Send(name, args...)
 }
 
 // However many slots move one after the other, a worker looks after its queues about once a second, and
@@ -41,33 +33,25 @@ func TestManyChanges(t *testing.T) {
 	place, err := store.Open(redistest.URL(), store.Access{})
 	is.NoErr(err)
 	var sent atomic.Int64
-	f, _ := newFleetAt(t, func(ctx context.Context) (redis.Conn, error) {
+	f, _ := newFleetIn(t, store.Single(func(ctx context.Context) (redis.Conn, error) {
 		c, err := place.Dial()(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return counted{c, &sent}, nil
-	}, redistest.Prefix(t), time.Hour) // heartbeats are rare
+		return counted{c.(redis.ConnWithTimeout), &sent}, nil
+	}), redistest.Prefix(t), time.Hour, nil) // heartbeats are rare
 	is.NoErr(f.Start(t.Context()))
 	const queues = 20
 	for i := range queues {
 		is.NoErr(f.Join(t.Context(), queueOf(f, fmt.Sprint("q", i))))
 	}
 	w := f.present()
-	until := func(what string, holds func() bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !holds(); time.Sleep(100 * time.Microsecond) {
-			if time.Now().After(end) {
-				t.Fatal("it never came about that ", what)
-			}
-		}
-	}
 	began, before := time.Now(), sent.Load()
 	for range 1000 {
 		f.Changed()
-		until("it has its turn", func() bool { return len(w.turn) == 0 })
+		until(t, "it has its turn", func() bool { return len(w.turn) == 0 })
 	}
-	until("the last change was looked at", func() bool {
+	until(t, "the last change was looked at", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return !w.moved && !w.outdated

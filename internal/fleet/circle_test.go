@@ -10,7 +10,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
-	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -39,13 +38,7 @@ func TestCircles(t *testing.T) {
 	slot := c.Slot(t, "{q}")
 	home := c.Owner(t, slot)
 	other := c.Nodes[(slices.Index(c.Nodes, home)+1)%2]
-	stays := other
-	var staying *Queue
-	for i := 0; staying == nil; i++ {
-		if name := fmt.Sprint("q", i); c.Owner(t, c.Slot(t, "{"+name+"}")) == stays {
-			staying = queueOf(f, name)
-		}
-	}
+	staying := queueOn(t, f, c, other)
 	is.NoErr(f.Start(t.Context()))
 	is.NoErr(f.Join(t.Context(), moving))
 	is.NoErr(f.Join(t.Context(), staying))
@@ -56,44 +49,36 @@ func TestCircles(t *testing.T) {
 		m := w.members[q.ID]
 		return m.circle.home, time.Now().Before(m.spared)
 	}
-	until := func(what string, holds func() bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("it never came about that ", what)
-			}
-		}
-	}
 	renewed := func(at *redistest.Server, q *Queue) {
 		t.Helper()
 		conn := redistest.Dial(t, at.URL())
 		lease := func() string { s, _ := redis.String(conn.Do("ZSCORE", q.Keys.Workers(), f.ID())); return s }
 		before := lease()
-		until("the lease is renewed", func() bool { l := lease(); return l != "" && l != before })
+		until(t, "the lease is renewed", func() bool { l := lease(); return l != "" && l != before })
 	}
 	settled := func(q *Queue, node *redistest.Server) {
 		t.Helper()
-		until("it is in the circle of its node", func() bool { h, _ := at(q); return h == node.Addr() })
+		until(t, "it is in the circle of its node", func() bool { h, _ := at(q); return h == node.Addr() })
 		renewed(node, q)
 	}
 	settled(moving, home)
-	settled(staying, stays)
-	until("no slot has moved for long", func() bool { _, a := at(moving); _, b := at(staying); return !a && !b })
+	settled(staying, other)
+	until(t, "no slot has moved for long", func() bool { _, a := at(moving); _, b := at(staying); return !a && !b })
 	for _, to := range []*redistest.Server{other, home, other} {
 		c.Move(t, slot, to)
-		until("it is spared", func() bool { h, s := at(moving); return h == to.Addr() && s })
+		until(t, "it is spared", func() bool { h, s := at(moving); return h == to.Addr() && s })
 		_, spared := at(staying)
 		is.True(!spared)
 		settled(moving, to)
 	}
-	until("it isn't spared any more", func() bool { _, s := at(moving); return !s })
+	until(t, "it isn't spared any more", func() bool { _, s := at(moving); return !s })
 
 	registry := redistest.Dial(t, c.Owner(t, c.Slot(t, "p:registry")).URL())
 	listed := func() bool {
 		n, err := redis.Int(registry.Do("SISMEMBER", "p:registry", "q"))
 		return n == 1 && err == nil
 	}
-	until("the queue is listed", func() bool {
+	until(t, "the queue is listed", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return listed() && !w.outdated
@@ -103,13 +88,8 @@ func TestCircles(t *testing.T) {
 	is.True(!w.list.IsZero())
 	w.list = time.Now()
 	w.mu.Unlock()
-	until("the queue is listed again", listed)
+	until(t, "the queue is listed again", listed)
 	is.NoErr(f.Stop(t.Context()))
-}
-
-func queueOf(f *Fleet, name string) *Queue {
-	of := &store.Served{Lines: f.Lines, Name: name, ID: name, Keys: f.Space.Queue(name)}
-	return &Queue{Part: engine.Part{Served: of}, Engine: f.Engine.Queue(name, name, engine.Options{})}
 }
 
 // A circle ends some time after the last queue has left its node, and one that a queue is in doesn't. A
@@ -125,22 +105,12 @@ func TestCirclesEnd(t *testing.T) {
 	place.OnChange(f.Changed)
 	slot := c.Slot(t, "{q}")
 	home := c.Owner(t, slot)
-	var staying *Queue
-	for i := 0; staying == nil; i++ {
-		if name := fmt.Sprint("q", i); c.Owner(t, c.Slot(t, "{"+name+"}")) != home {
-			staying = queueOf(f, name)
-		}
-	}
-	stays := c.Owner(t, c.Slot(t, "{"+staying.ID+"}"))
+	stays := c.Nodes[(slices.Index(c.Nodes, home)+1)%3]
+	staying := queueOn(t, f, c, stays)
 	is.NoErr(f.Start(t.Context()))
 	f.Want(moving)
 	f.Want(staying)
 	w := f.present()
-	circles := func() (all []string) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return slices.Sorted(maps.Keys(w.circles))
-	}
 	are := func(nodes ...*redistest.Server) {
 		t.Helper()
 		want := []string{store.Somewhere}
@@ -148,11 +118,11 @@ func TestCirclesEnd(t *testing.T) {
 			want = append(want, n.Addr())
 		}
 		slices.Sort(want)
-		for end := time.Now().Add(time.Minute); !slices.Equal(circles(), want); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("the circles are %q, want %q", circles(), want)
-			}
-		}
+		until(t, fmt.Sprintf("the circles are %q", want), func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return slices.Equal(slices.Sorted(maps.Keys(w.circles)), want)
+		})
 	}
 	are(home, stays)
 	for range 2 {

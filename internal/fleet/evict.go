@@ -355,10 +355,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 	f.CameBack()
 
 	f.counts.Evicted.Add(1)
-	var queues []string
-	for _, m := range members {
-		queues = append(queues, m.queue.ID)
-	}
+	queues := slices.Collect(maps.Keys(members))
 	f.Log.Warn("worqr: this worker was evicted; coming back under a new id", "worker", old, "new", id, "name", f.Name, "queues", wholes(queues))
 	if f.Trace.Evicted != nil {
 		f.Trace.Evicted(old, id, f.Name, publics(queues))
@@ -366,7 +363,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 	for _, m := range members {
 		w.forsake(m, engine.ErrEvicted)
 	}
-	f.Engine.Pass()
+	f.Engine.Capacity.Pass() // what the ended sessions have left free
 	w.lookForLoss(ctx, slices.Collect(maps.Values(members)))
 	if err := w.settleAll(ctx); err != nil {
 		f.Log.Debug("worqr: leaving under the old id", "err", err) // retried

@@ -10,7 +10,6 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -26,7 +25,7 @@ func TestChanged(t *testing.T) {
 	var lost []string
 	place, err := store.Open(redistest.URL(), store.Access{})
 	is.NoErr(err)
-	f, q := newFleetWith(t, place.Dial(), prefix, -1, func(queue, _ string) { // no beat sees anything
+	f, q := newFleetIn(t, place, prefix, -1, func(queue, _ string) { // no beat sees anything
 		mu.Lock()
 		defer mu.Unlock()
 		lost = append(lost, queue)
@@ -35,8 +34,7 @@ func TestChanged(t *testing.T) {
 	f.CameBack = func() { forgot <- struct{}{} }
 	all := map[string]*Queue{"q": q}
 	for _, name := range []string{"r", "s", "t"} {
-		of := &store.Served{Lines: f.Lines, Name: name, ID: name, Keys: f.Space.Queue(name)}
-		all[name] = &Queue{Part: engine.Part{Served: of}, Engine: f.Engine.Queue(name, name, engine.Options{})}
+		all[name] = queueOf(f, name)
 	}
 	for name := range all {
 		redistest.Do(t, c, "SET", prefix+":token:{"+name+"}", 100)
@@ -50,16 +48,7 @@ func TestChanged(t *testing.T) {
 	// looked waits until the worker has looked: it has written its registration again.
 	looked := func() []string {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-			n, err := c.Do("SISMEMBER", prefix+":workers", f.ID())
-			is.NoErr(err)
-			if n == int64(1) {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatal("the worker does not look")
-			}
-		}
+		until(t, "the worker looks", func() bool { return redistest.Do(t, c, "SISMEMBER", prefix+":workers", f.ID()) == int64(1) })
 		mu.Lock()
 		defer mu.Unlock()
 		slices.Sort(lost)
@@ -92,11 +81,7 @@ func TestChanged(t *testing.T) {
 	is.Equal(looked(), []string{"q", "q", "t"}) // it can't be asked
 	redistest.Do(t, c, "DEL", prefix+":token:{q}")
 	f.present().hurry() // as the next turn
-	for end := time.Now().Add(time.Minute); f.Engine.Counts().LostWrites.Load() < 4; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not ask again")
-		}
-	}
+	until(t, "it asks again", func() bool { return f.Engine.Counts().LostWrites.Load() >= 4 })
 	is.NoErr(f.Stop(t.Context()))
 }
 
@@ -121,24 +106,23 @@ func TestEvictionIsLoggedAtOnce(t *testing.T) {
 		dead.add(queue, store.Dead{Worker: worker, Tasks: 2})
 		return dead
 	}
-	next := func() string {
+	next := func() (line string) {
 		t.Helper()
-		select {
-		case line := <-lines:
-			return line
-		case <-time.After(time.Minute):
-			t.Fatal("no line")
-			return ""
+		until(t, "a line is logged", func() bool { return len(lines) > 0 })
+		return <-lines
+	}
+	tells := func(line string, wants ...string) {
+		t.Helper()
+		for _, want := range wants {
+			if !strings.Contains(line, want) {
+				t.Errorf("%q lacks %q", line, want)
+			}
 		}
 	}
 	w := f.present()
 	w.bury(found("dead", "b"))
 	line := next()
-	for _, want := range []string{"evicted a worker whose lease expired", "worker dead", "name api-7", "host node3", "pid 4121", "queues [b]", "tasks 2", "evicted_at"} {
-		if !strings.Contains(line, want) {
-			t.Errorf("%q lacks %q", line, want)
-		}
-	}
+	tells(line, "evicted a worker whose lease expired", "worker dead", "name api-7", "host node3", "pid 4121", "queues [b]", "tasks 2", "evicted_at")
 	w.bury(found("dead", "c"))
 	w.bury(found("dead", "a"))
 	w.bury(found("unknown", "a"))
@@ -149,11 +133,7 @@ func TestEvictionIsLoggedAtOnce(t *testing.T) {
 
 	is.NoErr(f.Stop(t.Context())) // which says the rest now
 	line = next()
-	for _, want := range []string{"an evicted worker's lease expired on more queues", "worker dead", "name api-7", "queues [a c]", "tasks 4"} {
-		if !strings.Contains(line, want) {
-			t.Errorf("%q lacks %q", line, want)
-		}
-	}
+	tells(line, "an evicted worker's lease expired on more queues", "worker dead", "name api-7", "queues [a c]", "tasks 4")
 	is.Equal(len(lines), 0)
 	is.Equal(redistest.Do(t, c, "EXISTS", prefix+":worker:dead"), int64(0))
 }
@@ -181,11 +161,8 @@ func TestNameIsReadBeforeEviction(t *testing.T) {
 	redistest.Do(t, c, "HSET", prefix+":worker:dead", "name", "api-7", "host", "node3", "pid", 4121)
 	redistest.Do(t, c, "ZADD", prefix+":workers:{q}", 1, "dead")
 	is.NoErr(f.Join(t.Context(), q))
-	select {
-	case line := <-lines:
-		is.True(strings.HasPrefix(line, "true") && strings.Contains(line, "name api-7 host node3"))
-	case <-time.After(time.Minute):
-		t.Fatal("nobody is evicted")
-	}
+	until(t, "somebody is evicted", func() bool { return len(lines) > 0 })
+	line := <-lines
+	is.True(strings.HasPrefix(line, "true") && strings.Contains(line, "name api-7 host node3"))
 	is.NoErr(f.Stop(t.Context()))
 }

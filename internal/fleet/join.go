@@ -42,14 +42,14 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 
 // look is one iteration of belong.
 func (w *worker) look(ctx context.Context) error {
-	if w.isToPrune() {
+	if w.isDue(&w.prune) {
 		w.loops.Go(func() {
 			if err := store.PruneSome(w.ctx, w.fleet.Lines.Calls, w.fleet.Space); err != nil {
 				w.pruneLater()
 			}
 		})
 	}
-	if w.isToCompare() {
+	if w.isDue(&w.compare) { // some time after a join
 		w.loops.Go(func() { w.compareLeases(w.ctx) })
 	}
 	if w.await(ctx) != nil {

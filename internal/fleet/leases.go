@@ -11,13 +11,6 @@ import (
 // Peers of one queue should have the same lease. If they differ, either each judges the others by
 // its own, or two services share the queue by accident.
 
-// isToCompare reports once that it is time to compare leases: some time after a join.
-func (w *worker) isToCompare() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return isTime(&w.compare)
-}
-
 // compareLeases warns, once for each queue, of a peer with another lease. It looks at
 // two members of each queue: those whose leases end first and last.
 func (w *worker) compareLeases(ctx context.Context) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
@@ -33,17 +32,7 @@ func (w *worker) register(ctx context.Context, by store.Runner, id string) error
 }
 
 // wholes are the queues with these names or parts, for people.
-func wholes(names []string) []string {
-	all := make([]string, len(names))
-	for i, name := range names {
-		queue, failed := strings.CutSuffix(name, failedHalf)
-		if all[i] = store.Whole(queue); failed {
-			all[i] += failedHalf
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
+func wholes(names []string) []string { return distinct(names, Half.String) }
 
 // outdate makes the worker rewrite its registration in its next turn.
 func (w *worker) outdate() {
@@ -106,11 +95,11 @@ func (w *worker) pruneLater() {
 	w.prune = time.Now().Add(w.ttl() * 3 / 2)
 }
 
-// isToPrune reports, once, that it's time to prune.
-func (w *worker) isToPrune() bool {
+// isDue is isTime of one of the worker's times.
+func (w *worker) isDue(t *time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return isTime(&w.prune)
+	return isTime(t)
 }
 
 // isTime reports once that a time has come.

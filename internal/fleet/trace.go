@@ -23,6 +23,13 @@ type Half struct {
 	Failed bool
 }
 
+func (h Half) String() string {
+	if h.Failed {
+		return h.Queue + failedHalf
+	}
+	return h.Queue
+}
+
 // half returns what the id of a queue means.
 func half(id string) Half {
 	name, failed := strings.CutSuffix(id, failedHalf)
@@ -31,9 +38,14 @@ func half(id string) Half {
 
 // publics returns the names of queues as users know them.
 func publics(ids []string) []string {
+	return distinct(ids, func(h Half) string { return h.Queue })
+}
+
+// distinct returns what queues and parts are called, each once and in order.
+func distinct(ids []string, called func(Half) string) []string {
 	all := make([]string, len(ids))
 	for i, id := range ids {
-		all[i] = half(id).Queue
+		all[i] = called(half(id))
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

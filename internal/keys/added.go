@@ -100,10 +100,7 @@ func SplitAdded(value string) (key, card string, ok bool) {
 	}
 	ms, rest, _ := strings.Cut(rest, "-")
 	seq, field, ok := strings.Cut(rest, "-")
-	if !ok {
-		return "", "", false
-	}
-	if len(field) < addedSalt {
+	if !ok || len(field) < addedSalt {
 		return "", "", false
 	}
 	key, ok = AddedKey(ms+"-"+seq, field[:addedSalt])

@@ -1,20 +1,10 @@
 package keys
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
-
-// slotTag is what Redis Cluster hashes of a key: what is between the first brace
-// and the next closing one, if that is not empty.
-func slotTag(key string) string {
-	if _, rest, ok := strings.Cut(key, "{"); ok {
-		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
-			return tag
-		}
-	}
-	return key
-}
 
 // named are all names of a queue and of one of each thing in it.
 func named(q Queue, id string) map[string]string {
@@ -28,10 +18,12 @@ func named(q Queue, id string) map[string]string {
 }
 
 // FuzzNames: whatever names, prefixes and ids may be, no two things share a key,
-// all keys of a queue share a slot, and a channel leads back to its queue.
+// all keys and channels of a queue share a slot, and a channel leads back to its queue.
 func FuzzNames(f *testing.F) {
 	f.Add("", "q", "q2", "01890000-0000-7000-8000-000000000000", "w")
 	f.Add("a_b:c", "q", "q:q", "k:a:{q}", "")
+	f.Add("worqr", "a_b", "_done", "id:with_{odd}_parts", "")
+	f.Add("worqr", "a:b", "q_work:w", "w", "")
 	f.Add("p:failed", "}_done", "_work", "{", "}")
 	f.Add("p", "\xff", "queues:{q}", ":failed", "q}:{q")
 	f.Fuzz(func(t *testing.T, prefix, a, b, id, other string) {
@@ -49,30 +41,32 @@ func FuzzNames(f *testing.F) {
 			}
 			seen[key] = what
 		}
-		for _, name := range []string{a, b} {
-			if name == b && a == b {
-				break
+		for _, name := range slices.Compact([]string{a, b}) {
+			inSlot := func(what, key string) {
+				if hashed(key) != name || s.Queue(name).Failed().Slot() != Slot(name) {
+					t.Errorf("%s of %q is hashed by %q", what, name, hashed(key))
+				}
+			}
+			isRead := func(want Kind, channel string) {
+				inSlot(string(want), channel)
+				if queue, kind, ok := s.ParseChannel(channel); !ok || queue != name || kind != want {
+					t.Errorf("the channel %q of %q is read as %q, %q, %t", channel, name, queue, kind, ok)
+				}
 			}
 			for what, key := range named(s.Queue(name), id) {
-				if tag := slotTag(key); tag != name {
-					t.Errorf("%s of %q is hashed by %q", what, name, tag)
-				}
+				inSlot(what, key)
 				add(name+"/"+what, key)
 			}
+			q := s.Queue(name)
 			if other != id {
-				q := s.Queue(name)
 				add(name+"/other process", q.Process(other))
 				add(name+"/other working", q.Working(other))
 				add(name+"/other entry", q.Keyed(other))
 			}
 			for _, k := range []Kind{KindWork, KindEnqueue, KindDone, KindCancel, KindDelete} {
-				if queue, kind, ok := s.ParseChannel(s.Queue(name).Channel(k)); !ok || queue != name || kind != k {
-					t.Errorf("the channel of %s of %q is read as %q, %q, %t", k, name, queue, kind, ok)
-				}
+				isRead(k, q.Channel(k))
 			}
-			if queue, kind, ok := s.ParseChannel(s.Queue(name).Wake(id)); !ok || queue != name || kind != "wake" {
-				t.Errorf("the channel to wake %q on %q is read as %q, %q, %t", id, name, queue, kind, ok)
-			}
+			isRead("wake", q.Wake(id))
 		}
 	})
 }

@@ -86,19 +86,12 @@ func NewSpace(prefix string) Space {
 	return Space{prefix: prefix}
 }
 
-// Registry is the set of queue names.
-func (s Space) Registry() string { return s.prefix + ":registry" }
+// The keys of the fleet, likewise.
 
-// Spreads is over how many parts each spread queue is.
-func (s Space) Spreads() string { return s.prefix + ":spreads" }
-
-// Workers is the set of registered peers.
-func (s Space) Workers() string { return s.prefix + ":workers" }
-
-// Protocol is what the peers speak.
-func (s Space) Protocol() string { return s.prefix + ":protocol" }
-
-// Worker is the registration of one peer.
+func (s Space) Registry() string        { return s.prefix + ":registry" }
+func (s Space) Spreads() string         { return s.prefix + ":spreads" }
+func (s Space) Workers() string         { return s.prefix + ":workers" }
+func (s Space) Protocol() string        { return s.prefix + ":protocol" }
 func (s Space) Worker(id string) string { return s.prefix + ":worker:" + id }
 
 // Queue returns the names of one queue, which CheckName accepts.
@@ -138,89 +131,36 @@ func (q Queue) Around() (head, tail string) {
 
 func (q Queue) key(kind string) string { return q.prefix + ":" + kind + ":{" + q.name + "}" }
 
-// Waiting is the raw list.
-func (q Queue) Waiting() string { return q.key("queues") }
+// The keys of the queue, one method for each row of Table, which says what they hold.
 
-// Process is the processing list of one process.
-func (q Queue) Process(id string) string { return q.key("process") + ":" + id }
-
-// Added is the added tasks that wait.
-func (q Queue) Added() string { return q.key("added") }
-
-// Working is what one worker runs.
-func (q Queue) Working(worker string) string { return q.key("working") + ":" + worker }
-
-// Workers is who serves the queue.
-func (q Queue) Workers() string { return q.key("workers") }
-
-// Idle is who waits for work.
-func (q Queue) Idle() string { return q.key("idle") }
-
-// Suspects is who is about to be failed, or being returned.
-func (q Queue) Suspects() string { return q.key("suspects") }
-
-// Rounds is the last round of each worker.
-func (q Queue) Rounds() string { return q.key("rounds") }
-
-// Token is the last token.
-func (q Queue) Token() string { return q.key("token") }
-
-// Canceled is the cancel log.
-func (q Queue) Canceled() string { return q.key("canceled") }
-
-// Cancel is the record of one cancel.
-func (q Queue) Cancel(digest string) string { return q.key("cancel") + ":" + digest }
-
-// Holders is who holds something.
-func (q Queue) Holders() string { return q.key("holders") }
-
-// Stopping is what runs and a cancel covers.
-func (q Queue) Stopping() string { return q.key("stopping") }
-
-// Gaps is the positions from which a cancel removed a payload.
-func (q Queue) Gaps() string { return q.key("gaps") }
-
-// Unique is the content locks.
-func (q Queue) Unique() string { return q.key("unique") }
-
-// Schedule is the schedule.
-func (q Queue) Schedule() string { return q.key("schedule") }
-
-// Recurring has the schedules of recurring tasks, and until when they are asserted.
-func (q Queue) Recurring() string { return q.key("recurring") }
-
-// Recurrence is one of these schedules.
+func (q Queue) Waiting() string                { return q.key("queues") }
+func (q Queue) Process(id string) string       { return q.key("process") + ":" + id }
+func (q Queue) Added() string                  { return q.key("added") }
+func (q Queue) Working(worker string) string   { return q.key("working") + ":" + worker }
+func (q Queue) Workers() string                { return q.key("workers") }
+func (q Queue) Idle() string                   { return q.key("idle") }
+func (q Queue) Suspects() string               { return q.key("suspects") }
+func (q Queue) Rounds() string                 { return q.key("rounds") }
+func (q Queue) Token() string                  { return q.key("token") }
+func (q Queue) Canceled() string               { return q.key("canceled") }
+func (q Queue) Cancel(digest string) string    { return q.key("cancel") + ":" + digest }
+func (q Queue) Holders() string                { return q.key("holders") }
+func (q Queue) Stopping() string               { return q.key("stopping") }
+func (q Queue) Gaps() string                   { return q.key("gaps") }
+func (q Queue) Unique() string                 { return q.key("unique") }
+func (q Queue) Schedule() string               { return q.key("schedule") }
+func (q Queue) Recurring() string              { return q.key("recurring") }
 func (q Queue) Recurrence(entry string) string { return q.key("recurrence") + ":" + entry }
-
-// Keyed is one entry of the schedule.
-func (q Queue) Keyed(entry string) string { return q.key("keyed") + ":" + entry }
-
-// Contents is which entries hold a payload.
-func (q Queue) Contents() string { return q.key("contents") }
-
-// Entries is what runs out of the schedule.
-func (q Queue) Entries() string { return q.key("entries") }
-
-// Ledger is how many workers died holding a payload.
-func (q Queue) Ledger() string { return q.key("ledger") }
-
-// Once is the mark of one nonce.
-func (q Queue) Once(nonce string) string { return q.key("once") + ":" + nonce }
-
-// Result is how the task of an entry ended.
-func (q Queue) Result(entry string) string { return q.key("result") + ":" + entry }
-
-// Batch is the payloads of one large enqueue.
-func (q Queue) Batch(id string) string { return q.key("batch") + ":" + id }
-
-// Batches is which large enqueues are accepted and still to be moved to the queue.
-func (q Queue) Batches() string { return q.key("batches") }
-
-// Paused is present while the queue is paused.
-func (q Queue) Paused() string { return q.key("paused") }
-
-// Ages has notes of how many tasks had come onto the list by a time.
-func (q Queue) Ages() string { return q.key("ages") }
+func (q Queue) Keyed(entry string) string      { return q.key("keyed") + ":" + entry }
+func (q Queue) Contents() string               { return q.key("contents") }
+func (q Queue) Entries() string                { return q.key("entries") }
+func (q Queue) Ledger() string                 { return q.key("ledger") }
+func (q Queue) Once(nonce string) string       { return q.key("once") + ":" + nonce }
+func (q Queue) Result(entry string) string     { return q.key("result") + ":" + entry }
+func (q Queue) Batch(id string) string         { return q.key("batch") + ":" + id }
+func (q Queue) Batches() string                { return q.key("batches") }
+func (q Queue) Paused() string                 { return q.key("paused") }
+func (q Queue) Ages() string                   { return q.key("ages") }
 
 // Kind says what a channel carries.
 type Kind string

@@ -2,7 +2,6 @@ package keys_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -26,20 +25,6 @@ func TestPartsAreInTheirSlots(t *testing.T) {
 				}
 				seen[name] = true
 			}
-		}
-	}
-}
-
-// A queue that grows to twice its parts keeps those that it has.
-func TestPartsOfTwiceAsMany(t *testing.T) {
-	t.Parallel()
-	var more []string
-	for i := range 16 {
-		more = append(more, keys.Part("emails", i, 16))
-	}
-	for i := range 8 {
-		if name := keys.Part("emails", i, 8); !slices.Contains(more, name) {
-			t.Errorf("%s is none of sixteen", name)
 		}
 	}
 }

@@ -5,16 +5,18 @@ import "strings"
 // Slots is how many slots a Redis Cluster has.
 const Slots = 16384
 
-// Slot returns the slot of a key or a channel in a Redis Cluster. If there is something between
-// the first brace and the next closing one, the slot depends on that alone: all keys of a queue
-// share one.
-func Slot(key string) int {
+// Slot returns the slot of a key or a channel in a Redis Cluster.
+func Slot(key string) int { return int(sum(0, hashed(key))) % Slots }
+
+// hashed is what the slot depends on: what is between the first brace and the next closing one, if
+// there is something. So all keys of a queue share a slot.
+func hashed(key string) string {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
-			key = tag
+			return tag
 		}
 	}
-	return int(sum(0, key)) % Slots
+	return key
 }
 
 // sum is the checksum of what the one so far is of, and a text behind it.

@@ -32,30 +32,6 @@ func TestSlot(t *testing.T) {
 	}
 }
 
-// All keys and channels of a queue and of its failed queue are in the slot of its name.
-func TestSlotOfQueue(t *testing.T) {
-	t.Parallel()
-	space := keys.NewSpace("worqr").InCluster()
-	for _, name := range []string{"q", "emails", "a:b", "ä"} {
-		q, want := space.Queue(name), keys.Slot(name)
-		for _, of := range []keys.Queue{q, q.Failed()} {
-			for _, row := range keys.Table {
-				if row.Fleet {
-					continue
-				}
-				if key := row.Of(of, "x{y}"); keys.Slot(key) != want || of.Slot() != want {
-					t.Errorf("%s is in another slot than %s", key, name)
-				}
-			}
-			for _, channel := range []string{of.Channel(keys.KindWork), of.Channel(keys.KindCancel), of.Wake("w")} {
-				if keys.Slot(channel) != want {
-					t.Errorf("%s is in another slot than %s", channel, name)
-				}
-			}
-		}
-	}
-}
-
 // In a cluster each queue has a key that nothing else is called, and a producer's rule allows it.
 func TestAbsent(t *testing.T) {
 	t.Parallel()

@@ -54,37 +54,36 @@ var Table = []Row{
 // Of returns a key of the queue, or of its fleet. Part is what follows where there are
 // many such keys; with the part "" it is what they begin with.
 func (r *Row) Of(q Queue, part string) string {
-	switch {
-	case r.Fleet && r.Part == "":
-		return q.prefix + ":" + r.Kind
-	case r.Fleet:
-		return q.prefix + ":" + r.Kind + ":" + part
-	case r.Part == "":
-		return q.prefix + ":" + r.Kind + ":{" + q.name + "}"
+	key := q.prefix + ":" + r.Kind
+	if !r.Fleet {
+		key = q.key(r.Kind)
 	}
-	return q.prefix + ":" + r.Kind + ":{" + q.name + "}:" + part
+	if r.Part == "" {
+		return key
+	}
+	return key + ":" + part
 }
 
 // Named returns the row by the name that scripts use; nil if there is none.
 func Named(name string) *Row { return byName[name] }
 
-type spot struct{ fleet, many bool }
+// A spot tells a row by what a key shows.
+type spot struct {
+	fleet, many bool
+	kind        string
+}
 
-var byName, bySpot = func() (map[string]*Row, map[spot]map[string]*Row) {
-	names, spots := map[string]*Row{}, map[spot]map[string]*Row{}
+var byName, bySpot = func() (names map[string]*Row, spots map[spot]*Row) {
+	names, spots = map[string]*Row{}, map[spot]*Row{}
 	for i := range Table {
 		r := &Table[i]
-		at := spot{r.Fleet, r.Part != ""}
-		if spots[at] == nil {
-			spots[at] = map[string]*Row{}
-		}
-		names[r.Name], spots[at][r.Kind] = r, r
+		names[r.Name], spots[spot{r.Fleet, r.Part != "", r.Kind}] = r, r
 	}
 	return names, spots
 }()
 
 // row finds the row of a kind: of the fleet or of a queue, one or one of many.
 func row(fleet, many bool, kind string) (*Row, bool) {
-	r, ok := bySpot[spot{fleet, many}][kind]
+	r, ok := bySpot[spot{fleet, many, kind}]
 	return r, ok
 }

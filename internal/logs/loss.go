@@ -37,11 +37,6 @@ func (l *Loss) Add(tasks, kept int) {
 func (l *Loss) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sayLocked()
-}
-
-// sayLocked logs what isn't logged yet.
-func (l *Loss) sayLocked() {
 	if l.timer != nil {
 		l.timer.Stop()
 		l.timer = nil

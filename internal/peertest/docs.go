@@ -9,12 +9,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// MatchingAny returns what any of the patterns matches.
+// MatchingAny returns the files that match any of the patterns.
 func MatchingAny(patterns ...string) (files []string) {
 	for _, pattern := range patterns {
 		some, err := filepath.Glob(pattern)
 		if err != nil {
-			panic(err) // the pattern is wrong
+			panic(err) // the pattern is malformed
 		}
 		files = append(files, some...)
 	}

@@ -18,13 +18,13 @@ var Around = map[inspect.FindingKind]bool{
 	"full-coverage": true,
 }
 
-// Service are the findings about what tasks do, which damages nothing.
+// Service are the findings about how tasks run, which aren't damage.
 var Service = map[inspect.FindingKind]bool{
 	"long-run": true, "stalled": true, "overdue": true, "backlog": true, "retrying": true, "failed": true,
 	"stuck-handler": true,
 }
 
-// Ills are the other findings.
+// Ills returns the other findings.
 func Ills(r *inspect.CheckReport) []inspect.Finding {
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f inspect.Finding) bool { return Around[f.Kind] || Service[f.Kind] })
 }
@@ -34,12 +34,12 @@ func Sha(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Canary is part of every payload, key and nonce that is planted, and of no report.
+// Canary is part of every planted payload, key and nonce, and of no report.
 const Canary = "canary"
 
 const Far = "9007199254740991" // a time that never comes
 
-// Member is a worker that never lapses.
+// Member is a worker whose membership never expires.
 var Member = []string{"ZADD p:workers:{q} " + Far + " w1", "HSET p:rounds:{q} w1 1", `HSET p:worker:w1 queues ["q"]`, "SADD p:workers w1", "SADD p:registry q"}
 
 func Count(r *inspect.CheckReport, kind inspect.FindingKind) (n int) {
@@ -57,7 +57,7 @@ func OpenDoctor(t testing.TB, url string, opts worqr.Options) *worqr.Peer {
 	return OpenAt(t, redistest.Doctor(t, url, opts.Prefix), opts)
 }
 
-// Told is what an explanation says of each copy: its state and why it does not run.
+// Told returns the state of each copy in an explanation, and why it isn't running.
 func Told(e *inspect.Explanation) (all []string) {
 	for _, c := range e.Copies {
 		s := string(c.State)

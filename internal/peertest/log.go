@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// Said is a log of which each line is received.
+// Said is a log that sends each line on a channel.
 type Said chan string
 
 func (s Said) Write(line []byte) (int, error) {
@@ -30,7 +30,7 @@ func (j *Journal) Write(b []byte) (int, error) {
 	return j.buf.Write(b)
 }
 
-// Lines are those that contain a text.
+// Lines returns the lines that contain a text.
 func (j *Journal) Lines(with string) (found []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -46,13 +46,13 @@ func (j *Journal) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// A Gate halts who logs a line of which stop is true, the first time, until it is
-// opened. Peers have it by BeforeLog, where they log, or in their Logger.
+// A Gate blocks the first caller that logs a line for which stop is true, until the gate is opened.
+// Peers use it as BeforeLog, or in their Logger.
 type Gate struct {
 	slog.Handler
 	stop   func(line string) bool
-	Lines  atomic.Int64  // that were to be stopped
-	Halted chan struct{} // closed when one is
+	Lines  atomic.Int64  // for which stop was true
+	Halted chan struct{} // closed when a caller is blocked
 	Open   chan struct{}
 }
 

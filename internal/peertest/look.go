@@ -1,7 +1,6 @@
 package peertest
 
 import (
-	"fmt"
 	"iter"
 	"runtime"
 	"slices"
@@ -16,7 +15,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// giveUp fails a test that has waited for long enough, and shows where everybody is.
+// giveUp fails a test that has waited too long, and logs all stacks.
 func giveUp(t testing.TB, format string, args ...any) {
 	t.Helper()
 	stacks := make([]byte, 1<<20)
@@ -35,12 +34,18 @@ func Sorted(s []string) []string {
 	return s
 }
 
+// NothingLeftBut is NothingLeft after cancels, or if more keys are left on purpose.
 func NothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
 	t.Helper()
-	c := redistest.Conn(t)
-	for _, k := range Left(t, prefix) {
+	NothingLeftAt(t, redistest.Conn(t), prefix, queue, but...)
+}
+
+// NothingLeftAt does that on another Redis.
+func NothingLeftAt(t testing.TB, c redis.Conn, prefix, queue string, but ...string) {
+	t.Helper()
+	for _, k := range redistest.Keys(t, c, prefix) {
 		if ttl, err := redis.Int(c.Do("TTL", k)); err == nil && ttl >= 0 && ttl <= 60 {
-			continue // what is kept of a cancel
+			continue // record of a cancel
 		}
 		k = strings.TrimPrefix(k, prefix)
 		if k != ":registry" && k != ":protocol" && k != ":token:{"+queue+"}" && !slices.Contains(but, k) {
@@ -49,7 +54,7 @@ func NothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
 	}
 }
 
-// Length counts what is listed.
+// Length returns the number of elements.
 func Length[T any](all iter.Seq2[T, error]) (n int, err error) {
 	for _, err := range all {
 		if err != nil {
@@ -76,22 +81,14 @@ func NoTask(t testing.TB, q *worqr.Queue) {
 	}
 }
 
-func Scheduled(t testing.TB, q *worqr.Queue) (all []inspect.ScheduledTask) {
+func Scheduled(t testing.TB, q *worqr.Queue) []inspect.ScheduledTask {
 	t.Helper()
-	for s, err := range q.Scheduled(t.Context()) {
-		Must(t, err)
-		all = append(all, s)
-	}
-	return all
+	return slices.Collect(redistest.Each(t, q.Scheduled(t.Context())))
 }
 
-func Failed(t testing.TB, q *worqr.Queue) (all []inspect.FailedTask) {
+func Failed(t testing.TB, q *worqr.Queue) []inspect.FailedTask {
 	t.Helper()
-	for f, err := range q.Failed(t.Context()) {
-		Must(t, err)
-		all = append(all, f)
-	}
-	return all
+	return slices.Collect(redistest.Each(t, q.Failed(t.Context())))
 }
 
 func FailedPayloads(t testing.TB, q *worqr.Queue) (all []string) {
@@ -102,7 +99,7 @@ func FailedPayloads(t testing.TB, q *worqr.Queue) (all []string) {
 	return all
 }
 
-// Stats are the counts of a queue, without the tokens, which depend on what was before.
+// Stats returns the counts of a queue, except for its tokens, which depend on earlier calls.
 func Stats(t testing.TB, q *worqr.Queue) inspect.QueueStats {
 	t.Helper()
 	s, err := q.Stats(t.Context())
@@ -111,25 +108,9 @@ func Stats(t testing.TB, q *worqr.Queue) inspect.QueueStats {
 	return s
 }
 
-// Near reports whether a time, some hours from now, is what it should be, but for
-// what the test took.
+// Near reports whether got and want, which are hours from now, differ by no more than a test may
+// take.
 func Near(got, want time.Time) bool { return got.Sub(want).Abs() < 20*time.Minute }
-
-// ScriptCalls is how many scripts a server has run.
-func ScriptCalls(t testing.TB, c redis.Conn) (calls int) {
-	t.Helper()
-	info, err := redis.String(c.Do("INFO", "commandstats"))
-	Must(t, err)
-	for line := range strings.Lines(info) {
-		var n int
-		for _, name := range []string{"evalsha", "eval", "fcall"} {
-			if _, err := fmt.Sscanf(line, "cmdstat_"+name+":calls=%d,", &n); err == nil {
-				calls += n
-			}
-		}
-	}
-	return calls
-}
 
 func Info(t testing.TB, conn redis.Conn, section string) string {
 	t.Helper()
@@ -154,23 +135,49 @@ func Receive[T any](t testing.TB, from <-chan T, n int) []T {
 	return got
 }
 
-// Eventually waits until what holds.
+// Listen returns the events of some queues, or of all of them, from the first EventSync on.
+func Listen(t testing.TB, p *worqr.Peer, queues ...string) <-chan inspect.Event {
+	t.Helper()
+	events := make(chan inspect.Event, 10000)
+	go func() {
+		for e, err := range p.Events(t.Context(), queues...) {
+			if err == nil {
+				events <- e
+			}
+		}
+	}()
+	if first := Receive(t, events, 1)[0]; first.Kind != inspect.EventSync {
+		t.Fatalf("the first event is %v", first)
+	}
+	return events
+}
+
+// Until reads events up to the next one of a kind.
+func Until(t testing.TB, events <-chan inspect.Event, kind inspect.EventKind) inspect.Event {
+	t.Helper()
+	for {
+		if e := Receive(t, events, 1)[0]; e.Kind == kind {
+			return e
+		}
+	}
+}
+
+// Eventually waits until a condition holds.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !holds(); {
 		if time.Now().After(deadline) {
-			giveUp(t, "it never came about that %s", what)
+			giveUp(t, "timed out waiting until %s", what)
 		}
-		time.Sleep(5 * time.Millisecond) // between two looks
+		time.Sleep(5 * time.Millisecond) // poll
 	}
 }
 
-// Waiting lists what waits, front first.
+// Waiting lists the waiting tasks, front first.
 func Waiting(t testing.TB, q *worqr.Queue) []string {
 	t.Helper()
 	var all []string
-	for payload, err := range q.Tasks(t.Context()) {
-		Must(t, err)
+	for payload := range redistest.Each(t, q.Tasks(t.Context())) {
 		all = append(all, string(payload))
 	}
 	return all
@@ -189,14 +196,13 @@ func Left(t testing.TB, prefix string) []string {
 	return redistest.Keys(t, redistest.Conn(t), prefix)
 }
 
-// NothingLeft checks that an idle, empty, unserved queue leaves nothing but
-// its name and its token counter.
+// NothingLeft checks that an idle, empty, unserved queue leaves nothing but its name and its token
+// counter.
 func NothingLeft(t testing.TB, prefix, queue string) {
 	t.Helper()
-	keys := slices.DeleteFunc(Left(t, prefix), func(k string) bool {
-		return k == prefix+":registry" || k == prefix+":protocol" || k == prefix+":token:{"+queue+"}"
-	})
-	if len(keys) > 0 {
-		t.Errorf("left behind: %q", keys)
+	for _, k := range Left(t, prefix) {
+		if !slices.Contains([]string{prefix + ":registry", prefix + ":protocol", prefix + ":token:{" + queue + "}"}, k) {
+			t.Errorf("left behind: %s", k)
+		}
 	}
 }

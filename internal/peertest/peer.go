@@ -32,7 +32,7 @@ func Panics(t *testing.T, what string, f func()) {
 	f()
 }
 
-// Failure is the error of a call of which nothing else matters.
+// Failure returns the error of a call whose other result doesn't matter.
 func Failure[T any](_ T, err error) error { return err }
 
 // Verbs calls everything that needs Redis, and returns the errors.
@@ -57,8 +57,8 @@ func Verbs(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]error 
 
 func Is(err, target error) bool { return errors.Is(err, target) }
 
-// Patience bounds every wait for something that must happen. It is far longer
-// than anything takes, so that only a hang fails.
+// Patience is the timeout for everything that must happen. It is so long that only a hang exceeds
+// it.
 const Patience = 2 * time.Minute
 
 // Open returns a peer on the shared Redis, in a namespace of the test's own
@@ -107,8 +107,8 @@ func Start(t testing.TB, p *worqr.Peer) (end func(), ran <-chan error) {
 	return end, done
 }
 
-// Run runs the peer. The returned function ends it and checks that it ended
-// well; it is called in the end if the test does not.
+// Run runs the peer. The returned function stops it and checks that Run returned nil. It is also
+// called when the test ends.
 func Run(t testing.TB, p *worqr.Peer) (stop func()) {
 	t.Helper()
 	end, ran := Start(t, p)
@@ -127,8 +127,8 @@ func Run(t testing.TB, p *worqr.Peer) (stop func()) {
 	return stop
 }
 
-// Working starts the peer's worker on the queue, without Run. Short leases make for short
-// patience, so on a busy machine Redis may need several attempts to answer.
+// Working starts the peer's worker on the queue, without Run. With a short lease calls time out
+// soon, so on a busy machine Redis may need several attempts to answer.
 func Working(t testing.TB, p *worqr.Peer, queue string) *worqr.Queue {
 	t.Helper()
 	q := p.Queue(queue)
@@ -150,15 +150,15 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Broken tells whether err is what worqr.Malformed returns.
+// Broken reports whether err is what worqr.Malformed returns.
 func Broken(err error) bool {
 	return err != nil && fmt.Sprintf("%T", err) == fmt.Sprintf("%T", worqr.Malformed(errors.New("")))
 }
 
-// Tells checks the text of an error.
+// Tells checks that an error contains a text.
 func Tells(t testing.TB, err error, what string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), what) {
-		t.Errorf("%q is not told by: %v", what, err)
+		t.Errorf("%q is not in: %v", what, err)
 	}
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Tamper has calls of scripts come late to Redis, or never, and the answers late to
-// the peer. Either function is called once for each call, in a goroutine, and may be nil.
+// A Tamper delays or drops script calls on their way to Redis, and delays the replies. Each
+// function is called once per call, in a goroutine, and may be nil.
 type Tamper struct {
 	Url    string
-	Before func(verb string, args []any) error // it is sent; the connection ends with an error instead
-	After  func(verb string, args []any)       // the answer is taken in
+	Before func(verb string, args []any) error // called before sending; on an error, the connection ends instead
+	After  func(verb string, args []any)       // called before the peer gets the reply
 }
 
 // Open returns a peer with such connections.
@@ -31,7 +31,7 @@ func (p *Tamper) Open(t testing.TB, opts worqr.Options) *worqr.Peer {
 	return OpenThrough(t, redistest.Worker(t, p.Url, opts.Prefix), opts, p.tamper)
 }
 
-// Hold waits until a channel is closed. In the end nothing is held.
+// Hold waits until a channel is closed, or until the test ends.
 func Hold(t testing.TB, until <-chan struct{}) {
 	select {
 	case <-until:
@@ -39,7 +39,7 @@ func Hold(t testing.TB, until <-chan struct{}) {
 	}
 }
 
-// A tampered connection flushes scripts with the next look at replies.
+// A tampered connection sends scripts only when replies are requested.
 type tampered struct {
 	*Through
 	of   *Tamper
@@ -47,7 +47,7 @@ type tampered struct {
 	late []request
 }
 
-// tamper has a connection tampered with.
+// tamper wraps a connection.
 func (p *Tamper) tamper(c *Through) redis.Conn {
 	t := &tampered{Through: c, of: p}
 	c.OnSend = func(command string, args []any) {
@@ -67,12 +67,12 @@ func (p *Tamper) tamper(c *Through) redis.Conn {
 	return t
 }
 
-// verb is which script is called; "" is none.
+// verb returns which script is called; "" if none is.
 func (r request) verb() string {
 	switch r.command {
 	case "EVALSHA":
 		return store.NameOf(r.args[0].(string))
-	case "EVAL": // again, since Redis did not know it
+	case "EVAL": // sent again, since Redis did not have it
 		return store.NameOf(Sha(r.args[0].(string)))
 	}
 	return ""
@@ -112,16 +112,16 @@ func (c *tampered) ReceiveWithTimeout(d time.Duration) (any, error) {
 	return c.Through.ReceiveWithTimeout(d)
 }
 
-// A Through is a connection on which hooks see what is sent and what is answered, and may
-// change that. Each of them may be nil.
+// A Through is a connection with hooks that see what is sent and received, and may change replies.
+// Each of them may be nil.
 type Through struct {
 	redis.Conn
 	OnSend  func(command string, args []any)
 	OnFlush func()
-	OnReply func(command string, args []any, reply any, err error) (any, error) // no command: a message
+	OnReply func(command string, args []any, reply any, err error) (any, error) // the command is "" for a message
 
-	mu   sync.Mutex // subscriptions are read and written at once
-	sent []request  // and not answered
+	mu   sync.Mutex // subscriptions read and write concurrently
+	sent []request  // commands without a reply yet
 }
 
 type request struct {
@@ -166,7 +166,7 @@ func (c *Through) DoWithTimeout(d time.Duration, name string, args ...any) (any,
 	return redis.DoWithTimeout(c.Conn, d, name, args...)
 }
 
-// OpenThrough returns a peer whose connections to the URL have hooks, or what wrap makes of
+// OpenThrough returns a peer whose connections to the URL have hooks, or are what wrap makes of
 // them.
 func OpenThrough(t testing.TB, url string, opts worqr.Options, wrap func(*Through) redis.Conn) *worqr.Peer {
 	t.Helper()

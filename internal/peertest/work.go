@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Held serves a queue with handlers that run until their context ends, and
-// reports what they do.
+// Held serves a queue with handlers that run until their context ends. It returns their payloads
+// and the causes.
 func Held(t testing.TB, p *worqr.Peer, queue string, o *worqr.HandleOptions) (starts chan string, causes chan error) {
 	starts, causes = make(chan string, 1000), make(chan error, 1000)
 	p.Queue(queue).Handle(func(ctx context.Context, t *worqr.Task) error {
@@ -40,7 +40,7 @@ func Wait(t testing.TB, report *worqr.CancelReport) {
 	Must(t, report.Wait(ctx))
 }
 
-// Dead makes n members of a queue that beat last just now, and hold a task each.
+// Dead adds n dead members to a queue. Their last heartbeat was just now, and each holds a task.
 func Dead(t *testing.T, c redis.Conn, prefix, queue string, lease time.Duration, n int) {
 	t.Helper()
 	key := func(kind string) string { return prefix + ":" + kind + ":{" + queue + "}" }
@@ -63,7 +63,7 @@ func Dead(t *testing.T, c redis.Conn, prefix, queue string, lease time.Duration,
 	redistest.Do(t, c, "")
 }
 
-// Counting serves a queue and reports when each task started.
+// Counting serves a queue and sends when each task started.
 func Counting(t testing.TB, p *worqr.Peer, queue string, o *worqr.HandleOptions) (starts chan time.Time, stop func()) {
 	starts = make(chan time.Time, 10000)
 	p.Queue(queue).Handle(func(context.Context, *worqr.Task) error {
@@ -73,7 +73,7 @@ func Counting(t testing.TB, p *worqr.Peer, queue string, o *worqr.HandleOptions)
 	return starts, Run(t, p)
 }
 
-// Tell is a handler that says which payloads it's given.
+// Tell returns a handler that sends the payloads it gets.
 func Tell(started chan<- string) worqr.Handler {
 	return func(_ context.Context, t *worqr.Task) error {
 		started <- string(t.Payload)
@@ -81,8 +81,7 @@ func Tell(started chan<- string) worqr.Handler {
 	}
 }
 
-// Holding is a handler that says which payloads it's given, and holds each until it may
-// release it.
+// Holding returns a handler that sends the payloads it gets, and holds each task until released.
 func Holding(started chan<- string, release <-chan struct{}) worqr.Handler {
 	return func(_ context.Context, t *worqr.Task) error {
 		started <- string(t.Payload)
@@ -100,13 +99,13 @@ func Idle(t testing.TB, q *worqr.Queue, n int) {
 	})
 }
 
-// Subscribed waits until a peer hears what others publish about a queue. A message that comes before
-// that is lost, as it would be with any other program that publishes one.
+// Subscribed waits until a peer has subscribed to a queue's messages. Earlier messages are lost,
+// whichever program sends them.
 func Subscribed(t testing.TB, prefix, queue string) {
 	t.Helper()
 	c := redistest.Conn(t)
 	of := "{" + queue + "}"
-	Eventually(t, "somebody is subscribed", func() bool { // asked at the queue's node
+	Eventually(t, "a peer is subscribed", func() bool { // on the queue's node
 		n, err := redis.Int(c.Do("EVAL", "return redis.call('PUBSUB', 'NUMSUB', ARGV[1])[2]", 1, prefix+":queues:"+of, prefix+"_"+of+"_cancel"))
 		return err == nil && n > 0
 	})
@@ -117,7 +116,7 @@ func Put(t testing.TB, q *worqr.Queue, key, payload string, o *worqr.PutOptions)
 	Must(t, q.Put(t.Context(), key, []byte(payload), o))
 }
 
-// Take starts the next task, which must be there.
+// Take starts the next task, which must exist.
 func Take(t testing.TB, q *worqr.Queue) *worqr.Task {
 	t.Helper()
 	task, err := q.StartTask(t.Context())
@@ -134,8 +133,8 @@ func FailWorker(t testing.TB, by *worqr.Peer, id string, returned int) {
 	}
 }
 
-// Accused fills the queue with tasks that two workers have died holding: one
-// more death would be the last. The first half of them have keys.
+// Accused fills the queue with tasks whose workers have died twice: one more death fails them. The
+// first half of them have keys.
 func Accused(t testing.TB, url, prefix, queue string, n int) {
 	t.Helper()
 	q := OpenAt(t, url, worqr.Options{Prefix: prefix}).Queue(queue)

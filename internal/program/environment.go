@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// passed are the variables that every program gets, by name. Windows does without
-// some of them, and cannot do without others.
+// passed are the variables that every program gets, by name. Windows lacks some of them, and needs
+// others.
 var passed = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE",
 	"SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA",
@@ -17,15 +17,14 @@ var passed = []string{
 // passes reports whether a variable is passed on to every program.
 func passes(name string) bool {
 	if runtime.GOOS == "windows" {
-		name = strings.ToUpper(name) // names have no case there
+		name = strings.ToUpper(name) // names are case-insensitive there
 	}
 	return slices.Contains(passed, name) || strings.HasPrefix(name, "LC_")
 }
 
-// Environment is what a program may know of ours: where programs and files are, who runs
-// them and in which language, and what is named in more, as NAME or NAME=value. The
-// variables of set replace all others of their names; one whose value contains a NUL byte
-// is missing.
+// Environment returns the environment for a program: where programs and files are, the user and
+// language, and what more lists, as NAME or NAME=value. The variables in set replace all others
+// with their names; those whose values contain a NUL byte are left out.
 func Environment(more []string, set [][2]string) []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -35,7 +34,7 @@ func Environment(more []string, set [][2]string) []string {
 	}
 	for _, e := range more {
 		if strings.Contains(e, "=") {
-			env = append(env, e) // of two, the last holds
+			env = append(env, e) // the last one of a name wins
 		} else if value, ok := os.LookupEnv(e); ok {
 			env = append(env, e+"="+value)
 		}

@@ -5,18 +5,17 @@ import (
 	"syscall"
 )
 
-// attributes has the program lead a group, and die with the thread that
-// starts it.
+// attributes makes the program lead a process group, and die with the thread that starts it.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
 func killGroup(leader *os.Process) {
-	_ = syscall.Kill(-leader.Pid, syscall.SIGKILL) // nobody may be left
+	_ = syscall.Kill(-leader.Pid, syscall.SIGKILL) // leave no process behind
 }
 
-// awaitExit blocks until the process has ended, and leaves it to be waited
-// for, so that its id is not used again. It reports whether it could.
+// awaitExit blocks until the process has ended, but doesn't reap it, so that its id isn't reused.
+// It reports whether it could.
 func awaitExit(p *os.Process) bool {
 	const byPid = 1 // P_PID
 	for {

@@ -19,9 +19,8 @@ const (
 	maxOutput = 1 << 20 // bytes of a program's output that are kept, from its beginning
 	maxErrors = 2 << 10 // bytes of a program's error output that are kept, from its end
 
-	// linger is how long output is read on after a program has ended, if
-	// somebody holds it open; lingerEnded is the same once the context has
-	// ended.
+	// linger is how long to read output after a program has ended, if another process holds it
+	// open; lingerEnded is the same once the context has ended.
 	linger      = time.Second
 	lingerEnded = 100 * time.Millisecond
 )
@@ -30,14 +29,14 @@ const (
 type Program struct {
 	Name  string // looked up as exec.Command does
 	Args  []string
-	Env   []string // all of its environment; see Environment
+	Env   []string // the whole environment; see Environment
 	Input []byte   // it need not read all of it
 }
 
-// Run runs the program until it or ctx ends, and kills what is left of its group. It
-// returns the first MiB of the output. An error has the last 2 KiB of the error output in
-// its text; it matches context.Cause(ctx) when ctx ended first, and else what exec.Cmd
-// fails with. When ctx has ended already, nothing is started.
+// Run runs the program until it or ctx ends, and kills what is left of its group. It returns the
+// first MiB of the output. The error text contains the last 2 KiB of the error output. The error
+// matches context.Cause(ctx) if ctx ended first, and otherwise the error of exec.Cmd. If ctx has
+// already ended, nothing is started.
 func Run(ctx context.Context, p Program) ([]byte, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -62,11 +61,11 @@ func Run(ctx context.Context, p Program) ([]byte, error) {
 	return nil, err
 }
 
-// execute runs the command until it or ctx ends. Of its group nothing is left.
+// execute runs the command until it or ctx ends. Nothing of its group is left.
 func execute(ctx context.Context, cmd *exec.Cmd) error {
-	// Linux kills the program when the thread that has forked it dies, though
-	// the process lives on (golang.org/issue/27505). A thread dies when a
-	// goroutine that is locked to it ends. While this one is, no other can be.
+	// Linux kills the program when the thread that forked it dies, even if the process lives on
+	// (golang.org/issue/27505). A thread dies when a goroutine that is locked to it ends. While
+	// this one is locked, no other can be.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -77,7 +76,7 @@ func execute(ctx context.Context, cmd *exec.Cmd) error {
 	g := &group{leader: cmd.Process}
 	defer context.AfterFunc(ctx, g.kill)()
 	if awaitExit(cmd.Process) {
-		g.end() // before Wait gives the id away
+		g.end() // before Wait releases the id
 	}
 	cmd.WaitDelay = linger
 	if ctx.Err() != nil {
@@ -86,22 +85,21 @@ func execute(ctx context.Context, cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	g.end()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // it succeeded; one that escaped holds its output
+		return nil // it succeeded; an escaped process holds its output open
 	}
 	return err
 }
 
-// A group is a process group, named by the id of its leader. The id is
-// reserved until the leader has been waited for; signals sent later might hit
-// strangers.
+// A group is a process group, named by the id of its leader. The id is reserved until the leader
+// has been waited for; later signals might reach strangers.
 type group struct {
 	leader *os.Process
 
 	mu   sync.Mutex // protects the field below
-	over bool       // send no signal any more
+	over bool       // send no more signals
 }
 
-// kill kills all of the group.
+// kill kills the whole group.
 func (g *group) kill() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,7 +108,7 @@ func (g *group) kill() {
 	}
 }
 
-// end kills what is left of the group, once, and has kill do nothing.
+// end kills what is left of the group, once, and disables kill.
 func (g *group) end() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,8 +135,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what can be shown: cut anywhere, the end may begin within a
-// character.
+// String returns valid UTF-8: what is kept may begin within a character.
 func (t *tail) String() string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(t.kept), "\uFFFD"))
 }

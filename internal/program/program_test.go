@@ -1,6 +1,6 @@
 //go:build unix
 
-package program
+package program_test
 
 import (
 	"bytes"
@@ -20,17 +20,20 @@ import (
 	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/program"
 )
 
 var errTimeout, errCanceled = errors.New("took too long"), errors.New("canceled")
 
-// The test binary runs itself again with a shell script in this variable, as a process
-// whose only program runs the script.
+// The test binary runs itself again with a shell script in this variable. That process runs the
+// script as its only program.
 const scriptEnv = "WORQR_TEST_SCRIPT"
 
 func TestMain(m *testing.M) {
 	if script := os.Getenv(scriptEnv); script != "" {
-		_, err := Run(context.Background(), Program{Name: "sh", Args: []string{"-c", script}, Env: os.Environ()})
+		_, err := program.Run(context.Background(), program.Program{Name: "sh", Args: []string{"-c", script}, Env: os.Environ()})
 		fmt.Println(err)
 		os.Exit(0)
 	}
@@ -39,41 +42,17 @@ func TestMain(m *testing.M) {
 
 // shell runs the script, with args as $1 and so on.
 func shell(ctx context.Context, input []byte, script string, args ...string) ([]byte, error) {
-	return Run(ctx, Program{Name: "sh", Args: append([]string{"-c", script, "sh"}, args...), Env: os.Environ(), Input: input})
+	return program.Run(ctx, program.Program{Name: "sh", Args: append([]string{"-c", script, "sh"}, args...), Env: os.Environ(), Input: input})
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func tells(t testing.TB, err error, what string) {
-	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), what) {
-		t.Errorf("%q is not told by: %v", what, err)
-	}
-}
-
-// eventually waits until it holds, for as long as a slow machine may need.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came about that %s", what)
-		}
-	}
-}
-
-// pids reads the process ids that a script has written into the file.
+// pids reads the process ids that a script has written to the file.
 func pids(t testing.TB, file string) []int {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	must(t, err)
+	peertest.Must(t, err)
 	var all []int
 	for line := range strings.Lines(string(text)) {
 		pid, err := strconv.Atoi(strings.TrimSuffix(line, "\n"))
@@ -85,14 +64,14 @@ func pids(t testing.TB, file string) []int {
 	return all
 }
 
-// gone tells whether the process has ended, waited for or not.
+// gone reports whether the process has ended, waited for or not.
 func gone(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && bytes.Contains(stat, []byte(") Z ")) ||
-		runtime.GOOS == "linux" && err != nil // since the first look
+		runtime.GOOS == "linux" && err != nil // since the first check
 }
 
 // allGone waits until the n processes in the file have ended.
@@ -103,7 +82,7 @@ func allGone(t testing.TB, file string, n int) {
 		t.Fatalf("%d processes, want %d", len(all), n)
 	}
 	for _, pid := range all {
-		eventually(t, fmt.Sprintf("process %d has ended", pid), func() bool { return gone(pid) })
+		peertest.Eventually(t, fmt.Sprintf("process %d has ended", pid), func() bool { return gone(pid) })
 	}
 }
 
@@ -128,7 +107,7 @@ func TestPayloadAndResult(t *testing.T) {
 			t.Parallel()
 			is := is.New(t)
 			before := bytes.Clone(payload)
-			output, err := Run(t.Context(), Program{Name: "cat", Input: payload})
+			output, err := program.Run(t.Context(), program.Program{Name: "cat", Input: payload})
 			is.NoErr(err)
 			is.True(bytes.Equal(output, payload[:min(len(payload), 1<<20)]))
 			is.True(bytes.Equal(payload, before))
@@ -140,13 +119,13 @@ func TestPayloadAndResult(t *testing.T) {
 func TestCannotStart(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	_, err := Run(t.Context(), Program{Name: "no-such-program"})
+	_, err := program.Run(t.Context(), program.Program{Name: "no-such-program"})
 	is.True(errors.Is(err, exec.ErrNotFound))
 	file := filepath.Join(t.TempDir(), "text")
-	_, err = Run(t.Context(), Program{Name: file})
+	_, err = program.Run(t.Context(), program.Program{Name: file})
 	is.True(errors.Is(err, os.ErrNotExist))
 	is.NoErr(os.WriteFile(file, []byte("text"), 0o600))
-	_, err = Run(t.Context(), Program{Name: file})
+	_, err = program.Run(t.Context(), program.Program{Name: file})
 	is.True(errors.Is(err, os.ErrPermission))
 }
 
@@ -154,11 +133,11 @@ func TestErrorOutput(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	_, err := shell(t.Context(), nil, `i=0; while [ $i -lt 5000 ]; do echo "line $i" >&2; i=$((i+1)); done; exit 1`)
-	tells(t, err, "\nline 4998\nline 4999")
+	peertest.Tells(t, err, "\nline 4998\nline 4999")
 	is.True(!strings.Contains(err.Error(), "line 4500\n"))
 	is.True(len(err.Error()) <= 2048+100)
-	_, err = shell(t.Context(), nil, `printf '\377\200 end' >&2; exit 1`) // no UTF-8
-	tells(t, err, "exit status 1: \uFFFD end")
+	_, err = shell(t.Context(), nil, `printf '\377\200 end' >&2; exit 1`) // not UTF-8
+	peertest.Tells(t, err, "exit status 1: \uFFFD end")
 }
 
 // A program need not read its input.
@@ -171,11 +150,10 @@ func TestIgnoresInput(t *testing.T) {
 	is.Equal(string(output), "out\n")
 	_, err = shell(t.Context(), large, "exit 65")
 	exit, ok := errors.AsType[*exec.ExitError](err)
-	is.True(ok && exit.ExitCode() == 65) // not that the input could not be written
+	is.True(ok && exit.ExitCode() == 65) // not the error of writing the input
 }
 
-// When the context ends, nothing is left of the group, and the handler returns
-// at once.
+// When the context ends, nothing is left of the group, and Run returns at once.
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -196,7 +174,7 @@ func TestContextEnds(t *testing.T) {
 	is.True(errors.Is(err, errTimeout))
 	is.True(took >= time.Second)
 	is.True(took < 10*time.Second) // of 60
-	tells(t, err, "took too long: working")
+	peertest.Tells(t, err, "took too long: working")
 	is.Equal(output, nil)
 	allGone(t, file, 4)
 }
@@ -211,20 +189,19 @@ func TestCanceled(t *testing.T) {
 		_, err := shell(ctx, nil, `echo $$ >>"$1"; exec sleep 60`, file)
 		ran <- err
 	}()
-	eventually(t, "it runs", func() bool { return len(pids(t, file)) == 1 })
+	peertest.Eventually(t, "it runs", func() bool { return len(pids(t, file)) == 1 })
 	cancel(errCanceled)
 	is.True(errors.Is(<-ran, errCanceled))
 	allGone(t, file, 1)
 
-	_, err := shell(ctx, nil, `echo $$ >>"$1"`, file) // it has ended already
+	_, err := shell(ctx, nil, `echo $$ >>"$1"`, file) // it has already ended
 	is.True(errors.Is(err, errCanceled))
 	is.Equal(len(pids(t, file)), 1) // nothing was started
-	_, err = Run(ctx, Program{Name: "no-such-program"})
+	_, err = program.Run(ctx, program.Program{Name: "no-such-program"})
 	is.True(errors.Is(err, errCanceled))
 }
 
-// Contexts that end while programs start and end: each either succeeds, or
-// fails with the cause.
+// Contexts end while programs start and end: each either succeeds, or fails with the cause.
 func TestContextRaces(t *testing.T) {
 	t.Parallel()
 	var all sync.WaitGroup
@@ -232,7 +209,7 @@ func TestContextRaces(t *testing.T) {
 		all.Go(func() {
 			for range 50 {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), rand.N(6*time.Millisecond), errTimeout)
-				output, err := Run(ctx, Program{Name: "cat", Input: []byte("in")})
+				output, err := program.Run(ctx, program.Program{Name: "cat", Input: []byte("in")})
 				cancel()
 				if err == nil && string(output) != "in" || err != nil && !errors.Is(err, errTimeout) {
 					t.Errorf("%v, %q", err, output)
@@ -243,7 +220,7 @@ func TestContextRaces(t *testing.T) {
 	all.Wait()
 }
 
-// What a program leaves in its group ends with it, however it ended.
+// The processes that a program leaves in its group end with it, however it ended.
 func TestLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"0", "1", "65"} {
@@ -267,12 +244,11 @@ func TestLeavesNothing(t *testing.T) {
 	}
 }
 
-// What has a session of its own escapes, and is not waited for, whatever it
-// holds open.
+// A process with its own session escapes. Run doesn't wait for it, whatever it holds open.
 func TestEscape(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("there is no setsid here")
+		t.Skip("setsid isn't available")
 	}
 	const escape = `
 		setsid sh -c 'echo $$ >>"$1"; exec sleep 60' sh "$1" &
@@ -296,11 +272,11 @@ func TestEscape(t *testing.T) {
 					if len(pids(t, file)) == 1 {
 						cancel(c.cause)
 					}
-					time.Sleep(5 * time.Millisecond) // between two looks
+					time.Sleep(5 * time.Millisecond) // poll
 				}
 			}()
 			start := time.Now()
-			output, err := shell(ctx, make([]byte, 5<<20), escape+c.end, file) // which nobody reads
+			output, err := shell(ctx, make([]byte, 5<<20), escape+c.end, file) // which no process reads
 			took := time.Since(start)
 			t.Logf("returned after %v", took)
 			escaped := pids(t, file)
@@ -317,7 +293,7 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// A program does not outlive a peer that is killed.
+// A program doesn't outlive a peer that is killed.
 func TestPeerKilled(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -330,7 +306,7 @@ func TestPeerKilled(t *testing.T) {
 	peer := exec.Command(binary)
 	peer.Env = append(os.Environ(), scriptEnv+"=echo $$ >>'"+file+"'; exec sleep 60")
 	is.NoErr(peer.Start())
-	eventually(t, "the program runs", func() bool { return len(pids(t, file)) == 1 })
+	peertest.Eventually(t, "the program runs", func() bool { return len(pids(t, file)) == 1 })
 	is.True(!gone(pids(t, file)[0]))
 	is.NoErr(peer.Process.Kill())
 	_ = peer.Wait() // killed

@@ -116,7 +116,7 @@ const named = 5
 func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Schedule) ([]store.Asserted, error) {
 	began := time.Now()
 	until := s.judgesUntil(h, l, began)
-	told, ended, now, err := store.Recur(ctx, s.calls, l.Keys, s.period.Milliseconds(), until, all)
+	told, ended, now, err := store.Recur(ctx, s.Calls, l.Keys, s.period.Milliseconds(), until, all)
 	if err == nil {
 		s.heard(l, began, now)
 	}
@@ -128,7 +128,7 @@ func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Sched
 		for _, entry := range ended[:min(len(ended), named)] {
 			keys = append(keys, logs.Hash(store.KeyOf(entry)))
 		}
-		s.log.Info("worqr: schedules ended: no running peer asserts them", "queue", l.Name, "count", len(ended), "keys", keys)
+		s.Log.Info("worqr: schedules ended: no running peer asserts them", "queue", l.Name, "count", len(ended), "keys", keys)
 	}
 	return told, err
 }
@@ -148,9 +148,9 @@ func (s *Schedules) tell(j *job, a store.Asserted) {
 	}
 	switch a.State {
 	case store.ScheduleOlder:
-		s.say(j, s.log.Info, "worqr: another peer's newer schedule replaces this one")
+		s.say(j, s.Log.Info, "worqr: another peer's newer schedule replaces this one")
 	case store.ScheduleDamaged:
-		s.say(j, s.log.Error, "worqr: a schedule can't run: its keys have the wrong type; delete them")
+		s.say(j, s.Log.Error, "worqr: a schedule can't run: its keys have the wrong type; delete them")
 	}
 }
 
@@ -163,24 +163,20 @@ func (s *Schedules) say(j *job, log func(string, ...any), msg string, attrs ...a
 
 // fault logs once what is wrong with the times of a job, until they are right again.
 func (s *Schedules) fault(w want, err error) {
-	kind := err
+	kind, attrs := err, []any{"err", err}
 	if u, ok := errors.AsType[*nextError](err); ok {
-		kind = u.kind
-	}
-	if kind == w.flaw {
-		return
+		if kind = u.kind; u.stack != "" {
+			attrs = append(attrs, "stack", u.stack)
+		}
 	}
 	never := errors.Is(err, ErrNever)
-	if never && !w.new {
-		return // Redis has its last ones
+	if kind == w.flaw || never && !w.new { // Redis has its last ones
+		return
 	}
 	w.flaw = kind
-	switch u, ok := errors.AsType[*nextError](err); {
-	case never:
-		s.say(w.job, s.log.Warn, "worqr: a schedule has no further times", "err", err)
-	case ok && u.stack != "":
-		s.say(w.job, s.log.Error, "worqr: the next times of a schedule aren't known", "err", err, "stack", u.stack)
-	default:
-		s.say(w.job, s.log.Error, "worqr: the next times of a schedule aren't known", "err", err)
+	if never {
+		s.say(w.job, s.Log.Warn, "worqr: a schedule has no further times", attrs...)
+		return
 	}
+	s.say(w.job, s.Log.Error, "worqr: the next times of a schedule aren't known", attrs...)
 }

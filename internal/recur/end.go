@@ -19,8 +19,6 @@ type left struct {
 	since  time.Time // when this peer can't have asserted it any more; zero: not yet
 }
 
-func newEnds() ends { return ends{map[string]store.Target{}, map[id]left{}} }
-
 // Over is called when a schedule of a queue isn't asserted any more.
 func (s *Schedules) Over(q store.Target) {
 	s.mu.Lock()
@@ -34,7 +32,7 @@ func (s *Schedules) Over(q store.Target) {
 // endsLocked books visits to queues that have something to judge, at most once a beat.
 func (s *Schedules) endsLocked(visits map[string]*visit, now time.Time) {
 	look := func(q store.Target) {
-		if l := s.laneLocked(q); now.Sub(l.visited) >= s.beat/2 && s.admitsLocked(l, now) {
+		if l := s.laneLocked(q); now.Sub(l.visited) >= s.Beat/2 && s.admitsLocked(l, now) {
 			s.bookLocked(visits, l, nil)
 		}
 	}
@@ -72,7 +70,7 @@ func (s *Schedules) judgesUntil(h *home, l *lane, now time.Time) int64 {
 	if l.clock == 0 || !s.judgesLocked(h, l, now) {
 		return 0
 	}
-	return l.latest(now) + s.beat.Milliseconds()
+	return l.latest(now) + s.Beat.Milliseconds()
 }
 
 // latest is what Redis's clock shows at most, unless it has jumped.
@@ -83,7 +81,7 @@ func (l *lane) latest(now time.Time) int64 { return l.clock + now.Sub(l.asked).M
 func (s *Schedules) heard(l *lane, began time.Time, clock int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := time.Now(); l.clock > 0 && clock > l.latest(now)+s.beat.Milliseconds() {
+	if now := time.Now(); l.clock > 0 && clock > l.latest(now)+s.Beat.Milliseconds() {
 		l.steady = now
 	}
 	l.clock, l.asked = clock, began

@@ -3,6 +3,8 @@ package recur
 import (
 	"testing"
 	"time"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // grown makes a peer one that has asked Redis for long.
@@ -13,48 +15,50 @@ func grown(s *Schedules) {
 // A schedule that nobody asserts ends with the first beat after a peer has learned of it, if that peer may
 // judge.
 func TestOver(t *testing.T) {
-	b := newBench(t)
-	old, s := b.peer(), b.peer()
-	b.set(old, Spec{Schedule: starting(inHours(1))})
-	b.turn(old)
-	s.Over(b.queue("q"))
+	is := redistest.Parallel(t)
+	r := newBench(t)
+	old, s := r.peer(), r.peer()
+	r.give(old, Spec{Schedule: starting(inHours(1))})
+	r.beatOf(old)
+	s.Over(r.target("q"))
 	grown(s)
-	b.turn(s) // learns the time
-	b.turn(s) // somebody asserts it
-	b.True(b.field("print") != "")
-	b.lapse()
-	b.turn(s) // nobody has said so
-	b.True(b.field("print") != "")
+	r.beatOf(s) // learns the time
+	r.beatOf(s) // somebody asserts it
+	is.True(r.field("print") != "")
+	r.lapse()
+	r.beatOf(s) // nobody has said so
+	is.True(r.field("print") != "")
 
-	young := b.peer()
-	young.Over(b.queue("q"))
+	young := r.peer()
+	young.Over(r.target("q"))
 	for range 3 {
-		b.turn(young) // it asks, but doesn't judge
+		r.beatOf(young) // it asks, but doesn't judge
 	}
-	b.True(b.field("print") != "")
+	is.True(r.field("print") != "")
 	young.homes[""].steady = time.Now().Add(-3 * young.period)
 	young.homes[""].visited = time.Now().Add(-2 * young.period)
-	b.turn(young) // as after an outage, or a time without schedules
-	b.True(b.field("print") != "")
+	r.beatOf(young) // as after an outage, or a time without schedules
+	is.True(r.field("print") != "")
 	grown(young) // it knows what to do since
-	b.turn(young)
-	b.Equal(b.field("print"), "")
-	b.Equal(b.told("schedules ended"), 1)
-	b.turn(young) // there may have been more
-	b.Equal(len(young.ends.over), 0)
+	r.beatOf(young)
+	is.Equal(r.field("print"), "")
+	is.Equal(len(r.lines("schedules ended")), 1)
+	r.beatOf(young) // there may have been more
+	is.Equal(len(young.ends.over), 0)
 }
 
 // A peer looks after what it had, as nobody else may do so.
 func TestLeft(t *testing.T) {
-	b := newBench(t)
-	s := b.peer()
-	b.set(s, Spec{Schedule: starting(inHours(1))})
-	b.turn(s)
-	b.True(s.Unset("q", "k:x"))
+	is := redistest.Parallel(t)
+	r := newBench(t)
+	s := r.peer()
+	r.give(s, Spec{Schedule: starting(inHours(1))})
+	r.beatOf(s)
+	is.True(s.Unset("q", "k:x"))
 	grown(s)
-	b.lapse()
-	b.turn(s) // others may assert it
-	b.True(b.field("print") != "")
+	r.lapse()
+	r.beatOf(s) // others may assert it
+	is.True(r.field("print") != "")
 	age := func() {
 		l := s.ends.left[id{"q", "k:x"}]
 		l.since = l.since.Add(-2 * s.period)
@@ -62,11 +66,11 @@ func TestLeft(t *testing.T) {
 	}
 	age()
 	s.homes[""].steady = time.Now()
-	b.turn(s) // it may not judge
-	b.Equal(len(s.ends.left), 1)
+	r.beatOf(s) // it may not judge
+	is.Equal(len(s.ends.left), 1)
 	grown(s)
-	b.turn(s)
-	b.Equal(b.field("print"), "")
-	b.turn(s)
-	b.Equal(len(s.ends.left), 0)
+	r.beatOf(s)
+	is.Equal(r.field("print"), "")
+	r.beatOf(s)
+	is.Equal(len(s.ends.left), 0)
 }

@@ -11,15 +11,13 @@ import (
 // A memo is where schedules remember times. It has to be locked.
 type memo map[int64]time.Time
 
-func (m memo) next(mu sync.Locker, t time.Time) time.Time {
+func (m memo) add(mu sync.Locker, n int64) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(m) > 500 {
 		clear(m)
 	}
-	at := t.Truncate(time.Hour).Add(time.Hour)
-	m[t.Unix()] = at
-	return at
+	m[n] = time.Unix(n, 0)
 }
 
 type lockLast struct {
@@ -27,65 +25,19 @@ type lockLast struct {
 	mu   sync.Mutex
 }
 
-func (s *lockLast) Next(t time.Time) time.Time { return s.memo.next(&s.mu, t) }
-
 type lockElsewhere struct {
 	memo memo
 	mu   *sync.Mutex
 }
 
-func (s *lockElsewhere) Next(t time.Time) time.Time { return s.memo.next(s.mu, t) }
-
-type lockOutside struct {
-	in *struct{ memo memo }
-	mu sync.Mutex
-}
-
-func (s *lockOutside) Next(t time.Time) time.Time { return s.in.memo.next(&s.mu, t) }
-
-type lockEmbedded struct {
-	memo memo
-	sync.Locker
-}
-
-func (s *lockEmbedded) Next(t time.Time) time.Time { return s.memo.next(s, t) }
-
-// lockHidden has a lock that its type doesn't tell.
-type lockHidden struct {
-	memo memo
-	mu   interface{ Lock() }
-}
-
-func (s *lockHidden) Next(t time.Time) time.Time { return s.memo.next(s.mu.(sync.Locker), t) }
-
-type lockInside struct{ in any }
-
-func (s lockInside) Next(t time.Time) time.Time { return s.in.(Schedule).Next(t) }
-
-type lockInMap struct{ in map[string]any }
-
-func (s lockInMap) Next(t time.Time) time.Time {
-	s.in["b"].(Schedule).Next(t)
-	return s.in["a"].(Schedule).Next(t)
-}
-
-// Its lock isn't of package sync.
+// A lockByChannel has a lock that isn't of package sync.
 type lockByChannel struct {
 	memo memo
 	free chan bool
 }
 
-func (s *lockByChannel) Lock()                      { s.free <- true }
-func (s *lockByChannel) Unlock()                    { <-s.free }
-func (s *lockByChannel) Next(t time.Time) time.Time { return s.memo.next(s, t) }
-
-type lockInSlice struct{ in []lockLast }
-
-func (s lockInSlice) Next(t time.Time) time.Time { return s.in[0].Next(t) }
-
-type lockInArray struct{ in [1]*lockLast }
-
-func (s *lockInArray) Next(t time.Time) time.Time { return s.in[0].Next(t) }
+func (s *lockByChannel) Lock()   { s.free <- true }
+func (s *lockByChannel) Unlock() { <-s.free }
 
 type lockInRing struct {
 	next *lockInRing
@@ -93,52 +45,68 @@ type lockInRing struct {
 	mu   sync.Mutex
 }
 
-func (s *lockInRing) Next(t time.Time) time.Time { return s.memo.next(&s.mu, t) }
-
 // What a lock guards isn't read, wherever the lock is: a map that is written meanwhile would end the
 // process.
 func TestGuarded(t *testing.T) {
 	t.Parallel()
-	fresh := func() *lockLast { return &lockLast{memo: memo{}} }
-	byChannel := func() *lockByChannel { return &lockByChannel{memo{}, make(chan bool, 1)} }
-	ring := &lockInRing{memo: memo{}}
-	ring.next = ring
-	for name, s := range map[string]Schedule{
-		"after it":         fresh(),
-		"behind a pointer": &lockElsewhere{memo{}, &sync.Mutex{}},
-		"outside":          &lockOutside{in: &struct{ memo memo }{memo{}}},
-		"embedded":         &lockEmbedded{memo{}, &sync.Mutex{}},
-		"hidden":           &lockHidden{memo{}, &sync.Mutex{}},
-		"in an interface":  lockInside{fresh()},
-		"in a map":         lockInMap{map[string]any{"a": fresh(), "b": fresh()}},
-		"twice in a map":   lockInMap{map[string]any{"a": byChannel(), "b": byChannel()}},
-		"in a slice":       lockInSlice{[]lockLast{{memo: memo{}}}},
-		"in an array":      &lockInArray{[1]*lockLast{fresh()}},
-		"in a ring":        ring,
+	for name, guarded := range map[string]func(m memo) (v any, mu sync.Locker){
+		"after it":         func(m memo) (any, sync.Locker) { s := &lockLast{memo: m}; return s, &s.mu },
+		"behind a pointer": func(m memo) (any, sync.Locker) { s := &lockElsewhere{m, &sync.Mutex{}}; return s, s.mu },
+		"outside": func(m memo) (any, sync.Locker) {
+			s := &struct {
+				in *struct{ memo memo }
+				mu sync.Mutex
+			}{in: &struct{ memo memo }{m}}
+			return s, &s.mu
+		},
+		"embedded": func(m memo) (any, sync.Locker) {
+			s := &struct {
+				memo memo
+				sync.Locker
+			}{m, &sync.Mutex{}}
+			return s, s
+		},
+		"hidden": func(m memo) (any, sync.Locker) { // its type doesn't tell
+			mu := &sync.Mutex{}
+			return &struct {
+				memo memo
+				mu   interface{ Lock() }
+			}{m, mu}, mu
+		},
+		"in an interface": func(m memo) (any, sync.Locker) { s := &lockLast{memo: m}; return struct{ in any }{s}, &s.mu },
+		"in a map":        func(m memo) (any, sync.Locker) { s := &lockLast{memo: m}; return map[string]any{"a": s, "b": s}, &s.mu },
+		"twice in a map": func(m memo) (any, sync.Locker) {
+			s := &lockByChannel{m, make(chan bool, 1)}
+			return map[string]any{"a": s, "b": s}, s
+		},
+		"in a slice":  func(m memo) (any, sync.Locker) { s := []lockLast{{memo: m}}; return s, &s[0].mu },
+		"in an array": func(m memo) (any, sync.Locker) { s := &lockLast{memo: m}; return [1]*lockLast{s}, &s.mu },
+		"in a ring": func(m memo) (any, sync.Locker) {
+			s := &lockInRing{memo: m}
+			s.next = s
+			return s, &s.mu
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			stop := make(chan struct{})
+			m, stop := memo{}, make(chan struct{})
+			v, mu := guarded(m)
 			var all sync.WaitGroup
 			all.Go(func() {
-				for at := time.Unix(0, 0); ; at = at.Add(time.Second) {
+				for n := int64(0); ; n++ {
 					select {
 					case <-stop:
 						return
 					default:
-						s.Next(at)
+						m.add(mu, n)
 					}
 				}
 			})
 			for range 1000 {
-				if _, ok := valueOf(s); ok {
+				if _, ok := valueOf(v); ok {
 					t.Error("read")
 					break
 				}
-			}
-			one, other := (&Spec{Schedule: s}).Print(), (&Spec{Schedule: every(time.Hour)}).Print()
-			if one != other {
-				t.Error("it's compared by more than its times")
 			}
 			close(stop)
 			all.Wait()

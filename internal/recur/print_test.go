@@ -1,6 +1,7 @@
 package recur
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,11 @@ func (w within) Next(t time.Time) time.Time {
 	}
 	return t
 }
+
+// locked is one whose value mustn't be read.
+type locked struct{ sync.Mutex }
+
+func (*locked) Next(t time.Time) time.Time { return every(time.Hour).Next(t) }
 
 // unless is a schedule without some times. Its fields can't be seen.
 func unless(s Schedule, not func(t time.Time) bool) Schedule {
@@ -66,6 +72,7 @@ func TestPrint(t *testing.T) {
 	equal(Spec{Schedule: every(time.Hour)}, Spec{Schedule: every(time.Hour), Payload: []byte{}})
 	equal(Spec{Schedule: &within{9, 17}}, Spec{Schedule: &within{9, 17}})
 	equal(Spec{Schedule: nightly{3, 0, time.UTC}}, Spec{Schedule: nightly{3, 0, zone(t, "UTC")}})
+	equal(Spec{Schedule: &locked{}}, Spec{Schedule: every(time.Hour)}) // it's compared by its times only
 	broken := Spec{Schedule: next(func(t time.Time) time.Time { return t })}
 	equal(broken, broken)
 }

@@ -39,12 +39,8 @@ type Config struct {
 // Each node has its own goroutine while something is asserted there, and each queue its own errors,
 // so a queue that is damaged, or a node that doesn't answer, keeps no other from recurring.
 type Schedules struct {
-	calls  store.Runner
-	log    *logs.Log
-	beat   time.Duration
+	Config
 	period time.Duration
-	home   func(store.Keys) string
-	list   func(context.Context, store.Target)
 	lines  logs.Limiter
 	work   sync.WaitGroup // what is asserted, found and listed
 	wake   chan struct{}
@@ -92,14 +88,13 @@ type Place struct {
 
 // New returns no schedules.
 func New(c Config) *Schedules {
-	beat := min(c.Beat, longestBeat)
-	if beat <= 0 {
-		beat = longestBeat
+	if c.Beat <= 0 || c.Beat > longestBeat {
+		c.Beat = longestBeat
 	}
 	return &Schedules{
-		calls: c.Calls, log: c.Log, beat: beat, period: max(period*beat, shortestPeriod), home: c.Home, list: c.List,
+		Config: c, period: max(period*c.Beat, shortestPeriod),
 		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more lines about schedules were left out", Each: linesPerSecond, All: linesPerSecond},
-		wake:  make(chan struct{}, 1), jobs: map[id]*job{}, ends: newEnds(), lanes: map[string]*lane{}, homes: map[string]*home{},
+		wake:  make(chan struct{}, 1), jobs: map[id]*job{}, ends: ends{map[string]store.Target{}, map[id]left{}}, lanes: map[string]*lane{}, homes: map[string]*home{},
 		finders: map[string]*finder{}, unlisted: map[string]store.Target{},
 	}
 }
@@ -220,7 +215,7 @@ func (s *Schedules) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-s.wake:
-		case <-time.After(s.beat):
+		case <-time.After(s.Beat):
 		}
 	}
 }

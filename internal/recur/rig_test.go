@@ -11,23 +11,24 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A rig is schedules on a Redis of their own, what they log, and how often they call it.
+// A rig is the schedules of peers, what these log, and how often they call Redis.
 type rig struct {
-	*Schedules
-	t     *testing.T
-	conn  redis.Conn
-	calls atomic.Int64
-	block chan struct{} // a call waits for it, once, if it isn't nil
-	home  func(store.Keys) string
-	ctx   context.Context
-	end   context.CancelFunc
+	*Schedules // of the first
+	t          *testing.T
+	conn       redis.Conn
+	config     Config // of all
+	space      store.Space
+	calls      atomic.Int64
+	block      chan struct{} // a call waits for it, once, if it isn't nil
+	home       func(store.Keys) string
+	ctx        context.Context
+	end        context.CancelFunc
 
 	mu   sync.Mutex
 	text strings.Builder
@@ -35,18 +36,28 @@ type rig struct {
 
 const fast = 20 * time.Millisecond
 
-// newRig returns schedules with a beat of 20 ms, which asserts for 2 s.
+// newRig returns schedules with a beat of 20 ms, which asserts for 2 s, on a Redis of their own.
 func newRig(t *testing.T) *rig {
 	server, conn := redistest.StartAndDial(t)
-	r := &rig{t: t, conn: conn, home: func(store.Keys) string { return store.Somewhere }}
+	return newRigAt(t, server.URL(), conn, "p", fast)
+}
+
+// newBench returns schedules that don't run, on the Redis that tests share.
+func newBench(t *testing.T) *rig {
+	return newRigAt(t, redistest.URL(), redistest.Conn(t), redistest.Prefix(t), time.Second)
+}
+
+func newRigAt(t *testing.T, url string, conn redis.Conn, prefix string, beat time.Duration) *rig {
+	r := &rig{t: t, conn: conn, space: store.SpaceOf(prefix), home: func(store.Keys) string { return store.Somewhere }}
 	r.ctx, r.end = context.WithCancel(t.Context())
-	line := redisconn.NewLine((&redisconn.Server{Network: "tcp", Address: server.Addr()}).Dial, 10*time.Second)
+	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(url))(t), 10*time.Second)
 	t.Cleanup(line.Close)
-	r.Schedules = New(Config{
-		Calls: counted{line, r}, Log: logs.New(slog.New(slog.NewTextHandler(r, nil))), Beat: fast,
+	r.config = Config{
+		Calls: counted{line, r}, Log: logs.New(slog.New(slog.NewTextHandler(r, nil))), Beat: beat,
 		Home: func(q store.Keys) string { return r.home(q) },
 		List: func(context.Context, store.Target) {},
-	})
+	}
+	r.Schedules = New(r.config)
 	return r
 }
 
@@ -74,7 +85,7 @@ func (r *rig) Write(p []byte) (int, error) {
 
 // lines are those of the log with a word.
 func (r *rig) lines(word string) (all []string) {
-	r.log.Flush()
+	r.Log.Flush()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for line := range strings.Lines(r.text.String()) {
@@ -85,25 +96,22 @@ func (r *rig) lines(word string) (all []string) {
 	return all
 }
 
-func target(name string) store.Target {
-	return store.Target{Name: name, ID: name, Keys: keys.NewSpace("p").Queue(name)}
+func (r *rig) target(name string) store.Target {
+	return store.Target{Name: name, ID: name, Keys: r.space.Queue(name)}
 }
 
 func (r *rig) set(queue, key string, s Schedule) {
 	r.t.Helper()
-	if err := r.Set(queue, store.EntryOf(key), Spec{Schedule: s}, Place{Target: target(queue)}); err != nil {
+	if err := r.Set(queue, store.EntryOf(key), Spec{Schedule: s}, Place{Target: r.target(queue)}); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
 // run runs them until the test, or the function that it returns, ends.
 func (r *rig) run() (stop func()) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		r.Run(r.ctx)
-	}()
-	stop = sync.OnceFunc(func() { r.end(); <-ended })
+	var running sync.WaitGroup
+	running.Go(func() { r.Run(r.ctx) })
+	stop = sync.OnceFunc(func() { r.end(); running.Wait() })
 	r.t.Cleanup(stop)
 	return stop
 }
@@ -112,7 +120,7 @@ func (r *rig) do(command string, args ...any) any { return redistest.Do(r.t, r.c
 
 // held reports whether Redis has a schedule.
 func (r *rig) held(queue, key string) bool {
-	n, err := redis.Int(r.conn.Do("EXISTS", "p:recurrence:{"+queue+"}:"+store.EntryOf(key)))
+	n, err := redis.Int(r.conn.Do("EXISTS", r.target(queue).Keys.Recurrence(store.EntryOf(key))))
 	return err == nil && n == 1
 }
 
@@ -135,6 +143,44 @@ func (r *rig) quiet(perBeat int) {
 		r.t.Errorf("%d calls in %d beats", n, beats)
 	}
 }
+
+// peer returns the schedules of one more.
+func (r *rig) peer() *Schedules { return New(r.config) }
+
+// give has something recur under x on q.
+func (r *rig) give(s *Schedules, spec Spec) {
+	r.t.Helper()
+	if err := s.Set("q", "k:x", spec, Place{Target: r.target("q")}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// beatOf is one beat of a peer.
+func (r *rig) beatOf(s *Schedules) {
+	s.mu.Lock()
+	for _, l := range s.lanes {
+		l.visited = time.Time{}
+	}
+	s.mu.Unlock()
+	s.turn(r.t.Context()).Wait()
+	s.Log.Flush()
+}
+
+// again has a peer assert all, as after a cycle.
+func (r *rig) again(s *Schedules) {
+	s.renewed = time.Time{}
+	s.Renew()
+	r.beatOf(s)
+}
+
+// field is one of that schedule.
+func (r *rig) field(name string) string {
+	text, _ := r.do("HGET", r.target("q").Keys.Recurrence("k:x"), name).([]byte)
+	return string(text)
+}
+
+// lapse makes Redis forget that anybody asserts it.
+func (r *rig) lapse() { r.do("ZADD", r.target("q").Keys.Recurring(), 1, "k:x") }
 
 // A schedule that has no further times, or that Redis doesn't take, isn't tried at full speed once
 // Redis has lost it. It's said once.

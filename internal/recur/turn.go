@@ -87,7 +87,7 @@ func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[s
 		if j.place.Find != nil && now.Sub(j.found) >= findEach {
 			finds[j.queue] = append(finds[j.queue], finding{j, j.place.Find, j.turn})
 		}
-		if j.target == nil || j.busy || !j.tried.IsZero() && now.Sub(j.tried) < s.beat/2 {
+		if j.target == nil || j.busy || !j.tried.IsZero() && now.Sub(j.tried) < s.Beat/2 {
 			continue
 		}
 		if s.admitsLocked(s.laneLocked(*j.target), now) {
@@ -154,7 +154,7 @@ func (s *Schedules) laneLocked(q store.Target) *lane {
 
 // homeLocked returns the node of a lane. If that isn't known, the lane stands for itself.
 func (s *Schedules) homeLocked(l *lane) (*home, string) {
-	at := s.home(l.Keys)
+	at := s.Home(l.Keys)
 	if at == store.Somewhere && l.Keys.Scattered() {
 		at = "of " + l.ID
 	}
@@ -199,7 +199,7 @@ func (s *Schedules) visit(ctx context.Context, v *visit) {
 			return
 		}
 		s.note(v.home, l, began, err)
-		l.upset.Note(s.log, "cannot assert schedules; retrying", err, "queue", l.Name)
+		l.upset.Note(s.Log, "cannot assert schedules; retrying", err, "queue", l.Name)
 		if isGone(err) {
 			return
 		}
@@ -237,7 +237,7 @@ func (s *Schedules) note(h *home, l *lane, began time.Time, err error) {
 	if err == nil {
 		s.unlisted[l.ID] = l.Target
 	} else {
-		l.until = now.Add(s.beat)
+		l.until = now.Add(s.Beat)
 	}
 	if long || err != nil {
 		l.steady = now
@@ -247,7 +247,7 @@ func (s *Schedules) note(h *home, l *lane, began time.Time, err error) {
 		h.steady = now
 	}
 	if isGone(err) {
-		h.until = now.Add(s.beat)
+		h.until = now.Add(s.Beat)
 	}
 }
 
@@ -280,7 +280,7 @@ func (s *Schedules) find(ctx context.Context, queue string, jobs []finding) {
 	now, f := time.Now(), s.finders[queue]
 	f.busy = false
 	if err != nil {
-		f.until = now.Add(s.beat)
+		f.until = now.Add(s.Beat)
 	}
 	for i, q := range found {
 		j := jobs[i]
@@ -294,7 +294,7 @@ func (s *Schedules) find(ctx context.Context, queue string, jobs []finding) {
 	}
 	s.mu.Unlock()
 	if ctx.Err() == nil {
-		f.upset.Note(s.log, "cannot find the parts that have schedules; retrying", err, "queue", queue)
+		f.upset.Note(s.Log, "cannot find the parts that have schedules; retrying", err, "queue", queue)
 	}
 	if len(found) > 0 {
 		s.stir()
@@ -304,7 +304,7 @@ func (s *Schedules) find(ctx context.Context, queue string, jobs []finding) {
 // enlist puts queues that have schedules on the list of queues.
 func (s *Schedules) enlist(ctx context.Context, targets map[string]store.Target) {
 	for _, q := range targets {
-		s.list(ctx, q)
+		s.List(ctx, q)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

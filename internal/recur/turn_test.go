@@ -57,7 +57,7 @@ func TestBegin(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	r.set("a", "x", every(time.Hour))
-	find := func(context.Context) (store.Target, error) { return target("part"), nil }
+	find := func(context.Context) (store.Target, error) { return r.target("part"), nil }
 	is.NoErr(r.Set("b", "k:x", Spec{Schedule: every(time.Hour)}, Place{Find: find}))
 	r.Begin(r.ctx)
 	is.True(r.held("a", "x"))
@@ -75,7 +75,7 @@ func TestFind(t *testing.T) {
 		if !found.Load() {
 			return store.Target{}, errors.New("not found")
 		}
-		return target("part"), nil
+		return r.target("part"), nil
 	}}))
 	r.set("c", "x", every(time.Hour))
 	stop := r.run()
@@ -95,8 +95,8 @@ func TestPlacedMeanwhile(t *testing.T) {
 	spec := Spec{Schedule: every(time.Hour)}
 	of := func(entry string) Place {
 		return Place{Find: func(context.Context) (store.Target, error) {
-			is.NoErr(r.Set("q", entry, spec, Place{Target: target("plain")}))
-			return target("part"), nil
+			is.NoErr(r.Set("q", entry, spec, Place{Target: r.target("plain")}))
+			return r.target("part"), nil
 		}}
 	}
 	is.NoErr(r.Set("q", "k:a", spec, of("k:b")))
@@ -104,7 +104,7 @@ func TestPlacedMeanwhile(t *testing.T) {
 	finds, _, _ := r.due(time.Now())
 	r.find(t.Context(), "q", finds["q"])
 	for _, j := range r.jobs {
-		is.Equal(j.target.ID, target("plain").ID)
+		is.Equal(j.target.ID, r.target("plain").ID)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestJudges(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	now := time.Now()
-	l := &lane{Target: target("q"), clock: 1}
+	l := &lane{Target: r.target("q"), clock: 1}
 	h := &home{steady: now.Add(-3 * r.period)}
 	judges := func(l *lane) bool { return r.judgesUntil(h, l, time.Now()) > 0 }
 	is.True(judges(l))
@@ -132,11 +132,11 @@ func TestMovesMeanwhile(t *testing.T) {
 	r := newRig(t)
 	r.home = func(q store.Keys) string { return q.Waiting() }
 	spec := Spec{Schedule: every(time.Hour)}
-	is.NoErr(r.Set("q", "k:x", spec, Place{Target: target("a")}))
+	is.NoErr(r.Set("q", "k:x", spec, Place{Target: r.target("a")}))
 	now := time.Now()
 	_, there, _ := r.due(now)
 	is.Equal(len(there), 1)
-	is.NoErr(r.Set("q", "k:x", spec, Place{Target: target("b")}))
+	is.NoErr(r.Set("q", "k:x", spec, Place{Target: r.target("b")}))
 	_, visits, _ := r.due(now.Add(fast))
 	is.Equal(len(visits), 0)
 	for _, v := range there {
@@ -151,7 +151,7 @@ func TestJumpingClock(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	now := time.Now()
-	l, h := &lane{Target: target("q")}, &home{steady: now.Add(-3 * r.period)}
+	l, h := &lane{Target: r.target("q")}, &home{steady: now.Add(-3 * r.period)}
 	is.Equal(r.judgesUntil(h, l, now), int64(0)) // it doesn't know the time
 	r.heard(l, now, 5000)
 	is.Equal(r.judgesUntil(h, l, now.Add(time.Second)), 6000+fast.Milliseconds())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -60,16 +59,9 @@ func occupy(t *testing.T, l *redisconn.Line, server *redistest.Server) (cut func
 // until waits until Redis says so of its clients.
 func until(t *testing.T, c redis.Conn, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		info, err := redis.String(c.Do("INFO", "clients"))
-		is.New(t).NoErr(err)
-		if strings.Contains(info, want) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came to %s", want)
-		}
-	}
+	redistest.Eventually(t, "Redis says "+want, func() bool {
+		return strings.Contains(redistest.Sure(redis.String(c.Do("INFO", "clients")))(t), want)
+	})
 }
 
 // gather has n callers call, and waits until all wait for the line, which must
@@ -82,11 +74,7 @@ func gather(t *testing.T, l *redisconn.Line, n int, call func(i int) error) (err
 		results[i] = make(chan error, 1)
 		go func() { results[i] <- call(i) }()
 	}
-	for deadline := time.Now().Add(10 * time.Second); l.Waiting() < before+n; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d wait instead of %d", l.Waiting(), before+n)
-		}
-	}
+	redistest.Eventually(t, "all wait for the line", func() bool { return l.Waiting() >= before+n })
 	return func() (all []error) {
 		for _, r := range results {
 			all = append(all, <-r)
@@ -145,23 +133,6 @@ func TestCutOffWhileDialling(t *testing.T) {
 	is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
 	close(on)
 	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("EXISTS", "n"))))(t), 0)
-}
-
-// A connection that falls silent is given up, and the call is unknown.
-func TestSilence(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	l := lineOf(t, link.URL(), time.Second)
-	ctx, _ := cancellable(t)
-	for _, ctx := range []context.Context{ctx, context.Background()} {
-		redistest.Sure(l.One(ctx, redisconn.Command("PING")))(t)
-		link.Deafen(true)
-		_, err := l.One(ctx, redisconn.Command("INCR", "n"))
-		is.True(errors.Is(err, redisconn.ErrUnknown))
-		link.Deafen(false)
-	}
-	is.Equal(redistest.Sure(redis.Int(l.One(ctx, redisconn.Command("INCR", "n"))))(t), 3)
 }
 
 // Each call has its time, however long the connection has been there.

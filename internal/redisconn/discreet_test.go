@@ -2,7 +2,6 @@ package redisconn_test
 
 import (
 	"errors"
-	"net"
 	"strings"
 	"testing"
 
@@ -62,9 +61,7 @@ func TestDiscreetServer(t *testing.T) {
 	_, err = dial(t.Context())
 	is.True(err != nil && !strings.Contains(err.Error(), "hunter2"))
 
-	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	closed := l.Addr().String()
-	is.NoErr(l.Close())
+	closed := redistest.Nowhere(t)
 	_, err = line(t, "redis://ann:canary@"+closed).One(t.Context(), redisconn.Command("PING"))
 	is.True(err != nil && strings.HasPrefix(err.Error(), "connect to "+closed+` as user "ann": connection refused`))
 }

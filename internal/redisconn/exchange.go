@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -215,9 +216,5 @@ func (l *Line) lose(from int, err error) {
 }
 
 func fail(n int, err error) []Reply {
-	rs := make([]Reply, n)
-	for i := range rs {
-		rs[i].Err = err
-	}
-	return rs
+	return slices.Repeat([]Reply{{Err: err}}, n)
 }

@@ -175,24 +175,6 @@ func TestVerified(t *testing.T) {
 	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
 }
 
-// Replies that say that the connection leads astray have it dropped.
-func TestPoison(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	l := line(t, server.URL())
-	id := func() int {
-		n := redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("CLIENT", "ID"))))(t)
-		return n
-	}
-	first := id()
-	is.Equal(id(), first)
-	c := redistest.Dial(t, server.URL())
-	redistest.Do(t, c, "REPLICAOF", "127.0.0.1", "1")
-	_, err := l.One(t.Context(), redisconn.Command("SET", "a", "b"))
-	is.True(strings.HasPrefix(err.Error(), "READONLY"))
-	is.True(id() != first)
-}
-
 // Abort may be called at any time, as often as one likes, while others call.
 func TestAbortAmongCalls(t *testing.T) {
 	t.Parallel()

@@ -35,24 +35,16 @@ func TestRenewal(t *testing.T) {
 		t.Helper()
 		return redistest.Sure(redis.Int64(l.One(context.Background(), redisconn.Command("CLIENT", "ID"))))(t)
 	}
-	until := func(what string, done func() bool) {
-		t.Helper()
-		for began := time.Now(); !done(); time.Sleep(time.Millisecond) { // between two looks, no synchronisation
-			if time.Since(began) > time.Minute {
-				t.Fatal(what)
-			}
-		}
-	}
 	seen := map[int64]bool{}
-	until("it keeps its connection", func() bool { seen[call()] = true; return len(seen) == 4 })
+	redistest.Eventually(t, "it has had four connections", func() bool { seen[call()] = true; return len(seen) == 4 })
 
 	refuse.Store(true)
 	last, before := call(), dials.Load()
-	until("it doesn't try", func() bool { last = call(); return dials.Load() >= before+2 })
+	redistest.Eventually(t, "it tries to replace the last", func() bool { last = call(); return dials.Load() >= before+2 })
 	is.Equal(call(), last)
 	l.Close()
 	conn := redistest.Dial(t, server.URL())
-	until("connections are left", func() bool {
+	redistest.Eventually(t, "no connections are left", func() bool {
 		list := redistest.Sure(redis.String(conn.Do("CLIENT", "LIST")))(t)
 		return strings.Count(list, "id=") == 1
 	})

@@ -19,10 +19,7 @@ import (
 // answer does, until that returns false.
 func answering(t *testing.T, timeout time.Duration, answer func(c net.Conn) bool) *redisconn.Line {
 	t.Helper()
-	listener := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	t.Cleanup(func() { _ = listener.Close() })
-	serve := func(c net.Conn) {
-		defer c.Close() //nolint:errcheck // nobody cares
+	return lineOf(t, redistest.Listen(t, func(c net.Conn) {
 		buf := make([]byte, 64<<10)
 		for {
 			n, err := c.Read(buf)
@@ -36,17 +33,7 @@ func answering(t *testing.T, timeout time.Duration, answer func(c net.Conn) bool
 				return
 			}
 		}
-	}
-	go func() {
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go serve(c)
-		}
-	}()
-	return lineOf(t, "redis://"+listener.Addr().String(), timeout)
+	}).URL(), timeout)
 }
 
 // pieces says something n times, with a pause before each.

@@ -1,7 +1,6 @@
 package redisconn_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -28,38 +27,17 @@ import (
 // a caller once waited, differs from it also on a slow machine.
 const silence = 3 * time.Second
 
-// replying is a server that answers each request with what answer says, and nothing
+// replying is a server that answers each request with what answer says to the command, and nothing
 // more once that is "".
-func replying(t *testing.T, answer func(request string) string) (url string) {
+func replying(t *testing.T, answer func(command string) string) (url string) {
 	t.Helper()
-	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	var conns sync.WaitGroup
-	over := make(chan struct{})
-	t.Cleanup(func() { close(over); _ = l.Close(); conns.Wait() })
-	conns.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
+	return redistest.Listen(t, func(c net.Conn) {
+		for words := range redistest.Requests(c) {
+			if _, err := c.Write([]byte(answer(strings.ToUpper(words[0])))); err != nil {
 				return
 			}
-			conns.Go(func() {
-				<-over
-				_ = c.Close()
-			})
-			conns.Go(func() {
-				for in := bufio.NewScanner(c); in.Scan(); {
-					word := strings.ToUpper(in.Text())
-					if word == "" || strings.ContainsAny(word[:1], "*$") {
-						continue
-					}
-					if _, err := c.Write([]byte(answer(word))); err != nil {
-						return
-					}
-				}
-			})
 		}
-	})
-	return "redis://" + l.Addr().String()
+	}).URL()
 }
 
 // Whatever a silent Redis does, and whatever the line was doing before, each call
@@ -84,12 +62,6 @@ func TestTimeout(t *testing.T) {
 		"stalled idle": func(t *testing.T) *redisconn.Line { return stalled(t, true) },
 		"never answers": func(t *testing.T) *redisconn.Line {
 			return lineOf(t, replying(t, func(string) string { return "" }), silence)
-		},
-		"never accepts": func(t *testing.T) *redisconn.Line {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			is.New(t).NoErr(err)
-			t.Cleanup(func() { _ = l.Close() })
-			return lineOf(t, "redis://"+l.Addr().String(), silence)
 		},
 		"stops within a reply": func(t *testing.T) *redisconn.Line {
 			return lineOf(t, replying(t, func(request string) string {
@@ -172,11 +144,7 @@ func TestTimeoutKeepsNothing(t *testing.T) {
 	for _, err := range errs() {
 		is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
 	}
-	for deadline := time.Now().Add(20 * time.Second); freed.Load() < many; runtime.GC() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d payloads are still kept", many-freed.Load(), many)
-		}
-	}
+	redistest.Eventually(t, "no payload is kept", func() bool { runtime.GC(); return freed.Load() == many })
 }
 
 // A large request takes as long as it needs while the server keeps reading.
@@ -210,37 +178,21 @@ func TestWriteAfterLateDial(t *testing.T) {
 // them. Then it answers.
 func swallowing(t *testing.T, size int, read func(n int)) (url string) {
 	t.Helper()
-	listener := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	over := make(chan struct{})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		<-over
-	})
-	go func() {
-		defer close(over)
-		c, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		defer func() { _ = c.Close() }()
+	return redistest.Listen(t, func(c net.Conn) {
 		buf := make([]byte, 1<<20)
-		for left, ping := size, true; left > 0; {
+		_, _ = c.Read(buf)
+		_, _ = c.Write([]byte("+PONG\r\n"))
+		for left := size; left > 0; {
 			n, err := c.Read(buf)
 			if err != nil {
 				return
-			}
-			if ping {
-				ping = false
-				_, _ = c.Write([]byte("+PONG\r\n"))
-				continue
 			}
 			read(n)
 			left -= n
 		}
 		_, _ = c.Write([]byte("+OK\r\n"))
 		_, _ = c.Read(buf)
-	}()
-	return "redis://" + listener.Addr().String()
+	}).URL()
 }
 
 // The error of a call that waited in vain is a timeout, and says what was waited for.

@@ -14,7 +14,7 @@ import (
 // connection is tried a second time. Each try has half of the time from when the name is known.
 func TestSecondTry(t *testing.T) {
 	is := redistest.Parallel(t)
-	hole := redistest.NewBlackHole(t)
+	hole, open := redistest.NewBlackHole(t)
 	dialer := &net.Dialer{}
 	tries := 0
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
@@ -22,9 +22,9 @@ func TestSecondTry(t *testing.T) {
 	conn, err := twice(ctx, time.Hour, func(ctx context.Context, begin func()) (net.Conn, error) {
 		begin()
 		if tries++; tries == 2 {
-			hole.Open()
+			open()
 		}
-		return dialer.DialContext(ctx, "tcp", hole.Addr())
+		return dialer.DialContext(ctx, "tcp", hole)
 	})
 	is.NoErr(err)
 	_ = conn.Close() // it was only to see
@@ -49,15 +49,15 @@ func TestSecondTry(t *testing.T) {
 // A dial to a server that can't be reached ends with its time, and says so.
 func TestBlackHole(t *testing.T) {
 	is := redistest.Parallel(t)
-	hole := redistest.NewBlackHole(t)
+	hole, _ := redistest.NewBlackHole(t)
 	for _, secure := range []bool{false, true} {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		_, err := Server{Network: "tcp", Address: hole.Addr(), Secure: secure}.Dial(ctx)
+		_, err := Server{Network: "tcp", Address: hole, Secure: secure}.Dial(ctx)
 		cancel()
 		var network net.Error
 		is.True(errors.As(err, &network) && network.Timeout())
 		is.True(Away(err))
-		_, err = Server{Network: "tcp", Address: hole.Addr(), Secure: secure, Timeout: 300 * time.Millisecond}.Dial(t.Context())
+		_, err = Server{Network: "tcp", Address: hole, Secure: secure, Timeout: 300 * time.Millisecond}.Dial(t.Context())
 		is.True(errors.As(err, &network) && network.Timeout())
 	}
 }

@@ -1,7 +1,6 @@
 package redisconn_test
 
 import (
-	"bufio"
 	"fmt"
 	"net"
 	"strings"
@@ -18,18 +17,7 @@ type saysOf map[string]string
 
 // serve answers requests until the connection ends.
 func (says saysOf) serve(c net.Conn) {
-	in := bufio.NewReader(c)
-	for {
-		var n, size int
-		if _, err := fmt.Fscanf(in, "*%d\r\n", &n); err != nil {
-			return
-		}
-		words := make([]string, n)
-		for i := range words {
-			if _, err := fmt.Fscanf(in, "$%d\r\n%s\r\n", &size, &words[i]); err != nil {
-				return
-			}
-		}
+	for words := range redistest.Requests(c) {
 		said, given := says[words[0]]
 		switch {
 		case given:
@@ -65,20 +53,9 @@ func TestShardedTopicMovesAsItIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := redistest.Parallel(t)
-			listener := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-			t.Cleanup(func() { _ = listener.Close() })
 			var conns atomic.Int32
-			go func() {
-				for {
-					c, err := listener.Accept()
-					if err != nil {
-						return
-					}
-					conns.Add(1)
-					go says.serve(c)
-				}
-			}()
-			s := subscriber(t, "redis://"+listener.Addr().String(), t.Output())
+			door := redistest.Listen(t, func(c net.Conn) { conns.Add(1); says.serve(c) })
+			s := subscriber(t, door.URL(), t.Output())
 			stays, told := hears(redisconn.Topic{Name: "b"})
 			is.NoErr(s.Add(stays))
 			next(t, told, "synced")

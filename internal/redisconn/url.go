@@ -87,13 +87,20 @@ var schemes = map[string]scheme{
 	"redis+cluster": {Cluster, false, "6379"}, "rediss+cluster": {Cluster, true, "6379"},
 }
 
-// ParseURL takes a URL apart. Its errors repeat nothing of it.
+// ParseURL takes a URL apart. Its errors repeat nothing of it. It refuses what it doesn't understand, and
+// a URL in which an unescaped password may have got into another part: that part would be dialed and
+// appear in the error.
 func ParseURL(raw string) (URL, error) {
 	if raw == "" {
 		return URL{}, errEmpty
 	}
 	name, authority := pieces(raw)
 	of, known := schemes[name]
+	login, hosts, named := strings.Cut(authority, "@")
+	if !named {
+		login, hosts = "", authority
+	}
+	who, err := url.Parse("//" + login + "@")
 	switch {
 	case strings.TrimSpace(raw) != raw:
 		return URL{}, errSpace
@@ -101,24 +108,25 @@ func ParseURL(raw string) (URL, error) {
 		return URL{}, errPlus
 	case !known:
 		return URL{}, errScheme
-	case of.kind != Single:
-		return of.parseMany(raw, authority)
+	case strings.Count(raw, "@") > 1, strings.Contains(raw, "@") && !named, err != nil:
+		return URL{}, errLogin
+	case strings.Contains(raw, "#"):
+		return URL{}, errFragment
 	}
-	u, err := parse(raw)
+	u := URL{Kind: of.kind, Secure: of.secure, Network: "tcp", Login: loginOf(who.User)}
+	switch {
+	case name == "unix":
+		err = u.parseSocket(raw, hosts)
+	case of.kind == Single:
+		err = u.parseOne(raw, hosts, of.port)
+	default:
+		_, rest, _ := strings.Cut(raw, "://")
+		err = u.parseMany(hosts, rest[len(authority):], of.port)
+	}
 	if err != nil {
 		return URL{}, err
 	}
-	one := URL{Secure: of.secure, Network: "tcp", Login: loginOf(u.User)}
-	db := strings.Trim(u.Path, "/")
-	if name == "unix" {
-		one.Network, one.Addresses, db = "unix", []string{u.Path}, strings.TrimPrefix(u.RawQuery, "db=")
-	} else {
-		one.Addresses = []string{addressOf(u, of.port)}
-	}
-	if one.DB, err = database(db); err != nil {
-		return URL{}, err
-	}
-	return one, nil
+	return u, nil
 }
 
 // misspelled reports whether the scheme is one of other libraries.
@@ -127,9 +135,28 @@ func misspelled(raw string) bool {
 	return slices.Contains([]string{"redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"}, scheme)
 }
 
-// addressOf is the host and the port of a URL of one server.
-func addressOf(u *url.URL, port string) string {
-	return net.JoinHostPort(cmp.Or(u.Hostname(), "localhost"), cmp.Or(u.Port(), port))
+// address checks a host with or without a port, and returns it with one.
+func address(host, port string) (string, error) {
+	_, rest, _ := strings.Cut(host, ":")
+	u, err := url.Parse("//" + host)
+	switch {
+	case strings.Contains(host, ","):
+		return "", errOneHost
+	case !strings.HasPrefix(host, "[") && strings.Contains(rest, ":"):
+		return "", errColons
+	case err != nil:
+		if i := strings.LastIndex(host, ":"); i >= 0 {
+			if _, err := url.Parse("//" + host[:i]); err == nil {
+				return "", errPort
+			}
+		}
+		return "", errHost
+	}
+	port = cmp.Or(u.Port(), port)
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", errPort
+	}
+	return net.JoinHostPort(cmp.Or(u.Hostname(), "localhost"), port), nil
 }
 
 // database is the number of one, 0 if none is named.
@@ -141,51 +168,61 @@ func database(text string) (int, error) {
 	return n, nil
 }
 
-// parseMany takes a URL with several hosts apart. net/url knows of one.
-func (of scheme) parseMany(raw, authority string) (URL, error) {
-	_, rest, _ := strings.Cut(raw, "://")
-	rest = rest[len(authority):]
-	login, hosts, named := strings.Cut(authority, "@")
-	if !named {
-		login, hosts = "", authority
-	}
+// parseSocket takes in the path of a socket, and its query.
+func (u *URL) parseSocket(raw, host string) error {
+	p, err := url.Parse(raw)
 	switch {
-	case strings.Count(raw, "@") > 1, strings.Contains(raw, "@") && !named, !parses("//" + login + "@"):
-		return URL{}, errLogin
-	case strings.Contains(raw, "#"):
-		return URL{}, errFragment
-	case strings.Count(hosts, ",") >= maxHosts:
-		return URL{}, errHosts
+	case err != nil || host != "" || p.Path == "":
+		return errSocket
+	case p.RawQuery != "" && !strings.HasPrefix(p.RawQuery, "db="):
+		return errDB
 	}
-	u := URL{Kind: of.kind, Secure: of.secure, Network: "tcp"}
+	u.Network, u.Addresses = "unix", []string{p.Path}
+	u.DB, err = database(strings.TrimPrefix(p.RawQuery, "db="))
+	return err
+}
+
+// parseOne takes in the host of one server, and the database.
+func (u *URL) parseOne(raw, host, port string) error {
+	at, err := address(host, port)
+	if err != nil {
+		return err
+	}
+	p, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return errDatabase
+	case strings.Contains(raw, "?"):
+		return errQuery
+	}
+	u.Addresses = []string{at}
+	u.DB, err = database(strings.Trim(p.Path, "/"))
+	return err
+}
+
+// parseMany takes in several hosts, and what follows them. net/url knows of one.
+func (u *URL) parseMany(hosts, rest, port string) error {
+	if strings.Count(hosts, ",") >= maxHosts {
+		return errHosts
+	}
 	for i, host := range strings.Split(hosts, ",") {
+		at, err := address(host, port)
 		if host == "" || strings.HasPrefix(host, ":") {
-			return URL{}, fmt.Errorf("host %d: %w", i+1, errNoHost)
+			err = errNoHost
 		}
-		one, err := parse("redis://" + host)
 		if err != nil {
-			return URL{}, fmt.Errorf("host %d: %w", i+1, err)
+			return fmt.Errorf("host %d: %w", i+1, err)
 		}
-		u.Addresses = append(u.Addresses, addressOf(one, of.port))
-	}
-	if named {
-		who, err := url.Parse("//" + login + "@")
-		if err != nil {
-			return URL{}, errLogin
-		}
-		u.Login = loginOf(who.User)
+		u.Addresses = append(u.Addresses, at)
 	}
 	path, query, asks := strings.Cut(rest, "?")
-	if of.kind == Cluster {
-		if strings.Trim(path, "/") != "" || asks {
-			return URL{}, errSlots
-		}
-		return u, nil
+	if u.Kind == Sentinel {
+		return u.watched(path, query, asks)
 	}
-	if err := u.watched(path, query, asks); err != nil {
-		return URL{}, err
+	if strings.Trim(path, "/") != "" || asks {
+		return errSlots
 	}
-	return u, nil
+	return nil
 }
 
 // unnamable reports whether a character has no place in a name.
@@ -221,48 +258,6 @@ func (u URL) Address() string {
 	return at
 }
 
-// parse parses the URL of one server. It refuses what it doesn't understand, and a URL in which an
-// unescaped password may have got into another part: that part would be dialed and appear in the
-// error.
-func parse(raw string) (*url.URL, error) {
-	scheme, authority := pieces(raw)
-	login, host, named := strings.Cut(authority, "@")
-	if !named {
-		login, host = "", authority
-	}
-	_, port, _ := strings.Cut(host, ":")
-	u, err := url.Parse(raw)
-	switch {
-	case strings.Count(raw, "@") > 1, strings.Contains(raw, "@") && !named, !parses("//" + login + "@"):
-		return nil, errLogin
-	case strings.Contains(raw, "#"):
-		return nil, errFragment
-	case strings.Contains(host, ","):
-		return nil, errOneHost
-	case !strings.HasPrefix(host, "[") && strings.Contains(port, ":"):
-		return nil, errColons
-	case !parses("//" + host):
-		if i := strings.LastIndex(host, ":"); i >= 0 && parses("//"+host[:i]) {
-			return nil, errPort
-		}
-		return nil, errHost
-	case scheme == "unix" && (err != nil || host != "" || u.Path == ""):
-		return nil, errSocket
-	case scheme == "unix" && u.RawQuery != "" && !strings.HasPrefix(u.RawQuery, "db="):
-		return nil, errDB
-	case scheme == "unix":
-		return u, nil
-	case err != nil:
-		return nil, errDatabase
-	case strings.Contains(raw, "?"):
-		return nil, errQuery
-	}
-	if n, err := strconv.Atoi(cmp.Or(u.Port(), "1")); err != nil || n < 1 || n > 65535 {
-		return nil, errPort
-	}
-	return u, nil
-}
-
 // pieces splits a URL into its scheme ("" if it's unknown) and what comes between the scheme and
 // the path: user, password, hosts and ports.
 func pieces(raw string) (scheme, authority string) {
@@ -277,12 +272,6 @@ func pieces(raw string) (scheme, authority string) {
 		authority = rest[:strings.IndexAny(rest+"/", "/?#")]
 	}
 	return scheme, authority
-}
-
-// parses reports whether a piece of a URL is one.
-func parses(piece string) bool {
-	_, err := url.Parse(piece)
-	return err == nil
 }
 
 // loginOf returns the login. A name alone is a password, as in redis-cli.

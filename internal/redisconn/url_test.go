@@ -35,11 +35,60 @@ func TestURLParts(t *testing.T) {
 	}
 }
 
-// What is wrong with a URL of several hosts is told as that of one is: by the name of its
-// part, without anything of it.
-func TestBadURLsOfMany(t *testing.T) {
+// What is wrong with a URL is told by the name of its part, and nothing is repeated of
+// it: in any part there may stand a piece of a password that was not escaped.
+func TestBadURLs(t *testing.T) {
 	t.Parallel()
+	const escape, longest = "write @ : / ? # % as %40 %3A %2F %3F %23 %25", 150
 	for url, part := range map[string]string{
+		"":                                  "is empty",
+		"canary:6379":                       "does not begin with",
+		" redis://canary:6379":              "white space",
+		"redis://canary:6379\n":             "white space",
+		"redis://canary:6379,other:6379":    "several need redis+cluster://",
+		"127.0.0.1:6379":                    "does not begin with",
+		"http://canary":                     "does not begin with",
+		"http://canary%zz":                  "does not begin with",
+		"redis:canary":                      "does not begin with",
+		"redis://h:99999":                   "the port",
+		"redis://h:0":                       "the port",
+		"redis://:canary@h:canary":          "the port",
+		"redis://:canary@h:-1/2":            "the port",
+		"rediss://[::1]:canary":             "the port",
+		"redis://ann:canary@localhost:1:12": "the host or the port",
+		"redis://::1:6379":                  "the host or the port",
+		"redis://canary%zz":                 "the host",
+		"redis://[::1":                      "the host",
+		"redis://:canary@ho st:1":           "the host",
+		"redis://h/canary":                  "the database",
+		"redis://h/-1":                      "the database",
+		"redis://h/1/2":                     "the database",
+		"redis://h/99999999999999999999":    "the database",
+		"redis://h/%zz":                     "the database",
+		"unix:///path?db=canary":            "the database",
+		"redis://h?db=canary":               "a query",
+		"unix:///path?canary=2":             "the query",
+		"unix:///path?db=1&db=canary":       "the database",
+		"redis://h?":                        "the database is written as /2",
+		"rediss://h/1?canary":               "the database is written as /2",
+		"redis://h/2#canary":                "unescaped #",
+		"unix://canary/path":                "the path",
+		"unix://:canary@":                   "the path",
+		"unix:///%zz":                       "the path",
+		"redis://:canary%zz@h":              "the user or the password",
+		"redis://:can@ry@h":                 "the user or the password",
+		"redis://ann:can/ary@h:1":           "the user or the password",
+		"redis://ann:12/canary@h":           "the user or the password",
+		"redis://ann:can?ary@h":             "the user or the password",
+		"redis://ann:can#ary@h":             "the user or the password",
+		"redis://:12#canary@localhost:7391": "the user or the password",
+		"redis://ann:12@canary/3@localhost": "the user or the password",
+		"redis://canary%40localhost":        "the host",
+		"unix://ann/canary@/s":              "the user or the password",
+		"unix:///canary@/s":                 "the user or the password",
+		"unix://ann:12#canary@/s":           "the user or the password",
+		"unix://:12?db=3@/s":                "the user or the password",
+
 		"redis+sentinel:canary":                       "does not begin with",
 		"redis-sentinel://canary/m":                   "spelled with a plus",
 		"REDISS-CLUSTER:canary":                       "spelled with a plus",
@@ -74,14 +123,24 @@ func TestBadURLsOfMany(t *testing.T) {
 		"redis+cluster://ann:can?ary@h,g":             "the user or the password",
 		"redis+cluster://ann:can#ary@h,g":             "the user or the password",
 	} {
-		_, err := redisconn.ParseURL(url)
+		_, err := redisconn.FromURL(url)
 		switch {
 		case err == nil:
 			t.Errorf("%s is taken", url)
-		case !strings.Contains(err.Error(), part):
+		case !strings.Contains(err.Error(), part), strings.Contains(part, "password") && !strings.Contains(err.Error(), escape):
 			t.Errorf("%s: %v; want %q", url, err, part)
+		case len(err.Error()) > longest:
+			t.Errorf("%s: %d bytes are more than a reader takes in: %v", url, len(err.Error()), err)
 		case strings.Contains(err.Error(), "can") && !strings.Contains(err.Error(), "cannot"), strings.Contains(err.Error(), "ry@"):
 			t.Errorf("%s: it is shown: %v", url, err)
+		}
+	}
+	for _, url := range []string{
+		"redis://", "rediss://h", "redis://h:", "REDIS://h:1", "redis://:1", "redis://h:65535/0/", "redis://[::1]:1/2", "redis://[fe80::1%25eth0]",
+		"redis://:a:b%40c@h", "redis://canary@h", "unix:///path", "unix:///a%40b?db=2", "unix://ann:canary@/path",
+	} {
+		if _, err := redisconn.FromURL(url); err != nil {
+			t.Errorf("%s: %v", url, err)
 		}
 	}
 }

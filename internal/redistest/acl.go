@@ -230,9 +230,9 @@ func denied() string {
 	return strings.Join(all, "\n")
 }
 
-// checkDenials fails the test if users made by Worker were denied something on the
+// CheckDenials fails the test if users made by Worker were denied something on the
 // server, if that still runs.
-func (s *Server) checkDenials(t testing.TB) {
+func (s *Server) CheckDenials(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	c, err := redis.DialContext(ctx, "unix", s.Socket(), redis.DialReadTimeout(10*time.Second))

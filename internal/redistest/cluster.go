@@ -3,6 +3,7 @@ package redistest
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -48,22 +49,18 @@ func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster 
 		of := c.ID(t, c.Nodes[i%masters])
 		eventually(t, func() error { _, err := c.conn(t, n).Do("CLUSTER", "REPLICATE", of); return err })
 	}
-	c.await(t, "cluster_state:ok")
+	c.each(t, func(n *Server) error { return c.says(t, n, "cluster_state:ok") })
 	for _, n := range c.Nodes[masters:] {
 		eventually(t, func() error { return c.follows(t, n) })
 	}
-	for _, n := range c.Nodes { // a client may ask any of them
-		eventually(t, func() error {
-			ranges, err := redis.Values(c.conn(t, n).Do("CLUSTER", "SLOTS"))
-			if err == nil && len(ranges) != masters {
-				err = fmt.Errorf("%s knows %d masters", n.Addr(), len(ranges))
-			}
-			return err
-		})
-	}
-	for _, n := range c.Nodes { // they may publish at any
-		eventually(t, func() error { return c.linked(t, n) })
-	}
+	c.each(t, func(n *Server) error { // a client may ask any of them
+		ranges, err := redis.Values(c.conn(t, n).Do("CLUSTER", "SLOTS"))
+		if err == nil && len(ranges) != masters {
+			err = fmt.Errorf("%s knows %d masters", n.Addr(), len(ranges))
+		}
+		return err
+	})
+	c.each(t, func(n *Server) error { return c.linked(t, n) }) // they may publish at any
 	return c
 }
 
@@ -81,19 +78,43 @@ func (c *Cluster) meet(t testing.TB) {
 	met(c.Nodes[0])
 	last := time.Now()
 	known := fmt.Sprintf("cluster_known_nodes:%d\r", len(c.Nodes))
-	for _, n := range c.Nodes {
-		eventually(t, func() error {
-			info, err := redis.String(c.conn(t, n).Do("CLUSTER", "INFO"))
-			if err != nil || strings.Contains(info, known) {
-				return err
-			}
-			if time.Since(last) > 2*nodeTimeout {
-				met(n)
-				last = time.Now()
-			}
-			return fmt.Errorf("%s doesn't know all nodes, but %s", n.Addr(), info)
-		})
+	c.each(t, func(n *Server) error {
+		err := c.says(t, n, known)
+		if err != nil && time.Since(last) > 2*nodeTimeout {
+			met(n)
+			last = time.Now()
+		}
+		return err
+	})
+}
+
+// each waits until nothing is wrong with any node that runs.
+func (c *Cluster) each(t testing.TB, wrong func(n *Server) error) {
+	t.Helper()
+	for n := range c.running() {
+		every(t, time.Millisecond, func() error { return wrong(n) })
 	}
+}
+
+// running are the nodes that weren't killed.
+func (c *Cluster) running() iter.Seq[*Server] {
+	return func(yield func(*Server) bool) {
+		for _, n := range c.Nodes {
+			if n.cmd.ProcessState == nil && !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// says reports why a node doesn't say something of the cluster.
+func (c *Cluster) says(t testing.TB, n *Server, what string) error {
+	t.Helper()
+	told, err := redis.String(c.conn(t, n).Do("CLUSTER", "INFO"))
+	if err == nil && !strings.Contains(told, what) {
+		err = fmt.Errorf("%s doesn't say %s, but %s", n.Addr(), what, told)
+	}
+	return err
 }
 
 // linked reports whether a node has a connection to each other and one from it, and knows whose
@@ -199,23 +220,18 @@ func (c *Cluster) Slot(t testing.TB, key string) int {
 // then take the slot from it again, and each of the two would have the other for the owner.
 func (c *Cluster) Known(t testing.TB, slot int, owner *Server) {
 	t.Helper()
-	for _, n := range c.Nodes {
-		if n.cmd.ProcessState != nil {
-			continue // it was killed
+	c.each(t, func(n *Server) error {
+		port, err := n.ownerOf(slot)
+		if err == nil && port != owner.port {
+			err = fmt.Errorf("%s holds %d for the owner of slot %d", n.Addr(), port, slot)
 		}
-		every(t, time.Millisecond, func() error {
-			port, err := n.ownerOf(slot)
-			if err == nil && port != owner.port {
-				err = fmt.Errorf("%s holds %d for the owner of slot %d", n.Addr(), port, slot)
-			}
-			is, failed := owner.epochOf(owner.port)
-			has, failed2 := n.epochOf(owner.port)
-			if err = errors.Join(err, failed, failed2); err == nil && has != is {
-				err = fmt.Errorf("%s has epoch %q of %s, which is %q", n.Addr(), has, owner.Addr(), is)
-			}
-			return err
-		})
-	}
+		is, failed := owner.epochOf(owner.port)
+		has, failed2 := n.epochOf(owner.port)
+		if err = errors.Join(err, failed, failed2); err == nil && has != is {
+			err = fmt.Errorf("%s has epoch %q of %s, which is %q", n.Addr(), has, owner.Addr(), is)
+		}
+		return err
+	})
 	c.Settled(t)
 }
 
@@ -226,10 +242,7 @@ func (c *Cluster) Settled(t testing.TB) {
 	t.Helper()
 	eventually(t, func() error {
 		first := ""
-		for _, n := range c.Nodes {
-			if n.cmd.ProcessState != nil {
-				continue // it was killed
-			}
+		for n := range c.running() {
 			is, err := n.epochs()
 			switch {
 			case err != nil:
@@ -244,6 +257,18 @@ func (c *Cluster) Settled(t testing.TB) {
 	})
 }
 
+// nodes are the nodes of the cluster as this one has them: each with its id, address, flags, master, ping,
+// pong, epoch, state and slots.
+func (s *Server) nodes() (all [][]string, err error) {
+	text, err := redis.String(s.Call("CLUSTER", "NODES"))
+	for line := range strings.Lines(text) {
+		if words := strings.Fields(line); len(words) > 7 {
+			all = append(all, words)
+		}
+	}
+	return all, err
+}
+
 // epochs is what a node says of the last epoch and of those of the masters.
 func (s *Server) epochs() (string, error) {
 	about, err := redis.String(s.Call("CLUSTER", "INFO"))
@@ -251,10 +276,10 @@ func (s *Server) epochs() (string, error) {
 		return "", err
 	}
 	_, last, _ := strings.Cut(about, "cluster_current_epoch:")
-	nodes, err := redis.String(s.Call("CLUSTER", "NODES"))
+	nodes, err := s.nodes()
 	var masters, epochs []string
-	for line := range strings.Lines(nodes) { // id, address, flags, master, ping, pong, epoch, state, slots
-		if words := strings.Fields(line); len(words) > 7 && strings.Contains(words[2], "master") {
+	for _, words := range nodes {
+		if strings.Contains(words[2], "master") {
 			masters, epochs = append(masters, words[0]+" "+words[6]), append(epochs, words[6])
 		}
 	}
@@ -268,9 +293,9 @@ func (s *Server) epochs() (string, error) {
 
 // epochOf is the epoch of the master at a port, as a node has it.
 func (s *Server) epochOf(port int) (string, error) {
-	all, err := redis.String(s.Call("CLUSTER", "NODES"))
-	for line := range strings.Lines(all) {
-		if words := strings.Fields(line); len(words) > 7 && strings.Contains(words[1], fmt.Sprintf(":%d@", port)) {
+	nodes, err := s.nodes()
+	for _, words := range nodes {
+		if strings.Contains(words[1], fmt.Sprintf(":%d@", port)) {
 			return words[6], nil
 		}
 	}
@@ -292,10 +317,7 @@ func (s *Server) ownerOf(slot int) (port int, err error) {
 // Owner is the master that has a slot, as the first node that runs has it.
 func (c *Cluster) Owner(t testing.TB, slot int) *Server {
 	t.Helper()
-	for _, n := range c.Nodes {
-		if n.cmd.ProcessState != nil {
-			continue // it was killed
-		}
+	for n := range c.running() {
 		port := Sure(n.ownerOf(slot))(t)
 		if at := slices.IndexFunc(c.Nodes, func(n *Server) bool { return n.port == port }); at >= 0 {
 			return c.Nodes[at]
@@ -366,18 +388,4 @@ func (c *Cluster) Move(t testing.TB, slot int, to *Server) {
 	for c.MoveKeys(t, slot, 100, from, to) > 0 {
 	}
 	c.EndMove(t, slot, from, to)
-}
-
-// await waits until all nodes say something of the cluster.
-func (c *Cluster) await(t testing.TB, what string) {
-	t.Helper()
-	for _, n := range c.Nodes {
-		eventually(t, func() error {
-			told, err := redis.String(c.conn(t, n).Do("CLUSTER", "INFO"))
-			if err == nil && !strings.Contains(told, what) {
-				err = fmt.Errorf("%s doesn't say %s, but %s", n.Addr(), what, told)
-			}
-			return err
-		})
-	}
 }

@@ -1,10 +1,10 @@
 package redistest
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -39,30 +39,17 @@ type engine struct {
 
 var shared engine
 
+// whole is what the tests of this binary share is started on.
+var whole = &stand{}
+
 // Why tests don't run on an engine that isn't a single server without TLS. Those that start a
 // server of their own say so by Start, those with pools and proxies by what they call, and the
-// others are in stay.
+// others call OneServer.
 const (
 	OwnServer = "it starts, stops, freezes, configures or counts the commands of a server of its own"
 	OwnPool   = "a pool of the program's own leads to a single server"
 	OwnProxy  = "it puts a proxy in front of a single server"
 )
-
-// stay are the tests on the shared engine that need a single server, by engine: "" is any but one
-// server.
-var stay = map[string]map[string]string{
-	"": {
-		"TestRefusals": "it has users, servers and proxies of its own that refuse one command each",
-	},
-}
-
-// engineName is which engine is wanted.
-func engineName() string {
-	if name := os.Getenv(EngineEnv); name != "" {
-		return name
-	}
-	return "single"
-}
 
 // skipped counts the tests that didn't run on the engine.
 var skipped atomic.Int64
@@ -70,7 +57,7 @@ var skipped atomic.Int64
 // OneServer skips a test on every engine that isn't a single server without TLS.
 func OneServer(t testing.TB, why string) {
 	t.Helper()
-	if _, ok := t.(*binary); ok || slices.Contains([]string{"", "single", "valkey"}, shared.name) { // "" shares nothing
+	if _, ok := t.(*stand); ok || slices.Contains([]string{"", "single", "valkey"}, shared.name) { // "" shares nothing
 		return
 	}
 	skipped.Add(1)
@@ -85,77 +72,68 @@ var noted = sync.OnceFunc(func() {
 	}
 })
 
-// allowed skips a test that is named in stay.
-func allowed(t testing.TB) {
-	t.Helper()
-	noted()
-	name, _, _ := strings.Cut(t.Name(), "/")
-	for _, engine := range []string{"", shared.name} {
-		if why, ok := stay[engine][name]; ok {
-			OneServer(t, why)
-		}
-	}
-}
-
-// startEngine starts what is wanted.
-func (b *binary) startEngine() (err error) {
-	defer func() {
-		if f, ok := recover().(fatal); ok {
-			err = f.err
-		}
-	}()
-	shared.name = engineName()
+// shareEngine starts what is wanted.
+func shareEngine(t *stand) {
+	shared.name = cmp.Or(os.Getenv(EngineEnv), "single")
 	switch shared.name {
 	case "valkey":
 		if os.Getenv(redisserver.Env) == "" {
-			must(b, os.Setenv(redisserver.Env, "valkey-server"))
+			Must(t, os.Setenv(redisserver.Env, "valkey-server"))
 		}
 		fallthrough
 	case "single":
-		return b.startSingle()
+		shareSingle(t)
 	case "tls":
-		b.startTLS()
+		shareTLS(t)
 	case "sentinel":
-		b.startSentinels()
+		shareSentinels(t)
 	case "cluster":
-		b.startCluster()
+		shareCluster(t)
 	default:
-		return fmt.Errorf("%s=%s: there are single, valkey, tls, sentinel and cluster", EngineEnv, shared.name)
+		t.Fatalf("%s=%s: there are single, valkey, tls, sentinel and cluster", EngineEnv, shared.name)
 	}
-	return nil
 }
 
-func (b *binary) startSingle() error {
+func shareSingle(t *stand) {
 	server, err := start(nil)
 	switch {
 	case err == nil:
-		b.Cleanup(server.stop)
+		t.Cleanup(server.stop)
 		shared.url, shared.servers = server.URL(), []*Server{server}
 	case os.Getenv(Env) != "":
 		shared.url = os.Getenv(Env)
 	case errors.Is(err, redisserver.ErrNone):
-		return errors.New(none)
+		t.Fatal(none)
 	default:
-		return err
+		t.Fatal(err)
 	}
-	return nil
 }
 
 // tlsEnv names the variable in which processes that a test starts find what they need for TLS.
 const tlsEnv = "WORQR_TEST_TLS_FILES"
 
-func (b *binary) startTLS() {
-	authority := NewAuthority(b)
-	server := StartTLS(b, authority, []string{"127.0.0.1"})
-	cert, key := authority.clientFiles(b)
-	must(b, os.Setenv(tlsEnv, strings.Join([]string{authority.File, cert, key}, string(filepath.ListSeparator))))
-	shared.url, shared.servers, shared.tls = server.URL(), []*Server{server}, Sure(tlsOfFiles())(b)
+func shareTLS(t *stand) {
+	authority := NewAuthority(t)
+	server := StartTLS(t, authority, []string{"127.0.0.1"})
+	Must(t, os.Setenv(tlsEnv, authority.files(t)))
+	shared.url, shared.servers, shared.tls = server.URL(), []*Server{server}, Sure(tlsOfFiles())(t)
 	shared.dial = func(login ...redis.DialOption) (redis.Conn, error) {
 		return redis.DialURL(server.URL(), append(login, redis.DialTLSConfig(shared.tls))...)
 	}
 }
 
-// tlsOfFiles reads what startTLS has left.
+// Env is for the environment of a process that a test starts: there, TLS makes it a client.
+func (a *Authority) Env(t testing.TB) string {
+	t.Helper()
+	return tlsEnv + "=" + a.files(t)
+}
+
+func (a *Authority) files(t testing.TB) string {
+	cert, key := a.clientFiles(t)
+	return strings.Join([]string{a.File, cert, key}, string(filepath.ListSeparator))
+}
+
+// tlsOfFiles reads what shareTLS has left.
 func tlsOfFiles() (*tls.Config, error) {
 	files := filepath.SplitList(os.Getenv(tlsEnv))
 	if len(files) != 3 {
@@ -193,8 +171,8 @@ func TLS(rawURL string) *tls.Config {
 	return nil
 }
 
-func (b *binary) startSentinels() {
-	s := StartSentinels(b, SentinelSetup{})
+func shareSentinels(t *stand) {
+	s := StartSentinels(t, SentinelSetup{})
 	shared.url, shared.servers = s.URL(), s.Servers
 	shared.dial = func(login ...redis.DialOption) (redis.Conn, error) {
 		var all []error
@@ -209,10 +187,10 @@ func (b *binary) startSentinels() {
 	}
 }
 
-func (b *binary) startCluster() {
-	c := StartCluster(b, 3, 3)
+func shareCluster(t *stand) {
+	c := StartCluster(t, 3, 3)
 	for _, n := range c.Nodes { // nothing is to happen that a test doesn't ask for; only now: with it, nodes that wait for each other connect again
-		Do(b, c.conn(b, n), "CONFIG", "SET", "cluster-node-timeout", unhurried)
+		Do(t, c.conn(t, n), "CONFIG", "SET", "cluster-node-timeout", unhurried)
 	}
 	shared.url, shared.servers = c.URL(), c.Nodes
 	shared.dial = c.dial
@@ -267,59 +245,4 @@ func DialURL(rawURL string, options ...redis.DialOption) (redis.Conn, error) {
 		options = append(slices.Clone(options), redis.DialUsername(login.Username()), redis.DialPassword(password))
 	}
 	return shared.dial(options...)
-}
-
-// A binary is what a test is to what it starts: everything ends with it.
-type binary struct {
-	testing.TB // its other methods are not there
-	mu         sync.Mutex
-	ends       []func()
-	failed     []string
-}
-
-// whole is the one of this process.
-var whole = &binary{}
-
-type fatal struct{ err error }
-
-func (b *binary) Helper()      {}
-func (b *binary) Name() string { return "Main" }
-
-func (b *binary) Cleanup(end func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.ends = append(b.ends, end)
-}
-
-func (b *binary) TempDir() string {
-	dir, err := os.MkdirTemp("", "worqr-engine-")
-	must(b, err)
-	b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
-func (b *binary) Error(args ...any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.failed = append(b.failed, fmt.Sprint(args...))
-}
-
-func (b *binary) Fatal(args ...any)                 { panic(fatal{errors.New(fmt.Sprint(args...))}) }
-func (b *binary) Fatalf(format string, args ...any) { panic(fatal{fmt.Errorf(format, args...)}) }
-func (b *binary) Skip(args ...any)                  { b.Fatal(args...) }
-
-// end ends everything, the last first, and returns what was wrong.
-func (b *binary) end() (wrong []string) {
-	for {
-		b.mu.Lock()
-		n := len(b.ends)
-		if n == 0 {
-			defer b.mu.Unlock()
-			return b.failed
-		}
-		last := b.ends[n-1]
-		b.ends = b.ends[:n-1]
-		b.mu.Unlock()
-		last()
-	}
 }

@@ -13,16 +13,15 @@ import (
 
 // Call carries out one command on a connection of its own.
 func (s *Server) Call(command string, args ...any) (any, error) {
-	c, err := s.dial(5 * time.Second)
+	const within = 5 * time.Second
+	c, err := redis.DialURL(s.scheme+s.Addr(), redis.DialConnectTimeout(within), redis.DialReadTimeout(within),
+		redis.DialPassword(s.password), redis.DialTLSSkipVerify(true))
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close() //nolint:errcheck // it has nothing to lose
 	return c.Do(command, args...)
 }
-
-// IsMaster reports whether a server says that it is one.
-func (s *Server) IsMaster() bool { return s.is("master") == nil }
 
 // replication is what a server says of its master and its replicas.
 func (s *Server) replication() (map[string]string, error) {
@@ -69,13 +68,8 @@ func Apart(t testing.TB, master *Server, kill func(), replicas ...*Server) {
 }
 
 // Others are all servers but one.
-func (s *Sentinels) Others(than *Server) (all []*Server) {
-	for _, server := range s.Servers {
-		if server != than {
-			all = append(all, server)
-		}
-	}
-	return all
+func (s *Sentinels) Others(than *Server) []*Server {
+	return slices.DeleteFunc(slices.Clone(s.Servers), func(server *Server) bool { return server == than })
 }
 
 // Ready waits until both replicas follow the master and all sentinels know it, and returns it.
@@ -141,10 +135,8 @@ func (s *Sentinels) Follow(t testing.TB, old *Server, ask func()) {
 	t.Helper()
 	asked := time.Time{}
 	every(t, 5*time.Millisecond, func() error {
-		for _, server := range s.Others(old) {
-			if server.IsMaster() {
-				return nil
-			}
+		if slices.ContainsFunc(s.Others(old), func(server *Server) bool { return server.is("master") == nil }) {
+			return nil
 		}
 		if time.Since(asked) > time.Second {
 			ask()
@@ -155,13 +147,8 @@ func (s *Sentinels) Follow(t testing.TB, old *Server, ask func()) {
 }
 
 // Masters are the nodes that say that they are.
-func (c *Cluster) Masters() (all []*Server) {
-	for _, n := range c.Nodes {
-		if n.IsMaster() {
-			all = append(all, n)
-		}
-	}
-	return all
+func (c *Cluster) Masters() []*Server {
+	return slices.DeleteFunc(slices.Clone(c.Nodes), func(n *Server) bool { return n.is("master") != nil })
 }
 
 // replica is a node that follows a master.
@@ -207,16 +194,15 @@ func (c *Cluster) TakeOver(t testing.TB, replica *Server) {
 func (c *Cluster) Failed(t testing.TB, replica *Server) {
 	t.Helper()
 	every(t, 5*time.Millisecond, func() error {
-		text, err := redis.String(replica.Call("CLUSTER", "NODES"))
+		nodes, err := replica.nodes()
 		if err != nil {
 			return err
 		}
 		flags, master := map[string][]string{}, ""
-		for line := range strings.Lines(text) { // id, address, flags, master or "-"
-			fields := strings.Fields(line)
-			flags[fields[0]] = strings.Split(fields[2], ",")
-			if slices.Contains(flags[fields[0]], "myself") {
-				master = fields[3]
+		for _, words := range nodes { // of a master, the master is "-"
+			flags[words[0]] = strings.Split(words[2], ",")
+			if slices.Contains(flags[words[0]], "myself") {
+				master = words[3]
 			}
 		}
 		if master != "-" && !slices.Contains(flags[master], "fail") {

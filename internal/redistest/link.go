@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"context"
 	"net"
 	"strings"
 	"sync"
@@ -12,17 +11,13 @@ import (
 // A Link is a TCP proxy to a server that can be cut, stalled, made narrow, or made to
 // lose replies.
 type Link struct {
-	to       string
-	listener net.Listener
-	wg       sync.WaitGroup
+	*Door
 
 	mu    sync.Mutex // protects the fields below
-	conns map[net.Conn]bool
-	lose  string // replies to requests that contain this are lost
-	times int    // that many are left to lose
+	lose  string     // replies to requests that contain this are lost
+	times int        // that many are left to lose
 	lost  chan struct{}
 	deaf  bool
-	gone  bool
 	rate  int        // bytes a second of what the server says; 0 for as it comes
 	pipe  sync.Mutex // held by who has something get through at that rate
 }
@@ -30,31 +25,12 @@ type Link struct {
 // NewLink returns a link to the address.
 func NewLink(t testing.TB, to string) *Link {
 	t.Helper()
-	OneServer(t, OwnProxy)
-	l := Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	link := &Link{to: to, listener: l, conns: map[net.Conn]bool{}}
-	link.wg.Go(link.accept)
-	t.Cleanup(func() {
-		link.mu.Lock()
-		link.gone = true
-		link.mu.Unlock()
-		_ = l.Close()
-		link.Cut()
-		link.wg.Wait()
+	l := &Link{}
+	l.Door = relay(t, to, func(client, server net.Conn) (requests, replies func()) {
+		doomed := make(chan chan struct{}, 1) // the next reply is to be lost; closed then, unless nil
+		return func() { l.requests(server, client, doomed) }, func() { l.replies(client, server, doomed) }
 	})
-	return link
-}
-
-// URL is where the link listens.
-func (l *Link) URL() string { return "redis://" + l.listener.Addr().String() }
-
-// Cut closes every connection. New ones may be made.
-func (l *Link) Cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for c := range l.conns {
-		_ = c.Close()
-	}
+	return l
 }
 
 // LoseReplyTo loses the reply to the next request that contains the given bytes: the request
@@ -97,44 +73,6 @@ func (l *Link) through(n int) {
 		defer l.pipe.Unlock()
 		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
 	}
-}
-
-func (l *Link) accept() {
-	for {
-		c, err := l.listener.Accept()
-		if err != nil {
-			return
-		}
-		l.wg.Go(func() { l.serve(c) })
-	}
-}
-
-func (l *Link) serve(c net.Conn) {
-	var d net.Dialer
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	s, err := d.DialContext(ctx, "tcp", l.to)
-	if err != nil {
-		_ = c.Close()
-		return
-	}
-	l.mu.Lock()
-	l.conns[c], l.conns[s] = true, true
-	gone := l.gone
-	l.mu.Unlock()
-	end := func() { _ = c.Close(); _ = s.Close() }
-	if gone {
-		end()
-	}
-	var both sync.WaitGroup
-	doomed := make(chan chan struct{}, 1) // the next reply is to be lost; closed then, unless nil
-	both.Go(func() { l.requests(s, c, doomed); end() })
-	both.Go(func() { l.replies(c, s, doomed); end() })
-	both.Wait()
-	l.mu.Lock()
-	delete(l.conns, c)
-	delete(l.conns, s)
-	l.mu.Unlock()
 }
 
 func (l *Link) requests(server, client net.Conn, doomed chan<- chan struct{}) {

@@ -43,12 +43,12 @@ func MainOfMany(run func() int) (code int) {
 // goroutines of this module are left behind. TestMain calls it with m.Run.
 func Main(run func() int) (code int) {
 	defer func() {
-		if wrong := whole.end(); len(wrong) > 0 {
-			fmt.Fprintln(os.Stderr, strings.Join(wrong, "\n"))
+		if err := whole.end(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
 	}()
-	if err := whole.startEngine(); err != nil {
+	if err := try(func() { shareEngine(whole) }); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -95,7 +95,7 @@ func URL() string { return shared.url }
 // in the end.
 func Prefix(t testing.TB) string {
 	t.Helper()
-	allowed(t)
+	noted()
 	prefix := fmt.Sprintf("t%08x", rand.Uint32())
 	t.Cleanup(func() {
 		c, err := DialURL(shared.url)
@@ -114,7 +114,7 @@ func Prefix(t testing.TB) string {
 // has its key.
 func Conn(t testing.TB) redis.Conn {
 	t.Helper()
-	allowed(t)
+	noted()
 	return Dial(t, shared.url)
 }
 
@@ -166,7 +166,7 @@ func Start(t testing.TB, args ...string) *Server {
 	OneServer(t, OwnServer)
 	if restricted() && !slices.Contains(args, "--requirepass") {
 		file := filepath.Join(t.TempDir(), "users.acl") // so that users outlive a restart
-		must(t, os.WriteFile(file, nil, 0o600))
+		Must(t, os.WriteFile(file, nil, 0o600))
 		args = append(slices.Clone(args), "--aclfile", file)
 	}
 	s, err := start(args)
@@ -178,7 +178,7 @@ func Start(t testing.TB, args ...string) *Server {
 	}
 	t.Cleanup(func() {
 		_ = Resume(s.cmd.Process) // if a test left it paused
-		s.checkDenials(t)
+		s.CheckDenials(t)
 		s.stop()
 	})
 	return s
@@ -242,13 +242,13 @@ func (s *Server) Socket() string { return filepath.Join(s.dir, "redis.sock") }
 // Pause stops the server, which keeps its connections and answers nobody.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
-	must(t, Pause(s.cmd.Process))
+	Must(t, Pause(s.cmd.Process))
 }
 
 // Resume lets a paused server go on.
 func (s *Server) Resume(t testing.TB) {
 	t.Helper()
-	must(t, Resume(s.cmd.Process))
+	Must(t, Resume(s.cmd.Process))
 }
 
 // Kill kills the server.
@@ -260,7 +260,7 @@ func (s *Server) Kill() {
 // Restart starts a killed server again on the same port.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
-	must(t, s.launch())
+	Must(t, s.launch())
 }
 
 func (s *Server) stop() {

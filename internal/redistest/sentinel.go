@@ -111,7 +111,7 @@ func (s *Sentinels) Sentinel(t testing.TB, master *Server, user string) *Server 
 			"tls-cert-file "+cert, "tls-key-file "+key, "tls-ca-cert-file "+a.File)
 		port = "tls-port "
 	}
-	must(t, redisserver.OnFreePort(func(at int) error {
+	Must(t, redisserver.OnFreePort(func(at int) error {
 		w.port = at
 		if err := os.WriteFile(w.config(), []byte(strings.Join(append(lines, port+fmt.Sprint(at)), "\n")), 0o600); err != nil {
 			return err
@@ -131,9 +131,7 @@ func (s *Sentinels) Sentinel(t testing.TB, master *Server, user string) *Server 
 func (s *Sentinels) Stray(t testing.TB, master *Server) *Server {
 	t.Helper()
 	for _, server := range s.Servers {
-		c := server.admin(t)
-		Do(t, c, "ACL", "SETUSER", "stray", "on", ">SECRET", "+info", "+ping", "+client|setname")
-		_ = c.Close() // it was only to make a user
+		Sure(server.Call("ACL", "SETUSER", "stray", "on", ">SECRET", "+info", "+ping", "+client|setname"))(t)
 	}
 	w := s.Sentinel(t, master, "stray")
 	s.await(t, w, func(about map[string]string) bool { return about["runid"] != "" }) // it has spoken to the master
@@ -169,10 +167,8 @@ func (s *Sentinels) URL() string {
 // await waits until a sentinel says of the master what it is to say.
 func (s *Sentinels) await(t testing.TB, w *Server, want func(about map[string]string) bool) {
 	t.Helper()
-	c := w.admin(t)
-	defer c.Close() //nolint:errcheck // it was only to ask
 	eventually(t, func() error {
-		about, err := redis.StringMap(c.Do("SENTINEL", "MASTER", MasterName))
+		about, err := redis.StringMap(w.Call("SENTINEL", "MASTER", MasterName))
 		if err == nil && !want(about) {
 			err = fmt.Errorf("sentinel %s says %v", w.Addr(), about)
 		}
@@ -185,10 +181,8 @@ func (s *Sentinels) await(t testing.TB, w *Server, want func(about map[string]st
 func (s *Sentinels) Failover(t testing.TB) (now *Server) {
 	t.Helper()
 	was := s.Master(t)
-	c := s.Watch[0].admin(t)
-	defer c.Close()              //nolint:errcheck // it was only to ask
 	eventually(t, func() error { // it refuses while another is under way, or no replica is ready
-		_, err := c.Do("SENTINEL", "FAILOVER", MasterName)
+		_, err := s.Watch[0].Call("SENTINEL", "FAILOVER", MasterName)
 		return err
 	})
 	return s.Promoted(t, was)
@@ -222,12 +216,7 @@ func (s *Sentinels) Promoted(t testing.TB, than *Server) (now *Server) {
 
 // is reports why the server does not say that it is a master, or a slave.
 func (s *Server) is(role string) error {
-	c, err := s.dial(time.Second)
-	if err != nil {
-		return err
-	}
-	defer c.Close() //nolint:errcheck // it was only to ask
-	said, err := redis.Values(c.Do("ROLE"))
+	said, err := redis.Values(s.Call("ROLE"))
 	if err != nil {
 		return err
 	}
@@ -249,13 +238,7 @@ func (s *Sentinels) Master(t testing.TB) *Server {
 	t.Helper()
 	var all []error
 	for _, w := range s.Watch {
-		c, err := w.dial(time.Second)
-		if err != nil {
-			all = append(all, err)
-			continue
-		}
-		where, err := redis.Strings(c.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterName))
-		_ = c.Close() // it was only to ask
+		where, err := redis.Strings(w.Call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterName))
 		if err != nil || len(where) != 2 {
 			all = append(all, fmt.Errorf("%s says %q: %w", w.Addr(), where, err))
 			continue
@@ -271,23 +254,21 @@ func (s *Sentinels) Master(t testing.TB) *Server {
 	return nil
 }
 
-// admin returns a connection with which a test sets up and looks at the server. Its caller
-// closes it.
-func (s *Server) admin(t testing.TB) redis.Conn {
-	t.Helper()
-	return Sure(s.dial(time.Minute))(t)
-}
-
-// dial makes one on which a reply may take that long.
-func (s *Server) dial(within time.Duration) (redis.Conn, error) {
-	return redis.DialURL(s.scheme+s.Addr(), redis.DialConnectTimeout(within), redis.DialReadTimeout(within),
-		redis.DialPassword(s.password), redis.DialTLSSkipVerify(true))
-}
-
 // eventually repeats what fails, for a minute.
 func eventually(t testing.TB, do func() error) {
 	t.Helper()
 	every(t, 20*time.Millisecond, do)
+}
+
+// Eventually waits until what holds, for a minute.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	every(t, 5*time.Millisecond, func() error {
+		if !holds() {
+			return errors.New("it never came about that " + what)
+		}
+		return nil
+	})
 }
 
 // every is eventually with a pause of its own.

@@ -56,7 +56,8 @@ func DoAll(t testing.TB, c redis.Conn, commands [][]any) {
 	}
 }
 
-func must(t testing.TB, err error) {
+// Must fails the test if there is an error.
+func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -86,7 +86,7 @@ func write(t testing.TB, cert []byte, key *ecdsa.PrivateKey) (certFile, keyFile 
 	for file, block := range map[string]*pem.Block{
 		certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "EC PRIVATE KEY", Bytes: der},
 	} {
-		must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+		Must(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
 	}
 	return certFile, keyFile
 }
@@ -101,13 +101,6 @@ func StartTLS(t testing.TB, a *Authority, names []string, args ...string) *Serve
 		"--port", "0", "--tls-port", portOfServer, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", a.File)...)
 	s.scheme = "rediss://"
 	return s
-}
-
-// Files writes a certificate for the names and addresses, and its key, with which a server or a
-// client shows who it is.
-func (a *Authority) Files(t testing.TB, names ...string) (certFile, keyFile string) {
-	t.Helper()
-	return a.server(t, names)
 }
 
 // server writes a certificate for a server of the names and addresses, and its key. It may be a

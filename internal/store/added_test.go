@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -86,14 +87,16 @@ func lifted(payload, due string, retries, crashes int, fields ...string) string 
 // digestOfA is the digest that stands for the first of them.
 var digestOfA = digest(spelled("k:@1-7-a"))
 
-// expiredX is the first of them with a card, when it has failed.
-func expiredX(card string) []string {
-	return []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(" + digestOfA + ":k:p1=0)", "failed:keyed:k:p1",
-		h(waits("x", "now", 0, 0), "card="+card, "digest="+digestOfA, "kind=expired", "reason=r", "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a")}
+// tooLate is why a task has failed whose time was over.
+const tooLate = `reason="its time was over before it started"`
+
+// buriedX is the first of them when it has failed.
+func buriedX(id string, fields ...string) []string {
+	return []string{"failed:schedule", "(k:" + id + "=now)", "failed:contents", "(" + digestOfA + ":k:" + id + "=0)", "failed:keyed:k:" + id,
+		graveOf("x", "now", append([]string{"digest=" + digestOfA, "from=k:@1-7-a"}, fields...)...)}
 }
 
 func TestAdded(t *testing.T) {
-	t.Parallel()
 	finish := func(n int64, ids ...string) func(*env) string {
 		var all []*Outcome
 		for i, id := range ids {
@@ -110,12 +113,7 @@ func TestAdded(t *testing.T) {
 	waits2 := member.with("added", "|1-7-a/0=x|")
 	two := runsA.with("token", "=4", "working:w1", "(p1=1 p2=2 p3=3 p4=4)", "process:p2", "[y]", "process:p3", "[a]", "process:p4", "[b]",
 		"entries", "{a:1-7-a=p1:w1 a:1-8-a=p2:w1 p1=a:1-7-a0 p2=a:1-8-a0}")
-	grave := []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(" + digestOfA + ":k:p1=0)", "failed:keyed:k:p1",
-		h(waits("x", "now", 0, 0), "card=0", "digest="+digestOfA, "kind=failed", "reason=r", "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a")}
-	expired := func(id string) []string {
-		return []string{"failed:schedule", "(k:" + id + "=now)", "failed:contents", "(" + digestOfA + ":k:" + id + "=0)", "failed:keyed:k:" + id,
-			h(waits("x", "now", 0, 0), "card=10000000000000005", "digest="+digestOfA, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a")}
-	}
+	expired := func(id string) []string { return buriedX(id, "card=10000000000000005", "kind=expired", tooLate) }
 	run(t, []scenario{
 		{name: "started before the list, repeated, finished", seed: line, steps: []when{
 			{call: begins(1, "p1", "p2", "p3", "p4"), want: "started=x/1*@k:@1-7-a[0][1],y/2*@k:@1-8-a[0][1],a/3,b/4", state: two},
@@ -140,7 +138,7 @@ func TestAdded(t *testing.T) {
 		{name: "its worker dies", seed: runsA, steps: []when{
 			{call: fails("w1"), want: "known=true returned=1", state: state{"token": "=2", "schedule": "(k:@1-7-a=1)", "contents": backA["contents"], "keyed:k:@1-7-a": lifted("x", "1", 0, 1)}}}},
 		{name: "failed, and put back", seed: runsA, steps: []when{
-			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok", state: doneX.with(grave...)},
+			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok", state: doneX.with(buriedX("p1", "card=0")...)},
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", lifted("x", "now", 0, 0))}}},
 		{name: "its time is over", seed: member.with("added", "|1-7-a/10000000000000005=x 1-8-a/0=y|"), steps: []when{
 			{call: begins(1, "p1", "p2"), want: "started=y/1*@k:@1-8-a[0][1] again buried=1 expired=1", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[y]",
@@ -151,9 +149,9 @@ func TestAdded(t *testing.T) {
 			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[10009999999999999][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a10009999999999999}")}}},
 		{name: "its card only looks like a time", seed: member.with("added", "|1-7-a/00000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[00000000000000005][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a00000000000000005}")}}},
-		{name: "its time is over, and it's put back", seed: doneX.with(expiredX("10000000000000005h")...), steps: []when{
+		{name: "its time is over, and it's put back", seed: doneX.with(buriedX("p1", "card=10000000000000005h", "kind=expired")...), steps: []when{
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "now", 0, 0), "card=0", "card=0h", 1))}}},
-		{name: "its time isn't over, and it's put back", seed: doneX.with(expiredX("10009999999999999h")...), steps: []when{
+		{name: "its time isn't over, and it's put back", seed: doneX.with(buriedX("p1", "card=10009999999999999h", "kind=expired")...), steps: []when{
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "now", 0, 0), "card=0", "card=10009999999999999h", 1))}}},
 		{name: "of late ids", seed: member.with("added", "|99999999999999-525001-a/0=x 99999999999999-1048575-b/0=y|"), steps: []when{
 			{call: cancelsKey("@99999999999999-525001-b"), want: "removed=0 token=0"},
@@ -161,7 +159,7 @@ func TestAdded(t *testing.T) {
 			{call: cancelsKey("@99999999999999-1048575-b"), want: "removed=1 token=0", state: member}}},
 		{name: "its time is over, of a late id", seed: member.with("added", "|99999999999999-525001-a/10000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "("+late+":k:p1.001=0)", "failed:keyed:k:p1.001",
-				h(waits("x", "now", 0, 0), "card=10000000000000005", "digest="+late, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@99999999999999-525001-a", "planned=99999999999999"))}}},
+				graveOf("x", "now", "card=10000000000000005", "digest="+late, "kind=expired", tooLate, "from=k:@99999999999999-525001-a", "planned=99999999999999"))}}},
 		{name: "put again, of an id that is still to come", seed: member.with("added", "|99999999999999-525001-a/0=x|"), steps: []when{
 			{call: sets("@99999999999999-525001-a", "y", "+60m", "earlier"), want: "ok", state: member.with("schedule", "(k:@99999999999999-525001-a=now)", "contents", "(#y:k:@99999999999999-525001-a=0)",
 				"keyed:k:@99999999999999-525001-a", waits("y", "now", 0, 0))}}},
@@ -214,7 +212,7 @@ func TestAdded(t *testing.T) {
 			{call: sets("@1-7-a", "b", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: runsA.with("entries", "{p1=k:@1-7-a}", "contents", "(#b:k:@1-7-a=0)", "keyed:k:@1-7-a",
 				h(runs("p1", 0, 0), waits("b", "+60m", 0, 0), rule(0, 0, "+60m", "+60m"), "held=0", "sum=p1:"+digestOfA))}}},
 		{name: "two with one payload that schedules lift", seed: member.with("added", "|1-7-a/0=x 1-8-a/0=x 1-9-b/0=y|"), steps: []when{
-			{call: recursAll(3_600_000, false, bare("k:@1-7-a"), bare("k:@1-8-a")), want: "held 7 0; held 7 0",
+			{call: recursAll(3_600_000, 0, bare("k:@1-7-a"), bare("k:@1-8-a")), want: "held 7 0; held 7 0",
 				state: member.with("added", "|1-9-b/0=y|", "recurring", "(k:@1-7-a=+60m k:@1-8-a=+60m)", "recurrence:k:@1-7-a", bareCourse, "recurrence:k:@1-8-a", bareCourse,
 					"schedule", "(k:@1-7-a=1 k:@1-8-a=1)", "contents", "(#@:k:@1-7-a=0 #@:k:@1-8-a=0)",
 					"keyed:k:@1-7-a", lifted("x", "1", 0, 0), "keyed:k:@1-8-a", strings.Replace(lifted("x", "1", 0, 0), digestOfA, digest(spelled("k:@1-8-a")), 1))}}},
@@ -229,7 +227,6 @@ func TestAdded(t *testing.T) {
 
 // A payload that is large is apart, until the task starts: then it is an entry.
 func TestAddedApart(t *testing.T) {
-	t.Parallel()
 	large := strings.Repeat("l", 16385)
 	seed := member.with("added", `|1-7-a/2=""|`, "keyed:k:@1-7-a", h("card=0", "payload="+large))
 	seed["added"] = "|1-7-a/2=|"
@@ -244,7 +241,7 @@ func TestAddedApart(t *testing.T) {
 		{name: "its time is over", seed: seed.with("added", "|1-7-a/30000000000000005=|"), steps: []when{
 			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: member.with("rounds", "{w1=1}",
 				"failed:schedule", "(k:p1.001=now)", "failed:contents", "("+digestOfA+":k:p1.001=0)", "failed:keyed:k:p1.001",
-				h(waits(large, "now", 0, 0), "card=10000000000000005", "digest="+digestOfA, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:@1-7-a"))}}},
+				graveOf(large, "now", "card=10000000000000005", "digest="+digestOfA, "kind=expired", tooLate, "from=k:@1-7-a"))}}},
 		{name: "explained", seed: seed, steps: []when{{call: explains("k:@1-7-a", ""), want: "workers=1 added=1 line=0@1/0=" + large, state: seed.with("added", `|1-7-a/2=""|`)}}},
 		{name: "canceled", seed: seed, steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
 		{name: "canceled, and its payload is lost", seed: seed.with("keyed:k:@1-7-a", ""), steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
@@ -284,4 +281,113 @@ func TestAddedPages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// heldAdded is a queue on which w1 runs so many added tasks, named 1-1 and so on.
+func heldAdded(n int) state {
+	s := member.with("rounds", "{w1=1}", "token", "="+itoa(n)).holding("w1", slices.Repeat([]string{"x"}, n)...)
+	var entries []string
+	for i := 1; i <= n; i++ {
+		entries = append(entries, fmt.Sprintf("a:1-%d-a=p%d:w1", i, i), fmt.Sprintf("p%d=a:1-%d-a0", i, i))
+	}
+	slices.Sort(entries)
+	return s.with("entries", "{"+strings.Join(entries, " ")+"}")
+}
+
+// line of so many added tasks.
+func addedLine(n int, card, payload string) string {
+	all := series(n, func(i int) string { return fmt.Sprintf("1-%d-a/%s=%s", i+1, card, payload) })
+	return "|" + strings.Join(all, " ") + "|"
+}
+
+// Added tasks start in turns with the list, whatever else is there.
+func TestGuardAddedStarts(t *testing.T) {
+	const told = "started=x/1*@k:@1-1-a[0][1],x/2*@k:@1-2-a[0][1]"
+	three := heldAdded(3)
+	take := func(r Round, ids ...string) func(*env) string {
+		r.Worker, r.Number, r.Start = "w1", 1, ids
+		return steps(r)
+	}
+	one := heldAdded(1).with("added", "|1-2-a/0=x|")
+	card := "0h0:v2500:" + strings.Repeat("c", 2500)
+	big := strings.Repeat("b", 262145)
+	odd := member.with("token", "=2")
+	failed := state{"failed:workers": "(w1=+60m)", "failed:added": "|1-1-a/10000000000000005=x|"}
+	brief := heldAdded(1).with("process:p1", "["+big+"]")
+	run(t, []scenario{
+		{name: "three of a page", seed: member.with("added", addedLine(3, "0", "x")), steps: []when{
+			{call: begins(1, "p1", "p2", "p3", "p4", "p5"), want: told + ",x/3*@k:@1-3-a[0][1]", state: three}}},
+		{name: "half of six", seed: member.with("added", addedLine(4, "0", "x"), "queues", "[a b c d]"), steps: []when{
+			{call: begins(1, seq("p", 1, 7)...), want: told + ",x/3*@k:@1-3-a[0][1],a/4,b/5,c/6", state: three.with("token", "=6", "added", "|1-4-a/0=x|", "queues", "[d]",
+				"process:p4", "[a]", "process:p5", "[b]", "process:p6", "[c]", "working:w1", "(p1=1 p2=2 p3=3 p4=4 p5=5 p6=6)")}}},
+		{name: "its turn, after an even token", seed: odd.with("added", "|1-1-a/0=x|", "queues", "[a]"), steps: []when{
+			{call: begins(1, "p1"), want: "started=x/3*@k:@1-1-a[0][1]", state: heldAdded(1).with("token", "=3", "working:w1", "(p1=3)", "queues", "[a]")}}},
+		{name: "a list of another type", seed: member.with("added", addedLine(2, "0", "x"), "queues", "=foreign"), steps: []when{
+			{call: begins(1, "p1", "p2"), want: told, state: heldAdded(2).with("queues", "=foreign")}}},
+		{name: "the last id of a stream", seed: member.with("added", "|18446744073709551615-18446744073709551615-a/0=a|"), steps: []when{
+			{call: begins(1, "p1", "p2"), want: "started=a/1", state: rawP}}},
+		{name: "as many as the budget allows", seed: member.with("added", addedLine(2, "0", "x")), steps: []when{
+			{call: take(Round{Budget: 10}, "p1", "p2"), want: "started=x/1*@k:@1-1-a[0][1] again cut", state: one}}},
+		{name: "as many as their cards allow", seed: member.with("added", "|1-1-a/"+card+"=x 1-2-a/0=x|"), steps: []when{
+			{call: take(Round{Budget: 20}, "p1", "p2"), want: "started=x/1*@k:@1-1-a[" + card + "][1] again cut", state: one.with("entries", "{a:1-1-a=p1:w1 p1=a:1-1-a"+card+"}")}}},
+		{name: "ahead", seed: member.with("added", addedLine(2, "0", "x")), steps: []when{
+			{call: take(Round{Ahead: 1}, "p1", "p2"), want: told, state: heldAdded(2)}}},
+		{name: "repeated in brief", seed: brief, steps: []when{
+			{call: take(Round{Brief: true}, "p1"), want: `started=""/1*@k:@1-1-a^262145[0][1]`}}},
+		{name: "its time is over, in a failed queue", seed: failed, steps: []when{
+			{call: inFailed(begins(1, "p1")), want: "started=x/1*@k:@1-1-a[10000000000000005][1]", state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
+				"failed:working:w1": "(p1=1)", "failed:process:p1": "[x]", "failed:entries": "{a:1-1-a=p1:w1 p1=a:1-1-a10000000000000005}"}}}},
+		{name: "of another type where it's apart", seed: member.with("added", "|1-1-a/2=|", "keyed:k:@1-1-a", "=foreign"), steps: []when{
+			{call: begins(1, "p1"), state: member.with("rounds", "{w1=1}", "keyed:k:@1-1-a", "=foreign")}}},
+	})
+}
+
+// What is over, or killed too many, fails, unless nothing can fail.
+func TestGuardExpires(t *testing.T) {
+	const over, late = "10000000000000005", "99999999999999-525001-a"
+	digestOf := func(name string) string { return digest(spelled("k:@" + name)) }
+	grave := func(payload string, fields ...string) string {
+		return graveOf(payload, "now", append([]string{"kind=expired", tooLate}, fields...)...)
+	}
+	foreign := state{"failed:schedule": "=foreign"}
+	lifted := func(name, due string) state {
+		return member.merged(foreign).with("rounds", "{w1=1}", "schedule", "(k:@"+name+"="+due+")", "contents", "(#@:k:@"+name+"=0)",
+			"keyed:k:@"+name, h(waits("x", due, 0, 0), "card="+over, "digest="+digestOf(name)))
+	}
+	again := lifted("1-1-a", "1").with("idle", "(w2=clock:-1m)")
+	kept := "5" + over[1:] + "0003600000"
+	died := keyX.with("keyed:k:x", h(waits("a", "-1m", 0, 1), "card="+over))
+	dead := keyX.with("keyed:k:x", h(waits("a", "-1m", 0, 2), "card="+keeps))
+	one := func(payload string, s state, fields ...string) state {
+		return s.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "(#"+payload+":k:p1.001=0)", "failed:keyed:k:p1.001", grave(payload, fields...))
+	}
+	two := state{"failed:schedule": "(k:g1=-9m k:g2=-9m)", "failed:contents": "(#x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("x", "-9m")}
+	ofX := []string{"from=k:x", "planned=-1m", "deaths=1", "card=" + over}
+	inF := state{"failed:workers": "(w1=+60m)", "failed:schedule": "(k:g1=-9m)", "failed:contents": "(#x:k:g1=0)", "failed:keyed:k:g1": graveOf("x", "-9m", "tries=2", "deaths=1", "planned=-8m", "card="+over)}
+	run(t, []scenario{
+		{name: "two with one payload", seed: member.with("added", addedLine(2, over, "x")), steps: []when{
+			{call: begins(1, "p1", "p2", "p3"), want: "buried=2 expired=2", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p3.001=now k:p3.002=now)",
+				"failed:contents", "("+digestOf("1-1-a")+":k:p3.001=0 "+digestOf("1-2-a")+":k:p3.002=0)",
+				"failed:keyed:k:p3.001", grave("x", "from=k:@1-1-a", "card="+over, "digest="+digestOf("1-1-a")),
+				"failed:keyed:k:p3.002", grave("x", "from=k:@1-2-a", "card="+over, "digest="+digestOf("1-2-a")))}}},
+		{name: "nothing can fail", seed: member.merged(foreign).with("added", addedLine(1, over, "x")), steps: []when{
+			{call: begins(1, "p1", "p2"), want: "again trouble=WRONGTYPE", state: lifted("1-1-a", "1")}}},
+		{name: "nothing can fail, and the clock was set back", seed: member.merged(foreign).with("added", "|"+late+"/"+over+"=x|"), steps: []when{
+			{call: begins(1, "p1", "p2"), want: "again trouble=WRONGTYPE", state: lifted(late, "now")}}},
+		{name: "still nothing can fail: nobody is woken for it", alive: []string{"w2"}, seed: again, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p1"}}), want: "trouble=WRONGTYPE", state: again.with("rounds", "{w1=2}")}}},
+		{name: "somebody died of it", seed: died, steps: []when{{call: begins(1, "p1"), want: "again buried=1 expired=1", state: one("a", member, ofX...)}}},
+		{name: "its result is kept", seed: keyX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "card="+kept)), steps: []when{
+			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: one("a", member, "from=k:x", "planned=-1m", "card="+kept).with(
+				"result:k:x", "=expired:now:35:its time was over before it started +60m")}}},
+		{name: "its workers died, and its result is kept", seed: dead, steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 2, Start: []string{"p1"}}), want: "again buried=1", state: one("a", member, "from=k:x", "planned=-1m", "deaths=2", "card="+keeps,
+				"kind=crashed", `reason="2 workers died holding it"`).with("result:k:x", "=failed:now:25:2 workers died holding it +60m")}}},
+		{name: "too many have failed", seed: died.merged(two), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Keep: 1, Start: []string{"p1"}}), want: "again buried=1 expired=1 dropped=2", state: one("a", member, ofX...)}}},
+		{name: "in a failed queue", seed: inF, steps: []when{
+			{call: inFailed(begins(1, "p1")), want: `started=x/1@k:g1[` + over + `][-9m]{k:g1 x failed "r" ~2 !1 w1 "" -9m -8m}`, state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
+				"failed:working:w1": "(p1=1)", "failed:process:p1": "[x]", "failed:entries": "{p1=k:g1}",
+				"failed:keyed:k:g1": h("kind=failed", "reason=r", "tries=2", "deaths=1", "worker=w1", "at=-9m", "planned=-8m", "from=", runs("p1", 0, 0), "held="+over)}}}},
+	})
 }

@@ -17,7 +17,6 @@ var aged = member.with("token", "=5", "queues", "[a b c]", "ages", "(drift=drift
 
 // Beats note how many have come, and forget what has left.
 func TestAges(t *testing.T) {
-	t.Parallel()
 	run(t, []scenario{
 		{name: "the first note", seed: member.with("token", "=5", "queues", "[a b]"), steps: []when{
 			{call: beats("w1", false), want: "waiting=2", state: member.with("token", "=5", "queues", "[a b]", "ages", "(drift=drift:0 now=7)")},
@@ -113,10 +112,7 @@ func TestDrift(t *testing.T) {
 
 // Notes that are many are thinned out: the newest stays, and each that goes is followed soon.
 func TestAgesAreThinned(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	e := newEnv(t, redistest.URL(), nil)
-	e.seed(member.with("token", "=0", "queues", "["+strings.Repeat("a ", 258)+"]"))
+	e := beside(t, member.with("token", "=0", "queues", "["+strings.Repeat("a ", 258)+"]"))
 	begin := e.now() - 3_600_000
 	at := func(i int64) int64 { return begin + 1000*i + i/100*600_000 } // with two breaks of ten minutes
 	args := []any{e.q.Ages(), -ageBase, ageDrift}
@@ -125,7 +121,7 @@ func TestAgesAreThinned(t *testing.T) {
 	}
 	e.must(e.conn.Do("ZADD", args[:len(args)-2]...)) // as many as may be
 	beats("w1", false)(e)
-	is.Equal(e.count("ZCARD", "ages"), 130) // with the drift: every other one is gone
+	e.is.Equal(e.count("ZCARD", "ages"), 130) // with the drift: every other one is gone
 	for i := range int64(256) {
 		note := sure(redis.Int64s(e.conn.Do("ZRANGEBYSCORE", e.q.Ages(), i+1, "+inf", "LIMIT", 0, 1)))(t)
 		if i < 255 && (note[0] < at(i) || note[0]-at(i) > 2000) {
@@ -153,7 +149,6 @@ func TestAgesOfNoTime(t *testing.T) {
 
 // Of notes of somebody else, some are too many, and no time: a beat begins anew.
 func TestForeignAges(t *testing.T) {
-	t.Parallel()
 	begun := member.with("token", "=5", "queues", "[a]", "ages", "(drift=drift:0 now=6)")
 	crowd := make([]string, 600)
 	for i := range crowd {
@@ -177,9 +172,7 @@ func TestForeignAges(t *testing.T) {
 			{call: beats("w1", false), want: "", state: begun.with("queues", "=foreign", "ages", none)}}})
 	run(t, all)
 	t.Run("a drift that only a token beyond all tokens has", func(t *testing.T) {
-		t.Parallel()
-		e := newEnv(t, redistest.URL(), nil)
-		e.seed(begun.with("token", fmt.Sprint("=", ageBase+5), "ages", "(drift=0 -5m=6)"))
+		e := beside(t, begun.with("token", fmt.Sprint("=", ageBase+5), "ages", "(drift=0 -5m=6)"))
 		beats("w1", false)(e)
 		if got := sure(redis.Int64(e.conn.Do("ZSCORE", e.q.Ages(), ageDrift)))(t); got != -ageBase {
 			t.Errorf("the drift is %d", got)
@@ -189,7 +182,6 @@ func TestForeignAges(t *testing.T) {
 
 // Check removes what nobody will: where a worker lives, its beats do.
 func TestCheckAges(t *testing.T) {
-	t.Parallel()
 	dead := aged.with("workers", "")
 	run(t, []scenario{
 		{name: "of an empty list", seed: dead.with("queues", ""), steps: []when{

@@ -11,7 +11,6 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("agree",
@@ -28,15 +27,14 @@ func TestAgree(t *testing.T) {
 		"9999:9999" + strings.Repeat("9", 1000): "3:1", "x": "3:1",
 	} {
 		t.Run(fmt.Sprintf("%.20q", there), func(t *testing.T) {
-			is := redistest.Parallel(t)
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			key := keys.NewSpace(e.prefix).Protocol()
 			if there != "" {
 				e.must(e.conn.Do("SET", key, there))
 			}
 			for range 2 {
-				is.Equal(sure(redis.String(e.line.One(e.ctx, agree.call(e.q, "newest", 3, "oldest", 1))))(t), want)
-				is.Equal(sure(redis.String(e.conn.Do("GET", key)))(t), want)
+				e.is.Equal(sure(redis.String(e.line.One(e.ctx, agree.call(e.q, "newest", 3, "oldest", 1))))(t), want)
+				e.is.Equal(sure(redis.String(e.conn.Do("GET", key)))(t), want)
 			}
 		})
 	}
@@ -65,39 +63,37 @@ func TestProtocols(t *testing.T) {
 		"garbage":                     {"who knows", nil, Protocol{1, 0}, "", "1:0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			is := redistest.Parallel(t)
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			s := keys.NewSpace(e.prefix)
 			if c.there != "" {
 				e.must(e.conn.Do("SET", s.Protocol(), c.there))
 			}
 			for i, spoken := range c.workers {
-				is.NoErr(Register(e.ctx, e.line, s, fmt.Sprint("w", i), time.Hour, Registration{Name: "n", Protocol: spoken}))
+				e.is.NoErr(Register(e.ctx, e.line, s, fmt.Sprint("w", i), time.Hour, Registration{Name: "n", Protocol: spoken}))
 			}
 			for range 2 {
 				err := Agree(e.ctx, e.line, s, c.ours)
-				is.Equal(errors.Is(err, ErrProtocol), c.refused != "")
+				e.is.Equal(errors.Is(err, ErrProtocol), c.refused != "")
 				if c.refused != "" {
-					is.True(strings.Contains(err.Error(), c.refused))
+					e.is.True(strings.Contains(err.Error(), c.refused))
 				} else {
-					is.NoErr(err)
+					e.is.NoErr(err)
 				}
 			}
 			left, err := redis.String(e.conn.Do("GET", s.Protocol()))
-			is.True(err == nil || errors.Is(err, redis.ErrNil))
-			is.Equal(left, c.left)
+			e.is.True(err == nil || errors.Is(err, redis.ErrNil))
+			e.is.Equal(left, c.left)
 		})
 	}
 }
 
 // A key of another type is refused, and left as it is.
 func TestAgreeForeign(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	key := keys.NewSpace(e.prefix).Protocol()
 	e.must(e.conn.Do("LPUSH", key, "foreign"))
-	is.Equal(refused(Agree(e.ctx, e.line, keys.NewSpace(e.prefix), Ours)), "WRONGTYPE")
+	e.is.Equal(refused(Agree(e.ctx, e.line, keys.NewSpace(e.prefix), Ours)), "WRONGTYPE")
 	_, err := e.line.One(e.ctx, agree.call(e.q, "newest", 3, "oldest", 1))
-	is.Equal(refused(Refusal(err)), "WRONGTYPE")
-	is.Equal(sure(redis.Int(e.conn.Do("LLEN", key)))(t), 1)
+	e.is.Equal(refused(err), "WRONGTYPE")
+	e.is.Equal(sure(redis.Int(e.conn.Do("LLEN", key)))(t), 1)
 }

@@ -51,19 +51,13 @@ func (c *Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tal
 		[]redisconn.Call{redisconn.Command("ZCOUNT", q.Holders(), "-inf", "("+strconv.FormatInt(c.Token, 10))},
 		[]redisconn.Call{c.runs(q, "", 1)},
 		[]redisconn.Call{redisconn.Command("HMGET", q.Cancel(c.Name), "token", "stopped", "finished"), TokenCall(q)})
-	silent, err := redis.Int(replies[0].Value, replies[0].Err)
-	if err != nil {
+	var err error
+	silent, runs := readAs(replies[0], redis.Int, &err), readAs(replies[1], redis.Values, &err)
+	fields := readAs(replies[2], redis.Strings, &err)
+	switch {
+	case err != nil:
 		return false, Tally{}, err
-	}
-	runs, err := redis.Values(replies[1].Value, replies[1].Err)
-	if err != nil {
-		return false, Tally{}, err
-	}
-	fields, err := redis.Strings(replies[2].Value, replies[2].Err)
-	if err != nil {
-		return false, Tally{}, err
-	}
-	if len(fields) != 3 {
+	case len(fields) != 3:
 		return false, Tally{}, fmt.Errorf("the record of a cancel has %d fields instead of 3", len(fields))
 	}
 	last, err := ReadToken(replies[3])

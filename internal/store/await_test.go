@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 
@@ -42,101 +41,54 @@ func TestOrderInCluster(t *testing.T) {
 	t.Parallel()
 	const calls = 6 // at most
 	receipt := Receipt{Name: digest("a"), Token: 5}
-	mark := fmt.Sprintf("p%s:%016d:p1", digest("a"), 5)
+	mark := "(" + stopped("a", 5, "p1") + "=0)"
+	over := func(e *env, r Runner) (bool, Tally) {
+		over, tally, err := receipt.IsOver(e.ctx, r, e.q)
+		e.must(nil, err)
+		return over, tally
+	}
+	remembered := func(e *env, r Runner) bool { return !sure(receipt.IsForgotten(e.ctx, r, e.q))(e.t) }
+	member, evicted := state{"workers": "(w1=never)"}, state{"workers": "", "suspects": "(w1=0)"}
 	for name, c := range map[string]struct {
-		before, then func(e *env)
-		right        func(e *env, r Runner) (bool, error)
+		before, then state
+		right        func(e *env, r Runner) bool
 	}{
-		"a worker says what it holds": {
-			before: func(e *env) { e.must(e.conn.Do("ZADD", e.q.Holders(), 4, "w1")) },
-			then: func(e *env) {
-				e.must(e.conn.Do("ZADD", e.q.Stopping(), 0, mark))
-				e.must(e.conn.Do("ZADD", e.q.Holders(), 5, "w1"))
-			},
-			right: func(e *env, r Runner) (bool, error) {
-				over, _, err := receipt.IsOver(e.ctx, r, e.q)
-				return !over, err
-			},
-		},
+		"a worker says what it holds": {state{"holders": "(w1=4)"}, state{"stopping": mark, "holders": "(w1=5)"}, func(e *env, r Runner) bool {
+			over, _ := over(e, r)
+			return !over
+		}},
 		"the last run ends": {
-			before: func(e *env) {
-				e.must(e.conn.Do("ZADD", e.q.Stopping(), 0, mark))
-				e.must(e.conn.Do("HSET", e.q.Cancel(receipt.Name), "token", 5, "stopped", 0, "finished", 0))
-			},
-			then: func(e *env) {
-				e.must(e.conn.Do("HINCRBY", e.q.Cancel(receipt.Name), "stopped", 1))
-				e.must(e.conn.Do("ZREM", e.q.Stopping(), mark))
-			},
-			right: func(e *env, r Runner) (bool, error) {
-				over, tally, err := receipt.IsOver(e.ctx, r, e.q)
-				return !over || tally.Stopped == 1, err
-			},
-		},
-		"a process ends": {
-			before: func(e *env) {
-				e.must(e.conn.Do("ZADD", e.q.Stopping(), 0, mark))
-				e.must(e.conn.Do("LPUSH", e.q.Process("p1"), "a"))
-			},
-			then: func(e *env) {
-				e.must(e.conn.Do("DEL", e.q.Process("p1")))
-				e.must(e.conn.Do("ZREM", e.q.Stopping(), mark))
-			},
-			right: func(e *env, r Runner) (bool, error) {
-				forgotten, err := receipt.IsForgotten(e.ctx, r, e.q)
-				return !forgotten, err
-			},
-		},
-		"a worker leaves": {
-			before: func(e *env) {
-				e.must(e.conn.Do("ZADD", e.q.Holders(), 4, "w1"))
-				e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1"))
-				e.must(e.conn.Do("ZADD", e.q.Canceled(), 5, receipt.Name))
-			},
-			then: func(e *env) {
-				e.must(e.conn.Do("ZREM", e.q.Holders(), "w1"))
-				e.must(e.conn.Do("ZREM", e.q.Workers(), "w1"))
-			},
-			right: func(e *env, r Runner) (bool, error) {
-				forgotten, err := receipt.IsForgotten(e.ctx, r, e.q)
-				return !forgotten, err
-			},
-		},
-		"a worker is evicted": {
-			before: func(e *env) { e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1")) },
-			then: func(e *env) {
-				e.must(e.conn.Do("ZADD", e.q.Suspects(), 0, "w1"))
-				e.must(e.conn.Do("ZREM", e.q.Workers(), "w1"))
-			},
-			right: func(e *env, r Runner) (bool, error) {
-				queues, err := Serves(e.ctx, r, slices.Values([]keys.Queue{e.q}), "w1")
-				if err != nil {
-					return false, err
-				}
-				return queues > 0, nil
-			},
-		},
-		"a holder is evicted": {
-			before: func(e *env) { e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1")) },
-			then: func(e *env) {
-				e.must(e.conn.Do("ZADD", e.q.Suspects(), 0, "w1"))
-				e.must(e.conn.Do("ZREM", e.q.Workers(), "w1"))
-			},
-			right: func(e *env, r Runner) (bool, error) {
-				h, err := ReadHolder(e.ctx, r, keys.NewSpace(e.prefix).InCluster(), e.q, "w1")
-				return h.Member || h.Suspect, err
-			},
-		},
+			state{"stopping": mark, "cancel:#a": "{token=5 stopped=0 finished=0}"},
+			state{"stopping": "", "cancel:#a": "{token=5 stopped=1 finished=0}"},
+			func(e *env, r Runner) bool {
+				over, tally := over(e, r)
+				return !over || tally.Stopped == 1
+			}},
+		"a process ends":  {state{"stopping": mark, "process:p1": "[a]"}, state{"stopping": "", "process:p1": ""}, remembered},
+		"a worker leaves": {member.with("holders", "(w1=4)", "canceled", "(#a=5)"), state{"holders": "", "workers": ""}, remembered},
+		"a worker is evicted": {member, evicted, func(e *env, r Runner) bool {
+			return sure(Serves(e.ctx, r, slices.Values([]keys.Queue{e.q}), "w1"))(e.t) > 0
+		}},
+		"a holder is evicted": {member, evicted, func(e *env, r Runner) bool {
+			h := sure(ReadHolder(e.ctx, r, keys.NewSpace(e.prefix).InCluster(), e.q, "w1"))(e.t)
+			return h.Member || h.Suspect
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, redistest.URL(), nil)
 			e.q = keys.NewSpace(e.prefix).InCluster().Queue("q")
+			puts := func(all state) {
+				for k, v := range all {
+					e.must(e.conn.Do("DEL", e.key(k)))
+					if v != "" {
+						e.put(k, v, 0)
+					}
+				}
+			}
 			for after := range calls + 1 {
-				e.must(e.conn.Do("DEL", e.q.Holders(), e.q.Stopping(), e.q.Cancel(receipt.Name), e.q.Process("p1"),
-					e.q.Workers(), e.q.Suspects(), e.q.Canceled()))
-				e.must(e.conn.Do("SET", e.q.Token(), 5))
-				c.before(e)
-				right, err := c.right(e, &turned{e.line, after, func() { c.then(e) }})
-				if e.must(nil, err); !right {
+				puts(state{"holders": "", "stopping": "", "cancel:#a": "", "process:p1": "", "workers": "", "suspects": "", "canceled": "", "token": "=5"})
+				puts(c.before)
+				if !c.right(e, &turned{e.line, after, func() { puts(c.then) }}) {
 					t.Errorf("wrong if it happens after %d calls", after)
 				}
 			}

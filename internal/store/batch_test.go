@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,22 +16,17 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-func answered(v any, err error) string {
-	if err = Refusal(err); errors.Is(err, ErrBatch) {
-		return "BATCH"
-	}
-	if err != nil {
-		return refused(err)
-	}
-	return fmt.Sprint(v)
-}
-
 // A large enqueue is put aside, accepted in one step and moved. Every call may be
 // repeated, and none has an effect twice.
 func TestBatch(t *testing.T) {
-	t.Parallel()
 	open := state{"batch:b": "[a b c] +1m"}
 	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
+	waiting := member.with("token", "=9", "queues", "[x]", "batches", "(b=1 c=2 d=3 e=aside:0)", "batch:b", "[a y]", "batch:c", "=foreign", "batch:d", "[a]", "batch:e", "[a]")
+	many := member.with("token", "=9", "batches", "("+strings.Join(numbered("d", 150), " ")+")")
+	for i := range 150 {
+		many[fmt.Sprint("batch:d", 100+i)] = "[z]"
+	}
+	long := strings.Repeat("i", 70)
 	run(t, []scenario{
 		{name: "all of it", seed: state{"queues": "[z]"}, steps: []when{
 			{call: stages(0, "a", "b"), want: "2", state: state{"queues": "[z]", "batch:b": "[a b] +1m"}},
@@ -64,15 +60,17 @@ func TestBatch(t *testing.T) {
 		{name: "many are deleted", seed: state{"batches": "(" + strings.Join(numbered("d", 250), " ") + ")", "batch:d349": "[a]"}, steps: []when{
 			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
 		{name: "a beat tells", seed: accepted.merged(member), steps: []when{
-			{call: func(e *env) string {
-				p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "w1", time.Hour, time.Hour, 0))[0])
-				return fmt.Sprintf("%s %v", p.Batch, err)
-			}, want: "b 3 <nil>"}}},
+			{call: hears("w1"), want: "b 3"}}},
 		{name: "a beat tells of no list", seed: accepted.merged(member).with("batch:b", "=foreign"), steps: []when{
-			{call: func(e *env) string {
-				p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "w1", time.Hour, time.Hour, 0))[0])
-				return fmt.Sprintf("%s %v", p.Batch, err)
-			}, want: "b 0 <nil>"}}},
+			{call: hears("w1"), want: "b 0"}}},
+		{name: "explain looks into batches", seed: waiting, steps: []when{{call: explains("", "a"), want: "workers=1 length=4 before=1,3"}}},
+		{name: "explain looks into a hundred batches", seed: many, steps: []when{{call: explains("", "a"), want: "workers=1 length=100"}}},
+		{name: "explain: batches of another type", seed: member.with("batches", "=foreign", "queues", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=1 before=0"}}},
+		{name: "explain tells of as many copies as are asked for", seed: member.with("queues", "[a a]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=3 before=0,1"}}},
+		{name: "explain looks no deeper than asked", seed: member.with("queues", "[w x y z]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=5"}}},
+		left("paused, and batches wait", waiting.with("paused", "=1"), "paused q 4", CheckQueue, "q"),
+		{name: "a beat tells the begin of a long id", seed: member.with("batches", "("+long+"=1)", "batch:"+long, "[a]"), steps: []when{{call: hears("w1"), want: long[:64] + " 1"}}},
+		{name: "haul tells the begin of a long id", seed: state{"batches": "(" + long + "=1)"}, steps: []when{{call: hauls, want: "0 " + long[:64], state: state{"batches": "(" + long + "=aside:0)"}}}},
 	})
 }
 
@@ -84,10 +82,7 @@ func TestBatchPages(t *testing.T) {
 	e := newEnv(t, server.URL(), nil)
 	is := is.New(t)
 	for _, c := range []struct{ payloads, size, pages int }{{4001, 1, 3}, {8, 512 << 10, 4}, {3, 2 << 20, 3}} {
-		all := make([]any, c.payloads)
-		for i := range all {
-			all[i] = make([]byte, c.size)
-		}
+		all := slices.Repeat([]any{make([]byte, c.size)}, c.payloads)
 		is.Equal(stages(0, all...)(e), fmt.Sprint(c.payloads))
 		is.Equal(commits(fmt.Sprint(c), c.payloads)(e), "1")
 		e.must(e.conn.Do("CONFIG", "SET", "maxmemory", 1))
@@ -137,12 +132,8 @@ func TestBatchInterrupted(t *testing.T) {
 		for _, done := range []bool{false, true} {
 			for at := 1; at <= 8; at++ { // 3 pages, commit, 3 hauls, and one that finds nothing
 				t.Run(fmt.Sprint(dies, done, at), func(t *testing.T) {
-					is := redistest.Parallel(t)
-					e := newEnv(t, redistest.URL(), nil)
-					payloads := make([][]byte, 6_000)
-					for i := range payloads {
-						payloads[i] = fmt.Append(nil, i)
-					}
+					e := beside(t, nil)
+					payloads := series(6_000, func(i int) []byte { return fmt.Append(nil, i) })
 					others := 0
 					f := &flaw{Runner: e.line, at: at, done: done, dies: dies, before: func(n int) {
 						e.must(e.conn.Do("LPUSH", e.q.Waiting(), fmt.Sprint("other ", n)))
@@ -158,27 +149,53 @@ func TestBatchInterrupted(t *testing.T) {
 					}
 					if !all {
 						ttl := sure(redis.Int(e.conn.Do("PTTL", e.q.Batch("b"))))(t)
-						is.True(ttl > 0 || ttl == -2) // it vanishes, or has
+						e.is.True(ttl > 0 || ttl == -2) // it vanishes, or has
 						redistest.Do(t, e.conn, "DEL", e.q.Batch("b"))
 					}
-					is.Equal(sure(Haul(e.ctx, e.line, e.q))(t), Damage{})
+					e.is.Equal(sure(Haul(e.ctx, e.line, e.q))(t), Damage{})
 					list := sure(redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(t)
 					want := others
 					if all {
 						want += len(payloads)
 					}
-					is.Equal(len(list), want)
+					e.is.Equal(len(list), want)
 					next := 0
 					for i := len(list) - 1; i >= 0; i-- {
 						if all && next < len(payloads) && list[i] == string(payloads[next]) {
 							next++
 						}
 					}
-					is.True(!all || next == len(payloads)) // in order
+					e.is.True(!all || next == len(payloads)) // in order
 					left := redistest.Keys(t, e.conn, e.prefix+":batch*")
-					is.Equal(len(left), 0)
+					e.is.Equal(len(left), 0)
 				})
 			}
 		}
 	}
+}
+
+// hears is a beat that returns which batch to move next.
+func hears(worker string) func(*env) string {
+	return func(e *env) string {
+		p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, worker, time.Hour, time.Hour, 0))[0])
+		return said(err, "%s", p.Batch)
+	}
+}
+
+func TestGuardCheckBatch(t *testing.T) {
+	w := state{"batches": "(b=1)", "batch:b": "[a]"}
+	aside := w.with("batches", "(b=aside:0)")
+	only := func(name string, seed state) scenario { // looked at
+		return scenario{name: name + ", and only looked at", seed: seed, steps: []when{{call: checks(false, CheckBatches, "b"), want: "batch b"}}}
+	}
+	run(t, []scenario{
+		unsaid("to be moved", w, CheckBatches, "b"),
+		unsaid("batches of another type", w.with("batches", "=foreign"), CheckBatches, "b"),
+		mended("gone", w.with("batch:b", ""), "batch b", state{}, CheckBatches, "b"),
+		only("gone", w.with("batch:b", "")),
+		left("overwritten", w.with("batch:b", "=foreign"), "batch b", CheckBatches, "b"),
+		mended("put aside, and back", aside, "batch b", w.with("batches", "(b=0)"), CheckBatches, "b"),
+		only("put aside, and back", aside),
+		left("put aside, and overwritten", aside.with("batch:b", "=foreign"), "batch b", CheckBatches, "b"),
+	})
 }

@@ -3,8 +3,6 @@ package store
 import (
 	"testing"
 	"time"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("beat",
@@ -43,30 +41,10 @@ func judges(worker string, right time.Duration) func(*env) string {
 	}
 }
 
-// What a beat says of cancels, and learns from who beats.
-func TestGuardBeatCancels(t *testing.T) {
-	t.Parallel()
-	record := func(token string) string { return h("finished=0", "stopped=0", "token="+token) }
-	log := state{"token": "=2", "canceled": "(#a=2)", "cancel:#a": record("2") + " +1440m"}
-	held := rawP.merged(log)
-	stopping := "(" + stopped("a", 1, "p1") + "=0)"
-	run(t, []scenario{
-		{name: "who holds something is known from then on", seed: rawP.with("holders", "(w9=4)"), steps: []when{
-			{call: beats("w1", false), want: "held=1", state: rawP.with("holders", "(w1=0 w9=4)")}}},
-		{name: "who holds something is of another type", seed: held.with("holders", "=foreign"), steps: []when{{call: beats("w1", false), want: "held=1 canceled=2"}}},
-		{name: "a token that is no number", seed: held.with("token", "=x", "canceled", "(#a=1)"), steps: []when{{call: beats("w1", false), want: "held=1"}}},
-		{name: "it has said what it holds of that", seed: held.with("holders", "(w1=2)", "stopping", stopping), steps: []when{{call: beats("w1", false), want: "held=1"}}},
-		{name: "it holds nothing any more", seed: member.merged(log).with("holders", "(w1=0)"), steps: []when{
-			{call: beats("w1", false), want: "", state: member.merged(log)}}},
-		{name: "it holds nothing, and there are no cancels", seed: member.with("holders", "(w1=0)"), steps: []when{{call: beats("w1", false), want: ""}}},
-	})
-}
-
 // Two pages of those who have lapsed are noted by two looks, and the second follows at
 // once, whether or not who looks may judge.
 func TestSuspectsInPages(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	e.crowd(1100, 0, 1)
 	e.must(e.conn.Do("ZADD", e.q.Workers(), e.now()+time.Hour.Milliseconds(), "judge"))
 	for i, want := range []int{1000, 1100, 1100} {
@@ -78,9 +56,12 @@ func TestSuspectsInPages(t *testing.T) {
 }
 
 func TestGuardBeat(t *testing.T) {
-	t.Parallel()
 	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
 	back := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
+	record := func(token string) string { return h("finished=0", "stopped=0", "token="+token) }
+	log := state{"token": "=2", "canceled": "(#a=2)", "cancel:#a": record("2") + " +1440m"}
+	held := rawP.merged(log)
+	stopping := "(" + stopped("a", 1, "p1") + "=0)"
 	run(t, []scenario{
 		{name: "locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
 			{call: beats("w1", true), want: "waiting=2 failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
@@ -90,5 +71,13 @@ func TestGuardBeat(t *testing.T) {
 		{name: "that somebody asserts", seed: member.with("recurring", "(k:x=+1m k:y=+2m)"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "schedules of another type", seed: member.with("recurring", "[a]"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "the place among the idle", seed: member.with("idle", "(w1=-1m)"), steps: []when{{call: beats("w1", true), want: "rank=0"}}},
+		{name: "who holds something is known from then on", seed: rawP.with("holders", "(w9=4)"), steps: []when{
+			{call: beats("w1", false), want: "held=1", state: rawP.with("holders", "(w1=0 w9=4)")}}},
+		{name: "who holds something is of another type", seed: held.with("holders", "=foreign"), steps: []when{{call: beats("w1", false), want: "held=1 canceled=2"}}},
+		{name: "a token that is no number", seed: held.with("token", "=x", "canceled", "(#a=1)"), steps: []when{{call: beats("w1", false), want: "held=1"}}},
+		{name: "it has said what it holds of that", seed: held.with("holders", "(w1=2)", "stopping", stopping), steps: []when{{call: beats("w1", false), want: "held=1"}}},
+		{name: "it holds nothing any more", seed: member.merged(log).with("holders", "(w1=0)"), steps: []when{
+			{call: beats("w1", false), want: "", state: member.merged(log)}}},
+		{name: "it holds nothing, and there are no cancels", seed: member.with("holders", "(w1=0)"), steps: []when{{call: beats("w1", false), want: ""}}},
 	})
 }

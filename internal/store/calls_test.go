@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -55,6 +56,55 @@ func (m *meter) One(ctx context.Context, c redisconn.Call) (any, error) {
 	return v, err
 }
 
+// A fake is a Runner that answers as it likes.
+type fake func(calls []redisconn.Call) []redisconn.Reply
+
+func (f fake) Do(_ context.Context, calls ...redisconn.Call) []redisconn.Reply { return f(calls) }
+
+func (f fake) One(_ context.Context, c redisconn.Call) (any, error) {
+	reply := f([]redisconn.Call{c})[0]
+	return reply.Value, reply.Err
+}
+
+// answers are the replies to some calls, each time.
+func answers(values ...any) fake {
+	return func(calls []redisconn.Call) (all []redisconn.Reply) {
+		for i := range calls {
+			all = append(all, redisconn.Reply{Value: values[i]})
+		}
+		return all
+	}
+}
+
+// A hooked is a Runner that lets something happen before and after each call, of which the first
+// is 1.
+type hooked struct {
+	Runner
+	before, after func(call int) // nil: nothing
+	calls         int
+}
+
+func (h *hooked) One(ctx context.Context, c redisconn.Call) (v any, err error) {
+	h.around(func() { v, err = h.Runner.One(ctx, c) })
+	return v, err
+}
+
+func (h *hooked) Do(ctx context.Context, calls ...redisconn.Call) (replies []redisconn.Reply) {
+	h.around(func() { replies = h.Runner.Do(ctx, calls...) })
+	return replies
+}
+
+func (h *hooked) around(call func()) {
+	h.calls++
+	if h.before != nil {
+		h.before(h.calls)
+	}
+	call()
+	if h.after != nil {
+		h.after(h.calls)
+	}
+}
+
 // A queue that uses nothing of the schedule does not pay for it, and what many
 // tasks need is done by few commands.
 func TestPlainCost(t *testing.T) {
@@ -75,14 +125,14 @@ func TestPlainCost(t *testing.T) {
 	} {
 		e.must(e.conn.Do("FLUSHALL"))
 		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 3*c.tasks), " ")+"]", "ages", "(drift=drift:0 -1m=1)"))
-		first := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
-		a := sure(Step(e.ctx, e.line, e.q, &first))(e.t)
-		second := Round{Worker: "w1", Number: 3, Idle: true, Lease: time.Hour, Start: seq("q", 0, c.tasks)}
+		first := Round{Number: 2, Idle: true, Start: seq("p", 0, c.tasks)}
+		a := e.round(first)
+		second := Round{Number: 3, Idle: true, Start: seq("q", 0, c.tasks)}
 		for i, s := range a.Started {
 			second.Outcomes = append(second.Outcomes, &Outcome{Process: first.Start[i], Token: s.Token, Plain: true, Verb: Finish})
 		}
 		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
-		a = sure(Step(e.ctx, e.line, e.q, &second))(e.t)
+		a = e.round(second)
 		if len(a.Started) != c.tasks || slices.ContainsFunc(a.Settled, func(s Settled) bool { return s != OK }) {
 			t.Fatal(a)
 		}
@@ -104,8 +154,8 @@ func TestHeldIsSkipList(t *testing.T) {
 	}{{23, "listpack"}, {24, "skiplist"}} {
 		e.must(e.conn.Do("FLUSHALL"))
 		e.seed(member.with("queues", "["+strings.Join(seq("t", 0, 100), " ")+"]"))
-		r := Round{Worker: "w1", Number: 2, Idle: true, Lease: time.Hour, Start: seq("p", 0, c.tasks)}
-		sure(Step(e.ctx, e.line, e.q, &r))(e.t)
+		r := Round{Number: 2, Idle: true, Start: seq("p", 0, c.tasks)}
+		e.round(r)
 		held, err := redis.Strings(e.conn.Do("ZRANGE", e.q.Working("w1"), 0, -1))
 		if err != nil || !slices.Equal(held, r.Start) {
 			t.Fatal(held, err)
@@ -126,10 +176,77 @@ func TestFailCost(t *testing.T) {
 		e.seed(rawP.merged(state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)"}))
 		e.must(e.conn.Do("CONFIG", "RESETSTAT"))
 		fail := Outcome{Process: "p1", Token: 1, Verb: Fail, Kind: Failed}
-		a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Keep: keep, Outcomes: []*Outcome{&fail}}))(e.t)
+		a := e.round(Round{Number: 2, Keep: keep, Outcomes: []*Outcome{&fail}})
 		calls := e.calls()
 		if a.Settled[0] != OK || slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "zrangebyscore ") }) {
 			t.Errorf("to fail one of four and to keep %d made the calls\n%v\n%v", keep, calls, a)
+		}
+	}
+}
+
+// telling has a script add up the bytes that it encodes for observers and those that it hashes,
+// in a hash beside the queue.
+const telling = `local redis, cjson = (function(plain, json)
+  local function count(what, s)
+    if type(s) == 'string' then
+      plain.call('HINCRBY', string.gsub(KEYS[1], ':queues:', ':once:') .. ':told', what, #s)
+    end
+  end
+  return setmetatable({
+    sha1hex = function(s)
+      count('hashed', s)
+      return plain.sha1hex(s)
+    end,
+  }, { __index = plain }), {
+    encode = function(event)
+      count('encoded', event.task)
+      count('encoded', event.result)
+      return json.encode(event)
+    end,
+  }
+end)(redis, cjson)
+`
+
+// If no observer gets the events of finished tasks, nothing of their payloads and results is
+// encoded, and nothing hashed. Up to 1,024 bytes encoding is as cheap as asking.
+func TestNothingIsToldToNobody(t *testing.T) {
+	server := redistest.Start(t) // which runs scripts as they are
+	rewrite(t, func(source string) string { return telling + source })
+	for _, c := range []struct {
+		payload, result int
+		alone, observed string // bytes encoded and hashed
+	}{
+		{payload: 10, alone: "10 0", observed: "10 0"},
+		{payload: 1024, alone: "1024 0", observed: "1024 0"},
+		{payload: 1025, alone: "0 0", observed: "1025 0"},
+		{payload: 16 << 10, alone: "0 0", observed: "16384 0"},
+		{payload: Large, alone: "0 0", observed: "65536 0"},
+		{payload: Large + 1, alone: "0 0", observed: "0 0"},
+		{payload: 10, result: 1024, alone: "1034 0", observed: "1034 0"},
+		{payload: 10, result: 1025, alone: "10 0", observed: "1035 0"},
+		{payload: 1025, result: Large, alone: "0 0", observed: "66561 0"},
+	} {
+		for observed, want := range map[bool]string{false: c.alone, true: c.observed} {
+			t.Run(fmt.Sprintf("%d and %d, observed %t", c.payload, c.result, observed), func(t *testing.T) {
+				e := newEnv(t, server.URL(), nil)
+				if !observed {
+					e.unhear()
+				}
+				payload := strings.Repeat("x", c.payload)
+				e.seed(rawP.with("process:p1", "["+payload+"]"))
+				o := Outcome{Process: "p1", Token: 1, Verb: Finish, Plain: true, Size: c.payload, Digest: digest(payload)}
+				if c.result > 0 {
+					o.Result = []byte(strings.Repeat("r", c.result))
+				}
+				a := e.round(Round{Number: 2, Outcomes: []*Outcome{&o}})
+				if a.Settled[0] != OK || a.Heard != observed {
+					t.Fatal(a)
+				}
+				bytes := sure(redis.IntMap(e.conn.Do("HGETALL", e.q.Once("told"))))(e.t)
+				if got := fmt.Sprintf("%d %d", bytes["encoded"], bytes["hashed"]); got != want {
+					t.Errorf("%s bytes were encoded and hashed, want %s", got, want)
+				}
+			})
 		}
 	}
 }

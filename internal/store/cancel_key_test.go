@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"testing"
 )
 
@@ -12,21 +11,20 @@ var _ = probed("cancel_key",
 func cancelsKey(key string) func(*env) string {
 	return func(e *env) string {
 		c, err := CancelKey(e.ctx, e.line, e.q, "k:"+spelled(key))
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("removed=%d token=%d", c.Removed, c.Token)
+		return said(err, "removed=%d token=%d", c.Removed, c.Token)
 	}
 }
 
 func TestCancelKey(t *testing.T) {
-	t.Parallel()
 	told := runX.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2} +1440m", "stopping", "("+stoppedKey("k:x", 1, "p1")+"=0)")
 	over := doneX.with("token", "=2", "cancel:k:x", "{finished=0 stopped=1 token=2} +1m")
 	finished := doneX.with("token", "=2", "cancel:k:x", "{finished=1 stopped=0 token=2} +1m")
 	acked := func(v Ending) func(*env) string {
 		return steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: v, Kind: Failed}}, Said: 2})
 	}
+	record := func(token string) string { return "{finished=0 stopped=0 token=" + token + "}" }
+	lost := member.with("working:w1", "(p7=1)", "process:p7", "[z]", "token", "=1", "keyed:k:x", runs("p9", 0, 0))
+	back := runX.with("workers", "", "suspects", "(w1=0)")
 	all := []scenario{
 		{name: "nothing", seed: member, steps: []when{{call: cancelsKey("x"), want: "removed=0 token=0"}}},
 		{name: "waits", seed: keyX, steps: []when{{call: cancelsKey("x"), want: "removed=1 token=0", state: member}}},
@@ -51,20 +49,6 @@ func TestCancelKey(t *testing.T) {
 		{name: "what starts afterwards is not meant", seed: told.with("contents", "(#b:k:y=0)", "schedule", "(k:y=-1m)", "keyed:k:y", waits("b", "-1m", 0, 0)), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Start: []string{"p2"}}), want: "started=b/3@k:y seen=2",
 				state: told.with("rounds", "{w1=2}", "token", "=3", "working:w1", "(p1=1 p2=3)", "process:p2", "[b]", "entries", "{p1=k:x p2=k:y}", "keyed:k:y", runs("p2", 0, 0))}}},
-	}
-	for _, v := range []Ending{Stop, Retry, Snooze, Fail} {
-		all = append(all, scenario{name: "then " + string(v), seed: told, steps: []when{{call: acked(v), want: "settled=canceled seen=2", state: over}}})
-	}
-	all = append(all, scenario{name: "finished first", seed: told, steps: []when{{call: acked(Finish), want: "settled=ok seen=2", heard: []string{"done w1 a"}, state: finished}}})
-	run(t, all)
-}
-
-func TestGuardCancelKey(t *testing.T) {
-	t.Parallel()
-	record := func(token string) string { return "{finished=0 stopped=0 token=" + token + "}" }
-	lost := member.with("working:w1", "(p7=1)", "process:p7", "[z]", "token", "=1", "keyed:k:x", runs("p9", 0, 0))
-	back := runX.with("workers", "", "suspects", "(w1=0)")
-	run(t, []scenario{
 		{name: "who is there is of another type", seed: keyX.with("workers", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
 		{name: "who holds something is of another type", seed: keyX.with("holders", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
 		{name: "nobody is known to hold it", seed: lost, steps: []when{
@@ -80,5 +64,10 @@ func TestGuardCancelKey(t *testing.T) {
 		{name: "what is to stop is of another type", alive: []string{"w1"}, seed: runX.with("stopping", "=foreign"), steps: []when{
 			{call: cancelsKey("x"), want: "removed=0 token=2", heard: []string{"wake:w1 0"},
 				state: runX.with("stopping", "=foreign", "token", "=2", "canceled", "(k:x=2)", "cancel:k:x", record("2")+" +1440m")}}},
-	})
+	}
+	for _, v := range []Ending{Stop, Retry, Snooze, Fail} {
+		all = append(all, scenario{name: "then " + string(v), seed: told, steps: []when{{call: acked(v), want: "settled=canceled seen=2", state: over}}})
+	}
+	all = append(all, scenario{name: "finished first", seed: told, steps: []when{{call: acked(Finish), want: "settled=ok seen=2", heard: []string{"done w1 a"}, state: finished}}})
+	run(t, all)
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,39 +9,30 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("cancel",
 	probe{seed: busy, call: cancels("a")},
 	probe{what: "in the schedule", seed: busyLane, call: cancels("g")},
+	probe{what: "beside a lock", seed: state{"queues": "[x a b]", "unique": "{#b=w:2 offset=0}"}, call: cancels("a")},
 )
 
 func cancels(p string) func(*env) string {
 	return func(e *env) string {
 		c, err := Cancel(e.ctx, e.line, e.q, []byte(p))
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("removed=%d token=%d", c.Removed, c.Token)
+		return said(err, "removed=%d token=%d", c.Removed, c.Token)
 	}
 }
 
 // told is what a step tells of a page of that log.
-func told(from, to int) (all []string) {
-	for i := from; i < to; i++ {
-		all = append(all, "#t"+itoa(i)+"/"+itoa(i+1))
-	}
-	return all
+func told(from, to int) []string {
+	return series(to-from, func(i int) string { return fmt.Sprintf("#t%d/%d", from+i, from+i+1) })
 }
 
 // page is a log of n cancels, of a worker that holds something.
 func page(n int) state {
-	var log []string
-	for i := range n {
-		log = append(log, "#t"+itoa(i)+"="+itoa(i+1))
-	}
+	log := series(n, func(i int) string { return fmt.Sprintf("#t%d=%d", i, i+1) })
 	return state{"workers": "(w1=+60m)", "working:w1": "(p1=0)", "process:p1": "[x]", "token": "=" + itoa(n), "canceled": "(" + strings.Join(log, " ") + ")",
 		"cancel:#t" + itoa(n-1): "{finished=0 stopped=0 token=" + itoa(n) + "} +1440m"}
 }
@@ -69,7 +59,6 @@ func (e *env) push(n int, payload string) {
 }
 
 func TestCancel(t *testing.T) {
-	t.Parallel()
 	none := state{"queues": "[a b a]", "workers": "(w1=+60m)"}
 	held := state{"workers": "(w1=+60m w2=+60m)", "token": "=2", "working:w1": "(p1=1)", "process:p1": "[a]", "working:w2": "(p2=2)", "process:p2": "[a]"}
 	logged3 := held.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", "{finished=0 stopped=0 token=3} +1440m")
@@ -77,6 +66,7 @@ func TestCancel(t *testing.T) {
 	gone1 := again.with("working:w1", "", "process:p1", "", "rounds", "{w1=1}", "cancel:#a", "{finished=0 stopped=1 token=4} +1440m")
 	overtook := state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1", "working:w1": "(p2=1)", "process:p2": "[a]"}
 	logged := overtook.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m")
+	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
 	run(t, []scenario{
 		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m")}}},
 		{name: "two holders", seed: held, steps: []when{
@@ -100,6 +90,18 @@ func TestCancel(t *testing.T) {
 			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p3"}}), want: "started=a/4 cancels=#a/3 seen=3",
 				state: logged3.with("rounds", "{w1=1}", "token", "=4", "working:w1", "(p1=1 p3=4)", "process:p3", "[a]")},
 			{call: leaves("w1"), want: "returned=1", state: logged3.with("queues", "[a]", "token", "=5", "workers", "(w2=+60m)", "working:w1", "", "process:p1", "", "cancel:#a", "{finished=0 stopped=1 token=3} +1440m")}}},
+		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "contents of another type, of a key", seed: keyX.with("contents", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "the lock of what runs stays", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m")}}},
+		{name: "nobody is known to hold anything, while one is under way", seed: member.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
+			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: member.with("token", "=4", "canceled", "(#a=3)", "cancel:#a", record("4", "1")+" +1440m")}}},
+		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
+			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#z", record("2", "0")+" +1m")}}},
+		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
+				state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#a", record("2", "1")+" +1m")}}},
 	})
 }
 
@@ -196,7 +198,7 @@ func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 				}
 				list, entries := copies, copies
 				pages := 0
-				look := func() {
+				look := func(int) {
 					l, n := e.count("LLEN", "queues"), e.count("ZCARD", "contents")
 					if list-l > c.list || entries-n > c.entries {
 						t.Errorf("a page removed %d from the list, %d entries", list-l, entries-n)
@@ -204,7 +206,7 @@ func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 					list, entries = l, n
 					pages++
 				}
-				receipt := sure(Cancel(e.ctx, behind{e.line, look}, e.q, []byte(payload)))(e.t)
+				receipt := sure(Cancel(e.ctx, &hooked{Runner: e.line, after: look}, e.q, []byte(payload)))(e.t)
 				if receipt.Removed != 2*copies || list+entries > 0 {
 					t.Errorf("%d were removed, %d are left in %d pages", receipt.Removed, list+entries, pages)
 				}
@@ -230,39 +232,24 @@ func TestCancelReadsOnce(t *testing.T) {
 	}
 }
 
-// A behind is a Runner that looks behind each call.
-type behind struct {
-	Runner
-	look func()
-}
-
-func (b behind) One(ctx context.Context, c redisconn.Call) (any, error) {
-	v, err := b.Runner.One(ctx, c)
-	b.look()
-	return v, err
-}
-
-func (b behind) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
-	defer b.look()
-	return b.Runner.Do(ctx, calls...)
-}
-
-// A cancel takes as many calls as there are pages of what waited when it began.
+// A cancel takes as many calls as there are pages of what waited when it began, and each of them puts
+// it on record.
 func TestCancelInPages(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
-	e.push(25_000, "a")
-	e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1"))
-	e.must(e.conn.Do("ZADD", e.q.Working("w1"), 1, "p1"))
-	e.must(e.conn.Do("LPUSH", e.q.Process("p1"), "a"))
-	e.must(e.conn.Do("ZADD", e.q.Holders(), 0, "w1"))
-	e.must(e.conn.Do("SET", e.q.Token(), 1))
-	c := sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
-	if c.Removed != 25_000 || c.Token != 4 { // one of each call
-		t.Errorf("%+v", c)
-	}
-	if heard := e.heard(); fmt.Sprint(heard) != "[cancel a]" {
-		t.Errorf("published %q", heard)
+	for what, seed := range map[string]state{
+		"entries": rawP.planned("b", seqOf("k:", 250)...), "list": rawP.with("queues", "["+strings.Repeat("b ", 25_000)+"]"),
+	} {
+		t.Run(what, func(t *testing.T) {
+			e := beside(t, seed)
+			waited := e.count("ZCARD", "contents") + e.count("LLEN", "queues")
+			c := sure(Cancel(e.ctx, e.line, e.q, []byte("b")))(e.t)
+			if c.Removed != waited || c.Token != 4 { // one of each call
+				t.Errorf("of %d, %+v", waited, c)
+			}
+			if heard := e.heard(); fmt.Sprint(heard) != "[cancel b]" {
+				t.Errorf("published %q", heard)
+			}
+		})
 	}
 }
 
@@ -287,16 +274,12 @@ func TestCancelBetweenPages(t *testing.T) {
 			at.seed(e)
 			e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1"))
 			var task Start
-			c := sure(Cancel(e.ctx, &between{e.line, 0, func(call int) {
+			c := sure(Cancel(e.ctx, &hooked{Runner: e.line, after: func(call int) {
 				if call == at.started {
-					a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
-					e.must(nil, err)
-					task = a.Started[0]
+					task = e.round(Round{Number: 1, Start: []string{"p1"}}).Started[0]
 				}
 				if call == at.retry {
-					_, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour,
-						Outcomes: []*Outcome{{Process: "p1", Token: task.Token, Verb: Retry}}})
-					e.must(nil, err)
+					e.round(Round{Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: task.Token, Verb: Retry}}})
 				}
 			}}, e.q, []byte("a")))(e.t)
 			if n := e.count("ZCARD", "contents") + e.count("LLEN", "queues"); n != 0 || task.Token == 0 {
@@ -318,9 +301,9 @@ func TestCancelBehindYounger(t *testing.T) {
 				serve()
 			}
 			step := func(number int64, start []string, stop ...*Outcome) *Answer {
-				return sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: number, Lease: time.Hour, Start: start, Outcomes: stop}))(e.t)
+				return e.round(Round{Number: number, Start: start, Outcomes: stop})
 			}
-			sure(Cancel(e.ctx, &between{e.line, 0, func(call int) {
+			sure(Cancel(e.ctx, &hooked{Runner: e.line, after: func(call int) {
 				if call > 1 {
 					return
 				}
@@ -331,69 +314,16 @@ func TestCancelBehindYounger(t *testing.T) {
 					step(int64(i)+2, nil, &Outcome{Process: id, Token: started[i].Token, Verb: Stop})
 				}
 			}}, e.q, []byte("a")))(e.t)
-			left, err := redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1))
-			if e.must(nil, err); len(left) == 0 || left[0] != "x" { // the head is the back
+			if left := sure(redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(e.t); len(left) == 0 || left[0] != "x" { // the head is the back
 				t.Errorf("%q wait: the old one is still behind x", left)
 			}
 		})
 	}
 }
 
-// between does something behind each call.
-type between struct {
-	Runner
-	calls int
-	then  func(call int)
-}
-
-func (b *between) One(ctx context.Context, c redisconn.Call) (any, error) {
-	v, err := b.Runner.One(ctx, c)
-	b.calls++
-	b.then(b.calls)
-	return v, err
-}
-
-// Gaps are where a cancel has removed something, so that each lock is where its payload is,
-// whatever is taken, returned, enqueued and removed.
-func TestGapsClose(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
-	e.must(nil, e.conn.Send("ZADD", e.q.Workers(), never, "w1"))
-	e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
-	e.push(700, "a")
-	for _, p := range []string{"b", "c"} {
-		e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(p)))
-	}
-	sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
-	if n := e.count("ZCARD", "gaps"); n != 700 {
-		t.Fatalf("%d gaps", n)
-	}
-	tokens := map[string]int64{}
-	for i, id := range []string{"p1", "p2"} {
-		a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 1), Lease: time.Hour, Start: []string{id}}))(e.t)
-		tokens[id] = a.Started[0].Token
-	}
-	// What was taken first goes back, in front of all gaps that are left.
-	for i, id := range []string{"p2", "p1"} {
-		sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: int64(i + 3), Lease: time.Hour,
-			Outcomes: []*Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}}))(e.t)
-	}
-	for _, p := range []string{"b", "c"} {
-		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); refused(err) != "DUPLICATE" {
-			t.Errorf("%s: %v", p, err)
-		}
-	}
-	a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 5, Lease: time.Hour, Start: []string{"p3", "p4", "p5"}}))(e.t)
-	where, err := redis.StringMap(e.conn.Do("HGETALL", e.q.Unique()))
-	if len(a.Started) != 3 || err != nil || where[digest("b")] != "p:p4" || where[digest("c")] != "p:p5" {
-		t.Error(a.Started, where, err)
-	}
-}
-
 // A large payload isn't published; a small one that reads like a digest is not either.
 func TestCancelMessages(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	for _, payload := range []string{"a", strings.Repeat("a", 1024), strings.Repeat("a", 1025), "sha1:" + digest("a") + ":1", "sha1:"} {
 		sure(Cancel(e.ctx, e.line, e.q, []byte(payload)))(e.t)
 		message, _ := strings.CutPrefix(e.heard()[0], "cancel ")
@@ -410,10 +340,9 @@ func TestCancelMessages(t *testing.T) {
 
 // What a lying server answers is refused.
 func TestIsOverOfShortReplies(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	for _, values := range [][]any{{}, {[]byte("1")}, {[]byte("1"), []byte("1"), []byte("1"), []byte("1")}} {
-		over, _, err := (&Receipt{Name: digest("a"), Token: 1}).IsOver(e.ctx, answers{int64(0), []any{}, values, []byte("1")}, e.q)
+		over, _, err := (&Receipt{Name: digest("a"), Token: 1}).IsOver(e.ctx, answers(int64(0), []any{}, values, []byte("1")), e.q)
 		if over || err == nil {
 			t.Errorf("%v: %t, %v", values, over, err)
 		}
@@ -422,32 +351,18 @@ func TestIsOverOfShortReplies(t *testing.T) {
 
 // A cancel ends, whatever is answered.
 func TestCancelMakesNoProgress(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	for left, until := range map[int64]string{7: "", 0: "somewhere"} {
 		none := int64(0)
-		_, err := Cancel(e.ctx, answers{[]any{none, none, none, none, left, none, []byte(""), []byte(until)}}, e.q, []byte("a"))
+		_, err := Cancel(e.ctx, answers([]any{none, none, none, none, left, none, []byte(""), []byte(until)}), e.q, []byte("a"))
 		if err == nil || e.ctx.Err() != nil {
 			t.Errorf("%d and %q are left for ever: %v", left, until, err)
 		}
 	}
 }
 
-// answers are the replies to some calls.
-type answers []any
-
-func (a answers) Do(_ context.Context, calls ...redisconn.Call) (all []redisconn.Reply) {
-	for i := range calls {
-		all = append(all, redisconn.Reply{Value: a[i]})
-	}
-	return all
-}
-
-func (a answers) One(context.Context, redisconn.Call) (any, error) { return a[0], nil }
-
 // Cancel finds its payload in both lanes.
 func TestCancelContent(t *testing.T) {
-	t.Parallel()
 	waiting := state{"queues": "[a b]", "schedule": "(k:x=+1m k:y=+2m r:p9=+3m)", "contents": "(#a:k:x=0 #a:r:p9=0 #b:k:y=0)",
 		"keyed:k:x": waits("a", "+1m", 0, 0), "keyed:k:y": waits("b", "+2m", 0, 0), "keyed:r:p9": waits("a", "+3m", 1, 0),
 		"ledger": "{#a=2 #b=1}", "unique": "{#a=e:r:p9 #b=w:1 offset=0}"}
@@ -467,21 +382,86 @@ func TestCancelContent(t *testing.T) {
 	})
 }
 
-func TestGuardCancel(t *testing.T) {
-	t.Parallel()
-	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
+// cancelsPage is one call of a cancel, for what may be left of the list since a token, and
+// from one entry up to another.
+func cancelsPage(payload string, left, since int, after, until string) func(*env) string {
+	return func(e *env) string {
+		call := cancel.without("digest", e.q, "payload", payload, "left", left, "since", since, "after", undigest(after), "until", undigest(until))
+		a := cancel.read(e.line.One(e.ctx, call))
+		var w words
+		for _, field := range []string{"removed", "token", "stopped", "finished", "left", "since"} {
+			w.num(field, a.int(field), 0)
+		}
+		for _, field := range []string{"after", "until"} {
+			if s := a.string(field); s != "" {
+				w.add(field, name(s))
+			}
+		}
+		if a.err != nil {
+			return refused(a.err)
+		}
+		return w.String()
+	}
+}
+
+// planned are entries that wait for later, all with one payload.
+func (s state) planned(payload string, entries ...string) state {
+	return s.waiting(series(len(entries), func(i int) waiting { return waiting{entries[i], payload, "+9m", 0} })...)
+}
+
+// A cancel removes a page a call, and a lock goes with what it is on.
+func TestGuardCancelPages(t *testing.T) {
+	record := func(s state, payload string) state {
+		return s.with("cancel:"+name(digest(payload)), "{finished=0 stopped=0 token=1} +1m")
+	}
+	list := func(n int) string { return "[" + strings.Repeat("a ", n) + "]" }
+	gaps := series(150, func(i int) string { return fmt.Sprintf("%d=%d", i+1, i+1) })
+	said := []string{"cancel a"}
+	mega, large := strings.Repeat("m", 3<<19), strings.Repeat("l", 300<<10)
+	of := "sha1:" + digest(large) + ":" + itoa(len(large))
+	two := state{}.planned(large, "r:1", "r:2")
+	one := state{}.planned(large, "r:2")
+	recorded := func(s state, token string) state {
+		return s.with("token", "="+token, "cancel:"+name(digest("a")), "{finished=0 stopped=0 token="+token+"} +1m")
+	}
 	run(t, []scenario{
-		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
-		{name: "contents of another type, of a key", seed: keyX.with("contents", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
-		{name: "the lock of what runs stays", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
-			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m")}}},
-		{name: "nobody is known to hold anything, while one is under way", seed: member.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
-			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: member.with("token", "=4", "canceled", "(#a=3)", "cancel:#a", record("4", "1")+" +1440m")}}},
-		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
-			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
-			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#z", record("2", "0")+" +1m")}}},
-		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m"), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
-				state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#a", record("2", "1")+" +1m")}}},
+		{name: "beside locks", seed: state{"queues": "[x " + strings.Repeat("a ", 160) + "b]", "unique": "{#b=w:161 #x=w:0 offset=0}"}, steps: []when{
+			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=150 left=12", state: record(state{"queues": "[x " + strings.Repeat("a ", 10) + "b]",
+				"unique": "{#b=w:161 #x=w:0 offset=0}", "gaps": "(" + strings.Join(gaps, " ") + ")"}, "a")}}},
+		{name: "in front of a gap", seed: state{"queues": "[x a b]", "unique": "{#b=w:3 #x=w:0 offset=0}", "gaps": "(2=2)"}, steps: []when{
+			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x b]", "unique": "{#b=w:3 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}, "a")}}},
+		{name: "the lock on the last that is removed", seed: state{"queues": "[x a]", "unique": "{#a=w:6 #x=w:5 offset=5}"}, steps: []when{
+			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x]", "unique": "{#x=w:5 offset=5}", "gaps": "(6=6)"}, "a")}}},
+		{name: "the lock on one behind it", seed: state{"queues": "[a x a]", "unique": "{#a=w:2 offset=0}"}, steps: []when{
+			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x a]", "unique": "{#a=w:2 offset=1}"}, "a")}}},
+		{name: "the lock on one that came since", seed: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}.planned("a", "k:x"), steps: []when{
+			{call: cancelsPage("a", 0, 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}, "a")}}},
+		{name: "the lock of what runs, and others have taken some", seed: state{"queues": "[a]", "unique": "{#a=p:p1 offset=1}"}, steps: []when{
+			{call: cancelsPage("a", 5, 0, "", ""), want: "removed=1", heard: said, state: record(state{"unique": "{#a=p:p1 offset=2}"}, "a")}}},
+		{name: "the lock of an entry that came since", seed: state{"unique": "{#a=e:r:2 offset=0}"}.planned("a", "r:1", "r:2"), steps: []when{
+			{call: cancelsPage("a", 0, 0, "", "#a:r:1"), want: "removed=1 after=#a:r:1", heard: said, state: record(state{"unique": "{#a=e:r:2 offset=0}"}.planned("a", "r:2"), "a")}}},
+		{name: "entries are left to the next call", seed: state{"queues": list(100)}.planned("a", "k:x"), steps: []when{
+			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=100 until=#a:k:x", state: record(state{}.planned("a", "k:x"), "a")},
+			{call: cancelsPage("a", 0, 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{}, "a")}}},
+		{name: "entries that came since stay", seed: state{}.planned("a", "k:b", "k:y"), steps: []when{
+			{call: cancelsPage("a", 0, 0, "#a:k:m", "#a:k:y"), want: "removed=1 after=#a:k:y", heard: said, state: record(state{}.planned("a", "k:b"), "a")}}},
+		{name: "others have taken the last", seed: state{}.planned("a", "k:b"), steps: []when{
+			{call: cancelsPage("a", 0, 0, "", "#a:k:y"), want: "removed=1 after=#a:k:b", heard: said, state: record(state{}, "a")}}},
+		{name: "up to one of another payload", seed: state{}.planned("b", "k:b"), steps: []when{
+			{call: cancelsPage("a", 0, 0, "", "#b:k:b"), want: "", heard: said, state: record(state{}.planned("b", "k:b"), "a")}}},
+		{name: "large ones", seed: state{"queues": "[" + mega + " " + mega + " " + mega + "]"}.planned(mega, "k:x"), steps: []when{
+			{call: cancelsPage(mega, -1, 0, "", ""), want: "removed=2 left=1", state: record(state{"queues": "[" + mega + "]"}.planned(mega, "k:x"), mega)}}},
+		{name: "large entries", seed: two.with("unique", "{"+digest(large)+"=e:r:1 #z=p:p9 offset=0}"), steps: []when{
+			{call: cancelsPage(large, -1, 0, "", ""), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{#z=p:p9 offset=0}"), large)},
+			{call: cancelsPage(large, 0, 0, digest(large)+":r:1", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:2", heard: []string{"cancel " + of},
+				state: record(state{"unique": "{#z=p:p9 offset=0}"}, large)}}},
+		{name: "a page between", seed: two.with("unique", "{"+digest(large)+"=foreign offset=0}"), steps: []when{
+			{call: cancelsPage(large, 0, 0, "", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{"+digest(large)+"=foreign offset=0}"), large)}}},
+		{name: "who is there is of another type", seed: state{"queues": "[a]", "workers": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
+		{name: "who holds something is of another type", seed: state{"queues": "[a]", "holders": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
+		{name: "nothing has started since", seed: state{"queues": "[a a a]", "token": "=7"}, steps: []when{
+			{call: cancelsPage("a", 1, 7, "", ""), want: "removed=1 since=7", heard: said, state: recorded(state{"queues": "[a a]", "token": "=7"}, "7")}}},
+		{name: "more have started since the list was done", seed: state{"queues": "[a a a a]", "token": "=9"}, steps: []when{
+			{call: cancelsPage("a", 0, 7, "", ""), want: "since=9", heard: said, state: recorded(state{"queues": "[a a a a]", "token": "=9"}, "9")}}},
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/worqr/worqr/internal/redisconn"
 )
 
 var _ = probed("check",
@@ -17,10 +19,7 @@ func checks(mend bool, what What, names ...string) func(*env) string {
 		if what == CheckHeld || what == CheckTwice {
 			worker, names = names[0], names[1:]
 		}
-		full := make([]string, len(names))
-		for i, n := range names {
-			full[i] = undigest(spelled(n))
-		}
+		full := series(len(names), func(i int) string { return undigest(spelled(names[i])) })
 		v, err := Check(e.ctx, e.doctor(), e.q, what, worker, mend, full)
 		if err != nil {
 			return refused(err)
@@ -74,7 +73,6 @@ var healthy = state{
 
 // Of what is well nothing is said, nor is anything changed.
 func TestCheckHealthy(t *testing.T) {
-	t.Parallel()
 	var all []when
 	for what, names := range map[What][]string{
 		CheckProcesses: {"p1", "p2", "p3", "p4", "p5", "p6", "p7"}, CheckHeld: {"w1", "p1", "p2", "p6", "p7"},
@@ -93,7 +91,6 @@ func TestCheckHealthy(t *testing.T) {
 }
 
 func TestCheckProcesses(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	run(t, []scenario{
 		{name: "orphan", alive: []string{"w1"}, seed: w.with("process:p1", "[a]", "queues", "[b]", "idle", "(w1=-1m)"), steps: repair(CheckProcesses, []string{"p1"}, "orphan p1",
@@ -118,7 +115,6 @@ func TestCheckProcesses(t *testing.T) {
 }
 
 func TestCheckWorkers(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	dead := state{"workers": "(w1=-60m)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]", "rounds": "{w1=3}"}
 	judge := func(e *env) string { // with the deadline that was seen
@@ -150,7 +146,6 @@ func TestCheckWorkers(t *testing.T) {
 }
 
 func TestCheckEntries(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	waiting := w.with("keyed:k:x", waits("a", "+9m", 1, 0), "schedule", "(k:x=+9m)", "contents", "(#a:k:x=0)")
 	running := w.with("working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0)))
@@ -159,6 +154,12 @@ func TestCheckEntries(t *testing.T) {
 	entry := func(name string, damaged, mended state) scenario {
 		return scenario{name: name, seed: damaged, steps: repair(CheckEntries, []string{"k:x"}, "schedule k:x", nil, mended)}
 	}
+	planned := running.with("keyed:k:x", waits("b", "+9m", 0, 0), "schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)")
+	timeless := func(due ...string) string {
+		fields := append([]string{runs("p1", 1, 0), rule(0, 0, "+9m", "+9m"), "payload=b", "retries=0", "crashes=0"}, due...)
+		return h(fields...)
+	}
+	foreign := w.with("keyed:k:x", "=foreign", "schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)")
 	run(t, []scenario{
 		entry("not planned", waiting.with("schedule", ""), waiting),
 		entry("planned for another time", waiting.with("schedule", "(k:x=+5m)"), waiting.with("schedule", "(k:x=+5m)", "keyed:k:x", waits("a", "+5m", 1, 0))),
@@ -178,12 +179,30 @@ func TestCheckEntries(t *testing.T) {
 		{name: "planned, and lost", seed: w.with("schedule", "(k:x=+1m)"), steps: repair(CheckScheduled, []string{"k:x"}, "schedule k:x", nil, w)},
 		{name: "in contents, and lost", seed: w.with("contents", "(#a:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x"}, "schedule k:x", nil, w)},
 		{name: "in contents with another payload", seed: waiting.with("contents", "(#a:k:x=0 #z:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x", "#z:k:x"}, "schedule k:x", nil, waiting)},
+		// What a field of entries says.
+		unsaid("runs, and the entry is of another type", running.with("keyed:k:x", "=foreign"), CheckRunning, "p1"),
+		unsaid("runs, and the process is of another type", running.with("process:p1", "=foreign", "working:w1", ""), CheckRunning, "p1"),
+		unsaid("runs, and nobody holds it", running.with("working:w1", ""), CheckRunning, "p1"),
+		mended("process without list, and nothing is blocked", running.with("working:w1", "", "process:p1", ""), "schedule p1", w, CheckRunning, "p1"),
+		mended("the process and the entry are lost", w.with("entries", "{p1=k:x}"), "schedule p1", w, CheckRunning, "p1"),
+		mended("the entry waits, and does not know what runs", planned, "schedule p1",
+			planned.with("keyed:k:x", h(runs("p1", 0, 0), waits("b", "+9m", 0, 0)), "schedule", ""), CheckRunning, "p1"),
+		// What an entry says.
+		unsaid("of another type", foreign, CheckEntries, "k:x"),
+		unsaid("of another type, in schedule", foreign, CheckScheduled, "k:x"),
+		unsaid("of another type, in contents", foreign, CheckContents, "#b:k:x"),
+		unsaid("in schedule, and runs", running.with("schedule", "(k:x=+9m)"), CheckScheduled, "k:x"),
+		mended("blocked without a time", blocked.with("keyed:k:x", timeless()), "schedule k:x", blocked.with("keyed:k:x", timeless("due=now")), CheckEntries, "k:x"),
+		mended("blocked without a time, and planned", blocked.with("keyed:k:x", timeless(), "schedule", "(k:x=+5m)"), "schedule k:x",
+			blocked.with("keyed:k:x", timeless("due=+5m")), CheckEntries, "k:x"),
+		mended("neither waits nor runs, but has a time", w.with("keyed:k:x", "{due=+5m}"), "schedule k:x", w, CheckEntries, "k:x"),
+		left("runs what is of another type", running.with("entries", "", "process:p1", "=foreign", "working:w1", ""), "schedule k:x", CheckEntries, "k:x"),
+		left("runs what is lost, and held", running.with("entries", "", "process:p1", ""), "schedule k:x", CheckEntries, "k:x"),
 	})
 }
 
 // Of an added task that runs, entries has two fields.
 func TestCheckAddedRuns(t *testing.T) {
-	t.Parallel()
 	const process, task = "p1", "a:1-7-a"
 	has := func(s state, entries string) state { return s.with("entries", entries) }
 	lost, free, unheld := runsA.with("process:p1", ""), runsA.with("process:p1", "", "working:w1", ""), runsA.with("working:w1", "")
@@ -216,7 +235,6 @@ func TestCheckAddedRuns(t *testing.T) {
 
 // Items of the stream have their payloads, and what isn't theirs is told.
 func TestCheckAdded(t *testing.T) {
-	t.Parallel()
 	apart := member.with("added", "|1-7-a/2= 1-8-a/0=y|", "keyed:k:@1-7-a", h("card=0", "payload=a"))
 	apart = apart.with("added", `|1-7-a/2="" 1-8-a/0=y|`)
 	seeded := func(s state) state { return s.with("added", strings.Replace(s["added"], `""`, "", 1)) }
@@ -254,7 +272,6 @@ func TestCheckAdded(t *testing.T) {
 // An entry may say that the digest of its payload is that of its key: of its own, or of the one that it
 // had before it failed. Contents must say so, too.
 func TestCheckNamedDigests(t *testing.T) {
-	t.Parallel()
 	own := digest("k:x")
 	is := func(contents string, fields ...string) state {
 		return member.with("token", "=9", "schedule", "(k:x=+9m)", "contents", contents, "keyed:k:x", h(append([]string{waits("a", "+9m", 0, 0)}, fields...)...))
@@ -278,7 +295,6 @@ func TestCheckNamedDigests(t *testing.T) {
 }
 
 func TestCheckLocks(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	run(t, []scenario{
 		{name: "of a process that is gone", seed: w.with("unique", "{#a=p:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
@@ -305,7 +321,6 @@ func stoppedKey(entry string, token int, process string) string {
 }
 
 func TestCheckCancels(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	holds := w.with("working:w1", "(p1=1)", "process:p1", "[a]")
 	over := "{finished=0 stopped=0 token=4} +1m"
@@ -328,11 +343,18 @@ func TestCheckCancels(t *testing.T) {
 			nil, state{"token": "=9", "canceled": "(#a=9)"})},
 		{name: "the record is lost", seed: w.with("canceled", "(#a=4)"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w)},
 		{name: "a record for ever", seed: w.with("cancel:#a", "{finished=0 stopped=0 token=4}"), steps: repair(CheckRecords, []string{"#a"}, "ttl #a", nil, w.with("cancel:#a", over))},
+		unsaid("the token is no number", holds.with("token", "=x", "canceled", "(#a=5)"), CheckCanceled, "#a"),
+		mended("no token was given", holds.with("token", "", "canceled", "(#a=2)"), "future-cancel #a", holds.with("token", ""), CheckCanceled, "#a"),
+		mended("gaps, and no locks", w.with("gaps", "(3=3)"), "leftover gaps", w, CheckQueue, "q"),
+		{name: "gaps, and only looked at", seed: w.with("gaps", "(3=3)"), steps: []when{{call: checks(false, CheckQueue, "q"), want: "leftover gaps"}}},
+		unsaid("gaps, and locks", w.with("gaps", "(3=3)", "unique", "{#a=p:p1 #b=p:p2 offset=0}"), CheckQueue, "q"),
+		{name: "entries that are tried again", steps: []when{{call: tried("k:x", "r:1"), want: "0"}}},
+		{name: "of some entries", seed: state{}.planned("a", "k:x", "r:1", "r:2").with("keyed:r:1", waits("a", "+9m", 1, 0), "keyed:r:2", waits("a", "+9m", 2, 0)), steps: []when{
+			{call: tried("k:x", "r:1", "r:2", "r:3"), want: "2"}, {call: tried("r:2"), want: "1"}}},
 	})
 }
 
 func TestCheckQueue(t *testing.T) {
-	t.Parallel()
 	w := member.with("token", "=9")
 	run(t, []scenario{
 		{name: "counts of nothing", seed: w.with("ledger", "{#a=2}"), steps: repair(CheckQueue, []string{"q"}, "crash-counts q", nil, w)},
@@ -348,4 +370,110 @@ func TestCheckQueue(t *testing.T) {
 // blocks is an entry that runs, and in which something else waits.
 func blocks(runs, payload, due string) string {
 	return h(runs, waits(payload, due, 0, 0), rule(0, 0, due, due))
+}
+
+// unsaid is what check says nothing of, and changes nothing of.
+func unsaid(name string, seed state, what What, names ...string) scenario {
+	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...)}}}
+}
+
+// left is what check tells of, and cannot mend.
+func left(name string, seed state, flaw string, what What, names ...string) scenario {
+	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...), want: flaw}}}
+}
+
+// mended is what check puts right.
+func mended(name string, seed state, flaw string, after state, what What, names ...string) scenario {
+	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...), want: flaw + " mended", state: after}}}
+}
+
+func TestGuardCheckWorkers(t *testing.T) {
+	w := member.with("token", "=9")
+	two := w.with("workers", "(w1=+60m w2=+60m)")
+	orphan := w.with("process:p1", "[a]")
+	log := state{"token": "=9", "canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m"}
+	counted := state{"cancel:#a": "{finished=0 stopped=1 token=4} +1m"}
+	lists := seq("t", 1, 102) // one more than a call gives back
+	many := w.with("token", "=101").holding("w9", lists...)
+	run(t, []scenario{
+		left("the schedule is of another type", orphan.with("schedule", "=foreign"), "WRONGTYPE", CheckProcesses, "p1"),
+		mended("an orphan, what somebody holds is of another type", orphan.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign"), "orphan p1",
+			w.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign", "queues", "[a]"), CheckProcesses, "p1"),
+		// Where no token is known, no cancel covers it either.
+		mended("an orphan, the token is no number", orphan.with("token", "=x", "canceled", "(#a=5)"), "orphan p1",
+			w.with("token", "=x", "queues", "[a]"), CheckProcesses, "p1"),
+		mended("an orphan, Redis has lost the token", orphan.with("token", "", "canceled", "(#a=5 #b=9)"), "orphan p1",
+			w.with("token", "", "queues", "[a]"), CheckProcesses, "p1"),
+		mended("an orphan of a key counts as the last that started, whatever was canceled", orphan.with("canceled", "(#b=3)", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 2, 1))), "orphan p1",
+			w.with("schedule", "(k:x=10)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "10", 2, 1)), CheckProcesses, "p1"),
+		{name: "an orphan that stays wakes nobody", alive: []string{"w1"}, seed: orphan.with("queues", "=foreign", "idle", "(w1=-1m)"), steps: []when{
+			{call: checks(true, CheckProcesses, "p1"), want: "orphan p1"}}},
+		mended("twice, with the same token", two.with("working:w1", "(p1=1)", "working:w2", "(p1=1)"), "two-owners p1", nil, CheckTwice, "w1", "p1:w2").detail("w2",
+			two.with("working:w1", "(p1=1)")),
+		mended("twice, the first is of no member", w.with("working:w9", "(p1=2)", "working:w1", "(p1=1)"), "two-owners p1", nil, CheckTwice, "w9", "p1:w1").detail("w9",
+			w.with("working:w1", "(p1=1)")),
+		unsaid("twice, what the other holds is of another type", two.with("working:w1", "(p1=1)", "working:w2", "=foreign"), CheckTwice, "w1", "p1:w2"),
+		unsaid("twice, what the first holds is of another type", two.with("working:w1", "=foreign", "working:w2", "(p1=1)"), CheckTwice, "w1", "p1:w2"),
+		unsaid("what it holds is of another type", w.with("working:w9", "=foreign"), CheckHolders, "w9"),
+		unsaid("what it holds, and the token is no number", w.with("token", "=x", "working:w1", "(p1=1)"), CheckHolders, "w1"),
+		{name: "a stray with more than one call gives back", seed: many, steps: []when{
+			{call: checks(true, CheckHolders, "w9"), want: "non-member w9 mended", state: w.with("token", "=101", "suspects", "(w9=-1)", "working:w9", "(p1=1)", "process:p1", "[t1]",
+				"queues", "["+strings.Join(lists[1:], " ")+"]")}}},
+		{name: "dead, and only looked at", seed: state{"workers": "(w1=5)", "token": "=9"}, steps: []when{{call: checks(false, CheckMembers, "5:w1"), want: "expired-worker w1"}}},
+		mended("twice, and who loses it holds another", two.with("working:w1", "(p1=2)", "working:w2", "(p1=1 p2=1)"), "two-owners p1", nil, CheckTwice, "w1", "p1:w2").detail("w2",
+			two.with("working:w1", "(p1=2)", "working:w2", "(p2=1)")),
+		unsaid("who holds something is of another type", w.with("working:w1", "(p1=1)", "process:p1", "[a]", "holders", "=foreign"), CheckHolders, "w1"),
+		unsaid("who is known to hold something is of another type", w.with("holders", "=foreign"), CheckHolding, "w1"),
+		unsaid("what is known to hold something is being returned", w.with("holders", "(w9=4)", "working:w9", "(p1=1)", "process:p1", "[a]", "suspects", "(w9=0)"), CheckHolding, "w9"),
+		unsaid("what it has said, and the token is no number", w.with("token", "=x", "holders", "(w1=4)"), CheckHolding, "w1"),
+		mended("what it has said, and no token was given", w.with("token", "", "holders", "(w1=2)"), "cancel w1", w.with("token", "", "holders", "(w1=0)"), CheckHolding, "w1"),
+		mended("a cancel ends with who is dead", state{"workers": "(w1=5)", "working:w1": "(p1=1)", "process:p1": "[a]"}.merged(log), "expired-worker w1", state{"token": "=10"}.merged(counted), CheckMembers, "5:w1"),
+		mended("a cancel ends with what is unfinished", state{"suspects": "(w1=0)", "working:w1": "(p1=1)", "process:p1": "[a]"}.merged(log), "unfinished-return w1", state{"token": "=9"}.merged(counted), CheckSuspects, "w1"),
+		unsaid("no member, and nobody is there to judge", state{"token": "=9"}, CheckMembers, ":w1"),
+		unsaid("suspected, and nobody is there to judge", state{"workers": "(w1=-60m)", "suspects": "(w1=-30m)"}, CheckSuspects, "w1"),
+		unsaid("idle of another type", w.with("idle", "=foreign"), CheckIdle, "w1"),
+	})
+}
+
+// detail is a scenario with the detail behind what it says, and a state after it.
+func (s scenario) detail(d string, after state) scenario {
+	s.steps[0].want += " " + d
+	s.steps[0].state = after
+	return s
+}
+
+func TestGuardCheckQueue(t *testing.T) {
+	w := member.with("token", "=9")
+	counts := w.with("ledger", "{#a=2}")
+	run(t, []scenario{
+		unsaid("the lock of an entry of another type", w.with("keyed:k:x", "=foreign", "unique", "{#a=e:k:x offset=0}"), CheckLocks, "#a"),
+		unsaid("a place of a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:3 offset=0}"), CheckLocks, "#a"),
+		unsaid("the record of no cancel is of another type", w.with("cancel:#a", "=foreign"), CheckRecords, "#a"),
+		unsaid("a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:0}"), CheckQueue, "q"),
+		unsaid("counts of what runs in the schedule", counts.with("entries", "{p1=r:p0}"), CheckQueue, "q"),
+		unsaid("counts of what waits in the schedule", counts.with("schedule", "(r:p9=+9m)", "contents", "(#a:r:p9=0)", "keyed:r:p9", waits("a", "+9m", 1, 0)), CheckQueue, "q"),
+		unsaid("paused, and nothing waits", w.with("paused", "=1"), CheckQueue, "q"),
+		left("paused, and one waits", w.with("paused", "=1", "queues", "[a]"), "paused q 1", CheckQueue, "q"),
+		unsaid("nobody serves it, and nothing waits", state{}, CheckQueue, "q"),
+		left("nobody serves it, and one waits", state{"queues": "[a]"}, "no-worker q 1", CheckQueue, "q"),
+	})
+}
+
+// Who only looks does not write: a user who may not can look.
+func TestGuardLook(t *testing.T) {
+	e := beside(t, nil)
+	e.ruled("~*", "+@all", "-@write", "resetchannels")
+	e.doctor = func() *redisconn.Line { return e.line }
+	e.play(scenario{seed: member.with("token", "=9", "process:p1", "[a]"), steps: []when{
+		{call: checks(false, CheckProcesses, "p1"), want: "orphan p1"},
+		{call: explains("", "a"), want: "workers=1"},
+	}})
+}
+
+// tried counts the entries that wait to be tried again.
+func tried(entries ...string) func(*env) string {
+	return func(e *env) string {
+		v := sure(Check(e.ctx, e.doctor(), e.q, CheckScheduled, "", false, entries))(e.t)
+		return itoa(v.Retries)
+	}
 }

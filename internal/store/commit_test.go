@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("commit",
@@ -15,12 +13,11 @@ var _ = probed("commit",
 func commits(nonce string, count int) func(*env) string {
 	return func(e *env) string {
 		v, err := e.line.One(e.ctx, commit.call(e.q, "batch", "b", "once", nonce, "id", "b", "count", count, "window", 60_000))
-		return answered(v, err)
+		return said(err, "%v", v)
 	}
 }
 
 func TestCommit(t *testing.T) {
-	t.Parallel()
 	open := state{"batch:b": "[a b c] +1m"}
 	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
 	run(t, []scenario{
@@ -41,12 +38,10 @@ func TestCommit(t *testing.T) {
 // Whatever number others have written, a batch is committed behind those that wait to be moved,
 // and waits, too.
 func TestBatchBehindTheHighestNumber(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
-	e.seed(state{"batch:a": "[x]", "batch:b": "[y] +1m"})
+	e := beside(t, state{"batch:a": "[x]", "batch:b": "[y] +1m"})
 	e.must(e.conn.Do("ZADD", e.q.Batches(), putAside-1, "a"))
-	is.Equal(commits("n", 1)(e), "1")
-	is.Equal(hauls(e), "1")
-	is.Equal(hauls(e), "0")
-	is.Equal(sure(redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(t), []string{"y", "x"})
+	e.is.Equal(commits("n", 1)(e), "1")
+	e.is.Equal(hauls(e), "1")
+	e.is.Equal(hauls(e), "0")
+	e.is.Equal(sure(redis.Strings(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(t), []string{"y", "x"})
 }

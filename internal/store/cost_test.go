@@ -2,34 +2,11 @@ package store
 
 import (
 	"testing"
-	"time"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // While there are locks, crashes or cancels, ends are hashed, and so they cost more.
-func TestWatched(t *testing.T) {
+func TestCost(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name string
-		seed state
-		want bool
-	}{
-		{"nothing", rawP, false},
-		{"a lock", rawP.with("unique", "{#b=p:p9 offset=0}"), true},
-		{"a crash", rawP.with("ledger", "{#b=1}"), true},
-		{"a cancel", rawP.with("canceled", "(#b=5)"), true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
-			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 2, Lease: time.Hour, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true}}})
-			if err != nil || a.Watched != c.want {
-				t.Error(a, err)
-			}
-		})
-	}
 	for _, c := range []struct {
 		outcome     Outcome
 		not, beside int

@@ -33,15 +33,12 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
 		redisconn.Command("GET", q.Token()), redisconn.Command("ZSCORE", q.Ages(), ageDrift), redisconn.Command("XLEN", q.Added()),
 		redisconn.Command("XRANGE", q.Added(), "-", "+", "COUNT", 1), overdueCall(q),
 		redisconn.Command("ZRANGE", q.Workers(), -1, -1, "WITHSCORES"), timeCall(q))
-	added, err := redis.Int(replies[9].Value, replies[9].Err)
+	added, paused := readAs(replies[9], redis.Int, &err), 0
+	for i, count := range []*int{&c.Scheduled, &c.Failed, &c.Workers, &c.IdleWorkers, &paused} {
+		*count = readAs(replies[2+i], redis.Int, &err)
+	}
 	if err != nil {
 		return Counts{}, err
-	}
-	paused := 0
-	for i, count := range []*int{&c.Scheduled, &c.Failed, &c.Workers, &c.IdleWorkers, &paused} {
-		if *count, err = redis.Int(replies[2+i].Value, replies[2+i].Err); err != nil {
-			return Counts{}, err
-		}
 	}
 	c.Paused = paused == 1
 	now, err := timeIn(replies[13])
@@ -81,11 +78,8 @@ func lapsedBefore(now int64, last redisconn.Reply) bool {
 // countHeld is how many tasks workers hold.
 func countHeld(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	return sum(ctx, holders(r, q), func(workers []string) (n int, err error) {
-		calls := make([]redisconn.Call, len(workers))
-		for i, worker := range workers {
-			calls[i] = redisconn.Command("ZCARD", q.Working(worker))
-		}
-		for _, reply := range r.Do(ctx, calls...) {
+		held := func(worker string) redisconn.Call { return redisconn.Command("ZCARD", q.Working(worker)) }
+		for _, reply := range doEach(ctx, r, workers, held) {
 			held, err := redis.Int(reply.Value, reply.Err)
 			if err != nil {
 				return n, err
@@ -99,11 +93,8 @@ func countHeld(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 // Len is how many tasks wait: on the list, added ones, and those in the schedule.
 func Len(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	replies := r.Do(ctx, redisconn.Command("ZCARD", q.Contents()), redisconn.Command("LLEN", q.Waiting()), UnmovedCall(q), redisconn.Command("XLEN", q.Added()))
-	scheduled, err := redis.Int(replies[0].Value, replies[0].Err)
-	if err != nil {
-		return 0, err
-	}
-	added, err := redis.Int(replies[3].Value, replies[3].Err)
+	var err error
+	scheduled, added := readAs(replies[0], redis.Int, &err), readAs(replies[3], redis.Int, &err)
 	if err != nil {
 		return 0, err
 	}

@@ -1,14 +1,11 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -18,35 +15,31 @@ var _ = probed("delete",
 )
 
 func deletes(e *env) string {
-	if err := Delete(e.ctx, e.line, e.q); err != nil {
-		return refused(err)
-	}
-	return "ok"
+	return said(Delete(e.ctx, e.line, e.q), "ok")
 }
 
 // deleted is the offset after a delete that would have been n, had nothing been running.
 func deleted(n int) string { return itoa(n + 1<<24) }
 
-func locks(n int) (all []string) {
-	for i := range n {
-		all = append(all, "#t"+itoa(i)+"=w:"+itoa(i))
-	}
-	return all
+func locks(n int) []string {
+	return series(n, func(i int) string { return fmt.Sprintf("#t%d=w:%d", i, i) })
 }
 
 func TestDelete(t *testing.T) {
-	t.Parallel()
+	twin := state{"schedule": "(r:p9=+9m)", "contents": "(#a:r:p9=0)", "keyed:r:p9": waits("a", "+9m", 1, 0), "unique": "{#a=p:p1 offset=0}"}
 	run(t, []scenario{
 		{name: "delete", seed: busy, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`},
 			state: busy.with("queues", "", "unique", "{#b=p:p2 offset="+deleted(3)+"}")}}},
 		{name: "delete many locks", seed: state{"queues": "[" + strings.Join(seq("t", 0, 3000), " ") + "]", "unique": "{" + strings.Join(locks(3000), " ") + " offset=0}"},
 			steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
+		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=" + deleted(0) + "}"}}}},
+		{name: "gaps", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #z=p:p1 offset=0}", "gaps": "(1=1)"}, steps: []when{
+			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#z=p:p1 offset=" + deleted(3) + "}"}}}},
 	})
 }
 
 // Who waits for the end of an added task learns that it's deleted. A payload that is apart goes with it.
 func TestDeleteAdded(t *testing.T) {
-	t.Parallel()
 	a, b := "k:@1-7-a", "k:@1-8-b"
 	listens := []string{"end:" + spelled(a), "end:" + spelled(b)}
 	kept := state{"added": "|1-7-a/" + keeps + "=x 1-8-b/0=y|"}
@@ -61,53 +54,40 @@ func TestDeleteAdded(t *testing.T) {
 	})
 }
 
-// A call deletes 50 added tasks, or as many as have a mebibyte.
-func TestDeleteAddedIsBounded(t *testing.T) {
+// A call deletes 50 entries or added tasks, or as many as have a mebibyte of payloads.
+func TestDeleteIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		tasks, size int
+		added       bool
 		left        int64
-	}{"tasks": {60, 1, 10}, "bytes": {10, 300 << 10, 6}, "exactly": {10, 256 << 10, 6}, "one": {2, 2 << 20, 1}} {
+	}{
+		"entries":        {450, 1, false, 400},
+		"bytes":          {10, 300 << 10, false, 6},
+		"exactly":        {10, 256<<10 - 1, false, 6}, // and a digit each
+		"almost":         {10, 349524, false, 6},
+		"one":            {2, 2 << 20, false, 1},
+		"added":          {60, 1, true, 10},
+		"added, bytes":   {10, 300 << 10, true, 6},
+		"added, exactly": {10, 256<<10 - 1, true, 6},
+		"added, one":     {2, 2 << 20, true, 1},
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			for i := range c.tasks {
-				e.must(e.conn.Do("XADD", e.q.Added(), fmt.Sprint("1-", i+1), "000000000000a0", strings.Repeat("x", c.size)))
+				payload := fmt.Sprint(strings.Repeat("x", c.size), i%10)
+				if c.added {
+					e.must(e.conn.Do("XADD", e.q.Added(), fmt.Sprint("1-", i+1), fullSalt+"a0", payload))
+				} else {
+					e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
+				}
 			}
 			a := deleteQueue.ask(e.ctx, e.line, e.q, "cursor", "0", "list", 1)
 			if left := a.int("left"); a.err != nil || left != c.left {
 				t.Errorf("%d tasks are left, not %d: %v", left, c.left, a.err)
 			}
-		})
-	}
-}
-
-// A call deletes 50 entries, or as many as have a mebibyte of payloads.
-func TestDeleteIsBounded(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		entries, size int
-		left          int64
-	}{
-		"entries": {450, 1, 400},
-		"bytes":   {10, 300 << 10, 6},
-		"exactly": {10, 256<<10 - 1, 6}, // and a digit each
-		"almost":  {10, 349524, 6},
-		"one":     {2, 2 << 20, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			for i := range c.entries {
-				payload := fmt.Sprint(strings.Repeat("x", c.size), i)
-				e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
-			}
-			a := deleteQueue.ask(e.ctx, e.line, e.q, "cursor", "0", "list", 1)
-			if left := a.int("left"); a.err != nil || left != c.left {
-				t.Errorf("%d entries are left, not %d: %v", left, c.left, a.err)
-			}
 			e.must(nil, Delete(e.ctx, e.line, e.q))
-			if n := e.count("ZCARD", "contents"); n != 0 {
+			if n := e.count("ZCARD", "contents") + e.count("XLEN", "added"); n != 0 {
 				t.Errorf("%d are left in the end", n)
 			}
 		})
@@ -134,24 +114,23 @@ func TestDeleteWhileOthersPut(t *testing.T) {
 		"for ever, less":             {size: 1, first: 2, last: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			for i := range entries {
 				put(e, fmt.Sprint("k:before", i), 1<<20)
 			}
-			calls := 0
-			err := Delete(e.ctx, beforehand{e.line, func() {
-				if calls++; c.first <= calls && calls <= c.last {
-					put(e, fmt.Sprint("k:new", calls), c.size)
+			r := &hooked{Runner: e.line, before: func(call int) {
+				if c.first <= call && call <= c.last {
+					put(e, fmt.Sprint("k:new", call), c.size)
 				}
-			}}, e.q)
+			}}
+			err := Delete(e.ctx, r, e.q)
 			left := strings.Count(e.contents(), "k:before")
 			if c.gives {
 				if err == nil || !strings.Contains(err.Error(), "call Delete again") {
-					t.Errorf("after %d calls it says %v", calls, err)
+					t.Errorf("after %d calls it says %v", r.calls, err)
 				}
 			} else if err != nil || left > 0 {
-				t.Errorf("after %d calls, %d are left that waited before: %v", calls, left, err)
+				t.Errorf("after %d calls, %d are left that waited before: %v", r.calls, left, err)
 			}
 		})
 	}
@@ -172,8 +151,7 @@ func TestDeleteOfManyBatches(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			for i := range batches {
 				id := fmt.Sprintf("b%03d", i)
 				e.must(nil, e.conn.Send("LPUSH", e.q.Batch(id), "t"))
@@ -181,19 +159,20 @@ func TestDeleteOfManyBatches(t *testing.T) {
 			}
 			e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
 			e.must(nil, List(e.ctx, e.line, keys.NewSpace(e.prefix), "q"))
-			calls, before := 0, batches
-			e.must(nil, Delete(e.ctx, beforehand{e.line, func() {
+			before := batches
+			r := &hooked{Runner: e.line, before: func(call int) {
 				left := e.count("ZCARD", "batches")
 				if n := len(redistest.Keys(t, e.conn, strings.TrimSuffix(e.q.Batch(""), ":"))); n != left || before-left > 100 {
-					t.Errorf("after %d calls, %d batches of %d are left, with %d keys", calls, left, before, n)
+					t.Errorf("after %d calls, %d batches of %d are left, with %d keys", call-1, left, before, n)
 				}
-				if calls > 0 {
-					between(e, calls)
+				if call > 1 {
+					between(e, call-1)
 				}
-				calls, before = calls+1, e.count("ZCARD", "batches")
-			}}, e.q))
-			if calls < 2 || calls > batches/100+2 {
-				t.Errorf("it took %d calls", calls)
+				before = e.count("ZCARD", "batches")
+			}}
+			e.must(nil, Delete(e.ctx, r, e.q))
+			if r.calls < 2 || r.calls > batches/100+2 {
+				t.Errorf("it took %d calls", r.calls)
 			}
 			if heard := strings.Count(strings.Join(e.heard(), ","), "delete "); heard != 1 {
 				t.Errorf("%d deletes were published", heard)
@@ -210,43 +189,31 @@ func TestDeleteOfManyBatches(t *testing.T) {
 // What comes back to the list between two calls has its lock, and takes no place of a stale
 // one.
 func TestDeleteBesideReturns(t *testing.T) {
-	t.Parallel()
 	const unique, running = 2500, 50
-	e := newEnv(t, redistest.URL(), nil)
-	e.seed(member)
-	var list, held []any
-	where := []any{e.q.Unique(), "offset", running}
-	for i := range running {
-		id, task := fmt.Sprint("p", i), fmt.Sprint("running", i)
-		held = append(held, i+1, id)
-		e.must(nil, e.conn.Send("RPUSH", e.q.Process(id), task))
-		where = append(where, digest(task), "p:"+id)
-	}
-	for i := range unique {
-		task := fmt.Sprint("waiting", i)
-		list = append(list, task)
-		where = append(where, digest(task), fmt.Sprint("w:", running+i))
-	}
-	e.must(e.conn.Do("SET", e.q.Token(), running))
-	e.must(e.conn.Do("ZADD", append([]any{e.q.Working("w1")}, held...)...))
-	e.must(e.conn.Do("LPUSH", append([]any{e.q.Waiting()}, list...)...))
-	e.must(e.conn.Do("HSET", where...))
+	waiting, tasks := seq("waiting", 0, unique), seq("running", 0, running)
+	locks := []string{"offset=" + itoa(running)}
 	var outcomes []*Outcome
-	for i := range running {
-		outcomes = append(outcomes, &Outcome{Process: fmt.Sprint("p", i), Token: int64(i + 1), Verb: Stop})
+	for i, task := range tasks {
+		id := fmt.Sprint("p", i+1)
+		locks = append(locks, digest(task)+"=p:"+id)
+		outcomes = append(outcomes, &Outcome{Process: id, Token: int64(i + 1), Verb: Stop})
 	}
+	for i, task := range waiting {
+		locks = append(locks, fmt.Sprint(digest(task), "=w:", running+i))
+	}
+	e := beside(t, member.holding("w1", tasks...).with("token", "="+itoa(running), "queues", "["+strings.Join(waiting, " ")+"]", "unique", "{"+strings.Join(locks, " ")+"}"))
 	round := func(n int64, r Round) *Answer {
-		r.Worker, r.Number, r.Lease, r.Crashes, r.Keep = "w1", n, time.Hour, 3, 10
-		return sure(Step(e.ctx, e.line, e.q, &r))(e.t)
+		r.Number, r.Crashes, r.Keep = n, 3, 10
+		return e.round(r)
 	}
-	calls := 0
-	e.must(nil, Delete(e.ctx, afterwards{e.line, func() {
-		if calls++; calls == 1 {
+	r := &hooked{Runner: e.line, after: func(call int) {
+		if call == 1 {
 			round(1, Round{Outcomes: outcomes})
 		}
-	}}, e.q))
+	}}
+	e.must(nil, Delete(e.ctx, r, e.q))
 	if locks, waiting := e.count("HLEN", "unique")-1, e.count("LLEN", "queues"); locks != running || waiting != running {
-		t.Errorf("after %d calls, %d have a lock and %d wait, not %d", calls, locks, waiting, running)
+		t.Errorf("after %d calls, %d have a lock and %d wait, not %d", r.calls, locks, waiting, running)
 	}
 	for i := range running {
 		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(fmt.Sprint("running", i))); refused(err) != "DUPLICATE" {
@@ -269,51 +236,11 @@ func haulOne(e *env) error {
 	return err
 }
 
-// An afterwards is a Runner that lets something happen after each call.
-type afterwards struct {
-	Runner
-	after func()
-}
-
-func (a afterwards) One(ctx context.Context, c redisconn.Call) (any, error) {
-	defer a.after()
-	return a.Runner.One(ctx, c)
-}
-
-// A beforehand is a Runner that lets something happen before each call.
-type beforehand struct {
-	Runner
-	before func()
-}
-
-func (b beforehand) One(ctx context.Context, c redisconn.Call) (any, error) {
-	b.before()
-	return b.Runner.One(ctx, c)
-}
-
-func TestGuardDelete(t *testing.T) {
-	t.Parallel()
-	twin := state{"schedule": "(r:p9=+9m)", "contents": "(#a:r:p9=0)", "keyed:r:p9": waits("a", "+9m", 1, 0), "unique": "{#a=p:p1 offset=0}"}
-	run(t, []scenario{
-		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=" + deleted(0) + "}"}}}},
-		{name: "gaps", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #z=p:p1 offset=0}", "gaps": "(1=1)"}, steps: []when{
-			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#z=p:p1 offset=" + deleted(3) + "}"}}}},
-	})
-}
-
 // Delete drops entries a page at a time, spares what runs, and releases locks.
 func TestDeleteEntries(t *testing.T) {
-	t.Parallel()
-	many := blockedX.with("queues", "[z]", "ledger", "{#z=1}")
-	var schedule, contents []string
-	for i := range 1200 {
-		entry := fmt.Sprint("k:t", i)
-		schedule = append(schedule, entry+"=+60m")
-		contents = append(contents, fmt.Sprintf("#t%d:%s=0", i, entry))
-		many["keyed:"+entry] = waits(fmt.Sprint("t", i), "+60m", 0, 0)
-	}
-	many["schedule"] = "(" + strings.Join(schedule, " ") + ")"
-	many["contents"] = "(#b:k:x=0 " + strings.Join(contents, " ") + ")"
+	all := series(1200, func(i int) waiting { return waiting{fmt.Sprint("k:t", i), fmt.Sprint("t", i), "+60m", 0} })
+	many := blockedX.waiting(all...).with("queues", "[z]", "ledger", "{#z=1}")
+	many["contents"] = "(#b:k:x=0 " + many["contents"][1:]
 	run(t, []scenario{
 		{name: "many", seed: many, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: runX}}},
 		{name: "many and locks", seed: many.with("queues", "["+strings.Join(seq("t", 0, 3000), " ")+"]", "unique", "{"+strings.Join(locks(3000), " ")+" #a=p:p9 offset=0}"), steps: []when{

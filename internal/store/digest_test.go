@@ -200,18 +200,20 @@ func TestLargePayloadsAreNotRead(t *testing.T) {
 // A call of check ends when it has read a mebibyte, also of payloads whose digest it knows.
 func TestCheckReadsAMebibyte(t *testing.T) {
 	t.Parallel()
-	payload := strings.Repeat("x", 300<<10)
-	for what, name := range map[What]string{CheckEntries: "", CheckContents: digest(payload) + ":"} {
-		e := newEnv(t, redistest.URL(), nil)
-		var names []string
-		for i := range 20 {
-			entry := fmt.Sprint("k:", i)
-			e.must(Put(e.ctx, e.line, e.q, entry, Change{Payload: []byte(payload), When: Always}))
-			names = append(names, name+entry)
-		}
-		v, err := Check(e.ctx, e.doctor(), e.q, what, "", false, names)
-		if err != nil || v.Judged != 4 || len(v.Flaws) > 0 {
-			t.Errorf("%s: %d were judged, not 4: %v, %v", what, v.Judged, v.Flaws, err)
+	for size, judged := range map[int]int{300 << 10: 4, 1 << 20: 1} {
+		payload := strings.Repeat("x", size)
+		for what, name := range map[What]string{CheckEntries: "", CheckContents: digest(payload) + ":"} {
+			e := newEnv(t, redistest.URL(), nil)
+			var names []string
+			for i := range 2 * judged {
+				entry := fmt.Sprint("k:", i)
+				e.must(Put(e.ctx, e.line, e.q, entry, Change{Payload: []byte(payload), When: Always}))
+				names = append(names, name+entry)
+			}
+			v, err := Check(e.ctx, e.doctor(), e.q, what, "", false, names)
+			if err != nil || v.Judged != judged || len(v.Flaws) > 0 {
+				t.Errorf("%s: %d of %d bytes were judged, not %d: %v, %v", what, v.Judged, size, judged, v.Flaws, err)
+			}
 		}
 	}
 }
@@ -225,8 +227,7 @@ func TestMendingIsBounded(t *testing.T) {
 		"hashed": {held: "a", blocked: large},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			seed := member.with("token", "=9", "entries", "{p8=k:8 p9=k:9}")
 			for _, n := range []string{"8", "9"} {
 				entry := h(runs("p"+n, 0, 0))
@@ -255,8 +256,7 @@ func TestDigestsOfOthers(t *testing.T) {
 		"nonsensical": {"digest", "x", "sum", "p1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			contents := func(want string) {
 				t.Helper()
 				if got := e.contents(); got != want {
@@ -275,7 +275,7 @@ func TestDigestsOfOthers(t *testing.T) {
 			contents(digest(b) + ":k:x")
 			e.must(nil, e.line.Do(e.ctx, RemoveCall(e.q, "k:x"))[0].Err)
 			waits()
-			sure(Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}}))(e.t)
+			e.round(Round{Number: 1, Start: []string{"p1"}})
 			contents("")
 			e.must(e.conn.Do("HSET", append([]any{e.q.Keyed("k:x")}, digests...)...))
 			_, _, err := FailWorker(e.ctx, e.line, e.q, "w1")
@@ -292,15 +292,8 @@ func TestDigestsOfOthers(t *testing.T) {
 // The tasks of a dead worker are counted by their digests, which nobody names: a call ends
 // when it has hashed a mebibyte.
 func TestHashingIsBounded(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
-	const tasks, size = 30, 100_000
-	e.seed(state{"workers": "(w1=+60m)", "token": "=30"})
-	for i := range tasks {
-		id := fmt.Sprint("p", i+1)
-		e.must(e.conn.Do("LPUSH", e.q.Process(id), fmt.Sprint(i)+strings.Repeat("x", size)))
-		e.must(e.conn.Do("ZADD", e.q.Working("w1"), i+1, id))
-	}
+	tasks := series(30, func(i int) string { return fmt.Sprint(i) + strings.Repeat("x", 100_000) })
+	e := beside(t, state{"workers": "(w1=+60m)", "token": "=30"}.holding("w1", tasks...))
 	a := fail.ask(e.ctx, e.line, e.q, "worker", "w1", "begin", 1)
 	if returned := a.int("returned"); a.err != nil || returned != 11 {
 		t.Errorf("%d were returned, not 11: %v", returned, a.err)
@@ -336,9 +329,7 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 		return sure(Step(e.ctx, e.line, e.q, &r))(e.t)
 	}
 	fresh := func(t *testing.T) *env {
-		t.Parallel()
-		e := newEnv(t, redistest.URL(), nil)
-		e.seed(state{"workers": "(w1=+60m)"})
+		e := beside(t, state{"workers": "(w1=+60m)"})
 		lies(e)
 		honest(e)
 		return e
@@ -410,4 +401,75 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What somebody names of a payload is believed where it can be one, and of that task only.
+func TestGuardDigest(t *testing.T) {
+	large, mebi := strings.Repeat("l", 65537), strings.Repeat("m", 1<<20)
+	wrong, none := strings.Repeat("ab", 20), strings.Repeat("z", 40)
+	due := func(payload string, fields ...string) string {
+		return h(append([]string{waits(payload, "+9m", 0, 0)}, fields...)...)
+	}
+	names := func(payload, named string) func(*env) string { // a put
+		return func(e *env) string {
+			a := put.ask(e.ctx, e.line, e.q, "once", "", "entry", "k:x", "payload", payload, "at", at("+9m", e.now()), "when", "always", "keep", 0, "counts", 0,
+				"card", "", "by_key", 0, "window", 0, "digest", named)
+			fresh := a.int("fresh")
+			return said(a.err, "%d", fresh)
+		}
+	}
+	twice := member.with("ledger", "{"+digest(large)+"=1}")
+	known := state{"schedule": "(k:x=+9m)", "contents": "(" + digest(large) + ":k:x=0)", "keyed:k:x": due(large, "digest="+digest(large))}
+	run(t, []scenario{
+		{name: "no digest", steps: []when{{call: names("a", none), want: "2", heard: []string{"enqueue 1"},
+			state: state{"schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": due("a")}}}},
+		{name: "unique, and no digest", steps: []when{{call: func(e *env) string {
+			v, err := e.line.One(e.ctx, enqueueUnique.call(e.q, "payload", "a", "digest", none))
+			return said(err, "%v", v)
+		}, want: "2", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
+		{name: "what it named goes with the payload", seed: known, steps: []when{{call: names("a", ""), want: "0",
+			state: state{"schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": due("a")}}}},
+		{name: "not large", steps: []when{{call: names(large[1:], ""), want: "2", heard: []string{"enqueue 1"},
+			state: state{"schedule": "(k:x=+9m)", "contents": "(" + digest(large[1:]) + ":k:x=0)", "keyed:k:x": due(large[1:])}}}},
+		{name: "not large, and runs", seed: keyX.with("contents", "("+digest(large[1:])+":k:x=0)", "keyed:k:x", waits(large[1:], "-1m", 0, 0)), steps: []when{
+			{call: begins(1, "p1"), want: "started=" + large[1:] + "/1@k:x", state: runX.with("process:p1", "["+large[1:]+"]", "keyed:k:x", runs("p1", 0, 0))}}},
+		{name: "check: of a mebibyte", seed: state{"schedule": "(k:x=+9m)", "contents": "(" + wrong + ":k:x=0)", "keyed:k:x": due(mebi, "digest="+wrong)}, steps: []when{
+			{call: checks(false, CheckEntries, "k:x"), want: "schedule k:x"}}},
+		{name: "of another failed task", seed: state{"failed:schedule": "(k:g1=-9m k:g2=-9m)", "failed:contents": "(" + wrong + ":k:g1=0 " + digest(large) + ":k:g2=0)",
+			"failed:keyed:k:g1": h(graveOf(large, "-9m"), "digest="+wrong), "failed:keyed:k:g2": h(graveOf(large, "-9m"), "digest="+digest(large))}, steps: []when{
+			{call: requeues("k:g1", "k:g2"), want: "requeued=2", heard: []string{"enqueue 2"}, state: state{"queues": "[" + large + " " + large + "]"}}}},
+		{name: "of the same one on the list", seed: twice.with("queues", "["+large+"]", "schedule", "(k:x=-1m)", "contents", "("+wrong+":k:x=0)",
+			"keyed:k:x", h(waits(large, "-1m", 0, 0), "digest="+wrong)), steps: []when{
+			{call: begins(1, "p1", "p2"), want: "started=" + large + "/1@k:x," + large + "/2!1", state: twice.merged(rawP).with("token", "=2", "working:w1", "(p1=1 p2=2)",
+				"process:p1", "["+large+"]", "process:p2", "["+large+"]", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 0, 0), "sum=p1:"+wrong))}}},
+	})
+}
+
+// What is known by its key is another task than those with its payload, also one that waits
+// under the key.
+func TestGuardDigestOfKey(t *testing.T) {
+	running := runX.with("keyed:k:x", h(runs("p1", 2, 1), "sum=p1:"+digest("k:x")))
+	record := "{finished=0 stopped=0 token=2}"
+	run(t, []scenario{
+		{name: "it finishes, and is large", seed: running.with("token", "=2", "holders", "(w1=0)", "canceled", "(#a=2)", "cancel:#a", record+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Finish, Outcome{Size: Large + 1, Digest: digest("a")}), want: "settled=ok seen=2", heard: []string{"done w1 65537:" + digest("a")},
+				state: doneX.with("token", "=2", "cancel:#a", record+" +1m")}}},
+		{name: "it gives way", seed: running.with("contents", "(#a:k:x=0)", "keyed:k:x", h(running["keyed:k:x"], waits("a", "+9m", 0, 0), rule(0, 0, "+9m", "+9m"))), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: backX.with("schedule", "(k:x=+9m)", "keyed:k:x", waits("a", "+9m", 0, 0))}}},
+	})
+}
+
+// A digest that a worker names of a payload that isn't large is not believed.
+func TestGuardDigestOfSmall(t *testing.T) {
+	named := Outcome{Size: Large + 1, Digest: strings.Repeat("ab", 20)}
+	var all []scenario
+	for _, payload := range []string{"a", strings.Repeat("l", Large)} {
+		seed, back := runX.with("process:p1", "["+payload+"]"), doneX.with("contents", "("+name(digest(payload)+":k:x")+"=0)")
+		all = append(all,
+			scenario{name: itoa(len(payload)) + " bytes, stopped", seed: seed, steps: []when{{call: ends(2, "p1", 1, Stop, named), want: "settled=ok",
+				state: back.with("schedule", "(k:x=1)", "keyed:k:x", waits(payload, "1", 2, 1))}}},
+			scenario{name: itoa(len(payload)) + " bytes, tried again", seed: seed, steps: []when{{call: ends(2, "p1", 1, Retry, named), want: "settled=ok",
+				state: back.with("schedule", "(k:x=now)", "keyed:k:x", waits(payload, "now", 3, 1))}}})
+	}
+	run(t, all)
 }

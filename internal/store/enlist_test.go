@@ -8,7 +8,6 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("enlist",
@@ -19,17 +18,16 @@ var _ = probed("enlist",
 
 // A name is in a set once, and a key of another type takes none.
 func TestEnlist(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	names := keys.NewSpace(e.prefix).Registry()
 	adds := func(name string) error {
 		_, err := e.line.One(e.ctx, enlist.call(e.q, "names", names, "name", name))
 		return err
 	}
 	for _, name := range []string{"a", "b", "a"} {
-		is.NoErr(adds(name))
+		e.is.NoErr(adds(name))
 	}
-	is.Equal(slices.Sorted(slices.Values(sure(redis.Strings(e.conn.Do("SMEMBERS", names)))(t))), []string{"a", "b"})
+	e.is.Equal(slices.Sorted(slices.Values(sure(redis.Strings(e.conn.Do("SMEMBERS", names)))(t))), []string{"a", "b"})
 	e.must(e.conn.Do("SET", names, "foreign"))
-	is.Equal(refused(Refusal(adds("c"))), "WRONGTYPE")
+	e.is.Equal(refused(Refusal(adds("c"))), "WRONGTYPE")
 }

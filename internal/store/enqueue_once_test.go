@@ -25,7 +25,6 @@ func enqueuesOnce(nonce string, p ...string) func(*env) string {
 }
 
 func TestEnqueueOnce(t *testing.T) {
-	t.Parallel()
 	run(t, []scenario{
 		{name: "once", steps: []when{
 			{call: enqueuesOnce("n", "a", "b"), want: "fresh", state: state{"queues": "[a b]", "once:n": "=1 +60m"}, heard: []string{"enqueue 2"}},

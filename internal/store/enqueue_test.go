@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/topology"
 )
 
@@ -14,11 +13,8 @@ var _ = probed("enqueue",
 	probe{seed: busy, call: enqueues("new"), adds: true},
 )
 
-func payloads(p ...string) (all [][]byte) {
-	for _, s := range p {
-		all = append(all, []byte(s))
-	}
-	return all
+func payloads(p ...string) [][]byte {
+	return series(len(p), func(i int) []byte { return []byte(p[i]) })
 }
 
 func enqueues(p ...string) func(*env) string {
@@ -26,15 +22,12 @@ func enqueues(p ...string) func(*env) string {
 		if e.back == nil {
 			e.back = NewBack(e.q)
 		}
-		if _, err := e.back.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(p...))); err != nil {
-			return refused(err)
-		}
-		return "ok"
+		_, err := e.back.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(p...)))
+		return said(err, "ok")
 	}
 }
 
 func TestEnqueue(t *testing.T) {
-	t.Parallel()
 	many := seq("m", 0, 12000)
 	hundred := "[" + strings.Join(seq("t", 0, 100), " ") + "]"
 	grown := func(by string) string { return strings.TrimSuffix(hundred, "]") + " " + by + "]" }
@@ -89,9 +82,7 @@ func TestAlone(t *testing.T) {
 			"another waits for its time": {state{"schedule": "(k:y=+1m)", "contents": "(#b:k:y=0)", "keyed:k:y": waits("b", "+1m", 0, 0)}, verb != "put"}, // the others don't look there
 		} {
 			t.Run(verb+"/"+name, func(t *testing.T) {
-				t.Parallel()
-				e := newEnv(t, redistest.URL(), []string{"w1"})
-				e.seed(c.seed)
+				e := beside(t, c.seed, "w1")
 				if alone, err := add(e); alone != c.alone || err != nil {
 					t.Errorf("%v %v", alone, err)
 				}
@@ -99,14 +90,13 @@ func TestAlone(t *testing.T) {
 		}
 	}
 	t.Run("to a long queue that was drained", func(t *testing.T) {
-		is := redistest.Parallel(t)
-		e := newEnv(t, redistest.URL(), nil)
+		e := beside(t, nil)
 		b := NewBack(e.q)
 		for _, alone := range []bool{true, false} { // from now on without a script
-			is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(seq("t", 0, 101)...)))), alone)
+			e.is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(seq("t", 0, 101)...)))), alone)
 		}
-		is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), one)), false)
+		e.is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), one)), false)
 		e.must(e.conn.Do("DEL", e.q.Waiting()))
-		is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), one)), true)
+		e.is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), one)), true)
 	})
 }

@@ -1,6 +1,10 @@
 package store
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+)
 
 var _ = probed("enqueue_unique",
 	probe{seed: busy, call: enqueuesUnique("n"), adds: true},
@@ -8,15 +12,12 @@ var _ = probed("enqueue_unique",
 
 func enqueuesUnique(p string) func(*env) string {
 	return func(e *env) string {
-		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); err != nil {
-			return refused(err)
-		}
-		return "ok"
+		_, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p))
+		return said(err, "ok")
 	}
 }
 
 func TestEnqueueUnique(t *testing.T) {
-	t.Parallel()
 	lock := state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}
 	run(t, []scenario{
 		{name: "unique", steps: []when{
@@ -35,7 +36,6 @@ func TestEnqueueUnique(t *testing.T) {
 
 // A lock follows its payload, and no other copy, through starts and returns.
 func TestUniqueFollows(t *testing.T) {
-	t.Parallel()
 	end := func(n int64, id string, token int64, v Ending) func(*env) string {
 		return steps(Round{Worker: "w1", Number: n, Outcomes: []*Outcome{{Process: id, Token: token, Verb: v}}})
 	}
@@ -58,8 +58,42 @@ func TestUniqueFollows(t *testing.T) {
 	})
 }
 
+// Gaps are where a cancel has removed something, so that each lock is where its payload is,
+// whatever is taken, returned, enqueued and removed.
+func TestGapsClose(t *testing.T) {
+	e := beside(t, nil)
+	e.must(nil, e.conn.Send("ZADD", e.q.Workers(), never, "w1"))
+	e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
+	e.push(700, "a")
+	for _, p := range []string{"b", "c"} {
+		e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(p)))
+	}
+	sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
+	if n := e.count("ZCARD", "gaps"); n != 700 {
+		t.Fatalf("%d gaps", n)
+	}
+	tokens := map[string]int64{}
+	for i, id := range []string{"p1", "p2"} {
+		a := e.round(Round{Number: int64(i + 1), Start: []string{id}})
+		tokens[id] = a.Started[0].Token
+	}
+	// What was taken first goes back, in front of all gaps that are left.
+	for i, id := range []string{"p2", "p1"} {
+		e.round(Round{Number: int64(i + 3), Outcomes: []*Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}})
+	}
+	for _, p := range []string{"b", "c"} {
+		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p)); refused(err) != "DUPLICATE" {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+	a := e.round(Round{Number: 5, Start: []string{"p3", "p4", "p5"}})
+	where, err := redis.StringMap(e.conn.Do("HGETALL", e.q.Unique()))
+	if len(a.Started) != 3 || err != nil || where[digest("b")] != "p:p4" || where[digest("c")] != "p:p5" {
+		t.Error(a.Started, where, err)
+	}
+}
+
 func TestGuardUnique(t *testing.T) {
-	t.Parallel()
 	run(t, []scenario{
 		{name: "behind others that were taken", seed: state{"queues": "[b]", "unique": "{#b=w:5 offset=5}"}, steps: []when{
 			{call: enqueuesUnique("n"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[b n]", "unique": "{#b=w:5 #n=w:6 offset=5}"}}}},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"strconv"
 	"time"
 
@@ -84,33 +85,20 @@ func Keyspace(ctx context.Context, at, r Runner, s Space) iter.Seq2[[]Found, err
 			}
 			found = append(found, f)
 		}
-		gone := map[int]bool{}
 		for i, reply := range r.Do(ctx, types...) {
-			is, err := redis.String(reply.Value, reply.Err)
-			if err != nil {
+			if found[typed[i]].Is, err = redis.String(reply.Value, reply.Err); err != nil {
 				return nil, err
 			}
-			found[typed[i]].Is = is
-			gone[typed[i]] = is == "none"
 		}
-		var there []Found
-		for i, f := range found {
-			if !gone[i] {
-				there = append(there, f)
-			}
-		}
-		return there, nil
+		return slices.DeleteFunc(found, func(f Found) bool { return f.Is == "none" }), nil
 	}))
 }
 
 // Endless returns the marks of nonces that would stay forever; with mend it gives them
 // the TTL.
 func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Duration) (endless []Key, err error) {
-	calls := make([]redisconn.Call, len(marks))
-	for i, k := range marks {
-		calls[i] = redisconn.Command("PTTL", k.Queue.Once(k.Part))
-	}
-	for i, reply := range r.Do(ctx, calls...) {
+	pttl := func(k Key) redisconn.Call { return redisconn.Command("PTTL", k.Queue.Once(k.Part)) }
+	for i, reply := range doEach(ctx, r, marks, pttl) {
 		left, err := redis.Int64(reply.Value, reply.Err)
 		if err != nil {
 			return endless, err
@@ -132,36 +120,16 @@ func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Dur
 // Names yields what a check looks at, page by page, and nothing where the key is of
 // another type.
 func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string, error] {
-	command, key := "ZSCAN", ""
-	switch what {
-	case CheckAdded:
+	if what == CheckAdded {
 		return pages(ctx, untyped(doubtful(r, q)))
-	case CheckMembers:
-		key = q.Workers()
-	case CheckSuspects:
-		key = q.Suspects()
-	case CheckIdle:
-		key = q.Idle()
-	case CheckRounds:
-		command, key = "HSCAN", q.Rounds()
-	case CheckRunning:
-		command, key = "HSCAN", q.Entries()
-	case CheckScheduled:
-		key = q.Schedule()
-	case CheckContents:
-		key = q.Contents()
-	case CheckLocks:
-		command, key = "HSCAN", q.Unique()
-	case CheckCanceled:
-		key = q.Canceled()
-	case CheckHolding:
-		key = q.Holders()
-	case CheckStopping:
-		key = q.Stopping()
-	case CheckBatches:
-		key = q.Batches()
-	case CheckRecurring:
-		key = q.Recurring()
+	}
+	command, key := "HSCAN", map[What]string{CheckRounds: q.Rounds(), CheckRunning: q.Entries(), CheckLocks: q.Unique()}[what]
+	if key == "" {
+		command, key = "ZSCAN", map[What]string{
+			CheckMembers: q.Workers(), CheckSuspects: q.Suspects(), CheckIdle: q.Idle(), CheckScheduled: q.Schedule(),
+			CheckContents: q.Contents(), CheckCanceled: q.Canceled(), CheckHolding: q.Holders(), CheckStopping: q.Stopping(),
+			CheckBatches: q.Batches(), CheckRecurring: q.Recurring(),
+		}[what]
 	}
 	return pages(ctx, names(untyped(scan(r, command, key))))
 }
@@ -199,10 +167,7 @@ func ReadHealth(ctx context.Context, r Runner, q Keys, now, since int64) (h Heal
 		redisconn.Command("ZCOUNT", q.Workers(), now, "+inf"), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()),
 		redisconn.Command("ZCARD", q.Contents()), redisconn.Command("ZCOUNT", q.Schedule(), since, now),
 		redisconn.Command("GET", q.Token()), redisconn.Command("XLEN", q.Added()))
-	if err != nil {
-		return Health{}, err
-	}
-	return Health{int(n[0] + n[8]), int(n[1]), int(n[2]), int(n[3]), n[4] > 0, int(n[5]), int(n[6]), n[7]}, nil
+	return Health{int(n[0] + n[8]), int(n[1]), int(n[2]), int(n[3]), n[4] > 0, int(n[5]), int(n[6]), n[7]}, err
 }
 
 // ReadyKey returns a key that has tasks which could start.
@@ -233,12 +198,13 @@ func FirstDue(ctx context.Context, r Runner, q Keys, now int64) (ms float64, the
 	return ms, true, nil
 }
 
-// asks makes plain calls that answer with numbers; for a key of another type, it returns 0.
+// asks makes plain calls that answer with numbers; for a key of another type, and if it fails, it
+// returns 0.
 func asks(ctx context.Context, r Runner, calls ...redisconn.Call) ([]int64, error) {
 	all := make([]int64, len(calls))
 	for i, reply := range r.Do(ctx, calls...) {
 		if reply.Err != nil && !IsWrongType(reply.Err) {
-			return nil, reply.Err
+			return make([]int64, len(calls)), reply.Err
 		}
 		all[i], _ = redis.Int64(reply.Value, reply.Err) // what is no number is 0
 	}
@@ -247,12 +213,9 @@ func asks(ctx context.Context, r Runner, calls ...redisconn.Call) ([]int64, erro
 
 // Leases reads the leases of workers; 0 is not known.
 func Leases(ctx context.Context, r Runner, s Space, ids []string) ([]time.Duration, error) {
-	calls := make([]redisconn.Call, len(ids))
-	for i, id := range ids {
-		calls[i] = redisconn.Command("HGET", s.Worker(id), "lease")
-	}
+	lease := func(id string) redisconn.Call { return redisconn.Command("HGET", s.Worker(id), "lease") }
 	leases := make([]time.Duration, len(ids))
-	for i, reply := range r.Do(ctx, calls...) {
+	for i, reply := range doEach(ctx, r, ids, lease) {
 		if reply.Err != nil && !IsRefusal(reply.Err) {
 			return nil, reply.Err
 		}
@@ -300,10 +263,7 @@ func IsUnlisted(ctx context.Context, r Runner, s Space, q Keys, name string) (bo
 // Listing reports whether a worker is on the list of peers, and whether it's registered.
 func Listing(ctx context.Context, r Runner, s Space, worker string) (listed, there bool, err error) {
 	n, err := asks(ctx, r, redisconn.Command("SISMEMBER", s.Workers(), worker), redisconn.Command("EXISTS", s.Worker(worker)))
-	if err != nil {
-		return false, false, err
-	}
-	return n[0] == 1, n[1] == 1, nil
+	return n[0] == 1, n[1] == 1, err
 }
 
 // Relist puts a worker on the list of peers.
@@ -336,10 +296,7 @@ func Serves(ctx context.Context, r Runner, of iter.Seq[Keys], worker string) (qu
 // Deadline returns when the lease of a worker on a queue expires; 0 if it is no member.
 func Deadline(ctx context.Context, r Runner, q Keys, worker string) (int64, error) {
 	n, err := asks(ctx, r, redisconn.Command("ZSCORE", q.Workers(), worker))
-	if err != nil {
-		return 0, err
-	}
-	return n[0], nil
+	return n[0], err
 }
 
 // RegisteredFor reads the queues in a worker's registration, and whether that

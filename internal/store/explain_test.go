@@ -13,14 +13,7 @@ var _ = probed("explain",
 
 // explains looks for a payload, or for what is under a key.
 func explains(entry, payload string) func(*env) string {
-	return func(e *env) string {
-		return explained(e, entry, payload, 4)
-	}
-}
-
-// explainsDeep looks for what is under a key among all that wait.
-func explainsDeep(entry string) func(*env) string {
-	return func(e *env) string { return explained(e, entry, "", 10_000) }
+	return func(e *env) string { return explained(e, entry, payload, 4) }
 }
 
 func explained(e *env, entry, payload string, depth int) string {
@@ -59,41 +52,39 @@ func explained(e *env, entry, payload string, depth int) string {
 // TestExplainLine counts the added tasks before one: as far as is asked for, and at most 2,000 of
 // them, or 1 MiB.
 func TestExplainLine(t *testing.T) {
-	t.Parallel()
 	behind := func(payloads ...string) state {
-		var items []string
-		for i, p := range payloads {
-			items = append(items, fmt.Sprintf("1-%d-a/0=%s", i, p))
-		}
-		return member.with("added", "|"+strings.Join(append(items, fmt.Sprintf("1-%d-a/0=y", len(payloads))), " ")+"|")
+		payloads = append(slices.Clone(payloads), "y")
+		items := series(len(payloads), func(i int) string { return fmt.Sprintf("1-%d-a/0=%s", i, payloads[i]) })
+		return member.with("added", "|"+strings.Join(items, " ")+"|")
 	}
 	large := strings.Repeat("l", 16384)
 	mebibyte := slices.Repeat([]string{large}, 64)
 	less := slices.Concat(mebibyte[1:], []string{large[1:]})
 	var all []scenario
 	for _, c := range []struct {
-		name    string
-		before  []string
-		explain func(string) func(*env) string
-		want    int
+		name   string
+		before []string
+		depth  int
+		want   int
 	}{
-		{"as many as are looked at", slices.Repeat([]string{"x"}, 4), func(entry string) func(*env) string { return explains(entry, "") }, 4},
-		{"more than are looked at", slices.Repeat([]string{"x"}, 5), func(entry string) func(*env) string { return explains(entry, "") }, -1},
-		{"many", slices.Repeat([]string{"x"}, 1990), explainsDeep, 1990},
-		{"too many", slices.Repeat([]string{"x"}, 2010), explainsDeep, -1},
-		{"large", mebibyte, explainsDeep, 64},
-		{"too large", append(slices.Clone(mebibyte), "x"), explainsDeep, -1},
-		{"nearly too large", append(less, "x"), explainsDeep, 65},
+		{"as many as are looked at", slices.Repeat([]string{"x"}, 4), 4, 4},
+		{"more than are looked at", slices.Repeat([]string{"x"}, 5), 4, -1},
+		{"many", slices.Repeat([]string{"x"}, 1990), 10_000, 1990},
+		{"too many", slices.Repeat([]string{"x"}, 2010), 10_000, -1},
+		{"large", mebibyte, 10_000, 64},
+		{"too large", append(slices.Clone(mebibyte), "x"), 10_000, -1},
+		{"nearly too large", append(less, "x"), 10_000, 65},
 	} {
 		n := len(c.before)
+		explain := func(e *env) string { return explained(e, fmt.Sprintf("k:@1-%d-a", n), "", c.depth) }
 		all = append(all, scenario{name: c.name, seed: behind(c.before...), steps: []when{
-			{call: c.explain(fmt.Sprintf("k:@1-%d-a", n)), want: fmt.Sprintf("workers=1 added=%d line=%d@1/0=y", n+1, c.want)}}})
+			{call: explain, want: fmt.Sprintf("workers=1 added=%d line=%d@1/0=y", n+1, c.want)}}})
 	}
 	run(t, all)
 }
 
 func TestExplain(t *testing.T) {
-	t.Parallel()
+	failed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "deaths=3", "from=k:x", "card=0h")}
 	run(t, []scenario{
 		{name: "nowhere", seed: member, steps: []when{{call: explains("", "a"), want: "workers=1"}, {call: explains("k:x", ""), want: "workers=1"}}},
 		{name: "on the list", seed: member.with("queues", "[x a y a z a]", "paused", "=1", "idle", "(w1=-1m)", "workers", "(w2=-1m w1=+60m)"), steps: []when{
@@ -117,13 +108,6 @@ func TestExplain(t *testing.T) {
 			{call: explains("", "a"), want: `graves=k:g1 failed "r" ~2 !0 w1 "k:x" -9m`}}},
 		{name: "another type", seed: member.with("queues", "=5", "idle", "=5", "failed:contents", "=5", "keyed:k:x", "=5"), steps: []when{
 			{call: explains("", "a"), want: "workers=1"}, {call: explains("k:x", ""), want: "workers=1"}}},
-	})
-}
-
-func TestGuardExplain(t *testing.T) {
-	t.Parallel()
-	failed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "deaths=3", "from=k:x", "card=0h")}
-	run(t, []scenario{
 		{name: "the schedule is of another type", seed: member.with("entries", "=foreign"), steps: []when{{call: explains("", "a"), want: "WRONGTYPE"}}},
 		{name: "of a key, whatever its payload", seed: keyX.with("queues", "[a]").merged(failed), steps: []when{{call: explains("k:x", "a"), want: "workers=1 ready=1 length=1 entries=k:x@-1m/-1m~2!1#0<  0>"}}},
 		{name: "nobody is known to hold it", seed: member.with("keyed:k:x", runs("p1", 0, 0)), steps: []when{{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("fail",
@@ -17,25 +15,18 @@ var _ = probed("fail",
 func fails(worker string) func(*env) string {
 	return func(e *env) string {
 		known, n, err := FailWorker(e.ctx, e.line, e.q, worker)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("known=%t returned=%d", known, n)
+		return said(err, "known=%t returned=%d", known, n)
 	}
 }
 
 func goesOn(worker string) func(*env) string {
 	return func(e *env) string {
 		n, err := GoOn(e.ctx, e.line, e.q, worker)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("returned=%d", n)
+		return said(err, "returned=%d", n)
 	}
 }
 
 func TestFail(t *testing.T) {
-	t.Parallel()
 	one := state{"queues": "[z]", "workers": "(w2=-60m w1=+60m)", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "rounds": "{w2=1}", "token": "=2"}
 	run(t, []scenario{
 		{name: "unknown", seed: one, steps: []when{{call: fails("w9"), want: "known=false returned=0"}}},
@@ -52,8 +43,7 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 		each                   int
 	}{"of the list": {each: 1}, "keyed": {keyed: true, each: 1}, "keyed, with digests": {keyed: true, named: true, each: 4}, "canceled": {keyed: true, named: true, canceled: true, each: 4}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			deadline := e.now() + time.Hour.Milliseconds()
 			for _, w := range []string{"dead", "alive"} {
 				e.must(e.conn.Do("ZADD", e.q.Workers(), deadline, w))
@@ -86,7 +76,7 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 				t.Errorf("one call returned %d MiB, not %d", n, c.each)
 			}
 			// What a round returns holds up its own starts, until all are back.
-			a := sure(Step(e.ctx, e.line, e.q, &Round{Worker: "alive", Number: 1, Lease: time.Hour, Start: []string{"s"}}))(e.t)
+			a := e.round(Round{Worker: "alive", Number: 1, Start: []string{"s"}})
 			if len(a.Started) > 0 || !a.Again || held() != tasks-2*c.each {
 				t.Errorf("%d started, %d are held", len(a.Started), held())
 			}

@@ -12,15 +12,32 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
+// A Grave is a task in a failed queue.
+type Grave struct {
+	Entry   string // in the failed queue
+	Payload []byte
+	Kind    Kind
+	Reason  string
+	Retries int
+	Crashes int
+	Worker  string // that had it last
+	At      int64  // ms of Redis time
+	From    string // the entry of its key; "" for the list
+	Due     int64  // ms of Redis time when it was to run; 0 if that isn't known
+	Card    string // "" if it has none
+}
+
+// grave decodes what is known of a failed task.
+func (d *decoder) grave() Grave {
+	return Grave{d.string(), d.bytes(), Kind(d.string()), d.string(), int(d.number()), int(d.number()), d.string(), d.number(), d.string(), d.number(), ""}
+}
+
 // FailedTasks yields the failed queue of q, newest first.
 func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[Grave, error] {
 	return rows(ctx, func() pager[Grave] {
-		return each(sizedFailed(r, q, allFailed(r, q)), func(ctx context.Context, entries []string) (graves []Grave, err error) {
-			calls := make([]redisconn.Call, len(entries))
-			for i, e := range entries {
-				calls[i] = redisconn.Command("HGETALL", q.Failed().Keyed(e))
-			}
-			for i, reply := range r.Do(ctx, calls...) {
+		return each(sized(r, allFailed(r, q), q.Failed().Keyed), func(ctx context.Context, entries []string) (graves []Grave, err error) {
+			read := func(e string) redisconn.Call { return redisconn.Command("HGETALL", q.Failed().Keyed(e)) }
+			for i, reply := range doEach(ctx, r, entries, read) {
 				f, err := redis.StringMap(reply.Value, reply.Err)
 				if err != nil {
 					return graves, err
@@ -36,10 +53,7 @@ func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[Grave, e
 
 // failedTask makes a failed task of its hash.
 func failedTask(entry string, f map[string]string) Grave {
-	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(f[name], 10, 64) // what people wrote there is 0
-		return n
-	}
+	number := func(name string) int64 { return numberIn(f[name]) }
 	return Grave{
 		Entry: entry, Payload: []byte(f["payload"]), Kind: Kind(f["kind"]), Reason: f["reason"],
 		Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"], Due: number("planned"), Card: f["card"],
@@ -89,11 +103,6 @@ func failedEntries(ids []string) pager[string] {
 	return given(entries)
 }
 
-// sizedFailed makes pages small enough to read or remove their tasks in one call.
-func sizedFailed(r Runner, q keys.Queue, of pager[string]) pager[string] {
-	return sized(r, of, q.Failed().Keyed)
-}
-
 // RequeueFailed puts failed tasks back where they came from, and returns how many it
 // could.
 func RequeueFailed(ctx context.Context, r Runner, q keys.Queue, ids []string) (int, error) {
@@ -121,12 +130,9 @@ func DeleteAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 }
 
 func deleteEach(ctx context.Context, r Runner, q keys.Queue, of pager[string]) (int, error) {
-	return sum(ctx, sizedFailed(r, q, of), func(entries []string) (n int, err error) {
-		calls := make([]redisconn.Call, len(entries))
-		for i, e := range entries {
-			calls[i] = RemoveCall(q.Failed(), e)
-		}
-		for _, reply := range r.Do(ctx, calls...) {
+	return sum(ctx, sized(r, of, q.Failed().Keyed), func(entries []string) (n int, err error) {
+		remove := func(e string) redisconn.Call { return RemoveCall(q.Failed(), e) }
+		for _, reply := range doEach(ctx, r, entries, remove) {
 			removed, e := redis.Int(reply.Value, reply.Err)
 			n += removed
 			err = errors.Join(err, e)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -20,8 +21,15 @@ func graveOf(payload, due string, fields ...string) string {
 // merged is a state with another on top.
 func (s state) merged(t state) state {
 	c := s.with()
-	for k, v := range t {
-		c[k] = v
+	maps.Copy(c, t)
+	return c
+}
+
+// failed is a state of the failed queue.
+func (s state) failed() state {
+	c := state{}
+	for k, v := range s {
+		c["failed:"+k] = v
 	}
 	return c
 }
@@ -29,7 +37,6 @@ func (s state) merged(t state) state {
 var gaveUp = Outcome{Kind: Failed, Reason: "r"}
 
 func TestGiveUp(t *testing.T) {
-	t.Parallel()
 	one := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")}
 	three := state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0 #z:k:g3=0)",
 		"failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m")}
@@ -70,7 +77,6 @@ func TestGiveUp(t *testing.T) {
 // Too many crashes bury a task when it would be taken; the others get the ids
 // of their places.
 func TestCrashed(t *testing.T) {
-	t.Parallel()
 	worn := func(payload, from, tries, deaths string) string {
 		return graveOf(payload, "now", "kind=crashed", "tries="+tries, "deaths="+deaths, "from="+from, `reason="`+deaths+` workers died holding it"`)
 	}
@@ -97,15 +103,14 @@ func TestCrashed(t *testing.T) {
 
 // A failed queue is a queue; what its handler gives up is put aside.
 func TestFailedQueue(t *testing.T) {
-	t.Parallel()
-	w := state{"failed:workers": "(w1=+60m)"}
+	w := member.failed()
 	seed := w.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x"))
 	meta := "kind=failed reason=r tries=0 deaths=0 worker=w1 at=-9m from=k:x"
 	running := w.with("failed:rounds", "{w1=1}", "failed:token", "=1", "failed:working:w1", "(p1=1)", "failed:process:p1", "[a]", "failed:entries", "{p1=k:g1}",
 		"failed:keyed:k:g1", h(meta, runs("p1", 0, 0)))
 	over := w.with("failed:rounds", "{w1=2}", "failed:token", "=1")
 	back := over.with("failed:contents", "(#a:k:g1=0)")
-	story := `{k:g1 a failed "r" ~0 !0 w1 "k:x"}`
+	story := `{k:g1 a failed "r" ~0 !0 w1 "k:x" -9m 0}`
 	run(t, []scenario{
 		{name: "start and finish", seed: seed, steps: []when{
 			{call: inFailed(begins(1, "p1")), want: "started=a/1@k:g1" + story, state: running},
@@ -134,7 +139,6 @@ func TestFailedQueue(t *testing.T) {
 
 // An idle worker keeps the time of what is to come, and only one.
 func TestClock(t *testing.T) {
-	t.Parallel()
 	seed := keyX.with("workers", "(w1=+60m w2=+60m w3=+60m)", "schedule", "(k:x=+30m)", "keyed:k:x", waits("a", "+30m", 0, 0))
 	idle := func(worker string, n int64, o ...*Outcome) func(*env) string {
 		return steps(Round{Worker: worker, Number: n, Idle: true, Outcomes: o, Start: []string{worker + itoa(int(n))}})
@@ -183,31 +187,19 @@ func TestClock(t *testing.T) {
 // however many there are: no other worker is woken for them again and again, and the
 // list goes on.
 func TestRisky(t *testing.T) {
-	t.Parallel()
-	many := member.with("queues", "[z]", "idle", "(w2=-1m)")
-	var schedule, contents []string
-	for i := range 150 {
-		entry := fmt.Sprintf("k:t%04d", i)
-		schedule = append(schedule, entry+"=7")
-		contents = append(contents, fmt.Sprintf("#t%d:%s=0", i, entry))
-		many["keyed:"+entry] = waits("t"+itoa(i), "7", 0, 2)
-	}
-	slices.Sort(contents)
-	many["schedule"] = "(" + strings.Join(schedule, " ") + ")"
-	many["contents"] = "(" + strings.Join(contents, " ") + ")"
+	many := riskyEntries(150).with("queues", "[z]", "idle", "(w2=-1m)")
 	after := many.with("queues", "", "idle", "(w2=-1m w1=clock:now)", "rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[z]")
 	run(t, []scenario{
 		{name: "left to others", alive: []string{"w1", "w2"}, seed: many, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Idle: true, Start: []string{"p1", "p2"}}), want: "started=z/1 rank=1", state: after},
 			{call: steps(Round{Worker: "w1", Number: 2, Crashes: 3, Solo: true, Idle: true, Start: []string{"p2", "p3"}}), want: "started=t0/2@k:t0000!2 rank=1", state: after.with(
 				"rounds", "{w1=2}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p2", "[t0]", "entries", "{p2=k:t0000}", "keyed:k:t0000", runs("p2", 0, 2),
-				"schedule", "("+strings.Join(schedule[1:], " ")+")", "contents", strings.Replace(after["contents"], "#t0:k:t0000=0 ", "", 1))}}},
+				"schedule", strings.Replace(many["schedule"], "k:t0000=7 ", "", 1), "contents", strings.Replace(after["contents"], "#t0:k:t0000=0 ", "", 1))}}},
 	})
 }
 
 // What Redis has lost is not made up, and nothing else suffers.
 func TestLost(t *testing.T) {
-	t.Parallel()
 	noProcess, noEntry := runX.with("process:p1", ""), runX.with("keyed:k:x", "")
 	two := keyX.with("schedule", "(k:gone=-2m k:x=-1m)")
 	unlocked := rawP.with("process:p1", "", "unique", "{#b=w:1 offset=1}", "queues", "[b]")
@@ -266,7 +258,7 @@ func TestFailedPagesAreBoundedInBytes(t *testing.T) {
 					e.must(e.conn.Do("ZADD", e.q.Failed().Schedule(), i, EntryOf(id)))
 				}
 				left, pages := c.tasks, 0
-				n, err := call(e, behind{e.line, func() {
+				n, err := call(e, &hooked{Runner: e.line, after: func(int) {
 					now := e.count("ZCARD", "failed:schedule")
 					if now < left {
 						pages++
@@ -301,7 +293,7 @@ func TestTrimOfManyFailures(t *testing.T) {
 		{before - 100, 100}, {before - 100, 100}, {before - 100, 80}, // 160, 120 and 80 too many
 		{before + 100, 0},
 	} {
-		r := Round{Worker: "w1", Number: int64(i + 1), Lease: time.Hour, Keep: c.keep}
+		r := Round{Number: int64(i + 1), Keep: c.keep}
 		for range fails {
 			failed++
 			id := fmt.Sprint("p", failed)
@@ -310,8 +302,7 @@ func TestTrimOfManyFailures(t *testing.T) {
 			r.Outcomes = append(r.Outcomes, &Outcome{Process: id, Token: int64(failed), Verb: Fail, Kind: Failed, Reason: "r"})
 		}
 		e.must(e.conn.Do("SET", e.q.Token(), failed))
-		a, err := Step(e.ctx, e.line, e.q, &r)
-		e.must(nil, err)
+		a := e.round(r)
 		if !slices.Equal(a.Settled, slices.Repeat([]Settled{OK}, fails)) || a.Dropped != c.drops {
 			t.Errorf("round %d keeps %d: %v, and %d are dropped, not %d", i+1, c.keep, a.Settled, a.Dropped, c.drops)
 		}
@@ -320,8 +311,7 @@ func TestTrimOfManyFailures(t *testing.T) {
 			t.Errorf("round %d: %d of %d are left, and %d are said to be dropped", i+1, n, before+failed, dropped)
 		}
 	}
-	oldest, err := redis.Strings(e.conn.Do("ZRANGE", e.q.Failed().Schedule(), 0, 0))
-	e.must(nil, err)
+	oldest := sure(redis.Strings(e.conn.Do("ZRANGE", e.q.Failed().Schedule(), 0, 0)))(e.t)
 	if want := fmt.Sprint("k:g", dropped); !slices.Equal(oldest, []string{want}) {
 		t.Errorf("the oldest that is left is %v, not %s", oldest, want)
 	}

@@ -86,20 +86,12 @@ func (b Beat) calls(s Space) []redisconn.Call {
 // queue that the error is about.
 func Tokens(ctx context.Context, r Runner, queues []Keys) (tokens []int64, of int, err error) {
 	tokens = make([]int64, len(queues))
-	for i, reply := range askTokens(ctx, r, queues) {
+	for i, reply := range doEach(ctx, r, queues, TokenCall) {
 		if tokens[i], err = ReadToken(reply); err != nil {
 			return nil, i, err
 		}
 	}
 	return tokens, 0, nil
-}
-
-func askTokens(ctx context.Context, r Runner, queues []Keys) []redisconn.Reply {
-	calls := make([]redisconn.Call, len(queues))
-	for i, q := range queues {
-		calls[i] = TokenCall(q)
-	}
-	return r.Do(ctx, calls...)
 }
 
 // Known returns the last tokens of queues as far as Redis answers: 0 where none was issued, and
@@ -110,7 +102,7 @@ func Known(ctx context.Context, r Runner, queues []Keys) []int64 {
 	}
 	var replies []redisconn.Reply
 	_ = Twice(func() error { // the connection may be one to the Redis that was there before
-		replies = askTokens(ctx, r, queues)
+		replies = doEach(ctx, r, queues, TokenCall)
 		return replies[0].Err
 	})
 	tokens := make([]int64, len(queues))
@@ -138,12 +130,9 @@ type Joined struct {
 
 // JoinAll asks for memberships for the lease (0: forever), in one exchange.
 func JoinAll(ctx context.Context, r Runner, worker string, lease time.Duration, joins []Join) []Joined {
-	calls := make([]redisconn.Call, len(joins))
-	for i, j := range joins {
-		calls[i] = JoinCall(j.Queue, worker, lease, j.Asked, j.Round)
-	}
+	join := func(j Join) redisconn.Call { return JoinCall(j.Queue, worker, lease, j.Asked, j.Round) }
 	all := make([]Joined, len(joins))
-	for i, reply := range r.Do(ctx, calls...) {
+	for i, reply := range doEach(ctx, r, joins, join) {
 		all[i].Joined, all[i].Err = ReadJoin(reply)
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -23,7 +24,7 @@ func TestTokens(t *testing.T) {
 		for verb, call := range map[string]func(*env) string{"step": begins(1, "p1"), "cancel": cancels("a"), "cancel_key": cancelsKey("x"), "join": joins("w2", math.MaxInt64)} {
 			t.Run(token+"/"+verb, func(t *testing.T) {
 				t.Parallel()
-				newEnv(t, redistest.URL(), nil).play(scenario{seed: seed, steps: []when{{call: call, want: "WRONGTYPE"}}}, nil)
+				newEnv(t, redistest.URL(), nil).play(scenario{seed: seed, steps: []when{{call: call, want: "WRONGTYPE"}}})
 			})
 		}
 	}
@@ -31,7 +32,6 @@ func TestTokens(t *testing.T) {
 
 // What others have written into an entry counts as nothing, and what is not there, too.
 func TestGuardStored(t *testing.T) {
-	t.Parallel()
 	newer := runX.with("contents", "(#b:k:x=0)", "keyed:k:x", h(runs("p1", 2, 1), waits("b", "+9m", 0, 0)))
 	all := []scenario{
 		{name: "without bounds, what newly waits keeps its time", seed: newer, steps: []when{
@@ -50,12 +50,9 @@ func TestGuardStored(t *testing.T) {
 }
 
 func TestGuardMembers(t *testing.T) {
-	t.Parallel()
 	held := state{"workers": "(w1=+60m)", "rounds": "{w1=5}", "working:w1": "(p1=1)", "process:p1": "[a]", "token": "=1"}
 	left := state{"queues": "[a]", "token": "=2"}
 	one := state{"workers": "(w2=+60m)", "suspects": "(w8=0 w9=0)", "token": "=1", "working:w8": "(p1=1)", "process:p1": "[a]", "working:w9": "=foreign", "queues": "[z]"}
-	order := state{"token": "=4", "working:w1": "(p1=1 p3=3)", "working:w2": "(p2=2 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "queues": "[z]",
-		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)", "idle": "(w1=clock:-3m w2=-2m)"}
 	run(t, []scenario{
 		{name: "leave: a late copy", seed: held, steps: []when{
 			{call: leavesAt("w1", 4), want: "returned=0"},
@@ -72,8 +69,8 @@ func TestGuardMembers(t *testing.T) {
 		{name: "leave: go on where it has begun", seed: held.with("workers", "", "rounds", "", "suspects", "(w1=-1)"), steps: []when{
 			{call: leaves("w1"), want: "returned=1", state: left.with("token", "=1")}}},
 		{name: "a return that goes on, of a member again", seed: held, steps: []when{{call: goesOn("w1"), want: "returned=0", state: held}}},
-		{name: "the first of two kept the time", alive: []string{"w3"}, seed: order.with("working:w1", "", "working:w2", "", "process:p1", "", "process:p2", "", "process:p3", "", "process:p4", "",
-			"schedule", "(k:x=+9m)", "idle", "(w3=-1m w1=clock:-1m)"), steps: []when{
+		{name: "the first of two kept the time", alive: []string{"w3"}, seed: state{"token": "=4", "queues": "[z]",
+			"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)", "schedule": "(k:x=+9m)", "idle": "(w3=-1m w1=clock:-1m)"}, steps: []when{
 			{call: sweeps, want: "failed=w1,w2", heard: []string{"wake:w3 0"}, state: state{"token": "=5", "queues": "[z]", "schedule": "(k:x=+9m)"}}}},
 		{name: "nobody is told when another one keeps the time", alive: []string{"w3"}, seed: state{"workers": "(w1=+60m)", "schedule": "(k:x=+9m)", "idle": "(w1=-1m w3=clock:-1m)"}, steps: []when{
 			{call: leaves("w1"), want: "returned=0", state: state{"token": "=1", "schedule": "(k:x=+9m)", "idle": "(w3=clock:-1m)"}}}},
@@ -91,41 +88,16 @@ func TestGuardMembers(t *testing.T) {
 
 // No call returns more than a hundred tasks, or fails more than two hundred workers.
 func TestGuardPages(t *testing.T) {
-	t.Parallel()
-	two := state{"suspects": "(w1=0 w2=0)", "workers": "(w3=+60m)", "token": "=120"}
-	var held [2][]string
-	for i := range 120 {
-		held[i%2] = append(held[i%2], fmt.Sprintf("p%d=%d", i, i+1))
-		two[fmt.Sprint("process:p", i)] = "[t" + itoa(i) + "]"
-	}
-	two["working:w1"], two["working:w2"] = "("+strings.Join(held[0], " ")+")", "("+strings.Join(held[1], " ")+")"
-	rest := two.with("working:w1", "("+strings.Join(held[0][:10], " ")+")", "working:w2", "("+strings.Join(held[1][:10], " ")+")", "queues", "["+strings.Join(seq("t", 20, 120), " ")+"]")
-	for i := 20; i < 120; i++ {
-		delete(rest, fmt.Sprint("process:p", i))
-	}
-	crashes := ones(20, 120)
-	slices.Sort(crashes)
-	rest["ledger"] = "{" + strings.Join(crashes, " ") + "}"
-	last := two.with("suspects", "(w1=0)", "working:w1", "("+strings.Join(held[0], " ")+" "+strings.Join(held[1][:41], " ")+")", "working:w2", "")
-	for i := 83; i < 120; i += 2 {
-		delete(last, fmt.Sprint("process:p", i))
-	}
-	many := state{}
-	var workers, suspects, idle []string
-	for i := range 205 {
-		workers, suspects = append(workers, fmt.Sprintf("w%03d=-60m", i)), append(suspects, fmt.Sprintf("w%03d=-1m", i))
-	}
-	for i := range 70 {
-		idle = append(idle, fmt.Sprintf("i%02d=-1m", i))
-	}
-	many["workers"], many["suspects"] = "("+strings.Join(workers, " ")+")", "("+strings.Join(suspects, " ")+")"
+	last := state{"suspects": "(w1=0)", "workers": "(w3=+60m)", "token": "=101"}.holding("w1", seq("t", 0, 101)...)
+	workers := series(205, func(i int) string { return fmt.Sprintf("w%03d=-60m", i) })
+	suspects := series(205, func(i int) string { return fmt.Sprintf("w%03d=-1m", i) })
+	idle := series(70, func(i int) string { return fmt.Sprintf("i%02d=-1m", i) })
+	many := state{"workers": "(" + strings.Join(workers, " ") + ")", "suspects": "(" + strings.Join(suspects, " ") + ")"}
 	page := strings.Join(seqOf("w", 200), ",")
 	fenced := "(" + strings.Join(seqOf("w", 200), "=0 ") + "=0 " + strings.Join(suspects[200:], " ") + ")"
 	first := "(" + strings.Join(idle[:6], " ") + ")"
 	t.Run("one task is left", func(t *testing.T) {
-		t.Parallel()
-		e := newEnv(t, redistest.URL(), nil)
-		e.seed(last)
+		e := beside(t, last)
 		if got := sweeps(e); got != "returned=100 again" || e.count("ZCARD", "working:w1") != 1 {
 			t.Error(got)
 		}
@@ -142,38 +114,200 @@ func TestGuardPages(t *testing.T) {
 	})
 }
 
-func seqOf(name string, n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprintf("%s%03d", name, i))
-	}
-	return all
-}
-
-// On a full Redis the scripts that no other test takes there go on, too.
-func TestGuardFull(t *testing.T) {
-	t.Parallel()
-	url := redistest.Start(t).URL()
-	overtaken := rawP.with("rounds", "{w1=6}")
-	for _, s := range []scenario{
-		{name: "cancel", seed: state{"queues": "[x a b]", "unique": "{#b=w:2 offset=0}"}, steps: []when{
-			{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"}, state: state{"queues": "[x b]", "unique": "{#b=w:2 offset=0}", "gaps": "(1=1)", "cancel:#a": "{finished=0 stopped=0 token=1} +1m"}}}},
-		{name: "a round that was overtaken", seed: overtaken, steps: []when{
-			{call: ends(5, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: member.with("rounds", "{w1=6}", "token", "=1", "queues", "[a]")}}},
-	} {
-		t.Run(s.name, func(t *testing.T) { // one after the other: the limit is the server's
-			e := newEnv(t, url, nil)
-			limit := func(n int) { e.must(e.conn.Do("CONFIG", "SET", "maxmemory", n)) }
-			e.play(s, func() { limit(1) })
-			limit(0)
-			e.must(e.conn.Do("FLUSHALL"))
-		})
-	}
+func seqOf(name string, n int) []string {
+	return series(n, func(i int) string { return fmt.Sprintf("%s%03d", name, i) })
 }
 
 // What is not to be compared as a whole is counted.
 func (e *env) count(command, key string) int {
 	e.t.Helper()
-	n, err := redis.Int(e.conn.Do(command, e.key(key)))
-	e.must(nil, err)
+	n := sure(redis.Int(e.conn.Do(command, e.key(key))))(e.t)
 	return n
+}
+
+// While the queue is no list, workers go on, nothing is lost, and a return
+// waits until it is one again.
+func TestQueueOfAnotherType(t *testing.T) {
+	seed := state{"queues": "=foreign", "workers": "(w1=+60m w2=+60m)", "token": "=2",
+		"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]"}
+	left := seed.with("workers", "(w2=+60m)", "suspects", "(w1=-1)", "token", "=3")
+	run(t, []scenario{
+		{name: "step", seed: seed, steps: []when{{
+			call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}, {Process: "p2", Token: 2, Verb: Finish}}, Start: []string{"p3"}}),
+			want: "settled=refused,ok trouble=WRONGTYPE", heard: []string{"done w1 b"},
+			state: seed.with("working:w1", "(p1=1)", "process:p2", "", "rounds", "{w1=1}"),
+		}}},
+		{name: "leave", seed: seed, steps: []when{
+			{call: leaves("w1"), want: "STUCK", state: left},
+			{call: beats("w2", true), want: ""},
+			{call: steps(Round{Worker: "w2", Number: 1, Start: []string{"p3"}}), want: "trouble=WRONGTYPE", state: left.with("rounds", "{w2=1}")},
+			{call: puts("queues", "[z]"), state: left.with("rounds", "{w2=1}", "queues", "[z]")},
+			{call: beats("w2", false), want: "waiting=3 returned=2",
+				state: state{"queues": "[a b z]", "workers": "(w2=+60m)", "rounds": "{w2=1}", "token": "=3"}},
+		}},
+	})
+}
+
+// Where nobody can tell what a worker holds, its round is refused before it is on
+// record, whatever the round says.
+func TestHeldOfAnotherType(t *testing.T) {
+	t.Parallel()
+	seed := rawP.with("working:w1", "=foreign", "idle", "(w1=-1m)", "suspects", "(w1=-1m)", "queues", "[z]")
+	for what, r := range map[string]Round{
+		"nothing":     {},
+		"a start":     {Start: []string{"p2"}},
+		"an outcome":  {Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}}},
+		"an end":      {Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true}}},
+		"one of each": {Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}, {Process: "p3", Token: 3, Verb: Finish, Plain: true}}, Start: []string{"p2"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			r.Worker, r.Number = "w1", 2
+			newEnv(t, redistest.URL(), nil).play(scenario{seed: seed, steps: []when{{call: steps(r), want: "WRONGTYPE"}}})
+		})
+	}
+}
+
+// What is given back gets a position in front of all others, and fills the gap there.
+func TestGuardGaps(t *testing.T) {
+	one := func(queue, unique, gaps string) state {
+		return rawP.with("process:p1", "[x]", "queues", queue, "unique", unique, "gaps", gaps)
+	}
+	after := func(queue, unique, gaps string) state {
+		return doneX.with("queues", queue, "unique", unique, "gaps", gaps)
+	}
+	back := ends(2, "p1", 1, Stop, Outcome{})
+	drop := ends(2, "p1", 1, Drop, Outcome{})
+	run(t, []scenario{
+		{name: "a gap behind the front", seed: one("[a c]", "{#c=w:3 #x=p:p1 offset=1}", "(2=2)"), steps: []when{
+			{call: back, want: "settled=ok", state: after("[x a c]", "{#c=w:3 #x=w:0 offset=0}", "(2=2)")}}},
+		{name: "gaps at the front", seed: one("[c]", "{#c=w:3 #x=p:p1 offset=1}", "(1=1 2=2)"), steps: []when{
+			{call: back, want: "settled=ok", state: after("[x c]", "{#c=w:3 #x=w:2 offset=2}", "")}}},
+		{name: "the only gap", seed: one("[c]", "{#c=w:2 #x=p:p1 offset=1}", "(1=1)"), steps: []when{
+			{call: back, want: "settled=ok", state: after("[x c]", "{#c=w:2 #x=w:1 offset=1}", "")}}},
+		{name: "gaps close at the front only", seed: one("[a c]", "{#c=w:6 #x=p:p1 offset=1}", "(1=1 5=5)"), steps: []when{
+			{call: drop, want: "settled=ok", state: after("[a c]", "{#c=w:6 offset=2}", "(5=5)")}}},
+		{name: "three close", seed: one("[c]", "{#c=w:4 #x=p:p1 offset=1}", "(1=1 2=2 3=3)"), steps: []when{
+			{call: drop, want: "settled=ok", state: after("[c]", "{#c=w:4 offset=4}", "")}}},
+		{name: "a gap in front of what starts", seed: member.with("queues", "[x b]", "unique", "{#b=w:2 offset=0}", "gaps", "(1=1)"), steps: []when{
+			{call: begins(1, "p1", "p2"), want: "started=x/1,b/2", state: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[x]", "process:p2", "[b]", "unique", "{#b=p:p2 offset=3}")}}},
+		{name: "of another type", seed: one("[c]", "{#c=w:1 #x=p:p1 offset=1}", "=foreign"), steps: []when{{call: drop, want: "WRONGTYPE"}}},
+	})
+}
+
+// A cancel is over when all who hold something have said what it covers of that.
+func TestGuardTrim(t *testing.T) {
+	record := func(token, counted string) string { return h("finished=0", "stopped=0", "token="+token, counted) }
+	two := rawP.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5")
+	quiet := two.with("canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "holders", "(w1=0 w2=0)")
+	over := func(s state) state {
+		return s.with("working:w1", "", "process:p1", "", "rounds", "{w1=2}", "holders", "(w2=0)")
+	}
+	stop := ends(2, "p1", 1, Stop, Outcome{})
+	large := Outcome{Size: Large + 1, Digest: digest("a"), Plain: true}
+	key := large
+	key.Plain = false
+	ofKey := runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5", "canceled", "(k:x=5)", "cancel:k:x", record("5", "")+" +1440m", "holders", "(w1=0 w2=0)")
+	pair, ended := rawP.with("working:w1", "(p1=1 p2=2)", "process:p2", "[b]", "token", "=2"), doneX.with("token", "=2")
+	both := steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish}, {Process: "p2", Token: 2, Verb: Finish}}})
+	run(t, []scenario{
+		{name: "the record is lost", seed: quiet.with("cancel:#a", ""), steps: []when{{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("cancel:#a", "")}}},
+		{name: "a count that is no number", seed: quiet.with("cancel:#a", record("5", "stopped=x")+" +1440m"), steps: []when{
+			{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("cancel:#a", record("5", "stopped=x")+" +1440m")}}},
+		{name: "what is stopping is of another type", seed: quiet.with("stopping", "=foreign"), steps: []when{
+			{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("stopping", "=foreign", "cancel:#a", record("5", "stopped=1")+" +1440m")}}},
+		{name: "and all have said so", seed: quiet.with("stopping", "=foreign", "holders", "(w1=5 w2=5)"), steps: []when{
+			{call: beats("w1", false), want: "held=1", state: quiet.with("stopping", "=foreign", "holders", "(w1=5 w2=5)", "canceled", "", "cancel:#a", record("5", "")+" +1m")}}},
+		{name: "who held it is swept away", seed: two.with("workers", "(w1=-60m w2=+60m)", "suspects", "(w1=-1m)", "canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "holders", "(w1=0 w2=5)"), steps: []when{
+			{call: sweeps, want: "failed=w1/1", state: two.with("workers", "(w2=+60m)", "rounds", "", "token", "=6", "working:w1", "", "process:p1", "", "holders", "(w2=5)", "cancel:#a", record("5", "stopped=1")+" +1m")}}},
+		{name: "of a key, others have said nothing", seed: ofKey, steps: []when{
+			{call: stop, want: "settled=canceled seen=5", state: over(ofKey).with("entries", "", "keyed:k:x", "", "canceled", "", "cancel:k:x", record("5", "stopped=1")+" +1m")}}},
+		{name: "who holds something is of another type", seed: rawP.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: doneX.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m")}}},
+		{name: "who holds something is of another type, and it leaves", seed: rawP.with("holders", "=foreign"), steps: []when{
+			{call: leaves("w1"), want: "returned=1", state: state{"queues": "[a]", "token": "=2", "holders": "=foreign"}}}},
+		{name: "some that all have said", seed: two.with("canceled", "(#u=2 #v=3 #w=4)", "holders", "(w1=3 w2=3)"), steps: []when{
+			{call: beats("w1", false), want: "held=1 canceled=4", state: two.with("canceled", "(#w=4)", "holders", "(w1=3 w2=3)")}}},
+		{name: "nobody holds anything", seed: member.with("token", "=5", "canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "stopping", "("+stopped("a", 1, "p9")+"=0)"), steps: []when{
+			{call: beats("w1", false), want: "", state: member.with("token", "=5", "cancel:#a", record("5", "")+" +1440m")}}},
+		{name: "a large one of an entry of another type", seed: runX.with("keyed:k:x", "=foreign"), steps: []when{
+			{call: ends(2, "p1", 1, Finish, key), want: "settled=refused trouble=WRONGTYPE", state: runX.with("keyed:k:x", "=foreign", "rounds", "{w1=2}")}}},
+		{name: "two", seed: pair, steps: []when{{call: both, want: "settled=ok,ok", heard: []string{"done w1 a", "done w1 b"}, state: ended}}},
+		{name: "two, and others died", seed: pair.with("ledger", "{#b=1 #c=1}"), steps: []when{
+			{call: both, want: "settled=ok,ok", heard: []string{"done w1 a", "done w1 b"}, state: ended.with("ledger", "{#c=1}")}}},
+		{name: "two, and one is locked", seed: pair.with("unique", "{#b=p:p2 #c=p:p9 offset=2}"), steps: []when{
+			{call: both, want: "settled=ok,ok", heard: []string{"done w1 a", "done w1 b"}, state: ended.with("unique", "{#c=p:p9 offset=2}")}}},
+		{name: "of a key, and others died with the same", seed: runX.with("ledger", "{#a=1}"), steps: []when{
+			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX.with("ledger", "{#a=1}")}}},
+		{name: "a large one that is lost, and something is canceled", seed: rawP.with("process:p1", "", "token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok seen=2", heard: []string{"done w1 65537:" + digest("a")}, state: doneX.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m")}}},
+		{name: "a cancel of the token after the last", seed: rawP.with("token", "=1", "holders", "(w1=0)", "canceled", "(#a=2)", "cancel:#a", record("2", "")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok seen=1", state: doneX.with("queues", "[a]", "cancel:#a", record("2", "")+" +1m")}}},
+		{name: "a large one that is lost, and others died", seed: rawP.with("process:p1", "", "ledger", "{#a=1}"), steps: []when{
+			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok", heard: []string{"done w1 65537:" + digest("a")}, state: doneX.with("ledger", "{#a=1}")}}},
+	})
+}
+
+func TestGuardReturns(t *testing.T) {
+	order := state{"token": "=5", "working:w1": "(p1=1 p2=2 p5=5)", "working:w2": "(p3=3 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "process:p5": "[e]",
+		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)"}
+	stuck := state{"suspects": "(w8=0)", "working:w8": "=foreign", "token": "=1"}
+	lapsed := series(205, func(i int) string { return fmt.Sprintf("w%03d=-60m", i) })
+	suspects := series(205, func(i int) string { return fmt.Sprintf("w%03d=-1m", i) })
+	many := state{"workers": "(" + strings.Join(lapsed[1:], " ") + " me=+60m w000=+60m)", "token": "=1"}
+	run(t, []scenario{
+		{name: "the newest of two comes first each time", seed: order, steps: []when{
+			{call: sweeps, want: "failed=w1/3,w2/2 returned=5", state: state{"token": "=6", "queues": "[a b c d e]", "ledger": "{#a=1 #b=1 #c=1 #d=1 #e=1}"}}}},
+		{name: "who is being returned is not noted", seed: stuck.with("workers", "(w1=-60m w2=-50m)"), steps: []when{
+			{call: sweeps, want: "due=+60m", state: stuck.with("workers", "(w1=-60m w2=-50m)", "suspects", "(w8=0 w1=+60m w2=+60m)")}}},
+		{name: "what the dead one holds is of another type", seed: state{"workers": "(w2=-60m)", "suspects": "(w2=-1m)", "working:w2": "=foreign"}, steps: []when{
+			{call: sweeps, want: "failed=w2", state: state{"suspects": "(w2=0)", "working:w2": "=foreign", "token": "=1"}}}},
+		{name: "one of a page has been heard of", seed: many.with("suspects", "(w900=0 "+strings.Join(suspects, " ")+")", "working:w900", "(p1=1)", "process:p1", "[a]"), steps: []when{
+			{call: beats("me", false), want: "waiting=1 returned=1 again due=now", state: many.with("suspects", "("+strings.Join(suspects[1:], " ")+")", "queues", "[a]", "ledger", "{#a=1}")}}},
+	})
+}
+
+// A process that Redis has lost ends, and its occurrence is told as lost. There is no record of
+// an end that nobody knows.
+func TestGuardLost(t *testing.T) {
+	lost := takenX.with("process:p1", "")
+	var all []scenario
+	for _, v := range []Ending{Finish, Drop, Stop, Retry, Snooze, Fail} {
+		end := when{call: ends(2, "p1", 1, v, gaveUp), want: "settled=canceled", state: overX.with("recurrence:k:x", lastX("lost"))}
+		switch v {
+		case Finish:
+			end.want, end.heard = "settled=ok", []string{`done w1 ""`}
+		case Drop:
+			end.want = "settled=ok"
+		default:
+			all = append(all, scenario{name: string(v) + ", of one whose result is kept", seed: lost.with("keyed:k:x", h(lost["keyed:k:x"], "held="+keeps)), steps: []when{end}})
+		}
+		all = append(all, scenario{name: string(v), seed: lost, steps: []when{end}})
+	}
+	run(t, all)
+}
+
+// An occurrence that would wait again, and was canceled, is told as canceled.
+func TestGuardCanceledOccurrence(t *testing.T) {
+	canceled := takenX.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2} +1440m")
+	over := overX.with("token", "=2", "recurrence:k:x", lastX("canceled"), "cancel:k:x", "{finished=0 stopped=1 token=2} +1m")
+	var all []scenario
+	for _, v := range []Ending{Stop, Retry, Snooze, Fail} {
+		all = append(all, scenario{name: string(v), seed: canceled, steps: []when{{call: ends(2, "p1", 1, v, gaveUp), want: "settled=canceled seen=2", state: over}}})
+	}
+	run(t, all)
+}
+
+// The error of an attempt is among the counts of what has run: it stays, or goes with them.
+func TestGuardErrors(t *testing.T) {
+	failed := blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "error=no"))
+	why := Outcome{Delay: time.Hour, Reason: "why"}
+	retry := ends(2, "p1", 1, Retry, why)
+	b := backX.with("contents", "(#b:k:x=0)", "schedule", "(k:x=+20m)")
+	run(t, []scenario{
+		{name: "of the list", seed: rawP, steps: []when{{call: retry, want: "settled=ok", state: retryR.with("keyed:r:p1", h(waits("a", "+60m", 1, 0), "error=why"))}}},
+		{name: "its counts go", seed: failed, steps: []when{{call: retry, want: "settled=ok", state: b.with("keyed:k:x", waits("b", "+20m", 0, 0))}}},
+		{name: "its counts stay", seed: failed.with("keyed:k:x", h(failed["keyed:k:x"], "counts=1")), steps: []when{
+			{call: retry, want: "settled=ok", state: b.with("keyed:k:x", h(waits("b", "+20m", 3, 1), "error=why"))}}},
+	})
 }

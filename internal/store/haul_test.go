@@ -12,32 +12,22 @@ var _ = probed("haul",
 
 func hauls(e *env) string {
 	a := haul.ask(e.ctx, e.line, e.q)
-	said := fmt.Sprint(a.int("left"))
-	a.each("damaged", func(d *decoder) { said += " " + d.string() })
-	if a.err != nil {
-		return answered(nil, a.err)
-	}
-	return said
+	told := fmt.Sprint(a.int("left"))
+	a.each("damaged", func(d *decoder) { told += " " + d.string() })
+	return said(a.err, "%s", told)
 }
 
 // numbered are members of a zset with the numbers of their names.
-func numbered(name string, n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprintf("%s%d=%d", name, 100+i, i))
-	}
-	return all
+func numbered(name string, n int) []string {
+	return series(n, func(i int) string { return fmt.Sprintf("%s%d=%d", name, 100+i, i) })
 }
 
 // putsAside are members of a zset that were put aside.
-func putsAside(name string, n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprintf("%s%d=aside:0", name, 100+i))
-	}
-	return all
+func putsAside(name string, n int) []string {
+	return series(n, func(i int) string { return fmt.Sprintf("%s%d=aside:0", name, 100+i) })
 }
 
 func TestHaul(t *testing.T) {
-	t.Parallel()
 	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
 	run(t, []scenario{
 		{name: "workers wake", alive: []string{"w1", "w2"}, seed: accepted.with("idle", "(w1=-2m w2=-1m)"), steps: []when{

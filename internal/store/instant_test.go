@@ -26,7 +26,7 @@ func runAtInstant(t *testing.T, scenarios []scenario) {
 		t.Run(s.name, func(t *testing.T) {
 			e := newEnv(t, redistest.URL(), s.alive)
 			e.still = instant
-			e.play(s, nil)
+			e.play(s)
 		})
 	}
 }
@@ -38,31 +38,16 @@ func atInstant(ms int) string { return fmt.Sprint(instant + ms) }
 // millisecond, and what happens when two times are the same.
 func TestInstant(t *testing.T) {
 	at := atInstant
-	lease := func(ms int) func(*env) string {
-		return func(e *env) string {
-			joined, err := ReadJoin(e.line.Do(e.ctx, JoinCall(e.q, "w1", time.Duration(ms)*time.Millisecond, 0, 1))[0])
-			if err != nil {
-				return refused(err)
-			}
-			return fmt.Sprint(joined)
-		}
-	}
 	beat := func(leaseMs, graceMs int, judge int64) func(*env) string {
 		return func(e *env) string {
 			p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "w1", time.Duration(leaseMs)*time.Millisecond, time.Duration(graceMs)*time.Millisecond, judge))[0])
-			if err != nil {
-				return refused(err)
-			}
-			return fmt.Sprintf("lapsed=%t failed=%v due=%d now=%d", p.Lapsed, p.Failed, p.Due.Milliseconds(), p.Now)
+			return said(err, "lapsed=%t failed=%v due=%d now=%d", p.Lapsed, p.Failed, p.Due.Milliseconds(), p.Now)
 		}
 	}
 	sweep := func(graceMs int) func(*env) string {
 		return func(e *env) string {
 			l, err := Sweep(e.ctx, e.line, e.q, time.Duration(graceMs)*time.Millisecond)
-			if err != nil {
-				return refused(err)
-			}
-			return fmt.Sprintf("failed=%v due=%d", l.Failed, l.Due.Milliseconds())
+			return said(err, "failed=%v due=%d", l.Failed, l.Due.Milliseconds())
 		}
 	}
 	round := func(r Round) func(*env) string {
@@ -96,33 +81,15 @@ func TestInstant(t *testing.T) {
 	joined := w1(at(1)).with("rounds", "{fence=0 w1=1}")
 	late := state{"workers": "(w2=" + at(-1) + " w1=" + at(9) + ")", "suspects": "(w2=" + at(0) + ")"}
 	idle := one("k:y", at(0)).with("idle", "(w3=clock:now)")
-	sets := func(due int64) func(*env) string {
-		return func(e *env) string {
-			if _, err := Put(e.ctx, e.line, e.q, "k:x", Change{Payload: []byte("b"), At: due, When: Always}); err != nil {
-				return refused(err)
-			}
-			return "ok"
-		}
-	}
-	judges := func(until int64) func(*env) string {
-		return func(e *env) string {
-			_, ended, now, err := Recur(e.ctx, e.line, e.q, 5, until, nil)
-			if err != nil {
-				return refused(err)
-			}
-			return fmt.Sprint("ended=", ended, " now=", now)
-		}
-	}
 	over := state{"recurring": "(k:x=" + at(-1) + ")"}
 	runAtInstant(t, []scenario{
-		{name: "recur: the right to judge, to the end", seed: over, steps: []when{{call: judges(instant), want: "ended=[k:x] now=1000999", state: state{}}}},
-		{name: "recur: the right to judge has ended", seed: over, steps: []when{{call: judges(instant - 1), want: "ended=[] now=1000999"}}},
-		{name: "join: a lease of a millisecond", steps: []when{{call: lease(1), want: "true", state: joined}}},
-		{name: "join: for ever", steps: []when{{call: lease(0), want: "true", state: joined.with("workers", "(w1=never)")}}},
+		{name: "recur: the right to judge, to the end", seed: over, steps: []when{{call: recursAll(5, instant), want: "ended=k:x", state: state{}}}},
+		{name: "recur: the right to judge has ended", seed: over, steps: []when{{call: recursAll(5, instant-1), want: ""}}},
+		{name: "join: a lease of a millisecond", steps: []when{{call: joinsFor(time.Millisecond, "w1", 0, 1), want: "ok", state: joined}}},
+		{name: "join: for ever", steps: []when{{call: joinsFor(0, "w1", 0, 1), want: "ok", state: joined.with("workers", "(w1=never)")}}},
 		{name: "beat: a lease of a millisecond", seed: w1(at(0)), steps: []when{{call: beat(1, 1, 0), want: "lapsed=false failed=[] due=-1 now=1000999", state: w1(at(1))}}},
 		{name: "beat: lapsed by a millisecond", seed: w1(at(-1)), steps: []when{{call: beat(0, 1, 0), want: "lapsed=true failed=[] due=-1 now=1000999", state: w1("never")}}},
 		{name: "beat: the right to judge, to the end", seed: late, steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[{w2 0}] due=-1 now=1000999", state: w1(at(9)).with("token", "=1")}}},
-		{name: "beat: who judges has not lapsed itself", seed: late.with("workers", "(w2="+at(-1)+" w1="+at(0)+")"), steps: []when{{call: beat(9, 5, instant), want: "lapsed=false failed=[{w2 0}] due=-1 now=1000999", state: w1(at(9)).with("token", "=1")}}},
 		{name: "beat: the right to judge has ended", seed: late, steps: []when{{call: beat(9, 5, instant-1), want: "lapsed=false failed=[] due=0 now=1000999"}}},
 		{name: "beat: the longest right to judge", seed: late, steps: []when{{call: beat(9, 5, instant+10), want: "lapsed=false failed=[{w2 0}] due=-1 now=1000999", state: w1(at(9)).with("token", "=1")}}},
 		{name: "beat: a longer right to judge than any", seed: late, steps: []when{{call: beat(9, 5, instant+11), want: "lapsed=false failed=[] due=0 now=1000999"}}},
@@ -151,9 +118,9 @@ func TestInstant(t *testing.T) {
 			{call: round(Round{Lease: 9 * time.Millisecond, Idle: true, Crashes: 3, Start: []string{"p1"}}), want: "settled=[] started=0 due=6500",
 				state: one("k:x", at(0)).with("schedule", "(k:x="+at(0)+" k:y="+at(7)+")", "keyed:k:x", waits("a", at(0), 0, 2), "rounds", "{w1=1}", "idle", "(w1=clock:now)")}}},
 		{name: "put: who keeps the time hears of what comes after what is due now", alive: []string{"w3"}, seed: idle, steps: []when{
-			{call: sets(instant + 5), want: "ok", heard: []string{"wake:w3 0", "enqueue 1"}, state: one("k:y", at(0)).with("schedule", "(k:y="+at(0)+" k:x="+at(5)+")", "contents", "(#a:k:y=0 #b:k:x=0)", "keyed:k:x", waits("b", at(5), 0, 0))}}},
+			{call: sets("x", "b", at(5)), want: "ok", heard: []string{"wake:w3 0", "enqueue 1"}, state: one("k:y", at(0)).with("schedule", "(k:y="+at(0)+" k:x="+at(5)+")", "contents", "(#a:k:y=0 #b:k:x=0)", "keyed:k:x", waits("b", at(5), 0, 0))}}},
 		{name: "put: due now wakes", alive: []string{"w3"}, seed: state{"idle": "(w3=5)"}, steps: []when{
-			{call: sets(instant), want: "ok", heard: []string{"wake:w3 1", "enqueue 1"}, state: state{"schedule": "(k:x=" + at(0) + ")", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", at(0), 0, 0)}}}},
+			{call: sets("x", "b", at(0)), want: "ok", heard: []string{"wake:w3 1", "enqueue 1"}, state: state{"schedule": "(k:x=" + at(0) + ")", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", at(0), 0, 0)}}}},
 		{name: "beat: a page of what is over, another one each time", seed: page(106).with("working:w1", "", "process:p1", "", "cancel:#t105", "", "holders", "(w9=200)"), steps: []when{
 			{call: beat(9, 5, 0), want: "lapsed=false failed=[] due=-1 now=1000999", state: state{"workers": "(w1=" + at(9) + ")", "token": "=106", "holders": "(w9=200)",
 				"canceled": "(#t0=1 #t1=2 #t2=3 #t3=4 #t104=105 #t105=106)"}}}},
@@ -164,26 +131,4 @@ func TestInstant(t *testing.T) {
 				state: state{"failed:workers": "(w1=" + at(9) + ")", "failed:token": "=1", "failed:rounds": "{w1=1}", "failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)}},
 			{call: scored("failed:schedule", "r:p1", "4503599628371495")}}},
 	})
-}
-
-// The history of a failed task has all that is known, and nothing where
-// that has been lost.
-func TestStory(t *testing.T) {
-	t.Parallel()
-	for fields, want := range map[string]Grave{
-		"kind=failed reason=r tries=2 deaths=1 worker=w9 at=77 from=k:y planned=66": {"k:x", []byte("a"), Failed, "r", 2, 1, "w9", 77, "k:y", 66, ""},
-		"payload=a": {Entry: "k:x", Payload: []byte("a")},
-	} {
-		t.Run(fields, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(state{"failed:workers": "(w1=+60m)", "failed:schedule": "(k:x=-1m)", "failed:contents": "(#a:k:x=0)"})
-			key := e.q.Failed().Keyed("k:x")
-			e.must(e.conn.Do("HSET", redis.Args{key, "payload", "a", "due", 1}.AddFlat(strings.FieldsFunc(fields, func(r rune) bool { return r == ' ' || r == '=' }))...))
-			a, err := Step(e.ctx, e.line, e.q.Failed(), &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
-			if err != nil || len(a.Started) != 1 || a.Started[0].Failure == nil || fmt.Sprint(*a.Started[0].Failure) != fmt.Sprint(want) {
-				t.Errorf("%+v %v", a, err)
-			}
-		})
-	}
 }

@@ -13,8 +13,12 @@ var _ = probed("join",
 func joins(worker string, asked int64) func(*env) string { return joinsBehind(worker, asked, 1) }
 
 func joinsBehind(worker string, asked, round int64) func(*env) string {
+	return joinsFor(time.Hour, worker, asked, round)
+}
+
+func joinsFor(lease time.Duration, worker string, asked, round int64) func(*env) string {
 	return func(e *env) string {
-		joined, err := ReadJoin(e.line.Do(e.ctx, JoinCall(e.q, worker, time.Hour, asked, round))[0])
+		joined, err := ReadJoin(e.line.Do(e.ctx, JoinCall(e.q, worker, lease, asked, round))[0])
 		switch {
 		case err != nil:
 			return refused(err)
@@ -27,7 +31,6 @@ func joinsBehind(worker string, asked, round int64) func(*env) string {
 
 // A join is good until a worker goes.
 func TestJoin(t *testing.T) {
-	t.Parallel()
 	one := state{"workers": "(w1=+60m)", "rounds": "{fence=3 w1=4}", "token": "=5"}
 	three := state{"workers": "(w1=+60m w2=+60m w3=+60m)", "rounds": "{fence=3 w1=4 w2=7 w3=9}", "token": "=5"}
 	without2 := state{"workers": "(w1=+60m w3=+60m)", "rounds": "{fence=6 w1=4 w3=9}", "token": "=6"}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"math"
 	"testing"
 )
@@ -11,33 +10,29 @@ var _ = probed("leave",
 	probe{what: "the schedule", seed: busyLane, call: leaves("w1")},
 )
 
-func leaves(worker string) func(*env) string { return leavesBehind(worker, math.MaxInt32) }
+func leaves(worker string) func(*env) string {
+	return leavesAfter(worker, math.MaxInt32, math.MaxInt32)
+}
 
 // leavesBehind leaves a membership whose join has found the given token.
 func leavesBehind(worker string, asked int64) func(*env) string {
-	return func(e *env) string {
-		n, err := Leave(e.ctx, e.line, e.q, worker, asked, math.MaxInt32)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("returned=%d", n)
-	}
+	return leavesAfter(worker, asked, math.MaxInt32)
 }
 
 // leavesAt leaves with a last round.
 func leavesAt(worker string, round int64) func(*env) string {
+	return leavesAfter(worker, math.MaxInt32, round)
+}
+
+func leavesAfter(worker string, asked, round int64) func(*env) string {
 	return func(e *env) string {
-		n, err := Leave(e.ctx, e.line, e.q, worker, math.MaxInt32, round)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("returned=%d", n)
+		n, err := Leave(e.ctx, e.line, e.q, worker, asked, round)
+		return said(err, "returned=%d", n)
 	}
 }
 
 // Who leaves, a member or not, cannot be brought back by what is under way.
 func TestLeave(t *testing.T) {
-	t.Parallel()
 	other := state{"workers": "(w2=+60m)", "rounds": "{fence=3 w2=4}", "token": "=5"}
 	both := other.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=7 w2=4}")
 	risen := other.with("rounds", "{fence=6 w2=4}", "token", "=6")

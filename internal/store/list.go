@@ -57,22 +57,23 @@ func Scheduled(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[ScheduledT
 func Tasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[[]byte, error] {
 	return rows(ctx, func() pager[[]byte] {
 		return atNow(r, q, func(now int64) pager[[]byte] {
-			due := float64(now)
-			return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), due), scheduledPayload), byIndex(r, q.Waiting()), batched(r, q),
-				payloadsOf(added(r, q), addedPayload), payloadsOf(scheduled(r, q, now, due, math.Inf(1)), scheduledPayload))
+			return chain(ready(r, q, now), payloadsOf(scheduled(r, q, now, float64(now), math.Inf(1)), scheduledPayload))
 		})
 	})
 }
 
+// ready reads the payloads of tasks that could start now, front first.
+func ready(r Runner, q keys.Queue, now int64) pager[[]byte] {
+	return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), float64(now)), scheduledPayload), byIndex(r, q.Waiting()), batched(r, q),
+		payloadsOf(added(r, q), addedPayload))
+}
+
 // Peek returns the payload that starts next, or ErrEmpty.
 func Peek(ctx context.Context, r Runner, q keys.Queue) ([]byte, error) {
-	first := rows(ctx, func() pager[[]byte] {
-		return atNow(r, q, func(now int64) pager[[]byte] {
-			return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), float64(now)), scheduledPayload), byIndex(r, q.Waiting()), batched(r, q),
-				payloadsOf(added(r, q), addedPayload))
-		})
-	})
-	for payload, err := range first {
+	first := func() pager[[]byte] {
+		return atNow(r, q, func(now int64) pager[[]byte] { return ready(r, q, now) })
+	}
+	for payload, err := range rows(ctx, first) {
 		return payload, err
 	}
 	return nil, ErrEmpty
@@ -116,11 +117,10 @@ func scheduled(r Runner, q keys.Queue, now int64, after, until float64) pager[Sc
 	}
 	entries := sized(r, upTo(from.page, until), func(e ranked) string { return q.Keyed(e.name) })
 	return each(entries, func(ctx context.Context, some []ranked) (tasks []ScheduledTask, err error) {
-		calls := make([]redisconn.Call, len(some))
-		for i, e := range some {
-			calls[i] = redisconn.Command("HMGET", q.Keyed(e.name), "payload", "retries", "crashes", "card", "error")
+		read := func(e ranked) redisconn.Call {
+			return redisconn.Command("HMGET", q.Keyed(e.name), "payload", "retries", "crashes", "card", "error")
 		}
-		for i, reply := range r.Do(ctx, calls...) {
+		for i, reply := range doEach(ctx, r, some, read) {
 			fields, err := redis.ByteSlices(reply.Value, reply.Err)
 			if err == nil && len(fields) != 5 {
 				err = errReply
@@ -177,16 +177,7 @@ func batched(r Runner, q keys.Queue) pager[[]byte] {
 		asked = true
 		return unmoved(r.Do(ctx, UnmovedCall(q))[0])
 	}
-	return within(ids, func(id string) pager[[]byte] {
-		of := byIndex(r, q.Batch(id))
-		return func(ctx context.Context) ([][]byte, error) {
-			some, err := of(ctx)
-			if IsWrongType(err) {
-				return nil, nil // it is damaged
-			}
-			return some, err
-		}
-	})
+	return within(ids, func(id string) pager[[]byte] { return untyped(byIndex(r, q.Batch(id))) }) // another type is damage
 }
 
 // unmoved returns the batches that haven't been moved to the queue yet, in their order.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,32 +10,21 @@ import (
 )
 
 func TestReturns(t *testing.T) {
-	t.Parallel()
 	one := state{"queues": "[z]", "workers": "(w2=-60m w1=+60m)", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "rounds": "{w2=1}", "token": "=2"}
 	suspected := one.with("suspects", "(w2=+60m)")
 	due := one.with("suspects", "(w2=-1m)")
 	back := state{"queues": "[a b z]", "workers": "(w1=+60m)", "token": "=3", "ledger": "{#a=1 #b=1}"}
-	many := state{"workers": "(w1=+60m w2=+60m)", "token": "=250", "queues": "[z]"}
-	var held []string
-	for i := range 250 {
-		p := "p" + strings.Repeat("0", 3-len(itoa(i))) + itoa(i)
-		held = append(held, p+"="+itoa(i+1))
-		many["process:"+p] = "[t" + itoa(i) + "]"
-	}
-	many["working:w1"] = "(" + strings.Join(held, " ") + ")"
-	all := "[" + strings.Join(seq("t", 0, 250), " ") + " z]"
+	tasks := seq("t", 0, 250)
+	many := state{"workers": "(w1=+60m w2=+60m)", "token": "=250", "queues": "[z]"}.holding("w1", tasks...)
+	all := "[" + strings.Join(tasks, " ") + " z]"
 	rest := state{"workers": "(w2=+60m)", "token": "=251", "queues": all}
 	begun := many.with("workers", "(w2=+60m)", "suspects", "(w1=0)")
 	died := func(from int) string { // one crash of each from there on
 		return "{" + strings.Join(slices.Sorted(slices.Values(ones(from, 250))), " ") + "}"
 	}
 	part := func(left int) state {
-		s := begun.with("queues", "["+strings.Join(seq("t", left, 250), " ")+" z]", "working:w1", "("+strings.Join(held[:left], " ")+")", "rounds", "{w2=1}", "ledger", died(left))
-		for i := left; i < 250; i++ {
-			p, _, _ := strings.Cut(held[i], "=")
-			delete(s, "process:"+p)
-		}
-		return s
+		return state{"workers": "(w2=+60m)", "suspects": "(w1=0)", "token": "=250", "rounds": "{w2=1}", "ledger": died(left),
+			"queues": "[" + strings.Join(tasks[left:], " ") + " z]"}.holding("w1", tasks[:left]...)
 	}
 	wants := func(n int64) func(*env) string { return steps(Round{Worker: "w2", Number: n, Start: []string{"q1"}}) }
 	run(t, []scenario{
@@ -72,11 +62,8 @@ func TestReturns(t *testing.T) {
 }
 
 // ones is one crash of each payload t from up to (not including) to.
-func ones(from, to int) (all []string) {
-	for i := from; i < to; i++ {
-		all = append(all, "#t"+itoa(i)+"=1")
-	}
-	return all
+func ones(from, to int) []string {
+	return series(to-from, func(i int) string { return fmt.Sprintf("#t%d=1", from+i) })
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

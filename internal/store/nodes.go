@@ -43,6 +43,17 @@ func (l *Lines) Nodes(ctx context.Context) (all []Node, err error) {
 	return all, err
 }
 
+// Ping asks the server, or each master of a cluster, whether it answers.
+func (l *Lines) Ping(ctx context.Context) error {
+	nodes, err := l.Calls.Nodes(ctx)
+	for _, n := range nodes {
+		if err == nil && !n.Replica {
+			_, err = Reads(n.Line, 0).One(ctx, redisconn.Command("PING"))
+		}
+	}
+	return err
+}
+
 // TellCluster reads what a node says about its cluster.
 func (t Told) TellCluster(ctx context.Context, r Runner) error {
 	v, err := r.One(ctx, redisconn.Command("CLUSTER", "INFO"))

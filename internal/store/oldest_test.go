@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // Oldest is the age of the task in front, as far as it was noted, of the first added one, and of what is
@@ -43,9 +41,7 @@ func TestOldest(t *testing.T) {
 		{"what has returned, beside what is overdue", keyX.with("schedule", "(k:x=3 k:y=-7m)"), 7 * time.Minute, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			is := redistest.Parallel(t)
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
+			e := beside(t, c.seed)
 			if minutes, err := strconv.Atoi(c.id); err == nil {
 				c.id = fmt.Sprintf("%d-1", e.now()+int64(minutes)*60_000)
 			}
@@ -53,7 +49,7 @@ func TestOldest(t *testing.T) {
 				e.must(e.conn.Do("XADD", e.q.Added(), c.id, "0000000000000"+"0", "a"))
 			}
 			counts := sure(Count(e.ctx, e.line, e.q))(t)
-			is.Equal(counts.Oldest.Round(time.Minute), c.want)
+			e.is.Equal(counts.Oldest.Round(time.Minute), c.want)
 		})
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // kept is a seed in which z's task has ended, and a newer one waits there; y's runs; and x's has
@@ -26,11 +24,7 @@ var _ = probed("outcome",
 // outcomes asks how the tasks of entries ended.
 func outcomes(entries ...string) func(*env) string {
 	return func(e *env) string {
-		var full []string
-		for _, entry := range entries {
-			full = append(full, spelled(entry))
-		}
-		ends, err := Ends(e.ctx, e.line, e.q, full)
+		ends, err := Ends(e.ctx, e.line, e.q, series(len(entries), func(i int) string { return spelled(entries[i]) }))
 		if err != nil {
 			return refused(err)
 		}
@@ -56,7 +50,6 @@ func outcomes(entries ...string) func(*env) string {
 }
 
 func TestOutcome(t *testing.T) {
-	t.Parallel()
 	run(t, []scenario{
 		{name: "nothing", steps: []when{{call: outcomes("k:x"), want: "k:x "}}},
 		{name: "all there is", seed: kept, steps: []when{{call: outcomes("k:x", "k:y", "k:z", "k:u"),
@@ -82,7 +75,6 @@ const keeps = "40003600000"
 
 // What ends for good leaves a record, in the step that ends it, and whoever waits is told.
 func TestOutcomeOfEnds(t *testing.T) {
-	t.Parallel()
 	running := runX.with("keyed:k:x", h(runX["keyed:k:x"], "held="+keeps))
 	waiting := keyX.with("keyed:k:x", h(keyX["keyed:k:x"], "card="+keeps))
 	over := func(s state, record string) state { return s.with("result:k:x", "="+record+" +60m") }
@@ -126,7 +118,6 @@ func TestOutcomeOfEnds(t *testing.T) {
 
 // What gives way to something that keeps no result leaves a record, unless what runs leaves one later.
 func TestOutcomeOfReplaced(t *testing.T) {
-	t.Parallel()
 	kept, told, listens := "card="+keeps, []string{"end:k:x \"\""}, []string{"end:k:x"}
 	later := keyX.with("schedule", "(k:x=+60m)", "keyed:k:x", h(waits("a", "+60m", 0, 0), kept))
 	blocked := blockedX.with("keyed:k:x", h(runs("p1", 2, 1), waits("b", "now", 0, 0), rule(0, 0, "now", "now"), kept))
@@ -168,18 +159,16 @@ func TestOutcomeOfLargeResults(t *testing.T) {
 		{[]int{2 << 20, 20}, 1},
 	} {
 		t.Run(fmt.Sprint(c.sizes), func(t *testing.T) {
-			is := redistest.Parallel(t)
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			const head = "finished:1:0:="
-			var entries []string
+			entries := seq("k:", 0, len(c.sizes))
 			for i, size := range c.sizes {
-				entries = append(entries, fmt.Sprint("k:", i))
 				e.must(e.conn.Do("SET", e.q.Result(entries[i]), head+strings.Repeat("x", size-len(head))))
 			}
 			ends, err := Ends(e.ctx, e.line, e.q, entries)
-			is.NoErr(err)
-			is.Equal(len(ends), c.want)
-			is.Equal(len(ends[0].Record.Result), c.sizes[0]-len(head))
+			e.is.NoErr(err)
+			e.is.Equal(len(ends), c.want)
+			e.is.Equal(len(ends[0].Record.Result), c.sizes[0]-len(head))
 		})
 	}
 }

@@ -93,6 +93,17 @@ func chain[T any](all ...pager[T]) pager[T] {
 	}
 }
 
+// ending adds an error after the last row, if there is one then.
+func ending[T any](of pager[T], last func() error) pager[T] {
+	return func(ctx context.Context) ([]T, error) {
+		some, err := of(ctx)
+		if err == nil && len(some) == 0 {
+			err = last()
+		}
+		return some, err
+	}
+}
+
 // within reads the rows that belong to each row.
 func within[T, U any](of pager[T], inner func(T) pager[U]) pager[U] {
 	var left []T
@@ -145,12 +156,9 @@ func sized[T any](r Runner, of pager[T], key func(T) string) pager[T] {
 		return n
 	}
 	return split(each(of, func(ctx context.Context, page []T) ([]T, error) {
-		asked := make([]redisconn.Call, len(page))
-		for i, row := range page {
-			asked[i] = redisconn.Command("HSTRLEN", key(row), "payload")
-		}
+		size := func(row T) redisconn.Call { return redisconn.Command("HSTRLEN", key(row), "payload") }
 		sizes = make([]int, len(page))
-		for i, reply := range r.Do(ctx, asked...) {
+		for i, reply := range doEach(ctx, r, page, size) {
 			var err error
 			if sizes[i], err = redis.Int(reply.Value, reply.Err); err != nil {
 				return nil, err

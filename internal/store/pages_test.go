@@ -99,31 +99,26 @@ func TestRows(t *testing.T) {
 }
 
 // canned are replies, in their order.
-type canned struct {
-	Runner
-	all []redisconn.Reply
-}
-
-func (a *canned) Do(_ context.Context, calls ...redisconn.Call) []redisconn.Reply {
-	some := a.all[:len(calls)]
-	a.all = a.all[len(calls):]
-	return some
+func canned(all ...redisconn.Reply) fake {
+	return func(calls []redisconn.Call) []redisconn.Reply {
+		some := all[:len(calls)]
+		all = all[len(calls):]
+		return some
+	}
 }
 
 // Payloads that travel together are listBytes at most, or one.
 func TestSized(t *testing.T) {
 	is := redistest.Parallel(t)
 	const mib = int64(listBytes)
-	var replies []redisconn.Reply
-	for _, n := range []int64{mib / 2, mib / 2, 1, 5 * mib, 0, 0, mib} {
-		replies = append(replies, redisconn.Reply{Value: n})
-	}
+	sizes := []int64{mib / 2, mib / 2, 1, 5 * mib, 0, 0, mib}
+	replies := series(len(sizes), func(i int) redisconn.Reply { return redisconn.Reply{Value: sizes[i]} })
 	key := func(n int) string { return fmt.Sprint(n) }
-	all, pages, err := read(sized(&canned{all: replies}, paged(false, []int{1, 2, 3, 4, 5}, []int{6, 7}), key))
+	all, pages, err := read(sized(canned(replies...), paged(false, []int{1, 2, 3, 4, 5}, []int{6, 7}), key))
 	is.NoErr(err)
 	is.Equal(all, []int{1, 2, 3, 4, 5, 6, 7})
 	is.Equal(pages, []int{2, 1, 1, 1, 2})
-	_, _, err = read(sized(&canned{all: []redisconn.Reply{{Value: int64(1)}, {Err: errPage}}}, paged(false, []int{1, 2}), key))
+	_, _, err = read(sized(canned(redisconn.Reply{Value: int64(1)}, redisconn.Reply{Err: errPage}), paged(false, []int{1, 2}), key))
 	is.Equal(err, errPage)
 }
 

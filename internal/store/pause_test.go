@@ -7,14 +7,10 @@ var _ = probed("pause",
 )
 
 func pauses(e *env) string {
-	if err := Pause(e.ctx, e.line, e.q); err != nil {
-		return refused(err)
-	}
-	return "ok"
+	return said(Pause(e.ctx, e.line, e.q), "ok")
 }
 
 func TestPause(t *testing.T) {
-	t.Parallel()
 	idle := state{"idle": "(w1=-3m w2=-2m w3=-1m)"}
 	run(t, []scenario{
 		{name: "pause", seed: idle, steps: []when{

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -20,9 +17,7 @@ import (
 func TestManyQueueNames(t *testing.T) {
 	is := redistest.Parallel(t)
 	dial := sure(Open(redistest.Start(t).URL(), Access{}))(t).Dial() // the tables run on what is no whole Redis, too
-	log := logs.New(slog.New(slog.DiscardHandler))
-	l := NewLines(Single(dial), Lanes, log, DefaultTimeout, time.Second)
-	t.Cleanup(l.Close)
+	l, log := linesTo(t, Single(dial), DefaultTimeout)
 	s := SpaceOf(redistest.Prefix(t))
 	p := NewProducer(l, s, log)
 	enqueue := func(name, first, second string) {
@@ -55,18 +50,16 @@ func TestForgottenDuringBatch(t *testing.T) {
 	is := redistest.Parallel(t)
 	link := redistest.NewLink(t, redistest.Start(t).Addr())
 	dial := sure(Open(link.URL(), Access{}))(t).Dial()
-	log := logs.New(slog.New(slog.DiscardHandler))
 	var p *Producer
 	forget := make(chan bool, 1)
-	l := NewLines(Single(func(ctx context.Context) (redis.Conn, error) {
+	l, log := linesTo(t, Single(func(ctx context.Context) (redis.Conn, error) {
 		select {
 		case <-forget:
 			p.Forget()
 		default:
 		}
 		return dial(ctx)
-	}), Lanes, log, DefaultTimeout, time.Second)
-	t.Cleanup(l.Close)
+	}), DefaultTimeout)
 	s := SpaceOf(redistest.Prefix(t))
 	p = NewProducer(l, s, log)
 	q, other := Target{"q", "q", s.Queue("q")}, Target{"o", "o", s.Queue("o")}

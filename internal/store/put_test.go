@@ -42,17 +42,15 @@ func sets(key, payload, due string, how ...string) func(*env) string {
 				}
 			}
 		}
-		if _, err := Put(e.ctx, e.line, e.q, "k:"+spelled(key), c); err != nil {
-			return refused(err)
-		}
-		return "ok"
+		_, err := Put(e.ctx, e.line, e.q, "k:"+spelled(key), c)
+		return said(err, "ok")
 	}
 }
 
 func TestPut(t *testing.T) {
-	t.Parallel()
 	x := state{"schedule": "(k:x=+60m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+60m", 0, 0)}
 	idle := state{"idle": "(w2=-1m w3=clock:-2m)"}
+	seed := keyX.with("idle", "(w3=clock:-1m)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 2, 1))
 	y := func(due string) state {
 		return state{"contents": "(#a:k:x=0 #b:k:y=0)", "keyed:k:y": waits("b", due, 0, 0)}
 	}
@@ -91,13 +89,6 @@ func TestPut(t *testing.T) {
 			{call: begins(1, "p1"), want: `started=""/1@k:x`, state: runX.with("process:p1", `[""]`, "keyed:k:x", runs("p1", 0, 0))},
 			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
 				state: backX.with("contents", "("+digest("")+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("", "+60m", 1, 0))}}},
-	})
-}
-
-func TestGuardPut(t *testing.T) {
-	t.Parallel()
-	seed := keyX.with("idle", "(w3=clock:-1m)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 2, 1))
-	run(t, []scenario{
 		{name: "nobody hears of a time that stays", alive: []string{"w3"}, seed: seed, steps: []when{
 			{call: sets("x", "a", "+9m", "never", "counts"), want: "ok"},
 			{call: sets("x", "b", "+9m", "never", "counts"), want: "ok", state: seed.with("contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+60m", 2, 1))}}},
@@ -106,7 +97,6 @@ func TestGuardPut(t *testing.T) {
 
 // The error of the last attempt is among the counts of what waits: it goes with them.
 func TestPutError(t *testing.T) {
-	t.Parallel()
 	tried := func(payload string, retries, crashes int, more ...string) state {
 		return keyX.with("contents", "(#"+payload+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", h(append([]string{waits(payload, "+60m", retries, crashes)}, more...)...))
 	}
@@ -124,7 +114,6 @@ func TestPutError(t *testing.T) {
 
 // A card comes with a payload, and goes with it.
 func TestPutCard(t *testing.T) {
-	t.Parallel()
 	is := func(payload string, fields ...string) state {
 		return keyX.with("contents", "(#"+payload+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", h(append([]string{waits(payload, "+60m", 0, 0)}, fields...)...))
 	}
@@ -217,8 +206,7 @@ func TestRules(t *testing.T) {
 		{"death", fails("w1"), back(-1, ran.retries, ran.crashes+1), gone},
 	} {
 		t.Run(end.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			for _, changes := range puts {
 				for _, k := range redistest.Keys(t, e.conn, e.prefix) {
 					e.must(e.conn.Do("DEL", k))

@@ -122,17 +122,6 @@ func (e *damagedError) Error() string {
 }
 func (e *damagedError) Unwrap() error { return e.err }
 
-// atEnd yields an error after the last row, if there is one by then.
-func atEnd[T any](of pager[T], failed func() error) pager[T] {
-	return func(ctx context.Context) ([]T, error) {
-		some, err := of(ctx)
-		if err == nil && len(some) == 0 {
-			err = failed()
-		}
-		return some, err
-	}
-}
-
 // Recurring yields the schedules of a queue, in no order. If some are damaged, it fails after the
 // others.
 func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringTask, error] {
@@ -146,7 +135,7 @@ func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringT
 				}
 				return &bad
 			}
-			return atEnd(each(entries, func(ctx context.Context, some []string) (all []RecurringTask, err error) {
+			return ending(each(entries, func(ctx context.Context, some []string) (all []RecurringTask, err error) {
 				calls := make([]redisconn.Call, 0, 3*len(some))
 				for _, entry := range some {
 					calls = append(calls, recurringCalls(q, entry)...)
@@ -198,27 +187,16 @@ func RecurringUnder(ctx context.Context, r Runner, q keys.Queue, entry string, n
 }
 
 func recurring(replies []redisconn.Reply) (t RecurringTask, err error) {
-	until, err := redis.Float64(replies[0].Value, replies[0].Err)
-	if err != nil {
+	until := readAs(replies[0], redis.Float64, &err)
+	schedule, entry := readAs(replies[1], redis.Strings, &err), readAs(replies[2], redis.Strings, &err)
+	switch {
+	case err != nil:
 		return t, err
-	}
-	schedule, err := redis.Strings(replies[1].Value, replies[1].Err)
-	if err != nil {
-		return t, err
-	}
-	entry, err := redis.Strings(replies[2].Value, replies[2].Err)
-	if err != nil {
-		return t, err
-	}
-	if len(schedule) != 3 || len(entry) != 2 {
+	case len(schedule) != 3 || len(entry) != 2:
 		return t, errReply
 	}
-	number := func(s string) int64 {
-		n, _ := strconv.ParseInt(s, 10, 64)
-		return n
-	}
 	t.Until = int64(min(until, 1<<52))
-	passed, turn, took := number(schedule[0]), number(entry[0]), number(entry[1])
+	passed, turn, took := numberIn(schedule[0]), numberIn(entry[0]), numberIn(entry[1])
 	switch {
 	case took > 0:
 		t.Running = took
@@ -229,13 +207,13 @@ func recurring(replies []redisconn.Reply) (t RecurringTask, err error) {
 		t.Next = turn
 	}
 	for word := range strings.FieldsSeq(schedule[1]) {
-		if at := number(word); t.Next == 0 && at > passed {
+		if at := numberIn(word); t.Next == 0 && at > passed {
 			t.Next = at
 		}
 	}
 	last := strings.SplitN(schedule[2], ":", 3)
 	if len(last) == 3 {
-		t.Outcome, t.Of, t.At = last[0], number(last[1]), number(last[2])
+		t.Outcome, t.Of, t.At = last[0], numberIn(last[1]), numberIn(last[2])
 	}
 	return t, nil
 }

@@ -25,12 +25,12 @@ func recurs(key, print, times string, how ...string) func(*env) string {
 		for word := range strings.FieldsSeq(times) {
 			s.Times = append(s.Times, at(word, now))
 		}
-		judge := false
+		until := int64(0)
 		for _, h := range how {
 			name, value, _ := strings.Cut(h, "=")
 			switch name {
 			case "judge":
-				judge = true
+				until = Whenever
 			case "payload":
 				s.Payload = []byte(value)
 			case "card":
@@ -41,7 +41,7 @@ func recurs(key, print, times string, how ...string) func(*env) string {
 				s.Late = at(value, 0)
 			}
 		}
-		told, ended, _, err := Recur(e.ctx, e.line, e.q, time.Hour.Milliseconds(), judging(judge), []Schedule{s})
+		told, ended, _, err := Recur(e.ctx, e.line, e.q, time.Hour.Milliseconds(), until, []Schedule{s})
 		if err != nil {
 			return refused(err)
 		}
@@ -53,18 +53,10 @@ func recurs(key, print, times string, how ...string) func(*env) string {
 	}
 }
 
-// judging is until when a call ends what nobody asserts.
-func judging(now bool) int64 {
-	if now {
-		return Whenever
-	}
-	return 0
-}
-
-// recursAll asserts several schedules for so many ms, and answers in full.
-func recursAll(period int64, judge bool, all ...Schedule) func(*env) string {
+// recursAll asserts several schedules for so many ms, judges until a time, and answers in full.
+func recursAll(period, until int64, all ...Schedule) func(*env) string {
 	return func(e *env) string {
-		told, ended, _, err := Recur(e.ctx, e.line, e.q, period, judging(judge), all)
+		told, ended, _, err := Recur(e.ctx, e.line, e.q, period, until, all)
 		if err != nil {
 			return refused(err)
 		}
@@ -81,18 +73,17 @@ func recursAll(period int64, judge bool, all ...Schedule) func(*env) string {
 
 // A call judges until a time of Redis's clock, which may have jumped ahead.
 func TestJudgesUntil(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	e.must(e.conn.Do("HSET", e.q.Recurrence("k:x"), "print", "1a", "passed", 1))
 	e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, "k:x"))
 	before := e.now()
 	_, ended, now, err := Recur(e.ctx, e.line, e.q, 60_000, before-1, nil)
-	is.NoErr(err)
-	is.Equal(len(ended), 0)
-	is.True(before <= now && now <= e.now())
+	e.is.NoErr(err)
+	e.is.Equal(len(ended), 0)
+	e.is.True(before <= now && now <= e.now())
 	_, ended, _, err = Recur(e.ctx, e.line, e.q, 60_000, now+time.Hour.Milliseconds(), nil)
-	is.NoErr(err)
-	is.Equal(ended, []string{"k:x"})
+	e.is.NoErr(err)
+	e.is.Equal(ended, []string{"k:x"})
 }
 
 // each is a schedule as tests have it: asserted by a print, every minute from a time on.
@@ -122,7 +113,6 @@ func lastX(outcome string) string {
 // An extra occurrence starts beside those of the schedule: the one in whose place it waits is planned
 // again. One that is due already is none, and neither is a retry.
 func TestExtraOccurrence(t *testing.T) {
-	t.Parallel()
 	extra := sets("x", "n", "", "extra", "keep")
 	now := planX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=now", "card=0s13:now"))
 	retry := planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m"), "keyed:k:x", h(waits("a", "+10m", 1, 0), "turn=-2m"))
@@ -147,7 +137,6 @@ func TestExtraOccurrence(t *testing.T) {
 
 // An occurrence starts, and the next one waits behind it until it has ended for good.
 func TestRecurrence(t *testing.T) {
-	t.Parallel()
 	again := func(due string, retries, crashes int) state {
 		return takenX.with("rounds", "{w1=2}", "working:w1", "", "process:p1", "", "entries", "", "schedule", "(k:x="+due+")",
 			"keyed:k:x", h(waits("a", due, retries, crashes), "turn=-1m"))
@@ -246,14 +235,13 @@ func TestRecurrence(t *testing.T) {
 
 // What peers assert.
 func TestRecur(t *testing.T) {
-	t.Parallel()
 	newX := planX.with("workers", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=now"))
 	twoX := planX.with("recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
 		"schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", h(waits("b", "+5m", 0, 0), "turn=+5m", "card=0s13:now"))
 	two := recurs("x", "2b", "+5m +6m", "payload=b")
 	oneX := func(s state) state { return s.with("recurring", "(k:x=-1m)") }
 	retryX := planX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-1m"), "schedule", "(k:x=+5m)", "keyed:k:x", h(waits("a", "+5m", 1, 0), "turn=-1m"))
-	judges := recursAll(1, true)
+	judges := recursAll(1, Whenever)
 	run(t, []scenario{
 		{name: "new", steps: []when{
 			{call: recurs("x", "1a", ""), want: "wanted"},
@@ -320,7 +308,7 @@ func TestRecur(t *testing.T) {
 			{call: judges, want: "ended=k:x", state: member.with("keyed:k:x", "=foreign")}}},
 		{name: "damaged", seed: member.with("recurrence:k:x", "[a]"), steps: []when{{call: recurs("x", "1a", "+1m"), want: "damaged"}}},
 		{name: "an index of another type", seed: member.with("recurring", "[a]"), steps: []when{{call: recurs("x", "1a", "+1m"), want: "WRONGTYPE"}}},
-		{name: "an index of another type, and nothing is asserted", seed: member.with("recurring", "[a]"), steps: []when{{call: recursAll(1, false), want: "WRONGTYPE"}}},
+		{name: "an index of another type, and nothing is asserted", seed: member.with("recurring", "[a]"), steps: []when{{call: recursAll(1, 0), want: "WRONGTYPE"}}},
 		{name: "paused: nobody is told", alive: []string{"w2"}, seed: state{"idle": "(w2=-1m)", "paused": "=1"}, steps: []when{
 			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: newX.with("idle", "(w2=-1m)", "paused", "=1")}}},
 	})
@@ -340,7 +328,7 @@ func TestRecurInstant(t *testing.T) {
 		return s.with("schedule", "(k:x="+at(turn)+")", "keyed:k:x", h(waits("a", at(turn), 0, 0), "turn="+at(turn)))
 	}
 	asserts := func(print string, since int64, times ...int64) func(*env) string {
-		return recursAll(10, false, Schedule{Entry: "k:x", Print: print, Since: since, Times: times, Payload: []byte("a")})
+		return recursAll(10, 0, Schedule{Entry: "k:x", Print: print, Since: since, Times: times, Payload: []byte("a")})
 	}
 	both := until(x, 8).with("recurring", "(k:x="+at(8)+" k:y="+at(8)+")", "recurrence:k:y", x["recurrence:k:x"])
 	due := waiting(course("times="+at(-5)+","+at(20), "late=5"), -5).with("workers", "(w1="+at(9)+")")
@@ -356,7 +344,7 @@ func TestRecurInstant(t *testing.T) {
 		{name: "for less of it", seed: until(x, 7), steps: []when{{call: asserts("1a", 0), want: "held 7 0", state: until(x, 10)}}},
 		{name: "for less of it, and since later", seed: until(x, 7), steps: []when{{call: asserts("1a", 9), want: "held 9 0", state: until(x, 10)}}},
 		{name: "two of them", seed: both, steps: []when{
-			{call: recursAll(10, false, Schedule{Entry: "k:x", Print: "1a"}, Schedule{Entry: "k:y", Print: "1a"}), want: "held 7 0; held 7 0"}}},
+			{call: recursAll(10, 0, Schedule{Entry: "k:x", Print: "1a"}, Schedule{Entry: "k:y", Print: "1a"}), want: "held 7 0; held 7 0"}}},
 		{name: "more times are wanted from now on", seed: course("more=" + at(0)), steps: []when{
 			{call: asserts("1a", 0), want: fmt.Sprint("more 7 ", now+20), state: until(course("more="+at(0)), 10)}}},
 		{name: "all of its times have passed", seed: course("more="+at(-1), "times="+at(-5)), steps: []when{
@@ -376,7 +364,7 @@ func TestRecurInstant(t *testing.T) {
 			{call: asserts("2b", JustNow, now+7), want: "held 1000999500 0", state: until(waiting(course("print=2b", "since=1000999500", "times="+at(7), "more="+at(3), "before=1a:7"), 0), 10)}}},
 		{name: "damaged", seed: x.with("recurrence:k:x", "=foreign"), steps: []when{{call: asserts("1a", 3), want: "damaged 3 0"}}},
 		{name: "damaged, its entry", seed: until(x, 7).with("keyed:k:x", "=foreign"), steps: []when{{call: asserts("1a", 3), want: "damaged 3 0"}}},
-		{name: "asserted until now: it stays", seed: until(x, 0), steps: []when{{call: recursAll(10, true), want: ""}}},
+		{name: "asserted until now: it stays", seed: until(x, 0), steps: []when{{call: recursAll(10, Whenever), want: ""}}},
 		{name: "asserted until now: a beat says nothing", seed: until(x, 0).with("workers", "(w1=never)"), steps: []when{
 			{call: beatsForEver, want: "[0 0 0 -1 0 [] 0 0 -1 1000999 9007199254740991  0]"}}},
 		{name: "asserted until before now: a beat says so", seed: until(x, -1).with("workers", "(w1=never)"), steps: []when{
@@ -393,29 +381,36 @@ func TestRecurInstant(t *testing.T) {
 func TestRecurPages(t *testing.T) {
 	count(t)
 	const n, size = 20, 400 << 10
+	recurs := func(e *env, judge int64, all []Schedule) (states map[string]int, ended []string) {
+		told, ended, _, err := Recur(e.ctx, e.line, e.q, 60_000, judge, all)
+		e.must(nil, err)
+		states = map[string]int{}
+		for _, a := range told {
+			states[a.State]++
+		}
+		return states, ended
+	}
+	held := func(e *env, all []Schedule) {
+		e.t.Helper()
+		if states, _ := recurs(e, 0, all); states[ScheduleHeld] != len(all) {
+			e.t.Errorf("of %d schedules, %v", len(all), states)
+		}
+	}
 	start := func(t *testing.T) (*env, []Schedule) {
 		e := newEnv(t, redistest.URL(), nil)
-		var all []Schedule
 		far := e.now() + time.Hour.Milliseconds()
-		for i := range n {
-			all = append(all, Schedule{Entry: fmt.Sprint("k:", i), Print: "1a", Times: []int64{far}})
-		}
-		told, _, _, err := Recur(e.ctx, e.line, e.q, 60_000, 0, all)
-		if err != nil || told[n-1].State != ScheduleHeld {
-			t.Fatal(told, err)
-		}
+		all := series(n, func(i int) Schedule { return Schedule{Entry: fmt.Sprint("k:", i), Print: "1a", Times: []int64{far}} })
+		held(e, all)
 		for i := range n { // as somebody puts them
-			if _, err := Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}); err != nil {
-				t.Fatal(err)
-			}
+			e.must(Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}))
 		}
 		e.counted()
 		return e, all
 	}
-	unread := func(t *testing.T, e *env) {
-		t.Helper()
+	unread := func(e *env) {
+		e.t.Helper()
 		if hashed, read := e.counted(); hashed+read > 0 {
-			t.Errorf("%d bytes are hashed, %d read", hashed, read)
+			e.t.Errorf("%d bytes are hashed, %d read", hashed, read)
 		}
 	}
 	t.Run("another schedule", func(t *testing.T) {
@@ -423,68 +418,41 @@ func TestRecurPages(t *testing.T) {
 		for i := range all {
 			all[i].Print, all[i].Since = "2b", e.now()*2000
 		}
-		states := map[string]int{}
-		for calls := 0; states[ScheduleHeld] < n; calls++ {
-			told, _, _, err := Recur(e.ctx, e.line, e.q, 60_000, 0, all)
-			if err != nil || calls > n {
-				t.Fatal(states, err)
-			}
-			was := states[ScheduleHeld]
-			clear(states)
-			for _, a := range told {
-				states[a.State]++
-			}
-			if held := states[ScheduleHeld]; held != min(was+2, n) {
-				t.Errorf("%d after %d", held, was)
-			}
-			if states[ScheduleHeld]+states[ScheduleWanted] != n {
-				t.Error(states)
+		for held := 2; held <= n; held += 2 {
+			if states, _ := recurs(e, 0, all); states[ScheduleHeld] != held || states[ScheduleWanted] != n-held {
+				t.Errorf("%v, want %d that are held", states, held)
 			}
 		}
-		unread(t, e)
+		unread(e)
 	})
 	t.Run("ends", func(t *testing.T) {
-		e, _ := start(t)
-		for i := range n {
-			e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, fmt.Sprint("k:", i)))
+		e, all := start(t)
+		for i := range all {
+			e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, all[i].Entry))
 		}
-		for left := n; left > 0; {
-			_, ended, _, err := Recur(e.ctx, e.line, e.q, 60_000, Whenever, nil)
-			if err != nil || len(ended) != 2 {
-				t.Fatal(len(ended), err)
+		for range n / 2 {
+			if _, ended := recurs(e, Whenever, nil); len(ended) != 2 {
+				t.Errorf("%d have ended", len(ended))
 			}
-			left -= len(ended)
 		}
-		unread(t, e)
+		unread(e)
 		if n := e.count("ZCARD", "contents"); n != 0 {
 			t.Errorf("%d are left", n)
 		}
 	})
-	held := func(t *testing.T, e *env, all []Schedule) {
-		t.Helper()
-		told, _, _, err := Recur(e.ctx, e.line, e.q, 60_000, 0, all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, a := range told {
-			if a.State != ScheduleHeld {
-				t.Error(i, " is ", a.State)
-			}
-		}
-	}
 	t.Run("nothing is dropped or copied", func(t *testing.T) {
 		e, all := start(t)
 		for i := range all { // more times of the same
 			all[i].Times = []int64{all[i].Times[0] + 1}
 		}
-		held(t, e, all)
+		held(e, all)
 		for i := range all { // others, where something was put
 			e.must(e.conn.Do("DEL", e.q.Recurrence(all[i].Entry)))
 			e.must(e.conn.Do("HDEL", e.q.Keyed(all[i].Entry), "turn"))
 			all[i].Print = "2b"
 		}
-		held(t, e, all)
-		unread(t, e)
+		held(e, all)
+		unread(e)
 	})
 	t.Run("what is missing", func(t *testing.T) {
 		e, all := start(t)
@@ -493,17 +461,21 @@ func TestRecurPages(t *testing.T) {
 			e.must(e.conn.Do("HSET", e.q.Recurrence(all[i].Entry), "payload", strings.Repeat("x", size)))
 			e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, all[i].Entry))
 		}
+		planned := func(want int) {
+			t.Helper()
+			if n := e.count("ZCARD", "schedule"); n != want {
+				t.Errorf("%d are planned, not %d", n, want)
+			}
+		}
 		all = all[:6]
 		known := slices.Clone(all)
 		for i := range all {
 			lose(i)
 			known[i].Times = nil
 		}
-		for planned := 2; planned <= len(all); planned += 2 {
-			held(t, e, known)
-			if n := e.count("ZCARD", "schedule"); n != planned {
-				t.Errorf("%d are planned, not %d", n, planned)
-			}
+		for n := 2; n <= len(all); n += 2 {
+			held(e, known)
+			planned(n)
 			for i := range all { // for it to look again
 				e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, all[i].Entry))
 			}
@@ -512,27 +484,21 @@ func TestRecurPages(t *testing.T) {
 			lose(i)
 			all[i].Times, all[i].Payload = []int64{all[i].Times[0] + 1}, []byte(strings.Repeat("x", size))
 		}
-		held(t, e, all) // all that the caller has sent
-		if n := e.count("ZCARD", "schedule"); n != len(all) {
-			t.Errorf("%d are planned", n)
-		}
+		held(e, all) // all that the caller has sent
+		planned(len(all))
 	})
 	t.Run("one is above the limit", func(t *testing.T) {
 		e, all := start(t)
 		all = all[:1]
-		if _, err := Put(e.ctx, e.line, e.q, all[0].Entry, Change{Payload: []byte(strings.Repeat("x", 3*size)), When: Always, At: all[0].Times[0]}); err != nil {
-			t.Fatal(err)
-		}
+		e.must(Put(e.ctx, e.line, e.q, all[0].Entry, Change{Payload: []byte(strings.Repeat("x", 3*size)), When: Always, At: all[0].Times[0]}))
 		all[0].Print, all[0].Since = "2b", JustNow
-		held(t, e, all)
+		held(e, all)
 	})
 }
 
 // A schedule that is damaged keeps none of the others from being listed.
 func TestDamagedRecurring(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
-	e.seed(state{"recurring": "(k:a=+1m k:secret=+1m k:hidden=+1m k:z=+1m)", "recurrence:k:secret": "[a]", "keyed:k:hidden": "=a"})
+	e := beside(t, state{"recurring": "(k:a=+1m k:secret=+1m k:hidden=+1m k:z=+1m)", "recurrence:k:secret": "[a]", "keyed:k:hidden": "=a"})
 	var keys []string
 	var failed error
 	for r, err := range Recurring(e.ctx, e.line, e.q) {
@@ -552,9 +518,7 @@ func TestDamagedRecurring(t *testing.T) {
 
 // What nobody asserts ends, however much it is; the rest stays.
 func TestEndRecurring(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
-	e.seed(planX)
+	e := beside(t, planX)
 	for i := range 120 {
 		e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, fmt.Sprint("k:", i)))
 	}

@@ -15,16 +15,8 @@ import (
 
 // List puts names of queues into the registry.
 func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
-	calls := make([]redisconn.Call, len(queues))
-	for i, q := range queues {
-		calls[i] = enlist.call(s.Queue(q), "names", s.Registry(), "name", q)
-	}
-	for _, reply := range r.Do(ctx, calls...) {
-		if reply.Err != nil {
-			return reply.Err
-		}
-	}
-	return nil
+	list := func(q string) redisconn.Call { return enlist.call(s.Queue(q), "names", s.Registry(), "name", q) }
+	return failure(doEach(ctx, r, queues, list))
 }
 
 // Unlist takes a queue's name off the registry, unless a task of it waits, runs or has
@@ -76,15 +68,10 @@ type Registration struct {
 // Register writes the registration and lists the worker. A ttl of 0 is
 // forever.
 func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl time.Duration, reg Registration) error {
-	for _, reply := range r.Do(ctx,
+	return failure(r.Do(ctx,
 		register.call(s.Queue(""), "worker", worker, "ttl", ttl.Milliseconds(), "name", reg.Name, "host", reg.Host, "pid", reg.PID,
 			"started", reg.Started.UnixMilli(), "version", reg.Version, "queues", reg.Queues, "lease", reg.Lease.Milliseconds(), "stuck", reg.Stuck, "protocol", reg.Protocol),
-		enlist.call(s.Queue(""), "names", s.Workers(), "name", worker)) {
-		if reply.Err != nil {
-			return reply.Err
-		}
-	}
-	return nil
+		enlist.call(s.Queue(""), "names", s.Workers(), "name", worker)))
 }
 
 // Delist takes workers off the list of peers if their registration has expired.
@@ -92,16 +79,8 @@ func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error
 	if s.Scattered() {
 		return delistApart(ctx, r, s, workers)
 	}
-	calls := make([]redisconn.Call, len(workers))
-	for i, w := range workers {
-		calls[i] = delist.call(s.Queue(""), "worker", w, "id", w)
-	}
-	for _, reply := range r.Do(ctx, calls...) {
-		if reply.Err != nil {
-			return reply.Err
-		}
-	}
-	return nil
+	take := func(w string) redisconn.Call { return delist.call(s.Queue(""), "worker", w, "id", w) }
+	return failure(doEach(ctx, r, workers, take))
 }
 
 // delistApart is Delist if the list is on another node than the registrations. It looks again
@@ -126,11 +105,8 @@ func delistApart(ctx context.Context, r Runner, s keys.Space, workers []string) 
 
 // unregistered returns the workers that have no registration.
 func unregistered(ctx context.Context, r Runner, s keys.Space, workers []string) (some []string, err error) {
-	calls := make([]redisconn.Call, len(workers))
-	for i, w := range workers {
-		calls[i] = redisconn.Command("EXISTS", s.Worker(w))
-	}
-	for i, reply := range r.Do(ctx, calls...) {
+	there := func(w string) redisconn.Call { return redisconn.Command("EXISTS", s.Worker(w)) }
+	for i, reply := range doEach(ctx, r, workers, there) {
 		n, err := redis.Int(reply.Value, reply.Err)
 		if err != nil {
 			return nil, err

@@ -22,11 +22,11 @@ func TestSpreadUntold(t *testing.T) {
 		{away, away},
 	} {
 		for _, serves := range []bool{false, true} {
-			n, err := Spread(t.Context(), &failing{err: c.err}, keys.NewSpace("w"), "q", 7, serves)
+			n, err := Spread(t.Context(), failing(c.err), keys.NewSpace("w"), "q", 7, serves)
 			is.Equal(err, c.want)
 			is.True(err != nil || n == 7)
 		}
-		n, err := SpreadOver(t.Context(), &failing{err: c.err}, keys.NewSpace("w"), "q")
+		n, err := SpreadOver(t.Context(), failing(c.err), keys.NewSpace("w"), "q")
 		is.Equal(err, c.want)
 		is.Equal(n, 0)
 	}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
@@ -15,19 +14,14 @@ func removes(entry string) func(*env) string {
 	return func(e *env) string {
 		r := e.line.Do(e.ctx, RemoveCall(e.q, spelled(entry)))[0]
 		removed, err := redis.Bool(r.Value, r.Err)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("removed=%t", removed)
+		return said(err, "removed=%t", removed)
 	}
 }
 
 func TestRemove(t *testing.T) {
-	t.Parallel()
 	run(t, []scenario{
 		{name: "nothing", seed: runX, steps: []when{{call: removes("k:x"), want: "removed=false"}, {call: removes("k:y"), want: "removed=false"}}},
 		{name: "waits", seed: keyX, steps: []when{{call: removes("k:x"), want: "removed=true", state: member}}},
-		{name: "blocked", seed: blockedX, steps: []when{{call: removes("k:x"), want: "removed=true", state: runX},
-			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX}}},
+		{name: "blocked", seed: blockedX, steps: []when{{call: removes("k:x"), want: "removed=true", state: runX}}},
 	})
 }

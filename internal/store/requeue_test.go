@@ -13,20 +13,27 @@ var _ = probed("requeue",
 func requeues(entries ...string) func(*env) string {
 	return func(e *env) string {
 		n, err := Requeue(e.ctx, e.line, e.q, entries)
-		if err != nil {
-			return refused(err)
-		}
-		return fmt.Sprintf("requeued=%d", n)
+		return said(err, "requeued=%d", n)
 	}
 }
 
 func TestRequeue(t *testing.T) {
-	t.Parallel()
 	seed := state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=aside:-7m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0 #z:k:g3=0)",
 		"failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m", "from=k:x"), "failed:keyed:k:g3": graveOf("z", "-7m", "from=k:y")}
 	left := func(g, digest, due string, s state) state {
 		return s.with("failed:schedule", "("+g+"="+due+")", "failed:contents", "("+digest+":"+g+"=0)", "failed:keyed:"+g, seed["failed:keyed:"+g])
 	}
+	page := func(entries ...string) func(*env) string { // one call
+		return func(e *env) string {
+			head, tail := e.q.Failed().Around()
+			a := requeue.ask(e.ctx, e.line, e.q, "head", head, "tail", tail, "entry", entries)
+			return fmt.Sprintf("requeued=%d looked=%d", a.int("requeued"), a.int("looked"))
+		}
+	}
+	half, large := strings.Repeat("h", 600<<10), strings.Repeat("l", 1<<20+1)
+	big := func(payload string) string { return graveOf(payload, "-9m") }
+	three := state{"failed:keyed:k:g1": big(half), "failed:keyed:k:g2": big(half), "failed:keyed:k:g3": big(large)}
+	graves := state{"failed:schedule": "(k:g1=-9m k:g2=-8m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0)", "failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m")}
 	run(t, []scenario{
 		{name: "all", alive: []string{"w1", "w2", "w3"}, seed: seed.with("queues", "[a]", "idle", "(w1=-3m w2=-2m w3=-1m)"), steps: []when{
 			{call: requeues("k:g1", "k:g2", "k:g3", "k:g1", "k:none"), want: "requeued=3", heard: []string{"wake:w1 3", "wake:w2 3", "wake:w3 3", "enqueue 3"},
@@ -42,38 +49,6 @@ func TestRequeue(t *testing.T) {
 		{name: "deleted", seed: seed, steps: []when{
 			{call: inFailed(removes("k:g2")), want: "removed=true", state: seed.with("failed:schedule", "(k:g1=-9m k:g3=aside:-7m)", "failed:contents", "(#x:k:g1=0 #z:k:g3=0)", "failed:keyed:k:g2", "")},
 			{call: inFailed(removes("k:g2")), want: "removed=false"}}},
-	})
-}
-
-// The record of how a task ended goes where it is to leave another one.
-func TestRequeueRecord(t *testing.T) {
-	t.Parallel()
-	var all []scenario
-	for card, goes := range map[string]bool{"0h": false, "40000000000": false, "40000000001": true, keeps: true} {
-		seed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "from=k:x", "card="+card), "result:k:x": "=failed:5:0:"}
-		after := state{"schedule": "(k:x=now)", "contents": "(#a:k:x=0)", "keyed:k:x": h(waits("a", "now", 0, 0), "card="+card)}
-		if !goes {
-			after = after.with("result:k:x", seed["result:k:x"])
-		}
-		all = append(all, scenario{name: card, seed: seed, steps: []when{{call: requeues("k:g1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: after}}})
-	}
-	run(t, all)
-}
-
-func TestGuardRequeue(t *testing.T) {
-	t.Parallel()
-	page := func(entries ...string) func(*env) string { // one call
-		return func(e *env) string {
-			head, tail := e.q.Failed().Around()
-			a := requeue.ask(e.ctx, e.line, e.q, "head", head, "tail", tail, "entry", entries)
-			return fmt.Sprintf("requeued=%d looked=%d", a.int("requeued"), a.int("looked"))
-		}
-	}
-	half, large := strings.Repeat("h", 600<<10), strings.Repeat("l", 1<<20+1)
-	big := func(payload string) string { return graveOf(payload, "-9m") }
-	three := state{"failed:keyed:k:g1": big(half), "failed:keyed:k:g2": big(half), "failed:keyed:k:g3": big(large)}
-	graves := state{"failed:schedule": "(k:g1=-9m k:g2=-8m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0)", "failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m")}
-	run(t, []scenario{
 		{name: "a list of another type", seed: graves.with("queues", "=foreign"), steps: []when{{call: requeues("k:g1"), want: "WRONGTYPE"}}},
 		{name: "a mebibyte at once", seed: three, steps: []when{
 			{call: page("k:g1", "k:g2", "k:g3"), want: "requeued=1 looked=1", heard: []string{"enqueue 1"}, state: three.with("failed:keyed:k:g1", "", "queues", "["+half+"]")},
@@ -84,4 +59,18 @@ func TestGuardRequeue(t *testing.T) {
 		{name: "a grave of another type", seed: graves.with("failed:keyed:k:g1", "=foreign"), steps: []when{
 			{call: requeues("k:g1", "k:g2"), want: "requeued=1", heard: []string{"enqueue 1"}, state: state{"queues": "[y]", "failed:schedule": "(k:g1=-9m)", "failed:contents": "(#x:k:g1=0)", "failed:keyed:k:g1": "=foreign"}}}},
 	})
+}
+
+// The record of how a task ended goes where it is to leave another one.
+func TestRequeueRecord(t *testing.T) {
+	var all []scenario
+	for card, goes := range map[string]bool{"0h": false, "40000000000": false, "40000000001": true, keeps: true} {
+		seed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "from=k:x", "card="+card), "result:k:x": "=failed:5:0:"}
+		after := state{"schedule": "(k:x=now)", "contents": "(#a:k:x=0)", "keyed:k:x": h(waits("a", "now", 0, 0), "card="+card)}
+		if !goes {
+			after = after.with("result:k:x", seed["result:k:x"])
+		}
+		all = append(all, scenario{name: card, seed: seed, steps: []when{{call: requeues("k:g1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: after}}})
+	}
+	run(t, all)
 }

@@ -1,14 +1,12 @@
 package store
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/matryer/is"
 
-	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -42,22 +40,21 @@ func TestRecord(t *testing.T) {
 
 // Listeners are told once they are subscribed, of each message, and of the end.
 func TestAwaitEnd(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
-	l := NewLines(Single(sure(redisconn.FromURL(redistest.URL()))(t)), Lanes, logs.New(slog.New(slog.DiscardHandler)), time.Second, time.Second)
+	e := beside(t, nil)
+	l, _ := linesTo(t, Single(sure(redisconn.FromURL(redistest.URL()))(t)), time.Second)
 	looks, closed := make(chan bool, 10), make(chan bool, 1)
 	stop, err := l.AwaitEnd(e.q, "k:x", EndListener{Look: func() { looks <- true }, Heard: func(bool) {}, Closed: func() { closed <- true }})
-	is.NoErr(err)
+	e.is.NoErr(err)
 	<-looks
 	e.must(e.conn.Do("PUBLISH", e.q.End("k:y"), ""))
 	e.must(e.conn.Do("PUBLISH", e.q.End("k:x"), ""))
 	<-looks
-	is.Equal(len(looks), 0)
+	e.is.Equal(len(looks), 0)
 	_, err = l.AwaitEnd(e.q, "k:y", EndListener{Look: func() {}, Heard: func(bool) {}, Closed: func() {}})
-	is.NoErr(err)
+	e.is.NoErr(err)
 	l.Close()
 	<-closed
 	stop()
 	_, err = l.AwaitEnd(e.q, "k:x", EndListener{})
-	is.Equal(err, ErrClosed)
+	e.is.Equal(err, ErrClosed)
 }

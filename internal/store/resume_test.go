@@ -8,16 +8,13 @@ var _ = probed("resume",
 )
 
 func resumes(e *env) string {
-	if err := Resume(e.ctx, e.line, e.q); err != nil {
-		return refused(err)
-	}
-	return "ok"
+	return said(Resume(e.ctx, e.line, e.q), "ok")
 }
 
 func TestResume(t *testing.T) {
-	t.Parallel()
 	idle := state{"idle": "(w1=-3m w2=-2m w3=-1m)"}
 	timed := state{"idle": "(w2=-1m w3=clock:-2m)"}
+	paused := state{"paused": "=1", "idle": "(w1=-1m)"}
 	run(t, []scenario{
 		{name: "resume", alive: []string{"w1", "w2"}, seed: idle.with("paused", "=1", "queues", "[a b]"), steps: []when{
 			{call: resumes, want: "ok", state: state{"queues": "[a b]", "idle": "(w3=-1m)"}, heard: []string{"wake:w1 2", "wake:w2 2"}}}},
@@ -25,13 +22,6 @@ func TestResume(t *testing.T) {
 			{call: resumes, want: "ok", state: state{"added": "|1-0-a/0=x 1-1-a/0=y|", "idle": "(w3=-1m)"}, heard: []string{"wake:w1 2", "wake:w2 2"}}}},
 		{name: "what is due wakes", alive: []string{"w2", "w3"}, seed: timed.with("paused", "=1", "queues", "[z]", "schedule", "(k:x=-1m k:y=+9m)"), steps: []when{
 			{call: resumes, want: "ok", heard: []string{"wake:w2 2", "wake:w3 2"}, state: state{"queues": "[z]", "schedule": "(k:x=-1m k:y=+9m)"}}}},
-	})
-}
-
-func TestGuardResume(t *testing.T) {
-	t.Parallel()
-	paused := state{"paused": "=1", "idle": "(w1=-1m)"}
-	run(t, []scenario{
 		{name: "contents of another type", alive: []string{"w1"}, seed: paused.with("contents", "=foreign"), steps: []when{{call: resumes, want: "WRONGTYPE"}}},
 		{name: "a list of another type", alive: []string{"w1"}, seed: paused.with("queues", "=foreign"), steps: []when{{call: resumes, want: "ok", state: state{"queues": "=foreign", "idle": "(w1=-1m)"}}}},
 	})

@@ -64,17 +64,6 @@ func Workers(ctx context.Context, r Runner, s keys.Space) iter.Seq2[Worker, erro
 	})
 }
 
-// ending adds an error after the last row, if there is one then.
-func ending[T any](of pager[T], last func() error) pager[T] {
-	return func(ctx context.Context) ([]T, error) {
-		some, err := of(ctx)
-		if err == nil && len(some) == 0 {
-			err = last()
-		}
-		return some, err
-	}
-}
-
 // Registrations reads those of some workers: first how long they are, then those that
 // are not too long.
 func Registrations(ctx context.Context, r Runner, s keys.Space, ids []string) (workers []Worker, err error) {
@@ -146,14 +135,7 @@ func Unregister(ctx context.Context, r Runner, s keys.Space, ids ...string) erro
 	for _, id := range ids {
 		calls = append(calls, redisconn.Command("DEL", s.Worker(id)), redisconn.Command("SREM", s.Workers(), id))
 	}
-	return Twice(func() error {
-		for _, reply := range r.Do(ctx, calls...) {
-			if reply.Err != nil {
-				return reply.Err
-			}
-		}
-		return nil
-	})
+	return Twice(func() error { return failure(r.Do(ctx, calls...)) })
 }
 
 // Prune takes peers off the list whose registration has expired. A living one puts

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -194,21 +193,17 @@ func RoundOf(c Call) RoundView {
 		some, rest = rest[:n], rest[n:]
 		return some
 	}
-	number := func(s string) int64 {
-		n, _ := strconv.ParseInt(s, 10, 64)
-		return n
-	}
 	for o := range slices.Chunk(take(outcomeSize*c.Int("outcomes")), outcomeSize) {
 		if len(o) == outcomeSize {
-			end := Outcome{Process: o[0], Token: number(o[1]), Verb: Ending(o[2])}
+			end := Outcome{Process: o[0], Token: numberIn(o[1]), Verb: Ending(o[2])}
 			switch end.Verb {
 			case Retry, Snooze:
 				delay, reason, _ := strings.Cut(o[3], ":")
-				end.Delay, end.Reason = time.Duration(number(delay))*time.Millisecond, reason
+				end.Delay, end.Reason = time.Duration(numberIn(delay))*time.Millisecond, reason
 			case Fail:
 				kind, rest, _ := strings.Cut(o[3], ":")
 				due, reason, _ := strings.Cut(rest, ":")
-				end.Kind, end.Due, end.Reason = Kind(kind), number(due), reason
+				end.Kind, end.Due, end.Reason = Kind(kind), numberIn(due), reason
 			}
 			v.Outcomes = append(v.Outcomes, end)
 		}
@@ -216,12 +211,12 @@ func RoundOf(c Call) RoundView {
 	adds := c.Int("adds")
 	for o := range slices.Chunk(take(2*c.Int("ends")), 2) {
 		if len(o) == 2 {
-			v.Outcomes = append(v.Outcomes, Outcome{Process: o[0], Token: number(o[1]), Verb: Finish, Plain: adds <= 0, Added: adds > 0})
+			v.Outcomes = append(v.Outcomes, Outcome{Process: o[0], Token: numberIn(o[1]), Verb: Finish, Plain: adds <= 0, Added: adds > 0})
 			adds--
 		}
 	}
 	if said := take(1); len(said) == 1 {
-		v.Said = number(said[0])
+		v.Said = numberIn(said[0])
 	}
 	for s := range slices.Chunk(take(2*c.Int("stopping")), 2) {
 		if len(s) == 2 {
@@ -312,7 +307,7 @@ func (d *decoder) start() Start {
 		}
 		d.join(in)
 	default:
-		d.fail(more, "what there is to tell of a task")
+		as[[]any](more, &d.err, "", "what there is to tell of a task")
 	}
 	return s
 }

@@ -12,7 +12,6 @@ var _ = probed("rouse",
 
 // As many workers wake as there are tasks. Those that have gone are passed over.
 func TestRouse(t *testing.T) {
-	t.Parallel()
 	rouses := func(count int) func(*env) string {
 		return raw(func(e *env) redisconn.Call { return rouse.call(e.q, "count", count) })
 	}

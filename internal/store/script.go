@@ -66,6 +66,32 @@ func inOrder(ctx context.Context, r Runner, scattered bool, steps ...[]redisconn
 	return replies
 }
 
+// doEach makes a call for each of some things.
+func doEach[T any](ctx context.Context, r Runner, all []T, call func(T) redisconn.Call) []redisconn.Reply {
+	calls := make([]redisconn.Call, len(all))
+	for i, one := range all {
+		calls[i] = call(one)
+	}
+	return r.Do(ctx, calls...)
+}
+
+// readAs reads a reply as it is expected, unless there was an error before.
+func readAs[T any](reply redisconn.Reply, as func(any, error) (T, error), err *error) T {
+	v, failed := as(reply.Value, reply.Err)
+	*err = cmp.Or(*err, failed)
+	return v
+}
+
+// failure is the first error among replies.
+func failure(replies []redisconn.Reply) error {
+	for _, reply := range replies {
+		if reply.Err != nil {
+			return reply.Err
+		}
+	}
+	return nil
+}
+
 //go:embed *.lua
 var files embed.FS
 
@@ -149,34 +175,29 @@ func (d *decoder) next() any {
 	return v
 }
 
-func (d *decoder) fail(v any, want string) {
-	if d.err == nil {
-		d.err = fmt.Errorf("the reply has %T instead of %s", v, want)
+// as is a value of a reply, with a name or without, if it has the type. Otherwise err says what was
+// wanted, unless there was an error before.
+func as[T any](v any, err *error, name, want string) T {
+	t, ok := v.(T)
+	if !ok && *err == nil {
+		if name != "" {
+			name += ": "
+		}
+		*err = fmt.Errorf("%sthe reply has %T instead of %s", name, v, want)
 	}
+	return t
 }
 
-func (d *decoder) int() int64 {
-	v := d.next()
-	n, ok := v.(int64)
-	if !ok {
-		d.fail(v, "a number")
-	}
-	return n
-}
+func (d *decoder) int() int64 { return as[int64](d.next(), &d.err, "", "a number") }
 
-func (d *decoder) bytes() []byte {
-	v := d.next()
-	b, ok := v.([]byte)
-	if !ok {
-		d.fail(v, "a string")
-	}
-	return b
-}
+func (d *decoder) bytes() []byte { return as[[]byte](d.next(), &d.err, "", "a string") }
 
-// number decodes a number that is stored as text; anything else
-// is 0.
-func (d *decoder) number() int64 {
-	n, _ := strconv.ParseInt(d.string(), 10, 64)
+// number decodes a number that is stored as text.
+func (d *decoder) number() int64 { return numberIn(d.string()) }
+
+// numberIn reads a number. What people write instead is 0, and so is what isn't told.
+func numberIn(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
@@ -184,11 +205,7 @@ func (d *decoder) string() string { return string(d.bytes()) }
 
 // list decodes a nested array.
 func (d *decoder) list() *decoder {
-	v := d.next()
-	rest, ok := v.([]any)
-	if !ok {
-		d.fail(v, "an array")
-	}
+	rest := as[[]any](d.next(), &d.err, "", "an array")
 	return &decoder{rest: rest, err: d.err}
 }
 

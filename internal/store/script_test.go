@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"regexp"
@@ -21,6 +22,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -52,6 +54,7 @@ type when struct {
 // An env is the Redis of one scenario.
 type env struct {
 	t      testing.TB
+	is     *is.I
 	ctx    context.Context
 	prefix string
 	q      keys.Queue
@@ -72,7 +75,7 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 	prefix := redistest.Prefix(t)
 	dial := sure(redisconn.FromURL(redistest.Worker(t, url, prefix)))(t)
 	e := &env{
-		t: t, ctx: t.Context(), prefix: prefix,
+		t: t, is: is.New(t), ctx: t.Context(), prefix: prefix,
 		line: redisconn.NewLine(dial, time.Minute), conn: redistest.Dial(t, url), firsts: map[string]int{},
 	}
 	t.Cleanup(e.line.Close)
@@ -87,6 +90,23 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 	e.ear = redis.PubSubConn{Conn: redistest.Dial(t, url)}
 	e.listen(alive, "SUBSCRIBE")
 	return e
+}
+
+// beside is the Redis of a test that runs beside others, with a keyspace.
+func beside(t *testing.T, seed state, alive ...string) *env {
+	t.Helper()
+	t.Parallel()
+	e := newEnv(t, redistest.URL(), alive)
+	e.seed(seed)
+	return e
+}
+
+// linesTo are the lines of a peer that logs nothing.
+func linesTo(t testing.TB, place *Servers, timeout time.Duration) (*Lines, *logs.Log) {
+	log := logs.New(slog.New(slog.DiscardHandler))
+	l := NewLines(place, Lanes, log, timeout, time.Second)
+	t.Cleanup(l.Close)
+	return l, log
 }
 
 // listen has all be heard that is published from now on.
@@ -109,18 +129,21 @@ func (e *env) listen(alive []string, command string) {
 		channels = append(channels, q.Wake(w))
 	}
 	for _, c := range channels {
-		if err := e.ear.Conn.Send(command, c); err != nil {
-			e.t.Fatal(err)
-		}
+		e.must(nil, e.ear.Conn.Send(command, c))
 	}
-	if err := e.ear.Conn.Flush(); err != nil {
-		e.t.Fatal(err)
-	}
+	e.must(nil, e.ear.Conn.Flush())
 	for range channels {
 		if s, ok := e.ear.Receive().(redis.Subscription); !ok {
 			e.t.Fatal("the subscription was not confirmed: ", s)
 		}
 	}
+}
+
+// unhear has nobody hear of finished tasks any more.
+func (e *env) unhear() {
+	e.t.Helper()
+	e.must(nil, e.ear.Unsubscribe(e.q.Channel(keys.KindDone)))
+	e.ear.Receive()
 }
 
 // sharded is a connection whose sharded channels are as others.
@@ -160,9 +183,6 @@ var shards = sync.OnceValue(func() bool {
 // scatter has the queue be one in a cluster. A single server runs the same scripts.
 func (e *env) scatter(url string, alive []string) {
 	e.t.Helper()
-	if _, err := e.conn.Do("SPUBLISH", e.prefix+"_end", ""); err != nil {
-		e.t.Skip("the server has no sharded messages: ", err)
-	}
 	e.q = keys.NewSpace(e.prefix).InCluster().Queue("q")
 	e.line = redisconn.NewLine(sure(redisconn.FromURL(url))(e.t), time.Minute) // who may publish so
 	e.t.Cleanup(e.line.Close)
@@ -171,8 +191,10 @@ func (e *env) scatter(url string, alive []string) {
 	e.listen(alive, "SSUBSCRIBE")
 }
 
+// run plays scenarios in each way, beside other tests.
 func run(t *testing.T, scenarios []scenario) {
 	t.Helper()
+	t.Parallel()
 	for _, s := range scenarios {
 		for _, way := range ways {
 			if way == scattered && !shards() {
@@ -185,16 +207,13 @@ func run(t *testing.T, scenarios []scenario) {
 					e.scatter(redistest.URL(), s.alive)
 				}
 				if way == unheard {
-					if err := e.ear.Unsubscribe(e.q.Channel(keys.KindDone)); err != nil {
-						t.Fatal(err)
-					}
-					e.ear.Receive()
+					e.unhear()
 					s.steps = slices.Clone(s.steps) // the others have it, too
 					for i, w := range s.steps {
 						s.steps[i].heard = slices.DeleteFunc(slices.Clone(w.heard), func(m string) bool { return strings.HasPrefix(m, "done ") })
 					}
 				}
-				e.play(s, nil)
+				e.play(s)
 			})
 		}
 	}
@@ -241,12 +260,9 @@ func (e *env) abridge(r *Round) (places []int) {
 }
 
 // play seeds, makes the calls and compares all there is after each of them.
-func (e *env) play(s scenario, seeded func()) {
+func (e *env) play(s scenario) {
 	e.t.Helper()
 	e.seed(s.seed)
-	if seeded != nil {
-		seeded()
-	}
 	before := s.seed
 	for i, w := range s.steps {
 		got := w.call(e)
@@ -298,9 +314,7 @@ func (e *env) heard() (all []string) {
 	if e.q.Scattered() {
 		publish = "SPUBLISH"
 	}
-	if _, err := e.conn.Do(publish, e.prefix+"_end", ""); err != nil {
-		e.t.Fatal(err)
-	}
+	e.must(e.conn.Do(publish, e.prefix+"_end", ""))
 	for {
 		switch m := e.ear.ReceiveWithTimeout(time.Minute).(type) {
 		case redis.Message:
@@ -366,18 +380,22 @@ func (e *env) now() int64 {
 	return sure(Now(e.ctx, e.line))(e.t)
 }
 
+// said renders what a call has answered, or its error.
+func said(err error, format string, args ...any) string {
+	if err != nil {
+		return refused(err)
+	}
+	return fmt.Sprintf(format, args...)
+}
+
 // refused renders an error: the name of a refusal, or its first word.
 func refused(err error) string {
-	switch {
-	case errors.Is(err, ErrEvicted):
-		return "EVICTED"
-	case errors.Is(err, ErrStale):
-		return "STALE"
-	case errors.Is(err, ErrDuplicate):
-		return "DUPLICATE"
-	case errors.Is(err, ErrUnmoved):
-		return "UNMOVED"
-	case errors.Is(err, errStuck):
+	for word, refusal := range refusals {
+		if errors.Is(Refusal(err), refusal) {
+			return word
+		}
+	}
+	if errors.Is(err, errStuck) {
 		return "STUCK"
 	}
 	if m := raised.FindStringSubmatch(err.Error()); m != nil {
@@ -459,11 +477,24 @@ func (w *words) look(l Look) {
 func (w *words) String() string { return strings.Join(w.all, " ") }
 
 // seq is the words from up to (not including) to, with a name before each.
-func seq(name string, from, to int) (all []string) {
-	for i := from; i < to; i++ {
-		all = append(all, fmt.Sprint(name, i))
+func seq(name string, from, to int) []string {
+	return series(to-from, func(i int) string { return fmt.Sprint(name, from+i) })
+}
+
+// series is what of makes of the numbers from 0 up to (not including) n.
+func series[T any](n int, of func(i int) T) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = of(i)
 	}
 	return all
+}
+
+// round makes a round of w1, with a lease of an hour, unless it says otherwise.
+func (e *env) round(r Round) *Answer {
+	e.t.Helper()
+	r.Worker, r.Lease = cmp.Or(r.Worker, "w1"), cmp.Or(r.Lease, time.Hour)
+	return sure(Step(e.ctx, e.line, e.q, &r))(e.t)
 }
 
 // Step makes one round.

@@ -20,10 +20,8 @@ type Told map[string]string
 
 // Tell reads a section of it.
 func (t Told) Tell(ctx context.Context, r Runner, section string) error {
-	return t.read(r.Do(ctx, infoCall(section))[0])
+	return t.TellAll(ctx, r, section)[0]
 }
-
-func infoCall(section string) redisconn.Call { return redisconn.Command("INFO", section) }
 
 func (t Told) read(reply redisconn.Reply) error {
 	text, err := redis.String(reply.Value, reply.Err)
@@ -38,12 +36,9 @@ func (t Told) read(reply redisconn.Reply) error {
 // TellAll reads several sections in one exchange, each with an error of its own: a single
 // command takes several only since Redis 7.0.
 func (t Told) TellAll(ctx context.Context, r Runner, sections ...string) []error {
-	calls := make([]redisconn.Call, len(sections))
-	for i, s := range sections {
-		calls[i] = infoCall(s)
-	}
 	errs := make([]error, len(sections))
-	for i, reply := range r.Do(ctx, calls...) {
+	info := func(section string) redisconn.Call { return redisconn.Command("INFO", section) }
+	for i, reply := range doEach(ctx, r, sections, info) {
 		errs[i] = t.read(reply)
 	}
 	return errs
@@ -51,11 +46,7 @@ func (t Told) TellAll(ctx context.Context, r Runner, sections ...string) []error
 
 // Policy is what Redis does when its memory is full.
 func (t Told) Policy() Policy {
-	number := func(name string) int64 {
-		n, _ := strconv.ParseInt(t[name], 10, 64) // what is not told is 0
-		return n
-	}
-	return Policy{t["maxmemory_policy"], number("used_memory"), number("maxmemory")}
+	return Policy{t["maxmemory_policy"], numberIn(t["used_memory"]), numberIn(t["maxmemory"])}
 }
 
 // A Policy is what Redis does when its memory is full.

@@ -12,17 +12,13 @@ var _ = probed("stage",
 func stages(before int, payloads ...any) func(*env) string {
 	return func(e *env) string {
 		v, err := e.line.One(e.ctx, stage.call(e.q, "batch", "b", "before", before, "ttl", 60_000, "payload", payloads))
-		return answered(v, err)
+		return said(err, "%v", v)
 	}
 }
 
 func TestStage(t *testing.T) {
-	t.Parallel()
 	words := seq("t", 0, 5001)
-	var long []any
-	for _, w := range words {
-		long = append(long, w)
-	}
+	long := series(len(words), func(i int) any { return words[i] })
 	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
 	run(t, []scenario{
 		{name: "more than unpack takes", steps: []when{

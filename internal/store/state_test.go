@@ -374,7 +374,6 @@ func (e *env) put(k, v string, now int64) {
 	}
 	v = spelled(v)
 	if v[0] == '|' {
-		e.must(e.conn.Do("DEL", k))
 		for _, item := range strings.Fields(strings.Trim(v, "|")) {
 			place, rest, _ := strings.Cut(item, "/")
 			card, payload, _ := strings.Cut(rest, "=")
@@ -431,25 +430,18 @@ func at(s string, now int64) int64 {
 	if s == "never" {
 		return never
 	}
-	if rest, ok := strings.CutPrefix(s, "aside:"); ok {
-		return at(rest, now) + aside
-	}
-	if rest, ok := strings.CutPrefix(s, "clock:"); ok {
-		return at(rest, now) + clock
-	}
-	if rest, ok := strings.CutPrefix(s, "drift:"); ok {
-		return at(rest, now) - ageBase
-	}
-	if m, ok := strings.CutSuffix(s, "m"); ok {
-		n, err := strconv.ParseInt(m, 10, 64)
-		if err != nil {
-			panic(err)
+	for mark, n := range map[string]int64{"aside:": aside, "clock:": clock, "drift:": -ageBase} {
+		if rest, ok := strings.CutPrefix(s, mark); ok {
+			return at(rest, now) + n
 		}
-		return now + n*60000
 	}
-	n, err := strconv.ParseInt(s, 10, 64)
+	m, relative := strings.CutSuffix(s, "m")
+	n, err := strconv.ParseInt(m, 10, 64)
 	if err != nil {
 		panic(err)
+	}
+	if relative {
+		return now + n*60000
 	}
 	return n
 }

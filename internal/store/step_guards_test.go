@@ -2,35 +2,30 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
-// all is a round that ends the processes p1, p2 and so on, in one way.
+// each is a round that ends the processes p1, p2 and so on, in one way.
 func (o Outcome) each(n int64, count int) func(*env) string {
-	r := Round{Worker: "w1", Number: n}
-	for i := range count {
+	return steps(Round{Worker: "w1", Number: n, Outcomes: series(count, func(i int) *Outcome {
 		o.Process, o.Token = fmt.Sprint("p", i+1), int64(i+1)
-		each := o
-		r.Outcomes = append(r.Outcomes, &each)
-	}
-	return steps(r)
+		one := o
+		return &one
+	})})
 }
 
 func TestGuardStep(t *testing.T) {
-	t.Parallel()
 	after := func(n string) state { return member.with("rounds", "{w1="+n+"}", "token", "=1") }
 	two := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]")
 	over := member.with("rounds", "{w1=2}", "token", "=2")
 	log := func(name string) string { return h("finished=0", "stopped=0", "token="+name) + " +1440m" }
 	done := []string{"done w1 a", "done w1 b"}
-	mark := func(s state, key, value string) state { return s.with(key, value) }
-	stop := []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=refused trouble=WRONGTYPE"}}
 	all := []scenario{
 		{name: "who ends what is gone, and starts something, is known to hold it", seed: member.with("queues", "[a]"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p1"}}), want: "settled=gone started=a/1", state: rawP}}},
@@ -107,63 +102,70 @@ func TestGuardStep(t *testing.T) {
 	}
 	for _, v := range []Ending{Finish, Drop, Stop, Retry, Snooze, Fail} {
 		for key, s := range map[string]state{
-			"an entry":    mark(runX, "keyed:k:x", "=foreign"),
-			"a process":   mark(runX, "process:p1", "=foreign"),
-			"of a digest": mark(runX, "process:p1", "=foreign").with("keyed:k:x", h(runs("p1", 2, 1), "sum=p1:"+digest("a"))),
-			"of a raw":    mark(rawP, "process:p1", "=foreign"),
+			"an entry":    runX.with("keyed:k:x", "=foreign"),
+			"a process":   runX.with("process:p1", "=foreign"),
+			"of a digest": runX.with("process:p1", "=foreign", "keyed:k:x", h(runs("p1", 2, 1), "sum=p1:"+digest("a"))),
+			"of a raw":    rawP.with("process:p1", "=foreign"),
 			"locked":      rawP.with("process:p1", "=foreign", "unique", "{#a=p:p1 offset=1}"),
 			"in a cancel": rawP.with("process:p1", "=foreign", "token", "=2", "canceled", "(#a=2)", "cancel:#a", log("2")),
 		} {
-			want, n := stop[0], s.with("rounds", "{w1=2}")
-			want.call, want.state = ends(2, "p1", 1, v, gaveUp), n
+			want := "settled=refused trouble=WRONGTYPE"
 			if key == "in a cancel" {
-				want.want = "settled=refused cancels=#a/2 seen=2 trouble=WRONGTYPE"
+				want = "settled=refused cancels=#a/2 seen=2 trouble=WRONGTYPE"
 			}
-			all = append(all, scenario{name: key + " of another type, " + string(v), seed: s, steps: []when{want}})
+			all = append(all, scenario{name: key + " of another type, " + string(v), seed: s, steps: []when{
+				{call: ends(2, "p1", 1, v, gaveUp), want: want, state: s.with("rounds", "{w1=2}")}}})
 		}
 	}
 	run(t, all)
 }
 
-// The answer says how many others are idle though nothing is left for them.
-func TestGuardHungry(t *testing.T) {
+// An answer tells how many others are idle though nothing is left for them; whether something is
+// left that could start, also to a round that asks for nothing, since by that a peer without room
+// knows for which queue to make some; and whether ends are hashed, which costs more.
+func TestGuardTold(t *testing.T) {
 	t.Parallel()
-	for left, want := range map[string]int{"[a]": 2, "[a b c]": 0} {
-		t.Run(left, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(member.with("queues", left, "idle", "(w2=-1m w3=-1m)"))
-			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour, Start: []string{"p1"}})
-			if err != nil || a.Hungry != want || a.More != (want == 0) {
-				t.Error(a, err)
-			}
-		})
-	}
-}
-
-// The answer says whether something is left that could start, also to a round that asks for
-// nothing: by that a peer without room knows for which queue to make some.
-func TestGuardMore(t *testing.T) {
-	t.Parallel()
+	added := member.with("added", "|1-1-a/0=x|")
+	two := state{"idle": "(w2=-1m w3=-1m)"}.merged(member)
+	start := Round{Start: []string{"p1"}}
+	end := Round{Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true}}}
 	for name, c := range map[string]struct {
-		seed state
-		more bool
+		seed  state
+		round Round
+		want  string
 	}{
-		"empty":                  {seed: member},
-		"one waits":              {seed: member.with("queues", "[a]"), more: true},
-		"one is due":             {seed: keyX, more: true},
-		"one is to come":         {seed: keyX.with("schedule", "(k:x=+9m)")},
-		"one waits, paused":      {seed: member.with("queues", "[a]", "paused", "=1")},
-		"one is due, paused":     {seed: keyX.with("paused", "=1")},
-		"a list of another type": {seed: member.with("queues", "=foreign")},
+		"nothing is left":                 {two.with("queues", "[a]"), start, "started=a hungry=2"},
+		"more is left":                    {two.with("queues", "[a b c]"), start, "started=a more"},
+		"empty":                           {member, Round{}, ""},
+		"one waits":                       {member.with("queues", "[a]"), Round{}, "more"},
+		"one is due":                      {keyX, Round{}, "more"},
+		"one is to come":                  {keyX.with("schedule", "(k:x=+9m)"), Round{}, ""},
+		"one waits, paused":               {member.with("queues", "[a]", "paused", "=1"), Round{}, ""},
+		"one is due, paused":              {keyX.with("paused", "=1"), Round{}, ""},
+		"a list of another type":          {member.with("queues", "=foreign"), Round{}, ""},
+		"an added one waits":              {added, Round{}, "more"},
+		"an added one waits, paused":      {added.with("paused", "=1"), Round{}, ""},
+		"it starts":                       {added, start, "started=x"},
+		"it starts, and the list has one": {added.with("queues", "[a]"), start, "started=x more"},
+		"nothing to hash for":             {rawP, end, ""},
+		"a lock":                          {rawP.with("unique", "{#b=p:p9 offset=0}"), end, "watched"},
+		"a crash":                         {rawP.with("ledger", "{#b=1}"), end, "watched"},
+		"a cancel":                        {rawP.with("canceled", "(#b=5)"), end, "watched"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
-			a, err := Step(e.ctx, e.line, e.q, &Round{Worker: "w1", Number: 1, Lease: time.Hour})
-			if err != nil || a.More != c.more || a.Again || a.Hungry != 0 || len(a.Started) > 0 {
-				t.Error(a, err)
+			e := beside(t, c.seed)
+			c.round.Number = max(c.round.Number, 1)
+			a := e.round(c.round)
+			var w words
+			for _, s := range a.Started {
+				w.add("started", string(s.Payload))
+			}
+			w.num("hungry", int64(a.Hungry), 0)
+			w.flag("more", a.More)
+			w.flag("again", a.Again)
+			w.flag("watched", a.Watched)
+			if w.String() != c.want {
+				t.Errorf("told %q, want %q", &w, c.want)
 			}
 		})
 	}
@@ -171,30 +173,18 @@ func TestGuardMore(t *testing.T) {
 
 // What a worker asks for ahead is started only where that harms nobody.
 func TestGuardAhead(t *testing.T) {
-	t.Parallel()
 	ahead := func(n int, r Round, ids ...string) func(*env) string {
 		r.Worker, r.Number, r.Ahead, r.Start = "w1", 1, n, ids
 		return steps(r)
 	}
 	list := member.with("queues", "[a b c]")
 	started := func(n int, s state) state {
-		var held []string
-		for i, p := range []string{"a", "b", "c"}[:n] {
-			held = append(held, fmt.Sprintf("p%d=%d", i+1, i+1))
-			s = s.with(fmt.Sprint("process:p", i+1), "["+p+"]")
-		}
-		return s.with("rounds", "{w1=1}", "token", "="+itoa(n), "working:w1", "("+strings.Join(held, " ")+")")
+		return s.holding("w1", []string{"a", "b", "c"}[:n]...).with("rounds", "{w1=1}", "token", "="+itoa(n))
 	}
 	due := func(crashes ...int) state { // entries k:0, k:1 and so on, in this order
-		s := member.with()
-		var schedule, contents []string
-		for i, n := range crashes {
-			entry, p := fmt.Sprint("k:", i), fmt.Sprint("t", i)
-			schedule, contents = append(schedule, fmt.Sprintf("%s=%d", entry, i+1)), append(contents, "#"+p+":"+entry+"=0")
-			s["keyed:"+entry] = waits(p, itoa(i+1), 0, n)
-		}
-		s["schedule"], s["contents"] = "("+strings.Join(schedule, " ")+")", "("+strings.Join(contents, " ")+")"
-		return s
+		return member.waiting(series(len(crashes), func(i int) waiting {
+			return waiting{fmt.Sprint("k:", i), fmt.Sprint("t", i), itoa(i + 1), crashes[i]}
+		})...)
 	}
 	ran := func(s state, token, process, i, died int) state {
 		entry, p := fmt.Sprint("k:", i), fmt.Sprint("p", process)
@@ -227,21 +217,13 @@ func buriedAt(id, payload, from string, fields ...string) state {
 
 // What has killed its workers waits apart, fails, or starts after all.
 func TestGuardRisky(t *testing.T) {
-	t.Parallel()
 	take := func(crashes int, solo bool, ids ...string) func(*env) string {
 		return steps(Round{Worker: "w1", Number: 1, Crashes: crashes, Solo: solo, Start: ids})
 	}
 	wait := func(crashes int) state { return keyX.with("keyed:k:x", waits("a", "-1m", 0, crashes)) }
 	ran := func(died int) state { return runX.with("keyed:k:x", runs("p1", 0, died)) }
 	no := state{"failed:schedule": "=foreign"}
-	inF := func(s state) state {
-		f := state{}
-		for k, v := range s {
-			f["failed:"+k] = v
-		}
-		return f
-	}
-	raw := inF(member).with("failed:queues", "[z]", "failed:ledger", "{#z=3}")
+	raw := member.failed().with("failed:queues", "[z]", "failed:ledger", "{#z=3}")
 	run(t, []scenario{
 		{name: "one died, and two are too many", seed: wait(1), steps: []when{{call: take(2, false, "p1"), state: wait(1).with("rounds", "{w1=1}")}}},
 		{name: "without a limit, where nothing can fail", seed: wait(1).merged(no), steps: []when{{call: take(0, false, "p1"), want: "started=a/1@k:x!1", state: ran(1).merged(no)}}},
@@ -256,19 +238,18 @@ func TestGuardRisky(t *testing.T) {
 			{call: take(3, false, "p1", "p2"), want: "buried=1", state: member.with("rounds", "{w1=1}", "ledger", "{#a=1}").merged(state{"failed:schedule": "(k:p2.001=now)", "failed:contents": "(#a:k:p2.001=0)",
 				"failed:keyed:k:p2.001": graveOf("a", "now", "kind=crashed", "deaths=3", "from=k:x", "planned=-1m", `reason="3 workers died holding it"`)})}}},
 		{name: "of the list of a failed queue, put aside", seed: raw, steps: []when{
-			{call: inFailed(take(3, false, "p1", "p2")), want: "buried=1", state: inF(member).with("failed:rounds", "{w1=1}", "failed:schedule", "(r:p2.001=aside:now)", "failed:contents", "(#z:r:p2.001=0)", "failed:keyed:r:p2.001", waits("z", "aside:now", 0, 3))}}},
+			{call: inFailed(take(3, false, "p1", "p2")), want: "buried=1", state: member.failed().with("failed:rounds", "{w1=1}", "failed:schedule", "(r:p2.001=aside:now)", "failed:contents", "(#z:r:p2.001=0)", "failed:keyed:r:p2.001", waits("z", "aside:now", 0, 3))}}},
 		{name: "of the list of a failed queue, told", seed: raw.with("failed:ledger", "{#z=1}"), steps: []when{
-			{call: inFailed(take(0, false, "p1")), want: "started=z/1!1", state: inF(rawP).with("failed:process:p1", "[z]", "failed:ledger", "{#z=1}")}}},
-		{name: "in a failed queue, one death is too many", seed: inF(wait(1)), steps: []when{
-			{call: inFailed(take(1, false, "p1")), state: inF(wait(1)).with("failed:rounds", "{w1=1}", "failed:schedule", "(k:x=aside:now)", "failed:keyed:k:x", waits("a", "aside:now", 0, 1))}}},
-		{name: "in a failed queue, not too many", seed: inF(wait(1)), steps: []when{
-			{call: inFailed(take(3, false, "p1")), want: `started=a/1@k:x!1{k:x a  "" ~0 !0  ""}`, state: inF(ran(1))}}},
+			{call: inFailed(take(0, false, "p1")), want: "started=z/1!1", state: rawP.failed().with("failed:process:p1", "[z]", "failed:ledger", "{#z=1}")}}},
+		{name: "in a failed queue, one death is too many", seed: wait(1).failed(), steps: []when{
+			{call: inFailed(take(1, false, "p1")), state: wait(1).failed().with("failed:rounds", "{w1=1}", "failed:schedule", "(k:x=aside:now)", "failed:keyed:k:x", waits("a", "aside:now", 0, 1))}}},
+		{name: "in a failed queue, not too many", seed: wait(1).failed(), steps: []when{
+			{call: inFailed(take(3, false, "p1")), want: `started=a/1@k:x!1{k:x a  "" ~0 !0  "" 0 0}`, state: ran(1).failed()}}},
 	})
 }
 
 // The failed queue has a bound, unless somebody works on it.
 func TestGuardBound(t *testing.T) {
-	t.Parallel()
 	graves := func(due string, names ...string) state {
 		s := state{}
 		var schedule, contents []string
@@ -312,66 +293,79 @@ func TestGuardBound(t *testing.T) {
 // No step does unbounded work.
 func TestGuardSteps(t *testing.T) {
 	t.Parallel()
-	lost := dueEntries(600, func(int) int { return -1 }).with("contents", "")
+	lost := member.with("schedule", dueEntries(600, func(int) int { return 0 })["schedule"])
 	dead := func(n int) state { return dueEntries(n, func(int) int { return 3 }) }
 	plain := member.with("queues", "["+strings.Join(seq("t", 0, 1010), " ")+"]", "ledger", "{"+strings.ReplaceAll(strings.Join(ones(0, 1010), " "), "=1", "=3")+"}")
-	aside := state{}
-	for k, v := range dead(600) {
-		aside["failed:"+k] = v
-	}
-	ids := seq("p", 0, 3)
 	busy := rawP.with("queues", "["+strings.Join(seq("t", 0, 2200), " ")+"]")
-	take := steps(Round{Worker: "w1", Number: 2, Crashes: 3, Start: ids})
+	added := func(card, payload string) state { return member.with("added", addedLine(1010, card, payload)) }
+	unasserted := dueEntries(600, func(int) int { return 0 })
+	for _, entry := range seqOf("k:t0", 600) {
+		unasserted["keyed:"+entry] = h(unasserted["keyed:"+entry], "turn=7")
+		unasserted["recurrence:"+entry] = "{passed=0}"
+	}
+	take := func(ids ...string) func(*env) string {
+		return steps(Round{Worker: "w1", Number: 2, Crashes: 3, Start: ids})
+	}
+	some := take("p0", "p1", "p2")
+	type left map[string]int64 // by a command that counts
 	for _, c := range []struct {
-		name         string
-		seed         state
-		call         func(*env) string
-		command, key string
-		want         int
+		name  string
+		seed  state
+		call  func(*env) string
+		again bool // the answer says so
+		left  left
 	}{
-		{"lost entries", lost, take, "ZCARD", "schedule", 100},
-		{"entries put aside", aside, inFailed(take), "ZCARD", "failed:working:w1", 0},
-		{"entries that fail", dead(1010), take, "ZCARD", "schedule", 11},
-		{"tasks that fail", plain, take, "LLEN", "queues", 11},
-		{"starts", busy, steps(Round{Worker: "w1", Number: 2, Start: seq("q", 0, 2100)}), "ZCARD", "working:w1", 2101},
+		{"lost entries", lost, some, false, left{"ZCARD schedule": 100}},
+		{"entries put aside", dead(600).failed(), inFailed(some), false, left{"ZCARD failed:working:w1": 0, "ZCOUNT failed:schedule -inf 1000": 100}},
+		{"entries that fail", dead(1010), some, false, left{"ZCARD schedule": 11}},
+		{"entries that nobody asserts", unasserted, begins(1, "p1"), false, left{"ZCOUNT schedule -inf 7": 100}},
+		{"tasks that fail", plain, some, true, left{"LLEN queues": 11}},
+		{"starts", busy, steps(Round{Worker: "w1", Number: 2, Start: seq("q", 0, 2100)}), false, left{"ZCARD working:w1": 2101}},
+		{"added tasks that start", added("0", "x"), take(seq("p", 0, 1010)...), true, left{"XLEN added": 10, "HLEN entries": 2000}},
+		{"added tasks that fail", added("10000000000000005", "x"), some, true, left{"XLEN added": 11, "HLEN entries": 0}},
+		{"added tasks that are lost", added("2", ""), some, true, left{"XLEN added": 10, "HLEN entries": 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
-			e.seed(c.seed)
+			e := beside(t, c.seed)
 			said := c.call(e)
-			if got := e.count(c.command, c.key); got != c.want {
-				t.Errorf("%s %s is %d, want %d after\n%s", c.command, c.key, got, c.want, short(said))
+			if c.again && !slices.Contains(strings.Fields(said), "again") {
+				t.Errorf("answered %s", short(said))
 			}
-			if c.name == "entries put aside" {
-				now := e.must(e.conn.Do("ZCOUNT", e.key("failed:schedule"), "-inf", 1000))
-				if now != int64(100) {
-					t.Error(now, "are not put aside yet, want 100")
+			for counting, want := range c.left {
+				words := strings.Fields(counting)
+				if got := e.must(e.conn.Do(words[0], redis.Args{e.key(words[1])}.AddFlat(words[2:])...)); got != want {
+					t.Errorf("%s is %d, want %d after\n%s", counting, got, want, short(said))
 				}
 			}
 		})
 	}
 }
 
-// Many ends are taken a page at a time.
+// Many ends are taken a page at a time. Those of added tasks end together while nobody listens, except
+// those that have more to do.
 func TestGuardEnds(t *testing.T) {
 	t.Parallel()
-	seed := member.with("rounds", "{w1=1}", "token", "=2500")
-	var held []string
-	for i := range 2500 {
-		held = append(held, fmt.Sprintf("p%d=%d", i+1, i+1))
-		seed[fmt.Sprint("process:p", i+1)] = "[t" + itoa(i) + "]"
+	plain := member.with("rounds", "{w1=1}", "token", "=2500").holding("w1", seq("t", 0, 2500)...)
+	five := heldAdded(5)
+	five["entries"] = strings.NewReplacer("p4=a:1-4-a0", "p4=a:1-4-a"+keeps, "a:1-5-a=p5:w1 ", "", "p5=a:1-5-a0", "p5=k:@1-5-a").Replace(five["entries"])
+	five["keyed:k:@1-5-a"] = h(runs("p5", 0, 0), "held=0", "sum=p5:"+digest(spelled("k:@1-5-a")))
+	for n, c := range map[int]struct {
+		seed, after state
+		outcome     Outcome
+	}{
+		5:    {five, state{"result:k:@1-4-a": "=finished:now:0: +60m"}, Outcome{Verb: Finish, Added: true}},
+		1005: {heldAdded(1005), nil, Outcome{Verb: Finish, Added: true}},
+		2500: {plain, nil, Outcome{Verb: Finish, Plain: true}},
+	} {
+		t.Run(itoa(n), func(t *testing.T) {
+			e := beside(t, c.seed)
+			e.unhear()
+			if got, want := c.outcome.each(2, n)(e), "settled="+strings.TrimSuffix(strings.Repeat("ok,", n), ","); got != want {
+				t.Error(short(got))
+			}
+			e.compare(1, member.with("rounds", "{w1=2}", "token", "="+itoa(n)).merged(c.after))
+		})
 	}
-	seed["working:w1"] = "(" + strings.Join(held, " ") + ")"
-	e := newEnv(t, redistest.URL(), nil)
-	e.must(nil, e.ear.Unsubscribe(e.q.Channel("done")))
-	e.ear.Receive()
-	e.seed(seed)
-	e.way = brief
-	if got, want := (Outcome{Verb: Finish}).each(2, 2500)(e), "settled="+strings.TrimSuffix(strings.Repeat("ok,", 2500), ","); got != want {
-		t.Error(short(got))
-	}
-	e.compare(1, member.with("rounds", "{w1=2}", "token", "=2500"))
 }
 
 // Who asks for nothing but one channel, or for a pattern, hears a long payload in full;
@@ -380,26 +374,19 @@ func TestGuardObserved(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"channel", "pattern", "unknown"} {
 		t.Run(way, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, redistest.URL(), nil)
+			e := beside(t, nil)
 			long := strings.Repeat("x", 1025)
 			switch way {
 			case "pattern":
-				e.must(nil, e.ear.Unsubscribe(e.q.Channel(keys.KindDone)))
-				e.ear.Receive()
+				e.unhear()
 				e.must(nil, e.ear.PSubscribe(e.q.Channel(keys.KindDone)+"*"))
 				e.ear.Receive()
 			case "unknown":
-				e.must(e.conn.Do("ACL", "SETUSER", e.prefix, "on", ">"+e.prefix, "~*", "&*", "+@all", "-pubsub"))
-				t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", e.prefix) })
-				dial, err := redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+e.prefix+":"+e.prefix+"@", 1))
-				e.must(nil, err)
-				e.line = redisconn.NewLine(dial, 0)
-				t.Cleanup(e.line.Close)
+				e.ruled("~*", "+@all", "-pubsub", "resetchannels", "&*_{q}_*")
 			}
 			for _, payload := range []string{long, strings.Repeat("x", Large)} {
 				e.play(scenario{seed: rawP.with("process:p1", "["+payload+"]"), steps: []when{
-					{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 " + payload}, state: doneX}}}, nil)
+					{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 " + payload}, state: doneX}}})
 			}
 		})
 	}

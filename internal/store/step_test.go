@@ -16,6 +16,7 @@ var _ = probed("step",
 	probe{what: "of the schedule", seed: busyLane, call: steps(laneRound)},
 	probe{what: "fail", seed: busyLane, call: steps(failRound)},
 	probe{what: "start", seed: busyLane, call: steps(startRound)},
+	probe{what: "overtaken", seed: rawP.with("rounds", "{w1=6}"), call: ends(5, "p1", 1, Stop, Outcome{})},
 )
 
 // steps makes a round; a lease of an hour unless it says otherwise.
@@ -97,13 +98,13 @@ func (e *env) start(s Start) string {
 		all += "{" + s.Error + "}"
 	}
 	if g := s.Failure; g != nil {
-		all += fmt.Sprintf("{%s %s %s %q ~%d !%d %s %q}", g.Entry, word(string(g.Payload)), g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From)
+		at, due := score(fmt.Sprint(g.At), e.now()), score(fmt.Sprint(g.Due), e.now())
+		all += fmt.Sprintf("{%s %s %s %q ~%d !%d %s %q %s %s}", g.Entry, word(string(g.Payload)), g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From, at, due)
 	}
 	return all
 }
 
 func TestStep(t *testing.T) {
-	t.Parallel()
 	base := state{"queues": "[a b c]", "workers": "(w1=+60m)"}
 	two := state{"queues": "[c]", "workers": "(w1=+60m)", "rounds": "{w1=1}", "token": "=2",
 		"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]"}

@@ -2,8 +2,11 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -24,20 +27,27 @@ func sweeps(e *env) string {
 }
 
 func TestSweep(t *testing.T) {
-	t.Parallel()
 	one := state{"queues": "[z]", "workers": "(w2=-60m w1=+60m)", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "rounds": "{w2=1}", "token": "=2"}
 	due := one.with("suspects", "(w2=-1m)")
 	back := state{"queues": "[a b z]", "workers": "(w1=+60m)", "token": "=3", "ledger": "{#a=1 #b=1}"}
+	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
+	again := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
+	order := state{"token": "=4", "working:w1": "(p1=1 p3=3)", "working:w2": "(p2=2 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "queues": "[z]",
+		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)", "idle": "(w1=clock:-3m w2=-2m)"}
 	run(t, []scenario{
 		{name: "sweep", alive: []string{"w3"}, seed: due.with("idle", "(w2=-2m w3=-1m)"), steps: []when{
 			{call: sweeps, want: "failed=w2/2 returned=2", state: back, heard: []string{"wake:w3 2"}}}},
+		{name: "locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
+			{call: sweeps, want: "failed=w2/1 returned=1", state: again.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
+		{name: "heard of since, and gone", seed: state{"workers": "(w2=+60m)", "suspects": "(w2=-1m w9=-1m)"}, steps: []when{{call: sweeps, want: "", state: state{"workers": "(w2=+60m)"}}}},
+		{name: "two that die together", alive: []string{"w3"}, seed: order, steps: []when{
+			{call: sweeps, want: "failed=w1/2,w2/2 returned=4", state: state{"token": "=5", "queues": "[a b c d z]", "ledger": "{#a=1 #b=1 #c=1 #d=1}"}}}},
 	})
 }
 
 // What others have written to the suspects hides nobody.
 func TestForeignSuspects(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	e.crowd(300, 0, 1)
 	for i := range 200 {
 		e.must(e.conn.Do("ZADD", e.q.Suspects(), 1<<50, fmt.Sprint("nobody", i)))
@@ -50,17 +60,75 @@ func TestForeignSuspects(t *testing.T) {
 	}
 }
 
-func TestGuardSweep(t *testing.T) {
+// crowd makes n members whose leases lapse at the given time, and which hold as many
+// tasks each, dealt out in turn. The token of a task is its payload, too.
+func (e *env) crowd(n, tasks int, lapse int64) {
+	e.t.Helper()
+	for i := range n {
+		w := fmt.Sprintf("w%05d", i)
+		e.must(nil, e.conn.Send("ZADD", e.q.Workers(), lapse, w))
+		e.must(nil, e.conn.Send("HSET", e.q.Rounds(), w, 1))
+		for j := range tasks {
+			token := j*n + i + 1
+			id := fmt.Sprintf("p%07d", token)
+			e.must(nil, e.conn.Send("ZADD", e.q.Working(w), token, id))
+			e.must(nil, e.conn.Send("LPUSH", e.q.Process(id), token))
+		}
+	}
+	e.must(nil, e.conn.Send("SET", e.q.Token(), n*tasks))
+	e.must(e.conn.Do(""))
+}
+
+// longest is the time of the longest script since the last call.
+func (e *env) longest() (longest time.Duration) {
+	e.t.Helper()
+	for _, entry := range sure(redis.Values(e.conn.Do("SLOWLOG", "GET", -1)))(e.t) {
+		fields := entry.([]any)
+		if command, err := redis.ByteSlices(fields[3], nil); err == nil && strings.HasPrefix(string(command[0]), "EVAL") {
+			longest = max(longest, time.Duration(fields[2].(int64))*time.Microsecond)
+		}
+	}
+	e.must(e.conn.Do("SLOWLOG", "RESET"))
+	return longest
+}
+
+// A thousand workers that die at once are suspected by one look. Once a grace is over a
+// few more fail all of them and return their tasks: of up to 500 workers, in order. No
+// look does much: that is counted, since a time of some milliseconds is for the bench to
+// measure.
+func TestManyDie(t *testing.T) {
 	t.Parallel()
-	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
-	back := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
-	order := state{"token": "=4", "working:w1": "(p1=1 p3=3)", "working:w2": "(p2=2 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "queues": "[z]",
-		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)", "idle": "(w1=clock:-3m w2=-2m)"}
-	run(t, []scenario{
-		{name: "locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
-			{call: sweeps, want: "failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
-		{name: "heard of since, and gone", seed: state{"workers": "(w2=+60m)", "suspects": "(w2=-1m w9=-1m)"}, steps: []when{{call: sweeps, want: "", state: state{"workers": "(w2=+60m)"}}}},
-		{name: "two that die together", alive: []string{"w3"}, seed: order, steps: []when{
-			{call: sweeps, want: "failed=w1/2,w2/2 returned=4", state: state{"token": "=5", "queues": "[a b c d z]", "ledger": "{#a=1 #b=1 #c=1 #d=1}"}}}},
-	})
+	const (
+		tasks    = 2
+		commands = 2000 // of a look: one for each of 500 workers, and a dozen for each of 100 tasks
+	)
+	for _, workers := range []int{500, 1000} {
+		url := redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "100").URL()
+		e := newEnv(t, url, nil)
+		e.crowd(workers, tasks, 1)
+		m := &meter{Runner: e.line, e: e}
+		dead, back := 0, 0
+		for again := true; again; {
+			l := sure(Sweep(e.ctx, m, e.q, 0))(e.t)
+			if n := e.count("ZCARD", "suspects"); m.calls == 1 && n != workers {
+				t.Fatalf("one look has suspected %d of %d", n, workers)
+			}
+			if len(l.Failed) > 200 || l.Returned > 100 {
+				t.Errorf("one look has failed %d, and returned %d tasks", len(l.Failed), l.Returned)
+			}
+			dead, back, again = dead+len(l.Failed), back+l.Returned, l.Again || m.calls == 1
+		}
+		if dead != workers || back != workers*tasks || m.calls > 2+workers/200+workers*tasks/100 {
+			t.Fatalf("%d of %d were failed, %d of %d tasks are back, with %d looks", dead, workers, back, workers*tasks, m.calls)
+		}
+		waiting := sure(redis.Ints(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(e.t) // the tail is the front
+		for i, token := range waiting {
+			if token != workers*tasks-i && workers <= 500 {
+				t.Fatalf("%d. from the back is the task %d", i, token)
+			}
+		}
+		if t.Log(m.calls, m.commands, m.took); m.commands > commands {
+			t.Errorf("a look ran %d commands", m.commands)
+		}
+	}
 }

@@ -1,15 +1,12 @@
 package store
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("unlist",
@@ -45,18 +42,17 @@ func TestUnlist(t *testing.T) {
 	} {
 		for where, in := range places {
 			t.Run(name+where, func(t *testing.T) {
-				is := redistest.Parallel(t)
-				e := newEnv(t, redistest.URL(), nil)
+				e := beside(t, nil)
 				s := in(keys.NewSpace(e.prefix))
 				listed := func(name string) bool { return sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), name)))(t) }
 				for range 2 {
-					is.NoErr(List(e.ctx, e.line, s, "q", "other"))
+					e.is.NoErr(List(e.ctx, e.line, s, "q", "other"))
 					e.seed(c.seed)
-					is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
-					is.Equal(listed("q"), c.listed)
-					is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
-					is.Equal(listed("q"), c.listed)
-					is.True(listed("other"))
+					e.is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
+					e.is.Equal(listed("q"), c.listed)
+					e.is.NoErr(Unlist(e.ctx, e.line, s, e.q, "q"))
+					e.is.Equal(listed("q"), c.listed)
+					e.is.True(listed("other"))
 				}
 			})
 		}
@@ -66,45 +62,33 @@ func TestUnlist(t *testing.T) {
 // places are where keys may be: at one server; or at several nodes, though a test has one.
 var places = map[string]func(keys.Space) keys.Space{"": func(s keys.Space) keys.Space { return s }, ", scattered": keys.Space.InCluster}
 
-// A betweener does something before the second call.
-type betweener struct {
-	Runner
-	do    func()
-	calls int
-}
-
-func (b *betweener) One(ctx context.Context, c redisconn.Call) (any, error) {
-	if b.calls++; b.calls == 2 {
-		b.do()
-	}
-	return b.Runner.One(ctx, c)
-}
-
 // Where the registry is not where the queue is, a queue that comes into use between two looks is
 // on the list in the end.
 func TestUnlistApart(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	s := keys.NewSpace(e.prefix).InCluster()
-	is.NoErr(List(e.ctx, e.line, s, "q"))
-	is.NoErr(Unlist(e.ctx, &betweener{Runner: e.line, do: func() { e.seed(state{"queues": "[a]"}) }}, s, e.q, "q"))
-	is.True(sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), "q")))(t))
+	e.is.NoErr(List(e.ctx, e.line, s, "q"))
+	e.is.NoErr(Unlist(e.ctx, &hooked{Runner: e.line, before: func(call int) {
+		if call == 2 {
+			e.seed(state{"queues": "[a]"})
+		}
+	}}, s, e.q, "q"))
+	e.is.True(sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), "q")))(t))
 }
 
 // The answer tells whether the name was there. A list of another type is nobody's.
 func TestUnlistAnswers(t *testing.T) {
-	is := redistest.Parallel(t)
-	e := newEnv(t, redistest.URL(), nil)
+	e := beside(t, nil)
 	s := keys.NewSpace(e.prefix)
 	takes := func() any {
 		return sure(e.line.One(e.ctx, unlist.call(e.q, "used", []string{e.q.Waiting(), e.q.Workers()}, "name", "q")))(t)
 	}
-	is.Equal(takes(), int64(0))
-	is.NoErr(List(e.ctx, e.line, s, "q"))
-	is.Equal(takes(), int64(1))
-	is.NoErr(List(e.ctx, e.line, s, "q"))
+	e.is.Equal(takes(), int64(0))
+	e.is.NoErr(List(e.ctx, e.line, s, "q"))
+	e.is.Equal(takes(), int64(1))
+	e.is.NoErr(List(e.ctx, e.line, s, "q"))
 	e.must(e.conn.Do("ZADD", e.q.Workers(), 1, "w1"))
-	is.Equal(takes(), int64(0))
+	e.is.Equal(takes(), int64(0))
 	e.must(e.conn.Do("DEL", e.q.Workers()))
 	e.must(e.conn.Do("SET", s.Registry(), "foreign"))
 	if err := Unlist(e.ctx, e.line, s, e.q, "q"); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {

@@ -223,37 +223,15 @@ func (a *answer) value(name string) any {
 
 var errTooShort = errors.New("the reply is too short")
 
-func (a *answer) fail(name string, v any, want string) {
-	if a.err == nil {
-		a.err = fmt.Errorf("%s: the reply has %T instead of %s", name, v, want)
-	}
-}
-
-func (a *answer) int(name string) int64 {
-	v := a.value(name)
-	n, ok := v.(int64)
-	if !ok {
-		a.fail(name, v, "a number")
-	}
-	return n
-}
+func (a *answer) int(name string) int64 { return as[int64](a.value(name), &a.err, name, "a number") }
 
 func (a *answer) string(name string) string {
-	v := a.value(name)
-	b, ok := v.([]byte)
-	if !ok {
-		a.fail(name, v, "a string")
-	}
-	return string(b)
+	return string(as[[]byte](a.value(name), &a.err, name, "a string"))
 }
 
 // list reads an array; join takes over its errors.
 func (a *answer) list(name string) *decoder {
-	v := a.value(name)
-	rest, ok := v.([]any)
-	if !ok {
-		a.fail(name, v, "an array")
-	}
+	rest := as[[]any](a.value(name), &a.err, name, "an array")
 	return &decoder{rest: rest, err: a.err}
 }
 
@@ -342,10 +320,7 @@ func (c Call) Key(name string) string { return valueOf(c.Verb, c.Verb.keys, c.Ke
 func (c Call) Arg(name string) string { return valueOf(c.Verb, c.Verb.args, c.Args, name) }
 
 // Int returns an argument that is a number; 0 if it isn't one.
-func (c Call) Int(name string) int64 {
-	n, _ := strconv.ParseInt(c.Arg(name), 10, 64)
-	return n
-}
+func (c Call) Int(name string) int64 { return numberIn(c.Arg(name)) }
 
 // Rest returns the arguments that repeat, all that follow the others.
 func (c Call) Rest() []string {

@@ -1,14 +1,12 @@
 package topology_test
 
 import (
-	"bufio"
 	"fmt"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -17,45 +15,28 @@ import (
 
 // A fake is a sentinel that says what the test wants.
 type fake struct {
-	listener net.Listener
-	wg       sync.WaitGroup
-	asked    atomic.Int32 // connections
+	*redistest.Door
+	asked atomic.Int32 // connections
 
-	mu    sync.Mutex // protects the fields below
-	conns []net.Conn
-	says  map[string]string // by command
+	mu   sync.Mutex        // protects says
+	says map[string]string // by command
 }
 
 func newFake(t *testing.T, master *redistest.Server, epoch int) *fake {
 	t.Helper()
-	f := &fake{listener: redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t), says: map[string]string{}}
+	f := &fake{says: map[string]string{}}
 	f.names(master, epoch, "")
 	f.says["SENTINELS"] = "*0\r\n"
-	f.wg.Go(func() {
-		for {
-			c, err := f.listener.Accept()
-			if err != nil {
-				return
-			}
-			f.asked.Add(1)
+	f.Door = redistest.Listen(t, func(c net.Conn) {
+		f.asked.Add(1)
+		for words := range redistest.Requests(c) { // SENTINEL, and what
 			f.mu.Lock()
-			f.conns = append(f.conns, c)
+			said := f.says[words[1]]
 			f.mu.Unlock()
-			f.wg.Go(func() { f.serve(c) })
+			_, _ = c.Write([]byte(said)) // who asked may be gone
 		}
 	})
-	t.Cleanup(f.close)
 	return f
-}
-
-func (f *fake) close() {
-	_ = f.listener.Close() // a test may have done so
-	f.mu.Lock()
-	for _, c := range f.conns {
-		_ = c.Close() // likewise
-	}
-	f.mu.Unlock()
-	f.wg.Wait()
 }
 
 // names has it name a master.
@@ -75,23 +56,10 @@ func array(words ...string) string {
 	return text
 }
 
-func (f *fake) serve(c net.Conn) {
-	for lines := bufio.NewScanner(c); lines.Scan(); {
-		f.mu.Lock()
-		said, is := f.says[lines.Text()]
-		f.mu.Unlock()
-		if is {
-			_, _ = c.Write([]byte(said)) // who asked may be gone
-		}
-	}
-}
-
-func (f *fake) address() string { return f.listener.Addr().String() }
-
 func urlOf(all ...*fake) string {
 	var at []string
 	for _, f := range all {
-		at = append(at, f.address())
+		at = append(at, f.Addr())
 	}
 	return "redis+sentinel://" + strings.Join(at, ",") + "/main"
 }
@@ -129,11 +97,7 @@ func TestOneServerByTwoAddresses(t *testing.T) {
 	l := line(t, open(t, urlOf(a, b), topology.Options{}))
 	is.NoErr(at(l, server))
 	made := l.Made()
-	for began := time.Now(); b.asked.Load() == 0 || a.asked.Load() < 2; time.Sleep(10 * time.Millisecond) { // until the watch has asked both
-		if time.Since(began) > time.Minute {
-			t.Fatal("the watch doesn't ask")
-		}
-	}
+	redistest.Eventually(t, "the watch has asked both", func() bool { return b.asked.Load() > 0 && a.asked.Load() > 1 })
 	is.NoErr(at(l, server))
 	is.Equal(l.Made(), made)
 }
@@ -145,7 +109,7 @@ func TestWhereNobodyGoes(t *testing.T) {
 	one, two := redistest.Start(t), redistest.Start(t)
 	conn := redistest.Dial(t, one.URL())
 	f := newFake(t, one, 1)
-	try := topology.OneTry("main", f.address()) // a dial tries until its time is over, and a try may get too little
+	try := topology.OneTry("main", f.Addr()) // a dial tries until its time is over, and a try may get too little
 	fails := func(want string) {
 		t.Helper()
 		_, err := try(t.Context())

@@ -2,11 +2,11 @@ package topology
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -15,10 +15,9 @@ import (
 // Who wants to know at the same time asks together, and nothing is asked when nobody waits.
 func TestTogether(t *testing.T) {
 	is := redistest.Parallel(t)
-	mute := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	t.Cleanup(func() { _ = mute.Close() })
+	mute := redistest.Listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 	server := redisconn.Server{Network: "tcp"}
-	s := newSentinels("main", []string{mute.Addr().String()}, server, server, new(atomic.Pointer[func()]))
+	s := newSentinels("main", []string{mute.Addr()}, server, server, new(atomic.Pointer[func()]))
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for range 8 {
@@ -38,11 +37,7 @@ func TestTogether(t *testing.T) {
 		}
 		return s.asking.waiting
 	}
-	for began := time.Now(); waiting() < 8; time.Sleep(time.Millisecond) { // between two looks, no synchronisation
-		if time.Since(began) > time.Minute {
-			t.Fatal("they ask by themselves")
-		}
-	}
+	redistest.Eventually(t, "they ask together", func() bool { return waiting() == 8 })
 	cancel()
 	all.Wait()
 	is.Equal(waiting(), 0)

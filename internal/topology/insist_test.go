@@ -88,7 +88,7 @@ func TestPutOffHasAnEnd(t *testing.T) {
 		_, err := r.One(t.Context(), get)
 		ended <- err
 	}()
-	eventually(t, "it was put off", func() bool { return a.heard("GET") > asked })
+	redistest.Eventually(t, "it was put off", func() bool { return a.heard("GET") > asked })
 	r.Close()
 	is.True(errors.Is(<-ended, redisconn.ErrClosed))
 }

@@ -1,11 +1,8 @@
 package topology_test
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,36 +35,18 @@ const (
 // the reply without the end of the line.
 func node(t testing.TB, answer func(command string) string) *fakeNode {
 	t.Helper()
-	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	f := &fakeNode{address: l.Addr().String(), answer: answer}
-	var all sync.WaitGroup
-	over := make(chan struct{})
-	t.Cleanup(func() { close(over); _ = l.Close(); all.Wait() })
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			f.mu.Lock()
-			f.conns++
-			f.mu.Unlock()
-			all.Go(func() { <-over; _ = c.Close() })
-			all.Go(func() { f.serve(c) })
-		}
-	})
+	f := &fakeNode{answer: answer}
+	f.address = redistest.Listen(t, f.serve).Addr()
 	return f
 }
 
 func (f *fakeNode) serve(c net.Conn) {
+	f.mu.Lock()
+	f.conns++
+	f.mu.Unlock()
 	f.open.Add(1)
 	defer f.open.Add(-1)
-	defer func() { _ = c.Close() }()
-	for in := bufio.NewReader(c); ; {
-		words, err := request(in)
-		if err != nil {
-			return
-		}
+	for words := range redistest.Requests(c) {
 		command := strings.Join(words, " ")
 		f.mu.Lock()
 		if command != "PING" {
@@ -89,25 +68,6 @@ func (f *fakeNode) serve(c net.Conn) {
 			return
 		}
 	}
-}
-
-// request reads a command.
-func request(in *bufio.Reader) (words []string, err error) {
-	number := func(of string) (n int) {
-		line, e := in.ReadString('\n')
-		if n, err = strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, of))); e != nil {
-			err = e
-		}
-		return n
-	}
-	for n := number("*"); n > 0 && err == nil; n-- {
-		word := make([]byte, number("$")+2)
-		if err == nil {
-			_, err = io.ReadFull(in, word)
-		}
-		words = append(words, string(word[:len(word)-2]))
-	}
-	return words, err
 }
 
 // says changes what a fakeNode answers.
@@ -159,22 +119,4 @@ func router(t testing.TB, c *topology.Cluster, timeout time.Duration) *topology.
 	r.ReachWithin(timeout)
 	t.Cleanup(r.Close)
 	return r
-}
-
-// nowhere is an address at which nobody listens.
-func nowhere(t testing.TB) string {
-	t.Helper()
-	l := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
-// eventually waits until something is so.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for began := time.Now(); !is(); time.Sleep(10 * time.Millisecond) { // between two looks, no synchronisation
-		if time.Since(began) > 20*time.Second {
-			t.Fatal("it doesn't come true: ", what)
-		}
-	}
 }

@@ -59,7 +59,7 @@ func TestNodesAreReplaced(t *testing.T) {
 		is.Equal(redistest.Sure(redis.String(r.One(t.Context(), get)))(t), "x")
 	}
 	call()
-	eventually(t, "it listens", func() bool { return first.heard("PSUBSCRIBE") > 0 })
+	redistest.Eventually(t, "it listens", func() bool { return first.heard("PSUBSCRIBE") > 0 })
 	before := goroutines()
 	nodes := []*fakeNode{first}
 	for i := range 20 {
@@ -72,15 +72,15 @@ func TestNodesAreReplaced(t *testing.T) {
 		nodes = append(nodes, now)
 		call()
 		is.Equal(r.Home(q), now.address)
-		eventually(t, "subscriptions are at the new node", func() bool { return now.heard("SSUBSCRIBE") > 0 && s.Nodes() == 1 })
+		redistest.Eventually(t, "subscriptions are at the new node", func() bool { return now.heard("SSUBSCRIBE") > 0 && s.Nodes() == 1 })
 	}
 	call()
 	for _, n := range nodes[1 : len(nodes)-1] {
-		eventually(t, "connections to nodes that are gone are closed", func() bool { return n.open.Load() == 0 })
+		redistest.Eventually(t, "connections to nodes that are gone are closed", func() bool { return n.open.Load() == 0 })
 	}
 	is.True(first.open.Load() > 0)
-	eventually(t, "nodes that are gone are forgotten", func() bool { return r.Lines() == 1 })
-	eventually(t, "goroutines have ended", func() bool { return goroutines() <= before })
+	redistest.Eventually(t, "nodes that are gone are forgotten", func() bool { return r.Lines() == 1 })
+	redistest.Eventually(t, "goroutines have ended", func() bool { return goroutines() <= before })
 	s.Remove(l.Subscription)
 	s.Remove(pattern.Subscription)
 	is.Equal(s.Nodes(), 0)
@@ -108,14 +108,14 @@ func TestForgottenOnTheWay(t *testing.T) {
 	r.SweepAfter(time.Millisecond)
 	p := r.Start(get)
 	<-arrived
-	eventually(t, "it is forgotten", func() bool { return r.Lines() == 0 })
+	redistest.Eventually(t, "it is forgotten", func() bool { return r.Lines() == 0 })
 	is.Equal(a.open.Load(), int32(1))
 	goOn()
 	is.Equal(redistest.Sure(redis.String(p.Wait(t.Context())[0].Value, nil))(t), "a")
-	eventually(t, "the connection is closed", func() bool { return a.open.Load() == 0 })
+	redistest.Eventually(t, "the connection is closed", func() bool { return a.open.Load() == 0 })
 	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), get)))(t), "a")
 	is.Equal(len(arrived), 1) // the second
-	eventually(t, "that connection is closed, too", func() bool { return a.open.Load() == 0 })
+	redistest.Eventually(t, "that connection is closed, too", func() bool { return a.open.Load() == 0 })
 }
 
 // However often a node is forgotten, no call fails for that, and each is made once.

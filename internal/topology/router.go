@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -102,49 +103,26 @@ func (r *Router) One(ctx context.Context, c redisconn.Call) (any, error) {
 // up and nobody else uses it, the calls have been sent when Start returns.
 func (r *Router) Start(calls ...redisconn.Call) Pending {
 	if r.one != nil {
-		return Pending{first: r.one.Start(calls...)}
+		return r.one.Start(calls...)
 	}
-	return Pending{all: r.start(calls)}
+	return r.start(calls)
 }
 
 // A Pending holds calls in flight.
-type Pending struct {
-	first *redisconn.Pending // on one server
-	all   *trip              // in a cluster
-}
+type Pending interface {
+	// Done is closed when there is nothing more to wait for.
+	Done() <-chan struct{}
 
-// Done is closed when there is nothing more to wait for.
-func (p *Pending) Done() <-chan struct{} {
-	if p.all != nil {
-		return p.all.done
-	}
-	return p.first.Done()
-}
+	// Sent reports whether the calls have been sent. If they still wait for others on the connection, f is
+	// called once they are. It must not block, or use the router. In a cluster they may be sent again, elsewhere.
+	Sent(f func()) bool
 
-// Sent reports whether the calls have been sent. If they still wait for others on the connection, f is
-// called once they are. It must not block, or use the router. In a cluster they may be sent again, elsewhere.
-func (p *Pending) Sent(f func()) bool {
-	if p.all != nil {
-		return p.all.first != nil && p.all.first.Sent(f)
-	}
-	return p.first.Sent(f)
-}
+	// Wait returns the replies, as Do does. It is called once.
+	Wait(ctx context.Context) []redisconn.Reply
 
-// Wait returns the replies, as Do does. It is called once.
-func (p *Pending) Wait(ctx context.Context) []redisconn.Reply {
-	if p.all != nil {
-		return p.all.wait(ctx)
-	}
-	return p.first.Wait(ctx)
-}
-
-// Took returns the time from sending the calls until all were answered, without the time that they
-// waited for other calls. It's valid only after Wait has returned replies.
-func (p *Pending) Took() time.Duration {
-	if p.all != nil {
-		return p.all.took
-	}
-	return p.first.Took()
+	// Took returns the time from sending the calls until all were answered, without the time that they
+	// waited for other calls. It's valid only after Wait has returned replies.
+	Took() time.Duration
 }
 
 // Line returns the connection to the node that is known to have the queue. Use it to inspect the
@@ -327,7 +305,7 @@ func (r *Router) home(slot int, avoid string) string {
 	there := slices.DeleteFunc(slices.Clone(up), func(at string) bool { return !r.isThere(at) })
 	for _, of := range [][]string{there, up, others} {
 		if len(of) > 0 {
-			return some(of)
+			return of[rand.IntN(len(of))]
 		}
 	}
 	return avoid

@@ -74,7 +74,7 @@ func TestMoved(t *testing.T) {
 	}
 	is.Equal(a.heard("GET"), 1)
 	is.Equal(r.Home(queue("q")), b.address)
-	eventually(t, "all owners are known", func() bool { return r.Home(queue("other")) == c.address })
+	redistest.Eventually(t, "all owners are known", func() bool { return r.Home(queue("other")) == c.address })
 	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), redisconn.Command("GET", "{other}"))))(t), "c")
 	is.Equal(c.heard("GET"), 1)
 	is.Equal(a.heard("GET {other}")+b.heard("GET {other}"), 0)
@@ -219,7 +219,7 @@ func TestOwnerIsGone(t *testing.T) {
 	t.Parallel()
 	quiet := func(string) string { return silence }
 	for name, gone := range map[string]func(t *testing.T) string{
-		"refuses": func(t *testing.T) string { t.Helper(); return nowhere(t) },
+		"refuses": func(t *testing.T) string { t.Helper(); return redistest.Nowhere(t) },
 		"silent":  func(t *testing.T) string { t.Helper(); return node(t, quiet).address },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestOwnerIsGone(t *testing.T) {
 // says that it's down, and not only where another node sends the call.
 func TestOwnerStaysGone(t *testing.T) {
 	redistest.Parallel(t)
-	a, b := nowhere(t), node(t, nil)
+	a, b := redistest.Nowhere(t), node(t, nil)
 	b.says(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), a)))
 	r := router(t, cluster(b.address), 2500*time.Millisecond) // for a try, too, on a busy machine
 	var all sync.WaitGroup

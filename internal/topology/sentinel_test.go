@@ -116,6 +116,8 @@ func TestSentinelThatIsCutOff(t *testing.T) {
 	is.NoErr(at(l, old)) // by the stray one, which is asked first from now on
 	now := servers.Failover(t)
 	arrives(t, l, now)
+	named := redistest.Sure(redis.Strings(stray.Call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.MasterName)))(t)
+	is.Equal(strings.Join(named, ":"), old.Addr()) // the stray one knows of no other
 	for range 5 {
 		l.Abort()
 		is.NoErr(at(l, now))

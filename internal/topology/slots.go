@@ -3,7 +3,6 @@ package topology
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -282,12 +281,4 @@ func whole(address, from string) string {
 	}
 	host, _, _ = net.SplitHostPort(from)
 	return net.JoinHostPort(host, port)
-}
-
-// some returns one of several.
-func some(of []string) string {
-	if len(of) == 0 {
-		return ""
-	}
-	return of[rand.IntN(len(of))]
 }

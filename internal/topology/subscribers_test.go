@@ -134,7 +134,7 @@ func TestSubscriptionMoves(t *testing.T) {
 	check := func(message string) {
 		t.Helper()
 		owner := c.Owner(t, at)
-		eventually(t, "the owner knows of who listens", func() bool {
+		redistest.Eventually(t, "the owner knows of who listens", func() bool {
 			return heardAt(t, owner, "SPUBLISH", sharded, message+"s") && heardAt(t, owner, "PUBLISH", plain, message+"p")
 		})
 		both.expect(t, message+"s")
@@ -150,11 +150,11 @@ func TestSubscriptionMoves(t *testing.T) {
 
 	owner := c.Owner(t, at)
 	owner.Kill()
-	eventually(t, "a replica is promoted", func() bool { return c.Owner(t, at) != owner })
+	redistest.Eventually(t, "a replica is promoted", func() bool { return c.Owner(t, at) != owner })
 	check("promoted")
 	s.Remove(both.Subscription)
 	owner = c.Owner(t, at)
-	eventually(t, "nobody listens any more", func() bool { return !heardAt(t, owner, "SPUBLISH", sharded, "late") })
+	redistest.Eventually(t, "nobody listens any more", func() bool { return !heardAt(t, owner, "SPUBLISH", sharded, "late") })
 }
 
 // Where no node can be reached, or all refuse the login, who listens to all of them tries again after a

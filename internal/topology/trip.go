@@ -113,8 +113,15 @@ func (r *Router) start(calls []redisconn.Call) *trip {
 	return t
 }
 
-// wait returns the replies. It has the trip end with ctx.
-func (t *trip) wait(ctx context.Context) []redisconn.Reply {
+// Done and the following are those of a Pending.
+func (t *trip) Done() <-chan struct{} { return t.done }
+
+func (t *trip) Sent(f func()) bool { return t.first != nil && t.first.Sent(f) }
+
+func (t *trip) Took() time.Duration { return t.took }
+
+// Wait has the trip end with ctx.
+func (t *trip) Wait(ctx context.Context) []redisconn.Reply {
 	defer t.cancel(nil)
 	select {
 	case <-t.done:

@@ -38,6 +38,23 @@ func Several(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
+// Grouped is a number with its thousands apart.
+func Grouped(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// Counted is a number of things, with its thousands apart.
+func Counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return Grouped(n) + " " + thing + "s"
+}
+
 // Tasks is a number of them, with their verb.
 func Tasks(n int, one, more string) string {
 	if n == 1 {

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,14 +47,16 @@ func (w *ward) admit(url string, opts worqr.Options, check time.Duration) *worqr
 	opts.Prefix, opts.Trace = w.prefix, m.Trace()
 	p := peertest.OpenAt(w.t, url, opts)
 	m.Watch(p)
+	w.export(m)
+	return p
+}
+
+func (w *ward) export(m *worqrprom.Metrics) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m)
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	at := httptest.NewServer(mux)
+	at := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	w.t.Cleanup(at.Close)
 	w.urls = append(w.urls, at.URL)
-	return p
 }
 
 // worker runs a peer that serves the queue.
@@ -161,11 +164,7 @@ func ofFleets() map[string]failure {
 			w.t.Cleanup(func() { _ = w.peer.Close() })
 			m := worqrprom.New(nil)
 			m.Watch(w.peer)
-			registry := prometheus.NewRegistry()
-			registry.MustRegister(m)
-			at := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-			w.t.Cleanup(at.Close)
-			w.urls = []string{at.URL}
+			w.export(m)
 		}, banner: []string{"Redis refuses the login", "Check the user and the password"}, flags: []string{"--url", "wrong"}, says: "WRONGPASS", alert: "WorqrDenied"},
 		"eviction policy": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, done, nil) // which wouldn't start afterwards
@@ -232,12 +231,7 @@ func (f *failure) run(t *testing.T, cli string) {
 	if f.then != nil {
 		f.then(w)
 	}
-	var rule alert
-	for _, a := range alerts(t) {
-		if a.Alert == f.alert {
-			rule = a
-		}
-	}
+	rule := alerts(t)[slices.IndexFunc(alerts(t), func(a alert) bool { return a.Alert == f.alert })]
 	eventually(t, f.alert+" fires", func() bool {
 		s.after, s.apart = w.scrape(), time.Since(began)
 		return len(s.eval(t, rule.Expr)) > 0

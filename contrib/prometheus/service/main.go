@@ -28,7 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/contrib/prometheus"
+	worqrprom "github.com/worqr/worqr/contrib/prometheus"
 	"github.com/worqr/worqr/dash"
 )
 

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,8 +39,7 @@ const (
 
 func read(t testing.TB, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	peertest.Must(t, err)
+	text := redistest.Sure(os.ReadFile(file))(t)
 	return string(text)
 }
 
@@ -61,23 +61,18 @@ func startFleet(t *testing.T, c config) *fleet {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 3)
 	for range 3 {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		peertest.Must(t, err)
+		listener := redistest.Sure(net.Listen("tcp", "127.0.0.1:0"))(t)
 		f.urls = append(f.urls, "http://"+listener.Addr().String())
 		go func() { ended <- serve(ctx, c, listener) }()
 	}
-	stopped := false
-	f.stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			for range 3 {
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		for range 3 {
+			if err := <-ended; err != nil {
+				t.Error(err)
 			}
 		}
-	}
+	})
 	t.Cleanup(f.stop)
 	for _, url := range f.urls {
 		peertest.Eventually(t, "a service is ready", func() bool { return status(url+"/readyz") == http.StatusOK })
@@ -93,11 +88,9 @@ func keda(t testing.TB, server *redistest.Server) redis.Conn {
 	for _, trigger := range scaled(t).Triggers {
 		user = append(user, "~"+trigger.Metadata["listName"]+trigger.Metadata["stream"])
 	}
-	_, err := redistest.Dial(t, server.URL()).Do("ACL", user...)
-	peertest.Must(t, err)
+	redistest.Do(t, redistest.Dial(t, server.URL()), "ACL", user...)
 	conn := redistest.Dial(t, "redis://keda:secret@"+server.Addr())
-	_, err = conn.Do("PING")
-	peertest.Must(t, err)
+	redistest.Do(t, conn, "PING")
 	return conn
 }
 
@@ -124,19 +117,16 @@ var (
 // scrape reads the metrics of a service, by name.
 func scrape(t testing.TB, url string) map[string][]sample {
 	t.Helper()
-	answer, err := http.Get(url + "/metrics")
-	peertest.Must(t, err)
+	answer := redistest.Sure(http.Get(url + "/metrics"))(t)
 	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	peertest.Must(t, err)
+	text := redistest.Sure(io.ReadAll(answer.Body))(t)
 	metrics := map[string][]sample{}
 	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
 		s := sample{labels: map[string]string{"job": "service", "instance": url}}
 		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
 			s.labels[l[1]] = l[3]
 		}
-		s.value, err = strconv.ParseFloat(m[3], 64)
-		peertest.Must(t, err)
+		s.value = redistest.Sure(strconv.ParseFloat(m[3], 64))(t)
 		metrics[m[1]] = append(metrics[m[1]], s)
 	}
 	return metrics
@@ -224,21 +214,12 @@ func checkExpr(t testing.TB, of, expr string, metrics map[string][]sample) {
 	}
 	named := map[string]bool{}
 	for _, m := range found {
-		selected := 0
 		for _, s := range metrics[m[1]] {
-			matches := true
-			for _, l := range label.FindAllStringSubmatch(m[2], -1) {
-				value, has := s.labels[l[1]]
-				matches = matches && has && (l[2] == "=~" || value == l[3])
-			}
-			if matches {
-				selected++
-			}
 			for l := range s.labels {
 				named[l] = true
 			}
 		}
-		if selected == 0 {
+		if len(chosen(metrics[m[1]], m[2])) == 0 {
 			t.Errorf("%s: no fleet has %s", of, m[0])
 		}
 		shared := strings.HasPrefix(m[1], "worqr_queue_")
@@ -265,8 +246,7 @@ func TestFleet(t *testing.T) {
 		if i%30 == 0 {
 			kind = "broken"
 		}
-		_, err := emails.Add(ctx, []byte(kind), nil)
-		is.NoErr(err)
+		redistest.Sure(emails.Add(ctx, []byte(kind), nil))(t)
 	}
 	ended := func(outcome string) (n float64) {
 		for _, url := range f.urls {
@@ -278,8 +258,8 @@ func TestFleet(t *testing.T) {
 
 	is.NoErr(emails.Pause(ctx)) // so that what waits stays
 	is.NoErr(emails.Enqueue(ctx, []byte("quick"), []byte("quick"), []byte("quick")))
-	_, err := emails.Add(ctx, []byte("quick"), nil)
-	is.NoErr(err)
+	redistest.Sure(emails.Add(ctx, []byte("quick"), nil))(t)
+	redistest.Sure(emails.AddAt(ctx, time.Now().Add(time.Hour), []byte("quick"), nil))(t)
 	var all []map[string][]sample
 	peertest.Eventually(t, "all tell the same of the queue", func() bool { // what was read stands for a second
 		all = nil
@@ -287,7 +267,7 @@ func TestFleet(t *testing.T) {
 		for _, url := range f.urls {
 			m := scrape(t, url)
 			all = append(all, m)
-			for name, want := range map[string]float64{"waiting_tasks": 4, "failed_tasks": 3, "running_tasks": 0, "workers": 3, "paused": 1} {
+			for name, want := range map[string]float64{"waiting_tasks": 4, "scheduled_tasks": 1, "failed_tasks": 3, "running_tasks": 0, "workers": 3, "paused": 1, "silent": 0} {
 				same = same && total(m["worqr_queue_"+name], "queue", "emails") == want
 			}
 		}
@@ -365,7 +345,7 @@ func (f *fleet) checkPanels(t testing.TB, metrics map[string][]sample) {
 	is := is.New(t)
 	for title, want := range map[string][][]float64{
 		"Waiting": {{4}, {4}}, "Running": {{0}}, "Failed": {{3}}, "Ready": {{3}}, "Disconnected": {{0}}, // the row of numbers
-		"Held by workers": {{0}}, "Scheduled": {{0}}, "Failed queue": {{3}}, "Workers": {{3}, {3}, {1}},
+		"Held by workers": {{0}}, "Scheduled": {{1}}, "Failed queue": {{3}}, "Workers": {{3}, {3}, {1}},
 		"Failed and retried": {{0.033333}, {0}}, // 3 of 90
 		"Handlers":           {nil, {0, 0, 0}},
 	} {
@@ -414,8 +394,7 @@ func replicas(t testing.TB, triggers map[string]int) float64 {
 		}
 		return name
 	})
-	v, err := types.Eval(token.NewFileSet(), nil, token.NoPos, formula)
-	peertest.Must(t, err)
+	v := redistest.Sure(types.Eval(token.NewFileSet(), nil, token.NoPos, formula))(t)
 	n, _ := constant.Float64Val(v.Value)
 	return n
 }
@@ -429,13 +408,11 @@ func (f *fleet) triggers(t testing.TB) map[string]int {
 		if trigger.Type == "redis-streams" {
 			key, commands = trigger.Metadata["stream"], map[string]string{"stream": "XLEN", "none": "XLEN"}
 		}
-		kind, err := redis.String(f.conn.Do("TYPE", key))
-		peertest.Must(t, err)
+		kind := redistest.Sure(redis.String(f.conn.Do("TYPE", key)))(t)
 		if commands[kind] == "" {
 			t.Fatalf("%s is a %s, which a trigger %s can't count", key, kind, trigger.Type)
 		}
-		n, err := redis.Int(f.conn.Do("EVAL", "return redis.call(ARGV[1], KEYS[1])", 1, key, commands[kind]))
-		peertest.Must(t, err)
+		n := redistest.Sure(redis.Int(f.conn.Do("EVAL", "return redis.call(ARGV[1], KEYS[1])", 1, key, commands[kind])))(t)
 		numbers[trigger.Name] = n
 	}
 	return numbers
@@ -559,8 +536,7 @@ func TestDeployment(t *testing.T) {
 // Each alert has a runbook page with its expression, and there are no other pages.
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
-	pages, err := filepath.Glob(deploy + "runbooks/*.md")
-	peertest.Must(t, err)
+	pages := redistest.Sure(filepath.Glob(deploy + "runbooks/*.md"))(t)
 	var have []string
 	for _, p := range pages {
 		have = append(have, strings.TrimSuffix(filepath.Base(p), ".md"))

@@ -143,7 +143,7 @@ func (p *parser) call(name string, inner term) term {
 		}
 		now, was := inner(p.in.after), inner(p.in.before)
 		for _, s := range now.vector { // a counter begins at 0 as soon as its queue is served
-			if !slices.ContainsFunc(was.vector, func(o sample) bool { return maps.Equal(o.labels, s.labels) }) {
+			if at(was.vector, s) < 0 {
 				was.vector = append(was.vector, sample{labels: s.labels})
 			}
 		}
@@ -155,11 +155,13 @@ func (p *parser) call(name string, inner term) term {
 	}
 }
 
+// chosen are the samples that have the labels. The lists behind =~ aren't looked at.
 func chosen(all []sample, matchers string) (some []sample) {
 	for _, s := range all {
 		matches := true
 		for _, l := range label.FindAllStringSubmatch(matchers, -1) {
-			matches = matches && (s.labels[l[1]] == l[3] || l[2] == "=~")
+			value, has := s.labels[l[1]]
+			matches = matches && has && (l[2] == "=~" || value == l[3])
 		}
 		if matches {
 			some = append(some, s)
@@ -227,13 +229,18 @@ func quantiles(rank float64, buckets []sample) (all []sample) {
 	return all
 }
 
+// at is where a vector has the labels of a sample; -1 is nowhere.
+func at(vector []sample, s sample) int {
+	return slices.IndexFunc(vector, func(o sample) bool { return maps.Equal(o.labels, s.labels) })
+}
+
 // combine applies an operator: to each sample and a number, or to the samples that have the same
 // labels.
 func combine(op string, a, b value) (v value) {
 	if op == "or" {
 		v.vector = slices.Clone(a.vector)
 		for _, s := range b.vector {
-			if !slices.ContainsFunc(a.vector, func(o sample) bool { return maps.Equal(o.labels, s.labels) }) {
+			if at(a.vector, s) < 0 {
 				v.vector = append(v.vector, s)
 			}
 		}
@@ -246,7 +253,7 @@ func combine(op string, a, b value) (v value) {
 		}
 	}
 	for _, s := range a.vector {
-		i := slices.IndexFunc(b.vector, func(o sample) bool { return maps.Equal(o.labels, s.labels) })
+		i := at(b.vector, s)
 		other, has := b.number, b.scalar
 		if i >= 0 {
 			other, has = b.vector[i].value, true

@@ -92,24 +92,3 @@ func (l *Lane) Card(id string) string {
 	}
 	return l.Entry[l.Entries[id]]["held"]
 }
-
-// movedAdded is Moved for the stream.
-func movedAdded(was, is Stream, yield func(payload string, n int)) {
-	same := func(a, b []string) bool { return a[0] == b[0] }
-	for len(was) > 0 && len(is) > 0 && same(was[0], is[0]) {
-		was, is = was[1:], is[1:]
-	}
-	for len(was) > 0 && len(is) > 0 && same(was[len(was)-1], is[len(is)-1]) {
-		was, is = was[:len(was)-1], is[:len(is)-1]
-	}
-	for _, item := range was {
-		if w := waiter(item); !w.Apart {
-			yield(w.Payload, -1)
-		}
-	}
-	for _, item := range is {
-		if w := waiter(item); !w.Apart {
-			yield(w.Payload, 1)
-		}
-	}
-}

@@ -72,45 +72,42 @@ func Place(prefix, key string) (queue string, failed bool, kind, of string, ok b
 func asZSet(v any) ZSet { z, _ := v.(ZSet); return z }
 func asHash(v any) Hash { h, _ := v.(Hash); return h }
 
+// keep has a map hold what is not empty.
+func keep[M ~map[string]V, V any](in map[string]M, of string, m M) {
+	if delete(in, of); len(m) > 0 {
+		in[of] = m
+	}
+}
+
 // Set takes in what a key holds now.
 func (l *Lane) Set(kind, of string, v any) {
 	switch kind {
 	case "queues":
 		l.Waiting, _ = v.([]string)
 	case "process":
+		delete(l.Process, of)
 		if all, _ := v.([]string); len(all) == 1 {
 			l.Process[of] = all[0]
-		} else {
-			delete(l.Process, of)
 		}
 	case "working":
 		for id := range l.Working[of] {
 			delete(l.Owner, id)
 		}
-		delete(l.Working, of)
-		if z := asZSet(v); len(z) > 0 {
-			l.Working[of] = z
-			for id := range z {
-				l.Owner[id] = of
-			}
+		keep(l.Working, of, asZSet(v))
+		for id := range l.Working[of] {
+			l.Owner[id] = of
 		}
 	case "keyed":
-		delete(l.Entry, of)
-		if h := asHash(v); len(h) > 0 {
-			l.Entry[of] = h
-		}
+		keep(l.Entry, of, asHash(v))
 	case "recurrence":
-		delete(l.Recurrence, of)
-		if h := asHash(v); len(h) > 0 {
-			l.Recurrence[of] = h
-		}
+		keep(l.Recurrence, of, asHash(v))
 	case "entries":
 		l.setEntries(asHash(v))
 	case "added":
 		l.Added, _ = v.(Stream)
 	case "batch":
-		delete(l.Batch, of)
-		if all, _ := v.([]string); len(all) > 0 {
+		all, _ := v.([]string)
+		if delete(l.Batch, of); len(all) > 0 {
 			l.Batch[of] = all
 		}
 	case "token":
@@ -119,10 +116,11 @@ func (l *Lane) Set(kind, of string, v any) {
 	case "paused":
 		l.Paused = v != nil
 	default:
-		if z := l.zset(kind); z != nil {
-			*z = asZSet(v)
-		} else if h := l.hash(kind); h != nil {
-			*h = asHash(v)
+		switch one := l.one(kind).(type) {
+		case *ZSet:
+			*one = asZSet(v)
+		case *Hash:
+			*one = asHash(v)
 		}
 	}
 }
@@ -148,17 +146,17 @@ func (l *Lane) Get(kind, of string) any {
 	case "added":
 		return l.Added
 	}
-	if z := l.zset(kind); z != nil {
-		return *z
-	}
-	if h := l.hash(kind); h != nil {
-		return *h
+	switch one := l.one(kind).(type) {
+	case *ZSet:
+		return *one
+	case *Hash:
+		return *one
 	}
 	return nil
 }
 
-// zset is a sorted set of which the queue has one, or nil.
-func (l *Lane) zset(kind string) *ZSet {
+// one is a sorted set or a hash of which the queue has one, or nil.
+func (l *Lane) one(kind string) any {
 	switch kind {
 	case "batches":
 		return &l.Batches
@@ -180,13 +178,6 @@ func (l *Lane) zset(kind string) *ZSet {
 		return &l.Gaps
 	case "recurring":
 		return &l.Recurring
-	}
-	return nil
-}
-
-// hash is a hash of which the queue has one, or nil.
-func (l *Lane) hash(kind string) *Hash {
-	switch kind {
 	case "unique":
 		return &l.Unique
 	case "rounds":
@@ -204,12 +195,7 @@ func Moved(kind string, was, is any, yield func(payload string, n int)) {
 	case "queues", "process":
 		old, _ := was.([]string)
 		now, _ := is.([]string)
-		for len(old) > 0 && len(now) > 0 && old[0] == now[0] {
-			old, now = old[1:], now[1:]
-		}
-		for len(old) > 0 && len(now) > 0 && old[len(old)-1] == now[len(now)-1] {
-			old, now = old[:len(old)-1], now[:len(now)-1]
-		}
+		old, now = apart(old, now, func(a, b string) bool { return a == b })
 		for _, p := range old {
 			yield(p, -1)
 		}
@@ -219,7 +205,17 @@ func Moved(kind string, was, is any, yield func(payload string, n int)) {
 	case "added":
 		old, _ := was.(Stream)
 		now, _ := is.(Stream)
-		movedAdded(old, now, yield)
+		old, now = apart(old, now, func(a, b []string) bool { return a[0] == b[0] })
+		for _, item := range old {
+			if w := waiter(item); !w.Apart {
+				yield(w.Payload, -1)
+			}
+		}
+		for _, item := range now {
+			if w := waiter(item); !w.Apart {
+				yield(w.Payload, 1)
+			}
+		}
 	case "keyed":
 		if p, ok := asHash(was)["payload"]; ok {
 			yield(p, -1)
@@ -228,6 +224,17 @@ func Moved(kind string, was, is any, yield func(payload string, n int)) {
 			yield(p, 1)
 		}
 	}
+}
+
+// apart leaves out what two lists begin with, and what they end with.
+func apart[L ~[]E, E any](a, b L, same func(E, E) bool) (L, L) {
+	for len(a) > 0 && len(b) > 0 && same(a[0], b[0]) {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && same(a[len(a)-1], b[len(b)-1]) {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return a, b
 }
 
 // Order are the batches that are committed, in their order.
@@ -320,13 +327,13 @@ type (
 // TokenOf is the token of a process.
 func (l *Lane) TokenOf(id string) int64 { return l.Working[l.Owner[id]][id] }
 
-// Value is what a key holds, as a Lane takes it in: a copy of what a store holds.
+// Value is what a key holds, as a Lane takes it in, of what a store tells. It shares that.
 func Value(held any) any {
 	switch v := held.(type) {
 	case string:
 		return Text(v)
 	case map[string]string:
-		return Hash(maps.Clone(v))
+		return Hash(v)
 	case map[string]float64:
 		z := make(ZSet, len(v))
 		for name, score := range v {
@@ -334,9 +341,9 @@ func Value(held any) any {
 		}
 		return z
 	case map[string]bool:
-		return Set(maps.Clone(v))
+		return Set(v)
 	case [][]string:
-		return Stream(slices.Clone(v))
+		return Stream(v)
 	}
 	return held
 }

@@ -4,18 +4,24 @@
 package rules
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/worqr/worqr/integration/spec"
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
 // A Wrong takes in what is wrong.
 type Wrong func(format string, args ...any)
 
+// Kinds are those of the keys that have changed; nil: any may have.
+type Kinds map[string]bool
+
 // State judges a queue of which keys of some kinds have changed.
-func State(l *lane.Lane, changed func(kinds ...string) bool, wrong Wrong) {
+func State(l *lane.Lane, kinds Kinds, wrong Wrong) {
+	changed := func(some ...string) bool {
+		return kinds == nil || slices.ContainsFunc(some, func(k string) bool { return kinds[k] })
+	}
 	if changed("process", "working", "workers", "suspects") {
 		owners(l, wrong)
 	}
@@ -35,9 +41,6 @@ func State(l *lane.Lane, changed func(kinds ...string) bool, wrong Wrong) {
 		stopping(l, wrong)
 	}
 }
-
-// Anything is as if keys of all kinds had changed.
-func Anything(...string) bool { return true }
 
 // owners: each process has one, and that is a member or its tasks are being returned.
 func owners(l *lane.Lane, wrong Wrong) {
@@ -195,12 +198,7 @@ func stopping(l *lane.Lane, wrong Wrong) {
 	due := map[string]bool{}
 	for id := range l.Process {
 		for _, name := range l.Names(id) {
-			if lane.IsKey(name) {
-				name = "k" + lane.Digest(name)
-			} else {
-				name = "p" + name
-			}
-			due[fmt.Sprintf("%s:%016d:%s", name, l.TokenOf(id), id)] = true
+			due[spec.StoppingAs(name, l.TokenOf(id), id)] = true
 		}
 	}
 	for member := range l.Stopping {

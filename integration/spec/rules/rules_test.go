@@ -38,7 +38,8 @@ var entriesOf = func() map[string]string {
 
 // view is the queue after commands, whose keys are named by their kind.
 func view(commands ...string) *lane.Lane {
-	s := spec.New()
+	s := spec.NewMemory()
+	defer s.Close()
 	for _, c := range commands {
 		for _, p := range []string{"a", "b", "c", "d", "e"} {
 			c = strings.ReplaceAll(c, "<"+p+">", lane.Digest(p))
@@ -99,7 +100,7 @@ func TestRules(t *testing.T) {
 			var wrong []string
 			note := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 			began, _ := is.Since(was)
-			State(is, Anything, note)
+			State(is, nil, note)
 			Tokens(was, is, began, note)
 			Canceled(was, is, func(string) bool { return false }, note)
 			found := slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, c.wrong) })

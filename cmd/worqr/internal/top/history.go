@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/worqr/worqr/inspect"
 )
 
 // samples is how many rates are kept.
@@ -12,14 +14,14 @@ const samples = 40
 
 // A history is how fast a queue was.
 type history struct {
-	last    *Queue
+	last    *inspect.QueueStats
 	at      time.Time
 	started []float64 // tasks a second, newest last
 	arrived float64
 }
 
 // add takes in what there is of the queue now.
-func (h *history) add(at time.Time, q Queue) {
+func (h *history) add(at time.Time, q inspect.QueueStats) {
 	if s := at.Sub(h.at).Seconds(); h.last != nil && s > 0 {
 		starts := float64(max(0, q.Tokens-h.last.Tokens))
 		come := float64(q.Waiting+q.Scheduled-h.last.Waiting-h.last.Scheduled) + starts
@@ -98,7 +100,7 @@ func (m *model) sort() {
 		}
 		return cmp.Or(least, cmp.Compare(a.Name, b.Name))
 	})
-	slices.SortFunc(m.now.Workers, func(a, b Worker) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(m.now.Workers, func(a, b inspect.Worker) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	m.move(0)
 }
 

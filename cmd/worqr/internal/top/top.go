@@ -9,6 +9,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/worqr/worqr/inspect"
 )
 
 // A Fleet is what is shown and acted on.
@@ -23,29 +25,16 @@ type Fleet interface {
 type Snapshot struct {
 	At      time.Time
 	Queues  []Queue
-	Workers []Worker
+	Workers []inspect.Worker
 
 	Unlisted string // why not all workers could be listed; "" if they are
 }
 
 // A Queue is what there is of a queue.
 type Queue struct {
-	Name                                               string
-	Waiting, Scheduled, Running, Failed, Workers, Idle int
-	Oldest                                             time.Duration
-	Paused                                             bool
-	Silent                                             bool   // none of the workers is registered any more
-	Tokens                                             int64  // rises with each start
-	Unread                                             string // why it can't be read; "" if it is
-}
-
-// A Worker is a registered peer.
-type Worker struct {
-	ID, Name, Host string
-	PID            int
-	StartedAt      time.Time
-	Queues         []string
-	Stuck          int
+	Name string
+	inspect.QueueStats
+	Unread string // why it can't be read; "" if it is
 }
 
 // Options say how.
@@ -137,7 +126,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // take makes a snapshot the present one.
 func (m *model) take(s *Snapshot) {
-	var sum Queue
+	var sum inspect.QueueStats
 	seen, unread := map[string]bool{}, 0
 	for _, q := range s.Queues {
 		if m.past[q.Name] == nil {
@@ -147,7 +136,7 @@ func (m *model) take(s *Snapshot) {
 			unread++
 			continue
 		}
-		m.past[q.Name].add(s.At, q)
+		m.past[q.Name].add(s.At, q.QueueStats)
 		sum.Waiting, sum.Scheduled, sum.Tokens = sum.Waiting+q.Waiting, sum.Scheduled+q.Scheduled, sum.Tokens+q.Tokens
 	}
 	if m.now != nil && (len(m.now.Queues) != len(s.Queues) || m.unread != unread) { // the sums aren't those of the same queues

@@ -11,6 +11,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/inspect"
 )
 
 // fake is a fleet that notes what is done to it.
@@ -34,10 +36,14 @@ func (f *fake) Requeue(_ context.Context, q string) (int, error) {
 	return 7, nil
 }
 
+type stats = inspect.QueueStats
+
+func of(name string, s stats) Queue { return Queue{Name: name, QueueStats: s} }
+
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func at(seconds int, queues ...Queue) *Snapshot {
-	return &Snapshot{At: began.Add(time.Duration(seconds) * time.Second), Queues: queues, Workers: []Worker{{ID: "w1", Name: "api", Host: "h", PID: 7, StartedAt: began, Queues: []string{"a"}, Stuck: 1}}}
+	return &Snapshot{At: began.Add(time.Duration(seconds) * time.Second), Queues: queues, Workers: []inspect.Worker{{ID: "w1", Name: "api", Host: "h", PID: 7, StartedAt: began, Queues: []string{"a"}, StuckHandlers: 1}}}
 }
 
 func show(text string, most int) string { return strings.ToUpper(text[:min(len(text), most)]) }
@@ -63,17 +69,17 @@ func text(m *model) string { return strings.Join(m.lines(), "\n") }
 func TestRates(t *testing.T) {
 	is := is.New(t)
 	m := showing(t, &fake{})
-	m.Update(looked{at(0, Queue{Name: "a", Waiting: 10, Tokens: 100}), nil})
-	m.Update(looked{at(2, Queue{Name: "a", Waiting: 16, Tokens: 120}), nil})
+	m.Update(looked{at(0, of("a", stats{Waiting: 10, Tokens: 100})), nil})
+	m.Update(looked{at(2, of("a", stats{Waiting: 16, Tokens: 120})), nil})
 	is.Equal(m.past["a"].rate(), 10.0)
 	is.Equal(m.past["a"].arrived, 13.0)
 	is.Equal(m.total.rate(), 10.0)
-	m.Update(looked{at(3, Queue{Name: "a", Tokens: 125}), nil})
+	m.Update(looked{at(3, of("a", stats{Tokens: 125})), nil})
 	is.Equal(m.past["a"].spark(4), "  █▄")
-	m.Update(looked{at(4, Queue{Name: "a", Tokens: 5}), nil}) // Redis was flushed
+	m.Update(looked{at(4, of("a", stats{Tokens: 5})), nil}) // Redis was flushed
 	is.Equal(m.past["a"].rate(), 0.0)
 	for i := range 3 * samples {
-		m.Update(looked{at(5+i, Queue{Name: "a", Tokens: int64(i)}), nil})
+		m.Update(looked{at(5+i, of("a", stats{Tokens: int64(i)})), nil})
 	}
 	is.Equal(len(m.past["a"].started), samples)
 	m.Update(looked{at(500, Queue{Name: "b"}), nil})
@@ -86,7 +92,7 @@ func TestKeys(t *testing.T) {
 	m := showing(t, f)
 	press(m, "p", "s", "j") // before anything is known
 	m.by = byName
-	m.Update(looked{at(0, Queue{Name: "b", Failed: 3, Paused: true}, Queue{Name: "a", Waiting: 1}, Queue{Name: "c", Waiting: 2}), nil})
+	m.Update(looked{at(0, of("b", stats{Failed: 3, Paused: true}), of("a", stats{Waiting: 1}), of("c", stats{Waiting: 2})), nil})
 	is.Equal(m.chosen, "a")
 	press(m, "p", "j", "p", "r", "n")
 	is.Equal(m.note, "nothing was requeued")
@@ -119,7 +125,7 @@ func TestSizes(t *testing.T) {
 	m := showing(t, &fake{})
 	var many []Queue
 	for i := range 100 {
-		many = append(many, Queue{Name: fmt.Sprintf("queue-%03d-%s", i, strings.Repeat("x", 60)), Waiting: i * 1_000_000, Oldest: time.Duration(i) * time.Hour})
+		many = append(many, of(fmt.Sprintf("queue-%03d-%s", i, strings.Repeat("x", 60)), stats{Waiting: i * 1_000_000, Oldest: time.Duration(i) * time.Hour}))
 	}
 	for _, size := range [][2]int{{140, 24}, {80, 24}, {20, 5}, {1, 1}, {300, 60}} {
 		m.Update(tea.WindowSizeMsg{Width: size[0], Height: size[1]})
@@ -143,7 +149,7 @@ func TestColumns(t *testing.T) {
 	is := is.New(t)
 	m := showing(t, &fake{})
 	m.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
-	m.Update(looked{at(0, Queue{Name: "emails", Waiting: 12_345_678, Scheduled: 345_678, Failed: 999_999, Oldest: 90 * time.Second}), nil})
+	m.Update(looked{at(0, of("emails", stats{Waiting: 12_345_678, Scheduled: 345_678, Failed: 999_999, Oldest: 90 * time.Second})), nil})
 	is.True(strings.Contains(text(m), "QUEUE         WAITING  SCHED RUNNING FAILED   IN/S  OUT/S OLDEST WORK  STATE"))
 	is.True(strings.Contains(text(m), "EMAILS       12345678 345678       0 999999      0      0  90.0s    0  no worker"))
 }
@@ -172,9 +178,9 @@ func TestState(t *testing.T) {
 		want string
 		q    Queue
 	}{
-		{"paused", Queue{Paused: true, Silent: true}}, {"silent", Queue{Silent: true, Workers: 1, Waiting: 1}},
-		{"no worker", Queue{Waiting: 1}}, {"no worker", Queue{Scheduled: 1}},
-		{"busy", Queue{Waiting: 1, Workers: 1}}, {"ok", Queue{Running: 1, Workers: 1}}, {"idle", Queue{Workers: 1, Scheduled: 1}}, {"idle", Queue{}},
+		{"paused", Queue{QueueStats: stats{Paused: true, Silent: true}}}, {"silent", Queue{QueueStats: stats{Silent: true, Workers: 1, Waiting: 1}}},
+		{"no worker", Queue{QueueStats: stats{Waiting: 1}}}, {"no worker", Queue{QueueStats: stats{Scheduled: 1}}},
+		{"busy", Queue{QueueStats: stats{Waiting: 1, Workers: 1}}}, {"ok", Queue{QueueStats: stats{Running: 1, Workers: 1}}}, {"idle", Queue{QueueStats: stats{Workers: 1, Scheduled: 1}}}, {"idle", Queue{}},
 	} {
 		got, _ := state(c.q)
 		is.Equal(got, c.want)
@@ -188,7 +194,7 @@ func TestAway(t *testing.T) {
 	is.True(strings.Contains(text(m), "looking at here"))
 	m.Update(m.look())
 	is.True(strings.Contains(text(m), "Redis can't be read: AWAY"))
-	m.Update(looked{at(0, Queue{Name: "a", Waiting: 1}), nil})
+	m.Update(looked{at(0, of("a", stats{Waiting: 1})), nil})
 	m.Update(m.look())
 	is.True(strings.Contains(text(m), "AWAY") && strings.Contains(text(m), "no worker"))
 }

@@ -7,6 +7,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
+
+	"github.com/worqr/worqr/inspect"
 )
 
 // shownName is how much of a name is shown.
@@ -73,7 +75,7 @@ func (m *model) lines() (all []string) {
 
 // sums are the lines about the whole fleet.
 func (m *model) sums() []string {
-	var sum Queue
+	var sum inspect.QueueStats
 	for _, q := range m.now.Queues {
 		sum.Waiting, sum.Scheduled, sum.Running, sum.Failed = sum.Waiting+q.Waiting, sum.Scheduled+q.Scheduled, sum.Running+q.Running, sum.Failed+q.Failed
 	}
@@ -149,7 +151,7 @@ func state(q Queue) (string, lipgloss.Style) {
 		return "silent", badStyle
 	case Unserved(q.Workers, q.Waiting, q.Scheduled):
 		return "no worker", badStyle
-	case q.Waiting > 0 && q.Idle == 0:
+	case q.Waiting > 0 && q.IdleWorkers == 0:
 		return "busy", warnStyle
 	case q.Running > 0:
 		return "ok", goodStyle
@@ -192,8 +194,8 @@ func (m *model) workerRows() []string {
 		if !w.StartedAt.IsZero() {
 			up = short(m.now.At.Sub(w.StartedAt))
 		}
-		row := fmt.Sprintf("%s %s %8d %7s %6d  %s", padded(m.opts.Show(w.Name, 24), 24), padded(m.opts.Show(w.Host, 20), 20), w.PID, up, w.Stuck, strings.Join(queues, " "))
-		if w.Stuck > 0 {
+		row := fmt.Sprintf("%s %s %8d %7s %6d  %s", padded(m.opts.Show(w.Name, 24), 24), padded(m.opts.Show(w.Host, 20), 20), w.PID, up, w.StuckHandlers, strings.Join(queues, " "))
+		if w.StuckHandlers > 0 {
 			row = badStyle.Render(row)
 		}
 		all = append(all, row)

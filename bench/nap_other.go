@@ -1,8 +1,0 @@
-//go:build !linux
-
-package main
-
-import "time"
-
-// napUntil sleeps until a moment.
-func napUntil(due time.Time) { time.Sleep(time.Until(due)) }

@@ -1,0 +1,56 @@
+package main
+
+import "github.com/alecthomas/kong"
+
+// details are what the help of a command says beside the line that main.go has of it.
+var details = map[string]string{
+	"top":       "Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks after a question, s sorts, w enlarges the list of workers, ? explains, q quits. IN/S is how many tasks arrive per second, counting retries; OUT/S how many start. For programs, there are \"worqr queues --json\" and \"worqr watch\".",
+	"queues":    "OLDEST is how long ago the task that has waited longest could have started, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, also if there are no queues, 1 if one of those that are named does not exist, and 2 if some can't be read: they have a row with the error, and the others are complete.",
+	"workers":   "Workers are the peers that run now; those that are silent for more than two leases aren't shown. STUCK is how many handlers didn't return after their context ended.",
+	"running":   "Tasks that a worker has prefetched are shown, too. With --older, the exit status is 1 if there are such tasks, and 0 if there are none. It is 2 if some queues can't be read: they have a row with the error, and the others are complete.",
+	"waiting":   "Shows the payloads of all waiting tasks: first those that can start, in their order, then the schedule, which \"worqr scheduled\" shows with times and keys.",
+	"scheduled": "The schedule has tasks with a time or a key, and those that wait for a retry, earliest first. A task whose key is running isn't shown.",
+	"recurring": "Peers say what recurs, in code, for as long as they run; if no peer has a task any more, its STATE says so, and it ends soon. LAST is what became of the last occurrence: finished, failed, crashed, canceled, skipped or lost. To start one now, use: worqr run-now. The exit status is 2 if some queues can't be read: they have a row with the error, and the others are complete.",
+	"failed": "Lists failed tasks that match all filters, newest first. Filters read one page after the other, so any number of tasks may have failed. " +
+		"--requeue and --delete first count what matches, and ask for the name of the queue; tasks that fail meanwhile are left alone. Requeued tasks begin with no retries; one whose key has a waiting task stays. " +
+		"Listing exits with 0, or 1 if there is no such queue; --requeue and --delete with 1 if nothing matched, or some of it stayed.",
+	"result": "The exit status is 0 if the task has finished, and 1 if it ended in another way, hasn't ended, or its result isn't known: it keeps none, or not any more.",
+	"wait": "Waits until the task under the key ends, also while Redis restarts. The exit status is 0 if it has finished, and 1 if it ended in another way, didn't end within --timeout, or keeps no result. " +
+		"So a script can run a task elsewhere: worqr wait emails \"$(worqr enqueue emails --keep-result 1h hello)\"",
+	"stats": "Workers is the number of registered peers of the whole fleet. The exit status is 0 if there was an answer, so this is also a cheap probe of Redis. It is 2 if a queue can't be read: the sums are then those of the others.",
+	"watch": "Prints events as JSON lines. The kinds are: sync (comes first; no event is missed until the next one), work (count tasks were enqueued), done (a worker finished a task; retries and failures tell nothing), cancel, delete and lost. " +
+		"While Redis can't be reached, it says so and tries again. Events are sent, not stored: while nobody watches, they cost nothing.",
+	"explain": "The payload is not printed. Waiting tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 when the task is there, 1 when there is no copy of it, and 2 if the command failed.",
+	"check": "A finding is an error, a warning or a notice. What exceeds a limit that a --max flag sets is a warning; without the flag, what exceeds a default is a notice. " +
+		"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no key of a fleet is under the prefix. " +
+		"So it can serve as an alert. Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore. The line below a finding says which command fixes it or shows more. With --json, the report is one object with all findings.",
+	"enqueue": "Lines are enqueued as they come, so a program can write into this one for as long as it likes. " +
+		"Tasks with a time or a property get a key, which is printed, one a line. With --json, each key is an object, and the last line has the counts. " +
+		"If a reply of Redis is lost, plain tasks are sent again without being doubled. With --unique, the exit status is 1 if a task was left out.",
+	"run-now":     "The task occurs now, with its payload and headers, besides the times of its schedule, which stays as it is. While an occurrence runs, the new one starts as soon as that has ended; if one waits for its retry, that starts instead. The exit status is 1 if no recurring task has the key.",
+	"cancel":      "Waiting copies are removed; those that run are stopped, in any process, and never run again. Tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key. The exit status is 0 if there were copies and none is left, and 1 if there was none, or one is still running.",
+	"remove":      "Only the task that waits under a key is removed, not one that runs; \"worqr cancel --key\" stops that, too. The exit status is 1 if no task waited under one of the keys.",
+	"requeue":     "Puts failed tasks back into the queue, with no retries counted. One whose key has a waiting task stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there, or nothing has failed.",
+	"pause":       "Running tasks go on, and tasks can be enqueued. To wait until nothing runs anymore, use: worqr drain. The exit status is 1 if there is no such queue.",
+	"resume":      "Tasks of the queues start again. A queue that isn't paused stays as it is. The exit status is 1 if there is no such queue.",
+	"drain":       "Pauses the queues and waits until none of their tasks runs, as before a migration. Waiting tasks stay. The queues stay paused: go on with \"worqr resume\". The exit status is 1 if tasks are still running after --timeout, and 2 if a queue can't be paused or read; the others are drained all the same.",
+	"delete":      "Drops all waiting tasks of a queue, on the list and in the schedule. Running tasks, failed tasks and a pause stay. It asks for the name of the queue. The exit status is 1 if there was nothing to delete.",
+	"fail-worker": "Evicts a worker, alive or not, and returns its tasks to the front of their queues. A worker that is alive stops its tasks and comes back under a new id. Dead workers are evicted by their peers, without this command. It asks for what you have called the worker. The exit status is 1 if there is no such worker.",
+	"sweep":       "Evicts workers whose lease has expired, and returns their tasks. Running peers do this with every heartbeat, so it's for a fleet of which nobody is left. It looks twice, a lease apart, so give --lease if it isn't 3s.",
+	"work": "The program reads the payload from standard input. Exit status 0 finishes the task, 65 fails it for good, and any other has it retried. " +
+		"What it prints, up to 1 MiB, is the task's result, which \"worqr watch\" and \"worqr wait\" show; the end of its error output is the reason of a failure. " +
+		"Its environment has WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN, WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES, and few variables of this process; not REDIS_URL, which may have a password. " +
+		"The exit status is 0 after SIGTERM or Ctrl-C, once the programs have ended. With --json, the log is JSON, too, and at the end, one object counts the tasks.",
+	"bench": "Measures a Redis from here: the round trip, how fast tasks are enqueued, how fast handlers that do nothing work them off, and how long a task takes from Enqueue to its handler on an idle queue. It loads Redis for a few seconds; think before you use it beside a fleet that works.",
+	"serve": "Serves the dashboard until Ctrl-C. It also answers while Redis is down, and says so. It reads Redis only while somebody looks. Actions are logged. To put it behind your own login, mount package dash in your service.",
+	"completion": "Prints a script that completes commands, flags and names of queues. Bash: source <(worqr completion bash). Zsh: source <(worqr completion zsh), after compinit. Fish: worqr completion fish | source. " +
+		"Names of queues are read from the Redis of $REDIS_URL, within a second.",
+}
+
+// withDetails has kong tell them.
+func withDetails(k *kong.Kong) error {
+	for _, n := range k.Model.Leaves(true) {
+		n.Detail = details[n.Name]
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
+)
+
+func init() { newer = &ability{(*worqr.Queue).Spread, (*peer).add, carries, (*peer).listen} }
+
+const (
+	header = "task"           // its value is the task's name
+	kept   = 30 * time.Minute // how long results are kept
+)
+
+// add adds tasks with properties, and returns the key of the first. A call of Wait may follow for a
+// single one.
+func (p *peer) add(ctx, serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (key string, err error) {
+	payloads := p.payloads(tasks)
+	if len(tasks) > 1 {
+		all := make([]worqr.TaskSpec, len(tasks))
+		for i, task := range tasks {
+			of := worqr.Properties{Headers: map[string]string{header: task}}
+			all[i] = worqr.TaskSpec{Payload: payloads[i], Properties: of}
+		}
+		keys, err := q.AddMany(ctx, all)
+		if err != nil {
+			return "", err
+		}
+		return keys[0], nil
+	}
+	props := &worqr.Properties{Headers: map[string]string{header: tasks[0]}}
+	waits := d.IntN(2) == 0
+	if waits {
+		props.KeepResult = kept
+	}
+	add := func() error { key, err = q.Add(ctx, payloads[0], props); return err }
+	if d.IntN(2) == 0 {
+		props.Once = tasks[0]
+		err = p.certainly(ctx, add)
+	} else {
+		err = add()
+	}
+	if waits && err == nil {
+		p.pending.Go(func() { p.wait(serving, q, key, tasks[0]) })
+	}
+	return key, err
+}
+
+// wait waits for the end of a task, and reports the result.
+func (p *peer) wait(ctx context.Context, q *worqr.Queue, key, task string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	e := Event{Op: OpWait, Phase: Invoke, Tasks: []string{task}}
+	p.say(e)
+	end, err := q.Wait(ctx, key)
+	switch {
+	case err == nil:
+		e.Phase, e.Note = Okay, string(end.Outcome)
+	case errors.Is(err, worqr.ErrNoResult):
+		e.Phase, e.Note = Refused, err.Error()
+	default: // it timed out
+		e.Phase, e.Note = Unknown, err.Error()
+	}
+	p.say(e)
+}
+
+// carries checks that the header of a task is its name. It returns "" if so.
+func carries(t *worqr.Task, task string) string {
+	if of := t.Headers[header]; of != "" && of != task {
+		return NoteOther + of
+	}
+	return ""
+}
+
+// SaysLost is logged each time a peer notices that Redis lost writes. The peer's own log has
+// one line for several failovers in a short time.
+const SaysLost = "load: this peer has noticed lost writes"
+
+// listen logs when Redis has lost writes.
+func (p *peer) listen(ctx context.Context) {
+	if p.Listens {
+		go p.hear(ctx)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	for lost := int64(0); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // poll
+		if now := p.peer.Stats().LostWrites; now > lost {
+			lost = now
+			log.Warn(SaysLost, "times", lost)
+		}
+	}
+}
+
+func (p *peer) hear(ctx context.Context) {
+	for ctx.Err() == nil {
+		for e, err := range p.peer.Events(ctx, p.Queues[0]) {
+			if err == nil && e.Kind == inspect.EventLost {
+				p.say(Event{Op: OpLost, Note: e.Evidence})
+			}
+		}
+		time.Sleep(50 * time.Millisecond) // before the next try
+	}
+}

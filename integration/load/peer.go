@@ -1,0 +1,428 @@
+// Package load has peers that put load on queues, run in processes that tests and campaigns kill,
+// and accounts of what these peers report. Package integration/upgrade also builds this file and
+// event.go with an older state of the repository, so they use only what both have.
+package load
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/worqr/worqr"
+)
+
+// A Config configures a peer.
+type Config struct {
+	Name   string
+	URL    string
+	Prefix string
+	Lease  time.Duration
+	Seed   uint64
+
+	Queues      []string
+	Parts       int // number of parts of a spread queue; 0: not spread
+	Concurrency int
+	Nap         time.Duration // the longest time a handler takes on the first queue; on the others it returns at once
+	Every       time.Duration // between two enqueues; 0: none
+	Batch       int           // most tasks of an enqueue; 0: one
+	Size        int           // of payloads; 0: as short as possible
+	Cancels     int           // one of this many enqueues is canceled; 0: none
+	Faults      bool          // some handlers fail
+	Added       bool          // tasks are also added with properties, which an older peer doesn't have
+	Varied      bool          // some tasks are unique, share a key, are scheduled or removed; cancels are waited for
+	Listens     bool          // it reports events that Redis has lost writes
+	Check       bool          // it only reports what Check finds
+}
+
+// A peer enqueues and handles tasks. It reports each operation before it begins, and its result.
+type peer struct {
+	Config
+	peer    *worqr.Peer
+	queues  []*worqr.Queue
+	pending sync.WaitGroup // cancels, and calls of Wait
+
+	mu  sync.Mutex // protects the output
+	out *json.Encoder
+}
+
+// newer has what only the newer state of the repository can do; nil in the older one.
+var newer *ability
+
+type ability struct {
+	spread  func(q *worqr.Queue, parts int) *worqr.Queue
+	add     func(p *peer, ctx, serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (string, error)
+	carries func(t *worqr.Task, task string) (wrong string)
+	listen  func(p *peer, ctx context.Context)
+}
+
+// Main is the main function of a peer, which serves until SIGTERM.
+func Main(c Config, o worqr.Options) int {
+	if err := run(c, &o); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func run(c Config, o *worqr.Options) error {
+	o.Prefix, o.Name, o.Lease = c.Prefix, c.Name, c.Lease
+	o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	opened, err := worqr.Open(c.URL, o)
+	if err != nil {
+		return err
+	}
+	p := &peer{Config: c, peer: opened, out: json.NewEncoder(os.Stdout)}
+	if c.Check {
+		return errors.Join(p.check(), p.peer.Close())
+	}
+	for i, name := range c.Queues {
+		q := p.peer.Queue(name)
+		if c.Parts > 0 {
+			q = newer.spread(q, c.Parts)
+		}
+		p.queues = append(p.queues, q)
+		p.handle(q, i > 0)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	producing, calm := context.WithCancel(ctx)
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			calm() // the only line it can receive
+		}
+	}()
+	go p.identify(ctx)
+	if newer != nil {
+		go newer.listen(p, ctx)
+	}
+	defer Watch(c.Lease, p.say)()
+	produced := make(chan struct{})
+	go func() {
+		defer close(produced)
+		p.produce(ctx, producing)
+	}()
+	err = p.peer.Run(ctx)
+	<-produced
+	return errors.Join(err, p.peer.Close())
+}
+
+func (p *peer) say(e Event) {
+	e.Peer, e.Worker, e.Wall = p.Name, p.peer.WorkerID(), time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.Mono = Mono()
+	_ = p.out.Encode(e) // fails if the reader has gone
+}
+
+// check reports what is wrong with the fleet.
+func (p *peer) check() error {
+	report, err := p.peer.Check(context.Background(), nil)
+	if err != nil {
+		return err
+	}
+	for _, f := range report.Findings {
+		if f.Severity == "error" {
+			p.say(Event{Op: OpFinding, Note: f.String()})
+		}
+	}
+	return nil
+}
+
+// identify reports each id under which the peer works, and when it serves.
+func (p *peer) identify(ctx context.Context) {
+	go func() {
+		for ; ctx.Err() == nil && !p.serves(ctx); time.Sleep(100 * time.Millisecond) { // poll
+		}
+		p.say(Event{Op: OpServing})
+	}()
+	for id := ""; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // poll
+		if now := p.peer.WorkerID(); now != id {
+			id = now
+			p.say(Event{Op: OpUp})
+		}
+	}
+}
+
+// serves reports whether the peer is a member of its queues.
+func (p *peer) serves(ctx context.Context) bool {
+	for w, err := range p.peer.Workers(ctx) {
+		if err != nil {
+			return false
+		}
+		if w.ID == p.peer.WorkerID() {
+			return len(w.Queues) >= len(p.Queues)
+		}
+	}
+	return false
+}
+
+// Watch reports when the machine doesn't let this process run for a third of a lease, so that a
+// peer may be evicted without a fault. end stops it.
+func Watch(lease time.Duration, say func(Event)) (end func()) {
+	const between = 10 * time.Millisecond // polls
+	stop := make(chan struct{})
+	var over sync.WaitGroup
+	over.Go(func() {
+		for last := Mono(); ; {
+			select {
+			case <-stop:
+				return
+			case <-time.After(between):
+			}
+			now := Mono()
+			if waited := now - last - int64(between); waited > int64(lease/3) {
+				say(Event{Op: OpLate, Waited: waited})
+			}
+			last = now
+		}
+	})
+	return func() {
+		close(stop)
+		over.Wait()
+	}
+}
+
+// dice returns a random source that depends only on the seed and a name: of a task, whoever runs it
+// and however often, or of a peer.
+func dice(name string, seed uint64) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
+}
+
+func noteOf(cause error) string {
+	switch {
+	case errors.Is(cause, worqr.ErrCanceled):
+		return NoteCanceled
+	case errors.Is(cause, worqr.ErrEvicted), errors.Is(cause, worqr.ErrLeaseExpired):
+		return NoteEvicted
+	case errors.Is(cause, worqr.ErrShutdown):
+		return NoteShutdown
+	}
+	return cause.Error()
+}
+
+var (
+	errAgain = errors.New("once more")
+	errWrong = errors.New("it is wrong")
+)
+
+// handle serves the queue. Half of the handlers finish their tasks themselves, to learn the result.
+// They do so even after they have lost the task: that is a stale write, which must be refused.
+func (p *peer) handle(q *worqr.Queue, fast bool) {
+	q.Handle(func(ctx context.Context, t *worqr.Task) error {
+		task := TaskOf(string(t.Payload))
+		d := dice(task, p.Seed)
+		note := func(op string, phase Phase, word string) {
+			p.say(Event{Op: op, Phase: phase, Note: word, Tasks: []string{task}, Process: t.AttemptID, Token: t.Token})
+		}
+		wrong := ""
+		if newer != nil {
+			wrong = newer.carries(t, task)
+		}
+		note(OpRun, Invoke, wrong)
+		if nap := p.Nap; !fast && nap > 0 {
+			select {
+			case <-time.After(rand.N(nap)):
+			case <-ctx.Done():
+			}
+		}
+		cause := context.Cause(ctx)
+		if cause != nil {
+			note(OpEnded, Okay, noteOf(cause))
+			if errors.Is(cause, worqr.ErrCanceled) || errors.Is(cause, worqr.ErrShutdown) {
+				return cause
+			}
+		}
+		own, again, fail := d.IntN(2) == 0, p.Faults && d.IntN(20) == 0, p.Faults && d.IntN(100) == 0
+		switch {
+		case cause == nil && again && t.Retries == 0:
+			note(OpRun, Okay, NoteRetry)
+			return worqr.RetryAfter(errAgain, upTo(d, 100*time.Millisecond))
+		case cause == nil && fail:
+			note(OpRun, Okay, NoteFail)
+			return worqr.Permanent(errWrong)
+		case cause != nil || own:
+			note(OpFinish, Invoke, "")
+			finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			end := Event{}.after(t.Finish(finish))
+			cancel()
+			note(OpFinish, end.Phase, end.Note)
+		}
+		note(OpRun, Okay, "")
+		return cause
+	}, &worqr.HandleOptions{Concurrency: p.Concurrency, MaxCrashes: -1, KeepFailed: 1_000_000})
+}
+
+// after returns the event of an operation's end.
+func (e Event) after(err error) Event {
+	switch {
+	case err == nil:
+		e.Phase = Okay
+		return e
+	case errors.Is(err, worqr.ErrUnknownOutcome):
+		e.Phase = Unknown
+	default:
+		e.Phase = Refused
+	}
+	e.Note = err.Error()
+	return e
+}
+
+// produce enqueues tasks, in every way there is, until ctx ends.
+func (p *peer) produce(serving, ctx context.Context) {
+	d := dice(p.Name, p.Seed)
+	for n := 0; p.Every > 0 && ctx.Err() == nil; {
+		q := p.queues[d.IntN(len(p.queues))]
+		var tasks []string
+		for range 1 + d.IntN(max(p.Batch, 1)) {
+			n++
+			tasks = append(tasks, fmt.Sprintf("%s/%d", p.Name, n))
+		}
+		key, alone := p.enqueue(serving, d, q, tasks)
+		if n := p.Cancels; n > 0 && d.IntN(n) == 0 && alone {
+			after, remove := upTo(d, p.Nap+time.Millisecond), p.Varied && key != "" && d.IntN(2) == 0 // some run by then
+			p.pending.Go(func() { p.cancel(q, tasks[0], key, after, remove) })
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(upTo(d, 2*p.Every)):
+		}
+	}
+	p.pending.Wait()
+	p.say(Event{Op: OpCalm})
+}
+
+// patience is how long a call may wait for Redis.
+const patience = 20 * time.Second
+
+// enqueue returns the key of the first task if it can be canceled by that. If alone is false, another
+// task has the same payload or key, and it can't be canceled.
+func (p *peer) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (key string, alone bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	ways := 12
+	if p.Varied {
+		ways = 18
+	}
+	way := d.IntN(ways)
+	if way < 2 || way == 10 || way >= 12 {
+		tasks = tasks[:1]
+	}
+	try := func(key string, do func() error) {
+		e := Event{Op: OpEnqueue, Phase: Invoke, Tasks: tasks, Key: key}
+		p.say(e)
+		p.say(e.after(do()))
+	}
+	payloads := p.payloads(tasks)
+	put := func(key string) error {
+		var o *worqr.PutOptions
+		if p.Varied {
+			o = &worqr.PutOptions{At: time.Now().Add(upTo(d, 100*time.Millisecond))}
+		}
+		return q.Put(ctx, key, payloads[0], o)
+	}
+	switch {
+	case way < 2: // under a key of its own
+		own := "key of " + tasks[0]
+		try("", func() error { return put(own) })
+		if p.Varied {
+			key = own
+		}
+	case way < 4: // with a nonce
+		try("", func() error {
+			return p.certainly(ctx, func() error { _, err := q.EnqueueOnce(ctx, tasks[0], payloads...); return err })
+		})
+	case way >= 16:
+		for range 2 {
+			try("", func() error { return q.EnqueueUnique(ctx, payloads[0]) })
+		}
+		return "", false
+	case way >= 12: // under one of a few keys, where each replaces the previous one
+		shared := fmt.Sprintf("%s/k%d", p.Name, way)
+		try(shared, func() error { return put(shared) })
+		return "", false
+	case way >= 10 && p.Added && newer != nil:
+		try("", func() (err error) { key, err = newer.add(p, ctx, serving, d, q, tasks); return err })
+	default:
+		try("", func() error { return q.Enqueue(ctx, payloads...) })
+	}
+	return key, true
+}
+
+// certainly repeats an idempotent call until its outcome is known.
+func (p *peer) certainly(ctx context.Context, do func() error) error {
+	for perhaps := false; ; perhaps = true {
+		err := do()
+		if errors.Is(err, worqr.ErrUnknownOutcome) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil && perhaps {
+			err = fmt.Errorf("%w: %w", worqr.ErrUnknownOutcome, err)
+		}
+		return err
+	}
+}
+
+func (p *peer) payloads(tasks []string) (all [][]byte) {
+	for _, t := range tasks {
+		all = append(all, fmt.Appendf(nil, "%-*s", p.Size, t))
+	}
+	return all
+}
+
+// TaskOf returns the name of the task with a payload, which is padded with spaces.
+func TaskOf(payload string) string {
+	task, _, _ := strings.Cut(payload, " ")
+	return task
+}
+
+func upTo(d *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(d.Int64N(int64(most)))
+}
+
+// cancel cancels or removes a task that exists once.
+func (p *peer) cancel(q *worqr.Queue, task, key string, after time.Duration, remove bool) {
+	time.Sleep(after)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	e := Event{Op: OpCancel, Phase: Invoke, Tasks: []string{task}}
+	p.say(e)
+	var report *worqr.CancelReport
+	var removed bool
+	var err error
+	switch {
+	case remove:
+		removed, err = q.RemoveKey(ctx, key)
+	case key != "":
+		report, err = q.CancelKey(ctx, key)
+	default:
+		report, err = q.Cancel(ctx, p.payloads([]string{task})[0])
+	}
+	p.say(e.after(err))
+	if err != nil || !p.Varied {
+		return
+	}
+	if report != nil {
+		if report.Wait(ctx) != nil {
+			return
+		}
+		removed = report.Removed+report.Stopped > 0
+	}
+	e.Op, e.Phase = OpGone, Okay
+	if !removed {
+		e.Note = NoteKept
+	}
+	p.say(e)
+}

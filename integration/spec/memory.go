@@ -1,0 +1,110 @@
+package spec
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// A Memory is a Redis in this process, miniredis. Its commands need no connection, and are made one
+// after the other.
+type Memory struct {
+	*miniredis.Miniredis
+	desk *server.Peer // on which commands are made
+	out  bytes.Buffer
+}
+
+// NewMemory returns one that does not listen.
+func NewMemory() *Memory {
+	m := &Memory{Miniredis: miniredis.NewMiniRedis()}
+	conn, err := m.Dial() // which starts it without a listener
+	if err != nil {
+		panic(err) // miniredis has a command twice
+	}
+	_ = conn.Close() // nothing was said
+	m.desk = server.NewPeer(bufio.NewWriter(&m.out))
+	return m
+}
+
+// Do makes a command. A Refusal is an error reply.
+func (m *Memory) Do(command ...string) any {
+	m.out.Reset()
+	m.Server().Dispatch(m.desk, command)
+	m.desk.Flush()
+	reply, _, err := ReadReply(m.out.Bytes())
+	if err != nil {
+		panic(fmt.Sprintf("miniredis answered %q to %q", m.out.String(), command))
+	}
+	return reply
+}
+
+// Get is a copy of what a key holds, as a Store tells it.
+func (m *Memory) Get(key string) any {
+	// No error can come below: the key is there, and of this type.
+	switch m.Type(key) {
+	case "string":
+		v, _ := m.Miniredis.Get(key)
+		return v
+	case "list":
+		v, _ := m.List(key)
+		return slices.Clone(v)
+	case "hash":
+		fields, _ := m.HKeys(key)
+		all := make(map[string]string, len(fields))
+		for _, f := range fields {
+			all[f] = m.HGet(key, f)
+		}
+		return all
+	case "zset":
+		v, _ := m.SortedSet(key)
+		return maps.Clone(v)
+	case "set":
+		members, _ := m.Members(key)
+		all := make(map[string]bool, len(members))
+		for _, name := range members {
+			all[name] = true
+		}
+		return all
+	case "stream":
+		items, _ := m.Stream(key)
+		all := make([][]string, len(items))
+		for i, it := range items {
+			all[i] = append([]string{it.ID}, it.Values...)
+		}
+		return all
+	}
+	return nil
+}
+
+// Set has a free key hold what Get then tells, for a while if that is not 0.
+func (m *Memory) Set(key string, v any, ttl time.Duration) {
+	switch v := v.(type) { // no error can come, since the key is free
+	case string:
+		_ = m.Miniredis.Set(key, v)
+	case []string:
+		_, _ = m.Push(key, v...)
+	case map[string]string:
+		for name, f := range v {
+			m.HSet(key, name, f)
+		}
+	case map[string]float64:
+		for name, score := range v {
+			_, _ = m.ZAdd(key, score, name)
+		}
+	case map[string]bool:
+		_, _ = m.SAdd(key, slices.Collect(maps.Keys(v))...)
+	case [][]string:
+		for _, it := range v {
+			_, _ = m.XAdd(key, it[0], it[1:])
+		}
+	}
+	if ttl > 0 {
+		m.SetTTL(key, ttl)
+	}
+}

@@ -1,0 +1,73 @@
+package redistest
+
+import (
+	"net"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// napping is how many threads may nap while others carry: one that naps has the runtime believe for
+// milliseconds that it is busy, and what comes meanwhile would arrive late by as much.
+const napping = 64
+
+// Far returns a door before a server as if that were far away: all bytes arrive half a round trip
+// later, in both directions. It limits the time they take, not how many they are.
+func Far(t testing.TB, to string, trip time.Duration) *Door {
+	t.Helper()
+	before := runtime.GOMAXPROCS(napping)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+	return relay(t, to, func(client, server net.Conn) (requests, replies func()) {
+		return func() { carry(server, client, trip/2) }, func() { carry(client, server, trip/2) }
+	})
+}
+
+// A parcel is bytes on their way.
+type parcel struct {
+	bytes []byte
+	due   time.Time
+}
+
+// mostParcels is how many may be on their way in one direction: of 64 KiB each, far more
+// than any client here sends within half a round trip.
+const mostParcels = 4096
+
+// carry copies what comes from one side to the other, each piece as long after it came as it takes.
+func carry(to, from net.Conn, takes time.Duration) {
+	way := make(chan parcel, mostParcels)
+	free := make(chan []byte, 64) // buffers to use again
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		defer close(way)
+		for {
+			var buf []byte
+			select {
+			case buf = <-free:
+			default:
+				buf = make([]byte, 64<<10)
+			}
+			n, err := from.Read(buf)
+			if n > 0 {
+				select {
+				case way <- parcel{buf[:n], time.Now().Add(takes)}:
+				case <-over:
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for next := range way {
+		napUntil(next.due)
+		if _, err := to.Write(next.bytes); err != nil {
+			return
+		}
+		select {
+		case free <- next.bytes[:cap(next.bytes)]:
+		default:
+		}
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package redistest
+
+import "time"
+
+// napUntil sleeps until a moment.
+func napUntil(due time.Time) { time.Sleep(time.Until(due)) }

@@ -1,0 +1,92 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+)
+
+// A stand is what the harness takes for a test where there is none: around all tests of a binary, and
+// in campaigns and measurements. What fails on it panics: see try.
+type stand struct {
+	testing.TB // nil: what the harness doesn't use isn't there
+
+	mu     sync.Mutex // protects the fields below
+	ends   []func()
+	failed []error
+}
+
+type failure struct{ error }
+
+// Outside has the harness work for a program that isn't a test. What do has started ends with it, and
+// what has failed is returned.
+func Outside(do func(t testing.TB)) (err error) {
+	t := &stand{}
+	defer func() { err = errors.Join(err, t.end()) }()
+	return try(func() { do(t) })
+}
+
+// try returns what fails on a stand in do.
+func try(do func()) (err error) {
+	defer func() {
+		switch f := recover().(type) {
+		case nil:
+		case failure:
+			err = f.error
+		default:
+			panic(f)
+		}
+	}()
+	do()
+	return nil
+}
+
+// end ends all that was started, the last first, and returns what was wrong.
+func (s *stand) end() error {
+	for {
+		s.mu.Lock()
+		n := len(s.ends)
+		if n == 0 {
+			defer s.mu.Unlock()
+			return errors.Join(s.failed...)
+		}
+		last := s.ends[n-1]
+		s.ends = s.ends[:n-1]
+		s.mu.Unlock()
+		last()
+	}
+}
+
+// Helper and the following are those of a test.
+func (s *stand) Helper() {}
+
+// Name is no test's.
+func (s *stand) Name() string { return "Main" }
+
+// Cleanup has end call a function.
+func (s *stand) Cleanup(end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ends = append(s.ends, end)
+}
+
+// TempDir makes a directory, which ends, too.
+func (s *stand) TempDir() string {
+	dir, err := os.MkdirTemp("", "worqr-engine-")
+	Must(s, err)
+	s.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func (s *stand) Error(args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = append(s.failed, errors.New(fmt.Sprint(args...)))
+}
+
+func (s *stand) Logf(format string, args ...any)   { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+func (s *stand) Fatal(args ...any)                 { panic(failure{errors.New(fmt.Sprint(args...))}) }
+func (s *stand) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+func (s *stand) Skip(args ...any)                  { s.Fatal(args...) }
