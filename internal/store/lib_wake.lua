@@ -1,4 +1,4 @@
--- lib_wake: wake idle workers, each on a channel of its own. If nobody receives a
+-- lib_wake: wake idle workers, each on its own channel. If nobody receives a
 -- message, that worker is gone, and the next one is tried. The set of idle workers
 -- is only a hint, so errors that concern it are ignored.
 local WAKE_AT_MOST = 64

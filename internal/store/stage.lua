@@ -1,4 +1,4 @@
--- stage: append a page of a large enqueue to a list of its own. Workers don't see it until
+-- stage: append a page of a large enqueue to a separate list. Workers don't see it until
 -- commit; without a commit, it expires. A call can be repeated.
 --
 -- KEYS[1] batch   list  the pages so far, in the order of the queue

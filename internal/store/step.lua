@@ -350,7 +350,7 @@ for i = 1, heard do
   at = at + 1
 end
 
--- Returned tasks start before waiting ones, so a return under way goes first.
+-- Returned tasks start before waiting ones, so an unfinished return goes first.
 local started, plain, wanted, again = {}, {}, #ARGV - at + 1, false
 local open = true
 if suspecting then --! guard returns-first false
