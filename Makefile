@@ -23,7 +23,7 @@ test: ## set up what is missing and run the tests of every module (RACE=-race: a
 # of integration/api. Without a list of packages go test shows what passing tests say: in
 # integration, that they were skipped. "make lint" runs all of vet, so here it isn't run.
 UNRACED = internal/store internal/walls
-RACED = '^(TestReentrant|TestReentrantPool|TestRandom|TestGuessers|TestCheckBusyFleet)$$'
+RACED = '^(TestReentrant|TestReentrantPool|TestRandom|TestGuessers)$$'
 RACE =
 test-modules:
 	@failed=0; \
@@ -57,7 +57,7 @@ test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a 
 # What shows the guarantees by breaking things, beyond the tests: each prints its seed
 # and the command that repeats it. The race detector is left to the tests, since it
 # would take half of the time.
-LONGER = '^(TestRandom|TestRepairDamage|TestGuessers|TestCheckBusyFleet)$$' # tests that find more with time
+LONGER = '^(TestRandom|TestRepairDamage|TestGuessers)$$' # tests that find more with time
 SURVIVE = search spec failpoints chaos crash upgrade "engines -v -engines.rounds $(ROUNDS)" "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s" "simulation -sim.hours $(SIM) -sim.first 1"
 NAMESPACES = [ "$$(id -u)" = 0 ] && command -v ip >/dev/null && command -v iptables >/dev/null
 FUZZ ?= 30s
