@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// asks has the session look, and returns the round that is sent.
+// asks makes the session look, and returns the round that it sends.
 func (r *Session) asks() *exchange {
 	r.look = true
 	e := r.composeLocked(noon)
@@ -20,7 +20,7 @@ func (r *Session) asks() *exchange {
 	return e
 }
 
-// brings answers a round with tasks of the list.
+// brings returns an answer to a round, with n tasks from the list, and their attempts.
 func (r *Session) brings(e *exchange, n int) (*store.Answer, []*Attempt) {
 	a := &store.Answer{Rank: -1, Due: -1, Last: e.Number - 1}
 	for range e.outcomes {
@@ -34,7 +34,8 @@ func (r *Session) brings(e *exchange, n int) (*store.Answer, []*Attempt) {
 	return a, begun
 }
 
-// What becomes of an ending, by what Redis answers, who said it and whether it was said twice.
+// The result of an ending depends on Redis's answer, on who requested it, and on whether it was
+// repeated.
 func TestAnswerSettles(t *testing.T) {
 	t.Parallel()
 	const ours, caller = true, false
@@ -43,11 +44,11 @@ func TestAnswerSettles(t *testing.T) {
 		said     store.Ending
 		ours     bool
 		repeated bool
-		strange  bool // the task was not held
-		held     bool // the task still is, afterwards
+		strange  bool // the task wasn't held
+		held     bool // the task is still held afterwards
 		told     store.Settled
 		err      bool
-		again    bool // for the next beat
+		again    bool // the next beat returns it
 		count    func(c *Counts) int64
 	}{
 		"finished":                   {what: store.OK, said: store.Finish, told: store.OK, count: func(c *Counts) int64 { return c.Finished.Load() }},
@@ -104,7 +105,7 @@ func TestAnswerSettles(t *testing.T) {
 	}
 }
 
-// What becomes of tasks that a round has started, and what the next one asks for.
+// The answer decides what happens to started tasks, and how many the next round asks for.
 func TestAnswerHandsOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -163,8 +164,8 @@ func TestAnswerHandsOut(t *testing.T) {
 	}
 }
 
-// full makes the queue wait for units when others hold all but one, and known to need
-// them. It returns whether that one is left to it.
+// full makes the queue wait for units when other queues hold all but one, and marks it as needing
+// them. awaited reports whether other queues leave that one to it.
 func full(t *testing.T, r *Session) (awaited func() bool) {
 	units := capacity.New(4)
 	busy := units.Share(1, 0, func() {})
@@ -183,7 +184,7 @@ func full(t *testing.T, r *Session) (awaited func() bool) {
 	}
 }
 
-// Room is left for a queue only while it is known to have tasks that could start.
+// Other queues leave room for a queue only while it is known to have tasks that could start.
 func TestAnswerLeavesRoom(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -239,7 +240,7 @@ func TestAnswerLeavesRoom(t *testing.T) {
 	}
 }
 
-// A payload that doesn't come fails its task as malformed.
+// A task whose payload doesn't arrive fails as malformed.
 func TestAnswerWithoutPayload(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
@@ -252,7 +253,7 @@ func TestAnswerWithoutPayload(t *testing.T) {
 	}
 }
 
-// A session that has ended takes nothing.
+// A session that has ended takes no tasks.
 func TestAnswerAfterEnd(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
@@ -264,11 +265,11 @@ func TestAnswerAfterEnd(t *testing.T) {
 	}
 }
 
-// Who wants three tasks gets them by two rounds where one is cut.
+// A caller that wants three tasks gets them from two rounds if the first one is cut.
 func TestAnswerFillsWants(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		rounds []int // tasks that each brings; all but the last are cut
+		rounds []int // tasks in each round; all but the last are cut
 		gone   bool
 		got    int
 		back   int
@@ -306,7 +307,8 @@ func TestAnswerFillsWants(t *testing.T) {
 	}
 }
 
-// An answer stops what it says is canceled, and the next round says what runs on.
+// An answer stops the tasks whose cancels it contains, and the next round reports those that still
+// run.
 func TestAnswerCancels(t *testing.T) {
 	t.Parallel()
 	r := seated(t, func(o *Options) { o.Prefetch = 10 })
@@ -345,7 +347,7 @@ func TestAnswerCancels(t *testing.T) {
 	}
 }
 
-// What nobody carried out is undone, and what may have been is not.
+// A round that wasn't carried out is undone. One that may have been isn't.
 func TestUndoAndRelease(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
@@ -371,7 +373,7 @@ func TestUndoAndRelease(t *testing.T) {
 	}
 }
 
-// What comes after a round, by what became of it.
+// The step after a round depends on its error.
 func TestNext(t *testing.T) {
 	t.Parallel()
 	unknown := fmt.Errorf("%w: cut", store.ErrUnknown)

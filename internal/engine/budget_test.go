@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What ends at once is said in as many rounds as Redis needs time for: by how many there
-// are, by their bytes, and by what each end has it do.
+// Tasks that end at the same time are split into rounds by the time that Redis needs: by their
+// number, their bytes, and what each end costs it.
 func TestEndsOfRounds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -59,7 +59,7 @@ func TestEndsOfRounds(t *testing.T) {
 				}
 			}
 			is.Equal(rounds, c.rounds)
-			if c.of.Verb == store.Stop { // newest first, so that the oldest is foremost in the end
+			if c.of.Verb == store.Stop { // newest first, so that the oldest ends up in front
 				slices.Reverse(tokens)
 			}
 			is.Equal(len(tokens), c.ends)
@@ -68,8 +68,8 @@ func TestEndsOfRounds(t *testing.T) {
 	}
 }
 
-// A round asks for tasks ahead only while there are bytes for their payloads, and says how
-// many.
+// A round prefetches tasks only while there's room for their payloads, and tells Redis how many
+// bytes.
 func TestRoomAhead(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ held, room int }{{0, mostBytes}, {1 << 20, mostBytes - 1<<20}, {mostBytes - 1, 1}, {mostBytes, 0}, {mostBytes + 1<<20, 0}} {

@@ -8,32 +8,32 @@
 //   - An Engine is what the served queues of one peer share.
 //   - A Queue is one queue of one peer. It has the handler and the slots, and outlives the
 //     incarnations of the worker.
-//   - A Session is one membership of one worker: its rounds, and what it holds.
-//   - A round is one call of the script step: what has ended, and how many tasks are wanted.
+//   - A Session is one membership of one worker: its rounds, and the tasks it holds.
+//   - A round is one call of the script step: it reports what has ended, and asks for tasks.
 //     An exchange is a round with the callers that wait for its answer. A talk is the goroutine
-//     that makes rounds; it runs only while there is something to say.
+//     that makes rounds; it runs only while there is something to send.
 //   - An Attempt is one start of a task, and a run is what a handler does with it.
-//   - An ending is the wish to end an attempt. A slot is room for a handler.
+//   - An ending is a request to end an attempt. A slot is room for a handler.
 //   - A task is prefetched, or ready, when it is held and no handler has begun it.
 //
-// # A session, seen from above
+// # The interface of a session
 //
-// The code that beats and joins needs these, and no more:
+// The code that sends heartbeats and joins queues needs only these:
 //
-//	q.Join(Membership) *Session   the worker has become a member; the session begins
-//	s.Pulse(pulse, sent)          a heartbeat that was sent then has been answered so
-//	s.Unheard()                   a heartbeat was not answered
-//	s.Refused()                   a heartbeat was answered that the worker is no member
-//	s.Wake() bool                 look at the queue; false when the session has ended
-//	s.Start(ctx, n)               up to n tasks for a caller who serves the queue by hand
+//	q.Join(Membership) *Session   the worker has become a member; begins the session
+//	s.Pulse(pulse, sent)          a heartbeat sent at that time was answered
+//	s.Unheard()                   a heartbeat wasn't answered
+//	s.Refused()                   a heartbeat's answer was that the worker is no member
+//	s.Wake() bool                 ask for tasks; false if the session has ended
+//	s.Start(ctx, n)               up to n tasks for a caller that serves the queue by hand
 //	s.Drain()                     closes Attempt.Draining
-//	s.Interrupt()                 all contexts end with ErrShutdown
-//	s.Abandon()                   handlers that run on are disowned
-//	s.Leave(ctx) error            says everything still unsaid, returns all tasks, leaves
+//	s.Interrupt()                 ends all contexts with ErrShutdown
+//	s.Abandon()                   disowns handlers that still run
+//	s.Leave(ctx) error            sends what is unsent, returns all tasks, leaves
 //	s.End(why)                    ends it without Redis, as after an eviction
-//	s.Unlisten()                  follows Leave and End: no more messages
-//	s.Last() (round, token)       for the leave or the next join, and to see lost writes
-//	s.LostWrites(sign)            says that Redis has lost something
+//	s.Unlisten()                  no more messages; call it after Leave or End
+//	s.Last() (round, token)       for the leave or the next join, and to detect lost writes
+//	s.LostWrites(sign)            records that Redis has lost something
 //	s.Missing(token, seen) bool   reports whether a token that it had seen is gone
 //
 // The engine calls three callbacks: Membership.Evicted, Config.StuckChanged and Config.LostWrites,
@@ -49,9 +49,9 @@
 // events. A run has its own lock, for the race between its handler's return and its disowning, and
 // so has the link; no lock is taken under these. Methods that end in Locked expect the lock.
 //
-// What a round says (compose.go), what an answer means (answer.go), which slots and
-// tasks are taken (slots.go) and what a talk does next (talk.go) are functions of the state
-// and the time. Their tables need no Redis and no clock.
+// What a round contains (compose.go), what an answer means (answer.go), which slots and tasks are
+// taken (slots.go) and what a talk does next (talk.go) depend only on the state and the time. Their
+// tests need no Redis and no clock.
 package engine
 
 import (

@@ -25,7 +25,7 @@ const (
 // A Membership is what a worker and Redis agreed on when it joined.
 type Membership struct {
 	Worker  string
-	Asked   int64  // the token that the join returned
+	Asked   int64  // the token that the join specified
 	Round   int64  // rounds are numbered from the next one
 	Evicted func() // a round or a beat was refused; called once, without a lock; must not block
 }

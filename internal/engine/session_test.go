@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What becomes of what a session holds, and of who waits for it, when it ends.
+// What happens to held tasks and to waiting callers when a session ends.
 func TestSessionEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -62,11 +62,11 @@ func TestSessionEnds(t *testing.T) {
 	}
 }
 
-// The worker is told once that it was evicted, however often that is found out.
+// Membership.Evicted is called once, however often the eviction is noticed.
 func TestEvictedOnce(t *testing.T) {
 	t.Parallel()
 	beat, round := (*Session).Refused, func(r *Session) {
-		r.idle = make(chan struct{}) // a talk is under way
+		r.idle = make(chan struct{}) // a talk is running
 		r.evicted(nil)
 	}
 	for name, found := range map[string][]func(*Session){
@@ -88,7 +88,7 @@ func TestEvictedOnce(t *testing.T) {
 	}
 }
 
-// A round is held back only where nothing is in a hurry, and one that waits is told.
+// A round is delayed only if nothing in it is urgent, and a delayed round is nudged.
 func TestSayNudges(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -96,7 +96,7 @@ func TestSayNudges(t *testing.T) {
 		caller bool
 		enough int
 		nudge  bool
-		holds  bool // the rest goes on
+		holds  bool // the rest continues
 	}{
 		"an end of a handler":    {verb: store.Finish, enough: 3, holds: true},
 		"the last that it takes": {verb: store.Finish, enough: 1, nudge: true, holds: true},

@@ -27,7 +27,7 @@ func parted(t *testing.T, concurrency, parts int) []*Session {
 	return q.sessions
 }
 
-// For how many tasks each session of a spread queue may ask, one after the other.
+// How many tasks each session of a spread queue may ask for, one after the other.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	type state struct {
@@ -72,7 +72,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A slot that is free goes to who has fewest and has waited for longest: in turn.
+// A free slot goes to the session with the fewest slots that has waited longest, so sessions take
+// turns.
 func TestTurnsOfOneSlot(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 1, 3)
@@ -98,8 +99,8 @@ func TestTurnsOfOneSlot(t *testing.T) {
 	}
 }
 
-// A session whose tasks are all done leaves its slots to the others, and one that has found
-// none is no longer asked.
+// A session whose tasks have all ended leaves its slots to the others. A session that found no
+// tasks is no longer woken.
 func TestTurnsPassOn(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 2, 2)
@@ -126,8 +127,8 @@ func TestTurnsPassOn(t *testing.T) {
 	}
 }
 
-// Slots follow the tasks that are in them: from a session's round to its handlers, and on to
-// a task of another session that was ready.
+// Slots follow their tasks: from a session's round to its handlers, and on to a ready task of
+// another session.
 func TestTurnsOfReadyTasks(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 1, 2)
@@ -149,13 +150,13 @@ func TestTurnsOfReadyTasks(t *testing.T) {
 	q.ending = 0
 }
 
-// Which sessions of a spread queue may ask ahead, as time passes and they ask.
+// Which sessions of a spread queue may prefetch, as time passes and they ask.
 func TestSeats(t *testing.T) {
 	t.Parallel()
 	type ask struct {
 		after   time.Duration
 		session int
-		want    string // who has a seat then
+		want    string // which sessions have a seat then
 	}
 	turn := longestTurn + time.Millisecond
 	for name, c := range map[string]struct {
@@ -195,7 +196,7 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-// A session keeps its seat for a number of tasks, and one that is out of tasks leaves it at once.
+// A session keeps its seat for a number of tasks. A session without tasks loses it at once.
 func TestSeatsEnd(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 4, 3)
@@ -226,13 +227,14 @@ func TestSeatsEnd(t *testing.T) {
 	q.asked = 0
 }
 
-// Free slots are for what those with a seat are about to bring, and for others if that takes long.
+// Free slots go to tasks that a session with a seat will soon bring, and to other sessions if that
+// takes long.
 func TestSeatsComeFirst(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		prefetch int
 		talked   time.Duration // ago
-		late     time.Duration // are answers at present
+		late     time.Duration // the current delay of answers
 		hungry   bool
 		yields   bool
 	}{
@@ -268,8 +270,8 @@ func TestSeatsComeFirst(t *testing.T) {
 	}
 }
 
-// A session that could ask, and finds its slots taken, sends nothing; one that was woken passes
-// that on.
+// A session that was offered slots which others have taken sends nothing. If it was woken, it
+// passes the wake-up on.
 func TestOffers(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 1, 2)
@@ -295,9 +297,9 @@ func TestOffers(t *testing.T) {
 	q.unreserveLocked(b, e.slots, false)
 }
 
-// A round whose reply was lost, and whose repetition fails, since its server is away, keeps no
-// slots and no turn from parts on other servers. If it is answered after all, what it brings is
-// begun in slots that are free then, and the rest goes back.
+// If a reply is lost and the repetition fails because the server is down, the round keeps no slots
+// or turns from parts on other servers. If it's answered after all, its tasks begin in slots that
+// are free then, and the rest go back.
 func TestTurnsOfAServerThatIsAway(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 3, 2)

@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What becomes of a task, by the error, its retries and the policy for panics.
+// What happens to a task, depending on the error, its retries and the policy for panics.
 func TestOutcome(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")
@@ -78,7 +78,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// What kind of verdict an error is: the outermost counts.
+// The kind of a verdict: the outermost counts.
 func TestIsVerdict(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")
@@ -105,7 +105,7 @@ func TestIsVerdict(t *testing.T) {
 	}
 }
 
-// An error is kept as valid text, up to a number of bytes.
+// The text of an error is kept as valid UTF-8, up to a number of bytes.
 func TestReason(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

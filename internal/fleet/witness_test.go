@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// A worker may fail others once beats have succeeded for a lease without a gap, by a
-// connection that has answered for a third of one.
+// A worker may evict others once beats have succeeded for a lease without a gap, on a connection
+// that has answered for a third of a lease.
 func TestWitness(t *testing.T) {
 	t.Parallel()
 	const beat = time.Second
 	for name, c := range map[string]struct {
 		happens func(v *view)
-		waits   time.Duration // from then on, until it may judge
+		waits   time.Duration // from then on, until it may evict others
 	}{
 		"it has just begun":                    {func(*view) {}, 3 * beat},
 		"nothing happens":                      {func(v *view) { v.beats(3) }, 0},
@@ -31,7 +31,7 @@ func TestWitness(t *testing.T) {
 			v.made = v.now
 			v.beat(0, false)
 			c.happens(v)
-			for waited := time.Duration(0); ; waited += beat / 4 { // it beats all the time
+			for waited := time.Duration(0); ; waited += beat / 4 { // it sends beats all the time
 				if judges := v.beat(0, false); judges != (waited >= c.waits) {
 					t.Fatalf("may judge: %t, %v later", judges, waited)
 				} else if judges {
@@ -50,7 +50,7 @@ type view struct {
 
 func (v *view) pass(d time.Duration) { v.now = v.now.Add(d) }
 
-// beat is one that takes so long. It tells whether it may judge.
+// beat sends a beat that takes a given time. It reports whether the beat may evict others.
 func (v *view) beat(takes time.Duration, lapsed bool) (judges bool) {
 	sent := v.now
 	judges = v.asks(sent, v.made)
@@ -69,7 +69,7 @@ func (v *view) beats(n int) {
 	}
 }
 
-// cut ends the connection. The next beat finds that out.
+// cut cuts the connection. The next beat notices that.
 func (v *view) cut() {
 	v.asks(v.now, v.made)
 	v.witness.cut()
