@@ -10,8 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A schedule whose Next blocks, panics or ends its goroutine keeps no other from recurring, nor the
-// end. It's said once, a panic with its stack. Once Next returns, it recurs.
+// A schedule whose Next blocks, panics or ends its goroutine doesn't affect the others, nor the
+// shutdown. It's logged once, a panic with its stack. Once Next returns, the schedule recurs.
 func TestNextMisbehaves(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -44,7 +44,7 @@ func TestNextMisbehaves(t *testing.T) {
 			lines := r.lines("")
 			is.Equal(len(lines), 1)
 			is.True(strings.Contains(lines[0], c.want))
-			is.True(!strings.Contains(lines[0], "bad")) // which is its key
+			is.True(!strings.Contains(lines[0], "bad")) // "bad" is its key
 			is.Equal(strings.Contains(lines[0], "times_test.go"), how == "panics")
 			if how != "blocks" {
 				bad.Store(false)
