@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What nodes tell of themselves and of their cluster, and what is said of it.
+// Findings about nodes and their cluster.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
@@ -49,7 +49,7 @@ func TestCluster(t *testing.T) {
 		var said []string
 		for _, f := range judgeCluster(views, time.Second) {
 			if f.Kind == clock && strings.HasPrefix(f.Text, "Node ") {
-				continue // that this machine's clock is another is said, too
+				continue // it also finds that this machine's clock differs
 			}
 			said = append(said, string(f.Severity)+" "+string(f.Kind)+" at "+f.Subject+": "+f.Text)
 		}
@@ -59,7 +59,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Many nodes are not all named.
+// A long list of nodes is cut off.
 func TestThose(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{1: "Node a", 2: "Nodes a, b", 5: "Nodes a, b, c, d, e", 7: "Nodes a, b, c, d, e and 2 more"} {

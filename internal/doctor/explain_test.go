@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Why a copy does not run, by how the queue stands.
+// Why a copy doesn't run, depending on the state of the queue.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	at := now.UnixMilli()
@@ -48,7 +48,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// What becomes of a task whose worker is gone, and when.
+// What happens to a task whose worker is gone, and when.
 func TestHeld(t *testing.T) {
 	t.Parallel()
 	at := now.UnixMilli()
