@@ -97,8 +97,8 @@ type server struct {
 }
 
 const (
-	forgotten = time.Minute      // without a failure: nobody calls Redis any more, so the next failure begins a new outage
-	sayAgain  = 10 * time.Second // in which nobody failed: the next failure begins a new outage
+	forgotten = time.Minute      // without a failure: the next failure begins a new outage
+	sayAgain  = 10 * time.Second // after the previous line, if the error has changed
 	mostKnown = 20               // errors, to limit memory
 )
 
