@@ -35,8 +35,8 @@ func (l *Line) owed() bool {
 	return false
 }
 
-// begin makes an exchange on the line, which the caller owns, and returns a channel that is closed
-// when it has ended. If that requires dialing or receiving, a goroutine does it.
+// begin starts an exchange on the line, which the caller owns, and returns a channel that is closed
+// when it has ended. A goroutine dials and receives.
 func (l *Line) begin(b *bundle) <-chan struct{} {
 	batch := &batch{bundles: []*bundle{b}, done: make(chan struct{})}
 	begun := l.connected()

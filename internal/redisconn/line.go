@@ -31,7 +31,7 @@ const (
 	redial      = 10 * time.Second       // between two dials of Ready
 	idleCheck   = 1 * time.Second        // how long a connection may be idle and still be trusted
 	lastWord    = 250 * time.Millisecond // how much longer than a dial callers wait, since its error is more specific
-	checkShare  = 4                      // a check may take this fraction of the timeout; the rest is for another connection
+	checkShare  = 4                      // the fraction of the timeout for a check; the rest is for another connection
 )
 
 // A Line is one connection shared by many callers. If the line is free and a caller's context can't

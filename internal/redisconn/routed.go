@@ -72,7 +72,7 @@ func (c *Call) Asking() (calls []Call, ok bool) {
 type Redirection struct {
 	Ask     bool // only this once: the slot is moving there
 	Slot    int
-	Address string // host and port; if the host is missing, it's that of the redirecting node; "" if that node doesn't know the address
+	Address string // host and port; a missing host is the redirecting node's; "" if that node doesn't know it
 }
 
 // Redirected parses an error reply that is a redirection.

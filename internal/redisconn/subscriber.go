@@ -90,7 +90,7 @@ const (
 	deadAfter  = 2500 * time.Millisecond // without a sign of life
 	askAgain   = 10 * time.Second        // between tries of a refused topic
 	loginAgain = 30 * time.Second        // between tries when Redis refuses the login, or all subscriptions
-	mostFutile = 3                       // futile sessions after which the server is considered to refuse all subscriptions
+	mostFutile = 3                       // futile sessions after which the server seems to refuse all subscriptions
 )
 
 // NewSubscriber returns a Subscriber that dials when it gets a listener.
