@@ -109,7 +109,7 @@ func TestWhereNobodyGoes(t *testing.T) {
 	one, two := redistest.Start(t), redistest.Start(t)
 	conn := redistest.Dial(t, one.URL())
 	f := newFake(t, one, 1)
-	try := topology.OneTry("main", f.Addr()) // a dial retries until its timeout, which may leave too little time for a try
+	try := topology.OneTry("main", f.Addr()) // a dial's timeout may leave too little time for a try
 	fails := func(want string) {
 		t.Helper()
 		_, err := try(t.Context())
