@@ -383,8 +383,8 @@ func (c *Cluster) Heard(t testing.TB) {
 	}
 }
 
-// Move moves a slot that is in use to another master. Unless no new keys are written to the slot,
-// some may be left behind.
+// Move moves a slot that is in use to another master. Keys written to the slot in the meantime may
+// be left behind.
 func (c *Cluster) Move(t testing.TB, slot int, to *Server) {
 	t.Helper()
 	from := c.BeginMove(t, slot, to)

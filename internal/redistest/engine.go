@@ -152,7 +152,7 @@ func tlsOfFiles() (*tls.Config, error) {
 	pool.AppendCertsFromPEM(authority)
 	return &tls.Config{
 		RootCAs: pool, Certificates: []tls.Certificate{certificate},
-		ClientSessionCache: tls.NewLRUClientSessionCache(0), // hundreds of concurrent handshakes would keep a busy server from answering heartbeats
+		ClientSessionCache: tls.NewLRUClientSessionCache(0), // hundreds of full handshakes would delay heartbeats on a busy server
 	}, nil
 }
 
@@ -190,7 +190,7 @@ func shareSentinels(t *stand) {
 
 func shareCluster(t *stand) {
 	c := StartCluster(t, 3, 3)
-	for _, n := range c.Nodes { // nothing may happen that a test doesn't request. Set only now: with it, nodes that wait for each other reconnect
+	for _, n := range c.Nodes { // no failover may happen unasked; not earlier, since starting nodes reconnect by the short timeout
 		Do(t, c.conn(t, n), "CONFIG", "SET", "cluster-node-timeout", unhurried)
 	}
 	shared.url, shared.servers = c.URL(), c.Nodes

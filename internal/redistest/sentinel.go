@@ -245,7 +245,7 @@ func (s *Sentinels) Master(t testing.TB) *Server {
 		}
 		at := slices.IndexFunc(s.Servers, func(server *Server) bool { return fmt.Sprint(server.port) == where[1] })
 		if at < 0 {
-			all = append(all, fmt.Errorf("%s names a master that is none of ours: %v", w.Addr(), where)) // another test's server has taken its port
+			all = append(all, fmt.Errorf("%s names a master that is none of ours: %v", w.Addr(), where)) // the port of another test's server
 			continue
 		}
 		return s.Servers[at]

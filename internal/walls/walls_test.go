@@ -212,7 +212,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// The documentation of the root fits into one sitting.
+// The root's documentation is short enough to read in one sitting.
 func TestGodocIsShort(t *testing.T) {
 	const most = 6000
 	doc, err := exec.Command("go", "doc", "-all", "github.com/worqr/worqr").Output()
