@@ -51,7 +51,7 @@ const longestRecurring = MaxKeySize - 24
 
 // Every runs payload under key, 1 to 1,000 bytes, at the times of schedule: once per time for the
 // whole fleet, while a running peer has called Every. Call it in each process, before or during
-// Run. It does no I/O; Run tells Redis.
+// Run. It does no I/O; Run registers the schedule in Redis.
 //
 // The next occurrence is planned before the handler of one starts, and waits until that has ended
 // for good. So runs don't overlap, unless a worker is evicted while its handler goes on. Retries

@@ -153,7 +153,7 @@ func (q *Queue) othersLocked(s *Session) bool {
 	return slices.ContainsFunc(q.sessions, func(o *Session) bool { return o != s && o.hungry })
 }
 
-// occupyLocked notes that the session has taken slots.
+// occupyLocked records that the session has taken slots.
 func (q *Queue) occupyLocked(s *Session, slots int) {
 	if slots > 0 {
 		q.turns.count++

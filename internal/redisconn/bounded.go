@@ -121,7 +121,7 @@ func (c *boundedConn) extend(n int) error {
 type bounds struct {
 	kind   byte  // of the current line; 0 between lines
 	line   int   // bytes of the current line
-	size   int   // what it announces
+	size   int   // size or number of elements that it announces
 	absent bool  // the line announces a null
 	skip   int   // remaining bytes of a bulk string and its end
 	left   []int // remaining elements of each open array

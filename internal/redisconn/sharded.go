@@ -2,8 +2,8 @@ package redisconn
 
 import "errors"
 
-// In a cluster, a message to a sharded topic is sent only by the node that owns the topic's slot.
-// When the slot moves, the node ends the subscription, and its listener is told so.
+// In a cluster, only the node that owns a sharded topic's slot sends the topic's messages. When the
+// slot moves, the node ends the subscription, and Moved is called.
 
 var errMoved = errors.New("the slot of a subscription has moved to another node")
 

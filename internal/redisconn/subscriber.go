@@ -472,8 +472,7 @@ func (f *feed) deny(r request, err error) {
 	f.settle(r, false)
 }
 
-// A RefusalError is the refusal of one topic. Other topics of a listener are often refused for the
-// same reason.
+// A RefusalError is the refusal of one topic. A listener's other topics are often refused alike.
 type RefusalError struct {
 	Topic Topic
 	Err   error

@@ -116,7 +116,7 @@ func TestSyncedAtTheOwner(t *testing.T) {
 }
 
 // In a cluster, a subscription is on the node that owns its queue, which counts it as a receiver:
-// at first, after the slot has moved, whoever notices the move, and after the node has died.
+// at first, after the slot has moved, however the move is noticed, and after the node has died.
 func TestSubscriptionMoves(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 3, 3)
