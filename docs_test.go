@@ -378,7 +378,7 @@ func polyglot(t *testing.T, worker *exec.Cmd, want string) {
 	is.NoErr(worker.Wait())
 }
 
-// since010 are the methods that 0.1.0 had and the changelog doesn't name.
+// since010 lists the methods that 0.1.0 had and the changelog doesn't name.
 var since010 = strings.Fields(`
 	CancelKey Enqueue EnqueueAt EnqueueOnce EnqueueUnique ExplainKey Handle Len Name Pause Peek Put Resume Running
 	SetCapacity SetOptions Shutdown StartTask StartTasks StartWork StartWorker`)

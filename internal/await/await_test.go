@@ -59,7 +59,7 @@ func (w *world) ask(_ context.Context, _ store.Keys, entries []string) (all []st
 	return all, nil
 }
 
-// set puts an entry into a state, and sends a message unless messages don't arrive.
+// set puts an entry into a state, and sends a message if tells is set.
 func (w *world) set(entry string, e store.End, tells bool) {
 	w.mu.Lock()
 	w.ends[entry] = e

@@ -21,7 +21,7 @@ const (
 	mostPeers   = 1000                   // the most that one peer counts
 	rivalry     = 1.25                   // peers; below this, ours counts as alone
 	stretch     = 2                      // rests make rounds at most this much rarer than Redis needs
-	longestRest = 100 * time.Millisecond // unless there are masses of peers
+	longestRest = 100 * time.Millisecond // unless there are very many peers
 	crowding    = 2                      // the weight of peers beyond queueTime
 	restPower   = 0.75                   // exponent by which rests grow; more would favor peers with a large share
 	memory      = 4                      // rounds over which a peer counts; more would favor early peers for long

@@ -18,7 +18,7 @@ import (
 // A run is one run of a handler with a task, and its end:
 //
 //	handler returns ───────────────────────────▶ end: finish, retry, fail, drop or stop
-//	context ends ─▶ Grace ─▶ it has not: disown ─▶ end, in the handler's place
+//	context ends ─▶ Grace ─▶ not returned: disown ─▶ end, without the handler
 //
 // The end is stored with the next round; the run doesn't wait for that.
 type run struct {

@@ -6,7 +6,7 @@ import (
 )
 
 // errHangsUp explains why no messages come through a proxy without pub/sub. The connection's own
-// error would mean that Redis doesn't answer.
+// error would suggest that Redis doesn't answer.
 var errHangsUp = errors.New("the server ends connections that subscribe; a proxy may not support it")
 
 // blame determines why a session has ended. If a server answers, but repeatedly ends the session
