@@ -51,7 +51,7 @@ func TestPause(t *testing.T) {
 	enqueue(t, byHand, "during")
 	is.True(errors.Is(failure(byHand.StartTask(ctx)), worqr.ErrNoTask))
 	close(end)
-	eventually(t, "what ran has ended", func() bool { return p.Stats().Finished == 1 })
+	eventually(t, "the running task has ended", func() bool { return p.Stats().Finished == 1 })
 	is.Equal(waiting(t, q), []string{"during"})
 	is.NoErr(byHand.StopWork(ctx)) // otherwise it may be the worker that is woken
 	is.NoErr(byHand.Resume(ctx))

@@ -234,7 +234,7 @@ func TestRunSaysThatTheLoginIsRefused(t *testing.T) {
 	told := &journal{}
 	p := openAt(t, "redis://:"+canary+"@"+server.Addr(), worqr.Options{Logger: told.Logger()})
 	stop, ended := start(t, p)
-	eventually(t, "it says so", func() bool {
+	eventually(t, "it is logged", func() bool {
 		return len(told.Lines("worqr: Redis refuses the login; check the user and the password; retrying")) == 1
 	})
 	stop()

@@ -39,7 +39,7 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 		{"ZADD", "p:workers:{q}", 1, "dead"}, {"ZADD", "p:suspects:{q}", 1, "dead"}, {"SADD", "p:workers", "dead"}, {"HSET", "p:worker:dead", "name", "dead"},
 	})
 	working(t, p, "q")
-	eventually(t, "the dead one is struck off, which the peer does not hear", func() bool {
+	eventually(t, "the dead worker is removed, and the peer doesn't get the reply", func() bool {
 		return sure(redis.Int(c.Do("EXISTS", "p:worker:dead")))(t) == 0
 	})
 	over, end := context.WithCancel(t.Context())

@@ -92,7 +92,7 @@ func TestAnswerSettles(t *testing.T) {
 			}
 			if !c.ours {
 				if d := <-s.done; d.what != c.told || (d.err != nil) != c.err {
-					t.Errorf("the caller is told %q, %v", d.what, d.err)
+					t.Errorf("the caller gets %q, %v", d.what, d.err)
 				}
 			}
 			if got := len(r.refused) > 0; got != c.again {
@@ -328,7 +328,7 @@ func TestAnswerCancels(t *testing.T) {
 		}
 	}
 	if len(r.queue.ready) != 0 || len(r.outbox) != 1 || r.outbox[0].Verb != store.Drop {
-		t.Error("what was prefetched isn't dropped:", r.outbox)
+		t.Error("the prefetched task isn't dropped:", r.outbox)
 	}
 	e = r.composeLocked(noon)
 	var runs []string
@@ -343,7 +343,7 @@ func TestAnswerCancels(t *testing.T) {
 	a.Seen = 7
 	r.answerLocked(noon, e, a, nil)
 	if r.said != 7 || len(before.covered) != 0 {
-		t.Error("it says so again:", r.said, before.covered)
+		t.Error("it is reported again:", r.said, before.covered)
 	}
 }
 

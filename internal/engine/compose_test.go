@@ -160,7 +160,7 @@ func TestComposeStopsOverRounds(t *testing.T) {
 	for ; len(r.outbox) > 0; rounds++ {
 		e := r.composeLocked(noon)
 		if back := len(r.outbox) > 0; back == (len(e.Start) > 0) || back != r.look {
-			t.Fatal("tasks are asked for once all that goes back is said, and then")
+			t.Fatal("tasks must be asked for only once all that go back are sent")
 		}
 		for _, o := range e.Outcomes {
 			tokens = append(tokens, o.Token)
@@ -180,7 +180,7 @@ func TestComposeBehindRecall(t *testing.T) {
 	r.look = true
 	r.recalls++
 	if r.composeLocked(noon, first) != nil {
-		t.Error("it overtakes what was recalled")
+		t.Error("it overtakes recalled tasks")
 	}
 	r.recalls--
 	second := r.composeLocked(noon, first)

@@ -43,20 +43,20 @@ func TestSessionEnds(t *testing.T) {
 				t.Error("something is left")
 			}
 			if d := <-s.done; !errors.Is(d.err, ErrNotOwner) || !errors.Is(d.err, c.why) {
-				t.Error("who ends a task is told", d.err)
+				t.Error("a caller that ends a task gets", d.err)
 			}
 			if got := <-empty.got; got.err != c.why {
-				t.Error("who wants a task is told", got.err)
+				t.Error("a caller that wants a task gets", got.err)
 			}
 			if got := <-begun.got; !errors.Is(got.err, c.why) || !errors.Is(got.err, store.ErrUnknown) {
-				t.Error("whose task had begun is told", got.err)
+				t.Error("a caller whose task had begun gets", got.err)
 			}
 			if r.lookLocked(); r.refuseLocked() != c.why {
-				t.Error("later ones are told", r.refuseLocked())
+				t.Error("later callers get", r.refuseLocked())
 			}
 			other := &ending{Outcome: task.outcome(store.Outcome{Verb: store.Stop}), done: make(chan settled, 1)}
 			if r.sayLocked(other); len(r.outbox) > 0 || (<-other.done).err == nil {
-				t.Error("something is said")
+				t.Error("an ending is accepted")
 			}
 		})
 	}
@@ -82,7 +82,7 @@ func TestEvictedOnce(t *testing.T) {
 				find(r)
 			}
 			if told != 1 {
-				t.Error("the worker was told", told, "times")
+				t.Error("Evicted was called", told, "times")
 			}
 		})
 	}

@@ -114,11 +114,11 @@ func TestTurnsPassOn(t *testing.T) {
 	a.hungry = false
 	q.unreserveLocked(a, slots, true)
 	if !q.turns.offered || q.taken != 0 {
-		t.Errorf("nobody is told of free slots; %d are taken", q.taken)
+		t.Errorf("no session is offered the free slots; %d are taken", q.taken)
 	}
 	q.lookLocked()
 	if a.offered || !b.offered {
-		t.Errorf("who has none asks: %v; who waits asks: %v", a.offered, b.offered)
+		t.Errorf("the session without tasks asks: %v; the waiting one asks: %v", a.offered, b.offered)
 	}
 	b.hungry, b.offered = false, false
 	q.lookLocked()
@@ -217,12 +217,12 @@ func TestSeatsEnd(t *testing.T) {
 	all[0].seat.tasks = 0
 	q.seatLocked(all[0], now)
 	if !q.seatedLocked(all[1]) || q.seatedLocked(all[0]) || !all[1].offered {
-		t.Error("the turn is over after so many tasks, and the next is told")
+		t.Error("the seat doesn't go to the next session after its tasks")
 	}
 	all[1].hungry = false
 	q.seatLocked(all[2], now)
 	if !q.seatedLocked(all[2]) || q.seatedLocked(all[1]) {
-		t.Error("who has no tasks needs no seat")
+		t.Error("a session without tasks keeps its seat")
 	}
 	q.asked = 0
 }
@@ -257,7 +257,7 @@ func TestSeatsComeFirst(t *testing.T) {
 				t.Errorf("it yields: %v", got)
 			}
 			if q.yieldsLocked(a, now) {
-				t.Error("who has the seat yields")
+				t.Error("the session with the seat yields")
 			}
 			if lull := q.lullLocked(b, now); (lull > 0) != c.yields || lull > farthest {
 				t.Errorf("ends gather for %v", lull)

@@ -161,7 +161,7 @@ func TestNameIsReadBeforeEviction(t *testing.T) {
 	redistest.Do(t, c, "HSET", prefix+":worker:dead", "name", "api-7", "host", "node3", "pid", 4121)
 	redistest.Do(t, c, "ZADD", prefix+":workers:{q}", 1, "dead")
 	is.NoErr(f.Join(t.Context(), q))
-	until(t, "somebody is evicted", func() bool { return len(lines) > 0 })
+	until(t, "a worker is evicted", func() bool { return len(lines) > 0 })
 	line := <-lines
 	is.True(strings.HasPrefix(line, "true") && strings.Contains(line, "name api-7 host node3"))
 	is.NoErr(f.Stop(t.Context()))

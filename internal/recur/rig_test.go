@@ -217,7 +217,7 @@ func TestLostSchedules(t *testing.T) {
 		r.eventually("both are there", func() bool { return r.held("q", "x") && r.held("q", "y") })
 		r.do("CONFIG", "SET", "maxmemory", 1)
 		r.do("DEL", "p:recurrence:{q}:k:x")
-		r.eventually("it is said", func() bool { return len(r.lines("OOM")) > 0 })
+		r.eventually("it is logged", func() bool { return len(r.lines("OOM")) > 0 })
 		r.quiet(2)
 		is.Equal(len(r.lines("")), 1)
 		is.True(strings.Contains(r.lines("")[0], "queue=q"))

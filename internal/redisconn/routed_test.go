@@ -75,7 +75,7 @@ func TestRedirected(t *testing.T) {
 		t.Error("a script that ran may have written")
 	}
 	if err := redisconn.Astray(redis.Error("MOVED 1 h:1")); !redisconn.Away(err) || redisconn.Answered(err) {
-		t.Error("a call that nobody takes is a matter of the servers")
+		t.Error("a call that no node takes must count as an outage")
 	}
 }
 

@@ -326,7 +326,7 @@ func (c *Cluster) Owner(t testing.TB, slot int) *Server {
 		}
 		break
 	}
-	t.Fatal("nobody has slot ", slot)
+	t.Fatal("no node has slot ", slot)
 	return nil
 }
 

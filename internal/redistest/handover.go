@@ -158,7 +158,7 @@ func (c *Cluster) replica(of *Server) (*Server, error) {
 			return n, nil
 		}
 	}
-	return nil, fmt.Errorf("nobody follows %s", of.Addr())
+	return nil, fmt.Errorf("no node follows %s", of.Addr())
 }
 
 // OwnerAndReplica waits until the owner of a slot has a replica. The node that it asks for the

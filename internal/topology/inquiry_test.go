@@ -24,7 +24,7 @@ func TestTogether(t *testing.T) {
 		all.Go(func() {
 			for ctx.Err() == nil { // it is asked for half a second
 				if _, err := s.ask(ctx); err == nil {
-					t.Error("somebody has answered")
+					t.Error("a sentinel has answered")
 				}
 			}
 		})

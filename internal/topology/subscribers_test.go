@@ -134,7 +134,7 @@ func TestSubscriptionMoves(t *testing.T) {
 	check := func(message string) {
 		t.Helper()
 		owner := c.Owner(t, at)
-		redistest.Eventually(t, "the owner knows of who listens", func() bool {
+		redistest.Eventually(t, "the owner knows its subscribers", func() bool {
 			return heardAt(t, owner, "SPUBLISH", sharded, message+"s") && heardAt(t, owner, "PUBLISH", plain, message+"p")
 		})
 		both.expect(t, message+"s")
@@ -154,7 +154,7 @@ func TestSubscriptionMoves(t *testing.T) {
 	check("promoted")
 	s.Remove(both.Subscription)
 	owner = c.Owner(t, at)
-	redistest.Eventually(t, "nobody listens any more", func() bool { return !heardAt(t, owner, "SPUBLISH", sharded, "late") })
+	redistest.Eventually(t, "no subscriber is left", func() bool { return !heardAt(t, owner, "SPUBLISH", sharded, "late") })
 }
 
 // If no node can be reached, or all refuse the login, a listener of all nodes retries after a
