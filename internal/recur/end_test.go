@@ -39,7 +39,7 @@ func TestOver(t *testing.T) {
 	young.homes[""].visited = time.Now().Add(-2 * young.period)
 	r.beatOf(young) // as after an outage, or a time without schedules
 	is.True(r.field("print") != "")
-	grown(young) // that's how it knows about the schedule
+	grown(young) // as if it had called Redis all the time since then
 	r.beatOf(young)
 	is.Equal(r.field("print"), "")
 	is.Equal(len(r.lines("schedules ended")), 1)
