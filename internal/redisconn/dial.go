@@ -242,7 +242,7 @@ func replied(err error, words ...string) bool {
 }
 
 // Interrupt closes a connection that another goroutine may be reading from, so that the read fails.
-// It doesn't close one that belongs to a pool and may be in use.
+// It leaves a pool's connection open, since that may be in use.
 func Interrupt(c redis.Conn) {
 	if _, pooled := c.(pooledConn); !pooled {
 		_ = c.Close() // pending reads fail
