@@ -50,7 +50,7 @@ func (f *floor) work(t testing.TB, _ int, handle func([]byte)) {
 		c := redistest.Dial(t, f.url)
 		go func() {
 			if err := f.drain(c, handle); err != nil {
-				fmt.Fprintln(os.Stderr, "floor:", err) // the parent's wait for it will time out
+				fmt.Fprintln(os.Stderr, "floor:", err) // the wait for its tasks will time out
 			}
 		}()
 	}

@@ -80,7 +80,7 @@ func (s *peerSystem) work(t testing.TB, handlers int, handle func([]byte)) {
 	s.peers = append(s.peers, peer)
 	go func() {
 		if err := peer.Run(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err) // the parent's wait for it will time out
+			fmt.Fprintln(os.Stderr, err) // the wait for its tasks will time out
 		}
 	}()
 }

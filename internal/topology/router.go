@@ -433,7 +433,7 @@ func (r *Router) meet(ctx context.Context, at string) error {
 		return nil
 	}
 	err := r.ask(ctx, at)
-	if redisconn.Answered(err) { // the server doesn't report it
+	if redisconn.Answered(err) { // the server refuses to report it
 		r.cluster.met.Store(true)
 	}
 	return err

@@ -296,7 +296,7 @@ func (t *trip) judge(p *parcel) verdict {
 		if p.slot != anySlot && !p.ask && t.cluster.owner(p.slot) != from {
 			t.learn(from) // it was the right node only by chance
 			if err == nil && t.cluster.isRefused() {
-				t.cluster.moved(p.slot, from) // no other reply will contain it
+				t.cluster.moved(p.slot, from) // nodes don't report it otherwise
 			}
 		}
 		return answered
