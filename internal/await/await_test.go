@@ -124,7 +124,7 @@ func TestWait(t *testing.T) {
 		"unknown":                      {first: gone, want: ErrUnknown.Error()},
 		"has ended":                    {first: ended(1), want: "finished 1"},
 		"keeps none":                   {first: waits(0), want: errNotKept.Error()},
-		"ends, and it is told":         {first: waits(time.Minute), want: "waits", then: ended(1), tells: true, next: "finished 1"},
+		"ends, with a message":         {first: waits(time.Minute), want: "waits", then: ended(1), tells: true, next: "finished 1"},
 		"ends, and the message's lost": {first: waits(time.Minute), want: "waits", then: ended(1), within: 2 * slowly, next: "finished 1"},
 		"a short one":                  {first: waits(time.Second), want: "waits", then: ended(1), within: time.Second / 2, next: "finished 1"},
 		"runs":                         {first: store.End{Waits: -1, Runs: time.Minute}, want: "waits", then: ended(1), tells: true, next: "finished 1"},

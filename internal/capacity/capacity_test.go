@@ -227,12 +227,12 @@ func TestHoldsBackForNeedsOnly(t *testing.T) {
 		pokes  []int // once units have come back
 		beside int   // light tasks that start in the meantime
 	}{
-		"it needs it":          {func(s *share) { s.Needs(true) }, nil, 0},
-		"nobody knows":         {func(s *share) {}, []int{0}, 4},
-		"it has said no":       {func(s *share) { s.Needs(true); s.take(1); s.Needs(false) }, []int{0}, 4},
-		"it has said yes last": {func(s *share) { s.Needs(false); s.Needs(true) }, nil, 0},
-		"it is sated":          {func(s *share) { s.Needs(true); s.take(1); s.Sated() }, []int{0}, 4},
-		"it was sated before":  {func(s *share) { s.Needs(true); s.Sated(); s.Share.Take(1) }, []int{0}, 4},
+		"it needs it":           {func(s *share) { s.Needs(true) }, nil, 0},
+		"it is unknown":         {func(s *share) {}, []int{0}, 4},
+		"it no longer needs it": {func(s *share) { s.Needs(true); s.take(1); s.Needs(false) }, []int{0}, 4},
+		"it needs it again":     {func(s *share) { s.Needs(false); s.Needs(true) }, nil, 0},
+		"it is sated":           {func(s *share) { s.Needs(true); s.take(1); s.Sated() }, []int{0}, 4},
+		"it was sated before":   {func(s *share) { s.Needs(true); s.Sated(); s.Share.Take(1) }, []int{0}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)

@@ -28,7 +28,7 @@ func TestCluster(t *testing.T) {
 		}, "notice replication at : Nodes a, b: repl-diskless-sync-delay is 5"},
 		"a lost replica": {func(a, b *view) { b.told["master_link_status"] = "down" }, "warning replication at b: Node b: This replica has lost its master"},
 		"down":           {func(a, b *view) { a.told["cluster_state"] = "fail" }, "error cluster at a: Node a: cluster_state is fail"},
-		"nobody's":       {func(a, b *view) { a.told["cluster_slots_assigned"] = "16383" }, "error cluster at a: Node a: 1 slot belongs to no node"},
+		"unassigned":     {func(a, b *view) { a.told["cluster_slots_assigned"] = "16383" }, "error cluster at a: Node a: 1 slot belongs to no node"},
 		"failed":         {func(a, b *view) { a.told["cluster_slots_fail"] = "2" }, "error cluster at a: Node a: 2 slots belong to a node that has failed"},
 		"all or nothing": {func(a, b *view) { a.settings["cluster-require-full-coverage"] = "yes" }, "notice full-coverage at a: Node a: cluster-require-full-coverage is yes"},
 		"versions": {func(a, b *view) { b.told["redis_version"] = "7.4.7" },

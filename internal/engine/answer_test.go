@@ -53,17 +53,17 @@ func TestAnswerSettles(t *testing.T) {
 	}{
 		"finished":                   {what: store.OK, said: store.Finish, told: store.OK, count: func(c *Counts) int64 { return c.Finished.Load() }},
 		"stopped":                    {what: store.OK, said: store.Stop, told: store.OK, count: func(c *Counts) int64 { return c.Stopped.Load() }},
-		"stopped, nobody had it":     {what: store.OK, said: store.Stop, ours: ours, count: func(c *Counts) int64 { return 1 - c.Stopped.Load() }},
+		"stopped, not begun":         {what: store.OK, said: store.Stop, ours: ours, count: func(c *Counts) int64 { return 1 - c.Stopped.Load() }},
 		"snoozed":                    {what: store.OK, said: store.Snooze, told: store.OK, count: func(c *Counts) int64 { return c.Snoozed.Load() }},
 		"retried":                    {what: store.OK, said: store.Retry, told: store.OK, count: func(c *Counts) int64 { return c.Retried.Load() }},
 		"failed":                     {what: store.OK, said: store.Fail, told: store.OK, count: func(c *Counts) int64 { return c.Failed.Load() }},
-		"canceled meanwhile":         {what: store.Canceled, said: store.Stop, told: store.Canceled, count: func(c *Counts) int64 { return c.Canceled.Load() }},
+		"canceled in the meantime":   {what: store.Canceled, said: store.Stop, told: store.Canceled, count: func(c *Counts) int64 { return c.Canceled.Load() }},
 		"dropped":                    {what: store.OK, said: store.Drop, ours: ours, count: func(c *Counts) int64 { return c.Canceled.Load() }},
 		"gone":                       {what: store.Gone, said: store.Finish, told: store.Gone},
 		"gone by the first copy":     {what: store.Gone, said: store.Finish, repeated: true, told: store.OK, count: func(c *Counts) int64 { return c.Finished.Load() }},
 		"gone, and it wasn't ours":   {what: store.Gone, said: store.Finish, repeated: true, strange: true, told: store.Gone},
 		"refused":                    {what: store.Refused, said: store.Finish, held: true, err: true},
-		"refused, nobody had it":     {what: store.Refused, said: store.Stop, ours: ours, held: true, again: true},
+		"refused, not begun":         {what: store.Refused, said: store.Stop, ours: ours, held: true, again: true},
 		"finished, its token is old": {what: store.OK, said: store.Finish, told: store.OK},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,14 +125,14 @@ func TestAnswerHandsOut(t *testing.T) {
 		"too late": {n: 4, setup: func(r *Session, e *exchange, _ *store.Answer) {
 			e.sent, r.renewed = noon.Add(-24*time.Hour), noon.Add(-24*time.Hour)
 		}, back: 4, ask: 8, flowing: true, look: true},
-		"recalled meanwhile":       {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.recalls++ }, back: 4, ask: 8, flowing: true, look: true},
-		"draining":                 {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.draining = true }, back: 4, ask: 8, flowing: true},
-		"closing":                  {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.closing = true }, back: 4, ask: 8, flowing: true},
-		"fewer slots since":        {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.opts.Concurrency = 2 }, handled: 4, ask: 8, flowing: true},
-		"overtaken":                {n: 0, setup: func(r *Session, e *exchange, a *store.Answer) { a.Last, r.flowing, r.ask = e.Number+1, true, 16 }, ask: 16, flowing: true},
-		"a risky one":              {n: 1, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes = 2 }, handled: 1, ask: 4},
-		"two risky ones":           {n: 2, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes, a.Started[1].Crashes = 2, 2 }, handled: 1, back: 1, ask: 4},
-		"risky beside another one": {n: 1, setup: func(r *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes = 2; r.engine.risk.Store(true) }, back: 1, ask: 4},
+		"recalled in the meantime":      {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.recalls++ }, back: 4, ask: 8, flowing: true, look: true},
+		"draining":                      {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.draining = true }, back: 4, ask: 8, flowing: true},
+		"closing":                       {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.closing = true }, back: 4, ask: 8, flowing: true},
+		"fewer slots since":             {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.opts.Concurrency = 2 }, handled: 4, ask: 8, flowing: true},
+		"overtaken":                     {n: 0, setup: func(r *Session, e *exchange, a *store.Answer) { a.Last, r.flowing, r.ask = e.Number+1, true, 16 }, ask: 16, flowing: true},
+		"a risky one":                   {n: 1, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes = 2 }, handled: 1, ask: 4},
+		"two risky ones":                {n: 2, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes, a.Started[1].Crashes = 2, 2 }, handled: 1, back: 1, ask: 4},
+		"risky, while another one runs": {n: 1, setup: func(r *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes = 2; r.engine.risk.Store(true) }, back: 1, ask: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -192,12 +192,12 @@ func TestAnswerLeavesRoom(t *testing.T) {
 		do    func(r *Session, e *exchange, a *store.Answer)
 		want  bool
 	}{
-		"there are some":          {do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
-		"there are some still":    {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
-		"there are none":          {known: true},
-		"there never were":        {},
-		"it was overtaken":        {known: true, do: func(_ *Session, e *exchange, a *store.Answer) { a.Last = e.Number + 1 }, want: true},
-		"something is to be done": {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.Again, a.More = true, true }, want: true},
+		"there are some":       {do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
+		"there are some still": {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
+		"there are none":       {known: true},
+		"there never were":     {},
+		"it was overtaken":     {known: true, do: func(_ *Session, e *exchange, a *store.Answer) { a.Last = e.Number + 1 }, want: true},
+		"there is work left":   {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.Again, a.More = true, true }, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

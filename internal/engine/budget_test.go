@@ -32,8 +32,8 @@ func TestEndsOfRounds(t *testing.T) {
 		{name: "small ones finish", ends: 900, of: store.Outcome{Verb: store.Finish, Size: 10}, rounds: 1},
 		{name: "more than one round has", ends: 2*maxOutcomes + 1, of: store.Outcome{Verb: store.Finish}, rounds: 3},
 		{name: "small ones fail", ends: 1000, of: store.Outcome{Verb: store.Fail, Size: 10}, rounds: 19},
-		{name: "observers hear of them", ends: 100, of: store.Outcome{Verb: store.Finish, Size: 16 << 10}, heard: true, rounds: 25},
-		{name: "nobody hears of them", ends: 100, of: store.Outcome{Verb: store.Finish, Size: 16 << 10}, rounds: 1},
+		{name: "with observers", ends: 100, of: store.Outcome{Verb: store.Finish, Size: 16 << 10}, heard: true, rounds: 25},
+		{name: "without observers", ends: 100, of: store.Outcome{Verb: store.Finish, Size: 16 << 10}, rounds: 1},
 		{name: "there are locks", ends: 100, of: store.Outcome{Verb: store.Finish, Size: 16 << 10}, watched: true, rounds: 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {

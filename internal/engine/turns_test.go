@@ -47,7 +47,7 @@ func TestTurns(t *testing.T) {
 		"more than there are slots":                         {2, []state{{true, 0}, {true, 0}, {true, 0}}, "[1 1 0]"},
 		"what has too many gets no more":                    {4, []state{{true, 3}, {true, 0}}, "[0 1]"},
 		"what has fewest comes first":                       {2, []state{{true, 1}, {true, 0}}, "[0 1]"},
-		"of one slot, who has waited":                       {1, []state{{true, 0}, {true, 0}}, "[1 0]"},
+		"one slot, to the one that waited":                  {1, []state{{true, 0}, {true, 0}}, "[1 0]"},
 		"what is idle asks for none":                        {4, []state{{false, 1}, {false, 0}}, "[0 0]"},
 		"all slots are taken":                               {2, []state{{true, 2}, {true, 0}}, "[0 0]"},
 		"one has none, and others are full":                 {4, []state{{true, 2}, {true, 1}, {true, 0}}, "[0 0 1]"},
@@ -164,13 +164,13 @@ func TestSeats(t *testing.T) {
 		hungry   []bool
 		asks     []ask
 	}{
-		"who asks first":       {100, []bool{true, true, true}, []ask{{0, 1, "[0]"}, {0, 0, "[0]"}}},
-		"only who has tasks":   {100, []bool{false, false, true}, []ask{{0, 2, "[2]"}}},
-		"in turn":              {100, []bool{true, true, true}, []ask{{0, 0, "[0]"}, {turn, 0, "[1]"}, {turn, 2, "[2]"}, {turn, 0, "[0]"}}},
-		"until the turn ends":  {100, []bool{true, true, true}, []ask{{0, 0, "[0]"}, {2 * nearby, 0, "[0]"}, {2 * nearby, 1, "[0]"}}},
-		"alone, for ever":      {100, []bool{true, false}, []ask{{0, 0, "[0]"}, {turn, 0, "[0]"}, {10 * turn, 0, "[0]"}}},
-		"several, if worth it": {2 * seatful, []bool{true, true, true}, []ask{{0, 0, "[0 1]"}, {turn, 0, "[1 2]"}, {turn, 0, "[2 0]"}}},
-		"none without room":    {-1, []bool{true, true}, []ask{{0, 0, "[]"}}},
+		"the first one that asks": {100, []bool{true, true, true}, []ask{{0, 1, "[0]"}, {0, 0, "[0]"}}},
+		"only one with tasks":     {100, []bool{false, false, true}, []ask{{0, 2, "[2]"}}},
+		"in turn":                 {100, []bool{true, true, true}, []ask{{0, 0, "[0]"}, {turn, 0, "[1]"}, {turn, 2, "[2]"}, {turn, 0, "[0]"}}},
+		"until the turn ends":     {100, []bool{true, true, true}, []ask{{0, 0, "[0]"}, {2 * nearby, 0, "[0]"}, {2 * nearby, 1, "[0]"}}},
+		"alone, forever":          {100, []bool{true, false}, []ask{{0, 0, "[0]"}, {turn, 0, "[0]"}, {10 * turn, 0, "[0]"}}},
+		"several, if worth it":    {2 * seatful, []bool{true, true, true}, []ask{{0, 0, "[0 1]"}, {turn, 0, "[1 2]"}, {turn, 0, "[2 0]"}}},
+		"none without room":       {-1, []bool{true, true}, []ask{{0, 0, "[]"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

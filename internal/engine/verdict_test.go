@@ -35,7 +35,7 @@ func TestOutcome(t *testing.T) {
 		"before now":                   {err: RetryAfter(bad, -time.Hour), want: retry(0)},
 		"in a million years":           {err: RetryAfter(bad, 1<<62), want: retry(Longest)},
 		"the outermost is permanent":   {err: Permanent(RetryAfter(bad, time.Hour)), want: fail(store.Failed)},
-		"the outermost is to retry":    {err: RetryAfter(Permanent(bad), time.Hour), want: retry(time.Hour)},
+		"the outermost retries":        {err: RetryAfter(Permanent(bad), time.Hour), want: retry(time.Hour)},
 		"a snooze":                     {err: Snooze(time.Hour), want: snooze(time.Hour)},
 		"a snooze after the last":      {err: Snooze(time.Hour), retries: 3, want: snooze(time.Hour)},
 		"a snooze until before now":    {err: Snooze(-time.Hour), want: snooze(0)},
@@ -49,7 +49,7 @@ func TestOutcome(t *testing.T) {
 		"a panic fails":                {err: panicked("no"), policy: true, want: fail(store.Failed)},
 		"a panic with an error":        {err: panicked(Malformed(bad)), want: fail(store.Malformed)},
 		"a panic with it fails":        {err: panicked(Malformed(bad)), policy: true, want: fail(store.Malformed)},
-		"a panic that is to be later":  {err: panicked(RetryAfter(bad, time.Hour)), want: retry(time.Hour)},
+		"a panic with RetryAfter":      {err: panicked(RetryAfter(bad, time.Hour)), want: retry(time.Hour)},
 		"which fails under the policy": {err: panicked(RetryAfter(bad, time.Hour)), policy: true, want: fail(store.Failed)},
 		"Goexit":                       {err: ErrGoexit, policy: true, want: retry(time.Minute)},
 	} {

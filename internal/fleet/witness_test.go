@@ -17,12 +17,12 @@ func TestWitness(t *testing.T) {
 		"it has just begun":                    {func(*view) {}, 3 * beat},
 		"nothing happens":                      {func(v *view) { v.beats(3) }, 0},
 		"a lease has lapsed":                   {func(v *view) { v.beats(5); v.beat(0, true) }, 3 * beat},
-		"Redis was away for two beats":         {func(v *view) { v.beats(5); v.pass(2*beat + 1); v.beat(0, false) }, 3 * beat},
+		"Redis was down for two beats":         {func(v *view) { v.beats(5); v.pass(2*beat + 1); v.beat(0, false) }, 3 * beat},
 		"an answer took half a beat":           {func(v *view) { v.beats(5); v.beat(beat/2, false) }, 0},
 		"an answer took longer":                {func(v *view) { v.beats(5); v.beat(beat/2+1, false) }, 3 * beat},
 		"the connection was cut":               {func(v *view) { v.beats(5); v.cut(); v.beat(0, false) }, beat},
 		"it was cut every two beats":           {func(v *view) { v.beats(1); v.cut(); v.beats(2); v.cut(); v.beats(2) }, 0},
-		"it was cut while Redis was away":      {func(v *view) { v.beats(5); v.cut(); v.pass(2*beat + 1); v.beat(0, false) }, 3 * beat},
+		"it was cut while Redis was down":      {func(v *view) { v.beats(5); v.cut(); v.pass(2*beat + 1); v.beat(0, false) }, 3 * beat},
 		"it was cut, and nothing was sent yet": {func(v *view) { v.beats(5); v.cut() }, beat},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func TestBounds(t *testing.T) {
 		name, replies string
 		good          bool
 	}{
-		{"what Redis says", "+OK\r\n-ERR no\r\n:1\r\n$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n*2\r\n$3\r\na\nb\r\n*2\r\n:1\r\n$1\r\n*\r\n+after\r\n", true},
+		{"valid replies", "+OK\r\n-ERR no\r\n:1\r\n$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n*2\r\n$3\r\na\nb\r\n*2\r\n:1\r\n$1\r\n*\r\n+after\r\n", true},
 		{"a bulk that looks like more", "$14\r\n*999999999999\n\r\n:1\r\n", true},
 		{"arrays in arrays", strings.Repeat("*1\r\n", maxDepth) + ":1\r\n:2\r\n", true},
 		{"many arrays after one another", strings.Repeat("*1\r\n*1\r\n:1\r\n", 100), true},

@@ -73,7 +73,7 @@ func TestTimeout(t *testing.T) {
 				return ""
 			}), silence)
 		},
-		"dials for ever": func(t *testing.T) *redisconn.Line {
+		"dials forever": func(t *testing.T) *redisconn.Line {
 			over := make(chan struct{})
 			l := redisconn.NewLine(redisconn.FromPool(deafPool{over}), silence)
 			t.Cleanup(func() { close(over); l.Close() })
