@@ -23,7 +23,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// documents are the texts that are held to the code.
+// documents are the texts that these tests check against the code.
 var documents = slices.Concat([]string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}, matchingAny("docs/*.md", "deploy/*/README.md", "deploy/runbooks/*.md"))
 
 // fenced returns the code blocks in a language.
@@ -35,13 +35,13 @@ func fenced(text, language string) []string {
 	return blocks
 }
 
-// flush is text with its indentation removed.
+// flush returns text without its indentation.
 func flush(text string) string {
 	return regexp.MustCompile(`(?m)^[ \t]+`).ReplaceAllString(text, "")
 }
 
-// The Go code in the documents is code that is compiled and run: the first
-// block of the README is a whole example, the others are lines of one or of a recipe.
+// The Go code in the documents compiles and runs: the first block of the README is a complete
+// example, and the others are lines of an example or a recipe.
 func TestReadmeCode(t *testing.T) {
 	is := parallel(t)
 	blocks := fenced(contents(t, "README.md"), "go")
@@ -68,7 +68,7 @@ func TestReadmeCode(t *testing.T) {
 	}
 }
 
-// anchors are the names that GitHub gives to the headings of a text.
+// anchors returns the anchors that GitHub gives to the headings of a text.
 func anchors(text string) (all []string) {
 	text = regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(text, "")
 	for _, m := range regexp.MustCompile(`(?m)^#+ +(.*)$`).FindAllStringSubmatch(text, -1) {
@@ -78,7 +78,7 @@ func anchors(text string) (all []string) {
 	return all
 }
 
-// Links of the documents lead somewhere: to a file, and to a heading in it.
+// Links in the documents lead to an existing file, and to a heading in it.
 func TestDocsLinks(t *testing.T) {
 	t.Parallel()
 	for _, doc := range documents {
@@ -99,12 +99,12 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
-// What the documents name is there: tests and channels. Keys and scripts are in tables that a
-// test in internal/store writes.
+// Tests and channels that the documents name exist. A test in internal/store writes the tables of
+// keys and scripts.
 func TestDocsNames(t *testing.T) {
 	t.Parallel()
 	protocol := contents(t, "docs/protocol.md")
-	tests := map[string]string{} // by directory; that of the root is left out
+	tests := map[string]string{} // by directory; "" for the root
 	for _, file := range slices.Concat(matching(t, "*_test.go"), matching(t, "internal/*/*_test.go"), matching(t, "integration/*_test.go"), matching(t, "integration/*/*_test.go"), matching(t, "cmd/worqr/*_test.go"), matching(t, "dash/*_test.go")) {
 		tests[strings.TrimPrefix(filepath.Dir(file), ".")] += contents(t, file)
 	}
@@ -127,7 +127,7 @@ func TestDocsNames(t *testing.T) {
 	}
 }
 
-// Every option, package, document and example is listed, and no file that is not there.
+// Every option, package, document and example is listed, and every listed file exists.
 func TestDocsLists(t *testing.T) {
 	t.Parallel()
 	listed := contents(t, "docs/options.md")
@@ -165,7 +165,7 @@ func TestDocsLists(t *testing.T) {
 	}
 }
 
-// Who is on call finds each warning and error that a peer logs.
+// docs/oncall.md lists each warning and error that a peer logs.
 func TestDocsLogLines(t *testing.T) {
 	t.Parallel()
 	listed, n := contents(t, "docs/oncall.md"), 0
@@ -185,8 +185,8 @@ func TestDocsLogLines(t *testing.T) {
 	}
 }
 
-// docs/findings.md has one row for each kind of finding, with the severities that it comes
-// with, and whether Repair repairs it.
+// docs/findings.md has one row for each kind of finding, with its severities and whether Repair
+// repairs it.
 func TestDocsFindings(t *testing.T) {
 	t.Parallel()
 	type row struct{ severity, repaired string }
@@ -227,14 +227,14 @@ func TestDocsFindings(t *testing.T) {
 	}
 }
 
-// The commands by which other languages produce reach a handler.
+// The documented commands for producers in other languages reach a handler.
 func TestDocsProducer(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{"README.md", "docs/recipes.md", "docs/protocol.md"} {
 		t.Run(doc, func(t *testing.T) {
 			is := parallel(t)
-			server := redistest.Start(t)                                                // the commands have the default prefix
-			peer := sure(worqr.Open(server.URL(), &worqr.Options{Lease: time.Hour}))(t) // so that no beat helps
+			server := redistest.Start(t)                                                // has the commands' default prefix
+			peer := sure(worqr.Open(server.URL(), &worqr.Options{Lease: time.Hour}))(t) // so that no heartbeat helps
 			defer peer.Close()
 			q := peer.Queue("emails")
 			got := make(chan string, 10)
@@ -252,7 +252,7 @@ func TestDocsProducer(t *testing.T) {
 				for _, w := range words[1:] {
 					args = append(args, strings.Trim(w, "'")) // quoted for a shell
 				}
-				is.Equal(sure(conn.Do(words[0], args...))(t), int64(1)) // pushed; heard
+				is.Equal(sure(conn.Do(words[0], args...))(t), int64(1)) // pushed, or received by one
 			}
 			is.Equal(receive(t, got, 1), []string{"hello"})
 			end()
@@ -261,11 +261,11 @@ func TestDocsProducer(t *testing.T) {
 	}
 }
 
-// Every example does what it says, on a Redis of its own.
+// Every example does what it says, each on its own Redis.
 func TestDocsExamples(t *testing.T) {
 	is := parallel(t)
 	want := map[string]string{
-		"minimal": `sending to ann@example.com`, // then it serves until it is killed
+		"minimal": `sending to ann@example.com`, // then it serves until it's killed
 		"cancel":  "the handler is told: worqr: the task was canceled\nremoved 0, stopped 1, finished 0\n",
 		"verbs":   "stop cat\nfinish cat\nfinish dog\nwait: 0\n",
 		"events":  "tasks enqueued: 1\na hat: shipped\n",
@@ -305,7 +305,7 @@ func TestDocsExamples(t *testing.T) {
 				polyglot(t, cmd, want["polyglot"])
 				return
 			}
-			if program.Name() == "minimal" { // a service, which logs and goes on
+			if program.Name() == "minimal" { // a service, which logs and keeps running
 				stderr := sure(cmd.StderrPipe())(t)
 				is.NoErr(cmd.Start())
 				for lines := bufio.NewScanner(stderr); lines.Scan(); {
@@ -314,7 +314,7 @@ func TestDocsExamples(t *testing.T) {
 					}
 				}
 				is.NoErr(cmd.Process.Kill())
-				_ = cmd.Wait() // which says that it was killed
+				_ = cmd.Wait() // reports that it was killed
 				return
 			}
 			cmd.Stderr = os.Stderr
@@ -323,7 +323,7 @@ func TestDocsExamples(t *testing.T) {
 	}
 }
 
-// dashboard looks at the example's pages, without and with the password, then interrupts it.
+// dashboard requests the example's pages, without and with the password, then interrupts it.
 func dashboard(t *testing.T, cmd *exec.Cmd) {
 	is := is.New(t)
 	cmd.Env = append(cmd.Env, "DASHBOARD_PASSWORD=secret", "LISTEN=127.0.0.1:0")
@@ -334,7 +334,7 @@ func dashboard(t *testing.T, cmd *exec.Cmd) {
 	for at == "" && lines.Scan() {
 		_, at, _ = strings.Cut(lines.Text(), "serving http://")
 	}
-	serving := make(chan bool) // or the signal would end Run before it has begun
+	serving := make(chan bool) // otherwise the signal would end Run before it has begun
 	go func() {
 		for lines.Scan() {
 			if strings.Contains(lines.Text(), "worqr: serving") {
@@ -352,8 +352,8 @@ func dashboard(t *testing.T, cmd *exec.Cmd) {
 	is.NoErr(cmd.Wait())
 }
 
-// polyglot enqueues with the producers in other languages, as far as this machine has these, and waits
-// until the example has handled what they produce.
+// polyglot enqueues with the producers in other languages, if this machine can run them, and waits
+// until the example has handled their tasks.
 func polyglot(t *testing.T, worker *exec.Cmd, want string) {
 	is := is.New(t)
 	stdout := sure(worker.StdoutPipe())(t)
@@ -378,13 +378,13 @@ func polyglot(t *testing.T, worker *exec.Cmd, want string) {
 	is.NoErr(worker.Wait())
 }
 
-// since010 are the methods that 0.1.0 had and the changelog doesn't name.
+// since010 lists the methods that 0.1.0 had and the changelog doesn't name.
 var since010 = strings.Fields(`
 	CancelKey Enqueue EnqueueAt EnqueueOnce EnqueueUnique ExplainKey Handle Len Name Pause Peek Put Resume Running
 	SetCapacity SetOptions Shutdown StartTask StartTasks StartWork StartWorker`)
 
-// Each method of a peer, a queue and a task is called in a test, and users are told of what is
-// new: a verb that is added forgets neither.
+// Each method of a peer, a queue and a task is called in a test, and the changelog names each new
+// one.
 func TestDocsMethods(t *testing.T) {
 	is := parallel(t)
 	var tests []string

@@ -61,7 +61,7 @@ func (p *Peer) examine(ctx context.Context, opts *inspect.CheckOptions, repair b
 	return r, nil
 }
 
-// lacking says what to do about a denial: a worker's rule isn't enough for a checkup.
+// lacking adds to a denial what to do about it: a worker's ACL rule isn't enough for a checkup.
 func lacking(err error) error {
 	command, denied := store.DeniedCommand(err)
 	if !denied {
@@ -74,7 +74,7 @@ func lacking(err error) error {
 	return fmt.Errorf("%w: the Redis user may not %s; grant it the rule \"Doctor\" in docs/security.md: %w", ErrDenied, what, err)
 }
 
-// checkLimits refuses options that make no sense.
+// checkLimits rejects options that make no sense.
 func checkLimits(o *inspect.CheckOptions) error {
 	switch {
 	case o.MaxRunTime < 0:
@@ -93,12 +93,12 @@ func checkLimits(o *inspect.CheckOptions) error {
 // FindingKinds returns every kind of finding that Check reports.
 func FindingKinds() []inspect.FindingKind { return slices.Clone(doctor.Kinds) }
 
-// Explain says where the copies of a payload are, who holds them, and why they don't run. It
+// Explain reports where the copies of a payload are, who holds them, and why they don't run. It
 // finds tasks from Add only while they run; use ExplainKey. It finds up to ten copies of each kind,
 // among the first 100,000 tasks of the list.
 func (q *Queue) Explain(ctx context.Context, payload []byte) (*inspect.Explanation, error) {
 	e := q.unexplained()
-	var mu sync.Mutex // protects it
+	var mu sync.Mutex // protects e
 	payload = slices.Clone(payload)
 	parts, err := q.everywhere(ctx)
 	if err == nil {
@@ -118,12 +118,12 @@ func (q *Queue) Explain(ctx context.Context, payload []byte) (*inspect.Explanati
 	return e, nil
 }
 
-// unexplained is the explanation before anything is found.
+// unexplained returns an explanation that has found nothing yet.
 func (q *Queue) unexplained() *inspect.Explanation {
 	return &inspect.Explanation{Queue: q.name, NoSuchQueue: true, Prefix: q.peer.prefix()}
 }
 
-// everywhere returns all parts of the queue, also if this handle isn't spread.
+// everywhere returns all parts of the queue, even if this handle isn't spread.
 func (q *Queue) everywhere(ctx context.Context) ([]*Queue, error) {
 	all, err := q.whole(ctx)
 	if err != nil {
@@ -168,7 +168,7 @@ func (q *Queue) ExplainHeader(ctx context.Context, name, value string) (*inspect
 	return e, nil
 }
 
-// explainHeader adds what is found on a part.
+// explainHeader adds what it finds on a part.
 func (q *Queue) explainHeader(ctx context.Context, e *inspect.Explanation, name, value string) error {
 	found, more, err := q.question("", nil).ByHeader(ctx, name, value)
 	if err != nil {
@@ -182,7 +182,7 @@ func (q *Queue) explainHeader(ctx context.Context, e *inspect.Explanation, name,
 		e.NotSearched += max(waits-doctor.WalkDepth, 0)
 	}
 	if len(found) == 0 {
-		found = append(found, "") // for what there is to tell of the queue
+		found = append(found, "") // so that the queue itself is described, too
 	}
 	for _, key := range found {
 		of, err := q.question(store.EntryOf(key), nil).Explain(ctx)

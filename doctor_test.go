@@ -17,15 +17,15 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A damage is planted into the namespace p, beside a queue that has the member w1.
+// A damage is planted into the namespace p, next to a queue that has the member w1.
 type damage struct {
 	name     string
 	plant    []string
 	kind     inspect.FindingKind
 	severity inspect.Severity
-	heals    bool     // Repair mends it
+	heals    bool     // Repair repairs it
 	alone    bool     // no worker serves the queue
-	tasks    []string // that are there afterwards, sorted
+	tasks    []string // that are in the queue afterwards, sorted
 	also     []inspect.FindingKind
 }
 
@@ -63,24 +63,24 @@ var damages = []damage{
 	{name: "lock of a place that is not", plant: []string{"HSET p:unique:{q} offset 0 " + sha(a) + " w:0"}, kind: "stale", severity: inspect.SeverityNotice, heals: true},
 	{name: "cancel in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a)}, kind: "cancel", severity: inspect.SeverityError, heals: true},
 	{name: "cancel of a key in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + k}, kind: "cancel", severity: inspect.SeverityError, heals: true},
-	{name: "record for ever, of a key as long as a digest", plant: []string{"HSET p:cancel:{q}:" + k38 + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
+	{name: "record without a TTL, of a key as long as a digest", plant: []string{"HSET p:cancel:{q}:" + k38 + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
 	{name: "cancel of a key as long as a digest", plant: []string{"ZADD p:canceled:{q} 1 " + k38}, kind: "cancel", severity: inspect.SeverityError, heals: true},
 	{name: "of a fleet whose prefix is a part of ours and :worker", plant: []string{"SET p:worker:queues:{q} x", "SADD p:worker:worker:w1 x", "SET p:worker:keyed:{q}:k:x x"}},
 	{name: "cancel with a token to come", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:canceled:{q} 9 " + sha(b)}, kind: "future-cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
 	{name: "holds something and is not known to", plant: []string{tokens, listP, heldP}, kind: "cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
 	{name: "holds nothing and is known to", plant: []string{tokens, holdsW9}, kind: "leftover", severity: inspect.SeverityError, heals: true},
-	{name: "has said something of cancels to come", plant: []string{tokens, listP, heldP, "ZADD p:holders:{q} 9 w1"}, kind: "cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "has acknowledged future cancels", plant: []string{tokens, listP, heldP, "ZADD p:holders:{q} 9 w1"}, kind: "cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
 	{name: "is stopping and gone", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:stopping:{q} 0 p" + sha(a) + ":0000000000000001:p9"}, kind: "cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
 	{name: "gaps without locks", plant: []string{"ZADD p:gaps:{q} 3 3"}, kind: "leftover", severity: inspect.SeverityError, heals: true},
-	{name: "record for ever", plant: []string{"HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
-	{name: "nonce for ever", plant: []string{"SET p:once:{q}:" + canary + " 1"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
-	{name: "recurs, and nothing says when", plant: []string{"ZADD p:recurring:{q} 1 " + k}, kind: "recurring", severity: inspect.SeverityError, heals: true},
-	{name: "recurs for ever", plant: []string{"ZADD p:recurring:{q} 9e15 " + k, recursK}, kind: "recurring", severity: inspect.SeverityError, heals: true},
+	{name: "record without a TTL", plant: []string{"HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
+	{name: "nonce without a TTL", plant: []string{"SET p:once:{q}:" + canary + " 1"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
+	{name: "recurs without a record", plant: []string{"ZADD p:recurring:{q} 1 " + k}, kind: "recurring", severity: inspect.SeverityError, heals: true},
+	{name: "recurs forever", plant: []string{"ZADD p:recurring:{q} 9e15 " + k, recursK}, kind: "recurring", severity: inspect.SeverityError, heals: true},
 	{name: "recurs, and is not known to", plant: []string{recursK}, kind: "recurring", severity: inspect.SeverityError, heals: true},
 	{name: "recurs at no times", plant: []string{"ZADD p:recurring:{q} 1 " + k, recursK, "HDEL p:recurrence:{q}:" + k + " times print"}, kind: "recurring", severity: inspect.SeverityError, heals: true},
 	{name: "recurs under no key", plant: []string{"ZADD p:recurring:{q} 1 " + canary}, kind: "recurring", severity: inspect.SeverityError, heals: true},
 	{name: "result that is none", plant: []string{"SET p:result:{q}:" + k + " garbage"}, kind: "result", severity: inspect.SeverityError, heals: true},
-	{name: "result for ever", plant: []string{"SET p:result:{q}:" + k + " finished:1:0:"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
+	{name: "result without a TTL", plant: []string{"SET p:result:{q}:" + k + " finished:1:0:"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
 	{name: "idle", plant: []string{"ZADD p:idle:{q} 1 w9"}, kind: "leftover", severity: inspect.SeverityError, heals: true},
 	{name: "round", plant: []string{"HSET p:rounds:{q} w9 1"}, kind: "leftover", severity: inspect.SeverityError, heals: true},
 	{name: "suspect", plant: []string{"ZADD p:suspects:{q} 1 w9"}, kind: "leftover", severity: inspect.SeverityError, heals: true},
@@ -98,7 +98,7 @@ var damages = []damage{
 	{name: "on the list of peers and gone", plant: []string{"SADD p:workers w9"}, kind: "worker-list", severity: inspect.SeverityNotice, heals: true},
 	{name: "not on the list of peers", plant: []string{"HSET p:worker:w9 name x", "PEXPIRE p:worker:w9 60000"}, kind: "worker-list", severity: inspect.SeverityNotice, heals: true},
 	{name: "registered and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "PEXPIRE p:worker:w9 60000", "SADD p:workers w9"}, kind: "worker-list", severity: inspect.SeverityNotice},
-	{name: "registered for ever and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "SADD p:workers w9"}, kind: "worker-list", severity: inspect.SeverityNotice, heals: true},
+	{name: "registered forever without a queue", plant: []string{`HSET p:worker:w9 queues ["q"]`, "SADD p:workers w9"}, kind: "worker-list", severity: inspect.SeverityNotice, heals: true},
 	{name: "not registered", plant: []string{"DEL p:worker:w1"}, kind: "worker-list", severity: inspect.SeverityNotice},
 	{name: "not on the list of queues", plant: []string{"LPUSH p:queues:{q} " + a, "SREM p:registry q"}, kind: "queue-list", severity: inspect.SeverityNotice, heals: true},
 	{name: "dead", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:workers:{q} 1 w9", "SADD p:registry q"}, kind: "expired-worker", severity: inspect.SeverityWarning, heals: true,
@@ -110,8 +110,8 @@ var damages = []damage{
 		"HSET p:failed:keyed:{q}:" + k + " payload " + a + " due 1 retries 0 crashes 0 kind failed reason r", "ZADD p:failed:schedule:{q} 1 " + k, "ZADD p:failed:contents:{q} 0 " + sha(a) + ":" + k}},
 }
 
-// A queue that is listed exists, also if a key leads to a part of it that has never had a task, and if it
-// isn't known any more over how many parts it was spread.
+// A listed queue exists, even if a key belongs to a part of it that has never had a task, and even
+// if the number of its parts is no longer known.
 func TestExplainSpread(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -138,11 +138,11 @@ func TestExplainSpread(t *testing.T) {
 	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry")
 	is.True(unknown())
 	sure(looker.Queue("q").Add(t.Context(), []byte("c"), nil))(t)
-	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry") // a producer may not be allowed to list it
+	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry") // a producer may lack the permission to list it
 	is.True(!unknown())
 }
 
-// Where no worker serves a queue, the finding names a key that has tasks.
+// If no worker serves a queue, the finding names a key that has tasks.
 func TestUnservedKey(t *testing.T) {
 	t.Parallel()
 	for kind, enqueue := range map[string]func(ctx context.Context, q *worqr.Queue) error{
@@ -169,8 +169,8 @@ func TestUnservedKey(t *testing.T) {
 	}
 }
 
-// Every damage is found, and found without being touched; what can be mended is,
-// and then nothing is found; no task is lost; and nothing secret is told.
+// Check finds every damage and changes nothing. Repair repairs what it can, and Check then finds
+// nothing. No task is lost, and no secret is shown.
 func TestCheckDamages(t *testing.T) {
 	t.Parallel()
 	for _, d := range damages {
@@ -212,9 +212,9 @@ func TestCheckDamages(t *testing.T) {
 				is.Equal(f.Kind, d.kind)
 				is.Equal(f.Severity, d.severity)
 				is.True(!f.Repaired)
-				is.True(strings.HasPrefix(f.Key, prefix+":")) // a key of Redis
+				is.True(strings.HasPrefix(f.Key, prefix+":")) // a key in Redis
 			}
-			is.Equal(dump(t, conn, prefix), before) // looking changes nothing
+			is.Equal(dump(t, conn, prefix), before) // Check changes nothing
 			if d.kind == "" {
 				return
 			}
@@ -238,7 +238,7 @@ func TestCheckDamages(t *testing.T) {
 	}
 }
 
-// dump is the keyspace, byte for byte.
+// dump returns the keyspace, byte for byte.
 func dump(t testing.TB, conn redis.Conn, prefix string) (all []string) {
 	t.Helper()
 	for _, key := range redistest.Keys(t, conn, prefix) {
@@ -248,7 +248,7 @@ func dump(t testing.TB, conn redis.Conn, prefix string) (all []string) {
 	return all
 }
 
-// When Redis has stood still, everybody has lapsed and nobody is dead.
+// After Redis was stalled, all leases have expired, and no worker is dead.
 func TestCheckAfterStall(t *testing.T) {
 	is := parallel(t)
 	const lease = time.Second
@@ -260,7 +260,7 @@ func TestCheckAfterStall(t *testing.T) {
 	doctor := openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: lease})
 	for range 3 {
 		server.Pause(t)
-		time.Sleep(2 * lease) // all leases are to lapse meanwhile
+		time.Sleep(2 * lease) // meanwhile, all leases expire
 		var report *inspect.CheckReport
 		done := make(chan error, 1)
 		go func() {
@@ -277,7 +277,7 @@ func TestCheckAfterStall(t *testing.T) {
 	is.Equal(sure(doctor.Queue("q").Stats(t.Context()))(t).Workers, 2)
 }
 
-// severities are those of the other findings, of which there is one of each kind.
+// severities returns the severities of the other findings, one for each kind.
 func severities(r *inspect.CheckReport) map[inspect.FindingKind]inspect.Severity {
 	all := map[inspect.FindingKind]inspect.Severity{}
 	for _, f := range ills(r) {
@@ -286,8 +286,8 @@ func severities(r *inspect.CheckReport) map[inspect.FindingKind]inspect.Severity
 	return all
 }
 
-// A pause that tasks wait for is always told: as a danger while they become more. It
-// does not hide that no worker serves the queue.
+// A pause that tasks wait for is always reported, as a danger while the backlog grows. It doesn't
+// hide that no worker serves the queue.
 func TestCheckPaused(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -326,7 +326,7 @@ func TestCheckPaused(t *testing.T) {
 	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityNotice, "no-worker": inspect.SeverityWarning})
 }
 
-// Many findings are counted, and none is forgotten.
+// Many findings are counted, and none is left out.
 func TestCheckMany(t *testing.T) {
 	is := parallel(t)
 	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
@@ -346,7 +346,7 @@ func TestCheckMany(t *testing.T) {
 	is.True(report.OK())
 }
 
-// A task is explained at each station of its way.
+// A task is explained in each of its states.
 func TestExplain(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -373,7 +373,7 @@ func TestExplain(t *testing.T) {
 	explain("scheduled not-due paused")
 	is.NoErr(looker.Resume(t.Context()))
 	sure(looker.RemoveKey(t.Context(), "key"))(t)
-	e = explain() // there is no key of it any more, but its name
+	e = explain() // none of its keys exists any more; only its name is listed
 	is.True(!e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), "No copy"))
 	enqueue(t, looker, "first", canary)
@@ -397,7 +397,7 @@ func TestExplain(t *testing.T) {
 	is.Equal(c.Host, host)
 	is.Equal(c.PID, os.Getpid())
 	is.True(time.Since(c.StartedAt) < patience)
-	says := explain("running").String() // "process" is both a run of a task and what has a pid, so it is neither
+	says := explain("running").String() // "process" could mean an attempt or an OS process, so the text avoids it
 	is.True(strings.Contains(says, fmt.Sprintf("(the worker, pid %d on %s)", os.Getpid(), host)))
 	is.True(strings.Contains(says, fmt.Sprintf("as attempt %s with token %d.", c.AttemptID, c.Token)))
 	is.True(!strings.Contains(says, "process"))
@@ -416,8 +416,8 @@ func TestExplain(t *testing.T) {
 	is.NoErr(tasks[0].Finish(t.Context()))
 }
 
-// A task that one more crash would fail is not started while another such task runs on
-// the peer, and that is what it's told to wait for.
+// A task that one more crash would fail doesn't start while another such task runs on the peer, and
+// the explanation says so.
 func TestExplainSuspect(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -446,7 +446,7 @@ func TestExplainSuspect(t *testing.T) {
 	is.Equal(receive(t, starts, 1), []string{"b"})
 }
 
-// What is under a key is explained by it.
+// ExplainKey finds every task with the key.
 func TestExplainKey(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -474,7 +474,7 @@ func TestExplainKey(t *testing.T) {
 	is.True(errors.Is(failure(peer.Queue("").Explain(t.Context(), nil)), worqr.ErrBadName))
 }
 
-// Ten copies are enough, and so is the front of a long list.
+// Explain returns at most ten copies, and searches only the front of a long list.
 func TestExplainMany(t *testing.T) {
 	is := parallel(t)
 	q := open(t, worqr.Options{}).Queue("q")
@@ -487,7 +487,7 @@ func TestExplainMany(t *testing.T) {
 	is.Equal(len(e.Copies), 10)
 	is.Equal(e.Copies[9].Before, 10)
 	e = sure(q.Explain(t.Context(), []byte("last")))(t)
-	is.Equal(len(e.Copies), 0) // too far behind, and it says so
+	is.Equal(len(e.Copies), 0) // too far back, and the explanation says so
 	is.Equal(e.NotSearched, 20_002)
 	is.True(strings.Contains(e.String(), "20002"))
 	for i := range 30 {

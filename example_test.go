@@ -19,7 +19,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// examplePeer returns a peer of a fleet; peers with the same options are one.
+// examplePeer returns a peer of a fleet; peers with the same options belong to the same fleet.
 func examplePeer(opts *worqr.Options) *worqr.Peer {
 	opts.TLSConfig = redistest.TLS(redistest.URL())
 	return value(worqr.Open(redistest.URL(), opts))
@@ -65,7 +65,7 @@ func ExampleQueue_Handle() {
 	// finished: 3
 }
 
-// A handler that returns an error gets the task again, after Backoff.
+// A task whose handler returns an error runs again, after Backoff.
 func ExampleHandleOptions() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -78,7 +78,7 @@ func ExampleHandleOptions() {
 		switch t.Retries {
 		case 0:
 			return errors.New("the server is busy")
-		case 1: // it says when
+		case 1: // the error sets the delay
 			return worqr.RetryAfter(errors.New("the server is busy"), 10*time.Millisecond)
 		}
 		cancel()
@@ -97,7 +97,7 @@ func ExampleHandleOptions() {
 	// retries 2, token 3
 }
 
-// OnFailed works on what was given up.
+// OnFailed handles the tasks that failed for good.
 func ExampleHandleOptions_onFailed() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -111,7 +111,7 @@ func ExampleHandleOptions_onFailed() {
 		OnFailed: func(ctx context.Context, t *worqr.Task) error {
 			fmt.Printf("%s: %s, %s\n", t.Failure.Kind, t.Payload, t.Failure.Error)
 			cancel()
-			return nil // then it is gone
+			return nil // then it's removed
 		},
 	})
 
@@ -123,7 +123,7 @@ func ExampleHandleOptions_onFailed() {
 	// left: 0
 }
 
-// Failed tasks stay until somebody decides what becomes of them.
+// Failed tasks stay until someone requeues or deletes them.
 func ExampleQueue_RequeueFailed() {
 	ctx := context.Background()
 	peer := examplePeer(exampleFleet())
@@ -146,7 +146,7 @@ func ExampleQueue_RequeueFailed() {
 	// next: to bob
 }
 
-// At most one task waits under a key. The options say what a Put changes of it.
+// At most one task waits under a key. The options decide what a Put changes about it.
 func ExampleQueue_Put() {
 	ctx := context.Background()
 	peer := examplePeer(exampleFleet())
@@ -166,7 +166,7 @@ func ExampleQueue_Put() {
 	// waiting: 1
 }
 
-// A handler may put its own key again, to repeat.
+// A handler may put its own key again, to repeat the task.
 func ExampleQueue_Put_repeat() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -183,7 +183,7 @@ func ExampleQueue_Put_repeat() {
 		return jobs.Put(ctx, t.Key, t.Payload, &worqr.PutOptions{At: time.Now().Add(50 * time.Millisecond)})
 	}, nil)
 
-	// Every replica does this when it starts: what is planned stays as it is.
+	// Every replica does this when it starts. A task that is already scheduled doesn't change.
 	noError(jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{Reschedule: worqr.RescheduleNever, KeepPayload: true}))
 	noError(peer.Run(ctx))
 	// Output:
@@ -231,7 +231,7 @@ func ExampleJSON() {
 	// to bob: hello
 }
 
-// The program reads the payload; what it writes is the result.
+// The program reads the payload from standard input; its output is the result.
 func ExampleCommand() {
 	ctx := context.Background()
 	peer := examplePeer(exampleFleet())
@@ -255,7 +255,7 @@ func ExampleCommand() {
 	// HELLO
 }
 
-// What waits is removed at once; what runs is told to stop, in whatever peer.
+// Waiting copies are removed at once. A running copy is told to stop, on whichever peer it runs.
 func ExampleQueue_Cancel() {
 	ctx := context.Background()
 	fleet := exampleFleet()
@@ -284,7 +284,7 @@ func ExampleQueue_Cancel() {
 	// removed 1, stopped 1, finished 0
 }
 
-// Without Run: take tasks one by one.
+// Without Run, take tasks one by one.
 func ExampleQueue_StartTask() {
 	ctx := context.Background()
 	peer := examplePeer(exampleFleet())
@@ -292,8 +292,8 @@ func ExampleQueue_StartTask() {
 	photos := peer.Queue("photos")
 	noError(photos.Enqueue(ctx, []byte("cat")))
 
-	noError(peer.StartWorker(ctx)) // from here on the peer beats
-	noError(photos.StartWork(ctx)) // and serves the queue
+	noError(peer.StartWorker(ctx)) // starts heartbeats
+	noError(photos.StartWork(ctx)) // joins the queue's workers
 
 	task := value(photos.StartTask(ctx))
 	fmt.Printf("started %s\n", task.Payload)
@@ -339,7 +339,7 @@ func ExampleQueue_EnqueueUnique() {
 	// true
 }
 
-// The loop is told of everything that happens on the queue after EventSync.
+// After EventSync, the loop receives every event of the queue.
 func ExamplePeer_Events() {
 	ctx := context.Background()
 	peer := examplePeer(exampleFleet())
@@ -369,8 +369,8 @@ func ExamplePeer_Events() {
 	// a hat: shipped
 }
 
-// A worker that went away leaves nothing lost: FailWorker, or the beats of any
-// peer, put what it held back to the front, in its order.
+// When a worker dies, no task is lost: FailWorker, or the heartbeat of any peer, returns its tasks
+// to the front, in order.
 func ExamplePeer_FailWorker() {
 	ctx := context.Background()
 	fleet := exampleFleet()
@@ -397,12 +397,12 @@ func ExamplePeer_FailWorker() {
 	// true
 }
 
-// What is broken is found, and repaired without losing a task. A process that no
-// worker holds is what remains when Redis loses writes.
+// Check finds broken invariants, and Repair repairs them without losing a task. If Redis loses
+// writes, an attempt may be left that no worker holds.
 func ExamplePeer_Repair() {
 	ctx := context.Background()
 	fleet := exampleFleet()
-	fleet.Lease = 200 * time.Millisecond // doubts last as long
+	fleet.Lease = 200 * time.Millisecond // suspicions are confirmed after a lease
 	peer := examplePeer(fleet)
 	defer peer.Close()
 	conn := value(redistest.DialURL(redistest.URL()))
@@ -439,7 +439,7 @@ func ExampleQueue_Explain() {
 	// Waiting on "photos". The queue is paused; resume it. 1 task starts before it.
 }
 
-// A Redis with an authority of its own, which wants to know its clients.
+// TLS with a private certificate authority and a client certificate.
 func ExampleOpen_tls() {
 	pem, err := os.ReadFile("authority.pem")
 	noError(err)
@@ -455,7 +455,7 @@ func ExampleOpen_tls() {
 	defer peer.Close()
 }
 
-// A peer on a pool of the program's own.
+// A peer that uses the program's own pool.
 func ExampleNew() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

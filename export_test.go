@@ -2,15 +2,15 @@ package worqr
 
 import "time"
 
-// BeforeLog has f called before a line is logged, where that happens.
+// BeforeLog makes the peer call f before it logs a line, in the goroutine that logs it.
 func (p *Peer) BeforeLog(f func(msg string, attrs []any)) { p.log.Before = f }
 
-// BeforeDigest has f called before the digest of a large payload that was taken is
-// computed. It is to be called before the worker starts.
+// BeforeDigest makes the peer call f before it computes the digest of a large payload. Call it
+// before the worker starts.
 func (p *Peer) BeforeDigest(f func(payload []byte)) { p.engine.BeforeDigest = f }
 
-// AgreeEach has a peer ask as often over how many parts others have spread a queue.
+// AgreeEach sets how long the peer relies on the number of parts that it has read.
 func (p *Peer) AgreeEach(d time.Duration) { p.spreads.Each = d }
 
-// Wrap makes err an error of what a method does.
+// Wrap adds the verb to err, as methods do.
 func Wrap(verb string, err error) error { return wrap(verb, err) }

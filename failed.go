@@ -96,8 +96,8 @@ func (q *Queue) withFailed(ctx context.Context, method, verb string, ids int, ch
 	return n, done(n, q.wrap(verb, err))
 }
 
-// A PanicPolicy decides what happens to a task whose handler panics. runtime.Goexit counts as
-// an error.
+// A PanicPolicy decides what happens to a task whose handler panics. runtime.Goexit counts as an
+// error.
 type PanicPolicy int
 
 const (
@@ -151,7 +151,7 @@ type Outcome string
 
 const (
 	OutcomeFinished Outcome = store.EndFinished
-	OutcomeFailed   Outcome = store.EndFailed // for good: it's in the failed queue
+	OutcomeFailed   Outcome = store.EndFailed // for good; it's in the failed queue
 	OutcomeCanceled Outcome = store.EndCanceled
 	OutcomeExpired  Outcome = store.EndExpired  // before it started
 	OutcomeRemoved  Outcome = store.EndRemoved  // by RemoveKey, or with its schedule

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// No ids are none, not all; unknown ones are passed over. The rest is in TestRandom.
+// No ids means none, not all, and unknown ids are ignored. TestRandom covers the rest.
 func TestDeleteAndRequeueNone(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -31,7 +31,7 @@ func TestDeleteAndRequeueNone(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"b"})
 }
 
-// What a handler returns stays an error like any other, and tells what it does.
+// A verdict matches the error it wraps and has the same text.
 func TestVerdicts(t *testing.T) {
 	is := parallel(t)
 	no := errors.New("no")
@@ -47,7 +47,7 @@ func TestVerdicts(t *testing.T) {
 	is.Equal(worqr.Snooze(time.Minute).Error(), "it starts again in 1m0s")
 }
 
-// Bad keys are refused, and unknown ones have no result: at once.
+// Bad keys fail, and unknown keys have no result. Neither call blocks.
 func TestResultOfUnknown(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -62,7 +62,7 @@ func TestResultOfUnknown(t *testing.T) {
 	is.True(is_(failure(bad.Result(ctx, "x")), worqr.ErrBadName))
 }
 
-// A task without KeepResult has none, and says so at once.
+// A task without KeepResult has no result, and neither call blocks.
 func TestResultNotKept(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -103,7 +103,7 @@ func TestWaitEnds(t *testing.T) {
 	is.True(is_(failure(p.Queue("q").Wait(t.Context(), "x")), worqr.ErrShutdown))
 }
 
-// keeping puts a task that waits for an hour and whose result is kept.
+// keeping puts a task that is due in an hour and keeps its result.
 func keeping(t testing.TB, q *worqr.Queue, key string) {
 	t.Helper()
 	put(t, q, key, "payload", &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: worqr.Properties{KeepResult: time.Hour}})

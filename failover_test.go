@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Two peers on one queue: failing one leaves the other's tasks alone.
+// With two peers on one queue, failing one leaves the other's tasks alone.
 func TestFailWorkerTouchesNobodyElse(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -27,11 +27,11 @@ func TestFailWorkerTouchesNobodyElse(t *testing.T) {
 	is.Equal(waiting(t, qb), []string{"0", "1", "4", "5"})
 	err := ta[0].Finish(t.Context())
 	is.True(is_(err, worqr.ErrNotOwner))
-	is.Equal(waiting(t, qb), []string{"0", "1", "4", "5"}) // nothing happened
+	is.Equal(waiting(t, qb), []string{"0", "1", "4", "5"}) // nothing has changed
 	is.NoErr(tb[0].Finish(t.Context()))
 	is.NoErr(tb[1].Finish(t.Context()))
 
-	// The failed one comes back by itself, under a new id.
+	// The failed one comes back on its own, under a new id.
 	eventually(t, "the failed worker is back", func() bool {
 		task, err := qa.StartTask(t.Context())
 		return err == nil && string(task.Payload) == "0"
@@ -44,7 +44,7 @@ func TestFailWorkerTouchesNobodyElse(t *testing.T) {
 	is.Equal(n, 0)
 }
 
-// More tasks than one call returns at a time keep their order.
+// More tasks than one call returns keep their order.
 func TestReturnInChunks(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -57,8 +57,8 @@ func TestReturnInChunks(t *testing.T) {
 	is.Equal(waiting(t, b.Queue("q")), append(want, "last"))
 }
 
-// A worker that comes back leaves everything under its old id, also what a round brings
-// meanwhile.
+// A worker that comes back leaves everything under its old id, including tasks that a round brings
+// in the meantime.
 func TestComesBackWhileRoundsFlow(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -70,8 +70,8 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	working(t, p, "a")
 	idle(t, p.Queue("b"), 1)
 	c := redistest.Conn(t)
-	redistest.Do(t, c, "ZREM", prefix+":workers:{a}", before)  // as good as failed, there
-	go func() { _, _ = p.Queue("a").StartTask(t.Context()) }() // learns of it
+	redistest.Do(t, c, "ZREM", prefix+":workers:{a}", before)  // for that queue, it has failed
+	go func() { _, _ = p.Queue("a").StartTask(t.Context()) }() // finds that out
 	receiveClosed(t, g.Halted)
 	enqueue(t, p.Queue("b"), "x")
 	receive(t, starts, 1) // under the old id

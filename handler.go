@@ -32,15 +32,15 @@ import (
 //	a panic              see OnPanic; the peer survives
 //
 // A failed task moves to the failed queue. The context ends when the handler should stop;
-// context.Cause is ErrCanceled, ErrTimeout, ErrEvicted, ErrLeaseExpired or, once Options.Drain is
-// over, ErrShutdown. Even then, nil finishes the task. A handler that doesn't return within Grace
-// loses its slot, and its task ends as if it had returned the cause.
+// context.Cause is ErrCanceled, ErrTimeout, ErrEvicted, ErrLeaseExpired or, after Options.Drain,
+// ErrShutdown. Even then, nil finishes the task. A handler that doesn't return within Grace loses
+// its slot, and its task ends as if it had returned the cause.
 //
 // Handlers must be idempotent: a task may have run before. Pass t.Token to other systems so that
 // they can refuse late writes.
 type Handler func(ctx context.Context, t *Task) error
 
-// HandleOptions configure a handler. A zero field means the default. docs/handlers.md says more.
+// HandleOptions configure a handler. A zero field means the default. See docs/handlers.md.
 type HandleOptions struct {
 	// Concurrency is how many tasks of the queue run at once; 0 is GOMAXPROCS, which is low for
 	// handlers that mostly wait.
@@ -172,7 +172,7 @@ func (p *Peer) Use(wraps ...func(Handler) Handler) {
 	p.wraps = append(p.wraps, wraps...)
 }
 
-// wrap applies what Use was given.
+// wrapped wraps h in the functions given to Use.
 func (q *Queue) wrapped(h Handler) Handler {
 	q.peer.mu.Lock()
 	wraps := slices.Clone(q.peer.wraps)
@@ -206,7 +206,7 @@ func (q *Queue) check(h Handler, opts *HandleOptions) {
 	}
 }
 
-// serve registers a handler. Its tasks are gathered into batches, unless these are nil.
+// serve registers a handler. If b isn't nil, it gathers the tasks into batches.
 func (q *Queue) serve(h Handler, o HandleOptions, b *batches) {
 	p := q.peer
 	main := q.handled(q.wrapped(h), o.forEngine(q, o.OnFailed != nil))
@@ -225,7 +225,7 @@ func (q *Queue) serve(h Handler, o HandleOptions, b *batches) {
 		panic(fmt.Sprintf("worqr: %q already has a handler", q.name))
 	case wanted && p.leaving[q.id] == nil:
 		panic(fmt.Sprintf("worqr: Handle for %q after StartWork", q.name))
-	case p.ran && q.bad != nil: // else Run says so
+	case p.ran && q.bad != nil: // otherwise Run returns the error
 		panic(fmt.Sprintf("worqr: Handle for %.*q: %v", store.MaxName, q.name, q.bad))
 	}
 	for _, s := range added {
@@ -442,7 +442,7 @@ type batches struct {
 	*batch.Runner[*Task]
 }
 
-// options returns options with their defaults, for as many tasks as all batches have.
+// options returns opts with defaults, and room for the tasks of all batches.
 func (b *batches) options(opts *HandleOptions) HandleOptions {
 	o := opts.withDefaults()
 	o.Concurrency = b.size
@@ -452,15 +452,15 @@ func (b *batches) options(opts *HandleOptions) HandleOptions {
 	return o
 }
 
-// use takes over what concerns batches from the options of their tasks.
+// use applies the options that concern batches.
 func (b *batches) use(o HandleOptions) { b.Set(o.Concurrency/b.size, o.Grace) }
 
-// handle is the Handler of a task: it waits for a batch, and for its end.
+// handle is the Handler of each task. It waits until the task's batch has run.
 func (b *batches) handle(ctx context.Context, t *Task) error {
 	t.ctx = ctx
 	base := ctx
-	if t.attempt != nil { // else a function given to Use has made the task
-		base = t.attempt.Context() // without what Use has put into that of one task
+	if t.attempt != nil { // otherwise a function given to Use made the task
+		base = t.attempt.Context() // without values that Use's functions added for one task
 	}
 	return b.Run(batch.Item[*Task]{Task: t, Order: t.Token, Context: ctx, Base: base, Draining: t.Draining()})
 }

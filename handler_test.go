@@ -18,7 +18,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A handler that has finished its task itself may return what it likes.
+// A handler that has ended its task itself may return anything.
 func TestHandlerFinishes(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -63,7 +63,7 @@ func TestBadHandleOptions(t *testing.T) {
 			panics(t, name+" with OnFailed", func() { p.Queue("q").Handle(h, &o) })
 			o.OnFailed = nil
 		}
-		p.Queue("q").Handle(h, nil) // the failure left nothing
+		p.Queue("q").Handle(h, nil) // the failed call left nothing behind
 		is.True(is_(p.Queue("q").SetOptions(&o), worqr.ErrInvalid))
 	}
 	p, q := openQueue(t, worqr.Options{Capacity: 10})
@@ -86,7 +86,7 @@ func TestBadHandleOptions(t *testing.T) {
 	is.True(is_(failure(bad.DeleteFailed(t.Context(), "x")), worqr.ErrBadName))
 }
 
-// A handler may do what it likes with the payload: the task keeps its identity.
+// A handler may change the payload: the task keeps its identity.
 func TestHandlerChangesPayload(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -109,7 +109,7 @@ func TestHandlerChangesPayload(t *testing.T) {
 	is.Equal(len(started), 0)
 }
 
-// A mail is what the tests send.
+// A mail is the payload of these tests.
 type mail struct {
 	To    string
 	Size  int
@@ -136,7 +136,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	}
 	is.NoErr(worqr.EnqueueJSON(t.Context(), q, want...))
 	encoded := sure(json.Marshal(want[0]))(t)
-	is.Equal(waiting(t, q)[0], string(encoded)) // so that it can be canceled by its payload
+	is.Equal(waiting(t, q)[0], string(encoded)) // so a cancel by payload finds it
 	stop := run(t, p)
 	is.Equal(receive(t, got, len(want)), want)
 	stop()
@@ -181,14 +181,14 @@ func TestJSONUndecodable(t *testing.T) {
 	}
 }
 
-// foreign is decoded by a method whose error names what the type does not have.
+// foreign has a method whose error names a field that the type doesn't have.
 type foreign struct{ A int }
 
 func (*foreign) UnmarshalJSON([]byte) error {
 	return &json.UnmarshalTypeError{Value: "secret", Type: reflect.TypeFor[int](), Field: "A.secret"}
 }
 
-// A field is named as far as the type knows it: keys of maps are of the payload.
+// Errors name a field only if the type has it: the keys of maps come from the payload.
 func TestJSONFields(t *testing.T) {
 	t.Parallel()
 	type inner struct {
@@ -231,8 +231,8 @@ func TestJSONHandler(t *testing.T) {
 		is.Equal(v, map[string]any{"a": 1.0})
 		return own
 	})
-	task := &worqr.Task{Payload: []byte(" {\"a\":1}\r\n\t ")} // space is nothing
-	is.Equal(handle(t.Context(), task), own)                  // as it is
+	task := &worqr.Task{Payload: []byte(" {\"a\":1}\r\n\t ")} // space doesn't matter
+	is.Equal(handle(t.Context(), task), own)                  // the error itself
 	defer func() { is.True(recover() != nil) }()
 	worqr.JSON[int](nil)
 }
@@ -285,7 +285,7 @@ type (
 	}
 )
 
-// A payload of the wrong kind is broken for types that hold themselves, too.
+// A payload of the wrong kind is also malformed for recursive types.
 func TestJSONRecursive(t *testing.T) {
 	t.Parallel()
 	refused := func(name string, h worqr.Handler, payload string) {
@@ -316,7 +316,7 @@ func TestMux(t *testing.T) {
 	for wants, task := range map[string]*worqr.Task{
 		`no handler of type "refund\n"`: typed("refund\n"),
 		`no handler of type ""`:         typed(""),
-		`no header "type"`:              {}, // Mux has its own map
+		`no header "type"`:              {}, // Mux copied the map
 	} {
 		err := h(t.Context(), task)
 		is.True(strings.Contains(err.Error(), wants))
@@ -344,7 +344,7 @@ func TestBadBatchOptions(t *testing.T) {
 		panics(t, name, func() { q.HandleBatch(h, o) })
 	}
 	panics(t, "nil", func() { q.HandleBatch(nil, nil) })
-	q.HandleBatch(h, nil) // the failures left nothing
+	q.HandleBatch(h, nil) // the failed calls left nothing behind
 	panics(t, "twice", func() { q.HandleBatch(h, nil) })
 	panics(t, "Use", func() { p.Use(func(h worqr.Handler) worqr.Handler { return h }) })
 	is.NoErr(q.SetOptions(&worqr.HandleOptions{Concurrency: 2}))

@@ -62,7 +62,7 @@ func (p *Peer) observe(queues []string) (_ *inbox.Inbox, stop func(), err error)
 	return h.inbox, func() { p.inboxes.Remove(h.inbox); end() }, nil
 }
 
-// A hearing is one reader's subscription: its queues, and the parts of them that are known.
+// A hearing is one reader's subscription: its queues, and their known parts.
 type hearing struct {
 	peer   *Peer
 	inbox  *inbox.Inbox
@@ -75,7 +75,7 @@ type hearing struct {
 	stop   func()
 }
 
-// parts returns the queues, and all their parts, whether this peer has spread them or others.
+// parts returns the queues and all their parts, including those that only other peers use.
 func (h *hearing) parts(others []int) map[store.Keys]bool {
 	all := map[store.Keys]bool{}
 	for i, q := range h.queues {
@@ -119,11 +119,11 @@ func (h *hearing) failed(err error, gist string) {
 	}
 }
 
-// readParts is how often the numbers of parts are read.
+// readParts is the interval between reads of the queues' part counts.
 const readParts = 10 * time.Second
 
-// follow also subscribes to new parts, until ctx ends. The reader gets an EventSync once no part is
-// missing.
+// follow subscribes to new parts until ctx ends. The reader gets an EventSync once all parts are
+// subscribed.
 func (h *hearing) follow(ctx context.Context) {
 	defer func() { h.stop() }()
 	synced, failures, retry := false, 0, store.NewBackoff()
@@ -141,7 +141,7 @@ func (h *hearing) follow(ctx context.Context) {
 		more, err := h.look(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			if failures++; failures > 2 { // before that, a cut connection, which the subscription reports
+			if failures++; failures > 2 { // fewer may just be a cut connection, which the subscription reports
 				h.failed(err, logs.Gist(err))
 			}
 			next.Reset(retry.Next())
@@ -160,7 +160,7 @@ func (h *hearing) follow(ctx context.Context) {
 }
 
 // look reads how many parts the queues have. If some of them aren't subscribed to, it subscribes
-// again. Where that number can't be read, only the parts of this peer's own spreads are included.
+// again. If it can't read that number, it includes only the parts of this peer's own spreads.
 func (h *hearing) look(ctx context.Context) (more bool, err error) {
 	others := make([]int, len(h.queues))
 	for i, q := range h.queues {
@@ -179,8 +179,8 @@ func (h *hearing) look(ctx context.Context) (more bool, err error) {
 	return true, h.begin(parts)
 }
 
-// repeated reports whether a part repeats an event of the whole queue: a cancel and a delete concern
-// all parts, and one of them is the plain queue.
+// repeated reports whether a part repeats an event of the whole queue: a cancel or delete is
+// published on all parts, and one of them is the plain queue.
 func repeated(e inspect.Event, of string) bool {
 	return of != e.Queue && (e.Kind == inspect.EventCancel || e.Kind == inspect.EventDelete)
 }

@@ -22,12 +22,12 @@ func TestEvents(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
-	q := working(t, p, "q") // known to who listens to all
+	q := working(t, p, "q") // so a reader of all queues knows it
 	binary := []byte("\x00\xff{\"\\\n€")
 	ctx, end := context.WithCancel(t.Context())
 	var readers []chan inspect.Event
 	var reading sync.WaitGroup
-	for _, queues := range [][]string{{"q"}, nil} { // one, and all
+	for _, queues := range [][]string{{"q"}, nil} { // one queue, and all
 		events := make(chan inspect.Event, 100)
 		readers = append(readers, events)
 		reading.Go(func() {
@@ -58,11 +58,11 @@ func TestEvents(t *testing.T) {
 	told(inspect.Event{Kind: inspect.EventCancel, Queue: "q", Payload: []byte("gone"), PayloadSize: 4})
 	is.NoErr(q.Delete(t.Context()))
 	told(inspect.Event{Kind: inspect.EventDelete, Queue: "q"})
-	redistest.Do(t, redistest.Conn(t), "PUBLISH", prefix+"_{q}_work", "7") // from a foreign producer
+	redistest.Do(t, redistest.Conn(t), "PUBLISH", prefix+"_{q}_work", "7") // from a producer in another language
 	told(inspect.Event{Kind: inspect.EventWork, Queue: "q", Count: 7})
 	end()
 	reading.Wait()
-	for _, queues := range [][]string{{"q"}, nil} { // again; a node may tell of the 7 only now
+	for _, queues := range [][]string{{"q"}, nil} { // again; a node may deliver the 7 only now
 		for e := range each(t, p.Events(t.Context(), queues...)) {
 			is.Equal(e, inspect.Event{Kind: inspect.EventSync})
 			break
@@ -73,7 +73,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// What happens on a queue that is named twice is told once.
+// An event of a queue that is named twice is delivered once.
 func TestEventsOfAQueueNamedTwice(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -91,8 +91,7 @@ func TestEventsOfAQueueNamedTwice(t *testing.T) {
 	is.Equal(kinds, []inspect.EventKind{inspect.EventSync, inspect.EventWork, inspect.EventCancel})
 }
 
-// A reader that is too slow, and one whose connection breaks, are told that
-// they have missed something.
+// A reader that is too slow, or whose connection breaks, learns that it has missed events.
 func TestEventsGap(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -113,9 +112,9 @@ func TestEventsGap(t *testing.T) {
 			syncs++
 			switch syncs {
 			case 1:
-				publish(3000) // while we do not read
+				publish(3000) // while the loop doesn't read
 			case 2:
-				// Read on: the newest come.
+				// Keep reading: the newest events come.
 			case 3:
 				publish(1)
 				last = -1
@@ -133,7 +132,7 @@ func TestEventsGap(t *testing.T) {
 	is.True(errs > 0)
 }
 
-// A Redis that refuses every connection in the same way is told of once.
+// If Redis refuses every connection for the same reason, the reader gets one error.
 func TestEventsTellEachErrorOnce(t *testing.T) {
 	is := parallel(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -153,7 +152,7 @@ func TestEventsTellEachErrorOnce(t *testing.T) {
 	is.True(strings.Contains(errs[0], "port 1 is closed"))
 }
 
-// Of some queues a user may not know: the others' events come, and once it may, all do.
+// If the user may not subscribe to some queues, the events of the others come; once it may, all do.
 func TestPartlyRefusedEvents(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -219,7 +218,7 @@ func TestCloseEndsEvents(t *testing.T) {
 	}
 }
 
-// Who begins to listen later makes others believe in no gap.
+// A new reader doesn't cause an EventSync for the others.
 func TestEventsBesideOthers(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})

@@ -104,7 +104,7 @@ func (q *Queue) Running(ctx context.Context) iter.Seq2[inspect.RunningTask, erro
 	})
 }
 
-// add adds the counts of a part. All workers serve each part, and those that are idle on one
+// add adds the counts of a part. All workers serve each part, and a worker that is idle on one part
 // may be busy on another.
 func add(s *inspect.QueueStats, part inspect.QueueStats) {
 	s.Waiting, s.Scheduled, s.Running, s.Failed = s.Waiting+part.Waiting, s.Scheduled+part.Scheduled, s.Running+part.Running, s.Failed+part.Failed
@@ -116,7 +116,7 @@ func add(s *inspect.QueueStats, part inspect.QueueStats) {
 // Stats reads the counts of the queue.
 func (q *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
 	var s inspect.QueueStats
-	var mu sync.Mutex // protects it
+	var mu sync.Mutex // protects s
 	err := q.each(ctx, false, func(part *Queue) error {
 		c, err := store.Count(ctx, q.peer.reads, part.keys)
 		mu.Lock()
@@ -154,7 +154,7 @@ func (q *Queue) Delete(ctx context.Context) error {
 	})
 }
 
-// change does something to all parts of the queue, for a method that Changed tells of.
+// change applies do to all parts of the queue, for a method that Trace.Changed reports.
 func (q *Queue) change(ctx context.Context, method, verb string, do func(part *Queue) error) error {
 	if q.bad != nil {
 		return q.wrap(verb, q.bad)
@@ -204,7 +204,7 @@ func (q *Queue) Spread(n int) *Queue {
 // A spread is the parts of a queue.
 type spread struct {
 	parts []*Queue
-	rest  *Queue // the plain queue: tasks enqueued before it was spread, or by programs that don't spread it
+	rest  *Queue // the plain queue: tasks enqueued before the spread, or by programs that don't spread it
 	turn  atomic.Uint32
 
 	last  atomic.Pointer[record] // nil until it's read
@@ -212,9 +212,9 @@ type spread struct {
 	quiet sync.Map               // ids of parts that didn't answer the last request for tasks
 }
 
-// A record says over how many parts others have spread a queue.
+// A record is the number of parts over which others have spread a queue.
 type record struct {
-	parts int // 0 if there is no such record, or it can't be read
+	parts int // 0 if there is no record, or it can't be read
 	at    time.Time
 }
 
@@ -239,7 +239,7 @@ func (q *Queue) all() []*Queue {
 	return append(q.spread.parts[:len(q.spread.parts):len(q.spread.parts)], q.spread.rest)
 }
 
-// with returns the parts of the queue, and those of others that have spread it over n.
+// with returns the parts of the queue and, if others have spread it over n, their parts, too.
 func (q *Queue) with(n int) []*Queue {
 	all := q.all()
 	if n < 2 || n > store.MaxParts || q.spread != nil && n == len(q.spread.parts) {
@@ -257,9 +257,9 @@ func (q *Queue) with(n int) []*Queue {
 	return all
 }
 
-// known returns the parts of the queue, and those of others that have spread it over another
-// number. An operation that must not miss any asks for a fresh number. If the Redis user may not
-// read it, known returns the queue's own parts. It fails for a queue whose name is bad.
+// known returns the parts of the queue, including those of others that have spread it over another
+// number. An operation that must not miss any passes fresh. If the Redis user may not read that
+// number, known returns the queue's own parts. It fails if the queue's name is bad.
 func (q *Queue) known(ctx context.Context, fresh bool) ([]*Queue, error) {
 	if q.bad != nil || q.spread == nil {
 		return q.all(), q.bad
@@ -273,13 +273,13 @@ func (q *Queue) known(ctx context.Context, fresh bool) ([]*Queue, error) {
 		q.spread.last.Store(&record{said, now})
 		return q.with(said), nil
 	}
-	if last := q.spread.last.Load(); last != nil && !fresh { // better than failing
+	if last := q.spread.last.Load(); last != nil && !fresh { // an old number is better than failing
 		return q.with(last.parts), nil
 	}
 	return nil, err
 }
 
-// next returns the part whose turn it is.
+// next returns the parts in turn.
 func (q *Queue) next() *Queue {
 	if q.spread == nil {
 		return q
@@ -287,8 +287,8 @@ func (q *Queue) next() *Queue {
 	return q.spread.parts[q.spread.turn.Add(1)%uint32(len(q.spread.parts))]
 }
 
-// of returns the part of a nonce or the payload of a unique task. It fails if others have spread the
-// queue over another number of parts: they would look elsewhere.
+// of returns the part for a nonce or for the payload of a unique task. It fails if others have
+// spread the queue over another number of parts: they would look elsewhere.
 func (q *Queue) of(ctx context.Context, what []byte) (*Queue, error) {
 	if q.spread == nil {
 		return q, nil
@@ -299,7 +299,7 @@ func (q *Queue) of(ctx context.Context, what []byte) (*Queue, error) {
 	return q.spread.parts[store.PartOf(what, len(q.spread.parts))], nil
 }
 
-// ofKey returns the part of a key. The key of an added task says which one that is.
+// ofKey returns the part for a key. The key of an added task contains its part.
 func (q *Queue) ofKey(ctx context.Context, key string) (*Queue, error) {
 	part, err := q.of(ctx, []byte(key))
 	if err != nil || q.spread == nil {
@@ -311,8 +311,8 @@ func (q *Queue) ofKey(ctx context.Context, key string) (*Queue, error) {
 	return part, nil
 }
 
-// fresh returns the part for a task under a new key, its number, and how many there are. It's the
-// part whose turn it is, or that of what makes a call unrepeatable.
+// fresh returns the part for a task under a new key, the part's number, and the number of parts.
+// Without once, parts take turns; with it, the part depends on once.
 func (q *Queue) fresh(ctx context.Context, once string) (part *Queue, i, n int, err error) {
 	if q.spread == nil {
 		return q, 0, 1, nil
@@ -327,7 +327,7 @@ func (q *Queue) fresh(ctx context.Context, once string) (part *Queue, i, n int, 
 	return q.spread.parts[i], i, n, nil
 }
 
-// agreeEach is how long a peer relies on the number of parts that it has read.
+// agreeEach is how long a peer relies on the number of parts it last read.
 const agreeEach = time.Minute
 
 // agree fails if others have spread the queue over another number of parts.
@@ -351,8 +351,8 @@ func (q *Queue) agree(ctx context.Context) error {
 	return nil
 }
 
-// tell has others know over how many parts the queue is spread, so that those who only know its name
-// see all of it. It's done once in a while, and nothing is lost when it fails.
+// tell records over how many parts the queue is spread, so that a peer that knows only its name
+// sees all of it. It does so once in a while, and a failure does no harm.
 func (q *Queue) tell(ctx context.Context) {
 	if q.spread == nil || !q.peer.spreads.Due(q.name) {
 		return
@@ -376,7 +376,7 @@ func (q *Queue) toServe(ctx context.Context) ([]*Queue, error) {
 	return q.with(said), nil
 }
 
-// whole returns the queue as others have spread it, if this handle isn't spread: a caller who asks
+// whole returns the queue as others have spread it, if this handle isn't spread: a caller that asks
 // about a task may know only the name.
 func (q *Queue) whole(ctx context.Context) (*Queue, error) {
 	if q.spread != nil || q.bad != nil {
@@ -394,7 +394,7 @@ func (q *Queue) whole(ctx context.Context) (*Queue, error) {
 	return s, nil
 }
 
-// mostAtOnce is how many parts each works on at the same time.
+// mostAtOnce is how many parts each works on concurrently.
 const mostAtOnce = 16
 
 // each calls do for all known parts, several at a time, and returns the first error.

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Read-outs see both lanes, more than a page of each: what is due, the list, what is due later.
+// Listings and counts include due tasks, the list and later tasks, more than a page of each.
 func TestReadOutsOfBothLanes(t *testing.T) {
 	is := parallel(t)
 	q := open(t, worqr.Options{}).Queue("q")
@@ -32,7 +32,7 @@ func TestReadOutsOfBothLanes(t *testing.T) {
 	is.Equal(sure(q.Len(t.Context()))(t), 750)
 }
 
-// A pause keeps tasks from starting, on every peer and by hand, and leaves what runs.
+// A pause keeps tasks from starting, on every peer and by hand, and doesn't affect running ones.
 func TestPause(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -51,9 +51,9 @@ func TestPause(t *testing.T) {
 	enqueue(t, byHand, "during")
 	is.True(errors.Is(failure(byHand.StartTask(ctx)), worqr.ErrNoTask))
 	close(end)
-	eventually(t, "what ran has ended", func() bool { return p.Stats().Finished == 1 })
+	eventually(t, "the running task has ended", func() bool { return p.Stats().Finished == 1 })
 	is.Equal(waiting(t, q), []string{"during"})
-	is.NoErr(byHand.StopWork(ctx)) // else it may be the one that is woken
+	is.NoErr(byHand.StopWork(ctx)) // otherwise it may be the worker that is woken
 	is.NoErr(byHand.Resume(ctx))
 	is.Equal(receive(t, began, 1), []string{"during"})
 }
@@ -76,11 +76,11 @@ func TestPauseWithDueTasks(t *testing.T) {
 	is.NoErr(q.Resume(ctx))
 	since := time.Now()
 	is.Equal(receive(t, got, 3), []string{"now", "soon", "later"})
-	is.True(time.Since(since) < 15*time.Second) // not by a beat
+	is.True(time.Since(since) < 15*time.Second) // sooner than a heartbeat
 }
 
-// A running peer learns of parts that others add, and Explain finds a task on a part by the name
-// of the queue alone.
+// A running peer finds parts that others add, and Explain finds a task on a part by the queue's
+// name alone.
 func TestSpreadGrows(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -109,7 +109,7 @@ func TestSpreadGrows(t *testing.T) {
 	is.Equal(len(sure(named.ExplainKey(t.Context(), "later"))(t).Copies), 1)
 }
 
-// Those who only know the name of a spread queue find what Enqueue alone has put there.
+// A peer that knows only the name of a spread queue finds tasks that were only added by Enqueue.
 func TestSpreadIsTold(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -118,8 +118,8 @@ func TestSpreadIsTold(t *testing.T) {
 	is.Equal(len(sure(named.Explain(t.Context(), []byte("b")))(t).Copies), 1)
 }
 
-// StopWork of a peer that serves the parts of others, too, stops all of them, and StartWork resumes
-// them, and what others add meanwhile.
+// StopWork stops all parts, including those that others added. StartWork resumes them, together
+// with parts added in the meantime.
 func TestSpreadStopWork(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()

@@ -46,12 +46,12 @@ type EveryOptions struct {
 // MaxEveryPayload is the largest payload of a recurring task, in bytes.
 const MaxEveryPayload = 64 << 10
 
-// longestRecurring leaves room for the time that distinguishes an occurrence that failed.
+// longestRecurring leaves room for the timestamp in the key of a failed occurrence.
 const longestRecurring = MaxKeySize - 24
 
 // Every runs payload under key, 1 to 1,000 bytes, at the times of schedule: once per time for the
 // whole fleet, while a running peer has called Every. Call it in each process, before or during
-// Run. It does no I/O; Run tells Redis.
+// Run. It does no I/O; Run registers the schedule in Redis.
 //
 // The next occurrence is planned before the handler of one starts, and waits until that has ended
 // for good. So runs don't overlap, unless a worker is evicted while its handler goes on. Retries
@@ -118,8 +118,9 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	return nil
 }
 
-// recursAt returns the part that has what recurs under a key. If others have spread the queue over more
-// parts, it's one of theirs, which this peer serves, too: so all assert it in one place.
+// recursAt returns the part of the recurring task under key. If others have spread the queue over
+// more parts, it's one of theirs, which this peer serves, too, so that all peers register it in one
+// place.
 func (q *Queue) recursAt(ctx context.Context, key string) (store.Target, error) {
 	part, err := q.ofKey(ctx, key)
 	if last := q.recent(); err != nil && last != nil && last.parts > len(q.spread.parts) && last.parts <= store.MaxParts {
@@ -152,15 +153,15 @@ func (q *Queue) runNow(ctx context.Context, key string) (bool, error) {
 	if err != nil || !found {
 		return false, err
 	}
-	// What waits keeps its payload. If a cancel has just taken it away, this puts it back.
+	// A waiting task keeps its payload. If a cancel has just removed it, this adds it again.
 	change := store.Change{Payload: payload, When: store.Extra, KeepPayload: true, Card: card}
 	_, _, err = q.peer.producer.Put(ctx, q.target(), store.EntryOf(key), change, store.Once{})
 	return err == nil, err
 }
 
-// recur asserts this peer's schedules until ctx ends: the first time before tasks start, so that those
-// due while nobody ran are known to recur, but serving waits no longer than a second for that. The
-// function that it returns waits for the end.
+// recur registers this peer's schedules in Redis until ctx ends. The first time comes before tasks
+// start, so that tasks that came due while no peer ran are known to recur; but serving waits at
+// most a second for it. The returned function waits for the end.
 func (p *Peer) recur(ctx context.Context) (wait func()) {
 	p.recurring.Begin(ctx)
 	var running sync.WaitGroup

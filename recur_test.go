@@ -60,7 +60,7 @@ func TestEvery(t *testing.T) {
 	closed := open(t, worqr.Options{})
 	must(t, closed.Close())
 	is.True(errors.Is(closed.Queue("q").Every("x", hourly, nil, nil), worqr.ErrShutdown))
-	is.Equal(sure(q.Stats(t.Context()))(t).Scheduled, 0) // nothing is added where nothing recurs
+	is.Equal(sure(q.Stats(t.Context()))(t).Scheduled, 0) // looking up a time adds no task
 	_, err := q.RunNow(t.Context(), "")
 	is.True(errors.Is(err, worqr.ErrInvalid))
 }

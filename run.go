@@ -35,7 +35,7 @@ func (p *Peer) Run(ctx context.Context) error {
 		p.mu.Unlock()
 		close(p.ended)
 	}()
-	fetch, stop := context.WithCancel(ctx) // ends when no more work is to be started
+	fetch, stop := context.WithCancel(ctx) // ends when no more tasks may start
 	defer stop()
 	defer context.AfterFunc(p.shutdown, stop)()
 
@@ -51,7 +51,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	p.serve(fetch)
 	services := p.shutting()
 	for _, s := range p.fleet.Sessions() {
-		s.Drain() // also those that are served without a handler
+		s.Drain() // also queues served without a handler
 	}
 	if n := p.engine.Counts().Running.Load(); n > 0 {
 		p.log.Info("worqr: draining", "handlers", n, "for", p.opts.Drain)
@@ -59,7 +59,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(context.Background(), max(p.opts.Drain, 0))
 	stuck := int64(0)
 	if p.drain(patience, services) {
-		stuck = p.engine.Counts().Running.Load() // of those whose tasks they have ended themselves
+		stuck = p.engine.Counts().Running.Load() // includes handlers that ended their tasks themselves
 	}
 	cancel()
 
@@ -91,7 +91,7 @@ func (p *Peer) open() []string {
 	return slices.Sorted(maps.Keys(p.services))
 }
 
-// changedLocked makes Run serve queues whose handlers are new.
+// changedLocked makes Run notice queues that got a handler.
 func (p *Peer) changedLocked() {
 	select {
 	case p.changed <- struct{}{}:
@@ -99,8 +99,8 @@ func (p *Peer) changedLocked() {
 	}
 }
 
-// current returns the handled queues that Run serves, without those that wait for their
-// predecessor to leave.
+// current returns the handled queues that Run serves, except those whose previous handler is still
+// leaving.
 func (p *Peer) current() (all []*service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,8 +112,8 @@ func (p *Peer) current() (all []*service) {
 	return all
 }
 
-// shutting ends the serving of queues: from now on, handlers are neither added nor removed. It
-// returns those that may have tasks.
+// shutting stops the serving of queues: from now on, handlers are neither added nor removed. It
+// returns the queues that may have tasks.
 func (p *Peer) shutting() []*service {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,9 +130,9 @@ func (p *Peer) shutting() []*service {
 }
 
 // serve serves the queues that have handlers until ctx ends, and parts that others add to spread
-// queues. If a number of parts can't be read, it retries the next time.
+// queues. If it can't read a number of parts, it tries again the next time.
 func (p *Peer) serve(ctx context.Context) {
-	var asking sync.WaitGroup // the node that knows the numbers may be down, and others serve
+	var asking sync.WaitGroup // the node that has the numbers may be down while others serve
 	defer asking.Wait()
 	for ctx.Err() == nil {
 		for _, s := range p.current() {
@@ -159,7 +159,7 @@ type service struct {
 	parts   []*Queue   // being served, or served until StopWork
 	stopped bool       // by StopWork
 	removed bool       // by Unhandle
-	asking  bool       // widen is at work
+	asking  bool       // widen is running
 	asked   time.Time  // when it last began
 }
 
@@ -173,7 +173,7 @@ func (q *Queue) handled(h Handler, o engine.Options) *service {
 	return s
 }
 
-// handledBy is the key of the queue's id in the contexts of its handlers.
+// handledBy is the context key for the queue's id in the contexts of its handlers.
 type handledBy struct{}
 
 // setBase sets the parent of the contexts of handlers.
@@ -181,7 +181,8 @@ func (s *service) setBase(ctx context.Context) {
 	s.SetBase(context.WithValue(ctx, handledBy{}, s.queue.id))
 }
 
-// asks reports whether to ask now for the parts that others have added, which widen then does.
+// asks reports whether it's time to look for parts that others have added. If so, the caller calls
+// widen.
 func (s *service) asks(every time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +193,7 @@ func (s *service) asks(every time.Duration) bool {
 	return true
 }
 
-// widen serves the parts that others have added, too.
+// widen also serves the parts that others have added.
 func (s *service) widen(ctx context.Context) {
 	parts, err := s.queue.toServe(ctx)
 	if err != nil {
@@ -237,7 +238,7 @@ func (s *service) stop() []*Queue {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stopped = len(s.parts) > 0 // before that, there is nothing to stop
+	s.stopped = len(s.parts) > 0 // otherwise there is nothing to stop yet
 	return slices.Clone(s.parts)
 }
 
@@ -304,7 +305,7 @@ func (p *Peer) begin(ctx context.Context) error {
 // reminder is how often Run logs that it still can't start.
 const reminder = time.Minute
 
-// persist starts the worker, however long that takes. It logs the error repeatedly, since somebody
+// persist starts the worker, however long that takes. It logs the error now and then, since someone
 // may be waiting. If ctx ends before anything has failed, there is no error.
 func (p *Peer) persist(ctx context.Context) (started bool, _ error) {
 	var upset logs.Outage
@@ -326,7 +327,7 @@ func (p *Peer) persist(ctx context.Context) (started bool, _ error) {
 			return false, err
 		}
 		upset.Note(p.log, "cannot start the worker; retrying", err)
-		if time.Since(tried) >= time.Second { // it lasts, so it's worth a line
+		if time.Since(tried) >= time.Second { // the failure lasts, so it's worth a line
 			upset.Note(p.log, "cannot start the worker; retrying", err)
 		}
 		if time.Since(said) >= reminder {
@@ -341,11 +342,11 @@ func (p *Peer) persist(ctx context.Context) (started bool, _ error) {
 	}
 }
 
-// leaveTimeout is how long Run tries to tell Redis that it has ended.
+// leaveTimeout is how long Run tries to leave the fleet in Redis.
 const leaveTimeout = 5 * time.Second
 
-// drain makes queues take no more tasks, and waits for their handlers. Once patience ends, it ends the
-// contexts of slow ones, and finally abandons them. It reports whether it has.
+// drain makes queues take no more tasks, and waits for their handlers. Once patience ends, it ends
+// the contexts of the slow ones, and finally abandons them. It reports whether it abandoned any.
 func (p *Peer) drain(patience context.Context, services []*service) (abandoned bool) {
 	grace := time.Duration(0)
 	for _, s := range services {

@@ -16,8 +16,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The end of Run: no more tasks, time for those that run, then a nudge, and
-// what remains goes to the front in its order.
+// When Run ends, it takes no more tasks, gives running handlers time, then ends their contexts, and
+// returns the remaining tasks to the front in order.
 func TestDrain(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -31,7 +31,7 @@ func TestDrain(t *testing.T) {
 		}
 		if string(t.Payload) == "quick" {
 			<-finish
-			return ctx.Err() // not ended yet
+			return ctx.Err() // its context hasn't ended yet
 		}
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
@@ -44,7 +44,7 @@ func TestDrain(t *testing.T) {
 	receive(t, started, 3)
 	enqueue(t, q, "waits")
 	cancel()
-	receiveClosed(t, draining.Halted) // from here on a free slot stays free; Drain has not begun
+	receiveClosed(t, draining.Halted) // from here on a free slot stays free, and Drain hasn't begun
 	close(finish)
 	eventually(t, "the quick one is done", func() bool { return p.Stats().Finished == 1 })
 	close(draining.Open)
@@ -56,7 +56,7 @@ func TestDrain(t *testing.T) {
 	nothingLeftBut(t, prefix, "q", ":queues:{q}")
 }
 
-// While it drains, a peer still beats: nobody takes what it still works on.
+// While it drains, a peer keeps sending heartbeats, so no other peer takes its tasks.
 func TestDrainKeepsTheLease(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -69,7 +69,7 @@ func TestDrainKeepsTheLease(t *testing.T) {
 	end()
 	other := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
 	starts, _ := held(t, other, "q", nil)
-	time.Sleep(time.Second) // several leases, in which nothing must happen
+	time.Sleep(time.Second) // several leases, during which nothing may happen
 	is.Equal(len(starts), 0)
 	is.Equal(other.Stats().WorkersEvicted, int64(0))
 	close(finish)
@@ -89,7 +89,7 @@ func TestShutdown(t *testing.T) {
 	receive(t, started, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	is.True(is_(p.Shutdown(ctx), context.DeadlineExceeded)) // the handler is not done
+	is.True(is_(p.Shutdown(ctx), context.DeadlineExceeded)) // the handler is still running
 	close(finish)
 	is.NoErr(p.Shutdown(t.Context()))
 	is.NoErr(p.Shutdown(t.Context())) // again
@@ -101,7 +101,7 @@ func TestShutdown(t *testing.T) {
 	is.True(is_(early.Run(context.Background()), worqr.ErrShutdown))
 }
 
-// Run waits for a Redis that is not there yet, and ends when it is told to.
+// Run waits until Redis can be reached, and returns when its context ends.
 func TestRunWithoutRedis(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -123,11 +123,11 @@ func TestRunWithoutRedis(t *testing.T) {
 	receiveClosed(t, refused.Halted)
 	close(refused.Open)
 	end()
-	is.True(receive(t, ran, 1)[0] != nil) // it has never reached Redis
+	is.True(receive(t, ran, 1)[0] != nil) // it never reached Redis
 }
 
-// The end of Run while Redis is away: handlers that have returned hold up
-// nothing, and what could not be stored is not waited for longer than said.
+// If Redis is down when Run ends, handlers that have returned don't delay it, and it waits for
+// outcomes that can't be stored no longer than documented.
 func TestShutdownWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]func(*redistest.Server, testing.TB){
@@ -147,15 +147,15 @@ func TestShutdownWithoutRedis(t *testing.T) {
 			end()
 			close(finish)
 			at := time.Now()
-			is.True(receive(t, ran, 1)[0] != nil)              // it says so
-			if took := time.Since(at); took > 15*time.Second { // 5 s, and some for a busy machine
+			is.True(receive(t, ran, 1)[0] != nil)              // Run reports it
+			if took := time.Since(at); took > 15*time.Second { // 5 s, plus slack for a busy machine
 				t.Errorf("Run returned after %v", took)
 			}
 		})
 	}
 }
 
-// Run tells what it serves, once it does, and that nothing has a handler.
+// Run logs what it serves, once it does, or that no queue has a handler.
 func TestRunTellsWhatItServes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -183,7 +183,7 @@ func TestRunTellsWhatItServes(t *testing.T) {
 	}
 }
 
-// A peer that is told to stop before it has started has not failed.
+// Run returns no error if its context ends before the worker has started.
 func TestRunEndsBeforeItStarts(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{Prefix: redistest.Prefix(t)})
@@ -193,13 +193,13 @@ func TestRunEndsBeforeItStarts(t *testing.T) {
 	is.NoErr(p.Run(ctx))
 }
 
-// While Run cannot start, it says so after its first attempt, however long that takes, and again
+// While Run can't start, it logs that after its first attempt, however long that takes, and again
 // every minute.
 func TestRunRepeatsThatItCannotStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		takes   time.Duration // a dial
-		more    time.Duration // than one attempt
+		more    time.Duration // than one attempt takes
 		repeats int
 	}{"refused": {0, 200 * time.Second, 3}, "silent": {4 * time.Second, time.Second, 0}} {
 		t.Run(name, func(t *testing.T) {
@@ -227,14 +227,14 @@ func TestRunRepeatsThatItCannotStart(t *testing.T) {
 	}
 }
 
-// A wrong password is named as such, and not shown.
+// If Redis refuses the password, the log says so and doesn't show it.
 func TestRunSaysThatTheLoginIsRefused(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t, "--requirepass", "right")
 	told := &journal{}
 	p := openAt(t, "redis://:"+canary+"@"+server.Addr(), worqr.Options{Logger: told.Logger()})
 	stop, ended := start(t, p)
-	eventually(t, "it says so", func() bool {
+	eventually(t, "it is logged", func() bool {
 		return len(told.Lines("worqr: Redis refuses the login; check the user and the password; retrying")) == 1
 	})
 	stop()
@@ -243,8 +243,8 @@ func TestRunSaysThatTheLoginIsRefused(t *testing.T) {
 	is.Equal(len(told.Lines(canary)), 0)
 }
 
-// What may not be called while Run runs says so, and changes nothing; after
-// Close, everything says that it is closed.
+// Methods that may not be called while Run is running fail and change nothing. After Close, all
+// methods fail with ErrShutdown.
 func TestCloseAndRun(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -254,7 +254,7 @@ func TestCloseAndRun(t *testing.T) {
 	is.True(is_(p.Close(), worqr.ErrInvalid))
 	is.True(is_(p.StopWorker(t.Context()), worqr.ErrInvalid))
 	enqueue(t, q, "a")
-	receive(t, starts, 1) // it serves
+	receive(t, starts, 1) // Run is serving
 	stop()
 	is.NoErr(p.Close())
 	is.NoErr(p.Close())

@@ -62,7 +62,7 @@ func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOp
 	return err
 }
 
-// put puts a task. If a call with the same Once has done so, it's not fresh.
+// put puts a task. It isn't fresh if a call with the same Once has already put it.
 func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOptions) (fresh bool, err error) {
 	if err := checkKey(key); err != nil {
 		return false, err
@@ -226,7 +226,7 @@ func (p *Properties) card() ([]byte, error) {
 	return c.Append(nil), nil
 }
 
-// once returns what keeps the call from being repeated.
+// once returns what makes the call safe to repeat.
 func (p *Properties) once() (store.Once, error) {
 	switch {
 	case p == nil || p.Once == "" && p.OnceFor == 0:
@@ -270,7 +270,7 @@ func (q *Queue) prepared(payload []byte, props *Properties, at time.Time) (card 
 	return card, once, due, err
 }
 
-// addTraced adds a task, and tells of it if it was added now.
+// addTraced adds a task, and reports it to the Trace if it was added now.
 func (q *Queue) addTraced(ctx context.Context, verb string, at time.Time, payload []byte, props *Properties) (string, error) {
 	began := q.peer.trace.Enqueues()
 	key, fresh, err := q.add(ctx, at, payload, props)
@@ -284,8 +284,8 @@ func (q *Queue) addTraced(ctx context.Context, verb string, at time.Time, payloa
 	return key, err
 }
 
-// add adds a task; one with a time to the schedule. If a call with the same Once has added it, it's
-// not fresh.
+// add adds a task, to the schedule if it has a time. It isn't fresh if a call with the same Once
+// has already added it.
 func (q *Queue) add(ctx context.Context, at time.Time, payload []byte, props *Properties) (key string, fresh bool, err error) {
 	card, once, due, err := q.prepared(payload, props, at)
 	if err != nil {

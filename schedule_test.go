@@ -21,7 +21,7 @@ func TestTimes(t *testing.T) {
 	for _, past := range []time.Time{
 		time.Now().Add(-time.Hour), time.Unix(0, 0), time.Unix(0, 1), time.Unix(-1, 0), time.Unix(-1, 999_999_999),
 		time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC), time.Date(-5000, 1, 1, 0, 0, 0, 0, time.UTC), time.Time{},
-		time.Unix(-10_000_000_000_000_000, 0), time.Unix(math.MinInt64, 0), // of which UnixMilli overflows
+		time.Unix(-10_000_000_000_000_000, 0), time.Unix(math.MinInt64, 0), // for these, UnixMilli overflows
 	} {
 		key, err := q.EnqueueAt(ctx, past, []byte("past"))
 		if err != nil {
@@ -47,14 +47,14 @@ func TestTimes(t *testing.T) {
 	noTask(t, q)
 	for _, bad := range []time.Time{
 		time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(1<<60, 0), time.Date(300_000_000, 1, 1, 0, 0, 0, 0, time.UTC),
-		time.Unix(math.MaxInt64, 0), // which is before everything else for Before
+		time.Unix(math.MaxInt64, 0), // Before thinks that this is before everything else
 	} {
 		_, err = q.EnqueueAt(ctx, bad, []byte("x"))
 		is.True(is_(err, worqr.ErrInvalid))
 		is.True(strings.Contains(err.Error(), `enqueue at a time on "q"`))
 		is.True(is_(q.Put(ctx, "x", []byte("x"), &worqr.PutOptions{At: bad}), worqr.ErrInvalid))
 	}
-	// By the zone of the one who asks, or any other.
+	// In the caller's time zone, or any other.
 	at := time.Date(2100, 1, 1, 12, 0, 0, 123_000_000, time.FixedZone("far east", 14*3600))
 	put(t, q, "zone", "x", &worqr.PutOptions{At: at})
 	is.True(scheduled(t, q)[0].DueAt.Equal(at))
@@ -164,7 +164,7 @@ func TestBadProperties(t *testing.T) {
 	_, err := q.AddMany(t.Context(), []worqr.TaskSpec{{Properties: worqr.Properties{Once: "o"}}})
 	is.True(is_(err, worqr.ErrInvalid))
 	_, err = q.AddMany(t.Context(), nil)
-	is.True(is_(err, worqr.ErrInvalid)) // as Enqueue of none
+	is.True(is_(err, worqr.ErrInvalid)) // as for Enqueue without payloads
 	stats, err := q.Stats(t.Context())
 	is.NoErr(err)
 	is.Equal(stats.Waiting+stats.Scheduled, 0)

@@ -217,7 +217,7 @@ func (t *Task) Fail(ctx context.Context, reason error) error {
 	return t.wrap("fail task", t.end(ctx, engine.OutcomeOf(reason)))
 }
 
-// end says how the attempt ends. No worker holds a task that the caller created.
+// end ends the attempt as o says. No worker holds a task that the caller created.
 func (t *Task) end(ctx context.Context, o store.Outcome) error {
 	if t.attempt == nil {
 		return unstarted{}
@@ -300,7 +300,7 @@ func (q *Queue) target() store.Target {
 	return store.Target{Name: q.in, ID: q.id, Keys: q.keys}
 }
 
-// checkPayloads fails where there are none, too many, or one is too large.
+// checkPayloads fails if there are no payloads, too many, or one is too large.
 func (q *Queue) checkPayloads(payloads [][]byte) error {
 	switch {
 	case q.bad != nil:
@@ -337,7 +337,7 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	began := q.peer.trace.Cancels()
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
 	report := &CancelReport{queue: q}
-	var mu sync.Mutex // protects it
+	var mu sync.Mutex // protects c
 	err := q.each(ctx, true, func(part *Queue) error {
 		// Tasks of accepted batches are canceled, too. If a key has the wrong type, there is no
 		// batch, or the next call fails.
@@ -384,7 +384,7 @@ type CancelReport struct {
 	open  []canceling // tasks that were running
 }
 
-// A canceling is a cancel on one part of a queue where tasks were running.
+// A canceling is a cancel on a part of a queue where tasks were running.
 type canceling struct {
 	part    *Queue
 	receipt store.Receipt
@@ -448,7 +448,7 @@ func (c *CancelReport) look(ctx context.Context, closely bool) error {
 // patient makes calls that change nothing, for callers that wait anyway.
 func (p *Peer) patient() store.Runner { return store.Reads(p.calls, p.opts.CallTimeout) }
 
-// examineEach is how often Wait checks whether the workers it waits for can still answer.
+// examineEach is how often Wait checks whether the workers it waits for still respond.
 const examineEach = time.Second
 
 func (t Task) Format(s fmt.State, _ rune) { logs.Show(s, "task", t) }

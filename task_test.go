@@ -28,7 +28,7 @@ func TestRetryAndFailBadly(t *testing.T) {
 	is.True(is_(task.Retry(ctx, 1<<63-1), worqr.ErrInvalid))
 	is.True(is_(task.Fail(ctx, nil), worqr.ErrInvalid))
 	is.Equal(stats(t, q), inspect.QueueStats{Running: 1, Workers: 1})
-	is.NoErr(task.Fail(ctx, worqr.Malformed(errors.New(strings.Repeat("x", 10000)+"\xff")))) // still ours
+	is.NoErr(task.Fail(ctx, worqr.Malformed(errors.New(strings.Repeat("x", 10000)+"\xff")))) // the worker still holds it
 	f := failed(t, q)
 	is.Equal(f[0].Kind, inspect.FailureMalformed)
 	is.True(len(f[0].Error) > 1000)
@@ -42,8 +42,8 @@ func TestRetryAndFailBadly(t *testing.T) {
 	}
 }
 
-// Verbs without Run, from the first to the last: what they want beforehand, and what they leave.
-// What they do to tasks is in TestRandom.
+// Methods without Run, from the first to the last: their preconditions, and what they leave behind.
+// TestRandom covers what they do to tasks.
 func TestVerbs(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -91,13 +91,13 @@ func TestVerbs(t *testing.T) {
 	is.True(is_(q.StopWork(ctx), worqr.ErrNotWorking))
 	is.NoErr(q.StartWork(ctx))
 	is.Equal(payloads(sure(q.StartTasks(ctx, 10))(t)), []string{"c", "b", "d"})
-	is.NoErr(p.StopWorker(ctx)) // puts them back, in their order
+	is.NoErr(p.StopWorker(ctx)) // returns its tasks, in order
 	is.Equal(waiting(t, q), []string{"c", "b", "d"})
 	is.NoErr(q.Delete(ctx))
 	nothingLeft(t, prefix, "q")
 }
 
-// A task that a test has made belongs to no worker, and can still be handed to a handler.
+// A task that a test creates belongs to no worker, but can be passed to a handler.
 func TestTaskMadeByHand(t *testing.T) {
 	is := parallel(t)
 	task := &worqr.Task{Payload: []byte("a")}
@@ -114,10 +114,10 @@ func TestTaskMadeByHand(t *testing.T) {
 	}
 }
 
-// While the digest of a large payload is computed, which takes as long as this test likes,
-// other tasks of the queue begin and end, cancels of them have effect, and beats go on. A
-// cancel of the large one isn't over before it's known that it is covered, and then its
-// handler doesn't begin.
+// While the digest of a large payload is computed, which here takes as long as the test wants,
+// other tasks of the queue start and end, cancels of them work, and heartbeats go on. A cancel of
+// the large task doesn't end before it's known whether it covers that task, and then its handler
+// isn't called.
 func TestDigestHoldsUpNobody(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -164,7 +164,7 @@ func TestDigestHoldsUpNobody(t *testing.T) {
 	}
 
 	covers := sure(other.Cancel(t.Context(), large))(t)
-	for _, r := range []*worqr.CancelReport{report, covers} { // nobody knows what they cover
+	for _, r := range []*worqr.CancelReport{report, covers} { // it isn't known yet what they cover
 		ctx, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		is.True(is_(r.Wait(ctx), context.DeadlineExceeded))
 		end()

@@ -9,8 +9,8 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// changes begins a call that Changed tells of. The function that it returns ends it, with how many
-// tasks it has changed and its error, which it returns.
+// changes begins a call that Trace.Changed reports. The returned function ends it: it takes the
+// number of changed tasks and the call's error, which it returns.
 func (q *Queue) changes(method, key string) func(tasks int, err error) error {
 	r := q.peer.trace
 	if r == nil || r.Changed == nil {
@@ -25,7 +25,7 @@ func (q *Queue) changes(method, key string) func(tasks int, err error) error {
 	}
 }
 
-// enqueued tells of a call that has added payloads, or may have, and returns its error.
+// enqueued reports to the Trace a call that has added payloads, or may have, and returns its error.
 func (q *Queue) enqueued(began time.Time, t worqrtrace.Queue, err error, payloads ...[]byte) error {
 	if began.IsZero() || err != nil && !errors.Is(err, ErrUnknownOutcome) {
 		return err
@@ -40,7 +40,7 @@ func (q *Queue) enqueued(began time.Time, t worqrtrace.Queue, err error, payload
 	return err
 }
 
-// canceled tells of a cancel that has removed tasks.
+// canceled reports to the Trace a cancel that has removed tasks.
 func (q *Queue) canceled(began time.Time, key string, removed int) {
 	if !began.IsZero() {
 		now := time.Now()

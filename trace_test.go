@@ -9,9 +9,9 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// A Trace whose functions are nil costs no more allocations than none, for a task that is enqueued,
-// started and finished; one with functions does, so this can tell. It isn't parallel, since
-// it counts what the whole program allocates.
+// A Trace whose functions are nil allocates no more than no Trace, for a task that is enqueued,
+// started and finished. One with functions does, which shows that this test works. It isn't
+// parallel: it counts the allocations of the whole program.
 func TestTraceAllocations(t *testing.T) {
 	calls := 0
 	costs := map[string]float64{}
@@ -30,17 +30,17 @@ func TestTraceAllocations(t *testing.T) {
 			must(t, q.Enqueue(t.Context(), payload))
 			must(t, sure(q.StartTask(t.Context()))(t).Finish(t.Context()))
 		}
-		for range 50 { // connections, scripts, pools
+		for range 50 { // fills connections, scripts and pools
 			work()
 		}
 		costs[name] = 1 << 30
-		for range 5 { // garbage collections empty pools
+		for range 5 { // a garbage collection empties pools
 			costs[name] = min(costs[name], testing.AllocsPerRun(100, work))
 		}
 		must(t, p.Close())
 	}
 	t.Log(costs)
-	// The race detector has pools lose some of what they hold, so these are right to one or two.
+	// With the race detector, pools drop some of their contents, so these may be off by one or two.
 	if costs["full"] < costs["none"]+8 || costs["empty"] > costs["none"]+(costs["full"]-costs["none"])/4 {
 		t.Error(costs)
 	}

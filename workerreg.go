@@ -23,7 +23,7 @@ func (p *Peer) StartWorker(ctx context.Context) error {
 	}
 	return wrap("start worker", p.alone(ctx, func() error {
 		err := p.fleet.Start(ctx)
-		if err == nil && p.isClosed() { // Close has not waited for this
+		if err == nil && p.isClosed() { // Close didn't wait for this
 			_ = p.fleet.Stop(ctx)
 			err = ErrShutdown
 		}
@@ -99,7 +99,7 @@ func (q *Queue) StartWork(ctx context.Context) error {
 	}
 	err := eachOf(parts, func(part *Queue) error { return p.fleet.Join(ctx, part.joined(s)) })
 	switch {
-	case s.isRemoved(): // in the meantime
+	case s.isRemoved(): // Unhandle was called in the meantime
 		err = errors.Join(errLeaving, eachOf(parts, func(part *Queue) error { return p.fleet.Leave(ctx, part.id) }))
 	case err == nil:
 		s.resume()
@@ -248,8 +248,8 @@ func (p *Peer) unready() error {
 
 var errUnserved = fmt.Errorf("%w: Run hasn't begun to serve", ErrNotWorking)
 
-// isMissing reports whether a queue that is to be served has no part yet. The fleet knows those
-// that it has still to join.
+// isMissing reports whether a queue that the peer should serve has no part yet. The fleet knows
+// which parts it has yet to join.
 func (s *service) isMissing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,10 +336,10 @@ var (
 // A leaving is the end of a queue's handlers that Unhandle has removed.
 type leaving struct {
 	services []*service
-	patience context.Context // ends when they are to be interrupted
+	patience context.Context // ends when their contexts should end
 	hasten   context.CancelFunc
 	done     chan struct{} // closed when the queue is left
-	err      error         // set before
+	err      error         // set before done is closed
 }
 
 // leaveLocked begins to leave a queue. The handler of its failed tasks may be nil.
@@ -371,7 +371,7 @@ func (p *Peer) leave(l *leaving) {
 			if err := p.fleet.Leave(ctx, part.id); !errors.Is(err, ErrNotWorking) {
 				return err
 			}
-			return nil // StopWork was called, or Redis was never there
+			return nil // StopWork was called, or the worker never joined it
 		}))
 	}
 	l.err = errors.Join(errs...)

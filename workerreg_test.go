@@ -19,8 +19,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A StopWorker whose context has ended does not wait until Redis has said that the dead
-// are off the roster.
+// A StopWorker whose context has ended doesn't wait for an answer to the removal of dead workers'
+// registrations.
 func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -30,7 +30,7 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 	p := peertest.OpenThrough(t, way.URL(), worqr.Options{Prefix: "p", Lease: 6 * time.Second, Logger: told.Logger()}, func(c *peertest.Through) redis.Conn {
 		c.OnSend = func(command string, args []any) {
 			if command == "DEL" && args[0] == "p:worker:dead" {
-				way.Deafen(true) // the request gets through, and its reply is lost
+				way.Deafen(true) // the request arrives, and its reply is lost
 			}
 		}
 		return c
@@ -39,18 +39,18 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 		{"ZADD", "p:workers:{q}", 1, "dead"}, {"ZADD", "p:suspects:{q}", 1, "dead"}, {"SADD", "p:workers", "dead"}, {"HSET", "p:worker:dead", "name", "dead"},
 	})
 	working(t, p, "q")
-	eventually(t, "the dead one is struck off, which the peer does not hear", func() bool {
+	eventually(t, "the dead worker is removed, and the peer doesn't get the reply", func() bool {
 		return sure(redis.Int(c.Do("EXISTS", "p:worker:dead")))(t) == 0
 	})
 	over, end := context.WithCancel(t.Context())
 	end()
-	is.True(p.StopWorker(over) != nil) // it could not tell Redis
+	is.True(p.StopWorker(over) != nil) // it couldn't reach Redis
 	lines := told.Lines("removing the registrations of dead workers")
 	is.Equal(len(lines), 1)
-	is.True(strings.Contains(lines[0], context.Canceled.Error())) // long before the 2 s that it may take
+	is.True(strings.Contains(lines[0], context.Canceled.Error())) // long before the 2 s that the call may take
 }
 
-// A StopWorker that Run overtakes does nothing: what it would stop is the worker of Run.
+// A StopWorker that Run overtakes does nothing: it would stop Run's worker.
 func TestStopWorkerBesideRun(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -68,7 +68,7 @@ func TestStopWorkerBesideRun(t *testing.T) {
 		began <- string(task.Payload)
 		return nil
 	}, nil)
-	// in calls something in a goroutine, and waits until that waits for its turn.
+	// in makes a call in a goroutine, and waits until the call waits for its turn.
 	in := func(method string, call func() error) <-chan error {
 		done := make(chan error, 1)
 		go func() { done <- call() }()
@@ -87,7 +87,7 @@ func TestStopWorkerBesideRun(t *testing.T) {
 	go func() { started <- p.StartWorker(context.Background()) }()
 	receiveClosed(t, registers)
 	id := p.WorkerID()
-	stopped := in("StopWorker", func() error { return p.StopWorker(context.Background()) }) // Run was not called yet
+	stopped := in("StopWorker", func() error { return p.StopWorker(context.Background()) }) // Run hasn't been called yet
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	ran := in("Run", func() error { return p.Run(ctx) })
@@ -101,7 +101,7 @@ func TestStopWorkerBesideRun(t *testing.T) {
 	is.Equal(receive(t, ran, 1), []error{nil})
 }
 
-// The id that a peer has before it is started is the one that it then has.
+// StartWorker doesn't change the worker's id.
 func TestID(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -110,10 +110,10 @@ func TestID(t *testing.T) {
 	is.Equal(p.WorkerID(), before)
 	is.NoErr(p.StopWorker(t.Context()))
 	is.NoErr(p.StartWorker(t.Context()))
-	is.True(p.WorkerID() != before) // a late request of the first must not touch the second
+	is.True(p.WorkerID() != before) // a late request of the first worker must not affect the second
 }
 
-// StartWorker waits for a slow Redis as other calls do: longer than a beat may take.
+// StartWorker waits for a slow Redis as other calls do: longer than a heartbeat may take.
 func TestStartWorkerOnSlowRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -121,13 +121,13 @@ func TestStartWorkerOnSlowRedis(t *testing.T) {
 	server.Pause(t)
 	started := make(chan error, 1)
 	go func() { started <- p.StartWorker(context.Background()) }()
-	time.Sleep(time.Second) // three beats, as long as Redis is slow
+	time.Sleep(time.Second) // Redis is slow for three heartbeats
 	server.Resume(t)
 	must(t, receive(t, started, 1)[0])
 }
 
-// Exclusive handlers are stopped before anybody else may start their task,
-// whether Redis can be reached or not; others go on.
+// Exclusive handlers are stopped before another peer can start their task, whether or not Redis can
+// be reached. Other handlers keep running.
 func TestExclusive(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -160,7 +160,7 @@ func TestExclusive(t *testing.T) {
 		return nil
 	}, nil)
 	run(t, other)
-	link.Deafen(true) // the first one hears nothing any more
+	link.Deafen(true) // the first peer receives nothing any more
 	e := receive(t, ends, 1)[0]
 	is.Equal(e.queue, "exclusive")
 	is.Equal(e.cause, worqr.ErrLeaseExpired)
@@ -168,7 +168,7 @@ func TestExclusive(t *testing.T) {
 	is.Equal(len(ends), 0)
 	link.Deafen(false)
 	link.Cut()
-	is.Equal(receive(t, ends, 1)[0].queue, "other") // told once eviction is known
+	is.Equal(receive(t, ends, 1)[0].queue, "other") // stopped once the peer knows of its eviction
 	eventually(t, "that the lease expired, and that Redis is back, is logged", func() bool {
 		return len(told.Lines("worqr: lease expired: Redis did not answer in time")) == 1 && len(told.Lines("worqr: Redis answers again")) > 0
 	})
@@ -178,7 +178,7 @@ func TestExclusive(t *testing.T) {
 	is.True(strings.Contains(told.Lines("worqr: lease expired")[0], "queue=exclusive tasks=1"))
 }
 
-// A worker that never lapses is failed by hand only.
+// A worker with a negative lease is evicted only by FailWorker.
 func TestNegativeLease(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -192,8 +192,8 @@ func TestNegativeLease(t *testing.T) {
 	is.Equal(sure(open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), p.WorkerID()))(t), 1)
 }
 
-// Each queue has counters of its own: with what OnFailed does, of all parts, and whether a handler
-// or the caller works on it. Their sum is that of the peer.
+// Each queue has its own counters, which include OnFailed and all parts, for tasks that a handler
+// or the caller works on. They add up to the peer's.
 func TestStatsOf(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -218,15 +218,15 @@ func TestStatsOf(t *testing.T) {
 	is.Equal(p.Stats(), inspect.PeerStats{Started: 13, Finished: 12, Failed: 1, HandlerErrors: 1})
 }
 
-// probed returns the status and the text that a probe gets.
+// probed returns the status and the text of a probe's response.
 func probed(h http.Handler) (int, string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	return w.Code, w.Body.String()
 }
 
-// A peer is ready from when it has joined its queues until it begins to drain, except while Redis
-// is silent for as long as its lease. It's alive all the time.
+// A peer is ready from the time it has joined its queues until it begins to drain, except while
+// Redis is silent for the length of its lease. It's alive all the time.
 func TestReady(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -273,8 +273,8 @@ func TestReady(t *testing.T) {
 	is.True(errors.Is(p.Ping(t.Context()), worqr.ErrShutdown))
 }
 
-// A peer without handlers is ready while it is a member of the queues that it works on, also of
-// none.
+// A peer without handlers is ready while it is a member of the queues that it works on, even if
+// there are none.
 func TestReadyByHand(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})

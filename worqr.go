@@ -96,12 +96,12 @@ var (
 )
 
 // A Pool provides connections. A *redis.Pool only dials them: its limits don't apply. GetContext
-// must not call the peer's methods. docs/options.md says more.
+// must not call the peer's methods. See docs/options.md.
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
 
-// Options configure a Peer. A zero field means the default. docs/options.md says more.
+// Options configure a Peer. A zero field means the default. See docs/options.md.
 type Options struct {
 	// Prefix starts every key and channel name; "" is "worqr". Each fleet in a Redis needs its
 	// own, whatever its database.
@@ -131,7 +131,7 @@ type Options struct {
 const (
 	defaultLease = 3 * time.Second
 	defaultDrain = 25 * time.Second
-	shortest     = 150 * time.Millisecond // lease
+	shortest     = 150 * time.Millisecond // of a lease
 	shortestCall = 10 * time.Millisecond
 	longestLease = 365 * 24 * time.Hour
 
@@ -143,7 +143,7 @@ func (o *Options) withDefaults() Options {
 	if o != nil {
 		c = *o
 	}
-	host, _ := os.Hostname() // for people only
+	host, _ := os.Hostname() // only for humans to read
 	c.Name = cmp.Or(c.Name, fmt.Sprintf("%s:%d", host, os.Getpid()))
 	c.Lease = cmp.Or(c.Lease, defaultLease)
 	c.Drain = cmp.Or(c.Drain, defaultDrain)
@@ -180,14 +180,14 @@ func (o *Options) check() error {
 // A Peer is one member of the fleet.
 type Peer struct {
 	opts  Options
-	bad   error // why the peer cannot be used
+	bad   error // why the peer can't be used
 	space store.Space
 	log   *logs.Log
 	trace *tracing.Caller // nil without Options.Trace
 
 	lines    *store.Lines
 	calls    store.Runner // over lines, for producers' calls
-	reads    store.Runner // the same, for calls that change nothing
+	reads    store.Runner // like calls, for calls that change nothing
 	producer *store.Producer
 	capacity *capacity.Capacity
 	engine   *engine.Engine
@@ -210,11 +210,11 @@ type Peer struct {
 	running  bool                // Run is running
 	closed   bool                // Close was called, and the peer wasn't running
 	services map[string]*service // by queue
-	serving  bool                // Run serves them
+	serving  bool                // Run serves services
 	draining bool                // Run has begun to drain
 	base     context.Context     // of handlers, without its end; nil before Run
 	changed  chan struct{}       // has an element when services were added; holds one
-	leaving  map[string]*leaving // by queue: the handlers that Unhandle has removed
+	leaving  map[string]*leaving // by queue: handlers that Unhandle has removed and that haven't ended
 	wraps    []func(Handler) Handler
 	spreads  store.Spreads
 }
@@ -295,7 +295,7 @@ func newPeer(place *store.Servers, lanes int, opts *Options) *Peer {
 	return p
 }
 
-// cameBack is called when Redis may have forgotten what this peer had there.
+// cameBack is called when Redis may have lost this peer's state.
 func (p *Peer) cameBack() {
 	p.producer.Forget()
 	p.recurring.Renew()
@@ -329,7 +329,7 @@ func (p *Peer) Close() error {
 	return err
 }
 
-// flushLog logs the counts of lines left out so far, and waits until they are written.
+// flushLog logs the counts of suppressed lines, and waits until they are written.
 func (p *Peer) flushLog() {
 	p.engine.Flush()
 	p.producer.Flush()
@@ -347,10 +347,10 @@ func (p *Peer) isRunning() bool {
 type Queue struct {
 	peer   *Peer
 	name   string
-	in     string // its name in Redis: the same, or that of a part
-	id     string // the same, or a different one for its failed queue
+	in     string // its name in Redis: name, or that of a part
+	id     string // in, or a different one for its failed queue
 	keys   store.Keys
-	spread *spread // nil if it has no parts
+	spread *spread // nil if it isn't spread
 	bad    error
 }
 
@@ -379,8 +379,7 @@ func badName(what, name string, err error) error {
 // Name returns the name of the queue.
 func (q *Queue) Name() string { return q.name }
 
-// wrap makes err an error of the verb on the queue. It is called once, at the
-// exported edge.
+// wrap adds the verb and the queue to err. It is called once, at the exported edge.
 func (q *Queue) wrap(verb string, err error) error { return wrapOn(q.name, verb, err) }
 
 func wrapOn(queue, verb string, err error) error {
@@ -390,7 +389,7 @@ func wrapOn(queue, verb string, err error) error {
 	return wrap(fmt.Sprintf("%s on %.*q", verb, store.MaxName, queue), err)
 }
 
-// describe does the same for the fleet, whose errors may belong to no queue.
+// describe is like wrapOn, for errors of the fleet, which may belong to no queue.
 func describe(verb, queue string, err error) error {
 	if queue == "" {
 		return wrap(verb, err)
@@ -405,7 +404,7 @@ func wrap(verb string, err error) error {
 	return &verbError{verb, public(err)}
 }
 
-// A verbError says what could not be done.
+// A verbError is an error with the operation that failed.
 type verbError struct {
 	verb string
 	err  error
@@ -417,10 +416,10 @@ func (e *verbError) Error() string {
 
 func (e *verbError) Unwrap() error { return e.err }
 
-// public adds the exported sentinel for an internal error.
+// public adds the exported sentinel to an internal error.
 func public(err error) error {
 	switch err = logs.WithoutInput(err); {
-	case errors.Is(err, store.ErrUnknown) && !errors.Is(err, ErrUnknownOutcome): // a call inside may have added it already
+	case errors.Is(err, store.ErrUnknown) && !errors.Is(err, ErrUnknownOutcome): // a nested call may have added it
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	case errors.Is(err, store.ErrForgotten):
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)

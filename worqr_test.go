@@ -29,7 +29,7 @@ func TestEnqueueAndHandleInOrder(t *testing.T) {
 	q.Handle(tell(got), &worqr.HandleOptions{Concurrency: 1})
 	stop := run(t, p)
 	var want []string
-	for i := range 100 { // one, and many
+	for i := range 100 { // one payload, and several
 		s := numbers(fmt.Sprint(i, "/"), 1+i%3)
 		enqueue(t, q, s...)
 		want = append(want, s...)
@@ -41,7 +41,7 @@ func TestEnqueueAndHandleInOrder(t *testing.T) {
 	nothingLeft(t, prefix, "q")
 }
 
-// The zero options, as most people use them, including the namespace.
+// The zero options, as most programs use them, with the default prefix.
 func TestDefaults(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -57,14 +57,14 @@ func TestDefaults(t *testing.T) {
 	is.Equal(redistest.Keys(t, redistest.Dial(t, server.URL()), "worqr"), []string{"worqr:protocol", "worqr:registry", "worqr:token:{q}"})
 }
 
-// A pool that the application has already.
+// The application's own pool.
 func TestExistingPool(t *testing.T) {
 	t.Parallel()
 	for name, pool := range map[string]func(url string) worqr.Pool{
 		"redigo": func(url string) worqr.Pool {
 			return &redis.Pool{
 				DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, url) },
-				MaxActive:   1, // the peer's long-lived connections must not use it up
+				MaxActive:   1, // the peer's long-lived connections must not exhaust it
 				Wait:        true,
 			}
 		},
@@ -95,7 +95,7 @@ type otherPool struct{ pool *redis.Pool }
 
 func (o otherPool) GetContext(ctx context.Context) (redis.Conn, error) { return o.pool.GetContext(ctx) }
 
-// What the tests of the root and of integration/api share.
+// Helpers shared by the tests of the root and of integration/api.
 const (
 	canary   = peertest.Canary
 	far      = peertest.Far
@@ -168,7 +168,8 @@ func receive[T any](t testing.TB, from <-chan T, n int) []T {
 	return peertest.Receive(t, from, n)
 }
 
-// What is read where a number belongs may be a payload: no error and no line shows it.
+// A value that isn't a number where one is expected may be a payload: no error or log line shows
+// it.
 func TestErrorsOfNumbers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -14,11 +14,11 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// An action is something that is done with a queue.
+// An action is an operation on a queue.
 type action struct {
 	name    string
-	readout bool // its plain commands count, as a row of its own
-	times   int  // 0: three
+	readout bool // its plain commands count, as a separate row
+	times   int  // 0 means three
 	do      doing
 }
 
@@ -33,10 +33,10 @@ func exhaust[T any](all iter.Seq2[T, error]) error {
 	return nil
 }
 
-// failure is the error of a call of which nothing else matters.
+// failure returns the error of a call whose value doesn't matter.
 func failure[T any](_ T, err error) error { return err }
 
-// actions are all there is to do with a queue; what empties it comes last.
+// actions returns all operations on a queue; those that empty it come last.
 func actions(scale scale) []action {
 	return slices.Concat(producing(scale), recurring, ending, outcomes, canceling, serving, reading, behind(scale), emptying)
 }
@@ -69,7 +69,7 @@ func producing(scale scale) []action {
 		}},
 		{name: "Remove", do: func(ctx context.Context, s *stage) error { return failure(s.queue.RemoveKey(ctx, "key")) }},
 		{name: "a lone task behind a backlog", do: func(ctx context.Context, s *stage) error {
-			q := s.worker.Queue("other") // its producer has seen a long queue, and finds it empty
+			q := s.worker.Queue("other") // its producer has seen a long queue, and now finds it empty
 			all := slices.Repeat([][]byte{[]byte("x")}, 200)
 			return errors.Join(q.Enqueue(ctx, all...), q.Enqueue(ctx, []byte("x")), q.Delete(ctx), q.Enqueue(ctx, []byte("x")), q.Delete(ctx))
 		}},
@@ -84,7 +84,7 @@ var canceling = []action{
 	{name: "Cancel of many equal ones", do: func(ctx context.Context, s *stage) error { return s.cancel(ctx, s.batch) }},
 }
 
-// cancel cancels equal tasks that it has enqueued.
+// cancel enqueues equal tasks and cancels them.
 func (s *stage) cancel(ctx context.Context, n int) error {
 	p := s.bytes()
 	err := s.queue.Enqueue(ctx, slices.Repeat([][]byte{p}, n)...)
@@ -97,7 +97,7 @@ var (
 	fail   = func(ctx context.Context, t *worqr.Task) error { return t.Fail(ctx, errNo) }
 )
 
-// ended makes an action of tasks that end in some way.
+// ended returns an action whose tasks end in a given way.
 func ended(name string, how func(context.Context, *worqr.Task) error) action {
 	return action{name: name, do: func(ctx context.Context, s *stage) error {
 		return errors.Join(s.enqueue(ctx, s.batch), s.settle(ctx, how))
@@ -168,9 +168,9 @@ var reading = []action{
 	{name: "Workers", readout: true, do: func(ctx context.Context, s *stage) error { return exhaust(s.worker.Workers(ctx)) }},
 	{name: "Queues", readout: true, do: func(ctx context.Context, s *stage) error { return exhaust(s.worker.Queues(ctx)) }},
 	{name: "Check", readout: true, times: 1, do: func(ctx context.Context, s *stage) error {
-		_, err := s.conn.Do("HSET", "worqr:entries:{"+s.queue.Name()+"}", "nobody", "k:nothing") // something to look at twice
-		doctor := s.leased(time.Second)                                                          // it looks twice, a lease apart
-		return errors.Join(err, failure(doctor.Repair(ctx, nil)))                                // which is Check, and more
+		_, err := s.conn.Do("HSET", "worqr:entries:{"+s.queue.Name()+"}", "nobody", "k:nothing") // Repair must check this twice
+		doctor := s.leased(time.Second)                                                          // it checks twice, a lease apart
+		return errors.Join(err, failure(doctor.Repair(ctx, nil)))                                // Repair includes Check
 	}},
 }
 

@@ -13,13 +13,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// An asynqSystem is asynq with its defaults, but for more connections than it
-// would make by itself.
+// An asynqSystem is asynq with its defaults, except for more connections.
 type asynqSystem struct {
 	at     asynq.RedisClientOpt
 	queues []string
 	sender *asynq.Client
-	conn   redis.Conn // to count
+	conn   redis.Conn // for counting
 }
 
 func openAsynq(t testing.TB, url string, queues []string) system {
@@ -27,7 +26,7 @@ func openAsynq(t testing.TB, url string, queues []string) system {
 	return &asynqSystem{at: at, queues: queues, sender: asynq.NewClient(at), conn: redistest.Dial(t, url)}
 }
 
-// producer enqueues one by one: this version has no call for many.
+// producer enqueues one by one: this version of asynq has no call for several tasks.
 func (s *asynqSystem) producer(_ testing.TB, queue string) func([][]byte) error {
 	return func(payloads [][]byte) error {
 		for _, p := range payloads {

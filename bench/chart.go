@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// A chart is panels of bars, each with a scale of its own, as an SVG on a white card, which
-// can be read on light and dark pages.
+// A chart is several panels of bars, each with its own scale, as an SVG on a white card, which is
+// readable on light and dark pages.
 type chart []panel
 
 type panel struct {
@@ -34,7 +34,7 @@ var colors = map[string]string{
 	bare: "#b6bdc6", pipelined: "#d3d8de", scripted: "#b6bdc6", variadic: "#d3d8de",
 }
 
-// drawCharts writes the charts of what was measured.
+// drawCharts writes the charts of the results.
 func drawCharts(dir string, r results, chosen []scenario) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("draw the charts: %w", err)
@@ -65,7 +65,7 @@ func drawCharts(dir string, r results, chosen []scenario) error {
 	return nil
 }
 
-// bySystem has a panel for each variant, and in it a bar for each system.
+// bySystem returns a chart with a panel for each variant, which has a bar for each system.
 func bySystem(r results, s scenario, title string) (c chart) {
 	place := map[string]int{}
 	for _, step := range s.steps {
@@ -78,7 +78,7 @@ func bySystem(r results, s scenario, title string) (c chart) {
 	return c
 }
 
-// latencies tell how long a task waits, beside one round trip.
+// latencies returns a chart of how long a task waits, compared with one round trip.
 func latencies(r results) (c chart) {
 	for _, of := range []struct{ title, task, trip string }{
 		{"median, ms", "p50 ms", "trip ms"}, {"99th percentile, ms", "p99 ms", "trip p99 ms"}, {"most, ms", "max ms", ""},
@@ -95,7 +95,7 @@ func latencies(r results) (c chart) {
 	return c
 }
 
-// nodes tell what a task costs on each node of a cluster.
+// nodes returns a chart of what a task costs on each node of a cluster.
 func nodes(r results, s scenario) chart {
 	p := panel{title: "Redis's µs for a task"}
 	for _, step := range s.steps {
@@ -115,7 +115,7 @@ func nodes(r results, s scenario) chart {
 	return chart{p}
 }
 
-// growth tells what a task costs Redis as there is more of something.
+// growth returns a chart of what a task costs Redis as the amount of something grows.
 func growth(r results, s scenario) chart {
 	of, ok := map[string]string{waiting: "tasks that wait", beside: "idle peers of the queue", spreading: "queues of a peer", sizing: "bytes of payload"}[s.name]
 	if !ok {
@@ -131,14 +131,14 @@ func growth(r results, s scenario) chart {
 	return chart{p}
 }
 
-// svg draws the chart. A bar ends at the median; the line on it is the range of the rounds.
+// svg draws the chart. A bar ends at the median; the line on it shows the range of the rounds.
 func (c chart) svg() []byte {
 	const width, margin, left, right, row = 640, 20, 140, 80, 20
 	var b bytes.Buffer
 	y := margin
 	text := func(x, y int, style, words string) {
 		fmt.Fprintf(&b, `<text x="%d" y="%d" %s>`, x, y, style)
-		_ = xml.EscapeText(&b, []byte(words)) // to memory
+		_ = xml.EscapeText(&b, []byte(words)) // it writes to memory
 		b.WriteString("</text>\n")
 	}
 	for _, p := range c {

@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A job is one measurement. Each has a process of its own, so that the processor time and
-// the heap in it belong to one system.
+// A job is one measurement. Each runs in its own process, so that the processor time and the heap
+// in it belong to one system.
 type job struct {
 	Measure  string // a key of measures
 	System   string // a key of systems
@@ -21,35 +21,35 @@ type job struct {
 	N        int    // tasks
 	Size     int    // bytes of each payload
 	Callers  int    // that enqueue at the same time
-	Batch    int    // payloads in one call
+	Batch    int    // payloads per call
 	Handlers int
-	Backlog  int // tasks that wait beside these
-	Peers    int // idle ones, or those of a hot queue
+	Backlog  int // other waiting tasks
+	Peers    int // idle peers, or those of a hot queue
 	Queues   int
-	Fsync    string        // the server's appendfsync; "": it has no log
-	Trip     time.Duration // to the server and back, beyond what the machine takes
-	Work     time.Duration // that each handler takes
+	Fsync    string        // the server's appendfsync; "" means no log
+	Trip     time.Duration // round trip to the server, in addition to the machine's own
+	Work     time.Duration // duration of each handler
 	Settle   time.Duration // before a window
-	Window   time.Duration // in which is measured, or nothing is to do
-	Parts    int           // over which the queue is spread; 0: it is not
-	Uneven   bool          // only one of them has tasks
-	Nodes    []string      // URLs of the servers, where there are several
-	Aside    bool          // the servers have the first core, and the job the others
+	Window   time.Duration // in which the measurement takes place, or the system is idle
+	Parts    int           // over which the queue is spread; 0 means that it isn't
+	Uneven   bool          // only one part has tasks
+	Nodes    []string      // URLs of the servers, if there are several
+	Aside    bool          // the servers run on the first core, and the job on the others
 }
 
-// A sample is what a measurement has found.
+// A sample is the result of one measurement.
 type sample map[string]float64
 
-// A trial is a job under way in a process of its own, which ends with the first error.
+// A trial is a job in progress in its own process, which ends at the first error.
 type trial struct {
 	testing.TB
 	job
 	system
 	*meter
-	ready func() // tells the parent that what it waits for has begun
+	ready func() // reports to the parent that the job has begun
 }
 
-// measures are what a child can be asked for.
+// measures are the measurements that a child can make.
 var measures = map[string]func(t *trial) sample{
 	"enqueue": measureEnqueue,
 	"process": measureProcess,
@@ -74,14 +74,13 @@ var measures = map[string]func(t *trial) sample{
 	"parts":   measureParts,
 }
 
-// childMain is the main function of a child, whose samples go to standard
-// output.
+// childMain is the main function of a child. It writes its samples to standard output.
 func childMain(j job) int {
 	err := redistest.Outside(func(tb testing.TB) {
 		out := json.NewEncoder(os.Stdout)
 		t := j.open(tb)
 		t.ready = func() { redistest.Must(t, out.Encode(sample{})) }
-		redistest.Must(t, out.Encode(measures[j.Measure](t))) // or a value is no number
+		redistest.Must(t, out.Encode(measures[j.Measure](t))) // fails if a value isn't a number
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -90,10 +89,10 @@ func childMain(j job) int {
 	return 0
 }
 
-// A worker is the process of a job as its parent sees it.
+// A worker is the process of a job, from its parent's view.
 type worker struct{ *child.Process[sample] }
 
-// spawn starts a worker, which ends with ctx and the test at the latest.
+// spawn starts a worker, which ends when ctx or the test ends.
 func spawn(ctx context.Context, t testing.TB, j job) worker {
 	o := child.Options{Config: j}
 	if j.Aside {
@@ -104,7 +103,7 @@ func spawn(ctx context.Context, t testing.TB, j job) worker {
 	return w
 }
 
-// begun starts a worker and waits until it says that it is ready.
+// begun starts a worker and waits until it reports that it is ready.
 func begun(ctx context.Context, t testing.TB, j job) worker {
 	w := spawn(ctx, t, j)
 	w.next(t)
@@ -121,9 +120,9 @@ func (w worker) next(t testing.TB) sample {
 	return nil
 }
 
-// startServer starts a Redis for one measurement, to which more are arguments. Nothing carries over
-// from the one before, neither memory nor scripts nor counters. It writes a log of what it does, with
-// that appendfsync; "" is none, and no other persistence.
+// startServer starts a Redis for one measurement; more are arguments. Nothing carries over from the
+// previous one: no memory, scripts or counters. It writes an append-only file with that
+// appendfsync; "" is none. There is no other persistence.
 func startServer(t testing.TB, appendfsync string, more ...string) *redistest.Server {
 	args := append([]string{"--maxclients", "10000"}, more...)
 	if appendfsync != "" {
@@ -132,11 +131,11 @@ func startServer(t testing.TB, appendfsync string, more ...string) *redistest.Se
 	return redistest.Start(t, args...)
 }
 
-// measure has a worker do the job with a server of its own.
+// measure runs the job in a worker with a new server.
 func measure(ctx context.Context, t testing.TB, j job) sample {
 	j.URL = startServer(t, j.Fsync).URL()
 	return measureOn(ctx, t, j)
 }
 
-// measureOn has a worker do the job with the server that it names.
+// measureOn runs the job in a worker with the job's server.
 func measureOn(ctx context.Context, t testing.TB, j job) sample { return spawn(ctx, t, j).next(t) }

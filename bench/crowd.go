@@ -12,11 +12,11 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// quietQueue is the queue beside the hot one.
+// quietQueue is the queue next to the hot one.
 const quietQueue = "quiet"
 
-// measureCrowd tells how a quiet queue fares while peers are busy with another. They are
-// processes of their own, so that only Redis is what both share.
+// measureCrowd measures a quiet queue while peers are busy with another one. The peers are separate
+// processes, so that the two share only Redis.
 func measureCrowd(ctx context.Context, t testing.TB, j job) sample {
 	j.URL, j.Measure = startServer(t, j.Fsync).URL(), "hot"
 	begun(ctx, t, j) // all of them are busy
@@ -24,7 +24,7 @@ func measureCrowd(ctx context.Context, t testing.TB, j job) sample {
 	return measureOn(ctx, t, j)
 }
 
-// keepBusy is the peers of the hot queue.
+// keepBusy runs the peers of the hot queue.
 func keepBusy(t *trial) sample {
 	preload(t, t.N)
 	busy := make([]atomic.Int64, t.Peers)
@@ -39,10 +39,10 @@ func keepBusy(t *trial) sample {
 	select {}
 }
 
-// measureQuiet enqueues lone tasks to the quiet queue, and tells how long after the call
-// of enqueue each one starts, how long a PING takes meanwhile, and how many tasks are
-// taken from the hot queue in a second. It does not wait for one task before it enqueues
-// the next: those that come while Redis is slow count, too.
+// measureQuiet enqueues single tasks to the quiet queue. It measures how long after the call of
+// Enqueue each one starts, how long a PING takes in the meantime, and how many tasks per second are
+// taken from the hot queue. It doesn't wait for one task before it enqueues the next: tasks that
+// come while Redis is slow count, too.
 func measureQuiet(t *trial) sample {
 	peers := t.system.(*peerSystem)
 	hot := func() int { return redistest.Sure(peers.sender.Queue("q0").Len(context.Background()))(t) }
@@ -76,7 +76,7 @@ func measureQuiet(t *trial) sample {
 	}
 }
 
-// lone sends tasks one by one, whether those before have arrived or not.
+// lone sends tasks one by one, whether or not the previous ones have arrived.
 func (w *watcher) lone(tasks [][]byte, send func([][]byte) error) *errgroup.Group {
 	var sending errgroup.Group
 	tick := time.Tick(quietPause)
@@ -88,10 +88,10 @@ func (w *watcher) lone(tasks [][]byte, send func([][]byte) error) *errgroup.Grou
 	return &sending
 }
 
-// quietPause is how far apart the lone tasks come.
+// quietPause is the interval between the single tasks.
 const quietPause = 10 * time.Millisecond
 
-// pingWhile times single commands, some ms apart, until f returns, and returns their times
+// pingWhile measures single commands, some ms apart, until f returns, and returns their durations,
 // sorted.
 func (m *meter) pingWhile(f func()) (trips []float64) {
 	over := make(chan bool)

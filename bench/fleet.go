@@ -8,8 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// measureStall stops Redis for longer than the lease of many memberships, and tells
-// how many of them have outlasted that.
+// measureStall stops Redis for longer than the lease of many memberships, and counts how many of
+// them survive.
 func measureStall(ctx context.Context, t testing.TB, j job) sample {
 	s := startServer(t, j.Fsync)
 	j.URL, j.Measure = s.URL(), "members"
@@ -20,9 +20,8 @@ func measureStall(ctx context.Context, t testing.TB, j job) sample {
 	return c.next(t)
 }
 
-// keepMembers is workers that serve queues on which nothing happens. It tells when all
-// have joined, and how many have never had to come back once the time for judging who
-// was silent during the stall is over.
+// keepMembers runs workers that serve idle queues. It reports when all have joined, and how many
+// haven't been evicted, once the peers have had the time to judge who was silent during the stall.
 func keepMembers(t *trial) sample {
 	for range t.Peers {
 		t.work(t, 1, func([]byte) {})
@@ -37,7 +36,7 @@ func keepMembers(t *trial) sample {
 	until(t, "all have joined", func() bool { return members() == t.Peers*t.Queues })
 	time.Sleep(t.Settle)
 	t.ready()
-	time.Sleep(t.Window / 2) // it has stopped by now, so this answers when it goes on
+	time.Sleep(t.Window / 2) // Redis is stopped by now, so this returns when it continues
 	t.ping()
 	time.Sleep(t.Settle)
 	evicted := 0

@@ -12,12 +12,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A floor is what no queue in this layout can do without: a list of what waits,
-// a list of one for each task that runs, and an index of these for the worker.
-// It has no handlers to speak of, tells nobody, and recovers nothing.
+// A floor does what any queue with this layout must do: it has a list of waiting tasks, a list for
+// each running task, and an index of these for the worker. It has only trivial handlers, sends no
+// notifications, and recovers nothing.
 type floor struct {
 	url   string
-	conn  redis.Conn // to count
+	conn  redis.Conn // for counting
 	start func(c redis.Conn, processes []any) (started [][]byte, err error)
 	end   func(c redis.Conn, processes []any) error
 	ids   atomic.Int64
@@ -27,7 +27,7 @@ const (
 	floorWaiting = "worqr:queues:{q0}"
 	floorWorking = "worqr:working:{q0}:01890000-0000-7000-8000-000000000000"
 	floorBatch   = 100
-	floorLanes   = 2 // connections, each with a batch under way
+	floorLanes   = 2 // connections, each with a batch in flight
 )
 
 func openFloor(start func(redis.Conn, []any) ([][]byte, error), end func(redis.Conn, []any) error) opens {
@@ -36,8 +36,7 @@ func openFloor(start func(redis.Conn, []any) ([][]byte, error), end func(redis.C
 	}
 }
 
-// producer has a connection of its own, and pushes all payloads with one
-// command.
+// producer makes a new connection, and pushes all payloads with one command.
 func (f *floor) producer(t testing.TB, _ string) func([][]byte) error {
 	c := redistest.Dial(t, f.url)
 	return func(payloads [][]byte) error {
@@ -51,13 +50,13 @@ func (f *floor) work(t testing.TB, _ int, handle func([]byte)) {
 		c := redistest.Dial(t, f.url)
 		go func() {
 			if err := f.drain(c, handle); err != nil {
-				fmt.Fprintln(os.Stderr, "floor:", err) // and what waits for it gives up
+				fmt.Fprintln(os.Stderr, "floor:", err) // the wait for its tasks will time out
 			}
 		}()
 	}
 }
 
-// drain works until nothing waits.
+// drain works until no task waits.
 func (f *floor) drain(c redis.Conn, handle func([]byte)) error {
 	for {
 		processes := f.processes(floorBatch)
@@ -77,7 +76,7 @@ func (f *floor) drain(c redis.Conn, handle func([]byte)) error {
 	}
 }
 
-// processes returns keys for n tasks, as long as those of the library.
+// processes returns keys for n tasks, as long as the library's.
 func (f *floor) processes(n int) []any {
 	keys := make([]any, n)
 	last := f.ids.Add(int64(n))
@@ -130,8 +129,8 @@ func endScripted(c redis.Conn, processes []any) error {
 	return err
 }
 
-// startVariadic asks for tasks and notes them all, also those that there were
-// not. endVariadic takes all of them back.
+// startVariadic asks for tasks and records all of their processes, even those that got no task.
+// endVariadic removes all of them.
 func startVariadic(c redis.Conn, processes []any) (started [][]byte, err error) {
 	for _, p := range processes {
 		if err := c.Send("RPOPLPUSH", floorWaiting, p); err != nil {
@@ -164,7 +163,7 @@ func endVariadic(c redis.Conn, processes []any) error {
 	return err
 }
 
-// flush sends what is pending and reads the replies.
+// flush sends pending commands and reads the replies.
 func flush(c redis.Conn) ([]any, error) {
 	replies, err := redis.Values(c.Do(""))
 	for _, r := range replies {
@@ -175,8 +174,8 @@ func flush(c redis.Conn) ([]any, error) {
 	return replies, err
 }
 
-// A pipelinedFloor pushes each payload with a command of its own, and sends them
-// all before it reads a reply.
+// A pipelinedFloor pushes each payload with a separate command, and sends them all before it reads
+// a reply.
 type pipelinedFloor struct{ *floor }
 
 func openPipelined(_ testing.TB, url string, _ []string) system {

@@ -2,14 +2,14 @@ package main
 
 import "math"
 
-// A model tells what Redis does in all for a queue that is spread: so much for each task, and
-// so much in a second for each part of each peer.
+// A model predicts Redis's total work for a spread queue: a cost for each task, and a cost per
+// second for each part of each peer.
 type model struct {
 	task, part float64 // µs
-	off        float64 // the largest difference from a point, as a part of that
+	off        float64 // the largest relative difference from a point
 }
 
-// A point is what was measured: µs of processor time in a second.
+// A point is a measurement: µs of processor time per second.
 type point struct{ tasks, parts, took float64 }
 
 // fitted returns the model with the least squares of relative differences, or false if the
@@ -31,12 +31,12 @@ func fitted(points []point) (m model, ok bool) {
 	return m, true
 }
 
-// rate is how many tasks so many nodes process in a second, each with a core of its own.
+// rate returns how many tasks per second a number of nodes can process, each with its own core.
 func (m model) rate(nodes, parts, peers int) float64 {
 	return max(1e6*float64(nodes)-m.part*float64(parts*peers), 0) / m.task
 }
 
-// points are what was measured of spread queues in a cluster.
+// points returns the measurements of spread queues in a cluster.
 func (r *report) points() (all []point) {
 	for _, p := range r.plan {
 		for _, s := range p.steps {
@@ -44,14 +44,14 @@ func (r *report) points() (all []point) {
 			if !ok || s.job.Parts == 0 || s.job.Uneven {
 				continue
 			}
-			tasks, _ := r.of(s.cell, "tasks/s") // none where there was nothing to do
+			tasks, _ := r.of(s.cell, "tasks/s") // zero for an idle queue
 			all = append(all, point{tasks.median, float64(s.job.Parts * max(s.job.Peers, 1)), took.median})
 		}
 	}
 	return all
 }
 
-// forecast writes what larger clusters would do.
+// forecast writes predictions for larger clusters.
 func (r *report) forecast() {
 	points := r.points()
 	m, ok := fitted(points)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The model goes through points that agree with it, and says by how much others are off.
+// The model goes through points that agree with it, and reports how far off others are.
 func TestFitted(t *testing.T) {
 	near := func(a, b float64) bool { return math.Abs(a-b) < 1e-6*math.Abs(b) }
 	of := func(tasks, parts float64) point { return point{tasks, parts, 4*tasks + 30*parts} }

@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// A goal is what a figure of this library is to reach, by itself or over that of
-// another cell.
+// A goal is a target for a figure of this library, absolute or relative to another cell.
 type goal struct {
 	what  string
 	cell  cell
 	value string
-	over  cell // none: by itself
+	over  cell // none: the goal is absolute
 	least float64
-	most  float64 // one of the two is set
+	most  float64 // either least or most is set
 	unit  string
-	worst bool // the worst round decides, not the median
+	worst bool // the worst round counts, not the median
 }
 
 var goals = []goal{
@@ -56,8 +55,8 @@ var goals = []goal{
 	{what: "return of a dead worker's tasks, longest call", cell: cell{returning, "", ours}, value: "longest ms", most: 5, unit: "ms"},
 }
 
-// reached returns what was measured of the goal and whether it is met, unless
-// nothing was measured.
+// reached returns the measured value of the goal and whether it is met. ok is false if it wasn't
+// measured.
 func (g goal) reached(r results) (s spread, met, ok bool) {
 	if g.over == (cell{}) {
 		s, ok = r.of(g.cell, g.value)
@@ -74,7 +73,7 @@ func (g goal) reached(r results) (s spread, met, ok bool) {
 	return s, decides <= g.most, ok
 }
 
-// aim writes what is to be reached.
+// aim returns the goal as text.
 func (g goal) aim() string {
 	if g.least > 0 {
 		return fmt.Sprintf("≥ %g%s", g.least, g.suffix())

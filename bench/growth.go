@@ -9,9 +9,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// measureBacklog tells what it costs to enqueue and do a task while so many
-// others wait: for each task that is enqueued a handler may end one, so that as
-// many go on waiting.
+// measureBacklog measures the cost of enqueueing and processing a task while many others wait: for
+// each enqueued task a handler may end one, so that their number stays the same.
 func measureBacklog(t *trial) sample {
 	preload(t, t.Backlog)
 	send := t.producer(t, "q0")
@@ -35,9 +34,8 @@ func measureBacklog(t *trial) sample {
 	}).perTask(t.N)
 }
 
-// measureQueues tells what a peer with so many queues costs: how long until it
-// serves them all, what it does while there is nothing to do, and what a task
-// costs when tasks are spread over them.
+// measureQueues measures a peer with many queues: how long it takes until it serves them all, what
+// it uses while idle, and what a task costs when tasks are spread over the queues.
 func measureQueues(t *trial) sample {
 	peers := t.system.(*peerSystem)
 	c := spreadOver(t, peers.queues)
@@ -58,7 +56,7 @@ func measureQueues(t *trial) sample {
 	return values
 }
 
-// spreadOver returns callers that go from queue to queue with each call.
+// spreadOver returns callers that use another queue for each call.
 func spreadOver(t *trial, queues []string) callers {
 	sends := make([]func([][]byte) error, len(queues))
 	for i, name := range queues {
@@ -69,8 +67,8 @@ func spreadOver(t *trial, queues []string) callers {
 	return slices.Repeat(callers{turn}, crowd)
 }
 
-// measurePayload tells what tasks of one size cost, enqueued one by one and then
-// done by ten handlers.
+// measurePayload measures the cost of tasks of one size, enqueued one by one and then processed by
+// ten handlers.
 func measurePayload(t *trial) sample {
 	c := connect(t, 1)
 	work := payloads(1, t.N-1, t.Size)

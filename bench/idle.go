@@ -8,17 +8,16 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// measureIdle tells what a worker with ten handlers on each queue costs while
-// there is nothing to do.
+// measureIdle measures what a worker with ten handlers on each queue uses while idle.
 func measureIdle(t *trial) sample {
 	t.work(t, 10, func([]byte) {})
 	return t.idle().perSecond()
 }
 
-// idle measures what workers with nothing to do use within the window, once their start
-// is over. That is what they have to do once: join, and two leases later look who else has
-// left without a word. So it waits for at least that long, as Settle says, and then until
-// no span has fewer commands than the one before, but for a twentieth of them.
+// idle measures what idle workers use within the window, once they have started up. At startup they
+// do some things only once: they join, and two leases later they look for workers that left without
+// notice. So it waits for at least Settle, and then until the number of commands no longer falls by
+// more than a twentieth.
 func (t *trial) idle() usage {
 	time.Sleep(t.Settle)
 	span := func() usage { return t.during(func() { time.Sleep(t.Settle / 4) }) }
@@ -26,17 +25,16 @@ func (t *trial) idle() usage {
 	until(t, "the workers have settled", func() bool {
 		before := last
 		last = span()
-		return last.commands >= 0.95*before.commands-10 // some commands come every few spans
+		return last.commands >= 0.95*before.commands-10 // some commands come only every few spans
 	})
 	return t.during(func() { time.Sleep(t.Window) })
 }
 
-// pace is how far apart the tasks come that come one by one.
+// pace is the interval between tasks that come one by one.
 const pace = 3 * time.Millisecond
 
-// measureBeside tells what a task costs that is done beside so many idle
-// workers, all of which serve its queue. What they cost while there is nothing
-// to do is measured first, and is not counted again.
+// measureBeside measures the cost of a task when many workers serve its queue and are otherwise
+// idle. What they use while idle is measured first, and subtracted.
 func measureBeside(t *trial) sample {
 	connect(t, 1)
 	var handled atomic.Int64
@@ -56,7 +54,7 @@ func measureBeside(t *trial) sample {
 			redistest.Must(t, send([][]byte{p}))
 		}
 		reaches(t, "all tasks are handled", &handled, 1+t.N)
-		time.Sleep(100 * time.Millisecond) // until the last has ended; to ask would cost commands
+		time.Sleep(100 * time.Millisecond) // until the last one has ended; asking would cost commands
 	})
 	share := used.seconds / idle.seconds
 	used.commands -= idle.commands * share

@@ -11,10 +11,9 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// measureLatency enqueues tasks one by one while ten handlers are idle, and
-// tells how long after the call of enqueue each one starts. Between any two
-// tasks it times one command on a connection of its own, as a measure of what
-// the machine can do at that moment.
+// measureLatency enqueues tasks one by one while ten handlers are idle, and measures how long after
+// the call of Enqueue each one starts. Between two tasks it measures one command on a separate
+// connection, to show what the machine can do at that moment.
 func measureLatency(t *trial) sample {
 	send := t.producer(t, "q0")
 	n := warmup + t.N
@@ -40,13 +39,13 @@ func measureLatency(t *trial) sample {
 
 const warmup = 10 // the first calls make connections and load scripts
 
-// A watcher notes when tasks are enqueued and when they start.
+// A watcher records when tasks are enqueued and when they start.
 type watcher struct {
-	called, started []time.Time // by their numbers
+	called, started []time.Time // by task number
 	handled         atomic.Int64
 }
 
-// watch has ten handlers note when each of n tasks starts.
+// watch starts ten handlers that record when each of n tasks starts.
 func watch(t *trial, n int) *watcher {
 	w := &watcher{called: make([]time.Time, n), started: make([]time.Time, n)}
 	t.work(t, 10, func(payload []byte) {
@@ -56,8 +55,8 @@ func watch(t *trial, n int) *watcher {
 	return w
 }
 
-// delays waits until all have started, and returns how long it took each, sorted, without
-// the first ones.
+// delays waits until all tasks have started, and returns their delays, sorted, without the first
+// ones.
 func (w *watcher) delays(t testing.TB) (all []float64) {
 	reaches(t, "all tasks have started", &w.handled, len(w.called))
 	for i := warmup; i < len(w.called); i++ {
@@ -67,13 +66,12 @@ func (w *watcher) delays(t testing.TB) (all []float64) {
 	return all
 }
 
-// pause waits from half of d to one and a half.
+// pause waits for a random time between d/2 and 3*d/2.
 func pause(d time.Duration) { time.Sleep(d/2 + rand.N(d)) }
 
 func millis(d time.Duration) float64 { return float64(d) / 1e6 }
 
-// percentile returns the least of the sorted values that p percent of them do
-// not exceed.
+// percentile returns the smallest of the sorted values that p percent of them don't exceed.
 func percentile(sorted []float64, p float64) float64 {
 	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
 	return sorted[max(rank, 1)-1]

@@ -25,10 +25,10 @@ const (
 	longestGoal  = 5 * time.Millisecond
 )
 
-// measureLongest measures how long the longest call of each verb keeps Redis from all
-// else, at each of the sizes, and writes the table into performance.md. The times are
-// those of Redis's slow log. Each action is done a few times, and counts with the time
-// that is least: what else the machine does makes single calls late.
+// measureLongest measures for how long the longest call of each verb blocks Redis, at each of the
+// sizes, and writes the table into performance.md. The times come from Redis's slow log. Each
+// action runs a few times, and its shortest time counts, since other load on the machine delays
+// single calls.
 func (r *request) measureLongest(ctx context.Context) error {
 	began := time.Now()
 	found := longest{}
@@ -37,7 +37,7 @@ func (r *request) measureLongest(ctx context.Context) error {
 	for _, size := range r.loads() {
 		since := time.Now()
 		sizes = append(sizes, size.name)
-		for range 2 { // on a server each: an action that empties the queue can't be repeated
+		for range 2 { // each on a new server: an action that empties the queue can't be repeated
 			pass := longest{}
 			err := redistest.Outside(func(t testing.TB) { redistest.Must(t, pass.measure(ctx, t, r.scale, size)) })
 			if err != nil {
@@ -69,10 +69,10 @@ func (r *request) measureLongest(ctx context.Context) error {
 	return failed
 }
 
-// longest has the longest call of each verb or read-out at each size.
+// longest contains the longest call of each verb or readout at each size.
 type longest map[string]map[string]call
 
-// A call is how long one took, and in which action.
+// A call is the duration of a call, and its action.
 type call struct {
 	took   time.Duration
 	action string
@@ -87,7 +87,7 @@ func (l longest) add(row, size, action string, took time.Duration) {
 	}
 }
 
-// keepLeast adds what another pass found, where that is less.
+// keepLeast merges the results of another pass, and keeps the shorter times.
 func (l longest) keepLeast(pass longest) {
 	for row, sizes := range pass {
 		for size, c := range sizes {
@@ -102,7 +102,7 @@ func (l longest) keepLeast(pass longest) {
 	}
 }
 
-// measure does everything with one load.
+// measure runs everything with one load.
 func (l longest) measure(ctx context.Context, t testing.TB, scale scale, size load) error {
 	s := &stage{load: size, url: startServer(t, "").URL(), called: map[string]bool{}}
 	s.conn = redistest.Dial(t, s.url)
@@ -133,7 +133,7 @@ func (l longest) measure(ctx context.Context, t testing.TB, scale scale, size lo
 	return failed
 }
 
-// measure does an action a few times. It returns the least of the longest calls.
+// measure runs an action a few times. It returns the shortest of the longest calls.
 func (s *stage) measure(ctx context.Context, t testing.TB, a action) (map[string]time.Duration, error) {
 	times := a.times
 	switch {
@@ -162,8 +162,8 @@ func (s *stage) measure(ctx context.Context, t testing.TB, a action) (map[string
 	return least, nil
 }
 
-// slowest is the longest call of each script since the slow log was reset, and of the
-// plain commands, "".
+// slowest returns the longest call of each script since the slow log was reset, and of the plain
+// commands under "".
 func (s *stage) slowest(t testing.TB) map[string]time.Duration {
 	most := map[string]time.Duration{"": 0}
 	s.mu.Lock()
@@ -184,20 +184,20 @@ func (s *stage) slowest(t testing.TB) map[string]time.Duration {
 	return most
 }
 
-// slowLog has Redis note the calls that take longer.
+// slowLog makes Redis record calls that take longer than a duration.
 func slowLog(t testing.TB, c redis.Conn, than time.Duration) {
 	redistest.DoAll(t, c, [][]any{
 		{"CONFIG", "SET", "slowlog-log-slower-than", than.Microseconds()}, {"CONFIG", "SET", "slowlog-max-len", 1_000_000},
 	})
 }
 
-// A slowCall is one that Redis has noted, with its arguments, of which it leaves out many.
+// A slowCall is a call in the slow log, with its arguments, many of which Redis omits.
 type slowCall struct {
 	took  time.Duration
 	words []string
 }
 
-// slowCalls are those in the slow log.
+// slowCalls yields the calls in the slow log.
 func slowCalls(t testing.TB, c redis.Conn) iter.Seq[slowCall] {
 	return func(yield func(slowCall) bool) {
 		for _, entry := range redistest.Sure(redis.Values(c.Do("SLOWLOG", "GET", -1)))(t) {
@@ -212,7 +212,7 @@ func slowCalls(t testing.TB, c redis.Conn) iter.Seq[slowCall] {
 	}
 }
 
-// markdown is the table, and what there is to say of what is over the goal.
+// markdown returns the table, with comments on the calls that exceed the goal.
 func (l longest) markdown(sizes []string, measured string) string {
 	var text, over strings.Builder
 	fmt.Fprintf(&text, "%s\n\n| call, ms | %s |\n|---|%s\n", measured, strings.Join(sizes, " | "), strings.Repeat("--:|", len(sizes)))
@@ -254,14 +254,14 @@ func (l longest) markdown(sizes []string, measured string) string {
 	return text.String()
 }
 
-// reason explains a call that is over the goal.
+// reason explains a call that exceeds the goal.
 func (c call) reason(size string) string {
 	ms := float64(c.took.Microseconds()) / 1000
 	var mib int
 	if n, err := fmt.Sscanf(size, "%d MiB", &mib); n == 1 && err == nil && mib > 0 {
 		return fmt.Sprintf("%.1f ms in %s: the bytes themselves, %.2f ms per MiB of a payload", ms, c.action, ms/float64(mib))
 	}
-	if strings.HasPrefix(c.action, "Cancel") { // beside what "Enqueue of many" left, too
+	if strings.HasPrefix(c.action, "Cancel") { // including what "Enqueue of many" left
 		return fmt.Sprintf("%.1f ms in %s: the walk of LREM over the list", ms, c.action)
 	}
 	return fmt.Sprintf("%.1f ms in %s", ms, c.action)

@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/redisserver"
 )
 
-// machine tells in a line what the figures are of.
+// machine describes the machine in one line.
 func machine() string {
 	parts := []string{"machine of an unknown kind"}
 	if model := field("/proc/cpuinfo", "model name"); model != "" {
@@ -31,7 +31,7 @@ func machine() string {
 	return strings.Join(parts, ", ")
 }
 
-// field returns what a file of /proc says after a name, first.
+// field returns what comes first after a name in a file of /proc.
 func field(file, name string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -45,17 +45,17 @@ func field(file, name string) string {
 	return ""
 }
 
-// memory returns a figure of the machine's memory, in bytes.
+// memory returns a value of the machine's memory, in bytes.
 func memory(name string) (int64, bool) {
 	kib, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", name), " kB"), 10, 64)
 	return kib << 10, err == nil
 }
 
-// versions tells in a line what was measured.
+// versions describes the measured versions in one line.
 func versions(ctx context.Context) string {
 	parts := []string{strings.Replace(runtime.Version(), "go", "Go ", 1)}
 	if path, err := redisserver.Program(); err == nil {
-		said, _ := exec.CommandContext(ctx, path, "--version").Output() // or nothing is known of it
+		said, _ := exec.CommandContext(ctx, path, "--version").Output() // if it fails, the version is unknown
 		for word := range strings.FieldsSeq(string(said)) {
 			if v, ok := strings.CutPrefix(word, "v="); ok {
 				parts = append(parts, strings.TrimSuffix(filepath.Base(path), "-server")+" "+v)
@@ -73,7 +73,7 @@ func versions(ctx context.Context) string {
 	return strings.Join(append(parts, "worqr "+commit(ctx)), ", ")
 }
 
-// commit names that of this checkout.
+// commit returns the commit of this checkout.
 func commit(ctx context.Context) string {
 	hash, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {

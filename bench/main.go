@@ -4,7 +4,7 @@
 //
 //	go run ./bench
 //
-// The flags select parts of it. Bench replaces only what is between the two marks in
+// The flags select parts of it. Bench replaces only the text between the two marks in
 // docs/performance.md; the rest is written by hand.
 package main
 
@@ -33,20 +33,20 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// A request is what the command line asks for.
+// A request is what the command line requests.
 type request struct {
 	scale
 	scenarios []string // empty: all
 	rounds    int
 	patient   bool
 	longest   bool // only the longest calls
-	together  bool // all of a scenario at once: only to see that it works
+	together  bool // all steps of a scenario concurrently: only to check that it works
 	out       string
 	log       io.Writer
-	command   string // that repeats it
+	command   string // the command that repeats it
 }
 
-// run is all of main, so that the exit code does not cut off what is deferred.
+// run is main without the exit, so that deferred functions run.
 func run(args []string) int {
 	r := request{log: os.Stderr, command: strings.Join(append([]string{"go run ./bench"}, args...), " ")}
 	if len(args) == 0 {
@@ -81,7 +81,7 @@ func run(args []string) int {
 	return 0
 }
 
-// check refuses what would be measured for nothing.
+// check rejects combinations of flags whose measurements would be useless.
 func (r *request) check(flags *flag.FlagSet) error {
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -98,8 +98,8 @@ func (r *request) check(flags *flag.FlagSet) error {
 	return os.MkdirAll(r.out, 0o755)
 }
 
-// bench measures, and writes what it has found. What could not be measured is
-// left out, and is its error in the end.
+// bench measures, and writes the results. If a measurement fails, its result is left out, and bench
+// returns the error at the end.
 func (r *request) bench(ctx context.Context) error {
 	if _, err := redisserver.Program(); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (r *request) write(ctx context.Context, chosen []scenario, found results, b
 	return drawCharts(filepath.Join(r.out, "performance"), found, chosen)
 }
 
-// scenarios are the names of all.
+// scenarios returns the names of all scenarios.
 func scenarios() (names []string) {
 	for _, p := range plan(scale{}, true) {
 		names = append(names, p.name)
@@ -148,7 +148,7 @@ func scenarios() (names []string) {
 	return names
 }
 
-// chosen returns the scenarios that are asked for.
+// chosen returns the requested scenarios.
 func (r *request) chosen() ([]scenario, error) {
 	var chosen []scenario
 	for _, p := range plan(r.scale, r.patient) {

@@ -1,13 +1,13 @@
 package main
 
-// measureWaiting tells what Redis needs for each task that waits.
+// measureWaiting measures the memory that Redis needs per waiting task.
 func measureWaiting(t *trial) sample { return measureMemory(t, func() {}) }
 
-// measureRunning tells what Redis needs for each task that is held.
+// measureRunning measures the memory that Redis needs per held task.
 func measureRunning(t *trial) sample { return measureMemory(t, func() { t.hold(t, t.N) }) }
 
-// measureMemory tells what Redis needs for n tasks more than for none, without
-// the buffers of connections and the texts of scripts.
+// measureMemory measures how much more memory Redis needs for n tasks than for none, without the
+// buffers of connections and the sources of scripts.
 func measureMemory(t *trial, then func()) sample {
 	used := t.during(func() {
 		preload(t, t.N)

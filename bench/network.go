@@ -9,14 +9,15 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// measureFar has a child do the job with a server that is a round trip away.
+// measureFar runs the job in a child, with a server that is a round trip away.
 func measureFar(ctx context.Context, t testing.TB, j job) sample {
 	j.URL = redistest.Far(t, startServer(t, j.Fsync).Addr(), j.Trip).URL()
 	return measureOn(ctx, t, j)
 }
 
-// measureThrough tells how many tasks end in a second, from the start of the worker until
-// the window is over, and one has ended, or nothing is left. How far away the server is, PING tells.
+// measureThrough measures how many tasks end per second, from the start of the worker until the
+// window has ended and at least one task has, or no task is left. PING shows how far away the
+// server is.
 func measureThrough(t *trial) sample {
 	trips := make([]float64, 50)
 	for i := range trips {

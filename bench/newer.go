@@ -14,9 +14,9 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// addedAtOnce are as many tasks as one AddMany may add, or as large ones.
+// addedAtOnce returns as many tasks as one AddMany may add, or the largest ones.
 func addedAtOnce(s *stage) []worqr.TaskSpec {
-	const most = 1<<20 - store.AddedLength*20 // bytes, without what the tasks have beside their payloads
+	const most = 1<<20 - store.AddedLength*20 // bytes, minus the overhead of the tasks
 	size := min(s.payload, most)
 	all := make([]worqr.TaskSpec, min(store.AddedLength, most/size))
 	for i := range all {
@@ -25,11 +25,11 @@ func addedAtOnce(s *stage) []worqr.TaskSpec {
 	return all
 }
 
-// recurring are the actions of schedules. They have a queue of their own, so that what occurs is in
-// nobody's way.
+// recurring are the actions on schedules. They use their own queue, so that occurrences don't
+// affect other actions.
 var recurring = []action{
 	{name: "Every, 50 of them", do: func(ctx context.Context, s *stage) error {
-		return errors.Join(s.asserts(ctx, "1a", 50, 20), s.asserts(ctx, "2b", 50, 20)) // new ones, and others instead
+		return errors.Join(s.asserts(ctx, "1a", 50, 20), s.asserts(ctx, "2b", 50, 20)) // new ones, and then others that replace them
 	}},
 	{name: "Every, 15 of the largest", do: func(ctx context.Context, s *stage) error {
 		return errors.Join(s.asserts(ctx, "3c", 15, worqr.MaxEveryPayload), s.asserts(ctx, "4d", 15, worqr.MaxEveryPayload))
@@ -48,8 +48,8 @@ var recurring = []action{
 	}},
 }
 
-// asserts asserts n schedules, as many as a call of a peer may with payloads of this size, each with
-// 64 times.
+// asserts asserts n schedules, as many as one call of a peer may assert with payloads of this size,
+// each with 64 times.
 func (s *stage) asserts(ctx context.Context, print string, n, size int) error {
 	line := redisconn.NewLine(redisconn.FromPool(s.pool()), 0)
 	defer line.Close()
@@ -79,7 +79,7 @@ var outcomes = []action{
 		if err != nil {
 			return err
 		}
-		tasks[0].Result = s.bytes()[:min(s.payload, 1<<20)] // no larger one is kept
+		tasks[0].Result = s.bytes()[:min(s.payload, 1<<20)] // larger results aren't kept
 		err = tasks[0].Finish(ctx)
 		return errors.Join(err, failure(q.Result(ctx, key)), failure(q.Wait(ctx, key)), q.StopWork(ctx))
 	}},
@@ -89,7 +89,7 @@ var outcomes = []action{
 			return err
 		}
 		task := worqr.TaskSpec{Payload: []byte("x"), Properties: worqr.Properties{Headers: map[string]string{"h": strings.Repeat("h", 8_000)}}}
-		n := min(s.batch, 100) // of a mebibyte together
+		n := min(s.batch, 100) // a mebibyte in total
 		for range 5 {
 			if _, err := q.AddMany(ctx, slices.Repeat([]worqr.TaskSpec{task}, n)); err != nil {
 				return err

@@ -10,19 +10,19 @@ import (
 // A cell is a place in the results: one system in one variant of a scenario.
 type cell struct{ scenario, variant, system string }
 
-// A step is one measurement, of which each round makes one.
+// A step is one measurement, which each round repeats.
 type step struct {
 	cell
 	job    job
 	run    func(context.Context, testing.TB, job) sample
-	rounds int   // 0: as many as are asked for
+	rounds int   // 0 means the requested number
 	memory int64 // bytes that it needs
 }
 
-// A scenario is what is measured in turns, system by system and round by round.
+// A scenario is measured system by system and round by round, in turns.
 type scenario struct {
 	name     string
-	together bool // it is so little work that its steps do not disturb each other
+	together bool // so little work that its steps don't disturb each other
 	steps    []step
 }
 
@@ -57,7 +57,7 @@ const (
 	resting    = "parts"
 )
 
-// A scale is how much of everything there is.
+// A scale is the size of everything.
 type scale struct{ short bool }
 
 func (s scale) of(full, short int) int {
@@ -74,8 +74,7 @@ func (s scale) wait(full time.Duration) time.Duration {
 	return full
 }
 
-// upTo returns the powers of ten from one to another; a short run has the first
-// two.
+// upTo returns the powers of ten from one to another; a short run only has the first two.
 func (s scale) upTo(first, last int) (all []int) {
 	for n := first; n <= last && !(s.short && n > first*10); n *= 10 {
 		all = append(all, n)
@@ -83,8 +82,8 @@ func (s scale) upTo(first, last int) (all []int) {
 	return all
 }
 
-// plan returns all scenarios in their order. Without patience, asynq is not
-// waited for when a worker was killed.
+// plan returns all scenarios in order. Without patience, it leaves out the recovery of asynq, which
+// takes long.
 func plan(s scale, patient bool) []scenario {
 	return []scenario{
 		planEnqueue(s), planProcess(s), planSettings(s), planNetwork(s), planLatency(s), planCrowd(s), planMemory(s),
@@ -134,7 +133,7 @@ func planProcess(s scale) scenario {
 	return p
 }
 
-// planSettings is process where Redis is durable, and where workers hold no tasks ahead.
+// planSettings is process with a durable Redis, and with workers that don't prefetch.
 func planSettings(s scale) scenario {
 	p := scenario{name: setting}
 	for _, v := range []struct {
@@ -148,7 +147,7 @@ func planSettings(s scale) scenario {
 	return p
 }
 
-// planNetwork is process where Redis is a round trip away.
+// planNetwork is process with a Redis that is a round trip away.
 func planNetwork(s scale) scenario {
 	p := scenario{name: networking}
 	for _, v := range []struct {
@@ -169,12 +168,12 @@ func planNetwork(s scale) scenario {
 	return p
 }
 
-// away names a variant of network.
+// away returns the name of a variant of network.
 func away(trip, work time.Duration) string {
 	return fmt.Sprintf("%v ms | %v ms", millis(trip), millis(work))
 }
 
-// planCrowd is a quiet queue beside peers that are busy with another.
+// planCrowd is a quiet queue next to peers that are busy with another one.
 func planCrowd(s scale) scenario {
 	p := scenario{name: crowding}
 	for _, peers := range []int{1, 5, 20, 50} {
@@ -224,8 +223,8 @@ func planPeers(s scale) scenario {
 	return p
 }
 
-// startUp is how long after it has joined a worker does what it does only once: two leases
-// after, and a beat or two.
+// startUp is how long after it has joined a worker still does things that it does only once: two
+// leases, and a beat or two.
 const startUp = 8 * time.Second
 
 func planIdle(s scale) scenario {
@@ -302,8 +301,8 @@ func planStall(s scale) scenario {
 	return p
 }
 
-// planSpread is process where a queue is spread over the masters of a cluster, beside the same
-// on one server, where it is not; and what its workers cost while there is nothing to do.
+// planSpread is process with a queue that is spread over the masters of a cluster, compared with
+// the same queue on one server, not spread; and what its workers use while idle.
 func planSpread(s scale) scenario {
 	p := scenario{name: clustering}
 	busy := job{Measure: "spread", N: s.of(300_000, 3000), Handlers: 64}
@@ -320,7 +319,7 @@ func planSpread(s scale) scenario {
 	return p
 }
 
-// planParts is what the workers of a spread queue cost while there is nothing to do.
+// planParts is what the workers of a spread queue use while idle.
 func planParts(s scale) scenario {
 	p := scenario{name: resting}
 	for _, of := range []struct{ parts, peers int }{{12, 1}, {12, 8}, {48, 4}} {
@@ -338,5 +337,5 @@ const (
 	oneOfMany = "one server, 64 parts, one of which has tasks"
 )
 
-// over names another one.
+// over returns the name of another variant.
 func over(masters, parts int) string { return fmt.Sprintf("masters: %d, parts: %d", masters, parts) }

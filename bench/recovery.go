@@ -11,29 +11,30 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// crews is how many processes have the workers that die at once, where those are many.
+// crews is the number of processes that run the workers that die together, if there are many.
 const crews = 10
 
-// measureRecovery kills a worker that holds ten tasks, and tells after how long
-// another, which was idle, has started the first and the last of them.
+// measureRecovery kills a worker that holds ten tasks, and measures how long it takes until another
+// worker, which was idle, has started the first and the last of them.
 func measureRecovery(ctx context.Context, t testing.TB, j job) sample {
 	return afterKill(ctx, t, j, 1, "block", "rescue")
 }
 
-// measureReturn kills a worker that holds many tasks, and tells how long it
-// takes another to put them back.
+// measureReturn kills a worker that holds many tasks, and measures how long it takes another worker
+// to return them.
 func measureReturn(ctx context.Context, t testing.TB, j job) sample {
 	return afterKill(ctx, t, j, 1, "hold", "sweep")
 }
 
-// measureMassDeath kills many workers at once, each of which holds a task, and tells
-// after how long an idle one has started the first and the last of these tasks.
+// measureMassDeath kills many workers at once, each of which holds a task, and measures how long it
+// takes until an idle one has started the first and the last of these tasks.
 func measureMassDeath(ctx context.Context, t testing.TB, j job) sample {
 	return afterKill(ctx, t, j, crews, "crew", "rescue")
 }
 
-// afterKill enqueues tasks, starts children that hold them and one that looks on, kills the others at
-// once, and returns what that one has to say. Times it says since the epoch are made times since the kill.
+// afterKill enqueues tasks, starts children that hold them and one that observes, kills the former
+// at once, and returns the observer's sample. It converts times since the epoch to times since the
+// kill.
 func afterKill(ctx context.Context, t testing.TB, j job, holders int, holding, looking string) sample {
 	j.URL = startServer(t, j.Fsync).URL()
 	preload(j.open(t), j.N)
@@ -48,7 +49,7 @@ func afterKill(ctx context.Context, t testing.TB, j job, holders int, holding, l
 	time.Sleep(rand.N(time.Second)) // anywhere between two beats
 	killed := seconds(time.Now())
 	for _, c := range children {
-		_ = c.Signal(os.Kill) // all at once; their deaths are waited for later
+		_ = c.Signal(os.Kill) // all at once; waiting for them comes later
 	}
 	found := looks.next(t)
 	for _, moment := range []string{"first s", "last s"} {
@@ -59,16 +60,16 @@ func afterKill(ctx context.Context, t testing.TB, j job, holders int, holding, l
 	return found
 }
 
-// seconds since the epoch, which all processes of a machine share.
+// seconds returns t in seconds since the epoch, which all processes of a machine share.
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
-// blockHandlers holds tasks in handlers that do not return.
+// blockHandlers holds tasks in handlers that don't return.
 func blockHandlers(t *trial) sample { return block(t, 1, t.N) }
 
-// holdOneEach is workers that hold a task each.
+// holdOneEach runs workers that hold a task each.
 func holdOneEach(t *trial) sample { return block(t, t.Peers, 1) }
 
-// block has workers hold as many tasks as they have handlers, which do not return.
+// block runs workers that hold as many tasks as they have handlers, which don't return.
 func block(t *trial, workers, handlers int) sample {
 	var held atomic.Int64
 	for range workers {
@@ -82,7 +83,7 @@ func block(t *trial, workers, handlers int) sample {
 	select {}
 }
 
-// rescueTasks is an idle worker that starts what another has left.
+// rescueTasks runs an idle worker that starts the tasks of a dead one.
 func rescueTasks(t *trial) sample {
 	starts := make(chan time.Time, 10*t.N) // in case some start twice
 	t.work(t, t.N, func([]byte) { starts <- time.Now() })
@@ -102,15 +103,15 @@ func rescueTasks(t *trial) sample {
 	return sample{"first s": seconds(first), "last s": seconds(last)}
 }
 
-// holdTasks holds tasks without handlers, which may be many more.
+// holdTasks holds tasks without handlers, so there may be many more.
 func holdTasks(t *trial) sample {
 	t.hold(t, t.N)
 	t.ready()
 	select {}
 }
 
-// measureSweep is a peer without handlers that looks after another. It has Redis
-// note how long each call takes.
+// measureSweep runs a peer without handlers that watches another. It makes Redis record how long
+// each call takes.
 func measureSweep(t *trial) sample {
 	peers := t.system.(*peerSystem)
 	peers.joined(t)

@@ -6,11 +6,10 @@ import (
 	"slices"
 )
 
-// results have the samples of each cell, round by round. One that failed is
-// empty.
+// results contains the samples of each cell, round by round. A failed one is empty.
 type results map[cell][]sample
 
-// A spread is what the rounds agree on.
+// A spread summarizes the values of several rounds.
 type spread struct{ median, min, max float64 }
 
 func spreadOf(values []float64) (spread, bool) {
@@ -33,8 +32,7 @@ func (r results) of(c cell, value string) (spread, bool) {
 	return spreadOf(all)
 }
 
-// ratio compares two cells within each round, so that what else the machine did
-// meanwhile struck both.
+// ratio compares two cells within each round, so that other load on the machine affected both.
 func (r results) ratio(a, b cell, value string) (spread, bool) {
 	var all []float64
 	for i := range min(len(r[a]), len(r[b])) {
@@ -47,8 +45,8 @@ func (r results) ratio(a, b cell, value string) (spread, bool) {
 	return spreadOf(all)
 }
 
-// variants returns those of a scenario that a system was measured in, in the
-// order of the plan.
+// variants returns the variants of a scenario in which a system was measured, in the order of the
+// plan.
 func (r results) variants(p scenario, system string) (all []string) {
 	for _, s := range p.steps {
 		if s.system == system && len(r[s.cell]) > 0 && !slices.Contains(all, s.variant) {
@@ -58,7 +56,7 @@ func (r results) variants(p scenario, system string) (all []string) {
 	return all
 }
 
-// String gives the median, and the range if there was more than one round.
+// String returns the median, and the range if there was more than one round.
 func (s spread) String() string {
 	if s.min == s.max {
 		return figure(s.median)
@@ -66,7 +64,7 @@ func (s spread) String() string {
 	return fmt.Sprintf("%s (%s–%s)", figure(s.median), figure(s.min), figure(s.max))
 }
 
-// figure writes a number with three digits that count.
+// figure formats a number with three significant digits.
 func figure(v float64) string {
 	for _, unit := range []struct {
 		size float64

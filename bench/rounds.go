@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// measure makes all rounds of a scenario, each with every system in turn.
+// measure runs all rounds of a scenario, each with every system in turn.
 func (r *request) measure(ctx context.Context, p scenario, found results) error {
 	p.steps = slices.DeleteFunc(slices.Clone(p.steps), func(s step) bool { return !r.fits(s) })
 	rounds := 0
@@ -28,7 +28,7 @@ func (r *request) measure(ctx context.Context, p scenario, found results) error 
 	return errors.Join(failed...)
 }
 
-// roundsOf tells how often a step is made.
+// roundsOf returns how often a step is repeated.
 func (r *request) roundsOf(s step) int {
 	if s.rounds > 0 {
 		return s.rounds
@@ -36,7 +36,7 @@ func (r *request) roundsOf(s step) int {
 	return r.rounds
 }
 
-// fits says so when there is too little memory for a step.
+// fits reports whether there is enough memory for a step, and logs if there isn't.
 func (r *request) fits(s step) bool {
 	free, known := memory("MemAvailable")
 	if !known || s.memory <= free {
@@ -72,7 +72,7 @@ func (r *request) round(ctx context.Context, p scenario, round int, found result
 			return nil
 		})
 	}
-	_ = steps.Wait() // errs has them all
+	_ = steps.Wait() // errs contains them all
 	for i, s := range p.steps {
 		if round < r.roundsOf(s) {
 			found[s.cell] = append(found[s.cell], taken[i])
@@ -81,7 +81,7 @@ func (r *request) round(ctx context.Context, p scenario, round int, found result
 	return errors.Join(errs...)
 }
 
-// String gives the values in alphabetical order.
+// String returns the values in alphabetical order.
 func (s sample) String() string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(s)) {

@@ -1,6 +1,6 @@
 package main
 
-// sections write what was found in each scenario.
+// sections write the results of each scenario.
 var sections = map[string]func(*report, scenario){
 	enqueuing: func(r *report, p scenario) {
 		r.say("## Enqueue\n")

@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// TestMain is the command too: each measurement starts its own program.
+// TestMain is also the command: each measurement starts its own program.
 func TestMain(m *testing.M) {
 	if j, given := child.Given[job](); given {
 		os.Exit(childMain(j))
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// needsServer skips a test where there is no server to start.
+// needsServer skips a test if there is no server to start.
 func needsServer(t *testing.T) {
 	t.Helper()
 	if _, err := redisserver.Program(); err != nil {
@@ -30,8 +30,8 @@ func needsServer(t *testing.T) {
 	}
 }
 
-// Every scenario is measured, but for the recovery of asynq, and is in the
-// report and the charts.
+// Every scenario is measured, except for the recovery of asynq, and appears in the report and the
+// charts.
 func TestShort(t *testing.T) {
 	needsServer(t)
 	is := is.New(t)
@@ -47,7 +47,7 @@ func TestShort(t *testing.T) {
 			values := found[s.cell][0]
 			is.True(len(values) > 0)
 			for name, v := range values {
-				if v < 0 || v == 0 && !strings.HasSuffix(name, "/s") { // so little time may be quiet
+				if v < 0 || v == 0 && !strings.HasSuffix(name, "/s") { // in such a short time, a rate may be zero
 					t.Errorf("%s: %s is %v", s.cell, name, v)
 				}
 			}
@@ -59,9 +59,9 @@ func TestShort(t *testing.T) {
 	is.NoErr(err)
 	text := string(written)
 	for _, g := range goals {
-		is.True(strings.Contains(text, "| "+g.what+" | "+g.aim()+" | ")) // each goal is judged
+		is.True(strings.Contains(text, "| "+g.what+" | "+g.aim()+" | ")) // each goal is evaluated
 	}
-	is.True(!strings.Contains(text, " – ")) // nothing is missing
+	is.True(!strings.Contains(text, " – ")) // no value is missing
 	for _, chart := range []string{"enqueue", "process", "latency", "growth", "spread"} {
 		is.True(strings.Contains(text, "(performance/"+chart+".svg)"))
 		svg, err := os.ReadFile(filepath.Join(r.out, "performance", chart+".svg"))
@@ -93,7 +93,7 @@ func TestFigure(t *testing.T) {
 	is.Equal(percentile([]float64{1, 2, 3, 4}, 99), 4.0)
 }
 
-// A window in which no task ends goes on until one has.
+// A window in which no task ends continues until one has.
 func TestNothingEndsInTheWindow(t *testing.T) {
 	needsServer(t)
 	is := is.New(t)
@@ -101,7 +101,7 @@ func TestNothingEndsInTheWindow(t *testing.T) {
 	is.True(found["tasks/s"] > 0)
 }
 
-// Every script is in the table of the longest calls, at every size.
+// Every script appears in the table of the longest calls, at every size.
 func TestLongestShort(t *testing.T) {
 	needsServer(t)
 	is := is.New(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// measureApart has a child do the job with so many masters of a cluster, or one server if there
-// are to be none. The servers have the first core, and the child the others.
+// measureApart runs the job in a child, with a number of masters of a cluster, or with one server
+// if that is 0. The servers run on the first core, and the child on the others.
 func measureApart(masters int) func(context.Context, testing.TB, job) sample {
 	return func(ctx context.Context, t testing.TB, j job) sample {
 		j.Aside = true
@@ -36,8 +36,8 @@ func measureApart(masters int) func(context.Context, testing.TB, job) sample {
 	}
 }
 
-// beyondFirst is the start of a command that is to run on all cores but the first, where the
-// servers are: nothing where that can't be had.
+// beyondFirst returns the beginning of a command line that runs a command on all cores except the
+// first, where the servers run; nothing if that isn't possible.
 func beyondFirst() []string {
 	if _, err := exec.LookPath("taskset"); err != nil || runtime.NumCPU() < 2 {
 		return nil
@@ -45,7 +45,7 @@ func beyondFirst() []string {
 	return []string{"taskset", "-c", fmt.Sprintf("1-%d", runtime.NumCPU()-1)}
 }
 
-// meters read what each server of a job uses.
+// meters read the usage of each server of a job.
 type meters []*meter
 
 func newMeters(t *trial) (all meters) {
@@ -55,7 +55,7 @@ func newMeters(t *trial) (all meters) {
 	return all
 }
 
-// during measures what f uses, at each server.
+// during measures what f uses on each server.
 func (all meters) during(f func()) (each []usage) {
 	for _, m := range all {
 		each = append(each, m.read())
@@ -67,7 +67,7 @@ func (all meters) during(f func()) (each []usage) {
 	return each
 }
 
-// sum is what all servers used. The time, and what this process used, is that of any.
+// sum returns the usage of all servers. The time, and this process's own usage, are those of any.
 func sum(each []usage) usage {
 	all := each[0]
 	for _, u := range each[1:] {
@@ -78,9 +78,9 @@ func sum(each []usage) usage {
 	return all
 }
 
-// waiting tells how many tasks of the first queue wait at each server.
+// waiting returns how many tasks of the first queue wait on each server.
 func (all meters) waiting(s *peerSystem) []int {
-	each, lists := make([]int, len(all)), []string{s.queues[0]} // the plain name is a part, too
+	each, lists := make([]int, len(all)), []string{s.queues[0]} // the plain queue is a part, too
 	for i := range s.parts {
 		lists = append(lists, keys.Part(s.queues[0], i, s.parts))
 	}
@@ -97,13 +97,13 @@ func (all meters) waiting(s *peerSystem) []int {
 	return each
 }
 
-// measureSpread has workers do what waits, as measureProcess does, and tells what each server
-// has used for each of its tasks.
+// measureSpread makes workers process the waiting tasks, as measureProcess does, and measures what
+// each server uses per task of its own.
 func measureSpread(t *trial) sample {
 	all := newMeters(t)
 	peers := t.system.(*peerSystem)
 	if t.Uneven {
-		peers.parts = 0 // all of them are in one part
+		peers.parts = 0 // all tasks are in one part
 	}
 	preload(t, t.N)
 	peers.parts = t.Parts
@@ -132,11 +132,11 @@ func measureSpread(t *trial) sample {
 	return values
 }
 
-// nodeTime names the value that is a server's time for each of its tasks.
+// nodeTime returns the name of the value for a server's time per task.
 func nodeTime(node int) string { return fmt.Sprintf("node %d µs", node) }
 
-// measureParts tells what workers of a spread queue use while there is nothing to do, beyond
-// what the servers use anyway.
+// measureParts measures what workers of a spread queue use while idle, beyond what the servers use
+// anyway.
 func measureParts(t *trial) sample {
 	all := newMeters(t)
 	look := func() { time.Sleep(t.Window) }

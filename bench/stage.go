@@ -17,11 +17,11 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A load is what a queue is full of.
+// A load describes the contents of a queue.
 type load struct {
 	name    string
-	payload int // bytes of the payloads that the actions use
-	batch   int // tasks of one action
+	payload int // size of the actions' payloads, in bytes
+	batch   int // tasks per action
 	fill    func(context.Context, *stage) error
 }
 
@@ -46,11 +46,10 @@ func (r *request) loads() []load {
 	}
 }
 
-// A stage is a queue on a server of its own, with a peer that works on it and one that
-// looks on.
+// A stage is a queue on its own server, with a peer that works on it and one that observes.
 type stage struct {
 	load
-	conn   redis.Conn // of ours: its calls don't count
+	conn   redis.Conn // our own: its calls don't count
 	url    string
 	worker *worqr.Peer
 	queue  *worqr.Queue
@@ -61,7 +60,7 @@ type stage struct {
 	called map[string]bool // scripts, by digest
 }
 
-// A tapped connection notes which scripts are called.
+// A tapped connection records which scripts are called.
 type tapped struct {
 	redis.Conn
 	s *stage
@@ -75,7 +74,7 @@ func (t tapped) note(command string, args []any) {
 	}
 }
 
-// forget begins another count of the scripts that are called.
+// forget resets the record of called scripts.
 func (s *stage) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +95,7 @@ func (t tapped) DoWithTimeout(d time.Duration, command string, args ...any) (any
 	return redis.DoWithTimeout(t.Conn, d, command, args...)
 }
 
-// pool makes connections that are tapped.
+// pool returns a pool of tapped connections.
 func (s *stage) pool() *redis.Pool {
 	return &redis.Pool{Dial: func() (redis.Conn, error) {
 		c, err := redis.DialURL(s.url)
@@ -104,7 +103,7 @@ func (s *stage) pool() *redis.Pool {
 	}}
 }
 
-// peer returns a new peer, which logs nothing.
+// peer returns a new peer that logs nothing.
 func (s *stage) peer() *worqr.Peer { return s.leased(time.Minute) }
 
 func (s *stage) leased(lease time.Duration) *worqr.Peer {
@@ -113,7 +112,7 @@ func (s *stage) leased(lease time.Duration) *worqr.Peer {
 	return p
 }
 
-// bytes is a payload that no other equals.
+// bytes returns a unique payload.
 func (s *stage) bytes() []byte {
 	s.mu.Lock()
 	s.made++
@@ -124,7 +123,7 @@ func (s *stage) bytes() []byte {
 	return p
 }
 
-// parallel does something n times.
+// parallel calls do n times, concurrently.
 func (s *stage) parallel(ctx context.Context, n int, do func(i int) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, 64)
@@ -157,7 +156,7 @@ func (s *stage) enqueue(ctx context.Context, n int) error {
 	return nil
 }
 
-// take starts tasks that were enqueued for it.
+// take starts a batch of tasks.
 func (s *stage) take(ctx context.Context) (tasks []*worqr.Task, err error) {
 	return s.takeFrom(ctx, s.queue, s.batch)
 }
@@ -171,7 +170,7 @@ func (s *stage) takeFrom(ctx context.Context, q *worqr.Queue, n int) (tasks []*w
 	return tasks, err
 }
 
-// end ends tasks, all at once.
+// end ends tasks concurrently.
 func (s *stage) end(ctx context.Context, tasks []*worqr.Task, how func(context.Context, *worqr.Task) error) error {
 	errs := make([]error, len(tasks))
 	var all sync.WaitGroup
@@ -239,7 +238,7 @@ func (s *stage) join(ctx context.Context, n int) error {
 	return nil
 }
 
-// guest has a worker come, hold tasks, and end as it is told.
+// guest runs a worker that joins, holds tasks, and then ends by calling end.
 func (s *stage) guest(ctx context.Context, end func(*worqr.Peer, context.Context) error) error {
 	if err := s.enqueue(ctx, s.batch); err != nil {
 		return err

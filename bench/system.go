@@ -10,23 +10,23 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// A system is a work queue under measurement.
+// A system is a work queue to be measured.
 type system interface {
-	// producer returns what enqueues payloads in one call. Each caller has one.
+	// producer returns a function that enqueues payloads in one call. Each caller has its own.
 	producer(t testing.TB, queue string) func(payloads [][]byte) error
-	// work starts one worker on every queue, with so many handlers on each. Called
-	// again, it starts another worker. The worker is not ended: its process is.
+	// work starts one worker on every queue, with a number of handlers on each. Called again, it
+	// starts another worker. A worker ends with its process.
 	work(t testing.TB, handlers int, handle func(payload []byte))
 	// hold starts n tasks and keeps them.
 	hold(t testing.TB, n int)
-	// left tells how many tasks wait or run.
+	// left returns how many tasks wait or run.
 	left(t testing.TB) int
 }
 
-// An opens opens a system. The queues are those to work on; the first is that of hold and left.
+// An opens opens a system. It works on queues; hold and left use the first one.
 type opens = func(t testing.TB, url string, queues []string) system
 
-// systems are what is measured.
+// systems are the systems to measure.
 var systems = map[string]opens{
 	ours:      openWorqr(worqr.HandleOptions{}),
 	oneByOne:  openWorqr(worqr.HandleOptions{Prefetch: -1}),
@@ -49,12 +49,12 @@ const (
 	variadic  = "floor, variadic"
 )
 
-// patience bounds every wait for something that must happen.
+// patience limits every wait for something that must happen.
 const patience = 4 * time.Minute
 
 var errPatience = errors.New("it takes too long; see whether the machine is busy, or the system stuck")
 
-// until waits until holds says so.
+// until waits until holds returns true.
 func until(t testing.TB, what string, holds func() bool) {
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -63,19 +63,19 @@ func until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// reaches waits until the counter has come to n.
+// reaches waits until the counter has reached n.
 func reaches(t testing.TB, what string, count *atomic.Int64, n int) {
 	until(t, what, func() bool { return count.Load() >= int64(n) })
 }
 
-// open opens the system of the job, with so many queues.
+// open opens the system of the job, with its number of queues.
 func (j job) open(t testing.TB) *trial {
 	s := systems[j.System](t, j.URL, names(max(1, j.Queues)))
 	if peers, ok := s.(*peerSystem); ok {
 		peers.parts = j.Parts
 	}
 	if len(j.Nodes) > 0 {
-		return &trial{TB: t, job: j, system: s} // it has a meter for each
+		return &trial{TB: t, job: j, system: s} // it has a meter for each server
 	}
 	return &trial{TB: t, job: j, system: s, meter: newMeter(t, j.URL)}
 }
@@ -88,8 +88,7 @@ func names(n int) []string {
 	return queues
 }
 
-// payloads returns n payloads, no two of them equal, the first with the given
-// number.
+// payloads returns n unique payloads; the first has the given number.
 func payloads(first, n, size int) [][]byte {
 	all := make([]byte, n*size)
 	each := make([][]byte, n)
@@ -104,7 +103,7 @@ func payloads(first, n, size int) [][]byte {
 	return each
 }
 
-// number returns which payload it is.
+// number returns the number of a payload.
 func number(payload []byte) (n int) {
 	for _, digit := range payload[:10] {
 		n = n*10 + int(digit-'0')

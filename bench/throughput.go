@@ -11,18 +11,17 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// measureEnqueue has so many callers enqueue all payloads, a batch in each call.
+// measureEnqueue makes concurrent callers enqueue all payloads, a batch in each call.
 func measureEnqueue(t *trial) sample {
 	c := connect(t, t.Callers)
 	work := payloads(0, t.N, t.Size)
 	return t.during(func() { c.enqueue(t, work, t.Batch) }).perTask(t.N)
 }
 
-// callers enqueue at the same time.
+// callers enqueue concurrently.
 type callers []func(payloads [][]byte) error
 
-// connect makes n callers, and has each make its first call, which is the one
-// that connects.
+// connect returns n callers after each has made its first call, which connects.
 func connect(t *trial, n int) callers {
 	c := make(callers, n)
 	for i := range c {
@@ -32,7 +31,7 @@ func connect(t *trial, n int) callers {
 	return c
 }
 
-// enqueue shares the work among the callers.
+// enqueue distributes the work among the callers.
 func (c callers) enqueue(t testing.TB, work [][]byte, batch int) {
 	var all errgroup.Group
 	next := 0
@@ -51,11 +50,11 @@ func (c callers) enqueue(t testing.TB, work [][]byte, batch int) {
 	redistest.Must(t, all.Wait())
 }
 
-// crowd is how many callers enqueue where there are many.
+// crowd is the number of callers in scenarios with many.
 const crowd = 32
 
-// preload enqueues n tasks, in a way that is fast for every system, and leaves
-// no garbage. With those that connect makes there are then n.
+// preload enqueues n tasks, in a way that is fast for every system, and leaves no garbage. They
+// include those that connect enqueues.
 func preload(t *trial, n int) {
 	const portion = 200_000
 	c := connect(t, min(n, crowd))
@@ -65,14 +64,14 @@ func preload(t *trial, n int) {
 	runtime.GC()
 }
 
-// measureProcess has one worker do what waits: until all handlers have returned
-// and all tasks have ended in Redis.
+// measureProcess makes one worker process the waiting tasks, until all handlers have returned and
+// all tasks have ended in Redis.
 func measureProcess(t *trial) sample {
 	preload(t, t.N)
 	return t.during(func() { drain(t, t.Handlers, t.N) }).perTask(t.N)
 }
 
-// drain starts a worker and waits until it has done n tasks and none is left.
+// drain starts a worker and waits until it has processed n tasks and none is left.
 func drain(t *trial, handlers, n int) {
 	var handled atomic.Int64
 	t.work(t, handlers, func([]byte) { handled.Add(1) })

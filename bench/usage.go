@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A meter reads what the server and this process have used.
+// A meter reads the usage of the server and of this process.
 type meter struct {
 	t    testing.TB
 	conn redis.Conn
@@ -20,21 +20,21 @@ type meter struct {
 
 func newMeter(t testing.TB, url string) *meter { return &meter{t, redistest.Dial(t, url)} }
 
-// ping times a command that does nothing.
+// ping measures a command that does nothing.
 func (m *meter) ping() time.Duration {
 	before := time.Now()
 	redistest.Do(m.t, m.conn, "PING")
 	return time.Since(before)
 }
 
-// usage is what was used up to a moment, or between two.
+// usage is the total usage up to a moment, or the usage between two.
 type usage struct {
 	seconds  float64
 	server   float64 // µs of processor time
 	client   float64
-	commands float64 // of Redis, those included that scripts call
-	reads    float64 // of sockets by Redis, which are requests or a little less
-	memory   float64 // bytes that the data takes
+	commands float64 // of Redis, including those called by scripts
+	reads    float64 // from sockets by Redis: slightly fewer than requests
+	memory   float64 // bytes of data
 }
 
 func (m *meter) read() usage {
@@ -59,7 +59,7 @@ func (m *meter) read() usage {
 
 var epoch = time.Now()
 
-// since returns what was used from then on, without the reading itself.
+// since returns the usage since then, without the reading itself.
 func (u usage) since(then usage) usage {
 	return usage{
 		seconds:  u.seconds - then.seconds,
@@ -71,7 +71,7 @@ func (u usage) since(then usage) usage {
 	}
 }
 
-// perTask returns the usage for each of n tasks.
+// perTask returns the usage per task, for n tasks.
 func (u usage) perTask(n int) sample {
 	d := float64(n)
 	return sample{
@@ -81,7 +81,7 @@ func (u usage) perTask(n int) sample {
 	}
 }
 
-// perSecond returns the usage of each second.
+// perSecond returns the usage per second.
 func (u usage) perSecond() sample {
 	return sample{
 		"commands/s": u.commands / u.seconds, "requests/s": u.reads / u.seconds,

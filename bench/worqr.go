@@ -11,14 +11,14 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A peerSystem is this library, by what it exports.
+// A peerSystem is this library, used through its exported API.
 type peerSystem struct {
 	url     string
 	queues  []string
-	parts   int                 // over which each queue is spread; 0: they are not
-	options worqr.HandleOptions // but for Concurrency
+	parts   int                 // over which each queue is spread; 0 means not spread
+	options worqr.HandleOptions // Concurrency is replaced
 	sender  *worqr.Peer
-	peers   []*worqr.Peer // that work
+	peers   []*worqr.Peer // peers that work
 }
 
 func openWorqr(options worqr.HandleOptions) opens {
@@ -29,7 +29,7 @@ func openWorqr(options worqr.HandleOptions) opens {
 	}
 }
 
-// An addedSystem is this library, too, with tasks that have a key and a header.
+// An addedSystem is this library with tasks that have a key and a header.
 type addedSystem struct{ *peerSystem }
 
 func openAdded(t testing.TB, url string, queues []string) system {
@@ -53,7 +53,7 @@ func (s addedSystem) producer(_ testing.TB, queue string) func([][]byte) error {
 	}
 }
 
-// queue is the queue with that name, as a peer of the system has it.
+// queue returns a peer's handle to the queue with that name.
 func (s *peerSystem) queue(of *worqr.Peer, name string) *worqr.Queue {
 	q := of.Queue(name)
 	if s.parts > 0 {
@@ -80,7 +80,7 @@ func (s *peerSystem) work(t testing.TB, handlers int, handle func([]byte)) {
 	s.peers = append(s.peers, peer)
 	go func() {
 		if err := peer.Run(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err) // and what waits for it gives up
+			fmt.Fprintln(os.Stderr, err) // the wait for its tasks will time out
 		}
 	}()
 }
@@ -92,7 +92,7 @@ func (s *peerSystem) hold(t testing.TB, n int) {
 	}
 }
 
-// joined returns the queue of a peer that serves it by verbs, without handlers.
+// joined returns the queue of a peer that serves it by hand, without handlers.
 func (s *peerSystem) joined(t testing.TB) *worqr.Queue {
 	peer := redistest.Sure(worqr.Open(s.url, nil))(t)
 	redistest.Must(t, peer.StartWorker(context.Background()))
@@ -110,8 +110,7 @@ func (s *peerSystem) stats(t testing.TB) inspect.QueueStats {
 	return redistest.Sure(s.queue(s.sender, s.queues[0]).Stats(context.Background()))(t)
 }
 
-// finished tells how many tasks of its workers have ended in Redis. It asks
-// nobody.
+// finished returns how many tasks of its workers have ended in Redis, without any calls.
 func (s *peerSystem) finished() (n int64) {
 	for _, p := range s.peers {
 		n += p.Stats().Finished

@@ -1,10 +1,10 @@
 // Package await waits for the ends of tasks, for any number of callers at once.
 //
-// A watch is one entry that somebody waits for. It is subscribed to a channel of its own, on the
-// peer's one connection for messages. Messages are hints: the record in Redis is the truth. A watch
-// is read when a message comes, after each (re)subscription, and once in a while in case a message
-// was lost. One goroutine for each queue reads its watches, a page at a time, so that a thousand
-// that end together are a few calls.
+// A watch is one entry that callers wait for. It subscribes to its own channel, on the peer's only
+// connection for messages. Messages are hints; the record in Redis is authoritative. A watch is
+// read when a message comes, after each subscription or resubscription, and once in a while in case
+// a message was lost. For each queue, one goroutine reads its watches, a page at a time, so that a
+// thousand tasks that end together take only a few calls.
 package await
 
 import (
@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	// ErrNoResult: there is none, and there will be none.
+	// ErrNoResult: there is no result, and there won't be one.
 	ErrNoResult = errors.New("worqr: no result")
 
 	// ErrUnknown is an ErrNoResult: the key isn't known.
@@ -32,8 +32,8 @@ var (
 	errExpired = fmt.Errorf("%w: the task has ended, and its result has expired", ErrNoResult)
 )
 
-// How long after its last read a watch is read again: if messages arrive; if they don't, and after a
-// failure; and at least, if its result is kept for as little as a task may say.
+// How long after its last read a watch is read again: if messages arrive; if they don't, and after
+// a failure; and the least, for results that are kept only briefly.
 const (
 	slowly  = 10 * time.Second
 	quickly = time.Second
@@ -43,11 +43,11 @@ const (
 // patience is how long a new watch waits for its subscription before it's read.
 const patience = 200 * time.Millisecond
 
-// Config is what a Hub needs.
+// Config configures a Hub.
 type Config struct {
 	Listen  func(q store.Keys, entry string, by store.EndListener) (stop func(), err error)
 	Ask     func(ctx context.Context, q store.Keys, entries []string) ([]store.End, error)
-	Timeout time.Duration // how long a caller tries to reach Redis at first
+	Timeout time.Duration // how long a caller tries to reach Redis before its first answer
 }
 
 // A Hub waits for the ends of tasks.
@@ -61,16 +61,16 @@ type Hub struct {
 // New returns a Hub.
 func New(c Config) *Hub { return &Hub{Config: c, queues: map[store.Keys]*queue{}} }
 
-// A queue is one with watches. The lock of its Hub protects it.
+// A queue has watches. The lock of its Hub protects it.
 type queue struct {
 	hub     *Hub
 	keys    store.Keys
 	watches map[string]*watch
-	next    schedule      // the same, by when they are to be read
-	some    chan struct{} // has an element when the first of them has changed
+	next    schedule      // the watches by the time of their next read
+	some    chan struct{} // has an element when the first watch has changed
 }
 
-// A watch is an entry that somebody waits for.
+// A watch is an entry that callers wait for.
 type watch struct {
 	entry   string
 	callers map[*caller]bool
@@ -78,11 +78,11 @@ type watch struct {
 	heard   bool      // messages arrive
 	read    bool      // it was read before
 	at      time.Time // when to read it
-	place   int       // in next
+	place   int       // its index in next
 }
 
-// Wait returns the record of the next end of an entry's task; nil if the task is gone without one.
-// If nothing waits or runs there, it's the record of the last one. It fails with ErrNoResult.
+// Wait returns the record of the next end of an entry's task, or nil if the task is gone without
+// one. If no task waits or runs there, it returns the last record. It fails with ErrNoResult.
 func (h *Hub) Wait(ctx context.Context, q store.Keys, entry string) (*store.Record, error) {
 	c := &caller{began: time.Now(), done: make(chan verdict, 1)}
 	w, err := h.add(q, entry, c)
@@ -98,7 +98,7 @@ func (h *Hub) Wait(ctx context.Context, q store.Keys, entry string) (*store.Reco
 	}
 }
 
-// add has a caller wait for an entry.
+// add makes a caller wait for an entry.
 func (h *Hub) add(keys store.Keys, entry string, c *caller) (w *watch, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -108,7 +108,7 @@ func (h *Hub) add(keys store.Keys, entry string, c *caller) (w *watch, err error
 	}
 	if w = q.watches[entry]; w != nil {
 		w.callers[c] = true
-		if w.heard || w.read { // else it's read soon
+		if w.heard || w.read { // otherwise it's read soon
 			q.lookLocked(w, 0)
 		}
 		return w, nil
@@ -148,7 +148,7 @@ func (h *Hub) remove(keys store.Keys, w *watch, c *caller) {
 	}
 }
 
-// look has a watch be read after a while, unless it's read earlier.
+// look schedules a read of a watch, unless an earlier one is scheduled.
 func (h *Hub) look(q *queue, w *watch, after time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,7 +167,7 @@ func (q *queue) lookLocked(w *watch, after time.Duration) {
 	}
 }
 
-// heard notes whether messages arrive. If they don't, and nobody has looked yet, it's time to.
+// heard records whether messages arrive. If they don't, a watch that wasn't read is read now.
 func (h *Hub) heard(q *queue, w *watch, arrives bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,7 +190,7 @@ func (h *Hub) closed(w *watch) {
 	}
 }
 
-// stir has run look at what is next.
+// stir makes run check which watch is next.
 func (q *queue) stir() {
 	select {
 	case q.some <- struct{}{}:
@@ -201,7 +201,7 @@ func (q *queue) stir() {
 // jittered spreads reads over time: it returns between once and twice the duration.
 func jittered(d time.Duration) time.Duration { return d + rand.N(d) }
 
-// run reads the watches of a queue while there are some.
+// run reads the watches of a queue as long as there are some.
 func (q *queue) run() {
 	retry := store.NewBackoff()
 	idle := time.NewTimer(0)
@@ -217,7 +217,7 @@ func (q *queue) run() {
 		idle.Reset(wait)
 		select {
 		case <-q.some:
-			if len(page) > 0 { // not before the pause is over
+			if len(page) > 0 { // not before the pause has ended
 				q.stir()
 				<-idle.C
 			}
@@ -226,14 +226,14 @@ func (q *queue) run() {
 	}
 }
 
-// An inquiry is a watch that is being read, and for whom.
+// An inquiry is a read of a watch, for the callers it has now.
 type inquiry struct {
 	watch   *watch
 	callers []*caller
 }
 
-// take returns the watches that are to be read now, MaxEnds at most, or for how long there are none.
-// Over says that there is nothing left to do.
+// take returns up to MaxEnds watches to read now, or the time until the next one. over reports that
+// there are no watches left.
 func (q *queue) take() (page []inquiry, wait time.Duration, over bool) {
 	h := q.hub
 	h.mu.Lock()
@@ -259,8 +259,8 @@ func (w *watch) pace() time.Duration {
 	return quickly
 }
 
-// read asks Redis about a page of watches, and tells their callers. It returns how long to pause:
-// Redis may be down.
+// read reads a page of watches and passes the answers to their callers. It returns how long to
+// pause, since Redis may be down.
 func (q *queue) read(page []inquiry, retry *store.Backoff) time.Duration {
 	entries := make([]string, len(page))
 	for i, a := range page {
@@ -277,10 +277,10 @@ func (q *queue) read(page []inquiry, retry *store.Backoff) time.Duration {
 			for _, c := range a.callers {
 				c.told(&ends[i], sent, now)
 			}
-			if keeps := ends[i].Keeps() / 4; keeps > 0 { // not later than its result expires
+			if keeps := ends[i].Keeps() / 4; keeps > 0 { // before its result expires
 				q.hub.look(q, a.watch, jittered(max(keeps, often)))
 			}
-		case err == nil: // these have their turn at once
+		case err == nil: // they are read next
 			q.hub.look(q, a.watch, 0)
 		default:
 			for _, c := range a.callers {
@@ -296,7 +296,7 @@ func (q *queue) read(page []inquiry, retry *store.Backoff) time.Duration {
 	return 0
 }
 
-// A schedule is a heap of watches: the first one is to be read first.
+// A schedule is a heap of watches, ordered by the time of their next read.
 type schedule []*watch
 
 func (s schedule) Len() int           { return len(s) }

@@ -15,15 +15,15 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A world is what a Hub asks and listens to.
+// A world simulates Redis and its messages for a Hub.
 type world struct {
 	mu        sync.Mutex
 	ends      map[string]store.End
 	err       error
-	asked     int // entries
+	asked     int // number of entries read
 	calls     int
 	listeners map[string]store.EndListener
-	mute      bool // nothing arrives
+	mute      bool // no messages arrive
 }
 
 func newWorld(timeout time.Duration) (*world, *Hub) {
@@ -59,7 +59,7 @@ func (w *world) ask(_ context.Context, _ store.Keys, entries []string) (all []st
 	return all, nil
 }
 
-// set has an entry be in a state, and tells so if messages arrive.
+// set puts an entry into a state, and sends a message if tells is set.
 func (w *world) set(entry string, e store.End, tells bool) {
 	w.mu.Lock()
 	w.ends[entry] = e
@@ -84,7 +84,7 @@ func ended(at int64) store.End {
 
 var gone = store.End{Waits: -1, Runs: -1}
 
-// waiting calls Wait in the background, and tells what it returns.
+// waiting calls Wait in the background, and returns a function that returns its result.
 func waiting(ctx context.Context, h *Hub, entry string) func() string {
 	said := make(chan string, 1)
 	go func() {
@@ -109,7 +109,7 @@ func waiting(ctx context.Context, h *Hub, entry string) func() string {
 	}
 }
 
-// Each row is what Redis answers, one after the other, told or not; and what the call then does.
+// Each row has Redis's successive answers, with or without a message, and the result of the call.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	both := store.End{Record: &store.Record{End: store.EndFailed, At: 1}, Waits: time.Minute, Runs: -1}
@@ -124,7 +124,7 @@ func TestWait(t *testing.T) {
 		"unknown":                      {first: gone, want: ErrUnknown.Error()},
 		"has ended":                    {first: ended(1), want: "finished 1"},
 		"keeps none":                   {first: waits(0), want: errNotKept.Error()},
-		"ends, and it is told":         {first: waits(time.Minute), want: "waits", then: ended(1), tells: true, next: "finished 1"},
+		"ends, with a message":         {first: waits(time.Minute), want: "waits", then: ended(1), tells: true, next: "finished 1"},
 		"ends, and the message's lost": {first: waits(time.Minute), want: "waits", then: ended(1), within: 2 * slowly, next: "finished 1"},
 		"a short one":                  {first: waits(time.Second), want: "waits", then: ended(1), within: time.Second / 2, next: "finished 1"},
 		"runs":                         {first: store.End{Waits: -1, Runs: time.Minute}, want: "waits", then: ended(1), tells: true, next: "finished 1"},
@@ -160,8 +160,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// The result of a task that was seen long ago may have expired: then nobody can say that it was
-// deleted.
+// The result of a task that was last seen long ago may have expired: then it isn't known whether
+// the task was deleted.
 func TestExpired(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -180,7 +180,8 @@ func TestExpired(t *testing.T) {
 	})
 }
 
-// An outage is waited out, at first for as long as a call may take; what Redis refuses isn't.
+// A call waits for the end of an outage: before its first answer, no longer than a call may take. A
+// refusal ends it.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	no := errors.New("no")
@@ -233,7 +234,7 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// A thousand calls are read in pages, each about once in the slow interval, and not at once. If
+// A thousand calls are read in pages, each about once per slow interval, spread over time. If
 // messages don't arrive, they're read more often.
 func TestManyWaits(t *testing.T) {
 	t.Parallel()

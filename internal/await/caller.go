@@ -7,16 +7,16 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A caller waits for the next end of an entry's task. Only the goroutine that reads the queue
-// touches it once it's added.
+// A caller waits for the next end of an entry's task. Once it is added, only the goroutine that
+// reads the queue accesses it.
 type caller struct {
 	began time.Time
-	done  chan verdict // has an element once it's over
+	done  chan verdict // has an element once the wait has ended
 
-	pending bool          // it has seen something wait or run
-	before  int64         // the time of the record that was there then; 0 if there was none
-	seen    time.Time     // when it last saw so: before that was asked
-	keeps   time.Duration // how long the result of that is kept
+	pending bool          // it has seen a waiting or running task
+	before  int64         // the time of the record at that moment; 0 if there was none
+	seen    time.Time     // when the last read that found a task was sent
+	keeps   time.Duration // how long that task's result is kept
 }
 
 // A verdict is what a caller returns.
@@ -25,7 +25,7 @@ type verdict struct {
 	err    error
 }
 
-// told judges what Redis has answered to a question sent at one time and answered at another.
+// told handles Redis's answer to a read, with the times of both.
 func (c *caller) told(e *store.End, sent, now time.Time) {
 	switch record := e.Record; {
 	case record != nil && (!c.pending && !e.Pending() || c.pending && record.At != c.before):
@@ -46,8 +46,8 @@ func (c *caller) told(e *store.End, sent, now time.Time) {
 	}
 }
 
-// failed judges an error. Before the first answer, only an outage that isn't long is waited out;
-// after it, everything that may pass.
+// failed handles an error. Before the first answer, the wait only survives an outage that isn't
+// long; after it, it survives every error that may be temporary.
 func (c *caller) failed(err error, long bool) {
 	if errors.Is(err, store.ErrClosed) || store.IsDenied(err) || !c.pending && (long || !store.IsAway(err)) {
 		c.end(nil, err)

@@ -1,5 +1,5 @@
-// Package batch gathers what arrives one by one into batches. It decides which batch runs when; who
-// waits for it runs it.
+// Package batch gathers single items into batches. It decides which batch runs when; a goroutine
+// that waits for the batch runs it.
 package batch
 
 import (
@@ -8,34 +8,34 @@ import (
 	"time"
 )
 
-// A Gatherer makes batches. They are run by their first members, each in its own goroutine. Its
-// methods may be called concurrently.
+// A Gatherer makes batches. The first member of each runs it, in its own goroutine. The methods may
+// be called concurrently.
 type Gatherer[T any] struct {
-	size int           // members of a batch, at most
-	wait time.Duration // how long one that isn't full waits for more
+	size int           // most members of a batch
+	wait time.Duration // how long a batch that isn't full waits for more
 
 	mu      sync.Mutex // protects the fields below, and those of members
-	most    int        // batches that run at once
+	most    int        // most batches that run concurrently
 	running int
 	waiting []*Member[T] // in the order of their arrival
-	timer   *time.Timer  // until the first of them has waited for long enough; nil before there was one
+	timer   *time.Timer  // fires when the first of them has waited long enough; nil before the first
 }
 
 // A Member waits for a batch, or is in one.
 type Member[T any] struct {
 	Item    T
-	Turn    chan []*Member[T] // brings the batch that this member is to run, followed by Done
-	Verdict chan error        // for whoever runs the batch to tell the others; holds one
+	Turn    chan []*Member[T] // receives the batch that this member must run before it calls Done
+	Verdict chan error        // receives the result from the member that runs the batch; capacity 1
 
-	until time.Time // then it has waited for long enough
+	until time.Time // end of its wait for other members
 }
 
-// New returns a Gatherer of batches of up to size members, most of which run at once.
+// New returns a Gatherer of batches of up to size members. Up to most batches run concurrently.
 func New[T any](size, most int, wait time.Duration) *Gatherer[T] {
 	return &Gatherer[T]{size: size, most: most, wait: wait}
 }
 
-// SetMost changes how many batches run at once.
+// SetMost changes how many batches run concurrently.
 func (g *Gatherer[T]) SetMost(most int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -54,7 +54,7 @@ func (g *Gatherer[T]) Add(item T) *Member[T] {
 	return m
 }
 
-// Remove takes back a member that waits. It is false if a batch has it.
+// Remove removes a waiting member. It returns false if a batch has it.
 func (g *Gatherer[T]) Remove(m *Member[T]) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -65,7 +65,7 @@ func (g *Gatherer[T]) Remove(m *Member[T]) bool {
 	return i >= 0
 }
 
-// Hurry lets a member wait no longer for others, and those before it, which go with it.
+// Hurry ends the wait of a member, and of those before it, which join its batch.
 func (g *Gatherer[T]) Hurry(m *Member[T]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,7 +75,7 @@ func (g *Gatherer[T]) Hurry(m *Member[T]) {
 	g.formLocked(time.Now())
 }
 
-// Done says that a batch is over.
+// Done reports that a batch has ended.
 func (g *Gatherer[T]) Done() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,7 +89,7 @@ func (g *Gatherer[T]) look() {
 	g.formLocked(time.Now())
 }
 
-// formLocked starts the batches that are full or have waited for long enough, as far as they may run.
+// formLocked starts the batches that are full or have waited long enough, as far as most allows.
 func (g *Gatherer[T]) formLocked(now time.Time) {
 	for g.running < g.most && len(g.waiting) > 0 {
 		if left := g.waiting[0].until.Sub(now); left > 0 && len(g.waiting) < g.size {

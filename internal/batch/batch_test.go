@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// turn returns the items of the batch that a member is to run, or nil if there is none.
+// turn returns the items of the batch that a member must run, or nil if there is none.
 func turn(m *Member[int]) (items []int) {
 	select {
 	case batch := <-m.Turn:
@@ -33,7 +33,7 @@ func want(t *testing.T, when string, m *Member[int], items ...int) {
 	}
 }
 
-// A batch runs once it is full, or its first member has waited for long enough.
+// A batch runs once it is full or its first member has waited long enough.
 func TestGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New[int](3, 10, time.Second)
@@ -53,7 +53,8 @@ func TestGather(t *testing.T) {
 	})
 }
 
-// No more batches run at once than may. What waits longer joins a later one, up to its size.
+// At most a given number of batches run concurrently. Items that have to wait join a later batch,
+// up to its size.
 func TestMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New[int](3, 1, time.Second)
@@ -73,7 +74,7 @@ func TestMost(t *testing.T) {
 	})
 }
 
-// Who is taken back is in no batch; who is hurried takes those along that wait.
+// A removed member is in no batch. A hurried member takes along those that wait.
 func TestRemoveAndHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New[int](3, 10, time.Second)

@@ -16,33 +16,34 @@ import (
 // An Item is a task that waits for a batch, or is in one.
 type Item[T any] struct {
 	Task     T
-	Order    int64           // in which the tasks of a batch are
+	Order    int64           // position of the task in its batch
 	Context  context.Context // ends with the task
-	Base     context.Context // the same, without what was put into it for this task only
-	Draining <-chan struct{} // closes when it isn't to wait for others any longer
+	Base     context.Context // like Context, without the values added for this task only
+	Draining <-chan struct{} // closed when the task must no longer wait for others
 }
 
 // A Runner runs batches. Its methods may be called concurrently.
 type Runner[T any] struct {
 	handler  func(context.Context, []T) []error
 	gatherer *Gatherer[Item[T]]
-	grace    atomic.Int64 // for a handler whose tasks have ended; then another batch gets its place
+	grace    atomic.Int64 // for the handler after its tasks have ended; then another batch may run
 }
 
-// NewRunner returns a Runner of batches of up to size tasks, most of which run at once. A batch that
-// isn't full waits for more.
+// NewRunner returns a Runner of batches of up to size tasks. Up to most batches run concurrently. A
+// batch that isn't full waits for more tasks.
 func NewRunner[T any](size, most int, wait time.Duration, handler func(context.Context, []T) []error) *Runner[T] {
 	return &Runner[T]{handler: handler, gatherer: New[Item[T]](size, most, wait)}
 }
 
-// Set changes how many batches run at once, and how long a handler has once its tasks have ended.
+// Set changes how many batches run concurrently, and how long a handler may run after its tasks
+// have ended.
 func (r *Runner[T]) Set(most int, grace time.Duration) {
 	r.gatherer.SetMost(most)
 	r.grace.Store(int64(grace))
 }
 
-// Run waits for a batch, and for its end, and returns how it ended for this task. The first of a batch
-// runs it. It panics if the handler does.
+// Run waits until the item's batch has run, and returns the result for this task. The first task of
+// a batch runs it. Run panics if the handler does.
 func (r *Runner[T]) Run(item Item[T]) error {
 	m := r.gatherer.Add(item)
 	drains, ends := item.Draining, item.Context.Done()
@@ -66,10 +67,11 @@ func (r *Runner[T]) Run(item Item[T]) error {
 	}
 }
 
-// A passedPanic is a panic of the handler, for all tasks of its batch.
+// A passedPanic passes a panic of the handler to all tasks of its batch.
 type passedPanic struct{ error }
 
-// run calls the handler for those of the tasks whose contexts have not ended, and tells all how it went.
+// run calls the handler with the tasks whose contexts haven't ended, and sends all members their
+// result.
 func (r *Runner[T]) run(all []*Member[Item[T]]) {
 	done := sync.OnceFunc(r.gatherer.Done)
 	defer done()
@@ -91,7 +93,7 @@ func (r *Runner[T]) run(all []*Member[Item[T]]) {
 	}
 	var errs []error
 	failed := engine.ErrGoexit
-	defer func() { // also when the handler ends its goroutine
+	defer func() { // even if the handler ends its goroutine
 		if v := recover(); v != nil {
 			failed = &passedPanic{engine.Panicked(v)}
 		}
@@ -107,9 +109,9 @@ func (r *Runner[T]) run(all []*Member[Item[T]]) {
 	}()
 	ctx, stop := lasting(live)
 	defer stop()
-	// Once the tasks have ended without the handler, another batch gets its place.
+	// If the tasks have ended but the handler hasn't, another batch may run.
 	returns := context.AfterFunc(ctx, func() { time.AfterFunc(time.Duration(r.grace.Load()), done) })
-	defer returns() // before stop ends ctx
+	defer returns() // called before stop ends ctx
 	errs = r.handler(ctx, tasks)
 	failed = nil
 	if errs != nil && len(errs) != len(tasks) {
@@ -117,7 +119,8 @@ func (r *Runner[T]) run(all []*Member[Item[T]]) {
 	}
 }
 
-// lasting returns a context that ends when those of all tasks have, with the cause of the last.
+// lasting returns a context that ends when the contexts of all tasks have ended, with the cause of
+// the last one.
 func lasting[T any](all []*Member[Item[T]]) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(all[0].Item.Base))
 	var left atomic.Int64

@@ -1,10 +1,10 @@
-// Package capacity shares a peer's capacity among its queues: it decides which queue may start how
-// many tasks.
+// Package capacity shares a peer's capacity among its queues: it decides how many tasks each queue
+// may start, and when.
 //
 // Every queue has a Share. It takes units before it starts tasks, and gives them back as the tasks
-// end. A share that got less than it asked for waits, and so does one that gives something back
-// while its queue may have more tasks: a queue competes for the unit that it frees. While others
-// wait, a share gets something only when it's its turn:
+// end. A share that got less than it asked for waits. So does one that gives units back while its
+// queue may have more tasks: the queue competes for the unit that it frees. While others wait, a
+// share gets units only when it's its turn:
 //
 //   - The turn goes to the highest priority, and among equals to the share that got nothing for the
 //     longest time: task by task in turn.
@@ -19,8 +19,8 @@
 //
 // A task heavier than the total counts as the total: it runs alone, rather than never.
 //
-// The package does no I/O and starts no goroutine. A share learns of its turn by its poke. Only Pass
-// sends pokes, so it must follow every other call, once the caller's locks are released.
+// The package does no I/O and starts no goroutine. A share learns of its turn when it is poked.
+// Only Pass pokes shares, so it must follow every other call, once the caller's locks are released.
 package capacity
 
 import (
@@ -28,26 +28,26 @@ import (
 	"sync"
 )
 
-// fair is how often priorities are disregarded: every eighth time.
+// fair is how often priorities are disregarded: at every eighth task.
 const fair = 8
 
-// Capacity is what the tasks of several queues share. Its methods, and those of
-// its shares, may be called concurrently.
+// Capacity is shared by the tasks of several queues. Its methods, and those of its shares, may be
+// called concurrently.
 type Capacity struct {
 	mu      sync.Mutex // protects the fields below and those of the shares
-	total   int        // 0: no bound
-	used    int        // more than total after total was lowered
+	total   int        // 0: no limit
+	used    int        // exceeds total for a while after total was lowered
 	waiting []*Share
-	heir    *Share // for whom free units are held back
-	clock   uint64 // orders what the shares got
+	heir    *Share // the share for which free units are held back
+	clock   uint64 // orders the times when shares got units
 	given   uint64 // tasks given while others waited
 }
 
-// New returns a capacity of total units; 0 is no bound.
+// New returns a capacity of total units; 0 is no limit.
 func New(total int) *Capacity { return &Capacity{total: max(total, 0)} }
 
-// SetTotal changes the total. Nothing is taken from who has it: above a lower
-// total, nothing more is given until enough came back.
+// SetTotal changes the total. No units are taken away: after total is lowered, shares get no more
+// until enough units have come back.
 func (c *Capacity) SetTotal(total int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,25 +61,24 @@ func (c *Capacity) Total() int {
 	return c.total
 }
 
-// A Share is one queue's part in a capacity.
+// A Share is a queue's part of the capacity.
 type Share struct {
 	c        *Capacity
 	poke     func()
 	weight   int
 	priority int
-	since    uint64 // when it last got something
+	since    uint64 // when it last got units
 	hungry   bool   // its queue may have more tasks than it has slots for
-	needs    bool   // and it is known to have one that could start
+	needs    bool   // its queue is known to have a task that could start
 }
 
-// Share adds a queue whose tasks occupy weight units each. One that was sated
-// last and gave back what it took may be dropped.
+// Share adds a queue whose tasks occupy weight units each. A share whose last call was Sated and
+// that gave back all units may be dropped.
 //
-// The queue must answer a poke with Take or Sated and then Pass, as the others
-// get nothing before. It had better take inside poke, even if it fetches its
-// tasks later: tasks are given one by one while others wait, and what takes a
-// round trip each is slow. Pass calls poke without a lock, possibly several
-// times at once, and now and then too late.
+// The queue must answer a poke with Take or Sated and then Pass: until then, the other shares get
+// nothing. It should call Take inside poke, even if it fetches its tasks later: while others wait,
+// units are granted one task at a time, and a round trip for each would be slow. Pass calls poke
+// without a lock, possibly several times concurrently, and sometimes too late.
 func (c *Capacity) Share(weight, priority int, poke func()) *Share {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,18 +86,17 @@ func (c *Capacity) Share(weight, priority int, poke func()) *Share {
 	return &Share{c: c, poke: poke, weight: max(weight, 1), priority: priority, since: c.clock}
 }
 
-// Set changes what the next tasks weigh and when it is their turn.
+// Set changes the weight and priority of the next tasks.
 func (s *Share) Set(weight, priority int) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	s.weight, s.priority = max(weight, 1), priority
 }
 
-// Take takes units for up to n tasks, as many as the queue has free slots; that may
-// be none. It returns for how many tasks it got them, and how many units each of
-// these occupies, which Give must be told. If it got fewer than n, the share waits
-// from then on, until a Take gets all that it asks for. Otherwise it waits once it
-// gives something back. Sated ends both.
+// Take takes units for up to n tasks, the number of the queue's free slots, which may be 0. It
+// returns for how many tasks it got units, and how many units each of these occupies, for Give. If
+// it got fewer than n, the share waits until a Take gets all that it asks for. Otherwise it waits
+// once it gives units back. Sated ends both.
 func (s *Share) Take(n int) (got, units int) {
 	c := s.c
 	c.mu.Lock()
@@ -109,7 +107,7 @@ func (s *Share) Take(n int) (got, units int) {
 	for got < n {
 		k := c.grant(s, n-got)
 		if k == 0 {
-			return got, units // and waits
+			return got, units // the share keeps waiting
 		}
 		c.used += k * units
 		got += k
@@ -118,7 +116,7 @@ func (s *Share) Take(n int) (got, units int) {
 	return got, units
 }
 
-// grant lets s, which waits, have units for up to n tasks. c.mu is held.
+// grant returns for how many of n tasks s, which waits, gets units. The caller holds c.mu.
 func (c *Capacity) grant(s *Share, n int) int {
 	if c.total > 0 {
 		if c.next() != s || !c.fits(s) {
@@ -138,8 +136,8 @@ func (c *Capacity) grant(s *Share, n int) int {
 	return n
 }
 
-// Needs says whether the queue is known to have a task that could start, as far as was
-// heard last. Until it says so, and once it says no or is sated, nothing is held back for it.
+// Needs records whether the queue is known to have a task that could start. Capacity is held back
+// for it only after a call with true, until a call with false or Sated.
 func (s *Share) Needs(needs bool) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -149,8 +147,8 @@ func (s *Share) Needs(needs bool) {
 	}
 }
 
-// Sated says that the queue wants nothing until its next Take: it is empty, or it is
-// not served now. If it was its turn, it no longer is.
+// Sated records that the queue wants no units until its next Take, because it is empty or isn't
+// served. If it was its turn, it loses it.
 func (s *Share) Sated() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -158,9 +156,8 @@ func (s *Share) Sated() {
 	s.c.leave(s)
 }
 
-// Give gives back what k tasks occupied, units each as Take returned them: the
-// weight may have changed meanwhile. With it their slots are free, so the share
-// waits, unless it is sated.
+// Give gives back the units of k tasks, units each as returned by Take, since the weight may have
+// changed in the meantime. This frees their slots, so the share waits, unless it is sated.
 func (s *Share) Give(k, units int) {
 	c := s.c
 	c.mu.Lock()
@@ -174,17 +171,16 @@ func (s *Share) Give(k, units int) {
 	}
 }
 
-// Pass pokes the share whose turn it is, if it waits for nothing else, and goes
-// on with the next as long as the poked ones take at once. It must be called
-// with no lock held that a poke needs, after every call of Take, Give, Needs, Sated,
-// Set or SetTotal, or after several.
+// Pass pokes the share whose turn it is, if its next task fits, and continues with the next share
+// as long as the poked ones take units at once. Call it after one or several calls of Take, Give,
+// Needs, Sated, Set or SetTotal, without holding a lock that a poke needs.
 func (c *Capacity) Pass() {
 	var poked *Share
 	var since uint64
 	for {
 		c.mu.Lock()
 		s := c.next()
-		done := s == nil || !c.fits(s) || s == poked && s.since == since // the last: it will answer later
+		done := s == nil || !c.fits(s) || s == poked && s.since == since // the last one will answer later
 		if !done {
 			poked, since = s, s.since
 		}
@@ -196,8 +192,8 @@ func (c *Capacity) Pass() {
 	}
 }
 
-// next is the share whose turn it is; nil if none waits, or none of them needs what it waits
-// for. c.mu is held.
+// next returns the share whose turn it is, or nil if none waits or no waiting share needs units.
+// The caller holds c.mu.
 func (c *Capacity) next() *Share {
 	if c.heir != nil {
 		return c.heir
@@ -215,7 +211,7 @@ func (c *Capacity) next() *Share {
 	return first
 }
 
-// before reports whether it is the turn of a rather than of b.
+// before reports whether a's turn comes before b's.
 func before(a, b *Share, heed bool) bool {
 	if heed && a.priority != b.priority {
 		return a.priority > b.priority
@@ -223,14 +219,14 @@ func before(a, b *Share, heed bool) bool {
 	return a.since < b.since
 }
 
-// wait has s wait, if it does not yet. c.mu is held.
+// wait makes s wait, if it doesn't wait yet. The caller holds c.mu.
 func (c *Capacity) wait(s *Share) {
 	if !slices.Contains(c.waiting, s) {
 		c.waiting = append(c.waiting, s)
 	}
 }
 
-// leave ends the waiting of s. c.mu is held.
+// leave makes s stop waiting. The caller holds c.mu.
 func (c *Capacity) leave(s *Share) {
 	if i := slices.Index(c.waiting, s); i >= 0 {
 		c.waiting = slices.Delete(c.waiting, i, i+1)
@@ -240,7 +236,7 @@ func (c *Capacity) leave(s *Share) {
 	}
 }
 
-// units is what the next task of s occupies. c.mu is held.
+// units returns how many units the next task of s occupies. The caller holds c.mu.
 func (c *Capacity) units(s *Share) int {
 	if c.total > 0 {
 		return min(s.weight, c.total)
@@ -248,7 +244,7 @@ func (c *Capacity) units(s *Share) int {
 	return s.weight
 }
 
-// fits reports whether the next task of s does. c.mu is held.
+// fits reports whether the next task of s fits. The caller holds c.mu.
 func (c *Capacity) fits(s *Share) bool {
 	return c.total == 0 || c.units(s) <= c.total-c.used
 }

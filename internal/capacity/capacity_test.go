@@ -23,13 +23,13 @@ func add(c *capacity.Capacity, weight, priority int) *share {
 	return s
 }
 
-// Take asks for a queue that has tasks.
+// Take is Take for a queue that has tasks.
 func (s *share) Take(n int) (got, units int) {
 	s.Needs(true)
 	return s.Share.Take(n)
 }
 
-// take leaves the units out.
+// take returns only the number of tasks.
 func (s *share) take(n int) int {
 	got, _ := s.Take(n)
 	return got
@@ -49,7 +49,7 @@ func poked(c *capacity.Capacity, shares ...*share) (which []int) {
 	return which
 }
 
-// free takes all that is free; nobody may wait.
+// free takes all free units and returns their number; no share may wait.
 func free(c *capacity.Capacity) int {
 	s := add(c, 1, 0)
 	n, units := s.Take(1 << 30)
@@ -94,7 +94,7 @@ func TestWaits(t *testing.T) {
 	c := capacity.New(2)
 	a, b := add(c, 1, 0), add(c, 1, 0)
 	is.Equal(a.take(2), 2)
-	is.Equal(poked(c, a, b), nil) // a got all that it asked for: it does not wait
+	is.Equal(poked(c, a, b), nil) // a got all that it asked for, so it doesn't wait
 	a.Give(1, 1)
 	is.Equal(poked(c, a, b), []int{0}) // it may have more tasks
 	a.Sated()
@@ -109,7 +109,7 @@ func TestWaits(t *testing.T) {
 	is.Equal(poked(c, a, b), []int{1})
 	is.Equal(b.take(3), 2)
 	b.Give(1, 1)
-	is.Equal(b.take(0), 0) // no slot: until it gives something back
+	is.Equal(b.take(0), 0) // no slot, so it waits until it gives a unit back
 	is.Equal(poked(c, a, b), nil)
 	b.Give(1, 1)
 	is.Equal(poked(c, a, b), []int{1})
@@ -125,7 +125,7 @@ func TestWaits(t *testing.T) {
 func TestTurns(t *testing.T) {
 	for _, test := range []struct {
 		priorities []int
-		order      string // who gets the next tasks when all of them always wait
+		order      string // which share gets the next tasks when all of them always wait
 	}{
 		{[]int{0}, "aaaaaaaaaaaaaaaaaaaa"},
 		{[]int{0, 0}, "babababababababababa"}, // a got the first
@@ -165,7 +165,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// One Take gets all that is its turn, not more.
+// One Take gets all the turns of its share, and no more.
 func TestTakesItsTurns(t *testing.T) {
 	is := is.New(t)
 	c := capacity.New(100)
@@ -177,7 +177,7 @@ func TestTakesItsTurns(t *testing.T) {
 	is.Equal(a.take(100), 0)
 	is.Equal(b.take(100), 1)
 	is.Equal(b.take(100), 0)
-	is.Equal(a.take(3), 3) // and does not wait
+	is.Equal(a.take(3), 3) // and doesn't wait
 	is.Equal(b.take(5), 5)
 	is.Equal(b.take(100), 84)
 }
@@ -202,7 +202,7 @@ func TestHeavyIsNotOvertaken(t *testing.T) {
 	light.Give(1, 1)
 	is.Equal(poked(c, light, heavy, urgent), []int{2})
 
-	// Sated loses it.
+	// Sated loses the turn.
 	is.Equal(urgent.take(1), 1)
 	is.Equal(heavy.take(1), 0)
 	light.Sated()
@@ -219,20 +219,20 @@ func TestHeavyIsNotOvertaken(t *testing.T) {
 	is.Equal(free(c), 4)
 }
 
-// Nothing is held back for a share that may wait for nothing, whatever its priority. It is
-// poked once its task would fit, since nobody knows.
+// Nothing is held back for a share that isn't known to need units, whatever its priority. It is
+// poked once its task would fit, since it may need them.
 func TestHoldsBackForNeedsOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		do     func(heavy *share)
-		pokes  []int // once something has come back
-		beside int   // light tasks that start beside
+		pokes  []int // once units have come back
+		beside int   // light tasks that start in the meantime
 	}{
-		"it needs it":          {func(s *share) { s.Needs(true) }, nil, 0},
-		"nobody knows":         {func(s *share) {}, []int{0}, 4},
-		"it has said no":       {func(s *share) { s.Needs(true); s.take(1); s.Needs(false) }, []int{0}, 4},
-		"it has said yes last": {func(s *share) { s.Needs(false); s.Needs(true) }, nil, 0},
-		"it is sated":          {func(s *share) { s.Needs(true); s.take(1); s.Sated() }, []int{0}, 4},
-		"it was sated before":  {func(s *share) { s.Needs(true); s.Sated(); s.Share.Take(1) }, []int{0}, 4},
+		"it needs it":           {func(s *share) { s.Needs(true) }, nil, 0},
+		"it is unknown":         {func(s *share) {}, []int{0}, 4},
+		"it no longer needs it": {func(s *share) { s.Needs(true); s.take(1); s.Needs(false) }, []int{0}, 4},
+		"it needs it again":     {func(s *share) { s.Needs(false); s.Needs(true) }, nil, 0},
+		"it is sated":           {func(s *share) { s.Needs(true); s.take(1); s.Sated() }, []int{0}, 4},
+		"it was sated before":   {func(s *share) { s.Needs(true); s.Sated(); s.Share.Take(1) }, []int{0}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
@@ -257,7 +257,7 @@ func TestHoldsBackForNeedsOnly(t *testing.T) {
 	}
 }
 
-// What the first Take leaves is held back for the next task of the same share.
+// Units that the first Take leaves are held back for the next task of the same share.
 func TestHeavyAloneHoldsBack(t *testing.T) {
 	is := is.New(t)
 	c := capacity.New(5)
@@ -267,7 +267,7 @@ func TestHeavyAloneHoldsBack(t *testing.T) {
 	heavy.Give(1, 3)
 	is.Equal(poked(c, heavy, urgent), []int{0})
 	is.Equal(heavy.take(2), 1)
-	is.Equal(urgent.take(1), 1) // nothing had been held back since
+	is.Equal(urgent.take(1), 1) // nothing has been held back since
 }
 
 func TestTotalChanges(t *testing.T) {
@@ -287,7 +287,7 @@ func TestTotalChanges(t *testing.T) {
 	c.SetTotal(11)
 	is.Equal(poked(c, a, b), []int{0})
 	c.SetTotal(0)
-	is.Equal(b.take(1), 1) // everything is given
+	is.Equal(b.take(1), 1) // all units are taken
 	is.Equal(poked(c, a, b), []int{0})
 	is.Equal(a.take(1), 1)
 	a.Give(3, 2)
@@ -296,7 +296,7 @@ func TestTotalChanges(t *testing.T) {
 	is.Equal(free(c), 9)
 }
 
-// A task heavier than a lowered total runs alone, and gives back what it took.
+// A task heavier than a lowered total runs alone, and gives back the units that it took.
 func TestHeavierThanTotal(t *testing.T) {
 	is := is.New(t)
 	c := capacity.New(8)
@@ -314,7 +314,7 @@ func TestHeavierThanTotal(t *testing.T) {
 	is.Equal(units, 3)
 	c.SetTotal(8)
 	is.Equal(b.take(1), 1) // it has waited longer
-	is.Equal(b.take(1), 0) // held back: 4 are free, the next task of a weighs 6 now
+	is.Equal(b.take(1), 0) // held back: 4 units are free, and the next task of a now weighs 6
 	a.Give(got, units)
 	is.Equal(poked(c, a, b), []int{0})
 	got, units = a.Take(1)
@@ -330,7 +330,7 @@ func TestTooMuchBack(t *testing.T) {
 	s.Give(2, 1)
 }
 
-// A poke may take at once, and call Pass: one Pass gives all away.
+// A poke may take units at once, and call Pass: one Pass gives all units away.
 func TestPokeTakes(t *testing.T) {
 	for _, pass := range []bool{false, true} {
 		is := is.New(t)
@@ -356,7 +356,7 @@ func TestPokeTakes(t *testing.T) {
 	}
 }
 
-// Queues that do anything at any time.
+// Several queues make random calls.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -381,7 +381,7 @@ func TestRandom(t *testing.T) {
 				}
 				used += got * units
 				is.True(got <= n)
-				is.True(total > 0 || !q.waits)                   // everything is given
+				is.True(total > 0 || !q.waits)                   // all units are taken
 				is.True(got == 0 || total == 0 || used <= total) // never above total
 				return got
 			}
@@ -412,7 +412,7 @@ func TestRandom(t *testing.T) {
 				for _, q := range queues {
 					if q.waits {
 						is.True(used > 0)                   // progress is certain
-						is.Equal(take(q, 1+rnd.IntN(3)), 0) // nobody was forgotten
+						is.Equal(take(q, 1+rnd.IntN(3)), 0) // no queue was skipped
 					}
 				}
 			}
@@ -458,7 +458,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// Queues that always have tasks: each gets at least one of 8n.
+// If all queues always have tasks, each of n gets at least one of 8n.
 func TestNobodyStarves(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -468,7 +468,7 @@ func TestNobodyStarves(t *testing.T) {
 			const plenty = 1000
 			c := capacity.New(1)
 			shares := make([]*share, 1+rnd.IntN(8))
-			missed := make([]int, len(shares)) // tasks of others since the last of its own
+			missed := make([]int, len(shares)) // tasks of others since its own last one
 			most := 0
 			type run struct{ who, units int }
 			var runs []run
@@ -503,7 +503,7 @@ func TestNobodyStarves(t *testing.T) {
 				case 1:
 					shares[i].Set(1+rnd.IntN(10), rnd.IntN(4))
 				default:
-					take(i) // out of turn, perhaps
+					take(i) // perhaps out of turn
 				}
 				for {
 					who := poked(c, shares...)
@@ -519,7 +519,7 @@ func TestNobodyStarves(t *testing.T) {
 	}
 }
 
-// A share that sometimes wants nothing does not lose its place.
+// A share that sometimes wants nothing doesn't lose its place.
 func TestFickle(t *testing.T) {
 	is := is.New(t)
 	c := capacity.New(1)

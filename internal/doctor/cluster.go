@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	atOnce     = 16      // nodes that are asked at the same time
-	fewNodes   = 5       // that a finding names
-	fewSlots   = 5       // likewise
-	totalSlots = 16384   // of a cluster
-	mostSeen   = 1 << 20 // keys that are remembered
+	atOnce     = 16      // nodes queried concurrently
+	fewNodes   = 5       // nodes named in a finding
+	fewSlots   = 5       // slots named in a finding
+	totalSlots = 16384   // in a cluster
+	mostSeen   = 1 << 20 // limit of remembered keys
 )
 
 // inCluster reports whether there may be several servers.
 func (c *checkup) inCluster() bool { return c.Nodes != nil }
 
-// settings are those that are looked at.
+// settings returns the names of the settings to check.
 func (c *checkup) settings() []string {
 	all := []string{"appendfsync", "save", "min-replicas-to-write", "min-replicas-max-lag", "repl-diskless-sync", "repl-diskless-sync-delay"}
 	if c.inCluster() {
@@ -36,7 +36,7 @@ func (c *checkup) settings() []string {
 	return all
 }
 
-// servers examines what the servers say of themselves.
+// servers checks the state and settings that servers report.
 func (c *checkup) servers() error {
 	c.nodes = []store.Node{{Runner: c.Runner}}
 	if c.inCluster() {
@@ -83,7 +83,7 @@ func (c *checkup) servers() error {
 	return nil
 }
 
-// lookAround asks a node about its cluster.
+// lookAround reads a node's view of its cluster.
 func (c *checkup) lookAround(v *view) error {
 	if !c.inCluster() {
 		return nil
@@ -118,8 +118,8 @@ func (c *checkup) isWhole() bool {
 	return !slices.ContainsFunc(c.nodes, func(n store.Node) bool { return !n.Replica && c.lost[n.Name] })
 }
 
-// passOver reports that something could not be checked since a node can't be used, and goes on with
-// the rest. It returns other errors.
+// passOver reports that something couldn't be checked because a node can't be used. It returns
+// other errors.
 func (c *checkup) passOver(e *exam, err error) error {
 	if err == nil || !c.inCluster() || c.ctx.Err() != nil || !store.IsAway(err) {
 		return err
@@ -139,7 +139,7 @@ func (c *checkup) passOver(e *exam, err error) error {
 	return nil
 }
 
-// judgeCluster finds what endangers tasks, from what its nodes say.
+// judgeCluster returns findings about the nodes of a cluster.
 func judgeCluster(views []*view, beat time.Duration) []inspect.Finding {
 	var all findings
 	type remark struct {
@@ -147,7 +147,7 @@ func judgeCluster(views []*view, beat time.Duration) []inspect.Finding {
 		severity inspect.Severity
 		text     string
 	}
-	by := map[remark][]string{} // nodes
+	by := map[remark][]string{} // by finding: the nodes
 	for _, v := range views {
 		of := findings(v.judge())
 		of.cluster(v)
@@ -171,7 +171,7 @@ func judgeCluster(views []*view, beat time.Duration) []inspect.Finding {
 	return all
 }
 
-// those names nodes.
+// those returns a phrase that names nodes.
 func those(nodes []string) string {
 	switch more := len(nodes) - fewNodes; {
 	case len(nodes) == 1:
@@ -182,7 +182,7 @@ func those(nodes []string) string {
 	return "Nodes " + strings.Join(nodes, ", ")
 }
 
-// cluster reports what a node says of its cluster.
+// cluster reports problems in a node's view of its cluster.
 func (all *findings) cluster(v *view) {
 	told := v.told
 	if s := told["cluster_state"]; s != "" && s != "ok" {
@@ -206,7 +206,7 @@ func slots(n int, one, more string) string {
 	return words.Several(n, "slot") + " " + more
 }
 
-// versions reports that not all nodes have the same one.
+// versions reports nodes with different versions.
 func (all *findings) versions(views []*view) {
 	by := map[string][]string{}
 	for _, v := range views {
@@ -225,8 +225,8 @@ func (all *findings) versions(views []*view) {
 	all.notice(version, inspect.SeverityNotice, fmt.Sprintf("The nodes have different versions of Redis: %s. Finish the upgrade.", strings.Join(said, ", ")))
 }
 
-// clocks reports nodes whose clocks differ. It doesn't report differences that the duration of a
-// call could explain.
+// clocks reports nodes whose clocks differ, unless the duration of a call could explain the
+// difference.
 func (all *findings) clocks(views []*view, beat time.Duration) {
 	if len(views) == 0 {
 		return
@@ -239,7 +239,7 @@ func (all *findings) clocks(views []*view, beat time.Duration) {
 	}
 }
 
-// openSlots looks again at slots that are on their way.
+// openSlots schedules a second look at slots that are moving.
 func (c *checkup) openSlots(views []*view) {
 	for _, v := range views {
 		if len(v.open) > 0 && !v.node.Replica {
@@ -248,7 +248,7 @@ func (c *checkup) openSlots(views []*view) {
 	}
 }
 
-// stillOpen reports slots that are on their way as they were when the examination began.
+// stillOpen reports slots that have been moving since the check began.
 func (c *checkup) stillOpen(v *view) error {
 	now, err := store.OpenSlots(c.ctx, v.node)
 	if err != nil {
@@ -274,8 +274,8 @@ func (c *checkup) stillOpen(v *view) error {
 	return nil
 }
 
-// isNew reports whether a key was not seen on another node before: while a slot moves, its keys are
-// on two. It remembers a bounded number of keys.
+// isNew reports whether a key wasn't seen on another node before: while a slot moves, its keys are
+// on two nodes. It remembers a limited number of keys.
 func (c *checkup) isNew(name string) bool {
 	if !c.inCluster() {
 		return true
@@ -290,7 +290,7 @@ func (c *checkup) isNew(name string) bool {
 	return true
 }
 
-// at is the time of Redis where a queue is, for what is as old as it looks.
+// at returns the Redis time of the node that has a queue, to compute ages.
 func (c *checkup) at(ctx context.Context, q store.Keys) (int64, error) {
 	if !c.inCluster() {
 		return c.now, nil
@@ -298,8 +298,8 @@ func (c *checkup) at(ctx context.Context, q store.Keys) (int64, error) {
 	return store.NowAt(ctx, c.Runner, q)
 }
 
-// serves reports on how many queues a worker is a member, or being returned. The keys of a queue may
-// have moved to a node that had been walked through, so in a cluster those on the list are asked, too.
+// serves returns on how many queues a worker is a member or suspect. In a cluster, the keys of a
+// queue may have moved to a node that was already read, so it checks the listed queues, too.
 func (c *checkup) serves(w string) (queues int, err error) {
 	queues, err = store.Serves(c.ctx, c.Runner, maps.Keys(c.exams), w)
 	if err != nil || queues > 0 || !c.inCluster() {

@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What nodes tell of themselves and of their cluster, and what is said of it.
+// Findings about nodes and their cluster.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
@@ -28,7 +28,7 @@ func TestCluster(t *testing.T) {
 		}, "notice replication at : Nodes a, b: repl-diskless-sync-delay is 5"},
 		"a lost replica": {func(a, b *view) { b.told["master_link_status"] = "down" }, "warning replication at b: Node b: This replica has lost its master"},
 		"down":           {func(a, b *view) { a.told["cluster_state"] = "fail" }, "error cluster at a: Node a: cluster_state is fail"},
-		"nobody's":       {func(a, b *view) { a.told["cluster_slots_assigned"] = "16383" }, "error cluster at a: Node a: 1 slot belongs to no node"},
+		"unassigned":     {func(a, b *view) { a.told["cluster_slots_assigned"] = "16383" }, "error cluster at a: Node a: 1 slot belongs to no node"},
 		"failed":         {func(a, b *view) { a.told["cluster_slots_fail"] = "2" }, "error cluster at a: Node a: 2 slots belong to a node that has failed"},
 		"all or nothing": {func(a, b *view) { a.settings["cluster-require-full-coverage"] = "yes" }, "notice full-coverage at a: Node a: cluster-require-full-coverage is yes"},
 		"versions": {func(a, b *view) { b.told["redis_version"] = "7.4.7" },
@@ -49,7 +49,7 @@ func TestCluster(t *testing.T) {
 		var said []string
 		for _, f := range judgeCluster(views, time.Second) {
 			if f.Kind == clock && strings.HasPrefix(f.Text, "Node ") {
-				continue // that this machine's clock is another is said, too
+				continue // it also finds that this machine's clock differs
 			}
 			said = append(said, string(f.Severity)+" "+string(f.Kind)+" at "+f.Subject+": "+f.Text)
 		}
@@ -59,7 +59,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Many nodes are not all named.
+// A long list of nodes is cut off.
 func TestThose(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{1: "Node a", 2: "Nodes a, b", 5: "Nodes a, b, c, d, e", 7: "Nodes a, b, c, d, e and 2 more"} {

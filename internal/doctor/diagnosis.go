@@ -10,63 +10,63 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// What no invariant of docs/protocol.md allows.
+// Violations of the invariants in docs/protocol.md, and what keeps tasks from starting.
 const (
 	orphan     inspect.FindingKind = "orphan"            // a processing list that no worker holds
-	twice      inspect.FindingKind = "two-owners"        // a run of a task that two workers hold
-	lost       inspect.FindingKind = "no-payload"        // a run of a task whose payload is gone
-	stray      inspect.FindingKind = "non-member"        // tasks of a worker that is no member
-	entry      inspect.FindingKind = "schedule"          // keys of the schedule that disagree
+	twice      inspect.FindingKind = "two-owners"        // an attempt that two workers hold
+	lost       inspect.FindingKind = "no-payload"        // an attempt whose payload is gone
+	stray      inspect.FindingKind = "non-member"        // tasks of a worker that isn't a member
+	entry      inspect.FindingKind = "schedule"          // inconsistent keys of the schedule
 	lock       inspect.FindingKind = "lock"              // a unique lock without a holder
-	cancel     inspect.FindingKind = "cancel"            // records of cancels that don't fit what runs
-	token      inspect.FindingKind = "token"             // a token counter that is no number, or behind
-	leftover   inspect.FindingKind = "leftover"          // what a worker that is gone has left behind
-	noTTL      inspect.FindingKind = "ttl"               // a key without the TTL that belongs there
-	foreign    inspect.FindingKind = "wrong-type"        // a key that holds something else
+	cancel     inspect.FindingKind = "cancel"            // records of cancels that don't match the running tasks
+	token      inspect.FindingKind = "token"             // a token counter that isn't a number, or is behind
+	leftover   inspect.FindingKind = "leftover"          // remains of a worker that is gone
+	noTTL      inspect.FindingKind = "ttl"               // a key that lacks its TTL
+	foreign    inspect.FindingKind = "wrong-type"        // a key of another type
 	batch      inspect.FindingKind = "batch"             // an accepted batch whose tasks are gone
-	added      inspect.FindingKind = "added"             // an added task that is not as it should be
-	recurring  inspect.FindingKind = "recurring"         // a schedule that is not as it should be
-	result     inspect.FindingKind = "result"            // a record of a result that is none
-	stale      inspect.FindingKind = "stale"             // what belongs to a list that is empty
-	ledger     inspect.FindingKind = "crash-counts"      // crash counts of tasks that are not there any more
-	unknown    inspect.FindingKind = "unknown-key"       // a key of the prefix that is none of ours
-	roster     inspect.FindingKind = "worker-list"       // a list of peers that is not right
-	registry   inspect.FindingKind = "queue-list"        // a queue that is not listed
-	dead       inspect.FindingKind = "expired-worker"    // a lapsed worker that nobody is there to judge
-	unfinished inspect.FindingKind = "unfinished-return" // a return that nobody is there to finish
-	unserved   inspect.FindingKind = "no-worker"         // tasks wait, and nobody serves the queue
-	paused     inspect.FindingKind = "paused"            // tasks wait, or even gather, while the queue is paused
-	ahead      inspect.FindingKind = "future-cancel"     // a cancel of tasks that are still to come
+	added      inspect.FindingKind = "added"             // an invalid added task
+	recurring  inspect.FindingKind = "recurring"         // an invalid schedule
+	result     inspect.FindingKind = "result"            // an invalid record of a result
+	stale      inspect.FindingKind = "stale"             // a key that belongs to an empty list
+	ledger     inspect.FindingKind = "crash-counts"      // crash counts of tasks that no longer exist
+	unknown    inspect.FindingKind = "unknown-key"       // a key with the prefix that worqr doesn't know
+	roster     inspect.FindingKind = "worker-list"       // an invalid list of peers
+	registry   inspect.FindingKind = "queue-list"        // a queue that isn't listed
+	dead       inspect.FindingKind = "expired-worker"    // a worker with an expired lease that no peer can evict
+	unfinished inspect.FindingKind = "unfinished-return" // a return that no peer can finish
+	unserved   inspect.FindingKind = "no-worker"         // tasks wait, and no worker serves the queue
+	paused     inspect.FindingKind = "paused"            // tasks wait, perhaps more and more, while the queue is paused
+	ahead      inspect.FindingKind = "future-cancel"     // a cancel of future tasks
 )
 
-// What is wrong with the service: nothing is broken, and it may not do its work.
+// Problems of the service: nothing is broken, but it may not do its work.
 const (
-	long     inspect.FindingKind = "long-run"      // a task runs for long, or for far longer than others
+	long     inspect.FindingKind = "long-run"      // a task has run for long, or for far longer than others
 	stuck    inspect.FindingKind = "stuck-handler" // handlers that didn't return after their context ended
 	stalled  inspect.FindingKind = "stalled"       // tasks wait, and none has started for long
 	late     inspect.FindingKind = "overdue"       // a task was due long ago
-	backlog  inspect.FindingKind = "backlog"       // more tasks wait than are allowed
-	retrying inspect.FindingKind = "retrying"      // tasks have failed, and are to be retried
+	backlog  inspect.FindingKind = "backlog"       // more tasks wait than the limit
+	retrying inspect.FindingKind = "retrying"      // failed tasks wait for their retry
 	failed   inspect.FindingKind = "failed"        // tasks are in the failed queue
 )
 
-// What endangers tasks from outside.
+// External risks for tasks.
 const (
 	policy      inspect.FindingKind = "eviction-policy" // Redis may evict keys
-	persistence inspect.FindingKind = "persistence"     // Redis may lose what it has acknowledged
-	replication inspect.FindingKind = "replication"     // a failover may
+	persistence inspect.FindingKind = "persistence"     // Redis may lose acknowledged writes
+	replication inspect.FindingKind = "replication"     // a failover may lose acknowledged writes
 	version     inspect.FindingKind = "redis-version"   // Redis is too old
 	clock       inspect.FindingKind = "clock"           // the clocks of this machine and Redis differ
 	memory      inspect.FindingKind = "memory"          // Redis is nearly full
-	vulnerable  inspect.FindingKind = "vulnerable"      // Redis has a hole in its scripting that is known
-	leases      inspect.FindingKind = "leases"          // peers of one queue have different leases
-	unreadable  inspect.FindingKind = "not-permitted"   // Redis may not be asked
+	vulnerable  inspect.FindingKind = "vulnerable"      // Redis has a known vulnerability in its scripting
+	leases      inspect.FindingKind = "leases"          // peers of a queue have different leases
+	unreadable  inspect.FindingKind = "not-permitted"   // the Redis user lacks a permission
 	cluster     inspect.FindingKind = "cluster"         // a part of the cluster can't be used
 	openSlot    inspect.FindingKind = "open-slot"       // a slot has been moving for long
 	coverage    inspect.FindingKind = "full-coverage"   // one node that is down stops all others
 )
 
-// Kinds are all kinds.
+// Kinds lists all kinds.
 var Kinds = []inspect.FindingKind{
 	orphan, twice, lost, stray, entry, lock, cancel,
 	token, leftover, noTTL, foreign, batch, added, recurring, result, stale, ledger, unknown,
@@ -76,7 +76,7 @@ var Kinds = []inspect.FindingKind{
 	leases, unreadable, cluster, openSlot, coverage,
 }
 
-// maxFindings is how many findings a report holds; the others are counted.
+// maxFindings limits the findings in a report; the others are counted.
 const maxFindings = 1000
 
 func add(r *inspect.CheckReport, f inspect.Finding) {
@@ -96,16 +96,16 @@ func sortFindings(r *inspect.CheckReport) {
 	})
 }
 
-// A diagnosis is what there is to say of a kind of flaw.
+// A diagnosis describes a kind of flaw.
 type diagnosis struct {
 	severity inspect.Severity
-	says     string // "%s" is for the number that there is
-	cure     string // what is to be done
+	says     string // "%s" is replaced by a number
+	cure     string // what to do
 	cured    string // what was done
-	patience bool   // it is one only if it is still there a lease later
+	patience bool   // it's reported only if it persists for a lease
 }
 
-// diagnoses are those of what a queue's keys show.
+// diagnoses describes the flaws in a queue's keys.
 var diagnoses = map[inspect.FindingKind]diagnosis{
 	orphan: {severity: inspect.SeverityError, says: "A task is in a processing list, and no worker holds it.",
 		cure: "Repair returns it to the front of the queue.", cured: "Returned to the front of the queue."},
@@ -151,7 +151,7 @@ var diagnoses = map[inspect.FindingKind]diagnosis{
 		cure: "Resume it, unless the pause is intended."},
 }
 
-// gathering is that of a pause during which more tasks arrive.
+// gathering describes a pause during which more tasks arrive.
 var gathering = diagnosis{severity: inspect.SeverityWarning, says: "The queue is paused and its backlog is growing (%s).",
 	cure: "Resume it, or stop the producers."}
 
@@ -166,13 +166,13 @@ func (d diagnosis) finding(kind inspect.FindingKind, queue, key, subject, detail
 	return inspect.Finding{Kind: kind, Severity: d.severity, Queue: queue, Key: key, Subject: subject, Text: says + " " + then, Repaired: mended}
 }
 
-// found reports a finding, once.
+// found adds a finding, unless the report already has it.
 func (c *checkup) found(f inspect.Finding) {
 	id := fmt.Sprintln(f.Kind, f.Queue, f.Key, f.Subject, f.Text)
 	if slices.Contains(c.Limits.Ignore, f.Kind) || c.said[id] {
 		return
 	}
-	if len(c.said) < 10*maxFindings { // beyond, those that are counted may be counted twice
+	if len(c.said) < 10*maxFindings { // beyond this, findings may be counted twice
 		c.said[id] = true
 	}
 	add(&c.report, f)

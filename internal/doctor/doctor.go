@@ -1,6 +1,5 @@
-// Package doctor examines the keys of a fleet, repairs what it can, and explains why a task
-// doesn't run. It reads rows from the store and returns rows; what they mean is decided by
-// functions without Redis.
+// Package doctor checks the keys of a fleet, repairs what it can, and explains why a task doesn't
+// run. It reads rows from the store and returns rows; functions without Redis interpret them.
 package doctor
 
 import (
@@ -17,66 +16,66 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// Config says what to examine, and how.
+// Config configures a check.
 type Config struct {
 	Runner store.Runner
 	Space  store.Space
-	Nodes  func(ctx context.Context) ([]store.Node, error) // of a cluster; nil if there is one server
-	Lease  time.Duration                                   // after which what looks odd is looked at again
-	Beat   time.Duration                                   // between two of a peer
-	Nonces time.Duration                                   // how long marks of nonces stay
+	Nodes  func(ctx context.Context) ([]store.Node, error) // nodes of a cluster; nil for a single server
+	Lease  time.Duration                                   // after which suspicious things are checked again
+	Beat   time.Duration                                   // between two heartbeats of a peer
+	Nonces time.Duration                                   // lifetime of nonces' marks
 	Repair bool
-	Prefix string // as the report has it
+	Prefix string // as shown in the report
 	Limits inspect.CheckOptions
 }
 
-// A checkup is one walk through the keyspace. It finds keys page by page, and then has Redis judge
+// A checkup is one walk through the keyspace. It finds keys page by page, and scripts then check
 // them one by one.
 type checkup struct {
 	Config
 	ctx      context.Context
 	report   inspect.CheckReport
-	returned int   // tasks, to the front
-	now      int64 // ms, by the clock of the only Redis, when it began
+	returned int   // number of tasks returned to the front
+	now      int64 // ms, by the clock of the single server, when it began
 
 	nodes []store.Node
 	lost  map[string]bool // nodes that don't answer
 	seed  maphash.Seed
-	seen  map[uint64]bool // sums of the names of keys, in a cluster
-	last  []doubt         // that need no lease of their own
+	seen  map[uint64]bool // hashes of key names, in a cluster
+	last  []doubt         // doubts that don't need their own lease
 
 	exams   map[store.Keys]*exam
 	totals  map[string]*total        // by the id of the queue
 	present map[string]bool          // workers that are registered
 	members map[string]bool          // of any queue
-	known   map[string]time.Duration // leases of workers
+	known   map[string]time.Duration // leases by worker
 	doubts  []doubt
-	said    map[string]bool // findings, so that none comes twice
+	said    map[string]bool // findings, to avoid duplicates
 	skipped int             // doubts beyond maxDoubts
 }
 
-// An exam is that of one queue.
+// An exam is the check of one queue.
 type exam struct {
 	name      string
-	id        string // the name, or what tells its failed queue from it
+	id        string // the name, or a different one for its failed queue
 	keys      store.Keys
 	node      string          // where it was found
 	lost      bool            // it can't be examined
-	now       int64           // ms, by the clock of Redis there, when its examination began
-	used      bool            // something waits or runs, or somebody serves it
-	processes map[string]bool // that have a list, and whose holder was not seen yet
+	now       int64           // ms, by that server's clock, when its check began
+	used      bool            // tasks wait or run, or a worker serves it
+	processes map[string]bool // attempts with a list, until their holder is found
 	holders   map[string]bool // workers that may hold something
-	retries   int             // tasks that wait to be retried
-	runs      runs            // what is held
+	retries   int             // tasks that wait for a retry
+	runs      runs            // the held attempts
 	members   []string
 }
 
-// A doubt is looked at again a lease later. It tells whether that was in vain.
+// A doubt checks something again, a lease later.
 type doubt func() error
 
-// Examine walks through the keyspace and reports what is wrong. With Repair it also repairs what it
-// can without losing a task, and returns how many it returned to the front. If it fails, the report
-// covers what was done until then.
+// Examine walks through the keyspace and reports problems. With Repair it also repairs what it can
+// without losing a task, and returns how many tasks it returned to the front. If it fails, the
+// report covers what was done before.
 func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, returned int, err error) {
 	c := &checkup{
 		Config: config, ctx: ctx, report: inspect.CheckReport{Repair: config.Repair, Prefix: config.Prefix},
@@ -97,9 +96,10 @@ func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, return
 	return &c.report, c.returned, nil
 }
 
-// walk reads the names of all keys, on each node that has some. In a cluster it does so twice:
-// a slot may have moved from a node that was still to be read to one that had been. Who owns what doesn't
-// tell whether that is needed: keys move before their slot does, and nodes learn of it later.
+// walk reads the names of all keys, on each node that has some. In a cluster it does so twice: a
+// slot may have moved from a node that was yet to be read to one that had been read. Slot owners
+// don't show whether that's necessary: keys move before their slot does, and nodes learn of it
+// later.
 func (c *checkup) walk() error {
 	nodes := c.nodes
 	if c.inCluster() {
@@ -121,7 +121,7 @@ func (c *checkup) walk() error {
 	return nil
 }
 
-// through reads those of one.
+// through reads the keys of one node.
 func (c *checkup) through(n store.Node) error {
 	for page, err := range store.Keyspace(c.ctx, n, c.Runner, c.Space) {
 		if err != nil {
@@ -168,7 +168,7 @@ func (c *checkup) through(n store.Node) error {
 	return nil
 }
 
-// note takes in a key.
+// note records a key.
 func (c *checkup) note(k store.Key, some map[store.Keys]map[store.What][]string) {
 	if k.Queue == nil {
 		if k.Kind == "worker" {
@@ -195,7 +195,7 @@ func (c *checkup) note(k store.Key, some map[store.Keys]map[store.What][]string)
 	}
 }
 
-// judgedByName are the keys that are judged one by one, as they are found.
+// judgedByName lists the kinds of keys that are checked one by one, as they are found.
 var judgedByName = map[string]store.What{
 	"keyed": store.CheckEntries, "cancel": store.CheckRecords, "recurrence": store.CheckRecurring, "result": store.CheckResults,
 }
@@ -235,7 +235,7 @@ func (c *checkup) foreign(k store.Key, is string) {
 	c.found(f)
 }
 
-// nonces looks for marks that would stay forever.
+// nonces reports marks of nonces that would stay forever.
 func (c *checkup) nonces(marks []store.Key) error {
 	endless, err := store.Endless(c.ctx, c.Runner, marks, c.Repair, c.Nonces)
 	for _, k := range endless {
@@ -244,11 +244,11 @@ func (c *checkup) nonces(marks []store.Key) error {
 	return err
 }
 
-// queues examines each queue.
+// queues checks each queue.
 func (c *checkup) queues() error {
 	for _, e := range slices.SortedFunc(maps.Values(c.exams), func(a, b *exam) int { return strings.Compare(a.id, b.id) }) {
 		if e.lost || c.lost[e.node] {
-			continue // that was said
+			continue // that was reported
 		}
 		if err := c.passOver(e, c.queue(e)); err != nil {
 			return fmt.Errorf("examine on %q: %w", e.name, err)
@@ -257,11 +257,11 @@ func (c *checkup) queues() error {
 	return nil
 }
 
-// maxDoubts is how many things are looked at again. Others are counted: somebody has
-// written more names than a fleet has.
+// maxDoubts limits how many things are checked again. The others are counted: a fleet doesn't have
+// that many, so someone else has written them.
 const maxDoubts = 10_000
 
-// doubt schedules a second look, a lease later.
+// doubt schedules a second check, a lease later.
 func (c *checkup) doubt(again doubt) {
 	if len(c.doubts) == maxDoubts {
 		c.skipped++
@@ -270,7 +270,7 @@ func (c *checkup) doubt(again doubt) {
 	c.doubts = append(c.doubts, again)
 }
 
-// again takes the second looks, a lease later.
+// again runs the second checks, a lease later.
 func (c *checkup) again() error {
 	if len(c.doubts) == 0 && len(c.last) == 0 {
 		return nil
@@ -285,7 +285,7 @@ func (c *checkup) again() error {
 	}
 	for _, look := range append(c.doubts, c.last...) {
 		if err := look(); err != nil {
-			return c.passOver(nil, err) // what is left would have to wait as long for the node
+			return c.passOver(nil, err) // the remaining checks would have to wait for the node, too
 		}
 	}
 	return nil

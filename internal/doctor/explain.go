@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	mostCopies  = 10      // of each kind that are explained
-	listDepth   = 100_000 // from the front of the list that are looked at
-	failedDepth = 1000    // of the failed queue, newest first
+	mostCopies  = 10      // of each kind that are returned
+	listDepth   = 100_000 // tasks searched from the front of the list
+	failedDepth = 1000    // tasks searched in the failed queue, newest first
 )
 
-// A Question is where to look for what.
+// A Question is a task to look for, and where.
 type Question struct {
 	Runner  store.Runner
 	Space   store.Space
-	Queue   string // whose keys, a part of one that is spread
-	Name    string // of the queue, as the explanation has it
-	Prefix  string // as the explanation has it
+	Queue   string // whose keys are searched: a queue, or a part of one
+	Name    string // of the queue, as shown in the explanation
+	Prefix  string // as shown in the explanation
 	Entry   string // to look for; "" to look for the payload
 	Payload []byte
-	Beat    time.Duration // between two of a peer
+	Beat    time.Duration // between two heartbeats of a peer
 }
 
-// An explanation is one in the making.
+// An explanation is an inspect.Explanation under construction.
 type explanation struct{ inspect.Explanation }
 
-// Merge adds to an explanation what was found on another part of a queue.
+// Merge adds to an explanation what was found on another part of the queue.
 func Merge(e, part *inspect.Explanation) {
 	if part.At.After(e.At) {
 		e.At = part.At
@@ -43,7 +43,7 @@ func Merge(e, part *inspect.Explanation) {
 
 // Explain looks for the copies of a task.
 func (q Question) Explain(ctx context.Context) (*inspect.Explanation, error) {
-	// What moves between two reads may be seen in neither: look again.
+	// A task that moves between two reads may be missed by both: look again.
 	for tries := 2; ; tries-- {
 		e, err := q.once(ctx)
 		if err != nil {
@@ -105,7 +105,7 @@ func (q Question) once(ctx context.Context) (*explanation, error) {
 	return e, nil
 }
 
-// explained tells of what waits, and of what runs of a key.
+// explained describes the waiting tasks and, with a key, the running ones.
 func explained(p *store.Place, byKey bool) *explanation {
 	e := &explanation{inspect.Explanation{At: time.UnixMilli(p.Now), Paused: p.Paused, Workers: p.Workers, IdleWorkers: p.Idle}}
 	if !byKey {
@@ -136,7 +136,7 @@ func runningCopy(attempt, worker string, token int64, entry string) inspect.Task
 	return inspect.TaskCopy{State: inspect.CopyRunning, Key: store.KeyOf(entry), EnqueuedAt: store.Moment(store.CardOf(entry, "").Since), AttemptID: attempt, WorkerID: worker, Token: token, StartedAt: store.StartedAt(attempt)}
 }
 
-// running looks for the payload among what runs.
+// running adds the running tasks with the payload.
 func (q Question) running(ctx context.Context, e *explanation) error {
 	for t, err := range store.Running(ctx, q.Runner, q.keys()) {
 		if err != nil {
@@ -152,7 +152,7 @@ func (q Question) running(ctx context.Context, e *explanation) error {
 	return nil
 }
 
-// waits adds why something does not start that might.
+// waits adds why a task that could start doesn't.
 func (e *explanation) waits(c inspect.TaskCopy) inspect.TaskCopy {
 	if c = e.halted(c); len(c.Reasons) == 0 && e.IdleWorkers == 0 {
 		c.Reasons = append(c.Reasons, inspect.ReasonBusy)
@@ -163,7 +163,7 @@ func (e *explanation) waits(c inspect.TaskCopy) inspect.TaskCopy {
 	return c
 }
 
-// halted adds why nothing of the queue starts at all.
+// halted adds why no task of the queue starts.
 func (e *explanation) halted(c inspect.TaskCopy) inspect.TaskCopy {
 	switch {
 	case e.Paused:
@@ -174,7 +174,7 @@ func (e *explanation) halted(c inspect.TaskCopy) inspect.TaskCopy {
 	return c
 }
 
-// entry is what waits of an entry.
+// entry describes the waiting task of an entry.
 func (e *explanation) entry(now int64, x store.Entry) inspect.TaskCopy {
 	c := inspect.TaskCopy{State: inspect.CopyScheduled, Key: store.KeyOf(x.Name), EnqueuedAt: store.Moment(store.CardOf(x.Name, "").Since), DueAt: time.UnixMilli(store.Due(x.Due, now)), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
 	early := x.Due > now
@@ -188,11 +188,11 @@ func (e *explanation) entry(now int64, x store.Entry) inspect.TaskCopy {
 	switch {
 	case early:
 		c.Reasons = append(c.Reasons, inspect.ReasonNotDue)
-		c = e.halted(c) // it would not start then either
+		c = e.halted(c) // it wouldn't start then either
 	case c.State == inspect.CopyScheduled:
 		c = e.waits(c)
 		if c.Crashes > 0 && !e.Paused && e.Workers > 0 {
-			c.Reasons = append(c.Reasons, inspect.ReasonSuspect) // only its peer knows MaxCrashes, and what else runs there
+			c.Reasons = append(c.Reasons, inspect.ReasonSuspect) // only its peer knows MaxCrashes, and its other tasks
 		}
 	}
 	return c
@@ -220,7 +220,7 @@ func (q Question) searchFailed(ctx context.Context, e *explanation) error {
 	return nil
 }
 
-// held tells of the worker that holds a copy.
+// held describes the worker that holds a copy.
 func (e *explanation) held(c *inspect.TaskCopy, h store.Holder, beat time.Duration) {
 	c.WorkerName, c.Host, c.PID = h.Name, h.Host, h.PID
 	switch {
@@ -236,13 +236,13 @@ func (e *explanation) held(c *inspect.TaskCopy, h store.Holder, beat time.Durati
 			c.Reasons = append(c.Reasons, inspect.ReasonNoWorker)
 		case h.Suspect:
 			c.EvictAt = time.UnixMilli(h.Judged).Add(beat)
-		default: // one looks with its next beat, and again a beat later
+		default: // a worker looks with its next beat, and again a beat later
 			c.EvictAt = e.At.Add(2 * beat)
 		}
 	}
 }
 
-// Recurring tells of what recurs.
+// Recurring converts a recurring task.
 func Recurring(t store.RecurringTask) inspect.RecurringTask {
 	return inspect.RecurringTask{Key: t.Key, Next: store.Moment(t.Next), Current: store.Moment(t.Running), Asserted: t.Until >= t.Now,
 		LastOutcome: t.Outcome, LastDue: store.Moment(t.Of), LastAt: store.Moment(t.At)}

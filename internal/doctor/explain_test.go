@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Why a copy does not run, by how the queue stands.
+// Why a copy doesn't run, depending on the state of the queue.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	at := now.UnixMilli()
@@ -30,7 +30,7 @@ func TestReasons(t *testing.T) {
 		"first":                          {place: with(serving, func(p *store.Place) { p.Before = []int{0} }), want: "waiting[] "},
 		"behind":                         {place: with(serving, func(p *store.Place) { p.Before = []int{0}; p.Ready = 1 }), want: "waiting[behind] "},
 		"all are busy":                   {place: with(serving, func(p *store.Place) { p.Before = []int{0}; p.Idle = 0 }), want: "waiting[busy] "},
-		"nobody serves":                  {place: with(serving, func(p *store.Place) { p.Before = []int{0}; p.Workers, p.Idle = 0, 0 }), want: "waiting[no-worker] "},
+		"no worker":                      {place: with(serving, func(p *store.Place) { p.Before = []int{0}; p.Workers, p.Idle = 0, 0 }), want: "waiting[no-worker] "},
 		"paused":                         {place: with(serving, func(p *store.Place) { p.Before = []int{0, 3}; p.Paused = true }), want: "waiting[paused] waiting[paused behind] "},
 		"due":                            {place: entry(serving, store.Entry{Due: 5}), want: "scheduled[] "},
 		"not due":                        {place: entry(serving, store.Entry{Due: at + 1}), want: "scheduled[not-due] "},
@@ -48,7 +48,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// What becomes of a task whose worker is gone, and when.
+// What happens to a task whose worker is gone, and when.
 func TestHeld(t *testing.T) {
 	t.Parallel()
 	at := now.UnixMilli()
@@ -61,9 +61,9 @@ func TestHeld(t *testing.T) {
 		"it beats":           {holder: store.Holder{Member: true, Until: at + 1}, workers: 1, want: "[]"},
 		"it was not judged":  {holder: store.Holder{Member: true, Until: at - 1}, workers: 1, want: "[lease-expired]", evict: 2 * time.Second},
 		"it is a suspect":    {holder: store.Holder{Member: true, Until: at - 1, Suspect: true, Judged: at}, workers: 1, want: "[lease-expired]", evict: time.Second},
-		"nobody judges":      {holder: store.Holder{Member: true, Until: at - 1, Suspect: true, Judged: at}, want: "[lease-expired no-worker]"},
+		"no peer evicts":     {holder: store.Holder{Member: true, Until: at - 1, Suspect: true, Judged: at}, want: "[lease-expired no-worker]"},
 		"it is returned":     {holder: store.Holder{Suspect: true}, workers: 1, want: "[returning]"},
-		"nobody returns it":  {holder: store.Holder{Suspect: true}, want: "[returning no-worker]"},
+		"no peer returns it": {holder: store.Holder{Suspect: true}, want: "[returning no-worker]"},
 		"it is not a member": {holder: store.Holder{}, workers: 1, want: "[]"},
 	} {
 		c := inspect.TaskCopy{State: inspect.CopyRunning}

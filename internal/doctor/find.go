@@ -8,11 +8,11 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// WalkDepth is how many tasks of each kind are looked at for a header.
+// WalkDepth is how many tasks of each kind are searched for a header.
 const WalkDepth = 10_000
 
-// ByHeader returns the keys of tasks with a header, mostCopies at most: those that run or wait, and
-// those among the newest that have failed. More says that it hasn't looked at all that wait.
+// ByHeader returns the keys of tasks with a header, mostCopies at most: running and waiting ones,
+// and those among the newest failed ones. more reports that some waiting tasks weren't searched.
 func (q Question) ByHeader(ctx context.Context, name, value string) (found []string, more bool, err error) {
 	w := &walk{name: name, value: value}
 	over(w, store.AddedCards(ctx, q.Runner, q.keys()), WalkDepth, func(t store.AddedTask) (string, string) { return t.Key, t.Card })
@@ -27,11 +27,11 @@ func (q Question) ByHeader(ctx context.Context, name, value string) (found []str
 type walk struct {
 	name, value string
 	found       []string
-	cut         bool // some were not looked at
+	cut         bool // some weren't searched
 	err         error
 }
 
-// over goes on with up to most rows of a listing.
+// over adds matches among the first most rows of a listing.
 func over[T any](w *walk, rows iter.Seq2[T, error], most int, about func(T) (key, card string)) {
 	if w.err != nil || len(w.found) == mostCopies {
 		return

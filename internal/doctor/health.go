@@ -18,12 +18,12 @@ const (
 	defaultWait     = 10 * time.Minute
 	defaultRetrying = 10
 
-	recently  = time.Hour   // of failures
-	overtakes = 100         // times as many tasks as run have started since: far longer than is usual
-	atLeast   = time.Minute // that is not said of
+	recently  = time.Hour   // for failures
+	overtakes = 100         // that many times as many tasks as run have started since: unusually long
+	atLeast   = time.Minute // shorter runs aren't reported for that
 )
 
-// against tells how bad it is that a limit is exceeded: one that was set, or the default.
+// against returns the severity of exceeding a limit: one that was set, or the default.
 func against(set bool) inspect.Severity {
 	if set {
 		return inspect.SeverityWarning
@@ -31,22 +31,22 @@ func against(set bool) inspect.Severity {
 	return inspect.SeverityNotice
 }
 
-// A run is a task that a worker holds.
+// A run is an attempt that a worker holds.
 type run struct {
 	process, worker string
 	token           string
-	since           time.Time // zero if its id does not tell
+	since           time.Time // zero if the id doesn't contain it
 }
 
-// runs are what is known of those of a queue, so that not all of them are kept.
+// runs summarizes the runs of a queue, so that not all of them are kept.
 type runs struct {
 	held   int
-	long   int // beyond MaxRun
+	long   int // longer than MaxRun
 	oldest run // by token
 	newest time.Time
 }
 
-// add takes in a run. Its process id has the time at which its peer asked for it.
+// add adds a run. Its process id contains the time when its peer asked for it.
 func (r *runs) add(now int64, limits inspect.CheckOptions, one run) {
 	one.since = store.StartedAt(one.process)
 	r.held++
@@ -64,10 +64,10 @@ func (r *runs) add(now int64, limits inspect.CheckOptions, one run) {
 	}
 }
 
-// age is how long ago it was.
+// age returns how long ago t was.
 func age(now int64, t time.Time) time.Duration { return time.UnixMilli(now).Sub(t) }
 
-// health looks at whether a queue does its work.
+// health checks whether a queue does its work.
 func (c *checkup) health(e *exam) error {
 	h, err := store.ReadHealth(c.ctx, c.Runner, e.keys, e.now, e.now-recently.Milliseconds())
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *checkup) health(e *exam) error {
 	return nil
 }
 
-// counts compares what queues have with the limits: of one that is spread, all parts together.
+// counts compares the numbers of tasks with the limits. The parts of a spread queue count together.
 func (c *checkup) counts() error {
 	for _, id := range slices.Sorted(maps.Keys(c.totals)) {
 		for _, f := range c.totals[id].judge(c.Limits) {
@@ -107,11 +107,11 @@ func (c *checkup) counts() error {
 	return nil
 }
 
-// A total is what the parts of a queue have.
+// A total is the sum over the parts of a queue.
 type total struct {
 	ready, retries, stored, fresh int
-	most                          int        // that one part has
-	keys                          store.Keys // of that part
+	most                          int        // of the largest part
+	keys                          store.Keys // of the largest part
 }
 
 func (t *total) add(v *vitals, q store.Keys) {
@@ -124,7 +124,7 @@ func (t *total) add(v *vitals, q store.Keys) {
 	t.fresh += v.Fresh
 }
 
-// judge says of what there is too much.
+// judge returns findings about exceeded limits.
 func (t *total) judge(limits inspect.CheckOptions) (all findings) {
 	if t.keys.IsFailed() {
 		all.failures(t, limits)
@@ -140,16 +140,16 @@ func (t *total) judge(limits inspect.CheckOptions) (all findings) {
 	return all
 }
 
-// vitals are what is known of whether a queue does its work.
+// vitals are what a checkup knows about whether a queue does its work.
 type vitals struct {
 	store.Health
 	now      int64
 	retries  int
 	runs     runs
-	firstDue float64 // ms; the earliest task that is due; negative: none is, or nobody may start it
+	firstDue float64 // ms; the earliest due task; negative: none is due, or none may start
 }
 
-// judge says what is too slow.
+// judge returns findings about slow queues.
 func (v *vitals) judge(q store.Keys, limits inspect.CheckOptions) (all findings) {
 	all.long(v, q, limits)
 	if v.Workers > 0 && !v.Paused && !q.IsFailed() {
@@ -163,8 +163,8 @@ func (all *findings) add(kind inspect.FindingKind, severity inspect.Severity, ke
 	*all = append(*all, inspect.Finding{Kind: kind, Severity: severity, Key: key, Text: text})
 }
 
-// long reports runs that take long, and the oldest if so many tasks have started since
-// that it takes far longer than the others do.
+// long reports runs that take long. It also reports the oldest one if so many tasks have started
+// since that it must take far longer than the others.
 func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	r := v.runs
 	if r.held == 0 || r.oldest.process == "" {
@@ -187,8 +187,7 @@ func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 	*all = append(*all, f)
 }
 
-// stalled reports that all handlers have been busy with the same tasks for long, while
-// others wait.
+// stalled reports that all handlers have been busy with the same tasks for long while others wait.
 func (all *findings) stalled(v *vitals, q store.Keys, ready int, limits inspect.CheckOptions) {
 	newest := v.runs.newest
 	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); ready > 0 && v.Idle == 0 && !newest.IsZero() && age(v.now, newest) > limit {
@@ -198,16 +197,16 @@ func (all *findings) stalled(v *vitals, q store.Keys, ready int, limits inspect.
 	}
 }
 
-// late reports that what has a time does not start.
+// late reports scheduled tasks that are overdue.
 func (all *findings) late(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	by := age(v.now, time.UnixMilli(int64(max(v.firstDue, 0))))
-	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); v.firstDue > 1 && by > limit { // 0 and 1 are as soon as possible
+	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); v.firstDue > 1 && by > limit { // 0 and 1 mean at once
 		all.add(late, against(limits.MaxWaitTime > 0), q.Schedule(),
 			fmt.Sprintf("A task was due %v ago and hasn't started. Add workers, or find out what keeps them busy.", by.Round(time.Second)))
 	}
 }
 
-// failures reports what is in the failed queue.
+// failures reports the contents of the failed queue.
 func (all *findings) failures(t *total, limits inspect.CheckOptions) {
 	if t.stored <= max(limits.MaxFailed, 0) {
 		return
@@ -227,8 +226,8 @@ func (all *findings) failures(t *total, limits inspect.CheckOptions) {
 	all.add(failed, against(limits.MaxFailed != 0), t.keys.Schedule(), fmt.Sprintf("%s failed for good%s. %s", words.Several(t.stored, "task"), when, cure))
 }
 
-// stuckHandlers reports peers with handlers that ignore that their context has ended. Their tasks
-// have ended without them; what they occupy of the peer stays occupied.
+// stuckHandlers reports peers with handlers that don't return although their context has ended.
+// Their tasks have ended without them, but they still use the peer's resources.
 func (c *checkup) stuckHandlers() error {
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(c.present)), perCall) {
 		workers, err := store.Registrations(c.ctx, c.Runner, c.Space, ids)

@@ -12,16 +12,16 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// now is when the queues of these tests are looked at, by the clock of Redis.
+// now is Redis's time in these tests.
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// attempt is the id of one that began so long ago.
+// attempt returns the id of an attempt that began that long ago.
 func attempt(ago time.Duration) string {
 	ms := now.Add(-ago).UnixMilli()
 	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16, ms&0xffff)
 }
 
-// What is said of a queue that doesn't do its work, and how bad it is.
+// Findings about a queue that doesn't do its work, and their severity.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	q := store.SpaceOf("p").Queue("q")
@@ -74,7 +74,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// inspect.CheckOptions on numbers hold for all parts of a queue together. The finding names the part that has most.
+// inspect.CheckOptions on numbers apply to all parts of a queue together. The finding names the
+// largest part.
 func TestTotal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -106,7 +107,7 @@ func TestTotal(t *testing.T) {
 	is.Equal(len(append(all.judge(inspect.CheckOptions{MaxBacklog: 6, MaxRetrying: 6}), failures.judge(inspect.CheckOptions{MaxFailed: 6})...)), 0)
 }
 
-// The age of a run is told by its id.
+// The age of a run comes from its id.
 func TestRuns(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -115,6 +116,6 @@ func TestRuns(t *testing.T) {
 		r.add(now.UnixMilli(), inspect.CheckOptions{}, one)
 	}
 	is.Equal(r.held, 3)
-	is.Equal(r.oldest.token, "9") // by number, and only where an id tells the time
+	is.Equal(r.oldest.token, "9") // compared as numbers, and only if the id contains a time
 	is.Equal(age(now.UnixMilli(), r.newest), time.Minute)
 }

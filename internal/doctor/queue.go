@@ -9,10 +9,10 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// perCall is how many things one call judges, and how many one exchange asks for.
+// perCall limits what one call checks and what one exchange reads.
 const perCall = 60
 
-// queue examines who holds something before all that may be waiting for them.
+// queue checks the holders of tasks before everything that may wait for them.
 func (c *checkup) queue(e *exam) (err error) {
 	if e.now, err = c.at(c.ctx, e.keys); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (c *checkup) queue(e *exam) (err error) {
 	return cmp.Or(c.health(e), c.leases(e))
 }
 
-// holders examines members or suspects.
+// holders checks members or suspects.
 func (c *checkup) holders(e *exam, what store.What) error {
 	for names, err := range store.Names(c.ctx, c.Runner, e.keys, what) {
 		if err != nil {
@@ -59,8 +59,8 @@ func (c *checkup) holders(e *exam, what store.What) error {
 	return nil
 }
 
-// held examines what workers hold, and then what nobody does. Processes that have
-// started since their keys were read are not known, and of no interest.
+// held checks what workers hold, and then what no worker holds. Processes that have started since
+// their keys were read don't matter.
 func (c *checkup) held(e *exam) error {
 	workers := slices.Sorted(maps.Keys(e.holders))
 	if err := c.judge(e, store.CheckHolders, "", workers); err != nil {
@@ -89,22 +89,22 @@ func (c *checkup) held(e *exam) error {
 			}
 		}
 	}
-	// The newest first, so that the oldest stands foremost in the end.
+	// Newest first, so that the oldest ends up in front.
 	orphans := slices.Sorted(maps.Keys(e.processes))
 	slices.Reverse(orphans)
 	return c.judge(e, store.CheckProcesses, "", orphans)
 }
 
-// judge has things of a queue judged, some at a time, and takes in what is wrong.
+// judge checks things of a queue, some at a time, and handles the flaws.
 func (c *checkup) judge(e *exam, what store.What, worker string, names []string) error {
 	most := perCall
 	if what == store.CheckProcesses || what == store.CheckCanceled {
-		most = max(1, perCall*perCall/max(perCall, len(e.holders))) // each is looked for at all of these
+		most = max(1, perCall*perCall/max(perCall, len(e.holders))) // each is compared with all of them
 	}
 	for len(names) > 0 {
 		v, err := store.Check(c.ctx, c.Runner, e.keys, what, worker, c.Repair, names[:min(most, len(names))])
 		if store.IsWrongType(err) {
-			return nil // that was found, and nothing can be told beside it
+			return nil // that was reported, and nothing else can be checked
 		}
 		if err != nil {
 			return err
@@ -120,12 +120,12 @@ func (c *checkup) judge(e *exam, what store.What, worker string, names []string)
 	return nil
 }
 
-// flaw takes in what is wrong, or looks again later.
+// flaw reports a flaw, or schedules a second look.
 func (c *checkup) flaw(e *exam, what store.What, worker string, f store.Flaw) error {
 	kind := inspect.FindingKind(f.Kind)
 	d := diagnoses[kind]
 	if kind == unserved && e.keys.IsFailed() {
-		return nil // failed tasks may stay
+		return nil // tasks may stay in a failed queue
 	}
 	if d.patience && !f.Mended {
 		c.doubt(func() error { return c.secondLook(e, what, f) })
@@ -134,7 +134,7 @@ func (c *checkup) flaw(e *exam, what store.What, worker string, f store.Flaw) er
 	return c.conclude(e, what, worker, f, d)
 }
 
-// secondLook is for what was found a lease ago.
+// secondLook checks a flaw again that was found a lease ago.
 func (c *checkup) secondLook(e *exam, what store.What, before store.Flaw) error {
 	name := before.Name
 	if what == store.CheckMembers {
@@ -159,12 +159,12 @@ func (c *checkup) secondLook(e *exam, what store.What, before store.Flaw) error 
 	return err
 }
 
-// grown compares two numbers.
+// grown reports whether a number has increased.
 func grown(before, now string) bool {
 	return len(now) > len(before) || len(now) == len(before) && now > before
 }
 
-// conclude reports what is wrong.
+// conclude reports a flaw.
 func (c *checkup) conclude(e *exam, what store.What, worker string, f store.Flaw, d diagnosis) error {
 	kind := inspect.FindingKind(f.Kind)
 	if f.Mended && (kind == stray || kind == unfinished || kind == dead) {
@@ -172,7 +172,7 @@ func (c *checkup) conclude(e *exam, what store.What, worker string, f store.Flaw
 		if err != nil && !store.IsWrongType(err) {
 			return err
 		}
-		f.Mended = err == nil // else it goes on once the key is repaired
+		f.Mended = err == nil // otherwise Repair continues once the key is repaired
 	}
 	key, subject := place(e.keys, what, worker, f)
 	if kind == unserved {
@@ -185,7 +185,7 @@ func (c *checkup) conclude(e *exam, what store.What, worker string, f store.Flaw
 	return nil
 }
 
-// goOn returns what is left of a worker whose return has begun.
+// goOn continues a worker's return that has begun.
 func (c *checkup) goOn(e *exam, worker string, dead bool) error {
 	returned, err := store.GoOn(c.ctx, c.Runner, e.keys, worker)
 	c.returned += returned
@@ -195,7 +195,7 @@ func (c *checkup) goOn(e *exam, worker string, dead bool) error {
 	return err
 }
 
-// place is the key that a flaw is at, and what it is about.
+// place returns the key of a flaw, and its subject.
 func place(q store.Keys, what store.What, worker string, f store.Flaw) (key, subject string) {
 	switch kind := inspect.FindingKind(f.Kind); what {
 	case store.CheckProcesses:

@@ -11,12 +11,12 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// lists examines the list of peers and that of queues. Both are there for people
-// and tools, are written beside all else and later, and mended by whoever comes
-// by; so all of it is looked at twice.
+// lists checks the lists of peers and of queues. Both are for people and tools. They are written
+// separately, later than other keys, and peers repair them in passing; so everything is checked
+// twice.
 func (c *checkup) lists() error {
 	if !c.isWhole() {
-		return nil // who is on none of the queues that were seen may be on another
+		return nil // a worker on none of the queues seen may be on another one
 	}
 	return c.passOver(nil, c.rosters())
 }
@@ -30,7 +30,7 @@ func (c *checkup) rosters() error {
 	}
 	for w, err := range store.Roster(c.ctx, c.Runner, c.Space) {
 		if store.IsWrongType(err) {
-			break // that was found
+			break // that was reported
 		}
 		if err != nil {
 			return err
@@ -52,7 +52,7 @@ func (c *checkup) rosters() error {
 	return nil
 }
 
-// absent has queues and workers that are not on their list be looked at again.
+// absent schedules a second check of queues and workers that are missing on their list.
 func (c *checkup) absent() error {
 	used := map[string][]*exam{} // by name
 	for _, e := range c.exams {
@@ -79,7 +79,7 @@ func (c *checkup) absent() error {
 	return nil
 }
 
-// unlisted reports a queue that no tool can see.
+// unlisted reports a queue that isn't listed, so tools don't show it.
 func (c *checkup) unlisted(e *exam) error {
 	missing, err := store.IsUnlisted(c.ctx, c.Runner, c.Space, e.keys, e.name)
 	if err != nil || !missing {
@@ -97,11 +97,11 @@ func (c *checkup) unlisted(e *exam) error {
 	return nil
 }
 
-// forgetful is how long a worker may be on the list of peers that died before it
-// served anything: the next peer that starts takes it off.
+// forgetful is how long a worker that died before it served anything may stay on the list of peers:
+// the next peer that starts removes it.
 const forgetful = time.Hour
 
-// departed reports a worker on the list of peers of which nothing else is known.
+// departed reports a worker on the list of peers that no other key mentions.
 func (c *checkup) departed(w string) error {
 	if time.Since(store.StartedAt(w)) < forgetful {
 		return nil
@@ -124,7 +124,7 @@ func (c *checkup) departed(w string) error {
 	return nil
 }
 
-// unregistered reports a member that people cannot see.
+// unregistered reports a member without a registration, so people can't see it.
 func (c *checkup) unregistered(w string) error {
 	if _, there, err := store.Listing(c.ctx, c.Runner, c.Space, w); err != nil || there {
 		return err
@@ -147,7 +147,7 @@ func (c *checkup) unregistered(w string) error {
 	return nil
 }
 
-// unlistedWorker reports a registered worker that is not on the list.
+// unlistedWorker reports a registered worker that isn't listed.
 func (c *checkup) unlistedWorker(w string) error {
 	if listed, there, err := store.Listing(c.ctx, c.Runner, c.Space, w); err != nil || listed || !there {
 		return err
@@ -164,12 +164,12 @@ func (c *checkup) unlistedWorker(w string) error {
 	return nil
 }
 
-// idler reports a worker that is registered for queues and is on none of them. One
-// without a lease may have been gone for long, since its registration has no end.
+// idler reports a worker that is registered for queues but isn't a member of any. One without a
+// lease may have been gone for long, since its registration doesn't expire.
 func (c *checkup) idler(w string) error {
 	names, endless, err := store.RegisteredFor(c.ctx, c.Runner, c.Space, w)
 	if err != nil || len(names) == 0 {
-		return err // it is gone, serves none, or cannot be read
+		return err // it is gone, serves no queue, or can't be read
 	}
 	if queues, err := c.serves(w); err != nil || queues > 0 {
 		return err
@@ -189,11 +189,11 @@ func (c *checkup) idler(w string) error {
 	return nil
 }
 
-// leases reports that members of a queue have different leases: each judges the others by
-// its own, or two services share a queue that don't know of each other.
+// leases reports that members of a queue have different leases: either each judges the others by
+// its own lease, or two services share a queue by accident.
 func (c *checkup) leases(e *exam) error {
 	if !c.isWhole() {
-		return nil // what is told there can't be read
+		return nil // the leases there can't be read
 	}
 	for ids := range slices.Chunk(e.members, perCall) {
 		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, known := c.known[id]; return known })
@@ -202,7 +202,7 @@ func (c *checkup) leases(e *exam) error {
 			return err
 		}
 		for i, id := range ids {
-			c.known[id] = leases[i] // 0: not known
+			c.known[id] = leases[i] // 0 if unknown
 		}
 	}
 	var first string

@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	drift    = time.Second // of clocks that people notice
+	drift    = time.Second // a clock difference that people notice
 	nearFull = 90          // percent of maxmemory
 )
 
-// A view is what a server says of itself.
+// A view is what a server reports about itself.
 type view struct {
 	node     store.Node
-	behind   time.Duration // its clock is that much ahead of this machine's at most, and
-	ahead    time.Duration // at least: it isn't known when within a call it was read
+	behind   time.Duration // upper bound of its clock minus this machine's
+	ahead    time.Duration // lower bound; the call doesn't show when the clock was read
 	now      int64
 	told     store.Told
 	settings map[string]string
 	open     []store.OpenSlot
-	found    findings // of what it does not say
+	found    findings // findings about what it doesn't report
 	err      error
 }
 
-// look has a server tell of itself. In a cluster the first call is for the connection: a dial would
-// make the time too vague to compare nodes with each other.
+// look reads a server's view. In a cluster the first call only makes the connection: dialing would
+// make the time too inexact to compare nodes.
 func (c *checkup) look(node store.Node) *view {
 	v := &view{node: node, told: store.Told{}, settings: map[string]string{}}
 	looks := 1
@@ -49,7 +49,7 @@ func (c *checkup) look(node store.Node) *view {
 	return v
 }
 
-// clock compares the clocks.
+// clock compares Redis's clock with this machine's.
 func (v *view) clock(ctx context.Context) (err error) {
 	before := time.Now()
 	if v.now, err = store.Now(ctx, v.node); err != nil {
@@ -91,15 +91,15 @@ func (v *view) config(ctx context.Context, names []string) error {
 	return nil
 }
 
-// judge finds what endangers tasks, from what a server tells of itself.
+// judge returns findings about what a server reports.
 func (v *view) judge() []inspect.Finding {
 	var all findings
 	all.clock(v)
 	return slices.Concat(all, v.found, judgeServer(v.told, v.settings, v.node.Replica))
 }
 
-// judgeServer finds what endangers tasks, from what Redis tells of itself and of its
-// settings. A replica is one where it is meant to be.
+// judgeServer returns findings about what Redis reports about itself and its settings. replica
+// reports whether it is meant to be one.
 func judgeServer(told store.Told, settings map[string]string, replica bool) []inspect.Finding {
 	var all findings
 	all.version(told)
@@ -117,7 +117,7 @@ func judgeServer(told store.Told, settings map[string]string, replica bool) []in
 	return all
 }
 
-// findings are those about the server.
+// findings are findings about servers.
 type findings []inspect.Finding
 
 func (all *findings) notice(kind inspect.FindingKind, severity inspect.Severity, text string) {
@@ -128,7 +128,8 @@ func (c *checkup) notice(kind inspect.FindingKind, severity inspect.Severity, te
 	c.found(inspect.Finding{Kind: kind, Severity: severity, Text: text})
 }
 
-// clock reports a clock that people notice. Within the time that the call took, it cannot tell.
+// clock reports a clock difference that people notice, unless the duration of the call could
+// explain it.
 func (all *findings) clock(v *view) {
 	if ahead := max(v.ahead, -v.behind); ahead > drift {
 		all.notice(clock, inspect.SeverityNotice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases do not depend on it; scheduled tasks start by Redis's clock. Synchronize the clocks.",
@@ -142,17 +143,17 @@ func (all *findings) version(told store.Told) {
 	}
 }
 
-// patched are the versions of Redis from which on a branch has no known hole in its
-// scripting: CVE-2022-24834, CVE-2024-31449, CVE-2024-46981 and CVE-2025-49844 among
-// them. The branches 7.0 and older ones than 6.2 have no such version.
+// patched maps each branch of Redis to the first version without known vulnerabilities in its
+// scripting, such as CVE-2022-24834, CVE-2024-31449, CVE-2024-46981 and CVE-2025-49844. Branch 7.0
+// and those before 6.2 have no such version.
 var patched = map[string]string{"6.2": "6.2.20", "7.0": "", "7.2": "7.2.11", "7.4": "7.4.6", "8.0": "8.0.4", "8.2": "8.2.2"}
 
-// overflow are the versions from which on a branch's cjson, which scripts use here, does
-// not overflow with large strings (CVE-2022-24834). Later branches never did.
+// overflow maps each branch to the first version in which cjson, which worqr's scripts use, doesn't
+// overflow with large strings (CVE-2022-24834). Later branches never did.
 var overflow = map[string]string{"6.2": "6.2.13", "7.0": "7.0.12"}
 
-// holes reports what is known to be wrong with the scripting of a version of Redis. Other
-// servers that speak its protocol have versions of their own.
+// holes reports known vulnerabilities in the scripting of a version of Redis. Other servers that
+// speak its protocol have their own versions.
 func (all *findings) holes(told store.Told) {
 	v := told["redis_version"]
 	branch := strings.Join(strings.SplitN(v+"..", ".", 3)[:2], ".")
@@ -192,7 +193,7 @@ func (all *findings) memory(m store.Policy) {
 func (all *findings) persistence(told store.Told, settings map[string]string) {
 	appends, known := told["aof_enabled"]
 	if !known {
-		return // that it cannot be read was said
+		return // the finding for that exists
 	}
 	saves, asked := settings["save"]
 	switch {
@@ -213,7 +214,7 @@ func (all *findings) persistence(told store.Told, settings map[string]string) {
 	}
 }
 
-// copied says what a master that has lost something does to its replicas.
+// copied describes what a master that has lost data does to its replicas.
 func copied(told store.Told) string {
 	if number(told["connected_slaves"]) == 0 {
 		return ""
@@ -224,7 +225,7 @@ func copied(told store.Told) string {
 func (all *findings) replication(told store.Told, settings map[string]string) {
 	replicas, wanted := number(told["connected_slaves"]), number(settings["min-replicas-to-write"])
 	if settings["min-replicas-max-lag"] == "0" {
-		wanted = 0 // Redis doesn't ask for any
+		wanted = 0 // Redis doesn't require any
 	}
 	switch _, asked := settings["min-replicas-to-write"]; {
 	case told["role"] == "slave":
@@ -243,20 +244,21 @@ func (all *findings) replication(told store.Told, settings map[string]string) {
 	}
 }
 
-// delay reports that replicas get their copy late. It is for servers that are part of a failover.
+// delay reports that replicas get their copy late. It applies to servers that take part in
+// failovers.
 func (all *findings) delay(settings map[string]string) {
 	if d := number(settings["repl-diskless-sync-delay"]); d > 0 && settings["repl-diskless-sync"] != "no" {
 		all.notice(replication, inspect.SeverityNotice, fmt.Sprintf("repl-diskless-sync-delay is %d: a replica that needs a full copy of a new master waits for %d s. Until it has one it can't be promoted, and with min-replicas-to-write the master may refuse writes. Set it to 0 on every server.", d, d))
 	}
 }
 
-// number is one that Redis has told; what is none is 0.
+// number parses a number from Redis; invalid text is 0.
 func number(text string) int {
 	n, _ := strconv.Atoi(text)
 	return n
 }
 
-// follows is for a server that is to be a replica.
+// follows checks a server that is meant to be a replica.
 func (all *findings) follows(told store.Told) {
 	if told["master_link_status"] == "down" {
 		all.notice(replication, inspect.SeverityWarning, "This replica has lost its master, so a failover to it would lose tasks. Look at its log.")

@@ -11,9 +11,9 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What is said of a version's holes: danger where large payloads may reach one, a notice
-// where only who may run scripts does, and nothing where there is none, or another server
-// counts its versions otherwise.
+// Findings about a version's vulnerabilities: a warning if large payloads may trigger one, a notice
+// if only users who may run scripts can, and nothing if there is none, or if another server has its
+// own version numbers.
 func TestVulnerable(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]inspect.Severity{
@@ -31,7 +31,7 @@ func TestVulnerable(t *testing.T) {
 	}
 }
 
-// Versions are compared as far as they matter.
+// Versions are compared as far as it matters.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	for v, old := range map[string]bool{"6.2.0": false, "6.2": false, "6.0.16": true, "5": true, "7.0.15": false, "10.1": false, "x": true} {
@@ -39,7 +39,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// What Redis tells of itself, and what is said of it.
+// Findings about what Redis reports.
 func TestServer(t *testing.T) {
 	t.Parallel()
 	well := store.Told{"aof_enabled": "1", "connected_slaves": "2", "role": "master", "maxmemory_policy": "noeviction"}
@@ -75,13 +75,13 @@ func TestServer(t *testing.T) {
 		"a copy comes at once":        {settings: map[string]string{"repl-diskless-sync": "yes", "repl-diskless-sync-delay": "0"}},
 		"replicas copy what is lost":  {told: store.Told{"aof_enabled": "0"}, want: "warning persistence: its replicas lose it, too"},
 		"replicas copy old snapshots": {told: store.Told{"aof_enabled": "0"}, settings: map[string]string{"save": "60 1"}, want: "warning persistence: its replicas lose it, too"},
-		"nobody copies what is lost":  {told: store.Told{"aof_enabled": "0", "connected_slaves": "0"}, settings: map[string]string{"min-replicas-to-write": "0"}, want: "warning persistence: all tasks are lost. Set appendonly, notice replication"},
+		"no replica copies the loss":  {told: store.Told{"aof_enabled": "0", "connected_slaves": "0"}, settings: map[string]string{"min-replicas-to-write": "0"}, want: "warning persistence: all tasks are lost. Set appendonly, notice replication"},
 	} {
 		told, settings := maps.Clone(well), maps.Clone(safe)
 		maps.Copy(told, test.told)
 		maps.Copy(settings, test.settings)
 		if settings["min-replicas-to-write"] == "" {
-			delete(settings, "min-replicas-to-write") // nobody may ask
+			delete(settings, "min-replicas-to-write") // the user may not read it
 		}
 		var wanted []string
 		if test.want != "" {

@@ -9,8 +9,7 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// veil is the last part of a key without what may be secret: what users have
-// named.
+// veil returns the last part of a key with names that users chose hidden, since they may be secret.
 func veil(kind, part string) string {
 	switch {
 	case kind == "process" || kind == "working" || kind == "batch" || kind == "cancel" && isDigest(part) || kind == "keyed" && strings.HasPrefix(part, "r:"):
@@ -22,7 +21,8 @@ func veil(kind, part string) string {
 	return "#" + hex.EncodeToString(sum[:])
 }
 
-// isDigest reports whether it is one of a payload. What users have named may be as long.
+// isDigest reports whether part is the digest of a payload. A name that a user chose may be as
+// long.
 func isDigest(s string) bool {
 	return len(s) == 2*sha1.Size && strings.Trim(s, "0123456789abcdef") == ""
 }

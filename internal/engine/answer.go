@@ -30,11 +30,11 @@ func (s *Session) apply(e *exchange, a *store.Answer) bool {
 	return s.answerLocked(time.Now(), e, a, begun)
 }
 
-// answerLocked is apply. The attempts are those that were started.
+// answerLocked is apply. begun are the attempts of the tasks that the round started.
 func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begun []*Attempt) bool {
 	if s.ended != nil {
 		for _, t := range begun {
-			t.cancel(ErrShutdown) // nobody has it
+			t.cancel(ErrShutdown) // nobody works on it
 		}
 		return false
 	}
@@ -53,7 +53,7 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 	tasks = s.distributeLocked(e, tasks, a, late)
 	asked := len(e.slots) + e.Ahead
 	if a.Last > e.Number {
-		asked = 0 // it was overtaken, and so it brings nothing: more may be there
+		asked = 0 // a later round overtook it, so it brings nothing: there may be more tasks
 	} else {
 		s.flowing = asked > 0 && full
 	}
@@ -61,12 +61,12 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 		s.ask = nextAsk(s.ask, len(tasks), full, a.Cut)
 	}
 	if e.Idle && !full {
-		s.hungry = false // it will be woken
+		s.hungry = false // Redis will wake the worker
 	}
 	s.noteLocked(e, a)
 	s.handLocked(e, tasks, full || a.Again)
 	if s.queue.serves() && a.Last <= e.Number {
-		s.queue.needsLocked(s, a.More) // also where it had no room to ask for tasks
+		s.queue.needsLocked(s, a.More) // even if there was no room to ask for tasks
 	}
 	if a.Hungry > 0 && s.queue.serves() && s.queue.opts.Prefetch <= 0 {
 		s.recallLocked()
@@ -76,7 +76,7 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 		s.clock.Reset(max(a.Due, 50*time.Microsecond))
 	}
 	if len(s.queue.sessions) > 1 && s.queue.serves() && !e.Idle && !s.hungry && !s.closing && a.Last <= e.Number {
-		s.hungry = true // the round took the worker from those who wait to be woken, and asked for nothing
+		s.hungry = true // the round removed the worker from the idle ones, and asked for no tasks
 		if s.freeLocked() {
 			s.offerLocked()
 		}
@@ -89,23 +89,23 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 	return true
 }
 
-// nextAsk returns how many tasks the next round asks for, after one that asked for n
-// and brought some.
+// nextAsk returns how many tasks the next round asks for, after a round that asked for ask tasks
+// and got brought tasks.
 func nextAsk(ask, brought int, full, cut bool) int {
 	switch {
 	case cut:
-		return max(firstAsk, brought+brought/4) // not much more fits into a round
+		return max(firstAsk, brought+brought/4) // not many more fit into a round
 	case full:
 		return min(2*ask, MaxStarts)
 	}
 	return max(firstAsk, brought)
 }
 
-// keepLocked holds the tasks that were started. It returns those to handle; the others go back, or
-// fail. Late says that the answer came too late.
+// keepLocked records the started tasks as held. It returns the tasks to handle; the others go back
+// or fail. late reports that the answer came too late.
 func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, late bool) []*Attempt {
 	if late && s.queue.serves() {
-		s.recalls++ // nor may what is under way overtake these
+		s.recalls++ // tasks of rounds in flight mustn't overtake these either
 	}
 	tasks := make([]*Attempt, 0, len(begun))
 	for i, t := range begun {
@@ -122,11 +122,11 @@ func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 			s.outbox = append(s.outbox, &ending{Outcome: o, ours: true})
 			continue
 		case late:
-			s.giveBackLocked(t) // others may have it, or it was canceled there
+			s.giveBackLocked(t) // another worker may have it, or it was canceled
 			continue
 		case e.Crashes > 0 && start.Crashes >= max(e.Crashes-1, 1):
 			if t.risky = s.engine.risk.CompareAndSwap(false, true); !t.risky {
-				s.giveBackLocked(t) // one has started on another queue meanwhile
+				s.giveBackLocked(t) // another queue has started one in the meantime
 				continue
 			}
 		}
@@ -135,7 +135,7 @@ func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 	return tasks
 }
 
-// toldLocked handles what an answer says about cancels, other rounds and the queue.
+// toldLocked handles what an answer reports about cancels, other rounds and the queue.
 func (s *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 	said(e.Stopping, s.held)
 	s.said = max(s.said, e.Said)
@@ -168,7 +168,7 @@ func (s *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 	}
 }
 
-// noteLocked logs what an answer says about the queue.
+// noteLocked logs what an answer reports about the queue.
 func (s *Session) noteLocked(e *exchange, a *store.Answer) {
 	if a.Trouble != "" || s.troubled {
 		var trouble error
@@ -185,7 +185,7 @@ func (s *Session) noteLocked(e *exchange, a *store.Answer) {
 	}
 }
 
-// buriedLocked notes that tasks failed without a start.
+// buriedLocked counts tasks that failed without being started.
 func (s *Session) buriedLocked(tasks int, kind store.Kind) {
 	if tasks <= 0 {
 		return
@@ -196,8 +196,8 @@ func (s *Session) buriedLocked(tasks int, kind store.Kind) {
 	}
 }
 
-// logBuried logs how many tasks failed without a start. Those that have expired are no sign of a
-// fault, and may be many.
+// logBuried logs how many tasks failed without being started. Expired tasks don't indicate a fault,
+// and there may be many.
 func (s *Session) logBuried(a *store.Answer, most int) {
 	if crashed := a.Buried - a.Expired; crashed > 0 {
 		s.engine.Log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
@@ -208,7 +208,7 @@ func (s *Session) logBuried(a *store.Answer, most int) {
 	}
 }
 
-// restore undoes a round that was not carried out. Callers get the error.
+// restore undoes a round that Redis didn't carry out. Its callers get the error.
 func (s *Session) restore(e *exchange, err error) {
 	m := mishapOf(err)
 	s.mu.Lock()
@@ -223,7 +223,7 @@ func (s *Session) undoneLocked(e *exchange, m mishap) {
 	s.vacateLocked(e)
 	for _, end := range e.outcomes {
 		if t := s.held[end.Process]; t != nil && t.round == e.Number {
-			t.round = 0 // it was not said after all
+			t.round = 0 // the end wasn't sent after all
 		}
 		if end.ours {
 			s.outbox = append(s.outbox, end)
@@ -232,7 +232,7 @@ func (s *Session) undoneLocked(e *exchange, m mishap) {
 	s.tellFailedLocked(e, m)
 }
 
-// release lets go the callers of a round that hasn't been answered yet.
+// release returns an error to the callers of a round that hasn't been answered yet.
 func (s *Session) release(e *exchange, err error) {
 	m := mishapOf(err)
 	s.mu.Lock()
@@ -246,15 +246,15 @@ func (s *Session) releasedLocked(e *exchange, m mishap) {
 	s.tellFailedLocked(e, m)
 }
 
-// lend frees the slots that a round keeps, since its answer may take long.
+// lend frees the slots of a round whose answer may take long.
 func (s *Session) lend(e *exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lendLocked(e)
 }
 
-// lendLocked is lend: other parts and queues may be on servers that answer. A heartbeat tells
-// when this one does again.
+// lendLocked is lend: other parts and queues may be on servers that answer. A heartbeat shows when
+// this one answers again.
 func (s *Session) lendLocked(e *exchange) {
 	if !s.queue.serves() || e.lent || s.ended != nil {
 		return
@@ -266,8 +266,8 @@ func (s *Session) lendLocked(e *exchange) {
 	e.slots = nil
 }
 
-// reclaimLocked takes slots for n tasks that have come after all. Tasks that find none go
-// back.
+// reclaimLocked takes slots for tasks that a round brought after its slots were lent. Tasks without
+// a slot go back.
 func (s *Session) reclaimLocked(e *exchange, begun int) {
 	if !e.lent {
 		return
@@ -278,7 +278,7 @@ func (s *Session) reclaimLocked(e *exchange, begun int) {
 	e.slots = s.queue.reserveLocked(s, min(e.slotted, begun))
 }
 
-// tellFailedLocked tells the callers of a round that it failed.
+// tellFailedLocked returns the error of a failed round to its callers.
 func (s *Session) tellFailedLocked(e *exchange, m mishap) {
 	failed, final := settled{err: m.err, unknown: m.unknown}, s.ended != nil || m.final
 	if final {
@@ -301,11 +301,11 @@ func (s *Session) tellFailedLocked(e *exchange, m mishap) {
 	}
 }
 
-// settledLocked answers one ending.
+// settledLocked handles the answer to one ending.
 func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool, trouble string) {
 	c := s.queue.counts
 	if what == store.Gone && repeated && end.held {
-		what = store.OK // the first copy of the round did it
+		what = store.OK // the first copy of the round ended it
 	}
 	if what == store.Refused {
 		end.tellLocked(settled{err: errors.New(trouble)})
@@ -314,7 +314,7 @@ func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool, 
 		case t == nil:
 		case end.ours && end.by == nil:
 			t.round = 0
-			s.refused = append(s.refused, t) // for the next beat; until then it is held, or its cancel would be over
+			s.refused = append(s.refused, t) // returned by the next beat; held until then, since its cancel isn't over
 			s.safeLocked(t)
 		default:
 			t.round = 0
@@ -336,7 +336,7 @@ func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool, 
 		if t := s.held[end.Process]; t != nil {
 			s.mu.laterLocked(func() { s.engine.failures.final(t, end.Kind, logs.Printable(end.Reason)) })
 		}
-	case end.done != nil || end.by != nil: // else it was not begun
+	case end.done != nil || end.by != nil: // otherwise it was never begun
 		c.Stopped.Add(1)
 	}
 	if t := s.held[end.Process]; t != nil && t.Token == end.Token {
@@ -348,8 +348,8 @@ func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool, 
 	end.tellLocked(settled{what: what})
 }
 
-// distributeLocked gives tasks to the callers that asked for some, and returns the rest. Late
-// says that the answer came too late, so that these tasks go back.
+// distributeLocked gives tasks to the callers that asked for some, and returns the rest. late
+// reports that the answer came too late, so these tasks go back.
 func (s *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answer, late bool) []*Attempt {
 	for _, w := range e.wants {
 		if w.gone {
@@ -361,7 +361,7 @@ func (s *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answe
 		switch {
 		case w.n > 0 && a.Cut, len(w.have) == 0 && (late || a.Again && a.Trouble == ""):
 			w.begun = w.begun || late
-			s.wants = append(s.wants, w) // more can be started, or something stood before what can
+			s.wants = append(s.wants, w) // more tasks can start, or something blocked those that can
 		case a.Trouble != "":
 			w.tellLocked(errors.New(a.Trouble))
 		default:
@@ -371,7 +371,7 @@ func (s *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answe
 	return tasks
 }
 
-// handLocked gives tasks to the handler, and returns those that it can't take to the queue.
+// handLocked gives tasks to the handler. Those that it can't take return to the queue.
 func (s *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 	n, slots := min(len(tasks), len(e.slots)+e.Ahead), min(len(tasks), len(e.slots))
 	// They mustn't overtake tasks recalled in the meantime.
@@ -384,20 +384,20 @@ func (s *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 		e.slots = nil
 	}
 	if s.queue.serves() && len(tasks) > 0 {
-		s.recalls++ // nor may what is under way overtake these
+		s.recalls++ // tasks of rounds in flight mustn't overtake these either
 	}
 	for _, t := range tasks {
 		s.giveBackLocked(t)
 	}
 }
 
-// giveBackLocked returns a task that nobody took to the front.
+// giveBackLocked returns a task that nobody began to the front.
 func (s *Session) giveBackLocked(t *Attempt) {
 	s.outbox = append(s.outbox, t.unbegun(store.Stop))
 	s.hurryLocked()
 }
 
-// unbegun is the end of a task that nobody has begun.
+// unbegun returns the ending of a task that nobody began.
 func (t *Attempt) unbegun(verb store.Ending) *ending {
 	s := &ending{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
 	if !t.isKnown() {
@@ -416,7 +416,7 @@ func (s *Session) dropReadyLocked() {
 	}
 }
 
-// safeLocked notes that a risky task has ended: another may start.
+// safeLocked records that a risky task has ended, so another may start.
 func (s *Session) safeLocked(t *Attempt) {
 	if t.risky {
 		t.risky = false

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// asks has the session look, and returns the round that is sent.
+// asks makes the session look, and returns the round that it sends.
 func (r *Session) asks() *exchange {
 	r.look = true
 	e := r.composeLocked(noon)
@@ -20,7 +20,7 @@ func (r *Session) asks() *exchange {
 	return e
 }
 
-// brings answers a round with tasks of the list.
+// brings returns an answer to a round, with n tasks from the list, and their attempts.
 func (r *Session) brings(e *exchange, n int) (*store.Answer, []*Attempt) {
 	a := &store.Answer{Rank: -1, Due: -1, Last: e.Number - 1}
 	for range e.outcomes {
@@ -34,7 +34,8 @@ func (r *Session) brings(e *exchange, n int) (*store.Answer, []*Attempt) {
 	return a, begun
 }
 
-// What becomes of an ending, by what Redis answers, who said it and whether it was said twice.
+// The result of an ending depends on Redis's answer, on who requested it, and on whether it was
+// repeated.
 func TestAnswerSettles(t *testing.T) {
 	t.Parallel()
 	const ours, caller = true, false
@@ -43,26 +44,26 @@ func TestAnswerSettles(t *testing.T) {
 		said     store.Ending
 		ours     bool
 		repeated bool
-		strange  bool // the task was not held
-		held     bool // the task still is, afterwards
+		strange  bool // the task wasn't held
+		held     bool // the task is still held afterwards
 		told     store.Settled
 		err      bool
-		again    bool // for the next beat
+		again    bool // the next beat returns it
 		count    func(c *Counts) int64
 	}{
 		"finished":                   {what: store.OK, said: store.Finish, told: store.OK, count: func(c *Counts) int64 { return c.Finished.Load() }},
 		"stopped":                    {what: store.OK, said: store.Stop, told: store.OK, count: func(c *Counts) int64 { return c.Stopped.Load() }},
-		"stopped, nobody had it":     {what: store.OK, said: store.Stop, ours: ours, count: func(c *Counts) int64 { return 1 - c.Stopped.Load() }},
+		"stopped, not begun":         {what: store.OK, said: store.Stop, ours: ours, count: func(c *Counts) int64 { return 1 - c.Stopped.Load() }},
 		"snoozed":                    {what: store.OK, said: store.Snooze, told: store.OK, count: func(c *Counts) int64 { return c.Snoozed.Load() }},
 		"retried":                    {what: store.OK, said: store.Retry, told: store.OK, count: func(c *Counts) int64 { return c.Retried.Load() }},
 		"failed":                     {what: store.OK, said: store.Fail, told: store.OK, count: func(c *Counts) int64 { return c.Failed.Load() }},
-		"canceled meanwhile":         {what: store.Canceled, said: store.Stop, told: store.Canceled, count: func(c *Counts) int64 { return c.Canceled.Load() }},
+		"canceled in the meantime":   {what: store.Canceled, said: store.Stop, told: store.Canceled, count: func(c *Counts) int64 { return c.Canceled.Load() }},
 		"dropped":                    {what: store.OK, said: store.Drop, ours: ours, count: func(c *Counts) int64 { return c.Canceled.Load() }},
 		"gone":                       {what: store.Gone, said: store.Finish, told: store.Gone},
 		"gone by the first copy":     {what: store.Gone, said: store.Finish, repeated: true, told: store.OK, count: func(c *Counts) int64 { return c.Finished.Load() }},
 		"gone, and it wasn't ours":   {what: store.Gone, said: store.Finish, repeated: true, strange: true, told: store.Gone},
 		"refused":                    {what: store.Refused, said: store.Finish, held: true, err: true},
-		"refused, nobody had it":     {what: store.Refused, said: store.Stop, ours: ours, held: true, again: true},
+		"refused, not begun":         {what: store.Refused, said: store.Stop, ours: ours, held: true, again: true},
 		"finished, its token is old": {what: store.OK, said: store.Finish, told: store.OK},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +92,7 @@ func TestAnswerSettles(t *testing.T) {
 			}
 			if !c.ours {
 				if d := <-s.done; d.what != c.told || (d.err != nil) != c.err {
-					t.Errorf("the caller is told %q, %v", d.what, d.err)
+					t.Errorf("the caller gets %q, %v", d.what, d.err)
 				}
 			}
 			if got := len(r.refused) > 0; got != c.again {
@@ -104,7 +105,7 @@ func TestAnswerSettles(t *testing.T) {
 	}
 }
 
-// What becomes of tasks that a round has started, and what the next one asks for.
+// The answer decides what happens to started tasks, and how many the next round asks for.
 func TestAnswerHandsOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -124,14 +125,14 @@ func TestAnswerHandsOut(t *testing.T) {
 		"too late": {n: 4, setup: func(r *Session, e *exchange, _ *store.Answer) {
 			e.sent, r.renewed = noon.Add(-24*time.Hour), noon.Add(-24*time.Hour)
 		}, back: 4, ask: 8, flowing: true, look: true},
-		"recalled meanwhile":       {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.recalls++ }, back: 4, ask: 8, flowing: true, look: true},
-		"draining":                 {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.draining = true }, back: 4, ask: 8, flowing: true},
-		"closing":                  {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.closing = true }, back: 4, ask: 8, flowing: true},
-		"fewer slots since":        {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.opts.Concurrency = 2 }, handled: 4, ask: 8, flowing: true},
-		"overtaken":                {n: 0, setup: func(r *Session, e *exchange, a *store.Answer) { a.Last, r.flowing, r.ask = e.Number+1, true, 16 }, ask: 16, flowing: true},
-		"a risky one":              {n: 1, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes = 2 }, handled: 1, ask: 4},
-		"two risky ones":           {n: 2, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes, a.Started[1].Crashes = 2, 2 }, handled: 1, back: 1, ask: 4},
-		"risky beside another one": {n: 1, setup: func(r *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes = 2; r.engine.risk.Store(true) }, back: 1, ask: 4},
+		"recalled in the meantime":      {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.recalls++ }, back: 4, ask: 8, flowing: true, look: true},
+		"draining":                      {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.draining = true }, back: 4, ask: 8, flowing: true},
+		"closing":                       {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.closing = true }, back: 4, ask: 8, flowing: true},
+		"fewer slots since":             {n: 4, setup: func(r *Session, _ *exchange, _ *store.Answer) { r.queue.opts.Concurrency = 2 }, handled: 4, ask: 8, flowing: true},
+		"overtaken":                     {n: 0, setup: func(r *Session, e *exchange, a *store.Answer) { a.Last, r.flowing, r.ask = e.Number+1, true, 16 }, ask: 16, flowing: true},
+		"a risky one":                   {n: 1, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes = 2 }, handled: 1, ask: 4},
+		"two risky ones":                {n: 2, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes, a.Started[1].Crashes = 2, 2 }, handled: 1, back: 1, ask: 4},
+		"risky, while another one runs": {n: 1, setup: func(r *Session, _ *exchange, a *store.Answer) { a.Started[0].Crashes = 2; r.engine.risk.Store(true) }, back: 1, ask: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -163,8 +164,8 @@ func TestAnswerHandsOut(t *testing.T) {
 	}
 }
 
-// full makes the queue wait for units when others hold all but one, and known to need
-// them. It returns whether that one is left to it.
+// full makes the queue wait for units when other queues hold all but one, and marks it as needing
+// them. awaited reports whether other queues leave that one to it.
 func full(t *testing.T, r *Session) (awaited func() bool) {
 	units := capacity.New(4)
 	busy := units.Share(1, 0, func() {})
@@ -183,7 +184,7 @@ func full(t *testing.T, r *Session) (awaited func() bool) {
 	}
 }
 
-// Room is left for a queue only while it is known to have tasks that could start.
+// Other queues leave room for a queue only while it is known to have tasks that could start.
 func TestAnswerLeavesRoom(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -191,12 +192,12 @@ func TestAnswerLeavesRoom(t *testing.T) {
 		do    func(r *Session, e *exchange, a *store.Answer)
 		want  bool
 	}{
-		"there are some":          {do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
-		"there are some still":    {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
-		"there are none":          {known: true},
-		"there never were":        {},
-		"it was overtaken":        {known: true, do: func(_ *Session, e *exchange, a *store.Answer) { a.Last = e.Number + 1 }, want: true},
-		"something is to be done": {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.Again, a.More = true, true }, want: true},
+		"there are some":       {do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
+		"there are some still": {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
+		"there are none":       {known: true},
+		"there never were":     {},
+		"it was overtaken":     {known: true, do: func(_ *Session, e *exchange, a *store.Answer) { a.Last = e.Number + 1 }, want: true},
+		"there is work left":   {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.Again, a.More = true, true }, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,7 +240,7 @@ func TestAnswerLeavesRoom(t *testing.T) {
 	}
 }
 
-// A payload that doesn't come fails its task as malformed.
+// A task whose payload doesn't arrive fails as malformed.
 func TestAnswerWithoutPayload(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
@@ -252,7 +253,7 @@ func TestAnswerWithoutPayload(t *testing.T) {
 	}
 }
 
-// A session that has ended takes nothing.
+// A session that has ended takes no tasks.
 func TestAnswerAfterEnd(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
@@ -264,11 +265,11 @@ func TestAnswerAfterEnd(t *testing.T) {
 	}
 }
 
-// Who wants three tasks gets them by two rounds where one is cut.
+// A caller that wants three tasks gets them from two rounds if the first one is cut.
 func TestAnswerFillsWants(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		rounds []int // tasks that each brings; all but the last are cut
+		rounds []int // tasks in each round; all but the last are cut
 		gone   bool
 		got    int
 		back   int
@@ -306,7 +307,8 @@ func TestAnswerFillsWants(t *testing.T) {
 	}
 }
 
-// An answer stops what it says is canceled, and the next round says what runs on.
+// An answer stops the tasks whose cancels it contains, and the next round reports those that still
+// run.
 func TestAnswerCancels(t *testing.T) {
 	t.Parallel()
 	r := seated(t, func(o *Options) { o.Prefetch = 10 })
@@ -326,7 +328,7 @@ func TestAnswerCancels(t *testing.T) {
 		}
 	}
 	if len(r.queue.ready) != 0 || len(r.outbox) != 1 || r.outbox[0].Verb != store.Drop {
-		t.Error("what was prefetched isn't dropped:", r.outbox)
+		t.Error("the prefetched task isn't dropped:", r.outbox)
 	}
 	e = r.composeLocked(noon)
 	var runs []string
@@ -341,11 +343,11 @@ func TestAnswerCancels(t *testing.T) {
 	a.Seen = 7
 	r.answerLocked(noon, e, a, nil)
 	if r.said != 7 || len(before.covered) != 0 {
-		t.Error("it says so again:", r.said, before.covered)
+		t.Error("it is reported again:", r.said, before.covered)
 	}
 }
 
-// What nobody carried out is undone, and what may have been is not.
+// A round that wasn't carried out is undone. One that may have been isn't.
 func TestUndoAndRelease(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
@@ -371,7 +373,7 @@ func TestUndoAndRelease(t *testing.T) {
 	}
 }
 
-// What comes after a round, by what became of it.
+// The step after a round depends on its error.
 func TestNext(t *testing.T) {
 	t.Parallel()
 	unknown := fmt.Errorf("%w: cut", store.ErrUnknown)

@@ -13,53 +13,53 @@ import (
 // An Attempt is one start of a task.
 type Attempt struct {
 	ID      string // a UUIDv7
-	Payload []byte // raw; whose it is may change it
-	Entry   string // of the schedule, or of an added task; "" of the list
+	Payload []byte // raw; its current owner may change it
+	Entry   string // its key in the schedule or among added tasks; "" for the list
 	Card    store.Card
 	Due     int64  // ms of Redis time when it was due; 0 if that isn't known
-	Error   string // of the attempt before
+	Error   string // of the previous attempt
 	Token   int64
 	Retries int
 	Crashes int
-	Failure *store.Grave // what has happened to it; only in a failed queue
+	Failure *store.Grave // how it failed; only in a failed queue
 
 	session *Session
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	identity
-	size    int                  // of Payload as it was taken; the handler may change that
-	card    int                  // bytes of the card as it was taken
-	covered []store.Cancellation // cancels that cover it, and Redis doesn't know that it still runs; protected by Session.mu
+	size    int                  // of Payload when it was taken; the handler may change Payload
+	card    int                  // bytes of the card when it was taken
+	covered []store.Cancellation // cancels that cover it, until Redis knows that it still runs; protected by Session.mu
 	round   int64                // the last round that would end it, or 0; protected by Session.mu
-	tried   store.Ending         // the end that Redis has carried out, or may have; protected by Session.mu
+	tried   store.Ending         // the end that Redis has carried out or may have; protected by Session.mu
 	ended   bool                 // protected by Session.mu
-	plain   bool                 // it is of the list
-	added   bool                 // it comes from where added tasks wait
-	risky   bool                 // one more death would be its last; a peer runs one such at a time
+	plain   bool                 // it comes from the list
+	added   bool                 // it comes from the added tasks
+	risky   bool                 // one more crash would be its last; a peer runs one such task at a time
 
 	run   atomic.Pointer[run] // of a handler
-	story *story              // nil if nobody wants to know
+	story *story              // nil if it isn't traced
 }
 
-// newAttempt makes the attempt of a started task. It may take a while. If the digest isn't
-// known, call identify next.
+// newAttempt returns the attempt of a started task. It may take a while. If the digest isn't known
+// yet, call identify next.
 func newAttempt(s *Session, id string, start store.Start) *Attempt {
 	t := &Attempt{
 		ID: id, Payload: start.Payload, Entry: start.Entry, Token: start.Token, Retries: start.Retries, Crashes: start.Crashes, Failure: start.Failure,
 		Due: start.Due, Error: start.Error, session: s, size: max(len(start.Payload), start.Bytes), card: len(start.Card), plain: start.Entry == "", added: start.Added,
 	}
 	switch {
-	case start.Failure != nil: // its limits were those of the handler that failed
+	case start.Failure != nil: // its limits are for the handler that failed
 		t.Card = store.CardOf(start.Failure.From, start.Card)
 		t.Card.Timeout, t.Card.MaxRetries = 0, 0
-	case start.Entry != "" && !start.ByKey: // a key of Put, whatever it looks like
+	case start.Entry != "" && !start.ByKey: // a key of Put, even if it looks like that of an added task
 		t.Card, _ = store.ParseCard(start.Card)
 	case start.Entry != "":
 		t.Card = store.CardOf(start.Entry, start.Card)
 	}
 	switch {
 	case start.Bytes > 0:
-		t.never = true // else it would go back under the digest of nothing
+		t.never = true // otherwise it would go back under the digest of an empty payload
 	case len(start.Payload) > store.Large:
 		t.late = &unmatched{known: make(chan struct{})}
 	default:
@@ -73,7 +73,7 @@ func newAttempt(s *Session, id string, start store.Start) *Attempt {
 	return t
 }
 
-// options returns those of its queue, with what the task itself says.
+// options returns the queue's options, overridden by the task's.
 func (t *Attempt) options(o *Options) *Options {
 	if t.Card.Timeout == 0 && t.Card.MaxRetries == 0 {
 		return o
@@ -83,10 +83,10 @@ func (t *Attempt) options(o *Options) *Options {
 	return &own
 }
 
-// endLocked ends the context, and watches the handler until it returns.
+// endLocked ends the context. From then on, it gives the handler Grace to return.
 func (t *Attempt) endLocked(cause error) {
 	if t.ctx == nil || t.ctx.Err() != nil {
-		return // it has
+		return // it has ended already
 	}
 	t.cancel(cause)
 	if a := t.run.Load(); a != nil && a.unwatch == nil && cause != context.Canceled {
@@ -94,7 +94,7 @@ func (t *Attempt) endLocked(cause error) {
 	}
 }
 
-// assureLocked ends the context of a prefetched task that may no longer be ours.
+// assureLocked ends the context of a prefetched task if the lease may have expired.
 func (t *Attempt) assureLocked(now time.Time) {
 	if !t.session.sureLocked(now) {
 		t.endLocked(ErrLeaseExpired)
@@ -107,9 +107,9 @@ func (t *Attempt) Context() context.Context { return t.ctx }
 // Draining is closed when the worker begins to leave.
 func (t *Attempt) Draining() <-chan struct{} { return t.session.draining }
 
-// End ends the process. An end whose reply was lost may be repeated: if the
-// worker is still a member and doesn't hold the process, only the worker itself
-// can have ended it. So it was this end, if no other was tried before.
+// End ends the process. You may repeat it if the reply was lost: if the worker is still a member
+// and doesn't hold the process, only the worker itself can have ended it. So this call ended it,
+// unless another one was tried before.
 func (t *Attempt) End(ctx context.Context, o store.Outcome) error {
 	return insist(ctx, t.session.engine.CallTimeout, func() error { return t.end(ctx, o) })
 }
@@ -127,7 +127,7 @@ func (t *Attempt) end(ctx context.Context, o store.Outcome) error {
 	return t.concludeLocked(o.Verb, before, d)
 }
 
-// outcome completes what ends the process.
+// outcome fills in what Redis needs to end the process.
 func (t *Attempt) outcome(o store.Outcome) store.Outcome {
 	o.Process, o.Token, o.Plain, o.Added, o.Size, o.Card = t.ID, t.Token, t.plain, t.added, t.size, t.card
 	if t.size > store.Large {
@@ -150,9 +150,8 @@ func (t *Attempt) sum() string {
 	return ""
 }
 
-// named begins the attributes of a log line about the task with what identifies it: the
-// attempt, and eight digits of the digest, which stay the same over retries. No log shows
-// payloads or keys.
+// named prepends to attrs the attributes that identify the task in a log line: the attempt, and
+// eight digits of the digest, which stay the same over retries. No log line shows payloads or keys.
 func (t *Attempt) named(attrs ...any) []any {
 	all := []any{"queue", t.session.queue.id, "attempt_id", t.ID}
 	if digest := t.sum(); digest != "" {
@@ -161,8 +160,8 @@ func (t *Attempt) named(attrs ...any) []any {
 	return append(all, attrs...)
 }
 
-// tryLocked notes the verb that is to end the process, and returns the one before;
-// conclude follows.
+// tryLocked records the verb that will end the process, and returns the previous one. Call
+// concludeLocked afterwards.
 func (t *Attempt) tryLocked(verb store.Ending) (before store.Ending) {
 	before = t.tried
 	if before == "" {
@@ -171,15 +170,15 @@ func (t *Attempt) tryLocked(verb store.Ending) (before store.Ending) {
 	return before
 }
 
-// concludeLocked turns the result of an ending into an error. That may come from a Pool, or be
-// the cause of a context. Its methods may use the task, so none is called.
+// concludeLocked turns the result of an ending into an error. That error may come from a Pool or be
+// the cause of a context, and its methods may use the task, so none is called.
 func (t *Attempt) concludeLocked(verb, before store.Ending, d settled) error {
 	switch {
 	case d.unknown:
 		return d.err
 	case d.err != nil:
 		if before == "" && t.tried == verb {
-			t.tried = "" // it was not carried out
+			t.tried = "" // Redis didn't carry it out
 		}
 		return d.err
 	case d.what == store.Gone && t.tried != verb:

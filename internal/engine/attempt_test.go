@@ -7,7 +7,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A task with a card has limits of its own, and its end says where it came from.
+// A task with a card has its own limits, and its end tells Redis where it came from.
 func TestAttemptWithCard(t *testing.T) {
 	t.Parallel()
 	r := byHand(t)

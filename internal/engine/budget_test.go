@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What ends at once is said in as many rounds as Redis needs time for: by how many there
-// are, by their bytes, and by what each end has it do.
+// Tasks that end at the same time are split into rounds by the time that Redis needs: by their
+// number, their bytes, and what each end costs it.
 func TestEndsOfRounds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -32,8 +32,8 @@ func TestEndsOfRounds(t *testing.T) {
 		{name: "small ones finish", ends: 900, of: store.Outcome{Verb: store.Finish, Size: 10}, rounds: 1},
 		{name: "more than one round has", ends: 2*maxOutcomes + 1, of: store.Outcome{Verb: store.Finish}, rounds: 3},
 		{name: "small ones fail", ends: 1000, of: store.Outcome{Verb: store.Fail, Size: 10}, rounds: 19},
-		{name: "observers hear of them", ends: 100, of: store.Outcome{Verb: store.Finish, Size: 16 << 10}, heard: true, rounds: 25},
-		{name: "nobody hears of them", ends: 100, of: store.Outcome{Verb: store.Finish, Size: 16 << 10}, rounds: 1},
+		{name: "with observers", ends: 100, of: store.Outcome{Verb: store.Finish, Size: 16 << 10}, heard: true, rounds: 25},
+		{name: "without observers", ends: 100, of: store.Outcome{Verb: store.Finish, Size: 16 << 10}, rounds: 1},
 		{name: "there are locks", ends: 100, of: store.Outcome{Verb: store.Finish, Size: 16 << 10}, watched: true, rounds: 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestEndsOfRounds(t *testing.T) {
 				}
 			}
 			is.Equal(rounds, c.rounds)
-			if c.of.Verb == store.Stop { // newest first, so that the oldest is foremost in the end
+			if c.of.Verb == store.Stop { // newest first, so that the oldest ends up in front
 				slices.Reverse(tokens)
 			}
 			is.Equal(len(tokens), c.ends)
@@ -68,8 +68,8 @@ func TestEndsOfRounds(t *testing.T) {
 	}
 }
 
-// A round asks for tasks ahead only while there are bytes for their payloads, and says how
-// many.
+// A round prefetches tasks only while there's room for their payloads, and tells Redis how many
+// bytes.
 func TestRoomAhead(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ held, room int }{{0, mostBytes}, {1 << 20, mostBytes - 1<<20}, {mostBytes - 1, 1}, {mostBytes, 0}, {mostBytes + 1<<20, 0}} {

@@ -7,24 +7,23 @@ import (
 )
 
 const (
-	maxHeard    = 100  // cancels asked for by one round
+	maxHeard    = 100  // cancels that one round asks about
 	maxStopping = 1000 // canceled tasks that one round may report as still running
 )
 
-// cancels holds what a worker has received on the cancel channel and has
-// yet to look up.
+// cancels holds the messages of the cancel channel that a worker has received and not looked up.
 //
-// The truth is in Redis: entries of the cancel log come with the answers to rounds, and
-// cover the tasks with a lower token. A message only makes the worker ask, with its
-// next round, for the token of that cancel. If none is on record, the sender keeps no
-// records. Then the cancel stops, best effort, the tasks held when the message came. So a
-// message that covers no held task isn't kept.
+// Redis decides which tasks are canceled: answers to rounds bring entries of the cancel log, which
+// cover the tasks with a lower token. A message only makes the worker ask, with its next round, for
+// the token of that cancel. If none is on record, the sender keeps no records, and the cancel
+// stops, best effort, the tasks held when the message came. So a message that covers no held task
+// is dropped.
 type cancels struct {
-	received map[hash]map[string]bool // processes held when its message came
+	received map[hash]map[string]bool // processes held when the message came
 }
 
-// readCancel returns the digests that a message may be about: it may be a payload
-// even if it reads as a digest.
+// readCancel returns the digests that a message may mean: it may be a payload even if it looks like
+// a digest.
 func readCancel(message []byte) []hash {
 	_, digest, _ := store.ReadCancel(message)
 	named, _ := readHash(digest)
@@ -62,7 +61,7 @@ func (c *cancels) noteLocked(h hash, held map[string]*Attempt) {
 	}
 }
 
-// ask returns what to look up, at most n digests.
+// ask returns up to n digests to look up.
 func (c *cancels) ask(n int) (digests []string) {
 	for h := range c.received {
 		if len(digests) == n {
@@ -73,7 +72,7 @@ func (c *cancels) ask(n int) (digests []string) {
 	return digests
 }
 
-// learnLocked handles the tokens that ask requested.
+// learnLocked handles the tokens that the worker asked for.
 func (c *cancels) learnLocked(digests []string, tokens []int64, held map[string]*Attempt) {
 	for i, d := range digests {
 		h, _ := readHash(d)
@@ -87,8 +86,8 @@ func (c *cancels) learnLocked(digests []string, tokens []int64, held map[string]
 	}
 }
 
-// coverAllLocked stops what entries of the log cover. The worker then says of each such task
-// that it still runs (stopping).
+// coverAllLocked stops the tasks that entries of the log cover. Later, stopping reports each of
+// them as still running.
 func coverAllLocked(entries []store.Cancellation, held map[string]*Attempt) {
 	if len(entries) == 0 {
 		return
@@ -121,9 +120,9 @@ func (t *Attempt) coverLocked(e store.Cancellation) {
 	}
 }
 
-// stopping returns what to say about the cancels that the worker knows: which tasks they cover
-// and still run, at most n; and the last cancel for which these are all. Cancels that may cover
-// a task whose digest isn't known yet don't count.
+// stopping returns what to report about the cancels that the worker knows: up to n covered tasks
+// that still run, and the last cancel for which these are all. Cancels that may cover a task whose
+// digest isn't known yet don't count.
 func stopping(held map[string]*Attempt, seen int64, n int) (runs []store.Stopping, said int64) {
 	said = seen
 	for id, t := range held {
@@ -132,7 +131,7 @@ func stopping(held map[string]*Attempt, seen int64, n int) (runs []store.Stoppin
 		}
 		for _, c := range t.covered {
 			if len(runs) == n {
-				said = min(said, t.Token) // a cancel from before may be waited for, too; up to there none covers it
+				said = min(said, t.Token) // earlier cancels may be waited for, too; up to this token, none covers it
 				continue
 			}
 			runs = append(runs, store.Stopping{Name: c.Name, Process: id})
@@ -141,7 +140,7 @@ func stopping(held map[string]*Attempt, seen int64, n int) (runs []store.Stoppin
 	return runs, said
 }
 
-// said notes that Redis has what stopping returned.
+// said records that Redis has received what stopping returned.
 func said(runs []store.Stopping, held map[string]*Attempt) {
 	for _, s := range runs {
 		if t := held[s.Process]; t != nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// compose makes the next round from what has gathered. If there's nothing to
-// say it returns nil and ends the talk, unless rounds in flight still need their answers
-// handled, after which this one follows.
+// compose makes the next round from what has gathered. If there's nothing to send, it returns nil
+// and ends the talk, unless rounds are in flight: the talk goes on with their answers.
 func (s *Session) compose(behind ...*exchange) *exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,12 +21,12 @@ func (s *Session) compose(behind ...*exchange) *exchange {
 	return e
 }
 
-// composeLocked is compose, without an end to the talk.
+// composeLocked is compose, except that it doesn't end the talk.
 func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	solo := !s.engine.risk.Load()
 	for _, b := range behind {
 		if b.recalls != s.recalls {
-			return nil // what it has brought is to go back first
+			return nil // the tasks that it brought must go back first
 		}
 		solo = solo && !b.Solo
 	}
@@ -40,11 +39,11 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	s.number++
 	budget := int(s.flow.budget(s.far.way()).Microseconds())
 	said := s.gatherLocked(e, budget-min(s.wantedLocked()*int(startTime.Microseconds()), budget/2))
-	// Returned tasks start before all others. And ends that cost more than starts don't pile up.
+	// Returned tasks start before all others. This also limits ends that cost more than starts.
 	back := goBack(s.outbox) || len(s.outbox) > mostAhead
 	s.askLocked(now, e, back)
 	if !needed && len(e.Start) == 0 {
-		s.number-- // others have taken the slots
+		s.number-- // other sessions have taken the slots
 		return nil
 	}
 	e.Budget = max(budget-said, 1)
@@ -55,7 +54,7 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 		e.Stopping, e.Said = stopping(s.held, s.seen, maxStopping)
 	}
 	if now.Sub(s.passing) > s.engine.Lease.Beat*time.Duration(1+s.passed.Count/500) {
-		s.passed, s.passing = store.Passed{}, now // some may start by now: their counts were reset
+		s.passed, s.passing = store.Passed{}, now // some may be able to start now: their counts were reset
 	}
 	e.Passed = s.passed
 	s.look = s.look && back
@@ -65,8 +64,8 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	return e
 }
 
-// askLocked makes a round ask for tasks: for callers, for free slots, and to prefetch. While
-// tasks have to go back it asks for none.
+// askLocked makes a round ask for tasks: for callers, for free slots, and to prefetch. While tasks
+// have to go back, it asks for none.
 func (s *Session) askLocked(now time.Time, e *exchange, back bool) {
 	s.hungry = s.hungry || s.look
 	starts := 0
@@ -91,7 +90,7 @@ func (s *Session) askLocked(now time.Time, e *exchange, back bool) {
 	e.Start = store.NewIDs(starts + len(e.slots) + e.Ahead)
 }
 
-// wantedLocked is how many tasks the next round may ask for.
+// wantedLocked returns how many tasks the next round may ask for.
 func (s *Session) wantedLocked() (n int) {
 	for _, w := range s.wants {
 		n += w.n
@@ -102,8 +101,8 @@ func (s *Session) wantedLocked() (n int) {
 	return min(n, MaxStarts)
 }
 
-// fitLocked returns how many of the outcomes, the first ones, fit into a budget of Redis's time,
-// and what they cost: one in any case.
+// fitLocked returns how many of the first outcomes fit into a budget of Redis's time, at least one,
+// and their cost.
 func (s *Session) fitLocked(budget int) (n, cost int) {
 	for _, end := range s.outbox[:min(len(s.outbox), maxOutcomes)] {
 		c := end.Cost(s.heard, s.watched)
@@ -115,19 +114,18 @@ func (s *Session) fitLocked(budget int) (n, cost int) {
 	return n, cost
 }
 
-// gatherLocked moves as much of what there is to say into a round as fits into a budget, and
-// returns what it costs.
+// gatherLocked moves as many outcomes into a round as fit into a budget, and returns their cost.
 func (s *Session) gatherLocked(e *exchange, budget int) (cost int) {
 	n, cost := s.fitLocked(budget)
 	if n < len(s.outbox) {
 		s.lastFirstLocked()
-		n, cost = s.fitLocked(budget) // sizes differ
+		n, cost = s.fitLocked(budget) // the order has changed, and costs differ
 	}
 	said, rest := s.outbox[:n], slices.Clone(s.outbox[n:])
 	e.outcomes = make([]*ending, 0, n)
 	for _, end := range said {
 		t := s.held[end.Process]
-		if t != nil && t.round != 0 { // it is being ended already: one after the other
+		if t != nil && t.round != 0 { // another round is ending it: one at a time
 			rest = append(rest, end)
 			continue
 		}
@@ -155,8 +153,7 @@ func (s *Session) gatherLocked(e *exchange, budget int) (cost int) {
 	return cost
 }
 
-// lastFirstLocked makes tasks go back newest first, even if that takes several
-// rounds.
+// lastFirstLocked makes tasks go back newest first, even if that takes several rounds.
 func (s *Session) lastFirstLocked() {
 	var stops []*ending
 	for _, end := range s.outbox {

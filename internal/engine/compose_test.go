@@ -11,12 +11,11 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// noon is when tables happen.
+// noon is the time in table tests.
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// seated returns a session whose queue has a handler, of a queue that reaches no Redis. Its
-// lock is held until the test ends, a talk seems to be under way, and nothing that follows
-// the section is done: the test sees what was decided.
+// seated returns a session with a handler and no Redis. Its lock is held until the test ends, a
+// talk seems to run, and nothing that is deferred until Unlock runs: the test sees the decisions.
 func seated(t *testing.T, change func(o *Options)) *Session {
 	t.Helper()
 	o := plain
@@ -28,7 +27,7 @@ func seated(t *testing.T, change func(o *Options)) *Session {
 	return sitting(t, q)
 }
 
-// byHand returns one whose queue has no handler.
+// byHand is seated without a handler.
 func byHand(t *testing.T) *Session { return sitting(t, lonely(t)) }
 
 func sitting(t *testing.T, q *whole) *Session {
@@ -45,14 +44,14 @@ func sitting(t *testing.T, q *whole) *Session {
 	return r
 }
 
-// holds has the session hold an attempt.
+// holds makes the session hold an attempt.
 func (r *Session) holds(id string, token int64, entry string) *Attempt {
 	t := newAttempt(r, id, store.Start{Payload: []byte(id), Token: token, Entry: entry})
 	r.held[id] = t
 	return t
 }
 
-// says has the session say an ending of an attempt.
+// says puts an ending of an attempt into the outbox.
 func (r *Session) says(t *Attempt, verb store.Ending) *ending {
 	o := store.Outcome{Verb: verb}
 	if verb == store.Fail {
@@ -63,7 +62,7 @@ func (r *Session) says(t *Attempt, verb store.Ending) *ending {
 	return s
 }
 
-// spoken is what a round says of endings, in its order.
+// spoken returns the endings of a round, in order.
 func spoken(e *exchange) string {
 	var all []string
 	for _, o := range e.Outcomes {
@@ -72,8 +71,8 @@ func spoken(e *exchange) string {
 	return strings.Join(all, ", ")
 }
 
-// A round says what there is to say, in the order that Redis wants, and asks for as many
-// tasks as can be handled.
+// A round contains all that has gathered, in the order that Redis needs, and asks for as many tasks
+// as can be handled.
 func TestComposeSays(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -148,8 +147,7 @@ func TestComposeSays(t *testing.T) {
 	}
 }
 
-// What goes back does so newest first also where it takes several rounds; and the second
-// asks for tasks.
+// Tasks go back newest first, even if that takes several rounds; the second one asks for tasks.
 func TestComposeStopsOverRounds(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
@@ -162,7 +160,7 @@ func TestComposeStopsOverRounds(t *testing.T) {
 	for ; len(r.outbox) > 0; rounds++ {
 		e := r.composeLocked(noon)
 		if back := len(r.outbox) > 0; back == (len(e.Start) > 0) || back != r.look {
-			t.Fatal("tasks are asked for once all that goes back is said, and then")
+			t.Fatal("tasks must be asked for only once all that go back are sent")
 		}
 		for _, o := range e.Outcomes {
 			tokens = append(tokens, o.Token)
@@ -173,7 +171,7 @@ func TestComposeStopsOverRounds(t *testing.T) {
 	}
 }
 
-// No round follows one that may bring what is to go back first.
+// No round follows one whose tasks may have to go back first.
 func TestComposeBehindRecall(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
@@ -182,7 +180,7 @@ func TestComposeBehindRecall(t *testing.T) {
 	r.look = true
 	r.recalls++
 	if r.composeLocked(noon, first) != nil {
-		t.Error("it overtakes what was recalled")
+		t.Error("it overtakes recalled tasks")
 	}
 	r.recalls--
 	second := r.composeLocked(noon, first)
@@ -191,7 +189,7 @@ func TestComposeBehindRecall(t *testing.T) {
 	}
 }
 
-// A round looks up a limited number of cancels, and names a limited number of running tasks.
+// A round asks about a limited number of cancels, and reports a limited number of running tasks.
 func TestComposeBoundsCancels(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)

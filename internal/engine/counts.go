@@ -2,12 +2,12 @@ package engine
 
 import "sync/atomic"
 
-// Counts count what was done on a queue, or on several.
+// Counts are the counters of one or several queues.
 type Counts struct {
 	Started, Finished, Stopped, Canceled, Retried, Snoozed, Failed, Expired, Dropped, Stuck, Lost, Failures, Running, LostWrites atomic.Int64
 }
 
-// add adds what was done elsewhere.
+// add adds the counters in o.
 func (c *Counts) add(o *Counts) {
 	for _, p := range [...][2]*atomic.Int64{
 		{&c.Started, &o.Started}, {&c.Finished, &o.Finished}, {&c.Stopped, &o.Stopped}, {&c.Canceled, &o.Canceled},
@@ -18,8 +18,8 @@ func (c *Counts) add(o *Counts) {
 	}
 }
 
-// counted returns the counts of the queue with a name. They outlive the queue: one that is served
-// by hand is made again with each StartWork.
+// counted returns the counters of the queue with a name. They outlive the Queue, since StartWork
+// makes a new one each time.
 func (e *Engine) counted(name string) *Counts {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -31,7 +31,7 @@ func (e *Engine) counted(name string) *Counts {
 	return c
 }
 
-// Counts returns what was done on all queues since the engine was made.
+// Counts returns the totals of all queues since the engine was created.
 func (e *Engine) Counts() *Counts {
 	sum := &Counts{}
 	e.mu.Lock()
@@ -42,7 +42,7 @@ func (e *Engine) Counts() *Counts {
 	return sum
 }
 
-// CountsOf returns what was done on the queue with a name.
+// CountsOf returns the counters of the queue with a name.
 func (e *Engine) CountsOf(name string) *Counts {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// The sum has every count.
+// The sum includes every counter.
 func TestCountsSum(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -1,5 +1,5 @@
 // Package engine serves queues: it does what one peer does with one queue, from the start of a task
-// until its end is stored. It knows Redis only through internal/store, and nothing about
+// until its outcome is stored. It uses Redis only through internal/store. It doesn't know about
 // registrations and heartbeats: internal/fleet joins queues for it, and passes on the answers to
 // heartbeats.
 //
@@ -8,51 +8,50 @@
 //   - An Engine is what the served queues of one peer share.
 //   - A Queue is one queue of one peer. It has the handler and the slots, and outlives the
 //     incarnations of the worker.
-//   - A Session is one membership of one worker: its rounds, and what it holds.
-//   - A round is one call of the script step: what has ended, and how many tasks are wanted.
+//   - A Session is one membership of one worker: its rounds, and the tasks it holds.
+//   - A round is one call of the script step: it reports what has ended, and asks for tasks.
 //     An exchange is a round with the callers that wait for its answer. A talk is the goroutine
-//     that makes rounds; it runs only while there is something to say.
+//     that makes rounds; it runs only while there is something to send.
 //   - An Attempt is one start of a task, and a run is what a handler does with it.
-//   - An ending is the wish to end an attempt. A slot is room for a handler.
+//   - An ending is a request to end an attempt. A slot is room for a handler.
 //   - A task is prefetched, or ready, when it is held and no handler has begun it.
 //
-// # A session, seen from above
+// # The interface of a session
 //
-// The code that beats and joins needs these, and no more:
+// The code that sends heartbeats and joins queues needs only these:
 //
-//	q.Join(Membership) *Session   the worker has become a member; the session begins
-//	s.Pulse(pulse, sent)          a heartbeat that was sent then has been answered so
-//	s.Unheard()                   a heartbeat was not answered
-//	s.Refused()                   a heartbeat was answered that the worker is no member
-//	s.Wake() bool                 look at the queue; false when the session has ended
-//	s.Start(ctx, n)               up to n tasks for a caller who serves the queue by hand
+//	q.Join(Membership) *Session   the worker has become a member; begins the session
+//	s.Pulse(pulse, sent)          a heartbeat sent at that time was answered
+//	s.Unheard()                   a heartbeat wasn't answered
+//	s.Refused()                   a heartbeat's answer was that the worker is no member
+//	s.Wake() bool                 ask for tasks; false if the session has ended
+//	s.Start(ctx, n)               up to n tasks for a caller that serves the queue by hand
 //	s.Drain()                     closes Attempt.Draining
-//	s.Interrupt()                 all contexts end with ErrShutdown
-//	s.Abandon()                   handlers that run on are disowned
-//	s.Leave(ctx) error            says everything still unsaid, returns all tasks, leaves
+//	s.Interrupt()                 ends all contexts with ErrShutdown
+//	s.Abandon()                   disowns handlers that still run
+//	s.Leave(ctx) error            sends what is unsent, returns all tasks, leaves
 //	s.End(why)                    ends it without Redis, as after an eviction
-//	s.Unlisten()                  follows Leave and End: no more messages
-//	s.Last() (round, token)       for the leave or the next join, and to see lost writes
-//	s.LostWrites(sign)            says that Redis has lost something
+//	s.Unlisten()                  no more messages; call it after Leave or End
+//	s.Last() (round, token)       for the leave or the next join, and to detect lost writes
+//	s.LostWrites(sign)            records that Redis has lost something
 //	s.Missing(token, seen) bool   reports whether a token that it had seen is gone
 //
-// Upwards the engine has three callbacks: Membership.Evicted, Config.StuckChanged and
-// Config.LostWrites. All are called without a lock. A Trace is told under the lock, and only puts
-// aside what it is told.
+// The engine calls three callbacks: Membership.Evicted, Config.StuckChanged and Config.LostWrites,
+// all without a lock. A Trace is called under the lock, and only puts the event aside.
 //
 // # Locks
 //
-// A queue and its sessions have one lock, Queue.mu, which Session.mu points to. It is a
-// monitor: what a section decides and must not do itself follows its Unlock. So while it's
-// held, nothing is logged, no handler, callback or method of an error is called, and nothing
-// waits or does I/O. Three locks are taken under it, each by itself: that of internal/capacity,
-// that of a connection, to ask whether it exists, and that of what a Trace puts aside. A run has a lock of its own for the race
-// between its handler's return and its disowning, and so has the link; under these nothing is
-// taken. Methods that end in Locked expect the lock.
+// A queue and its sessions share one lock, Queue.mu, which Session.mu points to. It is a monitor: a
+// section that decides to do something which mustn't happen under the lock defers it until Unlock.
+// So while it's held, nothing is logged, no handler, callback or method of an error is called, and
+// nothing waits or does I/O. Three locks are taken under it, one at a time: that of
+// internal/capacity, that of a connection, to ask whether it exists, and that of a Trace's queue of
+// events. A run has its own lock, for the race between its handler's return and its disowning, and
+// so has the link; no lock is taken under these. Methods that end in Locked expect the lock.
 //
-// What a round says (compose.go), what an answer means (answer.go), which slots and
-// tasks are taken (slots.go) and what a talk does next (talk.go) are functions of the state
-// and the time. Their tables need no Redis and no clock.
+// What a round contains (compose.go), what an answer means (answer.go), which slots and tasks are
+// taken (slots.go) and what a talk does next (talk.go) depend only on the state and the time. Their
+// tests need no Redis and no clock.
 package engine
 
 import (
@@ -64,7 +63,7 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// Config is what an engine is given.
+// Config configures an engine.
 type Config struct {
 	Log          *logs.Log
 	Capacity     *capacity.Capacity
@@ -72,29 +71,29 @@ type Config struct {
 	Lease        Lease
 	CallTimeout  time.Duration
 	MaxResult    int    // bytes
-	StuckChanged func() // the number of handlers that ignore their context; called without a lock
+	StuckChanged func() // receives the number of handlers that ignore their context; called without a lock
 
-	// LostWrites is called, without a lock, when Redis has visibly lost writes of a queue; nil
-	// if nobody asks.
+	// LostWrites, if not nil, is called without a lock when Redis has visibly lost writes of a
+	// queue.
 	LostWrites func(queue, sign string)
 	Trace      Trace
 }
 
 // An Engine is what the served queues of one peer share.
 type Engine struct {
-	BeforeDigest func(payload []byte) // a place where tests stop; else nil
+	BeforeDigest func(payload []byte) // a hook for tests; otherwise nil
 
 	Config
 	failures *failures
-	stories  bool // what happens to attempts is traced
+	stories  bool // attempts are traced
 
-	link       link        // what the rounds tell of the way to Redis
-	risk       atomic.Bool // a task is held whose next death would be its last
+	link       link        // the distance to Redis, as measured by rounds
+	risk       atomic.Bool // a task is held that one more crash would fail
 	losses     *rollback
-	background sync.WaitGroup // all goroutines but those of handlers
+	background sync.WaitGroup // all goroutines except those of handlers
 
 	mu     sync.Mutex         // protects the field below; nothing is locked under it
-	counts map[string]*Counts // by the name of the queue
+	counts map[string]*Counts // by queue name
 }
 
 // New returns an Engine. It does no I/O and starts nothing.
@@ -106,7 +105,7 @@ func New(c Config) *Engine {
 }
 
 // Wait waits until no goroutine of the engine runs, except those of handlers. It doesn't wait
-// forever: one of them may look at an error of a Pool whose methods call Wait.
+// forever: a goroutine may be calling a method of a Pool's error, which may itself call Wait.
 func (e *Engine) Wait() {
 	done := make(chan struct{})
 	go func() {
@@ -119,7 +118,7 @@ func (e *Engine) Wait() {
 	}
 }
 
-// Flush logs the counts of lines that limits have held back so far.
+// Flush logs the counts of suppressed lines.
 func (e *Engine) Flush() {
 	e.failures.flush()
 	e.losses.flush()

@@ -22,16 +22,16 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 
-// plain are options of a handler with which tests begin.
+// plain are the handler options that tests start from.
 var plain = Options{Concurrency: 4, Grace: time.Second, MaxRetries: 10, MaxCrashes: 3, Keep: 1000, Weight: 1, Backoff: func(t *Attempt, _ error) time.Duration { return DefaultBackoff(t.Retries) }}
 
-// A whole is a queue that is not spread.
+// A whole is a queue that isn't spread.
 type whole struct {
 	*Queue
 	part Part
 }
 
-// queueAt returns the queue q of an engine that dials so.
+// queueAt returns the queue q of an engine that uses dial.
 func queueAt(t testing.TB, dial redisconn.Dial) *whole {
 	l := logs.New(slog.New(slog.DiscardHandler))
 	lines := store.NewLines(store.Single(dial), store.Lanes, l, 0, 0)
@@ -56,16 +56,16 @@ func queueAt(t testing.TB, dial redisconn.Dial) *whole {
 	}}
 }
 
-// newSession begins a session that nobody notifies.
+// newSession begins a session that receives no messages.
 func (w *whole) newSession(m Membership) *Session { return newSession(w.Queue, w.part, m) }
 
-// lonely returns a queue of an engine that reaches no Redis.
+// lonely returns a queue of an engine that can't reach Redis.
 func lonely(t testing.TB) *whole {
 	nowhere := func(context.Context) (redis.Conn, error) { return nil, errors.New("nowhere") }
 	return queueAt(t, nowhere)
 }
 
-// joined returns a session with the queue q at url, which a worker w has joined.
+// joined returns a session of the worker w on the queue q at url.
 func joined(t testing.TB, url string) *Session {
 	t.Helper()
 	is := is.New(t)
@@ -89,7 +89,7 @@ func enqueue(t testing.TB, q *store.Served, payloads ...string) {
 	is.New(t).NoErr(err)
 }
 
-// hushed waits until there is nothing more to say.
+// hushed waits until there is nothing more to send.
 func hushed(r *Session) {
 	r.mu.Lock()
 	silence := r.idle

@@ -7,18 +7,18 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// An ending is the wish to end a process.
+// An ending is a request to end a process.
 type ending struct {
 	store.Outcome
 	done   chan settled // gets one answer; nil if nobody waits for it
-	ours   bool         // nobody waits: it is repeated until it is answered
-	by     *run         // is told what became of it; nil if a task is given back that nobody took
-	before store.Ending // by which it was to end before
-	held   bool         // the task was held when this was first said
-	task   *Attempt     // the round names its digest, which was not known before; mostly nil
+	ours   bool         // nobody waits: it's repeated until it's answered
+	by     *run         // receives the answer; nil if a task goes back that nobody began
+	before store.Ending // the verb tried before
+	held   bool         // the task was held when this was first sent
+	task   *Attempt     // set if the round needs its digest, which isn't known yet; mostly nil
 }
 
-// tellLocked answers the wish.
+// tellLocked answers the request.
 func (end *ending) tellLocked(d settled) {
 	if end.by != nil {
 		end.by.storedLocked(end, d)
@@ -26,21 +26,21 @@ func (end *ending) tellLocked(d settled) {
 	}
 	select {
 	case end.done <- d:
-	default: // the caller was let go
+	default: // the caller has stopped waiting
 	}
 }
 
 type settled struct {
 	what    store.Settled
 	err     error
-	unknown bool // it failed, and may have been carried out
+	unknown bool // it failed, but Redis may have carried it out
 }
 
-// A mishap is why a round failed, and what that means. It's examined before a lock is
-// taken: the error of a Pool is user code, whose methods may use the peer.
+// A mishap is why a round failed, and what that means. It is examined before a lock is taken: a
+// Pool's error is user code, whose methods may use the peer.
 type mishap struct {
 	err     error
-	unknown bool // it may have been carried out
+	unknown bool // Redis may have carried it out
 	final   bool // the worker has ended
 }
 
@@ -48,18 +48,18 @@ func mishapOf(err error) mishap {
 	return mishap{err, errors.Is(err, store.ErrUnknown), errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking)}
 }
 
-// A want is the wish for up to n tasks. If the budget of one round is too small for
-// all, further rounds bring the rest. Session.mu protects all fields except got.
+// A want is a request for up to n tasks. If one round's budget is too small for all, further rounds
+// bring the rest. Session.mu protects all fields except got.
 type want struct {
-	n     int        // how many more
+	n     int        // how many are missing
 	have  []*Attempt // what earlier rounds have brought
-	begun bool       // an answer came too late, so what it brought goes back
+	begun bool       // an answer came too late, so its tasks go back
 	got   chan taken // gets one answer
-	gone  bool       // nobody waits any more
+	gone  bool       // nobody waits for it any more
 }
 
-// loseLocked answers the wish when the worker has ended. Tasks started for it are lost, and
-// others count a crash for each: the caller learns that this may have happened.
+// loseLocked answers the request when the worker has ended. The tasks started for it are lost, and
+// other workers count a crash for each; so the error matches store.ErrUnknown.
 func (w *want) loseLocked(m mishap) {
 	if (w.begun || len(w.have) > 0) && !m.unknown {
 		m.err = &pair{m.err, store.ErrUnknown}
@@ -68,8 +68,8 @@ func (w *want) loseLocked(m mishap) {
 	w.tellLocked(m.err)
 }
 
-// tellLocked answers the wish, unless it was answered: with an error only if it brought
-// nothing.
+// tellLocked answers the request unless it was answered. The caller gets err only if there are no
+// tasks.
 func (w *want) tellLocked(err error) {
 	t := taken{tasks: w.have}
 	if len(w.have) == 0 {
@@ -91,26 +91,26 @@ type exchange struct {
 	store.Round
 	outcomes []*ending
 	wants    []*want
-	slots    []slot // for tasks of the handler, beyond those for wants
+	slots    []slot // for the handler's tasks, not for those of wants
 	pending  store.Sent
-	lane     int // the connection: 0, or another one beside other rounds
+	lane     int // the connection: 0, or another one next to other rounds
 	sent     time.Time
-	work     time.Duration // that Redis needs for it, about
-	answered int64         // the last round that had been answered when this was put together
-	recalls  int           // how often ready tasks had been recalled before
-	repeated bool          // it may have been answered before, and the reply lost
-	lost     int           // replies that were
+	work     time.Duration // estimate of the time Redis needs for it
+	answered int64         // the last answered round when this one was made
+	recalls  int           // how often ready tasks had been recalled by then
+	repeated bool          // Redis may have answered it before, and the reply was lost
+	lost     int           // number of lost replies
 	lent     bool          // others may use its slots and its room until the answer comes
-	slotted  int           // how many slots these were
+	slotted  int           // the number of slots lent
 }
 
-// complete waits for the digests of large payloads that the round needs: otherwise Redis would
-// compute them, and do nothing else meanwhile.
+// complete waits for the digests of large payloads that the round needs. Otherwise Redis would
+// compute them, and be blocked meanwhile.
 func (e *exchange) complete() {
 	for _, s := range e.outcomes {
 		if s.task != nil {
 			s.task.wait()
-			s.Digest = s.task.sum() // the round has the same outcome
+			s.Digest = s.task.sum() // the round shares this outcome
 		}
 	}
 }

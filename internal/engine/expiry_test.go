@@ -13,8 +13,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// That the contexts of exclusive handlers end is logged once for each of them: not again
-// when an answer comes that is as old as the lease, nor in the next stall.
+// When the contexts of exclusive handlers end, that is logged once for each handler: not again when
+// an answer as old as the lease comes, nor in the next stall.
 func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 		says(1)
 		locked(func() { r.renewLocked(time.Now(), time.Now()) })
 		time.Sleep(time.Second)
-		says(1) // what is held has ended already
+		says(1) // the held tasks have ended already
 		locked(func() { r.renewLocked(time.Now(), time.Now()) })
 		second := hold("second")
 		time.Sleep(800 * time.Millisecond)

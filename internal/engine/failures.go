@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	failureLines = 20 // a second, of a queue
-	failurePeak  = 50 // a second, of a peer
-	panicLines   = 5  // a second, of a peer, besides the first at each place
-	expiredLines = 1  // a second, of a queue: one for the tasks of a round
-	stuckLines   = 1  // a second, of a peer: finding a stack stops the program for a moment
+	failureLines = 20 // a second, per queue
+	failurePeak  = 50 // a second, per peer
+	panicLines   = 5  // a second, per peer, in addition to the first at each place
+	expiredLines = 1  // a second, per queue: one for all tasks of a round
+	stuckLines   = 1  // a second, per peer: finding a stack briefly stops the program
 	maxPlaces    = 1000
 )
 
-// A FailurePolicy says which failures of handlers are logged.
+// A FailurePolicy selects which failures of handlers are logged.
 type FailurePolicy int
 
 // The policies: within limits, all, panics only.
@@ -66,27 +66,27 @@ func newFailures(log *logs.Log, policy FailurePolicy) *failures {
 	}
 }
 
-// tells reports whether a failure that is no panic may be logged.
+// tells reports whether a failure other than a panic may be logged.
 func (f *failures) tells(within *logs.Limiter, t *Attempt) bool {
 	return f.policy != LogPanics && within.Allow(t.session.queue.id)
 }
 
-// retried logs a failure after which the task is retried.
+// retried logs a failure that will be retried.
 func (f *failures) retried(t *Attempt, text string, in time.Duration) {
 	if f.tells(&f.retries, t) {
 		f.log.Warn("worqr: task failed and will be retried", t.named("attempt", t.Retries+1, "retry_in", in, "err", text)...)
 	}
 }
 
-// final logs that a task is in the failed queue now.
+// final logs that a task moved to the failed queue.
 func (f *failures) final(t *Attempt, kind store.Kind, text string) {
 	if f.tells(&f.finals, t) {
 		f.log.Error("worqr: task failed for good", t.named("kind", string(kind), "attempts", t.Retries+1, "err", text)...)
 	}
 }
 
-// expired logs how many tasks of a queue failed because their time was over. They have no handler,
-// so the policy is only about how many lines there are.
+// expired logs how many tasks of a queue expired before they started. No handler failed, so the
+// policy only limits the number of lines.
 func (f *failures) expired(queue string, tasks int) {
 	if f.late.AllowMany(queue, tasks) {
 		f.log.Warn("worqr: tasks failed for good: their time was over before they started; list them with Failed",
@@ -94,7 +94,7 @@ func (f *failures) expired(queue string, tasks int) {
 	}
 }
 
-// panicked logs a panic with its stack, and when the task is retried.
+// panicked logs a panic with its stack, and when the task will be retried.
 func (f *failures) panicked(t *Attempt, j judgement) {
 	queue := t.session.queue.id
 	if !f.first(j.panicked.at) && !f.panics.Allow(queue) {
@@ -107,8 +107,8 @@ func (f *failures) panicked(t *Attempt, j judgement) {
 	f.log.Error("worqr: handler panicked", append(attrs, "err", j.text, "stack", string(j.panicked.stack))...)
 }
 
-// first reports whether nothing has panicked at the place before. It is false once
-// there are too many places to remember.
+// first reports whether this is the first panic at the place. It returns false once there are too
+// many places to remember.
 func (f *failures) first(at place) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,15 +119,15 @@ func (f *failures) first(at place) bool {
 	return true
 }
 
-// flush logs the counts of lines held back so far.
+// flush logs the counts of suppressed lines.
 func (f *failures) flush() {
 	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.late, &f.panics, &f.stuck} {
 		l.Flush()
 	}
 }
 
-// panicPlace is the place of the panic that is being recovered. It is called by the
-// deferred function that recovers.
+// panicPlace returns the place of the panic that is being recovered. Call it in the deferred
+// function that recovers.
 func panicPlace() (at place) {
 	var all [64]uintptr
 	callers := all[:runtime.Callers(1, all[:])]

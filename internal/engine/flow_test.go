@@ -7,7 +7,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// sharing returns the flow of one of n peers that do equally much.
+// sharing returns the flow of one of several peers that do equal work.
 func sharing(peers int) *flow {
 	f := &flow{list: true}
 	for range 100 {
@@ -56,7 +56,7 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// A token that jumps, as when somebody writes it, is forgotten after a few rounds.
+// A token that jumps, as when someone overwrites it, is forgotten after a few rounds.
 func TestFlowForgetsJumps(t *testing.T) {
 	t.Parallel()
 	f := sharing(5)

@@ -8,14 +8,14 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A hash is the digest of a payload, by which cancels name it.
+// A hash is the digest of a payload. Cancels contain it.
 type hash [sha1.Size]byte
 
 func hashOf(payload []byte) hash { return sha1.Sum(payload) }
 
 func (h hash) String() string { return hex.EncodeToString(h[:]) }
 
-// readHash reads a digest as Redis has it.
+// readHash parses a digest in the form that Redis returns.
 func readHash(digest string) (h hash, ok bool) {
 	if len(digest) != 2*len(h) {
 		return h, false
@@ -24,30 +24,29 @@ func readHash(digest string) (h hash, ok bool) {
 	return h, err == nil
 }
 
-// An identity is the digest of a task's payload as it was taken; the handler may change
-// the payload. Computing it takes long if the payload is large. So it's computed in
-// another goroutine, and nobody waits for it while holding a lock: whatever has to be compared
-// with it is kept until it's known.
+// An identity is the digest of a task's payload as it was taken; the handler may change the
+// payload. Hashing a large payload takes long, so another goroutine does it, and nobody waits for
+// it while holding a lock. Cancels that must be compared with the digest are kept until it's known.
 type identity struct {
-	digest hash       // once it is known
-	byKey  bool       // no cancel of the payload is about it
-	never  bool       // it won't be, since the payload has not come
-	late   *unmatched // nil if it was known from the beginning, or never will be
+	digest hash       // valid once it's known
+	byKey  bool       // cancels of the payload don't apply to it
+	never  bool       // the digest will never be known, since the payload didn't arrive
+	late   *unmatched // nil if the digest was known from the start, or never will be
 }
 
-// What is unmatched waits for a digest: cancels, protected by Session.mu.
+// unmatched holds cancels until a digest is known. Session.mu protects it.
 type unmatched struct {
 	known    chan struct{}        // closed when the digest is known
-	logged   []store.Cancellation // entries of the log
-	messages []hash               // on the channel, maxUnmatched at most
+	logged   []store.Cancellation // entries of the cancel log
+	messages []hash               // from the channel; at most maxUnmatched
 	flooded  bool                 // there were more
 }
 
-// maxUnmatched is how many cancel messages are kept until a digest is known. Beyond that, the
-// token of the task's cancel is asked for without any message.
+// maxUnmatched is how many cancel messages are kept until a digest is known. If there are more, the
+// worker asks for the token of the task's cancel anyway.
 const maxUnmatched = 1000
 
-// isKnown reports whether the digest is known, or never will be, without waiting.
+// isKnown reports, without waiting, whether the digest is known or never will be.
 func (i *identity) isKnown() bool {
 	if i.late == nil {
 		return true
@@ -60,18 +59,19 @@ func (i *identity) isKnown() bool {
 	}
 }
 
-// isNamed reports whether a cancel of a digest is about the task, as far as its own is known.
+// isNamed reports whether a cancel of a digest applies to the task, as far as the task's own digest
+// is known.
 func (i *identity) isNamed(h hash) bool { return !i.byKey && i.isKnown() && i.digest == h }
 
-// wait waits until the digest is known, if it will be. From then on the payload may change.
+// wait waits until the digest is known, or won't be. From then on the payload may change.
 func (i *identity) wait() {
 	if i.late != nil {
 		<-i.late.known
 	}
 }
 
-// identify computes the digest of a new task if that takes long, and
-// then applies the cancels that came meanwhile. It takes the lock of the session.
+// identify computes the digest of a new task if that takes long, and then applies the cancels that
+// came in the meantime. It locks the session.
 func (s *Session) identify(t *Attempt) {
 	if before := s.engine.BeforeDigest; before != nil {
 		before(t.Payload)
@@ -98,7 +98,7 @@ func (s *Session) identify(t *Attempt) {
 	s.wakeLocked()
 }
 
-// postponeLocked keeps entries of the log for the tasks whose digest is not known.
+// postponeLocked keeps entries of the log for the tasks whose digest isn't known yet.
 func (s *Session) postponeLocked(entries []store.Cancellation) {
 	if len(entries) == 0 {
 		return
@@ -109,7 +109,7 @@ func (s *Session) postponeLocked(entries []store.Cancellation) {
 		}
 		before := len(t.late.logged)
 		for _, e := range entries {
-			if _, ok := readHash(e.Name); ok { // that of a key is applied already
+			if _, ok := readHash(e.Name); ok { // an entry with a key was applied already
 				t.late.logged = append(t.late.logged, e)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 
 var large = bytes.Repeat([]byte("x"), 100_000)
 
-// A round is sent once the digests of what goes back unbegun are known.
+// A round waits for the digests of tasks that go back without having begun.
 func TestRoundWaitsForDigests(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -29,8 +29,8 @@ func TestRoundWaitsForDigests(t *testing.T) {
 	is.Equal(e.Outcomes[0].Digest, hashOf(large).String())
 }
 
-// A message about a cancel that nobody has put on record stops what was held when it came, also if
-// its digest wasn't known then.
+// A message about a cancel that isn't on record stops the tasks held when it came, even if their
+// digest wasn't known then.
 func TestMessageBeforeDigest(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// insist repeats a call that Redis has refused because it lacks replicas, as for a moment after a
-// failover, for as long as a call may take.
+// insist repeats a call that Redis refuses because replicas are missing, as happens briefly after a
+// failover. It stops after the time that a call may take.
 func insist(ctx context.Context, within time.Duration, call func() error) error {
 	began, retry := time.Now(), store.NewBackoff()
 	for {

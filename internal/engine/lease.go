@@ -9,12 +9,12 @@ import (
 // A Lease is how long a worker may be silent.
 type Lease struct {
 	Beat  time.Duration // between two heartbeats
-	Grant time.Duration // a heartbeat keeps the lease from lapsing for so long; 0 is forever
-	Sure  time.Duration // after it was renewed, it is certain to hold for so long
+	Grant time.Duration // for how long a heartbeat extends the lease; 0 is forever
+	Sure  time.Duration // how long after a renewal the lease certainly holds
 }
 
-// LeaseOf returns the lease for a duration. A negative one never expires, and its worker
-// beats as often as with a lease of 3 s.
+// LeaseOf returns the lease for a duration. If d is negative, the lease never expires, and the
+// worker sends heartbeats as often as with a lease of 3 s.
 func LeaseOf(d time.Duration) Lease {
 	if d < 0 {
 		return Lease{Beat: time.Second, Sure: 1<<63 - 1}
@@ -26,11 +26,11 @@ func LeaseOf(d time.Duration) Lease {
 // answers of two nodes may come at the same time when the queue has moved from one to the other.
 func (s *Session) Pulse(p *store.Pulse, sent time.Time) {
 	if s.pulse(p, sent) && !s.hauling.Swap(true) {
-		s.engine.background.Go(s.haul) // it may take long, and the next beat not
+		s.engine.background.Go(s.haul) // it may take long, and the next beat mustn't wait
 	}
 }
 
-// pulse is Pulse, except that it only reports that a batch waits to be moved.
+// pulse is Pulse, except that it only reports that a batch must be moved.
 func (s *Session) pulse(p *store.Pulse, sent time.Time) (abandoned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,8 +40,8 @@ func (s *Session) pulse(p *store.Pulse, sent time.Time) (abandoned bool) {
 	return abandoned
 }
 
-// overlapsLocked reports whether a beat was sent before the last one was answered. Nobody knows which
-// of them reached Redis first.
+// overlapsLocked reports whether a beat was sent before the last one was answered. It's unknown
+// which of them reached Redis first.
 func (s *Session) overlapsLocked(sent time.Time) bool { return sent.Before(s.pulsed) }
 
 // pulseLocked is Pulse without the batch.
@@ -60,11 +60,11 @@ func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	}
 	s.look = s.look || p.Canceled > 0 || p.Waiting > 0 && s.freeLocked()
 	if p.Waiting == 0 {
-		s.doubtLocked() // others have what was there
+		s.doubtLocked() // other workers have taken the tasks
 	}
-	s.hungry = s.hungry || p.Waiting > 0 // its turn may come when a slot is free
+	s.hungry = s.hungry || p.Waiting > 0 // the queue may get its turn when a slot is free
 	if p.Canceled > 0 && p.Canceled < s.seen {
-		s.seen, s.said = 0, 0 // what Redis has lost of our acknowledgements it then asks for again
+		s.seen, s.said = 0, 0 // Redis has lost some of our acknowledgements and will ask for them again
 	}
 	for _, t := range s.refused {
 		if s.held[t.ID] == t {
@@ -75,40 +75,40 @@ func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	s.compareLocked(p.Held, sent)
 }
 
-// Unheard records that a heartbeat failed, so it's unknown what the queue has.
+// Unheard records that a heartbeat failed, so it's unknown whether tasks wait.
 func (s *Session) Unheard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.doubtLocked()
 }
 
-// doubtLocked keeps no room for tasks of the queue: perhaps there are none, or they
-// can't be reached. The next answer tells.
+// doubtLocked stops reserving capacity for the queue: it may have no tasks, or be unreachable. The
+// next answer decides.
 func (s *Session) doubtLocked() {
 	if s.queue.serves() && s.ended == nil {
 		s.queue.needsLocked(s, false)
 	}
 }
 
-// abandonedLocked reports whether nobody moves the batch that a beat saw: it hasn't changed
-// since the beat before. Otherwise all workers of the queue would move it beside its producer.
+// abandonedLocked reports whether a batch was abandoned: it's the same as at the previous beat.
+// Otherwise all workers of the queue would move it while its producer does, too.
 func (s *Session) abandonedLocked(batch string) bool {
 	was := s.batch
 	s.batch = batch
 	return batch != "" && batch == was
 }
 
-// haul moves to the queue what a producer has enqueued in pages and not moved itself.
+// haul moves to the queue a large batch that its producer enqueued in pages but didn't move.
 func (s *Session) haul() {
 	defer s.hauling.Store(false)
-	if s.part.Haul(s.ctx) == nil { // else that is logged, and the next beat begins again
-		s.Wake() // what it publishes may not arrive
+	if s.part.Haul(s.ctx) == nil { // an error is logged, and the next beat tries again
+		s.Wake() // the messages that it publishes may not arrive
 	}
 }
 
-// LostWrites records that Redis, or the server that replaced it, has forgotten something that it
-// had acknowledged. Everything acknowledged since is gone as well: enqueued tasks, and ends of
-// tasks, which then run again. This looks the same as a clock of Redis that was set back.
+// LostWrites records that Redis, or the server that replaced it, has lost something that it had
+// acknowledged. Everything acknowledged since is lost, too: enqueued tasks, and ends of tasks,
+// which then run again. Setting back Redis's clock looks the same.
 func (s *Session) LostWrites(sign string) {
 	s.queue.counts.LostWrites.Add(1)
 	if s.engine.LostWrites != nil {
@@ -117,8 +117,8 @@ func (s *Session) LostWrites(sign string) {
 	s.engine.losses.note(store.Whole(s.part.Name), sign)
 }
 
-// Missing reports whether Redis has lost a token: the last one is lower than one seen
-// before Redis was asked. From then on the lower one counts, so the same loss is found once.
+// Missing reports whether Redis has lost a token: the last one is lower than one seen before Redis
+// was asked. From then on the lower one counts, so a loss is reported once.
 func (s *Session) Missing(token, seen int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,31 +129,31 @@ func (s *Session) Missing(token, seen int64) bool {
 	return true
 }
 
-// renewLocked notes that the lease was renewed by something sent at the given time.
+// renewLocked records that a request sent at the given time renewed the lease.
 func (s *Session) renewLocked(now, sent time.Time) {
 	if sent.After(s.renewed) {
 		s.renewed = sent
 	}
-	if s.fence != nil && s.ended == nil && s.sureLocked(now) { // also when it has fired; else it has for what we hold
+	if s.fence != nil && s.ended == nil && s.sureLocked(now) { // also if it has fired, but then only for new tasks
 		s.fence.Reset(s.renewed.Add(s.engine.Lease.Sure).Sub(now))
 	}
 }
 
-// sureLocked reports whether what we hold is certain to be ours alone: an answer may come,
-// or a task may begin, after the lease has expired.
+// sureLocked reports whether the held tasks certainly belong to this worker: an answer may come, or
+// a task may begin, after the lease has expired.
 func (s *Session) sureLocked(now time.Time) bool { return now.Sub(s.renewed) < s.engine.Lease.Sure }
 
-// unsure ends the contexts of an exclusive handler's tasks: from now on others
-// may run them.
+// unsure ends the contexts of an exclusive handler's tasks: from now on, other workers may run
+// them.
 func (s *Session) unsure() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sureLocked(time.Now()) {
-		return // renewed meanwhile
+		return // renewed in the meantime
 	}
 	ends := 0
 	for _, t := range s.held {
-		if t.Context().Err() == nil { // else an earlier stall has ended it
+		if t.Context().Err() == nil { // otherwise an earlier stall has ended it
 			ends++
 		}
 		t.endLocked(ErrLeaseExpired)

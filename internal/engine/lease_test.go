@@ -9,8 +9,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Who serves a queue moves a batch only if it is as it was a beat ago: else its producer,
-// or somebody else, is at it.
+// A worker moves a batch only if it hasn't changed since the previous beat. Otherwise its producer
+// or another worker is moving it.
 func TestOnlyAbandonedBatchesAreMoved(t *testing.T) {
 	t.Parallel()
 	var r Session
@@ -24,7 +24,7 @@ func TestOnlyAbandonedBatchesAreMoved(t *testing.T) {
 	}
 }
 
-// Who has moved a batch looks for its tasks at once: the message that tells of them may be lost.
+// A worker that has moved a batch asks for its tasks at once: the message about them may be lost.
 func TestMoverLooks(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{nil, errors.New("refused")} {
@@ -40,8 +40,8 @@ func TestMoverLooks(t *testing.T) {
 	}
 }
 
-// When a queue has moved to another node, two beats may be under way. Whichever is answered first, no
-// writes were lost; what is lost afterwards is noticed.
+// After a queue has moved to another node, two beats may be in flight. Whichever is answered first,
+// no writes were lost; later losses are noticed.
 func TestPulsesOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
@@ -49,10 +49,10 @@ func TestPulsesOfTwoNodes(t *testing.T) {
 	for i, beat := range []struct {
 		sent, answered time.Duration
 		now, deadline  int64 // deadline without the grant
-		lines          int   // of the log, so far: writes were lost
+		lines          int   // in the log so far: writes were lost
 	}{
 		{2, 3, 1000, 990, 0},
-		{1, 4, 990, 500, 0}, // by the node before
+		{1, 4, 990, 500, 0}, // from the previous node
 		{5, 6, 2000, 1000, 0},
 		{7, 8, 3000, 1999, 1},
 	} {
@@ -63,8 +63,8 @@ func TestPulsesOfTwoNodes(t *testing.T) {
 	}
 }
 
-// A heartbeat that tells of no tasks has others not leave room for any. One that tells of
-// some has the queue look: they may not be able to start.
+// After a heartbeat without waiting tasks, other queues leave no room for this one. After one with
+// waiting tasks, the session looks: they may not be able to start.
 func TestPulseLeavesRoom(t *testing.T) {
 	t.Parallel()
 	for _, waiting := range []int{0, 1} {
@@ -77,7 +77,7 @@ func TestPulseLeavesRoom(t *testing.T) {
 	}
 }
 
-// What the answer to a heartbeat means.
+// How a session reacts to the answer to a heartbeat.
 func TestPulse(t *testing.T) {
 	t.Parallel()
 	beat := time.Second // of a lease of 3 s
@@ -85,7 +85,7 @@ func TestPulse(t *testing.T) {
 		setup func(r *Session)
 		pulse store.Pulse
 		look  bool
-		lines int // of the log: writes were lost
+		lines int // in the log: writes were lost
 		check func(r *Session) bool
 	}{
 		"nothing":                      {},
@@ -139,7 +139,7 @@ func TestPulse(t *testing.T) {
 	}
 }
 
-// What a lease of so long means.
+// The times that follow from a lease.
 func TestLeaseOf(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]Lease{

@@ -7,7 +7,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// The shortest trip tells how far Redis is. It counts for a while, and not for ever.
+// The shortest trip is a measure of the distance to Redis. It is remembered for a while, but not
+// forever.
 func TestDistance(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -23,9 +24,9 @@ func TestDistance(t *testing.T) {
 	is.True(d.trip > 10*time.Millisecond && d.trip < 50*time.Millisecond)
 	d.measured(now.Add(span+1), 20*time.Millisecond, 0)
 	is.Equal(d.shortest(), 10*time.Millisecond)
-	d.measured(now.Add(2*span+2), 20*time.Millisecond, 0) // the way has become longer
+	d.measured(now.Add(2*span+2), 20*time.Millisecond, 0) // the trip has become longer
 	is.Equal(d.shortest(), 20*time.Millisecond)
 	d.measured(now.Add(2*span+3), 100*time.Microsecond, time.Millisecond)
-	is.True(d.shortest() > 0) // also where Redis was faster than we thought
+	is.True(d.shortest() > 0) // even if Redis was faster than estimated
 	is.Equal(d.way(), 0*time.Second)
 }

@@ -9,18 +9,18 @@ import (
 // worker holds, as when Redis has lost writes.
 type mismatch struct {
 	weight    int
-	looking   bool             // what Redis believes is being read
-	strangers map[string]int64 // process → token: what we did not know of when we last looked
+	looking   bool             // Redis is being asked what the worker holds
+	strangers map[string]int64 // process → token: held only according to Redis, when we last looked
 }
 
 const (
-	certain = 10 // time to look
+	certain = 10 // time to compare
 	differs = 5  // two numbers of tasks differ
-	busy    = 1  // the numbers cannot be compared, since rounds are under way
+	busy    = 1  // rounds are in flight, so the numbers are not comparable
 )
 
-// compareLocked handles how many processes the worker held, according to Redis, when a beat
-// arrived that was sent at the given time.
+// compareLocked handles the number of processes that the worker held, according to Redis, when a
+// beat arrived. The beat was sent at the given time.
 func (s *Session) compareLocked(held int, sent time.Time) {
 	d := &s.mismatch
 	switch quiet := s.idle == nil && s.talked.Before(sent); {
@@ -39,9 +39,9 @@ func (s *Session) compareLocked(held int, sent time.Time) {
 	}
 }
 
-// reconcile compares what Redis believes this worker to hold with what it holds. Tasks that
-// we don't know, on two looks, go back to the front, and tasks that are no longer ours
-// end.
+// reconcile compares the tasks that Redis assigns to this worker with those that it holds. Tasks
+// unknown to the worker in two comparisons go back to the front. Tasks that Redis no longer assigns
+// to it end.
 func (s *Session) reconcile() {
 	s.mu.Lock()
 	ours := maps.Clone(s.held)
@@ -51,7 +51,7 @@ func (s *Session) reconcile() {
 	defer s.mu.Unlock()
 	defer func() { s.mismatch.looking = false }()
 	if err != nil {
-		return // the beats go on to differ
+		return // later beats will differ again
 	}
 	// Rounds in flight may have started some of these, or ended them.
 	for said := s.number; s.ended == nil && s.idle != nil && s.answered < said; {
@@ -72,11 +72,11 @@ func (s *Session) reconcile() {
 			})
 			s.giveBackLocked(&Attempt{ID: id, Token: token})
 		default:
-			strangers[id] = token // or it has ended since
+			strangers[id] = token // it may also have ended since
 		}
 	}
 	if s.mismatch.strangers = strangers; len(strangers) > 0 {
-		s.mismatch.weight = certain - busy // with the next beat
+		s.mismatch.weight = certain - busy // after the next beat
 	}
 	for id, t := range ours {
 		if _, ok := theirs[id]; !ok && s.held[id] == t {

@@ -6,20 +6,20 @@ import (
 	"github.com/worqr/worqr/internal/capacity"
 )
 
-// A monitor is the lock of a queue and of its sessions. What a section decides, and must not
-// do itself, is done when the lock is released. So nothing is logged and nobody is called
-// under it, and freed capacity is passed on automatically.
+// A monitor is the lock of a queue and of its sessions. A section can defer what mustn't happen
+// under the lock until it is released. So nothing is logged and no callback runs under the lock,
+// and freed capacity is passed on automatically.
 type monitor struct {
 	capacity *capacity.Capacity
 
 	mu    sync.Mutex // protects the fields below
-	after []func()   // in their order
-	pass  bool       // units were taken, or came back
+	after []func()   // in order
+	pass  bool       // units were taken or given back
 }
 
 func (m *monitor) Lock() { m.mu.Lock() }
 
-// Unlock ends a section and does what it has deferred.
+// Unlock releases the lock and runs what was deferred.
 func (m *monitor) Unlock() {
 	after, pass := m.after, m.pass
 	m.after, m.pass = nil, false
@@ -32,5 +32,5 @@ func (m *monitor) Unlock() {
 	}
 }
 
-// laterLocked defers something until the lock is released: a log line, a call.
+// laterLocked defers a log line or a call until the lock is released.
 func (m *monitor) laterLocked(do func()) { m.after = append(m.after, do) }

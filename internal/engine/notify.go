@@ -8,13 +8,13 @@ import (
 
 // listen makes the session receive messages about work and cancels.
 func (s *Session) listen() {
-	stop := s.part.Listen(s.member.Worker, s.notify, func() { s.Wake() }) // before that, messages may have been missed
+	stop := s.part.Listen(s.member.Worker, s.notify, func() { s.Wake() }) // earlier messages may have been missed
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deaf = stop
 }
 
-// Unlisten ends that.
+// Unlisten ends the subscription of listen.
 func (s *Session) Unlisten() {
 	s.mu.Lock()
 	stop := s.deaf
@@ -39,8 +39,8 @@ func (s *Session) notify(n store.Notice, message []byte) {
 	case store.Woken:
 		s.look = true
 	case store.Work:
-		// From a producer that only pushes and publishes. All workers receive it;
-		// the one that has been idle longest answers for all.
+		// From a producer that only pushes and publishes. All workers receive it; the one that has
+		// been idle longest responds for all.
 		s.look = s.look || time.Now().Before(s.listens)
 	case store.IsCanceled:
 		s.cancels.receiveLocked(about, s.held)
@@ -49,7 +49,7 @@ func (s *Session) notify(n store.Notice, message []byte) {
 	s.wakeLocked()
 }
 
-// isQuiet reports whether nothing is held, and nothing may come to be held.
+// isQuiet reports whether nothing is held and nothing in flight can change that.
 func (s *Session) isQuiet() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// FuzzNotices: anybody may publish anything. A message is read or passed over; a
-// cancel that is not on record stops nothing by itself; and nothing falls.
+// FuzzNotices: anyone may publish anything. A message is parsed or ignored; a cancel that isn't on
+// record stops nothing by itself; and nothing panics.
 func FuzzNotices(f *testing.F) {
 	f.Add([]byte("-99999999999999999999"))
 	f.Add([]byte("a"))

@@ -7,9 +7,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// handled returns the pace of some handlers that have got through many tasks, with the given
-// gap between two that return. After each burst they wait for the next, if wait isn't
-// zero.
+// handled returns the pace of handlers that have run many tasks, with the given gap between two
+// returns. If wait isn't zero, they wait that long for the next task after each burst.
 func handled(handlers int, run, gap time.Duration, burst int, wait time.Duration) *pace {
 	p := &pace{}
 	now := time.Unix(1, 0)
@@ -25,7 +24,7 @@ func handled(handlers int, run, gap time.Duration, burst int, wait time.Duration
 	return p
 }
 
-// What handlers wait for tasks says nothing about their pace.
+// The time that handlers wait for tasks doesn't affect their pace.
 func TestPaceWhileStarved(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -34,11 +33,11 @@ func TestPaceWhileStarved(t *testing.T) {
 	starved := handled(4, µs, 20*µs, 50, 10*time.Millisecond)
 	is.True(fed.ahead(4) > 100)
 	is.Equal(starved.ahead(4), fed.ahead(4))
-	all := handled(4, µs, 20*µs, 4, 10*time.Millisecond) // after each task, all others wait
+	all := handled(4, µs, 20*µs, 4, 10*time.Millisecond) // after each task, all handlers wait
 	is.True(all.ahead(4) >= fed.ahead(4))
 }
 
-// What is prefetched lasts for two trips and a bit more, at the pace of the handlers.
+// Prefetched tasks last for two trips and a bit more, at the handlers' pace.
 func TestAheadOverAWay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -71,8 +70,8 @@ func TestAheadOverAWay(t *testing.T) {
 	}
 }
 
-// Before any slow task has been met, what is prefetched is a share of those that were fast:
-// it may have to go back. Afterwards there have to be more of these in a row instead.
+// Before the first slow task, only a share of the number of fast tasks is prefetched, since they
+// may have to go back. After that, there must be more fast ones in a row instead.
 func TestAheadIsProven(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -98,8 +97,8 @@ func TestAheadIsProven(t *testing.T) {
 	is.Equal(p.ahead(1), 2*firstTrust/proven)
 	fast(proven * mostAhead)
 	most := p.ahead(1)
-	is.True(most > 2000) // as many as they begin within the window
-	slow()               // perhaps the machine was: nothing had to go back
+	is.True(most > 2000) // as many as begin within the window
+	slow()               // perhaps the machine was slow: nothing had to go back
 	fast(firstTrust)
 	is.Equal(p.ahead(1), most)
 	p.stuck = true
@@ -110,8 +109,8 @@ func TestAheadIsProven(t *testing.T) {
 	is.Equal(p.ahead(1), most)
 }
 
-// While all handlers are at work and none returns, nobody knows when one will. Where some
-// wait for tasks, one will begin as soon as there is any.
+// While all handlers are busy and none returns, it's unpredictable when one will. If some wait for
+// tasks, one will begin as soon as there is a task.
 func TestPaceSlow(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -127,7 +126,7 @@ func TestPaceSlow(t *testing.T) {
 	is.True(!p.slow(now.Add(time.Hour)))
 }
 
-// How large payloads are is told by those that were taken, whatever handlers do to them.
+// The pace uses the original size of payloads, whatever handlers do to them.
 func TestPaceOfPayloadsAsTaken(t *testing.T) {
 	t.Parallel()
 	r := byHand(t)

@@ -13,46 +13,46 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Queue is one queue of a peer. It outlives the incarnations of the
-// worker, and so do the handlers that run.
+// A Queue is one queue of a peer. It outlives the incarnations of the worker, and so do running
+// handlers.
 //
-// A handler occupies a slot. Prefetched tasks are ready for the next slot that's free;
-// while there are any, no slot is free. If the queue is spread over
-// parts, each has a session, and they share the slots.
+// A handler occupies a slot. Prefetched tasks are ready for the next free slot; while there are
+// any, no slot is free. If the queue is spread over parts, each part has a session, and the
+// sessions share the slots.
 type Queue struct {
 	engine  *Engine
-	id      string          // the name, or what tells its failed queue from it
-	name    string          // of both
-	counts  *Counts         // of both
+	id      string          // the name, or a different one for its failed queue
+	name    string          // the same for both
+	counts  *Counts         // shared by both
 	handler Handler         // nil while the queue is served by hand
 	share   *capacity.Share // nil while the queue is served by hand
 	upset   logs.Outage
-	unsound logs.Outage // about Backoff and errors
+	unsound logs.Outage // of Backoff and of errors' methods
 
-	handlers sync.WaitGroup // goroutines that run handlers, and were not disowned
-	stored   chan struct{}  // has an element when an end was stored; holds one
-	watch    *time.Timer    // while tasks are ready: whether any is begun
+	handlers sync.WaitGroup // goroutines that run handlers that weren't disowned
+	stored   chan struct{}  // has an element when an end was stored; capacity 1
+	watch    *time.Timer    // set while tasks are ready: checks whether any has begun
 
 	mu       monitor         // protects the fields below, and those of sessions
 	base     context.Context // parent of the tasks' contexts
-	sessions []*Session      // that have not ended, one with each part
-	turns    turns           // which of them asks for tasks
+	sessions []*Session      // those that haven't ended, one per part
+	turns    turns           // which sessions may ask for tasks
 	opts     *Options        // replaced, not changed
-	taken    int             // slots: of handlers that run, of tasks that were asked for, and spare
+	taken    int             // slots: of running handlers, of tasks that were asked for, and spare
 	handling int             // slots of handlers that run
 	spare    []slot          // for the next round
-	ready    []*Attempt      // taken ahead, oldest first
-	bytes    int             // of their payloads
-	asked    int             // tasks that are asked for ahead
+	ready    []*Attempt      // prefetched, oldest first
+	bytes    int             // of the payloads of ready
+	asked    int             // tasks to prefetch that were asked for
 	pace     pace
 	ending   int // tasks whose end has yet to be stored
 	draining bool
 }
 
-// A Handler works on a task. The result goes with the end, if it returns no error.
+// A Handler works on a task. If it returns no error, the result is stored with the end.
 type Handler func(ctx context.Context, t *Attempt) (result []byte, err error)
 
-// Options are those of a handler, all filled in.
+// Options are those of a handler, with defaults filled in.
 type Options struct {
 	Concurrency int
 	Timeout     time.Duration // 0: none
@@ -60,22 +60,22 @@ type Options struct {
 	MaxRetries  int
 	MaxCrashes  int
 	Keep        int                                       // failed tasks
-	Backoff     func(t *Attempt, err error) time.Duration // before another one, after err
+	Backoff     func(t *Attempt, err error) time.Duration // before a retry after err
 	Exclusive   bool
 	FailOnPanic bool
-	Followed    bool // a handler works on what fails
+	Followed    bool // failed tasks have a handler
 	Priority    int
 	Weight      int
 	Prefetch    int
 }
 
-// Queue returns a queue of the peer that is served by hand until Serve is called. Until then,
-// only the options MaxCrashes and Keep count. What is done with it counts for a name.
+// Queue returns a queue of the peer that is served by hand until Serve is called. Until then, only
+// the options MaxCrashes and Keep matter. Its counters belong to name.
 func (e *Engine) Queue(name, id string, o Options) *Queue {
 	return &Queue{mu: monitor{capacity: e.Capacity}, engine: e, id: id, name: name, counts: e.counted(name), opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
 }
 
-// A Part is where tasks of a queue wait: all of them, unless it is spread.
+// A Part is where tasks of a queue wait: the whole queue, unless it is spread.
 type Part struct {
 	*store.Served
 	Haul func(context.Context) error // moves accepted batches to it
@@ -112,7 +112,7 @@ func (q *Queue) Join(p Part, m Membership) *Session {
 	return s
 }
 
-// Options are those in force.
+// Options returns the current options.
 func (q *Queue) Options() *Options {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,23 +128,22 @@ func (q *Queue) limitsLocked() (crashes, keep int) {
 	return max(q.opts.MaxCrashes, 0), keep
 }
 
-// A slot is room for one task: the units of the common capacity that it
-// occupies.
+// A slot is room for one task: the units of the shared capacity that it occupies.
 type slot int
 
-// turn makes the queue ask for tasks: it's its turn with the common capacity. What
-// it gets is kept for the round that follows.
+// turn makes the queue ask for tasks when it's its turn with the shared capacity. It keeps the
+// slots that it gets for the next round.
 func (q *Queue) turn() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.sessions) > 0 {
 		q.spare = append(q.spare, q.grabLocked(min(q.opts.Concurrency-q.taken, MaxStarts))...)
-		if len(q.spare) == 0 || q.lookLocked() { // a round has asked in the meantime, or will
-			q.mu.pass = false // who gives turns goes on by himself
+		if len(q.spare) == 0 || q.lookLocked() { // a round has asked in the meantime, or will ask
+			q.mu.pass = false // the caller passes turns on itself
 			return
 		}
 	}
-	q.forgoLocked() // it asks once it is back
+	q.forgoLocked() // the queue asks once it has rejoined
 	q.mu.pass = false
 }
 
@@ -163,8 +162,8 @@ func (q *Queue) grabLocked(n int) (slots []slot) {
 	return slots
 }
 
-// wantsLocked reports whether the handler has a free slot, even if the common capacity
-// doesn't allow its use.
+// wantsLocked reports whether the handler has a free slot, even if the shared capacity doesn't
+// allow its use.
 func (q *Queue) wantsLocked() bool {
 	return !q.draining && q.taken-len(q.spare) < q.opts.Concurrency
 }
@@ -180,8 +179,8 @@ func (q *Queue) reserveLocked(s *Session, n int) []slot {
 	return slots
 }
 
-// fillLocked runs prefetched tasks in slots of the session that got no task, and
-// returns the slots left over.
+// fillLocked runs prefetched tasks in slots for which the session got no task, and returns the
+// slots left over.
 func (q *Queue) fillLocked(s *Session, slots []slot) []slot {
 	for len(slots) > 0 && q.taken <= q.opts.Concurrency {
 		t := q.nextLocked()
@@ -195,8 +194,8 @@ func (q *Queue) fillLocked(s *Session, slots []slot) []slot {
 	return slots
 }
 
-// unreserveLocked gives back slots of the session that got no task. Sated says that it wants
-// no more at present.
+// unreserveLocked gives back slots for which the session got no task. sated reports that it wants
+// no more tasks at present.
 func (q *Queue) unreserveLocked(s *Session, slots []slot, sated bool) {
 	if sated {
 		q.satedLocked(s)
@@ -220,7 +219,7 @@ func (q *Queue) giveLocked(of slot) {
 	q.offerLocked()
 }
 
-// forgoLocked gives back the units that were kept: the queue wants no more at present.
+// forgoLocked gives back spare slots: the queue wants no more tasks at present.
 func (q *Queue) forgoLocked() {
 	q.share.Sated()
 	for _, s := range q.sessions {
@@ -231,15 +230,15 @@ func (q *Queue) forgoLocked() {
 	q.spare = nil
 }
 
-// needsLocked notes whether a task is known to exist that could start: only then do other
-// queues leave room for it.
+// needsLocked records whether a task that could start is known to exist: only then do other queues
+// leave room for it.
 func (q *Queue) needsLocked(s *Session, needs bool) {
 	s.needs = needs
 	q.share.Needs(slices.ContainsFunc(q.sessions, func(o *Session) bool { return o.needs }))
 	q.mu.pass = true
 }
 
-// end notes that the end of a task was stored.
+// storedLocked records that the end of a task was stored.
 func (q *Queue) storedLocked() {
 	q.ending--
 	select {
@@ -279,20 +278,20 @@ func (q *Queue) Drain() {
 	q.draining = true
 	q.forgoLocked()
 	for _, s := range q.sessions {
-		s.recalls++ // also of what is under way
+		s.recalls++ // also for rounds in flight
 		s.drainLocked()
 	}
 	q.recallLocked()
 	q.watch.Stop()
 	for _, s := range q.sessions {
-		s.lookLocked() // to be taken off the idle workers
+		s.lookLocked() // so that Redis no longer counts the worker as idle
 	}
 }
 
 // HandlersDone waits until no handler runs, except those that were disowned.
 func (q *Queue) HandlersDone() { q.handlers.Wait() }
 
-// pause asks Backoff how long to wait after a failure, and survives its panics.
+// pause calls Backoff for the delay after a failure, and recovers from its panics.
 func (q *Queue) pause(o *Options, t *Attempt, failure error) (d time.Duration) {
 	defer func() {
 		var err error
@@ -307,7 +306,7 @@ func (q *Queue) pause(o *Options, t *Attempt, failure error) (d time.Duration) {
 	return min(max(o.Backoff(t, failure), 0), Longest)
 }
 
-// disown logs that a handler ignores its context, with its stack.
+// disown logs, with a stack, that a handler ignores its context.
 func (q *Queue) disown(a *run, cause error) {
 	if q.engine.failures.stuck.Allow(q.id) {
 		q.engine.Log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
@@ -315,8 +314,7 @@ func (q *Queue) disown(a *run, cause error) {
 	}
 }
 
-// insist repeats an end that was refused until it's stored or the task is no
-// longer ours.
+// insist repeats an end that was refused until it's stored or the worker no longer holds the task.
 func (q *Queue) insist(t *Attempt, o store.Outcome) {
 	for retry := store.NewBackoff(); ; {
 		select {
@@ -332,7 +330,7 @@ func (q *Queue) insist(t *Attempt, o store.Outcome) {
 	}
 }
 
-// SetOptions puts other options in force.
+// SetOptions replaces the options.
 func (q *Queue) SetOptions(o Options) {
 	q.setOptions(o)
 	q.turn()
@@ -343,7 +341,7 @@ func (q *Queue) setOptions(o Options) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.opts = &o
-	q.forgoLocked() // what was kept was kept by the old ones
+	q.forgoLocked() // spare slots were taken under the old options
 	q.share.Set(o.Weight, o.Priority)
 	for _, of := range q.grabLocked(len(q.ready)) {
 		q.beginLocked(q.nextLocked(), of, true)

@@ -8,25 +8,25 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// A rollback logs that Redis has lost writes. After a failover, each queue shows it by several
-// signs: all of them share one line.
+// A rollback logs that Redis has lost writes. After a failover, each queue shows several signs of
+// it, which share one line.
 type rollback struct {
 	log *logs.Log
-	// Signs are collected for a pause, so that one line names all queues. A sign that follows
-	// within the span shows the same loss: it is only logged for a queue that wasn't named.
+	// Signs are collected for pause, so that one line names all queues. A sign within span belongs
+	// to the same loss: it's only logged for a queue that wasn't named.
 	pause, span time.Duration
 
 	mu     sync.Mutex      // protects the fields below
 	since  time.Time       // the first sign of the last loss
-	queues map[string]bool // that have shown it
-	unsaid []string        // queues that no line names yet
-	sign   string          // the first of these
-	timer  *time.Timer     // logs them; nil while there are none
+	queues map[string]bool // that have shown a sign
+	unsaid []string        // queues that haven't been logged
+	sign   string          // the first sign of unsaid
+	timer  *time.Timer     // logs unsaid; nil while there's nothing to log
 }
 
 const (
-	longestPause = time.Second      // a line that matters doesn't wait for a heartbeat of minutes
-	shortestSpan = 10 * time.Second // for a new master that refuses heartbeats at first
+	longestPause = time.Second      // an important line doesn't wait for a heartbeat of minutes
+	shortestSpan = 10 * time.Second // a new master may refuse heartbeats at first
 	mostLost     = 20               // queues that one line names
 )
 

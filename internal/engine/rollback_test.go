@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// What a failover has lost is logged once, whatever shows it, and on however many queues.
+// The losses of a failover are logged once, whatever the signs are, and on however many queues.
 func TestRollbackIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

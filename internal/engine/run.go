@@ -18,29 +18,29 @@ import (
 // A run is one run of a handler with a task, and its end:
 //
 //	handler returns ───────────────────────────▶ end: finish, retry, fail, drop or stop
-//	context ends ─▶ Grace ─▶ it has not: disown ─▶ end, in the handler's place
+//	context ends ─▶ Grace ─▶ not returned: disown ─▶ end, without the handler
 //
-// The end is stored with the next round; nobody waits for that.
+// The end is stored with the next round; the run doesn't wait for that.
 type run struct {
 	queue   *Queue
 	task    *Attempt
-	opts    *Options // when it began
+	opts    *Options // when the run began
 	slot    slot
 	label   string // of the goroutine
 	ctx     context.Context
-	cancel  context.CancelFunc // nil without a timeout, as the next
+	cancel  context.CancelFunc // nil without a timeout, and so is unwatch
 	unwatch func() bool
 	began   time.Time
-	ended   time.Time // this and the next three are set when the handler has returned
+	ended   time.Time // this and the next three fields are set when the handler has returned
 	result  []byte
-	next    *Attempt // for the slot; nil if that was given back
-	then    *Options // of the next
-	ready   bool     // the task was ready for a while
+	next    *Attempt // for the slot; nil if the slot was given back
+	then    *Options // for next
+	ready   bool     // the task was prefetched
 
 	mu       sync.Mutex  // protects the fields below
-	returned bool        // the handler has
-	disowned bool        // it had not
-	grace    *time.Timer // until it is disowned; nil while its context is there
+	returned bool        // the handler has returned
+	disowned bool        // the handler hasn't returned in time
+	grace    *time.Timer // until it is disowned; nil while its context hasn't ended
 }
 
 func newRun(q *Queue, t *Attempt, opts *Options, of slot, label string, now time.Time) *run {
@@ -51,16 +51,16 @@ func newRun(q *Queue, t *Attempt, opts *Options, of slot, label string, now time
 		a.unwatch = context.AfterFunc(a.ctx, a.watch)
 	}
 	t.run.Store(a)
-	if a.unwatch == nil && t.ctx.Err() != nil { // since it was taken, and nobody knew of the attempt
+	if a.unwatch == nil && t.ctx.Err() != nil { // the context ended before the run existed
 		go a.watch()
 	}
 	return a
 }
 
-// run calls the handler and ends the attempt.
+// handle calls the handler and ends the attempt.
 func (a *run) handle() {
 	err, returned := ErrGoexit, false
-	defer func() { // also when the handler ends its goroutine
+	defer func() { // even if the handler ends its goroutine
 		if v := recover(); v != nil {
 			err, returned = Panicked(v), true
 		}
@@ -87,7 +87,7 @@ func (a *run) handle() {
 		a.queue.mu.Unlock()
 	}
 	if a.ready && a.ctx.Err() != nil {
-		err = context.Cause(a.ctx) // it was canceled meanwhile, or may be
+		err = context.Cause(a.ctx) // it was canceled in the meantime, or may be
 	} else {
 		a.queue.counts.Started.Add(1)
 		a.tell()
@@ -96,7 +96,7 @@ func (a *run) handle() {
 	returned = true
 }
 
-// tell notes that the handler begins, if that is traced.
+// tell tells the Trace, if there is one, that the handler begins.
 func (a *run) tell() {
 	if a.task.story != nil {
 		a.queue.mu.Lock()
@@ -105,8 +105,8 @@ func (a *run) tell() {
 	}
 }
 
-// why returns the text of what the handler returned, or of what ended its context, if that is
-// traced. It calls no method of the handler's error.
+// why returns, for a Trace, the text of the handler's error or of what ended its context. It calls
+// no method of the handler's error.
 func (a *run) why(err error, j judgement) string {
 	if err == nil || a.task.story == nil || j.text != "" {
 		return j.text
@@ -119,7 +119,7 @@ func (a *run) why(err error, j judgement) string {
 	return ""
 }
 
-// close notes that the handler has returned. It is false when it was disowned.
+// close records that the handler has returned. It returns false if the run was disowned.
 func (a *run) close() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,9 +130,9 @@ func (a *run) close() bool {
 	return !a.disowned
 }
 
-// watch disowns the attempt if the handler hasn't returned a grace after its
-// context has ended. A handler that ends its task itself may take its time; and
-// while Run drains, the end of the drain disowns.
+// watch disowns the attempt if the handler hasn't returned Grace after its context ended. It
+// doesn't if the handler ended its task itself. While Run drains, the end of the drain disowns
+// instead.
 func (a *run) watch() {
 	cause := context.Cause(a.ctx)
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && a.queue.isDraining() {
@@ -145,15 +145,15 @@ func (a *run) watch() {
 	}
 }
 
-// disown ends the attempt instead of its handler, whose slot goes to others.
+// disown ends the attempt without its handler and frees the slot.
 func (a *run) disown(cause error) {
 	if a.forsake(cause) {
-		a.queue.disown(a, cause) // last: it may take a while
+		a.queue.disown(a, cause) // last, since it may take a while
 	}
 }
 
-// forsake is disown without the log line. It returns false if the handler has returned, or
-// was disowned before.
+// forsake is disown without the log line. It returns false if the handler has returned or was
+// already disowned.
 func (a *run) forsake(cause error) bool {
 	stuck := &a.queue.counts.Stuck
 	stuck.Add(1)
@@ -172,10 +172,10 @@ func (a *run) forsake(cause error) bool {
 	return true
 }
 
-// stackOf is the stack of the goroutine with a label that runs a handler.
+// stackOf returns the stack of the goroutine with a label that runs a handler.
 func stackOf(label string) string {
 	var all bytes.Buffer
-	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // to memory
+	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // it writes to memory
 	for block := range strings.SplitSeq(all.String(), "\n\n") {
 		if strings.Contains(block, `"`+label+`"`) && strings.Contains(block, "(*run).handle") {
 			return block
@@ -184,10 +184,10 @@ func stackOf(label string) string {
 	return ""
 }
 
-// end decides what happens to the task of a handler that returned err, which was judged. It
-// gives the slot away in the same section, unless that was done, so that the same round asks
-// for the next task. The end is repeated until it's stored, or until the task is no longer
-// ours: the worker was evicted or has left.
+// end ends the task of a handler that returned err, with the judgement on it. If frees is set, it
+// gives the slot away in the same section, so that the same round asks for the next task. The end
+// is repeated until it's stored, or until the worker no longer holds the task because it was
+// evicted or has left.
 func (a *run) end(err error, j judgement, frees bool) {
 	if a.cancel != nil {
 		defer a.cancel()
@@ -207,16 +207,16 @@ func (a *run) end(err error, j judgement, frees bool) {
 		e.before = t.tryLocked(o.Verb)
 		t.session.sayLocked(e)
 	}
-	// A slot that belonged to an earlier incarnation is for the present one; otherwise the
+	// If the session has ended, its slot goes to the worker's next incarnation. Otherwise the
 	// ending makes the session look for a task.
 	if t.session.ended != nil {
 		q.lookLocked()
 	}
 }
 
-// outcome returns the outcome for a handler that returned err. stays means that it isn't sent while
-// Run drains: the task stays ours until the worker leaves, which returns all remaining tasks in
-// order.
+// outcome returns the outcome for a handler that returned err. If stays is set, the outcome isn't
+// sent while Run drains: the worker keeps the task until it leaves, which returns all remaining
+// tasks in order.
 func (a *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
 	e, cause := a.queue.engine, context.Cause(a.ctx)
 	if j.panicked != nil {
@@ -244,7 +244,7 @@ func (a *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
 func (a *run) storedLocked(s *ending, d settled) {
 	t := a.task
 	err := t.concludeLocked(s.Verb, s.before, d)
-	if err == nil || errors.Is(err, ErrNotOwner) { // of a pair with a Pool's error it comes first
+	if err == nil || errors.Is(err, ErrNotOwner) { // in a pair with a Pool's error, it comes first
 		a.queue.storedLocked()
 		return
 	}
@@ -256,19 +256,18 @@ func (a *run) storedLocked(s *ending, d settled) {
 	})
 }
 
-// A judgement says what happens to a task whose handler failed.
+// A judgement decides what happens to a task whose handler failed.
 type judgement struct {
 	store.Outcome
 	text     string      // of the error
-	panicked *panicError // the handler, or a method of its error; nil if neither did
+	panicked *panicError // of the handler, or of a method of its error; nil if neither panicked
 }
 
-// judge decides what happens to a task whose handler returned err. It returns the zero
-// judgement if that doesn't depend on the error.
+// judge decides what happens to a task whose handler returned err. It returns the zero judgement if
+// err doesn't matter.
 //
-// The methods of the error and Backoff are user code. They run in their own goroutine.
-// If they end it or take longer than Grace, the task is retried as after an
-// error that says so.
+// The methods of the error and Backoff are user code. They run in a separate goroutine. If they end
+// it or take longer than Grace, the task is retried with an error that reports this.
 func (a *run) judge(err error) judgement {
 	cause := context.Cause(a.ctx)
 	p, panicked := err.(*panicError)
@@ -297,14 +296,14 @@ func (a *run) judge(err error) judgement {
 	return judgement{opts.outcome(failed, a.task.Retries, func(error) time.Duration { return DefaultBackoff(a.task.Retries) }), failed.Error(), p}
 }
 
-// decided reports whether the cause that ended a context decides what happens to
-// the task, whatever the error.
+// decided reports whether the cause that ended a context decides what happens to the task, whatever
+// the error.
 func decided(cause error) bool {
 	return errors.Is(cause, ErrCanceled) || errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrEvicted)
 }
 
-// weigh is judge for callers that survive anything the error's methods do except panic, as
-// those of a nil pointer do.
+// weigh is judge without the goroutine. It recovers only from panics of the error's methods, such
+// as those of a nil pointer.
 func (a *run) weigh(err, cause error) (j judgement) {
 	opts := a.task.options(a.queue.Options())
 	of := func(err error) judgement {
@@ -326,7 +325,7 @@ func (a *run) weigh(err, cause error) (j judgement) {
 	return of(err)
 }
 
-// A lateError is what a handler returned because, or after, it took too long.
+// A lateError is the error of a handler that returned because its time was up, or after that.
 type lateError struct{ err error }
 
 func (e *lateError) Error() string   { return ErrTimeout.Error() + ": " + e.err.Error() }

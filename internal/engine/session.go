@@ -19,29 +19,29 @@ const (
 	MaxStarts   = 1000 // tasks started by one round
 	maxOutcomes = 1000 // tasks ended by one round
 	firstAsk    = 4    // starts asked for after a quiet time
-	worthwhile  = 32   // ends for which another round is sent
+	worthwhile  = 32   // ends that justify another round
 )
 
-// A Membership is what a worker and Redis have agreed in a join.
+// A Membership is what a worker and Redis agreed on when it joined.
 type Membership struct {
 	Worker  string
-	Asked   int64  // the token that the join named
+	Asked   int64  // the token that the join specified
 	Round   int64  // rounds are numbered from the next one
-	Evicted func() // a round or a beat was refused; called once, without a lock, and must not block
+	Evicted func() // a round or a beat was refused; called once, without a lock; must not block
 }
 
-// A Session is the conversation of one worker with one queue, from join to leave: news
-// that comes up while a round is in flight gathers for the next. A round carries the
-// ends of processes, acknowledgements of cancels and the wish for tasks.
+// A Session is the exchange of one worker with one queue, from join to leave. What comes up while a
+// round is in flight gathers for the next round. A round carries ends of processes,
+// acknowledgements of cancels and requests for tasks.
 //
 //	wake, free slot, end of a task, cancel ─▶ wakeLocked ─▶ runRounds:
 //	    compose ─▶ send ─▶ the answer ─▶ apply ─▶ tasks to their takers, and again
 //
-// While tasks flow, a second round is sent behind the first, on a connection of its
-// own, so that neither side waits for the other; far from Redis, up to four are under way.
+// While tasks flow, a second round is sent behind the first, on another connection, so that neither
+// side waits for the other. If Redis is far away, up to four are in flight.
 //
-// It owns what the worker holds on the queue. A goroutine runs only while
-// there is something to say.
+// The session owns the tasks that the worker holds on the queue. A goroutine runs only while there
+// is something to send.
 type Session struct {
 	engine  *Engine
 	queue   *Queue
@@ -51,60 +51,60 @@ type Session struct {
 	ctx     context.Context // ends with the session
 	stop    context.CancelFunc
 	hauling atomic.Bool // a batch is being moved to the queue
-	deaf    func()      // ends what listen has begun
+	deaf    func()      // ends the subscription of listen
 	upset   logs.Outage // about rounds
-	odd     logs.Outage // about a queue that cannot be read
+	odd     logs.Outage // about a queue that can't be read
 
-	mu        *monitor      // that of the queue; protects the fields below
+	mu        *monitor      // the queue's; protects the fields below
 	draining  chan struct{} // closed when the worker begins to leave; not replaced
-	idle      chan struct{} // closed when there is nothing more to say; nil while silent
-	ended     error         // why there will be no more rounds
-	closing   bool          // start nothing any more
-	returned  bool          // what it held is at the front, since the worker has left
-	silent    bool          // say nothing any more
+	idle      chan struct{} // closed when there is nothing more to send; nil between talks
+	ended     error         // why there are no more rounds
+	closing   bool          // start no more tasks
+	returned  bool          // its tasks are at the front, since the worker has left
+	silent    bool          // send no more rounds
 	drains    bool          // draining is closed
 	held      map[string]*Attempt
-	slots     int        // that its tasks occupy, or those for which it has asked
-	asked     int64      // in which turn it last took slots
+	slots     int        // slots occupied by its tasks or reserved for those it asked for
+	asked     int64      // the turn in which it last took slots
 	hungry    bool       // there may be more tasks than it has asked for
-	needs     bool       // and there is one that could start
-	seat      seat       // its last one
+	needs     bool       // a task is known that could start
+	seat      seat       // the last one
 	offered   bool       // it may ask for tasks, if there are slots for it
-	recalls   int        // of ready tasks
-	refused   []*Attempt // held, and to go back, which Redis has refused
-	outbox    []*ending  // to be said
-	wants     []*want    // to be said
-	troubled  bool       // nothing could be started, by the last answer
+	recalls   int        // how often ready tasks were recalled
+	refused   []*Attempt // tasks still held because Redis refused to take them back
+	outbox    []*ending  // ends to send
+	wants     []*want    // requests to send
+	troubled  bool       // by the last answer, nothing could be started
 	look      bool       // ask for tasks, or pass the wake-up on
 	number    int64
 	talked    time.Time // when a round was last made or answered
-	seen      int64     // the last cancel that an answer brought
+	seen      int64     // the last cancel that an answer contained
 	said      int64     // the last cancel for which Redis knows which of our tasks it covers
-	unmatched int       // held tasks that known cancels may cover: their digests aren't known yet
-	answered  int64     // the last round that was
-	token     int64     // the highest that was seen, of the queue
-	granted   int64     // ms of Redis time: the lease holds until then, by the last answered beat
-	pulsed    time.Time // when that answer was taken in
-	batch     string    // the next one to move, as the last beat saw it
+	unmatched int       // held tasks whose digest isn't known yet and that known cancels may cover
+	answered  int64     // the last answered round
+	token     int64     // the highest token seen on the queue
+	granted   int64     // ms of Redis time until which the lease holds, by the last answered beat
+	pulsed    time.Time // when that answer was handled
+	batch     string    // the next batch to move, as of the last beat
 	ask       int
 	cancels   cancels
-	listens   time.Time // until when we answer for producers that only publish
+	listens   time.Time // until when we respond for producers that only publish
 	renewed   time.Time // when the last answered round or beat was sent
 	fence     *time.Timer
 	clock     *time.Timer // fires when the next task is due, and wakes the worker
 	mismatch  mismatch
 	dropped   logs.Loss
 	passed    store.Passed
-	passing   time.Time  // when passed began
-	heard     bool       // observers get the events of finished tasks, by the last answer
-	watched   bool       // there are locks, crashes or cancels, by the last answer
-	turned    *sync.Cond // told when a round was answered, and when a talk ends
+	passing   time.Time  // when passed was reset
+	heard     bool       // by the last answer, observers get the events of finished tasks
+	watched   bool       // by the last answer, there are locks, crashes or cancels
+	turned    *sync.Cond // signaled when a round is answered and when a talk ends
 	flow      flow
-	far       distance // when the last round was answered
+	far       distance // as of the last answered round
 	flowing   bool     // the last answer brought all that was asked for
-	enough    int      // outcomes that are worth another round; 0 while none is due
+	enough    int      // outcomes that justify another round; 0 if no other round may be sent
 
-	gathered chan struct{} // has an element when there are enough, or nothing need wait; holds one
+	gathered chan struct{} // has an element when enough have gathered, or nothing must wait; capacity 1
 }
 
 func newSession(q *Queue, p Part, m Membership) *Session {
@@ -159,7 +159,7 @@ func (s *Session) start(ctx context.Context, n int) ([]*Attempt, error) {
 		return s.given(t.tasks), t.err
 	default:
 	}
-	w.gone = true // tasks that come now are put back
+	w.gone = true // tasks that come now go back
 	s.wants = slices.DeleteFunc(s.wants, func(o *want) bool { return o == w })
 	for _, t := range w.have {
 		s.giveBackLocked(t)
@@ -168,8 +168,8 @@ func (s *Session) start(ctx context.Context, n int) ([]*Attempt, error) {
 	return nil, cause
 }
 
-// await waits for the answer to a request that becomes part of a round, until ctx ends
-// or Redis is silent: rounds are repeated.
+// await waits for the answer to a request that becomes part of a round. It stops when ctx ends or
+// Redis is silent, since rounds are repeated.
 func await[T any](ctx context.Context, s *Session, answer <-chan T) (T, error) {
 	patience := s.engine.CallTimeout
 	timer := timers.Get().(*time.Timer)
@@ -192,12 +192,12 @@ func await[T any](ctx context.Context, s *Session, answer <-chan T) (T, error) {
 	}
 }
 
-// timers are stopped ones.
+// timers holds stopped timers.
 var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
 
 var errSilent = fmt.Errorf("no answer from Redis: %w", os.ErrDeadlineExceeded)
 
-// refuseLocked returns why no more requests can be made.
+// refuseLocked returns why the session accepts no more requests.
 func (s *Session) refuseLocked() error {
 	if s.ended != nil {
 		return s.ended
@@ -218,11 +218,11 @@ func (s *Session) settle(ctx context.Context, end *ending) settled {
 	case d := <-end.done:
 		return d // both were ready
 	default:
-		return settled{err: fmt.Errorf("%w: %w", store.ErrUnknown, cause), unknown: true} // not under s.mu: it calls the cause
+		return settled{err: fmt.Errorf("%w: %w", store.ErrUnknown, cause), unknown: true} // not under s.mu: calls cause's methods
 	}
 }
 
-// unsay takes back an ending, and reports whether it hadn't been sent yet.
+// unsay withdraws an ending, and reports whether it hadn't been sent yet.
 func (s *Session) unsay(end *ending) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +233,7 @@ func (s *Session) unsay(end *ending) bool {
 	return i >= 0
 }
 
-// sayLocked puts an ending into the next round.
+// sayLocked adds an ending to the next round.
 func (s *Session) sayLocked(end *ending) {
 	if s.ended != nil {
 		end.tellLocked(settled{err: lost(s.ended)})
@@ -250,17 +250,17 @@ func (s *Session) sayLocked(end *ending) {
 	}
 }
 
-// lost is the error of a task whose rounds ended with err.
+// lost returns the error of a task whose rounds ended with err.
 func lost(err error) error { return &pair{ErrNotOwner, err} }
 
-// A pair is two errors in one. It makes its text only when asked, since pairs are
-// made under locks: the error of a Pool is user code, which may use the peer.
+// A pair is two errors in one. It builds its text on demand, since pairs are made under locks: a
+// Pool's error is user code, which may use the peer.
 type pair struct{ first, second error }
 
 func (p *pair) Error() string   { return p.first.Error() + ": " + p.second.Error() }
 func (p *pair) Unwrap() []error { return []error{p.first, p.second} }
 
-// Wake makes the worker look at the queue, and reports whether it will.
+// Wake makes the worker ask for tasks, and reports whether it will.
 func (s *Session) Wake() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,8 +273,8 @@ func (s *Session) lookLocked() bool {
 	return s.ended == nil && !s.silent
 }
 
-// againLocked makes the session ask for more tasks. If the queue has several sessions, it does so
-// only if there are slots.
+// againLocked makes the session ask for more tasks. If the queue has several sessions, it asks only
+// if there are slots.
 func (s *Session) againLocked() {
 	if len(s.queue.sessions) < 2 {
 		s.lookLocked()
@@ -283,7 +283,7 @@ func (s *Session) againLocked() {
 	s.offerLocked()
 }
 
-// wakeLocked starts the talk if there is something to say.
+// wakeLocked starts the talk if there is something to send.
 func (s *Session) wakeLocked() {
 	if s.idle == nil && s.ended == nil && !s.silent && s.dueLocked() {
 		s.idle = make(chan struct{})
@@ -298,17 +298,17 @@ func (s *Session) stopLocked() {
 	s.turned.Broadcast()
 }
 
-// dueLocked reports whether there is something to say.
+// dueLocked reports whether there is something to send.
 func (s *Session) dueLocked() bool {
 	return s.needsRoundLocked() || s.offered
 }
 
-// needsRoundLocked is dueLocked, whether or not there are slots.
+// needsRoundLocked is dueLocked, regardless of free slots.
 func (s *Session) needsRoundLocked() bool {
 	return len(s.outbox) > 0 || len(s.wants) > 0 || len(s.cancels.received) > 0 || s.acknowledgesLocked() || s.look
 }
 
-// acknowledgesLocked reports whether there is something to say about cancels.
+// acknowledgesLocked reports whether there is something to report about cancels.
 func (s *Session) acknowledgesLocked() bool {
 	return s.said < s.seen && len(s.held) > 0 && s.unmatched == 0
 }
@@ -316,24 +316,24 @@ func (s *Session) acknowledgesLocked() bool {
 // freeLocked reports whether the handler can take a task.
 func (s *Session) freeLocked() bool { return s.queue.serves() && !s.closing && s.queue.wantsLocked() }
 
-// vacateLocked gives back the slots of an exchange that got no task.
+// vacateLocked gives back the slots for which an exchange got no task.
 func (s *Session) vacateLocked(e *exchange) {
 	if s.queue.serves() && e != nil && !e.lent {
-		s.hungry = false // until a beat tells that Redis answers
+		s.hungry = false // until a beat shows that Redis answers
 		s.queue.unreserveLocked(s, e.slots, true)
 		s.queue.asked -= e.Ahead
 		e.slots = nil
 	}
 }
 
-// Leave says everything still unsaid, returns all tasks to the front and ends
-// the membership. If ctx ends first, other peers do that once the lease expires.
+// Leave sends everything that hasn't been sent, returns all tasks to the front and ends the
+// membership. If ctx ends first, other peers do that once the lease expires.
 func (s *Session) Leave(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
 	s.drainLocked()
 	s.hurryLocked()
-	s.look = s.queue.serves() // to be taken off the idle workers
+	s.look = s.queue.serves() // so that Redis no longer counts the worker as idle
 	s.wakeLocked()
 	s.mu.Unlock()
 	if err := s.quiet(ctx); err != nil {
@@ -351,7 +351,7 @@ func (s *Session) Leave(ctx context.Context) error {
 	return err
 }
 
-// Drain tells those who work on the tasks that the worker begins to leave.
+// Drain closes Attempt.Draining: the worker begins to leave.
 func (s *Session) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -373,7 +373,7 @@ func (s *Session) Last() (round, token int64) {
 }
 
 // quiet waits until the session is idle and then silences it: another round would make the leave
-// come too late.
+// stale.
 func (s *Session) quiet(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -391,7 +391,7 @@ func (s *Session) quiet(ctx context.Context) error {
 	}
 }
 
-// End makes err the answer to every request from now on.
+// End makes every later request fail with err.
 func (s *Session) End(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -442,7 +442,7 @@ func (s *Session) endLocked(err error) {
 	}
 }
 
-// Interrupt ends the contexts of all tasks, when the time to drain is over.
+// Interrupt ends the contexts of all tasks, when the time to drain is up.
 func (s *Session) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -455,15 +455,14 @@ func (s *Session) Interrupt() {
 func (s *Session) Refused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closing && s.ended == nil { // else the worker knows
+	if !s.closing && s.ended == nil { // otherwise the worker knows already
 		s.endLocked(ErrEvicted)
 		s.mu.laterLocked(s.member.Evicted)
 	}
 }
 
-// Abandon disowns the handlers of tasks that are still held after the time to shut
-// down is over, and logs how many, with the stack of one: at once, since the program
-// may end when Run returns.
+// Abandon disowns the handlers of tasks that are still held when the time to shut down is up. It
+// logs their number and the stack of one, immediately, since the program may exit when Run returns.
 func (s *Session) Abandon() {
 	s.mu.Lock()
 	held := slices.Collect(maps.Values(s.held))

@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What becomes of what a session holds, and of who waits for it, when it ends.
+// What happens to held tasks and to waiting callers when a session ends.
 func TestSessionEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -43,30 +43,30 @@ func TestSessionEnds(t *testing.T) {
 				t.Error("something is left")
 			}
 			if d := <-s.done; !errors.Is(d.err, ErrNotOwner) || !errors.Is(d.err, c.why) {
-				t.Error("who ends a task is told", d.err)
+				t.Error("a caller that ends a task gets", d.err)
 			}
 			if got := <-empty.got; got.err != c.why {
-				t.Error("who wants a task is told", got.err)
+				t.Error("a caller that wants a task gets", got.err)
 			}
 			if got := <-begun.got; !errors.Is(got.err, c.why) || !errors.Is(got.err, store.ErrUnknown) {
-				t.Error("whose task had begun is told", got.err)
+				t.Error("a caller whose task had begun gets", got.err)
 			}
 			if r.lookLocked(); r.refuseLocked() != c.why {
-				t.Error("later ones are told", r.refuseLocked())
+				t.Error("later callers get", r.refuseLocked())
 			}
 			other := &ending{Outcome: task.outcome(store.Outcome{Verb: store.Stop}), done: make(chan settled, 1)}
 			if r.sayLocked(other); len(r.outbox) > 0 || (<-other.done).err == nil {
-				t.Error("something is said")
+				t.Error("an ending is accepted")
 			}
 		})
 	}
 }
 
-// The worker is told once that it was evicted, however often that is found out.
+// Membership.Evicted is called once, however often the eviction is noticed.
 func TestEvictedOnce(t *testing.T) {
 	t.Parallel()
 	beat, round := (*Session).Refused, func(r *Session) {
-		r.idle = make(chan struct{}) // a talk is under way
+		r.idle = make(chan struct{}) // a talk is running
 		r.evicted(nil)
 	}
 	for name, found := range map[string][]func(*Session){
@@ -82,13 +82,13 @@ func TestEvictedOnce(t *testing.T) {
 				find(r)
 			}
 			if told != 1 {
-				t.Error("the worker was told", told, "times")
+				t.Error("Evicted was called", told, "times")
 			}
 		})
 	}
 }
 
-// A round is held back only where nothing is in a hurry, and one that waits is told.
+// A round is delayed only if nothing in it is urgent, and a delayed round is nudged.
 func TestSayNudges(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -96,7 +96,7 @@ func TestSayNudges(t *testing.T) {
 		caller bool
 		enough int
 		nudge  bool
-		holds  bool // the rest goes on
+		holds  bool // the rest continues
 	}{
 		"an end of a handler":    {verb: store.Finish, enough: 3, holds: true},
 		"the last that it takes": {verb: store.Finish, enough: 1, nudge: true, holds: true},

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// aheadLocked takes room to prefetch up to n tasks, which the round then asks for:
-// as many as the handlers will begin in a moment, and for how many bytes.
+// aheadLocked reserves room to prefetch up to n tasks, for which the round then asks: as many as
+// the handlers will begin soon, with up to bytes of payloads.
 func (q *Queue) aheadLocked(s *Session, now time.Time, n int) (tasks, bytes int) {
 	most, room := q.roomLocked(now)
 	if !q.seatedLocked(s) {
 		return 0, mostBytes - q.bytes
 	}
 	beside := s.lanes(q.pace.trip) * q.seatsLocked(most)
-	n = max(min(n, room, (most+beside-1)/beside), 0) // the rest is for the rounds beside this one
+	n = max(min(n, room, (most+beside-1)/beside), 0) // the rest is for concurrent rounds
 	s.seat.tasks -= n
 	q.asked += n
 	return n, mostBytes - q.bytes
@@ -28,12 +28,12 @@ func (q *Queue) roomyLocked(now time.Time) bool {
 	return room > 0
 }
 
-// roomLocked returns how many tasks may be prefetched, and how many more.
+// roomLocked returns how many tasks may be prefetched in total, and how many more than now.
 func (q *Queue) roomLocked(now time.Time) (most, more int) {
 	most = q.opts.Prefetch
 	switch {
 	case q.bytes >= mostBytes || q.draining || most < 0 || q.opts.MaxCrashes == 1 || q.engine.Capacity.Total() > 0:
-		return 0, 0 // what is shared is not to be hoarded
+		return 0, 0 // a shared capacity must not be hoarded
 	case most == 0 && q.pace.slow(now):
 		return 0, 0
 	case most == 0:
@@ -42,8 +42,8 @@ func (q *Queue) roomLocked(now time.Time) (most, more int) {
 	return most, most - len(q.ready) - q.asked
 }
 
-// takeLocked runs tasks: in the slots, which the peer keeps for them, and the
-// others as slots become free. It reports whether it did: not while the peer drains.
+// takeLocked runs tasks: some in slots, which the peer keeps for them, and the others as slots
+// become free. It returns false if the peer drains.
 func (q *Queue) takeLocked(s *Session, tasks []*Attempt, slots []slot) bool {
 	if q.draining {
 		return false
@@ -55,7 +55,7 @@ func (q *Queue) takeLocked(s *Session, tasks []*Attempt, slots []slot) bool {
 	}
 	s.slots -= len(slots)
 	if more := len(q.ready) - len(slots); more > 0 {
-		slots = append(slots, q.grabLocked(more)...) // some may have become free
+		slots = append(slots, q.grabLocked(more)...) // others may have become free
 	}
 	for i, of := range slots {
 		q.beginLocked(q.nextLocked(), of, i < before)
@@ -66,7 +66,7 @@ func (q *Queue) takeLocked(s *Session, tasks []*Attempt, slots []slot) bool {
 	return true
 }
 
-// beginLocked runs a task in a slot. Ready says whether it was prefetched.
+// beginLocked runs a task in a slot. ready reports whether it was prefetched.
 func (q *Queue) beginLocked(t *Attempt, of slot, ready bool) {
 	q.handlers.Add(1)
 	q.handling++
@@ -74,7 +74,7 @@ func (q *Queue) beginLocked(t *Attempt, of slot, ready bool) {
 	q.mu.laterLocked(func() { go q.work(t, of, ready) })
 }
 
-// nextLocked is the task that has been ready for longest, or nil.
+// nextLocked removes and returns the task that has been ready for longest, or nil.
 func (q *Queue) nextLocked() *Attempt {
 	if len(q.ready) == 0 || q.draining {
 		return nil
@@ -90,10 +90,10 @@ func (q *Queue) nextLocked() *Attempt {
 // handler that doesn't return can be found.
 const handlerLabel = "worqr.handler"
 
-var handlerGoroutines atomic.Int64 // that were started, by all peers of the program
+var handlerGoroutines atomic.Int64 // number started by all peers of the program
 
-// work runs a task in a slot, and then others as long as any is ready. Ready
-// says whether the first was.
+// work runs a task in a slot, and then others as long as any is ready. ready reports whether the
+// first one was.
 func (q *Queue) work(t *Attempt, of slot, ready bool) {
 	name := q.id + "/" + strconv.FormatInt(handlerGoroutines.Add(1), 10)
 	pprof.SetGoroutineLabels(pprof.WithLabels(t.session.base, pprof.Labels(handlerLabel, name)))
@@ -113,16 +113,16 @@ func (q *Queue) work(t *Attempt, of slot, ready bool) {
 	}
 }
 
-// freedLocked notes that a handler has returned: its slot goes to the task that it
-// returns, or is given back if there is none.
+// freedLocked records that a handler has returned: its slot goes to the task that it returns, or is
+// given back if there is none.
 func (q *Queue) freedLocked(a *run) *Attempt {
 	q.pace.freed(a.ended, a.began, a.task.size, q.opts.Concurrency)
 	a.then = q.opts
 	return q.vacantLocked(a.ended, a)
 }
 
-// vacantLocked returns the next task for a slot, which it gives back if there is none, or
-// if there are too many slots now. The end of its last task still has to be stored.
+// vacantLocked returns the next task for a slot. It gives the slot back if there is no task, or if
+// there are too many slots now. The end of the slot's last task has yet to be stored.
 func (q *Queue) vacantLocked(now time.Time, a *run) *Attempt {
 	q.ending++
 	a.task.session.slots--
@@ -154,8 +154,8 @@ func (q *Queue) reassign(a *run) {
 	}
 }
 
-// unstick returns the ready tasks if no handler has begun one of them for a
-// while: others may be idle.
+// unstick returns the ready tasks if no handler has begun one of them for a while: other workers
+// may be idle.
 func (q *Queue) unstick() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -186,8 +186,7 @@ func (q *Queue) recallLocked() {
 	}
 }
 
-// recallLocked returns the ready tasks, and marks the tasks of a round in flight to
-// follow them.
+// recallLocked returns the ready tasks, and marks the tasks of rounds in flight to follow them.
 func (s *Session) recallLocked() {
 	s.recalls++
 	for _, t := range s.queue.withdrawLocked(func(t *Attempt) bool { return t.session == s }) {
@@ -197,7 +196,7 @@ func (s *Session) recallLocked() {
 	}
 }
 
-// withdrawLocked removes the selected ones from the ready tasks.
+// withdrawLocked removes selected tasks from the ready ones and returns them.
 func (q *Queue) withdrawLocked(meant func(*Attempt) bool) (tasks []*Attempt) {
 	q.ready = slices.DeleteFunc(q.ready, func(t *Attempt) bool {
 		if meant(t) {

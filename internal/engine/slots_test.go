@@ -11,10 +11,10 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// at returns a queue with a handler whose lock is held, as seated does.
+// at returns a queue with a handler, with its lock held as by seated.
 func at(t *testing.T, change func(o *Options)) *Queue { return seated(t, change).queue }
 
-// attempts are some that the present session holds.
+// attempts returns n attempts that the current session holds.
 func (s *Queue) attempts(n int) (all []*Attempt) {
 	for range n {
 		s.sessions[0].token++
@@ -23,7 +23,7 @@ func (s *Queue) attempts(n int) (all []*Attempt) {
 	return all
 }
 
-// Slots are taken for a round, filled with what is ready, and given back.
+// Slots are taken for a round, filled with ready tasks, and given back.
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -84,7 +84,7 @@ func TestSlots(t *testing.T) {
 		"the oldest first": {"4 0", func(s *Queue) string {
 			s.ready = s.attempts(2)
 			s.takeLocked(s.sessions[0], s.attempts(2), s.reserveLocked(s.sessions[0], 2))
-			return fmt.Sprint(s.handling, len(s.ready)) // both slots, and two that were free
+			return fmt.Sprint(s.handling, len(s.ready)) // both slots, and two that had become free
 		}},
 		"nothing is taken while it drains": {"false 0", func(s *Queue) string {
 			slots := s.reserveLocked(s.sessions[0], 2)
@@ -107,7 +107,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// How many tasks are asked for beyond the slots.
+// How many tasks are prefetched.
 func TestAhead(t *testing.T) {
 	t.Parallel()
 	quick := pace{run: time.Millisecond, calm: 1000, fast: 10_000, last: noon, busy: true}
@@ -116,7 +116,7 @@ func TestAhead(t *testing.T) {
 		state   func(s *Queue)
 		n       int
 	}{
-		"a number":             {func(o *Options) { o.Prefetch = 10 }, nil, 5}, // the other half is for the round beside
+		"a number":             {func(o *Options) { o.Prefetch = 10 }, nil, 5}, // the other half is for the concurrent round
 		"some are there":       {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.ready = s.attempts(8) }, 2},
 		"some are asked for":   {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.asked = 9 }, 1},
 		"enough are there":     {func(o *Options) { o.Prefetch = 10 }, func(s *Queue) { s.asked, s.ready = 5, s.attempts(5) }, 0},
@@ -143,19 +143,19 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// Whatever happens, in whatever order, a task that is held is ready, or handled, or on its
-// way back; slots are those of handlers and of rounds under way; and all units come back.
+// In any order of events, each held task is ready, being handled, or on its way back; each slot
+// belongs to a handler or a round in flight; and all units are given back.
 func TestSlotsBalance(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		r := seated(t, func(o *Options) { o.Prefetch, o.MaxCrashes, o.Concurrency = 6, 0, 1+random.IntN(5) })
 		s := r.queue
-		units := capacity.New(1 << 20) // counts, and bounds nothing
+		units := capacity.New(1 << 20) // counts without limiting
 		s.share = units.Share(1, 0, func() {})
 		var running []*run
 		var under *exchange
-		runs := func() { // what would begin once the lock is released
+		runs := func() { // starts what would begin once the lock is released
 			for _, a := range r.held {
 				if a.round == 0 && a.run.Load() == nil && !slices.Contains(s.ready, a) && !isSaid(r, a) {
 					x := &run{queue: s, task: a, slot: 1, ctx: a.ctx, opts: s.opts, returned: true, began: noon, ended: noon}
@@ -224,7 +224,7 @@ func TestSlotsBalance(t *testing.T) {
 	}
 }
 
-// isSaid reports whether an attempt is on its way back, or its end is.
+// isSaid reports whether an attempt or its end is on its way to Redis.
 func isSaid(r *Session, a *Attempt) bool {
 	for _, s := range r.outbox {
 		if s.Process == a.ID {

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// runRounds makes rounds until there is nothing more to say.
+// runRounds makes rounds until there is nothing more to send.
 func (s *Session) runRounds() {
 	t := &talk{Session: s, retry: store.NewBackoff()}
 	for t.goOn() {
@@ -22,11 +22,11 @@ func (s *Session) runRounds() {
 type talk struct {
 	*Session
 	retry  *store.Backoff
-	flight []*exchange // under way, oldest first: as many as may be, and one more while an answer is taken in
+	flight []*exchange // in flight, oldest first: at most the allowed number, and one more while an answer is handled
 }
 
-// goOn keeps a round in flight, and handles the result of the oldest. It returns false when
-// the talk is over.
+// goOn keeps a round in flight, and handles the result of the oldest. It returns false when the
+// talk has ended.
 func (t *talk) goOn() bool {
 	if len(t.flight) == 0 {
 		t.rest()
@@ -61,7 +61,7 @@ func (t *talk) goOn() bool {
 	case repeat:
 		e.lostReply()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.lend(e) // it isn't the connection
+			t.lend(e) // the connection isn't the problem
 		}
 		e.repeated = true
 		t.send(e)
@@ -80,7 +80,7 @@ func (t *talk) goOn() bool {
 	return t.pause(e, err)
 }
 
-// take handles an answer, and first sends the round that may follow it.
+// take handles an answer. First, it sends the round that may follow it.
 func (t *talk) take(e *exchange, a *store.Answer) bool {
 	t.upset.Note(t.engine.Log, "cannot start or finish tasks; retrying", nil, "queue", t.queue.id)
 	t.retry.Reset()
@@ -95,14 +95,14 @@ func (t *talk) take(e *exchange, a *store.Answer) bool {
 	t.flight = t.flight[1:]
 	if len(t.flight) > 0 && !t.flowing && !t.flight[0].Idle {
 		t.mu.Lock()
-		t.againLocked() // it had no slots to ask for, and now there are
+		t.againLocked() // it had no slots before, and now there are some
 		t.mu.Unlock()
 	}
 	return true
 }
 
-// pause waits for a while after a round has failed, and repeats the round if Redis may have
-// carried it out. It returns false when the talk is over.
+// pause waits for a while after a round has failed, and repeats the round if Redis may have carried
+// it out. It returns false when the talk has ended.
 func (t *talk) pause(e *exchange, err error) bool {
 	t.upset.Note(t.engine.Log, "cannot start or finish tasks; retrying", err, "queue", t.queue.id)
 	t.mu.Lock()
@@ -127,21 +127,21 @@ func (t *talk) pause(e *exchange, err error) bool {
 	return true
 }
 
-// A step is what a talk does after the oldest of its rounds was answered, or has failed.
+// A step is what a talk does after its oldest round was answered or failed.
 type step int
 
 const (
-	take      step = iota // take in the answer
-	giveUp                // the session has ended: nobody knows what was carried out
-	evict                 // the worker is no member any more
-	repeat                // at once: all of it may be repeated. The callers hear nothing of it
-	otherLane             // it was not sent, and the other connection may do
-	release               // let the callers go, since it may have been carried out, and repeat it later
-	undo                  // it was certainly not carried out
+	take      step = iota // handle the answer
+	giveUp                // the session has ended: it's unknown what was carried out
+	evict                 // the worker is no longer a member
+	repeat                // at once, since a round may be repeated; the callers don't notice
+	otherLane             // it wasn't sent, and the other connection may work
+	release               // return an error to the callers, since it may have been carried out, and repeat it later
+	undo                  // it certainly wasn't carried out
 )
 
-// next returns the step after a round that failed with err, or was answered if that is nil. Over
-// says that the session has ended; repeated, that this wasn't the first time the round
+// next returns the step after a round that failed with err, or was answered if err is nil. over
+// reports that the session has ended. repeated reports that this wasn't the first time the round
 // was sent, so Redis may have carried it out, whatever the error.
 func next(err error, over, repeated bool, lane int) step {
 	switch {
@@ -161,7 +161,7 @@ func next(err error, over, repeated bool, lane int) step {
 	return undo
 }
 
-// lostReply notes that a reply was lost. After several, payloads are asked for one by one.
+// lostReply records that a reply was lost. After several, payloads are requested one by one.
 func (e *exchange) lostReply() {
 	e.lost++
 	e.Brief = e.lost >= often
@@ -171,9 +171,9 @@ func (e *exchange) lostReply() {
 // is too large for the connection.
 const often = 3
 
-// fetch reads the payloads that a brief answer has left out, each alone. If one can't
-// be read while other replies come, its task fails: otherwise it would be asked
-// for forever, and nothing behind it would start.
+// fetch reads the payloads that a brief answer left out, one by one. If one can't be read while
+// other replies come, its task fails: otherwise it would be requested forever, and nothing behind
+// it would start.
 func (s *Session) fetch(e *exchange, a *store.Answer) error {
 	retry := store.NewBackoff()
 	for i := range a.Started {
@@ -204,19 +204,19 @@ func (s *Session) fetch(e *exchange, a *store.Answer) error {
 	return nil
 }
 
-// distant is the trip time from which the way to Redis takes longer than the work at its ends,
-// so no connection should rest; from farther on, more rounds may be in flight.
+// distant is the trip time from which a trip to Redis takes longer than the work at both ends, so
+// no connection should be idle; each further trip time of farther allows one more round in flight.
 const (
 	distant = time.Millisecond
 	farther = time.Millisecond
 )
 
-// lanes returns how many rounds may be in flight at once: near Redis two, so that
-// neither side waits; far away more, since each brings no more than Redis may do at once.
+// lanes returns how many rounds may be in flight at once: two near Redis, so that neither side
+// waits; more if it's far away, since Redis limits the size of each.
 func (s *Session) lanes(trip time.Duration) int { return min(2+int(trip/farther), s.part.Lanes) }
 
-// lane returns a connection that none of the rounds in flight uses. There is one if there are
-// fewer of them than lanes.
+// lane returns a connection that none of the rounds in flight uses. There is one if there are fewer
+// of them than lanes.
 func lane(flight []*exchange) int {
 	for i := range store.Lanes {
 		if !slices.ContainsFunc(flight, func(e *exchange) bool { return e.lane == i }) {
@@ -243,10 +243,10 @@ func (s *Session) follow(flight []*exchange, a *store.Answer) *exchange {
 	return next
 }
 
-// mayFollowLocked reports whether another round may be sent before the answer to the first of
-// those in flight is handled: that has brought all it asked for, so there will be more,
-// and the worker needn't wait to be woken; and tasks recalled meanwhile needn't go back first.
-// If Redis is far away, others may be in flight beside it.
+// mayFollowLocked reports whether another round may be sent before the answer to the first of those
+// in flight is handled: that answer must have brought all it asked for, so that there will be more
+// and the worker needn't wait to be woken, and no recalled tasks must go back first. If Redis is
+// far away, others may be in flight next to it.
 func (s *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.Answer) bool {
 	e := flight[0]
 	full := len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut)
@@ -259,22 +259,23 @@ func (s *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.An
 	return s.far.shortest() >= distant && s.mayLocked(flight[1:]) && s.sentLocked(flight) && len(s.outbox) >= s.worthLocked(now, flight) && s.earlyLocked(now, flight) <= 0
 }
 
-// mayLocked reports whether another round may be sent beside those in flight: all are
+// mayLocked reports whether another round may be sent while others are in flight: all must be
 // likely to bring what they ask for.
 func (s *Session) mayLocked(flight []*exchange) bool {
 	back := func(e *exchange) bool { return goBack(e.outcomes) || e.recalls != s.recalls }
 	return len(flight) < s.lanes(s.far.shortest()) && s.flowing && s.flow.alone() && !slices.ContainsFunc(flight, back) && s.part.Ready(lane(flight))
 }
 
-// sentLocked reports whether the last round in flight has been sent: one on another connection might
-// overtake it. If it still waits for rounds of other queues, the talk is nudged once it's sent.
+// sentLocked reports whether the last round in flight has been sent: otherwise one on another
+// connection might overtake it. If it still waits for rounds of other queues, the talk is nudged
+// once it's sent.
 func (s *Session) sentLocked(flight []*exchange) bool {
 	return flight[len(flight)-1].pending.IsSent(s.nudge)
 }
 
-// worthLocked returns how many ends are worth another round. If Redis is far away, a small one
-// would keep its connection busy for a whole trip. If there is room for as many tasks, none
-// waits for ends: otherwise no more rounds would ever be in flight.
+// worthLocked returns how many ends justify another round. If Redis is far away, a small round
+// would occupy its connection for a whole trip. If there is room for that many tasks, no end is
+// needed: otherwise no more rounds would ever be in flight.
 func (s *Session) worthLocked(now time.Time, flight []*exchange) int {
 	if s.far.shortest() < distant {
 		return max(worthwhile, len(flight[len(flight)-1].Start)/2)
@@ -287,16 +288,16 @@ func (s *Session) worthLocked(now time.Time, flight []*exchange) int {
 	return worth
 }
 
-// earlyLocked returns how long the next round has to wait: earlier, it might overtake the last one
-// in flight, which then brings nothing.
+// earlyLocked returns how long the next round has to wait: if sent earlier, it might overtake the
+// last one in flight, which would then bring nothing.
 func (s *Session) earlyLocked(now time.Time, flight []*exchange) time.Duration {
 	trip := s.far.shortest()
 	return flight[len(flight)-1].sent.Add(trip / time.Duration(s.lanes(trip))).Sub(now)
 }
 
-// beside returns the round to send while others are in flight, once there is enough
-// to say: if these are likely to bring all they ask for, as the last did. It
-// returns nil if the first answer comes before.
+// beside returns the round to send while others are in flight, once enough has gathered, if the
+// others are likely to bring all they ask for, as the last one did. It returns nil if the first
+// answer comes before that.
 func (s *Session) beside(flight []*exchange) *exchange {
 	for {
 		s.mu.Lock()
@@ -327,8 +328,8 @@ func (s *Session) beside(flight []*exchange) *exchange {
 	}
 }
 
-// besideLocked reports whether another round may be sent beside those in flight, and
-// how long that has to wait: until something has gathered, if negative.
+// besideLocked reports whether another round may be sent while others are in flight, and how long
+// to wait before that; if negative, until enough has gathered.
 func (s *Session) besideLocked(now time.Time, flight []*exchange) (may bool, wait time.Duration) {
 	s.enough = 0
 	if !s.mayLocked(flight) {
@@ -350,8 +351,8 @@ func (s *Session) besideLocked(now time.Time, flight []*exchange) (may bool, wai
 // briefly is too short to wait for: a timer may take as long.
 const briefly = 200 * time.Microsecond
 
-// goBack reports whether a task has to go back, which happens before anything else is
-// asked for.
+// goBack reports whether a task has to go back, which happens before the session asks for anything
+// else.
 func goBack(outcomes []*ending) bool {
 	return slices.ContainsFunc(outcomes, func(s *ending) bool { return s.Verb == store.Stop })
 }
@@ -364,8 +365,8 @@ func (s *Session) send(e *exchange) *exchange {
 	return e
 }
 
-// arrived notes how long an answer took and what it says about other peers, and makes the next
-// round wait if there are many.
+// arrived records how long an answer took and what it shows about other peers. It delays the next
+// round if there are many.
 func (s *Session) arrived(e *exchange, a *store.Answer) {
 	took := e.pending.Took()
 	far := s.engine.link.measured(took, e.work)
@@ -378,9 +379,9 @@ func (s *Session) arrived(e *exchange, a *store.Answer) {
 	}
 	rest := time.Duration(0)
 	if s.queue.serves() {
-		// What is prefetched must last for a trip and its delays, and more.
+		// Prefetched tasks must last for more than a trip and its delays.
 		s.queue.pace.trip, s.queue.pace.late = far.shortest(), max(far.trip-far.shortest(), 0)
-		more := len(a.Started) == len(e.Start) || a.Cut // else the worker waits to be woken soon
+		more := len(a.Started) == len(e.Start) || a.Cut // otherwise the worker soon waits to be woken
 		if more && !s.closing && len(s.wants) == 0 && !goBack(s.outbox) {
 			rest = s.flow.rest(took, far.way(), e.work)
 		}
@@ -400,14 +401,14 @@ func (s *Session) rest() {
 		}
 		select {
 		case <-time.After(d):
-		case <-s.gathered: // perhaps it does not have to wait any more
+		case <-s.gathered: // the round may no longer have to wait
 		case <-s.ctx.Done():
 			return
 		}
 	}
 }
 
-// hurryLocked keeps the next round from waiting: a caller waits for it.
+// hurryLocked sends the next round without delay: a caller waits for it.
 func (s *Session) hurryLocked() {
 	if s.flow.next.IsZero() {
 		return
@@ -424,9 +425,8 @@ func (s *Session) nudge() {
 	}
 }
 
-// abandon ends a talk whose rounds have ended, or have to: nobody knows whether
-// the last ones were carried out. No other talk acknowledges the
-// cancels of tasks that they may have started.
+// abandon ends a talk whose rounds have ended or must end. It's unknown whether the last ones were
+// carried out. No other talk acknowledges the cancels of tasks that they may have started.
 func (s *Session) abandon(flight []*exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -438,7 +438,7 @@ func (s *Session) abandon(flight []*exchange) {
 	}
 }
 
-// evicted ends the session: the worker is no member any more.
+// evicted ends the session: the worker is no longer a member.
 func (s *Session) evicted(flight []*exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -449,22 +449,21 @@ func (s *Session) evicted(flight []*exchange) {
 	for i, e := range flight {
 		s.vacateLocked(e)
 		err := why
-		if e.repeated || i > 0 { // not it was refused, but its repetition or the round before it
+		if e.repeated || i > 0 { // Redis may have refused a repetition or the round before it
 			err = fmt.Errorf("%w: %w", why, store.ErrUnknown)
 		}
 		s.tellFailedLocked(e, mishapOf(err))
 	}
 	s.stopLocked()
-	first := s.ended == nil // else the worker knows
+	first := s.ended == nil // otherwise the worker knows already
 	s.endLocked(why)
 	if first && why == ErrEvicted {
 		s.mu.laterLocked(s.member.Evicted)
 	}
 }
 
-// persist reports whether to try again after a failure: a round still has to be
-// answered, or a caller wants something. Otherwise it ends the talk; the next
-// beat looks again.
+// persist reports whether to try again after a failure, because a round hasn't been answered or a
+// caller waits. Otherwise it ends the talk; the next beat tries again.
 func (s *Session) persist(flight []*exchange) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

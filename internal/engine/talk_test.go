@@ -17,8 +17,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A worker that can't name all that runs says nothing of the rest: neither for the last
-// cancel, nor for an earlier one of the same payload that somebody waits for.
+// A worker that can't report all running tasks reports nothing about the rest: neither for the last
+// cancel, nor for an earlier one of the same payload that a caller waits for.
 func TestStoppingInParts(t *testing.T) {
 	held := map[string]*Attempt{}
 	for i, id := range []string{"p1", "p2"} {
@@ -39,14 +39,14 @@ func TestStoppingInParts(t *testing.T) {
 	}
 }
 
-// How many rounds are under way at once, and when another one is sent beside these: near
-// Redis for many ends, far away also for much room.
+// The number of rounds in flight, and the conditions for sending another: near Redis, enough ends;
+// far away, also enough room.
 func TestRoundsBeside(t *testing.T) {
 	t.Parallel()
 	fast := pace{run: time.Microsecond, calm: 1e6, fast: 1e6, last: noon}
 	for name, c := range map[string]struct {
 		trip         time.Duration
-		asked        int // ahead
+		asked        int // tasks to prefetch
 		lanes, worth int
 	}{
 		"near":                    {trip: 100 * time.Microsecond, lanes: 2, worth: 100},
@@ -79,9 +79,9 @@ func TestRoundsBeside(t *testing.T) {
 	}
 }
 
-// A worker that leaves may have started a task without knowing it, in a round that lost
-// both answers. It says nothing more then: it would acknowledge the cancel of
-// that task, which goes back with the leave.
+// A worker that leaves may have started a task without knowing it, in a round that lost both
+// answers. It then sends no more rounds: they would acknowledge the cancel of that task, which goes
+// back with the leave.
 func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -94,7 +94,7 @@ func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	enqueue(t, other.Served, "a")
 	_, err = r.Start(t.Context(), 1)
 	is.NoErr(err)
-	r.Unlisten() // no message has it talk
+	r.Unlisten() // so no message starts a talk
 	hushed(r)
 	enqueue(t, other.Served, "b")
 	lost := link.LoseRepliesTo("p:working:{q}:", 2)
@@ -102,7 +102,7 @@ func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	r.mu.Lock()
 	r.wants = append(r.wants, w)
 	r.wakeLocked()
-	r.closing = true // as a leave does
+	r.closing = true // as in a leave
 	r.mu.Unlock()
 	hushed(r)
 	<-lost
@@ -110,7 +110,7 @@ func TestCancelOfWhatNobodyKnows(t *testing.T) {
 
 	report, err := store.Cancel(t.Context(), other.Calls, other.Keys, []byte("b"))
 	is.NoErr(err)
-	r.Wake() // before the leave goes on
+	r.Wake() // before the leave continues
 	hushed(r)
 	is.NoErr(r.Leave(t.Context()))
 	over, tally, err := report.IsOver(t.Context(), other.Calls, other.Keys)
@@ -129,8 +129,8 @@ func (n *nosy) Error() string { n.ask(); return "nosy" }
 
 func (n *nosy) Is(error) bool { n.ask(); return false }
 
-// The cause with which a context ends is user code. Its methods may use the peer and the
-// task, so nobody asks them anything under a lock: whether the end was said or not.
+// The cause of a context is user code. Its methods may use the peer and the task, so none is called
+// under a lock, whether or not the end was sent.
 func TestCauseUsesPeer(t *testing.T) {
 	t.Parallel()
 	for name, said := range map[string]bool{"said": true, "not said": false} {
@@ -159,7 +159,7 @@ func TestCauseUsesPeer(t *testing.T) {
 			asked := false
 			gone := make(chan error)
 			go func() { gone <- task.End(ctx, finish) }()
-			for left := said; left; { // until it is said
+			for left := said; left; { // until it's sent
 				r.mu.Lock()
 				left = len(r.outbox) > 0 || r.idle == nil
 				r.mu.Unlock()
@@ -185,8 +185,8 @@ func TestCauseUsesPeer(t *testing.T) {
 	}
 }
 
-// If the answer to a request for tasks comes too late, and the worker turns out to be evicted,
-// the caller learns that they may have been started.
+// If the answer to a request for tasks comes too late, and the worker turns out to be evicted, the
+// caller's error says that they may have been started.
 func TestLateStartIsUnknown(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(r *Session, e *exchange){
@@ -213,7 +213,7 @@ func TestLateStartIsUnknown(t *testing.T) {
 	}
 }
 
-// The error of a Pool is user code, too: nobody asks its methods anything under a lock.
+// The error of a Pool is user code, too: none of its methods is called under a lock.
 func TestPoolErrorUsesPeer(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(r *Session, e *exchange, err error){
@@ -249,14 +249,14 @@ func TestPoolErrorUsesPeer(t *testing.T) {
 					t.Fatal("it hangs")
 				}
 				is.Equal(errors.Is((<-s.done).err, store.ErrUnknown), name == "no reply")
-				is.Equal(errors.Is((<-w.got).err, store.ErrUnknown), ended || name == "no reply") // it was begun
+				is.Equal(errors.Is((<-w.got).err, store.ErrUnknown), ended || name == "no reply") // they were started
 			})
 		}
 	}
 }
 
-// No round is sent beside one that still waits for others on its connection: it would overtake that.
-// The talk is told when it needn't wait any more.
+// No round is sent while another one still waits for its connection, since it would overtake that
+// one. The talk is nudged when it can go on.
 func TestBesideUnsent(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)

@@ -7,41 +7,42 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Trace is told what happens to tasks. Its functions may be nil. They are called under the lock
-// of the queue, so that an end never comes before its start. They only put something aside.
+// A Trace receives what happens to tasks. Its functions may be nil. They are called under the lock
+// of the queue, so that an end never comes before its start, and must only put the event aside.
 type Trace struct {
-	Started func(t *Attempt, began time.Time, waited time.Duration) // a handler, or the caller of Start, has it
+	Started func(t *Attempt, began time.Time, waited time.Duration) // by a handler, or for the caller of Start
 	Ended   func(t *Attempt, e *End)                                // follows each Started once
 	Dropped func(queue, worker string, tasks int)                   // from a full failed queue
-	// Failed tells of tasks that failed without a start, of the queue or of its failed queue.
+	// Failed reports tasks that failed without being started, on the queue or, if failed, its
+	// failed queue.
 	Failed func(queue, worker string, failed bool, kind store.Kind, tasks int)
 }
 
 // An End is how an attempt ended for this peer.
 type End struct {
 	At     time.Time
-	Waited time.Duration // until it began
+	Waited time.Duration // before it began
 	Ran    time.Duration
-	Verb   store.Ending // what was stored; "" if it was taken over, or nobody knows
-	Kind   store.Kind   // of Fail
+	Verb   store.Ending // what was stored; "" if another worker took the task over, or it's unknown
+	Kind   store.Kind   // for Fail
 	Delay  time.Duration
 	Result int    // bytes
-	Error  string // why it did not finish
+	Error  string // why it didn't finish
 }
 
 // A story is what is traced of an attempt. Session.mu protects it.
 type story struct {
-	taken  time.Time // when the answer that brought it came
-	began  time.Time // zero while nobody works on it
-	left   time.Time // when its handler returned, or its caller ended it; zero before
+	taken  time.Time // when it arrived
+	began  time.Time // zero until someone works on it
+	left   time.Time // when its handler returned or its caller ended it; zero before that
 	result int       // bytes
 	text   string    // of the error
 	end    *End
 
-	headers map[string]string // those that handlers don't change
+	headers map[string]string // copies that handlers can't change
 }
 
-// beganLocked notes that somebody works on the task from now on.
+// beganLocked records that a handler or caller has begun to work on the task.
 func (t *Attempt) beganLocked(now time.Time) {
 	h := t.story
 	if h == nil || !h.began.IsZero() {
@@ -52,20 +53,20 @@ func (t *Attempt) beganLocked(now time.Time) {
 	if trace.Started != nil {
 		trace.Started(t, now, now.Sub(h.taken))
 	}
-	if h.end != nil && trace.Ended != nil { // it was lost before the caller had it
+	if h.end != nil && trace.Ended != nil { // it was lost before the caller got it
 		h.end.Waited = now.Sub(h.taken)
 		trace.Ended(t, h.end)
 	}
 }
 
-// leftLocked notes that nobody works on the task any more, and what came out of it.
+// leftLocked records that nobody works on the task any more, and the result.
 func (t *Attempt) leftLocked(result int, text string) {
 	if h := t.story; h != nil && h.left.IsZero() {
 		h.left, h.result, h.text = time.Now(), result, text
 	}
 }
 
-// overLocked notes that the attempt has ended for this peer, with what is stored, if that is known.
+// overLocked records that the attempt has ended for this peer, with its outcome, if known.
 func (t *Attempt) overLocked(o *store.Outcome) {
 	h := t.story
 	if h == nil || h.end != nil {
@@ -83,7 +84,7 @@ func (t *Attempt) overLocked(o *store.Outcome) {
 		h.end.Error = o.Reason
 	}
 	if h.began.IsZero() {
-		return // beganLocked tells, if somebody begins
+		return // beganLocked reports the end, if work on it begins
 	}
 	if h.left.IsZero() {
 		h.left = h.end.At
@@ -94,7 +95,7 @@ func (t *Attempt) overLocked(o *store.Outcome) {
 	}
 }
 
-// settledLocked notes what Redis answered to the end of the attempt.
+// settledLocked records Redis's answer to the end of the attempt.
 func (t *Attempt) settledLocked(end *ending, what store.Settled) {
 	switch what {
 	case store.Gone:
@@ -106,8 +107,8 @@ func (t *Attempt) settledLocked(end *ending, what store.Settled) {
 	}
 }
 
-// lostLocked notes that the task is no longer ours, and that nobody knows whether its end was
-// stored. Why is an error of this package.
+// lostLocked records that the worker no longer holds the task, and that it's unknown whether its
+// end was stored. why is an error of this package.
 func (t *Attempt) lostLocked(why error) {
 	if h := t.story; h != nil && h.end == nil {
 		h.text = why.Error()
@@ -115,7 +116,7 @@ func (t *Attempt) lostLocked(why error) {
 	}
 }
 
-// returnedLocked notes that the task went back to the front when its worker left.
+// returnedLocked records that the task went back to the front when its worker left.
 func (t *Attempt) returnedLocked(why error) {
 	if h := t.story; h != nil && h.end == nil {
 		h.text = cmp.Or(h.text, why.Error())
@@ -123,7 +124,7 @@ func (t *Attempt) returnedLocked(why error) {
 	}
 }
 
-// given returns tasks for the caller that asked for them, once their payloads may change.
+// given returns tasks to the caller that asked for them, once their payloads may change.
 func (s *Session) given(tasks []*Attempt) []*Attempt {
 	for _, t := range tasks {
 		t.wait()
@@ -139,19 +140,19 @@ func (s *Session) given(tasks []*Attempt) []*Attempt {
 	return tasks
 }
 
-// Worker returns the id of the worker that has the task.
+// Worker returns the id of the worker that holds the task.
 func (t *Attempt) Worker() string { return t.session.member.Worker }
 
-// Size returns the size of the payload as it came, in bytes.
+// Size returns the original size of the payload, in bytes.
 func (t *Attempt) Size() int { return t.size }
 
-// Digest returns the beginning of the payload's digest, as the log has it, or "".
+// Digest returns the beginning of the payload's digest, as in log lines, or "".
 func (t *Attempt) Digest() string {
 	digest := t.sum()
 	return digest[:min(len(digest), 8)]
 }
 
-// Traced returns the headers as they came, if the attempt is traced.
+// Traced returns the original headers, if the attempt is traced.
 func (t *Attempt) Traced() (headers map[string]string) {
 	if t.story != nil {
 		headers = t.story.headers

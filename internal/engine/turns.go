@@ -7,40 +7,40 @@ import (
 )
 
 // The sessions of a queue that is spread over parts share its slots equally, among those that have
-// tasks. When few slots are free, the session that has fewest comes first. A session asks only
-// while it is hungry: otherwise one whose server is away would keep slots in calls that fail. If a
-// queue has one session, that takes whatever is free.
+// tasks. When few slots are free, the session with the fewest comes first. A session asks only
+// while it is hungry: otherwise one whose server is down would keep slots in calls that fail. If a
+// queue has one session, that session takes whatever is free.
 
-// A round that asks for few tasks costs Redis nearly as much as one that asks for many. So only a
-// few of the sessions that have tasks have a seat at a time. They prefetch enough tasks to make a
-// round worth its cost, and the slots that become free go to these tasks. The other sessions
-// gather what they have to say, and get a seat soon.
+// A round that asks for few tasks costs Redis nearly as much as one that asks for many. So only
+// some of the sessions that have tasks have a seat at a time. They prefetch enough tasks to make a
+// round worth its cost, and the slots that become free go to these tasks. The other sessions let
+// their ends gather, and get a seat soon.
 
-// turns says which session asks for tasks.
+// turns decides which session asks for tasks.
 type turns struct {
 	count   int64      // rises whenever a session takes slots or a seat; it orders them
 	offered bool       // offerLocked has been called, and lookLocked will be
 	soon    bool       // offerSoonLocked has been called, and lookLocked will be
-	seats   []*Session // that may ask ahead; who has had its seat for longest is first
+	seats   []*Session // sessions that may prefetch, in the order in which they got their seat
 }
 
-// A seat is the turn of a session to ask ahead.
+// A seat is a session's turn to prefetch.
 type seat struct {
 	number int64     // turns.count when it began
 	since  time.Time // when it began
-	until  time.Time // when it goes to another session, if one waits
-	tasks  int       // that may still be asked for
+	until  time.Time // when it goes to another session that waits
+	tasks  int       // that it may still ask for
 }
 
 const (
-	seatful     = 512  // tasks asked for ahead that one seat is for
-	longestSeat = 4096 // tasks of one turn
+	seatful     = 512  // prefetched tasks per seat
+	longestSeat = 4096 // most tasks per turn
 	longestTurn = 50 * time.Millisecond
-	allTurns    = 500 * time.Millisecond // in which every session has a turn; but each turn has two windows at least
-	prompt      = 20 * time.Millisecond  // for who has a seat to bring tasks; then others take the slots
+	allTurns    = 500 * time.Millisecond // in which every session has a turn; but a turn takes at least two windows
+	prompt      = 20 * time.Millisecond  // for a session with a seat to bring tasks; then others take the slots
 )
 
-// seatsLocked is how many seats there are, if up to most tasks may be prefetched.
+// seatsLocked returns the number of seats, if up to most tasks may be prefetched.
 func (q *Queue) seatsLocked(most int) int {
 	return max(min(most/seatful, len(q.sessions)), 1)
 }
@@ -50,8 +50,8 @@ func (q *Queue) seatedLocked(s *Session) bool {
 	return len(q.sessions) < 2 || slices.Contains(q.turns.seats, s)
 }
 
-// seatLocked gives seats to the sessions that have waited for longest. It takes them from sessions
-// that have no more tasks, or have had their turn. Session s is about to ask, so it isn't woken.
+// seatLocked gives seats to the sessions that have waited longest. It takes them from sessions that
+// have no more tasks or have had their turn. Session s is about to ask, so it isn't woken.
 func (q *Queue) seatLocked(s *Session, now time.Time) {
 	if len(q.sessions) < 2 {
 		return
@@ -88,8 +88,8 @@ func (q *Queue) seatLocked(s *Session, now time.Time) {
 	}
 }
 
-// yieldsLocked reports whether the session leaves free slots to one that has a seat and is about
-// to bring tasks for them. If that takes too long, it doesn't.
+// yieldsLocked reports whether the session leaves free slots to one that has a seat and will soon
+// bring tasks for them. If that takes too long, it doesn't.
 func (q *Queue) yieldsLocked(s *Session, now time.Time) bool {
 	if q.seatedLocked(s) {
 		return false
@@ -100,13 +100,13 @@ func (q *Queue) yieldsLocked(s *Session, now time.Time) bool {
 	})
 }
 
-// promptLocked is how long a session that has a seat may take to bring tasks: a few trips, if these
+// promptLocked returns how long a session that has a seat may take to bring tasks: longer if trips
 // take long.
 func (q *Queue) promptLocked() time.Duration {
 	return min(max(4*(q.pace.trip+q.pace.late), prompt), farthest)
 }
 
-// lullLocked is how long the session gathers ends of tasks while others have the seats.
+// lullLocked returns how long the session lets ends gather while others have the seats.
 func (q *Queue) lullLocked(s *Session, now time.Time) time.Duration {
 	if s.closing || !q.yieldsLocked(s, now) {
 		return 0
@@ -114,13 +114,13 @@ func (q *Queue) lullLocked(s *Session, now time.Time) time.Duration {
 	return q.pace.window() / 2
 }
 
-// offerLocked wakes the session, which asks for tasks if there still are slots for it.
+// offerLocked wakes the session, which asks for tasks if there are still slots for it.
 func (s *Session) offerLocked() {
 	s.offered = true
 	s.wakeLocked()
 }
 
-// allowedLocked is how many tasks, of the n that the session would ask for, it may ask for now.
+// allowedLocked returns how many of n tasks the session may ask for now.
 func (q *Queue) allowedLocked(s *Session, n int) int {
 	if len(q.sessions) < 2 {
 		return n
@@ -135,7 +135,7 @@ func (q *Queue) allowedLocked(s *Session, n int) int {
 	if !q.othersLocked(s) {
 		return n
 	}
-	askers, first := 1, 0 // who shares the slots, this one included, and who comes before it
+	askers, first := 1, 0 // sessions that share the slots, including s, and those before s
 	for _, o := range q.sessions {
 		if o != s && (o.hungry || o.slots > 0) {
 			askers++
@@ -153,7 +153,7 @@ func (q *Queue) othersLocked(s *Session) bool {
 	return slices.ContainsFunc(q.sessions, func(o *Session) bool { return o != s && o.hungry })
 }
 
-// occupyLocked notes that the session has taken slots.
+// occupyLocked records that the session has taken slots.
 func (q *Queue) occupyLocked(s *Session, slots int) {
 	if slots > 0 {
 		q.turns.count++
@@ -185,7 +185,7 @@ func (q *Queue) offerLocked() {
 	})
 }
 
-// offerSoonLocked offers slots to hungry sessions that are still free after a while.
+// offerSoonLocked offers slots that are still free after a while to hungry sessions.
 func (q *Queue) offerSoonLocked() {
 	if q.turns.soon {
 		return
@@ -200,7 +200,7 @@ func (q *Queue) offerSoonLocked() {
 }
 
 // lookLocked wakes the only session, or as many hungry ones as there are free slots, to ask for
-// tasks. It reports whether one will.
+// tasks. It reports whether one will ask.
 func (q *Queue) lookLocked() (will bool) {
 	if len(q.sessions) == 1 {
 		return q.sessions[0].lookLocked()
@@ -216,7 +216,7 @@ func (q *Queue) lookLocked() (will bool) {
 	return will
 }
 
-// byTurn orders sessions by who comes first when few slots are free.
+// byTurn orders sessions by priority when few slots are free.
 func byTurn(a, b *Session) int {
 	return cmp.Or(cmp.Compare(a.slots, b.slots), cmp.Compare(a.asked, b.asked))
 }

@@ -27,7 +27,7 @@ func parted(t *testing.T, concurrency, parts int) []*Session {
 	return q.sessions
 }
 
-// For how many tasks each session of a spread queue may ask, one after the other.
+// How many tasks each session of a spread queue may ask for, one after the other.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	type state struct {
@@ -47,7 +47,7 @@ func TestTurns(t *testing.T) {
 		"more than there are slots":                         {2, []state{{true, 0}, {true, 0}, {true, 0}}, "[1 1 0]"},
 		"what has too many gets no more":                    {4, []state{{true, 3}, {true, 0}}, "[0 1]"},
 		"what has fewest comes first":                       {2, []state{{true, 1}, {true, 0}}, "[0 1]"},
-		"of one slot, who has waited":                       {1, []state{{true, 0}, {true, 0}}, "[1 0]"},
+		"one slot, to the one that waited":                  {1, []state{{true, 0}, {true, 0}}, "[1 0]"},
 		"what is idle asks for none":                        {4, []state{{false, 1}, {false, 0}}, "[0 0]"},
 		"all slots are taken":                               {2, []state{{true, 2}, {true, 0}}, "[0 0]"},
 		"one has none, and others are full":                 {4, []state{{true, 2}, {true, 1}, {true, 0}}, "[0 0 1]"},
@@ -72,7 +72,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A slot that is free goes to who has fewest and has waited for longest: in turn.
+// A free slot goes to the session with the fewest slots that has waited longest, so sessions take
+// turns.
 func TestTurnsOfOneSlot(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 1, 3)
@@ -98,8 +99,8 @@ func TestTurnsOfOneSlot(t *testing.T) {
 	}
 }
 
-// A session whose tasks are all done leaves its slots to the others, and one that has found
-// none is no longer asked.
+// A session whose tasks have all ended leaves its slots to the others. A session that found no
+// tasks is no longer woken.
 func TestTurnsPassOn(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 2, 2)
@@ -113,11 +114,11 @@ func TestTurnsPassOn(t *testing.T) {
 	a.hungry = false
 	q.unreserveLocked(a, slots, true)
 	if !q.turns.offered || q.taken != 0 {
-		t.Errorf("nobody is told of free slots; %d are taken", q.taken)
+		t.Errorf("no session is offered the free slots; %d are taken", q.taken)
 	}
 	q.lookLocked()
 	if a.offered || !b.offered {
-		t.Errorf("who has none asks: %v; who waits asks: %v", a.offered, b.offered)
+		t.Errorf("the session without tasks asks: %v; the waiting one asks: %v", a.offered, b.offered)
 	}
 	b.hungry, b.offered = false, false
 	q.lookLocked()
@@ -126,8 +127,8 @@ func TestTurnsPassOn(t *testing.T) {
 	}
 }
 
-// Slots follow the tasks that are in them: from a session's round to its handlers, and on to
-// a task of another session that was ready.
+// Slots follow their tasks: from a session's round to its handlers, and on to a ready task of
+// another session.
 func TestTurnsOfReadyTasks(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 1, 2)
@@ -149,13 +150,13 @@ func TestTurnsOfReadyTasks(t *testing.T) {
 	q.ending = 0
 }
 
-// Which sessions of a spread queue may ask ahead, as time passes and they ask.
+// Which sessions of a spread queue may prefetch, as time passes and they ask.
 func TestSeats(t *testing.T) {
 	t.Parallel()
 	type ask struct {
 		after   time.Duration
 		session int
-		want    string // who has a seat then
+		want    string // which sessions have a seat then
 	}
 	turn := longestTurn + time.Millisecond
 	for name, c := range map[string]struct {
@@ -163,13 +164,13 @@ func TestSeats(t *testing.T) {
 		hungry   []bool
 		asks     []ask
 	}{
-		"who asks first":       {100, []bool{true, true, true}, []ask{{0, 1, "[0]"}, {0, 0, "[0]"}}},
-		"only who has tasks":   {100, []bool{false, false, true}, []ask{{0, 2, "[2]"}}},
-		"in turn":              {100, []bool{true, true, true}, []ask{{0, 0, "[0]"}, {turn, 0, "[1]"}, {turn, 2, "[2]"}, {turn, 0, "[0]"}}},
-		"until the turn ends":  {100, []bool{true, true, true}, []ask{{0, 0, "[0]"}, {2 * nearby, 0, "[0]"}, {2 * nearby, 1, "[0]"}}},
-		"alone, for ever":      {100, []bool{true, false}, []ask{{0, 0, "[0]"}, {turn, 0, "[0]"}, {10 * turn, 0, "[0]"}}},
-		"several, if worth it": {2 * seatful, []bool{true, true, true}, []ask{{0, 0, "[0 1]"}, {turn, 0, "[1 2]"}, {turn, 0, "[2 0]"}}},
-		"none without room":    {-1, []bool{true, true}, []ask{{0, 0, "[]"}}},
+		"the first one that asks": {100, []bool{true, true, true}, []ask{{0, 1, "[0]"}, {0, 0, "[0]"}}},
+		"only one with tasks":     {100, []bool{false, false, true}, []ask{{0, 2, "[2]"}}},
+		"in turn":                 {100, []bool{true, true, true}, []ask{{0, 0, "[0]"}, {turn, 0, "[1]"}, {turn, 2, "[2]"}, {turn, 0, "[0]"}}},
+		"until the turn ends":     {100, []bool{true, true, true}, []ask{{0, 0, "[0]"}, {2 * nearby, 0, "[0]"}, {2 * nearby, 1, "[0]"}}},
+		"alone, forever":          {100, []bool{true, false}, []ask{{0, 0, "[0]"}, {turn, 0, "[0]"}, {10 * turn, 0, "[0]"}}},
+		"several, if worth it":    {2 * seatful, []bool{true, true, true}, []ask{{0, 0, "[0 1]"}, {turn, 0, "[1 2]"}, {turn, 0, "[2 0]"}}},
+		"none without room":       {-1, []bool{true, true}, []ask{{0, 0, "[]"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +196,7 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-// A session keeps its seat for a number of tasks, and one that is out of tasks leaves it at once.
+// A session keeps its seat for a number of tasks. A session without tasks loses it at once.
 func TestSeatsEnd(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 4, 3)
@@ -216,23 +217,24 @@ func TestSeatsEnd(t *testing.T) {
 	all[0].seat.tasks = 0
 	q.seatLocked(all[0], now)
 	if !q.seatedLocked(all[1]) || q.seatedLocked(all[0]) || !all[1].offered {
-		t.Error("the turn is over after so many tasks, and the next is told")
+		t.Error("the seat doesn't go to the next session after its tasks")
 	}
 	all[1].hungry = false
 	q.seatLocked(all[2], now)
 	if !q.seatedLocked(all[2]) || q.seatedLocked(all[1]) {
-		t.Error("who has no tasks needs no seat")
+		t.Error("a session without tasks keeps its seat")
 	}
 	q.asked = 0
 }
 
-// Free slots are for what those with a seat are about to bring, and for others if that takes long.
+// Free slots go to tasks that a session with a seat will soon bring, and to other sessions if that
+// takes long.
 func TestSeatsComeFirst(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		prefetch int
 		talked   time.Duration // ago
-		late     time.Duration // are answers at present
+		late     time.Duration // the current delay of answers
 		hungry   bool
 		yields   bool
 	}{
@@ -255,7 +257,7 @@ func TestSeatsComeFirst(t *testing.T) {
 				t.Errorf("it yields: %v", got)
 			}
 			if q.yieldsLocked(a, now) {
-				t.Error("who has the seat yields")
+				t.Error("the session with the seat yields")
 			}
 			if lull := q.lullLocked(b, now); (lull > 0) != c.yields || lull > farthest {
 				t.Errorf("ends gather for %v", lull)
@@ -268,8 +270,8 @@ func TestSeatsComeFirst(t *testing.T) {
 	}
 }
 
-// A session that could ask, and finds its slots taken, sends nothing; one that was woken passes
-// that on.
+// A session that was offered slots which others have taken sends nothing. If it was woken, it
+// passes the wake-up on.
 func TestOffers(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 1, 2)
@@ -295,9 +297,9 @@ func TestOffers(t *testing.T) {
 	q.unreserveLocked(b, e.slots, false)
 }
 
-// A round whose reply was lost, and whose repetition fails, since its server is away, keeps no
-// slots and no turn from parts on other servers. If it is answered after all, what it brings is
-// begun in slots that are free then, and the rest goes back.
+// If a reply is lost and the repetition fails because the server is down, the round keeps no slots
+// or turns from parts on other servers. If it's answered after all, its tasks begin in slots that
+// are free then, and the rest go back.
 func TestTurnsOfAServerThatIsAway(t *testing.T) {
 	t.Parallel()
 	all := parted(t, 3, 2)

@@ -13,20 +13,20 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Permanent makes an error of a handler final. It is nil if err is.
+// Permanent makes a handler's error final. It returns nil if err is nil.
 func Permanent(err error) error { return judge(err, verdict{kind: store.Failed}) }
 
-// Malformed is Permanent for a payload that cannot be decoded.
+// Malformed is Permanent for a payload that can't be decoded.
 func Malformed(err error) error { return judge(err, verdict{kind: store.Malformed}) }
 
-// RetryAfter makes an error of a handler one after which the task is retried in d: at once
-// if that is negative, and in Longest at most.
+// RetryAfter makes a handler's error retry the task after d: at once if d is negative, and after
+// Longest at most.
 func RetryAfter(err error, d time.Duration) error {
 	return judge(err, verdict{after: min(max(d, 0), Longest)})
 }
 
-// Snooze is an error after which the task starts again in d, with the same limits. That
-// doesn't count as a retry.
+// Snooze returns an error that starts the task again after d, with the same limits. That doesn't
+// count as a retry.
 func Snooze(d time.Duration) error {
 	d = min(max(d, 0), Longest)
 	return &verdict{err: fmt.Errorf("it starts again in %v", d), after: d, snooze: true}
@@ -38,25 +38,25 @@ func IsPermanent(err error) bool {
 	return judged && v.kind != ""
 }
 
-// IsMalformed reports whether the error says that the payload can't be decoded.
+// IsMalformed reports whether the error means that the payload can't be decoded.
 func IsMalformed(err error) bool {
 	v, judged := errors.AsType[*verdict](err)
 	return judged && v.kind == store.Malformed
 }
 
-// IsSnooze reports whether the error puts the task off without a retry.
+// IsSnooze reports whether the error delays the task without counting a retry.
 func IsSnooze(err error) bool {
 	v, judged := errors.AsType[*verdict](err)
 	return judged && v.snooze
 }
 
-// A verdict is an error that decides what happens to the task. If verdicts wrap
-// one another, the outermost counts.
+// A verdict is an error that decides what happens to the task. If verdicts are nested, the
+// outermost counts.
 type verdict struct {
 	err    error
-	kind   store.Kind    // "": try again
-	after  time.Duration // then, when to
-	snooze bool          // then, that isn't a retry
+	kind   store.Kind    // "" retries the task
+	after  time.Duration // the delay of the retry
+	snooze bool          // the retry doesn't count
 }
 
 func judge(err error, v verdict) error {
@@ -70,8 +70,7 @@ func judge(err error, v verdict) error {
 func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
-// outcome returns what happens to a task that has failed with err. Pause says how long to
-// wait before a retry after it.
+// outcome returns what happens to a task that failed with err. pause returns the delay of a retry.
 func (o *Options) outcome(err error, retries int, pause func(err error) time.Duration) store.Outcome {
 	v, judged := errors.AsType[*verdict](err)
 	switch _, panicked := errors.AsType[*panicError](err); {
@@ -100,26 +99,27 @@ func OutcomeOf(err error) store.Outcome {
 	return store.Outcome{Verb: store.Fail, Kind: kind, Reason: reason(err, logs.MaxText)}
 }
 
-// DefaultBackoff is 2 s before the first retry, doubling to 5 min, jittered.
+// DefaultBackoff returns 2 s before the first retry, doubling to 5 min, with jitter.
 func DefaultBackoff(retries int) time.Duration {
 	return Doubling(retries, 2*time.Second, 5*time.Minute)
 }
 
-// Doubling is the time before a retry that follows others: it doubles from the first up to most,
-// jittered.
+// Doubling returns the delay of a retry after others: it doubles from first up to most, with
+// jitter.
 func Doubling(retries int, first, most time.Duration) time.Duration {
 	d := first
 	for i := 0; i < retries && d < most; i++ {
 		d *= 2
 	}
 	d = min(d, most)
-	return d*3/4 + rand.N(d/2) // a quarter to either side
+	return d*3/4 + rand.N(d/2) // ±25 %
 }
 
-// reason returns the text of an error for a failed task or the next attempt, cut to as many bytes.
+// reason returns the text of an error for a failed task or the next attempt, cut to at most most
+// bytes.
 func reason(err error, most int) string {
 	text := err.Error()
-	text = strings.ToValidUTF8(text[:min(len(text), most)], "�") // which may be longer
+	text = strings.ToValidUTF8(text[:min(len(text), most)], "�") // the replacement character may make it longer
 	for len(text) > most {
 		_, size := utf8.DecodeLastRuneInString(text)
 		text = text[:len(text)-size]
@@ -141,8 +141,8 @@ func (e *panicError) Error() string {
 	return fmt.Sprintf("panic at %s: %v", e.at.line, e.value)
 }
 
-// Panicked makes an error of a panic, for others to panic with: it has the stack of the first one. It is
-// called by the deferred function that recovers.
+// Panicked converts a recovered panic into an error to panic with again: it keeps the first stack.
+// Call it in the deferred function that recovers.
 func Panicked(v any) error {
 	if p, ok := v.(*panicError); ok {
 		return p
@@ -153,7 +153,7 @@ func Panicked(v any) error {
 // ErrGoexit is the error of a handler that ended its goroutine.
 var ErrGoexit = errors.New("the handler called runtime.Goexit")
 
-// Unwrap makes a panic with an error that error.
+// Unwrap returns the panic's value if that is an error.
 func (e *panicError) Unwrap() error {
 	err, _ := e.value.(error)
 	return err

@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What becomes of a task, by the error, its retries and the policy for panics.
+// What happens to a task, depending on the error, its retries and the policy for panics.
 func TestOutcome(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")
@@ -35,7 +35,7 @@ func TestOutcome(t *testing.T) {
 		"before now":                   {err: RetryAfter(bad, -time.Hour), want: retry(0)},
 		"in a million years":           {err: RetryAfter(bad, 1<<62), want: retry(Longest)},
 		"the outermost is permanent":   {err: Permanent(RetryAfter(bad, time.Hour)), want: fail(store.Failed)},
-		"the outermost is to retry":    {err: RetryAfter(Permanent(bad), time.Hour), want: retry(time.Hour)},
+		"the outermost retries":        {err: RetryAfter(Permanent(bad), time.Hour), want: retry(time.Hour)},
 		"a snooze":                     {err: Snooze(time.Hour), want: snooze(time.Hour)},
 		"a snooze after the last":      {err: Snooze(time.Hour), retries: 3, want: snooze(time.Hour)},
 		"a snooze until before now":    {err: Snooze(-time.Hour), want: snooze(0)},
@@ -49,7 +49,7 @@ func TestOutcome(t *testing.T) {
 		"a panic fails":                {err: panicked("no"), policy: true, want: fail(store.Failed)},
 		"a panic with an error":        {err: panicked(Malformed(bad)), want: fail(store.Malformed)},
 		"a panic with it fails":        {err: panicked(Malformed(bad)), policy: true, want: fail(store.Malformed)},
-		"a panic that is to be later":  {err: panicked(RetryAfter(bad, time.Hour)), want: retry(time.Hour)},
+		"a panic with RetryAfter":      {err: panicked(RetryAfter(bad, time.Hour)), want: retry(time.Hour)},
 		"which fails under the policy": {err: panicked(RetryAfter(bad, time.Hour)), policy: true, want: fail(store.Failed)},
 		"Goexit":                       {err: ErrGoexit, policy: true, want: retry(time.Minute)},
 	} {
@@ -78,7 +78,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// What kind of verdict an error is: the outermost counts.
+// The kind of a verdict: the outermost counts.
 func TestIsVerdict(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")
@@ -105,7 +105,7 @@ func TestIsVerdict(t *testing.T) {
 	}
 }
 
-// An error is kept as valid text, up to a number of bytes.
+// The text of an error is kept as valid UTF-8, up to a number of bytes.
 func TestReason(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

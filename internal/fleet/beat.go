@@ -15,16 +15,16 @@ import (
 type beat struct {
 	id      string
 	members []*member
-	spare   []bool // by member: nobody is evicted from its queue; nil is none
+	spare   []bool // by member: no worker is evicted from its queue; nil is none
 	sent    time.Time
 	judge   bool  // it may evict others
-	latest  int64 // ms of Redis time at which it is answered at the latest, unless the clock of Redis has jumped
+	latest  int64 // ms of Redis time by which it is answered, unless Redis's clock has jumped
 }
 
 // A result is the outcome of a beat.
 type result struct {
 	next     time.Duration // until the next beat, at the latest
-	lapsed   bool          // leases have expired for a reason that may affect everyone
+	lapsed   bool          // leases have expired for a reason that may affect all workers
 	answered bool
 	refused  bool // the worker is no longer a member
 	cut      bool // a reply was lost
@@ -55,7 +55,7 @@ func (c *circle) beat(ctx context.Context) (next time.Duration, err error) {
 		c.witness.cut()
 	}
 
-	// If Redis's clock has jumped ahead, the leases of others have expired because of that, even
+	// If Redis's clock has jumped ahead, that is why the leases of other workers have expired, even
 	// if a round has renewed our own since.
 	b.latest = c.redis + time.Since(c.witness.beaten).Milliseconds() + f.lease.Beat.Milliseconds()
 	r := result{next: 1<<63 - 1, dead: evictions{}}
@@ -115,10 +115,10 @@ func (c *circle) receive(b beat, r *result, m *member, pulse *store.Pulse, err e
 		r.answered, r.refused = true, true
 	case err != nil:
 		m.Unheard()
-		r.err = cmp.Or(r.err, c.fleet.Describe("heartbeat", m.queue.Name, err)) // always the same one, or each would be logged
+		r.err = cmp.Or(r.err, c.fleet.Describe("heartbeat", m.queue.Name, err)) // the first one, so that changes aren't logged
 		r.cut = r.cut || errors.Is(err, store.ErrUnknown)
 	default:
-		if r.answered = true; c.isAt(m) { // else another node has answered, by its own clock
+		if r.answered = true; c.isAt(m) { // otherwise another node has answered, by its own clock
 			r.lapsed = r.lapsed || pulse.Lapsed || c.redis > 0 && pulse.Now > b.latest
 			c.redis = pulse.Now
 		}
@@ -141,7 +141,7 @@ func (c *circle) receiveSelf(b beat, r *result, answer store.Beaten) {
 	case answer.Err != nil:
 		r.err = cmp.Or(r.err, answer.Err)
 		r.cut = r.cut || errors.Is(answer.Err, store.ErrUnknown)
-	case !answer.Registered && !r.refused: // else who has failed this id has removed it
+	case !answer.Registered && !r.refused: // otherwise the peer that evicted this id has removed it
 		c.outdate()
 		c.hurry()
 	}

@@ -33,7 +33,7 @@ func newFleet(t *testing.T, prefix string, lease time.Duration) (*Fleet, *Queue)
 	return newFleetIn(t, place, prefix, lease, nil)
 }
 
-// newFleetIn is newFleet for other servers. Lost is told of lost writes.
+// newFleetIn is newFleet for other servers. lost is called when writes were lost.
 func newFleetIn(t *testing.T, place *store.Servers, prefix string, lease time.Duration, lost func(queue, sign string)) (*Fleet, *Queue) {
 	t.Helper()
 	log := logs.New(slog.New(slog.DiscardHandler))
@@ -52,7 +52,7 @@ func queueOf(f *Fleet, name string) *Queue {
 	return &Queue{Part: engine.Part{Served: of}, Engine: f.Engine.Queue(name, name, engine.Options{})}
 }
 
-// queueOn returns a queue whose slot is at a node of a cluster.
+// queueOn returns a queue whose slot is on a node of a cluster.
 func queueOn(t *testing.T, f *Fleet, c *redistest.Cluster, node *redistest.Server) *Queue {
 	t.Helper()
 	for i := 0; ; i++ {
@@ -62,18 +62,18 @@ func queueOn(t *testing.T, f *Fleet, c *redistest.Cluster, node *redistest.Serve
 	}
 }
 
-// until waits for what must come about.
+// until waits until a condition holds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(200 * time.Microsecond) { // between two looks
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(200 * time.Microsecond) { // interval between two checks
 		if time.Now().After(end) {
 			t.Fatal("it never came about that ", what)
 		}
 	}
 }
 
-// Beats wait for nobody: neither for a leave that takes long, nor for what a worker
-// does to come back.
+// Beats don't wait for anything: neither for a leave that takes long, nor for a worker that comes
+// back.
 func TestBeatsWaitForNobody(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -82,10 +82,10 @@ func TestBeatsWaitForNobody(t *testing.T) {
 	is.NoErr(f.Start(t.Context()))
 	is.NoErr(f.Join(t.Context(), q))
 	w := f.present()
-	is.NoErr(w.await(t.Context())) // as a leave does
+	is.NoErr(w.await(t.Context())) // as in a leave
 	c := redistest.Conn(t)
 	deadlines := map[string]bool{}
-	until(t, "ten beats come", func() bool { // in far more than a lease
+	until(t, "ten beats come", func() bool { // in much more than a lease
 		deadlines[redistest.Sure(redis.String(c.Do("ZSCORE", prefix+":workers:{q}", f.ID())))(t)] = true
 		return len(deadlines) == 10
 	})
@@ -94,7 +94,8 @@ func TestBeatsWaitForNobody(t *testing.T) {
 	is.Equal(f.Stop(t.Context()), ErrNotStarted)
 }
 
-// Of the errors of many queues the one that hit all of them is told, else the first ones.
+// Of the errors of many queues, the joined error contains the one that affects all of them, if
+// there is one, otherwise the first few.
 func TestJoined(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -109,7 +110,7 @@ func TestJoined(t *testing.T) {
 	is.True(strings.HasSuffix(joined(many).Error(), "and 5 more errors"))
 }
 
-// Who was evicted is added up over the queues.
+// The evictions of a worker are combined over all queues.
 func TestEvictions(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -117,14 +118,14 @@ func TestEvictions(t *testing.T) {
 	dead := evictions{}
 	is.Equal(f.swept("a", store.Look{Due: -1, Returned: 3, Failed: []store.Dead{{Worker: "w", Tasks: 3}}}, dead), time.Hour)
 	is.Equal(f.swept("b", store.Look{Due: time.Second, Returned: 1, Failed: []store.Dead{{Worker: "w", Tasks: 1}}}, dead), time.Second+time.Millisecond)
-	is.Equal(f.swept("b", store.Look{Again: true, Due: time.Second}, dead), 5*time.Millisecond) // but others get their turn
+	is.Equal(f.swept("b", store.Look{Again: true, Due: time.Second}, dead), 5*time.Millisecond) // so that other clients get their turn
 	at := dead["w"].at
 	is.True(!at.IsZero())
 	is.Equal(*dead["w"], eviction{at: at, queues: []string{"a", "b"}, tasks: 4})
 	is.Equal(f.Counts().Returned.Load(), int64(4))
 }
 
-// A join that ends while the worker stops is nothing to warn of.
+// A join that ends while the worker stops causes no warning.
 func TestJoinedWhileStopping(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -135,16 +136,16 @@ func TestJoinedWhileStopping(t *testing.T) {
 	w.mu.Lock()
 	w.closing = true
 	w.mu.Unlock()
-	_, first := w.ask(t.Context(), w.id, []*Queue{q}) // which has begun before
+	_, first := w.ask(t.Context(), w.id, []*Queue{q}) // it began before the stop
 	is.Equal(first.err, ErrNotStarted)
 	w.pass()
-	is.NoErr(f.Stop(t.Context())) // leaves it
+	is.NoErr(f.Stop(t.Context())) // leaves the queue
 	n, err := redis.Int(redistest.Conn(t).Do("EXISTS", q.Keys.Workers()))
 	is.NoErr(err)
 	is.Equal(n, 0)
 }
 
-// A worker that ends while Redis restarts tries to leave until it has told so.
+// A worker that stops while Redis restarts retries the leave until Redis has confirmed it.
 func TestLeaveWhileRedisRestarts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -159,7 +160,7 @@ func TestLeaveWhileRedisRestarts(t *testing.T) {
 		}
 		return place.Dial()(ctx)
 	}
-	f, q := newFleetIn(t, store.Single(dial), prefix, time.Hour, nil) // beats are rare
+	f, q := newFleetIn(t, store.Single(dial), prefix, time.Hour, nil) // heartbeats are rare
 	is.NoErr(f.Start(t.Context()))
 	is.NoErr(f.Join(t.Context(), q))
 	failures.Store(3)

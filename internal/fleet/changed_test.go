@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A counted connection counts what is sent.
+// A counted connection counts the commands sent.
 type counted struct {
 	redis.ConnWithTimeout
 	sent *atomic.Int64
@@ -25,8 +25,8 @@ func (c counted) Send(name string, args ...any) error {
 	return c.ConnWithTimeout.Send(name, args...)
 }
 
-// However many slots move one after the other, a worker looks after its queues about once a second, and
-// once more when they have moved.
+// However many slots move one after the other, a worker checks its queues about once a second, and
+// once more after the last move.
 func TestManyChanges(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -58,7 +58,7 @@ func TestManyChanges(t *testing.T) {
 	})
 	calls, took := sent.Load()-before, time.Since(began)
 	t.Log(calls, "calls in", took)
-	each := 2*queues + 10 // in one look
+	each := 2*queues + 10 // in one check
 	is.True(calls <= int64(float64(each)*(took.Seconds()+2)))
 	is.NoErr(f.Stop(t.Context()))
 }

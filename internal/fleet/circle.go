@@ -11,16 +11,16 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A circle is the set of a worker's queues that are on one server or cluster node, its home. Each
-// node has its own clock and may stall by itself. So each circle has its own heartbeats, and
-// decides by itself whether it may evict others.
+// A circle is the set of a worker's queues on one server or cluster node, its home. Each node has
+// its own clock and may stall independently. So each circle has its own heartbeats, and decides on
+// its own whether it may evict other workers.
 type circle struct {
 	*worker
 	home      string
 	registers bool // the registration is renewed with its heartbeats
 	upset     logs.Outage
 
-	due chan struct{} // has it beat at once; holds one
+	due chan struct{} // triggers a beat at once; capacity 1
 
 	redis    int64     // ms of Redis time when the last beat was answered; owned by keep
 	witness  witness   // owned by keep
@@ -30,7 +30,8 @@ type circle struct {
 	empty    time.Time // since when it has no queue; zero if it has some; protected by worker.mu
 }
 
-// enter returns the circle at a home, which beats until it has been empty for long, or the worker ends.
+// enter returns the circle at a home. It sends heartbeats until it has been empty for a while or
+// the worker ends.
 func (w *worker) enter(home string) *circle {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,16 +48,16 @@ func (w *worker) enterLocked(home string) *circle {
 	return c
 }
 
-// errLeft ends the heartbeats of a circle that no queue is in any more.
+// errLeft ends the heartbeats of a circle that has no queues any more.
 var errLeft = errors.New("no queue is on the node any more")
 
-// emptyFor is how many heartbeats a circle outlasts its last queue: queues whose slots move to
-// and fro come back to one that knows its node.
+// emptyFor is how many heartbeats a circle outlasts its last queue: if slots move back and forth,
+// the node's circle still knows its clock.
 const emptyFor = 6
 
-// isLeft reports whether the circle has been without queues for long. The worker forgets it
-// then, and a queue that comes back to the node gets another one. Otherwise a cluster whose
-// nodes are replaced would collect more and more circles.
+// isLeft reports whether the circle has had no queues for a while. If so, the worker removes it,
+// and a queue that comes back to the node gets a new one. Otherwise, in a cluster whose nodes are
+// replaced, circles would accumulate.
 func (c *circle) isLeft(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +80,7 @@ func (c *circle) isLeft(now time.Time) bool {
 	return true
 }
 
-// keep beats until the circle is left, or the worker ends.
+// keep sends heartbeats until the circle is left or the worker ends.
 func (c *circle) keep() {
 	every := c.fleet.lease.Beat
 	var where []any
@@ -96,8 +97,8 @@ func (c *circle) keep() {
 	}, where...)
 }
 
-// gather moves each queue to the circle of the node that has it now. The new circle beats at once,
-// since the old one's last beat may be long ago.
+// gather moves each queue to the circle of the node that has it now. The new circle sends a
+// heartbeat at once, since the old one's last heartbeat may be long ago.
 func (w *worker) gather() {
 	if !w.fleet.Lines.InCluster() {
 		return
@@ -111,7 +112,7 @@ func (w *worker) gather() {
 			continue // keep it in its circle
 		}
 		w.mu.Lock()
-		c := w.enterLocked(home) // it isn't left before the queue is in it
+		c := w.enterLocked(home) // it doesn't end before the queue is in it
 		moves := m.circle != c
 		if now := time.Now(); moves {
 			if m.circle.home != store.Somewhere || now.Sub(w.shifted) < w.fleet.lease.Grant {
@@ -126,7 +127,7 @@ func (w *worker) gather() {
 	}
 }
 
-// beatSoon makes the circle beat at once.
+// beatSoon makes the circle send a heartbeat at once.
 func (c *circle) beatSoon() {
 	select {
 	case c.due <- struct{}{}:
@@ -134,9 +135,9 @@ func (c *circle) beatSoon() {
 	}
 }
 
-// strangersLocked returns which of the members are on queues that have come from another node less
-// than a lease ago; nil if none is. That node's clock counted their leases, and the workers
-// that hold them may still be looking for the queue.
+// strangersLocked reports for each member whether its queue came from another node less than a
+// lease ago; it returns nil if none did. Leases on such a queue were counted by the other node's
+// clock, and the workers that hold them may still be looking for the queue.
 func (c *circle) strangersLocked(members []*member, now time.Time) (spare []bool) {
 	for i, m := range members {
 		if now.Before(m.spared) {
@@ -158,5 +159,5 @@ func (c *circle) isAt(m *member) bool {
 // compared.
 func (c *circle) isOne() bool { return c.home != store.Somewhere || !c.fleet.Lines.InCluster() }
 
-// made returns when the connection for the circle's heartbeats was made.
+// made returns when the connection for the circle's heartbeats was created.
 func (c *circle) made() time.Time { return c.fleet.Lines.Control.Made(c.home) }

@@ -14,8 +14,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Queues whose home isn't known stay where they are; those that have come from another node
-// are spared for a lease, and no others.
+// Queues whose home isn't known stay where they are. Queues that have come from another node are
+// spared for a lease, and no others.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -25,8 +25,8 @@ func TestStrangers(t *testing.T) {
 	is.Equal(c.strangersLocked([]*member{{}, {spared: now.Add(1)}, {spared: now}}, now), []bool{false, true, false})
 }
 
-// Each queue is in the circle of the node that has it, and changes it with its slot; its lease is
-// renewed all the while. Only such a queue is spared. Once in a while queues are listed again.
+// Each queue is in the circle of its node, and changes it with its slot. Its lease is renewed
+// throughout. Only such a queue is spared. Queues are listed again once in a while.
 func TestCircles(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -83,7 +83,7 @@ func TestCircles(t *testing.T) {
 		defer w.mu.Unlock()
 		return listed() && !w.outdated
 	})
-	redistest.Do(t, registry, "SREM", "p:registry", "q") // as if who takes it off had died then
+	redistest.Do(t, registry, "SREM", "p:registry", "q") // as if the peer that removes it from the list had died just then
 	w.mu.Lock()
 	is.True(!w.list.IsZero())
 	w.list = time.Now()
@@ -92,12 +92,12 @@ func TestCircles(t *testing.T) {
 	is.NoErr(f.Stop(t.Context()))
 }
 
-// A circle ends some time after the last queue has left its node, and one that a queue is in doesn't. A
-// node that comes back gets another.
+// A circle ends some time after its last queue has left the node, and not while it has one. A node
+// that comes back gets a new circle.
 func TestCirclesEnd(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	const lease = 150 * time.Millisecond // six heartbeats are two of these
+	const lease = 150 * time.Millisecond // six heartbeats are two leases
 	c := redistest.StartCluster(t, 3, 0)
 	place, err := store.Open(c.URL(), store.Access{})
 	is.NoErr(err)

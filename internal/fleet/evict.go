@@ -33,8 +33,8 @@ func (f *Fleet) Fail(ctx context.Context, worker string) (returned int, err erro
 	return returned, joined(append(errs, f.partly(f.dismiss(ctx, []string{worker}))))
 }
 
-// Sweep looks at every queue once, evicts workers whose lease had expired at an earlier
-// look, and returns their ids.
+// Sweep checks every queue once, evicts workers whose lease had already expired at an earlier
+// check, and returns their ids.
 func (f *Fleet) Sweep(ctx context.Context) (failed []string, err error) {
 	dead := evictions{}
 	errs := f.eachQueue(ctx, func(q store.Keys, id string) error {
@@ -48,7 +48,7 @@ func (f *Fleet) Sweep(ctx context.Context) (failed []string, err error) {
 		}
 		return nil
 	})
-	failed = slices.Sorted(maps.Keys(dead)) // ids are in the order of their time
+	failed = slices.Sorted(maps.Keys(dead)) // sorted by their time
 	if len(dead) > 0 {
 		f.counts.Swept.Add(int64(len(dead)))
 		last := context.WithoutCancel(ctx)
@@ -101,7 +101,7 @@ func (f *Fleet) eachQueue(ctx context.Context, do func(q store.Keys, id string) 
 // failedHalf is the suffix of the ids of failed queues.
 const failedHalf = " (failed)"
 
-// halves are a queue and its failed queue.
+// halves yields a queue and its failed queue.
 func halves(s store.Space, name string) iter.Seq2[store.Keys, string] {
 	return func(yield func(store.Keys, string) bool) {
 		q := s.Queue(name)
@@ -109,19 +109,19 @@ func halves(s store.Space, name string) iter.Seq2[store.Keys, string] {
 	}
 }
 
-// A passed error says that some queues were skipped.
+// A passed error means that some queues were skipped.
 type passed struct{ error }
 
 func (e *passed) Unwrap() error { return e.error }
 
-// ofSome reports whether an error concerns only some of the queues.
+// ofSome reports whether an error affects only some of the queues.
 func ofSome(err error) bool {
 	_, over := errors.AsType[*passed](err)
 	return over || store.OfQueue(err)
 }
 
-// partly wraps the error of a key that belongs to no queue. In a cluster, only the node with that
-// key may be down.
+// partly wraps the error of a key that belongs to no queue. In a cluster, it may be that only the
+// node with that key is down.
 func (f *Fleet) partly(err error) error {
 	if err != nil && f.Lines.InCluster() && store.IsAway(err) {
 		return &passed{err}
@@ -129,8 +129,8 @@ func (f *Fleet) partly(err error) error {
 	return err
 }
 
-// joined combines the errors of many queues: into the error that affects all of them, if there is
-// one, otherwise into the first few.
+// joined combines the errors of many queues: it returns the error that affects all of them, if
+// there is one, otherwise the first few.
 func joined(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if i := slices.IndexFunc(errs, func(err error) bool { return !ofSome(err) }); i >= 0 {
@@ -144,7 +144,7 @@ func joined(errs []error) error {
 
 // An eviction holds what a peer knows about a worker that it has evicted.
 type eviction struct {
-	at     time.Time // when it was failed on the first queue
+	at     time.Time // when it was evicted from the first queue
 	queues []string
 	tasks  int
 }
@@ -162,7 +162,7 @@ func (e evictions) add(queue string, d store.Dead) {
 	one.tasks += d.Tasks
 }
 
-// join adds what was noticed later.
+// join adds a later eviction from more queues.
 func (e *eviction) join(later *eviction) {
 	if len(e.queues) == 0 {
 		e.at = later.at
@@ -171,8 +171,8 @@ func (e *eviction) join(later *eviction) {
 	e.tasks += later.tasks
 }
 
-// report logs one line for each evicted worker. A worker that isn't registered any more has no
-// name: then its id is all that is known.
+// report logs one line for each evicted worker. If a worker is no longer registered, the line has
+// only its id.
 func (f *Fleet) report(what string, dead evictions, were map[string]store.Worker) {
 	for _, id := range slices.Sorted(maps.Keys(dead)) {
 		o, attrs := dead[id], []any{"worker", id}
@@ -187,14 +187,14 @@ func (f *Fleet) report(what string, dead evictions, were map[string]store.Worker
 	}
 }
 
-// What report says: of each worker first the one, and later the other if there is more to say.
+// The messages of report: the first for each worker, later the second if there is more to report.
 const (
 	saysEvicted = "evicted a worker whose lease expired"
 	saysMore    = "an evicted worker's lease expired on more queues"
 )
 
-// dismiss takes dead workers off the roster, for a caller. It has the time of a call for each page of
-// them: that of a heartbeat may be too short.
+// dismiss removes dead workers from the roster while a caller waits. Each page of them may take as
+// long as a call: a heartbeat's time may be too short.
 func (f *Fleet) dismiss(ctx context.Context, dead []string) error {
 	for ids := range slices.Chunk(dead, page) {
 		if err := store.Unregister(ctx, f.Lines.Calls, f.Space, ids...); err != nil {
@@ -207,7 +207,7 @@ func (f *Fleet) dismiss(ctx context.Context, dead []string) error {
 	return nil
 }
 
-// strike is dismiss between heartbeats, which nobody waits for.
+// strike is dismiss between heartbeats, when nobody waits for it.
 func (f *Fleet) strike(ctx context.Context, dead []string) {
 	for ids := range slices.Chunk(dead, page) {
 		ctx, cancel := context.WithTimeout(ctx, f.lease.Beat)
@@ -223,9 +223,9 @@ func (f *Fleet) strike(ctx context.Context, dead []string) {
 	}
 }
 
-// recall reads the registration of the worker whose lease has lapsed first on each of some queues, a
-// beat before it's evicted. Once it is, its task may start here and kill this peer faster
-// than Redis answers.
+// recall reads, for each of some queues, the registration of the worker whose lease expired first,
+// a beat before it is evicted. After the eviction, the worker's task may start here and kill this
+// peer before Redis answers.
 func (w *worker) recall(queues []*Queue) {
 	if !w.recalling.CompareAndSwap(false, true) {
 		return
@@ -248,8 +248,8 @@ func (w *worker) recall(queues []*Queue) {
 
 // bury counts and logs dead workers at once: what has killed them may kill this peer next. It waits
 // only for names that recall hasn't read. A round renews the lease on one queue only, so the lease
-// may expire a beat later on another queue, and be noticed a beat after that. Those queues share a
-// second line. Until then the workers stay on the roster, where other peers read their names.
+// may expire a beat later on another queue, which is noticed a beat after that. Those queues share
+// a second line. Until then the workers stay on the roster, where other peers read their names.
 func (w *worker) bury(dead evictions) {
 	first, nameless := evictions{}, evictions{}
 	w.mu.Lock()
@@ -303,7 +303,7 @@ func (w *worker) bury(dead evictions) {
 	})
 }
 
-// swept handles what a look has found, and returns the time until the next look.
+// swept handles the result of a look at a queue, and returns the time until the next look.
 func (f *Fleet) swept(queue string, look store.Look, dead evictions) time.Duration {
 	f.counts.Returned.Add(int64(look.Returned))
 	f.returned(queue, look.Returned)
@@ -319,7 +319,7 @@ func (f *Fleet) swept(queue string, look store.Look, dead evictions) time.Durati
 	return time.Hour
 }
 
-// evicted is called when somebody learns that the worker is no longer a member.
+// evicted is called when a call finds that the worker is no longer a member.
 func (f *Fleet) evicted(id string) {
 	w := f.present()
 	if w == nil {
@@ -334,8 +334,8 @@ func (f *Fleet) evicted(id string) {
 }
 
 // comeBack brings an evicted worker back under a new id. It drops all tasks that the worker held:
-// others have taken them over, or will, since it returns the tasks on queues from which the worker
-// wasn't evicted. w.joining is held.
+// other workers have taken them over, or will, since it returns the tasks on queues from which the
+// worker wasn't evicted. The caller holds w.joining.
 func (w *worker) comeBack(ctx context.Context) error {
 	f := w.fleet
 	w.mu.Lock()
@@ -363,7 +363,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 	for _, m := range members {
 		w.forsake(m, engine.ErrEvicted)
 	}
-	f.Engine.Capacity.Pass() // what the ended sessions have left free
+	f.Engine.Capacity.Pass() // frees the units of the ended sessions
 	w.lookForLoss(ctx, slices.Collect(maps.Values(members)))
 	if err := w.settleAll(ctx); err != nil {
 		f.Log.Debug("worqr: leaving under the old id", "err", err) // retried
@@ -372,16 +372,16 @@ func (w *worker) comeBack(ctx context.Context) error {
 		f.Log.Debug("worqr: removing the old registration", "err", err)
 	}
 	if err := w.agree(ctx); err != nil {
-		w.outdate() // it is not registered before it joins
+		w.outdate() // it isn't registered until it joins
 		return err
 	}
 	return w.register(ctx, f.Lines.Control, id)
 }
 
-// lookForLoss logs if Redis has lost a token that these sessions had seen: a token
-// never goes back, and rises when a worker is evicted. It's read before the worker
-// leaves, which raises it, too. If others have raised it that far since, or Redis
-// doesn't answer, nobody knows. It returns whether Redis answers.
+// lookForLoss logs if Redis has lost a token that these sessions had seen. A token never decreases,
+// and rises when a worker is evicted. It's read before the worker leaves, which raises it, too. If
+// others have raised it that far in the meantime, or Redis doesn't answer, the loss isn't noticed.
+// It reports whether Redis answered.
 func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
 	queues, seen := make([]*Queue, len(all)), make([]int64, len(all))
 	for i, m := range all {
@@ -403,7 +403,7 @@ func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
 // Changed must be called after another server has replaced the previous one, as in a failover, and
 // all connections to the old one are closed. It doesn't block. The worker then looks for lost
 // writes on all queues, even idle ones, and rewrites its registration and the list of queues.
-// Changes that follow soon, as when one slot of a cluster after the other moves, are looked at
+// Changes in quick succession, as when the slots of a cluster move one after the other, are handled
 // together.
 func (f *Fleet) Changed() {
 	f.CameBack()
@@ -424,12 +424,12 @@ func (f *Fleet) Changed() {
 	}
 }
 
-// calmFor is the shortest time between two looks for writes lost in a change of servers, and at
-// most a heartbeat: a look takes some calls for each queue.
+// calmFor is the shortest time between two checks for writes lost in a change of servers, unless a
+// heartbeat is shorter: a check takes some calls per queue.
 const calmFor = time.Second
 
-// compareTokens looks for lost writes if the server has changed. If Redis doesn't answer, it asks
-// again next time. w.joining is held.
+// compareTokens looks for lost writes if the server has changed. If Redis doesn't answer, it tries
+// again next time. The caller holds w.joining.
 func (w *worker) compareTokens(ctx context.Context) {
 	w.mu.Lock()
 	moved, members := w.moved, slices.Collect(maps.Values(w.members))

@@ -14,9 +14,9 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A peer that does nothing finds out, when the server has changed, on which of its queues the
-// new one lacks tokens that the old one had given. It finds each loss once, and writes again
-// what is registered and listed.
+// When the server has changed, an idle peer finds out on which of its queues the new server lacks
+// tokens that the old one had issued. It reports each loss once, and writes its registration and
+// its list of queues again.
 func TestChanged(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -25,7 +25,7 @@ func TestChanged(t *testing.T) {
 	var lost []string
 	place, err := store.Open(redistest.URL(), store.Access{})
 	is.NoErr(err)
-	f, q := newFleetIn(t, place, prefix, -1, func(queue, _ string) { // no beat sees anything
+	f, q := newFleetIn(t, place, prefix, -1, func(queue, _ string) { // no beat notices anything
 		mu.Lock()
 		defer mu.Unlock()
 		lost = append(lost, queue)
@@ -39,13 +39,13 @@ func TestChanged(t *testing.T) {
 	for name := range all {
 		redistest.Do(t, c, "SET", prefix+":token:{"+name+"}", 100)
 	}
-	f.Changed() // nothing is there to compare
+	f.Changed() // there is nothing to compare
 	<-forgot
 	is.NoErr(f.Start(t.Context()))
 	for _, of := range all {
 		is.NoErr(f.Join(t.Context(), of))
 	}
-	// looked waits until the worker has looked: it has written its registration again.
+	// looked waits until the worker has checked: it has written its registration again.
 	looked := func() []string {
 		t.Helper()
 		until(t, "the worker looks", func() bool { return redistest.Do(t, c, "SISMEMBER", prefix+":workers", f.ID()) == int64(1) })
@@ -70,7 +70,7 @@ func TestChanged(t *testing.T) {
 	is.Equal(looked(), []string{"q", "t"})
 	is.Equal(f.Engine.Counts().LostWrites.Load(), int64(2))
 	change()
-	is.Equal(looked(), []string{"q", "t"}) // they are known
+	is.Equal(looked(), []string{"q", "t"}) // the losses are already known
 	redistest.Do(t, c, "SET", prefix+":token:{q}", 98)
 	change()
 	is.Equal(looked(), []string{"q", "q", "t"})
@@ -78,20 +78,20 @@ func TestChanged(t *testing.T) {
 	redistest.Do(t, c, "DEL", prefix+":token:{q}")
 	redistest.Do(t, c, "LPUSH", prefix+":token:{q}", "foreign")
 	change()
-	is.Equal(looked(), []string{"q", "q", "t"}) // it can't be asked
+	is.Equal(looked(), []string{"q", "q", "t"}) // Redis can't be asked
 	redistest.Do(t, c, "DEL", prefix+":token:{q}")
-	f.present().hurry() // as the next turn
+	f.present().hurry() // as in the next turn
 	until(t, "it asks again", func() bool { return f.Engine.Counts().LostWrites.Load() >= 4 })
 	is.NoErr(f.Stop(t.Context()))
 }
 
 // An eviction is logged at once, with the name of the worker: what has killed it may kill this peer
-// next. What follows is said together, and then the worker is taken off the roster.
+// next. Later evictions share a line, and then the worker is removed from the roster.
 func TestEvictionIsLoggedAtOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	f, _ := newFleet(t, prefix, time.Hour) // a beat is longer than any test
+	f, _ := newFleet(t, prefix, time.Hour) // a beat takes longer than any test
 	lines := make(chan string, 10)
 	f.Log.Before = func(msg string, attrs []any) {
 		if strings.Contains(msg, "evicted") {
@@ -131,15 +131,15 @@ func TestEvictionIsLoggedAtOnce(t *testing.T) {
 	is.Equal(redistest.Do(t, c, "EXISTS", prefix+":worker:dead"), int64(1))
 	is.Equal(f.counts.Swept.Load(), int64(2))
 
-	is.NoErr(f.Stop(t.Context())) // which says the rest now
+	is.NoErr(f.Stop(t.Context())) // which logs the rest now
 	line = next()
 	tells(line, "an evicted worker's lease expired on more queues", "worker dead", "name api-7", "queues [a c]", "tasks 4")
 	is.Equal(len(lines), 0)
 	is.Equal(redistest.Do(t, c, "EXISTS", prefix+":worker:dead"), int64(0))
 }
 
-// The name of a worker whose lease has lapsed is read before it's evicted. Then the line waits for
-// nothing: its task may kill this peer at once.
+// The name of a worker whose lease has expired is read before it is evicted, so that logging
+// doesn't wait for anything: the worker's task may kill this peer at once.
 func TestNameIsReadBeforeEviction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -161,7 +161,7 @@ func TestNameIsReadBeforeEviction(t *testing.T) {
 	redistest.Do(t, c, "HSET", prefix+":worker:dead", "name", "api-7", "host", "node3", "pid", 4121)
 	redistest.Do(t, c, "ZADD", prefix+":workers:{q}", 1, "dead")
 	is.NoErr(f.Join(t.Context(), q))
-	until(t, "somebody is evicted", func() bool { return len(lines) > 0 })
+	until(t, "a worker is evicted", func() bool { return len(lines) > 0 })
 	line := <-lines
 	is.True(strings.HasPrefix(line, "true") && strings.Contains(line, "name api-7 host node3"))
 	is.NoErr(f.Stop(t.Context()))

@@ -4,17 +4,16 @@
 //
 // # Words
 //
-//   - A Fleet is what a peer knows of the fleet; while it is started it has a worker.
-//   - A worker has an id, which changes each time it was evicted; everything else stays.
-//   - A membership is that of an id in a queue. It's doubtful if it may exist and
-//     shouldn't, and an id is burned on a queue that may have evicted it.
+//   - A Fleet is a peer's view of the fleet; while it is started it has a worker.
+//   - A worker has an id, which changes after each eviction; everything else stays.
+//   - A membership belongs to an id and a queue. It's doubtful if it may exist and shouldn't, and
+//     an id is burned on a queue that may have evicted it.
 //   - The roster is the list of registered peers.
 //
 // # Locks
 //
-// worker.joining is held during joins and leaves, and is taken before worker.mu. Fleet.mu
-// and worker.mu are never held together, and only protect reading and
-// writing their fields.
+// worker.joining is held during joins and leaves, and is taken before worker.mu. Fleet.mu and
+// worker.mu are never held together, and only protect reading and writing their fields.
 package fleet
 
 import (
@@ -43,32 +42,32 @@ type Config struct {
 	Space   store.Space
 	Log     *logs.Log
 	Engine  *engine.Engine
-	Lease   time.Duration // negative: it never lapses
+	Lease   time.Duration // negative: it never expires
 	Name    string        // of the peer
 	Version string        // of the library
 
-	Protocol store.Protocol // that the library speaks
+	Protocol store.Protocol // the one that the library speaks
 
 	// Describe wraps err as the error of a verb, on a queue if one is given.
 	Describe func(verb, queue string, err error) error
 	// CameBack is called when the worker comes back under a new id, and when another server has
 	// taken over: Redis may have lost everything.
 	CameBack func()
-	// Over is called when a schedule of a queue isn't asserted any more; nil: nobody cares.
+	// called when a schedule of a queue is no longer asserted; may be nil
 	Over  func(store.Target)
 	Trace Trace
 }
 
-// A Fleet is what a peer knows of the fleet.
+// A Fleet is a peer's view of the fleet.
 type Fleet struct {
 	Config
 	lease  engine.Lease
 	counts Counts
-	warned sync.Once // of the eviction policy
+	warned sync.Once // about the eviction policy
 
 	mu     sync.Mutex // protects the fields below
 	id     string
-	used   bool    // id was registered
+	used   bool    // id has been registered
 	worker *worker // nil while not started
 }
 
@@ -87,7 +86,7 @@ func New(c Config) *Fleet {
 	return &Fleet{Config: c, lease: engine.LeaseOf(c.Lease), id: store.NewID()}
 }
 
-// Counts returns the counters since the fleet was made.
+// Counts returns the counters since the fleet was created.
 func (f *Fleet) Counts() *Counts { return &f.counts }
 
 // ID returns the worker's current id.
@@ -97,7 +96,7 @@ func (f *Fleet) ID() string {
 	return f.id
 }
 
-// present is the started worker, or nil.
+// present returns the started worker, or nil.
 func (f *Fleet) present() *worker {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,14 +123,14 @@ func (f *Fleet) Start(ctx context.Context) error {
 	w := newWorker(f, f.id)
 	f.mu.Unlock()
 	if err := w.register(ctx, f.Lines.Calls, w.id); err != nil {
-		if errors.Is(err, store.ErrUnknown) { // it may be there
+		if errors.Is(err, store.ErrUnknown) { // it may be registered
 			tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.lease.Beat)
 			defer cancel()
 			_ = f.unregister(tidy, w.id) // best effort
 		}
 		return err
 	}
-	w.enter(store.Somewhere) // before a queue can join, which is in it at first
+	w.enter(store.Somewhere) // before a queue can join, since it is in this circle at first
 	f.mu.Lock()
 	f.worker = w
 	f.mu.Unlock()
@@ -167,7 +166,7 @@ func (f *Fleet) Want(q *Queue) {
 	}
 }
 
-// Wants reports whether the worker works on a queue, or should.
+// Wants reports whether the worker serves a queue or should.
 func (f *Fleet) Wants(id string) bool {
 	w := f.present()
 	if w == nil {

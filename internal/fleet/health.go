@@ -10,22 +10,22 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// turn notes that the loop of the heartbeats begins a turn.
+// turn records that the heartbeat loop begins a turn.
 func (c *circle) turn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.turned = time.Now()
 }
 
-// noteAnswer notes that Redis has answered a beat that was sent then.
+// noteAnswer records that Redis has answered a beat that was sent at the given time.
 func (c *circle) noteAnswer(sent time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answered = sent
 }
 
-// LastBeat returns when the last answered heartbeat was sent, or the worker was started: in a
-// cluster, to the node that has been silent for longest. It is zero without a worker.
+// LastBeat returns when the last answered heartbeat was sent, or the worker was started. In a
+// cluster, it refers to the node that has been silent for longest. It is zero without a worker.
 func (f *Fleet) LastBeat() time.Time {
 	w := f.present()
 	if w == nil {
@@ -38,7 +38,7 @@ func (f *Fleet) LastBeat() time.Time {
 
 // beatenLocked is LastBeat.
 func (w *worker) beatenLocked() (oldest time.Time) {
-	beating := map[*circle]bool{w.circles[store.Somewhere]: true} // which renews the registration
+	beating := map[*circle]bool{w.circles[store.Somewhere]: true} // the circle that renews the registration
 	for _, m := range w.members {
 		beating[m.circle] = true
 	}
@@ -75,16 +75,17 @@ func (f *Fleet) Unfit() error {
 	return nil
 }
 
-// NotJoined says that the worker isn't a member of a queue yet.
+// NotJoined returns an error saying that the worker isn't a member of a queue yet.
 func NotJoined(queue string) error {
 	return fmt.Errorf("%w: %q hasn't been joined yet", engine.ErrNotWorking, queue)
 }
 
-// stuckAfter is how long a turn of the heartbeats may take at least: a busy machine isn't stuck.
+// stuckAfter is the shortest time after which a heartbeat turn counts as stuck, so that a busy
+// machine doesn't.
 const stuckAfter = 30 * time.Second
 
 // Stuck returns an error if heartbeats are no longer sent, although Redis may answer: their loop
-// has not begun a turn for far longer than one may take.
+// hasn't begun a turn for far longer than a turn may take.
 func (f *Fleet) Stuck() error {
 	w := f.present()
 	if w == nil {

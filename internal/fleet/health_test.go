@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Only a loop that doesn't turn is stuck; Redis may be silent for as long as it likes.
+// Only a loop that begins no turns is stuck; Redis may be silent for any time.
 func TestStuck(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

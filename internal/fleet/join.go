@@ -15,7 +15,7 @@ import (
 )
 
 // await waits until no join or leave is in progress, and blocks others until pass is called. It
-// fails when ctx ends first, since a join may take as long as Redis does.
+// fails if ctx ends first, since a join may take as long as Redis does.
 func (w *worker) await(ctx context.Context) error {
 	select {
 	case w.joining <- struct{}{}:
@@ -53,7 +53,7 @@ func (w *worker) look(ctx context.Context) error {
 		w.loops.Go(func() { w.compareLeases(w.ctx) })
 	}
 	if w.await(ctx) != nil {
-		return nil // another join is taking long
+		return nil // another join takes long
 	}
 	defer w.pass()
 	w.compareTokens(ctx)
@@ -74,7 +74,7 @@ func (w *worker) look(ctx context.Context) error {
 }
 
 // readmitted fails if an evicted worker may not serve again because the fleet has moved on to a
-// newer protocol. w.joining is held.
+// newer protocol. The caller holds w.joining.
 func (w *worker) readmitted(ctx context.Context) error {
 	if !w.absent {
 		return nil
@@ -83,7 +83,7 @@ func (w *worker) readmitted(ctx context.Context) error {
 }
 
 // agree checks the fleet's protocol for a worker that has served before. In a cluster, the node
-// that has it may be down; that doesn't keep the worker from serving queues on others.
+// that stores it may be down; that doesn't keep the worker from serving queues on other nodes.
 func (w *worker) agree(ctx context.Context) error {
 	err := w.fleet.agree(ctx)
 	if w.fleet.Lines.InCluster() && (w.fleet.isAway(err) || errors.Is(err, store.ErrUnknown)) {
@@ -93,7 +93,7 @@ func (w *worker) agree(ctx context.Context) error {
 	return err
 }
 
-// returned logs that an evicted worker serves again. w.joining is held.
+// returned logs that an evicted worker serves again. The caller holds w.joining.
 func (w *worker) returned() {
 	w.mu.Lock()
 	id, queues, closing := w.id, slices.Collect(maps.Keys(w.members)), w.closing
@@ -104,7 +104,7 @@ func (w *worker) returned() {
 	}
 }
 
-// joinAll joins the wanted queues that the worker isn't a member of. w.joining is held.
+// joinAll joins the wanted queues that the worker isn't a member of. The caller holds w.joining.
 func (w *worker) joinAll(ctx context.Context) error {
 	w.mu.Lock()
 	var missing []*Queue
@@ -114,7 +114,7 @@ func (w *worker) joinAll(ctx context.Context) error {
 		}
 	}
 	w.mu.Unlock()
-	slices.SortFunc(missing, func(a, b *Queue) int { return strings.Compare(a.ID, b.ID) }) // so that the first error is always that of the same
+	slices.SortFunc(missing, func(a, b *Queue) int { return strings.Compare(a.ID, b.ID) }) // so that the first error always has the same queue
 	var first error
 	for some := range slices.Chunk(missing, page) {
 		of, err := w.joinThese(ctx, some)
@@ -143,8 +143,8 @@ func (t *trouble) add(of *Queue, err error) {
 	}
 }
 
-// joinThese makes the worker a member of queues, all in a few exchanges. It
-// returns the first error, and the queue if it concerns only one. w.joining is held.
+// joinThese makes the worker a member of queues, all in a few exchanges. It returns the first
+// error, and its queue if it concerns only one. The caller holds w.joining.
 func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err error) {
 	w.mu.Lock()
 	id, closing := w.id, w.closing
@@ -160,8 +160,8 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	for i, q := range queues {
 		names[i] = q.Name
 	}
-	// A join whose answer was lost is repeated. Leaving instead would make all other joins in
-	// progress start again: with a slow Redis, nobody would ever join.
+	// A join whose answer was lost is repeated. If the worker left instead, all other joins in
+	// progress would have to start again: with a slow Redis, no worker would ever join.
 	var first trouble
 	if unsure := w.unsure(queues, id); len(unsure) > 0 {
 		_, t := w.askEverywhere(ctx, id, unsure)
@@ -182,7 +182,7 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	settled := 0
 	queues = slices.DeleteFunc(queues, func(*Queue) bool { settled++; return unsettled[settled-1] != nil })
 	if w.isBurned(queues, id) {
-		w.fleet.evicted(id) // then the worker joins its other queues again, too
+		w.fleet.evicted(id) // this makes the worker rejoin its other queues, too
 		if err := w.comeBack(ctx); err != nil {
 			return nil, err
 		}
@@ -205,7 +205,7 @@ const maxAsks = 100 // attempts to join a queue while others leave it
 
 var errCrowd = errors.New("other workers keep leaving the queue; try again")
 
-// missing returns those of the queues that the worker isn't a member of.
+// missing returns the queues that the worker isn't a member of.
 func (w *worker) missing(queues []*Queue) []*Queue {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,9 +230,9 @@ func (w *worker) showSelf(ctx context.Context, id string) {
 	}
 }
 
-// askEverywhere asks once for a membership of each of the queues, at all their nodes side by
-// side: one that is down delays only its own. It returns the queues to ask for again,
-// since a worker has left in the meantime, and the first error.
+// askEverywhere asks once for a membership of each queue, on all nodes concurrently, so that a node
+// that is down delays only its own queues. It returns the queues to ask for again because a worker
+// has left in the meantime, and the first error.
 func (w *worker) askEverywhere(ctx context.Context, id string, queues []*Queue) (again []*Queue, first trouble) {
 	homes := w.fleet.Lines.Control.Homes(keysOf(queues))
 	type answer struct {
@@ -273,7 +273,7 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 		switch {
 		case j.Joined:
 			err = w.joined(q, id, stays[i])
-		case err == nil && repeated[i]: // or the first one was carried out, and the worker failed
+		case err == nil && repeated[i]: // or the first join was carried out, and the worker was evicted since
 			w.mu.Lock()
 			w.doubtful[m] = stay{round: stays[i].round, asked: stays[i].asked}
 			w.mu.Unlock()
@@ -282,7 +282,7 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 			w.isNone(m)
 		case errors.Is(err, store.ErrEvicted):
 			w.burn(m)
-		case !errors.Is(err, store.ErrUnknown) && !repeated[i]: // a refusal says nothing of the first one
+		case !errors.Is(err, store.ErrUnknown) && !repeated[i]: // a refused repetition says nothing about the first join
 			w.isNone(m)
 		}
 		first.add(q, err)
@@ -290,7 +290,7 @@ func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*
 	return again, first
 }
 
-// plan returns what to ask for: a join whose answer was lost is repeated unchanged.
+// plan returns the joins to send: a join whose answer was lost is repeated unchanged.
 func (w *worker) plan(id string, queues []*Queue, tokens []int64) (stays []stay, repeated []bool) {
 	stays, repeated = make([]stay, len(queues)), make([]bool, len(queues))
 	w.mu.Lock()
@@ -302,8 +302,8 @@ func (w *worker) plan(id string, queues []*Queue, tokens []int64) (stays []stay,
 			continue
 		}
 		stays[i] = stay{
-			round: w.numbers[m] + store.Lanes, // the last one before is then too old
-			asked: tokens[i], unsure: true,    // until we know
+			round: w.numbers[m] + store.Lanes, // makes the previous round too old
+			asked: tokens[i], unsure: true,    // until the answer comes
 		}
 		w.doubtful[m] = stays[i]
 	}
@@ -318,8 +318,7 @@ func keysOf(queues []*Queue) []store.Keys {
 	return all
 }
 
-// unsure returns the queues that the worker may have joined by a join whose
-// answer was lost.
+// unsure returns the queues that the worker may have joined by a join whose answer was lost.
 func (w *worker) unsure(queues []*Queue, id string) (unsure []*Queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -331,16 +330,15 @@ func (w *worker) unsure(queues []*Queue, id string) (unsure []*Queue) {
 	return unsure
 }
 
-// joined begins the session with a queue that the worker has joined under that
-// id.
+// joined begins the session with a queue that the worker has joined under id.
 func (w *worker) joined(q *Queue, id string, s stay) error {
 	m := &member{queue: q, id: id, asked: s.asked}
 	m.Session = q.Engine.Join(q.Part, engine.Membership{Worker: id, Asked: s.asked, Round: s.round, Evicted: func() { w.fleet.evicted(id) }})
 	w.mu.Lock()
-	if w.id != id || w.evicted || w.closing { // meanwhile
+	if w.id != id || w.evicted || w.closing { // it happened in the meantime
 		why := engine.ErrEvicted
 		if w.closing {
-			why = ErrNotStarted // which is nothing to warn of
+			why = ErrNotStarted // no reason for a warning
 		}
 		w.mu.Unlock()
 		w.forsake(m, why)
@@ -348,8 +346,8 @@ func (w *worker) joined(q *Queue, id string, s stay) error {
 	}
 	delete(w.doubtful, m.membership())
 	w.members[q.ID], w.wanted[q.ID] = m, q
-	m.circle = w.circles[store.Somewhere]          // until it is known where the queue is
-	w.compare = time.Now().Add(w.fleet.lease.Beat) // joins come together
+	m.circle = w.circles[store.Somewhere]          // until its node is known
+	w.compare = time.Now().Add(w.fleet.lease.Beat) // joins come in groups
 	w.fleet.Trace.joined(q, id)
 	w.mu.Unlock()
 	if q.Handled {

@@ -8,11 +8,11 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Peers of one queue should have the same lease. If they differ, either each judges the others by
-// its own, or two services share the queue by accident.
+// Peers of a queue should have the same lease. If they don't, either each judges the others by its
+// own lease, or two services share the queue by accident.
 
-// compareLeases warns, once for each queue, of a peer with another lease. It looks at
-// two members of each queue: those whose leases end first and last.
+// compareLeases warns, once for each queue, of a peer with another lease. It checks two members of
+// each queue: those whose leases end first and last.
 func (w *worker) compareLeases(ctx context.Context) {
 	w.mu.Lock()
 	self := w.id
@@ -24,7 +24,7 @@ func (w *worker) compareLeases(ctx context.Context) {
 	}
 	w.mu.Unlock()
 	for queues := range slices.Chunk(served, page) {
-		members := store.Some(ctx, w.fleet.Lines.Calls, keysOf(queues)) // it is only a hint
+		members := store.Some(ctx, w.fleet.Lines.Calls, keysOf(queues)) // only a hint
 		others := map[string]bool{}
 		for _, ids := range members {
 			for _, id := range ids {
@@ -39,7 +39,7 @@ func (w *worker) compareLeases(ctx context.Context) {
 	}
 }
 
-// compareLease warns of the first member of a queue that has another lease.
+// compareLease warns of the first member of a queue that has a different lease.
 func (w *worker) compareLease(q *Queue, members []string, known map[string]store.Worker) {
 	lease := w.fleet.Lease
 	for _, id := range members {

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// forsake ends the session of a membership before the worker leaves. Rounds may be made until the
+// forsake ends the session of a membership before the worker leaves. Rounds may be sent until the
 // session has ended.
 func (w *worker) forsake(m *member, why error) {
 	m.End(why)
@@ -28,7 +28,7 @@ func (w *worker) doubt(m *member) {
 	w.doubtful[m.membership()] = s
 }
 
-// doubts reports whether that is recorded.
+// doubts reports whether doubt has recorded the membership.
 func (w *worker) doubts(m *member) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,7 +37,7 @@ func (w *worker) doubts(m *member) bool {
 }
 
 // settle leaves a queue if the worker may still be a member and shouldn't be. It's called before
-// the worker joins, so that the remains of a lost call don't affect the new membership.
+// the worker joins, so that the effects of a lost call don't reach the new membership.
 func (w *worker) settle(ctx context.Context, m membership) error {
 	w.mu.Lock()
 	s, ok := w.doubtful[m]
@@ -55,11 +55,11 @@ func (w *worker) settle(ctx context.Context, m membership) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.doubtful, m)
-	w.numbers[m] = max(w.numbers[m], s.round) // or a copy of the leave ends what follows
+	w.numbers[m] = max(w.numbers[m], s.round) // otherwise a copy of the leave would end the next membership
 	return nil
 }
 
-// settleThese settles queues, those of several nodes side by side. It returns an error for each.
+// settleThese settles queues, those on different nodes concurrently. It returns an error for each.
 func (w *worker) settleThese(ctx context.Context, id string, queues []*Queue) []error {
 	errs := make([]error, len(queues))
 	var homes sync.WaitGroup
@@ -74,11 +74,10 @@ func (w *worker) settleThese(ctx context.Context, id string, queues []*Queue) []
 	return errs
 }
 
-// settleAll leaves every queue that the worker may be a member of and shouldn't be,
-// many at a time.
+// settleAll concurrently leaves every queue that the worker may be a member of and shouldn't be.
 func (w *worker) settleAll(ctx context.Context) error {
 	w.mu.Lock()
-	joins := map[membership]bool{} // to be repeated
+	joins := map[membership]bool{} // they will be repeated
 	for _, q := range w.wanted {
 		joins[membership{q.Keys, w.id}] = !w.closing && !w.evicted
 	}
@@ -105,8 +104,8 @@ func (w *worker) settleAll(ctx context.Context) error {
 
 // part leaves one queue.
 func (w *worker) part(ctx context.Context, queue string) error {
-	// If ctx has ended the worker leaves anyway, unless a join hangs: it may look at an
-	// error of a Pool whose methods make the worker leave.
+	// If ctx has ended, the worker leaves anyway, unless a join hangs: that join may be calling a
+	// method of a Pool's error which makes the worker leave.
 	turn, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*w.fleet.lease.Beat, cancel) })()
@@ -121,7 +120,7 @@ func (w *worker) part(ctx context.Context, queue string) error {
 	w.mu.Unlock()
 	if m == nil {
 		if wanted {
-			return nil // evicted, and not to come back
+			return nil // it was evicted and won't come back
 		}
 		return engine.ErrNotWorking
 	}
@@ -146,7 +145,7 @@ func (w *worker) part(ctx context.Context, queue string) error {
 	w.mu.Lock()
 	closing := w.closing
 	w.mu.Unlock()
-	if !closing { // else the registration goes
+	if !closing { // otherwise the registration will be removed
 		w.showSelf(ctx, m.id)
 	}
 	return err

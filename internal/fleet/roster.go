@@ -31,7 +31,7 @@ func (w *worker) register(ctx context.Context, by store.Runner, id string) error
 	})
 }
 
-// wholes are the queues with these names or parts, for people.
+// wholes returns the names of the queues that these queues or parts belong to, for people.
 func wholes(names []string) []string { return distinct(names, Half.String) }
 
 // outdate makes the worker rewrite its registration in its next turn.
@@ -41,13 +41,13 @@ func (w *worker) outdate() {
 	w.outdated = true
 }
 
-// listEvery is how often a worker lists its queues again in a cluster. A peer that takes a name
-// off the list there can't check in the same step whether it's in use. It looks
-// again afterwards, but may die before.
+// listEvery is how often a worker lists its queues again in a cluster. There, a peer that removes a
+// name from the list can't check in the same step whether it's in use. It checks again afterwards,
+// but may die before that.
 const listEvery = time.Minute
 
-// announce rewrites the registration, and lists the queues, if that is out of date.
-// w.joining is held.
+// announce rewrites the registration and the list of queues if they are out of date. The caller
+// holds w.joining.
 func (w *worker) announce(ctx context.Context) error {
 	w.mu.Lock()
 	again := isTime(&w.list)
@@ -73,8 +73,8 @@ func (w *worker) announce(ctx context.Context) error {
 	return err
 }
 
-// ttl is how long the registration lasts without a beat; 0 is forever. It outlasts the eviction of
-// the worker, so that the log can name the worker.
+// ttl returns how long the registration lasts without a beat; 0 is forever. It outlasts the
+// worker's eviction, so that the log can contain its name.
 func (w *worker) ttl() time.Duration {
 	if w.fleet.Lease < 0 {
 		return 0
@@ -82,10 +82,10 @@ func (w *worker) ttl() time.Duration {
 	return max(2*w.fleet.Lease, time.Second)
 }
 
-// pruneLater makes the worker remove the dead from the roster, once their registrations have
-// expired. It does so some time after it starts, in case a peer died after it evicted a worker and
-// before it updated the roster, and again if its own update failed. That's enough, since other
-// workers start later.
+// pruneLater makes the worker remove dead workers from the roster, once their registrations have
+// expired. A worker does so some time after it starts, in case a peer died after it evicted a
+// worker and before it updated the roster, and again if its own update failed. That's enough, since
+// other workers start later.
 func (w *worker) pruneLater() {
 	if w.fleet.Lease < 0 {
 		return
@@ -95,14 +95,14 @@ func (w *worker) pruneLater() {
 	w.prune = time.Now().Add(w.ttl() * 3 / 2)
 }
 
-// isDue is isTime of one of the worker's times.
+// isDue is isTime for one of the worker's times.
 func (w *worker) isDue(t *time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return isTime(t)
 }
 
-// isTime reports once that a time has come.
+// isTime reports once that a time has come, and resets it.
 func isTime(t *time.Time) bool {
 	if t.IsZero() || time.Now().Before(*t) {
 		return false
@@ -116,7 +116,7 @@ func (f *Fleet) unregister(ctx context.Context, ids ...string) error {
 	return store.Unregister(ctx, f.Lines.Control, f.Space, ids...)
 }
 
-// registered returns which workers are still registered. It may not take long.
+// registered returns the registrations of the workers that still have one. It may not take long.
 func (f *Fleet) registered(ctx context.Context, ids []string) map[string]store.Worker {
 	ctx, cancel := context.WithTimeout(ctx, max(f.lease.Beat/4, 500*time.Millisecond))
 	defer cancel()

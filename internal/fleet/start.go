@@ -9,15 +9,15 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// ErrOld says that Redis lacks commands that the scripts need. The worker doesn't start then: it
-// would be a member that starts nothing and returns nothing.
+// ErrOld means that Redis lacks commands that the scripts need. The worker doesn't start then: it
+// would be a member that starts no tasks and returns none.
 var ErrOld = errors.New("worqr: Redis is too old")
 
-// checkRedis fails with ErrEvictionPolicy if Redis would evict tasks, with ErrOld if
-// it's too old, with store.ErrCluster for a cluster node given as a single server, and with
-// store.ErrPlain the other way round. It warns if Redis would evict tasks once it had a memory
-// limit, or evicts keys with a TTL. What it isn't allowed to ask, it assumes to be fine: a peer
-// must not need more rights than its work does.
+// checkRedis fails with ErrEvictionPolicy if Redis would evict tasks, with ErrOld if it's too old,
+// with store.ErrCluster for a cluster node given as a single server, and with store.ErrPlain for
+// the opposite. It warns if Redis would evict tasks once it had a memory limit, or evicts keys with
+// a TTL. It assumes that settings it isn't allowed to read are fine: a peer must not need more
+// rights than its work does.
 func (f *Fleet) checkRedis(ctx context.Context) error {
 	told := store.Told{}
 	errs := told.TellAll(ctx, f.Lines.Calls, "memory", "server", "cluster")
@@ -28,11 +28,11 @@ func (f *Fleet) checkRedis(ctx context.Context) error {
 	}
 	switch inCluster := f.Lines.InCluster(); {
 	case told.IsNode() && !inCluster:
-		return store.ErrCluster // tasks would be out of reach, if their slots are elsewhere, or get there
+		return store.ErrCluster // tasks would be out of reach if their slots are on, or move to, other nodes
 	case told.IsPlain() && inCluster:
-		return store.ErrPlain // nobody would look for the master, and scripts are others there
+		return store.ErrPlain // nobody would look for the master, and the scripts differ
 	}
-	// Other servers report a compatible version of Redis, or whatever they like.
+	// Other servers report a compatible version of Redis, or anything else.
 	if v := told["redis_version"]; v != "" && unicode.IsDigit(rune(v[0])) && store.IsOlder(v, store.Oldest) {
 		return fmt.Errorf("%w: version %s lacks commands that worqr needs; use %s or later", ErrOld, v, store.Oldest)
 	}
@@ -48,8 +48,8 @@ func (f *Fleet) checkRedis(ctx context.Context) error {
 	return nil
 }
 
-// agree fails with store.ErrProtocol if this peer can't work with the fleet's protocol. If Redis
-// refuses to tell, as for a user with older rules, it assumes that it can.
+// agree fails with store.ErrProtocol if this peer can't work with the fleet's protocol. If the
+// user's ACL rules are too old to read it, agree assumes that it can.
 func (f *Fleet) agree(ctx context.Context) error {
 	err := store.Twice(func() error { return store.Agree(ctx, f.Lines.Calls, f.Space, f.Protocol) })
 	if store.IsRefusal(err) {
@@ -59,7 +59,7 @@ func (f *Fleet) agree(ctx context.Context) error {
 	return err
 }
 
-// warnPolicy warns once for each peer.
+// warnPolicy warns once per peer.
 func (f *Fleet) warnPolicy(what string, m store.Policy) {
 	f.warned.Do(func() { f.Log.Warn(what, "maxmemory-policy", m.Name, "maxmemory", m.Maximum) })
 }

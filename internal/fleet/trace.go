@@ -7,17 +7,17 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Trace is told what happens to workers. Its functions may be nil. They only put something aside,
-// so they may be called under a lock.
+// A Trace receives what happens to workers. Its functions may be nil. They may be called under a
+// lock, so they only put the event aside.
 type Trace struct {
 	Joined   func(q Half, worker string)
-	Left     func(q Half, worker string, err error) // follows each Joined, unless Evicted does
+	Left     func(q Half, worker string, err error) // follows each Joined, unless Evicted follows it
 	Evicted  func(old, id, name string, queues []string)
-	Failed   func(w store.Worker, queues []string, tasks int) // another worker was evicted by this peer
-	Returned func(q Half, worker string, tasks int)           // of such workers, by this one
+	Failed   func(w store.Worker, queues []string, tasks int) // this peer evicted another worker
+	Returned func(q Half, worker string, tasks int)           // this peer returned tasks of such workers
 }
 
-// A Half is a queue as users know it, or its failed queue.
+// A Half is a queue, by the name that users know, or its failed queue.
 type Half struct {
 	Queue  string
 	Failed bool
@@ -30,7 +30,7 @@ func (h Half) String() string {
 	return h.Queue
 }
 
-// half returns what the id of a queue means.
+// half returns the Half for the id of a queue.
 func half(id string) Half {
 	name, failed := strings.CutSuffix(id, failedHalf)
 	return Half{store.Whole(name), failed}
@@ -41,7 +41,7 @@ func publics(ids []string) []string {
 	return distinct(ids, func(h Half) string { return h.Queue })
 }
 
-// distinct returns what queues and parts are called, each once and in order.
+// distinct returns the names of queues and parts, sorted, without duplicates.
 func distinct(ids []string, called func(Half) string) []string {
 	all := make([]string, len(ids))
 	for i, id := range ids {

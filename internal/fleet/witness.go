@@ -2,29 +2,29 @@ package fleet
 
 import "time"
 
-// A witness is what a worker has seen of Redis in its beats. It decides whether the worker
-// may evict others: their silence counts only while Redis answers everybody. The worker
-// can't see that, but it knows what would hide others from it:
+// A witness is what a worker has observed of Redis in its beats. It decides whether the worker may
+// evict others: their silence counts only while Redis answers all workers. The worker can't observe
+// that, but it knows what would keep others silent:
 //
 //   - Redis was down, or its clock jumped. All leases expire together, and some peers come
 //     back before others. So beats must have succeeded without a gap for a whole lease.
 //   - Redis is slow. A peer that has to connect first needs several round trips. So a beat
-//     that takes longer than half the time between two of them counts as a gap.
-//   - All connections were cut, and some peers were quicker to beat again. So the
-//     connection must have answered for a third of a lease: a living peer tries four
-//     times in that time (keep).
+//     that takes longer than half the time between two beats counts as a gap.
+//   - All connections were cut, and some peers sent a beat again sooner than others. So the
+//     connection must have answered for a third of a lease: a live peer tries four times in
+//     that time (keep).
 //
-// If a connection is cut and a beat succeeds soon enough on the next one, that's no
-// gap. Otherwise nobody could be evicted while connections keep being cut.
+// If a connection is cut and a beat succeeds soon enough on the next one, that's no gap. Otherwise
+// no worker could be evicted while connections keep being cut.
 type witness struct {
 	beat   time.Duration // between two beats
-	steady time.Time     // since when beats have succeeded without a gap; zero before the first
+	steady time.Time     // start of the current run of successful beats; zero before the first
 	whole  time.Time     // since when the connection has answered; zero: it was lost
 	beaten time.Time     // when the last beat that was answered was sent
 }
 
-// asks reports whether a beat that is sent now may evict others. The connection was
-// made at the given time; zero: there is none.
+// asks reports whether a beat sent now may evict others. The connection was made at the given time;
+// zero means that there is none.
 func (w *witness) asks(sent, made time.Time) bool {
 	if !w.steady.IsZero() && sent.Sub(w.beaten) > 2*w.beat {
 		w.steady = sent
@@ -35,11 +35,11 @@ func (w *witness) asks(sent, made time.Time) bool {
 	return !w.steady.IsZero() && !w.whole.IsZero() && w.wait(sent) <= 0
 }
 
-// cut notes that a reply was lost, and the connection with it.
+// cut records that a reply was lost, and with it the connection.
 func (w *witness) cut() { w.whole = time.Time{} }
 
-// receive handles the answer to a beat, and whether it says that leases have expired for
-// a reason that may affect all. It returns the time until the worker may evict others.
+// receive handles the answer to a beat. lapsed reports that leases have expired for a reason that
+// may affect all workers. It returns the time until the worker may evict others.
 func (w *witness) receive(sent, now time.Time, lapsed bool) time.Duration {
 	w.beaten = sent
 	switch {

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// A worker may fail others once beats have succeeded for a lease without a gap, by a
-// connection that has answered for a third of one.
+// A worker may evict others once beats have succeeded for a lease without a gap, on a connection
+// that has answered for a third of a lease.
 func TestWitness(t *testing.T) {
 	t.Parallel()
 	const beat = time.Second
 	for name, c := range map[string]struct {
 		happens func(v *view)
-		waits   time.Duration // from then on, until it may judge
+		waits   time.Duration // from then on, until it may evict others
 	}{
 		"it has just begun":                    {func(*view) {}, 3 * beat},
 		"nothing happens":                      {func(v *view) { v.beats(3) }, 0},
 		"a lease has lapsed":                   {func(v *view) { v.beats(5); v.beat(0, true) }, 3 * beat},
-		"Redis was away for two beats":         {func(v *view) { v.beats(5); v.pass(2*beat + 1); v.beat(0, false) }, 3 * beat},
+		"Redis was down for two beats":         {func(v *view) { v.beats(5); v.pass(2*beat + 1); v.beat(0, false) }, 3 * beat},
 		"an answer took half a beat":           {func(v *view) { v.beats(5); v.beat(beat/2, false) }, 0},
 		"an answer took longer":                {func(v *view) { v.beats(5); v.beat(beat/2+1, false) }, 3 * beat},
 		"the connection was cut":               {func(v *view) { v.beats(5); v.cut(); v.beat(0, false) }, beat},
 		"it was cut every two beats":           {func(v *view) { v.beats(1); v.cut(); v.beats(2); v.cut(); v.beats(2) }, 0},
-		"it was cut while Redis was away":      {func(v *view) { v.beats(5); v.cut(); v.pass(2*beat + 1); v.beat(0, false) }, 3 * beat},
+		"it was cut while Redis was down":      {func(v *view) { v.beats(5); v.cut(); v.pass(2*beat + 1); v.beat(0, false) }, 3 * beat},
 		"it was cut, and nothing was sent yet": {func(v *view) { v.beats(5); v.cut() }, beat},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestWitness(t *testing.T) {
 			v.made = v.now
 			v.beat(0, false)
 			c.happens(v)
-			for waited := time.Duration(0); ; waited += beat / 4 { // it beats all the time
+			for waited := time.Duration(0); ; waited += beat / 4 { // it sends beats all the time
 				if judges := v.beat(0, false); judges != (waited >= c.waits) {
 					t.Fatalf("may judge: %t, %v later", judges, waited)
 				} else if judges {
@@ -50,7 +50,7 @@ type view struct {
 
 func (v *view) pass(d time.Duration) { v.now = v.now.Add(d) }
 
-// beat is one that takes so long. It tells whether it may judge.
+// beat sends a beat that takes a given time. It reports whether the beat may evict others.
 func (v *view) beat(takes time.Duration, lapsed bool) (judges bool) {
 	sent := v.now
 	judges = v.asks(sent, v.made)
@@ -69,7 +69,7 @@ func (v *view) beats(n int) {
 	}
 }
 
-// cut ends the connection. The next beat finds that out.
+// cut cuts the connection. The next beat notices that.
 func (v *view) cut() {
 	v.asks(v.now, v.made)
 	v.witness.cut()

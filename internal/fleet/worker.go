@@ -23,52 +23,52 @@ type worker struct {
 	fleet   *Fleet
 	ctx     context.Context
 	stop    context.CancelFunc
-	last    context.Context // outlives ctx, for cleanup that nobody else does
+	last    context.Context // outlives ctx, for final cleanup
 	hasten  context.CancelFunc
-	turn    chan struct{} // wakes the worker to join queues at once; holds one
+	turn    chan struct{} // wakes the worker to join queues at once; capacity 1
 	loops   sync.WaitGroup
 	started time.Time
 	outside logs.Outage // about joins
 
-	joining   chan struct{} // has an element during a join or a leave, which hold it before mu
-	recalling atomic.Bool   // recall is at work
+	joining   chan struct{} // has an element during a join or leave, which takes it before mu
+	recalling atomic.Bool   // recall is running
 
-	absent bool // it comes back under a new id and has not joined all its queues; joining is held
+	absent bool // it comes back under a new id and hasn't joined all its queues; protected by joining
 
 	mu       sync.Mutex // protects the fields below
 	id       string
 	evicted  bool
 	closing  bool
-	moved    bool              // the server is another one, and tokens were not compared since
-	calm     time.Time         // until then the next such change is left alone
-	recheck  bool              // it is looked at then
-	outdated bool              // the registration, or the names of the queues, could not be written
-	wanted   map[string]*Queue // to be served, whatever happens
+	moved    bool              // the server was replaced, and tokens haven't been compared since
+	calm     time.Time         // until then, such changes are deferred
+	recheck  bool              // a deferred change must be handled
+	outdated bool              // the registration or the names of the queues couldn't be written
+	wanted   map[string]*Queue // queues to serve, even after failures and evictions
 	members  map[string]*member
-	numbers  map[membership]int64    // last rounds of what was left under this id
+	numbers  map[membership]int64    // last rounds of memberships that this id has left
 	burned   map[membership]bool     // queues from which this id may have been evicted
 	doubtful map[membership]stay     // memberships that may exist and shouldn't
-	compare  time.Time               // when to compare leases with other peers; zero: it was done
+	compare  time.Time               // when to compare leases with other peers; zero: done
 	warned   map[string]bool         // queues whose differing leases were logged
-	dead     evictions               // workers evicted a moment ago, not logged yet
+	dead     evictions               // workers evicted recently, with what hasn't been logged yet
 	recalled map[string]store.Worker // registrations of workers that are about to be evicted
-	prune    time.Time               // when to look for the dead on the roster; zero: they are off, as far as we know
+	prune    time.Time               // when to look for dead workers on the roster; zero: none are known
 	circles  map[string]*circle      // by home
-	shifted  time.Time               // when slots last changed owners, or another server took the place of the one before
+	shifted  time.Time               // when slots last changed owners or another server replaced the previous one
 	list     time.Time               // when to list the queues again; zero: never
 }
 
-// A membership is that of a worker id in a queue.
+// A membership identifies a worker id's membership of a queue.
 type membership struct {
 	queue store.Keys
 	id    string
 }
 
-// A stay holds what is needed to end a membership: its last round, and the queue's token that its
-// join named.
+// A stay holds what is needed to end a membership: its last round, and the token of the queue that
+// the join specified.
 type stay struct {
 	round, asked int64
-	unsure       bool // the answer to the join was lost, and no round was made
+	unsure       bool // the answer to the join was lost, and no round was sent
 }
 
 // A member is a membership with its session.
@@ -76,16 +76,16 @@ type member struct {
 	*engine.Session
 	queue *Queue
 	id    string // of the worker
-	asked int64  // the token that the join named
+	asked int64  // the token that the join specified
 
 	// Protected by worker.mu.
-	circle *circle   // that beats for it
-	spared time.Time // until when nobody is evicted from the queue, since it has come from another node
+	circle *circle   // the circle that sends its heartbeats
+	spared time.Time // until when no worker is evicted from the queue, since it came from another node
 }
 
 func (m *member) membership() membership { return membership{m.queue.Keys, m.id} }
 
-// stay is what ends the membership.
+// stay returns what is needed to end the membership.
 func (m *member) stay() stay {
 	round, _ := m.Last()
 	return stay{round: round, asked: m.asked}
@@ -129,13 +129,13 @@ func (w *worker) leave(ctx context.Context) error {
 	w.mu.Lock()
 	w.closing = true
 	w.mu.Unlock()
-	if w.await(ctx) == nil { // a join that is under way has ended; no other begins
+	if w.await(ctx) == nil { // a join in progress has ended, and no other begins
 		w.pass()
 	}
 	w.mu.Lock()
 	members := slices.Collect(maps.Values(w.members))
 	w.mu.Unlock()
-	errs, once := make([]error, len(members)), make([]bool, len(members)) // once more
+	errs, once := make([]error, len(members)), make([]bool, len(members)) // whether to try once more
 	var leaving sync.WaitGroup
 	for i, m := range members {
 		leaving.Go(func() {
@@ -166,7 +166,7 @@ func (w *worker) leave(ctx context.Context) error {
 		}
 	}
 	errs = append(errs, err)
-	if slices.Contains(errs, nil) && ctx.Err() != nil { // Redis answers, and one queue has taken up all the time
+	if slices.Contains(errs, nil) && ctx.Err() != nil { // Redis answers, and one queue has used up all the time
 		var cancel func()
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), w.fleet.lease.Beat)
 		defer cancel()
@@ -178,11 +178,11 @@ func (w *worker) leave(ctx context.Context) error {
 	return nil
 }
 
-// lastTries is how long a stopping worker tries to tell Redis. That's enough for Redis or a proxy
+// lastTries is how long a stopping worker tries to reach Redis. That's enough for Redis or a proxy
 // to restart. Otherwise peers would count its end as a crash.
 const lastTries = 2 * time.Second
 
-// ended waits for the loops, and hurries them when ctx ends or after a while. Finally it gives up
+// ended waits for the loops, and hurries them when ctx ends or after a while. Eventually it stops
 // waiting: a loop may be calling a method of a Pool's error, and that method may be what waits
 // here.
 func (w *worker) ended(ctx context.Context) {
@@ -220,11 +220,11 @@ func (w *worker) insist(ctx context.Context, do func() error) error {
 	}
 }
 
-// isAway reports whether an error says that Redis doesn't answer.
+// isAway reports whether an error means that Redis doesn't answer.
 func (f *Fleet) isAway(err error) bool { return err != nil && f.Log.Away != nil && f.Log.Away(err) }
 
-// belong keeps the worker's memberships as they should be until it ends: it joins and leaves
-// queues, and comes back after an eviction. Heartbeats don't wait for that.
+// belong maintains the worker's memberships until it ends: it joins and leaves queues, and comes
+// back after an eviction. Heartbeats don't wait for that.
 func (w *worker) belong() {
 	every := w.fleet.lease.Beat
 	w.repeat(every, every, w.turn, &w.outside, "cannot join queues or renew the registration; retrying", func(ctx context.Context) (time.Duration, error) {
@@ -241,9 +241,9 @@ func (w *worker) patience() time.Duration {
 	return 2 * w.fleet.lease.Beat
 }
 
-// repeat calls a function until the worker ends, or it returns errLeft: first after a given time,
-// then after the time that the function returns, sooner if it fails, and whenever there is a turn.
-// After a failure it waits no longer than most.
+// repeat calls a function until the worker ends or the function returns errLeft: first after a
+// given time, then after the time that the function returns, sooner if it fails, and whenever there
+// is a turn. After a failure it waits no longer than most.
 func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *logs.Outage, says string, do func(context.Context) (next time.Duration, err error), attrs ...any) {
 	retry := store.NewBackoff()
 	timer := time.NewTimer(first)

@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// An added task waits in a stream. Its key is a UUIDv7 made of its id there, which begins with
-// the time, and of the salt, which its producer has chosen:
+// An added task waits in a stream. Its key is a UUIDv7 made from its id in the stream, which begins
+// with the time, and from the salt, which its producer has chosen:
 //
 //	id 1764000000000-1043 and salt 0123456789abc     M ms, Q sequence, S salt
 //	019ab697-e800-7012-8004-133456789abc             MMMMMMMM-MMMM-7SSS-8QQQ-QQSSSSSSSSSS
 //
-// In Redis its name is a:1764000000000-1043-0123456789abc. While it runs, its card stands behind.
+// Its name in Redis is a:1764000000000-1043-0123456789abc. While it runs, its card follows the
+// name.
 
 const (
 	addedSalt = 13 // hex digits
@@ -24,7 +25,7 @@ const (
 	addedHead = "a:"
 )
 
-// AddedKey returns the key of an added task. It's false for an id or a salt that none has.
+// AddedKey returns the key of an added task. It returns false for an invalid id or salt.
 func AddedKey(id, salt string) (key string, ok bool) {
 	ms, seq, ok := splitID(id)
 	if !ok || !isSalt(salt) {
@@ -52,13 +53,14 @@ func addedKey(ms, seq uint64, salt string) string {
 	return string(append(digits, salt[3:]...))
 }
 
-// NewKey returns a key such as an added task has, for a task in part i of n that is put at a time.
+// NewKey returns a key in the form of an added task's, for a task that is put in part i of n at a
+// time.
 func NewKey(at time.Time, i, n int) string {
 	return addedKey(uint64(max(at.UnixMilli(), 0))&(1<<msBits-1), rand.Uint64N(1<<seqBits), NewSalt(i, n))
 }
 
-// AddedName returns the name in Redis of the added task with a key. It's false if no added task
-// can have this key.
+// AddedName returns the name in Redis of the added task with a key. It returns false if no added
+// task can have this key.
 func AddedName(key string) (name string, ok bool) {
 	ms, seq, salt, ok := splitKey(key)
 	if !ok {
@@ -67,8 +69,8 @@ func AddedName(key string) (name string, ok bool) {
 	return addedHead + strconv.FormatUint(ms, 10) + "-" + strconv.FormatUint(seq, 10) + "-" + salt, true
 }
 
-// AddedKeys returns the keys of n tasks that were added together: the first has this name, and the
-// ids of the others follow.
+// AddedKeys returns the keys of n tasks that were added together: first is the name of the first
+// one, and the ids of the others follow its id.
 func AddedKeys(first string, n int) (all []string, ok bool) {
 	key, card, ok := SplitAdded(first)
 	ms, seq, salt, _ := splitKey(key)
@@ -91,8 +93,8 @@ func AddedAt(key string) (at time.Time, ok bool) {
 	return time.UnixMilli(int64(ms)), true
 }
 
-// SplitAdded takes apart what Redis has of an added task that runs: its name, and its card behind
-// that.
+// SplitAdded splits the value that Redis has for a running added task: its name, followed by its
+// card.
 func SplitAdded(value string) (key, card string, ok bool) {
 	rest, ok := strings.CutPrefix(value, addedHead)
 	if !ok {
@@ -107,8 +109,8 @@ func SplitAdded(value string) (key, card string, ok bool) {
 	return key, field[addedSalt:], ok
 }
 
-// SplitField takes the field of an item of the stream apart. It's false for an item that others
-// have put there in another form.
+// SplitField splits the field of an item of the stream. It returns false for an item in another
+// form, which wasn't added by worqr.
 func SplitField(field string) (salt, card string, ok bool) {
 	if len(field) <= addedSalt || !isSalt(field[:addedSalt]) || field[addedSalt] < '0' || field[addedSalt] > '7' {
 		return "", "", false
@@ -123,8 +125,8 @@ func NewSalt(i, n int) string {
 	return fmt.Sprintf("%013x", salt)
 }
 
-// AddedPart returns in which of n parts the added task with a key is. It's false if no added task
-// can have this key.
+// AddedPart returns in which of n parts the added task with a key is. It returns false if no added
+// task can have this key.
 func AddedPart(key string, n int) (i int, ok bool) {
 	_, _, salt, ok := splitKey(key)
 	if !ok {
@@ -134,7 +136,7 @@ func AddedPart(key string, n int) (i int, ok bool) {
 	return int(number % uint64(n)), err == nil
 }
 
-// splitID takes an id of a stream apart, as Redis writes it.
+// splitID splits the id of a stream entry, as Redis writes it.
 func splitID(id string) (ms, seq uint64, ok bool) {
 	before, behind, _ := strings.Cut(id, "-")
 	ms, notMS := strconv.ParseUint(before, 10, msBits)
@@ -144,7 +146,7 @@ func splitID(id string) (ms, seq uint64, ok bool) {
 	return ms, seq, notMS == nil && notSeq == nil && same
 }
 
-// splitKey takes the key of an added task apart.
+// splitKey splits the key of an added task.
 func splitKey(key string) (ms, seq uint64, salt string, ok bool) {
 	if len(key) != 36 || key[8] != '-' || key[13] != '-' || key[18] != '-' || key[23] != '-' || key[14] != '7' || key[19] != '8' {
 		return 0, 0, "", false

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// Keys are protocol: other languages may make them, too.
+// Keys are part of the protocol: other languages may create them, too.
 func TestAddedKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ id, salt, key string }{
@@ -41,7 +41,7 @@ func TestAddedKey(t *testing.T) {
 	}
 }
 
-// What is no added task is none.
+// Invalid keys, names and values aren't added tasks.
 func TestAddedRefused(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"", "1", "-", "1-", "-1", "01-1", "1-01", "+1-1", "1-1-1", "281474976710656-0", "1-1048576", "a-1", "18446744073709551616-1"} {
@@ -74,7 +74,7 @@ func TestAddedRefused(t *testing.T) {
 	}
 }
 
-// An item that others have put into the stream may have any field.
+// An item that another program put into the stream may have any field.
 func TestSplitField(t *testing.T) {
 	t.Parallel()
 	if salt, card, ok := keys.SplitField("0123456789abc0h1:a"); !ok || salt != "0123456789abc" || card != "0h1:a" {
@@ -103,7 +103,7 @@ func TestAddedPart(t *testing.T) {
 	}
 }
 
-// The keys of tasks that are added together follow each other.
+// The keys of tasks that are added together are consecutive.
 func TestAddedKeys(t *testing.T) {
 	t.Parallel()
 	all, ok := keys.AddedKeys("a:1764000000000-254-0123456789abc", 3)

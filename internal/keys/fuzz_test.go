@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// named are all names of a queue and of one of each thing in it.
+// named returns all names of a queue, and one of each kind of key in it.
 func named(q Queue, id string) map[string]string {
 	all := map[string]string{}
 	for _, row := range Table {
@@ -17,8 +17,8 @@ func named(q Queue, id string) map[string]string {
 	return all
 }
 
-// FuzzNames: whatever names, prefixes and ids may be, no two things share a key,
-// all keys and channels of a queue share a slot, and a channel leads back to its queue.
+// FuzzNames: for any names, prefixes and ids, no two things share a key, all keys and channels of a
+// queue share a slot, and a channel leads back to its queue.
 func FuzzNames(f *testing.F) {
 	f.Add("", "q", "q2", "01890000-0000-7000-8000-000000000000", "w")
 	f.Add("a_b:c", "q", "q:q", "k:a:{q}", "")
@@ -71,7 +71,7 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// FuzzChannels: a channel that somebody made up is refused, or means what it says.
+// FuzzChannels: an arbitrary channel is rejected, or has the name that its queue would give it.
 func FuzzChannels(f *testing.F) {
 	f.Add("worqr_{q}_work")
 	f.Add("worqr_{q}_wake:w}_done")
@@ -86,8 +86,8 @@ func FuzzChannels(f *testing.F) {
 	})
 }
 
-// FuzzAdded: a key that an added task may have leads to its name and back, and there is no other
-// key for that name.
+// FuzzAdded: a valid key of an added task leads to its name and back, and no other key has that
+// name.
 func FuzzAdded(f *testing.F) {
 	f.Add("019ab697-e800-7012-8004-133456789abc", "a:1764000000000-1043-0123456789abc0h1:a")
 	f.Add("00000000-0000-7000-8000-000000000000", "a:5-1-payload")

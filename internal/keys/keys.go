@@ -1,13 +1,13 @@
-// Package keys names every key and channel that worqr uses in Redis. Nothing
-// else in the module spells one out.
+// Package keys names every key and channel that worqr uses in Redis. No other package in the module
+// contains one literally.
 //
 // Table lists them. With the prefix "worqr" and {q} standing for the queue's name in
 // braces, so that all keys of a queue share one Redis Cluster slot, the keys are
 // worqr:queues:{q}, worqr:process:{q}:<process> and so on.
 //
-// The failed queue of q is a queue of the same kind: its keys are these with
-// "worqr:failed" for "worqr". So no prefix may end in ":failed". Nor may one have
-// ":worker" as a part: its keys would look like registrations.
+// The failed queue of q is a queue of the same kind: its keys begin with "worqr:failed" instead of
+// "worqr". So no prefix may end in ":failed". Nor may a prefix contain ":worker": its keys would
+// look like registrations.
 package keys
 
 import (
@@ -24,7 +24,7 @@ const DefaultPrefix = "worqr"
 // MaxName is the longest allowed queue name or prefix, in bytes.
 const MaxName = 255
 
-// CheckName reports why name cannot be the name of a queue.
+// CheckName reports why name can't be the name of a queue.
 func CheckName(name string) error {
 	if name == "" {
 		return errors.New("the name is empty")
@@ -35,7 +35,7 @@ func CheckName(name string) error {
 	return check(name)
 }
 
-// CheckPrefix reports why prefix cannot be a namespace.
+// CheckPrefix reports why prefix can't be a namespace.
 func CheckPrefix(prefix string) error {
 	if strings.HasSuffix(prefix, failedSuffix) {
 		return fmt.Errorf("the prefix %q ends in %s, which is reserved for failed tasks", prefix, failedSuffix)
@@ -74,11 +74,11 @@ type Space struct {
 // InCluster returns the namespace of a fleet whose keys are in a Redis Cluster.
 func (s Space) InCluster() Space { return Space{s.prefix, true} }
 
-// Scattered reports whether the keys are at several nodes, so that a script can't use those of two
-// queues, or of a queue and of the fleet.
+// Scattered reports whether the keys are on several nodes, so that a script can't use those of two
+// queues, or those of a queue and of the fleet.
 func (s Space) Scattered() bool { return s.clustered }
 
-// NewSpace returns the namespace of prefix, which CheckPrefix accepts.
+// NewSpace returns the namespace of prefix, which must be valid for CheckPrefix.
 func NewSpace(prefix string) Space {
 	if prefix == "" {
 		prefix = DefaultPrefix
@@ -86,7 +86,7 @@ func NewSpace(prefix string) Space {
 	return Space{prefix: prefix}
 }
 
-// The keys of the fleet, likewise.
+// The keys of the fleet, one method for each row of Table.
 
 func (s Space) Registry() string        { return s.prefix + ":registry" }
 func (s Space) Spreads() string         { return s.prefix + ":spreads" }
@@ -94,7 +94,7 @@ func (s Space) Workers() string         { return s.prefix + ":workers" }
 func (s Space) Protocol() string        { return s.prefix + ":protocol" }
 func (s Space) Worker(id string) string { return s.prefix + ":worker:" + id }
 
-// Queue returns the names of one queue, which CheckName accepts.
+// Queue returns the names of one queue, which must be valid for CheckName.
 func (s Space) Queue(name string) Queue { return Queue{s.prefix, name, s.clustered} }
 
 // A Queue names the keys and channels of one queue.
@@ -103,13 +103,14 @@ type Queue struct {
 	clustered    bool
 }
 
-// Scattered reports whether the keys of other queues may be at other nodes.
+// Scattered reports whether the keys of other queues may be on other nodes.
 func (q Queue) Scattered() bool { return q.clustered }
 
-// Absent returns a key of the queue that never exists: the mark of the empty nonce. Every user who
-// may enqueue may name it. Scripts are to name it in a cluster; elsewhere there is none. While a slot moves
-// to another node, Redis then refuses a script before it runs. Without such a key it may run, and
-// be aborted after its first write: at a key that it doesn't declare and that isn't there.
+// Absent returns a key of the queue that never exists: the mark of the empty nonce. Every user that
+// may enqueue may access it. In a cluster, scripts must declare it; elsewhere ok is false. While a
+// slot moves to another node, it makes Redis reject a script before it runs. Without such a key,
+// the script may run and be aborted after its first write, at a key that it doesn't declare and
+// that isn't there.
 func (q Queue) Absent() (key string, ok bool) {
 	if !q.clustered {
 		return "", false
@@ -123,15 +124,15 @@ func (q Queue) Failed() Queue { return Queue{q.prefix + failedSuffix, q.name, q.
 // IsFailed reports whether q is a failed queue.
 func (q Queue) IsFailed() bool { return strings.HasSuffix(q.prefix, failedSuffix) }
 
-// Around returns what stands before and after the kind in the queue's keys, for
-// scripts that write into a second queue.
+// Around returns what comes before and after the kind in the queue's keys, for scripts that write
+// into a second queue.
 func (q Queue) Around() (head, tail string) {
 	return q.prefix + ":", ":{" + q.name + "}"
 }
 
 func (q Queue) key(kind string) string { return q.prefix + ":" + kind + ":{" + q.name + "}" }
 
-// The keys of the queue, one method for each row of Table, which says what they hold.
+// The keys of the queue, one method for each row of Table, which describes their contents.
 
 func (q Queue) Waiting() string                { return q.key("queues") }
 func (q Queue) Process(id string) string       { return q.key("process") + ":" + id }
@@ -162,13 +163,12 @@ func (q Queue) Batches() string                { return q.key("batches") }
 func (q Queue) Paused() string                 { return q.key("paused") }
 func (q Queue) Ages() string                   { return q.key("ages") }
 
-// Kind says what a channel carries.
+// A Kind is what a channel carries.
 type Kind string
 
-// The kinds of channel. Their messages: KindWork a count, from producers that
-// push on their own; KindEnqueue a count, from this library; KindDone a JSON
-// object with workerId, task and result; KindCancel a payload, or its digest and length; KindDelete
-// nothing.
+// The kinds of channels. Their messages: KindWork a count, from producers in other languages;
+// KindEnqueue a count, from this library; KindDone a JSON object with workerId, task and result;
+// KindCancel a payload, or its digest and length; KindDelete nothing.
 const (
 	KindWork    Kind = "work"
 	KindEnqueue Kind = "enqueue"
@@ -177,26 +177,25 @@ const (
 	KindDelete  Kind = "delete"
 )
 
-// Channel is the channel of one kind of event.
+// Channel returns the channel of one kind of event.
 func (q Queue) Channel(k Kind) string { return q.prefix + "_{" + q.name + "}_" + string(k) }
 
-// Wake is the channel on which one worker is woken.
+// Wake returns the channel that wakes a worker.
 func (q Queue) Wake(worker string) string { return q.Channel("wake") + ":" + worker }
 
-// End is the channel on which is told that the task of an entry has ended. It has the entry's
-// digest, since a key may be long, and channels are logged.
+// End returns the channel for the end of an entry's task. It contains the entry's digest, since a
+// key may be long, and channels are logged.
 func (q Queue) End(entry string) string {
 	return q.Channel("end") + ":" + fmt.Sprintf("%x", sha1.Sum([]byte(entry)))
 }
 
-// Pattern matches the channels of one kind of every queue.
+// Pattern returns a pattern for the channels of one kind of all queues.
 func (s Space) Pattern(k Kind) string { return globEscape.Replace(s.prefix) + "_{*}_" + string(k) }
 
 var globEscape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`)
 
-// ParseChannel is the inverse of Channel and Wake: it returns the queue's name
-// and the kind. For a wake channel the kind is "wake". Names contain no
-// braces, so there is only one way to read a channel.
+// ParseChannel is the inverse of Channel and Wake: it returns the queue's name and the kind. For a
+// wake channel the kind is "wake". Names contain no braces, so a channel has only one reading.
 func (s Space) ParseChannel(channel string) (queue string, k Kind, ok bool) {
 	rest, ok := strings.CutPrefix(channel, s.prefix+"_{")
 	if !ok {

@@ -27,7 +27,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What is no channel of the namespace is none. Those that are, FuzzNames reads back.
+// Channels outside of the namespace aren't parsed. FuzzNames covers those inside.
 func TestForeignChannels(t *testing.T) {
 	for _, channel := range []string{"other_{q}_work", "worqr_q_work"} {
 		_, _, ok := NewSpace("worqr").ParseChannel(channel)

@@ -2,20 +2,20 @@ package keys
 
 import "strings"
 
-// A Type is what Redis calls the type of a value.
+// A Type is a type of value, as Redis names it.
 type Type string
 
-// A Key is a key taken apart.
+// A Key is a parsed key.
 type Key struct {
-	Kind  string // "queues", "process" …; "registry", "protocol", "workers" and "worker" if it is of no queue
-	Type  Type   // that its value should have
-	Queue *Queue // nil if it is of no queue
+	Kind  string // "queues", "process" …; "registry", "protocol", "workers" and "worker" if it belongs to no queue
+	Type  Type   // that its value must have
+	Queue *Queue // nil if it belongs to no queue
 	Name  string // of the queue
-	Part  string // what follows: a process, a worker, an entry …
+	Part  string // the rest: a process, a worker, an entry …
 }
 
-// Parse is the inverse of the names: it tells what a key of the namespace is.
-// Names contain no braces, so there is only one way to read a key.
+// Parse is the inverse of the names: it parses a key of the namespace. Names contain no braces, so
+// a key has only one reading.
 func (s Space) Parse(key string) (k Key, ok bool) {
 	rest, ok := strings.CutPrefix(key, s.prefix+":")
 	if !ok {
@@ -47,16 +47,16 @@ func (s Space) Parse(key string) (k Key, ok bool) {
 	return k, ok
 }
 
-// IsWorker reports whether a text may be the id of a worker. What others have
-// written instead of one must not lead to the keys of a longer prefix.
+// IsWorker reports whether a text may be the id of a worker. Arbitrary text in its place must not
+// lead to the keys of a longer prefix.
 func IsWorker(id string) bool {
 	return len(id) <= maxID && id != "" && check(id) == nil && !strings.Contains(id, ":")
 }
 
 const maxID = 64 // bytes; a UUID has 36
 
-// Others reports whether a key that begins with our prefix may belong to a fleet
-// with a longer one.
+// Others reports whether a key that begins with our prefix may belong to a fleet with a longer
+// prefix.
 func (s Space) Others(key string) bool {
 	rest := strings.TrimPrefix(key, s.prefix+":")
 	for {
@@ -66,7 +66,7 @@ func (s Space) Others(key string) bool {
 		}
 		rest = after
 		if more == failedSuffix[1:] && len(rest) > 0 {
-			continue // no prefix ends so
+			continue // no prefix ends like this
 		}
 		if _, known := NewSpace("x").Parse("x:" + rest); known {
 			return true
@@ -74,5 +74,5 @@ func (s Space) Others(key string) bool {
 	}
 }
 
-// Keys is a pattern that matches every key of the namespace, for SCAN.
+// Keys returns a pattern for every key of the namespace, for SCAN.
 func (s Space) Keys() string { return globEscape.Replace(s.prefix) + ":*" }

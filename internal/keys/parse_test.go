@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// Every key is read back as what it was named as.
+// Every key is parsed back to what it was named for.
 func TestParse(t *testing.T) {
 	for _, prefix := range []string{"worqr", "a:b", "queues", "worker", "x:failed:y"} {
 		for _, name := range []string{"q", "a:b", ":", "failed:queues:"} {
@@ -43,7 +43,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The methods are those of the table: each row has one, and each of them a row.
+// Each row of the table has a method, and each method has a row.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	s := NewSpace("worqr")

@@ -6,26 +6,26 @@ import (
 	"sync"
 )
 
-// A queue that is spread has parts: ordinary queues, whose names make each be in a slot of its
-// own, at equal distances. So the parts lie evenly on a cluster with equal ranges of slots,
-// and those of a queue with n parts are among those with 2n.
+// A queue that is spread has parts: ordinary queues, whose names put each into its own slot, at
+// equal distances. So the parts are spread evenly over a cluster with equal ranges of slots, and
+// the parts of a queue with n parts are among those with 2n.
 //
 //	emails~8192~0k3q
 //	whole  slot salt
 
-// MaxParts is over how many parts a queue may be spread.
+// MaxParts is the most parts of a queue.
 const MaxParts = 256
 
-// MaxWhole is the longest name of a queue that is spread, in bytes.
+// MaxWhole is the longest name of a spread queue, in bytes.
 const MaxWhole = MaxName - len("~16383~") - salts
 
-// salts is how many bytes of salt a name has.
+// salts is the length of the salt in a name, in bytes.
 const salts = 4
 
-// saltDigits are what a salt consists of: 32 of them.
+// saltDigits are the 32 digits of a salt.
 const saltDigits = "0123456789abcdefghijklmnopqrstuv"
 
-// parts has the names that were made before: whole and slot → name.
+// parts caches names: whole and slot → name.
 var parts sync.Map
 
 type partID struct {
@@ -44,8 +44,8 @@ func Part(whole string, i, n int) string {
 	return name
 }
 
-// salted adds the first salt that puts a name into a slot. Four digits have 20 bits and a slot
-// has 14, so that there is one, whatever stands before.
+// salted appends the first salt that puts a name into a slot. Four digits have 20 bits and a slot
+// has 14, so there always is one.
 func salted(name string, slot int) string {
 	before := sum(0, name)
 	var salt [salts]byte
@@ -60,7 +60,8 @@ func salted(name string, slot int) string {
 	panic("keys: no salt leads to slot " + fmt.Sprint(slot))
 }
 
-// Whole returns the name of the queue of which this is the name of a part, or the name itself.
+// Whole returns the name of the queue that a part belongs to, or the name itself if it isn't that
+// of a part.
 func Whole(name string) string {
 	before, salt, ok := cutLast(name)
 	if !ok || len(salt) != salts || strings.Trim(salt, saltDigits) != "" {

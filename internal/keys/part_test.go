@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// Each part is in the slot that its name tells, whatever the queue is called.
+// Each part is in the slot that its name contains, for any queue name.
 func TestPartsAreInTheirSlots(t *testing.T) {
 	t.Parallel()
 	for _, whole := range []string{"emails", "q", "a~b~c", strings.Repeat("x", keys.MaxWhole), "ü"} {
@@ -29,7 +29,7 @@ func TestPartsAreInTheirSlots(t *testing.T) {
 	}
 }
 
-// The names are protocol: producers in other languages make them, too.
+// The names are part of the protocol: producers in other languages create them, too.
 func TestPartNames(t *testing.T) {
 	t.Parallel()
 	for i, want := range []string{"emails~0~02cu", "emails~5461~0025", "emails~10922~0rq5"} {

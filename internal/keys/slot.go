@@ -2,14 +2,14 @@ package keys
 
 import "strings"
 
-// Slots is how many slots a Redis Cluster has.
+// Slots is the number of slots of a Redis Cluster.
 const Slots = 16384
 
 // Slot returns the slot of a key or a channel in a Redis Cluster.
 func Slot(key string) int { return int(sum(0, hashed(key))) % Slots }
 
-// hashed is what the slot depends on: what is between the first brace and the next closing one, if
-// there is something. So all keys of a queue share a slot.
+// hashed returns the part of a key that determines its slot: the text between the first opening
+// brace and the next closing one, unless that is empty. So all keys of a queue share a slot.
 func hashed(key string) string {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
@@ -19,7 +19,7 @@ func hashed(key string) string {
 	return key
 }
 
-// sum is the checksum of what the one so far is of, and a text behind it.
+// sum returns the checksum of some text followed by text; sofar is the checksum of the former.
 func sum(sofar uint16, text string) uint16 {
 	for i := range len(text) {
 		sofar = sofar<<8 ^ crc16[byte(sofar>>8)^text[i]]

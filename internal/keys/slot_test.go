@@ -6,8 +6,8 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// The checksum is that of the cluster specification (31C3 for 123456789), as are the rules for
-// what stands in braces. The numbers are those of CLUSTER KEYSLOT.
+// The checksum is the one in the cluster specification (31C3 for 123456789), and so are the rules
+// for braces. The numbers come from CLUSTER KEYSLOT.
 func TestSlot(t *testing.T) {
 	t.Parallel()
 	if keys.Slot("123456789") != 0x31c3%keys.Slots {
@@ -32,7 +32,8 @@ func TestSlot(t *testing.T) {
 	}
 }
 
-// In a cluster each queue has a key that nothing else is called, and a producer's rule allows it.
+// In a cluster, each queue has a key with a name that nothing else has, and a producer's ACL rule
+// allows it.
 func TestAbsent(t *testing.T) {
 	t.Parallel()
 	if key, named := keys.NewSpace("worqr").Queue("q").Absent(); named {

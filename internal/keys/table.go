@@ -1,20 +1,20 @@
 package keys
 
-// A Row describes one kind of key: its name, and what Redis holds there.
+// A Row describes one kind of key: its name and its contents.
 type Row struct {
-	Name     string // what scripts call it
-	Kind     string // what the key has between the prefix and the queue
-	Part     string // what follows; "" if there is one such key
+	Name     string // its name in scripts
+	Kind     string // the text between the prefix and the queue
+	Part     string // what follows; "" if there is only one such key
 	Fleet    bool   // it belongs to no queue
 	Type     Type
-	Maps     string // of a zset or hash: what to what
+	Maps     string // of a zset or hash: what it maps to what
 	Fleeting bool   // it has a TTL
 	Holds    string
 }
 
-// Table lists every kind of key. Everything that handles keys in general ranges over it:
-// parsing, the arguments of scripts, the table in docs/protocol.md, the rules in
-// docs/security.md, and tests. Nobody may change it.
+// Table lists every kind of key. All code that handles keys in general uses it: parsing, the
+// arguments of scripts, the table in docs/protocol.md, the rules in docs/security.md, and tests. It
+// must not be changed.
 var Table = []Row{
 	{Name: "waiting", Kind: "queues", Type: "list", Holds: "waiting payloads; the tail is the front"},
 	{Name: "process", Kind: "process", Part: "process", Type: "list", Holds: "the one payload being worked on"},
@@ -51,8 +51,8 @@ var Table = []Row{
 	{Name: "spreads", Kind: "spreads", Fleet: true, Type: "hash", Maps: "queue → number", Holds: "over how many parts a queue is spread"},
 }
 
-// Of returns a key of the queue, or of its fleet. Part is what follows where there are
-// many such keys; with the part "" it is what they begin with.
+// Of returns a key of the queue or of its fleet. If there are many such keys, part is what follows;
+// with part "" it returns their common beginning.
 func (r *Row) Of(q Queue, part string) string {
 	key := q.prefix + ":" + r.Kind
 	if !r.Fleet {
@@ -64,10 +64,10 @@ func (r *Row) Of(q Queue, part string) string {
 	return key + ":" + part
 }
 
-// Named returns the row by the name that scripts use; nil if there is none.
+// Named returns the row with the name that scripts use, or nil if there is none.
 func Named(name string) *Row { return byName[name] }
 
-// A spot tells a row by what a key shows.
+// A spot identifies a row by what is visible in a key.
 type spot struct {
 	fleet, many bool
 	kind        string
@@ -82,7 +82,7 @@ var byName, bySpot = func() (names map[string]*Row, spots map[spot]*Row) {
 	return names, spots
 }()
 
-// row finds the row of a kind: of the fleet or of a queue, one or one of many.
+// row returns the row of a kind: for the fleet or a queue, with one key or many.
 func row(fleet, many bool, kind string) (*Row, bool) {
 	r, ok := bySpot[spot{fleet, many, kind}]
 	return r, ok

@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// A Limiter lets a bounded number of lines a second through, and counts the rest. At
-// the end of each second in which it left lines out, it logs how many.
+// A Limiter lets a limited number of lines a second through, and counts the rest. At the end of
+// each second in which it suppressed lines, it logs their number.
 type Limiter struct {
 	Say  func(msg string, attrs ...any) // logs the summary
 	What string                         // its message
-	Each int                            // lines a second of one queue
-	All  int                            // lines a second; 0 is no bound
+	Each int                            // lines a second per queue
+	All  int                            // lines a second in total; 0 is no limit
 
 	mu    sync.Mutex // protects the fields below
-	began time.Time  // the second
-	lines int        // let through in it
+	began time.Time  // start of the current second
+	lines int        // lines let through in it
 	of    map[string]int
-	left  map[string]int // left out, by queue
-	timer *time.Timer    // nil until something was left out
+	left  map[string]int // lines suppressed, by queue
+	timer *time.Timer    // nil until lines are suppressed
 }
 
 // Allow reports whether a line of the queue may be logged.
 func (l *Limiter) Allow(queue string) bool { return l.AllowMany(queue, 1) }
 
-// AllowMany is Allow for a line about several: if it's left out, they're counted.
+// AllowMany is Allow for a line about several things: if it's suppressed, all of them are counted.
 func (l *Limiter) AllowMany(queue string, several int) bool {
 	if l.All == 0 {
 		return true
@@ -58,17 +58,17 @@ func (l *Limiter) AllowMany(queue string, several int) bool {
 	return false
 }
 
-// Flush logs what was left out so far.
+// Flush logs how many lines were suppressed so far.
 func (l *Limiter) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.summarizeLocked()
 }
 
-// mostNamed is how many queues a summary names: those of which most was left out.
+// mostNamed is how many queues a summary names: those with the most suppressed lines.
 const mostNamed = 10
 
-// summarizeLocked logs what was left out.
+// summarizeLocked logs how many lines were suppressed.
 func (l *Limiter) summarizeLocked() {
 	if l.left == nil {
 		return

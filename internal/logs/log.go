@@ -1,4 +1,4 @@
-// Package logs writes a peer's log on a separate goroutine, and within limits.
+// Package logs writes a peer's log on a separate goroutine, within limits.
 package logs
 
 import (
@@ -15,15 +15,15 @@ import (
 // and never blocks: it is safe under any lock, and a Logger that is slow, blocks,
 // panics or calls the peer delays nothing but the log.
 type Log struct {
-	Before func(msg string, attrs []any) // a place where tests stop; else nil
+	Before func(msg string, attrs []any) // a hook for tests; otherwise nil
 
-	Server   string               // where Redis is, without a password; "" if that is not known
-	Away     func(err error) bool // whether an error says that Redis doesn't answer; nil: none does
-	Answered func(err error) bool // whether an error is a reply of Redis; nil: none is
-	Refused  func(err error) bool // whether Redis refuses the login; nil: it never does
+	Server   string               // the address of Redis, without a password; "" if unknown
+	Away     func(err error) bool // reports whether an error means that Redis doesn't answer; nil: no error does
+	Answered func(err error) bool // reports whether an error is a reply of Redis; nil: no error is
+	Refused  func(err error) bool // reports whether Redis refuses the login; nil: it never does
 
-	// Lost and Restored are told that Redis doesn't answer, and that it does again; nil if nobody
-	// wants to know. They only put that aside.
+	// Lost and Restored, if not nil, are called when Redis stops answering, and when it answers
+	// again. They only put the event aside.
 	Lost     func(err error)
 	Restored func(away time.Duration)
 
@@ -31,19 +31,19 @@ type Log struct {
 	server server
 }
 
-// Bounds of the lines that wait for a slow Logger.
+// Limits for the lines that wait for a slow Logger.
 const (
 	maxLines     = 10_000
 	maxLineBytes = 8 << 20
 )
 
-// New returns a Log that writes to a Logger. If the Logger panics, that line is lost, and stderr
-// says so once.
+// New returns a Log that writes to a Logger. If the Logger panics, the line is lost, and one
+// message goes to stderr.
 func New(to *slog.Logger) *Log {
 	return &Log{lines: Relay[slog.Record]{
 		Pass: func(r slog.Record) {
 			if h := to.Handler(); h.Enabled(context.Background(), r.Level) {
-				_ = h.Handle(context.Background(), plain(r)) // as slog.Logger does
+				_ = h.Handle(context.Background(), plain(r)) // like slog.Logger
 			}
 		},
 		Most: maxLines, Bytes: maxLineBytes, Weigh: weigh,
@@ -53,12 +53,12 @@ func New(to *slog.Logger) *Log {
 			return r
 		},
 		Broken: func(v any) {
-			_, _ = fmt.Fprintln(os.Stderr, "worqr: the Logger panics, so lines are missing:", Text(v)) // there is no other place
+			_, _ = fmt.Fprintln(os.Stderr, "worqr: the Logger panics, so lines are missing:", Text(v)) // there's no other place for it
 		},
 	}}
 }
 
-// named puts the server in front of the attributes, if it is known.
+// named prepends the server to the attributes, if it is known.
 func (l *Log) named(attrs ...any) []any {
 	if l.Server == "" {
 		return attrs
@@ -83,7 +83,7 @@ func (l *Log) put(level slog.Level, msg string, attrs []any) {
 	l.lines.Put(r)
 }
 
-// weigh is the size of a line in bytes, about.
+// weigh returns the approximate size of a line in bytes.
 func weigh(r slog.Record) int {
 	size := 500
 	r.Attrs(func(a slog.Attr) bool {
@@ -95,7 +95,7 @@ func weigh(r slog.Record) int {
 	return size
 }
 
-// Flush waits until all lines are written, but not for a Logger that blocks.
+// Flush waits until all lines are written, unless the Logger blocks.
 func (l *Log) Flush() { l.lines.Flush() }
 
 // plain returns a line with its errors replaced by their text: not every Logger survives methods

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Loss logs failed tasks that were dropped for good: first those of one second, then at most once
-// a minute, and the rest at the end. So each dropped task is in exactly one count.
+// A Loss logs failed tasks that were dropped from a full failed queue: after a second, then at most
+// once a minute, and the rest at the end. So each dropped task is counted in exactly one line.
 type Loss struct {
 	Log   *Log
 	Queue string
@@ -19,11 +19,11 @@ type Loss struct {
 }
 
 const (
-	lossFirst = time.Second // from the first loss to its line, so that this counts a burst as a whole
+	lossFirst = time.Second // from the first loss to its line, which then counts a whole burst
 	lossPause = time.Minute // between two lines
 )
 
-// Add counts tasks that were dropped from a failed queue that keeps so many.
+// Add counts tasks that were dropped from a failed queue that keeps kept tasks.
 func (l *Loss) Add(tasks, kept int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

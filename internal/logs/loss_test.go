@@ -16,7 +16,8 @@ func (c textChan) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// heard returns a Log in a bubble, and a function that checks what it has said since.
+// heard returns a Log in a synctest bubble, and a function that checks the lines since its last
+// call.
 func heard(t *testing.T) (log *Log, says func(lines ...string)) {
 	text := make(textChan, 2000)
 	return New(slog.New(slog.NewTextHandler(text, nil))), func(lines ...string) {
@@ -33,8 +34,8 @@ func heard(t *testing.T) (log *Log, says func(lines ...string)) {
 	}
 }
 
-// The first line counts what a second has dropped, not the first task of thousands; later
-// ones come once a minute.
+// The first line counts the tasks dropped within a second, not just the first of thousands. Later
+// lines come once a minute.
 func TestLossIsLoggedWhole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

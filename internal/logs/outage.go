@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// An Outage logs a repeating error when it begins, when it changes and when it's over, and at most
-// a few lines a second. It doesn't log that Redis is down: the Log does that, once for all callers.
+// An Outage logs a repeating error when it begins, changes and ends, with a few lines a second at
+// most. It doesn't log that Redis is down: the Log does that, once for all callers.
 type Outage struct {
 	mu    sync.Mutex
 	last  string
-	since time.Time // it was not "" since then
-	began time.Time // the second
-	lines int       // logged in it
-	away  int       // how often in a row Redis was
-	backs int       // of the server, when that was counted
+	since time.Time // when the error began
+	began time.Time // start of the current second
+	lines int       // lines logged in it
+	away  int       // consecutive failures because Redis didn't answer
+	backs int       // the server's count at that time
 }
 
 const mostChanges = 5 // lines a second of one outage
 
-// Note logs what is the matter now; a nil error means nothing any more.
+// Note records the current error; nil means that the problem has ended.
 func (o *Outage) Note(log *Log, what string, err error, attrs ...any) {
 	is, away, answered := "", false, true
-	if err != nil { // runs user code where the error is that of a Pool
+	if err != nil { // runs user code if the error is a Pool's
 		is, away = Gist(err), log.Away != nil && log.Away(err)
 		answered = log.Answered != nil && log.Answered(err)
 	}
@@ -34,7 +34,7 @@ func (o *Outage) Note(log *Log, what string, err error, attrs ...any) {
 		log.server.gone(log, o, what, is, err)
 		return
 	}
-	if o.away > 0 && answered { // an error of our own shows nothing of the kind
+	if o.away > 0 && answered { // an error of our own doesn't show that Redis answers
 		o.away = 0
 		log.server.back(log)
 	}
@@ -60,8 +60,9 @@ func (o *Outage) Note(log *Log, what string, err error, attrs ...any) {
 	o.last = is
 }
 
-// Called notes how a call went that isn't repeated: the caller has its error, so it's not logged. Two
-// that fail in a row show that Redis doesn't answer, and one that doesn't that it does again.
+// Called records the result of a call that isn't repeated: the caller gets its error, so it isn't
+// logged. Two consecutive failures show that Redis doesn't answer, and a success shows that it does
+// again.
 func (l *Log) Called(err error) {
 	if l.Lost == nil {
 		return
@@ -80,30 +81,30 @@ func (l *Log) Called(err error) {
 	}
 }
 
-// A server is what is known of Redis: whether it answers.
+// A server records whether Redis answers.
 type server struct {
-	unanswered atomic.Int64 // calls in a row, of Called
+	unanswered atomic.Int64 // consecutive calls, as recorded by Called
 
-	lost atomic.Int64 // since when it's told that it doesn't answer, in ns; 0 while it does
+	lost atomic.Int64 // when Lost was called, in ns; 0 while Redis answers
 
 	mu    sync.Mutex
-	away  bool      // the same is logged
+	away  bool      // whether that is logged
 	since time.Time // the first failure
 	noted time.Time // the last failure
 	said  time.Time
-	known map[string]time.Time // errors of this outage, and when each was noted last
-	backs int                  // how often it was back
+	known map[string]time.Time // errors of this outage, and when each was last recorded
+	backs int                  // how many outages have ended
 }
 
 const (
-	forgotten = time.Minute      // without a failure: nobody asks any more, so the next one is another outage
-	sayAgain  = 10 * time.Second // after the line before, where the error has changed
-	mostKnown = 20               // errors, for memory
+	forgotten = time.Minute      // without a failure: the next failure begins a new outage
+	sayAgain  = 10 * time.Second // after the previous line, if the error has changed
+	mostKnown = 20               // errors, to limit memory
 )
 
-// gone records that Redis doesn't answer. A single failure that is over at once isn't logged, nor
-// is an error that was noted within the last minute: callers that fail differently, each in its own
-// way, would take turns to change it. o.mu is held.
+// gone records that Redis doesn't answer. It doesn't log a single failure that ends at once, nor an
+// error that was recorded within the last minute: otherwise callers that fail in different ways
+// would alternate. The caller holds o.mu.
 func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +134,7 @@ func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
 	s.known[is] = now
 	s.loseLocked(log, err)
 	s.away, s.said = true, now
-	failed, _, _ := strings.Cut(what, ";") // the rest is what follows from it while Redis answers
+	failed, _, _ := strings.Cut(what, ";") // the rest is a consequence that only applies while Redis answers
 	says := "worqr: Redis does not answer; retrying"
 	if log.Refused != nil && log.Refused(err) {
 		says = "worqr: Redis refuses the login; check the user and the password; retrying"
@@ -141,7 +142,7 @@ func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
 	log.Warn(says, log.named("noticed", failed, "err", err)...)
 }
 
-// loseLocked tells that Redis doesn't answer.
+// loseLocked calls Lost if Redis has just stopped answering.
 func (s *server) loseLocked(log *Log, err error) {
 	if s.lost.Load() == 0 && log.Lost != nil {
 		s.lost.Store(time.Now().UnixNano())
@@ -149,7 +150,7 @@ func (s *server) loseLocked(log *Log, err error) {
 	}
 }
 
-// back records that Redis answers a caller again after it hadn't.
+// back records that Redis answers a caller again.
 func (s *server) back(log *Log) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// That Redis is away is said once, by whomever it is noticed: after the second failure in a
-// row of one, again when the error has changed for a while, and in the end.
+// An outage of Redis is logged once, whichever caller notices it: after its second consecutive
+// failure, again when the error has been different for a while, and at the end.
 func TestRedisIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -26,7 +26,7 @@ func TestRedisIsAway(t *testing.T) {
 		a.Note(log, "a", refused)
 		b.Note(log, "b", refused)
 		says()
-		a.Note(log, "a", nil) // mended at once
+		a.Note(log, "a", nil) // repaired at once
 		b.Note(log, "b", nil)
 		says()
 		a.Note(log, "a", refused)
@@ -39,19 +39,19 @@ func TestRedisIsAway(t *testing.T) {
 		a.Note(log, "a", refused)
 		a.Note(log, "a", loading)
 		says("err=loading")
-		a.Note(log, "a", own) // that is no answer
+		a.Note(log, "a", own) // not an answer of Redis
 		a.Note(log, "a", refused)
 		says(`msg="worqr: a" err=own`)
 		a.Note(log, "a", other)
 		says(`msg="worqr: Redis answers again" server=here:1 after=11s`, `msg="worqr: a" err=other`)
-		b.Note(log, "b", refused) // which was under way
+		b.Note(log, "b", refused) // which was in flight
 		b.Note(log, "b", nil)
 		a.Note(log, "a", nil)
 		says(`msg="worqr: recovered" from=a`)
 		a.Note(log, "a", refused)
 		a.Note(log, "a", refused)
 		says("does not answer")
-		time.Sleep(forgotten) // nobody has asked
+		time.Sleep(forgotten) // there were no calls
 		b.Note(log, "b", refused)
 		b.Note(log, "b", refused)
 		says("does not answer")
@@ -61,19 +61,19 @@ func TestRedisIsAway(t *testing.T) {
 	})
 }
 
-// Calls that aren't repeated tell of an outage, too, after the second failure in a row, and of its end.
-// They log nothing.
+// Calls that aren't repeated also detect an outage, after the second consecutive failure, and its
+// end. They log nothing.
 func TestCalled(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	text := make(textChan, 10)
 	log := New(slog.New(slog.NewTextHandler(text, nil)))
 	away, other := errors.New("away"), errors.New("other")
-	log.Called(away) // nobody wants to know
+	log.Called(away) // no callback is set
 	var told []string
 	log.Lost = func(err error) { told = append(told, "lost: "+err.Error()) }
 	log.Restored = func(time.Duration) { told = append(told, "restored") }
-	log.Called(away) // nobody knows what that means
+	log.Called(away) // the error can't be classified
 	log.Away = func(err error) bool { return err == away }
 	log.Answered = func(err error) bool { return err == other }
 	says := func(want ...string) {
@@ -94,7 +94,7 @@ func TestCalled(t *testing.T) {
 	says("restored")
 	log.Called(away)
 	log.Called(away)
-	var worker Outage // its own failures are the same outage
+	var worker Outage // its failures belong to the same outage
 	worker.Note(log, "beat", away)
 	worker.Note(log, "beat", away)
 	says("lost: away")
@@ -105,11 +105,11 @@ func TestCalled(t *testing.T) {
 	log.Called(nil)
 	says("lost: away", "restored")
 	log.Flush()
-	is.Equal(len(text), 4) // of the worker
+	is.Equal(len(text), 4) // from the worker
 }
 
-// Callers that fail differently don't say in turn that the error has changed. After a minute
-// without it, an error is news again.
+// Callers that fail in different ways don't alternately log that the error has changed. After a
+// minute without an error, it is logged again.
 func TestRedisIsAwayInTwoWays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestRedisIsAwayInTwoWays(t *testing.T) {
 		}
 		b.Note(log, "b", moved)
 		says("err=moved")
-		for i := range 1000 { // as many errors as there may be
+		for i := range 1000 { // up to the limit of errors
 			a.Note(log, "a", errors.New(strings.Repeat("x", i)))
 			time.Sleep(sayAgain)
 		}

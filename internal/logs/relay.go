@@ -6,21 +6,21 @@ import (
 )
 
 // A Relay passes values to user code, in order and one at a time, on a goroutine that runs only
-// while there are some. So Put is safe under any lock, and user code that is slow, blocks, panics,
-// ends its goroutine or calls the peer delays nothing but the values behind it.
+// while there are values. So Put is safe under any lock, and user code that is slow, blocks,
+// panics, ends its goroutine or calls the peer delays only the following values.
 type Relay[T any] struct {
 	Pass   func(T)             // calls user code
-	Most   int                 // values that wait; there is no room for more
-	Bytes  int                 // of the values that wait; 0 is no limit
-	Weigh  func(T) int         // bytes of a value, about; nil without a limit
-	Left   func(missing int) T // the value that says how many there was no room for
-	Broken func(v any)         // user code panicked, for the first time
+	Most   int                 // most values that wait; more are dropped
+	Bytes  int                 // most bytes of waiting values; 0 is no limit
+	Weigh  func(T) int         // the approximate size of a value in bytes; nil without a limit
+	Left   func(missing int) T // returns the value that reports how many were dropped
+	Broken func(v any)         // called the first time that user code panics
 
 	mu      sync.Mutex // protects the fields below; nothing else is locked under it
 	values  []T
-	size    int           // bytes of values
-	missing int           // values for which there was no room
-	passed  chan struct{} // closed when all values are passed; nil when there are none
+	size    int           // total bytes of values
+	missing int           // values that were dropped
+	passed  chan struct{} // closed when all values are passed; nil while there are none
 	broken  bool
 }
 
@@ -48,8 +48,7 @@ func (r *Relay[T]) weigh(v T) int {
 	return r.Weigh(v)
 }
 
-// work passes all values. A value with which user code panics or ends the goroutine is lost, and
-// the others are not.
+// work passes all values. If user code panics or ends the goroutine, only that value is lost.
 func (r *Relay[T]) work() {
 	over := false
 	defer func() {
@@ -103,7 +102,7 @@ func (r *Relay[T]) next(yield func(T) bool) {
 // patience is how long a peer that stops waits for user code to take the last values.
 const patience = time.Second
 
-// Flush waits until all values are passed, but not for user code that blocks.
+// Flush waits until all values are passed, unless user code blocks.
 func (r *Relay[T]) Flush() {
 	r.mu.Lock()
 	passed := r.passed

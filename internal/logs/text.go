@@ -26,8 +26,8 @@ func WithoutInput(err error) error {
 
 var errNumber = errors.New("the reply contains something other than a number where one was expected; run worqr check")
 
-// Text is the text of an error, or of what a handler panicked with: bounded,
-// without control characters, and also when its methods panic. It runs user code.
+// Text returns the text of an error or of a recovered value, limited and without control
+// characters, even if its methods panic. It runs user code.
 func Text(v any) (text string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -42,14 +42,15 @@ func Text(v any) (text string) {
 	return Printable(text)
 }
 
-// Hash stands for a key or a payload in the log, which doesn't tell those: the start of its digest.
+// Hash returns the beginning of the digest of a key or payload, for the log, which doesn't show
+// those.
 func Hash(secret string) string {
 	sum := sha1.Sum([]byte(secret))
 	return "#" + hex.EncodeToString(sum[:4])
 }
 
-// Printable is a text of at most MaxText bytes in which characters that a terminal
-// would act on are escaped.
+// Printable returns at most MaxText bytes of a text, with escapes for characters that a terminal
+// would interpret.
 func Printable(text string) string {
 	if len(text) > MaxText {
 		text = text[:MaxText]
@@ -72,13 +73,13 @@ func Printable(text string) string {
 
 func unprintable(c rune) bool { return !unicode.IsPrint(c) }
 
-// Gist is the part of an error's text that stays the same when the error repeats: not
-// its ports.
+// Gist returns the part of an error's text that stays the same when the error repeats: without
+// digits, as in ports.
 func Gist(err error) string { return digits.ReplaceAllString(Text(err), "") }
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// Show prints what something is and its LogValue, for a Format method that hides the fields.
+// Show prints the type of a value and its LogValue, for Format methods that hide the fields.
 func Show(s fmt.State, what string, of slog.LogValuer) {
 	_, _ = fmt.Fprint(s, what, of.LogValue())
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A page is what one call asserts in full.
+// A page is the schedules that one call sends in full.
 type page struct {
 	jobs  []*job
 	all   []store.Schedule
 	bytes int
 }
 
-// A want is a job whose times Redis wants, after a time.
+// A want is a job for which Redis wants the times after a given time.
 type want struct {
 	*job
 	after time.Time
-	new   bool // Redis has nothing of it
+	new   bool // Redis doesn't have the schedule
 }
 
-// assert asserts jobs, page by page. What fails in one page doesn't keep it from the next one.
+// assert asserts jobs, page by page. If a page fails, it continues with the next one.
 func (s *Schedules) assert(ctx context.Context, h *home, l *lane, jobs []*job) (err error) {
 	if len(jobs) == 0 {
 		_, err = s.ask(ctx, h, l, nil)
@@ -41,8 +41,8 @@ func (s *Schedules) assert(ctx context.Context, h *home, l *lane, jobs []*job) (
 	return err
 }
 
-// page asserts jobs by their prints, and then in full what Redis wants. If Redis has lost one, all
-// are asserted next.
+// page asserts jobs by their prints, and then in full those that Redis wants. If Redis has lost
+// one, all are asserted again next.
 func (s *Schedules) page(ctx context.Context, h *home, l *lane, jobs []*job) error {
 	short := make([]store.Schedule, len(jobs))
 	for i, j := range jobs {
@@ -71,7 +71,7 @@ func (s *Schedules) page(ctx context.Context, h *home, l *lane, jobs []*job) err
 	return s.send(ctx, h, l, wants)
 }
 
-// send asserts in full what Redis wants, several in a call.
+// send asserts in full the schedules that Redis wants, several per call.
 func (s *Schedules) send(ctx context.Context, h *home, l *lane, wants []want) error {
 	var p page
 	for i, times := range s.times(ctx, wants) {
@@ -110,7 +110,7 @@ func (s *Schedules) flush(ctx context.Context, h *home, l *lane, p *page) error 
 	return nil
 }
 
-// named is how many schedules a line names.
+// named is how many schedules a log line names.
 const named = 5
 
 func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Schedule) ([]store.Asserted, error) {
@@ -120,7 +120,7 @@ func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Sched
 	if err == nil {
 		s.heard(l, began, now)
 	}
-	if err == nil && now <= until && len(ended) == 0 { // else there may be more
+	if err == nil && now <= until && len(ended) == 0 { // otherwise there may be more
 		s.judged(l, began)
 	}
 	if len(ended) > 0 && s.lines.Allow(l.ID) {
@@ -139,7 +139,7 @@ func (s *Schedules) known(j *job, a store.Asserted) {
 	j.since, j.state = a.Since, a.State
 }
 
-// tell takes in what Redis has of a job, and logs if another one is in force.
+// tell records the state of a job in Redis, and logs if another schedule is in force.
 func (s *Schedules) tell(j *job, a store.Asserted) {
 	was := j.state
 	s.known(j, a)
@@ -161,7 +161,7 @@ func (s *Schedules) say(j *job, log func(string, ...any), msg string, attrs ...a
 	}
 }
 
-// fault logs once what is wrong with the times of a job, until they are right again.
+// fault logs a problem with the times of a job, once until the times are valid again.
 func (s *Schedules) fault(w want, err error) {
 	kind, attrs := err, []any{"err", err}
 	if u, ok := errors.AsType[*nextError](err); ok {
@@ -170,7 +170,7 @@ func (s *Schedules) fault(w want, err error) {
 		}
 	}
 	never := errors.Is(err, ErrNever)
-	if kind == w.flaw || never && !w.new { // Redis has its last ones
+	if kind == w.flaw || never && !w.new { // Redis has its last times
 		return
 	}
 	w.flaw = kind

@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Schedules that end are logged by a count, and no line has a key.
+// Schedules that end are counted in one log line, which contains no key.
 func TestEndedIsBounded(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
@@ -19,7 +19,7 @@ func TestEndedIsBounded(t *testing.T) {
 	}
 	long := time.Now().Add(-3 * r.period)
 	l := &lane{Target: r.target("q")}
-	for range 2 { // the first learns what time it is
+	for range 2 { // the first one learns Redis's time
 		_, err := r.ask(t.Context(), &home{steady: long}, l, nil)
 		is.NoErr(err)
 	}
@@ -30,8 +30,8 @@ func TestEndedIsBounded(t *testing.T) {
 	is.True(!strings.Contains(lines[0], "secret"))
 }
 
-// A page that can't be taken in full keeps the others from nothing; and what is of another type is
-// said once, without its key.
+// A page that Redis can't take completely doesn't delay the others. A key of the wrong type is
+// logged once, without its name.
 func TestDamagedRecord(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)

@@ -6,20 +6,22 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// The ends of schedules: what to judge, as soon as this peer has asked the node without a gap for twice
-// the period. By then, all peers that live have asserted theirs, whatever happened to Redis before.
+// ends holds the schedules that may have to end. This peer may judge that once it has called the
+// node without a gap for twice the period: by then, all live peers have asserted theirs, whatever
+// happened to Redis before.
 type ends struct {
-	over map[string]store.Target // queues with a schedule that nobody asserts, by id
+	over map[string]store.Target // by id: queues with a schedule that no peer asserts
 	left map[id]left
 }
 
-// A left is a schedule that this peer had. It must judge that itself if nobody serves the queue.
+// A left is a schedule that this peer has withdrawn. It must end the schedule itself if no peer
+// serves the queue.
 type left struct {
 	target store.Target
-	since  time.Time // when this peer can't have asserted it any more; zero: not yet
+	since  time.Time // from when this peer can't have asserted it any more; zero: not yet
 }
 
-// Over is called when a schedule of a queue isn't asserted any more.
+// Over is called when a schedule of a queue is no longer asserted.
 func (s *Schedules) Over(q store.Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,7 +31,7 @@ func (s *Schedules) Over(q store.Target) {
 	}
 }
 
-// endsLocked books visits to queues that have something to judge, at most once a beat.
+// endsLocked books visits to queues whose schedules may have to end, at most once a beat.
 func (s *Schedules) endsLocked(visits map[string]*visit, now time.Time) {
 	look := func(q store.Target) {
 		if l := s.laneLocked(q); now.Sub(l.visited) >= s.Beat/2 && s.admitsLocked(l, now) {
@@ -50,20 +52,21 @@ func (s *Schedules) endsLocked(visits map[string]*visit, now time.Time) {
 	}
 }
 
-// isGoneLocked reports whether this peer has left a schedule so long ago that nobody asserts it if no
-// other peer does.
+// isGoneLocked reports whether this peer withdrew a schedule so long ago that, unless another peer
+// asserts it, no peer does.
 func (s *Schedules) isGoneLocked(l left, now time.Time) bool {
 	return !l.since.IsZero() && now.Sub(l.since) > s.period
 }
 
-// judgesLocked reports whether a schedule that nobody asserts in a lane has nobody any more: whoever
-// has it could have asserted it meanwhile.
+// judgesLocked reports whether this peer may end schedules in a lane that no peer asserts: a peer
+// that has one would have asserted it by now.
 func (s *Schedules) judgesLocked(h *home, l *lane, now time.Time) bool {
 	return now.Sub(h.steady) > 2*s.period && now.Sub(l.steady) > 2*s.period
 }
 
-// judgesUntil returns until when, by Redis's clock, a call that begins now may judge; 0: it may not.
-// If that clock has jumped ahead, all schedules have lapsed, and must be asserted first.
+// judgesUntil returns until when, by Redis's clock, a call that begins now may end schedules; 0: it
+// may not. If that clock has jumped ahead, all schedules have expired, and must be asserted again
+// first.
 func (s *Schedules) judgesUntil(h *home, l *lane, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,11 +76,11 @@ func (s *Schedules) judgesUntil(h *home, l *lane, now time.Time) int64 {
 	return l.latest(now) + s.Beat.Milliseconds()
 }
 
-// latest is what Redis's clock shows at most, unless it has jumped.
+// latest returns the latest time that Redis's clock can show, unless it has jumped.
 func (l *lane) latest(now time.Time) int64 { return l.clock + now.Sub(l.asked).Milliseconds() }
 
-// heard takes in what Redis's clock showed in a call that began then. If it has jumped ahead, nobody is
-// judged for a while.
+// heard records Redis's time in a call that began at a given time. If its clock has jumped ahead,
+// this peer ends no schedules for a while.
 func (s *Schedules) heard(l *lane, began time.Time, clock int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +90,7 @@ func (s *Schedules) heard(l *lane, began time.Time, clock int64) {
 	l.clock, l.asked = clock, began
 }
 
-// judged notes that a lane was judged, in a call that began then, and nothing is left.
+// judged records that a call ended all schedules of a lane that no peer asserts.
 func (s *Schedules) judged(l *lane, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

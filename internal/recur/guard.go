@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// A guard looks for what may change while it's read, before any of it is: a lock guards what stands
-// before it as well, and a map that is written while it's read ends the process.
+// A guard looks for data that may change while it's read, before reading any of it: a lock also
+// guards fields in front of it, and reading a map while it's written crashes the process.
 type guard struct {
-	seen map[reflect.Type]bool // they have none, or are being looked at: types may be recursive
+	seen map[reflect.Type]bool // types that have none, or are being checked: types may be recursive
 	left int
 }
 
-// stops reports whether a value mustn't be read. Types tell all but what is in interfaces, which are
-// followed only while no lock has been found. Maps aren't followed: what is in one is looked at when
-// it's read, once nothing beside it has a lock.
+// stops reports whether a value mustn't be read. Types show everything except the contents of
+// interfaces, which are followed only while no lock has been found. Maps aren't followed: their
+// contents are checked when they're read, once nothing next to them has a lock.
 func (g *guard) stops(v reflect.Value, depth int) bool {
 	if g.left--; g.left < 0 || depth > deepestPart {
 		return true
@@ -44,7 +44,7 @@ func (g *guard) stops(v reflect.Value, depth int) bool {
 	return false
 }
 
-// changes reports whether a type has what isn't plain data, wherever it leads.
+// changes reports whether a type contains anything but plain data, directly or indirectly.
 func (g *guard) changes(t reflect.Type) bool {
 	if g.seen[t] || t == typeOfTime || t == typeOfZone {
 		return false

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A memo is where schedules remember times. It has to be locked.
+// A memo stores times for a schedule. It needs a lock.
 type memo map[int64]time.Time
 
 func (m memo) add(mu sync.Locker, n int64) {
@@ -30,7 +30,7 @@ type lockElsewhere struct {
 	mu   *sync.Mutex
 }
 
-// A lockByChannel has a lock that isn't of package sync.
+// A lockByChannel has a lock that isn't from package sync.
 type lockByChannel struct {
 	memo memo
 	free chan bool
@@ -45,8 +45,8 @@ type lockInRing struct {
 	mu   sync.Mutex
 }
 
-// What a lock guards isn't read, wherever the lock is: a map that is written meanwhile would end the
-// process.
+// Data that a lock guards isn't read, wherever the lock is: reading a map while it's written would
+// crash the process.
 func TestGuarded(t *testing.T) {
 	t.Parallel()
 	for name, guarded := range map[string]func(m memo) (v any, mu sync.Locker){
@@ -66,7 +66,7 @@ func TestGuarded(t *testing.T) {
 			}{m, &sync.Mutex{}}
 			return s, s
 		},
-		"hidden": func(m memo) (any, sync.Locker) { // its type doesn't tell
+		"hidden": func(m memo) (any, sync.Locker) { // its type doesn't show it
 			mu := &sync.Mutex{}
 			return &struct {
 				memo memo
@@ -130,7 +130,8 @@ type (
 	}
 )
 
-// A type with what changes isn't plain, even if there is none at the time. Others may be recursive.
+// A type that can contain changing data isn't plain, even if it doesn't contain any at the time.
+// Other types may be recursive.
 func TestGuardedTypes(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]any{

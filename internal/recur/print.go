@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Print returns what is equal for equal specs, whatever process asks, and whenever. It takes the value
-// of the schedule if that is plain data, and its times at fixed instants: its code may have
-// changed, too. They are closer if they are all there is.
+// Print returns a string that is equal for equal specs, in every process and at any time. It uses
+// the schedule's value, if that is plain data, and its times after fixed instants, since its code
+// may have changed. Without a value, it uses more instants.
 func (s *Spec) Print() string {
 	h := sha1.New()
 	value, plain := valueOf(s.Schedule)
@@ -28,7 +28,7 @@ func (s *Spec) Print() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// digest is a print that differs by times, too.
+// digest returns a print that also depends on the times.
 func digest(print string, times []int64) string {
 	h := sha1.New()
 	h.Write([]byte(print))
@@ -38,7 +38,7 @@ func digest(print string, times []int64) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// soonAlike returns the next times of a spec, and whether a job has the same ones.
+// soonAlike returns the next times of a spec, and whether they equal those of a job.
 func soonAlike(was *job, now *Spec) (soon []int64, same bool) {
 	at := time.Now()
 	far := at.AddDate(100, 0, 0)
@@ -53,9 +53,9 @@ func write(h hash.Hash, n int64) {
 	h.Write(b[:])
 }
 
-// Instants at which Print looks at a schedule, in order: each hour of a week in which clocks change,
-// each day of a year, and each month of more. Those that are closer, too, have more of such weeks and
-// years, each minute of a day and each second of a minute.
+// instants are the instants at which Print samples a schedule, in order: each hour of a week in
+// which clocks change, each day of a year, and each month of several years. closer adds more of
+// such weeks and years, each minute of a day and each second of a minute.
 var instants, closer = func() (far, all []time.Time) {
 	each := func(from time.Time, n int, step time.Duration) {
 		for i := range n {
@@ -73,7 +73,7 @@ var instants, closer = func() (far, all []time.Time) {
 		all = append(all, day(2024, 1+time.Month(i), 1))
 	}
 	far = inOrder()
-	for _, week := range []time.Time{day(2025, 3, 5), day(2025, 10, 22), day(2025, 10, 29)} { // in America, too
+	for _, week := range []time.Time{day(2025, 3, 5), day(2025, 10, 22), day(2025, 10, 29)} { // the United States and Europe
 		each(week, 8*24, time.Hour)
 	}
 	each(day(2024, 1, 1), 366, 24*time.Hour)
@@ -83,7 +83,8 @@ var instants, closer = func() (far, all []time.Time) {
 	return far, inOrder()
 }()
 
-// sample writes the times after the instants. One that is after the next instant, too, is asked for once.
+// sample writes the times after the instants. A time that is also after the next instant is
+// requested once.
 func (s *Spec) sample(h hash.Hash, instants []time.Time) {
 	var next time.Time
 	for _, at := range instants {
@@ -92,7 +93,7 @@ func (s *Spec) sample(h hash.Hash, instants []time.Time) {
 		}
 		var err error
 		if next, err = s.next(at); err != nil {
-			write(h, 0) // it has none here, or fails as it always does
+			write(h, 0) // there is none, or the schedule always fails here
 			if err == ErrNever {
 				return
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// within is a schedule each five minutes of some hours of the day, as cron has it.
+// within is a schedule that recurs every five minutes during some hours of the day, as cron allows.
 type within struct{ first, last int }
 
 func (w within) Next(t time.Time) time.Time {
@@ -18,12 +18,12 @@ func (w within) Next(t time.Time) time.Time {
 	return t
 }
 
-// locked is one whose value mustn't be read.
+// locked is a schedule whose value mustn't be read.
 type locked struct{ sync.Mutex }
 
 func (*locked) Next(t time.Time) time.Time { return every(time.Hour).Next(t) }
 
-// unless is a schedule without some times. Its fields can't be seen.
+// unless is a schedule that leaves out some times. Its variables can't be read.
 func unless(s Schedule, not func(t time.Time) bool) Schedule {
 	return next(func(t time.Time) time.Time {
 		for t = s.Next(t); not(t); {
@@ -33,7 +33,7 @@ func unless(s Schedule, not func(t time.Time) bool) Schedule {
 	})
 }
 
-// A print tells specs apart, and only that.
+// Prints are equal for equal specs, and only for those.
 func TestPrint(t *testing.T) {
 	t.Parallel()
 	minutely := every(time.Minute)
@@ -72,12 +72,12 @@ func TestPrint(t *testing.T) {
 	equal(Spec{Schedule: every(time.Hour)}, Spec{Schedule: every(time.Hour), Payload: []byte{}})
 	equal(Spec{Schedule: &within{9, 17}}, Spec{Schedule: &within{9, 17}})
 	equal(Spec{Schedule: nightly{3, 0, time.UTC}}, Spec{Schedule: nightly{3, 0, zone(t, "UTC")}})
-	equal(Spec{Schedule: &locked{}}, Spec{Schedule: every(time.Hour)}) // it's compared by its times only
+	equal(Spec{Schedule: &locked{}}, Spec{Schedule: every(time.Hour)}) // it's compared only by its times
 	broken := Spec{Schedule: next(func(t time.Time) time.Time { return t })}
 	equal(broken, broken)
 }
 
-// A print is of few times if they are far apart.
+// A print requests few times if they are far apart.
 func TestPrintAsksLittle(t *testing.T) {
 	t.Parallel()
 	for each, most := range map[time.Duration]int{365 * 24 * time.Hour: 20, 24 * time.Hour: 3000, time.Second: 5000} {

@@ -9,23 +9,23 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// The rhythm of a peer, in beats: it asserts each of its schedules once a cycle, for a period.
+// In beats: a peer asserts each of its schedules once a cycle, and each is valid for a period.
 const (
 	cycle  = 5
 	period = 10
 )
 
 const (
-	longestBeat    = time.Second     // however long the lease is
-	shortestPeriod = 2 * time.Second // however short
+	longestBeat    = time.Second     // even if the lease is longer
+	shortestPeriod = 2 * time.Second // even if the lease is shorter
 	perCall        = 50              // schedules in a call
 	perBeat        = 50              // at least
-	callBytes      = 1 << 20         // of payloads in a call
-	findEach       = time.Minute     // how long a part that was found is relied on
-	linesPerSecond = 20              // about single schedules
+	callBytes      = 1 << 20         // total payload of a call
+	findEach       = time.Minute     // how long the part of a queue stays valid
+	linesPerSecond = 20              // about individual schedules
 )
 
-// Config is what schedules need.
+// Config configures Schedules.
 type Config struct {
 	Calls store.Runner
 	Log   *logs.Log
@@ -34,15 +34,15 @@ type Config struct {
 	List  func(ctx context.Context, q store.Target) // puts a queue on the list of queues
 }
 
-// Schedules are those that a peer asserts. Its methods may be called at any time.
+// Schedules are the schedules that a peer asserts. Its methods may be called concurrently.
 //
-// Each node has its own goroutine while something is asserted there, and each queue its own errors,
-// so a queue that is damaged, or a node that doesn't answer, keeps no other from recurring.
+// Each node has its own goroutine while schedules are asserted there, and each queue has its own
+// errors, so a damaged queue or an unresponsive node doesn't affect the others.
 type Schedules struct {
 	Config
 	period time.Duration
 	lines  logs.Limiter
-	work   sync.WaitGroup // what is asserted, found and listed
+	work   sync.WaitGroup // goroutines that assert, find and list
 	wake   chan struct{}
 
 	mu       sync.Mutex // protects the fields below
@@ -53,40 +53,41 @@ type Schedules struct {
 	finders  map[string]*finder // by queue
 	unlisted map[string]store.Target
 	listing  bool
-	renewed  time.Time // when all was last asserted again because Redis had lost one
+	renewed  time.Time // when all were last asserted again because Redis had lost one
 	turns    int
 }
 
-// An id is where a schedule is.
+// An id identifies a schedule.
 type id struct{ queue, entry string }
 
 // A job is one schedule.
 type job struct {
 	id
 	base  string // the print of the spec
-	print string // what Redis is told
+	print string // what Redis gets
 
-	spec   Spec // this and those below are protected by Schedules.mu
+	spec   Spec // this and the fields below are protected by Schedules.mu
 	place  Place
-	turn   int           // how often it has got one
+	turn   int           // how often its place was set
 	target *store.Target // nil until it's found
 	found  time.Time
-	tried  time.Time // when it was last asserted, or was to be; zero: at once
-	busy   bool      // somebody asserts it: its lane may change meanwhile
-	since  int64     // only who asserts it changes this and the next
-	state  string    // as Redis had it last
+	tried  time.Time // when it was last booked; zero: due at once
+	busy   bool      // it is being asserted; its lane may change meanwhile
+	since  int64     // this and state are only changed by the goroutine that asserts it
+	state  string    // the last one that Redis returned
 
-	timing *timing // nil unless its times are being computed; of who asserts it, as the next
-	flaw   error   // that was logged
+	timing *timing // nil unless its times are being computed; owned, like flaw, by the goroutine that asserts it
+	flaw   error   // the last one logged
 }
 
-// A Place tells which queue, or part of one, has a schedule: Target, unless Find finds that out.
+// A Place determines the queue, or part of one, that has a schedule: the result of Find if it's
+// set, otherwise Target.
 type Place struct {
 	Target store.Target
 	Find   func(context.Context) (store.Target, error)
 }
 
-// New returns no schedules.
+// New returns empty Schedules.
 func New(c Config) *Schedules {
 	if c.Beat <= 0 || c.Beat > longestBeat {
 		c.Beat = longestBeat
@@ -99,7 +100,7 @@ func New(c Config) *Schedules {
 	}
 }
 
-// Set has a spec asserted under an entry of a queue, instead of another one.
+// Set makes the peer assert a spec under an entry of a queue, and replaces the previous spec.
 func (s *Schedules) Set(queue, entry string, spec Spec, place Place) error {
 	if _, err := spec.Times(time.Now(), time.Time{}); err != nil {
 		return err
@@ -109,7 +110,8 @@ func (s *Schedules) Set(queue, entry string, spec Spec, place Place) error {
 	j.setPlace(place)
 	alike := false
 	if was, told := s.at(j.id); told && was.base == print {
-		// Then it's most likely equal. What its print doesn't tell, the times that Redis may have do.
+		// They are probably equal. If the times that Redis may have differ, the print is extended
+		// by them.
 		if soon, same := soonAlike(&was, &spec); same {
 			alike = true
 		} else {
@@ -125,7 +127,7 @@ func (s *Schedules) Set(queue, entry string, spec Spec, place Place) error {
 		was.setPlace(place)
 		return nil
 	case was != nil && was.since != 0:
-		j.since = store.JustNow // whatever this peer or others had before
+		j.since = store.JustNow // overrides what this peer or others had before
 	}
 	s.jobs[j.id] = j
 	s.stir()
@@ -139,7 +141,7 @@ func (j *job) setPlace(place Place) {
 	}
 }
 
-// at returns the spec that a job has, and what Redis is told of it.
+// at returns a copy of the job with an id.
 func (s *Schedules) at(of id) (was job, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +151,7 @@ func (s *Schedules) at(of id) (was job, ok bool) {
 	return job{}, false
 }
 
-// Unset ends that, and reports whether there was anything.
+// Unset withdraws a schedule, and reports whether there was one.
 func (s *Schedules) Unset(queue, entry string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,13 +160,13 @@ func (s *Schedules) Unset(queue, entry string) bool {
 		return false
 	}
 	delete(s.jobs, was.id)
-	if was.target != nil { // else it was never asserted
+	if was.target != nil { // otherwise it was never asserted
 		s.ends.left[was.id] = left{target: *was.target}
 	}
 	return true
 }
 
-// stir makes the loop look at once.
+// stir makes the loop take a turn at once.
 func (s *Schedules) stir() {
 	select {
 	case s.wake <- struct{}{}:
@@ -172,8 +174,8 @@ func (s *Schedules) stir() {
 	}
 }
 
-// Renew has all asserted at once, since Redis may have forgotten them. It does so once a period: in
-// between, each is asserted in its turn.
+// Renew asserts all schedules at once, since Redis may have lost them. It does so at most once a
+// period: in between, each is asserted in its turn.
 func (s *Schedules) Renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,14 +190,14 @@ func (s *Schedules) Renew() {
 	s.stir()
 }
 
-// Begin asserts the schedules for the first time. It waits for that, but at most for as long as the
-// method Next of a schedule may take, and not longer than ctx.
+// Begin asserts the schedules for the first time and waits for that. It waits at most as long as a
+// schedule's Next may take, and until ctx ends.
 func (s *Schedules) Begin(ctx context.Context) {
 	ended := make(chan struct{})
 	s.work.Go(func() {
 		defer close(ended)
 		s.turn(ctx).Wait()
-		s.turn(ctx).Wait() // those whose part had to be found
+		s.turn(ctx).Wait() // those whose part had to be found first
 	})
 	patience := time.NewTimer(maxNext)
 	defer patience.Stop()
@@ -206,7 +208,7 @@ func (s *Schedules) Begin(ctx context.Context) {
 	}
 }
 
-// Run asserts the schedules until ctx ends, and ends those that nobody does.
+// Run asserts the schedules until ctx ends, and ends those that no peer asserts.
 func (s *Schedules) Run(ctx context.Context) {
 	defer s.lines.Flush()
 	defer s.work.Wait()
@@ -220,14 +222,14 @@ func (s *Schedules) Run(ctx context.Context) {
 	}
 }
 
-// specOf returns what a job is about now.
+// specOf returns the current spec of a job.
 func (s *Schedules) specOf(j *job) Spec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return j.spec
 }
 
-// current reports whether a job is still to be asserted.
+// current reports whether a job hasn't been replaced or withdrawn.
 func (s *Schedules) current(j *job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,8 +25,8 @@ func inHours(n int) time.Time {
 	return time.Now().Add(time.Duration(n) * time.Hour).Truncate(time.Second)
 }
 
-// A peer that changes a schedule has the newest, whatever was in force, and even if its print doesn't
-// tell.
+// When a peer changes a schedule, the new one wins, whatever was in force, and even if its print is
+// the same.
 func TestChanged(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newBench(t)
@@ -42,7 +42,7 @@ func TestChanged(t *testing.T) {
 	r.beatOf(mine)
 	r.beatOf(other)
 	inForce(one)
-	r.give(mine, Spec{Schedule: starting(two)}) // no sample shows it
+	r.give(mine, Spec{Schedule: starting(two)}) // no sample shows the difference
 	r.beatOf(mine)
 	inForce(two)
 	r.again(other)
@@ -57,7 +57,7 @@ func TestChanged(t *testing.T) {
 	inForce(three)
 	is.Equal(r.field("payload"), "b")
 
-	// What's equal stays, and isn't asserted at once.
+	// An equal schedule stays, and isn't asserted at once.
 	print, since := r.field("print"), r.field("since")
 	r.give(other, Spec{Schedule: starting(three), Payload: []byte("b")})
 	_, before := other.at(id{"q", "k:x"})
@@ -67,7 +67,7 @@ func TestChanged(t *testing.T) {
 	is.Equal(r.field("since"), since)
 }
 
-// The spec that was set last is asked for times, also if it's equal as far as anybody can tell.
+// The spec that was set last computes the times, even if it seems equal.
 func TestSetReplaces(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newBench(t)

@@ -17,15 +17,15 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A rig is the schedules of peers, what these log, and how often they call Redis.
+// A rig has the schedules of several peers, their log, and the number of their calls to Redis.
 type rig struct {
-	*Schedules // of the first
+	*Schedules // of the first peer
 	t          *testing.T
 	conn       redis.Conn
-	config     Config // of all
+	config     Config // of all peers
 	space      store.Space
 	calls      atomic.Int64
-	block      chan struct{} // a call waits for it, once, if it isn't nil
+	block      chan struct{} // if not nil, the next call waits for it, once
 	home       func(store.Keys) string
 	ctx        context.Context
 	end        context.CancelFunc
@@ -36,13 +36,13 @@ type rig struct {
 
 const fast = 20 * time.Millisecond
 
-// newRig returns schedules with a beat of 20 ms, which asserts for 2 s, on a Redis of their own.
+// newRig returns schedules with a beat of 20 ms and a period of 2 s, on their own Redis.
 func newRig(t *testing.T) *rig {
 	server, conn := redistest.StartAndDial(t)
 	return newRigAt(t, server.URL(), conn, "p", fast)
 }
 
-// newBench returns schedules that don't run, on the Redis that tests share.
+// newBench returns schedules that don't run, on the shared Redis of the tests.
 func newBench(t *testing.T) *rig {
 	return newRigAt(t, redistest.URL(), redistest.Conn(t), redistest.Prefix(t), time.Second)
 }
@@ -83,7 +83,7 @@ func (r *rig) Write(p []byte) (int, error) {
 	return r.text.Write(p)
 }
 
-// lines are those of the log with a word.
+// lines returns the log lines that contain a word.
 func (r *rig) lines(word string) (all []string) {
 	r.Log.Flush()
 	r.mu.Lock()
@@ -107,7 +107,7 @@ func (r *rig) set(queue, key string, s Schedule) {
 	}
 }
 
-// run runs them until the test, or the function that it returns, ends.
+// run runs the schedules until the test, or the returned function, ends them.
 func (r *rig) run() (stop func()) {
 	var running sync.WaitGroup
 	running.Go(func() { r.Run(r.ctx) })
@@ -133,21 +133,21 @@ func (r *rig) eventually(what string, ok func() bool) {
 	}
 }
 
-// quiet has some calls made, and checks that they come no faster than so many a beat.
+// quiet lets some calls happen, and checks that there are at most perBeat of them per beat.
 func (r *rig) quiet(perBeat int) {
 	r.t.Helper()
 	began, before := time.Now(), r.calls.Load()
 	r.eventually("calls", func() bool { return time.Since(began) > 25*fast && r.calls.Load() > before+10 })
-	beats := int64(time.Since(began)/fast) + 5 // those that are asserted at once
+	beats := int64(time.Since(began)/fast) + 5 // plus those that are asserted at once
 	if n := r.calls.Load() - before; n > beats*int64(perBeat) {
 		r.t.Errorf("%d calls in %d beats", n, beats)
 	}
 }
 
-// peer returns the schedules of one more.
+// peer returns the schedules of another peer.
 func (r *rig) peer() *Schedules { return New(r.config) }
 
-// give has something recur under x on q.
+// give sets a schedule under x on q.
 func (r *rig) give(s *Schedules, spec Spec) {
 	r.t.Helper()
 	if err := s.Set("q", "k:x", spec, Place{Target: r.target("q")}); err != nil {
@@ -155,7 +155,7 @@ func (r *rig) give(s *Schedules, spec Spec) {
 	}
 }
 
-// beatOf is one beat of a peer.
+// beatOf runs one beat of a peer.
 func (r *rig) beatOf(s *Schedules) {
 	s.mu.Lock()
 	for _, l := range s.lanes {
@@ -166,24 +166,24 @@ func (r *rig) beatOf(s *Schedules) {
 	s.Log.Flush()
 }
 
-// again has a peer assert all, as after a cycle.
+// again makes a peer assert all its schedules, as after a cycle.
 func (r *rig) again(s *Schedules) {
 	s.renewed = time.Time{}
 	s.Renew()
 	r.beatOf(s)
 }
 
-// field is one of that schedule.
+// field returns a field of the schedule under x on q.
 func (r *rig) field(name string) string {
 	text, _ := r.do("HGET", r.target("q").Keys.Recurrence("k:x"), name).([]byte)
 	return string(text)
 }
 
-// lapse makes Redis forget that anybody asserts it.
+// lapse makes Redis consider the schedule no longer asserted.
 func (r *rig) lapse() { r.do("ZADD", r.target("q").Keys.Recurring(), 1, "k:x") }
 
-// A schedule that has no further times, or that Redis doesn't take, isn't tried at full speed once
-// Redis has lost it. It's said once.
+// If Redis loses a schedule that has no further times, or that Redis doesn't accept, it isn't
+// retried at full speed. It's logged once.
 func TestLostSchedules(t *testing.T) {
 	t.Parallel()
 	t.Run("over", func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestLostSchedules(t *testing.T) {
 		r.eventually("both are there", func() bool { return r.held("q", "x") && r.held("q", "y") })
 		r.do("CONFIG", "SET", "maxmemory", 1)
 		r.do("DEL", "p:recurrence:{q}:k:x")
-		r.eventually("it is said", func() bool { return len(r.lines("OOM")) > 0 })
+		r.eventually("it is logged", func() bool { return len(r.lines("OOM")) > 0 })
 		r.quiet(2)
 		is.Equal(len(r.lines("")), 1)
 		is.True(strings.Contains(r.lines("")[0], "queue=q"))
@@ -226,7 +226,7 @@ func TestLostSchedules(t *testing.T) {
 	})
 }
 
-// Renew asserts all at once, but not more than once a period.
+// Renew asserts all schedules at once, but at most once a period.
 func TestRenew(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)

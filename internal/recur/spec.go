@@ -1,5 +1,5 @@
-// Package recur asserts the schedules of one peer: it tells Redis what recurs, and when, for as
-// long as the peer runs. Scripts plan the occurrences.
+// Package recur asserts the schedules of one peer: as long as the peer runs, it keeps telling Redis
+// what recurs, and when. Scripts plan the occurrences.
 package recur
 
 import (
@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// A Schedule tells when something recurs: the first time after another one, or the zero time
-// if there is none.
+// A Schedule says when something recurs: Next returns the first time after t, or the zero time if
+// there is none.
 type Schedule interface{ Next(time.Time) time.Time }
 
 // A Spec is what recurs under a key.
 type Spec struct {
 	Schedule Schedule
 	Payload  []byte
-	Card     []byte        // nil: it has no properties
-	Late     time.Duration // after which an occurrence is skipped; 0 is never
+	Card     []byte        // nil without properties
+	Late     time.Duration // the delay after which an occurrence is skipped; 0 is never
 }
 
 func (s *Spec) size() int { return len(s.Payload) + len(s.Card) }
@@ -32,7 +32,7 @@ var (
 	ErrTooFast = fmt.Errorf("the schedule has times less than %v apart", Shortest)
 )
 
-// next calls user code, which may panic.
+// next calls user code, and recovers from its panics.
 func (s *Spec) next(after time.Time) (at time.Time, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -49,8 +49,7 @@ func (s *Spec) next(after time.Time) (at time.Time, err error) {
 	return at, nil
 }
 
-// Times returns the next times, in ms: as many as there are until a time, but at least
-// fewest, and at most most.
+// Times returns the next times, in ms: those up to until, but at least fewest and at most most.
 func (s *Spec) Times(after, until time.Time) (all []int64, err error) {
 	const fewest, most = 4, 64
 	for len(all) < most && (len(all) < fewest || !after.After(until)) {

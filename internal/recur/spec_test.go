@@ -8,8 +8,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// nightly is a schedule each day at a time of a clock on the wall. What the clock leaves out in spring
-// comes an hour later; what it has twice in autumn comes once. robfig/cron differs: see integration/cron.
+// nightly is a schedule each day at a local time. A time that is skipped in spring comes an hour
+// later; one that occurs twice in autumn comes once. robfig/cron differs: see integration/cron.
 type nightly struct {
 	hour, minute int
 	zone         *time.Location
@@ -70,7 +70,7 @@ func TestTimes(t *testing.T) {
 		is.Equal(len(all), c.want)
 		is.Equal(all[0], now.Add(c.each).UnixMilli())
 	}
-	twice := Spec{Schedule: next(func(t time.Time) time.Time { // two are left
+	twice := Spec{Schedule: next(func(t time.Time) time.Time { // it has two times left
 		if t.Before(now.Add(2 * time.Hour)) {
 			return t.Add(time.Hour + time.Microsecond)
 		}

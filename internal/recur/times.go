@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// maxNext is how long the times of schedules are waited for. If they come later, they are used then.
+// maxNext is how long to wait for the times of schedules. Times that come later are used then.
 const maxNext = time.Second
 
 // The kinds of a nextError.
@@ -20,7 +20,7 @@ var (
 	errHangs    = fmt.Errorf("the method Next didn't return within %v", maxNext)
 )
 
-// A nextError says that user code didn't return.
+// A nextError means that user code didn't return normally.
 type nextError struct {
 	kind  error
 	text  string // of the panic
@@ -35,14 +35,14 @@ func (e *nextError) Error() string {
 }
 func (e *nextError) Unwrap() error { return e.kind }
 
-// panicked is the error for a value that was recovered.
+// panicked returns the error for a recovered value.
 func panicked(v any) error {
 	return &nextError{errPanicked, logs.Text(v), string(debug.Stack())}
 }
 
-// A timing is how user code computes the times of a schedule, on a goroutine of its own.
+// A timing computes the times of a schedule in its own goroutine, since that runs user code.
 type timing struct {
-	done  chan struct{} // closed when the next two are known
+	done  chan struct{} // closed when the next two fields are set
 	times []int64
 	err   error
 }
@@ -56,8 +56,9 @@ func begin(spec Spec, after, until time.Time) *timing {
 	return t
 }
 
-// times returns the next times of each job; none if they aren't known. All are computed at the same
-// time. It waits only for those that have just begun, so a schedule that hangs costs that once.
+// times returns the next times of each job, or none if they aren't known. All are computed
+// concurrently. It waits only for computations that have just begun, so a schedule that hangs
+// delays it once.
 func (s *Schedules) times(ctx context.Context, wants []want) [][]int64 {
 	if len(wants) == 0 {
 		return nil
@@ -91,7 +92,7 @@ func (s *Schedules) times(ctx context.Context, wants []want) [][]int64 {
 	return all
 }
 
-// timed returns the times of a job after that which Redis wants them after.
+// timed returns the computed times that are later than the time Redis asked for.
 func (s *Schedules) timed(w want) []int64 {
 	t := w.timing
 	w.timing = nil

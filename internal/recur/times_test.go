@@ -10,8 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A schedule whose Next blocks, panics or ends its goroutine keeps no other from recurring, nor the
-// end. It's said once, a panic with its stack. Once Next returns, it recurs.
+// A schedule whose Next blocks, panics or ends its goroutine doesn't affect the others, nor the
+// shutdown. It's logged once, a panic with its stack. Once Next returns, the schedule recurs.
 func TestNextMisbehaves(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -39,12 +39,12 @@ func TestNextMisbehaves(t *testing.T) {
 			is.True(time.Since(began) < 10*maxNext)
 			stop := r.run()
 			r.eventually("the other is there", func() bool { return r.held("q", "good") })
-			r.eventually("it is said", func() bool { return len(r.lines("aren't known")) > 0 })
+			r.eventually("it is logged", func() bool { return len(r.lines("aren't known")) > 0 })
 			r.quiet(3)
 			lines := r.lines("")
 			is.Equal(len(lines), 1)
 			is.True(strings.Contains(lines[0], c.want))
-			is.True(!strings.Contains(lines[0], "bad")) // which is its key
+			is.True(!strings.Contains(lines[0], "bad")) // "bad" is its key
 			is.Equal(strings.Contains(lines[0], "times_test.go"), how == "panics")
 			if how != "blocks" {
 				bad.Store(false)
@@ -72,7 +72,7 @@ func TestLateTimes(t *testing.T) {
 	}))
 	blocks.Store(true)
 	r.run()
-	r.eventually("it is said", func() bool { return len(r.lines("didn't return")) == 1 })
+	r.eventually("it is logged", func() bool { return len(r.lines("didn't return")) == 1 })
 	close(release)
 	r.eventually("it's there", func() bool { return r.held("q", "x") })
 	is.Equal(len(r.lines("")), 1)

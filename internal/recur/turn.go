@@ -17,44 +17,45 @@ type lane struct {
 	store.Target
 	upset logs.Outage
 
-	busy    bool      // somebody visits it; this and those below are protected by Schedules.mu
-	until   time.Time // it isn't visited before, since the last visit failed
+	busy    bool      // it's being visited; this and the fields below are protected by Schedules.mu
+	until   time.Time // not visited before this, since the last visit failed
 	visited time.Time
-	steady  time.Time // when a visit last failed, or took long, or found that the clock had jumped
-	clock   int64     // of Redis in the last call, in ms; 0 before
+	steady  time.Time // when a visit last failed, took long, or found that the clock had jumped
+	clock   int64     // Redis's time in the last call, in ms; 0 before
 	asked   time.Time // when that call began
 }
 
-// A home is a node. One goroutine at a time visits the lanes there.
+// A home is a node. One goroutine at a time visits its lanes.
 type home struct {
-	busy    bool      // protected by Schedules.mu, as those below
-	until   time.Time // the node didn't answer
+	busy    bool      // this and the fields below are protected by Schedules.mu
+	until   time.Time // not visited before this, since the node didn't answer
 	visited time.Time
-	steady  time.Time // when it last didn't answer, or took long, or wasn't visited for long
+	steady  time.Time // when it last didn't answer, took long, or hadn't been visited for long
 }
 
 // A finder finds the parts of a queue that have its schedules.
 type finder struct {
 	upset logs.Outage
-	busy  bool // protected by Schedules.mu, as the next
+	busy  bool // protected by Schedules.mu, and so is until
 	until time.Time
 }
 
-// A finding is a job whose part is to be found.
+// A finding is a job whose part must be found.
 type finding struct {
 	*job
 	find func(context.Context) (store.Target, error)
-	turn int // a job that has got another place meanwhile has another one
+	turn int // the job's turn; they differ if its place was set again
 }
 
-// A visit is what is to be asserted on a node: without jobs, a lane is only judged.
+// A visit is the jobs to assert on a node. A lane without jobs is only checked for schedules to
+// end.
 type visit struct {
 	home  *home
 	lanes []*lane
 	jobs  map[*lane][]*job
 }
 
-// turn has that begun which is due. It waits for nothing; the caller may.
+// turn starts everything that is due. It doesn't wait; the caller may.
 func (s *Schedules) turn(ctx context.Context) *sync.WaitGroup {
 	finds, visits, targets := s.due(time.Now())
 	var all sync.WaitGroup
@@ -77,7 +78,7 @@ func (s *Schedules) turn(ctx context.Context) *sync.WaitGroup {
 	return &all
 }
 
-// due takes what is due, and marks it as being done.
+// due returns everything that is due, and marks it as busy.
 func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[string]*visit, targets map[string]store.Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +112,7 @@ func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[s
 		s.forgetLocked(now)
 	}
 	for _, v := range visits {
-		if h := v.home; now.Sub(h.visited) > s.period { // this process may have stood still, as others may
+		if h := v.home; now.Sub(h.visited) > s.period { // this process may have been stalled, and so may others
 			h.steady = now
 		}
 		v.home.busy, v.home.visited = true, now
@@ -126,10 +127,10 @@ func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[s
 	return finds, visits, targets
 }
 
-// forgetEach is after how many turns it is forgotten what isn't used.
+// forgetEach is how many turns there are between two calls of forgetLocked.
 const forgetEach = 60
 
-// forgetLocked forgets queues and nodes that the peer has nothing to do with any more.
+// forgetLocked removes queues and nodes that the peer no longer uses.
 func (s *Schedules) forgetLocked(now time.Time) {
 	used, queues := map[string]bool{}, map[string]bool{}
 	for _, j := range s.jobs {
@@ -152,7 +153,7 @@ func (s *Schedules) laneLocked(q store.Target) *lane {
 	return l
 }
 
-// homeLocked returns the node of a lane. If that isn't known, the lane stands for itself.
+// homeLocked returns the node of a lane. If the node isn't known, the lane gets its own home.
 func (s *Schedules) homeLocked(l *lane) (*home, string) {
 	at := s.Home(l.Keys)
 	if at == store.Somewhere && l.Keys.Scattered() {
@@ -171,7 +172,7 @@ func (s *Schedules) admitsLocked(l *lane, now time.Time) bool {
 	return !l.busy && !h.busy && !now.Before(l.until) && !now.Before(h.until)
 }
 
-// bookLocked books a visit to a lane that admits it, for a job if it isn't nil.
+// bookLocked adds a lane to a visit, with a job unless that is nil.
 func (s *Schedules) bookLocked(visits map[string]*visit, l *lane, j *job) {
 	h, at := s.homeLocked(l)
 	v := visits[at]
@@ -189,7 +190,7 @@ func (s *Schedules) bookLocked(visits map[string]*visit, l *lane, j *job) {
 	}
 }
 
-// visit visits the lanes on a node, one after the other, as long as it answers.
+// visit visits the lanes on a node one after the other, as long as the node answers.
 func (s *Schedules) visit(ctx context.Context, v *visit) {
 	defer s.left(v)
 	for _, l := range v.lanes {
@@ -206,7 +207,7 @@ func (s *Schedules) visit(ctx context.Context, v *visit) {
 	}
 }
 
-// left ends a visit. What was to be asserted at once meanwhile is.
+// left ends a visit. It starts a turn if schedules became due at once in the meantime.
 func (s *Schedules) left(v *visit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,10 +226,10 @@ func (s *Schedules) left(v *visit) {
 	}
 }
 
-// isGone reports whether a node doesn't answer, so that it's useless to ask it about other queues.
+// isGone reports whether a node doesn't answer, so that its other queues needn't be tried.
 func isGone(err error) bool { return store.IsAway(err) && !store.IsMoving(err) }
 
-// note takes in how a lane has answered.
+// note records the result of a visit to a lane.
 func (s *Schedules) note(h *home, l *lane, began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +252,7 @@ func (s *Schedules) note(h *home, l *lane, began time.Time, err error) {
 	}
 }
 
-// findsLocked books the finder of a queue.
+// findsLocked marks the finder of a queue as busy, and reports whether it may run.
 func (s *Schedules) findsLocked(queue string, now time.Time) bool {
 	f := s.finders[queue]
 	if f == nil {
@@ -265,7 +266,7 @@ func (s *Schedules) findsLocked(queue string, now time.Time) bool {
 	return true
 }
 
-// find finds the parts that have the jobs of a queue. If that fails, those that were known remain.
+// find finds the parts that have the jobs of a queue. If that fails, the known parts remain.
 func (s *Schedules) find(ctx context.Context, queue string, jobs []finding) {
 	found := make([]store.Target, 0, len(jobs))
 	var err error
@@ -301,7 +302,7 @@ func (s *Schedules) find(ctx context.Context, queue string, jobs []finding) {
 	}
 }
 
-// enlist puts queues that have schedules on the list of queues.
+// enlist adds queues that have schedules to the list of queues.
 func (s *Schedules) enlist(ctx context.Context, targets map[string]store.Target) {
 	for _, q := range targets {
 		s.List(ctx, q)

@@ -13,8 +13,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A queue that is damaged keeps no other from being asserted, however many schedules it has; and it's
-// said once, with its name.
+// A damaged queue doesn't keep others from being asserted, however many schedules it has. It's
+// logged once, with its name.
 func TestDamagedLane(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
@@ -26,7 +26,7 @@ func TestDamagedLane(t *testing.T) {
 	r.set("c", "x", every(time.Hour))
 	r.run()
 	r.eventually("the others are there", func() bool { return r.held("b", "x") && r.held("c", "x") })
-	r.eventually("it is said", func() bool { return len(r.lines("cannot assert")) > 0 })
+	r.eventually("it is logged", func() bool { return len(r.lines("cannot assert")) > 0 })
 	r.quiet(6)
 	lines := r.lines("")
 	is.Equal(len(lines), 1)
@@ -36,7 +36,7 @@ func TestDamagedLane(t *testing.T) {
 	is.Equal(len(r.lines("recovered")), 1)
 }
 
-// A node that doesn't answer delays nothing on the others, nor the end.
+// A node that doesn't answer delays neither the others nor the shutdown.
 func TestSilentHome(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
@@ -52,7 +52,7 @@ func TestSilentHome(t *testing.T) {
 	is.Equal(len(r.lines("")), 0)
 }
 
-// Begin has asserted all when it returns, also what has to be found.
+// When Begin returns, it has asserted all schedules, including those whose part had to be found.
 func TestBegin(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
@@ -64,7 +64,7 @@ func TestBegin(t *testing.T) {
 	is.True(r.held("part", "x"))
 }
 
-// A queue whose parts can't be found, or aren't soon, delays no other.
+// A queue whose parts can't be found, or not soon, doesn't delay the others.
 func TestFind(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
@@ -80,15 +80,15 @@ func TestFind(t *testing.T) {
 	r.set("c", "x", every(time.Hour))
 	stop := r.run()
 	r.eventually("the other is there", func() bool { return r.held("c", "x") })
-	r.eventually("it is said", func() bool { return len(r.lines("not found")) == 1 })
+	r.eventually("it is logged", func() bool { return len(r.lines("not found")) == 1 })
 	found.Store(true)
 	r.eventually("it's found", func() bool { return r.held("part", "x") })
 	stop()
-	is.Equal(len(r.lines("cannot find")), 2) // and that it's over
+	is.Equal(len(r.lines("cannot find")), 2) // and that it works again
 }
 
-// What is found for a place that a schedule has no more is forgotten; and nobody calls a function
-// that finds nothing any more.
+// A part that was found for an outdated place is ignored, and a function of an outdated place is no
+// longer called.
 func TestPlacedMeanwhile(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
@@ -108,7 +108,7 @@ func TestPlacedMeanwhile(t *testing.T) {
 	}
 }
 
-// Who was away for long, or has failed, doesn't judge.
+// A peer that was inactive for long, or whose call failed, may not end schedules.
 func TestJudges(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
@@ -121,12 +121,12 @@ func TestJudges(t *testing.T) {
 	is.True(judges(l))
 	r.note(h, l, now, errors.New("WRONGTYPE"))
 	is.True(!judges(l))
-	is.True(judges(&lane{clock: 1})) // others do
+	is.True(judges(&lane{clock: 1})) // on other lanes, it may
 	r.note(h, l, now.Add(-r.period), nil)
 	is.True(!judges(&lane{clock: 1}))
 }
 
-// Nobody else asserts a schedule that has got another place meanwhile.
+// While a schedule is being asserted, it isn't asserted elsewhere, even if its place changes.
 func TestMovesMeanwhile(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
@@ -146,13 +146,14 @@ func TestMovesMeanwhile(t *testing.T) {
 	is.Equal(len(visits), 1)
 }
 
-// Nobody judges by a clock that has jumped ahead, before all have asserted theirs by it.
+// If Redis's clock has jumped ahead, no peer ends schedules before all peers have asserted theirs
+// again.
 func TestJumpingClock(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	now := time.Now()
 	l, h := &lane{Target: r.target("q")}, &home{steady: now.Add(-3 * r.period)}
-	is.Equal(r.judgesUntil(h, l, now), int64(0)) // it doesn't know the time
+	is.Equal(r.judgesUntil(h, l, now), int64(0)) // it doesn't know Redis's time
 	r.heard(l, now, 5000)
 	is.Equal(r.judgesUntil(h, l, now.Add(time.Second)), 6000+fast.Milliseconds())
 	r.heard(l, now, 4000) // set back
@@ -161,7 +162,7 @@ func TestJumpingClock(t *testing.T) {
 	is.Equal(r.judgesUntil(h, l, now.Add(time.Second)), int64(0))
 }
 
-// Each is asserted once a cycle, and those that were never first.
+// Each schedule is asserted once a cycle, and new ones first.
 func TestDue(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
@@ -181,12 +182,12 @@ func TestDue(t *testing.T) {
 	_, visits, _ := r.due(now)
 	is.Equal(count(visits), 3*perBeat)
 	_, visits, _ = r.due(now.Add(fast / 4))
-	is.Equal(count(visits), 0) // not so soon
+	is.Equal(count(visits), 0) // too soon
 	_, visits, _ = r.due(now.Add(fast))
 	is.Equal(count(visits), perBeat)
 	_, visits, _ = r.due(now.Add(2 * fast))
 	_, again, _ := r.due(now.Add(3 * fast))
-	is.Equal(count(again), 0) // somebody is there
+	is.Equal(count(again), 0) // another visit is in progress
 	is.Equal(count(visits), perBeat)
 
 	r.Unset("q", "k:0")

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Bounds of what valueOf reads.
+// Limits of what valueOf reads.
 const (
 	mostValues  = 10_000
 	mostKeys    = 1000
 	deepestPart = 32
 )
 
-// valueOf returns what is equal for schedules of one type with equal values, in whatever process. It
-// isn't ok if the schedule isn't plain data: a function's variables can't be seen, and what has a
-// lock may change while it's read.
+// valueOf returns bytes that are equal for schedules of the same type with equal values, in every
+// process. It returns false if the schedule isn't plain data: a function's variables can't be read,
+// and data with a lock may change while it's read.
 func valueOf(schedule any) ([]byte, bool) {
 	w := &reader{left: mostValues, types: map[reflect.Type]bool{}}
 	w.guarded(reflect.ValueOf(schedule), 0)
@@ -29,10 +29,10 @@ type reader struct {
 	out    bytes.Buffer
 	left   int
 	opaque bool
-	types  map[reflect.Type]bool // that a guard has seen
+	types  map[reflect.Type]bool // types that a guard has checked
 }
 
-// guarded is value, of what no guard has seen.
+// guarded is value for data that no guard has checked.
 func (r *reader) guarded(v reflect.Value, depth int) {
 	g := &guard{seen: r.types, left: r.left}
 	r.opaque = r.opaque || g.stops(v, depth)
@@ -75,7 +75,7 @@ func (r *reader) value(v reflect.Value, depth int) {
 	}
 }
 
-// zoneOf is the name of a zone: the rest of it is a cache.
+// zoneOf returns the name of a zone: the other fields are a cache.
 func zoneOf(v reflect.Value) string {
 	if v.Pointer() == local {
 		return "Local"
@@ -89,8 +89,8 @@ func zoneOf(v reflect.Value) string {
 	return ""
 }
 
-// time has what was read off a clock without what only this process knows. A time in a field that isn't
-// exported can't be asked for that.
+// time writes a time without its monotonic reading and other process-local data. A time in an
+// unexported field can't be converted, so it makes the schedule opaque.
 func (r *reader) time(v reflect.Value) {
 	if !v.CanInterface() {
 		r.opaque = true
@@ -127,12 +127,12 @@ func (r *reader) plain(v reflect.Value, depth int) {
 		}
 	case reflect.Map:
 		r.pairs(v, depth)
-	default: // what can't be compared in other processes
+	default: // not comparable across processes
 		r.opaque = true
 	}
 }
 
-// pairs are those of a map, in an order of their own.
+// pairs writes the pairs of a map in a fixed order.
 func (r *reader) pairs(v reflect.Value, depth int) {
 	if v.Len() > mostKeys {
 		r.opaque = true

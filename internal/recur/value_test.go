@@ -20,7 +20,7 @@ func TestValueOf(t *testing.T) {
 		B any
 	}
 	berlin, again := zone(t, "Europe/Berlin"), zone(t, "Europe/Berlin")
-	_ = time.Now().In(again).String() // it has a cache
+	_ = time.Now().In(again).String() // fills its cache
 	long := map[int]int{}
 	for i := range mostKeys + 1 {
 		long[i] = i

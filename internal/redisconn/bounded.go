@@ -10,33 +10,34 @@ import (
 	"time"
 )
 
-// Limits of what a reply may announce. The driver allocates memory for a reply before it arrives,
-// so a server that isn't Redis, or a corrupted link, could exhaust the memory or crash the program.
+// Limits for the sizes that a reply announces. The driver allocates memory for a reply before it
+// arrives, so a server that isn't Redis, or a corrupted link, could exhaust the memory or crash the
+// program.
 const (
-	maxBulk  = 512 << 20 // bytes, which is Redis's own default
+	maxBulk  = 512 << 20 // bytes; Redis's own default
 	maxArray = 1 << 17   // elements
-	maxDepth = 8         // arrays in arrays
-	maxLine  = 64 << 10  // bytes of a line that is no bulk
+	maxDepth = 8         // nested arrays
+	maxLine  = 64 << 10  // bytes of a line that isn't a bulk string
 )
 
 var errUnsound = errors.New("this server doesn't speak the Redis protocol, or the link corrupts it; check the host, the port and TLS")
 
 // slowestReply is the slowest rate of a reply, in bytes per second. It can be far below
-// slowestLink, by which timeouts grow with the size of a payload, because here progress is visible.
+// slowestLink, which extends timeouts for large payloads, because here progress is visible.
 const slowestReply = 64 << 10
 
-// A boundedConn fails when a reply announces more than is allowed. It extends the driver's
-// deadlines, which are for a whole reply or request, as long as bytes keep flowing.
+// A boundedConn fails when a reply announces more than the limits. The driver's deadlines apply to
+// a whole reply or request; a boundedConn extends them as long as bytes keep flowing.
 type boundedConn struct {
 	net.Conn
-	alive    *life // of the line; nil if it is of none
+	alive    *life // of the line; nil if the connection belongs to none
 	bounds   bounds
-	timeout  time.Duration // that the driver has given the reply
-	due      time.Time     // the deadline; zero for none
-	patience time.Duration // that the driver has given a write
+	timeout  time.Duration // that the driver has set for the reply
+	due      time.Time     // the deadline; zero if there is none
+	patience time.Duration // that the driver has set for a write
 }
 
-// bounded returns dial with limits on what is read.
+// bounded returns dial with limits on replies.
 func bounded(dial connect) connect {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
@@ -67,7 +68,7 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 // maxWrite is how many bytes are written with one deadline.
 const maxWrite = 64 << 10
 
-// Write gives each piece of a large request the time that the driver gives the whole.
+// Write gives each piece of a large request the time that the driver set for the whole request.
 func (c *boundedConn) Write(p []byte) (n int, err error) {
 	for len(p) > maxWrite && err == nil && c.patience > 0 {
 		var m int
@@ -101,9 +102,9 @@ func (c *boundedConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// extend moves the deadline of a reply by the time that n received bytes may take, but never to
-// more than the timeout from now. So silence is noticed as quickly as before, however much has
-// arrived, and a trickle ends.
+// extend extends the deadline of a reply by the time that n received bytes may take, but never
+// beyond the timeout from now. So silence is noticed as quickly as before, however much has
+// arrived, and a trickle times out.
 func (c *boundedConn) extend(n int) error {
 	if c.due.IsZero() {
 		return nil
@@ -115,18 +116,18 @@ func (c *boundedConn) extend(n int) error {
 	return c.Conn.SetReadDeadline(c.due)
 }
 
-// bounds follows replies as they arrive, in pieces of any size. It reads only the first line of a
+// bounds parses replies as they arrive, in pieces of any size. It reads only the first line of a
 // bulk string.
 type bounds struct {
-	kind   byte  // of the line that has begun; 0 between lines
-	line   int   // its bytes
-	size   int   // what it announces
-	absent bool  // it announces a null
-	skip   int   // bytes left of a bulk and its end
-	left   []int // elements left of each array that is open
+	kind   byte  // of the current line; 0 between lines
+	line   int   // bytes of the current line
+	size   int   // size or number of elements that it announces
+	absent bool  // the line announces a null
+	skip   int   // remaining bytes of a bulk string and its end
+	left   []int // remaining elements of each open array
 }
 
-// check takes in a piece.
+// check parses a piece.
 func (b *bounds) check(p []byte) error {
 	for len(p) > 0 {
 		switch {
@@ -163,7 +164,7 @@ func (b *bounds) check(p []byte) error {
 	return nil
 }
 
-// within reports whether a reply has begun and is not complete.
+// within reports whether a reply has begun and isn't complete.
 func (b *bounds) within() bool { return b.kind != 0 || b.skip > 0 || len(b.left) > 0 }
 
 // read handles part of a line.
@@ -206,8 +207,7 @@ func (b *bounds) over() error {
 	return nil
 }
 
-// element notes that one is complete, and with it the arrays of which it is the
-// last.
+// element records that an element is complete, and with it each array whose last element it is.
 func (b *bounds) element() {
 	for n := len(b.left); n > 0; n-- {
 		if b.left[n-1]--; b.left[n-1] > 0 {
@@ -217,7 +217,7 @@ func (b *bounds) element() {
 	}
 }
 
-// A life notes when Redis last gave a sign of life.
+// A life records when Redis last gave a sign of life.
 type life struct {
 	last    atomic.Int64  // ns since epoch
 	timeout time.Duration // of calls
@@ -227,7 +227,7 @@ var epoch = time.Now()
 
 func (l *life) sign() { l.last.Store(int64(time.Since(epoch))) }
 
-// since returns how long ago the last sign was; forever if there was none yet.
+// since returns how long ago the last sign of life was, or the longest duration if there was none.
 func (l *life) since() time.Duration {
 	last := l.last.Load()
 	if last == 0 {

@@ -15,15 +15,15 @@ import (
 	"github.com/matryer/is"
 )
 
-// What announces too much is refused before there is room made for it, and what
-// does not is let through.
+// A reply that announces too much is rejected before memory is allocated for it. Other replies
+// pass.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, replies string
 		good          bool
 	}{
-		{"what Redis says", "+OK\r\n-ERR no\r\n:1\r\n$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n*2\r\n$3\r\na\nb\r\n*2\r\n:1\r\n$1\r\n*\r\n+after\r\n", true},
+		{"valid replies", "+OK\r\n-ERR no\r\n:1\r\n$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n*2\r\n$3\r\na\nb\r\n*2\r\n:1\r\n$1\r\n*\r\n+after\r\n", true},
 		{"a bulk that looks like more", "$14\r\n*999999999999\n\r\n:1\r\n", true},
 		{"arrays in arrays", strings.Repeat("*1\r\n", maxDepth) + ":1\r\n:2\r\n", true},
 		{"many arrays after one another", strings.Repeat("*1\r\n*1\r\n:1\r\n", 100), true},
@@ -58,7 +58,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A saying is a connection on which somebody says something and hangs up.
+// A saying is a connection that delivers fixed bytes and then closes.
 type saying struct {
 	net.Conn
 	io.Reader
@@ -72,15 +72,15 @@ func (s saying) SetReadDeadline(time.Time) error  { return nil }
 func (s saying) SetWriteDeadline(time.Time) error { return nil }
 func (s saying) SetDeadline(time.Time) error      { return nil }
 
-// FuzzBounds: whatever is said, the driver takes little memory and does not fall,
-// and it makes the same of a good reply in pieces as in one.
+// FuzzBounds: whatever the server sends, the driver uses little memory and doesn't panic, and a
+// valid reply in pieces gives the same result as in one.
 func FuzzBounds(f *testing.F) {
 	for _, seed := range []string{"+OK\r\n", "*2\r\n$1\r\na\r\n*1\r\n:1\r\n", "$5\r\nab", "*-1\r\n$-1\r\n", "*131072\r\n*131072\r\n*131072\r\n", "$536870912\r\n", "*1\r\n*1\r\n*1\r\n"} {
 		f.Add([]byte(seed))
 	}
 	receive := func(r io.Reader) (all []string, sound bool) {
 		c := redis.NewConn(&boundedConn{Conn: saying{Reader: r}}, 0, 0)
-		defer c.Close() //nolint:errcheck // nothing is there to be closed
+		defer c.Close() //nolint:errcheck // there's nothing to close
 		for {
 			v, err := c.Receive()
 			all = append(all, fmt.Sprintf("%q", v))
@@ -91,7 +91,7 @@ func FuzzBounds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, said []byte) {
 		if bytes.Contains(said, []byte("$5368")) {
-			said = said[:0] // it would be made room for, as it should
+			said = said[:0] // memory would rightly be allocated for it
 		}
 		whole, sound := receive(bytes.NewReader(said))
 		pieces, alsoSound := receive(iotest.OneByteReader(bytes.NewReader(said)))

@@ -18,7 +18,7 @@ func NewScript(src string) *Script {
 	return &Script{src, hex.EncodeToString(sum[:])}
 }
 
-// SHA is the digest of the script, by which Redis knows it.
+// SHA returns the digest that identifies the script in Redis.
 func (s *Script) SHA() string { return s.sha }
 
 // Call returns the call of the script with the given keys and arguments.
@@ -30,24 +30,24 @@ func (s *Script) Call(keys []string, args ...any) Call {
 	return s.CallOf(append(all, args...))
 }
 
-// Begin returns how a call of the script begins that has so many keys, with room for as
-// many arguments besides. The keys and arguments are to be appended; CallOf makes the call.
+// Begin returns the beginning of a call of the script with a number of keys, with room for that
+// many more arguments. Append the keys and arguments, then pass the result to CallOf.
 func (s *Script) Begin(keys, room int) []any {
 	all := make([]any, 0, 2+keys+room)
 	return append(all, s.sha, keys)
 }
 
-// CallOf returns the call that Begin has begun.
+// CallOf returns the call with the arguments that Begin started.
 func (s *Script) CallOf(all []any) Call { return Call{name: evalsha, args: all, script: s} }
 
-// A Call is one command. Byte slices among its arguments must not change
-// until Redis has received them, which may be after Do has returned.
+// A Call is one command. Byte slices among its arguments must not change until Redis has received
+// them, which may be after Do has returned.
 type Call struct {
 	name   string
 	args   []any
-	tail   []any // follow args
+	tail   []any // appended to args
 	script *Script
-	head   *Head // name and args, if the call may travel with others; else nil
+	head   *Head // the name and first arguments, if the call may be combined with others; otherwise nil
 }
 
 const evalsha = "EVALSHA"
@@ -55,13 +55,13 @@ const evalsha = "EVALSHA"
 // Command returns the call of a plain command.
 func Command(name string, args ...any) Call { return Call{name: name, args: args} }
 
-// With returns the call with further arguments.
+// With returns the call with additional arguments.
 func (c Call) With(tail []any) Call {
 	c.tail = tail
 	return c
 }
 
-// size is that of what may be long, in bytes.
+// size returns the total size of the arguments that may be long, in bytes.
 func (c *Call) size() (n int) {
 	for _, args := range [...][]any{c.args, c.tail} {
 		for _, a := range args {
@@ -73,7 +73,7 @@ func (c *Call) size() (n int) {
 	return n
 }
 
-// Copy returns copies of byte slices as arguments, all in one piece.
+// Copy returns copies of byte slices as arguments, in a single allocation.
 func Copy(args [][]byte) []any {
 	size := 0
 	for _, a := range args {
@@ -87,8 +87,8 @@ func Copy(args [][]byte) []any {
 	return copies
 }
 
-// A Reply is what Redis answered: a value, an error reply (a redis.Error), or
-// why there is no answer.
+// A Reply is Redis's answer: a value, an error reply (a redis.Error), or the reason why there is
+// none.
 type Reply struct {
 	Value any
 	Err   error

@@ -15,14 +15,14 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// cancellable is a context that ends, perhaps.
+// cancellable returns a context that can end.
 func cancellable(t *testing.T) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	return ctx, cancel
 }
 
-// clientID is that of the line's connection.
+// clientID returns the id of the line's connection.
 func clientID(t *testing.T, l *redisconn.Line) int {
 	t.Helper()
 	id, err := redis.Int(l.One(context.Background(), redisconn.Command("CLIENT", "ID")))
@@ -30,9 +30,8 @@ func clientID(t *testing.T, l *redisconn.Line) int {
 	return id
 }
 
-// occupy has a call of the line wait for its reply. Cut ends the context of the
-// call, release has Redis reply; both return when the call has, release with its
-// error.
+// occupy makes a call of the line wait for its reply. cut ends the context of the call, and release
+// makes Redis reply. Both return when the call has returned; release returns its error.
 func occupy(t *testing.T, l *redisconn.Line, server *redistest.Server) (cut func(), release func() error) {
 	t.Helper()
 	c := redistest.Dial(t, server.URL())
@@ -56,7 +55,7 @@ func occupy(t *testing.T, l *redisconn.Line, server *redistest.Server) (cut func
 	}
 }
 
-// until waits until Redis says so of its clients.
+// until waits until Redis reports the text about its clients.
 func until(t *testing.T, c redis.Conn, want string) {
 	t.Helper()
 	redistest.Eventually(t, "Redis says "+want, func() bool {
@@ -64,8 +63,8 @@ func until(t *testing.T, c redis.Conn, want string) {
 	})
 }
 
-// gather has n callers call, and waits until all wait for the line, which must
-// be occupied. Errors come in the order of the callers.
+// gather makes n concurrent calls, and waits until all of them wait for the line, which must be
+// occupied. errs returns the errors in the order of the callers.
 func gather(t *testing.T, l *redisconn.Line, n int, call func(i int) error) (errs func() []error) {
 	t.Helper()
 	results := make([]chan error, n)
@@ -83,8 +82,8 @@ func gather(t *testing.T, l *redisconn.Line, n int, call func(i int) error) (err
 	}
 }
 
-// A caller that is cut off returns before the reply comes. The connection stays,
-// and the reply is nobody else's.
+// A caller whose context ends returns before the reply comes. The connection stays open, and no
+// other caller gets the reply.
 func TestCutOff(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -99,7 +98,7 @@ func TestCutOff(t *testing.T) {
 			}
 			return err
 		})
-		cut() // returns when the call has
+		cut() // returns when the call has returned
 		err := release()
 		is.True(errors.Is(err, redisconn.ErrUnknown) && errors.Is(err, context.Canceled))
 		for _, err := range echoes() {
@@ -109,7 +108,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// A call that is cut off while the line dials is not made, however the dial ends.
+// A call whose context ends while the line dials isn't sent, whatever the result of the dial.
 func TestCutOffWhileDialling(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -135,7 +134,7 @@ func TestCutOffWhileDialling(t *testing.T) {
 	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("EXISTS", "n"))))(t), 0)
 }
 
-// Each call has its time, however long the connection has been there.
+// Each call has the full timeout, however old the connection is.
 func TestPatience(t *testing.T) {
 	is := redistest.Parallel(t)
 	l := lineOf(t, redistest.Start(t).URL(), 800*time.Millisecond)
@@ -149,7 +148,8 @@ func TestPatience(t *testing.T) {
 	is.Equal(clientID(t, l), id)
 }
 
-// Replies of every size and number come whole, also beside an error, until the line is closed.
+// Replies of every size and number arrive completely, even next to an error, until the line is
+// closed.
 func TestReplies(t *testing.T) {
 	is := redistest.Parallel(t)
 	ctx, _ := cancellable(t)
@@ -171,7 +171,7 @@ func TestReplies(t *testing.T) {
 	is.True(errors.Is(err, redisconn.ErrClosed))
 }
 
-// Nobody waits for a connection that was only asked for in case it can be had.
+// No call waits for a connection that was only dialed by Ready.
 func TestReadyIsForgone(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*redisconn.Line){"Abort": (*redisconn.Line).Abort, "Close": (*redisconn.Line).Close} {
@@ -194,7 +194,7 @@ func TestReadyIsForgone(t *testing.T) {
 	}
 }
 
-// A connection whose reply came, though nobody waited for it any more, stays.
+// A connection stays open if its reply arrives after its caller has left.
 func TestLateReply(t *testing.T) {
 	is := redistest.Parallel(t)
 	const timeout = time.Second

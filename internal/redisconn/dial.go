@@ -1,5 +1,5 @@
 // Package redisconn connects to Redis: it dials, shares one connection among many callers, drops
-// bad connections, and says for each failed call whether Redis may have carried it out. It knows
+// bad connections, and reports for each failed call whether Redis may have carried it out. It knows
 // nothing about tasks.
 package redisconn
 
@@ -16,12 +16,12 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A Pool hands out connections. *redis.Pool is one.
+// A Pool provides connections. *redis.Pool is one.
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
 
-// A Dial makes one connection that its caller owns.
+// A Dial makes a connection that its caller owns.
 type Dial func(ctx context.Context) (redis.Conn, error)
 
 // DialTimeout is the timeout of a Server without one.
@@ -31,7 +31,7 @@ const (
 	keepAlive = 15 * time.Second
 )
 
-// FromPool returns a Dial that connects as pool does. A peer's long-lived connections would starve
+// FromPool returns a Dial that connects as pool does. A peer's long-lived connections would exhaust
 // a bounded pool, and can't be pooled while subscribed. So FromPool uses the dial function of a
 // *redis.Pool, and keeps the connections that it gets from any other Pool.
 func FromPool(pool Pool) Dial {
@@ -43,7 +43,7 @@ func FromPool(pool Pool) Dial {
 }
 
 // A toldError is an error of a Pool with its text, which is read once: the error's methods are user
-// code, and later might block on whoever needs the text.
+// code, and might block later on the code that needs the text.
 type toldError struct {
 	error
 	text string
@@ -97,7 +97,7 @@ func prompt(dial Dial) Dial {
 		done, gone := make(chan struct{}), make(chan struct{})
 		go func() {
 			returned := false
-			defer func() { // also when the Pool ends its goroutine
+			defer func() { // even if the Pool ends its goroutine
 				if v := recover(); v != nil {
 					err = &absentError{fmt.Errorf("the Pool panicked: %v", v)}
 				} else if !returned {
@@ -108,7 +108,7 @@ func prompt(dial Dial) Dial {
 				case done <- struct{}{}:
 				case <-gone:
 					if err == nil {
-						_ = conn.Close() // nobody wants it
+						_ = conn.Close() // the caller has left
 					}
 				}
 			}()
@@ -120,7 +120,7 @@ func prompt(dial Dial) Dial {
 			return conn, err
 		case <-ctx.Done():
 		}
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // the error of the dial says more
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // the dial's error is more specific
 			select {
 			case <-done:
 				return conn, err
@@ -132,7 +132,7 @@ func prompt(dial Dial) Dial {
 	}
 }
 
-// tardy is the error of a dial that outlives its context.
+// tardy returns the error of a dial that outlives its context.
 func tardy(ctx context.Context, began time.Time) error {
 	within := time.Since(began)
 	if end, ok := ctx.Deadline(); ok {
@@ -148,8 +148,8 @@ func tardy(ctx context.Context, began time.Time) error {
 // A pooledConn belongs to a pool: it must not be closed while it is in use.
 type pooledConn struct{ redis.Conn }
 
-// DoWithTimeout and ReceiveWithTimeout make it a redis.ConnWithTimeout, as far
-// as the pool's connection is one.
+// DoWithTimeout and ReceiveWithTimeout implement redis.ConnWithTimeout, if the pool's connection
+// does.
 func (c pooledConn) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
 	return redis.DoWithTimeout(c.Conn, d, name, args...)
 }
@@ -161,12 +161,12 @@ func (c pooledConn) ReceiveWithTimeout(d time.Duration) (any, error) {
 	return redis.ReceiveWithTimeout(c.Conn, d)
 }
 
-// An absentError says why there is no working connection, for any kind of Dial.
+// An absentError explains why there is no working connection, for any kind of Dial.
 type absentError struct{ error }
 
 func (e *absentError) Unwrap() error { return e.error }
 
-// Marked marks the errors of a Dial for Away.
+// Marked makes Away recognize the errors of a Dial.
 func Marked(dial Dial) Dial {
 	return func(ctx context.Context) (redis.Conn, error) {
 		conn, err := dial(ctx)
@@ -177,8 +177,8 @@ func Marked(dial Dial) Dial {
 	}
 }
 
-// Away reports whether an error says that Redis can't be used at present, rather than
-// that one call makes no sense or may not be made.
+// Away reports whether an error means that Redis can't be used at present, rather than that one
+// call is invalid or not permitted.
 func Away(err error) bool {
 	if _, ok := errors.AsType[*absentError](err); ok {
 		return true
@@ -197,7 +197,7 @@ func Answered(err error) bool {
 }
 
 // poisons are the error replies after which a connection is useless: it leads to the wrong server,
-// or to one that no longer accepts our login. The driver would keep it.
+// or to one that no longer accepts the login. The driver would keep it.
 var poisons = []string{
 	"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "NOAUTH", "NOPERM", "WRONGPASS", "MISCONF", "UNKILLABLE",
 }
@@ -207,8 +207,8 @@ func poisoned(err error) bool { return err != nil && replied(err, poisons...) }
 // Demoted reports whether a server says that it isn't a master, or no longer is.
 func Demoted(err error) bool { return replied(err, "READONLY", "MASTERDOWN") }
 
-// Denied reports whether Redis does not allow the user what was asked for. Before Redis 7.2, and on
-// Valkey 8, a script says so in words of its own.
+// Denied reports whether Redis doesn't permit the user's command. For scripts, versions before
+// Redis 7.2 and Valkey 8 use other words.
 func Denied(err error) bool {
 	return replied(err, "NOPERM", "ERR The user executing the script can't", "ERR ACL failure in script")
 }
@@ -241,10 +241,10 @@ func replied(err error, words ...string) bool {
 	return false
 }
 
-// Interrupt closes a connection that somebody else may be reading from, so that
-// they notice. A connection that belongs to a pool must not be closed then.
+// Interrupt closes a connection that another goroutine may be reading from, so that the read fails.
+// It leaves a pool's connection open, since that may be in use.
 func Interrupt(c redis.Conn) {
 	if _, pooled := c.(pooledConn); !pooled {
-		_ = c.Close() // whoever reads from it notices
+		_ = c.Close() // pending reads fail
 	}
 }

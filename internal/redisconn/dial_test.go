@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Who a URL says that we are, and which database it names.
+// The login and the database in a URL.
 func TestLogins(t *testing.T) {
 	t.Parallel()
 	server, c := redistest.StartAndDial(t)
@@ -38,8 +38,8 @@ func TestLogins(t *testing.T) {
 	}
 }
 
-// A server that does not know a command repeats what it was told with it. Neither
-// passwords nor payloads are in the error.
+// A server that doesn't know a command quotes its arguments in the error. Our error contains
+// neither passwords nor payloads.
 func TestUnknownCommands(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t, "--rename-command", "AUTH", "NO-AUTH", "--rename-command", "EVALSHA", "NO-EVALSHA", "--rename-command", "LPUSH", "NO-LPUSH")
@@ -56,8 +56,8 @@ func TestUnknownCommands(t *testing.T) {
 	}
 }
 
-// The dial function of a pool that has a URL which cannot be made out says so with
-// the URL. The peer does not.
+// If a pool's dial function can't parse its URL, its error contains the URL. The peer's error
+// doesn't.
 func TestPoolWithBadURL(t *testing.T) {
 	is := redistest.Parallel(t)
 	for _, url := range []string{"redis://:canary@host:x", "redis:canary", "redis://:canary%zz@host"} {

@@ -13,7 +13,7 @@ import (
 
 // Discreet removes secrets from an error. A server that doesn't know a command, because it was
 // renamed or isn't a Redis command, may quote its arguments: a password or a payload. So Discreet
-// leaves out words of an error reply that also occur in the arguments, bounds the rest, and removes
+// omits words of an error reply that also occur in the arguments, limits the length, and removes
 // control characters. It also hides a URL that a pool's dial function couldn't parse, since the
 // error contains the password.
 func Discreet(err error, args ...any) error {
@@ -49,12 +49,12 @@ func unfamiliar(err error) error {
 }
 
 const (
-	maxReply = 300      // bytes of an error reply that are shown
-	maxLook  = 64 << 10 // bytes of an argument that are compared
+	maxReply = 300      // bytes of an error reply to show
+	maxLook  = 64 << 10 // bytes of an argument to compare
 	omission = "…"
 )
 
-// reticent is the text of an error reply without words of the arguments.
+// reticent returns the text of an error reply without words of the arguments.
 func reticent(text string, args []any) string {
 	text, _, _ = strings.Cut(text, ", with args beginning with:")
 	if len(text) > maxReply {
@@ -73,8 +73,8 @@ func reticent(text string, args []any) string {
 	return printable(strings.Join(kept, " "))
 }
 
-// repeats reports whether a word is one of the arguments, or a part of one that is too
-// long to be there by chance.
+// repeats reports whether a word is one of the arguments, or a part of one that is too long to be a
+// coincidence.
 func repeats(word string, args []any) bool {
 	if word == "" {
 		return false
@@ -102,10 +102,10 @@ func isCode(word string) bool {
 	return len(word) <= 20 && strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == "" && word != ""
 }
 
-// bare is a word without what may surround it.
+// bare returns a word without surrounding punctuation.
 func bare(word string) string { return strings.Trim(word, `'"<>().,;:`+"`") }
 
-// printable is a text in which characters that a terminal would act on are escaped.
+// printable returns a text with escapes for characters that a terminal would interpret.
 func printable(text string) string {
 	var b strings.Builder
 	for _, c := range strings.ToValidUTF8(text, "�") {
@@ -119,7 +119,7 @@ func printable(text string) string {
 	return b.String()
 }
 
-// vocabulary is the words of the errors of Redis, and of the scripts.
+// vocabulary contains the words in the errors of Redis and of the scripts.
 var vocabulary = func() map[string]bool {
 	all := map[string]bool{}
 	for word := range strings.FieldsSeq(`

@@ -11,9 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// However a server words its errors, what it was told is not in ours: neither a
-// password nor a payload; and they have a code, a bound and nothing that a terminal acts
-// on.
+// However a server words its errors, ours contain no argument: neither a password nor a payload.
+// They have a code and a limited length, and nothing that a terminal would interpret.
 func TestDiscreet(t *testing.T) {
 	is := redistest.Parallel(t)
 	secret := "canary-hunter2"
@@ -37,8 +36,8 @@ func TestDiscreet(t *testing.T) {
 	is.Equal(redisconn.Discreet(broken), broken)
 }
 
-// The same over a connection, for the login and for a call; and the error of a
-// connection names the address and the user.
+// The same over a connection, for the login and for a call. The error of a connection names the
+// address and the user.
 func TestDiscreetServer(t *testing.T) {
 	is := redistest.Parallel(t)
 	url := replying(t, func(request string) string {

@@ -10,7 +10,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// owed reports whether an exchange is to follow. If not, the line is free.
+// owed reports whether another exchange must follow. If not, it frees the line.
 func (l *Line) owed() bool {
 	sound := l.conn != nil && l.conn.Err() == nil
 	l.mu.Lock()
@@ -26,7 +26,7 @@ func (l *Line) owed() bool {
 	l.idle = nil
 	l.renewLocked()
 	l.mu.Unlock()
-	if closed { // Close may not have waited
+	if closed { // Close may have stopped waiting
 		l.drop()
 	}
 	if idle != nil {
@@ -35,8 +35,8 @@ func (l *Line) owed() bool {
 	return false
 }
 
-// begin makes an exchange on the line, which the caller owns, and returns a channel that is closed
-// when it's over. A goroutine dials and receives.
+// begin starts an exchange on the line, which the caller owns, and returns a channel that is closed
+// when it has ended. A goroutine dials and receives.
 func (l *Line) begin(b *bundle) <-chan struct{} {
 	batch := &batch{bundles: []*bundle{b}, done: make(chan struct{})}
 	begun := l.connected()
@@ -61,7 +61,7 @@ func (l *Line) begin(b *bundle) <-chan struct{} {
 	return batch.done
 }
 
-// run makes exchanges for as long as callers gather.
+// run makes exchanges as long as callers gather.
 func (l *Line) run() {
 	for l.owed() {
 		l.mu.Lock()
@@ -75,7 +75,7 @@ func (l *Line) run() {
 	}
 }
 
-// rest notes that an exchange is over.
+// rest records that an exchange has ended.
 func (l *Line) rest() {
 	l.mu.Lock()
 	for _, b := range l.aboard {
@@ -85,7 +85,7 @@ func (l *Line) rest() {
 	l.mu.Unlock()
 }
 
-// gather gives callers that were just answered a chance to join the next exchange.
+// gather gives the callers that were just answered a chance to join the next exchange.
 func (l *Line) gather(n int) {
 	for range patience {
 		runtime.Gosched()
@@ -98,10 +98,10 @@ func (l *Line) gather(n int) {
 	}
 }
 
-// patience is how often it yields to other goroutines first.
+// patience is how often gather yields to other goroutines.
 const patience = 4
 
-// exchange sends what a batch wants sent and receives the replies.
+// exchange sends the calls of a batch and receives the replies.
 func (l *Line) exchange(bundles []*bundle) {
 	if err := l.connect(); err != nil {
 		for _, b := range bundles {
@@ -114,7 +114,7 @@ func (l *Line) exchange(bundles []*bundle) {
 	l.settle()
 }
 
-// load makes a pipeline of the calls that somebody waits for.
+// load makes a pipeline of the calls whose callers still wait.
 func (l *Line) load(bundles []*bundle) {
 	l.mu.Lock()
 	l.aboard = bundles
@@ -146,14 +146,14 @@ func (l *Line) settle() {
 	l.pipe.reset(0)
 }
 
-// roundTrip fills in the replies.
+// roundTrip sends the pipeline and receives the replies.
 func (l *Line) roundTrip() {
 	if l.send() {
 		l.receive()
 	}
 }
 
-// send sends the pipeline. If it fails, the replies say so.
+// send sends the pipeline. If it fails, the replies contain the error.
 func (l *Line) send() bool {
 	l.sent = time.Now()
 	if l.conn == nil {
@@ -176,7 +176,7 @@ func (l *Line) send() bool {
 	return true
 }
 
-// depart notes that what is aboard is on its way, and tells those who wait for that.
+// depart records that the calls of the exchange were sent, and notifies those that wait for it.
 func (l *Line) depart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +187,7 @@ func (l *Line) depart() {
 	}
 }
 
-// receive receives the replies to what was sent.
+// receive receives the replies to the pipeline.
 func (l *Line) receive() {
 	for i := range l.pipe.commands {
 		v, err := redis.ReceiveWithTimeout(l.conn, l.pipe.timeout)
@@ -196,7 +196,7 @@ func (l *Line) receive() {
 				l.lose(i, err)
 				return
 			}
-			if _, redirected := Redirected(err); !redirected || !l.routed { // its slot may be in a payload, too
+			if _, redirected := Redirected(err); !redirected || !l.routed { // its slot may also be in a payload
 				err = l.placed(Discreet(err, l.pipe.commands[i].told()...))
 			}
 		}

@@ -1,6 +1,6 @@
 package redisconn
 
-// Waiting is how many callers wait for the next exchange.
+// Waiting returns how many callers wait for the next exchange.
 func (l *Line) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

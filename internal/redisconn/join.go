@@ -12,17 +12,17 @@ import (
 const (
 	joinArgs = 2500 // as many payloads as a page of a batch has
 	joinSize = 256 << 10
-	lookBack = 16 // commands of a pipeline that are looked at for one to join
+	lookBack = 16 // commands of a pipeline that a call may join
 )
 
 // A Head is the common beginning of script calls that may be combined. Calls with the same head
 // become one call with the arguments of all callers, one after the other. All callers get the same
-// reply, which they must not change. So such a script must treat the combined arguments as it would
-// treat each caller's in turn: all or nothing.
+// reply, which they must not change. So such a script must treat the combined arguments like each
+// caller's in turn: all or nothing.
 type Head struct {
-	name string // equal heads have equal names
+	name string // equal for equal heads
 	call Call
-	at   string // the key, if the call has none to tell where it belongs
+	at   string // a key that determines the node, if the call has none
 }
 
 // Head returns the head with the keys and arguments of a call.
@@ -32,7 +32,7 @@ func (c Call) Head() *Head {
 	return h
 }
 
-// Call returns the call with further arguments.
+// Call returns the call with additional arguments.
 func (h *Head) Call(tail []any) Call {
 	c := h.call.With(tail)
 	c.head = h
@@ -45,16 +45,16 @@ type pipeline struct {
 	timeout  time.Duration // for each reply
 }
 
-// A command is one call, or several that travel as one.
+// A command is one call, or several combined ones.
 type command struct {
 	calls   []*Call
 	replies []*Reply // of each call
 	tail    int      // arguments after the head
 	size    int
-	whole   bool // with the script's source in place of its digest
+	whole   bool // it contains the script's source instead of its digest
 }
 
-// add adds a call, to a command that it may join or as a new one.
+// add adds a call to a command that it may join, or as a new command.
 func (p *pipeline) add(c *Call, r *Reply, alone bool) {
 	size := c.size()
 	p.timeout += time.Duration(size) * time.Second / slowestLink
@@ -67,7 +67,7 @@ func (p *pipeline) add(c *Call, r *Reply, alone bool) {
 		}
 	}
 	if len(p.commands) < cap(p.commands) {
-		p.commands = p.commands[:len(p.commands)+1] // with the slices that were used before
+		p.commands = p.commands[:len(p.commands)+1] // reuses its slices
 	} else {
 		p.commands = append(p.commands, command{})
 	}
@@ -93,7 +93,7 @@ func (cmd *command) answer(r Reply) {
 	}
 }
 
-// args are all arguments of the command.
+// args returns all arguments of the command.
 func (cmd *command) args() []any {
 	first := cmd.calls[0]
 	if cmd.tail == 0 && !cmd.whole {
@@ -133,7 +133,7 @@ func (cmd command) unloaded() bool {
 	return !cmd.whole && cmd.calls[0].script != nil && isNoScript(cmd.replies[0].Err)
 }
 
-// reload keeps only the commands whose script Redis didn't know, to be sent with the source.
+// reload keeps only the commands whose script Redis didn't know, to send them with the source.
 func (p *pipeline) reload() {
 	n := 0
 	for i := range p.commands {
@@ -146,7 +146,7 @@ func (p *pipeline) reload() {
 	p.reset(n)
 }
 
-// poisoned reports whether a reply says that the connection is useless.
+// poisoned reports whether a reply means that the connection is useless.
 func (p *pipeline) poisoned(harmless func(err error) bool) bool {
 	return slices.ContainsFunc(p.commands, func(cmd command) bool {
 		err := cmd.replies[0].Err
@@ -154,7 +154,7 @@ func (p *pipeline) poisoned(harmless func(err error) bool) bool {
 	})
 }
 
-// reset keeps the first n commands, and only the memory of the others.
+// reset keeps the first n commands, and reuses the memory of the others.
 func (p *pipeline) reset(n int) {
 	for i := range p.commands[n:] {
 		cmd := &p.commands[n+i]

@@ -17,19 +17,19 @@ import (
 
 var push = redisconn.NewScript("for i = 2, #ARGV do redis.call('RPUSH', KEYS[1], ARGV[i]) end return #ARGV - 1")
 
-// pushes returns the call that pushes each caller's three payloads.
+// pushes returns the call that pushes three payloads of a caller.
 func pushes(i int) redisconn.Call {
 	return push.Call([]string{"k"}, "first").Head().Call(redisconn.Copy([][]byte{
 		fmt.Append(nil, i, "/0"), fmt.Append(nil, i, "/1"), fmt.Append(nil, i, "/2")}))
 }
 
-// A plain has no way in for us.
+// A plain is a pool whose dial function FromPool can't use.
 type plain struct{ *redis.Pool }
 
 func (p plain) GetContext(ctx context.Context) (redis.Conn, error) { return p.Pool.GetContext(ctx) }
 
-// Calls that gather travel as one, over whatever connection: each caller's
-// arguments once and in order, and each gets the reply.
+// Calls that gather are combined, on any connection: each caller's arguments are sent once and in
+// order, and each caller gets the reply.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	dials := map[string]func(url string) redisconn.Dial{
@@ -51,7 +51,7 @@ func TestJoin(t *testing.T) {
 			server, c := redistest.StartAndDial(t)
 			l := redisconn.NewLine(dial(server.URL()), 0)
 			defer l.Close()
-			for range 2 { // Redis knows the script the second time
+			for range 2 { // the second time, Redis knows the script
 				redistest.Do(t, c, "DEL", "k")
 				before := redistest.Calls(t, c, "evalsha")
 				_, release := occupy(t, l, server)
@@ -82,7 +82,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Who leaves before the calls are sent is left out.
+// A caller that leaves before the calls are sent is left out.
 func TestJoinWithout(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -104,13 +104,13 @@ func TestJoinWithout(t *testing.T) {
 	is.Equal(got, []string{"2/0", "2/1", "2/2", "3/0", "3/1", "3/2"})
 }
 
-// When the one reply is lost, nobody knows.
+// If the only reply is lost, all outcomes are unknown.
 func TestJoinLost(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
 	l := line(t, link.URL())
-	redistest.Sure(l.One(t.Context(), pushes(99)))(t) // the script is known
+	redistest.Sure(l.One(t.Context(), pushes(99)))(t) // loads the script
 	_, release := occupy(t, l, server)
 	errs := gather(t, l, 10, func(i int) error { _, err := l.One(t.Context(), pushes(i)); return err })
 	lost := link.LoseReplyTo("7/1")
@@ -122,7 +122,7 @@ func TestJoinLost(t *testing.T) {
 	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("LLEN", "k"))))(t), 33)
 }
 
-// A refusal is everybody's, and no harm to the connection.
+// All callers get a refusal, and the connection stays open.
 func TestJoinRefused(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -139,7 +139,7 @@ func TestJoinRefused(t *testing.T) {
 	is.Equal(clientID(t, l), id)
 }
 
-// What is too much for one call becomes several, and so does what is unlike.
+// Calls that are too large together are sent as several, and so are calls that differ.
 func TestJoinBounds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -149,11 +149,11 @@ func TestJoinBounds(t *testing.T) {
 	many := func(n, size int) redisconn.Call {
 		return head.Call(redisconn.Copy(slices.Repeat([][]byte{make([]byte, size)}, n)))
 	}
-	if _, err := l.One(t.Context(), many(1, 1)); err != nil { // the script is known
+	if _, err := l.One(t.Context(), many(1, 1)); err != nil { // loads the script
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		calls []redisconn.Call // of one caller each
+		calls []redisconn.Call // one per caller
 		want  int
 	}{
 		"few":             {[]redisconn.Call{many(500, 1), many(2000, 1)}, 1},
@@ -180,12 +180,12 @@ func TestJoinBounds(t *testing.T) {
 	}
 }
 
-// The calls of one caller stay apart and in order.
+// The calls of one caller stay separate and in order.
 func TestOrder(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
-	redistest.Sure(l.One(t.Context(), pushes(0)))(t) // the script is known
+	redistest.Sure(l.One(t.Context(), pushes(0)))(t) // loads the script
 	redistest.Sure(l.One(t.Context(), redisconn.Command("DEL", "k")))(t)
 	_, release := occupy(t, l, server)
 	errs := gather(t, l, 10, func(int) error {

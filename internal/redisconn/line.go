@@ -26,46 +26,46 @@ var errLost = errors.New("the connection was lost before the call was sent")
 const DefaultTimeout = 5 * time.Second
 
 const (
-	longest     = 365 * 24 * time.Hour   // timeout; what is added for large payloads must not overflow
-	slowestLink = 1 << 20                // bytes a second; large payloads get more time
-	redial      = 10 * time.Second       // between two attempts of Ready
+	longest     = 365 * 24 * time.Hour   // timeout; extensions for large payloads must not overflow
+	slowestLink = 1 << 20                // bytes per second; extends the time for large payloads
+	redial      = 10 * time.Second       // between two dials of Ready
 	idleCheck   = 1 * time.Second        // how long a connection may be idle and still be trusted
-	lastWord    = 250 * time.Millisecond // that callers wait longer than a dial, whose error says more
-	checkShare  = 4                      // of the timeout, a check may take one part; the rest is for another connection
+	lastWord    = 250 * time.Millisecond // how much longer than a dial callers wait, since its error is more specific
+	checkShare  = 4                      // the fraction of the timeout for a check; the rest is for another connection
 )
 
 // A Line is one connection shared by many callers. If the line is free and a caller's context can't
-// end, the caller makes the exchange itself; otherwise a goroutine does, so that callers can leave
-// when their context ends. Calls that arrive meanwhile are sent together in the next exchange. The
-// line dials when it has something to send, and runs a goroutine only while calls are waiting. It
-// is safe for concurrent use.
+// end, the caller makes the exchange itself. Otherwise a goroutine does, so that callers can leave
+// when their context ends. Calls that arrive in the meantime are sent together in the next
+// exchange. The line dials when it has something to send, and runs a goroutine only while calls are
+// waiting. It is safe for concurrent use.
 type Line struct {
 	dial    Dial
-	timeout time.Duration // without a sign of life from Redis, after which calls fail
-	timers  sync.Pool     // stopped ones
+	timeout time.Duration // time without a sign of life from Redis after which calls fail
+	timers  sync.Pool     // stopped timers
 	verify  bool          // ping a connection that was idle, so that fewer replies are lost
-	routed  bool          // it is one of those to a cluster
+	routed  bool          // the connection leads to a node of a cluster
 	alive   life
 	renewal renewal
 
-	// The fields below are owned by the exchange under way.
+	// The fields below are owned by the current exchange.
 	used time.Time     // when conn last answered
 	sent time.Time     // when the last exchange began
-	took time.Duration // from then to its last reply
+	took time.Duration // from sent to the last reply
 	pipe pipeline
 
 	mu     sync.Mutex    // protects the fields below
-	conn   redis.Conn    // changed only by the exchange under way
-	made   time.Time     // when conn was; zero until it has answered, and after an exchange that it has not survived
-	busy   bool          // somebody makes exchanges
-	under  bool          // one is under way
-	aboard []*bundle     // what it sent
-	next   *batch        // for the next one; nil if nobody waits
-	shared bool          // the last one was that of several callers
-	idle   chan struct{} // closed when no exchange is under way any more; nil when nobody asked
+	conn   redis.Conn    // changed only by the current exchange
+	made   time.Time     // when conn was made; zero until it has answered, and after an exchange in which it broke
+	busy   bool          // some goroutine makes exchanges
+	under  bool          // an exchange is in progress
+	aboard []*bundle     // the calls of the current exchange
+	next   *batch        // for the next exchange; nil if no call waits
+	shared bool          // the last exchange had several callers
+	idle   chan struct{} // closed when the line becomes idle; nil if nobody waits for that
 	closed bool
 	tried  time.Time // when Ready last dialled
-	forgo  func()    // ends the dial under way; nil before the first
+	forgo  func()    // cancels the last dial; nil before the first
 }
 
 // A batch holds the calls of one exchange.
@@ -78,17 +78,17 @@ type batch struct {
 type bundle struct {
 	calls   []Call
 	replies []Reply
-	sent    bool   // or about to be; protected by Line.mu
-	gone    bool   // nobody waits for it, so it isn't sent; likewise
-	away    bool   // it was sent; likewise
-	tell    func() // is called then, unless nil; likewise
+	sent    bool   // or about to be sent; protected by Line.mu
+	gone    bool   // its caller has left, so it isn't sent; protected by Line.mu
+	away    bool   // it was sent; protected by Line.mu
+	tell    func() // called when it was sent, unless nil; protected by Line.mu
 	took    time.Duration
 }
 
-// NewLine returns a Line over connections made by dial. A call fails when Redis has given
-// no sign of life for the timeout, whether the call still waits for its turn, the line
-// dials, or a reply is missing; zero is DefaultTimeout. Large payloads get more time. On
-// connections of a pool only a complete reply is a sign of life.
+// NewLine returns a Line over connections made by dial. A call fails when Redis has given no sign
+// of life for the timeout, whether the call waits for its turn, the line dials, or a reply is
+// missing; zero is DefaultTimeout. Large payloads get more time. On a pool's connections, only a
+// complete reply is a sign of life.
 func NewLine(dial Dial, timeout time.Duration) *Line {
 	if timeout == 0 {
 		timeout = DefaultTimeout
@@ -100,7 +100,7 @@ func NewLine(dial Dial, timeout time.Duration) *Line {
 // Silent reports whether Redis has given no sign of life for the timeout of the line.
 func (l *Line) Silent() bool { return l.alive.since() >= l.timeout }
 
-// Heard tells how long ago Redis has given a sign of life on the line.
+// Heard returns how long ago Redis last gave a sign of life on the line.
 func (l *Line) Heard() time.Duration { return l.alive.since() }
 
 // Verified makes the line ping idle connections before it uses them, and returns the line. Calls
@@ -130,15 +130,15 @@ func (l *Line) One(ctx context.Context, c Call) (any, error) {
 	one.calls, one.replies = one.call[:], one.reply[:]
 	if err := l.do(ctx, &one.bundle); err != nil {
 		if !errors.Is(err, ErrUnknown) {
-			one.call[0] = Call{} // it was not sent, and the line may keep the rest for a while
+			one.call[0] = Call{} // it wasn't sent, and the line may hold on to the rest for a while
 		}
 		return nil, err
 	}
 	return one.reply[0].Value, one.reply[0].Err
 }
 
-// Ready reports whether the line is connected. If it is not, it dials in the
-// background, once in a while: for a caller that can do without it.
+// Ready reports whether the line is connected. If it isn't, Ready dials in the background, once in
+// a while: for a caller that can do without the line.
 func (l *Line) Ready() bool {
 	if !l.Made().IsZero() {
 		return true
@@ -148,7 +148,7 @@ func (l *Line) Ready() bool {
 	if !l.busy && !l.closed && (l.tried.IsZero() || time.Since(l.tried) > redial) {
 		l.busy, l.under, l.tried = true, true, time.Now()
 		go func() {
-			_ = l.connect() // who asks again will see
+			_ = l.connect() // the next call of Ready reports the result
 			l.rest()
 			l.run()
 		}()
@@ -156,8 +156,8 @@ func (l *Line) Ready() bool {
 	return false
 }
 
-// do has the bundle answered. If it returns an error, nobody may look at the
-// replies.
+// do sends the bundle and waits for its replies. If it returns an error, the caller must not read
+// the replies.
 func (l *Line) do(ctx context.Context, b *bundle) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (l *Line) do(ctx context.Context, b *bundle) error {
 	return l.wait(ctx, b, done)
 }
 
-// own takes the line if it is free. Then one exchange follows, and owed.
+// own takes the line if it is free. The caller must then make an exchange and call owed.
 func (l *Line) own() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,8 +190,8 @@ func (l *Line) own() bool {
 	return true
 }
 
-// wait waits until the bundle is answered, or ctx ends, or it could not be sent since
-// Redis is silent. Once it is sent, the exchange has a timeout of its own.
+// wait waits until the bundle is answered, ctx ends, or it can't be sent since Redis is silent.
+// Once it is sent, the exchange has its own timeout.
 func (l *Line) wait(ctx context.Context, b *bundle, done <-chan struct{}) error {
 	began, limit := time.Now(), l.timeout+lastWord
 	timer, ok := l.timers.Get().(*time.Timer)
@@ -223,9 +223,9 @@ func (l *Line) isSent(b *bundle) bool {
 	return b.sent
 }
 
-// quit has nobody wait for the bundle any more. What was not sent is not kept, however
-// long the exchange under way takes. The cause is user code where it is that of a context:
-// its methods may use the line, so they aren't called under the lock.
+// quit makes the caller of a bundle leave. An unsent bundle is dropped at once, however long the
+// current exchange takes. The cause of a context is user code: its methods may use the line, so
+// none is called under the lock.
 func (l *Line) quit(b *bundle, done <-chan struct{}, cause error) error {
 	over, sent := l.leave(b, done)
 	switch {
@@ -238,7 +238,7 @@ func (l *Line) quit(b *bundle, done <-chan struct{}, cause error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, cause)
 }
 
-// leave notes that nobody waits for the bundle, unless it is answered.
+// leave records that the caller of the bundle has left, unless it is answered.
 func (l *Line) leave(b *bundle, done <-chan struct{}) (over, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,8 +254,8 @@ func (l *Line) leave(b *bundle, done <-chan struct{}) (over, sent bool) {
 	return false, b.sent
 }
 
-// forsake ends the exchange that the bundle is still in, unless somebody waits for it. A
-// large reply that keeps coming and that nobody wants would hold up who is behind it, and
+// forsake ends the exchange that the bundle is still in, unless another caller waits for it.
+// Otherwise, a large reply that keeps coming and that no caller wants would delay later calls and
 // Close.
 func (l *Line) forsake(b *bundle) {
 	waits := func(b *bundle) bool { return !b.gone }
@@ -267,8 +267,8 @@ func (l *Line) forsake(b *bundle) {
 	}
 }
 
-// join has the bundle travel in the next exchange, and returns what tells when
-// that is over.
+// join adds the bundle to the next exchange, and returns a channel that is closed when that has
+// ended.
 func (l *Line) join(b *bundle) (<-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -286,17 +286,16 @@ func (l *Line) join(b *bundle) (<-chan struct{}, error) {
 	return l.next.done, nil
 }
 
-// Free reports whether nobody else uses the line at present: what is called now
-// would travel alone.
+// Free reports whether the line has no other users at present: a call made now would be sent alone.
 func (l *Line) Free() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.under && l.next == nil && !l.shared
 }
 
-// Abort closes the connection, whatever is under way, and waits for the calls
-// that are to fail. The next call dials again. A connection that belongs to a
-// pool cannot be closed while it is in use, so then the calls time out.
+// Abort closes the connection, whatever is in progress, and waits until the affected calls have
+// failed. The next call dials again. A pool's connection can't be closed while it is in use, so
+// those calls time out.
 func (l *Line) Abort() {
 	l.mu.Lock()
 	conn := l.conn
@@ -311,9 +310,8 @@ func (l *Line) Abort() {
 	l.await(idle)
 }
 
-// Close closes the connection once the exchange under way has ended, and waits
-// for that. Calls made afterwards fail with ErrClosed, and those that have no
-// connection yet.
+// Close closes the connection once the current exchange has ended, and waits for that. Later calls
+// fail with ErrClosed, and so do calls that have no connection yet.
 func (l *Line) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -331,12 +329,12 @@ func (l *Line) Close() {
 	case !busy:
 		l.drop()
 	case conn != nil:
-		Interrupt(conn) // who makes exchanges drops it
+		Interrupt(conn) // the goroutine that makes exchanges drops it
 	}
 }
 
-// await waits until no exchange is under way, but not longer than one may take: the methods
-// of an error may be user code, which runs in an exchange and may be who waits.
+// await waits until no exchange is in progress, but not longer than one may take: an exchange may
+// be running user code, namely the methods of an error, and that code may be what waits here.
 func (l *Line) await(idle <-chan struct{}) {
 	select {
 	case <-idle:
@@ -344,7 +342,7 @@ func (l *Line) await(idle <-chan struct{}) {
 	}
 }
 
-// idling returns what tells when no exchange is under way. l.mu is held.
+// idling returns a channel that is closed when no exchange is in progress. The caller holds l.mu.
 func (l *Line) idling() <-chan struct{} {
 	if !l.busy {
 		return over
@@ -361,18 +359,17 @@ var over = func() chan struct{} {
 	return c
 }()
 
-// connect makes sure that there is a connection that answers. What is sent on a
-// link on which requests arrive and replies do not would be carried out, again
-// and again, by a peer that hears nothing of it.
+// connect ensures that there is a connection that answers. If requests arrive but replies don't,
+// calls would be carried out, again and again, and the peer would never know.
 func (l *Line) connect() error {
 	l.swap()
 	if l.conn != nil && l.conn.Err() != nil {
-		l.drop() // aborted
+		l.drop() // it was aborted
 	}
 	if l.conn != nil && !l.unsure() {
 		return nil
 	}
-	until := time.Now().Add(l.timeout) // for the check, the dial and the first answer
+	until := time.Now().Add(l.timeout) // for the check, the dial and the first reply
 	if l.conn != nil && l.ping(l.timeout/checkShare) == nil {
 		return nil
 	}
@@ -407,17 +404,17 @@ func (l *Line) connect() error {
 	return err
 }
 
-// lifeKey is of a context with which a line dials: its value is the *life of the line.
+// lifeKey is the key for the line's *life in the contexts of its dials.
 type lifeKey struct{}
 
-// connected reports whether an exchange can be made without trying the connection first.
-// Only who owns the line may ask.
+// connected reports whether an exchange can begin without checking the connection first. Only the
+// owner of the line may call it.
 func (l *Line) connected() bool {
 	return l.conn != nil && l.conn.Err() == nil && !l.unsure() && !l.hasFresh()
 }
 
-// Made returns since when the line has been connected to a server that answers, or the zero time if
-// it isn't, as far as is known. It calls no method of the connection: a Pool's connection is user
+// Made returns when the line was connected to a server that answers, or the zero time if it isn't
+// connected, as far as is known. It calls no method of the connection: a Pool's connection is user
 // code.
 func (l *Line) Made() time.Time {
 	l.mu.Lock()
@@ -425,7 +422,7 @@ func (l *Line) Made() time.Time {
 	return l.made
 }
 
-// unsure reports whether to test the connection before using it.
+// unsure reports whether to check the connection before using it.
 func (l *Line) unsure() bool { return l.verify && time.Since(l.used) > idleCheck }
 
 // ping drops a connection that doesn't answer in time.
@@ -437,7 +434,7 @@ func (l *Line) ping(within time.Duration) error {
 	l.pipe.reset(0)
 	switch {
 	case errors.Is(pong.Err, ErrUnknown):
-		// Nothing but the PING is unknown.
+		// Only the outcome of the PING is unknown.
 		return &absentError{errors.New(strings.TrimPrefix(pong.Err.Error(), ErrUnknown.Error()+": "))}
 	case pong.Err != nil:
 		l.drop()
@@ -451,6 +448,6 @@ func (l *Line) drop() {
 	l.conn = nil
 	l.mu.Unlock()
 	if conn != nil {
-		_ = conn.Close() // it has failed, or nobody wants it
+		_ = conn.Close() // it has failed, or isn't needed any more
 	}
 }

@@ -27,7 +27,7 @@ func lineOf(t testing.TB, url string, timeout time.Duration) *redisconn.Line {
 	return l
 }
 
-// What a call waits for others on the line is not part of the time that it took.
+// The time that a call took doesn't include its wait for other calls on the line.
 func TestTook(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -36,7 +36,7 @@ func TestTook(t *testing.T) {
 	l.Do(context.Background(), redisconn.Command("PING")) // connects, and leaves the line free
 	const blocked = 300 * time.Millisecond
 	slow := l.Start(redisconn.Command("BLPOP", redistest.Prefix(t), blocked.Seconds()))
-	until(t, redistest.Dial(t, server.URL()), "blocked_clients:1") // else the two may travel as one
+	until(t, redistest.Dial(t, server.URL()), "blocked_clients:1") // otherwise the two might be sent together
 	quick := l.Start(redisconn.Command("PING"))
 	slow.Wait(t.Context())
 	quick.Wait(t.Context())
@@ -64,11 +64,10 @@ func TestSharing(t *testing.T) {
 	}
 	all.Wait()
 	info := redistest.Sure(redis.String(redistest.Dial(t, server.URL()).Do("INFO", "clients")))(t)
-	is.True(strings.Contains(info, "connected_clients:2")) // it and us
+	is.True(strings.Contains(info, "connected_clients:2")) // the line's and ours
 }
 
-// Scripts are loaded when Redis does not know them, in the middle of a
-// pipeline too.
+// Scripts are loaded when Redis doesn't know them, even in the middle of a pipeline.
 func TestScripts(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -84,8 +83,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// A call that its context cuts off before it is sent was not made; afterwards
-// nobody knows.
+// A call whose context ends before it is sent isn't carried out. After that, its outcome is
+// unknown.
 func TestContext(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -95,12 +94,12 @@ func TestContext(t *testing.T) {
 	_, err := l.One(over, redisconn.Command("INCR", "n"))
 	is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
 
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t) // there is a connection
+	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t) // connects
 	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "CLIENT", "PAUSE", 300)
 	first, end1 := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end1()
-	_, err = l.One(first, redisconn.Command("INCR", "n")) // sent, no reply yet
+	_, err = l.One(first, redisconn.Command("INCR", "n")) // sent, without a reply yet
 	is.True(errors.Is(err, context.DeadlineExceeded) && errors.Is(err, redisconn.ErrUnknown))
 	second, end2 := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end2()
@@ -114,14 +113,14 @@ type nosy struct{ ask func() }
 
 func (n *nosy) Error() string { n.ask(); return "nosy" }
 
-// The cause with which a context ends is user code. Its methods may use the line, so
-// nobody asks them anything under its lock.
+// The cause of a context is user code. Its methods may use the line, so none is called under the
+// line's lock.
 func TestCauseUsesLine(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l, c := line(t, server.URL()), redistest.Dial(t, server.URL())
 	sent := l.Start(redisconn.Command("BLPOP", "list", 0))
-	until(t, c, "blocked_clients:1") // it is sent
+	until(t, c, "blocked_clients:1") // it was sent
 	ctx, cancel := context.WithCancelCause(t.Context())
 	asked := false
 	cancel(&nosy{func() {
@@ -135,7 +134,8 @@ func TestCauseUsesLine(t *testing.T) {
 	is.True(asked)
 }
 
-// A lost reply is unknown, what was behind it too, and the next call works.
+// If a reply is lost, the outcomes of its call and of those behind it are unknown. The next call
+// works.
 func TestLostReply(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -148,7 +148,7 @@ func TestLostReply(t *testing.T) {
 	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n"))))(t), 3)
 }
 
-// Nothing is sent on a connection that does not answer.
+// Calls aren't sent on a connection that doesn't answer.
 func TestDeafLink(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -163,19 +163,18 @@ func TestDeafLink(t *testing.T) {
 	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n"))))(t), 1)
 }
 
-// A connection that was idle is tried before it is used for what cannot be
-// repeated.
+// An idle connection is checked before it is used for calls that can't be repeated.
 func TestVerified(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	l := line(t, server.URL()).Verified()
 	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
-	time.Sleep(1100 * time.Millisecond) // the idle time itself
+	time.Sleep(1100 * time.Millisecond) // the idle time
 	redistest.Do(t, redistest.Dial(t, server.URL()), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
 }
 
-// Abort may be called at any time, as often as one likes, while others call.
+// Abort may be called at any time and any number of times, during calls.
 func TestAbortAmongCalls(t *testing.T) {
 	t.Parallel()
 	l := line(t, redistest.URL())
@@ -203,7 +202,7 @@ func TestAbortAmongCalls(t *testing.T) {
 	}
 }
 
-// Who asks learns when calls that waited behind others have been sent, and not before.
+// Sent reports when calls that waited behind others have been sent, and not before.
 func TestSent(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -227,6 +226,6 @@ func TestSent(t *testing.T) {
 	is.NoErr(first.Wait(t.Context())[0].Err)
 	is.Equal(len(sent), 0)
 	l.Close()
-	is.True(!l.Start(redisconn.Command("PING")).Sent(tell)) // nor will it be
+	is.True(!l.Start(redisconn.Command("PING")).Sent(tell)) // and won't be
 	is.Equal(len(sent), 0)
 }

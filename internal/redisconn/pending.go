@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// A Pending is calls that are being made.
+// A Pending holds calls in flight.
 type Pending struct {
 	line   *Line
 	bundle bundle
 	done   <-chan struct{}
-	err    error // instead
+	err    error // set instead of a bundle
 }
 
-// Start has the calls made as Do does, and does not wait for the replies. When
-// nobody else uses the line and it is connected, they have been sent when it
-// returns.
+// Start makes the calls as Do does, but doesn't wait for the replies. If the line has no other
+// users and is connected, the calls have been sent when Start returns.
 func (l *Line) Start(calls ...Call) *Pending {
 	p := &Pending{line: l, bundle: bundle{calls: calls, replies: make([]Reply, len(calls))}}
 	if l.own() {
@@ -34,8 +33,8 @@ func (p *Pending) Done() <-chan struct{} {
 	return p.done
 }
 
-// Sent reports whether the calls have been sent. If they still wait for others on the line, f is called
-// once they are. It must not block, or use the line.
+// Sent reports whether the calls have been sent. If they still wait for others on the line, f is
+// called once they are. f must not block or use the line.
 func (p *Pending) Sent(f func()) bool {
 	if p.err != nil {
 		return false
@@ -48,7 +47,7 @@ func (p *Pending) Sent(f func()) bool {
 	return p.bundle.away
 }
 
-// Wait returns the replies, as Do does. It is called once.
+// Wait returns the replies, as Do does. Call it once.
 func (p *Pending) Wait(ctx context.Context) []Reply {
 	err := p.err
 	if err == nil {
@@ -60,7 +59,6 @@ func (p *Pending) Wait(ctx context.Context) []Reply {
 	return p.bundle.replies
 }
 
-// Took is the time from when the calls were sent until all had been answered, without what
-// they waited before for others on the line. It means something only after Wait has returned
-// replies.
+// Took returns the time from sending the calls until all were answered, without the time that they
+// waited for others on the line. It is valid only after Wait has returned replies.
 func (p *Pending) Took() time.Duration { return p.bundle.took }

@@ -8,18 +8,18 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A renewal replaces the connection of a Line before the credentials it has logged in with expire
-// and the server closes it. The next connection is dialed while the line is in use.
+// A renewal replaces the connection of a Line before its credentials expire and the server closes
+// it. The next connection is dialed while the line is in use.
 type renewal struct {
-	every time.Duration              // the age at which a connection is replaced, at most; 0 is never
+	every time.Duration              // the age by which a connection is replaced; 0 is never
 	fresh atomic.Pointer[redis.Conn] // the next connection; nil if there is none yet
 
 	// The fields below are protected by Line.mu.
 	due    time.Time          // when the next dial may begin
-	cancel context.CancelFunc // of the dial under way; nil if there is none
+	cancel context.CancelFunc // of the dial in progress; nil if there is none
 }
 
-// renewAgain is how long after a dial that has failed the next one begins.
+// renewAgain is how long after a failed dial the next one begins.
 const renewAgain = time.Minute
 
 // Renewed makes the line replace each connection before it gets older than every, as long as the
@@ -29,22 +29,22 @@ func (l *Line) Renewed(every time.Duration) *Line {
 	return l
 }
 
-// hasFresh reports whether the next connection is there.
+// hasFresh reports whether the next connection is ready.
 func (l *Line) hasFresh() bool { return l.renewal.every > 0 && l.renewal.fresh.Load() != nil }
 
-// madeLocked takes in a new connection.
+// madeLocked sets a new connection.
 func (l *Line) madeLocked(conn redis.Conn) {
 	l.conn, l.made = conn, time.Now()
 	l.renewal.due = l.made.Add(Jitter(l.renewal.every))
 }
 
-// swap replaces the connection with the next one, if that is there and still open.
+// swap replaces the connection with the next one, if that is ready and still open.
 func (l *Line) swap() {
 	fresh := l.renewal.fresh.Swap(nil)
 	if fresh == nil {
 		return
 	}
-	if (*fresh).Err() != nil { // it was closed meanwhile
+	if (*fresh).Err() != nil { // it was closed in the meantime
 		_ = (*fresh).Close()
 		return
 	}
@@ -53,7 +53,7 @@ func (l *Line) swap() {
 	l.madeLocked(*fresh)
 	l.mu.Unlock()
 	if old != nil {
-		_ = old.Close() // nothing is under way on it
+		_ = old.Close() // it has no calls in flight
 	}
 }
 
@@ -76,12 +76,12 @@ func (l *Line) renewLocked() {
 		}
 		l.mu.Unlock()
 		if conn != nil {
-			_ = conn.Close() // nobody wants it
+			_ = conn.Close() // not needed any more
 		}
 	}()
 }
 
-// put keeps the next connection, and returns the one that was kept before, or nil.
+// put stores the next connection, and returns the one stored before, or nil.
 func (r *renewal) put(conn redis.Conn) redis.Conn {
 	if before := r.fresh.Swap(&conn); before != nil {
 		return *before
@@ -89,7 +89,7 @@ func (r *renewal) put(conn redis.Conn) redis.Conn {
 	return nil
 }
 
-// endRenewal closes what a renewal has made or is making.
+// endRenewal closes the next connection, and cancels its dial.
 func (l *Line) endRenewal() {
 	l.mu.Lock()
 	if l.renewal.cancel != nil {
@@ -97,6 +97,6 @@ func (l *Line) endRenewal() {
 	}
 	l.mu.Unlock()
 	if fresh := l.renewal.fresh.Swap(nil); fresh != nil {
-		_ = (*fresh).Close() // nobody wants it
+		_ = (*fresh).Close() // not needed any more
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A line that is used replaces its connection by and by, and no call notices. When there is no
-// next one, it keeps the one that it has.
+// A line that is in use replaces its connection from time to time, and no call notices. If dialing
+// the next one fails, it keeps the current one.
 func TestRenewal(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -50,7 +50,7 @@ func TestRenewal(t *testing.T) {
 	})
 }
 
-// Callers don't notice renewals, however many there are, nor does Close.
+// Neither callers nor Close notice renewals, however many there are.
 func TestRenewalAmongCalls(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -71,8 +71,8 @@ func TestRenewalAmongCalls(t *testing.T) {
 	}
 }
 
-// Credentials are asked at each dial. What they fail with, and that they panic, is the error of
-// the dial; a password is in none.
+// Credentials is called at each dial. Its error or panic becomes the error of the dial. No error
+// contains a password.
 func TestCredentials(t *testing.T) {
 	is := redistest.Parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -108,7 +108,7 @@ func TestCredentials(t *testing.T) {
 	try("default", "", nil, "")
 }
 
-// A server that accepts and says nothing is given up after the timeout of a dial.
+// A dial to a server that accepts and then says nothing times out.
 func TestDialTimeout(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -117,5 +117,5 @@ func TestDialTimeout(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := s.Dial(ctx)
-	is.True(err != nil && ctx.Err() == nil) // long before the context has ended
+	is.True(err != nil && ctx.Err() == nil) // long before the context ends
 }

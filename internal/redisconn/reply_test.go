@@ -15,8 +15,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// answering is a line to a server that answers a PING as it should, and whatever else as
-// answer does, until that returns false.
+// answering returns a line to a server that answers a PING normally, and other requests by calling
+// answer until that returns false.
 func answering(t *testing.T, timeout time.Duration, answer func(c net.Conn) bool) *redisconn.Line {
 	t.Helper()
 	return lineOf(t, redistest.Listen(t, func(c net.Conn) {
@@ -29,14 +29,14 @@ func answering(t *testing.T, timeout time.Duration, answer func(c net.Conn) bool
 			case strings.Contains(string(buf[:n]), "PING"):
 				_, _ = fmt.Fprint(c, "+PONG\r\n")
 			case !answer(c):
-				_, _ = c.Read(buf) // it says nothing more, and waits for the end
+				_, _ = c.Read(buf) // it sends nothing more, and waits for the end
 				return
 			}
 		}
 	}).URL(), timeout)
 }
 
-// pieces says something n times, with a pause before each.
+// pieces sends the same bytes n times, with a pause before each.
 func pieces(c net.Conn, what string, n int, pause time.Duration) bool {
 	for range n {
 		time.Sleep(pause)
@@ -69,17 +69,16 @@ func TestReplyInPieces(t *testing.T) {
 			for range 2 {
 				sent := time.Now()
 				redistest.Sure(l.One(t.Context(), redisconn.Command("GET", "large")))(t)
-				is.True(time.Since(sent) > 2*timeout) // else this shows nothing
+				is.True(time.Since(sent) > 2*timeout) // otherwise this shows nothing
 			}
 		})
 	}
 }
 
-// A reply that stops half-way is given up within the timeout, also when much of it has come
-// at once.
+// A reply that stops midway fails within the timeout, even if much of it has come at once.
 func TestReplyStops(t *testing.T) {
 	is := redistest.Parallel(t)
-	const timeout = 2 * time.Second // the dial has it, too, on a busy machine
+	const timeout = 2 * time.Second // also for the dial, on a busy machine
 	l := answering(t, timeout, func(c net.Conn) bool {
 		_, _ = fmt.Fprintf(c, "$%d\r\n", 1<<24)
 		_, _ = c.Write(make([]byte, 1<<23))
@@ -93,11 +92,11 @@ func TestReplyStops(t *testing.T) {
 	}
 }
 
-// A reply of which too little comes does not hold the line.
+// A reply that comes too slowly doesn't block the line.
 func TestTrickle(t *testing.T) {
 	is := redistest.Parallel(t)
 	l := answering(t, time.Second, func(c net.Conn) bool {
-		_, _ = fmt.Fprintf(c, "$%d\r\n%s", 1<<24, strings.Repeat(piece, 100)) // it has begun well
+		_, _ = fmt.Fprintf(c, "$%d\r\n%s", 1<<24, strings.Repeat(piece, 100)) // a normal beginning
 		return pieces(c, "x", 1<<24, 5*time.Millisecond)
 	})
 	sent := time.Now()
@@ -108,14 +107,14 @@ func TestTrickle(t *testing.T) {
 	}
 }
 
-// endless answers with more than a test waits for.
+// endless sends more than a test waits for.
 func endless(c net.Conn) bool {
 	_, _ = fmt.Fprintf(c, "$%d\r\n", 1<<29)
 	return pieces(c, piece, 1<<15, 20*time.Millisecond)
 }
 
-// A reply that keeps coming is cut off by Abort at once, and not when the time of a silent
-// server is over.
+// Abort cuts off a reply that keeps coming at once, without waiting for the timeout of a silent
+// server.
 func TestAbortOfReply(t *testing.T) {
 	is := redistest.Parallel(t)
 	const silence = 10 * time.Second
@@ -144,8 +143,8 @@ func TestAbortOfReply(t *testing.T) {
 	is.True(time.Since(began) < silence/2)
 }
 
-// A caller whose context ends while a reply comes is gone at once. When it was the last, the
-// others and Close wait no longer than the timeout for what nobody wants.
+// A caller whose context ends while a reply comes returns at once. If it was the last one, other
+// callers and Close wait for the unwanted reply no longer than the timeout.
 func TestUnwantedReply(t *testing.T) {
 	is := redistest.Parallel(t)
 	const timeout = 3 * time.Second
@@ -168,13 +167,13 @@ func TestUnwantedReply(t *testing.T) {
 		err := <-failed
 		is.True(errors.Is(err, redisconn.ErrUnknown) && errors.Is(err, context.Canceled))
 		is.True(time.Since(began) < timeout*9/10)                                             // at once, not when the exchange has timed out
-		got := redistest.Sure(redis.String(l.One(t.Context(), redisconn.Command("PING"))))(t) // behind it
+		got := redistest.Sure(redis.String(l.One(t.Context(), redisconn.Command("PING"))))(t) // behind the unwanted reply
 		is.Equal(got, "PONG")
 		is.True(time.Since(began) < 4*timeout) // the reply would take ten minutes
 	}
 }
 
-// What one caller does not wait for any more may be what another waits behind, so it is read.
+// A reply whose caller has left is read if another caller waits behind it.
 func TestReplyWantedByOther(t *testing.T) {
 	is := redistest.Parallel(t)
 	const timeout = 1500 * time.Millisecond
@@ -186,9 +185,9 @@ func TestReplyWantedByOther(t *testing.T) {
 			on = nil
 			return pieces(c, "+first\r\n", 1, 0)
 		}
-		part := strings.Repeat(piece, 4) // each is worth a second, so a busy machine may well be late
+		part := strings.Repeat(piece, 4) // each extends the deadline by a second, for busy machines
 		_, _ = fmt.Fprintf(c, "$%d\r\n", 25*len(part))
-		return pieces(c, part, 25, 150*time.Millisecond) && pieces(c, "\r\n+last\r\n", 1, 0) // for both
+		return pieces(c, part, 25, 150*time.Millisecond) && pieces(c, "\r\n+last\r\n", 1, 0) // for both callers
 	})
 	first, release := make(chan error, 1), on
 	go func() {
@@ -215,5 +214,5 @@ func TestReplyWantedByOther(t *testing.T) {
 	cancel()
 	is.True(errors.Is(large()[0], redisconn.ErrUnknown))
 	is.NoErr(last()[0])
-	is.True(time.Since(sent) > 2*timeout) // else this shows nothing
+	is.True(time.Since(sent) > 2*timeout) // otherwise this shows nothing
 }

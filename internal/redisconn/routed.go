@@ -11,8 +11,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Routed marks the line as one to a node of a cluster, and returns it. If the node sends a call to
-// another node, the line keeps its connection and returns that reply as it is.
+// Routed marks the line as one to a node of a cluster, and returns it. If the node redirects a
+// call, the line keeps its connection and returns that reply unchanged.
 func (l *Line) Routed() *Line {
 	l.routed = true
 	return l
@@ -24,7 +24,8 @@ func (c Call) At(key string) Call {
 	return c
 }
 
-// Key is the key that decides which node of a cluster takes the call; false if any node does.
+// Key returns the key that determines which node of a cluster gets the call, or false if any node
+// may.
 func (c *Call) Key() (key string, ok bool) {
 	first := 0
 	switch {
@@ -45,21 +46,21 @@ func (c *Call) Key() (key string, ok bool) {
 	return key, ok
 }
 
-// keyless are the commands of ours whose first argument is no key.
+// keyless lists the commands whose first argument isn't a key.
 var keyless = map[string]bool{
 	"ASKING": true, "CLUSTER": true, "CONFIG": true, "ECHO": true, "INFO": true, "MEMORY": true, "PING": true, "PUBSUB": true, "ROLE": true, "SCAN": true, "TIME": true,
 }
 
-// Asking returns the call as it is sent after an ASK redirection, to a node that doesn't own the
-// slot yet: its commands go in one exchange, and the last reply is that of the call. It is false for
-// a call of several keys, which can't be sent so.
+// Asking returns the commands for a call after an ASK redirection, to a node that doesn't own the
+// slot yet: send them in one exchange; the last reply is the call's. It returns false for a call
+// with several keys, which can't be sent like this.
 func (c *Call) Asking() (calls []Call, ok bool) {
 	call := *c
 	if c.script != nil {
 		if n, _ := c.args[1].(int); n != 1 {
 			return nil, false
 		}
-		// Not by its digest: the node is asked once, and might not know it.
+		// With the source: the node is asked only once, and might not know the digest.
 		call.name, call.script, call.args = "EVAL", nil, slices.Clone(c.args)
 		call.args[0] = c.script.src
 	}
@@ -67,14 +68,14 @@ func (c *Call) Asking() (calls []Call, ok bool) {
 	return []Call{Command("ASKING"), call}, true
 }
 
-// A Redirection says where a cluster node wants a call to go.
+// A Redirection is the node to which another node redirects a call.
 type Redirection struct {
-	Ask     bool // this once: the slot is on its way there
+	Ask     bool // only this once: the slot is moving there
 	Slot    int
-	Address string // host and port; without the host it is that of the node which said so; "" if that node doesn't know it
+	Address string // host and port; a missing host is the redirecting node's; "" if that node doesn't know it
 }
 
-// Redirected returns the redirection that an error reply is.
+// Redirected parses an error reply that is a redirection.
 func Redirected(err error) (r Redirection, ok bool) {
 	e, ok := errors.AsType[redis.Error](err)
 	if !ok || len(e) > maxReply {
@@ -86,7 +87,7 @@ func Redirected(err error) (r Redirection, ok bool) {
 	}
 	r.Ask = words[0] == "ASK"
 	r.Slot, err = strconv.Atoi(words[1])
-	at := strings.LastIndexByte(words[2], ':') // hosts of IPv6 have no brackets here
+	at := strings.LastIndexByte(words[2], ':') // IPv6 hosts have no brackets here
 	if err != nil || r.Slot < 0 || at < 0 {
 		return r, false
 	}
@@ -94,23 +95,24 @@ func Redirected(err error) (r Redirection, ok bool) {
 	if err != nil || port < 0 || port > 65535 {
 		return r, false
 	}
-	if port == 0 || words[2][:at] == "?" { // another server has taken the address of a dead owner, say
+	if port == 0 || words[2][:at] == "?" { // for example, another server has the address of a dead owner
 		return r, true
 	}
 	r.Address = net.JoinHostPort(strings.Trim(words[2][:at], "[]"), words[2][at+1:])
 	return r, true
 }
 
-// A Later is why a server hasn't carried out a call that will succeed after a while, there or at
+// A Later is the reason why a server hasn't carried out a call that will succeed later, there or on
 // another server.
 type Later string
 
 // Alone means that a master refuses writes because it has too few replicas.
 const Alone Later = "NOREPLICAS"
 
-// Postponed returns why a call is to be made again later; "" if it isn't. None of it was carried
-// out: only the first word of the reply counts, which isn't that of an error inside a script. (A script
-// that may not write for want of replicas fails with its first write, and not later.)
+// Postponed returns why a call must be repeated later, or "" if it needn't be. The server carried
+// out no part of it: only the first word of the reply counts, and errors inside a script don't
+// begin with these words. (A script that may not write because replicas are missing fails at its
+// first write.)
 func Postponed(err error) Later {
 	if e, ok := errors.AsType[redis.Error](err); ok {
 		word, _, _ := strings.Cut(string(e), " ")
@@ -122,13 +124,13 @@ func Postponed(err error) Later {
 	return ""
 }
 
-// Astray is the error of a call that no node has carried out. Why is what the last one said. Away
-// is true for it.
+// Astray returns the error of a call that no node has carried out; why is the last node's reason.
+// Away reports true for it.
 func Astray(why error) error {
 	return &absentError{fmt.Errorf("no node of the cluster takes the call: %s", why)}
 }
 
-// harmless reports whether a reply says nothing against the connection.
+// harmless reports whether a reply doesn't mean that the connection is bad.
 func (l *Line) harmless(err error) bool {
 	if _, redirected := Redirected(err); redirected {
 		return l.routed
@@ -137,14 +139,14 @@ func (l *Line) harmless(err error) bool {
 	return l.routed && (later == "TRYAGAIN" || later == "CLUSTERDOWN")
 }
 
-// ErrCluster says that a server is a node of a cluster, but was used as a single server.
+// ErrCluster means that a node of a cluster was used as a single server.
 var ErrCluster = errors.New("this server is part of a cluster; use Open with redis+cluster://")
 
-// ErrPlain says that a server is not in cluster mode, and was taken for a node of a cluster.
+// ErrPlain means that a server that isn't in cluster mode was used as a node of a cluster.
 var ErrPlain = errors.New("this server isn't part of a cluster; use a URL with redis://")
 
-// Plain has the answer to a CLUSTER command say so where only a server gives it that is not in cluster
-// mode.
+// Plain adds ErrPlain to the answer to a CLUSTER command if only a server that isn't in cluster
+// mode gives it.
 func Plain(err error) error {
 	if e, ok := errors.AsType[redis.Error](err); ok && strings.Contains(string(e), "cluster support disabled") {
 		return ErrPlain
@@ -152,8 +154,8 @@ func Plain(err error) error {
 	return err
 }
 
-// placed adds ErrCluster to an error reply that only a node of a cluster gives, and what to do to one that asks
-// for a password.
+// placed adds ErrCluster to an error reply that only a node of a cluster gives, and advice to one
+// that asks for a password.
 func (l *Line) placed(err error) error {
 	if replied(err, "NOAUTH") {
 		return fmt.Errorf("%w The server needs a password: put it into the URL, as in redis://:PASSWORD@HOST", err)

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Where a call belongs is told by its first key, or by the hint of one that has none.
+// A call's first key, or the hint of a call without keys, determines its node.
 func TestCallKey(t *testing.T) {
 	t.Parallel()
 	script := redisconn.NewScript("return 1")
@@ -34,7 +34,7 @@ func TestCallKey(t *testing.T) {
 	}
 }
 
-// A call with a hint is made as it is without. Those with the same hint may travel as one.
+// A hint doesn't change how a call is made. Calls with the same hint may be combined.
 func TestCallAt(t *testing.T) {
 	is := redistest.Parallel(t)
 	l := line(t, redistest.URL())
@@ -45,7 +45,7 @@ func TestCallAt(t *testing.T) {
 	}
 }
 
-// What redirects a call is known by its form.
+// Redirections are recognized by their form.
 func TestRedirected(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]redisconn.Redirection{
@@ -68,19 +68,19 @@ func TestRedirected(t *testing.T) {
 			t.Errorf("%q: %v", said, got)
 		}
 	}
-	if _, ok := redisconn.Redirected(fmt.Errorf("MOVED 1 h:1")); ok { //nolint:perfsprint // no reply
+	if _, ok := redisconn.Redirected(fmt.Errorf("MOVED 1 h:1")); ok { //nolint:perfsprint // not a reply
 		t.Error("this is no reply")
 	}
 	if redisconn.Postponed(redis.Error("ERR Error running script -TRYAGAIN later")) != "" {
 		t.Error("a script that ran may have written")
 	}
 	if err := redisconn.Astray(redis.Error("MOVED 1 h:1")); !redisconn.Away(err) || redisconn.Answered(err) {
-		t.Error("a call that nobody takes is a matter of the servers")
+		t.Error("a call that no node takes must count as an outage")
 	}
 }
 
-// A line to a node of a cluster keeps its connection when a call is to go elsewhere or to be made
-// later, and repeats what it was told though words of it are in a payload. Another line doesn't.
+// A line to a node of a cluster keeps its connection when a call is redirected or postponed, and
+// returns the reply unchanged, even if words of it are in a payload. Other lines don't.
 func TestRoutedLine(t *testing.T) {
 	is := redistest.Parallel(t)
 	replies := map[string]string{
@@ -106,7 +106,7 @@ func TestRoutedLine(t *testing.T) {
 	}
 	is.Equal(redisconn.Postponed(call(routed, "E")), redisconn.Later("READONLY"))
 	redistest.Sure(routed.One(t.Context(), redisconn.Command("PING")))(t)
-	is.True(routed.Made() != made) // that one was not
+	is.True(routed.Made() != made) // this one wasn't
 
 	other := line(t, url)
 	redistest.Sure(other.One(t.Context(), redisconn.Command("PING")))(t)
@@ -117,7 +117,8 @@ func TestRoutedLine(t *testing.T) {
 	is.True(other.Made() != made)
 }
 
-// A call of one key can be made at a node that is to own its slot; a script with its source.
+// A call with one key can be sent to the node that will own its slot; a script is sent with its
+// source.
 func TestAsking(t *testing.T) {
 	is := redistest.Parallel(t)
 	get := redisconn.Command("GET", "k")
@@ -132,6 +133,6 @@ func TestAsking(t *testing.T) {
 	calls, ok = one.Asking()
 	is.True(ok && len(calls) == 2)
 	replies := line(t, redistest.URL()).Do(t.Context(), calls...)
-	is.True(redisconn.Answered(replies[0].Err)) // this is no cluster
+	is.True(redisconn.Answered(replies[0].Err)) // this isn't a cluster
 	is.Equal(redistest.Sure(redis.Int(replies[1].Value, replies[1].Err))(t), 5)
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A Server is one address, and who logs in there.
+// A Server is an address and a login.
 type Server struct {
 	Network, Address string
 	DB               int
 	Login            Login
-	Credentials      Credentials   // asked at each dial instead of Login, unless it is nil
+	Credentials      Credentials   // if not nil, called at each dial instead of using Login
 	Timeout          time.Duration // of each step of a dial; 0 is DialTimeout
 	Secure           bool
-	// TLS is the configuration of secure connections. Nil is the defaults: the authorities that
-	// the system trusts, the host of the address, and TLS 1.2 at least, which is also what is
-	// put where the config says nothing.
+	// TLS is the configuration of secure connections. Nil is the defaults: the system's
+	// authorities, the host of the address, and at least TLS 1.2. The defaults also replace unset
+	// fields.
 	TLS *tls.Config
 }
 
@@ -33,8 +33,8 @@ type Credentials func(ctx context.Context) (user, password string, err error)
 
 var errSeveral = errors.New("the URL names sentinels or a cluster; use the URL of a single server")
 
-// FromURL returns a Dial for the URL of one server. Its errors never repeat the URL, which
-// may hold a password.
+// FromURL returns a Dial for the URL of one server. Its errors never contain the URL, which may
+// hold a password.
 func FromURL(raw string) (Dial, error) {
 	u, err := ParseURL(raw)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s Server) Dial(ctx context.Context) (redis.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", s.Address, err)
 	}
-	writes := DefaultTimeout // not what the dial has left: the connection outlives it
+	writes := DefaultTimeout // not the dial's remaining time, since the connection outlives the dial
 	if of, ok := ctx.Value(lifeKey{}).(*life); ok {
 		writes = of.timeout
 	}
@@ -71,8 +71,8 @@ func (s Server) Dial(ctx context.Context) (redis.Conn, error) {
 
 func (s Server) timeout() time.Duration { return cmp.Or(s.Timeout, DialTimeout) }
 
-// login returns the login. It reads the text of a user's error here and never later, when the
-// error's methods might block on whoever needs the text.
+// login returns the login. It reads the text of a user's error only here: later, the error's
+// methods might block on the code that needs the text.
 func (s Server) login(ctx context.Context) (who Login, err error) {
 	if s.Credentials == nil {
 		return s.Login, nil
@@ -105,21 +105,21 @@ func (s Server) connect() connect {
 	return plain(reaches(dialer))
 }
 
-// reaches makes connections of TCP, with two tries in the time of the dialer.
+// reaches makes TCP connections, with two tries in the dialer's time.
 func reaches(dialer *net.Dialer) connect {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		return twice(ctx, dialer.Timeout, func(ctx context.Context, begin func()) (net.Conn, error) {
 			d := *dialer
-			d.Control = func(string, string, syscall.RawConn) error { begin(); return nil } // the name is known
+			d.Control = func(string, string, syscall.RawConn) error { begin(); return nil } // the name is resolved
 			return d.DialContext(ctx, network, address)
 		})
 	}
 }
 
-// twice dials, and again if half of the time is over since that has begun. What is sent to a server that
-// is out of reach is lost, and the system repeats it after a second, then after two: too late for a
-// heartbeat when the server is there again. A connection that takes longer than half of the time
-// would be of no use, since as much has to come over it again.
+// twice dials, and dials again if half of the time has passed since the first try began to connect.
+// Packets to an unreachable server are lost, and the system repeats them after a second, then after
+// two: too late for a heartbeat once the server is back. A connection that takes longer than half
+// of the time would be useless, since the first exchange on it takes as long again.
 func twice(ctx context.Context, within time.Duration, dial func(ctx context.Context, begin func()) (net.Conn, error)) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -133,7 +133,7 @@ func twice(ctx context.Context, within time.Duration, dial func(ctx context.Cont
 	return dial(ctx, func() {})
 }
 
-// A connectError is why there is no connection.
+// A connectError explains why there is no connection.
 type connectError struct {
 	address, user string
 	err           error
@@ -145,7 +145,7 @@ func (e *connectError) Error() string {
 		why = of.Err // it repeats the address
 	}
 	if of, ok := errors.AsType[*os.SyscallError](why); ok && of == why && of.Syscall == "connect" {
-		why = of.Err // so is what was tried
+		why = of.Err // it repeats the operation
 	}
 	return fmt.Sprintf("connect to %s as user %q: %v", e.address, e.user, why)
 }

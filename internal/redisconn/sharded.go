@@ -2,15 +2,15 @@ package redisconn
 
 import "errors"
 
-// In a cluster, a message to a sharded topic is sent only by the node that owns the topic's slot.
-// When the slot moves, the node ends the subscription, and its listener is told so.
+// In a cluster, only the node that owns a sharded topic's slot sends the topic's messages. When the
+// slot moves, the node ends the subscription, and Moved is called.
 
 var errMoved = errors.New("the slot of a subscription has moved to another node")
 
-// ended reports whether a message, or a refusal, is about the SUNSUBSCRIBE that is the oldest
-// request. What answers it looks like what a server says that ends the subscription by itself, and
-// when both happen, both come. So a PING follows each SUNSUBSCRIBE, and the answer to that says
-// that there are no more. No server sends a PING elsewhere.
+// ended reports whether a message or a refusal answers the SUNSUBSCRIBE that is the oldest request.
+// The answer looks the same as the message with which a server ends the subscription on its own; if
+// both happen, both come. So a PING follows each SUNSUBSCRIBE, and its answer shows that no more
+// will come. No other code sends a PING at this point.
 func (f *feed) ended(words [][]byte, refusal error) bool {
 	f.sub.mu.Lock()
 	defer f.sub.mu.Unlock()
@@ -22,7 +22,7 @@ func (f *feed) ended(words [][]byte, refusal error) bool {
 	case !leaves(words):
 		told := r.left
 		f.asked = f.asked[1:]
-		return refusal != nil && !(told && Denied(refusal)) // of the PING, if not of this
+		return refusal != nil && !(told && Denied(refusal)) // of the PING, perhaps
 	case string(words[1]) == r.topic.Name:
 		r.left = true
 		return true
@@ -30,7 +30,7 @@ func (f *feed) ended(words [][]byte, refusal error) bool {
 	return false
 }
 
-// leaves reports whether a message says that the subscription of a sharded topic has ended.
+// leaves reports whether a message means that the subscription of a sharded topic has ended.
 func leaves(words [][]byte) bool { return len(words) == 3 && string(words[0]) == "sunsubscribe" }
 
 // ends reports whether a request ends the subscription of a sharded topic.
@@ -38,9 +38,10 @@ func (r *request) ends() bool {
 	return r.topic.Sharded && r.command == r.topic.command("UNSUBSCRIBE")
 }
 
-// elsewhere handles the refusal of a sharded topic, and reports whether it has. If another node has
-// the slot, it tells the listeners. If there are no sharded topics, because the server is older or
-// the user may not use them, it tells nobody: whoever asks for one also asks for a plain topic.
+// elsewhere handles the refusal of a sharded topic, and reports whether it did. If another node has
+// the slot, it notifies the listeners. If there are no sharded topics, because the server is older
+// or the user may not use them, it notifies no one: a listener of a sharded topic also has a plain
+// topic.
 func (f *feed) elsewhere(r request, refusal error) bool {
 	if !r.topic.Sharded || r.command != r.topic.command("SUBSCRIBE") {
 		return false
@@ -55,7 +56,7 @@ func (f *feed) elsewhere(r request, refusal error) bool {
 	return false
 }
 
-// moved tells the listeners of a sharded topic that another node has it. It fails if one of them
+// moved notifies the listeners of a sharded topic that another node has it. It fails if one of them
 // has no Moved function; then the session ends, and the next one subscribes to everything again.
 func (f *feed) moved(t Topic, to string) error {
 	for _, l := range f.of(t) {
@@ -67,7 +68,7 @@ func (f *feed) moved(t Topic, to string) error {
 	return nil
 }
 
-// command is the variant of a command for a plain, a pattern or a sharded topic.
+// command returns the variant of a command for a plain, a pattern or a sharded topic.
 func (t Topic) command(name string) string {
 	switch {
 	case t.Pattern:

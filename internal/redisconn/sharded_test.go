@@ -15,7 +15,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// hears is a listener of topics that writes down what it is told.
+// hears returns a listener of topics, and a channel with its notifications and messages.
 func hears(topics ...redisconn.Topic) (l *redisconn.Subscription, told chan string) {
 	told = make(chan string, 100)
 	l = &redisconn.Subscription{
@@ -47,7 +47,7 @@ func subscriber(t *testing.T, url string, to io.Writer) *redisconn.Subscriber {
 	return s
 }
 
-// Sharded topics and others are heard on one connection, each its own messages.
+// Sharded and other topics share a connection, and each listener gets only its messages.
 func TestShardedTopics(t *testing.T) {
 	is := redistest.Parallel(t)
 	name := redistest.Prefix(t) + "{q}"
@@ -64,7 +64,7 @@ func TestShardedTopics(t *testing.T) {
 	next(t, toldToo, name+" a")
 	is.Equal(redistest.Do(t, c, "PUBLISH", name, "b"), int64(1))
 	next(t, told, name+" b")
-	s.Remove(l) // asked for, so nobody is told that it has moved
+	s.Remove(l) // on request, so no listener is notified that it moved
 	for redistest.Do(t, c, "PUBLISH", name, "c") != int64(0) {
 	}
 	is.Equal(redistest.Do(t, c, "SPUBLISH", name, "d"), int64(1))
@@ -72,7 +72,7 @@ func TestShardedTopics(t *testing.T) {
 	is.Equal(len(told), 0)
 }
 
-// A server without sharded topics is asked for the others, and nobody is warned.
+// On a server without sharded topics, the other topics are subscribed, and nothing is logged.
 func TestNoShardedTopics(t *testing.T) {
 	is := redistest.Parallel(t)
 	url := redistest.Start(t, "--rename-command", "SSUBSCRIBE", "").URL()
@@ -87,8 +87,8 @@ func TestNoShardedTopics(t *testing.T) {
 	is.Equal(said.String(), "")
 }
 
-// A sharded subscription ends when its slot moves, and is refused where the slot is not: the
-// listener is told both times, and goes on hearing its other topics.
+// A sharded subscription ends when its slot moves, and is refused on a node without the slot: the
+// listener is notified both times, and keeps receiving messages of its other topics.
 func TestShardedTopicMoves(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 2, 0)

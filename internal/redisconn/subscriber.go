@@ -14,25 +14,25 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// A Subscriber is a connection for messages. It's open while somebody listens, and reconnects after
-// every failure. Messages are only hints: each listener is told when its subscriptions are
-// confirmed, at first and after every gap, and then checks for itself.
+// A Subscriber is a connection for messages. It's open while it has listeners, and reconnects after
+// every failure. Messages are only hints: each listener is notified when its subscriptions are
+// confirmed, at first and after every gap, and then checks the state itself.
 //
 // Each topic is subscribed with its own command, and Redis answers commands in order. So it's clear
 // which topic is refused, and others aren't affected.
 //
-// Nobody waits for the connection, since a Pool may call the Subscriber's methods: Add and Remove
-// leave sending and closing to its goroutine.
+// No method waits for the connection, since a Pool may call the Subscriber's methods: Add and
+// Remove leave sending and closing to its goroutine.
 type Subscriber struct {
 	dial     Dial
 	log      *logs.Log
 	upset    logs.Outage
 	refusals logs.Outage
-	turn     chan struct{} // has an element while a feed has a connection, or makes one
+	turn     chan struct{} // has an element while a feed has a connection or makes one
 
 	mu     sync.Mutex // protects the fields below, and those of feed
 	closed bool
-	feed   *feed // nil while nobody listens
+	feed   *feed // nil without listeners
 }
 
 // A feed lasts from a Subscriber's first listener to its last.
@@ -47,10 +47,10 @@ type feed struct {
 	topics    map[Topic][]*Subscription
 	refused   map[Topic]string // the gist of the refusal
 	connected bool
-	wanted    []request // to be sent on the connection
-	asked     []request // sent, and not answered yet; oldest first
+	wanted    []request // to send on the connection
+	asked     []request // sent and not answered yet; oldest first
 
-	// Of the goroutine of run: what became of the session.
+	// The result of the session; owned by the goroutine of run.
 	open, confirmed, denied bool
 	futile                  int // consecutive sessions that ended before a subscription was confirmed
 }
@@ -59,29 +59,29 @@ type feed struct {
 type Topic struct {
 	Name    string
 	Pattern bool
-	Sharded bool // of one node of a cluster
+	Sharded bool // owned by one node of a cluster
 }
 
-// A request is a command that is to be answered.
+// A request is a command that will be answered.
 type request struct {
 	command string // "PING" has no topic
 	topic   Topic
 	again   bool          // it was refused before
-	left    bool          // the server has said that the sharded topic isn't subscribed any more
-	of      *Subscription // that wants the topic; nil if all do who did before
+	left    bool          // the server has reported that the sharded topic is no longer subscribed
+	of      *Subscription // the listener that wants the topic; nil: all previous ones do
 }
 
-// A Subscription gets the messages of some topics. Its functions are called on the
+// A Subscription is a listener for the messages of some topics. Its functions are called on the
 // connection's goroutine, and must not block.
 type Subscription struct {
 	Topics  []Topic
 	Message func(channel string, data []byte)
-	Synced  func()          // subscribed, at first and after every gap
-	Failed  func(err error) // there is a gap, or a topic is refused; nil if nobody asks
-	Closed  func()          // there will be nothing more; nil if nobody asks
+	Synced  func()          // the topics are subscribed, at first and after every gap
+	Failed  func(err error) // there is a gap, or a topic is refused; may be nil
+	Closed  func()          // no more messages will come; may be nil
 
-	// Moved tells that another node has a sharded topic, and which, if that is known: it isn't
-	// subscribed here any more. Nil if nobody asks.
+	// Moved reports that another node has a sharded topic, and which node, if known: the topic is
+	// no longer subscribed here. It may be nil.
 	Moved func(t Topic, to string)
 }
 
@@ -90,15 +90,15 @@ const (
 	deadAfter  = 2500 * time.Millisecond // without a sign of life
 	askAgain   = 10 * time.Second        // between tries of a refused topic
 	loginAgain = 30 * time.Second        // between tries when Redis refuses the login, or all subscriptions
-	mostFutile = 3                       // futile sessions after which the server is taken to refuse them all
+	mostFutile = 3                       // futile sessions after which the server seems to refuse all subscriptions
 )
 
-// NewSubscriber returns one that dials when somebody subscribes.
+// NewSubscriber returns a Subscriber that dials when it gets a listener.
 func NewSubscriber(dial Dial, log *logs.Log) *Subscriber {
 	return &Subscriber{dial: prompt(dial), log: log, turn: make(chan struct{}, 1)}
 }
 
-// Add subscribes the listener. It does not block on Redis; synced tells.
+// Add adds a listener. It doesn't wait for Redis; Synced reports when the topics are subscribed.
 func (s *Subscriber) Add(l *Subscription) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +123,7 @@ func (s *Subscriber) Add(l *Subscription) error {
 	return nil
 }
 
-// subscriptions are the requests for the listener's topics.
+// subscriptions returns the requests for the listener's topics.
 func (l *Subscription) subscriptions() []request {
 	rs := make([]request, len(l.Topics))
 	for i, t := range l.Topics {
@@ -133,7 +133,7 @@ func (l *Subscription) subscriptions() []request {
 }
 
 // Close ends the connection and all listeners. Later calls of Add fail. It waits until the
-// connection is closed, but not for a Pool that hangs.
+// connection is closed, unless a Pool hangs.
 func (s *Subscriber) Close() {
 	s.mu.Lock()
 	f := s.feed
@@ -143,7 +143,7 @@ func (s *Subscriber) Close() {
 		return
 	}
 	f.stop()
-	for l := range f.listeners { // nobody changes them any more
+	for l := range f.listeners { // they don't change any more
 		if l.Closed != nil {
 			l.Closed()
 		}
@@ -154,8 +154,8 @@ func (s *Subscriber) Close() {
 	}
 }
 
-// Remove ends the subscriptions of the listener. It doesn't wait for a function of the
-// listener that runs.
+// Remove ends the subscriptions of the listener. It doesn't wait for a running function of the
+// listener.
 func (s *Subscriber) Remove(l *Subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +238,7 @@ func (f *feed) all() []*Subscription {
 	return slices.Collect(maps.Keys(f.listeners))
 }
 
-// session is the life of one connection. It always ends with an error.
+// session runs one connection until it ends. It always returns an error.
 func (f *feed) session() error {
 	f.open, f.confirmed, f.denied = false, false, false
 	dialing, cancel := context.WithTimeout(f.ctx, deadAfter)
@@ -247,7 +247,7 @@ func (f *feed) session() error {
 	if err != nil {
 		return err
 	}
-	if f.futile > 0 { // does it answer anything?
+	if f.futile > 0 { // check whether it answers at all
 		if _, err := redis.DoWithTimeout(c, deadAfter, "PING"); err != nil && !Answered(err) {
 			_ = c.Close()
 			return err
@@ -270,9 +270,9 @@ func (f *feed) session() error {
 		f.connected = false
 		f.sub.mu.Unlock()
 		close(over)
-		Interrupt(c) // the writer may be at it
+		Interrupt(c) // the writer may be using it
 		<-written
-		_ = c.Close() // nothing is expected of it any more
+		_ = c.Close() // it isn't needed any more
 	}()
 	for f.ctx.Err() == nil {
 		reply, err := redis.ReceiveWithTimeout(c, deadAfter)
@@ -283,8 +283,8 @@ func (f *feed) session() error {
 	return f.ctx.Err()
 }
 
-// write sends requests, pings so that a dead connection is noticed, and retries refused topics now
-// and then. If sending fails, the receiver notices.
+// write sends requests, pings to detect a dead connection, and retries refused topics now and then.
+// If sending fails, the receiver notices.
 func (f *feed) write(conn redis.Conn, over <-chan struct{}) {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
@@ -310,7 +310,7 @@ func (f *feed) write(conn redis.Conn, over <-chan struct{}) {
 	}
 }
 
-// refusals are requests for the topics that were refused.
+// refusals returns requests for the refused topics.
 func (f *feed) refusals() (again []request) {
 	f.sub.mu.Lock()
 	defer f.sub.mu.Unlock()
@@ -320,7 +320,7 @@ func (f *feed) refusals() (again []request) {
 	return again
 }
 
-// send sends requests, after those that are wanted.
+// send sends the wanted requests, and then rs.
 func (f *feed) send(conn redis.Conn, rs []request) {
 	f.sub.mu.Lock()
 	rs = append(f.wanted, rs...)
@@ -344,7 +344,7 @@ func (f *feed) send(conn redis.Conn, rs []request) {
 
 var errBabble = errors.New("the reply to a subscription isn't Redis protocol")
 
-// receive handles what Redis sends. It returns an error when the connection is useless.
+// receive handles a reply or message. It returns an error if the connection is useless.
 func (f *feed) receive(reply any, err error) error {
 	if refusal, ok := errors.AsType[redis.Error](err); ok {
 		if f.ended(nil, refusal) {
@@ -357,7 +357,7 @@ func (f *feed) receive(reply any, err error) error {
 		case f.elsewhere(r, refusal):
 			return nil
 		case r.command == "PING", r.command == r.topic.command("UNSUBSCRIBE"):
-			return nil // it is alive
+			return nil // the connection is alive
 		case !Denied(refusal) && (poisoned(refusal) || replied(refusal, passing...)):
 			return refusal
 		}
@@ -368,7 +368,7 @@ func (f *feed) receive(reply any, err error) error {
 		return err
 	}
 	parts, ok := reply.([]any)
-	if !ok { // of a PING, with no subscription
+	if !ok { // the reply to a PING, without a subscription
 		f.ended(nil, nil)
 		if r, asked := f.answered(); !asked || r.command != "PING" {
 			return errBabble
@@ -388,7 +388,7 @@ func (f *feed) receive(reply any, err error) error {
 		return nil
 	case f.ended(words, nil):
 		return nil
-	case leaves(words): // nobody here has asked for that
+	case leaves(words): // no listener has requested that
 		return f.moved(Topic{Name: string(words[1]), Sharded: true}, "")
 	case len(words) == 4 && string(words[0]) == "pmessage":
 		f.dispatch(Topic{Name: string(words[1]), Pattern: true}, string(words[2]), words[3])
@@ -404,7 +404,7 @@ func (f *feed) receive(reply any, err error) error {
 	return nil
 }
 
-// answered returns the request that an answer is for.
+// answered removes and returns the request that an answer belongs to.
 func (f *feed) answered() (r request, ok bool) {
 	f.sub.mu.Lock()
 	defer f.sub.mu.Unlock()
@@ -447,7 +447,7 @@ func (f *feed) confirm(r request) {
 	f.settle(r, true)
 }
 
-// deny handles the refusal of a topic. It tells the listeners, unless they know.
+// deny handles the refusal of a topic. It notifies the listeners, unless they know already.
 func (f *feed) deny(r request, err error) {
 	f.denied = true
 	is := logs.Gist(err)
@@ -472,7 +472,7 @@ func (f *feed) deny(r request, err error) {
 	f.settle(r, false)
 }
 
-// A RefusalError is that of one topic. The others of a listener are often refused alike.
+// A RefusalError is the refusal of one topic. A listener's other topics are often refused alike.
 type RefusalError struct {
 	Topic Topic
 	Err   error
@@ -481,9 +481,9 @@ type RefusalError struct {
 func (e *RefusalError) Error() string { return fmt.Sprintf("subscribe to %s: %v", e.Topic.Name, e.Err) }
 func (e *RefusalError) Unwrap() error { return e.Err }
 
-// settle tells a listener whose last topic is answered that it is subscribed, as
-// far as Redis allows it: it answers in the order of the requests. A topic that was
-// refused before, and is not any more, ends a gap.
+// settle notifies a listener whose last topic is answered that it is subscribed, as far as Redis
+// permits it: Redis answers in the order of the requests. If a topic was refused before and is now
+// confirmed, that ends a gap.
 func (f *feed) settle(r request, confirmed bool) {
 	for _, l := range f.of(r.topic) {
 		if r.again && confirmed || l == r.of && r.topic == l.Topics[len(l.Topics)-1] && f.hears(l) {
@@ -492,7 +492,7 @@ func (f *feed) settle(r request, confirmed bool) {
 	}
 }
 
-// hears reports whether any topic of the listener is not refused.
+// hears reports whether at least one topic of the listener isn't refused.
 func (f *feed) hears(l *Subscription) bool {
 	f.sub.mu.Lock()
 	defer f.sub.mu.Unlock()

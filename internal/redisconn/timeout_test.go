@@ -23,12 +23,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// silence is the timeout of the lines of these tests: long enough that twice of it, which
-// a caller once waited, differs from it also on a slow machine.
+// silence is the timeout of the lines in these tests: long enough to distinguish it from twice that
+// time, which a caller once waited, even on a slow machine.
 const silence = 3 * time.Second
 
-// replying is a server that answers each request with what answer says to the command, and nothing
-// more once that is "".
+// replying returns the URL of a server that answers each request with the result of answer, and
+// with nothing more once that is "".
 func replying(t *testing.T, answer func(command string) string) (url string) {
 	t.Helper()
 	return redistest.Listen(t, func(c net.Conn) {
@@ -40,9 +40,8 @@ func replying(t *testing.T, answer func(command string) string) (url string) {
 	}).URL()
 }
 
-// Whatever a silent Redis does, and whatever the line was doing before, each call
-// fails when the timeout is over: the check of an idle connection, dialing and waiting for
-// the calls before are part of it.
+// However Redis is silent, and whatever the line was doing before, each call fails after the
+// timeout, which includes the check of an idle connection, dialing and waiting for earlier calls.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	stalled := func(t *testing.T, idle bool) *redisconn.Line {
@@ -74,7 +73,7 @@ func TestTimeout(t *testing.T) {
 				return ""
 			}), silence)
 		},
-		"dials for ever": func(t *testing.T) *redisconn.Line {
+		"dials forever": func(t *testing.T) *redisconn.Line {
 			over := make(chan struct{})
 			l := redisconn.NewLine(redisconn.FromPool(deafPool{over}), silence)
 			t.Cleanup(func() { close(over); l.Close() })
@@ -88,10 +87,10 @@ func TestTimeout(t *testing.T) {
 			for i := range 20 {
 				ctx := context.Background()
 				if i%2 == 0 {
-					ctx = t.Context() // which can end
+					ctx = t.Context() // it can end
 				}
 				callers.Go(func() {
-					time.Sleep(time.Duration(i) * 50 * time.Millisecond) // behind others, that is
+					time.Sleep(time.Duration(i) * 50 * time.Millisecond) // they wait behind others
 					began := time.Now()
 					_, err := l.One(ctx, redisconn.Command("ECHO", "x"))
 					took := time.Since(began)
@@ -105,7 +104,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// A deafPool takes for ever.
+// A deafPool never returns a connection in time.
 type deafPool struct{ over <-chan struct{} }
 
 func (p deafPool) GetContext(context.Context) (redis.Conn, error) {
@@ -113,7 +112,7 @@ func (p deafPool) GetContext(context.Context) (redis.Conn, error) {
 	return nil, errors.New("over")
 }
 
-// What was not sent when its caller went is not kept while Redis stalls.
+// An unsent call isn't kept after its caller has left, while Redis stalls.
 func TestTimeoutKeepsNothing(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -147,19 +146,19 @@ func TestTimeoutKeepsNothing(t *testing.T) {
 	redistest.Eventually(t, "no payload is kept", func() bool { runtime.GC(); return freed.Load() == many })
 }
 
-// A large request takes as long as it needs while the server keeps reading.
+// A large request may take any time while the server keeps reading.
 func TestSlowWrite(t *testing.T) {
 	is := redistest.Parallel(t)
-	const timeout, size, rate = 2 * time.Second, 32 << 20, 8 << 20 // so much a second
+	const timeout, size, rate = 2 * time.Second, 32 << 20, 8 << 20 // bytes per second
 	url := swallowing(t, size, func(n int) { time.Sleep(time.Duration(n) * time.Second / rate) })
 	l := lineOf(t, url, timeout)
 	sent := time.Now()
 	redistest.Sure(l.One(t.Context(), redisconn.Command("SET", "k", make([]byte, size))))(t)
-	is.True(time.Since(sent) > timeout) // else this shows nothing
+	is.True(time.Since(sent) > timeout) // otherwise this shows nothing
 }
 
-// A request has the time of a call, also on a connection whose dial had little time left, as the last of
-// several tries has.
+// A request has the time of a call, even on a connection whose dial had little time left, as the
+// last of several tries.
 func TestWriteAfterLateDial(t *testing.T) {
 	t.Parallel()
 	const size, left = 32 << 20, 2 * time.Second
@@ -174,8 +173,8 @@ func TestWriteAfterLateDial(t *testing.T) {
 	redistest.Sure(l.One(t.Context(), redisconn.Command("SET", "k", make([]byte, size))))(t)
 }
 
-// swallowing is a server that reads so many bytes after a PING, and is called back for each piece of
-// them. Then it answers.
+// swallowing returns the URL of a server that answers a PING, then reads size bytes, calling read
+// for each piece, and answers.
 func swallowing(t *testing.T, size int, read func(n int)) (url string) {
 	t.Helper()
 	return redistest.Listen(t, func(c net.Conn) {
@@ -195,7 +194,7 @@ func swallowing(t *testing.T, size int, read func(n int)) (url string) {
 	}).URL()
 }
 
-// The error of a call that waited in vain is a timeout, and says what was waited for.
+// The error of a call that timed out is a timeout, and describes what the call waited for.
 func TestTimeoutError(t *testing.T) {
 	is := redistest.Parallel(t)
 	over := make(chan struct{})
@@ -206,7 +205,7 @@ func TestTimeoutError(t *testing.T) {
 	is.True(strings.Contains(fmt.Sprint(err), "no reply within ")) // the time that it took, or the timeout
 }
 
-// Who waits for calls that were never sent gets an answer for each.
+// Wait returns an error for each of several calls that were never sent.
 func TestPendingGivesUp(t *testing.T) {
 	is := redistest.Parallel(t)
 	l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
@@ -227,14 +226,14 @@ func TestPendingGivesUp(t *testing.T) {
 	}
 }
 
-// The longest timeout there can be is none that is over.
+// The longest timeout doesn't overflow.
 func TestLongestTimeout(t *testing.T) {
 	t.Parallel()
 	l := lineOf(t, redistest.URL(), math.MaxInt64)
 	redistest.Sure(l.One(t.Context(), redisconn.Command("ECHO", make([]byte, 1<<20))))(t)
 }
 
-// Nobody waits for a dial that ignores its context, one is under way at a time, and the
+// No caller waits for a dial that ignores its context. Only one dial runs at a time, and a
 // connection that comes too late is closed.
 func TestDialThatHangs(t *testing.T) {
 	t.Parallel()
@@ -266,8 +265,8 @@ func TestDialThatHangs(t *testing.T) {
 	<-closed
 }
 
-// A Pool that panics, ends its goroutine or returns nothing is one without a connection: the
-// program goes on, and so do calls once the Pool does what it should.
+// If a Pool panics, ends its goroutine or returns nil, the dial fails. The program continues, and
+// calls work once the Pool does.
 func TestPoolThatFails(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func() (redis.Conn, error){
@@ -301,8 +300,8 @@ type pool func(context.Context) (redis.Conn, error)
 
 func (p pool) GetContext(ctx context.Context) (redis.Conn, error) { return p(ctx) }
 
-// Whether a line is connected is asked under locks, so the connection isn't: that of a Pool
-// is user code.
+// Ready is called under locks, so it calls no method of the connection: a Pool's connection is user
+// code.
 func TestReadyAsksNoConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -315,7 +314,7 @@ func TestReadyAsksNoConnection(t *testing.T) {
 	defer l.Close()
 	_, err := l.One(t.Context(), redisconn.Command("PING"))
 	is.NoErr(err)
-	for asked.Load() == 0 { // who makes exchanges looks at the connection after the last one
+	for asked.Load() == 0 { // the goroutine that makes exchanges checks the connection after the last one
 		runtime.Gosched()
 	}
 	before := asked.Load()

@@ -27,7 +27,7 @@ func secure(dialer *net.Dialer, config *tls.Config, host string) connect {
 		c.ServerName = host
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, dialer.Timeout) // for both
+		ctx, cancel := context.WithTimeout(ctx, dialer.Timeout) // for both steps
 		defer cancel()
 		raw, err := reaches(dialer)(ctx, network, address)
 		if err != nil {
@@ -35,7 +35,7 @@ func secure(dialer *net.Dialer, config *tls.Config, host string) connect {
 		}
 		conn := tls.Client(raw, c)
 		if err := conn.HandshakeContext(ctx); err != nil {
-			_ = raw.Close() // nothing was said on it
+			_ = raw.Close() // nothing was sent on it
 			return nil, advised(err)
 		}
 		return conn, nil
@@ -53,11 +53,11 @@ func plain(dial connect) connect {
 	}
 }
 
-// A plainConn looks at the server's first bytes. A TLS port closes the connection when it receives
-// anything else; some send an alert first.
+// A plainConn checks the server's first bytes. A TLS port closes the connection when it receives
+// anything but TLS; some servers send an alert first.
 type plainConn struct {
 	net.Conn
-	heard bool // the server has spoken, and not TLS
+	heard bool // the server has sent something other than TLS
 }
 
 func (c *plainConn) Read(p []byte) (int, error) {
@@ -85,7 +85,7 @@ const recordAlert = 21
 func greeted(ctx context.Context, conn redis.Conn, err error) (redis.Conn, error) {
 	if err == nil {
 		if _, err = redis.DoContext(conn, ctx, "PING"); err != nil {
-			_ = conn.Close() // it will be made again
+			_ = conn.Close() // it will be dialed again
 		}
 	}
 	_, answered := errors.AsType[redis.Error](err)
@@ -102,7 +102,7 @@ func greeted(ctx context.Context, conn redis.Conn, err error) (redis.Conn, error
 
 const refused = "the server has refused this client; if it wants a certificate, set TLS.Certificates in the options, signed by whom it trusts"
 
-// advised adds to the error of a handshake what can be done.
+// advised adds advice to the error of a handshake.
 func advised(err error) error {
 	unknown, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
 	name, isName := errors.AsType[x509.HostnameError](err)
@@ -121,7 +121,7 @@ func advised(err error) error {
 	return &adviceError{err, ""}
 }
 
-// An adviceError tells what can be done, if anything.
+// An adviceError contains advice, if there is any.
 type adviceError struct {
 	err    error
 	advice string

@@ -10,8 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A server that can't be reached at first is, in the time of the same dial, once it is there again: the
-// connection is tried a second time. Each try has half of the time from when the name is known.
+// A server that can't be reached at first is reached by the same dial once it's back: the dial
+// tries to connect a second time. Each try has half of the time from when the name is resolved.
 func TestSecondTry(t *testing.T) {
 	is := redistest.Parallel(t)
 	hole, open := redistest.NewBlackHole(t)
@@ -27,10 +27,10 @@ func TestSecondTry(t *testing.T) {
 		return dialer.DialContext(ctx, "tcp", hole)
 	})
 	is.NoErr(err)
-	_ = conn.Close() // it was only to see
+	_ = conn.Close() // it was only a check
 	is.Equal(tries, 2)
 
-	for name, fails := range map[string]func() (net.Conn, error){ // at once
+	for name, fails := range map[string]func() (net.Conn, error){ // fails immediately
 		"refused": func() (net.Conn, error) { return nil, errors.New("refused") },
 		"there":   func() (net.Conn, error) { return nil, nil },
 	} {
@@ -46,7 +46,7 @@ func TestSecondTry(t *testing.T) {
 	}
 }
 
-// A dial to a server that can't be reached ends with its time, and says so.
+// A dial to a server that can't be reached ends after its timeout, with that error.
 func TestBlackHole(t *testing.T) {
 	is := redistest.Parallel(t)
 	hole, _ := redistest.NewBlackHole(t)

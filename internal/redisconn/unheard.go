@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// errHangsUp is why there are no messages behind a proxy without pub/sub. The error of the
-// connection would say that Redis is away.
+// errHangsUp explains why no messages come through a proxy without pub/sub. The connection's own
+// error would suggest that Redis doesn't answer.
 var errHangsUp = errors.New("the server ends connections that subscribe; a proxy may not support it")
 
-// blame finds out why a session has ended. If a server answers and then ends the session before
-// it has confirmed a subscription, again and again, then it lets nobody subscribe. An error that is
-// known isn't logged: it was before, or it will be if it repeats.
+// blame determines why a session has ended. If a server answers, but repeatedly ends the session
+// before it has confirmed a subscription, it doesn't allow subscriptions. A known error isn't
+// logged: it was logged before, or will be if it repeats.
 func (f *feed) blame(err error) (_ error, known bool) {
 	switch {
 	case f.confirmed:
@@ -27,8 +27,8 @@ func (f *feed) blame(err error) (_ error, known bool) {
 	return err, known || f.denied
 }
 
-// rest waits between two sessions. It tells all listeners that there is a gap, including those that
-// come while it waits. It returns false when the feed is stopped.
+// rest waits between two sessions. It reports the gap to all listeners, including those that are
+// added while it waits. It returns false when the feed is stopped.
 func (f *feed) rest(pause time.Duration, err error) bool {
 	for over := time.After(pause); ; {
 		for _, l := range f.all() {
@@ -46,6 +46,6 @@ func (f *feed) rest(pause time.Duration, err error) bool {
 	}
 }
 
-// passing are further error replies that say nothing of the subscription: it is tried again
-// with another connection. All others refuse it, in whatever words a proxy has for that.
+// passing lists further error replies that don't concern the subscription: it is retried on another
+// connection. All other replies refuse it, whatever words a proxy uses.
 var passing = []string{"BUSY", "TRYAGAIN", "ERR max number of clients"}

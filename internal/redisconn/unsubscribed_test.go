@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// saysOf are what a server answers to the requests of a subscriber, which have one argument, or
-// none. What isn't there is confirmed.
+// saysOf maps the requests of a subscriber, with one argument or none, to a server's answers.
+// Requests that it lacks are confirmed.
 type saysOf map[string]string
 
 // serve answers requests until the connection ends.
@@ -36,8 +36,8 @@ func confirms(what, topic string) string {
 	return fmt.Sprintf("*3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:1\r\n", len(what), what, len(topic), topic)
 }
 
-// A slot moves while its sharded topic is given up: the node ends the subscription, and then
-// refuses to. However that comes, what it says next is taken for what it is.
+// A slot moves while its sharded topic is unsubscribed: the node ends the subscription, and then
+// refuses to. In any order, the following answers are attributed correctly.
 func TestShardedTopicMovesAsItIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]saysOf{
@@ -63,7 +63,7 @@ func TestShardedTopicMovesAsItIsLeft(t *testing.T) {
 			is.NoErr(s.Add(leaves))
 			next(t, toldToo, "synced")
 			s.Remove(leaves)
-			for range 3 { // the answers before are those of the request before
+			for range 3 { // the first answers belong to the previous request
 				l, toldToo := hears(redisconn.Topic{Name: "c"})
 				is.NoErr(s.Add(l))
 				next(t, toldToo, "synced")

@@ -13,22 +13,22 @@ import (
 	"unicode/utf8"
 )
 
-// A URL says where the servers are, and who logs in there.
+// A URL contains the servers' addresses and the logins.
 type URL struct {
 	Kind      Kind
 	Secure    bool     // with TLS
 	Network   string   // "tcp" or "unix"
-	Addresses []string // host:port of each host; the path of a socket
-	Master    string   // what the sentinels call it
+	Addresses []string // host:port of each host, or the path of a socket
+	Master    string   // the sentinels' name for it
 	DB        int
-	Login     Login // at the servers of tasks
-	Sentinel  Login // at the sentinels
+	Login     Login // for the Redis servers
+	Sentinel  Login // for the sentinels
 }
 
-// A Kind says how the server that has a key is found.
+// A Kind is how to find the server that has a key.
 type Kind int
 
-// The kinds: there is one server, sentinels know it, or a cluster does.
+// The kinds: a single server, a master that sentinels know, or a cluster.
 const (
 	Single Kind = iota
 	Sentinel
@@ -43,11 +43,11 @@ func (l Login) Given() bool { return l != Login{} }
 
 func (l Login) user() string { return cmp.Or(l.User, "default") }
 
-// escapes says how to write what has a meaning in a URL.
+// escapes explains how to write characters with a special meaning in a URL.
 const escapes = "write @ : / ? # % as %40 %3A %2F %3F %23 %25"
 
-// What can be wrong with a URL. Each error names the part, and what to write there. It repeats nothing
-// of the URL: if a password isn't escaped, a piece of it ends up in another part.
+// The errors of a URL. Each names the part, and what to write there. It contains nothing of the
+// URL: if a password isn't escaped, a piece of it ends up in another part.
 var (
 	errEmpty    = errors.New("the URL is empty; write redis://localhost:6379")
 	errSpace    = errors.New("the URL begins or ends with white space; remove it")
@@ -71,10 +71,10 @@ var (
 	errWatchers = errors.New("the query must be ?sentinel= and the user and the password for the sentinels, as in ?sentinel=user:password")
 )
 
-// maxHosts is how many hosts a URL may name. The others are learned from them.
+// maxHosts is how many hosts a URL may contain. The other hosts are learned from them.
 const maxHosts = 32
 
-// A scheme says what a URL is about.
+// A scheme is what the scheme of a URL stands for.
 type scheme struct {
 	kind   Kind
 	secure bool
@@ -87,9 +87,9 @@ var schemes = map[string]scheme{
 	"redis+cluster": {Cluster, false, "6379"}, "rediss+cluster": {Cluster, true, "6379"},
 }
 
-// ParseURL takes a URL apart. Its errors repeat nothing of it. It refuses what it doesn't understand, and
-// a URL in which an unescaped password may have got into another part: that part would be dialed and
-// appear in the error.
+// ParseURL parses a URL. Its errors contain nothing of it. It rejects URLs that it doesn't
+// understand, and those in which an unescaped password may be in another part: that part would be
+// dialed and appear in the error.
 func ParseURL(raw string) (URL, error) {
 	if raw == "" {
 		return URL{}, errEmpty
@@ -129,7 +129,7 @@ func ParseURL(raw string) (URL, error) {
 	return u, nil
 }
 
-// misspelled reports whether the scheme is one of other libraries.
+// misspelled reports whether the scheme is used by other libraries.
 func misspelled(raw string) bool {
 	scheme, _, _ := strings.Cut(strings.ToLower(raw), ":")
 	return slices.Contains([]string{"redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"}, scheme)
@@ -159,7 +159,7 @@ func address(host, port string) (string, error) {
 	return net.JoinHostPort(cmp.Or(u.Hostname(), "localhost"), port), nil
 }
 
-// database is the number of one, 0 if none is named.
+// database parses a database number; "" is 0.
 func database(text string) (int, error) {
 	n, err := strconv.Atoi(cmp.Or(text, "0"))
 	if err != nil || n < 0 {
@@ -168,7 +168,7 @@ func database(text string) (int, error) {
 	return n, nil
 }
 
-// parseSocket takes in the path of a socket, and its query.
+// parseSocket parses the path of a socket, and its query.
 func (u *URL) parseSocket(raw, host string) error {
 	p, err := url.Parse(raw)
 	switch {
@@ -182,7 +182,7 @@ func (u *URL) parseSocket(raw, host string) error {
 	return err
 }
 
-// parseOne takes in the host of one server, and the database.
+// parseOne parses the host of a single server, and the database.
 func (u *URL) parseOne(raw, host, port string) error {
 	at, err := address(host, port)
 	if err != nil {
@@ -200,7 +200,7 @@ func (u *URL) parseOne(raw, host, port string) error {
 	return err
 }
 
-// parseMany takes in several hosts, and what follows them. net/url knows of one.
+// parseMany parses several hosts, and what follows them. net/url supports only one.
 func (u *URL) parseMany(hosts, rest, port string) error {
 	if strings.Count(hosts, ",") >= maxHosts {
 		return errHosts
@@ -225,10 +225,10 @@ func (u *URL) parseMany(hosts, rest, port string) error {
 	return nil
 }
 
-// unnamable reports whether a character has no place in a name.
+// unnamable reports whether a character isn't allowed in a name.
 func unnamable(r rune) bool { return r == utf8.RuneError || unicode.IsSpace(r) || !unicode.IsPrint(r) }
 
-// watched takes in what of a URL is about a master and its sentinels.
+// watched parses the parts of a URL about a master and its sentinels.
 func (u *URL) watched(path, query string, asks bool) (err error) {
 	master, db, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if u.Master, err = url.PathUnescape(master); err != nil || strings.Contains(master, ":") || u.Master == "" || strings.ContainsFunc(u.Master, unnamable) {

@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// What the parts of a URL say. The login is that of the servers, not of the sentinels.
+// The parts of a URL. The login is for the servers, not for the sentinels.
 func TestURLParts(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
@@ -35,8 +35,8 @@ func TestURLParts(t *testing.T) {
 	}
 }
 
-// What is wrong with a URL is told by the name of its part, and nothing is repeated of
-// it: in any part there may stand a piece of a password that was not escaped.
+// The error of a bad URL names the part, and contains nothing of the URL: any part may contain a
+// piece of a password that wasn't escaped.
 func TestBadURLs(t *testing.T) {
 	t.Parallel()
 	const escape, longest = "write @ : / ? # % as %40 %3A %2F %3F %23 %25", 150

@@ -4,5 +4,5 @@ package redisserver
 
 import "syscall"
 
-// DieWithParent does nothing where a process cannot be bound to its parent.
+// DieWithParent does nothing on systems that can't bind a process to its parent.
 func DieWithParent() *syscall.SysProcAttr { return nil }

@@ -1,4 +1,4 @@
-// Package redisserver starts servers for tests, campaigns and measurements.
+// Package redisserver starts Redis servers for tests, campaigns and benchmarks.
 package redisserver
 
 import (
@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// ErrNone says that there is nothing to start.
+// ErrNone means that there is no server to start.
 var ErrNone = errors.New("there is no redis-server and no valkey-server in PATH; install one")
 
 // Env names the environment variable with the server to start, such as valkey-server: a name in
 // PATH, or a path.
 const Env = "WORQR_TEST_SERVER"
 
-// Program finds the server.
+// Program returns the path of the server.
 func Program() (path string, err error) {
 	if wanted := os.Getenv(Env); wanted != "" {
 		if path, err = exec.LookPath(wanted); err != nil {
@@ -35,15 +35,15 @@ func Program() (path string, err error) {
 	return "", ErrNone
 }
 
-// OnFreePort has something be launched on a free port, and on another if that fails:
-// the port may be taken between here and there.
+// OnFreePort calls launch with a free port, and with another one if that fails: another process may
+// take the port in the meantime.
 func OnFreePort(launch func(port int) error) (err error) {
 	for range 5 {
 		var l net.Listener
 		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 			return fmt.Errorf("find a free port: %w", err)
 		}
-		_ = l.Close() // what is launched is to have it
+		_ = l.Close() // launch needs the port
 		if err = launch(l.Addr().(*net.TCPAddr).Port); err == nil || errors.Is(err, ErrNone) {
 			return err
 		}
@@ -51,8 +51,8 @@ func OnFreePort(launch func(port int) error) (err error) {
 	return err
 }
 
-// Launch starts a server with the given arguments and waits until it accepts
-// connections, or is a sentinel. It ends with ctx and with this process at the latest.
+// Launch starts a server with the given arguments and waits until it accepts connections, or is a
+// sentinel. The server ends when ctx or this process ends.
 func Launch(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	path, err := Program()
 	if err != nil {
@@ -65,8 +65,8 @@ func Launch(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// Serve starts a command that becomes a server, and waits as Launch does. The command ends with this
-// process at the latest.
+// Serve starts a command that becomes a server, and waits as Launch does. The command ends when
+// this process ends.
 func Serve(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = DieWithParent()
 	out, err := cmd.StdoutPipe()
@@ -81,13 +81,13 @@ func Serve(cmd *exec.Cmd) error {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if strings.Contains(lines.Text(), "eady to accept connections") || strings.Contains(lines.Text(), "Sentinel ID is") {
 			go func() {
-				for lines.Scan() { // so that it never blocks on its log
+				for lines.Scan() { // so that the server never blocks on its log
 				}
 			}()
 			return nil
 		}
 		fmt.Fprintln(&said, lines.Text())
 	}
-	_ = cmd.Wait() // what it said tells more
+	_ = cmd.Wait() // its output is more useful than the error
 	return fmt.Errorf("%s did not start:\n%s", cmd.Path, said.String())
 }

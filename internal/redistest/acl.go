@@ -17,26 +17,24 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// ACLEnv names the environment variable that, set to 0, has peers connect as the
-// default user, who may do everything. Otherwise they are the worker of
-// docs/security.md, so that whatever the tests do shows whether its rule suffices.
+// ACLEnv names the environment variable that, set to 0, makes peers connect as the default user,
+// which may do everything. Otherwise they are the worker of docs/security.md, so that the tests
+// also show whether its rule suffices.
 const ACLEnv = "WORQR_TEST_ACL"
 
 func restricted() bool { return os.Getenv(ACLEnv) != "0" }
 
-// rules is the document that has a rule for each role. The tests apply what it
-// says.
+// rules is the document that contains the rule of each role. The tests apply its rules.
 const rules = "docs/security.md"
 
-// Rule returns the rule of a role, for a prefix: the arguments of ACL SETUSER that
-// follow the name.
+// Rule returns the rule of a role, for a prefix: the arguments of ACL SETUSER after the name.
 func Rule(t testing.TB, role, prefix string) []string {
 	t.Helper()
 	text := Sure(readRules())(t)
 	return Sure(parseRule(text, role, prefix))(t)
 }
 
-// readRules reads the document, which is in a parent of the package under test.
+// readRules reads the document, which is in a parent directory of the package under test.
 var readRules = sync.OnceValues(func() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil; dir = filepath.Dir(dir) {
@@ -56,8 +54,7 @@ var (
 	globEscape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`)
 )
 
-// parseRule finds "redis-cli ACL SETUSER <role> …", which goes on while lines end
-// in a backslash.
+// parseRule finds "redis-cli ACL SETUSER <role> …", which continues while lines end in a backslash.
 func parseRule(text, role, prefix string) ([]string, error) {
 	_, rest, ok := strings.Cut(text, "\nredis-cli ACL SETUSER "+role+" ")
 	if !ok {
@@ -76,17 +73,16 @@ func parseRule(text, role, prefix string) ([]string, error) {
 	return rule, nil
 }
 
-// workers are the users that Worker has made on the shared server.
+// workers are the users that Worker has created on the shared server.
 var workers struct {
 	sync.Mutex
 	names []string
 }
 
-// Worker returns the URL as which a peer with that prefix is to connect: that of a
-// user who may do what the worker of docs/security.md may, and nothing else. In the
-// end none of them may have been denied anything. URLs that name a user or
-// want TLS, and those of servers that are not there or want a password, are returned
-// as they are.
+// Worker returns the URL with which a peer with that prefix connects: as a user with the
+// permissions of the worker in docs/security.md. At the end, none of these users may have been
+// denied anything. URLs that name a user or use TLS, and those of servers that don't run or need a
+// password, are returned unchanged.
 func Worker(t testing.TB, rawURL, prefix string) string {
 	t.Helper()
 	return serving(t, rawURL, "worker", workerName+prefix, prefix)
@@ -121,12 +117,12 @@ func serving(t testing.TB, rawURL, role, name, prefix string) string {
 		workers.names = append(workers.names, name)
 		workers.Unlock()
 	} else {
-		_, _ = c.Do("ACL", "SAVE") // for a restart; that server's own business if it has no file
+		_, _ = c.Do("ACL", "SAVE") // for a restart; a server without a file refuses
 	}
 	return as
 }
 
-// servingEngine makes the user on all servers of an engine that is more than a single one.
+// servingEngine creates the user on all servers of a shared engine with several.
 func servingEngine(t testing.TB, role, name, prefix string) (as string) {
 	t.Helper()
 	if !restricted() {
@@ -139,15 +135,15 @@ func servingEngine(t testing.TB, role, name, prefix string) (as string) {
 	for _, server := range shared.servers {
 		c := Sure(redis.Dial("unix", server.Socket()))(t)
 		as = Sure(user(t, c, shared.url, name, rule))(t)
-		_ = c.Close() // it was only to make a user
+		_ = c.Close() // not needed any more
 	}
 	return as
 }
 
 var inCluster = regexp.MustCompile("\nIn a cluster, add `([^`]+)`")
 
-// ClusterRule returns what the document adds to the rule of a role in a cluster. A doctor has
-// what the worker has there, too.
+// ClusterRule returns what the document adds to the rule of a role in a cluster. A doctor also has
+// the worker's additions.
 func ClusterRule(t testing.TB, role string) (added []string) {
 	t.Helper()
 	if role == "doctor" {
@@ -166,14 +162,13 @@ func ClusterRule(t testing.TB, role string) (added []string) {
 
 const workerName = "worker-"
 
-// As returns the URL of a new user in a role, at a server that the default user may
-// administer.
+// As returns the URL of a new user in a role, on a server that the default user may administer.
 func As(t testing.TB, rawURL, role, prefix string) string {
 	t.Helper()
 	return Sure(user(t, Dial(t, rawURL), rawURL, fmt.Sprintf("as-%s-%08x", role, rand.Uint32()), Rule(t, role, prefix)))(t)
 }
 
-// user makes a user of that name and rule, and returns the URL as which it connects.
+// user creates a user with that name and rule, and returns the URL with which it connects.
 func user(t testing.TB, c redis.Conn, rawURL, name string, rule []string) (string, error) {
 	t.Helper()
 	args := []any{"SETUSER", name}
@@ -186,7 +181,7 @@ func user(t testing.TB, c redis.Conn, rawURL, name string, rule []string) (strin
 	return withLogin(rawURL, name, "SECRET"), nil
 }
 
-// denials returns what the users made by Worker were denied.
+// denials returns what the users created by Worker were denied.
 func denials(c redis.Conn) (all []string, err error) {
 	entries, err := redis.Values(c.Do("ACL", "LOG"))
 	if err != nil {
@@ -200,7 +195,7 @@ func denials(c redis.Conn) (all []string, err error) {
 		fields := map[string]string{}
 		for i := 0; i+1 < len(pairs); i += 2 {
 			name, _ := redis.String(pairs[i], nil)
-			fields[name], _ = redis.String(pairs[i+1], nil) // numbers are of no interest
+			fields[name], _ = redis.String(pairs[i+1], nil) // numbers don't matter
 		}
 		if strings.HasPrefix(fields["username"], workerName) && fields["reason"] != "auth" {
 			all = append(all, fmt.Sprintf("%s may not: %s %s, at %s", fields["username"], fields["reason"], fields["object"], fields["context"]))
@@ -209,8 +204,8 @@ func denials(c redis.Conn) (all []string, err error) {
 	return all, nil
 }
 
-// denied tells what the users made by Worker were denied on the shared server, and
-// removes them.
+// denied returns what the users created by Worker were denied on the shared server, and removes
+// them.
 func denied() string {
 	if len(workers.names) == 0 {
 		return ""
@@ -225,13 +220,13 @@ func denied() string {
 		return err.Error()
 	}
 	for _, name := range workers.names {
-		_, _ = c.Do("ACL", "DELUSER", name) // tidying up
+		_, _ = c.Do("ACL", "DELUSER", name) // cleanup
 	}
 	return strings.Join(all, "\n")
 }
 
-// CheckDenials fails the test if users made by Worker were denied something on the
-// server, if that still runs.
+// CheckDenials fails the test if users created by Worker were denied something on the server, if
+// that still runs.
 func (s *Server) CheckDenials(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -242,7 +237,7 @@ func (s *Server) CheckDenials(t testing.TB) {
 	defer func() { _ = c.Close() }()
 	all, err := denials(c)
 	if err != nil {
-		return // it was given a password, or kills connections
+		return // it has a password, or kills connections
 	}
 	for _, d := range all {
 		t.Error(d)

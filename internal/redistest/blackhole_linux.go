@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// NewBlackHole returns an address at which nothing answers, neither by accepting connections nor by
-// refusing them: its backlog is full. Open has it accept connections from then on, and say nothing on
+// NewBlackHole returns an address that doesn't answer: it neither accepts nor refuses connections,
+// since its backlog is full. After open is called, it accepts connections, and sends nothing on
 // them.
 func NewBlackHole(t testing.TB) (address string, open func()) {
 	t.Helper()
@@ -22,7 +22,7 @@ func NewBlackHole(t testing.TB) (address string, open func()) {
 	Must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	Must(t, syscall.Listen(fd, 0))
 	d := newDoor(t, Sure(net.FileListener(file))(t))
-	for range 10 { // until one gets no answer
+	for range 10 { // until a connection gets no answer
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", d.Addr())
 		cancel()

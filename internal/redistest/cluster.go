@@ -15,20 +15,21 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A Cluster is masters, and replicas of some of them.
+// A Cluster has masters, and replicas of some of them.
 type Cluster struct {
-	Nodes []*Server // the masters first, as it was in the beginning
-	buses []int     // ports by which they talk to each other
+	Nodes []*Server // the masters first, in their initial order
+	buses []int     // ports on which they talk to each other
 	conns map[*Server]redis.Conn
 }
 
 const (
 	slots       = 16384
-	nodeTimeout = 2 * time.Second // a node that is silent for so long is held for down
+	nodeTimeout = 2 * time.Second // after this silence, a node is considered to be down
 )
 
-// StartCluster starts one in which each master has an equal range of slots, and returns when
-// all nodes serve and all replicas follow. A master that is silent for two seconds is held for down.
+// StartCluster starts a cluster in which each master has an equal range of slots. It returns when
+// all nodes serve and all replicas follow. A master that is silent for two seconds is considered to
+// be down.
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{conns: map[*Server]redis.Conn{}}
@@ -60,12 +61,13 @@ func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster 
 		}
 		return err
 	})
-	c.each(t, func(n *Server) error { return c.linked(t, n) }) // they may publish at any
+	c.each(t, func(n *Server) error { return c.linked(t, n) }) // a client may publish on any of them
 	return c
 }
 
-// meet has all nodes know each other. A node forgets one whose handshake takes longer than the node
-// timeout, as it may on a busy machine, so who doesn't know all of them meets them again.
+// meet introduces all nodes to each other. A node forgets one whose handshake takes longer than the
+// node timeout, as it may on a busy machine. So nodes that don't know all others are introduced
+// again.
 func (c *Cluster) meet(t testing.TB) {
 	t.Helper()
 	met := func(n *Server) {
@@ -88,7 +90,7 @@ func (c *Cluster) meet(t testing.TB) {
 	})
 }
 
-// each waits until nothing is wrong with any node that runs.
+// each waits until wrong returns nil for all running nodes.
 func (c *Cluster) each(t testing.TB, wrong func(n *Server) error) {
 	t.Helper()
 	for n := range c.running() {
@@ -96,7 +98,7 @@ func (c *Cluster) each(t testing.TB, wrong func(n *Server) error) {
 	}
 }
 
-// running are the nodes that weren't killed.
+// running yields the nodes that weren't killed.
 func (c *Cluster) running() iter.Seq[*Server] {
 	return func(yield func(*Server) bool) {
 		for _, n := range c.Nodes {
@@ -107,7 +109,7 @@ func (c *Cluster) running() iter.Seq[*Server] {
 	}
 }
 
-// says reports why a node doesn't say something of the cluster.
+// says reports why a node's CLUSTER INFO doesn't contain a text.
 func (c *Cluster) says(t testing.TB, n *Server, what string) error {
 	t.Helper()
 	told, err := redis.String(c.conn(t, n).Do("CLUSTER", "INFO"))
@@ -117,9 +119,9 @@ func (c *Cluster) says(t testing.TB, n *Server, what string) error {
 	return err
 }
 
-// linked reports whether a node has a connection to each other and one from it, and knows whose
-// that is. Otherwise what is published may be lost: Valkey closes a connection on which it hears
-// a message before it knows whose it is. Redis 6.2 doesn't tell.
+// linked reports whether a node has connections to and from each other node, and has identified
+// them. Otherwise published messages may be lost: Valkey closes a connection on which it receives a
+// message before it has identified the sender. Redis 6.2 doesn't report it.
 func (c *Cluster) linked(t testing.TB, n *Server) error {
 	links, err := redis.Values(c.conn(t, n).Do("CLUSTER", "LINKS"))
 	if refused, ok := errors.AsType[redis.Error](err); ok && strings.Contains(strings.ToLower(string(refused)), "unknown subcommand") {
@@ -131,8 +133,8 @@ func (c *Cluster) linked(t testing.TB, n *Server) error {
 	return err
 }
 
-// startNode starts a server that may be part of a cluster. Its bus has a port of its own: the
-// default, 10,000 above the port, is often one that the system gives to connections.
+// startNode starts a server in cluster mode. Its bus gets its own port: the default, 10,000 above
+// the port, is often used by the system for outgoing connections.
 func startNode(t testing.TB, args []string) (node *Server, bus int) {
 	t.Helper()
 	for try := 0; ; try++ {
@@ -144,13 +146,13 @@ func startNode(t testing.TB, args []string) (node *Server, bus int) {
 			}
 			continue
 		}
-		_ = l.Close() // the server is to have it
+		_ = l.Close() // the server needs the port
 		args := append([]string{"--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(bus), "--cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds())}, args...)
 		return Start(t, args...), bus
 	}
 }
 
-// follows reports why a node does not follow its master.
+// follows reports why a node doesn't follow its master.
 func (c *Cluster) follows(t testing.TB, n *Server) error {
 	role, err := redis.Values(c.conn(t, n).Do("ROLE"))
 	if err != nil {
@@ -165,8 +167,7 @@ func (c *Cluster) follows(t testing.TB, n *Server) error {
 	return nil
 }
 
-// conn is the connection with which the harness speaks to a node. One that was lost is made
-// again.
+// conn returns the harness's connection to a node. A broken one is replaced.
 func (c *Cluster) conn(t testing.TB, n *Server) redis.Conn {
 	t.Helper()
 	if c.conns[n] == nil || c.conns[n].Err() != nil {
@@ -175,19 +176,19 @@ func (c *Cluster) conn(t testing.TB, n *Server) redis.Conn {
 	return c.conns[n]
 }
 
-// Kill kills a node. Once it is started again it is a replica of who was promoted.
+// Kill kills a node. If it's started again, it is a replica of the node that was promoted.
 func (c *Cluster) Kill(n *Server) {
 	n.Kill()
 	delete(c.conns, n)
 }
 
-// ID is what the cluster calls a node.
+// ID returns the cluster's id of a node.
 func (c *Cluster) ID(t testing.TB, n *Server) string {
 	t.Helper()
 	return Sure(redis.String(c.conn(t, n).Do("CLUSTER", "MYID")))(t)
 }
 
-// URL leads to the cluster.
+// URL returns the URL of the cluster.
 func (c *Cluster) URL() string {
 	var all []string
 	for _, n := range c.Nodes {
@@ -196,7 +197,7 @@ func (c *Cluster) URL() string {
 	return "redis+cluster://" + strings.Join(all, ",")
 }
 
-// Dial returns a connection by which each command goes to the node that has its key.
+// Dial returns a connection that sends each command to the node that has its key.
 func (c *Cluster) Dial(t testing.TB) redis.Conn {
 	t.Helper()
 	conn := Sure(c.dial(redis.DialReadTimeout(time.Minute)))(t)
@@ -208,16 +209,16 @@ func (c *Cluster) dial(options ...redis.DialOption) (redis.Conn, error) {
 	return newRouted(c.Nodes[0].Addr(), options)
 }
 
-// Slot is the one of a key.
+// Slot returns the slot of a key.
 func (c *Cluster) Slot(t testing.TB, key string) int {
 	t.Helper()
 	return Sure(redis.Int(c.conn(t, c.Nodes[0]).Do("CLUSTER", "KEYSLOT", key)))(t)
 }
 
-// Known waits until all nodes that run know that a master has a slot, and of which epoch its word is.
-// Until then its replica doesn't know what it would have to take over. And a master to which the slot
-// goes on might take an epoch that isn't above: a message of before, which is still on its way, would
-// then take the slot from it again, and each of the two would have the other for the owner.
+// Known waits until all running nodes know that a master has a slot, and the epoch of its claim.
+// Until then, the master's replica doesn't know what to take over. And a master to which the slot
+// moves might take an epoch that isn't higher: then an old message, still in flight, would take the
+// slot away from it, and each of the two would consider the other one the owner.
 func (c *Cluster) Known(t testing.TB, slot int, owner *Server) {
 	t.Helper()
 	c.each(t, func(n *Server) error {
@@ -235,9 +236,9 @@ func (c *Cluster) Known(t testing.TB, slot int, owner *Server) {
 	c.Settled(t)
 }
 
-// Settled waits until all nodes that run name the same last epoch, and the same masters with an
-// epoch each. A replica that is promoted, and a master to which a slot goes, take the epoch after the
-// last they know. If two took the same, one would lose again what it got, with what was written there.
+// Settled waits until all running nodes report the same last epoch, and the same masters, each with
+// its own epoch. A promoted replica, and a master that gets a slot, take the epoch after the last
+// one they know. If two took the same, one would lose what it got, with everything written there.
 func (c *Cluster) Settled(t testing.TB) {
 	t.Helper()
 	eventually(t, func() error {
@@ -257,8 +258,8 @@ func (c *Cluster) Settled(t testing.TB) {
 	})
 }
 
-// nodes are the nodes of the cluster as this one has them: each with its id, address, flags, master, ping,
-// pong, epoch, state and slots.
+// nodes returns the server's view of the cluster's nodes: for each its id, address, flags, master,
+// ping, pong, epoch, state and slots.
 func (s *Server) nodes() (all [][]string, err error) {
 	text, err := redis.String(s.Call("CLUSTER", "NODES"))
 	for line := range strings.Lines(text) {
@@ -269,7 +270,7 @@ func (s *Server) nodes() (all [][]string, err error) {
 	return all, err
 }
 
-// epochs is what a node says of the last epoch and of those of the masters.
+// epochs returns the last epoch and the masters' epochs, as a node reports them.
 func (s *Server) epochs() (string, error) {
 	about, err := redis.String(s.Call("CLUSTER", "INFO"))
 	if err != nil {
@@ -291,7 +292,7 @@ func (s *Server) epochs() (string, error) {
 	return fmt.Sprint(strings.Fields(last)[0], masters), err
 }
 
-// epochOf is the epoch of the master at a port, as a node has it.
+// epochOf returns the epoch of the master on a port, as a node reports it.
 func (s *Server) epochOf(port int) (string, error) {
 	nodes, err := s.nodes()
 	for _, words := range nodes {
@@ -302,7 +303,8 @@ func (s *Server) epochOf(port int) (string, error) {
 	return "", errors.Join(err, fmt.Errorf("%s doesn't know the node at %d", s.Addr(), port))
 }
 
-// ownerOf is the port of the master that has a slot, as a node has it; 0 if nobody has.
+// ownerOf returns the port of the master that has a slot, as a node reports it; 0 if no node has
+// it.
 func (s *Server) ownerOf(slot int) (port int, err error) {
 	ranges, err := redis.Values(s.Call("CLUSTER", "SLOTS"))
 	for _, r := range ranges {
@@ -314,7 +316,7 @@ func (s *Server) ownerOf(slot int) (port int, err error) {
 	return 0, err
 }
 
-// Owner is the master that has a slot, as the first node that runs has it.
+// Owner returns the master that has a slot, as the first running node reports it.
 func (c *Cluster) Owner(t testing.TB, slot int) *Server {
 	t.Helper()
 	for n := range c.running() {
@@ -324,12 +326,12 @@ func (c *Cluster) Owner(t testing.TB, slot int) *Server {
 		}
 		break
 	}
-	t.Fatal("nobody has slot ", slot)
+	t.Fatal("no node has slot ", slot)
 	return nil
 }
 
-// BeginMove has a slot be on its way from its owner, once all nodes know it, to another master. No key
-// has moved yet.
+// BeginMove starts to move a slot from its owner, once all nodes know the owner, to another master.
+// No keys are moved yet.
 func (c *Cluster) BeginMove(t testing.TB, slot int, to *Server) (from *Server) {
 	t.Helper()
 	from = c.Owner(t, slot)
@@ -349,7 +351,7 @@ func (c *Cluster) MoveKeys(t testing.TB, slot, n int, from, to *Server) int {
 	return len(keys)
 }
 
-// EndMove gives the slot to whom it was on its way to, and returns when all nodes know.
+// EndMove gives the slot to the node that it moves to, and returns when all nodes know.
 func (c *Cluster) EndMove(t testing.TB, slot int, from, to *Server) {
 	t.Helper()
 	id := c.ID(t, to)
@@ -358,11 +360,12 @@ func (c *Cluster) EndMove(t testing.TB, slot int, from, to *Server) {
 	c.Known(t, slot, to)
 }
 
-// Heard waits until each node has heard from each other since the call, which takes up to half of the
-// node timeout. Two nodes have two connections, so what one said of its slots before it got another
-// may arrive after what it says then. The others take that slot for one that it has given up, and
-// whoever claims it first has it, as its last owner may with a message of before. So a slot that goes
-// back at once can end up with nobody.
+// Heard waits until each node has received a message from each other node since the call, which
+// takes up to half of the node timeout. Two nodes have two connections, so a node's message about
+// its slots from before it got another one may arrive after a later message. The receivers then
+// think that it has given up that slot, and the next node that claims it gets it, perhaps its
+// previous owner with an old message. So a slot that moves back at once can end up without an
+// owner.
 func (c *Cluster) Heard(t testing.TB) {
 	t.Helper()
 	since := time.Now().UnixMilli()
@@ -380,8 +383,8 @@ func (c *Cluster) Heard(t testing.TB) {
 	}
 }
 
-// Move moves a slot to another master while it is in use. Only who knows no keys to be written
-// there may rely on that none is left behind.
+// Move moves a slot that is in use to another master. Keys written to the slot in the meantime may
+// be left behind.
 func (c *Cluster) Move(t testing.TB, slot int, to *Server) {
 	t.Helper()
 	from := c.BeginMove(t, slot, to)

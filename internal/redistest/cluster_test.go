@@ -8,7 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A slot goes to and fro as quickly as the harness can, and it is always at one node, with its keys.
+// A slot moves back and forth as quickly as the harness can, and it is always on one node, with its
+// keys.
 func TestClusterMoves(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 3, 0)

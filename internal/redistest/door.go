@@ -20,8 +20,8 @@ type Door struct {
 	shut  bool
 }
 
-// Listen returns a door at which serve gets each connection, in a goroutine of its own. A connection is
-// closed when serve returns, and all are when the test ends.
+// Listen returns a door that passes each connection to serve, in a new goroutine. A connection is
+// closed when serve returns; all are closed when the test ends.
 func Listen(t testing.TB, serve func(c net.Conn)) *Door {
 	t.Helper()
 	d := newDoor(t, Sure(net.Listen("tcp", "127.0.0.1:0"))(t))
@@ -29,7 +29,7 @@ func Listen(t testing.TB, serve func(c net.Conn)) *Door {
 	return d
 }
 
-// Nowhere returns an address at which nobody listens.
+// Nowhere returns an address that refuses connections.
 func Nowhere(t testing.TB) string {
 	t.Helper()
 	d := Listen(t, func(net.Conn) {})
@@ -43,7 +43,7 @@ func newDoor(t testing.TB, l net.Listener) *Door {
 	return d
 }
 
-// open has connections served from now on.
+// open serves connections from now on.
 func (d *Door) open(serve func(c net.Conn)) {
 	d.wg.Go(func() {
 		for {
@@ -59,7 +59,7 @@ func (d *Door) open(serve func(c net.Conn)) {
 	})
 }
 
-// hold has Cut close a connection, too. Release closes it.
+// hold makes Cut close a connection, too. release closes it.
 func (d *Door) hold(c net.Conn) (release func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,13 +75,13 @@ func (d *Door) hold(c net.Conn) (release func()) {
 	}
 }
 
-// Addr is its host and port.
+// Addr returns the host and port.
 func (d *Door) Addr() string { return d.listener.Addr().String() }
 
-// URL is its address as a URL.
+// URL returns the address as a URL.
 func (d *Door) URL() string { return "redis://" + d.Addr() }
 
-// Cut closes every connection. New ones may be made.
+// Cut closes every connection. New ones can be made.
 func (d *Door) Cut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,9 +90,9 @@ func (d *Door) Cut() {
 	}
 }
 
-// Close closes the door and every connection, and waits until nobody is served any more.
+// Close closes the door and every connection, and waits until serve has returned for all of them.
 func (d *Door) Close() {
-	_ = d.listener.Close() // a test may have done so
+	_ = d.listener.Close() // the test may have closed it
 	d.mu.Lock()
 	d.shut = true
 	d.mu.Unlock()
@@ -100,8 +100,8 @@ func (d *Door) Close() {
 	d.wg.Wait()
 }
 
-// Requests are the commands that come on a connection, with their arguments. The driver reads them:
-// a request looks like a reply that is an array.
+// Requests yields the commands that arrive on a connection, with their arguments. The driver parses
+// them: a request looks like a reply that is an array.
 func Requests(c net.Conn) iter.Seq[[]string] {
 	return func(yield func([]string) bool) {
 		for in := redis.NewConn(c, 0, 0); ; {
@@ -113,8 +113,8 @@ func Requests(c net.Conn) iter.Seq[[]string] {
 	}
 }
 
-// relay returns a door that leads to the server at an address. For each connection, carry returns what
-// carries the requests there and what carries the replies back: each until it can't any more.
+// relay returns a door to the server at an address. For each connection, carry returns a function
+// that forwards the requests and one that forwards the replies, each until that fails.
 func relay(t testing.TB, to string, carry func(client, server net.Conn) (requests, replies func())) *Door {
 	t.Helper()
 	OneServer(t, OwnProxy)
@@ -130,7 +130,7 @@ func relay(t testing.TB, to string, carry func(client, server net.Conn) (request
 		for _, way := range []func(){requests, replies} {
 			both.Go(func() {
 				way()
-				_, _ = client.Close(), server.Close() // so that the other one ends
+				_, _ = client.Close(), server.Close() // so that the other direction ends
 			})
 		}
 		both.Wait()

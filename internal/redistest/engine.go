@@ -19,11 +19,11 @@ import (
 	"github.com/worqr/worqr/internal/redisserver"
 )
 
-// EngineEnv names the environment variable that says what the tests of a binary share:
+// EngineEnv names the environment variable that selects what the tests of a binary share:
 //
 //   - single, or nothing: one server
-//   - valkey: one valkey-server, as are all others that the tests start
-//   - tls: one server that wants TLS and certificates of its clients
+//   - valkey: one valkey-server; the tests also start no other kind
+//   - tls: one server that requires TLS and client certificates
 //   - sentinel: a master, two replicas and three sentinels
 //   - cluster: three masters with a replica each
 const EngineEnv = "WORQR_TEST_ENGINE"
@@ -32,19 +32,19 @@ const EngineEnv = "WORQR_TEST_ENGINE"
 type engine struct {
 	name    string
 	url     string
-	servers []*Server // on each of which a user is made; none if it isn't ours
+	servers []*Server // on each of which users are created; none if the engine isn't ours
 	tls     *tls.Config
 	dial    func(login ...redis.DialOption) (redis.Conn, error)
 }
 
 var shared engine
 
-// whole is what the tests of this binary share is started on.
+// whole owns what the tests of this binary share.
 var whole = &stand{}
 
-// Why tests don't run on an engine that isn't a single server without TLS. Those that start a
-// server of their own say so by Start, those with pools and proxies by what they call, and the
-// others call OneServer.
+// Reasons why tests don't run on an engine other than a single server without TLS. Tests that start
+// their own server report it through Start, those with pools and proxies through the functions they
+// call, and the others call OneServer.
 const (
 	OwnServer = "it starts, stops, freezes, configures or counts the commands of a server of its own"
 	OwnPool   = "a pool of the program's own leads to a single server"
@@ -54,7 +54,7 @@ const (
 // skipped counts the tests that didn't run on the engine.
 var skipped atomic.Int64
 
-// OneServer skips a test on every engine that isn't a single server without TLS.
+// OneServer skips a test unless the engine is a single server without TLS.
 func OneServer(t testing.TB, why string) {
 	t.Helper()
 	if _, ok := t.(*stand); ok || slices.Contains([]string{"", "single", "valkey"}, shared.name) { // "" shares nothing
@@ -64,15 +64,15 @@ func OneServer(t testing.TB, why string) {
 	t.Skipf("not on %s: %s", shared.name, why)
 }
 
-// noted has go test know that a result is of one engine and server only. It notes what a test
-// reads of its environment, but not what is read before the tests.
+// noted makes go test's cache distinguish engines and servers. It records the environment variables
+// that a test reads, but not those read before the tests.
 var noted = sync.OnceFunc(func() {
 	for _, name := range []string{EngineEnv, Env, redisserver.Env} {
 		_ = os.Getenv(name)
 	}
 })
 
-// shareEngine starts what is wanted.
+// shareEngine starts the selected engine.
 func shareEngine(t *stand) {
 	shared.name = cmp.Or(os.Getenv(EngineEnv), "single")
 	switch shared.name {
@@ -109,7 +109,7 @@ func shareSingle(t *stand) {
 	}
 }
 
-// tlsEnv names the variable in which processes that a test starts find what they need for TLS.
+// tlsEnv names the variable that tells processes started by a test where the TLS files are.
 const tlsEnv = "WORQR_TEST_TLS_FILES"
 
 func shareTLS(t *stand) {
@@ -122,7 +122,8 @@ func shareTLS(t *stand) {
 	}
 }
 
-// Env is for the environment of a process that a test starts: there, TLS makes it a client.
+// Env returns an environment variable for a process that a test starts: with it, TLS works there as
+// a client.
 func (a *Authority) Env(t testing.TB) string {
 	t.Helper()
 	return tlsEnv + "=" + a.files(t)
@@ -133,7 +134,7 @@ func (a *Authority) files(t testing.TB) string {
 	return strings.Join([]string{a.File, cert, key}, string(filepath.ListSeparator))
 }
 
-// tlsOfFiles reads what shareTLS has left.
+// tlsOfFiles reads the files named by Env.
 func tlsOfFiles() (*tls.Config, error) {
 	files := filepath.SplitList(os.Getenv(tlsEnv))
 	if len(files) != 3 {
@@ -151,15 +152,15 @@ func tlsOfFiles() (*tls.Config, error) {
 	pool.AppendCertsFromPEM(authority)
 	return &tls.Config{
 		RootCAs: pool, Certificates: []tls.Certificate{certificate},
-		ClientSessionCache: tls.NewLRUClientSessionCache(0), // hundreds of handshakes at once keep a busy server from answering heartbeats
+		ClientSessionCache: tls.NewLRUClientSessionCache(0), // hundreds of full handshakes would delay heartbeats on a busy server
 	}, nil
 }
 
-// TLS is what a peer needs for the URL: nil unless that is the shared engine's, and the engine
-// wants TLS.
+// TLS returns the configuration that a peer needs for the URL: nil unless it is the shared engine's
+// URL and the engine requires TLS.
 func TLS(rawURL string) *tls.Config {
 	switch bare, _ := cutLogin(rawURL); {
-	case shared.name == "": // a process that a test has started
+	case shared.name == "": // in a process that a test has started
 		config, err := tlsOfFiles()
 		if err != nil {
 			panic(err)
@@ -189,14 +190,14 @@ func shareSentinels(t *stand) {
 
 func shareCluster(t *stand) {
 	c := StartCluster(t, 3, 3)
-	for _, n := range c.Nodes { // nothing is to happen that a test doesn't ask for; only now: with it, nodes that wait for each other connect again
+	for _, n := range c.Nodes { // no failover may happen unasked; not earlier, since starting nodes reconnect by the short timeout
 		Do(t, c.conn(t, n), "CONFIG", "SET", "cluster-node-timeout", unhurried)
 	}
 	shared.url, shared.servers = c.URL(), c.Nodes
 	shared.dial = c.dial
 }
 
-// oneServer is started when it is asked for.
+// oneServer is started on demand.
 var oneServer = sync.OnceValue(func() string {
 	server, err := start(nil)
 	if err != nil {
@@ -206,7 +207,8 @@ var oneServer = sync.OnceValue(func() string {
 	return server.URL()
 })
 
-// SingleURL is that of a single server: the shared one, or one beside an engine that is more.
+// SingleURL returns the URL of a single server: the shared one, or another one if the engine has
+// several.
 func SingleURL() string {
 	if shared.dial == nil {
 		return shared.url
@@ -214,7 +216,7 @@ func SingleURL() string {
 	return oneServer()
 }
 
-// cutLogin returns a URL without the user and the password in it.
+// cutLogin returns a URL without its user and password, and these.
 func cutLogin(rawURL string) (bare string, login *url.Userinfo) {
 	scheme, rest, _ := strings.Cut(rawURL, "://")
 	name, rest, ok := strings.Cut(rest, "@")
@@ -228,13 +230,13 @@ func cutLogin(rawURL string) (bare string, login *url.Userinfo) {
 	return scheme + "://" + rest, u.User
 }
 
-// withLogin returns the URL of a user.
+// withLogin returns the URL with a login.
 func withLogin(rawURL string, name, password string) string {
 	bare, _ := cutLogin(rawURL)
 	return strings.Replace(bare, "://", "://"+url.UserPassword(name, password).String()+"@", 1)
 }
 
-// DialURL makes a connection to the shared engine, whatever it is, or to another single server.
+// DialURL makes a connection to the shared engine, of any kind, or to another single server.
 func DialURL(rawURL string, options ...redis.DialOption) (redis.Conn, error) {
 	bare, login := cutLogin(rawURL)
 	if shared.dial == nil || bare != shared.url {

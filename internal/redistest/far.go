@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// napping is how many threads may nap while others carry: one that naps has the runtime believe for
-// milliseconds that it is busy, and what comes meanwhile would arrive late by as much.
+// napping limits how many threads may sleep in a system call while others forward data: for
+// milliseconds, the runtime considers such a thread busy, and data that arrives in the meantime
+// would be late by as much.
 const napping = 64
 
-// Far returns a door before a server as if that were far away: all bytes arrive half a round trip
-// later, in both directions. It limits the time they take, not how many they are.
+// Far returns a door to a server that seems to be far away: all bytes arrive half a round trip
+// later, in both directions. It delays bytes without limiting their rate.
 func Far(t testing.TB, to string, trip time.Duration) *Door {
 	t.Helper()
 	before := runtime.GOMAXPROCS(napping)
@@ -22,20 +23,20 @@ func Far(t testing.TB, to string, trip time.Duration) *Door {
 	})
 }
 
-// A parcel is bytes on their way.
+// A parcel is bytes in flight.
 type parcel struct {
 	bytes []byte
 	due   time.Time
 }
 
-// mostParcels is how many may be on their way in one direction: of 64 KiB each, far more
-// than any client here sends within half a round trip.
+// mostParcels is how many may be in flight in one direction: of 64 KiB each, far more than any
+// client here sends within half a round trip.
 const mostParcels = 4096
 
-// carry copies what comes from one side to the other, each piece as long after it came as it takes.
+// carry copies data from one side to the other, and delays each piece by the given time.
 func carry(to, from net.Conn, takes time.Duration) {
 	way := make(chan parcel, mostParcels)
-	free := make(chan []byte, 64) // buffers to use again
+	free := make(chan []byte, 64) // buffers for reuse
 	over := make(chan struct{})
 	defer close(over)
 	go func() {

@@ -11,7 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Call carries out one command on a connection of its own.
+// Call carries out one command on a new connection.
 func (s *Server) Call(command string, args ...any) (any, error) {
 	const within = 5 * time.Second
 	c, err := redis.DialURL(s.scheme+s.Addr(), redis.DialConnectTimeout(within), redis.DialReadTimeout(within),
@@ -23,7 +23,7 @@ func (s *Server) Call(command string, args ...any) (any, error) {
 	return c.Do(command, args...)
 }
 
-// replication is what a server says of its master and its replicas.
+// replication returns a server's INFO about its master and its replicas.
 func (s *Server) replication() (map[string]string, error) {
 	text, err := redis.String(s.Call("INFO", "replication"))
 	said := map[string]string{}
@@ -60,14 +60,14 @@ func Apart(t testing.TB, master *Server, kill func(), replicas ...*Server) {
 			Sure(r.Call("CONFIG", "SET", "masterauth", password))(t)
 		}
 	}
-	login("wrong") // so that they don't come back
+	login("wrong") // so that they don't reconnect
 	Sure(master.Call("CLIENT", "KILL", "TYPE", "replica"))(t)
 	time.Sleep(300 * time.Millisecond) // of load
 	kill()
 	login("")
 }
 
-// Others are all servers but one.
+// Others returns all servers except one.
 func (s *Sentinels) Others(than *Server) []*Server {
 	return slices.DeleteFunc(slices.Clone(s.Servers), func(server *Server) bool { return server == than })
 }
@@ -91,7 +91,7 @@ func (s *Sentinels) Ready(t testing.TB) (master *Server) {
 	return master
 }
 
-// watches reports why a sentinel doesn't see the master well, with two replicas.
+// watches reports why a sentinel doesn't consider the master healthy, with two replicas.
 func (s *Server) watches(master *Server) error {
 	is, err := redis.StringMap(s.Call("SENTINEL", "MASTER", MasterName))
 	if err != nil || is["flags"] != "master" || is["port"] != fmt.Sprint(master.port) {
@@ -109,14 +109,14 @@ func (s *Server) watches(master *Server) error {
 	return nil
 }
 
-// Replace has a sentinel promote a replica in the place of the master, so that nothing is lost: the
-// replicas have all of its writes, and it takes no more until no user of that name is connected to it.
-// Promoted is called as soon as there is a new master.
+// Replace makes a sentinel promote a replica, without losing anything: the replicas have all writes
+// of the master, and it accepts no more until no client with that user name is connected to it.
+// promoted is called as soon as there is a new master.
 func (s *Sentinels) Replace(t testing.TB, old, by *Server, user string, promoted func()) {
 	t.Helper()
 	Agreed(t, old, s.Others(old)...)
 	s.Follow(t, old, func() {
-		_, _ = by.Call("SENTINEL", "FAILOVER", MasterName) // it refuses while another is under way
+		_, _ = by.Call("SENTINEL", "FAILOVER", MasterName) // it refuses while another failover is in progress
 	})
 	promoted()
 	every(t, 20*time.Millisecond, func() error {
@@ -130,7 +130,7 @@ func (s *Sentinels) Replace(t testing.TB, old, by *Server, user string, promoted
 	s.Demoted(t, old)
 }
 
-// Follow waits until another server is a master. Once a second it asks for that.
+// Follow waits until another server is a master. Once a second it calls ask, which requests that.
 func (s *Sentinels) Follow(t testing.TB, old *Server, ask func()) {
 	t.Helper()
 	asked := time.Time{}
@@ -146,23 +146,23 @@ func (s *Sentinels) Follow(t testing.TB, old *Server, ask func()) {
 	})
 }
 
-// Masters are the nodes that say that they are.
+// Masters returns the nodes that report that they are masters.
 func (c *Cluster) Masters() []*Server {
 	return slices.DeleteFunc(slices.Clone(c.Nodes), func(n *Server) bool { return n.is("master") != nil })
 }
 
-// replica is a node that follows a master.
+// replica returns a node that follows a master.
 func (c *Cluster) replica(of *Server) (*Server, error) {
 	for _, n := range c.Nodes {
 		if said, err := n.replication(); err == nil && n != of && said["master_port"] == fmt.Sprint(of.port) && said["master_link_status"] == "up" {
 			return n, nil
 		}
 	}
-	return nil, fmt.Errorf("nobody follows %s", of.Addr())
+	return nil, fmt.Errorf("no node follows %s", of.Addr())
 }
 
-// OwnerAndReplica waits until the owner of a slot has a replica. The node that is asked for the owner
-// may not have heard yet of the last one that was promoted.
+// OwnerAndReplica waits until the owner of a slot has a replica. The node that it asks for the
+// owner may not know about the last promotion yet.
 func (c *Cluster) OwnerAndReplica(t testing.TB, slot int) (owner, replica *Server) {
 	t.Helper()
 	c.Settled(t)
@@ -174,15 +174,15 @@ func (c *Cluster) OwnerAndReplica(t testing.TB, slot int) (owner, replica *Serve
 	return owner, replica
 }
 
-// TakeOver has a replica take its master's place. It asks once a second: if the machine is busy, the
-// two may not agree in the five seconds that they have for it.
+// TakeOver makes a replica take its master's place. It asks once a second: on a busy machine, the
+// two may not agree within the five seconds that they have.
 func (c *Cluster) TakeOver(t testing.TB, replica *Server) {
 	t.Helper()
 	asked := time.Time{}
 	every(t, 5*time.Millisecond, func() error {
 		err := replica.is("master")
 		if err != nil && time.Since(asked) > time.Second {
-			_, _ = replica.Call("CLUSTER", "FAILOVER") // it refuses while another is under way
+			_, _ = replica.Call("CLUSTER", "FAILOVER") // it refuses while another failover is in progress
 			asked = time.Now()
 		}
 		return err
@@ -199,7 +199,7 @@ func (c *Cluster) Failed(t testing.TB, replica *Server) {
 			return err
 		}
 		flags, master := map[string][]string{}, ""
-		for _, words := range nodes { // of a master, the master is "-"
+		for _, words := range nodes { // for a master, the master is "-"
 			flags[words[0]] = strings.Split(words[2], ",")
 			if slices.Contains(flags[words[0]], "myself") {
 				master = words[3]

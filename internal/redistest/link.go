@@ -8,18 +8,17 @@ import (
 	"time"
 )
 
-// A Link is a TCP proxy to a server that can be cut, stalled, made narrow, or made to
-// lose replies.
+// A Link is a TCP proxy to a server that can be cut, stalled, slowed down, or made to lose replies.
 type Link struct {
 	*Door
 
 	mu    sync.Mutex // protects the fields below
 	lose  string     // replies to requests that contain this are lost
-	times int        // that many are left to lose
+	times int        // how many more replies to lose
 	lost  chan struct{}
 	deaf  bool
-	rate  int        // bytes a second of what the server says; 0 for as it comes
-	pipe  sync.Mutex // held by who has something get through at that rate
+	rate  int        // bytes per second from the server; 0 is no limit
+	pipe  sync.Mutex // held while bytes pass at that rate
 }
 
 // NewLink returns a link to the address.
@@ -27,7 +26,7 @@ func NewLink(t testing.TB, to string) *Link {
 	t.Helper()
 	l := &Link{}
 	l.Door = relay(t, to, func(client, server net.Conn) (requests, replies func()) {
-		doomed := make(chan chan struct{}, 1) // the next reply is to be lost; closed then, unless nil
+		doomed := make(chan chan struct{}, 1) // the next reply is lost, and the channel closed then, unless it's nil
 		return func() { l.requests(server, client, doomed) }, func() { l.replies(client, server, doomed) }
 	})
 	return l
@@ -38,8 +37,7 @@ func NewLink(t testing.TB, to string) *Link {
 // that has happened.
 func (l *Link) LoseReplyTo(request string) <-chan struct{} { return l.LoseRepliesTo(request, 1) }
 
-// LoseRepliesTo does the same to the next so many requests. The channel is
-// closed with the last.
+// LoseRepliesTo does this for several requests. The channel is closed after the last one.
 func (l *Link) LoseRepliesTo(request string, times int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,15 +53,14 @@ func (l *Link) Deafen(deaf bool) {
 	l.deaf = deaf
 }
 
-// Narrow has so many bytes a second get through from the server, on all connections
-// together.
+// Narrow limits the bytes per second from the server, over all connections together.
 func (l *Link) Narrow(rate int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rate = rate
 }
 
-// through takes as long as n bytes take.
+// through takes as long as n bytes take at that rate.
 func (l *Link) through(n int) {
 	l.mu.Lock()
 	rate := l.rate
@@ -77,7 +74,7 @@ func (l *Link) through(n int) {
 
 func (l *Link) requests(server, client net.Conn, doomed chan<- chan struct{}) {
 	buf := make([]byte, 64<<10)
-	ends := false // with the next reply, which counts once, however much is asked until then
+	ends := false // set to end with the next reply, which counts once, however many requests match until then
 	for {
 		n, err := client.Read(buf)
 		if n > 0 {

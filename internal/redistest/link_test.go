@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
 
-// A request that comes in many pieces, each of which is looked for, loses one
-// reply and holds nothing up.
+// A request that arrives in many pieces, each of which is searched, loses one reply and delays
+// nothing.
 func TestLoseReplyToLongRequest(t *testing.T) {
 	is := is.New(t)
 	server := redistest.Start(t)

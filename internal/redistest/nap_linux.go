@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// slack is how much longer than asked for the kernel lets a thread sleep.
+// slack is how late the kernel may wake a thread.
 const slack = 50 * time.Microsecond
 
-// napUntil sleeps until a moment, to some ten microseconds: a timer of the runtime may be
-// late by a millisecond, since that is the unit in which an idle program waits.
+// napUntil sleeps until a given time, to within some ten microseconds: a timer of the runtime may
+// be late by a millisecond, since an idle program waits in units of that.
 func napUntil(due time.Time) {
 	for {
 		left := time.Until(due) - slack
@@ -17,6 +17,6 @@ func napUntil(due time.Time) {
 			return
 		}
 		span := syscall.NsecToTimespec(int64(left))
-		_ = syscall.Nanosleep(&span, nil) // interrupted by a signal: sleep on
+		_ = syscall.Nanosleep(&span, nil) // if interrupted by a signal, sleep again
 	}
 }

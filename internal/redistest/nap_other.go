@@ -4,5 +4,5 @@ package redistest
 
 import "time"
 
-// napUntil sleeps until a moment.
+// napUntil sleeps until a given time.
 func napUntil(due time.Time) { time.Sleep(time.Until(due)) }

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Pause stops a child where the system can do that.
+// Pause stops a child process on systems that support it.
 func Pause(*os.Process) error { return errors.ErrUnsupported }
 
-// Resume lets a process go on that was paused.
+// Resume continues a paused process.
 func Resume(*os.Process) error { return errors.ErrUnsupported }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Pause stops a child, which keeps all that it has. A signal takes effect some time after it is
-// sent, so Pause waits until the child does nothing any more.
+// Pause stops a child process, which keeps all its resources. A signal takes effect some time after
+// it is sent, so Pause waits until the child has stopped.
 func Pause(p *os.Process) error {
 	err := p.Signal(syscall.SIGSTOP)
 	if err == nil {
@@ -17,5 +17,5 @@ func Pause(p *os.Process) error {
 	return err
 }
 
-// Resume lets a process go on that was paused.
+// Resume continues a paused process.
 func Resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }

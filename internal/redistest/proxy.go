@@ -10,14 +10,15 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A Proxy stands before a server and refuses one command, as some services do that look like
-// Redis. What scripts do it can't see.
+// A Proxy is in front of a server and refuses one command, as some Redis-like services do. It can't
+// see the commands of scripts.
 type Proxy struct {
 	*Door
 	refused atomic.Int64
 }
 
-// NewProxy returns a proxy to the address that answers a command with an error, or hangs up.
+// NewProxy returns a proxy to the address. It answers a command with an error, or closes the
+// connection.
 func NewProxy(t testing.TB, to, command string, hangsUp bool) *Proxy {
 	t.Helper()
 	p := &Proxy{}
@@ -30,7 +31,7 @@ func NewProxy(t testing.TB, to, command string, hangsUp bool) *Proxy {
 					if hangsUp {
 						return
 					}
-					// The error comes from the server, in the place of the reply.
+					// The error comes from the server, instead of the reply.
 					words = []string{"EVAL", "return redis.error_reply('ERR unsupported by this proxy')", "0"}
 				}
 				if out.Send(words[0], redis.Args{}.AddFlat(words[1:])...) != nil || out.Flush() != nil {
@@ -43,5 +44,5 @@ func NewProxy(t testing.TB, to, command string, hangsUp bool) *Proxy {
 	return p
 }
 
-// Refused is how often the command was refused.
+// Refused returns how often the command was refused.
 func (p *Proxy) Refused() int { return int(p.refused.Load()) }

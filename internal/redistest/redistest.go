@@ -1,6 +1,5 @@
-// Package redistest gives tests a real Redis: one server for each test binary,
-// or one of a test's own that it may stop, kill and restart, and links to it
-// that can be cut.
+// Package redistest provides a real Redis for tests: one server for each test binary, or a test's
+// own, which it may stop, kill and restart, and links to it that can be cut.
 package redistest
 
 import (
@@ -24,14 +23,13 @@ import (
 	"github.com/worqr/worqr/internal/redisserver"
 )
 
-// Env names the environment variable with the URL of a Redis to use when no
-// server is installed.
+// Env names the environment variable with the URL of a Redis to use if no server is installed.
 const Env = "WORQR_TEST_REDIS"
 
 const none = "the tests need a Redis: run \"make test\", which installs one on Debian and Ubuntu, or put redis-server or valkey-server into PATH, or set " + Env + "=redis://host:port"
 
-// MainOfMany is Main for tests that mostly wait: more of them run at once than there are processors. A
-// -parallel on the command line is heeded: Run parses it.
+// MainOfMany is Main for tests that mostly wait: more of them run in parallel than there are
+// processors. A -parallel flag on the command line takes precedence, since Run parses it.
 func MainOfMany(run func() int) (code int) {
 	if err := flag.Set("test.parallel", strconv.Itoa(max(12, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
@@ -39,8 +37,8 @@ func MainOfMany(run func() int) (code int) {
 	return Main(run)
 }
 
-// Main runs the tests of a package with a Redis, or with what EngineEnv says, and fails if
-// goroutines of this module are left behind. TestMain calls it with m.Run.
+// Main runs the tests of a package with a Redis, or with the engine that EngineEnv selects, and
+// fails if goroutines of this module are left behind. TestMain calls it with m.Run.
 func Main(run func() int) (code int) {
 	defer func() {
 		if err := whole.end(); err != nil {
@@ -67,8 +65,8 @@ func Main(run func() int) (code int) {
 	return code
 }
 
-// leaked waits for the goroutines of this module to end, and returns the
-// stacks of those that do not. A Check that nobody waits for any more may look again after a lease.
+// leaked waits for the goroutines of this module to end, and returns the stacks of those that
+// don't. A Check that has no caller any more may check again after a lease.
 func leaked() (stacks string) {
 	for range 500 {
 		buf := make([]byte, 1<<22)
@@ -83,16 +81,15 @@ func leaked() (stacks string) {
 			return ""
 		}
 		stacks = strings.Join(left, "\n\n")
-		time.Sleep(20 * time.Millisecond) // between two looks, no synchronisation
+		time.Sleep(20 * time.Millisecond) // interval between checks, not for synchronization
 	}
 	return stacks
 }
 
-// URL is that of the shared engine.
+// URL returns the URL of the shared engine.
 func URL() string { return shared.url }
 
-// Prefix returns a namespace of the test's own. What is left of it is removed
-// in the end.
+// Prefix returns a namespace for one test. Its keys are removed at the end.
 func Prefix(t testing.TB) string {
 	t.Helper()
 	noted()
@@ -100,17 +97,17 @@ func Prefix(t testing.TB) string {
 	t.Cleanup(func() {
 		c, err := DialURL(shared.url)
 		if err != nil {
-			return // the test had a server of its own
+			return // the test had its own server
 		}
 		defer func() { _ = c.Close() }()
 		for _, key := range Keys(t, c, prefix) {
-			_, _ = c.Do("DEL", key) // tidying up
+			_, _ = c.Do("DEL", key) // cleanup
 		}
 	})
 	return prefix
 }
 
-// Conn returns a connection to the shared engine: in a cluster each command goes to the node that
+// Conn returns a connection to the shared engine. In a cluster, each command goes to the node that
 // has its key.
 func Conn(t testing.TB) redis.Conn {
 	t.Helper()
@@ -118,7 +115,7 @@ func Conn(t testing.TB) redis.Conn {
 	return Dial(t, shared.url)
 }
 
-// Dial returns a connection that is closed in the end.
+// Dial returns a connection that is closed at the end.
 func Dial(t testing.TB, url string) redis.Conn {
 	t.Helper()
 	c := Sure(DialURL(url, redis.DialReadTimeout(time.Minute)))(t)
@@ -145,27 +142,27 @@ func Keys(t testing.TB, c redis.Conn, prefix string) []string {
 	return slices.Compact(keys)
 }
 
-// A Server is a redis-server of a test's own.
+// A Server is a test's own redis-server.
 type Server struct {
 	dir      string
 	port     int
 	args     []string
 	scheme   string // of its URL
-	password string // of the default user, where the harness has to know it
-	sentinel bool   // it is one, with a configuration of its own
+	password string // of the default user, if the harness needs it
+	sentinel bool   // it is a sentinel, with its own configuration
 	cmd      *exec.Cmd
 }
 
-// portOfServer stands for the port among the arguments.
+// portOfServer is the placeholder for the port among the arguments.
 const portOfServer = "<port>"
 
-// Start starts a server with the given further arguments. It is killed in the
-// end. The test is skipped when no server is installed.
+// Start starts a server with additional arguments. It is killed at the end. The test is skipped if
+// no server is installed.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	OneServer(t, OwnServer)
 	if restricted() && !slices.Contains(args, "--requirepass") {
-		file := filepath.Join(t.TempDir(), "users.acl") // so that users outlive a restart
+		file := filepath.Join(t.TempDir(), "users.acl") // so that users survive a restart
 		Must(t, os.WriteFile(file, nil, 0o600))
 		args = append(slices.Clone(args), "--aclfile", file)
 	}
@@ -177,14 +174,14 @@ func Start(t testing.TB, args ...string) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = Resume(s.cmd.Process) // if a test left it paused
+		_ = Resume(s.cmd.Process) // in case a test left it paused
 		s.CheckDenials(t)
 		s.stop()
 	})
 	return s
 }
 
-// StartAndDial starts one, and returns a connection to it, too.
+// StartAndDial starts a server, and also returns a connection to it.
 func StartAndDial(t testing.TB) (*Server, redis.Conn) {
 	t.Helper()
 	s := Start(t)
@@ -230,22 +227,22 @@ func (s *Server) launch() error {
 	return nil
 }
 
-// Addr is the host and port.
+// Addr returns the host and port.
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
-// URL is the address as a URL.
+// URL returns the address as a URL.
 func (s *Server) URL() string { return s.scheme + s.Addr() }
 
-// Socket is the path of the Unix socket.
+// Socket returns the path of the Unix socket.
 func (s *Server) Socket() string { return filepath.Join(s.dir, "redis.sock") }
 
-// Pause stops the server, which keeps its connections and answers nobody.
+// Pause stops the server, which keeps its connections and answers no requests.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
 	Must(t, Pause(s.cmd.Process))
 }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (s *Server) Resume(t testing.TB) {
 	t.Helper()
 	Must(t, Resume(s.cmd.Process))
@@ -274,6 +271,6 @@ func Calls(t testing.TB, c redis.Conn, command string) int {
 	info := Sure(redis.String(c.Do("INFO", "commandstats")))(t)
 	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
 	calls, _, _ := strings.Cut(rest, ",")
-	n, _ := strconv.Atoi(calls) // it was never called
+	n, _ := strconv.Atoi(calls) // 0 if it was never called
 	return n
 }

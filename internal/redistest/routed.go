@@ -14,25 +14,25 @@ import (
 )
 
 // routed is a connection to a whole cluster, for tests: a command goes to the master that has its
-// key. One with keys of several masters, and some without a key, go to each of them, and the
-// others to the first. Slots don't move under it. Who subscribes hears what is published at the
-// owner of the first channel, sharded or not.
+// key. A command with keys of several masters, and some without a key, go to each of them; other
+// commands go to the first. Slots don't move while it is used. A subscription receives what is
+// published on the owner of the first channel, sharded or not.
 type routed struct {
 	nodes []redis.Conn // masters
 	owner [keys.Slots]int
 
-	mu    sync.Mutex // messages are awaited beside what is sent
-	sent  []request  // and not answered
-	multi bool       // a transaction begins with the next command, where that has its key
-	in    int        // the node that has a transaction
-	ear   redis.Conn // the one that is subscribed
+	mu    sync.Mutex // messages are received while commands are sent
+	sent  []request  // and not answered yet
+	multi bool       // a transaction begins with the next command, on the node that has its key
+	in    int        // the node with the transaction
+	ear   redis.Conn // the subscribed one
 }
 
-// A request was sent to some nodes. An empty one is answered here.
+// A request was sent to some nodes. An empty one is answered locally.
 type request struct {
 	command string
 	parts   []part
-	skip    int // replies of the first part that come before the one that counts
+	skip    int // replies of the first part before the one that counts
 }
 
 type part struct {
@@ -46,7 +46,7 @@ func newRouted(seed string, options []redis.DialOption) (redis.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close() //nolint:errcheck // it was only to ask
+	defer c.Close() //nolint:errcheck // not needed any more
 	ranges, err := redis.Values(c.Do("CLUSTER", "SLOTS"))
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func newRouted(seed string, options []redis.DialOption) (redis.Conn, error) {
 			known[address] = n
 			node, err := dial(address)
 			if err != nil {
-				_ = r.Close() // what there is of it
+				_ = r.Close() // as far as it was made
 				return nil, err
 			}
 			r.nodes = append(r.nodes, node)
@@ -74,7 +74,7 @@ func newRouted(seed string, options []redis.DialOption) (redis.Conn, error) {
 	return r, nil
 }
 
-// each calls something on all nodes.
+// each calls a function for all nodes.
 func (r *routed) each(do func(redis.Conn) error) error {
 	var all []error
 	for _, n := range r.nodes {
@@ -87,7 +87,7 @@ func (r *routed) Close() error { return r.each(redis.Conn.Close) }
 func (r *routed) Err() error   { return r.each(redis.Conn.Err) }
 func (r *routed) Flush() error { return r.each(redis.Conn.Flush) }
 
-// text is an argument as text.
+// text returns an argument as text.
 func text(args []any, i int) string {
 	if i >= len(args) {
 		return ""
@@ -98,12 +98,12 @@ func text(args []any, i int) string {
 	return fmt.Sprint(args[i])
 }
 
-// route says where a command goes. A cursor of SCAN has the number of the node in it.
+// route returns where a command goes. A cursor of SCAN contains the number of the node.
 func (r *routed) route(command string, args []any) (parts []part) {
 	to := func(key string) []part { return []part{{r.owner[keys.Slot(key)], args}} }
 	switch command {
 	case "SCAN":
-		cursor, _ := strconv.Atoi(text(args, 0)) // it is ours
+		cursor, _ := strconv.Atoi(text(args, 0)) // it is our own
 		return []part{{cursor % len(r.nodes), append([]any{cursor / len(r.nodes)}, args[1:]...)}}
 	case "KEYS", "ACL", "CONFIG", "SCRIPT", "FLUSHALL":
 		for i := range r.nodes {
@@ -111,7 +111,7 @@ func (r *routed) route(command string, args []any) (parts []part) {
 		}
 		return parts
 	case "DEL", "UNLINK", "EXISTS":
-		at := map[int]int{} // the part of a slot
+		at := map[int]int{} // the index of a slot's part
 		for i, key := range args {
 			slot := keys.Slot(text(args, i))
 			n, ok := at[slot]
@@ -163,7 +163,7 @@ func (r *routed) Send(command string, args ...any) error {
 	return errors.Join(all...)
 }
 
-// subscribe has one node tell what is published, in either way.
+// subscribe makes one node send what is published, in either way.
 func (r *routed) subscribe(command string, channels []any) error {
 	if r.ear == nil {
 		r.ear = r.nodes[r.owner[keys.Slot(text(channels, 0))]]
@@ -180,7 +180,7 @@ func (r *routed) subscribe(command string, channels []any) error {
 	return err
 }
 
-// hear returns the next thing that a subscribed node says, as if nothing were sharded.
+// hear returns the next message of a subscribed node, as if it weren't sharded.
 func hear(receive func() (any, error)) (any, error) {
 	for {
 		reply, err := receive()
@@ -238,7 +238,7 @@ func (r *routed) receive(from func(redis.Conn) (any, error)) (any, error) {
 	return r.together(of, replies)
 }
 
-// together makes one reply of those of the nodes.
+// together combines the replies of the nodes into one.
 func (r *routed) together(of request, replies []any) (any, error) {
 	switch {
 	case len(replies) == 0:
@@ -247,7 +247,7 @@ func (r *routed) together(of request, replies []any) (any, error) {
 		node, reply := of.parts[0].node, replies[0].([]any)
 		cursor, err := redis.Int(reply[0], nil)
 		next := cursor*len(r.nodes) + node
-		if cursor == 0 { // the next node goes on
+		if cursor == 0 { // continue with the next node
 			next = (node + 1) % len(r.nodes)
 		}
 		return []any{[]byte(strconv.Itoa(next)), reply[1]}, err
@@ -275,7 +275,7 @@ func (r *routed) Do(command string, args ...any) (any, error) {
 	return r.DoWithTimeout(-1, command, args...)
 }
 
-// DoWithTimeout is Do with the timeout of each reply; less than 0 is that of the connection.
+// DoWithTimeout is Do with a timeout for each reply; a negative one is the connection's.
 func (r *routed) DoWithTimeout(d time.Duration, command string, args ...any) (any, error) {
 	if command != "" {
 		if err := r.Send(command, args...); err != nil {

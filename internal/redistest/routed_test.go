@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The connection of tests to a cluster finds every key, whichever node has it.
+// The tests' connection to a cluster finds every key, whichever node has it.
 func TestRouted(t *testing.T) {
 	is := redistest.Parallel(t)
 	cluster := redistest.StartCluster(t, 3, 0)

@@ -15,36 +15,36 @@ import (
 	"github.com/worqr/worqr/internal/redisserver"
 )
 
-// Sentinels is a set of three sentinels with a master and two replicas.
+// Sentinels are three sentinels with a master and two replicas.
 type Sentinels struct {
-	Servers []*Server // the master first, as it was in the beginning
+	Servers []*Server // the master first, in their initial order
 	Watch   []*Server // the sentinels
 	setup   SentinelSetup
 }
 
-// A SentinelSetup says what is special about them.
+// A SentinelSetup has options for StartSentinels.
 type SentinelSetup struct {
 	Password string     // of the servers
 	Watch    string     // the password of the sentinels
-	TLS      *Authority // everybody speaks TLS
+	TLS      *Authority // all connections use TLS
 	Args     []string   // more arguments of the servers
 
-	// Hurried has them hold a master for down that was silent for two seconds, at any time. Without,
-	// they promote a replica only when they are told to, or between Hurry and Promoted: on a busy
-	// machine, a master that is well may be silent for so long.
+	// Hurried makes them always consider a master down that was silent for two seconds. Otherwise
+	// they promote a replica only when told to, or between Hurry and Promoted: on a busy machine, a
+	// healthy master may be silent for that long.
 	Hurried bool
 }
 
-// How many milliseconds a master that is held for down was silent.
+// Milliseconds of silence after which a master is considered down.
 const (
-	hurried   = "2000" // with less, a busy machine has them promote one replica after the other
+	hurried   = "2000" // with less, they would promote one replica after the other on a busy machine
 	unhurried = "60000"
 )
 
-// MasterName is what the sentinels call the master.
+// MasterName is the sentinels' name for the master.
 const MasterName = "main"
 
-// StartSentinels starts them.
+// StartSentinels starts sentinels, a master and replicas.
 func StartSentinels(t testing.TB, setup SentinelSetup) *Sentinels {
 	t.Helper()
 	s := &Sentinels{setup: setup}
@@ -64,7 +64,7 @@ func StartSentinels(t testing.TB, setup SentinelSetup) *Sentinels {
 	return s
 }
 
-// server starts one of those that are watched.
+// server starts one of the watched servers.
 func (s *Sentinels) server(t testing.TB, args ...string) *Server {
 	t.Helper()
 	args = append(slices.Clone(s.setup.Args), args...)
@@ -81,8 +81,8 @@ func (s *Sentinels) server(t testing.TB, args ...string) *Server {
 	return server
 }
 
-// Sentinel starts one more sentinel, which logs in to the servers as a user; "" is the default
-// one. What it knows it keeps in its configuration.
+// Sentinel starts another sentinel, which logs in to the servers as a user; "" is the default one.
+// It stores its state in its configuration.
 func (s *Sentinels) Sentinel(t testing.TB, master *Server, user string) *Server {
 	t.Helper()
 	dir := Sure(os.MkdirTemp("", "worqr-sentinel-"))(t)
@@ -119,29 +119,29 @@ func (s *Sentinels) Sentinel(t testing.TB, master *Server, user string) *Server 
 		return w.launch()
 	}))
 	t.Cleanup(func() {
-		_ = Resume(w.cmd.Process) // if a test left it paused
+		_ = Resume(w.cmd.Process) // in case a test left it paused
 		w.stop()
 	})
 	return w
 }
 
-// Stray starts a sentinel that is cut off from all others: the master is the one that it was
-// told of, for ever, and its configuration is the oldest. It sees that the servers answer, but may
-// not speak to others by them.
+// Stray starts a sentinel that is cut off from all others: it names the master that it was given
+// forever, and its configuration is the oldest. It sees that the servers answer, but may not
+// communicate with other sentinels through them.
 func (s *Sentinels) Stray(t testing.TB, master *Server) *Server {
 	t.Helper()
 	for _, server := range s.Servers {
 		Sure(server.Call("ACL", "SETUSER", "stray", "on", ">SECRET", "+info", "+ping", "+client|setname"))(t)
 	}
 	w := s.Sentinel(t, master, "stray")
-	s.await(t, w, func(about map[string]string) bool { return about["runid"] != "" }) // it has spoken to the master
+	s.await(t, w, func(about map[string]string) bool { return about["runid"] != "" }) // it has connected to the master
 	return w
 }
 
-// config is the file of a sentinel.
+// config returns the configuration file of a sentinel.
 func (s *Server) config() string { return filepath.Join(s.dir, fmt.Sprint("sentinel-", s.port)) }
 
-// Addrs are the addresses of the sentinels.
+// Addrs returns the addresses of the sentinels.
 func (s *Sentinels) Addrs() (all []string) {
 	for _, w := range s.Watch {
 		all = append(all, w.Addr())
@@ -149,7 +149,7 @@ func (s *Sentinels) Addrs() (all []string) {
 	return all
 }
 
-// URL leads to the master.
+// URL returns the URL of the master.
 func (s *Sentinels) URL() string {
 	url, login, query := "redis+sentinel://", "", ""
 	if s.setup.TLS != nil {
@@ -164,7 +164,7 @@ func (s *Sentinels) URL() string {
 	return url + login + strings.Join(s.Addrs(), ",") + "/" + MasterName + query
 }
 
-// await waits until a sentinel says of the master what it is to say.
+// await waits until a sentinel's description of the master is as wanted.
 func (s *Sentinels) await(t testing.TB, w *Server, want func(about map[string]string) bool) {
 	t.Helper()
 	eventually(t, func() error {
@@ -176,19 +176,19 @@ func (s *Sentinels) await(t testing.TB, w *Server, want func(about map[string]st
 	})
 }
 
-// Failover has a sentinel promote a replica, though the master is well, and returns when it
+// Failover makes a sentinel promote a replica, although the master is healthy, and returns when it
 // is promoted.
 func (s *Sentinels) Failover(t testing.TB) (now *Server) {
 	t.Helper()
 	was := s.Master(t)
-	eventually(t, func() error { // it refuses while another is under way, or no replica is ready
+	eventually(t, func() error { // it refuses while another failover is in progress, or no replica is ready
 		_, err := s.Watch[0].Call("SENTINEL", "FAILOVER", MasterName)
 		return err
 	})
 	return s.Promoted(t, was)
 }
 
-// Hurry has the sentinels miss a master that goes away now, within seconds.
+// Hurry makes the sentinels notice within seconds if the master goes away now.
 func (s *Sentinels) Hurry(t testing.TB) {
 	t.Helper()
 	for _, w := range s.Watch {
@@ -196,8 +196,8 @@ func (s *Sentinels) Hurry(t testing.TB) {
 	}
 }
 
-// Promoted waits until another server than one is the master, and returns it. Without hurry, it
-// remains the master.
+// Promoted waits until another server than the given one is the master, and returns it. Without
+// Hurry, that server stays the master.
 func (s *Sentinels) Promoted(t testing.TB, than *Server) (now *Server) {
 	t.Helper()
 	eventually(t, func() error {
@@ -214,7 +214,7 @@ func (s *Sentinels) Promoted(t testing.TB, than *Server) (now *Server) {
 	return now
 }
 
-// is reports why the server does not say that it is a master, or a slave.
+// is reports why the server doesn't report a role, master or slave.
 func (s *Server) is(role string) error {
 	said, err := redis.Values(s.Call("ROLE"))
 	if err != nil {
@@ -227,13 +227,13 @@ func (s *Server) is(role string) error {
 	return err
 }
 
-// Demoted waits until a server says that it is no master any more.
+// Demoted waits until a server reports that it's no longer a master.
 func (s *Sentinels) Demoted(t testing.TB, server *Server) {
 	t.Helper()
 	eventually(t, func() error { return server.is("slave") })
 }
 
-// Master is the server that the first sentinel which runs names.
+// Master returns the server that the first running sentinel names.
 func (s *Sentinels) Master(t testing.TB) *Server {
 	t.Helper()
 	var all []error
@@ -245,7 +245,7 @@ func (s *Sentinels) Master(t testing.TB) *Server {
 		}
 		at := slices.IndexFunc(s.Servers, func(server *Server) bool { return fmt.Sprint(server.port) == where[1] })
 		if at < 0 {
-			all = append(all, fmt.Errorf("%s names a master that is none of ours: %v", w.Addr(), where)) // another test's has taken its port
+			all = append(all, fmt.Errorf("%s names a master that is none of ours: %v", w.Addr(), where)) // the port of another test's server
 			continue
 		}
 		return s.Servers[at]
@@ -254,13 +254,13 @@ func (s *Sentinels) Master(t testing.TB) *Server {
 	return nil
 }
 
-// eventually repeats what fails, for a minute.
+// eventually repeats a function until it succeeds, for up to a minute.
 func eventually(t testing.TB, do func() error) {
 	t.Helper()
 	every(t, 20*time.Millisecond, do)
 }
 
-// Eventually waits until what holds, for a minute.
+// Eventually waits until a condition holds, for up to a minute.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	every(t, 5*time.Millisecond, func() error {
@@ -271,10 +271,10 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	})
 }
 
-// every is eventually with a pause of its own.
+// every is eventually with a given pause.
 func every(t testing.TB, pause time.Duration, do func() error) {
 	t.Helper()
-	for began := time.Now(); ; time.Sleep(pause) { // between two looks, no synchronisation
+	for began := time.Now(); ; time.Sleep(pause) { // interval between checks, not for synchronization
 		err := do()
 		if err == nil {
 			return

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// A stand is what the harness takes for a test where there is none: around all tests of a binary, and
-// in campaigns and measurements. What fails on it panics: see try.
+// A stand replaces the test for the harness where there is none: around all tests of a binary, and
+// in campaigns and benchmarks. A failure on it panics: see try.
 type stand struct {
-	testing.TB // nil: what the harness doesn't use isn't there
+	testing.TB // nil: the harness doesn't use its other methods
 
 	mu     sync.Mutex // protects the fields below
 	ends   []func()
@@ -20,8 +20,8 @@ type stand struct {
 
 type failure struct{ error }
 
-// Outside has the harness work for a program that isn't a test. What do has started ends with it, and
-// what has failed is returned.
+// Outside runs the harness for a program that isn't a test. What do has started ends when do
+// returns. It returns the failures.
 func Outside(do func(t testing.TB)) (err error) {
 	t := &stand{}
 	defer func() { err = errors.Join(err, t.end()) }()
@@ -43,7 +43,7 @@ func try(do func()) (err error) {
 	return nil
 }
 
-// end ends all that was started, the last first, and returns what was wrong.
+// end ends everything that was started, the last first, and returns the errors.
 func (s *stand) end() error {
 	for {
 		s.mu.Lock()
@@ -59,20 +59,20 @@ func (s *stand) end() error {
 	}
 }
 
-// Helper and the following are those of a test.
+// Helper and the following methods are those of a test.
 func (s *stand) Helper() {}
 
-// Name is no test's.
+// Name isn't the name of a test.
 func (s *stand) Name() string { return "Main" }
 
-// Cleanup has end call a function.
+// Cleanup makes end call a function.
 func (s *stand) Cleanup(end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ends = append(s.ends, end)
 }
 
-// TempDir makes a directory, which ends, too.
+// TempDir creates a directory, which end removes.
 func (s *stand) TempDir() string {
 	dir, err := os.MkdirTemp("", "worqr-engine-")
 	Must(s, err)

@@ -19,7 +19,7 @@ func Sure[T any](v T, err error) func(t testing.TB) T {
 	}
 }
 
-// Each returns what a sequence brings, which must not bring an error.
+// Each yields the values of a sequence, which must not contain an error.
 func Each[T any](t testing.TB, all iter.Seq2[T, error]) iter.Seq[T] {
 	t.Helper()
 	return func(yield func(T) bool) {
@@ -41,7 +41,7 @@ func Do(t testing.TB, c redis.Conn, command string, args ...any) any {
 	return Sure(c.Do(command, args...))(t)
 }
 
-// Parallel has a test run beside others, and returns what it checks with.
+// Parallel makes a test run in parallel, and returns its assertions.
 func Parallel(t *testing.T) *is.I {
 	t.Helper()
 	t.Parallel()

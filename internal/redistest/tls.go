@@ -24,7 +24,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority returns an authority of the test's own.
+// NewAuthority returns an authority for one test.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{cert: &x509.Certificate{
@@ -40,7 +40,7 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Pool trusts the authority, and nobody else.
+// Pool returns a pool that trusts only the authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
@@ -63,7 +63,7 @@ func (a *Authority) clientFiles(t testing.TB) (certFile, keyFile string) {
 	return write(t, c.Certificate[0], c.PrivateKey.(*ecdsa.PrivateKey))
 }
 
-// sign returns a new certificate and its key; without a parent it is signed by itself.
+// sign returns a new certificate and its key; without a parent it is self-signed.
 func (a *Authority) sign(t testing.TB, c, parent *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	t.Helper()
 	key := Sure(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
@@ -91,9 +91,9 @@ func write(t testing.TB, cert []byte, key *ecdsa.PrivateKey) (certFile, keyFile 
 	return certFile, keyFile
 }
 
-// StartTLS starts a server that speaks nothing but TLS, with a certificate of the
-// authority for the names and addresses. It trusts clients of that authority, and
-// with the argument "--tls-auth-clients no" asks for none.
+// StartTLS starts a server that only accepts TLS, with a certificate of the authority for the names
+// and addresses. It requires client certificates of that authority, unless the arguments contain
+// "--tls-auth-clients no".
 func StartTLS(t testing.TB, a *Authority, names []string, args ...string) *Server {
 	t.Helper()
 	cert, key := a.server(t, names)
@@ -103,8 +103,8 @@ func StartTLS(t testing.TB, a *Authority, names []string, args ...string) *Serve
 	return s
 }
 
-// server writes a certificate for a server of the names and addresses, and its key. It may be a
-// client of another such server, too: a replica is, and a sentinel.
+// server writes a certificate for a server with the names and addresses, and its key. It may also
+// be a client of another such server, as replicas and sentinels are.
 func (a *Authority) server(t testing.TB, names []string) (certFile, keyFile string) {
 	t.Helper()
 	c := &x509.Certificate{

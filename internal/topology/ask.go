@@ -16,14 +16,14 @@ import (
 
 // An inquiry asks the sentinels in turn, once for all concurrent callers.
 type inquiry struct {
-	done   chan struct{} // closed when it is over
+	done   chan struct{} // closed when it has ended
 	cancel context.CancelFunc
 	answer answer
 	err    error
 
 	// The fields below are protected by sentinels.mu.
-	waiting int     // who
-	said    []error // of those that were asked
+	waiting int     // number of waiting callers
+	said    []error // from the sentinels asked so far
 }
 
 var errTardy = errors.New("no time left to ask the others")
@@ -83,7 +83,7 @@ func lasting(err error) bool {
 	return redisconn.Refused(err) || errors.Is(err, errUnknownName) || errors.Is(err, errNoSentinel)
 }
 
-// askTogether asks all sentinels of the URL at once and takes the newest answer. There is no
+// askTogether asks all sentinels of the URL concurrently and takes the newest answer. There is no
 // earlier answer yet that would expose a sentinel that is cut off.
 func (s *sentinels) askTogether(ctx context.Context, q *inquiry) (newest answer, err error) {
 	answers, errs := make([]answer, len(s.listed)), slices.Repeat([]error{errTardy}, len(s.listed))
@@ -107,7 +107,7 @@ func (s *sentinels) askTogether(ctx context.Context, q *inquiry) (newest answer,
 }
 
 // askInTurn asks the sentinels in turn and takes the first answer that isn't older than the current
-// one. If most sentinels of the URL agree on an older master, somebody has set them up again, so it
+// one. If most sentinels of the URL agree on an older master, they were set up again, so it
 // believes them.
 func (s *sentinels) askInTurn(ctx context.Context, q *inquiry) (answer, error) {
 	var older []answer
@@ -142,13 +142,13 @@ func (s *sentinels) askInTurn(ctx context.Context, q *inquiry) (answer, error) {
 	return answer{}, &nobodyError{all: slices.Clone(q.said), final: sure}
 }
 
-// afterLocked is the sentinel that comes after one.
+// afterLocked returns the sentinel that comes after one.
 func (s *sentinels) afterLocked(address string) string {
 	all := slices.Concat(s.listed, s.learned)
 	return all[(slices.Index(all, address)+1)%len(all)]
 }
 
-// askOne asks one sentinel on a connection of its own, and which others there are.
+// askOne asks one sentinel on a new connection for the master and for the other sentinels.
 func (s *sentinels) askOne(ctx context.Context, address string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.within)
 	defer cancel()
@@ -158,7 +158,7 @@ func (s *sentinels) askOne(ctx context.Context, address string) (answer, error) 
 	if err != nil {
 		return answer{}, fmt.Errorf("sentinel: %w", err)
 	}
-	defer conn.Close() //nolint:errcheck // it was only to ask
+	defer conn.Close() //nolint:errcheck // not needed any more
 	a, err := s.question(ctx, conn)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("no reply within %v: %w", s.within, os.ErrDeadlineExceeded)
@@ -189,7 +189,7 @@ func (s *sentinels) askKept(ctx context.Context, kept map[string]redis.Conn, add
 	}
 	a, err := s.question(ctx, conn)
 	if err != nil {
-		_ = conn.Close() // the next turn makes another
+		_ = conn.Close() // the next turn makes a new one
 		delete(kept, address)
 	}
 	return a, err
@@ -225,7 +225,7 @@ func (s *sentinels) question(ctx context.Context, conn redis.Conn) (a answer, er
 	if a.address, err = addressOf(where[0], where[1]); err != nil {
 		return a, err
 	}
-	if a.epoch, err = strconv.ParseInt(about["config-epoch"], 10, 64); err != nil { // it may not tell
+	if a.epoch, err = strconv.ParseInt(about["config-epoch"], 10, 64); err != nil { // the user may lack the permission
 		s.mu.Lock()
 		a.epoch = s.current.epoch
 		s.mu.Unlock()
@@ -237,7 +237,7 @@ func (s *sentinels) question(ctx context.Context, conn redis.Conn) (a answer, er
 	return a, nil
 }
 
-// learn records the other sentinels that one has named, and forgets those that it hasn't.
+// learn records the other sentinels that one has named, and forgets those that it no longer names.
 func (s *sentinels) learn(by string, others []any) {
 	var learned []string
 	if !slices.Contains(s.listed, by) {

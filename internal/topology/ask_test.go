@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/topology"
 )
 
-// A fake is a sentinel that says what the test wants.
+// A fake is a sentinel with fixed answers.
 type fake struct {
 	*redistest.Door
 	asked atomic.Int32 // connections
@@ -29,17 +29,17 @@ func newFake(t *testing.T, master *redistest.Server, epoch int) *fake {
 	f.says["SENTINELS"] = "*0\r\n"
 	f.Door = redistest.Listen(t, func(c net.Conn) {
 		f.asked.Add(1)
-		for words := range redistest.Requests(c) { // SENTINEL, and what
+		for words := range redistest.Requests(c) { // SENTINEL and a subcommand
 			f.mu.Lock()
 			said := f.says[words[1]]
 			f.mu.Unlock()
-			_, _ = c.Write([]byte(said)) // who asked may be gone
+			_, _ = c.Write([]byte(said)) // the client may be gone
 		}
 	})
 	return f
 }
 
-// names has it name a master.
+// names makes it name a master.
 func (f *fake) names(master *redistest.Server, epoch int, run string) {
 	host, port, _ := strings.Cut(master.Addr(), ":")
 	f.mu.Lock()
@@ -64,8 +64,8 @@ func urlOf(all ...*fake) string {
 	return "redis+sentinel://" + strings.Join(at, ",") + "/main"
 }
 
-// An older configuration than the one that is followed is believed by itself only if most of the
-// sentinels have it: they were set up anew.
+// An older configuration than the current one is accepted only if most of the sentinels have it:
+// then they were set up again.
 func TestOlderConfiguration(t *testing.T) {
 	is := redistest.Parallel(t)
 	old, now := redistest.Start(t), redistest.Start(t)
@@ -82,7 +82,7 @@ func TestOlderConfiguration(t *testing.T) {
 	is.NoErr(at(l, old))
 }
 
-// Sentinels that know one server by two addresses cut no connections.
+// If sentinels know a server by two addresses, no connections are cut.
 func TestOneServerByTwoAddresses(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -102,14 +102,14 @@ func TestOneServerByTwoAddresses(t *testing.T) {
 	is.Equal(l.Made(), made)
 }
 
-// What isn't an address, and a server that is no master, lead nowhere; a master that takes no
-// writes any more is left at once.
+// Invalid addresses and servers that aren't masters are never used. A master that stops accepting
+// writes is left at once.
 func TestWhereNobodyGoes(t *testing.T) {
 	is := redistest.Parallel(t)
 	one, two := redistest.Start(t), redistest.Start(t)
 	conn := redistest.Dial(t, one.URL())
 	f := newFake(t, one, 1)
-	try := topology.OneTry("main", f.Addr()) // a dial tries until its time is over, and a try may get too little
+	try := topology.OneTry("main", f.Addr()) // a dial's timeout may leave too little time for a try
 	fails := func(want string) {
 		t.Helper()
 		_, err := try(t.Context())
@@ -135,12 +135,12 @@ func TestWhereNobodyGoes(t *testing.T) {
 	f.names(two, 1, "")
 	_, err := writes.One(t.Context(), redisconn.Command("SET", "k", "v"))
 	is.True(redisconn.Demoted(err))
-	is.NoErr(at(reads, two)) // without having asked for anything
+	is.NoErr(at(reads, two)) // without any call
 	is.NoErr(at(writes, two))
 }
 
-// A sentinel that names a server which is no master is asked last from then on, though its
-// configuration is no older.
+// A sentinel that names a server which isn't a master is asked last from then on, even if its
+// configuration isn't older.
 func TestSentinelThatIsWrong(t *testing.T) {
 	is := redistest.Parallel(t)
 	wrong, right := redistest.Start(t), redistest.Start(t)

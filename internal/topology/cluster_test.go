@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// addresses are those of all nodes.
+// addresses returns the addresses of all nodes.
 func addresses(c *redistest.Cluster) (all []string) {
 	for _, n := range c.Nodes {
 		all = append(all, n.Addr())
@@ -22,7 +22,7 @@ func addresses(c *redistest.Cluster) (all []string) {
 	return all
 }
 
-// elsewhere is a master that does not own the slot.
+// elsewhere returns a master that doesn't own the slot.
 func elsewhere(t *testing.T, c *redistest.Cluster, slot int) *redistest.Server {
 	t.Helper()
 	if owner := c.Owner(t, slot); owner != c.Nodes[0] {
@@ -31,15 +31,15 @@ func elsewhere(t *testing.T, c *redistest.Cluster, slot int) *redistest.Server {
 	return c.Nodes[1]
 }
 
-// A script in a slot that is on its way to another node may end half-way, if all keys that it
-// declares are there: at the first one that it doesn't declare. If one that it declares never
-// exists, it is refused before it has written anything, and the router makes it once the slot has
-// arrived. The same holds for what a plain command needs, which follows at once.
+// While a slot moves to another node, a script may end midway if all keys that it declares exist:
+// at the first key that it doesn't declare. If it declares a key that never exists, it is rejected
+// before it has written anything, and the router sends it again once the slot has moved. The same
+// applies to a plain command that follows at once.
 func TestSlotOnItsWay(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 2, 0)
 	at := slot("{q}")
-	is.Equal(at, c.Slot(t, "{q}")) // of a queue that is called q
+	is.Equal(at, c.Slot(t, "{q}")) // the slot of a queue named q
 	owner, to := c.Owner(t, at), elsewhere(t, c, at)
 	r := router(t, cluster(addresses(c)...), 20*time.Second)
 	ctx := t.Context()
@@ -59,10 +59,11 @@ func TestSlotOnItsWay(t *testing.T) {
 	count(1) // half of it was done
 
 	p := r.Start(script.Call([]string{"count{q}", "never{q}"}))
-	redistest.Sure(r.One(ctx, redisconn.Command("SET", "new{q}", "y")))(t) // is at the new node now
+	redistest.Sure(r.One(ctx, redisconn.Command("SET", "new{q}", "y")))(t) // it is on the new node now
 	is.Equal(redistest.Sure(redis.Int(redistest.Dial(t, owner.URL()).Do("EXISTS", "count{q}")))(t), 1)
 	is.Equal(redistest.Sure(redis.String(r.One(ctx, redisconn.Command("GET", "new{q}"))))(t), "y")
-	// A script of one key that isn't there goes where the slot goes; its source is not known there.
+	// A script with one key that doesn't exist follows the slot; the new node doesn't know its
+	// source.
 	one := redisconn.NewScript("return redis.call('SET', KEYS[1], 'z')")
 	redistest.Sure(r.One(ctx, one.Call([]string{"newer{q}"})))(t)
 	count(1)
@@ -75,8 +76,8 @@ func TestSlotOnItsWay(t *testing.T) {
 	is.Equal(redistest.Sure(redis.Int(r.One(ctx, redisconn.Command("EXISTS", "count{q}", "more{q}", "new{q}", "newer{q}"))))(t), 4)
 }
 
-// A slot goes to and fro while calls are made: each is carried out once, and none fails. What
-// the nodes say of the slots is known to the router in the end.
+// A slot moves back and forth during calls: each call is carried out once, and none fails. In the
+// end, the router knows the slots as the nodes report them.
 func TestSlotMoves(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 3, 0)
@@ -117,8 +118,8 @@ func TestSlotMoves(t *testing.T) {
 	t.Log(n, "calls; the slowest move took", slowest)
 }
 
-// When the owner of a slot dies, the calls for it wait until its replica is promoted, and those
-// for others only while the cluster is down.
+// When the owner of a slot dies, calls for the slot wait until its replica is promoted. Other calls
+// wait only while the cluster is down.
 func TestPromotion(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 3, 3)
@@ -132,14 +133,14 @@ func TestPromotion(t *testing.T) {
 		redistest.Sure(r.One(ctx, redisconn.Command("SET", key, "x")))(t)
 	}
 	owner := c.Owner(t, slot("{q}"))
-	redistest.Eventually(t, "the replicas have it", func() bool { // what they don't have is lost
+	redistest.Eventually(t, "the replicas have it", func() bool { // otherwise it would be lost
 		n, err := redis.Int(r.One(ctx, redisconn.Command("WAIT", 1, 1000).At("{q}")))
 		return err == nil && n == 1
 	})
 	owner.Kill()
 	died := time.Now()
 	for _, key := range []string{"{q}", other} {
-		reply := redisconn.Reply{Err: redisconn.ErrUnknown} // what was on its way when the node died may be
+		reply := redisconn.Reply{Err: redisconn.ErrUnknown} // it may have been in flight when the node died
 		for errors.Is(reply.Err, redisconn.ErrUnknown) {
 			reply = r.Do(ctx, redisconn.Command("GET", key))[0]
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Who wants to know at the same time asks together, and nothing is asked when nobody waits.
+// Concurrent callers share an inquiry, and no sentinel is asked when no caller waits.
 func TestTogether(t *testing.T) {
 	is := redistest.Parallel(t)
 	mute := redistest.Listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
@@ -24,7 +24,7 @@ func TestTogether(t *testing.T) {
 		all.Go(func() {
 			for ctx.Err() == nil { // it is asked for half a second
 				if _, err := s.ask(ctx); err == nil {
-					t.Error("somebody has answered")
+					t.Error("a sentinel has answered")
 				}
 			}
 		})

@@ -10,18 +10,18 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// longPause is the longest pause between retries of a call that the one server has put off, since
-// many callers may wait at the same time.
+// longPause is the longest pause between retries of a call that the single server has postponed,
+// since many callers may wait at the same time.
 const longPause = 400 * time.Millisecond
 
-// Patient makes the router retry calls that the one server has put off, as when it briefly lacks
-// replicas after a failover. It returns the router.
+// Patient makes the router retry calls that the single server has postponed, as when it briefly
+// lacks replicas after a failover. It returns the router.
 func (r *Router) Patient() *Router {
 	r.patient = true
 	return r
 }
 
-// isPutOff reports whether the one server has refused a call that it, or its replacement, will
+// isPutOff reports whether the single server has refused a call that it, or its replacement, will
 // accept later. Without sentinels, only missing replicas count, since the server's role doesn't
 // change.
 func (r *Router) isPutOff(err error) bool {
@@ -32,8 +32,8 @@ func (r *Router) isPutOff(err error) bool {
 	return why == redisconn.Alone || why != "" && r.watched
 }
 
-// insist retries the calls that the one server has put off, until the timeout of the call is over. A write
-// is then carried out after reads that were sent behind it.
+// insist retries the calls that the single server has postponed, until their timeout. A write may
+// then be carried out after reads that were sent behind it.
 func (r *Router) insist(ctx context.Context, began time.Time, calls []redisconn.Call, replies []redisconn.Reply) []redisconn.Reply {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		var off []int // indexes
@@ -73,9 +73,9 @@ func (r *Router) insist(ctx context.Context, began time.Time, calls []redisconn.
 	}
 }
 
-// overtaken reports whether the first of some replies refuses a call as the server refuses them all, and
-// yet it has answered one that was sent behind it. Then the call isn't made again: what the other
-// answer means may depend on their order.
+// overtaken reports whether the first of some replies is a refusal of the kind that applies to all
+// calls, although the server has answered a later one. Then the call isn't repeated: the meaning of
+// the other answer may depend on their order.
 func overtaken(replies []redisconn.Reply) bool {
 	switch redisconn.Postponed(replies[0].Err) {
 	case "LOADING", "MASTERDOWN":
@@ -85,7 +85,7 @@ func overtaken(replies []redisconn.Reply) bool {
 }
 
 // after returns the error of a call that wasn't carried out: what ended it, and why the last server
-// had put it off.
+// had postponed it.
 func after(over, why error) error {
 	if why == nil {
 		return over

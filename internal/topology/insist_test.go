@@ -16,7 +16,7 @@ import (
 
 const lonely = "-NOREPLICAS Not enough good replicas to write."
 
-// alone returns a router to one server that nobody watches.
+// alone returns a router to a single server without sentinels.
 func alone(t *testing.T, n *fakeNode, timeout time.Duration) *topology.Router {
 	t.Helper()
 	place := redistest.Sure(topology.Open("redis://"+n.address, topology.Options{}))(t)
@@ -25,8 +25,9 @@ func alone(t *testing.T, n *fakeNode, timeout time.Duration) *topology.Router {
 	return r
 }
 
-// What the one server doesn't carry out for want of replicas is made again, and nothing else is: not
-// the calls beside it, and not what a server refuses that nobody replaces.
+// A call that the single server refuses because replicas are missing is repeated. Other calls
+// aren't: neither those sent with it, nor those that a server without sentinels refuses for other
+// reasons.
 func TestPutOff(t *testing.T) {
 	is := redistest.Parallel(t)
 	tries := 0
@@ -60,7 +61,7 @@ func TestPutOff(t *testing.T) {
 		is.Equal(b.heard("GET"), 1)
 	}
 
-	b := node(t, always(lonely)) // who doesn't ask for it isn't kept waiting
+	b := node(t, always(lonely)) // a router that isn't patient doesn't wait
 	r = topology.Over(redisconn.NewLine(redistest.Sure(redisconn.FromURL("redis://"+b.address))(t), timeout))
 	defer r.Close()
 	_, err := r.One(t.Context(), get)
@@ -68,11 +69,12 @@ func TestPutOff(t *testing.T) {
 	is.Equal(b.heard("GET"), 1)
 }
 
-// It ends with the timeout of a call, its context and the router, and says what the server said.
+// The retries end with the timeout of the call, its context or the router. The error contains the
+// server's reason.
 func TestPutOffHasAnEnd(t *testing.T) {
 	is := redistest.Parallel(t)
 	a := node(t, always(lonely))
-	_, err := alone(t, a, 2*time.Second).One(t.Context(), get) // for a try, too, on a busy machine
+	_, err := alone(t, a, 2*time.Second).One(t.Context(), get) // long enough for one try on a busy machine
 	is.True(redisconn.Postponed(err) == redisconn.Alone)
 	is.True(a.heard("GET") > 1 && a.heard("GET") < 20)
 
@@ -80,7 +82,7 @@ func TestPutOffHasAnEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err = r.One(ctx, get)
-	sent := errors.Is(err, redisconn.ErrUnknown) // the last try was under way
+	sent := errors.Is(err, redisconn.ErrUnknown) // the last try was in flight
 	is.True(errors.Is(err, context.DeadlineExceeded) && (sent || strings.Contains(err.Error(), "NOREPLICAS")))
 
 	ended, asked := make(chan error, 1), a.heard("GET")
@@ -93,8 +95,8 @@ func TestPutOffHasAnEnd(t *testing.T) {
 	is.True(errors.Is(<-ended, redisconn.ErrClosed))
 }
 
-// A call isn't made again behind one that was sent after it and is answered: what that means may depend
-// on their order.
+// A call isn't repeated after a later call was answered: the meaning of that answer may depend on
+// their order.
 func TestPutOffKeepsOrder(t *testing.T) {
 	is := redistest.Parallel(t)
 	tries := 0

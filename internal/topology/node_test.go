@@ -14,25 +14,25 @@ import (
 	"github.com/worqr/worqr/internal/topology"
 )
 
-// A fakeNode is a node that says what a test has it say.
+// A fakeNode is a node whose answers a test determines.
 type fakeNode struct {
 	address string
 	open    atomic.Int32 // connections
 
 	mu     sync.Mutex
-	asked  []string // commands, with their arguments; but for PING
+	asked  []string // commands with their arguments, except PING
 	answer func(command string) string
 	conns  int
 }
 
-// says is how a node answers with nothing, and how it ends the connection.
+// Special answers of a node: no answer, and the end of the connection.
 const (
 	silence = "silence"
 	hangUp  = "hang up"
 )
 
-// node returns a fakeNode. Answer gets a command with its arguments, separated by spaces, and returns
-// the reply without the end of the line.
+// node returns a fakeNode. answer gets a command with its arguments, separated by spaces, and
+// returns the reply without the end of the line.
 func node(t testing.TB, answer func(command string) string) *fakeNode {
 	t.Helper()
 	f := &fakeNode{answer: answer}
@@ -70,14 +70,14 @@ func (f *fakeNode) serve(c net.Conn) {
 	}
 }
 
-// says changes what a fakeNode answers.
+// says changes the answers of a fakeNode.
 func (f *fakeNode) says(answer func(command string) string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answer = answer
 }
 
-// heard is what a fakeNode was asked: how often a command came that begins so.
+// heard returns how often a fakeNode received a command with this beginning.
 func (f *fakeNode) heard(command string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,7 +89,7 @@ func (f *fakeNode) heard(command string) (n int) {
 	return n
 }
 
-// always returns an answer.
+// always returns a function that always gives the same answer.
 func always(reply string) func(string) string {
 	return func(command string) string {
 		if command == "PING" || strings.HasPrefix(command, "CLUSTER") {
@@ -99,7 +99,7 @@ func always(reply string) func(string) string {
 	}
 }
 
-// cluster is what is known of one at first.
+// cluster returns a Cluster that knows only its seeds.
 func cluster(seeds ...string) *topology.Cluster {
 	return topology.NewCluster(seeds, func(address string) redisconn.Dial {
 		dial, err := redisconn.FromURL("redis://" + address)
@@ -110,7 +110,7 @@ func cluster(seeds ...string) *topology.Cluster {
 	})
 }
 
-// router is one to a cluster.
+// router returns a router to a cluster.
 func router(t testing.TB, c *topology.Cluster, timeout time.Duration) *topology.Router {
 	t.Helper()
 	r := topology.NewRouter(topology.InCluster(c), timeout, func(dial redisconn.Dial) *redisconn.Line {

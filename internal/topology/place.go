@@ -1,6 +1,6 @@
-// Package topology knows where the servers are: at one address, where sentinels say that the master
-// is, or at the nodes of a cluster. It sends each call and each subscription to the right server, and
-// closes connections to one that has been replaced.
+// Package topology knows where the servers are: at one address, at a master that sentinels name, or
+// on the nodes of a cluster. It sends each call and each subscription to the right server, and
+// closes connections to a server that has been replaced.
 package topology
 
 import (
@@ -13,26 +13,27 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A Place is where the tasks are.
+// A Place describes the servers that have the tasks.
 type Place struct {
-	dial    redisconn.Dial // of the one server
+	dial    redisconn.Dial // connects to the single server
 	address string
 	renew   time.Duration
 	changed atomic.Pointer[func()]
-	cluster *Cluster // instead of dial; nil if there is one server
+	cluster *Cluster // instead of dial; nil for a single server
 	watched bool     // sentinels name the server
 }
 
-// Options say how to get there. The zero value has the defaults.
+// Options configure connections. The zero value means the defaults.
 type Options struct {
-	TLS                 *tls.Config           // of the schemes with rediss
+	TLS                 *tls.Config           // for the rediss schemes
 	DialTimeout         time.Duration         // of each step of a dial
-	Credentials         redisconn.Credentials // asked at each dial of a server that has tasks
-	SentinelCredentials redisconn.Credentials // asked at each dial of a sentinel
-	Renew               time.Duration         // how old a connection with Credentials gets
+	Credentials         redisconn.Credentials // called at each dial of a server that has tasks
+	SentinelCredentials redisconn.Credentials // called at each dial of a sentinel
+	Renew               time.Duration         // age limit of a connection with Credentials
 }
 
-// renewAfter is the default of Options.Renew: less than any service leaves a token valid.
+// renewAfter is the default of Options.Renew: shorter than the validity of tokens of all known
+// services.
 const renewAfter = 30 * time.Minute
 
 var (
@@ -40,8 +41,8 @@ var (
 	errBothWatches = errors.New("the URL has ?sentinel=, and there are SentinelCredentials: remove one of them")
 )
 
-// Open returns the place at a URL. It does no I/O, and its errors repeat nothing of the URL,
-// which may hold a password.
+// Open returns the place at a URL. It does no I/O, and its errors contain nothing of the URL, which
+// may hold a password.
 func Open(url string, o Options) (*Place, error) {
 	u, err := redisconn.ParseURL(url)
 	switch {
@@ -78,10 +79,10 @@ func Open(url string, o Options) (*Place, error) {
 	return p, nil
 }
 
-// Of returns the place of a single server, which dial connects to.
+// Of returns the place of a single server that dial connects to.
 func Of(dial redisconn.Dial) *Place { return &Place{dial: dial} }
 
-// Dial makes a connection to the one server that its caller owns.
+// Dial makes a connection to the single server. The caller owns the connection.
 func (p *Place) Dial() redisconn.Dial { return p.dial }
 
 // OnChange calls tell after another server has replaced the previous one, as in a failover, and all

@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr/internal/topology"
 )
 
-// confirming answers subscriptions as a node does, and calls as it is told.
+// confirming answers subscriptions as a node does, and other commands by calling calls.
 func confirming(calls func(string) string) func(string) string {
 	return func(command string) string {
 		verb, channel, _ := strings.Cut(command, " ")
@@ -28,7 +28,7 @@ func confirming(calls func(string) string) func(string) string {
 	}
 }
 
-// goroutines is how many there are of connections.
+// goroutines returns the number of goroutines that serve connections.
 func goroutines() (n int) {
 	text := make([]byte, 4<<20)
 	for _, one := range strings.Split(string(text[:runtime.Stack(text, true)]), "\n\n") {
@@ -39,11 +39,11 @@ func goroutines() (n int) {
 	return n
 }
 
-// Where nodes are replaced again and again, as those in containers that get new addresses, nothing is
-// left of those that are gone: no connection, no goroutine, and nothing that is remembered. One that
-// comes back is used again. Subscriptions are where the slot is.
+// If nodes are replaced again and again, like containers that get new addresses, nothing of the old
+// ones remains: no connection, no goroutine and no record. A node that comes back is used again.
+// Subscriptions are on the node that has the slot.
 func TestNodesAreReplaced(t *testing.T) {
-	is := is.New(t) // not beside others: it counts goroutines
+	is := is.New(t) // not parallel: it counts goroutines
 	first := node(t, confirming(always("$1\r\nx")))
 	known := cluster(first.address)
 	r := router(t, known, timeout)
@@ -63,7 +63,7 @@ func TestNodesAreReplaced(t *testing.T) {
 	before := goroutines()
 	nodes := []*fakeNode{first}
 	for i := range 20 {
-		now := first // comes back in the end
+		now := first // it comes back in the end
 		if i < 19 {
 			now = node(t, nil)
 		}
@@ -86,8 +86,8 @@ func TestNodesAreReplaced(t *testing.T) {
 	is.Equal(s.Nodes(), 0)
 }
 
-// A node is forgotten while a call is on its way there: the call is answered, once, and the connection
-// is closed then. The next call makes another.
+// If a node is forgotten while a call is in flight, the call is answered, once, and then the
+// connection is closed. The next call makes a new one.
 func TestForgottenOnTheWay(t *testing.T) {
 	is := redistest.Parallel(t)
 	release, arrived := make(chan struct{}), make(chan struct{}, 2)
@@ -104,7 +104,7 @@ func TestForgottenOnTheWay(t *testing.T) {
 		}
 		return ""
 	})
-	r := router(t, cluster(a.address), timeout) // nobody says that it owns the slot
+	r := router(t, cluster(a.address), timeout) // no node reports that it owns the slot
 	r.SweepAfter(time.Millisecond)
 	p := r.Start(get)
 	<-arrived
@@ -114,11 +114,11 @@ func TestForgottenOnTheWay(t *testing.T) {
 	is.Equal(redistest.Sure(redis.String(p.Wait(t.Context())[0].Value, nil))(t), "a")
 	redistest.Eventually(t, "the connection is closed", func() bool { return a.open.Load() == 0 })
 	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), get)))(t), "a")
-	is.Equal(len(arrived), 1) // the second
+	is.Equal(len(arrived), 1) // the second call
 	redistest.Eventually(t, "that connection is closed, too", func() bool { return a.open.Load() == 0 })
 }
 
-// However often a node is forgotten, no call fails for that, and each is made once.
+// However often a node is forgotten, no call fails because of that, and each is made once.
 func TestForgottenAllTheTime(t *testing.T) {
 	is := redistest.Parallel(t)
 	a := node(t, always("$1\r\na"))

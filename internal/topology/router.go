@@ -12,35 +12,35 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A Router sends calls to the right server. With a single server, there is only one choice. In a
-// cluster it's the node that owns the slot of the call's key. If a node refuses a call because
-// another node owns the slot, or because the slot is moving, the Router retries it until the call
-// times out; the caller doesn't notice. It never repeats a call that may have been carried out.
+// A Router sends calls to the right server. With a single server, there is no choice. In a cluster
+// it's the node that owns the slot of the call's key. If a node refuses a call because another node
+// owns the slot, or because the slot is moving, the Router retries it until the call times out; the
+// caller doesn't notice. It never repeats a call that may have been carried out.
 //
 // In a cluster, the calls of one Do run in no particular order, even within a slot: while its keys
 // move, a node redirects one call and carries out the next. Callers that need an order wait for one
 // Do before the next.
 type Router struct {
-	one     *redisconn.Line // to the one server; nil in a cluster
-	watched bool            // sentinels watch that one
-	patient bool            // it retries calls that the one server has put off
+	one     *redisconn.Line // to the single server; nil in a cluster
+	watched bool            // sentinels watch the single server
+	patient bool            // it retries calls that the single server has postponed
 	cluster *Cluster
 	line    func(dial redisconn.Dial) *redisconn.Line
 	timeout time.Duration
-	leave   func() // no more changes are wanted
+	leave   func() // ends the notifications of changes
 	unused  time.Duration
 	within  time.Duration // patience
 
 	mu     sync.Mutex // protects the fields below
 	nodes  map[string]*node
-	life   context.Context // of calls in flight: it ends with Abort and Close
+	life   context.Context // of calls in flight; ends with Abort and Close
 	end    context.CancelFunc
 	closed bool
 	timer  *time.Timer    // of the next sweep; nil if none is due
 	errand sync.WaitGroup // goroutines
 }
 
-// A node is one of a cluster.
+// A node is a node of a cluster.
 type node struct {
 	line   *redisconn.Line
 	used   time.Time
@@ -48,16 +48,16 @@ type node struct {
 }
 
 const (
-	maxHops    = 16                     // redirections to follow without a pause
+	maxHops    = 16                     // redirections followed without a pause
 	firstPause = 20 * time.Millisecond  // before the first retry; then it doubles
 	lastPause  = 100 * time.Millisecond // longest pause, so that a promotion is noticed at once
-	patience   = 250 * time.Millisecond // for a connection, before another node is asked for the owner; a quarter of the timeout at most
-	downFor    = 500 * time.Millisecond // how long a node that wasn't reached is left alone; half of the timeout at most
+	patience   = 250 * time.Millisecond // for a connection; then another node is asked; at most a quarter of the timeout
+	downFor    = 500 * time.Millisecond // how long an unreachable node is left alone; at most half of the timeout
 	unusedFor  = time.Minute            // before the connection to a node without slots is closed
 )
 
-// NewRouter returns a router to the servers of a place. Line makes the connection to a server,
-// which all calls share; timeout is the timeout of a call.
+// NewRouter returns a router to the servers of a place. line returns the line to a server, which
+// all calls share. timeout is the timeout of a call.
 func NewRouter(p *Place, timeout time.Duration, line func(dial redisconn.Dial) *redisconn.Line) *Router {
 	if timeout == 0 {
 		timeout = redisconn.DefaultTimeout
@@ -72,7 +72,7 @@ func NewRouter(p *Place, timeout time.Duration, line func(dial redisconn.Dial) *
 	return r
 }
 
-// Over returns a router to the one server of a line.
+// Over returns a router to the single server of a line.
 func Over(l *redisconn.Line) *Router { return &Router{one: l} }
 
 // Do makes the calls and returns a reply for each.
@@ -84,7 +84,7 @@ func (r *Router) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Re
 	return r.route(ctx, calls)
 }
 
-// One makes one call.
+// One makes one call and returns its reply.
 func (r *Router) One(ctx context.Context, c redisconn.Call) (any, error) {
 	if r.one != nil {
 		began := time.Now()
@@ -100,7 +100,7 @@ func (r *Router) One(ctx context.Context, c redisconn.Call) (any, error) {
 }
 
 // Start makes calls to one node as Do does, but doesn't wait for the replies. If the connection is
-// up and nobody else uses it, the calls have been sent when Start returns.
+// up and has no other users, the calls have been sent when Start returns.
 func (r *Router) Start(calls ...redisconn.Call) Pending {
 	if r.one != nil {
 		return r.one.Start(calls...)
@@ -113,11 +113,12 @@ type Pending interface {
 	// Done is closed when there is nothing more to wait for.
 	Done() <-chan struct{}
 
-	// Sent reports whether the calls have been sent. If they still wait for others on the connection, f is
-	// called once they are. It must not block, or use the router. In a cluster they may be sent again, elsewhere.
+	// Sent reports whether the calls have been sent. If they still wait for others on the
+	// connection, f is called once they are. f must not block or use the router. In a cluster, the
+	// calls may be sent again, to another node.
 	Sent(f func()) bool
 
-	// Wait returns the replies, as Do does. It is called once.
+	// Wait returns the replies, as Do does. Call it once.
 	Wait(ctx context.Context) []redisconn.Reply
 
 	// Took returns the time from sending the calls until all were answered, without the time that they
@@ -125,7 +126,7 @@ type Pending interface {
 	Took() time.Duration
 }
 
-// Line returns the connection to the node that is known to have the queue. Use it to inspect the
+// Line returns the line to the node that is known to have the queue. Use it to inspect the
 // connection, not to make calls.
 func (r *Router) Line(q keys.Queue) *redisconn.Line {
 	if r.one != nil {
@@ -137,14 +138,15 @@ func (r *Router) Line(q keys.Queue) *redisconn.Line {
 	return ended
 }
 
-// ended is a connection that is closed.
+// ended is a closed line.
 var ended = func() *redisconn.Line {
 	l := redisconn.NewLine(nil, 0)
 	l.Close()
 	return l
 }()
 
-// Home names the node that has the queue now; "" on one server, or if it isn't known.
+// Home returns the name of the node that has the queue now; "" with a single server, or if it isn't
+// known.
 func (r *Router) Home(q keys.Queue) string {
 	if r.one != nil {
 		return ""
@@ -152,7 +154,8 @@ func (r *Router) Home(q keys.Queue) string {
 	return r.cluster.owner(q.Slot())
 }
 
-// Owner names the node that has a key now; "" on one server, or if it isn't known.
+// Owner returns the name of the node that has a key now; "" with a single server, or if it isn't
+// known.
 func (r *Router) Owner(key string) string {
 	if r.one != nil {
 		return ""
@@ -160,7 +163,7 @@ func (r *Router) Owner(key string) string {
 	return r.cluster.owner(keys.Slot(key))
 }
 
-// Homes groups queues by where they are now: it returns their indexes.
+// Homes groups queues by the node that has them now: it returns their indexes.
 func (r *Router) Homes(all []keys.Queue) (groups [][]int) {
 	at := map[string]int{}
 	for i, q := range all {
@@ -177,7 +180,7 @@ func (r *Router) Homes(all []keys.Queue) (groups [][]int) {
 // InCluster reports whether there may be several servers.
 func (r *Router) InCluster() bool { return r.one == nil }
 
-// Made returns when the connection to a node, or to the one server, was made; zero if there is
+// Made returns when the connection to a node, or to the single server, was made; zero if there is
 // none.
 func (r *Router) Made(home string) time.Time {
 	if r.one != nil {
@@ -200,7 +203,7 @@ type Node struct {
 	Line    *redisconn.Line
 }
 
-// Nodes returns all servers, masters first, as some node knows them.
+// Nodes returns all servers, masters first, as reported by some node.
 func (r *Router) Nodes(ctx context.Context) (all []Node, err error) {
 	if r.one != nil {
 		return []Node{{Line: r.one}}, nil
@@ -270,7 +273,7 @@ func (r *Router) Close() {
 	r.errand.Wait()
 }
 
-// each calls a function for all lines, in parallel.
+// each calls a function for all lines concurrently.
 func (r *Router) each(do func(l *redisconn.Line)) {
 	var all sync.WaitGroup
 	for _, l := range r.lines() {
@@ -288,7 +291,7 @@ func (r *Router) lines() (all []*redisconn.Line) {
 	return all
 }
 
-// anySlot is that of a call which any node may carry out.
+// anySlot is the slot of a call that any node may carry out.
 const anySlot = -1
 
 // home returns the node for a call of the slot: its owner or, if the owner is unknown or down, any
@@ -311,8 +314,8 @@ func (r *Router) home(slot int, avoid string) string {
 	return avoid
 }
 
-// isDown reports whether a node could not be reached a moment ago, and can't be yet, as far as is known: a
-// dial for which nobody has waited any longer may have succeeded.
+// isDown reports whether a node couldn't be reached recently and still has no connection. There may
+// be one: a dial that callers no longer wait for may have succeeded.
 func (r *Router) isDown(at string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -323,7 +326,7 @@ func (r *Router) isDown(at string) bool {
 // isThere reports whether there's a connection to a node.
 func (r *Router) isThere(at string) bool { return !r.Made(at).IsZero() }
 
-// to returns a node with a line to it; nil if the router is closed.
+// to returns a node with its line, or nil if the router is closed.
 func (r *Router) to(at string) *node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -340,7 +343,7 @@ func (r *Router) to(at string) *node {
 	return n
 }
 
-// sweepLater has nodes be swept after a while.
+// sweepLater schedules a sweep.
 func (r *Router) sweepLater() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -353,9 +356,9 @@ func (r *Router) sweepLaterLocked() {
 	}
 }
 
-// sweep forgets the nodes that own nothing, if nobody has used them for a while, and closes the
-// connections to them. A call that comes just then is not sent, and is made again. As long as there
-// is another node that owns nothing, it sweeps again.
+// sweep removes nodes that own nothing if they haven't been used for a while, and closes their
+// connections. A call that comes at that moment isn't sent, and is repeated. As long as another
+// node owns nothing, sweep runs again.
 func (r *Router) sweep() {
 	owners, _ := r.cluster.all()
 	r.mu.Lock()
@@ -367,7 +370,7 @@ func (r *Router) sweep() {
 	for at, n := range r.nodes {
 		switch _, owns := slices.BinarySearch(owners, at); {
 		case owns:
-		case time.Since(n.used) < r.unused || n.line.Heard() < r.unused: // calls take long, and some know the line
+		case time.Since(n.used) < r.unused || n.line.Heard() < r.unused: // calls may take long, and other code may have the line
 			r.sweepLaterLocked()
 		default:
 			delete(r.nodes, at)
@@ -423,14 +426,14 @@ func (r *Router) ask(ctx context.Context, at string) error {
 	return err
 }
 
-// meet makes sure that the first server which is reached is in cluster mode, if the user may ask: a
-// call to another one would be carried out, and nobody would notice.
+// meet checks that the first server that is reached is in cluster mode, if the user may ask:
+// another server would carry out the call, and it wouldn't be noticed.
 func (r *Router) meet(ctx context.Context, at string) error {
 	if r.cluster.met.Load() {
 		return nil
 	}
 	err := r.ask(ctx, at)
-	if redisconn.Answered(err) { // it doesn't tell
+	if redisconn.Answered(err) { // the server refuses to report it
 		r.cluster.met.Store(true)
 	}
 	return err

@@ -18,7 +18,7 @@ import (
 	"github.com/worqr/worqr/internal/topology"
 )
 
-// timeout is that of calls in tests where it should not end.
+// timeout is the timeout of calls that shouldn't time out.
 const timeout = 20 * time.Second
 
 var get = redisconn.Command("GET", "{q}")
@@ -27,7 +27,7 @@ func slot(key string) int { return keys.Slot(key) }
 
 func queue(name string) keys.Queue { return keys.NewSpace("worqr").InCluster().Queue(name) }
 
-// One server is asked directly, and everything goes to it.
+// With a single server, all calls go directly to it.
 func TestOneServer(t *testing.T) {
 	is := redistest.Parallel(t)
 	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(t)
@@ -50,8 +50,8 @@ func TestOneServer(t *testing.T) {
 	is.True(errors.Is(err, redisconn.ErrClosed))
 }
 
-// A call that is to go elsewhere goes there, and so do the next ones of its slot at once. The
-// new owner is asked for all the others.
+// A redirected call goes to the new owner, and later calls of its slot go there directly. The new
+// owner is asked for the owners of all slots.
 func TestMoved(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := node(t, always("$1\r\nc"))
@@ -67,7 +67,7 @@ func TestMoved(t *testing.T) {
 		return always("$1\r\nb")(command)
 	})
 	a := node(t, nil)
-	a.says(always(fmt.Sprintf("-MOVED %d :%s", slot("{q}"), port))) // at the same host
+	a.says(always(fmt.Sprintf("-MOVED %d :%s", slot("{q}"), port))) // on the same host
 	r := router(t, cluster(a.address), timeout)
 	for range 2 {
 		is.Equal(redistest.Sure(redis.String(r.One(t.Context(), get)))(t), "b")
@@ -81,7 +81,7 @@ func TestMoved(t *testing.T) {
 	is.Equal(r.Homes([]keys.Queue{queue("q"), queue("other"), queue("q").Failed(), queue("unknown")}), [][]int{{0, 2}, {1}, {3}})
 	is.Equal(a.conns, 1) // it was kept
 
-	// The calls of one Do go to all of them, and their replies are in place.
+	// The calls of one Do go to different nodes, and their replies are in order.
 	replies := r.Do(t.Context(), get, redisconn.Command("GET", "{other}"), redisconn.Command("TIME").At("{q}"), get)
 	for i, want := range []string{"b", "c", "b", "b"} {
 		is.Equal(redistest.Sure(redis.String(replies[i].Value, replies[i].Err))(t), want)
@@ -94,20 +94,20 @@ func TestMoved(t *testing.T) {
 	is.Equal(owners, map[string]bool{b.address: true, c.address: true})
 }
 
-// Nodes that send a call to each other don't do so for ever.
+// If nodes redirect a call to each other, that ends at some point.
 func TestMovedForEver(t *testing.T) {
 	is := redistest.Parallel(t)
 	a, b := node(t, nil), node(t, nil)
 	a.says(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), b.address)))
 	b.says(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), a.address)))
-	r := router(t, cluster(a.address), 4*time.Second) // for 17 tries, too, on a busy machine
+	r := router(t, cluster(a.address), 4*time.Second) // long enough for 17 tries on a busy machine
 	_, err := r.One(t.Context(), get)
 	is.True(err != nil && redisconn.Away(err) && !errors.Is(err, redisconn.ErrUnknown) && !redisconn.Answered(err))
 	n := a.heard("GET") + b.heard("GET")
-	is.True(n > 17 && n < 17+4000/10+2) // a pause is 10 ms at least
+	is.True(n > 17 && n < 17+4000/10+2) // a pause takes at least 10 ms
 }
 
-// A plain call follows a slot that is on its way for once. The next one goes to the owner again.
+// A plain call follows a moving slot only once. The next one goes to the owner again.
 func TestAsk(t *testing.T) {
 	is := redistest.Parallel(t)
 	a, b := node(t, nil), node(t, nil)
@@ -130,7 +130,8 @@ func TestAsk(t *testing.T) {
 	is.Equal(a.heard("GET"), 2)
 	is.Equal(r.Home(queue("q")), "")
 
-	// So does a script of one key, with its source. One of several waits for the slot.
+	// So does a script with one key, sent with its source. A script with several keys waits for the
+	// slot.
 	script := redisconn.NewScript("return 1")
 	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), script.Call([]string{"{q}"}))))(t), "b")
 	is.Equal(b.heard("EVAL return 1 1 {q}"), 1)
@@ -147,7 +148,7 @@ func TestAsk(t *testing.T) {
 	is.Equal(b.heard("EVAL"), 1)
 }
 
-// What is to be made later is made later, on the same connection where that is sound.
+// A postponed call is repeated later, on the same connection if that is healthy.
 func TestLater(t *testing.T) {
 	t.Parallel()
 	for why, conns := range map[string]int{
@@ -177,12 +178,12 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// It is made for as long as a call may take, and as its context lasts; then the error says why
-// no node has carried it out.
+// It is repeated until its timeout or the end of its context. Then the error says why no node has
+// carried it out.
 func TestLaterHasAnEnd(t *testing.T) {
 	is := redistest.Parallel(t)
 	a := node(t, always("-TRYAGAIN later"))
-	r := router(t, cluster(a.address), 2*time.Second) // for a try, too, on a busy machine
+	r := router(t, cluster(a.address), 2*time.Second) // long enough for one try on a busy machine
 	_, err := r.One(t.Context(), get)
 	is.True(redisconn.Away(err) && !redisconn.Answered(err) && strings.Contains(err.Error(), "TRYAGAIN"))
 	is.True(a.heard("GET") > 2 && a.heard("GET") < 60)
@@ -191,7 +192,7 @@ func TestLaterHasAnEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err = r.One(ctx, get)
-	is.True(errors.Is(err, context.DeadlineExceeded)) // a try that is under way then is unknown
+	is.True(errors.Is(err, context.DeadlineExceeded)) // the outcome of a try that is in flight then is unknown
 	p := r.Start(get)
 	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -202,7 +203,7 @@ func TestLaterHasAnEnd(t *testing.T) {
 	p = r.Start(get)
 	r.Abort()
 	err = p.Wait(t.Context())[0].Err
-	is.True(redisconn.Away(err)) // one that was just sent may be unknown
+	is.True(redisconn.Away(err)) // the outcome of one that was just sent may be unknown
 	p = r.Start(get)
 	r.Close()
 	is.True(errors.Is(p.Wait(t.Context())[0].Err, redisconn.ErrClosed))
@@ -213,8 +214,8 @@ func TestLaterHasAnEnd(t *testing.T) {
 	is.True(!r.Line(queue("q")).Free() || !r.Line(queue("q")).Ready())
 }
 
-// Another node is asked where the owner can't be reached: whether nobody listens there, or nobody
-// says anything. The call is made once.
+// If the owner can't be reached, because it refuses connections or doesn't answer, another node is
+// asked. The call is made once.
 func TestOwnerIsGone(t *testing.T) {
 	t.Parallel()
 	quiet := func(string) string { return silence }
@@ -228,7 +229,7 @@ func TestOwnerIsGone(t *testing.T) {
 			tries := 0
 			b.says(func(command string) string {
 				if strings.HasPrefix(command, "GET") {
-					if tries++; tries < 4 { // it is not promoted yet
+					if tries++; tries < 4 { // its replica isn't promoted yet
 						return fmt.Sprintf("-MOVED %d %s", slot("{q}"), a)
 					}
 					return "$1\r\nb"
@@ -240,7 +241,7 @@ func TestOwnerIsGone(t *testing.T) {
 			is.Equal(b.heard("GET"), 4)
 			is.True(r.Made(a).IsZero() && !r.Made(b.address).IsZero())
 
-			// Nobody is there: that is said, and not who was thought to own the slot.
+			// No node can be reached: the error says that, and doesn't name the supposed owner.
 			r = router(t, cluster(a), 700*time.Millisecond)
 			_, err := r.One(t.Context(), get)
 			is.True(redisconn.Away(err) && !errors.Is(err, redisconn.ErrUnknown) && !strings.Contains(err.Error(), "MOVED"))
@@ -249,13 +250,13 @@ func TestOwnerIsGone(t *testing.T) {
 	}
 }
 
-// Where the owner of a slot is known to be down, it isn't dialed for each call, and the error of each
-// says that it's down, and not only where another node sends the call.
+// If the owner of a slot is known to be down, it isn't dialed for each call. Each error says that
+// it's down, not only where another node redirects the call.
 func TestOwnerStaysGone(t *testing.T) {
 	redistest.Parallel(t)
 	a, b := redistest.Nowhere(t), node(t, nil)
 	b.says(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), a)))
-	r := router(t, cluster(b.address), 2500*time.Millisecond) // for a try, too, on a busy machine
+	r := router(t, cluster(b.address), 2500*time.Millisecond) // long enough for one try on a busy machine
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -266,13 +267,13 @@ func TestOwnerStaysGone(t *testing.T) {
 				}
 			}
 		})
-		time.Sleep(30 * time.Millisecond) // so that they come at different times; no synchronisation
+		time.Sleep(30 * time.Millisecond) // so that the calls come at different times; not for synchronization
 	}
 	all.Wait()
 }
 
-// A node may not know the address of an owner: the call waits until some node does, and if none does, the
-// error names who had the slot.
+// If a node doesn't know an owner's address, the call waits until some node does. If none does, the
+// error names the node that had the slot.
 func TestOwnerHasNoAddress(t *testing.T) {
 	is := redistest.Parallel(t)
 	b := node(t, always("$1\r\nb"))
@@ -293,13 +294,13 @@ func TestOwnerHasNoAddress(t *testing.T) {
 	is.Equal(redistest.Sure(redis.String(router(t, c, timeout).One(t.Context(), get)))(t), "b")
 	a.says(always(fmt.Sprintf("-MOVED %d :0", slot("{q}"))))
 	b.says(func(string) string { return hangUp })
-	_, err := router(t, c, 2*time.Second).One(t.Context(), get) // for a try, too, on a busy machine
+	_, err := router(t, c, 2*time.Second).One(t.Context(), get) // long enough for one try on a busy machine
 	is.True(redisconn.Away(err) && strings.Contains(err.Error(), b.address) && !strings.Contains(err.Error(), "MOVED"))
 	t.Log(err)
 }
 
-// A node that could not be reached is used as soon as there is a connection to it: the dial for which
-// nobody has waited goes on.
+// A node that couldn't be reached is used as soon as there is a connection to it: the dial
+// continues after its callers have left.
 func TestThereAfterAll(t *testing.T) {
 	is := redistest.Parallel(t)
 	a, b := node(t, always("$1\r\na")), node(t, nil)
@@ -312,8 +313,8 @@ func TestThereAfterAll(t *testing.T) {
 	is.Equal(b.heard("GET"), 1)
 }
 
-// A node that is silent is waited for no longer than a quarter of the timeout, as that of heartbeats with a
-// short lease: it is tried again before that is over.
+// A call waits for a silent node at most a quarter of the timeout, and then tries again. That
+// matters for heartbeats with a short lease.
 func TestSilentForShort(t *testing.T) {
 	is := redistest.Parallel(t)
 	a := node(t, func(string) string { return silence })
@@ -322,7 +323,7 @@ func TestSilentForShort(t *testing.T) {
 	is.True(redisconn.Away(err) && strings.Contains(err.Error(), "no reply within 225ms"))
 }
 
-// A call that was sent, and whose reply was lost, may have been carried out: it is made once.
+// A call that was sent and whose reply was lost may have been carried out, so it isn't repeated.
 func TestNeverTwice(t *testing.T) {
 	is := redistest.Parallel(t)
 	a, b := node(t, always(hangUp)), node(t, always("$1\r\nb"))
@@ -334,14 +335,14 @@ func TestNeverTwice(t *testing.T) {
 	is.True(errors.Is(p.Wait(t.Context())[0].Err, redisconn.ErrUnknown))
 	is.Equal(a.heard("GET"), 2)
 	a.says(always(silence))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // to connect, too
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // long enough to connect
 	defer cancel()
 	_, err = r.One(ctx, get)
 	is.True(errors.Is(err, redisconn.ErrUnknown) && errors.Is(err, context.DeadlineExceeded))
 	is.Equal(a.heard("GET"), 3)
 }
 
-// Rounds are sent when Start returns, and followed.
+// Rounds have been sent when Start returns, and follow redirections.
 func TestStart(t *testing.T) {
 	is := redistest.Parallel(t)
 	a, b := node(t, nil), node(t, always("$1\r\nb"))
@@ -358,7 +359,7 @@ func TestStart(t *testing.T) {
 	is.True(r.Line(queue("q")).Ready())
 }
 
-// What a node answers besides is the answer.
+// Other replies of a node are returned unchanged.
 func TestOtherRefusals(t *testing.T) {
 	is := redistest.Parallel(t)
 	for _, said := range []string{"ERR no", "NOPERM you may not", "MOVED 99999 127.0.0.1:1", "STALE later rounds", "ERR Error running script -TRYAGAIN later"} {

@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	askShare     = 4                      // a sentinel has this fraction of the dial timeout to answer
-	retryFirst   = 100 * time.Millisecond // between tries to reach a master, which double
+	askShare     = 4                      // the fraction of the dial timeout in which a sentinel must answer
+	retryFirst   = 100 * time.Millisecond // the first pause between tries to reach a master; pauses double
 	retryMost    = 400 * time.Millisecond
 	watchEvery   = time.Second
-	mostLearned  = 32 // sentinels that others have named
+	mostLearned  = 32 // sentinels learned from others
 	waitNoLonger = redisconn.DefaultTimeout
 )
 
@@ -34,24 +34,24 @@ type sentinels struct {
 	name    string
 	listed  []string         // addresses of sentinels, from the URL
 	watcher redisconn.Server // how to dial a sentinel, without its address
-	master  redisconn.Server // likewise
-	within  time.Duration    // for a sentinel to answer, from the dial on
+	master  redisconn.Server // how to dial the master, without its address
+	within  time.Duration    // for a sentinel to dial and answer
 	kick    chan struct{}    // has an element when the watch should ask now
 
 	changed *atomic.Pointer[func()] // called when another server becomes the master
 
 	mu        sync.Mutex // protects the fields below
-	learned   []string   // further sentinels, which those have named
+	learned   []string   // further sentinels, learned from those listed
 	first     string     // the sentinel to ask first; "" for the first one listed
 	current   answer     // the master that is followed; its epoch only rises
 	newer     chan struct{}
-	asking    *inquiry // under way; nil if nobody waits for one
+	asking    *inquiry // in progress; nil if no caller waits for one
 	followers map[*follower]bool
-	users     int                // dials under way, and connections that nobody has closed yet
+	users     int                // dials in progress plus open connections
 	stop      context.CancelFunc // of the watch, which runs while there are users
 }
 
-// newSentinels returns those that watch the named master. It does no I/O.
+// newSentinels returns the sentinels that watch the named master. It does no I/O.
 func newSentinels(name string, listed []string, watcher, master redisconn.Server, changed *atomic.Pointer[func()]) *sentinels {
 	within := cmp.Or(watcher.Timeout, redisconn.DialTimeout) / askShare
 	watcher.Timeout = within
@@ -61,7 +61,7 @@ func newSentinels(name string, listed []string, watcher, master redisconn.Server
 	}
 }
 
-// An answer is whom a sentinel names as the master.
+// An answer is the master that a sentinel names.
 type answer struct {
 	address string
 	by      string // the sentinel
@@ -69,13 +69,13 @@ type answer struct {
 	run     string // the server's run id; "" if it isn't known
 }
 
-// replaces reports whether the answer is about another server than one before it.
+// replaces reports whether the answer names another server than an earlier one.
 func (a answer) replaces(b answer) bool {
 	return a.address != b.address && (a.epoch > b.epoch || a.run == "" || a.run != b.run)
 }
 
 // dial connects to the master. During a failover, when there is none, it retries until ctx ends, so
-// that callers get the new master as soon as it's there. It doesn't retry when that can't help.
+// that callers get the new master as soon as it's available. It doesn't retry when that can't help.
 func (s *sentinels) dial(ctx context.Context) (redis.Conn, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -90,7 +90,7 @@ func (s *sentinels) dial(ctx context.Context) (redis.Conn, error) {
 		if err == nil {
 			return conn, nil
 		}
-		if last == nil || ctx.Err() == nil { // else the one before says more
+		if last == nil || ctx.Err() == nil { // otherwise the previous error is more specific
 			last = err
 		}
 		if final(err) {
@@ -104,7 +104,7 @@ func (s *sentinels) dial(ctx context.Context) (redis.Conn, error) {
 	}
 }
 
-// try makes a connection to the server that is the master now.
+// try makes a connection to the current master.
 func (s *sentinels) try(ctx context.Context) (redis.Conn, error) {
 	a, err := s.ask(ctx)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *sentinels) try(ctx context.Context) (redis.Conn, error) {
 	conn, err := s.reach(reaching, a.address)
 	if err != nil {
 		s.mu.Lock()
-		s.first = s.afterLocked(a.by) // it may be cut off with that server
+		s.first = s.afterLocked(a.by) // it may be cut off together with that server
 		s.mu.Unlock()
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func final(err error) bool {
 	return redisconn.Refused(err)
 }
 
-// reach makes a connection to a server that says that it is a master.
+// reach makes a connection to a server that reports that it is a master.
 func (s *sentinels) reach(ctx context.Context, address string) (redis.Conn, error) {
 	server := s.master
 	server.Address = address
@@ -161,7 +161,7 @@ func (s *sentinels) reach(ctx context.Context, address string) (redis.Conn, erro
 		err = errors.New("it isn't a master yet")
 	}
 	if err != nil {
-		_ = conn.Close() // it leads nowhere
+		_ = conn.Close() // it can't be used
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
 	return conn, nil
@@ -179,7 +179,7 @@ func (s *sentinels) follow(conn redis.Conn, a answer) (redis.Conn, error) {
 	s.mu.Lock()
 	if a.epoch < s.current.epoch {
 		s.mu.Unlock()
-		_ = conn.Close() // somebody has heard of a newer master meanwhile
+		_ = conn.Close() // another goroutine has learned of a newer master
 		return nil, fmt.Errorf("connect to %s: %w", a.address, errReplaced)
 	}
 	moved := s.adoptLocked(a)
@@ -211,7 +211,7 @@ func (s *sentinels) adoptLocked(a answer) (moved func()) {
 	}
 }
 
-// cutLocked forgets the connections that are meant, and returns them.
+// cutLocked removes the selected connections, and returns them.
 func (s *sentinels) cutLocked(meant func(*follower) bool) (cut []*follower) {
 	for f := range s.followers {
 		if meant(f) {
@@ -222,14 +222,14 @@ func (s *sentinels) cutLocked(meant func(*follower) bool) (cut []*follower) {
 	return cut
 }
 
-// interrupt closes connections, which their users notice.
+// interrupt closes connections; their pending calls fail.
 func interrupt(cut []*follower) {
 	for _, f := range cut {
 		redisconn.Interrupt(f.Conn)
 	}
 }
 
-// enter has the watch run until leave was called as often.
+// enter runs the watch until each enter has been followed by a leave.
 func (s *sentinels) enter() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +257,7 @@ func (s *sentinels) watch(ctx context.Context) {
 	kept := map[string]redis.Conn{}
 	defer func() {
 		for _, c := range kept {
-			_ = c.Close() // nobody asks any more
+			_ = c.Close() // not needed any more
 		}
 	}()
 	for turn := 0; ; turn++ {
@@ -281,7 +281,7 @@ func (s *sentinels) watch(ctx context.Context) {
 	}
 }
 
-// turn is the sentinel whose turn it is.
+// turn returns the sentinel to ask in a turn.
 func (s *sentinels) turn(n int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,8 +289,8 @@ func (s *sentinels) turn(n int) string {
 	return all[n%len(all)]
 }
 
-// consider switches to the master in an answer, if that is newer and says itself that it's a
-// master.
+// consider switches to the master in an answer, if the answer is newer and the server reports that
+// it's a master.
 func (s *sentinels) consider(ctx context.Context, a answer) {
 	s.mu.Lock()
 	older, same := a.epoch < s.current.epoch, !a.replaces(s.current)
@@ -303,7 +303,7 @@ func (s *sentinels) consider(ctx context.Context, a answer) {
 		if err != nil {
 			return // the next turn tries again
 		}
-		_ = probe.Close() // it was only to ask
+		_ = probe.Close() // not needed any more
 	}
 	moved := func() {}
 	s.mu.Lock()
@@ -314,7 +314,7 @@ func (s *sentinels) consider(ctx context.Context, a answer) {
 	moved()
 }
 
-// inOrder is all sentinels, beginning with the one to ask first.
+// inOrder returns all sentinels, beginning with the one to ask first.
 func (s *sentinels) inOrder() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -331,8 +331,8 @@ type follower struct {
 	closed  sync.Once
 }
 
-// heard handles a reply. If the server says that it's no longer a master, all connections to it are
-// closed. If it says that it lacks replicas, it may have been replaced.
+// heard handles a reply. If the server reports that it's no longer a master, all connections to it
+// are closed. If it reports that it lacks replicas, it may have been replaced.
 func (f *follower) heard(err error) {
 	if err == nil {
 		return
@@ -363,7 +363,7 @@ func (f *follower) Close() error {
 	return err
 }
 
-// Receive and the following are those of the driver's connections.
+// Receive and the following methods forward to the driver's connection.
 func (f *follower) Receive() (any, error) {
 	v, err := f.Conn.Receive()
 	f.heard(err)
@@ -388,7 +388,7 @@ func (f *follower) DoWithTimeout(d time.Duration, name string, args ...any) (any
 	return v, err
 }
 
-// A nobodyError says why no sentinel names a master.
+// A nobodyError explains why no sentinel names a master.
 type nobodyError struct {
 	all   []error
 	final bool
@@ -403,7 +403,7 @@ func (e *nobodyError) Error() string {
 }
 
 // Unwrap returns one of the errors, preferably a failed connection: if some sentinels refuse the
-// login, that doesn't mean that all would.
+// login, others may accept it.
 func (e *nobodyError) Unwrap() error {
 	if at := slices.IndexFunc(e.all, func(err error) bool { return !redisconn.Answered(err) }); at >= 0 {
 		return e.all[at]

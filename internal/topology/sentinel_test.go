@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
 
-// line returns one to a place.
+// line returns a line to a place.
 func line(t *testing.T, p *topology.Place) *redisconn.Line {
 	t.Helper()
 	l := redisconn.NewLine(p.Dial(), 0)
@@ -44,11 +44,11 @@ func at(line *redisconn.Line, server *redistest.Server) error {
 	return nil
 }
 
-// arrives waits until a line is at a server. On an idle machine that takes a third of a second
-// from the promotion on. The bound is for a busy one.
+// arrives waits until a line is connected to a server. On an idle machine that takes a third of a
+// second after the promotion. The limit is for busy ones.
 func arrives(t *testing.T, line *redisconn.Line, server *redistest.Server) {
 	t.Helper()
-	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) { // between two looks, no synchronisation
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) { // interval between checks, not for synchronization
 		err := at(line, server)
 		if err == nil {
 			t.Log("there after", time.Since(began).Round(time.Millisecond))
@@ -60,8 +60,8 @@ func arrives(t *testing.T, line *redisconn.Line, server *redistest.Server) {
 	}
 }
 
-// However the master goes, a line that writes and one that doesn't are soon at the new one, and a
-// subscriber is, too, and whoever wants to know hears of it. Nobody waits for the reply of a master that hangs.
+// However the master goes away, lines soon reach the new one, whether or not they write, and so
+// does a subscriber. OnChange is called. No call waits for the reply of a master that hangs.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	for how, do := range map[string]func(*testing.T, *redistest.Sentinels, *redistest.Server){
@@ -87,11 +87,11 @@ func TestFailover(t *testing.T) {
 			_, err := redis.ReceiveWithTimeout(listening, time.Minute)
 			is.NoErr(err)
 
-			is.Equal(len(changed), 0) // the first master takes nobody's place
+			is.Equal(len(changed), 0) // the first master doesn't replace another one
 			do(t, servers, old)
 			now := servers.Promoted(t, old)
 			_, err = redis.ReceiveWithTimeout(listening, time.Minute)
-			is.True(err != nil) // it was closed, and not for silence
+			is.True(err != nil) // it was closed, and not because of silence
 			is.True(!errors.Is(err, os.ErrDeadlineExceeded))
 			<-changed
 			arrives(t, writes, now)
@@ -103,8 +103,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// A sentinel that is cut off with the old master leads nobody back to it, though that takes
-// writes for a while.
+// A sentinel that is cut off with the old master doesn't lead back to it, although the old master
+// accepts writes for a while.
 func TestSentinelThatIsCutOff(t *testing.T) {
 	is := redistest.Parallel(t)
 	servers := redistest.StartSentinels(t, redistest.SentinelSetup{})
@@ -113,20 +113,20 @@ func TestSentinelThatIsCutOff(t *testing.T) {
 	url := strings.Replace(servers.URL(), "://", "://"+stray.Addr()+",", 1)
 	place := open(t, url, topology.Options{})
 	l := line(t, place)
-	is.NoErr(at(l, old)) // by the stray one, which is asked first from now on
+	is.NoErr(at(l, old)) // from the stray sentinel, which is asked first from now on
 	now := servers.Failover(t)
 	arrives(t, l, now)
 	named := redistest.Sure(redis.Strings(stray.Call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.MasterName)))(t)
-	is.Equal(strings.Join(named, ":"), old.Addr()) // the stray one knows of no other
+	is.Equal(strings.Join(named, ":"), old.Addr()) // the stray sentinel knows no others
 	for range 5 {
 		l.Abort()
 		is.NoErr(at(l, now))
 	}
-	is.NoErr(at(line(t, open(t, url, topology.Options{})), now)) // who knows nothing yet compares them
+	is.NoErr(at(line(t, open(t, url, topology.Options{})), now)) // a new place compares their answers
 }
 
-// Sentinels that aren't in the URL are asked when those are gone. A user who may not ask for the
-// role of a server follows the master all the same.
+// Sentinels that aren't in the URL are asked when those in the URL are gone. A user that may not
+// read the role of a server still follows the master.
 func TestSentinelsAreLearned(t *testing.T) {
 	is := redistest.Parallel(t)
 	servers := redistest.StartSentinels(t, redistest.SentinelSetup{})
@@ -143,7 +143,7 @@ func TestSentinelsAreLearned(t *testing.T) {
 	arrives(t, l, servers.Promoted(t, old))
 }
 
-// With TLS and passwords everywhere it is the same.
+// The same with TLS and passwords everywhere.
 func TestSentinelsWithTLS(t *testing.T) {
 	is := redistest.Parallel(t)
 	ca := redistest.NewAuthority(t)
@@ -176,7 +176,7 @@ func TestSentinelsWithTLS(t *testing.T) {
 	}
 }
 
-// A server that is no sentinel is said to be none, and not asked again.
+// If a server isn't a sentinel, the error says so, and it isn't asked again.
 func TestNoSentinel(t *testing.T) {
 	is := redistest.Parallel(t)
 	l := line(t, open(t, "redis+sentinel://"+redistest.Start(t).Addr()+"/main", topology.Options{}))
@@ -187,7 +187,7 @@ func TestNoSentinel(t *testing.T) {
 	is.NoErr(ctx.Err())
 }
 
-// When no sentinel answers, the error names each of them.
+// If no sentinel answers, the error names each of them.
 func TestSentinelsAreGone(t *testing.T) {
 	is := redistest.Parallel(t)
 	servers := redistest.StartSentinels(t, redistest.SentinelSetup{Watch: "canary"})
@@ -196,7 +196,7 @@ func TestSentinelsAreGone(t *testing.T) {
 	servers.Watch[0].Kill()
 	servers.Watch[1].Pause(t)
 	servers.Watch[2].Kill()
-	is.NoErr(at(l, servers.Servers[0])) // who is connected doesn't need them
+	is.NoErr(at(l, servers.Servers[0])) // an existing connection doesn't need them
 	l.Abort()
 	_, err := l.One(t.Context(), redisconn.Command("PING"))
 	is.True(err != nil)
@@ -215,5 +215,5 @@ func TestSentinelsAreGone(t *testing.T) {
 	began := time.Now()
 	hangs.Close()
 	is.True(errors.Is(<-over, redisconn.ErrClosed))
-	is.True(time.Since(began) < 20*time.Second) // not an hour; at once on an idle machine
+	is.True(time.Since(began) < 20*time.Second) // not after an hour; at once on an idle machine
 }

@@ -21,33 +21,33 @@ import (
 type Cluster struct {
 	seeds []string // never forgotten
 	dial  func(address string) redisconn.Dial
-	met   atomic.Bool // a server was asked whether it is a node
+	met   atomic.Bool // a server was asked whether it is in cluster mode
 
 	mu     sync.RWMutex // protects the fields below
 	owners [keys.Slots]uint16
-	nodes  []string // owners are indexes of these; 0 is unknown
+	nodes  []string // the indexes in owners refer to it; 0 is unknown
 	others []string // known nodes that may own nothing
 	pace   pace
 	watch  map[*func()]bool
 }
 
-// How often nodes are asked for all owners.
+// Intervals between requests for all owners.
 const (
-	askFirst   = 250 * time.Millisecond // after an answer with news
-	askMost    = time.Second            // after some without
+	askFirst   = 250 * time.Millisecond // after an answer with changes
+	askMost    = time.Second            // after some without changes
 	askRefused = time.Minute            // after a refusal
-	mostNodes  = 4096                   // that are remembered; a cluster has up to 1,000
+	mostNodes  = 4096                   // limit of known nodes; a cluster has up to 1,000
 )
 
-// NewCluster returns what is known at first: the addresses of some nodes.
+// NewCluster returns a Cluster that only knows the addresses of some nodes.
 func NewCluster(seeds []string, dial func(address string) redisconn.Dial) *Cluster {
 	return &Cluster{seeds: slices.Clone(seeds), dial: dial, nodes: []string{""}, pace: pace{pause: askFirst}, watch: map[*func()]bool{}}
 }
 
-// InCluster returns the place that a cluster is.
+// InCluster returns the place of a cluster.
 func InCluster(c *Cluster) *Place { return &Place{cluster: c} }
 
-// IsCluster reports whether keys are at several servers.
+// IsCluster reports whether keys are on several servers.
 func (p *Place) IsCluster() bool { return p.cluster != nil }
 
 // owner returns the node that owns a slot; "" if it isn't known.
@@ -57,7 +57,7 @@ func (c *Cluster) owner(slot int) string {
 	return c.nodes[c.owners[slot]]
 }
 
-// all returns the nodes that own something, sorted, and all that are known.
+// all returns the nodes that own slots, sorted, and all known nodes.
 func (c *Cluster) all() (owners, known []string) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -76,7 +76,7 @@ func (c *Cluster) all() (owners, known []string) {
 	return owners, slices.Compact(known)
 }
 
-// members returns the nodes that own something, and their replicas.
+// members returns the nodes that own slots, and their replicas.
 func (c *Cluster) members() (owners, replicas []string) {
 	owners, _ = c.all()
 	c.mu.RLock()
@@ -91,7 +91,7 @@ func (c *Cluster) moved(slot int, address string) {
 	c.mu.Lock()
 	changed := c.nodes[c.owners[slot]] != address
 	if changed {
-		if len(c.nodes) > mostNodes { // somebody makes them up
+		if len(c.nodes) > mostNodes { // the addresses may be made up
 			c.nodes, c.owners = c.nodes[:1], [keys.Slots]uint16{}
 		}
 		c.owners[slot] = c.indexLocked(address)
@@ -119,7 +119,7 @@ func (c *Cluster) take(said *owned) {
 	for slot := range c.owners {
 		before, now := old[c.owners[slot]], said.nodes[said.owners[slot]]
 		if now == "" {
-			now = before // if nobody owns a slot, its last owner knows best
+			now = before // if no node owns a slot, its last owner knows best
 		}
 		changed = changed || before != now
 		c.owners[slot] = 0
@@ -160,15 +160,15 @@ func (c *Cluster) tell() {
 	}
 }
 
-// A pace is how often nodes are asked for all owners.
+// A pace limits how often nodes are asked for all owners.
 type pace struct {
 	asking  bool
-	refused bool // the user may not ask, or could not the last time
+	refused bool // the user lacks the permission, as of the last request
 	next    time.Time
 	pause   time.Duration
 }
 
-// mayAsk reports whether to ask nodes now. If so, asked must follow.
+// mayAsk reports whether to ask nodes now. If so, the caller must call asked.
 func (c *Cluster) mayAsk(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,14 +179,14 @@ func (c *Cluster) mayAsk(now time.Time) bool {
 	return true
 }
 
-// isRefused reports whether no node says who owns what, but for the slot of a call.
+// isRefused reports whether the nodes don't report the owners, except in redirections.
 func (c *Cluster) isRefused() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.pace.refused
 }
 
-// asked notes that an answer has come, or none.
+// asked records the result of a request.
 func (c *Cluster) asked(now time.Time, refused bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,13 +200,13 @@ func (c *Cluster) asked(now time.Time, refused bool) {
 // owned is an answer to CLUSTER SLOTS.
 type owned struct {
 	owners [keys.Slots]uint16
-	nodes  []string // the first is nobody
+	nodes  []string // the first one means no owner
 	others []string
 }
 
 var errSlots = errors.New("unexpected reply to CLUSTER SLOTS")
 
-// readSlots reads the answer that a node has given.
+// readSlots parses a node's answer.
 func readSlots(reply any, from string) (*owned, error) {
 	ranges, ok := reply.([]any)
 	if !ok || len(ranges) > keys.Slots {
@@ -251,14 +251,14 @@ func readSlots(reply any, from string) (*owned, error) {
 	return said, nil
 }
 
-// readNode reads the address of a node; "" if the answering node doesn't know it. If the host is
-// missing, it's the host that was asked.
+// readNode parses the address of a node; it returns "" if the answering node doesn't know it. A
+// missing host is the host that was asked.
 func readNode(of any, from string) (string, error) {
 	words, _ := of.([]any)
 	if len(words) < 2 {
 		return "", errSlots
 	}
-	host, _ := redis.String(words[0], nil) // nil is left out
+	host, _ := redis.String(words[0], nil) // nil if it is missing
 	port, ok := words[1].(int64)
 	switch {
 	case !ok || port < 0 || port > 65535 || len(host) > maxHost:

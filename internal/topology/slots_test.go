@@ -11,7 +11,7 @@ import (
 
 func at(host any, port int64) []any { return []any{host, port, []byte("id")} }
 
-// What a node says of slots is read, and bounded.
+// A node's answer about slots is parsed, within limits.
 func TestReadSlots(t *testing.T) {
 	t.Parallel()
 	said, err := readSlots([]any{
@@ -45,8 +45,8 @@ func TestReadSlots(t *testing.T) {
 	}
 }
 
-// The map takes in single slots and whole answers, keeps who owned what nobody owns, and forgets
-// nodes that are made up. Its readers are told of changes, and of nothing else.
+// A Cluster handles single slots and complete answers, keeps the last owner of a slot without an
+// owner, and forgets made-up nodes. Its listeners are notified of changes only.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := NewCluster([]string{"seed:1"}, nil)
@@ -76,7 +76,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// All owners are asked for once at a time, less and less often, and soon again after news.
+// All owners are requested once at a time, less and less often, and soon again after changes.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	c, now := NewCluster(nil, nil), time.Unix(1_000, 0)

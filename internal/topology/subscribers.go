@@ -12,24 +12,24 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// Subscribers are connections for messages: one to the one server, or one to each node of a
-// cluster at which somebody listens. There, each subscription is at the node that owns the slot of
-// its queue, since only that node knows by their number whether somebody has heard a message. It
-// moves with the slot; then there is a gap, and Synced follows it.
+// Subscribers are connections for messages: one to the single server, or one to each node of a
+// cluster that has listeners. In a cluster, each subscription is on the node that owns the slot of
+// its queue, since only that node's reply to PUBLISH counts it. It moves with the slot; then there
+// is a gap, followed by Synced.
 type Subscribers struct {
-	one   *redisconn.Subscriber // to the one server; nil in a cluster
+	one   *redisconn.Subscriber // to the single server; nil in a cluster
 	line  func(dial redisconn.Dial) *redisconn.Subscriber
-	by    *Router // knows who owns what, and asks
-	leave func()  // no more changes are wanted
+	by    *Router // knows the owners, and asks for them
+	leave func()  // ends the notifications of changes
 
 	mu      sync.Mutex             // protects the fields below
-	nodes   map[string]*subscribed // at which somebody listens
+	nodes   map[string]*subscribed // nodes with listeners
 	placed  map[*redisconn.Subscription]*placed
 	closing bool
 	timer   *time.Timer // of the next look; nil if none is due
 }
 
-// A subscribed is a node at which somebody listens.
+// A subscribed is a node with listeners.
 type subscribed struct {
 	*redisconn.Subscriber
 	listeners int
@@ -39,19 +39,19 @@ type subscribed struct {
 type placed struct {
 	slot int // or anySlot
 	at   string
-	here *redisconn.Subscription // what is subscribed there
-	gone bool                    // the node doesn't have it any more
+	here *redisconn.Subscription // its subscription on that node
+	gone bool                    // the node no longer has it
 	left time.Time               // when it last left a node; zero if it never has
-	due  time.Time               // if it is gone, and may be anywhere: when it leaves
-	held time.Time               // it is confirmed, and the listener wasn't told, since then; zero otherwise
+	due  time.Time               // if it is gone and may be on any node: when it leaves
+	held time.Time               // since when it is confirmed without having notified the listener; zero otherwise
 }
 
-// lookAfter is how long after it has heard of a change it moves subscriptions: several changes
-// come together, and nodes that send a subscription to each other do so at a bounded rate.
+// lookAfter is the delay between a change and the move of subscriptions: several changes come
+// together, and if nodes redirect a subscription to each other, this limits the rate.
 const lookAfter = 20 * time.Millisecond
 
-// NewSubscribers returns the connections for messages of the servers at a place. Line makes one;
-// by is a router to the same servers.
+// NewSubscribers returns the connections for messages of the servers at a place. line makes one; by
+// is a router to the same servers.
 func NewSubscribers(p *Place, by *Router, line func(dial redisconn.Dial) *redisconn.Subscriber) *Subscribers {
 	s := &Subscribers{line: line, by: by, nodes: map[string]*subscribed{}, placed: map[*redisconn.Subscription]*placed{}}
 	if p.cluster == nil {
@@ -90,7 +90,7 @@ func (s *Subscribers) add(slot int, l *redisconn.Subscription) error {
 	return s.putLocked(l, p)
 }
 
-// putLocked subscribes a listener at its node. It doesn't wait for the node.
+// putLocked subscribes a listener on its node. It doesn't wait for the node.
 func (s *Subscribers) putLocked(l *redisconn.Subscription, p *placed) error {
 	node := s.nodes[p.at]
 	if node == nil {
@@ -102,7 +102,7 @@ func (s *Subscribers) putLocked(l *redisconn.Subscription, p *placed) error {
 	p.here, p.gone, p.held = &here, false, time.Time{}
 	sharded := func(t redisconn.Topic) bool { return t.Sharded }
 	if p.slot != anySlot && !slices.ContainsFunc(l.Topics, sharded) {
-		// By this one the node tells that the slot is not there, or not any more.
+		// With this topic, the node reports that it doesn't have the slot, or no longer has it.
 		here.Topics = append([]redisconn.Topic{{Name: l.Topics[0].Name, Sharded: true}}, l.Topics...)
 	}
 	here.Failed = func(err error) {
@@ -128,8 +128,8 @@ func (s *Subscribers) putLocked(l *redisconn.Subscription, p *placed) error {
 	return node.Add(&here)
 }
 
-// takeLocked ends a subscription at its node. A node at which nobody listens any more is forgotten: its
-// connection ends with the last subscription.
+// takeLocked ends a subscription on its node. A node without listeners is forgotten: its connection
+// ends with the last subscription.
 func (s *Subscribers) takeLocked(p *placed) {
 	node := s.nodes[p.at]
 	node.Remove(p.here)
@@ -138,8 +138,8 @@ func (s *Subscribers) takeLocked(p *placed) {
 	}
 }
 
-// elsewhere reports whether a node has said that it doesn't have a subscription. Its other
-// confirmations are then useless: the subscription is about to move, and is synced on the new node.
+// elsewhere reports whether a node has reported that it doesn't have a subscription. Its other
+// confirmations are then useless: the subscription will move, and is synced on the new node.
 func (s *Subscribers) elsewhere(l, here *redisconn.Subscription) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +150,9 @@ func (s *Subscribers) elsewhere(l, here *redisconn.Subscription) bool {
 // holdFor is how long a confirmation is held back while the owner of the slot isn't known.
 const holdFor = askMost
 
-// hold reports whether a listener is to be told later that it is subscribed: a replica of the
-// owner confirms subscriptions as the owner does, and as long as no owner is known, it may be one.
+// hold reports whether to notify a listener later that it is subscribed: a replica of the owner
+// confirms subscriptions as the owner does, and as long as no owner is known, the node may be a
+// replica.
 func (s *Subscribers) hold(l, here *redisconn.Subscription) bool {
 	s.mu.Lock()
 	p := s.placed[l]
@@ -166,7 +167,7 @@ func (s *Subscribers) hold(l, here *redisconn.Subscription) bool {
 	return held
 }
 
-// release tells a listener that it is subscribed, if that was held.
+// release notifies a listener that it is subscribed, if that was held back.
 func (s *Subscribers) release(l, here *redisconn.Subscription) {
 	s.mu.Lock()
 	p := s.placed[l]
@@ -195,8 +196,8 @@ func (s *Subscribers) moved(l, here *redisconn.Subscription, to string) {
 	s.changed()
 }
 
-// How long after it has left one node that can't be reached, or that refuses the login, a subscription
-// that may be anywhere leaves the next one. Until then that one is tried again.
+// A subscription that may be on any node leaves an unreachable node, or one that refuses the login,
+// this long after it left the previous one. Until then it is retried on that node.
 const (
 	leaveAfter  = time.Second
 	loginsAfter = 30 * time.Second
@@ -224,7 +225,7 @@ func (s *Subscribers) failed(l, here *redisconn.Subscription, err error) {
 	}
 }
 
-// stay records that a subscription which may be anywhere is confirmed where it is.
+// stay records that a subscription that may be on any node is confirmed where it is.
 func (s *Subscribers) stay(l, here *redisconn.Subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +234,7 @@ func (s *Subscribers) stay(l, here *redisconn.Subscription) {
 	}
 }
 
-// changed schedules a look for subscriptions to move.
+// changed schedules a call of look.
 func (s *Subscribers) changed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +243,7 @@ func (s *Subscribers) changed() {
 	}
 }
 
-// look moves subscriptions to where their queues are.
+// look moves subscriptions to the nodes that have their queues.
 func (s *Subscribers) look() {
 	s.mu.Lock()
 	s.timer = nil
@@ -255,7 +256,7 @@ func (s *Subscribers) look() {
 		to := was.at
 		if was.slot == anySlot && was.gone {
 			if time.Now().Before(was.due) {
-				continue // it looks again then
+				continue // look will run again then
 			}
 			to = s.by.home(anySlot, was.at)
 		} else if was.slot != anySlot {
@@ -269,25 +270,25 @@ func (s *Subscribers) look() {
 			s.release(l, was.here)
 		default:
 			s.by.learn(was.at)
-			s.changed() // look again
+			s.changed() // run again
 		}
 	}
 }
 
-// move subscribes a listener at another node, or again at the same one, unless that was done
-// meanwhile.
+// move subscribes a listener on another node, or again on the same one, unless that was done in the
+// meantime.
 func (s *Subscribers) move(l, here *redisconn.Subscription, to string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.placed[l]; p != nil && p.here == here && !s.closing {
 		s.takeLocked(p)
 		p.at, p.left = to, time.Now()
-		_ = s.putLocked(l, p) // it is closed only with all of them
+		_ = s.putLocked(l, p) // it fails only if all are closed
 	}
 }
 
-// Remove ends the subscriptions of a listener. It doesn't wait for a function of the listener
-// that runs.
+// Remove ends the subscriptions of a listener. It doesn't wait for a running function of the
+// listener.
 func (s *Subscribers) Remove(l *redisconn.Subscription) {
 	if s.one != nil {
 		s.one.Remove(l)

@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr/internal/topology"
 )
 
-// A listener writes down what it is told.
+// A listener records its notifications and messages.
 type listener struct {
 	*redisconn.Subscription
 	told chan string
@@ -33,7 +33,7 @@ func listening(topics ...redisconn.Topic) listener {
 	return l
 }
 
-// expect waits until a listener is told something, whatever it is told before.
+// expect waits for a notification or message, and ignores others before it.
 func (l listener) expect(t *testing.T, want string) {
 	t.Helper()
 	for over := time.After(20 * time.Second); ; {
@@ -56,7 +56,7 @@ func subscribers(t *testing.T, p *topology.Place, r *topology.Router) *topology.
 	return s
 }
 
-// On one server there is one connection for messages.
+// With a single server there is one connection for messages.
 func TestSubscribersOfOne(t *testing.T) {
 	is := redistest.Parallel(t)
 	place := topology.Of(redistest.Sure(redisconn.FromURL(redistest.URL()))(t))
@@ -75,14 +75,14 @@ func TestSubscribersOfOne(t *testing.T) {
 	is.Equal(s.Add(queue("a"), a.Subscription), redisconn.ErrClosed)
 }
 
-// heardAt reports whether a node knows that its own subscribers hear a message.
+// heardAt reports whether a node counts its own subscribers as receivers of a message.
 func heardAt(t *testing.T, n *redistest.Server, command, channel, message string) bool {
 	t.Helper()
 	count, err := redis.Int(redistest.Dial(t, n.URL()).Do(command, channel, message))
 	return err == nil && count > 0
 }
 
-// Who begins to listen at a node that doesn't have the slot is synced once: where the slot is.
+// A new listener on a node without the slot is synced once: on the node that has the slot.
 func TestSyncedWhereTheSlotIs(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 2, 0)
@@ -98,8 +98,8 @@ func TestSyncedWhereTheSlotIs(t *testing.T) {
 	is.Equal(<-l.told, "x")
 }
 
-// Who begins to listen at a replica of the owner, which confirms that, is synced once, too: at the
-// owner.
+// A new listener on a replica of the owner, which confirms the subscription, is also synced once:
+// on the owner.
 func TestSyncedAtTheOwner(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 1, 1)
@@ -115,8 +115,8 @@ func TestSyncedAtTheOwner(t *testing.T) {
 	is.Equal(<-l.told, "x")
 }
 
-// In a cluster a subscription is at the node that owns its queue, where it is counted: at first,
-// after the slot has moved, whoever notices, and after the node has died.
+// In a cluster, a subscription is on the node that owns its queue, which counts it as a receiver:
+// at first, after the slot has moved, however the move is noticed, and after the node has died.
 func TestSubscriptionMoves(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 3, 3)
@@ -134,7 +134,7 @@ func TestSubscriptionMoves(t *testing.T) {
 	check := func(message string) {
 		t.Helper()
 		owner := c.Owner(t, at)
-		redistest.Eventually(t, "the owner knows of who listens", func() bool {
+		redistest.Eventually(t, "the owner knows its subscribers", func() bool {
 			return heardAt(t, owner, "SPUBLISH", sharded, message+"s") && heardAt(t, owner, "PUBLISH", plain, message+"p")
 		})
 		both.expect(t, message+"s")
@@ -142,7 +142,7 @@ func TestSubscriptionMoves(t *testing.T) {
 		all.expect(t, message+"p")
 	}
 	check("first")
-	c.Move(t, at, elsewhere(t, c, at)) // nobody makes a call: the node itself tells
+	c.Move(t, at, elsewhere(t, c, at)) // without any call: the node itself reports it
 	check("moved")
 	c.Move(t, at, elsewhere(t, c, at))
 	redistest.Sure(r.One(t.Context(), get))(t)
@@ -154,11 +154,11 @@ func TestSubscriptionMoves(t *testing.T) {
 	check("promoted")
 	s.Remove(both.Subscription)
 	owner = c.Owner(t, at)
-	redistest.Eventually(t, "nobody listens any more", func() bool { return !heardAt(t, owner, "SPUBLISH", sharded, "late") })
+	redistest.Eventually(t, "no subscriber is left", func() bool { return !heardAt(t, owner, "SPUBLISH", sharded, "late") })
 }
 
-// Where no node can be reached, or all refuse the login, who listens to all of them tries again after a
-// while, and not at once at another node.
+// If no node can be reached, or all refuse the login, a listener of all nodes retries after a
+// while, and not immediately on another node.
 func TestNobodyToListenTo(t *testing.T) {
 	t.Parallel()
 	for name, why := range map[string]error{
@@ -174,7 +174,7 @@ func TestNobodyToListenTo(t *testing.T) {
 			s := subscribers(t, topology.InCluster(known), router(t, known, timeout))
 			l := listening(redisconn.Topic{Name: "*", Pattern: true})
 			is.NoErr(s.AddAll(l.Subscription))
-			time.Sleep(3 * time.Second) // in which there were 150
+			time.Sleep(3 * time.Second) // in that time there were once 150
 			t.Log(dials.Load(), "dials")
 			is.True(dials.Load() > 1 && dials.Load() < 50)
 		})

@@ -17,14 +17,14 @@ import (
 // A trip follows calls through a cluster until each is answered.
 type trip struct {
 	*Router
-	ctx     context.Context // of the caller
-	life    context.Context // of the router
+	ctx     context.Context // the caller's
+	life    context.Context // the router's
 	calls   []redisconn.Call
 	replies []redisconn.Reply
-	left    []*parcel // not answered
+	left    []*parcel // unanswered calls
 	until   time.Time // deadline for retries
 
-	// Of one that nobody waits for at once.
+	// For a trip that isn't waited for immediately.
 	first  *redisconn.Pending // its first try, if there was a connection
 	cancel context.CancelCauseFunc
 	done   chan struct{}
@@ -34,15 +34,15 @@ type trip struct {
 // A parcel is a call that isn't answered yet.
 type parcel struct {
 	call *redisconn.Call
-	i    int    // the call's
+	i    int    // the call's index
 	slot int    // or anySlot
-	at   string // the node to which it goes
-	ask  bool   // this once, before that owns the slot
+	at   string // the target node
+	ask  bool   // the next try asks a node that doesn't own the slot yet
 	hops int
 	why  error // why it wasn't carried out; an unreachable node takes precedence over a redirection
 }
 
-// trip begins one. It is nil if the router is closed.
+// trip returns a new trip, or nil if the router is closed.
 func (r *Router) trip(ctx context.Context, calls []redisconn.Call) *trip {
 	t := &trip{Router: r, ctx: ctx, calls: calls, replies: make([]redisconn.Reply, len(calls)), until: time.Now().Add(r.timeout)}
 	r.mu.Lock()
@@ -91,7 +91,7 @@ func (r *Router) start(calls []redisconn.Call) *trip {
 	}
 	t.cancel, t.done = cancel, make(chan struct{})
 	for _, p := range t.left {
-		p.at = t.left[0].at // even if the slot has moved meanwhile
+		p.at = t.left[0].at // even if the slot has moved in the meantime
 	}
 	began := time.Now()
 	if n := r.to(t.left[0].at); n != nil && !n.line.Made().IsZero() {
@@ -113,14 +113,14 @@ func (r *Router) start(calls []redisconn.Call) *trip {
 	return t
 }
 
-// Done and the following are those of a Pending.
+// Done and the following methods implement Pending.
 func (t *trip) Done() <-chan struct{} { return t.done }
 
 func (t *trip) Sent(f func()) bool { return t.first != nil && t.first.Sent(f) }
 
 func (t *trip) Took() time.Duration { return t.took }
 
-// Wait has the trip end with ctx.
+// Wait makes the trip end with ctx.
 func (t *trip) Wait(ctx context.Context) []redisconn.Reply {
 	defer t.cancel(nil)
 	select {
@@ -129,11 +129,11 @@ func (t *trip) Wait(ctx context.Context) []redisconn.Reply {
 	case <-ctx.Done():
 		t.cancel(context.Cause(ctx))
 	}
-	<-t.done // at once: a line lets those go whose context has ended
+	<-t.done // soon: a line returns when a call's context ends
 	return t.replies
 }
 
-// follow retries calls that were redirected or put off. It reports whether there were any.
+// follow retries calls that were redirected or postponed. It reports whether there were any.
 func (t *trip) follow() (again bool) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		now := false
@@ -160,7 +160,7 @@ func (t *trip) follow() (again bool) {
 	}
 }
 
-// over reports whether nothing is to be made again. What is left has failed.
+// over reports whether no call must be repeated. If so, the remaining calls have failed.
 func (t *trip) over() bool {
 	var err error
 	switch {
@@ -186,7 +186,7 @@ func (r *Router) isClosed() bool {
 	return r.closed
 }
 
-// send makes the remaining calls: one exchange for each node, all in parallel.
+// send makes the remaining calls: one exchange per node, all concurrently.
 func (t *trip) send() {
 	rest := slices.Clone(t.left)
 	var all sync.WaitGroup
@@ -195,7 +195,7 @@ func (t *trip) send() {
 		together := func(p *parcel) bool { return p == first || p.at == first.at && !p.ask && !first.ask }
 		some := slices.DeleteFunc(slices.Clone(rest), func(p *parcel) bool { return !together(p) })
 		rest = slices.DeleteFunc(rest, together)
-		if len(rest) == 0 { // mostly there is one
+		if len(rest) == 0 { // usually there is only one node
 			t.exchange(some)
 			break
 		}
@@ -204,7 +204,7 @@ func (t *trip) send() {
 	all.Wait()
 }
 
-// exchange makes some calls at one node.
+// exchange makes some calls on one node.
 func (t *trip) exchange(some []*parcel) {
 	n, at := t.to(some[0].at), some[0].at
 	err := redisconn.ErrClosed
@@ -236,8 +236,8 @@ func (t *trip) exchange(some []*parcel) {
 	}
 }
 
-// reach checks that a node answers before anything is sent that can't be taken back. It doesn't
-// wait long for a silent node, since others may know which node has replaced it.
+// reach checks that a node answers before anything is sent to it that can't be undone. It doesn't
+// wait long for a silent node, since other nodes may know its replacement.
 func (t *trip) reach(n *node, at string) error {
 	there := !n.line.Made().IsZero()
 	if there && t.cluster.met.Load() {
@@ -259,10 +259,10 @@ func (t *trip) reach(n *node, at string) error {
 	if err := t.meet(ctx, at); errors.Is(err, redisconn.ErrPlain) {
 		return err
 	}
-	return nil // what is wrong besides, the call shows
+	return nil // the call will reveal any other problem
 }
 
-// An unreached says why a call wasn't sent.
+// An unreached explains why a call wasn't sent.
 type unreached struct {
 	err    error
 	at     string
@@ -273,20 +273,20 @@ func (e *unreached) Error() string {
 	if errors.Is(e.err, context.DeadlineExceeded) {
 		return fmt.Sprintf("connect to %s: no reply within %v", e.at, e.within)
 	}
-	why := strings.TrimPrefix(e.err.Error(), redisconn.ErrUnknown.Error()+": ") // only the PING is unknown
+	why := strings.TrimPrefix(e.err.Error(), redisconn.ErrUnknown.Error()+": ") // only the outcome of the PING is unknown
 	if !strings.Contains(why, e.at) {
 		why = "connect to " + e.at + ": " + why
 	}
 	return why
 }
 
-// A verdict says what becomes of a call.
+// A verdict is what to do with a call.
 type verdict int
 
 const (
 	answered  verdict = iota
-	elsewhere         // it is sent to another node
-	later             // it is sent again after a while
+	elsewhere         // send it to another node
+	later             // send it again after a while
 )
 
 // judge decides what a reply means for its call.
@@ -294,9 +294,9 @@ func (t *trip) judge(p *parcel) verdict {
 	err, from := t.replies[p.i].Err, p.at
 	if err == nil || errors.Is(err, redisconn.ErrUnknown) {
 		if p.slot != anySlot && !p.ask && t.cluster.owner(p.slot) != from {
-			t.learn(from) // it only happened to be the right node
+			t.learn(from) // it was the right node only by chance
 			if err == nil && t.cluster.isRefused() {
-				t.cluster.moved(p.slot, from) // nobody else will say so
+				t.cluster.moved(p.slot, from) // nodes don't report it otherwise
 			}
 		}
 		return answered
@@ -323,9 +323,9 @@ func (t *trip) judge(p *parcel) verdict {
 		return later
 	}
 	if errors.Is(err, redisconn.ErrClosed) {
-		return elsewhere // the connection was dropped just then, since nobody used it; there will be another
+		return elsewhere // the unused connection was just closed; there will be another one
 	}
-	// It was not sent. Another node may know who owns the slot now.
+	// It wasn't sent. Another node may know the current owner of the slot.
 	t.reached(from, false)
 	p.at = t.home(anySlot, from)
 	t.learn(p.at)
@@ -335,7 +335,7 @@ func (t *trip) judge(p *parcel) verdict {
 	return elsewhere
 }
 
-// redirect takes in that another node is to carry out a call.
+// redirect handles a redirection of a call to another node.
 func (t *trip) redirect(p *parcel, to redisconn.Redirection, err error) verdict {
 	from, at := p.at, whole(to.Address, p.at)
 	if at == "" {
@@ -345,7 +345,7 @@ func (t *trip) redirect(p *parcel, to redisconn.Redirection, err error) verdict 
 	if _, redirection := redisconn.Redirected(p.why); redirection {
 		p.why = err
 	}
-	if at == "" { // it may soon, or others do
+	if at == "" { // this node may know it soon, or others may know it
 		p.at = t.home(anySlot, from)
 		t.learn(p.at)
 		return later
@@ -374,7 +374,7 @@ func (t *trip) redirect(p *parcel, to redisconn.Redirection, err error) verdict 
 	return elsewhere
 }
 
-// unknown says that a node has sent a call to an owner whose address it doesn't know.
+// unknown returns the error for a redirection to an owner whose address the node doesn't know.
 func (r *Router) unknown(slot int, from string) error {
 	if last := r.cluster.owner(slot); last != "" && last != from {
 		return fmt.Errorf("%s had slot %d, and %s doesn't know where its owner is now", last, slot, from)

@@ -19,8 +19,8 @@ import (
 
 const module = "github.com/worqr/worqr"
 
-// below are the packages of ours that each one may import, beside itself. Arrows point
-// down: nothing below knows what is above.
+// below lists the packages of the module that each one may import, besides itself. Imports point
+// down: no package depends on one above it.
 var below = map[string][]string{
 	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/jsontext", "internal/logs", "internal/inbox", "internal/program", "internal/recur", "internal/store", "internal/tracing", "internal/words", "inspect", "worqrtrace"},
 	"dash":                 {"", "inspect", "internal/causes", "internal/reading", "internal/words"},
@@ -51,10 +51,10 @@ var below = map[string][]string{
 	"internal/topology":    {"internal/keys", "internal/logs", "internal/redisconn"},
 }
 
-// knowRedis are the packages that may name commands, keys and the driver.
+// knowRedis lists the packages that may use commands, keys and the driver.
 var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys", "internal/redistest", "internal/redisserver", "internal/peertest", "internal/topology"}
 
-// How large the root may be.
+// The size limits of the root package.
 const (
 	rootFiles = 30
 	rootLines = 4_000
@@ -116,10 +116,10 @@ func walk(t *testing.T, everywhere bool) (all []*source) {
 	return all
 }
 
-// at is where a node of a source is.
+// at returns the position of a node.
 func at(n ast.Node) token.Position { return fset.Position(n.Pos()) }
 
-// Arrows point down. There is no allowance.
+// Imports point down. There are no exceptions.
 func TestImports(t *testing.T) {
 	t.Parallel()
 	for _, s := range sources(t) {
@@ -138,7 +138,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// Only some packages know Redis. Elsewhere neither its driver nor a command is named.
+// Only some packages know Redis. The others use neither its driver nor its commands.
 func TestOnlyStoreKnowsRedis(t *testing.T) {
 	t.Parallel()
 	for _, s := range sources(t) {
@@ -148,7 +148,7 @@ func TestOnlyStoreKnowsRedis(t *testing.T) {
 		for _, i := range s.file.Imports {
 			p := strings.Trim(i.Path.Value, `"`)
 			if s.dir+s.name == "worqr.go" && strings.Contains(p, "redigo") {
-				continue // the public Pool hands out connections of the driver
+				continue // the public Pool provides connections of the driver
 			}
 			if strings.Contains(p, "redigo") || strings.HasSuffix(p, "internal/redisconn") || strings.HasSuffix(p, "internal/keys") {
 				t.Errorf("%s: imports %s", at(i), p)
@@ -212,7 +212,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// What the root exports is read in one sitting.
+// The root's documentation is short enough to read in one sitting.
 func TestGodocIsShort(t *testing.T) {
 	const most = 6000
 	doc, err := exec.Command("go", "doc", "-all", "github.com/worqr/worqr").Output()
@@ -221,7 +221,7 @@ func TestGodocIsShort(t *testing.T) {
 	}
 }
 
-// A function whose name ends in Locked is called with the lock held: by another such, or
+// A function whose name ends in Locked is called with the lock held: by another such function, or
 // after the lock was taken.
 func TestLocked(t *testing.T) {
 	t.Parallel()
@@ -248,7 +248,7 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// While a lock is held nobody logs: what is to be said is said after the unlock.
+// Nothing is logged while a lock is held: log lines follow the unlock.
 func TestNoLogUnderLock(t *testing.T) {
 	t.Parallel()
 	for _, s := range sources(t) {
@@ -285,7 +285,7 @@ func TestNoLogUnderLock(t *testing.T) {
 							}
 							return true
 						})
-						// A branch that unlocks and returns does not unlock for what follows.
+						// A branch that unlocks and returns doesn't unlock for the code after it.
 						continue
 					}
 					ast.Inspect(st, func(n ast.Node) bool {
@@ -303,13 +303,13 @@ func TestNoLogUnderLock(t *testing.T) {
 	}
 }
 
-// Only internal/logs calls the Logger: what it is asked to write waits there, so nobody holds
-// a lock of ours while the user's code runs. The others only pass it on, or set its default.
+// Only internal/logs calls the Logger: lines wait there, so none of our locks is held while the
+// user's code runs. Other packages only pass the Logger on, or set its default.
 func TestOnlyTheWriterCallsTheLogger(t *testing.T) {
 	t.Parallel()
 	looked := 0
 	for _, s := range sources(t) {
-		if s.dir == "internal/logs" || s.dir == "internal/peertest" || s.dir == "dash" { // dash has no locks of peers
+		if s.dir == "internal/logs" || s.dir == "internal/peertest" || s.dir == "dash" { // dash has no locks of a peer
 			continue
 		}
 		looked++
@@ -322,7 +322,7 @@ func TestOnlyTheWriterCallsTheLogger(t *testing.T) {
 	}
 }
 
-// The check above finds what it should.
+// The check above finds violations.
 func TestUsesOfLogger(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -350,9 +350,9 @@ func TestUsesOfLogger(t *testing.T) {
 	}
 }
 
-// usesOfLogger are the expressions of a file by which a Logger may be called.
+// usesOfLogger returns the expressions in a file that may call a Logger.
 func usesOfLogger(f *ast.File) (uses []ast.Expr) {
-	passed := map[ast.Expr]bool{} // to who may have it
+	passed := map[ast.Expr]bool{} // to a function that may have it
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.AssignStmt:
@@ -379,14 +379,14 @@ func usesOfLogger(f *ast.File) (uses []ast.Expr) {
 	return uses
 }
 
-// writers are the functions of slog that write, or return what does.
+// writers lists the functions of slog that write, or return something that does.
 var writers = []string{
 	"slog.Debug", "slog.Info", "slog.Warn", "slog.Error", "slog.Log", "slog.LogAttrs",
 	"slog.DebugContext", "slog.InfoContext", "slog.WarnContext", "slog.ErrorContext",
 	"slog.Default", "slog.New", "slog.NewLogLogger", "slog.With",
 }
 
-// functions are those of a file, and the function literals in them, by name.
+// functions returns the functions of a file, and the function literals in them, by name.
 func functions(f *ast.File) map[string]*ast.BlockStmt {
 	all := map[string]*ast.BlockStmt{}
 	for _, d := range f.Decls {
@@ -403,7 +403,7 @@ func functions(f *ast.File) map[string]*ast.BlockStmt {
 	return all
 }
 
-// called is the name of what is called.
+// called returns the name of the called function.
 func called(c *ast.CallExpr) string {
 	switch f := c.Fun.(type) {
 	case *ast.SelectorExpr:
@@ -414,7 +414,7 @@ func called(c *ast.CallExpr) string {
 	return ""
 }
 
-// logs reports whether a call is one of a log: x.log.Info(…), or of an outage or limiter.
+// logs reports whether a call logs: x.log.Info(…), or a method of an outage or limiter.
 func logs(c *ast.CallExpr) bool {
 	f, ok := c.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -435,8 +435,8 @@ func isIdent(e ast.Expr, name string) bool {
 	return ok && i.Name == name
 }
 
-// The test of a thing has its name: each source of the root has a twin. No test has the
-// name of another product.
+// Each test file has the name of its subject: a source of the root has a test file of the same
+// name. No test has the name of another product.
 func TestTestNames(t *testing.T) {
 	t.Parallel()
 	files := 0
@@ -463,17 +463,17 @@ func TestTestNames(t *testing.T) {
 	}
 }
 
-// secret are fields that printing and logging must not show.
+// secret lists fields that printing and logging must not show.
 var secret = []string{"Key", "Payload", "Headers", "Result", "Value"}
 
-// shows are types that show such a field on purpose, or have none that is secret.
+// shows lists types that show such a field on purpose, or whose fields aren't secret.
 var shows = []string{
-	"inspect.Finding", // the key is one of Redis, in which what may be secret is a digest
+	"inspect.Finding", // a key in Redis, in which secrets are replaced by a digest
 	"dash.Options",    // functions
 	".OnceError",      // GoString and Error hide the key
 }
 
-// Exported types that have what is secret say themselves how they are printed and logged.
+// Exported types with secret fields define how they are printed and logged.
 func TestSecretsHide(t *testing.T) {
 	t.Parallel()
 	has, methods := map[string]token.Pos{}, map[string][]string{}
