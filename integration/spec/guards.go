@@ -1,23 +1,23 @@
 package spec
 
-// A Guard is one check or rule of the protocol that can be taken away, to see that it is
-// needed. Lines of Lua are marked with its name: --! guard step-members.
+// A Guard is a check or rule of the protocol that can be removed to see that it's needed. The lines of Lua that
+// implement it have a comment with its name: --! guard step-members.
 type Guard string
 
-// Without takes one guard away, or with "" none.
+// Without removes one guard, or none if g is "".
 func (s *Store) Without(g Guard) { s.without = g }
 
-// has reports whether a guard is there.
+// has reports whether a guard is in place.
 func (s *Store) has(g Guard) bool { return s.without != g }
 
-// A Removal is what is found without a guard. The search of integration/search goes through
-// all states of the scope until it finds something wrong.
+// A Removal is the effect of removing a guard. The search of integration/search visits all states of the scope
+// until it finds a violation.
 type Removal struct {
 	Guard Guard
 	Where string // the script, or the file of the library
-	What  string // the guard
-	Scope string // of the search, in which it is found first
-	Spare string // why nothing is found, if it is not
+	What  string // the rule
+	Scope string // the first scope of the search that finds a violation
+	Spare string // why no violation is found, if there is none
 }
 
 // Removals has a row for each guard.

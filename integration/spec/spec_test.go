@@ -9,8 +9,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A difference is what another server does not do as Redis does it, and the tests of the
-// tables that fail for it.
+// A difference is where another server behaves differently from Redis, and the tests of the tables that fail
+// because of it.
 type difference struct {
 	what  string
 	tests *regexp.Regexp
@@ -34,9 +34,8 @@ func TestTablesOnSpec(t *testing.T) {
 	judge(t, leaves, out, []difference{noUsers, {"who listens to a pattern is not counted", regexp.MustCompile(`^TestGuardObserved/pattern$`)}})
 }
 
-// TestTablesOnMiniredis runs the tables on miniredis. Two other differences are lived with:
-// errors that a command raises in a script stand behind other words, and string.match returns
-// no value where nothing matches.
+// TestTablesOnMiniredis runs the tables on miniredis. Two other differences are ignored: errors of commands in
+// a script have another prefix, and string.match returns no value if nothing matches.
 func TestTablesOnMiniredis(t *testing.T) {
 	leaves, out := tables(t, "redis://"+miniredis.RunT(t).Addr())
 	judge(t, leaves, out, []difference{noUsers,
