@@ -41,7 +41,7 @@ func (c confirmation) askFor(con *console, name string, called asked, what strin
 		return fmt.Errorf("nothing was changed: to go on, add --yes %s", called.flag)
 	}
 	says := called.before + "this will " + printable(what)
-	fmt.Fprintf(con.errs, "%s.\nType %s to go on: ", strings.ToUpper(says[:1])+says[1:], called.question) // without a question, no one answers
+	fmt.Fprintf(con.errs, "%s.\nType %s to go on: ", strings.ToUpper(says[:1])+says[1:], called.question) // otherwise no one answers
 	answer, err := bufio.NewReader(con.in).ReadString('\n')
 	if strings.TrimSpace(answer) == name {
 		return nil

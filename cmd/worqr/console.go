@@ -18,7 +18,7 @@ type console struct {
 
 // say prints a message for the person, and not for a program behind a pipe.
 func (con *console) say(format string, args ...any) {
-	fmt.Fprintln(con.errs, "worqr:", printable(strings.TrimPrefix(fmt.Sprintf(format, args...), "worqr: "))) // there's nowhere to report an error
+	fmt.Fprintln(con.errs, "worqr:", printable(strings.TrimPrefix(fmt.Sprintf(format, args...), "worqr: "))) // nowhere to report errors
 }
 
 // isTerminal reports whether f is a terminal.
@@ -33,7 +33,7 @@ func (con *console) payload(given *string) ([]byte, error) {
 		return []byte(*given), nil
 	}
 	if isTerminal(con.in) {
-		fmt.Fprintln(con.errs, "worqr: reading the payload from standard input, byte for byte; press Ctrl-D to end it") // someone who doesn't see it may type anyway
+		fmt.Fprintln(con.errs, "worqr: reading the payload from standard input, byte for byte; press Ctrl-D to end it") // only a hint
 	}
 	payload, err := io.ReadAll(con.in)
 	switch {

@@ -73,8 +73,8 @@ import (
 
 // Options configure Metrics. A zero field means the default.
 type Options struct {
-	// Queues are those whose state in Redis is exported; empty is all that the fleet knows. With
-	// NoQueues, none is: use it where many processes would read the state of many queues.
+	// Queues are those whose state in Redis is exported; empty means all that the fleet has. With NoQueues,
+	// none is: use it where many processes would read the state of many queues.
 	Queues   []string
 	NoQueues bool
 	// Queue returns the handle of a queue; nil is Peer.Queue. Spread queues need it.

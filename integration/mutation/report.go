@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/integration/mutation/mutant"
 )
 
-// A report is what became of all mutants.
+// A report has the results of all mutants.
 type report struct {
 	only              []string
 	verbose, thorough bool
@@ -24,7 +24,7 @@ func (r *report) asked(m *mutant.Mutant) bool {
 	return slices.ContainsFunc(r.only, func(o string) bool { return o == "" || strings.HasPrefix(m.Name()+":", o+":") })
 }
 
-// judge tries a mutant and compares with what is known of it.
+// judge tries a mutant and compares the result with what is known of it.
 func (r *report) judge(ctx context.Context, s *stand, m *mutant.Mutant) {
 	known, most := m.Why != "", time.Hour
 	if known && !r.thorough {

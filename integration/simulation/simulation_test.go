@@ -20,15 +20,15 @@ var (
 	first = flag.Uint64("sim.first", 0, "the seed of the first run; 0 is any")
 )
 
-// runOf makes the run of one seed in a bubble.
+// runOf runs one seed in a bubble.
 func runOf(t *testing.T, o *Options) (report *Report) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) { report = Run(o) })
 	return report
 }
 
-// tell fails the test for what a run has found, with all that is needed to look at
-// it again.
+// tell fails the test if a run has found violations, with all that is needed to
+// reproduce it.
 func tell(t *testing.T, o *Options, r *Report) {
 	t.Helper()
 	if len(r.Wrong) == 0 {
@@ -44,7 +44,7 @@ func tell(t *testing.T, o *Options, r *Report) {
 	t.Errorf("%v\nrun it again:    go test ./integration/simulation -run TestSimulation -sim.seed %d\nwhat the server has done, in its order:    %s", o, o.Seed, path)
 }
 
-// Fleets at work, faults and all, for hours that take seconds.
+// Fleets at work, with faults, for hours that take seconds.
 func TestSimulation(t *testing.T) {
 	if *seed != 0 {
 		o := New(*seed)

@@ -1,5 +1,5 @@
 // Package spec is the specification: a second implementation of the scripts of internal/store, in Go on a
-// keyspace of Go values. Its tests compare the scripts on Redis with other servers.
+// keyspace of Go values. Its tests compare it, and miniredis, with Redis.
 //
 // The tables in that package's tests have what each script answers, what is in Redis afterwards, and what it
 // has published. Here they run on other servers: on a miniredis whose scripts this package runs, and on

@@ -142,7 +142,8 @@ func (r *round) begin(payload, entry string, retries, crashes int64, a tale) {
 	r.tell(payload, r.token, entry, retries, crashes, a)
 }
 
-// passAtMost is how many entries a round passes over, and remembered how many the next one skips.
+// passAtMost is how many entries a round passes over. If that takes remembered μs, the next round
+// continues after them.
 const (
 	passAtMost = 200
 	remembered = 200

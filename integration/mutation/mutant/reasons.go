@@ -1,11 +1,11 @@
 package mutant
 
-// Reasons are why no test can notice a mutant. A mark at the end of its line of Lua,
+// Reasons explain why no test can notice a mutant. A mark at the end of its line of Lua,
 //
 //	if #scores > 0 then --! pair constant; look bound
 //
-// names the reason and the classes. A number behind a class, as in operand.2, is for the one of
-// these among those of the line.
+// names the reason and the classes. A number after a class, as in operand.2, selects one of its mutants on the
+// line.
 var Reasons = map[string]string{
 	"look":     "It only saves a look. Without it something is read that is not there, or that changes nothing.",
 	"first":    "Only the first is read.",

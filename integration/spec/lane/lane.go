@@ -257,7 +257,7 @@ func (l *Lane) Names(id string) []string {
 	e := l.Entries[id]
 	digest := Digest(l.Process[id])
 	switch sum, ok := strings.CutPrefix(l.Entry[e]["sum"], id+":"); {
-	case l.cards[id] != "", ok && sum == Digest(e): // the digest is that of its entry: cancels of the payload are about other tasks
+	case l.cards[id] != "", ok && sum == Digest(e): // cancels of the payload don't cover it
 		digest = Digest(e)
 	case ok && l.Failed: // the entry is that of the failed task, which has a key of its own
 		digest = sum
