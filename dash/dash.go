@@ -187,7 +187,7 @@ func redirect(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// viewed is what somebody wants to do who looks at a page.
+// viewed returns the Action for viewing a page.
 func viewed(page string, query url.Values) Action {
 	a := Action{Verb: View}
 	if !slices.Contains(pagesOfAll, page) {
@@ -196,7 +196,7 @@ func viewed(page string, query url.Values) Action {
 	return a
 }
 
-// asked is what somebody wants to do who has sent a form.
+// asked returns the Action that a form asks for.
 func asked(form url.Values) Action {
 	a := Action{Verb: Verb(form.Get("verb")), Worker: form.Get("worker")}
 	if !slices.Contains(verbsOfAll, a.Verb) {
@@ -205,7 +205,7 @@ func asked(form url.Values) Action {
 	return a
 }
 
-// authorized asks the hook. It answers the request if the hook refuses.
+// authorized calls the hook. If the hook refuses, it answers the request.
 func (d *dashboard) authorized(w http.ResponseWriter, r *http.Request, a Action) bool {
 	err := d.hooks.authorize(r, a)
 	if err != nil {

@@ -59,7 +59,7 @@ func TestViewFits(t *testing.T) {
 	}
 }
 
-// At 80x24 nothing that matters is cut off.
+// At 80x24 nothing important is cut off.
 func TestViewShowsEverything(t *testing.T) {
 	is := is.New(t)
 	p := busiest()
