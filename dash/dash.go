@@ -6,7 +6,7 @@
 // It's read-only unless [Options] allow actions, and has no login of its own: mount it behind yours,
 // or set Options.Authorize. The path must end in a slash; http.StripPrefix isn't needed.
 //
-// While nobody looks, nothing runs. While somebody does, one loop in the process reads the counts of
+// While no page is open, nothing runs. While one is, one loop in the process reads the counts of
 // all queues, and each browser has one stream of events. The pages work without JavaScript.
 package dash
 
@@ -49,7 +49,7 @@ type Options struct {
 	Queue func(name string) *worqr.Queue
 	// Logger gets a line for each action; nil is slog.Default. Payloads and keys aren't logged.
 	Logger *slog.Logger
-	// Interval is how often the counts are read while somebody looks; 0 is a second. If reading takes
+	// Interval is how often the counts are read while a page is open; 0 is a second. If reading takes
 	// long, they're read less often.
 	Interval time.Duration
 	// Check has the limits for findings.

@@ -88,7 +88,7 @@ func (h history) pace() pace {
 	return between(from, h[len(h)-1])
 }
 
-// smoothed is over how long a pace is measured.
+// smoothed is the time over which a pace is measured.
 const smoothed = 5 * time.Second
 
 // paces returns the paces at each sample except the first.

@@ -153,7 +153,7 @@ func (s *search) look(ctx context.Context, d *dashboard, queue string, f *filter
 	return nil
 }
 
-var errUnwatched = fmt.Errorf("the search was stopped, since nobody looked at it; reload the page")
+var errUnwatched = fmt.Errorf("the search was stopped because no page was showing it; reload the page")
 
 func (s *search) note(d *dashboard, queue string, t *inspect.FailedTask, picked bool) {
 	var row failedRow

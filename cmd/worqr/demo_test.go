@@ -72,7 +72,7 @@ func TestDemo(t *testing.T) {
 			is.Equal(n["on time"], 1)
 			for _, told := range story {
 				if !regexp.MustCompile(told).MatchString(out.String()) {
-					t.Errorf("nobody tells that %s", told)
+					t.Errorf("no note matches %s", told)
 				}
 			}
 			is.True(!strings.Contains(out.String(), "\x1b")) // no escapes if it isn't a terminal

@@ -22,7 +22,7 @@ const (
 	longest = 3 * time.Second
 	shorter = 0.22
 
-	// So is the pause before a first retry, but shorter than the default.
+	// The same goes for the pause before a first retry, which is shorter than the default.
 	longestPause = time.Second
 	shorterPause = 0.05
 )

@@ -30,7 +30,7 @@ func misuse(err error, args []string) string {
 	}
 	text := err.Error()
 	if strings.HasPrefix(text, "expected ") || strings.HasPrefix(text, "missing ") {
-		return text // it has the name of what is missing
+		return text // it only names what is missing
 	}
 	if flag := valueOf.FindStringSubmatch(text); flag != nil {
 		return "the value of " + flag[1] + " is not valid" + hint(text)

@@ -203,7 +203,7 @@ func (s *shell) watchHostile(prefix string) {
 	}
 }
 
-// So are the replies of a hostile server.
+// The replies of a hostile server are quoted, too.
 func TestHostileServer(t *testing.T) {
 	t.Parallel()
 	door := redistest.Listen(t, func(c net.Conn) {

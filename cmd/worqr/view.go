@@ -42,7 +42,7 @@ type picture struct {
 	where          string
 	waiting, rate  int
 	scheduled      []string // in words
-	failed         []string // likewise
+	failed         []string // in words
 	backlog, rates []int    // since the beginning, for the time line
 	seats          []seat
 	notes          []note

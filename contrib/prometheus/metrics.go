@@ -40,8 +40,7 @@
 //
 // # The fleet
 //
-// What is in Redis is the same for all, and each replica exports it. So never sum over replicas, but
-// take the maximum:
+// All replicas export the same state of Redis. So never sum over replicas, but take the maximum:
 //
 //	max by (queue) (worqr_queue_waiting_tasks)
 //

@@ -24,7 +24,7 @@ type codec struct {
 	payloads [maxTasks + 1]string
 	tasks    map[*byte]uint8
 	names    [2]string // of the cancels: of the payload, and of the key
-	took     uint8     // the occurrence that runs, of what is being read
+	took     uint8     // the running occurrence, while reading
 }
 
 const (
@@ -392,7 +392,7 @@ func (c *codec) readSet(r, was *redis, kind, of string, v zset) {
 		case "working":
 			id := uint8(numbered(name, "p"))
 			if workerOf(id) != numbered(of, "W") {
-				panic("somebody holds what another has started")
+				panic("a worker holds what another has started")
 			}
 			r.process[id-1].token = tokenOf(score)
 		case "schedule":

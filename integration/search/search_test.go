@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/integration/spec"
 )
 
-var update = flag.Bool("update", false, "write the tables of README.md anew")
+var update = flag.Bool("update", false, "rewrite the tables of README.md")
 
 const readme = "README.md"
 
@@ -45,9 +45,9 @@ func TestGuards(t *testing.T) {
 			var found, trace string
 			switch {
 			case r.Spare == "" && f.wrong == "":
-				t.Fatalf("in the scope %q nothing is found without the guard", r.Scope)
+				t.Fatalf("in the scope %q no violation is found without the guard", r.Scope)
 			case r.Spare != "" && f.wrong != "":
-				t.Fatal("without the guard something is found, and the table says that nothing is")
+				t.Fatal("without the guard a violation is found, but the table has none")
 			case r.Spare != "":
 				found, trace = "nothing: "+r.Spare, fmt.Sprintf("all %d states", f.states)
 			default:
@@ -66,7 +66,7 @@ func TestLimits(t *testing.T) {
 			f := s.search("")
 			t.Log(f)
 			if f.wrong == "" {
-				t.Fatal("nothing is found any more: promise it")
+				t.Fatal("no violation is found any more: promise it")
 			}
 			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", s.name, f.wrong, s.bounds, f.way()))
 		})
@@ -138,6 +138,6 @@ func compare(t *testing.T, table string, rows []string) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("the table of %s in %s is not what was found; to write it anew: go test ./integration/search -update", table, readme)
+		t.Errorf("the table of %s in %s differs from the results; to rewrite it: go test ./integration/search -update", table, readme)
 	}
 }

@@ -163,7 +163,7 @@ func (j *judge) answered(payload string, end *worqr.Result, err error) {
 	case w.Rollbacks+w.Wipes > 0: // it may have ended in what was lost
 	case errors.Is(err, worqr.ErrNoResult) && w.Jumps > 0: // the result has expired sooner
 	case errors.Is(err, worqr.ErrNoResult):
-		j.violation("who waits for %.60s is told %v", payload, err)
+		j.violation("waiting for the end of %.60s returned %v", payload, err)
 	case err != nil: // it ran out of time
 	case end.Outcome == worqr.OutcomeDeleted && (ends["canceled"] || w.Jumps > 0):
 	case end.Outcome == worqr.OutcomeFinished && ends["finished"] && string(end.Value) == string(resultOf(payload)):
@@ -173,7 +173,7 @@ func (j *judge) answered(payload string, end *worqr.Result, err error) {
 	case end.Outcome == worqr.OutcomeFailed && ends["failed"], end.Outcome == worqr.OutcomeExpired && ends["failed"]:
 		j.Told++
 	default:
-		j.violation("who waits for %.60s is told that it is %s, with %q, and it is %v", payload, end.Outcome, end.Value, ends)
+		j.violation("waiting for the end of %.60s returned %s, with %q, but it ended as %v", payload, end.Outcome, end.Value, ends)
 	}
 }
 

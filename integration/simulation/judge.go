@@ -278,14 +278,14 @@ func (j *judge) ms() int64 { return j.s.clock().UnixMilli() }
 func (j *judge) told(payload string, err error) {
 	switch lost := j.w.Rollbacks + j.w.Wipes; {
 	case err == nil && !j.known[payload] && lost == 0:
-		j.violation("the producer of %s was told that it was enqueued, and it was not", payload)
+		j.violation("the producer of %s got no error, but it was not enqueued", payload)
 	case err == nil:
 		j.settled[payload] = true
 	case errors.Is(err, worqr.ErrUnknownOutcome):
 	default:
 		j.refused[payload] = true
 		if j.known[payload] {
-			j.violation("the producer of %s was told that it was not enqueued, and it was", payload)
+			j.violation("the producer of %s got an error, but it was enqueued", payload)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func (r *run) drain() {
 			}
 			cancel()
 			if err != nil {
-				r.violation("the faults are over, and this fails: %v", err)
+				r.violation("this fails without faults: %v", err)
 				return
 			}
 		}
@@ -127,7 +127,7 @@ func (r *run) drain() {
 		case left < fewest: // a small fleet may have much to do
 			fewest, since = left, time.Now()
 		case time.Since(since) > draining+r.behind():
-			r.violation("the faults are over, and no fewer than %d tasks are left: %s", fewest, r.rest())
+			r.violation("without faults, the backlog stays at %d tasks or more: %s", fewest, r.rest())
 			return
 		}
 	}
@@ -227,7 +227,7 @@ func (r *run) expect(within time.Duration, what, payload string, hand func(paylo
 	case <-begun:
 		took := time.Since(began)
 		if took > within {
-			r.violation("it takes %v until %s, and may take %v", took, what, within)
+			r.violation("it takes %v until %s, but may take %v", took, what, within)
 		}
 		return took
 	case <-time.After(time.Minute):
@@ -272,16 +272,16 @@ func (r *run) probeCancel(tool *process, look time.Duration) {
 		took := time.Since(began)
 		r.world.figures.Cancel = max(r.world.figures.Cancel, took)
 		if took > within {
-			r.violation("it takes %v until a handler hears of a cancel, and may take %v", took, within)
+			r.violation("it takes %v until a handler gets a cancel, but may take %v", took, within)
 		}
 	case <-time.After(time.Minute):
-		r.violation("a handler does not hear of a cancel in a minute: %s", r.rest())
+		r.violation("a handler gets no cancel within a minute: %s", r.rest())
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := report.Wait(ctx); err != nil || report.Stopped != 1 {
-		r.violation("the cancel of one running task tells of %d and %v", report.Stopped, err)
+		r.violation("the cancel of one running task reports %d and %v", report.Stopped, err)
 	}
 }
 

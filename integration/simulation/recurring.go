@@ -129,7 +129,7 @@ func (r *run) probeRecurring() {
 				case o == nil || len(o.all) == 0:
 					j.violation("%s of %s does not occur: %v", recurringKey(n), q, j.lane(q, false).Recurrence)
 				case n < schedules-1 && len(o.odd) > 1: // the first may have been planned before
-					j.violation("%s of %s occurs at %v; as others than were planned: %v", recurringKey(n), q, o.all, o.odd)
+					j.violation("%s of %s occurs at %v; unplanned: %v", recurringKey(n), q, o.all, o.odd)
 				}
 			}
 		}
@@ -161,7 +161,7 @@ func (r *run) retire() {
 		case time.Now().After(limit):
 			r.locked(func() {
 				for _, l := range r.world.judge.lanes {
-					r.world.judge.violation("nobody has them any more, and these recur in %s: %v", l.Queue, slices.Collect(maps.Keys(l.Recurrence)))
+					r.world.judge.violation("no process has them any more, but these recur in %s: %v", l.Queue, slices.Collect(maps.Keys(l.Recurrence)))
 				}
 			})
 			return

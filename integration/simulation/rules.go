@@ -21,11 +21,11 @@ func (j *judge) conserved(r *request, queue string, by map[string]int, steps map
 		case now < 0:
 			j.violation("%s takes %s of %s from where it was not", r.verb, payload, queue)
 		case n > 0 && r.verb != "commit" && !slices.Contains(carried(r), payload):
-			j.violation("%s makes %s of %s, which nobody has enqueued", r.verb, payload, queue)
+			j.violation("%s makes %s of %s, which was never enqueued", r.verb, payload, queue)
 		case n > 0 && j.known[payload] && r.verb != "enqueue_unique":
 			j.violation("%s enqueues %s of %s again", r.verb, payload, queue)
 		case n > 0 && j.refused[payload]:
-			j.violation("%s enqueues %s of %s, whose producer was told that it failed", r.verb, payload, queue)
+			j.violation("%s enqueues %s of %s, whose producer got an error", r.verb, payload, queue)
 		case n > 0:
 			j.Enqueued++
 			if r.verb == "commit" {
@@ -121,7 +121,7 @@ func (st *step) goneProcess(id string) string {
 		return "canceled"
 	case told && end.verb == "drop":
 		if !st.wasCanceled(id, token) {
-			st.violation("process %s (%s) is dropped, and nobody has canceled it", id, payload)
+			st.violation("process %s (%s) is dropped, but was not canceled", id, payload)
 		}
 		return "canceled"
 	case e != "" && st.places[st.is.Queue][was.Entry[e]["payload"]] > 0: // it was blocked
@@ -211,7 +211,7 @@ func (st *step) membership() {
 		case r.verb != "join":
 			st.violation("%s makes %s a member of %s", r.verb, w, name)
 		case st.dead[name+" "+w]:
-			st.violation("%s was failed on %s, and is a member again", w, name)
+			st.violation("%s was evicted from %s, but is a member again", w, name)
 		}
 	}
 	switch r.verb {
@@ -274,7 +274,7 @@ func (st *step) falseDeath(name, w string) {
 	}
 	lease := st.w.opts.Lease.Milliseconds()
 	if silent := st.ms() - st.renewed[name+" "+w]; silent < lease-2 {
-		st.violation("%s is failed on %s after %d ms of silence, and the lease is %d", w, name, silent, lease)
+		st.violation("%s is evicted from %s after %d ms of silence, but the lease is %d", w, name, silent, lease)
 	}
 	// A copy may judge once more if the clock of Redis was set back by about as long as it was in flight: it
 	// looks like one that is in time.
@@ -286,7 +286,7 @@ func (st *step) falseDeath(name, w string) {
 	// Under an earlier id a process is dead, and may be evicted again if Redis has
 	// lost writes.
 	if p := st.homes[w]; p != nil && !p.excused() && p.is(w) && !st.left[name+" "+w] {
-		st.violation("%s of %s is failed on %s, and lives", w, p.name, name)
+		st.violation("%s of %s is evicted from %s, and lives", w, p.name, name)
 	}
 }
 
@@ -384,7 +384,7 @@ func (st *step) batches() {
 	r, was, is := st.r, st.was, st.is
 	for id, number := range is.Batches {
 		if number >= 1<<52 {
-			st.violation("%s puts the batch %s of %s aside, and nobody has damaged it", r.verb, id, is.Queue)
+			st.violation("%s sets the batch %s of %s aside, but it was not damaged", r.verb, id, is.Queue)
 		}
 	}
 	if len(was.Batches) == 0 {

@@ -17,7 +17,7 @@ type snapshot struct {
 	until  map[string]time.Time // when keys expire, by the clock of Redis
 
 	renewed map[string]int64 // of the judge
-	dead    map[string]bool  // likewise
+	dead    map[string]bool  // of the judge
 }
 
 func (s *server) snapshot() snapshot {

@@ -332,7 +332,7 @@ func (r *run) cancel(ctx context.Context, q *worqr.Queue, payload string) {
 	covers := w.judge.cancels[q.Name()+" "+lane.Digest(payload)]
 	for id, s := range w.judge.started {
 		if s.payload == payload && !s.failed && s.token <= covers && s.begun && !s.returned && !s.at.excused() && !r.plan(payload).deaf {
-			w.judge.violation("the cancel of %s was said to be over, and process %s runs on %s", payload, id, s.at.name)
+			w.judge.violation("the cancel of %s had ended, but process %s runs on %s", payload, id, s.at.name)
 		}
 	}
 }

@@ -125,7 +125,7 @@ func (q *queue) part(entry, name string) (string, sight) {
 	return f, there
 }
 
-// lock judges where a lock points. A place on the list can only be refuted if there are none.
+// lock judges where a lock points. A place on the list is only wrong for certain if the list is empty.
 func (x *examination) lock(of string) {
 	where, locked := x.field(x.unique, of)
 	if !locked || of == "offset" {

@@ -256,7 +256,7 @@ func TestFleet(t *testing.T) {
 	}
 	peertest.Eventually(t, "all have ended", func() bool { return ended("finished") == 87 && ended("failed") == 3 })
 
-	is.NoErr(emails.Pause(ctx)) // so that what waits stays
+	is.NoErr(emails.Pause(ctx)) // so that waiting tasks stay
 	is.NoErr(emails.Enqueue(ctx, []byte("quick"), []byte("quick"), []byte("quick")))
 	redistest.Sure(emails.Add(ctx, []byte("quick"), nil))(t)
 	redistest.Sure(emails.AddAt(ctx, time.Now().Add(time.Hour), []byte("quick"), nil))(t)
