@@ -181,7 +181,7 @@ func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// redirect sends a browser to a page beside this one. http.Redirect would need to know the prefix.
+// redirect sends a browser to a sibling of this page. http.Redirect would need to know the prefix.
 func redirect(w http.ResponseWriter, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)

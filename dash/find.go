@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// A found task has what listings show of it, beside its explanation.
+// A found task has what listings show of it, in addition to its explanation.
 type found struct {
 	Payload []byte
 	Key     string

@@ -115,7 +115,7 @@ func figures(t *testing.T, out string) map[string]int {
 }
 
 // A heckler is a stage that ends the demo at a certain note, and records what was
-// painted beside the queue.
+// painted next to the queue.
 type heckler struct {
 	at  string
 	end context.CancelFunc
