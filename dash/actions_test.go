@@ -27,7 +27,7 @@ func TestActions(t *testing.T) {
 		t.Helper()
 		lines := log.Lines("action=" + action + " ")
 		if len(lines) == 0 || !strings.Contains(lines[len(lines)-1], "user=ann") || !strings.Contains(lines[len(lines)-1], "queue=q") {
-			t.Errorf("the log has of %s: %q", action, lines)
+			t.Errorf("the log lines of %s: %q", action, lines)
 		}
 	}
 

@@ -110,7 +110,7 @@ func (b *browser) shows(page string, texts ...string) (r reply) {
 	missing := ""
 	defer func() {
 		if b.t.Failed() {
-			b.t.Logf("%s lacks %q:\n%s", page, missing, r.text)
+			b.t.Logf("%s does not contain %q:\n%s", page, missing, r.text)
 		}
 	}()
 	peertest.Eventually(b.t, page+" shows "+strings.Join(texts, ", "), func() bool {

@@ -43,7 +43,7 @@ func TestFilter(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := filtered(v); err == nil {
-			t.Errorf("%.20s: it's taken", bad)
+			t.Errorf("%.20s: it's accepted", bad)
 		}
 	}
 }

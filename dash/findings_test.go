@@ -43,7 +43,7 @@ func TestOutdated(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.kind, got, c.want)
 		}
 		if outdated(f, s, later) || outdated(inspect.Finding{Kind: c.kind}, s, checked) {
-			t.Errorf("%s: a snapshot that isn't newer, or about nothing", c.kind)
+			t.Errorf("%s: outdated by a snapshot that isn't newer, or without a queue", c.kind)
 		}
 	}
 	is := is.New(t)

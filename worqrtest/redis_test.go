@@ -86,7 +86,7 @@ func TestCrash(t *testing.T) {
 				first := <-starts
 				fleet[strings.Index("ab", first)].Crash()
 				if next := <-starts; next == first {
-					t.Errorf("%s has crashed, and has its task again", first)
+					t.Errorf("%s has crashed, but got its task again", first)
 				}
 				if after := time.Since(began); after > 2*lease {
 					t.Errorf("its task started elsewhere after %v", after)

@@ -28,7 +28,7 @@ func command(t *testing.T, in string, args ...string) (out string, status int) {
 	var said bytes.Buffer
 	status = run(args, strings.NewReader(in), &said, &said)
 	if strings.Contains(said.String(), canary) {
-		t.Errorf("%q prints what is secret:\n%s", args, said.String())
+		t.Errorf("%q prints a secret:\n%s", args, said.String())
 	}
 	return said.String(), status
 }

@@ -76,13 +76,13 @@ func (b *tab) harmless(page string) {
 		page = page[:80] + "…"
 	}
 	for what, wrong := range map[string]string{
-		"a script ran":        `!!window.pwned`,
-		"a script is there":   `document.scripts.length !== 1`,
-		"a picture is there":  `document.images.length > 0 || document.querySelectorAll('iframe, object, embed, style, base, meta[http-equiv]').length > 0`,
-		"code is inline":      `[...document.querySelectorAll('*')].some(e => [...e.attributes].some(a => a.name.startsWith('on') || a.name === 'style' || a.name === 'srcdoc'))`,
-		"a link leads out":    `[...document.links].some(a => !a.href.startsWith(` + quote(b.base) + `))`,
-		"the page is too big": `document.documentElement.outerHTML.length > 3e6`,
-		"text may turn over":  `/[\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)`,
+		"a script ran":              `!!window.pwned`,
+		"a script is there":         `document.scripts.length !== 1`,
+		"a picture is there":        `document.images.length > 0 || document.querySelectorAll('iframe, object, embed, style, base, meta[http-equiv]').length > 0`,
+		"code is inline":            `[...document.querySelectorAll('*')].some(e => [...e.attributes].some(a => a.name.startsWith('on') || a.name === 'style' || a.name === 'srcdoc'))`,
+		"a link is external":        `[...document.links].some(a => !a.href.startsWith(` + quote(b.base) + `))`,
+		"the page is too big":       `document.documentElement.outerHTML.length > 3e6`,
+		"text may change direction": `/[\u202a-\u202e\u2066-\u2069]/.test(document.body.innerText)`,
 	} {
 		if ask[bool](b, wrong) {
 			b.t.Errorf("%q: %s", page, what)

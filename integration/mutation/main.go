@@ -22,11 +22,11 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "those of a file, of a line, or of a class there, as lib_wake or step:123; several with commas")
-	list := flag.Bool("list", false, "name the mutants, and try none")
-	verbose := flag.Bool("v", false, "tell of each mutant what noticed it")
-	thorough := flag.Bool("thorough", false, "try those that are known to survive with all tests, too")
-	without := flag.String("without", "", "leave out these tests, by a pattern: what nobody notices then is what only they are for")
+	only := flag.String("only", "", "try only the mutants of a file, a line, or a class there, such as lib_wake or step:123; separate several with commas")
+	list := flag.Bool("list", false, "list the mutants without trying them")
+	verbose := flag.Bool("v", false, "report the test that kills each mutant")
+	thorough := flag.Bool("thorough", false, "also try all tests on the mutants that are known to survive")
+	without := flag.String("without", "", "leave out the tests that match a pattern: the survivors are the mutants that only they find")
 	jobs := flag.Int("j", 3, "mutants at a time")
 	flag.Parse()
 	ctx, stop := untilSignal(context.Background())

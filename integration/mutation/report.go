@@ -40,7 +40,7 @@ func (r *report) judge(ctx context.Context, s *stand, m *mutant.Mutant) {
 		fmt.Printf("cannot be tried: %s\n  %v\n", m, err)
 	case f.killed && known:
 		r.wrong++
-		fmt.Printf("survives no more, since there is %s: %s\n", f.by, m)
+		fmt.Printf("no longer survives because of %s: %s\n", f.by, m)
 	case f.killed:
 		r.killed++
 		if r.verbose {
@@ -50,9 +50,9 @@ func (r *report) judge(ctx context.Context, s *stand, m *mutant.Mutant) {
 		r.explained++
 	default:
 		r.wrong++
-		why := "no test notices it"
+		why := "no test finds it"
 		if !f.reached {
-			why = "no test gets there"
+			why = "no test reaches it"
 		}
 		fmt.Printf("%s: %s\n  go run ./integration/mutation -only %s\n", why, m, m.Name())
 	}

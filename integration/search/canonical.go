@@ -14,7 +14,7 @@ func (s state) canonical() state {
 	s.ranks(1, s.tokens)
 	s.ranks(1, s.fences)
 	for w := range s.peers {
-		// A round before the last four is refused. Of earlier joins, only the order matters.
+		// A round before the last four is refused. Of the round of its join, only the order matters.
 		s.ranks(4, func(visit func(*uint8)) { s.numbers(w, visit) }, &s.past.since[w])
 	}
 	used := s.ids()

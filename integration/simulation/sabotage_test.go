@@ -95,7 +95,7 @@ func TestSabotage(t *testing.T) {
 				}
 			})
 			if !found.Load() {
-				t.Errorf("after %d runs, this is what was said: %s", patience, said)
+				t.Errorf("not found in %d runs; the last violation was: %s", patience, said)
 			}
 			t.Log(said)
 		})
@@ -106,7 +106,7 @@ func TestSabotage(t *testing.T) {
 func (s sabotage) options(t *testing.T, guard string, seed uint64) *Options {
 	m := guards()[guard]
 	if m == nil {
-		t.Fatal("no line of Lua is marked with this guard")
+		t.Fatal("no line of Lua has a mark with this guard")
 	}
 	o := New(seed)
 	o.Safety = 3 * time.Minute
@@ -136,6 +136,6 @@ func TestGuardsAreMarked(t *testing.T) {
 	}
 	slices.Sort(want)
 	if got := slices.Sorted(maps.Keys(guards())); !slices.Equal(got, slices.Compact(want)) {
-		t.Errorf("the guards %q are marked, and %q are taken away", got, want)
+		t.Errorf("the guards %q are marked, but %q are removed", got, want)
 	}
 }

@@ -16,8 +16,8 @@ import (
 
 var (
 	hours = flag.Float64("sim.hours", 0, "how many hours to simulate; 0 is ten, or one with the race detector")
-	seed  = flag.Uint64("sim.seed", 0, "simulate the run of this seed alone; 0 is none")
-	first = flag.Uint64("sim.first", 0, "the seed of the first run; 0 is any")
+	seed  = flag.Uint64("sim.seed", 0, "simulate only this seed; 0 means many")
+	first = flag.Uint64("sim.first", 0, "the seed of the first run; 0 means a random one")
 )
 
 // runOf runs one seed in a bubble.
@@ -41,7 +41,7 @@ func tell(t *testing.T, o *Options, r *Report) {
 	for _, w := range r.Wrong {
 		t.Error(w)
 	}
-	t.Errorf("%v\nrun it again:    go test ./integration/simulation -run TestSimulation -sim.seed %d\nwhat the server has done, in its order:    %s", o, o.Seed, path)
+	t.Errorf("%v\nreproduce it:    go test ./integration/simulation -run TestSimulation -sim.seed %d\nthe events at the server, in order:    %s", o, o.Seed, path)
 }
 
 // Fleets at work, with faults, for hours that take seconds.
@@ -66,7 +66,7 @@ func TestSimulation(t *testing.T) {
 	if from == 0 {
 		from = uint64(rand.Uint32())
 	}
-	t.Logf("seeds from %d on", from)
+	t.Logf("seeds from %d", from)
 	var mu sync.Mutex
 	total, next := &Report{}, from
 	began := time.Now()

@@ -88,8 +88,8 @@ func (q *queue) await(l *lane, entry, payload string, due, retries, crashes int6
 	q.add(l.contents, q.digest(payload)+":"+entry, 0)
 }
 
-// keepsDigest reports whether an entry stores the digest of its payload: the payload is large, or the digest is
-// that of the entry.
+// keepsDigest reports whether an entry stores the digest of its payload: the payload is large, or the entry is a
+// key and the caller has named the digest.
 func (q *queue) keepsDigest(entry, payload string) bool {
 	_, named := q.names[payload]
 	return len(payload) > namedFrom || isKey(entry) && named

@@ -18,8 +18,8 @@ import (
 )
 
 var (
-	sequences = flag.Int("sequences", 150, "how many TestRandom makes")
-	firstSeed = flag.Uint64("seed", 1, "of the first of them")
+	sequences = flag.Int("sequences", 150, "number of sequences of TestRandom")
+	firstSeed = flag.Uint64("seed", 1, "seed of the first sequence")
 )
 
 // TestRandom sends the same random requests to Redis, to miniredis and to the specification. After each of them
@@ -47,14 +47,14 @@ func TestRandom(t *testing.T) {
 			continue
 		}
 		made, wrong = b.shrink(t, made, wrong)
-		t.Fatalf("seed %d. To repeat it: go test ./integration/spec -run TestRandom -seed=%d -sequences=1\n%s\n%s", seed, seed, lines(made), wrong)
+		t.Fatalf("seed %d. To reproduce it: go test ./integration/spec -run TestRandom -seed=%d -sequences=1\n%s\n%s", seed, seed, lines(made), wrong)
 	}
 	for _, v := range store.Verbs() {
 		if *sequences >= 100 && !drawn[v.Name] && !strings.Contains(registrations, v.Name) {
 			t.Errorf("%s is never drawn", v.Name)
 		}
 	}
-	t.Logf("%d sequences, %d requests, %d of them refused; check told of %d flaws", *sequences, steps, refused, b.flaws)
+	t.Logf("%d sequences, %d requests, %d of them refused; check reported %d findings", *sequences, steps, refused, b.flaws)
 }
 
 // registrations aren't part of a queue: the tables test them.

@@ -51,7 +51,7 @@ func tables(t *testing.T, url string) (leaves []verdict, out string) {
 	}
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	if err != nil && !ended || strings.Contains(out, "\npanic: ") || failed != (ended && exit.ExitCode() == 1) {
-		t.Fatalf("the tables did not run to their end: %v\n%s", err, out[max(0, len(out)-4000):])
+		t.Fatalf("the tables did not finish: %v\n%s", err, out[max(0, len(out)-4000):])
 	}
 	parents := map[string]bool{}
 	for _, v := range all {
@@ -81,22 +81,22 @@ func judge(t *testing.T, leaves []verdict, out string, known []difference) {
 		i := slices.IndexFunc(known, func(d difference) bool { return d.tests.MatchString(v.name) })
 		switch {
 		case i < 0 && v.result == "FAIL":
-			t.Errorf("%s fails. To repeat it: go test ./integration/spec -run %q -v\n%s", v.name, t.Name(), about(out, v.name))
+			t.Errorf("%s fails. To reproduce it: go test ./integration/spec -run %q -v\n%s", v.name, t.Name(), about(out, v.name))
 		case i >= 0 && v.result == "PASS":
-			t.Errorf("%s passes, though %s: mend the table", v.name, known[i].what)
+			t.Errorf("%s passes, although %s: fix the table", v.name, known[i].what)
 		case i >= 0:
 			failed[i]++
 		}
 	}
 	for i, d := range known {
 		if failed[i] == 0 {
-			t.Errorf("no test fails because %s: mend the table", d.what)
+			t.Errorf("no test fails because %s: fix the table", d.what)
 		}
 	}
 	if seen["PASS"] < 2000 {
 		t.Errorf("only %d tests of the tables ran", seen["PASS"])
 	}
-	t.Logf("%d pass, %d fail as they must, %d need a Redis of their own", seen["PASS"], seen["FAIL"], seen["SKIP"])
+	t.Logf("%d pass, %d fail as expected, %d need a Redis of their own", seen["PASS"], seen["FAIL"], seen["SKIP"])
 }
 
 // about returns the output of one test: the lines that follow its name.

@@ -307,7 +307,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(50 * time.Millisecond) { // polls
 		if time.Now().After(end) {
-			t.Fatal("it never came about that", what)
+			t.Fatal("timed out: ", what)
 		}
 	}
 }

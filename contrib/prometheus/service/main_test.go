@@ -224,12 +224,12 @@ func checkExpr(t testing.TB, of, expr string, metrics map[string][]sample) {
 		}
 		shared := strings.HasPrefix(m[1], "worqr_queue_")
 		if shared && regexp.MustCompile(`sum(?: by \([^)]*\))? ?\(`+regexp.QuoteMeta(m[0])).MatchString(expr) {
-			t.Errorf("%s: %s is the same for all replicas, and is summed", of, m[0])
+			t.Errorf("%s: %s is the same for all replicas, but is summed", of, m[0])
 		}
 	}
 	for l := range group {
 		if !named[l] {
-			t.Errorf("%s: no metric of it has the label %s", of, l)
+			t.Errorf("%s: none of its metrics has the label %s", of, l)
 		}
 	}
 }

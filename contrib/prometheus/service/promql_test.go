@@ -43,7 +43,7 @@ func (s *scraped) eval(t testing.TB, expr string) []sample {
 	p := &parser{tokens: lexeme.FindAllString(expr, -1), in: s}
 	result := p.binary(0)
 	if len(p.tokens) > 0 {
-		t.Fatalf("%s: this isn't understood: %q", expr, p.tokens)
+		t.Fatalf("%s: cannot parse %q", expr, p.tokens)
 	}
 	return result(s.after).vector
 }
