@@ -36,7 +36,7 @@ var Reasons = map[string]string{
 	"token":    "A cancel has its own token, which no start has.",
 	"lost":     "If Redis has lost the process, the lock of an empty payload is removed, too: it would be stale.",
 	"unread":   "Any value except false means that it wasn't read.",
-	"batch":    "Returning several at once and one at a time has the same result.",
+	"batch":    "Removing several ids at once and one at a time has the same result.",
 	"lease":    "No lease is as short as a millisecond.",
 	"grave":    "Nothing is put under the name of a failed task, so it never both waits and runs.",
 	"left":     "A key that exists and expires has at least a millisecond left.",
