@@ -22,8 +22,8 @@ type Limits struct {
 const slow = 100 * time.Millisecond
 
 // Each calls read for 0 to n-1, in this order except that calls may overtake slow ones, and returns when all
-// have returned. Each call has a context of its own; if the call fails because that context ended, its error is
-// [Cause]. If ctx ends, Each calls left for the remaining ones instead.
+// have returned. Each call has a context of its own; use [Cause] for the error of a call whose context has ended.
+// If ctx ends, Each calls left for the remaining ones instead.
 func Each(ctx context.Context, n int, l Limits, read func(ctx context.Context, i int), left func(i int, cause error)) {
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -167,7 +167,7 @@ func (r *Caller) OfFleet(wrap func(queue, verb string, err error) error) (t flee
 	return t
 }
 
-// Listen makes the log report when Redis doesn't answer. The server must be known.
+// Listen makes the log call ConnectionLost and ConnectionRestored. Its Server must be set.
 func (r *Caller) Listen(log *logs.Log) {
 	if r == nil {
 		return
