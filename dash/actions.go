@@ -17,8 +17,7 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// A deed does an action that a form asks for. It returns how many tasks it's about; uncounted if it
-// doesn't know.
+// A deed does an action that a form asks for. It returns the number of tasks, or uncounted if that isn't known.
 type deed func(ctx context.Context, d *dashboard, form url.Values) (n int, err error)
 
 const uncounted = -1
@@ -52,7 +51,7 @@ var deeds = map[Verb]deed{
 	},
 }
 
-// onQueue is a deed that needs the handle of its queue, and nothing else of the dashboard.
+// onQueue returns a deed that needs only the handle of its queue.
 func onQueue(do func(ctx context.Context, q *worqr.Queue, form url.Values) (int, error)) deed {
 	return func(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 		q, err := d.hooks.handle(form.Get("name"))
@@ -63,12 +62,12 @@ func onQueue(do func(ctx context.Context, q *worqr.Queue, form url.Values) (int,
 	}
 }
 
-// plain is a deed that takes nothing from the form but the queue.
+// plain returns a deed that needs only the queue from the form.
 func plain(do func(*worqr.Queue, context.Context) error) deed {
 	return onQueue(func(ctx context.Context, q *worqr.Queue, _ url.Values) (int, error) { return uncounted, do(q, ctx) })
 }
 
-// onChosen is a deed about failed tasks that somebody has chosen.
+// onChosen returns a deed about chosen failed tasks.
 func onChosen(do func(*worqr.Queue, context.Context, ...string) (int, error)) deed {
 	return onQueue(func(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 		if len(form["id"]) == 0 {
@@ -78,7 +77,7 @@ func onChosen(do func(*worqr.Queue, context.Context, ...string) (int, error)) de
 	})
 }
 
-// confirmed fails unless somebody has typed the name of the queue.
+// confirmed returns a deed that fails unless the name of the queue was typed.
 func confirmed(do deed) deed {
 	return func(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 		if form.Get("confirm") != form.Get("name") {
@@ -88,7 +87,7 @@ func confirmed(do deed) deed {
 	}
 }
 
-// notes say what an action did, if it's worth saying.
+// notes describe what an action did, if that's worth showing.
 var notes = map[Verb]string{
 	Check: "The check has begun. Its findings appear here once it's done.", Enqueue: "The task is in the queue.",
 	Pause: "The queue is paused: no more tasks start. Those that run go on.", Resume: "The queue is no longer paused.",
@@ -99,8 +98,7 @@ var notes = map[Verb]string{
 	FailWorker: "The worker is evicted, and %s returned to the front.", Sweep: "Swept: %s evicted.",
 }
 
-// done says what the action did that led here. Links may have anything: a number that nothing asks
-// for, or none.
+// done describes the action that led to this page. The number in a link may be missing or made up.
 func done(query url.Values) string {
 	did := Verb(query.Get("did"))
 	format := notes[did]
@@ -121,7 +119,7 @@ func done(query url.Values) string {
 // actTimeout limits an action that isn't a job.
 const actTimeout = 20 * time.Second
 
-// act does what a form asks for, and logs it.
+// act does the action of a form, and logs it.
 func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	form, ok := d.form(w, r)
 	if !ok {
@@ -165,12 +163,12 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	redirect(w, "./"+to.Path+"?"+q.Encode())
 }
 
-// A mistake is what is wrong with a form.
+// A mistake is an error in a form.
 type mistake string
 
 func (m mistake) Error() string { return string(m) }
 
-// back is the page that a form came from. It never leaves the dashboard.
+// back returns the page that a form came from. It never leaves the dashboard.
 func back(to string) *url.URL {
 	u, err := url.Parse(to)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil {
@@ -217,7 +215,7 @@ func enqueue(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) 
 	return uncounted, q.Enqueue(ctx, payload)
 }
 
-// cancel cancels what has a key, or a payload that is found by its digest.
+// cancel cancels tasks with a key, or a payload that is found by its digest.
 func cancel(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	name := form.Get("name")
 	q, err := d.hooks.handle(name)
@@ -248,8 +246,8 @@ func runNow(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 	return uncounted, err
 }
 
-// returnTask evicts the worker of a task that runs. Redis has no way to take a single task from a
-// worker that is alive: only the worker itself can stop its handler in order.
+// returnTask evicts the worker of a running task. Redis can't take a single task from a live worker: only the
+// worker itself can stop its handler properly.
 func returnTask(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	worker, attempt := form.Get("worker"), form.Get("attempt")
 	q, err := d.hooks.handle(form.Get("name"))
@@ -279,7 +277,7 @@ func failWorker(ctx context.Context, d *dashboard, form url.Values) (int, error)
 		}
 		known = known || w.ID == worker
 	}
-	n, err := d.peer.FailWorker(ctx, worker) // also of one that is no longer registered
+	n, err := d.peer.FailWorker(ctx, worker) // even if it's no longer registered
 	if err == nil && !known && n == 0 {
 		err = mistake("There's no such worker: none with this id is registered, and none held a task. It may have left, or come back under a new id.")
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Each action does what it says, and is logged with who did it, without payloads.
+// Each action has its effect, and is logged with the user, without payloads.
 func TestActions(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -27,7 +27,7 @@ func TestActions(t *testing.T) {
 		t.Helper()
 		lines := log.Lines("action=" + action + " ")
 		if len(lines) == 0 || !strings.Contains(lines[len(lines)-1], "user=ann") || !strings.Contains(lines[len(lines)-1], "queue=q") {
-			t.Errorf("the log has of %s: %q", action, lines)
+			t.Errorf("the log lines of %s: %q", action, lines)
 		}
 	}
 
@@ -114,8 +114,8 @@ func TestDrain(t *testing.T) {
 	await(t, told, "pause", `value="drain"`)
 }
 
-// A running task returns to the front, with all that its worker holds; one that has ended evicts
-// nobody.
+// A running task returns to the front, with everything its worker holds; for one that has ended, no worker is
+// evicted.
 func TestReturn(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{Name: "replica-1"})
@@ -147,7 +147,7 @@ func TestReturn(t *testing.T) {
 	is.Equal(b.post("act", "verb", "return", "name", "q", "worker", value("worker"), "attempt", value("attempt")).StatusCode, http.StatusUnprocessableEntity)
 }
 
-// Failed tasks are requeued and deleted one by one, by what they have in common, and all.
+// Failed tasks are requeued and deleted one by one, by group, and all.
 func TestFailedActions(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -172,13 +172,13 @@ func TestFailedActions(t *testing.T) {
 
 	r := b.act("verb", "requeue", "name", "q", "id", id("lost"), "back", "failed?name=q")
 	is.True(strings.Contains(r.text, "1 task put back"))
-	is.True(!strings.Contains(b.shows("failed?name=q", "5 failed tasks.").text, "connection reset")) // nobody can choose what has gone
+	is.True(!strings.Contains(b.shows("failed?name=q", "5 failed tasks.").text, "connection reset")) // only groups that still exist can be chosen
 	is.Equal(peertest.Waiting(t, q), []string{"lost"})
 	r = b.act("verb", "discard", "name", "q", "id", id("disk"), "back", "failed?name=q")
 	is.True(strings.Contains(r.text, "1 task deleted"))
 	is.Equal(len(peertest.Failed(t, q)), 4)
 
-	// A group is one reason with different numbers.
+	// A group is one error with different numbers.
 	page = b.shows("failed?name=q", `<a href="failed?group=`).text
 	_, link, _ := strings.Cut(page, `<a href="failed?group=`)
 	group, _, _ := strings.Cut(link, "&")
@@ -191,7 +191,7 @@ func TestFailedActions(t *testing.T) {
 
 	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "reason", "DISK", "confirm", "").StatusCode, http.StatusUnprocessableEntity)
 	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "reason", "(", "confirm", "q").StatusCode, http.StatusUnprocessableEntity)
-	for _, verb := range []string{"discard-matching", "requeue-matching"} { // else it would be about all
+	for _, verb := range []string{"discard-matching", "requeue-matching"} { // otherwise it would apply to all
 		r = b.post("act", "verb", verb, "name", "q", "header", ":never", "confirm", "q")
 		is.Equal(r.StatusCode, http.StatusUnprocessableEntity)
 		is.True(strings.Contains(r.text, "the header has no name; write name: value. Nothing was done."))
@@ -210,10 +210,10 @@ func TestFailedActions(t *testing.T) {
 	fail(t, q, "x", "one", "two")
 	b.act("verb", "requeue-matching", "name", "q")
 	is.Equal(len(peertest.Failed(t, q)), 0)
-	b.act("verb", "stop", "name", "q") // nothing goes on: nothing happens
+	b.act("verb", "stop", "name", "q") // no job is running: nothing happens
 }
 
-// A dashboard is read-only unless it's allowed to act; only a check is harmless.
+// A dashboard is read-only unless actions are allowed; only a check is harmless.
 func TestReadOnly(t *testing.T) {
 	is := parallel(t)
 	var log peertest.Journal
@@ -266,7 +266,7 @@ func TestAuthorize(t *testing.T) {
 	is.True(!peertest.Stats(t, p.Queue("closed")).Paused)
 }
 
-// What another site sends does nothing.
+// Forms from another site have no effect.
 func TestCrossOrigin(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -283,7 +283,7 @@ func TestCrossOrigin(t *testing.T) {
 	is.True(!peertest.Stats(t, q).Paused)
 }
 
-// An action on many tasks goes on without its page, shows how far it is, and can be stopped.
+// An action on many tasks continues without its page, shows its progress, and can be stopped.
 func TestJob(t *testing.T) {
 	is := parallel(t)
 	const n = 900
@@ -298,7 +298,7 @@ func TestJob(t *testing.T) {
 	entered, leave := make(chan bool, 1), make(chan bool)
 	b := browse(t, p, &dash.Options{AllowActions: true, Payload: func(string, []byte) string {
 		select {
-		case entered <- true: // the search of the job asks for payloads
+		case entered <- true: // the job's search reads payloads
 			<-leave
 		default:
 		}
@@ -307,7 +307,7 @@ func TestJob(t *testing.T) {
 	done := make(chan reply, 1)
 	go func() { done <- b.post("act", "verb", "requeue-matching", "name", "q", "payload", "x") }()
 	<-entered
-	is.Equal((<-done).StatusCode, http.StatusSeeOther) // it goes on
+	is.Equal((<-done).StatusCode, http.StatusSeeOther) // the job continues
 	is.Equal(b.post("act", "verb", "requeue-matching", "name", "q").StatusCode, http.StatusUnprocessableEntity)
 	is.True(strings.Contains(b.get("queue?name=q").text, "Requeuing 0 tasks"))
 	b.act("verb", "stop", "name", "q")

@@ -12,30 +12,30 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// A banner explains a problem, and says what to do.
+// A banner explains a problem, with advice.
 type banner struct {
 	Level  string // "error", "warning" or "notice"
 	Kind   string // a finding's, or one of ours
 	Queue  string
 	Title  string
 	Text   string
-	Link   string // to where it can be seen or solved
+	Link   string // to where it's shown or can be solved
 	Label  string // of the link
 	Age    string // of the check that found it; "" if it's of the snapshot
-	Others int    // queues of which the same is said
+	Others int    // queues with the same problem
 
-	n    int              // what its number is
-	many func(int) string // says of several queues, whose numbers add up, what Text says of one
+	n    int              // the number in Text
+	many func(int) string // returns the Text for several queues with the sum of their numbers
 }
 
-// What is growing: at least so many in a minute.
+// What counts as growing: at least this many in a minute.
 const (
 	manyFailed  = 5
 	manyWaiting = 100
 )
 
-// banners explains what is wrong, worst first: what the snapshot shows, and what the last check
-// found beside that. If queue isn't "", it's about that one.
+// banners explains the problems, worst first: those in the snapshot, and further ones from the last check. If
+// queue isn't "", it's about that one.
 func (d *dashboard) banners(s *snapshot, queue string) []banner {
 	var all []banner
 	if s.err != nil {
@@ -62,7 +62,7 @@ func (d *dashboard) banners(s *snapshot, queue string) []banner {
 
 func rank(level string) int { return slices.Index([]string{"error", "warning", "notice"}, level) }
 
-// away says that Redis doesn't answer.
+// away returns the banner for a Redis that doesn't answer.
 func away(s *snapshot) banner {
 	b := banner{Level: "error", Kind: "redis", Title: "Redis can't be reached", Link: link("server"), Label: "Server"}
 	text := s.err.Error()
@@ -85,7 +85,7 @@ func away(s *snapshot) banner {
 	return b
 }
 
-// ofQueue explains what is wrong with one queue.
+// ofQueue returns the banners for the problems of one queue.
 func ofQueue(q *queueState) (all []banner) {
 	c, here := q.counts, link("queue", "name", q.name)
 	add := func(b banner) {
@@ -130,7 +130,7 @@ func ofQueue(q *queueState) (all []banner) {
 	return all
 }
 
-// ofWorkers explains what is wrong with the workers of a queue.
+// ofWorkers returns the banners for the problems of a queue's workers.
 func ofWorkers(q *queueState) (all []banner) {
 	// A worker that has just joined may not be registered yet.
 	if n := q.counts.Workers - len(q.workers); n > 0 && q.err == nil && !q.unlisted && (q.missing > 3*time.Second || len(q.workers) == 0) {
@@ -150,7 +150,7 @@ func ofWorkers(q *queueState) (all []banner) {
 	return all
 }
 
-// about is a span that is called a minute if it's one but for the time between two snapshots.
+// about formats a span, and calls it a minute if it's nearly one: snapshots are some time apart.
 func about(d time.Duration) string {
 	if d > 55*time.Second && d < 75*time.Second {
 		d = time.Minute
@@ -165,7 +165,7 @@ func waiting(n int) string {
 	return words.Grouped(n) + " tasks are waiting"
 }
 
-// leases are those of the workers of a queue, each once.
+// leases returns the different leases of a queue's workers.
 func leases(q *queueState) (all []string) {
 	for _, w := range q.workers {
 		if of := lease(w.Lease); !slices.Contains(all, of) {
@@ -183,14 +183,14 @@ func stuck(w *inspect.Worker) banner {
 		Link: link("workers", "q", w.Name), Label: "Worker"}
 }
 
-// How many banners of one kind are shown before they're folded into one, and how many are shown
-// before the others are in a list that can be opened.
+// How many banners of one kind are shown before they're folded into one, and how many in all before the others
+// are in a list that can be opened.
 const (
 	unfolded = 2
 	shown    = 2
 )
 
-// Folded are the banners, of which one speaks for many that say the same of several queues.
+// Folded returns the banners, with similar ones of several queues folded into one.
 func (p *page) Folded() folded { return fold(p.Banners) }
 
 // A folded is the worst banners, and the others.

@@ -21,7 +21,7 @@ func TestBanners(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		state queueState
-		want  string // level, kind and a part of the text; "" is no banner
+		want  string // level, kind and a part of the text; "" means no banner
 	}{
 		{"well", queueState{counts: inspect.QueueStats{Waiting: 9, Workers: 1}, workers: []*inspect.Worker{one}}, ""},
 		{"no worker", queueState{counts: inspect.QueueStats{Waiting: 2}}, "warning no-worker 2 tasks are waiting, and no worker serves this queue. Start a peer"},
@@ -62,8 +62,8 @@ func TestBanners(t *testing.T) {
 	is.True(strings.Contains(away(&snapshot{err: errors.New("x"), At: time.Now()}).Text, "What's shown is of "))
 }
 
-// Banners that say the same of many queues are folded into one, with the sum. The worst are shown,
-// and the others in a list that can be opened.
+// Banners of the same kind are folded into one, with the sum. The worst are shown, and the others are in a list
+// that can be opened.
 func TestFold(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// A chart is drawn as SVG, without a script. Its coordinates are the values themselves, so that the
-// script can tell them where the pointer is.
+// A chart is drawn as SVG, without a script. Its coordinates are the values themselves, so that the script can
+// show those under the pointer.
 type chart struct {
 	Title  string
-	Unit   string // "s" for seconds, "/s" for paces, else a count
+	Unit   string // "s" for seconds, "/s" for paces, otherwise a count
 	Max    float64
 	Lines  []curve
 	Ticks  []tick
 	Filled string // points of the area below the first line
-	Spoken string // for those who can't see it
+	Spoken string // for screen readers
 }
 
 // A curve is one line of a chart.
@@ -35,14 +35,14 @@ type tick struct {
 	Label string
 }
 
-// A series is what a chart shows of a history.
+// A series is the values of one line over time.
 type series struct {
 	name   string
 	at     []time.Time
 	values []float64
 }
 
-// now is the last value. It's not ok if the series ended before recent.
+// now returns the last value. It's not ok if the series ended before recent.
 func (s series) now(at time.Time) (value float64, ok bool) {
 	n := len(s.values)
 	if n == 0 || at.Sub(s.at[n-1]) > recent {
@@ -51,17 +51,16 @@ func (s series) now(at time.Time) (value float64, ok bool) {
 	return s.values[n-1], true
 }
 
-// How old a value may be that a chart shows as the present one, over how long a line is averaged, and
-// how far apart its points are.
+// How old a current value may be, over how long a line is averaged, and how far apart its points are.
 const (
 	recent   = 10 * time.Second
 	averaged = 8 * time.Second
 	apart    = 2 * time.Second
 )
 
-// smooth averages a series over the last seconds, since one of samples that come and go with each
-// second would fill the chart. The times of its points are multiples of apart, but for the last, so
-// that a line moves without changing its shape.
+// smooth averages a series over the last seconds, since one that goes up and down each second would fill the
+// chart. The times of its points are multiples of apart, except the last, so that a line moves without changing
+// its shape.
 func (s series) smooth() series {
 	thin := series{name: s.name}
 	first, sum := 0, 0.0
@@ -78,7 +77,7 @@ func (s series) smooth() series {
 	return thin
 }
 
-// points are the values of samples over time.
+// points returns the values of samples over time.
 func (h history) points(name string, of func(sample) float64) series {
 	s := series{name: name}
 	for _, one := range h {
@@ -87,7 +86,7 @@ func (h history) points(name string, of func(sample) float64) series {
 	return s
 }
 
-// paced are the paces over time.
+// paced returns the paces over time.
 func (h history) paced(name string, of func(pace) float64) series {
 	at, all := h.paces()
 	s := series{name: name, at: at}
@@ -97,7 +96,7 @@ func (h history) paced(name string, of func(pace) float64) series {
 	return s
 }
 
-// draw makes a chart of series.
+// draw returns a chart of series.
 func draw(title, unit string, now time.Time, all ...series) *chart {
 	c := &chart{Title: title, Unit: unit}
 	top := 0.0
@@ -128,7 +127,7 @@ func draw(title, unit string, now time.Time, all ...series) *chart {
 	return c
 }
 
-// trace is a line: seconds before now, and the value.
+// trace returns the points of a line: seconds before now, and the value.
 func trace(s series, now time.Time) string {
 	var b strings.Builder
 	for i, v := range s.values {
@@ -145,7 +144,7 @@ func trace(s series, now time.Time) string {
 	return b.String()
 }
 
-// mark labels a line of a chart: all of a chart have the same unit.
+// mark formats a label of a line: those of a chart have the same unit.
 func mark(v, most float64, unit string) string {
 	if unit != "s" && most >= 10_000 && v < 10_000 {
 		return strconv.FormatFloat(v/1e3, 'g', 3, 64) + " k" + unit
@@ -156,7 +155,7 @@ func mark(v, most float64, unit string) string {
 // durations are the tops of charts of time, in seconds, whose halves are round as well.
 var durations = []float64{1, 2, 4, 10, 20, 60, 2 * 60, 4 * 60, 10 * 60, 20 * 60, 3600, 2 * 3600, 4 * 3600, 12 * 3600, 24 * 3600, 48 * 3600}
 
-// scale finds a round number above all values, and lines below it.
+// scale returns a round number above all values, and the lines below it.
 func scale(top float64, unit string) (most float64, ticks []tick) {
 	if i := slices.IndexFunc(durations, func(d float64) bool { return d >= top }); unit == "s" && i >= 0 {
 		most = durations[i]
@@ -170,11 +169,11 @@ func scale(top float64, unit string) (most float64, ticks []tick) {
 	return most, ticks
 }
 
-// above is a round number that isn't below top.
+// above returns a round number that isn't below top.
 func above(top float64, unit string) float64 {
 	most, steps, of := 1.0, []float64{1, 2, 2.5, 5, 10}, 1.0
 	switch unit {
-	case "": // there are no halves
+	case "": // counts have no halves
 		most, steps = 4, []float64{1, 2, 5, 10}
 	case "s": // beyond the longest of durations: days
 		steps, of = []float64{1, 2, 4, 10}, 86_400
@@ -190,7 +189,7 @@ func above(top float64, unit string) float64 {
 	return most * of
 }
 
-// measure writes a value with its unit.
+// measure formats a value with its unit.
 func measure(v float64, unit string) string {
 	switch unit {
 	case "s":
@@ -201,7 +200,7 @@ func measure(v float64, unit string) string {
 	return amount(v)
 }
 
-// charts are those of a queue, or of all together.
+// charts returns those of a queue, or of all together.
 func charts(h history, now time.Time) []*chart {
 	all := []*chart{
 		draw("Throughput", "/s", now,
@@ -215,14 +214,14 @@ func charts(h history, now time.Time) []*chart {
 	return all
 }
 
-// latency is how long a task that arrives would wait, if tasks went on to start as they did.
+// latency returns how long a new task would wait if tasks continued to start at the same pace.
 func (h history) latency() series {
 	s := series{name: "expected"}
 	at, paces := h.paces()
 	for i, p := range paces {
 		waiting := h[i+1].Waiting
 		if waiting > 0 && p.Starting == 0 {
-			continue // nobody knows
+			continue // it's unknown
 		}
 		s.at = append(s.at, at[i])
 		if waiting == 0 {
@@ -241,7 +240,7 @@ type spark struct {
 	Spoken string
 }
 
-// sparked shows how many tasks started in the last minutes.
+// sparked returns a spark of how many tasks started in the last minutes.
 func (h history) sparked(now time.Time) *spark {
 	s := h.paced("", func(p pace) float64 { return p.Starting }).smooth()
 	if len(s.values) < 2 {

@@ -9,7 +9,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// each makes a series with a value each second, the last one at a time.
+// each returns a series with a value each second, the last one at a time.
 func each(name string, end time.Time, values ...float64) series {
 	s := series{name: name, values: values}
 	for i := range values {
@@ -24,8 +24,8 @@ func TestChart(t *testing.T) {
 	is := is.New(t)
 	now := time.Now().Truncate(apart)
 	c := draw("Backlog", "", now, each("waiting", now, 3, 3, 3, 3, 3, 3, 3, 3, 3, 75, 12))
-	is.Equal(c.Lines[0].Points, "-10.0,3 -2.0,3 0.0,12") // what's on a straight line is left out; the line is averaged
-	is.Equal(c.Lines[0].Now, "12")                       // and the present value isn't
+	is.Equal(c.Lines[0].Points, "-10.0,3 -2.0,3 0.0,12") // points on a straight line are left out; the line is averaged
+	is.Equal(c.Lines[0].Now, "12")                       // the current value isn't
 	is.Equal(c.Filled, "-10.0,0 -10.0,3 -2.0,3 0.0,12 0.0,0")
 	is.Equal(c.Max, 20.0)
 	is.Equal(c.Ticks, []tick{{10, "50%", "10"}, {20, "0%", "20"}})
@@ -40,7 +40,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// A series that has ended has no present value, though its line is still there.
+// A series that has ended has no current value, though its line is still there.
 func TestDeadSeries(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -51,7 +51,7 @@ func TestDeadSeries(t *testing.T) {
 	is.True(strings.Contains(c.Spoken, "expected –"))
 }
 
-// What goes up and down with each sample is a line, not a solid bar.
+// A series that goes up and down with each sample is a line, not a solid bar.
 func TestSawtooth(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

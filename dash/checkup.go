@@ -17,14 +17,14 @@ type checkup struct {
 	peer *worqr.Peer
 	opts *inspect.CheckOptions
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	now   checkState
-	again bool      // once more after the one that is going on
+	again bool      // one more after the one in progress
 	of    time.Time // when the check of the report began
 	err   error
 }
 
-// A checkState is what the page of the server shows of the checks.
+// A checkState is what the server page shows of the checks.
 type checkState struct {
 	Going  bool
 	Begun  time.Time
@@ -34,21 +34,21 @@ type checkState struct {
 	Err    string
 }
 
-// How long a check may take, and how often there is one while somebody looks: more often as long as
-// something is wrong, so that what has been solved doesn't stay.
+// How long a check may take, and how often it runs while someone watches: more often while something is wrong,
+// so that solved problems disappear.
 const (
 	checkTimeout = 2 * time.Minute
 	checkEvery   = 5 * time.Minute
 	checkSoon    = 20 * time.Second
 )
 
-// fewKeys are read in no time.
+// fewKeys are read quickly.
 const fewKeys = 20_000
 
-// mostChecked is how many tasks a fleet may have for a check that nobody has asked for.
+// mostChecked is how many tasks a fleet may have for automatic checks.
 const mostChecked = 100_000
 
-// follow begins a check if one is due for what a snapshot shows. After an action, one is due at once.
+// follow starts a check if a snapshot shows that one is due. After an action, one is due at once.
 func (c *checkup) follow(s *snapshot, acted bool) {
 	every := checkEvery
 	findings, _ := c.findings()
@@ -66,13 +66,13 @@ func (c *checkup) follow(s *snapshot, acted bool) {
 	c.start(every)
 }
 
-// start begins a check unless one is going on, or the last one is newer than since. Since 0 is what
-// somebody asks for.
+// start starts a check unless one is in progress, or the last one is newer than since. For a check on request,
+// since is 0.
 func (c *checkup) start(since time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if since > 0 && errors.Is(c.err, worqr.ErrDenied) {
-		return // nobody has granted the permission since
+		return // the permission is still missing
 	}
 	if c.now.Going {
 		c.again = c.again || since < checkSoon
@@ -80,7 +80,7 @@ func (c *checkup) start(since time.Duration) {
 	}
 	rest := 20 * c.now.Took
 	if c.now.Report != nil && c.now.Report.Keys < fewKeys {
-		rest = 2 * c.now.Took // it mostly waited, to look twice at what may be transient
+		rest = 2 * c.now.Took // most of it was the pause before looking again at transient findings
 	}
 	if since > 0 && !c.now.Ended.IsZero() && time.Since(c.now.Ended) < max(since, min(rest, time.Hour)) {
 		return
@@ -108,7 +108,7 @@ func (c *checkup) run() {
 	}
 }
 
-// findings are those of the last check, and when that began.
+// findings returns those of the last check, and when that began.
 func (c *checkup) findings() ([]inspect.Finding, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

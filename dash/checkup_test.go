@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// What a check has found is shown with its age, and goes once it's solved: a page that stays open need
-// not be reloaded, nor wait for minutes.
+// A finding is shown with its age, and disappears once it's solved: an open page needn't be reloaded, nor wait
+// for minutes.
 func TestSolvedFindings(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{Lease: time.Second})
@@ -40,6 +40,6 @@ func TestSolvedFindings(t *testing.T) {
 	await(t, told, "banners", found)
 	peertest.Cancel(t, q, "b")
 	peertest.Cancel(t, q, "c")
-	b.act("verb", "resume", "name", "q") // any action has it checked again
+	b.act("verb", "resume", "name", "q") // any action starts another check
 	gone()
 }

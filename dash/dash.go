@@ -6,7 +6,7 @@
 // It's read-only unless [Options] allow actions, and has no login of its own: mount it behind yours,
 // or set Options.Authorize. The path must end in a slash; http.StripPrefix isn't needed.
 //
-// While nobody looks, nothing runs. While somebody does, one loop in the process reads the counts of
+// While no page is open, nothing runs. While one is, one loop in the process reads the counts of
 // all queues, and each browser has one stream of events. The pages work without JavaScript.
 package dash
 
@@ -49,7 +49,7 @@ type Options struct {
 	Queue func(name string) *worqr.Queue
 	// Logger gets a line for each action; nil is slog.Default. Payloads and keys aren't logged.
 	Logger *slog.Logger
-	// Interval is how often the counts are read while somebody looks; 0 is a second. If reading takes
+	// Interval is how often the counts are read while a page is open; 0 is a second. If reading takes
 	// long, they're read less often.
 	Interval time.Duration
 	// Check has the limits for findings.
@@ -181,13 +181,13 @@ func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// redirect sends a browser to a page beside this one. http.Redirect would need to know the prefix.
+// redirect sends a browser to a sibling of this page. http.Redirect would need to know the prefix.
 func redirect(w http.ResponseWriter, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// viewed is what somebody wants to do who looks at a page.
+// viewed returns the Action for viewing a page.
 func viewed(page string, query url.Values) Action {
 	a := Action{Verb: View}
 	if !slices.Contains(pagesOfAll, page) {
@@ -196,7 +196,7 @@ func viewed(page string, query url.Values) Action {
 	return a
 }
 
-// asked is what somebody wants to do who has sent a form.
+// asked returns the Action that a form asks for.
 func asked(form url.Values) Action {
 	a := Action{Verb: Verb(form.Get("verb")), Worker: form.Get("worker")}
 	if !slices.Contains(verbsOfAll, a.Verb) {
@@ -205,7 +205,7 @@ func asked(form url.Values) Action {
 	return a
 }
 
-// authorized asks the hook. It answers the request if the hook refuses.
+// authorized calls the hook. If the hook refuses, it answers the request.
 func (d *dashboard) authorized(w http.ResponseWriter, r *http.Request, a Action) bool {
 	err := d.hooks.authorize(r, a)
 	if err != nil {

@@ -31,21 +31,21 @@ func parallel(t *testing.T) *is.I {
 	return is.New(t)
 }
 
-// open returns a peer that may check its fleet, as a dashboard does.
+// open returns a peer with the permissions of a dashboard, including Check.
 func open(t testing.TB, opts worqr.Options) *worqr.Peer {
 	t.Helper()
 	opts.Prefix = redistest.Prefix(t)
 	return peertest.OpenDoctor(t, redistest.URL(), opts)
 }
 
-// A browser is a client that follows no redirects, and a dashboard that it looks at.
+// A browser is a client that follows no redirects, with a dashboard.
 type browser struct {
 	t    testing.TB
 	base string // of the dashboard, with a slash at the end
 	http *http.Client
 }
 
-// browse mounts a dashboard of a peer, in a path of its own.
+// browse mounts a dashboard of a peer at a path of its own.
 func browse(t testing.TB, p *worqr.Peer, opts *dash.Options) *browser {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -79,7 +79,7 @@ func (b *browser) get(page string) reply {
 	return b.do(r)
 }
 
-// post sends a form: names and values in turn.
+// post sends a form: names and values alternate.
 func (b *browser) post(page string, form ...string) reply {
 	b.t.Helper()
 	v := url.Values{}
@@ -94,7 +94,7 @@ func (b *browser) post(page string, form ...string) reply {
 	return b.do(r)
 }
 
-// act does an action that must succeed, and returns the page that it leads to.
+// act does an action that must succeed, and returns the page that it redirects to.
 func (b *browser) act(form ...string) reply {
 	b.t.Helper()
 	r := b.post("act", form...)
@@ -110,7 +110,7 @@ func (b *browser) shows(page string, texts ...string) (r reply) {
 	missing := ""
 	defer func() {
 		if b.t.Failed() {
-			b.t.Logf("%s lacks %q:\n%s", page, missing, r.text)
+			b.t.Logf("%s does not contain %q:\n%s", page, missing, r.text)
 		}
 	}()
 	peertest.Eventually(b.t, page+" shows "+strings.Join(texts, ", "), func() bool {
@@ -134,7 +134,7 @@ func fail(t testing.TB, q *worqr.Queue, payload string, reasons ...string) {
 	}
 }
 
-// Each page shows what there is, in HTML that needs no script, wherever it's mounted.
+// Each page shows the fleet, in HTML that needs no script, wherever it's mounted.
 func TestPages(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{Name: "replica-1"})
@@ -161,7 +161,7 @@ func TestPages(t *testing.T) {
 	for _, page := range []string{"", "queue?name=emails", "failed?name=emails", "task?name=emails&key=invoice-7", "workers"} {
 		r := b.get(page)
 		is.Equal(r.StatusCode, http.StatusOK)
-		is.True(!strings.Contains(r.text, `action="act"`)) // there's nothing that acts
+		is.True(!strings.Contains(r.text, `action="act"`)) // no page has a form
 		is.True(!strings.Contains(r.text, "<no value>"))
 		for _, inline := range []string{"<script>", " style=", " onclick=", "javascript:"} {
 			is.True(!strings.Contains(r.text, inline)) // the policy would forbid it
@@ -179,7 +179,7 @@ func TestPages(t *testing.T) {
 	is.Equal(there.get("/").StatusCode, http.StatusOK)
 }
 
-// A payload is found by what it is, and by the digest in links; the page says why it waits.
+// A payload is found by its text, and by the digest in links; the page explains why it waits.
 func TestTask(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -200,7 +200,7 @@ func TestTask(t *testing.T) {
 	b.shows("task?name=emails&header=trace:+abc", ">waiting</span>")
 }
 
-// Payloads are hidden, or shown as the hook says, in each page, and searched as they're shown.
+// Payloads are hidden, or shown as the hook returns them, on each page, and searched as they're shown.
 func TestPayload(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -214,7 +214,7 @@ func TestPayload(t *testing.T) {
 	}
 	hidden.shows(pages[1], "(hidden)")
 	hidden.shows(pages[2], "0 of 1 failed task match")
-	is.True(!strings.Contains(hidden.get(pages[1]).text, `name="payload" value="" placeholder`)) // no use in searching
+	is.True(!strings.Contains(hidden.get(pages[1]).text, `name="payload" value="" placeholder`)) // searching would be useless
 	formatted := browse(t, p, &dash.Options{Payload: func(queue string, b []byte) string { return queue + " has <" + string(b[:1]) + ">" }})
 	formatted.shows(pages[1], "q has &lt;c&gt;")
 	formatted.shows("failed?name=q&payload=canary", "0 of 1 failed task match")
@@ -223,7 +223,7 @@ func TestPayload(t *testing.T) {
 	plain.shows(pages[2], "1 of 1 failed task match")
 }
 
-// What others have chosen shows as text, in each place where it appears.
+// Text from outside is shown as text, wherever it appears.
 func TestHostile(t *testing.T) {
 	is := parallel(t)
 	evil := `<script>alert(1)</script>"'><img/src=x>` + "\u202egnp"
@@ -241,12 +241,12 @@ func TestHostile(t *testing.T) {
 		r := b.shows(page, "script")
 		is.True(!strings.Contains(r.text, "<script>alert"))
 		is.True(!strings.Contains(r.text, "<img"))
-		is.True(!strings.Contains(r.text, "\u202e") || strings.Contains(r.text, "value=")) // nothing turns the text around
+		is.True(!strings.Contains(r.text, "\u202e") || strings.Contains(r.text, "value=")) // no text changes direction
 	}
 	is.NoErr(running.Finish(t.Context()))
 }
 
-// A page answers, and explains, while Redis can't be reached or refuses the login.
+// A page is shown, with an explanation, while Redis can't be reached or refuses the login.
 func TestAway(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -289,7 +289,7 @@ func (b *browser) stream(ctx context.Context, query string) <-chan map[string]st
 	return told
 }
 
-// await receives messages until a part of the page has a text.
+// await receives messages until a part of the page contains a text.
 func await(t testing.TB, told <-chan map[string]string, part, text string) {
 	t.Helper()
 	late := time.After(peertest.Patience)
@@ -308,7 +308,7 @@ func await(t testing.TB, told <-chan map[string]string, part, text string) {
 	}
 }
 
-// A stream tells what changes, and only while it's open does anybody ask Redis.
+// A stream sends changes, and Redis is read only while one is open.
 func TestStream(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -351,7 +351,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// Streams end when their server shuts down, so it doesn't wait for them.
+// Streams end when their server shuts down, so that it doesn't wait for them.
 func TestShutdown(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -365,7 +365,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// All that a browser loads once is small, and kept.
+// Assets are small, and cached.
 func TestAssets(t *testing.T) {
 	is := parallel(t)
 	b := browse(t, open(t, worqr.Options{}), nil)

@@ -9,13 +9,13 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// A copied is a copy of a task, and what is to say of it.
+// A copied is a copy of a task, with its description.
 type copied struct {
 	inspect.TaskCopy
 	Sentence string
 }
 
-// summary says where a copy of a task is, why it doesn't run, and what to do. The facts below it say the
+// summary describes where a copy of a task is, why it doesn't run, and what to do. The facts below it have the
 // rest.
 func summary(c *inspect.TaskCopy) string {
 	var all []string
@@ -33,7 +33,7 @@ func summary(c *inspect.TaskCopy) string {
 	return strings.Join(all, " ")
 }
 
-// where says what the name of the state doesn't.
+// where describes what the name of the state doesn't.
 func where(c *inspect.TaskCopy) string {
 	switch c.State {
 	case inspect.CopyScheduled:
@@ -63,7 +63,7 @@ func where(c *inspect.TaskCopy) string {
 	return ""
 }
 
-// why says why a copy doesn't run, unless where has said so.
+// why explains why a copy doesn't run, unless where has done so.
 func why(r inspect.Reason, c *inspect.TaskCopy) string {
 	switch r {
 	case inspect.ReasonPaused:

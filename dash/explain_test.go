@@ -7,7 +7,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// Each state and reason of a task is said once, with what to do, in times that people read.
+// Each state and reason of a task has one description, with advice, and readable times.
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -3,6 +3,6 @@ package dash
 import "time"
 
 func init() {
-	lingering = 200 * time.Millisecond // or each test binary would end that much later
+	lingering = 200 * time.Millisecond // otherwise each test binary would end that much later
 	hookPatience = 3 * time.Second     // and those with hooks that block
 }

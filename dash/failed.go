@@ -24,19 +24,19 @@ type failedBody struct {
 	Total  int
 	Result result
 	Rows   []failedRow
-	Bad    string // what is wrong with the filter
+	Bad    string // the error in the filter
 	Any    bool   // nothing is filtered
 	Hidden bool
 	Job    *jobState
 	Kinds  []inspect.FailureKind
-	Group  string // what is alike in the chosen group
+	Group  string // the description of the chosen group
 	Spans  []choice
 }
 
 // A choice is an option of a list to choose from.
 type choice struct{ Value, Label string }
 
-// since are the times that can be chosen, with that of a link.
+// since returns the times that can be chosen, and that of the link.
 func since(query url.Values) []choice {
 	all := []choice{{"", "any time"}, {"10m", "10 minutes"}, {"1h", "hour"}, {"6h", "6 hours"}, {"24h", "day"}, {"168h", "week"}}
 	given := query.Get("since")
@@ -73,7 +73,7 @@ func (d *dashboard) failed(ctx context.Context, now *snapshot, query url.Values)
 	})
 	n, _ := strconv.Atoi(query.Get("page"))
 	body.Result = s.result(ctx, max(1, n)*perPage)
-	query.Set("search", body.Result.ID) // so that further pages, and the stream, are of the same
+	query.Set("search", body.Result.ID) // so that further pages, and the stream, use the same search
 	body.Rows, body.Pager = paged(body.Result.Rows, "failed", query)
 	for _, g := range body.Result.Groups {
 		if g.ID == f.group {
@@ -83,7 +83,7 @@ func (d *dashboard) failed(ctx context.Context, now *snapshot, query url.Values)
 	return p, nil
 }
 
-// failedQueues lists the queues that have failed tasks.
+// failedQueues returns the list of queues with failed tasks.
 func (d *dashboard) failedQueues(now *snapshot, query url.Values) *page {
 	body := &failedBody{}
 	for _, q := range now.queues {

@@ -26,7 +26,7 @@ type filter struct {
 	value   string    // of the header; "" is any
 }
 
-// filtered makes a filter of a query or a form. It's never nil.
+// filtered returns the filter of a query or a form. It's never nil.
 func filtered(query url.Values) (*filter, error) {
 	f := &filter{kind: query.Get("kind"), group: query.Get("group"), key: query.Get("key")}
 	for name, of := range map[string]**regexp.Regexp{"reason": &f.reason, "payload": &f.payload} {
@@ -45,7 +45,7 @@ func filtered(query url.Values) (*filter, error) {
 	}
 	name, value, _ := strings.Cut(query.Get("header"), ":")
 	f.header, f.value = strings.TrimSpace(name), strings.TrimSpace(value)
-	if f.header == "" && query.Get("header") != "" { // without a name, it would pick all
+	if f.header == "" && query.Get("header") != "" { // without a name, it would match all
 		return f, errors.New("the header has no name; write name: value")
 	}
 	if text := query.Get("since"); text != "" {
@@ -58,7 +58,7 @@ func filtered(query url.Values) (*filter, error) {
 	return f, nil
 }
 
-// any reports whether the filter picks all tasks.
+// any reports whether the filter matches all tasks.
 func (f *filter) any() bool { return *f == filter{} }
 
 func (f *filter) picks(d *dashboard, queue string, t *inspect.FailedTask) bool {
@@ -74,10 +74,10 @@ func (f *filter) headed(t *inspect.FailedTask) bool {
 	return f.header == "" || ok && (f.value == "" || f.value == value)
 }
 
-// alike is an error without what differs between those that have the same cause.
+// alike returns an error without the parts that differ between errors with the same cause.
 func alike(err string) string { return line(causes.Of(err), 140) }
 
-// groupOf is the id of a task's group: the same kind, and errors that are alike.
+// groupOf returns the id of a task's group: the same kind, and errors with the same cause.
 func groupOf(t *inspect.FailedTask) string {
 	sum := sha256.Sum256([]byte(string(t.Kind) + "\x00" + alike(t.Error)))
 	return hex.EncodeToString(sum[:6])

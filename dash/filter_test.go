@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// A filter picks by all that it's given.
+// A filter matches by all of its fields.
 func TestFilter(t *testing.T) {
 	t.Parallel()
 	task := &inspect.FailedTask{Key: "k", Kind: inspect.FailureError, Error: "Disk full: 17", Payload: []byte(`{"to":"ann"}`),
@@ -43,12 +43,12 @@ func TestFilter(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := filtered(v); err == nil {
-			t.Errorf("%.20s: it's taken", bad)
+			t.Errorf("%.20s: it's accepted", bad)
 		}
 	}
 }
 
-// A time that isn't in the list can be linked to.
+// A link may have a time that isn't in the list.
 func TestSpans(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

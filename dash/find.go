@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// A found task is what the listings tell of it, beside its explanation.
+// A found task has what listings show of it, in addition to its explanation.
 type found struct {
 	Payload []byte
 	Key     string
@@ -19,10 +19,10 @@ type found struct {
 	Failed  string // its id in the failed queue
 }
 
-// anywhere is where a task may be of which only the payload's digest is known.
+// anywhere lists where a task may be if only the payload's digest is known.
 var anywhere = []inspect.CopyState{inspect.CopyRunning, inspect.CopyScheduled, inspect.CopyWaiting, inspect.CopyFailed}
 
-// find looks for a task in the listings of these states, as far as they can be seen.
+// find looks for a task in the listings of these states, as far as they're read.
 func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopyState, is func(key string, payload []byte) bool) *found {
 	ctx, end := context.WithTimeout(ctx, listTime)
 	defer end()
@@ -58,7 +58,7 @@ func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopySta
 	return nil
 }
 
-// some yields the first rows of a listing, if its state is one of those that are looked at.
+// some yields the first rows of a listing, if its state is one of those in.
 func some[T any](in []inspect.CopyState, state inspect.CopyState, all iter.Seq2[T, error], most int) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		if !slices.Contains(in, state) {

@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// found makes banners of what the last check found beside all that the snapshot shows.
+// found returns banners for the findings of the last check that the snapshot doesn't show.
 func (d *dashboard) found(s *snapshot, queue string, all []banner) (more []banner) {
 	seen := map[string]bool{}
 	for _, b := range all {
@@ -33,7 +33,7 @@ func worth(f inspect.Finding) bool {
 	return !covered[f.Kind] && (f.Severity != inspect.SeverityNotice || slices.Contains(told, f.Kind))
 }
 
-// age says how long ago a check was. It's rough, so that banners don't change all the time.
+// age formats how long ago a check was. It's rough, so that banners don't change all the time.
 func age(d time.Duration) string {
 	if d < time.Minute {
 		return "less than a minute ago"
@@ -41,7 +41,7 @@ func age(d time.Duration) string {
 	return span(d.Truncate(time.Minute)) + " ago"
 }
 
-// outdated reports whether a snapshot contradicts a finding of a check that had begun before it.
+// outdated reports whether a snapshot contradicts a finding of a check that started before it.
 func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 	if f.Queue == "" || s.err != nil {
 		return false
@@ -49,7 +49,7 @@ func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 	q := s.find(queueOf(f))
 	switch {
 	case q == nil:
-		return !s.more && s.At.After(checked) // the queue is gone
+		return !s.more && s.At.After(checked) // the queue no longer exists
 	case q.err != nil || !q.at.After(checked):
 		return false
 	}
@@ -71,13 +71,13 @@ func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 	return false
 }
 
-// covered are the findings that the snapshot shows by itself, and sooner.
+// covered are the findings that snapshots show themselves, and sooner.
 var covered = map[inspect.FindingKind]bool{"no-worker": true, "paused": true, "stuck-handler": true, "failed": true, "not-permitted": true}
 
-// told are the findings that are shown even if they're only notices.
+// told are the findings that are shown even as notices.
 var told = []inspect.FindingKind{"eviction-policy", "stalled", "overdue", "retrying", "long-run"}
 
-// titles are what kinds of findings are about, where their name doesn't say it well.
+// titles describe kinds of findings whose name isn't clear enough.
 var titles = map[inspect.FindingKind]string{
 	"eviction-policy": "Redis may evict tasks", "persistence": "Redis may lose tasks when it stops", "memory": "Redis is almost full",
 	"leases": "Workers have different leases", "expired-worker": "A worker's lease has expired", "stalled": "No handler is free",

@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// A finding goes once a newer snapshot contradicts it, and not before.
+// A finding disappears when a newer snapshot contradicts it, and not before.
 func TestOutdated(t *testing.T) {
 	t.Parallel()
 	checked := time.Now()
@@ -43,7 +43,7 @@ func TestOutdated(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.kind, got, c.want)
 		}
 		if outdated(f, s, later) || outdated(inspect.Finding{Kind: c.kind}, s, checked) {
-			t.Errorf("%s: a snapshot that isn't newer, or about nothing", c.kind)
+			t.Errorf("%s: outdated by a snapshot that isn't newer, or without a queue", c.kind)
 		}
 	}
 	is := is.New(t)
@@ -61,7 +61,7 @@ func TestAge(t *testing.T) {
 	is.Equal(age(2*time.Hour), "2 h ago")
 }
 
-// What is said of findings is said of those that a check may have.
+// Each title and exception is of a finding that exists.
 func TestTitles(t *testing.T) {
 	t.Parallel()
 	for _, kinds := range []iter.Seq[inspect.FindingKind]{maps.Keys(titles), maps.Keys(covered)} {

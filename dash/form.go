@@ -10,7 +10,7 @@ import (
 // mostPosted limits what a browser may send.
 const mostPosted = 1 << 20
 
-// form reads what was posted. It refuses what comes from other sites, and what isn't a form.
+// form parses a posted form. It refuses requests from other sites, and other content types.
 func (d *dashboard) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	if err := d.cross.Check(r); err != nil {
 		d.refuse(w, r, http.StatusForbidden, "This request comes from another site, or through a proxy that changes the host. Options.CrossOrigin says whom to trust.")

@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// amount writes a number with about three digits.
+// amount formats a number with about three digits.
 func amount(f float64) string {
 	switch abs := math.Abs(f); {
 	case abs >= 999_500:
@@ -34,7 +34,7 @@ func amount(f float64) string {
 	return strconv.FormatFloat(f, 'f', 1, 64)
 }
 
-// span writes a duration with one or two units.
+// span formats a duration with one or two units.
 func span(d time.Duration) string {
 	s := int64(d.Round(time.Second) / time.Second)
 	switch {
@@ -58,7 +58,7 @@ func span(d time.Duration) string {
 	return whole(fmt.Sprintf("%d d %d h", s/86400, s%86400/3600))
 }
 
-// whole leaves out a second unit of which there is none.
+// whole leaves out a second unit of 0.
 func whole(span string) string {
 	first, rest, _ := strings.Cut(span, " 0 ")
 	if rest == "" {
@@ -67,7 +67,7 @@ func whole(span string) string {
 	return first
 }
 
-// size writes a number of bytes.
+// size formats a number of bytes.
 func size(n int) string {
 	switch {
 	case n < 10_000:
@@ -78,8 +78,8 @@ func size(n int) string {
 	return words.Grouped(n>>20) + " MiB"
 }
 
-// printable is a text from others as it may be shown: what doesn't print, or changes the direction
-// of what follows, is replaced.
+// printable replaces the characters in text from outside that don't print, or that change the direction of what
+// follows.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
@@ -89,7 +89,7 @@ func printable(s string) string {
 	}, strings.ToValidUTF8(s, "�"))
 }
 
-// line is a printable text on one line, cut after n characters.
+// line returns printable text on one line, cut after n characters.
 func line(s string, n int) string {
 	if len(s) > 4*n {
 		s = s[:4*n]
@@ -101,14 +101,14 @@ func line(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// limits of what is shown of one payload, in bytes.
+// Limits of the part of a payload that is shown, in bytes.
 const (
 	shownPayload = 64 << 10 // on the task's page
 	shownInLists = 512
-	dumped       = 1 << 10 // of one that isn't text
+	dumped       = 1 << 10 // of a binary one
 )
 
-// payload is a payload as it may be shown, or "" if it's hidden.
+// payload returns a payload as text, or "" if it's hidden.
 func (d *dashboard) payload(queue string, payload []byte, limit int) string {
 	if d.opts.Payload != nil {
 		text := d.hooks.payload(queue, payload)
@@ -127,8 +127,7 @@ func (d *dashboard) payload(queue string, payload []byte, limit int) string {
 	return printable(string(cut))
 }
 
-// pretty is a payload as the page of its task shows it: JSON is indented, unless that makes it much
-// longer.
+// pretty returns a payload as the task's page shows it: JSON is indented, unless that makes it much longer.
 func (d *dashboard) pretty(queue string, payload []byte) string {
 	var b bytes.Buffer
 	if d.opts.Payload == nil && len(payload) <= shownPayload && indents(payload) <= mostIndents && json.Indent(&b, payload, "", "  ") == nil {
@@ -137,10 +136,10 @@ func (d *dashboard) pretty(queue string, payload []byte) string {
 	return d.payload(queue, payload, shownPayload)
 }
 
-// mostIndents is how many levels the lines of one payload are indented by, together.
+// mostIndents limits the sum of the indentation levels of all lines of a payload.
 const mostIndents = 2 * shownPayload
 
-// indents is by how many levels the lines of JSON are indented, together; or more than mostIndents.
+// indents returns the sum of the indentation levels of all lines of JSON; or more than mostIndents.
 func indents(b []byte) (sum int) {
 	depth, quoted := 0, false
 	for i := 0; i < len(b) && sum <= mostIndents; i++ {
@@ -174,13 +173,13 @@ func isText(b []byte) bool {
 	return odd <= len(b)/20
 }
 
-// digest names a payload in links, which end up in logs.
+// digest returns the name of a payload in links, which end up in logs.
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:10])
 }
 
-// link is a page with parameters, in pairs; those that are empty are left out.
+// link returns a page with parameters, in pairs; it leaves out empty ones.
 func link(page string, pairs ...string) string {
 	v := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {

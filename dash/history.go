@@ -9,11 +9,11 @@ import (
 // depicted is how far back charts go.
 const depicted = 5 * time.Minute
 
-// A sample is the counts of a queue, or of all, at one moment.
+// A sample has the counts of a queue, or of all, at one moment.
 type sample struct {
 	At                                  time.Time
 	Waiting, Scheduled, Running, Failed int
-	starts                              int64 // tokens given: each start takes one
+	starts                              int64 // tokens given out: each start takes one
 	oldest                              time.Duration
 }
 
@@ -31,19 +31,19 @@ func (s *sample) add(of sample) {
 	s.oldest = max(s.oldest, of.oldest)
 }
 
-// tasks is how many there are.
+// tasks returns how many there are.
 func (s sample) tasks() int { return s.Waiting + s.Scheduled + s.Running + s.Failed }
 
-// A history is the samples of the last minutes, oldest first.
+// A history has the samples of the last minutes, oldest first.
 type history []sample
 
-// with adds a sample, and forgets those that charts no longer show, or that are more than most.
+// with adds a sample, and drops those that charts no longer show, or that exceed most.
 func (h history) with(s sample, most int) history {
 	first := max(0, len(h)+1-most)
 	for first < len(h) && s.At.Sub(h[first].At) > depicted {
 		first++
 	}
-	return append(h[first:], s) // nothing is overwritten, so snapshots may keep what they have
+	return append(h[first:], s) // this overwrites nothing, so snapshots may keep theirs
 }
 
 // A pace is how fast something happens, per second.
@@ -53,7 +53,7 @@ type pace struct {
 	Known    bool
 }
 
-// between is the pace from one sample to a later one.
+// between returns the pace from one sample to a later one.
 func between(from, to sample) pace {
 	s := to.At.Sub(from.At).Seconds()
 	if s <= 0 {
@@ -64,8 +64,8 @@ func between(from, to sample) pace {
 	return pace{Starting: starts / s, Arriving: max(0, (come+starts)/s), Known: true}
 }
 
-// before is the sample that was the last one at least so long before the end; if there is none, the
-// first. It's not ok if the end stands alone.
+// before returns the last sample that is at least d before the end, or else the first one. It's not ok if there
+// is only one.
 func (h history) before(d time.Duration) (sample, bool) {
 	if len(h) < 2 {
 		return sample{}, false
@@ -79,7 +79,7 @@ func (h history) before(d time.Duration) (sample, bool) {
 	return h[0], true
 }
 
-// pace is that of the last seconds.
+// pace returns that of the last seconds.
 func (h history) pace() pace {
 	from, ok := h.before(smoothed)
 	if !ok {
@@ -88,10 +88,10 @@ func (h history) pace() pace {
 	return between(from, h[len(h)-1])
 }
 
-// smoothed is over how long a pace is measured.
+// smoothed is the time over which a pace is measured.
 const smoothed = 5 * time.Second
 
-// paces are the paces at each sample but the first.
+// paces returns the paces at each sample except the first.
 func (h history) paces() (at []time.Time, all []pace) {
 	first := 0
 	for i := 1; i < len(h); i++ {

@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// A pace is how many tasks started and arrived, and is known after two samples.
+// A pace is how many tasks started and arrived per second, and is known after two samples.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -26,12 +26,12 @@ func TestPace(t *testing.T) {
 	when, all := h.paces()
 	is.Equal(len(when), 299)
 	is.Equal(all[298], h.pace())
-	again := between(h[1], h[0]) // time doesn't go back
+	again := between(h[1], h[0]) // time doesn't go backward
 	is.Equal(again, pace{})
 	is.Equal(between(sample{At: at, starts: 9}, sample{At: at.Add(time.Second), starts: 2}).Starting, 0.0) // a token that Redis lost
 }
 
-// A snapshot keeps the history that it was given.
+// A snapshot's history doesn't change.
 func TestHistoryIsShared(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

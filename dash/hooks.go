@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// hooks calls the functions of Options. They're somebody else's code: one that panics, ends its
-// goroutine or blocks costs its own answer and nothing else.
+// hooks calls the functions of Options. They're the user's code: if one panics, ends its goroutine or blocks,
+// only its own answer is missing.
 type hooks struct {
 	peer *worqr.Peer
 	opts *Options
@@ -24,7 +24,7 @@ type hooks struct {
 	stuck map[string]int // calls that haven't returned in time
 }
 
-// unshown stands for a payload whose hook has failed.
+// unshown replaces a payload whose hook has failed.
 const unshown = "(cannot be shown)"
 
 const (
@@ -35,9 +35,9 @@ const (
 // hookPatience is how long a hook may take. It's a variable for tests.
 var hookPatience = 10 * time.Second
 
-// call runs a hook, and reports whether it returned in time. Each call has a goroutine of its own, since
-// runtime.Goexit ends the goroutine that it's called in, and a hook may block. While one does, it isn't
-// called again.
+// call calls a hook, and reports whether it returned in time. Each call has a goroutine of its own, since
+// runtime.Goexit ends the goroutine that it's called in, and a hook may block. While one does, it isn't called
+// again.
 func call[T any](h *hooks, name string, hook func() T) (answer T, returned bool) {
 	if h.hangs(name, 0) > 0 {
 		return answer, false
@@ -69,7 +69,7 @@ func call[T any](h *hooks, name string, hook func() T) (answer T, returned bool)
 	return answer, returned
 }
 
-// hangs notes that a hook hasn't returned in time, or has returned at last. It returns how many haven't.
+// hangs records that a hook hasn't returned in time, or has returned late. It returns how many calls are stuck.
 func (h *hooks) hangs(name string, more int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,8 +77,8 @@ func (h *hooks) hangs(name string, more int) int {
 	return h.stuck[name]
 }
 
-// reason says why a hook hasn't returned. What it panics with may have parts of a payload, so only texts
-// of the runtime are told.
+// reason describes why a hook hasn't returned. A panic's value may contain parts of a payload, so only texts of
+// the runtime are used.
 func reason(why any) string {
 	switch err, ok := why.(runtime.Error); {
 	case ok:
@@ -91,7 +91,7 @@ func reason(why any) string {
 
 // tell logs the first failure of each hook, with the stack.
 func (h *hooks) tell(name, why string, stack []byte) {
-	defer func() { _ = recover() }() // the Logger is somebody else's code, too
+	defer func() { _ = recover() }() // the Logger is the user's code, too
 	h.mu.Lock()
 	told := h.told[name]
 	h.told[name] = true
@@ -114,7 +114,7 @@ func (h *hooks) handle(name string) (q *worqr.Queue, err error) {
 	return q, nil
 }
 
-// payload returns what Options.Payload makes of a payload.
+// payload returns the text that Options.Payload returns for a payload.
 func (h *hooks) payload(queue string, payload []byte) string {
 	text, returned := call(h, "Payload", func() string { return h.opts.Payload(queue, payload) })
 	if !returned {
@@ -133,7 +133,7 @@ func (h *hooks) authorize(r *http.Request, a Action) error {
 		if err == nil {
 			return nil
 		}
-		return new(sentence(err.Error())) // which is somebody else's code, too
+		return new(sentence(err.Error())) // which is the user's code, too
 	})
 	switch {
 	case !returned:
@@ -144,7 +144,7 @@ func (h *hooks) authorize(r *http.Request, a Action) error {
 	return nil
 }
 
-// user returns who acts.
+// user returns the user's name.
 func (h *hooks) user(r *http.Request) string {
 	if h.opts.User == nil {
 		name, _, _ := r.BasicAuth()

@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// A function of Options that panics or ends its goroutine breaks neither the process nor what else a
-// page shows, in requests, searches, jobs, streams and snapshots. The log has its stack once.
+// A function of Options that panics or ends its goroutine breaks neither the process nor the rest of a page, in
+// requests, searches, jobs, streams and snapshots. The log has its stack once.
 func TestHooksFail(t *testing.T) {
 	for name, fail := range map[string]func(b []byte){
 		"panic":  func(b []byte) { _ = b[30] },
@@ -60,7 +60,7 @@ func TestHooksFail(t *testing.T) {
 	}
 }
 
-// A hook that blocks costs its own answers, and is asked again once it has returned.
+// While a hook blocks, only its own answers are missing, and it's called again once it has returned.
 func TestHookBlocks(t *testing.T) {
 	t.Parallel()
 	p := open(t, worqr.Options{})

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// A hub has the last snapshot, reads the next one when somebody needs it, and tells those who watch.
+// A hub has the last snapshot, reads the next one when it's needed, and updates the watchers.
 type hub struct {
 	interval time.Duration
-	seen     func(*snapshot) // is called with each one that is shown
+	seen     func(*snapshot) // called with each snapshot that is shown
 
-	fleet fleet // used only by the reading that goes on
+	fleet fleet // used only by the reading in progress
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	last     *snapshot
 	tried    time.Time     // when reading last began
-	reading  chan struct{} // closed when the reading that goes on ends; nil if none does
+	reading  chan struct{} // closed when the reading in progress ends; nil if there is none
 	past     history       // of all queues together
 	watchers map[*watcher]bool
 	looping  bool
@@ -30,7 +30,7 @@ const (
 	patience      = 200 * time.Millisecond
 )
 
-// current returns a snapshot that is as new as can be had soon. It's never nil.
+// current returns the newest snapshot that is available soon. It's never nil.
 func (h *hub) current(ctx context.Context) *snapshot {
 	h.mu.Lock()
 	last, wait := h.last, patience
@@ -52,8 +52,7 @@ func (h *hub) current(ctx context.Context) *snapshot {
 	return h.last
 }
 
-// await waits for the end of something, as long as that doesn't take too long. It reports whether it
-// has ended.
+// await waits for done to be closed, for at most patience. It reports whether it was.
 func await(ctx context.Context, done <-chan struct{}, patience time.Duration) bool {
 	ctx, end := context.WithTimeout(ctx, patience)
 	defer end()
@@ -67,7 +66,7 @@ func await(ctx context.Context, done <-chan struct{}, patience time.Duration) bo
 
 const errNotYet = sentence("Redis hasn't answered yet")
 
-// readLocked begins to read, unless that goes on, and returns what is closed at its end.
+// readLocked starts a reading, unless one is in progress, and returns a channel that is closed at its end.
 func (h *hub) readLocked() chan struct{} {
 	if h.reading != nil {
 		return h.reading
@@ -89,11 +88,11 @@ func (h *hub) readLocked() chan struct{} {
 	return done
 }
 
-// refresh reads a snapshot that is newer than this call, as long as that doesn't take too long.
+// refresh reads a snapshot that is newer than this call, unless that takes too long.
 func (h *hub) refresh(ctx context.Context) {
 	ctx, end := context.WithTimeout(ctx, 2*patience)
 	defer end()
-	for range 2 { // what is being read may be older
+	for range 2 { // the one in progress may be older
 		h.mu.Lock()
 		done := h.readLocked()
 		h.mu.Unlock()
@@ -109,15 +108,15 @@ func (h *hub) history() history {
 	return h.past
 }
 
-// A watcher is a page that is open in a browser.
+// A watcher is an open page in a browser.
 type watcher struct {
-	page string                                           // those with the same text show the same
-	make func(context.Context, *snapshot) (blocks, error) // what that page shows now
-	told chan blocks                                      // has room for one: only the latest counts
+	page string                                           // pages with the same text show the same
+	make func(context.Context, *snapshot) (blocks, error) // returns what the page shows now
+	told chan blocks                                      // holds one: only the latest counts
 }
 
-// lingering is how long the loop goes on without watchers, so that going from one page to another
-// leaves no gap in the charts. Tests shorten it.
+// lingering is how long the loop continues without watchers, so that changing pages leaves no gap in the
+// charts. Tests shorten it.
 var lingering = 5 * time.Second
 
 // mostWatchers limits the streams. Pages without one don't change until they're reloaded.
@@ -145,7 +144,7 @@ func (h *hub) leave(w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.watchers, w)
-	if len(h.watchers) == 0 { // the loop may rest for long
+	if len(h.watchers) == 0 { // the loop may be in a long pause
 		select {
 		case h.woken <- struct{}{}:
 		default:
@@ -153,18 +152,18 @@ func (h *hub) leave(w *watcher) {
 	}
 }
 
-// wake makes the loop go on at once.
+// wake makes the loop continue at once.
 func (h *hub) wake() {
 	h.mu.Lock()
 	woken := h.woken
 	h.mu.Unlock()
 	select {
 	case woken <- struct{}{}:
-	default: // nobody watches, or it's awake
+	default: // no one watches, or it's awake
 	}
 }
 
-// loop tells the watchers what has changed, until there have been none for a while.
+// loop sends changes to the watchers, until there have been none for a while.
 func (h *hub) loop() {
 	ctx, end := context.WithCancel(context.Background())
 	defer end()
@@ -186,7 +185,7 @@ func (h *hub) loop() {
 		h.mu.Unlock()
 		h.seen(now)
 		tell(ctx, now, all)
-		pause := max(h.interval, 20*now.Took) // so that it's a twentieth of the time at most
+		pause := max(h.interval, 20*now.Took) // so that reading takes at most a twentieth of the time
 		if now.err != nil {
 			pause = max(pause, 2*time.Second)
 		}
@@ -202,7 +201,7 @@ func (h *hub) loop() {
 	}
 }
 
-// tell makes each page once, and tells those that show it.
+// tell renders each page once, and sends it to its watchers.
 func tell(ctx context.Context, now *snapshot, all map[*watcher]bool) {
 	ctx, end := context.WithTimeout(ctx, readTimeout)
 	defer end()
@@ -211,7 +210,7 @@ func tell(ctx context.Context, now *snapshot, all map[*watcher]bool) {
 		if _, ok := made[w.page]; !ok {
 			b, err := w.make(ctx, now)
 			if err != nil {
-				b = nil // the page says so when it's reloaded; its banners tell why
+				b = nil // the page shows the error when it's reloaded; its banners explain it
 			}
 			made[w.page] = b
 		}

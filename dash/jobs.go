@@ -14,11 +14,11 @@ type job struct {
 	end   context.CancelFunc
 	done  chan struct{} // closed at its end
 
-	mu    sync.Mutex // protects what follows
-	n     int        // tasks it has acted on
-	seen  int        // tasks it has looked at
+	mu    sync.Mutex // protects the fields below
+	n     int        // tasks changed
+	seen  int        // tasks looked at
 	err   error
-	ended time.Time // zero while it goes on
+	ended time.Time // zero while it runs
 }
 
 // A jobState is what pages show of a job.
@@ -39,10 +39,10 @@ type jobs struct {
 
 const (
 	jobTimeout = time.Hour
-	shownAfter = time.Minute // its end
+	shownAfter = time.Minute // how long its end is shown
 )
 
-// start runs a job, unless one of the same queue goes on: then it returns nil.
+// start runs a job, unless one of the same queue is running: then it returns nil.
 func (j *jobs) start(verb Verb, queue string, do func(context.Context, *job) error) *job {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// matching requeues or deletes what a filter picks, in the background.
+// matching requeues or deletes the tasks that a filter matches, in the background.
 func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	verb, name := Verb(form.Get("verb")), form.Get("name")
 	f, err := filtered(form)
@@ -35,11 +35,11 @@ func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	if j == nil {
 		return uncounted, mistake("The last action on all matching tasks of this queue still goes on. Wait for it, or stop it.")
 	}
-	await(ctx, j.done, 500*time.Millisecond) // most have ended by then, and the page says so
+	await(ctx, j.done, 500*time.Millisecond) // most have ended by then, and the page shows it
 	return uncounted, nil
 }
 
-// each calls do for what a filter picks, many tasks at a time. Tasks that fail meanwhile stay.
+// each calls do for the tasks that a filter matches, many at a time. Tasks that fail meanwhile stay.
 func (d *dashboard) each(ctx context.Context, q *worqr.Queue, f *filter, j *job, do func(context.Context, ...string) (int, error)) error {
 	var ids []string
 	seen := 0

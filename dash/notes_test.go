@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What an action did is said, whatever a link asks for.
+// A page describes what an action did, whatever a link contains.
 func TestDone(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]string{

@@ -15,13 +15,13 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// A builder gathers what a page shows. It fails only if there is no such page.
+// A builder collects the content of a page. It fails only if there is no such page.
 type builder func(ctx context.Context, now *snapshot, query url.Values) (*page, error)
 
-// A page is what its templates need.
+// A page has the data for its templates.
 type page struct {
 	Name    string // of its template
-	Tab     string // that is current
+	Tab     string // the current one
 	Heading string
 	Fleet   string // Options.Title
 	Actions bool   // are allowed
@@ -34,8 +34,7 @@ type page struct {
 	Body    any
 }
 
-// pageTimeout is how long a page may gather what it shows, beside the snapshot. It shows what it has
-// by then.
+// pageTimeout is how long a page may collect its content, after the snapshot. It then shows what it has.
 const pageTimeout = 4 * time.Second
 
 // show answers with a page.
@@ -58,7 +57,7 @@ func (d *dashboard) show(w http.ResponseWriter, r *http.Request, name string, bu
 	d.write(w, r, http.StatusOK, p)
 }
 
-// without is a query without some parameters.
+// without returns a query without some parameters.
 func without(query url.Values, names ...string) url.Values {
 	rest := url.Values{}
 	for name, values := range query {
@@ -82,7 +81,7 @@ func (d *dashboard) write(w http.ResponseWriter, r *http.Request, status int, p 
 	send(w, r, status, b.Bytes(), func() []byte { return zip(b.Bytes()) })
 }
 
-// Part makes one block of a page.
+// Part renders one block of a page.
 func (p *page) Part(name string) (template.HTML, error) {
 	var b bytes.Buffer
 	if err := templates().ExecuteTemplate(&b, name, p); err != nil {
@@ -91,7 +90,7 @@ func (p *page) Part(name string) (template.HTML, error) {
 	return template.HTML(b.String()), nil //nolint:gosec // the template has escaped it
 }
 
-// blocks makes the parts that change.
+// blocks renders the parts that change.
 func (p *page) blocks() (blocks, error) {
 	all := blocks{}
 	for _, name := range append(p.Live, "banners") {
@@ -104,12 +103,12 @@ func (p *page) blocks() (blocks, error) {
 	return all, nil
 }
 
-// refuse answers with a page that says what is wrong.
+// refuse answers with a page that explains what is wrong.
 func (d *dashboard) refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
 	d.write(w, r, status, &page{Name: "refused", Heading: http.StatusText(status), Body: printable(why), Now: &snapshot{}})
 }
 
-// A pager leads through rows.
+// A pager has the links between the pages of a list.
 type pager struct {
 	From, To, All int
 	Before, After string // links; "" if there is none
@@ -117,7 +116,7 @@ type pager struct {
 
 const perPage = 50
 
-// paged returns the rows of the page that a query asks for.
+// paged returns the rows of the page in a query.
 func paged[T any](rows []T, name string, query url.Values) ([]T, pager) {
 	last := max(0, (len(rows)-1)/perPage)
 	n, _ := strconv.Atoi(query.Get("page"))
@@ -137,7 +136,7 @@ func paged[T any](rows []T, name string, query url.Values) ([]T, pager) {
 	return rows[n*perPage : p.To], p
 }
 
-// An overviewRow is a queue in the list of all.
+// An overviewRow is a queue in the list of all queues.
 type overviewRow struct {
 	Name    string
 	Counts  inspect.QueueStats
@@ -145,7 +144,7 @@ type overviewRow struct {
 	Spark   *spark
 	Level   string // of its worst banner
 	State   string
-	Unknown bool // its counts
+	Unknown bool // its counts are unknown
 }
 
 type overviewBody struct {
@@ -206,15 +205,15 @@ func sortQueues(all []*queueState, by string, level func(*queueState) int) {
 	}
 }
 
-// A sentence is an error that a page shows as it is.
+// A sentence is an error whose text a page shows unchanged.
 type sentence string
 
 func (s sentence) Error() string { return string(s) }
 
-// errNoQueue is the answer to a name that isn't known.
+// errNoQueue is the answer to an unknown name.
 const errNoQueue = sentence("No such queue: nothing was enqueued to it and no worker has served it. Check the name and the prefix.")
 
-// known returns what is known of a queue. While Redis can't be reached, any may exist.
+// known returns the state of a queue. While Redis can't be reached, any queue may exist.
 func known(now *snapshot, name string) (*queueState, error) {
 	if q := now.find(name); q != nil {
 		return q, nil

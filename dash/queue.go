@@ -13,13 +13,13 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// Listings of tasks: the rows that can be seen, and how many running ones are compared.
+// Limits of listings: the rows that can be shown, and how many running tasks are compared.
 const (
 	mostRows    = 1_000
 	mostRunning = 500
 )
 
-// listTime is how long a list may be read. What there is by then is shown.
+// listTime is how long reading a list may take. The page shows what was read by then.
 const listTime = 200 * time.Millisecond
 
 // A taskRow is a task in a list.
@@ -59,7 +59,7 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 	if now.err == nil {
 		d.list(ctx, now, query, body)
 	}
-	banners := slices.DeleteFunc(d.banners(now, state.name), func(b banner) bool { return b.Kind == "paused" }) // it's said below
+	banners := slices.DeleteFunc(d.banners(now, state.name), func(b banner) bool { return b.Kind == "paused" }) // the page says so itself
 	return &page{Name: "queue", Tab: "overview", Heading: state.name, Query: query, Now: now, Banners: banners,
 		Live: []string{"queue-totals", "drain", "charts", "tasks", "job", "pause"}, Body: body}, nil
 }
@@ -73,7 +73,7 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 		return
 	}
 	n, _ := strconv.Atoi(query.Get("page"))
-	until := min(max(n, 1)*perPage+1, mostRows) // one more, to know whether there are more
+	until := min(max(n, 1)*perPage+1, mostRows) // one more, to learn whether there are more
 	row := func(key string, payload []byte) taskRow {
 		return taskRow{Key: key, Payload: line(d.payload(name, payload, shownInLists), 160), Link: taskLink(name, key, payload)}
 	}
@@ -121,8 +121,8 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 	body.Rows, body.Pager = paged(body.Rows, "queue", query)
 }
 
-// inOrder returns the tasks that may start now, in their order. Tasks that aren't due yet come behind
-// these, and are left out: they have a list of their own.
+// inOrder returns the tasks that may start now, in order. Tasks that aren't due yet come after these, and are
+// left out: they have their own list.
 func inOrder(ctx context.Context, q *worqr.Queue, most int) (some [][]byte, more bool, err error) {
 	stats, err := q.Stats(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func first[T any](all iter.Seq2[T, error], most int) (some []T, more bool, err e
 	return some, false, nil
 }
 
-// taskLink leads to the page of a task. It names the payload by a digest: links end up in logs.
+// taskLink returns the link to the page of a task. It has the payload's digest: links end up in logs.
 func taskLink(queue, key string, payload []byte) string {
 	if key != "" {
 		return link("task", "name", queue, "key", key)

@@ -22,7 +22,7 @@ type recurringRow struct {
 	inspect.RecurringTask
 }
 
-// Bad reports whether the last occurrence wasn't done.
+// Bad reports whether the last occurrence failed or didn't run.
 func (r recurringRow) Bad() bool {
 	return r.LastOutcome != "finished" && r.LastOutcome != "skipped" && r.LastOutcome != "canceled"
 }
@@ -33,7 +33,7 @@ type recurringBody struct {
 	Queue  string // "" is all
 	Filter string
 	Known  int  // before the filter
-	Late   bool // they're of an earlier moment, or not all there
+	Late   bool // they're older, or incomplete
 	Err    string
 }
 
@@ -65,15 +65,15 @@ func (d *dashboard) recurring(ctx context.Context, now *snapshot, query url.Valu
 	return p, nil
 }
 
-// recurrences are the recurring tasks of all queues. They aren't part of a snapshot: there's no
-// count of them, so each queue has to be asked.
+// recurrences are the recurring tasks of all queues. They aren't part of a snapshot: there's no count of them,
+// so each queue must be read.
 type recurrences struct {
 	queue func(name string) (*worqr.Queue, error)
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	at      time.Time  // when they were read; zero before the first time
 	took    time.Duration
-	reading chan struct{} // closed when the reading that goes on ends; nil if none does
+	reading chan struct{} // closed when the reading in progress ends; nil if there is none
 	all     []recurringRow
 	err     error
 }
@@ -107,14 +107,14 @@ func (r *recurrences) current(ctx context.Context, now *snapshot) (all []recurri
 	return r.all, late, r.err
 }
 
-// forget has the list read again, after an action.
+// forget makes the next call read the list again, after an action.
 func (r *recurrences) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at = time.Time{}
 }
 
-// rows are what recurs on a queue.
+// rows returns the recurring tasks of a queue.
 func (r *recurrences) rows(ctx context.Context, name string) (rows []recurringRow, err error) {
 	q, err := r.queue(name)
 	if err != nil {
@@ -131,14 +131,14 @@ func (r *recurrences) rows(ctx context.Context, name string) (rows []recurringRo
 	return rows, nil
 }
 
-// read asks all queues, several at a time.
+// read reads all queues, several at a time.
 func (r *recurrences) read(names []string, done chan struct{}) {
 	defer close(done)
 	ctx, end := context.WithTimeout(context.Background(), readTimeout)
 	defer end()
 	begun := time.Now()
 	var (
-		mu       sync.Mutex // protects what follows
+		mu       sync.Mutex // protects the variables below
 		all      []recurringRow
 		failures error
 		answered = begun

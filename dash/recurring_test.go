@@ -12,8 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// Recurring tasks are listed over all queues and by queue, with what became of the last one, and run
-// when somebody wants it.
+// Recurring tasks are listed for all queues and by queue, with the last outcome, and run on request.
 func TestRecurring(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})

@@ -22,16 +22,15 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// How large the fleet of TestScale is. docs/dashboard.md has what it says with 1000, 1000 and
-// 1000000.
+// The size of TestScale's fleet. docs/dashboard.md has its results for 1000, 1000 and 1000000.
 var (
 	scaleQueues  = flag.Int("dash.queues", 30, "queues of TestScale")
 	scaleWorkers = flag.Int("dash.workers", 10, "workers of TestScale")
 	scaleFailed  = flag.Int("dash.failed", 2_000, "failed tasks of TestScale")
 )
 
-// In a large fleet, no page takes long, nor much of Redis's time.
-// With its flags it measures; the limits have room for a busy machine.
+// In a large fleet, no page takes long, nor much of Redis's time. With its flags
+// it measures; the limits allow for a busy machine.
 func TestScale(t *testing.T) {
 	parallel(t)
 	server := redistest.Start(t)
@@ -55,7 +54,7 @@ func TestScale(t *testing.T) {
 	t.Logf("a snapshot of the fleet is %.20s", read)
 }
 
-// visited opens all pages, and says how long they take, and how much of Redis's processor.
+// visited opens all pages, and logs how long they take, and how much of Redis's processor time.
 func visited(t *testing.T, b *browser, conn redis.Conn) {
 	t.Helper()
 	const times = 5

@@ -16,7 +16,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Who may see and act on one queue doesn't get at all of them by naming it.
+// A user with access to one queue gets no access to all queues by passing its name.
 func TestAuthorizeAll(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -52,7 +52,7 @@ func TestAuthorizeAll(t *testing.T) {
 	is.Equal(peertest.Stats(t, q).Running, 1)
 }
 
-// A stream that begins while the server shuts down doesn't keep it.
+// A stream that begins while the server shuts down doesn't delay it.
 func TestShutdownWhileStreamBegins(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -85,7 +85,7 @@ func TestShutdownWhileStreamBegins(t *testing.T) {
 	is.NoErr(server.Config.Shutdown(ctx))
 }
 
-// A payload that is nested deeply takes no more to show than others.
+// A deeply nested payload takes no longer to show than others.
 func TestDeepPayload(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -99,7 +99,7 @@ func TestDeepPayload(t *testing.T) {
 	is.True(len(r.text) < 1<<20)
 }
 
-// The headers of a stream come at once, and hold no place of a page.
+// The headers of a stream come at once, and a HEAD request holds no place of a page.
 func TestStreamHead(t *testing.T) {
 	is := parallel(t)
 	b := browse(t, open(t, worqr.Options{}), nil)

@@ -18,34 +18,34 @@ type group struct {
 	Kind   string
 	Reason string
 	Count  int
-	Last   time.Time // when the newest failed
-	First  time.Time // when the oldest did
+	Last   time.Time // when the newest task failed
+	First  time.Time // when the oldest task failed
 }
 
 const (
 	mostGroups   = 200
-	mostSearches = 8                // at once; the one that nobody has looked at for longest ends
+	mostSearches = 8                // at once; the least recently viewed one ends
 	unwatched    = 10 * time.Second // after which a search ends
 	kept         = 2 * time.Minute  // for paging
 
-	searchPatience = 150 * time.Millisecond // of a page
+	searchPatience = 150 * time.Millisecond // of a page that waits for results
 
 	breath = 1_000 // tasks after which a search rests
 )
 
-// A search goes through a failed queue, newest first, in the background.
+// A search reads a failed queue, newest first, in the background.
 type search struct {
-	id, what string // what: queue and filter
+	id, what string // what is the queue and the filter
 	begun    time.Time
 	end      context.CancelFunc
-	stale    bool // an action came later; the lock of searches protects it
+	stale    bool // older than the last action; protected by the mutex of searches
 
-	mu      sync.Mutex // protects what follows
-	looked  time.Time  // at its results, last
+	mu      sync.Mutex // protects the fields below
+	looked  time.Time  // when its results were last viewed
 	seen    int
 	matched int
 	groups  map[string]*group
-	others  int // tasks whose groups are too many
+	others  int // tasks in further groups
 	rows    []failedRow
 	over    bool
 	ended   time.Time
@@ -72,7 +72,7 @@ type searches struct {
 	all []*search
 }
 
-// get returns the search with this id, or one for the same that is still new, or begins one.
+// get returns the search with this id, or a recent one for the same filter, or begins one.
 func (s *searches) get(id, what string, begin func(*search)) *search {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,16 +98,16 @@ func (s *searches) get(id, what string, begin func(*search)) *search {
 	return n
 }
 
-// isNew reports whether a page that begins may show this: one that goes on, or has just ended.
-// Otherwise reloading would begin again and again.
+// isNew reports whether a new page may show this search: it's running, or has just ended. Otherwise each reload
+// would begin another one.
 func (s *search) isNew(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.over || now.Sub(s.ended) < 2*time.Second
 }
 
-// forget has the next page begin a search of its own: an action may have changed what they find. The
-// pages that show them go on with them.
+// forget makes the next page begin its own search: an action may have changed the results. The pages that show
+// the existing searches keep them.
 func (s *searches) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *search) lookedAt() time.Time {
 	return s.looked
 }
 
-// run goes through the failed queue, until nobody looks any more.
+// run reads the failed queue, until no one views the search any more.
 func (s *search) run(ctx context.Context, d *dashboard, queue string, f *filter) {
 	defer s.end()
 	failure := s.look(ctx, d, queue, f)
@@ -145,7 +145,7 @@ func (s *search) look(ctx context.Context, d *dashboard, queue string, f *filter
 			if time.Since(s.lookedAt()) > unwatched {
 				return errUnwatched
 			}
-			time.Sleep(min(time.Since(since)/10, 5*time.Millisecond)) // others need Redis, too
+			time.Sleep(min(time.Since(since)/10, 5*time.Millisecond)) // leave time for other clients of Redis
 			since = time.Now()
 		}
 		s.note(d, queue, &t, f.picks(d, queue, &t))
@@ -153,7 +153,7 @@ func (s *search) look(ctx context.Context, d *dashboard, queue string, f *filter
 	return nil
 }
 
-var errUnwatched = fmt.Errorf("the search was stopped, since nobody looked at it; reload the page")
+var errUnwatched = fmt.Errorf("the search was stopped because no page was showing it; reload the page")
 
 func (s *search) note(d *dashboard, queue string, t *inspect.FailedTask, picked bool) {
 	var row failedRow
@@ -205,10 +205,10 @@ type result struct {
 	Over    bool
 	Err     string
 	Begun   time.Time
-	PerS    float64 // how many it sees in a second
+	PerS    float64 // how many it looks at in a second
 }
 
-// Left is how long the search of so many tasks goes on, or "" if nobody knows.
+// Left returns how long the search of total tasks will take, or "" if that's unknown.
 func (r result) Left(total int) string {
 	if r.PerS == 0 || r.Over || total <= r.Seen {
 		return ""
@@ -216,7 +216,7 @@ func (r result) Left(total int) string {
 	return span(max(time.Second, time.Duration(float64(total-r.Seen)/r.PerS*float64(time.Second)).Round(time.Second)))
 }
 
-// result waits a moment for the end of the search, or for enough rows, and returns what there is.
+// result waits a moment for the end of the search, or for enough rows, and returns what it has found.
 func (s *search) result(ctx context.Context, rows int) result {
 	for deadline := time.Now().Add(searchPatience); ctx.Err() == nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		s.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// How long a search goes on is known once it has a pace, and until it's over.
+// The remaining time of a search is known once it has a pace, and until it ends.
 func TestLeft(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -18,7 +18,7 @@ func TestLeft(t *testing.T) {
 	is.Equal(result{Seen: 1_000, PerS: 500, Over: true}.Left(31_000), "")
 }
 
-// Pages of the same search share it, and what nobody has looked at for longest makes room.
+// Pages with the same search share it, and the least recently viewed one makes room.
 func TestSearches(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -32,7 +32,7 @@ func TestSearches(t *testing.T) {
 	first.begun = time.Now().Add(-time.Hour)
 	is.Equal(all.get("", "a", begin), first) // a reload doesn't begin again
 	first.over, first.ended = true, time.Now().Add(-time.Minute)
-	is.True(all.get("", "a", begin) != first) // but for what has changed since
+	is.True(all.get("", "a", begin) != first) // except for what has changed since
 	for range 2 * mostSearches {
 		s := all.get("new", "a", begin)
 		s.looked = time.Now().Add(time.Hour)

@@ -13,7 +13,7 @@ import (
 
 type serverBody struct {
 	Check     checkState
-	Large     bool          // the fleet: it isn't checked by itself
+	Large     bool          // the fleet: it isn't checked automatically
 	Answer    time.Duration // of Redis
 	PingError string
 	Took      time.Duration

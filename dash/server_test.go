@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// The page of the server tells a process that serves queues from one that only looks.
+// The server page distinguishes a process that serves queues from one that only shows them.
 func TestServer(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})

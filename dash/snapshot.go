@@ -13,43 +13,43 @@ import (
 	"github.com/worqr/worqr/internal/reading"
 )
 
-// How much one snapshot reads.
+// Limits of one snapshot.
 const (
 	mostQueues  = 10_000 // names
 	mostWorkers = 10_000
-	mostCounts  = 1_000 // queues whose counts are read; the others keep theirs until it's their turn
+	mostCounts  = 1_000 // queues whose counts are read; the others keep theirs until their turn
 	atOnce      = 16    // queues read at the same time
 	readTimeout = 10 * time.Second
 
 	queueTimeout = 2 * time.Second // of one queue
 )
 
-// A snapshot is what was known of the fleet at one moment. It doesn't change.
+// A snapshot is the known state of the fleet at one moment. It doesn't change.
 type snapshot struct {
 	At       time.Time     // when it was read; zero before the first time
 	Took     time.Duration // to read it
 	queues   []*queueState // by name
 	workers  []inspect.Worker
 	more     bool      // there are more queues than are listed
-	err      error     // why the last attempt to read failed; the rest is what was read before
+	err      error     // why the last attempt to read failed; the rest is older
 	unlisted error     // why the workers couldn't be listed
-	answered time.Time // when the last queue did
+	answered time.Time // when the last queue was read
 	Total    sample
 	Pace     pace
 }
 
-// A queueState is what was known of one queue.
+// A queueState is the known state of one queue.
 type queueState struct {
 	name     string
 	at       time.Time // when its counts were read; zero if they never were
 	counts   inspect.QueueStats
-	err      error // why they couldn't be
+	err      error // why they couldn't be read
 	past     history
 	pace     pace
 	workers  []*inspect.Worker // registered ones that serve it
-	unlisted bool              // they're of an earlier time
+	unlisted bool              // they're from an earlier snapshot
 	grown    growth
-	missing  time.Duration // for how long it has had more workers than are registered
+	missing  time.Duration // how long it has had more workers than are registered
 }
 
 // A growth is what changed in the last minute.
@@ -58,7 +58,7 @@ type growth struct {
 	waiting, failed int
 }
 
-// Workers is how many are registered.
+// Workers returns how many are registered.
 func (s *snapshot) Workers() int { return len(s.workers) }
 
 // find returns the state of a queue, or nil.
@@ -87,10 +87,10 @@ type fleet struct {
 	past    map[string]history
 	all     history
 	missing map[string]time.Time // queues that have more workers than are registered, and since when
-	turn    int                  // of the first queue that is read next, if there are too many for one time
+	turn    int                  // of the first queue to read next, if there are too many for one snapshot
 }
 
-// read makes the next snapshot. If that fails, it's the last one with the error.
+// read returns the next snapshot. If that fails, it returns the last one with the error.
 func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 	ctx, end := context.WithTimeout(ctx, readTimeout)
 	defer end()
@@ -103,7 +103,7 @@ func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 	}
 	next.Took = time.Since(begun)
 	if next.answered.After(begun) {
-		next.Took = next.answered.Sub(begun) // the next one needn't wait longer for those that don't answer
+		next.Took = next.answered.Sub(begun) // the next one needn't wait longer for queues that don't answer
 	}
 	return next
 }
@@ -186,7 +186,7 @@ func (f *fleet) count(ctx context.Context, next, last *snapshot) error {
 	if slices.ContainsFunc(ask, func(q *queueState) bool { return q.err == nil }) {
 		return nil
 	}
-	if ctx.Err() != nil || f.peer.Ping(ctx) != nil { // it's not about these queues
+	if ctx.Err() != nil || f.peer.Ping(ctx) != nil { // the failure isn't about these queues
 		return ask[0].err
 	}
 	return nil
@@ -225,7 +225,7 @@ func (f *fleet) remember(next *snapshot) {
 	f.all = f.all.with(next.Total, 300)
 }
 
-// serve notes which registered workers serve each queue.
+// serve sets which registered workers serve each queue.
 func serve(next *snapshot) {
 	slices.SortFunc(next.workers, func(a, b inspect.Worker) int {
 		return strings.Compare(a.Name+"\x00"+a.ID, b.Name+"\x00"+b.ID)
@@ -239,7 +239,7 @@ func serve(next *snapshot) {
 	}
 }
 
-// miss notes which queues have workers that no longer renew their registration.
+// miss records which queues have workers that no longer renew their registration.
 func (f *fleet) miss(next *snapshot) {
 	old := f.missing
 	f.missing = map[string]time.Time{}

@@ -40,7 +40,7 @@ var assets = sync.OnceValue(func() map[string]*asset {
 	return all
 })
 
-// versioned is the link to an asset. It changes with the asset, so browsers may keep what they have.
+// versioned returns the link to an asset. It changes with the asset, so that browsers may cache it.
 func versioned(name string) string { return name + "?v=" + assets()[name].version }
 
 func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +59,7 @@ func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
 	send(w, r, http.StatusOK, a.plain, func() []byte { return a.zipped })
 }
 
-// send writes a body, compressed if the browser takes that.
+// send writes a body, compressed if the browser accepts that.
 func send(w http.ResponseWriter, r *http.Request, status int, plain []byte, zipped func() []byte) {
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		w.Header().Set("Content-Encoding", "gzip")
@@ -67,7 +67,7 @@ func send(w http.ResponseWriter, r *http.Request, status int, plain []byte, zipp
 	}
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(plain) // who has gone needs no answer
+		_, _ = w.Write(plain) // a client that has gone needs no answer
 	}
 }
 

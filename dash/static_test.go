@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Text has a contrast of at least 4.5 on what is behind it, light and dark, as WCAG AA wants, and
-// edges of controls have 3.
+// Text has a contrast of at least 4.5 to its background, light and dark, as WCAG AA requires, and edges of
+// controls have 3.
 func TestContrast(t *testing.T) {
 	t.Parallel()
 	css := string(assets()["style.css"].plain)

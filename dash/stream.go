@@ -14,15 +14,15 @@ import (
 // blocks are the parts of a page that change, as HTML, by id.
 type blocks map[string]string
 
-// How long a browser may take to receive, how often it hears from us at least, and how long a stream
-// lasts. The browser connects again.
+// How long a browser may take to receive, how often it gets at least a comment, and how long a stream lasts.
+// The browser connects again.
 const (
 	sendTimeout   = 10 * time.Second
 	keepAlive     = 15 * time.Second
 	longestStream = 30 * time.Minute
 )
 
-// stream sends a browser what changes on its page, as server-sent events.
+// stream sends the changes of a page to a browser, as server-sent events.
 func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) {
 	name := r.URL.Query().Get("show")
 	query := without(r.URL.Query(), "show")
@@ -35,7 +35,7 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) 
 		return
 	}
 	watch := &watcher{page: name + "?" + query.Encode(), told: make(chan blocks, 1), make: func(ctx context.Context, now *snapshot) (blocks, error) {
-		p, err := build(ctx, now, without(query)) // a copy: pages note in it what they show
+		p, err := build(ctx, now, without(query)) // a copy, since pages change it
 		if err != nil {
 			return nil, err
 		}
@@ -50,9 +50,9 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) 
 	defer d.hub.leave(watch)
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // or nginx would collect them
+	h.Set("X-Accel-Buffering", "no") // otherwise nginx would buffer events
 	if r.Method == http.MethodHead {
-		return // who asks for the headers would wait for the end
+		return // a client that asks for the headers would wait for the end
 	}
 	ctx, end := context.WithTimeout(r.Context(), longestStream)
 	defer end()
@@ -111,22 +111,22 @@ func (s *sender) send(text string) error {
 	return s.to.Flush()
 }
 
-// A serving is what is known of a server whose requests come here. http.Server.Shutdown waits for
-// streams, so they end with it.
+// A serving is the state of a server whose requests arrive here. http.Server.Shutdown waits for streams, so
+// they end when it begins.
 type serving struct {
 	mu      sync.Mutex // protects the fields below
-	over    bool       // it shuts down
+	over    bool       // it's shutting down
 	streams map[*context.CancelFunc]bool
 }
 
-// servers are those, until they're collected.
+// servers are those, until they're garbage-collected.
 var servers struct {
 	mu sync.Mutex
 	of map[weak.Pointer[http.Server]]*serving // protected by mu
 }
 
-// served returns what is known of the server of a request, or nil. Each request calls it first of all:
-// a stream that is still to be allowed when the server shuts down must learn of that, too.
+// served returns the state of a request's server, or nil. Each request calls it first: a stream that hasn't
+// been authorized yet when the server shuts down must end, too.
 func served(r *http.Request) *serving {
 	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok {
@@ -162,7 +162,7 @@ func (s *serving) shutdown() {
 	}
 }
 
-// atShutdown calls end when the server shuts down, or if it does so already, until forget is called.
+// atShutdown calls end when the server shuts down, or at once if it's doing so already, until forget is called.
 func (s *serving) atShutdown(end context.CancelFunc) (forget func()) {
 	if s == nil {
 		return func() {}

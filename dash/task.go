@@ -65,7 +65,7 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 	return p, nil
 }
 
-// explained fills in what is known of a task.
+// explained sets the fields for an explanation.
 func (d *dashboard) explained(body *taskBody, e *inspect.Explanation, err error) {
 	body.Asked = true
 	if err != nil {
@@ -90,12 +90,12 @@ func (d *dashboard) explained(body *taskBody, e *inspect.Explanation, err error)
 	}
 }
 
-// hides reports whether payloads are hidden, so that there's no use in searching them.
+// hides reports whether payloads are hidden, so that searching them is useless.
 func (d *dashboard) hides() bool {
 	return d.opts.Payload != nil && d.hooks.payload("", []byte("payload")) == ""
 }
 
-// lookUp explains a payload that somebody has typed. It's posted, so that it isn't in the URL.
+// lookUp explains a typed payload. It's posted, so that it isn't in the URL.
 func (d *dashboard) lookUp(w http.ResponseWriter, r *http.Request) {
 	form, ok := d.form(w, r)
 	if !ok {

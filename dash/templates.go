@@ -12,7 +12,7 @@ var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("").Funcs(functions).ParseFS(files, "templates/*.html"))
 })
 
-// functions are what templates may call.
+// functions are those available to templates.
 var functions = template.FuncMap{
 	"amount": amount, "count": words.Grouped, "line": line, "link": link, "several": words.Counted, "size": size, "span": span, "text": printable, "versioned": versioned,
 	"ago":     func(t time.Time) string { return span(time.Since(t)) + " ago" },
@@ -40,7 +40,7 @@ type tab struct{ Name, Label string }
 
 var tabs = []tab{{"waiting", "In order"}, {"running", "Running"}, {"scheduled", "Scheduled"}, {"added", "Added"}}
 
-// due says when something starts.
+// due formats when something starts.
 func due(t time.Time) string {
 	if d := time.Until(t); d > 0 {
 		return "in " + span(d)

@@ -28,11 +28,11 @@ const (
 type Event struct {
 	Kind     EventKind
 	Queue    string // "" for EventSync
-	WorkerID string // of EventDone
-	Payload  []byte // of EventDone and EventCancel; nil if large
-	Result   []byte // of EventDone; nil if large
-	Count    int    // of EventWork
-	Evidence string // of EventLost: what this peer noticed
+	WorkerID string // for EventDone
+	Payload  []byte // for EventDone and EventCancel; nil if large
+	Result   []byte // for EventDone; nil if large
+	Count    int    // for EventWork
+	Evidence string // for EventLost: what this peer noticed
 
 	// Sizes in bytes. Digests are SHA-1 in hex, of large values only, and may be missing.
 	PayloadSize, ResultSize     int

@@ -54,7 +54,7 @@ func ExampleRun() {
 	}
 }
 
-// What a program adds to its queues.
+// A test of what a program adds to its queues.
 func ExampleEnqueued() {
 	peer := worqrtest.Start(t).Peer(nil)
 	signUp := func(ctx context.Context, mails *worqr.Queue) error { return mails.Enqueue(ctx, []byte("welcome")) }

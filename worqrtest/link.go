@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A link is all connections of a peer.
+// A link has all connections of a peer.
 type link struct {
 	dial func() (net.Conn, error)
 
@@ -83,7 +83,7 @@ func (l *link) lose(text string) {
 	l.losing, l.text = true, []byte(text)
 }
 
-// repair undoes all but what is lost.
+// repair undoes everything except losses.
 func (l *link) repair() {
 	l.resume()
 	l.mu.Lock()
@@ -137,8 +137,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// deliverLocked sends what was held back, in the background: the server may be busy. What is sent
-// later waits for it.
+// deliverLocked sends the held data, in the background: the server may be busy. Later data waits for it.
 func (c *conn) deliverLocked() {
 	held, before, done := c.held, c.delivered, make(chan struct{})
 	c.held, c.delivered = nil, done
@@ -147,7 +146,7 @@ func (c *conn) deliverLocked() {
 		if before != nil {
 			<-before
 		}
-		_, _ = c.Conn.Write(held) // if it fails, the reader learns of it
+		_, _ = c.Conn.Write(held) // if it fails, the reader gets an error
 	}()
 }
 
@@ -176,7 +175,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// await waits until a pause is over, or the deadline has come.
+// await waits until the pause has ended, or for the deadline.
 func (c *conn) await() error {
 	c.link.mu.Lock()
 	resumed, until := c.link.resumed, c.until

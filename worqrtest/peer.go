@@ -36,9 +36,9 @@ func (r *Redis) Peer(opts *worqr.Options) *Peer {
 	close(p.link.resumed)
 	p.Peer = worqr.New(&redis.Pool{DialContext: over(p.link.connect)}, &o)
 	r.t.Cleanup(func() {
-		p.link.repair() // else its end would have to wait for Redis
+		p.link.repair() // otherwise Close would have to wait for Redis
 		if err := p.Close(); err != nil {
-			r.t.Log(err) // what a test has broken isn't always mended
+			r.t.Log(err) // not every fault of a test is repaired
 		}
 	})
 	return p
@@ -69,8 +69,8 @@ func (p *Peer) Serve() (stop func()) {
 // Its handlers keep running, since a goroutine can't be killed.
 func (p *Peer) Crash() { p.link.crash() }
 
-// Pause holds back all that the peer sends and receives, until Resume, as if its process had
-// stopped or the network was down. Its handlers keep running.
+// Pause holds back everything the peer sends and receives, until Resume, as if its process had stopped or the
+// network was down. Its handlers keep running.
 func (p *Peer) Pause() { p.link.pause() }
 
 // Resume ends a Pause, and delivers what was held back.

@@ -92,7 +92,7 @@ func Enqueued(t testing.TB, q *worqr.Queue) (all []Task) {
 		}
 		all = append(all, Task{Payload: string(payload)})
 	}
-	// Tasks yields what is due in the schedule, then those of Enqueue, then the others.
+	// Tasks yields the due tasks of the schedule, then those of Enqueue, then the others.
 	all = all[min(due, len(all)):]
 	all = all[:max(len(all)-(len(keyed)-due), 0)]
 	return append(all, keyed...)

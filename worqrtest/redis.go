@@ -32,7 +32,7 @@ type Redis struct {
 	over     bool // the test has ended
 }
 
-// epoch is when time begins in a bubble: worqr takes earlier times for something else.
+// epoch is when time begins in a bubble: worqr interprets earlier times differently.
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Start starts a server for this test. In a bubble of testing/synctest, its clock is the bubble's,
@@ -72,7 +72,7 @@ func Virtual(t *testing.T, test func(t *testing.T, redis *Redis)) {
 // Pool returns a pool of connections to the server, for worqr.New and for commands of your own.
 func (r *Redis) Pool() *redis.Pool { return &redis.Pool{MaxIdle: 4, DialContext: over(r.dial)} }
 
-// over makes connections of the driver.
+// over returns a function that makes connections of the driver.
 func over(dial func() (net.Conn, error)) func(context.Context) (redis.Conn, error) {
 	return func(context.Context) (redis.Conn, error) {
 		conn, err := dial()
@@ -102,14 +102,14 @@ func (r *Redis) URL() string {
 		served.Go(func() { r.accept(l, &served) })
 		r.t.Cleanup(func() {
 			_ = l.Close()
-			r.end() // with the connections
+			r.end() // and the connections
 			served.Wait()
 		})
 	}
 	return "redis://" + r.listener.Addr().String()
 }
 
-// accept leads connections to the server until the listener is closed.
+// accept connects clients to the server until the listener is closed.
 func (r *Redis) accept(l net.Listener, served *sync.WaitGroup) {
 	for {
 		conn, err := l.Accept()

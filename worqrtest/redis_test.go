@@ -58,7 +58,7 @@ func TestNight(t *testing.T) {
 			}
 		}
 	})
-	if took := time.Since(began); took > 30*time.Second { // as long as it seems to last: 2 h
+	if took := time.Since(began); took > 30*time.Second { // not the 2 h of virtual time
 		t.Errorf("took %v", took)
 	}
 }
@@ -86,7 +86,7 @@ func TestCrash(t *testing.T) {
 				first := <-starts
 				fleet[strings.Index("ab", first)].Crash()
 				if next := <-starts; next == first {
-					t.Errorf("%s has crashed, and has its task again", first)
+					t.Errorf("%s has crashed, but got its task again", first)
 				}
 				if after := time.Since(began); after > 2*lease {
 					t.Errorf("its task started elsewhere after %v", after)
@@ -96,7 +96,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// What a paused peer sends arrives later, in order.
+// Data sent by a paused peer arrives later, in order.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	Virtual(t, func(t *testing.T, redis *Redis) {
@@ -123,7 +123,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// A reply that is lost leaves it unknown what the call did. It did what it should.
+// If a reply is lost, the outcome of the call is unknown. It had its effect.
 func TestLoseReply(t *testing.T) {
 	t.Parallel()
 	redis := Start(t)
@@ -168,7 +168,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// Everything that waits is listed, with what it has.
+// Every waiting task is listed, with its properties.
 func TestEnqueued(t *testing.T) {
 	t.Parallel()
 	Virtual(t, func(t *testing.T, redis *Redis) {

@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// A handler is run once, whatever it returns, and its Task can do all that a Task can.
+// A handler runs once, whatever it returns, and its Task has all methods.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")
@@ -57,7 +57,7 @@ func (f *failing) Fatal(args ...any) {
 	runtime.Goexit()
 }
 
-// A handler that's nil is a mistake of the test, not a panic of the handler.
+// A nil handler is a mistake in the test, not a panic of the handler.
 func TestRunNil(t *testing.T) {
 	t.Parallel()
 	f := &failing{TB: t}
@@ -69,7 +69,7 @@ func TestRunNil(t *testing.T) {
 	}
 }
 
-// What a task has beside its payload is there, and in virtual time, too.
+// The properties of a task are available, in virtual time, too.
 func TestRunVirtually(t *testing.T) {
 	t.Parallel()
 	Virtual(t, func(t *testing.T, _ *Redis) {

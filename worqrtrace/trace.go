@@ -120,37 +120,37 @@ type Task struct {
 	DueAt      time.Time
 	Headers    map[string]string
 
-	// Of Ended.
+	// For Ended.
 	Outcome    Outcome
 	Ran        time.Duration
 	ResultSize int                 // in bytes
-	Kind       inspect.FailureKind // of Failed
+	Kind       inspect.FailureKind // for Failed
 	Error      string              // why it didn't finish
-	Next       time.Time           // of Retried and Snoozed: when it starts again, by this peer's clock
+	Next       time.Time           // for Retried and Snoozed: when it starts again, by this peer's clock
 }
 
 // A Queue is something that happened on a queue.
 type Queue struct {
 	At       time.Time // by this peer's clock
 	Queue    string
-	OnFailed bool                // of Joined, Left, Failed and TasksReturned: it's about the failed queue
+	OnFailed bool                // for Joined, Left, Failed and TasksReturned: it's about the failed queue
 	WorkerID string              // "" for Enqueued, Canceled and Changed
-	Key      string              // of Put, EnqueueAt, Add, AddAt, CancelKey and RemoveKey
+	Key      string              // for Put, EnqueueAt, Add, AddAt, CancelKey and RemoveKey
 	Tasks    int                 // that were enqueued, removed, changed, returned, failed or dropped
-	Size     int                 // of their payloads, of Enqueued, in bytes
-	DueAt    time.Time           // of Enqueued; zero is now
-	Took     time.Duration       // how long the call took, of Enqueued, Canceled and Changed
-	Err      error               // of Enqueued, Changed and Left
-	Method   string              // of Changed, such as "RemoveKey"
-	Kind     inspect.FailureKind // of Failed
-	Headers  map[string]string   // of Enqueued, of a single task
+	Size     int                 // of their payloads, for Enqueued, in bytes
+	DueAt    time.Time           // for Enqueued; zero is now
+	Took     time.Duration       // how long the call took, for Enqueued, Canceled and Changed
+	Err      error               // for Enqueued, Changed and Left
+	Method   string              // for Changed, such as "RemoveKey"
+	Kind     inspect.FailureKind // for Failed
+	Headers  map[string]string   // for Enqueued, if it is a single task
 }
 
 // A Worker is an evicted worker.
 type Worker struct {
 	At       time.Time // by this peer's clock
 	WorkerID string
-	NewID    string // of Evicted
+	NewID    string // for Evicted
 	Name     string // this and the next two may be unknown
 	Host     string
 	PID      int
@@ -162,8 +162,8 @@ type Worker struct {
 type Connection struct {
 	At     time.Time     // by this peer's clock
 	Server string        // "" if unknown, as in a cluster
-	Error  string        // of ConnectionLost
-	Away   time.Duration // of ConnectionRestored: how long Redis didn't answer
+	Error  string        // for ConnectionLost
+	Away   time.Duration // for ConnectionRestored: how long Redis didn't answer
 }
 
 func (t Task) Format(s fmt.State, _ rune) { logs.Show(s, "trace of a task", t) }

@@ -13,7 +13,7 @@ import (
 
 const canary = "canary"
 
-// What is traced can be printed and logged, and shows no key.
+// Arguments of trace functions can be printed and logged without showing a key.
 func TestTraceIsDiscreet(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder

@@ -8,8 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// When things happen, in parts of the whole time. A peer that dies is evicted
-// after one and a half leases at the latest.
+// When things happen, as fractions of the whole time. A peer that dies is evicted
+// at most one and a half leases later.
 const (
 	mailAt    = 0.04
 	dueAt     = 0.17
@@ -20,7 +20,7 @@ const (
 	stopAt    = 0.76
 )
 
-// act is the story.
+// act plays the story.
 func (p *play) act(ctx context.Context) error {
 	begun := time.Now()
 	at := func(part float64) time.Time { return begun.Add(time.Duration(part * float64(p.total))) }
@@ -41,7 +41,7 @@ func (p *play) act(ctx context.Context) error {
 		defer close(produced)
 		p.produce(ctx, at(stopAt))
 	}()
-	defer func() { <-produced }() // so that the tally has all
+	defer func() { <-produced }() // so that the tally is complete
 	for _, next := range []struct {
 		at  float64
 		act func(context.Context) error
@@ -68,7 +68,7 @@ func (p *play) act(ctx context.Context) error {
 	return p.drain(ctx, at(1))
 }
 
-// until waits for a time. If ctx has ended it fails, even when it's late: what is interrupted doesn't go on.
+// until waits until t. If ctx has ended it fails, even if t has passed: an interrupted demo starts nothing new.
 func until(ctx context.Context, t time.Time) error {
 	select {
 	case <-time.After(time.Until(t)):
@@ -77,7 +77,7 @@ func until(ctx context.Context, t time.Time) error {
 	return context.Cause(ctx)
 }
 
-// every looks again and again, until that says that it has seen enough.
+// every calls look, with pauses, until it reports that it has seen enough.
 func every(ctx context.Context, pause time.Duration, look func() (enough bool, err error)) error {
 	looks := time.NewTicker(pause)
 	defer looks.Stop()
@@ -93,8 +93,8 @@ func every(ctx context.Context, pause time.Duration, look func() (enough bool, e
 	}
 }
 
-// bounded is for calls that Ctrl-C must not cut off, since then nobody would
-// know whether they were carried out.
+// bounded returns a context for calls that Ctrl-C must not cut off, since their
+// outcome would then be unknown.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), patience)
 }
@@ -115,9 +115,9 @@ func (p *play) enqueue(ctx context.Context, jobs ...job) error {
 	return nil
 }
 
-// produce enqueues photos, more than two peers can keep up with.
+// produce enqueues photos faster than two peers can handle them.
 func (p *play) produce(ctx context.Context, end time.Time) {
-	id, count := backup.id+1, 2*peers*slots // so that all have something to do from the beginning
+	id, count := backup.id+1, 2*peers*slots // so that all are busy from the start
 	err := every(ctx, 200*time.Millisecond, func() (bool, error) {
 		if time.Now().After(end) {
 			return true, nil
@@ -131,7 +131,7 @@ func (p *play) produce(ctx context.Context, end time.Time) {
 		return false, p.enqueue(ctx, jobs...)
 	})
 	if err != nil {
-		p.fail(err) // unless ctx has ended, which fails already
+		p.fail(err) // unless ctx has ended, which is a failure already
 		return
 	}
 	p.journal.add(plain, "", "the producer stops, with %s still to be done", words.Several(p.tally.sum().open(), "task"))
@@ -184,7 +184,7 @@ func (p *play) cancel(ctx context.Context) error {
 	return nil
 }
 
-// drain waits until all is done, or it is the end.
+// drain waits until all tasks are done, or until end.
 func (p *play) drain(ctx context.Context, end time.Time) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, end, errEnd)
 	defer cancel()

@@ -13,15 +13,15 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// asGiven reads a text byte for byte: payloads and keys may be any bytes. The parser's own mapper
-// makes JSON of them, in which bytes that aren't UTF-8 are lost.
+// asGiven reads a text byte for byte: payloads and keys may be any bytes. The parser's own mapper converts them
+// to JSON, which loses bytes that aren't UTF-8.
 var asGiven = kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
 	text, err := given(ctx)
 	target.SetString(text)
 	return err
 })
 
-// given is the next value of the arguments, byte for byte.
+// given returns the next argument, byte for byte.
 func given(ctx *kong.DecodeContext) (string, error) {
 	token, err := ctx.Scan.PopValue("string")
 	text, ok := token.Value.(string)
@@ -31,11 +31,11 @@ func given(ctx *kong.DecodeContext) (string, error) {
 	return text, err
 }
 
-// A prefixName is a prefix that was given.
+// A prefixName is a prefix from the command line.
 type prefixName string
 
-// Validate is called by kong. It doesn't repeat what was given: in its place may stand something
-// else, such as a URL.
+// Validate is called by kong. Its error doesn't repeat the value, which may be something else by mistake, such
+// as a URL.
 func (p prefixName) Validate() error {
 	if p == "" || keys.CheckPrefix(string(p)) != nil {
 		return usage("the value of --prefix is not valid: a prefix has 1 to 255 bytes, no braces, spaces or control bytes, doesn't end in :failed, and doesn't contain :worker")
@@ -43,10 +43,10 @@ func (p prefixName) Validate() error {
 	return nil
 }
 
-// A leaseTime is a lease that was given; 0 if none was.
+// A leaseTime is a lease from the command line; 0 if none was given.
 type leaseTime time.Duration
 
-// Decode is called by kong. A lease of 0 isn't that of the fleet, which 0 stands for in the library.
+// Decode is called by kong. It refuses a lease of 0, which the library takes for the fleet's lease.
 func (l *leaseTime) Decode(ctx *kong.DecodeContext) error {
 	text, err := given(ctx)
 	if err != nil {
@@ -60,13 +60,13 @@ func (l *leaseTime) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// A queueName is the name of a queue that was given.
+// A queueName is the name of a queue from the command line.
 type queueName string
 
-// queueNames are names that were given.
+// queueNames are names from the command line.
 type queueNames = []queueName
 
-// Decode is called by kong. It doesn't repeat what was given.
+// Decode is called by kong. Its error doesn't repeat the value.
 func (q *queueName) Decode(ctx *kong.DecodeContext) error {
 	text, err := given(ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func (q *queueName) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// headers are those that were given, byte for byte.
+// headers are those from the command line, byte for byte.
 type headers map[string]string
 
 // Decode is called by kong, for each flag.
@@ -103,10 +103,10 @@ func (h *headers) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// A pattern is a regular expression that was given.
+// A pattern is a regular expression from the command line.
 type pattern struct{ *regexp.Regexp }
 
-// notPattern is what is said of another text.
+// notPattern is the error for any other text.
 const notPattern = "not a regular expression"
 
 // Decode is called by kong.
@@ -116,7 +116,7 @@ func (p *pattern) Decode(ctx *kong.DecodeContext) error {
 		return err
 	}
 	if p.Regexp, err = regexp.Compile(text); err != nil {
-		return errors.New(notPattern) // the parser's error says what was given
+		return errors.New(notPattern) // the parser's error has the value
 	}
 	return nil
 }

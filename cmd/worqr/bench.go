@@ -35,7 +35,7 @@ func (c *benchCommand) Validate() error {
 	return nil
 }
 
-// A benchRow is what was measured.
+// A benchRow is a measurement.
 type benchRow struct {
 	RoundTrip seconds `json:"round_trip_seconds"`
 	Tasks     int     `json:"tasks"`
@@ -44,7 +44,7 @@ type benchRow struct {
 	Latency   seconds `json:"latency_seconds"`
 }
 
-// Run measures, and tidies up.
+// Run measures, and cleans up.
 func (c *benchCommand) Run(ctx context.Context, con *console) (err error) {
 	b, err := openBroker(c.Redis)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *benchCommand) Run(ctx context.Context, con *console) (err error) {
 		return err
 	}
 	defer func() {
-		_ = p.Close() // Run has left
+		_ = p.Close() // Run has closed it
 		if cleaned := b.clean(); err == nil {
 			err = cleaned
 		}
@@ -71,10 +71,10 @@ func (c *benchCommand) Run(ctx context.Context, con *console) (err error) {
 		micro(row.RoundTrip), words.Grouped(row.Enqueued), c.Batch, words.Grouped(row.Finished), c.Concurrency, micro(row.Latency))
 }
 
-// micro is a short time.
+// micro formats a short time.
 func micro(s seconds) string { return timeOf(s).Round(time.Microsecond).String() }
 
-// rounds is how often something short is measured.
+// rounds is how often a short operation is measured.
 const rounds = 200
 
 func (c *benchCommand) measure(ctx context.Context, con *console, p *worqr.Peer) (row benchRow, err error) {
@@ -111,7 +111,7 @@ func perSecond(n int, began time.Time) int {
 	return int(float64(n) / max(time.Since(began).Seconds(), 1e-6))
 }
 
-// workOff works off the queue, and then measures single tasks.
+// workOff runs all tasks of the queue, and then measures single tasks.
 func (c *benchCommand) workOff(ctx context.Context, p *worqr.Peer, q *worqr.Queue) (rate int, latency seconds, err error) {
 	var started atomic.Int64
 	all, one := make(chan time.Time, 1), make(chan time.Time, 1)

@@ -16,12 +16,12 @@ import (
 	"github.com/worqr/worqr/internal/topology"
 )
 
-// A broker is the Redis of the demo: one in this process, or one that was
-// given, in which the demo keeps to a prefix of its own.
+// A broker is the Redis of the demo: one in this process, or the user's, in which
+// the demo uses only a prefix of its own.
 type broker struct {
 	url    string
 	prefix string
-	where  string // in words
+	where  string // for people
 	own    *miniredis.Miniredis
 }
 
@@ -42,10 +42,10 @@ func openBroker(given string) (*broker, error) {
 	return b, nil
 }
 
-// addressOf says where a URL leads: not to whom, since a lone name is a password.
+// addressOf returns the address in a URL, without the user: a name alone is a password.
 func addressOf(given string) (string, error) {
 	if u, err := redisconn.ParseURL(given); err == nil && u.Kind != redisconn.Single {
-		return u.Address(), nil // which the URL of one host can't be parsed as
+		return u.Address(), nil // parsing it as the URL of one host fails
 	}
 	u, err := url.Parse(given)
 	switch {
@@ -64,8 +64,8 @@ func (b *broker) close() {
 	}
 }
 
-// ahead tells by how much the clock of Redis is ahead of the one here, or a
-// little more: by less than a round trip. In a cluster it is the clock furthest ahead.
+// ahead returns how far the clock of Redis is ahead of the local one, or a little more: by less than a round
+// trip. In a cluster it returns that of the clock furthest ahead.
 func (b *broker) ahead(ctx context.Context) (ahead time.Duration, err error) {
 	ahead = math.MinInt64
 	err = b.with(func(r *topology.Router) error {
@@ -81,7 +81,7 @@ func (b *broker) ahead(ctx context.Context) (ahead time.Duration, err error) {
 	return ahead, err
 }
 
-// with makes calls that the library has not.
+// with makes calls that the library doesn't have.
 func (b *broker) with(call func(*topology.Router) error) error {
 	r, err := newRouter(b.url)
 	if err != nil {
@@ -91,7 +91,7 @@ func (b *broker) with(call func(*topology.Router) error) error {
 	return call(r)
 }
 
-// masters does something at each server that has keys, until that fails.
+// masters calls do for each server that has keys, until one call fails.
 func masters(ctx context.Context, r *topology.Router, do func(l *redisconn.Line) error) error {
 	nodes, err := r.Nodes(ctx)
 	for _, n := range nodes {
@@ -102,8 +102,8 @@ func masters(ctx context.Context, r *topology.Router, do func(l *redisconn.Line)
 	return err
 }
 
-// clean removes every key of the demo from a Redis that was given. The library
-// has no call for that: what it keeps of an idle queue, it keeps for a reason.
+// clean removes every key of the demo from the user's Redis. The library has no
+// call for that: it needs what it keeps of an idle queue.
 func (b *broker) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience) // also after Ctrl-C
 	defer cancel()
@@ -113,7 +113,8 @@ func (b *broker) clean() error {
 	return nil
 }
 
-// sweeps removes the keys that there are. Before there are any, it finds out whether that will be possible.
+// sweeps removes the keys, if there are any. Before there are, it checks that the user is allowed to remove
+// them.
 func (b *broker) sweeps(ctx context.Context) error {
 	if b.own != nil {
 		return nil
@@ -123,7 +124,7 @@ func (b *broker) sweeps(ctx context.Context) error {
 	})
 }
 
-// sweep removes the keys that one server has.
+// sweep removes the keys on one server.
 func (b *broker) sweep(ctx context.Context, r *topology.Router, l *redisconn.Line) error {
 	for cursor := "0"; ; {
 		reply, err := redis.Values(l.One(ctx, redisconn.Command("SCAN", cursor, "MATCH", b.prefix+":*", "COUNT", 1000)))

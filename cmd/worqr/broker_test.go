@@ -7,8 +7,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A user of the rules in docs/security.md may use one prefix, and not that of the demo. It says so
-// before it does anything, also if the user may only not tidy up.
+// A user with the rules in docs/security.md may use one prefix, and not the demo's. The demo reports that
+// before it does anything, even if the only thing the user may not do is clean up.
 func TestDemoAsWorker(t *testing.T) {
 	is := redistest.Parallel(t)
 	server, c := redistest.StartAndDial(t)

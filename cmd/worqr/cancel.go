@@ -151,7 +151,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 	return toldIf(late, cmp.Or(failed, someUnread(len(lost))))
 }
 
-// wait waits until nothing of the queues runs, as far as they can be read.
+// wait waits until no task of the queues runs, as far as they can be read.
 func (c *drainCommand) wait(ctx context.Context, con *console, f *fleet, queues queueNames) (rows []drainedRow, lost []*unread, err error) {
 	last := -1
 	err = every(ctx, 100*time.Millisecond, func() (bool, error) {
@@ -177,7 +177,7 @@ func (c *drainCommand) wait(ctx context.Context, con *console, f *fleet, queues 
 	return rows, lost, err
 }
 
-// A drainedRow is what came of a queue that was to be drained.
+// A drainedRow is the outcome for a queue.
 type drainedRow struct {
 	Queue   string `json:"queue"`
 	Running int    `json:"running"`

@@ -25,7 +25,7 @@ type checkCommand struct {
 	Ignore      []string      `placeholder:"KIND" help:"Leave out findings of these kinds, such as persistence. May be repeated."`
 }
 
-// options are what the flags say.
+// options returns the options that the flags set.
 func (c *checkCommand) options() *inspect.CheckOptions {
 	o := &inspect.CheckOptions{MaxRunTime: c.MaxRun, MaxWaitTime: c.MaxAge, MaxBacklog: most(c.MaxWaiting), MaxRetrying: most(c.MaxRetrying), MaxFailed: most(c.MaxFailed)}
 	for _, kind := range c.Ignore {
@@ -61,7 +61,7 @@ func (c *checkCommand) Validate() error {
 	return nil
 }
 
-// Run prints what is wrong.
+// Run prints the findings.
 func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 	p, err := c.open()
 	if err != nil {
@@ -79,13 +79,13 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 	if err := c.print(out, report); err != nil {
 		return err
 	}
-	if report.Keys == 0 && report.OK() { // an alert that looks in the wrong place must not say that all is well
+	if report.Keys == 0 && report.OK() { // an alert that checks the wrong place must not report success
 		return errors.New("nothing was checked: there is no key of a fleet under the prefix")
 	}
 	return toldIf(!isWell(report), nil)
 }
 
-// isWell reports whether nothing is wrong or endangered.
+// isWell reports whether there is no error and no warning.
 func isWell(r *inspect.CheckReport) bool {
 	endangered := func(f inspect.Finding) bool { return f.Severity == inspect.SeverityWarning && !f.Repaired }
 	return r.OK() && r.Omitted == 0 && !slices.ContainsFunc(r.Findings, endangered)
@@ -100,7 +100,7 @@ type checkRow struct {
 	Findings []findingRow `json:"findings"`
 }
 
-// A findingRow is what was found, and the command that fixes it or shows more.
+// A findingRow is a finding, and the command that fixes it or shows more.
 type findingRow struct {
 	Kind     string `json:"kind"`
 	Severity string `json:"severity"`
@@ -112,7 +112,7 @@ type findingRow struct {
 	Fix      string `json:"fix,omitempty"`
 }
 
-// print prints the report, and behind each finding the command that fixes it or shows more.
+// print prints the report, and after each finding the command that fixes it or shows more.
 func (c *checkCommand) print(out io.Writer, r *inspect.CheckReport) error {
 	row := checkRow{OK: isWell(r) && r.Keys > 0, Queues: r.Queues, Keys: r.Keys, Omitted: r.Omitted, Findings: []findingRow{}}
 	text := r.String()
@@ -122,7 +122,7 @@ func (c *checkCommand) print(out io.Writer, r *inspect.CheckReport) error {
 		fix := c.fixOf(f)
 		row.Findings = append(row.Findings, findingRow{string(f.Kind), string(f.Severity), f.Queue, f.Key, f.Subject, f.Text, f.Repaired, fix})
 		advice := c.adviceFor(f, fix)
-		if before, after, ok := strings.Cut(text, f.String()+"\n"); ok && advice != "" && advice != last { // it's said once for many
+		if before, after, ok := strings.Cut(text, f.String()+"\n"); ok && advice != "" && advice != last { // once for several
 			b.WriteString(before + f.String() + "\n  " + advice + "\n")
 			text, last = after, advice
 		}

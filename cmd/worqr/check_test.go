@@ -18,7 +18,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// canary is in every payload, key and password, and in nothing that is printed.
+// canary is in every payload, key and password, and must not be printed.
 const canary = "canary"
 
 // command runs the command as main does, and returns what it printed and its exit
@@ -28,12 +28,12 @@ func command(t *testing.T, in string, args ...string) (out string, status int) {
 	var said bytes.Buffer
 	status = run(args, strings.NewReader(in), &said, &said)
 	if strings.Contains(said.String(), canary) {
-		t.Errorf("%q prints what is secret:\n%s", args, said.String())
+		t.Errorf("%q prints a secret:\n%s", args, said.String())
 	}
 	return said.String(), status
 }
 
-// The server endangers nothing, so that only what is planted is found.
+// The server's settings cause no findings, so only the planted ones are reported.
 func TestCheck(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 	redistest.Do(t, conn, "SET", "p:somebody", "else's")
 	check(exitFailed, nothing)
 	redistest.Do(t, conn, "CONFIG", "SET", "appendonly", "no")
-	check(exitFailed, "warning (persistence)") // that isn't what matters here
+	check(exitFailed, "warning (persistence)") // not what this test is about
 	redistest.Do(t, conn, "CONFIG", "SET", "appendonly", "yes")
 	redistest.Do(t, conn, "DEL", "p:somebody")
 	redistest.Do(t, conn, "SADD", "p:registry", "q") // a fleet that has drained its queues
@@ -69,7 +69,7 @@ func TestCheck(t *testing.T) {
 	redistest.Do(t, conn, "DEL", "p:queues:{q}")
 	check(exitWell, "0 errors, 0 warnings")
 
-	// As an alert.
+	// --quiet, as in an alert.
 	redistest.Do(t, conn, "LPUSH", "p:queues:{q}", canary, canary, canary)
 	redistest.Do(t, conn, "ZADD", "p:workers:{q}", 9007199254740991, "w1")
 	check(exitWell, "0 warnings")
@@ -84,7 +84,7 @@ func TestCheck(t *testing.T) {
 	check(exitFailed, "--max-failed", "--max-failed", "x")
 }
 
-// Each flag is that option of the library, and no other.
+// Each flag sets its own option of the library, and no other.
 func TestCheckFlags(t *testing.T) {
 	is := redistest.Parallel(t)
 	parse := func(args ...string) *checkCommand {
@@ -123,7 +123,7 @@ func TestCheckFlags(t *testing.T) {
 	is.Equal(parse("--max-failed", "0").options(), &inspect.CheckOptions{MaxFailed: -1})
 }
 
-// The payload is an argument or the input, to the byte.
+// The payload is an argument or standard input, byte for byte.
 func TestExplain(t *testing.T) {
 	s := newShell(t)
 	q := s.peer.Queue("q")
@@ -157,7 +157,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A typist is a terminal at which somebody types.
+// A typist is a terminal at which someone types.
 type typist struct {
 	io.Reader
 	terminal *os.File
@@ -165,7 +165,7 @@ type typist struct {
 
 func (t typist) Fd() uintptr { return t.terminal.Fd() }
 
-// Who is to type the payload is told so, and apart from the explanation; nobody else is.
+// A prompt on standard error asks for the payload, but only at a terminal.
 func TestExplainWaits(t *testing.T) {
 	s := newShell(t)
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -197,7 +197,7 @@ func TestExplainWaits(t *testing.T) {
 	}
 }
 
-// Neither a URL nor its password is in an error.
+// No error contains a URL or its password.
 func TestCommandsUnreachable(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"redis://:" + canary + "@127.0.0.1:1", "http://:" + canary + "@host", "redis://:" + canary + "@%zz"} {

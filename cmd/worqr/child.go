@@ -18,17 +18,17 @@ import (
 type child struct {
 	number int
 	cmd    *exec.Cmd
-	in     io.Closer    // to be closed when it is to leave
-	said   bytes.Buffer // on the error output; to be read after exited
+	in     io.Closer    // closed to make it leave
+	said   bytes.Buffer // its standard error; read it only after exited
 	exited chan struct{}
-	ending atomic.Bool // it is meant to end
+	ending atomic.Bool // it is expected to end
 }
 
 // patience is how long a child may take to drain and leave.
 const patience = 8 * time.Second
 
-// spawn starts a child. Its reports go to hear, from one goroutine; failed is
-// called when it ends and was not meant to.
+// spawn starts a child. It passes the child's reports to hear, from one
+// goroutine, and calls failed if the child ends unexpectedly.
 func spawn(number int, as peerCommand, hear func(*child, report), failed func(error)) (*child, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *child) name() string { return peerName(c.number) }
 
 func peerName(number int) string { return fmt.Sprintf("peer %d", number) }
 
-// listen hears the child out, and waits for its end.
+// listen reads the child's reports, and waits for its end.
 func (c *child) listen(out io.Reader, hear func(*child, report)) error {
 	var err error
 	for d := json.NewDecoder(out); err == nil; {
@@ -79,15 +79,15 @@ func (c *child) listen(out io.Reader, hear func(*child, report)) error {
 	return errors.Join(err, c.cmd.Wait())
 }
 
-// kill ends the child as nothing else does: it cannot say a last word, not to
-// Redis either. It returns once all that the child has said is heard.
+// kill kills the process: it can't report anything more, not even to Redis. It
+// returns once all of the child's reports have been read.
 func (c *child) kill() {
 	c.ending.Store(true)
 	_ = c.cmd.Process.Kill() // or it has ended already
 	<-c.exited
 }
 
-// leave has the child drain and leave, and waits for that.
+// leave makes the child drain and leave, and waits for that.
 func (c *child) leave() error {
 	if c.ending.Swap(true) {
 		<-c.exited

@@ -15,7 +15,7 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// scripts ask the command itself for what may follow.
+// scripts call the command itself for completions.
 var scripts = map[string]string{
 	"bash": `_worqr() {
 	local IFS=$'\n'
@@ -41,12 +41,12 @@ func (c *completionCommand) Run(out io.Writer) error {
 	return err
 }
 
-// A completeCommand answers the scripts.
+// A completeCommand is what the scripts call.
 type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-// Run prints what the last word may be.
+// Run prints the candidates for the last word.
 func (c *completeCommand) Run(ctx context.Context, k *kong.Context, out io.Writer) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
@@ -58,13 +58,13 @@ func (c *completeCommand) Run(ctx context.Context, k *kong.Context, out io.Write
 	before, last := words[:len(words)-1], words[len(words)-1]
 	for _, word := range candidates(ctx, k.Model.Node, before, last) {
 		if strings.HasPrefix(word, last) && printable(word) == word {
-			fmt.Fprintln(out, word) // the shell has asked; if it's gone, nobody needs an answer
+			fmt.Fprintln(out, word) // if the shell is gone, no one needs an answer
 		}
 	}
 	return nil
 }
 
-// candidates are what may stand behind the words before.
+// candidates returns the words that may follow those before.
 func candidates(ctx context.Context, app *kong.Node, before []string, last string) (all []string) {
 	var command *kong.Node
 	if len(before) > 0 {
@@ -81,7 +81,7 @@ func candidates(ctx context.Context, app *kong.Node, before []string, last strin
 		}
 		return all
 	case slices.Contains(before, "--"):
-		return nil // the words of a program
+		return nil // the arguments of a program
 	case strings.HasPrefix(last, "-"):
 		for _, flags := range command.AllFlags(true) {
 			for _, f := range flags {
@@ -103,7 +103,7 @@ func candidates(ctx context.Context, app *kong.Node, before []string, last strin
 	return queueCandidates(ctx, before)
 }
 
-// valuesOf is how many of the words are neither flags nor their values.
+// valuesOf counts the words that are neither flags nor their values.
 func valuesOf(command *kong.Node, words []string) (n int) {
 	takes := map[string]bool{} // a value, as the next word
 	for _, flags := range command.AllFlags(true) {
@@ -119,10 +119,10 @@ func valuesOf(command *kong.Node, words []string) (n int) {
 	return n
 }
 
-// patienceOfShells is how long somebody who has pressed the tab key waits.
+// patienceOfShells is how long to wait for Redis after the tab key was pressed.
 const patienceOfShells = time.Second
 
-// queueCandidates are the names of the queues, if Redis tells them soon.
+// queueCandidates returns the names of the queues, if Redis answers soon.
 func queueCandidates(ctx context.Context, before []string) (all []string) {
 	ctx, stop := context.WithTimeout(ctx, patienceOfShells)
 	defer stop()
@@ -131,7 +131,7 @@ func queueCandidates(ctx context.Context, before []string) (all []string) {
 	if err != nil {
 		return nil
 	}
-	var flags []string // those that say which fleet
+	var flags []string // those that choose the fleet
 	for i, word := range before {
 		for _, name := range []string{"--redis", "--prefix"} {
 			if strings.HasPrefix(word, name+"=") {

@@ -16,30 +16,30 @@ type console struct {
 	out, errs io.Writer
 }
 
-// say tells the person, and not the program behind a pipe, what happens.
+// say prints a message for the person, and not for a program behind a pipe.
 func (con *console) say(format string, args ...any) {
-	fmt.Fprintln(con.errs, "worqr:", printable(strings.TrimPrefix(fmt.Sprintf(format, args...), "worqr: "))) // if that fails, there is nobody to tell
+	fmt.Fprintln(con.errs, "worqr:", printable(strings.TrimPrefix(fmt.Sprintf(format, args...), "worqr: "))) // nowhere to report errors
 }
 
-// isTerminal reports whether something is a terminal.
+// isTerminal reports whether f is a terminal.
 func isTerminal(f any) bool {
 	t, ok := f.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(t.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// payload is what was given, or else the input.
+// payload returns the argument, or else standard input.
 func (con *console) payload(given *string) ([]byte, error) {
 	if given != nil {
 		return []byte(*given), nil
 	}
 	if isTerminal(con.in) {
-		fmt.Fprintln(con.errs, "worqr: reading the payload from standard input, byte for byte; press Ctrl-D to end it") // who does not see it types anyway
+		fmt.Fprintln(con.errs, "worqr: reading the payload from standard input, byte for byte; press Ctrl-D to end it") // only a hint
 	}
 	payload, err := io.ReadAll(con.in)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the payload: %w", err)
-	case len(payload) == 0: // by mistake, more often than not: in a script, of cron, by a program that has failed
+	case len(payload) == 0: // usually a mistake: a script run by cron, or a program that failed
 		return nil, errors.New("no payload: standard input is empty; for an empty payload, pass \"\"")
 	}
 	return payload, nil

@@ -7,8 +7,8 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// A crew is who works in the demo, as shown: what each peer holds is what Redis
-// says.
+// A crew is the peers of the demo, as shown. Which tasks a peer holds comes from
+// Redis.
 type crew struct {
 	mu    sync.Mutex // protects the fields below
 	seats []seat     // by the number of the peer, from 1
@@ -18,22 +18,22 @@ type crew struct {
 // A seat is one peer.
 type seat struct {
 	killed bool
-	tasks  [slots]string // each keeps its place, so that the eye can follow; "" is free
+	tasks  [slots]string // each task keeps its place, so that it's easy to follow; "" is free
 }
 
 func newCrew(size int) *crew {
 	return &crew{seats: make([]seat, size), ids: map[string]int{}}
 }
 
-// is notes the number of the peer with a worker's id. A peer that was evicted
-// and has come back has another id.
+// is stores which peer has a worker's id. A peer that was evicted and has come
+// back has another id.
 func (c *crew) is(worker string, number int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ids[worker] = number
 }
 
-// number returns that of the peer with a worker's id, or 0.
+// number returns the number of the peer with a worker's id, or 0.
 func (c *crew) number(worker string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *crew) killed(number int) {
 	c.seats[number-1].killed = true
 }
 
-// seat takes in what runs now.
+// seat updates what runs now.
 func (c *crew) seat(running []inspect.RunningTask) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

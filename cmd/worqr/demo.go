@@ -37,9 +37,9 @@ func (c *demoCommand) Run(ctx context.Context, out io.Writer) error {
 	s, story, err := c.show(ctx, on)
 	on.close()
 	st := styleFor(live)
-	if live && len(story) > 0 { // the other screen is gone, and the story with it
+	if live && len(story) > 0 { // the alternate screen is gone, and the story with it
 		w, _ := sizeOf(f)
-		fmt.Fprintf(out, "\n%s\n", tell(story, w, st)) // whether that works, the summary finds out
+		fmt.Fprintf(out, "\n%s\n", tell(story, w, st)) // printing the summary reports the error
 	}
 	if err != nil {
 		return err

@@ -17,10 +17,10 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// asCommand names the variable that has the test binary be the command.
+// asCommand is the variable that makes the test binary run the command.
 const asCommand = "WORQR_TEST_AS_COMMAND"
 
-// TestMain is the command too: the demo starts its own program once for each
+// TestMain may run the command: the demo starts its own program once for each
 // peer.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "peer" || os.Getenv(asCommand) != "" {
@@ -29,13 +29,13 @@ func TestMain(m *testing.M) {
 	os.Exit(redistest.Main(m.Run))
 }
 
-// story is what the demo has to tell.
+// story is the notes of the demo.
 var story = []string{
 	`film 001 starts on peer \d`,
 	`backup 004 is put for \d\.\d s, under the key "nightly"`,
 	`backup 004 starts on peer \d, \d+ ms after its time`,
 	`mail 002 fails on peer \d: the mail server is busy; again in 300 ms`,
-	`mail 002 is tried again on peer \d, ([3-9]\d\d|1[0-4]\d\d) ms later`, // the default is 1500 at least
+	`mail 002 is tried again on peer \d, ([3-9]\d\d|1[0-4]\d\d) ms later`, // the default is at least 1500
 	`mail 002 fails on peer \d: the mail server is busy; again in 600 ms`,
 	`mail 002 is done, with attempt 3`,
 	`peer \d is killed`,
@@ -72,10 +72,10 @@ func TestDemo(t *testing.T) {
 			is.Equal(n["on time"], 1)
 			for _, told := range story {
 				if !regexp.MustCompile(told).MatchString(out.String()) {
-					t.Errorf("nobody tells that %s", told)
+					t.Errorf("no note matches %s", told)
 				}
 			}
-			is.True(!strings.Contains(out.String(), "\x1b")) // no escapes for what is no terminal
+			is.True(!strings.Contains(out.String(), "\x1b")) // no escapes if it isn't a terminal
 			if url != "" {
 				is.Equal(redistest.Keys(t, redistest.Conn(t), "worqr-demo-*"), nil) // nothing is left behind
 			}
@@ -83,7 +83,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// For programs, each note is a line, and the last line has the figures.
+// With --json, each note is a line, and the last line has the figures.
 func TestDemoJSON(t *testing.T) {
 	is := redistest.Parallel(t)
 	var out bytes.Buffer
@@ -114,8 +114,8 @@ func figures(t *testing.T, out string) map[string]int {
 	return n
 }
 
-// A heckler is a stage that ends the demo at a certain note, and remembers what
-// was painted beside the queue.
+// A heckler is a stage that ends the demo at a certain note, and records what was
+// painted next to the queue.
 type heckler struct {
 	at  string
 	end context.CancelFunc
@@ -135,8 +135,8 @@ func (h *heckler) note(n note) {
 	}
 }
 
-// What a killed peer held is not lost when the demo is interrupted before
-// others have it.
+// If the demo is interrupted before other peers have the tasks of a killed one,
+// they aren't lost.
 func TestInterrupted(t *testing.T) {
 	for _, at := range []string{
 		"serve the queue", "is put for", "fails on", "is killed", "failed queue", "starts again", "is requeued", "is canceled",
@@ -165,7 +165,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// An act that is late isn't begun once the demo is interrupted.
+// Once the demo is interrupted, an overdue act isn't started.
 func TestLateAct(t *testing.T) {
 	is := is.New(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Every command is the same in a cluster, whose nodes share the queues, and behind sentinels.
+// Every command behaves the same in a cluster, whose nodes share the queues, and behind sentinels.
 func TestEngines(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
@@ -43,7 +43,7 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// lists tries what shows and changes queues.
+// lists tests the commands that show and change queues.
 func (s *shell) lists() {
 	s.Helper()
 	for _, queue := range []string{"a", "b", "c", "d"} { // on several nodes
@@ -75,7 +75,7 @@ func (s *shell) lists() {
 	v.press("q")
 }
 
-// works tries what needs a worker.
+// works tests the commands that need a worker.
 func (s *shell) works() {
 	s.Helper()
 	lines, watched := s.watching()
@@ -103,7 +103,7 @@ func (s *shell) works() {
 	s.is.NoErr(c.Wait())
 }
 
-// recurs tries what shows and runs recurring tasks.
+// recurs tests the commands that show and run recurring tasks.
 func (s *shell) recurs() {
 	s.Helper()
 	ctx, stop := context.WithCancel(s.Context())

@@ -71,7 +71,7 @@ func (c *enqueueCommand) properties() worqr.Properties {
 	return p
 }
 
-// Run enqueues what it's given.
+// Run enqueues the payloads.
 func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toQueue(ctx, c.Queue)
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 	return err
 }
 
-// send enqueues a batch, and returns how many tasks that were and the keys they got.
+// send enqueues a batch. It returns the number of tasks and their keys.
 func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byte) (n int, keys []string, err error) {
 	props, at := c.properties(), c.At
 	if c.In > 0 {
@@ -168,11 +168,11 @@ func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byt
 	return len(batch), nil, nil
 }
 
-// tries is how often a batch is sent whose reply was lost.
+// tries is how often a batch is sent if its replies are lost.
 const tries = 5
 
-// enqueueSurely enqueues payloads. If the reply is lost, it repeats the call, which changes nothing
-// if it was carried out.
+// enqueueSurely enqueues payloads. If the reply is lost it repeats the call, which has no effect if the first
+// one was carried out.
 func enqueueSurely(ctx context.Context, q *worqr.Queue, batch [][]byte) (err error) {
 	nonce := rand.Text()
 	for range tries {
@@ -183,13 +183,13 @@ func enqueueSurely(ctx context.Context, q *worqr.Queue, batch [][]byte) (err err
 	return err
 }
 
-// How much one call enqueues.
+// Limits of one call.
 const (
 	batchTasks = 1000
 	batchBytes = 512 << 10
 )
 
-// batches yields what is to be enqueued, in parts that are small enough for a call, as it comes.
+// batches yields the payloads as they arrive, in batches small enough for one call.
 func (c *enqueueCommand) batches(ctx context.Context, con *console) iter.Seq2[[][]byte, error] {
 	return func(yield func([][]byte, error) bool) {
 		if c.Whole {
@@ -221,7 +221,7 @@ func (c *enqueueCommand) batches(ctx context.Context, con *console) iter.Seq2[[]
 	}
 }
 
-// take waits for a payload, and takes those that are there.
+// take waits for a payload, and returns it with those that have arrived too.
 func take(ctx context.Context, lines <-chan []byte) (batch [][]byte) {
 	for size := 0; len(batch) < batchTasks && size < batchBytes; {
 		var line []byte
@@ -245,7 +245,7 @@ func take(ctx context.Context, lines <-chan []byte) (batch [][]byte) {
 	return batch
 }
 
-// read passes payloads on.
+// read sends the payloads to lines.
 func (c *enqueueCommand) read(ctx context.Context, con *console, lines chan<- []byte) error {
 	pass := func(payload []byte) error {
 		select {

@@ -66,7 +66,7 @@ func TestEnqueueProperties(t *testing.T) {
 	}
 }
 
-// A reply that is lost doubles nothing.
+// Repeating a call whose reply was lost adds no second task.
 func TestEnqueueSurely(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -93,7 +93,7 @@ func TestCancelAndRemove(t *testing.T) {
 	s.run(exitFailed, "cancel", "q", "a", "--key", "k")
 }
 
-// A running task is stopped, and one that doesn't stop is told.
+// cancel stops a running task, and reports one that doesn't stop.
 func TestCancelRunning(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
@@ -107,7 +107,7 @@ func TestCancelRunning(t *testing.T) {
 	s.is.True(peertest.Stats(t, q).Paused)
 }
 
-// Nothing is deleted unless its name was given.
+// Nothing is deleted without its name.
 func TestDelete(t *testing.T) {
 	s := newShell(t)
 	s.run(exitWell, "enqueue", "q", "a", "b")
@@ -115,7 +115,7 @@ func TestDelete(t *testing.T) {
 	s.run(exitFailed, "delete", "q", "--yes", "p")
 	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 2)
 	s.is.Equal(s.run(exitWell, "delete", "q", "--yes", "q"), "2 waiting tasks deleted\n")
-	s.run(exitUnwell, "delete", "q", "--yes", "q") // nothing of the queue is left
+	s.run(exitUnwell, "delete", "q", "--yes", "q") // the whole queue is deleted
 	s.is.NoErr(s.peer.Queue("q").Pause(t.Context()))
 	s.is.Equal(s.run(exitUnwell, "delete", "q", "--yes", "q"), "0 waiting tasks deleted\n")
 }
@@ -146,7 +146,7 @@ func TestProgressText(t *testing.T) {
 	s.is.Equal(p.text(now), "requeue: 350,000 tasks (35,000/s)")
 }
 
-// What adds nothing doesn't say that it has.
+// A call that adds nothing doesn't report that it did.
 func TestNothingEnqueued(t *testing.T) {
 	s := newShell(t)
 	for _, args := range [][]string{{"--key", strings.Repeat("k", worqr.MaxKeySize+1)}, {"--once", strings.Repeat("k", worqr.MaxKeySize+1)}} {

@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// An eventRow is something that happened.
+// An eventRow is an event.
 type eventRow struct {
 	At            time.Time `json:"at"`
 	Event         string    `json:"event"`

@@ -47,7 +47,7 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 	if listed {
 		err = c.ask(con, c.Worker, "evict the worker "+id+who+" and return its tasks")
 	} else {
-		id = c.Worker // its tasks may be left all the same
+		id = c.Worker // it may still have tasks
 		err = c.askFor(con, c.Worker, unknown, "still evict that id")
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ type sweepCommand struct {
 	form
 }
 
-// Run sweeps twice: the first time, workers are only suspected.
+// Run sweeps twice: the first time, it only suspects workers.
 func (c *sweepCommand) Run(ctx context.Context, con *console) error {
 	f, err := c.fleet()
 	if err != nil {

@@ -37,7 +37,7 @@ func (c *explainCommand) Validate() error {
 	return nil
 }
 
-// An explanationRow is where a task is, and why it does not run.
+// An explanationRow is where a task is, and why it doesn't run.
 type explanationRow struct {
 	Queue       string        `json:"queue"`
 	At          time.Time     `json:"at"`
@@ -95,7 +95,7 @@ func explanationRowOf(e *inspect.Explanation, fixes []string) explanationRow {
 	return row
 }
 
-// Run prints where a task is, and why it does not run.
+// Run prints where a task is, and why it doesn't run.
 func (c *explainCommand) Run(ctx context.Context, con *console) error {
 	p, err := c.open()
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *explainCommand) Run(ctx context.Context, con *console) error {
 	return toldIf(len(e.Copies) == 0 && e.Recurs == nil, err)
 }
 
-// text is the explanation in sentences, with what to do, and with the keys if they tell copies apart.
+// text returns the explanation in sentences, with advice, and with the keys if they distinguish copies.
 func (c *explainCommand) text(e *inspect.Explanation, fixes []string) string {
 	lines := strings.Split(e.String(), "\n")
 	if c.Header != nil && len(lines) == len(e.Copies) {

@@ -67,7 +67,7 @@ func (c *failedCommand) Validate() error {
 	return c.given(string(c.Queue))
 }
 
-// matches reports whether a task is one of those that were asked for.
+// matches reports whether the flags select a task.
 func (c *failedCommand) matches(t inspect.FailedTask, from time.Time) bool {
 	for name, value := range c.Header {
 		if has, ok := t.Headers[name]; !ok || has != value {
@@ -105,18 +105,18 @@ func (c *failedCommand) Run(ctx context.Context, con *console) error {
 	return err
 }
 
-// mostGroups is how many groups are counted; the tasks of others are counted together.
+// mostGroups limits the groups that are counted; the tasks of all others are counted together.
 const mostGroups = 1000
 
-// A groupRow is how often tasks failed in one way.
+// A groupRow counts tasks that failed for the same reason.
 type groupRow struct {
 	Tasks   int    `json:"tasks"`
 	Kind    string `json:"kind"`
 	Error   string `json:"error"`
-	Example string `json:"example,omitempty"` // the error of the newest
+	Example string `json:"example,omitempty"` // the error of the newest task
 }
 
-// group counts tasks by the way they failed, the most frequent first.
+// group counts tasks by why they failed, the most frequent reason first.
 func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, error]) error {
 	counts, examples := map[groupRow]int{}, map[groupRow]string{}
 	for t, err := range tasks {
@@ -158,13 +158,13 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, 
 // atATime is how many failed tasks one call acts on.
 const atATime = 1000
 
-// act counts what matches, asks, and acts on it.
+// act counts the matching tasks, asks, and acts on them.
 func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, matching func(*progress) iter.Seq2[inspect.FailedTask, error]) error {
 	s, err := q.Stats(ctx)
 	if err != nil {
 		return err
 	}
-	var newest time.Time // those that fail later weren't asked about
+	var newest time.Time // the question didn't include tasks that fail later
 	found := 0
 	p := con.progress("count", s.Failed)
 	for t, err := range matching(p) {
@@ -203,7 +203,7 @@ func (c *failedCommand) report(con *console, verb string, matched, acted int, te
 	return c.tell(con.out, map[string]int{"matched": matched, verb + "d": acted}, "%s", text)
 }
 
-// each acts on tasks, as many at a time as one call takes.
+// each acts on tasks, in batches of at most atATime.
 func (c *failedCommand) each(ctx context.Context, con *console, tasks iter.Seq2[inspect.FailedTask, error], verb string, total int, do func(context.Context, ...string) (int, error)) (acted int, err error) {
 	p := con.progress(verb, total)
 	defer p.end()

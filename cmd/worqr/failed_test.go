@@ -15,7 +15,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// fail has tasks fail, one after the other.
+// fail makes tasks fail, one after the other.
 func (s *shell) fail(q *worqr.Queue, payload, reason string, headers map[string]string) {
 	s.Helper()
 	ctx := s.Context()
@@ -65,7 +65,7 @@ func TestFailed(t *testing.T) {
 	s.run(exitFailed, "failed", "q", "--kind", "x")
 }
 
-// What fails after the count is left alone: nobody was asked about it.
+// Tasks that fail after the count are left alone: the question didn't include them.
 func TestFailedLater(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
@@ -76,7 +76,7 @@ func TestFailedLater(t *testing.T) {
 		at := redistest.Sure(redis.Int64s(conn.Do("TIME")))(t)
 		return at[0]*1000 + at[1]/1000
 	}
-	for began := now(); now() == began; { // failures have a time in milliseconds
+	for began := now(); now() == began; { // failure times are in milliseconds
 	}
 	c := failedCommand{onQueue: onQueue{form: form{JSON: true}, Queue: "q"}, Delete: true, confirmation: confirmation{Yes: "q"}}
 	var out strings.Builder
@@ -92,7 +92,7 @@ func TestFailedLater(t *testing.T) {
 	s.is.Equal(all(s.rows(exitWell, "failed", "q"), "payload"), []any{"after"})
 }
 
-// What can't be requeued stays, and the exit status tells.
+// Tasks that can't be requeued stay, and the exit status shows it.
 func TestRequeueWhatStays(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()

@@ -8,12 +8,12 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// repair stands for the call of check that repairs.
+// repair stands for the check command that repairs.
 const repair = "check --repair --lease LEASE"
 
-// fixes are the commands that fix a finding, or show more of it. QUEUE is its queue. Those that
-// don't begin with a command of worqr's are for a shell. URL is that of the server, which is not repeated: it has
-// the password.
+// fixes are the commands that fix a finding, or show more of it. QUEUE stands for its queue. Those that don't
+// begin with a command of worqr are for a shell. URL stands for that of the server, which isn't repeated
+// because it has the password.
 var fixes = map[inspect.FindingKind]string{
 	"orphan": repair, "two-owners": repair, "non-member": repair, "schedule": repair, "lock": repair, "cancel": repair,
 	"future-cancel": repair, "token": repair, "leftover": repair, "ttl": repair, "batch": repair, "added": repair, "recurring": repair, "result": repair,
@@ -37,7 +37,7 @@ var fixes = map[inspect.FindingKind]string{
 	"memory":          "$ redis-cli -u URL INFO memory",
 }
 
-// fixOf is the command for a finding; "" if there is none.
+// fixOf returns the command for a finding; "" if there is none.
 func (t *target) fixOf(f inspect.Finding) string {
 	if f.Repaired {
 		return ""
@@ -45,13 +45,13 @@ func (t *target) fixOf(f inspect.Finding) string {
 	return t.command(fixes[f.Kind], strings.TrimSuffix(f.Queue, " (failed)"))
 }
 
-// service is what to do if nobody serves a queue. It's no command to paste: that would give the tasks to
-// any program.
+// service returns the advice if no worker serves a queue. It isn't a command to paste: that would give the
+// tasks to any program.
 func (t *target) service(queue string) string {
 	return "start the service that handles it (`" + t.command("work QUEUE -- PROGRAM", queue) + "` if that's a program)"
 }
 
-// adviceFor is the line below a finding; "" if there is none.
+// adviceFor returns the line below a finding; "" if there is none.
 func (t *target) adviceFor(f inspect.Finding, fix string) string {
 	switch {
 	case f.Kind == "no-worker":
@@ -70,7 +70,7 @@ var reasons = map[inspect.Reason]string{
 	inspect.ReasonFailed:       "failed QUEUE",
 }
 
-// fixesOf are the commands for a task that doesn't run.
+// fixesOf returns the commands for a task that doesn't run.
 func (t *target) fixesOf(e *inspect.Explanation) (all []string) {
 	seen := map[string]bool{"": true}
 	for _, c := range e.Copies {
@@ -83,7 +83,7 @@ func (t *target) fixesOf(e *inspect.Explanation) (all []string) {
 	return all
 }
 
-// command is a command of this program, as it's typed.
+// command returns a command of this program, as it's typed.
 func (t *target) command(text, queue string) string {
 	if after, ok := strings.CutPrefix(text, "$ "); ok || text == "" {
 		return after
@@ -104,13 +104,13 @@ func (t *target) command(text, queue string) string {
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,][A-Za-z0-9_./:@%+,-]*$`)
 
-// shellQuoted is one word for a shell, if the terminal may show it.
+// shellQuoted returns word quoted for a shell, if it's safe to show on a terminal.
 func shellQuoted(word string) string {
 	switch {
 	case plainWord.MatchString(word):
 		return word
 	case printable(word) != word:
-		return "QUEUE" // it can't be shown as it is
+		return "QUEUE" // it can't be shown unchanged
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

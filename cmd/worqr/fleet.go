@@ -16,24 +16,24 @@ import (
 	"github.com/worqr/worqr/internal/topology"
 )
 
-// A target is the fleet that a command works with.
+// A target selects the fleet that a command works with.
 type target struct {
 	Redis  string     `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis of the fleet; the default is redis://localhost:6379. If the URL has a password, pass it in $$REDIS_URL: other users of the machine can see command-line arguments."`
 	Prefix prefixName `default:"worqr" help:"Prefix of the fleet's keys."`
 	Lease  leaseTime  `placeholder:"DURATION" help:"Lease of the fleet's peers; the default is 3s."`
 }
 
-// open returns a peer that is not started, and so no member of the fleet.
+// open returns a peer that isn't started, and so isn't a member of the fleet.
 func (t *target) open() (*worqr.Peer, error) {
 	return worqr.Open(t.Redis, &worqr.Options{Prefix: string(t.Prefix), Lease: time.Duration(t.Lease)})
 }
 
-// A fleet is what a target leads to.
+// A fleet is a connection to a target.
 type fleet struct {
 	*worqr.Peer
 	prefix prefixName
 	space  keys.Space
-	router *topology.Router // for what the library doesn't tell; it connects when it's used
+	router *topology.Router // for calls that the library doesn't have; it connects on first use
 }
 
 func (t *target) fleet() (*fleet, error) {
@@ -48,7 +48,7 @@ func (t *target) fleet() (*fleet, error) {
 	return &fleet{Peer: p, prefix: t.Prefix, space: keys.NewSpace(string(t.Prefix)), router: r}, nil
 }
 
-// newRouter returns what makes calls that the library hasn't.
+// newRouter returns a router for calls that the library doesn't have.
 func newRouter(url string) (*topology.Router, error) {
 	place, err := topology.Open(url, topology.Options{})
 	if err != nil {
@@ -57,7 +57,7 @@ func newRouter(url string) (*topology.Router, error) {
 	return topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) }), nil
 }
 
-// An onQueue is what a command about one queue takes.
+// An onQueue has the flags and arguments of a command about one queue.
 type onQueue struct {
 	target
 	form
@@ -69,12 +69,12 @@ func (t *target) toQueue(ctx context.Context, name queueName) (*fleet, *worqr.Qu
 	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.queue(ctx, name) })
 }
 
-// toKnown is the same for a queue that exists.
+// toKnown is like toQueue, but fails if the queue doesn't exist.
 func (t *target) toKnown(ctx context.Context, name queueName) (*fleet, *worqr.Queue, error) {
 	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.known(ctx, name) })
 }
 
-// toQueues is the same for the names of several that exist, or of all.
+// toQueues is like toKnown for the names of several queues. Without names it returns all.
 func (t *target) toQueues(ctx context.Context, given queueNames) (*fleet, queueNames, error) {
 	return reach(t, func(f *fleet) (queueNames, error) { return f.names(ctx, given) })
 }
@@ -95,7 +95,7 @@ func (f *fleet) close() {
 	f.router.Close()
 }
 
-// parts returns over how many parts a queue is spread; 0 or 1 if it isn't.
+// parts returns the number of parts of a queue that is spread; 0 or 1 if it isn't.
 func (f *fleet) parts(ctx context.Context, name queueName) (int, error) {
 	n, err := store.SpreadOver(ctx, f.router, f.space, string(name))
 	if err != nil {
@@ -107,13 +107,13 @@ func (f *fleet) parts(ctx context.Context, name queueName) (int, error) {
 	return n, nil
 }
 
-// queue returns the handle of a queue, spread as its peers have spread it.
+// queue returns the handle of a queue, spread over as many parts as its peers use.
 func (f *fleet) queue(ctx context.Context, name queueName) (*worqr.Queue, error) {
 	n, err := f.parts(ctx, name)
 	return f.Queue(string(name)).Spread(max(n, 1)), err
 }
 
-// known is queue, and fails if there is no such queue: nothing of it is in Redis, and it isn't listed.
+// known is like queue, but fails if there is no such queue: it has no keys in Redis, and isn't listed.
 func (f *fleet) known(ctx context.Context, name queueName) (*worqr.Queue, error) {
 	q, err := f.queue(ctx, name)
 	if err != nil {
@@ -138,7 +138,7 @@ func (f *fleet) exists(ctx context.Context, q *worqr.Queue) error {
 	return nothing(fmt.Sprintf("no queue %q exists under the prefix %q; list the queues with: worqr queues", q.Name(), f.prefix))
 }
 
-// workers are the registered peers. It waits no longer than for a queue: some may be registered on a node
+// workers returns the registered peers. It waits no longer than for a queue: some may be registered on a node
 // that doesn't answer.
 func (f *fleet) workers(ctx context.Context) (all []inspect.Worker, err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, patienceEach, reading.ErrSlow)
@@ -152,7 +152,7 @@ func (f *fleet) workers(ctx context.Context) (all []inspect.Worker, err error) {
 	return all, nil
 }
 
-// names are the queues that were given, which must exist, or else all, in the order of their names.
+// names returns the given queues, which must exist, or else all, sorted by name.
 func (f *fleet) names(ctx context.Context, given queueNames) (queueNames, error) {
 	if len(given) > 0 {
 		for _, err := range eachOf(ctx, given, f.known) {
@@ -164,7 +164,7 @@ func (f *fleet) names(ctx context.Context, given queueNames) (queueNames, error)
 				return nil, err
 			}
 		}
-		return given, nil // what can't be read may exist; reading it says so
+		return given, nil // an unreadable queue may exist; reading it returns the error
 	}
 	var all queueNames
 	for name, err := range f.Queues(ctx) {

@@ -2,7 +2,7 @@ package main
 
 import "github.com/alecthomas/kong"
 
-// details are what the help of a command says beside the line that main.go has of it.
+// details are the help texts of commands, in addition to the one line in main.go.
 var details = map[string]string{
 	"top":       "Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks after a question, s sorts, w enlarges the list of workers, ? explains, q quits. IN/S is how many tasks arrive per second, counting retries; OUT/S how many start. For programs, there are \"worqr queues --json\" and \"worqr watch\".",
 	"queues":    "OLDEST is how long ago the task that has waited longest could have started, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, also if there are no queues, 1 if one of those that are named does not exist, and 2 if some can't be read: they have a row with the error, and the others are complete.",
@@ -47,7 +47,7 @@ var details = map[string]string{
 		"Names of queues are read from the Redis of $REDIS_URL, within a second.",
 }
 
-// withDetails has kong tell them.
+// withDetails adds them to kong's help.
 func withDetails(k *kong.Kong) error {
 	for _, n := range k.Model.Leaves(true) {
 		n.Detail = details[n.Name]

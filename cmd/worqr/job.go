@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// A job is what a task of the demo asks for. Its id is in the payload, so that
-// every task can be told from every other, and counted.
+// A job is what a task of the demo does. Its id is in the payload, so that tasks
+// can be told apart and counted.
 type job struct {
 	id    int
 	kind  string
 	takes time.Duration
 }
 
-// The tasks that the story is about.
+// The tasks of the story.
 var (
-	film    = job{1, "film", time.Hour}                 // too long for anybody to wait for
+	film    = job{1, "film", time.Hour}                 // too long to wait for
 	mail    = job{2, "mail", 100 * time.Millisecond}    // its first attempts fail
 	invoice = job{3, "invoice", 100 * time.Millisecond} // fails until it is repaired
 	backup  = job{4, "backup", 100 * time.Millisecond}  // has a time
@@ -26,7 +26,7 @@ var (
 // flaws is how many attempts of the mail fail.
 const flaws = 2
 
-// photo is a short task. The times differ, and are the same in each demo.
+// photo is a short task. Durations differ, and are the same in each demo.
 func photo(id int) job {
 	return job{id, "photo", time.Duration(100+id*73%300) * time.Millisecond}
 }

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// A note is something that happened, in words.
+// A note is an event, in words.
 type note struct {
 	at   time.Duration // since the demo began
-	tone shade         // how it is meant
+	tone shade         // good or bad
 	text string
-	mark string // one word for the time line; "" is not worth it
+	mark string // one word for the time line; "" for none
 }
 
 // A journal holds the notes.
 type journal struct {
 	began time.Time
-	tell  func(note) // is told each note, one at a time
+	tell  func(note) // called for each note, one at a time
 
 	mu    sync.Mutex // protects notes
 	notes []note
@@ -31,12 +31,12 @@ func (j *journal) add(t shade, mark, format string, args ...any) {
 	j.tell(n)
 }
 
-// all returns the notes so far. They are not changed any more.
+// all returns the notes so far. They don't change any more.
 func (j *journal) all() []note {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.notes[:len(j.notes):len(j.notes)]
 }
 
-// ms is a time as the notes tell it.
+// ms formats a duration for a note.
 func ms(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }

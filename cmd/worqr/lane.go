@@ -10,12 +10,12 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// What is not first in, first out: what has a time, and what fails.
+// The tasks that aren't first in, first out: the scheduled and the failing ones.
 
 // backupKey is the key of the backup.
 const backupKey = "nightly"
 
-// schedule puts the backup for a time by the clock here.
+// schedule schedules the backup by the local clock.
 func (p *play) schedule(ctx context.Context, due time.Time) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -48,7 +48,7 @@ func (p *play) bill(ctx context.Context) error {
 	})
 }
 
-// repair gives the customer an address, and has done what failed for want of it.
+// repair gives the customer an address, and requeues the tasks that failed without one.
 func (p *play) repair(ctx context.Context) error {
 	if err := os.WriteFile(p.address, nil, 0o600); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// hear takes in what a peer says.
+// hear processes a peer's report.
 func (p *play) hear(c *child, r report) {
 	p.crew.is(r.Worker, c.number)
 	if r.Kind == reportReturned {
@@ -39,8 +39,8 @@ func (p *play) hear(c *child, r report) {
 	}
 }
 
-// started takes in that a peer has begun with a task, and tells why if it is
-// not for the first time, or had a time.
+// started records that a peer has started a task. It adds a note if that isn't
+// the first time, or if the task was scheduled.
 func (p *play) started(c *child, j job, r report) {
 	before := p.tally.started(j.id, c.number, r.Retries, r.At)
 	switch {
@@ -53,7 +53,7 @@ func (p *play) started(c *child, j job, r report) {
 	}
 }
 
-// done takes in that Redis has stored the end of a task.
+// done records that Redis has stored the end of a task.
 func (p *play) done(j job) {
 	f := p.tally.finished(j.id)
 	switch {
@@ -64,9 +64,9 @@ func (p *play) done(j job) {
 	}
 }
 
-// A comeback tells of returned tasks in the order in which it happened: they
-// start within a millisecond, on one peer, and another that has returned them
-// may take longer to say so.
+// A comeback reports returned tasks in the order in which that happened: they
+// start within a millisecond, on one peer, and the peer that returned them may
+// take longer to report it.
 type comeback struct {
 	mu    sync.Mutex // protects the fields below
 	told  bool
@@ -93,7 +93,7 @@ func (b *comeback) again(j *journal, text string) {
 	j.add(good, "", "%s", text)
 }
 
-// listen takes in what Redis says.
+// listen processes the events from Redis.
 func (p *play) listen(ctx context.Context, listening chan<- struct{}) {
 	synced := false
 	for e, err := range p.peer.Events(ctx, demoQueue) {
@@ -116,7 +116,7 @@ func (p *play) listen(ctx context.Context, listening chan<- struct{}) {
 	}
 }
 
-// paint shows how things are, ten times a second, until ctx ends.
+// paint shows the state ten times a second, until ctx ends.
 func (p *play) paint(ctx context.Context) {
 	pic := &picture{total: p.total, where: p.broker.where}
 	_ = every(ctx, 100*time.Millisecond, func() (bool, error) {
@@ -126,8 +126,8 @@ func (p *play) paint(ctx context.Context) {
 	})
 }
 
-// look brings the picture up to date. Where Redis does not answer, it stays as
-// it was; what acts will notice.
+// look updates the picture. If Redis doesn't answer, the picture stays as it was;
+// whatever acts will notice.
 func (p *play) look(ctx context.Context, pic *picture) {
 	if s, err := p.queue.Stats(ctx); err == nil {
 		pic.waiting = s.Waiting
@@ -158,7 +158,7 @@ func (p *play) look(ctx context.Context, pic *picture) {
 	}
 }
 
-// name is how the task with a payload is called.
+// name returns the name of the task with a payload.
 func name(payload []byte) string {
 	j, err := readJob(payload)
 	if err != nil {
@@ -167,7 +167,7 @@ func name(payload []byte) string {
 	return j.String()
 }
 
-// in says when something is to happen.
+// in formats when something will happen.
 func in(d time.Duration) string {
 	if d <= 0 {
 		return "now"
@@ -175,7 +175,7 @@ func in(d time.Duration) string {
 	return fmt.Sprintf("in %.1f s", d.Seconds())
 }
 
-// gather reads all that a queue yields, as it is to be shown.
+// gather returns what a listing yields, formatted by show.
 func gather[T, S any](tasks iter.Seq2[T, error], show func(T) S) (shown []S, err error) {
 	for t, err := range tasks {
 		if err != nil {

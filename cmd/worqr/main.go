@@ -1,6 +1,6 @@
-// Command worqr operates the work queue worqr from a shell: it shows what a fleet does, finds out what
-// is wrong, and acts. It works with the Redis of REDIS_URL, while the fleet runs. See "worqr --help" and
-// docs/cli.md. The demo needs nothing but Go. In a clone of the repository:
+// Command worqr operates the work queue worqr from a shell: it shows the state of a fleet, finds problems, and
+// acts. It works with the Redis of REDIS_URL, while the fleet runs. See "worqr --help" and docs/cli.md. The
+// demo needs nothing but Go. In a clone of the repository:
 //
 //	go run ./cmd/worqr demo
 package main
@@ -65,7 +65,7 @@ type cli struct {
 	Peer     peerCommand     `cmd:"" hidden:"" help:"Be one of the demo's peers."`
 }
 
-// manual is what the help of the command says about all of its commands.
+// manual is the introduction in the command's help.
 const manual = `A peer-to-peer work queue on Redis: look at a fleet, act on it, and run tasks.
 
 The commands work with the Redis of $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, they print JSON, an object a line. Names, payloads and keys are taken byte for byte. Control characters in stored data are escaped.
@@ -83,10 +83,10 @@ func (c versionCommand) Run(out io.Writer) error {
 	return c.tell(out, v, "worqr %s", v.Version)
 }
 
-// errTold ends a command whose output has told what is wrong.
+// errTold ends a command whose output has described the problem.
 var errTold = errors.New("something is wrong")
 
-// toldIf is errTold if something is wrong, unless telling it has failed.
+// toldIf returns errTold if something is wrong, unless printing that has failed.
 func toldIf(wrong bool, err error) error {
 	if err == nil && wrong {
 		return errTold
@@ -94,12 +94,12 @@ func toldIf(wrong bool, err error) error {
 	return err
 }
 
-// A nothing error says that there is nothing to act on, and how to find what there is.
+// A nothing error reports that there is nothing to act on, and how to find what exists.
 type nothing string
 
 func (n nothing) Error() string { return string(n) }
 
-// advice is what to do about an error that doesn't say it.
+// advice returns what to do about an error that doesn't have advice itself.
 func advice(err error) string {
 	if redisconn.BadLogin(err) {
 		return "\nRedis refuses the login: check the user and the password of REDIS_URL or --redis"
@@ -107,8 +107,8 @@ func advice(err error) string {
 	return grant(err)
 }
 
-// grant is which rule a user lacks, if Redis denies it something and the error doesn't say it: a checkup
-// needs another rule.
+// grant returns which rule a user lacks, if Redis denies it something and the error doesn't include it: a
+// checkup needs another rule.
 func grant(err error) string {
 	if (errors.Is(err, worqr.ErrDenied) || redisconn.Denied(err)) && !strings.Contains(err.Error(), "docs/security.md") {
 		return "; grant it the rule \"Worker\" in docs/security.md"
@@ -116,11 +116,11 @@ func grant(err error) string {
 	return ""
 }
 
-// What the command exits with.
+// The exit statuses.
 const (
 	exitWell   = 0
-	exitUnwell = 1 // as the output tells
-	exitFailed = 2 // it was used wrongly, or could not do its work
+	exitUnwell = 1 // see the output
+	exitFailed = 2 // it was used incorrectly, or failed
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -151,7 +151,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // so that a second Ctrl-C does not wait
+	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends it at once
 
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(&console{in, out, errs})

@@ -21,7 +21,7 @@ const (
 )
 
 // A peerCommand is one peer of the demo, in a process of its own. It ends when
-// its input does: so it also ends when the demo was killed.
+// its input does: so it also ends when the demo is killed.
 type peerCommand struct {
 	Redis  string        `env:"REDIS_URL" required:""` // not in the arguments, where others would see a password
 	Prefix string        `required:""`
@@ -29,11 +29,11 @@ type peerCommand struct {
 	Lease  time.Duration `required:""`
 	Pause  time.Duration `required:""` // before the first retry; then doubling
 
-	// Address is a file. Without it invoices fail: nobody knows where they go.
+	// Address is a file. Without it, invoices fail for lack of an address.
 	Address string `required:""`
 }
 
-// A report is what a peer tells the demo, one JSON object a line.
+// A report is what a peer sends the demo, one JSON object per line.
 type report struct {
 	Kind    reportKind
 	Worker  string
@@ -48,9 +48,9 @@ type report struct {
 type reportKind string
 
 const (
-	reportStarted  reportKind = "started"  // the handler has begun Payload, after Retries
-	reportFailed   reportKind = "failed"   // it ends with Reason; Payload is tried again after Pause
-	reportCanceled reportKind = "canceled" // the handler of Payload has seen ErrCanceled
+	reportStarted  reportKind = "started"  // the handler has started Payload, after Retries
+	reportFailed   reportKind = "failed"   // it ends with Reason; Payload is retried after Pause
+	reportCanceled reportKind = "canceled" // the handler of Payload got ErrCanceled
 	reportReturned reportKind = "returned" // Count tasks of a dead peer were put back
 )
 
@@ -69,7 +69,7 @@ func (c *peerCommand) Run(ctx context.Context, out io.Writer) error {
 
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends, it has ended
+		_, _ = io.Copy(io.Discard, os.Stdin) // any end or error is the end
 		end()
 	}()
 	var watching sync.WaitGroup
@@ -83,7 +83,7 @@ func (c *peerCommand) Run(ctx context.Context, out io.Writer) error {
 // backoff is the pause before a retry.
 func (c *peerCommand) backoff(t *worqr.Task, _ error) time.Duration { return c.Pause << t.Retries }
 
-// A mouth tells the demo what its peer does.
+// A mouth reports to the demo what its peer does.
 type mouth struct {
 	as   *peerCommand
 	peer *worqr.Peer
@@ -92,9 +92,8 @@ type mouth struct {
 	out *json.Encoder
 }
 
-// say writes a report. What it has written reaches the demo, also when this
-// process is killed right after. When nobody listens any more, the input ends
-// as well.
+// say writes a report. Once written it reaches the demo, even if this process is
+// killed right after. When the demo no longer reads, the input ends as well.
 func (m *mouth) say(r report) {
 	r.Worker, r.At = m.peer.WorkerID(), time.Now()
 	m.mu.Lock()
@@ -102,7 +101,7 @@ func (m *mouth) say(r report) {
 	_ = m.out.Encode(r)
 }
 
-// handle works on a task: it waits for as long as the job takes.
+// handle runs a task: it waits as long as the job takes.
 func (m *mouth) handle(ctx context.Context, t *worqr.Task) error {
 	j, err := readJob(t.Payload)
 	if err != nil {
@@ -121,7 +120,7 @@ func (m *mouth) handle(ctx context.Context, t *worqr.Task) error {
 	}
 }
 
-// end is how a task ends that nobody disturbs.
+// end returns how a task ends that isn't interrupted.
 func (m *mouth) end(j job, t *worqr.Task) error {
 	switch {
 	case j == mail && t.Retries < flaws:
@@ -140,8 +139,8 @@ var (
 	errNowhere = errors.New("the customer has no address")
 )
 
-// watch tells of tasks that the peer has returned for others. The library
-// counts them and has no hook for it, so the count is looked at.
+// watch reports tasks that the peer has returned from dead peers. The library
+// counts them and has no hook for it, so this polls the count.
 func (m *mouth) watch(ctx context.Context) {
 	seen := int64(0)
 	_ = every(ctx, 20*time.Millisecond, func() (bool, error) {

@@ -18,11 +18,11 @@ const (
 	peers   = 3
 	samples = 60 // along the time line
 
-	// The lease is the library's default; in short demos, a part of the time.
+	// The lease is the library's default; in short demos, a fraction of the time.
 	longest = 3 * time.Second
 	shorter = 0.22
 
-	// So is the pause before a first retry, but shorter than the default.
+	// The same goes for the pause before a first retry, which is shorter than the default.
 	longestPause = time.Second
 	shorterPause = 0.05
 )
@@ -37,8 +37,8 @@ type play struct {
 	crew    *crew
 	journal *journal
 	stage   stage
-	fenced  chan struct{} // closed when the eviction was noticed
-	ahead   time.Duration // is the clock of Redis
+	fenced  chan struct{} // closed when the eviction was reported
+	ahead   time.Duration // how far the clock of Redis is ahead
 	address string        // a file that is missing until the invoice is repaired
 	fail    context.CancelCauseFunc
 
@@ -46,11 +46,11 @@ type play struct {
 	comeback comeback
 }
 
-// fence is a payload that is canceled, and never enqueued, so that the event
-// tells that all earlier events have come.
+// fence is a payload that is canceled, and never enqueued: its event shows that
+// all earlier events have arrived.
 var fence = []byte("the end")
 
-// show runs the demo. It returns the notes too when it fails.
+// show runs the demo. If it fails, it returns the notes, too.
 func (c *demoCommand) show(ctx context.Context, on stage) (s summary, story []note, err error) {
 	b, err := openBroker(c.Redis)
 	if err != nil {
@@ -83,10 +83,10 @@ func (c *demoCommand) show(ctx context.Context, on stage) (s summary, story []no
 	return s, p.journal.all(), err
 }
 
-// errUser says which user the demo needs: those of docs/security.md may use one prefix.
+// errUser reports which user the demo needs: those of docs/security.md may use one prefix.
 var errUser = errors.New("this Redis user lacks permissions: the demo needs the keys worqr-demo-*, all channels and SCAN; without REDIS_URL and --redis, it uses an in-memory Redis")
 
-// reach finds out whether there is a Redis that lets the demo do its work and tidy up, before anything is done with it.
+// reach checks that there is a Redis that lets the demo work and clean up, before it starts.
 func (p *play) reach(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -105,7 +105,7 @@ func (p *play) reach(ctx context.Context) (err error) {
 	return nil
 }
 
-// run plays the whole. What looks on goes on until the last peer has left.
+// run plays the whole story. The observers continue until the last peer has left.
 func (p *play) run(outer context.Context) (summary, error) {
 	ctx, fail := context.WithCancelCause(outer)
 	defer fail(nil)
@@ -132,7 +132,7 @@ func (p *play) run(outer context.Context) (summary, error) {
 	return p.settle(closing)
 }
 
-// open raises the curtain: who looks on, and the peers.
+// open starts the observers and the peers.
 func (p *play) open(ctx, looking context.Context, lookers *sync.WaitGroup) error {
 	reach, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -183,7 +183,7 @@ func (p *play) assemble(ctx context.Context) error {
 	})
 }
 
-// dismiss has the peers leave, all at once.
+// dismiss makes all peers leave at the same time.
 func (p *play) dismiss() error {
 	errs := make([]error, len(p.children))
 	var leaving sync.WaitGroup
@@ -194,7 +194,7 @@ func (p *play) dismiss() error {
 	return errors.Join(errs...)
 }
 
-// settle looks up what is left, once nobody works any more, and adds up.
+// settle looks up what is left, once all peers have left, and adds up the results.
 func (p *play) settle(ctx context.Context) (summary, error) {
 	if _, err := p.queue.Cancel(ctx, fence); err != nil {
 		return summary{}, err

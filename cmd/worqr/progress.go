@@ -9,9 +9,9 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// A progress shows on a terminal how far a long command is.
+// A progress shows the progress of a long command on a terminal.
 type progress struct {
-	out   io.Writer // nil if nobody watches
+	out   io.Writer // nil without a terminal
 	doing string
 	total int // 0 if it isn't known
 	done  int
@@ -19,10 +19,10 @@ type progress struct {
 	next  time.Time
 }
 
-// redraw is how often a progress is drawn.
+// redraw is the interval between updates.
 const redraw = 100 * time.Millisecond
 
-// progress begins to show how many tasks a command has done. Quick ones show nothing.
+// progress starts to show how many tasks a command has done. Quick commands show nothing.
 func (con *console) progress(doing string, total int) *progress {
 	p := &progress{doing: doing, total: total, began: time.Now()}
 	p.next = p.began.Add(3 * redraw)
@@ -32,23 +32,23 @@ func (con *console) progress(doing string, total int) *progress {
 	return p
 }
 
-// add counts tasks that are done.
+// add counts tasks.
 func (p *progress) add(n int) {
 	p.done += n
 	if now := time.Now(); p.out != nil && now.After(p.next) {
 		p.next = now.Add(redraw)
-		_, _ = io.WriteString(p.out, "\r"+p.text(now)+clear) // if that fails, nobody watches
+		_, _ = io.WriteString(p.out, "\r"+p.text(now)+clear) // if that fails, no one watches
 	}
 }
 
-// end leaves the line free.
+// end clears the line.
 func (p *progress) end() {
 	if p.out != nil {
 		_, _ = io.WriteString(p.out, "\r"+clear) // as in add
 	}
 }
 
-// barWidth is how long the bar is.
+// barWidth is the width of the bar.
 const barWidth = 24
 
 func (p *progress) text(now time.Time) string {

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
 )
 
-// A queueRow is what there is of one queue.
+// A queueRow has the counts of one queue.
 type queueRow struct {
 	Queue     string  `json:"queue"`
 	Waiting   int     `json:"waiting"`
@@ -22,7 +22,7 @@ type queueRow struct {
 	Idle      int     `json:"idle_workers"`
 	Oldest    seconds `json:"oldest_seconds"`
 	Paused    bool    `json:"paused"`
-	Silent    bool    `json:"workers_silent"` // it has workers, and none has renewed its lease in time
+	Silent    bool    `json:"workers_silent"` // it has workers, but none has renewed its lease in time
 }
 
 func (r queueRow) state() string {
@@ -39,7 +39,7 @@ func (r queueRow) state() string {
 	return "-"
 }
 
-// counts reads the counts of queues, in their order.
+// counts yields the counts of queues, in order.
 func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, error] {
 	return eachOf(ctx, all, func(ctx context.Context, name queueName) (queueRow, error) {
 		q, err := f.queue(ctx, name)
@@ -132,7 +132,7 @@ func (c *statsCommand) Run(ctx context.Context, con *console) error {
 	return errors.Join(err, someUnread(s.Unread), unlisted)
 }
 
-// A pauseRow is what a pause or its end did to a queue.
+// A pauseRow is the result of pausing or resuming a queue.
 type pauseRow struct {
 	Queue  string `json:"queue"`
 	Paused bool   `json:"paused"`
@@ -164,7 +164,7 @@ func (c *resumeCommand) Run(ctx context.Context, con *console) error {
 	})
 }
 
-// forEach does something to queues, also if it fails for some, and tells what was done.
+// forEach calls do for each queue, even if it fails for some, and prints the results.
 func (t *target) forEach(ctx context.Context, con *console, all queueNames, do func(*worqr.Queue, context.Context) error, tell func(name string) error) error {
 	f, err := t.fleet()
 	if err != nil {

@@ -44,14 +44,14 @@ func (s *shell) run(want int, args ...string) string {
 	return s.input("", want, args...)
 }
 
-// input is run with an input.
+// input is run with standard input.
 func (s *shell) input(in string, want int, args ...string) string {
 	s.Helper()
 	out, errs := s.apart(in, want, args...)
 	return out + errs
 }
 
-// apart tells what it printed from what it said.
+// apart returns its standard output and standard error separately.
 func (s *shell) apart(in string, want int, args ...string) (printed, said string) {
 	s.Helper()
 	var out, errs bytes.Buffer
@@ -66,7 +66,7 @@ func (s *shell) apart(in string, want int, args ...string) (printed, said string
 	return out.String(), errs.String()
 }
 
-// rows calls the command with --json, and returns what each line has.
+// rows calls the command with --json, and returns the fields of each line.
 func (s *shell) rows(want int, args ...string) (rows []map[string]any) {
 	s.Helper()
 	printed, _ := s.apart("", want, append(args, "--json")...)
@@ -78,7 +78,7 @@ func (s *shell) rows(want int, args ...string) (rows []map[string]any) {
 	return rows
 }
 
-// all are the values of a column.
+// all returns the values of a column.
 func all(rows []map[string]any, name string) (values []any) {
 	for _, row := range rows {
 		values = append(values, row[name])
@@ -111,7 +111,7 @@ func TestQueues(t *testing.T) {
 	s.is.Equal(s.rows(exitWell, "resume", "b", "a"), []map[string]any{{"queue": "b", "paused": false}, {"queue": "a", "paused": false}})
 }
 
-// What is to be there and isn't is said, and nothing is made of it.
+// A missing queue or task is reported, and not created.
 func TestNoSuchQueue(t *testing.T) {
 	s := newShell(t)
 	s.run(exitWell, "enqueue", "a", "x")
@@ -124,10 +124,10 @@ func TestNoSuchQueue(t *testing.T) {
 	}
 	s.run(exitUnwell, "pause", "typo", "a")
 	s.is.Equal(all(s.rows(exitWell, "queues"), "queue"), []any{"a"})
-	s.is.Equal(all(s.rows(exitWell, "queues"), "paused"), []any{true}) // the others are paused all the same
+	s.is.Equal(all(s.rows(exitWell, "queues"), "paused"), []any{true}) // the others are paused anyway
 }
 
-// A queue whose only worker was killed says so: nobody is left to evict it.
+// A queue whose only worker was killed is shown as silent: no other worker can evict it.
 func TestSilentWorker(t *testing.T) {
 	s := newShell(t)
 	c := s.program("work", "q", "--prefix", s.args[3], "--lease", "150ms", "--", "sh", "-c", "exit 1")
@@ -145,7 +145,7 @@ func TestSilentWorker(t *testing.T) {
 	s.is.True(strings.Contains(s.run(exitWell, "queues"), "worker silent"))
 }
 
-// A queue that its peers have spread is shown whole: nobody has to know the number of parts.
+// A spread queue is shown as a whole, without giving the number of parts.
 func TestQueuesSpread(t *testing.T) {
 	s := newShell(t)
 	q := s.peer.Queue("q").Spread(3)
@@ -159,7 +159,7 @@ func TestQueuesSpread(t *testing.T) {
 	s.is.Equal(len(s.rows(exitWell, "waiting", "q", "-n", "4")), 4)
 }
 
-// Each listing shows what the queue has, once as a table and once to the byte.
+// Each listing shows the tasks of the queue, once as a table and once byte for byte.
 func TestTasks(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
@@ -196,7 +196,7 @@ func TestTasks(t *testing.T) {
 	s.run(exitFailed, "explain", "q", "--header", "type=a", "--key", "k")
 }
 
-// An explanation names the command that helps.
+// An explanation includes the command that helps.
 func TestExplainFixes(t *testing.T) {
 	s := newShell(t)
 	s.is.NoErr(s.peer.Queue("q").Enqueue(t.Context(), []byte("x")))
@@ -209,7 +209,7 @@ func TestExplainFixes(t *testing.T) {
 	s.is.Equal(s.rows(exitWell, "explain", "q", "x")[0]["fixes"], nil)
 }
 
-// watching watches the queue q for three events.
+// watching watches queue q for three events.
 func (s *shell) watching() (lines peertest.Said, ended <-chan int) {
 	s.Helper()
 	lines, status := make(peertest.Said, 1000), make(chan int, 1)
@@ -225,7 +225,7 @@ func (s *shell) next(lines peertest.Said) string {
 	return peertest.Receive(s.T, lines, 1)[0]
 }
 
-// Watching tells what happens, as it happens.
+// watch prints events as they happen.
 func TestWatch(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()

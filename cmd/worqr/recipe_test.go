@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// docs/recipes.md shows this test. It is in this module because a Redis in memory is.
+// docs/recipes.md shows this test. It is in this module because of the in-memory Redis.
 func TestGreetings(t *testing.T) {
 	redis := miniredis.RunT(t) // in memory, for this test only
 	peer, err := worqr.Open("redis://"+redis.Addr(), nil)

@@ -26,7 +26,7 @@ func recurringRowOf(queue string, t inspect.RecurringTask) recurringRow {
 	return recurringRow{queue, blob(t.Key), t.Next.UTC(), t.Current.UTC(), t.Asserted, t.LastOutcome, t.LastDue.UTC(), t.LastAt.UTC()}
 }
 
-// state is what is to be known of a recurring task, beside its next time.
+// state describes a recurring task, except its next time.
 func (r recurringRow) state() string {
 	switch {
 	case !r.Asserted:

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// What recurs is listed, and runs now if somebody wants that, as it would at its time.
+// Recurring tasks are listed, and run on request, as they would at their time.
 func TestRecurring(t *testing.T) {
 	s := newShell(t)
 	ctx, stop := context.WithCancel(t.Context())

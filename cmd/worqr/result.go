@@ -19,13 +19,13 @@ type resultRow struct {
 	Result  *blob     `json:"result,omitempty"`
 }
 
-// A showResult is how the end of a task is shown.
+// A showResult has the flags for showing a result.
 type showResult struct {
 	form
 	Raw bool `help:"Print the result byte for byte, and nothing else."`
 }
 
-// show prints how a task ended, if err doesn't say why that isn't known.
+// show prints how a task ended, or err.
 func (s showResult) show(con *console, r *worqr.Result, err error) error {
 	switch {
 	case errors.Is(err, worqr.ErrNoResult):
@@ -75,7 +75,7 @@ type resultCommand struct {
 	Key   string    `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
 }
 
-// Run shows how a task ended.
+// Run prints how a task ended.
 func (c *resultCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// How a task ended is shown as long as it's kept, and a script can wait for it.
+// A task's result is shown as long as it's kept, and a script can wait for it.
 func TestResult(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()

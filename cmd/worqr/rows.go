@@ -9,17 +9,17 @@ import (
 	"text/tabwriter"
 )
 
-// form is how a command prints what it found.
+// A form is how a command prints its results.
 type form struct {
 	JSON bool `help:"Print JSON: one object a line. Bytes that aren't UTF-8 come as {\"base64\": ...}, durations in seconds."`
 }
 
-// page is how many rows a table holds until it's printed, so that a long list neither waits for its
-// end nor is held in memory.
+// page is how many rows a table collects before it's printed, so that a long list is neither delayed until its
+// end nor held in memory.
 const page = 200
 
-// printRows prints rows as they come: as a table, or as JSON lines. It returns how many there were. A
-// queue that can't be read is a row with its error, and an error in the end.
+// printRows prints rows as they come: as a table, or as JSON lines. It returns how many there were. A queue
+// that can't be read is a row with its error, and an error at the end.
 func printRows[T any](out io.Writer, f form, heads string, rows iter.Seq2[T, error], cells func(T) []string) (n int, err error) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	bad := 0
@@ -74,7 +74,7 @@ func printJSON(out io.Writer, v any) error {
 	return err
 }
 
-// tell prints a value in one of two ways.
+// tell prints a value, as JSON or as text.
 func (f form) tell(out io.Writer, v any, format string, args ...any) error {
 	if f.JSON {
 		return printJSON(out, v)
@@ -83,7 +83,7 @@ func (f form) tell(out io.Writer, v any, format string, args ...any) error {
 	return err
 }
 
-// turned turns the rows of a listing into those to print.
+// turned converts the rows of a listing to those to print.
 func turned[T, U any](rows iter.Seq2[T, error], turn func(T) U) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		for row, err := range rows {
@@ -101,7 +101,7 @@ func turned[T, U any](rows iter.Seq2[T, error], turn func(T) U) iter.Seq2[U, err
 	}
 }
 
-// kept leaves out rows.
+// kept yields the rows for which keep returns true.
 func kept[T any](rows iter.Seq2[T, error], keep func(T) bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for row, err := range rows {

@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// JSON has what others wrote, to the byte, and nothing that a terminal acts on.
+// JSON has text from outside byte for byte, and no control characters.
 func TestJSONLine(t *testing.T) {
 	is := is.New(t)
 	for v, want := range map[any]string{
@@ -51,7 +51,7 @@ func TestAge(t *testing.T) {
 	is.Equal(sinceMoment(time.Time{}), "-")
 }
 
-// rowsOf are n numbers, and then an error.
+// rowsOf yields n numbers, and then an error.
 func rowsOf(n int, err error) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		for i := range n {
@@ -65,7 +65,7 @@ func rowsOf(n int, err error) iter.Seq2[int, error] {
 	}
 }
 
-// What came before an error is printed.
+// Rows before an error are printed.
 func TestPrintRows(t *testing.T) {
 	is := is.New(t)
 	broken := errors.New("broken")
@@ -87,7 +87,7 @@ func TestPrintRows(t *testing.T) {
 	is.Equal(out.String(), "")
 }
 
-// What recurs and should have started is late, not due now.
+// A recurring task that should have started is late, not due now.
 func TestNextMoment(t *testing.T) {
 	is := is.New(t)
 	is.Equal(nextMoment(time.Time{}), "-")
@@ -97,7 +97,7 @@ func TestNextMoment(t *testing.T) {
 	is.True(strings.HasPrefix(nextMoment(time.Now().Add(time.Hour)), "in "))
 }
 
-// Each kind of finding that a command can mend or show names it.
+// Each kind of finding that a command can fix or show has that command.
 func TestFixes(t *testing.T) {
 	is := is.New(t)
 	for kind := range fixes {
@@ -110,13 +110,13 @@ func TestFixes(t *testing.T) {
 	}{
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "failed", Queue: "emails (failed)"}, "worqr failed emails"},
 		{target{Prefix: "p"}, inspect.Finding{Kind: "paused", Queue: "a'b"}, `worqr resume 'a'\''b' --prefix p`},
-		{target{Prefix: "p"}, inspect.Finding{Kind: "no-worker", Queue: "q"}, ""}, // whoever pastes it would give the tasks to any program
+		{target{Prefix: "p"}, inspect.Finding{Kind: "no-worker", Queue: "q"}, ""}, // if pasted, it would give the tasks to any program
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "\u202e"}, "worqr resume QUEUE"},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "-f"}, "worqr resume '-f'"},
 		{target{Prefix: "worqr", Lease: leaseTime(time.Second)}, inspect.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "orphan", Repaired: true}, ""},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "clock"}, ""},
-		{target{Prefix: "p"}, inspect.Finding{Kind: "persistence"}, ""}, // what to set depends on what is lost now, and its text says that,
+		{target{Prefix: "p"}, inspect.Finding{Kind: "persistence"}, ""}, // the setting depends on what is lost now, and the text has that,
 	} {
 		is.Equal(c.t.fixOf(c.f), c.want)
 	}

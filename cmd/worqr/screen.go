@@ -11,14 +11,14 @@ import (
 	"golang.org/x/term"
 )
 
-// A stage is where the demo is shown.
+// A stage shows the demo.
 type stage interface {
-	note(n note)      // has happened
-	paint(p *picture) // is how things are
-	close()           // leaves the terminal as it was
+	note(n note)      // an event
+	paint(p *picture) // the current state
+	close()           // restores the terminal
 }
 
-// A screen is a terminal, redrawn.
+// A screen is a terminal that is redrawn.
 type screen struct {
 	out  io.Writer
 	size func() (width, height int)
@@ -26,7 +26,7 @@ type screen struct {
 }
 
 const (
-	enter = "\x1b[?1049h\x1b[?25l" // the other screen, no cursor
+	enter = "\x1b[?1049h\x1b[?25l" // the alternate screen, no cursor
 	leave = "\x1b[?25h\x1b[?1049l"
 	home  = "\x1b[H"
 	clear = "\x1b[K" // to the end of the line
@@ -39,7 +39,7 @@ func openScreen(f *os.File) *screen {
 	return s
 }
 
-// sizeOf is the size of a terminal.
+// sizeOf returns the size of a terminal.
 func sizeOf(f *os.File) (width, height int) {
 	w, h, err := term.GetSize(int(f.Fd()))
 	if err != nil || w < 1 || h < 1 {
@@ -48,7 +48,7 @@ func sizeOf(f *os.File) (width, height int) {
 	return w, h
 }
 
-func (s *screen) note(note) {} // comes with the next picture
+func (s *screen) note(note) {} // shown with the next picture
 
 func (s *screen) paint(p *picture) {
 	width, height := s.size()
@@ -57,15 +57,14 @@ func (s *screen) paint(p *picture) {
 
 func (s *screen) close() { s.write(leave) }
 
-// write has nobody to tell that the terminal is gone: then the demo is killed
-// with it.
+// write ignores errors: if the terminal is gone, the demo is killed with it.
 func (s *screen) write(text string) { _, _ = io.WriteString(s.out, text) }
 
-// A log is a stage that is no terminal: a line for each note and each second.
+// A log is a stage without a terminal: a line for each note and each second.
 type log struct {
 	mu   sync.Mutex // protects the fields below
 	out  io.Writer
-	next time.Duration // when a picture is due
+	next time.Duration // when the next picture is due
 }
 
 func (l *log) note(n note) {

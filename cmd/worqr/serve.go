@@ -82,8 +82,8 @@ func (c *serveCommand) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-// guard asks for the password. Without one, it answers only under names of this machine: otherwise a
-// page that has its name lead here could read the dashboard.
+// guard asks for the password. Without a password, it answers only under names of this machine: otherwise a web
+// page whose name resolves to it could read the dashboard.
 func (c *serveCommand) guard(h http.Handler) http.Handler {
 	want := sha256.Sum256([]byte(c.Password))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -105,13 +105,13 @@ func (c *serveCommand) guard(h http.Handler) http.Handler {
 	})
 }
 
-// handles are the queues of a dashboard, spread as their peers have spread them.
+// handles are the queues of a dashboard, spread over as many parts as their peers use.
 type handles struct {
 	*fleet
 	known sync.Map // name → spreadOver
 }
 
-// A spreadOver is over how many parts a queue was spread.
+// A spreadOver is the number of parts of a queue.
 type spreadOver struct {
 	parts int
 	at    time.Time
@@ -128,7 +128,7 @@ func (h *handles) queue(name string) *worqr.Queue {
 	defer stop()
 	n, err := h.parts(ctx, queueName(name))
 	if err != nil {
-		return h.Queue(name) // the calls on it fail as well
+		return h.Queue(name) // the calls on it will fail as well
 	}
 	h.known.Store(name, spreadOver{n, time.Now()})
 	return h.Queue(name).Spread(n)

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// serving runs the dashboard, and returns where it is.
+// serving runs the dashboard, and returns its URL.
 func (s *shell) serving(c *serveCommand) string {
 	s.Helper()
 	ctx, stop := context.WithCancel(s.Context())
@@ -58,7 +58,7 @@ func TestServeWithoutRedis(t *testing.T) {
 	s.is.True(!strings.Contains(body, canary))
 }
 
-// Others see nothing without a password, nor under a foreign name.
+// Without a password, other hosts and other names get nothing.
 func TestServeGuard(t *testing.T) {
 	s := newShell(t)
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})

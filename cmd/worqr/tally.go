@@ -9,42 +9,42 @@ import (
 	"time"
 )
 
-// A tally knows what became of every task. It counts ids, as they are in the
-// payloads, from what was really said: by Redis (accepted, finished, failed), by
-// the peers (started, tried), by the report of a cancel, and in the end by the
+// A tally has the outcome of every task. It counts ids, as they are in the
+// payloads, from actual reports: by Redis (accepted, finished, failed), by the
+// peers (started, retried), by the result of a cancel, and in the end from the
 // queue.
 type tally struct {
 	mu       sync.Mutex // protects the fields below
 	changed  chan struct{}
 	fates    map[int]*fate
 	finishes []time.Time
-	gaps     int // in what Redis said: finishes may be missing
+	gaps     int // in the events of Redis: finishes may be missing
 }
 
-// A fate is what became of one task.
+// A fate is the outcome of one task.
 type fate struct {
 	enqueued, finished, canceled, returned, left bool
 
-	due     time.Time     // when it is to start, by the clock here; zero is now
+	due     time.Time     // when it should start, by the local clock; zero is now
 	late    time.Duration // how long after that it started
 	tried   time.Time     // when its last attempt failed
 	retries int           // since it was enqueued, or requeued
 	again   int           // retries before that
-	failed  bool          // it came to the failed queue
+	failed  bool          // it was in the failed queue
 	fixed   bool          // and was requeued from there
-	stuck   bool          // it is there in the end
+	stuck   bool          // it is there at the end
 
 	peer   int  // number of the peer that started it last; 0: none has
-	orphan bool // that peer was killed holding it
+	orphan bool // that peer was killed while it held the task
 	twice  bool // started again because of that
 	other  bool // started again for another reason
 }
 
-// retried is how often the task was tried again.
+// retried returns how often the task was retried.
 func (f *fate) retried() int { return f.again + f.retries }
 
-// onTime reports whether a task with a time started then: never before, and
-// not much later.
+// onTime reports whether a scheduled task started on time: not before, and not
+// much later.
 func (f *fate) onTime() bool {
 	return !f.due.IsZero() && f.peer != 0 && f.late >= 0 && f.late < time.Second
 }
@@ -53,7 +53,7 @@ func newTally() *tally {
 	return &tally{changed: make(chan struct{}), fates: map[int]*fate{}}
 }
 
-// note changes the fate of a task, and has those who wait for something look.
+// note changes the fate of a task, and wakes the waiters.
 func (t *tally) note(id int, change func(f *fate)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +70,7 @@ func (t *tally) note(id int, change func(f *fate)) {
 // enqueued: Redis has accepted the task.
 func (t *tally) enqueued(id int) { t.note(id, func(f *fate) { f.enqueued = true }) }
 
-// scheduled: the task is to start at a time, unless Redis does not accept it.
+// scheduled: the task should start at a time, unless Redis refuses it.
 func (t *tally) scheduled(id int, due time.Time) { t.note(id, func(f *fate) { f.due = due }) }
 
 // finished: Redis has accepted the end of the task.
@@ -83,26 +83,24 @@ func (t *tally) finished(id int) (known fate) {
 	return known
 }
 
-// tried: an attempt at the task failed, and another is to follow.
+// tried: an attempt at the task failed, and another will follow.
 func (t *tally) tried(id int, at time.Time) { t.note(id, func(f *fate) { f.tried = at }) }
 
 // failed: Redis has the task in the failed queue.
 func (t *tally) failed(id int) { t.note(id, func(f *fate) { f.failed = true }) }
 
-// fixed: the task is about to be requeued from there, with counts that begin
-// at 0.
+// fixed: the task is about to be requeued from there, with its counts reset.
 func (t *tally) fixed(id int) {
 	t.note(id, func(f *fate) { f.fixed, f.again, f.retries, f.peer = true, f.retried(), 0, 0 })
 }
 
-// canceled: the cancel's report says that a copy was removed or stopped.
+// canceled: the cancel removed or stopped a copy.
 func (t *tally) canceled(id int) { t.note(id, func(f *fate) { f.canceled = true }) }
 
-// orphaned: Redis says that a killed peer holds the task.
+// orphaned: a killed peer holds the task.
 func (t *tally) orphaned(id int) { t.note(id, func(f *fate) { f.orphan = true }) }
 
-// left: the task is still in the queue, or in the hands of a dead peer, in the
-// end.
+// left: at the end, the task is still in the queue, or held by a dead peer.
 func (t *tally) left(id int, waits bool) {
 	t.note(id, func(f *fate) {
 		f.left = true
@@ -110,11 +108,11 @@ func (t *tally) left(id int, waits bool) {
 	})
 }
 
-// stuck: the task is in the failed queue in the end.
+// stuck: at the end, the task is in the failed queue.
 func (t *tally) stuck(id int) { t.note(id, func(f *fate) { f.failed, f.stuck = true, true }) }
 
-// started: a peer has begun with the task, after so many retries. It returns
-// what was known before.
+// started: a peer has started the task, after a number of retries. It returns the
+// fate before.
 func (t *tally) started(id, peer, retries int, at time.Time) (before fate) {
 	t.note(id, func(f *fate) {
 		before = *f
@@ -129,14 +127,14 @@ func (t *tally) started(id, peer, retries int, at time.Time) (before fate) {
 	return before
 }
 
-// gap: something that Redis said was missed.
+// gap: some events were missed.
 func (t *tally) gap() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.gaps++
 }
 
-// until waits until a condition is met, which is looked at with t.mu held.
+// until waits until met returns true. It calls met with t.mu held.
 func (t *tally) until(ctx context.Context, met func() bool) error {
 	for {
 		t.mu.Lock()
@@ -153,7 +151,7 @@ func (t *tally) until(ctx context.Context, met func() bool) error {
 	}
 }
 
-// await waits until the fate of the task is as wished.
+// await waits until the fate of the task satisfies wished.
 func (t *tally) await(ctx context.Context, id int, wished func(f fate) bool) (f fate, err error) {
 	err = t.until(ctx, func() bool {
 		if known := t.fates[id]; known != nil {
@@ -164,7 +162,7 @@ func (t *tally) await(ctx context.Context, id int, wished func(f fate) bool) (f 
 	return f, err
 }
 
-// rate is how many tasks were finished in the last second.
+// rate returns how many tasks were finished in the last second.
 func (t *tally) rate() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,7 +173,7 @@ func (t *tally) rate() int {
 	return n
 }
 
-// A summary is the tally in numbers.
+// A summary has the totals of a tally.
 type summary struct {
 	Enqueued  int     `json:"enqueued"`
 	Finished  int     `json:"finished"`
@@ -187,15 +185,15 @@ type summary struct {
 	Twice     int     `json:"started_twice"` // because of the kill
 	Other     int     `json:"-"`             // started again for another reason
 	Retried   int     `json:"retried"`       // attempts that followed one that failed
-	Failed    int     `json:"failed"`        // came to the failed queue
+	Failed    int     `json:"failed"`        // were in the failed queue
 	Fixed     int     `json:"requeued"`      // and were requeued from there
-	Scheduled int     `json:"scheduled"`     // had a time
-	OnTime    int     `json:"on_time"`       // and started then
+	Scheduled int     `json:"scheduled"`     // for a time
+	OnTime    int     `json:"on_time"`       // started then
 	Late      seconds `json:"late_seconds"`  // the longest after its time
 	Gaps      int     `json:"-"`
 }
 
-// open is how many accepted tasks have not ended.
+// open returns how many accepted tasks have not ended.
 func (s summary) open() int { return s.Enqueued - s.Finished - s.Canceled }
 
 func (t *tally) sum() summary {
@@ -204,9 +202,9 @@ func (t *tally) sum() summary {
 	return t.add()
 }
 
-// add adds up. Lost is what was accepted, has not ended and is not left, nor in
-// the failed queue; it means something only once it was looked up what is.
-// t.mu is held.
+// add computes the totals. Lost tasks were accepted, have not ended and are
+// neither left nor in the failed queue; the number is meaningful only after left
+// and stuck were recorded. The caller holds t.mu.
 func (t *tally) add() summary {
 	s := summary{Gaps: t.gaps}
 	count := func(n *int, is bool) {

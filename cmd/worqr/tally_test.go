@@ -28,11 +28,11 @@ func TestTally(t *testing.T) {
 	c.finished(3)
 	c.finished(3) // a task is counted once
 
-	is.True(!c.started(4, 1, 0, now).orphan) // still in the hands of a killed peer
+	is.True(!c.started(4, 1, 0, now).orphan) // still held by a killed peer
 	c.orphaned(4)
 	c.left(4, false)
 
-	c.started(7, 1, 0, now) // not known to be accepted
+	c.started(7, 1, 0, now) // not recorded as accepted
 	c.started(7, 2, 0, now)
 
 	c.enqueued(8) // back in the queue, and not started again
@@ -48,13 +48,13 @@ func TestTallyOfTheSecondLane(t *testing.T) {
 	for id := range 6 {
 		c.enqueued(id)
 	}
-	c.started(0, 1, 0, now) // tried again, twice
+	c.started(0, 1, 0, now) // retried, twice
 	c.tried(0, now)
 	is.Equal(c.started(0, 2, 1, now).tried, now)
 	c.started(0, 2, 2, now)
 	is.Equal(c.finished(0).retries, 2)
 
-	c.started(1, 1, 0, now) // tried again, failed, requeued, tried again
+	c.started(1, 1, 0, now) // retried, failed, requeued, retried
 	c.started(1, 1, 1, now)
 	c.failed(1)
 	c.fixed(1)

@@ -60,7 +60,7 @@ func (c *runningCommand) Run(ctx context.Context, con *console) error {
 	return toldIf(n > 0 && c.Older > 0, err)
 }
 
-// keyText is a key in a table.
+// keyText returns a key as a table shows it.
 func keyText(key blob) string {
 	if key == "" {
 		return "-"
@@ -68,7 +68,7 @@ func keyText(key blob) string {
 	return brief(string(key), 40)
 }
 
-// A scheduledRow is a task in the schedule.
+// A scheduledRow is a scheduled task.
 type scheduledRow struct {
 	Key        blob            `json:"key,omitempty"`
 	DueAt      time.Time       `json:"due_at,omitzero"`
@@ -81,7 +81,7 @@ type scheduledRow struct {
 	Payload    blob            `json:"payload"`
 }
 
-// A some is how much of a list to print.
+// A some is the flag that limits a list.
 type some struct {
 	Limit int `short:"n" placeholder:"N" help:"Print at most N; by default all."`
 }
@@ -91,7 +91,7 @@ type scheduledCommand struct {
 	some
 }
 
-// Run prints a line for each task in the schedule.
+// Run prints a line for each scheduled task.
 func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
 	return err
 }
 
-// A waitingRow is a task that can start as soon as it's its turn.
+// A waitingRow is a task that can start when its turn comes.
 type waitingRow struct {
 	Key        blob            `json:"key,omitempty"`
 	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`

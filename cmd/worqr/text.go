@@ -15,8 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// printable is a text without what a terminal would act on: others have written parts
-// of it.
+// printable replaces what a terminal would act on: parts of the text come from outside.
 func printable(text string) string {
 	var b strings.Builder
 	for i, r := range text {
@@ -32,7 +31,7 @@ func printable(text string) string {
 	return b.String()
 }
 
-// brief is printable, and at most so many characters.
+// brief is printable with at most most characters.
 func brief(text string, most int) string {
 	if len(text) > 4*most { // it may be megabytes
 		text = text[:4*most]
@@ -44,7 +43,7 @@ func brief(text string, most int) string {
 	return string(shown)
 }
 
-// headerText is the headers of a task on one line.
+// headerText returns the headers of a task on one line.
 func headerText(headers map[string]blob) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -53,7 +52,7 @@ func headerText(headers map[string]blob) string {
 	return strings.Join(all, " ")
 }
 
-// age is a duration as people say it.
+// age formats a duration for people.
 func age(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -75,7 +74,7 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// sinceMoment is how long ago something was; "-" if that isn't known.
+// sinceMoment returns how long ago t was; "-" if that isn't known.
 func sinceMoment(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -83,7 +82,7 @@ func sinceMoment(t time.Time) string {
 	return age(max(0, time.Since(t)))
 }
 
-// nextMoment is when something is to happen, or how late it is.
+// nextMoment returns when something will happen, or how late it is.
 func nextMoment(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -101,7 +100,7 @@ func nextMoment(t time.Time) string {
 	return age(late) + " late"
 }
 
-// A blob is bytes of others. In JSON it's a string, or {"base64": ...} if it isn't UTF-8.
+// A blob is bytes from outside. In JSON it's a string, or {"base64": ...} if it isn't UTF-8.
 type blob string
 
 func (b blob) MarshalJSON() ([]byte, error) {
@@ -111,7 +110,7 @@ func (b blob) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString([]byte(b))})
 }
 
-// blobs are headers of others. A name that isn't UTF-8 is quoted.
+// blobs converts headers from outside. A name that isn't UTF-8 is quoted.
 func blobs(headers map[string]string) map[string]blob {
 	all := map[string]blob{}
 	for name, value := range headers {
@@ -127,7 +126,7 @@ func (s seconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(s).Round(time.Microsecond).Seconds())
 }
 
-// jsonLine is v on one line. What a terminal would act on is escaped there, too.
+// jsonLine returns v on one line. It also escapes what a terminal would act on.
 func jsonLine(v any) ([]byte, error) {
 	text, err := plainJSON(v)
 	if err != nil {
@@ -148,7 +147,7 @@ func jsonLine(v any) ([]byte, error) {
 	return append(line, '\n'), nil
 }
 
-// plainJSON is JSON in which <, > and & stand for themselves.
+// plainJSON returns JSON in which <, > and & aren't escaped.
 func plainJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

@@ -41,7 +41,7 @@ func (c *topCommand) Run(ctx context.Context, con *console) error {
 	})
 }
 
-// shown is a fleet as top wants it.
+// shown is the fleet for top.
 type shown struct{ handles }
 
 func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {

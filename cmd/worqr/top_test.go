@@ -84,7 +84,7 @@ func (v *screenful) awaits(text string) {
 	peertest.Eventually(v, fmt.Sprintf("%q is drawn", text), func() bool { return strings.Contains(v.drawn(), text) })
 }
 
-// The keys act on the chosen queue, and q leaves the terminal as it was.
+// The keys act on the selected queue, and q restores the terminal.
 func TestTop(t *testing.T) {
 	s := newShell(t)
 	s.run(exitWell, "enqueue", "emails", "a", "b")
@@ -98,11 +98,11 @@ func TestTop(t *testing.T) {
 	v.awaits("\x1b[?1049l")
 }
 
-// The demo draws its story, leaves the terminal as it was, and tells the story once more.
+// The demo draws its story, restores the terminal, and prints the story again.
 func TestDemoOnTerminal(t *testing.T) {
 	s := newShell(t)
 	c := s.program("demo", "--seconds", "5")
-	c.Env = append(c.Env, "REDIS_URL="+redistest.URL()) // of a user who may use any prefix
+	c.Env = append(c.Env, "REDIS_URL="+redistest.URL()) // with a user who may use any prefix
 	v := s.attached(c)
 	v.awaits(enter)
 	for _, text := range []string{"worqr demo", "peer 3", "works", "killed", "starts again", "is canceled"} {
@@ -116,7 +116,7 @@ func TestDemoOnTerminal(t *testing.T) {
 	s.is.True(strings.Contains(drawn, "     0  lost"))
 }
 
-// Who types tasks sees how many there are.
+// While tasks are typed, their number is shown.
 func TestProgressOnTerminal(t *testing.T) {
 	s := newShell(t)
 	v := s.terminal("enqueue", "q")
@@ -129,7 +129,7 @@ func TestProgressOnTerminal(t *testing.T) {
 	v.awaits("enqueued")
 }
 
-// What isn't typed right isn't done.
+// A mistyped name does nothing.
 func TestConfirm(t *testing.T) {
 	s := newShell(t)
 	s.run(exitWell, "enqueue", "emails", "a", "b")
@@ -137,7 +137,7 @@ func TestConfirm(t *testing.T) {
 	v.awaits("This will delete 2 waiting tasks of the queue")
 	v.press("emails\n")
 	v.awaits("2 waiting tasks deleted")
-	s.is.True(strings.Contains(s.run(exitUnwell, "waiting", "emails"), `no queue "emails" exists`)) // nothing of it is left
+	s.is.True(strings.Contains(s.run(exitUnwell, "waiting", "emails"), `no queue "emails" exists`)) // it was deleted
 }
 
 func TestTopWithoutTerminal(t *testing.T) {

@@ -12,13 +12,13 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// atOnce is how many queues are read at the same time, and patienceEach how long one of them may take.
+// atOnce is how many queues are read at the same time, and patienceEach how long reading one may take.
 const (
 	atOnce       = 16
 	patienceEach = 3 * time.Second
 )
 
-// An unread error says that one queue can't be read; listings go on with the next one.
+// An unread error reports that one queue can't be read; listings continue with the next one.
 type unread struct {
 	queue queueName
 	err   error
@@ -28,7 +28,7 @@ func (u *unread) Error() string { return fmt.Sprintf("queue %q can't be read: %v
 
 func (u *unread) Unwrap() error { return u.err }
 
-// An unreadRow is what is printed of such a queue.
+// An unreadRow is printed for such a queue.
 type unreadRow struct {
 	Queue string `json:"queue"`
 	Error string `json:"error"`
@@ -36,7 +36,7 @@ type unreadRow struct {
 
 func (u *unread) row() unreadRow { return unreadRow{string(u.queue), u.err.Error()} }
 
-// someUnread is the error of a command that has told which queues it can't read.
+// someUnread returns the error of a command that has printed which queues it can't read.
 func someUnread(n int) error {
 	if n == 0 {
 		return nil
@@ -44,8 +44,8 @@ func someUnread(n int) error {
 	return fmt.Errorf("%s can't be read; the others are complete", words.Counted(n, "queue"))
 }
 
-// eachOf reads something of each queue, several at a time, and yields it in their order: an unread
-// error for a queue that is damaged, or that Redis has no answer for in time.
+// eachOf reads each queue, several at a time, and yields the results in order: an unread error for a queue that
+// is damaged, or on a node that doesn't answer in time.
 func eachOf[T any](ctx context.Context, all queueNames, read func(context.Context, queueName) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		rows, errs := make([]T, len(all)), make([]error, len(all))
@@ -68,8 +68,7 @@ func eachOf[T any](ctx context.Context, all queueNames, read func(context.Contex
 	}
 }
 
-// ofEach lists something of several queues, one queue after the other. Those that don't answer are
-// found out at the same time, before.
+// ofEach lists several queues, one after the other. Before, it checks at the same time which of them answer.
 func ofEach[T any](ctx context.Context, f *fleet, all queueNames, list func(*worqr.Queue) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -98,7 +97,7 @@ func ofEach[T any](ctx context.Context, f *fleet, all queueNames, list func(*wor
 	}
 }
 
-// asUnread is an error as an unread one, or nil.
+// asUnread returns err as an unread error, or nil.
 func asUnread(err error) *unread {
 	u, _ := errors.AsType[*unread](err)
 	return u

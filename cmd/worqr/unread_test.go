@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A damaged queue is a row with its error, and takes nothing from the others.
+// A damaged queue is a row with its error, and doesn't affect the others.
 func TestDamagedQueue(t *testing.T) {
 	s := newShell(t)
 	s.run(exitWell, "enqueue", "a", "x")
@@ -41,7 +41,7 @@ func TestFrozenNode(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
 	s := shellAt(t, is, c.URL(), "p")
-	frozen := c.Nodes[0] // one that has only queues
+	frozen := c.Nodes[0] // a node that has only queues
 	for _, n := range c.Nodes {
 		if c.Owner(t, c.Slot(t, "p:registry")) != n && c.Owner(t, c.Slot(t, "p:spreads")) != n {
 			frozen = n

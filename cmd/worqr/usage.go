@@ -9,8 +9,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// A usage error says how the command was used wrongly. It repeats nothing that was
-// given but the names of flags: the rest may be a payload, or a URL with a password.
+// A usage error describes a wrong use of the command. It repeats only the names of flags: other arguments may
+// be a payload, or a URL with a password.
 type usage string
 
 func (u usage) Error() string { return string(u) }
@@ -19,19 +19,18 @@ var valueOf = regexp.MustCompile(`^(--[a-z-]+)(?:=[^:]*)?: `)
 
 var choiceOf = regexp.MustCompile(`^(--[a-z-]+|<[a-z]+>) must be one of ((?:"[a-z]*",?)+) but got `)
 
-// flagName is what looks like the name of a flag, which is no secret, rather than a password that a
-// shell has put where a flag belongs.
+// flagName matches the name of a flag, which isn't a secret, and not a password that a shell has put in its
+// place.
 var flagName = regexp.MustCompile(`^--[a-z]+(-[a-z]+){0,3}$`)
 
-// misuse says what is wrong with the arguments, without repeating them. What the parser
-// says does.
+// misuse describes what is wrong with the arguments, without repeating them. The parser's text does.
 func misuse(err error, args []string) string {
 	if u, ok := errors.AsType[usage](err); ok {
 		return string(u)
 	}
 	text := err.Error()
 	if strings.HasPrefix(text, "expected ") || strings.HasPrefix(text, "missing ") {
-		return text // it names what is missing
+		return text // it only names what is missing
 	}
 	if flag := valueOf.FindStringSubmatch(text); flag != nil {
 		return "the value of " + flag[1] + " is not valid" + hint(text)
@@ -55,7 +54,7 @@ func misuse(err error, args []string) string {
 	return "invalid arguments"
 }
 
-// hint says how to write a value, of which the parser says why it can't read it.
+// hint describes the format of a value, from the parser's error.
 func hint(text string) string {
 	for _, h := range []struct{ sign, says string }{
 		{`unknown unit "d"`, "days aren't a unit: write 48h"},
@@ -74,10 +73,10 @@ func hint(text string) string {
 
 var quoted = regexp.MustCompile(`[a-z][a-z-]*`)
 
-// mostNear is how many commands are proposed.
+// mostNear limits the suggested commands.
 const mostNear = 3
 
-// near are the commands that the parser proposes for a mistyped one. Their names are no secret.
+// near returns the commands that the parser suggests for a mistyped one. Their names aren't secret.
 func near(err error, proposal string) string {
 	e, ok := errors.AsType[*kong.ParseError](err)
 	if !ok || e.Context == nil {
@@ -95,7 +94,7 @@ func near(err error, proposal string) string {
 	return "; did you mean " + list(names) + "?"
 }
 
-// list is words as in a sentence.
+// list joins words as in a sentence.
 func list(words []string) string {
 	last := len(words) - 1
 	if last < 1 {
@@ -104,7 +103,7 @@ func list(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// meant is the command whose help says how to use it.
+// meant returns the command whose help to suggest.
 func meant(err error) string {
 	if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil && e.Context.Selected() != nil {
 		return "worqr " + e.Context.Selected().Name

@@ -18,7 +18,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Whatever the command is given wrongly, it does not repeat it.
+// Errors don't repeat wrong arguments.
 func TestArgumentsAreSecret(t *testing.T) {
 	t.Parallel()
 	url := "redis://:" + canary + "@host"
@@ -41,7 +41,7 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"check", "--lease", canary}, "the value of --lease is not valid; write a duration such as"},
 		{[]string{"check", "--lease=" + url}, "the value of --lease is not valid"},
 		{[]string{"check", "--repair=" + canary}, "not"},
-		{[]string{"check", "--repair"}, "--lease"}, // by a shorter one the living may be evicted
+		{[]string{"check", "--repair"}, "--lease"}, // with a shorter one, live workers may be evicted
 		{[]string{"check", "--prefix", canary + "{"}, "the value of --prefix is not valid"},
 		{[]string{"demo", "--seconds", canary}, "the value of --seconds is not valid"},
 		{[]string{"demo", "--redis", url + "%zz"}, "can't be parsed"},
@@ -64,7 +64,7 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"enqueue", "q", "p", "--keep-result", "1ms"}, "--keep-result must be from 1s to 30 days"},
 		{[]string{"enqueue", "q", "p", "--keep-result", "721h"}, "--keep-result must be from 1s to 30 days"},
 		{[]string{"check", "--redis", "http://:" + canary + "@host"}, "does not begin with redis://"},
-		// What isn't UTF-8 is taken for nothing else, nor are values that are defaults in the library.
+		// Bytes that aren't UTF-8 aren't mistaken for anything else, nor are the library's defaults.
 		{[]string{"pause", "q" + raw}, "not a valid queue name"},
 		{[]string{"failed", "q", "--reason", raw}, "--reason"},
 		{[]string{"enqueue", "q", "a", "--header", raw}, "--header is not valid; write NAME=VALUE"},
@@ -81,7 +81,7 @@ func TestArgumentsAreSecret(t *testing.T) {
 	}
 }
 
-// The demo says where its Redis is, and not how it logs in there.
+// The demo prints where its Redis is, but not the login.
 func TestPlace(t *testing.T) {
 	is := redistest.Parallel(t)
 	for given, want := range map[string]string{
@@ -126,14 +126,14 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// attack is what a terminal would act on.
+// attack is text that a terminal would act on.
 const attack = "\x1b]0;title\a\x1b[2J\n\r\u009b2J\u202e"
 
 func acted(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' }) || strings.Contains(text, "\ntitle")
 }
 
-// What a hostile writer has put into Redis is quoted.
+// Data that a hostile writer has put into Redis is quoted.
 func TestHostileWriter(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Prefix(t)
@@ -181,7 +181,7 @@ func TestHostileWriter(t *testing.T) {
 	}
 }
 
-// watchHostile looks at events that somebody has made up.
+// watchHostile watches forged events.
 func (s *shell) watchHostile(prefix string) {
 	s.Helper()
 	conn := redistest.Conn(s.T)
@@ -203,7 +203,7 @@ func (s *shell) watchHostile(prefix string) {
 	}
 }
 
-// So is what a hostile server says.
+// The replies of a hostile server are quoted, too.
 func TestHostileServer(t *testing.T) {
 	t.Parallel()
 	door := redistest.Listen(t, func(c net.Conn) {
@@ -220,7 +220,7 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// Whatever Redis says about a login that it refuses, the cause is named.
+// Whatever Redis answers to a bad login, the error has the cause.
 func TestBadLogin(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -237,7 +237,7 @@ func TestBadLogin(t *testing.T) {
 	}
 }
 
-// Who lacks a permission is told which rule has it.
+// If a permission is missing, the error has the rule.
 func TestDenied(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// A style writes for terminals, or for what is none. Only the terminal's own
-// colors are used, and none that is pale on either ground.
+// A style formats for terminals, or for other output. It uses only the terminal's
+// own colors, and none that is pale on a light or a dark background.
 type style struct{ ansi bool }
 
 // styleFor respects https://no-color.org.
@@ -17,7 +17,7 @@ func styleFor(terminal bool) style {
 	return style{terminal && os.Getenv("NO_COLOR") == ""}
 }
 
-// A shade is how a text is written: the parameter of an escape sequence.
+// A shade is the parameter of an escape sequence.
 type shade int
 
 const (
@@ -42,8 +42,8 @@ type picture struct {
 	where          string
 	waiting, rate  int
 	scheduled      []string // in words
-	failed         []string // likewise
-	backlog, rates []int    // since the beginning, to be drawn along the time line
+	failed         []string // in words
+	backlog, rates []int    // since the beginning, for the time line
 	seats          []seat
 	notes          []note
 	sum            summary
@@ -51,13 +51,13 @@ type picture struct {
 
 const (
 	margin = 2
-	gutter = 18 // what stands left of a time line or of a peer's tasks
+	gutter = 18 // the width to the left of a time line or of a peer's tasks
 	below  = 2  // lines below the notes
-	busy   = 24 // a value of a time line that is worth its whole height
+	busy   = 24 // the value of a time line with the full height
 )
 
-// render draws the picture in lines, none wider than width, no more than
-// height.
+// render draws the picture in lines, at most width wide, and at most height of
+// them.
 func (p *picture) render(width, height int, st style) []string {
 	c := canvas{width: width - margin, st: st}
 	at := fmt.Sprintf("%.0f of %.0f s", p.elapsed.Seconds(), p.total.Seconds())
@@ -90,7 +90,7 @@ func (p *picture) render(width, height int, st style) []string {
 	return c.lines[:min(len(c.lines), height)]
 }
 
-// A canvas gathers lines that fit.
+// A canvas collects lines that fit.
 type canvas struct {
 	width int
 	st    style
@@ -105,8 +105,8 @@ type span struct {
 
 func (c *canvas) blank() { c.lines = append(c.lines, "") }
 
-// line cuts off what does not fit. Escapes take no room, so it is cut before
-// it is styled.
+// line cuts off what doesn't fit. Escapes have no width, so it's cut before it's
+// styled.
 func (c *canvas) line(spans ...span) {
 	var b strings.Builder
 	b.WriteString(strings.Repeat(" ", margin))
@@ -129,7 +129,7 @@ func fit(text string, room int) string {
 	return string([]rune(text)[:room-1]) + "…"
 }
 
-// few writes how many there are, and which.
+// few writes how many there are, and which ones.
 func (c *canvas) few(label string, which []string, how shade) {
 	c.line(span{fmt.Sprintf("%-11s", label), plain}, span{fmt.Sprintf("%4d ", len(which)), bold},
 		span{strings.Join(which, "  "), how})
@@ -155,15 +155,15 @@ func (c *canvas) seat(name string, s seat) {
 	c.line(span{name + "  ", bold}, state, span{tasks, how})
 }
 
-// notes writes the last notes, as many as there is room for.
+// notes writes the last notes, as many as fit.
 func (c *canvas) notes(notes []note, room int) {
 	for _, n := range notes[max(len(notes)-room, 0):] {
 		c.line(span{fmt.Sprintf("%5.1f s  ", n.at.Seconds()), dim}, span{n.text, n.tone})
 	}
 }
 
-// sparkline draws the values as bars. The highest value has the whole height,
-// but no value below least has.
+// sparkline draws the values as bars. The highest value has the full height,
+// unless it's below least.
 func sparkline(values []int, least, width int) string {
 	steps := []rune("▁▂▃▄▅▆▇█")
 	most := least
@@ -178,9 +178,8 @@ func sparkline(values []int, least, width int) string {
 	return b.String()
 }
 
-// timeline writes the marks of notes below the moments at which they happened:
-// in the second line what has no room in the first, and not at all what has none
-// there.
+// timeline writes the marks of notes below their times: on the second line if
+// there's no room on the first, and not at all if there's none there either.
 func timeline(notes []note, total time.Duration, width int) (lines [2]string) {
 	for _, n := range notes {
 		if n.mark == "" {
@@ -197,7 +196,7 @@ func timeline(notes []note, total time.Duration, width int) (lines [2]string) {
 	return lines
 }
 
-// tell writes the whole story, for after the end.
+// tell prints the whole story, at the end.
 func tell(story []note, width int, st style) string {
 	c := canvas{width: width - margin, st: st}
 	c.notes(story, len(story))

@@ -59,7 +59,7 @@ func TestViewFits(t *testing.T) {
 	}
 }
 
-// At 80x24 nothing that matters is cut off.
+// At 80x24 nothing important is cut off.
 func TestViewShowsEverything(t *testing.T) {
 	is := is.New(t)
 	p := busiest()
@@ -75,7 +75,7 @@ func TestViewShowsEverything(t *testing.T) {
 		"note 39", "12345 enqueued", "1 canceled  2 retried  1 failed  12 returned",
 	} {
 		if !strings.Contains(all, want) {
-			t.Errorf("%q is not to be seen in\n%s", want, all)
+			t.Errorf("%q is missing in\n%s", want, all)
 		}
 	}
 	is.True(!strings.Contains(all, "note 1,")) // the last notes, not the first

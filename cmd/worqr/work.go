@@ -46,7 +46,7 @@ func (c *workCommand) Validate() error {
 	return nil
 }
 
-// options are what the flags say.
+// options returns the options that the flags set.
 func (c *workCommand) options() *worqr.HandleOptions {
 	o := &worqr.HandleOptions{
 		Concurrency: c.Concurrency, Timeout: c.Timeout, MaxRetries: most(c.MaxRetries), Exclusive: c.Exclusive, KeepFailed: c.KeepFailed,
@@ -57,7 +57,7 @@ func (c *workCommand) options() *worqr.HandleOptions {
 	return o
 }
 
-// Run is a peer until it's told to end.
+// Run is a peer until a signal ends it.
 func (c *workCommand) Run(ctx context.Context, con *console) error {
 	if err := runnable(c.Command[0]); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	}
 	o := &worqr.Options{Prefix: string(c.Prefix), Lease: time.Duration(c.Lease), Name: c.Name, Drain: c.Drain, Logger: log}
 	if c.Drain == 0 {
-		o.Drain = -1 // to the library, 0 is the default
+		o.Drain = -1 // to the library, 0 means the default
 	}
 	if c.Verbose {
 		o.Trace = &worqrtrace.Trace{Ended: func(t worqrtrace.Task) {
@@ -77,7 +77,7 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 			if t.Error != "" {
 				about = append(about, "err", t.Error)
 			}
-			log.Info("worqr: task ended", about...) // with the names that the library's lines have
+			log.Info("worqr: task ended", about...) // with the attributes of the library's lines
 		}}
 	}
 	f, err := c.fleet()
@@ -93,7 +93,7 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = p.Close() }() // Run has left
+	defer func() { _ = p.Close() }() // Run has closed it
 	q := p.Queue(string(c.Queue))
 	if n > 1 {
 		q = q.Spread(n)
@@ -113,8 +113,8 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-// advised adds to an error in the log, which is text there, which rule the user lacks: a worker tries again,
-// and doesn't fail.
+// advised adds which rule the user lacks to an error in the log, where it's text: a worker retries, and doesn't
+// fail.
 func advised(_ []string, a slog.Attr) slog.Attr {
 	text := a.Value.String()
 	if a.Key == "err" && (strings.HasPrefix(text, "NOPERM ") || strings.Contains(text, "permission denied: NOPERM ")) {
@@ -123,8 +123,8 @@ func advised(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// runnable fails if no program can be started under a name: each task would fail for it. The error doesn't
-// have the name, which may be something else that was put there.
+// runnable fails if no program can be started under a name: each task would fail for that reason. The error
+// doesn't have the name, which may be something else by mistake.
 func runnable(program string) error {
 	_, err := exec.LookPath(program)
 	if err == nil {
@@ -139,8 +139,8 @@ func runnable(program string) error {
 	return fmt.Errorf("the program after the queue can't be started: %w; check its name, its path and its permissions", err)
 }
 
-// parts is over how many parts the queue is spread. If Redis can't be reached yet, a worker waits
-// for it, so then that isn't an error.
+// parts returns the number of parts of the queue. If Redis can't be reached yet, a worker waits for it, so then
+// that isn't an error.
 func (c *workCommand) parts(ctx context.Context, f *fleet) (int, error) {
 	n, err := f.parts(ctx, c.Queue)
 	if err != nil && f.Ping(ctx) != nil && ctx.Err() == nil {

@@ -24,7 +24,7 @@ func (s *shell) program(args ...string) *exec.Cmd {
 	return c
 }
 
-// Any program is a worker: it gets the payload, and what it prints is the result. SIGTERM ends it well.
+// Any program is a worker: it gets the payload, and its output is the result. SIGTERM makes it drain.
 func TestWork(t *testing.T) {
 	s := newShell(t)
 	var said bytes.Buffer
@@ -60,7 +60,7 @@ func TestWork(t *testing.T) {
 	s.is.Equal(all(s.rows(exitWell, "failed", "q"), "payload"), []any{"bad"})
 }
 
-// Each flag is that option of the library, and no other.
+// Each flag sets its own option of the library, and no other.
 func TestWorkFlags(t *testing.T) {
 	s := newShell(t)
 	retries := 0
@@ -75,7 +75,7 @@ func TestWorkFlags(t *testing.T) {
 	}
 }
 
-// With --json, a program can read the log, and how many tasks there were.
+// With --json, a program can parse the log, and the number of tasks.
 func TestWorkJSON(t *testing.T) {
 	s := newShell(t)
 	var out, errs bytes.Buffer
@@ -119,7 +119,7 @@ func TestVersion(t *testing.T) {
 	s.is.Equal(string(redistest.Sure(s.program("--version").Output())(t)), want)
 }
 
-// The scripts complete commands, flags and names of queues.
+// The scripts complete commands, flags and queue names.
 func TestCompletion(t *testing.T) {
 	s := newShell(t)
 	s.run(exitWell, "enqueue", "emails", "a")

@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// Metrics are the instruments.
+// Metrics are the OpenTelemetry instruments.
 type metrics struct {
 	sent      messagingconv.ClientSentMessages
 	consumed  messagingconv.ClientConsumedMessages
@@ -26,7 +26,7 @@ type metrics struct {
 	losses    metric.Int64Counter
 }
 
-// sure reports the error of an instrument, which then measures nothing.
+// sure reports an error of creating an instrument, which then measures nothing.
 func sure[T any](instrument T, err error) T {
 	if err != nil {
 		otel.Handle(err)
@@ -65,8 +65,7 @@ func of(queue string, more ...attribute.KeyValue) []attribute.KeyValue {
 	return append(more, semconv.MessagingDestinationName(queue))
 }
 
-// Trace returns the functions for Options.Trace that measure. To use others, too, see
-// worqrtrace.Join.
+// Trace returns functions for Options.Trace that record the metrics. To use others, too, see worqrtrace.Join.
 func (t *Telemetry) Trace() *worqrtrace.Trace {
 	m, ctx := &t.metrics, context.Background()
 	return &worqrtrace.Trace{
@@ -92,7 +91,7 @@ func (t *Telemetry) Trace() *worqrtrace.Trace {
 			m.process.Record(ctx, a.Ran.Seconds(), process, own, about...)
 		},
 		Failed: func(q worqrtrace.Queue) {
-			if !q.OnFailed { // else it had failed before
+			if !q.OnFailed { // otherwise it had failed before
 				m.failed.Add(ctx, int64(q.Tasks), metric.WithAttributes(of(q.Queue, system, semconv.ErrorTypeKey.String(string(q.Kind)))...))
 			}
 		},
@@ -104,8 +103,8 @@ func (t *Telemetry) Trace() *worqrtrace.Trace {
 	}
 }
 
-// waited returns how long a task waited for its start, if that is known: after a crash it isn't, since
-// it ran in between.
+// waited returns how long a task waited for its start, if that's known: after a crash it isn't, since it ran in
+// between.
 func waited(a worqrtrace.Task) (d time.Duration, known bool) {
 	since := a.EnqueuedAt
 	if a.DueAt.After(since) {

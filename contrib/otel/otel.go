@@ -170,7 +170,7 @@ func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
 	return func(ctx context.Context, task *worqr.Task) (err error) {
 		ctx, span := t.consume(ctx, task)
 		returned := false
-		defer func() { // also if it panics
+		defer func() { // even if it panics
 			switch {
 			case !returned:
 				span.SetStatus(codes.Error, "the handler panicked or ended its goroutine")

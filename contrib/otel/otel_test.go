@@ -50,7 +50,7 @@ func newBench(t testing.TB, child bool) *bench {
 	return b
 }
 
-// named waits for n spans of a name.
+// named waits for n spans with a name.
 func (b *bench) named(t testing.TB, name string, n int) (all tracetest.SpanStubs) {
 	t.Helper()
 	peertest.Eventually(t, fmt.Sprintf("there are %d spans %q", n, name), func() bool {
@@ -73,7 +73,7 @@ func values(s tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// The span of an attempt links to that of its producer, and each has what the conventions want.
+// The span of an attempt links to that of its producer, and each has the attributes of the conventions.
 func TestLinked(t *testing.T) {
 	t.Parallel()
 	is, b := is.New(t), newBench(t, false)
@@ -105,7 +105,7 @@ func TestLinked(t *testing.T) {
 	is.Equal(consumer.Status.Code, codes.Unset)
 }
 
-// With Child both are in one trace, also those of AddAt, AddMany and Put.
+// With Child both are in one trace; so are those of AddAt, AddMany and Put.
 func TestChild(t *testing.T) {
 	t.Parallel()
 	is, b, ctx := is.New(t), newBench(t, true), t.Context()
@@ -127,7 +127,7 @@ func TestChild(t *testing.T) {
 	is.Equal(children[trace.SpanID{}.String()], 1)
 }
 
-// What goes wrong shows in the span, and in the metrics.
+// Failures appear in the span, and in the metrics.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	is, b, ctx := is.New(t), newBench(t, false), t.Context()
@@ -165,11 +165,11 @@ func TestOutcomes(t *testing.T) {
 		"messaging.client.sent.messages": 4, "messaging.client.consumed.messages": 4, "messaging.client.operation.duration": 4, "worqr.task.wait": 4,
 		"messaging.process.duration/finished": 1, "messaging.process.duration/failed": 2, "messaging.process.duration/snoozed": 1,
 	} {
-		is.Equal(got[name], want) // of the name in this line
+		is.Equal(got[name], want) // the one named in this line
 	}
 }
 
-// measured sums what was counted or how often, by instrument, and of attempts by outcome.
+// measured returns the sums or counts, by instrument, and those of attempts by outcome.
 func (b *bench) measured(t testing.TB) map[string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -201,7 +201,7 @@ func (b *bench) measured(t testing.TB) map[string]int64 {
 	return sums
 }
 
-// What no running fleet of this test shows is measured, too.
+// Events that the fleet of this test doesn't cause are measured, too.
 func TestMeasured(t *testing.T) {
 	t.Parallel()
 	is, b := is.New(t), newBench(t, false)
@@ -219,7 +219,7 @@ func TestMeasured(t *testing.T) {
 	})
 }
 
-// The caller's headers aren't changed, and those that have no room for more stay as they are.
+// The caller's headers aren't changed, and those without room for more stay as they are.
 func TestInject(t *testing.T) {
 	t.Parallel()
 	is, b := is.New(t), newBench(t, false)

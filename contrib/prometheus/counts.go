@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// Counts are what the functions of the Trace count.
+// Counts are updated by the functions of the Trace.
 type counts struct {
 	enqueued, canceled, changed, started, ended, failed, dropped, returned *prometheus.CounterVec
 	evictions, evicted, losses, missed                                     prometheus.Counter
@@ -64,7 +64,7 @@ var outcomes = []worqrtrace.Outcome{
 	worqrtrace.Finished, worqrtrace.Retried, worqrtrace.Snoozed, worqrtrace.Failed, worqrtrace.Stopped, worqrtrace.Canceled, worqrtrace.Lost,
 }
 
-// handler is the value of that label.
+// handler returns the value of that label.
 func handler(onFailed bool) string {
 	if onFailed {
 		return "failed"
@@ -72,7 +72,7 @@ func handler(onFailed bool) string {
 	return "main"
 }
 
-// begin makes the series of a queue, so that the first increase of each counts.
+// begin creates the series of a queue, so that their first increase is counted.
 func (c *counts) begin(queue string, onFailed bool) {
 	h := handler(onFailed)
 	for _, o := range outcomes {
@@ -94,7 +94,7 @@ func (m *Metrics) Trace() *worqrtrace.Trace {
 	c := &m.counts
 	return &worqrtrace.Trace{
 		Enqueued: func(q worqrtrace.Queue) {
-			if q.Err == nil { // otherwise they may not be there
+			if q.Err == nil { // otherwise they may not have been added
 				c.enqueued.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks))
 			}
 		},
@@ -105,7 +105,7 @@ func (m *Metrics) Trace() *worqrtrace.Trace {
 			}
 		},
 		Failed: func(q worqrtrace.Queue) {
-			if !q.OnFailed { // else it had failed before
+			if !q.OnFailed { // otherwise it had failed before
 				c.failed.WithLabelValues(m.label(q.Queue), string(q.Kind)).Add(float64(q.Tasks))
 			}
 		},
@@ -134,7 +134,7 @@ func (m *Metrics) started(t worqrtrace.Task) {
 	if t.DueAt.After(since) {
 		since = t.DueAt
 	}
-	if !since.IsZero() && t.Crashes == 0 && !t.OnFailed { // else it ran in between
+	if !since.IsZero() && t.Crashes == 0 && !t.OnFailed { // otherwise it ran in between
 		c.wait.WithLabelValues(queue).Observe(max(t.At.Sub(since), 0).Seconds()) // the clocks may differ
 	}
 }

@@ -19,10 +19,10 @@ var (
 
 const (
 	checkTimeout = 2 * time.Minute
-	checkShare   = 20 // a check takes at most this part of the time
+	checkShare   = 20 // the largest share of the time that checks may take
 )
 
-// A checkup looks for damage and risks once in a while, in the background: it reads all keys.
+// A checkup looks for damage and risks now and then, in the background: it reads all keys.
 type checkup struct {
 	mu    sync.Mutex // protects the fields below
 	going bool
@@ -31,7 +31,7 @@ type checkup struct {
 	found map[[2]string]int
 }
 
-// collect exports what the last check found, and begins another one if it's time.
+// collect exports the findings of the last check, and starts another one if it's due.
 func (c *checkup) collect(p *worqr.Peer, every time.Duration, to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,9 +59,9 @@ func (c *checkup) run(p *worqr.Peer, every time.Duration) {
 	defer c.mu.Unlock()
 	c.going, c.next = false, began.Add(max(every, checkShare*now.Sub(began)))
 	if err != nil {
-		c.found = nil // what it found before may be solved
+		c.found = nil // its earlier findings may be fixed
 		if errors.Is(err, worqr.ErrDenied) {
-			c.next = now.Add(max(every, time.Hour)) // nobody grants the rule "Doctor" sooner
+			c.next = now.Add(max(every, time.Hour)) // the rule "Doctor" won't be granted sooner
 		}
 		return
 	}

@@ -40,8 +40,7 @@
 //
 // # The fleet
 //
-// What is in Redis is the same for all, and each replica exports it. So never sum over replicas, but
-// take the maximum:
+// All replicas export the same state of Redis. So never sum over replicas, but take the maximum:
 //
 //	max by (queue) (worqr_queue_waiting_tasks)
 //
@@ -73,8 +72,8 @@ import (
 
 // Options configure Metrics. A zero field means the default.
 type Options struct {
-	// Queues are those whose state in Redis is exported; empty is all that the fleet knows. With
-	// NoQueues, none is: use it where many processes would read the state of many queues.
+	// Queues are those whose state in Redis is exported; empty means all that the fleet has. With NoQueues,
+	// none is: use it where many processes would read the state of many queues.
 	Queues   []string
 	NoQueues bool
 	// Queue returns the handle of a queue; nil is Peer.Queue. Spread queues need it.

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(peertest.Main(m)) }
 
-// gathered returns the values of the metrics by their name and labels: worqr_x{queue="q"}. Of
-// histograms, these are the counts.
+// gathered returns the values of the metrics by their name and labels: worqr_x{queue="q"}. For histograms, they
+// are the counts.
 func gathered(t testing.TB, from prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := from.Gather()
@@ -57,7 +57,7 @@ func registered(t testing.TB, m *Metrics) *prometheus.Registry {
 	return r
 }
 
-// Each function of the trace is counted where it belongs.
+// Each function of the trace updates the right counts.
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -82,7 +82,7 @@ func TestCounts(t *testing.T) {
 	trace.ConnectionRestored(worqrtrace.Connection{})
 	for _, task := range []worqrtrace.Task{
 		{EnqueuedAt: at.Add(-time.Minute), DueAt: at.Add(-time.Second)},
-		{DueAt: at.Add(time.Hour)}, // by a clock that is ahead
+		{DueAt: at.Add(time.Hour)}, // by a clock that's ahead
 		{},
 		{EnqueuedAt: at.Add(-time.Minute), Crashes: 1},
 		{EnqueuedAt: at.Add(-time.Minute), OnFailed: true},
@@ -111,7 +111,7 @@ func TestCounts(t *testing.T) {
 		`worqr_tasks_running{handler="main",queue="q"}`:                          3,
 		`worqr_tasks_running{handler="failed",queue="q"}`:                        0,
 		`worqr_tasks_ended_total{handler="main",outcome="retried",queue="q"}`:    1,
-		`worqr_tasks_ended_total{handler="main",outcome="lost",queue="q"}`:       0, // it's there
+		`worqr_tasks_ended_total{handler="main",outcome="lost",queue="q"}`:       0, // exists
 		`worqr_tasks_ended_total{handler="failed",outcome="finished",queue="q"}`: 1,
 		`worqr_task_wait_seconds{queue="q"}`:                                     2,
 		`worqr_task_prefetched_seconds{queue="q"}`:                               5,
@@ -132,7 +132,7 @@ func TestCounts(t *testing.T) {
 	is.Equal(len(problems), 0)
 }
 
-// Queues beyond the limit share a label, and those that have one keep it.
+// Queues beyond the limit share a label, and those that have their own keep it.
 func TestBoundedLabels(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -155,7 +155,7 @@ func TestBoundedLabels(t *testing.T) {
 	is.Equal(of, 3)
 }
 
-// The documentation lists what is exported, and nothing else.
+// The documentation lists exactly what is exported.
 func TestDocumented(t *testing.T) {
 	t.Parallel()
 	listed := documented(t)

@@ -33,7 +33,7 @@ func truth(is bool) float64 {
 	return 0
 }
 
-// ofPeer are the figures of this process that aren't traced.
+// ofPeer are the figures of this process that don't come from the trace.
 var ofPeer = []figure[*worqr.Peer]{
 	figureOf(prometheus.CounterValue, "handler_errors_total", "Errors and panics of handlers in this process.",
 		func(p *worqr.Peer) float64 { return float64(p.Stats().HandlerErrors) }),
@@ -73,8 +73,7 @@ var readable = prometheus.NewDesc("worqr_queues_readable", "1 if the state of al
 
 var denied = prometheus.NewDesc("worqr_denied", "1 while Redis refuses the login of this process, or a permission.", nil, nil)
 
-// refused reports whether Redis answered that the process may not do this: its login isn't right, or
-// its user lacks a permission.
+// refused reports whether Redis denied access: its login is wrong, or its user lacks a permission.
 func refused(err error) bool {
 	return errors.Is(err, worqr.ErrDenied) || redisconn.BadLogin(err)
 }
@@ -93,15 +92,15 @@ func (m *Metrics) collectQueues(p *worqr.Peer, to chan<- prometheus.Metric) {
 	}
 }
 
-// A state is what was last read of the queues.
+// A state is the last read state of the queues.
 type state struct {
-	mu     sync.Mutex // held while Redis is asked; protects the fields below
+	mu     sync.Mutex // held during a read; protects the fields below
 	at     time.Time
 	queues map[string]inspect.QueueStats
 	err    error
 }
 
-// fresh is how long it stands: several servers may scrape at the same time.
+// fresh is how long it's cached: several servers may scrape at the same time.
 const fresh = time.Second
 
 func (s *state) read(read func() (map[string]inspect.QueueStats, error)) (map[string]inspect.QueueStats, error) {
@@ -119,8 +118,8 @@ var errHook = errors.New("the function Options.Queue has failed")
 // readers is how many queues are read at once.
 const readers = 8
 
-// readQueues reads the state of the queues. One that is damaged, or on a node that doesn't answer, is
-// missing, and the others are there.
+// readQueues reads the state of the queues. It leaves out a queue that is damaged, or on a node that doesn't
+// answer.
 func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.opts.Timeout)
 	defer cancel()
@@ -150,8 +149,8 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, erro
 	return queues, first
 }
 
-// statsOf reads the state of a queue. Options.Queue is somebody else's code: it may panic, end its
-// goroutine or block.
+// statsOf reads the state of a queue. Options.Queue is the user's code: it may panic, end its goroutine or
+// block.
 func statsOf(ctx context.Context, handle func(string) *worqr.Queue, name string) (inspect.QueueStats, error) {
 	handles := make(chan *worqr.Queue, 1)
 	go func() {

@@ -27,7 +27,7 @@ func documented(t testing.TB) (names []string) {
 	return names
 }
 
-// Without Redis the state of queues is missing, and the rest is there.
+// Without Redis the state of queues is missing, and the rest is exported.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -40,7 +40,7 @@ func TestUnreadable(t *testing.T) {
 	is.Equal(got["worqr_queues_readable"], 1.)
 	is.Equal(got[`worqr_queue_waiting_tasks{queue="q"}`], 0.)
 	server.Kill()
-	m.state.at = time.Time{} // that was a second ago
+	m.state.at = time.Time{} // as if it was read a second ago
 	got = gathered(t, r)
 	is.Equal(got["worqr_queues_readable"], 0.)
 	is.Equal(got["worqr_ready"], 0.)
@@ -54,8 +54,8 @@ func TestUnreadable(t *testing.T) {
 	m.Watch(p)
 }
 
-// What a check finds is exported by kind, once somebody has scraped, and no more often than it was
-// asked for. A login that Redis refuses is told apart from a Redis that is away.
+// Findings of a check are exported by kind, after the first scrape, and checks run no more often than
+// configured. A refused login is distinguished from a Redis that doesn't answer.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -80,7 +80,7 @@ func TestFindings(t *testing.T) {
 		values := got()
 		is.Equal(values["worqr_denied"], 1.)
 		_, checks := values["worqr_last_check_timestamp_seconds"]
-		is.True(!checks) // unless it's asked to
+		is.True(!checks) // only if configured
 	}
 	away := redistest.Sure(worqr.Open("redis://127.0.0.1:1", &worqr.Options{CallTimeout: time.Second}))(t)
 	t.Cleanup(func() { _ = away.Close() })

@@ -1,4 +1,4 @@
-// Command dashboard serves a dashboard behind a password, beside a worker.
+// Command dashboard serves a dashboard behind a password, next to a worker.
 package main
 
 import (

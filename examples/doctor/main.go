@@ -42,7 +42,7 @@ func main() {
 	}
 	fmt.Println("ok:", report.OK())
 	fmt.Println("waiting:", must(scans.Len(ctx)))
-	check(scans.Delete(ctx)) // so that the next time is like this one
+	check(scans.Delete(ctx)) // so that the example can run again
 }
 
 func must[T any](v T, err error) T {

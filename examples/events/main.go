@@ -25,7 +25,7 @@ func main() {
 	for event, err := range peer.Events(ctx, "orders") {
 		check(err)
 		switch event.Kind {
-		case inspect.EventSync: // from here on nothing is missed
+		case inspect.EventSync: // no event is missed from here on
 			check(orders.Enqueue(ctx, []byte("a hat")))
 			go func() { check(peer.Run(ctx)) }()
 		case inspect.EventWork:

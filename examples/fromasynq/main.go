@@ -21,10 +21,10 @@ import (
 
 type welcome struct{ UserID int }
 
-// errGone is permanent: the user was deleted.
+// errGone is a permanent error: the user was deleted.
 var errGone = errors.New("no such user")
 
-// A program serves both. Its work, send, knows neither.
+// A program serves both. Its own work, send, depends on neither.
 type program struct {
 	send   func(context.Context, welcome) error
 	server *asynq.Server
@@ -81,7 +81,7 @@ func (p *program) run(ctx context.Context) error {
 	return errors.Join(err, p.client.Close(), p.peer.Close())
 }
 
-// The producers, before and after.
+// The producer calls, before and after.
 func (p *program) enqueueOld(w welcome) error {
 	payload, err := json.Marshal(w)
 	if err != nil {

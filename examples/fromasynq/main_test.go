@@ -7,7 +7,7 @@ import (
 	"github.com/worqr/worqr/worqrtest"
 )
 
-// Tasks of both are worked on.
+// Tasks of both are handled.
 func TestBoth(t *testing.T) {
 	sent := make(chan int)
 	p, err := open(worqrtest.Start(t).URL(), func(_ context.Context, w welcome) error {

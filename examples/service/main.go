@@ -1,5 +1,4 @@
-// Command service is an order service. Every replica answers HTTP requests and works on the tasks
-// that they leave.
+// Command service is an order service. Every replica answers HTTP requests and runs the tasks that they add.
 package main
 
 import (
@@ -43,7 +42,7 @@ func newService(peer *worqr.Peer, charge func(context.Context, order, int64) err
 
 var errDeclined = errors.New("the card was declined")
 
-// charged passes the token on: the bank can refuse a replica that has lost the task.
+// charged passes the token on, so that the bank can refuse a replica that has lost the task.
 func (s *service) charged(ctx context.Context, o order, t *worqr.Task) error {
 	err := s.charge(ctx, o, t.Token)
 	if errors.Is(err, errDeclined) {
@@ -63,7 +62,7 @@ func (s *service) summed(ctx context.Context, t *worqr.Task) error {
 	return err
 }
 
-// traced logs what becomes of a task, with the trace of the request that it comes from.
+// traced logs the outcome of a task, with the trace of the request that added it.
 func traced(h worqr.Handler) worqr.Handler {
 	return func(ctx context.Context, t *worqr.Task) error {
 		err := h(ctx, t)
@@ -84,8 +83,8 @@ func (s *service) routes() http.Handler {
 	return mux
 }
 
-// postOrder leaves a charge. A client that repeats its request, since it got no answer, sends the
-// same Idempotency-Key, and gets the same key back.
+// postOrder adds a charge. A client that got no answer repeats its request with the same Idempotency-Key, and
+// gets the same key back.
 func (s *service) postOrder(r *http.Request) (any, error) {
 	var o order
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
@@ -97,7 +96,7 @@ func (s *service) postOrder(r *http.Request) (any, error) {
 	return map[string]string{"task": key}, err
 }
 
-// putReminder moves the reminder that waits, if there is one.
+// putReminder replaces the waiting reminder, if there is one.
 func (s *service) putReminder(r *http.Request) (any, error) {
 	o := order{ID: r.PathValue("id"), Customer: r.FormValue("customer")}
 	in, err := time.ParseDuration(r.FormValue("in"))
@@ -137,7 +136,7 @@ func properties(r *http.Request, typ string) *worqr.Properties {
 	return &worqr.Properties{Headers: map[string]string{"type": typ, "traceparent": r.Header.Get("traceparent")}}
 }
 
-// answer is a handler that answers in JSON.
+// answer returns a handler that answers in JSON.
 func answer(f func(*http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, err := f(r)

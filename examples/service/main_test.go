@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/worqrtest"
 )
 
-// replicas returns two of the service, and a function that asks one of them.
+// replicas returns two replicas of the service, and a function that sends a request to one of them.
 func replicas(t *testing.T, charge func(context.Context, order, int64) error) (all [2]*service, ask func(replica int, method, path, body, key string) string) {
 	redis := worqrtest.Start(t)
 	for i := range all {

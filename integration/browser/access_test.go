@@ -16,7 +16,7 @@ import (
 //go:embed checks.js
 var checks string
 
-// unfolded opens a page with all that it has folded.
+// unfolded opens a page and all its folded parts.
 func (b *tab) unfolded(page string) {
 	b.t.Helper()
 	b.visit(page)
@@ -24,7 +24,7 @@ func (b *tab) unfolded(page string) {
 	ask[any](b, `worqrChecks.unfold()`)
 }
 
-// finds reports what a check finds.
+// finds reports the violations that a check finds.
 func (b *tab) finds(page, check string) {
 	b.t.Helper()
 	for _, what := range ask[[]string](b, "worqrChecks."+check+"()") {
@@ -34,8 +34,8 @@ func (b *tab) finds(page, check string) {
 
 var sizes = []struct{ width, height int64 }{{1280, 800}, {768, 1024}, {360, 740}}
 
-// Every page says nothing on the console, has words that stand out, light and dark, and fits into a
-// large window, a tablet and a phone.
+// Every page logs nothing to the console, has text with enough contrast, light and dark, and fits a large
+// window, a tablet and a phone.
 func TestEveryPage(t *testing.T) {
 	f := stage(t)
 	b := open(t, f.peer, dash.Options{Title: "acme", AllowActions: true})
@@ -61,13 +61,13 @@ func TestEveryPage(t *testing.T) {
 	t.Logf("%d pages: %s", len(pages), strings.Join(pages, ", "))
 }
 
-// roles are those of what one uses or looks at, and that therefore needs a name.
+// roles are those of elements that one uses or looks at, which therefore need a name.
 var roles = map[string]bool{
 	"button": true, "link": true, "textbox": true, "searchbox": true, "combobox": true, "listbox": true, "checkbox": true, "radio": true,
 	"DisclosureTriangle": true, "image": true, "img": true, "region": true, "navigation": true, "meter": true, "spinbutton": true, "switch": true,
 }
 
-// unnamed returns what has no name for those who hear the page.
+// unnamed returns the elements without a name for screen readers.
 func (b *tab) unnamed() (all []string) {
 	b.t.Helper()
 	tree := call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
@@ -89,7 +89,7 @@ func (b *tab) unnamed() (all []string) {
 
 func word(v *accessibility.Value) string { return strings.Trim(string(v.Value), `"`) }
 
-// The Tab key reaches all that one can use, in the order in which it's read, and one sees where.
+// The Tab key reaches every control, in reading order, and the focus is visible.
 func TestKeyboard(t *testing.T) {
 	f := stage(t)
 	b := open(t, f.peer, dash.Options{AllowActions: true})

@@ -12,12 +12,12 @@ import (
 	"github.com/worqr/worqr/dash"
 )
 
-// find is an expression of the button that does a verb, on the page that is shown.
+// find returns an expression for the button of a verb, on the current page.
 func find(verb string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll('form[action=act] button')].find(e => (e.name === 'verb' ? e.value : e.form.elements.verb?.value) === %s)`, quote(verb))
 }
 
-// click presses the middle of an element, as somebody does: it's unfolded, and nothing covers it.
+// click presses the middle of an element, as a user does: it's unfolded, and nothing covers it.
 func (b *tab) click(element string) {
 	b.t.Helper()
 	place := ask[[]float64](b, `(() => {
@@ -41,7 +41,7 @@ func (b *tab) enter(button, field, text string) {
 	call(b, input.InsertText, input.InsertTextParams{Text: text})
 }
 
-// leaves does something that leads to another page, and waits for it.
+// leaves calls do, which must lead to another page, and waits for that.
 func (b *tab) leaves(do func()) {
 	b.t.Helper()
 	ask[any](b, `window.worqrOld = true`)
@@ -49,7 +49,7 @@ func (b *tab) leaves(do func()) {
 	b.until("another page follows", `!window.worqrOld && document.readyState === 'complete'`)
 }
 
-// acts fills in the form of a verb, and sends it. A form that asks for a name can't be sent before.
+// acts fills in the form of a verb, and sends it. If the form asks for a name, it can't be sent before.
 func (b *tab) acts(verb string, fields ...string) {
 	b.t.Helper()
 	button := find(verb)
@@ -67,7 +67,7 @@ func (b *tab) acts(verb string, fields ...string) {
 	b.leaves(func() { b.click(button) })
 }
 
-// Every action is done with the mouse and has its effect, and there are no others.
+// Every action can be done with the mouse and has its effect, and there are no others.
 func TestActions(t *testing.T) {
 	f, held := stage(t), &brake{}
 	b := open(t, f.peer, dash.Options{AllowActions: true, Interval: 100 * time.Millisecond, Payload: held.payload})

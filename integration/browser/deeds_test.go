@@ -8,19 +8,19 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// A deed is an action of the dashboard: where it is, what is filled in, what the page says then, and
-// what must be so afterwards.
+// A deed is an action of the dashboard: where it is, what is filled in, what the page says then, and what must
+// be true afterwards.
 type deed struct {
 	verb   string
 	before func()
 	page   string
-	on     func() // what is done on the page first
+	on     func() // done on the page first
 	fields []string
 	says   string
 	so     func() bool
 }
 
-// A brake makes the first payload that a search asks for wait, while it's on.
+// A brake makes the first payload that a search reads wait, while it's on.
 type brake struct {
 	mu   sync.Mutex
 	hold chan struct{} // nil: off

@@ -50,7 +50,7 @@ func open(t testing.TB, p *worqr.Peer, opts dash.Options) *tab {
 	t.Cleanup(cancel)
 	b := &tab{t: t, ctx: bounded, base: server.URL + "/ops/worqr/", said: make(chan chromedp.ConsoleMessage, 1000)}
 	go b.hear(chromedp.Console(bounded))    // subscribes here
-	call(b, page.BringToFront, cdp.Empty{}) // or nothing is painted
+	call(b, page.BringToFront, cdp.Empty{}) // otherwise nothing is painted
 	call(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	return b
 }
@@ -61,8 +61,8 @@ func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	return redistest.Sure(chromedp.Call(b.ctx, command, params))(b.t)
 }
 
-// hear sends what the console says: errors, warnings, exceptions, refusals of the policy, and what
-// couldn't be loaded.
+// hear sends the messages of the console: errors, warnings, exceptions, violations of the policy, and failed
+// requests.
 func (b *tab) hear(messages iter.Seq2[chromedp.ConsoleMessage, error]) {
 	defer close(b.said)
 	for m, err := range messages {
@@ -103,7 +103,7 @@ func ask[T any](b *tab, expression string) T {
 	return redistest.Sure(chromedp.Run(b.ctx, chromedp.Evaluate[T](expression)))(b.t)
 }
 
-// until waits until an expression holds. It asks again while the page changes under it.
+// until waits until an expression is true. It keeps asking even if the page changes meanwhile.
 func (b *tab) until(what, expression string) {
 	b.t.Helper()
 	eventually(b.t, what, func() bool {
@@ -112,20 +112,20 @@ func (b *tab) until(what, expression string) {
 	})
 }
 
-// patience bounds a wait. It's far longer than anything takes, even on a busy machine.
+// patience limits a wait. It's far longer than anything takes, even on a busy machine.
 const patience = 30 * time.Second
 
-// eventually waits until something holds.
+// eventually waits until holds returns true.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) { // between two looks
+	for end := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) { // polls
 		if time.Now().After(end) {
-			t.Fatal("it never came about that", what)
+			t.Fatal("timed out: ", what)
 		}
 	}
 }
 
-// quote writes a string as JavaScript does.
+// quote returns s as a JavaScript string.
 func quote(s string) string {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -134,7 +134,7 @@ func quote(s string) string {
 	return string(text)
 }
 
-// reads waits until somebody who reads the page sees a text.
+// reads waits until the page shows the texts.
 func (b *tab) reads(texts ...string) {
 	b.t.Helper()
 	for _, text := range texts {
@@ -142,13 +142,13 @@ func (b *tab) reads(texts ...string) {
 	}
 }
 
-// url is the page that is shown, without the base.
+// url returns the current page, without the base.
 func (b *tab) url() string {
 	return strings.TrimPrefix(ask[string](b, "location.href"), b.base)
 }
 
-// clean checks that the console has said nothing since it was last asked. What it says comes in
-// order, so a word of our own ends the list. What has one of the exceptions in it is fine.
+// clean checks that the console has had no messages since the last check, other than those that contain one of
+// the exceptions. Messages come in order, so it adds one of its own to find the end.
 func (b *tab) clean(what string, except ...string) {
 	b.t.Helper()
 	const end = "that was all"
@@ -164,8 +164,7 @@ func (b *tab) clean(what string, except ...string) {
 	}
 }
 
-// still turns live updates off, as somebody does with the button, so that nothing changes while a
-// page is looked at.
+// still turns live updates off, with the button, so that nothing changes while a page is inspected.
 func (b *tab) still() {
 	b.t.Helper()
 	b.visit("")
@@ -180,7 +179,7 @@ func (b *tab) size(width, height int64) {
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500})
 }
 
-// scheme sets what the system prefers: light or dark.
+// scheme sets the preference of the system: light or dark.
 func (b *tab) scheme(name string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// same checks that the page wasn't loaded again since it was marked.
+// same checks that the page wasn't reloaded since it was marked.
 func (b *tab) same(what string) {
 	b.t.Helper()
 	if !ask[bool](b, `window.worqrOld === true`) {
@@ -19,8 +19,8 @@ func (b *tab) same(what string) {
 	}
 }
 
-// What changes in the fleet shows by itself, on each page, and what somebody has begun there stays:
-// a box that is ticked, words that are typed, what is unfolded, and the focus.
+// Changes in the fleet appear on each page without a reload, and the user's state stays: a ticked box, typed
+// text, unfolded parts, and the focus.
 func TestLive(t *testing.T) {
 	f := stage(t)
 	q := f.emails
@@ -68,7 +68,7 @@ func TestLive(t *testing.T) {
 	b.same("a new queue")
 	b.clean("live updates")
 
-	// The button stops and resumes them, and the choice lasts.
+	// The button stops and resumes updates, and the choice persists.
 	b.still()
 	ask[any](b, `window.worqrOld = true`)
 	peertest.Enqueue(t, f.peer.Queue("later"), "x")
@@ -77,7 +77,7 @@ func TestLive(t *testing.T) {
 	b.same("pause and resume")
 }
 
-// The theme follows the system until somebody chooses one, which lasts.
+// The theme follows the system until the user chooses one, which persists.
 func TestTheme(t *testing.T) {
 	f := newFleet(t)
 	b := open(t, f.peer, dash.Options{})
@@ -105,7 +105,7 @@ func TestTheme(t *testing.T) {
 	b.clean("themes")
 }
 
-// Without scripts the pages read well, and the forms act.
+// Without scripts the pages are readable, and the forms work.
 func TestNoScript(t *testing.T) {
 	f := stage(t)
 	b := open(t, f.peer, dash.Options{AllowActions: true})

@@ -1,5 +1,5 @@
-// Package browser opens the dashboard in Chromium: every page and every action, live updates, what
-// hostile tasks show, and whether everybody can read and use it.
+// Package browser tests the dashboard in Chromium: every page and every action, live updates, hostile tasks,
+// and accessibility.
 package browser
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// chrome is a context of the browser that the tests share; nil if there is none. Each test has a
-// tab, and they run in turn: a tab that can't be seen has no stream, and paints nothing.
+// chrome is the context of the browser that the tests share; nil if there is none. Each test has a tab, and
+// they run one at a time: a hidden tab has no stream, and paints nothing.
 var chrome context.Context
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -73,10 +73,10 @@ func program() string {
 	return ""
 }
 
-// settle waits for the loops of the dashboards: they go on for some seconds after the last stream
-// has ended, and would count as left behind.
+// settle waits for the loops of the dashboards: they continue for some seconds after the last stream has ended,
+// and would be reported as leaks.
 func settle() {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // between two looks
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // polls
 		stacks := make([]byte, 1<<22)
 		if !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("dash.(*hub).loop")) {
 			return

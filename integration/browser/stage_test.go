@@ -12,11 +12,11 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A fleet is what a dashboard shows: something of each kind.
+// A fleet is what a dashboard shows: tasks of each kind.
 type fleet struct {
 	t      testing.TB
 	prefix string
-	peer   *worqr.Peer // of the dashboard; it may check
+	peer   *worqr.Peer // of the dashboard; it has the permissions for Check
 	emails *worqr.Queue
 	runs   atomic.Int64 // of the recurring task "cleanup" on the queue jobs
 }
@@ -28,13 +28,13 @@ func newFleet(t testing.TB) *fleet {
 	return f
 }
 
-// worker starts a worker on a queue. The queue that it returns starts and ends tasks by hand.
+// worker starts a worker on a queue. It returns the queue, on which the test starts and ends tasks by hand.
 func (f *fleet) worker(name, queue string) *worqr.Queue {
 	f.t.Helper()
 	return peertest.Working(f.t, peertest.Open(f.t, worqr.Options{Prefix: f.prefix, Name: name}), queue)
 }
 
-// stage fills a fleet: tasks that wait, run, are scheduled, recur and have failed.
+// stage fills a fleet with tasks that wait, run, are scheduled, recur and have failed.
 func stage(t testing.TB) *fleet {
 	t.Helper()
 	f := newFleet(t)

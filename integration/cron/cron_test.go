@@ -1,4 +1,4 @@
-// Package cron recurs by the schedules of github.com/robfig/cron.
+// Package cron tests schedules of github.com/robfig/cron.
 package cron
 
 import (
@@ -27,8 +27,8 @@ func parse(t testing.TB, text string) worqr.Schedule {
 	return redistest.Sure(s, err)(t)
 }
 
-// Times are those of a clock on the wall. In spring, what that clock leaves out doesn't occur on this
-// day; in autumn, what it has twice occurs twice.
+// Times are local. In spring, the times that are skipped don't occur on that day; in autumn, those that come
+// twice occur twice.
 func TestClockChanges(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -58,7 +58,7 @@ func TestClockChanges(t *testing.T) {
 	}
 }
 
-// Expressions have prints of their own, and equal ones equal prints.
+// Each expression has its own print; equal ones have equal prints.
 func TestPrints(t *testing.T) {
 	t.Parallel()
 	print := func(text string) string {
@@ -90,8 +90,8 @@ func office(until int) string {
 	return fmt.Sprintf("CRON_TZ=Etc/GMT%+d * 9-%d * * *", -east, until)
 }
 
-// Of two deploys, the newer one's expression is in force, though it differs by an hour a day. So does a
-// peer's own change.
+// After a deploy, the newer process's expression is in force, even if it differs by an hour a day. The same is
+// true after a peer changes its own.
 func TestDeploys(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

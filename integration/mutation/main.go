@@ -1,9 +1,9 @@
-// Mutation changes each check of the Lua scripts in turn, and expects a test to fail. A mutant that
-// survives is a check that nobody needs, or that nobody tests.
+// Mutation changes each check of the Lua scripts in turn, and expects a test to fail. A surviving mutant is a
+// check that isn't needed, or that isn't tested.
 //
 //	go run ./integration/mutation                  all of them
 //	go run ./integration/mutation -only step:123   those of one line
-//	go run ./integration/mutation -without TestX   what no other test notices
+//	go run ./integration/mutation -without TestX   those that no other test finds
 package main
 
 import (
@@ -22,11 +22,11 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "those of a file, of a line, or of a class there, as lib_wake or step:123; several with commas")
-	list := flag.Bool("list", false, "name the mutants, and try none")
-	verbose := flag.Bool("v", false, "tell of each mutant what noticed it")
-	thorough := flag.Bool("thorough", false, "try those that are known to survive with all tests, too")
-	without := flag.String("without", "", "leave out these tests, by a pattern: what nobody notices then is what only they are for")
+	only := flag.String("only", "", "try only the mutants of a file, a line, or a class there, such as lib_wake or step:123; separate several with commas")
+	list := flag.Bool("list", false, "list the mutants without trying them")
+	verbose := flag.Bool("v", false, "report the test that kills each mutant")
+	thorough := flag.Bool("thorough", false, "also try all tests on the mutants that are known to survive")
+	without := flag.String("without", "", "leave out the tests that match a pattern: the survivors are the mutants that only they find")
 	jobs := flag.Int("j", 3, "mutants at a time")
 	flag.Parse()
 	ctx, stop := untilSignal(context.Background())
@@ -40,16 +40,15 @@ func main() {
 	}
 }
 
-// untilSignal returns a context that ends with a signal, or with the parent of this
-// process: what "go run" is told by SIGTERM, it does not pass on. A second signal ends the
-// process at once.
+// untilSignal returns a context that ends with a signal, or with the parent of this process: "go run" doesn't
+// pass a SIGTERM on. A second signal ends the process at once.
 func untilSignal(ctx context.Context) (_ context.Context, stop context.CancelFunc) {
 	ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	parent := os.Getppid()
 	go func() {
 		for ctx.Err() == nil && os.Getppid() == parent {
-			time.Sleep(time.Second) // between two looks, no synchronisation
+			time.Sleep(time.Second) // polling, not synchronization
 		}
 		stop()
 	}()

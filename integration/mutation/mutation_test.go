@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/integration/mutation/mutant"
 )
 
-// With its probes a script is the same but for them, and they are where its
+// A script with probes is otherwise unchanged, and the probes are where its
 // mutants are: around an expression, and in front of a statement.
 func TestProbed(t *testing.T) {
 	is := is.New(t)

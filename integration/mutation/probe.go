@@ -13,9 +13,9 @@ import (
 	"github.com/worqr/worqr/integration/mutation/mutant"
 )
 
-// A script with probes tells which places it has reached, each once in a call, on
-// a channel that is called like the prefix of its keys. What it needs for that is in the
-// table of keys: a script may have 200 local variables, and step has nearly as many.
+// A script with probes publishes which places it has reached, each once per call, on a channel named like the
+// prefix of its keys. It stores what it needs for that in the table of keys: a script may have 200 local
+// variables, and step has nearly as many.
 const prelude = "KEYS.reached = {} " +
 	"function KEYS.reach(place) " +
 	"if not KEYS.reached[place] then KEYS.reached[place] = true " +
@@ -24,8 +24,8 @@ const prelude = "KEYS.reached = {} " +
 
 func in(p mutant.Place, file string) string { return fmt.Sprintf("%s:%d-%d", file, p.From, p.To) }
 
-// probed returns the source of a file with a probe at each place. The outer one of
-// two that begin together opens first.
+// probed returns the source of a file with a probe at each place. If two begin
+// together, the outer one opens first.
 func probed(file, src string, places []mutant.Place) string {
 	places = slices.Clone(places)
 	slices.SortFunc(places, func(a, b mutant.Place) int { return cmp.Or(a.From-b.From, width(b)-width(a)) })
@@ -49,8 +49,8 @@ func probed(file, src string, places []mutant.Place) string {
 	return all.String()
 }
 
-// statement is the width of a place that is one: it is around all expressions that
-// begin with it.
+// statement is the width of a place that is a statement: larger than any
+// expression that begins with it.
 const statement = 1 << 30
 
 func width(p mutant.Place) int {
@@ -65,16 +65,16 @@ type test struct {
 	name  string
 	cost  time.Duration
 	kills int
-	last  map[mutant.Class]int // of all kills, the number of its last one, and of a class
+	last  map[mutant.Class]int // the number of its last kill, of any class and of each
 }
 
-// kind is the function that the test is in.
+// kind returns the function that the test is in.
 func (t *test) kind() string {
 	kind, _, _ := strings.Cut(t.name, "/")
 	return kind
 }
 
-// way is 0 for a scenario, and more for the same played in another way.
+// way returns 0 for a scenario, and more for a variant of it.
 func (t *test) way() int {
 	if strings.HasSuffix(t.name, ",_in_brief") || strings.HasSuffix(t.name, ",_unheard") {
 		return 1
@@ -82,9 +82,8 @@ func (t *test) way() int {
 	return 0
 }
 
-// pattern is what to give to go test, so that it runs the test as one of so many: to
-// look for many names takes longer than to begin all of one function, since those
-// that are not asked for end at once.
+// pattern returns the argument for go test that runs the test as one of many: matching many names takes longer
+// than starting all of one function, since those that don't match end at once.
 func (t *test) pattern(of int) string {
 	if of > 50 {
 		return "^" + t.kind() + "$"
@@ -96,7 +95,7 @@ func (t *test) pattern(of int) string {
 	return strings.Join(levels, "/")
 }
 
-// read returns the tests that reach each place, by what they have said in a
+// read returns the tests that reach each place, from their reports in a
 // directory.
 func read(dir string) (map[string][]*test, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"))

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/integration/mutation/mutant"
 )
 
-// A report is what became of all mutants.
+// A report has the results of all mutants.
 type report struct {
 	only              []string
 	verbose, thorough bool
@@ -24,7 +24,7 @@ func (r *report) asked(m *mutant.Mutant) bool {
 	return slices.ContainsFunc(r.only, func(o string) bool { return o == "" || strings.HasPrefix(m.Name()+":", o+":") })
 }
 
-// judge tries a mutant and compares with what is known of it.
+// judge tries a mutant and compares the result with what is known of it.
 func (r *report) judge(ctx context.Context, s *stand, m *mutant.Mutant) {
 	known, most := m.Why != "", time.Hour
 	if known && !r.thorough {
@@ -40,7 +40,7 @@ func (r *report) judge(ctx context.Context, s *stand, m *mutant.Mutant) {
 		fmt.Printf("cannot be tried: %s\n  %v\n", m, err)
 	case f.killed && known:
 		r.wrong++
-		fmt.Printf("survives no more, since there is %s: %s\n", f.by, m)
+		fmt.Printf("no longer survives because of %s: %s\n", f.by, m)
 	case f.killed:
 		r.killed++
 		if r.verbose {
@@ -50,9 +50,9 @@ func (r *report) judge(ctx context.Context, s *stand, m *mutant.Mutant) {
 		r.explained++
 	default:
 		r.wrong++
-		why := "no test notices it"
+		why := "no test finds it"
 		if !f.reached {
-			why = "no test gets there"
+			why = "no test reaches it"
 		}
 		fmt.Printf("%s: %s\n  go run ./integration/mutation -only %s\n", why, m, m.Name())
 	}

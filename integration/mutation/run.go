@@ -18,19 +18,19 @@ import (
 	"github.com/worqr/worqr/internal/redisserver"
 )
 
-// uneven tests judge by time, or take long, so what they find is not counted: a mutant has
-// to be found each time, on a busy machine too.
+// uneven tests depend on time, or take long, so their results don't count: a mutant must be found each time,
+// even on a busy machine.
 const uneven = "^(TestCancelAtScale|TestManyDie)$"
 
-// A stand is where mutants are tried: the test binary of internal/store, and what
-// its tests reach.
+// A stand is where mutants are tried: it has the test binary of internal/store,
+// and the places that its tests reach.
 type stand struct {
 	root    string // of the repository
 	dir     string // for files
 	binary  string
 	scripts *mutant.Scripts
 
-	idle time.Duration // what a run takes that runs no test
+	idle time.Duration // how long a run without tests takes
 
 	mu    sync.Mutex // protects the fields below
 	tests map[string][]*test
@@ -49,7 +49,7 @@ func newStand(ctx context.Context, root, dir string) (*stand, error) {
 	return s, err
 }
 
-// rehearse runs all tests but some on scripts with probes.
+// rehearse runs most tests on scripts with probes.
 func (s *stand) rehearse(ctx context.Context, all []mutant.Mutant, without string) error {
 	dir := filepath.Join(s.dir, "rehearsal")
 	reached := filepath.Join(dir, "reached")
@@ -65,7 +65,7 @@ func (s *stand) rehearse(ctx context.Context, all []mutant.Mutant, without strin
 			return err
 		}
 	}
-	// A test that counts commands fails, because of the probes.
+	// The probes make a test that counts commands fail.
 	skip := uneven
 	if without != "" {
 		skip += "|" + without
@@ -78,7 +78,7 @@ func (s *stand) rehearse(ctx context.Context, all []mutant.Mutant, without strin
 	if s.tests, err = read(reached); err == nil && len(s.tests) == 0 {
 		err = fmt.Errorf("the tests reach nothing:\n%s", out)
 	}
-	for file := range places { // of a script that does not compile nothing is reached
+	for file := range places { // a script that doesn't compile reaches nothing
 		if err == nil && !slices.ContainsFunc(all, func(m mutant.Mutant) bool { return m.File == file && s.tests[in(m.Place, file)] != nil }) {
 			err = fmt.Errorf("the tests reach nothing of %s:\n%s", file, out)
 		}
@@ -101,27 +101,27 @@ func (s *stand) rehearse(ctx context.Context, all []mutant.Mutant, without strin
 	return nil
 }
 
-// run runs tests that take so long in the directory that tells them what to do. Neither
-// they nor the server that they start may use much more of a CPU, to the second: what
-// never ends does, however little of it there is.
+// run runs tests that are expected to take some time, in the directory that configures them. A limit of CPU
+// time, in seconds, applies to them and to the server that they start: it ends even a run that never ends by
+// itself.
 func (s *stand) run(ctx context.Context, dir string, cost time.Duration, args ...string) (out []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	limit := fmt.Sprintf(`ulimit -c 0; ulimit -t %d; exec "$@"`, 2+int(4*(s.idle+cost).Seconds()))
 	cmd := grouped(ctx, "sh", append([]string{"-c", limit, "sh", s.binary, "-test.parallel", "1"}, args...)...)
 	cmd.Dir = filepath.Join(s.root, "internal", "store")
-	cmd.Env = append(os.Environ(), "WORQR_MUTATION="+dir, "TMPDIR="+dir, "WORQR_TEST_ACL=0", "GOGC=400") // probes publish what no worker may
+	cmd.Env = append(os.Environ(), "WORQR_MUTATION="+dir, "TMPDIR="+dir, "WORQR_TEST_ACL=0", "GOGC=400") // probes publish
 	var both bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &both, &both
 	err = cmd.Run()
-	if cmd.Process != nil { // else it did not start
+	if cmd.Process != nil { // otherwise it didn't start
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	return both.Bytes(), err
 }
 
-// grouped returns a command that ends with all that it has started: with ctx, and with
-// this process. Of tests those are the servers.
+// grouped returns a command that ends together with all processes that it has started: with ctx, and with this
+// process. For tests those are the servers.
 func grouped(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = cmp.Or(redisserver.DieWithParent(), &syscall.SysProcAttr{})
@@ -131,8 +131,7 @@ func grouped(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// remove removes a directory. What was killed may just have written there, so it tries
-// again.
+// remove removes a directory. A killed process may have just written there, so it retries.
 func remove(dir string) {
 	for range 3 {
 		if os.RemoveAll(dir) == nil {
@@ -141,7 +140,7 @@ func remove(dir string) {
 	}
 }
 
-// A fate is what became of a mutant.
+// A fate is the result of a mutant.
 type fate struct {
 	killed  bool
 	reached bool
@@ -149,8 +148,8 @@ type fate struct {
 	after   time.Duration // of tests
 }
 
-// try tries a mutant: at first with few tests that reach it, then with more, as many as
-// take so long.
+// try tries a mutant: first with a few tests that reach it, then with more, as many as take at most the given
+// time.
 func (s *stand) try(ctx context.Context, m *mutant.Mutant, most time.Duration) (fate, error) {
 	dir, err := os.MkdirTemp(s.dir, "mutant")
 	if err != nil {
@@ -193,8 +192,8 @@ func (s *stand) try(ctx context.Context, m *mutant.Mutant, most time.Duration) (
 	return f, nil
 }
 
-// control runs the tests of a run without end on the script as it is: they end then,
-// unless it was not the mutant that kept them.
+// control runs the tests of an endless run on the unchanged script: they must end, unless the mutant wasn't the
+// cause.
 func (s *stand) control(ctx context.Context, dir string, m *mutant.Mutant, cost time.Duration, tests []string) error {
 	if err := os.Remove(filepath.Join(dir, m.File+".lua")); err != nil {
 		return err
@@ -205,10 +204,10 @@ func (s *stand) control(ctx context.Context, dir string, m *mutant.Mutant, cost 
 	return nil
 }
 
-// noEnd stands for the test that failed, where none has said so.
+// noEnd is used instead of a failed test's name if there is none.
 const noEnd = "no end"
 
-// take is the first tests that take so long together, or one.
+// take returns the first tests that together take the given time, or at least one.
 func take(tests []*test, most time.Duration) (some []*test, cost time.Duration) {
 	for i, t := range tests {
 		if i > 0 && cost+t.cost > most {
@@ -219,7 +218,7 @@ func take(tests []*test, most time.Duration) (some []*test, cost time.Duration) 
 	return tests, cost
 }
 
-// blame is the test that failed, by what a run has said.
+// blame returns the failed test, from the output of a run.
 func blame(out string) string {
 	for _, said := range []string{"FAILED ", "--- FAIL: "} {
 		if _, name, ok := strings.Cut(out, said); ok {
@@ -229,10 +228,9 @@ func blame(out string) string {
 	return noEnd // or a panic
 }
 
-// order returns the tests that reach a mutant: a few that were the last to find
-// something, as what is near is found by the same, and the last to find something of its
-// class; then one of each kind, then a second one, and so on; of a kind, those that have
-// found most, and then the cheapest.
+// order returns the tests that reach a mutant: first a few that were the last to find one, since neighboring
+// mutants are found by the same tests, and the last to find one of its class; then one of each kind, then a
+// second one, and so on; within a kind, those that have found most, and then the cheapest.
 func (s *stand) order(m *mutant.Mutant) (all []*test) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

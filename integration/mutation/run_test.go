@@ -12,7 +12,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// Whoever is told to end cleans up first.
+// A process that is asked to end cleans up first.
 func TestUntilSignal(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		is := is.New(t)
@@ -23,8 +23,7 @@ func TestUntilSignal(t *testing.T) {
 	}
 }
 
-// A run that is ended leaves none of the processes that its tests have started, and no
-// files.
+// A canceled run leaves no processes that its tests have started, and no files.
 func TestRunEnds(t *testing.T) {
 	is := is.New(t)
 	dir := filepath.Join(t.TempDir(), "mutant")
@@ -45,7 +44,7 @@ func TestRunEnds(t *testing.T) {
 	is.NoErr(err)
 	cancel()
 	is.True(<-ended != nil)
-	_, err = heard.Read(make([]byte, 1)) // waits for the last that could write
+	_, err = heard.Read(make([]byte, 1)) // waits for the last process that could write
 	is.Equal(err, io.EOF)
 	remove(dir)
 	_, err = os.Stat(dir)

@@ -13,12 +13,12 @@ import (
 
 // Added tasks and occurrences.
 //
-// An added task is named by an id that follows from its number, and is before all that the
-// specification makes; they are added in the order of their numbers.
+// An added task is named by an id that follows from its number, and precedes all ids that the specification
+// makes; they are added in the order of their numbers.
 //
-// In a scope of a schedule, task n is the occurrence n, whose time is n ms behind all that falls
-// due. The clock stands still, so each time is in the future until it has started. Each production
-// is an assertion of the schedule, as a peer sends it: the first makes it, the others repeat it.
+// In a scope with a schedule, task n is the occurrence n, whose time is n ms after everything that becomes due.
+// The clock stands still, so each time is in the future until it has started. Each production is an assertion
+// of the schedule, as a peer sends it: the first creates it, the others repeat it.
 
 const (
 	salt     = "0123456789abc"
@@ -27,18 +27,18 @@ const (
 
 func itemID(task uint8) string { return "999-" + strconv.Itoa(int(task)) }
 
-// addedEntry is the entry of an added task.
+// addedEntry returns the entry of an added task.
 func addedEntry(task uint8) string {
-	key, _ := keys.AddedKey(itemID(task), salt) // the id and the salt are some
+	key, _ := keys.AddedKey(itemID(task), salt) // any id and salt will do
 	return "k:" + key
 }
 
-// keyed is the number of the entry that cancels of the key are about.
+// keyed returns the number of the entry that cancels of the key are about.
 func (sc *scope) keyed() int { return bit(len(sc.tasks) > 0 && sc.tasks[0].added) }
 
 func (sc *scope) recurs() bool { return len(sc.tasks) > 0 && sc.tasks[0].recurs }
 
-// entryName is the name of an entry by its number.
+// entryName returns the name of an entry from its number.
 func (c *codec) entryName(i int) string {
 	switch {
 	case i == 0:
@@ -49,7 +49,7 @@ func (c *codec) entryName(i int) string {
 	return "r:t" + strconv.Itoa(i)
 }
 
-// addedOf is the number of the entry that an added task runs from; 0 if it is none.
+// addedOf returns the number of the entry that an added task runs from; 0 if it isn't one.
 func (c *codec) addedOf(value string) int {
 	key, card, ok := keys.SplitAdded(value)
 	if !ok || card == "" {
@@ -58,7 +58,7 @@ func (c *codec) addedOf(value string) int {
 	return c.entryOf("k:"+key, nil)
 }
 
-// digest is what an entry is called in contents.
+// digest returns what contents calls an entry.
 func (c *codec) digest(i int, payload string) string {
 	if i > 0 && i <= len(c.scope.tasks) && c.scope.tasks[i-1].added {
 		return lane.Digest(c.entryName(i))
@@ -66,7 +66,7 @@ func (c *codec) digest(i int, payload string) string {
 	return lane.Digest(payload)
 }
 
-// putAdded puts the stream.
+// putAdded stores the stream.
 func (c *codec) putAdded(s *spec.Store, r *redis) {
 	var items [][]string
 	for _, t := range r.added {
@@ -79,22 +79,22 @@ func (c *codec) putAdded(s *spec.Store, r *redis) {
 	}
 }
 
-// tie is what the hash of running entries has of an added task that has come from the stream.
+// tie returns what the hash of running entries has of an added task from the stream.
 func tie(task, process uint8) (value, name, runner string) {
 	name = "a:" + itemID(task) + "-" + salt
 	return name + "0", name, processID(process) + ":" + workerID(workerOf(process))
 }
 
-// timeOf is the time of an occurrence.
+// timeOf returns the time of an occurrence.
 func timeOf(n uint8) string { return strconv.Itoa(int(ms) + 2*term + int(n)) }
 
-// occurrenceAt is the occurrence of a time; 0 for what is before the first.
+// occurrenceAt returns the occurrence at a time; 0 before the first.
 func occurrenceAt(at string) uint8 {
 	n, _ := strconv.Atoi(at)
 	return uint8(max(n-int(ms)-2*term, 0))
 }
 
-// times are those of all occurrences.
+// times returns those of all occurrences.
 func (c *codec) times() string {
 	var all []string
 	for i := range c.scope.tasks {
@@ -103,7 +103,7 @@ func (c *codec) times() string {
 	return strings.Join(all, " ")
 }
 
-// putCourse puts the schedule.
+// putCourse stores the schedule.
 func (c *codec) putCourse(s *spec.Store, r *redis) {
 	if !r.course {
 		return
@@ -117,7 +117,7 @@ func (c *codec) putCourse(s *spec.Store, r *redis) {
 	s.Set(queue.Recurring(), zset{theKey: ms + term})
 }
 
-// putTurns puts the times of what waits and runs under the key.
+// putTurns stores the times of what waits and runs under the key.
 func (c *codec) putTurns(about hash, r *redis, e entry) {
 	if e.task > 0 {
 		about["turn"] = timeOf(e.task)
@@ -130,23 +130,23 @@ func (c *codec) putTurns(about hash, r *redis, e entry) {
 	}
 }
 
-// assertion is the call by which a peer asserts the schedule.
+// assertion returns the call by which a peer asserts the schedule.
 func (c *codec) assertion() (verb string, args values) {
 	return "recur", values{"period": {strconv.Itoa(term)}, "schedules": {theKey, "print", "1", "0", c.times(), c.payloads[1], ""}}
 }
 
-// occurs names the occurrence that a round has started: its payload is that of all.
+// occurs sets which occurrence a round has started: all have the same payload.
 func (c *codec) occurs(o *outcome, q *query) {
 	if a := &o.reply.answer; c.scope.recurs() && a.token > 0 {
 		a.task = o.redis.process[q.start-1].task
 	}
 }
 
-// readRunning reads what the hash of running entries has.
+// readRunning reads the hash of running entries.
 func (c *codec) readRunning(r, was *redis, v hash) {
 	for id, name := range v {
 		if _, card, ok := keys.SplitAdded(id); ok && card == "" {
-			continue // the other field of an added task says as much
+			continue // the other field of an added task has the same information
 		}
 		p := uint8(numbered(id, "p"))
 		if at := c.addedOf(name); at > 0 {
@@ -160,8 +160,8 @@ func (c *codec) readRunning(r, was *redis, v hash) {
 	}
 }
 
-// births looks at the occurrences of a schedule: the next one is planned when the one before
-// starts, or is dropped; and goes, until it starts again, when it comes back.
+// births checks the occurrences of a schedule: the next one is planned when the previous one starts, or is
+// dropped. If that comes back, the next one is removed until it starts again.
 func (o *observation) births() {
 	s := o.s
 	for i := range o.scope.tasks {
@@ -189,7 +189,7 @@ func (o *observation) queued(p process) {
 	}
 }
 
-// addedGone looks at what a cancel of the key removes from the stream.
+// addedGone checks what a cancel of the key removes from the stream.
 func (o *observation) addedGone(name int) {
 	for _, t := range o.was.added {
 		if t > 0 && o.covers(name, t, 1+t) && !o.s.redis.has(t) {

@@ -11,17 +11,17 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A query is a call of a script. What it does not need is zero, so that equal ones are one.
+// A query is a call of a script. Fields that it doesn't need are zero, so that equal calls compare equal.
 type query struct {
 	request
 	task uint8     // to produce
 	call canceling // of a cancel: where its page begins
 }
 
-// fences reports whether a call may have somebody go, for which Redis gives a token.
+// fences reports whether a call may remove a worker, for which Redis gives out a token.
 func (q *query) fences() bool { return q.kind == toLeave || q.kind == toFail || q.kind == toSweep }
 
-// A reply is what is said to a query, as far as that matters here.
+// A reply is the answer to a query, as far as it matters here.
 type reply struct {
 	answered
 	answer answer
@@ -30,7 +30,7 @@ type reply struct {
 	call   canceling // where its next page begins; zero if there is none
 }
 
-// What a call is answered.
+// An answered is the kind of answer.
 type answered uint8
 
 const (
@@ -39,20 +39,20 @@ const (
 	refused          // EVICTED, STALE, DUPLICATE
 )
 
-// An outcome is what a call does and says.
+// An outcome is the effect and the reply of a call.
 type outcome struct {
 	redis redis
 	reply reply
 }
 
-// An asked is all that an outcome depends on.
+// An asked is everything that an outcome depends on.
 type asked struct {
 	redis redis
 	query query
 }
 
-// call has the specification carry out a script, and notes what the invariants need to
-// know of that. Few calls are not like an earlier one.
+// call makes the specification run a script, and records what the invariants need to know about that. Most
+// calls equal an earlier one, whose outcome is reused.
 func (m *model) call(s *state, q query) reply {
 	was := s.redis
 	o, known := m.outcomes[asked{was, q}]
@@ -77,13 +77,13 @@ func (m *model) carryOut(was *redis, q *query) (o outcome) {
 	return o
 }
 
-// What verbs.go of the store calls shared.
+// The arguments that verbs.go of the store calls shared.
 const sharedArgs = "process working cancel wake keyed"
 
-// values are arguments by their names.
+// values are arguments by name.
 type values map[string][]string
 
-// argsOf are the arguments of a verb, in the order of the table. What is not said is 0.
+// argsOf returns the arguments of a verb, in the order of the table. Missing ones are 0.
 func argsOf(verb string, of values) (all []string) {
 	for _, name := range strings.Fields(strings.Replace(store.VerbOf(verb).Args, "shared", sharedArgs, 1)) {
 		name, repeated := strings.CutSuffix(name, "…")
@@ -100,7 +100,7 @@ func argsOf(verb string, of values) (all []string) {
 	return all
 }
 
-// request is the verb of a query, and its arguments.
+// request returns the verb of a query, and its arguments.
 func (c *codec) request(was *redis, q *query) (verb string, args values) {
 	worker := []string{workerID(int(q.worker))}
 	number := func(n int) []string { return []string{strconv.Itoa(n)} }
@@ -144,7 +144,7 @@ func (c *codec) request(was *redis, q *query) (verb string, args values) {
 	panic("there is no such query")
 }
 
-// round is what a step says besides who it is of.
+// round returns the arguments of a step, except the worker's.
 func (c *codec) round(q *query) values {
 	var outcomes, runs, starts []string
 	ends, runners := 0, 0
@@ -181,7 +181,7 @@ func (c *codec) round(q *query) values {
 	}
 }
 
-// product is the call that makes a task.
+// product returns the call that produces a task.
 func (c *codec) product(task uint8) (verb string, args values) {
 	payload := []string{c.payloads[task]}
 	switch t := c.scope.tasks[task-1]; {
@@ -197,7 +197,7 @@ func (c *codec) product(task uint8) (verb string, args values) {
 	return "enqueue", values{"payload": payload}
 }
 
-// reply takes apart what was said.
+// reply parses an answer.
 func (c *codec) reply(said any, was *redis, q *query) (r reply) {
 	if why, is := said.(spec.Refusal); is {
 		if word, _, _ := strings.Cut(string(why), " "); !slices.Contains([]string{"EVICTED", "STALE", "DUPLICATE"}, word) {
@@ -208,7 +208,7 @@ func (c *codec) reply(said any, was *redis, q *query) (r reply) {
 	}
 	of := map[string]any{}
 	if name, read := verbNames[q.kind]; read {
-		all, _ := said.([]any) // one value has no names
+		all, _ := said.([]any) // a single value has no names
 		for i, name := range strings.Fields(store.VerbOf(name).Reply)[:len(all)] {
 			of[name] = all[i]
 		}
@@ -240,7 +240,7 @@ func (c *codec) reply(said any, was *redis, q *query) (r reply) {
 
 var verbNames = map[kind]string{toStep: "step", toLeave: "leave", toBeat: "beat", toSweep: "sweep", toFail: "fail", toCancel: "cancel", toCancelKey: "cancel_key"}
 
-// place is 1 + the number of an entry in contents; 0 is none.
+// place returns 1 + the number of an entry in contents; 0 for none.
 func (c *codec) place(member any, was *redis) uint8 {
 	name, ok := strings.CutPrefix(member.(string), c.names[0]+":")
 	if !ok {
@@ -249,7 +249,7 @@ func (c *codec) place(member any, was *redis) uint8 {
 	return uint8(1 + c.entryOf(name, was))
 }
 
-// answer takes apart what a step says.
+// answer parses the answer to a step.
 func (c *codec) answer(of map[string]any, was *redis, q *query) (a answer) {
 	for i, word := range of["outcomes"].([]any) {
 		at := i

@@ -6,9 +6,9 @@ import (
 	"github.com/worqr/worqr/integration/spec"
 )
 
-// Who cancels, and what a caller is told of it: internal/store/cancel.go.
+// The caller of a cancel, and the answers it gets: internal/store/cancel.go.
 
-// cancel calls for a page.
+// cancel calls the script for a page.
 func (m *model) cancel(s *state) {
 	c := &s.call
 	q := query{request: request{kind: toCancel}, call: *c}
@@ -36,7 +36,7 @@ func (m *model) cancel(s *state) {
 	*c, s.past.doomed = canceling{}, [maxTasks]bool{}
 }
 
-// cancelKey cancels what is under the key.
+// cancelKey cancels the key.
 func (m *model) cancelKey(s *state) {
 	runs, wait := s.redis.entry[m.scope.keyed()].process != 0, s.receipt()
 	if runs {
@@ -47,7 +47,7 @@ func (m *model) cancelKey(s *state) {
 	}
 }
 
-// covers says whether a cancel is of a task: 0 by its payload, 1 by its key.
+// covers reports whether a cancel is about a task: 0 by its payload, 1 by its key.
 func (m *model) covers(name int, task, entry uint8) bool {
 	if name == 0 {
 		return m.scope.tasks[task-1].payload == m.scope.cancels
@@ -55,7 +55,7 @@ func (m *model) covers(name int, task, entry uint8) bool {
 	return int(entry) == 1+m.scope.keyed()
 }
 
-// cover notes what runs when a cancel comes: it is to stop.
+// cover records what runs when a cancel comes: it must stop.
 func (m *model) cover(s *state, name int, wait uint8) {
 	for _, p := range s.redis.process {
 		if p.task != 0 && m.covers(name, p.task, p.entry) {
@@ -64,7 +64,7 @@ func (m *model) cover(s *state, name int, wait uint8) {
 	}
 }
 
-// receipt is a place for the token of a cancel.
+// receipt returns a free place for the token of a cancel.
 func (s *state) receipt() uint8 {
 	if s.past.open(0) {
 		return 1
@@ -72,25 +72,25 @@ func (s *state) receipt() uint8 {
 	return 0
 }
 
-// open says whether something that a cancel covers is still there.
+// open reports whether something that a cancel covers still exists.
 func (p *past) open(wait uint8) bool {
 	return slices.ContainsFunc(p.covered[:], func(by uint8) bool { return by&(1<<wait) != 0 })
 }
 
-// doom notes what is there when a cancel comes.
+// doom records what exists when a cancel comes.
 func (m *model) doom(s *state) {
 	for i := range m.scope.tasks {
 		s.past.doomed[i] = s.past.fate[i] == accepted && m.covers(0, uint8(i+1), 0)
 	}
 }
 
-// waitsFor says whether a task is in no process.
+// waitsFor reports whether a task isn't in a process.
 func (s *state) waitsFor(task uint8) bool {
 	return !slices.ContainsFunc(s.redis.process[:], func(p process) bool { return p.task == task })
 }
 
-// isOver is Receipt.IsOver of internal/store/cancel.go. Its three questions are one here: what says what it
-// holds says no more of it later.
+// isOver is Receipt.IsOver of internal/store/cancel.go. Its three questions are one here, since a holder's
+// acknowledgment doesn't change later.
 func (m *model) isOver(s *state, wait uint8) bool {
 	token, name := s.past.waits[wait], 0
 	if m.scope.cancels == 0 {
@@ -102,7 +102,7 @@ func (m *model) isOver(s *state, wait uint8) bool {
 	return (name == 1 || s.lowest() >= token || !m.has(spec.OverSaid)) && (!s.redis.stops(name, token) || !m.has(spec.OverStopped))
 }
 
-// lowest is up to which cancel all holders have said what they hold.
+// lowest returns up to which cancel all holders have named what they hold.
 func (s *state) lowest() (said uint8) {
 	said = ^uint8(0)
 	for _, h := range s.redis.holder {
@@ -113,8 +113,8 @@ func (s *state) lowest() (said uint8) {
 	return said
 }
 
-// stops says whether something runs that a cancel up to a token covers, as far as
-// that was said.
+// stops reports whether a process is listed as running that a cancel up to a
+// token covers.
 func (r *redis) stops(name int, token uint8) bool {
 	return slices.ContainsFunc(r.stopping[:], func(by [2]uint8) bool { return by[name] != 0 && by[name] <= token })
 }

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// canonical gives the one state that stands for all that differ only in how
-// high their tokens and numbers are, in what nobody can see any more, or in the
-// order in which copies are listed. So a search ends although numbers rise.
+// canonical returns the state that represents all those that differ only in how
+// high their tokens and numbers are, in what can't be observed any more, or in
+// the order of copies. So a search ends although numbers rise.
 func (s state) canonical() state {
 	s.forget()
 	s.ranks(1, s.tokens)
 	s.ranks(1, s.fences)
 	for w := range s.peers {
-		// A round before the last four is refused. Of who came before, only the order counts.
+		// A round before the last four is refused. Of the round of its join, only the order matters.
 		s.ranks(4, func(visit func(*uint8)) { s.numbers(w, visit) }, &s.past.since[w])
 	}
 	used := s.ids()
@@ -39,7 +39,7 @@ func (s state) canonical() state {
 	return s
 }
 
-// forget drops the tokens of cancels where none is known and none can come.
+// forget drops the tokens of cancels if none is known and none can come.
 func (s *state) forget() {
 	for wait := range s.past.waits {
 		if !s.past.open(uint8(wait)) && !(s.call.begun && s.call.wait == uint8(wait)) {
@@ -63,8 +63,8 @@ func (s *state) forget() {
 	s.requests(func(r *request) { r.seen, r.said, r.runs = 0, 0, [maxSlots][2]bool{} })
 }
 
-// ranks makes numbers small: their order stays, and so do distances below gap. Of others,
-// only their order to these stays.
+// ranks makes numbers small. It keeps their order, and distances below gap. For others, it keeps only their
+// order relative to these.
 func (s *state) ranks(gap int, all func(func(*uint8)), others ...*uint8) {
 	there := uint64(0)
 	all(func(n *uint8) { there |= 1 << *n })
@@ -73,14 +73,14 @@ func (s *state) ranks(gap int, all func(func(*uint8)), others ...*uint8) {
 	for there &^= 1; there != 0; there &= there - 1 {
 		n := bits.TrailingZeros64(there)
 		if at == 0 {
-			at = 1 // how far it is from none does not matter
+			at = 1 // the distance from none doesn't matter
 		} else {
 			at += min(n-last, gap)
 		}
 		rank[n], last, same = uint8(at), n, same && at == n
 	}
 	for _, other := range others {
-		below := *other // the next one that is not above
+		below := *other // the next one that isn't above
 		for below > 0 && rank[below] == 0 {
 			below--
 		}
@@ -88,7 +88,7 @@ func (s *state) ranks(gap int, all func(func(*uint8)), others ...*uint8) {
 		case below == *other || below == 0:
 			*other = rank[below]
 		default:
-			*other = rank[below] + 1 // which is none, since there is a gap
+			*other = rank[below] + 1 // a free number, since there is a gap
 		}
 	}
 	if !same {
@@ -146,7 +146,7 @@ func (s *state) tokens(visit func(*uint8)) {
 	}
 }
 
-// fences visits all that is known of who went when.
+// fences visits everything about when workers left.
 func (s *state) fences(visit func(*uint8)) {
 	visit(&s.redis.fence)
 	for w := range s.peers {

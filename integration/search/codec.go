@@ -13,24 +13,24 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// A codec puts what the search knows of Redis into a keyspace, and reads it from there.
+// A codec stores the search's model of Redis in a keyspace, and reads it back.
 //
-// Equal payloads are told apart by where they are in memory: the specification moves them,
-// and makes no new ones. A process or a worker is named by its number, and an entry of a
-// task that was tried again by its task; a new one by its process, until it is read.
+// Equal payloads are distinguished by their address in memory: the specification moves them, and makes no new
+// ones. A process or a worker is named by its number, and the entry of a retried task by its task; a new entry
+// by its process, until it is read.
 type codec struct {
 	scope    *scope
 	without  spec.Guard
 	payloads [maxTasks + 1]string
 	tasks    map[*byte]uint8
 	names    [2]string // of the cancels: of the payload, and of the key
-	took     uint8     // the occurrence that runs, of what is being read
+	took     uint8     // the running occurrence, while reading
 }
 
 const (
 	prefix  = "worqr"
 	theKey  = "k:key"
-	term    = 1000 // ms of a lease, and of what is to come later
+	term    = 1000 // ms of a lease, and until what comes later
 	deposit = 64   // the lowest token; fences are below
 )
 
@@ -61,7 +61,7 @@ func (c *codec) task(payload string) uint8 {
 func workerID(w int) string    { return "W" + strconv.Itoa(w) }
 func processID(p uint8) string { return fmt.Sprintf("p%02d", p) }
 
-// numbered reads a name that ends in a number.
+// numbered parses a name that ends in a number.
 func numbered(name, head string) int {
 	rest, ok := strings.CutPrefix(name, head)
 	n, err := strconv.Atoi(rest)
@@ -71,7 +71,7 @@ func numbered(name, head string) int {
 	return n
 }
 
-// entryOf is the number of an entry. One that the call has made is named by the process.
+// entryOf returns the number of an entry. One that the call has made is named by its process.
 func (c *codec) entryOf(name string, was *redis) int {
 	for i := range c.scope.tasks {
 		if c.scope.tasks[i].added && name == c.entryName(i+1) {
@@ -89,7 +89,7 @@ func (c *codec) entryOf(name string, was *redis) int {
 
 func tokenText(t uint8) string { return strconv.Itoa(deposit + int(t)) }
 
-// tokenOf reads a token; what comes before all is 0.
+// tokenOf returns a token; 0 for anything below the lowest.
 func tokenOf(score float64) uint8 { return uint8(max(score-deposit, 0)) }
 
 type (
@@ -97,7 +97,7 @@ type (
 	zset = map[string]float64
 )
 
-// store puts all into a keyspace.
+// store stores a model of Redis in a keyspace.
 func (c *codec) store(r *redis) *spec.Store {
 	s := spec.New()
 	s.Clock = func() time.Time { return now }
@@ -148,7 +148,7 @@ func (c *codec) store(r *redis) *spec.Store {
 	return s
 }
 
-// put puts what is not empty under a key.
+// put stores m under a key unless it's empty.
 func put[M ~map[string]V, V any](s *spec.Store, key string, m M) {
 	if len(m) > 0 {
 		s.Set(key, m)
@@ -165,7 +165,7 @@ func (c *codec) where(l *lock) string {
 	return "e:" + c.entryName(int(l.at)-1)
 }
 
-// putWorkers puts who is there, and what they hold.
+// putWorkers stores the members, and what they hold.
 func (c *codec) putWorkers(s *spec.Store, r *redis) {
 	workers, suspects, holders, rounds := zset{}, zset{}, zset{}, hash{}
 	var working [maxWorkers]zset
@@ -220,7 +220,7 @@ func (c *codec) putWorkers(s *spec.Store, r *redis) {
 	}
 }
 
-// putEntries puts what is in the schedule, or runs out of it.
+// putEntries stores the schedule, and what runs from it.
 func (c *codec) putEntries(s *spec.Store, r *redis) {
 	schedule, contents := zset{}, zset{}
 	for i, e := range r.entry {
@@ -254,7 +254,7 @@ func (c *codec) putEntries(s *spec.Store, r *redis) {
 				about["sum"], about["held"] = processID(e.process)+":"+digest, "0"
 			}
 		}
-		if e.task > 0 && e.process > 0 { // as put has said
+		if e.task > 0 && e.process > 0 { // put has stored it
 			time := strconv.Itoa(int(ms))
 			about["keep"], about["counts"], about["low"], about["high"] = strconv.Itoa(bit(e.keep)), "0", time, time
 		}
@@ -274,10 +274,8 @@ func bit(on bool) int {
 	return 0
 }
 
-// read reads all from a keyspace, as a call has left it. What is counted is not read: how
-// often a task was tried, how many died holding it, how many a cancel has stopped. Nothing
-// that happens here depends on it. Nor does it on the name of a fence, which in Redis is a
-// token.
+// read reads the model from a keyspace after a call. It ignores counts: of retries, of deaths, of stopped
+// processes. Nothing here depends on them, nor on the name of a fence, which in Redis is a token.
 func (c *codec) read(s *spec.Store, was *redis, q *query) (r redis) {
 	r.fence, c.took = was.fence, 0
 	for _, key := range s.Keys() {
@@ -323,7 +321,7 @@ func (c *codec) readList(r *redis, kind, of string, v []string) {
 		for i, payload := range v {
 			r.waiting[len(v)-1-i] = c.task(payload)
 		}
-	case kind == "process": // an id that was started twice, which is noted, has two
+	case kind == "process": // an id that was started twice has two; that is recorded
 		r.process[numbered(of, "p")-1].task = c.task(v[0])
 	default:
 		panic("the search does not know the list " + kind)
@@ -394,12 +392,12 @@ func (c *codec) readSet(r, was *redis, kind, of string, v zset) {
 		case "working":
 			id := uint8(numbered(name, "p"))
 			if workerOf(id) != numbered(of, "W") {
-				panic("somebody holds what another has started")
+				panic("a worker holds what another has started")
 			}
 			r.process[id-1].token = tokenOf(score)
 		case "schedule":
 			r.entry[c.entryOf(name, was)].planned = true
-		case "contents", "ages", "recurring": // these follow from others, or are only told
+		case "contents", "ages", "recurring": // these follow from others, or only appear in answers
 		case "canceled":
 			r.cancel[slices.Index(c.names[:], name)] = tokenOf(score)
 		case "stopping":

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// A move is one step of a system: what happened, to whom, and the state after it.
+// A move is one step of a system: its label, and the state after it.
 type move[S comparable] struct {
 	label label
 	to    S
-	fault bool // something that need not happen: a system that is to end ends without it
+	fault bool // it's optional: a system must be able to end without it
 }
 
-// A label names a move; it is spelled out only where a trace is printed.
+// A label describes a move; it is formatted only for traces.
 type label struct {
 	format string
 	args   [3]int
@@ -37,35 +37,35 @@ func (l label) String() string {
 	return fmt.Sprintf(l.format, args...)
 }
 
-// A system is something whose states can all be visited.
+// A system has states that can all be visited.
 type system[S comparable] interface {
 	start() S
 	// next gives every move that is possible, always in the same order.
 	next(s S, give func(move[S]))
-	// wrong says which invariant does not hold; "" is none.
+	// wrong returns the invariant that doesn't hold; "" if all do.
 	wrong(s S) string
-	// done says whether nothing is left to do. From each state one like this
-	// must be in reach without faults; nil is no such demand.
+	// done reports whether nothing is left to do. From every state, such a state must
+	// be reachable without faults; nil means no such demand.
 	done(s S) bool
 	// show prints a state for people.
 	show(s S) string
 }
 
-// A finding is what the search of a system has found.
+// A finding is the result of a search.
 type finding struct {
 	states, moves, depth int
 	took                 time.Duration
-	wrong                string // the invariant that does not hold; "" after a whole search
-	trace                []step // the shortest way there
+	wrong                string // the violated invariant; "" after a complete search
+	trace                []step // the shortest way to it
 }
 
-// A step of a trace is what happened, and the state after it.
+// A step of a trace is a move, and the state after it.
 type step struct{ what, state string }
 
-// explore visits every state of a system, nearest first, until something is
-// wrong; so a trace is as short as any. Of a state that has been visited only its
-// hash is kept, 64 bits wide: among ten million, two are taken for one another
-// with a probability of three in a million.
+// explore visits every state of a system, nearest first, until an invariant is
+// violated; so traces are as short as possible. It stores only a 64-bit hash of
+// each visited state: among ten million, two collide with a probability of three
+// in a million.
 func explore[S comparable](sys system[S], limit int) finding {
 	began := time.Now()
 	x := exploration[S]{sys: sys, seed: maphash.MakeSeed(), index: map[uint64]uint32{}}
@@ -119,23 +119,23 @@ func explore[S comparable](sys system[S], limit int) finding {
 	}
 	f.depth--
 	if at, ok := x.stuck(); ok {
-		return end(at, "progress: from here on, all cannot be done any more")
+		return end(at, "progress: from here, the work can't be completed")
 	}
 	return end(0, "")
 }
 
-// An exploration is what is remembered of the states visited, by their numbers.
+// An exploration has the visited states, by number.
 type exploration[S comparable] struct {
 	sys     system[S]
 	seed    maphash.Seed
 	index   map[uint64]uint32 // by hash
-	parents []uint32          // from which each was first reached
-	ways    []uint16          // by which of its moves
+	parents []uint32          // the state from which each was first reached
+	ways    []uint16          // the index of the move
 	dones   []bool
 	edges   [][2]uint32 // moves without faults
 }
 
-// visit gives a state its number, and reports whether it had one.
+// visit gives a state a number, and reports whether it had one.
 func (x *exploration[S]) visit(s S, parent uint32, way uint16) (_ uint32, seen bool) {
 	h := maphash.Comparable(x.seed, s)
 	if there, seen := x.index[h]; seen {
@@ -147,10 +147,10 @@ func (x *exploration[S]) visit(s S, parent uint32, way uint16) (_ uint32, seen b
 	return there, false
 }
 
-// stuck returns the first state from which no done one is in reach.
+// stuck returns the first state from which no done state is reachable.
 func (x *exploration[S]) stuck() (uint32, bool) {
 	n := len(x.parents)
-	// The moves backwards: those into state i are from into[first[i]:first[i+1]].
+	// The moves reversed: those into state i are from into[first[i]:first[i+1]].
 	first, into := make([]uint32, n+1), make([]uint32, len(x.edges))
 	for _, e := range x.edges {
 		first[e[1]+1]++
@@ -189,7 +189,7 @@ func (x *exploration[S]) stuck() (uint32, bool) {
 	return 0, false
 }
 
-// trace goes to a state again, from the start, and tells of each step.
+// trace repeats the moves from the start to a state, and returns the steps.
 func (x *exploration[S]) trace(to uint32) (steps []step) {
 	var ways []uint16
 	for at := to; at != 0; at = x.parents[at] {
@@ -215,7 +215,7 @@ func indent(text string) string {
 	return "      " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n      ")
 }
 
-// String tells of the search, with the way to what is wrong.
+// String describes the search, with the way to the violation.
 func (f finding) String() string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "%d states, %d moves, depth %d, %v", f.states, f.moves, f.depth, f.took.Round(time.Millisecond))

@@ -2,7 +2,7 @@ package search
 
 import "fmt"
 
-// A wrong is something that a move did and should not have.
+// A wrong is a violation caused by a move.
 type wrong uint8
 
 const (
@@ -26,25 +26,25 @@ const (
 )
 
 var wrongs = [...]string{
-	failedActs:     "fenced: a worker that was failed has changed something",
+	failedActs:     "fenced: an evicted worker has changed something",
 	formerActs:     "fenced: a request from before the worker joined has changed something",
-	failedJoins:    "fenced: a worker that was failed is a member again",
-	falseDeath:     "liveness: a worker was failed that had been heard of",
-	falseRefusal:   "liveness: a round was refused that a member waits for",
+	failedJoins:    "fenced: an evicted worker is a member again",
+	falseDeath:     "liveness: a worker was evicted after it had renewed its lease",
+	falseRefusal:   "liveness: a round that a member waits for was refused",
 	endedTwice:     "one outcome: a process has ended twice",
-	overTwice:      "one outcome: a task is over that was not there",
+	overTwice:      "one outcome: a task that was not there has ended",
 	idTwice:        "one outcome: an id was started twice",
 	overtakes:      "order: a waiting task has started before one that is being returned",
-	canceledStarts: "cancel: a task has started again that was canceled while it ran",
-	spared:         "cancel: a task is dropped that came after it",
-	lockedTwice:    "lock: two equal unique tasks are there",
-	toldDone:       "receipt: the worker is told that a process has ended as it said, and it has not",
-	escaped:        "cancel: it is done, and what waited when it came still waits",
-	unplanned:      "recurrence: an occurrence has started, and the next one is not planned",
-	toldGone:       "receipt: the worker is told that a process was gone, which it has ended itself",
+	canceledStarts: "cancel: a task that was canceled while it ran has started again",
+	spared:         "cancel: a task that came after it was dropped",
+	lockedTwice:    "lock: there are two equal unique tasks",
+	toldDone:       "receipt: the worker got the answer that a process ended as requested, but it did not",
+	escaped:        "cancel: it is done, but a task that waited when it came still waits",
+	unplanned:      "recurrence: an occurrence has started, but the next one is not planned",
+	toldGone:       "receipt: the worker got the answer that a process was gone, but had ended it itself",
 }
 
-// blame notes what a move did wrong; the first counts.
+// blame records a violation; only the first counts.
 func (s *state) blame(w wrong) {
 	if s.past.wrong == right {
 		s.past.wrong = w
@@ -64,7 +64,7 @@ func (m *model) wrong(s state) string {
 	return ""
 }
 
-// conserved: each task that is not over is in exactly one place.
+// conserved: each task that hasn't ended is in exactly one place.
 func (m *model) conserved(s *state) string {
 	var places [maxTasks + 1]int
 	for _, t := range s.redis.waiting {
@@ -87,18 +87,18 @@ func (m *model) conserved(s *state) string {
 	return ""
 }
 
-// owned: who holds a process is a member, or is being returned.
+// owned: the holder of a process is a member, or is being returned.
 func (m *model) owned(s *state) string {
 	for w := range s.redis.member {
 		if s.holds(w) && s.redis.member[w] == noMember && s.redis.suspect[w] < failed {
-			return fmt.Sprintf("owners are members: W%d holds tasks and is none", w+1)
+			return fmt.Sprintf("owners are members: W%d holds tasks but is not a member", w+1)
 		}
 	}
 	return ""
 }
 
-// exclusive: of each entry at most one process is there, and what waits there is
-// planned unless it is blocked.
+// exclusive: each entry has at most one process, and what waits there is planned
+// unless it is blocked.
 func (m *model) exclusive(s *state) string {
 	var of [maxTasks + 2]int
 	for i, p := range s.redis.process {
@@ -107,19 +107,20 @@ func (m *model) exclusive(s *state) string {
 			return fmt.Sprintf("one process a key: entry %d has two", p.entry-1)
 		}
 		if p.entry > 0 && s.redis.entry[p.entry-1].process != uint8(i+1) {
-			return fmt.Sprintf("one process a key: entry %d does not know what it runs", p.entry-1)
+			return fmt.Sprintf("one process a key: entry %d does not have the process that runs it", p.entry-1)
 		}
 	}
 	for i, e := range s.redis.entry {
 		if e.process != 0 && s.redis.process[e.process-1].entry != uint8(i+1) {
-			return fmt.Sprintf("one process a key: entry %d is said to run, and does not", i)
+			return fmt.Sprintf("one process a key: entry %d has a process that does not run it", i)
 		}
 	}
 	return ""
 }
 
-// ordered: what was never started stands behind what was, as it was produced;
-// what came back together stands as it was started.
+// ordered: tasks that were never started are behind those that were, in the order
+// they were produced; tasks that came back together are in the order they were
+// started.
 func (m *model) ordered(s *state) string {
 	fresh := uint8(0)
 	var back [1 + 2*maxWorkers]uint8
@@ -129,17 +130,17 @@ func (m *model) ordered(s *state) string {
 		}
 		if !s.past.begun[t-1] {
 			if t < fresh {
-				return "order: tasks that wait are not as they were produced"
+				return "order: waiting tasks are not in the order they were produced"
 			}
 			fresh = t
 			continue
 		}
 		if fresh != 0 {
-			return "order: a task that was returned stands behind one that waits"
+			return "order: a returned task is behind one that has not started yet"
 		}
 		if b := s.past.back[t-1]; b.group != 0 {
 			if b.token < back[b.group] {
-				return "order: tasks that came back together are not as they were started"
+				return "order: tasks that came back together are not in the order they were started"
 			}
 			back[b.group] = b.token
 		}
@@ -147,12 +148,12 @@ func (m *model) ordered(s *state) string {
 	return ""
 }
 
-// locked: a lock is there exactly as long as its task is, and where that is.
+// locked: a lock exists exactly as long as its task, and points to it.
 func (m *model) locked(s *state) string {
 	l, task := s.redis.lock, s.past.unique
 	there := task != 0 && s.past.fate[task-1] == accepted
 	if there != (l.kind != nowhere) {
-		return map[bool]string{true: "lock: it is gone, and its task is there", false: "lock: it is there, and its task is gone"}[there]
+		return map[bool]string{true: "lock: it is gone, but its task is there", false: "lock: it is there, but its task is gone"}[there]
 	}
 	found := uint8(0)
 	switch at := l.at; l.kind {
@@ -171,44 +172,44 @@ func (m *model) locked(s *state) string {
 	return ""
 }
 
-// stopped: once a caller is told that a cancel is over, nothing of what it covers
-// is left. Until then nothing of that waits.
+// stopped: once a caller learns that a cancel has ended, nothing that it covers
+// is left. Until then none of it waits.
 func (m *model) stopped(s *state) string {
 	for i, p := range s.redis.process {
 		for wait := range s.past.waits {
 			if p.task != 0 && s.past.covered[p.task-1]&(1<<wait) != 0 &&
 				!(s.call.begun && s.call.wait == uint8(wait)) && m.isOver(s, uint8(wait)) {
-				return fmt.Sprintf("cancel: it is over, and P%d still runs what it covers", i+1)
+				return fmt.Sprintf("cancel: it has ended, but P%d still runs what it covers", i+1)
 			}
 		}
 	}
 	for i, t := range s.redis.waiting {
 		if t != 0 && s.past.covered[t-1] != 0 {
-			return fmt.Sprintf("cancel: what it covers waits again, in place %d", i)
+			return fmt.Sprintf("cancel: a task that it covers waits again, in place %d", i)
 		}
 	}
 	for i, e := range s.redis.entry {
 		if e.task != 0 && s.past.covered[e.task-1] != 0 {
-			return fmt.Sprintf("cancel: what it covers waits again, in entry %d", i)
+			return fmt.Sprintf("cancel: a task that it covers waits again, in entry %d", i)
 		}
 	}
 	return ""
 }
 
-// running: what is said to run though a cancel covers it does run.
+// running: what is listed as running though a cancel covers it does run.
 func (m *model) running(s *state) string {
 	for i, by := range s.redis.stopping {
 		for name, token := range by {
 			if token != 0 && token != s.redis.process[i].token {
-				return fmt.Sprintf("cancel: P%d is said to run though the cancel of its %s covers it, and has ended", i+1, names[name])
+				return fmt.Sprintf("cancel: P%d is listed as running for the cancel of its %s, but has ended", i+1, names[name])
 			}
 		}
 	}
 	return ""
 }
 
-// done: all tasks are over, nobody has anything left to say, and of all this
-// nothing is left in Redis.
+// done: all tasks have ended, no worker has anything left to send, and Redis is
+// empty.
 func (m *model) done(s state) bool {
 	for i := range m.scope.tasks {
 		if f := s.past.fate[i]; f == unborn || f == accepted {

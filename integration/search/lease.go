@@ -8,18 +8,16 @@ import (
 	"github.com/worqr/worqr/integration/spec"
 )
 
-// Who is dead, and who may say so, is a matter of time, so it is searched apart
-// from the tasks. Time goes by in ticks of a beat, a third of the lease. Between
-// two ticks each peer that lives gets a beat through, somewhen; so a beat may be
-// nearly two ticks behind the last. That is counted for the grace, which is
-// of two ticks here where it is of one in the library. Faults break the rule:
-// Redis stalls for some ticks, or its clock jumps. Everybody has had a beat through
-// before the next such fault: a Redis that answers one peer between two stalls and
-// never another is beyond what the protocol promises.
+// Which peers are dead, and which peers may judge that, depends on time, so it is searched separately from the
+// tasks. Time passes in ticks of a beat, a third of the lease. Between two ticks the beat of each live peer
+// arrives at some point; so a beat may be nearly two ticks after the last. To allow for that, the grace is two
+// ticks here and one in the library. Faults break the rule: Redis stalls for some ticks, or its clock jumps. A
+// beat of every peer has arrived before the next such fault: the protocol makes no promise if Redis answers one
+// peer between two stalls and never another.
 type leases struct {
 	name                 string
 	peers                int
-	flickers             bool // faults may follow one another before all have got a beat through
+	flickers             bool // a fault may follow another before a beat of each peer has arrived
 	stalls, jumps, falls uint8
 	without              spec.Guard
 	looked               map[looking]looking
@@ -33,16 +31,16 @@ var clockworks = []leases{
 
 const (
 	deadline = 2 // ticks from a beat to the end of its lease
-	grace    = 2 // from the suspicion to the failing
-	steady   = 3 // for which a peer has beaten before it may judge
+	grace    = 2 // from suspicion to eviction
+	steady   = 3 // how long a peer must have beaten before it may judge
 	unseen   = -1
 )
 
-// A clockwork is a state of it. Times are ticks from now, or ago.
+// A clockwork is a state of leases. Times are ticks from now, or ago.
 type clockwork struct {
 	member   [maxWorkers]bool
 	deadline [maxWorkers]int8
-	suspect  [maxWorkers]int8 // when to fail it; unseen if it is none
+	suspect  [maxWorkers]int8 // when to evict it; unseen if it isn't a suspect
 	peers    [maxWorkers]heart
 	silent   bool  // Redis has not answered since the last fault
 	stalls   uint8 // faults that are left
@@ -51,23 +49,23 @@ type clockwork struct {
 	wrong    wrong
 }
 
-// A heart is what a peer knows, and its beats.
+// A heart is a peer's view, and its beats.
 type heart struct {
 	dead   bool
 	beaten bool // since the last tick
 	heard  bool // since the last fault
-	last   int8 // ago, the last answered beat was sent
-	steady int8 // ago, its beats began to succeed without a gap; unseen before
-	ahead  int8 // by how much it takes the time of Redis to be later than it is
-	beat   beat // waited for
-	copy   beat // not waited for any more
+	last   int8 // how long ago the last answered beat was sent
+	steady int8 // how long its beats have succeeded without a gap; unseen before
+	ahead  int8 // how far its estimate of the time of Redis is ahead
+	beat   beat // it waits for the answer
+	copy   beat // it doesn't wait any more
 }
 
-// A beat is one under way.
+// A beat is one in flight.
 type beat struct {
 	there bool
 	judge bool
-	until int8 // the right to judge ends
+	until int8 // when the right to judge expires
 	age   int8
 }
 
@@ -109,7 +107,7 @@ func (l *leases) next(c clockwork, give func(move[clockwork])) {
 			})
 		}
 		if p.copy.there {
-			try("W%d: the beat that it does not wait for arrives", w, false, func(c *clockwork, p *heart) {
+			try("W%d: a beat that it no longer waits for arrives", w, false, func(c *clockwork, p *heart) {
 				b := p.copy
 				p.copy = beat{}
 				l.beats(c, w, b)
@@ -128,13 +126,13 @@ func (l *leases) next(c clockwork, give func(move[clockwork])) {
 	l.faults(c, give, sent && (c.silent || heard))
 }
 
-// try gives the move that a change makes.
+// try yields the move for a change.
 func (c clockwork) try(give func(move[clockwork]), format string, w int, fault bool, change func(*clockwork, *heart)) {
 	change(&c, &c.peers[w])
 	give(move[clockwork]{label{format, [3]int{w + 1}, strings.Count(format, "%"), nil}, c, fault})
 }
 
-// faults gives those of Redis; they rest until each peer has got a beat through, or tries.
+// faults yields those of Redis; none until a beat of each peer has arrived or is in flight.
 func (l *leases) faults(c clockwork, give func(move[clockwork]), rested bool) {
 	if c.stalls > 0 && rested {
 		c.try(give, "a tick, while Redis stalls", 0, true, func(c *clockwork, _ *heart) {
@@ -164,7 +162,7 @@ func (l *leases) send(p *heart) {
 	p.beat = beat{there: true, judge: judge, until: p.ahead + 1}
 }
 
-// arrive has a beat arrive, and its peer take in the answer.
+// arrive makes a beat arrive, and its peer process the answer.
 func (l *leases) arrive(c *clockwork, w int) {
 	p := &c.peers[w]
 	b := p.beat
@@ -175,7 +173,7 @@ func (l *leases) arrive(c *clockwork, w int) {
 	}
 }
 
-// A looking is a beat, and all that it depends on.
+// A looking is a beat, and everything that its effect depends on.
 type looking struct {
 	member            [maxWorkers]bool
 	deadline, suspect [maxWorkers]int8
@@ -184,7 +182,7 @@ type looking struct {
 	until             int8
 }
 
-// beats has a beat arrive: a tick is a millisecond there.
+// beats makes a beat arrive: a tick is a millisecond there.
 func (l *leases) beats(c *clockwork, w int, b beat) (lapsed bool) {
 	c.silent = false
 	before := looking{c.member, c.deadline, c.suspect, w, b.judge, b.until}
@@ -203,7 +201,7 @@ func (l *leases) beats(c *clockwork, w int, b beat) (lapsed bool) {
 	return lapsed
 }
 
-// look is what Redis has after a beat.
+// look returns what Redis has after a beat.
 func (l *leases) look(is looking) looking {
 	s, workers, suspects := spec.New(), zset{}, zset{}
 	s.Without(l.without)
@@ -240,7 +238,7 @@ func (l *leases) look(is looking) looking {
 	return is
 }
 
-// tick has time go by for all.
+// tick advances the time of all.
 func (c *clockwork) tick() {
 	c.pass()
 	for w := range c.peers {
@@ -257,7 +255,7 @@ func (c *clockwork) tick() {
 	}
 }
 
-// fault notes that Redis was away, or its clock elsewhere.
+// fault records that Redis was away, or its clock wrong.
 func (c *clockwork) fault() {
 	c.silent = true
 	for w := range c.peers {
@@ -265,7 +263,7 @@ func (c *clockwork) fault() {
 	}
 }
 
-// pass has the time of Redis go by.
+// pass advances the clock of Redis.
 func (c *clockwork) pass() {
 	for w := range c.deadline {
 		c.deadline[w] = max(c.deadline[w]-1, 0)
@@ -282,12 +280,12 @@ func (c *clockwork) pass() {
 
 func (l *leases) wrong(c clockwork) string {
 	if c.wrong == falseDeath {
-		return "liveness: a worker was failed that lived, and got its beats through whenever Redis answered"
+		return "liveness: a live worker was evicted though its beats got through whenever Redis answered"
 	}
 	return ""
 }
 
-// done: the dead have been failed.
+// done: the dead peers were evicted.
 func (l *leases) done(c clockwork) bool {
 	for w, p := range c.peers {
 		if p.dead && c.member[w] {
@@ -312,7 +310,7 @@ func (l *leases) show(c clockwork) string {
 			fmt.Fprintf(b, " lapses in %d", c.deadline[w])
 		}
 		if c.suspect[w] != unseen {
-			fmt.Fprintf(b, ", to be failed in %d", c.suspect[w])
+			fmt.Fprintf(b, ", evicted in %d", c.suspect[w])
 		}
 		fmt.Fprintf(b, "; steady for %d, last beat %d ago", p.steady, p.last)
 		if p.dead {

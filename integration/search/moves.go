@@ -2,8 +2,7 @@ package search
 
 import "github.com/worqr/worqr/integration/spec"
 
-// A model is the protocol within a scope, with one of its guards taken away or
-// none.
+// A model is the protocol within a scope, with at most one of its guards removed.
 type model struct {
 	scope    scope
 	without  spec.Guard
@@ -25,8 +24,8 @@ func (m *model) start() state {
 	return s.canonical()
 }
 
-// next gives all that can happen: to each worker, to each copy of a request, and
-// to Redis.
+// next yields everything that can happen: to each worker, to each copy of a
+// request, and to Redis.
 func (m *model) next(s state, give func(move[state])) {
 	try := func(format string, args [3]int, n int, fault bool, change func(*state) bool) {
 		t := s
@@ -40,7 +39,7 @@ func (m *model) next(s state, give func(move[state])) {
 		})
 	}
 	for i := range s.late {
-		try("the copy %d arrives", [3]int{i + 1}, 1, false, func(t *state) bool {
+		try("copy %d arrives", [3]int{i + 1}, 1, false, func(t *state) bool {
 			r := t.late[i]
 			t.late[i] = request{}
 			if r.kind == nothing {
@@ -71,7 +70,7 @@ func (m *model) next(s state, give func(move[state])) {
 			return true
 		})
 	}
-	try("somebody looks for the dead", [3]int{}, 0, false, func(t *state) bool {
+	try("a sweep looks for dead workers", [3]int{}, 0, false, func(t *state) bool {
 		m.call(t, query{request: request{kind: toSweep}})
 		return true
 	})
@@ -84,20 +83,20 @@ func (m *model) next(s state, give func(move[state])) {
 	}
 }
 
-// survivor is the last worker: it neither dies nor lapses, so that in the end
-// there is somebody to do the work.
+// survivor is the last worker: it neither dies nor loses its lease, so that the
+// work can be completed.
 func (m *model) survivor() int { return m.scope.workers - 1 }
 
-// trying gives a move of one worker, if the change can be made.
+// trying yields a move of one worker, if the change is possible.
 type trying func(format string, fault bool, change func(*state, *peer) bool)
 
-// own gives what can happen to one worker.
+// own yields what can happen to one worker.
 func (m *model) own(s state, w int, give func(move[state]), try trying) {
 	p := &s.peers[w]
 	mortal := w != m.survivor()
 	if p.phase == working {
 		m.compose(s, w, func(t state, r request) {
-			if !mortal { // nobody looks into what it does: it is done at once
+			if !mortal { // its intermediate states don't matter: it happens at once
 				m.arrive(&t, w, 0)
 			}
 			give(move[state]{label{"W%d sends %v", [3]int{w + 1}, 1, r}, t.canonical(), false})
@@ -130,14 +129,14 @@ func (m *model) own(s state, w int, give func(move[state]), try trying) {
 		})
 	}
 	if m.scope.deaths && mortal && s.redis.member[w] != noMember {
-		try("W%d has not been heard of for too long", false, func(t *state, _ *peer) bool {
+		try("W%d is evicted", false, func(t *state, _ *peer) bool {
 			m.call(t, query{request: request{kind: toFail, worker: uint8(w)}})
 			return true
 		})
 	}
 }
 
-// rounds gives what can happen to the rounds of a worker that are under way.
+// rounds yields what can happen to the rounds in flight of a worker.
 func (m *model) rounds(s state, w int, try trying) {
 	p := &s.peers[w]
 	for i, e := range p.flight {
@@ -174,10 +173,10 @@ func (m *model) rounds(s state, w int, try trying) {
 	}
 }
 
-// nth is how a round that is under way is called.
+// nth names a round in flight.
 var nth = [maxLanes]string{"its round", "its second round", "its third round", "its fourth round"}
 
-// memberships gives how a worker comes and leaves.
+// memberships yields how a worker joins and leaves.
 func (m *model) memberships(s state, w int, try trying) {
 	p, mortal := &s.peers[w], w != m.survivor()
 	joins := request{kind: toJoin, worker: uint8(w), number: p.number + 1, asked: s.redis.fence}
@@ -185,7 +184,7 @@ func (m *model) memberships(s state, w int, try trying) {
 	switch p.phase {
 	case away:
 		if w > 0 && m.scope.successor && s.peers[w-1].phase < ousted {
-			break // it is the one before that comes back
+			break // first the previous worker comes back
 		}
 		try("W%d joins", false, func(t *state, p *peer) bool { return m.joins(t, p, joins) })
 		if mortal && s.left.lateJoins > 0 {
@@ -194,7 +193,7 @@ func (m *model) memberships(s state, w int, try trying) {
 				t.copied(joins)
 				return m.joins(t, p, joins)
 			})
-			try("W%d joins, and gives up waiting for it", true, func(t *state, p *peer) bool {
+			try("W%d joins, and gives up waiting for the answer", true, func(t *state, p *peer) bool {
 				t.left.lateJoins--
 				t.past.since[w] = joins.number
 				t.copied(joins)
@@ -204,13 +203,13 @@ func (m *model) memberships(s state, w int, try trying) {
 		}
 	case loose:
 		leaves.number = joins.number
-		try("W%d leaves what it may have joined", false, func(t *state, p *peer) bool {
+		try("W%d leaves, in case its join has arrived", false, func(t *state, p *peer) bool {
 			m.parts(t, p, leaves)
 			return true
 		})
 	case working:
 		if s.left.leaves > 0 && mortal && p.flight[0].kind == nothing {
-			try("W%d is to leave", true, func(t *state, p *peer) bool {
+			try("W%d begins to leave", true, func(t *state, p *peer) bool {
 				t.left.leaves--
 				p.phase = leaving
 				return true
@@ -235,7 +234,7 @@ func (m *model) memberships(s state, w int, try trying) {
 	}
 }
 
-// joins makes a worker begin its rounds if it may.
+// joins makes a worker start its rounds if it may.
 func (m *model) joins(s *state, p *peer, r request) bool {
 	s.past.since[r.worker] = r.number
 	p.asked = r.asked
@@ -248,7 +247,7 @@ func (m *model) joins(s *state, p *peer, r request) bool {
 	return true
 }
 
-// parts has a worker leave; who may have been failed is over.
+// parts makes a worker leave; one that may have been evicted doesn't come back.
 func (m *model) parts(s *state, p *peer, r request) {
 	switch m.call(s, query{request: r}).answered {
 	case granted:
@@ -258,7 +257,7 @@ func (m *model) parts(s *state, p *peer, r request) {
 	}
 }
 
-// produce makes the next task of the scope, as that says.
+// produce produces the next task of the scope.
 func (m *model) produce(s *state) {
 	s.left.produced++
 	m.call(s, query{request: request{kind: toProduce}, task: s.left.produced})

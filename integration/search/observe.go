@@ -6,10 +6,9 @@ import (
 	"github.com/worqr/worqr/integration/spec"
 )
 
-// What the invariants need to remember of a call: from Redis before and after it, and what
-// it was answered.
+// What the invariants must remember of a call: from Redis before and after it, and from its answer.
 
-// observe notes what a call has done.
+// observe records the effects of a call.
 func (m *model) observe(s *state, was *redis, q *query, r *reply) {
 	if c := &s.call; c.begun && c.left > 0 && q.kind != toCancel {
 		c.started = min(c.started+int8(r.given), maxTasks)
@@ -59,16 +58,16 @@ type observation struct {
 	s    *state
 	was  *redis
 	q    *query
-	dead [maxWorkers]bool            // failed by this call
+	dead [maxWorkers]bool            // evicted by this call
 	said [maxWorkers * maxSlots]bool // processes that it ends by name
 }
 
-// ends looks at what a worker ends.
+// ends checks what a worker ends.
 func (o *observation) ends(a *answer) {
 	s, w := o.s, o.q.worker
 	for i := range s.past.back {
 		if b := &s.past.back[i]; b.group == 1+w {
-			*b = turn{} // what goes back now is of another round
+			*b = turn{} // what is returned now belongs to another round
 		}
 	}
 	for i, e := range o.q.ends {
@@ -90,7 +89,7 @@ func (o *observation) ends(a *answer) {
 	}
 }
 
-// ended notes how a process ended, at most once, and what became of its task.
+// ended records how a process ended, at most once, and the outcome of its task.
 func (o *observation) ended(id uint8, how verb) {
 	s, p := o.s, o.was.process[id-1]
 	if s.past.ended[id-1] != none {
@@ -125,7 +124,7 @@ func (o *observation) ended(id uint8, how verb) {
 	}
 }
 
-// goings looks at who goes.
+// goings checks the workers that leave.
 func (o *observation) goings() {
 	s := o.s
 	for w, member := range o.was.member {
@@ -146,8 +145,8 @@ func (o *observation) goings() {
 	}
 }
 
-// returns looks at what a call has ended that was not named: it went back, or a cancel
-// on record covers it.
+// returns checks what a call has ended without the worker naming it: it was returned, or a cancel in the log
+// covers it.
 func (o *observation) returns() {
 	s := o.s
 	for i, p := range o.was.process {
@@ -162,7 +161,7 @@ func (o *observation) returns() {
 	}
 }
 
-// logged reports whether a cancel on record covers a process.
+// logged reports whether a cancel in the log covers a process.
 func (o *observation) logged(p process) bool {
 	for name, token := range o.was.cancel {
 		if token > 0 && o.covers(name, p.task, p.entry) && (p.token <= token || !o.has(spec.CancelSpares)) {
@@ -179,7 +178,7 @@ func (r *redis) has(task uint8) bool {
 		slices.ContainsFunc(r.entry[:], func(e entry) bool { return e.task == task })
 }
 
-// under are the tasks that wait and run under an entry.
+// under returns the tasks that wait and run under an entry.
 func (r *redis) under(i int) (waits, runs uint8) {
 	if p := r.entry[i].process; p > 0 {
 		runs = r.process[p-1].task
@@ -187,7 +186,7 @@ func (r *redis) under(i int) (waits, runs uint8) {
 	return r.entry[i].task, runs
 }
 
-// replacements looks at the key: of what was put there and what came back, one stays.
+// replacements checks the key: of what was put there and what came back, one stays.
 func (o *observation) replacements() {
 	s := o.s
 	if o.scope.recurs() {
@@ -208,7 +207,7 @@ func (o *observation) replacements() {
 	}
 }
 
-// removals looks at what a cancel removes.
+// removals checks what a cancel removes.
 func (o *observation) removals() {
 	name := 0
 	if o.q.kind == toCancelKey {
@@ -227,7 +226,7 @@ func (o *observation) removals() {
 	}
 }
 
-// locks looks at a unique task.
+// locks checks a unique task.
 func (o *observation) locks(r *reply) {
 	p := &o.s.past
 	if r.answered == refused {
@@ -240,7 +239,7 @@ func (o *observation) locks(r *reply) {
 	p.unique = o.q.task
 }
 
-// start looks at what a round has started.
+// start checks what a round has started.
 func (o *observation) start() {
 	s, id, w := o.s, o.q.start, o.q.worker
 	p, before := s.redis.process[id-1], o.was.process[id-1]
@@ -270,7 +269,7 @@ func (o *observation) start() {
 	s.past.begun[p.task-1], s.past.back[p.task-1] = true, turn{}
 }
 
-// over notes what became of a task.
+// over records the outcome of a task.
 func (s *state) over(task uint8, f fate) {
 	if s.past.fate[task-1] != accepted {
 		s.blame(overTwice)

@@ -6,11 +6,10 @@ import (
 	"github.com/worqr/worqr/integration/spec"
 )
 
-// What a peer does by itself: internal/engine and internal/fleet.
+// The behavior of a peer: internal/engine and internal/fleet.
 
-// compose gives each round that a worker may send now: with some of its tasks
-// ended, in any way that the scope knows, and with or without the wish for one
-// more.
+// compose yields each round that a worker may send now: ending any of its tasks,
+// in any way that the scope has, and with or without asking for another one.
 func (m *model) compose(s state, w int, give func(state, request)) {
 	p := &s.peers[w]
 	lane := 0
@@ -42,7 +41,7 @@ func (m *model) compose(s state, w int, give func(state, request)) {
 	})
 }
 
-// choose gives each choice of what to end from a slot on.
+// choose yields each choice of what to end from a slot on.
 func (m *model) choose(s state, w, slot int, ends [maxEnds]end, n int, give func(state, [maxEnds]end, int)) {
 	if slot == maxSlots || n == maxEnds {
 		give(s, ends, n)
@@ -64,7 +63,7 @@ func (m *model) choose(s state, w, slot int, ends [maxEnds]end, n int, give func
 	}
 }
 
-// sorted has what goes back do so behind the rest, newest first.
+// sorted puts returned tasks after the rest, newest first.
 func (m *model) sorted(ends [maxEnds]end, n int) [maxEnds]end {
 	if n < 2 {
 		return ends
@@ -76,7 +75,7 @@ func (m *model) sorted(ends [maxEnds]end, n int) [maxEnds]end {
 	return ends
 }
 
-// busy is how many tasks a worker has, or has asked for.
+// busy returns how many tasks a worker has, or has asked for.
 func (s *state) busy(w int) (n int) {
 	for _, h := range s.peers[w].held {
 		if h.token != 0 && !h.said {
@@ -91,19 +90,19 @@ func (s *state) busy(w int) (n int) {
 	return n
 }
 
-// waits says whether it makes sense to ask for a task.
+// waits reports whether it makes sense to ask for a task.
 func (s *state) waits() bool {
 	return s.redis.waiting[0] != 0 || s.redis.added[0] != 0 ||
 		slices.ContainsFunc(s.redis.entry[:], func(e entry) bool { return e.planned && !e.later })
 }
 
-// acknowledges says whether there is something to say of cancels.
+// acknowledges reports whether there is a cancel to acknowledge.
 func (p *peer) acknowledges() bool {
 	return p.said < p.seen && p.held != [maxSlots]held{}
 }
 
-// stopping is stopping: what runs though a cancel covers it, as far as it has not been
-// said, and up to which cancel that is all.
+// stopping is stopping: what runs though a cancel covers it, if not yet sent, and up to which cancel that list
+// is complete.
 func (m *model) stopping(p *peer) (runs [maxSlots][2]bool, said uint8) {
 	said = p.seen
 	n := 0
@@ -115,21 +114,20 @@ func (m *model) stopping(p *peer) (runs [maxSlots][2]bool, said uint8) {
 				runs[i][name] = true
 				n++
 			case m.has(spec.AllNamed):
-				said = min(said, p.held[i].token) // no cancel up to there covers it
+				said = min(said, p.held[i].token) // no cancel up to that one covers it
 			}
 		}
 	}
 	return runs, said
 }
 
-// news says whether a beat, or a message after which there is as much to say, would have
-// the worker look at the log.
+// news reports whether a beat, or a message with the same effect, would make the worker read the log.
 func (m *model) news(s *state, w int) bool {
 	h := s.redis.holder[w]
 	return s.holds(w) && (h.said < s.redis.cancel[0] || h.said < s.redis.cancel[1])
 }
 
-// freeID returns an id of which nothing is left anywhere: as good as a new one.
+// freeID returns an id of which no trace is left: as good as a new one.
 func (m *model) freeID(s *state, w int) uint8 {
 	used := s.ids()
 	for slot := range maxSlots {
@@ -140,7 +138,7 @@ func (m *model) freeID(s *state, w int) uint8 {
 	return 0
 }
 
-// ids returns which ids of processes are in use by anybody.
+// ids returns which ids of processes are in use.
 func (s *state) ids() (used [maxWorkers*maxSlots + 1]bool) {
 	for i, p := range s.redis.process {
 		used[i+1] = p.token != 0 || s.redis.stopping[i] != [2]uint8{}
@@ -165,7 +163,7 @@ func (s *state) ids() (used [maxWorkers*maxSlots + 1]bool) {
 	return used
 }
 
-// requests visits every round that somebody waits for, and every copy.
+// requests visits every round that a worker waits for, and every copy.
 func (s *state) requests(visit func(*request)) {
 	for w := range s.peers {
 		for i := range s.peers[w].flight {
@@ -177,8 +175,8 @@ func (s *state) requests(visit func(*request)) {
 	}
 }
 
-// arrive has a round arrive, and the worker take in the answer, once it has those
-// to the rounds before.
+// arrive makes a round arrive, and the worker process the answer once it has
+// those to the rounds before.
 func (m *model) arrive(s *state, w, lane int) {
 	p := &s.peers[w]
 	e := &p.flight[lane]
@@ -186,8 +184,8 @@ func (m *model) arrive(s *state, w, lane int) {
 	m.takeAll(s, w)
 }
 
-// takeAll has a worker take in the answers that are there, in the order of its
-// rounds.
+// takeAll makes a worker process the answers that have arrived, in the order of
+// its rounds.
 func (m *model) takeAll(s *state, w int) {
 	p := &s.peers[w]
 	for p.flight[0].kind != nothing && !p.flight[0].sent {
@@ -195,7 +193,7 @@ func (m *model) takeAll(s *state, w int) {
 	}
 }
 
-// take is apply: a worker takes in the answer to its oldest round.
+// take is apply: a worker processes the answer to its oldest round.
 func (m *model) take(s *state, w int) {
 	p := &s.peers[w]
 	e := p.flight[0]
@@ -245,7 +243,7 @@ func (m *model) take(s *state, w int) {
 	p.shift()
 }
 
-// restore undoes a round that certainly was not carried out.
+// restore undoes a round that certainly wasn't carried out.
 func (m *model) restore(s *state, w int) {
 	p := &s.peers[w]
 	e := p.flight[0]
@@ -264,7 +262,7 @@ func (p *peer) shift() {
 	p.flight[maxLanes-1] = exchange{}
 }
 
-// oust is evicted: the worker drops all and comes back under a new id.
+// oust is evicted: the worker drops everything and comes back under a new id.
 func (m *model) oust(s *state, w int) {
 	s.scatter(w)
 	s.peers[w] = peer{phase: ousted}
@@ -273,13 +271,13 @@ func (m *model) oust(s *state, w int) {
 	}
 }
 
-// crash ends a peer. What it has sent may still arrive.
+// crash ends a peer. Its requests in flight may still arrive.
 func (s *state) crash(w int) {
 	s.scatter(w)
 	s.peers[w] = peer{phase: dead}
 }
 
-// scatter makes copies of what is under way that nobody waits for any more.
+// scatter makes copies of the requests in flight that no worker waits for any more.
 func (s *state) scatter(w int) {
 	for _, e := range s.peers[w].flight {
 		if e.kind != nothing && e.sent {
@@ -288,7 +286,7 @@ func (s *state) scatter(w int) {
 	}
 }
 
-// copied leaves a copy of a request under way. Where there are too many, it never
+// copied leaves a copy of a request in flight. If there are too many, it never
 // arrives.
 func (s *state) copied(r request) {
 	if i := slices.IndexFunc(s.late[:], func(l request) bool { return l.kind == nothing }); i >= 0 {

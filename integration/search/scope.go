@@ -8,21 +8,20 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// A scope bounds a search: who is there, what is to be done, and what may
-// happen.
+// A scope bounds a search: the workers, the tasks, and what may happen.
 type scope struct {
 	name      string
 	workers   int  // the last one is the survivor
-	successor bool // each worker comes when the one before is gone: a peer under its next id
-	lanes     int  // rounds that a worker has under way at once
-	capacity  int  // tasks that it has at once
+	successor bool // each worker comes after the one before has gone: a peer under its next id
+	lanes     int  // rounds that a worker has in flight at once
+	capacity  int  // tasks that a worker has at once
 	tasks     []task
 	waiting   int // how many of them wait from the start
 	verbs     []verb
-	cancels   byte // the payload that is canceled
-	pages     bool // by one copy after the other
-	deaths    bool // a worker that is not heard of is failed
-	lapses    bool // its lease lapses and it is suspected first
+	cancels   byte // the payload to cancel
+	pages     bool // of one copy each
+	deaths    bool // a worker may be evicted at any time
+	lapses    bool // its lease lapses, and it is suspected first
 	faults    budget
 }
 
@@ -32,13 +31,13 @@ type task struct {
 	key     bool
 	keep    bool
 	added   bool // it has a card, and a key of its own
-	recurs  bool // it is an occurrence: task n is the one of time n. All tasks are, or none is
+	recurs  bool // it is an occurrence: task n is the one at time n. Either all tasks are, or none
 }
 
-// plain is so many tasks of which there is nothing to say.
+// plain returns n tasks without properties.
 func plain(n int) []task { return make([]task, n) }
 
-// scopes are those that no other contains: with more of the same faults, tasks or rounds.
+// scopes are those that aren't contained in another: with more of the same faults, tasks or rounds.
 var scopes = []scope{
 	{
 		name: "workers die", workers: 2, lanes: 1, capacity: 2, deaths: true,
@@ -65,11 +64,11 @@ var scopes = []scope{
 		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{lost: 1},
 	},
 	{
-		name: "four rounds under way", workers: 2, lanes: 4, capacity: 3,
+		name: "four rounds in flight", workers: 2, lanes: 4, capacity: 3,
 		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{lost: 1, late: 1},
 	},
 	{
-		name: "four rounds, given back", workers: 2, lanes: 4, capacity: 2,
+		name: "four rounds, tasks returned", workers: 2, lanes: 4, capacity: 2,
 		tasks: plain(2), waiting: 2, verbs: []verb{stop, finish}, faults: budget{refused: 1},
 	},
 	{
@@ -77,19 +76,19 @@ var scopes = []scope{
 		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{late: 1},
 	},
 	{
-		name: "four rounds, leaving and coming again", workers: 2, lanes: 4, capacity: 2,
+		name: "four rounds, leaving and joining again", workers: 2, lanes: 4, capacity: 2,
 		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{leaves: 1, late: 1},
 	},
 	{
-		name: "a join and a round that are late", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		name: "a late join and a late round", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: plain(2), waiting: 1, verbs: []verb{finish}, faults: budget{leaves: 1, late: 1, lateJoins: 1},
 	},
 	{
-		name: "leaving while it is failed, and a late join", workers: 2, lanes: 1, capacity: 2, deaths: true,
+		name: "leaving while being evicted, and a late join", workers: 2, lanes: 1, capacity: 2, deaths: true,
 		tasks: plain(2), waiting: 2, verbs: []verb{finish}, faults: budget{leaves: 1, late: 1, lateJoins: 1},
 	},
 	{
-		name: "leaving and coming again", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		name: "leaving and joining again", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: plain(2), waiting: 1, verbs: []verb{finish}, faults: budget{leaves: 2, late: 2},
 	},
 	{
@@ -102,7 +101,7 @@ var scopes = []scope{
 		faults: budget{cancels: 2},
 	},
 	{
-		name: "canceled, and tried again", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		name: "canceled, and retried", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: []task{{payload: 'x'}, {payload: 'x'}}, waiting: 1, verbs: []verb{finish, retry}, cancels: 'x',
 		faults: budget{cancels: 1},
 	},
@@ -132,7 +131,7 @@ var scopes = []scope{
 		faults: budget{crashes: 1, lost: 1, late: 1},
 	},
 	{
-		name: "a key, and two rounds under way", workers: 2, lanes: 2, capacity: 2,
+		name: "a key, and two rounds in flight", workers: 2, lanes: 2, capacity: 2,
 		tasks: []task{{key: true}, {key: true}}, waiting: 1, verbs: []verb{finish, retry}, faults: budget{late: 1},
 	},
 	{
@@ -151,7 +150,7 @@ var scopes = []scope{
 		verbs: []verb{finish, retry},
 	},
 	{
-		name: "a locked task, and two rounds under way", workers: 2, lanes: 2, capacity: 2, deaths: true,
+		name: "a locked task, and two rounds in flight", workers: 2, lanes: 2, capacity: 2, deaths: true,
 		tasks: []task{{payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 1,
 		verbs: []verb{finish, stop}, faults: budget{late: 1},
 	},
@@ -161,7 +160,7 @@ var scopes = []scope{
 		verbs: []verb{finish, stop}, cancels: 'u', faults: budget{cancels: 1},
 	},
 	{
-		name: "another canceled before a locked task", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		name: "another task canceled before a locked one", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: []task{{payload: 'x'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
 		verbs: []verb{finish, stop}, cancels: 'x', faults: budget{cancels: 1},
 	},
@@ -171,7 +170,7 @@ var scopes = []scope{
 		cancels: 'x', pages: true, faults: budget{cancels: 1},
 	},
 	{
-		name: "canceled in pages, and tried again", workers: 1, lanes: 1, capacity: 2,
+		name: "canceled in pages, and retried", workers: 1, lanes: 1, capacity: 2,
 		tasks: []task{{payload: 'x'}, {payload: 'x'}, {payload: 'x'}}, waiting: 2, verbs: []verb{finish, retry},
 		cancels: 'x', pages: true, faults: budget{cancels: 1},
 	},
@@ -237,24 +236,24 @@ func (l leases) search(without spec.Guard) finding {
 	return explore(&l, limit)
 }
 
-// beyond are searches that do find something: what the protocol does not promise.
-// The bounds say why it may be so.
+// beyond returns searches that find a violation, of something that the protocol
+// does not promise. Their bounds explain why that is acceptable.
 func beyond() []search {
 	storm := leases{peers: 2, stalls: 4, jumps: 2, flickers: true}
 	return []search{
-		{"Redis stalls twice within a lease, and its clock jumps in between", "The worker comes back under a new id, as after any false death; what it ran runs again. " +
-			"It takes four faults in the right order, and an old beat that comes just then.", storm.search},
+		{"Redis stalls twice within a lease, and its clock jumps in between", "The worker comes back under a new id, as after any false eviction; its tasks run again. " +
+			"It takes four faults in the right order, and an old beat that arrives just then.", storm.search},
 	}
 }
 
-// String tells what is bounded.
+// String describes the bounds.
 func (sc scope) String() string {
 	all := []string{words.Several(sc.workers, "worker"), words.Several(len(sc.tasks), "task")}
 	if sc.lanes > 1 {
 		all = append(all, [maxLanes + 1]string{2: "two", 3: "three", 4: "four"}[sc.lanes]+" rounds at once")
 	}
 	if sc.capacity > 1 {
-		all = append(all, words.Several(sc.capacity, "task")+" in hand")
+		all = append(all, words.Several(sc.capacity, "task")+" at once")
 	}
 	f := sc.faults
 	for _, of := range []struct {

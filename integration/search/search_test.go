@@ -11,11 +11,11 @@ import (
 	"github.com/worqr/worqr/integration/spec"
 )
 
-var update = flag.Bool("update", false, "write the tables of README.md anew")
+var update = flag.Bool("update", false, "rewrite the tables of README.md")
 
 const readme = "README.md"
 
-// TestScopes visits every state of each scope. Nothing may be wrong.
+// TestScopes visits every state of each scope, and expects no violation.
 func TestScopes(t *testing.T) {
 	all := searches()
 	rows := make([]string, len(all))
@@ -33,8 +33,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestGuards takes away one guard after the other. Each time the search has to find
-// what the table says.
+// TestGuards removes one guard after the other. Each time the search must find the violation in the table.
 func TestGuards(t *testing.T) {
 	rows := make([]string, len(spec.Removals))
 	t.Cleanup(func() { compare(t, "guards", rows) })
@@ -46,9 +45,9 @@ func TestGuards(t *testing.T) {
 			var found, trace string
 			switch {
 			case r.Spare == "" && f.wrong == "":
-				t.Fatalf("in the scope %q nothing is found without the guard", r.Scope)
+				t.Fatalf("in the scope %q no violation is found without the guard", r.Scope)
 			case r.Spare != "" && f.wrong != "":
-				t.Fatal("without the guard something is found, and the table says that nothing is")
+				t.Fatal("without the guard a violation is found, but the table has none")
 			case r.Spare != "":
 				found, trace = "nothing: "+r.Spare, fmt.Sprintf("all %d states", f.states)
 			default:
@@ -59,8 +58,7 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// TestLimits finds what the protocol does not promise, so that what the table says of
-// it stays true.
+// TestLimits finds violations of what the protocol does not promise, so that the table stays true.
 func TestLimits(t *testing.T) {
 	var rows []string
 	for _, s := range beyond() {
@@ -68,7 +66,7 @@ func TestLimits(t *testing.T) {
 			f := s.search("")
 			t.Log(f)
 			if f.wrong == "" {
-				t.Fatal("nothing is found any more: promise it")
+				t.Fatal("no violation is found any more: promise it")
 			}
 			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", s.name, f.wrong, s.bounds, f.way()))
 		})
@@ -76,7 +74,7 @@ func TestLimits(t *testing.T) {
 	compare(t, "limits", rows)
 }
 
-// way is what happened, in a line.
+// way returns the moves on one line.
 func (f finding) way() string {
 	var steps []string
 	for _, s := range f.trace[1:] {
@@ -85,7 +83,7 @@ func (f finding) way() string {
 	return strings.Join(steps, " → ")
 }
 
-// TestCodec puts what is in Redis into a keyspace, and reads the same from there.
+// TestCodec stores the model of Redis in a keyspace, and expects to read the same back.
 func TestCodec(t *testing.T) {
 	for _, sc := range scopes {
 		f := explore(codecs{newModel(sc, "")}, 1000)
@@ -114,8 +112,8 @@ func searchOf(t *testing.T, name string) search {
 	return all[i]
 }
 
-// compare checks the rows of a table in the README against what was found. When
-// only some of the tests run, there is nothing to compare.
+// compare checks the rows of a table in the README against the results, unless
+// only some of the tests ran.
 func compare(t *testing.T, table string, rows []string) {
 	t.Helper()
 	if run := flag.Lookup("test.run").Value.String(); strings.Contains(run, "/") || t.Failed() {
@@ -130,7 +128,7 @@ func compare(t *testing.T, table string, rows []string) {
 	if !ok {
 		t.Fatalf("%s has no table of %s", readme, table)
 	}
-	head := strings.SplitAfterN(rest, "\n", 3) // two lines of heading
+	head := strings.SplitAfterN(rest, "\n", 3) // the heading has two lines
 	_, after, _ := strings.Cut(rest, end)
 	want := before + begin + head[0] + head[1] + strings.Join(rows, "\n") + "\n" + end + after
 	switch {
@@ -140,6 +138,6 @@ func compare(t *testing.T, table string, rows []string) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("the table of %s in %s is not what was found; to write it anew: go test ./integration/search -update", table, readme)
+		t.Errorf("the table of %s in %s differs from the results; to rewrite it: go test ./integration/search -update", table, readme)
 	}
 }

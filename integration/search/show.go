@@ -20,7 +20,7 @@ func (r request) String() string {
 		}
 	}
 	if r.said > 0 {
-		words = append(words, fmt.Sprintf("said %d", r.said))
+		words = append(words, fmt.Sprintf("acknowledges %d", r.said))
 	}
 	if r.start != 0 {
 		words = append(words, fmt.Sprintf("start P%d", r.start))
@@ -30,7 +30,7 @@ func (r request) String() string {
 
 var names = [2]string{"payload", "key"}
 
-// show prints a state: Redis, then the peers, then what is under way.
+// show formats a state: Redis, then the peers, then the requests in flight.
 func (m *model) show(s state) string {
 	b := &strings.Builder{}
 	m.showRedis(b, &s.redis)
@@ -109,7 +109,7 @@ func (m *model) showRedis(b *strings.Builder, q *redis) {
 	}
 	for w, h := range q.holder {
 		if h.there {
-			fmt.Fprintf(b, "; W%d has said %d", w+1, h.said)
+			fmt.Fprintf(b, "; W%d has acknowledged %d", w+1, h.said)
 		}
 	}
 	for i, by := range q.stopping {

@@ -7,32 +7,32 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What is bounded: the search is of all that can happen within these.
+// The bounds: the search visits everything that can happen within them.
 const (
 	maxWorkers = 3 // ids of workers
 	maxSlots   = 4 // ids of processes that a worker has in use at once
 	maxTasks   = 4
-	maxLanes   = store.Lanes // rounds that a worker has under way at once
+	maxLanes   = store.Lanes // rounds that a worker has in flight at once
 	maxEnds    = 2           // ends in one round
-	maxCopies  = 4           // copies of requests that are still under way: an evicted worker leaves up to three
-	chunk      = 1           // tasks that one call gives back; in the scripts, AT_ONCE
-	mentions   = 1           // tasks of which one round says that they run though they are canceled; maxStopping
+	maxCopies  = 4           // copies of requests still in flight: an evicted worker leaves up to three
+	chunk      = 1           // tasks that one call returns; in the scripts, AT_ONCE
+	mentions   = 1           // canceled tasks that one round names as still running; maxStopping
 	closes     = 1           // gaps that one call makes part of the offset; in the scripts, 500
 )
 
-// A state is all there is between two steps: Redis, the peers, what is under
-// way between them, and what the invariants need to remember. It is a plain
-// value, so that states can be copied and compared.
+// A state is everything between two steps: Redis, the peers, the requests in
+// flight, and what the invariants must remember. It is a plain value, so that
+// states can be copied and compared.
 type state struct {
 	redis redis
 	peers [maxWorkers]peer
-	late  [maxCopies]request // nobody waits for these any more; they may arrive at any time
+	late  [maxCopies]request // no worker waits for these any more; they may arrive at any time
 	call  canceling
 	past  past
 	left  budget
 }
 
-// A budget is how often things may still happen that need not.
+// A budget is how often optional things may still happen.
 type budget struct {
 	produced                       uint8 // tasks so far
 	crashes, leaves                uint8
@@ -40,7 +40,7 @@ type budget struct {
 	cancels, keyCancels            uint8
 }
 
-// redis is what a queue has there. Tasks and processes are numbered from 1.
+// redis is the data of a queue. Tasks and processes are numbered from 1.
 type redis struct {
 	waiting [maxTasks]uint8 // front first; 0 ends it
 	process [maxWorkers * maxSlots]process
@@ -49,10 +49,10 @@ type redis struct {
 	member  [maxWorkers]lease
 	suspect [maxWorkers]mark
 	round   [maxWorkers]uint8
-	fence   uint8    // rises when a worker goes
+	fence   uint8    // rises when a worker leaves
 	cancel  [2]uint8 // the cancel log: tokens, 0 is none; of the payload, and of the key
 	holder  [maxWorkers]holder
-	// Of what runs though a cancel covers it: its token, by the name of the cancel.
+	// Of each process that runs though a cancel covers it: its token, by the name of the cancel.
 	stopping [maxWorkers * maxSlots][2]uint8
 	lock     lock
 	added    [maxTasks]uint8 // added tasks that wait, the front first; 0 ends them
@@ -71,24 +71,24 @@ type process struct {
 type entry struct {
 	task    uint8 // what waits
 	process uint8 // what runs
-	score   uint8 // token of what was given back; 0 if it has a time
-	planned bool  // is in schedule: waits and is not blocked
+	score   uint8 // token of what was returned; 0 if it has a time
+	planned bool  // it is in schedule: it waits and isn't blocked
 	later   bool  // its time is still to come
-	keep    bool  // should what runs come back, its payload stays
+	keep    bool  // if what runs comes back, its payload stays
 }
 
-// A holder is who holds something, and up to which cancel it has said what of that
-// it covers.
+// A holder is a worker that holds something, and up to which cancel it has named
+// what that covers.
 type holder struct {
 	there bool
 	said  uint8
 }
 
-// A canceling is a cancel of the payload, of which further pages are to come.
+// A canceling is a cancel of the payload that has further pages.
 type canceling struct {
 	begun        bool
 	left         int8  // how many copies may still wait in the list
-	started      int8  // how many tasks have started since the page before, as far as that counts
+	started      int8  // how many tasks have started since the page before, as far as that matters
 	after, until uint8 // 1 + index of entries
 	wait         uint8 // the place of its receipt
 }
@@ -125,10 +125,10 @@ const (
 	unmarked mark = iota
 	suspected
 	failed // 0: being returned
-	parted // -1: likewise, at its own wish
+	parted // -1: likewise, at its own request
 )
 
-// A verb is how a process ends. The last two are not up to its worker.
+// A verb is how a process ends. The last two aren't the worker's choice.
 type verb uint8
 
 const (
@@ -145,13 +145,13 @@ var verbs = [...]string{"-", "finish", "drop", "stop", "retry", "returned", "can
 
 func (v verb) String() string { return verbs[v] }
 
-// An end says that a process is over.
+// An end states how a process ended.
 type end struct {
 	process, token uint8
 	verb           verb
 }
 
-// A request is what somebody says to Redis, mostly a worker.
+// A request is a call to Redis, mostly by a worker.
 type request struct {
 	kind   kind
 	worker uint8
@@ -159,9 +159,9 @@ type request struct {
 	start  uint8 // the process to start; 0 is none
 	ends   [maxEnds]end
 	runs   [maxSlots][2]bool // what runs though a cancel covers it, by the name of the cancel
-	said   uint8             // the token up to which that is all
-	seen   uint8             // the last cancel that it was told of
-	asked  uint8             // the fence that a join has found; of a leave, that of its join
+	said   uint8             // the token up to which that list is complete
+	seen   uint8             // the last cancel that it has received
+	asked  uint8             // the fence that a join has read; for a leave, that of its join
 }
 
 type kind uint8
@@ -179,15 +179,15 @@ const (
 	toCancelKey
 )
 
-// An answer is what a step says to its worker.
+// An answer is the answer to a step.
 type answer struct {
 	refused bool // EVICTED or STALE
 	settled [maxEnds]settled
-	token   uint8 // of what was started; 0 is nothing
+	token   uint8 // of the started process; 0 is none
 	task    uint8
 	entry   uint8
 	cancels [2]uint8 // tokens of new cancels
-	seen    uint8    // the last cancel told of
+	seen    uint8    // the last cancel in the answers
 }
 
 type settled uint8
@@ -202,37 +202,37 @@ const (
 // An exchange is a round that a peer waits for.
 type exchange struct {
 	request
-	sent     bool // it is under way, and not answered
+	sent     bool // it is in flight, and not answered
 	repeated bool
 	answer
 }
 
-// A peer is one worker as it sees itself.
+// A peer is a worker's view of itself.
 type peer struct {
 	phase  phase
 	number uint8 // of its last round
-	asked  uint8 // the fence that its join has found
+	asked  uint8 // the fence that its join has read
 	seen   uint8
 	held   [maxSlots]held
 	flight [maxLanes]exchange // oldest first
-	said   uint8              // up to which cancel it has said what runs
+	said   uint8              // up to which cancel it has named what runs
 }
 
 type held struct {
 	task, token, entry uint8
-	said               bool // how it ended is under way
+	said               bool // how it ended is in flight
 	canceled           bool
-	covered            [2]uint8 // tokens of cancels of which that is still to be said
+	covered            [2]uint8 // tokens of cancels that it must still be named for
 }
 
 type phase uint8
 
 const (
 	away  phase = iota
-	loose       // may be a member, and should not
+	loose       // may be a member, and shouldn't be
 	working
 	leaving
-	ousted // was failed, and knows
+	ousted // was evicted, and knows it
 	dead
 )
 
@@ -241,20 +241,21 @@ var phases = [...]string{"away", "loose", "working", "leaving", "ousted", "dead"
 // past is what the invariants remember.
 type past struct {
 	fate    [maxTasks]fate
-	begun   [maxTasks]bool  // was started before
+	begun   [maxTasks]bool  // it was started before
 	covered [maxTasks]uint8 // by which cancels it was covered while it ran: a bit each
-	doomed  [maxTasks]bool  // it was there when the cancel came of which pages are still to come
-	waits   [2]uint8        // tokens of the receipts of cancels; 0 where nothing was covered
+	doomed  [maxTasks]bool  // it existed when the cancel came whose pages are still to come
+	waits   [2]uint8        // tokens of the receipts of cancels; 0 if nothing was covered
 	back    [maxTasks]turn  // how it came back
 	failed  [maxWorkers]bool
-	since   [maxWorkers]uint8 // the round with which that began
+	since   [maxWorkers]uint8 // the round with which its membership began
 	ended   [maxWorkers * maxSlots]verb
 	unique  uint8 // the task that has taken the lock
 	wrong   wrong
 }
 
-// A turn is with whom a task came back, and the token of its start: those that one
-// round stops, from 1, and those of one dead worker, behind them. 0 is neither.
+// A turn is the group with which a task came back, and the token of its start.
+// The tasks that one round stops are a group, from 1; those of one dead worker
+// are one after them. 0 is neither.
 type turn struct{ group, token uint8 }
 
 type fate uint8
@@ -274,15 +275,14 @@ func processOf(worker, slot int) uint8 {
 	return uint8(worker*maxSlots + slot + 1)
 }
 
-// Gaps are positions from which a cancel removed a payload: a bit each, the middle one
-// is 0.
+// Gaps are positions from which a cancel removed a payload: a bit each, the middle one is 0.
 type gaps uint64
 
 const middle = 32
 
 func (g gaps) has(position int8) bool { return g&(1<<(middle+position)) != 0 }
 
-// below is how many there are below a position.
+// below returns how many there are below a position.
 func (g gaps) below(position int8) int8 {
 	return int8(bits.OnesCount64(uint64(g) & (1<<(middle+position) - 1)))
 }
@@ -295,12 +295,12 @@ func (g gaps) from(position int8) gaps {
 	return g >> position
 }
 
-// ahead is ahead_of: how many are in front of a position.
+// ahead is ahead_of: it returns how many are in front of a position.
 func (l *lock) ahead(position int8) int8 {
 	return position - l.offset - l.gaps.below(position)
 }
 
-// holds says whether a worker has a process.
+// holds reports whether a worker has a process.
 func (s *state) holds(w int) bool {
 	of := s.redis.process[w*maxSlots : (w+1)*maxSlots]
 	return slices.ContainsFunc(of, func(p process) bool { return p.token != 0 })

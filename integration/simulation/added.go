@@ -12,16 +12,16 @@ import (
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
-// What a payload says of its task, so that handlers and the judge know.
+// What a payload says about its task, for the handlers and the judge.
 const (
-	withHeader = "+h" // it has a header, which is its payload
-	withResult = "+k" // its result is kept
+	withHeader = "+h" // it has a header, which is the payload
+	withResult = "+k" // it keeps its result
 	withExpiry = "+e" // it may expire
 )
 
-const kept = 4 * time.Minute // results
+const kept = 4 * time.Minute // of results
 
-// properties are those of a task, by its payload.
+// properties returns those of a task, from its payload.
 func properties(payload string, d *rand.Rand) (p worqr.Properties) {
 	if strings.Contains(payload, withHeader) {
 		p.Headers = map[string]string{"of": lane.Digest(payload)}
@@ -38,8 +38,8 @@ func properties(payload string, d *rand.Rand) (p worqr.Properties) {
 	return p
 }
 
-// described is a payload that says what its task has. Now and then it is so large that it is kept
-// beside the stream.
+// described returns a payload that describes the task's properties. Sometimes it is so large that it is stored
+// outside the stream.
 func described(name string, d *rand.Rand) string {
 	for _, what := range []string{withHeader, withResult, withExpiry} {
 		if d.IntN(3) == 0 {
@@ -52,10 +52,10 @@ func described(name string, d *rand.Rand) string {
 	return name
 }
 
-// resultOf is what a handler makes of a task.
+// resultOf returns a handler's result for a task.
 func resultOf(payload string) []byte { return []byte("made of " + lane.Digest(payload)) }
 
-// actAdded is one thing that a producer of added tasks does.
+// actAdded is one action of a producer of added tasks.
 func (r *run) actAdded(ctx context.Context, p *process, q *worqr.Queue, d *rand.Rand, name string) {
 	switch d.IntN(6) {
 	case 0:
@@ -67,7 +67,7 @@ func (r *run) actAdded(ctx context.Context, p *process, q *worqr.Queue, d *rand.
 	}
 }
 
-// add adds a task, now or at a time, once or not; somebody may wait for its end.
+// add adds a task, now or at a time, unique or not; a process may wait for its end.
 func (r *run) add(ctx context.Context, p *process, q *worqr.Queue, d *rand.Rand, name string) {
 	payload := described(name, d)
 	props := properties(payload, d)
@@ -80,7 +80,7 @@ func (r *run) add(ctx context.Context, p *process, q *worqr.Queue, d *rand.Rand,
 	}
 	var key string
 	var err error
-	for n := range 5 { // until the answer is known, where that may be
+	for n := range 5 { // until the outcome is known, if possible
 		before := key
 		key, err = q.AddAt(ctx, at, []byte(payload), &props)
 		if err != nil && key != "" {
@@ -113,7 +113,7 @@ func (r *run) add(ctx context.Context, p *process, q *worqr.Queue, d *rand.Rand,
 // An added task is known by its key.
 type added struct{ queue, key string }
 
-// addMany adds some tasks, all or none.
+// addMany adds several tasks, all or none.
 func (r *run) addMany(ctx context.Context, q *worqr.Queue, d *rand.Rand, name string) {
 	var all []worqr.TaskSpec
 	for i := range 2 + d.IntN(4) {
@@ -143,11 +143,11 @@ func (r *run) undo(ctx context.Context, p *process, d *rand.Rand) {
 		return
 	}
 	if report, err := q.CancelKey(ctx, some.key); err == nil {
-		_ = report.Wait(ctx) // as long as there is time
+		_ = report.Wait(ctx) // as long as ctx allows
 	}
 }
 
-// wait waits for the end of a task that keeps its result. What it is told must be so.
+// wait waits for the end of a task that keeps its result. The answer must be true.
 func (r *run) wait(ctx context.Context, q *worqr.Queue, key, payload string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -155,16 +155,16 @@ func (r *run) wait(ctx context.Context, q *worqr.Queue, key, payload string) {
 	r.locked(func() { r.world.judge.answered(payload, end, err) })
 }
 
-// answered takes in what somebody was told who waited for a task that was added.
+// answered processes the answer to a process that waited for an added task.
 func (j *judge) answered(payload string, end *worqr.Result, err error) {
 	ends := j.outcomes[payload]
 	w := j.w
 	switch {
 	case w.Rollbacks+w.Wipes > 0: // it may have ended in what was lost
-	case errors.Is(err, worqr.ErrNoResult) && w.Jumps > 0: // the record has expired sooner
+	case errors.Is(err, worqr.ErrNoResult) && w.Jumps > 0: // the result has expired sooner
 	case errors.Is(err, worqr.ErrNoResult):
-		j.violation("who waits for %.60s is told %v", payload, err)
-	case err != nil: // it had no time
+		j.violation("waiting for the end of %.60s returned %v", payload, err)
+	case err != nil: // it ran out of time
 	case end.Outcome == worqr.OutcomeDeleted && (ends["canceled"] || w.Jumps > 0):
 	case end.Outcome == worqr.OutcomeFinished && ends["finished"] && string(end.Value) == string(resultOf(payload)):
 		j.Told++
@@ -173,12 +173,12 @@ func (j *judge) answered(payload string, end *worqr.Result, err error) {
 	case end.Outcome == worqr.OutcomeFailed && ends["failed"], end.Outcome == worqr.OutcomeExpired && ends["failed"]:
 		j.Told++
 	default:
-		j.violation("who waits for %.60s is told that it is %s, with %q, and it is %v", payload, end.Outcome, end.Value, ends)
+		j.violation("waiting for the end of %.60s returned %s, with %q, but it ended as %v", payload, end.Outcome, end.Value, ends)
 	}
 }
 
-// outcome notes that a task has ended in a way. The failed queue is one of them, though it may come
-// back from there.
+// outcome records how a task has ended. The failed queue counts as an end, though the task may come back from
+// there.
 func (j *judge) outcome(payload, how string) {
 	if !strings.Contains(payload, withResult) {
 		return
@@ -189,7 +189,7 @@ func (j *judge) outcome(payload, how string) {
 	j.outcomes[payload][how] = true
 }
 
-// carries judges what a handler is told of a task beside its payload.
+// carries checks what a handler gets of a task besides its payload.
 func (j *judge) carries(t *worqr.Task) {
 	payload := string(t.Payload)
 	if isRecurring(payload) {
@@ -208,8 +208,8 @@ func (j *judge) carries(t *worqr.Task) {
 	}
 }
 
-// added: tasks are added behind the others, all or none; they start from the front, and none
-// whose time is over.
+// added: tasks are added behind the others, all or none; they start from the front, and none starts after it
+// has expired.
 func (st *step) added() {
 	r, was, is := st.r, st.was, st.is
 	if r.verb == "add" && st.kind["added"] {

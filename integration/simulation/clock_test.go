@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Whose lease was renewed by a round when the clock of Redis has jumped ahead does not
-// judge others, who have lapsed for that.
+// If the clock of Redis jumps ahead and a worker's lease is renewed by a round, that worker doesn't evict
+// others whose leases the jump has ended.
 func TestJumpEndsTheRightToJudge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &Options{Seed: 1, Queues: []string{"q0"}, Fleet: 1, Lease: 3 * time.Second, Concurrency: 1, MaxCrashes: -1}
 		w := newWorld(o)
 		defer w.end()
-		r := &run{opts: o, world: w, over: true, seen: map[string]func(*process, context.Context){}} // over: nobody enqueues but this test
+		r := &run{opts: o, world: w, over: true, seen: map[string]func(*process, context.Context){}} // only this test enqueues
 		p, tool := r.spawn(), r.tool("tool")
-		busy := func(leases int) { // so that there are rounds all the time
+		busy := func(leases int) { // so that there are always rounds
 			until := time.Now().Add(time.Duration(leases) * o.Lease)
 			for ; time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 				if err := tool.peer.Queue("q0").Enqueue(context.Background(), fmt.Appendf(nil, "takes 10 at %v", w.now())); err != nil {
@@ -37,7 +37,7 @@ func TestJumpEndsTheRightToJudge(t *testing.T) {
 				}
 			}
 		})
-		// rights tells how many beats were sent, and how many with a right to judge.
+		// rights returns how many beats were sent, and how many with a right to judge.
 		rights := func(from, to time.Duration) (sent, with int) {
 			r.locked(func() {
 				for _, b := range beats {
@@ -58,7 +58,7 @@ func TestJumpEndsTheRightToJudge(t *testing.T) {
 		}
 		r.locked(func() { w.server.jumped += time.Minute })
 		busy(2)
-		// The first beat cannot know yet, and its right has ended by that clock.
+		// The first beat can't know yet, and its right has ended by that clock.
 		if sent, with := rights(jumped+o.beat(), jumped+o.Lease); sent == 0 || with > 0 {
 			t.Errorf("%d of %d beats may judge when the clock has just jumped", with, sent)
 		}

@@ -1,7 +1,7 @@
 // Package simulation runs fleets of peers in one process, in virtual time.
 //
 // A run is a bubble of testing/synctest: real peers of the library, their handlers and producers, a
-// network, and a Redis, with a clock that advances when nobody has anything left to do. So ten hours
+// network, and a Redis, with a clock that advances when all goroutines are blocked. So ten hours
 // take a minute or so. The seed (New) determines everything in a run except the order in which
 // goroutines run and the library's own random numbers; a record holds that order.
 //
@@ -12,9 +12,9 @@
 //
 //   - Processes are killed (some of them between the pages, the commit and the hauls of a batch that
 //     they enqueue), paused, stopped and cut off. Workers come and go under one id.
-//   - Links break, lead nowhere, or hold back what they carry until long after its sender has given
-//     up. Requests arrive twice. Replies are lost.
-//   - The server stands still, restarts with all its data, with the data of a second before or with
+//   - Links break, lose everything, or delay messages until long after their sender has stopped
+//     waiting. Requests arrive twice. Replies are lost.
+//   - The server stalls, restarts with all its data, with the data of a second before or with
 //     none, forgets its scripts, is full, read-only or loading, and its clock jumps.
 //
 // After each request the judge checks what it has changed:
@@ -27,15 +27,15 @@
 //   - Returned tasks go to the front, in order. A batch is accepted as a whole or not at all, and
 //     keeps its order, with later tasks behind it.
 //   - Added tasks are added all or none, start in order, and have the key and the headers they were
-//     given; none starts after it has expired. Who waits for the end of one is told what it was.
+//     given; none starts after it has expired. A caller that waits for the end of one gets it.
 //   - Each occurrence of a schedule starts at its time or later, and never after it has ended; the
 //     next one is planned by then.
-//   - A canceled task doesn't come back, and a cancel is over only when none of its tasks runs. A
+//   - A canceled task doesn't come back, and a cancel ends only when none of its tasks runs. A
 //     handler begins only tasks that were started, and each once.
 //
 // In the second phase there are no faults. All remaining work must be done, schedules occur at each
-// time that was planned, and end when nobody has them; deadlines must be kept (wake, due, cancel,
-// recovery), and when the fleet has left, nothing of it may be in Redis.
+// time that was planned, and end when no process has them; deadlines must be kept (wake, due, cancel,
+// recovery), and when the fleet has left, none of its keys may be in Redis.
 //
 // # Differences from a real Redis, network and processes
 //
@@ -46,7 +46,7 @@
 //
 //   - miniredis stores the time that a key has left, and Redis the time at which it expires. When
 //     the clock is set back, keys with a TTL live longer in Redis: registrations, nonces and records
-//     of cancels that are over.
+//     of ended cancels.
 //   - A script that fails half-way ends with the same reply as in Redis, but
 //     without the position in the script.
 //   - Scripts take no time. Their cost is measured elsewhere.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A fault is something that befalls a run. It takes its time, and leaves things as
-// they were but for what it broke; others may come meanwhile.
+// A fault happens to a run. It takes some time, and then restores everything
+// except what it broke; others may happen meanwhile.
 type fault struct {
 	name string
 	do   func(r *run, d *rand.Rand)
@@ -97,7 +97,7 @@ var faults = []fault{
 		r.locked(func() {
 			r.world.Slow++
 			before = r.opts.Latency
-			r.world.delay = r.opts.Lease / time.Duration(60+d.IntN(200)) // no beat is late for that
+			r.world.delay = r.opts.Lease / time.Duration(60+d.IntN(200)) // too short to delay a beat
 		})
 		time.Sleep(time.Duration(d.Float64() * float64(20*time.Second)))
 		r.locked(func() { r.world.delay = before })
@@ -158,7 +158,7 @@ var faults = []fault{
 	}},
 }
 
-// set changes something about the server.
+// set changes a setting of the server.
 func (r *run) set(what string, flag *bool, to bool) {
 	r.locked(func() {
 		*flag = to
@@ -170,8 +170,8 @@ func (r *run) set(what string, flag *bool, to bool) {
 	})
 }
 
-// resume has the server go on with what has come meanwhile: connection by
-// connection, in any order, as it finds them.
+// resume makes the server process what has arrived meanwhile: connection by
+// connection, in any order.
 func (r *run) resume() {
 	w := r.world
 	w.stalled = false
@@ -193,8 +193,8 @@ func (r *run) resume() {
 	}
 }
 
-// crash has the server die and come back: with all it knew, with what it knew some
-// time before, or with nothing.
+// crash makes the server die and come back: with all data, with those of some
+// time before, or with none.
 func (r *run) crash(d *rand.Rand, loses string) {
 	if !r.alone.TryLock() {
 		return
@@ -245,8 +245,8 @@ func (r *run) crash(d *rand.Rand, loses string) {
 	}
 }
 
-// victim is a process to which something may be done: one that lives, with
-// nothing else being done to it.
+// victim returns a process to do something to: one that lives, with no other
+// fault in progress.
 func (r *run) victim(d *rand.Rand) *process {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
@@ -262,7 +262,7 @@ func (r *run) victim(d *rand.Rand) *process {
 	return able[d.IntN(len(able))]
 }
 
-// onLink does something to a connection of somebody.
+// onLink does something to a random connection.
 func (r *run) onLink(d *rand.Rand, do func(l *link)) {
 	p := r.victim(d)
 	if p == nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// figures are what a run has to tell of what it did to the fleet.
+// figures count what a run did to the fleet.
 type figures struct {
 	Simulated time.Duration
 	Requests  int
@@ -14,13 +14,13 @@ type figures struct {
 	Readonly, Full, Resets, Holes, Held, Partitions, Slow int
 	Deaf, Copies, Late    int // links that broke before a reply; copies of requests; requests of links that were closed
 	Zombies               int // pauses longer than a lease
-	Halves                int // processes that died over a batch; they are among the kills
-	ByHand                int // workers that somebody has failed
+	Halves                int // processes that died during a batch; included in the kills
+	ByHand                int // workers that were evicted by a call
 	Wake, Cancel, Recover time.Duration
-	Due                   time.Duration // the latest that a task started after its time
+	Due                   time.Duration // the longest time from a task's due time to its start
 }
 
-// addCounts adds all counts of one struct to those of another.
+// addCounts adds all counts of one struct to another.
 func addCounts[T any](to, from *T) {
 	sum, more := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
 	for i := range sum.NumField() {
@@ -30,7 +30,7 @@ func addCounts[T any](to, from *T) {
 	}
 }
 
-// A Report is what a run, or several, have shown.
+// A Report is the result of a run, or of several.
 type Report struct {
 	figures
 	verdict
@@ -39,7 +39,7 @@ type Report struct {
 	Trace []byte   // the record of a run with violations
 }
 
-// Add takes in the report of another run.
+// Add adds the report of another run.
 func (r *Report) Add(o *Report) {
 	addCounts(&r.figures, &o.figures)
 	addCounts(&r.verdict, &o.verdict)

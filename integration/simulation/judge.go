@@ -15,34 +15,34 @@ import (
 
 const prefix = "worqr:"
 
-// A judge looks at what each request has changed, and says when that breaks an
-// invariant (docs/protocol.md). It reads what is in Redis and what was asked, and
-// knows nothing of how the scripts go about it.
+// A judge looks at what each request has changed, and reports broken invariants
+// (docs/protocol.md). It reads the data in Redis and the requests, and knows
+// nothing about how the scripts work.
 type judge struct {
 	s     *server
-	w     *world // nil where nothing is known of processes
+	w     *world // nil if nothing is known of processes
 	wrong []string
 
 	lanes   map[string]*lane.Lane     // by queue, "failed:" before that of a failed queue
 	places  map[string]map[string]int // queue → payload → in how many places
 	known   map[string]bool           // payloads that were accepted once
-	refused map[string]bool           // whose producer was told that they were not
-	settled map[string]bool           // whose producer was told that they were
+	refused map[string]bool           // whose producer got the answer that they weren't
+	settled map[string]bool           // whose producer got the answer that they were
 	unique  map[string]bool           // enqueued under a lock
 	twins   map[string]bool           // of these, one has failed and others may have been enqueued since
 	cancels map[string]int64          // queue and name → token of the last cancel
-	dead    map[string]bool           // lane and worker: it was failed
-	left    map[string]bool           // lane and worker: it has left, whatever the server knew of that later
+	dead    map[string]bool           // lane and worker: it was evicted
+	left    map[string]bool           // lane and worker: it has left, even if the server has lost that
 	renewed map[string]int64          // lane and worker → ms of Redis time
-	revived map[string]bool           // processes that were there when the server came back without its last writes
+	revived map[string]bool           // processes that existed when the server came back without its last writes
 	homes   map[string]*process       // worker → where it lives
 
 	started map[string]*start // by process id
 	starts  map[string]int    // of a payload
 
-	outcomes map[string]map[string]bool // of a payload whose result is kept: how its tasks have ended
+	outcomes map[string]map[string]bool // of a payload that keeps its result: how its tasks have ended
 	occurs   map[string]*occurring      // queue and entry
-	at       map[string]*start          // of a payload: the last that a handler has begun
+	at       map[string]*start          // of a payload: the last that a handler has started
 	verdict
 }
 
@@ -51,18 +51,18 @@ type start struct {
 	payload  string
 	token    int64
 	failed   bool // it is of the failed queue
-	begun    bool // a handler has
-	ready    bool // it has returned nil
-	returned bool // it has returned
+	begun    bool // by a handler
+	ready    bool // the handler has returned nil
+	returned bool // the handler has returned
 	at       *process
 	ctx      context.Context // of the handler
 }
 
-// A verdict is how many tasks went which way.
+// A verdict counts how tasks ended.
 type verdict struct {
 	Enqueued, Batched, Finished, Canceled, Replaced, Starts, Extra, Returned int
-	Evicted                                                                  int // workers that were failed
-	Occurred, Told                                                           int // occurrences; who waited and was told an end
+	Evicted                                                                  int // workers that were evicted
+	Occurred, Told                                                           int // occurrences; answers to waiters
 }
 
 func newJudge(s *server) *judge {
@@ -74,7 +74,7 @@ func newJudge(s *server) *judge {
 	}
 }
 
-// violation is put on record. The first ones tell most.
+// violation records one. The first ones are the most useful.
 func (j *judge) violation(format string, args ...any) {
 	if len(j.wrong) == 20 {
 		return
@@ -87,7 +87,7 @@ func (j *judge) violation(format string, args ...any) {
 	j.wrong = append(j.wrong, text)
 }
 
-// request has the server carry out a request, and judges what has become of it.
+// request makes the server run a request, and judges the result.
 func (j *judge) request(args []string, from *process, again bool) (reply any, verb string) {
 	j.s.begin()
 	r, p, early := j.s.parse(args)
@@ -122,29 +122,29 @@ func (j *judge) lane(queue string, failed bool) *lane.Lane {
 	return l
 }
 
-// A step is what one request did to one lane.
+// A step is the effect of one request on one lane.
 type step struct {
 	*judge
 	r    *request
 	was  *lane.Lane
 	is   *lane.Lane
-	kind map[string]bool // of keys that were touched
+	kind map[string]bool // of changed keys
 
-	ends  map[string]end // in a round of the worker: how processes are to end
+	ends  map[string]end // in a round of the worker: how processes should end
 	began []string       // processes, by token
 	ended []string       // processes
 }
 
-// An end is asked for in a round.
+// An end is the outcome of a process in a round.
 type end struct {
 	token int64
 	verb  string
 }
 
-// look takes in what the request has touched, and judges that.
+// look reads what the request has changed, and judges that.
 func (j *judge) look(r *request) {
 	steps := map[*lane.Lane]*step{}
-	moved := map[string]map[string]int{} // queue → payload → by how much it is in more places
+	moved := map[string]map[string]int{} // queue → payload → in how many more places it is
 	for key := range j.s.touched {
 		queue, failed, kind, of, ok := lane.Place(prefix, key)
 		if !ok || kind == "idle" || kind == "cancel" || kind == "once" || kind == "result" {
@@ -196,7 +196,7 @@ func (j *judge) look(r *request) {
 	}
 }
 
-// count takes in that payloads have moved.
+// count records that payloads have moved.
 func (j *judge) count(queue string, by map[string]int) {
 	all := j.places[queue]
 	if all == nil {
@@ -210,7 +210,7 @@ func (j *judge) count(queue string, by map[string]int) {
 	}
 }
 
-// compare finds out which processes began and ended.
+// compare determines which processes began and ended.
 func (st *step) compare() {
 	if st.r.verb == "step" {
 		st.ends = roundEnds(st.r.call)
@@ -221,7 +221,7 @@ func (st *step) compare() {
 	st.began, st.ended = st.is.Since(st.was)
 }
 
-// roundEnds are the outcomes in the call of a step.
+// roundEnds returns the outcomes in the call of a step.
 func roundEnds(c store.Call) map[string]end {
 	all := map[string]end{}
 	for _, o := range store.RoundOf(c).Outcomes {
@@ -235,9 +235,9 @@ func atoi(s string) int {
 	return n
 }
 
-// restored takes in that the server knows what it knew at some time, or nothing.
+// restored records that the server has been reset to an earlier state, or to none.
 func (j *judge) restored(all snapshot) {
-	j.known, j.refused, j.settled = map[string]bool{}, map[string]bool{}, map[string]bool{} // what was forgotten may come again
+	j.known, j.refused, j.settled = map[string]bool{}, map[string]bool{}, map[string]bool{} // they may come again
 	j.renewed, j.dead = map[string]int64{}, map[string]bool{}
 	j.occurs = map[string]*occurring{}
 	maps.Copy(j.renewed, all.renewed)
@@ -270,33 +270,33 @@ func (j *judge) restored(all snapshot) {
 	}
 }
 
-// ms is the time of Redis.
+// ms returns the time of Redis.
 func (j *judge) ms() int64 { return j.s.clock().UnixMilli() }
 
-// told takes in what a producer was told: the error that came of an enqueue. No
-// error but ErrUnknownOutcome may be told of what was carried out.
+// told records the error that a producer got from an enqueue. If the call was
+// carried out, only ErrUnknownOutcome is allowed.
 func (j *judge) told(payload string, err error) {
 	switch lost := j.w.Rollbacks + j.w.Wipes; {
 	case err == nil && !j.known[payload] && lost == 0:
-		j.violation("the producer of %s was told that it was enqueued, and it was not", payload)
+		j.violation("the producer of %s got no error, but it was not enqueued", payload)
 	case err == nil:
 		j.settled[payload] = true
 	case errors.Is(err, worqr.ErrUnknownOutcome):
 	default:
 		j.refused[payload] = true
 		if j.known[payload] {
-			j.violation("the producer of %s was told that it was not enqueued, and it was", payload)
+			j.violation("the producer of %s got an error, but it was enqueued", payload)
 		}
 	}
 }
 
-// exclusive reports whether no two handlers may be at a task at a time. When its
-// clock jumps, Redis cannot tell how long a lease has been.
+// exclusive reports whether two handlers must not run a task at the same time.
+// When its clock jumps, Redis can't know how long a lease has been.
 func (j *judge) exclusive() bool {
 	return j.w.opts.Exclusive && j.w.Jumps+j.w.Rollbacks+j.w.Wipes+j.w.ByHand == 0
 }
 
-// begins takes in that a handler begins a task.
+// begins records that a handler starts a task.
 func (j *judge) begins(ctx context.Context, p *process, t *worqr.Task) *start {
 	s := j.started[t.AttemptID]
 	switch {

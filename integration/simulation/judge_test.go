@@ -15,7 +15,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Of two equal tasks that end in one round each is counted by the way it goes.
+// If two equal tasks end in one round, each is counted by its own outcome.
 func TestTwinsAreCounted(t *testing.T) {
 	const payload = "twin"
 	for _, c := range []struct {
@@ -36,7 +36,7 @@ func TestTwinsAreCounted(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(New(1))
 				defer w.end()
-				w.judge.w = nil // no process has started what is finished here
+				w.judge.w = nil // no process has started what ends here
 				p := newProcess(w, "p1")
 				line := redisconn.NewLine(redisconn.FromPool(&redis.Pool{DialContext: p.dial}), time.Minute)
 				defer line.Close()
@@ -63,7 +63,7 @@ func TestTwinsAreCounted(t *testing.T) {
 				}
 				must(nil, line.Do(ctx, store.JoinCall(q, "w1", time.Hour, time.Now().Add(time.Hour).UnixMilli(), 0))[0].Err)
 
-				// One fails, another takes its place, and the one comes back.
+				// One fails, another takes its place, and the first comes back.
 				must(store.EnqueueUnique(ctx, line, q, []byte(payload)))
 				started := round(nil, "a")
 				round([]*store.Outcome{{Process: "a", Token: started[0].Token, Verb: store.Fail, Kind: store.Failed}})

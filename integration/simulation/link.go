@@ -11,10 +11,10 @@ import (
 	"github.com/worqr/worqr/integration/spec"
 )
 
-// A link is a connection of a process with the server: on the side of the process
-// a net.Conn. Requests travel up and replies down, each way in order; what happens
-// to them on the way is decided request by request. All of it is guarded by the
-// mu of the world.
+// A link is a connection between a process and the server: on the side of the
+// process, a net.Conn. Requests travel up and replies down, each in order; what
+// happens to them on the way is decided for each request. The mu of the world
+// guards all of it.
 type link struct {
 	net.Conn // nil: the driver calls no other methods than those below
 
@@ -24,15 +24,15 @@ type link struct {
 	up     way
 	down   way
 
-	partial  []byte // of a command, not sent yet
-	in       []byte // has arrived
-	failed   error  // why nothing more will
+	partial  []byte // the beginning of a command
+	in       []byte // has arrived, unread
+	failed   error  // why nothing more will arrive
 	closed   bool   // by the process
 	deadline time.Time
-	stir     chan struct{} // has an element when there is something new to a reader; holds one
+	stir     chan struct{} // has an element when there is something new for a reader; holds one
 
 	known bool            // to the server
-	hears map[string]bool // channels
+	hears map[string]bool // subscribed channels
 }
 
 // A way is one direction of a link.
@@ -40,14 +40,14 @@ type way struct {
 	held  bool // nothing arrives until it is released
 	lost  bool // nothing arrives any more
 	slow  time.Duration
-	last  time.Time // when the last of what was sent arrives
-	stuck []func()  // has been held up
+	last  time.Time // when the last message arrives
+	stuck []func()  // messages held up
 }
 
-// errGone is what a process hears of a connection that was reset.
+// errGone is the error of a connection that was reset.
 var errGone = &net.OpError{Op: "read", Net: "sim", Err: syscall.ECONNRESET}
 
-// send has something arrive at the other end, behind what was sent before.
+// send makes a message arrive at the other end, after those sent before.
 func (l *link) send(on *way, arrives func()) {
 	if on.lost {
 		return
@@ -65,7 +65,7 @@ func (l *link) send(on *way, arrives func()) {
 	})
 }
 
-// release lets what was held up arrive.
+// release delivers what was held up.
 func (l *link) release(on *way) {
 	on.held = false
 	stuck := on.stuck
@@ -75,10 +75,10 @@ func (l *link) release(on *way) {
 	}
 }
 
-// lose has nothing arrive any more.
+// lose drops everything from now on.
 func (l *link) lose(on *way) { on.lost, on.stuck = true, nil }
 
-// reset breaks the link, and both ends notice.
+// reset breaks the link; both ends notice.
 func (l *link) reset() {
 	l.lose(&l.up)
 	l.lose(&l.down)
@@ -86,7 +86,7 @@ func (l *link) reset() {
 	l.w.hangUp(l)
 }
 
-// fail has the process hear nothing more.
+// fail makes the process receive nothing more.
 func (l *link) fail(err error) {
 	if l.failed == nil {
 		l.failed = err
@@ -94,7 +94,7 @@ func (l *link) fail(err error) {
 	signal(l.stir)
 }
 
-// reply has the server say something to the process.
+// reply sends data from the server to the process.
 func (l *link) reply(b []byte) {
 	l.send(&l.down, func() {
 		l.in = append(l.in, b...)
@@ -102,10 +102,10 @@ func (l *link) reply(b []byte) {
 	})
 }
 
-// Write is called by the driver. A command is on its way once it is complete. It
-// does not block, also while the process is paused, since who writes may hold a
-// lock, on which nobody may wait while time is to go on in a bubble: then the
-// command is on its way after the pause.
+// Write is called by the driver. It sends a command once it is complete. It
+// doesn't block, even while the process is paused: the writer may hold a lock,
+// and time in a bubble doesn't advance while a goroutine waits for that. The
+// command is then sent after the pause.
 func (l *link) Write(b []byte) (int, error) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -120,7 +120,7 @@ func (l *link) Write(b []byte) (int, error) {
 			return len(b), nil
 		}
 		if err != nil {
-			panic(err) // the driver has sent what is no command
+			panic(err) // the driver has sent something that isn't a command
 		}
 		l.partial = rest
 		l.of.unlessPaused(func() { l.w.sent(l, args) })
@@ -134,14 +134,14 @@ func (l *link) broken() error {
 	return l.failed
 }
 
-// Read is called by the driver. While the process is paused it does not return,
-// whatever its deadline.
+// Read is called by the driver. While the process is paused it doesn't return,
+// not even at its deadline.
 func (l *link) Read(b []byte) (int, error) {
 	for {
 		l.of.breathe()
 		l.w.mu.Lock()
 		late := !l.deadline.IsZero() && !time.Now().Before(l.deadline)
-		// After a pause both may be so, and either may be noticed first.
+		// After a pause both may be true, and either may be noticed first.
 		if len(l.in) > 0 && !l.closed && (!late || l.w.dice.IntN(2) == 0) {
 			n := copy(b, l.in)
 			l.in = l.in[n:]
@@ -168,7 +168,7 @@ func (l *link) Read(b []byte) (int, error) {
 	}
 }
 
-// Close has the server know once all that was sent has arrived.
+// Close closes the connection at the server once everything sent has arrived.
 func (l *link) Close() error {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -178,12 +178,12 @@ func (l *link) Close() error {
 	l.closed = true
 	l.fail(net.ErrClosed)
 	l.of.unlessPaused(func() { l.send(&l.up, func() { l.w.hangUp(l) }) })
-	// The server finds connections that are gone by their silence.
+	// The server notices lost connections by their silence.
 	l.w.after(keepAlive, func() { l.w.hangUp(l) })
 	return nil
 }
 
-// keepAlive is how long the server believes in a connection that is gone.
+// keepAlive is how long the server keeps a lost connection.
 const keepAlive = time.Minute
 
 func (l *link) SetReadDeadline(t time.Time) error {

@@ -15,11 +15,11 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Bounds of what may take time once there are no faults. The pace of beats is part
-// of the protocol; what is added is for round trips.
+// Bounds for the time without faults. The pace of beats is part of the protocol;
+// the rest allows for round trips.
 const (
-	settling = 15 * time.Second // until connections that are gone have been noticed
-	draining = 10 * time.Minute // until less is left
+	settling = 15 * time.Second // until lost connections have been noticed
+	draining = 10 * time.Minute // for the backlog to shrink
 )
 
 // liveness is the phase without faults.
@@ -73,8 +73,8 @@ func (r *run) heal() {
 	})
 }
 
-// assembled sees to it that every process serves every queue again, whatever was
-// done to it.
+// assembled checks that every process serves every queue again, whatever happened
+// to it.
 func (r *run) assembled() {
 	r.locked(func() {
 		j := r.world.judge
@@ -92,7 +92,7 @@ func (r *run) assembled() {
 	})
 }
 
-// drain sees to it that all that is left is done.
+// drain checks that all remaining tasks are done.
 func (r *run) drain() {
 	tool := r.tool("tool")
 	defer r.dismiss(tool)
@@ -107,7 +107,7 @@ func (r *run) drain() {
 			}
 			cancel()
 			if err != nil {
-				r.violation("the faults are over, and this fails: %v", err)
+				r.violation("this fails without faults: %v", err)
 				return
 			}
 		}
@@ -127,13 +127,13 @@ func (r *run) drain() {
 		case left < fewest: // a small fleet may have much to do
 			fewest, since = left, time.Now()
 		case time.Since(since) > draining+r.behind():
-			r.violation("the faults are over, and no fewer than %d tasks are left: %s", fewest, r.rest())
+			r.violation("without faults, the backlog stays at %d tasks or more: %s", fewest, r.rest())
 			return
 		}
 	}
 }
 
-// rest says what is left.
+// rest describes what is left.
 func (r *run) rest() string {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
@@ -148,21 +148,21 @@ func (r *run) rest() string {
 	return b.String()
 }
 
-// dismiss closes what a tool has opened.
+// dismiss closes the peer of a tool.
 func (r *run) dismiss(p *process) {
 	p.cancel()
 	_ = p.peer.Close() // it has no worker
 }
 
-// probe measures how long it takes until a task is begun, until one is whose time
-// has come, until a cancel has arrived, and until the tasks of a process that was
-// killed are begun elsewhere.
+// probe measures how long it takes until a task starts, until a due task starts,
+// until a cancel arrives, and until the tasks of a killed process start
+// elsewhere.
 func (r *run) probe() {
 	tool := r.tool("probe")
 	defer r.dismiss(tool)
 	d := r.opts.dice("probe")
 	trips := 20*time.Millisecond + 40*r.opts.Latency
-	look := trips // a message has the worker look
+	look := trips // a message makes the worker look
 	if r.opts.Mute {
 		look = r.opts.beat()*5/4 + trips
 	}
@@ -191,21 +191,21 @@ func (r *run) probe() {
 	r.drain()
 }
 
-// skew is by how much the clock of Redis is ahead.
+// skew returns how far the clock of Redis is ahead.
 func (r *run) skew() (d time.Duration) {
 	r.locked(func() { d = r.world.server.jumped })
 	return d
 }
 
-// behind is by how much the clock of Redis has ever been set back: so much later
-// the lease of a worker that died before ends, and the time of a task comes.
+// behind returns how far the clock of Redis has been set back in total: by so
+// much later, the lease of a worker that died before ends, and scheduled tasks
+// become due.
 func (r *run) behind() (d time.Duration) {
 	r.locked(func() { d = r.world.back })
 	return d
 }
 
-// signal tells that something has happened, unless that was told very often: who waits
-// for it holds up nobody.
+// signal notifies a receiver, unless many notifications are pending: a slow receiver must not block.
 func signal(what chan<- struct{}) {
 	select {
 	case what <- struct{}{}:
@@ -213,7 +213,7 @@ func signal(what chan<- struct{}) {
 	}
 }
 
-// expect sees to it that a handler begins a task in time, and returns how long it
+// expect checks that a handler starts a task in time, and returns how long it
 // took.
 func (r *run) expect(within time.Duration, what, payload string, hand func(payload string) error) time.Duration {
 	begun := make(chan struct{}, 100)
@@ -227,7 +227,7 @@ func (r *run) expect(within time.Duration, what, payload string, hand func(paylo
 	case <-begun:
 		took := time.Since(began)
 		if took > within {
-			r.violation("it takes %v until %s, and may take %v", took, what, within)
+			r.violation("it takes %v until %s, but may take %v", took, what, within)
 		}
 		return took
 	case <-time.After(time.Minute):
@@ -236,8 +236,8 @@ func (r *run) expect(within time.Duration, what, payload string, hand func(paylo
 	return 0
 }
 
-// probeCancel measures how long it takes until a handler hears of a cancel, and
-// until the one who canceled hears that it is over.
+// probeCancel measures how long it takes until a handler receives a cancel, and
+// until its caller learns that it has ended.
 func (r *run) probeCancel(tool *process, look time.Duration) {
 	const payload = "takes 30000 cancel"
 	heard := make(chan struct{}, 100)
@@ -272,22 +272,21 @@ func (r *run) probeCancel(tool *process, look time.Duration) {
 		took := time.Since(began)
 		r.world.figures.Cancel = max(r.world.figures.Cancel, took)
 		if took > within {
-			r.violation("it takes %v until a handler hears of a cancel, and may take %v", took, within)
+			r.violation("it takes %v until a handler gets a cancel, but may take %v", took, within)
 		}
 	case <-time.After(time.Minute):
-		r.violation("a handler does not hear of a cancel in a minute: %s", r.rest())
+		r.violation("a handler gets no cancel within a minute: %s", r.rest())
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := report.Wait(ctx); err != nil || report.Stopped != 1 {
-		r.violation("the cancel of one running task tells of %d and %v", report.Stopped, err)
+		r.violation("the cancel of one running task reports %d and %v", report.Stopped, err)
 	}
 }
 
-// probeBatch sees to it that what a producer has enqueued in pages is begun, though it died
-// once that was accepted: with the second beat of somebody who serves the queue, whether or not
-// messages arrive.
+// probeBatch checks that a batch in pages is started, though its producer died once it was accepted: with the
+// second beat of a worker of the queue, whether or not messages arrive.
 func (r *run) probeBatch() {
 	const payload = "takes 10 batch "
 	producer := r.tool("doomed")
@@ -309,8 +308,8 @@ func (r *run) probeBatch() {
 	r.drain()
 }
 
-// probeDeath measures how long it takes until the tasks of a process that was
-// killed are begun elsewhere.
+// probeDeath measures how long it takes until the tasks of a killed process start
+// elsewhere.
 func (r *run) probeDeath(tool *process) {
 	if r.opts.MaxCrashes == 1 {
 		return // they have failed then
@@ -357,7 +356,7 @@ func (r *run) probeDeath(tool *process) {
 		left = 0
 		r.locked(func() {
 			for _, payload := range held {
-				if !begun[payload] && r.world.judge.places[q.Name()][payload] > 0 { // else it had sent that it was done
+				if !begun[payload] && r.world.judge.places[q.Name()][payload] > 0 { // otherwise it was done
 					left++
 				}
 			}
@@ -369,7 +368,7 @@ func (r *run) probeDeath(tool *process) {
 	}
 }
 
-// heldBy is what the workers of a process hold. The mu of the world is held.
+// heldBy returns what the workers of a process hold. The caller holds the mu of the world.
 func (r *run) heldBy(p *process) (held []string) {
 	for _, l := range r.world.judge.lanes {
 		for id, w := range l.Owner {
@@ -381,7 +380,7 @@ func (r *run) heldBy(p *process) (held []string) {
 	return held
 }
 
-// leave has all processes stop.
+// leave makes all processes stop.
 func (r *run) leave() {
 	for _, p := range r.living() {
 		r.stop(p)
@@ -397,12 +396,12 @@ func (r *run) leave() {
 	}
 }
 
-// nothingLeft sees to it that a queue that is idle, empty and unserved leaves
-// nothing behind but what it may.
+// nothingLeft checks that an idle, empty and unserved queue leaves only the keys
+// that it may.
 func (r *run) nothingLeft() {
-	time.Sleep(11*time.Minute + r.behind()) // nonces and records of cancels end by then, and leases
+	time.Sleep(11*time.Minute + r.behind()) // nonces and records of cancels expire by then, and leases
 	tool := r.tool("broom")
-	for range 2 { // who has lapsed is a suspect first
+	for range 2 { // an expired worker becomes a suspect first
 		if _, err := tool.peer.Sweep(context.Background()); err != nil {
 			r.violation("a sweep in the end fails: %v", err)
 		}
@@ -412,7 +411,7 @@ func (r *run) nothingLeft() {
 	r.locked(func() {
 		s := r.world.server
 		s.begin()
-		s.do(request{verb: "GET", args: []string{"-"}}, nil) // has what is over expire
+		s.do(request{verb: "GET", args: []string{"-"}}, nil) // lets keys expire
 		for _, key := range s.store.Keys() {
 			_, _, kind, _, ok := lane.Place(prefix, key)
 			if key != prefix+"registry" && key != prefix+"protocol" && !(ok && kind == "token") {

@@ -15,16 +15,16 @@ import (
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
-// An interpreter runs the scripts of one server, all in one Lua state: to open
+// An interpreter runs the scripts of one server, all in one Lua state: opening
 // one for each call, as miniredis does, would take most of the time.
 type interpreter struct {
 	state    *lua.LState
 	run      func(args []string) any // a command
-	programs map[string]*program     // loaded, by the digest of what clients sent
+	programs map[string]*program     // loaded, by the digest of the clients' source
 	rewrite  func(script string) string
 }
 
-// A program is a script that was loaded.
+// A program is a loaded script.
 type program struct {
 	verb  string
 	proto *lua.FunctionProto
@@ -61,7 +61,7 @@ func (in *interpreter) close() { in.state.Close() }
 
 var compiled sync.Map // source → *lua.FunctionProto
 
-// load makes a program of the script of a verb and keeps it.
+// load compiles the script of a verb and stores it.
 func (in *interpreter) load(verb, source string) (*program, error) {
 	p := &program{verb: verb}
 	sha := lane.Digest(source)
@@ -122,7 +122,7 @@ func errorTable(l *lua.LState, text string) *lua.LTable {
 	return t
 }
 
-// call is redis.call and redis.pcall.
+// call implements redis.call and redis.pcall.
 func (in *interpreter) call(l *lua.LState, protected bool) int {
 	args := make([]string, l.GetTop())
 	for i := range args {
@@ -143,7 +143,7 @@ func (in *interpreter) call(l *lua.LState, protected bool) int {
 	return 1
 }
 
-// number is a number as Redis hands it from Lua to a command.
+// number formats a number as Redis does for a command in Lua.
 func number(f float64) string {
 	if f == float64(int64(f)) {
 		return strconv.FormatInt(int64(f), 10)

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Options are all that tells one run from another. They follow from the seed.
+// Options distinguish one run from another. They follow from the seed.
 type Options struct {
 	Seed uint64
 
-	Safety  time.Duration // how long there are faults
+	Safety  time.Duration // how long the phase with faults is
 	Queues  []string
-	Fleet   int           // processes that are to live
+	Fleet   int           // number of live processes
 	Lease   time.Duration // of each
 	Drain   time.Duration
 	Latency time.Duration // of a message, on average
-	Mute    bool          // publish reaches nobody
-	Pace    time.Duration // between what a producer does, on average
-	Longest time.Duration // of what handlers take
+	Mute    bool          // publish reaches no subscriber
+	Pace    time.Duration // between the actions of a producer, on average
+	Longest time.Duration // that handlers take
 
 	Concurrency int
 	Capacity    int
@@ -33,7 +33,7 @@ type Options struct {
 
 	Calm   time.Duration // between faults, on average
 	Faults []fault
-	Copies float64 // how likely a request comes again, later
+	Copies float64 // how likely a request arrives again, later
 	Deaf   float64 // how likely a link breaks before a reply has arrived
 	Deadly float64 // how likely a process dies once a part of a batch has arrived: a page, the commit, or a haul
 
@@ -41,16 +41,16 @@ type Options struct {
 	Rewrite func(script string) string
 }
 
-// dice are for one purpose, so that what one part of a run draws does not change
-// what another does.
+// dice returns random numbers for one purpose, so that one part of a run doesn't
+// affect another's.
 func (o *Options) dice(purpose string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(purpose)) // never fails
 	return rand.New(rand.NewPCG(o.Seed, h.Sum64()))
 }
 
-// New derives the options of a run from its seed. Each kind of fault is there in
-// some runs and not in others, since together they hide what each of them does.
+// New derives the options of a run from its seed. Each kind of fault occurs in
+// some runs and not in others, since together they hide one another's effects.
 func New(seed uint64) *Options {
 	o := &Options{Seed: seed, Safety: 10 * time.Minute}
 	d := o.dice("options")
@@ -100,5 +100,5 @@ func (o *Options) String() string {
 		o.Prefetch, o.MaxCrashes, o.Exclusive, o.OnFailed, o.Guests, o.Recurring, o.Timeout, o.Calm, o.Copies, o.Deaf, o.Deadly, o.Faults)
 }
 
-// beat is the time between two beats.
+// beat returns the time between two beats.
 func (o *Options) beat() time.Duration { return o.Lease / 3 }

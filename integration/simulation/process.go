@@ -13,23 +13,21 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// A process is a peer, and a producer beside it, in a process of their own as far
-// as anybody can tell.
+// A process is a peer, with a producer, that behaves as if it were a separate process.
 //
-// It can be killed and paused. A killed process reaches nobody any more: its
-// connections are gone, it gets no others, and its handlers return without effect.
-// The contexts of its goroutines end, so that they do, for a bubble lasts until the
-// last has. A paused one reads nothing, begins nothing and ends nothing until it
-// goes on; what its timers make it send is sent then.
+// It can be killed and paused. A killed process can't reach anything any more: its connections are gone, it
+// gets no others, and its handlers return without effect. The contexts of its goroutines end, and then the
+// goroutines, since a bubble waits for them. A paused one reads nothing, starts nothing and ends nothing until
+// it continues; what its timers make it send is sent then.
 type process struct {
 	w       *world
 	name    string
 	peer    *worqr.Peer
-	guest   *worqr.Peer     // serves queues by hand, again and again under one id (visit); nil if the run has none
-	ctx     context.Context // ends when the process is killed, or is to stop
+	guest   *worqr.Peer     // joins and leaves queues repeatedly under one id (visit); nil if the run has none
+	ctx     context.Context // ends when the process is killed, or asked to stop
 	cancel  context.CancelFunc
 	ended   chan struct{}  // closed when nothing of it is left
-	waiting sync.WaitGroup // of who waits for the ends of tasks
+	waiting sync.WaitGroup // for those that wait for the ends of tasks
 	result  error          // of Run
 
 	// Guarded by the mu of the world:
@@ -37,16 +35,16 @@ type process struct {
 	dead    bool
 	frozen  bool
 	thawed  chan struct{} // closed while it is not paused
-	outbox  []func()      // what it sends after the pause
+	outbox  []func()      // to send after the pause
 	cut     bool          // from the network
-	until   time.Time     // what was done to it may have it found dead until then
+	until   time.Time     // its eviction is excused until then
 	served  bool          // Run has begun
-	stopped bool          // is to leave, or has
+	stopped bool          // it is leaving, or has left
 }
 
 var errDead = errors.New("the process is dead")
 
-// newProcess returns one without a peer, which is not paused.
+// newProcess returns one without a peer, which isn't paused.
 func newProcess(w *world, name string) *process {
 	p := &process{w: w, name: name, links: map[*link]bool{}, thawed: make(chan struct{}), ended: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -54,7 +52,7 @@ func newProcess(w *world, name string) *process {
 	return p
 }
 
-// spawn starts a process that works on the queues.
+// spawn starts a process that serves the queues.
 func (r *run) spawn() *process {
 	w := r.world
 	w.mu.Lock()
@@ -89,22 +87,22 @@ func (r *run) spawn() *process {
 		<-producing
 		p.waiting.Wait()
 		if p.guest != nil {
-			_ = p.guest.Close() // its ends are judged where they are made
+			_ = p.guest.Close() // its ends are judged where they happen
 		}
-		_ = p.peer.Close() // tells nothing that Run has not
+		_ = p.peer.Close() // Run has returned the error
 		r.locked(func() { r.stored += int(p.peer.Stats().Finished) })
 	}()
 	return p
 }
 
-// tool returns a process that serves nothing, for what tools do.
+// tool returns a process that serves nothing, for use by the test itself.
 func (r *run) tool(name string) *process {
 	p := newProcess(r.world, name)
 	p.peer = worqr.New(&redis.Pool{DialContext: p.dial}, &worqr.Options{Name: p.name, Lease: r.opts.Lease, Logger: slog.New(&diary{p: p})})
 	return p
 }
 
-// dial makes a connection to the server.
+// dial connects to the server.
 func (p *process) dial(ctx context.Context) (redis.Conn, error) {
 	w := p.w
 	p.breathe()
@@ -154,8 +152,8 @@ func (p *process) breathe() {
 	<-thawed
 }
 
-// rest is a sleep of a process: false when ctx has ended first. It takes longer
-// when the process is paused.
+// rest sleeps; it returns false if ctx has ended first. It takes longer while the
+// process is paused.
 func (p *process) rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -165,8 +163,8 @@ func (p *process) rest(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// unlessPaused does something once the process is not paused. The mu of the world
-// is held, here and below.
+// unlessPaused calls do once the process isn't paused. From here on, callers hold
+// the mu of the world.
 func (p *process) unlessPaused(do func()) {
 	if p.frozen {
 		p.outbox = append(p.outbox, do)
@@ -194,15 +192,15 @@ func (p *process) proceed() {
 	}
 }
 
-// excuse notes that others may believe the process dead for what is done to it.
+// excuse records that other workers may evict the process because of a fault.
 func (p *process) excuse() { p.until = time.Now().Add(3 * p.w.opts.Lease) }
 
 func (p *process) excused() bool {
 	return p.dead || p.stopped || p.frozen || p.cut || time.Now().Before(p.until)
 }
 
-// kill ends the process at once. When the machine dies with it nobody tells the
-// server.
+// kill ends the process at once. If its machine dies too, its connections aren't
+// closed at the server.
 func (p *process) kill(machine bool) {
 	p.dead = true
 	for l := range p.links {
@@ -224,7 +222,7 @@ func (p *process) kill(machine bool) {
 }
 
 // partition cuts the process off from the network, or ends that. What was sent
-// meanwhile arrives then, as TCP has it.
+// meanwhile arrives then, as with TCP.
 func (p *process) partition(cut bool) {
 	p.excuse()
 	p.cut = cut
@@ -238,7 +236,7 @@ func (p *process) partition(cut bool) {
 	}
 }
 
-// A diary is the log of a process: warnings and errors are put on record.
+// A diary is the log of a process: warnings and errors are recorded.
 type diary struct{ p *process }
 
 func (d *diary) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }

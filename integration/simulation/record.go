@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// A record is what has happened at the server, in its order: requests, what was
-// done to it, and what processes said beside. A failure is to be read there, since the
-// seed alone does not fix how goroutines interleave. Each item is a line:
+// A record has the events at the server in order: requests, faults, and the log lines of processes. Use it to
+// debug a failure, since the seed alone doesn't determine how goroutines interleave. Each item is a line:
 //
 //	@ <µs since the beginning> <process> <words>      a request
 //	+ <µs since the beginning> <process> <words>      a late copy of one
-//	! <µs since the beginning> <what> <argument>      something was done to the server
-//	# <µs since the beginning> <process> <text>       what else there is to know
+//	! <µs since the beginning> <what> <argument>      a fault of the server
+//	# <µs since the beginning> <process> <text>       anything else
 type record struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -32,7 +31,7 @@ func (r *record) request(at time.Duration, from string, again bool, args []strin
 	if again {
 		mark = '+'
 	}
-	r.line(mark, at, from, fmt.Sprintf("%.200q", args)) // of a script its header
+	r.line(mark, at, from, fmt.Sprintf("%.200q", args)) // for a script its header
 }
 
 func (r *record) act(at time.Duration, what, argument string) { r.line('!', at, what, argument) }

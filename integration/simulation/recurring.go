@@ -10,8 +10,8 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// Schedules of a run: each queue has as many, of which the last skips what is late. Processes that are
-// spawned later have others under the same keys, as in a deploy.
+// Schedules of a run: each queue has several, and the last one skips late occurrences. Processes spawned later
+// have others under the same keys, as after a deploy.
 const (
 	schedules = 2
 	shipped   = 6 // processes of one deploy
@@ -23,7 +23,7 @@ func recurringKey(n int) string               { return fmt.Sprintf("every%d", n)
 func recurringPayload(q string, n int) string { return fmt.Sprintf("every %s/%d", q, n) }
 func isRecurring(payload string) bool         { return strings.HasPrefix(payload, "every ") }
 
-// recur has a process assert the schedules of its deploy.
+// recur makes a process assert the schedules of its deploy.
 func (r *run) recur(p *process, deploy int) {
 	for _, name := range r.opts.Queues {
 		for n := range schedules {
@@ -39,16 +39,15 @@ func (r *run) recur(p *process, deploy int) {
 	}
 }
 
-// An occurring is what is known of the occurrences of an entry.
+// An occurring has the occurrences of an entry.
 type occurring struct {
 	started, ended int64 // the last ones, ms
-	next           int64 // that was planned when one started; 0: none was
+	next           int64 // the one planned when one started; 0: none was
 	all            []int64
-	odd            []string // starts of others than were planned
+	odd            []string // starts of occurrences that weren't planned
 }
 
-// occurrences: each occurs once, none before its time, and when it starts the next one is
-// planned already.
+// occurrences: each occurs once, none before its time, and when it starts the next one is already planned.
 func (st *step) occurrences() {
 	was, is := st.was, st.is
 	for _, id := range st.ended {
@@ -67,8 +66,8 @@ func (st *step) occurrences() {
 		return st.occurs[name]
 	}
 	for e, of := range was.Recurrence {
-		// The clock was set back, so the times come again. A schedule that is new, or changed, begins
-		// where the clock is.
+		// The clock was set back, so the times come again. A new or changed schedule begins at the time of the
+		// clock.
 		if now := is.Recurrence[e]; (now == nil || now["print"] != of["print"]) && st.w.back > 0 {
 			delete(st.occurs, is.Queue+" "+e)
 		}
@@ -108,12 +107,12 @@ func (st *step) occurrences() {
 	}
 }
 
-// later reports whether one of some times is after one.
+// later reports whether any of the times is after one.
 func later(times string, after int64) bool {
 	return slices.ContainsFunc(strings.Fields(times), func(at string) bool { return int64(atoi(at)) > after })
 }
 
-// probeRecurring sees to it that what recurs does when nothing is wrong: each time that was planned.
+// probeRecurring checks that schedules occur when nothing is wrong: at each planned time.
 func (r *run) probeRecurring() {
 	r.locked(func() {
 		for _, o := range r.world.judge.occurs {
@@ -130,14 +129,14 @@ func (r *run) probeRecurring() {
 				case o == nil || len(o.all) == 0:
 					j.violation("%s of %s does not occur: %v", recurringKey(n), q, j.lane(q, false).Recurrence)
 				case n < schedules-1 && len(o.odd) > 1: // the first may have been planned before
-					j.violation("%s of %s occurs at %v; as others than were planned: %v", recurringKey(n), q, o.all, o.odd)
+					j.violation("%s of %s occurs at %v; unplanned: %v", recurringKey(n), q, o.all, o.odd)
 				}
 			}
 		}
 	})
 }
 
-// retire sees to it that schedules end which nobody has any more.
+// retire checks that schedules end when no process has them any more.
 func (r *run) retire() {
 	for _, p := range r.living() {
 		for _, name := range r.opts.Queues {
@@ -162,7 +161,7 @@ func (r *run) retire() {
 		case time.Now().After(limit):
 			r.locked(func() {
 				for _, l := range r.world.judge.lanes {
-					r.world.judge.violation("nobody has them any more, and these recur in %s: %v", l.Queue, slices.Collect(maps.Keys(l.Recurrence)))
+					r.world.judge.violation("no process has them any more, but these recur in %s: %v", l.Queue, slices.Collect(maps.Keys(l.Recurrence)))
 				}
 			})
 			return

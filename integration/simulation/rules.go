@@ -10,8 +10,8 @@ import (
 	"github.com/worqr/worqr/integration/spec/rules"
 )
 
-// conserved judges that payloads appear only where one was handed in, and go only
-// for a reason.
+// conserved judges that payloads only appear where one was enqueued, and only
+// disappear for a reason.
 func (j *judge) conserved(r *request, queue string, by map[string]int, steps map[*lane.Lane]*step) {
 	for payload, n := range by {
 		switch now := j.places[queue][payload]; {
@@ -21,11 +21,11 @@ func (j *judge) conserved(r *request, queue string, by map[string]int, steps map
 		case now < 0:
 			j.violation("%s takes %s of %s from where it was not", r.verb, payload, queue)
 		case n > 0 && r.verb != "commit" && !slices.Contains(carried(r), payload):
-			j.violation("%s makes %s of %s, which nobody has enqueued", r.verb, payload, queue)
+			j.violation("%s makes %s of %s, which was never enqueued", r.verb, payload, queue)
 		case n > 0 && j.known[payload] && r.verb != "enqueue_unique":
 			j.violation("%s enqueues %s of %s again", r.verb, payload, queue)
 		case n > 0 && j.refused[payload]:
-			j.violation("%s enqueues %s of %s, whose producer was told that it failed", r.verb, payload, queue)
+			j.violation("%s enqueues %s of %s, whose producer got an error", r.verb, payload, queue)
 		case n > 0:
 			j.Enqueued++
 			if r.verb == "commit" {
@@ -39,8 +39,8 @@ func (j *judge) conserved(r *request, queue string, by map[string]int, steps map
 	}
 }
 
-// leaves judges why a payload is in fewer places, and counts the ways it went. Of
-// equal ones each may have gone another way.
+// leaves judges why a payload is in fewer places, and counts the outcomes. Equal
+// ones may have different outcomes.
 func (j *judge) leaves(r *request, queue, payload string, n int, steps map[*lane.Lane]*step) {
 	for _, st := range steps {
 		if st.is.Queue != queue {
@@ -64,7 +64,7 @@ func (j *judge) leaves(r *request, queue, payload string, n int, steps map[*lane
 	}
 }
 
-// carried is what a request hands in.
+// carried returns the payloads that a request enqueues.
 func carried(r *request) []string {
 	switch r.verb {
 	case "enqueue", "enqueue_once":
@@ -83,8 +83,8 @@ func carried(r *request) []string {
 	return nil
 }
 
-// gone tells of up to n of a payload why they are gone from the lane: first of those
-// that ran, then of those that waited. What it leaves out must not be gone.
+// gone returns why up to n copies of a payload have gone from the lane: first the running ones, then the
+// waiting ones. Copies without a reason must not be gone.
 func (st *step) gone(payload string, n int) (why []string) {
 	for _, id := range st.ended {
 		if len(why) == n {
@@ -104,8 +104,8 @@ func (st *step) gone(payload string, n int) (why []string) {
 	return why
 }
 
-// goneProcess tells why the payload of a process that has ended is gone: "" if it
-// went somewhere else.
+// goneProcess returns why the payload of an ended process is gone: "" if it moved
+// elsewhere.
 func (st *step) goneProcess(id string) string {
 	was := st.was
 	payload, token, e := was.Process[id], was.TokenOf(id), was.Entries[id]
@@ -121,7 +121,7 @@ func (st *step) goneProcess(id string) string {
 		return "canceled"
 	case told && end.verb == "drop":
 		if !st.wasCanceled(id, token) {
-			st.violation("process %s (%s) is dropped, and nobody has canceled it", id, payload)
+			st.violation("process %s (%s) is dropped, but was not canceled", id, payload)
 		}
 		return "canceled"
 	case e != "" && st.places[st.is.Queue][was.Entry[e]["payload"]] > 0: // it was blocked
@@ -130,7 +130,7 @@ func (st *step) goneProcess(id string) string {
 	return ""
 }
 
-// goneWaiting tells why a payload that waited is gone.
+// goneWaiting returns why a payload that waited is gone.
 func (st *step) goneWaiting(payload string) string {
 	r, was := st.r, st.was
 	switch r.verb {
@@ -167,7 +167,7 @@ func (st *step) wasCanceled(id string, token int64) bool {
 	return slices.ContainsFunc(st.was.Names(id), func(name string) bool { return token <= st.cancels[st.is.Queue+" "+name] })
 }
 
-// rules judges all but what becomes of payloads.
+// rules judges everything except where payloads go.
 func (st *step) rules() {
 	rules.State(st.is, st.kind, st.wrongly)
 	rules.Tokens(st.was, st.is, st.began, st.wrongly)
@@ -184,13 +184,13 @@ func (st *step) rules() {
 	st.cancelLog()
 }
 
-// wrongly notes what the request has left as it must not be.
+// wrongly records a violation in the state after the request.
 func (st *step) wrongly(format string, args ...any) {
 	st.violation("%s: "+format, slices.Insert(args, 0, any(st.r.verb))...)
 }
 
-// membership: who was failed changes nothing and never comes back, and nobody is
-// failed who was heard of.
+// membership: an evicted worker changes nothing and never comes back, and no
+// worker with a current lease is evicted.
 func (st *step) membership() {
 	r, was, is, name := st.r, st.was, st.is, laneName(st.is.Queue, st.is.Failed)
 	worker := r.worker()
@@ -199,7 +199,7 @@ func (st *step) membership() {
 		st.violation("%s of %s, which is no member, changes %s", r.verb, worker, name)
 	}
 	if r.verb == "leave" && !member && st.own() && st.kind["token"] {
-		st.left[name+" "+worker] = true // of a join that the server has lost, or that is yet to come
+		st.left[name+" "+worker] = true // of a join that the server has lost, or that hasn't arrived yet
 	}
 	if !st.kind["workers"] {
 		return
@@ -211,13 +211,13 @@ func (st *step) membership() {
 		case r.verb != "join":
 			st.violation("%s makes %s a member of %s", r.verb, w, name)
 		case st.dead[name+" "+w]:
-			st.violation("%s was failed on %s, and is a member again", w, name)
+			st.violation("%s was evicted from %s, but is a member again", w, name)
 		}
 	}
 	switch r.verb {
 	case "join", "step", "beat":
 		st.renewed[name+" "+worker] = st.ms()
-		if !r.copy { // a copy makes it a member again where the server has lost the fence
+		if !r.copy { // a copy makes it a member again if the server has lost the fence
 			delete(st.left, name+" "+worker)
 		}
 		if r.verb == "join" && r.from != nil && !r.copy {
@@ -238,7 +238,7 @@ func (st *step) membership() {
 			}
 			st.left[name+" "+w] = true
 		case "fail", "beat", "sweep":
-			// A server that has lost the leave fails who has left, and may come back.
+			// A server that has lost the leave evicts a worker that has left, and may come back.
 			st.dead[name+" "+w] = !st.left[name+" "+w]
 			st.Evicted++
 			if r.verb != "fail" {
@@ -250,13 +250,13 @@ func (st *step) membership() {
 	}
 }
 
-// own reports whether the request is one to this lane, by its first key.
+// own reports whether the request is to this lane, by its first key.
 func (st *step) own() bool {
 	queue, failed, _, _, _ := lane.Place(prefix, st.r.keys[0])
 	return queue == st.is.Queue && failed == st.is.Failed
 }
 
-// changed reports whether anything the request touched is another than before.
+// changed reports whether the request has changed any value.
 func (st *step) changed() bool {
 	for key := range st.s.touched {
 		queue, failed, kind, of, ok := lane.Place(prefix, key)
@@ -267,35 +267,35 @@ func (st *step) changed() bool {
 	return false
 }
 
-// falseDeath judges the end of a worker that was found dead.
+// falseDeath judges the eviction of a worker.
 func (st *step) falseDeath(name, w string) {
 	if st.w == nil {
 		return
 	}
 	lease := st.w.opts.Lease.Milliseconds()
 	if silent := st.ms() - st.renewed[name+" "+w]; silent < lease-2 {
-		st.violation("%s is failed on %s after %d ms of silence, and the lease is %d", w, name, silent, lease)
+		st.violation("%s is evicted from %s after %d ms of silence, but the lease is %d", w, name, silent, lease)
 	}
-	// A copy may judge once more when the clock of Redis was set back by about as long as
-	// it was under way: it cannot be told from one that is in time.
+	// A copy may judge once more if the clock of Redis was set back by about as long as it was in flight: it
+	// looks like one that is in time.
 	if st.r.copy && st.r.verb == "beat" && st.w.back > 0 {
 		if right := st.r.call.Int("judge") - st.ms(); right <= 2*st.w.opts.beat().Milliseconds() {
 			return
 		}
 	}
-	// By an earlier id of its own a process is dead, and may be so again when Redis
-	// has lost writes.
+	// Under an earlier id a process is dead, and may be evicted again if Redis has
+	// lost writes.
 	if p := st.homes[w]; p != nil && !p.excused() && p.is(w) && !st.left[name+" "+w] {
-		st.violation("%s of %s is failed on %s, and lives", w, p.name, name)
+		st.violation("%s of %s is evicted from %s, and lives", w, p.name, name)
 	}
 }
 
-// returned: what a cancel covers does not go back.
+// returned: a task that a cancel covers isn't returned.
 func (st *step) returned() {
 	was, is := st.was, st.is
 	for _, id := range st.ended {
 		payload, token := was.Process[id], was.TokenOf(id)
-		back := st.places[is.Queue][payload] > 0 && !isRecurring(payload) // else the next one waits, too
+		back := st.places[is.Queue][payload] > 0 && !isRecurring(payload) // otherwise the next one waits, too
 		if back {
 			st.Returned++
 		}
@@ -308,7 +308,7 @@ func (st *step) returned() {
 	}
 }
 
-// begun judges the processes that were started.
+// begun judges the started processes.
 func (st *step) begun() {
 	r, was, is := st.r, st.was, st.is
 	if len(st.began) == 0 {
@@ -337,8 +337,8 @@ func (st *step) begun() {
 	}
 }
 
-// order: what is taken from the list is taken from its front, and what goes back
-// is there in the order in which it was started.
+// order: tasks are taken from the front of the list, and returned ones are there
+// in the order they were started.
 func (st *step) order() {
 	r, was, is := st.r, st.was, st.is
 	switch r.verb {
@@ -357,7 +357,7 @@ func (st *step) order() {
 		}
 	case "step":
 		if len(was.Ledger) > 0 || len(is.Ledger) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(st.ends)), func(e end) bool { return e.verb == "stop" }) {
-			return // some go back before, or are passed over
+			return // some are returned before, or are passed over
 		}
 		for _, mark := range was.Suspects {
 			if mark <= 0 {
@@ -378,13 +378,13 @@ func (st *step) order() {
 	}
 }
 
-// batches: what is committed is moved from the front of the first batch to the back of
-// the list, and what is enqueued later is behind it.
+// batches: a committed batch is moved from its front to the back of the list, and what is enqueued later is
+// behind it.
 func (st *step) batches() {
 	r, was, is := st.r, st.was, st.is
 	for id, number := range is.Batches {
 		if number >= 1<<52 {
-			st.violation("%s puts the batch %s of %s aside, and nobody has damaged it", r.verb, id, is.Queue)
+			st.violation("%s sets the batch %s of %s aside, but it was not damaged", r.verb, id, is.Queue)
 		}
 	}
 	if len(was.Batches) == 0 {
@@ -401,7 +401,7 @@ func (st *step) batches() {
 		if len(is.Waiting) > len(was.Waiting) {
 			st.violation("%s gets in front of the batches %v of %s", r.verb, was.Order(), is.Queue)
 		}
-	case "LPUSH": // to a long queue: in front of nothing that was enqueued before by the same producer
+	case "LPUSH": // to a long queue: the same producer has enqueued nothing that it could overtake
 		for _, p := range was.Accepted() {
 			if r.from != nil && st.settled[p] && strings.Contains(p, "/"+r.from.name+"/") {
 				st.violation("%s enqueues to %s in front of its own %s", r.from.name, is.Queue, p)
@@ -410,7 +410,7 @@ func (st *step) batches() {
 	}
 }
 
-// locked: what was enqueued under a lock has it as long as it waits or runs.
+// locked: a task enqueued under a lock has it as long as it waits or runs.
 func (st *step) locked() {
 	is := st.is
 	if is.Failed || len(is.Unique) == 0 && len(st.was.Unique) == 0 && st.r.verb != "enqueue_unique" {
@@ -423,7 +423,7 @@ func (st *step) locked() {
 	}
 }
 
-// cancelLog: a cancel is over only when nothing that it covers runs any more.
+// cancelLog: a cancel has ended only when nothing that it covers runs any more.
 func (st *step) cancelLog() {
 	r, is := st.r, st.is
 	switch {

@@ -11,24 +11,24 @@ import (
 type run struct {
 	opts  *Options
 	world *world
-	alone sync.Mutex // one at a time of what is done to the server; never waited for
+	alone sync.Mutex // held by each fault of the server; never waited for
 
 	// Guarded by the mu of the world:
 	spawned int
 	recent  []string                                         // payloads
-	keys    []added                                          // of tasks that somebody may cancel
-	snoozed map[string]int                                   // by payload: how often a handler has put it off
+	keys    []added                                          // of tasks that may be canceled
+	snoozed map[string]int                                   // by payload: how often a handler has snoozed it
 	retired bool                                             // nothing recurs any more
-	over    bool                                             // producers are to stop
-	healed  bool                                             // faults are over
+	over    bool                                             // producers should stop
+	healed  bool                                             // there are no more faults
 	stored  int                                              // tasks that peers have counted as finished
-	seen    map[string]func(p *process, ctx context.Context) // by payload: is told that a handler begins it
+	seen    map[string]func(p *process, ctx context.Context) // by payload: called when a handler starts it
 }
 
-// Run makes a run, and is called in a bubble of testing/synctest. First there are
-// faults, and the invariants must hold at every moment. Then there are none, and
-// all that has a deadline must keep it; what is left is worked off, the fleet
-// leaves, and nothing stays behind.
+// Run runs the simulation. It must be called in a bubble of testing/synctest.
+// First there are faults, and the invariants must hold at every moment. Then
+// there are none, and all deadlines must be kept; the remaining tasks are run,
+// the fleet leaves, and no keys stay.
 func Run(o *Options) *Report {
 	w := newWorld(o)
 	r := &run{opts: o, world: w, seen: map[string]func(*process, context.Context){}, snoozed: map[string]int{}}
@@ -52,7 +52,7 @@ func Run(o *Options) *Report {
 	return report
 }
 
-// locked does something with the world standing still.
+// locked calls do while the world stands still.
 func (r *run) locked(do func()) {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
@@ -65,8 +65,8 @@ func (r *run) isOver() bool {
 	return r.over
 }
 
-// wrong reports whether an invariant was broken: then the rest of the run has
-// nothing to tell.
+// wrong reports whether an invariant was broken: then the rest of the run is
+// meaningless.
 func (r *run) wrong() bool {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
@@ -94,7 +94,7 @@ func (r *run) safety() {
 	all.Wait()
 }
 
-// living are the processes that serve.
+// living returns the processes that serve queues.
 func (r *run) living() (all []*process) {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
@@ -106,14 +106,14 @@ func (r *run) living() (all []*process) {
 	return all
 }
 
-// reinforce replaces those who have gone.
+// reinforce replaces the processes that have gone.
 func (r *run) reinforce() {
 	for len(r.living()) < r.opts.Fleet {
 		r.spawn()
 	}
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
-	var rest []*process // of others nobody knows any more
+	var rest []*process // the others aren't needed any more
 	for _, p := range r.world.all {
 		select {
 		case <-p.ended:
@@ -127,7 +127,7 @@ func (r *run) reinforce() {
 	r.world.all = rest
 }
 
-// stop has a process leave, and waits for that.
+// stop makes a process leave, and waits for that.
 func (r *run) stop(p *process) {
 	r.locked(func() { p.stopped = true })
 	p.cancel()

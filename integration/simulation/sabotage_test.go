@@ -16,7 +16,7 @@ import (
 	"github.com/worqr/worqr/integration/spec"
 )
 
-// guards are the mutants that take a guard out of a script, by the names on the lines of Lua.
+// guards are the mutants that remove a guard from a script, by the names on the lines of Lua.
 var guards = sync.OnceValue(func() map[string]*mutant.Mutant {
 	s, err := mutant.Read("../..")
 	if err != nil {
@@ -25,10 +25,10 @@ var guards = sync.OnceValue(func() map[string]*mutant.Mutant {
 	return s.Guards
 })
 
-// A sabotage says how it comes to light that a guard is missing.
+// A sabotage describes how a missing guard is found.
 type sabotage struct {
-	faults string // that bring it to light
-	finds  string // a pattern of what is then said to be wrong
+	faults string // that make it fail
+	finds  string // a pattern of the violation
 	tune   func(o *Options)
 }
 
@@ -60,8 +60,8 @@ var sabotages = map[string]sabotage{
 // patience is how many runs it may take to find a sabotage.
 const patience = 40
 
-// The simulation finds what it is there to find: without a guard, an invariant is
-// broken before long, and it says so.
+// The simulation works: without a guard, an invariant is soon broken and
+// reported.
 func TestSabotage(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(sabotages)) {
 		s := sabotages[name]
@@ -95,18 +95,18 @@ func TestSabotage(t *testing.T) {
 				}
 			})
 			if !found.Load() {
-				t.Errorf("after %d runs, this is what was said: %s", patience, said)
+				t.Errorf("not found in %d runs; the last violation was: %s", patience, said)
 			}
 			t.Log(said)
 		})
 	}
 }
 
-// options are those of a run in which the sabotage may come to light.
+// options returns those of a run that may find the sabotage.
 func (s sabotage) options(t *testing.T, guard string, seed uint64) *Options {
 	m := guards()[guard]
 	if m == nil {
-		t.Fatal("no line of Lua is marked with this guard")
+		t.Fatal("no line of Lua has a mark with this guard")
 	}
 	o := New(seed)
 	o.Safety = 3 * time.Minute
@@ -121,8 +121,8 @@ func (s sabotage) options(t *testing.T, guard string, seed uint64) *Options {
 	return o
 }
 
-// The guards that are marked on lines of Lua are those that are taken away somewhere: here, or in
-// the specification, for the search. The others of the specification are in the library.
+// Each guard marked on a line of Lua is removed somewhere: here, or in the specification, for the search. The
+// others of the specification are in the library.
 func TestGuardsAreMarked(t *testing.T) {
 	want := slices.Collect(maps.Keys(sabotages))
 	for _, r := range spec.Removals {
@@ -136,6 +136,6 @@ func TestGuardsAreMarked(t *testing.T) {
 	}
 	slices.Sort(want)
 	if got := slices.Sorted(maps.Keys(guards())); !slices.Equal(got, slices.Compact(want)) {
-		t.Errorf("the guards %q are marked, and %q are taken away", got, want)
+		t.Errorf("the guards %q are marked, but %q are removed", got, want)
 	}
 }

@@ -12,34 +12,34 @@ import (
 )
 
 // A server is a Redis: the data and the commands are those of miniredis; the
-// scripts, publish and subscribe, and all that can befall it are its own. It does
-// one thing after the other, and its caller sees to that.
+// scripts, publish and subscribe, and the faults are its own. It isn't safe for
+// concurrent use.
 type server struct {
 	store   *spec.Memory
 	scripts *interpreter
 
-	jumped   time.Duration // by which the clock of Redis is off
+	jumped   time.Duration // how far the clock of Redis is off
 	readonly bool
 	full     bool // maxmemory is reached
 	loading  bool
-	mute     bool // messages reach nobody, and are counted as if they did
+	mute     bool // messages reach no subscriber, but are counted as if they did
 
 	subscribers map[string][]*link // by channel
 	push        func(to *link, message []byte)
 
-	wrote   bool            // the request under way has made a command that writes
+	wrote   bool            // the current request has made a command that writes
 	touched map[string]bool // keys of these commands
 }
 
-// A command is what is known of one.
+// A command is the properties of one.
 type command struct {
 	writes bool
 	hungry bool // refused when memory is full
-	keys   int  // the first so many arguments are keys; 0: all
+	keys   int  // how many of the first arguments are keys; 0: all
 }
 
-// commands are those that the library uses. What is not here is refused, so that
-// nothing is used that the rules for a full or read-only Redis do not cover.
+// commands are those that the library uses. Others are refused, so that the rules
+// for a full or read-only Redis cover everything that is used.
 var commands = func() map[string]command {
 	all := map[string]command{}
 	know := func(c command, names string) {
@@ -69,20 +69,20 @@ func (s *server) close() {
 	s.store.Close()
 }
 
-// clock is the time of Redis.
+// clock returns the time of Redis.
 func (s *server) clock() time.Time { return time.Now().Add(s.jumped) }
 
-// A request is what a client asks for, taken apart.
+// A request is a parsed request of a client.
 type request struct {
 	verb string   // of the script, or the name of the command
 	keys []string // of the script
 	args []string
 	call store.Call // the same, of a script
-	from *process   // nil for a late copy of what it once sent
+	from *process   // nil for a late copy
 	copy bool
 }
 
-// worker is the id of the worker that a script speaks for, if any.
+// worker returns the id of the worker that a script is called for, if any.
 func (r *request) worker() string {
 	switch r.verb {
 	case "join", "step", "beat", "leave", "fail":
@@ -91,16 +91,16 @@ func (r *request) worker() string {
 	return ""
 }
 
-// begin makes ready for one request.
+// begin prepares for one request.
 func (s *server) begin() {
 	s.wrote = false
 	clear(s.touched)
-	// What expires is looked for each time that this clock has moved, so it moves in
-	// steps; the scripts are told the time itself.
+	// miniredis looks for expired keys whenever this clock has moved, so it moves in
+	// steps; the scripts get the exact time.
 	s.store.SetTime(s.clock().Truncate(100 * time.Millisecond))
 }
 
-// parse takes a request apart; the reply is an error if that is all there is to it.
+// parse parses a request; the reply is an error if it's invalid.
 func (s *server) parse(args []string) (r request, p *program, reply any) {
 	name := strings.ToUpper(args[0])
 	r = request{verb: name, args: args[1:]}
@@ -122,7 +122,7 @@ func (s *server) parse(args []string) (r request, p *program, reply any) {
 	return request{verb: p.verb, keys: call.Keys, args: call.Args, call: call}, p, nil
 }
 
-// do carries out a request. What it has touched is known afterwards.
+// do runs a request. Afterwards touched has the keys that it has changed.
 func (s *server) do(r request, p *program) any {
 	switch {
 	case s.loading:
@@ -133,7 +133,7 @@ func (s *server) do(r request, p *program) any {
 	return s.command(append([]string{r.verb}, r.args...))
 }
 
-// command carries out one command.
+// command runs one command.
 func (s *server) command(args []string) any {
 	name := strings.ToUpper(args[0])
 	c, known := commands[name]
@@ -144,7 +144,7 @@ func (s *server) command(args []string) any {
 		return spec.Refusal("READONLY You can't write against a read only replica.")
 	case c.hungry && s.full && !s.wrote:
 		return spec.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
-	case name == "INFO": // which miniredis has little of
+	case name == "INFO": // miniredis has little of it
 		return "maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
 	case name == "TIME":
 		us := s.clock().UnixMicro()
@@ -175,7 +175,7 @@ func (s *server) publish(channel, message string) any {
 	return int64(len(to))
 }
 
-// subscribe answers a request of a connection that hears, or is to.
+// subscribe answers a request of a connection that subscribes or has subscriptions.
 func (s *server) subscribe(l *link, args []string) []byte {
 	var b []byte
 	for _, name := range args[1:] {

@@ -16,19 +16,19 @@ import (
 
 var (
 	hours = flag.Float64("sim.hours", 0, "how many hours to simulate; 0 is ten, or one with the race detector")
-	seed  = flag.Uint64("sim.seed", 0, "simulate the run of this seed alone; 0 is none")
-	first = flag.Uint64("sim.first", 0, "the seed of the first run; 0 is any")
+	seed  = flag.Uint64("sim.seed", 0, "simulate only this seed; 0 means many")
+	first = flag.Uint64("sim.first", 0, "the seed of the first run; 0 means a random one")
 )
 
-// runOf makes the run of one seed in a bubble.
+// runOf runs one seed in a bubble.
 func runOf(t *testing.T, o *Options) (report *Report) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) { report = Run(o) })
 	return report
 }
 
-// tell fails the test for what a run has found, with all that is needed to look at
-// it again.
+// tell fails the test if a run has found violations, with all that is needed to
+// reproduce it.
 func tell(t *testing.T, o *Options, r *Report) {
 	t.Helper()
 	if len(r.Wrong) == 0 {
@@ -41,10 +41,10 @@ func tell(t *testing.T, o *Options, r *Report) {
 	for _, w := range r.Wrong {
 		t.Error(w)
 	}
-	t.Errorf("%v\nrun it again:    go test ./integration/simulation -run TestSimulation -sim.seed %d\nwhat the server has done, in its order:    %s", o, o.Seed, path)
+	t.Errorf("%v\nreproduce it:    go test ./integration/simulation -run TestSimulation -sim.seed %d\nthe events at the server, in order:    %s", o, o.Seed, path)
 }
 
-// Fleets at work, faults and all, for hours that take seconds.
+// Fleets at work, with faults, for hours that take seconds.
 func TestSimulation(t *testing.T) {
 	if *seed != 0 {
 		o := New(*seed)
@@ -66,7 +66,7 @@ func TestSimulation(t *testing.T) {
 	if from == 0 {
 		from = uint64(rand.Uint32())
 	}
-	t.Logf("seeds from %d on", from)
+	t.Logf("seeds from %d", from)
 	var mu sync.Mutex
 	total, next := &Report{}, from
 	began := time.Now()

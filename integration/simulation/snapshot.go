@@ -8,16 +8,16 @@ import (
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
-// read returns a copy of what a key holds.
+// read returns a copy of the value of a key.
 func (s *server) read(key string) any { return lane.Value(s.store.Get(key)) }
 
-// A snapshot is all that a server knows at some time.
+// A snapshot is the state of a server at some time.
 type snapshot struct {
 	values map[string]any
 	until  map[string]time.Time // when keys expire, by the clock of Redis
 
-	renewed map[string]int64 // the judge knew
-	dead    map[string]bool  // likewise
+	renewed map[string]int64 // of the judge
+	dead    map[string]bool  // of the judge
 }
 
 func (s *server) snapshot() snapshot {
@@ -31,7 +31,7 @@ func (s *server) snapshot() snapshot {
 	return all
 }
 
-// restore has the server know what is in the snapshot, and nothing else.
+// restore resets the server to the snapshot.
 func (s *server) restore(all snapshot) {
 	s.store.FlushAll()
 	for _, key := range slices.Sorted(maps.Keys(all.values)) {

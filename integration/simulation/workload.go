@@ -17,12 +17,12 @@ import (
 // A plan is how the handlers of a task behave. It follows from the payload.
 type plan struct {
 	takes   time.Duration
-	fails   int  // so many times before it succeeds
-	forever bool // fails, until the faults are over
+	fails   int  // how many times it fails before it succeeds
+	forever bool // fails, until there are no more faults
 	panics  bool
-	slow    bool // takes longer than it may, until the faults are over
-	deaf    bool // goes on when its context has ended, for a while
-	snoozes int  // so many times it puts the task off, in one process or another
+	slow    bool // takes longer than it may, until there are no more faults
+	deaf    bool // ignores the end of its context for a while
+	snoozes int  // how many times it snoozes the task, in any process
 }
 
 func (r *run) plan(payload string) (p plan) {
@@ -50,7 +50,7 @@ func (r *run) plan(payload string) (p plan) {
 	return p
 }
 
-// handling are the options of the handlers.
+// handling returns the options of the handlers.
 func (r *run) handling(p *process) *worqr.HandleOptions {
 	o := r.opts
 	h := &worqr.HandleOptions{
@@ -68,7 +68,7 @@ func (r *run) handling(p *process) *worqr.HandleOptions {
 
 var errPlanned = errors.New("as planned")
 
-// handler works on tasks as planned.
+// handler runs tasks as planned.
 func (r *run) handler(p *process) worqr.Handler {
 	return func(ctx context.Context, t *worqr.Task) error {
 		p.breathe()
@@ -132,7 +132,7 @@ func (p *process) isDead() bool {
 	return p.dead
 }
 
-// produce does what producers do until the process stops, or the faults are over.
+// produce acts as a producer until the process stops, or there are no more faults.
 func (r *run) produce(p *process) {
 	d := r.opts.dice("producer " + p.name)
 	for n := 0; ; n++ {
@@ -143,7 +143,7 @@ func (r *run) produce(p *process) {
 	}
 }
 
-// act is one thing that a producer does.
+// act is one action of a producer.
 func (r *run) act(p *process, d *rand.Rand, n int) {
 	ctx, cancel := context.WithTimeout(p.ctx, time.Duration(d.ExpFloat64()*float64(3*time.Second)))
 	defer cancel()
@@ -160,9 +160,9 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 	}
 	switch d.IntN(40) {
 	case 0, 1, 2:
-		_ = q.EnqueueUnique(ctx, []byte(q.Name()+" unique "+strconv.Itoa(d.IntN(5)))) // as it may
+		_ = q.EnqueueUnique(ctx, []byte(q.Name()+" unique "+strconv.Itoa(d.IntN(5)))) // may fail
 	case 3, 4:
-		_ = enqueueOnce(ctx, q, name, []byte(name)) // as it may
+		_ = enqueueOnce(ctx, q, name, []byte(name)) // may fail
 	case 5, 6, 7, 8, 9, 10, 11, 12:
 		r.putKey(ctx, q, d, key, name)
 	case 13, 14:
@@ -171,7 +171,7 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 		}
 	case 15:
 		if report, err := q.CancelKey(ctx, key); err == nil {
-			_ = report.Wait(ctx) // as long as there is time
+			_ = report.Wait(ctx) // as long as ctx allows
 		}
 	case 16:
 		_, _ = q.RemoveKey(ctx, key)
@@ -208,7 +208,7 @@ func (p *process) pauseQueue(ctx context.Context, q *worqr.Queue, d *rand.Rand) 
 	p.rest(p.ctx, time.Duration(d.Float64()*float64(2*time.Second)))
 	resume, cancel := context.WithTimeout(p.ctx, 5*time.Second)
 	defer cancel()
-	_ = q.Resume(resume) // else it is paused until the faults are over
+	_ = q.Resume(resume) // otherwise it stays paused until there are no more faults
 }
 
 func (r *run) putKey(ctx context.Context, q *worqr.Queue, d *rand.Rand, key, name string) {
@@ -239,7 +239,7 @@ func (r *run) enqueueFew(ctx context.Context, q *worqr.Queue, d *rand.Rand, name
 	r.told(batch, q.Enqueue(ctx, batch...))
 }
 
-// told takes in what the producer of some payloads was told. They may be canceled.
+// told records the answer to the producer of some payloads, which may be canceled from then on.
 func (r *run) told(payloads [][]byte, err error) {
 	for _, p := range payloads {
 		r.locked(func() { r.world.judge.told(string(p), err) })
@@ -247,8 +247,8 @@ func (r *run) told(payloads [][]byte, err error) {
 	}
 }
 
-// visit has a worker join a queue and leave it. It does so again and again, so late copies
-// of its joins and leaves meet memberships of the same id.
+// visit makes a worker join a queue and leave it, again and again, so that late copies of its joins and leaves
+// arrive in later memberships of the same id.
 func (r *run) visit(ctx context.Context, guest *worqr.Peer, queue string, d *rand.Rand) {
 	if guest.StartWorker(ctx) != nil {
 		return
@@ -265,13 +265,13 @@ func (r *run) visit(ctx context.Context, guest *worqr.Peer, queue string, d *ran
 	}
 }
 
-// The pages of batches are this small here, or there could be few batches.
+// Pages of batches are this small here, so that there are enough batches.
 const haulPage = 2
 
 func init() { store.PageLength = 3 }
 
-// enqueueBatch enqueues more payloads than a page has, with a nonce or without. Now and
-// then the process dies over that: world.deadly.
+// enqueueBatch enqueues more payloads than a page has, with or without a nonce. Sometimes the process dies
+// meanwhile: world.deadly.
 func (r *run) enqueueBatch(ctx context.Context, q *worqr.Queue, d *rand.Rand, name string) {
 	var batch [][]byte
 	for i := range store.PageLength + 1 + d.IntN(store.PageLength) {
@@ -286,7 +286,7 @@ func (r *run) enqueueBatch(ctx context.Context, q *worqr.Queue, d *rand.Rand, na
 	r.told(batch, err)
 }
 
-// enqueueOnce enqueues payloads with a nonce, until the answer is known.
+// enqueueOnce enqueues payloads with a nonce, until the outcome is known.
 func enqueueOnce(ctx context.Context, q *worqr.Queue, nonce string, batch ...[]byte) (err error) {
 	for range 5 {
 		if _, err = q.EnqueueOnce(ctx, nonce, batch...); !errors.Is(err, worqr.ErrUnknownOutcome) || ctx.Err() != nil {
@@ -296,7 +296,7 @@ func enqueueOnce(ctx context.Context, q *worqr.Queue, nonce string, batch ...[]b
 	return err
 }
 
-// remember keeps payloads that somebody may cancel.
+// remember stores payloads that may be canceled.
 func (r *run) remember(payload string) {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
@@ -316,8 +316,8 @@ func (r *run) recall(d *rand.Rand, queue string) string {
 	return ""
 }
 
-// cancel cancels a payload, and sees to it that nothing of it runs once that is
-// said to be over.
+// cancel cancels a payload, and checks that no copy of it runs once the cancel
+// has ended.
 func (r *run) cancel(ctx context.Context, q *worqr.Queue, payload string) {
 	report, err := q.Cancel(ctx, []byte(payload))
 	if err != nil || report.Wait(ctx) != nil {
@@ -327,17 +327,17 @@ func (r *run) cancel(ctx context.Context, q *worqr.Queue, payload string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.Rollbacks+w.Wipes > 0 || w.ByHand > 0 {
-		return // who is not known to hold anything need not say that it holds nothing
+		return // a worker that isn't known to hold anything needn't report that it holds nothing
 	}
 	covers := w.judge.cancels[q.Name()+" "+lane.Digest(payload)]
 	for id, s := range w.judge.started {
 		if s.payload == payload && !s.failed && s.token <= covers && s.begun && !s.returned && !s.at.excused() && !r.plan(payload).deaf {
-			w.judge.violation("the cancel of %s was said to be over, and process %s runs on %s", payload, id, s.at.name)
+			w.judge.violation("the cancel of %s had ended, but process %s runs on %s", payload, id, s.at.name)
 		}
 	}
 }
 
-// anyWorker is the id of a worker of somebody.
+// anyWorker returns the id of a random process's worker.
 func (r *run) anyWorker(d *rand.Rand) string {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 )
 
 // A world is a server, the network and the processes, in one bubble of synctest.
-// What happens outside of the peers happens here, one event after the other.
+// Everything outside the peers happens here, one event after the other.
 type world struct {
 	opts   *Options
 	began  time.Time
@@ -22,20 +22,20 @@ type world struct {
 
 	mu      sync.Mutex // protects all of it
 	dice    *rand.Rand
-	events  []event // in their order
+	events  []event // in order
 	numbers int
-	stir    chan struct{} // has an element when an event comes before all others; holds one
+	stir    chan struct{} // has an element when an event precedes all others; holds one
 	over    chan struct{}
 	backlog []arrival // while the server stands still
 	stalled bool
 	down    bool
-	copies  float64                            // how likely a request that may come twice does
+	copies  float64                            // how likely a repeatable request arrives twice
 	deaf    float64                            // how likely a link breaks before the reply has arrived
-	deadly  func(p *process, verb string) bool // whether who has sent a part of a batch dies; nil: nobody does
+	deadly  func(p *process, verb string) bool // whether the sender of a part of a batch dies; nil: never
 	delay   time.Duration
-	back    time.Duration // by which the clock of Redis was set back, in all
+	back    time.Duration // how far the clock of Redis was set back in total
 	all     []*process
-	told    func(args []string) // of each request; nil: nobody is told
+	told    func(args []string) // called for each request; may be nil
 }
 
 // An arrival is a request that has reached the server.
@@ -47,7 +47,7 @@ type arrival struct {
 // An event is due at some time.
 type event struct {
 	at     time.Time
-	number int // orders what is due at the same time
+	number int // orders events with the same time
 	do     func()
 }
 
@@ -69,10 +69,10 @@ func newWorld(o *Options) *world {
 	return w
 }
 
-// now is the time since the beginning.
+// now returns the time since the beginning.
 func (w *world) now() time.Duration { return time.Since(w.began) }
 
-// latency is how long the next message travels.
+// latency returns how long the next message travels.
 func (w *world) latency() time.Duration {
 	if w.delay == 0 {
 		return 0
@@ -80,7 +80,7 @@ func (w *world) latency() time.Duration {
 	return w.delay/2 + time.Duration(w.dice.ExpFloat64()*float64(w.delay)/2)
 }
 
-// after has something happen later. w.mu is held, then as now.
+// after calls do later. The caller holds w.mu, and so does the call of do.
 func (w *world) after(d time.Duration, do func()) {
 	w.numbers++
 	e := event{time.Now().Add(d), w.numbers, do}
@@ -91,7 +91,7 @@ func (w *world) after(d time.Duration, do func()) {
 	}
 }
 
-// run makes things happen until the world is over.
+// run handles events until the world ends.
 func (w *world) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -117,7 +117,7 @@ func (w *world) run() {
 	}
 }
 
-// sent takes a request on its way to the server.
+// sent sends a request to the server.
 func (w *world) sent(l *link, args []string) {
 	if l.of.dead {
 		return
@@ -125,7 +125,7 @@ func (w *world) sent(l *link, args []string) {
 	l.send(&l.up, func() { w.arrived(arrival{l, args}) })
 }
 
-// arrived has the server deal with a request, now or once it goes on.
+// arrived makes the server process a request, now or once it continues.
 func (w *world) arrived(a arrival) {
 	switch {
 	case !a.link.known:
@@ -136,7 +136,7 @@ func (w *world) arrived(a arrival) {
 	}
 }
 
-// serve has the server carry out a request, and answer.
+// serve makes the server run a request, and answer.
 func (w *world) serve(a arrival) {
 	l := a.link
 	if !l.known {
@@ -160,7 +160,7 @@ func (w *world) serve(a arrival) {
 	reply, verb := w.carryOut(a.args, l.of, false)
 	if _, refused := reply.(spec.Refusal); w.copies > 0 && repeatable[verb] && !refused && w.dice.Float64() < w.copies {
 		w.Copies++
-		// Late enough, now and then, to come when all that it knew has changed.
+		// Sometimes so late that everything it refers to has changed.
 		w.after(time.Duration(w.dice.ExpFloat64()*w.dice.Float64()*float64(10*time.Second)), func() {
 			if !w.down && !w.stalled {
 				w.carryOut(a.args, l.of, true)
@@ -182,8 +182,8 @@ func (w *world) serve(a arrival) {
 	l.reply(spec.AppendReply(nil, reply))
 }
 
-// repeatable are the scripts of which a second copy, however late, must change
-// nothing.
+// repeatable are the scripts whose second copy, however late, must have no
+// effect.
 var repeatable = map[string]bool{
 	"step": true, "beat": true, "join": true, "leave": true, "enqueue_once": true, "stage": true, "commit": true, "haul": true, "recur": true,
 }
@@ -191,7 +191,7 @@ var repeatable = map[string]bool{
 // parts are the scripts that carry parts of a batch.
 var parts = map[string]bool{"stage": true, "commit": true, "haul": true}
 
-// carryOut makes one request, and has it judged.
+// carryOut runs one request, and makes the judge check it.
 func (w *world) carryOut(args []string, from *process, again bool) (reply any, verb string) {
 	w.Requests++
 	w.record.request(w.now(), from.name, again, args)
@@ -201,7 +201,7 @@ func (w *world) carryOut(args []string, from *process, again bool) (reply any, v
 	return w.judge.request(args, from, again)
 }
 
-// hangUp has the server forget a connection.
+// hangUp closes a connection at the server.
 func (w *world) hangUp(l *link) {
 	if l.known {
 		l.known = false
@@ -210,7 +210,7 @@ func (w *world) hangUp(l *link) {
 	}
 }
 
-// connect makes a link for a process. w.mu is held.
+// connect makes a link for a process. The caller holds w.mu.
 func (w *world) connect(p *process) *link {
 	w.numbers++
 	l := &link{w: w, of: p, number: w.numbers, stir: make(chan struct{}, 1), known: true, hears: map[string]bool{}}
@@ -218,7 +218,7 @@ func (w *world) connect(p *process) *link {
 	return l
 }
 
-// end ends the world, in which nobody is left.
+// end ends the world, when no process is left.
 func (w *world) end() {
 	close(w.over)
 	w.server.close()

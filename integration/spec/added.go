@@ -11,7 +11,7 @@ import (
 
 func init() { verbs["add"] = add }
 
-// What the first digit of a card says.
+// The flags in the first digit of a card.
 const (
 	expires = 1
 	apart   = 2 // the payload is in the hash of the entry
@@ -22,7 +22,7 @@ func cardHas(card string, flag int) bool {
 	return flags&flag != 0
 }
 
-// cardWith is the card with a flag, or without it.
+// cardWith returns the card with a flag set or cleared.
 func cardWith(card string, flag int, on bool) string {
 	flags, _ := strconv.Atoi(card[:1])
 	if flags &^= flag; on {
@@ -31,7 +31,7 @@ func cardWith(card string, flag int, on bool) string {
 	return strconv.Itoa(flags) + card[1:]
 }
 
-// isOver reports whether the time of a task is over.
+// isOver reports whether a task has expired.
 func (q *queue) isOver(card string) bool {
 	if !cardHas(card, expires) {
 		return false
@@ -40,7 +40,7 @@ func (q *queue) isOver(card string) bool {
 	return ok && at <= q.now
 }
 
-// again is the card of a task that gets another chance.
+// again returns the card of a task that gets another chance.
 func (q *queue) again(card string) string {
 	if card == "" || !q.isOver(card) {
 		return card
@@ -48,7 +48,7 @@ func (q *queue) again(card string) string {
 	return cardWith(card[:1]+card[min(len(card), 17):], expires, false)
 }
 
-// added takes an item of the stream apart: it is an added task, unless others have put it there.
+// added parses an item of the stream. It's false if the item isn't an added task: someone else wrote it.
 func (it item) added() (entry, name, card string, ok bool) {
 	if len(it.pairs) != 2 || len(it.pairs[0]) < 14 {
 		return "", "", "", false
@@ -61,7 +61,7 @@ func (it item) added() (entry, name, card string, ok bool) {
 	return store.EntryOf(key), "a:" + it.id.String() + "-" + salt, card, true
 }
 
-// readAdded takes apart what entries has of an added task that runs.
+// readAdded parses the field in entries of an added task that runs.
 func readAdded(value string) (name, entry, card string, ok bool) {
 	key, card, ok := keys.SplitAdded(value)
 	if !ok || card == "" || card[0] < '0' || card[0] > '7' {
@@ -77,7 +77,7 @@ type waiter struct {
 	apart             bool
 }
 
-// waitsAdded is the added task that waits for an entry.
+// waitsAdded returns the added task that waits for an entry.
 func (q *queue) waitsAdded(entry string) (w waiter, ok bool) {
 	name, ok := keys.AddedName(store.KeyOf(entry))
 	if !ok {
@@ -98,7 +98,7 @@ func (q *queue) waitsAdded(entry string) (w waiter, ok bool) {
 	return waiter{}, false
 }
 
-// leave takes items out of the stream, which goes with the last one.
+// dropAdded removes items from the stream, and the stream with the last one.
 func (q *queue) dropAdded(ids ...string) (left int) {
 	q.drop(q.added, ids...)
 	if left = q.Store.entries(q.added); left == 0 {
@@ -107,7 +107,7 @@ func (q *queue) dropAdded(ids ...string) (left int) {
 	return left
 }
 
-// runsAdded tells which process and worker run the added task of an entry.
+// runsAdded returns the process and worker that run the added task of an entry.
 func (q *queue) runsAdded(entry string) (process, worker, name string, ok bool) {
 	if name, ok = keys.AddedName(store.KeyOf(entry)); !ok {
 		return "", "", "", false
@@ -133,7 +133,7 @@ func (q *queue) withdraw(entry string) bool {
 	return true
 }
 
-// lift makes the added task of an entry an entry of the schedule.
+// lift moves the added task of an entry to the schedule.
 func (q *queue) lift(entry string) {
 	if w, ok := q.waitsAdded(entry); ok {
 		q.forget()
@@ -193,7 +193,7 @@ func add(s *Store, c store.Call, at time.Time) any {
 	return []any{name, 1 + bit(alone)}
 }
 
-// fromAdded starts added tasks: where there are some on the list, too, each gets half of the ids.
+// fromAdded starts added tasks: if there are some on the list too, each gets half of the ids.
 func (r *round) fromAdded() {
 	if !r.adding {
 		return
@@ -214,11 +214,11 @@ func (r *round) fromAdded() {
 	r.cutAdded = looked >= 1000 || r.others >= 999 || r.lifted
 }
 
-// startAdded starts what an item has, unless its time is over.
+// startAdded starts the task in an item, unless it has expired.
 func (r *round) startAdded(it item) {
 	entry, name, card, ok := it.added()
 	payload, process := it.pairs[1], r.ids[r.first]
-	if !ok { // others have put it there
+	if !ok { // someone else wrote it
 		r.push(r.process+process, payload)
 		r.begin(payload, "", 0, 0, tale{})
 		return
@@ -260,7 +260,7 @@ func (r *round) startAdded(it item) {
 	}
 }
 
-// expire has a task fail whose time is over, if it can.
+// expire fails a task that has expired, if it can.
 func (r *round) expire(payload, entry string, retries, crashes int64, card string, due int64) bool {
 	if !r.buries(r.failed) {
 		r.trouble = "WRONGTYPE a key of the failed queue is of another type"
@@ -276,8 +276,8 @@ func (r *round) expire(payload, entry string, retries, crashes int64, card strin
 	return true
 }
 
-// judgeAdded judges a field of entries that is of an added task: its two fields name each other,
-// and its process is there.
+// judgeAdded judges a field of entries that belongs to an added task: its two fields name each other, and its
+// process exists.
 func (x *examination) judgeAdded(id, stored string) {
 	name, _, _, isValue := readAdded(stored)
 	process := id
@@ -313,7 +313,7 @@ func (x *examination) judgeAdded(id, stored string) {
 	})
 }
 
-// item judges an item of the stream: it is an added task, and its payload is there.
+// item judges an item of the stream: it is an added task, and its payload exists.
 func (x *examination) item(id string) {
 	if !x.is(x.added, "stream") {
 		return
@@ -337,7 +337,7 @@ func (x *examination) item(id string) {
 	}
 }
 
-// line tells of the added task that waits for an entry.
+// line describes the added task that waits for an entry.
 func (q *queue) line(entry string, depth int) []any {
 	w, ok := q.waitsAdded(entry)
 	if !ok {
@@ -357,7 +357,7 @@ func (q *queue) line(entry string, depth int) []any {
 	return []any{before, w.since, w.card, w.payload}
 }
 
-// dropLine drops a page of the added tasks, and tells how many are left.
+// dropLine drops a page of the added tasks, and returns how many are left.
 func (q *queue) dropLine() (left, bytes int) {
 	items := q.stream(q.added).items
 	var ids []string

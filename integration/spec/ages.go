@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// How many notes there are, and what stands before them.
+// The number of notes, and the member that precedes them.
 const (
 	ageNotes = 256
 	ageDrift = 1 << 52
 	drift    = "drift"
 )
 
-// keepDrift keeps what this call has added to the drift, if there are notes.
+// keepDrift stores what this call has added to the drift, if there are notes.
 func (q *queue) keepDrift() {
 	if !q.is(q.ages, "zset") {
 		return
@@ -24,7 +24,7 @@ func (q *queue) keepDrift() {
 	}
 }
 
-// haveLeft is how many tasks have left the list at its front, as far as that is known.
+// haveLeft returns how many tasks have left the list at its front, if that is known.
 func (q *queue) haveLeft() (int64, bool) {
 	if !q.is(q.ages, "zset") {
 		return 0, false
@@ -35,7 +35,7 @@ func (q *queue) haveLeft() (int64, bool) {
 	return left, there && numeric && known < 0 && left >= 0
 }
 
-// noteAges notes how many tasks have come onto the list.
+// noteAges notes how many tasks have been added to the list.
 func (q *queue) noteAges(length int) {
 	left, known := q.haveLeft()
 	if length == 0 || !known {
@@ -77,7 +77,7 @@ func (q *queue) forgetAges(low, high float64) (first string) {
 	return first
 }
 
-// thinAges drops notes that another one follows soon: in as short a time as leaves few.
+// thinAges drops notes that are soon followed by another. The interval grows until few are left.
 func (q *queue) thinAges() {
 	notes := q.all(q.ages)[1:]
 	for gap := 2000.0; ; gap *= 2 {
@@ -96,16 +96,16 @@ func (q *queue) thinAges() {
 	}
 }
 
-// timeOf is the time of a note; what is none is 0.
+// timeOf returns the time of a note; 0 if it isn't one.
 func timeOf(name string) (float64, bool) {
 	if name == "" || strings.Trim(name, "0123456789") != "" {
 		return 0, false
 	}
-	f, _ := strconv.ParseFloat(name, 64) // infinite, if there are many digits
+	f, _ := strconv.ParseFloat(name, 64) // infinite if there are many digits
 	return f, true
 }
 
-// endAges leaves nothing of a list that is empty.
+// endAges removes everything noted about an empty list.
 func (q *queue) endAges() {
 	q.keepDrift()
 	if !q.exists(q.waiting) {

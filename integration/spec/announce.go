@@ -8,7 +8,7 @@ import (
 
 var sized = regexp.MustCompile(`^[#+]([0-9]+:[0-9a-fA-F]+):?`)
 
-// announce tells observers of a finished task, until nobody hears of one.
+// announce publishes finished tasks to observers, until a message reaches none.
 func (r *round) announce(payload, large, word string) {
 	if !r.heeded {
 		return
@@ -27,9 +27,8 @@ func (r *round) announce(payload, large, word string) {
 	r.observed = r.heeded
 }
 
-// about is what is told of a payload or a result: itself, or its length and its digest.
-// Large is these two, where they are given. So is what is beyond what one step encodes, but
-// a digest of it takes too long.
+// about returns what an event has of a payload or a result: the text, or its length and digest. Large is these
+// two, if given. Without it, a long text has only its length, since a digest would take too long.
 func (r *round) about(name, value, large string) string {
 	size, sum, _ := strings.Cut(large, ":")
 	switch {
@@ -45,7 +44,7 @@ func (r *round) about(name, value, large string) string {
 	return fmt.Sprintf(`,"%sSize":%s,"%sDigest":"%s"`, name, size, name, sum)
 }
 
-// quote writes a string as JSON does, whatever its bytes are.
+// quote encodes a string of any bytes as JSON.
 func quote(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {

@@ -12,7 +12,7 @@ func init() {
 	verbs["haul"] = haul
 }
 
-// unmoved are the batches that are to be moved to the queue, in their order.
+// unmoved returns the batches still to be moved to the queue, in order.
 func (s *Store) unmoved(batches string) (ids []string) {
 	if !s.is(batches, "zset") {
 		return nil
@@ -23,14 +23,14 @@ func (s *Store) unmoved(batches string) (ids []string) {
 	return ids
 }
 
-// behind refuses to enqueue in front of a batch.
+// behind refuses an enqueue that would overtake a batch.
 func (s *Store) behind(batches string) {
 	if len(s.unmoved(batches)) > 0 {
 		panic(Refusal("UNMOVED a batch that was committed before is to be moved first"))
 	}
 }
 
-// tasks are those in a list, if it is one.
+// tasks returns those in a list, if the key is one.
 func (s *Store) tasks(key string) []string {
 	if !s.is(key, "list") {
 		return nil
@@ -96,7 +96,7 @@ func haul(s *Store, c store.Call, _ time.Time) any {
 func (s *Store) move(batch, waiting, batches, id, idle, wake string) {
 	moved, bytes := 0, 0
 	for moved < 2000 && bytes < 1<<20 && s.length(batch) > 0 {
-		s.length(waiting) // of another type: nothing is taken
+		s.length(waiting) // of another type: takes nothing
 		payload, _ := s.popFront(batch)
 		s.push(waiting, payload)
 		moved, bytes = moved+1, bytes+len(payload)
@@ -107,7 +107,7 @@ func (s *Store) move(batch, waiting, batches, id, idle, wake string) {
 	s.wakes(idle, wake, moved)
 }
 
-// dropBatches drops the first hundred, and tells how many are left.
+// dropBatches drops the first hundred, and returns how many are left.
 func (q *queue) dropBatches(prefix string) int {
 	if !q.is(q.batches, "zset") {
 		q.del(q.batches)
@@ -120,10 +120,10 @@ func (q *queue) dropBatches(prefix string) int {
 	return q.size(q.batches)
 }
 
-// shortened is the begin of an id, as far as it is told.
+// shortened returns the beginning of an id, as it is reported.
 func shortened(id string) string { return id[:min(len(id), 64)] }
 
-// firstBatch is the batch to be moved next, with what is left of it.
+// firstBatch returns the next batch to be moved, and its remaining tasks.
 func (q *queue) firstBatch(prefix string) string {
 	ids := q.unmoved(q.batches)
 	if len(ids) == 0 {
@@ -132,7 +132,7 @@ func (q *queue) firstBatch(prefix string) string {
 	return shortened(ids[0]) + " " + text(len(q.tasks(prefix+ids[0])))
 }
 
-// inBatches are the tasks in the first hundred that are to be moved, in their order.
+// inBatches returns the tasks of the first hundred batches, in order.
 func (q *queue) inBatches(prefix string) (all []string) {
 	ids := q.unmoved(q.batches)
 	for _, id := range ids[:min(len(ids), 100)] {
@@ -141,7 +141,7 @@ func (q *queue) inBatches(prefix string) (all []string) {
 	return all
 }
 
-// batch finds one whose tasks are gone.
+// batch finds one whose tasks are missing.
 func (x *examination) batch(id string) {
 	if !x.is(x.batches, "zset") {
 		return

@@ -12,14 +12,14 @@ func init() {
 	verbs["cancel_key"] = of(cancelKey)
 }
 
-// A removal is one page of a cancel under way.
+// A removal is one page of a cancel in progress.
 type removal struct {
 	*queue
-	payload, name string // and its digest
-	lock          string // on the payload, where there are any
-	first         bool   // of the pages
+	payload, name string // payload and its digest
+	lock          string // on the payload, if locks are used
+	first         bool   // it is the first page
 	left          int    // copies that may still wait in the list
-	after, last   string // of contents: the last of the page before, and of all
+	after, last   string // of contents: the last entry of the previous page, and of all
 	removed       int
 	unlocks       bool
 }
@@ -68,7 +68,7 @@ func cancel(q *queue, c store.Call) any {
 	return []any{r.removed, token, stopped, finished, r.left, given, r.after, r.last}
 }
 
-// page is how many copies one page removes.
+// page returns how many copies one page removes.
 func (r *removal) page(most, bytes int) int {
 	return max(min(most, bytes/max(len(r.payload), 1)), 1)
 }
@@ -85,12 +85,12 @@ func (r *removal) fromList() {
 	most = min(r.left, r.page(most, 4<<20))
 	r.removed, r.unlocks = r.removeCopies(r.payload, r.lock, most)
 	if r.left -= r.removed; r.removed < most {
-		r.left, r.unlocks = 0, true // that was all
+		r.left, r.unlocks = 0, true // there are no more
 	}
 }
 
-// fromEntries removes a page of the entries, once the list is done. The last of them is
-// looked up on each page of the list: what starts between two is an entry if it comes back.
+// fromEntries removes a page of the entries, once the list is done. Each page of the list looks up the last
+// one: a task that starts between two pages becomes an entry if it comes back.
 func (r *removal) fromEntries(listed bool) {
 	if late := r.has(LateUntil); late && listed || !late && r.first {
 		r.last = ""
@@ -107,7 +107,7 @@ func (r *removal) fromEntries(listed bool) {
 	}
 }
 
-// unlock has the lock go with what it is on.
+// unlock removes the lock together with its task.
 func (r *removal) unlock(ends bool) {
 	switch kind, place, _ := strings.Cut(r.lock, ":"); kind {
 	case "e":
@@ -122,8 +122,8 @@ func (r *removal) unlock(ends bool) {
 	}
 }
 
-// removeEntries removes a page of the entries that have a payload, behind one and up to
-// another, and returns how many waited, and between which the rest are.
+// removeEntries removes a page of the entries with a payload, those after one and up to another. It returns how
+// many waited, and the bounds of the rest.
 func (q *queue) removeEntries(payload, after, last string, most int) (removed int, _, _ string) {
 	n, name := 0, digest(payload)
 	for _, m := range q.all(q.contents) {
@@ -148,8 +148,8 @@ func (q *queue) removeEntries(payload, after, last string, most int) (removed in
 	return removed, after, last
 }
 
-// logPage puts the cancel of a page on record: each does, since any may be the last that
-// its caller hears of.
+// logPage adds the cancel of a page to the log. Every page does, since any may be the last that its caller gets
+// an answer to.
 func (q *queue) logPage(name string, last int64, first, ends bool) (token, stopped, finished, given int64) {
 	if first && q.has(FirstLogs) || ends && q.has(LastLogs) || !first && !ends && q.has(PagesLog) {
 		return q.logCancel(name, last)
@@ -159,9 +159,8 @@ func (q *queue) logPage(name string, last int64, first, ends bool) (token, stopp
 
 var large = regexp.MustCompile(`(?s)^sha1:[0-9a-fA-F]+:[0-9]+$`)
 
-// removeCopies removes the first copies from the list, and tells whether the lock was
-// on one of them, or on something in front of the last. What stood at the front was as
-// good as taken; what was removed elsewhere leaves a gap.
+// removeCopies removes the first copies from the list, and reports whether the lock was on one of them, or on
+// something in front of the last. Those at the front count as taken; those removed elsewhere leave a gap.
 func (q *queue) removeCopies(payload, lock string, most int) (removed int, unlocks bool) {
 	var left []string
 	var gaps []int64

@@ -8,20 +8,20 @@ import (
 
 func init() { verbs["check"] = of(check) }
 
-// An examination looks at things of a queue, and mends what it finds if it is to.
+// An examination checks a queue, and repairs what it finds if asked to.
 type examination struct {
 	*queue
 	mend     bool
-	worker   string // whose processes they are
+	worker   string // the owner of the processes
 	prefix   string // of the keys of batches
-	served   bool   // by somebody who has been heard of
+	served   bool   // by a worker whose lease hasn't expired
 	back     int    // tasks put to the front of the list
-	gaveBack bool   // something was
+	gaveBack bool   // something was given back
 	tries    int    // entries that wait to be retried
 	flaws    []any
 }
 
-// judges say of a thing whether it is as it should be, by what the names are.
+// judges check one thing each, by the kind of its name.
 var judges = map[string]func(*examination, string){
 	"process": (*examination).orphan, "held": (*examination).lost, "twice": (*examination).twice,
 	"working": (*examination).holds, "member": (*examination).lapsed, "suspect": (*examination).suspected,
@@ -52,7 +52,7 @@ func check(q *queue, c store.Call) any {
 	return []any{x.flaws, judged, x.tries}
 }
 
-// withoutTurn is the entry of an occurrence.
+// withoutTurn returns the entry of an occurrence.
 func withoutTurn(from string) string {
 	if i := strings.LastIndexByte(from, '@'); i >= 0 && i+1 < len(from) && strings.Trim(from[i+1:], "0123456789") == "" {
 		return from[:i]
@@ -60,9 +60,9 @@ func withoutTurn(from string) string {
 	return from
 }
 
-// sum is the digest of what waits in an entry. What an entry says of it is believed of
-// more than a mebibyte, which is then not read, and where it's that of the entry, or of the
-// entry that it had before it failed: such a task is known by its key only.
+// sum returns the digest of the payload that waits in an entry. It trusts the entry's own digest if the payload
+// is larger than a mebibyte, which is then not read, or if the digest is that of the entry, or of the entry it
+// had before it failed: such a task is known by its key only.
 func (x *examination) sum(payload, entry string) string {
 	x.forget()
 	said := x.word(x.entry+entry, "digest")
@@ -82,7 +82,7 @@ func (x *examination) tell(kind, name string, mended bool, detail string) {
 	x.flaws = append(x.flaws, []any{kind, name, bit(mended), detail})
 }
 
-// flaw tells of what is wrong, and mends it.
+// flaw reports a finding, and repairs it.
 func (x *examination) flaw(kind, name string, cure func()) {
 	if x.mend {
 		cure()
@@ -95,11 +95,11 @@ type sight int
 
 const (
 	there   sight = iota
-	missing       // Redis has lost it, or it has gone
-	foreign       // of another type, about which nothing can be told
+	missing       // Redis has lost it, or it has ended
+	foreign       // of another type, so nothing is known about it
 )
 
-// payload is what a process runs.
+// payload returns what a process runs.
 func (q *queue) payload(id string) (string, sight) {
 	key := q.process + id
 	if !q.is(key, "list") {
@@ -112,7 +112,7 @@ func (q *queue) payload(id string) (string, sight) {
 	return items[len(items)-1], there
 }
 
-// part is a field of an entry.
+// part returns a field of an entry.
 func (q *queue) part(entry, name string) (string, sight) {
 	key := q.entry + entry
 	if !q.is(key, "hash") {
@@ -125,8 +125,7 @@ func (q *queue) part(entry, name string) (string, sight) {
 	return f, there
 }
 
-// lock judges where a lock points. Of places on the list, only that there are none is
-// certain.
+// lock judges where a lock points. A place on the list is only wrong for certain if the list is empty.
 func (x *examination) lock(of string) {
 	where, locked := x.field(x.unique, of)
 	if !locked || of == "offset" {
@@ -138,7 +137,7 @@ func (x *examination) lock(of string) {
 	switch kind {
 	case "p:":
 		if payload, seen = x.payload(place); len(payload) >= 1<<20 {
-			return // believed, since to hash it takes long; Redis counts what surrounds it, too
+			return // trusted, since hashing it takes long; Redis checks what surrounds it, too
 		}
 	case "e:":
 		payload, seen = x.part(place, "payload")
@@ -157,7 +156,7 @@ func (x *examination) lock(of string) {
 	}
 }
 
-// logged judges a cancel: it may cover what somebody holds, and its token was given.
+// logged judges a cancel: it may cover a held process, and its token was given out.
 func (x *examination) logged(name string) {
 	token, logged := x.score(x.canceled, name)
 	flaw := "cancel"
@@ -172,14 +171,14 @@ func (x *examination) logged(name string) {
 	}
 }
 
-// record judges a record: it ends by itself.
+// record judges a record: it expires.
 func (x *examination) record(name string) {
 	if v := x.keys[x.cancel+name]; v != nil && v.kind == "hash" && v.expires.IsZero() {
 		x.flaw("ttl", name, func() { x.expire(x.cancel+name, 60_000) })
 	}
 }
 
-// holding judges who is known to hold something: it does, and knows no cancel to come.
+// holding judges a holder: it holds something, and has acknowledged no cancel that is still to come.
 func (x *examination) holding(worker string) {
 	if !x.is(x.holders, "zset") {
 		return
@@ -192,7 +191,7 @@ func (x *examination) holding(worker string) {
 	}
 }
 
-// stops judges what is said to be stopping: it runs.
+// stops judges a member of stopping: its process runs.
 func (x *examination) stops(member string) {
 	if !x.is(x.stopping, "zset") {
 		return
@@ -220,7 +219,7 @@ func (x *examination) overall(name string) {
 	case n == 0 && x.exists(x.gaps):
 		x.flaw("leftover", "gaps", func() { x.del(x.gaps) })
 	case n == 1 && x.locks:
-		x.flaw("leftover", "unique", func() {}) // it goes with the end of the call
+		x.flaw("leftover", "unique", func() {}) // it is removed at the end of the call
 	case n > 0 && !x.locks:
 		x.flaw("lock", "offset", func() { x.set(x.unique, "offset", 0) })
 	}

@@ -9,20 +9,20 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// A scene is what is there for a request to meet.
+// A scene is the data that a request finds.
 type scene struct {
 	keys  []string
 	held  []process
-	names map[string][]string // by kind of key: what its keys end in, or else what is in it
+	names map[string][]string // by kind of key: the suffixes of its keys, or else its contents
 	until map[string]string   // the deadlines of members
 }
 
-// A process is one that is held.
+// A process is one that a worker holds.
 type process struct {
 	worker, id string
 	token      int64
-	payload    string // "" if it is lost
-	several    bool   // somebody has put another payload beside it
+	payload    string // "" if it's lost
+	several    bool   // another payload was written beside it
 	added      bool
 }
 
@@ -33,7 +33,7 @@ var at = map[string]string{
 	"recurring": "recurring", "result": "result",
 }
 
-// check draws an examination of what is there, in any order, and of what is not.
+// check draws an examination of names that exist, in any order, and of some that don't.
 func (d *drawing) check(s *scene) []any {
 	var what, worker string
 	var names []string
@@ -64,7 +64,7 @@ func (d *drawing) names(s *scene, what string) (worker string, names []string) {
 		for _, p := range s.held {
 			for _, o := range s.held {
 				if p.id == o.id && p.worker != o.worker {
-					worker = o.worker // else there is nothing to find
+					worker = o.worker // otherwise there is nothing to find
 				}
 			}
 		}
@@ -161,7 +161,7 @@ func (d *drawing) damage(s *scene) request {
 
 var space = keys.NewSpace(prefix)
 
-// sceneOf is what there is in a keyspace.
+// sceneOf returns the scene in a keyspace.
 func sceneOf(held *Store) scene {
 	s := scene{names: map[string][]string{}, until: map[string]string{}}
 	for _, key := range held.Keys() {
@@ -194,7 +194,7 @@ func sceneOf(held *Store) scene {
 	return s
 }
 
-// note notes what is in a key.
+// note records the contents of a key.
 func (s *scene) note(key string, in []ranked) {
 	k, ok := space.Parse(key)
 	if !ok || k.Queue == nil || k.Queue.IsFailed() {

@@ -19,7 +19,7 @@ type drawing struct {
 	now   int64
 	ids   int
 	round map[string]int
-	doubt int      // for how long there is something to check
+	doubt int      // how many more requests may find damage
 	large bool     // one of the payloads is
 	keys  []string // entries of added tasks
 }
@@ -29,7 +29,7 @@ func (d *drawing) of(words ...string) string { return words[d.IntN(len(words))] 
 func (d *drawing) worker() string  { return d.of(workers...) }
 func (d *drawing) payload() string { return d.of("a", "b", "c", last[d.large]) }
 
-// entry draws an entry, and at times that of a task that was added.
+// entry draws an entry, sometimes that of an added task.
 func (d *drawing) entry() string {
 	if len(d.keys) > 0 && d.IntN(3) == 0 {
 		return d.keys[d.IntN(len(d.keys))]
@@ -37,10 +37,10 @@ func (d *drawing) entry() string {
 	return d.of("k:x", "k:y", "k:z")
 }
 
-// last is the last of the payloads. Of a large one the digest is named, and kept.
+// last is the last of the payloads. If it's large, requests name its digest, and entries store it.
 var last = map[bool]string{false: "d", true: strings.Repeat("d", namedFrom+1)}
 
-// named is the digest of a large payload, as it is named, or left to be computed.
+// named returns the digest of a large payload as a request names it, or leaves it to be computed.
 func (d *drawing) named(payload string) string {
 	if len(payload) <= namedFrom || d.IntN(4) == 0 {
 		return ""
@@ -48,8 +48,8 @@ func (d *drawing) named(payload string) string {
 	return digest(payload)
 }
 
-// draw draws a request, odd ones too: of who is no member, of old rounds, with wrong
-// tokens, twice.
+// draw draws a request, including invalid ones: of workers that aren't members, of old rounds, with wrong
+// tokens, repeated.
 func (d *drawing) draw(s *scene) request {
 	d.now += int64(d.IntN(4)) * 500
 	q := queue_
@@ -122,20 +122,20 @@ func (d *drawing) draw(s *scene) request {
 	return on("requeue", head, tail, q.Channel(keys.KindEnqueue), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)))
 }
 
-// call is a call of a verb, with one of a few nonces.
+// call returns a call of a verb, with one of a few nonces.
 func (d *drawing) call(verb string, args ...any) request {
 	return request{verb, d.now, KeysOf(verb, queue_, d.of("1", "2", "3")), args}
 }
 
-// salt is that of all added tasks.
+// salt is the same for all added tasks.
 const salt = "000000000000a"
 
-// card draws a card: one of a task that expires soon, of one whose result is kept, or none.
+// card draws a card: of a task that expires soon, of one that keeps its result, or none.
 func (d *drawing) card() string {
 	return d.of("", "0", fmt.Sprintf("1%016d", d.now+int64(d.IntN(4)-1)*700), "40000060000h1:av1:b")
 }
 
-// add draws an addition of tasks.
+// add draws a call that adds tasks.
 func (d *drawing) add() request {
 	q := queue_
 	args := []any{q.Wake(""), q.Channel(keys.KindEnqueue), q.Keyed(""), max(d.IntN(5)-3, 0) * 60_000, salt}
@@ -156,7 +156,7 @@ func (d *drawing) add() request {
 	return d.call("add", args...)
 }
 
-// recur draws schedules that are asserted: mostly of the same times, in part or whole.
+// recur draws schedules to assert: mostly with the same times, in part or in full.
 func (d *drawing) recur() []any {
 	args := []any{1500, d.IntN(2)}
 	for range d.IntN(3) {
@@ -209,7 +209,7 @@ func (d *drawing) step(held []process, head, tail string) []any {
 		word := map[string]string{"finish": d.of("", "=result", "#70000:00ff"), "retry": d.of("0", "900", "900:failed", "0:"), "snooze": d.of("0", "900"), "fail": d.of("failed::reason", fmt.Sprintf("failed:%d:reason", d.now))}[verb]
 		large := d.of("", "", "70000:"+digest(p.payload))
 		if p.several {
-			large = "" // it would name one of them, and the script may end another
+			large = "" // it would name one task, and the script may end another
 		}
 		if p.added && verb == "finish" && word == "" {
 			ends, adds = append(ends, p.id, p.token), adds+1
@@ -218,7 +218,7 @@ func (d *drawing) step(held []process, head, tail string) []any {
 		outcomes = append(outcomes, p.id, p.token, verb, word, large)
 	}
 	if d.IntN(6) == 0 {
-		ends = append(ends, fmt.Sprint("p", d.ids+50), 1) // it is not there
+		ends = append(ends, fmt.Sprint("p", d.ids+50), 1) // it doesn't exist
 	}
 	var starts []any
 	for range d.IntN(4) {
@@ -250,8 +250,7 @@ func (d *drawing) step(held []process, head, tail string) []any {
 
 var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
 
-// standStill is the script of a verb, its fragments first, for which it is the given
-// time.
+// standStill returns the script of a verb, after its fragments, with the clock stopped at the given time.
 func standStill(t *testing.T, verb string, now int64) string {
 	t.Helper()
 	read := func(name string) string {

@@ -2,8 +2,8 @@ package spec
 
 import "strings"
 
-// run judges a process of entries: it is there, and the entry names it. What is held
-// without its list ends with its holder.
+// run judges a process of entries: it exists, and the entry names it. A held one whose list is missing ends
+// with its holder.
 func (x *examination) run(id string) {
 	entry, ok := x.field(x.entries, id)
 	if !ok {
@@ -36,7 +36,7 @@ func (x *examination) run(id string) {
 	})
 }
 
-// endRun ends what an entry runs. What was blocked is not lost for want of a time.
+// endRun ends what an entry runs. If what it blocked has lost its time, it gets one.
 func (x *examination) endRun(entry, id string) {
 	key := x.entry + entry
 	_, timed := integer(x.word(key, "due"))
@@ -46,16 +46,15 @@ func (x *examination) endRun(entry, id string) {
 	x.ended(entry, id, "lost")
 }
 
-// An agreement is whether the other keys say what an entry says.
+// An agreement is whether the other keys agree with an entry.
 type agreement struct {
 	*examination
 	of, key     string // the entry
 	waits, runs bool
-	wrong, left bool // left to who holds it
+	wrong, left bool // left to its holder
 }
 
-// agrees judges an entry: the other keys say what it says. What cannot be mended here
-// is left to who holds it.
+// agrees judges an entry: the other keys agree with it. What can't be repaired here is left to its holder.
 func (x *examination) agrees(entry string) {
 	payload, seen := x.part(entry, "payload")
 	if seen == foreign || !x.exists(x.entry+entry) {
@@ -89,7 +88,7 @@ func (x *examination) agrees(entry string) {
 	}
 }
 
-// amiss notes that something is wrong, and mends it.
+// amiss notes that something is wrong, and repairs it.
 func (a *agreement) amiss(cure func()) {
 	a.wrong = true
 	if a.mend {
@@ -97,7 +96,7 @@ func (a *agreement) amiss(cure func()) {
 	}
 }
 
-// timed has what waits be due at some time, and returns that.
+// timed makes sure that what waits has a time, and returns it.
 func (a *agreement) timed() int64 {
 	due, ok := integer(a.word(a.key, "due"))
 	if a.waits && !ok {
@@ -110,7 +109,7 @@ func (a *agreement) timed() int64 {
 	return due
 }
 
-// running has the process that an entry names name the entry.
+// running makes the process that an entry names refer to the entry.
 func (a *agreement) running(process string) {
 	if named, ok := a.field(a.entries, process); !a.runs || ok && named == a.of {
 		return
@@ -130,7 +129,7 @@ func (a *agreement) running(process string) {
 	}
 }
 
-// inSchedule has an entry be in schedule just when it waits and nothing blocks it.
+// inSchedule makes sure that an entry is in schedule if and only if it waits and nothing blocks it.
 func (a *agreement) inSchedule(due int64) {
 	planned, plans := a.score(a.schedule, a.of)
 	switch {
@@ -143,7 +142,7 @@ func (a *agreement) inSchedule(due int64) {
 	}
 }
 
-// planned judges one in schedule: something is there.
+// planned judges a member of schedule: something waits there.
 func (x *examination) planned(entry string) {
 	_, waits := x.part(entry, "payload")
 	_, runs := x.part(entry, "process")
@@ -159,7 +158,7 @@ func (x *examination) planned(entry string) {
 	}
 }
 
-// content judges one of contents, digest:entry: that waits there.
+// content judges a member of contents, digest:entry: that payload waits there.
 func (x *examination) content(member string) {
 	of, entry := member[:min(40, len(member))], member[min(41, len(member)):]
 	payload, seen := x.part(entry, "payload")

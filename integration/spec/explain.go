@@ -35,7 +35,7 @@ func explain(q *queue, c store.Call) any {
 		failed := failedQueue(c.Arg("head"), c.Arg("tail"), "")
 		for _, e := range q.copies(failed, payload, most) {
 			if q.is(failed.entry+e, "hash") {
-				// It isn't told when it was planned.
+				// The reply doesn't have the time for which it was planned.
 				graves = append(graves, append(append([]any{e}, q.story(failed.entry + e)[:7]...), q.word(failed.entry+e, "card")))
 			}
 		}
@@ -43,10 +43,10 @@ func explain(q *queue, c store.Call) any {
 	return []any{q.now, bit(q.isPaused()), q.alive(), idle, q.due(), q.waits() + len(q.inBatches(c.Arg("batch"))), q.Store.entries(q.added), places, line, entries, graves}
 }
 
-// alive is how many serve the queue and have been heard of.
+// alive returns how many workers with a current lease serve the queue.
 func (q *queue) alive() int { return len(q.between(q.workers, float64(q.now), inf)) }
 
-// places tells how many are before each copy on the list, and in the batches behind it.
+// places returns how many tasks are before each copy on the list, and in the batches behind it.
 func (q *queue) places(payload string, most, depth int, batch string) []any {
 	places := []any{}
 	for i, item := range slices.Concat(q.tasks(q.waiting), q.inBatches(batch)) {
@@ -57,7 +57,7 @@ func (q *queue) places(payload string, most, depth int, batch string) []any {
 	return places
 }
 
-// copies are the entries of a lane in which a payload waits.
+// copies returns the entries of a lane in which a payload waits.
 func (q *queue) copies(l *lane, payload string, most int) (entries []string) {
 	if !q.is(l.contents, "zset") {
 		return nil
@@ -70,7 +70,7 @@ func (q *queue) copies(l *lane, payload string, most int) (entries []string) {
 	return entries
 }
 
-// heldBy is the worker and the token, if that one holds the process.
+// heldBy returns the worker and the token, if that worker holds the process.
 func (q *queue) heldBy(worker, process string) (holder string, token int64) {
 	if q.is(q.working+worker, "zset") {
 		if score, ok := q.score(q.working+worker, process); ok {
@@ -80,8 +80,7 @@ func (q *queue) heldBy(worker, process string) (holder string, token int64) {
 	return "", 0
 }
 
-// appendEntry tells of an entry in which something waits, this payload as contents has it, or
-// runs.
+// appendEntry describes an entry in which something waits (this payload, according to contents) or runs.
 func (q *queue) appendEntry(entries []any, entry, payload string) []any {
 	key := q.entry + entry
 	if !q.is(key, "hash") {

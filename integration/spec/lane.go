@@ -2,8 +2,7 @@ package spec
 
 import "strconv"
 
-// wakes wakes as many idle workers, or those there are. A message that nobody hears
-// does not count.
+// wakes wakes n idle workers, or as many as there are. A message without a receiver doesn't count.
 func (s *Store) wakes(idle, channel string, n int) (woken int) {
 	for range 64 {
 		if woken >= n || !s.is(idle, "zset") || s.size(idle) == 0 {
@@ -18,7 +17,7 @@ func (s *Store) wakes(idle, channel string, n int) (woken int) {
 	return woken
 }
 
-// keeper tells whether somebody idle keeps the time, and whether somebody is idle.
+// keeper reports whether an idle worker keeps the time, and whether any worker is idle.
 func (s *Store) keeper(l *lane) (keeps, someone bool) {
 	if !s.is(l.idle, "zset") || s.size(l.idle) == 0 {
 		return false, false
@@ -27,7 +26,7 @@ func (s *Store) keeper(l *lane) (keeps, someone bool) {
 	return all[len(all)-1].score >= clock, true
 }
 
-// ring tells whoever keeps the time, or has somebody begin to.
+// ring notifies the worker that keeps the time, or makes one begin to.
 func (s *Store) ring(l *lane) {
 	for range 64 {
 		if !s.is(l.idle, "zset") || s.size(l.idle) == 0 {
@@ -42,7 +41,7 @@ func (s *Store) ring(l *lane) {
 	}
 }
 
-// next is when the first entry is due that is not yet, if there is one.
+// next returns when the first entry that isn't due yet will be, if there is one.
 func (q *queue) next(l *lane) (due int64, ok bool) {
 	for _, r := range q.between(l.schedule, float64(q.now+1), aside-1) {
 		return int64(r.score), true
@@ -50,7 +49,7 @@ func (q *queue) next(l *lane) (due int64, ok bool) {
 	return 0, false
 }
 
-// sooner reports whether whoever keeps the time is to hear of something planned.
+// sooner reports whether the worker that keeps the time must be notified of something planned.
 func (q *queue) sooner(l *lane) bool {
 	if l.first > 0 && !l.earlier {
 		due, ok := q.next(l)
@@ -59,8 +58,8 @@ func (q *queue) sooner(l *lane) bool {
 	return l.earlier
 }
 
-// alert ends what plans: it wakes workers for what is due and what was put to the
-// front of the list.
+// alert runs after entries were planned: it wakes workers for those that are due
+// and for tasks put at the front of the list.
 func (q *queue) alert(l *lane, returned int) {
 	q.wakes(l.idle, l.wake, max(returned, l.ready))
 	if q.sooner(l) {
@@ -89,22 +88,21 @@ func (q *queue) await(l *lane, entry, payload string, due, retries, crashes int6
 	q.add(l.contents, q.digest(payload)+":"+entry, 0)
 }
 
-// keepsDigest reports whether an entry names the digest of its payload: it is large, or the entry
-// stands for it.
+// keepsDigest reports whether an entry stores the digest of its payload: the payload is large, or the entry is a
+// key and the caller has named the digest.
 func (q *queue) keepsDigest(entry, payload string) bool {
 	_, named := q.names[payload]
 	return len(payload) > namedFrom || isKey(entry) && named
 }
 
-// keepDigest has an entry name the digest of what waits.
+// keepDigest stores the digest of the waiting payload in an entry.
 func (q *queue) keepDigest(l *lane, entry, payload string) {
 	if q.keepsDigest(entry, payload) {
 		q.set(l.entry+entry, "digest", q.digest(payload))
 	}
 }
 
-// named takes in the digest that an entry names of what waits: it counts where contents
-// has it, too.
+// named reads the digest that an entry stores of its waiting payload. It's valid only if contents has it, too.
 func (q *queue) named(l *lane, entry, payload string) {
 	d, ok := q.field(l.entry+entry, "digest")
 	if _, waits := q.score(l.contents, d+":"+entry); ok && waits {
@@ -114,10 +112,10 @@ func (q *queue) named(l *lane, entry, payload string) {
 
 var rules = []string{"keep", "counts", "low", "high"}
 
-// unwait removes the waiting part of an entry, and with it the entry unless it runs.
+// unwait removes the waiting part of an entry, and the entry with it unless it runs.
 func (q *queue) unwait(l *lane, entry string) bool { return q.unwaitAs(l, entry, "") }
 
-// unwaitAs is unwait, where contents has told the digest.
+// unwaitAs is unwait with the digest from contents.
 func (q *queue) unwaitAs(l *lane, entry, told string) bool {
 	q.forget()
 	key := l.entry + entry
@@ -149,7 +147,7 @@ func (q *queue) unwaitAs(l *lane, entry, told string) bool {
 	return true
 }
 
-// started makes what waits in an entry run.
+// started turns the waiting part of an entry into a running one.
 func (q *queue) started(entry, id, payload, worker string, retries, crashes int64, card string) {
 	key := q.entry + entry
 	q.remove(q.schedule, entry)
@@ -179,7 +177,7 @@ func (q *queue) untie(id string) (added bool) {
 	return added
 }
 
-// ended removes the running part of an entry. What it blocked is planned.
+// ended removes the running part of an entry, and plans what it blocked.
 func (q *queue) ended(entry, id, outcome string) {
 	key := q.entry + entry
 	if q.untie(id) {
@@ -199,8 +197,8 @@ func (q *queue) ended(entry, id, outcome string) {
 	}
 }
 
-// returned makes what runs wait again. What was put there meanwhile says what becomes
-// of it, as it would have said of what waits. It tells whether the counts stay.
+// returned makes a running task wait again. If its key was put meanwhile, that put decides what becomes of it,
+// as it would for a waiting task. It reports whether the counts stay.
 func (q *queue) returned(entry, id, payload string, due, retries, crashes int64, card string) (counts bool) {
 	key := q.entry + entry
 	newer, put := "", false
@@ -209,7 +207,7 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64,
 	}
 	rule := func(name string) string {
 		f, ok := q.field(key, name)
-		if !ok && (name == "low" || name == "high") { // Redis had lost what runs
+		if !ok && (name == "low" || name == "high") { // Redis had lost the running part
 			f, _ = q.field(key, "due")
 		}
 		return f
@@ -258,8 +256,8 @@ func failedQueue(head, tail, wake string) *lane {
 
 func (s *Store) buries(l *lane) bool { return s.is(l.schedule, "zset") && s.is(l.contents, "zset") }
 
-// trim removes the oldest, of those with a score from low on, where there are more
-// than keep: 100 at most, and no more once they have a megabyte. It tells how many.
+// trim removes the oldest entries with a score of at least low until keep are left: at most 100, or fewer once
+// they reach a megabyte. It returns how many.
 func (q *queue) trim(l *lane, low float64, keep int) (dropped int) {
 	bytes := 0
 	for range min(len(q.between(l.schedule, low, inf))-keep, 100) {
@@ -278,7 +276,7 @@ func (q *queue) trim(l *lane, low float64, keep int) (dropped int) {
 	return dropped
 }
 
-// A failure is what is told of a task that failed.
+// A failure describes a task that failed.
 type failure struct {
 	payload, entry, kind, reason string
 	retries, crashes             int64
@@ -303,7 +301,7 @@ func (q *queue) bury(l *lane, worker, id string, f failure) {
 	q.plan(l, grave, q.now)
 }
 
-// putAside keeps in a failed queue what failed again, never to be due.
+// putAside stores what failed again in a failed queue, never due.
 func (q *queue) putAside(entry, payload string, retries, crashes int64) {
 	q.await(&q.lane, entry, payload, aside+q.now, retries, crashes, "")
 	q.plan(&q.lane, entry, aside+q.now)

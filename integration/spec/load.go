@@ -7,7 +7,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Load takes in what a Redis, or something like it, holds under a prefix.
+// Load copies what a Redis, or a similar server, holds under a prefix.
 func (s *Store) Load(c redis.Conn, prefix string) error {
 	names, err := scan(c, prefix)
 	if err != nil {
@@ -49,13 +49,13 @@ func (s *Store) Load(c redis.Conn, prefix string) error {
 	return nil
 }
 
-// reads is how each kind of value is read.
+// reads are the commands that read each kind of value.
 var reads = map[string][]any{
 	"none": {"EXISTS"}, "string": {"GET"}, "list": {"LRANGE", 0, -1}, "hash": {"HGETALL"}, "zset": {"ZRANGE", 0, -1, "WITHSCORES"}, "set": {"SMEMBERS"},
 	"stream": {"XRANGE", "-", "+"},
 }
 
-// readAs is what a key of some kind holds, as Get tells it, by what was read; nil if nothing was.
+// readAs converts the replies for a key of some kind to a value like those of Get; nil if the key is gone.
 func readAs(kind string, reply any) (any, error) {
 	all, _ := reply.([]any)
 	switch {
@@ -107,7 +107,7 @@ func scan(c redis.Conn, prefix string) (all []string, err error) {
 	}
 }
 
-// ask sends commands in one exchange.
+// ask sends commands in one round trip.
 func ask(c redis.Conn, commands [][]any) (replies []any, err error) {
 	for _, command := range commands {
 		if err := c.Send(command[0].(string), command[1:]...); err != nil {

@@ -50,7 +50,7 @@ func join(s *Store, c store.Call, at time.Time) any {
 	return 1
 }
 
-// lastFence is the token when the last worker went.
+// lastFence returns the token when the last worker left.
 func (q *queue) lastFence() int64 {
 	token, _ := q.lastToken()
 	if !q.exists(q.rounds) {
@@ -60,7 +60,7 @@ func (q *queue) lastFence() int64 {
 	return min(fence, token)
 }
 
-// endJoins has all joins come too late that were asked for before.
+// endJoins makes all joins that were sent before come too late.
 func (q *queue) endJoins() {
 	token, ok := q.lastToken()
 	if !ok || !q.is(q.rounds, "hash") {
@@ -159,7 +159,7 @@ func (q *queue) takeBack(workers []string) (returned, handled, left int) {
 	return returned, handled, left
 }
 
-// returning are some of those whose return is under way.
+// returning returns some of the workers whose return is in progress.
 func (q *queue) returning() (all []string) {
 	for _, r := range q.between(q.suspects, -inf, 0) {
 		all = append(all, r.name)
@@ -167,7 +167,7 @@ func (q *queue) returning() (all []string) {
 	return all[:min(len(all), atOnceWorkers)]
 }
 
-// goOn goes on with returns under way. Open tells whether others may start.
+// goOn continues returns in progress. Open reports whether others may start.
 func (q *queue) goOn() (open, again bool) {
 	workers := q.returning()
 	if len(workers) == 0 {
@@ -179,8 +179,7 @@ func (q *queue) goOn() (open, again bool) {
 	return !again, again
 }
 
-// look suspects those whose lease has lapsed, and fails those that were suspected a
-// grace ago.
+// look suspects workers whose lease has expired, and evicts those suspected a grace ago.
 func (q *queue) look(grace int64, judge bool) []any {
 	lapsed, more := q.suspect(grace)
 	if lapsed == 0 && !q.suspecting() {
@@ -222,8 +221,8 @@ func (q *queue) look(grace int64, judge bool) []any {
 	return []any{failed, returned, bit(more || left > 0 && handled > 0), q.nextSuspect()}
 }
 
-// suspect notes some of those whose lease has lapsed, and tells how many there are, and
-// whether others are to be noted.
+// suspect marks some of the workers whose lease has expired. It returns how many there are, and whether there
+// are more to mark.
 func (q *queue) suspect(grace int64) (_ int, more bool) {
 	lapsed := q.between(q.workers, -inf, float64(q.now-1))
 	if len(lapsed) == 0 {
@@ -249,7 +248,7 @@ func (q *queue) suspect(grace int64) (_ int, more bool) {
 	return len(lapsed), len(lapsed) > max(noted, from+most)
 }
 
-// nextSuspect is in how many ms somebody is to be failed; -1 if nobody is suspected.
+// nextSuspect returns in how many ms the next suspect will be evicted; -1 if there is none.
 func (q *queue) nextSuspect() int64 {
 	for _, r := range q.between(q.suspects, 0, inf) {
 		if r.score > 0 {
@@ -259,7 +258,7 @@ func (q *queue) nextSuspect() int64 {
 	return -1
 }
 
-// register writes the registration of a worker, of the fields in their order.
+// register writes the registration of a worker, with the fields in order.
 func register(s *Store, c store.Call, _ time.Time) any {
 	s.del(c.Key("worker"))
 	for _, name := range []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck", "protocol"} {
@@ -271,7 +270,7 @@ func register(s *Store, c store.Call, _ time.Time) any {
 	return 1
 }
 
-// agree raises what the fleet speaks.
+// agree raises the protocol version of the fleet.
 func agree(s *Store, c store.Call, _ time.Time) any {
 	newest, oldest := number(c.Arg("newest")), number(c.Arg("oldest"))
 	there, _ := s.get(c.Key("protocol"))
@@ -292,7 +291,7 @@ func enlist(s *Store, c store.Call, _ time.Time) any {
 	return bit(!was)
 }
 
-// unlist takes a queue off the list unless something is there of it.
+// unlist removes a queue from the list unless it has keys.
 func unlist(s *Store, c store.Call, _ time.Time) any {
 	if slices.ContainsFunc(c.Keys[1:], s.exists) {
 		return 0
@@ -300,7 +299,7 @@ func unlist(s *Store, c store.Call, _ time.Time) any {
 	return bit(s.strike(c.Key("registry"), c.Arg("name")))
 }
 
-// delist takes a worker off the list unless its registration is there.
+// delist removes a worker from the list unless its registration exists.
 func delist(s *Store, c store.Call, _ time.Time) any {
 	if s.exists(c.Key("worker")) {
 		return 0
@@ -308,7 +307,7 @@ func delist(s *Store, c store.Call, _ time.Time) any {
 	return bit(s.strike(c.Key("peers"), c.Arg("id")))
 }
 
-// strike takes a name off a list, and tells whether it was there.
+// strike removes a name from a list, and reports whether it was there.
 func (s *Store) strike(list, name string) (listed bool) {
 	s.change(list, "set", func(v *value) {
 		listed = v.set[name]
@@ -414,7 +413,7 @@ func fail(q *queue, c store.Call) any {
 	return []any{1, returned, handled, left}
 }
 
-// takeAll ends a call that has a worker go, with what that holds.
+// takeAll ends a call that removes a worker, and returns its tasks.
 func (q *queue) takeAll(worker string) (returned, handled, left int) {
 	returned, handled, left = q.takeBack([]string{worker})
 	q.keepOffset()
@@ -424,7 +423,7 @@ func (q *queue) takeAll(worker string) (returned, handled, left int) {
 	return returned, handled, left
 }
 
-// end fences a member; it reports whether the worker is one, or is being returned.
+// end fences a member. It reports whether the worker is a member, or is being returned.
 func (q *queue) end(worker string, mark int64) bool {
 	leaves := q.leaves(worker)
 	if q.isMember(worker) {
@@ -439,7 +438,7 @@ func (q *queue) isMember(worker string) bool {
 	return member
 }
 
-// failed reports whether the worker was failed, and others go on with its return.
+// failed reports whether the worker was evicted, and others continue its return.
 func (q *queue) failed(worker string) bool {
 	at, suspected := q.score(q.suspects, worker)
 	return !q.isMember(worker) && suspected && at == 0

@@ -12,27 +12,26 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// A Memory is a Redis in this process, miniredis. Its commands need no connection, and are made one
-// after the other.
+// A Memory is a Redis in this process, miniredis. Its commands need no connection, and run one after the other.
 type Memory struct {
 	*miniredis.Miniredis
-	desk *server.Peer // on which commands are made
+	desk *server.Peer // runs the commands
 	out  bytes.Buffer
 }
 
-// NewMemory returns one that does not listen.
+// NewMemory returns one that doesn't listen.
 func NewMemory() *Memory {
 	m := &Memory{Miniredis: miniredis.NewMiniRedis()}
-	conn, err := m.Dial() // which starts it without a listener
+	conn, err := m.Dial() // starts it without a listener
 	if err != nil {
 		panic(err) // miniredis has a command twice
 	}
-	_ = conn.Close() // nothing was said
+	_ = conn.Close() // nothing was sent
 	m.desk = server.NewPeer(bufio.NewWriter(&m.out))
 	return m
 }
 
-// Do makes a command. A Refusal is an error reply.
+// Do runs a command. A Refusal is an error reply.
 func (m *Memory) Do(command ...string) any {
 	m.out.Reset()
 	m.Server().Dispatch(m.desk, command)
@@ -44,9 +43,9 @@ func (m *Memory) Do(command ...string) any {
 	return reply
 }
 
-// Get is a copy of what a key holds, as a Store tells it.
+// Get returns a copy of the value of a key, in the types of Store.Get.
 func (m *Memory) Get(key string) any {
-	// No error can come below: the key is there, and of this type.
+	// No error is possible below: the key exists, and has this type.
 	switch m.Type(key) {
 	case "string":
 		v, _ := m.Miniredis.Get(key)
@@ -82,9 +81,9 @@ func (m *Memory) Get(key string) any {
 	return nil
 }
 
-// Set has a free key hold what Get then tells, for a while if that is not 0.
+// Set sets a key that doesn't exist to a value in the types of Get. It expires after ttl if that isn't 0.
 func (m *Memory) Set(key string, v any, ttl time.Duration) {
-	switch v := v.(type) { // no error can come, since the key is free
+	switch v := v.(type) { // no error is possible, since the key doesn't exist
 	case string:
 		_ = m.Miniredis.Set(key, v)
 	case []string:

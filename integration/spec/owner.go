@@ -2,15 +2,15 @@ package spec
 
 import "strings"
 
-// takeFrom begins, or goes on with, the return of what a worker holds.
+// takeFrom starts, or continues, the return of what a worker holds.
 func (x *examination) takeFrom(worker string) {
 	returned, _, _ := x.takeBack([]string{worker})
 	x.back += returned
 	x.gaveBack = true
 }
 
-// orphan judges a process with a list: somebody holds it. Nobody knows its token any
-// more, so it is given back with one that no cancel covers.
+// orphan judges a process with a list: a worker holds it. Its token is lost, so it is given back with one that
+// no cancel covers.
 func (x *examination) orphan(id string) {
 	holder := x.holder(id)
 	if _, seen := x.payload(id); seen != there || holder != "" {
@@ -26,7 +26,7 @@ func (x *examination) orphan(id string) {
 	x.tell("orphan", id, mended, "")
 }
 
-// lost judges what a worker holds: there is a list. Its end clears it.
+// lost judges what a worker holds: its list exists. Its end clears it.
 func (x *examination) lost(id string) {
 	_, held := x.score(x.working+x.worker, id)
 	if _, seen := x.payload(id); held && seen == missing {
@@ -34,8 +34,8 @@ func (x *examination) lost(id string) {
 	}
 }
 
-// twice judges what the worker and another one hold, process:other. The later start
-// stays, unless it is of no member.
+// twice judges what the worker and another one hold, process:other. The later start stays, unless its worker
+// isn't a member.
 func (x *examination) twice(name string) {
 	id, other, _ := strings.Cut(name, ":")
 	if !x.is(x.working+x.worker, "zset") || !x.is(x.working+other, "zset") {
@@ -63,8 +63,8 @@ func (x *examination) twice(name string) {
 	x.tell("two-owners", id, x.mend, goes)
 }
 
-// holds judges a worker that holds something: its tokens have been given, and it is a
-// member, or being returned.
+// holds judges a worker that holds something: its tokens have been given out, and it is a member, or being
+// returned.
 func (x *examination) holds(worker string) {
 	if !x.is(x.working+worker, "zset") || x.size(x.working+worker) == 0 {
 		return
@@ -84,14 +84,14 @@ func (x *examination) holds(worker string) {
 	}
 	if !x.isMember(worker) && !x.leaves(worker) {
 		x.flaw("non-member", worker, func() {
-			x.add(x.suspects, worker, -1) // nobody knows whether it died
+			x.add(x.suspects, worker, -1) // whether it died is unknown
 			x.takeFrom(worker)
 		})
 	}
 }
 
-// lapsed judges a member, deadline:worker, that nobody else can. One that has been
-// heard of since that deadline was seen is not failed.
+// lapsed judges a member, deadline:worker, when no other worker can. One that has
+// renewed its lease since that deadline was read isn't evicted.
 func (x *examination) lapsed(name string) {
 	seen, worker, _ := strings.Cut(name, ":")
 	score, member := x.score(x.workers, worker)
@@ -107,7 +107,7 @@ func (x *examination) lapsed(name string) {
 	x.tell("expired-worker", worker, fails, deadline)
 }
 
-// suspected judges a suspect: it is a member, or somebody goes on with its return.
+// suspected judges a suspect: it is a member, or its return is in progress.
 func (x *examination) suspected(worker string) {
 	mark, suspected := x.score(x.suspects, worker)
 	switch {
@@ -119,14 +119,14 @@ func (x *examination) suspected(worker string) {
 	}
 }
 
-// idles judges one of the idle: it is a member.
+// idles judges one of the idle workers: it is a member.
 func (x *examination) idles(worker string) {
 	if x.is(x.idle, "zset") && x.rank(x.idle, worker) >= 0 && !x.isMember(worker) {
 		x.flaw("leftover", worker, func() { x.remove(x.idle, worker) })
 	}
 }
 
-// numbered judges whose rounds are known: it is a member, or the fence beside one.
+// numbered judges a worker with a round number: it is a member, or the fence beside one.
 func (x *examination) numbered(worker string) {
 	_, known := x.field(x.rounds, worker)
 	if known && !x.isMember(worker) && (worker != "fence" || x.fields(x.rounds) == 1) {

@@ -21,8 +21,8 @@ func init() {
 	verbs["delete"] = of(deleteQueue)
 }
 
-// pushAll adds payloads to the back and wakes as many workers. It tells how many waited
-// before, and whether nothing did and nobody is there.
+// pushAll adds payloads to the back and wakes as many workers. It returns how many waited before, and whether
+// none did and no worker is there.
 func (s *Store) pushAll(waiting, idle, workers, wake, observers string, payloads []string) (before int, alone bool) {
 	before = s.length(waiting)
 	s.push(waiting, payloads...)
@@ -109,7 +109,7 @@ func remove(q *queue, c store.Call) any {
 	return bit(q.takeAway(c.Arg("entry"), store.EndRemoved))
 }
 
-// A rule bounds the time of what waits; two in a row are one such rule again.
+// A rule bounds the time of a waiting task; two in a row combine to one.
 type rule struct{ low, high int64 }
 
 func ruleOf(when string, at int64) rule {
@@ -126,15 +126,15 @@ func ruleOf(when string, at int64) rule {
 
 func (r rule) apply(time int64) int64 { return min(max(time, r.low), r.high) }
 
-// An upcoming is what a key has to do.
+// An upcoming is the waiting task of a key.
 type upcoming struct {
 	payload               string
 	due, retries, crashes int64
 	rule                  rule
-	keep, counts          bool // the payload stays; the counts do
+	keep, counts          bool // keep the payload; keep the counts
 }
 
-// upcoming is what waits under a key.
+// upcoming returns the waiting task of a key.
 func (q *queue) upcoming(key string) upcoming {
 	high := int64(never)
 	if f, ok := q.field(key, "high"); ok {
@@ -146,7 +146,7 @@ func (q *queue) upcoming(key string) upcoming {
 	}
 }
 
-// changed is what waits once more is put under its key.
+// changed returns u after a put of by under the same key.
 func (u upcoming) changed(by upcoming) upcoming {
 	by.due = by.rule.apply(u.due)
 	by.rule = rule{by.rule.apply(u.rule.low), by.rule.apply(u.rule.high)}
@@ -160,12 +160,12 @@ func (u upcoming) changed(by upcoming) upcoming {
 	return by
 }
 
-// dated is a card with the time at which its task is enqueued.
+// dated returns a card with the enqueue time of its task.
 func (q *queue) dated(card string) string {
 	return card + "s" + text(len(text(q.now))) + ":" + text(q.now)
 }
 
-// carded gives what is put a card with its time, or none. The one before goes.
+// carded sets the card of an entry, with its time, or removes it. The previous one is deleted.
 func (q *queue) carded(entry, card string) {
 	key := q.entry + entry
 	if keepsFor(q.word(key, "held")) == 0 {
@@ -178,7 +178,7 @@ func (q *queue) carded(entry, card string) {
 	q.set(key, "card", q.dated(card))
 }
 
-// putBefore tells what a nonce stands for, if it was used.
+// putBefore returns the result of a nonce, if it was used.
 func (q *queue) putBefore(c store.Call) (first string, done bool) {
 	if number(c.Arg("window")) == 0 {
 		return "", false
@@ -186,7 +186,7 @@ func (q *queue) putBefore(c store.Call) (first string, done bool) {
 	return q.get(c.Key("once"))
 }
 
-// marks notes what was put with a nonce.
+// marks records what was put with a nonce.
 func (q *queue) marks(c store.Call, entry string) {
 	if window := number(c.Arg("window")); window > 0 {
 		q.put(c.Key("once"), entry)
@@ -297,11 +297,11 @@ func requeue(q *queue, c store.Call) any {
 	return []any{requeued, looked}
 }
 
-// deleteQueue drops what waits, with the locks on it. The model needs no pages of locks.
+// deleteQueue drops what waits, with its locks. The model needs no pages of locks.
 func deleteQueue(q *queue, c store.Call) any {
 	q.whole()
 	if c.Arg("list") != "0" {
-		waiting := q.length(q.waiting) // refuses what is no list
+		waiting := q.length(q.waiting) // refuses a key that isn't a list
 		if q.locks {
 			q.offset += int64(waiting+q.size(q.gaps)) + 1<<24
 			q.del(q.gaps)

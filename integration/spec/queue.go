@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A queue is what a script knows of the queue that it works on.
+// A queue is a script's view of the queue that it works on.
 type queue struct {
 	lane
 	*Store
@@ -20,43 +20,42 @@ type queue struct {
 	process, working, cancel                                                                                                   string // prefixes
 	now, micros                                                                                                                int64
 
-	locks     bool              // on payloads; only then
-	offset    int64             // is the position of the front
-	canceling bool              // somebody has to acknowledge a cancel
-	counting  bool              // workers died holding what is not under a key
-	keyed     bool              // something runs out of the schedule
+	locks     bool              // on payloads; the fields of locks are valid only then
+	offset    int64             // the position of the front
+	canceling bool              // a worker has yet to acknowledge a cancel
+	counting  bool              // workers died holding tasks without a key
+	keyed     bool              // an entry of the schedule runs
 	adding    bool              // added tasks wait
-	running   map[string]string // process → name of the added tasks that were looked at and run
-	scheduled bool              // something waits there, or has when this call began
+	running   map[string]string // process → name of the running added tasks that were looked up
+	scheduled bool              // the schedule has entries, or had when this call began
 	broken    bool              // a key of the schedule is of another type
 	moved     int               // bytes of payloads of recurring tasks, dropped or copied
-	carried   int               // bytes of the payloads that were given back
-	drift     int64             // tokens given for no task of the list, and tasks put back to its front
+	carried   int               // bytes of the payloads that were returned
+	drift     int64             // tokens given to tasks that aren't from the list, and tasks put back to its front
 	digests
 }
 
-// A lane is where tasks wait that have a time or a key: the schedule of a queue, or
-// its failed queue.
+// A lane is where tasks with a time or a key wait: the schedule of a queue, or its failed queue.
 type lane struct {
 	schedule, contents, idle, workers string // keys
 	entry, wake                       string // prefixes
 
 	ready   int   // planned by this call, and due
-	first   int64 // when the first of the others planned is due; 0: none
-	earlier bool  // whoever keeps the time is to hear of it
+	first   int64 // when the first of the other planned entries is due; 0: none
+	earlier bool  // the worker that keeps the time must be notified
 }
 
 const (
-	never = 1<<53 - 1 // the deadline of a lease that does not end
-	aside = 1 << 52   // added to the time of a task that has failed for good
-	clock = 1 << 43   // added to the score of who keeps the time
+	never = 1<<53 - 1 // the deadline of a lease that doesn't end
+	aside = 1 << 52   // added to the time of a task that has failed permanently
+	clock = 1 << 43   // added to the score of the worker that keeps the time
 
-	ancient = 1_000_000_000_000 // in ms: a lower score is the place of a task that went back
+	ancient = 1_000_000_000_000 // in ms: a lower score is the place of a returned task
 
-	atOnceBytes    = 4 << 20 // of the payloads that one call gives back
+	atOnceBytes    = 4 << 20 // of the payloads that one call returns
 	atOnceWorkers  = 500     // whose tasks it compares
-	atOnceSuspects = 1000    // workers noted as lapsed
-	atOnceFences   = 200     // workers failed
+	atOnceSuspects = 1000    // workers marked as suspects
+	atOnceFences   = 200     // workers evicted
 )
 
 func newQueue(s *Store, keys, args []string, at time.Time) *queue {
@@ -66,7 +65,7 @@ func newQueue(s *Store, keys, args []string, at time.Time) *queue {
 		lane: lane{schedule: keys[8], contents: keys[9], idle: keys[2], workers: keys[1], entry: args[4], wake: args[3]},
 		now:  at.UnixMilli(), micros: at.UnixMicro(),
 	}
-	if len(keys) > 18 { // of those that look at batches
+	if len(keys) > 18 { // in calls that look at batches
 		q.batches = keys[18]
 	}
 	if s.is(q.entries, "hash") {
@@ -84,7 +83,7 @@ func newQueue(s *Store, keys, args []string, at time.Time) *queue {
 	return q
 }
 
-// whole refuses to go on where a key of the schedule is of another type.
+// whole refuses to continue if a key of the schedule has another type.
 func (q *queue) whole() {
 	if q.broken {
 		panic(wrongType)
@@ -94,10 +93,10 @@ func (q *queue) whole() {
 func (q *queue) suspecting() bool { return q.size(q.suspects) > 0 }
 func (q *queue) isPaused() bool   { return q.exists(q.paused) }
 
-// due is how many entries may start.
+// due returns how many entries may start.
 func (q *queue) due() int { return len(q.between(q.schedule, -inf, float64(q.now))) }
 
-// ready is how many tasks wait in the stream, and are due in the schedule.
+// ready returns how many tasks wait in the stream, plus those due in the schedule.
 func (q *queue) ready() (n int) {
 	if q.adding {
 		n = q.Store.entries(q.added)
@@ -108,7 +107,7 @@ func (q *queue) ready() (n int) {
 	return n
 }
 
-// waits is how many tasks wait in the list, as far as it is one.
+// waits returns how many tasks wait in the list, or 0 if the key has another type.
 func (q *queue) waits() int {
 	if !q.is(q.waiting, "list") {
 		return 0
@@ -116,7 +115,7 @@ func (q *queue) waits() int {
 	return q.length(q.waiting)
 }
 
-// lastToken is the last token that was given, if the counter is a number.
+// lastToken returns the last token given out, if the counter is a number.
 func (q *queue) lastToken() (int64, bool) {
 	if !q.is(q.token, "string") {
 		return 0, false
@@ -124,7 +123,7 @@ func (q *queue) lastToken() (int64, bool) {
 	return asToken(q.get(q.token))
 }
 
-// given is the highest token that can have been given.
+// given returns the highest token that can have been given out.
 func (q *queue) given() float64 {
 	if token, ok := q.lastToken(); ok {
 		return float64(max(token, 1))
@@ -132,7 +131,7 @@ func (q *queue) given() float64 {
 	return never
 }
 
-// asToken reads what the counter of tokens holds, if there is one and it holds a number.
+// asToken parses the counter of tokens, if there is one and it is a number.
 func asToken(text string, there bool) (int64, bool) {
 	if !there {
 		return 0, true
@@ -144,7 +143,7 @@ func asToken(text string, there bool) (int64, bool) {
 	return int64(n), true
 }
 
-// givesTokens is the last token; without one, what gives tokens is refused.
+// givesTokens returns the last token; without one, a call that gives out tokens is refused.
 func (q *queue) givesTokens() int64 {
 	token, ok := q.lastToken()
 	if !ok {
@@ -160,7 +159,7 @@ func (q *queue) deadline(lease int64) int64 {
 	return never
 }
 
-// owners are those who hold anything: members, and those being returned.
+// owners returns the workers that hold anything: members, and those being returned.
 func (q *queue) owners() (all []string) {
 	for _, w := range slices.Concat(q.all(q.workers), q.between(q.suspects, -inf, 0)) {
 		if q.exists(q.working + w.name) {
@@ -170,7 +169,7 @@ func (q *queue) owners() (all []string) {
 	return all
 }
 
-// holder is who holds a process; "" if nobody does.
+// holder returns the worker that holds a process; "" if none does.
 func (q *queue) holder(id string) (worker string) {
 	for _, w := range q.owners() {
 		if holder, _ := q.heldBy(w, id); holder != "" {
@@ -180,12 +179,12 @@ func (q *queue) holder(id string) (worker string) {
 	return worker
 }
 
-// logCancel puts a cancel on record, for those who hold something. Given is the last
-// token from then on.
+// logCancel adds a cancel to the log, for the workers that hold something. Given is the last token from then
+// on.
 func (q *queue) logCancel(name string, last int64) (token, stopped, finished, given int64) {
 	record := q.cancel + name
 	given = last
-	if q.exists(q.workers) { // who have seen what came before
+	if q.exists(q.workers) { // they have acknowledged the earlier cancels
 		given++
 		q.put(q.token, text(given))
 		q.drift++
@@ -211,7 +210,7 @@ func (q *queue) logCancel(name string, last int64) (token, stopped, finished, gi
 	return token, q.count(record, "stopped"), q.count(record, "finished"), given
 }
 
-// nameOf is what members of stopping begin with that are of a cancel.
+// nameOf returns the prefix of the members of stopping that belong to a cancel.
 func nameOf(name string) string {
 	if isKey(name) {
 		return "k" + digest(name)
@@ -219,20 +218,20 @@ func nameOf(name string) string {
 	return "p" + name
 }
 
-// StoppingAs is what says that a process runs though a cancel covers it.
+// StoppingAs returns the member that records that a process runs though a cancel covers it.
 func StoppingAs(name string, token int64, id string) string {
 	return fmt.Sprintf("%s:%016d:%s", nameOf(name), token, id)
 }
 
-// holdsNothing notes that a worker holds nothing any more.
+// holdsNothing records that a worker holds nothing any more.
 func (q *queue) holdsNothing(worker string) {
 	if q.is(q.holders, "zset") {
 		q.remove(q.holders, worker)
 	}
 }
 
-// trimLog takes out of the log what is over: all who hold something have said what it
-// covers of that, and none of that runs.
+// trimLog removes ended cancels from the log: all workers that hold something have named what it covers, and
+// none of that runs.
 func (q *queue) trimLog() {
 	if !q.canceling || !q.is(q.holders, "zset") {
 		return
@@ -268,13 +267,13 @@ func (q *queue) trimLog() {
 	}
 }
 
-// integer reads a number.
+// integer parses a number.
 func integer(s string) (int64, bool) {
 	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	return int64(f), err == nil
 }
 
-// number reads a count or a time; what others have written there is 0.
+// number parses a count or a time; it returns 0 for anything else.
 func number(s string) int64 {
 	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil || f < 0 || f > never || f != math.Floor(f) {
@@ -283,18 +282,17 @@ func number(s string) int64 {
 	return int64(f)
 }
 
-// digests are those of large payloads that an entry has named, of the task that is being
-// looked at, or that were computed; and how many bytes it took to compute them. What callers
-// name is right here: nobody lies to the specification.
+// digests are those of large payloads that the caller has named for the task in question, or that were
+// computed, and how many bytes that took. The specification trusts the digests of callers.
 type digests struct {
 	names    map[string]string
 	computed map[string]bool
 	hashed   int
 }
 
-const namedFrom = 64 << 10 // bytes of a payload above which its digest is named
+const namedFrom = 64 << 10 // digests of larger payloads are named
 
-// digest is that of a payload; it costs what has to be hashed.
+// digest returns that of a payload; the cost is the bytes hashed.
 func (d *digests) digest(payload string) string {
 	if name, ok := d.names[payload]; ok {
 		return name
@@ -311,12 +309,12 @@ func (d *digests) digest(payload string) string {
 	return digest(payload)
 }
 
-// forget is where the next task is looked at.
+// forget is called before the next task.
 func (d *digests) forget() { d.names = nil }
 
 var hexDigest = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// name notes the digest of a payload, if it is one.
+// name stores the digest of a payload, if it is one.
 func (d *digests) name(payload, as string) {
 	if _, ok := d.names[payload]; ok || !hexDigest.MatchString(as) {
 		return
@@ -332,5 +330,5 @@ func digest(payload string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// isKey reports whether an entry is the key of a user.
+// isKey reports whether an entry is a user's key.
 func isKey(entry string) bool { return strings.HasPrefix(entry, "k:") }

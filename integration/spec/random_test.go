@@ -18,17 +18,17 @@ import (
 )
 
 var (
-	sequences = flag.Int("sequences", 150, "how many TestRandom makes")
-	firstSeed = flag.Uint64("seed", 1, "of the first of them")
+	sequences = flag.Int("sequences", 150, "number of sequences of TestRandom")
+	firstSeed = flag.Uint64("seed", 1, "seed of the first sequence")
 )
 
-// TestRandom makes the same random requests at Redis, at miniredis and at the specification.
-// After each of them all answer the same and hold the same.
+// TestRandom sends the same random requests to Redis, to miniredis and to the specification. After each of them
+// all must have answered the same and hold the same data.
 func TestRandom(t *testing.T) {
 	b := newBench(t)
 	steps, refused, drawn := 0, 0, map[string]bool{}
 	for seed := *firstSeed; seed < *firstSeed+uint64(*sequences); seed++ {
-		// The Lua of miniredis cannot read times that end in many zeros.
+		// The Lua of miniredis can't parse times that end in many zeros.
 		d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0)), now: 1_000_000_007, large: seed%8 == 0}
 		b.clear(t)
 		var made []request
@@ -47,20 +47,20 @@ func TestRandom(t *testing.T) {
 			continue
 		}
 		made, wrong = b.shrink(t, made, wrong)
-		t.Fatalf("seed %d. To repeat it: go test ./integration/spec -run TestRandom -seed=%d -sequences=1\n%s\n%s", seed, seed, lines(made), wrong)
+		t.Fatalf("seed %d. To reproduce it: go test ./integration/spec -run TestRandom -seed=%d -sequences=1\n%s\n%s", seed, seed, lines(made), wrong)
 	}
 	for _, v := range store.Verbs() {
 		if *sequences >= 100 && !drawn[v.Name] && !strings.Contains(registrations, v.Name) {
 			t.Errorf("%s is never drawn", v.Name)
 		}
 	}
-	t.Logf("%d sequences, %d requests, %d of them refused; check told of %d flaws", *sequences, steps, refused, b.flaws)
+	t.Logf("%d sequences, %d requests, %d of them refused; check reported %d findings", *sequences, steps, refused, b.flaws)
 }
 
-// registrations are no part of a queue: the tables play them.
+// registrations aren't part of a queue: the tables test them.
 const registrations = "register agree enlist unlist delist"
 
-// TestVerbs holds the specification against the table of verbs.
+// TestVerbs compares the specification with the table of verbs.
 func TestVerbs(t *testing.T) {
 	var named []string
 	for _, v := range store.Verbs() {
@@ -92,13 +92,13 @@ func (r request) String() string {
 	return strings.ReplaceAll(fmt.Sprintf("at %d: %s %v", r.now, r.verb, r.args), last[true], "large")
 }
 
-// A bench has the three side by side, the first of which is Redis.
+// A bench has the three stores; the first is Redis.
 type bench struct {
 	names   []string
 	conns   []redis.Conn
 	scene   scene // after the last request
-	refused bool  // the last request was
-	flaws   int   // that check has told of
+	refused bool  // the last request was refused
+	flaws   int   // that check has reported
 }
 
 const prefix = "random"
@@ -113,7 +113,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{names: []string{"Redis", "miniredis", "the specification"}}
 	for _, url := range []string{redistest.URL(), "redis://" + miniredis.RunT(t).Addr(), serve(t).URL()} {
 		b.conns = append(b.conns, redistest.Dial(t, url))
-		// One worker hears what is published, and somebody hears of what is done.
+		// One worker subscribes to its wake-ups, and an observer to the events.
 		ear := redis.PubSubConn{Conn: redistest.Dial(t, url)}
 		if err := ear.Subscribe(queue_.Wake("w1"), queue_.Channel(keys.KindDone)); err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func (b *bench) clear(t *testing.T) {
 	}
 }
 
-// make makes a request at all three, and tells in what they differ.
+// make sends a request to all three, and returns the differences.
 func (b *bench) make(t *testing.T, r request) string {
 	t.Helper()
 	name, args := r.verb, r.args
@@ -152,7 +152,7 @@ func (b *bench) make(t *testing.T, r request) string {
 		name, args = "EVAL", append(all, r.args...)
 	}
 	var first string
-	var held *Store // by Redis
+	var held *Store // of Redis
 	for i, c := range b.conns {
 		v, err := c.Do(name, args...)
 		reply, holds := Show(Reply(v, err)), New()
@@ -177,7 +177,7 @@ func (b *bench) make(t *testing.T, r request) string {
 	return ""
 }
 
-// shrink leaves out what is not needed for them to differ.
+// shrink removes the requests without which they still differ.
 func (b *bench) shrink(t *testing.T, made []request, wrong string) ([]request, string) {
 	t.Helper()
 	for i := len(made) - 1; i >= 0; i-- {

@@ -11,10 +11,10 @@ import (
 
 func init() { verbs["recur"] = of(recur) }
 
-// withheldFor is how long an occurrence is withheld that nobody asserts, in ms.
+// withheldFor is how long an unasserted occurrence is withheld, in ms.
 const withheldFor = 10_000
 
-// recurrence is the key of a schedule.
+// recurrence returns the key of a schedule.
 func (q *queue) recurrence(entry string) string {
 	return strings.Replace(q.entry, ":keyed:{", ":recurrence:{", 1) + entry
 }
@@ -23,7 +23,7 @@ func (q *queue) recurring() string {
 	return strings.TrimSuffix(strings.Replace(q.entry, ":keyed:{", ":recurring:{", 1), ":")
 }
 
-// A course is what is known of a schedule.
+// A course is the state of a schedule.
 type course struct {
 	passed, late  int64
 	times         string
@@ -39,8 +39,8 @@ func (q *queue) course(entry string) (c course, ok bool) {
 	return course{q.count(key, "passed"), q.count(key, "late"), q.word(key, "times"), q.word(key, "payload"), q.word(key, "card")}, ok
 }
 
-// pass is what an occurrence does that starts, or is dropped: it isn't planned again, and those missed
-// by now don't occur.
+// pass records that an occurrence has started, or was dropped: it isn't planned again, and those missed until
+// now don't occur.
 func (q *queue) pass(entry string, turn int64) {
 	if c, ok := q.course(entry); ok && turn > c.passed {
 		q.set(q.recurrence(entry), "passed", max(turn, q.now))
@@ -53,7 +53,7 @@ func (q *queue) tellLast(entry, outcome, turn string) {
 	}
 }
 
-// asserted is until when a schedule is asserted.
+// asserted returns until when a schedule is asserted.
 func (q *queue) asserted(entry string) int64 {
 	if !q.is(q.recurring(), "zset") {
 		return 0
@@ -62,14 +62,14 @@ func (q *queue) asserted(entry string) int64 {
 	return int64(until)
 }
 
-// areOver reports whether there are schedules that nobody asserts any more.
+// areOver reports whether the assertions of any schedules have expired.
 func (q *queue) areOver() bool {
 	return q.is(q.recurring(), "zset") && len(q.between(q.recurring(), -inf, float64(q.now-1))) > 0
 }
 
 var digits = regexp.MustCompile(`\d+`)
 
-// follow plans the next occurrence, behind the one that runs if there is one.
+// follow plans the next occurrence, after the running one if there is one.
 func (q *queue) follow(entry string, runs bool) {
 	c, ok := q.course(entry)
 	if !ok {
@@ -94,7 +94,7 @@ func (q *queue) follow(entry string, runs bool) {
 	}
 }
 
-// insert makes the occurrence that waits one beside those of its schedule, if a put says so.
+// insert makes the waiting occurrence an extra one of its schedule, if a put asks for that.
 func (q *queue) insert(entry, when string) {
 	turn := q.turn(entry)
 	if c, ok := q.course(entry); when == "extra" && ok && turn != "" && number(turn) > c.passed {
@@ -102,7 +102,7 @@ func (q *queue) insert(entry, when string) {
 	}
 }
 
-// skip drops what waits. If that is an occurrence, the next one is planned.
+// skip drops what waits. If that is an occurrence, it plans the next one.
 func (q *queue) skip(entry, outcome string, runs bool) (waited bool) {
 	turn := q.turn(entry)
 	waited = q.unwait(&q.lane, entry)
@@ -113,7 +113,7 @@ func (q *queue) skip(entry, outcome string, runs bool) (waited bool) {
 	return waited
 }
 
-// stays reports whether an occurrence that is due does not start.
+// stays reports whether an occurrence that is due doesn't start.
 func (q *queue) stays(entry string) bool {
 	turn := q.turn(entry)
 	c, ok := q.course(entry)
@@ -159,7 +159,7 @@ func recur(q *queue, c store.Call) any {
 	return []any{answers, ended, q.now}
 }
 
-// endSchedule ends a schedule. It is false if the call can't afford to.
+// endSchedule ends a schedule. It's false if that is too much for this call.
 func (q *queue) endSchedule(entry string) bool {
 	turn, seen := q.part(entry, "turn")
 	if c, ok := q.course(entry); seen == there && (!ok || number(turn) > c.passed) {
@@ -175,8 +175,7 @@ func (q *queue) endSchedule(entry string) bool {
 	return true
 }
 
-// affords reports whether a call may drop or copy a payload: it has at most 1 MiB of them, besides the
-// first one.
+// affords reports whether a call may drop or copy another payload: up to 1 MiB in total, besides the first.
 func (q *queue) affords(key string) bool {
 	bytes := 0
 	if q.is(key, "hash") {
@@ -189,7 +188,7 @@ func (q *queue) affords(key string) bool {
 	return true
 }
 
-// assert is what becomes of one schedule that is asserted.
+// assert returns the answer to the assertion of one schedule.
 func (q *queue) assert(period, until int64, s []string) any {
 	entry, print, times := s[0], s[1], s[4]
 	since, _ := integer(s[2])
@@ -248,7 +247,7 @@ func (q *queue) assert(period, until int64, s []string) any {
 	return []any{since, 0, "held"}
 }
 
-// store keeps a schedule, with the times before these that are still to come.
+// store stores a schedule, with those of the previous times that are still to come.
 func (q *queue) store(key string, s []string, since, passed int64, before string, replaces bool) {
 	var all []string
 	last := passed
@@ -271,7 +270,7 @@ func (q *queue) store(key string, s []string, since, passed int64, before string
 	q.set(key, "print", s[1], "since", since, "late", s[3], "more", (q.now+last)/2, "times", strings.Join(all, " "), "payload", s[5], "card", s[6], "passed", passed)
 }
 
-// mend plans what is missing, was withheld, or is of a schedule that was replaced.
+// mend plans what is missing, was withheld, or belongs to a replaced schedule.
 func (q *queue) mend(entry string, passed int64, changed, sent bool) {
 	key := q.entry + entry
 	q.lift(entry)
@@ -303,13 +302,13 @@ func (q *queue) mend(entry string, passed int64, changed, sent bool) {
 	}
 }
 
-// turn is the time of the occurrence that waits under an entry; "" if none does.
+// turn returns the time of the occurrence that waits under an entry; "" if none does.
 func (q *queue) turn(entry string) string {
 	turn, _ := q.part(entry, "turn")
 	return turn
 }
 
-// took is the time of the occurrence that a process runs under an entry; "" if it doesn't recur.
+// took returns the time of the occurrence that a process runs under an entry; "" if it doesn't recur.
 func (q *queue) took(id, entry string) string {
 	if _, added := q.running[id]; added || !isKey(entry) {
 		return ""
@@ -324,8 +323,8 @@ var (
 	thirtyMS = 30 * 24 * time.Hour.Milliseconds()
 )
 
-// recurs finds a schedule that isn't in recurring, or is there for longer than peers assert one; what is
-// there without being one; and one that peers can't read, which then asks for them in full.
+// recurs finds a schedule that isn't in recurring, or is in it for longer than peers assert one; a member
+// without a schedule; and a schedule that peers can't parse, which it then asks them to send in full.
 func (x *examination) recurs(entry string) {
 	key, all := x.recurrence(entry), x.recurring()
 	if !x.is(key, "hash") || !x.is(all, "zset") {
@@ -375,7 +374,7 @@ func (x *examination) recurs(entry string) {
 	x.tell("recurring", entry, x.mend, "What says when it occurs is damaged.")
 }
 
-// result finds what is no record of how a task ended, and one that would stay forever.
+// result finds a record that isn't a valid result, and one that would never expire.
 func (x *examination) result(entry string) {
 	head, tail, _ := strings.Cut(x.entry, ":keyed:{")
 	key := head + ":result:{" + tail + entry

@@ -11,14 +11,13 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A Refusal is an error reply. What refuses halfway panics with one, since nothing is
-// rolled back.
+// A Refusal is an error reply. A script that fails halfway panics with one, since nothing is rolled back.
 type Refusal string
 
 // A Status is a simple string.
 type Status string
 
-// AppendReply writes a reply as it travels.
+// AppendReply appends a reply in the Redis protocol.
 func AppendReply(b []byte, reply any) []byte {
 	switch r := reply.(type) {
 	case nil:
@@ -46,13 +45,13 @@ func head(b []byte, kind byte, n int) []byte {
 	return append(strconv.AppendInt(append(b, kind), int64(n), 10), "\r\n"...)
 }
 
-// Write answers a client.
+// Write sends a reply to a client.
 func Write(p *server.Peer, reply any) { p.WriteRaw(string(AppendReply(nil, reply))) }
 
-// ErrShort tells that a reply or a command is not there in full.
+// ErrShort is returned if a reply or a command is incomplete.
 var ErrShort = errors.New("more is to come")
 
-// ReadReply reads one reply from the front of b, and returns what follows.
+// ReadReply parses the reply at the front of b, and returns the rest.
 func ReadReply(b []byte) (reply any, rest []byte, err error) {
 	line, rest, ok := bytes.Cut(b, []byte("\r\n"))
 	if !ok || len(line) == 0 {
@@ -90,7 +89,7 @@ func ReadReply(b []byte) (reply any, rest []byte, err error) {
 	return all, rest, nil
 }
 
-// ReadCommand reads one command from the front of b.
+// ReadCommand parses the command at the front of b.
 func ReadCommand(b []byte) (args []string, rest []byte, err error) {
 	v, rest, err := ReadReply(b)
 	if err != nil {
@@ -109,7 +108,7 @@ func ReadCommand(b []byte) (args []string, rest []byte, err error) {
 	return args, rest, nil
 }
 
-// Reply is what Redis has answered, as a Store answers.
+// Reply converts a reply from Redis to that of a Store.
 func Reply(v any, err error) any {
 	if refused, ok := errors.AsType[redis.Error](err); ok {
 		return Refusal(refused)
@@ -131,8 +130,8 @@ func Reply(v any, err error) any {
 	return v
 }
 
-// Show is a reply as text. What a refusal says besides its word is left to each server, and
-// an error within an array is nothing.
+// Show formats a reply. Of a refusal it has only the first word, since the rest depends on the server. It
+// leaves out errors in an array.
 func Show(reply any) string {
 	switch r := reply.(type) {
 	case Refusal:

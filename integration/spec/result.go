@@ -9,9 +9,9 @@ import (
 
 func init() { verbs["outcome"] = outcome }
 
-const kept = 4 // in the first digit of a card: its result is kept
+const kept = 4 // in the first digit of a card: it keeps the task's result
 
-// keepsFor is for how many ms the result of a task with this card is kept; 0 if it isn't.
+// keepsFor returns for how many ms a task with this card keeps its result; 0 if it doesn't.
 func keepsFor(card string) int64 {
 	from := 1
 	if cardHas(card, expires) {
@@ -23,7 +23,7 @@ func keepsFor(card string) int64 {
 	return number(card[from : from+10])
 }
 
-// keepResult leaves a record of how the task of an entry ended, if its card says so.
+// keepResult stores how the task of an entry ended, if its card asks for that.
 func (q *queue) keepResult(entry, card, how, reason, result string) {
 	head, tail, _ := strings.Cut(q.entry, ":keyed:{")
 	ms := keepsFor(card)
@@ -37,26 +37,26 @@ func (q *queue) keepResult(entry, card, how, reason, result string) {
 	q.tellEnd(entry)
 }
 
-// keepReplaced does so of a task that gives way to one that keeps no result.
+// keepReplaced does the same for a task that is replaced by one that keeps no result.
 func (q *queue) keepReplaced(entry, card, by string) {
 	if keepsFor(by) == 0 {
 		q.keepResult(entry, card, store.EndReplaced, "", "")
 	}
 }
 
-// forgetResult removes the record of an entry whose task is to run again.
+// forgetResult removes the result of an entry whose task will run again.
 func (q *queue) forgetResult(entry, card string) {
 	if head, tail, _ := strings.Cut(q.entry, ":keyed:{"); keepsFor(card) > 0 {
 		q.del(head + ":result:{" + tail + entry)
 	}
 }
 
-// tellEnd tells who waits for the end of an entry's task to look.
+// tellEnd notifies those that wait for the end of an entry's task.
 func (q *queue) tellEnd(entry string) {
 	q.Publish(strings.TrimSuffix(q.wake, "wake:")+"end:"+digest(entry), "")
 }
 
-// cardInSchedule is the card of what waits in the schedule, if nothing runs of it.
+// cardInSchedule returns the card of a waiting entry of the schedule that doesn't run.
 func (q *queue) cardInSchedule(entry string) string {
 	if !q.is(q.entry+entry, "hash") {
 		return ""
@@ -68,7 +68,7 @@ func (q *queue) cardInSchedule(entry string) string {
 	return q.word(q.entry+entry, "card")
 }
 
-// takeAway removes what waits for an entry, which ends so.
+// takeAway removes what waits for an entry, which ends with outcome how.
 func (q *queue) takeAway(entry, how string) bool {
 	card := q.cardInSchedule(entry)
 	if w, ok := q.waitsAdded(entry); ok {
@@ -99,7 +99,7 @@ func outcome(s *Store, c store.Call, _ time.Time) any {
 	return ends
 }
 
-// waitsFor is how long the result of what waits for an entry is kept; -1 if nothing does.
+// waitsFor returns how long the waiting task of an entry keeps its result; -1 if none waits.
 func (q *queue) waitsFor(entry string) int64 {
 	keep := int64(-1)
 	if q.is(q.added, "stream") {
@@ -113,7 +113,7 @@ func (q *queue) waitsFor(entry string) int64 {
 	return keep
 }
 
-// runsFor is how long the result of what runs of an entry is kept; -1 if nothing does.
+// runsFor returns how long the running task of an entry keeps its result; -1 if none runs.
 func (q *queue) runsFor(entry string) int64 {
 	keep := int64(-1)
 	if q.is(q.entries, "hash") {

@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Server is a miniredis that answers to scripts by what the specification knows of their verbs.
+// A Server is a miniredis that runs scripts as the specification of their verbs.
 type Server struct {
 	*Memory
 
@@ -22,7 +22,7 @@ type Server struct {
 	scripts map[string]loaded // by digest
 }
 
-// A loaded script is known by its verb; the time may stand still in it.
+// A loaded script has its verb; its clock may be stopped.
 type loaded struct {
 	verb  string
 	still time.Time
@@ -30,12 +30,12 @@ type loaded struct {
 
 type verb func(s *Store, c store.Call, at time.Time) any
 
-// of makes a verb of one that works on a queue.
+// of makes a verb of a function on a queue.
 func of(f func(*queue, store.Call) any) verb {
 	return func(s *Store, c store.Call, at time.Time) any { return f(newQueue(s, c.Keys, c.Args, at), c) }
 }
 
-// verbs are all there are. Each file adds its own.
+// verbs are all of them. Each file adds its own.
 var verbs = map[string]verb{}
 
 // Serve starts a server on a free port.
@@ -61,7 +61,7 @@ func Serve() (*Server, error) {
 	return s, nil
 }
 
-// URL is where the server listens.
+// URL returns where the server listens.
 func (s *Server) URL() string { return "redis://" + s.Addr() }
 
 var (
@@ -69,7 +69,7 @@ var (
 	standing = regexp.MustCompile(`local time = \{ '(\d+)', '(\d+)' \}`)
 )
 
-// load keeps a script, and returns its digest. The header of its last file has its verb.
+// load stores a script, and returns its digest. The header of its last file has its verb.
 func (s *Server) load(source string) string {
 	var l loaded
 	for _, m := range headers.FindAllStringSubmatch(source, -1) {
@@ -87,8 +87,8 @@ func (s *Server) load(source string) string {
 	return sha
 }
 
-// eval has a store carry out a script: one that holds what is here under the prefix of its keys.
-// What it then holds instead comes here.
+// eval runs a script in a store that holds the keys here under its prefix. Afterwards it copies the changes
+// back.
 func (s *Server) eval(sha string, args []string) any {
 	l, ok := s.scripts[sha]
 	if !ok {

@@ -6,25 +6,25 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A fate is what became of a process, or of its payload.
+// A fate is the outcome for a process, or for its payload.
 type fate int
 
 const (
-	done  fate = iota // as asked
+	done  fate = iota // as requested
 	gone              // Redis has lost the payload, or a cancel covers it: it ends
-	stuck             // a key is of another type, and nothing happens
+	stuck             // a key has another type, and nothing happens
 )
 
 // A run is what a process runs: an entry with its counts, or "" for the list.
 type run struct {
 	entry       string
 	tried, died int64
-	sum         string // the digest of its payload, if it names one
+	sum         string // the digest of its payload, if the caller has named it
 	card        string
-	value       string // what entries has of an added task
+	value       string // the field in entries of an added task
 }
 
-// runs tells what a process runs, unless that cannot be read.
+// runs returns what a process runs, unless that can't be read.
 func (q *queue) runs(id string, keyed bool) (run, bool) {
 	q.forget()
 	if !keyed {
@@ -43,7 +43,7 @@ func (q *queue) runs(id string, keyed bool) (run, bool) {
 		return run{}, false
 	}
 	if holder, ok := q.field(key, "process"); ok && holder != id {
-		q.unset(q.entries, id) // Redis had lost the entry, and it runs again
+		q.unset(q.entries, id) // Redis had lost the entry, and the process runs again
 		return run{}, true
 	}
 	of, sum, _ := strings.Cut(q.word(key, "sum"), ":")
@@ -53,7 +53,7 @@ func (q *queue) runs(id string, keyed bool) (run, bool) {
 	return run{entry: entry, tried: q.count(key, "tried"), died: q.count(key, "died"), sum: sum, card: q.word(key, "held")}, true
 }
 
-// crashes is how many workers died holding what is not under a key.
+// crashes returns how many workers died holding a task without a key.
 func (q *queue) crashes(payload string) int64 {
 	if !q.counting {
 		return 0
@@ -83,7 +83,7 @@ func (q *queue) moveLock(payload, from, to string) {
 	}
 }
 
-// takeLock follows a payload from the front of the list into a process.
+// takeLock moves the lock of a payload from the front of the list to a process.
 func (q *queue) takeLock(payload, id string) {
 	if place, ok := position(q.word(q.unique, q.digest(payload))); ok && q.has(LockTaken) && q.ahead(place) <= 0 {
 		q.set(q.unique, q.digest(payload), "p:"+id)
@@ -91,12 +91,12 @@ func (q *queue) takeLock(payload, id string) {
 	q.offset++
 }
 
-// ahead is how many are in front of a position, by its offset and the gaps below.
+// ahead returns how many tasks are in front of a position, from its offset and the gaps below.
 func (q *queue) ahead(position int64) int64 {
 	return position - q.offset - int64(len(q.between(q.gaps, -inf, float64(position)-0.5)))
 }
 
-// at is the position of what has so many in front of it: the first one that is no gap.
+// at returns the position that has that many tasks in front of it: the first one that isn't a gap.
 func (q *queue) at(ahead int64) int64 {
 	at := q.offset + ahead
 	for _, gap := range q.all(q.gaps) {
@@ -108,7 +108,7 @@ func (q *queue) at(ahead int64) int64 {
 	return at
 }
 
-// room makes room in front of the front, and is its position.
+// room makes room before the front, and returns its position.
 func (q *queue) room() int64 {
 	front := q.at(0) - 1
 	if _, gap := q.score(q.gaps, text(front)); gap && q.has(GapFilled) {
@@ -119,7 +119,7 @@ func (q *queue) room() int64 {
 	return front
 }
 
-// position is the place in the list at which a lock is.
+// position returns the place in the list that a lock points to.
 func position(where string) (int64, bool) {
 	place, ok := strings.CutPrefix(where, "w:")
 	if !ok || place == "" {
@@ -128,7 +128,7 @@ func position(where string) (int64, bool) {
 	return integer(place)
 }
 
-// keepOffset ends whatever takes or gives back.
+// keepOffset ends each call that takes or returns tasks.
 func (q *queue) keepOffset() {
 	switch {
 	case !q.locks:
@@ -147,7 +147,7 @@ func (q *queue) keepOffset() {
 	}
 }
 
-// covered counts the end of a process that a cancel covers, of a token that was given.
+// covered records the end of a process that a cancel covers, if its token was given out.
 func (q *queue) covered(payload, entry, id string, token int64, field string) (covered bool) {
 	if !q.canceling {
 		return false
@@ -178,7 +178,7 @@ func (q *queue) covered(payload, entry, id string, token int64, field string) (c
 	return covered
 }
 
-// takeOut takes what a process runs out of it.
+// takeOut removes what a process runs.
 func (q *queue) takeOut(id string, keyed bool) (payload string, r run, f fate) {
 	r, ok := q.runs(id, keyed)
 	if !ok || !q.is(q.process+id, "list") {
@@ -192,8 +192,8 @@ func (q *queue) takeOut(id string, keyed bool) (payload string, r run, f fate) {
 	return payload, r, done
 }
 
-// takeUnlessCanceled takes what a process runs out of it. What Redis has lost ends, and so does what a
-// cancel covers, if that is looked up.
+// takeUnlessCanceled removes what a process runs. It ends the process if Redis has lost the task, or if a
+// cancel covers it and looked is true.
 func (q *queue) takeUnlessCanceled(working, id string, token int64, keyed, looked bool) (payload string, r run, f fate) {
 	payload, r, f = q.takeOut(id, keyed)
 	switch {
@@ -207,7 +207,7 @@ func (q *queue) takeUnlessCanceled(working, id string, token int64, keyed, looke
 	return payload, r, f
 }
 
-// clear removes what is left of a process without its payload.
+// clear removes the rest of a process without a payload.
 func (q *queue) clear(working, id, payload, entry, outcome string) {
 	q.remove(working, id)
 	if q.has(LockEnds) {
@@ -240,8 +240,8 @@ func (q *queue) finish(working, id string, token int64, field, result string, ke
 	return payload, true
 }
 
-// giveBack returns what a process runs to where it came from, unless a cancel covers
-// it; died is 1 if its worker did.
+// giveBack returns what a process runs to where it came from, unless a cancel covers it; died is 1 if its
+// worker did.
 func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate {
 	r, ok := q.runs(id, keyed)
 	key := q.process + id
@@ -259,7 +259,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		q.clear(working, id, "", r.entry, "lost")
 		return gone
 	}
-	// Of a list of several, the library reads one end and moves the other.
+	// If the list has several, the library reads one end and moves the other.
 	payload := held[len(held)-1]
 	q.name(payload, r.sum)
 	if q.has(LogOnReturn) && q.covered(payload, r.entry, id, token, "stopped") {
@@ -301,8 +301,8 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	return done
 }
 
-// putOff has the task of a process started again later, with so many retries more. The failure is
-// the error of this attempt.
+// putOff schedules a retry of what a process runs, and adds failures to its retries. Failure is the error of
+// this attempt.
 func (q *queue) putOff(working, id string, token, delay, failures int64, failure string, keyed bool) fate {
 	payload, r, f := q.takeUnlessCanceled(working, id, token, keyed, q.has(LogOnRetry))
 	if f != done {

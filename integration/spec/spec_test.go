@@ -9,15 +9,15 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A difference is what another server does not do as Redis does it, and the tests of the
-// tables that fail for it.
+// A difference is where another server behaves differently from Redis, and the tests of the tables that fail
+// because of it.
 type difference struct {
 	what  string
 	tests *regexp.Regexp
 }
 
 var noUsers = difference{
-	"there are no users who may do less than others",
+	"it has no users with restricted permissions",
 	regexp.MustCompile(`^TestDenied/|^TestGuardLook$|^TestGuardObserved/unknown$|^TestHintsOnly/.*/channels$`),
 }
 
@@ -31,15 +31,14 @@ func serve(t *testing.T) *Server {
 // TestTablesOnSpec runs the tables on the specification.
 func TestTablesOnSpec(t *testing.T) {
 	leaves, out := tables(t, serve(t).URL())
-	judge(t, leaves, out, []difference{noUsers, {"who listens to a pattern is not counted", regexp.MustCompile(`^TestGuardObserved/pattern$`)}})
+	judge(t, leaves, out, []difference{noUsers, {"subscribers to patterns are not counted", regexp.MustCompile(`^TestGuardObserved/pattern$`)}})
 }
 
-// TestTablesOnMiniredis runs the tables on miniredis. Two other differences are lived with:
-// errors that a command raises in a script stand behind other words, and string.match returns
-// no value where nothing matches.
+// TestTablesOnMiniredis runs the tables on miniredis. Two other differences are ignored: errors of commands in
+// a script have another prefix, and string.match returns no value if nothing matches.
 func TestTablesOnMiniredis(t *testing.T) {
 	leaves, out := tables(t, "redis://"+miniredis.RunT(t).Addr())
 	judge(t, leaves, out, []difference{noUsers,
-		{"whole scores that end in many zeros are written with an exponent", regexp.MustCompile(`^TestGuardStep/a_token_beyond_all_times`)},
-		{"no number is read that is above all of 64 bits with a sign", regexp.MustCompile(`^(TestGuardAddedStarts|TestDeleteAdded)/(of_)?the_last_id_of_a_stream`)}})
+		{"integer scores that end in many zeros are formatted with an exponent", regexp.MustCompile(`^TestGuardStep/a_token_beyond_all_times`)},
+		{"numbers above the largest signed 64-bit integer are not parsed", regexp.MustCompile(`^(TestGuardAddedStarts|TestDeleteAdded)/(of_)?the_last_id_of_a_stream`)}})
 }

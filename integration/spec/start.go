@@ -7,14 +7,14 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A tale is what else there is to tell of a started task.
+// A tale is the rest of the answer about a started task.
 type tale struct {
 	due           int64
 	card, failure string
-	value         string // what entries has of an added one
+	value         string // the field in entries of an added one
 }
 
-// tell tells of a started task.
+// tell adds a started task to the answer.
 func (r *round) tell(payload string, token int64, entry string, retries, crashes int64, a tale) {
 	var more any = a.value
 	byKey := entry != "" && r.names[payload] == digest(entry)
@@ -35,7 +35,7 @@ func (r *round) tell(payload string, token int64, entry string, retries, crashes
 	r.told = append(r.told, payload, token, more)
 }
 
-// story is what a grave tells of a failure.
+// story returns what a failed entry stores about its failure.
 func (s *Store) story(key string) (told []any) {
 	for _, f := range []struct{ name, none string }{
 		{"kind", ""}, {"reason", ""}, {"tries", "0"}, {"deaths", "0"}, {"worker", ""}, {"at", "0"}, {"from", ""}, {"planned", "0"},
@@ -49,7 +49,7 @@ func (s *Store) story(key string) (told []any) {
 	return told
 }
 
-// otherID makes an id of the last one, which then no process has.
+// otherID makes an id that no process has from the last one.
 func (r *round) otherID() string {
 	if r.final == len(r.ids) {
 		r.final--
@@ -58,9 +58,8 @@ func (r *round) otherID() string {
 	return fmt.Sprintf("%s.%03d", r.ids[len(r.ids)-1], r.others)
 }
 
-// risky reports whether a task is left to others: one more death would bury it, and
-// another such task may run. Read is how many bytes of its payload had to be read and
-// hashed.
+// risky reports whether to leave a task to others: one more death would bury it, and this round may run only
+// one such task. Read is how many bytes of its payload had to be read and hashed.
 func (r *round) risky(crashes int64, read int) bool {
 	if r.most == 0 || crashes < max(r.most-1, 1) || crashes >= r.most && (r.failed == nil || r.buries(r.failed)) {
 		return false
@@ -80,8 +79,7 @@ func (r *round) pass(cost int64) {
 	r.spent += cost
 }
 
-// deadly buries a task that too many workers died holding, and reports whether it is
-// one.
+// deadly buries a task if too many workers died holding it, and reports whether it did.
 func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn string, due int64) bool {
 	if r.most == 0 || crashes < r.most {
 		return false
@@ -104,7 +102,7 @@ func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn
 	return true
 }
 
-// What starts cost, in μs.
+// The costs of starting tasks, in μs.
 const (
 	costPlain    = 4
 	costWatched  = 10
@@ -126,7 +124,7 @@ func (r *round) spend(cost int64, payload, card string) {
 // goesOn reports whether the next id may be used.
 func (r *round) goesOn() bool { return r.first < r.final && r.spent < r.budget && r.space > 0 }
 
-// begin gives what was taken a token.
+// begin gives a token to a task that was taken.
 func (r *round) begin(payload, entry string, retries, crashes int64, a tale) {
 	if a.value != "" {
 		r.spend(costAdded, payload, a.card)
@@ -144,14 +142,14 @@ func (r *round) begin(payload, entry string, retries, crashes int64, a tale) {
 	r.tell(payload, r.token, entry, retries, crashes, a)
 }
 
-// passAtMost is how many entries a round passes over. Where that takes so many μs, the next
-// one goes on behind them.
+// passAtMost is how many entries a round passes over. If that takes remembered μs, the next round
+// continues after them.
 const (
 	passAtMost = 200
 	remembered = 200
 )
 
-// knows takes in what earlier rounds have passed over, if nothing came before it.
+// knows skips the entries that earlier rounds have passed over, if no new ones precede them.
 func (r *round) knows(passed int, last string, first int64) {
 	if !r.scheduled || passed == 0 {
 		return
@@ -163,15 +161,15 @@ func (r *round) knows(passed int, last string, first int64) {
 	}
 }
 
-// fromEntries starts what is due in the schedule, by pages: what is left to others
-// stays at the head.
+// fromEntries starts what is due in the schedule, page by page: what is left to
+// others stays at the head.
 func (r *round) fromEntries(wanted int) {
 	if !r.scheduled {
 		return
 	}
 	var page []ranked
 	size := min(wanted, passAtMost)
-	read, got := 0, 0 // how many there should be on the page, and are
+	read, got := 0, 0 // entries that the page should have, and has
 	for cleared := 0; r.goesOn() && r.others < 999 && cleared < 500; {
 		if len(page) == 0 {
 			if read > 0 && got < read || r.skipped >= passAtMost {
@@ -206,8 +204,8 @@ func (r *round) fromEntries(wanted int) {
 	}
 }
 
-// startEntry starts what waits in an entry, unless it is not to; it returns 1 if all it
-// did was to clear.
+// startEntry starts what waits in an entry, unless it mustn't start; it returns 1 if it has only removed the
+// entry.
 func (r *round) startEntry(entry string, due int64) int {
 	key := r.entry + entry
 	var payload, card, failed string
@@ -231,12 +229,12 @@ func (r *round) startEntry(entry string, due int64) int {
 		}
 		crashes = r.crashes(payload)
 	}
-	if turn := r.turn(entry); turn != "" { // an occurrence is due at its time, whatever it's planned for
+	if turn := r.turn(entry); turn != "" { // an occurrence is due at its own time, whatever the entry's time
 		due = number(turn)
 	}
 	switch {
 	case !waits:
-		r.remove(r.schedule, entry) // Redis has lost it
+		r.remove(r.schedule, entry) // Redis has lost the entry
 		r.spent += costPassed
 		return 1
 	case r.failed != nil && r.isOver(card):
@@ -254,7 +252,7 @@ func (r *round) startEntry(entry string, due int64) int {
 		r.spent += costBuried + int64(len(payload)/bytesOfMicro)
 		return 1
 	case crashes > 0 && r.first >= len(r.ids)-r.ahead:
-		r.final = r.first // nor does it wait beside others
+		r.final = r.first // nor does it wait next to others
 	case r.risky(crashes, read):
 	case r.deadly(payload, entry, retries, crashes, card, r.turn(entry), due):
 		r.skip(entry, "crashed", false)
@@ -268,7 +266,7 @@ func (r *round) startEntry(entry string, due int64) int {
 	return 0
 }
 
-// beginEntry begins what waits in an entry. Of an occurrence, the next one is planned.
+// beginEntry starts what waits in an entry. If that's an occurrence, it plans the next one.
 func (r *round) beginEntry(payload, entry string, retries, crashes int64, a tale) {
 	id, turn := r.ids[r.first], r.turn(entry)
 	r.started(entry, id, payload, r.worker, retries, crashes, a.card)
@@ -284,9 +282,9 @@ func (r *round) beginEntry(payload, entry string, retries, crashes int64, a tale
 	}
 }
 
-// fromList starts what is on the list.
+// fromList starts the tasks on the list.
 func (r *round) fromList() {
-	simple := !r.counting && !r.locks // nothing to see to but the payloads
+	simple := !r.counting && !r.locks // only the payloads matter
 	for r.goesOn() && (simple || r.others < 999) {
 		id := r.ids[r.first]
 		if !r.is(r.waiting, "list") || r.length(r.waiting) > 0 && !r.is(r.process+id, "list") {

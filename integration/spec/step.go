@@ -10,14 +10,14 @@ import (
 
 func init() { verbs["step"] = of(step) }
 
-// A round is one step of a worker under way.
+// A round is one step of a worker in progress.
 type round struct {
 	*queue
 	worker, working        string
 	number, last           int64
 	most                   int64 // deaths
 	solo                   bool
-	holds                  bool // something, as far as that is known
+	holds                  bool // something, if that's known
 	keep, ahead            int
 	failed                 *lane // nil in a failed queue
 	doneTo                 string
@@ -25,7 +25,7 @@ type round struct {
 	encoded                int // bytes, for observers
 	ids                    []string
 	token                  int64
-	told                   []any // of started tasks there is more to tell of
+	told                   []any // the further fields of started tasks
 	plain                  []any
 	trouble                string
 	gaveUp                 bool // something failed
@@ -34,19 +34,19 @@ type round struct {
 	prefix                 []any
 	observed               bool
 	idlers                 int
-	final, first, others   int // places in ids: behind the last to start; the next; ids made of the last
+	final, first, others   int // indexes of ids: after the last to start; the next; ids made from the last
 	skipped, buried, moved int
-	expired                int   // of those buried
-	passing                int64 // what those passed over took
-	budget, spent, space   int64 // what the starts may cost, and have; bytes that may be started ahead
+	expired                int   // of the buried tasks
+	passing                int64 // the cost of passing over entries
+	budget, spent, space   int64 // how much the starts may cost, and have; bytes that may be prefetched
 	empty                  bool
-	cutAdded               bool // more could be looked at in the stream
-	lifted                 bool // added tasks whose time is over, and which can't fail, are entries now
+	cutAdded               bool // there may be more to find in the stream
+	lifted                 bool // expired added tasks that can't fail are entries now
 }
 
 const odd = "WRONGTYPE a key of the queue or of the process is of another type"
 
-// An argument list is taken apart from its front.
+// An argument list is parsed from its front.
 type arguments []string
 
 func (a *arguments) word() string {
@@ -59,7 +59,7 @@ func (a *arguments) int() int64 { n, _ := integer(a.word()); return n }
 func (a *arguments) count() int { return int(a.int()) }
 
 func step(q *queue, c store.Call) any {
-	args := arguments(c.Args[5:]) // in the order of the table, which its header has
+	args := arguments(c.Args[5:]) // in the order of the table in the script's header
 	r, says := newRound(q, &args)
 	if _, member := q.score(q.workers, r.worker); !member && q.has(StepMembers) {
 		return evicted
@@ -117,19 +117,19 @@ func step(q *queue, c store.Call) any {
 	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched), r.expired}
 }
 
-// A preface is what a round says before its lists, but for what the round keeps.
+// A preface is the arguments of a round before its lists, except those that the round stores.
 type preface struct {
 	lease, seen       int64
 	idle              bool
-	outcomes, entries int // how many; and how many of them may be of the schedule
-	ends, adds        int // without a result; and how many of them are of added tasks
+	outcomes, entries int // how many; and how many of them may be entries
+	ends, adds        int // without a result; and how many of them are added tasks
 	runs, heard       int
 	passed            int // entries that earlier rounds have passed over
 	passedLast        string
 	passedFirst       int64
 }
 
-// newRound reads what comes before the lists.
+// newRound parses the arguments before the lists.
 func newRound(q *queue, args *arguments) (*round, preface) {
 	r, says := &round{queue: q, heeded: true, prefix: []any{}}, preface{}
 	r.worker, r.number = args.word(), args.int()
@@ -149,8 +149,7 @@ func newRound(q *queue, args *arguments) (*round, preface) {
 	return r, says
 }
 
-// renew has the worker be no longer idle and live on, and reports whether somebody is
-// suspected.
+// renew makes the worker not idle and renews its lease. It reports whether there are suspects.
 func (r *round) renew(lease int64, overtaken bool) (suspecting bool) {
 	q := r.queue
 	if !overtaken && q.is(q.idle, "zset") {
@@ -168,7 +167,7 @@ func (r *round) renew(lease int64, overtaken bool) (suspecting bool) {
 	return suspecting
 }
 
-// settleAll settles what has an outcome; the first ones may be entries.
+// settleAll settles the processes with an outcome; the first ones may be entries.
 func (r *round) settleAll(args *arguments, outcomes, entries int) []any {
 	settled := []any{}
 	for i := range outcomes {
@@ -177,7 +176,8 @@ func (r *round) settleAll(args *arguments, outcomes, entries int) []any {
 	return settled
 }
 
-// endAll finishes what has no result, and tells the place of each that it couldn't, and why.
+// endAll finishes the processes without a result, and returns the index of each that it couldn't finish, and
+// why.
 func (r *round) endAll(args *arguments, ends, adds int) []any {
 	strange := []any{}
 	for i := range ends {
@@ -188,7 +188,7 @@ func (r *round) endAll(args *arguments, ends, adds int) []any {
 	return strange
 }
 
-// recorded are the tokens of the cancels that the worker has heard of.
+// recorded returns the tokens of the cancels that the worker has received.
 func (r *round) recorded(args *arguments, heard int) []any {
 	tokens := []any{}
 	for range heard {
@@ -198,8 +198,8 @@ func (r *round) recorded(args *arguments, heard int) []any {
 	return tokens
 }
 
-// startAll starts what is due in the schedule, then what is in the list. Nothing starts ahead
-// while somebody else could begin it, nor while workers die.
+// startAll starts what is due in the schedule, then what is in the list. It prefetches nothing while another
+// worker could start it, nor while workers die.
 func (r *round) startAll(says preface, open bool, needed int) {
 	wanted := len(r.ids)
 	if r.counting || r.idlers > 0 {
@@ -216,8 +216,8 @@ func (r *round) startAll(says preface, open bool, needed int) {
 	}
 }
 
-// leaves reports whether something is left that others can start; or else whether the next
-// round is to look for it behind all that this one has passed over.
+// leaves reports whether something is left that others can start; or else whether the next round must look for
+// it after everything that this one has passed over.
 func (r *round) leaves(open bool) (more, behind bool) {
 	more = !r.empty && open && r.waits() > 0 || r.adding && open && r.Store.entries(r.added) > 0
 	if more || !r.scheduled || !open {
@@ -228,7 +228,7 @@ func (r *round) leaves(open bool) (more, behind bool) {
 	return more && !behind, behind
 }
 
-// drop keeps the failed queue short, once something was added to it.
+// drop trims the failed queue, once something was added to it.
 func (r *round) drop() (dropped int) {
 	q := r.queue
 	switch {
@@ -241,7 +241,7 @@ func (r *round) drop() (dropped int) {
 	return 0
 }
 
-// alert wakes who is to start what is left, keeps the time, or works on what has failed.
+// alert wakes the workers that start what is left, keep the time, or handle what has failed.
 func (r *round) alert(more bool) {
 	q := r.queue
 	if more && r.idlers > 0 {
@@ -259,7 +259,7 @@ func (r *round) alert(more bool) {
 	}
 }
 
-// hear takes in what runs though a cancel covers it, and up to which cancel that is all.
+// hear records which processes run though a cancel covers them, and up to which cancel that list is complete.
 func (r *round) hear(args *arguments, runs int) {
 	said := args.int()
 	for range runs {
@@ -279,8 +279,8 @@ func (r *round) hear(args *arguments, runs int) {
 	}
 }
 
-// repeats reports whether a round tells again what it has started: it is a copy of the last
-// one, or was overtaken by that.
+// repeats reports whether a round only repeats the answer about what it has started: it is a copy of the last
+// one, or was overtaken by it.
 func (r *round) repeats() bool {
 	switch {
 	case r.number < r.last:
@@ -291,7 +291,7 @@ func (r *round) repeats() bool {
 	return false
 }
 
-// bound is n, 0 being no bound.
+// bound returns n, or no bound if n is 0.
 func bound(n int64) int64 {
 	if n == 0 {
 		return math.MaxInt64
@@ -299,7 +299,7 @@ func bound(n int64) int64 {
 	return n
 }
 
-// logged is the token of a cancel on record.
+// logged returns the token of a cancel in the log.
 func (r *round) logged(name string) (int64, bool) {
 	if !r.is(r.cancel+name, "hash") {
 		return 0, false
@@ -309,8 +309,8 @@ func (r *round) logged(name string) (int64, bool) {
 
 var reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):([0-9]*):(.*)$`)
 
-// hold keeps who holds something. Who begins to has nothing that a cancel up to the
-// token before covers.
+// hold updates whether the worker is a holder. A new holder has nothing that a cancel up to the token before
+// covers.
 func (r *round) hold(before int64) {
 	known, there := false, r.is(r.holders, "zset")
 	if there {
@@ -329,10 +329,10 @@ func (r *round) hold(before int64) {
 	}
 }
 
-// named is how a worker names the digest of a large payload.
+// named is the format in which a worker names the digest of a large payload.
 var named = regexp.MustCompile(`^\d+:[0-9a-f]{40}$`)
 
-// settle ends one process as the worker says.
+// settle ends one process with the worker's outcome.
 func (r *round) settle(id string, started int64, verb, word, large string, keyed bool) string {
 	if score, ok := r.score(r.working, id); !ok && r.has(EndsHeld) || ok && score != float64(started) && r.has(EndsToken) {
 		return "gone"
@@ -350,7 +350,7 @@ func (r *round) settle(id string, started int64, verb, word, large string, keyed
 			break
 		}
 		if large != "" {
-			r.del(r.process + id) // with what else is there: nobody reads it
+			r.del(r.process + id) // and any other payloads: nothing reads them
 		}
 		if verb == "finish" {
 			r.announce(payload, large, word)
@@ -376,7 +376,7 @@ func (r *round) settle(id string, started int64, verb, word, large string, keyed
 	return "ok"
 }
 
-// giveUp puts what a process runs into the failed queue; in that, aside.
+// giveUp moves what a process runs to the failed queue; within that, aside.
 func (r *round) giveUp(id string, started int64, kind string, due int64, reason string, keyed bool) fate {
 	if r.failed != nil && !r.buries(r.failed) {
 		return stuck
@@ -405,8 +405,8 @@ func (r *round) giveUp(id string, started int64, kind string, due int64, reason 
 	return done
 }
 
-// repeat tells again what this round or the one before has started, and starts
-// nothing: a copy may come late, when nobody waits for its answer.
+// repeat answers again with what this round or the one before has started, and
+// starts nothing: a copy may come late, when no one waits for its answer.
 func (r *round) repeat() {
 	for _, id := range r.ids {
 		token, ok := r.score(r.working, id)
@@ -432,7 +432,7 @@ func (r *round) repeat() {
 	}
 }
 
-// rest has the worker wait to be woken; it keeps the time if nobody does.
+// rest makes the worker wait to be woken; it keeps the time if no one does.
 func (r *round) rest(open bool) (rank int, due int64) {
 	score, due := r.now, int64(-1)
 	if keeps, _ := r.keeper(&r.lane); r.scheduled && !keeps {
@@ -449,7 +449,7 @@ func (r *round) rest(open bool) (rank int, due int64) {
 	return r.rank(r.idle, r.worker), due
 }
 
-// news are the cancels that the worker has not been told of.
+// news returns the cancels that the worker hasn't received.
 func (r *round) news(seen int64, overtaken bool) (cancels []any, last int64, more bool) {
 	if seen > r.token {
 		seen = 0 // Redis has lost writes

@@ -16,7 +16,7 @@ import (
 
 const wrongType = Refusal("WRONGTYPE Operation against a key holding the wrong kind of value")
 
-// A value is what a key holds: one of these, by its kind.
+// A value is the value of a key: one of these, by its kind.
 type value struct {
 	kind    string
 	list    []string // from the front, which in Redis is the tail
@@ -30,9 +30,9 @@ type value struct {
 
 // A Store is a keyspace.
 type Store struct {
-	Publish   func(channel, message string) int // tells how many hear it
-	Listening func(channel string) int          // how many would
-	Clock     func() time.Time                  // by which keys expire
+	Publish   func(channel, message string) int // returns the number of subscribers
+	Listening func(channel string) int          // returns the number of subscribers
+	Clock     func() time.Time                  // for the expiry of keys
 
 	Limits // of one call
 
@@ -40,16 +40,15 @@ type Store struct {
 	without Guard
 }
 
-// Limits are how much one call does at most.
+// Limits are the most that one call does.
 type Limits struct {
-	Returns int // tasks given back
-	Copies  int // of a payload that is canceled, in the list
+	Returns int // tasks returned
+	Copies  int // of a canceled payload, in the list
 	Entries int // and in the schedule
 	Gaps    int // that become part of the offset
 }
 
-// New returns an empty store, with the limits of the scripts and the clock of this machine. Nobody
-// listens.
+// New returns an empty store, with the limits of the scripts and the local clock. No one subscribes.
 func New() *Store {
 	return &Store{
 		Publish: func(_, _ string) int { return 0 }, Listening: func(string) int { return 0 }, Clock: time.Now,
@@ -57,8 +56,7 @@ func New() *Store {
 	}
 }
 
-// Call carries out the script of a verb at a time. A Refusal, with which it may end halfway, is an
-// error reply.
+// Call runs the script of a verb at a time. A Refusal, which may end it halfway, is an error reply.
 func (s *Store) Call(verb string, keys, args []string, at time.Time) (reply any) {
 	f := verbs[verb]
 	if f == nil {
@@ -76,7 +74,7 @@ func (s *Store) Call(verb string, keys, args []string, at time.Time) (reply any)
 	return f(s, store.Call{Verb: store.VerbOf(verb), Keys: keys, Args: args}, at)
 }
 
-// KeysOf are the keys of a verb that is called for a queue, in the order of the table.
+// KeysOf returns the keys of a call of a verb for a queue, in the order of the table.
 func KeysOf(verb string, q keys.Queue, part string) (all []string) {
 	for _, name := range strings.Fields(strings.Replace(store.VerbOf(verb).Keys, "shared", sharedKeys, 1)) {
 		all = append(all, keys.Named(name).Of(q, part))
@@ -84,17 +82,17 @@ func KeysOf(verb string, q keys.Queue, part string) (all []string) {
 	return all
 }
 
-// What verbs.go of the store calls shared.
+// The keys that verbs.go of the store calls shared.
 const sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping ages added"
 
-// Keys are the names of what is there, in their order.
+// Keys returns the names of the keys, sorted.
 func (s *Store) Keys() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.keys)), func(key string) bool { return !s.exists(key) })
 }
 
-// Get is what a key holds: nil, a string, a []string whose last is in front of the queue,
-// a map[string]string, a map[string]float64 of scores, a map[string]bool of members, or a
-// [][]string of the items of a stream: id, name, value and so on. It is not to be changed.
+// Get returns the value of a key: nil, a string, a []string whose last element is the front of the queue, a
+// map[string]string, a map[string]float64 of scores, a map[string]bool of members, or a [][]string of the items
+// of a stream: id, name, value and so on. The caller must not change it.
 func (s *Store) Get(key string) any {
 	v := s.at(key, "")
 	switch {
@@ -116,7 +114,7 @@ func (s *Store) Get(key string) any {
 	return v.set
 }
 
-// Set has a key hold what Get then tells, for as long as nothing changes it.
+// Set sets a key to a value like those of Get, without expiry.
 func (s *Store) Set(key string, v any) {
 	s.del(key)
 	switch v := v.(type) {
@@ -150,7 +148,7 @@ func (s *Store) Clone() *Store {
 	return &c
 }
 
-// Diff says where another store holds something else, or whether it expires.
+// Diff returns the keys that differ in another store, in value or in whether they expire.
 func (s *Store) Diff(o *Store) (lines []string) {
 	all := slices.Concat(s.Keys(), o.Keys())
 	slices.Sort(all)
@@ -170,7 +168,7 @@ func (s *Store) shown(key string) string {
 	return fmt.Sprintf("%v expires:%t", s.Get(key), !v.expires.IsZero())
 }
 
-// at returns what a key holds, or nil; it refuses what is of another kind.
+// at returns the value of a key, or nil; it refuses another kind.
 func (s *Store) at(key, kind string) *value {
 	v := s.keys[key]
 	if v != nil && !v.expires.IsZero() && !s.Clock().Before(v.expires) {
@@ -183,7 +181,7 @@ func (s *Store) at(key, kind string) *value {
 	return v
 }
 
-// see is at, where nothing is as good as what is empty.
+// see is like at, but returns an empty value if there is none.
 func (s *Store) see(key, kind string) *value {
 	if v := s.at(key, kind); v != nil {
 		return v
@@ -191,9 +189,9 @@ func (s *Store) see(key, kind string) *value {
 	return &nothing
 }
 
-var nothing value // is never changed
+var nothing value // never changed
 
-// make returns what a key holds, or holds from now on.
+// make returns the value of a key, and creates it if there is none.
 func (s *Store) make(key, kind string) *value {
 	v := s.at(key, kind)
 	if v == nil {
@@ -203,7 +201,7 @@ func (s *Store) make(key, kind string) *value {
 	return v
 }
 
-// change has f change what a key holds, if anything; what is empty then goes, but for a
+// change calls f on the value of a key, if there is one, and then deletes it if it's empty, unless it's a
 // stream.
 func (s *Store) change(key, kind string, f func(*value)) {
 	v := s.at(key, kind)
@@ -216,7 +214,7 @@ func (s *Store) change(key, kind string, f func(*value)) {
 	}
 }
 
-// is reports whether a key holds nothing, or what is of the kind.
+// is reports whether a key has no value, or one of the kind.
 func (s *Store) is(key, kind string) bool {
 	v := s.at(key, "")
 	return v == nil || v.kind == kind
@@ -231,7 +229,7 @@ func (s *Store) expire(key string, ms int64) {
 	}
 }
 
-// persist ends that a key ends.
+// persist removes the expiry of a key.
 func (s *Store) persist(key string) {
 	if v := s.at(key, ""); v != nil {
 		v.expires = time.Time{}
@@ -256,7 +254,7 @@ func (s *Store) put(key, text string) {
 
 func (s *Store) length(key string) int { return len(s.items(key)) }
 
-// items are those of a list, from the front.
+// items returns those of a list, from the front.
 func (s *Store) items(key string) []string { return s.see(key, "list").list }
 
 func (s *Store) push(key string, items ...string) {
@@ -281,15 +279,15 @@ func (s *Store) field(key, name string) (string, bool) {
 	return f, ok
 }
 
-// word is a field, "" where there is none.
+// word returns a field; "" if there is none.
 func (s *Store) word(key, name string) string { f, _ := s.field(key, name); return f }
 
-// count is a field that is a count or a time.
+// count returns a field that is a count or a time.
 func (s *Store) count(key, name string) int64 { return number(s.word(key, name)) }
 
 func (s *Store) fields(key string) int { return len(s.see(key, "hash").hash) }
 
-// set sets fields: names and values in turn.
+// set sets fields: names and values alternate.
 func (s *Store) set(key string, pairs ...any) {
 	v := s.make(key, "hash")
 	for i := 0; i < len(pairs); i += 2 {
@@ -297,7 +295,7 @@ func (s *Store) set(key string, pairs ...any) {
 	}
 }
 
-// text is a word or a number as it is stored.
+// text returns a word or a number as it is stored.
 func text(v any) string {
 	switch v := v.(type) {
 	case int:
@@ -346,7 +344,7 @@ func (s *Store) remove(key string, members ...string) {
 
 var inf = math.Inf(1)
 
-// between are the members with scores from low to high, in their order.
+// between returns the members with scores from low to high, in order.
 func (s *Store) between(key string, low, high float64) (all []ranked) {
 	for name, score := range s.see(key, "zset").zset {
 		if score >= low && score <= high {
@@ -359,7 +357,7 @@ func (s *Store) between(key string, low, high float64) (all []ranked) {
 
 func (s *Store) all(key string) []ranked { return s.between(key, -inf, inf) }
 
-// rank is the place of a member, or -1.
+// rank returns the index of a member, or -1.
 func (s *Store) rank(key, member string) int {
 	return slices.IndexFunc(s.all(key), func(r ranked) bool { return r.name == member })
 }

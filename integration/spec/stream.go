@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// A stream is what a key of this kind holds. It stays when it is empty, and knows its last
-// id whatever was removed.
+// A stream is a value of this kind. It stays when it is empty, and remembers its last id after removals.
 type stream struct {
 	items []item
 	last  streamID
 }
 
-// An item of a stream has names and values in turn.
+// An item of a stream has alternating names and values.
 type item struct {
 	id    streamID
 	pairs []string
@@ -30,11 +29,11 @@ func (id streamID) compare(o streamID) int {
 	return cmp.Or(cmp.Compare(id.ms, o.ms), cmp.Compare(id.seq, o.seq))
 }
 
-// streamOf makes a stream of what rows tells.
+// streamOf makes a stream of rows.
 func streamOf(rows [][]string) (s stream) {
 	for _, r := range rows {
 		ms, seq, _ := strings.Cut(r[0], "-")
-		s.last.ms, _ = strconv.ParseUint(ms, 10, 64) // a Redis has written both
+		s.last.ms, _ = strconv.ParseUint(ms, 10, 64) // Redis has written both
 		s.last.seq, _ = strconv.ParseUint(seq, 10, 64)
 		s.items = append(s.items, item{s.last, r[1:]})
 	}
@@ -49,10 +48,10 @@ func (s *stream) rows() [][]string {
 	return all
 }
 
-// stream is what a key holds, empty if it holds nothing.
+// stream returns that of a key; empty if there is none.
 func (s *Store) stream(key string) stream { return s.see(key, "stream").stream }
 
-// entries counts the items of a stream.
+// entries returns the number of items of a stream.
 func (s *Store) entries(key string) int { return len(s.stream(key).items) }
 
 // append adds an item to a stream, with an id above its last one.

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 // scripts is the directory of the package whose tables run here.
 const scripts = "../../internal/store"
 
-// A verdict is what became of one test of the tables.
+// A verdict is the result of one test of the tables.
 type verdict struct {
 	name   string
 	result string // PASS, FAIL or SKIP
@@ -27,8 +27,8 @@ type verdict struct {
 
 var said = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): (\S+) \(`)
 
-// tables runs the tests of package store against a server, and returns what became
-// of those that have no tests within, and all that was printed.
+// tables runs the tests of package store against a server. It returns the results
+// of those without subtests, and the output.
 func tables(t *testing.T, url string) (leaves []verdict, out string) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "tables")
@@ -39,7 +39,7 @@ func tables(t *testing.T, url string) (leaves []verdict, out string) {
 	}
 	run := exec.CommandContext(t.Context(), binary, "-test.v", "-test.timeout=5m")
 	run.Dir, run.WaitDelay = scripts, time.Second
-	// Nothing is in PATH, so that the tests start no Redis of their own.
+	// PATH is empty, so that the tests start no Redis of their own.
 	run.Env = append(os.Environ(), "PATH=", redistest.Env+"="+url, redistest.ACLEnv+"=0", "WORQR_MUTATION=")
 	text, err := run.CombinedOutput()
 	out = string(text)
@@ -51,7 +51,7 @@ func tables(t *testing.T, url string) (leaves []verdict, out string) {
 	}
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	if err != nil && !ended || strings.Contains(out, "\npanic: ") || failed != (ended && exit.ExitCode() == 1) {
-		t.Fatalf("the tables did not run to their end: %v\n%s", err, out[max(0, len(out)-4000):])
+		t.Fatalf("the tables did not finish: %v\n%s", err, out[max(0, len(out)-4000):])
 	}
 	parents := map[string]bool{}
 	for _, v := range all {
@@ -64,11 +64,11 @@ func tables(t *testing.T, url string) (leaves []verdict, out string) {
 	return slices.DeleteFunc(all, func(v verdict) bool { return parents[v.name] }), out
 }
 
-// alone are the tests that start, stop or fill a Redis of their own. They have
-// nothing to say about another server.
+// alone are the tests that start, stop or fill a Redis of their own. They don't
+// apply to other servers.
 var alone = []string{"TestFull", "TestRegister", "TestRiskyBytes", "TestPlainCost", "TestFailCost", "TestHeldIsSkipList", "TestManyDie", "TestCancelAtScale", "TestCancelReadsOnce", "TestBatchPages", "TestNothingIsToldToNobody", "TestManyQueueNames", "TestForgottenDuringBatch", "TestTrimOfManyFailures", "TestFailedPagesAreBoundedInBytes", "TestGuardSlotOnItsWay", "TestStalledRedirect", "TestAddedPages", "TestPutByHand"}
 
-// judge compares what became of the tables on a server with what is known of it.
+// judge compares the results of the tables on a server with the known differences.
 func judge(t *testing.T, leaves []verdict, out string, known []difference) {
 	t.Helper()
 	seen := map[string]int{} // by result
@@ -81,25 +81,25 @@ func judge(t *testing.T, leaves []verdict, out string, known []difference) {
 		i := slices.IndexFunc(known, func(d difference) bool { return d.tests.MatchString(v.name) })
 		switch {
 		case i < 0 && v.result == "FAIL":
-			t.Errorf("%s fails. To repeat it: go test ./integration/spec -run %q -v\n%s", v.name, t.Name(), about(out, v.name))
+			t.Errorf("%s fails. To reproduce it: go test ./integration/spec -run %q -v\n%s", v.name, t.Name(), about(out, v.name))
 		case i >= 0 && v.result == "PASS":
-			t.Errorf("%s passes, though %s: mend the table", v.name, known[i].what)
+			t.Errorf("%s passes, although %s: fix the table", v.name, known[i].what)
 		case i >= 0:
 			failed[i]++
 		}
 	}
 	for i, d := range known {
 		if failed[i] == 0 {
-			t.Errorf("no test fails because %s: mend the table", d.what)
+			t.Errorf("no test fails because %s: fix the table", d.what)
 		}
 	}
 	if seen["PASS"] < 2000 {
 		t.Errorf("only %d tests of the tables ran", seen["PASS"])
 	}
-	t.Logf("%d pass, %d fail as they must, %d need a Redis of their own", seen["PASS"], seen["FAIL"], seen["SKIP"])
+	t.Logf("%d pass, %d fail as expected, %d need a Redis of their own", seen["PASS"], seen["FAIL"], seen["SKIP"])
 }
 
-// about is what was printed of one test: the lines that follow its name.
+// about returns the output of one test: the lines that follow its name.
 func about(out, name string) string {
 	var b strings.Builder
 	its := false

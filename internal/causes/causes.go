@@ -1,4 +1,4 @@
-// Package causes finds out which errors have the same cause.
+// Package causes determines which errors have the same cause.
 package causes
 
 import (
@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// What differs between errors that have the same cause.
+// The parts that differ between errors with the same cause.
 var (
 	uuids   = regexp.MustCompile(`(?i)\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`)
 	quoted  = regexp.MustCompile(`"[^"]*"|'[^']*'`)
@@ -14,11 +14,11 @@ var (
 	dotted  = regexp.MustCompile(`…([.:,/-]?…)+`) // addresses, times
 )
 
-// longest is how many bytes of an error are looked at.
+// longest is how many bytes of an error count.
 const longest = 400
 
-// Of returns the first line of an error without what differs between those that have the same cause:
-// ids, numbers, addresses, times and what is quoted.
+// Of returns the first line of an error without the parts that differ between errors with the same cause: ids,
+// numbers, addresses, times and quoted text.
 func Of(err string) string {
 	err, _, _ = strings.Cut(err, "\n")
 	err = err[:min(len(err), longest)]

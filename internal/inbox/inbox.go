@@ -8,9 +8,9 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// eventBuffer is how many events wait for a slow reader, and eventBytes how many bytes they may
-// have together; a single event may have more. Beyond that, the waiting events are dropped, and the
-// reader gets an EventSync.
+// eventBuffer is how many events may wait for a slow reader, and eventBytes how many bytes they may have
+// together, though a single event may have more. Beyond that, the waiting events are dropped, and the reader
+// gets an EventSync.
 const (
 	eventBuffer = 1024
 	eventBytes  = 16 << 20
@@ -22,7 +22,7 @@ type All struct {
 	all map[*Inbox]bool // protected by mu
 }
 
-// Add adds one.
+// Add adds an inbox.
 func (s *All) Add(in *Inbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,14 +32,14 @@ func (s *All) Add(in *Inbox) {
 	s.all[in] = true
 }
 
-// Remove removes one.
+// Remove removes an inbox.
 func (s *All) Remove(in *Inbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, in)
 }
 
-// Lost tells the readers of a queue that Redis has lost writes.
+// Lost puts an EventLost into the inboxes of a queue's readers.
 func (s *All) Lost(queue, sign string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func New(queues []string) *Inbox {
 type Item struct {
 	Event inspect.Event
 	Err   error
-	Last  bool // none follows
+	Last  bool // no item follows
 }
 
 func (i *Item) size() int {
@@ -78,7 +78,7 @@ func (i *Item) size() int {
 	return len(e.Payload) + len(e.Result) + len(e.WorkerID) + len(e.PayloadDigest) + len(e.ResultDigest)
 }
 
-// Put adds an item; beyond the bounds, an EventSync takes the place of those that wait.
+// Put adds an item. Beyond the limits, an EventSync replaces the waiting items.
 func (in *Inbox) Put(i Item) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -104,7 +104,7 @@ func (in *Inbox) Put(i Item) {
 	}
 }
 
-// Take returns what waits.
+// Take removes and returns the waiting items.
 func (in *Inbox) Take() []Item {
 	in.mu.Lock()
 	defer in.mu.Unlock()

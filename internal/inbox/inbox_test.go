@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/internal/inbox"
 )
 
-// kinds takes what waits, and returns the kinds of the events; "!" stands for an error.
+// kinds takes the waiting items, and returns the kinds of the events; "!" stands for an error.
 func kinds(in *inbox.Inbox) (all string) {
 	for _, i := range in.Take() {
 		if i.Err != nil {

@@ -1,4 +1,4 @@
-// Package jsontext says why JSON can't be decoded or encoded, without quoting any of it.
+// Package jsontext explains why JSON can't be decoded or encoded, without quoting any of it.
 package jsontext
 
 import (
@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// Undecodable says why size bytes couldn't be decoded. Errors of encoding/json quote characters,
-// numbers, keys and fields, and those of UnmarshalJSON methods may quote anything. So none of their
-// text is used.
+// Undecodable returns why size bytes couldn't be decoded. Errors of encoding/json quote characters, numbers,
+// keys and fields, and those of UnmarshalJSON methods may quote anything. So it uses none of their text.
 func Undecodable(err error, into reflect.Type, size int) error {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("not JSON, at byte %d of %d", e.Offset, size)
@@ -61,7 +60,7 @@ func fieldOf(in reflect.Type, path string) string {
 	return strings.Join(known, ".")
 }
 
-// Unencodable says why a value could not be encoded, without the text of the
+// Unencodable returns why a value couldn't be encoded, without the text of the
 // error, which may quote the value.
 func Unencodable(err error) string {
 	if e, ok := errors.AsType[*json.MarshalerError](err); ok { // first: it may wrap the others

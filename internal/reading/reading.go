@@ -1,4 +1,4 @@
-// Package reading reads something of many queues, so that one that can't be read holds up no other.
+// Package reading reads from many queues, so that one that can't be read doesn't delay the others.
 package reading
 
 import (
@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// ErrSlow is why the reading of a queue was given up.
+// ErrSlow is the error if reading a queue took too long.
 var ErrSlow = errors.New("no answer in time from Redis, or from the node of the cluster that has the queue")
 
-// Limits say how to read.
+// Limits configure Each.
 type Limits struct {
-	AtOnce int           // how many are read at the same time; those that are slow don't count
+	AtOnce int           // how many are read at the same time; slow ones don't count
 	Each   time.Duration // how long reading one may take
 }
 
-// slow is after how long a reading no longer keeps the next one from beginning: the node that it asks
-// may be down, and others have the rest of the queues.
+// slow is how long a call may take before the next one starts anyway: the node that it asks may be down, and
+// others have the rest of the queues.
 const slow = 100 * time.Millisecond
 
-// Each calls read for 0 to n-1, in this order but for those that overtake slow ones, and returns when
-// all have returned. Each call has a context of its own; what fails because that has ended fails with
-// [Cause]. If ctx ends, the rest isn't read: left is called instead.
+// Each calls read for 0 to n-1, in this order except that calls may overtake slow ones, and returns when all
+// have returned. Each call has a context of its own; use [Cause] for the error of a call whose context has ended.
+// If ctx ends, Each calls left for the remaining ones instead.
 func Each(ctx context.Context, n int, l Limits, read func(ctx context.Context, i int), left func(i int, cause error)) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -48,7 +48,7 @@ func Each(ctx context.Context, n int, l Limits, read func(ctx context.Context, i
 	}
 }
 
-// Cause is err, or ErrSlow if reading failed because it took too long.
+// Cause returns err, or ErrSlow if reading failed because it took too long.
 func Cause(ctx context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), ErrSlow) {
 		return ErrSlow

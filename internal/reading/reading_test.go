@@ -11,14 +11,14 @@ import (
 	"github.com/matryer/is"
 )
 
-// Readings that hang are given up one by one, and the others are made meanwhile, although more hang
-// than may be made at the same time.
+// Calls that hang are canceled one by one, and meanwhile the others are made, even if more hang than may run at
+// the same time.
 func TestEach(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var mu sync.Mutex
 	var read, gaveUp []int
-	well := make(chan struct{}) // closed when all that can be read are
+	well := make(chan struct{}) // closed when all readable ones have been read
 	Each(t.Context(), 20, Limits{AtOnce: 2, Each: time.Hour}, func(ctx context.Context, i int) {
 		if i < 10 {
 			select {

@@ -1,5 +1,4 @@
-// Package tracing calls the functions that a user has for what a peer does: in order, after the
-// fact, on a goroutine of their own.
+// Package tracing calls a user's trace functions: in order, after the fact, on a goroutine of their own.
 package tracing
 
 import (
@@ -13,19 +12,19 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// How many calls wait for the functions, and how large what they keep of tasks may be together.
+// Limits on the calls that wait for the functions: their number, and the bytes they keep of tasks.
 const (
 	maxTraced      = 50_000
 	maxTracedBytes = 32 << 20
 )
 
-// A call of a function, and how many bytes it keeps, about.
+// A call is one call of a function, and about how many bytes it keeps.
 type call struct {
 	do   func()
 	size int
 }
 
-// A Caller calls functions. A nil one calls nothing.
+// A Caller calls functions. A nil Caller calls none.
 type Caller struct {
 	worqrtrace.Trace
 	calls logs.Relay[call]
@@ -61,7 +60,7 @@ func Say[T any](r *Caller, f func(T), v T) {
 	}
 }
 
-// weight is how many bytes are kept of what a function is told.
+// weight returns how many bytes an argument keeps.
 func weight(v any) int {
 	headers := func(all map[string]string) (n int) {
 		for name, value := range all {
@@ -78,14 +77,14 @@ func weight(v any) int {
 	return 0
 }
 
-// Flush waits for the calls, but not for a function that blocks.
+// Flush waits for the pending calls, but not for a function that blocks.
 func (r *Caller) Flush() {
 	if r != nil {
 		r.calls.Flush()
 	}
 }
 
-// OfEngine returns what the engine tells.
+// OfEngine returns the trace functions for the engine.
 func (r *Caller) OfEngine() (t engine.Trace) {
 	if r == nil {
 		return t
@@ -113,7 +112,7 @@ func (r *Caller) OfEngine() (t engine.Trace) {
 	return t
 }
 
-// traced describes an attempt. Handlers may change a Task, so it isn't given away.
+// traced describes an attempt. It copies the Task, since handlers may change it.
 func traced(a *engine.Attempt) worqrtrace.Task {
 	key := store.KeyOf(a.Entry)
 	if a.Failure != nil {
@@ -140,7 +139,7 @@ func ended(a *engine.Attempt, e *engine.End) worqrtrace.Task {
 	return t
 }
 
-// OfFleet returns what the fleet tells. Errors are wrapped for the user.
+// OfFleet returns the trace functions for the fleet. They wrap errors for the user.
 func (r *Caller) OfFleet(wrap func(queue, verb string, err error) error) (t fleet.Trace) {
 	if r == nil {
 		return t
@@ -168,7 +167,7 @@ func (r *Caller) OfFleet(wrap func(queue, verb string, err error) error) (t flee
 	return t
 }
 
-// Listen makes the log tell when Redis doesn't answer. The server must be known.
+// Listen makes the log call ConnectionLost and ConnectionRestored. Its Server must be set.
 func (r *Caller) Listen(log *logs.Log) {
 	if r == nil {
 		return
@@ -196,7 +195,7 @@ func (r *Caller) Enqueues() (now time.Time) {
 	return now
 }
 
-// Cancels is the same for calls that cancel.
+// Cancels returns the time if calls that cancel are traced, or zero.
 func (r *Caller) Cancels() (now time.Time) {
 	if r != nil && r.Canceled != nil {
 		now = time.Now()

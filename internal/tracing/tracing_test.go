@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// While a function blocks, the calls behind it are bounded in number and in bytes.
+// While a function blocks, the pending calls are limited in number and in bytes.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

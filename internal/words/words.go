@@ -1,4 +1,4 @@
-// Package words writes for people what others have named, numbers of things, and times.
+// Package words formats names, numbers and times for people.
 package words
 
 import (
@@ -9,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Shown is what others have written, bounded, and quoted where a terminal would act on
-// it.
+// Shown returns text from outside, shortened, and quoted if a terminal would act on it.
 func Shown(s string) string {
 	s = Clip(s)
 	for _, r := range s {
@@ -21,7 +20,7 @@ func Shown(s string) string {
 	return s
 }
 
-// Clip bounds what others have named.
+// Clip shortens a name from outside.
 func Clip(s string) string {
 	const most = 100
 	if len(s) > most {
@@ -30,7 +29,7 @@ func Clip(s string) string {
 	return s
 }
 
-// Several is a number of things.
+// Several formats a number of things.
 func Several(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -38,7 +37,7 @@ func Several(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// Grouped is a number with its thousands apart.
+// Grouped formats a number with thousands separators.
 func Grouped(n int) string {
 	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
@@ -47,7 +46,7 @@ func Grouped(n int) string {
 	return text
 }
 
-// Counted is a number of things, with its thousands apart.
+// Counted formats a number of things, with thousands separators.
 func Counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -55,7 +54,7 @@ func Counted(n int, thing string) string {
 	return Grouped(n) + " " + thing + "s"
 }
 
-// Tasks is a number of them, with their verb.
+// Tasks formats a number of tasks, with their verb.
 func Tasks(n int, one, more string) string {
 	if n == 1 {
 		more = one
@@ -63,5 +62,5 @@ func Tasks(n int, one, more string) string {
 	return Several(n, "task") + " " + more
 }
 
-// Clock is a time as people read it.
+// Clock formats a time.
 func Clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }

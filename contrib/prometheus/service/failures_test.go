@@ -87,7 +87,7 @@ func (w *ward) send(payload string, n int) {
 	}
 }
 
-// known waits until the dashboard has counted the queue: only what it has seen before can grow.
+// known waits until the dashboard has read the queue: growth is measured from what it has seen before.
 func (w *ward) known() {
 	w.t.Helper()
 	eventually(w.t, "the dashboard knows the queue", func() bool { return strings.Contains(w.look(), "queue?name=emails") })
@@ -103,16 +103,16 @@ func (w *ward) look() string {
 
 func done(context.Context, *worqr.Task) error { return nil }
 
-// A failure is staged, and must be explained.
+// A failure is caused on purpose, and must be explained.
 type failure struct {
-	early func(w *ward) // changes the observer
+	early func(w *ward) // changes the observer's options
 	stage func(w *ward)
-	// then goes on once the banner and the finding were seen.
+	// then is called once the banner and the finding were seen.
 	then   func(w *ward)
-	banner []string // what the dashboard says: what is wrong, and what to do
+	banner []string // on the dashboard: what is wrong, and what to do
 	kind   string   // of the finding of worqr check; "" if it can't check
 	flags  []string // of worqr check
-	says   string   // what the finding, or the error, says to do
+	says   string   // the advice in the finding, or in the error
 	alert  string
 }
 
@@ -167,7 +167,7 @@ func ofFleets() map[string]failure {
 			w.export(m)
 		}, banner: []string{"Redis refuses the login", "Check the user and the password"}, flags: []string{"--url", "wrong"}, says: "WRONGPASS", alert: "WorqrDenied"},
 		"eviction policy": {stage: func(w *ward) {
-			w.worker(worqr.Options{}, done, nil) // which wouldn't start afterwards
+			w.worker(worqr.Options{}, done, nil) // it wouldn't start afterwards
 			c := redistest.Dial(w.t, w.server.URL())
 			redistest.Do(w.t, c, "CONFIG", "SET", "maxmemory", "100mb")
 			redistest.Do(w.t, c, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
@@ -190,15 +190,15 @@ func ofFleets() map[string]failure {
 	}
 }
 
-// Whoever looks at the dashboard, asks the command line or is called by an alert learns what is wrong
-// and what to do, for eleven failures that peers and Redis really have.
+// The dashboard, the command line and the alerts show what is wrong and what to do, for eleven failures that
+// peers and Redis really have.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	cli := filepath.Join(t.TempDir(), "worqr")
 	if out, err := exec.Command("go", "build", "-o", cli, "github.com/worqr/worqr/cmd/worqr").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	t.Run("all", func(t *testing.T) { // waits for all of them, and the program stays as long
+	t.Run("all", func(t *testing.T) { // waits for all of them; the program runs until then
 		all := ofQueues()
 		maps.Copy(all, ofFleets())
 		for name, f := range all {
@@ -241,7 +241,7 @@ func (f *failure) run(t *testing.T, cli string) {
 	}
 }
 
-// watch opens the dashboard, stages the failure, and waits for the banner.
+// watch opens the dashboard, causes the failure, and waits for the banner.
 func (f *failure) watch(w *ward) {
 	w.t.Helper()
 	ctx, end := context.WithCancel(w.t.Context())
@@ -265,7 +265,7 @@ func (f *failure) watch(w *ward) {
 	})
 }
 
-// inquire asks worqr check.
+// inquire runs worqr check.
 func (f *failure) inquire(w *ward, cli string) {
 	w.t.Helper()
 	url, args := w.server.URL(), []string{"check", "--json"}
@@ -280,7 +280,7 @@ func (f *failure) inquire(w *ward, cli string) {
 		c.Env = append(c.Environ(), "REDIS_URL="+url)
 		var errs bytes.Buffer
 		c.Stderr = &errs
-		said, _ = c.Output() // its status tells of findings
+		said, _ = c.Output() // its exit status depends on the findings
 		if f.kind == "" {
 			return strings.Contains(errs.String(), f.says)
 		}
@@ -302,12 +302,12 @@ func (f *failure) inquire(w *ward, cli string) {
 	})
 }
 
-// eventually waits for what a fleet shows within some heartbeats, or a minute of history.
+// eventually waits for something that takes a fleet some heartbeats, or a minute of history.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(50 * time.Millisecond) { // between two looks
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(50 * time.Millisecond) { // polls
 		if time.Now().After(end) {
-			t.Fatal("it never came about that", what)
+			t.Fatal("timed out: ", what)
 		}
 	}
 }

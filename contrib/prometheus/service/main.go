@@ -1,7 +1,7 @@
 // Command service is a worker with metrics and probes, as deploy/fleet and deploy/kubernetes run it.
 //
 //	REDIS_URL   where Redis is; redis://localhost:6379 by default
-//	ADDR        where /metrics, /livez and /readyz are; :8080 by default
+//	ADDR        address of /metrics, /livez and /readyz; :8080 by default
 //	QUEUE       the queue that it serves; emails by default
 //	PRODUCE     how many tasks a second it adds itself, to have something to show; none by default
 //	CHECK       how often it checks the fleet, for alerts, such as 5m; never by default
@@ -32,7 +32,7 @@ import (
 	"github.com/worqr/worqr/dash"
 )
 
-// A config is what the environment says.
+// A config is the settings from the environment.
 type config struct {
 	redis, queue string
 	produce      float64 // tasks a second
@@ -80,7 +80,7 @@ func serve(ctx context.Context, c config, at net.Listener) error {
 	if err != nil {
 		return errors.Join(err, at.Close())
 	}
-	defer func() { _ = peer.Close() }() // Run has left
+	defer func() { _ = peer.Close() }() // Run has closed it
 	metrics.Watch(peer)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, collectors.NewGoCollector())
@@ -112,7 +112,7 @@ func ignore(err, expected error) error {
 	return err
 }
 
-// work stands for what a service does. The payload says how it ends.
+// work stands for a service's work. The payload selects the outcome.
 func work(ctx context.Context, t *worqr.Task) error {
 	kind := string(t.Payload)
 	switch kind {

@@ -80,7 +80,7 @@ func startFleet(t *testing.T, c config) *fleet {
 	return f
 }
 
-// keda connects as a user who may do what the README says that KEDA needs.
+// keda connects as a user with the permissions that KEDA needs, according to the README.
 func keda(t testing.TB, server *redistest.Server) redis.Conn {
 	t.Helper()
 	rule := regexp.MustCompile("`(\\+ping [^`]*)`").FindStringSubmatch(read(t, deploy+"kubernetes/README.md"))
@@ -195,8 +195,8 @@ var (
 	grouping = regexp.MustCompile(`by \(([^)]*)\)`)
 )
 
-// checkExpr checks that metrics have what an expression names: each selects something, by labels that
-// there are, and what it groups by is a label of the metric behind it.
+// checkExpr checks the names in an expression against metrics: each selector matches something, with labels
+// that exist, and it groups by labels of the metric in question.
 func checkExpr(t testing.TB, of, expr string, metrics map[string][]sample) {
 	t.Helper()
 	group := map[string]bool{}
@@ -224,18 +224,18 @@ func checkExpr(t testing.TB, of, expr string, metrics map[string][]sample) {
 		}
 		shared := strings.HasPrefix(m[1], "worqr_queue_")
 		if shared && regexp.MustCompile(`sum(?: by \([^)]*\))? ?\(`+regexp.QuoteMeta(m[0])).MatchString(expr) {
-			t.Errorf("%s: %s is the same for all replicas, and is summed", of, m[0])
+			t.Errorf("%s: %s is the same for all replicas, but is summed", of, m[0])
 		}
 	}
 	for l := range group {
 		if !named[l] {
-			t.Errorf("%s: no metric of it has the label %s", of, l)
+			t.Errorf("%s: none of its metrics has the label %s", of, l)
 		}
 	}
 }
 
-// Each metric and label that an alert or the dashboard names is one of a running fleet, and its values
-// are right. What is in Redis is told the same by all, and by KEDA's triggers.
+// Each metric and label that an alert or the dashboard names exists in a running fleet, and its values are
+// right. All processes, and KEDA's triggers, report the same state of Redis.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -256,12 +256,12 @@ func TestFleet(t *testing.T) {
 	}
 	peertest.Eventually(t, "all have ended", func() bool { return ended("finished") == 87 && ended("failed") == 3 })
 
-	is.NoErr(emails.Pause(ctx)) // so that what waits stays
+	is.NoErr(emails.Pause(ctx)) // so that waiting tasks stay
 	is.NoErr(emails.Enqueue(ctx, []byte("quick"), []byte("quick"), []byte("quick")))
 	redistest.Sure(emails.Add(ctx, []byte("quick"), nil))(t)
 	redistest.Sure(emails.AddAt(ctx, time.Now().Add(time.Hour), []byte("quick"), nil))(t)
 	var all []map[string][]sample
-	peertest.Eventually(t, "all tell the same of the queue", func() bool { // what was read stands for a second
+	peertest.Eventually(t, "all tell the same of the queue", func() bool { // values are cached for a second
 		all = nil
 		same := true
 		for _, url := range f.urls {
@@ -285,13 +285,13 @@ func TestFleet(t *testing.T) {
 		}
 	}
 	is.Equal(total(merged["worqr_task_wait_seconds_count"], "queue", "emails"), 90.)
-	merged["worqr_tasks_enqueued_total"] = []sample{{labels: map[string]string{"queue": "emails", "job": "service"}}} // others added them
+	merged["worqr_tasks_enqueued_total"] = []sample{{labels: map[string]string{"queue": "emails", "job": "service"}}} // they were added by others
 	merged["worqr_tasks_canceled_total"] = merged["worqr_tasks_enqueued_total"]
 	peertest.Eventually(t, "the fleet is checked", func() bool {
-		merged["worqr_last_check_timestamp_seconds"] = scrape(t, f.urls[0])["worqr_last_check_timestamp_seconds"] // by one of them for all
+		merged["worqr_last_check_timestamp_seconds"] = scrape(t, f.urls[0])["worqr_last_check_timestamp_seconds"] // one of them checks for all
 		return total(merged["worqr_last_check_timestamp_seconds"]) > 0
 	})
-	for _, kind := range worqr.FindingKinds() { // this one hasn't all of them; TestFailures has
+	for _, kind := range worqr.FindingKinds() { // this fleet doesn't have all of them; TestFailures has
 		merged["worqr_findings"] = append(merged["worqr_findings"], sample{labels: map[string]string{"kind": string(kind), "severity": "error"}})
 	}
 	for _, a := range alerts(t) {
@@ -323,11 +323,11 @@ func TestFleet(t *testing.T) {
 		is.Equal(status(url+"/livez"), http.StatusOK)
 		is.Equal(status(url+"/"), http.StatusOK)
 	}
-	f.stop() // which waits for those that run
+	f.stop() // waits for the running tasks
 	is.Equal(f.triggers(t)["busy"], 0)
 }
 
-// checkPanels checks what each panel shows of TestFleet's tasks, ten seconds after the fleet began.
+// checkPanels checks the values of each panel after TestFleet's tasks, ten seconds after the fleet started.
 func (f *fleet) checkPanels(t testing.TB, metrics map[string][]sample) {
 	t.Helper()
 	s := &scraped{before: map[string][]sample{}, after: metrics, apart: 10 * time.Second}
@@ -363,7 +363,7 @@ func (f *fleet) checkPanels(t testing.TB, metrics map[string][]sample) {
 		}
 		return math.Round(sum*1e3) / 1e3
 	}
-	is.Equal(sum(shown("Attempts by outcome", 0)), 9.) // a second
+	is.Equal(sum(shown("Attempts by outcome", 0)), 9.) // per second
 	is.Equal(sum(shown("Attempts by replica", 0)), 9.)
 	is.Equal(sum(shown("Handlers", 0)), 0.3)
 	for i := range 4 {
@@ -384,8 +384,7 @@ func (f *fleet) checkPanels(t testing.TB, metrics map[string][]sample) {
 	}
 }
 
-// replicas is how many KEDA would have run, before it rounds up. Its formula is an expression of Go,
-// too.
+// replicas returns how many replicas KEDA would run, before rounding up. Its formula is a Go expression, too.
 func replicas(t testing.TB, triggers map[string]int) float64 {
 	t.Helper()
 	formula := regexp.MustCompile(`[a-z]+`).ReplaceAllStringFunc(scaled(t).Advanced.ScalingModifiers.Formula, func(name string) string {
@@ -399,7 +398,7 @@ func replicas(t testing.TB, triggers map[string]int) float64 {
 	return n
 }
 
-// triggers asks Redis what KEDA would, for each trigger of the manifest.
+// triggers sends KEDA's queries to Redis, for each trigger of the manifest.
 func (f *fleet) triggers(t testing.TB) map[string]int {
 	t.Helper()
 	numbers := map[string]int{}
@@ -430,7 +429,7 @@ type scaling struct {
 	}
 }
 
-// documents decodes those of a YAML file that are of a kind.
+// documents decodes those of one kind in a YAML file.
 func documents[T any](t testing.TB, file, kind string) (all []T) {
 	t.Helper()
 	decoder := yaml.NewDecoder(strings.NewReader(read(t, file)))
@@ -476,7 +475,7 @@ func TestScaling(t *testing.T) {
 	}
 }
 
-// The deployment's probes lead to what the service answers, and it has time to drain.
+// The deployment's probes match the service's endpoints, and it has time to drain.
 func TestDeployment(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A scraped is what two scrapes of a fleet have told, the time between them apart. It stands for what
-// Prometheus has stored: rates are those between the two.
+// A scraped has the results of two scrapes of a fleet, and the time between them. It stands for what Prometheus
+// has stored: rates are those between the two.
 type scraped struct {
 	before, after map[string][]sample
 	apart         time.Duration
@@ -37,13 +37,13 @@ type parser struct {
 
 var lexeme = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*|[0-9.]+|\{[^}]*\}|\[[^\]]*\]|==|[-()+*/><,]`)
 
-// eval returns for what an expression holds.
+// eval returns the samples for which an expression is true.
 func (s *scraped) eval(t testing.TB, expr string) []sample {
 	t.Helper()
 	p := &parser{tokens: lexeme.FindAllString(expr, -1), in: s}
 	result := p.binary(0)
 	if len(p.tokens) > 0 {
-		t.Fatalf("%s: this isn't understood: %q", expr, p.tokens)
+		t.Fatalf("%s: cannot parse %q", expr, p.tokens)
 	}
 	return result(s.after).vector
 }
@@ -78,7 +78,7 @@ func (p *parser) binary(level int) term {
 	return left
 }
 
-// primary is a number, what is in parentheses, a call, an aggregation or a selector.
+// primary parses a number, parentheses, a call, an aggregation or a selector.
 func (p *parser) primary() term {
 	t := p.next()
 	if n, err := strconv.ParseFloat(t, 64); err == nil {
@@ -142,7 +142,7 @@ func (p *parser) call(name string, inner term) term {
 			return value{}
 		}
 		now, was := inner(p.in.after), inner(p.in.before)
-		for _, s := range now.vector { // a counter begins at 0 as soon as its queue is served
+		for _, s := range now.vector { // a counter starts at 0 as soon as its queue is served
 			if at(was.vector, s) < 0 {
 				was.vector = append(was.vector, sample{labels: s.labels})
 			}
@@ -155,7 +155,7 @@ func (p *parser) call(name string, inner term) term {
 	}
 }
 
-// chosen are the samples that have the labels. The lists behind =~ aren't looked at.
+// chosen returns the samples with the labels. It ignores lists after =~.
 func chosen(all []sample, matchers string) (some []sample) {
 	for _, s := range all {
 		matches := true
@@ -193,10 +193,10 @@ func aggregate(how string, by []string, all []sample) (v value) {
 	return v
 }
 
-// quantiles returns those of histograms, as Prometheus estimates them: in the bucket that has the rank,
-// observations are spread evenly.
+// quantiles returns those of histograms, as Prometheus estimates them: within the bucket of the rank,
+// observations are evenly spread.
 func quantiles(rank float64, buckets []sample) (all []sample) {
-	of := map[string][]sample{} // of a histogram, each with its bound as its value and its number in le
+	of := map[string][]sample{} // of a histogram; each has its bound as its value, and its count in le
 	for _, b := range buckets {
 		labels := maps.Clone(b.labels)
 		delete(labels, "le")
@@ -221,7 +221,7 @@ func quantiles(rank float64, buckets []sample) (all []sample) {
 			low, before = bound(histogram[i-1]), histogram[i-1].value
 		}
 		q := low
-		if i < len(histogram)-1 { // nothing is known of how far beyond the last bound
+		if i < len(histogram)-1 { // the distance beyond the last bound is unknown
 			q += (bound(histogram[i]) - low) * (wanted - before) / (histogram[i].value - before)
 		}
 		all = append(all, sample{labels, q})
@@ -229,13 +229,12 @@ func quantiles(rank float64, buckets []sample) (all []sample) {
 	return all
 }
 
-// at is where a vector has the labels of a sample; -1 is nowhere.
+// at returns the index in a vector with the labels of a sample; -1 if there is none.
 func at(vector []sample, s sample) int {
 	return slices.IndexFunc(vector, func(o sample) bool { return maps.Equal(o.labels, s.labels) })
 }
 
-// combine applies an operator: to each sample and a number, or to the samples that have the same
-// labels.
+// combine applies an operator: to each sample and a number, or to samples with the same labels.
 func combine(op string, a, b value) (v value) {
 	if op == "or" {
 		v.vector = slices.Clone(a.vector)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A token of Lua, as far as the scripts use the language. An opening bracket
-// knows the place of its closing one.
+// A token of Lua, as far as the scripts use the language. An opening bracket has
+// the index of its closing one.
 type token struct {
 	kind     kind
 	text     string
@@ -18,7 +18,7 @@ type kind byte
 
 const (
 	word    kind = iota // a name, or true, false and nil
-	keyword             // but for and, or and not, which are operators
+	keyword             // except for and, or and not, which are operators
 	number
 	text
 	operator
@@ -31,7 +31,7 @@ var keywords = map[string]kind{
 	"then": keyword, "until": keyword, "while": keyword,
 }
 
-// scan takes a source apart. It knows no long strings and no block comments.
+// scan splits a source into tokens. It doesn't support long strings or block comments.
 func scan(src string) (all []token, err error) {
 	var open []int
 	for i := 0; i < len(src); {
@@ -69,8 +69,8 @@ func scan(src string) (all []token, err error) {
 	return all, nil
 }
 
-// endOfToken finds where the token ends that begins at a byte, and its kind. A string that does
-// not end is longer than the source.
+// endOfToken returns the end and the kind of the token that begins at a byte. A string without an end is longer
+// than the source.
 func endOfToken(src string, from int) (to int, _ kind) {
 	letter := func(c byte) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 	digit := func(c byte) bool { return c >= '0' && c <= '9' }
@@ -105,16 +105,16 @@ func endOfToken(src string, from int) (to int, _ kind) {
 // A span is a run of tokens, from up to (not including) to.
 type span struct{ from, to int }
 
-// A segment is an expression that is part of no other but by brackets, the left
-// side of an assignment, or a call that stands alone.
+// A segment is an expression that isn't part of another, except in brackets, the
+// left side of an assignment, or a call statement.
 type segment struct {
 	span
-	after  string // the token before it; "" at the begin of a statement
-	before string // the token behind it
+	after  string // the token before it; "" at the beginning of a statement
+	before string // the token after it
 }
 
-// segments finds those of a run of tokens. Those in brackets are found by asking
-// for the inside of the brackets.
+// segments finds those in a run of tokens. For those in brackets, call it with
+// the inside of the brackets.
 func segments(all []token, s span) (found []segment) {
 	now := segment{span: span{s.from, s.from}}
 	end := func(at, next int, after, before string) {
@@ -146,7 +146,7 @@ func segments(all []token, s span) (found []segment) {
 	return found
 }
 
-// Where a token that ends an operand stands before one that begins an operand, a
+// If a token that ends an operand precedes one that begins an operand, a
 // statement has ended.
 func ends(t token) bool {
 	return t.kind == word || t.kind == number || t.kind == text || t.text == ")" || t.text == "]" || t.text == "}"
@@ -156,8 +156,8 @@ func begins(t token) bool {
 	return t.kind == word || t.kind == number || t.kind == text || t.text == "{" || t.text == "#" || t.text == "not"
 }
 
-// split divides a run of tokens at the operators that stand outside of brackets.
-// With nothing to divide at there is one part.
+// split divides a run of tokens at the operators outside brackets. Without any
+// there is one part.
 func split(all []token, s span, operators ...string) (parts []span, at []int) {
 	from := s.from
 	for i := s.from; i < s.to; i++ {

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// Scripts are the files of Lua, what can be changed in them, and what their marks say.
+// Scripts are the files of Lua, their mutants, and their marks.
 type Scripts struct {
 	Files   map[string]string // without .lua
 	Mutants []Mutant
-	// Guards are the rules of the protocol that have a name, each on its line,
+	// Guards are the named rules of the protocol, each on its line,
 	//
 	//	if not redis.call('ZSCORE', q.workers, worker) then --! guard step-members false
 	//
-	// with the class of the mutant that takes it away; nil where no change of one place does.
+	// with the class of the mutant that removes it; nil if no single change does.
 	Guards map[string]*Mutant
-	Wrong  []string // marks that mark nothing
+	Wrong  []string // marks that match nothing
 }
 
 // Read reads the scripts of the repository at root.
@@ -29,7 +29,7 @@ func Read(root string) (*Scripts, error) {
 	paths, err := filepath.Glob(filepath.Join(root, "internal", "store", "*.lua"))
 	for _, path := range paths {
 		if filepath.Base(path) == "lib_tell.lua" {
-			continue // only in the scripts for a cluster, which the tests of mutants don't run
+			continue // only part of the scripts for a cluster, which the tests of mutants don't run
 		}
 		src, err := os.ReadFile(path)
 		if err != nil {
@@ -42,7 +42,7 @@ func Read(root string) (*Scripts, error) {
 	return s, err
 }
 
-// add adds a file: its mutants, with what its marks say of them.
+// add adds a file: its mutants, with its marks applied.
 func (s *Scripts) add(file, src string) error {
 	mutants, err := breed(file, src)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Scripts) add(file, src string) error {
 	return nil
 }
 
-// heed does what a mark says, and returns what is wrong with it.
+// heed applies a mark, and returns what is wrong with it.
 func (s *Scripts) heed(m mark, mutants []Mutant) (wrong string) {
 	found := m.of(mutants)
 	if m.guard != "" {
@@ -97,7 +97,7 @@ func (s *Scripts) heed(m mark, mutants []Mutant) (wrong string) {
 
 var atEnd = regexp.MustCompile(`(?m) --! ?(.*)$`)
 
-// A mark says something of the mutants of one class on its line.
+// A mark is about the mutants of one class on its line.
 type mark struct {
 	line  int
 	text  string
@@ -107,7 +107,7 @@ type mark struct {
 	nth   int    // 0: all of them
 }
 
-// marks reads those of a file.
+// marks parses those of a file.
 func marks(src string) (all []mark) {
 	for i, line := range strings.Split(src, "\n") {
 		found := atEnd.FindStringSubmatch(line)
@@ -125,7 +125,7 @@ func marks(src string) (all []mark) {
 			for _, w := range words {
 				name, nth, _ := strings.Cut(w, ".")
 				m.text, m.class = strings.TrimSpace(m.guard+m.why+" "+w), Class(name)
-				m.nth, _ = strconv.Atoi(nth) // none is 0
+				m.nth, _ = strconv.Atoi(nth) // 0 without a number
 				all = append(all, m)
 			}
 		}
@@ -133,7 +133,7 @@ func marks(src string) (all []mark) {
 	return all
 }
 
-// of returns the mutants that a mark means.
+// of returns the mutants that a mark is about.
 func (m *mark) of(mutants []Mutant) (found []*Mutant) {
 	nth := 0
 	for i := range mutants {

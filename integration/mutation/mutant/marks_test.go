@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// Each mark means a mutant, for a reason that there is; and each reason excuses some.
+// Each mark matches a mutant, and has a reason that exists; each reason is used.
 func TestMarks(t *testing.T) {
 	is := is.New(t)
 	s, err := Read("../../..")
@@ -40,7 +40,7 @@ func TestWrongMarks(t *testing.T) {
 	}
 	is.Equal(got, []string{"if {a > 0 and b > 0 → false} then", "if a > 0 and b {> → >=} 0 then"})
 	is.Equal(s.Guards["none"], nil)
-	// Redis gets a script without marks.
+	// The scripts in Redis have no marks.
 	script := atEnd.ReplaceAllString(s.Files["sample"], "")
 	is.Equal(s.Guards["both"].Rewrite("x = 1\n"+script), "x = 1\n"+strings.Replace(script, "a > 0 and b > 0", "true", 1))
 }

@@ -1,6 +1,6 @@
-// Package mutant changes the checks of the Lua scripts, one at a time. Marks at the ends of
-// lines say which of these changes takes away a guard of the protocol, and which of them
-// no test can notice. Redis doesn't get to see marks.
+// Package mutant changes the checks of the Lua scripts, one at a time. Marks at the ends of lines record which
+// of these changes remove a guard of the protocol, and which of them no test can notice. The scripts in Redis
+// have no marks.
 package mutant
 
 import (
@@ -17,16 +17,16 @@ type Class string
 const (
 	always   Class = "true"     // a condition always holds
 	never    Class = "false"    // a condition never holds
-	negated  Class = "negated"  // a condition holds when it did not; a "not" is left out
+	negated  Class = "negated"  // a condition is negated; a "not" is left out
 	operand  Class = "operand"  // one side of "and" or "or" is left out
-	bound    Class = "bound"    // a comparison holds for equal ones too, or no more; equal is unequal
-	clamp    Class = "clamp"    // math.min or math.max is one of its arguments
-	constant Class = "constant" // a number is one more; true is false
+	bound    Class = "bound"    // a comparison includes equality, or no longer does; equal becomes unequal
+	clamp    Class = "clamp"    // math.min or math.max becomes one of its arguments
+	constant Class = "constant" // a number is one higher; true becomes false
 	sum      Class = "sum"      // one side of + or - is left out, on lines with a mark of this class
 	score    Class = "score"    // a bound of a range of scores or names is inclusive, or exclusive; ZADD without NX or XX
 	side     Class = "side"     // the other end of a list
-	raised   Class = "raised"   // what redis.pcall hands back is raised as redis.call does
-	omitted  Class = "omitted"  // a call that stands alone is not made
+	raised   Class = "raised"   // an error that redis.pcall returns is raised, as by redis.call
+	omitted  Class = "omitted"  // a call statement is left out
 )
 
 // A Mutant is a script with one change.
@@ -34,8 +34,8 @@ type Mutant struct {
 	File  string // without .lua
 	Line  int
 	Class Class
-	Place Place  // to be reached for the change to matter
-	Why   string // it makes no difference; "" where it does
+	Place Place  // must be reached for the change to matter
+	Why   string // why it makes no difference; "" if it does
 
 	source string // of the file
 	edit   change
@@ -45,7 +45,7 @@ type Mutant struct {
 // Lua is the changed file.
 func (m *Mutant) Lua() string { return m.edit.apply(m.source) }
 
-// Rewrite changes a script, as it is sent to Redis, if the file is part of it.
+// Rewrite changes a script that is sent to Redis, if the file is part of it.
 func (m *Mutant) Rewrite(script string) string {
 	return strings.ReplaceAll(script, atEnd.ReplaceAllString(m.source, ""), atEnd.ReplaceAllString(m.Lua(), ""))
 }
@@ -58,10 +58,10 @@ type change struct {
 
 func (c change) apply(src string) string { return src[:c.from] + c.by + src[c.to:] }
 
-// A Place is an expression, or the begin of a statement if that is empty.
+// A Place is an expression, or the beginning of a statement if it's empty.
 type Place struct{ From, To int }
 
-// Name is what to call it by on the command line.
+// Name returns its name on the command line.
 func (m *Mutant) Name() string { return fmt.Sprintf("%s:%d:%s", m.File, m.Line, m.Class) }
 
 func (m *Mutant) String() string { return m.Name() + ": " + m.text }
@@ -73,7 +73,7 @@ type breeder struct {
 	found     []Mutant
 }
 
-// breed returns the mutants of a file, in its order.
+// breed returns the mutants of a file, in order.
 func breed(file, src string) ([]Mutant, error) {
 	all, err := scan(src)
 	if err != nil {
@@ -92,7 +92,7 @@ func (b *breeder) source(s span) string {
 	return b.src[from:to]
 }
 
-// add adds the mutant in which an expression is replaced.
+// add adds the mutant that replaces an expression.
 func (b *breeder) add(c Class, s span, by string) {
 	from, to := b.bytes(s)
 	b.put(c, change{from, to, by}, Place{from, to})
@@ -111,7 +111,7 @@ func (b *breeder) put(c Class, e change, p Place) {
 
 var heads = regexp.MustCompile(`(?m)^(?:local function (\w+)|  (?:local )?function ([\w.]+)|end\b)`)
 
-// function names the one around a byte, with a colon, or is empty.
+// function returns the name of the one around a byte, with a colon, or "".
 func (b *breeder) function(at int) string {
 	all := heads.FindAllStringSubmatch(b.src[:at], -1)
 	if len(all) == 0 {
@@ -123,7 +123,7 @@ func (b *breeder) function(at int) string {
 	return ""
 }
 
-// inside goes through a run of tokens: statements, or what is between brackets.
+// inside handles a run of tokens: statements, or the inside of brackets.
 func (b *breeder) inside(s span, statements bool) {
 	for _, g := range segments(b.all, s) {
 		first := b.all[g.from]
@@ -151,17 +151,17 @@ func (b *breeder) condition(s span) {
 	b.add(always, s, "true")
 	b.add(never, s, "false")
 	if _, equal := split(b.all, s, "==", "~=", "and", "or"); len(equal) == 1 && b.all[equal[0]].text[1] == '=' {
-		return // to be unequal is another class
+		return // becoming unequal is another class
 	}
 	if _, logic := split(b.all, s, "and", "or"); b.all[s.from].text == "not" && logic == nil {
-		return // so is to leave out the "not"
+		return // so is leaving out the "not"
 	}
 	b.add(negated, s, "not ("+b.source(s)+")")
 }
 
 var flipped = map[string]string{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "~=", "~=": "=="}
 
-// expression goes through one, by the precedence of its operators.
+// expression handles one, by the precedence of its operators.
 func (b *breeder) expression(s span) {
 	for _, logic := range []string{"or", "and"} {
 		parts, _ := split(b.all, s, logic)
@@ -209,7 +209,7 @@ func (b *breeder) sum(s span) {
 	parts, at := split(b.all, s, "+", "-")
 	for i, p := range parts {
 		if p.from == p.to || i > 0 && parts[i-1].from == parts[i-1].to {
-			continue // of a sign
+			continue // a sign's
 		}
 		switch {
 		case i > 0:
@@ -220,7 +220,7 @@ func (b *breeder) sum(s span) {
 	}
 }
 
-// leaf looks at one token outside of brackets.
+// leaf handles one token outside brackets.
 func (b *breeder) leaf(i, end int) {
 	t, one := b.all[i], span{i, i + 1}
 	switch {
@@ -251,7 +251,7 @@ func (b *breeder) leaf(i, end int) {
 	}
 }
 
-// group looks into brackets.
+// group handles the inside of brackets.
 func (b *breeder) group(open, closed int) {
 	if b.all[open].text == "[" && closed == open+2 && b.all[open+1].kind == number {
 		return // the place of an argument, or in a reply

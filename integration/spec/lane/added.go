@@ -6,7 +6,7 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// What the first digit of a card says (internal/store/lib_card.lua).
+// The flags in the first digit of a card (internal/store/lib_card.lua).
 const (
 	cardExpires = 1
 	cardApart   = 2
@@ -15,13 +15,13 @@ const (
 // A Waiter is an added task that waits in the stream.
 type Waiter struct {
 	ID      string // of the item
-	Entry   string // "" for an item of others
+	Entry   string // "" for an item that someone else wrote
 	Card    string
-	Payload string // "" if it is apart, in the hash of its entry
+	Payload string // "" if it is stored apart, in the hash of its entry
 	Apart   bool
 }
 
-// waiter takes an item apart.
+// waiter parses an item.
 func waiter(item []string) (w Waiter) {
 	w.ID = item[0]
 	if len(item) != 3 {
@@ -35,7 +35,7 @@ func waiter(item []string) (w Waiter) {
 	return w
 }
 
-// Waiters are the added tasks that wait, the front first.
+// Waiters returns the added tasks that wait, the front first.
 func (l *Lane) Waiters() []Waiter {
 	all := make([]Waiter, len(l.Added))
 	for i, item := range l.Added {
@@ -57,8 +57,8 @@ func Expires(card string) int64 {
 	return int64(atoi(card[1:17]))
 }
 
-// setEntries takes in what the hash of running entries holds: of an added task it has two fields,
-// process → name and card, and name → process:worker.
+// setEntries sets the hash of running entries. An added task has two fields in it: process → name and card, and
+// name → process:worker.
 func (l *Lane) setEntries(h Hash) {
 	l.fields, l.Entries, l.cards, l.runners = h, Hash{}, Hash{}, Hash{}
 	for id, v := range h {
@@ -73,11 +73,10 @@ func (l *Lane) setEntries(h Hash) {
 	}
 }
 
-// Runners are the processes of added tasks that run, by their names: "process:worker".
+// Runners returns the processes of added tasks that run, by their names: "process:worker".
 func (l *Lane) Runners() Hash { return l.runners }
 
-// AddedName is the name of the added task that a process has started from the stream; "" if it
-// hasn't.
+// AddedName returns the name of the added task that a process has started from the stream; "" if it hasn't.
 func (l *Lane) AddedName(id string) string {
 	if l.cards[id] == "" {
 		return ""
@@ -85,7 +84,7 @@ func (l *Lane) AddedName(id string) string {
 	return strings.TrimSuffix(l.fields[id], l.cards[id])
 }
 
-// Card is that of the task that a process runs; "" if it has none.
+// Card returns that of the task that a process runs; "" if it has none.
 func (l *Lane) Card(id string) string {
 	if card := l.cards[id]; card != "" {
 		return card

@@ -1,5 +1,5 @@
-// Package lane is a typed view of one queue in Redis, for the judges of simulation, chaos and
-// random tests.
+// Package lane is a typed view of one queue in Redis, for the invariant checks of simulation, chaos and random
+// tests.
 package lane
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// A Lane is what is in Redis of one queue, or of one failed queue.
+// A Lane is the data in Redis of one queue, or of one failed queue.
 type Lane struct {
 	Queue  string
 	Failed bool
@@ -22,16 +22,16 @@ type Lane struct {
 	Working  map[string]ZSet   // worker → id → token
 	Entry    map[string]Hash
 	Batch    map[string][]string // id → payloads, front last
-	Batches  ZSet                // that are committed
+	Batches  ZSet                // the committed ones
 	Workers  ZSet
 	Suspects ZSet
 	Schedule ZSet
 	Contents ZSet
 	Canceled ZSet
-	Holders  ZSet // worker → token up to which it has said what cancels cover
-	Stopping ZSet // "name:token:process" of what runs and a cancel covers
+	Holders  ZSet // worker → token up to which it has named what cancels cover
+	Stopping ZSet // "name:token:process" of processes that run and that a cancel covers
 	Gaps     ZSet // positions in the list from which cancels removed payloads
-	Entries  Hash // process → entry; of an added task that of its key
+	Entries  Hash // process → entry; for an added task that of its key
 	Unique   Hash
 	Rounds   Hash
 	Ledger   Hash
@@ -42,19 +42,19 @@ type Lane struct {
 	Recurring  ZSet            // entry → until when its schedule is asserted
 	Recurrence map[string]Hash // entry → its schedule
 
-	fields, cards, runners Hash // what the hash of entries has, and of added tasks
+	fields, cards, runners Hash // the hash of entries, split: processes, cards, added tasks
 
 	Owner map[string]string // process → worker
-	Given int64             // the highest token that a process had
+	Given int64             // the highest token of any process
 }
 
-// New returns the view of nothing.
+// New returns the view of an empty queue.
 func New(queue string, failed bool) *Lane {
 	return &Lane{Queue: queue, Failed: failed, Process: map[string]string{}, Working: map[string]ZSet{}, Entry: map[string]Hash{}, Owner: map[string]string{}, Batch: map[string][]string{}, Recurrence: map[string]Hash{}}
 }
 
-// Place takes the name of a key apart: whose it is, what kind, and of what. It is
-// false for those of no queue. The prefix ends in a colon.
+// Place parses the name of a key: its queue, kind, and what it is about. It's
+// false for keys of no queue. The prefix ends in a colon.
 func Place(prefix, key string) (queue string, failed bool, kind, of string, ok bool) {
 	rest, ok := strings.CutPrefix(key, prefix)
 	if !ok {
@@ -72,14 +72,14 @@ func Place(prefix, key string) (queue string, failed bool, kind, of string, ok b
 func asZSet(v any) ZSet { z, _ := v.(ZSet); return z }
 func asHash(v any) Hash { h, _ := v.(Hash); return h }
 
-// keep has a map hold what is not empty.
+// keep stores m in a map unless it's empty.
 func keep[M ~map[string]V, V any](in map[string]M, of string, m M) {
 	if delete(in, of); len(m) > 0 {
 		in[of] = m
 	}
 }
 
-// Set takes in what a key holds now.
+// Set sets the value of a key.
 func (l *Lane) Set(kind, of string, v any) {
 	switch kind {
 	case "queues":
@@ -112,7 +112,7 @@ func (l *Lane) Set(kind, of string, v any) {
 		}
 	case "token":
 		t, _ := v.(Text)
-		l.Token, _ = strconv.ParseInt(string(t), 10, 64) // nothing is 0
+		l.Token, _ = strconv.ParseInt(string(t), 10, 64) // without one it is 0
 	case "paused":
 		l.Paused = v != nil
 	default:
@@ -125,7 +125,7 @@ func (l *Lane) Set(kind, of string, v any) {
 	}
 }
 
-// Get is what a key held when it was last taken in.
+// Get returns the value last set for a key.
 func (l *Lane) Get(kind, of string) any {
 	switch kind {
 	case "queues":
@@ -155,7 +155,7 @@ func (l *Lane) Get(kind, of string) any {
 	return nil
 }
 
-// one is a sorted set or a hash of which the queue has one, or nil.
+// one returns the only sorted set or hash of a kind, or nil.
 func (l *Lane) one(kind string) any {
 	switch kind {
 	case "batches":
@@ -188,8 +188,8 @@ func (l *Lane) one(kind string) any {
 	return nil
 }
 
-// Moved tells of payloads of tasks that are in one value and not in another, once for each
-// place: 1 for what has come, -1 for what has gone.
+// Moved yields the payloads of tasks that are in one value and not in the other, once for each place: 1 for
+// those added, -1 for those removed.
 func Moved(kind string, was, is any, yield func(payload string, n int)) {
 	switch kind {
 	case "queues", "process":
@@ -226,7 +226,7 @@ func Moved(kind string, was, is any, yield func(payload string, n int)) {
 	}
 }
 
-// apart leaves out what two lists begin with, and what they end with.
+// apart returns two lists without their common beginning and end.
 func apart[L ~[]E, E any](a, b L, same func(E, E) bool) (L, L) {
 	for len(a) > 0 && len(b) > 0 && same(a[0], b[0]) {
 		a, b = a[1:], b[1:]
@@ -237,15 +237,14 @@ func apart[L ~[]E, E any](a, b L, same func(E, E) bool) (L, L) {
 	return a, b
 }
 
-// Order are the batches that are committed, in their order.
+// Order returns the committed batches, in order.
 func (l *Lane) Order() []string {
 	return slices.SortedFunc(maps.Keys(l.Batches), func(a, b string) int {
 		return cmp.Or(cmp.Compare(l.Batches[a], l.Batches[b]), cmp.Compare(a, b))
 	})
 }
 
-// Accepted are the payloads of batches that are committed: each is enqueued, and will be
-// in the list.
+// Accepted returns the payloads of committed batches: they're enqueued, and will be on the list.
 func (l *Lane) Accepted() (all []string) {
 	for _, id := range l.Order() {
 		all = append(all, l.Batch[id]...)
@@ -253,12 +252,12 @@ func (l *Lane) Accepted() (all []string) {
 	return all
 }
 
-// Names are those by which a cancel may cover a process.
+// Names returns those by which a cancel may cover a process.
 func (l *Lane) Names(id string) []string {
 	e := l.Entries[id]
 	digest := Digest(l.Process[id])
 	switch sum, ok := strings.CutPrefix(l.Entry[e]["sum"], id+":"); {
-	case l.cards[id] != "", ok && sum == Digest(e): // its entry stands for it: cancels of the payload are about others
+	case l.cards[id] != "", ok && sum == Digest(e): // cancels of the payload don't cover it
 		digest = Digest(e)
 	case ok && l.Failed: // the entry is that of the failed task, which has a key of its own
 		digest = sum
@@ -269,7 +268,7 @@ func (l *Lane) Names(id string) []string {
 	return []string{digest}
 }
 
-// Name is what an entry that waits is called in contents, before a colon and the entry.
+// Name returns what contents calls an entry that waits, before a colon and the entry.
 func (l *Lane) Name(entry string) string {
 	if digest := l.Entry[entry]["digest"]; digest == Digest(entry) || digest != "" && l.Failed { // as in Names
 		return digest
@@ -279,7 +278,7 @@ func (l *Lane) Name(entry string) string {
 
 func IsKey(entry string) bool { return strings.HasPrefix(entry, "k:") }
 
-// At is what is in the list at a position that a lock names; "" if nothing is.
+// At returns the list element at the position in a lock; "" if there is none.
 func (l *Lane) At(place string) string {
 	position := atoi(place)
 	ahead := position - atoi(l.Unique["offset"])
@@ -302,32 +301,32 @@ func (l *Lane) Covered(id string, token int64) bool {
 	})
 }
 
-// Digest is what a payload is named by.
+// Digest returns the name of a payload in Redis.
 func Digest(payload string) string {
 	sum := sha1.Sum([]byte(payload))
 	return hex.EncodeToString(sum[:])
 }
 
 func atoi(s string) int {
-	n, _ := strconv.Atoi(s) // what the scripts write there are numbers
+	n, _ := strconv.Atoi(s) // the scripts write only numbers there
 	return n
 }
 
-// What a key holds: a Text, a []string whose last is in front, a Hash, a ZSet, a Set, a
-// Stream, or nil.
+// The values of keys: a Text, a []string whose last element is the front, a Hash, a ZSet, a Set, a Stream, or
+// nil.
 type (
 	Text string
 	Hash map[string]string
-	ZSet map[string]int64 // all scores here are whole numbers
+	ZSet map[string]int64 // all scores here are integers
 	Set  map[string]bool
 
 	Stream [][]string // items, the oldest first: id, name, value and so on
 )
 
-// TokenOf is the token of a process.
+// TokenOf returns the token of a process.
 func (l *Lane) TokenOf(id string) int64 { return l.Working[l.Owner[id]][id] }
 
-// Value is what a key holds, as a Lane takes it in, of what a store tells. It shares that.
+// Value converts a value from a store to one for a Lane. They share memory.
 func Value(held any) any {
 	switch v := held.(type) {
 	case string:
@@ -348,7 +347,7 @@ func Value(held any) any {
 	return held
 }
 
-// View is a queue, or its failed queue, in a store.
+// View returns a queue, or its failed queue, from a store.
 func View(s interface {
 	Keys() []string
 	Get(key string) any
@@ -362,7 +361,7 @@ func View(s interface {
 	return l
 }
 
-// Copy is what a Lane is now, whatever it takes in later.
+// Copy returns a copy, which later calls of Set don't change.
 func (l *Lane) Copy() *Lane {
 	c := *l
 	c.Process, c.Working, c.Entry, c.Owner, c.Batch = maps.Clone(l.Process), maps.Clone(l.Working), maps.Clone(l.Entry), maps.Clone(l.Owner), maps.Clone(l.Batch)
@@ -370,7 +369,7 @@ func (l *Lane) Copy() *Lane {
 	return &c
 }
 
-// Since are the processes that began and ended since, by their tokens.
+// Since returns the processes that began and ended since was, by their tokens.
 func (l *Lane) Since(was *Lane) (began, ended []string) {
 	for id := range l.Process {
 		if _, ok := was.Process[id]; !ok {

@@ -1,6 +1,5 @@
-// Package rules has the invariants of a queue between any two requests. The judges of simulation,
-// chaos and random tests check Redis against them. The judges decide what a request may change,
-// since they know who has sent what.
+// Package rules has the invariants of a queue between any two requests, for the checks in simulation, chaos and
+// random tests. The callers decide what a request may change, since they know who has sent what.
 package rules
 
 import (
@@ -11,13 +10,13 @@ import (
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
-// A Wrong takes in what is wrong.
+// A Wrong receives the violations.
 type Wrong func(format string, args ...any)
 
-// Kinds are those of the keys that have changed; nil: any may have.
+// Kinds are those of the changed keys; nil: any may have changed.
 type Kinds map[string]bool
 
-// State judges a queue of which keys of some kinds have changed.
+// State checks a queue in which keys of some kinds have changed.
 func State(l *lane.Lane, kinds Kinds, wrong Wrong) {
 	changed := func(some ...string) bool {
 		return kinds == nil || slices.ContainsFunc(some, func(k string) bool { return kinds[k] })
@@ -42,7 +41,7 @@ func State(l *lane.Lane, kinds Kinds, wrong Wrong) {
 	}
 }
 
-// owners: each process has one, and that is a member or its tasks are being returned.
+// owners: each process has one, which is a member or is being returned.
 func owners(l *lane.Lane, wrong Wrong) {
 	n := 0
 	for w, all := range l.Working {
@@ -63,8 +62,7 @@ func owners(l *lane.Lane, wrong Wrong) {
 	}
 }
 
-// entries: of each at most one process runs, and the three keys that hold what waits
-// agree.
+// entries: at most one process of each runs, and the three keys about what waits agree.
 func entries(l *lane.Lane, wrong Wrong) {
 	runs := map[string]string{}
 	for id, e := range l.Entries {
@@ -109,7 +107,7 @@ func entries(l *lane.Lane, wrong Wrong) {
 	}
 }
 
-// apart are the entries that only keep the payload of a task in the stream.
+// apart returns the entries that only store the payload of a task in the stream.
 func apart(l *lane.Lane) map[string]bool {
 	all := map[string]bool{}
 	for _, w := range l.Waiters() {
@@ -120,7 +118,8 @@ func apart(l *lane.Lane) map[string]bool {
 	return all
 }
 
-// added: an added task waits in the stream, or runs, or has an entry of the schedule; the two
+// added: an added task waits in the stream, or runs, or has an entry in the schedule; the two fields of a
+// running one name each other.
 // fields of one that runs name each other.
 func added(l *lane.Lane, wrong Wrong) {
 	runs := map[string]string{}
@@ -151,7 +150,7 @@ func added(l *lane.Lane, wrong Wrong) {
 	}
 }
 
-// locks: a lock is on what waits or runs, and is where it says.
+// locks: a lock is on a task that waits or runs, and points to its place.
 func locks(l *lane.Lane, wrong Wrong) {
 	if len(l.Unique) == 0 && len(l.Gaps) > 0 {
 		wrong("%d gaps of %s are left, which has no locks", len(l.Gaps), l.Queue)
@@ -176,7 +175,7 @@ func locks(l *lane.Lane, wrong Wrong) {
 	}
 }
 
-// holders: who holds something, and nobody else, has a mark for cancels.
+// holders: the workers that hold something, and no others, have a mark for cancels.
 func holders(l *lane.Lane, wrong Wrong) {
 	for w := range l.Working {
 		if _, ok := l.Holders[w]; !ok {
@@ -190,7 +189,7 @@ func holders(l *lane.Lane, wrong Wrong) {
 	}
 }
 
-// stopping: what is said to be stopping runs.
+// stopping: its processes run.
 func stopping(l *lane.Lane, wrong Wrong) {
 	if len(l.Stopping) == 0 {
 		return
@@ -208,8 +207,8 @@ func stopping(l *lane.Lane, wrong Wrong) {
 	}
 }
 
-// Tokens rise: who is started has one above all that were given before. Began are the
-// processes of a step, by their tokens.
+// Tokens rise: a started process has one above all those given out before. Began has the processes of a step,
+// by their tokens.
 func Tokens(was, is *lane.Lane, began []string, wrong Wrong) {
 	if is.Token < was.Token {
 		wrong("the token of %s goes back from %d to %d", is.Queue, was.Token, is.Token)
@@ -223,8 +222,7 @@ func Tokens(was, is *lane.Lane, began []string, wrong Wrong) {
 	}
 }
 
-// Canceled judges a cancel that is over: nothing that it covers runs any more, but for
-// what is excused.
+// Canceled checks an ended cancel: nothing that it covers runs any more, except for what is excused.
 func Canceled(was, is *lane.Lane, excused func(process string) bool, wrong Wrong) {
 	for name, token := range was.Canceled {
 		if _, still := is.Canceled[name]; still {

@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// well is a queue in which one worker runs a task of the list, which is locked, and one
-// under a key, for which another waits; a cancel covers the first.
+// well is a queue in which one worker runs a locked task of the list, and one under a key, for which another
+// task waits; a cancel covers the first.
 var well = []string{
 	"ZADD workers 1000 w1", "LPUSH process:p1 a", "LPUSH process:p2 b", "ZADD working:w1 1 p1 2 p2", "SET token 3", "ZADD holders 0 w1",
 	"HSET keyed:k:x process p2 payload c due 5", "HSET entries p2 k:x", "ZADD contents 0 <c>:k:x",
@@ -23,7 +23,7 @@ var well = []string{
 	"HSET unique <a> p:p1 <e> w:1 <d> e:k:y offset 1", "ZADD canceled 3 <a>", "ZADD stopping 0 p<a>:0000000000000001:p1",
 }
 
-// The entries of added tasks: of one that waits, of one whose payload is apart, and of one that runs.
+// The entries of added tasks: of one that waits, of one whose payload is stored apart, and of one that runs.
 var entriesOf = func() map[string]string {
 	all := map[string]string{"<k:z>": lane.Digest("k:z")}
 	for name, id := range map[string]string{"<small>": "5-7", "<large>": "5-8", "<runs>": "5-6"} {
@@ -36,7 +36,7 @@ var entriesOf = func() map[string]string {
 	return all
 }()
 
-// view is the queue after commands, whose keys are named by their kind.
+// view returns the queue after some commands, which name keys by their kind.
 func view(commands ...string) *lane.Lane {
 	s := spec.NewMemory()
 	defer s.Close()

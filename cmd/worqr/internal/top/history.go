@@ -9,10 +9,10 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// samples is how many rates are kept.
+// samples limits the rates that are kept.
 const samples = 40
 
-// A history is how fast a queue was.
+// A history has the rates of a queue.
 type history struct {
 	last    *inspect.QueueStats
 	at      time.Time
@@ -20,7 +20,7 @@ type history struct {
 	arrived float64
 }
 
-// add takes in what there is of the queue now.
+// add adds the queue's current counts.
 func (h *history) add(at time.Time, q inspect.QueueStats) {
 	if s := at.Sub(h.at).Seconds(); h.last != nil && s > 0 {
 		starts := float64(max(0, q.Tokens-h.last.Tokens))
@@ -32,7 +32,7 @@ func (h *history) add(at time.Time, q inspect.QueueStats) {
 	h.last, h.at = &q, at
 }
 
-// rate is how many tasks started in the last second.
+// rate returns how many tasks started in the last second.
 func (h *history) rate() float64 {
 	if h == nil || len(h.started) == 0 {
 		return 0
@@ -64,7 +64,7 @@ func (h *history) spark(width int) string {
 	return b.String()
 }
 
-// An order is what queues are sorted by.
+// An order is a column to sort queues by.
 type order int
 
 const (
@@ -104,7 +104,7 @@ func (m *model) sort() {
 	m.move(0)
 }
 
-// chosenAt is the row of the chosen queue; -1 if there is none.
+// chosenAt returns the row of the selected queue; -1 if there is none.
 func (m *model) chosenAt() int {
 	if m.now == nil {
 		return -1
@@ -112,7 +112,7 @@ func (m *model) chosenAt() int {
 	return slices.IndexFunc(m.now.Queues, func(q Queue) bool { return q.Name == m.chosen })
 }
 
-// choice is the chosen queue.
+// choice returns the selected queue.
 func (m *model) choice() *Queue {
 	i := m.chosenAt()
 	if i < 0 {
@@ -122,7 +122,7 @@ func (m *model) choice() *Queue {
 	return &q
 }
 
-// move chooses another queue, and scrolls to it.
+// move selects another queue, and scrolls to it.
 func (m *model) move(by int) {
 	if m.now == nil || len(m.now.Queues) == 0 {
 		return

@@ -1,4 +1,4 @@
-// Package top shows a fleet on a terminal, as it changes.
+// Package top shows a fleet on a terminal, and updates it.
 package top
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// A Fleet is what is shown and acted on.
+// A Fleet is the source of the data, and does the actions.
 type Fleet interface {
 	Look(ctx context.Context) (*Snapshot, error)
 	Pause(ctx context.Context, queue string) error
@@ -21,7 +21,7 @@ type Fleet interface {
 	Requeue(ctx context.Context, queue string) (tasks int, err error)
 }
 
-// A Snapshot is a fleet at one moment.
+// A Snapshot is the state of a fleet at one moment.
 type Snapshot struct {
 	At      time.Time
 	Queues  []Queue
@@ -30,24 +30,24 @@ type Snapshot struct {
 	Unlisted string // why not all workers could be listed; "" if they are
 }
 
-// A Queue is what there is of a queue.
+// A Queue is the state of a queue.
 type Queue struct {
 	Name string
 	inspect.QueueStats
 	Unread string // why it can't be read; "" if it is
 }
 
-// Options say how.
+// Options configure Run.
 type Options struct {
-	Every    time.Duration                      // how often to look
+	Every    time.Duration                      // the interval between updates
 	Where    string                             // where the fleet's Redis is
 	ReadOnly bool                               // keys don't act
-	Show     func(text string, most int) string // makes what others have written harmless
+	Show     func(text string, most int) string // makes text from outside harmless
 	In       io.Reader
 	Out      io.Writer
 }
 
-// Run shows the fleet until the person or ctx ends it.
+// Run shows the fleet until the user or ctx ends it.
 func Run(ctx context.Context, f Fleet, o Options) error {
 	m := newModel(ctx, f, o)
 	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler()).Run()
@@ -64,16 +64,16 @@ type model struct {
 	opts  Options
 
 	now     *Snapshot // nil before the first
-	unread  int       // queues of it that can't be read
-	err     error     // why the last look failed
+	unread  int       // its queues that can't be read
+	err     error     // why the last update failed
 	past    map[string]*history
 	total   history
 	by      order
-	chosen  string // the name of a queue
-	first   int    // of the queues that are shown
+	chosen  string // the name of the selected queue
+	first   int    // index of the first queue shown
 	help    bool
-	ask     string // the queue whose failed tasks are to be requeued, if the person says so
-	note    string // what the last key did
+	ask     string // the queue whose failed tasks will be requeued, if the user confirms
+	note    string // the result of the last key
 	width   int
 	height  int
 	workers bool // the workers have most of the screen
@@ -83,7 +83,7 @@ func newModel(ctx context.Context, f Fleet, o Options) *model {
 	return &model{ctx: ctx, fleet: f, opts: o, past: map[string]*history{}, width: 80, height: 24}
 }
 
-// What the program tells the model, beside keys and sizes.
+// The messages to the model, besides keys and sizes.
 type (
 	looked struct {
 		snapshot *Snapshot
@@ -93,7 +93,7 @@ type (
 	acted     struct{ note string }
 )
 
-// patience is how long a look or an action may take.
+// patience is how long an update or an action may take.
 const patience = 10 * time.Second
 
 func (m *model) look() tea.Msg {
@@ -124,7 +124,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// take makes a snapshot the present one.
+// take replaces the current snapshot.
 func (m *model) take(s *Snapshot) {
 	var sum inspect.QueueStats
 	seen, unread := map[string]bool{}, 0
@@ -139,7 +139,7 @@ func (m *model) take(s *Snapshot) {
 		m.past[q.Name].add(s.At, q.QueueStats)
 		sum.Waiting, sum.Scheduled, sum.Tokens = sum.Waiting+q.Waiting, sum.Scheduled+q.Scheduled, sum.Tokens+q.Tokens
 	}
-	if m.now != nil && (len(m.now.Queues) != len(s.Queues) || m.unread != unread) { // the sums aren't those of the same queues
+	if m.now != nil && (len(m.now.Queues) != len(s.Queues) || m.unread != unread) { // the sums aren't of the same queues
 		m.total.last = nil
 	}
 	m.total.add(s.At, sum)
@@ -152,7 +152,7 @@ func (m *model) take(s *Snapshot) {
 	m.sort()
 }
 
-// key does what a key asks for.
+// key handles a key.
 func (m *model) key(key string) tea.Cmd {
 	if m.ask != "" {
 		queue := m.ask
@@ -167,7 +167,7 @@ func (m *model) key(key string) tea.Cmd {
 		})
 	}
 	m.note = ""
-	if m.help && key != "ctrl+c" { // what the keys act on isn't to be seen
+	if m.help && key != "ctrl+c" { // what the keys act on is hidden
 		m.help = false
 		return nil
 	}
@@ -195,7 +195,7 @@ func (m *model) key(key string) tea.Cmd {
 	return nil
 }
 
-// actOn does what a key asks for on the chosen queue.
+// actOn handles a key that acts on the selected queue.
 func (m *model) actOn(key string) tea.Cmd {
 	q := m.choice()
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// fake is a fleet that notes what is done to it.
+// fake is a fleet that records the actions.
 type fake struct {
 	now  *Snapshot
 	err  error
@@ -54,7 +54,7 @@ func showing(t *testing.T, f *fake) *model {
 	return m
 }
 
-// press presses keys, and has their effects take place.
+// press presses keys, and runs their effects.
 func press(m *model, keys ...string) {
 	for _, key := range keys {
 		if cmd := m.key(key); cmd != nil {
@@ -65,7 +65,7 @@ func press(m *model, keys ...string) {
 
 func text(m *model) string { return strings.Join(m.lines(), "\n") }
 
-// Rates are of what started and came between two looks.
+// Rates are of tasks started and added between two updates.
 func TestRates(t *testing.T) {
 	is := is.New(t)
 	m := showing(t, &fake{})
@@ -90,7 +90,7 @@ func TestKeys(t *testing.T) {
 	is := is.New(t)
 	f := &fake{}
 	m := showing(t, f)
-	press(m, "p", "s", "j") // before anything is known
+	press(m, "p", "s", "j") // before the first snapshot
 	m.by = byName
 	m.Update(looked{at(0, of("b", stats{Failed: 3, Paused: true}), of("a", stats{Waiting: 1}), of("c", stats{Waiting: 2})), nil})
 	is.Equal(m.chosen, "a")
@@ -103,7 +103,7 @@ func TestKeys(t *testing.T) {
 	is.Equal(f.done, []string{"pause a", "resume b", "requeue b"})
 	press(m, "k", "r")
 	is.Equal(m.note, "no task of A has failed")
-	press(m, "s") // by waiting; the choice stays
+	press(m, "s") // sorted by waiting; the selection stays
 	is.Equal([]string{m.now.Queues[0].Name, m.chosen}, []string{"c", "a"})
 	m.opts.ReadOnly = true
 	press(m, "p")
@@ -119,7 +119,7 @@ func TestKeys(t *testing.T) {
 	is.Equal(m.key("q")(), tea.Quit())
 }
 
-// The screen is filled, and no line is longer than it: also when there is much to show.
+// The screen is filled, and no line is longer than it, even when there is much to show.
 func TestSizes(t *testing.T) {
 	is := is.New(t)
 	m := showing(t, &fake{})
@@ -139,12 +139,12 @@ func TestSizes(t *testing.T) {
 			is.True(lipgloss.Width(line) <= size[0])
 		}
 		is.Equal(m.chosenAt(), 99)
-		is.True(m.first <= 99 && m.first+m.room() > 99) // it's in sight
+		is.True(m.first <= 99 && m.first+m.room() > 99) // it's visible
 		press(m, "pgup", "w")
 	}
 }
 
-// On 80 columns, all but the sparkline is there.
+// On 80 columns, everything except the sparkline is shown.
 func TestColumns(t *testing.T) {
 	is := is.New(t)
 	m := showing(t, &fake{})
@@ -187,7 +187,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// A Redis that is away is told; what was known stays.
+// If Redis doesn't answer, that is shown; the last state stays.
 func TestAway(t *testing.T) {
 	is := is.New(t)
 	m := showing(t, &fake{err: errors.New("away")})

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// shownName is how much of a name is shown.
+// shownName limits the shown part of a name.
 const shownName = 40
 
 var (
@@ -23,13 +23,13 @@ var (
 	goodStyle   = lipgloss.NewStyle().Foreground(lipgloss.Green)
 )
 
-// Rows around the tables.
+// The rows around the tables.
 const (
-	above = 3 // two lines of sums and the head of the queues
+	above = 3 // two lines of totals and the head of the queues
 	below = 1 // the last line
 )
 
-// room is how many queues fit.
+// room returns how many queues fit.
 func (m *model) room() int {
 	left := m.height - above - below
 	if m.now != nil && len(m.now.Workers) > 0 {
@@ -49,7 +49,7 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// lines are what the terminal shows: as many as it has, and none too long.
+// lines returns what the terminal shows: as many lines as it has, and none too long.
 func (m *model) lines() (all []string) {
 	switch {
 	case m.help:
@@ -73,7 +73,7 @@ func (m *model) lines() (all []string) {
 	return all
 }
 
-// sums are the lines about the whole fleet.
+// sums returns the lines about the whole fleet.
 func (m *model) sums() []string {
 	var sum inspect.QueueStats
 	for _, q := range m.now.Queues {
@@ -90,7 +90,7 @@ func (m *model) sums() []string {
 		sum.Waiting, sum.Scheduled, sum.Running, sum.Failed, rate(m.total.arrived), rate(m.total.rate()), goodStyle.Render(m.total.spark(samples)))}
 }
 
-// rate is a number of tasks a second.
+// rate formats a number of tasks per second.
 func rate(r float64) string {
 	if r < 10 && r > 0 {
 		return fmt.Sprintf("%.1f", r)
@@ -98,13 +98,13 @@ func rate(r float64) string {
 	return fmt.Sprintf("%.0f", r)
 }
 
-// sparkWidth is how wide the sparkline of a queue is.
+// sparkWidth is the width of a queue's sparkline.
 const sparkWidth = 16
 
-// others is how wide a row is without the name of its queue. All but the sparkline fits 80 columns.
+// others is the width of a row without the name of its queue. Everything except the sparkline fits 80 columns.
 const others = 68 + 2 + sparkWidth
 
-// queues are the table of queues.
+// queues returns the table of queues.
 func (m *model) queues() []string {
 	name := min(max(m.width-others, 12), shownName)
 	head := fmt.Sprintf("%-*s %8s %6s %7s %6s %6s %6s %6s %4s  %-9s  %s", name, "QUEUE", "WAITING", "SCHED", "RUNNING", "FAILED", "IN/S", "OUT/S", "OLDEST", "WORK", "STATE", "OUT/S")
@@ -137,10 +137,10 @@ func (m *model) queues() []string {
 	return all
 }
 
-// Unserved reports whether a queue has tasks, now or later, and nobody to run them.
+// Unserved reports whether a queue has tasks, now or later, and no workers.
 func Unserved(workers, waiting, scheduled int) bool { return workers == 0 && waiting+scheduled > 0 }
 
-// state is what is wrong with a queue, in a word or two.
+// state returns what is wrong with a queue, in a word or two.
 func state(q Queue) (string, lipgloss.Style) {
 	switch {
 	case q.Unread != "":
@@ -159,12 +159,12 @@ func state(q Queue) (string, lipgloss.Style) {
 	return "idle", faintStyle
 }
 
-// padded is text as wide as a column.
+// padded pads text to the width of a column.
 func padded(text string, width int) string {
 	return text + strings.Repeat(" ", max(width-lipgloss.Width(text), 0))
 }
 
-// short is a duration in at most six characters.
+// short formats a duration in at most six characters.
 func short(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -179,7 +179,7 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// workerRows are the table of workers.
+// workerRows returns the table of workers.
 func (m *model) workerRows() []string {
 	if len(m.now.Workers) == 0 {
 		return nil
@@ -203,7 +203,7 @@ func (m *model) workerRows() []string {
 	return all
 }
 
-// last is the line at the bottom.
+// last returns the line at the bottom.
 func (m *model) last() string {
 	switch {
 	case m.ask != "":
@@ -243,7 +243,7 @@ func (m *model) helped() []string {
 	return all
 }
 
-// wrapped is a line in lines that are no longer than width; those after the first are indented.
+// wrapped wraps a line at width; the lines after the first are indented.
 func wrapped(line string, width, indent int) (all []string) {
 	for lipgloss.Width(line) > width {
 		end := strings.LastIndexByte(line[:width+1], ' ')
