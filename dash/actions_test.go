@@ -158,7 +158,7 @@ func TestFailedActions(t *testing.T) {
 	fail(t, q, "disk", "disk full", "disk full")
 	fail(t, q, "lost", "connection reset")
 	b := browse(t, p, &dash.Options{AllowActions: true})
-	page := b.shows("failed?name=q", "6 failed tasks.").text
+	page := b.shows("failed?name=q", "6 failed tasks.", `type="checkbox" name="id"`).text
 	is.Equal(strings.Count(page, `type="checkbox" name="id"`), 6)
 	id := func(payload string) string {
 		for _, f := range peertest.Failed(t, q) {

@@ -24,10 +24,12 @@ type hub struct {
 	woken    chan struct{} // has room for one; nil before the first loop
 }
 
-// How long a page waits for a snapshot: if there is none yet, and if there is an older one.
+// How long a page waits for a snapshot: if there is none yet, if there is an older one, and for one that
+// shows what an action did.
 const (
 	firstPatience = time.Second
 	patience      = 200 * time.Millisecond
+	afterAction   = time.Second
 )
 
 // current returns the newest snapshot that is available soon. It's never nil.
@@ -90,13 +92,11 @@ func (h *hub) readLocked() chan struct{} {
 
 // refresh reads a snapshot that is newer than this call, unless that takes too long.
 func (h *hub) refresh(ctx context.Context) {
-	ctx, end := context.WithTimeout(ctx, 2*patience)
-	defer end()
 	for range 2 { // the one in progress may be older
 		h.mu.Lock()
 		done := h.readLocked()
 		h.mu.Unlock()
-		await(ctx, done, 2*patience)
+		await(ctx, done, afterAction)
 	}
 	h.wake()
 }
