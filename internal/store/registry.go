@@ -32,7 +32,7 @@ func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name stri
 	return unlist.ask(ctx, r, q, "used", used, "name", name).err
 }
 
-// unlistApart is Unlist if the registry is on another node than the queue. It looks again
+// unlistApart is Unlist if the registry is on another node than the queue. It checks again
 // afterwards, and lists a queue that came into use meanwhile. If it dies before that, the next
 // worker or producer of the queue lists it.
 func unlistApart(ctx context.Context, r Runner, s keys.Space, used []string, name string) error {
@@ -83,8 +83,8 @@ func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error
 	return failure(doEach(ctx, r, workers, take))
 }
 
-// delistApart is Delist if the list is on another node than the registrations. It looks again
-// afterwards, and lists workers that came back meanwhile. A living worker does that itself, too.
+// delistApart is Delist if the list is on another node than the registrations. It checks again
+// afterwards, and lists workers that came back meanwhile. A live worker does that itself, too.
 func delistApart(ctx context.Context, r Runner, s keys.Space, workers []string) error {
 	some, err := unregistered(ctx, r, s, workers)
 	if err != nil || len(some) == 0 {
@@ -118,8 +118,8 @@ func unregistered(ctx context.Context, r Runner, s keys.Space, workers []string)
 	return some, nil
 }
 
-// AddName puts a queue's name into the registry by a plain command, so that a user can be
-// allowed it and nothing else.
+// AddName adds a queue's name to the registry with a plain command, so that a user can be allowed
+// to do just that.
 func AddName(ctx context.Context, r Runner, s keys.Space, queue string) error {
 	_, err := r.One(ctx, redisconn.Command("SADD", s.Registry(), queue))
 	return err
@@ -148,10 +148,10 @@ func Spread(ctx context.Context, r Runner, s keys.Space, queue string, parts int
 // or the key has another type.
 func isUntold(err error) bool { return IsDenied(err) || IsWrongType(err) }
 
-// raise writes the number, and raises it for a worker of the queue.
+// raise writes the number if there is none, and raises it for a worker of the queue.
 //
 // Two peers may raise it to different numbers at the same time, and the lower one may
-// come last. So each reads what it has written, and workers look again once in a while.
+// come last. So each reads the number back, and workers check it again once in a while.
 func raise(ctx context.Context, r Runner, s keys.Space, queue string, parts int, serves bool) (int, error) {
 	for range raises {
 		said, err := spreadOver(ctx, r, s, queue)
