@@ -75,7 +75,7 @@ var (
 	// runsA has only the first added task of line, and that runs.
 	runsA = member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[x]",
 		"entries", "{a:1-7-a=p1:w1 p1=a:1-7-a0}")
-	// backA is when that task waits again.
+	// backA is doneX with that task waiting again. Tests add its schedule and hash.
 	backA = doneX.with("contents", "(#@:k:@1-7-a=0)")
 )
 

@@ -44,8 +44,8 @@ type Entry struct {
 	Held    bool  // no peer asserts its schedule, so it doesn't start
 }
 
-// Explain looks for the copies of a payload, or for an entry if one is given. It returns at most
-// most copies of each kind, and looks depth tasks deep into the list and the batches behind it.
+// Explain looks for the copies of a payload, or for an entry if one is given. The parameters limit
+// it: most, the copies of each kind; depth, how far it looks into the list and the batches behind it.
 func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload []byte, most, depth int) (*Place, error) {
 	head, tail := q.Failed().Around()
 	a := explain.ask(ctx, r, q, "entry", entry, "payload", payload, "most", most, "depth", depth, "head", head, "tail", tail, "digest", named(payload))

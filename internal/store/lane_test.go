@@ -90,7 +90,7 @@ var (
 		"entries", "{p1=k:x}", "keyed:k:x", runs("p1", 2, 1))
 	// doneX is runX after its task has ended.
 	doneX = member.with("rounds", "{w1=2}", "token", "=1")
-	// backX is runX after its task was returned, without the entry.
+	// backX is doneX with the task waiting again. Tests add its schedule and hash.
 	backX = doneX.with("contents", "(#a:k:x=0)")
 	// blockedX is runX with b blocked by it.
 	blockedX = runX.with("contents", "(#b:k:x=0)", "keyed:k:x", h(runs("p1", 2, 1), waits("b", "+20m", 0, 0), rule(0, 0, "+20m", "+20m")))
