@@ -19,7 +19,7 @@ import (
 type (
 	Space = keys.Space // the keys of a fleet
 	Keys  = keys.Queue // of a queue
-	Key   = keys.Key   // one, taken apart
+	Key   = keys.Key   // one key, parsed
 )
 
 // SpaceOf returns the keys with a prefix.
@@ -314,18 +314,17 @@ func RegisteredFor(ctx context.Context, r Runner, s Space, worker string) (names
 	return names, ttl[0] == -1, nil
 }
 
-// A Holder is what is known about a worker that holds something of a queue.
+// A Holder describes a worker that holds tasks of a queue.
 type Holder struct {
 	Name, Host string
 	PID        int
 	Member     bool
 	Until      int64 // ms of Redis time; the lease of a member
 	Suspect    bool
-	Judged     int64 // ms of Redis time at which a suspect may be evicted; 0 or less: it was
+	Judged     int64 // ms of Redis time at which a suspect may be evicted; 0 or less: it was evicted
 }
 
-// ReadHolder reads what is known about a holder, its membership first: an evicted member becomes a
-// suspect.
+// ReadHolder reads a Holder, its membership first: an evicted member becomes a suspect.
 func ReadHolder(ctx context.Context, r Runner, s Space, q Keys, worker string) (h Holder, err error) {
 	replies := inOrder(ctx, r, q.Scattered(),
 		[]redisconn.Call{redisconn.Command("HMGET", s.Worker(worker), "name", "host", "pid"), redisconn.Command("ZSCORE", q.Workers(), worker)},

@@ -23,7 +23,7 @@ type Grave struct {
 	Worker  string // that ran it last
 	At      int64  // ms of Redis time
 	From    string // the entry of its key; "" for the list
-	Due     int64  // ms of Redis time when it was to run; 0 if that isn't known
+	Due     int64  // ms of Redis time when it was due; 0 if that isn't known
 	Card    string // "" if it has none
 }
 

@@ -24,7 +24,7 @@ type Beat struct {
 
 	Lease  time.Duration // 0 is forever
 	Grace  time.Duration // from suspecting a worker whose lease has expired to evicting it
-	Judge  int64         // ms of Redis time until which others may be evicted; 0: they may not
+	Judge  int64         // ms of Redis time until which other workers may be evicted; 0: none may
 	Queues []Keys
 	Spare  []bool // by queue: no worker is evicted there, whatever Judge is; nil: no such queue
 }
@@ -32,7 +32,7 @@ type Beat struct {
 // A Beaten is the answer to a Beat.
 type Beaten struct {
 	Registered bool
-	Again      bool  // the connection was cut, so the beat was sent twice, and evicted nobody
+	Again      bool  // the connection was cut, so the beat was sent twice, and evicted no worker
 	Err        error // about the registration
 	Pulses     []*Pulse
 	Errs       []error // by queue
@@ -45,7 +45,7 @@ func cut(r redisconn.Reply) bool {
 
 // Beat sends the heartbeat in one exchange. If the connection is cut, it repeats the heartbeat
 // once, immediately: renewing a lease twice does no harm, and servers cut connections whose login
-// has expired. The repeated heartbeat evicts nobody, because its connection is new.
+// has expired. The repeated heartbeat evicts no worker, because its connection is new.
 func (b Beat) Beat(ctx context.Context, r Runner, s Space) (of Beaten) {
 	replies := r.Do(ctx, b.calls(s)...)
 	if ctx.Err() == nil && slices.ContainsFunc(replies, cut) {

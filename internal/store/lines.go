@@ -45,7 +45,7 @@ func CheckPrefix(prefix string) error { return keys.CheckPrefix(prefix) }
 // A Dial makes a connection.
 type Dial = redisconn.Dial
 
-// Servers are where the tasks are, and Access says how to get there.
+// Servers is where the tasks are, and Access is how to connect to it.
 type (
 	Servers = topology.Place
 	Access  = topology.Options

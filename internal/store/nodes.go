@@ -27,7 +27,7 @@ func (t Told) IsNode() bool { return t["cluster_enabled"] == "1" }
 // IsPlain reports whether a server isn't a cluster node.
 func (t Told) IsPlain() bool { return t["cluster_enabled"] == "0" }
 
-// A Node is a server: the only one, or one of a cluster. Its calls aren't sent on to other nodes.
+// A Node is a server: the only one, or one of a cluster. Its calls aren't redirected to other nodes.
 type Node struct {
 	Name    string // "" if it is the only one
 	Replica bool
@@ -63,7 +63,7 @@ func (t Told) TellCluster(ctx context.Context, r Runner) error {
 // An OpenSlot is a slot that is moving from or to a node, as that node sees it.
 type OpenSlot struct {
 	Slot  int
-	Comes bool   // to that node; otherwise it leaves
+	Comes bool   // it's moving to that node; otherwise from it
 	Other string // address of the other node; "" if it isn't known
 }
 

@@ -15,8 +15,8 @@ import (
 
 // A Protocol is the version that a peer or a fleet speaks.
 type Protocol struct {
-	Newest int // that it speaks itself
-	Oldest int // that other peers may speak
+	Newest int // the version that it speaks
+	Oldest int // the oldest version that other peers may speak
 }
 
 // Ours is this library's protocol. Newest rises when scripts or keys change in a way that older

@@ -26,9 +26,9 @@ func (r ranked) compare(to ranked) int {
 
 // A ranking reads a sorted set page by page, in its order or in reverse. It remembers
 // the last member it has read, so it yields each member that stays where it is
-// exactly once, whatever is added, removed or moved around it. It goes on from the score
-// of that member. If more than a page have the same score, it goes by their rank. Both take Redis
-// as long at the end of the set as at its beginning.
+// exactly once, whatever is added, removed or moved around it. It continues from the score of that
+// member. If more than a page have the same score, it continues by rank. Both take Redis as long at
+// the end of the set as at its beginning.
 type ranking struct {
 	by      Runner
 	key     string
@@ -147,7 +147,7 @@ func (r *ranking) seek(ctx context.Context) error {
 	return nil
 }
 
-// read reads up to n members.
+// read reads up to most members.
 func (r *ranking) read(ctx context.Context, most int, bounds ...any) ([]ranked, error) {
 	args := append([]any{r.key}, bounds...)
 	if r.reverse {

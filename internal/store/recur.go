@@ -24,7 +24,7 @@ type Schedule struct {
 	Late    int64  // ms after which an occurrence is skipped; 0 is never
 	Times   []int64
 	Payload []byte
-	Card    []byte // "": none
+	Card    []byte // empty: none
 }
 
 // JustNow stands for the time of the call, in Schedule.Since.

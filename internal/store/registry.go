@@ -13,14 +13,14 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// List puts names of queues into the registry.
+// List adds names of queues to the registry.
 func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
 	list := func(q string) redisconn.Call { return enlist.call(s.Queue(q), "names", s.Registry(), "name", q) }
 	return failure(doEach(ctx, r, queues, list))
 }
 
-// Unlist takes a queue's name off the registry, unless a task of it waits, runs or has
-// failed, a worker serves it, something recurs there, or it is paused. It may be repeated.
+// Unlist removes a queue's name from the registry, unless one of its tasks waits, runs or has
+// failed, a worker serves it, it has recurring tasks, or it is paused. It may be repeated.
 func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) error {
 	var used []string
 	for _, of := range []keys.Queue{q, q.Failed()} {
@@ -74,7 +74,7 @@ func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl ti
 		enlist.call(s.Queue(""), "names", s.Workers(), "name", worker)))
 }
 
-// Delist takes workers off the list of peers if their registration has expired.
+// Delist removes workers from the list of peers if their registration has expired.
 func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error {
 	if s.Scattered() {
 		return delistApart(ctx, r, s, workers)

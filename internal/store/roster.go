@@ -145,8 +145,7 @@ func Prune(ctx context.Context, r Runner, s keys.Space) error {
 	return err
 }
 
-// PruneSome is Prune for a random few, so that its cost does not
-// grow with the fleet.
+// PruneSome is Prune for a few random peers, so that its cost doesn't grow with the fleet.
 func PruneSome(ctx context.Context, r Runner, s keys.Space) error {
 	some, err := redis.Strings(r.One(ctx, redisconn.Command("SRANDMEMBER", s.Workers(), perPage)))
 	if err != nil {

@@ -27,17 +27,17 @@ type Round struct {
 	Worker   string
 	Number   int64 // rises by one; the same number repeats the last round
 	Lease    time.Duration
-	Seen     int64 // the last cancel that the worker knows
+	Seen     int64 // the last cancel that the worker has received
 	Idle     bool  // wait to be woken if fewer tasks start than asked for
 	Crashes  int   // a task fails instead of starting after so many workers died holding it; 0: never
-	Solo     bool  // may start one task whose next death would be its last
-	Keep     int   // failed tasks
+	Solo     bool  // may start one task that fails if one more worker dies holding it
+	Keep     int   // how many failed tasks are kept
 	Outcomes []*Outcome
 	Stopping []Stopping // the running processes that the cancels up to Said cover
 	Said     int64      // the last cancel for which Stopping is complete
 	Heard    []string   // digests from cancel messages
 	Start    []string   // ids of the processes to start
-	Ahead    int        // how many of these, the last ones, are more than can begin at once
+	Ahead    int        // how many of these, at the end, are prefetched: more than can begin immediately
 	Budget   int        // μs of Redis time that the starts may take; 0: any. One starts in any case
 	Room     int        // bytes of payload that may be started ahead; 0: any number
 	Brief    bool       // return only the length of a large payload or result, and start nothing new
@@ -120,12 +120,12 @@ type Answer struct {
 	Rank    int           // place among the idle workers; -1 when not among them
 	Again   bool          // there is more to do immediately
 	Trouble string        // why nothing could be started
-	Tokens  []int64       // of the cancels in Heard; 0 when not on record
+	Tokens  []int64       // of the cancels in Heard; 0 if not recorded
 	Due     time.Duration // until the worker should look again; negative if it needn't
 	Buried  int           // tasks that failed without a start
 	Expired int           // how many of these had expired; the others' workers had died holding them
 	Last    int64         // the number of the previous round, according to Redis
-	Cut     bool          // the budget ended the starts, and more could start
+	Cut     bool          // the budget ended the starts, although more tasks could start
 	Dropped int           // failed tasks dropped, since more than Keep had failed
 	Passed  *Passed       // nil if the round didn't look
 	Heard   bool          // observers have received a finished task

@@ -202,7 +202,7 @@ func (w *watch) look() error {
 	there := w.all[everywhere] != nil && w.all[everywhere].synced
 	w.mu.Unlock()
 	if !there {
-		return nil // synced signals turn once it is
+		return nil // once it's synced, synced signals turn
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, readQueues)
 	defer cancel()
