@@ -126,7 +126,7 @@ func TestAgesAreThinned(t *testing.T) {
 	for i := range int64(256) {
 		note := sure(redis.Int64s(e.conn.Do("ZRANGEBYSCORE", e.q.Ages(), i+1, "+inf", "LIMIT", 0, 1)))(t)
 		if i < 255 && (note[0] < at(i) || note[0]-at(i) > 2000) {
-			t.Errorf("what has come at %d is said to have come at %d", at(i)-begin, note[0]-begin)
+			t.Errorf("a task added at %d is noted at %d", at(i)-begin, note[0]-begin)
 		}
 	}
 }

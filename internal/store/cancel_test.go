@@ -282,7 +282,7 @@ func TestCancelBetweenPages(t *testing.T) {
 				}
 			}}, e.q, []byte("a")))(e.t)
 			if n := e.count("ZCARD", "contents") + e.count("LLEN", "queues"); n != 0 || task.Token == 0 {
-				t.Errorf("%d still wait of what waited when the cancel came; removed %d of %d", n, c.Removed, at.copies)
+				t.Errorf("%d tasks that waited before the cancel still wait; removed %d of %d", n, c.Removed, at.copies)
 			}
 		})
 	}

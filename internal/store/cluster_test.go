@@ -96,7 +96,7 @@ func TestGuardSlotOnItsWay(t *testing.T) {
 		}
 	}
 	if half == 0 {
-		t.Error("no verb would end half-way: this test has no teeth")
+		t.Error("no verb would stop halfway: this test proves nothing")
 	}
 	t.Log(half, "of", len(probes), "calls would end half-way")
 }

@@ -365,7 +365,7 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 		}
 		payload, err := redis.String(e.conn.Do("HGET", e.q.Keyed("k:liar"), "payload"))
 		if err != nil || payload != a {
-			t.Errorf("the entry that lies has %d bytes: %v", len(payload), err)
+			t.Errorf("the entry with the wrong digest has %d bytes: %v", len(payload), err)
 		}
 	})
 	for name, end := range map[string]func(e *env){

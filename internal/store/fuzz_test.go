@@ -93,7 +93,7 @@ func FuzzReplies(f *testing.F) {
 		}
 		r := round()
 		if a, err := ReadStep(reply(), r); err == nil && len(a.Settled) < r.ends() {
-			t.Errorf("%d ends are told of, of %d", len(a.Settled), r.ends())
+			t.Errorf("%d outcomes are settled, of %d ends", len(a.Settled), r.ends())
 		}
 		_, _ = ReadBeat(reply())
 		ctx, q := t.Context(), keys.NewSpace("p").Queue("q")

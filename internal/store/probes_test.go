@@ -102,7 +102,7 @@ func TestProbes(t *testing.T) {
 				kind, _, _ := strings.Cut(strings.TrimPrefix(m, "failed:"), " ")
 				kind, _, _ = strings.Cut(kind, ":")
 				if !strings.Contains(" "+VerbOf(p.verb).Tells+" ", " "+kind+" ") {
-					t.Errorf("it tells %q, and the table says %q", m, VerbOf(p.verb).Tells)
+					t.Errorf("it publishes %q, and the table has %q", m, VerbOf(p.verb).Tells)
 				}
 			}
 		})

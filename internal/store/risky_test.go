@@ -202,7 +202,7 @@ func TestGuardTellsPassed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := beside(t, c.seed)
 			if passed := e.round(c.round).Passed; passed == nil && c.want != "" || passed != nil && fmt.Sprint(*passed) != c.want {
-				t.Errorf("told %v, want %s", passed, c.want)
+				t.Errorf("got %v, want %s", passed, c.want)
 			}
 		})
 	}

@@ -350,7 +350,7 @@ func (s state) unheld(t testing.TB, want state) {
 		slices.Sort(holders)
 		slices.Sort(working)
 		if !slices.Equal(holders, working) {
-			t.Errorf("%q hold something, and %q are known to", working, holders)
+			t.Errorf("%q hold tasks, and holders has %q", working, holders)
 		}
 		delete(s, queue+"holders")
 	}

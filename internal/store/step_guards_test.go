@@ -165,13 +165,13 @@ func TestGuardTold(t *testing.T) {
 			w.flag("again", a.Again)
 			w.flag("watched", a.Watched)
 			if w.String() != c.want {
-				t.Errorf("told %q, want %q", &w, c.want)
+				t.Errorf("got %q, want %q", &w, c.want)
 			}
 		})
 	}
 }
 
-// Tasks that a worker asks for ahead start only if no other worker needs them.
+// Tasks ahead start only if no other worker is idle, and no task beside them has crashed a worker.
 func TestGuardAhead(t *testing.T) {
 	ahead := func(n int, r Round, ids ...string) func(*env) string {
 		r.Worker, r.Number, r.Ahead, r.Start = "w1", 1, n, ids

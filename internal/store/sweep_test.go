@@ -123,7 +123,7 @@ func TestManyDie(t *testing.T) {
 		waiting := sure(redis.Ints(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(e.t) // the tail is the front
 		for i, token := range waiting {
 			if token != workers*tasks-i && workers <= 500 {
-				t.Fatalf("%d. from the back is the task %d", i, token)
+				t.Fatalf("at index %d from the back is task %d", i, token)
 			}
 		}
 		if t.Log(m.calls, m.commands, m.took); m.commands > commands {
