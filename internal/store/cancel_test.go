@@ -252,8 +252,8 @@ func TestCancelInPages(t *testing.T) {
 	}
 }
 
-// A task that starts between two pages and is retried doesn't escape, neither from the list nor from
-// an entry that the next page would have removed.
+// A task that starts between two pages and is retried doesn't escape, whether it comes from the list
+// or from an entry that the next page would have removed.
 func TestCancelBetweenPages(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]struct {
@@ -360,7 +360,7 @@ func TestCancelMakesNoProgress(t *testing.T) {
 	}
 }
 
-// Cancel finds its payload in both lanes.
+// Cancel finds its payload on the list and in the schedule.
 func TestCancelContent(t *testing.T) {
 	waiting := state{"queues": "[a b]", "schedule": "(k:x=+1m k:y=+2m r:p9=+3m)", "contents": "(#a:k:x=0 #a:r:p9=0 #b:k:y=0)",
 		"keyed:k:x": waits("a", "+1m", 0, 0), "keyed:k:y": waits("b", "+2m", 0, 0), "keyed:r:p9": waits("a", "+3m", 1, 0),

@@ -86,7 +86,7 @@ func TestGuardMembers(t *testing.T) {
 	})
 }
 
-// No call returns more than a hundred tasks, or fails more than two hundred workers.
+// No call returns more than a hundred tasks, or evicts more than two hundred workers.
 func TestGuardPages(t *testing.T) {
 	last := state{"suspects": "(w1=0)", "workers": "(w3=+60m)", "token": "=101"}.holding("w1", seq("t", 0, 101)...)
 	workers := series(205, func(i int) string { return fmt.Sprintf("w%03d=-60m", i) })
@@ -195,7 +195,7 @@ func TestGuardGaps(t *testing.T) {
 	})
 }
 
-// A cancel has ended when all workers that hold something have reported which of it the cancel covers.
+// A cancel has ended when all workers that hold tasks have reported which of them it covers.
 func TestGuardTrim(t *testing.T) {
 	record := func(token, counted string) string { return h("finished=0", "stopped=0", "token="+token, counted) }
 	two := rawP.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5")

@@ -19,7 +19,7 @@ func leavesBehind(worker string, asked int64) func(*env) string {
 	return leavesAfter(worker, asked, math.MaxInt32)
 }
 
-// leavesAt leaves with a last round.
+// leavesAt leaves, and names its last round.
 func leavesAt(worker string, round int64) func(*env) string {
 	return leavesAfter(worker, math.MaxInt32, round)
 }

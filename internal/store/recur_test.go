@@ -402,7 +402,7 @@ func TestRecurPages(t *testing.T) {
 		far := e.now() + time.Hour.Milliseconds()
 		all := series(n, func(i int) Schedule { return Schedule{Entry: fmt.Sprint("k:", i), Print: "1a", Times: []int64{far}} })
 		held(e, all)
-		for i := range n { // as puts by another caller
+		for i := range n { // as if another caller had put tasks
 			e.must(Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}))
 		}
 		e.counted()

@@ -307,7 +307,7 @@ func TestGuardSteps(t *testing.T) {
 		return steps(Round{Worker: "w1", Number: 2, Crashes: 3, Start: ids})
 	}
 	some := take("p0", "p1", "p2")
-	type left map[string]int64 // by counting command
+	type left map[string]int64 // by the command that counts them
 	for _, c := range []struct {
 		name  string
 		seed  state
