@@ -100,7 +100,8 @@ func (s *Served) Lane() int {
 // background.
 func (s *Served) Ready(lane int) bool { return s.Work[lane].Line(s.Keys).Ready() }
 
-// Silent reports whether no connection for rounds has received anything from the queue's server.
+// Silent reports whether no connection for rounds has received anything from the queue's server for
+// its timeout.
 func (s *Served) Silent() bool {
 	return !slices.ContainsFunc(s.Work[:], func(w *topology.Router) bool { return !w.Line(s.Keys).Silent() })
 }

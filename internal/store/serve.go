@@ -54,7 +54,7 @@ func (s *Served) Send(lane int, r *Round) Sent {
 	return Sent{s.Work[lane].Start(StepCall(s.Keys, r)), r}
 }
 
-// Done returns a channel that is closed once Wait doesn't block.
+// Done returns a channel that is closed once Wait won't block.
 func (s *Sent) Done() <-chan struct{} { return s.pending.Done() }
 
 // IsSent reports whether the round has been sent. If it still waits for rounds of other queues, f is
