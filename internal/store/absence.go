@@ -13,7 +13,7 @@ type absence struct {
 // owning returns the node that owns a key.
 type owning interface{ Owner(key string) string }
 
-// home names the node that has a key; "" if it isn't known.
+// home returns the node that has a key; "" if it isn't known.
 func (a *absence) home(key string) string {
 	if o, ok := a.of.(owning); ok {
 		return o.Owner(key)
@@ -24,7 +24,7 @@ func (a *absence) home(key string) string {
 // has reports whether the node that has a key is away.
 func (a *absence) has(key string) bool { return len(a.away) > 0 && a.away[a.home(key)] }
 
-// note notes why a node is away; nil says nothing.
+// note records why a node is away, unless err is nil.
 func (a *absence) note(home string, err error) {
 	if err == nil {
 		return
@@ -35,7 +35,7 @@ func (a *absence) note(home string, err error) {
 	a.away[home], a.err = true, cmp.Or(a.err, err)
 }
 
-// groups are names by the nodes that have their keys.
+// groups returns names grouped by the nodes that have their keys.
 func (a *absence) groups(names []string, key func(name string) string) map[string][]string {
 	by := map[string][]string{}
 	for _, name := range names {
@@ -61,7 +61,7 @@ func (a *Absence) Note(q Keys, err error) bool {
 	if home == Somewhere || !IsAway(err) {
 		return false
 	}
-	if !IsMoving(err) { // which is of that queue alone
+	if !IsMoving(err) { // a moving slot affects that queue alone
 		a.note(home, err)
 	}
 	return true

@@ -34,7 +34,7 @@ func adds(salt, nonce string, tasks ...string) func(*env) string {
 	}
 }
 
-// putsOnce puts with a nonce, under identity of the key.
+// putsOnce puts with a nonce a task that its key identifies.
 func putsOnce(key, nonce, card, payload string) func(*env) string {
 	return func(e *env) string {
 		first, _, err := PutOnce(e.ctx, e.line, e.q, "k:"+spelled(key), nonce, time.Hour, Change{Payload: []byte(payload), Card: []byte(card), ByKey: true, When: Always})
@@ -86,7 +86,7 @@ func TestAdd(t *testing.T) {
 	})
 }
 
-// Ids are the time of Redis to the microsecond, and a task is over when its time has come.
+// Ids are the time of Redis to the microsecond, and a task expires exactly at its time.
 func TestAddInstant(t *testing.T) {
 	over := state{"added": "|1-7-a/1" + fmt.Sprintf("%016d", instant) + "=x|"}
 	runAtInstant(t, []scenario{

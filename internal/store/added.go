@@ -38,9 +38,9 @@ func firstAdded(tasks []Added) int {
 func SpansAdded(tasks []Added) bool { return firstAdded(tasks) < len(tasks) }
 
 // Add adds tasks behind those that were added before, all or none. It returns the name of the
-// first, of which keys.AddedKeys makes the keys of all. The salt is one of NewSalt. With a nonce, and
-// a window in which it counts, a repetition adds nothing: then fresh is false, and the name is that
-// of the first call. alone reports whether the queue was empty and unserved.
+// first, from which keys.AddedKeys makes the keys of all. The salt comes from NewSalt. If the nonce
+// was used before within the window, Add adds nothing: then fresh is false, and the name is that of
+// the first call. alone reports whether the queue was empty and unserved.
 func Add(ctx context.Context, r Runner, q keys.Queue, salt, nonce string, window time.Duration, tasks []Added) (first string, fresh, alone bool, err error) {
 	values := make([]any, 0, 2*len(tasks))
 	for _, t := range tasks {

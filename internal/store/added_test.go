@@ -15,7 +15,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Added tasks in short notation: see state.
+// The short notation of added tasks: see state.
 
 const fullSalt = "000000000000"
 
@@ -26,7 +26,7 @@ var (
 	fullID    = regexp.MustCompile(`(\d+)-(\d+)-` + fullSalt + `([a-f])`)
 )
 
-// spelled is a notation with the keys and names of added tasks as they are in Redis.
+// spelled returns a notation with the keys and names of added tasks as they are in Redis.
 func spelled(s string) string {
 	s = shortName.ReplaceAllStringFunc(s, func(short string) string {
 		m := shortName.FindStringSubmatch(short)
@@ -36,8 +36,8 @@ func spelled(s string) string {
 	return shortItem.ReplaceAllString(s, "${1}${2}-"+fullSalt+"${3}${4}")
 }
 
-// short is a text with these as the notation has them. A key that has the time of Redis is told
-// by its minutes, and by how far its sequence is from the first one seen.
+// short returns a text with these in short notation. A key with the time of Redis is shown as minutes
+// from now, and the distance of its sequence from the first one seen.
 func (e *env) short(text string) string {
 	now := e.now()
 	text = fullKey.ReplaceAllStringFunc(text, func(key string) string {
@@ -61,7 +61,7 @@ func (e *env) short(text string) string {
 func (e *env) shortened(all state) state {
 	short := state{}
 	if added, ok := all["added"]; ok {
-		e.short(added) // its first ids are seen first
+		e.short(added) // so that its ids are the first ones seen
 	}
 	for k, v := range all {
 		short[e.short(k)] = e.short(v)
@@ -72,25 +72,25 @@ func (e *env) shortened(all state) state {
 var (
 	// line is two added tasks that wait, and one on the list.
 	line = member.with("added", "|1-7-a/0=x 1-8-a/0=y|", "queues", "[a b]")
-	// runsA is the first of them, when it runs.
+	// runsA has only the first added task of line, and that runs.
 	runsA = member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[x]",
 		"entries", "{a:1-7-a=p1:w1 p1=a:1-7-a0}")
-	// backA is when it waits again.
+	// backA is doneX with that task waiting again. Tests add its schedule and hash.
 	backA = doneX.with("contents", "(#@:k:@1-7-a=0)")
 )
 
-// lifted is the waiting part of an added task that is an entry by now.
+// lifted returns the waiting part of an added task that has become an entry.
 func lifted(payload, due string, retries, crashes int, fields ...string) string {
 	return h(append(fields, waits(payload, due, retries, crashes), "card=0", "digest="+digestOfA)...)
 }
 
-// digestOfA is the digest that stands for the first of them.
+// digestOfA is the digest that stands for the first task of line.
 var digestOfA = digest(spelled("k:@1-7-a"))
 
-// tooLate is why a task has failed whose time was over.
+// tooLate is the reason of a task that failed because it had expired.
 const tooLate = `reason="its time was over before it started"`
 
-// buriedX is the first of them when it has failed.
+// buriedX returns the keys of the first task of line after it has failed.
 func buriedX(id string, fields ...string) []string {
 	return []string{"failed:schedule", "(k:" + id + "=now)", "failed:contents", "(" + digestOfA + ":k:" + id + "=0)", "failed:keyed:k:" + id,
 		graveOf("x", "now", append([]string{"digest=" + digestOfA, "from=k:@1-7-a"}, fields...)...)}
@@ -106,7 +106,7 @@ func TestAdded(t *testing.T) {
 	}
 	late := digest(spelled("k:@99999999999999-525001-a"))
 	retry := func(reason string) Outcome { return Outcome{Delay: time.Hour, Reason: reason} }
-	bare := func(entry string) Schedule { // whose times have passed
+	bare := func(entry string) Schedule { // its times have passed
 		return Schedule{Entry: spelled(entry), Print: "1a", Since: 7, Times: []int64{5}}
 	}
 	const bareCourse = "{card= late=0 more=now passed=now payload= print=1a since=7 times=}"
@@ -225,7 +225,7 @@ func TestAdded(t *testing.T) {
 	})
 }
 
-// A payload that is large is apart, until the task starts: then it is an entry.
+// A large payload is stored apart until the task starts; then the task is an entry.
 func TestAddedApart(t *testing.T) {
 	large := strings.Repeat("l", 16385)
 	seed := member.with("added", `|1-7-a/2=""|`, "keyed:k:@1-7-a", h("card=0", "payload="+large))
@@ -251,7 +251,7 @@ func TestAddedApart(t *testing.T) {
 	})
 }
 
-// Pages of the stream begin with one task, and grow as long as they have few bytes.
+// Pages of the stream begin with one task, and grow while they have few bytes.
 func TestAddedPages(t *testing.T) {
 	url := redistest.Start(t).URL()
 	rewrite(t, func(source string) string {
@@ -260,7 +260,7 @@ func TestAddedPages(t *testing.T) {
 	})
 	for _, c := range []struct {
 		tasks, bytes int
-		want         string // how much was asked for, the last first
+		want         string // how many were asked for, the last first
 	}{
 		{600, 1, "[250 250 250 250 64 8 1]"},
 		{40, 1 << 14, "[15 15 15 8 1]"},
@@ -283,7 +283,7 @@ func TestAddedPages(t *testing.T) {
 	}
 }
 
-// heldAdded is a queue on which w1 runs so many added tasks, named 1-1 and so on.
+// heldAdded returns a queue on which w1 runs n added tasks, named 1-1 and so on.
 func heldAdded(n int) state {
 	s := member.with("rounds", "{w1=1}", "token", "="+itoa(n)).holding("w1", slices.Repeat([]string{"x"}, n)...)
 	var entries []string
@@ -294,13 +294,13 @@ func heldAdded(n int) state {
 	return s.with("entries", "{"+strings.Join(entries, " ")+"}")
 }
 
-// line of so many added tasks.
+// addedLine returns a stream of n added tasks.
 func addedLine(n int, card, payload string) string {
 	all := series(n, func(i int) string { return fmt.Sprintf("1-%d-a/%s=%s", i+1, card, payload) })
 	return "|" + strings.Join(all, " ") + "|"
 }
 
-// Added tasks start in turns with the list, whatever else is there.
+// Added tasks take turns with the list to start, whatever else waits.
 func TestGuardAddedStarts(t *testing.T) {
 	const told = "started=x/1*@k:@1-1-a[0][1],x/2*@k:@1-2-a[0][1]"
 	three := heldAdded(3)
@@ -342,7 +342,7 @@ func TestGuardAddedStarts(t *testing.T) {
 	})
 }
 
-// What is over, or killed too many, fails, unless nothing can fail.
+// Tasks that have expired or crashed too many workers fail, unless failing isn't possible.
 func TestGuardExpires(t *testing.T) {
 	const over, late = "10000000000000005", "99999999999999-525001-a"
 	digestOf := func(name string) string { return digest(spelled("k:@" + name)) }

@@ -12,10 +12,10 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// aged is a queue whose tasks have come one by one.
+// aged is a queue whose tasks were added one by one.
 var aged = member.with("token", "=5", "queues", "[a b c]", "ages", "(drift=drift:0 -9m=6 -5m=7 -2m=8)")
 
-// Beats note how many have come, and forget what has left.
+// Beats note how many tasks have been added, and drop the notes of tasks that have left.
 func TestAges(t *testing.T) {
 	run(t, []scenario{
 		{name: "the first note", seed: member.with("token", "=5", "queues", "[a b]"), steps: []when{
@@ -43,7 +43,7 @@ func TestAges(t *testing.T) {
 	})
 }
 
-// nearNote has one more come, and a beat in the second of the last note.
+// nearNote makes a beat within the second of the last note, after one more task was added.
 func nearNote(e *env) string {
 	for {
 		now := e.now()
@@ -56,8 +56,8 @@ func nearNote(e *env) string {
 	}
 }
 
-// What raises the token without taking from the list, or puts something back there, adds to the
-// drift, so that the notes stay right. Starts and ends of what is on the list write nothing.
+// Raising the token without taking from the list, and putting a task back there, both add to the
+// drift, so that the notes stay correct. Starts and ends of tasks of the list write nothing.
 func TestDrift(t *testing.T) {
 	t.Parallel()
 	drift := func(n int) string { return fmt.Sprintf("(drift=drift:%d -9m=3)", n) }
@@ -110,7 +110,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// Notes that are many are thinned out: the newest stays, and each that goes is followed soon.
+// Too many notes are thinned out: the newest stays, and each dropped note was soon followed by
+// another.
 func TestAgesAreThinned(t *testing.T) {
 	e := beside(t, member.with("token", "=0", "queues", "["+strings.Repeat("a ", 258)+"]"))
 	begin := e.now() - 3_600_000
@@ -119,18 +120,18 @@ func TestAgesAreThinned(t *testing.T) {
 	for i := range int64(257) {
 		args = append(args, i+1, at(i))
 	}
-	e.must(e.conn.Do("ZADD", args[:len(args)-2]...)) // as many as may be
+	e.must(e.conn.Do("ZADD", args[:len(args)-2]...)) // the maximum
 	beats("w1", false)(e)
-	e.is.Equal(e.count("ZCARD", "ages"), 130) // with the drift: every other one is gone
+	e.is.Equal(e.count("ZCARD", "ages"), 130) // including the drift: every other one is gone
 	for i := range int64(256) {
 		note := sure(redis.Int64s(e.conn.Do("ZRANGEBYSCORE", e.q.Ages(), i+1, "+inf", "LIMIT", 0, 1)))(t)
 		if i < 255 && (note[0] < at(i) || note[0]-at(i) > 2000) {
-			t.Errorf("what has come at %d is said to have come at %d", at(i)-begin, note[0]-begin)
+			t.Errorf("a task added at %d is noted at %d", at(i)-begin, note[0]-begin)
 		}
 	}
 }
 
-// What reads as a number and is no time doesn't keep the thinning from its end.
+// Thinning ends even with notes that parse as numbers but aren't times.
 func TestAgesOfNoTime(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -147,7 +148,7 @@ func TestAgesOfNoTime(t *testing.T) {
 	}
 }
 
-// Of notes of somebody else, some are too many, and no time: a beat begins anew.
+// If another program has written notes that are too many or invalid, a beat starts over.
 func TestForeignAges(t *testing.T) {
 	begun := member.with("token", "=5", "queues", "[a]", "ages", "(drift=drift:0 now=6)")
 	crowd := make([]string, 600)
@@ -180,7 +181,7 @@ func TestForeignAges(t *testing.T) {
 	})
 }
 
-// Check removes what nobody will: where a worker lives, its beats do.
+// Check removes stale notes if no worker is alive; otherwise beats do.
 func TestCheckAges(t *testing.T) {
 	dead := aged.with("workers", "")
 	run(t, []scenario{

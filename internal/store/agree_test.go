@@ -17,7 +17,7 @@ var _ = probed("agree",
 	probe{call: raw(func(e *env) redisconn.Call { return agree.call(e.q, "newest", 2, "oldest", 1) })},
 )
 
-// What the fleet speaks only rises, and garbage is replaced.
+// The fleet's protocol only rises, and garbage is replaced.
 func TestAgree(t *testing.T) {
 	t.Parallel()
 	for there, want := range map[string]string{
@@ -40,12 +40,13 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// Which protocols can't work beside each other, in both directions, and what stays in Redis.
+// TestProtocols checks which protocols can't work beside each other, in both directions, and what stays
+// in Redis.
 func TestProtocols(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		there   string
-		workers []int // what those on the roster speak
+		workers []int // the protocols of those on the roster
 		ours    Protocol
 		refused string
 		left    string
@@ -87,7 +88,7 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// A key of another type is refused, and left as it is.
+// A key of another type is refused, and left unchanged.
 func TestAgreeForeign(t *testing.T) {
 	e := beside(t, nil)
 	key := keys.NewSpace(e.prefix).Protocol()

@@ -15,11 +15,11 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// recordStays is how long the record of a cancel is there after the cancel is over, at least: a
-// minute, less what clocks and trips may take.
+// recordStays is how long the record of a cancel stays after the cancel has ended, at least: a
+// minute, less clock drift and round trips.
 const recordStays = 45 * time.Second
 
-// ErrForgotten says that Redis has lost what would tell when a cancel is over.
+// ErrForgotten says that Redis has lost the keys that show when a cancel has ended.
 var ErrForgotten = errors.New("the record of this cancel is lost in Redis, so it's unknown which tasks are still running")
 
 // stoppingName is the prefix of this cancel's members in stopping.
@@ -41,12 +41,12 @@ func (c Receipt) runs(q keys.Queue, from string, limit int) redisconn.Call {
 	return redisconn.Command("ZRANGEBYLEX", q.Stopping(), from, fmt.Sprintf("(%s:%016d", name, c.Token+1), "LIMIT", 0, limit)
 }
 
-// IsOver reports whether every task that the cancel covers has ended, and what was
-// counted since: nothing if the record is gone. It fails with ErrForgotten when Redis has
+// IsOver reports whether every task that the cancel covers has ended, and how many ended in
+// which way: none if the record is gone. It fails with ErrForgotten when Redis has
 // gone back to a time before the cancel, or has lost the record.
 func (c *Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tally, error) {
-	// In this order: a worker that has said what it holds adds nothing later. The task that runs
-	// under a key is known from the beginning. Ended tasks have been counted.
+	// The order matters: a worker that has reported what it holds adds nothing later. The task that
+	// runs under a key is known from the beginning. Ended tasks have been counted.
 	replies := inOrder(ctx, r, q.Scattered(),
 		[]redisconn.Call{redisconn.Command("ZCOUNT", q.Holders(), "-inf", "("+strconv.FormatInt(c.Token, 10))},
 		[]redisconn.Call{c.runs(q, "", 1)},
@@ -65,7 +65,7 @@ func (c *Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tal
 		return false, Tally{}, err
 	}
 	if recorded, err := strconv.ParseInt(fields[0], 10, 64); last < c.Token || err == nil && recorded < c.Token {
-		return false, Tally{}, ErrForgotten // both only rise
+		return false, Tally{}, ErrForgotten // both numbers only rise
 	}
 	over := len(runs) == 0 && (silent == 0 || !isDigest(c.Name))
 	switch now := time.Now(); {
@@ -73,11 +73,11 @@ func (c *Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tal
 		c.seen = now
 	case over && (c.lost || now.Sub(c.seen) < recordStays):
 		c.lost = true
-		return false, Tally{}, ErrForgotten // that the token is as high says nothing: tasks have started since
+		return false, Tally{}, ErrForgotten // a high token proves nothing: tasks have started since
 	default:
 		return over, Tally{}, nil
 	}
-	stopped, _ := strconv.Atoi(fields[1]) // what others have written there is 0
+	stopped, _ := strconv.Atoi(fields[1]) // 0 if another program wrote something else
 	finished, _ := strconv.Atoi(fields[2])
 	return over, Tally{max(stopped-c.Tally.Stopped, 0), max(finished-c.Tally.Finished, 0)}, nil
 }
@@ -86,14 +86,14 @@ func (c *Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tal
 type awaited int
 
 const (
-	nothing  awaited = iota // it has ended meanwhile
-	lost                    // only what nobody will ever say anything about
-	somebody                // who may say that it has ended
+	nothing  awaited = iota // the cancel has ended meanwhile
+	lost                    // only processes and workers that will never report
+	somebody                // a worker that may still report the end
 )
 
-// IsForgotten reports whether the cancel waits only for answers that will never come, because Redis
-// has lost other keys: processes without their list, workers that are no members, and workers that
-// are never told because the log has lost the cancel. It looks at a page of each at a time.
+// IsForgotten reports whether the cancel waits only for reports that will never come, because Redis
+// has lost other keys: processes without their list, workers that aren't members, and workers that
+// never receive the cancel because the log has lost it. It reads a page of each at a time.
 func (c Receipt) IsForgotten(ctx context.Context, r Runner, q keys.Queue) (bool, error) {
 	stopping, err := c.awaitsProcesses(ctx, r, q)
 	if err != nil || stopping == somebody || !isDigest(c.Name) {
@@ -103,10 +103,10 @@ func (c Receipt) IsForgotten(ctx context.Context, r Runner, q keys.Queue) (bool,
 	return silent != somebody && max(stopping, silent) == lost, err
 }
 
-const lookPage = 100 // that IsForgotten looks at in one exchange
+const lookPage = 100 // what IsForgotten reads in one exchange
 
-// awaitsProcesses looks at the lists of the processes. One step removes both a process and its mark
-// in stopping, so a mark that is still there after its list was gone is stale.
+// awaitsProcesses checks the lists of the processes. One step removes both a process and its mark
+// in stopping, so a mark that still exists after its list was gone is stale.
 func (c Receipt) awaitsProcesses(ctx context.Context, r Runner, q keys.Queue) (of awaited, err error) {
 	for from := ""; ; {
 		marks, err := redis.Strings(r.One(ctx, c.runs(q, from, lookPage)))
@@ -138,7 +138,7 @@ func (c Receipt) awaitsProcesses(ctx context.Context, r Runner, q keys.Queue) (o
 	}
 }
 
-// awaitsWorkers looks at the workers that haven't said what they hold of the cancel.
+// awaitsWorkers checks the workers that haven't reported which of their tasks the cancel covers.
 func (c Receipt) awaitsWorkers(ctx context.Context, r Runner, q keys.Queue) (of awaited, err error) {
 	for one, err := range rows(ctx, func() pager[item] { return scan(r, "ZSCAN", q.Holders()) }) {
 		if err != nil {
@@ -156,8 +156,8 @@ func (c Receipt) awaitsWorkers(ctx context.Context, r Runner, q keys.Queue) (of 
 	return of, nil
 }
 
-// awaitsWorker looks at one of them. In this order: a worker that isn't a member any more is
-// being returned, and one with nothing left to return is no longer a holder.
+// awaitsWorker checks one of them. The order matters: the tasks of a worker that isn't a member any
+// more are being returned, and a worker with nothing left to return is no longer a holder.
 func (c Receipt) awaitsWorker(ctx context.Context, r Runner, q keys.Queue, worker string) (awaited, error) {
 	replies := inOrder(ctx, r, q.Scattered(),
 		[]redisconn.Call{redisconn.Command("ZSCORE", q.Workers(), worker)},
@@ -181,7 +181,7 @@ func (c Receipt) awaitsWorker(ctx context.Context, r Runner, q keys.Queue, worke
 	return lost, nil
 }
 
-// readScore reads the answer to ZSCORE: whether the member is there.
+// readScore reads the reply to ZSCORE; there reports whether the member exists.
 func readScore(reply redisconn.Reply) (score float64, there bool, err error) {
 	score, err = redis.Float64(reply.Value, reply.Err)
 	if errors.Is(err, redis.ErrNil) {

@@ -10,8 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A turned is a Runner that carries out the calls of one Do in reverse order, as nodes of a
-// cluster may while a slot moves. After a number of calls something happens.
+// A turned is a Runner that makes the calls of one Do in reverse order, as nodes of a
+// cluster may while a slot moves. It calls then after a number of calls.
 type turned struct {
 	Runner
 	after int
@@ -35,8 +35,8 @@ func (r *turned) Do(ctx context.Context, calls ...redisconn.Call) (replies []red
 	return replies
 }
 
-// What is asked in several calls is answered right in a cluster, too, whatever happens between any
-// two of them: there the calls of one Do have no order.
+// Questions that take several calls are answered correctly in a cluster, too, whatever happens between
+// any two calls: there the calls of one Do have no order.
 func TestOrderInCluster(t *testing.T) {
 	t.Parallel()
 	const calls = 6 // at most

@@ -27,10 +27,10 @@ var PageLength = 2500
 const (
 	pageSize = 2 << 20 // bytes of a page, unless it is one payload
 	stageTTL = time.Minute
-	attempts = 3 // of a call whose reply is lost
+	attempts = 3 // tries of a call whose reply is lost
 
 	putAside   = 1 << 52 // score of a batch whose tasks are gone
-	maxBatches = 1000    // that one read-out tells of
+	maxBatches = 1000    // listed by one read at most
 )
 
 // firstPage returns how many of the payloads one call enqueues.
@@ -47,12 +47,12 @@ func firstPage(payloads [][]byte) int {
 // Spans reports whether the payloads are too many for one call, and so a batch.
 func Spans(payloads [][]byte) bool { return firstPage(payloads) < len(payloads) }
 
-// A Batch is an enqueue of more than one page: all payloads or none. The pages are put
-// aside one by one, accepted in one step, and then moved to the queue page by page (Haul).
+// A Batch is an enqueue of more than one page: all payloads or none. The pages are stored
+// separately one by one, accepted in one step, and then moved to the queue page by page (Haul).
 // If the producer dies before it has moved them, any worker of the queue or the next
-// producer does.
+// producer moves them.
 type Batch struct {
-	ID     string // that no other has
+	ID     string // unique
 	Nonce  string // of EnqueueOnce; "": none
 	Window time.Duration
 }
@@ -73,7 +73,7 @@ func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][
 	}
 	nonce, window := b.Nonce, b.Window
 	if nonce == "" {
-		nonce, window = b.ID, stageTTL // by which a copy of the commit is known
+		nonce, window = b.ID, stageTTL // identify a copy of the commit
 	}
 	v, unknown, err := insist(ctx, r, commit.call(q, "batch", b.ID, "once", nonce,
 		"id", b.ID, "count", len(payloads), "window", window.Milliseconds()))
@@ -84,7 +84,7 @@ func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][
 		if !errors.Is(err, redisconn.ErrUnknown) {
 			err = fmt.Errorf("%w: %w", redisconn.ErrUnknown, err)
 		}
-		return false, err // what is there may be accepted
+		return false, err // the pages may have been accepted
 	case err != nil || !fresh:
 		b.abandon(ctx, r, q)
 	}
@@ -100,7 +100,7 @@ func NotEnqueued(err error) error {
 	return err
 }
 
-// abandon removes the pages; if that fails, they vanish on their own.
+// abandon removes the pages; if that fails, they expire.
 func (b Batch) abandon(ctx context.Context, r Runner, q keys.Queue) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A large enqueue is put aside, accepted in one step and moved. Every call may be
-// repeated, and none has an effect twice.
+// A large enqueue is stored separately, accepted in one step and moved. Every call may be
+// repeated, and none takes effect twice.
 func TestBatch(t *testing.T) {
 	open := state{"batch:b": "[a b c] +1m"}
 	accepted := state{"batch:b": "[a b c]", "batches": "(b=1)", "once:n": "=b +1m"}
@@ -74,8 +74,7 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// A page is bounded in elements and in bytes, and a full Redis still moves what it has
-// accepted.
+// A page is bounded in elements and in bytes, and a full Redis still moves accepted batches.
 func TestBatchPages(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -97,8 +96,8 @@ func TestBatchPages(t *testing.T) {
 	}
 }
 
-// A flaw is a Runner that loses the reply of a call, after it was carried out or before,
-// or ends the producer there.
+// A flaw is a Runner that loses the reply of a call, before or after the call is made, or at which the
+// producer dies.
 type flaw struct {
 	Runner
 	at     int // which call
@@ -125,7 +124,7 @@ func (f *flaw) One(ctx context.Context, c redisconn.Call) (any, error) {
 }
 
 // Wherever a reply is lost or the producer dies, all payloads are enqueued once and in
-// order, or none is; the rest vanishes, or a worker of the queue moves it.
+// order, or none is; pages left over expire, or a worker of the queue moves them.
 func TestBatchInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, dies := range []bool{false, true} {
@@ -149,7 +148,7 @@ func TestBatchInterrupted(t *testing.T) {
 					}
 					if !all {
 						ttl := sure(redis.Int(e.conn.Do("PTTL", e.q.Batch("b"))))(t)
-						e.is.True(ttl > 0 || ttl == -2) // it vanishes, or has
+						e.is.True(ttl > 0 || ttl == -2) // it expires, or is gone
 						redistest.Do(t, e.conn, "DEL", e.q.Batch("b"))
 					}
 					e.is.Equal(sure(Haul(e.ctx, e.line, e.q))(t), Damage{})
@@ -174,7 +173,7 @@ func TestBatchInterrupted(t *testing.T) {
 	}
 }
 
-// hears is a beat that returns which batch to move next.
+// hears makes a beat, and returns which batch it says to move next.
 func hears(worker string) func(*env) string {
 	return func(e *env) string {
 		p, err := ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, worker, time.Hour, time.Hour, 0))[0])

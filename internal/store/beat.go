@@ -8,17 +8,17 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A Dead worker is one that a look has evicted.
+// A Dead is a worker that a Look has evicted.
 type Dead struct {
 	Worker string
-	Tasks  int // that it held, and that go back
+	Tasks  int // that it held; they return to the queue
 }
 
 // A Look is the result of looking for workers whose lease has expired.
 type Look struct {
 	Failed   []Dead
-	Returned int           // tasks put back to the front
-	Again    bool          // there is more to do at once
+	Returned int           // tasks returned to the front
+	Again    bool          // there is more to do immediately
 	Due      time.Duration // until the next suspect is due; negative when there is none
 }
 
@@ -35,24 +35,23 @@ type Pulse struct {
 	Waiting  int   // tasks
 	Held     int   // processes of the worker
 	Rank     int   // place among the idle workers; -1 when not among them
-	Canceled int64 // token of the last cancel, if the worker has still to say what it holds of that
+	Canceled int64 // token of the last cancel, if the worker hasn't reported which of its tasks it covers
 	Look
 	Now      int64  // ms of Redis time
-	Deadline int64  // until when the lease held before, as Redis knows it
+	Deadline int64  // end of the lease before this beat, according to Redis
 	Batch    string // the batch to move to the queue next, with its remaining length; "" if there is none
-	Over     bool   // there are schedules that nobody asserts any more
+	Over     bool   // there are schedules that no peer asserts any more
 }
 
-// BeatCall is the call of one beat; several travel together. It suspects workers whose
-// lease has expired. A beat that may judge evicts them a grace later.
-// It may judge until the given Redis time, since a copy that comes late does not
-// know what has happened since; 0 means that it may not.
+// BeatCall returns the call of one beat; several can be sent together. It suspects workers whose
+// lease has expired. A beat that may judge evicts them a grace later. It may judge until the given
+// Redis time, since a copy that arrives late doesn't know what has happened since; 0 means never.
 func BeatCall(q keys.Queue, worker string, lease, grace time.Duration, judge int64) redisconn.Call {
 	return beat.call(q, "worker", worker, "lease", lease.Milliseconds(), "grace", grace.Milliseconds(), "judge", judge)
 }
 
 // ReadBeat reads the reply of a BeatCall. It fails with ErrEvicted when the
-// worker is no member of the queue.
+// worker isn't a member of the queue.
 func ReadBeat(r redisconn.Reply) (*Pulse, error) {
 	a := beat.read(r.Value, r.Err)
 	p := &Pulse{

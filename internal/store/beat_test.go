@@ -10,7 +10,7 @@ var _ = probed("beat",
 	probe{what: "in the schedule", seed: busyLane, call: beats("w1", true)},
 )
 
-// beats renews for an hour; suspects have another hour.
+// beats renews the lease for an hour; suspects have another hour.
 func beats(worker string, judge bool) func(*env) string {
 	if judge {
 		return judges(worker, time.Minute)
@@ -18,7 +18,7 @@ func beats(worker string, judge bool) func(*env) string {
 	return judges(worker, 0)
 }
 
-// judges is a beat that may judge for so long; 0 is not at all.
+// judges makes a beat that may judge for that long; 0: not at all.
 func judges(worker string, right time.Duration) func(*env) string {
 	return func(e *env) string {
 		var until int64
@@ -41,8 +41,8 @@ func judges(worker string, right time.Duration) func(*env) string {
 	}
 }
 
-// Two pages of those who have lapsed are noted by two looks, and the second follows at
-// once, whether or not who looks may judge.
+// Two looks record two pages of workers whose leases have expired. The second follows immediately,
+// whether or not the looking worker may judge.
 func TestSuspectsInPages(t *testing.T) {
 	e := beside(t, nil)
 	e.crowd(1100, 0, 1)

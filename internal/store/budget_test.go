@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A round starts as many tasks as its budget allows, and at least one; of those ahead
-// only as many as there is room for their payloads.
+// A round starts as many tasks as its budget allows, and at least one. It starts tasks ahead only
+// while there is room for their payloads.
 func TestBudget(t *testing.T) {
 	four := member.with("queues", "[a b c d]")
 	big := strings.Repeat("x", 4000)
@@ -65,8 +65,8 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// Observers get the length and the digest of a large payload or result, which
-// the worker names: nobody encodes it. The payload isn't even read.
+// Observers get the length and the digest of a large payload or result, which the worker sends: no
+// script encodes it. The payload isn't even read.
 func TestLarge(t *testing.T) {
 	large := Outcome{Size: Large + 1, Digest: digest("a"), Plain: true} // as if a were large
 	key := large
@@ -124,7 +124,7 @@ func TestLarge(t *testing.T) {
 	})
 }
 
-// A brief answer tells of a large payload only how long it is.
+// A brief answer has only the length of a large payload.
 func TestBrief(t *testing.T) {
 	long, short := strings.Repeat("x", 256<<10+1), strings.Repeat("x", 256<<10)
 	is := rawP.with("process:p1", "["+long+"]", "working:w1", "(p1=1 p2=2)", "process:p2", "[b]", "token", "=2", "queues", "[c]")

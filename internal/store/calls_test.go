@@ -16,8 +16,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// calls is how often each command was called since CONFIG RESETSTAT, on a server of the
-// test's own.
+// calls returns how often each command was called since CONFIG RESETSTAT. The test needs its own
+// server.
 func (e *env) calls() (all []string) {
 	e.t.Helper()
 	stats := sure(redis.String(e.conn.Do("INFO", "commandstats")))(e.t)
@@ -30,8 +30,8 @@ func (e *env) calls() (all []string) {
 	return all
 }
 
-// A meter is a Runner that knows the most that one call has cost: how many commands, which
-// doesn't depend on the machine, and how long. It is for a server of the test's own.
+// A meter is a Runner that records the highest cost of one call: in commands, which doesn't depend on
+// the machine, and in time. The test needs its own server.
 type meter struct {
 	Runner
 	e        *env
@@ -56,7 +56,7 @@ func (m *meter) One(ctx context.Context, c redisconn.Call) (any, error) {
 	return v, err
 }
 
-// A fake is a Runner that answers as it likes.
+// A fake is a Runner that makes up its replies.
 type fake func(calls []redisconn.Call) []redisconn.Reply
 
 func (f fake) Do(_ context.Context, calls ...redisconn.Call) []redisconn.Reply { return f(calls) }
@@ -66,7 +66,7 @@ func (f fake) One(_ context.Context, c redisconn.Call) (any, error) {
 	return reply.Value, reply.Err
 }
 
-// answers are the replies to some calls, each time.
+// answers returns a fake that gives the same replies to each Do.
 func answers(values ...any) fake {
 	return func(calls []redisconn.Call) (all []redisconn.Reply) {
 		for i := range calls {
@@ -76,8 +76,7 @@ func answers(values ...any) fake {
 	}
 }
 
-// A hooked is a Runner that lets something happen before and after each call, of which the first
-// is 1.
+// A hooked is a Runner that calls functions before and after each call. The first call is 1.
 type hooked struct {
 	Runner
 	before, after func(call int) // nil: nothing
@@ -105,15 +104,14 @@ func (h *hooked) around(call func()) {
 	}
 }
 
-// A queue that uses nothing of the schedule does not pay for it, and what many
-// tasks need is done by few commands.
+// A queue that doesn't use the schedule doesn't pay for it, and few commands serve many tasks.
 func TestPlainCost(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
 	e := newEnv(t, url, nil)
 	e.must(nil, e.ear.Unsubscribe())
-	common := "time 1, exists 1, " + // what there is
-		"zscore 1, hget 1, get 1, hset 1, set 1, zadd 2, zrem 2, zcard 1, llen 1, " + // the worker, its round, the token, who is idle
+	common := "time 1, exists 1, " + // which keys exist
+		"zscore 1, hget 1, get 1, hset 1, set 1, zadd 2, zrem 2, zcard 1, llen 1, " + // the worker, its round, the token, the idle workers
 		"zmscore 1, rpop 1, publish 1, " // the first finish
 	for _, c := range []struct {
 		tasks int
@@ -144,7 +142,7 @@ func TestPlainCost(t *testing.T) {
 	}
 }
 
-// What a worker holds is found in the same time, however much that is.
+// Finding a task that a worker holds takes the same time however many it holds.
 func TestHeldIsSkipList(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, redistest.Start(t).URL(), nil)
@@ -167,7 +165,7 @@ func TestHeldIsSkipList(t *testing.T) {
 	}
 }
 
-// While no more tasks have failed than are kept, none of them is read.
+// While no more tasks have failed than are kept, no failed task is read.
 func TestFailCost(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, redistest.Start(t).URL(), nil)
@@ -184,8 +182,8 @@ func TestFailCost(t *testing.T) {
 	}
 }
 
-// telling has a script add up the bytes that it encodes for observers and those that it hashes,
-// in a hash beside the queue.
+// telling makes a script add up the bytes that it encodes for observers, and those that it hashes, in
+// a hash beside the queue.
 const telling = `local redis, cjson = (function(plain, json)
   local function count(what, s)
     if type(s) == 'string' then
@@ -207,8 +205,8 @@ const telling = `local redis, cjson = (function(plain, json)
 end)(redis, cjson)
 `
 
-// If no observer gets the events of finished tasks, nothing of their payloads and results is
-// encoded, and nothing hashed. Up to 1,024 bytes encoding is as cheap as asking.
+// If no observer receives the events of finished tasks, their payloads and results are neither
+// encoded nor hashed. Up to 1,024 bytes, encoding is as cheap as asking whether there are observers.
 func TestNothingIsToldToNobody(t *testing.T) {
 	server := redistest.Start(t) // which runs scripts as they are
 	rewrite(t, func(source string) string { return telling + source })

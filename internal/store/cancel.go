@@ -18,13 +18,13 @@ import (
 type Receipt struct {
 	Name    string // the digest of the payload, or the entry
 	Removed int
-	Token   int64     // covers what was started before; 0 when nothing runs
-	Tally   Tally     // of cancels by the same name before
-	seen    time.Time // when the record was there last
-	lost    bool      // it was gone too early
+	Token   int64     // covers tasks started before it; 0 if none runs
+	Tally   Tally     // of earlier cancels with the same name
+	seen    time.Time // when the record was last seen
+	lost    bool      // the record disappeared too early
 }
 
-// A Tally counts how the running tasks ended that cancels by one name covered.
+// A Tally counts how the running tasks ended that the cancels with one name covered.
 type Tally struct {
 	Stopped, Finished int
 }
@@ -33,8 +33,8 @@ type Tally struct {
 // have started since the page before than it can remove.
 const maxStalls = 1000
 
-// Cancel removes the payload's waiting copies, in pages, and puts the cancel on
-// record for the running ones.
+// Cancel removes the payload's waiting copies, in pages, and records the cancel for the running
+// ones.
 func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receipt, error) {
 	sum := sha1.Sum(payload)
 	c := Receipt{Name: hex.EncodeToString(sum[:])}
@@ -56,8 +56,8 @@ func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receip
 	}
 }
 
-// CancelKey removes the task that waits under the entry, and puts the cancel on record for
-// the one that runs.
+// CancelKey removes the task that waits under the entry, and records the cancel for the one that
+// runs.
 func CancelKey(ctx context.Context, r Runner, q keys.Queue, entry string) (Receipt, error) {
 	c := Receipt{Name: entry}
 	a := cancelKey.ask(ctx, r, q, "entry", entry)
@@ -77,8 +77,8 @@ func (c *Receipt) add(a *answer) {
 	}
 }
 
-// ReadCancel reads a message about a canceled payload. For a large one it has only the
-// digest and the length, and the payload is nil.
+// ReadCancel reads a message about a canceled payload. The message of a large payload has only
+// the digest and the length, and the returned payload is nil.
 func ReadCancel(message []byte) (payload []byte, digest string, size int) {
 	if rest, ok := bytes.CutPrefix(message, []byte("sha1:")); ok && len(rest) < 64 {
 		of, length, _ := strings.Cut(string(rest), ":")

@@ -25,12 +25,12 @@ func cancels(p string) func(*env) string {
 	}
 }
 
-// told is what a step tells of a page of that log.
+// told returns what a step returns of a page of that log.
 func told(from, to int) []string {
 	return series(to-from, func(i int) string { return fmt.Sprintf("#t%d/%d", from+i, from+i+1) })
 }
 
-// page is a log of n cancels, of a worker that holds something.
+// page returns a log of n cancels, with a worker that holds a task.
 func page(n int) state {
 	log := series(n, func(i int) string { return fmt.Sprintf("#t%d=%d", i, i+1) })
 	return state{"workers": "(w1=+60m)", "working:w1": "(p1=0)", "process:p1": "[x]", "token": "=" + itoa(n), "canceled": "(" + strings.Join(log, " ") + ")",
@@ -79,8 +79,8 @@ func TestCancel(t *testing.T) {
 		{name: "told a page at a time", seed: page(150), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Seen: 49}), want: "cancels=" + strings.Join(told(49, 149), ",") + " seen=149 again", state: page(150).with("rounds", "{w1=1}")},
 			{call: steps(Round{Worker: "w1", Number: 1, Seen: 149}), want: "cancels=#t149/150 seen=150", state: page(150).with("rounds", "{w1=1}")}}},
-		// The worker takes in the answer to the overtaken round first, and knows nothing
-		// yet of what the other one has started.
+		// The worker receives the answer to the overtaken round first, and doesn't know yet what the
+		// other one has started.
 		{name: "an overtaken round does not tell", seed: state{"workers": "(w1=+60m)", "queues": "[a]"}, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p2"}}), want: "started=a/1", state: overtook},
 			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: logged},
@@ -105,14 +105,14 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// No call of a cancel does much, whatever there is of: locks, equal payloads, keys that
-// have the payload, and members that hold something. That is counted, since a time of some
-// milliseconds is for the bench to measure.
+// No call of a cancel does much, however many there are of: locks, equal payloads, keys that have the
+// payload, and members that hold something. The test counts commands, since measuring milliseconds is
+// for benchmarks.
 func TestCancelAtScale(t *testing.T) {
 	const (
 		n, members = 8_000, 4_000
 		commands   = 800         // of a call: five for each of 100 entries, or three for each of 150 copies beside locks, and some
-		slow       = time.Second // it takes milliseconds, and what is quadratic in all of them takes longer than that
+		slow       = time.Second // a call takes milliseconds; anything quadratic would take longer than this
 		tries      = 5
 	)
 	url := redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "10000").URL()
@@ -120,7 +120,7 @@ func TestCancelAtScale(t *testing.T) {
 		e.fill(n, "redis.call('HSET', KEYS[1], redis.sha1hex('t' .. i), 'w:' .. i + 1000)", e.q.Unique())
 		e.must(e.conn.Do("HSET", e.q.Unique(), "offset", 0))
 	}
-	among := func(e *env) { // equal ones among others
+	among := func(e *env) { // equal payloads among others
 		e.fill(n, "redis.call('LPUSH', KEYS[1], i % 2 == 0 and 'a' or 't' .. i)", e.q.Waiting())
 	}
 	equal := func(e *env) { e.fill(n, "redis.call('LPUSH', KEYS[1], 'a')", e.q.Waiting()) }
@@ -145,7 +145,7 @@ func TestCancelAtScale(t *testing.T) {
 		for verb, call := range calls {
 			t.Run(name+"/"+verb, func(t *testing.T) {
 				best := time.Hour
-				for try := 0; try < tries && best > slow; try++ { // others use the machine, too
+				for try := 0; try < tries && best > slow; try++ { // other programs use the machine, too
 					e := newEnv(t, url, nil)
 					for _, seed := range seeds {
 						seed(e)
@@ -174,7 +174,7 @@ func TestCancelAtScale(t *testing.T) {
 	}
 }
 
-// A page of a cancel is bounded in bytes, too: of the list, beside locks or not, and of the
+// A page of a cancel is bounded in bytes, too, both on the list, with and without locks, and in the
 // entries. It takes at least one copy.
 func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
@@ -226,14 +226,13 @@ func TestCancelReadsOnce(t *testing.T) {
 	e.must(e.conn.Do("CONFIG", "RESETSTAT"))
 	receipt := sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
 	calls := e.calls()
-	if receipt.Removed != entries || !slices.Contains(calls, fmt.Sprint("hmget ", entries+1)) || // and the record
+	if receipt.Removed != entries || !slices.Contains(calls, fmt.Sprint("hmget ", entries+1)) || // the entries, and the record
 		slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "hget ") }) {
 		t.Errorf("%d were removed by the calls %v", receipt.Removed, calls)
 	}
 }
 
-// A cancel takes as many calls as there are pages of what waited when it began, and each of them puts
-// it on record.
+// A cancel takes one call for each page of what waited when it began, and each call records it.
 func TestCancelInPages(t *testing.T) {
 	t.Parallel()
 	for what, seed := range map[string]state{
@@ -243,7 +242,7 @@ func TestCancelInPages(t *testing.T) {
 			e := beside(t, seed)
 			waited := e.count("ZCARD", "contents") + e.count("LLEN", "queues")
 			c := sure(Cancel(e.ctx, e.line, e.q, []byte("b")))(e.t)
-			if c.Removed != waited || c.Token != 4 { // one of each call
+			if c.Removed != waited || c.Token != 4 { // one for each call
 				t.Errorf("of %d, %+v", waited, c)
 			}
 			if heard := e.heard(); fmt.Sprint(heard) != "[cancel b]" {
@@ -253,14 +252,14 @@ func TestCancelInPages(t *testing.T) {
 	}
 }
 
-// What starts between two pages and is put off does not escape, neither out of the list nor
-// out of an entry that the next page would have removed.
+// A task that starts between two pages and is retried doesn't escape, whether it comes from the list
+// or from an entry that the next page would have removed.
 func TestCancelBetweenPages(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]struct {
 		seed           func(e *env)
 		copies         int
-		started, retry int // behind which call
+		started, retry int // after which call
 	}{
 		"of the list": {func(e *env) { e.push(10_001, "a") }, 10_001, 1, 1},
 		"of an entry": {func(e *env) {
@@ -283,13 +282,13 @@ func TestCancelBetweenPages(t *testing.T) {
 				}
 			}}, e.q, []byte("a")))(e.t)
 			if n := e.count("ZCARD", "contents") + e.count("LLEN", "queues"); n != 0 || task.Token == 0 {
-				t.Errorf("%d still wait of what waited when the cancel came; removed %d of %d", n, c.Removed, at.copies)
+				t.Errorf("%d tasks that waited before the cancel still wait; removed %d of %d", n, c.Removed, at.copies)
 			}
 		})
 	}
 }
 
-// A younger copy that came back in front of an old one is not removed in its place.
+// A younger copy that returned to a place in front of an old one isn't removed instead of it.
 func TestCancelBehindYounger(t *testing.T) {
 	t.Parallel()
 	for name, served := range map[string]bool{"served": true, "served after the first page": false} {
@@ -321,7 +320,7 @@ func TestCancelBehindYounger(t *testing.T) {
 	}
 }
 
-// A large payload isn't published; a small one that reads like a digest is not either.
+// A large payload isn't published, and neither is a small one that looks like a digest.
 func TestCancelMessages(t *testing.T) {
 	e := beside(t, nil)
 	for _, payload := range []string{"a", strings.Repeat("a", 1024), strings.Repeat("a", 1025), "sha1:" + digest("a") + ":1", "sha1:"} {
@@ -338,7 +337,7 @@ func TestCancelMessages(t *testing.T) {
 	}
 }
 
-// What a lying server answers is refused.
+// Malformed replies are errors.
 func TestIsOverOfShortReplies(t *testing.T) {
 	e := beside(t, nil)
 	for _, values := range [][]any{{}, {[]byte("1")}, {[]byte("1"), []byte("1"), []byte("1"), []byte("1")}} {
@@ -349,7 +348,7 @@ func TestIsOverOfShortReplies(t *testing.T) {
 	}
 }
 
-// A cancel ends, whatever is answered.
+// A cancel ends, whatever the replies are.
 func TestCancelMakesNoProgress(t *testing.T) {
 	e := beside(t, nil)
 	for left, until := range map[int64]string{7: "", 0: "somewhere"} {
@@ -361,7 +360,7 @@ func TestCancelMakesNoProgress(t *testing.T) {
 	}
 }
 
-// Cancel finds its payload in both lanes.
+// Cancel finds its payload on the list and in the schedule.
 func TestCancelContent(t *testing.T) {
 	waiting := state{"queues": "[a b]", "schedule": "(k:x=+1m k:y=+2m r:p9=+3m)", "contents": "(#a:k:x=0 #a:r:p9=0 #b:k:y=0)",
 		"keyed:k:x": waits("a", "+1m", 0, 0), "keyed:k:y": waits("b", "+2m", 0, 0), "keyed:r:p9": waits("a", "+3m", 1, 0),
@@ -382,8 +381,8 @@ func TestCancelContent(t *testing.T) {
 	})
 }
 
-// cancelsPage is one call of a cancel, for what may be left of the list since a token, and
-// from one entry up to another.
+// cancelsPage makes one call of a cancel, for what may be left of the list since a token, and for the
+// entries from one up to another.
 func cancelsPage(payload string, left, since int, after, until string) func(*env) string {
 	return func(e *env) string {
 		call := cancel.without("digest", e.q, "payload", payload, "left", left, "since", since, "after", undigest(after), "until", undigest(until))
@@ -404,12 +403,12 @@ func cancelsPage(payload string, left, since int, after, until string) func(*env
 	}
 }
 
-// planned are entries that wait for later, all with one payload.
+// planned returns a state with entries that aren't due yet, all with one payload.
 func (s state) planned(payload string, entries ...string) state {
 	return s.waiting(series(len(entries), func(i int) waiting { return waiting{entries[i], payload, "+9m", 0} })...)
 }
 
-// A cancel removes a page a call, and a lock goes with what it is on.
+// A cancel removes one page per call, and a lock is removed with its task.
 func TestGuardCancelPages(t *testing.T) {
 	record := func(s state, payload string) state {
 		return s.with("cancel:"+name(digest(payload)), "{finished=0 stopped=0 token=1} +1m")

@@ -9,23 +9,23 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// A Card is what stands beside the payload of a task that has properties. In Redis it is text:
+// A Card holds the properties of a task. In Redis it's text, beside the payload:
 //
 //	flag [expires, 16 digits] [keep, 10 digits] {letter length:bytes}
 //
-// The flag is a digit: 1 if expires is there, plus 4 if keep is, plus 2 where scripts have put the
+// The flag is a digit: 1 if expires is there, plus 4 if keep is, plus 2 if scripts have stored the
 // payload elsewhere. The letters are t (timeout), m (retries), s (since), and h with the name of a header,
 // followed by v with its value. Readers skip letters that they don't know.
 type Card struct {
 	Expires    int64             // ms of Redis time; 0: never
-	Keep       int64             // ms for which the result is kept; 0: not
-	Timeout    time.Duration     // in ms; 0: that of the queue
-	MaxRetries int               // 0: that of the queue; negative: none
-	Since      int64             // ms of Redis time when it was enqueued, if the key doesn't tell
+	Keep       int64             // ms for which the result is kept; 0: not kept
+	Timeout    time.Duration     // in ms; 0: the queue's
+	MaxRetries int               // 0: the queue's; negative: none
+	Since      int64             // ms of Redis time when it was enqueued, if the key doesn't contain it
 	Headers    map[string]string // nil: none
 }
 
-// What a card holds at most.
+// The limits of a card.
 const (
 	MaxHeaders     = 64
 	MaxHeaderBytes = 8 << 10 // names and values
@@ -73,7 +73,7 @@ func (c *Card) Append(b []byte) []byte {
 	return b
 }
 
-// isApart reports whether the payload of the task with a card is elsewhere.
+// isApart reports whether the payload of the task with a card is stored elsewhere.
 func isApart(card string) bool { return card != "" && (card[0]-'0')&apartFlag != 0 }
 
 // padded appends a number with leading zeros.
@@ -90,7 +90,7 @@ func appendField(b []byte, letter byte, value string) []byte {
 	return append(append(b, ':'), value...)
 }
 
-// ParseCard reads the text of a card. It's false if that is damaged.
+// ParseCard reads the text of a card. ok is false if the text is damaged.
 func ParseCard(text string) (c Card, ok bool) {
 	p := cardParser{rest: text}
 	if text == "" || len(text) > MaxCard || text[0] < '0' || text[0] > '7' {
@@ -113,13 +113,13 @@ func ParseCard(text string) (c Card, ok bool) {
 	return c, true
 }
 
-// A cardParser reads a card from its front.
+// A cardParser reads a card from front to back.
 type cardParser struct {
 	rest string
 	bad  bool
 }
 
-// field reads a letter, with what it says.
+// field reads a letter and its value.
 func (p *cardParser) field(c *Card) {
 	letter, value := p.next()
 	switch letter {
@@ -181,7 +181,7 @@ func number(digits string, p *cardParser) int64 {
 	return int64(n)
 }
 
-// CardOf reads the card of the task with an entry. A damaged one, as none, has no properties.
+// CardOf reads the card of the task with an entry. A damaged or empty text has no properties.
 func CardOf(entry, text string) Card {
 	c, _ := ParseCard(text)
 	if c.Since == 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Texts are protocol.
+// The texts of cards are part of the protocol.
 func TestCard(t *testing.T) {
 	t.Parallel()
 	for text, c := range map[string]Card{
@@ -44,7 +44,7 @@ func TestCard(t *testing.T) {
 	}
 }
 
-// Scripts put large payloads elsewhere, and later versions may know more letters.
+// Scripts store large payloads elsewhere, and later versions may have more letters.
 func TestCardOfOthers(t *testing.T) {
 	t.Parallel()
 	want := Card{MaxRetries: 3, Headers: map[string]string{"a": "b"}}
@@ -68,7 +68,7 @@ func TestCardDamaged(t *testing.T) {
 	}
 }
 
-// tooMany is a card with one header too many.
+// tooMany returns a card with one header too many.
 func tooMany() string {
 	c := Card{Headers: map[string]string{}}
 	for i := range MaxHeaders + 1 {
@@ -77,7 +77,7 @@ func tooMany() string {
 	return string(c.Append(nil))
 }
 
-// The key of an added task tells since when it waits, and so does the card of another.
+// The key of an added task shows since when it waits; for other tasks, the card does.
 func TestCardSince(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -97,7 +97,7 @@ func TestCardSince(t *testing.T) {
 	}
 }
 
-// FuzzCard: a text that can be read says the same once it's written again.
+// FuzzCard checks that a card that was parsed and written again is unchanged.
 func FuzzCard(f *testing.F) {
 	for _, text := range []string{"0", "500017640000000000086400000", "0t4:1500m1:5s13:1764000000000h1:av1:b", "2h0:v0:z1:x"} {
 		f.Add(text)

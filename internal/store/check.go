@@ -7,15 +7,15 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// What a check looks at: what the names are.
+// A What is the kind of names that a check examines.
 type What string
 
-// Where the names are: processes with a list; those that a worker holds, and
-// those that another one holds, too; workers that hold something, members,
-// suspects, idle workers, workers with rounds; fields of entries; ids of the stream; entries with a
-// hash, in schedule, in contents; digests with a lock; names in the cancel log
-// and those with a record; who holds something, and what is stopping; batches that are
-// committed; entries with a schedule, and with the record of a result; the queue, by any name.
+// The kinds of names, in order: processes with a list; processes that a worker holds, and those
+// that another one holds, too; workers that hold something, members, suspects, idle workers, workers
+// with rounds; fields of entries; ids of the stream; entries with a hash, in schedule, in contents;
+// digests with a lock; names in the cancel log, and those with a record; members of holders and of
+// stopping; committed batches; entries with a schedule, and with the record of a result; the queue,
+// by any name.
 const (
 	CheckProcesses What = "process"
 	CheckHeld      What = "held"
@@ -41,7 +41,7 @@ const (
 	CheckQueue     What = "queue"
 )
 
-// A Flaw is something that no invariant allows, or that blocks tasks.
+// A Flaw is a broken invariant, or something that blocks tasks.
 type Flaw struct {
 	Kind   string
 	Name   string
@@ -49,18 +49,17 @@ type Flaw struct {
 	Detail string // the deadline of a dead member; how many tasks wait; which of two holders lost a process; what is wrong with a schedule
 }
 
-// A Verdict is what a check has found.
+// A Verdict is the result of a check.
 type Verdict struct {
 	Flaws   []Flaw
-	Judged  int // of the names, from the first; ask for the others again
-	Retries int // of CheckScheduled: entries judged that wait to be retried
+	Judged  int // how many of the names, from the first; check the others again
+	Retries int // for CheckScheduled: how many of these entries wait for a retry
 }
 
-// Check examines names of a queue at one moment, and says what is wrong with
-// them; with mend it repairs what can be repaired without losing a task. The worker is
-// the one that holds the processes, for CheckHeld and CheckTwice. The work grows with the
-// names and the bytes of their payloads, which end a call early; for a process that nobody
-// holds, and for cancels, also with the workers.
+// Check examines names of a queue at one moment, and reports what is wrong with them; with mend it
+// repairs what can be repaired without losing a task. worker holds the processes, for CheckHeld and
+// CheckTwice. The work grows with the number of names and the bytes of their payloads, which end a
+// call early; for a process without a holder, and for cancels, also with the number of workers.
 func Check(ctx context.Context, r Runner, q keys.Queue, what What, worker string, mend bool, names []string) (Verdict, error) {
 	var v Verdict
 	a := check.ask(ctx, r, q, "mend", flag(mend), "what", string(what), "worker", worker, "name", names)

@@ -12,7 +12,7 @@ var _ = probed("check",
 	probe{seed: busy.with("process:px", "[lost]"), call: checks(true, CheckProcesses, "px")},
 )
 
-// checks looks at names, and mends if it says so; "w1 p1" is a process of w1.
+// checks examines names, and repairs them if mend is true; "w1 p1" is a process of w1.
 func checks(mend bool, what What, names ...string) func(*env) string {
 	return func(e *env) string {
 		worker, names := "", names // others use them at the same time
@@ -42,8 +42,8 @@ func checks(mend bool, what What, names ...string) func(*env) string {
 	}
 }
 
-// A repair is a damage and what becomes of it: it is found, found again, since
-// looking changes nothing, mended, and gone.
+// repair returns the steps for a damaged state: the damage is found, found again, since
+// looking changes nothing, repaired, and gone.
 func repair(what What, names []string, kind string, damaged, mended state, heard ...string) []when {
 	found := kind
 	fixed := kind + " mended"
@@ -59,7 +59,7 @@ func repair(what What, names []string, kind string, damaged, mended state, heard
 	}
 }
 
-// healthy is a queue on which everything is going on, and all is well.
+// healthy is a queue with everything in use, and no damage.
 var healthy = state{
 	"queues": "[x y z]", "workers": "(w2=-60m w1=+60m)", "suspects": "(w5=-1 w3=0 w2=-30m)",
 	"idle": "(w1=-1m)", "rounds": "{fence=5 w1=4 w2=7}", "token": "=7",
@@ -71,7 +71,7 @@ var healthy = state{
 	"keyed:r:p9": h(waits("f", "+9m", 1, 0)), "schedule": "(r:p9=+9m)", "contents": "(#f:r:p9=0 #h:k:x=0)",
 }
 
-// Of what is well nothing is said, nor is anything changed.
+// Check reports nothing about a healthy queue, and changes nothing.
 func TestCheckHealthy(t *testing.T) {
 	var all []when
 	for what, names := range map[What][]string{
@@ -117,7 +117,7 @@ func TestCheckProcesses(t *testing.T) {
 func TestCheckWorkers(t *testing.T) {
 	w := member.with("token", "=9")
 	dead := state{"workers": "(w1=-60m)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]", "rounds": "{w1=3}"}
-	judge := func(e *env) string { // with the deadline that was seen
+	judge := func(e *env) string { // with the deadline that was read
 		return checks(true, CheckMembers, sure(Check(e.ctx, e.doctor(), e.q, CheckMembers, "", false, []string{":w1"}))(e.t).Flaws[0].Detail+":w1")(e)
 	}
 	run(t, []scenario{
@@ -128,7 +128,7 @@ func TestCheckWorkers(t *testing.T) {
 		{name: "dead, and nobody is there to judge", seed: dead, steps: []when{
 			{call: checks(false, CheckMembers, ":w1"), want: "expired-worker w1"},
 			{call: checks(true, CheckMembers, ":w1"), want: "expired-worker w1"},
-			{call: checks(true, CheckMembers, "123:w1"), want: "expired-worker w1"}, // it was heard of since
+			{call: checks(true, CheckMembers, "123:w1"), want: "expired-worker w1"}, // it has renewed its lease since
 			{call: judge, want: "expired-worker w1 mended", state: state{"token": "=10", "queues": "[a]", "ledger": "{#a=1}"}},
 			{call: joins("w1", 9), want: "again"}}}, // a late copy
 		{name: "dead, and others are", seed: dead.with("workers", "(w1=-60m w2=-30m)", "rounds", "{fence=4 w1=3 w2=7}"), steps: []when{
@@ -179,7 +179,7 @@ func TestCheckEntries(t *testing.T) {
 		{name: "planned, and lost", seed: w.with("schedule", "(k:x=+1m)"), steps: repair(CheckScheduled, []string{"k:x"}, "schedule k:x", nil, w)},
 		{name: "in contents, and lost", seed: w.with("contents", "(#a:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x"}, "schedule k:x", nil, w)},
 		{name: "in contents with another payload", seed: waiting.with("contents", "(#a:k:x=0 #z:k:x=0)"), steps: repair(CheckContents, []string{"#a:k:x", "#z:k:x"}, "schedule k:x", nil, waiting)},
-		// What a field of entries says.
+		// Fields of entries.
 		unsaid("runs, and the entry is of another type", running.with("keyed:k:x", "=foreign"), CheckRunning, "p1"),
 		unsaid("runs, and the process is of another type", running.with("process:p1", "=foreign", "working:w1", ""), CheckRunning, "p1"),
 		unsaid("runs, and nobody holds it", running.with("working:w1", ""), CheckRunning, "p1"),
@@ -187,7 +187,7 @@ func TestCheckEntries(t *testing.T) {
 		mended("the process and the entry are lost", w.with("entries", "{p1=k:x}"), "schedule p1", w, CheckRunning, "p1"),
 		mended("the entry waits, and does not know what runs", planned, "schedule p1",
 			planned.with("keyed:k:x", h(runs("p1", 0, 0), waits("b", "+9m", 0, 0)), "schedule", ""), CheckRunning, "p1"),
-		// What an entry says.
+		// Hashes of entries.
 		unsaid("of another type", foreign, CheckEntries, "k:x"),
 		unsaid("of another type, in schedule", foreign, CheckScheduled, "k:x"),
 		unsaid("of another type, in contents", foreign, CheckContents, "#b:k:x"),
@@ -201,7 +201,7 @@ func TestCheckEntries(t *testing.T) {
 	})
 }
 
-// Of an added task that runs, entries has two fields.
+// For a running added task, entries has two fields.
 func TestCheckAddedRuns(t *testing.T) {
 	const process, task = "p1", "a:1-7-a"
 	has := func(s state, entries string) state { return s.with("entries", entries) }
@@ -233,7 +233,7 @@ func TestCheckAddedRuns(t *testing.T) {
 	})
 }
 
-// Items of the stream have their payloads, and what isn't theirs is told.
+// Items of the stream have their payloads, and foreign items are reported.
 func TestCheckAdded(t *testing.T) {
 	apart := member.with("added", "|1-7-a/2= 1-8-a/0=y|", "keyed:k:@1-7-a", h("card=0", "payload=a"))
 	apart = apart.with("added", `|1-7-a/2="" 1-8-a/0=y|`)
@@ -269,8 +269,8 @@ func TestCheckAdded(t *testing.T) {
 	})
 }
 
-// An entry may say that the digest of its payload is that of its key: of its own, or of the one that it
-// had before it failed. Contents must say so, too.
+// An entry may have the digest of its key in place of its payload's: of its own key, or of the one
+// before it failed. Contents must have the same one.
 func TestCheckNamedDigests(t *testing.T) {
 	own := digest("k:x")
 	is := func(contents string, fields ...string) state {
@@ -301,7 +301,7 @@ func TestCheckLocks(t *testing.T) {
 		{name: "of a process that runs something else", seed: w.with("working:w1", "(p1=1)", "process:p1", "[b]", "unique", "{#a=p:p1 #b=p:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a", "#b"}, "lock #a",
 			nil, w.with("working:w1", "(p1=1)", "process:p1", "[b]", "unique", "{#b=p:p1 offset=3}"))},
 		{name: "of a process that runs something very large", seed: w.with("working:w1", "(p1=1)", "process:p1", "["+strings.Repeat("x", 1<<20)+"]", "unique", "{#a=p:p1 offset=3}"),
-			steps: []when{{call: checks(true, CheckLocks, "#a")}}}, // to read it would take too long
+			steps: []when{{call: checks(true, CheckLocks, "#a")}}}, // reading it would take too long
 		{name: "of an entry that is gone", seed: w.with("unique", "{#a=e:r:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
 		{name: "what people wrote", seed: w.with("unique", "{#a=5 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
 		{name: "a place of an empty list", seed: w.with("unique", "{#a=w:3 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "stale #a", nil, w)},
@@ -311,7 +311,7 @@ func TestCheckLocks(t *testing.T) {
 	})
 }
 
-// stopped names a process that is stopping.
+// stopped returns the name of a process that is stopping.
 func stopped(payload string, token int, process string) string {
 	return fmt.Sprintf("p%s:%016d:%s", digest(payload), token, process)
 }
@@ -367,22 +367,22 @@ func TestCheckQueue(t *testing.T) {
 	})
 }
 
-// blocks is an entry that runs, and in which something else waits.
+// blocks returns an entry that runs and blocks another task.
 func blocks(runs, payload, due string) string {
 	return h(runs, waits(payload, due, 0, 0), rule(0, 0, due, due))
 }
 
-// unsaid is what check says nothing of, and changes nothing of.
+// unsaid is a scenario in which check reports nothing, and changes nothing.
 func unsaid(name string, seed state, what What, names ...string) scenario {
 	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...)}}}
 }
 
-// left is what check tells of, and cannot mend.
+// left is a scenario in which check reports a flaw that it can't repair.
 func left(name string, seed state, flaw string, what What, names ...string) scenario {
 	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...), want: flaw}}}
 }
 
-// mended is what check puts right.
+// mended is a scenario in which check repairs a flaw.
 func mended(name string, seed state, flaw string, after state, what What, names ...string) scenario {
 	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...), want: flaw + " mended", state: after}}}
 }
@@ -393,13 +393,13 @@ func TestGuardCheckWorkers(t *testing.T) {
 	orphan := w.with("process:p1", "[a]")
 	log := state{"token": "=9", "canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m"}
 	counted := state{"cancel:#a": "{finished=0 stopped=1 token=4} +1m"}
-	lists := seq("t", 1, 102) // one more than a call gives back
+	lists := seq("t", 1, 102) // one more than a call returns
 	many := w.with("token", "=101").holding("w9", lists...)
 	run(t, []scenario{
 		left("the schedule is of another type", orphan.with("schedule", "=foreign"), "WRONGTYPE", CheckProcesses, "p1"),
 		mended("an orphan, what somebody holds is of another type", orphan.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign"), "orphan p1",
 			w.with("workers", "(w1=+60m w2=+60m)", "working:w2", "=foreign", "queues", "[a]"), CheckProcesses, "p1"),
-		// Where no token is known, no cancel covers it either.
+		// If no token is known, no cancel covers it either.
 		mended("an orphan, the token is no number", orphan.with("token", "=x", "canceled", "(#a=5)"), "orphan p1",
 			w.with("token", "=x", "queues", "[a]"), CheckProcesses, "p1"),
 		mended("an orphan, Redis has lost the token", orphan.with("token", "", "canceled", "(#a=5 #b=9)"), "orphan p1",
@@ -435,7 +435,7 @@ func TestGuardCheckWorkers(t *testing.T) {
 	})
 }
 
-// detail is a scenario with the detail behind what it says, and a state after it.
+// detail returns the scenario with a detail after the flaw, and a state after the repair.
 func (s scenario) detail(d string, after state) scenario {
 	s.steps[0].want += " " + d
 	s.steps[0].state = after
@@ -459,7 +459,7 @@ func TestGuardCheckQueue(t *testing.T) {
 	})
 }
 
-// Who only looks does not write: a user who may not can look.
+// Looking doesn't write: a user without write permission can do it.
 func TestGuardLook(t *testing.T) {
 	e := beside(t, nil)
 	e.ruled("~*", "+@all", "-@write", "resetchannels")
@@ -470,7 +470,7 @@ func TestGuardLook(t *testing.T) {
 	}})
 }
 
-// tried counts the entries that wait to be tried again.
+// tried counts the entries that wait for a retry.
 func tried(entries ...string) func(*env) string {
 	return func(e *env) string {
 		v := sure(Check(e.ctx, e.doctor(), e.q, CheckScheduled, "", false, entries))(e.t)

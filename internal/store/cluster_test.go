@@ -15,7 +15,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// dumped is all that Redis has of a namespace, byte for byte, and when it ends.
+// dumped returns all keys of a namespace, byte for byte, with their expiry times.
 func dumped(t *testing.T, c redis.Conn, prefix string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -25,7 +25,7 @@ func dumped(t *testing.T, c redis.Conn, prefix string) map[string]string {
 	return all
 }
 
-// complete writes what is not there of the keys that a verb declares for each call.
+// complete writes the missing ones among the keys that a verb declares for each call.
 func (e *env) complete(v *Verb) {
 	e.t.Helper()
 	for _, row := range v.keyed {
@@ -41,9 +41,9 @@ func (e *env) complete(v *Verb) {
 	}
 }
 
-// While the slot of a queue moves to another node, every verb is refused at the door and changes
-// nothing, though all keys that it declares are there: also because one of them never is. Without
-// that one, some verb would end half-way, at a key that it doesn't declare.
+// While the slot of a queue moves to another node, every verb is refused before it runs and changes
+// nothing, even if the keys that it declares exist, because one of them never does. Without that one,
+// some verbs would stop halfway, at a key that they don't declare.
 func TestGuardSlotOnItsWay(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
@@ -96,13 +96,13 @@ func TestGuardSlotOnItsWay(t *testing.T) {
 		}
 	}
 	if half == 0 {
-		t.Error("no verb would end half-way: this test has no teeth")
+		t.Error("no verb would stop halfway: this test proves nothing")
 	}
 	t.Log(half, "of", len(probes), "calls would end half-way")
 }
 
-// A round that waits for its slot to arrive may be overtaken by as many as may be under way beside
-// it, and is still carried out. A worker has no more under way: it waits for the oldest.
+// A round that waits for its slot to arrive may be overtaken by as many rounds as may be in flight
+// beside it, and still runs. A worker has no more in flight: it waits for the oldest one.
 func TestStalledRedirect(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -124,7 +124,7 @@ func TestStalledRedirect(t *testing.T) {
 		if to == from {
 			to = c.Nodes[1]
 		}
-		c.BeginMove(t, slot, to) // rounds are refused from now on, since the absent key may be there
+		c.BeginMove(t, slot, to) // rounds are refused from now on, since the absent key may be on the other node
 		first := q.Send(0, &Round{Worker: "w", Number: n, Lease: time.Hour})
 		for c.MoveKeys(t, slot, 100, from, to) > 0 {
 		}

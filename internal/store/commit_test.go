@@ -35,8 +35,8 @@ func TestCommit(t *testing.T) {
 	})
 }
 
-// Whatever number others have written, a batch is committed behind those that wait to be moved,
-// and waits, too.
+// Whatever number another program has written, a batch is committed behind those that wait to be
+// moved, and waits, too.
 func TestBatchBehindTheHighestNumber(t *testing.T) {
 	e := beside(t, state{"batch:a": "[x]", "batch:b": "[y] +1m"})
 	e.must(e.conn.Do("ZADD", e.q.Batches(), putAside-1, "a"))

@@ -6,12 +6,12 @@ import "time"
 // meanwhile, so every other caller may have to wait that long.
 const RoundBudget = 2 * time.Millisecond
 
-// FarBudget is how much it may take if Redis is far away, since fewer rounds are made.
+// FarBudget replaces RoundBudget if Redis is far away, since fewer rounds are made then.
 const FarBudget = 5 * time.Millisecond
 
-// costs are how long Redis takes to end one process, in μs as measured: for a
-// task of the list, for one of the schedule, and the bytes of payload that
-// take one more. The costs of starts are in step.lua, which sees the payloads first.
+// costs holds how long Redis takes to end one process, in μs as measured: for a task of the list,
+// for one of the schedule, and how many bytes of payload add one μs. The costs of starts are in
+// step.lua, which sees the payloads first.
 var costs = map[Ending]struct{ plain, entry, bytes int }{
 	Finish: {4, 12, 20_000},
 	Drop:   {4, 12, 20_000},
@@ -21,10 +21,10 @@ var costs = map[Ending]struct{ plain, entry, bytes int }{
 	Fail:   {36, 51, 400},
 }
 
-// Cost estimates how much of Redis's time the outcome takes, in μs. Heard says that there are
-// observers: for them, payloads and results are encoded. Watched says that there are locks,
-// crashes or cancels: for them, the payload of an end is read and hashed. For a large one, the
-// caller sends the digest instead.
+// Cost estimates how much of Redis's time the outcome takes, in μs. heard means that there are
+// observers: for them, payloads and results are encoded. watched means that there are locks,
+// crashes or cancels: for them, the payload of an end is read and hashed. If the payload is large,
+// the caller sends the digest instead.
 func (o *Outcome) Cost(heard, watched bool) int {
 	cost := 2 + o.Size/20_000 + o.Card/bytesOfCard
 	if o.Added {
@@ -55,20 +55,20 @@ func (o *Outcome) Cost(heard, watched bool) int {
 	return cost + len(o.Result)/1000
 }
 
-// bytesOfCard are those of a card that take one µs more: Redis reads and copies it.
+// bytesOfCard is how many bytes of a card add one µs: Redis reads and copies it.
 const bytesOfCard = 100
 
-// tied is what an added task costs more than one of the list: its card and its name go, too.
+// tied is how much more an added task costs than one of the list: its card and name are removed, too.
 const tied = 3
 
-// What locks, crashes and cancels cost: for each end, and the bytes of
-// payload that take one more.
+// The costs of locks, crashes and cancels, in μs: for each end, and how many bytes of payload add
+// one.
 const (
 	looking     = 6
 	bytesHashed = 400
 )
 
-// What events cost: for each one, and the bytes that take one more.
+// The costs of events, in μs: for each one, and how many bytes add one.
 const (
 	encoding     = 4
 	bytesEncoded = 40

@@ -11,18 +11,18 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// Counts are those of one queue.
+// Counts are the counts of one queue.
 type Counts struct {
-	Waiting     int // on the list, in batches on the way there, and added tasks
+	Waiting     int // on the list, in batches not yet moved there, and added tasks
 	Scheduled   int
 	Running     int
 	Failed      int
 	Workers     int
 	IdleWorkers int
-	Silent      bool // it has workers, and the lease of each has lapsed
+	Silent      bool // the queue has workers, and all their leases have expired
 	Paused      bool
-	Oldest      time.Duration // how long what could start has waited at most; 0 if nobody knows
-	Tokens      int64         // given so far; 0 if the counter isn't a number
+	Oldest      time.Duration // the longest wait of a task that could start; 0 if unknown
+	Tokens      int64         // issued so far; 0 if the counter isn't a number
 }
 
 // Count counts the tasks of a queue, all in one step except those that workers hold.
@@ -64,8 +64,8 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
 	return c, err
 }
 
-// lapsedBefore reports whether the last lease of a queue's workers, an answer, has lapsed. If the time
-// isn't known, it hasn't.
+// lapsedBefore reports whether last, a reply with the worker whose lease ends last, shows that all
+// leases have expired. It returns false if the time isn't known.
 func lapsedBefore(now int64, last redisconn.Reply) bool {
 	member, err := redis.Strings(last.Value, last.Err)
 	if err != nil || len(member) != 2 {
@@ -75,7 +75,7 @@ func lapsedBefore(now int64, last redisconn.Reply) bool {
 	return deadline < float64(now)
 }
 
-// countHeld is how many tasks workers hold.
+// countHeld returns how many tasks workers hold.
 func countHeld(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	return sum(ctx, holders(r, q), func(workers []string) (n int, err error) {
 		held := func(worker string) redisconn.Call { return redisconn.Command("ZCARD", q.Working(worker)) }
@@ -90,7 +90,7 @@ func countHeld(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	})
 }
 
-// Len is how many tasks wait: on the list, added ones, and those in the schedule.
+// Len returns how many tasks wait: on the list, added ones, and those in the schedule.
 func Len(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	replies := r.Do(ctx, redisconn.Command("ZCARD", q.Contents()), redisconn.Command("LLEN", q.Waiting()), UnmovedCall(q), redisconn.Command("XLEN", q.Added()))
 	var err error
@@ -102,8 +102,8 @@ func Len(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	return scheduled + added + listed, err
 }
 
-// onList counts the tasks on the list, with those of batches on the way there. Its arguments
-// are earlier answers about both.
+// onList counts the tasks on the list, and those in batches not yet moved there. list and batches
+// are earlier replies about both.
 func onList(ctx context.Context, r Runner, q keys.Queue, list, batches redisconn.Reply) (int, error) {
 	sum, err := redis.Int(list.Value, list.Err)
 	if err != nil {
@@ -113,7 +113,7 @@ func onList(ctx context.Context, r Runner, q keys.Queue, list, batches redisconn
 	if err != nil || len(ids) == 0 {
 		return sum, err
 	}
-	// Together, since tasks move from one to the other.
+	// In one exchange, since tasks move from batches to the list.
 	calls := []redisconn.Call{redisconn.Command("LLEN", q.Waiting())}
 	for _, id := range ids {
 		calls = append(calls, redisconn.Command("LLEN", q.Batch(id)))

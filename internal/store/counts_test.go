@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A queue is silent if it has workers, and the last lease of them has lapsed.
+// A queue is silent if it has workers, and all their leases have expired.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	for workers, want := range map[string]bool{

@@ -18,7 +18,7 @@ func deletes(e *env) string {
 	return said(Delete(e.ctx, e.line, e.q), "ok")
 }
 
-// deleted is the offset after a delete that would have been n, had nothing been running.
+// deleted returns the offset after a delete; without running tasks it would be n.
 func deleted(n int) string { return itoa(n + 1<<24) }
 
 func locks(n int) []string {
@@ -38,7 +38,8 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// Who waits for the end of an added task learns that it's deleted. A payload that is apart goes with it.
+// Listeners to the end of an added task are notified that it's deleted. A payload stored apart is
+// deleted, too.
 func TestDeleteAdded(t *testing.T) {
 	a, b := "k:@1-7-a", "k:@1-8-b"
 	listens := []string{"end:" + spelled(a), "end:" + spelled(b)}
@@ -54,7 +55,7 @@ func TestDeleteAdded(t *testing.T) {
 	})
 }
 
-// A call deletes 50 entries or added tasks, or as many as have a mebibyte of payloads.
+// A call deletes 50 entries or added tasks, or fewer if they have a mebibyte of payloads.
 func TestDeleteIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -64,7 +65,7 @@ func TestDeleteIsBounded(t *testing.T) {
 	}{
 		"entries":        {450, 1, false, 400},
 		"bytes":          {10, 300 << 10, false, 6},
-		"exactly":        {10, 256<<10 - 1, false, 6}, // and a digit each
+		"exactly":        {10, 256<<10 - 1, false, 6}, // plus a digit each
 		"almost":         {10, 349524, false, 6},
 		"one":            {2, 2 << 20, false, 1},
 		"added":          {60, 1, true, 10},
@@ -94,8 +95,7 @@ func TestDeleteIsBounded(t *testing.T) {
 	}
 }
 
-// All that waited before is deleted, whatever others put meanwhile; or the caller learns that
-// it isn't.
+// All tasks that waited before are deleted, whatever others put meanwhile, or the call fails.
 func TestDeleteWhileOthersPut(t *testing.T) {
 	t.Parallel()
 	const entries = 10
@@ -103,8 +103,8 @@ func TestDeleteWhileOthersPut(t *testing.T) {
 		e.must(Put(e.ctx, e.line, e.q, entry, Change{Payload: []byte(entry + strings.Repeat("x", size)), When: Always}))
 	}
 	for name, c := range map[string]struct {
-		size        int // of what is put between two calls
-		first, last int // the calls before which it is
+		size        int // of what others put between two calls
+		first, last int // the calls before which they put it
 		gives       bool
 	}{
 		"once":                       {size: 1, first: 2, last: 2},
@@ -136,8 +136,8 @@ func TestDeleteWhileOthersPut(t *testing.T) {
 	}
 }
 
-// Batches go a hundred a call, and the list with each page of them: between two calls,
-// others may move the rest of them there, and lock what they enqueue behind it.
+// A call deletes a hundred batches, and the list, too: between two calls, others may move the
+// remaining batches there, and lock what they enqueue behind them.
 func TestDeleteOfManyBatches(t *testing.T) {
 	t.Parallel()
 	const batches = 350
@@ -186,8 +186,8 @@ func TestDeleteOfManyBatches(t *testing.T) {
 	}
 }
 
-// What comes back to the list between two calls has its lock, and takes no place of a stale
-// one.
+// A task that returns to the list between two calls keeps its lock, and doesn't get the position of
+// a stale lock.
 func TestDeleteBesideReturns(t *testing.T) {
 	const unique, running = 2500, 50
 	waiting, tasks := seq("waiting", 0, unique), seq("running", 0, running)
@@ -230,7 +230,7 @@ func TestDeleteBesideReturns(t *testing.T) {
 	}
 }
 
-// haulOne moves a batch to the list, as far as one call does.
+// haulOne moves as much of a batch to the list as one call does.
 func haulOne(e *env) error {
 	_, err := e.line.One(e.ctx, haul.call(e.q))
 	return err

@@ -21,8 +21,8 @@ var _ = probed("delist",
 	}},
 )
 
-// A worker whose registration has ended goes off the list, and one that comes back
-// at that moment does not: it would never notice, since its registration is there.
+// A worker whose registration has expired is removed from the list, but one that comes back at that
+// moment isn't: it would never notice, since its registration exists.
 func TestDelist(t *testing.T) {
 	t.Parallel()
 	for where, in := range places {
@@ -32,7 +32,7 @@ func TestDelist(t *testing.T) {
 			other := redisconn.NewLine(sure(redisconn.FromURL(redistest.URL()))(t), 0)
 			t.Cleanup(other.Close)
 			listed := func() int { return sure(redis.Int(e.conn.Do("SISMEMBER", s.Workers(), "w")))(t) }
-			is.NoErr(Register(e.ctx, e.line, s, "other", time.Hour, Registration{})) // else Redis may know one script of the two
+			is.NoErr(Register(e.ctx, e.line, s, "other", time.Hour, Registration{})) // otherwise Redis may have only one of the two scripts
 			for range 500 {
 				e.must(e.conn.Do("DEL", s.Worker("w")))
 				back := make(chan error, 1)
@@ -41,7 +41,7 @@ func TestDelist(t *testing.T) {
 				is.NoErr(<-back)
 				is.Equal(listed(), 1)
 			}
-			takes := func() any { // the answer, which the library does not read
+			takes := func() any { // the reply, which the library doesn't read
 				return sure(other.One(e.ctx, delist.call(s.Queue(""), "worker", "w", "id", "w")))(t)
 			}
 			is.Equal(takes(), int64(0))

@@ -14,8 +14,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// counting has a script add up the bytes of large payloads that it hashes, and of those
-// that it reads, in a hash beside the queue.
+// counting makes a script add up the bytes of large payloads that it hashes, and of those that it
+// reads, in a hash beside the queue.
 const counting = `local redis = (function(plain)
   local function count(what, s)
     if type(s) == 'string' and #s > 65536 then
@@ -40,15 +40,14 @@ const counting = `local redis = (function(plain)
 end)(redis)
 `
 
-// count has all scripts count. The test must not run beside others, which wait until it is
-// over.
+// count makes all scripts count. The test must not run beside others, which wait until it ends.
 func count(t *testing.T) { rewrite(t, func(source string) string { return counting + source }) }
 
-// large is a payload that takes long to hash, by name.
+// large returns a payload that takes long to hash, by name.
 func large(name string) string { return strings.Repeat(name, Large+1) }
 
-// counted tells how many bytes of large payloads the scripts have hashed and read since it
-// was asked last.
+// counted returns how many bytes of large payloads the scripts have hashed and read since the last
+// call of counted.
 func (e *env) counted() (hashed, read int) {
 	e.t.Helper()
 	key := e.q.Once("counted")
@@ -57,13 +56,13 @@ func (e *env) counted() (hashed, read int) {
 	return bytes["hashed"], bytes["read"]
 }
 
-// contents is what contents has, in its order.
+// contents returns the members of contents, in order.
 func (e *env) contents() string {
 	e.t.Helper()
 	return strings.Join(slices.Sorted(maps.Keys(sure(redis.StringMap(e.conn.Do("ZRANGE", e.q.Contents(), 0, -1, "WITHSCORES")))(e.t))), " ")
 }
 
-// The sender of a large payload names its digest, and an entry keeps it as long as the task
+// The sender of a large payload sends its digest, and an entry keeps it as long as the task
 // is in the schedule: no script computes it.
 func TestDigestsAreKnown(t *testing.T) {
 	count(t)
@@ -137,8 +136,8 @@ func TestDigestsAreKnown(t *testing.T) {
 	}
 }
 
-// Who only wants to know that a large payload is there, or what its digest is, doesn't read
-// it: Redis copies a mebibyte in milliseconds.
+// Scripts that only need to know that a large payload exists, or its digest, don't read it: Redis
+// takes milliseconds to copy a mebibyte.
 func TestLargePayloadsAreNotRead(t *testing.T) {
 	count(t)
 	a := strings.Repeat("a", 1<<20+1)
@@ -197,7 +196,7 @@ func TestLargePayloadsAreNotRead(t *testing.T) {
 	}
 }
 
-// A call of check ends when it has read a mebibyte, also of payloads whose digest it knows.
+// A call of check ends when it has read a mebibyte, even of payloads whose digest it has.
 func TestCheckReadsAMebibyte(t *testing.T) {
 	t.Parallel()
 	for size, judged := range map[int]int{300 << 10: 4, 1 << 20: 1} {
@@ -218,7 +217,7 @@ func TestCheckReadsAMebibyte(t *testing.T) {
 	}
 }
 
-// It also ends when it has moved a mebibyte, or hashed one for what it moves.
+// It also ends when it has moved a mebibyte, or hashed one to move tasks.
 func TestMendingIsBounded(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 1<<20)
@@ -245,8 +244,8 @@ func TestMendingIsBounded(t *testing.T) {
 	}
 }
 
-// An entry without a digest, or with one of another payload, as versions of this library
-// that know of none leave it, is treated by what its payload is.
+// An entry without a digest, or with the digest of another payload, is treated according to its
+// payload. Versions of this library without digests leave such entries.
 func TestDigestsOfOthers(t *testing.T) {
 	t.Parallel()
 	a, b := large("a"), large("b")
@@ -289,8 +288,8 @@ func TestDigestsOfOthers(t *testing.T) {
 	}
 }
 
-// The tasks of a dead worker are counted by their digests, which nobody names: a call ends
-// when it has hashed a mebibyte.
+// The tasks of a dead worker are counted by their digests, which no caller sends: a call ends when it
+// has hashed a mebibyte.
 func TestHashingIsBounded(t *testing.T) {
 	tasks := series(30, func(i int) string { return fmt.Sprint(i) + strings.Repeat("x", 100_000) })
 	e := beside(t, state{"workers": "(w1=+60m)", "token": "=30"}.holding("w1", tasks...))
@@ -300,9 +299,9 @@ func TestHashingIsBounded(t *testing.T) {
 	}
 }
 
-// If another program writes an entry with a wrong digest, and into contents too, it's believed,
-// and harms only that entry: not those that have its payload, nor those that have its digest.
-// Once it has ended nothing of it is left.
+// If another program writes an entry with a wrong digest, and into contents too, scripts trust it. It
+// harms only that entry: not those with its payload, nor those with its digest. Once the task has
+// ended, nothing of it is left.
 func TestWrongDigestHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	a, b := large("a"), large("b")
@@ -311,7 +310,7 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 		e.must(e.conn.Do("ZADD", e.q.Schedule(), 1, "k:liar"))
 		e.must(e.conn.Do("ZADD", e.q.Contents(), 0, digest(b)+":k:liar"))
 	}
-	honest := func(e *env) { // one of each in each lane, the ones of the list under locks
+	honest := func(e *env) { // one of each in the schedule, and one of each on the list, with locks
 		for key, payload := range map[string]string{"k:a": a, "k:b": b} {
 			e.must(Put(e.ctx, e.line, e.q, key, Change{Payload: []byte(payload), At: 2, When: Always}))
 			e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(payload)))
@@ -366,7 +365,7 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 		}
 		payload, err := redis.String(e.conn.Do("HGET", e.q.Keyed("k:liar"), "payload"))
 		if err != nil || payload != a {
-			t.Errorf("the entry that lies has %d bytes: %v", len(payload), err)
+			t.Errorf("the entry with the wrong digest has %d bytes: %v", len(payload), err)
 		}
 	})
 	for name, end := range map[string]func(e *env){
@@ -403,7 +402,7 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 	}
 }
 
-// What somebody names of a payload is believed where it can be one, and of that task only.
+// A digest sent with a payload is trusted if it may be one, and for that task only.
 func TestGuardDigest(t *testing.T) {
 	large, mebi := strings.Repeat("l", 65537), strings.Repeat("m", 1<<20)
 	wrong, none := strings.Repeat("ab", 20), strings.Repeat("z", 40)
@@ -445,7 +444,7 @@ func TestGuardDigest(t *testing.T) {
 	})
 }
 
-// What is known by its key is another task than those with its payload, also one that waits
+// A task that its key identifies differs from all tasks with its payload, even from one that waits
 // under the key.
 func TestGuardDigestOfKey(t *testing.T) {
 	running := runX.with("keyed:k:x", h(runs("p1", 2, 1), "sum=p1:"+digest("k:x")))
@@ -459,7 +458,7 @@ func TestGuardDigestOfKey(t *testing.T) {
 	})
 }
 
-// A digest that a worker names of a payload that isn't large is not believed.
+// A digest that a worker sends for a payload that isn't large isn't trusted.
 func TestGuardDigestOfSmall(t *testing.T) {
 	named := Outcome{Size: Large + 1, Digest: strings.Repeat("ab", 20)}
 	var all []scenario

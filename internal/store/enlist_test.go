@@ -16,7 +16,7 @@ var _ = probed("enlist",
 	})},
 )
 
-// A name is in a set once, and a key of another type takes none.
+// A set has each name once. A key of another type isn't changed.
 func TestEnlist(t *testing.T) {
 	e := beside(t, nil)
 	names := keys.NewSpace(e.prefix).Registry()

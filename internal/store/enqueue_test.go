@@ -56,7 +56,7 @@ func TestEnqueue(t *testing.T) {
 	})
 }
 
-// Who adds to a queue learns whether it was alone: nothing waited, and nobody serves it.
+// A caller that adds to a queue learns whether it was alone: nothing waited, and no worker serves it.
 func TestAlone(t *testing.T) {
 	t.Parallel()
 	one := redisconn.Copy(payloads("a"))
@@ -77,9 +77,9 @@ func TestAlone(t *testing.T) {
 		}{
 			"nothing is there":           {nil, true},
 			"somebody serves it":         {member, false},
-			"somebody wakes":             {state{"idle": "(w1=-1m)"}, verb == "put"}, // put looks at members alone
+			"somebody wakes":             {state{"idle": "(w1=-1m)"}, verb == "put"}, // put checks only members
 			"another waits":              {state{"queues": "[b]"}, false},
-			"another waits for its time": {state{"schedule": "(k:y=+1m)", "contents": "(#b:k:y=0)", "keyed:k:y": waits("b", "+1m", 0, 0)}, verb != "put"}, // the others don't look there
+			"another waits for its time": {state{"schedule": "(k:y=+1m)", "contents": "(#b:k:y=0)", "keyed:k:y": waits("b", "+1m", 0, 0)}, verb != "put"}, // the others don't check the schedule
 		} {
 			t.Run(verb+"/"+name, func(t *testing.T) {
 				e := beside(t, c.seed, "w1")

@@ -34,7 +34,7 @@ func TestEnqueueUnique(t *testing.T) {
 	})
 }
 
-// A lock follows its payload, and no other copy, through starts and returns.
+// A lock follows its task, and no other copy of the payload, through starts and returns.
 func TestUniqueFollows(t *testing.T) {
 	end := func(n int64, id string, token int64, v Ending) func(*env) string {
 		return steps(Round{Worker: "w1", Number: n, Outcomes: []*Outcome{{Process: id, Token: token, Verb: v}}})
@@ -58,7 +58,7 @@ func TestUniqueFollows(t *testing.T) {
 	})
 }
 
-// Gaps are where a cancel has removed something, so that each lock is where its payload is,
+// Gaps record where a cancel has removed a task, so that each lock has the position of its payload,
 // whatever is taken, returned, enqueued and removed.
 func TestGapsClose(t *testing.T) {
 	e := beside(t, nil)
@@ -77,7 +77,7 @@ func TestGapsClose(t *testing.T) {
 		a := e.round(Round{Number: int64(i + 1), Start: []string{id}})
 		tokens[id] = a.Started[0].Token
 	}
-	// What was taken first goes back, in front of all gaps that are left.
+	// The first tasks taken are returned, in front of all remaining gaps.
 	for i, id := range []string{"p2", "p1"} {
 		e.round(Round{Number: int64(i + 3), Outcomes: []*Outcome{{Process: id, Token: tokens[id], Verb: Stop, Plain: true}}})
 	}

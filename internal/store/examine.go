@@ -19,7 +19,7 @@ import (
 type (
 	Space = keys.Space // the keys of a fleet
 	Keys  = keys.Queue // of a queue
-	Key   = keys.Key   // one, taken apart
+	Key   = keys.Key   // one key, parsed
 )
 
 // SpaceOf returns the keys with a prefix.
@@ -36,7 +36,7 @@ func SpaceAt(place *Servers, prefix string) Space {
 // DefaultPrefix is the prefix of a fleet that hasn't chosen one.
 const DefaultPrefix = keys.DefaultPrefix
 
-// pages yields what the pages hold, page by page, and ends at the first error.
+// pages yields page by page, and ends at the first error.
 func pages[T any](ctx context.Context, next pager[T]) iter.Seq2[[]T, error] {
 	return func(yield func([]T, error) bool) {
 		for {
@@ -48,7 +48,7 @@ func pages[T any](ctx context.Context, next pager[T]) iter.Seq2[[]T, error] {
 	}
 }
 
-// untyped ends where the key is of another type.
+// untyped ends the listing if the key has another type.
 func untyped[T any](of pager[T]) pager[T] {
 	return func(ctx context.Context) ([]T, error) {
 		some, err := of(ctx)
@@ -63,12 +63,12 @@ func untyped[T any](of pager[T]) pager[T] {
 type Found struct {
 	Name string
 	Key  Key  // what it is, by its name
-	Ours bool // it has the name of a key of ours
+	Ours bool // its name is that of one of our keys
 	Is   string
 }
 
 // Keyspace yields the keys of a server under the prefix, page by page, without those of a fleet with
-// a longer prefix. It asks for types where the keys are now: they may move meanwhile.
+// a longer prefix. It asks r for their types, since keys may move to another node meanwhile.
 func Keyspace(ctx context.Context, at, r Runner, s Space) iter.Seq2[[]Found, error] {
 	all := byCursor(at, 1, func(cursor string) redisconn.Call {
 		return redisconn.Command("SCAN", cursor, "MATCH", s.Keys(), "COUNT", 10*perPage)
@@ -94,8 +94,7 @@ func Keyspace(ctx context.Context, at, r Runner, s Space) iter.Seq2[[]Found, err
 	}))
 }
 
-// Endless returns the marks of nonces that would stay forever; with mend it gives them
-// the TTL.
+// Endless returns the marks of nonces that would stay forever; with mend it sets their TTL.
 func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Duration) (endless []Key, err error) {
 	pttl := func(k Key) redisconn.Call { return redisconn.Command("PTTL", k.Queue.Once(k.Part)) }
 	for i, reply := range doEach(ctx, r, marks, pttl) {
@@ -117,8 +116,7 @@ func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Dur
 	return endless, nil
 }
 
-// Names yields what a check looks at, page by page, and nothing where the key is of
-// another type.
+// Names yields the names that a check examines, page by page, and none if the key has another type.
 func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string, error] {
 	if what == CheckAdded {
 		return pages(ctx, untyped(doubtful(r, q)))
@@ -134,10 +132,10 @@ func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string,
 	return pages(ctx, names(untyped(scan(r, command, key))))
 }
 
-// A Run is what a worker holds.
+// A Run is a process that a worker holds.
 type Run struct{ Process, Token string }
 
-// Runs yields what a worker holds, page by page.
+// Runs yields the processes that a worker holds, page by page.
 func Runs(ctx context.Context, r Runner, q Keys, worker string) iter.Seq2[[]Run, error] {
 	return pages(ctx, each(untyped(scan(r, "ZSCAN", q.Working(worker))), func(_ context.Context, some []item) ([]Run, error) {
 		all := make([]Run, len(some))
@@ -148,15 +146,15 @@ func Runs(ctx context.Context, r Runner, q Keys, worker string) iter.Seq2[[]Run,
 	}))
 }
 
-// A Health is counts that tell whether a queue does its work.
+// A Health holds counts that show whether a queue's tasks are being processed.
 type Health struct {
 	Waiting int // on the list, and added tasks
 	Due     int
 	Workers int // with an unexpired lease
 	Idle    int
 	Paused  bool
-	Stored  int // in the schedule, or behind what runs: in a failed queue, what has failed
-	Fresh   int // of the schedule, since the given time
+	Stored  int // in the schedule, or blocked by a running task; in a failed queue, the failed tasks
+	Fresh   int // in the schedule, with a score between the given times
 	Token   int64
 }
 
@@ -198,20 +196,20 @@ func FirstDue(ctx context.Context, r Runner, q Keys, now int64) (ms float64, the
 	return ms, true, nil
 }
 
-// asks makes plain calls that answer with numbers; for a key of another type, and if it fails, it
-// returns 0.
+// asks makes plain calls that return numbers. It returns 0 for a key of another type, and 0 for all
+// if it fails.
 func asks(ctx context.Context, r Runner, calls ...redisconn.Call) ([]int64, error) {
 	all := make([]int64, len(calls))
 	for i, reply := range r.Do(ctx, calls...) {
 		if reply.Err != nil && !IsWrongType(reply.Err) {
 			return make([]int64, len(calls)), reply.Err
 		}
-		all[i], _ = redis.Int64(reply.Value, reply.Err) // what is no number is 0
+		all[i], _ = redis.Int64(reply.Value, reply.Err) // 0 if it isn't a number
 	}
 	return all, nil
 }
 
-// Leases reads the leases of workers; 0 is not known.
+// Leases reads the leases of workers; 0 if unknown.
 func Leases(ctx context.Context, r Runner, s Space, ids []string) ([]time.Duration, error) {
 	lease := func(id string) redisconn.Call { return redisconn.Command("HGET", s.Worker(id), "lease") }
 	leases := make([]time.Duration, len(ids))
@@ -225,13 +223,13 @@ func Leases(ctx context.Context, r Runner, s Space, ids []string) ([]time.Durati
 	return leases, nil
 }
 
-// Missing returns which of the names are not in the registry. It may have any number of
-// members, so it is asked, not read.
+// Missing returns which of the names aren't in the registry. The registry may be large, so Missing
+// asks about each name instead of reading it.
 func Missing(ctx context.Context, r Runner, s Space, names []string) ([]string, error) {
 	return absent(ctx, r, s.Registry(), names)
 }
 
-// MissingWorkers returns which of the workers are not on the list of peers.
+// MissingWorkers returns which of the workers aren't on the list of peers.
 func MissingWorkers(ctx context.Context, r Runner, s Space, ids []string) ([]string, error) {
 	return absent(ctx, r, s.Workers(), ids)
 }
@@ -272,8 +270,8 @@ func Relist(ctx context.Context, r Runner, s Space, worker string) error {
 	return err
 }
 
-// Serves returns on how many queues a worker is a member, or being returned. It asks in this order,
-// since a member that is evicted is a suspect from then on.
+// Serves returns on how many queues a worker is a member or a suspect. It asks in this order, since
+// an evicted member becomes a suspect.
 func Serves(ctx context.Context, r Runner, of iter.Seq[Keys], worker string) (queues int, err error) {
 	var members, suspects []redisconn.Call
 	scattered := false
@@ -293,14 +291,14 @@ func Serves(ctx context.Context, r Runner, of iter.Seq[Keys], worker string) (qu
 	return queues, nil
 }
 
-// Deadline returns when the lease of a worker on a queue expires; 0 if it is no member.
+// Deadline returns when the lease of a worker on a queue expires; 0 if it isn't a member.
 func Deadline(ctx context.Context, r Runner, q Keys, worker string) (int64, error) {
 	n, err := asks(ctx, r, redisconn.Command("ZSCORE", q.Workers(), worker))
 	return n[0], err
 }
 
-// RegisteredFor reads the queues in a worker's registration, and whether that
-// has no TTL; none if it is gone or can't be read.
+// RegisteredFor reads the queues in a worker's registration, and whether it has no TTL. It returns
+// no queues if the registration is gone or can't be read.
 func RegisteredFor(ctx context.Context, r Runner, s Space, worker string) (names []string, endless bool, err error) {
 	text, err := redis.String(r.One(ctx, redisconn.Command("HGET", s.Worker(worker), "queues")))
 	if err != nil && !errors.Is(err, redis.ErrNil) && !IsWrongType(err) {
@@ -316,17 +314,17 @@ func RegisteredFor(ctx context.Context, r Runner, s Space, worker string) (names
 	return names, ttl[0] == -1, nil
 }
 
-// A Holder is what is known about a worker that holds something of a queue.
+// A Holder describes a worker that holds tasks of a queue.
 type Holder struct {
 	Name, Host string
 	PID        int
 	Member     bool
 	Until      int64 // ms of Redis time; the lease of a member
 	Suspect    bool
-	Judged     int64 // ms of Redis time at which a suspect may be evicted; 0 or less: it was
+	Judged     int64 // ms of Redis time at which a suspect may be evicted; 0 or less: it was evicted
 }
 
-// ReadHolder reads it, the member first: one that is evicted is a suspect from then on.
+// ReadHolder reads a Holder, its membership first: an evicted member becomes a suspect.
 func ReadHolder(ctx context.Context, r Runner, s Space, q Keys, worker string) (h Holder, err error) {
 	replies := inOrder(ctx, r, q.Scattered(),
 		[]redisconn.Call{redisconn.Command("HMGET", s.Worker(worker), "name", "host", "pid"), redisconn.Command("ZSCORE", q.Workers(), worker)},
@@ -342,7 +340,7 @@ func ReadHolder(ctx context.Context, r Runner, s Space, q Keys, worker string) (
 	}
 	if len(about) == 3 {
 		h.Name, h.Host = about[0], about[1]
-		h.PID, _ = strconv.Atoi(about[2]) // what people wrote there is 0
+		h.PID, _ = strconv.Atoi(about[2]) // 0 if it isn't a number
 	}
 	var until, judged float64
 	if until, h.Member, err = readScore(replies[1]); err != nil {

@@ -6,8 +6,7 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// A Place says where the waiting and failed copies of a task are, and how the
-// queue stands.
+// A Place says where the waiting and failed copies of a task are, and what state the queue is in.
 type Place struct {
 	Now     int64 // ms of Redis time
 	Paused  bool
@@ -22,7 +21,7 @@ type Place struct {
 	Graves  []Grave
 }
 
-// A Line is the place of an added task that waits.
+// A Line is the place of a waiting added task.
 type Line struct {
 	Before  int   // added tasks before it; negative: more than were counted
 	Since   int64 // ms
@@ -33,7 +32,7 @@ type Line struct {
 // An Entry is one entry of the schedule, or an added task that runs.
 type Entry struct {
 	Name    string
-	Due     int64 // of what waits; negative when nothing does
+	Due     int64 // of the waiting task; negative if none waits
 	Planned int64 // ms; negative while it is blocked
 	Retries int
 	Crashes int
@@ -42,11 +41,11 @@ type Entry struct {
 	Worker  string // that holds the process
 	Token   int64
 	Turn    int64 // the time of the occurrence that waits; 0 if it's none
-	Held    bool  // nobody asserts its schedule, so it doesn't start
+	Held    bool  // no peer asserts its schedule, so it doesn't start
 }
 
-// Explain looks for the copies of a payload, or for an entry if one is given: at
-// most that many of each kind, and that deep into the list and the batches behind it.
+// Explain looks for the copies of a payload, or for an entry if one is given. The parameters limit
+// it: most, the copies of each kind; depth, how far it looks into the list and the batches behind it.
 func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload []byte, most, depth int) (*Place, error) {
 	head, tail := q.Failed().Around()
 	a := explain.ask(ctx, r, q, "entry", entry, "payload", payload, "most", most, "depth", depth, "head", head, "tail", tail, "digest", named(payload))

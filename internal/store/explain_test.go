@@ -11,7 +11,7 @@ var _ = probed("explain",
 	probe{seed: busyLane, call: explains("", "g")},
 )
 
-// explains looks for a payload, or for what is under a key.
+// explains looks for a payload, or for the task of an entry.
 func explains(entry, payload string) func(*env) string {
 	return func(e *env) string { return explained(e, entry, payload, 4) }
 }
@@ -49,8 +49,8 @@ func explained(e *env, entry, payload string, depth int) string {
 	return e.short(w.String())
 }
 
-// TestExplainLine counts the added tasks before one: as far as is asked for, and at most 2,000 of
-// them, or 1 MiB.
+// Explain counts the added tasks before one: as many as asked for, and at most 2,000 of them, or
+// 1 MiB.
 func TestExplainLine(t *testing.T) {
 	behind := func(payloads ...string) state {
 		payloads = append(slices.Clone(payloads), "y")

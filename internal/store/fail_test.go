@@ -33,8 +33,8 @@ func TestFail(t *testing.T) {
 	})
 }
 
-// A return moves some MiB at once, and at least one task, whatever lane it is of: fewer
-// where it has to compute digests, since nobody has named them.
+// One call returns some MiB of tasks, and at least one task, from the list or the schedule: fewer if
+// it has to compute digests that no caller has sent.
 func TestReturnsAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const size, tasks = 1 << 20, 10
@@ -75,7 +75,7 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 			if n := call(); n != c.each {
 				t.Errorf("one call returned %d MiB, not %d", n, c.each)
 			}
-			// What a round returns holds up its own starts, until all are back.
+			// A round that returns tasks starts none until all have been returned.
 			a := e.round(Round{Worker: "alive", Number: 1, Start: []string{"s"}})
 			if len(a.Started) > 0 || !a.Again || held() != tasks-2*c.each {
 				t.Errorf("%d started, %d are held", len(a.Started), held())

@@ -20,14 +20,14 @@ type Grave struct {
 	Reason  string
 	Retries int
 	Crashes int
-	Worker  string // that had it last
+	Worker  string // that ran it last
 	At      int64  // ms of Redis time
 	From    string // the entry of its key; "" for the list
-	Due     int64  // ms of Redis time when it was to run; 0 if that isn't known
+	Due     int64  // ms of Redis time when it was due; 0 if that isn't known
 	Card    string // "" if it has none
 }
 
-// grave decodes what is known of a failed task.
+// grave decodes a failed task.
 func (d *decoder) grave() Grave {
 	return Grave{d.string(), d.bytes(), Kind(d.string()), d.string(), int(d.number()), int(d.number()), d.string(), d.number(), d.string(), d.number(), ""}
 }
@@ -51,7 +51,7 @@ func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[Grave, e
 	})
 }
 
-// failedTask makes a failed task of its hash.
+// failedTask converts the hash of a failed task.
 func failedTask(entry string, f map[string]string) Grave {
 	number := func(name string) int64 { return numberIn(f[name]) }
 	return Grave{
@@ -63,7 +63,7 @@ func failedTask(entry string, f map[string]string) Grave {
 const setAside = 1 << 52 // added to the score of a task once OnFailed gives up on it
 
 // allFailed reads the entries of the failed queue: those that were set aside, newest first, and then
-// the others. What has failed since is above the others, and isn't read.
+// the others. Tasks that fail meanwhile are above the others, and aren't read.
 func allFailed(r Runner, q keys.Queue) pager[string] {
 	from := &ranking{by: r, key: q.Failed().Schedule(), reverse: true}
 	newest := -1. // of the others
@@ -85,7 +85,7 @@ func allFailed(r Runner, q keys.Queue) pager[string] {
 	}
 }
 
-// newestPlain is the highest score of what isn't set aside, or -1.
+// newestPlain returns the highest score of a task that isn't set aside, or -1.
 func newestPlain(ctx context.Context, r Runner, key string) (float64, error) {
 	one, err := redis.Strings(r.One(ctx, redisconn.Command("ZRANGE", key, "("+strconv.FormatInt(setAside, 10), "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES")))
 	if err != nil || len(one) != 2 {
@@ -103,14 +103,13 @@ func failedEntries(ids []string) pager[string] {
 	return given(entries)
 }
 
-// RequeueFailed puts failed tasks back where they came from, and returns how many it
-// could.
+// RequeueFailed puts failed tasks back where they came from, and returns how many.
 func RequeueFailed(ctx context.Context, r Runner, q keys.Queue, ids []string) (int, error) {
 	return requeueEach(ctx, r, q, failedEntries(ids))
 }
 
-// RequeueAllFailed does so for all. It goes back in time, and tasks fail at the present
-// time, so it ends.
+// RequeueAllFailed does so for all. It goes from the newest to the oldest, so it ends even if more
+// tasks fail meanwhile.
 func RequeueAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	return requeueEach(ctx, r, q, allFailed(r, q))
 }
@@ -124,7 +123,7 @@ func DeleteFailed(ctx context.Context, r Runner, q keys.Queue, ids []string) (in
 	return deleteEach(ctx, r, q, failedEntries(ids))
 }
 
-// DeleteAllFailed does so for all, and ends as RequeueAllFailed does.
+// DeleteAllFailed does so for all. Like RequeueAllFailed, it ends even if more tasks fail.
 func DeleteAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	return deleteEach(ctx, r, q, allFailed(r, q))
 }

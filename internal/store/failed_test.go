@@ -13,19 +13,19 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// graveOf is a failed task of the list, or of a key.
+// graveOf returns a failed task of the list, or of a key.
 func graveOf(payload, due string, fields ...string) string {
 	return h(append([]string{waits(payload, due, 0, 0), "kind=failed reason=r tries=0 deaths=0 worker=w1 at=" + due, "from="}, fields...)...)
 }
 
-// merged is a state with another on top.
+// merged returns a state with the keys of another one added or replaced.
 func (s state) merged(t state) state {
 	c := s.with()
 	maps.Copy(c, t)
 	return c
 }
 
-// failed is a state of the failed queue.
+// failed returns the state as that of the failed queue.
 func (s state) failed() state {
 	c := state{}
 	for k, v := range s {
@@ -74,8 +74,7 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// Too many crashes bury a task when it would be taken; the others get the ids
-// of their places.
+// A task with too many crashes fails when it would start; the others get the ids of their places.
 func TestCrashed(t *testing.T) {
 	worn := func(payload, from, tries, deaths string) string {
 		return graveOf(payload, "now", "kind=crashed", "tries="+tries, "deaths="+deaths, "from="+from, `reason="`+deaths+` workers died holding it"`)
@@ -92,7 +91,7 @@ func TestCrashed(t *testing.T) {
 			{call: take(1, "p1", "p2", "p3", "p4"), want: "started=c/1,d/2 rank=0 buried=2", state: after.with("idle", "(w1=clock:now)")},
 			{call: take(1, "p1", "p2", "p3", "p4"), want: "started=c/1,d/2 rank=0", state: after.with("idle", "(w1=now)")}}},
 		{name: "all of them", seed: member.with("queues", "[b b]", "ledger", "{#b=3}"), steps: []when{
-			// The first takes the count with it.
+			// The count of crashes goes with the first one.
 			{call: take(1, "p1", "p2", "p3"), want: "started=b/1 rank=0 buried=1", state: member.with("idle", "(w1=now)", "rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[b]",
 				"failed:schedule", "(k:p3.001=now)", "failed:contents", "(#b:k:p3.001=0)", "failed:keyed:k:p3.001", worn("b", "", "0", "3"))}}},
 		{name: "never", seed: seed, steps: []when{
@@ -101,7 +100,7 @@ func TestCrashed(t *testing.T) {
 	})
 }
 
-// A failed queue is a queue; what its handler gives up is put aside.
+// A failed queue is a queue; tasks that its handler gives up on are set aside.
 func TestFailedQueue(t *testing.T) {
 	w := member.failed()
 	seed := w.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x"))
@@ -137,7 +136,7 @@ func TestFailedQueue(t *testing.T) {
 	})
 }
 
-// An idle worker keeps the time of what is to come, and only one.
+// Exactly one idle worker keeps the time of the next due task.
 func TestClock(t *testing.T) {
 	seed := keyX.with("workers", "(w1=+60m w2=+60m w3=+60m)", "schedule", "(k:x=+30m)", "keyed:k:x", waits("a", "+30m", 0, 0))
 	idle := func(worker string, n int64, o ...*Outcome) func(*env) string {
@@ -183,9 +182,8 @@ func TestClock(t *testing.T) {
 	})
 }
 
-// Tasks that one more death would bury are left to a worker that may start one,
-// however many there are: no other worker is woken for them again and again, and the
-// list goes on.
+// Tasks that one more crash would fail are left to a worker that may start one, however many there
+// are: no other worker is woken for them again and again, and tasks of the list still start.
 func TestRisky(t *testing.T) {
 	many := riskyEntries(150).with("queues", "[z]", "idle", "(w2=-1m)")
 	after := many.with("queues", "", "idle", "(w2=-1m w1=clock:now)", "rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[z]")
@@ -198,7 +196,7 @@ func TestRisky(t *testing.T) {
 	})
 }
 
-// What Redis has lost is not made up, and nothing else suffers.
+// Scripts don't make up what Redis has lost, and nothing else is affected.
 func TestLost(t *testing.T) {
 	noProcess, noEntry := runX.with("process:p1", ""), runX.with("keyed:k:x", "")
 	two := keyX.with("schedule", "(k:gone=-2m k:x=-1m)")
@@ -229,8 +227,8 @@ func TestLost(t *testing.T) {
 	run(t, all)
 }
 
-// What deletes or requeues failed tasks does so a page at a time: of a hundred tasks, or of a
-// mebibyte of payloads, which Redis goes through without doing anything else.
+// Failed tasks are deleted and requeued a page at a time: a hundred tasks, or a mebibyte of payloads.
+// Redis does nothing else during a page.
 func TestFailedPagesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
@@ -277,8 +275,8 @@ func TestFailedPagesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// However many tasks fail in one round beside a long failed queue, the round drops a hundred
-// at most: the oldest, and none for which there is room. It tells how many.
+// However many tasks fail in one round, and however long the failed queue is, the round drops at most
+// a hundred: the oldest, and none for which there is room. It returns how many.
 func TestTrimOfManyFailures(t *testing.T) {
 	t.Parallel()
 	const before, fails = 20_000, 60

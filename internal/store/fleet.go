@@ -20,19 +20,19 @@ type Beat struct {
 	Worker string
 
 	Registers bool          // the registration is renewed, too
-	TTL       time.Duration // of it; 0 has none
+	TTL       time.Duration // of the registration; 0: none
 
 	Lease  time.Duration // 0 is forever
-	Grace  time.Duration // between two looks at one whose lease has expired
-	Judge  int64         // ms of Redis time until which others may be evicted; 0: they may not
+	Grace  time.Duration // from suspecting a worker whose lease has expired to evicting it
+	Judge  int64         // ms of Redis time until which other workers may be evicted; 0: none may
 	Queues []Keys
-	Spare  []bool // by queue: nobody is evicted there, whatever Judge says; nil is none
+	Spare  []bool // by queue: no worker is evicted there, whatever Judge is; nil: no such queue
 }
 
 // A Beaten is the answer to a Beat.
 type Beaten struct {
 	Registered bool
-	Again      bool  // the connection was cut, so it was said twice, and judged nobody
+	Again      bool  // the connection was cut, so the beat was sent twice, and evicted no worker
 	Err        error // about the registration
 	Pulses     []*Pulse
 	Errs       []error // by queue
@@ -45,7 +45,7 @@ func cut(r redisconn.Reply) bool {
 
 // Beat sends the heartbeat in one exchange. If the connection is cut, it repeats the heartbeat
 // once, immediately: renewing a lease twice does no harm, and servers cut connections whose login
-// has expired. The repeated heartbeat evicts nobody, because its connection is new.
+// has expired. The repeated heartbeat evicts no worker, because its connection is new.
 func (b Beat) Beat(ctx context.Context, r Runner, s Space) (of Beaten) {
 	replies := r.Do(ctx, b.calls(s)...)
 	if ctx.Err() == nil && slices.ContainsFunc(replies, cut) {
@@ -82,7 +82,7 @@ func (b Beat) calls(s Space) []redisconn.Call {
 	return calls
 }
 
-// Tokens reads the last tokens of queues, which joins have to name. Of is the index of the
+// Tokens reads the last tokens of queues, which joins have to name. of is the index of the
 // queue that the error is about.
 func Tokens(ctx context.Context, r Runner, queues []Keys) (tokens []int64, of int, err error) {
 	tokens = make([]int64, len(queues))
@@ -95,13 +95,13 @@ func Tokens(ctx context.Context, r Runner, queues []Keys) (tokens []int64, of in
 }
 
 // Known returns the last tokens of queues as far as Redis answers: 0 where none was issued, and
-// -1 where nobody knows.
+// -1 where it isn't known.
 func Known(ctx context.Context, r Runner, queues []Keys) []int64 {
 	if len(queues) == 0 {
 		return nil
 	}
 	var replies []redisconn.Reply
-	_ = Twice(func() error { // the connection may be one to the Redis that was there before
+	_ = Twice(func() error { // the connection may be one to the previous Redis
 		replies = doEach(ctx, r, queues, TokenCall)
 		return replies[0].Err
 	})
@@ -119,7 +119,7 @@ func Known(ctx context.Context, r Runner, queues []Keys) []int64 {
 type Join struct {
 	Queue Keys
 	Asked int64 // the token that the queue had before
-	Round int64 // the rounds of the membership begin behind it
+	Round int64 // rounds of the membership have higher numbers
 }
 
 // A Joined is the answer to a Join; see ReadJoin.

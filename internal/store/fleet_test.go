@@ -14,15 +14,15 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// failing loses all replies.
+// failing returns a Runner that loses all replies.
 func failing(err error) fake {
 	return func(calls []redisconn.Call) []redisconn.Reply {
 		return slices.Repeat([]redisconn.Reply{{Err: err}}, len(calls))
 	}
 }
 
-// A beat whose connection is cut is repeated once, and then judges nobody. One that waits for
-// Redis in vain isn't, nor is one that is to end.
+// A beat whose connection is cut is repeated once, and then evicts no worker. A beat that timed out
+// isn't repeated, and neither is one whose context has ended.
 func TestBeatAgain(t *testing.T) {
 	is := redistest.Parallel(t)
 	s := SpaceOf("p")

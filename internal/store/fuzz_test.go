@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A grower makes replies out of bytes.
+// A grower makes replies from bytes.
 type grower struct{ seed []byte }
 
 func (g *grower) byte() byte {
@@ -24,7 +24,7 @@ func (g *grower) byte() byte {
 	return b
 }
 
-// value is anything that the driver may return.
+// value returns anything that the driver may return.
 func (g *grower) value(depth int) any {
 	switch b := g.byte(); {
 	case b < 8:
@@ -52,8 +52,7 @@ func (g *grower) value(depth int) any {
 	return all
 }
 
-// madeUp is a Runner that answers each call with the next value, and fails when there
-// are no more.
+// A madeUp is a Runner that answers each call with the next value, and fails when there are no more.
 type madeUp struct{ g *grower }
 
 func (m madeUp) One(context.Context, redisconn.Call) (any, error) {
@@ -75,8 +74,8 @@ func (m madeUp) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Rep
 	return replies
 }
 
-// FuzzReplies: whatever comes back instead of what a script returns is an error or
-// a value of the right shape, and nothing falls.
+// FuzzReplies checks that any reply leads to an error or a value of the right shape, and nothing
+// panics.
 func FuzzReplies(f *testing.F) {
 	round := func() *Round {
 		return &Round{Worker: "w", Number: 1, Start: []string{"a", "b", "c"}, Heard: []string{"d"}, Outcomes: []*Outcome{
@@ -94,7 +93,7 @@ func FuzzReplies(f *testing.F) {
 		}
 		r := round()
 		if a, err := ReadStep(reply(), r); err == nil && len(a.Settled) < r.ends() {
-			t.Errorf("%d ends are told of, of %d", len(a.Settled), r.ends())
+			t.Errorf("%d outcomes are settled, of %d ends", len(a.Settled), r.ends())
 		}
 		_, _ = ReadBeat(reply())
 		ctx, q := t.Context(), keys.NewSpace("p").Queue("q")

@@ -13,10 +13,10 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The tests named TestGuard… each hold one check of a script
-// to its word: without it, what they expect does not happen (integration/mutation).
+// The tests named TestGuard… each cover one check of a script: without the check, they fail. See
+// integration/mutation.
 
-// A counter of tokens that is no such number is not counted on.
+// A counter of tokens that has an invalid number isn't incremented.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	for _, token := range []string{"x", "1.5", "-1", "9007199254740991", "1e300"} {
@@ -30,7 +30,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// What others have written into an entry counts as nothing, and what is not there, too.
+// Invalid fields that other programs have written into an entry count as 0, and so do missing ones.
 func TestGuardStored(t *testing.T) {
 	newer := runX.with("contents", "(#b:k:x=0)", "keyed:k:x", h(runs("p1", 2, 1), waits("b", "+9m", 0, 0)))
 	all := []scenario{
@@ -86,7 +86,7 @@ func TestGuardMembers(t *testing.T) {
 	})
 }
 
-// No call returns more than a hundred tasks, or fails more than two hundred workers.
+// No call returns more than a hundred tasks, or evicts more than two hundred workers.
 func TestGuardPages(t *testing.T) {
 	last := state{"suspects": "(w1=0)", "workers": "(w3=+60m)", "token": "=101"}.holding("w1", seq("t", 0, 101)...)
 	workers := series(205, func(i int) string { return fmt.Sprintf("w%03d=-60m", i) })
@@ -118,15 +118,15 @@ func seqOf(name string, n int) []string {
 	return series(n, func(i int) string { return fmt.Sprintf("%s%03d", name, i) })
 }
 
-// What is not to be compared as a whole is counted.
+// count counts the elements of a key that is too large to compare.
 func (e *env) count(command, key string) int {
 	e.t.Helper()
 	n := sure(redis.Int(e.conn.Do(command, e.key(key))))(e.t)
 	return n
 }
 
-// While the queue is no list, workers go on, nothing is lost, and a return
-// waits until it is one again.
+// While the queue's key isn't a list, workers continue, nothing is lost, and returned tasks wait until
+// it's a list again.
 func TestQueueOfAnotherType(t *testing.T) {
 	seed := state{"queues": "=foreign", "workers": "(w1=+60m w2=+60m)", "token": "=2",
 		"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]"}
@@ -148,8 +148,8 @@ func TestQueueOfAnotherType(t *testing.T) {
 	})
 }
 
-// Where nobody can tell what a worker holds, its round is refused before it is on
-// record, whatever the round says.
+// If the key of what a worker holds has another type, its round is refused before it's recorded,
+// whatever it contains.
 func TestHeldOfAnotherType(t *testing.T) {
 	t.Parallel()
 	seed := rawP.with("working:w1", "=foreign", "idle", "(w1=-1m)", "suspects", "(w1=-1m)", "queues", "[z]")
@@ -168,7 +168,7 @@ func TestHeldOfAnotherType(t *testing.T) {
 	}
 }
 
-// What is given back gets a position in front of all others, and fills the gap there.
+// A returned task gets a position in front of all others, and fills the gap there.
 func TestGuardGaps(t *testing.T) {
 	one := func(queue, unique, gaps string) state {
 		return rawP.with("process:p1", "[x]", "queues", queue, "unique", unique, "gaps", gaps)
@@ -195,7 +195,7 @@ func TestGuardGaps(t *testing.T) {
 	})
 }
 
-// A cancel is over when all who hold something have said what it covers of that.
+// A cancel has ended when all workers that hold tasks have reported which of them it covers.
 func TestGuardTrim(t *testing.T) {
 	record := func(token, counted string) string { return h("finished=0", "stopped=0", "token="+token, counted) }
 	two := rawP.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5")
@@ -267,8 +267,8 @@ func TestGuardReturns(t *testing.T) {
 	})
 }
 
-// A process that Redis has lost ends, and its occurrence is told as lost. There is no record of
-// an end that nobody knows.
+// A process that Redis has lost ends, and the outcome of its occurrence is "lost". An unknown end
+// leaves no record.
 func TestGuardLost(t *testing.T) {
 	lost := takenX.with("process:p1", "")
 	var all []scenario
@@ -287,7 +287,7 @@ func TestGuardLost(t *testing.T) {
 	run(t, all)
 }
 
-// An occurrence that would wait again, and was canceled, is told as canceled.
+// The outcome of an occurrence that would wait again, but was canceled, is "canceled".
 func TestGuardCanceledOccurrence(t *testing.T) {
 	canceled := takenX.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2} +1440m")
 	over := overX.with("token", "=2", "recurrence:k:x", lastX("canceled"), "cancel:k:x", "{finished=0 stopped=1 token=2} +1m")
@@ -298,7 +298,7 @@ func TestGuardCanceledOccurrence(t *testing.T) {
 	run(t, all)
 }
 
-// The error of an attempt is among the counts of what has run: it stays, or goes with them.
+// The error of an attempt belongs to the counts of the task that ran: it's kept or dropped with them.
 func TestGuardErrors(t *testing.T) {
 	failed := blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "error=no"))
 	why := Outcome{Delay: time.Hour, Reason: "why"}

@@ -17,12 +17,12 @@ func hauls(e *env) string {
 	return said(a.err, "%s", told)
 }
 
-// numbered are members of a zset with the numbers of their names.
+// numbered returns members of a zset whose scores are the numbers in their names.
 func numbered(name string, n int) []string {
 	return series(n, func(i int) string { return fmt.Sprintf("%s%d=%d", name, 100+i, i) })
 }
 
-// putsAside are members of a zset that were put aside.
+// putsAside returns members of a zset that were set aside.
 func putsAside(name string, n int) []string {
 	return series(n, func(i int) string { return fmt.Sprintf("%s%d=aside:0", name, 100+i) })
 }

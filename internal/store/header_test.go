@@ -47,9 +47,9 @@ func TestVerbs(t *testing.T) {
 	is.New(t).Equal(rows, scripts)
 }
 
-// The header of each verb, with that of lib_queue if it uses that, documents the keys and
-// arguments that the script uses and the table has: no more and no less, in order, by the
-// same names. What it may answer and refuse is in the table, too.
+// The header of each verb, together with that of lib_queue if it uses it, documents exactly the keys
+// and arguments that the script uses and the table has, in order and with the same names. The table
+// also has its reply and its refusals.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	for _, v := range Verbs() {
@@ -60,7 +60,7 @@ func TestHeaders(t *testing.T) {
 			for _, m := range documented.FindAllStringSubmatch(src, -1) {
 				said[m[1]+m[2]] = true
 				named[m[1]] = append(named[m[1]], m[3])
-				is.Equal(m[2], fmt.Sprint(len(named[m[1]]))) // numbered without a gap, each once
+				is.Equal(m[2], fmt.Sprint(len(named[m[1]]))) // numbered without gaps, each once
 				if row := keys.Named(m[3]); m[1] == "KEYS" && row != nil && !strings.HasPrefix(strings.TrimSpace(m[4]), string(row.Type)) {
 					t.Errorf("%s is a %s", m[3], row.Type)
 				}
@@ -72,7 +72,7 @@ func TestHeaders(t *testing.T) {
 			for _, m := range used.FindAllStringSubmatch(body, -1) {
 				does[m[1]+m[2]] = true
 			}
-			repeats := "" // the first argument of those that do
+			repeats := "" // the first repeated argument
 			for _, m := range rest.FindAllStringSubmatch(body, -1) {
 				repeats = m[1] + m[2]
 				does["ARGV"+repeats] = true
@@ -98,7 +98,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// flat is the text of comments without line breaks.
+// flat returns the text of comments without line breaks.
 func flat(lua string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(lua, "\n--", " ")), " ")
 }
@@ -110,8 +110,8 @@ var update = options.Bool("update", false, "write the tables in docs/protocol.md
 // protocol is the document that has the tables of verbs and keys.
 const protocol = "../../docs/protocol.md"
 
-// The tables in docs/protocol.md are those of this package and of keys. With -update they
-// are written.
+// The tables in docs/protocol.md match those of this package and of keys. With -update, the test
+// writes them.
 func TestProtocolTables(t *testing.T) {
 	is := redistest.Parallel(t)
 	said := sure(os.ReadFile(protocol))(t)
@@ -162,7 +162,7 @@ func verbRows() []string {
 }
 
 // The tests of touch.lua are in touch_test.go: a probe, and a function
-// TestTouch… or TestGuardTouch…. What several verbs do together is tested elsewhere.
+// TestTouch… or TestGuardTouch…. Other files test how several verbs work together.
 func TestVerbFiles(t *testing.T) {
 	t.Parallel()
 	for _, v := range Verbs() {
@@ -182,8 +182,7 @@ func TestVerbFiles(t *testing.T) {
 	}
 }
 
-// without returns a call that leaves the last argument out, as producers in other languages
-// may.
+// without returns a call without the last argument, which producers in other languages may leave out.
 func (v *Verb) without(last string, q keys.Queue, given ...any) redisconn.Call {
 	if v.args[len(v.args)-1] != last {
 		panic(v.Name + " doesn't end with " + last)

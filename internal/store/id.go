@@ -11,8 +11,8 @@ import (
 // NewID returns a UUIDv7.
 func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// NewIDs returns n UUIDv7, in their order. Only the first is random; the others
-// count on from there, which is method 2 of RFC 9562, section 6.2.
+// NewIDs returns n UUIDv7 in ascending order. Only the first is random; the others count up from
+// it, which is method 2 of RFC 9562, section 6.2.
 func NewIDs(n int) []string {
 	if n == 0 {
 		return nil
@@ -46,7 +46,7 @@ func StartedAt(process string) time.Time {
 	return time.Unix(id.Time().UnixTime())
 }
 
-// Moment is a time of Redis, in ms; zero if it isn't known.
+// Moment converts a Redis time in ms. The result is zero if the time isn't known.
 func Moment(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}

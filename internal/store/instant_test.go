@@ -11,12 +11,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// instant is where time stands still in TestInstant, in ms: so long ago that all
-// times in a state are told as they are.
+// instant is the time, in ms, at which time stands still in TestInstant: so long ago that states show
+// all times unchanged.
 const instant = 1_000_999
 
-// runAtInstant plays scenarios while time stands still. Not beside others, whose time goes on: these
-// wait until it is over.
+// runAtInstant plays scenarios while time stands still. It doesn't run beside other tests, which need
+// the real time: they wait until it ends.
 func runAtInstant(t *testing.T, scenarios []scenario) {
 	t.Helper()
 	rewrite(t, func(source string) string {
@@ -31,11 +31,11 @@ func runAtInstant(t *testing.T, scenarios []scenario) {
 	}
 }
 
-// atInstant is the time so many ms after that.
+// atInstant returns the time that many ms after instant.
 func atInstant(ms int) string { return fmt.Sprint(instant + ms) }
 
-// While time stands still, all that depends on it is exact: what happens to the
-// millisecond, and what happens when two times are the same.
+// While time stands still, results that depend on it are exact: TestInstant checks behavior to the
+// millisecond, and with equal times.
 func TestInstant(t *testing.T) {
 	at := atInstant
 	beat := func(leaseMs, graceMs int, judge int64) func(*env) string {
@@ -64,7 +64,7 @@ func TestInstant(t *testing.T) {
 			return fmt.Sprintf("settled=%v started=%d due=%d", a.Settled, len(a.Started), due)
 		}
 	}
-	// A score as Redis has it, since those that are far away are told in minutes.
+	// A score as in Redis, since states show distant times in minutes.
 	scored := func(key, member, want string) func(*env) string {
 		return func(e *env) string {
 			got, err := redis.String(e.conn.Do("ZSCORE", e.key(key), member))

@@ -9,7 +9,7 @@ var _ = probed("join",
 	probe{seed: busy, call: joins("w4", 1000)},
 )
 
-// joins asks for an hour, having found the given token.
+// joins joins for an hour, with the given token.
 func joins(worker string, asked int64) func(*env) string { return joinsBehind(worker, asked, 1) }
 
 func joinsBehind(worker string, asked, round int64) func(*env) string {
@@ -29,7 +29,7 @@ func joinsFor(lease time.Duration, worker string, asked, round int64) func(*env)
 	}
 }
 
-// A join is good until a worker goes.
+// A join is valid until a worker leaves.
 func TestJoin(t *testing.T) {
 	one := state{"workers": "(w1=+60m)", "rounds": "{fence=3 w1=4}", "token": "=5"}
 	three := state{"workers": "(w1=+60m w2=+60m w3=+60m)", "rounds": "{fence=3 w1=4 w2=7 w3=9}", "token": "=5"}
@@ -38,7 +38,7 @@ func TestJoin(t *testing.T) {
 	lapsing := one.with("workers", "(w1=+30m)", "suspects", "(w1=+5m)")
 	renewed := one.with("rounds", "{fence=3 w1=5}")
 	late := []when{
-		{call: joins("w2", 5), want: "again"}, // a late copy of its join, which named 5 at most
+		{call: joins("w2", 5), want: "again"}, // a delayed copy of its join, which named at most 5
 		{call: joinsBehind("w2", 5, 8), want: "again"},
 		{call: joins("w4", 5), want: "again"},
 		{call: joins("w4", 6), want: "ok", state: without2.with("workers", "(w1=+60m w3=+60m w4=+60m)", "rounds", "{fence=6 w1=4 w3=9 w4=1}")},
@@ -75,8 +75,8 @@ func TestJoin(t *testing.T) {
 			{call: joins("w1", 1), want: "ok", state: member.with("rounds", "{fence=1 w1=1}", "token", "=1")}}},
 		{name: "a copy changes nothing", seed: lapsing, steps: []when{
 			{call: joinsBehind("w1", 5, 4), want: "ok"},
-			{call: joinsBehind("w1", 2, 4), want: "ok"}, // of before somebody went
-			{call: joinsBehind("w1", 5, 1), want: "ok"}, // of the membership before
+			{call: joinsBehind("w1", 2, 4), want: "ok"}, // from before a worker left
+			{call: joinsBehind("w1", 5, 1), want: "ok"}, // from the previous membership
 			{call: beats("w1", true), want: "", state: one}}},
 		{name: "a member that has come by a later number", seed: lapsing, steps: []when{
 			{call: joinsBehind("w1", 2, 5), want: "again"},

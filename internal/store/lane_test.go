@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// h is a hash by its fields, in any order; a field given again replaces the
-// first.
+// h returns a hash with these fields, in any order; a field given again replaces the first.
 func h(fields ...string) string {
 	all := map[string]string{}
 	for _, f := range fields {
 		for f = strings.Trim(f, "{}"); f != ""; {
 			one := f
-			if end := strings.IndexAny(f, " \""); end >= 0 && f[end] == '"' { // till the closing one
+			if end := strings.IndexAny(f, " \""); end >= 0 && f[end] == '"' { // up to the closing quote
 				one = f[:end+2+strings.IndexByte(f[end+1:], '"')]
 			} else if end >= 0 {
 				one = f[:end]
@@ -33,13 +32,13 @@ func waits(payload, due string, retries, crashes int) string {
 	return h("payload="+payload, "due="+due, fmt.Sprint("retries=", retries), fmt.Sprint("crashes=", crashes))
 }
 
-// A waiting entry is one of the schedule.
+// A waiting is an entry in the schedule.
 type waiting struct {
 	entry, payload, due string
 	crashes             int
 }
 
-// waiting is a state in whose schedule these entries wait, and no others.
+// waiting returns a state in whose schedule only these entries wait.
 func (s state) waiting(all ...waiting) state {
 	s = s.with()
 	var schedule, contents []string
@@ -53,7 +52,7 @@ func (s state) waiting(all ...waiting) state {
 	return s
 }
 
-// holding is a state in which a worker holds tasks, as p1, p2 and so on.
+// holding returns a state in which a worker holds tasks, as p1, p2 and so on.
 func (s state) holding(worker string, tasks ...string) state {
 	s = s.with()
 	for i, task := range tasks {
@@ -67,12 +66,12 @@ func runs(process string, tried, died int) string {
 	return h("process="+process, fmt.Sprint("tried=", tried), fmt.Sprint("died=", died))
 }
 
-// rule is what a blocked put does to what runs, should that come back.
+// rule returns the fields with which a blocked put changes the running task if that comes back.
 func rule(keep, counts int, low, high string) string {
 	return h(fmt.Sprint("keep=", keep), fmt.Sprint("counts=", counts), "low="+low, "high="+high)
 }
 
-// ends is a round with outcomes of one process.
+// ends makes a round with one outcome.
 func ends(n int64, id string, token int64, v Ending, o Outcome) func(*env) string {
 	o.Process, o.Token, o.Verb = id, token, v
 	return steps(Round{Worker: "w1", Number: n, Outcomes: []*Outcome{&o}})
@@ -86,22 +85,22 @@ var (
 	member = state{"workers": "(w1=+60m)"}
 	// keyX waits under x, and is due.
 	keyX = member.with("schedule", "(k:x=-1m)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "-1m", 2, 1))
-	// runX is what runs under x.
+	// runX runs under x.
 	runX = member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]",
 		"entries", "{p1=k:x}", "keyed:k:x", runs("p1", 2, 1))
-	// doneX is when that has ended.
+	// doneX is runX after its task has ended.
 	doneX = member.with("rounds", "{w1=2}", "token", "=1")
-	// backX is when it waits again.
+	// backX is doneX with the task waiting again. Tests add its schedule and hash.
 	backX = doneX.with("contents", "(#a:k:x=0)")
 	// blockedX is runX with b blocked by it.
 	blockedX = runX.with("contents", "(#b:k:x=0)", "keyed:k:x", h(runs("p1", 2, 1), waits("b", "+20m", 0, 0), rule(0, 0, "+20m", "+20m")))
-	// rawP is a raw task that runs.
+	// rawP has a raw task that runs.
 	rawP = member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]")
-	// retryR is what it becomes when it is tried again.
+	// retryR is rawP while its task waits for a retry.
 	retryR = doneX.with("schedule", "(r:p1=+60m)", "contents", "(#a:r:p1=0)", "keyed:r:p1", waits("a", "+60m", 1, 0))
 )
 
-// A key runs out of the schedule, and what ends it.
+// Tasks with keys start from the schedule, and end in each way.
 func TestKeyed(t *testing.T) {
 	gone := func(s state) state { return s.with("workers", "", "rounds", "", "token", "=2") }
 	fail := Outcome{Kind: Malformed, Reason: "r"}
@@ -152,8 +151,7 @@ func TestKeyed(t *testing.T) {
 	})
 }
 
-// A raw task that is retried gets an entry; the ledger counts its crashes, and
-// a lock follows it.
+// A raw task that is retried gets an entry; the ledger counts its crashes, and its lock follows it.
 func TestRetriedRaw(t *testing.T) {
 	locked := func(s state, where string) state { return s.with("unique", "{#a="+where+" offset=1}") }
 	running := doneX.with("rounds", "{w1=3}", "token", "=2", "working:w1", "(p2=2)", "process:p2", "[a]", "entries", "{p2=r:p1}", "keyed:r:p1", runs("p2", 1, 0))

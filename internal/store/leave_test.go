@@ -14,12 +14,12 @@ func leaves(worker string) func(*env) string {
 	return leavesAfter(worker, math.MaxInt32, math.MaxInt32)
 }
 
-// leavesBehind leaves a membership whose join has found the given token.
+// leavesBehind leaves a membership whose join named the given token.
 func leavesBehind(worker string, asked int64) func(*env) string {
 	return leavesAfter(worker, asked, math.MaxInt32)
 }
 
-// leavesAt leaves with a last round.
+// leavesAt leaves, and names its last round.
 func leavesAt(worker string, round int64) func(*env) string {
 	return leavesAfter(worker, math.MaxInt32, round)
 }
@@ -31,7 +31,7 @@ func leavesAfter(worker string, asked, round int64) func(*env) string {
 	}
 }
 
-// Who leaves, a member or not, cannot be brought back by what is under way.
+// Requests in flight can't make a worker that has left a member again, whether it was one or not.
 func TestLeave(t *testing.T) {
 	other := state{"workers": "(w2=+60m)", "rounds": "{fence=3 w2=4}", "token": "=5"}
 	both := other.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=7 w2=4}")

@@ -45,7 +45,7 @@ func CheckPrefix(prefix string) error { return keys.CheckPrefix(prefix) }
 // A Dial makes a connection.
 type Dial = redisconn.Dial
 
-// Servers are where the tasks are, and Access says how to get there.
+// Servers is where the tasks are, and Access is how to connect to it.
 type (
 	Servers = topology.Place
 	Access  = topology.Options
@@ -54,11 +54,11 @@ type (
 // Open returns the place at a URL.
 func Open(url string, access Access) (*Servers, error) { return topology.Open(url, access) }
 
-// Single returns the place to which dial leads: one server.
+// Single returns the place that dial connects to: one server.
 func Single(dial Dial) *Servers { return topology.Of(dial) }
 
-// DialPool returns the place to which the connections of a pool lead, and how many of them
-// rounds may use.
+// DialPool returns the place that the connections of a pool lead to, and how many of them rounds
+// may use.
 func DialPool(pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }) (place *Servers, lanes int) {
@@ -78,11 +78,11 @@ const (
 
 // Lines are the connections of a peer.
 type Lines struct {
-	Calls   *topology.Router        // what producers and read-outs send
-	Work    [Lanes]*topology.Router // rounds: the others, while one is under way on the first
+	Calls   *topology.Router        // calls of producers, and reads
+	Work    [Lanes]*topology.Router // rounds; the others are used while a round is in flight on the first
 	Control *topology.Router        // beats, joins, leaves: never behind payloads
 	Sub     *topology.Subscribers
-	Lanes   int // of Work, that may be used
+	Lanes   int // how many of Work may be used
 }
 
 // Lane returns the connection for a round if no other round of the queue is in flight: one on which
@@ -100,16 +100,16 @@ func (s *Served) Lane() int {
 // background.
 func (s *Served) Ready(lane int) bool { return s.Work[lane].Line(s.Keys).Ready() }
 
-// Silent reports whether the connections for rounds have had no sign of life from the queue's
-// server.
+// Silent reports whether no connection for rounds has received anything from the queue's server for
+// its timeout.
 func (s *Served) Silent() bool {
 	return !slices.ContainsFunc(s.Work[:], func(w *topology.Router) bool { return !w.Line(s.Keys).Silent() })
 }
 
 // NewLines returns the connections, which are made when first used. Calls time out after timeout,
-// those of Control after a heartbeat. Calls repeats what the server has put off; on Work and
-// Control the caller does, and logs it. NewLines also teaches the log which errors mean that
-// Redis is down.
+// those of Control after a heartbeat. Calls repeats calls that the server has postponed; on Work and
+// Control the caller does, and logs it. NewLines also configures the log to recognize the errors
+// that mean that Redis is down.
 func NewLines(place *Servers, lanes int, log *logs.Log, timeout, beat time.Duration) *Lines {
 	log.Away, log.Answered, log.Refused, log.Server = redisconn.Away, redisconn.Answered, redisconn.BadLogin, place.Address()
 	router := func(timeout time.Duration, verified bool) *topology.Router {
@@ -131,7 +131,7 @@ func NewLines(place *Servers, lanes int, log *logs.Log, timeout, beat time.Durat
 	return l
 }
 
-// Somewhere is the home of a queue where there is one server, or where it isn't known.
+// Somewhere is the home of a queue if there is only one server, or if it isn't known.
 const Somewhere = ""
 
 // InCluster reports whether queues may be on several nodes.

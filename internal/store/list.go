@@ -18,13 +18,13 @@ import (
 // ErrEmpty says that there is nothing to peek at.
 var ErrEmpty = errors.New("no task is ready to start")
 
-// keyMark begins the entry of a key; others are of tasks that wait for a retry.
+// keyMark begins the entry of a key. Other entries are those of keyless tasks that wait for a retry.
 const keyMark = "k:"
 
-// EntryOf is the entry of a key.
+// EntryOf returns the entry of a key.
 func EntryOf(key string) string { return keyMark + key }
 
-// KeyOf is the key of an entry; "" if it has none.
+// KeyOf returns the key of an entry; "" if it has none.
 func KeyOf(entry string) string {
 	key, ok := strings.CutPrefix(entry, keyMark)
 	if !ok {
@@ -44,7 +44,7 @@ type ScheduledTask struct {
 	Error   string // of the last attempt
 }
 
-// Scheduled yields what waits in the schedule and isn't blocked, earliest first.
+// Scheduled yields the tasks in the schedule that aren't blocked, earliest first.
 func Scheduled(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[ScheduledTask, error] {
 	return rows(ctx, func() pager[ScheduledTask] {
 		return atNow(r, q, func(now int64) pager[ScheduledTask] { return scheduled(r, q, now, math.Inf(-1), math.Inf(1)) })
@@ -79,7 +79,7 @@ func Peek(ctx context.Context, r Runner, q keys.Queue) ([]byte, error) {
 	return nil, ErrEmpty
 }
 
-// atNow first asks for the time of the queue's Redis.
+// atNow begins a pager with the time of the queue's Redis, which it reads first.
 func atNow[T any](r Runner, q keys.Queue, begin func(now int64) pager[T]) pager[T] {
 	var next pager[T]
 	return func(ctx context.Context) ([]T, error) {
@@ -106,10 +106,10 @@ func payloadsOf[T any](of pager[T], payload func(T) []byte) pager[[]byte] {
 
 func scheduledPayload(t ScheduledTask) []byte { return t.Payload }
 
-// lastName sorts behind the name of every entry, which begins with a letter.
+// lastName sorts after the name of every entry, which begins with a letter.
 const lastName = "\xff"
 
-// scheduled reads the tasks with scores above one, up to and including another.
+// scheduled reads the tasks with scores above after, up to and including until.
 func scheduled(r Runner, q keys.Queue, now int64, after, until float64) pager[ScheduledTask] {
 	from := &ranking{by: r, key: q.Schedule()}
 	if !math.IsInf(after, -1) {
@@ -140,7 +140,7 @@ func scheduled(r Runner, q keys.Queue, now int64, after, until float64) pager[Sc
 	})
 }
 
-// upTo ends behind the last member with at most this score.
+// upTo ends after the last member with at most this score.
 func upTo(of pager[ranked], most float64) pager[ranked] {
 	over := false
 	return func(ctx context.Context) ([]ranked, error) {
@@ -155,8 +155,8 @@ func upTo(of pager[ranked], most float64) pager[ranked] {
 	}
 }
 
-// ancient is a time, in ms. A lower score is the place of a task that went back
-// to the front: the token of its start.
+// ancient is a time, in ms. A lower score isn't a time, but the place of a task that was returned to
+// the front: the token of its start.
 const ancient = 1_000_000_000_000
 
 // Due returns when an entry with that score starts. An entry at the front starts now.
@@ -177,14 +177,14 @@ func batched(r Runner, q keys.Queue) pager[[]byte] {
 		asked = true
 		return unmoved(r.Do(ctx, UnmovedCall(q))[0])
 	}
-	return within(ids, func(id string) pager[[]byte] { return untyped(byIndex(r, q.Batch(id))) }) // another type is damage
+	return within(ids, func(id string) pager[[]byte] { return untyped(byIndex(r, q.Batch(id))) }) // a key of another type is damaged
 }
 
 // unmoved returns the batches that haven't been moved to the queue yet, in their order.
 func unmoved(reply redisconn.Reply) ([]string, error) {
 	ids, err := redis.Strings(reply.Value, reply.Err)
 	if IsWrongType(err) {
-		return nil, nil // nobody can tell of any
+		return nil, nil // no batch can be listed
 	}
 	return ids, err
 }
@@ -197,7 +197,7 @@ type RunningTask struct {
 	Key     string // "" for a task from the list
 	Token   int64
 	Card    string // "" without properties
-	Error   string // of the attempt before
+	Error   string // of the previous attempt
 	Retries int
 	Crashes int   // of a task with a key
 	Due     int64 // ms of Redis time when it was added, or that of an occurrence; 0: unknown
@@ -277,9 +277,9 @@ func withCards(ctx context.Context, r Runner, q keys.Queue, tasks []RunningTask)
 		if err != nil {
 			return err
 		}
-		if t := of[i]; string(fields[0]) == t.Attempt { // it may have ended
+		if t := of[i]; string(fields[0]) == t.Attempt { // otherwise it has ended
 			t.Card, t.Error = string(fields[1]), string(fields[2])
-			t.Retries, _ = strconv.Atoi(string(fields[3])) // what others have written there is 0
+			t.Retries, _ = strconv.Atoi(string(fields[3])) // 0 if another program wrote something else
 			t.Crashes, _ = strconv.Atoi(string(fields[4]))
 			t.Due, _ = strconv.ParseInt(string(fields[5]), 10, 64)
 		}
@@ -287,10 +287,10 @@ func withCards(ctx context.Context, r Runner, q keys.Queue, tasks []RunningTask)
 	return nil
 }
 
-// Held is what a worker holds, according to Redis: process → token. It misses nothing that the
-// worker holds throughout: tokens only rise, so nothing moves from page to page.
+// Held returns what a worker holds, according to Redis: process → token. It misses nothing that the
+// worker holds during the whole call: tokens only rise, so nothing moves from page to page.
 func Held(ctx context.Context, r Runner, q keys.Queue, worker string) (map[string]int64, error) {
-	const most = 10_000 // far less than one reply may bring
+	const most = 10_000 // far below the limit of a reply
 	all := map[string]int64{}
 	for from, known := int64(0), -1; len(all) > known; {
 		some, err := redis.Int64Map(r.One(ctx, redisconn.Command("ZRANGEBYSCORE", q.Working(worker), from, "+inf", "WITHSCORES", "LIMIT", 0, most)))

@@ -11,9 +11,9 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// An AddedTask waits as it was added.
+// An AddedTask is an added task that waits.
 type AddedTask struct {
-	Key     string // "" if others have put it there in another form
+	Key     string // "" if another program added it in another format
 	Payload []byte
 	Card    string
 
@@ -28,7 +28,7 @@ func AddedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[AddedTask
 	return rows(ctx, func() pager[AddedTask] { return added(r, q) })
 }
 
-// AddedCards is AddedTasks without payloads that are large.
+// AddedCards is AddedTasks without large payloads.
 func AddedCards(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[AddedTask, error] {
 	return rows(ctx, func() pager[AddedTask] { return addedItems(r, q) })
 }
@@ -64,7 +64,7 @@ func added(r Runner, q keys.Queue) pager[AddedTask] {
 	})
 }
 
-// lastID is the last one that an item of a stream can have: Redis refuses to read from behind it.
+// lastID is the highest id that an item of a stream can have. Redis refuses to read after it.
 const lastID = "18446744073709551615-18446744073709551615"
 
 // addedItems reads the stream.
@@ -119,8 +119,8 @@ func addedTask(reply any) (t AddedTask, err error) {
 	return t, nil
 }
 
-// doubtful reads the ids of items that may not be as they should: those that others have put there,
-// and those whose payload is apart.
+// doubtful reads the ids of items that may be damaged: those that other programs have added, and
+// those whose payload is apart.
 func doubtful(r Runner, q keys.Queue) pager[string] {
 	return each(addedItems(r, q), func(_ context.Context, some []AddedTask) (ids []string, _ error) {
 		for _, t := range some {

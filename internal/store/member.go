@@ -17,7 +17,7 @@ import (
 func TokenCall(q keys.Queue) redisconn.Call { return redisconn.Command("GET", q.Token()) }
 
 // ReadToken reads the answer to a TokenCall. If Redis doesn't answer with a number it
-// returns 0, and the join then says why.
+// returns 0, and the join then reports why.
 func ReadToken(reply redisconn.Reply) (int64, error) {
 	text, err := redis.String(reply.Value, reply.Err)
 	if _, refused := errors.AsType[redis.Error](err); refused || errors.Is(err, redis.ErrNil) {
@@ -27,9 +27,9 @@ func ReadToken(reply redisconn.Reply) (int64, error) {
 	return int64(token), err
 }
 
-// JoinCall is the call that makes the worker a member for the lease (0: forever).
-// Several travel together. Asked is the token that the queue had before; the membership's
-// rounds begin after the given number.
+// JoinCall returns the call that makes the worker a member for the lease (0: forever). Several can
+// be sent together. asked is the token that the queue had before; the membership's rounds begin
+// after the given number.
 func JoinCall(q keys.Queue, worker string, lease time.Duration, asked, round int64) redisconn.Call {
 	return join.call(q, "worker", worker, "lease", lease.Milliseconds(), "asked", asked, "round", round)
 }
@@ -42,11 +42,10 @@ func ReadJoin(reply redisconn.Reply) (joined bool, err error) {
 	return a.int("joined") == 1, a.err
 }
 
-// Leave returns all that the worker holds to the front and ends its membership,
-// unless a round after the given one has been answered. Asked is the token that the
-// membership's join named; from then on that join has no effect, even if it's still
-// in flight. It fails with ErrEvicted when the worker is no member, and may have
-// been evicted since.
+// Leave returns all tasks that the worker holds to the front and ends its membership, unless a round
+// after the given one has been answered. asked is the token that the membership's join named; from
+// now on that join has no effect, even if it's still in flight. Leave fails with ErrEvicted when the
+// worker isn't a member, and may have been evicted since.
 func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, asked, round int64) (returned int, err error) {
 	for last := int64(math.MaxInt64); ; {
 		a := leave.ask(ctx, r, q, "worker", worker, "round", round, "asked", asked)
@@ -54,7 +53,7 @@ func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, asked, ro
 		returned += n
 		switch {
 		case errors.Is(a.err, ErrEvicted) && last < math.MaxInt64:
-			return returned, nil // somebody else has returned the rest
+			return returned, nil // another peer has returned the rest
 		case a.err != nil || left == 0:
 			return returned, a.err
 		case left >= last:
@@ -69,19 +68,19 @@ func OfQueue(err error) bool {
 	return redisconn.Answered(err) || errors.Is(err, errStuck)
 }
 
-// errStuck is the error of a return that makes no progress. The scripts pass over tasks that
-// they can't move, and don't say why. Any peer goes on once they can be moved.
+// errStuck is the error of a return that makes no progress. The scripts skip tasks that they can't
+// move, and don't report why. Once the tasks can be moved, any peer continues.
 var errStuck = errors.New("some tasks cannot be returned: Redis refuses to move them, " +
 	"because a key of the queue has the wrong type (WRONGTYPE), or because this user may not run a command of the scripts, such as LMOVE")
 
-// FailWorker fences the worker and returns its tasks. Known says whether it
-// served the queue. Others may help: the tasks that they return meanwhile count, too.
+// FailWorker fences the worker and returns its tasks. known reports whether it served the queue.
+// Other peers may help: returned includes the tasks that they return meanwhile.
 func FailWorker(ctx context.Context, r Runner, q keys.Queue, worker string) (known bool, returned int, err error) {
 	return takeBack(ctx, r, q, worker, true)
 }
 
-// GoOn continues the return of a worker that was evicted or has left, and may have
-// come back since.
+// GoOn continues to return the tasks of a worker that was evicted or has left, and may have joined
+// again since.
 func GoOn(ctx context.Context, r Runner, q keys.Queue, worker string) (returned int, err error) {
 	_, returned, err = takeBack(ctx, r, q, worker, false)
 	return returned, err

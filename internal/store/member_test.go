@@ -19,7 +19,7 @@ func TestReturns(t *testing.T) {
 	all := "[" + strings.Join(tasks, " ") + " z]"
 	rest := state{"workers": "(w2=+60m)", "token": "=251", "queues": all}
 	begun := many.with("workers", "(w2=+60m)", "suspects", "(w1=0)")
-	died := func(from int) string { // one crash of each from there on
+	died := func(from int) string { // one crash of each, from that number on
 		return "{" + strings.Join(slices.Sorted(slices.Values(ones(from, 250))), " ") + "}"
 	}
 	part := func(left int) state {
@@ -61,7 +61,7 @@ func TestReturns(t *testing.T) {
 	})
 }
 
-// ones is one crash of each payload t from up to (not including) to.
+// ones returns one crash of each payload from t<from> up to, but not including, t<to>.
 func ones(from, to int) []string {
 	return series(to-from, func(i int) string { return fmt.Sprintf("#t%d=1", from+i) })
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// What a message says.
+// The kinds of messages.
 const (
-	Enqueued  = string(keys.KindWork) // by whomever
+	Enqueued  = string(keys.KindWork) // by any producer
 	Done      = string(keys.KindDone)
 	Canceling = string(keys.KindCancel)
 	Deleted   = string(keys.KindDelete)
 )
 
-// A Message is what was published about a queue. For a large payload or result it has the size,
-// and the digest if that is known: Done may lack it if one step has ended many tasks, or nobody
-// listened at the server.
+// A Message was published about a queue. For a large payload or result it has the size, and the
+// digest if that is known: Done may lack it if one step has ended many tasks, or the server had no
+// listeners.
 type Message struct {
 	Kind     string
 	Queue    string
@@ -63,7 +63,7 @@ func ReadMessage(s Space, channel string, data []byte) (Message, bool) {
 
 // readDone reads the message of a finished task. Redis writes the bytes of a
 // payload into it unchanged. If they aren't UTF-8, neither is the
-// message: then each byte is read as the character of the same number.
+// message: then each byte is read as the character with that code point.
 func (m *Message) readDone(data []byte) error {
 	var of struct {
 		WorkerID     string  `json:"workerId"`
@@ -111,7 +111,7 @@ type Observer struct {
 	Message func(m Message)
 	Synced  func()                       // subscribed, at first and after every gap
 	Failed  func(err error, gist string) // there is a gap, or a channel is refused; the gist stays the same when that repeats
-	Closed  func()                       // there will be nothing more
+	Closed  func()                       // there will be no more messages
 }
 
 // observed are the kinds of messages that observers receive.

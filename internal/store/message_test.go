@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzMessages: anybody may publish anything. A message is read or passed over, and nothing
-// falls.
+// FuzzMessages checks that any message is read or skipped without a panic, since anyone may publish
+// anything.
 func FuzzMessages(f *testing.F) {
 	f.Add("worqr_{q}_done", []byte(`{"workerId":"w","task":"a","result":"r"}`))
 	f.Add("worqr_{q}_done", []byte("{\"workerId\":\"w\",\"task\":\"\xff\\u0000\"}"))

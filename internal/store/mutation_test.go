@@ -16,18 +16,17 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// mutation is the directory by which integration/mutation tells these tests what
-// to do. In it are
+// mutation is the directory with which integration/mutation controls these tests. It contains
 //
-//	*.lua    in the place of the files of this package
-//	tests    the names of those to run, one a line; without it all run
-//	reached  a directory, if each test is to say what it has reached
+//	*.lua    replacements of the files of this package
+//	tests    the names of the tests to run, one per line; without it all run
+//	reached  a directory, if each test should record what it has reached
 var mutation = os.Getenv("WORQR_MUTATION")
 
-// current is the source of a verb, in which a mutation may have changed something.
+// current returns the source of a verb, which a mutation may have changed.
 var current = source
 
-// mutate has the tests run on the scripts of the mutation.
+// mutate makes the tests run on the scripts of the mutation.
 func mutate() error {
 	if mutation == "" {
 		return nil
@@ -55,10 +54,10 @@ func mutate() error {
 	return err
 }
 
-// unmarked is a file as it is in the scripts.
+// unmarked returns a file as it appears in the scripts.
 func unmarked(text []byte) string { return string(marks.ReplaceAll(text, nil)) }
 
-// rewrite has all scripts be others until the test is over, which runs beside no other.
+// rewrite replaces all scripts until the test ends. The test must not run beside others.
 func rewrite(t testing.TB, as func(source string) string) {
 	for _, v := range Verbs() {
 		was := v.script
@@ -67,7 +66,7 @@ func rewrite(t testing.TB, as func(source string) string) {
 	}
 }
 
-// asked are the tests that the mutation asks for; nil are all.
+// asked returns the tests that the mutation asks for; nil means all.
 var asked = sync.OnceValue(func() map[string]bool {
 	list, err := os.ReadFile(filepath.Join(mutation, "tests"))
 	if mutation == "" || err != nil {
@@ -80,8 +79,8 @@ var asked = sync.OnceValue(func() map[string]bool {
 	return all
 })
 
-// chosen skips a test that the mutation does not ask for, and ends the whole run
-// when one fails, since that is all there is to know.
+// chosen skips a test that the mutation doesn't ask for, and ends the whole run when one fails, since
+// the mutation is caught then.
 func chosen(t testing.TB) {
 	if asked() == nil {
 		return
@@ -97,13 +96,13 @@ func chosen(t testing.TB) {
 	})
 }
 
-// reports is the rule that lets scripts tell what they have reached, for a user who may
-// publish nothing else.
+// reports is the ACL rule that lets scripts report what they have reached, for a user who may publish
+// nothing else.
 const reports = "&reached:*"
 
-// watched writes down which places of the scripts a test has reached, and how long
-// it took. The scripts tell on the channel that is called like the prefix of their keys: not
-// by a pattern, since they look whether anybody listens to patterns.
+// watched records which places in the scripts a test has reached, and how long it took. The scripts
+// report them on a channel named after the prefix of their keys. It subscribes without a pattern, since
+// scripts check whether there are subscribers to patterns.
 func watched(t testing.TB, url, prefix string) {
 	dir := filepath.Join(mutation, "reached")
 	if _, err := os.Stat(dir); mutation == "" || err != nil {

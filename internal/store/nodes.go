@@ -18,16 +18,16 @@ var (
 	ErrPlain   = redisconn.ErrPlain
 )
 
-// IsMisplaced reports whether an error is one of them.
+// IsMisplaced reports whether an error is ErrCluster or ErrPlain.
 func IsMisplaced(err error) bool { return errors.Is(err, ErrCluster) || errors.Is(err, ErrPlain) }
 
 // IsNode reports whether a server is a cluster node, from the section cluster of INFO.
 func (t Told) IsNode() bool { return t["cluster_enabled"] == "1" }
 
-// IsPlain reports whether it isn't one.
+// IsPlain reports whether a server isn't a cluster node.
 func (t Told) IsPlain() bool { return t["cluster_enabled"] == "0" }
 
-// A Node is a server: the only one, or one of a cluster. Its calls aren't sent on to other nodes.
+// A Node is a server: the only one, or one of a cluster. Its calls aren't redirected to other nodes.
 type Node struct {
 	Name    string // "" if it is the only one
 	Replica bool
@@ -54,20 +54,20 @@ func (l *Lines) Ping(ctx context.Context) error {
 	return err
 }
 
-// TellCluster reads what a node says about its cluster.
+// TellCluster reads a node's CLUSTER INFO.
 func (t Told) TellCluster(ctx context.Context, r Runner) error {
 	v, err := r.One(ctx, redisconn.Command("CLUSTER", "INFO"))
 	return t.read(redisconn.Reply{Value: v, Err: err})
 }
 
-// An OpenSlot is one that is moving from or to a node, as that node sees it.
+// An OpenSlot is a slot that is moving from or to a node, as that node sees it.
 type OpenSlot struct {
 	Slot  int
-	Comes bool   // to that node; otherwise it leaves
+	Comes bool   // it's moving to that node; otherwise from it
 	Other string // address of the other node; "" if it isn't known
 }
 
-// OpenSlots returns those of a node.
+// OpenSlots returns the open slots of a node.
 func OpenSlots(ctx context.Context, r Runner) ([]OpenSlot, error) {
 	text, err := redis.String(r.One(ctx, redisconn.Command("CLUSTER", "NODES")))
 	if err != nil {
@@ -76,8 +76,8 @@ func OpenSlots(ctx context.Context, r Runner) ([]OpenSlot, error) {
 	return openSlots(text), nil
 }
 
-// openSlots reads the answer to CLUSTER NODES, where [7->-id] is a slot that leaves for a node and
-// [7-<-id] one that comes from it.
+// openSlots parses the reply to CLUSTER NODES, where [7->-id] is a slot that is moving to a node and
+// [7-<-id] one that is moving from it.
 func openSlots(text string) (open []OpenSlot) {
 	addresses := map[string]string{}
 	for line := range strings.Lines(text) {

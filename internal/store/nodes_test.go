@@ -7,7 +7,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// What a node says of slots that are on their way, and nothing else, also where it makes no sense.
+// openSlots returns only the slots that a node reports as moving, whatever else the text contains.
 func TestOpenSlots(t *testing.T) {
 	t.Parallel()
 	const text = `aa 10.0.0.1:7000@17000 myself,master - 0 0 1 connected 0-5460 5462 [7->-bb] [9000-<-cc] [x->-bb] [8-] [] [

@@ -13,20 +13,20 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// What lib_ages.lua calls the member that isn't a note, and what it has in front.
+// The member of ages that isn't a note, and the number that lib_ages.lua subtracts from its score.
 const (
 	ageDrift = "drift"
 	ageBase  = 1 << 52
 )
 
-// overdueCall asks for the entry that is due first, of those that wait for a time.
+// overdueCall asks for the entry that is due first among those that wait for a time.
 func overdueCall(q keys.Queue) redisconn.Call {
 	return redisconn.Command("ZRANGEBYSCORE", q.Schedule(), int64(ancient), "+inf", "WITHSCORES", "LIMIT", 0, 1)
 }
 
-// The times since when something waits are in ms. They're 0 where nothing does, or nobody knows.
+// The functions below return since when a task waits, in ms; 0 if none does, or if it isn't known.
 
-// firstAddedAt returns when the first item of a stream came.
+// firstAddedAt returns when the first item of a stream was added.
 func firstAddedAt(reply redisconn.Reply) int64 {
 	items, err := redis.Values(reply.Value, reply.Err)
 	if err != nil || len(items) == 0 {
@@ -41,10 +41,10 @@ func firstAddedAt(reply redisconn.Reply) int64 {
 	if at, err := strconv.ParseInt(ms, 10, 64); err == nil && at >= ancient {
 		return at
 	}
-	return 0 // others have put it there
+	return 0 // added by another program
 }
 
-// firstDue returns when what is due first should have started.
+// firstDue returns when the first due task should have started.
 func firstDue(reply redisconn.Reply) int64 {
 	first, err := redis.Strings(reply.Value, reply.Err)
 	if err != nil || len(first) != 2 {
@@ -54,8 +54,8 @@ func firstDue(reply redisconn.Reply) int64 {
 	return int64(min(at, ageBase))
 }
 
-// frontSince returns when the task at the front of the list came, as far as heartbeats have seen it. Its
-// arguments are earlier answers: the token, and the drift.
+// frontSince returns when the task at the front of the list was added, according to the notes of
+// heartbeats. token and drift are earlier replies.
 func frontSince(ctx context.Context, r Runner, q keys.Queue, token, drift redisconn.Reply) (int64, error) {
 	given, err := redis.Int64(token.Value, token.Err)
 	known, bad := redis.Float64(drift.Value, drift.Err)
@@ -73,7 +73,7 @@ func frontSince(ctx context.Context, r Runner, q keys.Queue, token, drift redisc
 	return notes[0], nil
 }
 
-// ageOf returns how long the first of them is ago, or 0 if the time isn't known.
+// ageOf returns how long ago the earliest of these times is, or 0 if a time isn't known.
 func ageOf(now int64, since []int64) time.Duration {
 	var first int64
 	for _, at := range since {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Oldest is the age of the task in front, as far as it was noted, of the first added one, and of what is
-// overdue: of the one that waits longest.
+// Oldest is the age of the task that waits longest, among the front of the list as far as noted, the
+// first added task, and the first overdue one.
 func TestOldest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -38,8 +38,8 @@ func markedKey(mark string) (string, error) {
 // NewSalt returns a salt for the tasks of a call, in part i of n of a spread queue, or 0 of 1.
 func NewSalt(i, n int) string { return keys.NewSalt(i, n) }
 
-// NewKey returns a key for a task in part i of n, as NewSalt.
+// NewKey returns a key for a task in part i of n; see NewSalt.
 func NewKey(i, n int) string { return keys.NewKey(time.Now(), i, n) }
 
-// AddedPart returns in which of n parts a task with a key is, if an added task may have it.
+// AddedPart returns in which of n parts a task with a key is, if an added task can have that key.
 func AddedPart(key string, n int) (i int, ok bool) { return keys.AddedPart(key, n) }

@@ -12,9 +12,9 @@ import (
 // An Ending says how a process ends.
 type Ending string
 
-// The endings: Finish for good; Drop for good, as canceled and without the event;
-// Stop returns the task to the front; Retry schedules a retry; Snooze a start that
-// doesn't count as one; Fail moves it to the failed queue.
+// The endings: Finish ends the task for good; Drop does too, as canceled and without the event;
+// Stop returns it to the front; Retry schedules a retry; Snooze schedules a start that doesn't count
+// as a retry; Fail moves it to the failed queue.
 const (
 	Finish Ending = "finish"
 	Drop   Ending = "drop"
@@ -27,8 +27,8 @@ const (
 // A Kind says why a task is in the failed queue.
 type Kind = inspect.FailureKind
 
-// The kinds of failure: its handler failed for good; its payload can't be read; too
-// many workers died holding it; its time was over before it started.
+// The kinds of failure: the handler failed for good; the payload can't be read; too
+// many workers died holding the task; it expired before it started.
 const (
 	Failed    = inspect.FailureError
 	Malformed = inspect.FailureMalformed
@@ -43,17 +43,17 @@ const MaxError = 1 << 10
 type Outcome struct {
 	Process string
 	Token   int64
-	Plain   bool   // it is certain to be of the list; in a round these come last
+	Plain   bool   // it certainly comes from the list; in a round these are last
 	Added   bool   // it was started as an added task, and not as an entry
 	Size    int    // bytes of the payload
 	Card    int    // bytes of the card
-	Digest  string // of the payload; of a large one it is said to the script
+	Digest  string // of the payload; sent to the script if the payload is large
 	Verb    Ending
 	Result  []byte        // of Finish; nil: none
 	Delay   time.Duration // of Retry and Snooze
 	Kind    Kind          // of Fail
 	Due     int64         // of Fail: ms of Redis time when the task was due; 0 if that isn't known
-	Reason  string        // of Fail; of Retry, up to MaxError bytes for the next attempt to see; "": it sees those before
+	Reason  string        // of Fail; of Retry, up to MaxError bytes for the next attempt to see; "": it sees the previous reason
 
 	large *largeResult // once Encode has been called
 }
@@ -65,7 +65,7 @@ type largeResult struct {
 }
 
 // Encode encodes a large result beforehand, without a lock and beside the rounds, since that
-// takes long. Most is the longest result to send whole.
+// takes long. most is the longest result to send whole.
 func (o *Outcome) Encode(most int) {
 	if o.Verb != Finish || len(o.Result) <= Large {
 		return
@@ -76,7 +76,7 @@ func (o *Outcome) Encode(most int) {
 	}
 }
 
-// word is the argument of the verb in a round, besides the process.
+// word returns the argument of the ending in a round, besides the process.
 func (o *Outcome) word(r *Round) any {
 	switch {
 	case o.Verb == Retry && o.Reason != "":
@@ -144,8 +144,8 @@ func (o *Outcome) simple() bool {
 	return (o.Plain || o.Added) && o.Verb == Finish && o.Result == nil && o.Size <= Large
 }
 
-// Rank is the place of an outcome in a round: those of the schedule
-// come first, simple ones last, and of these the added ones first.
+// Rank returns the place of an outcome in a round: those of the schedule come first, simple ones
+// last, and among these the added ones first.
 func (o *Outcome) Rank() int {
 	switch {
 	case o.simple() && o.Plain:

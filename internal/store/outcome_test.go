@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// kept is a seed in which z's task has ended, and a newer one waits there; y's runs; and x's has
+// kept is a seed in which z's task has ended and a newer one waits, y's task runs, and x's task has
 // ended.
 var kept = state{
 	"entries": "{p1=k:y}", "working:w1": "(p1=1)", "process:p1": "[b]", "workers": "(w1=+60m)", "token": "=1",
@@ -21,7 +21,7 @@ var _ = probed("outcome",
 	probe{seed: kept, call: outcomes("k:x", "k:y", "k:z")},
 )
 
-// outcomes asks how the tasks of entries ended.
+// outcomes returns how the tasks of entries ended.
 func outcomes(entries ...string) func(*env) string {
 	return func(e *env) string {
 		ends, err := Ends(e.ctx, e.line, e.q, series(len(entries), func(i int) string { return spelled(entries[i]) }))
@@ -73,7 +73,7 @@ func TestOutcome(t *testing.T) {
 // keeps is the card of a task whose result is kept for an hour.
 const keeps = "40003600000"
 
-// What ends for good leaves a record, in the step that ends it, and whoever waits is told.
+// A task that ends for good leaves a record in the step that ends it, and waiting callers are notified.
 func TestOutcomeOfEnds(t *testing.T) {
 	running := runX.with("keyed:k:x", h(runX["keyed:k:x"], "held="+keeps))
 	waiting := keyX.with("keyed:k:x", h(keyX["keyed:k:x"], "card="+keeps))
@@ -116,7 +116,7 @@ func TestOutcomeOfEnds(t *testing.T) {
 	})
 }
 
-// What gives way to something that keeps no result leaves a record, unless what runs leaves one later.
+// A task replaced by one that keeps no result leaves a record, unless a running task leaves one later.
 func TestOutcomeOfReplaced(t *testing.T) {
 	kept, told, listens := "card="+keeps, []string{"end:k:x \"\""}, []string{"end:k:x"}
 	later := keyX.with("schedule", "(k:x=+60m)", "keyed:k:x", h(waits("a", "+60m", 0, 0), kept))
@@ -146,7 +146,7 @@ func TestOutcomeOfReplaced(t *testing.T) {
 	})
 }
 
-// A page of results ends after a mebibyte; one is read in any case.
+// A page of results ends after a mebibyte, and has at least one result.
 func TestOutcomeOfLargeResults(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -14,13 +14,13 @@ import (
 
 const (
 	perPage   = 100     // rows read at a time
-	listBytes = 1 << 20 // read at a time, too; one task may be larger
+	listBytes = 1 << 20 // bytes read at a time; one task may be larger
 )
 
-// errReply is the error of a reply that Redis does not send.
+// errReply is the error of a reply that Redis never sends.
 var errReply = errors.New("unexpected reply; is this a Redis server?")
 
-// IsWrongType reports whether Redis has refused because of the type of a key.
+// IsWrongType reports whether Redis refused a call because of the type of a key.
 func IsWrongType(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "WRONGTYPE")
 }
@@ -93,7 +93,7 @@ func chain[T any](all ...pager[T]) pager[T] {
 	}
 }
 
-// ending adds an error after the last row, if there is one then.
+// ending adds an error after the last row, if last returns one.
 func ending[T any](of pager[T], last func() error) pager[T] {
 	return func(ctx context.Context) ([]T, error) {
 		some, err := of(ctx)
@@ -104,7 +104,7 @@ func ending[T any](of pager[T], last func() error) pager[T] {
 	}
 }
 
-// within reads the rows that belong to each row.
+// within reads, for each row, the rows that belong to it.
 func within[T, U any](of pager[T], inner func(T) pager[U]) pager[U] {
 	var left []T
 	var now pager[U]
@@ -142,8 +142,8 @@ func split[T any](of pager[T], next func() int) pager[T] {
 	}
 }
 
-// sized makes pages whose payloads, in the hash that key names for a row,
-// have listBytes together at most, or are one.
+// sized makes pages of one row, or of several whose payloads have at most listBytes together. A
+// row's payload is in the hash that key returns.
 func sized[T any](r Runner, of pager[T], key func(T) string) pager[T] {
 	var sizes []int // of the rest of the page
 	next := func() int {
@@ -168,7 +168,7 @@ func sized[T any](r Runner, of pager[T], key func(T) string) pager[T] {
 	}), next)
 }
 
-// given pages through rows that are known already.
+// given pages through the given rows.
 func given[T any](all []T) pager[T] {
 	return func(context.Context) (some []T, _ error) {
 		some = all[:min(perPage, len(all))]
@@ -206,8 +206,8 @@ func byIndex(r Runner, key string) pager[[]byte] {
 // of a hash with its value, or a name alone.
 type item struct{ name, value string }
 
-// byCursor reads what such a command yields. Each item takes n words of the reply.
-// Everything that exists throughout comes at least once.
+// byCursor reads what such a command yields. Each item takes that many words of the reply. Items
+// that exist during the whole scan come at least once.
 func byCursor(r Runner, words int, call func(cursor string) redisconn.Call) pager[item] {
 	cursor, over := "0", false
 	return func(ctx context.Context) ([]item, error) {
@@ -252,7 +252,7 @@ func members(r Runner, key string) pager[string] {
 	return filter(names(scan(r, "SSCAN", key)), found.passes)
 }
 
-// names are those of fields.
+// names returns the names of the items.
 func names(of pager[item]) pager[string] {
 	return each(of, func(_ context.Context, some []item) ([]string, error) {
 		all := make([]string, len(some))
@@ -263,11 +263,11 @@ func names(of pager[item]) pager[string] {
 	})
 }
 
-// A pacer says how many payloads to ask for if Redis doesn't tell their size
-// beforehand: more and more while they are small.
+// A pacer decides how many payloads to ask for if their size isn't known beforehand: more and more
+// while they are small.
 type pacer struct{ n, largest int }
 
-// next is how many to ask for.
+// next returns how many to ask for.
 func (p *pacer) next() int {
 	if p.n == 0 {
 		p.n = 1
@@ -278,7 +278,7 @@ func (p *pacer) next() int {
 	return p.n
 }
 
-// saw notes the size of one that was read.
+// saw records the size of a payload that was read.
 func (p *pacer) saw(size int) { p.largest = max(p.largest, size) }
 
 // A sieve lets each name pass once. It remembers a bounded number of them.

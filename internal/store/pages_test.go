@@ -13,7 +13,7 @@ import (
 
 var errPage = errors.New("this page cannot be read")
 
-// paged pages through numbers, and then fails if it is to.
+// paged pages through numbers. At the end it fails if fails is true.
 func paged(fails bool, all ...[]int) pager[int] {
 	return func(context.Context) ([]int, error) {
 		if len(all) == 0 {
@@ -28,7 +28,7 @@ func paged(fails bool, all ...[]int) pager[int] {
 	}
 }
 
-// read is what a pager yields, and its pages.
+// read returns all rows of a pager, and the sizes of its pages.
 func read[T any](p pager[T]) (all []T, sizes []int, err error) {
 	for {
 		some, err := p(context.Background())
@@ -39,8 +39,7 @@ func read[T any](p pager[T]) (all []T, sizes []int, err error) {
 	}
 }
 
-// Pagers are put together, and no row is lost or comes twice; an error follows what came
-// before it.
+// Combined pagers lose no row and repeat none. An error comes after the rows before it.
 func TestPagers(t *testing.T) {
 	t.Parallel()
 	odd := func(n int) bool { return n%2 == 1 }
@@ -74,7 +73,7 @@ func TestPagers(t *testing.T) {
 	}
 }
 
-// What is ranged over twice is read twice, and no further than somebody asks.
+// Ranging over rows twice reads them twice, and no further than the loop goes.
 func TestRows(t *testing.T) {
 	is := redistest.Parallel(t)
 	reads := 0
@@ -98,7 +97,7 @@ func TestRows(t *testing.T) {
 	is.Equal(reads, 1)
 }
 
-// canned are replies, in their order.
+// canned returns a fake that gives these replies in order.
 func canned(all ...redisconn.Reply) fake {
 	return func(calls []redisconn.Call) []redisconn.Reply {
 		some := all[:len(calls)]
@@ -107,7 +106,7 @@ func canned(all ...redisconn.Reply) fake {
 	}
 }
 
-// Payloads that travel together are listBytes at most, or one.
+// The payloads of a page have at most listBytes together, unless there is only one.
 func TestSized(t *testing.T) {
 	is := redistest.Parallel(t)
 	const mib = int64(listBytes)
@@ -122,7 +121,7 @@ func TestSized(t *testing.T) {
 	is.Equal(err, errPage)
 }
 
-// More and more is asked for while payloads are small.
+// A pacer asks for more and more while payloads are small.
 func TestPacer(t *testing.T) {
 	is := redistest.Parallel(t)
 	var p pacer
@@ -134,7 +133,7 @@ func TestPacer(t *testing.T) {
 	is.Equal(asked, []int{1, 2, 4, 8, 16, 32, 64, perPage, perPage, 3, 6, 1})
 }
 
-// A name passes once, as long as the sieve remembers it, which is bounded.
+// A name passes once, as long as the sieve remembers it. The sieve's memory is bounded.
 func TestSieve(t *testing.T) {
 	is := redistest.Parallel(t)
 	s := sieve{}

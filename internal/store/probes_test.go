@@ -11,17 +11,16 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A probe is a call of a verb where it has much to do. Tests of what is true of all verbs
-// range over these.
+// A probe is a call of a verb with much to do. Tests that apply to all verbs range over probes.
 type probe struct {
 	verb string // probed sets it
-	what string // where there are several of a verb
+	what string // if a verb has several
 	seed state
 	call func(*env) string
-	adds bool // it adds work, and is refused on a full Redis
+	adds bool // it adds tasks, and is refused on a full Redis
 }
 
-// busy is a queue with everything going on: w1 runs a, which is being canceled, and b, which
+// busy is a queue with everything in use: w1 runs a, which is being canceled, and b, which
 // is locked; w2's lease expired while it ran c.
 var busy = state{
 	"queues": "[x y z]", "workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)",
@@ -32,9 +31,9 @@ var busy = state{
 	"unique": "{#b=p:p2 #y=w:1 offset=0}", "paused": "=1", "once:n": "=1 +60m",
 }
 
-// busyLane is a queue with everything going on in the schedule: w1 runs a of
-// the list, b of x, which blocks e, and c, which is tried again; w2 has lapsed
-// while it ran d of y; f of z is due, g is to be tried again, and h has failed.
+// busyLane is a queue with everything in use in the schedule: w1 runs a of the list, b of x, which
+// blocks e, and c, which is a retry; w2's lease expired while it ran d of y; f of z is due, g waits
+// for a retry, and h has failed.
 var busyLane = state{
 	"queues": "[q]", "workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "rounds": "{w1=4 w2=7}", "token": "=4",
 	"working:w1": "(p1=1 p2=2 p3=3)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]",
@@ -47,7 +46,7 @@ var busyLane = state{
 	"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#h:k:g1=0)", "failed:keyed:k:g1": graveOf("h", "-9m", "from=k:v"),
 }
 
-// busyBatch has a batch that is committed and one that is being sent.
+// busyBatch has a committed batch, and one that is being sent.
 var busyBatch = state{"workers": "(w1=+60m)", "idle": "(w3=-1m)", "batch:c": "[a b]", "batches": "(c=1)", "batch:b": "[d] +1m"}
 
 var (
@@ -62,7 +61,7 @@ var (
 	startRound = Round{Worker: "w1", Number: 5, Crashes: 1, Start: []string{"p5", "p6"}}
 )
 
-// raw makes a call whose answer the library doesn't read.
+// raw makes a call whose reply the library doesn't read.
 func raw(call func(e *env) redisconn.Call) func(*env) string {
 	return func(e *env) string {
 		v, err := e.line.One(e.ctx, call(e))
@@ -70,7 +69,7 @@ func raw(call func(e *env) redisconn.Call) func(*env) string {
 	}
 }
 
-// probes are those of all verbs. The test file of a verb has them.
+// probes has the probes of all verbs. Each verb's test file adds its own.
 var probes []probe
 
 // probed adds the probes of a verb.
@@ -84,8 +83,8 @@ func probed(verb string, all ...probe) bool {
 
 func (p probe) name() string { return strings.TrimSuffix(p.verb+", "+p.what, ", ") }
 
-// Each verb has a probe, which does something, and is told on no other channels than the
-// table says.
+// Each verb has a probe that does something, and it publishes on no other channels than the table
+// says.
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	probed := map[string]bool{}
@@ -103,7 +102,7 @@ func TestProbes(t *testing.T) {
 				kind, _, _ := strings.Cut(strings.TrimPrefix(m, "failed:"), " ")
 				kind, _, _ = strings.Cut(kind, ":")
 				if !strings.Contains(" "+VerbOf(p.verb).Tells+" ", " "+kind+" ") {
-					t.Errorf("it tells %q, and the table says %q", m, VerbOf(p.verb).Tells)
+					t.Errorf("it publishes %q, and the table has %q", m, VerbOf(p.verb).Tells)
 				}
 			}
 		})
@@ -115,13 +114,13 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// On a full Redis everything works as on any other, except adding tasks: that is
-// refused, and changes nothing.
+// On a full Redis everything works as usual, except adding tasks: that is refused, and changes
+// nothing.
 func TestFull(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
 	for _, p := range probes {
-		t.Run(p.name(), func(t *testing.T) { // one after the other: the limit is the server's
+		t.Run(p.name(), func(t *testing.T) { // sequentially, since the limit applies to the whole server
 			free, full := newEnv(t, redistest.URL(), nil), newEnv(t, url, nil)
 			free.seed(p.seed)
 			full.seed(p.seed)
@@ -146,8 +145,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// A key that somebody put something else under makes a script fail before it changes
-// anything, with an error that says why; or it does not matter.
+// A key of the wrong type makes a script fail before it changes anything, with an error that says
+// why, or it has no effect.
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	for _, p := range probes {
@@ -156,9 +155,9 @@ func TestForeign(t *testing.T) {
 			foreign := "=foreign"
 			switch {
 			case value[0] == '=' || kind == "working" || kind == "process":
-				continue // its presence is all that counts; or what can't be read stays, and the rest goes on
+				continue // only its presence counts; or what can't be read stays, and the rest works
 			case kind == "queues" && strings.Contains("step beat sweep leave fail", p.verb):
-				continue // they go on without it: TestQueueOfAnotherType
+				continue // they work without it: TestQueueOfAnotherType
 			}
 			t.Run(p.name()+"/"+key, func(t *testing.T) {
 				e := beside(t, nil)
@@ -176,7 +175,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// ruled makes the calls from now on those of a user with these rules.
+// ruled makes all further calls as a user with these ACL rules.
 func (e *env) ruled(rules ...string) {
 	e.t.Helper()
 	user := e.prefix
@@ -191,8 +190,8 @@ func (e *env) ruled(rules ...string) {
 	e.t.Cleanup(e.line.Close)
 }
 
-// Messages are hints: everything works for a user who may not publish any, and
-// if no worker is known to be idle.
+// Messages are only hints: everything works for a user who may not publish any, and if no worker is
+// known to be idle.
 func TestHintsOnly(t *testing.T) {
 	t.Parallel()
 	for _, p := range probes {
@@ -215,7 +214,7 @@ func TestHintsOnly(t *testing.T) {
 					bound.seed(seed.with("idle", "=foreign"))
 				}
 				want, got := call(free), call(bound)
-				plain := func(answer string) string { // with nobody else idle, the first
+				plain := func(answer string) string { // without the rank, which is 0 if no other worker is idle
 					return strings.TrimSpace(strings.NewReplacer("rank=0", "").Replace(answer))
 				}
 				if without == "channels" && got != want || plain(got) != plain(want) {
@@ -231,7 +230,7 @@ func TestHintsOnly(t *testing.T) {
 	}
 }
 
-// A user who may do less: what a script can do without, it does without.
+// For a user with fewer permissions, scripts do without every command that isn't essential.
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	kept := runX.with("keyed:k:x", h(runX["keyed:k:x"], "held="+keeps))
@@ -283,8 +282,8 @@ func TestDenied(t *testing.T) {
 	})
 }
 
-// The answers that the library does not read are what the headers of the scripts
-// say: others run them, too.
+// Replies that the library doesn't read match the headers of the scripts, too: other programs run
+// these scripts.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -16,19 +16,18 @@ import (
 	"github.com/worqr/worqr/internal/topology"
 )
 
-// A Back is the back of a queue, where payloads are added. It remembers whether
-// the queue was long.
+// A Back is the back of a queue, where payloads are added. It remembers whether the queue was long.
 type Back struct {
 	q       keys.Queue
 	enqueue *redisconn.Head
 	push    redisconn.Call
-	long    atomic.Bool // enough tasks waited that no worker can be idle
+	long    atomic.Bool // so many tasks waited that no worker can be idle
 
 	unsharded atomic.Bool // there is no SPUBLISH, or it isn't allowed
 }
 
-// long is how many tasks wait only if no worker is idle. An idle one would have
-// been woken for the first of them, and would have woken the next.
+// If long tasks wait, no worker is idle: it would have been woken for the first of them, and would
+// have woken the next one.
 const long = 100
 
 // NewBack returns the back of the queue.
@@ -36,12 +35,11 @@ func NewBack(q keys.Queue) *Back {
 	return &Back{q: q, enqueue: enqueue.call(q, "payload", []any(nil)).Head(), push: redisconn.Command("LPUSH", q.Waiting())}
 }
 
-// Enqueue adds payloads to the back of the queue, all or none. The call may be
-// combined with others. While the queue is long it does what a
-// producer in any language would: no worker needs to be woken. It fails with ErrUnmoved
-// if a batch has to be moved to the queue first, and the script looks for one. Alone
-// says, here and below, that nothing waited and nobody serves the queue: it may have been
-// deleted, and its name taken off the list of queues.
+// Enqueue adds payloads to the back of the queue, all or none. The call may be combined with others.
+// While the queue is long, it pushes and publishes as a producer in any language would: no worker
+// needs to be woken. Otherwise a script looks for a batch that must be moved to the queue first, and
+// fails with ErrUnmoved if there is one. Here and below, alone means that nothing waited and no
+// worker serves the queue: it may have been deleted, and its name taken off the list of queues.
 func (b *Back) Enqueue(ctx context.Context, l *topology.Router, payloads []any) (alone bool, err error) {
 	if !b.long.Load() || !l.Line(b.q).Free() {
 		a := enqueue.read(l.One(ctx, b.enqueue.Call(payloads)))
@@ -54,7 +52,7 @@ func (b *Back) Enqueue(ctx context.Context, l *topology.Router, payloads []any) 
 	count := len(payloads)
 	size, err := b.pushed(ctx, l, payloads)
 	if err != nil {
-		b.long.Store(false) // observers are not told again of what was refused
+		b.long.Store(false) // so that a refused push isn't published again
 		return false, err
 	}
 	if b.long.Store(size-count >= long); size == count {
@@ -63,7 +61,7 @@ func (b *Back) Enqueue(ctx context.Context, l *topology.Router, payloads []any) 
 	return alone, nil
 }
 
-// pushed adds payloads, and tells observers. In a cluster it does so as scripts do there.
+// pushed adds payloads, and notifies observers. In a cluster it publishes as scripts do there.
 func (b *Back) pushed(ctx context.Context, l *topology.Router, payloads []any) (size int, err error) {
 	channel, count := b.q.Channel(keys.KindEnqueue), len(payloads)
 	publish := redisconn.Command("PUBLISH", channel, count)
@@ -81,8 +79,8 @@ func (b *Back) pushed(ctx context.Context, l *topology.Router, payloads []any) (
 // first returns the first of replies; the others don't matter.
 func first(replies []redisconn.Reply) (any, error) { return replies[0].Value, Refusal(replies[0].Err) }
 
-// EnqueueOnce is Enqueue unless a call with this nonce has enqueued within the
-// window; fresh says whether it did. It always looks for a batch.
+// EnqueueOnce enqueues unless a call with this nonce has done so within the window; fresh reports
+// whether it enqueued. It always looks for a batch.
 func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, window time.Duration, payloads []any) (fresh, alone bool, err error) {
 	a := enqueueOnce.ask(ctx, r, q, "once", nonce, "window", window.Milliseconds(), "payload", payloads)
 	n := a.int("fresh")
@@ -116,11 +114,11 @@ func Resume(ctx context.Context, r Runner, q keys.Queue) error {
 	return resume.ask(ctx, r, q).err
 }
 
-// stalls is how many calls in a row may make no progress. Then others
-// add tasks as fast as these delete.
+// stalls is how many calls in a row may make no progress. More mean that others add tasks as fast as
+// Delete drops them.
 const stalls = 100
 
-// Delete drops all waiting tasks, in batches, too, and their locks. It may drop tasks added
+// Delete drops all waiting tasks, also those in batches, and their locks. It may drop tasks added
 // meanwhile. If they arrive so fast that earlier ones may be left, it fails.
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 	cursor, list, least, stalled := "0", 1, int64(math.MaxInt64), 0
@@ -136,7 +134,7 @@ func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 			return fmt.Errorf("tasks are added as fast as they are deleted, and %d are still waiting; stop the producers and call Delete again", left)
 		}
 		switch {
-		case least == 0 && next == "0": // once nothing was left; what is there now is new
+		case least == 0 && next == "0": // at one point nothing was left; tasks that wait now are new
 			return nil
 		case least > 0 && batches > 0:
 			cursor, list = "0", 2
@@ -149,8 +147,8 @@ func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 // When says whether a Put changes the time of the task that waits under its key.
 type When string
 
-// The rules: always; never; only to a later time; only to an earlier time; always, and what recurs
-// occurs once more than its schedule says.
+// The rules: always; never; only to a later time; only to an earlier time; always, and a recurring
+// task gets one occurrence more than its schedule has.
 const (
 	Always  When = "always"
 	Never   When = "never"
@@ -167,7 +165,7 @@ type Change struct {
 	KeepPayload bool
 	KeepCounts  bool
 	Card        []byte // nil: none
-	ByKey       bool   // other tasks with this payload are others: cancels of it don't concern this one
+	ByKey       bool   // the key alone identifies the task: cancels of its payload don't cover it
 }
 
 // Put schedules a task under the entry, or changes the one that waits there.
@@ -176,8 +174,9 @@ func Put(ctx context.Context, r Runner, q keys.Queue, entry string, c Change) (a
 	return alone, err
 }
 
-// PutOnce puts unless the nonce was used within the window. Then first is what was put or added
-// with it, an entry or the name of an added task; else "". Without a window it puts.
+// PutOnce puts unless the nonce was used within the window. If it was, first is the entry, or the
+// name of the added task, that was put or added with it; otherwise "". Without a window it always
+// puts.
 func PutOnce(ctx context.Context, r Runner, q keys.Queue, entry, nonce string, window time.Duration, c Change) (first string, alone bool, err error) {
 	a := put.ask(ctx, r, q, "once", nonce, "entry", entry, "payload", c.Payload, "at", c.At, "when", string(c.When),
 		"keep", flag(c.KeepPayload), "counts", flag(c.KeepCounts), "card", c.Card, "by_key", flag(c.ByKey),
@@ -194,8 +193,8 @@ func flag(on bool) int {
 	return 0
 }
 
-// RemoveCall is the call of one removal; several travel together. Its reply
-// says whether something waited.
+// RemoveCall returns the call of one removal; several can be sent together. Its reply says whether
+// a task waited.
 func RemoveCall(q keys.Queue, entry string) redisconn.Call {
 	return removeEntry.call(q, "entry", entry)
 }
@@ -206,7 +205,7 @@ func Remove(ctx context.Context, r Runner, q keys.Queue, entry string) (bool, er
 }
 
 // Requeue puts the named entries of the failed queue back where they came
-// from, and returns how many it could.
+// from, and returns how many.
 func Requeue(ctx context.Context, r Runner, q keys.Queue, entries []string) (requeued int, err error) {
 	head, tail := q.Failed().Around()
 	for len(entries) > 0 {

@@ -32,18 +32,18 @@ const mostKnown = 1000
 // A known holds what a producer knows about a queue.
 type known struct {
 	*Back
-	listed  atomic.Int64  // when the queue was put into the registry, in ns; 0 is never
-	denied  atomic.Bool   // this user may not do that
-	foreign atomic.Int64  // when another type of key was in the registry's place, in ns; 0 is never
-	unmoved atomic.Int64  // batches were accepted that may be in the queue or not; it grows with each, and is 0 once all are there
-	hauls   logs.Outage   // about moving them
-	turn    chan struct{} // holds one: the caller that moves them
+	listed  atomic.Int64  // when the queue was added to the registry, in ns; 0 is never
+	denied  atomic.Bool   // this user may not add it
+	foreign atomic.Int64  // when the registry's key had another type, in ns; 0 is never
+	unmoved atomic.Int64  // grows with each accepted batch, which may have been moved to the queue or not; 0 once all have been
+	hauls   logs.Outage   // about moving batches
+	turn    chan struct{} // holds one: the caller that moves batches
 }
 
 // A Target is a queue to which tasks are added.
 type Target struct {
 	Name string
-	ID   string // the name, or what tells its failed queue from it
+	ID   string // the name, or an id of its failed queue
 	Keys Keys
 }
 
@@ -61,8 +61,8 @@ func NewProducer(l *Lines, s Space, log *logs.Log) *Producer {
 // Flush logs the counts of lines that limits have held back so far.
 func (p *Producer) Flush() { p.damage.Flush() }
 
-// of returns what is known about a queue. That may be forgotten during a call; the result of the
-// call is then recorded in a new entry.
+// of returns what is known about a queue. That may be forgotten during a call; then the result of
+// the call is recorded in a new entry.
 func (p *Producer) of(q Target) *known {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,7 @@ func (p *Producer) ofLocked(q Target) *known {
 	if k == nil {
 		k = &known{Back: NewBack(q.Keys), turn: make(chan struct{}, 1)}
 		if len(p.all) >= mostKnown {
-			for id := range p.all { // any one; it can be found out again
+			for id := range p.all { // any one; it can be learned again
 				delete(p.all, id)
 				break
 			}
@@ -100,8 +100,8 @@ func (p *Producer) Forget() {
 	clear(p.all)
 }
 
-// Payloads must be copied before they are sent: after a call was cut short, the connection may
-// still read the bytes when they belong to the caller again.
+// Payloads must be copied before they are sent: after a call was cut short, the connection may still
+// read bytes that belong to the caller again.
 
 // Enqueue adds payloads to the back of the queue.
 func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) error {
@@ -138,8 +138,8 @@ func (p *Producer) EnqueueUnique(ctx context.Context, q Target, payload []byte) 
 	return p.behind(ctx, q, func(*known) (bool, error) { return EnqueueUnique(ctx, p.calls, q.Keys, copied) })
 }
 
-// Put puts a task under an entry, once where that says so. If a call with the mark has put or added
-// one before, it's not fresh, and the key is that of then.
+// Put puts a task under an entry, once if once says so. If an earlier call with its mark has put or
+// added a task, fresh is false, and key is the key of that task.
 func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, once Once) (key string, fresh bool, err error) {
 	c.Payload = bytes.Clone(c.Payload)
 	first := ""
@@ -157,8 +157,8 @@ func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, on
 	return key, false, err
 }
 
-// Add adds tasks with cards, in one call, and returns their keys. If it did so before with this
-// mark, the keys are those of then, and nothing is fresh.
+// Add adds tasks with cards, in one call, and returns their keys. If an earlier call with the mark of
+// once did so, it returns the keys of that call, and fresh is false.
 func (p *Producer) Add(ctx context.Context, q Target, salt string, tasks []Added, once Once) (all []string, fresh bool, err error) {
 	copied := make([]Added, len(tasks))
 	for i, t := range tasks {
@@ -206,7 +206,7 @@ func (p *Producer) behind(ctx context.Context, q Target, send func(*known) (alon
 // added handles the result of send.
 func (p *Producer) added(ctx context.Context, q Target, alone bool, err error) error {
 	k := p.of(q)
-	if err == nil || ctx.Err() == nil { // else it says nothing about Redis
+	if err == nil || ctx.Err() == nil { // otherwise err says nothing about Redis
 		p.log.Called(err)
 	}
 	if errors.Is(err, ErrUnknown) {
@@ -235,7 +235,7 @@ func (p *Producer) batch(ctx context.Context, q Target, b Batch, payloads [][]by
 }
 
 // catchUp moves the batches that the peer knows about. One caller moves them and the others wait,
-// since pages sent together would keep Redis busy for too long.
+// since pages sent at the same time would keep Redis busy for too long.
 func (p *Producer) catchUp(ctx context.Context, q Target, k *known) error {
 	if k.unmoved.Load() == 0 {
 		return nil
@@ -253,7 +253,7 @@ func (p *Producer) catchUp(ctx context.Context, q Target, k *known) error {
 	if err := p.Haul(ctx, q); err != nil {
 		return err
 	}
-	k.unmoved.CompareAndSwap(n, 0) // unless this peer has enqueued another one meanwhile
+	k.unmoved.CompareAndSwap(n, 0) // unless this peer has enqueued another batch meanwhile
 	return nil
 }
 
@@ -265,7 +265,7 @@ func (p *Producer) Haul(ctx context.Context, q Target) error {
 			"queue", q.ID, "batches", damage.Batches, "key", damage.Key)
 	}
 	if err != nil && ctx.Err() != nil {
-		return err // the caller's time is over, which says nothing about Redis; the next caller goes on
+		return err // the caller's context has ended, which says nothing about Redis; the next caller continues
 	}
 	p.of(q).hauls.Note(p.log, "an accepted batch cannot be moved to its queue; the next heartbeats and enqueues try again", err, "queue", q.ID)
 	return err
@@ -277,16 +277,15 @@ const relist = time.Minute
 // List lists the queue, unless that was done recently.
 func (p *Producer) List(ctx context.Context, q Target) { p.list(ctx, q, p.of(q), false) }
 
-// list puts the queue's name into the registry: when the queue is alone, since a Delete may
-// just have taken it off, and otherwise once a minute for each peer. A worker of the queue
-// lists it, too, so nothing is lost when this fails or ctx ends. It doesn't ask again if the user
-// isn't allowed to, and if something else is in the registry's place, it tries again
-// in a minute.
+// list adds the queue's name to the registry: when the queue is alone, since a Delete may just have
+// removed it, and otherwise once a minute for each peer. A worker of the queue lists it, too, so
+// nothing is lost when this fails or ctx ends. list doesn't try again if the user lacks the
+// permission. If the registry's key has another type, it tries again in a minute.
 func (p *Producer) list(ctx context.Context, q Target, k *known, alone bool) {
 	now := time.Now().UnixNano()
 	recent := func(at int64) bool { return at != 0 && now-at < int64(relist) }
 	last := k.listed.Load()
-	first := !recent(last) && k.listed.CompareAndSwap(last, now) // only the first of the callers that find it late
+	first := !recent(last) && k.listed.CompareAndSwap(last, now) // only the first caller that finds it outdated
 	if k.denied.Load() || recent(k.foreign.Load()) || !alone && !first {
 		return
 	}

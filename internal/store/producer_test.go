@@ -12,11 +12,11 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Who adds to queues of ever new names remembers only some of them. The others are listed
-// and kept in order as well, and found again.
+// A producer that adds to ever new queues remembers only some of them. The others are listed and keep
+// their order, too, and are learned again.
 func TestManyQueueNames(t *testing.T) {
 	is := redistest.Parallel(t)
-	dial := sure(Open(redistest.Start(t).URL(), Access{}))(t).Dial() // the tables run on what is no whole Redis, too
+	dial := sure(Open(redistest.Start(t).URL(), Access{}))(t).Dial() // the tests with tables also run on partial implementations of Redis
 	l, log := linesTo(t, Single(dial), DefaultTimeout)
 	s := SpaceOf(redistest.Prefix(t))
 	p := NewProducer(l, s, log)
@@ -44,8 +44,8 @@ func TestManyQueueNames(t *testing.T) {
 	is.Equal(listed, 3*mostKnown)
 }
 
-// What is known of a queue may be forgotten while a batch is sent. That the batch may be
-// there is then noted nevertheless.
+// What a producer knows about a queue may be forgotten while a batch is sent. It still records that
+// the batch may exist.
 func TestForgottenDuringBatch(t *testing.T) {
 	is := redistest.Parallel(t)
 	link := redistest.NewLink(t, redistest.Start(t).Addr())
@@ -64,9 +64,9 @@ func TestForgottenDuringBatch(t *testing.T) {
 	p = NewProducer(l, s, log)
 	q, other := Target{"q", "q", s.Queue("q")}, Target{"o", "o", s.Queue("o")}
 	batch := slices.Repeat([][]byte{[]byte("a")}, PageLength+1)
-	is.NoErr(p.Enqueue(t.Context(), other, batch)) // has the scripts be loaded
+	is.NoErr(p.Enqueue(t.Context(), other, batch)) // loads the scripts
 	link.LoseRepliesTo(q.Keys.Batches(), attempts) // to the commit
-	forget <- true                                 // when the first of them is lost
+	forget <- true                                 // when the first reply is lost
 	err := p.Enqueue(t.Context(), q, batch)
 	is.True(errors.Is(err, ErrUnknown))
 	is.Equal(p.of(q).unmoved.Load(), int64(1))

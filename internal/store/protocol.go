@@ -13,18 +13,18 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A Protocol is the version that a peer speaks, or that its fleet speaks by now.
+// A Protocol is the version that a peer or a fleet speaks.
 type Protocol struct {
-	Newest int // that it speaks
-	Oldest int // that a peer beside it may speak
+	Newest int // the version that it speaks
+	Oldest int // the oldest version that other peers may speak
 }
 
 // Ours is this library's protocol. Newest rises when scripts or keys change in a way that older
 // peers can notice. Oldest follows in a later release, so that the release in between works with
-// both. 0 is the protocol from before there were numbers.
+// both. 0 is the protocol from before versions were numbered.
 var Ours = Protocol{Newest: 1, Oldest: 0}
 
-// ErrProtocol says that a peer can't work with the running ones.
+// ErrProtocol says that a peer can't work with the running peers.
 var ErrProtocol = errors.New("the peers of this fleet speak another protocol")
 
 // Beside returns why a peer can't work in a fleet with this protocol; nil if it can.
@@ -50,7 +50,7 @@ func (p Protocol) beside(w Worker) error {
 }
 
 // Agree raises the protocol of the fleet to that of a peer. It fails with ErrProtocol if the peer
-// can't work beside others that are there or have been. It may be repeated.
+// can't work beside current or earlier peers. It may be repeated.
 //
 // If the peer would be the first that can't work beside older ones, it looks for them on the roster
 // before it raises the protocol. So a peer that was started by mistake doesn't stop an old fleet.

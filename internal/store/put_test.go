@@ -20,7 +20,7 @@ var _ = probed("put",
 	probe{what: "new", seed: busyLane, call: sets("u", "n", "+5m"), adds: true},
 )
 
-// sets puts something under a key: at "" is now, how names the rule, "keep", "counts" and
+// sets puts a payload under a key. A due of "" is now; how may have the rule, "keep", "counts" and
 // "card=".
 func sets(key, payload, due string, how ...string) func(*env) string {
 	return func(e *env) string {
@@ -64,7 +64,7 @@ func TestPut(t *testing.T) {
 				state: state{"idle": "(w3=clock:-2m)", "schedule": "(k:x=-5m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "-5m", 0, 0)}}}},
 		{name: "the first: who keeps the time is told", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
 			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"wake:w3 0", "enqueue 1"}, state: x.with("idle", "(w2=-1m)")},
-			{call: sets("y", "b", "+70m"), want: "ok", heard: []string{"enqueue 1"}, // not the first
+			{call: sets("y", "b", "+70m"), want: "ok", heard: []string{"enqueue 1"}, // it isn't the first
 				state: x.with("idle", "(w2=-1m)", "schedule", "(k:x=+60m k:y=+70m)", "contents", y("+70m")["contents"], "keyed:k:y", waits("b", "+70m", 0, 0))},
 			{call: sets("y", "b", "+50m"), want: "ok", heard: []string{"wake:w2 0"},
 				state: x.with("schedule", "(k:y=+50m k:x=+60m)", "contents", y("+50m")["contents"], "keyed:k:y", waits("b", "+50m", 0, 0))}}},
@@ -95,7 +95,7 @@ func TestPut(t *testing.T) {
 	})
 }
 
-// The error of the last attempt is among the counts of what waits: it goes with them.
+// The error of the last attempt belongs to the counts of the waiting task, and is dropped with them.
 func TestPutError(t *testing.T) {
 	tried := func(payload string, retries, crashes int, more ...string) state {
 		return keyX.with("contents", "(#"+payload+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", h(append([]string{waits(payload, "+60m", retries, crashes)}, more...)...))
@@ -112,7 +112,7 @@ func TestPutError(t *testing.T) {
 	})
 }
 
-// A card comes with a payload, and goes with it.
+// A card is added and removed together with its payload.
 func TestPutCard(t *testing.T) {
 	is := func(payload string, fields ...string) state {
 		return keyX.with("contents", "(#"+payload+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", h(append([]string{waits(payload, "+60m", 0, 0)}, fields...)...))
@@ -138,7 +138,7 @@ type change struct {
 
 func (c change) String() string { return fmt.Sprintf("%d %s %t %t", c.at, c.rule, c.keep, c.counts) }
 
-// A task is what waits under a key, by the plain meaning of Put.
+// A task is a model of what waits under a key, according to the documentation of Put.
 type task struct {
 	payload          string
 	due              int // minutes, or a token below zero
@@ -162,9 +162,8 @@ func (w *task) put(payload string, c change) *task {
 	return &n
 }
 
-// Whatever is put under a key while it runs does the same as if it had been put
-// after that has ended or come back: with every rule, one, two or three of them,
-// and every end.
+// Putting under a key while its task runs has the same effect as putting after the task has ended or
+// come back. The test tries this with every rule, one to three puts, and every ending.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	var all []change
@@ -179,7 +178,7 @@ func TestRules(t *testing.T) {
 	for _, a := range all {
 		puts = append(puts, []change{a})
 	}
-	r := rand.New(rand.NewPCG(1, 2)) // some of the many, and always the same
+	r := rand.New(rand.NewPCG(1, 2)) // always the same sample
 	some := func() change { return all[r.IntN(len(all))] }
 	for range 60 {
 		puts = append(puts, []change{some(), some()}, []change{some(), some(), some()})
@@ -251,7 +250,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// What docs/protocol.md has you type puts a task: its fragments, keys and arguments are those of the
+// The commands in docs/protocol.md put a task: their fragments, keys and arguments are those of the
 // script.
 func TestPutByHand(t *testing.T) {
 	chosen(t)
@@ -264,7 +263,7 @@ func TestPutByHand(t *testing.T) {
 	typed = strings.NewReplacer("/tmp/put.lua", t.TempDir()+"/put.lua", "redis-cli", "redis-cli -u "+url).Replace(typed)
 	says, err := exec.CommandContext(t.Context(), "bash", "-c", typed).CombinedOutput()
 	is.NoErr(err)
-	is.Equal(string(says), "2\n\n") // it is new, and nobody serves the queue
+	is.Equal(string(says), "2\n\n") // it's new, and no worker serves the queue
 	is.Equal(sure(redis.String(conn.Do("HGET", "worqr:keyed:{emails}:k:ann", "payload")))(t), "hello")
 	is.Equal(sure(redis.Int(conn.Do("ZCARD", "worqr:schedule:{emails}")))(t), 1)
 }

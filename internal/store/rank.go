@@ -26,32 +26,32 @@ func (r ranked) compare(to ranked) int {
 
 // A ranking reads a sorted set page by page, in its order or in reverse. It remembers
 // the last member it has read, so it yields each member that stays where it is
-// exactly once, whatever is added, removed or moved around it. It goes on from the score
-// of that member. If more than a page have the same score, it goes by their rank:
-// either takes Redis as long at the end of the set as at its beginning.
+// exactly once, whatever is added, removed or moved around it. It continues from the score of that
+// member. If more than a page have the same score, it continues by rank. Both take Redis as long at
+// the end of the set as at its beginning.
 type ranking struct {
 	by      Runner
 	key     string
 	reverse bool
 	last    *ranked // read last; nil before the first
-	next    int     // rank of the member behind it, unless the set has changed; 0 if it isn't known
+	next    int     // rank of the member after it, unless the set has changed; 0 if it isn't known
 }
 
-// errRestless is the error of a set that changes faster than it can be read, or of a
-// server that contradicts itself.
+// errRestless is the error of a set that changes faster than it can be read, or of a server whose
+// replies contradict each other.
 var errRestless = errors.New("the queue is changing too fast to be listed; try again")
 
 // page reads the next members, a page at most.
 func (r *ranking) page(ctx context.Context) ([]ranked, error) {
 	for range 100 {
 		if r.last == nil || r.next > 0 {
-			from := max(r.next-1, 0) // one that was read before, to see whether the ranks are still the same
+			from := max(r.next-1, 0) // a member that was read before, to check whether ranks have changed
 			all, err := r.read(ctx, perPage+1, from, from+perPage)
 			if err != nil {
 				return nil, err
 			}
 			left := r.unread(all)
-			here := from == 0 || len(all) > len(left) // nothing before is unread
+			here := from == 0 || len(all) > len(left) // no earlier member is unread
 			if here && (len(left) > 0 || len(all) <= perPage) {
 				return r.reached(left, from+len(all)), nil
 			}
@@ -81,7 +81,7 @@ func bound(m *ranked) string {
 	return strconv.FormatFloat(m.score, 'f', -1, 64)
 }
 
-// reached moves on behind the members that were read.
+// reached records that the next members, a page at most, have been read, and returns them.
 func (r *ranking) reached(left []ranked, next int) []ranked {
 	if len(left) > perPage {
 		left, next = left[:perPage], next-len(left)+perPage
@@ -147,7 +147,7 @@ func (r *ranking) seek(ctx context.Context) error {
 	return nil
 }
 
-// read reads up to n members.
+// read reads up to most members.
 func (r *ranking) read(ctx context.Context, most int, bounds ...any) ([]ranked, error) {
 	args := append([]any{r.key}, bounds...)
 	if r.reverse {

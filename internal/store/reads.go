@@ -10,8 +10,8 @@ import (
 )
 
 // Reads returns a Runner for calls that change nothing. It repeats them: once if the reply was
-// lost, and while Redis is away, as often as patience allows. Their errors aren't ErrUnknown, since
-// such a call does nothing that could be unknown.
+// lost, and for as long as patience if Redis is down. Their errors aren't ErrUnknown, since such a
+// call has no effect that could be unknown.
 func Reads(by Runner, patience time.Duration) Runner { return &reads{by, patience} }
 
 type reads struct {
@@ -43,7 +43,7 @@ func (r *reads) One(ctx context.Context, c redisconn.Call) (v any, err error) {
 	return v, certain(err)
 }
 
-// Owner names the node of a cluster that has a key, if that is known.
+// Owner returns the node of a cluster that has a key; "" if it isn't known.
 func (r *reads) Owner(key string) string { return (&absence{of: r.by}).home(key) }
 
 func (r *reads) repeat(ctx context.Context, call func() error) {
@@ -69,7 +69,7 @@ func (r *reads) repeat(ctx context.Context, call func() error) {
 // A lostRead is the error of a read whose reply was lost.
 type lostRead struct{ err error }
 
-// certain is the error of a call that changes nothing.
+// certain converts the error of a call that changes nothing.
 func certain(err error) error {
 	if errors.Is(err, ErrUnknown) {
 		return &lostRead{err}

@@ -13,7 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A flaky Runner gives these errors in turn, and then answers.
+// A flaky is a Runner that returns these errors in turn, and then answers.
 type flaky struct {
 	errs  []error
 	calls int
@@ -36,15 +36,15 @@ func (f *flaky) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Rep
 	return []redisconn.Reply{{Value: int64(7)}, {Value: v, Err: err}}
 }
 
-// A call that changes nothing is repeated where its reply was lost, and fails with what cut it
-// off, never with an unknown outcome.
+// A call that changes nothing is repeated if its reply was lost. It fails with the cause of the loss,
+// never with an unknown outcome.
 func TestReads(t *testing.T) {
 	t.Parallel()
 	lost := fmt.Errorf("%w: %w", ErrUnknown, io.EOF)
 	for name, c := range map[string]struct {
 		errs     []error
 		patience time.Duration
-		ends     bool // the context, with the first call
+		ends     bool // the context ends with the first call
 		calls    int
 		want     error
 	}{

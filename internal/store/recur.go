@@ -15,33 +15,33 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A Schedule is what a peer asserts under a key. Without Times it only says that it has it:
-// the answer tells whether they are wanted.
+// A Schedule is what a peer asserts under a key. Without Times, the peer only asserts that it has the
+// schedule; the answer says whether Redis wants the times.
 type Schedule struct {
 	Entry   string
-	Print   string // what it is: equal ones have equal prints; hexadecimal
-	Since   int64  // since when this is asserted, as an answer told; 0 if none has, JustNow if it has just been changed
+	Print   string // its fingerprint, hexadecimal: equal schedules have equal ones
+	Since   int64  // since when it has been asserted, from an earlier answer; 0 if there is none, JustNow if it has just changed
 	Late    int64  // ms after which an occurrence is skipped; 0 is never
 	Times   []int64
 	Payload []byte
-	Card    []byte // "": none
+	Card    []byte // empty: none
 }
 
 // JustNow stands for the time of the call, in Schedule.Since.
 const JustNow = -1
 
-// An Asserted is what Redis has of a schedule that was asserted.
+// An Asserted is the answer about an asserted schedule.
 type Asserted struct {
 	Since int64
 	After int64 // ms of Redis time after which times are wanted
 	State string
 }
 
-// The states of what is asserted.
+// The states of an asserted schedule.
 const (
 	ScheduleHeld    = "held"
-	ScheduleWanted  = "wanted"  // its times and its payload are
-	ScheduleMore    = "more"    // the same, since its times run out
+	ScheduleWanted  = "wanted"  // its times and its payload are wanted
+	ScheduleMore    = "more"    // the same, because its times are running out
 	ScheduleOlder   = "older"   // a newer one is in force
 	ScheduleDamaged = "damaged" // its keys are of another type
 )
@@ -49,8 +49,9 @@ const (
 // Whenever is later than all times of Redis, in ms.
 const Whenever = 1 << 52
 
-// Recur asserts schedules for a period, in ms. If its time isn't beyond judge, Redis ends those that
-// nobody has asserted for theirs; Recur returns their entries, a page of them, and that time.
+// Recur asserts schedules for a period, in ms. If the time of Redis isn't past judge, it also ends
+// schedules that no peer has asserted for their period. It returns their entries, a page of them,
+// and the time of Redis.
 func Recur(ctx context.Context, r Runner, q keys.Queue, period, judge int64, all []Schedule) (told []Asserted, ended []string, now int64, err error) {
 	args := make([]any, 0, 7*len(all))
 	for _, s := range all {
@@ -76,7 +77,7 @@ func Recur(ctx context.Context, r Runner, q keys.Queue, period, judge int64, all
 	return told, ended, a.int("now"), a.err
 }
 
-// EndRecurring ends the schedules of a queue that nobody asserts any more, page by page.
+// EndRecurring ends the schedules of a queue that no peer asserts any more, page by page.
 func EndRecurring(ctx context.Context, r Runner, q keys.Queue) error {
 	for {
 		if _, ended, _, err := Recur(ctx, r, q, 0, Whenever, nil); err != nil || len(ended) == 0 {
@@ -106,11 +107,11 @@ type RecurringTask struct {
 	Until   int64 // asserted until then
 	Now     int64 // the time of the listing
 	Outcome string
-	Of      int64 // the time of the occurrence that had it
-	At      int64 // when it had it
+	Of      int64 // the time of the occurrence that had this outcome
+	At      int64 // when that occurrence ended
 }
 
-// A damagedError says that some schedules can't be read. The key of the first one is hashed.
+// A damagedError says that some schedules can't be read. Its text has the hash of the first one's key.
 type damagedError struct {
 	count int
 	first string
@@ -122,8 +123,8 @@ func (e *damagedError) Error() string {
 }
 func (e *damagedError) Unwrap() error { return e.err }
 
-// Recurring yields the schedules of a queue, in no order. If some are damaged, it fails after the
-// others.
+// Recurring yields the schedules of a queue, in no particular order. If some are damaged, it yields
+// an error after the others.
 func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringTask, error] {
 	return rows(ctx, func() pager[RecurringTask] {
 		return atNow(r, q, func(now int64) pager[RecurringTask] {
@@ -172,8 +173,8 @@ func recurringCalls(q keys.Queue, entry string) []redisconn.Call {
 	}
 }
 
-// RecurringUnder returns the schedule of an entry, as of a time of Redis's; nil if there is none, or its
-// keys are of another type.
+// RecurringUnder returns the schedule of an entry, as of the Redis time now; nil if there is none, or
+// if its keys have another type.
 func RecurringUnder(ctx context.Context, r Runner, q keys.Queue, entry string, now int64) (*RecurringTask, error) {
 	t, err := recurring(r.Do(ctx, recurringCalls(q, entry)...))
 	if errors.Is(err, redis.ErrNil) || IsWrongType(err) {

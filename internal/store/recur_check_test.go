@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// What nobody would notice of a schedule is found, and a peer that has it puts it right.
+// Check finds damage to schedules that nothing else would notice, and a peer that has the schedule
+// repairs it.
 func TestCheckRecurring(t *testing.T) {
 	never, odd, damaged, lost := "Redis would never notice that no peer has it.", "Its name isn't a key.", "What says when it occurs is damaged.", "Nothing says when it occurs."
 	seedX := planX.with("recurring", "(k:x=+1m)")
@@ -60,7 +61,7 @@ func TestCheckResults(t *testing.T) {
 	})
 }
 
-// What is known of a schedule may be damaged: what waits there starts and ends all the same.
+// Even if the data of a schedule is damaged, its waiting task starts and ends.
 func TestGuardRecurrence(t *testing.T) {
 	ran := takenX.with("contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m"))
 	foreign := []string{"recurrence:k:x", "=foreign"}

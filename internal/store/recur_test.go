@@ -16,8 +16,8 @@ var _ = probed("recur",
 	probe{what: "known", seed: planX.with("recurring", "(k:x=+30m)"), call: recurs("x", "1a", "")},
 )
 
-// recurs asserts a schedule: its print, and its times or "" for none. How is "since=" or "late=" a
-// number, "judge", "payload=".
+// recurs asserts a schedule with a print and times, or "" for none. how may have "since=" or "late="
+// and a number, "judge", and "payload=".
 func recurs(key, print, times string, how ...string) func(*env) string {
 	return func(e *env) string {
 		s := Schedule{Entry: "k:" + spelled(key), Print: print, Payload: []byte("a")}
@@ -53,7 +53,8 @@ func recurs(key, print, times string, how ...string) func(*env) string {
 	}
 }
 
-// recursAll asserts several schedules for so many ms, judges until a time, and answers in full.
+// recursAll asserts several schedules for a period in ms, judges until a time, and returns the whole
+// answer.
 func recursAll(period, until int64, all ...Schedule) func(*env) string {
 	return func(e *env) string {
 		told, ended, _, err := Recur(e.ctx, e.line, e.q, period, until, all)
@@ -71,7 +72,7 @@ func recursAll(period, until int64, all ...Schedule) func(*env) string {
 	}
 }
 
-// A call judges until a time of Redis's clock, which may have jumped ahead.
+// A call judges until a time of Redis, whose clock may have jumped ahead.
 func TestJudgesUntil(t *testing.T) {
 	e := beside(t, nil)
 	e.must(e.conn.Do("HSET", e.q.Recurrence("k:x"), "print", "1a", "passed", 1))
@@ -86,7 +87,7 @@ func TestJudgesUntil(t *testing.T) {
 	e.is.Equal(ended, []string{"k:x"})
 }
 
-// each is a schedule as tests have it: asserted by a print, every minute from a time on.
+// course returns the hash of a schedule with a print, times, and the last time that has passed.
 func course(print, times, passed string, more ...string) string {
 	return h(append([]string{"print=" + print, "since=-9m", "late=0", "more=+15m", "payload=a", "card=", "times=" + times, "passed=" + passed}, more...)...)
 }
@@ -95,14 +96,14 @@ var (
 	// planX occurs under x.
 	planX = member.with("recurring", "(k:x=+60m)", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m"),
 		"schedule", "(k:x=+10m)", "contents", "(#a:k:x=0)", "keyed:k:x", h(waits("a", "+10m", 0, 0), "turn=+10m", "card=0s13:now"))
-	// dueX is when that is due.
+	// dueX is planX when the occurrence is due.
 	dueX = planX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-9m"), "schedule", "(k:x=-1m)", "keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m"))
-	// next is what waits behind a run.
+	// nextX is the occurrence that waits behind a running one.
 	nextX = h(waits("a", "+20m", 0, 0), "turn=+20m", "card=0s13:now", rule(1, 1, "0", "never"))
-	// takenX is when it runs.
+	// takenX is dueX when the occurrence runs.
 	takenX = dueX.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "schedule", "",
 		"recurrence:k:x", course("1a", "-1m,+20m,+30m", "now"), "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", nextX))
-	// overX is when it has ended, and the next one is planned.
+	// overX is takenX when the occurrence has ended, and the next one is planned.
 	overX = planX.with("rounds", "{w1=2}", "token", "=1", "schedule", "(k:x=+20m)", "keyed:k:x", h(waits("a", "+20m", 0, 0), "turn=+20m", "card=0s13:now"))
 )
 
@@ -110,8 +111,8 @@ func lastX(outcome string) string {
 	return course("1a", "-1m,+20m,+30m", "now", "last="+outcome+":-1m:now")
 }
 
-// An extra occurrence starts beside those of the schedule: the one in whose place it waits is planned
-// again. One that is due already is none, and neither is a retry.
+// An extra occurrence starts in addition to those of the schedule: the one that it replaces is planned
+// again. An occurrence that is already due isn't extra, and neither is a retry.
 func TestExtraOccurrence(t *testing.T) {
 	extra := sets("x", "n", "", "extra", "keep")
 	now := planX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=now", "card=0s13:now"))
@@ -233,7 +234,7 @@ func TestRecurrence(t *testing.T) {
 	})
 }
 
-// What peers assert.
+// TestRecur checks the assertions of peers.
 func TestRecur(t *testing.T) {
 	newX := planX.with("workers", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=now"))
 	twoX := planX.with("recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
@@ -255,7 +256,7 @@ func TestRecur(t *testing.T) {
 		{name: "a newer one", seed: planX, steps: []when{
 			{call: recurs("x", "2b", ""), want: "wanted"},
 			{call: two, want: "held", state: twoX},
-			{call: recurs("x", "1a", ""), want: "older"}, // one that has just started
+			{call: recurs("x", "1a", ""), want: "older"}, // a peer that has just started
 			{call: recurs("x", "1a", "+10m"), want: "older"},
 			{call: recurs("x", "2b", ""), want: "held", state: twoX}}},
 		{name: "a newer one: four that were replaced are known", seed: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m", "before=4d:-5m,3c:-6m,2c:-7m,0f:-8m")), steps: []when{
@@ -314,7 +315,7 @@ func TestRecur(t *testing.T) {
 	})
 }
 
-// What peers assert, to the millisecond.
+// TestRecurInstant checks the assertions of peers, to the millisecond.
 func TestRecurInstant(t *testing.T) {
 	at := atInstant
 	const now = instant
@@ -376,8 +377,8 @@ func TestRecurInstant(t *testing.T) {
 	})
 }
 
-// A call drops or copies at most 1 MiB of payloads, besides the first one, and reads none whose digest is
-// kept. The rest is for the next calls.
+// A call drops or copies at most 1 MiB of payloads, besides the first one, and reads none whose digest
+// is stored. The next calls do the rest.
 func TestRecurPages(t *testing.T) {
 	count(t)
 	const n, size = 20, 400 << 10
@@ -401,7 +402,7 @@ func TestRecurPages(t *testing.T) {
 		far := e.now() + time.Hour.Milliseconds()
 		all := series(n, func(i int) Schedule { return Schedule{Entry: fmt.Sprint("k:", i), Print: "1a", Times: []int64{far}} })
 		held(e, all)
-		for i := range n { // as somebody puts them
+		for i := range n { // as if another caller had put tasks
 			e.must(Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}))
 		}
 		e.counted()
@@ -442,11 +443,11 @@ func TestRecurPages(t *testing.T) {
 	})
 	t.Run("nothing is dropped or copied", func(t *testing.T) {
 		e, all := start(t)
-		for i := range all { // more times of the same
+		for i := range all { // more times of the same schedules
 			all[i].Times = []int64{all[i].Times[0] + 1}
 		}
 		held(e, all)
-		for i := range all { // others, where something was put
+		for i := range all { // other schedules, for keys with a put task
 			e.must(e.conn.Do("DEL", e.q.Recurrence(all[i].Entry)))
 			e.must(e.conn.Do("HDEL", e.q.Keyed(all[i].Entry), "turn"))
 			all[i].Print = "2b"
@@ -476,7 +477,7 @@ func TestRecurPages(t *testing.T) {
 		for n := 2; n <= len(all); n += 2 {
 			held(e, known)
 			planned(n)
-			for i := range all { // for it to look again
+			for i := range all { // so that it looks again
 				e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, all[i].Entry))
 			}
 		}
@@ -484,7 +485,7 @@ func TestRecurPages(t *testing.T) {
 			lose(i)
 			all[i].Times, all[i].Payload = []int64{all[i].Times[0] + 1}, []byte(strings.Repeat("x", size))
 		}
-		held(e, all) // all that the caller has sent
+		held(e, all) // everything that the caller has sent
 		planned(len(all))
 	})
 	t.Run("one is above the limit", func(t *testing.T) {
@@ -496,7 +497,7 @@ func TestRecurPages(t *testing.T) {
 	})
 }
 
-// A schedule that is damaged keeps none of the others from being listed.
+// A damaged schedule doesn't prevent others from being listed.
 func TestDamagedRecurring(t *testing.T) {
 	e := beside(t, state{"recurring": "(k:a=+1m k:secret=+1m k:hidden=+1m k:z=+1m)", "recurrence:k:secret": "[a]", "keyed:k:hidden": "=a"})
 	var keys []string
@@ -516,7 +517,7 @@ func TestDamagedRecurring(t *testing.T) {
 	}
 }
 
-// What nobody asserts ends, however much it is; the rest stays.
+// Schedules that no peer asserts end, however many there are; the others stay.
 func TestEndRecurring(t *testing.T) {
 	e := beside(t, planX)
 	for i := range 120 {

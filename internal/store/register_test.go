@@ -17,8 +17,8 @@ var _ = probed("register",
 	})},
 )
 
-// A registration is replaced whole, ends with its time, and lists the worker;
-// a queue is listed once. Both on a full Redis too.
+// A registration is replaced as a whole, expires with its TTL, and lists the worker. A queue is listed
+// once. Both also work on a full Redis.
 func TestRegister(t *testing.T) {
 	is := redistest.Parallel(t)
 	e := newEnv(t, redistest.Start(t).URL(), nil)
@@ -26,7 +26,7 @@ func TestRegister(t *testing.T) {
 	started := time.UnixMilli(1_700_000_000_000)
 	for _, full := range []string{"0", "1"} {
 		e.must(e.conn.Do("CONFIG", "SET", "maxmemory", full))
-		e.must(e.conn.Do("HDEL", s.Worker("w"), "name")) // replaced below
+		e.must(e.conn.Do("HDEL", s.Worker("w"), "name")) // written again below
 		reg := Registration{Name: "n", Host: "h", Version: "v", PID: 7, Started: started, Queues: `["q"]`, Lease: 3 * time.Second, Stuck: 2, Protocol: 4}
 		is.NoErr(Register(e.ctx, e.line, s, "w", time.Hour, reg))
 		is.NoErr(List(e.ctx, e.line, s, "q"))
@@ -39,6 +39,6 @@ func TestRegister(t *testing.T) {
 			is.Equal(len(sure(redis.Strings(e.conn.Do("SMEMBERS", set)))(t)), 1)
 		}
 	}
-	is.NoErr(Register(e.ctx, e.line, s, "w", 0, Registration{})) // never ends
+	is.NoErr(Register(e.ctx, e.line, s, "w", 0, Registration{})) // never expires
 	is.Equal(sure(redis.Int(e.conn.Do("TTL", s.Worker("w"))))(t), -1)
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// List puts names of queues into the registry.
+// List adds names of queues to the registry.
 func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
 	list := func(q string) redisconn.Call { return enlist.call(s.Queue(q), "names", s.Registry(), "name", q) }
 	return failure(doEach(ctx, r, queues, list))
 }
 
-// Unlist takes a queue's name off the registry, unless a task of it waits, runs or has
-// failed, a worker serves it, something recurs there, or it is paused. It may be repeated.
+// Unlist removes a queue's name from the registry, unless one of its tasks waits, runs or has
+// failed, a worker serves it, it has recurring tasks, or it is paused. It may be repeated.
 func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) error {
 	var used []string
 	for _, of := range []keys.Queue{q, q.Failed()} {
@@ -32,7 +32,7 @@ func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name stri
 	return unlist.ask(ctx, r, q, "used", used, "name", name).err
 }
 
-// unlistApart is Unlist if the registry is on another node than the queue. It looks again
+// unlistApart is Unlist if the registry is on another node than the queue. It checks again
 // afterwards, and lists a queue that came into use meanwhile. If it dies before that, the next
 // worker or producer of the queue lists it.
 func unlistApart(ctx context.Context, r Runner, s keys.Space, used []string, name string) error {
@@ -74,7 +74,7 @@ func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl ti
 		enlist.call(s.Queue(""), "names", s.Workers(), "name", worker)))
 }
 
-// Delist takes workers off the list of peers if their registration has expired.
+// Delist removes workers from the list of peers if their registration has expired.
 func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error {
 	if s.Scattered() {
 		return delistApart(ctx, r, s, workers)
@@ -83,8 +83,8 @@ func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error
 	return failure(doEach(ctx, r, workers, take))
 }
 
-// delistApart is Delist if the list is on another node than the registrations. It looks again
-// afterwards, and lists workers that came back meanwhile. A living worker does that itself, too.
+// delistApart is Delist if the list is on another node than the registrations. It checks again
+// afterwards, and lists workers that came back meanwhile. A live worker does that itself, too.
 func delistApart(ctx context.Context, r Runner, s keys.Space, workers []string) error {
 	some, err := unregistered(ctx, r, s, workers)
 	if err != nil || len(some) == 0 {
@@ -118,8 +118,8 @@ func unregistered(ctx context.Context, r Runner, s keys.Space, workers []string)
 	return some, nil
 }
 
-// AddName puts a queue's name into the registry by a plain command, so that a user can be
-// allowed it and nothing else.
+// AddName adds a queue's name to the registry with a plain command, so that a user can be allowed
+// to do just that.
 func AddName(ctx context.Context, r Runner, s keys.Space, queue string) error {
 	_, err := r.One(ctx, redisconn.Command("SADD", s.Registry(), queue))
 	return err
@@ -148,10 +148,10 @@ func Spread(ctx context.Context, r Runner, s keys.Space, queue string, parts int
 // or the key has another type.
 func isUntold(err error) bool { return IsDenied(err) || IsWrongType(err) }
 
-// raise writes the number, and raises it for a worker of the queue.
+// raise writes the number if there is none, and raises it for a worker of the queue.
 //
 // Two peers may raise it to different numbers at the same time, and the lower one may
-// come last. So each reads what it has written, and workers look again once in a while.
+// come last. So each reads the number back, and workers check it again once in a while.
 func raise(ctx context.Context, r Runner, s keys.Space, queue string, parts int, serves bool) (int, error) {
 	for range raises {
 		said, err := spreadOver(ctx, r, s, queue)

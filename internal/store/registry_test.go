@@ -10,9 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// Over how many parts others have spread a queue, nobody can tell who may not read it, or where
-// something else is in its place. Then everybody goes by their own number. What may pass is an
-// error.
+// A peer can't know over how many parts others have spread a queue if it may not read the number, or
+// if its key has another type. Then the peer uses its own number. A temporary failure is an error.
 func TestSpreadUntold(t *testing.T) {
 	is := is.New(t)
 	away := errors.New("connection refused")

@@ -61,7 +61,7 @@ func TestRequeue(t *testing.T) {
 	})
 }
 
-// The record of how a task ended goes where it is to leave another one.
+// Requeueing removes the record of how a task ended if the task will leave another one.
 func TestRequeueRecord(t *testing.T) {
 	var all []scenario
 	for card, goes := range map[string]bool{"0h": false, "40000000000": false, "40000000001": true, keeps: true} {

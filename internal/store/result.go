@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// How a task ended, as its record has it.
+// The ways in which a task ends, as in its Record.
 const (
 	EndFinished = "finished"
 	EndFailed   = "failed"
@@ -25,30 +25,31 @@ const (
 // A Record says how the last task of an entry ended.
 type Record struct {
 	End    string
-	At     int64 // µs of Redis time; another end has another one
+	At     int64 // µs of Redis time; each end has a different one
 	Error  string
 	Result []byte // nil if there was none, or it was too large
 	Size   int    // bytes of the result
 }
 
-// An End is what Redis knows of the end of an entry's task. Waits and Runs are how long the result
-// of what waits, and of what runs, will be kept: 0 not at all, negative if nothing does.
+// An End is what Redis has about the end of an entry's task. Waits and Runs are how long the results
+// of the waiting and of the running task will be kept: 0 if they won't, negative if there is no such
+// task.
 type End struct {
 	Record      *Record // nil if there is none
 	Waits, Runs time.Duration
 }
 
-// Pending reports whether something waits or runs.
+// Pending reports whether a task waits or runs.
 func (e *End) Pending() bool { return e.Waits >= 0 || e.Runs >= 0 }
 
-// Keeps returns how long the result of something that waits or runs will be kept; 0 if it won't.
+// Keeps returns how long the result of a waiting or running task will be kept; 0 if it won't.
 func (e *End) Keeps() time.Duration { return max(e.Waits, e.Runs, 0) }
 
 // MaxEnds is how many entries one call of Ends takes.
 const MaxEnds = 100
 
-// Ends asks about entries, MaxEnds at most, of one moment. If their results are large, it answers
-// for the first ones only, and for one at least.
+// Ends returns the ends of at most MaxEnds entries, all read at one moment. If their results are
+// large, it returns only the first ones, and at least one.
 func Ends(ctx context.Context, r Runner, q keys.Queue, entries []string) ([]End, error) {
 	var ends []End
 	a := outcome.ask(ctx, r, q, "entry", entries)
@@ -64,7 +65,7 @@ func Ends(ctx context.Context, r Runner, q keys.Queue, entries []string) ([]End,
 }
 
 // readRecord reads "end:µs:length:", the text of the error, which has that length, and the result
-// as a round has it: see Outcome.word. What others have written there is no record.
+// as in a round: see Outcome.word. It returns nil if the text isn't a record.
 func readRecord(b []byte) *Record {
 	parts := bytes.SplitN(b, []byte(":"), 4)
 	if len(parts) < 4 {
@@ -95,7 +96,7 @@ func readRecord(b []byte) *Record {
 	return r
 }
 
-// unquoted is the inverse of quoted, in the place of what it reads.
+// unquoted is the inverse of quoted. It decodes in place.
 func unquoted(b []byte) []byte {
 	s := b[:0]
 	for len(b) > 0 {
@@ -112,12 +113,12 @@ func unquoted(b []byte) []byte {
 	return s
 }
 
-// An EndListener is told when the task of an entry ends. Its functions are called on the
+// An EndListener is notified when the task of an entry ends. Its functions are called on the
 // connection's goroutine, and must not block.
 type EndListener struct {
-	Look   func()             // it has ended, or messages may have been missed
+	Look   func()             // the task has ended, or messages may have been missed
 	Heard  func(arrives bool) // whether messages arrive from now on
-	Closed func()             // there will be nothing more
+	Closed func()             // there will be no more messages
 }
 
 // AwaitEnd subscribes to the end of an entry's task, until stop is called.

@@ -38,7 +38,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// Listeners are told once they are subscribed, of each message, and of the end.
+// Listeners are notified once they are subscribed, for each message, and when the connection closes.
 func TestAwaitEnd(t *testing.T) {
 	e := beside(t, nil)
 	l, _ := linesTo(t, Single(sure(redisconn.FromURL(redistest.URL()))(t)), time.Second)

@@ -9,10 +9,10 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Tasks that are left to others take no more than the budget, whatever their size, and are
-// not read again.
+// Skipping tasks that are left to other workers takes no more than the budget, whatever their size,
+// and doesn't read them again.
 func TestRiskyBytes(t *testing.T) {
-	// Not beside others, which wait until it is over.
+	// The test doesn't run beside others: they wait until it ends.
 	rewrite(t, func(source string) string { return strings.Replace(counting, "#s > 65536", "#s > 1024", 1) + source })
 	for _, size := range []int{32 << 10, 100 << 10} {
 		e := newEnv(t, redistest.Start(t).URL(), nil)
@@ -23,10 +23,10 @@ func TestRiskyBytes(t *testing.T) {
 			e.must(e.conn.Do("LPUSH", e.q.Waiting(), p))
 			e.must(e.conn.Do("HSET", e.q.Ledger(), digest(p), 2))
 		}
-		// One payload is read and hashed where the budget ends.
+		// The budget may end with one more payload read and hashed.
 		most := budget*400 + 2*(size+1024)
 		round := Round{Crashes: 3, Keep: 10, Budget: budget}
-		// rounds makes rounds until none finds more to look at. Each reads at most that many
+		// rounds makes rounds until one finds nothing more to look at. Each may read at most that many
 		// bytes.
 		rounds := func(what string, most int) {
 			t.Helper()
@@ -69,15 +69,14 @@ func TestRiskyBytes(t *testing.T) {
 	}
 }
 
-// dueEntries is n entries that are due, in the order of their names; what has n deaths.
+// dueEntries returns n due entries, in the order of their names; crashes returns the crashes of each.
 func dueEntries(n int, crashes func(i int) int) state {
 	return member.waiting(series(n, func(i int) waiting {
 		return waiting{fmt.Sprintf("k:t%04d", i), "t" + itoa(i), "7", crashes(i)}
 	})...)
 }
 
-// riskyEntries is n due entries that one more death would bury, except for
-// the safe ones.
+// riskyEntries returns n due entries that one more crash would fail, except for the safe ones.
 func riskyEntries(n int, safe ...int) state {
 	return dueEntries(n, func(i int) int {
 		if slices.Contains(safe, i) {
@@ -87,11 +86,11 @@ func riskyEntries(n int, safe ...int) state {
 	})
 }
 
-// Of those that are passed over, two hundred are read in each round, and the next round
-// goes on behind them.
+// Each round reads two hundred of the entries that are skipped, and the next round continues after
+// them.
 func TestGuardPassedOver(t *testing.T) {
 	t.Parallel()
-	// Each round knows what the last has told.
+	// Each round has what the last one returned.
 	round := func(solo bool, ids ...string) func(*env, *Round) {
 		return func(_ *env, r *Round) { r.Start, r.Solo = ids, solo }
 	}
@@ -179,8 +178,8 @@ func TestGuardPassedOver(t *testing.T) {
 	})
 }
 
-// A round that has looked at the schedule tells how many are passed over, the last of
-// them and the time of the first, unless it takes no time to look again.
+// A round that has looked at the schedule returns how many entries it skipped, the last of them and
+// the time of the first, unless looking again takes almost no time.
 func TestGuardTellsPassed(t *testing.T) {
 	t.Parallel()
 	one := Round{Number: 1, Crashes: 3, Start: []string{"p1"}}
@@ -203,7 +202,7 @@ func TestGuardTellsPassed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := beside(t, c.seed)
 			if passed := e.round(c.round).Passed; passed == nil && c.want != "" || passed != nil && fmt.Sprint(*passed) != c.want {
-				t.Errorf("told %v, want %s", passed, c.want)
+				t.Errorf("got %v, want %s", passed, c.want)
 			}
 		})
 	}

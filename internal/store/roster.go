@@ -26,15 +26,15 @@ type Worker struct {
 	Version       string
 	Queues        []string
 	Lease         time.Duration
-	StuckHandlers int // that ignore that their context has ended
+	StuckHandlers int // that still run after their context has ended
 	Protocol      int
 }
 
-// mostRegistered is how many bytes of a registration are read. Anybody who may write
-// under the prefix can write more.
+// mostRegistered is how many bytes of a registration are read. Any user who may write under the
+// prefix can write more.
 const mostRegistered = 1 << 20
 
-// registered are the fields of a registration.
+// registered lists the fields of a registration.
 var registered = []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck", "protocol"}
 
 // Workers yields the registered peers, without entries that are malformed or too long. If nodes
@@ -51,7 +51,7 @@ func Workers(ctx context.Context, r Runner, s keys.Space) iter.Seq2[Worker, erro
 				return workers, err
 			}
 			groups := away.groups(some, s.Worker)
-			for _, home := range slices.Sorted(maps.Keys(groups)) { // each node has its say
+			for _, home := range slices.Sorted(maps.Keys(groups)) { // one request for each node
 				of, err := Registrations(ctx, r, s, groups[home])
 				if err != nil && (ctx.Err() != nil || !IsAway(err)) {
 					return workers, err
@@ -64,8 +64,8 @@ func Workers(ctx context.Context, r Runner, s keys.Space) iter.Seq2[Worker, erro
 	})
 }
 
-// Registrations reads those of some workers: first how long they are, then those that
-// are not too long.
+// Registrations reads the registrations of some workers: first their sizes, then those that aren't
+// too long.
 func Registrations(ctx context.Context, r Runner, s keys.Space, ids []string) (workers []Worker, err error) {
 	var calls []redisconn.Call
 	for _, id := range ids {
@@ -75,7 +75,7 @@ func Registrations(ctx context.Context, r Runner, s keys.Space, ids []string) (w
 	}
 	sizes := r.Do(ctx, calls...)
 	calls = nil
-	var read []string // that are there
+	var read []string // that exist
 	for i, id := range ids {
 		size := 0
 		for _, reply := range sizes[i*len(registered) : (i+1)*len(registered)] {
@@ -93,19 +93,19 @@ func Registrations(ctx context.Context, r Runner, s keys.Space, ids []string) (w
 		values, err := redis.Strings(reply.Value, reply.Err)
 		switch {
 		case IsWrongType(err):
-			continue // since
+			continue // replaced meanwhile
 		case err != nil:
 			return nil, err
 		case len(values) != len(registered):
 			return nil, errReply
-		case strings.Join(values, "") != "": // it has not gone since
+		case strings.Join(values, "") != "": // it still exists
 			workers = append(workers, registration(read[i], values))
 		}
 	}
 	return workers, nil
 }
 
-// registration reads one registration: values that others wrote are shown as far as possible.
+// registration decodes one registration. Malformed values are shown as far as possible.
 func registration(id string, values []string) Worker {
 	w := Worker{ID: id, Name: values[0], Host: values[1], Version: values[4]}
 	w.PID, _ = strconv.Atoi(values[2])
@@ -121,7 +121,7 @@ func registration(id string, values []string) Worker {
 	return w
 }
 
-// Queues yields the names of queues that are in the registry, in no order.
+// Queues yields the names of queues in the registry, in no particular order.
 func Queues(ctx context.Context, r Runner, s keys.Space) iter.Seq2[string, error] {
 	return rows(ctx, func() pager[string] {
 		return filter(members(r, s.Registry()), func(name string) bool { return keys.CheckName(name) == nil })
@@ -138,15 +138,14 @@ func Unregister(ctx context.Context, r Runner, s keys.Space, ids ...string) erro
 	return Twice(func() error { return failure(r.Do(ctx, calls...)) })
 }
 
-// Prune takes peers off the list whose registration has expired. A living one puts
-// itself back with its next beat.
+// Prune removes peers whose registration has expired from the list. A live peer adds itself again
+// with its next beat.
 func Prune(ctx context.Context, r Runner, s keys.Space) error {
 	_, err := sum(ctx, split(members(r, s.Workers()), func() int { return perPage }), func(ids []string) (int, error) { return 0, Delist(ctx, r, s, ids) })
 	return err
 }
 
-// PruneSome is Prune for a random few, so that its cost does not
-// grow with the fleet.
+// PruneSome is Prune for a few random peers, so that its cost doesn't grow with the fleet.
 func PruneSome(ctx context.Context, r Runner, s keys.Space) error {
 	some, err := redis.Strings(r.One(ctx, redisconn.Command("SRANDMEMBER", s.Workers(), perPage)))
 	if err != nil {
@@ -170,7 +169,7 @@ func Unknown(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name str
 	}
 	for listed, err := range Queues(ctx, r, s) {
 		if redisconn.Denied(err) {
-			return false, nil // it may be known
+			return false, nil // the queue may be known
 		}
 		if err != nil || keys.Whole(listed) == keys.Whole(name) {
 			return false, err

@@ -25,28 +25,28 @@ type Stopping struct {
 // A Round is a worker's request on a queue.
 type Round struct {
 	Worker   string
-	Number   int64 // rises by one; the same again repeats the last
+	Number   int64 // rises by one; the same number repeats the last round
 	Lease    time.Duration
-	Seen     int64 // the last cancel that the worker knows
-	Idle     bool  // wait to be woken when the answer comes back short
-	Crashes  int   // as many dead workers, and a task fails instead of starting; 0: never
-	Solo     bool  // may start one task whose next death would be its last
-	Keep     int   // failed tasks
+	Seen     int64 // the last cancel that the worker has received
+	Idle     bool  // wait to be woken if fewer tasks start than asked for
+	Crashes  int   // a task fails instead of starting after so many workers died holding it; 0: never
+	Solo     bool  // may start one task that fails if one more worker dies holding it
+	Keep     int   // how many failed tasks are kept
 	Outcomes []*Outcome
-	Stopping []Stopping // what runs of the cancels up to Said
-	Said     int64      // the last cancel for which Stopping has all
+	Stopping []Stopping // the running processes that the cancels up to Said cover
+	Said     int64      // the last cancel for which Stopping is complete
 	Heard    []string   // digests from cancel messages
 	Start    []string   // ids of the processes to start
-	Ahead    int        // how many of these, the last ones, are more than can begin at once
+	Ahead    int        // how many of these, at the end, are prefetched: more than can begin immediately
 	Budget   int        // μs of Redis time that the starts may take; 0: any. One starts in any case
 	Room     int        // bytes of payload that may be started ahead; 0: any number
-	Brief    bool       // tell of a large payload or result only its length, and start nothing new
+	Brief    bool       // return only the length of a large payload or result, and start nothing new
 	Results  int        // bytes of the largest result that is sent whole; 0: Large
-	Passed   Passed     // what the last answer told
+	Passed   Passed     // from the last answer
 }
 
-// results is the longest result to send whole. A large one may be why an
-// answer was lost.
+// results returns the length of the longest result to send whole. A large one may be the reason why
+// an answer was lost.
 func (r *Round) results() int {
 	switch {
 	case r.Results == 0 || r.Brief && r.Results > Large:
@@ -55,8 +55,8 @@ func (r *Round) results() int {
 	return r.Results
 }
 
-// Passed is the entries at the head of the schedule that rounds have passed over, since
-// a peer runs such tasks one at a time. A round that knows it looks behind them.
+// Passed describes the entries at the head of the schedule that rounds have skipped, since a peer
+// runs such tasks one at a time. A round that has it looks only after them.
 type Passed struct {
 	Count int
 	Last  string // the last of them
@@ -71,7 +71,7 @@ func (r *Round) ends() (n int) {
 	return n
 }
 
-// unplain returns how many outcomes there are up to the last one that may not be of the list.
+// unplain returns how many outcomes there are up to the last one that may not come from the list.
 func unplain(outcomes []*Outcome) int {
 	for i := len(outcomes); i > 0; i-- {
 		if !outcomes[i-1].Plain {
@@ -84,9 +84,8 @@ func unplain(outcomes []*Outcome) int {
 // Settled says what happened to an outcome.
 type Settled string
 
-// What happens to an outcome: it was applied; the task should have gone back and a
-// cancel had come; the worker had settled the process before; the queue's key isn't a
-// list, and nothing was done.
+// What happened to an outcome: it was applied; the task should have gone back, but was canceled; the
+// process had been settled before; the queue's key isn't a list, and nothing was done.
 const (
 	OK       Settled = "ok"
 	Canceled Settled = "canceled"
@@ -94,15 +93,15 @@ const (
 	Refused  Settled = "refused"
 )
 
-// A Start is a started process; it has the id of the same place in the request.
+// A Start is a started process. Its id is the one at the same index in the request.
 type Start struct {
 	Payload []byte
 	Token   int64
 	Entry   string // of the schedule, or of an added task; "" for the list
 	Added   bool   // it was added, and waited in the stream; its outcome says so, too
-	ByKey   bool   // it's known by its key only: no cancel of its payload is about it
+	ByKey   bool   // its key alone identifies it: no cancel of its payload covers it
 	Card    string // of a task with properties; "" without
-	Error   string // of the attempt before, if that was retried and said why
+	Error   string // of the previous attempt, if that was retried with a reason
 	Due     int64  // ms of Redis time when it was due, or was added; 0: unknown
 	Retries int
 	Crashes int
@@ -116,24 +115,24 @@ type Answer struct {
 	Started []Start
 	Cancels []Cancellation
 	Seen    int64
-	Hungry  int           // other idle workers, with nothing to start
-	More    bool          // something is left that could start, also where the round asked for nothing
+	Hungry  int           // how many other workers are idle, with nothing to start
+	More    bool          // more tasks could start, also if the round asked for none
 	Rank    int           // place among the idle workers; -1 when not among them
-	Again   bool          // there is more to do at once
+	Again   bool          // there is more to do immediately
 	Trouble string        // why nothing could be started
-	Tokens  []int64       // of the cancels in Heard; 0 when not on record
-	Due     time.Duration // until the worker is to look; negative when it is not
+	Tokens  []int64       // of the cancels in Heard; 0 if not recorded
+	Due     time.Duration // until the worker should look again; negative if it needn't
 	Buried  int           // tasks that failed without a start
-	Expired int           // those of them whose time was over; the others' workers had died holding them
-	Last    int64         // the number of the round before, as Redis knows it
-	Cut     bool          // the budget ended the starts, and more could start
-	Dropped int           // failed tasks that were more than to be kept
-	Passed  *Passed       // nil when it was not looked
-	Heard   bool          // observers have, of a finished task
+	Expired int           // how many of these had expired; the others' workers had died holding them
+	Last    int64         // the number of the previous round, according to Redis
+	Cut     bool          // the budget ended the starts, although more tasks could start
+	Dropped int           // failed tasks dropped, since more than Keep had failed
+	Passed  *Passed       // nil if the round didn't look
+	Heard   bool          // observers have received a finished task
 	Watched bool          // there were locks, crashes or cancels, for which ends are hashed
 }
 
-// StepCall is the call of one round.
+// StepCall returns the call of one round.
 func StepCall(q keys.Queue, round *Round) redisconn.Call {
 	var head, tail, bury string
 	if !q.IsFailed() {
@@ -171,7 +170,7 @@ func StepCall(q keys.Queue, round *Round) redisconn.Call {
 // outcomeSize is how many arguments StepCall sends for an outcome.
 const outcomeSize = 5
 
-// A RoundView is what the call of a round says.
+// A RoundView is the decoded call of a round.
 type RoundView struct {
 	Worker   string
 	Number   int64
@@ -229,7 +228,7 @@ func RoundOf(c Call) RoundView {
 }
 
 // ReadStep reads the reply of a StepCall. It fails with ErrEvicted when the worker
-// is no member of the queue.
+// isn't a member of the queue.
 func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	ends := round.ends()
 	outcomes := round.Outcomes[:len(round.Outcomes)-ends]
@@ -281,7 +280,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 func (d *decoder) start() Start {
 	s := Start{Payload: d.bytes(), Token: d.int()}
 	switch more := d.next().(type) {
-	case []byte: // a plain task, or what entries has of an added one
+	case []byte: // a plain task, or the field of an added one in entries
 		s.from(string(more))
 	case []any:
 		in := &decoder{rest: more}
@@ -298,7 +297,7 @@ func (d *decoder) start() Start {
 		if !s.Added {
 			s.ByKey = byKey == 1
 			s.Card, s.Error = card, failure
-			if due >= ancient { // else it is the place of one that went back to the front
+			if due >= ancient { // otherwise it is the place of a task that was returned to the front
 				s.Due = due
 			}
 		}

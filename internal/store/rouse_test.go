@@ -10,7 +10,7 @@ var _ = probed("rouse",
 	probe{seed: busy, call: raw(func(e *env) redisconn.Call { return rouse.call(e.q, "count", 2) })},
 )
 
-// As many workers wake as there are tasks. Those that have gone are passed over.
+// As many workers are woken as there are tasks. Workers that have left are skipped.
 func TestRouse(t *testing.T) {
 	rouses := func(count int) func(*env) string {
 		return raw(func(e *env) redisconn.Call { return rouse.call(e.q, "count", count) })

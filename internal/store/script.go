@@ -1,10 +1,10 @@
 // Package store reads and changes the tasks in Redis. It holds the Lua scripts, one file for each
 // verb, and a Go function for each file. No other package runs Lua.
 //
-// Every script makes its checks before its first write, since Redis does not
-// roll back; takes time from Redis; and refuses with an error reply whose first
-// word says why. Fragments that several verbs share are in lib_*.lua: a script
-// that names them in its header runs after them.
+// Every script makes its checks before its first write, since Redis doesn't roll back. It takes the
+// time from Redis. It refuses with an error reply whose first word is the reason. Fragments that
+// several verbs share are in lib_*.lua: they are put in front of a script that names them in its
+// header.
 package store
 
 import (
@@ -31,22 +31,21 @@ var (
 	ErrDuplicate = errors.New("an equal unique task is waiting or running")
 )
 
-// refusals are the errors by their words.
+// refusals maps the first word of a refusal to its error.
 var refusals = map[string]error{
 	"EVICTED": ErrEvicted, "STALE": ErrStale, "DUPLICATE": ErrDuplicate, "BATCH": ErrBatch, "UNMOVED": ErrUnmoved,
 }
 
-// A Runner makes calls, one reply for each. *redisconn.Line is one. In a cluster, those of one Do
-// are carried out in no order: see inOrder.
+// A Runner makes calls, and returns one reply for each. *redisconn.Line is one. In a cluster, the
+// calls of one Do run in no particular order: see inOrder.
 type Runner interface {
 	Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply
 	One(ctx context.Context, c redisconn.Call) (any, error)
 }
 
-// inOrder makes calls step by step, where an answer means something only because it was given
-// after another one. One server carries out all in their order, in one exchange. In a cluster a
-// call may be sent on to another node while those behind it are answered, so each step waits for
-// the one before it.
+// inOrder makes calls step by step, for callers that rely on one reply being later than another. One
+// server runs all in their order, in one exchange. In a cluster, a call may be redirected to another
+// node while later ones are answered, so each step waits for the previous one.
 func inOrder(ctx context.Context, r Runner, scattered bool, steps ...[]redisconn.Call) (replies []redisconn.Reply) {
 	all := slices.Concat(steps...)
 	if !scattered {
@@ -58,7 +57,7 @@ func inOrder(ctx context.Context, r Runner, scattered bool, steps ...[]redisconn
 		}
 		replies = append(replies, r.Do(ctx, calls...)...)
 		for _, reply := range replies[len(replies)-len(calls):] {
-			if reply.Err != nil && !IsRefusal(reply.Err) { // nor would the others be answered
+			if reply.Err != nil && !IsRefusal(reply.Err) { // the other calls would fail, too
 				return append(replies, slices.Repeat([]redisconn.Reply{{Err: reply.Err}}, len(all)-len(replies))...)
 			}
 		}
@@ -66,7 +65,7 @@ func inOrder(ctx context.Context, r Runner, scattered bool, steps ...[]redisconn
 	return replies
 }
 
-// doEach makes a call for each of some things.
+// doEach makes one call for each element.
 func doEach[T any](ctx context.Context, r Runner, all []T, call func(T) redisconn.Call) []redisconn.Reply {
 	calls := make([]redisconn.Call, len(all))
 	for i, one := range all {
@@ -75,14 +74,14 @@ func doEach[T any](ctx context.Context, r Runner, all []T, call func(T) rediscon
 	return r.Do(ctx, calls...)
 }
 
-// readAs reads a reply as it is expected, unless there was an error before.
+// readAs converts a reply with as. It sets err to the error, unless err is already set.
 func readAs[T any](reply redisconn.Reply, as func(any, error) (T, error), err *error) T {
 	v, failed := as(reply.Value, reply.Err)
 	*err = cmp.Or(*err, failed)
 	return v
 }
 
-// failure is the first error among replies.
+// failure returns the first error among replies.
 func failure(replies []redisconn.Reply) error {
 	for _, reply := range replies {
 		if reply.Err != nil {
@@ -97,7 +96,7 @@ var files embed.FS
 
 var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
 
-// source is the script of a verb, its fragments first.
+// source returns the script of a verb, its fragments first.
 func source(verb string) string {
 	body, err := files.ReadFile(verb + ".lua")
 	if err != nil {
@@ -117,8 +116,8 @@ func source(verb string) string {
 	return marks.ReplaceAllString(all.String(), "")
 }
 
-// apart is the script for a cluster, where messages don't go to all nodes. On a single server
-// nothing is different.
+// apart returns the script for a cluster, where messages don't go to all nodes. On a single server
+// it does the same as the other one.
 func apart(source string) string {
 	changed := tells.Replace(source)
 	if changed == source {
@@ -133,17 +132,17 @@ func apart(source string) string {
 
 var tells = strings.NewReplacer("redis.pcall('PUBLISH', ", "publish(", "redis.pcall('PUBSUB', 'NUMSUB', ", "listeners(")
 
-// marks name guards of the protocol, and excuse changes that no test notices: they are for
-// integration/mutation.
+// marks are for integration/mutation: they name guards of the protocol, and excuse mutations that no
+// test notices.
 var marks = regexp.MustCompile(`(?m) --!.*$`)
 
-// ask makes one call of a verb and takes its reply apart.
+// ask makes one call of a verb and decodes its reply.
 func (v *Verb) ask(ctx context.Context, r Runner, q keys.Queue, given ...any) *answer {
 	a := v.read(r.One(ctx, v.call(q, given...)))
 	return &a
 }
 
-// Refusal makes the error reply of a script that refused its own error.
+// Refusal converts the error reply of a script that refused to the error of that refusal.
 func Refusal(err error) error {
 	if err == nil {
 		return nil
@@ -156,8 +155,8 @@ func Refusal(err error) error {
 	return cmp.Or(refusals[word], err)
 }
 
-// A decoder takes apart an array inside an answer, one element after the other. The
-// first unexpected element is its error; from there on it yields zeros.
+// A decoder decodes an array inside an answer, one element after the other. At the first unexpected
+// element it sets err; from then on it yields zeros.
 type decoder struct {
 	rest []any
 	err  error
@@ -175,8 +174,8 @@ func (d *decoder) next() any {
 	return v
 }
 
-// as is a value of a reply, with a name or without, if it has the type. Otherwise err says what was
-// wanted, unless there was an error before.
+// as returns a value of a reply, with or without a name, as a T. If the type is wrong, it sets err,
+// unless err is already set.
 func as[T any](v any, err *error, name, want string) T {
 	t, ok := v.(T)
 	if !ok && *err == nil {
@@ -195,7 +194,7 @@ func (d *decoder) bytes() []byte { return as[[]byte](d.next(), &d.err, "", "a st
 // number decodes a number that is stored as text.
 func (d *decoder) number() int64 { return numberIn(d.string()) }
 
-// numberIn reads a number. What people write instead is 0, and so is what isn't told.
+// numberIn parses a number. It returns 0 for any other text, and for none.
 func numberIn(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
@@ -240,7 +239,7 @@ func timeOf(ctx context.Context, r Runner, call redisconn.Call) (int64, error) {
 	return timeIn(redisconn.Reply{Value: v, Err: err})
 }
 
-// timeIn is what TIME answered, in ms.
+// timeIn returns the time in the reply to TIME, in ms.
 func timeIn(reply redisconn.Reply) (int64, error) {
 	v, err := redis.Int64s(reply.Value, reply.Err)
 	if err != nil || len(v) != 2 {

@@ -37,13 +37,13 @@ func TestMain(m *testing.M) {
 // A scenario is a seeded queue "q" and calls on it, one after the other.
 type scenario struct {
 	name  string
-	alive []string // the workers that listen to their wake channel
+	alive []string // workers that listen to their wake channel
 	seed  state
 	steps []when
 }
 
-// A when is one call: what it answers, the whole keyspace after it, and all
-// that was published, in order. The state nil stands for "as before".
+// A when is one call: what it returns, the whole keyspace after it, and all published messages, in
+// order. A nil state means that the keyspace is unchanged.
 type when struct {
 	call  func(e *env) string
 	want  string
@@ -59,11 +59,11 @@ type env struct {
 	prefix string
 	q      keys.Queue
 	line   *redisconn.Line
-	doctor func() *redisconn.Line // of who checks
-	conn   redis.Conn             // for looking
+	doctor func() *redisconn.Line // the connection for checks
+	conn   redis.Conn             // for looking at the keyspace
 	ear    redis.PubSubConn
-	still  int64    // the time, where it stands still
-	ends   []string // entries of which the ends are heard
+	still  int64    // the time, if it stands still
+	ends   []string // entries whose ends are received
 	way    way
 	back   *Back
 	firsts map[string]int // by ms: the first sequence seen of added tasks
@@ -92,7 +92,7 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 	return e
 }
 
-// beside is the Redis of a test that runs beside others, with a keyspace.
+// beside returns the Redis of a parallel test, with a keyspace.
 func beside(t *testing.T, seed state, alive ...string) *env {
 	t.Helper()
 	t.Parallel()
@@ -101,7 +101,7 @@ func beside(t *testing.T, seed state, alive ...string) *env {
 	return e
 }
 
-// linesTo are the lines of a peer that logs nothing.
+// linesTo returns the lines of a peer that logs nothing.
 func linesTo(t testing.TB, place *Servers, timeout time.Duration) (*Lines, *logs.Log) {
 	log := logs.New(slog.New(slog.DiscardHandler))
 	l := NewLines(place, Lanes, log, timeout, time.Second)
@@ -109,7 +109,7 @@ func linesTo(t testing.TB, place *Servers, timeout time.Duration) (*Lines, *logs
 	return l, log
 }
 
-// listen has all be heard that is published from now on.
+// listen subscribes to everything that is published from now on.
 func (e *env) listen(alive []string, command string) {
 	e.t.Helper()
 	channels := []any{e.prefix + "_end"}
@@ -139,14 +139,14 @@ func (e *env) listen(alive []string, command string) {
 	}
 }
 
-// unhear has nobody hear of finished tasks any more.
+// unhear unsubscribes from finished tasks.
 func (e *env) unhear() {
 	e.t.Helper()
 	e.must(nil, e.ear.Unsubscribe(e.q.Channel(keys.KindDone)))
 	e.ear.Receive()
 }
 
-// sharded is a connection whose sharded channels are as others.
+// sharded is a connection that treats sharded channels as ordinary ones.
 type sharded struct{ redis.Conn }
 
 func (c sharded) DoWithTimeout(d time.Duration, command string, args ...any) (any, error) {
@@ -168,30 +168,30 @@ func (c sharded) ReceiveWithTimeout(d time.Duration) (any, error) {
 	return reply, err
 }
 
-// shards reports whether the server knows sharded channels. Redis 6.2 doesn't, nor do the servers
-// of integration/spec.
+// shards reports whether the server has sharded channels. Redis 6.2 doesn't, and neither do the
+// servers of integration/spec.
 var shards = sync.OnceValue(func() bool {
 	c, err := redis.DialURL(redistest.URL())
 	if err != nil {
-		return true // the tests tell
+		return true // the tests report the error
 	}
-	defer c.Close() //nolint:errcheck // it was only to ask
+	defer c.Close() //nolint:errcheck // the connection was only for this question
 	_, err = c.Do("SSUBSCRIBE", "shards")
 	return !redisconn.UnknownCommand(err)
 })
 
-// scatter has the queue be one in a cluster. A single server runs the same scripts.
+// scatter makes the queue one in a cluster. A single server runs the same scripts.
 func (e *env) scatter(url string, alive []string) {
 	e.t.Helper()
 	e.q = keys.NewSpace(e.prefix).InCluster().Queue("q")
-	e.line = redisconn.NewLine(sure(redisconn.FromURL(url))(e.t), time.Minute) // who may publish so
+	e.line = redisconn.NewLine(sure(redisconn.FromURL(url))(e.t), time.Minute) // whose user may publish sharded messages
 	e.t.Cleanup(e.line.Close)
 	e.doctor = func() *redisconn.Line { return e.line }
 	e.ear = redis.PubSubConn{Conn: sharded{redistest.Dial(e.t, url)}}
 	e.listen(alive, "SSUBSCRIBE")
 }
 
-// run plays scenarios in each way, beside other tests.
+// run plays scenarios in each way, in parallel with other tests.
 func run(t *testing.T, scenarios []scenario) {
 	t.Helper()
 	t.Parallel()
@@ -208,7 +208,7 @@ func run(t *testing.T, scenarios []scenario) {
 				}
 				if way == unheard {
 					e.unhear()
-					s.steps = slices.Clone(s.steps) // the others have it, too
+					s.steps = slices.Clone(s.steps) // the other ways use it, too
 					for i, w := range s.steps {
 						s.steps[i].heard = slices.DeleteFunc(slices.Clone(w.heard), func(m string) bool { return strings.HasPrefix(m, "done ") })
 					}
@@ -219,9 +219,8 @@ func run(t *testing.T, scenarios []scenario) {
 	}
 }
 
-// A way is how rounds end processes: each in full; those of the list that finish
-// in brief; the same without observers, so that few commands do for all; in brief, by the
-// scripts for a cluster.
+// A way is how rounds end processes: each in full; finished ones of the list in brief; the same
+// without observers, so that few commands end all; in brief, with the scripts for a cluster.
 type way string
 
 const (
@@ -232,7 +231,7 @@ const (
 	scattered way = ", in a cluster"
 )
 
-// ways are those that are tried: no mutation is in the scripts for a cluster.
+// ways are the ways to try. The scripts for a cluster have no mutations.
 var ways = func() []way {
 	all := []way{wordy, brief, unheard}
 	if mutation == "" {
@@ -241,7 +240,7 @@ var ways = func() []way {
 	return all
 }()
 
-// abridge says in brief what can be said so, and returns where the outcomes are.
+// abridge marks the outcomes that can be sent in brief, and returns the new places of all outcomes.
 func (e *env) abridge(r *Round) (places []int) {
 	r.Outcomes = slices.Clone(r.Outcomes)
 	for i, of := range r.Outcomes {
@@ -259,7 +258,7 @@ func (e *env) abridge(r *Round) (places []int) {
 	return places
 }
 
-// play seeds, makes the calls and compares all there is after each of them.
+// play seeds the keyspace, makes the calls, and compares everything after each of them.
 func (e *env) play(s scenario) {
 	e.t.Helper()
 	e.seed(s.seed)
@@ -306,8 +305,8 @@ func short(s string) string {
 	return s
 }
 
-// heard is what was published since the last time. Messages of one connection
-// arrive in order, so all came before the one that ends them.
+// heard returns the messages published since the last call. Messages of one connection arrive in
+// order, so all come before the one that ends them.
 func (e *env) heard() (all []string) {
 	e.t.Helper()
 	publish := "PUBLISH"
@@ -371,7 +370,7 @@ func (e *env) must(v any, err error) any {
 	return v
 }
 
-// now is the time of Redis, in ms.
+// now returns the time of Redis, in ms.
 func (e *env) now() int64 {
 	e.t.Helper()
 	if e.still > 0 {
@@ -380,7 +379,7 @@ func (e *env) now() int64 {
 	return sure(Now(e.ctx, e.line))(e.t)
 }
 
-// said renders what a call has answered, or its error.
+// said renders the result of a call, or its error.
 func said(err error, format string, args ...any) string {
 	if err != nil {
 		return refused(err)
@@ -404,12 +403,11 @@ func refused(err error) string {
 	return err.Error()
 }
 
-// An error raised inside a script has the place behind it, or before it: Redis 6
-// and others say "ERR Error …: place: " first.
+// An error raised inside a script ends with its place, or begins with it: Redis 6
+// and others send "ERR Error …: place: " first.
 var raised = regexp.MustCompile(`^(?:ERR Error [^\n]*?: )?(WRONGTYPE|OOM) `)
 
-// The calls of a verb are in its test file. Each returns what was answered, in words;
-// what is zero is left out.
+// The calls of a verb are in its test file. Each returns the answer as text, without zero values.
 
 // inFailed makes a call on the failed queue.
 func inFailed(call func(*env) string) func(*env) string {
@@ -420,7 +418,7 @@ func inFailed(call func(*env) string) func(*env) string {
 	}
 }
 
-// does is something that somebody else does: a command on a key.
+// does runs a command on a key, as another program would.
 func does(command, key string, args ...any) func(*env) string {
 	return func(e *env) string {
 		e.must(e.conn.Do(command, append([]any{e.key(key)}, args...)...))
@@ -428,7 +426,7 @@ func does(command, key string, args ...any) func(*env) string {
 	}
 }
 
-// puts replaces a key, as time or somebody else would.
+// puts replaces a key, as time or another program would.
 func puts(key, value string) func(*env) string {
 	return func(e *env) string {
 		e.put(key, value, e.now())
@@ -436,7 +434,7 @@ func puts(key, value string) func(*env) string {
 	}
 }
 
-// words gathers "name=a,b" and "name".
+// words collects "name=a,b" and "name".
 type words struct{ all []string }
 
 func (w *words) add(name, value string) {
@@ -476,12 +474,12 @@ func (w *words) look(l Look) {
 
 func (w *words) String() string { return strings.Join(w.all, " ") }
 
-// seq is the words from up to (not including) to, with a name before each.
+// seq returns the numbers from up to, but not including, to, with a name before each.
 func seq(name string, from, to int) []string {
 	return series(to-from, func(i int) string { return fmt.Sprint(name, from+i) })
 }
 
-// series is what of makes of the numbers from 0 up to (not including) n.
+// series calls of with the numbers from 0 up to, but not including, n, and returns the results.
 func series[T any](n int, of func(i int) T) []T {
 	all := make([]T, n)
 	for i := range all {
@@ -490,7 +488,7 @@ func series[T any](n int, of func(i int) T) []T {
 	return all
 }
 
-// round makes a round of w1, with a lease of an hour, unless it says otherwise.
+// round makes a round of w1, with a lease of an hour, unless r says otherwise.
 func (e *env) round(r Round) *Answer {
 	e.t.Helper()
 	r.Worker, r.Lease = cmp.Or(r.Worker, "w1"), cmp.Or(r.Lease, time.Hour)
@@ -504,8 +502,8 @@ func Step(ctx context.Context, l *redisconn.Line, q keys.Queue, round *Round) (*
 
 func sure[T any](v T, err error) func(testing.TB) T { return redistest.Sure(v, err) }
 
-// In a cluster no script publishes to all nodes, unless the server has nothing else; on one
-// server the text is that of the files. Both are known by their digests.
+// In a cluster no script publishes to all nodes, unless the server supports nothing else. On one
+// server the scripts are unchanged. NameOf finds both by their digests.
 func TestScatteredScripts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -20,13 +20,13 @@ var ErrUnknown = redisconn.ErrUnknown
 // ErrGone says that something doesn't exist.
 var ErrGone = errors.New("not found")
 
-// A Backoff is the time between tries.
+// A Backoff is the time between attempts.
 type Backoff = redisconn.Backoff
 
-// NewBackoff returns one for the first try.
+// NewBackoff returns a Backoff for the first attempt.
 func NewBackoff() *Backoff { return redisconn.NewBackoff() }
 
-// Twice repeats a call whose reply was lost, and which may be repeated.
+// Twice makes a call that may be repeated, and repeats it once if the reply was lost.
 func Twice(call func() error) error {
 	err := call()
 	if errors.Is(err, ErrUnknown) {
@@ -39,7 +39,7 @@ func Twice(call func() error) error {
 type Served struct {
 	*Lines
 	Name string
-	ID   string // the name, or what tells its failed queue from it
+	ID   string // the name, or an id of its failed queue
 	Keys keys.Queue
 }
 
@@ -54,15 +54,15 @@ func (s *Served) Send(lane int, r *Round) Sent {
 	return Sent{s.Work[lane].Start(StepCall(s.Keys, r)), r}
 }
 
-// Done is closed when there is nothing more to wait for.
+// Done returns a channel that is closed once Wait won't block.
 func (s *Sent) Done() <-chan struct{} { return s.pending.Done() }
 
 // IsSent reports whether the round has been sent. If it still waits for rounds of other queues, f is
-// called once it is. It must not block, or use the connection.
+// called once it has been sent. f must not block, or use the connection.
 func (s *Sent) IsSent(f func()) bool { return s.pending.Sent(f) }
 
-// Wait returns the answer. It fails with ErrEvicted when the worker is no member of the
-// queue. It is called once.
+// Wait returns the answer. It fails with ErrEvicted when the worker isn't a member of the queue. Call
+// it only once.
 func (s *Sent) Wait(ctx context.Context) (*Answer, error) {
 	return ReadStep(s.pending.Wait(ctx)[0], s.round)
 }
@@ -86,8 +86,7 @@ func (s *Served) Held(ctx context.Context, worker string) (map[string]int64, err
 	return Held(ctx, s.Calls, s.Keys, worker)
 }
 
-// Leave returns all that the worker holds to the front and ends its membership, as Leave
-// does. It's repeated if the reply was lost.
+// Leave calls the function Leave, and repeats the call if the reply was lost.
 func (s *Served) Leave(ctx context.Context, worker string, asked, round int64) (returned int, err error) {
 	err = Twice(func() error {
 		n, err := Leave(ctx, s.Control, s.Keys, worker, asked, round)
@@ -100,8 +99,8 @@ func (s *Served) Leave(ctx context.Context, worker string, asked, round int64) (
 // A Notice is a message to a worker.
 type Notice string
 
-// The notices: the worker is woken; there is work, from a producer that only pushes and
-// publishes; something was canceled.
+// The notices: the worker is woken; a producer that only pushes and publishes has added tasks;
+// something was canceled.
 const (
 	Woken      Notice = "wake"
 	Work       Notice = Notice(keys.KindWork)

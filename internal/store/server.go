@@ -18,7 +18,7 @@ const Oldest = "6.2"
 // Told is what Redis reports about itself in INFO.
 type Told map[string]string
 
-// Tell reads a section of it.
+// Tell reads a section of INFO.
 func (t Told) Tell(ctx context.Context, r Runner, section string) error {
 	return t.TellAll(ctx, r, section)[0]
 }
@@ -33,8 +33,8 @@ func (t Told) read(reply redisconn.Reply) error {
 	return err
 }
 
-// TellAll reads several sections in one exchange, each with an error of its own: a single
-// command takes several only since Redis 7.0.
+// TellAll reads several sections in one exchange, and returns an error for each. A single command
+// takes several sections only since Redis 7.0.
 func (t Told) TellAll(ctx context.Context, r Runner, sections ...string) []error {
 	errs := make([]error, len(sections))
 	info := func(section string) redisconn.Call { return redisconn.Command("INFO", section) }
@@ -44,31 +44,32 @@ func (t Told) TellAll(ctx context.Context, r Runner, sections ...string) []error
 	return errs
 }
 
-// Policy is what Redis does when its memory is full.
+// Policy returns what Redis does when its memory is full.
 func (t Told) Policy() Policy {
 	return Policy{t["maxmemory_policy"], numberIn(t["used_memory"]), numberIn(t["maxmemory"])}
 }
 
 // A Policy is what Redis does when its memory is full.
 type Policy struct {
-	Name    string // maxmemory-policy; "" if it is not told
+	Name    string // maxmemory-policy; "" if unknown
 	Used    int64  // bytes
-	Maximum int64  // bytes; 0 is no bound
+	Maximum int64  // bytes; 0: no limit
 }
 
-// EvictsLists reports whether any key may go.
+// EvictsLists reports whether Redis may evict any key.
 func (p Policy) EvictsLists() bool { return strings.HasPrefix(p.Name, "allkeys-") }
 
-// EvictsExpiring reports whether keys with a TTL may go.
+// EvictsExpiring reports whether Redis may evict keys with a TTL.
 func (p Policy) EvictsExpiring() bool { return strings.HasPrefix(p.Name, "volatile-") }
 
-// IsOlder compares versions as far as the second has parts.
+// IsOlder reports whether version v is older than the other one. It compares only as many parts as
+// that one has.
 func IsOlder(v, than string) bool {
 	parts := strings.Split(v, ".")
 	for i, want := range strings.Split(than, ".") {
 		has, least := 0, 0
 		if i < len(parts) {
-			has, _ = strconv.Atoi(parts[i]) // what is no number is as old as can be
+			has, _ = strconv.Atoi(parts[i]) // 0 if it isn't a number
 		}
 		least, _ = strconv.Atoi(want)
 		if has != least {
@@ -78,7 +79,7 @@ func IsOlder(v, than string) bool {
 	return false
 }
 
-// IsRefusal reports whether Redis has answered with an error, so it works.
+// IsRefusal reports whether Redis has replied with an error, which shows that it's up.
 func IsRefusal(err error) bool {
 	_, refused := errors.AsType[redis.Error](err)
 	return refused
@@ -90,8 +91,8 @@ func IsFull(err error) bool { return redisconn.Full(err) }
 // IsDenied reports whether Redis denied the user a permission.
 func IsDenied(err error) bool { return redisconn.Denied(err) }
 
-// DeniedCommand reports whether Redis denied the user a permission, and for which
-// command, if it says so.
+// DeniedCommand reports whether Redis denied the user a permission, and for which command, if the
+// error names it.
 func DeniedCommand(err error) (command string, denied bool) {
 	if !redisconn.Denied(err) {
 		return "", false

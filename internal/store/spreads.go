@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Spreads records over how many parts a program has spread its queues.
+// Spreads records over how many parts a program spreads its queues.
 type Spreads struct {
 	Each time.Duration // how long a number of parts that was read is used before it's read again
 
 	mu   sync.Mutex           // protects the fields below
 	over map[string][]int     // queue → numbers of parts
-	told map[string]time.Time // queue → when others were last told
+	told map[string]time.Time // queue → when other peers were last told
 }
 
 // Add records that a queue is spread over n parts.
@@ -36,8 +36,8 @@ func (s *Spreads) Of(queue string) []int {
 	return slices.Clone(s.over[queue])
 }
 
-// Due reports whether it's time to tell others over how many parts a queue is spread, and counts it
-// as done.
+// Due reports whether it's time to tell other peers over how many parts a queue is spread. If so, it
+// records that they have been told.
 func (s *Spreads) Due(queue string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

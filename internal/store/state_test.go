@@ -19,7 +19,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A state is a whole keyspace in short notation. Keys stand without prefix and
+// A state is a whole keyspace in short notation. Keys are without prefix and
 // queue ("process:p1", "cancel:#a"). Their values:
 //
 //	[a b "c d"]      list, front..back; the front is the tail in Redis
@@ -27,22 +27,21 @@ import (
 //	{w1=3 #a=w:0}    hash, by field
 //	=5               string
 //	<a b>            set
-//	|1-7-a/0=x|      stream of added tasks: id 1-7, salt a, card 0, payload x. An id of the
-//	                 time of Redis is told as such, and its sequence from the first one seen
+//	|1-7-a/0=x|      stream of added tasks: id 1-7, salt a, card 0, payload x. An id with the
+//	                 time of Redis shows the time, and its sequence from the first one seen
 //
-// followed by the TTL, if there is one ("=1 +60m"). #a is the digest of the
-// payload a. Times are relative to the time of Redis and in whole minutes, so
-// that they can be compared exactly however slow a test is; "clock:" is before
-// the score of an idle worker that keeps the time, "aside:" before that of a task
-// that was given up, "drift:" before the drift. Members of ages are times. The keys of the failed
-// queue begin with "failed:". The key of an added task is "@" and its id and salt, and "#@" stands
-// for the digest of its entry.
+// followed by the TTL, if there is one ("=1 +60m"). #a is the digest of the payload a. Times are
+// relative to the time of Redis and in whole minutes, so that they can be compared exactly however
+// slow a test is. "clock:" precedes the score of an idle worker that keeps the time, "aside:" that of
+// a task set aside, and "drift:" the drift. Members of ages are times. The keys of the failed queue
+// begin with "failed:". The key of an added task is "@" and its id and salt, and "#@" stands for the
+// digest of its entry.
 type state map[string]string
 
-// none is the value of a key that is not there though a test could derive it: holders.
+// none is the value of a missing key that would otherwise be derived: holders.
 const none = "-"
 
-// with is a state with some keys changed; the value "" removes one.
+// with returns a state with some keys changed; the value "" removes a key.
 func (s state) with(kv ...string) state {
 	c := maps.Clone(s)
 	for i := 0; i < len(kv); i += 2 {
@@ -53,7 +52,7 @@ func (s state) with(kv ...string) state {
 	return c
 }
 
-// digests maps the digests of all payloads whose digest tests spell.
+// digests maps the digests of the payloads that tests use to their short notation.
 var digests = func() map[string]string {
 	m := map[string]string{}
 	for c := 'a'; c <= 'z'; c++ {
@@ -80,7 +79,7 @@ func name(s string) string {
 	return cmp.Or(digests[s], word(s))
 }
 
-// undigest is the full form of a name that begins with a digest.
+// undigest returns the full form of a name that begins with a digest.
 func undigest(s string) string {
 	if entry, ok := strings.CutPrefix(s, "#@:"); ok {
 		return digest(entry) + ":" + entry
@@ -105,7 +104,7 @@ func word(s string) string {
 	return strconv.Quote(s)
 }
 
-// key is the full form of a key in short notation.
+// key returns the full form of a key in short notation.
 func (e *env) key(k string) string {
 	prefix := e.prefix + ":"
 	if of, ok := strings.CutPrefix(k, "failed:"); ok {
@@ -162,7 +161,7 @@ func (e *env) value(k string, now int64) (v string) {
 			}
 			words = append(words, member+"="+score(pair[1], now))
 		}
-		// Times that read the same differ by milliseconds: those go by name.
+		// Times that look equal may differ by milliseconds: sort those by name.
 		slices.SortStableFunc(words, func(a, b string) int {
 			_, x, _ := strings.Cut(a, "=")
 			_, y, _ := strings.Cut(b, "=")
@@ -201,20 +200,20 @@ func (e *env) value(k string, now int64) (v string) {
 	return v
 }
 
-// recorded is a record of the end of a task, with its time up to the milliseconds.
+// recorded matches the record of a task's end, with its time in milliseconds.
 var recorded = regexp.MustCompile(`(?s)^(=[a-z]+:)(\d{13})\d{3}(:\d+:.*)$`)
 
-// timed are the fields of a hash whose values are times.
+// timed has the fields of a hash whose values are times.
 var timed = map[string]bool{"due": true, "low": true, "high": true, "at": true, "planned": true, "turn": true, "took": true, "passed": true, "more": true, "since": true, "times": true, "last": true, "before": true}
 
-// since is when a task was put, in its card.
+// since matches the time when a task was put, in its card.
 var since = regexp.MustCompile(`s13:\d{13}`)
 
 func field(name, value string, now int64) string {
 	switch {
 	case name == "times" || name == "last" || name == "before" || name == "since" || name == "from":
 		return clocks.ReplaceAllStringFunc(strings.ReplaceAll(value, " ", ","), func(ms string) string { return score(ms[:13], now) })
-	case timed[name] && (name != "planned" || len(value) == 13): // that of a late id is as it is
+	case timed[name] && (name != "planned" || len(value) == 13): // that of a late id is left unchanged
 		return score(value, now)
 	case value == "":
 		return ""
@@ -224,10 +223,10 @@ func field(name, value string, now int64) string {
 	return word(value)
 }
 
-// clocks are times in a text: ms or μs of this age.
+// clocks matches current times in a text, in ms or μs.
 var clocks = regexp.MustCompile(`\d{13,16}`)
 
-// score renders tokens and marks as they are, times as relative to now.
+// score renders tokens and marks unchanged, and times relative to now.
 func score(s string, now int64) string {
 	f, err := strconv.ParseFloat(s, 64)
 	switch {
@@ -273,7 +272,7 @@ var (
 	begun   = regexp.MustCompile(`[( ](\S+?)=`)
 )
 
-// holder is who holds a process in a state; "" if nobody does.
+// holder returns the worker that holds a process in a state; "" if none does.
 func (s state) holder(queue, process string) string {
 	for k, v := range s {
 		if worker, ok := strings.CutPrefix(k, queue+"working:"); ok && strings.HasPrefix(v, "(") {
@@ -287,7 +286,7 @@ func (s state) holder(queue, process string) string {
 	return ""
 }
 
-// queueOf is what a key in short notation begins with: "failed:", or nothing.
+// queueOf returns the queue part of a key in short notation: "failed:" or "".
 func queueOf(k string) string {
 	if strings.HasPrefix(k, "failed:") {
 		return "failed:"
@@ -295,7 +294,7 @@ func queueOf(k string) string {
 	return ""
 }
 
-// runs reports whether a key is an entry that runs, and by whom.
+// runs reports whether a key is a running entry, and returns its worker.
 func (s state) runs(k string) (worker string, ok bool) {
 	if !strings.HasPrefix(k, queueOf(k)+"keyed:") {
 		return "", false
@@ -308,8 +307,8 @@ func (s state) runs(k string) (worker string, ok bool) {
 	return worker, worker != ""
 }
 
-// held completes a state with what says who holds something, in so far as it does not:
-// holders, and the field holder of entries that run.
+// held adds the keys and fields that say which worker holds what, unless the state has them: holders,
+// and the field holder of running entries.
 func (s state) held() state {
 	all := maps.Clone(s)
 	for _, queue := range []string{"", "failed:"} {
@@ -331,7 +330,8 @@ func (s state) held() state {
 	return all
 }
 
-// unheld takes from a state that was found what want does not name and can be derived.
+// unheld removes the keys and fields from s, a state read from Redis, that can be derived and that want
+// doesn't have.
 func (s state) unheld(t testing.TB, want state) {
 	t.Helper()
 	for _, queue := range []string{"", "failed:"} {
@@ -350,12 +350,12 @@ func (s state) unheld(t testing.TB, want state) {
 		slices.Sort(holders)
 		slices.Sort(working)
 		if !slices.Equal(holders, working) {
-			t.Errorf("%q hold something, and %q are known to", working, holders)
+			t.Errorf("%q hold tasks, and holders has %q", working, holders)
 		}
 		delete(s, queue+"holders")
 	}
 	if _, said := want["ages"]; !said {
-		delete(s, "ages") // which every beat writes that finds something on the list
+		delete(s, "ages") // every beat writes it if the list isn't empty
 	}
 	for k, v := range s {
 		if worker, ok := s.runs(k); ok && !strings.Contains(want[k], "holder=") {
@@ -419,10 +419,10 @@ func (e *env) put(k, v string, now int64) {
 	}
 }
 
-// relative are times in a text, in short notation.
+// relative matches times in short notation.
 var relative = regexp.MustCompile(`\bnow\b|[+-]\d+m\b`)
 
-// at is the score that a notation stands for.
+// at returns the score of a time in short notation.
 func at(s string, now int64) int64 {
 	if s == "now" {
 		return now

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// each is a round that ends the processes p1, p2 and so on, in one way.
+// each makes a round that ends the processes p1, p2 and so on, all with this outcome.
 func (o Outcome) each(n int64, count int) func(*env) string {
 	return steps(Round{Worker: "w1", Number: n, Outcomes: series(count, func(i int) *Outcome {
 		o.Process, o.Token = fmt.Sprint("p", i+1), int64(i+1)
@@ -120,9 +120,9 @@ func TestGuardStep(t *testing.T) {
 	run(t, all)
 }
 
-// An answer tells how many others are idle though nothing is left for them; whether something is
-// left that could start, also to a round that asks for nothing, since by that a peer without room
-// knows for which queue to make some; and whether ends are hashed, which costs more.
+// An answer has the number of other workers that are idle with nothing to start; whether more tasks
+// could start, also if the round asked for none, so that a peer without free slots learns for which
+// queue to free some; and whether ends are hashed, which costs more.
 func TestGuardTold(t *testing.T) {
 	t.Parallel()
 	added := member.with("added", "|1-1-a/0=x|")
@@ -165,13 +165,13 @@ func TestGuardTold(t *testing.T) {
 			w.flag("again", a.Again)
 			w.flag("watched", a.Watched)
 			if w.String() != c.want {
-				t.Errorf("told %q, want %q", &w, c.want)
+				t.Errorf("got %q, want %q", &w, c.want)
 			}
 		})
 	}
 }
 
-// What a worker asks for ahead is started only where that harms nobody.
+// Tasks ahead start only if no other worker is idle, and no task beside them has crashed a worker.
 func TestGuardAhead(t *testing.T) {
 	ahead := func(n int, r Round, ids ...string) func(*env) string {
 		r.Worker, r.Number, r.Ahead, r.Start = "w1", 1, n, ids
@@ -209,13 +209,13 @@ func TestGuardAhead(t *testing.T) {
 	})
 }
 
-// buriedAt is what has failed with an id that no process has.
+// buriedAt returns a failed task with an id that no process has.
 func buriedAt(id, payload, from string, fields ...string) state {
 	return state{"failed:schedule": "(k:" + id + "=now)", "failed:contents": "(#" + payload + ":k:" + id + "=0)",
 		"failed:keyed:k:" + id: graveOf(payload, "now", append(fields, "kind=crashed", "deaths=3", "from="+from, `reason="3 workers died holding it"`)...)}
 }
 
-// What has killed its workers waits apart, fails, or starts after all.
+// Tasks that have crashed workers wait separately, fail, or start after all.
 func TestGuardRisky(t *testing.T) {
 	take := func(crashes int, solo bool, ids ...string) func(*env) string {
 		return steps(Round{Worker: "w1", Number: 1, Crashes: crashes, Solo: solo, Start: ids})
@@ -248,7 +248,7 @@ func TestGuardRisky(t *testing.T) {
 	})
 }
 
-// The failed queue has a bound, unless somebody works on it.
+// The failed queue is bounded, unless a worker serves it.
 func TestGuardBound(t *testing.T) {
 	graves := func(due string, names ...string) state {
 		s := state{}
@@ -307,12 +307,12 @@ func TestGuardSteps(t *testing.T) {
 		return steps(Round{Worker: "w1", Number: 2, Crashes: 3, Start: ids})
 	}
 	some := take("p0", "p1", "p2")
-	type left map[string]int64 // by a command that counts
+	type left map[string]int64 // by the command that counts them
 	for _, c := range []struct {
 		name  string
 		seed  state
 		call  func(*env) string
-		again bool // the answer says so
+		again bool // the answer says that there is more to do
 		left  left
 	}{
 		{"lost entries", lost, some, false, left{"ZCARD schedule": 100}},
@@ -341,8 +341,8 @@ func TestGuardSteps(t *testing.T) {
 	}
 }
 
-// Many ends are taken a page at a time. Those of added tasks end together while nobody listens, except
-// those that have more to do.
+// Many ends are processed a page at a time. Without observers, added tasks end together, except those
+// that need further steps.
 func TestGuardEnds(t *testing.T) {
 	t.Parallel()
 	plain := member.with("rounds", "{w1=1}", "token", "=2500").holding("w1", seq("t", 0, 2500)...)
@@ -368,8 +368,8 @@ func TestGuardEnds(t *testing.T) {
 	}
 }
 
-// Who asks for nothing but one channel, or for a pattern, hears a long payload in full;
-// so it is where nobody may say who listens.
+// Observers of just one channel, or of a pattern, receive a long payload in full. So they do if the
+// user may not ask whether there are observers.
 func TestGuardObserved(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"channel", "pattern", "unknown"} {

@@ -19,13 +19,13 @@ var _ = probed("step",
 	probe{what: "overtaken", seed: rawP.with("rounds", "{w1=6}"), call: ends(5, "p1", 1, Stop, Outcome{})},
 )
 
-// steps makes a round; a lease of an hour unless it says otherwise.
+// steps makes a round, with a lease of an hour unless r says otherwise.
 func steps(r Round) func(*env) string {
 	return func(e *env) string {
-		r := r // others use it at the same time
+		r := r // other tests use it at the same time
 		r.Lease = cmp.Or(r.Lease, time.Hour)
 		r.Keep = cmp.Or(r.Keep, 1000)
-		r.Lease, r.Keep = max(r.Lease, 0), max(r.Keep, 0) // of less than nothing
+		r.Lease, r.Keep = max(r.Lease, 0), max(r.Keep, 0) // a negative value means 0
 		places := e.abridge(&r)
 		a, err := Step(e.ctx, e.line, e.q, &r)
 		if err != nil {
@@ -66,8 +66,8 @@ func steps(r Round) func(*env) string {
 }
 
 // start renders a started task: payload/token@entry~retries!crashes, the card and
-// the time in brackets, the last error and the failure in braces; * is an added one, % one that is
-// known by its key.
+// the time in brackets, the last error and the failure in braces; * is an added one, % one that its
+// key identifies.
 func (e *env) start(s Start) string {
 	all := fmt.Sprintf("%s/%d", word(string(s.Payload)), s.Token)
 	if s.Added {
@@ -76,7 +76,7 @@ func (e *env) start(s Start) string {
 	if s.Entry != "" {
 		all += "@" + word(s.Entry)
 	}
-	if s.ByKey && !s.Added { // of those, all are
+	if s.ByKey && !s.Added { // its key identifies every added task
 		all += "%"
 	}
 	if s.Retries > 0 {
@@ -137,7 +137,7 @@ func TestStep(t *testing.T) {
 					"working:w1": "(p1=1 p2=2 p3=3)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]"}},
 			{call: puts("queues", "[d]"), state: state{"queues": "[d]", "workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=3", "idle": "(w1=now)",
 				"working:w1": "(p1=1 p2=2 p3=3)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]"}},
-			// It ends what it is to end, starts nothing, and leaves the idle alone.
+			// The round ends its processes, starts nothing, and leaves the idle workers unchanged.
 			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p5"}, Idle: true,
 				Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish}, {Process: "p3", Token: 3, Verb: Stop}}}), want: "settled=ok,ok again", heard: []string{"done w1 a", "wake:w1 1"},
 				state: state{"queues": "[c d]", "workers": "(w1=+60m)", "rounds": "{w1=3}", "token": "=3",
@@ -195,8 +195,8 @@ func TestStep(t *testing.T) {
 	})
 }
 
-// The encoding of rounds is on the way of every task: one round of nothing, one of a few
-// ends and starts, and one of many.
+// Every task needs rounds to be encoded. The benchmark has an empty round, one with a few ends and
+// starts, and one with many.
 func BenchmarkStepCall(b *testing.B) {
 	q := keys.NewSpace("worqr").Queue("emails")
 	for _, n := range []int{0, 4, 64} {

@@ -45,7 +45,7 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// What others have written to the suspects hides nobody.
+// Foreign members of the suspects hide no worker.
 func TestForeignSuspects(t *testing.T) {
 	e := beside(t, nil)
 	e.crowd(300, 0, 1)
@@ -60,8 +60,8 @@ func TestForeignSuspects(t *testing.T) {
 	}
 }
 
-// crowd makes n members whose leases lapse at the given time, and which hold as many
-// tasks each, dealt out in turn. The token of a task is its payload, too.
+// crowd makes n members whose leases expire at the given time, and which hold that many tasks each,
+// dealt out in turn. The payload of a task is its token.
 func (e *env) crowd(n, tasks int, lapse int64) {
 	e.t.Helper()
 	for i := range n {
@@ -79,7 +79,7 @@ func (e *env) crowd(n, tasks int, lapse int64) {
 	e.must(e.conn.Do(""))
 }
 
-// longest is the time of the longest script since the last call.
+// longest returns the duration of the longest script since the last call.
 func (e *env) longest() (longest time.Duration) {
 	e.t.Helper()
 	for _, entry := range sure(redis.Values(e.conn.Do("SLOWLOG", "GET", -1)))(e.t) {
@@ -92,10 +92,9 @@ func (e *env) longest() (longest time.Duration) {
 	return longest
 }
 
-// A thousand workers that die at once are suspected by one look. Once a grace is over a
-// few more fail all of them and return their tasks: of up to 500 workers, in order. No
-// look does much: that is counted, since a time of some milliseconds is for the bench to
-// measure.
+// One look suspects a thousand workers that die at the same time. After the grace, a few more looks
+// evict all of them and return their tasks: of up to 500 workers, in order. No look does much: the
+// test counts commands, since measuring milliseconds is for benchmarks.
 func TestManyDie(t *testing.T) {
 	t.Parallel()
 	const (
@@ -124,7 +123,7 @@ func TestManyDie(t *testing.T) {
 		waiting := sure(redis.Ints(e.conn.Do("LRANGE", e.q.Waiting(), 0, -1)))(e.t) // the tail is the front
 		for i, token := range waiting {
 			if token != workers*tasks-i && workers <= 500 {
-				t.Fatalf("%d. from the back is the task %d", i, token)
+				t.Fatalf("at index %d from the back is task %d", i, token)
 			}
 		}
 		if t.Log(m.calls, m.commands, m.took); m.commands > commands {

@@ -18,8 +18,7 @@ var _ = probed("unlist",
 	}},
 )
 
-// A queue without keys goes off the list of queues, and one with a
-// key stays.
+// A queue without keys is removed from the list of queues, and one with a key stays.
 func TestUnlist(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -59,11 +58,11 @@ func TestUnlist(t *testing.T) {
 	}
 }
 
-// places are where keys may be: at one server; or at several nodes, though a test has one.
+// places are where keys may be: on one server, or on several nodes, although tests have only one.
 var places = map[string]func(keys.Space) keys.Space{"": func(s keys.Space) keys.Space { return s }, ", scattered": keys.Space.InCluster}
 
-// Where the registry is not where the queue is, a queue that comes into use between two looks is
-// on the list in the end.
+// If the registry isn't on the queue's node, a queue that comes into use between two checks is on the
+// list in the end.
 func TestUnlistApart(t *testing.T) {
 	e := beside(t, nil)
 	s := keys.NewSpace(e.prefix).InCluster()
@@ -76,7 +75,7 @@ func TestUnlistApart(t *testing.T) {
 	e.is.True(sure(redis.Bool(e.conn.Do("SISMEMBER", s.Registry(), "q")))(t))
 }
 
-// The answer tells whether the name was there. A list of another type is nobody's.
+// The reply says whether the name was removed. A list of another type is refused.
 func TestUnlistAnswers(t *testing.T) {
 	e := beside(t, nil)
 	s := keys.NewSpace(e.prefix)

@@ -14,22 +14,22 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A Verb is one script: what it is for, how it is called, and what it answers. The table in
-// verbs.go is the only place that knows the order of keys, arguments and answers: calls are
-// built, replies are read and requests are parsed by name. Headers of scripts, the table in
-// docs/protocol.md and tests range over it.
+// A Verb is one script: what it does, how it is called, and what it returns. The table in verbs.go is
+// the only place that defines the order of keys, arguments and replies: calls are built, replies are
+// read and requests are parsed by name. The table in docs/protocol.md, and the tests of the scripts'
+// headers, are derived from it.
 //
 // Lists of names are separated by spaces. A last name that ends in "…" stands for any number
-// of values. The name "shared" stands for what lib_queue.lua names.
+// of values. The name "shared" stands for the keys or arguments that lib_queue.lua names.
 type Verb struct {
 	Name  string // of its file, without .lua
 	Does  string // for docs/protocol.md
-	By    Role   // whose rule in docs/security.md it needs
-	Keys  string // names in keys.Table; the caller gives what isn't there, and what there are many of
-	Args  string // the caller gives what isn't in filled
-	Reply string // one name is the value itself, several are an array; "" is nothing to know
-	Fails string // words of refusals
-	Tells string // kinds of channels
+	By    Role   // the role whose rule in docs/security.md it needs
+	Keys  string // names in keys.Table; the caller gives those that aren't there, and those that take a part
+	Args  string // the caller gives those that aren't in filled
+	Reply string // one name is the value itself, several are an array; "": the reply isn't used
+	Fails string // first words of refusals
+	Tells string // kinds of channels it publishes on
 
 	script            *redisconn.Script
 	apart             *redisconn.Script // in a cluster
@@ -49,13 +49,13 @@ const (
 	asWorker   Role = "worker"
 )
 
-// What lib_queue.lua names.
+// The keys and arguments that lib_queue.lua names.
 const (
 	sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping ages added"
 	sharedArgs = "process working cancel wake keyed"
 )
 
-// filled are the arguments that depend on the queue alone: prefixes of keys and channels.
+// filled has the arguments that depend on the queue alone: prefixes of keys and channels.
 var filled = map[string]func(keys.Queue) string{
 	"process": beginning("process"), "working": beginning("working"), "cancel": beginning("cancel"),
 	"keyed": beginning("keyed"), "batch": beginning("batch"), "result": beginning("result"),
@@ -73,7 +73,7 @@ func beginning(name string) func(keys.Queue) string {
 
 var table []*Verb
 
-// Verbs returns all verbs. Nobody may change them.
+// Verbs returns all verbs. Don't modify them.
 func Verbs() []*Verb { return table }
 
 // verb adds a row to the table.
@@ -107,14 +107,14 @@ func verb(v Verb) *Verb {
 	return &v
 }
 
-// call returns the call of the verb on a queue. Given alternates names and values, in the
+// call returns the call of the verb on a queue. given alternates names and values, in the
 // order of the table: the keys, or the parts of keys, that the caller must give, and then
 // the arguments. An argument that repeats is one value: a []string or []any.
 func (v *Verb) call(q keys.Queue, given ...any) redisconn.Call {
 	return v.begun(q, v.line(q, 0, given))
 }
 
-// begun is the call that line has begun.
+// begun returns the call that line has begun.
 func (v *Verb) begun(q keys.Queue, all []any) redisconn.Call { return v.text(q).CallOf(all) }
 
 // text returns the script that calls the verb on a queue.
@@ -125,7 +125,7 @@ func (v *Verb) text(q keys.Queue) *redisconn.Script {
 	return v.script
 }
 
-// line returns what a call sends, with room for further arguments.
+// line returns the arguments of a call, with room for more.
 func (v *Verb) line(q keys.Queue, room int, given []any) []any {
 	if len(given) != 2*len(v.given) {
 		panic(fmt.Sprintf("%s takes %q", v.Name, v.given))
@@ -163,8 +163,8 @@ func (v *Verb) line(q keys.Queue, room int, given []any) []any {
 	return all
 }
 
-// ofQueue reports whether the keys of the verb are those of one queue. A verb of the fleet has
-// only one key, or may not be called in a cluster.
+// ofQueue reports whether the keys of the verb belong to one queue. A verb for the fleet has only
+// one key, or may not be called in a cluster.
 func (v *Verb) ofQueue() bool { return v.keyed[0] != nil && !v.keyed[0].Fleet }
 
 // with appends a value, or each of several.
@@ -181,17 +181,17 @@ func with(all []any, value any) []any {
 	return append(all, value)
 }
 
-// An answer is the reply of a verb, taken apart by the names in the table. The first
-// unexpected element is its error; from there on it yields zeros.
+// An answer is the reply of a verb, read by the names in the table. At the first unexpected element
+// it sets err; from then on it yields zeros.
 type answer struct {
 	verb   *Verb
-	single any   // of a verb that answers one
-	values []any // of others
+	single any   // of a verb that returns one value
+	values []any // of other verbs
 	next   int
 	err    error
 }
 
-// read takes a reply apart. A refusal is its error.
+// read decodes a reply. If the script refused, that is the error of the answer.
 func (v *Verb) read(reply any, err error) answer {
 	a := answer{verb: v, err: Refusal(err), single: reply}
 	if a.err == nil && len(v.reply) > 1 {
@@ -200,7 +200,7 @@ func (v *Verb) read(reply any, err error) answer {
 	return a
 }
 
-// value returns the value with that name. They are mostly read in order.
+// value returns the value with that name. Values are mostly read in order.
 func (a *answer) value(name string) any {
 	i := a.next
 	if i >= len(a.verb.reply) || a.verb.reply[i] != name {
@@ -229,13 +229,13 @@ func (a *answer) string(name string) string {
 	return string(as[[]byte](a.value(name), &a.err, name, "a string"))
 }
 
-// list reads an array; join takes over its errors.
+// list decodes an array; join returns its error to the answer.
 func (a *answer) list(name string) *decoder {
 	rest := as[[]any](a.value(name), &a.err, name, "an array")
 	return &decoder{rest: rest, err: a.err}
 }
 
-// each reads an array: f reads one element at a time.
+// each decodes an array: f decodes one element at a time.
 func (a *answer) each(name string, f func(d *decoder)) {
 	d := a.list(name)
 	d.each(func() { f(d) })
@@ -248,7 +248,7 @@ func (a *answer) join(d *decoder) {
 	}
 }
 
-// A Call is the request of a verb, taken apart.
+// A Call is the decoded request of a verb.
 type Call struct {
 	Verb       *Verb
 	Keys, Args []string
@@ -272,10 +272,10 @@ func index(by ...func(*Verb) string) map[string]*Verb {
 
 func (v *Verb) name() string { return v.Name }
 
-// Digest is the SHA-1 of the script, which is what Redis calls it in its slow log.
+// Digest returns the SHA-1 of the script, by which Redis names it in its slow log.
 func (v *Verb) Digest() string { return v.script.SHA() }
 
-// digestApart is that of the script in a cluster.
+// digestApart returns the SHA-1 of the script for a cluster.
 func (v *Verb) digestApart() string { return v.apart.SHA() }
 
 // Source returns the script for a single server.
@@ -292,7 +292,7 @@ func NameOf(digest string) string {
 	return ""
 }
 
-// Parse takes a command apart: EVALSHA or EVAL, and its arguments. It returns false if that
+// Parse decodes a command: EVALSHA or EVAL, and its arguments. It returns false if the command
 // doesn't call a verb.
 func Parse(command []string) (c Call, ok bool) {
 	if len(command) < 3 {
@@ -322,7 +322,7 @@ func (c Call) Arg(name string) string { return valueOf(c.Verb, c.Verb.args, c.Ar
 // Int returns an argument that is a number; 0 if it isn't one.
 func (c Call) Int(name string) int64 { return numberIn(c.Arg(name)) }
 
-// Rest returns the arguments that repeat, all that follow the others.
+// Rest returns the arguments that repeat: all after the others.
 func (c Call) Rest() []string {
 	if c.Verb.fixed >= len(c.Args) {
 		return nil
@@ -330,7 +330,7 @@ func (c Call) Rest() []string {
 	return c.Args[c.Verb.fixed:]
 }
 
-// valueOf finds a value by its name. A name that the verb doesn't have is a mistake of the caller.
+// valueOf finds a value by its name. It panics if the verb has no such name.
 func valueOf(v *Verb, names, values []string, name string) string {
 	i := slices.Index(names, name)
 	if i < 0 {

@@ -1,6 +1,6 @@
 package store
 
-// The verbs. The header of each script says the rest.
+// The verbs. The header of each script has the details.
 var (
 	enqueue = verb(Verb{Name: "enqueue", By: asProducer, Does: "adds payloads at the back, in order, all or none, and wakes an idle worker for each",
 		Keys: "waiting idle batches workers", Args: "wake enqueue payload…", Reply: "before", Fails: "UNMOVED", Tells: "wake enqueue"})

@@ -10,18 +10,18 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A watch observes queues of a cluster, each at its node. If it observes all queues, it reads the
+// A watch observes queues of a cluster, each on its node. If it observes all queues, it reads the
 // list of queues once in a while, and after each gap.
 type watch struct {
 	lines *Lines
 	space Space
 	o     Observer
-	ctx   context.Context // of the reading
+	ctx   context.Context // of reading the list of queues
 	end   context.CancelFunc
 	turn  chan struct{} // a signal to read the list of queues now; holds one
 	named bool          // queues were given
 
-	mu     sync.Mutex // protects the fields below. The observer is told under it, so one thing at a time
+	mu     sync.Mutex // protects the fields below. The observer's functions are called under it, so one at a time
 	all    map[string]*post
 	listed bool // the list of queues was read since the last gap; true if queues were given
 	ended  bool
@@ -30,13 +30,13 @@ type watch struct {
 // A post is one subscription of a watch.
 type post struct {
 	of     *redisconn.Subscription
-	synced bool // it is subscribed, as far as is known
+	synced bool // it is subscribed, as far as the watch knows
 }
 
 // readQueues is how often the list of queues is read again.
 const readQueues = 10 * time.Second
 
-// everywhere is the name of the post for messages that every node passes on.
+// everywhere is the name of the post for messages that all nodes pass on.
 const everywhere = ""
 
 // watch is Observe in a cluster.
@@ -62,7 +62,7 @@ func (l *Lines) watch(s Space, queues []Keys, o Observer) (stop func(), err erro
 	return w.stop, nil
 }
 
-// postLocked subscribes to queues, and ends the subscriptions of those that are not among them.
+// postLocked subscribes to queues, and ends the subscriptions of all others.
 func (w *watch) postLocked(queues map[string]Keys) error {
 	for name, q := range queues {
 		if w.all[name] != nil {
@@ -88,12 +88,12 @@ func (w *watch) postLocked(queues map[string]Keys) error {
 	return nil
 }
 
-// subscription is that of a post.
+// subscription returns the subscription of a post.
 func (w *watch) subscription(name string, q Keys, p *post) *redisconn.Subscription {
 	of := observing(w.space, w.o)
 	for _, k := range observed {
 		switch {
-		case name == everywhere: // what is published by others than scripts
+		case name == everywhere: // messages that aren't published by scripts
 			of.Topics = append(of.Topics, redisconn.Topic{Name: w.space.Pattern(k), Pattern: true})
 		case w.named:
 			of.Topics = append(of.Topics, topics(q, q.Channel(k))...)
@@ -105,20 +105,20 @@ func (w *watch) subscription(name string, q Keys, p *post) *redisconn.Subscripti
 	of.Synced = func() { w.synced(name, p) }
 	of.Moved = func(redisconn.Topic, string) { w.gap(p, false, nil) }
 	of.Failed = func(err error) {
-		_, refused := errors.AsType[*redisconn.RefusalError](err) // of one channel: the others are there
+		_, refused := errors.AsType[*redisconn.RefusalError](err) // one channel was refused: the others work
 		w.gap(p, refused, func() { failed(err) })
 	}
 	of.Closed = func() { w.closed(closed) }
 	return of
 }
 
-// synced notes that a post is subscribed. When all are, it tells the observer.
+// synced records that a post is subscribed. Once all are, it notifies the observer.
 func (w *watch) synced(name string, p *post) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.synced = true
 	if name == everywhere {
-		w.listed = false // queues may have come meanwhile
+		w.listed = false // queues may have been added meanwhile
 		select {
 		case w.turn <- struct{}{}:
 		default:
@@ -140,7 +140,7 @@ func (w *watch) tellLocked() {
 	w.o.Synced()
 }
 
-// gap notes that a post lost its subscription, unless it has one again, and tells the observer.
+// gap records that a post lost its subscription, unless still is true, and notifies the observer.
 func (w *watch) gap(p *post, still bool, tell func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +150,7 @@ func (w *watch) gap(p *post, still bool, tell func()) {
 	}
 }
 
-// closed notes that the connections are closed, and tells the observer once.
+// closed records that the connections are closed, and notifies the observer once.
 func (w *watch) closed(tell func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -202,7 +202,7 @@ func (w *watch) look() error {
 	there := w.all[everywhere] != nil && w.all[everywhere].synced
 	w.mu.Unlock()
 	if !there {
-		return nil // it has its turn when it is
+		return nil // once it's synced, synced signals turn
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, readQueues)
 	defer cancel()
@@ -229,7 +229,7 @@ func (w *watch) look() error {
 		return err
 	}
 	if first {
-		w.tellLocked() // each of those that are new tells by itself
+		w.tellLocked() // new posts notify the observer once they are synced
 	}
 	return nil
 }
