@@ -4,7 +4,7 @@ package store
 var (
 	enqueue = verb(Verb{Name: "enqueue", By: asProducer, Does: "adds payloads at the back, in order, all or none, and wakes an idle worker for each",
 		Keys: "waiting idle batches workers", Args: "wake enqueue payload…", Reply: "before", Fails: "UNMOVED", Tells: "wake enqueue"})
-	rouse = verb(Verb{Name: "rouse", By: asProducer, Does: "wakes idle workers for tasks that somebody has pushed",
+	rouse = verb(Verb{Name: "rouse", By: asProducer, Does: "wakes idle workers for tasks that were pushed without a script",
 		Keys: "idle", Args: "wake count", Reply: "woken", Tells: "wake"})
 	enqueueOnce = verb(Verb{Name: "enqueue_once", By: asProducer, Does: "enqueues unless it was done with this nonce",
 		Keys: "waiting idle once batches workers", Args: "wake enqueue window payload…", Reply: "fresh", Fails: "UNMOVED", Tells: "wake enqueue"})
@@ -18,11 +18,11 @@ var (
 		Keys: "waiting idle unique gaps batches workers", Args: "wake enqueue payload digest", Reply: "fresh", Fails: "DUPLICATE UNMOVED", Tells: "wake enqueue"})
 	add = verb(Verb{Name: "add", By: asWorker, Does: "adds tasks with cards, in order, all or none, and wakes an idle worker for each",
 		Keys: "added idle workers waiting once", Args: "wake enqueue keyed window salt task…", Reply: "first fresh", Tells: "wake enqueue"})
-	put = verb(Verb{Name: "put", By: asWorker, Does: "schedules a task under a key, or changes the one that waits there",
+	put = verb(Verb{Name: "put", By: asWorker, Does: "schedules a task with a key, or changes the one that waits",
 		Keys: "shared once", Args: "shared entry payload at when keep counts enqueue card by_key window digest", Reply: "fresh first", Tells: "wake enqueue end"})
-	recur = verb(Verb{Name: "recur", By: asWorker, Does: "asserts a page of schedules, and plans what is missing of them",
+	recur = verb(Verb{Name: "recur", By: asWorker, Does: "asserts a page of schedules, and plans their missing occurrences",
 		Keys: "shared recurring", Args: "shared period judge schedules…", Reply: "asserted ended now", Tells: "wake end"})
-	removeEntry = verb(Verb{Name: "remove", By: asWorker, Does: "removes what waits under an entry",
+	removeEntry = verb(Verb{Name: "remove", By: asWorker, Does: "removes the waiting task of an entry",
 		Keys: "shared", Args: "shared entry", Reply: "removed", Tells: "wake end"})
 
 	join = verb(Verb{Name: "join", By: asWorker, Does: "makes a worker a member",
@@ -41,36 +41,36 @@ var (
 	leave = verb(Verb{Name: "leave", By: asWorker, Does: "ends a membership and returns what the worker holds",
 		Keys: "shared", Args: "shared worker round asked", Reply: "returned left", Fails: "EVICTED", Tells: "wake end"})
 
-	cancel = verb(Verb{Name: "cancel", By: asWorker, Does: "removes a page of a payload's waiting copies, and has the running ones stopped",
+	cancel = verb(Verb{Name: "cancel", By: asWorker, Does: "removes a page of a payload's waiting copies, and stops the running ones",
 		Keys: "shared", Args: "shared channel payload left since after until digest",
 		Reply: "removed token stopped finished left since after until", Tells: "wake cancel end"})
-	cancelKey = verb(Verb{Name: "cancel_key", By: asWorker, Does: "removes what waits under a key, and has what runs of it stopped",
+	cancelKey = verb(Verb{Name: "cancel_key", By: asWorker, Does: "removes the waiting task of a key, and stops the running one",
 		Keys: "shared", Args: "shared entry", Reply: "removed token stopped finished", Tells: "wake end"})
 	pause = verb(Verb{Name: "pause", By: asWorker, Does: "keeps workers from starting tasks",
 		Keys: "paused"})
 	resume = verb(Verb{Name: "resume", By: asWorker, Does: "ends a pause and wakes idle workers",
 		Keys: "shared", Args: "shared", Tells: "wake"})
-	deleteQueue = verb(Verb{Name: "delete", By: asWorker, Does: "drops a page of what waits, and of the locks on it",
+	deleteQueue = verb(Verb{Name: "delete", By: asWorker, Does: "deletes a page of the waiting tasks, and of their locks",
 		Keys: "shared batches", Args: "shared delete cursor list batch", Reply: "cursor left batches", Tells: "wake delete end"})
-	requeue = verb(Verb{Name: "requeue", By: asWorker, Does: "puts failed tasks back to where they came from",
+	requeue = verb(Verb{Name: "requeue", By: asWorker, Does: "puts failed tasks back where they came from",
 		Keys: "shared", Args: "shared head tail enqueue entry…", Reply: "requeued looked", Tells: "wake enqueue"})
 
-	outcome = verb(Verb{Name: "outcome", By: asWorker, Does: "says how the tasks of some entries ended, or that they haven't",
+	outcome = verb(Verb{Name: "outcome", By: asWorker, Does: "returns how the tasks of some entries ended, or that they haven't",
 		Keys: "entries added", Args: "keyed result entry…", Reply: "ends"})
 
 	register = verb(Verb{Name: "register", By: asWorker, Does: "writes a peer's registration",
 		Keys: "worker", Args: "ttl name host pid started version queues lease stuck protocol"})
-	agree = verb(Verb{Name: "agree", By: asWorker, Does: "raises what the fleet speaks",
+	agree = verb(Verb{Name: "agree", By: asWorker, Does: "raises the protocol version of the fleet",
 		Keys: "protocol", Args: "newest oldest", Reply: "spoken"})
-	enlist = verb(Verb{Name: "enlist", By: asWorker, Does: "puts a name into a set, on a full Redis too",
+	enlist = verb(Verb{Name: "enlist", By: asWorker, Does: "adds a name to a set, also on a full Redis",
 		Keys: "names", Args: "name"})
-	unlist = verb(Verb{Name: "unlist", By: asWorker, Does: "takes a queue off the list of queues if it isn't in use",
+	unlist = verb(Verb{Name: "unlist", By: asWorker, Does: "removes a queue from the list of queues if it isn't in use",
 		Keys: "registry used…", Args: "name", Reply: "removed"})
-	delist = verb(Verb{Name: "delist", By: asWorker, Does: "takes a worker off the list of peers if its registration has ended",
+	delist = verb(Verb{Name: "delist", By: asWorker, Does: "removes a worker from the list of peers if its registration has expired",
 		Keys: "peers worker", Args: "id", Reply: "removed"})
-	check = verb(Verb{Name: "check", By: asWorker, Does: "looks at things of a queue at one moment, and repairs what can be",
+	check = verb(Verb{Name: "check", By: asWorker, Does: "examines a queue at one moment, and repairs what it can",
 		Keys: "shared batches recurring", Args: "shared mend what worker batch name…", Reply: "flaws judged retries", Tells: "wake"})
-	explain = verb(Verb{Name: "explain", By: asWorker, Does: "says where the copies of a task are, and what state the queue is in",
+	explain = verb(Verb{Name: "explain", By: asWorker, Does: "returns where the copies of a task are, and the state of the queue",
 		Keys: "shared batches", Args: "shared entry payload most depth head tail batch digest",
 		Reply: "now paused workers idle ready length added places line entries graves"})
 )
