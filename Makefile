@@ -16,9 +16,9 @@ test: ## set up what is missing and run the tests of every module (RACE=-race: a
 	then run="go run ./integration/cmd/withredis"; fi; \
 	$$run $(MAKE) --no-print-directory test-modules
 
-# The tests of packages mostly wait, so those of all modules run beside each other, some packages
-# at a time, the longest first. The race detector takes three times as long, so some go without
-# it: what measures, or starts programs, or has few goroutines of its own, and integration/api but
+# The tests of packages mostly wait, so those of all modules run in parallel, some packages at a
+# time, the longest first. The race detector takes three times as long, so some go without
+# it: what measures, or starts programs, or has few goroutines of its own, and integration/api except
 # for the tests that call everything at once. "make test RACE=-race", as CI runs it, has it for all
 # of integration/api. Without a list of packages go test shows what passing tests say: in
 # integration, that they were skipped. "make lint" runs all of vet, so here it isn't run.
@@ -43,7 +43,7 @@ browser: ## open the dashboard in Chromium, for half a minute; Debian's is insta
 	@cd integration && go test -vet=off ./browser
 
 # Elsewhere "make test" has one Redis, so here are the others. Tests that need a single server of
-# their own are skipped but on Valkey: internal/redistest/engine.go says which and why.
+# their own are skipped except on Valkey: internal/redistest/engine.go says which and why.
 ENGINES = valkey tls sentinel cluster
 
 test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a cluster
@@ -54,9 +54,8 @@ test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a 
 		WORQR_TEST_ENGINE=$$engine WORQR_TEST_SERVER=$$server go test -shuffle=on . ./dash ./integration/api || failed=1; \
 	done; exit $$failed
 
-# What shows the guarantees by breaking things, beyond the tests: each prints its seed
-# and the command that repeats it. The race detector is left to the tests, since it
-# would take half of the time.
+# Fault injection beyond the tests: each suite prints its seed and the command that
+# repeats it. It runs without the race detector, which would take half of the time.
 LONGER = '^(TestRandom|TestRepairDamage|TestGuessers)$$' # tests that find more with time
 SURVIVE = search spec failpoints chaos crash upgrade "engines -v -engines.rounds $(ROUNDS)" "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s" "simulation -sim.hours $(SIM) -sim.first 1"
 NAMESPACES = [ "$$(id -u)" = 0 ] && command -v ip >/dev/null && command -v iptables >/dev/null
@@ -86,7 +85,7 @@ mutation: ## change each check of the scripts in turn, and see that a test notic
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@go run ./integration/mutation
 
-soak: ## break it in every way for as long as you like: make soak SOAK=6h HOURS=100 FUZZ=10m
+soak: ## run all fault injection for as long as you like: make soak SOAK=6h HOURS=100 FUZZ=10m
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@$(NAMESPACES) || [ "$$(id -u)" != 0 ] || scripts/setup iproute2 iptables || true
 	@$(NAMESPACES) || echo "soak: no packets are filtered between network namespaces: that needs root, ip and iptables"
@@ -124,6 +123,6 @@ lint: ## check format, code, examples and module files
 		scripts/tidy "$$module" || failed=1; \
 	done; exit $$failed
 
-bench: ## measure beside asynq and bare commands, for about 20 minutes, into docs/performance.md
+bench: ## measure against asynq and bare commands, for about 20 minutes, into docs/performance.md
 	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || scripts/setup redis-server
 	@go run ./bench

@@ -176,7 +176,7 @@ type Result struct {
 
 // Result returns the last result under key for as long as KeepResult said, even while the next task
 // waits or runs. Without one, it fails with ErrNotEnded while a task waits or runs, otherwise with
-// ErrNoResult. Requeueing a failed task removes its result.
+// ErrNoResult. Requeuing a failed task removes its result.
 func (q *Queue) Result(ctx context.Context, key string) (*Result, error) {
 	r, err := q.result(ctx, key)
 	return r, q.wrap("result", err)

@@ -48,7 +48,7 @@ type HandleOptions struct {
 	Timeout     time.Duration // ends an attempt's context with ErrTimeout; 0 is no limit
 	Grace       time.Duration // for a handler to return once its context has ended; 0 is 10 s
 	MaxRetries  int           // before a task fails for good; 0 is 10, negative none
-	MaxCrashes  int           // workers that die holding a task until it fails; 0 is 3, negative never
+	MaxCrashes  int           // a task fails after this many workers died holding it; 0 is 3, negative never
 	// Backoff returns the delay before t is retried after err. Nil is 2 s, doubling to 5 min,
 	// ±25 %. It must be safe for concurrent use, and not change t.Payload.
 	Backoff func(t *Task, err error) time.Duration
@@ -57,7 +57,7 @@ type HandleOptions struct {
 	Exclusive  bool
 	OnPanic    PanicPolicy
 	KeepFailed int // failed tasks that the queue keeps, newest first; 0 is 1,000
-	// OnFailed, if set, handles failed tasks: those it finishes are removed, others retried.
+	// OnFailed, if set, handles failed tasks: if it returns nil, the task is removed, else retried.
 	// OnFailedOptions default to Concurrency 1, MaxRetries 100, and Backoff 10 s, doubling to 15 min.
 	OnFailed        Handler
 	OnFailedOptions *HandleOptions
@@ -384,7 +384,7 @@ func environment(t *Task, more []string) []string {
 }
 
 // A BatchHandler works on several tasks at once, oldest first, and returns an error for each, as a
-// [Handler] does; nil finishes all. A panic, or a wrong number of errors, counts for each task. The
+// [Handler] does; nil finishes all. A panic, or a wrong number of errors, fails every task. The
 // context ends once every task's context has; t.Context() belongs to a single task.
 type BatchHandler func(ctx context.Context, tasks []*Task) []error
 

@@ -49,19 +49,19 @@ const MaxEveryPayload = 64 << 10
 // longestRecurring leaves room for the timestamp in the key of a failed occurrence.
 const longestRecurring = MaxKeySize - 24
 
-// Every runs payload under key, 1 to 1,000 bytes, at the times of schedule: once per time for the
-// whole fleet, while a running peer has called Every. Call it in each process, before or during
+// Every runs payload under key, 1 to 1,000 bytes, at the times of schedule: once per time across
+// the fleet, while a running peer has called Every. Call it in each process, before or during
 // Run. It does no I/O; Run registers the schedule in Redis.
 //
-// The next occurrence is planned before the handler of one starts, and waits until that has ended
-// for good. So runs don't overlap, unless a worker is evicted while its handler goes on. Retries
+// The next occurrence is planned before the handler of one starts, and waits until that one has
+// finished or failed for good. So runs don't overlap, unless a worker is evicted while its handler goes on. Retries
 // and crashes count for one occurrence. CancelKey and RemoveKey drop one, Put under key moves the
 // next one, and RunNow adds one.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
 // gone. A peer that calls Every again replaces its own; a nil schedule withdraws it. When the last
-// peer with a schedule withdraws it or stops, it ends within 2 to 10 s, depending on the lease,
-// which is logged. docs/scheduling.md has details.
+// peer with a schedule withdraws it or stops, the job stops recurring within 2 to 10 s,
+// depending on the lease, and a peer logs it. docs/scheduling.md has details.
 //
 // It fails with ErrInvalid if the schedule has no next time, or times less than a second apart, and
 // with ErrTooLarge beyond MaxEveryPayload.

@@ -316,7 +316,7 @@ func (p *Peer) persist(ctx context.Context) (started bool, _ error) {
 		tried := time.Now()
 		err := p.StartWorker(ctx)
 		if err == nil {
-			upset.Note(p.log, "cannot start the worker; retrying", nil)
+			upset.Note(p.log, "can't start the worker; retrying", nil)
 			return true, nil
 		}
 		if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
@@ -326,13 +326,13 @@ func (p *Peer) persist(ctx context.Context) (started bool, _ error) {
 		if ctx.Err() != nil || errors.Is(err, ErrEvictionPolicy) || errors.Is(err, ErrProtocol) || errors.Is(err, fleet.ErrOld) || store.IsMisplaced(err) {
 			return false, err
 		}
-		upset.Note(p.log, "cannot start the worker; retrying", err)
+		upset.Note(p.log, "can't start the worker; retrying", err)
 		if time.Since(tried) >= time.Second { // the failure lasts, so it's worth a line
-			upset.Note(p.log, "cannot start the worker; retrying", err)
+			upset.Note(p.log, "can't start the worker; retrying", err)
 		}
 		if time.Since(said) >= reminder {
 			said = time.Now()
-			p.log.Error("worqr: still cannot start the worker; retrying", "for", said.Sub(began).Round(time.Second), "err", err)
+			p.log.Error("worqr: still can't start the worker; retrying", "for", said.Sub(began).Round(time.Second), "err", err)
 		}
 		select {
 		case <-ctx.Done():

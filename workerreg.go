@@ -187,7 +187,7 @@ func (p *Peer) Stats() inspect.PeerStats {
 	return s
 }
 
-// StatsOf is Stats for one queue, with OnFailed and all parts. WorkersEvicted, TasksReturned and
+// StatsOf is Stats for one queue, including OnFailed and all parts. WorkersEvicted, TasksReturned and
 // TimesEvicted are zero.
 func (p *Peer) StatsOf(queue string) inspect.PeerStats { return statsOf(p.engine.CountsOf(queue)) }
 

@@ -170,7 +170,7 @@ func TestExclusive(t *testing.T) {
 	link.Cut()
 	is.Equal(receive(t, ends, 1)[0].queue, "other") // stopped once the peer knows of its eviction
 	eventually(t, "that the lease expired, and that Redis is back, is logged", func() bool {
-		return len(told.Lines("worqr: lease expired: Redis did not answer in time")) == 1 && len(told.Lines("worqr: Redis answers again")) > 0
+		return len(told.Lines("worqr: lease expired: Redis didn't answer in time")) == 1 && len(told.Lines("worqr: Redis answers again")) > 0
 	})
 	id := p.WorkerID()
 	stop()

@@ -13,7 +13,7 @@
 // # Terms
 //
 // A task is a unit of work; its payload is raw bytes. A queue is a first-in, first-out list of
-// tasks plus a schedule: tasks with a key or a time, and retries. Due tasks start before the list.
+// tasks plus a schedule: tasks with a key or a time, and retries. Due tasks start before the others.
 // An attempt is one run of a task. A worker is a registered peer. It renews its lease with
 // heartbeats; when the lease expires, it's evicted, and its tasks return to the front of their
 // queues.
@@ -31,10 +31,10 @@
 // All methods are safe for concurrent use. Those with a context block until Redis answers or the
 // context ends, and fail if Redis is silent for [Options.CallTimeout]. After [ErrUnknownOutcome],
 // the call may have taken effect. After other errors, it hasn't, except that calls on many tasks,
-// such as Cancel, Delete and FailWorker, may have done a part, and those that stop something have
-// stopped it. Listings read a page at a time, aren't snapshots, and stop after the first error.
-// Printed or logged values never show payloads, keys or results. The types that they return are in
-// package inspect, and those of [Options.Trace] in worqrtrace.
+// such as Cancel, Delete and FailWorker, may be partly done, and StopWorker, StopWork, Unhandle and
+// Close stop in any case. Listings read a page at a time, aren't snapshots, and stop after the first
+// error. Printed or logged values never show payloads, keys or results. Result types are in package
+// inspect, those of [Options.Trace] in worqrtrace.
 package worqr
 
 import (
@@ -82,13 +82,13 @@ var (
 	ErrShutdown     = engine.ErrShutdown            // also after Close
 	ErrBadName      = errors.New("worqr: bad name") // of a queue or prefix
 	ErrInvalid      = errors.New("worqr: invalid argument")
-	ErrTooLarge     = errors.New("worqr: too large") // with ErrInvalid or ErrBadName
+	ErrTooLarge     = errors.New("worqr: too large") // also matches ErrInvalid or ErrBadName
 	// ErrUnknownOutcome: the reply was lost. You may repeat Put, EnqueueOnce and a Task's methods.
 	ErrUnknownOutcome = errors.New("worqr: the outcome is unknown")
 	// ErrEvictionPolicy: a full Redis would evict tasks. Set maxmemory-policy noeviction.
 	ErrEvictionPolicy = fleet.ErrEvictionPolicy
 	ErrProtocol       = errors.New("worqr: incompatible protocol")  // other versions are running
-	ErrUnreachable    = errors.New("worqr: Redis can't be reached") // by Ping
+	ErrUnreachable    = errors.New("worqr: Redis can't be reached") // returned by Ping
 	ErrDenied         = errors.New("worqr: permission denied")      // to the Redis user; see docs/security.md
 	// ErrNoResult: the key is unknown, or its task's result isn't kept or has expired.
 	ErrNoResult = await.ErrNoResult
@@ -111,7 +111,7 @@ type Options struct {
 	// forever. Use one Lease for all peers of a queue.
 	Lease    time.Duration
 	Drain    time.Duration // for handlers to finish once Run's context ends; 0 is 25 s, negative none
-	Capacity int           // most total Weight of running tasks; 0 is no limit
+	Capacity int           // maximum total Weight of running tasks; 0 is no limit
 	// CallTimeout is how long a call waits while Redis sends nothing; 0 is 5 s. Each MiB of
 	// payload adds a second.
 	CallTimeout time.Duration
@@ -222,7 +222,7 @@ type Peer struct {
 // Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
 // unix:///path[?db=n], redis+cluster://[[user]:password@]host[:port],... or
 // redis+sentinel://[[user]:password@]host[:port],.../master[/db][?sentinel=[user]:password].
-// Write rediss for TLS. A name without a colon is the password. Open does no I/O.
+// Write rediss for TLS. Without a colon, it's the password. Open does no I/O.
 func Open(url string, opts *Options) (*Peer, error) {
 	var access store.Access
 	if opts != nil {

@@ -177,7 +177,7 @@ func TestErrorsOfNumbers(t *testing.T) {
 	is.True(!strings.Contains(worqr.Wrap("count", fmt.Errorf("of two: %w", err)).Error(), "canary"))
 	var lines strings.Builder
 	l := logs.New(slog.New(slog.NewTextHandler(&lines, nil)))
-	l.Warn("worqr: cannot start or finish tasks", "err", err)
+	l.Warn("worqr: can't start or finish tasks", "err", err)
 	l.Flush()
 	is.True(strings.Contains(lines.String(), "where one was expected"))
 	is.True(!strings.Contains(lines.String(), "canary"))

@@ -73,7 +73,7 @@ type CheckReport struct {
 	Keys     int       // examined
 	Findings []Finding // worst first
 	Omitted  int       // findings beyond the first 1,000
-	Unwell   bool      // one of the omitted is an error that remains
+	Unwell   bool      // an omitted finding is an error that remains
 	Prefix   string    // the prefix that was searched
 	Repair   bool      // the report is Repair's
 }

@@ -41,7 +41,7 @@ func TestOutageIsOneLine(t *testing.T) {
 	for i := range 2 {
 		served()
 		server.Kill()
-		eventually(t, "the outage is logged", func() bool { return len(log.Lines("worqr: Redis does not answer; retrying")) == i+1 })
+		eventually(t, "the outage is logged", func() bool { return len(log.Lines("worqr: Redis doesn't answer; retrying")) == i+1 })
 		server.Restart(t)
 		eventually(t, "the end of the outage is logged", func() bool { return len(log.Lines("worqr: Redis answers again")) == i+1 })
 	}
@@ -49,7 +49,7 @@ func TestOutageIsOneLine(t *testing.T) {
 	stop()
 	for _, line := range log.Lines("") {
 		is.True(!strings.Contains(line, "SECRET"))
-		if strings.Contains(line, "Redis does not answer") || strings.Contains(line, "Redis answers again") {
+		if strings.Contains(line, "Redis doesn't answer") || strings.Contains(line, "Redis answers again") {
 			is.True(strings.Contains(line, "server="+server.Addr()))
 			continue
 		}
@@ -59,7 +59,7 @@ func TestOutageIsOneLine(t *testing.T) {
 			}
 		}
 	}
-	is.Equal(len(log.Lines("worqr: Redis does not answer")), 2)
+	is.Equal(len(log.Lines("worqr: Redis doesn't answer")), 2)
 	is.Equal(len(log.Lines("worqr: Redis answers again")), 2)
 }
 
@@ -99,10 +99,10 @@ func TestOutageBehindProxyIsOneLine(t *testing.T) {
 	server.Restart(t)
 	eventually(t, "the end of the outage is logged", func() bool { return len(log.Lines("worqr: Redis answers again")) > 0 })
 	stop()
-	is.True(len(log.Lines("worqr: Redis does not answer")) > 0) // on a slow machine, repeated after ten seconds
+	is.True(len(log.Lines("worqr: Redis doesn't answer")) > 0) // on a slow machine, repeated after ten seconds
 	for _, of := range []string{"heartbeats", "not subscribed", "cannot start", "cannot join", "worqr: recovered"} {
 		for _, line := range log.Lines(of) {
-			if !strings.Contains(line, "Redis does not answer") {
+			if !strings.Contains(line, "Redis doesn't answer") {
 				t.Errorf("unexpected line: %s", line)
 			}
 		}

@@ -175,7 +175,7 @@ func (s *Session) noteLocked(e *exchange, a *store.Answer) {
 		if s.troubled = a.Trouble != ""; s.troubled {
 			trouble = errors.New(a.Trouble)
 		}
-		s.mu.laterLocked(func() { s.odd.Note(s.engine.Log, "tasks cannot be started", trouble, "queue", s.queue.id) })
+		s.mu.laterLocked(func() { s.odd.Note(s.engine.Log, "tasks can't be started", trouble, "queue", s.queue.id) })
 	}
 	if a.Buried > 0 {
 		s.buriedLocked(a.Buried-a.Expired, store.Crashed)

@@ -8,7 +8,7 @@ var (
 	ErrNotWorking   = errors.New("worqr: not working on the queue")
 	ErrNotOwner     = errors.New("worqr: this worker no longer owns the task; another may be running it")
 	ErrEvicted      = errors.New("worqr: worker evicted")
-	ErrLeaseExpired = errors.New("worqr: lease expired: Redis did not answer in time")
+	ErrLeaseExpired = errors.New("worqr: lease expired: Redis didn't answer in time")
 	ErrCanceled     = errors.New("worqr: the task was canceled")
 	ErrTimeout      = errors.New("worqr: the attempt took too long")
 	ErrShutdown     = errors.New("worqr: the peer is shutting down")

@@ -60,7 +60,7 @@ func newFailures(log *logs.Log, policy FailurePolicy) *failures {
 		log: log, policy: policy, known: map[place]bool{},
 		retries: logs.Limiter{Say: log.Warn, What: "worqr: more tasks failed and will be retried", Each: each, All: all},
 		finals:  logs.Limiter{Say: log.Error, What: "worqr: more tasks failed for good", Each: each, All: all},
-		late:    logs.Limiter{Say: log.Warn, What: "worqr: more tasks failed for good: their time was over before they started", Each: expiredLines, All: all},
+		late:    logs.Limiter{Say: log.Warn, What: "worqr: more tasks expired before they started", Each: expiredLines, All: all},
 		panics:  logs.Limiter{Say: log.Error, What: "worqr: more handlers panicked", Each: panics, All: panics},
 		stuck:   logs.Limiter{Say: log.Error, What: "worqr: more handlers didn't return after their context ended; their slots go to other tasks", Each: stuckLines, All: stuckLines},
 	}
@@ -89,7 +89,7 @@ func (f *failures) final(t *Attempt, kind store.Kind, text string) {
 // policy only limits the number of lines.
 func (f *failures) expired(queue string, tasks int) {
 	if f.late.AllowMany(queue, tasks) {
-		f.log.Warn("worqr: tasks failed for good: their time was over before they started; list them with Failed",
+		f.log.Warn("worqr: tasks expired before they started; list them with Failed",
 			"queue", queue, "tasks", tasks, "kind", string(store.Expired))
 	}
 }

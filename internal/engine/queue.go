@@ -323,10 +323,10 @@ func (q *Queue) insist(t *Attempt, o store.Outcome) {
 		}
 		err := t.End(context.Background(), o)
 		if err == nil || errors.Is(err, ErrNotOwner) {
-			q.upset.Note(q.engine.Log, "cannot store task results; retrying", nil, "queue", q.id)
+			q.upset.Note(q.engine.Log, "can't store task results; retrying", nil, "queue", q.id)
 			return
 		}
-		q.upset.Note(q.engine.Log, "cannot store task results; retrying", err, "queue", q.id)
+		q.upset.Note(q.engine.Log, "can't store task results; retrying", err, "queue", q.id)
 	}
 }
 

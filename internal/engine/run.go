@@ -167,7 +167,7 @@ func (a *run) forsake(cause error) bool {
 	}
 	a.queue.engine.StuckChanged()
 	a.queue.reassign(a)
-	err := fmt.Errorf("%w, and its handler did not return", cause)
+	err := fmt.Errorf("%w, and its handler didn't return", cause)
 	a.end(err, a.judge(err), false)
 	return true
 }
@@ -289,7 +289,7 @@ func (a *run) judge(err error) judgement {
 		}
 		failed = errors.New("a method of the handler's error, or Backoff, called runtime.Goexit")
 	case <-patience.C:
-		failed = errors.New("a method of the handler's error, or Backoff, did not return")
+		failed = errors.New("a method of the handler's error, or Backoff, didn't return")
 	}
 	a.queue.unsound.Note(a.queue.engine.Log, "Backoff failed; using the default", failed, "queue", a.queue.id)
 	opts := a.task.options(a.queue.Options())

@@ -82,7 +82,7 @@ func (t *talk) goOn() bool {
 
 // take handles an answer. First, it sends the round that may follow it.
 func (t *talk) take(e *exchange, a *store.Answer) bool {
-	t.upset.Note(t.engine.Log, "cannot start or finish tasks; retrying", nil, "queue", t.queue.id)
+	t.upset.Note(t.engine.Log, "can't start or finish tasks; retrying", nil, "queue", t.queue.id)
 	t.retry.Reset()
 	t.arrived(e, a)
 	if next := t.follow(t.flight, a); next != nil {
@@ -104,7 +104,7 @@ func (t *talk) take(e *exchange, a *store.Answer) bool {
 // pause waits for a while after a round has failed, and repeats the round if Redis may have carried
 // it out. It returns false when the talk has ended.
 func (t *talk) pause(e *exchange, err error) bool {
-	t.upset.Note(t.engine.Log, "cannot start or finish tasks; retrying", err, "queue", t.queue.id)
+	t.upset.Note(t.engine.Log, "can't start or finish tasks; retrying", err, "queue", t.queue.id)
 	t.mu.Lock()
 	closing := t.closing
 	t.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *Session) fetch(e *exchange, a *store.Answer) error {
 				continue
 			case errors.Is(err, store.ErrUnknown):
 				if lost++; lost == often {
-					s.engine.Log.Error("worqr: a payload did not arrive; its task moves to the failed queue; check the connection's limits and timeouts",
+					s.engine.Log.Error("worqr: a payload didn't arrive; its task moves to the failed queue; check the connection's limits and timeouts",
 						"queue", s.queue.id, "attempt_id", e.Start[i], "bytes", start.Bytes, "err", err)
 				}
 			}

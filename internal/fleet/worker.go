@@ -173,7 +173,7 @@ func (w *worker) leave(ctx context.Context) error {
 	}
 	err = w.insist(again, func() error { return w.fleet.unregister(ctx, w.id) })
 	if err := joined(append(errs, err)); err != nil {
-		return fmt.Errorf("leave: Redis did not confirm it, so peers return its tasks when its lease expires: %w", err)
+		return fmt.Errorf("leave: Redis didn't confirm it, so peers return its tasks when its lease expires: %w", err)
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (f *Fleet) isAway(err error) bool { return err != nil && f.Log.Away != nil 
 // back after an eviction. Heartbeats don't wait for that.
 func (w *worker) belong() {
 	every := w.fleet.lease.Beat
-	w.repeat(every, every, w.turn, &w.outside, "cannot join queues or renew the registration; retrying", func(ctx context.Context) (time.Duration, error) {
+	w.repeat(every, every, w.turn, &w.outside, "can't join queues or renew the registration; retrying", func(ctx context.Context) (time.Duration, error) {
 		return every, w.look(ctx)
 	})
 }

@@ -135,7 +135,7 @@ func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
 	s.loseLocked(log, err)
 	s.away, s.said = true, now
 	failed, _, _ := strings.Cut(what, ";") // the rest is a consequence that only applies while Redis answers
-	says := "worqr: Redis does not answer; retrying"
+	says := "worqr: Redis doesn't answer; retrying"
 	if log.Refused != nil && log.Refused(err) {
 		says = "worqr: Redis refuses the login; check the user and the password; retrying"
 	}

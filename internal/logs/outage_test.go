@@ -34,7 +34,7 @@ func TestRedisIsAway(t *testing.T) {
 		time.Sleep(time.Second)
 		b.Note(log, "b; as long as Redis answers", refused)
 		a.Note(log, "a", loading)
-		says(`msg="worqr: Redis does not answer; retrying" server=here:1 noticed=b err=refused`)
+		says(`msg="worqr: Redis doesn't answer; retrying" server=here:1 noticed=b err=refused`)
 		time.Sleep(sayAgain)
 		a.Note(log, "a", refused)
 		a.Note(log, "a", loading)

@@ -128,7 +128,7 @@ func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Sched
 		for _, entry := range ended[:min(len(ended), named)] {
 			keys = append(keys, logs.Hash(store.KeyOf(entry)))
 		}
-		s.Log.Info("worqr: schedules ended: no running peer asserts them", "queue", l.Name, "count", len(ended), "keys", keys)
+		s.Log.Info("worqr: schedules ended: no running peer has them", "queue", l.Name, "count", len(ended), "keys", keys)
 	}
 	return told, err
 }

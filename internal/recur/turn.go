@@ -200,7 +200,7 @@ func (s *Schedules) visit(ctx context.Context, v *visit) {
 			return
 		}
 		s.note(v.home, l, began, err)
-		l.upset.Note(s.Log, "cannot assert schedules; retrying", err, "queue", l.Name)
+		l.upset.Note(s.Log, "can't renew schedules; retrying", err, "queue", l.Name)
 		if isGone(err) {
 			return
 		}
@@ -295,7 +295,7 @@ func (s *Schedules) find(ctx context.Context, queue string, jobs []finding) {
 	}
 	s.mu.Unlock()
 	if ctx.Err() == nil {
-		f.upset.Note(s.Log, "cannot find the parts that have schedules; retrying", err, "queue", queue)
+		f.upset.Note(s.Log, "can't find the parts that have schedules; retrying", err, "queue", queue)
 	}
 	if len(found) > 0 {
 		s.stir()

@@ -267,7 +267,7 @@ func (p *Producer) Haul(ctx context.Context, q Target) error {
 	if err != nil && ctx.Err() != nil {
 		return err // the caller's context has ended, which says nothing about Redis; the next caller continues
 	}
-	p.of(q).hauls.Note(p.log, "an accepted batch cannot be moved to its queue; the next heartbeats and enqueues try again", err, "queue", q.ID)
+	p.of(q).hauls.Note(p.log, "an accepted batch can't be moved to its queue; retrying", err, "queue", q.ID)
 	return err
 }
 

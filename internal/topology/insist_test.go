@@ -28,7 +28,7 @@ func alone(t *testing.T, n *fakeNode, timeout time.Duration) *topology.Router {
 // A call that the single server refuses because replicas are missing is repeated. Other calls
 // aren't: neither those sent with it, nor those that a server without sentinels refuses for other
 // reasons.
-func TestPutOff(t *testing.T) {
+func TestPostponed(t *testing.T) {
 	is := redistest.Parallel(t)
 	tries := 0
 	a := node(t, func(command string) string {
@@ -71,7 +71,7 @@ func TestPutOff(t *testing.T) {
 
 // The retries end with the timeout of the call, its context or the router. The error contains the
 // server's reason.
-func TestPutOffHasAnEnd(t *testing.T) {
+func TestPostponedHasAnEnd(t *testing.T) {
 	is := redistest.Parallel(t)
 	a := node(t, always(lonely))
 	_, err := alone(t, a, 2*time.Second).One(t.Context(), get) // long enough for one try on a busy machine
@@ -97,7 +97,7 @@ func TestPutOffHasAnEnd(t *testing.T) {
 
 // A call isn't repeated after a later call was answered: the meaning of that answer may depend on
 // their order.
-func TestPutOffKeepsOrder(t *testing.T) {
+func TestPostponedKeepsOrder(t *testing.T) {
 	is := redistest.Parallel(t)
 	tries := 0
 	a := node(t, func(command string) string {

@@ -46,7 +46,7 @@ var below = map[string][]string{
 	"internal/redisserver": {},
 	"internal/redistest":   {"internal/keys", "internal/redisserver"},
 	"internal/store":       {"inspect", "internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
-	"internal/tracing":     {"inspect", "internal/engine", "internal/fleet", "internal/logs", "internal/store", "worqrtrace"},
+	"internal/tracing":     {"internal/engine", "internal/fleet", "internal/logs", "internal/store", "worqrtrace"},
 	"internal/words":       {},
 	"internal/topology":    {"internal/keys", "internal/logs", "internal/redisconn"},
 }
