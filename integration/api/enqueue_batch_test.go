@@ -154,7 +154,7 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 		is.True(err != nil && !is_(err, worqr.ErrUnknownOutcome))
 	}
 	is.Equal(sure(q.Len(t.Context()))(t), 200+1+6000)
-	eventually(t, "it is logged", func() bool { return len(j.Lines("cannot be moved")) > 0 })
+	eventually(t, "it is logged", func() bool { return len(j.Lines("can't be moved")) > 0 })
 	redistest.Do(t, c, "ACL", "SETUSER", "app", "+lmove")
 	enqueue(t, q, "c")
 	is.Equal(waiting(t, q), slices.Concat(numbers("a", 200), []string{"long"}, numbers("b", 6000), []string{"c"}))

@@ -53,7 +53,7 @@ func TestOutageIsOneLine(t *testing.T) {
 			is.True(strings.Contains(line, "server="+server.Addr()))
 			continue
 		}
-		for _, of := range []string{"heartbeats", "not subscribed", "cannot start", "worqr: recovered"} {
+		for _, of := range []string{"heartbeats", "not subscribed", "can't start", "worqr: recovered"} {
 			if strings.Contains(line, of) {
 				t.Errorf("unexpected line: %s", line)
 			}
@@ -100,7 +100,7 @@ func TestOutageBehindProxyIsOneLine(t *testing.T) {
 	eventually(t, "the end of the outage is logged", func() bool { return len(log.Lines("worqr: Redis answers again")) > 0 })
 	stop()
 	is.True(len(log.Lines("worqr: Redis doesn't answer")) > 0) // on a slow machine, repeated after ten seconds
-	for _, of := range []string{"heartbeats", "not subscribed", "cannot start", "cannot join", "worqr: recovered"} {
+	for _, of := range []string{"heartbeats", "not subscribed", "can't start", "can't join", "worqr: recovered"} {
 		for _, line := range log.Lines(of) {
 			if !strings.Contains(line, "Redis doesn't answer") {
 				t.Errorf("unexpected line: %s", line)

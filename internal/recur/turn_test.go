@@ -26,7 +26,7 @@ func TestDamagedLane(t *testing.T) {
 	r.set("c", "x", every(time.Hour))
 	r.run()
 	r.eventually("the others are there", func() bool { return r.held("b", "x") && r.held("c", "x") })
-	r.eventually("it is logged", func() bool { return len(r.lines("cannot assert")) > 0 })
+	r.eventually("it is logged", func() bool { return len(r.lines("can't renew")) > 0 })
 	r.quiet(6)
 	lines := r.lines("")
 	is.Equal(len(lines), 1)
@@ -84,7 +84,7 @@ func TestFind(t *testing.T) {
 	found.Store(true)
 	r.eventually("it's found", func() bool { return r.held("part", "x") })
 	stop()
-	is.Equal(len(r.lines("cannot find")), 2) // and that it works again
+	is.Equal(len(r.lines("can't find")), 2) // and that it works again
 }
 
 // A part that was found for an outdated place is ignored, and a function of an outdated place is no
