@@ -239,7 +239,7 @@ func TestRunSaysThatTheLoginIsRefused(t *testing.T) {
 	})
 	stop()
 	is.True(<-ended != nil)
-	is.Equal(len(told.Lines("does not answer")), 0)
+	is.Equal(len(told.Lines("doesn't answer")), 0)
 	is.Equal(len(told.Lines(canary)), 0)
 }
 

@@ -250,7 +250,7 @@ func (h *handling) run(t *testing.T, c cell) {
 		}
 		o.until("it has left", func() bool { return o.left != "" })
 		// If it was stopped for long while leaving, Redis can no longer confirm it.
-		if o.left != "ok" && !(c.fault == pause && h.hasty && strings.Contains(o.left, "Redis did not confirm it")) {
+		if o.left != "ok" && !(c.fault == pause && h.hasty && strings.Contains(o.left, "Redis didn't confirm it")) {
 			t.Errorf("Run ended with %q", o.left)
 		}
 		taken = w.drain()
