@@ -63,7 +63,7 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"failed", "q", "-n", canary}, "the value of --limit is not valid; write a whole number"},
 		{[]string{"enqueue", "q", "p", "--keep-result", "1ms"}, "--keep-result must be from 1s to 30 days"},
 		{[]string{"enqueue", "q", "p", "--keep-result", "721h"}, "--keep-result must be from 1s to 30 days"},
-		{[]string{"check", "--redis", "http://:" + canary + "@host"}, "does not begin with redis://"},
+		{[]string{"check", "--redis", "http://:" + canary + "@host"}, "doesn't begin with redis://"},
 		// Bytes that aren't UTF-8 aren't mistaken for anything else, nor are the library's defaults.
 		{[]string{"pause", "q" + raw}, "not a valid queue name"},
 		{[]string{"failed", "q", "--reason", raw}, "--reason"},

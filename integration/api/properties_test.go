@@ -61,7 +61,7 @@ func TestExpiredLog(t *testing.T) {
 	is.Equal(len(told.Lines("died")), 0)
 	lines := told.Lines("kind=expired")
 	is.True(len(lines) > 0 && len(lines) <= int(time.Since(began)/time.Second)+2)
-	n := leftOutOf(t, told.Lines("more tasks failed for good: their time was over"))
+	n := leftOutOf(t, told.Lines("more tasks expired before they started"))
 	for _, line := range lines {
 		is.True(strings.Contains(line, "queue=q ") && strings.Contains(line, "level=WARN"))
 		m := regexp.MustCompile(` tasks=(\d+) `).FindStringSubmatch(line)

@@ -50,11 +50,11 @@ func TestRedisIsAway(t *testing.T) {
 		says(`msg="worqr: recovered" from=a`)
 		a.Note(log, "a", refused)
 		a.Note(log, "a", refused)
-		says("does not answer")
+		says("doesn't answer")
 		time.Sleep(forgotten) // there were no calls
 		b.Note(log, "b", refused)
 		b.Note(log, "b", refused)
-		says("does not answer")
+		says("doesn't answer")
 		time.Sleep(sayAgain)
 		b.Note(log, "b", login)
 		says(`msg="worqr: Redis refuses the login; check the user and the password; retrying" server=here:1 noticed=b err=login`)

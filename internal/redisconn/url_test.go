@@ -42,14 +42,14 @@ func TestBadURLs(t *testing.T) {
 	const escape, longest = "write @ : / ? # % as %40 %3A %2F %3F %23 %25", 150
 	for url, part := range map[string]string{
 		"":                                  "is empty",
-		"canary:6379":                       "does not begin with",
+		"canary:6379":                       "doesn't begin with",
 		" redis://canary:6379":              "white space",
 		"redis://canary:6379\n":             "white space",
 		"redis://canary:6379,other:6379":    "several need redis+cluster://",
-		"127.0.0.1:6379":                    "does not begin with",
-		"http://canary":                     "does not begin with",
-		"http://canary%zz":                  "does not begin with",
-		"redis:canary":                      "does not begin with",
+		"127.0.0.1:6379":                    "doesn't begin with",
+		"http://canary":                     "doesn't begin with",
+		"http://canary%zz":                  "doesn't begin with",
+		"redis:canary":                      "doesn't begin with",
 		"redis://h:99999":                   "the port",
 		"redis://h:0":                       "the port",
 		"redis://:canary@h:canary":          "the port",
@@ -89,7 +89,7 @@ func TestBadURLs(t *testing.T) {
 		"unix://ann:12#canary@/s":           "the user or the password",
 		"unix://:12?db=3@/s":                "the user or the password",
 
-		"redis+sentinel:canary":                       "does not begin with",
+		"redis+sentinel:canary":                       "doesn't begin with",
 		"redis-sentinel://canary/m":                   "spelled with a plus",
 		"REDISS-CLUSTER:canary":                       "spelled with a plus",
 		"redis+sentinel://h/m:canary":                 "the name of the master",
