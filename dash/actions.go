@@ -227,6 +227,9 @@ func cancel(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 		report, err = q.CancelKey(ctx, key)
 	} else {
 		of := d.find(ctx, name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == form.Get("digest") })
+		if err := ctx.Err(); of == nil && err != nil {
+			return uncounted, err
+		}
 		if of == nil {
 			return uncounted, mistake("The task is no longer there: it has probably ended. Nothing was done.")
 		}

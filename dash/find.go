@@ -22,10 +22,8 @@ type found struct {
 // anywhere lists where a task may be if only the payload's digest is known.
 var anywhere = []inspect.CopyState{inspect.CopyRunning, inspect.CopyScheduled, inspect.CopyWaiting, inspect.CopyFailed}
 
-// find looks for a task in the listings of these states, as far as they're read.
+// find looks for a task in the listings of these states, as far as they're read before ctx ends.
 func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopyState, is func(key string, payload []byte) bool) *found {
-	ctx, end := context.WithTimeout(ctx, listTime)
-	defer end()
 	q, err := d.hooks.handle(queue)
 	if err != nil {
 		return nil
