@@ -157,7 +157,7 @@ func TestPayloadDoesNotReachWorker(t *testing.T) {
 	is.NoErr(q.EnqueueUnique(t.Context(), payload))
 	put(t, q, "k", string(payload)+"k", nil)
 	redistest.Do(t, redistest.Conn(t), "SET", prefix+":failed:schedule:{q}", "foreign")
-	p := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond},
+	p := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Second},
 		func(c *through) redis.Conn {
 			c.OnReply = func(_ string, _ []any, reply any, err error) (any, error) {
 				if err == nil && weight(reply) > 256<<10 { // some proxies have such a limit, and close the connection
