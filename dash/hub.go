@@ -54,9 +54,9 @@ func (h *hub) current(ctx context.Context) *snapshot {
 	return h.last
 }
 
-// await waits for done to be closed, for at most patience. It reports whether it was.
-func await(ctx context.Context, done <-chan struct{}, patience time.Duration) bool {
-	ctx, end := context.WithTimeout(ctx, patience)
+// await waits for done to be closed, for at most limit. It reports whether it was.
+func await(ctx context.Context, done <-chan struct{}, limit time.Duration) bool {
+	ctx, end := context.WithTimeout(ctx, limit)
 	defer end()
 	select {
 	case <-done:
