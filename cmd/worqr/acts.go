@@ -31,7 +31,7 @@ func (p *play) act(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.journal.add(plain, "", "%v starts on %s; it would take an hour", film, peerName(f.peer))
+	p.journal.add(plain, "", "%v starts on %s; it takes an hour", film, peerName(f.peer))
 	if err := p.schedule(ctx, at(dueAt)); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (p *play) produce(ctx context.Context, end time.Time) {
 		p.fail(err) // unless ctx has ended, which is a failure already
 		return
 	}
-	p.journal.add(plain, "", "the producer stops, with %s still to be done", words.Several(p.tally.sum().open(), "task"))
+	p.journal.add(plain, "", "the producer stops, with %s left", words.Several(p.tally.sum().open(), "task"))
 }
 
 // kill kills the peer that runs the film.
@@ -179,7 +179,7 @@ func (p *play) cancel(ctx context.Context) error {
 	if report.Removed+report.Stopped > 0 {
 		p.tally.canceled(film.id)
 	}
-	p.journal.add(special, "", "%s later it runs nowhere: %d stopped, %d removed, %d finished",
+	p.journal.add(special, "", "%s later no copy runs: %d stopped, %d removed, %d finished",
 		ms(time.Since(began)), report.Stopped, report.Removed, report.Finished)
 	return nil
 }
@@ -194,7 +194,7 @@ func (p *play) drain(ctx context.Context, end time.Time) error {
 		p.journal.add(plain, "", "that is all; the peers finish what they run, and leave")
 		return nil
 	case err == nil:
-		p.journal.add(good, "", "everything is done; the peers leave")
+		p.journal.add(good, "", "all tasks are finished; the peers leave")
 	}
 	return err
 }

@@ -32,18 +32,18 @@ func TestMain(m *testing.M) {
 // story is the notes of the demo.
 var story = []string{
 	`film 001 starts on peer \d`,
-	`backup 004 is put for \d\.\d s, under the key "nightly"`,
+	`backup 004 is scheduled for \d\.\d s, under the key "nightly"`,
 	`backup 004 starts on peer \d, \d+ ms after its time`,
-	`mail 002 fails on peer \d: the mail server is busy; again in 300 ms`,
-	`mail 002 is tried again on peer \d, ([3-9]\d\d|1[0-4]\d\d) ms later`, // the default is at least 1500
-	`mail 002 fails on peer \d: the mail server is busy; again in 600 ms`,
-	`mail 002 is done, with attempt 3`,
+	`mail 002 fails on peer \d: the mail server is busy; retry in 300 ms`,
+	`mail 002 is retried on peer \d, ([3-9]\d\d|1[0-4]\d\d) ms later`, // the default is at least 1500
+	`mail 002 fails on peer \d: the mail server is busy; retry in 600 ms`,
+	`mail 002 finishes on attempt 3`,
 	`peer \d is killed`,
 	`invoice 003 goes to the failed queue: the customer has no address`,
 	`to the front of the queue`,
 	`film 001 starts again`,
 	`invoice 003 is requeued`,
-	`invoice 003 is done after all`,
+	`invoice 003 finishes after all`,
 	`context\.Cause is worqr\.ErrCanceled`,
 	`1 stopped`,
 	`of 1 scheduled, \d+ ms after its time`,
@@ -139,7 +139,7 @@ func (h *heckler) note(n note) {
 // they aren't lost.
 func TestInterrupted(t *testing.T) {
 	for _, at := range []string{
-		"serve the queue", "is put for", "fails on", "is killed", "failed queue", "starts again", "is requeued", "is canceled",
+		"serve the queue", "is scheduled for", "fails on", "is killed", "failed queue", "starts again", "is requeued", "is canceled",
 	} {
 		t.Run(at, func(t *testing.T) {
 			is := redistest.Parallel(t)

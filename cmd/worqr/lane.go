@@ -24,7 +24,7 @@ func (p *play) schedule(ctx context.Context, due time.Time) error {
 		return err
 	}
 	p.tally.enqueued(backup.id)
-	p.journal.add(plain, "", "%v is put for %.1f s, under the key %q", backup, due.Sub(p.journal.began).Seconds(), backupKey)
+	p.journal.add(plain, "", "%v is scheduled for %.1f s, under the key %q", backup, due.Sub(p.journal.began).Seconds(), backupKey)
 	return nil
 }
 

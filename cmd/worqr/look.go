@@ -33,7 +33,7 @@ func (p *play) hear(c *child, r report) {
 		if r.Retries > 0 {
 			mark = "" // the first is enough
 		}
-		p.journal.add(bad, mark, "%v fails on %s: %s; again in %s", j, c.name(), r.Reason, ms(r.Pause))
+		p.journal.add(bad, mark, "%v fails on %s: %s; retry in %s", j, c.name(), r.Reason, ms(r.Pause))
 	case reportCanceled:
 		p.journal.add(special, "", "its handler on %s ends: context.Cause is worqr.ErrCanceled", c.name())
 	}
@@ -47,7 +47,7 @@ func (p *play) started(c *child, j job, r report) {
 	case before.orphan:
 		p.comeback.again(p.journal, fmt.Sprintf("%v starts again, on %s", j, c.name()))
 	case r.Retries > before.retries:
-		p.journal.add(good, "", "%v is tried again on %s, %s later", j, c.name(), ms(r.At.Sub(before.tried)))
+		p.journal.add(good, "", "%v is retried on %s, %s later", j, c.name(), ms(r.At.Sub(before.tried)))
 	case before.peer == 0 && !before.due.IsZero():
 		p.journal.add(good, "due", "%v starts on %s, %s after its time", j, c.name(), ms(r.At.Sub(before.due)))
 	}
@@ -58,9 +58,9 @@ func (p *play) done(j job) {
 	f := p.tally.finished(j.id)
 	switch {
 	case f.fixed:
-		p.journal.add(good, "", "%v is done after all", j)
+		p.journal.add(good, "", "%v finishes after all", j)
 	case f.retries > 0:
-		p.journal.add(good, "", "%v is done, with attempt %d", j, f.retries+1)
+		p.journal.add(good, "", "%v finishes on attempt %d", j, f.retries+1)
 	}
 }
 

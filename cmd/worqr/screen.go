@@ -80,16 +80,24 @@ func (l *log) paint(p *picture) {
 		return
 	}
 	l.next = p.elapsed.Truncate(time.Second) + time.Second
-	running := 0
+	running, killed := 0, 0
 	for _, s := range p.seats {
 		for _, t := range s.tasks {
-			if t != "" && !s.killed {
+			switch {
+			case t == "":
+			case s.killed:
+				killed++
+			default:
 				running++
 			}
 		}
 	}
-	_, _ = fmt.Fprintf(l.out, "%5.1f s  %d waiting, %d scheduled, %d running, %d failed, %d finished, %d/s\n",
-		p.elapsed.Seconds(), p.waiting, len(p.scheduled), running, len(p.failed), p.sum.Finished, p.rate)
+	held := ""
+	if killed > 0 {
+		held = fmt.Sprintf("%d held by the killed peer, ", killed)
+	}
+	_, _ = fmt.Fprintf(l.out, "%5.1f s  %d waiting, %d scheduled, %d running, %s%d failed, %d finished, %d canceled, %d/s\n",
+		p.elapsed.Seconds(), p.waiting, len(p.scheduled), running, held, len(p.failed), p.sum.Finished, p.sum.Canceled, p.rate)
 }
 
 func (l *log) close() {}

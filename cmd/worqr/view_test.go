@@ -132,5 +132,5 @@ func TestLogIsALineASecond(t *testing.T) {
 		l.paint(p)
 	}
 	is.Equal(strings.Count(out.String(), "\n"), 4)
-	is.True(strings.Contains(out.String(), "9876 waiting, 2 scheduled, 8 running, 1 failed,")) // a killed peer runs nothing
+	is.True(strings.Contains(out.String(), "9876 waiting, 2 scheduled, 8 running, 4 held by the killed peer, 1 failed,")) // a killed peer runs nothing, and still holds its tasks
 }
