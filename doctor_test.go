@@ -373,7 +373,7 @@ func TestExplain(t *testing.T) {
 	explain("scheduled not-due paused")
 	is.NoErr(looker.Resume(t.Context()))
 	sure(looker.RemoveKey(t.Context(), "key"))(t)
-	e = explain() // none of its keys exists any more; only its name is listed
+	e = explain() // none of its keys exists anymore; only its name is listed
 	is.True(!e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), "No copy"))
 	enqueue(t, looker, "first", canary)

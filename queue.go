@@ -180,7 +180,8 @@ func (q Queue) LogValue() slog.Value {
 
 // Spread returns a handle to the queue split into n parts, 1 to 256, over the nodes of a Redis
 // Cluster. Use it for every call: Peer.Queue alone means the plain queue, which is one more part.
-// All programs must use the same n. Order holds, and tokens rise, within a part.
+// All programs must use the same n. Order holds, and tokens rise, within a part. docs/operations.md
+// lists what else differs.
 func (q *Queue) Spread(n int) *Queue {
 	s := *q
 	s.spread = nil

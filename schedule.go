@@ -47,8 +47,7 @@ var year10000 = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Put schedules payload under key, 1 to MaxKeySize bytes. At most one task with a given key waits,
 // and at most one runs. A waiting one is replaced; opts can keep its payload, time or counts. If
-// one runs, the new task waits until it ends, and replaces its retry. In a spread queue, Once
-// recognizes only earlier Puts under the same key.
+// one runs, the new task waits until it ends, and replaces its retry.
 func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOptions) error {
 	var o PutOptions
 	if opts != nil {

@@ -27,7 +27,7 @@ type Task struct {
 	Queue     string
 	Payload   []byte              // raw; you may change it
 	Key       string              // "" if it has none
-	Token     int64               // rises with every start on the queue
+	Token     int64               // the fencing token: rises with every start on the queue
 	Retries   int                 // attempts that failed before this one
 	Crashes   int                 // workers that died holding it
 	Attempt   int                 // 1 for the first: 1 + Retries + Crashes

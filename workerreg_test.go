@@ -160,7 +160,7 @@ func TestExclusive(t *testing.T) {
 		return nil
 	}, nil)
 	run(t, other)
-	link.Deafen(true) // the first peer receives nothing any more
+	link.Deafen(true) // the first peer receives nothing anymore
 	e := receive(t, ends, 1)[0]
 	is.Equal(e.queue, "exclusive")
 	is.Equal(e.cause, worqr.ErrLeaseExpired)

@@ -91,7 +91,7 @@ func confirmed(do deed) deed {
 var notes = map[Verb]string{
 	Check: "The check has begun. Its findings appear here once it's done.", Enqueue: "The task is in the queue.",
 	Pause: "The queue is paused: no more tasks start. Those that run go on.", Resume: "The queue is no longer paused.",
-	Drain: "The queue is paused. It’s drained once nothing runs any more.", RunNow: "The next occurrence starts now, or once the running one has ended. Those after it stay.",
+	Drain: "The queue is paused. It’s drained once nothing runs anymore.", RunNow: "The next occurrence starts now, or once the running one has ended. Those after it stay.",
 	Return: "The worker is evicted, and %s returned to the front.",
 	Cancel: "Canceled: %s removed from the queue. Running copies are being stopped.", Delete: "All waiting tasks of the queue are deleted.",
 	Requeue: "%s put back into the queue.", Discard: "%s deleted.", Stop: "It stops.",
@@ -244,7 +244,7 @@ func cancel(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 func runNow(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 	found, err := q.RunNow(ctx, form.Get("key"))
 	if err == nil && !found {
-		err = mistake("Nothing recurs under this key any more. Nothing was done.")
+		err = mistake("Nothing recurs under this key anymore. Nothing was done.")
 	}
 	return uncounted, err
 }

@@ -103,7 +103,7 @@ func TestDrain(t *testing.T) {
 	is.True(strings.Contains(b.get("queue?name=q").text, `value="drain"`))
 	told := b.stream(t.Context(), "show=queue&name=q")
 	r := b.act("verb", "drain", "name", "q", "back", "queue?name=q&tab=running")
-	is.True(strings.Contains(r.text, "drained once nothing runs any more"))
+	is.True(strings.Contains(r.text, "drained once nothing runs anymore"))
 	is.True(strings.Contains(r.text, "Paused, 1 still running"))
 	is.True(strings.Contains(r.text, "1 task will start once the queue is resumed"))
 	is.True(peertest.Stats(t, q).Paused)

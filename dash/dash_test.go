@@ -337,7 +337,7 @@ func TestStream(t *testing.T) {
 
 	leave()
 	commands := func() string { return peertest.Info(t, redistest.Dial(t, server.URL()), "commandstats") }
-	peertest.Eventually(t, "nobody asks Redis any more", func() bool {
+	peertest.Eventually(t, "nobody asks Redis anymore", func() bool {
 		const look = "cmdstat_info"
 		before := strings.Split(commands(), "\n")
 		time.Sleep(500 * time.Millisecond) // five intervals

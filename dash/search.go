@@ -122,7 +122,7 @@ func (s *search) lookedAt() time.Time {
 	return s.looked
 }
 
-// run reads the failed queue, until no one views the search any more.
+// run reads the failed queue, until no one views the search anymore.
 func (s *search) run(ctx context.Context, d *dashboard, queue string, f *filter) {
 	defer s.end()
 	failure := s.look(ctx, d, queue, f)

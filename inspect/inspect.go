@@ -25,8 +25,9 @@ type QueueStats struct {
 	// about a second or 2 %. It leaves out tasks that came after a peer last served the queue, and
 	// may be too high after cancels.
 	Oldest time.Duration
-	// Tokens counts the tokens issued, over all parts. Each start, cancel and evicted worker takes
-	// one, so the difference between two reads is about how many tasks have started.
+	// Tokens counts the fencing tokens issued, over all parts. Each start takes one, and so does each
+	// cancel, and each worker that leaves or is evicted. So the difference between two reads is
+	// about how many attempts have started.
 	Tokens int64
 }
 

@@ -65,7 +65,7 @@ func (p *Peer) Serve() (stop func()) {
 }
 
 // Crash cuts the peer off for good, as if its process had been killed: nothing that it does reaches
-// Redis any more. Once its lease has expired, or FailWorker is called, others take over its tasks.
+// Redis anymore. Once its lease has expired, or FailWorker is called, others take over its tasks.
 // Its handlers keep running, since a goroutine can't be killed.
 func (p *Peer) Crash() { p.link.crash() }
 

@@ -69,7 +69,7 @@ func (p *program) old(ctx context.Context, t *asynq.Task) error {
 	return err
 }
 
-// run serves until ctx ends. Remove asynq once nothing waits in its queues any more.
+// run serves until ctx ends. Remove asynq once nothing waits in its queues anymore.
 func (p *program) run(ctx context.Context) error {
 	mux := asynq.NewServeMux()
 	mux.HandleFunc("mail:welcome", p.old)

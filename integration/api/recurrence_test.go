@@ -122,7 +122,7 @@ func TestRecurrence(t *testing.T) {
 }
 
 // Of two deploys, the newer one's schedule applies until its peers are gone. Then no peer has it
-// any more, and it ends.
+// anymore, and it ends.
 func TestNewerSchedule(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -343,7 +343,7 @@ func TestDeleteRecurring(t *testing.T) {
 	is.NoErr(other.Delete(t.Context()))
 	listed := func() int { return sure(length(another.Queues(t.Context())))(t) }
 	is.Equal(listed(), 1)
-	eventually(t, "no peer has it any more", func() bool { return !recurring(t, other)["x"].Asserted })
+	eventually(t, "no peer has it anymore", func() bool { return !recurring(t, other)["x"].Asserted })
 	is.NoErr(other.Delete(t.Context()))
 	is.Equal(listed(), 0)
 	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix), []string{prefix + ":protocol"}) // not a key of the queue

@@ -264,7 +264,7 @@ func TestUnhandleAndRun(t *testing.T) {
 		return is_(p.Queue("third").Unhandle(ended), context.Canceled)
 	})
 	go func() { over <- second.Unhandle(t.Context()) }()
-	q.Handle(tell(began), nil) // has no effect any more
+	q.Handle(tell(began), nil) // has no effect anymore
 	is.Equal(len(over)+len(ran), 0)
 	close(release)
 	is.NoErr(receive(t, ran, 1)[0])

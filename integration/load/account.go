@@ -12,7 +12,7 @@ type Account struct {
 	Refused   int    // how many were refused
 	Cancel    Phase  // "" if it was not canceled, or too late
 	Canceled  int64  // when the cancel was answered
-	Gone      int64  // when no copy was running any more
+	Gone      int64  // when no copy was running anymore
 	Runs      []*Run
 	Waits     []Event // calls of Wait for it
 	Forgotten bool    // lost with writes that Redis doesn't keep; set by a judge

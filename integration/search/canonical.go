@@ -7,7 +7,7 @@ import (
 )
 
 // canonical returns the state that represents all those that differ only in how
-// high their tokens and numbers are, in what can't be observed any more, or in
+// high their tokens and numbers are, in what can't be observed anymore, or in
 // the order of copies. So a search ends although numbers rise.
 func (s state) canonical() state {
 	s.forget()

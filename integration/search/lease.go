@@ -58,7 +58,7 @@ type heart struct {
 	steady int8 // how long its beats have succeeded without a gap; unseen before
 	ahead  int8 // how far its estimate of the time of Redis is ahead
 	beat   beat // it waits for the answer
-	copy   beat // it doesn't wait any more
+	copy   beat // it doesn't wait anymore
 }
 
 // A beat is one in flight.

@@ -277,7 +277,7 @@ func (s *state) crash(w int) {
 	s.peers[w] = peer{phase: dead}
 }
 
-// scatter makes copies of the requests in flight that no worker waits for any more.
+// scatter makes copies of the requests in flight that no worker waits for anymore.
 func (s *state) scatter(w int) {
 	for _, e := range s.peers[w].flight {
 		if e.kind != nothing && e.sent {

@@ -66,7 +66,7 @@ func TestLimits(t *testing.T) {
 			f := s.search("")
 			t.Log(f)
 			if f.wrong == "" {
-				t.Fatal("no violation is found any more: promise it")
+				t.Fatal("no violation is found anymore: promise it")
 			}
 			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", s.name, f.wrong, s.bounds, f.way()))
 		})

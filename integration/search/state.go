@@ -26,7 +26,7 @@ const (
 type state struct {
 	redis redis
 	peers [maxWorkers]peer
-	late  [maxCopies]request // no worker waits for these any more; they may arrive at any time
+	late  [maxCopies]request // no worker waits for these anymore; they may arrive at any time
 	call  canceling
 	past  past
 	left  budget

@@ -166,7 +166,7 @@ func (j *judge) look(r *request) {
 			if n > 0 && failed {
 				j.outcome(p, "failed")
 			}
-			if n > 0 && failed && j.unique[p] { // it has no lock any more
+			if n > 0 && failed && j.unique[p] { // it has no lock anymore
 				j.twins[p] = true
 			}
 		})

@@ -38,7 +38,7 @@ type link struct {
 // A way is one direction of a link.
 type way struct {
 	held  bool // nothing arrives until it is released
-	lost  bool // nothing arrives any more
+	lost  bool // nothing arrives anymore
 	slow  time.Duration
 	last  time.Time // when the last message arrives
 	stuck []func()  // messages held up

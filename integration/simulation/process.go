@@ -15,7 +15,7 @@ import (
 
 // A process is a peer, with a producer, that behaves as if it were a separate process.
 //
-// It can be killed and paused. A killed process can't reach anything any more: its connections are gone, it
+// It can be killed and paused. A killed process can't reach anything anymore: its connections are gone, it
 // gets no others, and its handlers return without effect. The contexts of its goroutines end, and then the
 // goroutines, since a bubble waits for them. A paused one reads nothing, starts nothing and ends nothing until
 // it continues; what its timers make it send is sent then.

@@ -136,7 +136,7 @@ func (r *run) probeRecurring() {
 	})
 }
 
-// retire checks that schedules end when no process has them any more.
+// retire checks that schedules end when no process has them anymore.
 func (r *run) retire() {
 	for _, p := range r.living() {
 		for _, name := range r.opts.Queues {
@@ -161,7 +161,7 @@ func (r *run) retire() {
 		case time.Now().After(limit):
 			r.locked(func() {
 				for _, l := range r.world.judge.lanes {
-					r.world.judge.violation("no process has them any more, but these recur in %s: %v", l.Queue, slices.Collect(maps.Keys(l.Recurrence)))
+					r.world.judge.violation("no process has them anymore, but these recur in %s: %v", l.Queue, slices.Collect(maps.Keys(l.Recurrence)))
 				}
 			})
 			return

@@ -423,7 +423,7 @@ func (st *step) locked() {
 	}
 }
 
-// cancelLog: a cancel has ended only when nothing that it covers runs any more.
+// cancelLog: a cancel has ended only when nothing that it covers runs anymore.
 func (st *step) cancelLog() {
 	r, is := st.r, st.is
 	switch {

@@ -18,7 +18,7 @@ type run struct {
 	recent  []string                                         // payloads
 	keys    []added                                          // of tasks that may be canceled
 	snoozed map[string]int                                   // by payload: how often a handler has snoozed it
-	retired bool                                             // nothing recurs any more
+	retired bool                                             // nothing recurs anymore
 	over    bool                                             // producers should stop
 	healed  bool                                             // there are no more faults
 	stored  int                                              // tasks that peers have counted as finished
@@ -113,7 +113,7 @@ func (r *run) reinforce() {
 	}
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
-	var rest []*process // the others aren't needed any more
+	var rest []*process // the others aren't needed anymore
 	for _, p := range r.world.all {
 		select {
 		case <-p.ended:

@@ -57,7 +57,7 @@ var (
 	LogOnRetry    = guard("log-on-retry", "lib_settle.lua", "a retried task is looked up in the cancel log", "canceled, and retried", "")
 	CancelSpares  = guard("cancel-spares", "lib_settle.lua", "a cancel covers only processes with a lower token", "canceled while it runs", "")
 	BeginsHolding = guard("begins-holding", "step.lua", "a worker that starts to hold something becomes a holder", "canceled while it runs", "")
-	EndsHolding   = guard("ends-holding", "step.lua", "a worker that holds nothing any more stops being a holder", "canceled while it runs", "")
+	EndsHolding   = guard("ends-holding", "step.lua", "a worker that holds nothing anymore stops being a holder", "canceled while it runs", "")
 	ReturnHolds   = guard("return-holds", "lib_return.lua", "a worker stays a holder while its tasks are being returned", "canceled while it runs", "")
 	ReturnEnds    = guard("return-ends", "lib_return.lua", "a worker whose tasks were returned stops being a holder", "canceled, and its worker dies", "")
 	SaidTold      = guard("said-told", "step.lua", "a worker acknowledges only cancels that it has received", "canceled while it runs", "")

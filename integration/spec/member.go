@@ -75,7 +75,7 @@ func (q *queue) endJoins() {
 	}
 }
 
-// fence makes sure that workers change nothing any more.
+// fence makes sure that workers change nothing anymore.
 func (q *queue) fence(mark int64, workers ...string) {
 	for _, worker := range workers {
 		q.add(q.suspects, worker, mark)

@@ -223,7 +223,7 @@ func StoppingAs(name string, token int64, id string) string {
 	return fmt.Sprintf("%s:%016d:%s", nameOf(name), token, id)
 }
 
-// holdsNothing records that a worker holds nothing any more.
+// holdsNothing records that a worker holds nothing anymore.
 func (q *queue) holdsNothing(worker string) {
 	if q.is(q.holders, "zset") {
 		q.remove(q.holders, worker)

@@ -55,7 +55,7 @@ type want struct {
 	have  []*Attempt // what earlier rounds have brought
 	begun bool       // an answer came too late, so its tasks go back
 	got   chan taken // gets one answer
-	gone  bool       // nobody waits for it any more
+	gone  bool       // nobody waits for it anymore
 }
 
 // loseLocked answers the request when the worker has ended. The tasks started for it are lost, and

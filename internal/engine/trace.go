@@ -59,7 +59,7 @@ func (t *Attempt) beganLocked(now time.Time) {
 	}
 }
 
-// leftLocked records that nobody works on the task any more, and the result.
+// leftLocked records that nobody works on the task anymore, and the result.
 func (t *Attempt) leftLocked(result int, text string) {
 	if h := t.story; h != nil && h.left.IsZero() {
 		h.left, h.result, h.text = time.Now(), result, text

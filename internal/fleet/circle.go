@@ -48,8 +48,8 @@ func (w *worker) enterLocked(home string) *circle {
 	return c
 }
 
-// errLeft ends the heartbeats of a circle that has no queues any more.
-var errLeft = errors.New("no queue is on the node any more")
+// errLeft ends the heartbeats of a circle that has no queues anymore.
+var errLeft = errors.New("no queue is on the node anymore")
 
 // emptyFor is how many heartbeats a circle outlasts its last queue: if slots move back and forth,
 // the node's circle still knows its clock.

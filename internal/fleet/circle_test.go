@@ -71,7 +71,7 @@ func TestCircles(t *testing.T) {
 		is.True(!spared)
 		settled(moving, to)
 	}
-	until(t, "it isn't spared any more", func() bool { _, s := at(moving); return !s })
+	until(t, "it isn't spared anymore", func() bool { _, s := at(moving); return !s })
 
 	registry := redistest.Dial(t, c.Owner(t, c.Slot(t, "p:registry")).URL())
 	listed := func() bool {

@@ -18,7 +18,7 @@ type ends struct {
 // serves the queue.
 type left struct {
 	target store.Target
-	since  time.Time // from when this peer can't have asserted it any more; zero: not yet
+	since  time.Time // from when this peer can't have asserted it anymore; zero: not yet
 }
 
 // Over is called when a schedule of a queue is no longer asserted.

@@ -448,6 +448,6 @@ func (l *Line) drop() {
 	l.conn = nil
 	l.mu.Unlock()
 	if conn != nil {
-		_ = conn.Close() // it has failed, or isn't needed any more
+		_ = conn.Close() // it has failed, or isn't needed anymore
 	}
 }

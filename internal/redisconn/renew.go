@@ -76,7 +76,7 @@ func (l *Line) renewLocked() {
 		}
 		l.mu.Unlock()
 		if conn != nil {
-			_ = conn.Close() // not needed any more
+			_ = conn.Close() // not needed anymore
 		}
 	}()
 }
@@ -97,6 +97,6 @@ func (l *Line) endRenewal() {
 	}
 	l.mu.Unlock()
 	if fresh := l.renewal.fresh.Swap(nil); fresh != nil {
-		_ = (*fresh).Close() // not needed any more
+		_ = (*fresh).Close() // not needed anymore
 	}
 }

@@ -143,7 +143,7 @@ func (s *Subscriber) Close() {
 		return
 	}
 	f.stop()
-	for l := range f.listeners { // they don't change any more
+	for l := range f.listeners { // they don't change anymore
 		if l.Closed != nil {
 			l.Closed()
 		}
@@ -272,7 +272,7 @@ func (f *feed) session() error {
 		close(over)
 		Interrupt(c) // the writer may be using it
 		<-written
-		_ = c.Close() // it isn't needed any more
+		_ = c.Close() // it isn't needed anymore
 	}()
 	for f.ctx.Err() == nil {
 		reply, err := redis.ReceiveWithTimeout(c, deadAfter)

@@ -135,7 +135,7 @@ func servingEngine(t testing.TB, role, name, prefix string) (as string) {
 	for _, server := range shared.servers {
 		c := Sure(redis.Dial("unix", server.Socket()))(t)
 		as = Sure(user(t, c, shared.url, name, rule))(t)
-		_ = c.Close() // not needed any more
+		_ = c.Close() // not needed anymore
 	}
 	return as
 }

@@ -66,7 +66,7 @@ func Main(run func() int) (code int) {
 }
 
 // leaked waits for the goroutines of this module to end, and returns the stacks of those that
-// don't. A Check that has no caller any more may check again after a lease.
+// don't. A Check that has no caller anymore may check again after a lease.
 func leaked() (stacks string) {
 	for range 500 {
 		buf := make([]byte, 1<<22)

@@ -46,7 +46,7 @@ func newRouted(seed string, options []redis.DialOption) (redis.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close() //nolint:errcheck // not needed any more
+	defer c.Close() //nolint:errcheck // not needed anymore
 	ranges, err := redis.Values(c.Do("CLUSTER", "SLOTS"))
 	if err != nil {
 		return nil, err

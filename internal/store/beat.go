@@ -40,7 +40,7 @@ type Pulse struct {
 	Now      int64  // ms of Redis time
 	Deadline int64  // end of the lease before this beat, according to Redis
 	Batch    string // the batch to move to the queue next, with its remaining length; "" if there is none
-	Over     bool   // there are schedules that no peer asserts any more
+	Over     bool   // there are schedules that no peer asserts anymore
 }
 
 // BeatCall returns the call of one beat; several can be sent together. It suspects workers whose

@@ -17,7 +17,7 @@
 -- lease would have expired, which is earlier than the worker expects if Redis has
 -- lost writes; the batch to move to the queue next, with its remaining length,
 -- or "" (while the length changes, another caller is moving it); and 1 if there are schedules that no peer
--- asserts any more.
+-- asserts anymore.
 -- Fails with EVICTED if the worker isn't a member.
 local worker, lease, grace, right = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) - now
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))

@@ -76,7 +76,7 @@ func TestGuardBeat(t *testing.T) {
 		{name: "who holds something is of another type", seed: held.with("holders", "=foreign"), steps: []when{{call: beats("w1", false), want: "held=1 canceled=2"}}},
 		{name: "a token that is no number", seed: held.with("token", "=x", "canceled", "(#a=1)"), steps: []when{{call: beats("w1", false), want: "held=1"}}},
 		{name: "it has said what it holds of that", seed: held.with("holders", "(w1=2)", "stopping", stopping), steps: []when{{call: beats("w1", false), want: "held=1"}}},
-		{name: "it holds nothing any more", seed: member.merged(log).with("holders", "(w1=0)"), steps: []when{
+		{name: "it holds nothing anymore", seed: member.merged(log).with("holders", "(w1=0)"), steps: []when{
 			{call: beats("w1", false), want: "", state: member.merged(log)}}},
 		{name: "it holds nothing, and there are no cancels", seed: member.with("holders", "(w1=0)"), steps: []when{{call: beats("w1", false), want: ""}}},
 	})

@@ -1,7 +1,7 @@
 -- lib_recur: occurrences of schedules (lib_entry).
 
 later(function(courses)
-  -- How long an occurrence is withheld if no peer asserts its schedule any more. By then, a peer
+  -- How long an occurrence is withheld if no peer asserts its schedule anymore. By then, a peer
   -- has asserted the schedule again, or the schedule has ended.
   courses.withheld = 10000 --! longer constant
 

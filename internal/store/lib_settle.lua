@@ -172,7 +172,7 @@ local function holds_nothing(worker)
 end
 
 -- Removes cancels that have ended from the log. A cancel has ended when all holders have
--- reported which of their tasks it covers, and none of those runs any more; one of a key, when
+-- reported which of their tasks it covers, and none of those runs anymore; one of a key, when
 -- the task under the key has ended. Its record stays a minute for callers that wait for it.
 -- Every script that ends processes ends with this. It checks one page of the log; if unfinished
 -- cancels fill that, a different one each time.

@@ -77,7 +77,7 @@ func Recur(ctx context.Context, r Runner, q keys.Queue, period, judge int64, all
 	return told, ended, a.int("now"), a.err
 }
 
-// EndRecurring ends the schedules of a queue that no peer asserts any more, page by page.
+// EndRecurring ends the schedules of a queue that no peer asserts anymore, page by page.
 func EndRecurring(ctx context.Context, r Runner, q keys.Queue) error {
 	for {
 		if _, ended, _, err := Recur(ctx, r, q, 0, Whenever, nil); err != nil || len(ended) == 0 {

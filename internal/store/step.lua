@@ -562,7 +562,7 @@ end)
 
 if round <= last then --! guard repeat-starts bound; guard overtaken-starts false
   -- A copy of the last round, or a round that the last has overtaken. It may be so late that
-  -- nobody waits for its answer any more, so it reports what was started and starts nothing.
+  -- nobody waits for its answer anymore, so it reports what was started and starts nothing.
   for i = at, #ARGV do
     local before = redis.call('ZSCORE', working, ARGV[i])
     if before then --! ids true

@@ -158,7 +158,7 @@ func (s *sentinels) askOne(ctx context.Context, address string) (answer, error) 
 	if err != nil {
 		return answer{}, fmt.Errorf("sentinel: %w", err)
 	}
-	defer conn.Close() //nolint:errcheck // not needed any more
+	defer conn.Close() //nolint:errcheck // not needed anymore
 	a, err := s.question(ctx, conn)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("no reply within %v: %w", s.within, os.ErrDeadlineExceeded)

@@ -257,7 +257,7 @@ func (s *sentinels) watch(ctx context.Context) {
 	kept := map[string]redis.Conn{}
 	defer func() {
 		for _, c := range kept {
-			_ = c.Close() // not needed any more
+			_ = c.Close() // not needed anymore
 		}
 	}()
 	for turn := 0; ; turn++ {
@@ -303,7 +303,7 @@ func (s *sentinels) consider(ctx context.Context, a answer) {
 		if err != nil {
 			return // the next turn tries again
 		}
-		_ = probe.Close() // not needed any more
+		_ = probe.Close() // not needed anymore
 	}
 	moved := func() {}
 	s.mu.Lock()

@@ -222,7 +222,7 @@ func Tokens(was, is *lane.Lane, began []string, wrong Wrong) {
 	}
 }
 
-// Canceled checks an ended cancel: nothing that it covers runs any more, except for what is excused.
+// Canceled checks an ended cancel: nothing that it covers runs anymore, except for what is excused.
 func Canceled(was, is *lane.Lane, excused func(process string) bool, wrong Wrong) {
 	for name, token := range was.Canceled {
 		if _, still := is.Canceled[name]; still {
