@@ -16,7 +16,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-func failure(g *store.Grave) *inspect.FailedTask {
+func failure(g *store.FailedTask) *inspect.FailedTask {
 	c := store.CardOf(g.From, g.Card)
 	return &inspect.FailedTask{
 		ID: store.KeyOf(g.Entry), Payload: g.Payload, Key: store.KeyOf(g.From),
@@ -41,8 +41,8 @@ func (q *Queue) failed() *Queue {
 // Failed yields the failed tasks, newest first, except those that OnFailed is handling. Tasks
 // that OnFailed will retry come last.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error] {
-	rows := rowsOf(ctx, q, store.FailedTasks, store.Sorted(func(a, b store.Grave) int { return cmp.Compare(b.At, a.At) }))
-	return listed(rows, q.bad, q.wrapper("list failed tasks"), func(g store.Grave) inspect.FailedTask { return *failure(&g) })
+	rows := rowsOf(ctx, q, store.FailedTasks, store.Sorted(func(a, b store.FailedTask) int { return cmp.Compare(b.At, a.At) }))
+	return listed(rows, q.bad, q.wrapper("list failed tasks"), func(g store.FailedTask) inspect.FailedTask { return *failure(&g) })
 }
 
 // RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their key,

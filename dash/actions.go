@@ -17,12 +17,12 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// A deed does an action that a form asks for. It returns the number of tasks, or uncounted if that isn't known.
-type deed func(ctx context.Context, d *dashboard, form url.Values) (n int, err error)
+// An actionFunc does an action that a form asks for. It returns the number of tasks, or uncounted if that isn't known.
+type actionFunc func(ctx context.Context, d *dashboard, form url.Values) (n int, err error)
 
 const uncounted = -1
 
-var deeds = map[Verb]deed{
+var actionFuncs = map[Verb]actionFunc{
 	Check: func(_ context.Context, d *dashboard, _ url.Values) (int, error) {
 		d.check.start(0)
 		return uncounted, nil
@@ -51,8 +51,8 @@ var deeds = map[Verb]deed{
 	},
 }
 
-// onQueue returns a deed that needs only the handle of its queue.
-func onQueue(do func(ctx context.Context, q *worqr.Queue, form url.Values) (int, error)) deed {
+// onQueue returns an actionFunc that needs only the handle of its queue.
+func onQueue(do func(ctx context.Context, q *worqr.Queue, form url.Values) (int, error)) actionFunc {
 	return func(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 		q, err := d.hooks.handle(form.Get("name"))
 		if err != nil {
@@ -62,13 +62,13 @@ func onQueue(do func(ctx context.Context, q *worqr.Queue, form url.Values) (int,
 	}
 }
 
-// plain returns a deed that needs only the queue from the form.
-func plain(do func(*worqr.Queue, context.Context) error) deed {
+// plain returns an actionFunc that needs only the queue from the form.
+func plain(do func(*worqr.Queue, context.Context) error) actionFunc {
 	return onQueue(func(ctx context.Context, q *worqr.Queue, _ url.Values) (int, error) { return uncounted, do(q, ctx) })
 }
 
-// onChosen returns a deed about chosen failed tasks.
-func onChosen(do func(*worqr.Queue, context.Context, ...string) (int, error)) deed {
+// onChosen returns an actionFunc about chosen failed tasks.
+func onChosen(do func(*worqr.Queue, context.Context, ...string) (int, error)) actionFunc {
 	return onQueue(func(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 		if len(form["id"]) == 0 {
 			return uncounted, mistake("Choose at least one task. Nothing was done.")
@@ -77,8 +77,8 @@ func onChosen(do func(*worqr.Queue, context.Context, ...string) (int, error)) de
 	})
 }
 
-// confirmed returns a deed that fails unless the name of the queue was typed.
-func confirmed(do deed) deed {
+// confirmed returns an actionFunc that fails unless the name of the queue was typed.
+func confirmed(do actionFunc) actionFunc {
 	return func(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 		if form.Get("confirm") != form.Get("name") {
 			return uncounted, mistake("To confirm, type the name of the queue exactly as it's shown. Nothing was done.")
@@ -126,7 +126,7 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a := asked(form)
-	do := deeds[a.Verb]
+	do := actionFuncs[a.Verb]
 	switch {
 	case do == nil:
 		d.refuse(w, r, http.StatusBadRequest, "There's no such action.")

@@ -23,7 +23,7 @@ func TestDone(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, got, want)
 		}
 	}
-	for did := range deeds {
+	for did := range actionFuncs {
 		for _, n := range []string{"", "1", "-1", "x", "%s"} {
 			if got := done(url.Values{"did": {string(did)}, "n": {n}}); strings.Contains(got, "%") {
 				t.Errorf("%s, %q: %s", did, n, got)

@@ -291,11 +291,11 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 		}
 	}
 	is.Equal(deaths, 3)
-	buried := failed(t, q)
-	is.Equal(len(buried), 1) // no innocent task failed
-	is.Equal(string(buried[0].Payload), "deadly")
-	is.Equal(buried[0].Kind, inspect.FailureCrashed)
-	is.Equal(buried[0].Crashes, 3)
+	failedTasks := failed(t, q)
+	is.Equal(len(failedTasks), 1) // no innocent task failed
+	is.Equal(string(failedTasks[0].Payload), "deadly")
+	is.Equal(failedTasks[0].Kind, inspect.FailureCrashed)
+	is.Equal(failedTasks[0].Crashes, 3)
 	sure(q.DeleteAllFailed(t.Context()))(t)
 	// A peer that evicted a worker may have been killed before it removed it from the roster.
 	sweeper, conn := open(t, worqr.Options{Prefix: c.Prefix}), redistest.Conn(t)

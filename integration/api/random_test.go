@@ -572,8 +572,8 @@ func (f *fleet) requeueFailed() {
 	if len(ids) == 0 {
 		requeue = func() (int, error) { return f.q.RequeueAllFailed(f.ctx) }
 	}
-	f.failedGo("requeued", there, requeue, func(grave lane.Hash, was *lane.Lane) bool {
-		_, taken := was.Entry[grave["from"]]
+	f.failedGo("requeued", there, requeue, func(failedTask lane.Hash, was *lane.Lane) bool {
+		_, taken := was.Entry[failedTask["from"]]
 		return !taken
 	})
 }
@@ -590,17 +590,17 @@ func (f *fleet) deleteFailed() {
 
 // failedGo checks that exactly the failed tasks that may go have gone, and that their count is
 // right. Of several with one key only one goes.
-func (f *fleet) failedGo(how string, ids map[string]bool, do func() (int, error), may func(grave lane.Hash, was *lane.Lane) bool) {
-	was, graves := f.view(false), f.view(true)
+func (f *fleet) failedGo(how string, ids map[string]bool, do func() (int, error), may func(failedTask lane.Hash, was *lane.Lane) bool) {
+	was, failedQueue := f.view(false), f.view(true)
 	n := sure(do())(f.t)
 	is, gone := f.view(true), 0
-	for e, grave := range graves.Entry {
+	for e, failedTask := range failedQueue.Entry {
 		_, still := is.Entry[e]
 		if !still {
 			gone++
 		}
-		f.check(still || ids[e[2:]] && may(grave, was), "%s: %s, which may not", how, e)
-		f.check(!still || !ids[e[2:]] || how == "requeued" && grave["from"] != "", "not %s: %s", how, e)
+		f.check(still || ids[e[2:]] && may(failedTask, was), "%s: %s, which may not", how, e)
+		f.check(!still || !ids[e[2:]] || how == "requeued" && failedTask["from"] != "", "not %s: %s", how, e)
 	}
 	f.check(n == gone, "%s %d, and %d are gone", how, n, gone)
 }
@@ -609,7 +609,7 @@ func (f *fleet) failedGo(how string, ids map[string]bool, do func() (int, error)
 func (f *fleet) readouts() {
 	t, q := f.t, f.q
 	t.Helper()
-	is, graves, now := f.view(false), f.view(true), f.redisTime()
+	is, failedQueue, now := f.view(false), f.view(true), f.redisTime()
 	var due, later []string
 	var planned, told []string
 	for _, e := range order(is) {
@@ -631,7 +631,7 @@ func (f *fleet) readouts() {
 	f.same("Tasks", waiting(t, q), slices.Concat(due, later))
 	next, err := q.Peek(f.ctx)
 	f.check(len(due) == 0 && is_(err, worqr.ErrNoTask) || len(due) > 0 && string(next) == due[0], "Peek: %q, %v; want %q", next, err, due)
-	want := inspect.QueueStats{Waiting: len(is.Waiting) + len(is.Added), Failed: len(graves.Schedule), Workers: len(is.Workers), Paused: is.Paused, Running: len(is.Process), Scheduled: len(is.Contents)}
+	want := inspect.QueueStats{Waiting: len(is.Waiting) + len(is.Added), Failed: len(failedQueue.Schedule), Workers: len(is.Workers), Paused: is.Paused, Running: len(is.Process), Scheduled: len(is.Contents)}
 	stats := sure(q.Stats(f.ctx))(t)
 	stats.Oldest = 0 // how long it took to get here
 	want.Tokens = int64(is.Token)
@@ -646,7 +646,7 @@ func (f *fleet) readouts() {
 	}
 	f.same("Scheduled", scheduled, planned)
 	f.addedOut(is)
-	f.failedOut(graves)
+	f.failedOut(failedQueue)
 }
 
 // order returns the entries of the schedule in the order in which they are due.
@@ -657,15 +657,15 @@ func order(l *lane.Lane) []string {
 }
 
 // failedOut compares the failed tasks, latest first.
-func (f *fleet) failedOut(graves *lane.Lane) {
+func (f *fleet) failedOut(failedQueue *lane.Lane) {
 	t, q := f.t, f.q
 	t.Helper()
 	var failed, dead []string
 	for s := range each(t, q.Failed(f.ctx)) {
 		failed = append(failed, fmt.Sprintln(s.ID, s.Key, string(s.Payload), s.Kind, s.Error, s.Retries, s.Crashes, s.WorkerID, s.FailedAt.UnixMilli()))
 	}
-	for _, e := range slices.Backward(order(graves)) {
-		g := graves.Entry[e]
+	for _, e := range slices.Backward(order(failedQueue)) {
+		g := failedQueue.Entry[e]
 		dead = append(dead, fmt.Sprintln(e[2:], strings.TrimPrefix(g["from"], "k:"), g["payload"], g["kind"], g["reason"], g["tries"], g["deaths"], g["worker"], g["at"]))
 	}
 	f.same("Failed", failed, dead)

@@ -108,12 +108,12 @@ func TestRecurrence(t *testing.T) {
 	is.True(r.LastDue.Equal(c.First))
 	is.True(time.Since(r.LastAt) < time.Hour)
 
-	grave := failed(t, jobs)[0]
-	is.True(grave.EnqueuedAt.Equal(planned))
-	is.Equal(grave.Key, fmt.Sprintf("cleanup@%d", c.First.UnixMilli())) // so it doesn't block the next one
-	is.True(grave.DueAt.Equal(c.First))
-	is.True(sure(jobs.RequeueFailed(t.Context(), grave.ID))(t) == 1)
-	is.Equal(receive(t, second.Reports, 1)[0].Key, grave.Key)
+	failedTask := failed(t, jobs)[0]
+	is.True(failedTask.EnqueuedAt.Equal(planned))
+	is.Equal(failedTask.Key, fmt.Sprintf("cleanup@%d", c.First.UnixMilli())) // so it doesn't block the next one
+	is.True(failedTask.DueAt.Equal(c.First))
+	is.True(sure(jobs.RequeueFailed(t.Context(), failedTask.ID))(t) == 1)
+	is.Equal(receive(t, second.Reports, 1)[0].Key, failedTask.Key)
 	second.Tell("return")
 	eventually(t, "only tomorrow's is left", func() bool {
 		s := scheduled(t, jobs)

@@ -72,8 +72,8 @@ func TestActions(t *testing.T) {
 	f, held := stage(t), &brake{}
 	b := open(t, f.peer, dash.Options{AllowActions: true, Interval: 100 * time.Millisecond, Payload: held.payload})
 	b.size(1280, 1000)
-	all := deeds(f, b, held)
-	tested := func(verb string) bool { return slices.ContainsFunc(all, func(d deed) bool { return d.verb == verb }) }
+	all := actions(f, b, held)
+	tested := func(verb string) bool { return slices.ContainsFunc(all, func(d action) bool { return d.verb == verb }) }
 	offered := map[string]bool{}
 	look := func() {
 		for _, verb := range ask[[]string](b, `[...document.querySelectorAll('form[action=act] button')].map(e => e.name === 'verb' ? e.value : e.form.elements.verb.value)`) {

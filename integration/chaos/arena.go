@@ -202,7 +202,7 @@ func (a *arena) settle() error {
 // judge reads the record and checks it.
 func (a *arena) judge() {
 	e := &evidence{events: a.journal.all(), arena: a}
-	e.confessed = redistest.Sure(a.confessed())(a.t)
+	e.lossTimes = redistest.Sure(a.lossTimes())(a.t)
 	if a.durability.ordered() {
 		paths := a.server.history()
 		if len(paths) == 0 {

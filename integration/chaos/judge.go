@@ -14,7 +14,7 @@ type evidence struct {
 	arena     *arena
 	events    []event
 	order     *replay     // nil if the server has no history
-	confessed []time.Time // when peers reported that Redis lost writes
+	lossTimes []time.Time // when peers reported that Redis lost writes
 
 	tasks  load.Accounts
 	faults map[string][]event // kills, stops and cuts, by peer
@@ -54,7 +54,7 @@ func (e *evidence) judge(r *report) {
 	e.canceling(r)
 	e.answers(r)
 	if e.arena.forgets {
-		e.confession(r, e.confessed)
+		e.lossReports(r, e.lossTimes)
 	}
 }
 

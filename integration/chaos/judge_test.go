@@ -70,7 +70,7 @@ func (h history) judge(t *testing.T) *report {
 	t.Helper()
 	e := &evidence{
 		arena:  &arena{options: options{lease: time.Second, strict: h.strict}, setup: setup{alive: h.alive, forgets: h.forgets, tail: 5 * time.Second}},
-		events: h.events, order: newReplay(prefix), confessed: h.said,
+		events: h.events, order: newReplay(prefix), lossTimes: h.said,
 	}
 	for _, c := range h.commits {
 		var commands []command

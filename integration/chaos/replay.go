@@ -239,7 +239,7 @@ func (r *replay) ended(q *queue, id, task, worker string) {
 		st.end = finished
 		s.ends, s.endedBy = s.ends+1, id
 	case r.isFailed(task):
-		st.end, s.failed = buried, true
+		st.end, s.failed = failedForGood, true
 	case q.fenced[worker] == "0":
 		st.end = returned
 	default:

@@ -51,8 +51,8 @@ func (a *arena) restart(after time.Duration) {
 
 const noteKill, noteBack = "kill", "back"
 
-// confessions are log lines in which a peer reports that Redis lost acknowledged writes.
-var confessions = []string{
+// lossLines are log lines in which a peer reports that Redis lost acknowledged writes.
+var lossLines = []string{
 	"Redis has lost writes",
 	load.SaysLost,
 	"coming back under a new id", // the membership is gone
@@ -60,8 +60,8 @@ var confessions = []string{
 	"that Redis assigns to this worker",
 }
 
-// confessed returns the times of these log lines.
-func (a *arena) confessed() (times []time.Time, err error) {
+// lossTimes returns the times of these log lines.
+func (a *arena) lossTimes() (times []time.Time, err error) {
 	paths, err := filepath.Glob(filepath.Join(a.dir, "*.log"))
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (a *arena) confessed() (times []time.Time, err error) {
 		}
 		for line := range strings.Lines(string(said)) {
 			at, rest, ok := strings.Cut(strings.TrimPrefix(line, "time="), " ")
-			if !ok || !slices.ContainsFunc(confessions, func(c string) bool { return strings.Contains(rest, c) }) {
+			if !ok || !slices.ContainsFunc(lossLines, func(c string) bool { return strings.Contains(rest, c) }) {
 				continue
 			}
 			t, err := time.Parse(time.RFC3339Nano, at)
@@ -86,9 +86,9 @@ func (a *arena) confessed() (times []time.Time, err error) {
 	return times, nil
 }
 
-// confession: after each restart that lost acknowledged writes, some peer reports it before the
+// lossReports: after each restart that lost acknowledged writes, some peer reports it before the
 // next restart.
-func (e *evidence) confession(r *report, times []time.Time) {
+func (e *evidence) lossReports(r *report, times []time.Time) {
 	for i, v := range e.events {
 		if v.Op != opServer || v.Note != noteKill {
 			continue

@@ -5,11 +5,11 @@ type ending string
 
 // The endings. A process without one still runs.
 const (
-	running  ending = ""
-	finished ending = "finished" // the task is gone
-	returned ending = "returned" // its worker was evicted, and the task waits again
-	stopped  ending = "stopped"  // its live worker has put it back or will retry it
-	buried   ending = "failed"
+	running       ending = ""
+	finished      ending = "finished" // the task is gone
+	returned      ending = "returned" // its worker was evicted, and the task waits again
+	stopped       ending = "stopped"  // its live worker has put it back or will retry it
+	failedForGood ending = "failed"
 )
 
 // A start is one process of a task.

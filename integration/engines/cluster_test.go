@@ -168,7 +168,7 @@ func TestClusterRollbacks(t *testing.T) {
 	sum := s.settle(deaths...)
 	t.Logf("%d masters killed with writes that no replica had: %d tasks lost, %d done twice", *rounds, sum.lost, sum.twice)
 	s.holdDeaths()
-	s.confessed(deaths)
+	s.lossesReported(deaths)
 }
 
 // A queue is spread over the nodes. Slots of its parts move, replicas take over, and masters are

@@ -94,11 +94,11 @@ func TestRollbacks(t *testing.T) {
 	s := f.settle(deaths...)
 	t.Logf("%d masters killed with writes that no replica had: %d tasks lost, %d done twice", *rounds, s.lost, s.twice)
 	working.hold(t, "after the promotion, until all work again", afterPromotion)
-	f.confessed(deaths)
+	f.lossesReported(deaths)
 }
 
-// confessed checks that some peer reported lost writes after each death of a master.
-func (f *fleet) confessed(deaths []int64) {
+// lossesReported checks that some peer reported lost writes after each death of a master.
+func (f *fleet) lossesReported(deaths []int64) {
 	f.t.Helper()
 	for i, d := range deaths {
 		said := 0

@@ -164,7 +164,7 @@ var productions = []*scenario{
 // oneFailed makes x fail, while others wait.
 func oneFailed(w *world) {
 	w.enqueue("x")
-	w.bury()
+	w.failFirst()
 	w.enqueue("a", "b", "c")
 }
 

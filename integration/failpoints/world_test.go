@@ -144,8 +144,8 @@ func (w *world) stop(canceled bool) {
 	}
 }
 
-// bury makes the rescuer fail the first task.
-func (w *world) bury() {
+// failFirst makes the rescuer fail the first task.
+func (w *world) failFirst() {
 	w.t.Helper()
 	w.hold(1)
 	peertest.Must(w.t, w.tasks[0].Fail(w.t.Context(), errors.New("no")))

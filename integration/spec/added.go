@@ -267,9 +267,9 @@ func (r *round) expire(payload, entry string, retries, crashes int64, card strin
 		return false
 	}
 	const reason = "its time was over before it started"
-	r.bury(r.failed, r.worker, r.otherID(), failure{payload, entry, "expired", reason, retries, crashes, card, "", due})
+	r.addFailed(r.failed, r.worker, r.otherID(), failure{payload, entry, "expired", reason, retries, crashes, card, "", due})
 	r.keepResult(entry, card, store.EndExpired, reason, "")
-	r.buried++
+	r.unstarted++
 	r.expired++
 	r.gaveUp = true
 	r.spent += costBuried + int64(len(payload)/bytesOfMicro)

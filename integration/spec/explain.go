@@ -17,7 +17,7 @@ func explain(q *queue, c store.Call) any {
 	if q.is(q.idle, "zset") {
 		idle = q.size(q.idle)
 	}
-	places, line, entries, graves := []any{}, []any{}, []any{}, []any{}
+	places, line, entries, failures := []any{}, []any{}, []any{}, []any{}
 	if entry != "" {
 		if line = q.line(entry, depth); len(line) == 0 {
 			stored, _ := q.part(entry, "payload")
@@ -36,11 +36,11 @@ func explain(q *queue, c store.Call) any {
 		for _, e := range q.copies(failed, payload, most) {
 			if q.is(failed.entry+e, "hash") {
 				// The reply doesn't have the time for which it was planned.
-				graves = append(graves, append(append([]any{e}, q.story(failed.entry + e)[:7]...), q.word(failed.entry+e, "card")))
+				failures = append(failures, append(append([]any{e}, q.story(failed.entry + e)[:7]...), q.word(failed.entry+e, "card")))
 			}
 		}
 	}
-	return []any{q.now, bit(q.isPaused()), q.alive(), idle, q.due(), q.waits() + len(q.inBatches(c.Arg("batch"))), q.Store.entries(q.added), places, line, entries, graves}
+	return []any{q.now, bit(q.isPaused()), q.alive(), idle, q.due(), q.waits() + len(q.inBatches(c.Arg("batch"))), q.Store.entries(q.added), places, line, entries, failures}
 }
 
 // alive returns how many workers with a current lease serve the queue.

@@ -285,20 +285,20 @@ type failure struct {
 	due                          int64  // a low one isn't a time
 }
 
-func (q *queue) bury(l *lane, worker, id string, f failure) {
-	grave, from := "k:"+id, ""
+func (q *queue) addFailed(l *lane, worker, id string, f failure) {
+	entry, from := "k:"+id, ""
 	if isKey(f.entry) {
 		from = f.entry
 	}
 	if f.turn != "" {
 		from += "@" + f.turn
 	}
-	q.await(l, grave, f.payload, q.now, 0, 0, f.card)
-	q.set(l.entry+grave, "kind", f.kind, "reason", f.reason, "tries", f.retries, "deaths", f.crashes, "worker", worker, "at", q.now, "from", from)
+	q.await(l, entry, f.payload, q.now, 0, 0, f.card)
+	q.set(l.entry+entry, "kind", f.kind, "reason", f.reason, "tries", f.retries, "deaths", f.crashes, "worker", worker, "at", q.now, "from", from)
 	if f.due >= ancient {
-		q.set(l.entry+grave, "planned", f.due)
+		q.set(l.entry+entry, "planned", f.due)
 	}
-	q.plan(l, grave, q.now)
+	q.plan(l, entry, q.now)
 }
 
 // putAside stores what failed again in a failed queue, never due.

@@ -296,7 +296,7 @@ func unlist(s *Store, c store.Call, _ time.Time) any {
 	if slices.ContainsFunc(c.Keys[1:], s.exists) {
 		return 0
 	}
-	return bit(s.strike(c.Key("registry"), c.Arg("name")))
+	return bit(s.removeName(c.Key("registry"), c.Arg("name")))
 }
 
 // delist removes a worker from the list unless its registration exists.
@@ -304,11 +304,11 @@ func delist(s *Store, c store.Call, _ time.Time) any {
 	if s.exists(c.Key("worker")) {
 		return 0
 	}
-	return bit(s.strike(c.Key("peers"), c.Arg("id")))
+	return bit(s.removeName(c.Key("peers"), c.Arg("id")))
 }
 
-// strike removes a name from a list, and reports whether it was there.
-func (s *Store) strike(list, name string) (listed bool) {
+// removeName removes a name from a list, and reports whether it was there.
+func (s *Store) removeName(list, name string) (listed bool) {
 	s.change(list, "set", func(v *value) {
 		listed = v.set[name]
 		delete(v.set, name)

@@ -261,8 +261,8 @@ func requeue(q *queue, c store.Call) any {
 	q.size(failed.contents)
 	q.whole()
 	requeued, looked, bytes := 0, 0, 0
-	for _, grave := range c.Rest() {
-		key, payload, waits, runs := failed.entry+grave, "", false, false
+	for _, entry := range c.Rest() {
+		key, payload, waits, runs := failed.entry+entry, "", false, false
 		if q.is(key, "hash") {
 			payload, waits = q.field(key, "payload")
 			_, runs = q.field(key, "process")
@@ -280,7 +280,7 @@ func requeue(q *queue, c store.Call) any {
 		}
 		bytes += len(payload)
 		card := q.word(key, "card")
-		q.unwait(failed, grave)
+		q.unwait(failed, entry)
 		if from == "" {
 			q.push(q.waiting, payload)
 		} else {

@@ -58,7 +58,7 @@ func (r *round) otherID() string {
 	return fmt.Sprintf("%s.%03d", r.ids[len(r.ids)-1], r.others)
 }
 
-// risky reports whether to leave a task to others: one more death would bury it, and this round may run only
+// risky reports whether to leave a task to others: one more death would fail it, and this round may run only
 // one such task. Read is how many bytes of its payload had to be read and hashed.
 func (r *round) risky(crashes int64, read int) bool {
 	if r.most == 0 || crashes < max(r.most-1, 1) || crashes >= r.most && (r.failed == nil || r.buries(r.failed)) {
@@ -91,12 +91,12 @@ func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn
 	id := r.otherID()
 	if r.failed != nil {
 		reason := fmt.Sprint(crashes, " workers died holding it")
-		r.bury(r.failed, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes, card, turn, due})
+		r.addFailed(r.failed, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes, card, turn, due})
 		r.keepResult(entry, card, store.EndFailed, reason, "")
 	} else {
 		r.putAside("r:"+id, payload, retries, crashes)
 	}
-	r.buried++
+	r.unstarted++
 	r.gaveUp = true
 	r.spent += costBuried + int64(len(payload)/bytesOfMicro)
 	return true

@@ -13,35 +13,35 @@ func init() { verbs["step"] = of(step) }
 // A round is one step of a worker in progress.
 type round struct {
 	*queue
-	worker, working        string
-	number, last           int64
-	most                   int64 // deaths
-	solo                   bool
-	holds                  bool // something, if that's known
-	keep, ahead            int
-	failed                 *lane // nil in a failed queue
-	doneTo                 string
-	heeded                 bool
-	encoded                int // bytes, for observers
-	ids                    []string
-	token                  int64
-	told                   []any // the further fields of started tasks
-	plain                  []any
-	trouble                string
-	gaveUp                 bool // something failed
-	brief                  bool
-	known                  int // entries that earlier rounds have passed over
-	prefix                 []any
-	observed               bool
-	idlers                 int
-	final, first, others   int // indexes of ids: after the last to start; the next; ids made from the last
-	skipped, buried, moved int
-	expired                int   // of the buried tasks
-	passing                int64 // the cost of passing over entries
-	budget, spent, space   int64 // how much the starts may cost, and have; bytes that may be prefetched
-	empty                  bool
-	cutAdded               bool // there may be more to find in the stream
-	lifted                 bool // expired added tasks that can't fail are entries now
+	worker, working           string
+	number, last              int64
+	most                      int64 // deaths
+	solo                      bool
+	holds                     bool // something, if that's known
+	keep, ahead               int
+	failed                    *lane // nil in a failed queue
+	doneTo                    string
+	heeded                    bool
+	encoded                   int // bytes, for observers
+	ids                       []string
+	token                     int64
+	told                      []any // the further fields of started tasks
+	plain                     []any
+	trouble                   string
+	gaveUp                    bool // something failed
+	brief                     bool
+	known                     int // entries that earlier rounds have passed over
+	prefix                    []any
+	observed                  bool
+	idlers                    int
+	final, first, others      int // indexes of ids: after the last to start; the next; ids made from the last
+	skipped, unstarted, moved int
+	expired                   int   // of the unstarted tasks
+	passing                   int64 // the cost of passing over entries
+	budget, spent, space      int64 // how much the starts may cost, and have; bytes that may be prefetched
+	empty                     bool
+	cutAdded                  bool // there may be more to find in the stream
+	lifted                    bool // expired added tasks that can't fail are entries now
 }
 
 const odd = "WRONGTYPE a key of the queue or of the process is of another type"
@@ -103,7 +103,7 @@ func step(q *queue, c store.Call) any {
 
 	more, behind := r.leaves(open)
 	cut := more && r.spent >= r.budget && r.first < r.final
-	again = again || behind || r.cutAdded || more && r.number == r.last || cut || r.buried+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
+	again = again || behind || r.cutAdded || more && r.number == r.last || cut || r.unstarted+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
 	rank, due := -1, int64(-1)
 	if says.idle && len(r.told)/3+len(r.plain) < needed && !again {
 		rank, due = r.rest(open)
@@ -114,7 +114,7 @@ func step(q *queue, c store.Call) any {
 	if more {
 		hungry = -1
 	}
-	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.buried, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched), r.expired}
+	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.unstarted, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched), r.expired}
 }
 
 // A preface is the arguments of a round before its lists, except those that the round stores.
@@ -135,9 +135,9 @@ func newRound(q *queue, args *arguments) (*round, preface) {
 	r.worker, r.number = args.word(), args.int()
 	says.lease, says.seen, says.idle = args.int(), args.int(), args.word() == "1"
 	r.most, r.solo, r.keep = args.int(), args.word() == "1", args.count()
-	head, tail, bury := args.word(), args.word(), args.word()
+	head, tail, wakeFailed := args.word(), args.word(), args.word()
 	if head != "" {
-		r.failed = failedQueue(head, tail, bury)
+		r.failed = failedQueue(head, tail, wakeFailed)
 	}
 	r.doneTo = args.word()
 	says.outcomes, says.entries, says.ends, says.adds = args.count(), args.count(), args.count(), args.count()
@@ -392,7 +392,7 @@ func (r *round) giveUp(id string, started int64, kind string, due int64, reason 
 	}
 	switch {
 	case r.failed != nil:
-		r.bury(r.failed, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died, run.card, r.took(id, run.entry), due})
+		r.addFailed(r.failed, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died, run.card, r.took(id, run.entry), due})
 		r.clear(r.working, id, payload, run.entry, "failed")
 		r.keepResult(run.entry, run.card, store.EndFailed, reason, "")
 	case run.entry != "":

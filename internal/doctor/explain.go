@@ -74,7 +74,7 @@ func (q Question) once(ctx context.Context) (*explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range p.Graves {
+	for _, g := range p.Failed {
 		e.Copies = append(e.Copies, hasFailed(&g))
 	}
 	if q.Entry != "" {
@@ -198,7 +198,7 @@ func (e *explanation) entry(now int64, x store.Entry) inspect.TaskCopy {
 	return c
 }
 
-func hasFailed(g *store.Grave) inspect.TaskCopy {
+func hasFailed(g *store.FailedTask) inspect.TaskCopy {
 	return inspect.TaskCopy{State: inspect.CopyFailed, Key: store.KeyOf(g.From), EnqueuedAt: store.Moment(store.CardOf(g.From, g.Card).Since), Reasons: []inspect.Reason{inspect.ReasonFailed}, WorkerID: g.Worker, Retries: g.Retries, Crashes: g.Crashes,
 		Kind: g.Kind, Error: g.Reason, FailedAt: time.UnixMilli(g.At)}
 }

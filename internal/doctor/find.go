@@ -19,7 +19,7 @@ func (q Question) ByHeader(ctx context.Context, name, value string) (found []str
 	over(w, store.Scheduled(ctx, q.Runner, q.keys()), WalkDepth, func(t store.ScheduledTask) (string, string) { return t.Key, t.Card })
 	more = w.cut
 	over(w, store.Running(ctx, q.Runner, q.keys()), WalkDepth, func(t store.RunningTask) (string, string) { return t.Key, t.Card })
-	over(w, store.FailedTasks(ctx, q.Runner, q.keys()), failedDepth, func(g store.Grave) (string, string) { return store.KeyOf(g.From), g.Card })
+	over(w, store.FailedTasks(ctx, q.Runner, q.keys()), failedDepth, func(g store.FailedTask) (string, string) { return store.KeyOf(g.From), g.Card })
 	return w.found, more, w.err
 }
 

@@ -177,16 +177,16 @@ func (s *Session) noteLocked(e *exchange, a *store.Answer) {
 		}
 		s.mu.laterLocked(func() { s.odd.Note(s.engine.Log, "tasks can't be started", trouble, "queue", s.queue.id) })
 	}
-	if a.Buried > 0 {
-		s.buriedLocked(a.Buried-a.Expired, store.Crashed)
-		s.buriedLocked(a.Expired, store.Expired)
+	if a.Unstarted > 0 {
+		s.failedUnstartedLocked(a.Unstarted-a.Expired, store.Crashed)
+		s.failedUnstartedLocked(a.Expired, store.Expired)
 		s.queue.counts.Expired.Add(int64(a.Expired))
-		s.mu.laterLocked(func() { s.logBuried(a, e.Crashes) })
+		s.mu.laterLocked(func() { s.logUnstarted(a, e.Crashes) })
 	}
 }
 
-// buriedLocked counts tasks that failed without being started.
-func (s *Session) buriedLocked(tasks int, kind store.Kind) {
+// failedUnstartedLocked counts tasks that failed without being started.
+func (s *Session) failedUnstartedLocked(tasks int, kind store.Kind) {
 	if tasks <= 0 {
 		return
 	}
@@ -196,10 +196,10 @@ func (s *Session) buriedLocked(tasks int, kind store.Kind) {
 	}
 }
 
-// logBuried logs how many tasks failed without being started. Expired tasks don't indicate a fault,
+// logUnstarted logs how many tasks failed without being started. Expired tasks don't indicate a fault,
 // and there may be many.
-func (s *Session) logBuried(a *store.Answer, most int) {
-	if crashed := a.Buried - a.Expired; crashed > 0 {
+func (s *Session) logUnstarted(a *store.Answer, most int) {
+	if crashed := a.Unstarted - a.Expired; crashed > 0 {
 		s.engine.Log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
 			"queue", s.queue.id, "tasks", crashed, "kind", store.Crashed, "MaxCrashes", most)
 	}

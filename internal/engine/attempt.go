@@ -21,7 +21,7 @@ type Attempt struct {
 	Token   int64
 	Retries int
 	Crashes int
-	Failure *store.Grave // how it failed; only in a failed queue
+	Failure *store.FailedTask // how it failed; only in a failed queue
 
 	session *Session
 	ctx     context.Context

@@ -21,7 +21,7 @@ func TestAttemptWithCard(t *testing.T) {
 		"a damaged card": {store.Start{Entry: "k:a", Card: "0t"}, of},
 		"a timeout":      {store.Start{Entry: "k:a", Added: true, Card: "0t4:1500"}, Options{Timeout: 1500 * time.Millisecond, MaxRetries: 3, Grace: time.Second}},
 		"retries":        {store.Start{Entry: "k:a", Card: "0m1:7"}, Options{Timeout: time.Minute, MaxRetries: 7, Grace: time.Second}},
-		"of what failed": {store.Start{Entry: "k:a", Card: "0t1:1m1:7", Failure: &store.Grave{}}, of},
+		"of what failed": {store.Start{Entry: "k:a", Card: "0t1:1m1:7", Failure: &store.FailedTask{}}, of},
 		"no retries":     {store.Start{Entry: "k:a", Card: "0m1:0"}, Options{Timeout: time.Minute, MaxRetries: -1, Grace: time.Second}},
 	} {
 		a := newAttempt(r, "p", c.start)

@@ -71,7 +71,7 @@ func (c *circle) beat(ctx context.Context) (next time.Duration, err error) {
 		c.recall(r.suspects)
 	}
 	if len(r.dead) > 0 {
-		c.bury(r.dead)
+		c.recordDead(r.dead)
 	}
 	if r.cut {
 		c.witness.cut()

@@ -207,8 +207,8 @@ func (f *Fleet) dismiss(ctx context.Context, dead []string) error {
 	return nil
 }
 
-// strike is dismiss between heartbeats, when nobody waits for it.
-func (f *Fleet) strike(ctx context.Context, dead []string) {
+// dismissQuietly is dismiss between heartbeats: no caller waits for it, so it only logs errors.
+func (f *Fleet) dismissQuietly(ctx context.Context, dead []string) {
 	for ids := range slices.Chunk(dead, page) {
 		ctx, cancel := context.WithTimeout(ctx, f.lease.Beat)
 		err := f.unregister(ctx, ids...)
@@ -246,11 +246,11 @@ func (w *worker) recall(queues []*Queue) {
 	})
 }
 
-// bury counts and logs dead workers at once: what has killed them may kill this peer next. It waits
+// recordDead counts and logs dead workers at once: what has killed them may kill this peer next. It waits
 // only for names that recall hasn't read. A round renews the lease on one queue only, so the lease
 // may expire a beat later on another queue, which is noticed a beat after that. Those queues share
 // a second line. Until then the workers stay on the roster, where other peers read their names.
-func (w *worker) bury(dead evictions) {
+func (w *worker) recordDead(dead evictions) {
 	first, nameless := evictions{}, evictions{}
 	w.mu.Lock()
 	were := maps.Clone(w.recalled)
@@ -299,7 +299,7 @@ func (w *worker) bury(dead evictions) {
 		}
 		w.mu.Unlock()
 		w.fleet.report(saysMore, more, were)
-		w.fleet.strike(w.last, ids)
+		w.fleet.dismissQuietly(w.last, ids)
 	})
 }
 

@@ -120,12 +120,12 @@ func TestEvictionIsLoggedAtOnce(t *testing.T) {
 		}
 	}
 	w := f.present()
-	w.bury(found("dead", "b"))
+	w.recordDead(found("dead", "b"))
 	line := next()
 	tells(line, "evicted a worker whose lease expired", "worker dead", "name api-7", "host node3", "pid 4121", "queues [b]", "tasks 2", "evicted_at")
-	w.bury(found("dead", "c"))
-	w.bury(found("dead", "a"))
-	w.bury(found("unknown", "a"))
+	w.recordDead(found("dead", "c"))
+	w.recordDead(found("dead", "a"))
+	w.recordDead(found("unknown", "a"))
 	line = next()
 	is.True(strings.Contains(line, "worker unknown queues [a] tasks 2")) // it isn't registered
 	is.Equal(redistest.Do(t, c, "EXISTS", prefix+":worker:dead"), int64(1))

@@ -93,7 +93,7 @@ const tooLate = `reason="its time was over before it started"`
 // buriedX returns the keys of the first task of line after it has failed.
 func buriedX(id string, fields ...string) []string {
 	return []string{"failed:schedule", "(k:" + id + "=now)", "failed:contents", "(" + digestOfA + ":k:" + id + "=0)", "failed:keyed:k:" + id,
-		graveOf("x", "now", append([]string{"digest=" + digestOfA, "from=k:@1-7-a"}, fields...)...)}
+		failedOf("x", "now", append([]string{"digest=" + digestOfA, "from=k:@1-7-a"}, fields...)...)}
 }
 
 func TestAdded(t *testing.T) {
@@ -141,10 +141,10 @@ func TestAdded(t *testing.T) {
 			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok", state: doneX.with(buriedX("p1", "card=0")...)},
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", lifted("x", "now", 0, 0))}}},
 		{name: "its time is over", seed: member.with("added", "|1-7-a/10000000000000005=x 1-8-a/0=y|"), steps: []when{
-			{call: begins(1, "p1", "p2"), want: "started=y/1*@k:@1-8-a[0][1] again buried=1 expired=1", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[y]",
+			{call: begins(1, "p1", "p2"), want: "started=y/1*@k:@1-8-a[0][1] again unstarted=1 expired=1", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[y]",
 				"entries", "{a:1-8-a=p1:w1 p1=a:1-8-a0}").with(expired("p2.001")...)}}},
 		{name: "its time is over, in the schedule", seed: backA.with("schedule", "(k:@1-7-a=2)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "2", 0, 0), "card=0", "card=10000000000000005", 1)), steps: []when{
-			{call: begins(3, "p1"), want: "again buried=1 expired=1", state: doneX.with("rounds", "{w1=3}").with(expired("p1.001")...)}}},
+			{call: begins(3, "p1"), want: "again unstarted=1 expired=1", state: doneX.with("rounds", "{w1=3}").with(expired("p1.001")...)}}},
 		{name: "its time is still to come", seed: member.with("added", "|1-7-a/10009999999999999=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[10009999999999999][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a10009999999999999}")}}},
 		{name: "its card only looks like a time", seed: member.with("added", "|1-7-a/00000000000000005=x|"), steps: []when{
@@ -158,8 +158,8 @@ func TestAdded(t *testing.T) {
 			{call: cancelsKey("@99999999999999-525001-a"), want: "removed=1 token=0", state: member.with("added", "|99999999999999-1048575-b/0=y|")},
 			{call: cancelsKey("@99999999999999-1048575-b"), want: "removed=1 token=0", state: member}}},
 		{name: "its time is over, of a late id", seed: member.with("added", "|99999999999999-525001-a/10000000000000005=x|"), steps: []when{
-			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "("+late+":k:p1.001=0)", "failed:keyed:k:p1.001",
-				graveOf("x", "now", "card=10000000000000005", "digest="+late, "kind=expired", tooLate, "from=k:@99999999999999-525001-a", "planned=99999999999999"))}}},
+			{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "("+late+":k:p1.001=0)", "failed:keyed:k:p1.001",
+				failedOf("x", "now", "card=10000000000000005", "digest="+late, "kind=expired", tooLate, "from=k:@99999999999999-525001-a", "planned=99999999999999"))}}},
 		{name: "put again, of an id that is still to come", seed: member.with("added", "|99999999999999-525001-a/0=x|"), steps: []when{
 			{call: sets("@99999999999999-525001-a", "y", "+60m", "earlier"), want: "ok", state: member.with("schedule", "(k:@99999999999999-525001-a=now)", "contents", "(#y:k:@99999999999999-525001-a=0)",
 				"keyed:k:@99999999999999-525001-a", waits("y", "now", 0, 0))}}},
@@ -239,9 +239,9 @@ func TestAddedApart(t *testing.T) {
 		{name: "lost", seed: seed.with("keyed:k:@1-7-a", ""), steps: []when{
 			{call: begins(1, "p1"), want: "", state: member.with("rounds", "{w1=1}")}}},
 		{name: "its time is over", seed: seed.with("added", "|1-7-a/30000000000000005=|"), steps: []when{
-			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: member.with("rounds", "{w1=1}",
+			{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: member.with("rounds", "{w1=1}",
 				"failed:schedule", "(k:p1.001=now)", "failed:contents", "("+digestOfA+":k:p1.001=0)", "failed:keyed:k:p1.001",
-				graveOf(large, "now", "card=10000000000000005", "digest="+digestOfA, "kind=expired", tooLate, "from=k:@1-7-a"))}}},
+				failedOf(large, "now", "card=10000000000000005", "digest="+digestOfA, "kind=expired", tooLate, "from=k:@1-7-a"))}}},
 		{name: "explained", seed: seed, steps: []when{{call: explains("k:@1-7-a", ""), want: "workers=1 added=1 line=0@1/0=" + large, state: seed.with("added", `|1-7-a/2=""|`)}}},
 		{name: "canceled", seed: seed, steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
 		{name: "canceled, and its payload is lost", seed: seed.with("keyed:k:@1-7-a", ""), steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
@@ -346,8 +346,8 @@ func TestGuardAddedStarts(t *testing.T) {
 func TestGuardExpires(t *testing.T) {
 	const over, late = "10000000000000005", "99999999999999-525001-a"
 	digestOf := func(name string) string { return digest(spelled("k:@" + name)) }
-	grave := func(payload string, fields ...string) string {
-		return graveOf(payload, "now", append([]string{"kind=expired", tooLate}, fields...)...)
+	failedTask := func(payload string, fields ...string) string {
+		return failedOf(payload, "now", append([]string{"kind=expired", tooLate}, fields...)...)
 	}
 	foreign := state{"failed:schedule": "=foreign"}
 	lifted := func(name, due string) state {
@@ -359,32 +359,32 @@ func TestGuardExpires(t *testing.T) {
 	died := keyX.with("keyed:k:x", h(waits("a", "-1m", 0, 1), "card="+over))
 	dead := keyX.with("keyed:k:x", h(waits("a", "-1m", 0, 2), "card="+keeps))
 	one := func(payload string, s state, fields ...string) state {
-		return s.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "(#"+payload+":k:p1.001=0)", "failed:keyed:k:p1.001", grave(payload, fields...))
+		return s.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "(#"+payload+":k:p1.001=0)", "failed:keyed:k:p1.001", failedTask(payload, fields...))
 	}
-	two := state{"failed:schedule": "(k:g1=-9m k:g2=-9m)", "failed:contents": "(#x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("x", "-9m")}
+	two := state{"failed:schedule": "(k:g1=-9m k:g2=-9m)", "failed:contents": "(#x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:g1": failedOf("x", "-9m"), "failed:keyed:k:g2": failedOf("x", "-9m")}
 	ofX := []string{"from=k:x", "planned=-1m", "deaths=1", "card=" + over}
-	inF := state{"failed:workers": "(w1=+60m)", "failed:schedule": "(k:g1=-9m)", "failed:contents": "(#x:k:g1=0)", "failed:keyed:k:g1": graveOf("x", "-9m", "tries=2", "deaths=1", "planned=-8m", "card="+over)}
+	inF := state{"failed:workers": "(w1=+60m)", "failed:schedule": "(k:g1=-9m)", "failed:contents": "(#x:k:g1=0)", "failed:keyed:k:g1": failedOf("x", "-9m", "tries=2", "deaths=1", "planned=-8m", "card="+over)}
 	run(t, []scenario{
 		{name: "two with one payload", seed: member.with("added", addedLine(2, over, "x")), steps: []when{
-			{call: begins(1, "p1", "p2", "p3"), want: "buried=2 expired=2", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p3.001=now k:p3.002=now)",
+			{call: begins(1, "p1", "p2", "p3"), want: "unstarted=2 expired=2", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p3.001=now k:p3.002=now)",
 				"failed:contents", "("+digestOf("1-1-a")+":k:p3.001=0 "+digestOf("1-2-a")+":k:p3.002=0)",
-				"failed:keyed:k:p3.001", grave("x", "from=k:@1-1-a", "card="+over, "digest="+digestOf("1-1-a")),
-				"failed:keyed:k:p3.002", grave("x", "from=k:@1-2-a", "card="+over, "digest="+digestOf("1-2-a")))}}},
+				"failed:keyed:k:p3.001", failedTask("x", "from=k:@1-1-a", "card="+over, "digest="+digestOf("1-1-a")),
+				"failed:keyed:k:p3.002", failedTask("x", "from=k:@1-2-a", "card="+over, "digest="+digestOf("1-2-a")))}}},
 		{name: "nothing can fail", seed: member.merged(foreign).with("added", addedLine(1, over, "x")), steps: []when{
 			{call: begins(1, "p1", "p2"), want: "again trouble=WRONGTYPE", state: lifted("1-1-a", "1")}}},
 		{name: "nothing can fail, and the clock was set back", seed: member.merged(foreign).with("added", "|"+late+"/"+over+"=x|"), steps: []when{
 			{call: begins(1, "p1", "p2"), want: "again trouble=WRONGTYPE", state: lifted(late, "now")}}},
 		{name: "still nothing can fail: nobody is woken for it", alive: []string{"w2"}, seed: again, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p1"}}), want: "trouble=WRONGTYPE", state: again.with("rounds", "{w1=2}")}}},
-		{name: "somebody died of it", seed: died, steps: []when{{call: begins(1, "p1"), want: "again buried=1 expired=1", state: one("a", member, ofX...)}}},
+		{name: "somebody died of it", seed: died, steps: []when{{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: one("a", member, ofX...)}}},
 		{name: "its result is kept", seed: keyX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "card="+kept)), steps: []when{
-			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: one("a", member, "from=k:x", "planned=-1m", "card="+kept).with(
+			{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: one("a", member, "from=k:x", "planned=-1m", "card="+kept).with(
 				"result:k:x", "=expired:now:35:its time was over before it started +60m")}}},
 		{name: "its workers died, and its result is kept", seed: dead, steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 2, Start: []string{"p1"}}), want: "again buried=1", state: one("a", member, "from=k:x", "planned=-1m", "deaths=2", "card="+keeps,
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 2, Start: []string{"p1"}}), want: "again unstarted=1", state: one("a", member, "from=k:x", "planned=-1m", "deaths=2", "card="+keeps,
 				"kind=crashed", `reason="2 workers died holding it"`).with("result:k:x", "=failed:now:25:2 workers died holding it +60m")}}},
 		{name: "too many have failed", seed: died.merged(two), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Keep: 1, Start: []string{"p1"}}), want: "again buried=1 expired=1 dropped=2", state: one("a", member, ofX...)}}},
+			{call: steps(Round{Worker: "w1", Number: 1, Keep: 1, Start: []string{"p1"}}), want: "again unstarted=1 expired=1 dropped=2", state: one("a", member, ofX...)}}},
 		{name: "in a failed queue", seed: inF, steps: []when{
 			{call: inFailed(begins(1, "p1")), want: `started=x/1@k:g1[` + over + `][-9m]{k:g1 x failed "r" ~2 !1 w1 "" -9m -8m}`, state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
 				"failed:working:w1": "(p1=1)", "failed:process:p1": "[x]", "failed:entries": "{p1=k:g1}",

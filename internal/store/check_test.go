@@ -276,8 +276,8 @@ func TestCheckNamedDigests(t *testing.T) {
 	is := func(contents string, fields ...string) state {
 		return member.with("token", "=9", "schedule", "(k:x=+9m)", "contents", contents, "keyed:k:x", h(append([]string{waits("a", "+9m", 0, 0)}, fields...)...))
 	}
-	grave := func(contents string, fields ...string) state {
-		return member.with("failed:token", "=9", "failed:schedule", "(k:p1=-9m)", "failed:contents", contents, "failed:keyed:k:p1", graveOf("a", "-9m", fields...))
+	failedTask := func(contents string, fields ...string) state {
+		return member.with("failed:token", "=9", "failed:schedule", "(k:p1=-9m)", "failed:contents", contents, "failed:keyed:k:p1", failedOf("a", "-9m", fields...))
 	}
 	fails := func(what What, name, want string) []when {
 		return []when{{call: inFailed(checks(false, what, name)), want: want}}
@@ -287,10 +287,10 @@ func TestCheckNamedDigests(t *testing.T) {
 		unsaid("its own, in contents", is("(#@:k:x=0)", "digest="+own), CheckContents, "#@:k:x"),
 		unsaid("contents doesn't say so", is("(#a:k:x=0)", "digest="+own), CheckContents, "#a:k:x"),
 		{name: "another one", seed: is("(#b:k:x=0)", "digest="+digest("b")), steps: []when{{call: checks(false, CheckContents, "#b:k:x"), want: "schedule k:x"}}},
-		{name: "of before it failed", seed: grave("("+own+":k:p1=0)", "digest="+own, "from=k:x"), steps: fails(CheckContents, own+":k:p1", "")},
-		{name: "of before it failed, and its turn", seed: grave("("+own+":k:p1=0)", "digest="+own, "from=k:x@17"), steps: fails(CheckContents, own+":k:p1", "")},
-		{name: "of a key with a number", seed: grave("("+digest("k:x@17")+":k:p1=0)", "digest="+digest("k:x@17"), "from=k:x@17"), steps: fails(CheckContents, digest("k:x@17")+":k:p1", "")},
-		{name: "another one than before it failed", seed: grave("(#b:k:p1=0)", "digest="+digest("b"), "from=k:x"), steps: fails(CheckContents, "#b:k:p1", "schedule k:p1")},
+		{name: "of before it failed", seed: failedTask("("+own+":k:p1=0)", "digest="+own, "from=k:x"), steps: fails(CheckContents, own+":k:p1", "")},
+		{name: "of before it failed, and its turn", seed: failedTask("("+own+":k:p1=0)", "digest="+own, "from=k:x@17"), steps: fails(CheckContents, own+":k:p1", "")},
+		{name: "of a key with a number", seed: failedTask("("+digest("k:x@17")+":k:p1=0)", "digest="+digest("k:x@17"), "from=k:x@17"), steps: fails(CheckContents, digest("k:x@17")+":k:p1", "")},
+		{name: "another one than before it failed", seed: failedTask("(#b:k:p1=0)", "digest="+digest("b"), "from=k:x"), steps: fails(CheckContents, "#b:k:p1", "schedule k:p1")},
 	})
 }
 

@@ -435,7 +435,7 @@ func TestGuardDigest(t *testing.T) {
 		{name: "check: of a mebibyte", seed: state{"schedule": "(k:x=+9m)", "contents": "(" + wrong + ":k:x=0)", "keyed:k:x": due(mebi, "digest="+wrong)}, steps: []when{
 			{call: checks(false, CheckEntries, "k:x"), want: "schedule k:x"}}},
 		{name: "of another failed task", seed: state{"failed:schedule": "(k:g1=-9m k:g2=-9m)", "failed:contents": "(" + wrong + ":k:g1=0 " + digest(large) + ":k:g2=0)",
-			"failed:keyed:k:g1": h(graveOf(large, "-9m"), "digest="+wrong), "failed:keyed:k:g2": h(graveOf(large, "-9m"), "digest="+digest(large))}, steps: []when{
+			"failed:keyed:k:g1": h(failedOf(large, "-9m"), "digest="+wrong), "failed:keyed:k:g2": h(failedOf(large, "-9m"), "digest="+digest(large))}, steps: []when{
 			{call: requeues("k:g1", "k:g2"), want: "requeued=2", heard: []string{"enqueue 2"}, state: state{"queues": "[" + large + " " + large + "]"}}}},
 		{name: "of the same one on the list", seed: twice.with("queues", "["+large+"]", "schedule", "(k:x=-1m)", "contents", "("+wrong+":k:x=0)",
 			"keyed:k:x", h(waits(large, "-1m", 0, 0), "digest="+wrong)), steps: []when{

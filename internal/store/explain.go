@@ -18,7 +18,7 @@ type Place struct {
 	Before  []int
 	Line    *Line // of the added task with the entry; nil if none waits
 	Entries []Entry
-	Graves  []Grave
+	Failed  []FailedTask
 }
 
 // A Line is the place of a waiting added task.
@@ -64,9 +64,9 @@ func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload 
 		p.Entries = append(p.Entries, Entry{e.string(), e.int(), e.int(), int(e.int()), int(e.int()), int(e.int()), e.string(), e.string(), e.int(), e.int(), e.int() == 1})
 		d.join(e)
 	})
-	a.each("graves", func(d *decoder) {
+	a.each("failures", func(d *decoder) {
 		g := d.list()
-		p.Graves = append(p.Graves, Grave{g.string(), payload, Kind(g.string()), g.string(), int(g.number()), int(g.number()), g.string(), g.number(), g.string(), 0, g.string()})
+		p.Failed = append(p.Failed, FailedTask{g.string(), payload, Kind(g.string()), g.string(), int(g.number()), int(g.number()), g.string(), g.number(), g.string(), 0, g.string()})
 		d.join(g)
 	})
 	return p, a.err

@@ -12,7 +12,7 @@
 -- ARGV[13] digest  of a large payload; "" or omitted: it is computed
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_failed, lib_batch.
 --
--- Returns {now, paused, workers, idle, ready, length, added, places, line, entries, graves}: how many
+-- Returns {now, paused, workers, idle, ready, length, added, places, line, entries, failures}: how many
 -- workers with an unexpired lease serve the queue; how many are idle; how many
 -- entries are due; how many tasks are on the list and in the batches behind it; how many added
 -- tasks wait; for each copy on the list, how many tasks are before it; for a waiting added task, {how many are
@@ -114,14 +114,14 @@ if by ~= '' then --! look true
   end
 end
 
-local graves = {}
-for _, grave in ipairs(by == '' and entries_of(failed) or {}) do
-  local f = redis.pcall('HMGET', failed.keyed .. grave, 'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from', 'card')
+local failures = {}
+for _, entry in ipairs(by == '' and entries_of(failed) or {}) do
+  local f = redis.pcall('HMGET', failed.keyed .. entry, 'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from', 'card')
   if not f.err then
-    graves[#graves + 1] = { grave, f[1] or '', f[2] or '', f[3] or '0', f[4] or '0', f[5] or '', f[6] or '0', f[7] or '', f[8] or '' }
+    failures[#failures + 1] = { entry, f[1] or '', f[2] or '', f[3] or '0', f[4] or '0', f[5] or '', f[6] or '0', f[7] or '', f[8] or '' }
   end
 end
 return {
   now, redis.call('EXISTS', q.paused), lives, type(idlers) == 'number' and idlers or 0,
-  redis.call('ZCOUNT', q.schedule, '-inf', now), total, adding and redis.call('XLEN', q.added) or 0, places, line, entries, graves, --! look operand.2
+  redis.call('ZCOUNT', q.schedule, '-inf', now), total, adding and redis.call('XLEN', q.added) or 0, places, line, entries, failures, --! look operand.2
 }

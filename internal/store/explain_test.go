@@ -43,8 +43,8 @@ func explained(e *env, entry, payload string, depth int) string {
 	for _, x := range p.Entries {
 		w.add("entries", fmt.Sprintf("%s@%s/%s~%d!%d#%d<%s %s %d>", x.Name, time(x.Due), time(x.Planned), x.Retries, x.Crashes, x.Before, x.Process, x.Worker, x.Token)+map[bool]string{true: " withheld"}[x.Held]+map[bool]string{true: " " + time(x.Turn)}[x.Turn != 0])
 	}
-	for _, g := range p.Graves {
-		w.add("graves", fmt.Sprintf("%s %s %q ~%d !%d %s %q %s", g.Entry, g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From, time(g.At)+g.Card))
+	for _, g := range p.Failed {
+		w.add("failures", fmt.Sprintf("%s %s %q ~%d !%d %s %q %s", g.Entry, g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From, time(g.At)+g.Card))
 	}
 	return e.short(w.String())
 }
@@ -84,7 +84,7 @@ func TestExplainLine(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	failed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "deaths=3", "from=k:x", "card=0h")}
+	failed := state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": failedOf("a", "-9m", "tries=2", "deaths=3", "from=k:x", "card=0h")}
 	run(t, []scenario{
 		{name: "nowhere", seed: member, steps: []when{{call: explains("", "a"), want: "workers=1"}, {call: explains("k:x", ""), want: "workers=1"}}},
 		{name: "on the list", seed: member.with("queues", "[x a y a z a]", "paused", "=1", "idle", "(w1=-1m)", "workers", "(w2=-1m w1=+60m)"), steps: []when{
@@ -104,8 +104,8 @@ func TestExplain(t *testing.T) {
 		{name: "withheld", seed: dueX.with("keyed:k:x", h(waits("a", "+9m", 0, 0), "turn=-1m", "withheld=1"), "schedule", "(k:x=+9m)"), steps: []when{
 			{call: explains("k:x", ""), want: "workers=1 entries=k:x@+9m/+9m~0!0#0<  0> withheld -1m"},
 			{call: explains("", "a"), want: "workers=1 entries=k:x@+9m/+9m~0!0#0<  0> withheld -1m"}}},
-		{name: "failed", seed: state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": graveOf("a", "-9m", "tries=2", "from=k:x")}, steps: []when{
-			{call: explains("", "a"), want: `graves=k:g1 failed "r" ~2 !0 w1 "k:x" -9m`}}},
+		{name: "failed", seed: state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#a:k:g1=0)", "failed:keyed:k:g1": failedOf("a", "-9m", "tries=2", "from=k:x")}, steps: []when{
+			{call: explains("", "a"), want: `failures=k:g1 failed "r" ~2 !0 w1 "k:x" -9m`}}},
 		{name: "another type", seed: member.with("queues", "=5", "idle", "=5", "failed:contents", "=5", "keyed:k:x", "=5"), steps: []when{
 			{call: explains("", "a"), want: "workers=1"}, {call: explains("k:x", ""), want: "workers=1"}}},
 		{name: "the schedule is of another type", seed: member.with("entries", "=foreign"), steps: []when{{call: explains("", "a"), want: "WRONGTYPE"}}},
@@ -119,8 +119,8 @@ func TestExplain(t *testing.T) {
 			{call: explains("k:@1-7-a", ""), want: "workers=1 entries=k:@1-7-a@-/-~0!0#-1<p1  0>"}}},
 		{name: "what is tried again, and runs, is none of an empty payload", seed: rawP.with("ledger", "{"+digest("")+"=2}", "entries", "{p1=r:p0}", "keyed:r:p0", runs("p1", 1, 0)), steps: []when{
 			{call: explains("r:p0", ""), want: "workers=1 entries=r:p0@-/-~0!0#-1<p1 w1 1>"}}},
-		{name: "failed, with all that is known", seed: failed, steps: []when{{call: explains("", "a"), want: `graves=k:g1 failed "r" ~2 !3 w1 "k:x" -9m0h`}}},
-		{name: "failed, and nothing is known", seed: failed.with("failed:keyed:k:g1", "{payload=a}"), steps: []when{{call: explains("", "a"), want: `graves=k:g1  "" ~0 !0  "" 0`}}},
+		{name: "failed, with all that is known", seed: failed, steps: []when{{call: explains("", "a"), want: `failures=k:g1 failed "r" ~2 !3 w1 "k:x" -9m0h`}}},
+		{name: "failed, and nothing is known", seed: failed.with("failed:keyed:k:g1", "{payload=a}"), steps: []when{{call: explains("", "a"), want: `failures=k:g1  "" ~0 !0  "" 0`}}},
 		{name: "failed, of another type", seed: failed.with("failed:keyed:k:g1", "=foreign"), steps: []when{{call: explains("", "a")}}},
 	})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A Grave is a task in a failed queue.
-type Grave struct {
+// A FailedTask is a task in a failed queue.
+type FailedTask struct {
 	Entry   string // in the failed queue
 	Payload []byte
 	Kind    Kind
@@ -27,34 +27,34 @@ type Grave struct {
 	Card    string // "" if it has none
 }
 
-// grave decodes a failed task.
-func (d *decoder) grave() Grave {
-	return Grave{d.string(), d.bytes(), Kind(d.string()), d.string(), int(d.number()), int(d.number()), d.string(), d.number(), d.string(), d.number(), ""}
+// failedTask decodes a failed task.
+func (d *decoder) failedTask() FailedTask {
+	return FailedTask{d.string(), d.bytes(), Kind(d.string()), d.string(), int(d.number()), int(d.number()), d.string(), d.number(), d.string(), d.number(), ""}
 }
 
 // FailedTasks yields the failed queue of q, newest first.
-func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[Grave, error] {
-	return rows(ctx, func() pager[Grave] {
-		return each(sized(r, allFailed(r, q), q.Failed().Keyed), func(ctx context.Context, entries []string) (graves []Grave, err error) {
+func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[FailedTask, error] {
+	return rows(ctx, func() pager[FailedTask] {
+		return each(sized(r, allFailed(r, q), q.Failed().Keyed), func(ctx context.Context, entries []string) (tasks []FailedTask, err error) {
 			read := func(e string) redisconn.Call { return redisconn.Command("HGETALL", q.Failed().Keyed(e)) }
 			for i, reply := range doEach(ctx, r, entries, read) {
 				f, err := redis.StringMap(reply.Value, reply.Err)
 				if err != nil {
-					return graves, err
+					return tasks, err
 				}
 				if _, waits := f["payload"]; waits {
-					graves = append(graves, failedTask(entries[i], f))
+					tasks = append(tasks, failedTask(entries[i], f))
 				}
 			}
-			return graves, nil
+			return tasks, nil
 		})
 	})
 }
 
 // failedTask converts the hash of a failed task.
-func failedTask(entry string, f map[string]string) Grave {
+func failedTask(entry string, f map[string]string) FailedTask {
 	number := func(name string) int64 { return numberIn(f[name]) }
-	return Grave{
+	return FailedTask{
 		Entry: entry, Payload: []byte(f["payload"]), Kind: Kind(f["kind"]), Reason: f["reason"],
 		Retries: int(number("tries")), Crashes: int(number("deaths")), Worker: f["worker"], At: number("at"), From: f["from"], Due: number("planned"), Card: f["card"],
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// graveOf returns a failed task of the list, or of a key.
-func graveOf(payload, due string, fields ...string) string {
+// failedOf returns a failed task of the list, or of a key.
+func failedOf(payload, due string, fields ...string) string {
 	return h(append([]string{waits(payload, due, 0, 0), "kind=failed reason=r tries=0 deaths=0 worker=w1 at=" + due, "from="}, fields...)...)
 }
 
@@ -37,9 +37,9 @@ func (s state) failed() state {
 var gaveUp = Outcome{Kind: Failed, Reason: "r"}
 
 func TestGiveUp(t *testing.T) {
-	one := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")}
+	one := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": failedOf("a", "now")}
 	three := state{"failed:schedule": "(k:g1=-9m k:g2=-8m k:g3=-7m)", "failed:contents": "(#x:k:g1=0 #y:k:g2=0 #z:k:g3=0)",
-		"failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m")}
+		"failed:keyed:k:g1": failedOf("x", "-9m"), "failed:keyed:k:g2": failedOf("y", "-8m"), "failed:keyed:k:g3": failedOf("z", "-7m")}
 	large := strings.Repeat("l", 1<<19)
 	keep := func(n int) func(*env) string {
 		return steps(Round{Worker: "w1", Number: 2, Keep: n, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed, Reason: "r"}}})
@@ -47,52 +47,52 @@ func TestGiveUp(t *testing.T) {
 	run(t, []scenario{
 		{name: "raw", alive: []string{"failed:w9", "w2"}, seed: rawP.with("failed:idle", "(w9=-1m)", "idle", "(w2=-1m)", "ledger", "{#a=2}"), steps: []when{
 			{call: ends(2, "p1", 1, Fail, gaveUp), want: "settled=ok", heard: []string{"failed:wake:w9 1"},
-				state: doneX.with("idle", "(w2=-1m)").merged(one).with("failed:keyed:k:p1", graveOf("a", "now", "deaths=2"))},
-			{call: ends(3, "p1", 1, Fail, gaveUp), want: "settled=gone", state: doneX.with("idle", "(w2=-1m)", "rounds", "{w1=3}").merged(one).with("failed:keyed:k:p1", graveOf("a", "now", "deaths=2"))}}},
+				state: doneX.with("idle", "(w2=-1m)").merged(one).with("failed:keyed:k:p1", failedOf("a", "now", "deaths=2"))},
+			{call: ends(3, "p1", 1, Fail, gaveUp), want: "settled=gone", state: doneX.with("idle", "(w2=-1m)", "rounds", "{w1=3}").merged(one).with("failed:keyed:k:p1", failedOf("a", "now", "deaths=2"))}}},
 		{name: "any bytes", seed: rawP.with("process:p1", `[x]`), steps: []when{
 			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Malformed, Reason: "\x00: é\n{"}), want: "settled=ok", state: doneX.with("failed:schedule", "(k:p1=now)", "failed:contents", "(#x:k:p1=0)",
-				"failed:keyed:k:p1", graveOf("x", "now", "kind=malformed", `reason="\x00: é\n{"`))}}},
+				"failed:keyed:k:p1", failedOf("x", "now", "kind=malformed", `reason="\x00: é\n{"`))}}},
 		{name: "the newest are kept", seed: rawP.merged(three), steps: []when{
 			{call: keep(2), want: "settled=ok dropped=2", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #z:k:g3=0)",
-				"failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
+				"failed:keyed:k:g3": failedOf("z", "-7m"), "failed:keyed:k:p1": failedOf("a", "now")})}}},
 		{name: "one of the oldest is lost", seed: rawP.merged(three).with("failed:keyed:k:g1", ""), steps: []when{
 			{call: keep(2), want: "settled=ok dropped=2", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #x:k:g1=0 #z:k:g3=0)",
-				"failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
-		{name: "a mebibyte at once", seed: rawP.merged(three).with("failed:keyed:k:g1", graveOf(large, "-9m"), "failed:keyed:k:g2", graveOf(large, "-8m"),
+				"failed:keyed:k:g3": failedOf("z", "-7m"), "failed:keyed:k:p1": failedOf("a", "now")})}}},
+		{name: "a mebibyte at once", seed: rawP.merged(three).with("failed:keyed:k:g1", failedOf(large, "-9m"), "failed:keyed:k:g2", failedOf(large, "-8m"),
 			"failed:contents", "("+digest(large)+":k:g1=0 "+digest(large)+":k:g2=0 #z:k:g3=0)"), steps: []when{
 			{call: keep(1), want: "settled=ok dropped=2", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #z:k:g3=0)",
-				"failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
+				"failed:keyed:k:g3": failedOf("z", "-7m"), "failed:keyed:k:p1": failedOf("a", "now")})}}},
 		{name: "those put aside count by their time", seed: rawP.merged(three).with("failed:schedule", "(k:g1=-9m k:g3=-7m k:g2=aside:-8m)"), steps: []when{
 			{call: keep(3), want: "settled=ok dropped=1", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now k:g2=aside:-8m)", "failed:contents": "(#a:k:p1=0 #y:k:g2=0 #z:k:g3=0)",
-				"failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
+				"failed:keyed:k:g2": failedOf("y", "-8m"), "failed:keyed:k:g3": failedOf("z", "-7m"), "failed:keyed:k:p1": failedOf("a", "now")})}}},
 		{name: "the oldest is aside", seed: rawP.merged(three).with("failed:schedule", "(k:g2=-8m k:g3=-7m k:g1=aside:-9m)"), steps: []when{
 			{call: keep(3), want: "settled=ok dropped=1", state: doneX.merged(state{"failed:schedule": "(k:g2=-8m k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #y:k:g2=0 #z:k:g3=0)",
-				"failed:keyed:k:g2": graveOf("y", "-8m"), "failed:keyed:k:g3": graveOf("z", "-7m"), "failed:keyed:k:p1": graveOf("a", "now")})}}},
+				"failed:keyed:k:g2": failedOf("y", "-8m"), "failed:keyed:k:g3": failedOf("z", "-7m"), "failed:keyed:k:p1": failedOf("a", "now")})}}},
 		{name: "what is blocked by it is free", seed: blockedX, steps: []when{
 			{call: ends(2, "p1", 1, Fail, gaveUp), want: "settled=ok", state: doneX.merged(one).with("schedule", "(k:x=+20m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+20m", 0, 0),
-				"failed:keyed:k:p1", graveOf("a", "now", "tries=2", "deaths=1", "from=k:x"))}}},
+				"failed:keyed:k:p1", failedOf("a", "now", "tries=2", "deaths=1", "from=k:x"))}}},
 	})
 }
 
 // A task with too many crashes fails when it would start; the others get the ids of their places.
 func TestCrashed(t *testing.T) {
 	worn := func(payload, from, tries, deaths string) string {
-		return graveOf(payload, "now", "kind=crashed", "tries="+tries, "deaths="+deaths, "from="+from, `reason="`+deaths+` workers died holding it"`)
+		return failedOf(payload, "now", "kind=crashed", "tries="+tries, "deaths="+deaths, "from="+from, `reason="`+deaths+` workers died holding it"`)
 	}
 	seed := keyX.with("queues", "[b c d]", "ledger", "{#b=3}", "keyed:k:x", waits("a", "-1m", 2, 3), "unique", "{#b=w:0 #c=w:1 offset=0}")
 	take := func(n int64, ids ...string) func(*env) string {
 		return steps(Round{Worker: "w1", Number: n, Crashes: 3, Idle: true, Start: ids})
 	}
-	graves := state{"failed:schedule": "(k:p4.001=now k:p4.002=now)", "failed:contents": "(#a:k:p4.001=0 #b:k:p4.002=0)",
+	failedTasks := state{"failed:schedule": "(k:p4.001=now k:p4.002=now)", "failed:contents": "(#a:k:p4.001=0 #b:k:p4.002=0)",
 		"failed:keyed:k:p4.001": h(worn("a", "k:x", "2", "3"), "planned=-1m"), "failed:keyed:k:p4.002": worn("b", "", "0", "3")}
-	after := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[c]", "process:p2", "[d]", "unique", "{#c=p:p1 offset=3}").merged(graves)
+	after := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[c]", "process:p2", "[d]", "unique", "{#c=p:p1 offset=3}").merged(failedTasks)
 	run(t, []scenario{
 		{name: "both lanes", seed: seed, steps: []when{
-			{call: take(1, "p1", "p2", "p3", "p4"), want: "started=c/1,d/2 rank=0 buried=2", state: after.with("idle", "(w1=clock:now)")},
+			{call: take(1, "p1", "p2", "p3", "p4"), want: "started=c/1,d/2 rank=0 unstarted=2", state: after.with("idle", "(w1=clock:now)")},
 			{call: take(1, "p1", "p2", "p3", "p4"), want: "started=c/1,d/2 rank=0", state: after.with("idle", "(w1=now)")}}},
 		{name: "all of them", seed: member.with("queues", "[b b]", "ledger", "{#b=3}"), steps: []when{
 			// The count of crashes goes with the first one.
-			{call: take(1, "p1", "p2", "p3"), want: "started=b/1 rank=0 buried=1", state: member.with("idle", "(w1=now)", "rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[b]",
+			{call: take(1, "p1", "p2", "p3"), want: "started=b/1 rank=0 unstarted=1", state: member.with("idle", "(w1=now)", "rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[b]",
 				"failed:schedule", "(k:p3.001=now)", "failed:contents", "(#b:k:p3.001=0)", "failed:keyed:k:p3.001", worn("b", "", "0", "3"))}}},
 		{name: "never", seed: seed, steps: []when{
 			{call: begins(1, "p1", "p2"), want: "started=a/1@k:x~2!3,b/2!3", state: runX.with("token", "=2", "working:w1", "(p1=1 p2=2)", "process:p2", "[b]", "queues", "[c d]",
@@ -103,7 +103,7 @@ func TestCrashed(t *testing.T) {
 // A failed queue is a queue; tasks that its handler gives up on are set aside.
 func TestFailedQueue(t *testing.T) {
 	w := member.failed()
-	seed := w.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x"))
+	seed := w.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", failedOf("a", "-9m", "from=k:x"))
 	meta := "kind=failed reason=r tries=0 deaths=0 worker=w1 at=-9m from=k:x"
 	running := w.with("failed:rounds", "{w1=1}", "failed:token", "=1", "failed:working:w1", "(p1=1)", "failed:process:p1", "[a]", "failed:entries", "{p1=k:g1}",
 		"failed:keyed:k:g1", h(meta, runs("p1", 0, 0)))
@@ -126,9 +126,9 @@ func TestFailedQueue(t *testing.T) {
 				state: over.with("failed:rounds", "{w1=3}", "schedule", "(k:x=now)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "now", 0, 0))}}},
 		{name: "its worker dies", seed: running, steps: []when{
 			{call: inFailed(fails("w1")), want: "known=true returned=1", state: back.with("failed:workers", "", "failed:rounds", "", "failed:token", "=2", "failed:schedule", "(k:g1=1)", "failed:keyed:k:g1", h(meta, waits("a", "1", 0, 1)))}}},
-		{name: "too many crashes", seed: seed.with("failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x", "crashes=3")), steps: []when{
+		{name: "too many crashes", seed: seed.with("failed:keyed:k:g1", failedOf("a", "-9m", "from=k:x", "crashes=3")), steps: []when{
 			{call: inFailed(steps(Round{Worker: "w1", Number: 1, Crashes: 3, Idle: true, Start: []string{"p1"}})), want: "rank=0", state: seed.with("failed:rounds", "{w1=1}",
-				"failed:idle", "(w1=clock:now)", "failed:schedule", "(k:g1=aside:now)", "failed:keyed:k:g1", h(graveOf("a", "-9m", "from=k:x", "crashes=3"), "due=aside:now"))}}},
+				"failed:idle", "(w1=clock:now)", "failed:schedule", "(k:g1=aside:now)", "failed:keyed:k:g1", h(failedOf("a", "-9m", "from=k:x", "crashes=3"), "due=aside:now"))}}},
 		{name: "somebody pushed to its list", seed: w.with("failed:queues", "[z]"), steps: []when{
 			{call: inFailed(begins(1, "p1")), want: "started=z/1", state: w.with("failed:rounds", "{w1=1}", "failed:token", "=1", "failed:working:w1", "(p1=1)", "failed:process:p1", "[z]")},
 			{call: inFailed(ends(2, "p1", 1, Fail, gaveUp)), want: "settled=ok", state: over.with("failed:schedule", "(r:p1=aside:now)", "failed:contents", "(#z:r:p1=0)", "failed:keyed:r:p1", waits("z", "aside:now", 0, 0))},

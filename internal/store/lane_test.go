@@ -136,7 +136,7 @@ func TestKeyed(t *testing.T) {
 		{name: "snooze", seed: runX, steps: []when{{call: ends(2, "p1", 1, Snooze, Outcome{Delay: time.Hour}), want: "settled=ok",
 			state: backX.with("schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 2, 1))}}},
 		{name: "fail", seed: runX, steps: []when{{call: ends(2, "p1", 1, Fail, fail), want: "settled=ok", state: doneX.with("failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)",
-			"failed:keyed:k:p1", graveOf("a", "now", "kind=malformed", "tries=2", "deaths=1", "from=k:x"))}}},
+			"failed:keyed:k:p1", failedOf("a", "now", "kind=malformed", "tries=2", "deaths=1", "from=k:x"))}}},
 		{name: "leave", seed: runX, steps: []when{{call: leaves("w1"), want: "returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 1))}}},
 		{name: "its worker dies", alive: []string{"w2"}, seed: runX.with("workers", "(w1=-60m)", "suspects", "(w1=-1m)", "idle", "(w2=-1m)"), steps: []when{
 			{call: sweeps, want: "failed=w1/1 returned=1", heard: []string{"wake:w2 1"}, state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))}}},
@@ -158,7 +158,7 @@ func TestRetriedRaw(t *testing.T) {
 	due := retryR.with("schedule", "(r:p1=-1m)", "keyed:r:p1", waits("a", "-1m", 1, 0))
 	over := doneX.with("token", "=2", "rounds", "{w1=4}")
 	first := locked(due, "e:r:p1")
-	grave := state{"failed:schedule": "(k:p2=now)", "failed:contents": "(#a:k:p2=0)",
+	failedTask := state{"failed:schedule": "(k:p2=now)", "failed:contents": "(#a:k:p2=0)",
 		"failed:keyed:k:p2": h(waits("a", "now", 0, 0), "kind=failed", "reason=", "tries=1", "deaths=0", "worker=w1", "at=now", "from=")}
 	crash := due.with("ledger", "{#a=2}", "unique", "{#a=e:r:p1 offset=1}")
 	run(t, []scenario{
@@ -179,7 +179,7 @@ func TestRetriedRaw(t *testing.T) {
 			state: locked(retryR, "e:r:p1").with("rounds", "{w1=4}", "token", "=2")}}},
 		{name: "stop", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Stop, Outcome{}), want: "settled=ok",
 			state: locked(retryR, "e:r:p1").with("rounds", "{w1=4}", "token", "=2", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0))}}},
-		{name: "fail", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Fail, Outcome{Kind: Failed}), want: "settled=ok", state: over.merged(grave)}}},
+		{name: "fail", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Fail, Outcome{Kind: Failed}), want: "settled=ok", state: over.merged(failedTask)}}},
 		{name: "its worker dies", seed: locked(running, "p:p2"), steps: []when{{call: fails("w1"), want: "known=true returned=1",
 			state: locked(retryR, "e:r:p1").with("workers", "", "rounds", "", "token", "=3", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0), "ledger", "{#a=1}")}}},
 		{name: "a plain twin's end does not release", seed: first.with("working:w1", "(p5=1)", "process:p5", "[a]"), steps: []when{
@@ -191,9 +191,9 @@ func TestRetriedRaw(t *testing.T) {
 			state: doneX.with("token", "=2", "cancel:#a", "{finished=0 stopped=0 token=2} +1m")}}},
 		{name: "delete", seed: first.with("ledger", "{#a=2}", "queues", "[z]"), steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: doneX}}},
 		{name: "too many crashes", seed: crash, steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 3, Crashes: 2, Start: []string{"p2"}}), want: "again buried=1", state: doneX.merged(grave).with("rounds", "{w1=3}",
+			{call: steps(Round{Worker: "w1", Number: 3, Crashes: 2, Start: []string{"p2"}}), want: "again unstarted=1", state: doneX.merged(failedTask).with("rounds", "{w1=3}",
 				"failed:schedule", "(k:p2.001=now)", "failed:contents", "(#a:k:p2.001=0)", "failed:keyed:k:p2", "",
-				"failed:keyed:k:p2.001", h(grave["failed:keyed:k:p2"], "kind=crashed", "deaths=2", "planned=-1m", `reason="2 workers died holding it"`))}}},
+				"failed:keyed:k:p2.001", h(failedTask["failed:keyed:k:p2"], "kind=crashed", "deaths=2", "planned=-1m", `reason="2 workers died holding it"`))}}},
 		{name: "not too many", seed: crash, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 3, Crashes: 4, Start: []string{"p2"}}), want: "started=a/2@r:p1~1!2", state: locked(running, "p:p2").with("ledger", "{#a=2}", "keyed:r:p1", runs("p2", 1, 2))}}},
 		{name: "the ledger goes with a finish, stays with a stop and a retry", seed: rawP.with("ledger", "{#a=1 #b=1}"), steps: []when{

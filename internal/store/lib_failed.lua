@@ -14,11 +14,11 @@ local function failed_queue(head, tail, wake_channel)
   end)
 end
 
-local graves = later(function(graves)
+local failures = later(function(failures)
   -- If more than keep entries have a score of at least low, drops the oldest. One call is
   -- limited in elements and, except for the first, in bytes. Tasks that were set aside have
   -- ASIDE added to their time. Returns how many it dropped.
-  function graves.trim(lane, low, keep)
+  function failures.trim(lane, low, keep)
     local DROP_AT_MOST, DROP_BYTES = 100, 1048576 --! page constant.2
     local excess = math.min(redis.call('ZCOUNT', lane.schedule, low, '+inf') - keep, DROP_AT_MOST)
     if excess <= 0 then
@@ -44,32 +44,32 @@ local graves = later(function(graves)
   end
 
   -- Reports whether the failed queue's keys have the right types, so that it can take tasks.
-  function graves.sound(failed)
+  function failures.sound(failed)
     return type(redis.pcall('ZCARD', failed.schedule)) == 'number'
       and type(redis.pcall('ZCARD', failed.contents)) == 'number'
   end
 
   -- Adds a task to the failed queue. For an occurrence of a schedule, from includes its time,
   -- so that a requeue doesn't find its key in use.
-  function graves.bury(failed, worker, id, task)
-    local grave, from = 'k:' .. id, is_key(task.entry) and task.entry or ''
+  function failures.add(failed, worker, id, task)
+    local entry, from = 'k:' .. id, is_key(task.entry) and task.entry or ''
     if task.turn then
       from = from .. '@' .. task.turn
     end
-    await(failed, grave, task.payload, now, 0, 0, task.card)
-    redis.call('HSET', failed.keyed .. grave, 'kind', task.kind, 'reason', task.reason, 'tries', task.retries,
+    await(failed, entry, task.payload, now, 0, 0, task.card)
+    redis.call('HSET', failed.keyed .. entry, 'kind', task.kind, 'reason', task.reason, 'tries', task.retries,
       'deaths', task.crashes, 'worker', worker, 'at', now, 'from', from)
     if (task.due or 0) >= 1000000000000 then -- a lower one is the token of a returned task --! between bound constant
-      redis.call('HSET', failed.keyed .. grave, 'planned', task.due)
+      redis.call('HSET', failed.keyed .. entry, 'planned', task.due)
     end
-    plan(failed, grave, now)
+    plan(failed, entry, now)
   end
 
-  -- Trims the failed queue. Every script that buries tasks ends with this, and passes how many
+  -- Trims the failed queue. Every script that adds tasks to it ends with this, and passes how many
   -- to keep.
-  function graves.keep(failed, keep)
+  function failures.keep(failed, keep)
     if keep > 0 and redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0 then -- no worker serves it
-      return graves.trim(failed, -math.huge, keep)
+      return failures.trim(failed, -math.huge, keep)
     end
     return 0
   end

@@ -92,10 +92,10 @@ func TestOutcomeOfEnds(t *testing.T) {
 		{name: "is dropped", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: over(doneX, "canceled:now:0:"), heard: told}}},
 		{name: "fails", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "no"}), want: "settled=ok", heard: told,
 			state: over(doneX, "failed:now:2:no").with("failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)",
-				"failed:keyed:k:p1", h(graveOf("a", "now", "reason=no", "from=k:x", "tries=2", "deaths=1"), "card="+keeps))}}},
+				"failed:keyed:k:p1", h(failedOf("a", "now", "reason=no", "from=k:x", "tries=2", "deaths=1"), "card="+keeps))}}},
 		{name: "fails for a long reason", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: strings.Repeat("e", MaxError+1)}), want: "settled=ok", heard: told,
 			state: over(doneX, "failed:now:1024:"+strings.Repeat("e", MaxError)).with("failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)",
-				"failed:keyed:k:p1", h(graveOf("a", "now", "reason="+strings.Repeat("e", MaxError+1), "from=k:x", "tries=2", "deaths=1"), "card="+keeps))}}},
+				"failed:keyed:k:p1", h(failedOf("a", "now", "reason="+strings.Repeat("e", MaxError+1), "from=k:x", "tries=2", "deaths=1"), "card="+keeps))}}},
 		{name: "in the failed queue, where all have ended", alive: []string{"failed:end:k:p9"}, seed: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
 			"failed:working:w1": "(p1=1)", "failed:process:p1": "[a]", "failed:entries": "{p1=k:p9}", "failed:keyed:k:p9": h(runs("p1", 0, 0), "held="+keeps)}, steps: []when{
 			{call: inFailed(ends(2, "p1", 1, Finish, Outcome{})), want: "settled=ok", state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=2}", "failed:token": "=1"}}}},

@@ -43,7 +43,7 @@ var busyLane = state{
 	"keyed:k:z": waits("f", "-1m", 0, 0), "keyed:r:p9": waits("g", "+60m", 1, 0),
 	"schedule": "(k:z=-1m r:p9=+60m)", "contents": "(#e:k:x=0 #f:k:z=0 #g:r:p9=0)",
 	"ledger": "{#c=1 #g=1}", "unique": "{#c=p:p3 #g=e:r:p9 offset=0}", "idle": "(w3=clock:-1m)",
-	"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#h:k:g1=0)", "failed:keyed:k:g1": graveOf("h", "-9m", "from=k:v"),
+	"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#h:k:g1=0)", "failed:keyed:k:g1": failedOf("h", "-9m", "from=k:v"),
 }
 
 // busyBatch has a committed batch, and one that is being sent.
@@ -244,7 +244,7 @@ func TestDenied(t *testing.T) {
 	mute := func(string) []string { return []string{"~*", "+@all", "resetchannels"} }
 	blind := func(string) []string { return []string{"~*", "+@all", "-exists", "resetchannels", "&*_{q}_*"} }
 	recorded := state{"result:k:x": "=failed:5:0:"}
-	grave := recorded.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", graveOf("a", "-9m", "from=k:x", "card="+keeps))
+	failedTask := recorded.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", failedOf("a", "-9m", "from=k:x", "card="+keeps))
 	for _, c := range []struct {
 		name  string
 		rules func(prefix string) []string
@@ -257,7 +257,7 @@ func TestDenied(t *testing.T) {
 			call: commits("n", 1), want: "1", state: state{"batch:b": "[a]", "batches": "(b=1)", "once:n": "=b +1m"}}},
 		{"to tell who waits for an end", func(prefix string) []string { return []string{"~*", "+@all", "resetchannels", "&*_{q}_done"} }, kept, finish},
 		{"to write how a task ended", noRecord, kept, unkept},
-		{"to remove how a task ended", noRecord, grave, when{call: requeues("k:g1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: recorded.with(
+		{"to remove how a task ended", noRecord, failedTask, when{call: requeues("k:g1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: recorded.with(
 			"schedule", "(k:x=now)", "contents", "(#a:k:x=0)", "keyed:k:x", h(waits("a", "now", 0, 0), "card="+keeps))}},
 		{"to ask what is there", blind, nil, when{
 			call: adds("a", "", "0=x"), want: "first=a:now-0-a fresh", heard: []string{"enqueue 1"}, state: state{"added": "|now-0-a/0=x|"}}},

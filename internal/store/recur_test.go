@@ -142,7 +142,7 @@ func TestRecurrence(t *testing.T) {
 		return takenX.with("rounds", "{w1=2}", "working:w1", "", "process:p1", "", "entries", "", "schedule", "(k:x="+due+")",
 			"keyed:k:x", h(waits("a", due, retries, crashes), "turn=-1m"))
 	}
-	grave := []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)"}
+	failedTask := []string{"failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)"}
 	late := course("1a", "-9m,-1m,+20m,+30m", "-20m", "late=60000")
 	run(t, []scenario{
 		{name: "start, repeated", seed: dueX, steps: []when{
@@ -158,11 +158,11 @@ func TestRecurrence(t *testing.T) {
 		{name: "stop", seed: takenX, steps: []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: again("1", 0, 0)}}},
 		{name: "its worker is failed", seed: takenX, steps: []when{{call: fails("w1"), want: "known=true returned=1",
 			state: again("1", 0, 1).with("workers", "", "rounds", "", "token", "=2")}}},
-		{name: "fail: its grave is not of the key", seed: takenX, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok",
-			state: overX.with("recurrence:k:x", lastX("failed")).with(grave...).with("failed:keyed:k:p1",
+		{name: "fail: the failed task has no key", seed: takenX, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok",
+			state: overX.with("recurrence:k:x", lastX("failed")).with(failedTask...).with("failed:keyed:k:p1",
 				h(waits("a", "now", 0, 0), "kind=failed", "reason=r", "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:x@-1m"))}}},
 		{name: "crashed too often", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 2), "turn=-1m")), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 2, Start: []string{"p1"}}), want: "again buried=1", state: overX.with("rounds", "{w1=1}", "token", "",
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 2, Start: []string{"p1"}}), want: "again unstarted=1", state: overX.with("rounds", "{w1=1}", "token", "",
 				"recurrence:k:x", lastX("crashed"), "failed:schedule", "(k:p1.001=now)", "failed:contents", "(#a:k:p1.001=0)", "failed:keyed:k:p1.001",
 				h(waits("a", "now", 0, 0), "kind=crashed", `reason="2 workers died holding it"`, "tries=0", "deaths=2", "worker=w1", "at=now", "from=k:x@-1m", "planned=-1m"))}}},
 		{name: "missed ones occur once", seed: dueX.with("recurrence:k:x", course("1a", "-9m,-1m,+20m,+30m", "-20m"), "schedule", "(k:x=-9m)",
@@ -206,7 +206,7 @@ func TestRecurrence(t *testing.T) {
 			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok", state: again("now", 1, 0).with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "now", "card=0t4:1500"),
 				"keyed:k:x", h(waits("a", "now", 1, 0), "turn=-1m", "card=0t4:1500"))}}},
 		{name: "its put card has expired", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "card=10000000000000001")), steps: []when{
-			{call: begins(1, "p1"), want: "again buried=1 expired=1", state: overX.with("rounds", "{w1=1}", "token", "", "recurrence:k:x", lastX("expired"),
+			{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: overX.with("rounds", "{w1=1}", "token", "", "recurrence:k:x", lastX("expired"),
 				"failed:schedule", "(k:p1.001=now)", "failed:contents", "(#a:k:p1.001=0)", "failed:keyed:k:p1.001",
 				h(waits("a", "now", 0, 0), "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:x", "planned=-1m", "card=10000000000000001"))}}},
 		{name: "started before its time", seed: planX, steps: []when{

@@ -23,8 +23,8 @@ end
 local PAGE = 1048576 -- bytes --! page constant
 local requeued, looked, bytes = 0, 0, 0
 for i = at, #ARGV do
-  local grave = ARGV[i]
-  local key = failed.keyed .. grave
+  local entry = ARGV[i]
+  local key = failed.keyed .. entry
   local from, process, card = unpack(redis.pcall('HMGET', key, 'from', 'process', 'card'))
   local size = redis.pcall('HSTRLEN', key, 'payload')
   size = type(size) == 'number' and size or 0
@@ -33,13 +33,13 @@ for i = at, #ARGV do
   end
   looked = looked + 1
   from = from or ''
-  local free = not process and (size > 0 or redis.pcall('HEXISTS', key, 'payload') == 1) --! grave operand.1; look operand.3 constant.1
+  local free = not process and (size > 0 or redis.pcall('HEXISTS', key, 'payload') == 1) --! failed operand.1; look operand.3 constant.1
   if free and from ~= '' then --! look operand.2
     free = redis.call('EXISTS', q.keyed .. from) == 0
   end
   if free then
     bytes = bytes + size
-    local payload = unwait(failed, grave)
+    local payload = unwait(failed, entry)
     if from == '' then
       redis.call('LPUSH', q.waiting, payload)
     else

@@ -105,45 +105,45 @@ type Start struct {
 	Due     int64  // ms of Redis time when it was due, or was added; 0: unknown
 	Retries int
 	Crashes int
-	Failure *Grave // in a failed queue
-	Bytes   int    // of the payload, if it was left out of a brief answer
+	Failure *FailedTask // in a failed queue
+	Bytes   int         // of the payload, if it was left out of a brief answer
 }
 
 // An Answer is the answer to a round.
 type Answer struct {
-	Settled []Settled
-	Started []Start
-	Cancels []Cancellation
-	Seen    int64
-	Hungry  int           // how many other workers are idle, with nothing to start
-	More    bool          // more tasks could start, also if the round asked for none
-	Rank    int           // place among the idle workers; -1 when not among them
-	Again   bool          // there is more to do immediately
-	Trouble string        // why nothing could be started
-	Tokens  []int64       // of the cancels in Heard; 0 if not recorded
-	Due     time.Duration // until the worker should look again; negative if it needn't
-	Buried  int           // tasks that failed without a start
-	Expired int           // how many of these had expired; the others' workers had died holding them
-	Last    int64         // the number of the previous round, according to Redis
-	Cut     bool          // the budget ended the starts, although more tasks could start
-	Dropped int           // failed tasks dropped, since more than Keep had failed
-	Passed  *Passed       // nil if the round didn't look
-	Heard   bool          // observers have received a finished task
-	Watched bool          // there were locks, crashes or cancels, for which ends are hashed
+	Settled   []Settled
+	Started   []Start
+	Cancels   []Cancellation
+	Seen      int64
+	Hungry    int           // how many other workers are idle, with nothing to start
+	More      bool          // more tasks could start, also if the round asked for none
+	Rank      int           // place among the idle workers; -1 when not among them
+	Again     bool          // there is more to do immediately
+	Trouble   string        // why nothing could be started
+	Tokens    []int64       // of the cancels in Heard; 0 if not recorded
+	Due       time.Duration // until the worker should look again; negative if it needn't
+	Unstarted int           // tasks that failed without a start
+	Expired   int           // how many of these had expired; the others' workers had died holding them
+	Last      int64         // the number of the previous round, according to Redis
+	Cut       bool          // the budget ended the starts, although more tasks could start
+	Dropped   int           // failed tasks dropped, since more than Keep had failed
+	Passed    *Passed       // nil if the round didn't look
+	Heard     bool          // observers have received a finished task
+	Watched   bool          // there were locks, crashes or cancels, for which ends are hashed
 }
 
 // StepCall returns the call of one round.
 func StepCall(q keys.Queue, round *Round) redisconn.Call {
-	var head, tail, bury string
+	var head, tail, wakeFailed string
 	if !q.IsFailed() {
 		head, tail = q.Failed().Around()
-		bury = q.Failed().Wake("")
+		wakeFailed = q.Failed().Wake("")
 	}
 	ends := round.ends()
 	outcomes, simple := round.Outcomes[:len(round.Outcomes)-ends], round.Outcomes[len(round.Outcomes)-ends:]
 	all := step.line(q, outcomeSize*len(outcomes)+2*ends+1+2*len(round.Stopping)+len(round.Heard)+len(round.Start), []any{
 		"worker", round.Worker, "round", round.Number, "lease", round.Lease.Milliseconds(), "seen", round.Seen, "idle", flag(round.Idle),
-		"crashes", round.Crashes, "solo", flag(round.Solo), "keep", round.Keep, "head", head, "tail", tail, "bury", bury,
+		"crashes", round.Crashes, "solo", flag(round.Solo), "keep", round.Keep, "head", head, "tail", tail, "wake_failed", wakeFailed,
 		"outcomes", len(outcomes), "entries", unplain(outcomes), "ends", ends, "adds", unplain(simple), "stopping", len(round.Stopping), "heard", len(round.Heard),
 		"ahead", round.Ahead, "budget", max(round.Budget, 0), "room", max(round.Room, 0), "brief", flag(round.Brief),
 		"passed", round.Passed.Count, "last", round.Passed.Last, "first", round.Passed.First, "lists", []any(nil),
@@ -262,7 +262,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	a.Hungry, a.More = max(a.Hungry, 0), a.Hungry < 0
 	a.Trouble = in.string("trouble")
 	in.each("recorded", func(d *decoder) { a.Tokens = append(a.Tokens, d.int()) })
-	a.Due, a.Buried, a.Last = time.Duration(in.int("due"))*time.Microsecond, int(in.int("buried")), in.int("last")
+	a.Due, a.Unstarted, a.Last = time.Duration(in.int("due"))*time.Microsecond, int(in.int("unstarted")), in.int("last")
 	a.Cut, a.Dropped = in.int("cut") == 1, int(in.int("dropped"))
 	if passed := in.list("passed"); len(passed.rest) > 0 {
 		a.Passed = &Passed{int(passed.int()), passed.string(), passed.string()}
@@ -288,7 +288,7 @@ func (d *decoder) start() Start {
 		s.Retries, s.Crashes = int(in.int()), int(in.int())
 		if story, ok := in.next().([]any); ok {
 			of := &decoder{rest: story}
-			g := of.grave()
+			g := of.failedTask()
 			s.Failure = &g
 			in.join(of)
 		}

@@ -13,7 +13,7 @@
 --                    failed queue, how many tasks that were set aside
 -- ARGV[14] head      start of the failed queue's key names; "": this is a failed queue
 -- ARGV[15] tail      end of these names
--- ARGV[16] bury      channel prefix to wake its workers
+-- ARGV[16] wake_failed  channel prefix to wake its workers
 -- ARGV[17] done      channel for the events of finished tasks
 -- ARGV[18] outcomes  how many; each: process, token, verb, an argument of the verb and, for a
 --                    large payload, bytes:digest, otherwise "".
@@ -40,7 +40,7 @@
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_return, lib_failed.
 --
 -- Returns {outcomes, odd, told, plain, token, cancels, seen, rank, hungry,
--- again, trouble, recorded, due, buried, last, cut, dropped, passed, heard, watched, expired}: for each
+-- again, trouble, recorded, due, unstarted, last, cut, dropped, passed, heard, watched, expired}: for each
 -- outcome ok, canceled (a task to return or retry was dropped because of a cancel),
 -- gone (it was settled before) or refused (a key has the wrong type); the place
 -- and the same word for each end that wasn't ok; for each
@@ -194,17 +194,17 @@ end
 
 local gave_up = false -- something went to the failed queue, or aside
 
-later(function(graves)
+later(function(failures)
   -- Sets aside a task that fails in a failed queue, as an entry that is never due.
-  function graves.put_aside(entry, payload, retries, crashes)
+  function failures.put_aside(entry, payload, retries, crashes)
     await(q, entry, payload, ASIDE + now, retries, crashes)
     plan(q, entry, ASIDE + now)
   end
 
   -- Moves the task of a process to the failed queue, or sets it aside. Returns true, or false
   -- and nil as give_back does.
-  function graves.give_up(id, started, kind, due, reason, digest)
-    if failed and not graves.sound(failed) then
+  function failures.give_up(id, started, kind, due, reason, digest)
+    if failed and not failures.sound(failed) then
       return nil
     end
     local payload, entry, tried, died, card = take_out(id, digest)
@@ -222,7 +222,7 @@ later(function(graves)
       forget_crashes(payload)
     end
     if failed then
-      graves.bury(failed, worker, id,
+      failures.add(failed, worker, id,
         { payload = payload, entry = entry, retries = tried, crashes = died, kind = kind, reason = reason, card = card,
           due = tonumber(due), turn = is_key(entry) and not q.running[id] and redis.call('HGET', q.keyed .. entry, 'took') }) --! look operand.2
       remove(working, id, payload, entry, 'failed')
@@ -232,11 +232,11 @@ later(function(graves)
       entry_returned(entry, id, payload, ASIDE + now, tried, died, card)
     else
       remove(working, id, payload, nil)
-      graves.put_aside('r:' .. id, payload, tried, died)
+      failures.put_aside('r:' .. id, payload, tried, died)
     end
     return true
   end
-end, graves)
+end, failures)
 
 local settled, trouble = {}, ''
 digests.large_one = '^%d+:(' .. string.rep('[%da-f]', 40) .. ')$'
@@ -266,7 +266,7 @@ for i = 1, outcomes do
       moved = put_off(working, id, started, tonumber(delay), text, verb == 'retry' and 1 or 0, digest)
     else
       local kind, due, reason = string.match(word, '^(%a+):(%d*):(.*)$')
-      moved = graves.give_up(id, started, kind, due, reason, digest)
+      moved = failures.give_up(id, started, kind, due, reason, digest)
     end
     settled[i] = moved and 'ok' or moved == false and 'canceled' or 'refused'
   end
@@ -358,7 +358,7 @@ if suspecting then --! guard returns-first false
 end
 open = open and not paused
 local told = 0
-local empty, buried, moved, scores, prefix = false, 0, false, {}, {}
+local empty, unstarted, moved, scores, prefix = false, 0, false, {}, {}
 -- The ids are only for starts, so that the worker can match them. Other processes get ids
 -- derived from the last one, which no start uses; they sort in the same order.
 -- Nothing is prefetched while another worker could start it, or while there are crash counts:
@@ -370,8 +370,8 @@ if counting or idlers > 0 then
 end
 -- What the starts cost, in µs as measured, so that one step stays short: a task of the list
 -- (plain); an added task, or one with locks or crashes to check (watched); an entry; an entry
--- that is passed over or dropped; a task that is buried; and bytes of payload and of card per µs.
-local COST = { plain = 4, watched = 10, entry = 25, passed = 4, buried = 50, bytes = 400, card = 100 } --! cost constant.1 constant.2 constant.3 constant.5 constant.7
+-- that is passed over or dropped; a task that fails unstarted; and bytes of payload and of card per µs.
+local COST = { plain = 4, watched = 10, entry = 25, passed = 4, unstarted = 50, bytes = 400, card = 100 } --! cost constant.1 constant.2 constant.3 constant.5 constant.7
 local spent, prompt = 0, #ARGV - ahead -- up to prompt, starts run at once; later ones are prefetched
 local function spend(cost, bytes, more)
   spent = spent + cost + (bytes - bytes % COST.bytes) / COST.bytes
@@ -429,7 +429,7 @@ local starts = later(function(starts)
   -- Such tasks run one at a time, so that one that kills its worker doesn't take another along.
   -- Reading the payload of such a task takes as long as for others, and hashing it as long again.
   function starts.risky(crashes, payload)
-    if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or graves.sound(failed)) then
+    if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or failures.sound(failed)) then
       return false
     end
     if solo then
@@ -445,35 +445,35 @@ local starts = later(function(starts)
     if most == 0 or crashes < most then
       return false
     end
-    if failed and not graves.sound(failed) then
+    if failed and not failures.sound(failed) then
       trouble = 'WRONGTYPE a key of the failed queue is of another type'
       return false
     end
     local id, reason = starts.other_id(), crashes .. ' workers died holding it'
     if failed then
-      graves.bury(failed, worker, id,
+      failures.add(failed, worker, id,
         { payload = payload, entry = entry, retries = retries, crashes = crashes, kind = 'crashed', reason = reason, card = card,
           due = due, turn = turn })
       cards.ended(entry, card, 'failed', reason, '')
     else -- from the list: entries of a failed queue are set aside under their own names
-      graves.put_aside('r:' .. id, payload, retries, crashes)
+      failures.put_aside('r:' .. id, payload, retries, crashes)
     end
-    buried, gave_up = buried + 1, true
-    spent = spent + COST.buried + math.floor(#payload / COST.bytes)
+    unstarted, gave_up = unstarted + 1, true
+    spent = spent + COST.unstarted + math.floor(#payload / COST.bytes)
     return true
   end
 
   -- Moves an expired task to the failed queue. Returns false if that's impossible, and it waits on.
   function starts.expire(payload, entry, retries, crashes, card, due)
-    if not graves.sound(failed) then
+    if not failures.sound(failed) then
       trouble = 'WRONGTYPE a key of the failed queue is of another type'
       return false
     end
-    graves.bury(failed, worker, starts.other_id(), { payload = payload, entry = entry, retries = retries, crashes = crashes,
+    failures.add(failed, worker, starts.other_id(), { payload = payload, entry = entry, retries = retries, crashes = crashes,
       kind = 'expired', reason = cards.too_late, card = card, due = due })
     cards.ended(entry, card, 'expired', cards.too_late, '')
-    buried, gave_up, added.expired = buried + 1, true, added.expired + 1
-    spent = spent + COST.buried + math.floor(#payload / COST.bytes)
+    unstarted, gave_up, added.expired = unstarted + 1, true, added.expired + 1
+    spent = spent + COST.unstarted + math.floor(#payload / COST.bytes)
     return true
   end
 
@@ -657,9 +657,9 @@ elseif open and wanted > 0 and not brief then
       cleared, spent = cleared + 1, spent + COST.entry
     elseif not failed and most > 0 and crashes >= most then
       read()
-      graves.put_aside(entry, payload, retries, crashes)
+      failures.put_aside(entry, payload, retries, crashes)
       gave_up = true
-      cleared, spent = cleared + 1, spent + COST.buried + math.floor(#payload / COST.bytes)
+      cleared, spent = cleared + 1, spent + COST.unstarted + math.floor(#payload / COST.bytes)
     elseif crashes > 0 and first > prompt then
       final = first - 1 -- it isn't prefetched either --! reset constant
     elseif not starts.risky(crashes, payload) then
@@ -775,7 +775,7 @@ q.drift = q.drift + #scores / 2
 keep_drift()
 local dropped = 0
 if gave_up then
-  dropped = failed and graves.keep(failed, keep) or graves.trim(q, ASIDE, keep)
+  dropped = failed and failures.keep(failed, keep) or failures.trim(q, ASIDE, keep)
 end
 
 -- If the worker begins to hold tasks, no cancel from before this round's starts covers any of
@@ -808,7 +808,7 @@ if scheduled and open and not more then --! look operand.1
   end
 end
 local cut = more and spent >= budget and first <= final and 1 or 0
-again = again or more and round == last or cut == 1 or (buried > 0 or moved) and not empty
+again = again or more and round == last or cut == 1 or (unstarted > 0 or moved) and not empty
   or overtaken and told / 3 < needed
 if idle and told / 3 + #plain < needed and not again then
   local score = now
@@ -860,5 +860,5 @@ elseif canceling and not overtaken then --! guard overtaken-tells operand.2
     seen = tonumber(new[#new])
   end
 end
-return { settled, odd, started, plain, token, cancels, seen, rank, more and -1 or idlers, again and 1 or 0, trouble, recorded, due, buried, last, cut, dropped, --! one operand.7; reply constant.1
+return { settled, odd, started, plain, token, cancels, seen, rank, more and -1 or idlers, again and 1 or 0, trouble, recorded, due, unstarted, last, cut, dropped, --! one operand.7; reply constant.1
   prefix, observed and 1 or 0, watched and 1 or 0, added.expired } --! one operand.3

@@ -68,7 +68,7 @@ func TestGuardStep(t *testing.T) {
 			{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok seen=3", heard: done, state: over.with("token", "=3", "cancel:#b", "{finished=1 stopped=0 token=3} +1m")}}},
 		{name: "a process that another runs", seed: runX.with("keyed:k:x", runs("p2", 1, 0)), steps: []when{
 			{call: ends(2, "p1", 1, Fail, gaveUp), want: "settled=ok", state: after("2").with("keyed:k:x", runs("p2", 1, 0)).merged(
-				state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")})}}},
+				state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": failedOf("a", "now")})}}},
 		{name: "a token beyond all times", seed: runX.with("working:w1", "(p1=8000000000000)", "token", "=8000000000000"), steps: []when{
 			{call: ends(2, "p1", 8000000000000, Stop, Outcome{}), want: "settled=ok", state: backX.with("token", "=8000000000000", "schedule", "(k:x=now)", "keyed:k:x", waits("a", "now", 2, 1))}}},
 		{name: "heard", seed: member.with("token", "=7", "cancel:#a", "{finished=0 stopped=0 token=7} +1m", "cancel:#b", "=foreign", "cancel:#d", "{finished=0 stopped=0 token=5} +1m"), steps: []when{
@@ -98,7 +98,7 @@ func TestGuardStep(t *testing.T) {
 		{name: "a list of another type, and a ledger", seed: member.with("queues", "=foreign", "ledger", "{#z=1}"), steps: []when{{call: begins(1, "p1"), want: "trouble=WRONGTYPE", state: member.with("queues", "=foreign", "ledger", "{#z=1}", "rounds", "{w1=1}")}}},
 		{name: "several who serve the failed queue are woken", alive: []string{"failed:w8", "failed:w9"}, seed: two.with("failed:idle", "(w8=-2m w9=-1m)"), steps: []when{
 			{call: Outcome{Verb: Fail, Kind: Failed, Reason: "r"}.each(2, 2), want: "settled=ok,ok", heard: []string{"failed:wake:w8 2", "failed:wake:w9 2"}, state: over.merged(
-				state{"failed:schedule": "(k:p1=now k:p2=now)", "failed:contents": "(#a:k:p1=0 #b:k:p2=0)", "failed:keyed:k:p1": graveOf("a", "now"), "failed:keyed:k:p2": graveOf("b", "now")})}}},
+				state{"failed:schedule": "(k:p1=now k:p2=now)", "failed:contents": "(#a:k:p1=0 #b:k:p2=0)", "failed:keyed:k:p1": failedOf("a", "now"), "failed:keyed:k:p2": failedOf("b", "now")})}}},
 	}
 	for _, v := range []Ending{Finish, Drop, Stop, Retry, Snooze, Fail} {
 		for key, s := range map[string]state{
@@ -202,9 +202,9 @@ func TestGuardAhead(t *testing.T) {
 		{name: "nor is that started ahead", seed: due(0, 1, 0).with("queues", "[z]"), steps: []when{
 			{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=t0/1@k:0", state: ran(due(0, 1, 0), 1, 1, 0, 0).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:0}", "schedule", "(k:1=2 k:2=3)", "contents", "(#t1:k:1=0 #t2:k:2=0)")}}},
 		{name: "an id that was given away is for no start", seed: due(3, 1).with("queues", "[z]"), steps: []when{
-			{call: ahead(0, Round{Crashes: 3}, "p1", "p2"), want: "started=t1/1@k:1!1 again buried=1", state: ran(due(3, 1), 1, 1, 1, 1).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:1}", "schedule", "", "contents", "", "keyed:k:0", "").merged(buriedAt("p2.001", "t0", "k:0"))}}},
+			{call: ahead(0, Round{Crashes: 3}, "p1", "p2"), want: "started=t1/1@k:1!1 again unstarted=1", state: ran(due(3, 1), 1, 1, 1, 1).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:1}", "schedule", "", "contents", "", "keyed:k:0", "").merged(buriedAt("p2.001", "t0", "k:0"))}}},
 		{name: "an id ahead is given away first", seed: due(3).with("queues", "[a b]", "ledger", "{#z=1}"), steps: []when{
-			{call: ahead(1, Round{Crashes: 3}, "p1", "p2", "p3"), want: "started=a/1,b/2 again buried=1", state: started(2, member).with("ledger", "{#z=1}").merged(buriedAt("p3.001", "t0", "k:0"))}},
+			{call: ahead(1, Round{Crashes: 3}, "p1", "p2", "p3"), want: "started=a/1,b/2 again unstarted=1", state: started(2, member).with("ledger", "{#z=1}").merged(buriedAt("p3.001", "t0", "k:0"))}},
 		},
 	})
 }
@@ -212,7 +212,7 @@ func TestGuardAhead(t *testing.T) {
 // buriedAt returns a failed task with an id that no process has.
 func buriedAt(id, payload, from string, fields ...string) state {
 	return state{"failed:schedule": "(k:" + id + "=now)", "failed:contents": "(#" + payload + ":k:" + id + "=0)",
-		"failed:keyed:k:" + id: graveOf(payload, "now", append(fields, "kind=crashed", "deaths=3", "from="+from, `reason="3 workers died holding it"`)...)}
+		"failed:keyed:k:" + id: failedOf(payload, "now", append(fields, "kind=crashed", "deaths=3", "from="+from, `reason="3 workers died holding it"`)...)}
 }
 
 // Tasks that have crashed workers wait separately, fail, or start after all.
@@ -235,10 +235,10 @@ func TestGuardRisky(t *testing.T) {
 			{call: take(3, false, "p1", "p2"), want: "started=b/1 again", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[b]", "ledger", "{#a=2}", "unique", "{#a=e:r:p2.001 offset=2}",
 				"schedule", "(r:p2.001=now)", "contents", "(#a:r:p2.001=0)", "keyed:r:p2.001", h(waits("a", "now", 0, 0), "digest="+digest("a")))}}},
 		{name: "the ledger of others stays where a key fails", seed: wait(3).with("ledger", "{#a=1}"), steps: []when{
-			{call: take(3, false, "p1", "p2"), want: "buried=1", state: member.with("rounds", "{w1=1}", "ledger", "{#a=1}").merged(state{"failed:schedule": "(k:p2.001=now)", "failed:contents": "(#a:k:p2.001=0)",
-				"failed:keyed:k:p2.001": graveOf("a", "now", "kind=crashed", "deaths=3", "from=k:x", "planned=-1m", `reason="3 workers died holding it"`)})}}},
+			{call: take(3, false, "p1", "p2"), want: "unstarted=1", state: member.with("rounds", "{w1=1}", "ledger", "{#a=1}").merged(state{"failed:schedule": "(k:p2.001=now)", "failed:contents": "(#a:k:p2.001=0)",
+				"failed:keyed:k:p2.001": failedOf("a", "now", "kind=crashed", "deaths=3", "from=k:x", "planned=-1m", `reason="3 workers died holding it"`)})}}},
 		{name: "of the list of a failed queue, put aside", seed: raw, steps: []when{
-			{call: inFailed(take(3, false, "p1", "p2")), want: "buried=1", state: member.failed().with("failed:rounds", "{w1=1}", "failed:schedule", "(r:p2.001=aside:now)", "failed:contents", "(#z:r:p2.001=0)", "failed:keyed:r:p2.001", waits("z", "aside:now", 0, 3))}}},
+			{call: inFailed(take(3, false, "p1", "p2")), want: "unstarted=1", state: member.failed().with("failed:rounds", "{w1=1}", "failed:schedule", "(r:p2.001=aside:now)", "failed:contents", "(#z:r:p2.001=0)", "failed:keyed:r:p2.001", waits("z", "aside:now", 0, 3))}}},
 		{name: "of the list of a failed queue, told", seed: raw.with("failed:ledger", "{#z=1}"), steps: []when{
 			{call: inFailed(take(0, false, "p1")), want: "started=z/1!1", state: rawP.failed().with("failed:process:p1", "[z]", "failed:ledger", "{#z=1}")}}},
 		{name: "in a failed queue, one death is too many", seed: wait(1).failed(), steps: []when{
@@ -250,38 +250,38 @@ func TestGuardRisky(t *testing.T) {
 
 // The failed queue is bounded, unless a worker serves it.
 func TestGuardBound(t *testing.T) {
-	graves := func(due string, names ...string) state {
+	failedTasks := func(due string, names ...string) state {
 		s := state{}
 		var schedule, contents []string
 		for _, n := range names {
 			schedule, contents = append(schedule, "k:"+n+"="+due), append(contents, "#x:k:"+n+"=0")
-			s["failed:keyed:k:"+n] = graveOf("x", strings.TrimPrefix(due, "aside:"))
+			s["failed:keyed:k:"+n] = failedOf("x", strings.TrimPrefix(due, "aside:"))
 		}
 		s["failed:schedule"], s["failed:contents"] = "("+strings.Join(schedule, " ")+")", "("+strings.Join(contents, " ")+")"
 		return s
 	}
 	fresh := func(s state) state {
-		return s.with("failed:schedule", strings.TrimSuffix(s["failed:schedule"], ")")+" k:p1=now)", "failed:contents", "(#a:k:p1=0 "+s["failed:contents"][1:], "failed:keyed:k:p1", graveOf("a", "now"))
+		return s.with("failed:schedule", strings.TrimSuffix(s["failed:schedule"], ")")+" k:p1=now)", "failed:contents", "(#a:k:p1=0 "+s["failed:contents"][1:], "failed:keyed:k:p1", failedOf("a", "now"))
 	}
-	two := graves("-9m", "g1", "g2")
+	two := failedTasks("-9m", "g1", "g2")
 	keep := func(n int) func(*env) string {
 		return steps(Round{Worker: "w1", Number: 2, Keep: n, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Failed, Reason: "r"}}})
 	}
-	only := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": graveOf("a", "now")}
+	only := state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": failedOf("a", "now")}
 	foreign := state{"failed:workers": "=foreign"}
-	tie := state{"failed:schedule": "(k:g1=-9m k:g2=aside:-9m)", "failed:contents": "(#x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:g1": graveOf("x", "-9m"), "failed:keyed:k:g2": graveOf("x", "-9m")}
+	tie := state{"failed:schedule": "(k:g1=-9m k:g2=aside:-9m)", "failed:contents": "(#x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:g1": failedOf("x", "-9m"), "failed:keyed:k:g2": failedOf("x", "-9m")}
 	w := state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1", "failed:working:w1": "(p1=1)", "failed:process:p1": "[a]"}
-	asides := graves("aside:-9m", "g1", "g2")
+	asides := failedTasks("aside:-9m", "g1", "g2")
 	over := state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=2}", "failed:token": "=1"}
 	giveUp := inFailed(keep(1))
 	run(t, []scenario{
 		{name: "one", seed: rawP.merged(two), steps: []when{{call: keep(1), want: "settled=ok dropped=2", state: doneX.merged(only)}}},
 		{name: "all", seed: rawP.merged(two), steps: []when{{call: keep(-1), want: "settled=ok", state: doneX.merged(fresh(two))}}},
 		{name: "nobody knows", seed: rawP.merged(two).merged(foreign), steps: []when{{call: keep(1), want: "settled=ok", state: doneX.merged(fresh(two)).merged(foreign)}}},
-		{name: "two of the same time", seed: rawP.merged(tie), steps: []when{{call: keep(2), want: "settled=ok dropped=1", state: doneX.merged(only).with("failed:schedule", "(k:p1=now k:g2=aside:-9m)", "failed:contents", "(#a:k:p1=0 #x:k:g2=0)", "failed:keyed:k:g2", graveOf("x", "-9m"))}}},
+		{name: "two of the same time", seed: rawP.merged(tie), steps: []when{{call: keep(2), want: "settled=ok dropped=1", state: doneX.merged(only).with("failed:schedule", "(k:p1=now k:g2=aside:-9m)", "failed:contents", "(#a:k:p1=0 #x:k:g2=0)", "failed:keyed:k:g2", failedOf("x", "-9m"))}}},
 		{name: "put aside, of the list", seed: w.merged(asides), steps: []when{{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)})}}},
 		{name: "what too many have died of counts", seed: keyX.with("keyed:k:x", waits("a", "-1m", 0, 3)).merged(two), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1", "p2"}}), want: "buried=1 dropped=2", state: member.with("rounds", "{w1=1}").merged(buriedAt("p2.001", "a", "k:x", "planned=-1m"))}}},
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1", "p2"}}), want: "unstarted=1 dropped=2", state: member.with("rounds", "{w1=1}").merged(buriedAt("p2.001", "a", "k:x", "planned=-1m"))}}},
 		{name: "and in a failed queue, too", seed: state{"failed:workers": "(w1=+60m)"}.merged(asides).with("failed:schedule", "(k:x=-1m k:g1=aside:-9m k:g2=aside:-9m)", "failed:contents", "(#a:k:x=0 #x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:x", waits("a", "-1m", 0, 3)), steps: []when{
 			{call: inFailed(steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1"}})), want: "dropped=2", state: over.with("failed:rounds", "{w1=1}", "failed:token", "",
 				"failed:schedule", "(k:x=aside:now)", "failed:contents", "(#a:k:x=0)", "failed:keyed:k:x", waits("a", "aside:now", 0, 3))}}},

@@ -52,7 +52,7 @@ func steps(r Round) func(*env) string {
 		if a.Due >= 0 {
 			w.add("look", minutes(a.Due.Milliseconds()))
 		}
-		w.num("buried", int64(a.Buried), 0)
+		w.num("unstarted", int64(a.Unstarted), 0)
 		w.num("expired", int64(a.Expired), 0)
 		w.num("dropped", int64(a.Dropped), 0)
 		for _, token := range a.Tokens {

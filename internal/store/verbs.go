@@ -28,8 +28,8 @@ var (
 	join = verb(Verb{Name: "join", By: asWorker, Does: "makes a worker a member",
 		Keys: "workers suspects rounds token", Args: "worker lease asked round", Reply: "joined", Fails: "EVICTED"})
 	step = verb(Verb{Name: "step", By: asWorker, Does: "one round of a worker: ends processes, then starts some",
-		Keys: "shared", Args: "shared worker round lease seen idle crashes solo keep head tail bury done outcomes entries ends adds stopping heard ahead budget room brief passed last first lists…",
-		Reply: "outcomes odd told plain token cancels seen rank hungry again trouble recorded due buried last cut dropped passed heard watched expired",
+		Keys: "shared", Args: "shared worker round lease seen idle crashes solo keep head tail wake_failed done outcomes entries ends adds stopping heard ahead budget room brief passed last first lists…",
+		Reply: "outcomes odd told plain token cancels seen rank hungry again trouble recorded due unstarted last cut dropped passed heard watched expired",
 		Fails: "EVICTED STALE", Tells: "wake done end"})
 	beat = verb(Verb{Name: "beat", By: asWorker, Does: "renews the lease of a worker, and looks for workers whose lease has lapsed",
 		Keys: "shared batches recurring", Args: "shared worker lease grace judge batch",
@@ -72,5 +72,5 @@ var (
 		Keys: "shared batches recurring", Args: "shared mend what worker batch name…", Reply: "flaws judged retries", Tells: "wake"})
 	explain = verb(Verb{Name: "explain", By: asWorker, Does: "returns where the copies of a task are, and the state of the queue",
 		Keys: "shared batches", Args: "shared entry payload most depth head tail batch digest",
-		Reply: "now paused workers idle ready length added places line entries graves"})
+		Reply: "now paused workers idle ready length added places line entries failures"})
 )

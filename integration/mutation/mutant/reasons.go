@@ -38,7 +38,7 @@ var Reasons = map[string]string{
 	"unread":   "Any value except false means that it wasn't read.",
 	"batch":    "Removing several ids at once and one at a time has the same result.",
 	"lease":    "No lease is as short as a millisecond.",
-	"grave":    "Nothing is put under the name of a failed task, so it never both waits and runs.",
+	"failed":   "Nothing is put under the name of a failed task, so it never both waits and runs.",
 	"left":     "A key that exists and expires has at least a millisecond left.",
 	"passed":   "It isn't used if nothing was passed over.",
 	"unheard":  "Without a subscriber, what is published can't be observed.",

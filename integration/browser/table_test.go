@@ -8,9 +8,9 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// A deed is an action of the dashboard: where it is, what is filled in, what the page says then, and what must
+// An action is one of the dashboard: where it is, what is filled in, what the page says then, and what must
 // be true afterwards.
-type deed struct {
+type action struct {
 	verb   string
 	before func()
 	page   string
@@ -47,14 +47,14 @@ func (b *brake) payload(queue string, p []byte) string {
 	return string(p)
 }
 
-// deeds are all actions, in an order in which each has something to do.
-func deeds(f *fleet, b *tab, held *brake) []deed {
+// actions are all actions, in an order in which each has something to do.
+func actions(f *fleet, b *tab, held *brake) []action {
 	t, q, victims, slow := f.t, f.emails, f.worker("victim", "victims"), f.worker("tortoise", "slow")
 	stats := func() inspect.QueueStats { return peertest.Stats(t, q) }
 	failures := func(n int) func() bool { return func() bool { return stats().Failed == n } }
 	paused := func(is bool) func() bool { return func() bool { return stats().Paused == is } }
 	choose := func() { b.click(`document.querySelector('input[name=id]')`) }
-	return []deed{
+	return []action{
 		{verb: "enqueue", page: "queue?name=emails", fields: []string{"payload", "from the browser"}, says: "the task is in the queue",
 			so: func() bool { return slices.Contains(peertest.Waiting(t, q), "from the browser") }},
 		{verb: "pause", page: "queue?name=emails", says: "the queue is paused", so: paused(true)},
