@@ -166,7 +166,7 @@ func TestWrongHistories(t *testing.T) {
 		}, "a is in 2 places"},
 		"a process has no owner": {func(t *testing.T, h *history) {
 			h.replace(t, "ZADD chaos:working:{q}:w1 1 i1 2 i2", "ZADD chaos:working:{q}:w1 1 i1")
-		}, "2 processes of q have 1 owners"},
+		}, "q has 2 processes, but workers hold 1"},
 		"a failed worker is a member again": {func(t *testing.T, h *history) {
 			h.commit("ZADD chaos:workers:{q} 2000 w1")
 		}, "w1 is a member again"},
@@ -179,7 +179,7 @@ func TestWrongHistories(t *testing.T) {
 		}, "w1 is a member again"},
 		"tokens go back": {func(t *testing.T, h *history) {
 			h.replace(t, "SET chaos:token:{q} 5", "SET chaos:token:{q} 1")
-		}, "the token of q goes back from 2 to 1"},
+		}, "the token of q falls from 2 to 1"},
 		"tasks go back in the wrong order": {func(t *testing.T, h *history) {
 			h.replace(t, "LMOVE chaos:process:{q}:i2 chaos:queues:{q} RIGHT RIGHT ; LMOVE chaos:process:{q}:i1", "LMOVE chaos:process:{q}:i1 chaos:queues:{q} RIGHT RIGHT ; LMOVE chaos:process:{q}:i2")
 		}, "goes back after 1"},

@@ -64,9 +64,9 @@ func TestAdd(t *testing.T) {
 			{call: adds("a", "", "0=y"), want: "WRONGTYPE"}}},
 		{name: "where something else is", seed: state{"added": "=foreign"}, steps: []when{
 			{call: adds("a", "", "0=y", "0=z"), want: "WRONGTYPE"}}},
-		{name: "idle, and nobody serves", alive: []string{"w2"}, seed: state{"idle": "(w2=-2m)"}, steps: []when{
+		{name: "an idle worker that is no member", alive: []string{"w2"}, seed: state{"idle": "(w2=-2m)"}, steps: []when{
 			{call: adds("a", "", "0=x"), want: "first=a:now-0-a fresh", heard: []string{"wake:w2 1", "enqueue 1"}, state: state{"added": "|now-0-a/0=x|"}}}},
-		{name: "served, and nobody is idle", seed: member, steps: []when{
+		{name: "served, no idle worker", seed: member, steps: []when{
 			{call: adds("a", "", "0=x"), want: "first=a:now-0-a fresh", heard: []string{"enqueue 1"}, state: member.with("added", "|now-0-a/0=x|")}}},
 		{name: "beside a list", seed: state{"queues": "[a]"}, steps: []when{
 			{call: adds("a", "", "0=x"), want: "first=a:now-0-a fresh", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "added": "|now-0-a/0=x|"}}}},
@@ -94,7 +94,7 @@ func TestAddInstant(t *testing.T) {
 			{call: adds("a", "", "0=x", "0=y"), want: "first=a:1000999-523000-a fresh alone", heard: []string{"enqueue 2"}, state: state{"added": "|1000999-523000-a/0=x 1000999-523001-a/0=y|"}},
 			{call: adds("b", "", "0=z"), want: "first=a:1000999-523002-b fresh", heard: []string{"enqueue 1"},
 				state: state{"added": "|1000999-523000-a/0=x 1000999-523001-a/0=y 1000999-523002-b/0=z|"}}}},
-		{name: "its time is over now", seed: over.with("workers", "(w1=never)"), steps: []when{
+		{name: "expires at this moment", seed: over.with("workers", "(w1=never)"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Lease: -1, Start: []string{"p1"}}), want: "again unstarted=1 expired=1", state: state{"workers": "(w1=never)", "rounds": "{w1=1}",
 				"failed:schedule": "(k:p1.001=" + atInstant(0) + ")", "failed:contents": "(" + digestOfA + ":k:p1.001=0)", "failed:keyed:k:p1.001": h(waits("x", atInstant(0), 0, 0),
 					"card=1"+fmt.Sprintf("%016d", instant), "digest="+digestOfA, "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at="+atInstant(0), "from=k:@1-7-a")}}}},

@@ -90,8 +90,8 @@ var digestOfA = digest(spelled("k:@1-7-a"))
 // tooLate is the reason of a task that failed because it had expired.
 const tooLate = `reason="its time was over before it started"`
 
-// buriedX returns the keys of the first task of line after it has failed.
-func buriedX(id string, fields ...string) []string {
+// failedX returns the keys of the first task of line after it has failed.
+func failedX(id string, fields ...string) []string {
 	return []string{"failed:schedule", "(k:" + id + "=now)", "failed:contents", "(" + digestOfA + ":k:" + id + "=0)", "failed:keyed:k:" + id,
 		failedOf("x", "now", append([]string{"digest=" + digestOfA, "from=k:@1-7-a"}, fields...)...)}
 }
@@ -113,7 +113,7 @@ func TestAdded(t *testing.T) {
 	waits2 := member.with("added", "|1-7-a/0=x|")
 	two := runsA.with("token", "=4", "working:w1", "(p1=1 p2=2 p3=3 p4=4)", "process:p2", "[y]", "process:p3", "[a]", "process:p4", "[b]",
 		"entries", "{a:1-7-a=p1:w1 a:1-8-a=p2:w1 p1=a:1-7-a0 p2=a:1-8-a0}")
-	expired := func(id string) []string { return buriedX(id, "card=10000000000000005", "kind=expired", tooLate) }
+	expired := func(id string) []string { return failedX(id, "card=10000000000000005", "kind=expired", tooLate) }
 	run(t, []scenario{
 		{name: "started before the list, repeated, finished", seed: line, steps: []when{
 			{call: begins(1, "p1", "p2", "p3", "p4"), want: "started=x/1*@k:@1-7-a[0][1],y/2*@k:@1-8-a[0][1],a/3,b/4", state: two},
@@ -138,41 +138,41 @@ func TestAdded(t *testing.T) {
 		{name: "its worker dies", seed: runsA, steps: []when{
 			{call: fails("w1"), want: "known=true returned=1", state: state{"token": "=2", "schedule": "(k:@1-7-a=1)", "contents": backA["contents"], "keyed:k:@1-7-a": lifted("x", "1", 0, 1)}}}},
 		{name: "failed, and put back", seed: runsA, steps: []when{
-			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok", state: doneX.with(buriedX("p1", "card=0")...)},
+			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok", state: doneX.with(failedX("p1", "card=0")...)},
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", lifted("x", "now", 0, 0))}}},
-		{name: "its time is over", seed: member.with("added", "|1-7-a/10000000000000005=x 1-8-a/0=y|"), steps: []when{
+		{name: "expired", seed: member.with("added", "|1-7-a/10000000000000005=x 1-8-a/0=y|"), steps: []when{
 			{call: begins(1, "p1", "p2"), want: "started=y/1*@k:@1-8-a[0][1] again unstarted=1 expired=1", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[y]",
 				"entries", "{a:1-8-a=p1:w1 p1=a:1-8-a0}").with(expired("p2.001")...)}}},
-		{name: "its time is over, in the schedule", seed: backA.with("schedule", "(k:@1-7-a=2)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "2", 0, 0), "card=0", "card=10000000000000005", 1)), steps: []when{
+		{name: "expired, in the schedule", seed: backA.with("schedule", "(k:@1-7-a=2)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "2", 0, 0), "card=0", "card=10000000000000005", 1)), steps: []when{
 			{call: begins(3, "p1"), want: "again unstarted=1 expired=1", state: doneX.with("rounds", "{w1=3}").with(expired("p1.001")...)}}},
-		{name: "its time is still to come", seed: member.with("added", "|1-7-a/10009999999999999=x|"), steps: []when{
+		{name: "not expired yet", seed: member.with("added", "|1-7-a/10009999999999999=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[10009999999999999][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a10009999999999999}")}}},
-		{name: "its card only looks like a time", seed: member.with("added", "|1-7-a/00000000000000005=x|"), steps: []when{
+		{name: "a card that only looks like an expiry", seed: member.with("added", "|1-7-a/00000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[00000000000000005][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a00000000000000005}")}}},
-		{name: "its time is over, and it's put back", seed: doneX.with(buriedX("p1", "card=10000000000000005h", "kind=expired")...), steps: []when{
+		{name: "expired, requeued", seed: doneX.with(failedX("p1", "card=10000000000000005h", "kind=expired")...), steps: []when{
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "now", 0, 0), "card=0", "card=0h", 1))}}},
-		{name: "its time isn't over, and it's put back", seed: doneX.with(buriedX("p1", "card=10009999999999999h", "kind=expired")...), steps: []when{
+		{name: "not expired, requeued", seed: doneX.with(failedX("p1", "card=10009999999999999h", "kind=expired")...), steps: []when{
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "now", 0, 0), "card=0", "card=10009999999999999h", 1))}}},
 		{name: "of late ids", seed: member.with("added", "|99999999999999-525001-a/0=x 99999999999999-1048575-b/0=y|"), steps: []when{
 			{call: cancelsKey("@99999999999999-525001-b"), want: "removed=0 token=0"},
 			{call: cancelsKey("@99999999999999-525001-a"), want: "removed=1 token=0", state: member.with("added", "|99999999999999-1048575-b/0=y|")},
 			{call: cancelsKey("@99999999999999-1048575-b"), want: "removed=1 token=0", state: member}}},
-		{name: "its time is over, of a late id", seed: member.with("added", "|99999999999999-525001-a/10000000000000005=x|"), steps: []when{
+		{name: "expired, of a late id", seed: member.with("added", "|99999999999999-525001-a/10000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "("+late+":k:p1.001=0)", "failed:keyed:k:p1.001",
 				failedOf("x", "now", "card=10000000000000005", "digest="+late, "kind=expired", tooLate, "from=k:@99999999999999-525001-a", "planned=99999999999999"))}}},
 		{name: "put again, of an id that is still to come", seed: member.with("added", "|99999999999999-525001-a/0=x|"), steps: []when{
 			{call: sets("@99999999999999-525001-a", "y", "+60m", "earlier"), want: "ok", state: member.with("schedule", "(k:@99999999999999-525001-a=now)", "contents", "(#y:k:@99999999999999-525001-a=0)",
 				"keyed:k:@99999999999999-525001-a", waits("y", "now", 0, 0))}}},
-		{name: "its time is over only when all its digits are", seed: member.with("added", "|1-7-a/11000000000000005=x|"), steps: []when{
+		{name: "an expiry is compared in all its digits", seed: member.with("added", "|1-7-a/11000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[11000000000000005][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a11000000000000005}")}}},
-		{name: "a card of others has no time", seed: keyX.with("keyed:k:x", h(waits("a", "-1m", 2, 1), "card=x0000000000000005")), steps: []when{
+		{name: "a foreign card has no expiry", seed: keyX.with("keyed:k:x", h(waits("a", "-1m", 2, 1), "card=x0000000000000005")), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x~2!1[x0000000000000005][-1m]", state: runX.with("keyed:k:x", h(runs("p1", 2, 1), "held=x0000000000000005"))}}},
 		{name: "with more than a payload", seed: member, steps: []when{
 			{call: does("XADD", "added", "1-7", fullSalt+"a0", "x", "more", "y"), state: member.with("added", "|1-7-a/0=x|")},
 			{call: begins(1, "p1"), want: "started=x/1", state: rawP.with("process:p1", "[x]")}}},
 		{name: "of ids that no key has", seed: member.with("added", "|281474976710655-1048576-a/0=x 281474976710656-7-b/0=y|"), steps: []when{
 			{call: begins(1, "p1", "p2"), want: "started=x/1,y/2", state: rawP.with("token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[x]", "process:p2", "[y]")}}},
-		{name: "what others have put there", seed: member.with("added", "|1-7-/foreign=x|"), steps: []when{
+		{name: "foreign items", seed: member.with("added", "|1-7-/foreign=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1", state: rawP.with("process:p1", "[x]")}}},
 		{name: "canceled while it waits", seed: line, steps: []when{
 			{call: cancelsKey("@1-8-a"), want: "removed=1 token=0", state: line.with("added", "|1-7-a/0=x|")},
@@ -238,7 +238,7 @@ func TestAddedApart(t *testing.T) {
 			{call: ends(2, "p1", 1, Finish, Outcome{Size: len(large)}), want: "settled=ok", heard: []string{"done w1 " + large}, state: doneX}}},
 		{name: "lost", seed: seed.with("keyed:k:@1-7-a", ""), steps: []when{
 			{call: begins(1, "p1"), want: "", state: member.with("rounds", "{w1=1}")}}},
-		{name: "its time is over", seed: seed.with("added", "|1-7-a/30000000000000005=|"), steps: []when{
+		{name: "expired", seed: seed.with("added", "|1-7-a/30000000000000005=|"), steps: []when{
 			{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: member.with("rounds", "{w1=1}",
 				"failed:schedule", "(k:p1.001=now)", "failed:contents", "("+digestOfA+":k:p1.001=0)", "failed:keyed:k:p1.001",
 				failedOf(large, "now", "card=10000000000000005", "digest="+digestOfA, "kind=expired", tooLate, "from=k:@1-7-a"))}}},
@@ -334,7 +334,7 @@ func TestGuardAddedStarts(t *testing.T) {
 			{call: take(Round{Ahead: 1}, "p1", "p2"), want: told, state: heldAdded(2)}}},
 		{name: "repeated in brief", seed: brief, steps: []when{
 			{call: take(Round{Brief: true}, "p1"), want: `started=""/1*@k:@1-1-a^262145[0][1]`}}},
-		{name: "its time is over, in a failed queue", seed: failed, steps: []when{
+		{name: "expired, in a failed queue", seed: failed, steps: []when{
 			{call: inFailed(begins(1, "p1")), want: "started=x/1*@k:@1-1-a[10000000000000005][1]", state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
 				"failed:working:w1": "(p1=1)", "failed:process:p1": "[x]", "failed:entries": "{a:1-1-a=p1:w1 p1=a:1-1-a10000000000000005}"}}}},
 		{name: "of another type where it's apart", seed: member.with("added", "|1-1-a/2=|", "keyed:k:@1-1-a", "=foreign"), steps: []when{
@@ -374,9 +374,9 @@ func TestGuardExpires(t *testing.T) {
 			{call: begins(1, "p1", "p2"), want: "again trouble=WRONGTYPE", state: lifted("1-1-a", "1")}}},
 		{name: "nothing can fail, and the clock was set back", seed: member.merged(foreign).with("added", "|"+late+"/"+over+"=x|"), steps: []when{
 			{call: begins(1, "p1", "p2"), want: "again trouble=WRONGTYPE", state: lifted(late, "now")}}},
-		{name: "still nothing can fail: nobody is woken for it", alive: []string{"w2"}, seed: again, steps: []when{
+		{name: "nothing can fail: no worker is woken", alive: []string{"w2"}, seed: again, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p1"}}), want: "trouble=WRONGTYPE", state: again.with("rounds", "{w1=2}")}}},
-		{name: "somebody died of it", seed: died, steps: []when{{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: one("a", member, ofX...)}}},
+		{name: "it has a crash count", seed: died, steps: []when{{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: one("a", member, ofX...)}}},
 		{name: "its result is kept", seed: keyX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "card="+kept)), steps: []when{
 			{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: one("a", member, "from=k:x", "planned=-1m", "card="+kept).with(
 				"result:k:x", "=expired:now:35:its time was over before it started +60m")}}},

@@ -21,7 +21,7 @@ func TestAges(t *testing.T) {
 		{name: "the first note", seed: member.with("token", "=5", "queues", "[a b]"), steps: []when{
 			{call: beats("w1", false), want: "waiting=2", state: member.with("token", "=5", "queues", "[a b]", "ages", "(drift=drift:0 now=7)")},
 			{call: beats("w1", false), want: "waiting=2"}}},
-		{name: "nobody has given a token", seed: member.with("queues", "[a]"), steps: []when{
+		{name: "no token issued", seed: member.with("queues", "[a]"), steps: []when{
 			{call: beats("w1", false), want: "waiting=1", state: member.with("queues", "[a]", "ages", "(drift=drift:0 now=1)")}}},
 		{name: "more have come", seed: aged.with("queues", "[a b c d]"), steps: []when{
 			{call: beats("w1", false), want: "waiting=4", state: aged.with("queues", "[a b c d]", "ages", "(drift=drift:0 -9m=6 -5m=7 -2m=8 now=9)")}}},
@@ -86,7 +86,7 @@ func TestDrift(t *testing.T) {
 		{"a check returns one that nobody holds", list.with("process:p9", "[x]"), checks(true, CheckProcesses, "p9"), drift(1)},
 		{"a cancel", list, cancels("x"), drift(1)},
 		{"a cancel of a key", aged(runX, "[b c]"), cancelsKey("x"), drift(1)},
-		{"nobody keeps notes", entry.with("ages", ""), begins(1, "p1"), ""},
+		{"no notes", entry.with("ages", ""), begins(1, "p1"), ""},
 		{"notes of another type", entry.with("ages", "=foreign"), begins(1, "p1"), "=foreign"},
 		{"a worker leaves an empty list", member.with("ages", drift(0)), leaves("w1"), ""},
 		{"a worker is evicted beside an empty list", member.with("ages", drift(0)), fails("w1"), ""},

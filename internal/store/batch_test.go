@@ -43,14 +43,14 @@ func TestBatch(t *testing.T) {
 			{call: stages(2, "c"), want: "BATCH", state: state{"queues": "[z a b c]", "once:n": "=b +1m"}},
 		}},
 		{name: "nothing is there", steps: []when{{call: commits("n", 4), want: "BATCH"}, {call: hauls, want: "0"}, {call: stages(2, "c"), want: "BATCH", state: state{}}}},
-		{name: "what comes later goes behind", seed: accepted.with("queues", "[z]"), steps: []when{
+		{name: "later tasks go behind", seed: accepted.with("queues", "[z]"), steps: []when{
 			{call: enqueues("y"), want: "UNMOVED"},
 			{call: enqueuesOnce("m", "y"), want: "UNMOVED"},
 			{call: enqueuesOnce("n", "y"), want: "repeated"},
 			{call: enqueuesUnique("y"), want: "UNMOVED"},
 			{call: hauls, want: "0", state: state{"queues": "[z a b c]", "once:n": "=b +1m"}},
 			{call: enqueues("y"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[z a b c y]", "once:n": "=b +1m"}}}},
-		{name: "a list of batches of another type holds up nobody", seed: state{"batches": "[b]", "workers": "(w1=+60m)"}, steps: []when{
+		{name: "batches of another type block no one", seed: state{"batches": "[b]", "workers": "(w1=+60m)"}, steps: []when{
 			{call: enqueues("y"), want: "ok", heard: []string{"enqueue 1"}, state: state{"batches": "[b]", "workers": "(w1=+60m)", "queues": "[y]"}},
 			{call: beats("w1", false), want: "waiting=1"},
 			{call: hauls, want: "WRONGTYPE"},
@@ -59,18 +59,18 @@ func TestBatch(t *testing.T) {
 			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"once:n": "=b +1m"}}}},
 		{name: "many are deleted", seed: state{"batches": "(" + strings.Join(numbered("d", 250), " ") + ")", "batch:d349": "[a]"}, steps: []when{
 			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
-		{name: "a beat tells", seed: accepted.merged(member), steps: []when{
+		{name: "a beat reports batches", seed: accepted.merged(member), steps: []when{
 			{call: hears("w1"), want: "b 3"}}},
-		{name: "a beat tells of no list", seed: accepted.merged(member).with("batch:b", "=foreign"), steps: []when{
+		{name: "a beat reports a batch of another type", seed: accepted.merged(member).with("batch:b", "=foreign"), steps: []when{
 			{call: hears("w1"), want: "b 0"}}},
 		{name: "explain looks into batches", seed: waiting, steps: []when{{call: explains("", "a"), want: "workers=1 length=4 before=1,3"}}},
 		{name: "explain looks into a hundred batches", seed: many, steps: []when{{call: explains("", "a"), want: "workers=1 length=100"}}},
 		{name: "explain: batches of another type", seed: member.with("batches", "=foreign", "queues", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=1 before=0"}}},
-		{name: "explain tells of as many copies as are asked for", seed: member.with("queues", "[a a]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=3 before=0,1"}}},
-		{name: "explain looks no deeper than asked", seed: member.with("queues", "[w x y z]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=5"}}},
+		{name: "explain returns at most as many copies as requested", seed: member.with("queues", "[a a]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=3 before=0,1"}}},
+		{name: "explain searches no deeper than requested", seed: member.with("queues", "[w x y z]", "batches", "(b=1)", "batch:b", "[a]"), steps: []when{{call: explains("", "a"), want: "workers=1 length=5"}}},
 		left("paused, and batches wait", waiting.with("paused", "=1"), "paused q 4", CheckQueue, "q"),
-		{name: "a beat tells the begin of a long id", seed: member.with("batches", "("+long+"=1)", "batch:"+long, "[a]"), steps: []when{{call: hears("w1"), want: long[:64] + " 1"}}},
-		{name: "haul tells the begin of a long id", seed: state{"batches": "(" + long + "=1)"}, steps: []when{{call: hauls, want: "0 " + long[:64], state: state{"batches": "(" + long + "=aside:0)"}}}},
+		{name: "a beat returns the start of a long id", seed: member.with("batches", "("+long+"=1)", "batch:"+long, "[a]"), steps: []when{{call: hears("w1"), want: long[:64] + " 1"}}},
+		{name: "haul returns the start of a long id", seed: state{"batches": "(" + long + "=1)"}, steps: []when{{call: hauls, want: "0 " + long[:64], state: state{"batches": "(" + long + "=aside:0)"}}}},
 	})
 }
 

@@ -67,16 +67,16 @@ func TestGuardBeat(t *testing.T) {
 			{call: beats("w1", true), want: "waiting=2 failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
 		{name: "added tasks wait, too", seed: line, steps: []when{{call: beats("w1", true), want: "waiting=4"}}},
 		{name: "where added tasks wait there is something else", seed: member.with("added", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
-		{name: "schedules that nobody asserts", seed: member.with("recurring", "(k:y=-1m k:x=+1m)"), steps: []when{{call: beats("w1", true), want: "over"}}},
-		{name: "that somebody asserts", seed: member.with("recurring", "(k:x=+1m k:y=+2m)"), steps: []when{{call: beats("w1", true), want: ""}}},
+		{name: "schedules without an assertion", seed: member.with("recurring", "(k:y=-1m k:x=+1m)"), steps: []when{{call: beats("w1", true), want: "over"}}},
+		{name: "asserted schedules", seed: member.with("recurring", "(k:x=+1m k:y=+2m)"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "schedules of another type", seed: member.with("recurring", "[a]"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "the place among the idle", seed: member.with("idle", "(w1=-1m)"), steps: []when{{call: beats("w1", true), want: "rank=0"}}},
-		{name: "who holds something is known from then on", seed: rawP.with("holders", "(w9=4)"), steps: []when{
+		{name: "a holder is recorded", seed: rawP.with("holders", "(w9=4)"), steps: []when{
 			{call: beats("w1", false), want: "held=1", state: rawP.with("holders", "(w1=0 w9=4)")}}},
-		{name: "who holds something is of another type", seed: held.with("holders", "=foreign"), steps: []when{{call: beats("w1", false), want: "held=1 canceled=2"}}},
+		{name: "holders of another type", seed: held.with("holders", "=foreign"), steps: []when{{call: beats("w1", false), want: "held=1 canceled=2"}}},
 		{name: "a token that is no number", seed: held.with("token", "=x", "canceled", "(#a=1)"), steps: []when{{call: beats("w1", false), want: "held=1"}}},
-		{name: "it has said what it holds of that", seed: held.with("holders", "(w1=2)", "stopping", stopping), steps: []when{{call: beats("w1", false), want: "held=1"}}},
-		{name: "it holds nothing anymore", seed: member.merged(log).with("holders", "(w1=0)"), steps: []when{
+		{name: "acknowledged cancels", seed: held.with("holders", "(w1=2)", "stopping", stopping), steps: []when{{call: beats("w1", false), want: "held=1"}}},
+		{name: "it holds nothing", seed: member.merged(log).with("holders", "(w1=0)"), steps: []when{
 			{call: beats("w1", false), want: "", state: member.merged(log)}}},
 		{name: "it holds nothing, and there are no cancels", seed: member.with("holders", "(w1=0)"), steps: []when{{call: beats("w1", false), want: ""}}},
 	})

@@ -30,7 +30,7 @@ func TestBudget(t *testing.T) {
 	run(t, []scenario{
 		{name: "one in any case", seed: four, steps: []when{
 			{call: take(1, 1, 0, 0, "p1", "p2", "p3"), want: "started=a/1 again cut", state: one}}},
-		{name: "a repetition tells of all", seed: four, steps: []when{
+		{name: "a repetition returns all", seed: four, steps: []when{
 			{call: take(1, 8, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again cut", state: two},
 			{call: take(1, 8, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again", state: two}}},
 		{name: "the last of them", seed: four.with("queues", "[a]"), steps: []when{
@@ -51,7 +51,7 @@ func TestBudget(t *testing.T) {
 			{call: take(1, 24, 0, 0, "p1", "p2"), want: "again cut", state: risky.with("rounds", "{w1=1}")}}},
 		{name: "risky, in the schedule", seed: known, steps: []when{
 			{call: take(1, 24, 0, 0, "p1"), want: "rank=0", state: known.with("rounds", "{w1=1}", "idle", "(w1=clock:now)")}}},
-		{name: "put aside in a failed queue", seed: failed, steps: []when{
+		{name: "set aside in a failed queue", seed: failed, steps: []when{
 			{call: inFailed(take(1, 59, 0, 0, "p1")), want: "again cut", state: failed.with("failed:rounds", "{w1=1}", "failed:schedule", "(k:y=-1m k:x=aside:now)", "failed:keyed:k:x", waits(big, "aside:now", 0, 3))}}},
 		{name: "room ahead", seed: four, steps: []when{
 			{call: take(1, 0, 1, 2, "p1", "p2", "p3"), want: "started=a/1,b/2", state: two}}},
@@ -60,7 +60,7 @@ func TestBudget(t *testing.T) {
 		{name: "room ahead for more, in the schedule", seed: due, steps: []when{
 			{call: take(1, 0, 2, 2, "p1", "p2", "p3"), want: "started=a/1@k:x,b/2@k:y,c/3@k:z", state: begun.with("token", "=3", "schedule", "", "contents", "",
 				"keyed:k:z", runs("p3", 0, 0), "entries", "{p1=k:x p2=k:y p3=k:z}", "working:w1", "(p1=1 p2=2 p3=3)", "process:p3", "[c]")}}},
-		{name: "room is for what is ahead", seed: four, steps: []when{
+		{name: "room limits prefetched tasks only", seed: four, steps: []when{
 			{call: take(1, 0, 1, 1, "p1", "p2"), want: "started=a/1,b/2", state: two}}},
 	})
 }
@@ -107,7 +107,7 @@ func TestLarge(t *testing.T) {
 		{name: "a result that its worker has encoded", seed: rawP, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Results: 1 << 20, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish, Plain: true, Result: []byte("\"\\\n" + long)}}}),
 				want: "settled=ok", state: doneX, heard: []string{"done w1 a " + strconv.Quote("\"\\\n"+long)}}}},
-		{name: "of another worker, which does not say so", seed: rawP.with("process:p1", "["+long+"]"), steps: []when{
+		{name: "of another worker, not encoded", seed: rawP.with("process:p1", "["+long+"]"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", state: doneX, heard: []string{"done w1 65537:"}}}},
 		{name: "more than one step encodes", seed: many, steps: []when{
 			{call: steps(all), want: "settled=ok,ok,ok,ok,ok,ok", state: member.with("rounds", "{w1=2}", "token", "=6"), heard: []string{
@@ -133,9 +133,9 @@ func TestBrief(t *testing.T) {
 		return steps(Round{Worker: "w1", Number: n, Brief: true, Start: []string{"p1", "p2"}})
 	}
 	run(t, []scenario{
-		{name: "what was started", seed: is, steps: []when{{call: tell(1), want: `started=""/1^262145,b/2 again`}}},
+		{name: "started tasks", seed: is, steps: []when{{call: tell(1), want: `started=""/1^262145,b/2 again`}}},
 		{name: "of a key", seed: key, steps: []when{{call: tell(1), want: `started=""/1@k:x~2!1^262145`}}},
-		{name: "what is not as large", seed: rawP.with("process:p1", "["+short+"]"), steps: []when{{call: tell(1), want: "started=" + short + "/1"}}},
+		{name: "smaller payloads", seed: rawP.with("process:p1", "["+short+"]"), steps: []when{{call: tell(1), want: "started=" + short + "/1"}}},
 		{name: "not in brief", seed: is, steps: []when{{call: begins(1, "p1", "p2"), want: "started=" + long + "/1,b/2 again"}}},
 		{name: "nothing new", seed: is, steps: []when{{call: tell(2), want: "", state: is.with("rounds", "{w1=2}")}}},
 	})

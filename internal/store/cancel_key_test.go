@@ -41,27 +41,27 @@ func TestCancelKey(t *testing.T) {
 		{name: "it is being returned", seed: runX.with("suspects", "(w1=0)", "workers", "(w2=+60m)"), steps: []when{
 			{call: cancelsKey("x"), want: "removed=0 token=2", state: told.with("suspects", "(w1=0)", "workers", "(w2=+60m)")},
 			{call: beats("w2", false), want: "", state: over.with("rounds", "{w1=1}", "workers", "(w2=+60m)")}}},
-		{name: "the payload as well", seed: told, steps: []when{
+		{name: "key and payload canceled", seed: told, steps: []when{
 			{call: cancels("a"), want: "removed=0 token=3", heard: []string{"cancel a"}, state: told.with("token", "=3", "canceled", "(k:x=2 #a=3)", "cancel:#a", "{finished=0 stopped=0 token=3} +1440m")},
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Said: 3}),
 				want: "settled=canceled seen=3", state: over.with("token", "=3", "cancel:#a", "{finished=0 stopped=1 token=3} +1m")}}},
-		{name: "a raw task of the name is not meant", seed: member.with("queues", "[k:x]"), steps: []when{{call: cancelsKey("x"), want: "removed=0 token=0"}}},
-		{name: "what starts afterwards is not meant", seed: told.with("contents", "(#b:k:y=0)", "schedule", "(k:y=-1m)", "keyed:k:y", waits("b", "-1m", 0, 0)), steps: []when{
+		{name: "a list task with the key as payload is not canceled", seed: member.with("queues", "[k:x]"), steps: []when{{call: cancelsKey("x"), want: "removed=0 token=0"}}},
+		{name: "later starts are not canceled", seed: told.with("contents", "(#b:k:y=0)", "schedule", "(k:y=-1m)", "keyed:k:y", waits("b", "-1m", 0, 0)), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Start: []string{"p2"}}), want: "started=b/3@k:y seen=2",
 				state: told.with("rounds", "{w1=2}", "token", "=3", "working:w1", "(p1=1 p2=3)", "process:p2", "[b]", "entries", "{p1=k:x p2=k:y}", "keyed:k:y", runs("p2", 0, 0))}}},
-		{name: "who is there is of another type", seed: keyX.with("workers", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
-		{name: "who holds something is of another type", seed: keyX.with("holders", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
-		{name: "nobody is known to hold it", seed: lost, steps: []when{
+		{name: "members of another type", seed: keyX.with("workers", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "holders of another type", seed: keyX.with("holders", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
+		{name: "no known holder", seed: lost, steps: []when{
 			{call: cancelsKey("x"), want: "removed=0 token=2", state: lost.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", record("2")+" +1440m")}}},
-		{name: "what its worker holds is of another type", seed: lost.with("keyed:k:x", h(runs("p9", 0, 0), "holder=w2"), "working:w2", "=foreign"), steps: []when{
+		{name: "working set of another type", seed: lost.with("keyed:k:x", h(runs("p9", 0, 0), "holder=w2"), "working:w2", "=foreign"), steps: []when{
 			{call: cancelsKey("x"), want: "removed=0 token=2", state: lost.with("keyed:k:x", h(runs("p9", 0, 0), "holder=w2"), "working:w2", "=foreign",
 				"token", "=2", "canceled", "(k:x=2)", "cancel:k:x", record("2")+" +1440m")}}},
-		{name: "Redis has lost who holds something", alive: []string{"w1"}, seed: runX.with("holders", none), steps: []when{
+		{name: "Redis has lost the holders", alive: []string{"w1"}, seed: runX.with("holders", none), steps: []when{
 			{call: cancelsKey("x"), want: "removed=0 token=0", state: runX.with("holders", none, "token", "=2", "cancel:k:x", record("2")+" +1m")}}},
-		{name: "nobody is there, and it is being returned", alive: []string{"w1"}, seed: back, steps: []when{
+		{name: "no members, and it is being returned", alive: []string{"w1"}, seed: back, steps: []when{
 			{call: cancelsKey("x"), want: "removed=0 token=1", heard: []string{"wake:w1 0"},
 				state: back.with("canceled", "(k:x=1)", "cancel:k:x", record("1")+" +1440m", "stopping", "("+stoppedKey("k:x", 1, "p1")+"=0)")}}},
-		{name: "what is to stop is of another type", alive: []string{"w1"}, seed: runX.with("stopping", "=foreign"), steps: []when{
+		{name: "stopping of another type", alive: []string{"w1"}, seed: runX.with("stopping", "=foreign"), steps: []when{
 			{call: cancelsKey("x"), want: "removed=0 token=2", heard: []string{"wake:w1 0"},
 				state: runX.with("stopping", "=foreign", "token", "=2", "canceled", "(k:x=2)", "cancel:k:x", record("2")+" +1440m")}}},
 	}

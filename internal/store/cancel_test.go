@@ -74,14 +74,14 @@ func TestCancel(t *testing.T) {
 			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again},
 			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Stop}}, Said: 4}), want: "settled=canceled seen=4", state: gone1},
 			{call: fails("w2"), want: "known=true returned=0", state: gone1.with("workers", "(w1=+60m)", "rounds", "{fence=5 w1=1}", "token", "=5", "working:w2", "", "process:p2", "", "canceled", "", "cancel:#a", "{finished=0 stopped=2 token=4} +1m")}}},
-		{name: "again when the first is over", seed: held.with("token", "=3", "cancel:#a", "{finished=1 stopped=2 token=3} +1m"), steps: []when{
+		{name: "again after the first has ended", seed: held.with("token", "=3", "cancel:#a", "{finished=1 stopped=2 token=3} +1m"), steps: []when{
 			{call: cancels("a"), want: "removed=0 token=4", heard: []string{"cancel a"}, state: again.with("cancel:#a", "{finished=1 stopped=2 token=4} +1440m")}}},
-		{name: "told a page at a time", seed: page(150), steps: []when{
+		{name: "cancels are returned a page at a time", seed: page(150), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Seen: 49}), want: "cancels=" + strings.Join(told(49, 149), ",") + " seen=149 again", state: page(150).with("rounds", "{w1=1}")},
 			{call: steps(Round{Worker: "w1", Number: 1, Seen: 149}), want: "cancels=#t149/150 seen=150", state: page(150).with("rounds", "{w1=1}")}}},
 		// The worker receives the answer to the overtaken round first, and doesn't know yet what the
 		// other one has started.
-		{name: "an overtaken round does not tell", seed: state{"workers": "(w1=+60m)", "queues": "[a]"}, steps: []when{
+		{name: "an overtaken round returns no cancels", seed: state{"workers": "(w1=+60m)", "queues": "[a]"}, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p2"}}), want: "started=a/1", state: overtook},
 			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: logged},
 			{call: steps(Round{Worker: "w1", Number: 1, Start: []string{"p1"}}), want: "again", state: logged},
@@ -92,9 +92,9 @@ func TestCancel(t *testing.T) {
 			{call: leaves("w1"), want: "returned=1", state: logged3.with("queues", "[a]", "token", "=5", "workers", "(w2=+60m)", "working:w1", "", "process:p1", "", "cancel:#a", "{finished=0 stopped=1 token=3} +1440m")}}},
 		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
 		{name: "contents of another type, of a key", seed: keyX.with("contents", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
-		{name: "the lock of what runs stays", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
+		{name: "a running task keeps its lock", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
 			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m")}}},
-		{name: "nobody is known to hold anything, while one is under way", seed: member.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
+		{name: "no known holders, during another cancel", seed: member.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
 			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: member.with("token", "=4", "canceled", "(#a=3)", "cancel:#a", record("4", "1")+" +1440m")}}},
 		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
 			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
@@ -376,7 +376,7 @@ func TestCancelContent(t *testing.T) {
 			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: blockedX.with(record("2")...).with("cancel:#a", "{finished=0 stopped=0 token=2} +1440m")},
 			{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=3", "cancel:#a": "{finished=0 stopped=1 token=2} +1m",
 				"schedule": "(k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0)}}}},
-		{name: "what Redis has lost is not mistaken for what is there", seed: keyX.with("contents", "(#a:k:x=0 #b:k:x=0)"), steps: []when{
+		{name: "a lost process isn't confused with an existing one", seed: keyX.with("contents", "(#a:k:x=0 #b:k:x=0)"), steps: []when{
 			{call: cancels("b"), want: "removed=0 token=0", heard: []string{"cancel b"}, state: keyX.with("token", "=1", "cancel:#b", "{finished=0 stopped=0 token=1} +1m")}}},
 	})
 }
@@ -435,7 +435,7 @@ func TestGuardCancelPages(t *testing.T) {
 			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x a]", "unique": "{#a=w:2 offset=1}"}, "a")}}},
 		{name: "the lock on one that came since", seed: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}.planned("a", "k:x"), steps: []when{
 			{call: cancelsPage("a", 0, 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}, "a")}}},
-		{name: "the lock of what runs, and others have taken some", seed: state{"queues": "[a]", "unique": "{#a=p:p1 offset=1}"}, steps: []when{
+		{name: "the lock of a running task, after foreign pops", seed: state{"queues": "[a]", "unique": "{#a=p:p1 offset=1}"}, steps: []when{
 			{call: cancelsPage("a", 5, 0, "", ""), want: "removed=1", heard: said, state: record(state{"unique": "{#a=p:p1 offset=2}"}, "a")}}},
 		{name: "the lock of an entry that came since", seed: state{"unique": "{#a=e:r:2 offset=0}"}.planned("a", "r:1", "r:2"), steps: []when{
 			{call: cancelsPage("a", 0, 0, "", "#a:r:1"), want: "removed=1 after=#a:r:1", heard: said, state: record(state{"unique": "{#a=e:r:2 offset=0}"}.planned("a", "r:2"), "a")}}},
@@ -456,8 +456,8 @@ func TestGuardCancelPages(t *testing.T) {
 				state: record(state{"unique": "{#z=p:p9 offset=0}"}, large)}}},
 		{name: "a page between", seed: two.with("unique", "{"+digest(large)+"=foreign offset=0}"), steps: []when{
 			{call: cancelsPage(large, 0, 0, "", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{"+digest(large)+"=foreign offset=0}"), large)}}},
-		{name: "who is there is of another type", seed: state{"queues": "[a]", "workers": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
-		{name: "who holds something is of another type", seed: state{"queues": "[a]", "holders": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
+		{name: "members of another type", seed: state{"queues": "[a]", "workers": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
+		{name: "holders of another type", seed: state{"queues": "[a]", "holders": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
 		{name: "nothing has started since", seed: state{"queues": "[a a a]", "token": "=7"}, steps: []when{
 			{call: cancelsPage("a", 1, 7, "", ""), want: "removed=1 since=7", heard: said, state: recorded(state{"queues": "[a a]", "token": "=7"}, "7")}}},
 		{name: "more have started since the list was done", seed: state{"queues": "[a a a a]", "token": "=9"}, steps: []when{

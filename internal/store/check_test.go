@@ -125,7 +125,7 @@ func TestCheckWorkers(t *testing.T) {
 			nil, w.with("queues", "[a b]"))},
 		{name: "a token that was never given", seed: w.with("working:w1", "(p1=12)", "process:p1", "[a]"), steps: repair(CheckHolders, []string{"w1"}, "token w1",
 			nil, w.with("working:w1", "(p1=12)", "process:p1", "[a]", "token", "=12"))},
-		{name: "dead, and nobody is there to judge", seed: dead, steps: []when{
+		{name: "dead, and no live member", seed: dead, steps: []when{
 			{call: checks(false, CheckMembers, ":w1"), want: "expired-worker w1"},
 			{call: checks(true, CheckMembers, ":w1"), want: "expired-worker w1"},
 			{call: checks(true, CheckMembers, "123:w1"), want: "expired-worker w1"}, // it has renewed its lease since
@@ -141,7 +141,7 @@ func TestCheckWorkers(t *testing.T) {
 		{name: "round", seed: w.with("rounds", "{w9=1}"), steps: repair(CheckRounds, []string{"w9"}, "leftover w9", nil, w.with("token", "=10"))},
 		{name: "round, beside others", seed: w.with("rounds", "{fence=3 w1=4 w9=1}"), steps: repair(CheckRounds, []string{"fence", "w1", "w9"}, "leftover w9", nil, w.with("rounds", "{fence=10 w1=4}", "token", "=10"))},
 		{name: "round, the last", seed: w.with("rounds", "{fence=3 w9=1}"), steps: repair(CheckRounds, []string{"fence", "w9"}, "leftover w9", nil, w.with("token", "=10"))},
-		{name: "a fence, and nobody is there", seed: w.with("rounds", "{fence=3}"), steps: repair(CheckRounds, []string{"fence"}, "leftover fence", nil, w.with("token", "=10"))},
+		{name: "a fence without members", seed: w.with("rounds", "{fence=3}"), steps: repair(CheckRounds, []string{"fence"}, "leftover fence", nil, w.with("token", "=10"))},
 	})
 }
 
@@ -210,7 +210,7 @@ func TestCheckAddedRuns(t *testing.T) {
 	run(t, []scenario{
 		unsaid("as it should be", runsA, CheckRunning, process, task),
 		unsaid("its list is lost, and its worker will notice", lost, CheckRunning, process),
-		unsaid("nobody holds it: its list is returned", unheld, CheckRunning, process),
+		unsaid("no holder: its list is returned", unheld, CheckRunning, process),
 		unsaid("its list is of another type", has(unheld.with("process:p1", "=foreign"), alone), CheckRunning, process),
 		unsaid("its list is of another type, by its name", has(unheld.with("process:p1", "=foreign"), "{a:1-7-a=p1:w1}"), CheckRunning, task),
 		unsaid("nothing of it is there", member, CheckRunning, "p9", "a:1-9-a"),
@@ -253,11 +253,11 @@ func TestCheckAdded(t *testing.T) {
 			{call: checks(true, CheckEntries, "k:@1-7-a"), want: "schedule k:@1-7-a mended", state: apart.with("keyed:k:@1-7-a", "")}}},
 		{name: "another type is in its place", seed: seeded(apart.with("keyed:k:@1-7-a", "=foreign")), steps: []when{
 			{call: checks(true, CheckAdded, "1-7"), state: apart.with("keyed:k:@1-7-a", "=foreign")}}},
-		{name: "what others have put there", seed: member.with("added", "|1-7-/foreign=x|"), steps: []when{
+		{name: "foreign items", seed: member.with("added", "|1-7-/foreign=x|"), steps: []when{
 			{call: checks(true, CheckAdded, "1-7"), want: "added 1-7", state: member.with("added", "|1-7-/=x|")}}},
-		{name: "what has a time is an entry", seed: scheduled, steps: []when{
+		{name: "with a time, it's an entry", seed: scheduled, steps: []when{
 			{call: checks(true, CheckEntries, "k:@1-7-a"), want: "schedule k:@1-7-a mended", state: scheduled.with("schedule", "(k:@1-7-a=+9m)")}}},
-		{name: "what runs is an entry", seed: runs1.with("keyed:k:@1-7-a", h(runs("p1", 0, 0), "payload=b")), steps: []when{
+		{name: "running, it's an entry", seed: runs1.with("keyed:k:@1-7-a", h(runs("p1", 0, 0), "payload=b")), steps: []when{
 			{call: checks(true, CheckEntries, "k:@1-7-a"), want: "schedule k:@1-7-a mended", state: runs1.with("keyed:k:@1-7-a", h(runs("p1", 0, 0), "payload=b", "due=now"))}}},
 		unsaid("they wait", line, CheckQueue, "q"),
 		left("they wait, and nobody serves the queue", line.with("workers", ""), "no-worker q 4", CheckQueue, "q"),
@@ -303,7 +303,7 @@ func TestCheckLocks(t *testing.T) {
 		{name: "of a process that runs something very large", seed: w.with("working:w1", "(p1=1)", "process:p1", "["+strings.Repeat("x", 1<<20)+"]", "unique", "{#a=p:p1 offset=3}"),
 			steps: []when{{call: checks(true, CheckLocks, "#a")}}}, // reading it would take too long
 		{name: "of an entry that is gone", seed: w.with("unique", "{#a=e:r:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
-		{name: "what people wrote", seed: w.with("unique", "{#a=5 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
+		{name: "a malformed place", seed: w.with("unique", "{#a=5 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
 		{name: "a place of an empty list", seed: w.with("unique", "{#a=w:3 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "stale #a", nil, w)},
 		{name: "another place of the list", seed: w.with("queues", "[b a]", "unique", "{#a=w:3 offset=3}"), steps: []when{{call: checks(true, CheckLocks, "#a")}}},
 		{name: "no lock", seed: w.with("unique", "{offset=3}"), steps: repair(CheckQueue, []string{"q"}, "leftover unique", nil, w)},
@@ -325,16 +325,16 @@ func TestCheckCancels(t *testing.T) {
 	holds := w.with("working:w1", "(p1=1)", "process:p1", "[a]")
 	over := "{finished=0 stopped=0 token=4} +1m"
 	run(t, []scenario{
-		{name: "nobody holds anything", seed: w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w.with("cancel:#a", over))},
+		{name: "no holders", seed: w.with("canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m"), steps: repair(CheckCanceled, []string{"#a"}, "cancel #a", nil, w.with("cancel:#a", over))},
 		{name: "the last token that was given", seed: holds.with("canceled", "(#a=9)"), steps: []when{{call: checks(true, CheckCanceled, "#a")}}},
-		{name: "who holds something is not known to", seed: holds.with("holders", "(w2=0)"), steps: repair(CheckHolders, []string{"w1"}, "cancel w1", nil, holds.with("holders", "(w1=0 w2=0)"))},
-		{name: "who holds nothing is known to", seed: w.with("holders", "(w1=4 w8=4)"), steps: repair(CheckHolding, []string{"w1", "w8", "w9"}, "leftover w8", nil, w.with("holders", "(w1=4)"))},
-		{name: "said of cancels to come", seed: holds.with("holders", "(w1=10)"), steps: repair(CheckHolding, []string{"w1"}, "cancel w1", nil, holds.with("holders", "(w1=0)"))},
+		{name: "a holder that isn't recorded", seed: holds.with("holders", "(w2=0)"), steps: repair(CheckHolders, []string{"w1"}, "cancel w1", nil, holds.with("holders", "(w1=0 w2=0)"))},
+		{name: "a recorded holder that holds nothing", seed: w.with("holders", "(w1=4 w8=4)"), steps: repair(CheckHolding, []string{"w1", "w8", "w9"}, "leftover w8", nil, w.with("holders", "(w1=4)"))},
+		{name: "acknowledged beyond the last token", seed: holds.with("holders", "(w1=10)"), steps: repair(CheckHolding, []string{"w1"}, "cancel w1", nil, holds.with("holders", "(w1=0)"))},
 		{name: "stopping of another type", seed: holds.with("stopping", "=foreign"), steps: []when{{call: checks(true, CheckStopping, stopped("a", 1, "p2"))}}},
-		{name: "said of the last one", seed: holds.with("holders", "(w1=9)"), steps: []when{{call: checks(true, CheckHolding, "w1"), state: holds.with("holders", "(w1=9)")}}},
-		{name: "what is stopping is gone", seed: holds.with("stopping", "("+stopped("a", 1, "p1")+"=0 "+stopped("a", 2, "p2")+"=0)"), steps: repair(CheckStopping, []string{stopped("a", 1, "p1"), stopped("a", 2, "p2"), stopped("a", 3, "p3")},
+		{name: "acknowledged up to the last token", seed: holds.with("holders", "(w1=9)"), steps: []when{{call: checks(true, CheckHolding, "w1"), state: holds.with("holders", "(w1=9)")}}},
+		{name: "a stopping process is gone", seed: holds.with("stopping", "("+stopped("a", 1, "p1")+"=0 "+stopped("a", 2, "p2")+"=0)"), steps: repair(CheckStopping, []string{stopped("a", 1, "p1"), stopped("a", 2, "p2"), stopped("a", 3, "p3")},
 			"cancel p2", nil, holds.with("stopping", "("+stopped("a", 1, "p1")+"=0)"))},
-		{name: "who is to acknowledge is to be returned first", seed: w.with("working:w9", "(p1=1)", "process:p1", "[a]", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m"), steps: []when{
+		{name: "a return comes before an acknowledgement", seed: w.with("working:w9", "(p1=1)", "process:p1", "[a]", "canceled", "(#a=4)", "cancel:#a", "{finished=0 stopped=0 token=4} +1440m"), steps: []when{
 			{call: checks(true, CheckCanceled, "#a")},
 			{call: checks(true, CheckHolders, "w9"), want: "non-member w9 mended", state: w.with("cancel:#a", "{finished=0 stopped=1 token=4} +1m")}}},
 		{name: "a token that was never given", seed: holds.with("canceled", "(#a=10)", "cancel:#a", "{finished=0 stopped=0 token=10} +1440m"), steps: repair(CheckCanceled, []string{"#a"}, "future-cancel #a",
@@ -358,11 +358,11 @@ func TestCheckQueue(t *testing.T) {
 	w := member.with("token", "=9")
 	run(t, []scenario{
 		{name: "counts of nothing", seed: w.with("ledger", "{#a=2}"), steps: repair(CheckQueue, []string{"q"}, "crash-counts q", nil, w)},
-		{name: "counts of what waits", seed: w.with("ledger", "{#a=2}", "queues", "[a]"), steps: []when{{call: checks(true, CheckQueue, "q")}}},
-		{name: "counts of what runs", seed: w.with("ledger", "{#a=2}", "working:w1", "(p1=1)", "process:p1", "[a]"), steps: []when{{call: checks(true, CheckQueue, "q")}}},
-		{name: "nobody serves it", seed: state{"queues": "[a b]", "workers": "(w1=-1m)", "schedule": "(k:x=-1m k:y=+1m)"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "no-worker q 3"}}},
+		{name: "counts of waiting tasks", seed: w.with("ledger", "{#a=2}", "queues", "[a]"), steps: []when{{call: checks(true, CheckQueue, "q")}}},
+		{name: "counts of running tasks", seed: w.with("ledger", "{#a=2}", "working:w1", "(p1=1)", "process:p1", "[a]"), steps: []when{{call: checks(true, CheckQueue, "q")}}},
+		{name: "no workers", seed: state{"queues": "[a b]", "workers": "(w1=-1m)", "schedule": "(k:x=-1m k:y=+1m)"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "no-worker q 3"}}},
 		{name: "paused", seed: w.with("queues", "[a b]", "paused", "=1"), steps: []when{{call: checks(true, CheckQueue, "q"), want: "paused q 2"}}},
-		{name: "paused, and nobody serves it", seed: state{"queues": "[a b]", "paused": "=1"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "paused q 2, no-worker q 2"}}},
+		{name: "paused, no workers", seed: state{"queues": "[a b]", "paused": "=1"}, steps: []when{{call: checks(true, CheckQueue, "q"), want: "paused q 2, no-worker q 2"}}},
 		{name: "the token is no number", seed: w.with("token", "=x"), steps: []when{{call: checks(true, CheckQueue, "q"), want: "token q"}}},
 	})
 }
@@ -406,7 +406,7 @@ func TestGuardCheckWorkers(t *testing.T) {
 			w.with("token", "", "queues", "[a]"), CheckProcesses, "p1"),
 		mended("an orphan of a key counts as the last that started, whatever was canceled", orphan.with("canceled", "(#b=3)", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 2, 1))), "orphan p1",
 			w.with("schedule", "(k:x=10)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "10", 2, 1)), CheckProcesses, "p1"),
-		{name: "an orphan that stays wakes nobody", alive: []string{"w1"}, seed: orphan.with("queues", "=foreign", "idle", "(w1=-1m)"), steps: []when{
+		{name: "an orphan that stays wakes no worker", alive: []string{"w1"}, seed: orphan.with("queues", "=foreign", "idle", "(w1=-1m)"), steps: []when{
 			{call: checks(true, CheckProcesses, "p1"), want: "orphan p1"}}},
 		mended("twice, with the same token", two.with("working:w1", "(p1=1)", "working:w2", "(p1=1)"), "two-owners p1", nil, CheckTwice, "w1", "p1:w2").detail("w2",
 			two.with("working:w1", "(p1=1)")),
@@ -422,8 +422,8 @@ func TestGuardCheckWorkers(t *testing.T) {
 		{name: "dead, and only looked at", seed: state{"workers": "(w1=5)", "token": "=9"}, steps: []when{{call: checks(false, CheckMembers, "5:w1"), want: "expired-worker w1"}}},
 		mended("twice, and who loses it holds another", two.with("working:w1", "(p1=2)", "working:w2", "(p1=1 p2=1)"), "two-owners p1", nil, CheckTwice, "w1", "p1:w2").detail("w2",
 			two.with("working:w1", "(p1=2)", "working:w2", "(p2=1)")),
-		unsaid("who holds something is of another type", w.with("working:w1", "(p1=1)", "process:p1", "[a]", "holders", "=foreign"), CheckHolders, "w1"),
-		unsaid("who is known to hold something is of another type", w.with("holders", "=foreign"), CheckHolding, "w1"),
+		unsaid("holders of another type", w.with("working:w1", "(p1=1)", "process:p1", "[a]", "holders", "=foreign"), CheckHolders, "w1"),
+		unsaid("recorded holders of another type", w.with("holders", "=foreign"), CheckHolding, "w1"),
 		unsaid("what is known to hold something is being returned", w.with("holders", "(w9=4)", "working:w9", "(p1=1)", "process:p1", "[a]", "suspects", "(w9=0)"), CheckHolding, "w9"),
 		unsaid("what it has said, and the token is no number", w.with("token", "=x", "holders", "(w1=4)"), CheckHolding, "w1"),
 		mended("what it has said, and no token was given", w.with("token", "", "holders", "(w1=2)"), "cancel w1", w.with("token", "", "holders", "(w1=0)"), CheckHolding, "w1"),
@@ -454,8 +454,8 @@ func TestGuardCheckQueue(t *testing.T) {
 		unsaid("counts of what waits in the schedule", counts.with("schedule", "(r:p9=+9m)", "contents", "(#a:r:p9=0)", "keyed:r:p9", waits("a", "+9m", 1, 0)), CheckQueue, "q"),
 		unsaid("paused, and nothing waits", w.with("paused", "=1"), CheckQueue, "q"),
 		left("paused, and one waits", w.with("paused", "=1", "queues", "[a]"), "paused q 1", CheckQueue, "q"),
-		unsaid("nobody serves it, and nothing waits", state{}, CheckQueue, "q"),
-		left("nobody serves it, and one waits", state{"queues": "[a]"}, "no-worker q 1", CheckQueue, "q"),
+		unsaid("no workers, nothing waits", state{}, CheckQueue, "q"),
+		left("no workers, one waits", state{"queues": "[a]"}, "no-worker q 1", CheckQueue, "q"),
 	})
 }
 

@@ -142,7 +142,7 @@ func TestDeleteOfManyBatches(t *testing.T) {
 	t.Parallel()
 	const batches = 350
 	for name, between := range map[string]func(e *env, call int){
-		"nobody comes":    func(*env, int) {},
+		"no producer":     func(*env, int) {},
 		"others move one": func(e *env, _ int) { e.must(nil, haulOne(e)) },
 		"others move all": func(e *env, _ int) { e.must(Haul(e.ctx, e.line, e.q)) },
 		"others enqueue behind them": func(e *env, call int) {
@@ -245,6 +245,6 @@ func TestDeleteEntries(t *testing.T) {
 		{name: "many", seed: many, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: runX}}},
 		{name: "many and locks", seed: many.with("queues", "["+strings.Join(seq("t", 0, 3000), " ")+"]", "unique", "{"+strings.Join(locks(3000), " ")+" #a=p:p9 offset=0}"), steps: []when{
 			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: runX.with("unique", "{#a=p:p9 offset="+deleted(3000)+"}")}}},
-		{name: "what Redis has lost", seed: member.with("contents", "(#a:k:x=0)"), steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: member}}},
+		{name: "lost keys", seed: member.with("contents", "(#a:k:x=0)"), steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: member}}},
 	})
 }

@@ -356,7 +356,7 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 			}
 		}
 	})
-	t.Run("canceled by what it has, or says", func(t *testing.T) {
+	t.Run("canceled by its real or its stored digest", func(t *testing.T) {
 		e := fresh(t)
 		for _, payload := range []string{a, b} {
 			if c, err := Cancel(e.ctx, e.line, e.q, []byte(payload)); err != nil || c.Removed != 2 {
@@ -426,7 +426,7 @@ func TestGuardDigest(t *testing.T) {
 			v, err := e.line.One(e.ctx, enqueueUnique.call(e.q, "payload", "a", "digest", none))
 			return said(err, "%v", v)
 		}, want: "2", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
-		{name: "what it named goes with the payload", seed: known, steps: []when{{call: names("a", ""), want: "0",
+		{name: "the stored digest goes with the payload", seed: known, steps: []when{{call: names("a", ""), want: "0",
 			state: state{"schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": due("a")}}}},
 		{name: "not large", steps: []when{{call: names(large[1:], ""), want: "2", heard: []string{"enqueue 1"},
 			state: state{"schedule": "(k:x=+9m)", "contents": "(" + digest(large[1:]) + ":k:x=0)", "keyed:k:x": due(large[1:])}}}},

@@ -34,15 +34,15 @@ func TestEnqueue(t *testing.T) {
 	fewer := "[" + strings.Join(append(seq("t", 52, 100), "a", "b", "c"), " ") + "]"
 	idle := state{"idle": "(w1=-3m w2=-2m w3=-1m)"}
 	run(t, []scenario{
-		{name: "one, nobody idle", alive: []string{"w1"}, steps: []when{
+		{name: "one, no idle worker", alive: []string{"w1"}, steps: []when{
 			{call: enqueues("a"), want: "ok", state: state{"queues": "[a]"}, heard: []string{"enqueue 1"}},
 			{call: enqueues("b", "c"), want: "ok", state: state{"queues": "[a b c]"}, heard: []string{"enqueue 2"}}}},
 		{name: "more than one chunk", steps: []when{
 			{call: enqueues(many...), want: "ok", state: state{"queues": "[" + strings.Join(many, " ") + "]"}, heard: []string{"enqueue 12000"}}}},
-		{name: "who is gone is passed over", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
+		{name: "a dead idle worker is skipped", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
 			{call: enqueues("a"), want: "ok", state: state{"queues": "[a]", "idle": "(w3=-1m)"}, heard: []string{"wake:w2 1", "enqueue 1"}},
 			{call: enqueues("b", "c"), want: "ok", state: state{"queues": "[a b c]"}, heard: []string{"wake:w3 2", "enqueue 2"}}}},
-		{name: "nobody is woken while many wait", alive: []string{"w1", "w2", "w3"}, seed: idle.with("queues", hundred), steps: []when{
+		{name: "no wake-up while many wait", alive: []string{"w1", "w2", "w3"}, seed: idle.with("queues", hundred), steps: []when{
 			{call: enqueues("a"), want: "ok", state: idle.with("queues", grown("a"), "idle", "(w2=-2m w3=-1m)"), heard: []string{"wake:w1 1", "enqueue 1"}},
 			{call: enqueues("b", "c"), want: "ok", state: idle.with("queues", grown("a b c"), "idle", "(w2=-2m w3=-1m)"), heard: []string{"enqueue 2"}},
 			{call: does("LTRIM", "queues", 0, 50), state: idle.with("queues", fewer, "idle", "(w2=-2m w3=-1m)")},
@@ -76,8 +76,8 @@ func TestAlone(t *testing.T) {
 			alone bool
 		}{
 			"nothing is there":           {nil, true},
-			"somebody serves it":         {member, false},
-			"somebody wakes":             {state{"idle": "(w1=-1m)"}, verb == "put"}, // put checks only members
+			"a worker serves it":         {member, false},
+			"a worker is woken":          {state{"idle": "(w1=-1m)"}, verb == "put"}, // put checks only members
 			"another waits":              {state{"queues": "[b]"}, false},
 			"another waits for its time": {state{"schedule": "(k:y=+1m)", "contents": "(#b:k:y=0)", "keyed:k:y": waits("b", "+1m", 0, 0)}, verb != "put"}, // the others don't check the schedule
 		} {

@@ -25,10 +25,10 @@ func TestEnqueueUnique(t *testing.T) {
 			{call: enqueuesUnique("a"), want: "DUPLICATE"},
 			{call: does("LREM", "queues", 0, "a"), state: lock.with("queues", "")},
 			{call: enqueuesUnique("a"), want: "ok", state: lock, heard: []string{"enqueue 1"}}}},
-		{name: "unique, removed by somebody else, others wait", seed: lock.with("queues", "[a b]"), steps: []when{
+		{name: "unique, removed by another program, others wait", seed: lock.with("queues", "[a b]"), steps: []when{
 			{call: does("LREM", "queues", 0, "a"), state: lock.with("queues", "[b]")},
 			{call: enqueuesUnique("a"), want: "ok", state: state{"queues": "[b a]", "unique": "{#a=w:1 offset=0}"}, heard: []string{"enqueue 1"}}}},
-		{name: "unique, somebody else removes what stands before it", seed: state{"queues": "[b a]", "unique": "{#a=w:1 offset=0}"}, steps: []when{
+		{name: "unique, another program removes the task before it", seed: state{"queues": "[b a]", "unique": "{#a=w:1 offset=0}"}, steps: []when{
 			{call: does("LREM", "queues", 0, "b"), state: state{"queues": "[a]", "unique": "{#a=w:1 offset=0}"}},
 			{call: enqueuesUnique("a"), want: "DUPLICATE", state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
 	})
@@ -53,7 +53,7 @@ func TestUniqueFollows(t *testing.T) {
 			{call: end(2, "p1", 1, Drop), want: "settled=ok", state: started.with("process:p1", "", "working:w1", "(p2=2)", "rounds", "{w1=2}")}}},
 		{name: "crash", seed: started.with("unique", "{#a=p:p2 offset=2}"), steps: []when{
 			{call: fails("w1"), want: "known=true returned=2", state: state{"queues": "[a a]", "token": "=3", "unique": "{#a=w:1 offset=0}", "ledger": "{#a=2}"}}}},
-		{name: "cancel of others", seed: state{"queues": "[b a b c b d]", "unique": "{#a=w:1 #b=w:2 #c=w:3 #d=w:5 offset=0}"}, steps: []when{
+		{name: "cancel of another payload", seed: state{"queues": "[b a b c b d]", "unique": "{#a=w:1 #b=w:2 #c=w:3 #d=w:5 offset=0}"}, steps: []when{
 			{call: cancels("b"), want: "removed=3 token=0", heard: []string{"cancel b"}, state: state{"queues": "[a c d]", "unique": "{#a=w:1 #c=w:3 #d=w:5 offset=1}", "gaps": "(2=2 4=4)", "cancel:#b": "{finished=0 stopped=0 token=1} +1m"}}}},
 	})
 }

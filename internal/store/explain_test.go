@@ -110,14 +110,14 @@ func TestExplain(t *testing.T) {
 			{call: explains("", "a"), want: "workers=1"}, {call: explains("k:x", ""), want: "workers=1"}}},
 		{name: "the schedule is of another type", seed: member.with("entries", "=foreign"), steps: []when{{call: explains("", "a"), want: "WRONGTYPE"}}},
 		{name: "of a key, whatever its payload", seed: keyX.with("queues", "[a]").merged(failed), steps: []when{{call: explains("k:x", "a"), want: "workers=1 ready=1 length=1 entries=k:x@-1m/-1m~2!1#0<  0>"}}},
-		{name: "nobody is known to hold it", seed: member.with("keyed:k:x", runs("p1", 0, 0)), steps: []when{{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},
-		{name: "what its worker holds is of another type", seed: member.with("keyed:k:x", h(runs("p1", 0, 0), "holder=w1"), "working:w1", "=foreign"), steps: []when{
+		{name: "no known holder", seed: member.with("keyed:k:x", runs("p1", 0, 0)), steps: []when{{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},
+		{name: "working set of another type", seed: member.with("keyed:k:x", h(runs("p1", 0, 0), "holder=w1"), "working:w1", "=foreign"), steps: []when{
 			{call: explains("k:x", ""), want: "workers=1 entries=k:x@-/-~0!0#-1<p1  0>"}}},
 		{name: "an added one runs with a late token", seed: runsA.with("token", "=7", "working:w1", "(p1=7)"), steps: []when{
 			{call: explains("k:@1-7-a", ""), want: "workers=1 entries=k:@1-7-a@-/-~0!0#-1<p1 w1 7>"}}},
-		{name: "what the worker of an added task holds is of another type", seed: runsA.with("working:w1", "=foreign"), steps: []when{
+		{name: "an added task, working set of another type", seed: runsA.with("working:w1", "=foreign"), steps: []when{
 			{call: explains("k:@1-7-a", ""), want: "workers=1 entries=k:@1-7-a@-/-~0!0#-1<p1  0>"}}},
-		{name: "what is tried again, and runs, is none of an empty payload", seed: rawP.with("ledger", "{"+digest("")+"=2}", "entries", "{p1=r:p0}", "keyed:r:p0", runs("p1", 1, 0)), steps: []when{
+		{name: "a running retry isn't a copy of an empty payload", seed: rawP.with("ledger", "{"+digest("")+"=2}", "entries", "{p1=r:p0}", "keyed:r:p0", runs("p1", 1, 0)), steps: []when{
 			{call: explains("r:p0", ""), want: "workers=1 entries=r:p0@-/-~0!0#-1<p1 w1 1>"}}},
 		{name: "failed, with all that is known", seed: failed, steps: []when{{call: explains("", "a"), want: `failures=k:g1 failed "r" ~2 !3 w1 "k:x" -9m0h`}}},
 		{name: "failed, and nothing is known", seed: failed.with("failed:keyed:k:g1", "{payload=a}"), steps: []when{{call: explains("", "a"), want: `failures=k:g1  "" ~0 !0  "" 0`}}},

@@ -62,13 +62,13 @@ func TestGiveUp(t *testing.T) {
 			"failed:contents", "("+digest(large)+":k:g1=0 "+digest(large)+":k:g2=0 #z:k:g3=0)"), steps: []when{
 			{call: keep(1), want: "settled=ok dropped=2", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #z:k:g3=0)",
 				"failed:keyed:k:g3": failedOf("z", "-7m"), "failed:keyed:k:p1": failedOf("a", "now")})}}},
-		{name: "those put aside count by their time", seed: rawP.merged(three).with("failed:schedule", "(k:g1=-9m k:g3=-7m k:g2=aside:-8m)"), steps: []when{
+		{name: "tasks that were set aside count by their time", seed: rawP.merged(three).with("failed:schedule", "(k:g1=-9m k:g3=-7m k:g2=aside:-8m)"), steps: []when{
 			{call: keep(3), want: "settled=ok dropped=1", state: doneX.merged(state{"failed:schedule": "(k:g3=-7m k:p1=now k:g2=aside:-8m)", "failed:contents": "(#a:k:p1=0 #y:k:g2=0 #z:k:g3=0)",
 				"failed:keyed:k:g2": failedOf("y", "-8m"), "failed:keyed:k:g3": failedOf("z", "-7m"), "failed:keyed:k:p1": failedOf("a", "now")})}}},
-		{name: "the oldest is aside", seed: rawP.merged(three).with("failed:schedule", "(k:g2=-8m k:g3=-7m k:g1=aside:-9m)"), steps: []when{
+		{name: "the oldest was set aside", seed: rawP.merged(three).with("failed:schedule", "(k:g2=-8m k:g3=-7m k:g1=aside:-9m)"), steps: []when{
 			{call: keep(3), want: "settled=ok dropped=1", state: doneX.merged(state{"failed:schedule": "(k:g2=-8m k:g3=-7m k:p1=now)", "failed:contents": "(#a:k:p1=0 #y:k:g2=0 #z:k:g3=0)",
 				"failed:keyed:k:g2": failedOf("y", "-8m"), "failed:keyed:k:g3": failedOf("z", "-7m"), "failed:keyed:k:p1": failedOf("a", "now")})}}},
-		{name: "what is blocked by it is free", seed: blockedX, steps: []when{
+		{name: "the task it blocked is released", seed: blockedX, steps: []when{
 			{call: ends(2, "p1", 1, Fail, gaveUp), want: "settled=ok", state: doneX.merged(one).with("schedule", "(k:x=+20m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+20m", 0, 0),
 				"failed:keyed:k:p1", failedOf("a", "now", "tries=2", "deaths=1", "from=k:x"))}}},
 	})
@@ -129,7 +129,7 @@ func TestFailedQueue(t *testing.T) {
 		{name: "too many crashes", seed: seed.with("failed:keyed:k:g1", failedOf("a", "-9m", "from=k:x", "crashes=3")), steps: []when{
 			{call: inFailed(steps(Round{Worker: "w1", Number: 1, Crashes: 3, Idle: true, Start: []string{"p1"}})), want: "rank=0", state: seed.with("failed:rounds", "{w1=1}",
 				"failed:idle", "(w1=clock:now)", "failed:schedule", "(k:g1=aside:now)", "failed:keyed:k:g1", h(failedOf("a", "-9m", "from=k:x", "crashes=3"), "due=aside:now"))}}},
-		{name: "somebody pushed to its list", seed: w.with("failed:queues", "[z]"), steps: []when{
+		{name: "another program pushed to its list", seed: w.with("failed:queues", "[z]"), steps: []when{
 			{call: inFailed(begins(1, "p1")), want: "started=z/1", state: w.with("failed:rounds", "{w1=1}", "failed:token", "=1", "failed:working:w1", "(p1=1)", "failed:process:p1", "[z]")},
 			{call: inFailed(ends(2, "p1", 1, Fail, gaveUp)), want: "settled=ok", state: over.with("failed:schedule", "(r:p1=aside:now)", "failed:contents", "(#z:r:p1=0)", "failed:keyed:r:p1", waits("z", "aside:now", 0, 0))},
 			{call: requeues("r:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: over.with("queues", "[z]")}}},
@@ -152,12 +152,12 @@ func TestClock(t *testing.T) {
 			{call: beats("w1", true), want: "rank=1"}}},
 		{name: "an hour at most", seed: seed.with("schedule", "(k:x=+300m)"), steps: []when{
 			{call: idle("w1", 1), want: "rank=0 look=+60m", state: kept.with("schedule", "(k:x=+300m)")}}},
-		{name: "never for what is aside", seed: seed.with("schedule", "(k:x=aside:-1m)"), steps: []when{
+		{name: "never for tasks that were set aside", seed: seed.with("schedule", "(k:x=aside:-1m)"), steps: []when{
 			{call: idle("w1", 1), want: "rank=0", state: kept.with("schedule", "(k:x=aside:-1m)")}}},
-		{name: "hand over", alive: []string{"w1", "w2"}, seed: both.with("queues", "[z]"), steps: []when{
+		{name: "the timekeeper changes", alive: []string{"w1", "w2"}, seed: both.with("queues", "[z]"), steps: []when{
 			{call: idle("w1", 2), want: "started=z/1", heard: []string{"wake:w2 0"}, state: seed.with("rounds", "{w1=2 w2=1}", "token", "=1", "working:w1", "(w12=1)", "process:w12", "[z]")},
 			{call: idle("w2", 2), want: "rank=0 look=+30m", state: seed.with("rounds", "{w1=2 w2=2}", "token", "=1", "working:w1", "(w12=1)", "process:w12", "[z]", "idle", "(w2=clock:now)")}}},
-		{name: "who was told did not come back idle", alive: []string{"w1", "w2", "w3"}, seed: both.with("queues", "[z]", "idle", "(w2=-1m w1=clock:-1m)"), steps: []when{
+		{name: "the woken worker did not become idle again", alive: []string{"w1", "w2", "w3"}, seed: both.with("queues", "[z]", "idle", "(w2=-1m w1=clock:-1m)"), steps: []when{
 			{call: sets("y", "b", "+5m"), want: "ok", heard: []string{"wake:w1 0", "enqueue 1"}, state: both.with("queues", "[z]", "idle", "(w2=-1m)",
 				"schedule", "(k:y=+5m k:x=+30m)", "contents", "(#a:k:x=0 #b:k:y=0)", "keyed:k:y", waits("b", "+5m", 0, 0))},
 			{call: idle("w1", 2), want: "started=z/1", heard: []string{"wake:w2 0"}, state: seed.with("rounds", "{w1=2 w2=1}", "token", "=1", "working:w1", "(w12=1)", "process:w12", "[z]",
@@ -171,11 +171,11 @@ func TestClock(t *testing.T) {
 		{name: "a retry comes first", alive: []string{"w2", "w3"}, seed: seed.merged(rawP).with("workers", seed["workers"], "idle", "(w2=-1m w3=clock:-1m)"), steps: []when{
 			{call: ends(2, "p1", 1, Retry, Outcome{Delay: 5 * time.Minute}), want: "settled=ok", heard: []string{"wake:w3 0"}, state: seed.with("rounds", "{w1=2}", "token", "=1", "idle", "(w2=-1m)",
 				"schedule", "(r:p1=+5m k:x=+30m)", "contents", "(#a:k:x=0 #a:r:p1=0)", "keyed:r:p1", waits("a", "+5m", 1, 0))}}},
-		{name: "a retry of one who keeps it then", seed: rawP, steps: []when{
+		{name: "a retry by the next timekeeper", seed: rawP, steps: []when{
 			{call: idle("w1", 2, &Outcome{Process: "p1", Token: 1, Verb: Retry, Delay: time.Hour}), want: "settled=ok rank=0 look=+60m", state: retryR.with("idle", "(w1=clock:now)")}}},
-		{name: "the end of what blocked wakes for what is due", alive: []string{"w2"}, seed: blockedX.with("idle", "(w2=-1m)", "keyed:k:x", h(blockedX["keyed:k:x"], "due=-1m")), steps: []when{
+		{name: "the end of a blocking run wakes a worker for a due task", alive: []string{"w2"}, seed: blockedX.with("idle", "(w2=-1m)", "keyed:k:x", h(blockedX["keyed:k:x"], "due=-1m")), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", heard: []string{"wake:w2 1"}, state: doneX.with("schedule", "(k:x=-1m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "-1m", 0, 0))}}},
-		{name: "the end of what blocked tells the time", alive: []string{"w2"}, seed: blockedX.with("idle", "(w2=-1m)"), steps: []when{
+		{name: "the end of a blocking run rings", alive: []string{"w2"}, seed: blockedX.with("idle", "(w2=-1m)"), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", heard: []string{"wake:w2 0"}, state: doneX.with("schedule", "(k:x=+20m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+20m", 0, 0))}}},
 		{name: "more is due", alive: []string{"w2"}, seed: keyX.with("workers", "(w1=+60m w2=+60m)", "idle", "(w2=-1m)", "schedule", "(k:x=-2m k:y=-1m)", "contents", "(#a:k:x=0 #b:k:y=0)", "keyed:k:y", waits("b", "-1m", 0, 0)), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x~2!1", heard: []string{"wake:w2 1"}, state: runX.with("workers", "(w1=+60m w2=+60m)", "schedule", "(k:y=-1m)", "contents", "(#b:k:y=0)", "keyed:k:y", waits("b", "-1m", 0, 0))}}},

@@ -34,7 +34,7 @@ func TestTokens(t *testing.T) {
 func TestGuardStored(t *testing.T) {
 	newer := runX.with("contents", "(#b:k:x=0)", "keyed:k:x", h(runs("p1", 2, 1), waits("b", "+9m", 0, 0)))
 	all := []scenario{
-		{name: "without bounds, what newly waits keeps its time", seed: newer, steps: []when{
+		{name: "without bounds, a released task keeps its time", seed: newer, steps: []when{
 			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: doneX.with("schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+9m", 0, 0))}}},
 		{name: "without bounds, there is no upper one", seed: newer, steps: []when{
 			{call: sets("x", "b", "+5m", "later"), want: "ok", state: newer.with("keyed:k:x", h(runs("p1", 2, 1), waits("b", "+9m", 0, 0), rule(0, 0, "+5m", "never")))}}},
@@ -59,7 +59,7 @@ func TestGuardMembers(t *testing.T) {
 			{call: leavesAt("w1", 5), want: "returned=1", state: left}}},
 		{name: "leave: a lock goes with its task", seed: held.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
 			{call: leavesAt("w1", 5), want: "returned=1", state: left.with("unique", "{#a=w:0 offset=0}")}}},
-		{name: "leave: a cancel ends with who held something", seed: held.with("canceled", "(#b=1)", "cancel:#b", h("finished=0", "stopped=0", "token=1")+" +1440m"), steps: []when{
+		{name: "leave: a cancel ends with its last holder", seed: held.with("canceled", "(#b=1)", "cancel:#b", h("finished=0", "stopped=0", "token=1")+" +1440m"), steps: []when{
 			{call: leavesAt("w1", 5), want: "returned=1", state: left.with("cancel:#b", h("finished=0", "stopped=0", "token=1")+" +1m")}}},
 		{name: "leave: before any round", seed: held.with("rounds", ""), steps: []when{{call: leavesAt("w1", 0), want: "returned=1", state: left}}},
 		{name: "leave: one that was failed", seed: held.with("workers", "", "rounds", "", "suspects", "(w1=0)"), steps: []when{
@@ -72,15 +72,15 @@ func TestGuardMembers(t *testing.T) {
 		{name: "the first of two kept the time", alive: []string{"w3"}, seed: state{"token": "=4", "queues": "[z]",
 			"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)", "schedule": "(k:x=+9m)", "idle": "(w3=-1m w1=clock:-1m)"}, steps: []when{
 			{call: sweeps, want: "failed=w1,w2", heard: []string{"wake:w3 0"}, state: state{"token": "=5", "queues": "[z]", "schedule": "(k:x=+9m)"}}}},
-		{name: "nobody is told when another one keeps the time", alive: []string{"w3"}, seed: state{"workers": "(w1=+60m)", "schedule": "(k:x=+9m)", "idle": "(w1=-1m w3=clock:-1m)"}, steps: []when{
+		{name: "no ring when another worker keeps the time", alive: []string{"w3"}, seed: state{"workers": "(w1=+60m)", "schedule": "(k:x=+9m)", "idle": "(w1=-1m w3=clock:-1m)"}, steps: []when{
 			{call: leaves("w1"), want: "returned=0", state: state{"token": "=1", "schedule": "(k:x=+9m)", "idle": "(w3=clock:-1m)"}}}},
-		{name: "nor when there is no time to keep", alive: []string{"w2"}, seed: state{"workers": "(w1=+60m)", "idle": "(w2=-1m w1=clock:-1m)"}, steps: []when{
+		{name: "no ring without a planned entry", alive: []string{"w2"}, seed: state{"workers": "(w1=+60m)", "idle": "(w2=-1m w1=clock:-1m)"}, steps: []when{
 			{call: leaves("w1"), want: "returned=0", state: state{"token": "=1", "idle": "(w2=-1m)"}}}},
 		{name: "a return that others go on with wakes as many", alive: []string{"w3", "w4"}, seed: one.with("suspects", "(w8=0)", "working:w8", "(p1=1 p2=2)", "process:p2", "[b]", "working:w9", "", "idle", "(w3=-2m w4=-1m)"), steps: []when{
 			{call: steps(Round{Worker: "w2", Number: 1}), want: "", heard: []string{"wake:w3 2", "wake:w4 2"}, state: state{"workers": "(w2=+60m)", "rounds": "{w2=1}", "token": "=1", "queues": "[a b z]", "ledger": "{#a=1 #b=1}"}}}},
 		{name: "and sweeps again", seed: one, steps: []when{
 			{call: sweeps, want: "returned=1 again", state: state{"workers": "(w2=+60m)", "suspects": "(w9=0)", "token": "=1", "working:w9": "=foreign", "queues": "[a z]", "ledger": "{#a=1}"}}}},
-		{name: "the time is told though something is planned later", alive: []string{"w2"}, seed: blockedX.with("schedule", "(k:y=+10m)", "idle", "(w2=-1m w1=clock:-1m)", "token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m"), steps: []when{
+		{name: "a ring, though something is planned later", alive: []string{"w2"}, seed: blockedX.with("schedule", "(k:y=+10m)", "idle", "(w2=-1m w1=clock:-1m)", "token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m"), steps: []when{
 			{call: fails("w1"), want: "known=true returned=0", heard: []string{"wake:w2 0"}, state: state{"token": "=3", "schedule": "(k:y=+10m k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0),
 				"cancel:#a": "{finished=0 stopped=1 token=2} +1m"}}}},
 	})
@@ -189,7 +189,7 @@ func TestGuardGaps(t *testing.T) {
 			{call: drop, want: "settled=ok", state: after("[a c]", "{#c=w:6 offset=2}", "(5=5)")}}},
 		{name: "three close", seed: one("[c]", "{#c=w:4 #x=p:p1 offset=1}", "(1=1 2=2 3=3)"), steps: []when{
 			{call: drop, want: "settled=ok", state: after("[c]", "{#c=w:4 offset=4}", "")}}},
-		{name: "a gap in front of what starts", seed: member.with("queues", "[x b]", "unique", "{#b=w:2 offset=0}", "gaps", "(1=1)"), steps: []when{
+		{name: "a gap in front of a started task", seed: member.with("queues", "[x b]", "unique", "{#b=w:2 offset=0}", "gaps", "(1=1)"), steps: []when{
 			{call: begins(1, "p1", "p2"), want: "started=x/1,b/2", state: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[x]", "process:p2", "[b]", "unique", "{#b=p:p2 offset=3}")}}},
 		{name: "of another type", seed: one("[c]", "{#c=w:1 #x=p:p1 offset=1}", "=foreign"), steps: []when{{call: drop, want: "WRONGTYPE"}}},
 	})
@@ -214,21 +214,21 @@ func TestGuardTrim(t *testing.T) {
 		{name: "the record is lost", seed: quiet.with("cancel:#a", ""), steps: []when{{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("cancel:#a", "")}}},
 		{name: "a count that is no number", seed: quiet.with("cancel:#a", record("5", "stopped=x")+" +1440m"), steps: []when{
 			{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("cancel:#a", record("5", "stopped=x")+" +1440m")}}},
-		{name: "what is stopping is of another type", seed: quiet.with("stopping", "=foreign"), steps: []when{
+		{name: "stopping of another type", seed: quiet.with("stopping", "=foreign"), steps: []when{
 			{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("stopping", "=foreign", "cancel:#a", record("5", "stopped=1")+" +1440m")}}},
-		{name: "and all have said so", seed: quiet.with("stopping", "=foreign", "holders", "(w1=5 w2=5)"), steps: []when{
+		{name: "acknowledged by all", seed: quiet.with("stopping", "=foreign", "holders", "(w1=5 w2=5)"), steps: []when{
 			{call: beats("w1", false), want: "held=1", state: quiet.with("stopping", "=foreign", "holders", "(w1=5 w2=5)", "canceled", "", "cancel:#a", record("5", "")+" +1m")}}},
-		{name: "who held it is swept away", seed: two.with("workers", "(w1=-60m w2=+60m)", "suspects", "(w1=-1m)", "canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "holders", "(w1=0 w2=5)"), steps: []when{
+		{name: "its holder is evicted by a sweep", seed: two.with("workers", "(w1=-60m w2=+60m)", "suspects", "(w1=-1m)", "canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "holders", "(w1=0 w2=5)"), steps: []when{
 			{call: sweeps, want: "failed=w1/1", state: two.with("workers", "(w2=+60m)", "rounds", "", "token", "=6", "working:w1", "", "process:p1", "", "holders", "(w2=5)", "cancel:#a", record("5", "stopped=1")+" +1m")}}},
-		{name: "of a key, others have said nothing", seed: ofKey, steps: []when{
+		{name: "of a key, not acknowledged by others", seed: ofKey, steps: []when{
 			{call: stop, want: "settled=canceled seen=5", state: over(ofKey).with("entries", "", "keyed:k:x", "", "canceled", "", "cancel:k:x", record("5", "stopped=1")+" +1m")}}},
-		{name: "who holds something is of another type", seed: rawP.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m"), steps: []when{
+		{name: "holders of another type", seed: rawP.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m"), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: doneX.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m")}}},
-		{name: "who holds something is of another type, and it leaves", seed: rawP.with("holders", "=foreign"), steps: []when{
+		{name: "holders of another type, leave", seed: rawP.with("holders", "=foreign"), steps: []when{
 			{call: leaves("w1"), want: "returned=1", state: state{"queues": "[a]", "token": "=2", "holders": "=foreign"}}}},
-		{name: "some that all have said", seed: two.with("canceled", "(#u=2 #v=3 #w=4)", "holders", "(w1=3 w2=3)"), steps: []when{
+		{name: "some are acknowledged by all", seed: two.with("canceled", "(#u=2 #v=3 #w=4)", "holders", "(w1=3 w2=3)"), steps: []when{
 			{call: beats("w1", false), want: "held=1 canceled=4", state: two.with("canceled", "(#w=4)", "holders", "(w1=3 w2=3)")}}},
-		{name: "nobody holds anything", seed: member.with("token", "=5", "canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "stopping", "("+stopped("a", 1, "p9")+"=0)"), steps: []when{
+		{name: "no holders", seed: member.with("token", "=5", "canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "stopping", "("+stopped("a", 1, "p9")+"=0)"), steps: []when{
 			{call: beats("w1", false), want: "", state: member.with("token", "=5", "cancel:#a", record("5", "")+" +1440m")}}},
 		{name: "a large one of an entry of another type", seed: runX.with("keyed:k:x", "=foreign"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, key), want: "settled=refused trouble=WRONGTYPE", state: runX.with("keyed:k:x", "=foreign", "rounds", "{w1=2}")}}},
@@ -258,11 +258,11 @@ func TestGuardReturns(t *testing.T) {
 	run(t, []scenario{
 		{name: "the newest of two comes first each time", seed: order, steps: []when{
 			{call: sweeps, want: "failed=w1/3,w2/2 returned=5", state: state{"token": "=6", "queues": "[a b c d e]", "ledger": "{#a=1 #b=1 #c=1 #d=1 #e=1}"}}}},
-		{name: "who is being returned is not noted", seed: stuck.with("workers", "(w1=-60m w2=-50m)"), steps: []when{
+		{name: "a worker that is being returned is not due", seed: stuck.with("workers", "(w1=-60m w2=-50m)"), steps: []when{
 			{call: sweeps, want: "due=+60m", state: stuck.with("workers", "(w1=-60m w2=-50m)", "suspects", "(w8=0 w1=+60m w2=+60m)")}}},
-		{name: "what the dead one holds is of another type", seed: state{"workers": "(w2=-60m)", "suspects": "(w2=-1m)", "working:w2": "=foreign"}, steps: []when{
+		{name: "the dead worker's set is of another type", seed: state{"workers": "(w2=-60m)", "suspects": "(w2=-1m)", "working:w2": "=foreign"}, steps: []when{
 			{call: sweeps, want: "failed=w2", state: state{"suspects": "(w2=0)", "working:w2": "=foreign", "token": "=1"}}}},
-		{name: "one of a page has been heard of", seed: many.with("suspects", "(w900=0 "+strings.Join(suspects, " ")+")", "working:w900", "(p1=1)", "process:p1", "[a]"), steps: []when{
+		{name: "one worker of a page has sent a beat", seed: many.with("suspects", "(w900=0 "+strings.Join(suspects, " ")+")", "working:w900", "(p1=1)", "process:p1", "[a]"), steps: []when{
 			{call: beats("me", false), want: "waiting=1 returned=1 again due=now", state: many.with("suspects", "("+strings.Join(suspects[1:], " ")+")", "queues", "[a]", "ledger", "{#a=1}")}}},
 	})
 }

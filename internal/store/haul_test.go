@@ -35,14 +35,14 @@ func TestHaul(t *testing.T) {
 		{name: "one after the other", seed: state{"batch:b": "[a b]", "batch:c": "[c d]", "batches": "(c=1 b=2)"}, steps: []when{
 			{call: hauls, want: "1", state: state{"queues": "[c d]", "batch:b": "[a b]", "batches": "(b=2)"}},
 			{call: hauls, want: "0", state: state{"queues": "[c d a b]"}}}},
-		{name: "those that are gone or overwritten are put aside, and then the next one is moved",
+		{name: "missing and overwritten batches are set aside, then the next one is moved",
 			seed: state{"queues": "[z]", "batches": "(a=1 b=2 c=3)", "batch:b": "=foreign", "batch:c": "[t u]"}, steps: []when{
 				{call: hauls, want: "1 a b", state: state{"queues": "[z]", "batches": "(c=3 a=aside:0 b=aside:0)", "batch:b": "=foreign", "batch:c": "[t u]"}},
 				{call: hauls, want: "0", state: state{"queues": "[z t u]", "batches": "(a=aside:0 b=aside:0)", "batch:b": "=foreign"}},
 				{call: hauls, want: "0"},
 				{call: enqueues("v"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[z t u v]", "batches": "(a=aside:0 b=aside:0)", "batch:b": "=foreign"}},
 				{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
-		{name: "a hundred a call are put aside", seed: state{"batches": "(" + strings.Join(numbered("d", 150), " ") + ")"}, steps: []when{
+		{name: "at most a hundred a call are set aside", seed: state{"batches": "(" + strings.Join(numbered("d", 150), " ") + ")"}, steps: []when{
 			{call: func(e *env) string { return hauls(e)[:6] }, want: "50 d10", state: state{"batches": "(" + strings.Join(numbered("d", 150)[100:], " ") + " " + strings.Join(putsAside("d", 100), " ") + ")"}},
 			{call: does("DEL", "batches"), state: state{}}}},
 		{name: "an id without a name", seed: state{"batches": "(x=0)"}, steps: []when{

@@ -51,7 +51,7 @@ func TestJoin(t *testing.T) {
 	after := func(first when, then ...when) []when { return append([]when{first}, then...) }
 	run(t, []scenario{
 		{name: "the first of all", steps: []when{{call: joins("w1", 0), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{fence=0 w1=1}"}}}},
-		{name: "nobody is there", seed: state{"token": "=7"}, steps: []when{
+		{name: "no members", seed: state{"token": "=7"}, steps: []when{
 			{call: joins("w1", 0), want: "again"},
 			{call: joins("w1", 6), want: "again"},
 			{call: joins("w1", 7), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{fence=7 w1=1}", "token": "=7"}}}},
@@ -82,16 +82,16 @@ func TestJoin(t *testing.T) {
 			{call: joinsBehind("w1", 2, 5), want: "again"},
 			{call: joinsBehind("w1", 3, 5), want: "ok", state: renewed},
 			{call: joinsBehind("w1", 3, 4), want: "ok"}}},
-		{name: "a member that nobody knows a number of", seed: state{"workers": "(w1=+30m)", "token": "=2"}, steps: []when{
+		{name: "a member without a round number", seed: state{"workers": "(w1=+30m)", "token": "=2"}, steps: []when{
 			{call: joins("w1", 1), want: "again"},
 			{call: joins("w1", 2), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{fence=2 w1=1}", "token": "=2"}}}},
-		{name: "a number of who is no member", seed: one.with("workers", "(w2=+60m)"), steps: []when{
+		{name: "a round number of a worker that is no member", seed: one.with("workers", "(w2=+60m)"), steps: []when{
 			{call: joins("w1", 2), want: "again"},
 			{call: joins("w1", 3), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=1}")}}},
 		{name: "a suspect that is no member", seed: one.with("suspects", "(w2=+5m)"), steps: []when{
 			{call: joins("w2", 2), want: "again"},
 			{call: joins("w2", 5), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=4 w2=1}")}}},
-		{name: "while what it held is returned", seed: one.with("suspects", "(w3=-1 w2=0)"), steps: []when{
+		{name: "while its tasks are being returned", seed: one.with("suspects", "(w3=-1 w2=0)"), steps: []when{
 			{call: joins("w2", 5), want: "EVICTED"},
 			{call: joins("w3", 5), want: "EVICTED"},
 			{call: joins("w3", 0), want: "EVICTED"}}},
@@ -105,7 +105,7 @@ func TestJoin(t *testing.T) {
 			{call: joins("w2", 5), want: "ok", state: one.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=5 w1=4 w2=1}")}}},
 		{name: "Redis has lost all tokens", seed: one.with("token", ""), steps: []when{
 			{call: joins("w2", 0), want: "ok", state: one.with("token", "", "workers", "(w1=+60m w2=+60m)", "rounds", "{fence=0 w1=4 w2=1}")}}},
-		{name: "Redis has lost tokens, and nobody is there", seed: state{"token": "=7"}, steps: []when{
+		{name: "Redis has lost tokens, no members", seed: state{"token": "=7"}, steps: []when{
 			{call: joins("w1", 9), want: "ok", state: state{"workers": "(w1=+60m)", "rounds": "{fence=7 w1=1}", "token": "=7"}}}},
 		{name: "members of another type", seed: state{"workers": "=foreign", "suspects": "(w1=+5m)"}, steps: []when{{call: joins("w1", 0), want: "WRONGTYPE"}}},
 		{name: "suspects of another type", seed: one.with("suspects", "=foreign"), steps: []when{{call: joins("w2", 5), want: "WRONGTYPE"}}},

@@ -143,7 +143,7 @@ func TestKeyed(t *testing.T) {
 		{name: "many, of both lanes, in the order of their starts", seed: member.with("working:w1", "(p1=1 p2=2 p3=3)", "process:p1", "[a]", "process:p2", "[b]", "process:p3", "[c]",
 			"entries", "{p1=k:x p3=k:y}", "keyed:k:x", runs("p1", 0, 0), "keyed:k:y", runs("p3", 0, 0), "queues", "[z]"), steps: []when{
 			{call: leaves("w1"), want: "returned=3", state: state{"queues": "[b z]", "token": "=1", "schedule": "(k:x=1 k:y=3)", "contents": "(#a:k:x=0 #c:k:y=0)", "keyed:k:x": waits("a", "1", 0, 0), "keyed:k:y": waits("c", "3", 0, 0)}}}},
-		{name: "crashes count over stops", seed: keyX, steps: []when{
+		{name: "stops keep the crash count", seed: keyX, steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x~2!1", state: runX},
 			{call: fails("w1"), want: "known=true returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))},
 			{call: joins("w1", 2), want: "ok", state: backX.with("rounds", "{fence=2 w1=1}", "token", "=2", "schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))},
@@ -185,7 +185,7 @@ func TestRetriedRaw(t *testing.T) {
 		{name: "a plain twin's end does not release", seed: first.with("working:w1", "(p5=1)", "process:p5", "[a]"), steps: []when{
 			{call: ends(3, "p5", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: first.with("rounds", "{w1=3}")},
 			{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
-		{name: "nor that of a key", seed: locked(runX, "w:5").with("queues", "[z]"), steps: []when{
+		{name: "nor does the end of a key's task", seed: locked(runX, "w:5").with("queues", "[z]"), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: locked(doneX, "w:5").with("queues", "[z]")}}},
 		{name: "cancel", seed: first.with("ledger", "{#a=2}"), steps: []when{{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"},
 			state: doneX.with("token", "=2", "cancel:#a", "{finished=0 stopped=0 token=2} +1m")}}},

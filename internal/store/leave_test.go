@@ -57,7 +57,7 @@ func TestLeave(t *testing.T) {
 			{call: leavesBehind("w2", 3), want: "EVICTED"},
 			{call: leavesBehind("w2", 6), want: "returned=0", state: state{"token": "=7"}}}},
 		{name: "it may have been failed", seed: other, steps: []when{{call: leavesBehind("w1", 2), want: "EVICTED"}}},
-		{name: "it may have been failed, nobody is there", seed: state{"token": "=5"}, steps: []when{{call: leavesBehind("w1", 4), want: "EVICTED"}}},
+		{name: "it may have been evicted, no members", seed: state{"token": "=5"}, steps: []when{{call: leavesBehind("w1", 4), want: "EVICTED"}}},
 		{name: "it was failed", seed: both, steps: []when{
 			{call: fails("w1"), want: "known=true returned=0", state: risen},
 			{call: leavesBehind("w1", 5), want: "EVICTED"}}},
@@ -83,6 +83,6 @@ func TestLeave(t *testing.T) {
 			{call: leaves("w1"), want: "returned=0", state: other.with("token", "=x")},
 			{call: fails("w2"), want: "known=true returned=0", state: state{"rounds": "{fence=3}", "token": "=x"}},
 			{call: joins("w1", 5), want: "WRONGTYPE"}}},
-		{name: "a token that is no number, nobody is there", seed: state{"token": "=x"}, steps: []when{{call: leavesBehind("w1", 0), want: "returned=0"}}},
+		{name: "a token that is no number, no members", seed: state{"token": "=x"}, steps: []when{{call: leavesBehind("w1", 0), want: "returned=0"}}},
 	})
 }

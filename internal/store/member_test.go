@@ -39,15 +39,15 @@ func TestReturns(t *testing.T) {
 			{call: beats("w1", true), want: "waiting=3 failed=w2/2 returned=2", state: back},
 			{call: beats("w2", true), want: "EVICTED"},
 		}},
-		{name: "due, and who looks has lapsed, too", seed: due.with("workers", "(w2=-60m w1=-1m)"), steps: []when{
+		{name: "due, and the caller's lease has expired, too", seed: due.with("workers", "(w2=-60m w1=-1m)"), steps: []when{
 			{call: beats("w1", true), want: "lapsed waiting=1 due=now", state: due},
 			{call: beats("w1", true), want: "waiting=3 failed=w2/2 returned=2", state: back},
 		}},
-		{name: "due, and the right to judge is longer than any that is asked for", seed: due, steps: []when{
+		{name: "due, and the judging deadline is beyond the limit", seed: due, steps: []when{
 			{call: judges("w1", 2*time.Hour+time.Minute), want: "waiting=1 due=now"},
 			{call: judges("w1", 2*time.Hour-time.Minute), want: "waiting=3 failed=w2/2 returned=2", state: back},
 		}},
-		{name: "due, and the lease of who looks is longer than any that is granted", seed: due.with("workers", "(w2=-60m w1=+62m)"), steps: []when{
+		{name: "due, and the caller's lease is beyond the limit", seed: due.with("workers", "(w2=-60m w1=+62m)"), steps: []when{
 			{call: beats("w1", true), want: "waiting=1 due=now", state: due},
 			{call: beats("w1", true), want: "waiting=3 failed=w2/2 returned=2", state: back},
 		}},

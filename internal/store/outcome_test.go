@@ -56,7 +56,7 @@ func TestOutcome(t *testing.T) {
 			want: "k:x finished=18 result=yes bytes=3; k:y runs=120000; k:z failed=17 error=no! waits=60000; k:u "}}},
 		{name: "both", seed: kept.with("keyed:k:y", h(runs("p1", 0, 0), waits("c", "+60m", 0, 0), "card=0")), steps: []when{
 			{call: outcomes("k:y"), want: "k:y waits=0 runs=0"}}},
-		{name: "cards of others", seed: state{"keyed:k:a": h(waits("a", "+60m", 0, 0), "card=9000"), "keyed:k:b": h(waits("b", "+60m", 0, 0), "card=4x"),
+		{name: "foreign cards", seed: state{"keyed:k:a": h(waits("a", "+60m", 0, 0), "card=9000"), "keyed:k:b": h(waits("b", "+60m", 0, 0), "card=4x"),
 			"keyed:k:c": h(waits("c", "+60m", 0, 0), "card=1000"), "keyed:k:d": h(waits("d", "+60m", 0, 0), "card="),
 			"keyed:k:e": h(waits("e", "+60m", 0, 0), "card=00000060000"), "schedule": "=foreign"}, steps: []when{
 			{call: outcomes("k:a", "k:b", "k:c", "k:d", "k:e"), want: "k:a waits=0; k:b waits=0; k:c waits=0; k:d waits=0; k:e waits=0"}}},
@@ -134,7 +134,7 @@ func TestOutcomeOfReplaced(t *testing.T) {
 			{call: sets("x", "b", ""), want: "ok", state: held}}},
 		{name: "tried again", alive: listens, seed: held, steps: []when{{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok", heard: told,
 			state: over(backX.with("contents", "(#b:k:x=0)", "schedule", "(k:x=now)", "keyed:k:x", waits("b", "now", 0, 0)))}}},
-		{name: "tried again, and what waits keeps its own", alive: listens, seed: held.with("keyed:k:x", h(held["keyed:k:x"], kept)), steps: []when{
+		{name: "retried, and the waiting task keeps its own", alive: listens, seed: held.with("keyed:k:x", h(held["keyed:k:x"], kept)), steps: []when{
 			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok",
 				state: backX.with("contents", "(#b:k:x=0)", "schedule", "(k:x=now)", "keyed:k:x", h(waits("b", "now", 0, 0), kept))}}},
 		{name: "a newer schedule", alive: listens, seed: plan, steps: []when{{call: recurs("x", "2b", "+6m"), want: "held", heard: told,

@@ -55,22 +55,22 @@ func TestPut(t *testing.T) {
 		return state{"contents": "(#a:k:x=0 #b:k:y=0)", "keyed:k:y": waits("b", due, 0, 0)}
 	}
 	run(t, []scenario{
-		{name: "nobody idle", steps: []when{
+		{name: "no idle worker", steps: []when{
 			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: x},
 			{call: sets("x", "a", "+60m"), want: "ok"},
 			{call: sets("x", "c", ""), want: "ok", state: x.with("schedule", "(k:x=now)", "contents", "(#c:k:x=0)", "keyed:k:x", waits("c", "now", 0, 0))}}},
-		{name: "due: who waits for work is woken", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
+		{name: "due: an idle worker is woken", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
 			{call: sets("x", "a", "-5m"), want: "ok", heard: []string{"wake:w2 1", "enqueue 1"},
 				state: state{"idle": "(w3=clock:-2m)", "schedule": "(k:x=-5m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "-5m", 0, 0)}}}},
-		{name: "the first: who keeps the time is told", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
+		{name: "the first: the timekeeper is rung", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
 			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"wake:w3 0", "enqueue 1"}, state: x.with("idle", "(w2=-1m)")},
 			{call: sets("y", "b", "+70m"), want: "ok", heard: []string{"enqueue 1"}, // it isn't the first
 				state: x.with("idle", "(w2=-1m)", "schedule", "(k:x=+60m k:y=+70m)", "contents", y("+70m")["contents"], "keyed:k:y", waits("b", "+70m", 0, 0))},
 			{call: sets("y", "b", "+50m"), want: "ok", heard: []string{"wake:w2 0"},
 				state: x.with("schedule", "(k:y=+50m k:x=+60m)", "contents", y("+50m")["contents"], "keyed:k:y", waits("b", "+50m", 0, 0))}}},
-		{name: "who keeps the time is gone", alive: []string{"w2"}, seed: idle, steps: []when{
+		{name: "the timekeeper is gone", alive: []string{"w2"}, seed: idle, steps: []when{
 			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"wake:w2 0", "enqueue 1"}, state: x}}},
-		{name: "paused: told when it is resumed", alive: []string{"w2", "w3"}, seed: idle.with("paused", "=1"), steps: []when{
+		{name: "paused: rung when it is resumed", alive: []string{"w2", "w3"}, seed: idle.with("paused", "=1"), steps: []when{
 			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: x.with("idle", idle["idle"], "paused", "=1")},
 			{call: resumes, want: "ok", heard: []string{"wake:w3 0"}, state: x.with("idle", "(w2=-1m)")}}},
 		{name: "blocked", alive: []string{"w2"}, seed: runX.with("idle", "(w2=-1m)"), steps: []when{
@@ -89,7 +89,7 @@ func TestPut(t *testing.T) {
 			{call: begins(1, "p1"), want: `started=""/1@k:x`, state: runX.with("process:p1", `[""]`, "keyed:k:x", runs("p1", 0, 0))},
 			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
 				state: backX.with("contents", "("+digest("")+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("", "+60m", 1, 0))}}},
-		{name: "nobody hears of a time that stays", alive: []string{"w3"}, seed: seed, steps: []when{
+		{name: "no ring for an unchanged time", alive: []string{"w3"}, seed: seed, steps: []when{
 			{call: sets("x", "a", "+9m", "never", "counts"), want: "ok"},
 			{call: sets("x", "b", "+9m", "never", "counts"), want: "ok", state: seed.with("contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+60m", 2, 1))}}},
 	})
@@ -106,7 +106,7 @@ func TestPutError(t *testing.T) {
 		{name: "its counts go", seed: failed, steps: []when{{call: sets("x", "b", "+60m"), want: "ok", state: tried("b", 0, 0)}}},
 		{name: "its counts stay", seed: failed, steps: []when{{call: sets("x", "b", "+60m", "counts"), want: "ok", state: tried("b", 2, 1, "error=no")}}},
 		{name: "its payload stays, and so do its counts", seed: failed, steps: []when{{call: sets("x", "b", "+60m", "keep"), want: "ok", state: failed}}},
-		{name: "it is of what runs", seed: behind, steps: []when{{call: sets("x", "c", "+20m"), want: "ok",
+		{name: "it belongs to the running task", seed: behind, steps: []when{{call: sets("x", "c", "+20m"), want: "ok",
 			state: behind.with("contents", "(#c:k:x=0)", "keyed:k:x", h(behind["keyed:k:x"], "payload=c"))}}},
 		{name: "nothing waits", seed: member.with("keyed:k:x", "{error=no}"), steps: []when{{call: sets("x", "b", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: tried("b", 0, 0, "error=no")}}},
 	})
@@ -119,7 +119,7 @@ func TestPutCard(t *testing.T) {
 	}
 	carded := is("a", "card=0h")
 	run(t, []scenario{
-		{name: "new, though it is to keep what waits", seed: member, steps: []when{
+		{name: "new, although the payload is to be kept", seed: member, steps: []when{
 			{call: sets("x", "a", "+60m", "keep", "card=0h"), want: "ok", heard: []string{"enqueue 1"}, state: is("a", "card=0hs13:now")}}},
 		{name: "another payload", seed: carded, steps: []when{{call: sets("x", "b", "+60m", "card=0i"), want: "ok", state: is("b", "card=0is13:now")}}},
 		{name: "another payload without one", seed: carded, steps: []when{{call: sets("x", "b", "+60m"), want: "ok", state: is("b")}}},

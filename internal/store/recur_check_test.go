@@ -78,10 +78,10 @@ func TestGuardRecurrence(t *testing.T) {
 		{name: "no payload", seed: dueX.with("recurrence:k:x", "{passed=-9m times=-1m,+20m}"), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX.with("recurrence:k:x", "{passed=now times=-1m,+20m}",
 				"contents", "("+digest("")+":k:x=0)", "keyed:k:x", h(takenX["keyed:k:x"], "payload="))}}},
-		{name: "what was put there runs: that is no occurrence", seed: keyX.with(put...), steps: []when{
+		{name: "a put task runs: it isn't an occurrence", seed: keyX.with(put...), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x~2!1", state: runX.with(put...)},
 			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX.with(put...)}}},
-		{name: "one that is tried again is told with its turn", seed: again, steps: []when{
+		{name: "a retried occurrence is returned with its turn", seed: again, steps: []when{
 			{call: begins(3, "p2"), want: "started=a/2@k:x~1[0][-1m]", state: again.with("rounds", "{w1=3}", "token", "=2", "working:w1", "(p2=2)", "process:p2", "[a]", "entries", "{p2=k:x}",
 				"schedule", "", "keyed:k:x", h(runs("p2", 1, 0), "took=-1m", "held=0", nextX))}}},
 		{name: "one that ends, whose payload is lost", seed: planX.with("recurring", "(k:x=-1m)").merged(lost), steps: []when{

@@ -173,7 +173,7 @@ func TestRecurrence(t *testing.T) {
 			{call: begins(1, "p1"), state: overX.with("rounds", "{w1=1}", "token", "", "recurrence:k:x", h(late, "passed=now", "last=skipped:-9m:now"))}}},
 		{name: "late, but in time", seed: dueX.with("recurrence:k:x", h(dueX["recurrence:k:x"], "late=180000")), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX.with("recurrence:k:x", h(takenX["recurrence:k:x"], "late=180000"))}}},
-		{name: "nobody asserts it: withheld, until somebody does", seed: dueX.with("recurring", "(k:x=-1m)"), steps: []when{
+		{name: "not asserted: withheld until it is", seed: dueX.with("recurring", "(k:x=-1m)"), steps: []when{
 			{call: begins(1, "p1"), state: dueX.with("rounds", "{w1=1}", "recurring", "(k:x=-1m)", "schedule", "(k:x=now)",
 				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=-1m", "withheld=1"))},
 			{call: begins(2, "p1"), state: dueX.with("rounds", "{w1=2}", "recurring", "(k:x=-1m)", "schedule", "(k:x=now)",
@@ -185,15 +185,15 @@ func TestRecurrence(t *testing.T) {
 		{name: "put for another time while it's withheld: it keeps that time", seed: dueX.with("recurring", "(k:x=-1m)", "schedule", "(k:x=+9m)", "keyed:k:x", h(waits("a", "+9m", 0, 0), "turn=-1m", "withheld=1")), steps: []when{
 			{call: sets("x", "a", "+50m", "always", "keep"), want: "ok", state: dueX.with("recurring", "(k:x=-1m)", "schedule", "(k:x=+50m)", "keyed:k:x", h(waits("a", "+50m", 0, 0), "turn=-1m"))},
 			{call: recurs("x", "1a", ""), want: "held", state: dueX.with("schedule", "(k:x=+50m)", "keyed:k:x", h(waits("a", "+50m", 0, 0), "turn=-1m"))}}},
-		{name: "one runs, and others have left what says that the next one is withheld: it isn't planned", seed: takenX.with("recurring", "(k:x=-1m)", "keyed:k:x", h(takenX["keyed:k:x"], "withheld=1")), steps: []when{
+		{name: "one runs, with a leftover withheld field: the next isn't planned", seed: takenX.with("recurring", "(k:x=-1m)", "keyed:k:x", h(takenX["keyed:k:x"], "withheld=1")), steps: []when{
 			{call: recurs("x", "1a", ""), want: "held", state: takenX.with("keyed:k:x", h(takenX["keyed:k:x"], "withheld=1"))}}},
-		{name: "nothing says whether it is asserted: withheld", seed: dueX.with("recurring", "=foreign"), steps: []when{
+		{name: "no record of assertions: withheld", seed: dueX.with("recurring", "=foreign"), steps: []when{
 			{call: begins(1, "p1"), state: dueX.with("rounds", "{w1=1}", "recurring", "=foreign", "schedule", "(k:x=now)",
 				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=-1m", "withheld=1"))}}},
 		{name: "its place is lost: withheld", seed: dueX.with("recurring", ""), steps: []when{
 			{call: begins(1, "p1"), state: dueX.with("rounds", "{w1=1}", "recurring", "", "schedule", "(k:x=now)",
 				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=-1m", "withheld=1"))}}},
-		{name: "one that has started before, though nobody asserts it", seed: dueX.with("recurring", "(k:x=-1m)", "recurrence:k:x", course("1a", "-1m,+20m,+30m", "-1m")), steps: []when{
+		{name: "one that has started before, not asserted", seed: dueX.with("recurring", "(k:x=-1m)", "recurrence:k:x", course("1a", "-1m,+20m,+30m", "-1m")), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX.with("recurring", "(k:x=-1m)", "recurrence:k:x", course("1a", "-1m,+20m,+30m", "-1m"))}}},
 		{name: "of a schedule that has ended", seed: dueX.with("recurring", "", "recurrence:k:x", ""), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x", state: takenX.with("recurring", "", "recurrence:k:x", "", "contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m"))}}},
@@ -217,7 +217,7 @@ func TestRecurrence(t *testing.T) {
 			{call: removes("k:x"), want: "removed=true", state: overX.with("rounds", "", "token", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "+10m", "last=removed:+10m:now"))}}},
 		{name: "removed, and its schedule has ended", seed: planX.with("recurring", "", "recurrence:k:x", ""), steps: []when{
 			{call: removes("k:x"), want: "removed=true", state: member}}},
-		{name: "what was put there is removed: a peer plans the next one", seed: planX.with("schedule", "(k:x=-1m)", "keyed:k:x", waits("a", "-1m", 0, 0)), steps: []when{
+		{name: "a put task is removed: a peer plans the next occurrence", seed: planX.with("schedule", "(k:x=-1m)", "keyed:k:x", waits("a", "-1m", 0, 0)), steps: []when{
 			{call: removes("k:x"), want: "removed=true", state: planX.with("schedule", "", "contents", "", "keyed:k:x", "")}}},
 		{name: "removed behind a run: the one after it is planned", seed: takenX, steps: []when{
 			{call: removes("k:x"), want: "removed=true", state: takenX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "+20m", "last=removed:+20m:now"),
@@ -265,7 +265,7 @@ func TestRecur(t *testing.T) {
 			{call: two, want: "held", state: twoX.with("recurrence:k:x", h(twoX["recurrence:k:x"], "before=1a:0"))}}},
 		{name: "a newer one, while one waits for its retry", seed: retryX, steps: []when{
 			{call: two, want: "held", state: retryX.with("recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"))}}},
-		{name: "a newer one, where a time is left of what has run", seed: takenX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-9m"), "contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", "turn=-2m")), steps: []when{
+		{name: "a newer one, with a leftover time of a past run", seed: takenX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-9m"), "contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", "turn=-2m")), steps: []when{
 			{call: two, want: "held", state: takenX.with("contents", "(#b:k:x=0)", "recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
 				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("b", "+5m", 0, 0), "turn=+5m", "card=0s13:now", rule(1, 1, "0", "never")))}}},
 		{name: "a retry isn't planned for its turn, whatever its entry says", seed: oneX(retryX).with("keyed:k:x", h(retryX["keyed:k:x"], "withheld=1")), steps: []when{
@@ -291,17 +291,17 @@ func TestRecur(t *testing.T) {
 			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: keyX.with("recurring", planX["recurring"], "recurrence:k:x", newX["recurrence:k:x"])}}},
 		{name: "and while it runs", seed: runX, steps: []when{
 			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: runX.with("recurring", planX["recurring"], "recurrence:k:x", newX["recurrence:k:x"])}}},
-		{name: "nobody asserts it: it ends", seed: oneX(planX), steps: []when{
+		{name: "not asserted: it ends", seed: oneX(planX), steps: []when{
 			{call: recurs("y", "1a", ""), want: "wanted"},
 			{call: recurs("y", "1a", "", "judge"), want: "wanted ended=k:x", state: member}}},
-		{name: "while it runs: what runs stays", seed: oneX(takenX), steps: []when{
+		{name: "while it runs: the run stays", seed: oneX(takenX), steps: []when{
 			{call: recurs("y", "1a", "", "judge"), want: "wanted ended=k:x", state: takenX.with("recurring", "", "recurrence:k:x", "", "contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m"))},
 			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX}}},
-		{name: "it ends: what was put stays", seed: oneX(keyX).with("recurrence:k:x", planX["recurrence:k:x"]), steps: []when{
+		{name: "it ends: a put task stays", seed: oneX(keyX).with("recurrence:k:x", planX["recurrence:k:x"]), steps: []when{
 			{call: judges, want: "ended=k:x", state: keyX}}},
-		{name: "it ends, and nothing is known of it: what was put stays", seed: oneX(keyX), steps: []when{
+		{name: "it ends without a record: a put task stays", seed: oneX(keyX), steps: []when{
 			{call: judges, want: "ended=k:x", state: keyX}}},
-		{name: "it ends: what waits for its retry stays", seed: oneX(retryX), steps: []when{
+		{name: "it ends: a waiting retry stays", seed: oneX(retryX), steps: []when{
 			{call: judges, want: "ended=k:x", state: retryX.with("recurring", "", "recurrence:k:x", "")}}},
 		{name: "it ends, and nothing is known of it", seed: oneX(planX).with("recurrence:k:x", ""), steps: []when{
 			{call: judges, want: "ended=k:x", state: member}}},
@@ -310,7 +310,7 @@ func TestRecur(t *testing.T) {
 		{name: "damaged", seed: member.with("recurrence:k:x", "[a]"), steps: []when{{call: recurs("x", "1a", "+1m"), want: "damaged"}}},
 		{name: "an index of another type", seed: member.with("recurring", "[a]"), steps: []when{{call: recurs("x", "1a", "+1m"), want: "WRONGTYPE"}}},
 		{name: "an index of another type, and nothing is asserted", seed: member.with("recurring", "[a]"), steps: []when{{call: recursAll(1, 0), want: "WRONGTYPE"}}},
-		{name: "paused: nobody is told", alive: []string{"w2"}, seed: state{"idle": "(w2=-1m)", "paused": "=1"}, steps: []when{
+		{name: "paused: no wake-up", alive: []string{"w2"}, seed: state{"idle": "(w2=-1m)", "paused": "=1"}, steps: []when{
 			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: newX.with("idle", "(w2=-1m)", "paused", "=1")}}},
 	})
 }
@@ -455,7 +455,7 @@ func TestRecurPages(t *testing.T) {
 		held(e, all)
 		unread(e)
 	})
-	t.Run("what is missing", func(t *testing.T) {
+	t.Run("missing keys", func(t *testing.T) {
 		e, all := start(t)
 		lose := func(i int) {
 			e.must(e.conn.Do("DEL", e.q.Keyed(all[i].Entry), e.q.Schedule(), e.q.Contents()))

@@ -167,7 +167,7 @@ func TestGuardPassedOver(t *testing.T) {
 			}
 		})
 	}
-	t.Run("wakes nobody for what is behind", func(t *testing.T) {
+	t.Run("no wake-up for tasks behind it", func(t *testing.T) {
 		e := beside(t, riskyEntries(202, 200, 201).with("idle", "(w2=clock:-1m)"), "w2")
 		if got := steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}})(e); got != "again" {
 			t.Error(got)

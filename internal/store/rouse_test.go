@@ -21,7 +21,7 @@ func TestRouse(t *testing.T) {
 			{call: rouses(1), want: "1", heard: []string{"wake:w1 1"}, state: idle.with("idle", "(w2=-2m w3=-1m)")},
 			{call: rouses(5), want: "2", heard: []string{"wake:w2 5", "wake:w3 5"}, state: state{"queues": "[a b c]"}},
 			{call: rouses(1), want: "0"}}},
-		{name: "who is gone is passed over", alive: []string{"w3"}, seed: idle, steps: []when{
+		{name: "a dead idle worker is skipped", alive: []string{"w3"}, seed: idle, steps: []when{
 			{call: rouses(1), want: "1", heard: []string{"wake:w3 1"}, state: state{"queues": "[a b c]"}}}},
 	})
 }

@@ -23,6 +23,6 @@ func TestStage(t *testing.T) {
 	run(t, []scenario{
 		{name: "more than unpack takes", steps: []when{
 			{call: stages(0, long...), want: "5001", state: state{"batch:b": "[" + strings.Join(words, " ") + "] +1m"}}}},
-		{name: "nothing is added to what was accepted", seed: accepted, steps: []when{{call: stages(3, "d"), want: "BATCH"}}},
+		{name: "an accepted batch can't grow", seed: accepted, steps: []when{{call: stages(3, "d"), want: "BATCH"}}},
 	})
 }

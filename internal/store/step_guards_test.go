@@ -27,42 +27,42 @@ func TestGuardStep(t *testing.T) {
 	log := func(name string) string { return h("finished=0", "stopped=0", "token="+name) + " +1440m" }
 	done := []string{"done w1 a", "done w1 b"}
 	all := []scenario{
-		{name: "who ends what is gone, and starts something, is known to hold it", seed: member.with("queues", "[a]"), steps: []when{
+		{name: "ending a lost process and starting one records a holder", seed: member.with("queues", "[a]"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Outcomes: []*Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p1"}}), want: "settled=gone started=a/1", state: rawP}}},
-		{name: "who ends what is gone, and holds another, has not said what a cancel covers of that", seed: rawP.with("token", "=3", "holders", "(w1=0)", "canceled", "(#a=3)", "cancel:#a", log("3"), "queues", "[z]"), steps: []when{
+		{name: "ending a lost process acknowledges nothing for others", seed: rawP.with("token", "=3", "holders", "(w1=0)", "canceled", "(#a=3)", "cancel:#a", log("3"), "queues", "[z]"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p9", Token: 1, Verb: Finish}}, Start: []string{"p2"}}), want: "settled=gone started=z/4 cancels=#a/3 seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=4", "holders", "(w1=0)", "working:w1", "(p1=1 p2=4)", "process:p2", "[z]", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
-		{name: "who gets all that it wants of the schedule is not idle", seed: keyX.with("keyed:k:x", waits("a", "-1m", 0, 0)), steps: []when{
+		{name: "a worker that got all it asked for is not idle", seed: keyX.with("keyed:k:x", waits("a", "-1m", 0, 0)), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Idle: true, Start: []string{"p1"}}), want: "started=a/1@k:x", state: runX.with("keyed:k:x", runs("p1", 0, 0))}}},
-		{name: "nobody died of what has its digest", seed: member.with("schedule", "(r:p0=-1m)", "contents", "(#a:r:p0=0)", "keyed:r:p0", h(waits("a", "-1m", 0, 0), "digest="+digest("a"))), steps: []when{
+		{name: "no crash count for its digest", seed: member.with("schedule", "(r:p0=-1m)", "contents", "(#a:r:p0=0)", "keyed:r:p0", h(waits("a", "-1m", 0, 0), "digest="+digest("a"))), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}}), want: "started=a/1@r:p0",
 				state: rawP.with("entries", "{p1=r:p0}", "keyed:r:p0", runs("p1", 0, 0))}}},
-		{name: "an entry is lost, while somebody died of another", seed: member.with("schedule", "(r:p0=-1m)", "ledger", "{#z=1}"), steps: []when{
+		{name: "an entry is lost, and another has a crash count", seed: member.with("schedule", "(r:p0=-1m)", "ledger", "{#z=1}"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}}), state: member.with("rounds", "{w1=1}", "ledger", "{#z=1}")}}},
 		{name: "only the crashes of an entry are left", seed: keyX.with("keyed:k:x", "{crashes=1}"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1"}}), state: keyX.with("keyed:k:x", "{crashes=1}", "rounds", "{w1=1}", "schedule", "")}}},
-		{name: "an overtaken round of who holds nothing is told of no cancel", seed: rawP.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1 w2=3}", "token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+		{name: "an overtaken round of a worker without tasks returns no cancels", seed: rawP.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1 w2=3}", "token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
 			{call: steps(Round{Worker: "w2", Number: 2})}}},
-		{name: "what started after a cancel is not stopping", seed: rawP.with("token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+		{name: "a task started after a cancel is not stopping", seed: rawP.with("token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
-		{name: "what is stopping", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+		{name: "stopping processes", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "(w1=3)", "stopping", "("+stopped("a", 1, "p1")+"=0)", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
-		{name: "what is stopping, of another type", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3"), "stopping", "=foreign"), steps: []when{
+		{name: "stopping of another type", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3"), "stopping", "=foreign"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=3", "stopping", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
-		{name: "said of the first", seed: rawP.with("token", "=2", "canceled", "(#z=1)", "cancel:#z", log("1")), steps: []when{
+		{name: "acknowledged up to the first cancel", seed: rawP.with("token", "=2", "canceled", "(#z=1)", "cancel:#z", log("1")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 1, Said: 1}), want: "seen=1",
 				state: rawP.with("rounds", "{w1=2}", "token", "=2", "holders", "(w1=1)", "cancel:#z", "{finished=0 stopped=0 token=1} +1m")}}},
-		{name: "said while nothing is canceled", seed: rawP.with("holders", "(w1=0)", "token", "=3"), steps: []when{
+		{name: "acknowledged without cancels", seed: rawP.with("holders", "(w1=0)", "token", "=3"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "(w1=0)")}}},
-		{name: "who begins to hold something", seed: member.with("workers", "(w1=+60m w2=+60m)", "queues", "[a b c]", "holders", "(w2=0)", "token", "=4"), steps: []when{
+		{name: "a new holder", seed: member.with("workers", "(w1=+60m w2=+60m)", "queues", "[a b c]", "holders", "(w2=0)", "token", "=4"), steps: []when{
 			{call: begins(1, "p1", "p2", "p3"), want: "started=a/5,b/6,c/7", state: member.with("workers", "(w1=+60m w2=+60m)", "rounds", "{w1=1}", "token", "=7", "holders", "(w2=0 w1=4)",
 				"working:w1", "(p1=5 p2=6 p3=7)", "process:p1", "[a]", "process:p2", "[b]", "process:p3", "[c]")}}},
-		{name: "who begins to hold something, and holders are of another type", seed: member.with("queues", "[a]", "holders", "=foreign"), steps: []when{
+		{name: "a new holder, holders of another type", seed: member.with("queues", "[a]", "holders", "=foreign"), steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1", state: rawP.with("holders", "=foreign")}}},
-		{name: "said, and who holds something is of another type", seed: rawP.with("token", "=3", "holders", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
+		{name: "acknowledged, holders of another type", seed: rawP.with("token", "=3", "holders", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3}), want: "seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
 		{name: "a cancel", seed: two.with("token", "=3", "canceled", "(#b=3)", "cancel:#b", log("3")), steps: []when{
 			{call: Outcome{Verb: Finish}.each(2, 2), want: "settled=ok,ok seen=3", heard: done, state: over.with("token", "=3", "cancel:#b", "{finished=1 stopped=0 token=3} +1m")}}},
@@ -71,7 +71,7 @@ func TestGuardStep(t *testing.T) {
 				state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)", "failed:keyed:k:p1": failedOf("a", "now")})}}},
 		{name: "a token beyond all times", seed: runX.with("working:w1", "(p1=8000000000000)", "token", "=8000000000000"), steps: []when{
 			{call: ends(2, "p1", 8000000000000, Stop, Outcome{}), want: "settled=ok", state: backX.with("token", "=8000000000000", "schedule", "(k:x=now)", "keyed:k:x", waits("a", "now", 2, 1))}}},
-		{name: "heard", seed: member.with("token", "=7", "cancel:#a", "{finished=0 stopped=0 token=7} +1m", "cancel:#b", "=foreign", "cancel:#d", "{finished=0 stopped=0 token=5} +1m"), steps: []when{
+		{name: "digests of cancel messages", seed: member.with("token", "=7", "cancel:#a", "{finished=0 stopped=0 token=7} +1m", "cancel:#b", "=foreign", "cancel:#d", "{finished=0 stopped=0 token=5} +1m"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 1, Heard: []string{digest("a"), digest("b"), digest("c"), digest("d")}, Start: []string{"p1"}}), want: "recorded=7,0,0,5",
 				state: member.with("rounds", "{w1=1}", "token", "=7", "cancel:#a", "{finished=0 stopped=0 token=7} +1m", "cancel:#b", "=foreign", "cancel:#d", "{finished=0 stopped=0 token=5} +1m")}}},
 		{name: "Redis has lost tokens", seed: rawP.with("canceled", "(#b=1)", "cancel:#b", log("1")), steps: []when{
@@ -84,7 +84,7 @@ func TestGuardStep(t *testing.T) {
 				state: member.with("rounds", "{w1=4}", "token", "=3", "cancel:#a", "{finished=0 stopped=1 token=2} +1m", "cancel:#b", "{finished=0 stopped=0 token=3} +1m")}}},
 		{name: "a repeated round, the process of another type", seed: rawP.with("process:p1", "=foreign"), steps: []when{{call: begins(1, "p1"), want: ""}}},
 		{name: "a repeated round, the entry of another type", seed: runX.with("keyed:k:x", "=foreign"), steps: []when{{call: begins(1, "p1"), want: ""}}},
-		{name: "retried tasks, the first to come is told", alive: []string{"w3"}, seed: two.with("schedule", "(k:z=+45m)", "idle", "(w3=clock:-1m)"), steps: []when{
+		{name: "retried tasks, the earliest rings", alive: []string{"w3"}, seed: two.with("schedule", "(k:z=+45m)", "idle", "(w3=clock:-1m)"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Retry, Delay: 30 * time.Minute}, {Process: "p2", Token: 2, Verb: Retry, Delay: time.Hour}}}), want: "settled=ok,ok", heard: []string{"wake:w3 0"},
 				state: over.with("schedule", "(r:p1=+30m k:z=+45m r:p2=+60m)", "contents", "(#a:r:p1=0 #b:r:p2=0)", "keyed:r:p1", waits("a", "+30m", 1, 0), "keyed:r:p2", waits("b", "+60m", 1, 0))}}},
 		{name: "retried tasks, the last is the first to come", alive: []string{"w3"}, seed: two.with("schedule", "(k:z=+45m)", "idle", "(w3=clock:-1m)"), steps: []when{
@@ -96,7 +96,7 @@ func TestGuardStep(t *testing.T) {
 		{name: "an entry of another type", seed: keyX.with("keyed:k:x", "=foreign"), steps: []when{
 			{call: begins(1, "p1"), want: "trouble=WRONGTYPE", state: member.with("rounds", "{w1=1}", "contents", "(#a:k:x=0)", "keyed:k:x", "=foreign")}}},
 		{name: "a list of another type, and a ledger", seed: member.with("queues", "=foreign", "ledger", "{#z=1}"), steps: []when{{call: begins(1, "p1"), want: "trouble=WRONGTYPE", state: member.with("queues", "=foreign", "ledger", "{#z=1}", "rounds", "{w1=1}")}}},
-		{name: "several who serve the failed queue are woken", alive: []string{"failed:w8", "failed:w9"}, seed: two.with("failed:idle", "(w8=-2m w9=-1m)"), steps: []when{
+		{name: "several workers of the failed queue are woken", alive: []string{"failed:w8", "failed:w9"}, seed: two.with("failed:idle", "(w8=-2m w9=-1m)"), steps: []when{
 			{call: Outcome{Verb: Fail, Kind: Failed, Reason: "r"}.each(2, 2), want: "settled=ok,ok", heard: []string{"failed:wake:w8 2", "failed:wake:w9 2"}, state: over.merged(
 				state{"failed:schedule": "(k:p1=now k:p2=now)", "failed:contents": "(#a:k:p1=0 #b:k:p2=0)", "failed:keyed:k:p1": failedOf("a", "now"), "failed:keyed:k:p2": failedOf("b", "now")})}}},
 	}
@@ -191,26 +191,26 @@ func TestGuardAhead(t *testing.T) {
 		return s.with("keyed:"+entry, runs(p, 0, died), "process:"+p, fmt.Sprint("[t", i, "]"), "token", "="+itoa(token), "rounds", "{w1=1}")
 	}
 	run(t, []scenario{
-		{name: "somebody is idle", seed: list.with("idle", "(w2=-1m)"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1", state: started(1, member.with("queues", "[b c]"))}}},
-		{name: "somebody has died", seed: list.with("ledger", "{#z=1}"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1", state: started(1, member.with("queues", "[b c]", "ledger", "{#z=1}"))}}},
-		{name: "nobody knows who is idle", seed: list.with("idle", "=foreign"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1,b/2,c/3", state: started(3, member.with("idle", "=foreign"))}}},
-		{name: "beside entries of which nobody died", seed: due(0, 0).with("queues", "[z]"), steps: []when{
+		{name: "another worker is idle", seed: list.with("idle", "(w2=-1m)"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1", state: started(1, member.with("queues", "[b c]"))}}},
+		{name: "a crash count exists", seed: list.with("ledger", "{#z=1}"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1", state: started(1, member.with("queues", "[b c]", "ledger", "{#z=1}"))}}},
+		{name: "idle of another type", seed: list.with("idle", "=foreign"), steps: []when{{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=a/1,b/2,c/3", state: started(3, member.with("idle", "=foreign"))}}},
+		{name: "beside entries without crashes", seed: due(0, 0).with("queues", "[z]"), steps: []when{
 			{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=t0/1@k:0,t1/2@k:1,z/3", state: ran(ran(due(0, 0), 1, 1, 0, 0), 3, 2, 1, 0).with("schedule", "", "contents", "",
 				"process:p3", "[z]", "working:w1", "(p1=1 p2=2 p3=3)", "entries", "{p1=k:0 p2=k:1}")}}},
-		{name: "not beside what its workers died of", seed: due(1, 0).with("queues", "[z]"), steps: []when{
+		{name: "not beside entries with crashes", seed: due(1, 0).with("queues", "[z]"), steps: []when{
 			{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=t0/1@k:0!1", state: ran(due(1, 0), 1, 1, 0, 1).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:0}", "schedule", "(k:1=2)", "contents", "(#t1:k:1=0)")}}},
-		{name: "nor is that started ahead", seed: due(0, 1, 0).with("queues", "[z]"), steps: []when{
+		{name: "nor is a risky task prefetched", seed: due(0, 1, 0).with("queues", "[z]"), steps: []when{
 			{call: ahead(2, Round{}, "p1", "p2", "p3"), want: "started=t0/1@k:0", state: ran(due(0, 1, 0), 1, 1, 0, 0).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:0}", "schedule", "(k:1=2 k:2=3)", "contents", "(#t1:k:1=0 #t2:k:2=0)")}}},
-		{name: "an id that was given away is for no start", seed: due(3, 1).with("queues", "[z]"), steps: []when{
-			{call: ahead(0, Round{Crashes: 3}, "p1", "p2"), want: "started=t1/1@k:1!1 again unstarted=1", state: ran(due(3, 1), 1, 1, 1, 1).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:1}", "schedule", "", "contents", "", "keyed:k:0", "").merged(buriedAt("p2.001", "t0", "k:0"))}}},
-		{name: "an id ahead is given away first", seed: due(3).with("queues", "[a b]", "ledger", "{#z=1}"), steps: []when{
-			{call: ahead(1, Round{Crashes: 3}, "p1", "p2", "p3"), want: "started=a/1,b/2 again unstarted=1", state: started(2, member).with("ledger", "{#z=1}").merged(buriedAt("p3.001", "t0", "k:0"))}},
+		{name: "an id used for a failed task starts nothing", seed: due(3, 1).with("queues", "[z]"), steps: []when{
+			{call: ahead(0, Round{Crashes: 3}, "p1", "p2"), want: "started=t1/1@k:1!1 again unstarted=1", state: ran(due(3, 1), 1, 1, 1, 1).with("queues", "[z]", "working:w1", "(p1=1)", "entries", "{p1=k:1}", "schedule", "", "contents", "", "keyed:k:0", "").merged(failedAt("p2.001", "t0", "k:0"))}}},
+		{name: "an id for a prefetched task names the failed one", seed: due(3).with("queues", "[a b]", "ledger", "{#z=1}"), steps: []when{
+			{call: ahead(1, Round{Crashes: 3}, "p1", "p2", "p3"), want: "started=a/1,b/2 again unstarted=1", state: started(2, member).with("ledger", "{#z=1}").merged(failedAt("p3.001", "t0", "k:0"))}},
 		},
 	})
 }
 
-// buriedAt returns a failed task with an id that no process has.
-func buriedAt(id, payload, from string, fields ...string) state {
+// failedAt returns a failed task with an id that no process has.
+func failedAt(id, payload, from string, fields ...string) state {
 	return state{"failed:schedule": "(k:" + id + "=now)", "failed:contents": "(#" + payload + ":k:" + id + "=0)",
 		"failed:keyed:k:" + id: failedOf(payload, "now", append(fields, "kind=crashed", "deaths=3", "from="+from, `reason="3 workers died holding it"`)...)}
 }
@@ -231,15 +231,15 @@ func TestGuardRisky(t *testing.T) {
 			{call: take(3, false, "p1"), state: wait(3).merged(no).with("rounds", "{w1=1}")},
 			{call: take(3, true, "p1"), want: "again", state: wait(3).merged(no).with("rounds", "{w1=1}")},
 			{call: steps(Round{Worker: "w1", Number: 2, Crashes: 3, Solo: true, Start: []string{"p1"}}), want: "started=a/1@k:x!3 trouble=WRONGTYPE", state: ran(3).merged(no).with("rounds", "{w1=2}")}}},
-		{name: "of the list, it is passed over", seed: member.with("queues", "[a b]", "ledger", "{#a=2}", "unique", "{#a=w:0 offset=0}"), steps: []when{
+		{name: "of the list, skipped as risky", seed: member.with("queues", "[a b]", "ledger", "{#a=2}", "unique", "{#a=w:0 offset=0}"), steps: []when{
 			{call: take(3, false, "p1", "p2"), want: "started=b/1 again", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[b]", "ledger", "{#a=2}", "unique", "{#a=e:r:p2.001 offset=2}",
 				"schedule", "(r:p2.001=now)", "contents", "(#a:r:p2.001=0)", "keyed:r:p2.001", h(waits("a", "now", 0, 0), "digest="+digest("a")))}}},
-		{name: "the ledger of others stays where a key fails", seed: wait(3).with("ledger", "{#a=1}"), steps: []when{
+		{name: "a failing key leaves other counts", seed: wait(3).with("ledger", "{#a=1}"), steps: []when{
 			{call: take(3, false, "p1", "p2"), want: "unstarted=1", state: member.with("rounds", "{w1=1}", "ledger", "{#a=1}").merged(state{"failed:schedule": "(k:p2.001=now)", "failed:contents": "(#a:k:p2.001=0)",
 				"failed:keyed:k:p2.001": failedOf("a", "now", "kind=crashed", "deaths=3", "from=k:x", "planned=-1m", `reason="3 workers died holding it"`)})}}},
-		{name: "of the list of a failed queue, put aside", seed: raw, steps: []when{
+		{name: "of the list of a failed queue, set aside", seed: raw, steps: []when{
 			{call: inFailed(take(3, false, "p1", "p2")), want: "unstarted=1", state: member.failed().with("failed:rounds", "{w1=1}", "failed:schedule", "(r:p2.001=aside:now)", "failed:contents", "(#z:r:p2.001=0)", "failed:keyed:r:p2.001", waits("z", "aside:now", 0, 3))}}},
-		{name: "of the list of a failed queue, told", seed: raw.with("failed:ledger", "{#z=1}"), steps: []when{
+		{name: "of the list of a failed queue, returned", seed: raw.with("failed:ledger", "{#z=1}"), steps: []when{
 			{call: inFailed(take(0, false, "p1")), want: "started=z/1!1", state: rawP.failed().with("failed:process:p1", "[z]", "failed:ledger", "{#z=1}")}}},
 		{name: "in a failed queue, one death is too many", seed: wait(1).failed(), steps: []when{
 			{call: inFailed(take(1, false, "p1")), state: wait(1).failed().with("failed:rounds", "{w1=1}", "failed:schedule", "(k:x=aside:now)", "failed:keyed:k:x", waits("a", "aside:now", 0, 1))}}},
@@ -277,15 +277,15 @@ func TestGuardBound(t *testing.T) {
 	run(t, []scenario{
 		{name: "one", seed: rawP.merged(two), steps: []when{{call: keep(1), want: "settled=ok dropped=2", state: doneX.merged(only)}}},
 		{name: "all", seed: rawP.merged(two), steps: []when{{call: keep(-1), want: "settled=ok", state: doneX.merged(fresh(two))}}},
-		{name: "nobody knows", seed: rawP.merged(two).merged(foreign), steps: []when{{call: keep(1), want: "settled=ok", state: doneX.merged(fresh(two)).merged(foreign)}}},
+		{name: "workers of another type", seed: rawP.merged(two).merged(foreign), steps: []when{{call: keep(1), want: "settled=ok", state: doneX.merged(fresh(two)).merged(foreign)}}},
 		{name: "two of the same time", seed: rawP.merged(tie), steps: []when{{call: keep(2), want: "settled=ok dropped=1", state: doneX.merged(only).with("failed:schedule", "(k:p1=now k:g2=aside:-9m)", "failed:contents", "(#a:k:p1=0 #x:k:g2=0)", "failed:keyed:k:g2", failedOf("x", "-9m"))}}},
-		{name: "put aside, of the list", seed: w.merged(asides), steps: []when{{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)})}}},
-		{name: "what too many have died of counts", seed: keyX.with("keyed:k:x", waits("a", "-1m", 0, 3)).merged(two), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1", "p2"}}), want: "unstarted=1 dropped=2", state: member.with("rounds", "{w1=1}").merged(buriedAt("p2.001", "a", "k:x", "planned=-1m"))}}},
+		{name: "set aside, of the list", seed: w.merged(asides), steps: []when{{call: giveUp, want: "settled=ok dropped=2", state: over.merged(state{"failed:schedule": "(r:p1=aside:now)", "failed:contents": "(#a:r:p1=0)", "failed:keyed:r:p1": waits("a", "aside:now", 0, 0)})}}},
+		{name: "tasks with too many crashes count", seed: keyX.with("keyed:k:x", waits("a", "-1m", 0, 3)).merged(two), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1", "p2"}}), want: "unstarted=1 dropped=2", state: member.with("rounds", "{w1=1}").merged(failedAt("p2.001", "a", "k:x", "planned=-1m"))}}},
 		{name: "and in a failed queue, too", seed: state{"failed:workers": "(w1=+60m)"}.merged(asides).with("failed:schedule", "(k:x=-1m k:g1=aside:-9m k:g2=aside:-9m)", "failed:contents", "(#a:k:x=0 #x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:x", waits("a", "-1m", 0, 3)), steps: []when{
 			{call: inFailed(steps(Round{Worker: "w1", Number: 1, Crashes: 3, Keep: 1, Start: []string{"p1"}})), want: "dropped=2", state: over.with("failed:rounds", "{w1=1}", "failed:token", "",
 				"failed:schedule", "(k:x=aside:now)", "failed:contents", "(#a:k:x=0)", "failed:keyed:k:x", waits("a", "aside:now", 0, 3))}}},
-		{name: "put aside, and somebody keeps the time", alive: []string{"failed:w9"}, seed: w.with("failed:idle", "(w9=clock:-1m)"), steps: []when{
+		{name: "set aside, with a timekeeper", alive: []string{"failed:w9"}, seed: w.with("failed:idle", "(w9=clock:-1m)"), steps: []when{
 			{call: giveUp, want: "settled=ok", state: over.with("failed:idle", "(w9=clock:-1m)", "failed:schedule", "(r:p1=aside:now)", "failed:contents", "(#a:r:p1=0)", "failed:keyed:r:p1", waits("a", "aside:now", 0, 0))}}},
 	})
 }

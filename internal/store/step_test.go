@@ -146,10 +146,10 @@ func TestStep(t *testing.T) {
 				"working:w1": "(p2=2)", "process:p2": "[b]"}},
 			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p5"}}), want: "STALE"},
 		}},
-		{name: "overtaken, and heard of", seed: two.with("rounds", "{w1=3}", "workers", "(w1=-1m)", "suspects", "(w1=+1m)"), steps: []when{
+		{name: "overtaken, of a suspect", seed: two.with("rounds", "{w1=3}", "workers", "(w1=-1m)", "suspects", "(w1=+1m)"), steps: []when{
 			{call: out(2), want: "", state: two.with("rounds", "{w1=3}")},
 		}},
-		{name: "overtaken, and told of no cancels", seed: two.with("rounds", "{w1=3}"), steps: []when{
+		{name: "overtaken, without cancels", seed: two.with("rounds", "{w1=3}"), steps: []when{
 			{call: cancels("b"), want: "removed=0 token=3", heard: []string{"cancel b"}, state: log},
 			{call: out(2), want: ""},
 			{call: out(4), want: "cancels=#b/3 seen=3", state: log.with("rounds", "{w1=4}")},

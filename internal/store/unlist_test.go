@@ -25,19 +25,19 @@ func TestUnlist(t *testing.T) {
 		seed   state
 		listed bool
 	}{
-		"nothing is there":                {nil, false},
-		"what may be left":                {state{"token": "=9", "once:n": "=1 +1m", "ledger": "{#a=1}"}, false},
-		"a task waits":                    {state{"queues": "[a]"}, true},
-		"an added task waits":             {state{"added": "|1-0-a/0=x|"}, true},
-		"a task waits for its time":       {state{"contents": "(#a:k:x=0)"}, true},
-		"a batch waits":                   {state{"batches": "(b=1)"}, true},
-		"something runs":                  {state{"entries": "{p1=k:x}"}, true},
-		"somebody serves it":              {member, true},
-		"what somebody held goes back":    {state{"suspects": "(w1=0)"}, true},
-		"something recurs":                {state{"recurring": "(k:x=+1m)"}, true},
-		"it is paused":                    {state{"paused": "=1"}, true},
-		"a task has failed":               {state{"failed:contents": "(#a:k:p1=0)"}, true},
-		"somebody serves what has failed": {state{"failed:workers": "(w1=+1m)"}, true},
+		"nothing is there":                 {nil, false},
+		"what may be left":                 {state{"token": "=9", "once:n": "=1 +1m", "ledger": "{#a=1}"}, false},
+		"a task waits":                     {state{"queues": "[a]"}, true},
+		"an added task waits":              {state{"added": "|1-0-a/0=x|"}, true},
+		"a task waits for its time":        {state{"contents": "(#a:k:x=0)"}, true},
+		"a batch waits":                    {state{"batches": "(b=1)"}, true},
+		"something runs":                   {state{"entries": "{p1=k:x}"}, true},
+		"a worker serves it":               {member, true},
+		"what somebody held goes back":     {state{"suspects": "(w1=0)"}, true},
+		"something recurs":                 {state{"recurring": "(k:x=+1m)"}, true},
+		"it is paused":                     {state{"paused": "=1"}, true},
+		"a task has failed":                {state{"failed:contents": "(#a:k:p1=0)"}, true},
+		"a worker serves the failed queue": {state{"failed:workers": "(w1=+1m)"}, true},
 	} {
 		for where, in := range places {
 			t.Run(name+where, func(t *testing.T) {

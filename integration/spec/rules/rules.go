@@ -10,10 +10,10 @@ import (
 	"github.com/worqr/worqr/integration/spec/lane"
 )
 
-// A Wrong receives the violations.
+// A Wrong is called for each violation.
 type Wrong func(format string, args ...any)
 
-// Kinds are those of the changed keys; nil: any may have changed.
+// Kinds are the kinds of the changed keys; nil: any may have changed.
 type Kinds map[string]bool
 
 // State checks a queue in which keys of some kinds have changed.
@@ -41,7 +41,7 @@ func State(l *lane.Lane, kinds Kinds, wrong Wrong) {
 	}
 }
 
-// owners: each process has one, which is a member or is being returned.
+// owners: each process has one owner, a member or a worker whose tasks are being returned.
 func owners(l *lane.Lane, wrong Wrong) {
 	n := 0
 	for w, all := range l.Working {
@@ -49,32 +49,32 @@ func owners(l *lane.Lane, wrong Wrong) {
 		_, member := l.Workers[w]
 		mark, suspect := l.Suspects[w]
 		if !member && (!suspect || mark > 0) {
-			wrong("%s holds %d processes of %s, and is no member", w, len(all), l.Queue)
+			wrong("worker %s holds %d processes of %s, but isn't a member", w, len(all), l.Queue)
 		}
 		for id := range all {
 			if _, ok := l.Process[id]; !ok {
-				wrong("%s holds process %s of %s, which has no task", w, id, l.Queue)
+				wrong("worker %s holds process %s of %s, which has no list", w, id, l.Queue)
 			}
 		}
 	}
 	if n != len(l.Process) {
-		wrong("%d processes of %s have %d owners", len(l.Process), l.Queue, n)
+		wrong("%s has %d processes, but workers hold %d", l.Queue, len(l.Process), n)
 	}
 }
 
-// entries: at most one process of each runs, and the three keys about what waits agree.
+// entries: at most one process of each entry runs, and schedule, contents and keyed agree.
 func entries(l *lane.Lane, wrong Wrong) {
 	runs := map[string]string{}
 	for id, e := range l.Entries {
 		if other, twice := runs[e]; twice {
-			wrong("processes %s and %s of %s both run %s", id, other, l.Queue, e)
+			wrong("processes %s and %s of %s run the same entry %s", id, other, l.Queue, e)
 		}
 		runs[e] = id
 		if l.AddedName(id) == "" && l.Entry[e]["process"] != id {
-			wrong("process %s of %s runs %s, which says it is %q", id, l.Queue, e, l.Entry[e]["process"])
+			wrong("process %s of %s runs the entry %s, which names the process %q", id, l.Queue, e, l.Entry[e]["process"])
 		}
 		if _, ok := l.Process[id]; !ok {
-			wrong("process %s of %s runs %s, and there is no such process", id, l.Queue, e)
+			wrong("process %s of %s runs the entry %s, but has no list", id, l.Queue, e)
 		}
 	}
 	waiting, planned, apart := 0, 0, apart(l)
@@ -93,17 +93,17 @@ func entries(l *lane.Lane, wrong Wrong) {
 		}
 		switch {
 		case run && runs[e] != process:
-			wrong("%s of %s says that %s runs it, which does not", e, l.Queue, process)
+			wrong("entry %s of %s names the process %s, which doesn't run it", e, l.Queue, process)
 		case inSchedule != (waits && !run):
-			wrong("%s of %s: in the schedule: %v, and it waits: %v, and runs: %v", e, l.Queue, inSchedule, waits, run)
+			wrong("entry %s of %s: in schedule: %v, waiting: %v, running: %v", e, l.Queue, inSchedule, waits, run)
 		case waits:
 			if _, ok := l.Contents[l.Name(e)+":"+e]; !ok {
-				wrong("%s of %s waits with %s, and is not in contents", e, l.Queue, payload)
+				wrong("entry %s of %s waits with the payload %s, but isn't in contents", e, l.Queue, payload)
 			}
 		}
 	}
 	if waiting != len(l.Contents) || planned != len(l.Schedule) {
-		wrong("%s has %d entries that wait, %d contents; %d planned, %d in the schedule", l.Queue, waiting, len(l.Contents), planned, len(l.Schedule))
+		wrong("%s has %d waiting entries, but %d in contents; %d unblocked, but %d in schedule", l.Queue, waiting, len(l.Contents), planned, len(l.Schedule))
 	}
 }
 
@@ -120,18 +120,17 @@ func apart(l *lane.Lane) map[string]bool {
 
 // added: an added task waits in the stream, or runs, or has an entry in the schedule; the two fields of a
 // running one name each other.
-// fields of one that runs name each other.
 func added(l *lane.Lane, wrong Wrong) {
 	runs := map[string]string{}
 	for id, e := range l.Entries {
 		runs[e] = id
 		if name := l.AddedName(id); name != "" && l.Runners()[name] != id+":"+l.Owner[id] {
-			wrong("process %s of %s, held by %s, runs %s, which says it is %q", id, l.Queue, l.Owner[id], name, l.Runners()[name])
+			wrong("process %s of %s, held by %s, runs the added task %s, which names %q", id, l.Queue, l.Owner[id], name, l.Runners()[name])
 		}
 	}
 	for name, runner := range l.Runners() {
 		if id, _, _ := strings.Cut(runner, ":"); l.AddedName(id) != name {
-			wrong("%s of %s says that %s runs it, which runs %q", name, l.Queue, id, l.AddedName(id))
+			wrong("added task %s of %s names the process %s, which runs %q", name, l.Queue, id, l.AddedName(id))
 		}
 	}
 	for _, w := range l.Waiters() {
@@ -141,19 +140,19 @@ func added(l *lane.Lane, wrong Wrong) {
 		switch {
 		case w.Entry == "":
 		case runs[w.Entry] != "":
-			wrong("%s of %s waits in the stream, and %s runs it", w.Entry, l.Queue, runs[w.Entry])
+			wrong("entry %s of %s waits in the stream, but process %s runs it", w.Entry, l.Queue, runs[w.Entry])
 		case w.Apart && (!payload || due):
-			wrong("%s of %s waits in the stream, and its payload is not where it should be: %v", w.Entry, l.Queue, fields)
+			wrong("entry %s of %s waits in the stream, but its hash doesn't have just the payload: %v", w.Entry, l.Queue, fields)
 		case !w.Apart && there:
-			wrong("%s of %s waits in the stream, and has an entry", w.Entry, l.Queue)
+			wrong("entry %s of %s waits in the stream, but also has a hash", w.Entry, l.Queue)
 		}
 	}
 }
 
-// locks: a lock is on a task that waits or runs, and points to its place.
+// locks: each lock belongs to a waiting or running task, and points to its place.
 func locks(l *lane.Lane, wrong Wrong) {
 	if len(l.Unique) == 0 && len(l.Gaps) > 0 {
-		wrong("%d gaps of %s are left, which has no locks", len(l.Gaps), l.Queue)
+		wrong("%s has %d gaps, but no locks", l.Queue, len(l.Gaps))
 	}
 	for d, where := range l.Unique {
 		if d == "offset" {
@@ -170,26 +169,26 @@ func locks(l *lane.Lane, wrong Wrong) {
 			there = l.Entry[of]["payload"]
 		}
 		if lane.Digest(there) != d {
-			wrong("a lock of %s is left at %s, where %q is", l.Queue, where, there)
+			wrong("a lock of %s points to %s, where the payload is %q", l.Queue, where, there)
 		}
 	}
 }
 
-// holders: the workers that hold something, and no others, have a mark for cancels.
+// holders: exactly the workers that hold processes are in holders.
 func holders(l *lane.Lane, wrong Wrong) {
 	for w := range l.Working {
 		if _, ok := l.Holders[w]; !ok {
-			wrong("%s, which holds something of %s, is unknown to cancels", w, l.Queue)
+			wrong("worker %s holds processes of %s, but isn't in holders", w, l.Queue)
 		}
 	}
 	for w := range l.Holders {
 		if len(l.Working[w]) == 0 {
-			wrong("cancels of %s wait for %s, which holds nothing", l.Queue, w)
+			wrong("worker %s is in holders of %s, but holds nothing", w, l.Queue)
 		}
 	}
 }
 
-// stopping: its processes run.
+// stopping: the processes in it run.
 func stopping(l *lane.Lane, wrong Wrong) {
 	if len(l.Stopping) == 0 {
 		return
@@ -202,27 +201,27 @@ func stopping(l *lane.Lane, wrong Wrong) {
 	}
 	for member := range l.Stopping {
 		if !due[member] {
-			wrong("%s of %s is left to stop, which does not run", member, l.Queue)
+			wrong("stopping of %s has %s, which doesn't run", l.Queue, member)
 		}
 	}
 }
 
-// Tokens rise: a started process has one above all those given out before. Began has the processes of a step,
-// by their tokens.
+// Tokens checks that tokens rise: each started process has one above all earlier ones. Began has the processes
+// that a step started, in the order of their tokens.
 func Tokens(was, is *lane.Lane, began []string, wrong Wrong) {
 	if is.Token < was.Token {
-		wrong("the token of %s goes back from %d to %d", is.Queue, was.Token, is.Token)
+		wrong("the token of %s falls from %d to %d", is.Queue, was.Token, is.Token)
 	}
 	for _, id := range began {
 		token, last := is.TokenOf(id), max(is.Given, was.Token)
 		if token <= last {
-			wrong("%s of %s starts with token %d, and %d was given before", is.Process[id], is.Queue, token, last)
+			wrong("%s of %s starts with token %d, but %d was issued before", is.Process[id], is.Queue, token, last)
 		}
 		is.Given = max(token, is.Given)
 	}
 }
 
-// Canceled checks an ended cancel: nothing that it covers runs anymore, except for what is excused.
+// Canceled checks that no process covered by an ended cancel still runs, except for excused ones.
 func Canceled(was, is *lane.Lane, excused func(process string) bool, wrong Wrong) {
 	for name, token := range was.Canceled {
 		if _, still := is.Canceled[name]; still {
@@ -230,7 +229,7 @@ func Canceled(was, is *lane.Lane, excused func(process string) bool, wrong Wrong
 		}
 		for id := range is.Process {
 			if is.TokenOf(id) <= token && !excused(id) && slices.Contains(is.Names(id), name) {
-				wrong("the cancel of %s of %s is over, and %s runs", is.Process[id], is.Queue, id)
+				wrong("the cancel of %s of %s has ended, but process %s still runs", is.Process[id], is.Queue, id)
 			}
 		}
 	}
