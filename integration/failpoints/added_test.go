@@ -126,13 +126,13 @@ func (w *world) recurs(payload string) {
 	entry := store.EntryOf(payload)
 	for soon := int64(100); ; soon *= 2 { // the call must arrive before that time
 		at := w.now() + soon
-		told, _, _, err := store.Recur(w.t.Context(), line, w.keys, time.Hour.Milliseconds(), 0, []store.Schedule{{
+		answers, _, _, err := store.Recur(w.t.Context(), line, w.keys, time.Hour.Milliseconds(), 0, []store.Schedule{{
 			Entry: entry, Print: "0000000000000000000000000000000000000000",
 			Times: []int64{at, at + time.Hour.Milliseconds()}, Payload: []byte(payload),
 		}})
 		peertest.Must(w.t, err)
-		if told[0].State != store.ScheduleHeld {
-			w.t.Fatalf("the schedule is %s", told[0].State)
+		if answers[0].State != store.ScheduleHeld {
+			w.t.Fatalf("the schedule is %s", answers[0].State)
 		}
 		if turn := redistest.Sure(redis.Int64(w.conn.Do("HGET", w.keys.Keyed(entry), "turn")))(w.t); turn == at {
 			peertest.Eventually(w.t, "the first time has come", func() bool { return w.now() >= at })

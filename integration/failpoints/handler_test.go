@@ -71,7 +71,7 @@ func (h *handling) payloads() []string {
 // cells returns the cells of a handling.
 func (h *handling) cells() (all []cell) {
 	if h.wire == "" {
-		return []cell{{kill, told}, {pause, told}, {evict, told}, {lost, done}}
+		return []cell{{kill, received}, {pause, received}, {evict, received}, {lost, executed}}
 	}
 	for _, c := range cells {
 		if c.fault == kill || c.fault == pause || c.fault == evict || c.fault == lost {
@@ -102,7 +102,7 @@ func (v *victim) handle(h *handling, at place) {
 			select {
 			case <-release:
 			case <-ctx.Done():
-				v.say(report{What: "over", Payload: payload, Told: kind(context.Cause(ctx))})
+				v.say(report{What: "over", Payload: payload, Result: kind(context.Cause(ctx))})
 				return ctx.Err()
 			}
 		case h.then != nil && payload == "a":
@@ -133,7 +133,7 @@ func (v *victim) handle(h *handling, at place) {
 				cancel()
 			}
 		case err := <-ran:
-			v.say(report{What: "left", Told: kind(err), Lost: v.peer.Stats().TakenOver})
+			v.say(report{What: "left", Result: kind(err), Lost: v.peer.Stats().TakenOver})
 			v.await("exit")
 		}
 	}
@@ -290,9 +290,9 @@ func (h *handling) judge(w *world, c cell, o *onlooker, taken []string, failed b
 			t.Errorf("crashes are counted for %d tasks, want %d: %q", crashed, want, taken)
 		}
 	}
-	for payload, told := range o.over {
-		if want := map[bool]string{true: "evicted", false: "worqr: the peer is shutting down"}[failed && !h.hasty]; told != want {
-			t.Errorf("the context of %s ended with %q, want %q", payload, told, want)
+	for payload, ended := range o.over {
+		if want := map[bool]string{true: "evicted", false: "worqr: the peer is shutting down"}[failed && !h.hasty]; ended != want {
+			t.Errorf("the context of %s ended with %q, want %q", payload, ended, want)
 		}
 	}
 	all := h.payloads()
@@ -341,13 +341,13 @@ func (o *onlooker) until(what string, is func() bool) {
 		case "begun":
 			o.starts[r.Payload]++
 		case "over":
-			o.over[r.Payload] = r.Told
+			o.over[r.Payload] = r.Result
 		case "draining":
 			o.draining = true
 		case "reached":
 			o.reached = r.Commands
 		case "left":
-			o.left, o.lost = r.Told, r.Lost
+			o.left, o.lost = r.Result, r.Lost
 		default:
 			o.p.t.Fatalf("the victim reports %+v while the test waits until %s", r, what)
 		}

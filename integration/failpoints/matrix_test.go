@@ -88,9 +88,9 @@ func run(t *testing.T, s *scenario, c cell) {
 		p.Tell("on")
 	}
 	if alive {
-		r := p.next("told")
-		if r.Told != promise.told && (r.Told != promise.or || promise.or == "") {
-			t.Errorf("the caller got %q (%s), want %q, or %q", r.Told, r.Err, promise.told, promise.or)
+		r := p.next("result")
+		if r.Result != promise.result && (r.Result != promise.or || promise.or == "") {
+			t.Errorf("the caller got %q (%s), want %q, or %q", r.Result, r.Err, promise.result, promise.or)
 		}
 	}
 	if c.fault == twice {

@@ -4,10 +4,10 @@ package failpoints_test
 type place string
 
 const (
-	before place = "before" // the peer is about to send it
-	sent   place = "sent"   // sent, but Redis doesn't have it yet
-	done   place = "done"   // Redis has carried it out, and the reply is on its way
-	told   place = "told"   // the peer has read the reply, but not used it yet
+	before   place = "before"   // the peer is about to send it
+	sent     place = "sent"     // sent, but Redis doesn't have it yet
+	executed place = "executed" // Redis has carried it out, and the reply is on its way
+	received place = "received" // the peer has read the reply, but not used it yet
 )
 
 // A fault is what happens to a call, or to the peer that makes it.
@@ -53,18 +53,18 @@ func (c cell) String() string { return string(c.fault) + "/" + string(c.place) }
 
 // cells are all cells, in the order of the table.
 var cells = []cell{
-	{kill, before}, {kill, sent}, {kill, done}, {kill, told},
-	{pause, before}, {pause, sent}, {pause, done}, {pause, told},
-	{evict, before}, {evict, sent}, {evict, done}, {evict, told},
-	{lost, before}, {lost, sent}, {lost, done}, {late, sent},
-	{twice, sent}, {twice, done},
+	{kill, before}, {kill, sent}, {kill, executed}, {kill, received},
+	{pause, before}, {pause, sent}, {pause, executed}, {pause, received},
+	{evict, before}, {evict, sent}, {evict, executed}, {evict, received},
+	{lost, before}, {lost, sent}, {lost, executed}, {late, sent},
+	{twice, sent}, {twice, executed},
 	{again, atOnce}, {again, next}, {again, goneOn}, {again, left}, {again, failed},
 }
 
 // holds returns the place at which the call is held.
 func (c cell) holds() place {
 	if c.fault == again {
-		return told // the request is known by then
+		return received // the request is known by then
 	}
 	return c.place
 }
@@ -80,6 +80,6 @@ func (c cell) times() int {
 // A promise is the expected result of a call with a fault.
 type promise struct {
 	effect int    // how often the call is carried out
-	told   string // what the caller gets, as kind returns it; "" if the caller is dead
+	result string // what the caller gets, as kind returns it; "" if the caller is dead
 	or     string // the alternative, if the peer may learn of two things in either order
 }

@@ -49,7 +49,7 @@ func (p process) ended(between func()) map[string]string {
 // its connection.
 func (p process) verdict(at place) {
 	p.t.Helper()
-	if at == sent || at == done {
+	if at == sent || at == executed {
 		p.Tell("cut")
 	} else {
 		p.Tell("on")

@@ -58,48 +58,48 @@ func (s *scenario) promised(c cell) promise {
 		return s.outlived(c, fenced)
 	case twice:
 		if s.insists {
-			return promise{effect: 1, told: "ok"}
+			return promise{effect: 1, result: "ok"}
 		}
-		return promise{effect: 1, told: s.unsure()}
+		return promise{effect: 1, result: s.unsure()}
 	case lost, late:
 		switch {
-		case c.place == done:
-			return promise{effect: 1, told: s.doubt()}
+		case c.place == executed:
+			return promise{effect: 1, result: s.doubt()}
 		case s.repeats:
-			return promise{effect: 1, told: "ok"}
+			return promise{effect: 1, result: "ok"}
 		}
-		return promise{effect: 0, told: s.doubt()}
+		return promise{effect: 0, result: s.doubt()}
 	}
 	if c.place == atOnce && s.twice {
-		return promise{effect: 2, told: "ok"}
+		return promise{effect: 2, result: "ok"}
 	}
-	return promise{effect: 1, told: "ok"}
+	return promise{effect: 1, result: "ok"}
 }
 
 // outlived returns the expected result if others evict the peer during the call, provided that it
 // is a member.
 func (s *scenario) outlived(c cell, fenced bool) promise {
 	switch {
-	case !fenced && (s.silent || c.place == before || c.place == told):
-		return promise{effect: 1, told: "ok"}
+	case !fenced && (s.silent || c.place == before || c.place == received):
+		return promise{effect: 1, result: "ok"}
 	case !fenced:
-		return promise{effect: 1, told: s.doubt()}
+		return promise{effect: 1, result: s.doubt()}
 	case s.silent, s.fenced == "ok":
 		effect := 0
-		if c.place == done || c.place == told {
+		if c.place == executed || c.place == received {
 			effect = 1
 		}
-		return promise{effect: effect, told: "ok"}
+		return promise{effect: effect, result: "ok"}
 	}
 	// If a heartbeat is refused before the call is answered, the outcome of the call is unknown.
 	unknown := s.fenced + " unknown"
 	switch c.place {
-	case done:
-		return promise{effect: 1, told: unknown}
-	case told:
-		return promise{effect: 1, told: "ok", or: unknown}
+	case executed:
+		return promise{effect: 1, result: unknown}
+	case received:
+		return promise{effect: 1, result: "ok", or: unknown}
 	}
-	return promise{effect: 0, told: s.fenced, or: unknown}
+	return promise{effect: 0, result: s.fenced, or: unknown}
 }
 
 // doubt returns what the caller gets if the reply was lost.

@@ -64,8 +64,8 @@ func tables() string {
 		faults      []fault
 	}{
 		{"Killed", "The process is killed. What it had *sent* arrives once others have its tasks.", []fault{kill}},
-		{"Stopped", "The process is stopped until other peers have its tasks, and then continues. A call that was *sent* arrives in between. The reply to a call that was *done* comes too late for its connection; the reply to one that was *told* is still read.", []fault{pause}},
-		{"Evicted", "The process is alive, and another peer calls `FailWorker` on it. A call that was *sent* arrives after that. The reply to a call that was *done* is lost.", []fault{evict}},
+		{"Stopped", "The process is stopped until other peers have its tasks, and then continues. A call that was *sent* arrives in between. The reply to a call that was *executed* comes too late for its connection; the reply to one that was *received* is still processed.", []fault{pause}},
+		{"Evicted", "The process is alive, and another peer calls `FailWorker` on it. A call that was *sent* arrives after that. The reply to a call that was *executed* is lost.", []fault{evict}},
 		{"Cut off", "The connection is cut; where it says *twice*, so is the next one, by which the library makes the call again. *Late*: what was sent arrives once the peer has gone on and holds another task.", []fault{lost, twice, late}},
 		{"Repeated", "A copy of the request arrives by another connection: before the peer has taken in the *reply*, when it has made one more round (*next*), when it has gone on and holds another task (*later*), when it has *left*, when it was *failed*.", []fault{again}},
 	} {
@@ -135,10 +135,10 @@ func (s *scenario) says(c cell) string {
 	case c.fault == again && (c.place == goneOn || c.place == left) && len(s.again) > 0:
 		effect = "twice"
 	}
-	if p.told == "" || s.silent {
+	if p.result == "" || s.silent {
 		return effect
 	}
-	if effect += ": " + p.told; p.or != "" {
+	if effect += ": " + p.result; p.or != "" {
 		effect += ", or " + p.or
 	}
 	return strings.ReplaceAll(effect, "lost evicted", "lost")

@@ -27,12 +27,12 @@ type config struct {
 
 // A report is a line that the victim writes.
 type report struct {
-	What     string            // ready, reached, told, between, ended, holding, proved, left; begun, over, draining
+	What     string            // ready, reached, result, between, ended, holding, proved, left; begun, over, draining
 	Worker   string            // its id
 	Payload  string            `json:",omitempty"` // for begun and over
 	Lost     int64             `json:",omitempty"` // for left: its Stats.TakenOver
-	Told     string            `json:",omitempty"` // for told: the kind of the error
-	Err      string            `json:",omitempty"` // for told: its text
+	Result   string            `json:",omitempty"` // for result: the kind of the error
+	Err      string            `json:",omitempty"` // for result: its text
 	Commands []command         `json:",omitempty"` // for reached: what is held
 	Ends     map[string]string `json:",omitempty"` // for ended: payload → what the caller got
 }
@@ -77,7 +77,7 @@ func play(c config) {
 	if err != nil {
 		text = err.Error()
 	}
-	v.say(report{What: "told", Told: kind(err), Err: text})
+	v.say(report{What: "result", Result: kind(err), Err: text})
 	v.await("end")
 	v.say(report{What: "ended", Ends: v.end()})
 	v.await("prove")

@@ -116,7 +116,7 @@ func (w *wire) Flush() error {
 			return err
 		}
 	}
-	if at == done || at == told {
+	if at == executed || at == received {
 		w.mu.Lock()
 		w.held, w.at = commands, at
 		w.mu.Unlock()
@@ -152,7 +152,7 @@ func (w *wire) ReceiveWithTimeout(d time.Duration) (any, error) {
 		}
 	}
 	if !w.gate.hold(held) {
-		if at != done {
+		if at != executed {
 			panic("a reply that was read cannot be lost")
 		}
 		return nil, w.end(os.ErrDeadlineExceeded)

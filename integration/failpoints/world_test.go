@@ -392,14 +392,14 @@ func (w *world) nothing() {
 // longer owns any of them.
 func (w *world) refused(ends map[string]string, held []string, failed bool) {
 	w.t.Helper()
-	for payload, told := range ends {
+	for payload, result := range ends {
 		switch {
-		case failed && !strings.HasPrefix(told, "lost"):
-			w.t.Errorf("the end of %s, which others own, returned %q", payload, told)
-		case !failed && slices.Contains(held, payload) && told != "ok":
-			w.t.Errorf("the end of %s returned %q", payload, told)
-		case !failed && !slices.Contains(held, payload) && !strings.HasPrefix(told, "lost"):
-			w.t.Errorf("the end of %s, which it does not hold, returned %q", payload, told)
+		case failed && !strings.HasPrefix(result, "lost"):
+			w.t.Errorf("the end of %s, which others own, returned %q", payload, result)
+		case !failed && slices.Contains(held, payload) && result != "ok":
+			w.t.Errorf("the end of %s returned %q", payload, result)
+		case !failed && !slices.Contains(held, payload) && !strings.HasPrefix(result, "lost"):
+			w.t.Errorf("the end of %s, which it does not hold, returned %q", payload, result)
 		}
 	}
 	for _, payload := range held {
