@@ -30,7 +30,7 @@ type refusal struct {
 	command string
 	uses    string // what uses it
 	works   string // what still works
-	says    string // what the peer logs
+	says    string // what the peer logs, or calls return
 
 	scripts bool   // only scripts use it, so a proxy can't refuse it
 	want    string // the outcome; but has others, by way
@@ -47,42 +47,42 @@ const (
 // refusals are the rows of the table in docs/operations.md.
 var refusals = []refusal{
 	{command: "SUBSCRIBE", uses: "wake-ups, cancels, `Events` of named queues",
-		works: "everything but `Events`. Peers look at their queues with each heartbeat, so tasks start and stop up to a second later",
-		says:  "one warning: `Redis refuses a subscription`, or `not subscribed` where the server hangs up. It's tried again every 10 s or 30 s",
+		works: "everything but `Events`. Peers check their queues with each heartbeat, so tasks start and stop up to a second later",
+		says:  "one warning: `Redis refuses a subscription`, or `not subscribed` if the server closes the connection. Peers try again every 10 or 30 s",
 		want:  "tasks cancels all-events listings check; 1 warnings",
 		but:   map[string]string{hangsUp: "tasks cancels listings check; 1 warnings"}},
 	{command: "PSUBSCRIBE", uses: "`Events` of all queues",
-		works: "everything else. If a server hangs up, the peer's other messages are lost, too, while `Events` of all queues is in use",
+		works: "everything else. If the server closes the connection, the peer's other messages are lost, too, while `Events` of all queues is in use",
 		says:  "one warning; `Events` yields an error",
 		want:  "tasks cancels events listings check; 1 warnings",
 		but:   map[string]string{hangsUp: "tasks cancels events listings check; 0 warnings"}}, // one failure, not logged
 	{command: "PUBLISH", uses: "scripts, for wake-ups and events", scripts: true,
-		works: "everything, with the next heartbeat. Nobody gets events",
+		works: "everything, but tasks start and stop only with the next heartbeat. There are no events",
 		says:  "nothing", want: allWorks},
-	{command: "PUBSUB", uses: "scripts, to encode results only if somebody listens", scripts: true,
+	{command: "PUBSUB", uses: "scripts, to encode results only if there are subscribers", scripts: true,
 		works: "everything. `EventDone` may lack digests",
 		says:  "nothing", want: allWorks},
 	{command: "TIME", uses: "scripts, `Scheduled`, `Stats`, `Check`",
-		works: "nothing where scripts may not use it. Where only a proxy refuses it, everything but `Scheduled` and `Check`; `Stats` has no `Oldest`",
-		says:  "errors of the calls; a warning that queues can't be joined",
+		works: "nothing if scripts may not use it. If only a proxy refuses it, everything but `Scheduled` and `Check`; `Stats` has no `Oldest`",
+		says:  "calls fail; a warning says that queues can't be joined",
 		want:  "; 1 warnings",
 		but:   map[string]string{errs: "tasks cancels events all-events; 0 warnings", hangsUp: "tasks cancels events all-events; 0 warnings"}},
 	{command: "SCAN", uses: "`Check` and `Repair`",
 		works: "everything else", says: "`Check` fails", want: unchecked},
 	{command: "INFO", uses: "the start of a worker, `Check`",
-		works: "everything. The version of Redis and its eviction policy aren't checked. Behind a proxy that hangs up, `Check` fails",
+		works: "everything, but the version of Redis and its eviction policy aren't checked. If a proxy closes the connection, `Check` fails",
 		says:  "`Check` has a notice, `not-permitted`", want: partly, but: map[string]string{hangsUp: unchecked}},
 	{command: "CONFIG", uses: "`Check`",
-		works: "everything. Persistence and replication aren't checked in full. Behind a proxy that hangs up, `Check` fails",
+		works: "everything, but persistence and replication aren't checked in full. If a proxy closes the connection, `Check` fails",
 		says:  "`Check` has a notice, `not-permitted`", want: partly, but: map[string]string{hangsUp: unchecked}},
-	{command: "SELECT", uses: "a URL with the number of a database",
-		works: "everything without such a number, and nothing with it",
-		says:  "the error of the first call, and of `StartWorker`", want: "starts not"},
-	{command: "ECHO", uses: "a pool of redigo, when it takes back a connection", works: "everything", says: "nothing", want: allWorks},
+	{command: "SELECT", uses: "a URL with a database number",
+		works: "everything without such a number, nothing with it",
+		says:  "the first call fails, and so does `StartWorker`", want: "starts not"},
+	{command: "ECHO", uses: "redigo's pool, when a connection is returned to it", works: "everything", says: "nothing", want: allWorks},
 	{command: "CLIENT", uses: "nothing", works: "everything", says: "nothing", want: allWorks},
 	{command: "SCRIPT", uses: "nothing: scripts are sent by `EVALSHA`, and by `EVAL` when Redis doesn't know them", works: "everything", says: "nothing", want: allWorks},
-	{command: "ROLE", uses: "connections to a master that sentinels name",
-		works: "everything. A peer may connect to a replica, and leaves it when a write fails", says: "nothing", want: allWorks},
+	{command: "ROLE", uses: "peers that connect through Sentinel",
+		works: "everything, but a peer may connect to a replica, and leaves it when a write fails", says: "nothing", want: allWorks},
 }
 
 // TestRefusals checks what still works if a server refuses a command, and that a peer logs at most
@@ -248,7 +248,7 @@ var writeRefusals = flag.Bool("refusals.update", false, "write the table in docs
 func TestRefusalsTable(t *testing.T) {
 	const doc = "../../docs/operations.md"
 	const begin, end = "<!-- refusals: written by go test ./integration/api -run TestRefusalsTable -refusals.update -->\n\n", "\n<!-- end of refusals -->"
-	rows := []string{"| refused | used by | what still works | what is said |", "|---|---|---|---|"}
+	rows := []string{"| refused | used by | what still works | what you see |", "|---|---|---|---|"}
 	for _, r := range refusals {
 		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", r.command, r.uses, r.works, r.says))
 	}
