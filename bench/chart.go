@@ -81,7 +81,7 @@ func bySystem(r results, s scenario, title string) (c chart) {
 // latencies returns a chart of how long a task waits, compared with one round trip.
 func latencies(r results) (c chart) {
 	for _, of := range []struct{ title, task, trip string }{
-		{"median, ms", "p50 ms", "trip ms"}, {"99th percentile, ms", "p99 ms", "trip p99 ms"}, {"most, ms", "max ms", ""},
+		{"median, ms", "p50 ms", "trip ms"}, {"99th percentile, ms", "p99 ms", "trip p99 ms"}, {"maximum, ms", "max ms", ""},
 	} {
 		p := panel{title: "from the call of enqueue to the start, " + of.title}
 		p.add(r, cell{delaying, "", ours}, of.trip, "one round trip")

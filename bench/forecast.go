@@ -64,10 +64,10 @@ func (r *report) forecast() {
 	} {
 		t.row(figure(float64(of.nodes)), figure(float64(of.parts)), figure(float64(of.peers)), figure(m.rate(of.nodes, of.parts, of.peers)))
 	}
-	r.say("Nodes with a core each would do, as a model has it:\n")
+	r.say("An estimate for nodes with a core each, from a model:\n")
 	r.say("%s", t)
 	r.say("It has nodes / (c + b · parts · peers / λ) tasks/s, where λ is that rate, c = %s µs is what a task", figure(m.task))
 	r.say("takes, and b = %s µs/s what a part takes of each peer. It is fitted to the %d points above, and", figure(m.part), len(points))
 	r.say("the largest of their differences from it is %s %%. It is a model: nothing larger was measured, and", figure(100*m.off))
-	r.say("there have to be peers enough, and a network.\n")
+	r.say("it assumes enough peers and a fast network.\n")
 }

@@ -259,10 +259,10 @@ func (c call) reason(size string) string {
 	ms := float64(c.took.Microseconds()) / 1000
 	var mib int
 	if n, err := fmt.Sscanf(size, "%d MiB", &mib); n == 1 && err == nil && mib > 0 {
-		return fmt.Sprintf("%.1f ms in %s: the bytes themselves, %.2f ms per MiB of a payload", ms, c.action, ms/float64(mib))
+		return fmt.Sprintf("%.1f ms in %s: copying the payload, %.2f ms per MiB of a payload", ms, c.action, ms/float64(mib))
 	}
 	if strings.HasPrefix(c.action, "Cancel") { // including what "Enqueue of many" left
-		return fmt.Sprintf("%.1f ms in %s: the walk of LREM over the list", ms, c.action)
+		return fmt.Sprintf("%.1f ms in %s: LREM searches the list", ms, c.action)
 	}
 	return fmt.Sprintf("%.1f ms in %s", ms, c.action)
 }

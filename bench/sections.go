@@ -23,7 +23,7 @@ var sections = map[string]func(*report, scenario){
 		r.say("## Durable, and one by one\n")
 		r.bySystem(p, "appendonly", perSecond, serverTime, clientTime, commandsEach, requestsEach)
 		r.say("As above, with 64 handlers, on a Redis that writes its log to disk, which is that of the")
-		r.say("machine; and with workers that hold no tasks ahead.\n")
+		r.say("machine; and with workers that don't prefetch.\n")
 	},
 	networking: func(r *report, p scenario) {
 		r.say("## Over a network\n")
@@ -36,14 +36,14 @@ var sections = map[string]func(*report, scenario){
 		r.bySystem(p, "peers of the hot queue", column{"p50 ms", "from enqueue to start, median, ms"}, column{"p99 ms", "99th percentile, ms"},
 			column{"ping p50 ms", "a PING, median, ms"}, column{"ping p99 ms", "99th percentile, ms"}, column{"hot tasks/s", "tasks/s of the hot queue"},
 			column{"server µs", "Redis's processor for each, µs"})
-		r.say("Lone tasks, %v apart, on a queue that one idle worker serves, while peers with %d handlers that do", quietPause, p.steps[0].job.Handlers)
+		r.say("Single tasks, %v apart, on a queue that one idle worker serves, while peers with %d handlers that do", quietPause, p.steps[0].job.Handlers)
 		r.say("nothing work on another queue, which never runs empty. The more peers, the more tasks run at")
 		r.say("a time, and the fewer of them are in Redis's caches.\n")
 	},
 	delaying: func(r *report, p scenario) {
 		r.say("## From enqueue to start\n")
 		r.chart("latency", "time from the call of enqueue to the start of the handler")
-		r.bySystem(p, "", column{"p50 ms", "median, ms"}, column{"p99 ms", "99th percentile, ms"}, column{"max ms", "most, ms"},
+		r.bySystem(p, "", column{"p50 ms", "median, ms"}, column{"p99 ms", "99th percentile, ms"}, column{"max ms", "maximum, ms"},
 			column{"trip ms", "one round trip, ms"}, column{"trips", "median in round trips"})
 		r.say("One idle worker with ten handlers; the round trip is of PING, between any two tasks.\n")
 	},
@@ -55,7 +55,7 @@ var sections = map[string]func(*report, scenario){
 		r.say("## Beside idle peers\n")
 		r.bySystem(p, "peers", column{"commands", "commands for a task"}, serverTime,
 			column{"commands/s", "commands/s while idle"}, column{"requests/s", "requests/s while idle"}, column{"server %", "Redis's processor while idle, %"})
-		r.say("Tasks come one by one, 3 ms apart. What the peers do while idle is not counted as of the tasks.\n")
+		r.say("Tasks come one by one, 3 ms apart. The cost of idle peers is subtracted.\n")
 	},
 	idling: func(r *report, p scenario) {
 		r.say("## Idle\n")
@@ -65,9 +65,9 @@ var sections = map[string]func(*report, scenario){
 	},
 	waiting: func(r *report, p scenario) {
 		r.say("## Growth\n")
-		r.chart("growth", "what a task costs as there is more of everything")
+		r.chart("growth", "cost of a task as queues, payloads and backlogs grow")
 		r.bySystem(p, "tasks that wait", wallTime, serverTime, clientTime)
-		r.say("Enqueued in batches of 100 and processed by 64 handlers, while as many go on waiting.\n")
+		r.say("Enqueued in batches of 100 and processed by 64 handlers, while as many others keep waiting.\n")
 	},
 	spreading: func(r *report, p scenario) {
 		r.bySystem(p, "queues of one peer", column{"start ms", "until all are served, ms"}, column{"commands/s", "commands/s while idle"},
@@ -75,14 +75,14 @@ var sections = map[string]func(*report, scenario){
 		r.say("Tasks enqueued by 32 callers, spread over the queues, and processed.\n")
 	},
 	sizing: func(r *report, p scenario) {
-		r.bySystem(p, "bytes of payload", column{"enqueue wall µs", "enqueue, µs"}, column{"enqueue server µs", "of them Redis's, µs"},
-			column{"process wall µs", "process, µs"}, column{"process server µs", "of them Redis's, µs"})
+		r.bySystem(p, "bytes of payload", column{"enqueue wall µs", "enqueue, µs"}, column{"enqueue server µs", "of that in Redis, µs"},
+			column{"process wall µs", "process, µs"}, column{"process server µs", "of that in Redis, µs"})
 		r.say("Enqueued one by one, then processed by 10 handlers.\n")
 	},
 	returning: func(r *report, p scenario) {
 		r.bySystem(p, "", column{"longest ms", "longest script, ms"}, column{"calls", "scripts over 50 µs"},
-			column{"sweep s", "all put back within, s"}, column{"last s", "after the kill, s"})
-		r.say("A worker that held %d tasks is killed, and another puts them back. Redis itself tells how long the calls took.\n", p.steps[0].job.N)
+			column{"sweep s", "all returned within, s"}, column{"last s", "after the kill, s"})
+		r.say("A worker that held %d tasks is killed, and another returns them. The times of calls are those that Redis reports.\n", p.steps[0].job.N)
 	},
 	recovering: func(r *report, p scenario) {
 		r.say("## Recovery\n")
@@ -99,16 +99,16 @@ var sections = map[string]func(*report, scenario){
 		r.bySystem(p, "servers", perSecond, column{"least µs", "Redis's processor, µs, on the node with least"},
 			column{"most µs", "on that with most"}, clientTime, commandsEach, requestsEach)
 		r.say("As in process, with 64 handlers. All servers share the first core and the worker has the")
-		r.say("other, so it is the processor time of each node that tells how many nodes would do.\n")
+		r.say("other, so compare the processor time of each node, not the rates.\n")
 	},
 	resting: func(r *report, p scenario) {
 		r.bySystem(p, "parts | peers", column{"commands/s", "commands/s"}, column{"requests/s", "requests/s"},
-			column{"server/s", "Redis's processor, µs in a second"}, column{"each µs", "of them for each part of each peer"})
-		r.say("The same, on three masters, with nothing to do; without what idle masters take by themselves.\n")
+			column{"server/s", "Redis's processor, µs in a second"}, column{"each µs", "of that, for each part of each peer"})
+		r.say("The same, on three masters, without tasks, less what idle masters use by themselves.\n")
 		r.forecast()
 	},
 	stalling: func(r *report, p scenario) {
-		r.bySystem(p, "", column{"kept", "memberships that outlast it"})
+		r.bySystem(p, "", column{"kept", "memberships that survive it"})
 		r.say("Redis is stopped for %v, with a lease of three seconds, while %d peers serve %d queues each.\n",
 			p.steps[0].job.Window, p.steps[0].job.Peers, p.steps[0].job.Queues)
 	},

@@ -31,7 +31,7 @@ type cli struct {
 	Running   runningCommand   `cmd:"" group:"look" help:"List running tasks; --older 10m shows those that take long."`
 	Waiting   waitingCommand   `cmd:"" group:"look" help:"List the waiting tasks of a queue."`
 	Scheduled scheduledCommand `cmd:"" group:"look" help:"List the schedule of a queue: tasks with a time, and retries."`
-	Recurring recurringCommand `cmd:"" group:"look" help:"List recurring tasks: their next times, and what became of the last ones."`
+	Recurring recurringCommand `cmd:"" group:"look" help:"List recurring tasks: their next times, and how the last ones ended."`
 	Failed    failedCommand    `cmd:"" group:"look" help:"List the failed tasks of a queue, by kind, reason, payload, header and time; requeue or delete what matches."`
 	Result    resultCommand    `cmd:"" group:"look" help:"Show how a task ended, and its result, if it was enqueued with --keep-result."`
 	Wait      waitCommand      `cmd:"" group:"look" help:"Wait until a task ends, and show its result."`
@@ -70,7 +70,7 @@ const manual = `A peer-to-peer work queue on Redis: look at a fleet, act on it, 
 
 The commands work with the Redis of $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, they print JSON, an object a line. Names, payloads and keys are taken byte for byte. Control characters in stored data are escaped.
 
-Exit status: 0 it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: wrong usage, or the command failed.`
+Exit status: 0: it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: wrong usage, or the command failed.`
 
 type versionCommand struct{ form }
 
