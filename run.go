@@ -197,7 +197,7 @@ func (s *service) asks(every time.Duration) bool {
 func (s *service) widen(ctx context.Context) {
 	parts, err := s.queue.toServe(ctx)
 	if err != nil {
-		s.queue.peer.log.Debug("worqr: cannot read the number of parts of a spread queue", "queue", s.queue.id, "err", err)
+		s.queue.peer.log.Debug("worqr: can't read the number of parts of a spread queue", "queue", s.queue.id, "err", err)
 	}
 	s.serve(parts)
 	s.mu.Lock()

@@ -22,9 +22,9 @@
 //
 // Delivery is at least once: a task runs again if its worker dies or is cut off before the outcome
 // is stored. Each attempt has a fencing token, and Redis records at most one outcome per token.
-// Tasks start in the order they were enqueued. A canceled task never runs again. An outage of Redis evicts no
-// worker. At the defaults, tasks of a killed process start again within 4.5 s. docs/guarantees.md
-// has the conditions.
+// Tasks start in the order they were enqueued. A canceled task never runs again. An outage of Redis
+// evicts no worker. At the defaults, tasks of a killed process start again within 4.5 s.
+// docs/guarantees.md has the conditions.
 //
 // # Calls
 //

@@ -37,7 +37,7 @@
 //	s.Missing(token, seen) bool   reports whether a token that it had seen is gone
 //
 // The engine calls three callbacks: Membership.Evicted, Config.StuckChanged and Config.LostWrites,
-// all without a lock. A Trace is called under the lock, and only puts the event aside.
+// all without a lock. A Trace is called under the lock, and only queues the event.
 //
 // # Locks
 //

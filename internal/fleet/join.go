@@ -87,7 +87,7 @@ func (w *worker) readmitted(ctx context.Context) error {
 func (w *worker) agree(ctx context.Context) error {
 	err := w.fleet.agree(ctx)
 	if w.fleet.Lines.InCluster() && (w.fleet.isAway(err) || errors.Is(err, store.ErrUnknown)) {
-		w.fleet.Log.Debug("worqr: cannot read the fleet's protocol", "err", err)
+		w.fleet.Log.Debug("worqr: can't read the fleet's protocol", "err", err)
 		return nil
 	}
 	return err
@@ -216,7 +216,7 @@ func (w *worker) missing(queues []*Queue) []*Queue {
 func (w *worker) show(ctx context.Context, id string, names []string) {
 	f := w.fleet
 	if err := store.List(ctx, f.Lines.Control, f.Space, names...); err != nil {
-		f.Log.Debug("worqr: cannot list queues", "queues", len(names), "err", err)
+		f.Log.Debug("worqr: can't list queues", "queues", len(names), "err", err)
 		w.outdate()
 	}
 	w.showSelf(ctx, id)
@@ -225,7 +225,7 @@ func (w *worker) show(ctx context.Context, id string, names []string) {
 // showSelf writes the registration, or schedules another attempt.
 func (w *worker) showSelf(ctx context.Context, id string) {
 	if err := w.register(ctx, w.fleet.Lines.Control, id); err != nil {
-		w.fleet.Log.Debug("worqr: cannot update the registration", "err", err)
+		w.fleet.Log.Debug("worqr: can't update the registration", "err", err)
 		w.outdate()
 	}
 }

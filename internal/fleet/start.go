@@ -53,7 +53,7 @@ func (f *Fleet) checkRedis(ctx context.Context) error {
 func (f *Fleet) agree(ctx context.Context) error {
 	err := store.Twice(func() error { return store.Agree(ctx, f.Lines.Calls, f.Space, f.Protocol) })
 	if store.IsRefusal(err) {
-		f.Log.Debug("worqr: cannot read the fleet's protocol", "err", err)
+		f.Log.Debug("worqr: can't read the fleet's protocol", "err", err)
 		return nil
 	}
 	return err
