@@ -57,6 +57,16 @@ func TestActions(t *testing.T) {
 	is.Equal(peertest.Waiting(t, q), nil)
 	logged("cancel")
 	is.Equal(b.post("act", "verb", "cancel", "name", "q", "digest", digest).StatusCode, http.StatusUnprocessableEntity)
+	b.shows("task?name=q&digest="+digest, "it has probably ended")
+
+	// Where a list can't be read, nobody knows whether the task has ended.
+	schedule := redistest.Sure(q.Explain(ctx, nil))(t).Prefix + ":schedule:{q}"
+	redistest.Do(t, redistest.Conn(t), "SET", schedule, "no zset")
+	r = b.post("act", "verb", "cancel", "name", "q", "digest", digest)
+	is.Equal(r.StatusCode, http.StatusBadGateway)
+	is.True(strings.Contains(r.text, "WRONGTYPE"))
+	is.True(!strings.Contains(b.get("task?name=q&digest="+digest).text, "it has probably ended"))
+	redistest.Do(t, redistest.Conn(t), "DEL", schedule)
 
 	peertest.Enqueue(t, q, "a", "b")
 	is.Equal(b.post("act", "verb", "delete", "name", "q", "confirm", "Q").StatusCode, http.StatusUnprocessableEntity)

@@ -48,16 +48,19 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 			for _, c := range e.Copies {
 				in = append(in, c.State)
 			}
-			body.Found = d.find(ctx, state.name, in, func(key string, _ []byte) bool { return key == body.Key })
+			body.Found, _ = d.find(ctx, state.name, in, func(key string, _ []byte) bool { return key == body.Key })
 		}
 	case header != "":
 		e, err = q.ExplainHeader(ctx, strings.TrimSpace(header), strings.TrimSpace(value))
 	case body.Digest != "":
-		if body.Found = d.find(ctx, state.name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == body.Digest }); body.Found == nil {
+		body.Found, err = d.find(ctx, state.name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == body.Digest })
+		switch {
+		case body.Found != nil:
+			e, err = q.Explain(ctx, body.Found.Payload)
+		case err == nil:
 			body.Asked, body.Err = true, "The task isn't among the first "+words.Grouped(mostRows)+" of any list of this queue: it has probably ended. To search for it, give its payload or key."
 			return p, nil
 		}
-		e, err = q.Explain(ctx, body.Found.Payload)
 	default:
 		return p, nil
 	}
