@@ -223,6 +223,26 @@ func TestFailedActions(t *testing.T) {
 	b.act("verb", "stop", "name", "q") // no job is running: nothing happens
 }
 
+// The page of a task doesn't read long lists to the end. An action does.
+func TestSlowLists(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := peertest.OpenDoctor(t, link.URL(), worqr.Options{Prefix: redistest.Prefix(t)})
+	q := p.Queue("q")
+	for i := range 4 {
+		peertest.Enqueue(t, q, fmt.Sprint(i, strings.Repeat("x", 500_000)))
+	}
+	b := browse(t, p, &dash.Options{AllowActions: true})
+	b.shows("queue?name=q", "4")
+	link.Narrow(1 << 20)
+	digest := strings.Repeat("0", 40)
+	b.shows("task?name=q&digest="+digest, "takes too long")
+	r := b.post("act", "verb", "cancel", "name", "q", "digest", digest)
+	is.Equal(r.StatusCode, http.StatusUnprocessableEntity)
+	is.True(strings.Contains(r.text, "it has probably ended"))
+}
+
 // A dashboard is read-only unless actions are allowed; only a check is harmless.
 func TestReadOnly(t *testing.T) {
 	is := parallel(t)

@@ -57,6 +57,14 @@ func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopySta
 	return nil, err
 }
 
+// glance is find for a page, in the time that it has for a list: a stream makes the page again and
+// again, and other pages wait for it.
+func (d *dashboard) glance(ctx context.Context, queue string, in []inspect.CopyState, is func(key string, payload []byte) bool) (*found, error) {
+	ctx, end := context.WithTimeout(ctx, listTime)
+	defer end()
+	return d.find(ctx, queue, in, is)
+}
+
 // some yields the first rows of a listing, if its state is one of those in. It sets failed if the
 // listing fails.
 func some[T any](in []inspect.CopyState, state inspect.CopyState, all iter.Seq2[T, error], most int, failed *error) iter.Seq[T] {
