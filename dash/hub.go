@@ -184,8 +184,10 @@ func (h *hub) loop() {
 		now, all := h.last, maps.Clone(h.watchers)
 		h.mu.Unlock()
 		h.seen(now)
+		began := time.Now()
 		tell(ctx, now, all)
-		pause := max(h.interval, 20*now.Took) // so that reading takes at most a twentieth of the time
+		// So reading takes at most a twentieth of the time, and making pages, which may read long lists, a fifth.
+		pause := max(h.interval, 20*now.Took, 4*time.Since(began))
 		if now.err != nil {
 			pause = max(pause, 2*time.Second)
 		}
