@@ -18,7 +18,7 @@ import (
 type action struct {
 	name    string
 	readout bool // its plain commands count, as a separate row
-	times   int  // 0 means three
+	times   int  // 0 means as many as usual
 	do      doing
 }
 

@@ -37,7 +37,7 @@ func (r *request) measureLongest(ctx context.Context) error {
 	for _, size := range r.loads() {
 		since := time.Now()
 		sizes = append(sizes, size.name)
-		for range 2 { // each on a new server: an action that empties the queue can't be repeated
+		for range r.of(2, 1) { // each on a new server: an action that empties the queue can't be repeated
 			pass := longest{}
 			err := redistest.Outside(func(t testing.TB) { redistest.Must(t, pass.measure(ctx, t, r.scale, size)) })
 			if err != nil {
@@ -122,7 +122,7 @@ func (l longest) measure(ctx context.Context, t testing.TB, scale scale, size lo
 	}
 	var failed error
 	for _, a := range actions(scale) {
-		least, err := s.measure(ctx, t, a)
+		least, err := s.measure(ctx, t, a, scale.of(3, 2)) // the first may compile a script, and doesn't count
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", a.name, err))
 		}
@@ -133,14 +133,14 @@ func (l longest) measure(ctx context.Context, t testing.TB, scale scale, size lo
 	return failed
 }
 
-// measure runs an action a few times. It returns the shortest of the longest calls.
-func (s *stage) measure(ctx context.Context, t testing.TB, a action) (map[string]time.Duration, error) {
+// measure runs an action, usually several times. It returns the shortest of the longest calls.
+func (s *stage) measure(ctx context.Context, t testing.TB, a action, usually int) (map[string]time.Duration, error) {
 	times := a.times
 	switch {
 	case times == 0 && s.payload > 1<<20: // these take long, and vary little
 		times = 1
 	case times == 0:
-		times = 3
+		times = usually
 	}
 	least := map[string]time.Duration{}
 	for range times {

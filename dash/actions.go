@@ -226,11 +226,12 @@ func cancel(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	if key := form.Get("key"); key != "" {
 		report, err = q.CancelKey(ctx, key)
 	} else {
-		of := d.find(ctx, name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == form.Get("digest") })
-		if err := ctx.Err(); of == nil && err != nil {
+		var of *found
+		of, err = d.find(ctx, name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == form.Get("digest") })
+		switch {
+		case err != nil:
 			return uncounted, err
-		}
-		if of == nil {
+		case of == nil:
 			return uncounted, mistake("The task is no longer there: it has probably ended. Nothing was done.")
 		}
 		report, err = q.Cancel(ctx, of.Payload)

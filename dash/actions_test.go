@@ -57,6 +57,16 @@ func TestActions(t *testing.T) {
 	is.Equal(peertest.Waiting(t, q), nil)
 	logged("cancel")
 	is.Equal(b.post("act", "verb", "cancel", "name", "q", "digest", digest).StatusCode, http.StatusUnprocessableEntity)
+	b.shows("task?name=q&digest="+digest, "it has probably ended")
+
+	// Where a list can't be read, nobody knows whether the task has ended.
+	schedule := redistest.Sure(q.Explain(ctx, nil))(t).Prefix + ":schedule:{q}"
+	redistest.Do(t, redistest.Conn(t), "SET", schedule, "no zset")
+	r = b.post("act", "verb", "cancel", "name", "q", "digest", digest)
+	is.Equal(r.StatusCode, http.StatusBadGateway)
+	is.True(strings.Contains(r.text, "WRONGTYPE"))
+	is.True(!strings.Contains(b.get("task?name=q&digest="+digest).text, "it has probably ended"))
+	redistest.Do(t, redistest.Conn(t), "DEL", schedule)
 
 	peertest.Enqueue(t, q, "a", "b")
 	is.Equal(b.post("act", "verb", "delete", "name", "q", "confirm", "Q").StatusCode, http.StatusUnprocessableEntity)
@@ -211,6 +221,26 @@ func TestFailedActions(t *testing.T) {
 	b.act("verb", "requeue-matching", "name", "q")
 	is.Equal(len(peertest.Failed(t, q)), 0)
 	b.act("verb", "stop", "name", "q") // no job is running: nothing happens
+}
+
+// The page of a task doesn't read long lists to the end. An action does.
+func TestSlowLists(t *testing.T) {
+	is := parallel(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	p := peertest.OpenDoctor(t, link.URL(), worqr.Options{Prefix: redistest.Prefix(t)})
+	q := p.Queue("q")
+	for i := range 4 {
+		peertest.Enqueue(t, q, fmt.Sprint(i, strings.Repeat("x", 500_000)))
+	}
+	b := browse(t, p, &dash.Options{AllowActions: true})
+	b.shows("queue?name=q", "4")
+	link.Narrow(1 << 20)
+	digest := strings.Repeat("0", 40)
+	b.shows("task?name=q&digest="+digest, "takes too long")
+	r := b.post("act", "verb", "cancel", "name", "q", "digest", digest)
+	is.Equal(r.StatusCode, http.StatusUnprocessableEntity)
+	is.True(strings.Contains(r.text, "it has probably ended"))
 }
 
 // A dashboard is read-only unless actions are allowed; only a check is harmless.

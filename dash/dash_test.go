@@ -351,6 +351,23 @@ func TestStream(t *testing.T) {
 	})
 }
 
+// An open page that takes long to make is made less often.
+func TestSlowPage(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	peertest.Enqueue(t, p.Queue("q"), "a")
+	const takes = 200 * time.Millisecond
+	made := make(chan time.Time, 100)
+	b := browse(t, p, &dash.Options{Interval: 100 * time.Millisecond, Payload: func(string, []byte) string {
+		made <- time.Now()
+		time.Sleep(takes)
+		return ""
+	}})
+	b.stream(t.Context(), "show=queue&name=q")
+	first := <-made
+	is.True((<-made).Sub(first) >= 5*takes)
+}
+
 // Streams end when their server shuts down, so that it doesn't wait for them.
 func TestShutdown(t *testing.T) {
 	is := parallel(t)

@@ -22,48 +22,61 @@ type found struct {
 // anywhere lists where a task may be if only the payload's digest is known.
 var anywhere = []inspect.CopyState{inspect.CopyRunning, inspect.CopyScheduled, inspect.CopyWaiting, inspect.CopyFailed}
 
-// find looks for a task in the listings of these states, as far as they're read before ctx ends.
-func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopyState, is func(key string, payload []byte) bool) *found {
+// find looks for a task in the listings of these states, as far as they're read before ctx ends. It
+// returns nil if it finds none, with an error if a listing couldn't be read.
+func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopyState, is func(key string, payload []byte) bool) (*found, error) {
 	q, err := d.hooks.handle(queue)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	for t := range some(in, inspect.CopyRunning, q.Running(ctx), mostRunning) {
+	for t := range some(in, inspect.CopyRunning, q.Running(ctx), mostRunning, &err) {
 		if is(t.Key, t.Payload) {
-			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Error: printable(t.LastError)}
+			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Error: printable(t.LastError)}, nil
 		}
 	}
-	for t := range some(in, inspect.CopyScheduled, q.Scheduled(ctx), mostRows) {
+	for t := range some(in, inspect.CopyScheduled, q.Scheduled(ctx), mostRows, &err) {
 		if is(t.Key, t.Payload) {
-			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Expires: t.Expires, Error: printable(t.LastError)}
+			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Expires: t.Expires, Error: printable(t.LastError)}, nil
 		}
 	}
-	for t := range some(in, inspect.CopyWaiting, q.Added(ctx), mostRows) {
+	for t := range some(in, inspect.CopyWaiting, q.Added(ctx), mostRows, &err) {
 		if is(t.Key, t.Payload) {
-			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Expires: t.Expires}
+			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Expires: t.Expires}, nil
 		}
 	}
-	for t := range some(in, inspect.CopyFailed, q.Failed(ctx), mostRows) {
+	for t := range some(in, inspect.CopyFailed, q.Failed(ctx), mostRows, &err) {
 		if is(t.Key, t.Payload) {
-			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Error: printable(t.Error), Failed: t.ID}
+			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Error: printable(t.Error), Failed: t.ID}, nil
 		}
 	}
-	for payload := range some(in, inspect.CopyWaiting, q.Tasks(ctx), mostRows) {
+	for payload := range some(in, inspect.CopyWaiting, q.Tasks(ctx), mostRows, &err) {
 		if is("", payload) {
-			return &found{Payload: payload}
+			return &found{Payload: payload}, nil
 		}
 	}
-	return nil
+	return nil, err
 }
 
-// some yields the first rows of a listing, if its state is one of those in.
-func some[T any](in []inspect.CopyState, state inspect.CopyState, all iter.Seq2[T, error], most int) iter.Seq[T] {
+// glance is find for a page, in the time that it has for a list: a stream makes the page again and
+// again, and other pages wait for it.
+func (d *dashboard) glance(ctx context.Context, queue string, in []inspect.CopyState, is func(key string, payload []byte) bool) (*found, error) {
+	ctx, end := context.WithTimeout(ctx, listTime)
+	defer end()
+	return d.find(ctx, queue, in, is)
+}
+
+// some yields the first rows of a listing, if its state is one of those in. It sets failed if the
+// listing fails.
+func some[T any](in []inspect.CopyState, state inspect.CopyState, all iter.Seq2[T, error], most int, failed *error) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		if !slices.Contains(in, state) {
 			return
 		}
 		n := 0
 		for row, err := range all {
+			if err != nil {
+				*failed = err
+			}
 			if n++; err != nil || n > most || !yield(row) {
 				return
 			}

@@ -167,7 +167,7 @@ func (h *hub) wake() {
 func (h *hub) loop() {
 	ctx, end := context.WithCancel(context.Background())
 	defer end()
-	watched := time.Now()
+	watched, rests := time.Now(), map[string]time.Time{}
 	for {
 		h.mu.Lock()
 		if len(h.watchers) > 0 {
@@ -184,7 +184,7 @@ func (h *hub) loop() {
 		now, all := h.last, maps.Clone(h.watchers)
 		h.mu.Unlock()
 		h.seen(now)
-		tell(ctx, now, all)
+		tell(ctx, now, all, rests)
 		pause := max(h.interval, 20*now.Took) // so that reading takes at most a twentieth of the time
 		if now.err != nil {
 			pause = max(pause, 2*time.Second)
@@ -201,14 +201,20 @@ func (h *hub) loop() {
 	}
 }
 
-// tell renders each page once, and sends it to its watchers.
-func tell(ctx context.Context, now *snapshot, all map[*watcher]bool) {
+// tell renders each page once, and sends it to its watchers. A page that reads long lists takes at
+// most a fifth of the time: rests has until when it isn't rendered again.
+func tell(ctx context.Context, now *snapshot, all map[*watcher]bool, rests map[string]time.Time) {
 	ctx, end := context.WithTimeout(ctx, readTimeout)
 	defer end()
 	made := map[string]blocks{}
 	for w := range all {
 		if _, ok := made[w.page]; !ok {
+			began := time.Now()
+			if began.Before(rests[w.page]) {
+				continue
+			}
 			b, err := w.make(ctx, now)
+			rests[w.page] = time.Now().Add(4 * time.Since(began))
 			if err != nil {
 				b = nil // the page shows the error when it's reloaded; its banners explain it
 			}
@@ -223,4 +229,5 @@ func tell(ctx context.Context, now *snapshot, all map[*watcher]bool) {
 		}
 		w.told <- made[w.page]
 	}
+	maps.DeleteFunc(rests, func(_ string, until time.Time) bool { return until.Before(time.Now()) })
 }

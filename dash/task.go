@@ -2,6 +2,7 @@ package dash
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -48,16 +49,22 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 			for _, c := range e.Copies {
 				in = append(in, c.State)
 			}
-			body.Found = d.find(ctx, state.name, in, func(key string, _ []byte) bool { return key == body.Key })
+			body.Found, _ = d.glance(ctx, state.name, in, func(key string, _ []byte) bool { return key == body.Key })
 		}
 	case header != "":
 		e, err = q.ExplainHeader(ctx, strings.TrimSpace(header), strings.TrimSpace(value))
 	case body.Digest != "":
-		if body.Found = d.find(ctx, state.name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == body.Digest }); body.Found == nil {
+		body.Found, err = d.glance(ctx, state.name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == body.Digest })
+		switch {
+		case body.Found != nil:
+			e, err = q.Explain(ctx, body.Found.Payload)
+		case errors.Is(err, context.DeadlineExceeded):
+			body.Asked, body.Err = true, "Reading the lists of this queue takes too long. To search for the task, give its payload or key."
+			return p, nil
+		case err == nil:
 			body.Asked, body.Err = true, "The task isn't among the first "+words.Grouped(mostRows)+" of any list of this queue: it has probably ended. To search for it, give its payload or key."
 			return p, nil
 		}
-		e, err = q.Explain(ctx, body.Found.Payload)
 	default:
 		return p, nil
 	}

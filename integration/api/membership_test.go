@@ -239,7 +239,7 @@ func TestComesBackFromManyQueues(t *testing.T) {
 // queue, and leaves other queues alone.
 func TestStopWorkFailsAndStartsAgain(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{Lease: 300 * time.Millisecond})
+	p := open(t, worqr.Options{Lease: time.Second})
 	q, other := working(t, p, "q"), p.Queue("other")
 	is.NoErr(other.StartWork(t.Context()))
 	enqueue(t, other, "o")

@@ -35,9 +35,12 @@ func TestTook(t *testing.T) {
 	defer l.Close()
 	l.Do(context.Background(), redisconn.Command("PING")) // connects, and leaves the line free
 	const blocked = 300 * time.Millisecond
-	slow := l.Start(redisconn.Command("BLPOP", redistest.Prefix(t), blocked.Seconds()))
-	until(t, redistest.Dial(t, server.URL()), "blocked_clients:1") // otherwise the two might be sent together
+	list, other := redistest.Prefix(t), redistest.Dial(t, server.URL())
+	slow := l.Start(redisconn.Command("BLPOP", list, 0))
+	until(t, other, "blocked_clients:1") // otherwise the two might be sent together
 	quick := l.Start(redisconn.Command("PING"))
+	<-time.After(blocked)
+	redistest.Do(t, other, "LPUSH", list, "ends the wait")
 	slow.Wait(t.Context())
 	quick.Wait(t.Context())
 	if slow.Took() < blocked || quick.Took() >= blocked {

@@ -100,8 +100,13 @@ func Prefix(t testing.TB) string {
 			return // the test had its own server
 		}
 		defer func() { _ = c.Close() }()
-		for _, key := range Keys(t, c, prefix) {
-			_, _ = c.Do("DEL", key) // cleanup
+		keys := Keys(t, c, prefix)
+		if shared.dial == nil && len(keys) > 0 {
+			_, _ = c.Do("UNLINK", redis.Args{}.AddFlat(keys)...)
+			return
+		}
+		for _, key := range keys { // maybe on different nodes
+			_, _ = c.Do("DEL", key)
 		}
 	})
 	return prefix

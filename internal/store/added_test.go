@@ -28,6 +28,9 @@ var (
 
 // spelled returns a notation with the keys and names of added tasks as they are in Redis.
 func spelled(s string) string {
+	if !salted(s) {
+		return s // most are, and some are of a mebibyte
+	}
 	s = shortName.ReplaceAllStringFunc(s, func(short string) string {
 		m := shortName.FindStringSubmatch(short)
 		key, _ := keys.AddedKey(m[1], fullSalt+m[2])
@@ -36,14 +39,29 @@ func spelled(s string) string {
 	return shortItem.ReplaceAllString(s, "${1}${2}-"+fullSalt+"${3}${4}")
 }
 
+// salted reports whether there may be a name in short notation, which ends with "-a" to "-f".
+func salted(s string) bool {
+	for found := true; found; {
+		if _, s, found = strings.Cut(s, "-"); s != "" && 'a' <= s[0] && s[0] <= 'f' {
+			return true
+		}
+	}
+	return false
+}
+
 // short returns a text with these in short notation. A key with the time of Redis is shown as minutes
 // from now, and the distance of its sequence from the first one seen.
 func (e *env) short(text string) string {
+	if strings.Contains(text, "-7000-8") {
+		text = fullKey.ReplaceAllStringFunc(text, func(key string) string {
+			name, _ := keys.AddedName(key)
+			return "@" + strings.TrimPrefix(name, "a:")
+		})
+	}
+	if !strings.Contains(text, "-"+fullSalt) {
+		return text
+	}
 	now := e.now()
-	text = fullKey.ReplaceAllStringFunc(text, func(key string) string {
-		name, _ := keys.AddedName(key)
-		return "@" + strings.TrimPrefix(name, "a:")
-	})
 	return fullID.ReplaceAllStringFunc(text, func(id string) string {
 		m := fullID.FindStringSubmatch(id)
 		ms, _ := strconv.ParseInt(m[1], 10, 64)

@@ -194,7 +194,7 @@ func (d *decoder) bytes() []byte { return as[[]byte](d.next(), &d.err, "", "a st
 // number decodes a number that is stored as text.
 func (d *decoder) number() int64 { return numberIn(d.string()) }
 
-// numberIn parses a number. It returns 0 for any other text, and for none.
+// numberIn parses a number. It returns 0 for other text, and the nearest int64 if it's out of range.
 func numberIn(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n

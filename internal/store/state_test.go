@@ -16,7 +16,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A state is a whole keyspace in short notation. Keys are without prefix and
@@ -95,13 +94,14 @@ func undigest(s string) string {
 	return digest(payload) + ":" + entry
 }
 
-var plain = regexp.MustCompile(`^[\w:.#-]+$`)
-
 func word(s string) string {
-	if plain.MatchString(s) {
-		return s
+	quoted := func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_:.#-", r))
 	}
-	return strconv.Quote(s)
+	if s == "" || strings.ContainsFunc(s, quoted) {
+		return strconv.Quote(s)
+	}
+	return s
 }
 
 // key returns the full form of a key in short notation.
@@ -126,35 +126,53 @@ const (
 	clock = 1 << 43
 )
 
+// everything returns the keys of a namespace, each with its type, its value and its time to live. One
+// call is much quicker than several for each key.
+var everything = redis.NewScript(0, `
+local read = {list = {'LRANGE', 0, -1}, zset = {'ZRANGE', 0, -1, 'WITHSCORES'}, hash = {'HGETALL'}, set = {'SMEMBERS'},
+  stream = {'XRANGE', '-', '+'}, string = {'GET'}}
+local all = {}
+for i, key in ipairs(redis.call('KEYS', ARGV[1] .. ':*')) do
+  local kind = redis.call('TYPE', key).ok
+  local value = redis.call(read[kind][1], key, unpack(read[kind], 2))
+  all[i] = {key, kind, value, redis.call('PTTL', key)}
+end
+return all`)
+
 // look renders the whole keyspace.
 func (e *env) look() state {
 	e.t.Helper()
 	all := state{}
 	now := e.now()
-	for _, k := range redistest.Keys(e.t, e.conn, e.prefix) {
-		kind, rest, _ := strings.Cut(strings.TrimPrefix(k, e.prefix+":"), ":{q}")
+	for _, found := range sure(redis.Values(everything.Do(e.conn, e.prefix)))(e.t) {
+		var k, kind string
+		var value any
+		var ttl int64
+		sure(redis.Scan(found.([]any), &k, &kind, &value, &ttl))(e.t)
+		of, rest, _ := strings.Cut(strings.TrimPrefix(k, e.prefix+":"), ":{q}")
 		if rest != "" {
-			kind += ":" + name(rest[1:])
+			of += ":" + name(rest[1:])
 		}
-		all[kind] = e.value(k, now)
+		all[of] = e.value(k, kind, value, now)
+		if ttl > 0 {
+			all[of] += " " + minutes(ttl)
+		}
 	}
 	return e.shortened(all)
 }
 
-func (e *env) value(k string, now int64) (v string) {
+func (e *env) value(k, kind string, value any, now int64) (v string) {
 	e.t.Helper()
-	list := func(command string, args ...any) []string {
-		return sure(redis.Strings(e.conn.Do(command, append([]any{k}, args...)...)))(e.t)
-	}
+	list := func() []string { return sure(redis.Strings(value, nil))(e.t) }
 	var words []string
-	switch kind, _ := redis.String(e.conn.Do("TYPE", k)); kind {
+	switch kind {
 	case "list":
-		for _, p := range slices.Backward(list("LRANGE", 0, -1)) {
+		for _, p := range slices.Backward(list()) {
 			words = append(words, word(p))
 		}
 		v = "[" + strings.Join(words, " ") + "]"
 	case "zset":
-		for pair := range slices.Chunk(list("ZRANGE", 0, -1, "WITHSCORES"), 2) {
+		for pair := range slices.Chunk(list(), 2) {
 			member := name(pair[0])
 			if k == e.q.Ages() && member != ageDrift {
 				member = score(member, now)
@@ -172,15 +190,15 @@ func (e *env) value(k string, now int64) (v string) {
 		})
 		v = "(" + strings.Join(words, " ") + ")"
 	case "hash":
-		for pair := range slices.Chunk(list("HGETALL"), 2) {
+		for pair := range slices.Chunk(list(), 2) {
 			words = append(words, name(pair[0])+"="+field(pair[0], pair[1], now))
 		}
 		slices.Sort(words)
 		v = "{" + strings.Join(words, " ") + "}"
 	case "set":
-		v = "<" + strings.Join(slices.Sorted(slices.Values(list("SMEMBERS"))), " ") + ">"
+		v = "<" + strings.Join(slices.Sorted(slices.Values(list())), " ") + ">"
 	case "stream":
-		for _, item := range sure(redis.Values(e.conn.Do("XRANGE", k, "-", "+")))(e.t) {
+		for _, item := range sure(redis.Values(value, nil))(e.t) {
 			pair := item.([]any)
 			field := sure(redis.Strings(pair[1], nil))(e.t)
 			salt, card, _ := keys.SplitField(field[0])
@@ -188,14 +206,10 @@ func (e *env) value(k string, now int64) (v string) {
 		}
 		v = "|" + strings.Join(words, " ") + "|"
 	case "string":
-		v = "=" + sure(redis.String(e.conn.Do("GET", k)))(e.t)
+		v = "=" + sure(redis.String(value, nil))(e.t)
 		if m := recorded.FindStringSubmatch(v); m != nil {
 			v = m[1] + score(m[2], now) + m[3]
 		}
-	}
-	ttl := sure(redis.Int64(e.conn.Do("PTTL", k)))(e.t)
-	if ttl > 0 {
-		v += " " + minutes(ttl)
 	}
 	return v
 }
@@ -262,15 +276,13 @@ func (e *env) seed(s state) {
 	now := e.now()
 	for k, v := range s.held() {
 		if v != none {
-			e.put(k, v, now)
+			e.send(k, v, now)
 		}
 	}
+	e.written()
 }
 
-var (
-	running = regexp.MustCompile(`\bprocess=(\S+?)[ }]`)
-	begun   = regexp.MustCompile(`[( ](\S+?)=`)
-)
+var begun = regexp.MustCompile(`[( ](\S+?)=`)
 
 // holder returns the worker that holds a process in a state; "" if none does.
 func (s state) holder(queue, process string) string {
@@ -299,11 +311,12 @@ func (s state) runs(k string) (worker string, ok bool) {
 	if !strings.HasPrefix(k, queueOf(k)+"keyed:") {
 		return "", false
 	}
-	m := running.FindStringSubmatch(s[k])
-	if m == nil {
+	_, rest, running := strings.Cut(s[k], "process=")
+	end := strings.IndexAny(rest, " }")
+	if !running || end <= 0 {
 		return "", false
 	}
-	worker = s.holder(queueOf(k), m[1])
+	worker = s.holder(queueOf(k), rest[:end])
 	return worker, worker != ""
 }
 
@@ -364,12 +377,31 @@ func (s state) unheld(t testing.TB, want state) {
 	}
 }
 
+// put writes a key.
 func (e *env) put(k, v string, now int64) {
 	e.t.Helper()
+	e.send(k, v, now)
+	e.written()
+}
+
+// written waits for what was sent.
+func (e *env) written() {
+	e.t.Helper()
+	replies, _ := e.must(e.conn.Do("")).([]any)
+	for _, reply := range replies {
+		if err, failed := reply.(redis.Error); failed {
+			e.t.Fatal(err)
+		}
+	}
+}
+
+// send sends the commands that write a key.
+func (e *env) send(k, v string, now int64) {
+	e.t.Helper()
 	k = e.key(k)
-	e.must(e.conn.Do("DEL", k))
+	e.must(nil, e.conn.Send("DEL", k))
 	if rest, ok := strings.CutPrefix(v, "="); ok {
-		e.must(e.conn.Do("SET", k, rest))
+		e.must(nil, e.conn.Send("SET", k, rest))
 		return
 	}
 	v = spelled(v)
@@ -378,7 +410,7 @@ func (e *env) put(k, v string, now int64) {
 			place, rest, _ := strings.Cut(item, "/")
 			card, payload, _ := strings.Cut(rest, "=")
 			i := strings.LastIndexByte(place, '-')
-			e.must(e.conn.Do("XADD", k, place[:i], place[i+1:]+card, payload))
+			e.must(nil, e.conn.Send("XADD", k, place[:i], place[i+1:]+card, payload))
 		}
 		return
 	}
@@ -412,10 +444,10 @@ func (e *env) put(k, v string, now int64) {
 		}
 	}
 	for part := range slices.Chunk(args[1:], 5000) {
-		e.must(e.conn.Do(command, append([]any{k}, part...)...))
+		e.must(nil, e.conn.Send(command, append([]any{k}, part...)...))
 	}
 	if ttl := strings.TrimSpace(v[end+1:]); ttl != "" {
-		e.must(e.conn.Do("PEXPIRE", k, at(ttl, 0)))
+		e.must(nil, e.conn.Send("PEXPIRE", k, at(ttl, 0)))
 	}
 }
 

@@ -195,7 +195,7 @@ func ofFleets() map[string]failure {
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	cli := filepath.Join(t.TempDir(), "worqr")
-	if out, err := exec.Command("go", "build", "-o", cli, "github.com/worqr/worqr/cmd/worqr").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", cli, "github.com/worqr/worqr/cmd/worqr").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Run("all", func(t *testing.T) { // waits for all of them; the program runs until then
