@@ -111,7 +111,7 @@ func TestDocsNames(t *testing.T) {
 	t.Parallel()
 	protocol := contents(t, "docs/protocol.md")
 	tests := map[string]string{} // by directory; "" for the root
-	for _, file := range slices.Concat(matching(t, "*_test.go"), matching(t, "internal/*/*_test.go"), matching(t, "integration/*_test.go"), matching(t, "integration/*/*_test.go"), matching(t, "cmd/worqr/*_test.go"), matching(t, "dash/*_test.go")) {
+	for _, file := range slices.Concat(matching(t, "*_test.go"), matching(t, "internal/*/*_test.go"), matching(t, "integration/*_test.go"), matching(t, "integration/*/*_test.go"), matching(t, "cmd/worqr/*_test.go"), matching(t, "dash/*_test.go"), matching(t, "bench/*_test.go")) {
 		tests[strings.TrimPrefix(filepath.Dir(file), ".")] += contents(t, file)
 	}
 	for _, doc := range documents {
