@@ -123,7 +123,7 @@ func TestDigestHoldsUpNobody(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	large := bytes.Repeat([]byte("x"), 100_000)
 	computing, release := make(chan struct{}, 10), make(chan struct{})
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second})
 	p.BeforeDigest(func([]byte) { computing <- struct{}{}; <-release })
 	var begun atomic.Int64
 	running, causes := make(chan string, 10), make(chan error, 10)
