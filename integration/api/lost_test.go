@@ -78,12 +78,13 @@ func TestTokensGoBack(t *testing.T) {
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	enqueue(t, q, "a", "b")
 	receive(t, starts, 2)
+	c := redistest.Conn(t)
+	token := sure(redis.Int(c.Do("GET", prefix+":token:{q}")))(t)
 	for range 10 {
 		wait(t, cancel(t, q, "none")) // each takes a token
 	}
-	c := redistest.Conn(t)
-	redistest.Do(t, c, "SET", prefix+":token:{q}", 2)
-	redistest.Do(t, c, "ZADD", prefix+":holders:{q}", 2, p.WorkerID()) // otherwise, only a message reaches it
+	redistest.Do(t, c, "SET", prefix+":token:{q}", token)
+	redistest.Do(t, c, "ZADD", prefix+":holders:{q}", token, p.WorkerID()) // otherwise, only a message reaches it
 	wait(t, cancel(t, q, "a"))
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
 }

@@ -143,7 +143,7 @@ func (s *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 	s.postponeLocked(a.Cancels)
 	if a.Seen < e.Seen {
 		s.mu.laterLocked(func() { s.LostWrites("the token counter of Redis decreased") })
-		s.seen, s.said = a.Seen, min(s.said, a.Seen)
+		s.seen, s.said = a.Seen, 0 // Redis may have lost what was reported
 	}
 	s.seen = max(s.seen, a.Seen)
 	if a.Passed != nil {

@@ -347,6 +347,22 @@ func TestAnswerCancels(t *testing.T) {
 	}
 }
 
+// After Redis has lost writes, a cancel may have a lower token than one that was reported before. What it
+// stops is reported nevertheless, so that its Wait doesn't return early.
+func TestAnswerCancelsAfterLostWrites(t *testing.T) {
+	t.Parallel()
+	r := seated(t, nil)
+	task := r.holds("a", 3, "")
+	r.seen, r.said = 12, 12
+	e := r.asks()
+	a, _ := r.brings(e, 0)
+	a.Seen, a.Cancels = 5, []store.Cancellation{{Name: task.digest.String(), Token: 5}}
+	r.answerLocked(noon, e, a, nil)
+	if e = r.composeLocked(noon); task.ctx.Err() == nil || e == nil || len(e.Stopping) != 1 || e.Said != 5 {
+		t.Fatal(task.ctx.Err(), e)
+	}
+}
+
 // A round that wasn't carried out is undone. One that may have been isn't.
 func TestUndoAndRelease(t *testing.T) {
 	t.Parallel()
