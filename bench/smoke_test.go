@@ -47,7 +47,8 @@ func TestShort(t *testing.T) {
 			values := found[s.cell][0]
 			is.True(len(values) > 0)
 			for name, v := range values {
-				if v < 0 || v == 0 && !strings.HasSuffix(name, "/s") { // in such a short time, a rate may be zero
+				// In such a short time, a rate may be zero, and a hot queue gets tasks back that were prefetched.
+				if v < 0 && p.name != crowding || v == 0 && !strings.HasSuffix(name, "/s") {
 					t.Errorf("%s: %s is %v", s.cell, name, v)
 				}
 			}
