@@ -34,6 +34,7 @@ test-modules:
 	(cd integration && go test -vet=off -race -shuffle=on) || failed=1; \
 	wait $$plain || failed=1; \
 	wait $$api || failed=1; \
+	[ $$failed = 1 ] || echo "All tests passed."; \
 	exit $$failed
 
 # The dashboard in a browser isn't part of "make test": Chromium is a large package to install unasked,

@@ -33,7 +33,7 @@ func run(m *testing.M) int {
 	switch {
 	case err == nil:
 	case errors.Is(err, integration.ErrNoDocker) && os.Getenv(integration.RequireEnv) != "1":
-		fmt.Println("skipped:", err)
+		fmt.Println("optional tests skipped:", err)
 		missing = err
 		return m.Run()
 	default:
