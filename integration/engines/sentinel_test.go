@@ -51,7 +51,7 @@ func TestFailovers(t *testing.T) {
 		old := w.Ready(t)
 		f.goOn(20 + d.IntN(100))
 		paused := load.Mono()
-		w.Replace(t, old, w.Watch[d.IntN(len(w.Watch))], user, func() {
+		w.Replace(t, old, w.Watch[d.IntN(len(w.Watch))], func() {
 			at := load.Mono()
 			work, produce := f.back(at)
 			waiting = append(waiting, time.Duration(at-paused))
