@@ -234,6 +234,7 @@ func (d *deployment) works(queues ...string) (runsNow func(what string)) {
 // deploy/sentinel works as its README says: with the worker's rule of docs/security.md and the URL in
 // the README, during a manual failover, and when a master dies and comes back as a replica.
 func TestDeploySentinel(t *testing.T) {
+	redistest.Several(t)
 	is := parallel(t)
 	d := deploy(t, "sentinel")
 	eventually(t, "the sentinels know everybody", func() bool {
@@ -263,6 +264,7 @@ func TestDeploySentinel(t *testing.T) {
 // So does deploy/cluster: when a replica is promoted by hand, a master dies, or another one gives
 // away all its slots.
 func TestDeployCluster(t *testing.T) {
+	redistest.Several(t)
 	is := parallel(t)
 	d := deploy(t, "cluster")
 	eventually(t, "the cluster is complete", func() bool {

@@ -32,6 +32,7 @@ const (
 // be down.
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
 	t.Helper()
+	Several(t)
 	c := &Cluster{conns: map[*Server]redis.Conn{}}
 	for range masters + replicas {
 		node, bus := startNode(t, args)

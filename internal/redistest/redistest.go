@@ -147,6 +147,14 @@ func Keys(t testing.TB, c redis.Conn, prefix string) []string {
 	return slices.Compact(keys)
 }
 
+// Several skips a test that needs several servers if tests should be short: these take a third of the
+// time.
+func Several(t testing.TB) {
+	if _, tests := t.(*testing.T); tests && testing.Short() { // the benchmark has another
+		t.Skip("it starts several servers; run it without -short")
+	}
+}
+
 // A Server is a test's own redis-server.
 type Server struct {
 	dir      string

@@ -47,6 +47,7 @@ const MasterName = "main"
 // StartSentinels starts sentinels, a master and replicas.
 func StartSentinels(t testing.TB, setup SentinelSetup) *Sentinels {
 	t.Helper()
+	Several(t)
 	s := &Sentinels{setup: setup}
 	s.Servers = append(s.Servers, s.server(t))
 	master := s.Servers[0]

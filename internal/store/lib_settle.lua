@@ -224,7 +224,7 @@ end
 -- Ends a process whose payload has been removed.
 local function remove(working, id, payload, entry, outcome)
   redis.call('ZREM', working, id)
-  if offset and payload then --! lost true operand.2; look operand.1
+  if offset and payload then --! look operand.1
     lock_moved(payload, 'p:' .. id, nil) --! guard lock-ends omitted
   end
   if entry then
