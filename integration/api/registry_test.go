@@ -22,7 +22,7 @@ import (
 func TestFailedWorkerStaysOffTheList(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second})
 	q := working(t, p, "q")
 	old := p.WorkerID()
 	tap := redistest.Dial(t, server.URL())
