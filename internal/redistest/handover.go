@@ -115,22 +115,24 @@ func (s *Server) watches(master *Server) error {
 func (s *Sentinels) Replace(t testing.TB, old, by *Server, promoted func()) {
 	t.Helper()
 	Agreed(t, old, s.Others(old)...)
-	s.Follow(t, old, func() {
+	master := s.Follow(t, old, func() {
 		_, _ = by.Call("SENTINEL", "FAILOVER", MasterName) // it refuses while another failover is in progress
 	})
 	promoted()
-	at := slices.IndexFunc(s.Servers, func(server *Server) bool { return server != old && server.is("master") == nil })
-	Sure(old.Call("REPLICAOF", "127.0.0.1", s.Servers[at].port))(t) // the sentinels' own is among the paused commands
+	Sure(old.Call("REPLICAOF", "127.0.0.1", master.port))(t) // the sentinels' own is among the paused commands
 	Sure(old.Call("CLIENT", "UNPAUSE"))(t)
 	s.Demoted(t, old)
 }
 
-// Follow waits until another server is a master. Once a second it calls ask, which requests that.
-func (s *Sentinels) Follow(t testing.TB, old *Server, ask func()) {
+// Follow waits until another server is a master, and returns it. Once a second it calls ask, which
+// requests that.
+func (s *Sentinels) Follow(t testing.TB, old *Server, ask func()) (master *Server) {
 	t.Helper()
 	asked := time.Time{}
 	every(t, 5*time.Millisecond, func() error {
-		if slices.ContainsFunc(s.Others(old), func(server *Server) bool { return server.is("master") == nil }) {
+		others := s.Others(old)
+		if at := slices.IndexFunc(others, func(server *Server) bool { return server.is("master") == nil }); at >= 0 {
+			master = others[at]
 			return nil
 		}
 		if time.Since(asked) > time.Second {
@@ -139,6 +141,7 @@ func (s *Sentinels) Follow(t testing.TB, old *Server, ask func()) {
 		}
 		return errors.New("nobody is promoted")
 	})
+	return master
 }
 
 // Masters returns the nodes that report that they are masters.
