@@ -34,7 +34,6 @@ var Reasons = map[string]string{
 	"keyed":    "It is used only for entries with a key. All others use the ledger.",
 	"called":   "No cancel has the name of an entry that isn't a key.",
 	"token":    "A cancel has its own token, which no start has.",
-	"lost":     "If Redis has lost the process, the lock of an empty payload is removed, too: it would be stale.",
 	"unread":   "Any value except false means that it wasn't read.",
 	"batch":    "Removing several ids at once and one at a time has the same result.",
 	"lease":    "No lease is as short as a millisecond.",
