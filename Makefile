@@ -10,32 +10,27 @@ demo: ## three peers at work, on a Redis in memory
 	@go run ./cmd/worqr demo
 
 test: ## set up what is missing and run the tests of every module (RACE=-race: all of them, as in CI)
-	@scripts/setup
+	@scripts/setup $(if $(RACE),--race)
 	@run=; \
 	if [ -z "$$WORQR_TEST_REDIS" ] && ! command -v redis-server >/dev/null && ! command -v valkey-server >/dev/null; \
 	then run="go run ./integration/cmd/withredis"; fi; \
 	$$run $(MAKE) --no-print-directory test-modules
 
 # The tests of packages mostly wait, so those of all modules run in parallel, some packages at a
-# time, the longest first. The race detector takes three times as long, so some go without
-# it: what measures, or starts programs, or has few goroutines of its own, and integration/api except
-# for the tests that call everything at once. Tests that start several servers are left out.
-# "make test RACE=-race", as CI runs it, has them, and the race detector for all of integration/api.
+# time, the longest first. The race detector takes three times as long, and tests that start several
+# servers take long, too: both are for CI, which runs "make test RACE=-race". Even there, what
+# measures, or starts programs, or has few goroutines of its own, goes without the race detector.
 # Without a list of packages go test shows what passing tests say: in integration, that they were
 # skipped. "make lint" runs all of vet, so here it isn't run.
-UNRACED = internal/store internal/walls
-RACED = '^(TestReentrant|TestReentrantPool|TestGuessers)$$'
 RACE =
-SHORT = $(if $(RACE),,-short)
+TEST = go test -vet=off -shuffle=on $(if $(RACE),,-short)
+UNRACED = internal/store internal/walls
 test-modules:
 	@failed=0; \
-	go test -vet=off $(SHORT) $(or $(RACE),-skip $(RACED)) -shuffle=on ./integration/api & api=$$!; \
-	go test -vet=off $(SHORT) -p 2 -shuffle=on $(UNRACED:%=./%) ./bench/... ./cmd/worqr/... ./contrib/prometheus/... ./contrib/otel ./examples/service ./examples/fromasynq & plain=$$!; \
-	go test -vet=off $(SHORT) -p 2 -race -shuffle=on ./worqrtest/... $$(go list ./... | grep -v $(UNRACED:%=-e /%$$)) || failed=1; \
-	[ -n "$(RACE)" ] || go test -vet=off $(SHORT) -race -run $(RACED) ./integration/api || failed=1; \
-	(cd integration && go test -vet=off $(SHORT) -race -shuffle=on) || failed=1; \
+	$(TEST) -p 2 ./internal/store ./contrib/prometheus/... ./cmd/worqr/... ./bench/... ./internal/walls ./contrib/otel ./examples/service ./examples/fromasynq & plain=$$!; \
+	$(TEST) -p 3 $(RACE) ./integration/api ./worqrtest/... $$(go list ./... | grep -v $(UNRACED:%=-e /%$$)) || failed=1; \
+	(cd integration && $(TEST) $(RACE)) || failed=1; \
 	wait $$plain || failed=1; \
-	wait $$api || failed=1; \
 	[ $$failed = 1 ] || echo "All tests passed."; \
 	exit $$failed
 

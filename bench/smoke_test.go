@@ -34,6 +34,9 @@ func needsServer(t *testing.T) {
 // charts.
 func TestShort(t *testing.T) {
 	needsServer(t)
+	if testing.Short() {
+		t.Skip("it measures everything, if only for a moment; run it without -short")
+	}
 	is := is.New(t)
 	r := request{scale: scale{short: true}, rounds: 1, together: true, out: t.TempDir(), log: t.Output(), command: "go test"}
 	chosen, err := r.chosen()

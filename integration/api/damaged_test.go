@@ -104,7 +104,7 @@ func TestEvictionIsLoggedOnce(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	var j journal
-	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second, Name: "api-7", Logger: j.Logger()})
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 3 * time.Second, Name: "api-7", Logger: j.Logger()})
 	starts := make(chan string, 100)
 	var names []string
 	for i := range 6 {

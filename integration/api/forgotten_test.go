@@ -20,7 +20,7 @@ func TestLostWritesAreReported(t *testing.T) {
 			is := parallel(t)
 			prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 			said := &journal{}
-			p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond, Logger: said.Logger()})
+			p := open(t, worqr.Options{Prefix: prefix, Lease: 3 * time.Second, Logger: said.Logger()})
 			q := working(t, p, "q")
 			work := func() {
 				enqueue(t, q, "a")
