@@ -147,7 +147,7 @@ func TestAbortOfReply(t *testing.T) {
 // callers and Close wait for the unwanted reply no longer than the timeout.
 func TestUnwantedReply(t *testing.T) {
 	is := redistest.Parallel(t)
-	const timeout = 3 * time.Second
+	const timeout = 5 * time.Second
 	asked := make(chan bool, 10)
 	l := answering(t, timeout, func(c net.Conn) bool {
 		asked <- true
