@@ -120,9 +120,9 @@ func (w worker) next(t testing.TB) sample {
 	return nil
 }
 
-// startServer starts a Redis for one measurement; more are arguments. Nothing carries over from the
-// previous one: no memory, scripts or counters. It writes an append-only file with that
-// appendfsync; "" is none. There is no other persistence.
+// startServer starts a Redis for one measurement, with additional arguments. Nothing carries over
+// from the previous one: no memory, scripts or counters. With appendfsync, it writes an append-only
+// file under that policy. There is no other persistence.
 func startServer(t testing.TB, appendfsync string, more ...string) *redistest.Server {
 	args := append([]string{"--maxclients", "10000"}, more...)
 	if appendfsync != "" {

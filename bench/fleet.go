@@ -20,8 +20,9 @@ func measureStall(ctx context.Context, t testing.TB, j job) sample {
 	return c.next(t)
 }
 
-// keepMembers runs workers that serve idle queues. It reports when all have joined, and how many
-// haven't been evicted, once the peers have had the time to judge who was silent during the stall.
+// keepMembers runs workers that serve idle queues. It reports when all have joined. Once the peers
+// have had time to judge who was silent during the stall, it reports how many workers haven't been
+// evicted.
 func keepMembers(t *trial) sample {
 	for range t.Peers {
 		t.work(t, 1, func([]byte) {})

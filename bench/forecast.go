@@ -12,7 +12,7 @@ type model struct {
 // A point is a measurement: µs of processor time per second.
 type point struct{ tasks, parts, took float64 }
 
-// fitted returns the model with the least squares of relative differences, or false if the
+// fitted returns the model with the smallest sum of squared relative differences, or false if the
 // points don't determine one.
 func fitted(points []point) (m model, ok bool) {
 	var aa, ab, bb, a, b float64

@@ -19,7 +19,7 @@ type step struct {
 	memory int64 // bytes that it needs
 }
 
-// A scenario is measured system by system and round by round, in turns.
+// A scenario is measured in rounds, each with every system in turn.
 type scenario struct {
 	name     string
 	together bool // so little work that its steps don't disturb each other
@@ -133,7 +133,7 @@ func planProcess(s scale) scenario {
 	return p
 }
 
-// planSettings is process with a durable Redis, and with workers that don't prefetch.
+// planSettings is the scenario process with a durable Redis, and with workers that don't prefetch.
 func planSettings(s scale) scenario {
 	p := scenario{name: setting}
 	for _, v := range []struct {
@@ -147,7 +147,7 @@ func planSettings(s scale) scenario {
 	return p
 }
 
-// planNetwork is process with a Redis that is a round trip away.
+// planNetwork is the scenario process with a Redis that is a round trip away.
 func planNetwork(s scale) scenario {
 	p := scenario{name: networking}
 	for _, v := range []struct {
@@ -223,8 +223,8 @@ func planPeers(s scale) scenario {
 	return p
 }
 
-// startUp is how long after it has joined a worker still does things that it does only once: two
-// leases, and a beat or two.
+// startUp is how long a new worker does things that it does only once: two leases, and a beat or
+// two.
 const startUp = 8 * time.Second
 
 func planIdle(s scale) scenario {
@@ -301,8 +301,8 @@ func planStall(s scale) scenario {
 	return p
 }
 
-// planSpread is process with a queue that is spread over the masters of a cluster, compared with
-// the same queue on one server, not spread; and what its workers use while idle.
+// planSpread compares process on a queue that is spread over the masters of a cluster with process
+// on the same queue on one server, not spread. It also measures what the workers use while idle.
 func planSpread(s scale) scenario {
 	p := scenario{name: clustering}
 	busy := job{Measure: "spread", N: s.of(300_000, 3000), Handlers: 64}

@@ -97,7 +97,7 @@ func TestFigure(t *testing.T) {
 	is.Equal(percentile([]float64{1, 2, 3, 4}, 99), 4.0)
 }
 
-// A window in which no task ends continues until one has.
+// A window in which no task ends continues until one does.
 func TestNothingEndsInTheWindow(t *testing.T) {
 	needsServer(t)
 	is := is.New(t)

@@ -37,7 +37,7 @@ func measureApart(masters int) func(context.Context, testing.TB, job) sample {
 }
 
 // beyondFirst returns the beginning of a command line that runs a command on all cores except the
-// first, where the servers run; nothing if that isn't possible.
+// first, where the servers run. It returns nothing if that isn't possible.
 func beyondFirst() []string {
 	if _, err := exec.LookPath("taskset"); err != nil || runtime.NumCPU() < 2 {
 		return nil
@@ -67,7 +67,8 @@ func (all meters) during(f func()) (each []usage) {
 	return each
 }
 
-// sum returns the usage of all servers. The time, and this process's own usage, are those of any.
+// sum returns the usage of all servers. The time and this process's own usage are in each of them,
+// so they count once.
 func sum(each []usage) usage {
 	all := each[0]
 	for _, u := range each[1:] {

@@ -19,17 +19,16 @@ import (
 
 // Environment variables.
 const (
-	// ImageEnv names the image of the container, which has redis-server in its
-	// PATH. Without it, it is the official one, which is pulled when it is not
-	// there.
+	// ImageEnv names the image of the container, which must have redis-server in its PATH. The
+	// default is the official image, which is pulled if it's missing.
 	ImageEnv = "WORQR_TEST_IMAGE"
-	// RequireEnv, when it is 1, has the tests fail without Docker.
+	// If RequireEnv is 1, the tests fail without Docker.
 	RequireEnv = "WORQR_REQUIRE_DOCKER"
 
 	officialImage = "redis:7"
 )
 
-// ErrNoDocker: there is no Docker engine, or it has no image and can get none.
+// ErrNoDocker says that there is no Docker engine, or that the engine can't get the image.
 var ErrNoDocker = errors.New("no container with Redis can be had: install Docker and start it, or set DOCKER_HOST; for another image set " + ImageEnv)
 
 // Container is a running Redis.
@@ -62,7 +61,7 @@ func Start(life time.Duration) (*Container, error) {
 		Repository:   repository,
 		Tag:          tag,
 		Cmd:          []string{"redis-server", "--save", "", "--protected-mode", "no"},
-		ExposedPorts: []string{port}, // an image need not say so itself
+		ExposedPorts: []string{port}, // the image may not expose it
 		PortBindings: map[docker.Port][]docker.PortBinding{port: {{HostIP: "127.0.0.1"}}},
 	}, func(c *docker.HostConfig) { c.AutoRemove = true })
 	if err != nil {
@@ -98,8 +97,8 @@ func split(image string) (repository, tag string) {
 	return image, "latest"
 }
 
-// endpoint is where the docker command finds its engine, which dockertest does
-// not know by itself; "" is the usual place.
+// endpoint returns the address of the engine that the docker command uses, which dockertest can't
+// find by itself; "" means the default.
 func endpoint() string {
 	if os.Getenv("DOCKER_HOST") != "" {
 		return ""

@@ -141,8 +141,8 @@ func TestFullRedis(t *testing.T) {
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 499 })
 }
 
-// If the Redis user may not return a task, the error isn't taken for a key of the wrong type. The
-// task is returned once the user has the permission.
+// If the Redis user may not return a task, the error isn't mistaken for a wrong type. The task is
+// returned once the user has the permission.
 func TestReturnIsForbidden(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -163,7 +163,7 @@ func TestReturnIsForbidden(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"a"})
 }
 
-// If a foreign key is in the place that a task would move to, the call fails with a clear error.
+// If a foreign key blocks the place that a task would move to, the call fails with a clear error.
 // The task is in one of the two places, or still held by this worker.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()

@@ -134,8 +134,8 @@ func TestCancelTakenByHand(t *testing.T) {
 	is.Equal(len(failed(t, q)), 0)
 }
 
-// holdStart returns a hook to run after each call, which holds the reply to the first round that
-// has started a task, and a channel that is closed then.
+// holdStart returns a hook that runs after each call and holds the reply to the first round that
+// has started a task. The returned channel is closed then.
 func holdStart(t *testing.T, server *redistest.Server, answered chan struct{}) (chan struct{}, func(verb string)) {
 	t.Helper()
 	look, once, started := redistest.Dial(t, server.URL()), sync.Once{}, make(chan struct{})

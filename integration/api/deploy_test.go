@@ -166,7 +166,8 @@ func (d *deployment) role(service string) string {
 	return string(said[0].([]byte))
 }
 
-// master waits until one of the given servers, other than than, is a master, and returns it.
+// master waits until one of the given servers is a master, and returns it. It ignores the server
+// than.
 func (d *deployment) master(than string, of ...string) (now string) {
 	d.t.Helper()
 	eventually(d.t, "a replica is promoted", func() bool {
@@ -261,8 +262,8 @@ func TestDeploySentinel(t *testing.T) {
 	d.judge()
 }
 
-// So does deploy/cluster: when a replica is promoted by hand, a master dies, or another one gives
-// away all its slots.
+// deploy/cluster works as its README says, too: when a replica is promoted by hand, a master dies,
+// or another one gives away all its slots.
 func TestDeployCluster(t *testing.T) {
 	redistest.Several(t)
 	is := parallel(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The tasks of a large enqueue arrive in order, even while they are started and other calls
-// enqueue; and only once with a nonce.
+// The tasks of a large enqueue arrive in order, even while workers start them and other calls
+// enqueue. With a nonce, they arrive only once.
 func TestEnqueueOfMany(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)

@@ -40,7 +40,7 @@ func since(ago time.Duration) string {
 func TestCheckHealth(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
-	// Runs are held by w1, the first given first.
+	// w1 holds the runs, in the given order.
 	runs := func(ages ...time.Duration) (plant [][]any) {
 		plant = append(plant, []any{"SET", ":token:{q}", len(ages)}, []any{"ZADD", ":holders:{q}", 0, "w1"})
 		for i, age := range ages {

@@ -35,7 +35,7 @@ func leftOutOf(t *testing.T, lines []string) (n int) {
 }
 
 // However many tasks fail, the number of log lines per second is bounded. Together the lines
-// account for each failure, each place that panics is logged with its stack, and the last summary
+// account for each failure. Each place that panics is logged with its stack, and the last summary
 // doesn't wait for another failure.
 func TestFailureFlood(t *testing.T) {
 	is := parallel(t)

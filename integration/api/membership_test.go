@@ -126,8 +126,8 @@ func TestStopWorkIsLogged(t *testing.T) {
 	}
 }
 
-// A cancel on a queue without workers doesn't keep a worker from joining: it isn't mistaken for a
-// worker that leaves.
+// A cancel on a queue without workers doesn't keep a worker from joining: the join isn't refused as
+// if a worker had left.
 func TestCancelBesideAJoin(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)

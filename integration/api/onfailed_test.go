@@ -72,8 +72,8 @@ func TestOnFailed(t *testing.T) {
 	}
 }
 
-// OnFailed runs at least once, even if its worker dies. A task that it gives up on stays, doesn't
-// run again, and can be requeued.
+// OnFailed runs at least once, even if its worker dies. If it gives up on a task, the task stays,
+// doesn't run again, and can be requeued.
 func TestOnFailedAtLeastOnce(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// When Redis goes away, one line is logged, and one when it's back, however many queues and
+// A peer logs one line when Redis goes away, and one when it's back, however many queues and
 // connections notice. The line has the address of Redis, and no password.
 func TestOutageIsOneLine(t *testing.T) {
 	is := parallel(t)

@@ -147,7 +147,7 @@ func TestPrefetch(t *testing.T) {
 	is.Equal(p.Stats().Stopped, int64(2))
 }
 
-// A prefetched task starts even if the slot that became free was reserved for a round that brings
+// A prefetched task starts even if the slot that became free was reserved for a round that starts
 // nothing.
 func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 	t.Parallel()

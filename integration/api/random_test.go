@@ -588,8 +588,8 @@ func (f *fleet) deleteFailed() {
 	f.failedGo("deleted", there, drop, func(lane.Hash, *lane.Lane) bool { return true })
 }
 
-// failedGo checks that exactly the failed tasks that may go have gone, and that their count is
-// right. Of several with one key only one goes.
+// failedGo checks that do removes exactly the failed tasks that it may remove, and returns how
+// many. If several have the same key, only one goes.
 func (f *fleet) failedGo(how string, ids map[string]bool, do func() (int, error), may func(failedTask lane.Hash, was *lane.Lane) bool) {
 	was, failedQueue := f.view(false), f.view(true)
 	n := sure(do())(f.t)

@@ -306,7 +306,7 @@ func (e reentrantError) Is(error) bool { e.from("Is"); return false }
 func (e reentrantError) As(any) bool   { e.from("As"); return false }
 func (e reentrantError) Unwrap() error { e.from("Unwrap"); return nil }
 
-// A Pool may call each method of the peer, and so may the errors that it returns. If a call needs a
+// A Pool may call any method of the peer, and so may the errors that it returns. If a call needs a
 // connection, it fails after its timeout, and nothing hangs. The peer can be closed afterwards,
 // unless it already is.
 func TestReentrantPool(t *testing.T) {

@@ -191,7 +191,7 @@ func TestSentinelErrors(t *testing.T) {
 	is.True(is_(pooled.Queue("q").Enqueue(t.Context(), []byte("a")), worqr.ErrInvalid))
 }
 
-// A service that repeatedly cuts the connections with an expired password goes unnoticed: no beat
+// If a service repeatedly cuts the connections whose password has expired, nobody notices: no beat
 // is missed, no task is lost or runs twice, and nothing is logged. As with tokens, a password stays
 // valid for one more round, since a dial that uses it may be in progress.
 func TestCredentialsExpire(t *testing.T) {

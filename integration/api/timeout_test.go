@@ -131,7 +131,7 @@ func stubborn(release chan struct{}, returned chan<- error, late string, t *worq
 	return nil
 }
 
-// Abandoned by StopWork: the slot is free when the peer serves the queue again.
+// StopWork abandons a handler: its slot is free when the peer serves the queue again.
 func TestDisownedByStopWork(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
@@ -154,7 +154,7 @@ func TestDisownedByStopWork(t *testing.T) {
 	is.Equal(p.Stats().StuckHandlers, int64(1))
 }
 
-// Abandoned by a cancel: the task ends, and never runs again.
+// A handler that ignores a cancel is abandoned: its task ends, and never runs again.
 func TestDisownedByCancel(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)

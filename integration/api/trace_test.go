@@ -507,8 +507,8 @@ func TestTracePanics(t *testing.T) {
 	is.Equal(len(log.Lines("a function of Trace panicked")), 1)
 }
 
-// A function that blocks delays no task, no heartbeat and no end of the peer. Calls that don't fit
-// in the buffer are counted.
+// A function that blocks doesn't delay tasks, heartbeats or the end of the peer. Calls that don't
+// fit in the buffer are counted.
 func TestTraceBlocks(t *testing.T) {
 	is := parallel(t)
 	r, log, blocked, release := &record{}, &journal{}, make(chan struct{}, 1), make(chan struct{})

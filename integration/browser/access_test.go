@@ -61,7 +61,7 @@ func TestEveryPage(t *testing.T) {
 	t.Logf("%d pages: %s", len(pages), strings.Join(pages, ", "))
 }
 
-// roles are those of elements that one uses or looks at, which therefore need a name.
+// roles lists the roles of elements that users operate or look at, so they need a name.
 var roles = map[string]bool{
 	"button": true, "link": true, "textbox": true, "searchbox": true, "combobox": true, "listbox": true, "checkbox": true, "radio": true,
 	"DisclosureTriangle": true, "image": true, "img": true, "region": true, "navigation": true, "meter": true, "spinbutton": true, "switch": true,

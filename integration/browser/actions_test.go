@@ -49,7 +49,8 @@ func (b *tab) leaves(do func()) {
 	b.until("another page follows", `!window.worqrOld && document.readyState === 'complete'`)
 }
 
-// acts fills in the form of a verb, and sends it. If the form asks for a name, it can't be sent before.
+// acts fills in the form of a verb, and sends it. If the form asks for a name, it checks that the
+// form can't be sent without one.
 func (b *tab) acts(verb string, fields ...string) {
 	b.t.Helper()
 	button := find(verb)

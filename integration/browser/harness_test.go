@@ -210,7 +210,7 @@ func (b *tab) pages() (all []string) {
 	return all
 }
 
-// kindOf returns a page without the values that don't make it another kind.
+// kindOf returns a page without the values that don't affect its kind.
 func kindOf(page string) string {
 	path, query, _ := strings.Cut(page, "?")
 	var names []string

@@ -8,11 +8,11 @@ import (
 	"github.com/worqr/worqr/dash"
 )
 
-// The promise is 100 ms on an idle machine. This one runs other tests, too, which makes it up to ten times as
-// slow: only a page that waits for something takes longer.
+// The promise is 100 ms on an idle machine. The tests' machine runs other tests, too, and may be
+// ten times as slow; only a page that waits for something takes longer than this.
 const paints = time.Second
 
-// A page visited before paints soon after a click.
+// A page that was visited before paints soon after a click.
 func TestPaint(t *testing.T) {
 	f := stage(t)
 	b := open(t, f.peer, dash.Options{AllowActions: true})

@@ -8,8 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// An action is one of the dashboard: where it is, what is filled in, what the page says then, and what must
-// be true afterwards.
+// An action is an action of the dashboard: where it is, what to fill in, what the page says then,
+// and what must be true afterwards.
 type action struct {
 	verb   string
 	before func()

@@ -169,8 +169,8 @@ func (a *arena) observer() *worqr.Peer {
 	return redistest.Sure(worqr.Open(a.server.URL(), o))(a.t)
 }
 
-// settle waits until no task waits or runs, and all dead workers are evicted. Its time limit is no
-// guarantee, but only detects hangs.
+// settle waits until no task waits or runs, and all dead workers are evicted. Its time limit isn't
+// a guarantee; it only detects hangs.
 func (a *arena) settle() error {
 	observer := a.observer()
 	defer func() { _ = observer.Close() }() // it has nothing to lose

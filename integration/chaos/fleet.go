@@ -16,8 +16,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A fleet is the peers of one arena, for the driver. Each member has a slot. A new one replaces it
-// when it is killed or ends.
+// A fleet has the peers of one arena, for the driver. Each member has a slot. When it is killed or
+// ends, a new one takes the slot.
 type fleet struct {
 	t       testing.TB
 	dir     string      // for logs

@@ -108,7 +108,7 @@ func TestUnregistered(t *testing.T) {
 	}
 }
 
-// If the machine didn't let a peer run, its eviction is no false death, except in strict runs.
+// If the machine didn't let a peer run, its eviction isn't a false death, except in strict runs.
 func TestLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		late   event

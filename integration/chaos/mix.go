@@ -10,7 +10,7 @@ import (
 )
 
 // mix applies all faults, alone and in combination: those of the other campaigns, and small ones
-// that operators know.
+// that operators cause.
 func mix(o options) *report {
 	return mixed(o, setup{}, slices.Sorted(maps.Keys(toxicCuts)))
 }

@@ -33,8 +33,8 @@ func (e *evidence) naps() (all []nap) {
 	return all
 }
 
-// zombies: a peer that was evicted while it was stopped works again under another id, if it had the
-// time.
+// zombies: a peer that was evicted while it was stopped works again under another id, if it had
+// time to.
 func (e *evidence) zombies(r *report) {
 	if e.order == nil {
 		return
@@ -52,8 +52,8 @@ func (e *evidence) zombies(r *report) {
 
 // failedIn reports whether a worker was evicted for its nap: before it woke up, or less than a
 // lease later, when no other fault can have caused it yet. If the server's history leaves that
-// open, the answer is true. Then little happened in between, so another fault came soon, and the
-// peer has not had the time.
+// open, it returns true: then little happened in between, so another fault came soon, and the peer
+// had no time.
 func (e *evidence) failedIn(n nap) bool {
 	return slices.ContainsFunc(e.order.fences, func(f fence) bool {
 		return f.failed && f.worker == n.worker && e.since(f.commit) <= n.woke+int64(e.arena.lease)

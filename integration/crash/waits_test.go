@@ -194,7 +194,7 @@ func (s *siege) add() {
 	}
 }
 
-// nap sleeps for about that long. It is false if ctx ended.
+// nap sleeps for about that long. It returns false if ctx has ended.
 func nap(ctx context.Context, about time.Duration) bool {
 	select {
 	case <-time.After(about/2 + rand.N(about)):

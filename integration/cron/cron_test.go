@@ -79,7 +79,8 @@ func TestPrints(t *testing.T) {
 	}
 }
 
-// office is every minute from 9 to an hour, in a zone where it's 18:00 to 18:58 now, or 17:59.
+// office returns a schedule of every minute from 9 to an hour, in a zone where it's now between
+// 18:00 and 18:58, or 17:59.
 func office(until int) string {
 	now := time.Now().UTC()
 	wall := 18

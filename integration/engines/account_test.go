@@ -230,7 +230,7 @@ func (l *ledger) counts(a *load.Account) (ended, unsure, unexcused int) {
 }
 
 // owners finds attempts that owned the same thing at the same time. Each attempt must begin after
-// the previous one had ended, with a higher token, which is how an account detects a stale one.
+// the previous one has ended, and have a higher token, so that stale attempts can be told apart.
 func (l *ledger) owners(what string, all []*load.Run) (wrong []string) {
 	all = slices.SortedFunc(slices.Values(all), func(a, b *load.Run) int { return cmp.Compare(a.Began, b.Began) })
 	all = slices.DeleteFunc(all, l.stale)

@@ -56,7 +56,7 @@ func dice(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(*seed, uint64(len(t.Name()))))
 }
 
-// figures are times of one kind.
+// figures holds times of one kind.
 type figures []time.Duration
 
 func (f figures) String() string {

@@ -284,7 +284,7 @@ func (h *handling) judge(w *world, c cell, o *onlooker, taken []string, failed b
 	for _, p := range taken {
 		crashed += strings.Count(p, "!")
 	}
-	// Each task that it held when it was evicted counts a crash.
+	// A crash is counted for each task that it held when it was evicted.
 	if h.holds && (c.fault == kill || h.drain) {
 		if want := map[bool]int{true: 2}[failed]; crashed != want {
 			t.Errorf("crashes are counted for %d tasks, want %d: %q", crashed, want, taken)

@@ -39,7 +39,7 @@ func hold(v *victim) (err error) {
 	return err
 }
 
-// memberships are the calls by which a peer joins, stays and leaves.
+// memberships are the calls with which a peer joins, stays and leaves.
 var memberships = []*scenario{
 	{
 		name: "register", wire: "register", role: stranger,

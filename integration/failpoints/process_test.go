@@ -45,8 +45,8 @@ func (p process) ended(between func()) map[string]string {
 	return r.Ends
 }
 
-// verdict continues the held call of an evicted peer if the peer has it in hand, and otherwise cuts
-// its connection.
+// verdict decides on the held call of an evicted peer: it cuts the connection if the call or its
+// reply is in flight, and otherwise continues the call.
 func (p process) verdict(at place) {
 	p.t.Helper()
 	if at == sent || at == executed {

@@ -307,7 +307,7 @@ func (p *peer) produce(serving, ctx context.Context) {
 // patience is how long a call may wait for Redis.
 const patience = 20 * time.Second
 
-// enqueue returns the key of the first task if it can be canceled by that. If alone is false, another
+// enqueue returns the key of the first task if that key can cancel it. If alone is false, another
 // task has the same payload or key, and it can't be canceled.
 func (p *peer) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (key string, alone bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -24,7 +24,7 @@ func (r *report) asked(m *mutant.Mutant) bool {
 	return slices.ContainsFunc(r.only, func(o string) bool { return o == "" || strings.HasPrefix(m.Name()+":", o+":") })
 }
 
-// judge tries a mutant and compares the result with what is known of it.
+// judge tries a mutant and compares the result with what is known about it.
 func (r *report) judge(ctx context.Context, s *stand, m *mutant.Mutant) {
 	known, most := m.Why != "", time.Hour
 	if known && !r.thorough {

@@ -13,8 +13,8 @@ import (
 
 // Added tasks and occurrences.
 //
-// An added task is named by an id that follows from its number, and precedes all ids that the specification
-// makes; they are added in the order of their numbers.
+// The id of an added task follows from its number, and precedes all ids that the specification
+// makes. Tasks are added in the order of their numbers.
 //
 // In a scope with a schedule, task n is the occurrence n, whose time is n ms after everything that becomes due.
 // The clock stands still, so each time is in the future until it has started. Each production is an assertion
@@ -79,7 +79,7 @@ func (c *codec) putAdded(s *spec.Store, r *redis) {
 	}
 }
 
-// tie returns what the hash of running entries has of an added task from the stream.
+// tie returns what the hash of running entries holds about an added task from the stream.
 func tie(task, process uint8) (value, name, runner string) {
 	name = "a:" + itemID(task) + "-" + salt
 	return name + "0", name, processID(process) + ":" + workerID(workerOf(process))
@@ -94,7 +94,7 @@ func occurrenceAt(at string) uint8 {
 	return uint8(max(n-int(ms)-2*term, 0))
 }
 
-// times returns those of all occurrences.
+// times returns the times of all occurrences.
 func (c *codec) times() string {
 	var all []string
 	for i := range c.scope.tasks {
@@ -160,8 +160,9 @@ func (c *codec) readRunning(r, was *redis, v hash) {
 	}
 }
 
-// births checks the occurrences of a schedule: the next one is planned when the previous one starts, or is
-// dropped. If that comes back, the next one is removed until it starts again.
+// births checks the occurrences of a schedule: the next one is planned when the previous one
+// starts, or is dropped. If the previous one comes back, the next one is removed until the previous
+// one starts again.
 func (o *observation) births() {
 	s := o.s
 	for i := range o.scope.tasks {

@@ -102,7 +102,7 @@ func (m *model) isOver(s *state, wait uint8) bool {
 	return (name == 1 || s.lowest() >= token || !m.has(spec.OverSaid)) && (!s.redis.stops(name, token) || !m.has(spec.OverStopped))
 }
 
-// lowest returns up to which cancel all holders have named what they hold.
+// lowest returns the last cancel for which all holders have named what they hold.
 func (s *state) lowest() (said uint8) {
 	said = ^uint8(0)
 	for _, h := range s.redis.holder {

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// canonical returns the state that represents all those that differ only in how
-// high their tokens and numbers are, in what can't be observed anymore, or in
-// the order of copies. So a search ends although numbers rise.
+// canonical returns the state that represents all states that differ only in how high their tokens
+// and numbers are, in what can't be observed anymore, or in the order of copies. This ends the
+// search, although numbers rise.
 func (s state) canonical() state {
 	s.forget()
 	s.ranks(1, s.tokens)

@@ -44,8 +44,8 @@ type system[S comparable] interface {
 	next(s S, give func(move[S]))
 	// wrong returns the invariant that doesn't hold; "" if all do.
 	wrong(s S) string
-	// done reports whether nothing is left to do. From every state, such a state must
-	// be reachable without faults; nil means no such demand.
+	// done reports whether nothing is left to do. From every state, such a state must be reachable
+	// without faults.
 	done(s S) bool
 	// show prints a state for people.
 	show(s S) string

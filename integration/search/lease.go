@@ -36,7 +36,7 @@ const (
 	unseen   = -1
 )
 
-// A clockwork is a state of leases. Times are ticks from now, or ago.
+// A clockwork is a state of leases. Times are in ticks, from now on or before now.
 type clockwork struct {
 	member   [maxWorkers]bool
 	deadline [maxWorkers]int8
@@ -153,7 +153,7 @@ func (l *leases) faults(c clockwork, give func(move[clockwork]), rested bool) {
 	}
 }
 
-// send is the first half of worker.beat.
+// send models the first half of worker.beat.
 func (l *leases) send(p *heart) {
 	if p.last > 2 && p.steady != unseen && l.has(spec.GapEndsSteady) {
 		p.steady = 0

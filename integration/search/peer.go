@@ -101,8 +101,8 @@ func (p *peer) acknowledges() bool {
 	return p.said < p.seen && p.held != [maxSlots]held{}
 }
 
-// stopping is stopping: what runs though a cancel covers it, if not yet sent, and up to which cancel that list
-// is complete.
+// stopping models the engine's stopping: it returns which held processes a cancel covers, as far as
+// that isn't sent yet, and the last cancel for which that list is complete.
 func (m *model) stopping(p *peer) (runs [maxSlots][2]bool, said uint8) {
 	said = p.seen
 	n := 0
@@ -193,7 +193,7 @@ func (m *model) takeAll(s *state, w int) {
 	}
 }
 
-// take is apply: a worker processes the answer to its oldest round.
+// take models apply: a worker processes the answer to its oldest round.
 func (m *model) take(s *state, w int) {
 	p := &s.peers[w]
 	e := p.flight[0]
@@ -262,7 +262,7 @@ func (p *peer) shift() {
 	p.flight[maxLanes-1] = exchange{}
 }
 
-// oust is evicted: the worker drops everything and comes back under a new id.
+// oust models evicted: the worker drops everything and comes back under a new id.
 func (m *model) oust(s *state, w int) {
 	s.scatter(w)
 	s.peers[w] = peer{phase: ousted}

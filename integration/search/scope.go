@@ -37,7 +37,7 @@ type task struct {
 // plain returns n tasks without properties.
 func plain(n int) []task { return make([]task, n) }
 
-// scopes are those that aren't contained in another: with more of the same faults, tasks or rounds.
+// scopes has the scopes that no other scope contains with more of the same faults, tasks or rounds.
 var scopes = []scope{
 	{
 		name: "workers die", workers: 2, lanes: 1, capacity: 2, deaths: true,
@@ -210,7 +210,7 @@ var scopes = []scope{
 	},
 }
 
-// A search is one of a scope, or of leases.
+// A search explores a scope, or leases.
 type search struct {
 	name   string
 	bounds string
@@ -236,8 +236,8 @@ func (l leases) search(without spec.Guard) finding {
 	return explore(&l, limit)
 }
 
-// beyond returns searches that find a violation, of something that the protocol
-// does not promise. Their bounds explain why that is acceptable.
+// beyond returns searches that find a violation of something that the protocol doesn't promise.
+// Their bounds explain why that is acceptable.
 func beyond() []search {
 	storm := leases{peers: 2, stalls: 4, jumps: 2, flickers: true}
 	return []search{

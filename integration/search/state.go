@@ -52,7 +52,7 @@ type redis struct {
 	fence   uint8    // rises when a worker leaves
 	cancel  [2]uint8 // the cancel log: tokens, 0 is none; of the payload, and of the key
 	holder  [maxWorkers]holder
-	// Of each process that runs though a cancel covers it: its token, by the name of the cancel.
+	// For each process that runs although a cancel covers it: its token, by the name of the cancel.
 	stopping [maxWorkers * maxSlots][2]uint8
 	lock     lock
 	added    [maxTasks]uint8 // added tasks that wait, the front first; 0 ends them
@@ -125,7 +125,7 @@ const (
 	unmarked mark = iota
 	suspected
 	failed // 0: being returned
-	parted // -1: likewise, at its own request
+	parted // -1: being returned at its own request
 )
 
 // A verb is how a process ends. The last two aren't the worker's choice.
@@ -243,7 +243,7 @@ type past struct {
 	fate    [maxTasks]fate
 	begun   [maxTasks]bool  // it was started before
 	covered [maxTasks]uint8 // by which cancels it was covered while it ran: a bit each
-	doomed  [maxTasks]bool  // it existed when the cancel came whose pages are still to come
+	doomed  [maxTasks]bool  // it existed when the cancel with further pages began
 	waits   [2]uint8        // tokens of the receipts of cancels; 0 if nothing was covered
 	back    [maxTasks]turn  // how it came back
 	failed  [maxWorkers]bool
@@ -253,9 +253,8 @@ type past struct {
 	wrong   wrong
 }
 
-// A turn is the group with which a task came back, and the token of its start.
-// The tasks that one round stops are a group, from 1; those of one dead worker
-// are one after them. 0 is neither.
+// A turn is the group with which a task came back, and the token of its start. The tasks that one
+// round stops are one group, and those that it held when it died are another; 0 is neither.
 type turn struct{ group, token uint8 }
 
 type fate uint8
@@ -295,7 +294,7 @@ func (g gaps) from(position int8) gaps {
 	return g >> position
 }
 
-// ahead is ahead_of: it returns how many are in front of a position.
+// ahead models ahead_of: it returns how many are in front of a position.
 func (l *lock) ahead(position int8) int8 {
 	return position - l.offset - l.gaps.below(position)
 }

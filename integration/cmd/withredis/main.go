@@ -3,7 +3,7 @@
 //
 //	go run ./integration/cmd/withredis go test ./...
 //
-// It ends with the command's exit code, and the container ends with it.
+// It exits with the command's exit code, and removes the container.
 package main
 
 import (
@@ -35,8 +35,8 @@ func main() {
 }
 
 func run(name string, args ...string) (code int, err error) {
-	// An interrupt from the terminal reaches the command too. It ends by it, and
-	// then so does this; SIGTERM is passed on.
+	// The terminal sends an interrupt to the command, too. The command ends because of it, and then
+	// this program does. SIGTERM must be passed on.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 

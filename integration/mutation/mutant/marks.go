@@ -107,7 +107,7 @@ type mark struct {
 	nth   int    // 0: all of them
 }
 
-// marks parses those of a file.
+// marks parses the marks of a file.
 func marks(src string) (all []mark) {
 	for i, line := range strings.Split(src, "\n") {
 		found := atEnd.FindStringSubmatch(line)

@@ -111,7 +111,7 @@ func (b *breeder) put(c Class, e change, p Place) {
 
 var heads = regexp.MustCompile(`(?m)^(?:local function (\w+)|  (?:local )?function ([\w.]+)|end\b)`)
 
-// function returns the name of the one around a byte, with a colon, or "".
+// function returns the name of the function around a byte, with a colon, or "".
 func (b *breeder) function(at int) string {
 	all := heads.FindAllStringSubmatch(b.src[:at], -1)
 	if len(all) == 0 {
@@ -161,7 +161,7 @@ func (b *breeder) condition(s span) {
 
 var flipped = map[string]string{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "~=", "~=": "=="}
 
-// expression handles one, by the precedence of its operators.
+// expression handles an expression, by the precedence of its operators.
 func (b *breeder) expression(s span) {
 	for _, logic := range []string{"or", "and"} {
 		parts, _ := split(b.all, s, logic)
