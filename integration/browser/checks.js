@@ -1,5 +1,5 @@
-// What somebody who looks at a page, hears it or has no mouse needs. The tests evaluate this in each
-// page; it changes nothing but what is folded, which it opens.
+// Checks of what users need who look at a page, listen to it or have no mouse. The tests evaluate
+// this script in each page. It only unfolds what is folded, and changes nothing else.
 (() => {
   const name = e => {
     const text = (e.getAttribute('aria-label') || e.innerText || e.value || '').trim().replace(/\s+/g, ' ').slice(0, 40);
@@ -74,7 +74,7 @@
     return [...found];
   };
 
-  // What sticks out of the window, unless it scrolls by itself.
+  // Returns what extends beyond the window, unless it scrolls by itself.
   const sideways = () => {
     const root = document.documentElement;
     if (root.scrollWidth <= root.clientWidth) return [];
@@ -83,7 +83,7 @@
     return [`${root.scrollWidth} pixels in a window of ${root.clientWidth}`].concat(out.slice(-3).map(name));
   };
 
-  // What assistants get lost in.
+  // Returns mistakes that confuse screen readers.
   const structure = () => {
     const found = [], ids = [...document.querySelectorAll('[id]')].map(e => e.id);
     for (const id of new Set(ids.filter((id, i) => ids.indexOf(id) !== i))) found.push('two have the id ' + id);
@@ -102,7 +102,7 @@
     return found;
   };
 
-  // follow notes in which order the focus goes, and whether one sees where it is.
+  // follow records the order in which the focus moves, and whether users can see where it is.
   const follow = () => {
     const all = 'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex="0"]';
     const order = [...document.querySelectorAll(all)].filter(e => !e.disabled && (seen(e) || e.matches('.skip')));

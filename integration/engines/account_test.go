@@ -62,7 +62,7 @@ func (l *ledger) ended(r *load.Run) bool {
 	return r.Finish == load.Okay || returned && !l.unsure(r)
 }
 
-// until returns when the attempt ceased to own its task.
+// until returns when the attempt stopped owning its task.
 func (l *ledger) until(r *load.Run) int64 {
 	for _, at := range []int64{r.Told, r.Finishing, r.Over} {
 		if at > 0 {

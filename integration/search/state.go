@@ -254,7 +254,7 @@ type past struct {
 }
 
 // A turn is the group with which a task came back, and the token of its start. The tasks that one
-// round stops are one group, and those that it held when it died are another; 0 is neither.
+// round stops are one group, and those that a worker held when it died are another; 0 is neither.
 type turn struct{ group, token uint8 }
 
 type fate uint8

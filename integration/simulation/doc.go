@@ -22,8 +22,8 @@
 //   - No task is lost, in two places, or enqueued twice. A producer whose call failed has enqueued
 //     nothing.
 //   - Each process has one owner, which is a member or whose tasks are being returned. An evicted
-//     worker changes nothing, and no worker is evicted that is alive and can be reached.
-//   - A key runs once at a time. Locks are where their payload is. Tokens rise.
+//     worker changes nothing, and no live worker that can be reached is evicted.
+//   - A key runs once at a time. Locks point to their payload. Tokens rise.
 //   - Returned tasks go to the front, in order. A batch is accepted as a whole or not at all, and
 //     keeps its order, with later tasks behind it.
 //   - Added tasks are added all or none, start in order, and have the key and the headers they were
@@ -33,14 +33,14 @@
 //   - A canceled task doesn't come back, and a cancel ends only when none of its tasks runs. A
 //     handler begins only tasks that were started, and each once.
 //
-// In the second phase there are no faults. All remaining work must be done, schedules occur at each
-// time that was planned, and end when no process has them; deadlines must be kept (wake, due, cancel,
-// recovery), and when the fleet has left, none of its keys may be in Redis.
+// In the second phase there are no faults. All remaining work must be done. Schedules must occur at
+// each planned time, and end when no process has them. Deadlines must be kept (wake, due, cancel,
+// recovery). When the fleet has left, none of its keys may be in Redis.
 //
 // # Differences from a real Redis, network and processes
 //
-// Commands and data are those of miniredis. Scripts run in one persistent Lua state, with the error
-// replies of Redis 7, including the rules for scripts while memory is full or the server is
+// miniredis provides the commands and the data. Scripts run in one persistent Lua state, with the
+// error replies of Redis 7, including the rules for scripts while memory is full or the server is
 // read-only. A command that is not in the table is refused, so none is used here untested.
 // Differences that matter:
 //

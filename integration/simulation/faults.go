@@ -193,8 +193,8 @@ func (r *run) resume() {
 	}
 }
 
-// crash makes the server die and come back: with all data, with those of some
-// time before, or with none.
+// crash makes the server die and come back: with all its data, with the data of some time before,
+// or with none.
 func (r *run) crash(d *rand.Rand, loses string) {
 	if !r.alone.TryLock() {
 		return

@@ -290,8 +290,8 @@ func (j *judge) told(payload string, err error) {
 	}
 }
 
-// exclusive reports whether two handlers must not run a task at the same time.
-// When its clock jumps, Redis can't know how long a lease has been.
+// exclusive reports whether two handlers must not run a task at the same time. When its clock
+// jumps, Redis can't know how long a lease has lasted.
 func (j *judge) exclusive() bool {
 	return j.w.opts.Exclusive && j.w.Jumps+j.w.Rollbacks+j.w.Wipes+j.w.ByHand == 0
 }

@@ -197,9 +197,8 @@ func (r *run) skew() (d time.Duration) {
 	return d
 }
 
-// behind returns how far the clock of Redis has been set back in total: by so
-// much later, the lease of a worker that died before ends, and scheduled tasks
-// become due.
+// behind returns how far the clock of Redis has been set back in total: that much later, leases of
+// workers that died before end, and scheduled tasks become due.
 func (r *run) behind() (d time.Duration) {
 	r.locked(func() { d = r.world.back })
 	return d
@@ -285,8 +284,9 @@ func (r *run) probeCancel(tool *process, look time.Duration) {
 	}
 }
 
-// probeBatch checks that a batch in pages is started, though its producer died once it was accepted: with the
-// second beat of a worker of the queue, whether or not messages arrive.
+// probeBatch checks that a batch in pages is started even if its producer died once it was
+// accepted. The batch must be started with the second beat of a worker of the queue, whether or not
+// messages arrive.
 func (r *run) probeBatch() {
 	const payload = "takes 10 batch "
 	producer := r.tool("doomed")

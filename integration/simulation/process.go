@@ -44,7 +44,7 @@ type process struct {
 
 var errDead = errors.New("the process is dead")
 
-// newProcess returns one without a peer, which isn't paused.
+// newProcess returns a process without a peer. It isn't paused.
 func newProcess(w *world, name string) *process {
 	p := &process{w: w, name: name, links: map[*link]bool{}, thawed: make(chan struct{}), ended: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.Background())

@@ -102,7 +102,7 @@ func TestSabotage(t *testing.T) {
 	}
 }
 
-// options returns those of a run that may find the sabotage.
+// options returns the options of a run that may find the sabotage.
 func (s sabotage) options(t *testing.T, guard string, seed uint64) *Options {
 	m := guards()[guard]
 	if m == nil {
@@ -121,8 +121,8 @@ func (s sabotage) options(t *testing.T, guard string, seed uint64) *Options {
 	return o
 }
 
-// Each guard marked on a line of Lua is removed somewhere: here, or in the specification, for the search. The
-// others of the specification are in the library.
+// Each guard marked on a line of Lua is removed somewhere: here, or in the specification, for the
+// search. Other guards of the specification are in the library.
 func TestGuardsAreMarked(t *testing.T) {
 	want := slices.Collect(maps.Keys(sabotages))
 	for _, r := range spec.Removals {

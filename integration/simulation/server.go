@@ -11,9 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A server is a Redis: the data and the commands are those of miniredis; the
-// scripts, publish and subscribe, and the faults are its own. It isn't safe for
-// concurrent use.
+// A server stands for Redis. miniredis provides the data and the commands; the server adds scripts,
+// publish and subscribe, and faults. It isn't safe for concurrent use.
 type server struct {
 	store   *spec.Memory
 	scripts *interpreter
@@ -31,7 +30,7 @@ type server struct {
 	touched map[string]bool // keys of these commands
 }
 
-// A command is the properties of one.
+// A command has the properties of a Redis command.
 type command struct {
 	writes bool
 	hungry bool // refused when memory is full

@@ -27,8 +27,9 @@ func (r *round) announce(payload, large, word string) {
 	r.observed = r.heeded
 }
 
-// about returns what an event has of a payload or a result: the text, or its length and digest. Large is these
-// two, if given. Without it, a long text has only its length, since a digest would take too long.
+// about returns how an event shows a payload or a result: the text, or its length and digest. large
+// holds the length and the digest, if the caller has them. Otherwise a long text is shown by its
+// length alone, since a digest would take too long.
 func (r *round) about(name, value, large string) string {
 	size, sum, _ := strings.Cut(large, ":")
 	switch {

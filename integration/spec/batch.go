@@ -30,7 +30,7 @@ func (s *Store) behind(batches string) {
 	}
 }
 
-// tasks returns those in a list, if the key is one.
+// tasks returns the tasks in a list; none if the key isn't a list.
 func (s *Store) tasks(key string) []string {
 	if !s.is(key, "list") {
 		return nil

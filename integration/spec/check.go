@@ -21,7 +21,7 @@ type examination struct {
 	flaws    []any
 }
 
-// judges check one thing each, by the kind of its name.
+// judges has a function for each kind of name, which checks one thing.
 var judges = map[string]func(*examination, string){
 	"process": (*examination).orphan, "held": (*examination).lost, "twice": (*examination).twice,
 	"working": (*examination).holds, "member": (*examination).lapsed, "suspect": (*examination).suspected,
@@ -60,9 +60,10 @@ func withoutTurn(from string) string {
 	return from
 }
 
-// sum returns the digest of the payload that waits in an entry. It trusts the entry's own digest if the payload
-// is larger than a mebibyte, which is then not read, or if the digest is that of the entry, or of the entry it
-// had before it failed: such a task is known by its key only.
+// sum returns the digest of the payload that waits in an entry. If the payload is larger than a
+// mebibyte, it trusts the entry's own digest instead of reading the payload. It also trusts a
+// digest of the entry's name, or of the name that the entry had before it failed: such a task is
+// known only by its key.
 func (x *examination) sum(payload, entry string) string {
 	x.forget()
 	said := x.word(x.entry+entry, "digest")
@@ -125,7 +126,8 @@ func (q *queue) part(entry, name string) (string, sight) {
 	return f, there
 }
 
-// lock judges where a lock points. A place on the list is only wrong for certain if the list is empty.
+// lock judges where a lock points. A place on the list is certainly wrong only if the list is
+// empty.
 func (x *examination) lock(of string) {
 	where, locked := x.field(x.unique, of)
 	if !locked || of == "offset" {

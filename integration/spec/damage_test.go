@@ -26,7 +26,7 @@ type process struct {
 	added      bool
 }
 
-// at are the kinds of keys that have the names of what check looks at.
+// at maps each kind of name that check looks at to the kind of key that has such names.
 var at = map[string]string{
 	"process": "process", "working": "working", "suspect": "suspects", "idle": "idle", "round": "rounds", "running": "entries",
 	"added": "added", "entry": "keyed", "scheduled": "schedule", "content": "contents", "lock": "unique", "holder": "holders", "stopping": "stopping", "canceled": "canceled", "record": "cancel", "batch": "batches",

@@ -11,8 +11,8 @@
 //	go test ./integration/spec -run TestTablesOnMiniredis  the tables on miniredis
 //	go test ./integration/spec -run TestRandom -sequences=5000 -seed=7
 //
-// The last sends the same random requests to all three, and damages their data. Others build on this package:
-// package lane is a typed view of a queue in a store, the random test of integration/api compares each call of
-// its peers with it, and integration/search makes all calls in every order, with all checks or without one of
-// them.
+// The last sends the same random requests to all three, and damages their data. Other tests build
+// on this package: package lane is a typed view of a queue in a store, the random test of
+// integration/api compares each call of its peers with it, and integration/search makes all calls
+// in every order, with all checks or without one of them.
 package spec

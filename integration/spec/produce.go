@@ -109,7 +109,7 @@ func remove(q *queue, c store.Call) any {
 	return bit(q.takeAway(c.Arg("entry"), store.EndRemoved))
 }
 
-// A rule bounds the time of a waiting task; two in a row combine to one.
+// A rule bounds the time of a waiting task; two in a row combine into one.
 type rule struct{ low, high int64 }
 
 func ruleOf(when string, at int64) rule {

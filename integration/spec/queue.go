@@ -282,8 +282,9 @@ func number(s string) int64 {
 	return int64(f)
 }
 
-// digests are those of large payloads that the caller has named for the task in question, or that were
-// computed, and how many bytes that took. The specification trusts the digests of callers.
+// digests holds the digests of large payloads that the caller has named for the task in question,
+// or that were computed, and how many bytes were hashed. The specification trusts the digests of
+// callers.
 type digests struct {
 	names    map[string]string
 	computed map[string]bool
@@ -292,7 +293,7 @@ type digests struct {
 
 const namedFrom = 64 << 10 // digests of larger payloads are named
 
-// digest returns that of a payload; the cost is the bytes hashed.
+// digest returns the digest of a payload, and counts the bytes hashed.
 func (d *digests) digest(payload string) string {
 	if name, ok := d.names[payload]; ok {
 		return name

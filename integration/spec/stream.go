@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A stream is a value of this kind. It stays when it is empty, and remembers its last id after removals.
+// A stream is the value of a stream's key. It stays when it is empty, and remembers its last id
+// after removals.
 type stream struct {
 	items []item
 	last  streamID
@@ -48,7 +49,7 @@ func (s *stream) rows() [][]string {
 	return all
 }
 
-// stream returns that of a key; empty if there is none.
+// stream returns the stream of a key; an empty one if there is none.
 func (s *Store) stream(key string) stream { return s.see(key, "stream").stream }
 
 // entries returns the number of items of a stream.

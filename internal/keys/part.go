@@ -60,8 +60,8 @@ func salted(name string, slot int) string {
 	panic("keys: no salt leads to slot " + fmt.Sprint(slot))
 }
 
-// Whole returns the name of the queue that a part belongs to, or the name itself if it isn't that
-// of a part.
+// Whole returns the name of the queue that a part belongs to, or the name itself if it isn't a
+// part's.
 func Whole(name string) string {
 	before, salt, ok := cutLast(name)
 	if !ok || len(salt) != salts || strings.Trim(salt, saltDigits) != "" {

@@ -34,7 +34,7 @@ func adds(salt, nonce string, tasks ...string) func(*env) string {
 	}
 }
 
-// putsOnce puts with a nonce a task that its key identifies.
+// putsOnce puts, with a nonce, a task that is identified by its key.
 func putsOnce(key, nonce, card, payload string) func(*env) string {
 	return func(e *env) string {
 		first, _, err := PutOnce(e.ctx, e.line, e.q, "k:"+spelled(key), nonce, time.Hour, Change{Payload: []byte(payload), Card: []byte(card), ByKey: true, When: Always})

@@ -15,8 +15,8 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// recordStays is how long the record of a cancel stays after the cancel has ended, at least: a
-// minute, less clock drift and round trips.
+// recordStays is the shortest time for which the record of a cancel stays after the cancel has
+// ended: a minute, less clock drift and round trips.
 const recordStays = 45 * time.Second
 
 // ErrForgotten says that Redis has lost the keys that show when a cancel has ended.

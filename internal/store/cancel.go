@@ -24,7 +24,7 @@ type Receipt struct {
 	lost    bool      // the record disappeared too early
 }
 
-// A Tally counts how the running tasks ended that the cancels with one name covered.
+// A Tally counts how running tasks ended that were covered by cancels with the same name.
 type Tally struct {
 	Stopped, Finished int
 }

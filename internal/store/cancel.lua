@@ -47,8 +47,8 @@ local listed = left ~= 0
 if left < 0 then
   left = length
 elseif left > 0 then
-  -- Younger copies are behind these, unless all of these have started since the previous
-  -- call. Then those that came back are among copies that have also started since.
+  -- Younger copies are behind the older ones, unless all older ones have started since the previous
+  -- call. In that case, older ones that came back are among the copies started since.
   left = math.max(left, token - since) --! guard back-counted clamp.1
 end
 if string.sub(last, 1, 41) ~= digest .. ':' then

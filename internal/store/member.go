@@ -69,7 +69,7 @@ func OfQueue(err error) bool {
 }
 
 // errStuck is the error of a return that makes no progress. The scripts skip tasks that they can't
-// move, and don't report why. Once the tasks can be moved, any peer continues.
+// move, but don't report why. Once the tasks can be moved, any peer continues.
 var errStuck = errors.New("some tasks can't be returned: Redis refuses to move them, " +
 	"because a key of the queue has the wrong type (WRONGTYPE), or because this user may not run a command of the scripts, such as LMOVE")
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Oldest is the age of the task that waits longest, among the front of the list as far as noted, the
-// first added task, and the first overdue one.
+// Oldest is the age of the task that waits longest: the front of the list if notes show its age,
+// the first added task, or the first overdue one.
 func TestOldest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

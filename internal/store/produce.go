@@ -21,13 +21,13 @@ type Back struct {
 	q       keys.Queue
 	enqueue *redisconn.Head
 	push    redisconn.Call
-	long    atomic.Bool // so many tasks waited that no worker can be idle
+	long    atomic.Bool // at the last call, at least long tasks waited
 
 	unsharded atomic.Bool // there is no SPUBLISH, or it isn't allowed
 }
 
-// If long tasks wait, no worker is idle: it would have been woken for the first of them, and would
-// have woken the next one.
+// long is how many waiting tasks show that no worker is idle: it would have been woken for the
+// first of them, and would have woken the next one.
 const long = 100
 
 // NewBack returns the back of the queue.

@@ -29,7 +29,7 @@ type Round struct {
 	Lease    time.Duration
 	Seen     int64 // the last cancel that the worker has received
 	Idle     bool  // wait to be woken if fewer tasks start than asked for
-	Crashes  int   // a task fails instead of starting after so many workers died holding it; 0: never
+	Crashes  int   // a task fails instead of starting after this many workers died holding it; 0: never
 	Solo     bool  // may start one task that fails if one more worker dies holding it
 	Keep     int   // how many failed tasks are kept
 	Outcomes []*Outcome
@@ -56,7 +56,7 @@ func (r *Round) results() int {
 }
 
 // Passed describes the entries at the head of the schedule that rounds have skipped, since a peer
-// runs such tasks one at a time. A round that has it looks only after them.
+// runs such tasks one at a time. A round that is given it looks only behind them.
 type Passed struct {
 	Count int
 	Last  string // the last of them

@@ -19,7 +19,7 @@ import (
 
 const module = "github.com/worqr/worqr"
 
-// below lists the packages of the module that each one may import, besides itself. Imports point
+// below lists, for each package of the module, the other packages that it may import. Imports point
 // down: no package depends on one above it.
 var below = map[string][]string{
 	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/jsontext", "internal/logs", "internal/inbox", "internal/program", "internal/recur", "internal/store", "internal/tracing", "internal/words", "inspect", "worqrtrace"},
@@ -309,7 +309,7 @@ func TestOnlyTheWriterCallsTheLogger(t *testing.T) {
 	t.Parallel()
 	looked := 0
 	for _, s := range sources(t) {
-		if s.dir == "internal/logs" || s.dir == "internal/peertest" || s.dir == "dash" { // dash has no locks of a peer
+		if s.dir == "internal/logs" || s.dir == "internal/peertest" || s.dir == "dash" { // dash holds no lock of a peer
 			continue
 		}
 		looked++

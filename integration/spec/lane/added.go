@@ -84,7 +84,7 @@ func (l *Lane) AddedName(id string) string {
 	return strings.TrimSuffix(l.fields[id], l.cards[id])
 }
 
-// Card returns that of the task that a process runs; "" if it has none.
+// Card returns the card of the task that a process runs; "" if it has none.
 func (l *Lane) Card(id string) string {
 	if card := l.cards[id]; card != "" {
 		return card

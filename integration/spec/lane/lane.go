@@ -252,7 +252,7 @@ func (l *Lane) Accepted() (all []string) {
 	return all
 }
 
-// Names returns those by which a cancel may cover a process.
+// Names returns the names by which a cancel may cover a process.
 func (l *Lane) Names(id string) []string {
 	e := l.Entries[id]
 	digest := Digest(l.Process[id])
@@ -268,7 +268,7 @@ func (l *Lane) Names(id string) []string {
 	return []string{digest}
 }
 
-// Name returns what contents calls an entry that waits, before a colon and the entry.
+// Name returns the digest under which contents lists a waiting entry, as "digest:entry".
 func (l *Lane) Name(entry string) string {
 	if digest := l.Entry[entry]["digest"]; digest == Digest(entry) || digest != "" && l.Failed { // as in Names
 		return digest
