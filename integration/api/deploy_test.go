@@ -85,7 +85,7 @@ func (d *deployment) words(command string) (words []string) {
 	return words[1:]
 }
 
-// here replaces the ports and host names in a text by those of this machine.
+// here replaces the ports and host names in a text with those of this machine.
 func (d *deployment) here(text string) string {
 	for there, here := range d.ports {
 		text = regexp.MustCompile(`\b`+there+`\b`).ReplaceAllString(text, here)

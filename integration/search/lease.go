@@ -132,7 +132,7 @@ func (c clockwork) try(give func(move[clockwork]), format string, w int, fault b
 	give(move[clockwork]{label{format, [3]int{w + 1}, strings.Count(format, "%"), nil}, c, fault})
 }
 
-// faults yields those of Redis; none until a beat of each peer has arrived or is in flight.
+// faults yields the faults of Redis; none until a beat of each peer has arrived or is in flight.
 func (l *leases) faults(c clockwork, give func(move[clockwork]), rested bool) {
 	if c.stalls > 0 && rested {
 		c.try(give, "a tick, while Redis stalls", 0, true, func(c *clockwork, _ *heart) {

@@ -21,7 +21,7 @@ const (
 
 const kept = 4 * time.Minute // of results
 
-// properties returns those of a task, from its payload.
+// properties returns the properties of a task, from its payload.
 func properties(payload string, d *rand.Rand) (p worqr.Properties) {
 	if strings.Contains(payload, withHeader) {
 		p.Headers = map[string]string{"of": lane.Digest(payload)}

@@ -247,7 +247,7 @@ func (q *queue) assert(period, until int64, s []string) any {
 	return []any{since, 0, "held"}
 }
 
-// store stores a schedule, with those of the previous times that are still to come.
+// store stores a schedule, with the previous times that are still to come.
 func (q *queue) store(key string, s []string, since, passed int64, before string, replaces bool) {
 	var all []string
 	last := passed

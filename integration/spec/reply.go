@@ -108,7 +108,7 @@ func ReadCommand(b []byte) (args []string, rest []byte, err error) {
 	return args, rest, nil
 }
 
-// Reply converts a reply from Redis to that of a Store.
+// Reply converts a reply from Redis to a reply of a Store.
 func Reply(v any, err error) any {
 	if refused, ok := errors.AsType[redis.Error](err); ok {
 		return Refusal(refused)

@@ -51,7 +51,7 @@ func (q *queue) forgetResult(entry, card string) {
 	}
 }
 
-// tellEnd notifies those that wait for the end of an entry's task.
+// tellEnd notifies callers that wait for the end of an entry's task.
 func (q *queue) tellEnd(entry string) {
 	q.Publish(strings.TrimSuffix(q.wake, "wake:")+"end:"+digest(entry), "")
 }

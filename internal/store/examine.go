@@ -63,7 +63,7 @@ func untyped[T any](of pager[T]) pager[T] {
 type Found struct {
 	Name string
 	Key  Key  // what it is, by its name
-	Ours bool // its name is that of one of our keys
+	Ours bool // its name is the name of one of our keys
 	Is   string
 }
 

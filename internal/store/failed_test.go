@@ -25,7 +25,7 @@ func (s state) merged(t state) state {
 	return c
 }
 
-// failed returns the state as that of the failed queue.
+// failed returns the same state for the failed queue.
 func (s state) failed() state {
 	c := state{}
 	for k, v := range s {

@@ -18,7 +18,7 @@ import (
 // ErrEmpty says that there is nothing to peek at.
 var ErrEmpty = errors.New("no task is ready to start")
 
-// keyMark begins the entry of a key. Other entries are those of keyless tasks that wait for a retry.
+// keyMark begins the entry of a key. Other entries belong to keyless tasks that wait for a retry.
 const keyMark = "k:"
 
 // EntryOf returns the entry of a key.

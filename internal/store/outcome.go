@@ -144,7 +144,7 @@ func (o *Outcome) simple() bool {
 	return (o.Plain || o.Added) && o.Verb == Finish && o.Result == nil && o.Size <= Large
 }
 
-// Rank returns the place of an outcome in a round: those of the schedule come first, simple ones
+// Rank returns the place of an outcome in a round: outcomes of the schedule come first, simple ones
 // last, and among these the added ones first.
 func (o *Outcome) Rank() int {
 	switch {

@@ -94,8 +94,8 @@ func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []byte) 
 	return a.int("fresh") == 2, a.err
 }
 
-// named returns the digest of a large payload, which a script would take long to
-// compute. Sending that of a small one would cost more.
+// named returns the digest of a large payload, which a script would take long to compute. For a
+// small payload, sending the digest would cost more.
 func named(payload []byte) string {
 	if len(payload) <= Large {
 		return ""
@@ -118,8 +118,8 @@ func Resume(ctx context.Context, r Runner, q keys.Queue) error {
 // Delete drops them.
 const stalls = 100
 
-// Delete drops all waiting tasks, also those in batches, and their locks. It may drop tasks added
-// meanwhile. If they arrive so fast that earlier ones may be left, it fails.
+// Delete drops all waiting tasks, including those in batches, and their locks. It may drop tasks
+// added meanwhile. If they arrive so fast that earlier ones may be left, it fails.
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 	cursor, list, least, stalled := "0", 1, int64(math.MaxInt64), 0
 	for {

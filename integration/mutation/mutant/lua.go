@@ -113,8 +113,8 @@ type segment struct {
 	before string // the token after it
 }
 
-// segments finds those in a run of tokens. For those in brackets, call it with
-// the inside of the brackets.
+// segments finds the segments in a run of tokens. To find those in brackets, call it with the
+// inside of the brackets.
 func segments(all []token, s span) (found []segment) {
 	now := segment{span: span{s.from, s.from}}
 	end := func(at, next int, after, before string) {
