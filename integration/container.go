@@ -29,7 +29,7 @@ const (
 )
 
 // ErrNoDocker says that there is no Docker engine, or that the engine can't get the image.
-var ErrNoDocker = errors.New("no container with Redis can be had: install Docker and start it, or set DOCKER_HOST; for another image set " + ImageEnv)
+var ErrNoDocker = errors.New("can't start a Redis container: install Docker and start it, or set DOCKER_HOST; for another image set " + ImageEnv)
 
 // Container is a running Redis.
 type Container struct {

@@ -45,7 +45,7 @@ func main() {
 	var o options
 	names := strings.Join(slices.Sorted(maps.Keys(campaigns)), ", ")
 	flag.StringVar(&o.campaign, "campaign", "kills", "what happens: "+names)
-	flag.Uint64Var(&o.seed, "seed", 0, "of the schedule; 0 throws one")
+	flag.Uint64Var(&o.seed, "seed", 0, "of the schedule; 0 chooses one")
 	flag.StringVar(&o.dir, "dir", "", "for histories; a new one, which is removed after a run without violations, if empty")
 	flag.IntVar(&o.peers, "peers", 12, "processes that live at any time")
 	flag.DurationVar(&o.lease, "lease", time.Second, "of the peers")
@@ -56,7 +56,7 @@ func main() {
 	flag.IntVar(&o.restarts, "restarts", 10, "times to kill Redis")
 	flag.StringVar((*string)(&o.fsync), "durability", string(always), "of a Redis that is killed: always, everysec, rdb or none")
 	flag.DurationVar(&o.span, "span", time.Minute, "of campaigns that count no faults")
-	flag.BoolVar(&o.strict, "strict", false, "demand the times that are promised, which a busy machine may not keep")
+	flag.BoolVar(&o.strict, "strict", false, "check the guaranteed times, which a busy machine may exceed")
 	flag.Parse()
 	if flag.NArg() > 0 || campaigns[o.campaign] == nil || durable[o.fsync] == nil || o.peers < 2 {
 		flag.Usage()

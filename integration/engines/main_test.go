@@ -17,9 +17,9 @@ import (
 )
 
 var (
-	seed   = flag.Uint64("engines.seed", 0, "seed of what comes upon the servers and the peers; 0 is a new one")
+	seed   = flag.Uint64("engines.seed", 0, "seed of the faults; 0 chooses one")
 	rounds = flag.Int("engines.rounds", 2, "how many failovers, moves and promotions each test has")
-	strict = flag.Bool("engines.strict", false, "demand the times that are promised, which a busy machine may not keep")
+	strict = flag.Bool("engines.strict", false, "check the guaranteed times, which a busy machine may exceed")
 )
 
 func TestMain(m *testing.M) {

@@ -26,7 +26,7 @@ func (s *Store) unmoved(batches string) (ids []string) {
 // behind refuses an enqueue that would overtake a batch.
 func (s *Store) behind(batches string) {
 	if len(s.unmoved(batches)) > 0 {
-		panic(Refusal("UNMOVED a batch that was committed before is to be moved first"))
+		panic(Refusal("UNMOVED an earlier batch must be moved first"))
 	}
 }
 

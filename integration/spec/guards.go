@@ -41,7 +41,7 @@ var (
 	NewestFirst      = guard("newest-first", "lib_return.lua", "tasks go back newest first", "workers die", "")
 	FenceFirst       = guard("fence-first", "lib_return.lua", "a worker is fenced before its tasks go back", "workers die", "")
 	FenceForgets     = guard("fence-forgets", "lib_return.lua", "a fenced worker loses its round number", "leaving and joining again", "")
-	HeardOf          = guard("heard-of", "lib_return.lua", "a suspect that has renewed its lease is none", "lapsed and suspected",
+	HeardOf          = guard("heard-of", "lib_return.lua", "a worker that has renewed its lease isn't a suspect anymore", "lapsed and suspected",
 		"A worker that beats, sends a round or joins removes the mark itself. The check matters if a beat can't do that, since it changes nothing else.")
 	BeatMembers = guard("beat-members", "beat.lua", "only a member may beat", "lapsed and suspected", "")
 	JoinMark    = guard("join-mark", "join.lua", "a worker can't join while its tasks are being returned", "a late join and a late round",

@@ -22,7 +22,7 @@ func init() {
 	verbs["sweep"] = of(sweep)
 }
 
-var evicted = Refusal("EVICTED the worker is no member of the queue")
+var evicted = Refusal("EVICTED the worker is not a member of the queue")
 
 func join(s *Store, c store.Call, at time.Time) any {
 	workers, suspects, rounds, worker := c.Key("workers"), c.Key("suspects"), c.Key("rounds"), c.Arg("worker")
@@ -38,7 +38,7 @@ func join(s *Store, c store.Call, at time.Time) any {
 	case !numeric:
 		return Refusal("WRONGTYPE the token counter is not a number")
 	case suspected && mark <= 0 && s.has(JoinMark):
-		return Refusal("EVICTED the worker has been failed or has left")
+		return Refusal("EVICTED the worker was evicted or has left")
 	case member && last >= first && s.has(JoinCopies):
 		return 1
 	case asked < fence && s.has(JoinFence):

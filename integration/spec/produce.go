@@ -72,7 +72,7 @@ func enqueueUnique(s *Store, c store.Call, _ time.Time) any {
 			held = true
 		}
 		if held && s.has(Duplicate) {
-			return Refusal("DUPLICATE an equal unique task waits or runs")
+			return Refusal("DUPLICATE an equal unique task is waiting or running")
 		}
 	}
 	_, alone := s.pushAll(waiting, c.Key("idle"), c.Key("workers"), c.Arg("wake"), c.Arg("enqueue"), []string{c.Arg("payload")})

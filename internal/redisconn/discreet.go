@@ -144,8 +144,8 @@ ERR max number of clients reached invalid DB index is out of range
 ERR unknown command subcommand wrong number of arguments for
 ERR Error running script call to value is not an integer or out of range no such key index syntax error
 UNKILLABLE Sorry the script already executed write commands
-EVICTED the worker is no member of the queue has been failed or has left
-STALE later rounds have been answered DUPLICATE an equal unique task waits or runs the token counter is not a number
+EVICTED the worker is not a member of the queue was evicted or has left
+STALE later rounds have been answered DUPLICATE an equal unique task is waiting or running the token counter is not a number
 `) {
 		all[bare(word)] = true
 	}

@@ -73,7 +73,7 @@ func TestDrift(t *testing.T) {
 		{"two of the list start", list, begins(1, "p1", "p2"), drift(0)},
 		{"two of the list start beside locks", list.with("unique", "{#b=w:1 offset=0}"), begins(1, "p1", "p2"), drift(0)},
 		{"one of the list ends", held, ends(2, "p1", 1, Finish, Outcome{}), drift(0)},
-		{"one of the list is to be tried again", held, ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), drift(0)},
+		{"one from the list is retried", held, ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), drift(0)},
 		{"an entry starts", entry, begins(1, "p1"), drift(1)},
 		{"an entry and two of the list start", entry, begins(1, "p1", "p2", "p3"), drift(1)},
 		{"one is stopped", held, ends(2, "p1", 1, Stop, Outcome{}), drift(1)},

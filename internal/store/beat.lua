@@ -22,7 +22,7 @@
 local worker, lease, grace, right = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) - now
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
 if not deadline then --! guard beat-members false
-  return redis.error_reply('EVICTED the worker is no member of the queue')
+  return redis.error_reply('EVICTED the worker is not a member of the queue')
 end
 -- A worker asks for the right to evict until one grace after it sends. It may overestimate
 -- Redis's time by as long as its last heartbeat took, which is at most another grace. A value

@@ -249,7 +249,7 @@ func TestCheckAdded(t *testing.T) {
 		{name: "it is lost", seed: seeded(apart.with("keyed:k:@1-7-a", "")), steps: []when{
 			{call: checks(false, CheckAdded, "1-7", "1-8"), want: "added 1-7", state: apart.with("keyed:k:@1-7-a", "")},
 			{call: checks(true, CheckAdded, "1-7", "1-8"), want: "added 1-7 mended", state: rest}}},
-		{name: "it is lost, but for its card", seed: seeded(apart.with("keyed:k:@1-7-a", "{card=0}")), steps: []when{
+		{name: "only its card is left", seed: seeded(apart.with("keyed:k:@1-7-a", "{card=0}")), steps: []when{
 			{call: checks(true, CheckEntries, "k:@1-7-a"), want: "schedule k:@1-7-a mended", state: apart.with("keyed:k:@1-7-a", "")}}},
 		{name: "another type is in its place", seed: seeded(apart.with("keyed:k:@1-7-a", "=foreign")), steps: []when{
 			{call: checks(true, CheckAdded, "1-7"), state: apart.with("keyed:k:@1-7-a", "=foreign")}}},

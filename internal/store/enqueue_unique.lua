@@ -46,7 +46,7 @@ if where then
     end
   end
   if held then --! guard duplicate false
-    return redis.error_reply('DUPLICATE an equal unique task waits or runs')
+    return redis.error_reply('DUPLICATE an equal unique task is waiting or running')
   end
 end
 local at = 3

@@ -25,7 +25,7 @@ if not token or token ~= math.floor(token) or token < 0 or token >= NEVER then
   return redis.error_reply('WRONGTYPE the token counter is not a number')
 end
 if mark <= 0 then --! guard join-mark false
-  return redis.error_reply('EVICTED the worker has been failed or has left')
+  return redis.error_reply('EVICTED the worker was evicted or has left')
 end
 if member and last >= tonumber(ARGV[4]) then --! guard join-copies false
   return 1 -- this is a copy of an earlier join

@@ -23,7 +23,7 @@ elseif mark >= 0 then -- otherwise continue what an earlier call began
   -- A worker with mark 0 was evicted, and other peers return its tasks. If this call
   -- succeeded, the worker would join again under the same id.
   if mark == 0 or returns.last_fence() > tonumber(ARGV[8]) then --! guard spent-ids false
-    return redis.error_reply('EVICTED the worker is no member of the queue')
+    return redis.error_reply('EVICTED the worker is not a member of the queue')
   end
   returns.end_joins() --! guard leave-fences omitted
   return { 0, 0 }

@@ -84,7 +84,7 @@ local at = 31
 
 -- All checks first, since Redis doesn't roll back.
 if not redis.call('ZSCORE', q.workers, worker) then --! guard step-members false
-  return redis.error_reply('EVICTED the worker is no member of the queue')
+  return redis.error_reply('EVICTED the worker is not a member of the queue')
 end
 local last = tonumber(redis.call('HGET', q.rounds, worker)) or 0
 if round < last - 3 then --! guard window false
