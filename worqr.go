@@ -221,8 +221,8 @@ type Peer struct {
 
 // Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
 // unix:///path[?db=n], redis+cluster://[[user]:password@]host[:port],... or
-// redis+sentinel://[[user]:password@]host[:port],.../master[/db][?sentinel=[user]:password].
-// Write rediss for TLS. Without a colon, it's the password. Open does no I/O.
+// redis+sentinel://[[user]:password@]host[:port],.../master[/db][?sentinel=[user]:password]. Write
+// rediss for TLS. A login without a colon is a password. Open does no I/O.
 func Open(url string, opts *Options) (*Peer, error) {
 	var access store.Access
 	if opts != nil {
