@@ -54,7 +54,7 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
 	Propagator     propagation.TextMapPropagator
-	// Child makes the span of an attempt a child of the producer's. Both are in one trace then.
+	// Child makes the span of an attempt a child of the producer's. Then both are in one trace.
 	Child bool
 }
 

@@ -169,7 +169,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// measured returns the sums or counts, by instrument, and those of attempts by outcome.
+// measured returns the sums or counts of each instrument, and for attempts, by outcome.
 func (b *bench) measured(t testing.TB) map[string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
