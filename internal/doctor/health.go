@@ -19,7 +19,7 @@ const (
 	defaultRetrying = 10
 
 	recently  = time.Hour   // for failures
-	overtakes = 100         // that many times as many tasks as run have started since: unusually long
+	overtakes = 100         // unusually long: since then, this many times as many tasks have started as are running
 	atLeast   = time.Minute // shorter runs aren't reported for that
 )
 

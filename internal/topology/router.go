@@ -426,8 +426,8 @@ func (r *Router) ask(ctx context.Context, at string) error {
 	return err
 }
 
-// meet checks that the first server that is reached is in cluster mode, if the user may ask:
-// another server would carry out the call, and it wouldn't be noticed.
+// meet checks that the first server that is reached is in cluster mode, if the user may ask. A
+// single server would carry out the call, and nobody would notice.
 func (r *Router) meet(ctx context.Context, at string) error {
 	if r.cluster.met.Load() {
 		return nil
