@@ -50,7 +50,7 @@ import (
 
 // Options configure Telemetry. A zero field means the default.
 type Options struct {
-	// TracerProvider, MeterProvider and Propagator are those of package otel by default.
+	// TracerProvider, MeterProvider and Propagator default to those of package otel.
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
 	Propagator     propagation.TextMapPropagator

@@ -102,8 +102,8 @@ const (
 	timeout    = 5 * time.Second
 )
 
-// Metrics are those of one peer. They're a prometheus.Collector: register them once. For several
-// peers in a process, register the Metrics of each with prometheus.WrapRegistererWith.
+// Metrics are the metrics of one peer. They're a prometheus.Collector: register them once. For
+// several peers in a process, register the Metrics of each with prometheus.WrapRegistererWith.
 type Metrics struct {
 	opts   Options
 	counts counts

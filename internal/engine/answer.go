@@ -391,13 +391,13 @@ func (s *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 	}
 }
 
-// giveBackLocked returns a task that nobody began to the front.
+// giveBackLocked returns an unbegun task to the front.
 func (s *Session) giveBackLocked(t *Attempt) {
 	s.outbox = append(s.outbox, t.unbegun(store.Stop))
 	s.hurryLocked()
 }
 
-// unbegun returns the ending of a task that nobody began.
+// unbegun returns the ending of a task that no handler or caller has begun.
 func (t *Attempt) unbegun(verb store.Ending) *ending {
 	s := &ending{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
 	if !t.isKnown() {
