@@ -246,7 +246,7 @@ func (s *Session) releasedLocked(e *exchange, m mishap) {
 	s.tellFailedLocked(e, m)
 }
 
-// lend frees the slots of a round whose answer may take long.
+// lend frees the slots of a round whose answer may take a while.
 func (s *Session) lend(e *exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

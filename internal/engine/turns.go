@@ -101,7 +101,7 @@ func (q *Queue) yieldsLocked(s *Session, now time.Time) bool {
 }
 
 // promptLocked returns how long a session that has a seat may take to bring tasks: longer if trips
-// take long.
+// are slow.
 func (q *Queue) promptLocked() time.Duration {
 	return min(max(4*(q.pace.trip+q.pace.late), prompt), farthest)
 }

@@ -370,7 +370,7 @@ func (r *Router) sweep() {
 	for at, n := range r.nodes {
 		switch _, owns := slices.BinarySearch(owners, at); {
 		case owns:
-		case time.Since(n.used) < r.unused || n.line.Heard() < r.unused: // calls may take long, and other code may have the line
+		case time.Since(n.used) < r.unused || n.line.Heard() < r.unused: // calls may take a while, and other code may have the line
 			r.sweepLaterLocked()
 		default:
 			delete(r.nodes, at)
