@@ -76,7 +76,7 @@ func (p *Peer) Pause() { p.link.pause() }
 // Resume ends a Pause, and delivers what was held back.
 func (p *Peer) Resume() { p.link.resume() }
 
-// LoseReply loses the reply to the next call that contains text, such as a payload or a worker's id;
-// "" is any call, even a heartbeat. Redis carries out the call, and the connection breaks. A call that
-// isn't safe to repeat then fails with worqr.ErrUnknownOutcome.
+// LoseReply loses the reply to the next call that contains text, such as a payload or a worker's
+// id; "" is any call, even a heartbeat. Redis carries out the call, and the connection breaks. A
+// call that isn't safe to repeat then fails with worqr.ErrUnknownOutcome.
 func (p *Peer) LoseReply(text string) { p.link.lose(text) }

@@ -33,9 +33,9 @@ type Trace struct {
 	// Ended follows each Started once: the end is stored, the task was returned because the worker
 	// left, or this worker has lost it (Lost). While Redis can't store the end, Ended waits.
 	Ended func(Task)
-	// Changed follows each call of RemoveKey, RunNow, Delete, Pause, Resume, RequeueFailed, DeleteFailed
-	// and their variants that was sent to Redis. Method is its name; Tasks is how many tasks it changed,
-	// or 0 if it doesn't count them.
+	// Changed follows each call of RemoveKey, RunNow, Delete, Pause, Resume, RequeueFailed,
+	// DeleteFailed and their variants that was sent to Redis. Method is its name; Tasks is how many
+	// tasks it changed, or 0 if it doesn't count them.
 	Changed func(Queue)
 	// Failed: this peer moved tasks that can't start to the failed queue. Kind says why:
 	// inspect.FailureExpired or inspect.FailureCrashed. Ended reports tasks that fail in any other
