@@ -61,7 +61,7 @@ func (p *Peer) examine(ctx context.Context, opts *inspect.CheckOptions, repair b
 	return r, nil
 }
 
-// lacking adds to a denial what to do about it: a worker's ACL rule isn't enough for a checkup.
+// lacking adds advice to a denial: a worker's ACL rule isn't enough for a check.
 func lacking(err error) error {
 	command, denied := store.DeniedCommand(err)
 	if !denied {

@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A damage is planted into the namespace p, next to a queue that has the member w1.
+// damage is planted under the prefix p, next to a queue that worker w1 serves.
 type damage struct {
 	name     string
 	plant    []string
@@ -110,8 +110,8 @@ var damages = []damage{
 		"HSET p:failed:keyed:{q}:" + k + " payload " + a + " due 1 retries 0 crashes 0 kind failed reason r", "ZADD p:failed:schedule:{q} 1 " + k, "ZADD p:failed:contents:{q} 0 " + sha(a) + ":" + k}},
 }
 
-// A listed queue exists, even if a key belongs to a part of it that has never had a task, and even
-// if the number of its parts is no longer known.
+// A listed queue is never reported as unknown, even if a key belongs to a part that has never had a
+// task, or the number of parts is no longer known.
 func TestExplainSpread(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -169,7 +169,7 @@ func TestUnservedKey(t *testing.T) {
 	}
 }
 
-// Check finds every damage and changes nothing. Repair repairs what it can, and Check then finds
+// Check finds all damage and changes nothing. Repair repairs what it can, and Check then finds
 // nothing. No task is lost, and no secret is shown.
 func TestCheckDamages(t *testing.T) {
 	t.Parallel()
@@ -248,7 +248,7 @@ func dump(t testing.TB, conn redis.Conn, prefix string) (all []string) {
 	return all
 }
 
-// After Redis was stalled, all leases have expired, and no worker is dead.
+// After Redis has stalled, all leases have expired, but no worker is dead.
 func TestCheckAfterStall(t *testing.T) {
 	is := parallel(t)
 	const lease = time.Second
@@ -286,8 +286,8 @@ func severities(r *inspect.CheckReport) map[inspect.FindingKind]inspect.Severity
 	return all
 }
 
-// A pause that tasks wait for is always reported, as a danger while the backlog grows. It doesn't
-// hide that no worker serves the queue.
+// A pause with waiting tasks is a notice, and a warning while the backlog grows. It doesn't hide
+// that no worker serves the queue.
 func TestCheckPaused(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -326,7 +326,7 @@ func TestCheckPaused(t *testing.T) {
 	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityNotice, "no-worker": inspect.SeverityWarning})
 }
 
-// Many findings are counted, and none is left out.
+// Findings beyond the limit of a report are counted, and Repair repairs them.
 func TestCheckMany(t *testing.T) {
 	is := parallel(t)
 	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
@@ -346,7 +346,7 @@ func TestCheckMany(t *testing.T) {
 	is.True(report.OK())
 }
 
-// A task is explained in each of its states.
+// Explain covers each state of a task.
 func TestExplain(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)

@@ -220,7 +220,7 @@ func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {
 	return resultOf(record), nil
 }
 
-// keyed checks a key, and returns the part of the queue that it is in.
+// keyed checks a key, and returns the part of the queue that has it.
 func (q *Queue) keyed(ctx context.Context, key string) (*Queue, error) {
 	if q.bad != nil {
 		return nil, q.bad

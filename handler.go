@@ -406,8 +406,8 @@ const (
 	defaultWait  = 100 * time.Millisecond
 )
 
-// HandleBatch is Handle for batches. Functions given to Use wrap each task; they return once its
-// batch has run. SetOptions replaces the HandleOptions; Size and Wait stay.
+// HandleBatch is Handle for batches. Functions given to Use wrap each task, whose handler returns
+// once its batch has run. SetOptions replaces the HandleOptions; Size and Wait stay.
 func (q *Queue) HandleBatch(h BatchHandler, opts *BatchOptions) {
 	var o BatchOptions
 	if opts != nil {

@@ -258,9 +258,9 @@ func (q *Queue) with(n int) []*Queue {
 	return all
 }
 
-// known returns the parts of the queue, including those of others that have spread it over another
-// number. An operation that must not miss any passes fresh. If the Redis user may not read that
-// number, known returns the queue's own parts. It fails if the queue's name is bad.
+// known returns the parts of the queue, including further ones if other programs have spread it
+// over another number. An operation that must not miss any passes fresh. If the Redis user may not
+// read that number, known returns the queue's own parts. It fails if the queue's name is bad.
 func (q *Queue) known(ctx context.Context, fresh bool) ([]*Queue, error) {
 	if q.bad != nil || q.spread == nil {
 		return q.all(), q.bad
@@ -363,8 +363,8 @@ func (q *Queue) tell(ctx context.Context) {
 	_, _ = store.Spread(ctx, q.peer.calls, q.peer.space, q.name, len(q.spread.parts), false)
 }
 
-// toServe returns the parts that a peer serves, including those of others that have spread the
-// queue over more. So peers can be replaced one by one when the number changes.
+// toServe returns the parts that a peer serves, including further ones if other programs have
+// spread the queue over more. So peers can be replaced one by one when the number changes.
 func (q *Queue) toServe(ctx context.Context) ([]*Queue, error) {
 	n := len(q.spread.parts)
 	said, err := store.Spread(ctx, q.peer.calls, q.peer.space, q.name, n, true)

@@ -12,7 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Listings and counts include due tasks, the list and later tasks, more than a page of each.
+// Listings and counts include due tasks, listed tasks and later tasks, even if each fills several
+// pages.
 func TestReadOutsOfBothLanes(t *testing.T) {
 	is := parallel(t)
 	q := open(t, worqr.Options{}).Queue("q")

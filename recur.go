@@ -39,7 +39,7 @@ type EveryOptions struct {
 	// SkipLate skips an occurrence that can't start within this time, at least 1 ms; 0 starts it
 	// late. If several are late, only the first runs.
 	SkipLate time.Duration
-	// Properties are those of each occurrence, which has neither Expires nor Once.
+	// Properties apply to each occurrence. Expires and Once must be unset.
 	Properties
 }
 
@@ -54,9 +54,9 @@ const longestRecurring = MaxKeySize - 24
 // Run. It does no I/O; Run registers the schedule in Redis.
 //
 // The next occurrence is planned before the handler of one starts, and waits until that one has
-// finished or failed for good. So runs don't overlap, unless a worker is evicted while its handler goes on. Retries
-// and crashes count for one occurrence. CancelKey and RemoveKey drop one, Put under key moves the
-// next one, and RunNow adds one.
+// finished or failed for good. So runs don't overlap, unless a worker is evicted while its handler
+// keeps running. Retries and crashes count for one occurrence. CancelKey and RemoveKey drop one,
+// Put under key moves the next one, and RunNow adds one.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
 // gone. A peer that calls Every again replaces its own; a nil schedule withdraws it. When the last

@@ -112,7 +112,7 @@ func (p *Peer) current() (all []*service) {
 	return all
 }
 
-// shutting stops the serving of queues: from now on, handlers are neither added nor removed. It
+// shutting marks the peer as draining: from now on, handlers are neither added nor removed. It
 // returns the queues that may have tasks.
 func (p *Peer) shutting() []*service {
 	p.mu.Lock()

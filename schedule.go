@@ -16,7 +16,7 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// Reschedule says whether a Put changes the time of the task that waits under its key.
+// Reschedule says whether a Put changes the time of the task waiting under its key.
 type Reschedule int
 
 const (
@@ -162,8 +162,8 @@ func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[inspect.ScheduledTask, 
 
 // Properties are optional data and limits of a task. Zero fields are unset.
 type Properties struct {
-	// Headers go with the task as Task.Headers, through retries and the failed queue: up to
-	// MaxHeaders, of MaxHeaderBytes together, any bytes. They aren't logged.
+	// Headers stay with the task, even when it's retried or fails: up to MaxHeaders, MaxHeaderBytes
+	// in total, of any bytes. They aren't logged.
 	Headers map[string]string
 	// Expires is the time, by Redis's clock, after which neither the task nor a retry starts: it
 	// fails as inspect.FailureExpired.

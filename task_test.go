@@ -42,7 +42,7 @@ func TestRetryAndFailBadly(t *testing.T) {
 	}
 }
 
-// Methods without Run, from the first to the last: their preconditions, and what they leave behind.
+// The methods for working without Run, in order: their preconditions, and what they leave behind.
 // TestRandom covers what they do to tasks.
 func TestVerbs(t *testing.T) {
 	is := parallel(t)
@@ -116,8 +116,8 @@ func TestTaskMadeByHand(t *testing.T) {
 
 // While the digest of a large payload is computed, which here takes as long as the test wants,
 // other tasks of the queue start and end, cancels of them work, and heartbeats go on. A cancel of
-// the large task doesn't end before it's known whether it covers that task, and then its handler
-// isn't called.
+// the large task doesn't end until it's known whether it covers that task, and then the task's
+// handler isn't called.
 func TestDigestHoldsUpNobody(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)

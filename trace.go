@@ -25,7 +25,8 @@ func (q *Queue) changes(method, key string) func(tasks int, err error) error {
 	}
 }
 
-// enqueued reports to the Trace a call that has added payloads, or may have, and returns its error.
+// enqueued tells the Trace about a call that has added payloads, or may have, and returns its
+// error.
 func (q *Queue) enqueued(began time.Time, t worqrtrace.Queue, err error, payloads ...[]byte) error {
 	if began.IsZero() || err != nil && !errors.Is(err, ErrUnknownOutcome) {
 		return err
@@ -40,7 +41,7 @@ func (q *Queue) enqueued(began time.Time, t worqrtrace.Queue, err error, payload
 	return err
 }
 
-// canceled reports to the Trace a cancel that has removed tasks.
+// canceled tells the Trace about a cancel, and how many waiting tasks it removed.
 func (q *Queue) canceled(began time.Time, key string, removed int) {
 	if !began.IsZero() {
 		now := time.Now()

@@ -200,8 +200,8 @@ func statsOf(c *engine.Counts) inspect.PeerStats {
 	}
 }
 
-// Ping asks Redis, or each master of a cluster, whether it answers. It fails with ErrUnreachable
-// if it doesn't, or ctx ends first.
+// Ping asks Redis, or each master of a cluster, whether it answers. If one doesn't, or ctx ends
+// first, it fails with ErrUnreachable.
 func (p *Peer) Ping(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("ping", p.bad)
@@ -214,7 +214,7 @@ func (p *Peer) Ping(ctx context.Context) error {
 }
 
 // LastBeat returns when the last heartbeat that Redis answered was sent, or the worker was started,
-// by this peer's clock. In a cluster, it's that of the node silent for longest. It's zero while the
+// by this peer's clock. In a cluster, the node silent for longest counts. It's zero while the
 // worker isn't started.
 func (p *Peer) LastBeat() time.Time { return p.fleet.LastBeat() }
 

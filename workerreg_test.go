@@ -19,8 +19,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A StopWorker whose context has ended doesn't wait for an answer to the removal of dead workers'
-// registrations.
+// A StopWorker whose context has ended doesn't wait until dead workers' registrations are removed.
 func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -225,8 +224,8 @@ func probed(h http.Handler) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// A peer is ready from the time it has joined its queues until it begins to drain, except while
-// Redis is silent for the length of its lease. It's alive all the time.
+// A peer is ready once it has joined its queues, until it begins to drain, except while its lease
+// may have expired. It's alive all the time.
 func TestReady(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)

@@ -32,9 +32,9 @@
 // context ends, and fail if Redis is silent for [Options.CallTimeout]. After [ErrUnknownOutcome],
 // the call may have taken effect. After other errors, it hasn't, except that calls on many tasks,
 // such as Cancel, Delete and FailWorker, may be partly done, and StopWorker, StopWork, Unhandle and
-// Close stop in any case. Listings read a page at a time, aren't snapshots, and stop after the first
-// error. Printed or logged values never show payloads, keys or results. Result types are in package
-// inspect, those of [Options.Trace] in worqrtrace.
+// Close stop in any case. Listings read a page at a time, aren't snapshots, and stop after the
+// first error. Printed or logged values never show payloads, keys or results. Result types are in
+// package inspect; types for [Options.Trace] are in worqrtrace.
 package worqr
 
 import (
@@ -221,8 +221,8 @@ type Peer struct {
 
 // Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
 // unix:///path[?db=n], redis+cluster://[[user]:password@]host[:port],... or
-// redis+sentinel://[[user]:password@]host[:port],.../master[/db][?sentinel=[user]:password].
-// Write rediss for TLS. Without a colon, it's the password. Open does no I/O.
+// redis+sentinel://[[user]:password@]host[:port],.../master[/db][?sentinel=[user]:password]. Write
+// rediss for TLS. A login without a colon is a password. Open does no I/O.
 func Open(url string, opts *Options) (*Peer, error) {
 	var access store.Access
 	if opts != nil {
@@ -347,7 +347,7 @@ func (p *Peer) isRunning() bool {
 type Queue struct {
 	peer   *Peer
 	name   string
-	in     string // its name in Redis: name, or that of a part
+	in     string // its name in Redis: name, or a part's
 	id     string // in, or a different one for its failed queue
 	keys   store.Keys
 	spread *spread // nil if it isn't spread

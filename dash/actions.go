@@ -67,7 +67,7 @@ func plain(do func(*worqr.Queue, context.Context) error) actionFunc {
 	return onQueue(func(ctx context.Context, q *worqr.Queue, _ url.Values) (int, error) { return uncounted, do(q, ctx) })
 }
 
-// onChosen returns an actionFunc about chosen failed tasks.
+// onChosen returns an actionFunc for the chosen failed tasks.
 func onChosen(do func(*worqr.Queue, context.Context, ...string) (int, error)) actionFunc {
 	return onQueue(func(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 		if len(form["id"]) == 0 {

@@ -21,7 +21,7 @@ type banner struct {
 	Text   string
 	Link   string // to where it's shown or can be solved
 	Label  string // of the link
-	Age    string // of the check that found it; "" if it's of the snapshot
+	Age    string // of the check that found it; "" if the snapshot shows it
 	Others int    // queues with the same problem
 
 	n    int              // the number in Text
@@ -34,8 +34,8 @@ const (
 	manyWaiting = 100
 )
 
-// banners explains the problems, worst first: those in the snapshot, and further ones from the last check. If
-// queue isn't "", it's about that one.
+// banners explains the problems, worst first: those in the snapshot, and others from the last
+// check. If queue isn't "", it explains only that queue's.
 func (d *dashboard) banners(s *snapshot, queue string) []banner {
 	var all []banner
 	if s.err != nil {
@@ -150,7 +150,7 @@ func ofWorkers(q *queueState) (all []banner) {
 	return all
 }
 
-// about formats a span, and calls it a minute if it's nearly one: snapshots are some time apart.
+// about formats a span. It rounds 55 s to 75 s to a minute, since snapshots are some time apart.
 func about(d time.Duration) string {
 	if d > 55*time.Second && d < 75*time.Second {
 		d = time.Minute

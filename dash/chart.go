@@ -144,7 +144,7 @@ func trace(s series, now time.Time) string {
 	return b.String()
 }
 
-// mark formats a label of a line: those of a chart have the same unit.
+// mark formats the label of a line. All labels of a chart have the same unit.
 func mark(v, most float64, unit string) string {
 	if unit != "s" && most >= 10_000 && v < 10_000 {
 		return strconv.FormatFloat(v/1e3, 'g', 3, 64) + " k" + unit
@@ -152,7 +152,7 @@ func mark(v, most float64, unit string) string {
 	return measure(v, unit)
 }
 
-// durations are the tops of charts of time, in seconds, whose halves are round as well.
+// durations are the possible tops of a chart of time, in seconds. Their halves are round, too.
 var durations = []float64{1, 2, 4, 10, 20, 60, 2 * 60, 4 * 60, 10 * 60, 20 * 60, 3600, 2 * 3600, 4 * 3600, 12 * 3600, 24 * 3600, 48 * 3600}
 
 // scale returns a round number above all values, and the lines below it.
@@ -200,7 +200,7 @@ func measure(v float64, unit string) string {
 	return amount(v)
 }
 
-// charts returns those of a queue, or of all together.
+// charts returns the charts of a queue, or of all queues together.
 func charts(h history, now time.Time) []*chart {
 	all := []*chart{
 		draw("Throughput", "/s", now,

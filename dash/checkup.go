@@ -108,7 +108,7 @@ func (c *checkup) run() {
 	}
 }
 
-// findings returns those of the last check, and when that began.
+// findings returns the findings of the last check, and when the check began.
 func (c *checkup) findings() ([]inspect.Finding, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

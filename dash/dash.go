@@ -35,14 +35,14 @@ type Options struct {
 	// AllowActions shows the buttons and lets them act. Otherwise the dashboard is read-only.
 	AllowActions bool
 	// Authorize, if set, decides about each request. It gets [View] before a page is shown, and the
-	// action before it's done. If it returns an error, the answer is the error's text with status 403.
-	// It must be safe for concurrent use.
+	// action before it's done. If it returns an error, the response is the error's text with status
+	// 403. It must be safe for concurrent use.
 	Authorize func(*http.Request, Action) error
-	// User returns the name of who acts, for the log; nil takes it from basic authentication.
+	// User returns the user's name, for the log; nil takes it from basic authentication.
 	User func(*http.Request) string
-	// Payload returns the text by which a payload is shown and searched; "" hides it. Nil shows text
-	// unchanged, and other bytes as a dump. HidePayloads hides all. It must be safe for concurrent use,
-	// and not change the payload.
+	// Payload returns the text that pages show and search for a payload; "" hides it. Nil shows
+	// text unchanged, and other bytes as a dump. HidePayloads hides all. It must be safe for
+	// concurrent use, and not change the payload.
 	Payload func(queue string, payload []byte) string
 	// Queue returns the handle of a queue; nil is Peer.Queue. For a spread queue, return the handle
 	// that Spread returned.
@@ -78,13 +78,13 @@ const (
 	Discard         Verb = "discard"          // some failed tasks
 	DiscardMatching Verb = "discard-matching" // those that a search finds, or all
 	Stop            Verb = "stop"             // a RequeueMatching or DiscardMatching that is running
-	RunNow          Verb = "run-now"          // the next occurrence of a recurring task
+	RunNow          Verb = "run-now"          // a recurring task, once, in addition to its schedule
 	Return          Verb = "return"           // a running task, with all others of its worker
 	FailWorker      Verb = "fail-worker"
 	Sweep           Verb = "sweep"
 )
 
-// These are the pages and actions that are about all queues, whatever name a request has.
+// These pages and actions concern all queues, whatever name a request has.
 var (
 	pagesOfAll = []string{"", "overview", "workers", "server"}
 	verbsOfAll = []Verb{Check, FailWorker, Sweep}
@@ -93,7 +93,7 @@ var (
 // An Action is what a request wants to do.
 type Action struct {
 	Verb   Verb
-	Queue  string // "" if it's about all, as the overview, Workers, Server, FailWorker, Sweep and Check are
+	Queue  string // "" if it concerns all queues: the overview, Workers, Server, FailWorker, Sweep and Check
 	Worker string // of FailWorker and Return
 }
 

@@ -351,7 +351,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// An open page that takes long to make is made less often.
+// An open page that takes a long time to render is rendered less often.
 func TestSlowPage(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})

@@ -36,7 +36,7 @@ type failedBody struct {
 // A choice is an option of a list to choose from.
 type choice struct{ Value, Label string }
 
-// since returns the times that can be chosen, and that of the link.
+// since returns the times to choose from, including the one in the link.
 func since(query url.Values) []choice {
 	all := []choice{{"", "any time"}, {"10m", "10 minutes"}, {"1h", "hour"}, {"6h", "6 hours"}, {"24h", "day"}, {"168h", "week"}}
 	given := query.Get("since")

@@ -61,7 +61,7 @@ func TestAge(t *testing.T) {
 	is.Equal(age(2*time.Hour), "2 h ago")
 }
 
-// Each title and exception is of a finding that exists.
+// Each title and exception belongs to a kind of finding that exists.
 func TestTitles(t *testing.T) {
 	t.Parallel()
 	for _, kinds := range []iter.Seq[inspect.FindingKind]{maps.Keys(titles), maps.Keys(covered)} {

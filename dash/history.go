@@ -31,7 +31,7 @@ func (s *sample) add(of sample) {
 	s.oldest = max(s.oldest, of.oldest)
 }
 
-// tasks returns how many there are.
+// tasks returns the total number of tasks.
 func (s sample) tasks() int { return s.Waiting + s.Scheduled + s.Running + s.Failed }
 
 // A history has the samples of the last minutes, oldest first.
@@ -79,7 +79,7 @@ func (h history) before(d time.Duration) (sample, bool) {
 	return h[0], true
 }
 
-// pace returns that of the last seconds.
+// pace returns the pace over the last seconds.
 func (h history) pace() pace {
 	from, ok := h.before(smoothed)
 	if !ok {

@@ -31,7 +31,7 @@ type jobState struct {
 	Took    time.Duration
 }
 
-// jobs are the latest ones of each queue.
+// jobs has the latest job of each queue.
 type jobs struct {
 	mu  sync.Mutex // protects all
 	all map[string]*job
@@ -42,7 +42,7 @@ const (
 	shownAfter = time.Minute // how long its end is shown
 )
 
-// start runs a job, unless one of the same queue is running: then it returns nil.
+// start runs a job. It returns nil if a job of the same queue is running.
 func (j *jobs) start(verb Verb, queue string, do func(context.Context, *job) error) *job {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// The order has the tasks that may start now, and none that aren't due.
+// inOrder returns the tasks that may start now, and none that aren't due.
 func TestOrder(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})

@@ -65,8 +65,8 @@ func (d *dashboard) recurring(ctx context.Context, now *snapshot, query url.Valu
 	return p, nil
 }
 
-// recurrences are the recurring tasks of all queues. They aren't part of a snapshot: there's no count of them,
-// so each queue must be read.
+// recurrences has the recurring tasks of all queues. They aren't part of a snapshot, since Redis
+// doesn't count them, and each queue must be read.
 type recurrences struct {
 	queue func(name string) (*worqr.Queue, error)
 

@@ -29,8 +29,8 @@ var (
 	scaleFailed  = flag.Int("dash.failed", 2_000, "failed tasks of TestScale")
 )
 
-// In a large fleet, no page takes long, nor much of Redis's time. With its flags
-// it measures; the limits allow for a busy machine.
+// In a large fleet, no page takes long or needs much of Redis's time. With its flags, the test is a
+// benchmark; its limits allow for a busy machine.
 func TestScale(t *testing.T) {
 	parallel(t)
 	server := redistest.Start(t)

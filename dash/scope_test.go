@@ -99,7 +99,7 @@ func TestDeepPayload(t *testing.T) {
 	is.True(len(r.text) < 1<<20)
 }
 
-// The headers of a stream come at once, and a HEAD request holds no place of a page.
+// The headers of a stream come at once, and a HEAD request doesn't count as an open page.
 func TestStreamHead(t *testing.T) {
 	is := parallel(t)
 	b := browse(t, open(t, worqr.Options{}), nil)

@@ -66,7 +66,7 @@ type failedRow struct {
 	Worker  string
 }
 
-// searches are those of all browsers.
+// searches has the searches of all browsers.
 type searches struct {
 	mu  sync.Mutex // protects all
 	all []*search
@@ -106,8 +106,8 @@ func (s *search) isNew(now time.Time) bool {
 	return !s.over || now.Sub(s.ended) < 2*time.Second
 }
 
-// forget makes the next page begin its own search: an action may have changed the results. The pages that show
-// the existing searches keep them.
+// forget makes the next page begin its own search, since an action may have changed the results.
+// Pages that show an existing search keep it.
 func (s *searches) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

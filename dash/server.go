@@ -18,7 +18,7 @@ type serverBody struct {
 	PingError string
 	Took      time.Duration
 	Worker    string    // this process's id; "" if it isn't one
-	Ready     string    // why it isn't
+	Ready     string    // why it isn't ready; "" if it is
 	Beat      time.Time // its last heartbeat
 	Stats     inspect.PeerStats
 	Version   string

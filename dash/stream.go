@@ -14,8 +14,8 @@ import (
 // blocks are the parts of a page that change, as HTML, by id.
 type blocks map[string]string
 
-// How long a browser may take to receive, how often it gets at least a comment, and how long a stream lasts.
-// The browser connects again.
+// How long sending to a browser may take, the longest time between two messages, which may be
+// comments, and how long a stream lasts. The browser connects again.
 const (
 	sendTimeout   = 10 * time.Second
 	keepAlive     = 15 * time.Second
@@ -119,7 +119,7 @@ type serving struct {
 	streams map[*context.CancelFunc]bool
 }
 
-// servers are those, until they're garbage-collected.
+// servers has the state of each server until the server is garbage-collected.
 var servers struct {
 	mu sync.Mutex
 	of map[weak.Pointer[http.Server]]*serving // protected by mu

@@ -78,8 +78,8 @@ type CheckReport struct {
 	Repair   bool      // the report is Repair's
 }
 
-// OK reports whether every invariant holds: no finding of severity error is left. For warnings, it's
-// true, but worqr check exits with 1.
+// OK reports whether every invariant holds: no finding of severity error is left. Warnings don't
+// count, although worqr check exits with 1 for them.
 func (r *CheckReport) OK() bool {
 	return !r.Unwell && !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == SeverityError && !f.Repaired })
 }

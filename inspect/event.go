@@ -22,9 +22,9 @@ const (
 	EventLost   EventKind = "lost"   // Redis lost writes, as this peer noticed
 )
 
-// An Event is what Peer.Events yields: something that happened on a queue. Of payloads above 64 KiB
-// (1 KiB for EventCancel), and of results above worqr.Options.MaxResult, it has only size and
-// digest; when many tasks end at once, the same may be true of smaller ones.
+// An Event is what Peer.Events yields: something that happened on a queue. If a payload is above 64
+// KiB (1 KiB for EventCancel), or a result above worqr.Options.MaxResult, the event has only its
+// size and digest. When many tasks end at once, smaller ones may be left out, too.
 type Event struct {
 	Kind     EventKind
 	Queue    string // "" for EventSync

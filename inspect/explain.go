@@ -14,7 +14,7 @@ import (
 type CopyState string
 
 const (
-	CopyWaiting   CopyState = "waiting" // on the list
+	CopyWaiting   CopyState = "waiting" // on the list, or added
 	CopyScheduled CopyState = "scheduled"
 	CopyBlocked   CopyState = "blocked" // behind the running task with its key
 	CopyRunning   CopyState = "running" // held by a worker
@@ -156,7 +156,7 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 	return s.String()
 }
 
-// became says what became of an occurrence, as part of a sentence.
+// became describes how an occurrence ended, as part of a sentence.
 func became(outcome string) string {
 	switch outcome {
 	case "canceled", "skipped", "lost":

@@ -16,7 +16,7 @@ type QueueStats struct {
 	Running     int  // held by workers, running or prefetched
 	Failed      int  // not counting those that OnFailed is handling
 	Workers     int  // perhaps dead ones, until they're evicted
-	IdleWorkers int  // with free slots; if the queue is spread, those of the part that has most
+	IdleWorkers int  // with free slots; if the queue is spread, on the part that has most
 	Silent      bool // it has workers, and none has renewed its lease in time
 	Paused      bool
 	// Oldest is how long ago the task that has waited longest could have started, by Redis's clock:
@@ -55,7 +55,7 @@ type PeerStats struct {
 	Retried         int64 // attempts, not tasks
 	Snoozed         int64 // by Snooze
 	Failed          int64 // moved to the failed queue
-	Expired         int64 // those of Failed that expired before they started
+	Expired         int64 // tasks in Failed that expired before they started
 	Dropped         int64 // from a full failed queue
 	TakenOver       int64 // taken over by another worker, or ended too late
 	HandlerErrors   int64 // panics included

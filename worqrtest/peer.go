@@ -44,7 +44,7 @@ func (r *Redis) Peer(opts *worqr.Options) *Peer {
 	return p
 }
 
-// Serve runs the peer until the test ends, or stop is called, which drains. The test fails if Run
+// Serve runs the peer until the test ends or stop is called; then it drains. The test fails if Run
 // does.
 func (p *Peer) Serve() (stop func()) {
 	p.t.Helper()
@@ -69,14 +69,14 @@ func (p *Peer) Serve() (stop func()) {
 // Its handlers keep running, since a goroutine can't be killed.
 func (p *Peer) Crash() { p.link.crash() }
 
-// Pause holds back everything the peer sends and receives, until Resume, as if its process had stopped or the
-// network was down. Its handlers keep running.
+// Pause holds back everything the peer sends and receives until Resume, as if its process had
+// stopped or the network was down. Its handlers keep running.
 func (p *Peer) Pause() { p.link.pause() }
 
 // Resume ends a Pause, and delivers what was held back.
 func (p *Peer) Resume() { p.link.resume() }
 
-// LoseReply loses the reply to the next call that contains text, such as a payload or a worker's id;
-// "" is any call, even a heartbeat. Redis carries out the call, and the connection breaks. A call that
-// isn't safe to repeat then fails with worqr.ErrUnknownOutcome.
+// LoseReply loses the reply to the next call that contains text, such as a payload or a worker's
+// id; "" is any call, even a heartbeat. Redis carries out the call, and the connection breaks. A
+// call that isn't safe to repeat then fails with worqr.ErrUnknownOutcome.
 func (p *Peer) LoseReply(text string) { p.link.lose(text) }

@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// patience is how long something that must happen may take, by the clock that applies.
+// patience limits every wait, by the clock that applies: a real one, or a bubble's.
 const patience = time.Minute
 
 // WaitIdle waits until no task of the queues waits, runs or is due. Tasks scheduled for later or

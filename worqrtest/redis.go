@@ -1,6 +1,6 @@
-// Package worqrtest helps to test programs that use worqr, without a Redis server: Start runs one in
-// memory, Virtual does so in virtual time, and Run runs a handler once. Peers have methods that crash
-// or pause them, or lose a reply.
+// Package worqrtest helps you test programs that use worqr, without a Redis server: Start runs one
+// in memory, Virtual does so in virtual time, and Run runs a handler once. Peers have methods that
+// crash or pause them, or lose a reply.
 //
 // The server is [github.com/alicebob/miniredis/v2]. It's for tests of a few thousand tasks: it's
 // slower than Redis, and the more tasks wait, the slower it gets. It has no users, persistence,

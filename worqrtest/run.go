@@ -24,9 +24,9 @@ type RunOptions struct {
 	Handle     *worqr.HandleOptions
 }
 
-// Run runs a handler once, as a peer would, on a Redis of its own, and returns how the attempt ended:
-// finished, retried, snoozed, failed or stopped. All methods of its Task work. Opts may be nil. The test
-// fails if it takes more than a minute.
+// Run runs a handler once, as a peer would, on its own Redis, and returns how the attempt ended:
+// finished, retried, snoozed, failed or stopped. All methods of its Task work. Opts may be nil. The
+// test fails if it takes more than a minute.
 func Run(t testing.TB, h worqr.Handler, payload []byte, opts *RunOptions) Attempt {
 	t.Helper()
 	if h == nil {

@@ -25,21 +25,21 @@ type Trace struct {
 	// Enqueued follows each call that has added tasks, or may have: if it failed with
 	// worqr.ErrUnknownOutcome, Err is set.
 	Enqueued func(Queue)
-	// Canceled follows each successful Cancel and CancelKey. Tasks counts the waiting copies that it
-	// removed. Those that were running are reported by Ended, on the peer that runs them.
+	// Canceled follows each successful Cancel and CancelKey. Tasks counts the waiting copies that
+	// it removed. For those that were running, the peer that runs them calls Ended.
 	Canceled func(Queue)
 	// Started is called when a handler begins, and when StartTask returns a task.
 	Started func(Task)
 	// Ended follows each Started once: the end is stored, the task was returned because the worker
 	// left, or this worker has lost it (Lost). While Redis can't store the end, Ended waits.
 	Ended func(Task)
-	// Changed follows each call of RemoveKey, RunNow, Delete, Pause, Resume, RequeueFailed, DeleteFailed
-	// and their variants that was sent to Redis. Method is its name; Tasks is how many tasks it changed,
-	// or 0 if it doesn't count them.
+	// Changed follows each call of RemoveKey, RunNow, Delete, Pause, Resume, RequeueFailed,
+	// DeleteFailed and their variants that was sent to Redis. Method is its name; Tasks is how many
+	// tasks it changed, or 0 if it doesn't count them.
 	Changed func(Queue)
-	// Failed: this peer moved tasks to the failed queue that can't start. Kind says why:
-	// inspect.FailureExpired or inspect.FailureCrashed. Tasks that fail in any other way are reported
-	// by Ended.
+	// Failed: this peer moved tasks that can't start to the failed queue. Kind says why:
+	// inspect.FailureExpired or inspect.FailureCrashed. Ended reports tasks that fail in any other
+	// way.
 	Failed        func(Queue)
 	FailedDropped func(Queue) // tasks were dropped from a full failed queue
 	// Joined: the worker became a member of the queue, once for each part of a spread queue, and

@@ -7,7 +7,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// It measures something, and leaves nothing behind.
+// The benchmark measures something, and leaves nothing behind.
 func TestBench(t *testing.T) {
 	is := redistest.Parallel(t)
 	server, c := redistest.StartAndDial(t)

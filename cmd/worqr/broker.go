@@ -64,8 +64,8 @@ func (b *broker) close() {
 	}
 }
 
-// ahead returns how far the clock of Redis is ahead of the local one, or a little more: by less than a round
-// trip. In a cluster it returns that of the clock furthest ahead.
+// ahead returns how far the clock of Redis is ahead of the local one, or a little more: by less
+// than a round trip. In a cluster, it considers the clock furthest ahead.
 func (b *broker) ahead(ctx context.Context) (ahead time.Duration, err error) {
 	ahead = math.MinInt64
 	err = b.with(func(r *topology.Router) error {
@@ -102,8 +102,8 @@ func masters(ctx context.Context, r *topology.Router, do func(l *redisconn.Line)
 	return err
 }
 
-// clean removes every key of the demo from the user's Redis. The library has no
-// call for that: it needs what it keeps of an idle queue.
+// clean removes every key of the demo from the user's Redis. The library has no call for that,
+// since it needs the keys that an idle queue leaves, such as the token counter.
 func (b *broker) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience) // also after Ctrl-C
 	defer cancel()

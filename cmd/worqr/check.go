@@ -34,7 +34,7 @@ func (c *checkCommand) options() *inspect.CheckOptions {
 	return o
 }
 
-// most converts a limit for the library, where 0 means the default, and none is negative.
+// most converts a limit for the library, where 0 means the default, and a negative limit means 0.
 func most(limit *int) int {
 	switch {
 	case limit == nil:

@@ -118,7 +118,7 @@ func TestCheckFlags(t *testing.T) {
 	c = parse()
 	is.True(!c.Repair)
 	is.Equal(c.options(), &inspect.CheckOptions{})
-	is.Equal(parse("--max-waiting", "0").options(), &inspect.CheckOptions{MaxBacklog: -1}) // 0 means none, and to the library the default
+	is.Equal(parse("--max-waiting", "0").options(), &inspect.CheckOptions{MaxBacklog: -1}) // 0 means none here, and the default in the library
 	is.Equal(parse("--max-retrying", "0").options(), &inspect.CheckOptions{MaxRetrying: -1})
 	is.Equal(parse("--max-failed", "0").options(), &inspect.CheckOptions{MaxFailed: -1})
 }

@@ -11,9 +11,9 @@ import (
 // repair stands for the check command that repairs.
 const repair = "check --repair --lease LEASE"
 
-// fixes are the commands that fix a finding, or show more of it. QUEUE stands for its queue. Those that don't
-// begin with a command of worqr are for a shell. URL stands for that of the server, which isn't repeated
-// because it has the password.
+// fixes are the commands that fix a finding, or show more of it. QUEUE stands for its queue. Those
+// that don't begin with a command of worqr are for a shell. URL stands for the server's, which
+// isn't repeated because it may contain a password.
 var fixes = map[inspect.FindingKind]string{
 	"orphan": repair, "two-owners": repair, "non-member": repair, "schedule": repair, "lock": repair, "cancel": repair,
 	"future-cancel": repair, "token": repair, "leftover": repair, "ttl": repair, "batch": repair, "added": repair, "recurring": repair, "result": repair,

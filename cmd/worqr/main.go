@@ -107,8 +107,8 @@ func advice(err error) string {
 	return grant(err)
 }
 
-// grant returns which rule a user lacks, if Redis denies it something and the error doesn't include it: a
-// checkup needs another rule.
+// grant returns advice to grant the rule of a worker, if Redis denies a permission and the error
+// doesn't name a rule yet: a check needs another one.
 func grant(err error) string {
 	if (errors.Is(err, worqr.ErrDenied) || redisconn.Denied(err)) && !strings.Contains(err.Error(), "docs/security.md") {
 		return "; grant it the rule \"Worker\" in docs/security.md"

@@ -120,7 +120,7 @@ func (m *mouth) handle(ctx context.Context, t *worqr.Task) error {
 	}
 }
 
-// end returns how a task ends that isn't interrupted.
+// end returns how an uninterrupted task ends.
 func (m *mouth) end(j job, t *worqr.Task) error {
 	switch {
 	case j == mail && t.Retries < flaws:

@@ -83,7 +83,8 @@ func (c *demoCommand) show(ctx context.Context, on stage) (s summary, story []no
 	return s, p.journal.all(), err
 }
 
-// errUser reports which user the demo needs: those of docs/security.md may use one prefix.
+// errUser reports which permissions the demo needs: the users of docs/security.md may use only one
+// prefix.
 var errUser = errors.New("this Redis user lacks permissions: the demo needs the keys worqr-demo-*, all channels and SCAN; without REDIS_URL and --redis, it uses an in-memory Redis")
 
 // reach checks that there is a Redis that lets the demo work and clean up, before it starts.
@@ -194,7 +195,7 @@ func (p *play) dismiss() error {
 	return errors.Join(errs...)
 }
 
-// settle looks up what is left, once all peers have left, and adds up the results.
+// settle looks for remaining tasks once all peers have left, and adds up the results.
 func (p *play) settle(ctx context.Context) (summary, error) {
 	if _, err := p.queue.Cancel(ctx, fence); err != nil {
 		return summary{}, err

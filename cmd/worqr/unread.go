@@ -68,7 +68,8 @@ func eachOf[T any](ctx context.Context, all queueNames, read func(context.Contex
 	}
 }
 
-// ofEach lists several queues, one after the other. Before, it checks at the same time which of them answer.
+// ofEach lists several queues, one after the other. First, it checks concurrently which of them
+// answer.
 func ofEach[T any](ctx context.Context, f *fleet, all queueNames, list func(*worqr.Queue) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

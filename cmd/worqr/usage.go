@@ -19,11 +19,11 @@ var valueOf = regexp.MustCompile(`^(--[a-z-]+)(?:=[^:]*)?: `)
 
 var choiceOf = regexp.MustCompile(`^(--[a-z-]+|<[a-z]+>) must be one of ((?:"[a-z]*",?)+) but got `)
 
-// flagName matches the name of a flag, which isn't a secret, and not a password that a shell has put in its
-// place.
+// flagName matches the name of a flag, which isn't a secret. It doesn't match a password that a
+// shell has put in its place.
 var flagName = regexp.MustCompile(`^--[a-z]+(-[a-z]+){0,3}$`)
 
-// misuse describes what is wrong with the arguments, without repeating them. The parser's text does.
+// misuse describes what is wrong with the arguments, without repeating them as the parser does.
 func misuse(err error, args []string) string {
 	if u, ok := errors.AsType[usage](err); ok {
 		return string(u)

@@ -64,7 +64,8 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"enqueue", "q", "p", "--keep-result", "1ms"}, "--keep-result must be from 1s to 30 days"},
 		{[]string{"enqueue", "q", "p", "--keep-result", "721h"}, "--keep-result must be from 1s to 30 days"},
 		{[]string{"check", "--redis", "http://:" + canary + "@host"}, "doesn't begin with redis://"},
-		// Bytes that aren't UTF-8 aren't mistaken for anything else, nor are the library's defaults.
+		// Neither bytes that aren't UTF-8 nor the library's defaults are mistaken for anything
+		// else.
 		{[]string{"pause", "q" + raw}, "not a valid queue name"},
 		{[]string{"failed", "q", "--reason", raw}, "--reason"},
 		{[]string{"enqueue", "q", "a", "--header", raw}, "--header is not valid; write NAME=VALUE"},

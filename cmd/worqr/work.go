@@ -113,8 +113,8 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-// advised adds which rule the user lacks to an error in the log, where it's text: a worker retries, and doesn't
-// fail.
+// advised adds the rule that the user lacks to an error in the log: a worker retries and never
+// returns the error. The log has it as text.
 func advised(_ []string, a slog.Attr) slog.Attr {
 	text := a.Value.String()
 	if a.Key == "err" && (strings.HasPrefix(text, "NOPERM ") || strings.Contains(text, "permission denied: NOPERM ")) {

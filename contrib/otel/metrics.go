@@ -26,7 +26,7 @@ type metrics struct {
 	losses    metric.Int64Counter
 }
 
-// sure reports an error of creating an instrument, which then measures nothing.
+// sure reports that an instrument can't be created. It then measures nothing.
 func sure[T any](instrument T, err error) T {
 	if err != nil {
 		otel.Handle(err)

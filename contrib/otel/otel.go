@@ -50,11 +50,11 @@ import (
 
 // Options configure Telemetry. A zero field means the default.
 type Options struct {
-	// TracerProvider, MeterProvider and Propagator are those of package otel by default.
+	// TracerProvider, MeterProvider and Propagator default to those of package otel.
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
 	Propagator     propagation.TextMapPropagator
-	// Child makes the span of an attempt a child of the producer's. Both are in one trace then.
+	// Child makes the span of an attempt a child of the producer's. Then both are in one trace.
 	Child bool
 }
 

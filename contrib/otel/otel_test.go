@@ -73,7 +73,7 @@ func values(s tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// The span of an attempt links to that of its producer, and each has the attributes of the conventions.
+// The span of an attempt links to its producer's, and each has the attributes of the conventions.
 func TestLinked(t *testing.T) {
 	t.Parallel()
 	is, b := is.New(t), newBench(t, false)
@@ -105,7 +105,7 @@ func TestLinked(t *testing.T) {
 	is.Equal(consumer.Status.Code, codes.Unset)
 }
 
-// With Child both are in one trace; so are those of AddAt, AddMany and Put.
+// With Child, both are in one trace, also for AddAt, AddMany and Put.
 func TestChild(t *testing.T) {
 	t.Parallel()
 	is, b, ctx := is.New(t), newBench(t, true), t.Context()
@@ -169,7 +169,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// measured returns the sums or counts, by instrument, and those of attempts by outcome.
+// measured returns the sums or counts of each instrument, and for attempts, by outcome.
 func (b *bench) measured(t testing.TB) map[string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics

@@ -61,7 +61,7 @@ func (c *checkup) run(p *worqr.Peer, every time.Duration) {
 	if err != nil {
 		c.found = nil // its earlier findings may be fixed
 		if errors.Is(err, worqr.ErrDenied) {
-			c.next = now.Add(max(every, time.Hour)) // the rule "Doctor" won't be granted sooner
+			c.next = now.Add(max(every, time.Hour)) // the user is unlikely to get the rule "Doctor" sooner
 		}
 		return
 	}

@@ -35,8 +35,9 @@
 //	worqr_ready                                        1 while Peer.Ready returns nil
 //	worqr_last_beat_timestamp_seconds                  when Redis last answered a heartbeat; 0 before
 //
-// The label handler is "main", or "failed" for OnFailed. The wait is known of tasks with a time or
-// from Add or Put with Properties; see worqr_queue_oldest_task_age_seconds for the others.
+// The label handler is "main", or "failed" for OnFailed. The wait is known only for tasks that have
+// a time, or come from Add or from Put with Properties. For the others, see
+// worqr_queue_oldest_task_age_seconds.
 //
 // # The fleet
 //
@@ -72,8 +73,8 @@ import (
 
 // Options configure Metrics. A zero field means the default.
 type Options struct {
-	// Queues are those whose state in Redis is exported; empty means all that the fleet has. With NoQueues,
-	// none is: use it where many processes would read the state of many queues.
+	// Queues are those whose state in Redis is exported; empty means all that the fleet has. With
+	// NoQueues, none is: use it where many processes would read the state of many queues.
 	Queues   []string
 	NoQueues bool
 	// Queue returns the handle of a queue; nil is Peer.Queue. Spread queues need it.
@@ -84,8 +85,8 @@ type Options struct {
 	// Buckets of the histograms, in seconds; nil is 1 ms to 2 h. Servers that store native
 	// histograms get these, too.
 	Buckets []float64
-	// Timeout limits how long a scrape waits for Redis; 0 is 5 s. Half of it is for one queue, so
-	// that those on a node that doesn't answer leave time for the others.
+	// Timeout limits how long a scrape waits for Redis; 0 is 5 s. Reading one queue takes at most
+	// half of it, so a node that doesn't answer leaves time for the other queues.
 	Timeout time.Duration
 	// CheckEvery is how often Check runs, for worqr_findings; 0 is never. It reads all keys, so set
 	// it in one or two processes of a fleet, for example to five minutes. It takes at most a
@@ -101,8 +102,8 @@ const (
 	timeout    = 5 * time.Second
 )
 
-// Metrics are those of one peer. They're a prometheus.Collector: register them once. For several
-// peers in a process, register the Metrics of each with prometheus.WrapRegistererWith.
+// Metrics are the metrics of one peer. They're a prometheus.Collector: register them once. For
+// several peers in a process, register the Metrics of each with prometheus.WrapRegistererWith.
 type Metrics struct {
 	opts   Options
 	counts counts

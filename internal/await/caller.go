@@ -46,8 +46,8 @@ func (c *caller) told(e *store.End, sent, now time.Time) {
 	}
 }
 
-// failed handles an error. Before the first answer, the wait only survives an outage that isn't
-// long; after it, it survives every error that may be temporary.
+// failed handles an error. Before the first answer, the wait survives only a short outage; after
+// it, it survives every error that may be temporary.
 func (c *caller) failed(err error, long bool) {
 	if errors.Is(err, store.ErrClosed) || store.IsDenied(err) || !c.pending && (long || !store.IsAway(err)) {
 		c.end(nil, err)

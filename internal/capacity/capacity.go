@@ -7,7 +7,7 @@
 // share gets units only when it's its turn:
 //
 //   - The turn goes to the highest priority, and among equals to the share that got nothing for the
-//     longest time: task by task in turn.
+//     longest time. So equals take turns, task by task.
 //   - Every eighth task goes to the share that got nothing for the longest time, whatever its
 //     priority. So each of n shares gets at least one of 8n tasks that are given while it waits.
 //   - If some units are free, but too few for the share whose turn it is, they are held back for it,

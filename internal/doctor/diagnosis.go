@@ -41,9 +41,9 @@ const (
 
 // Problems of the service: nothing is broken, but it may not do its work.
 const (
-	long     inspect.FindingKind = "long-run"      // a task has run for long, or for far longer than others
+	long     inspect.FindingKind = "long-run"      // a task has run for a long time, or for far longer than others
 	stuck    inspect.FindingKind = "stuck-handler" // handlers that didn't return after their context ended
-	stalled  inspect.FindingKind = "stalled"       // tasks wait, and none has started for long
+	stalled  inspect.FindingKind = "stalled"       // tasks wait, and none has started for a long time
 	late     inspect.FindingKind = "overdue"       // a task was due long ago
 	backlog  inspect.FindingKind = "backlog"       // more tasks wait than the limit
 	retrying inspect.FindingKind = "retrying"      // failed tasks wait for their retry
@@ -62,7 +62,7 @@ const (
 	leases      inspect.FindingKind = "leases"          // peers of a queue have different leases
 	unreadable  inspect.FindingKind = "not-permitted"   // the Redis user lacks a permission
 	cluster     inspect.FindingKind = "cluster"         // a part of the cluster can't be used
-	openSlot    inspect.FindingKind = "open-slot"       // a slot has been moving for long
+	openSlot    inspect.FindingKind = "open-slot"       // a slot has been moving for a long time
 	coverage    inspect.FindingKind = "full-coverage"   // one node that is down stops all others
 )
 

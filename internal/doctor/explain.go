@@ -30,7 +30,7 @@ type Question struct {
 // An explanation is an inspect.Explanation under construction.
 type explanation struct{ inspect.Explanation }
 
-// Merge adds to an explanation what was found on another part of the queue.
+// Merge adds the result from another part of the queue to an explanation.
 func Merge(e, part *inspect.Explanation) {
 	if part.At.After(e.At) {
 		e.At = part.At

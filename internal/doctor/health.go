@@ -19,7 +19,7 @@ const (
 	defaultRetrying = 10
 
 	recently  = time.Hour   // for failures
-	overtakes = 100         // that many times as many tasks as run have started since: unusually long
+	overtakes = 100         // unusually long: since then, this many times as many tasks have started as are running
 	atLeast   = time.Minute // shorter runs aren't reported for that
 )
 
@@ -163,8 +163,8 @@ func (all *findings) add(kind inspect.FindingKind, severity inspect.Severity, ke
 	*all = append(*all, inspect.Finding{Kind: kind, Severity: severity, Key: key, Text: text})
 }
 
-// long reports runs that take long. It also reports the oldest one if so many tasks have started
-// since that it must take far longer than the others.
+// long reports long runs. It also reports the oldest one if so many tasks have started since that
+// it must take far longer than the others.
 func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	r := v.runs
 	if r.held == 0 || r.oldest.process == "" {
@@ -187,7 +187,8 @@ func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 	*all = append(*all, f)
 }
 
-// stalled reports that all handlers have been busy with the same tasks for long while others wait.
+// stalled reports that all handlers have been busy with the same tasks for a long time while others
+// wait.
 func (all *findings) stalled(v *vitals, q store.Keys, ready int, limits inspect.CheckOptions) {
 	newest := v.runs.newest
 	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); ready > 0 && v.Idle == 0 && !newest.IsZero() && age(v.now, newest) > limit {

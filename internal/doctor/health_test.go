@@ -74,8 +74,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// inspect.CheckOptions on numbers apply to all parts of a queue together. The finding names the
-// largest part.
+// Limits on numbers of tasks apply to all parts of a queue together. The finding names the largest
+// part.
 func TestTotal(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -134,7 +134,7 @@ func (c *checkup) flaw(e *exam, what store.What, worker string, f store.Flaw) er
 	return c.conclude(e, what, worker, f, d)
 }
 
-// secondLook checks a flaw again that was found a lease ago.
+// secondLook rechecks a flaw that was found a lease ago.
 func (c *checkup) secondLook(e *exam, what store.What, before store.Flaw) error {
 	name := before.Name
 	if what == store.CheckMembers {

@@ -164,8 +164,8 @@ func (c *checkup) unlistedWorker(w string) error {
 	return nil
 }
 
-// idler reports a worker that is registered for queues but isn't a member of any. One without a
-// lease may have been gone for long, since its registration doesn't expire.
+// idler reports a worker that is registered for queues but isn't a member of any. A worker without
+// a lease may be long gone, since its registration doesn't expire.
 func (c *checkup) idler(w string) error {
 	names, endless, err := store.RegisteredFor(c.ctx, c.Runner, c.Space, w)
 	if err != nil || len(names) == 0 {

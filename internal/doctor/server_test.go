@@ -31,7 +31,7 @@ func TestVulnerable(t *testing.T) {
 	}
 }
 
-// Versions are compared as far as it matters.
+// Versions are compared only as far as necessary.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	for v, old := range map[string]bool{"6.2.0": false, "6.2": false, "6.0.16": true, "5": true, "7.0.15": false, "10.1": false, "x": true} {

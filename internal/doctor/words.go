@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// veil returns the last part of a key with names that users chose hidden, since they may be secret.
+// veil returns the last part of a key. It hides names that users chose, since they may be secret.
 func veil(kind, part string) string {
 	switch {
 	case kind == "process" || kind == "working" || kind == "batch" || kind == "cancel" && isDigest(part) || kind == "keyed" && strings.HasPrefix(part, "r:"):

@@ -246,7 +246,7 @@ func (s *Session) releasedLocked(e *exchange, m mishap) {
 	s.tellFailedLocked(e, m)
 }
 
-// lend frees the slots of a round whose answer may take long.
+// lend frees the slots of a round whose answer may take a while.
 func (s *Session) lend(e *exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -391,13 +391,13 @@ func (s *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 	}
 }
 
-// giveBackLocked returns a task that nobody began to the front.
+// giveBackLocked returns an unbegun task to the front.
 func (s *Session) giveBackLocked(t *Attempt) {
 	s.outbox = append(s.outbox, t.unbegun(store.Stop))
 	s.hurryLocked()
 }
 
-// unbegun returns the ending of a task that nobody began.
+// unbegun returns the ending of a task that no handler or caller has begun.
 func (t *Attempt) unbegun(verb store.Ending) *ending {
 	s := &ending{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
 	if !t.isKnown() {

@@ -44,10 +44,10 @@
 // A queue and its sessions share one lock, Queue.mu, which Session.mu points to. It is a monitor: a
 // section that decides to do something which mustn't happen under the lock defers it until Unlock.
 // So while it's held, nothing is logged, no handler, callback or method of an error is called, and
-// nothing waits or does I/O. Three locks are taken under it, one at a time: that of
-// internal/capacity, that of a connection, to ask whether it exists, and that of a Trace's queue of
-// events. A run has its own lock, for the race between its handler's return and its disowning, and
-// so has the link; no lock is taken under these. Methods that end in Locked expect the lock.
+// nothing waits or does I/O. Three locks are taken under it, one at a time: the one of
+// internal/capacity; a connection's, to ask whether it exists; and the one of a Trace's event
+// queue. A run has its own lock, since its handler may return just as Grace ends. The link has one,
+// too. No lock is taken under these. Methods that end in Locked expect the lock.
 //
 // What a round contains (compose.go), what an answer means (answer.go), which slots and tasks are
 // taken (slots.go) and what a talk does next (talk.go) depend only on the state and the time. Their

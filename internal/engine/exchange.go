@@ -12,7 +12,7 @@ type ending struct {
 	store.Outcome
 	done   chan settled // gets one answer; nil if nobody waits for it
 	ours   bool         // nobody waits: it's repeated until it's answered
-	by     *run         // receives the answer; nil if a task goes back that nobody began
+	by     *run         // receives the answer; nil if an unbegun task goes back
 	before store.Ending // the verb tried before
 	held   bool         // the task was held when this was first sent
 	task   *Attempt     // set if the round needs its digest, which isn't known yet; mostly nil

@@ -24,7 +24,7 @@ const (
 	longestRest = 100 * time.Millisecond // unless there are very many peers
 	crowding    = 2                      // the weight of peers beyond queueTime
 	restPower   = 0.75                   // exponent by which rests grow; more would favor peers with a large share
-	memory      = 4                      // rounds over which a peer counts; more would favor early peers for long
+	memory      = 4                      // rounds over which a peer counts; more would favor early peers for too long
 )
 
 // A flow limits how much of Redis's time a peer uses for a queue at once. When many peers serve a

@@ -25,8 +25,9 @@ func readHash(digest string) (h hash, ok bool) {
 }
 
 // An identity is the digest of a task's payload as it was taken; the handler may change the
-// payload. Hashing a large payload takes long, so another goroutine does it, and nobody waits for
-// it while holding a lock. Cancels that must be compared with the digest are kept until it's known.
+// payload. Hashing a large payload takes a while, so another goroutine does it, and no one waits
+// for it while holding a lock. Cancels that must be compared with the digest are kept until it's
+// known.
 type identity struct {
 	digest hash       // valid once it's known
 	byKey  bool       // cancels of the payload don't apply to it
@@ -70,8 +71,8 @@ func (i *identity) wait() {
 	}
 }
 
-// identify computes the digest of a new task if that takes long, and then applies the cancels that
-// came in the meantime. It locks the session.
+// identify computes the digest of a new task if that takes a while, and then applies the cancels
+// that came in the meantime. It locks the session.
 func (s *Session) identify(t *Attempt) {
 	if before := s.engine.BeforeDigest; before != nil {
 		before(t.Payload)

@@ -26,7 +26,7 @@ func LeaseOf(d time.Duration) Lease {
 // answers of two nodes may come at the same time when the queue has moved from one to the other.
 func (s *Session) Pulse(p *store.Pulse, sent time.Time) {
 	if s.pulse(p, sent) && !s.hauling.Swap(true) {
-		s.engine.background.Go(s.haul) // it may take long, and the next beat mustn't wait
+		s.engine.background.Go(s.haul) // it may take a while, and the next beat mustn't wait
 	}
 }
 

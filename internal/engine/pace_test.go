@@ -37,7 +37,7 @@ func TestPaceWhileStarved(t *testing.T) {
 	is.True(all.ahead(4) >= fed.ahead(4))
 }
 
-// Prefetched tasks last for two trips and a bit more, at the handlers' pace.
+// Prefetched tasks keep the handlers busy for two trips and a bit more.
 func TestAheadOverAWay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// A rollback logs that Redis has lost writes. After a failover, each queue shows several signs of
-// it, which share one line.
+// A rollback logs that Redis has lost writes. After a failover, each queue shows several signs of a
+// loss. All of them share one line.
 type rollback struct {
 	log *logs.Log
 	// Signs are collected for pause, so that one line names all queues. A sign within span belongs

@@ -96,7 +96,7 @@ type Session struct {
 	dropped   logs.Loss
 	passed    store.Passed
 	passing   time.Time  // when passed was reset
-	heard     bool       // by the last answer, observers get the events of finished tasks
+	heard     bool       // by the last answer, observers want events of finished tasks
 	watched   bool       // by the last answer, there are locks, crashes or cancels
 	turned    *sync.Cond // signaled when a round is answered and when a talk ends
 	flow      flow

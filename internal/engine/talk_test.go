@@ -79,9 +79,9 @@ func TestRoundsBeside(t *testing.T) {
 	}
 }
 
-// A worker that leaves may have started a task without knowing it, in a round that lost both
-// answers. It then sends no more rounds: they would acknowledge the cancel of that task, which goes
-// back with the leave.
+// A worker that leaves may have started a task without knowing it, in a round whose answers were
+// both lost. It then sends no more rounds: they would acknowledge the cancel of that task, which
+// goes back with the leave.
 func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -228,7 +228,7 @@ func TestSeatsEnd(t *testing.T) {
 }
 
 // Free slots go to tasks that a session with a seat will soon bring, and to other sessions if that
-// takes long.
+// takes too long.
 func TestSeatsComeFirst(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -78,7 +78,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// The kind of a verdict: the outermost counts.
+// If verdicts are nested, the outermost determines the kind.
 func TestIsVerdict(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")

@@ -72,8 +72,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// Beats don't wait for anything: neither for a leave that takes long, nor for a worker that comes
-// back.
+// Beats don't wait for anything: neither for a slow leave, nor for a worker that comes back.
 func TestBeatsWaitForNobody(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

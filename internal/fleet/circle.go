@@ -98,7 +98,7 @@ func (c *circle) keep() {
 }
 
 // gather moves each queue to the circle of the node that has it now. The new circle sends a
-// heartbeat at once, since the old one's last heartbeat may be long ago.
+// heartbeat at once, since the old one's last heartbeat may have been a while ago.
 func (w *worker) gather() {
 	if !w.fleet.Lines.InCluster() {
 		return

@@ -53,7 +53,7 @@ func (w *worker) look(ctx context.Context) error {
 		w.loops.Go(func() { w.compareLeases(w.ctx) })
 	}
 	if w.await(ctx) != nil {
-		return nil // another join takes long
+		return nil // another join is taking a while
 	}
 	defer w.pass()
 	w.compareTokens(ctx)

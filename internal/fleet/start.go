@@ -30,7 +30,7 @@ func (f *Fleet) checkRedis(ctx context.Context) error {
 	case told.IsNode() && !inCluster:
 		return store.ErrCluster // tasks would be out of reach if their slots are on, or move to, other nodes
 	case told.IsPlain() && inCluster:
-		return store.ErrPlain // nobody would look for the master, and the scripts differ
+		return store.ErrPlain // nothing would look for the master, and the scripts differ
 	}
 	// Other servers report a compatible version of Redis, or anything else.
 	if v := told["redis_version"]; v != "" && unicode.IsDigit(rune(v[0])) && store.IsOlder(v, store.Oldest) {

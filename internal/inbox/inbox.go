@@ -8,15 +8,15 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// eventBuffer is how many events may wait for a slow reader, and eventBytes how many bytes they may have
-// together, though a single event may have more. Beyond that, the waiting events are dropped, and the reader
-// gets an EventSync.
+// eventBuffer is how many events may wait for a slow reader, and eventBytes how many bytes they may
+// have in total, though a single event may have more. Beyond that, the waiting events are dropped,
+// and the reader gets an EventSync.
 const (
 	eventBuffer = 1024
 	eventBytes  = 16 << 20
 )
 
-// All are the inboxes of all readers, for events that the peer itself notices.
+// All has the inboxes of all readers, for events that the peer itself notices.
 type All struct {
 	mu  sync.Mutex
 	all map[*Inbox]bool // protected by mu

@@ -8,7 +8,7 @@ import (
 )
 
 // An Outage logs a repeating error when it begins, changes and ends, with a few lines a second at
-// most. It doesn't log that Redis is down: the Log does that, once for all callers.
+// most. It doesn't log that Redis is down. The Log does that, once for all callers.
 type Outage struct {
 	mu    sync.Mutex
 	last  string

@@ -40,7 +40,7 @@ func NothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
 	NothingLeftAt(t, redistest.Conn(t), prefix, queue, but...)
 }
 
-// NothingLeftAt does that on another Redis.
+// NothingLeftAt is NothingLeftBut on another Redis.
 func NothingLeftAt(t testing.TB, c redis.Conn, prefix, queue string, but ...string) {
 	t.Helper()
 	for _, k := range redistest.Keys(t, c, prefix) {

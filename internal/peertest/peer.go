@@ -21,7 +21,7 @@ import (
 // Main runs the tests of a package.
 func Main(m *testing.M) (code int) { return redistest.MainOfMany(m.Run) }
 
-// Panics checks that f panics, and with what.
+// Panics checks that f, which what describes, panics with a message of this library.
 func Panics(t *testing.T, what string, f func()) {
 	t.Helper()
 	defer func() {

@@ -33,10 +33,10 @@ type Program struct {
 	Input []byte   // it need not read all of it
 }
 
-// Run runs the program until it or ctx ends, and kills what is left of its group. It returns the
-// first MiB of the output. The error text contains the last 2 KiB of the error output. The error
-// matches context.Cause(ctx) if ctx ended first, and otherwise the error of exec.Cmd. If ctx has
-// already ended, nothing is started.
+// Run runs the program until it or ctx ends, and kills the rest of its group. It returns the first
+// MiB of the output. The error text contains the last 2 KiB of the error output. The error matches
+// context.Cause(ctx) if ctx ended first, and otherwise the error of exec.Cmd. If ctx has already
+// ended, nothing is started.
 func Run(ctx context.Context, p Program) ([]byte, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -108,7 +108,7 @@ func (g *group) kill() {
 	}
 }
 
-// end kills what is left of the group, once, and disables kill.
+// end kills the rest of the group, once, and disables kill.
 func (g *group) end() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -41,8 +41,8 @@ func (s *Schedules) assert(ctx context.Context, h *home, l *lane, jobs []*job) (
 	return err
 }
 
-// page asserts jobs by their prints, and then in full those that Redis wants. If Redis has lost
-// one, all are asserted again next.
+// page asserts jobs by their prints, and then sends in full the schedules that Redis wants. If
+// Redis has lost one, all jobs are asserted again next.
 func (s *Schedules) page(ctx context.Context, h *home, l *lane, jobs []*job) error {
 	short := make([]store.Schedule, len(jobs))
 	for i, j := range jobs {

@@ -38,7 +38,7 @@ func digest(print string, times []int64) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// soonAlike returns the next times of a spec, and whether they equal those of a job.
+// soonAlike returns the next times of a spec, and whether they equal a job's.
 func soonAlike(was *job, now *Spec) (soon []int64, same bool) {
 	at := time.Now()
 	far := at.AddDate(100, 0, 0)

@@ -20,7 +20,7 @@ type lane struct {
 	busy    bool      // it's being visited; this and the fields below are protected by Schedules.mu
 	until   time.Time // not visited before this, since the last visit failed
 	visited time.Time
-	steady  time.Time // when a visit last failed, took long, or found that the clock had jumped
+	steady  time.Time // when a visit last failed, was slow, or found that the clock had jumped
 	clock   int64     // Redis's time in the last call, in ms; 0 before
 	asked   time.Time // when that call began
 }
@@ -30,7 +30,7 @@ type home struct {
 	busy    bool      // this and the fields below are protected by Schedules.mu
 	until   time.Time // not visited before this, since the node didn't answer
 	visited time.Time
-	steady  time.Time // when it last didn't answer, took long, or hadn't been visited for long
+	steady  time.Time // when it last didn't answer, was slow, or hadn't been visited for a long time
 }
 
 // A finder finds the parts of a queue that have its schedules.

@@ -108,7 +108,7 @@ func TestPlacedMeanwhile(t *testing.T) {
 	}
 }
 
-// A peer that was inactive for long, or whose call failed, may not end schedules.
+// A peer that was inactive for a long time, or whose call failed, may not end schedules.
 func TestJudges(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)

@@ -18,7 +18,7 @@ import (
 )
 
 // ACLEnv names the environment variable that, set to 0, makes peers connect as the default user,
-// which may do everything. Otherwise they are the worker of docs/security.md, so that the tests
+// which may do everything. Otherwise they connect as the worker of docs/security.md, so the tests
 // also show whether its rule suffices.
 const ACLEnv = "WORQR_TEST_ACL"
 

@@ -109,9 +109,9 @@ func (s *Server) watches(master *Server) error {
 	return nil
 }
 
-// Replace makes a sentinel promote a replica, without losing anything: the replicas have all writes
-// of the master, and it accepts no more until it's a replica itself: a client may still connect to it.
-// promoted is called as soon as there is a new master.
+// Replace makes a sentinel promote a replica, without losing anything: first, the replicas get all
+// writes of the master. The master accepts no more until it's a replica itself, since a client may
+// still connect to it. promoted is called as soon as there is a new master.
 func (s *Sentinels) Replace(t testing.TB, old, by *Server, promoted func()) {
 	t.Helper()
 	Agreed(t, old, s.Others(old)...)

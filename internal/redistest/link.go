@@ -37,7 +37,8 @@ func NewLink(t testing.TB, to string) *Link {
 // that has happened.
 func (l *Link) LoseReplyTo(request string) <-chan struct{} { return l.LoseRepliesTo(request, 1) }
 
-// LoseRepliesTo does this for several requests. The channel is closed after the last one.
+// LoseRepliesTo loses the replies to several such requests. The channel is closed after the last
+// one.
 func (l *Link) LoseRepliesTo(request string, times int) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 // slack is how late the kernel may wake a thread.
 const slack = 50 * time.Microsecond
 
-// napUntil sleeps until a given time, to within some ten microseconds: a timer of the runtime may
-// be late by a millisecond, since an idle program waits in units of that.
+// napUntil sleeps until a given time, to within tens of microseconds. A timer of the runtime may be
+// a millisecond late, since an idle program waits in whole milliseconds.
 func napUntil(due time.Time) {
 	for {
 		left := time.Until(due) - slack

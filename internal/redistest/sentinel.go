@@ -29,9 +29,9 @@ type SentinelSetup struct {
 	TLS      *Authority // all connections use TLS
 	Args     []string   // more arguments of the servers
 
-	// Hurried makes them always consider a master down that was silent for two seconds. Otherwise
-	// they promote a replica only when told to, or between Hurry and Promoted: on a busy machine, a
-	// healthy master may be silent for that long.
+	// Hurried makes the sentinels always consider a master down after two seconds of silence.
+	// Otherwise they promote a replica only when told to, or between Hurry and Promoted: on a busy
+	// machine, a healthy master may be silent for that long.
 	Hurried bool
 }
 
@@ -197,7 +197,7 @@ func (s *Sentinels) Hurry(t testing.TB) {
 	}
 }
 
-// Promoted waits until another server than the given one is the master, and returns it. Without
+// Promoted waits until a server other than the given one is the master, and returns it. Without
 // Hurry, that server stays the master.
 func (s *Sentinels) Promoted(t testing.TB, than *Server) (now *Server) {
 	t.Helper()

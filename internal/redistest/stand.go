@@ -28,7 +28,7 @@ func Outside(do func(t testing.TB)) (err error) {
 	return try(func() { do(t) })
 }
 
-// try returns what fails on a stand in do.
+// try calls do, and returns the failure on a stand, if there is one.
 func try(do func()) (err error) {
 	defer func() {
 		switch f := recover().(type) {
@@ -43,7 +43,7 @@ func try(do func()) (err error) {
 	return nil
 }
 
-// end ends everything that was started, the last first, and returns the errors.
+// end ends everything that was started, in reverse order, and returns the errors.
 func (s *stand) end() error {
 	for {
 		s.mu.Lock()

@@ -103,7 +103,7 @@ func StartTLS(t testing.TB, a *Authority, names []string, args ...string) *Serve
 	return s
 }
 
-// server writes a certificate for a server with the names and addresses, and its key. It may also
+// server writes a certificate and its key, for a server with the names and addresses. It may also
 // be a client of another such server, as replicas and sentinels are.
 func (a *Authority) server(t testing.TB, names []string) (certFile, keyFile string) {
 	t.Helper()

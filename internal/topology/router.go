@@ -370,7 +370,7 @@ func (r *Router) sweep() {
 	for at, n := range r.nodes {
 		switch _, owns := slices.BinarySearch(owners, at); {
 		case owns:
-		case time.Since(n.used) < r.unused || n.line.Heard() < r.unused: // calls may take long, and other code may have the line
+		case time.Since(n.used) < r.unused || n.line.Heard() < r.unused: // calls may take a while, and other code may have the line
 			r.sweepLaterLocked()
 		default:
 			delete(r.nodes, at)
@@ -426,8 +426,8 @@ func (r *Router) ask(ctx context.Context, at string) error {
 	return err
 }
 
-// meet checks that the first server that is reached is in cluster mode, if the user may ask:
-// another server would carry out the call, and it wouldn't be noticed.
+// meet checks that the first server that is reached is in cluster mode, if the user may ask. A
+// single server would carry out the call, and nobody would notice.
 func (r *Router) meet(ctx context.Context, at string) error {
 	if r.cluster.met.Load() {
 		return nil

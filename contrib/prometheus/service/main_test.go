@@ -429,7 +429,7 @@ type scaling struct {
 	}
 }
 
-// documents decodes those of one kind in a YAML file.
+// documents decodes the documents of one kind in a YAML file.
 func documents[T any](t testing.TB, file, kind string) (all []T) {
 	t.Helper()
 	decoder := yaml.NewDecoder(strings.NewReader(read(t, file)))

@@ -193,8 +193,8 @@ func aggregate(how string, by []string, all []sample) (v value) {
 	return v
 }
 
-// quantiles returns those of histograms, as Prometheus estimates them: within the bucket of the rank,
-// observations are evenly spread.
+// quantiles returns the quantiles of histograms, as Prometheus estimates them: it assumes that
+// observations are evenly spread within the bucket of the rank.
 func quantiles(rank float64, buckets []sample) (all []sample) {
 	of := map[string][]sample{} // of a histogram; each has its bound as its value, and its count in le
 	for _, b := range buckets {
@@ -229,7 +229,7 @@ func quantiles(rank float64, buckets []sample) (all []sample) {
 	return all
 }
 
-// at returns the index in a vector with the labels of a sample; -1 if there is none.
+// at returns the index of the sample in a vector with the same labels as s; -1 if there is none.
 func at(vector []sample, s sample) int {
 	return slices.IndexFunc(vector, func(o sample) bool { return maps.Equal(o.labels, s.labels) })
 }

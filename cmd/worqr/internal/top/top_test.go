@@ -65,7 +65,7 @@ func press(m *model, keys ...string) {
 
 func text(m *model) string { return strings.Join(m.lines(), "\n") }
 
-// Rates are of tasks started and added between two updates.
+// Rates count the tasks started and added between two updates.
 func TestRates(t *testing.T) {
 	is := is.New(t)
 	m := showing(t, &fake{})
