@@ -90,8 +90,8 @@ func confirmed(do actionFunc) actionFunc {
 // notes describe what an action did, if that's worth showing.
 var notes = map[Verb]string{
 	Check: "The check has begun. Its findings appear here once it's done.", Enqueue: "The task is in the queue.",
-	Pause: "The queue is paused: no more tasks start. Those that run go on.", Resume: "The queue is no longer paused.",
-	Drain: "The queue is paused. It’s drained once nothing runs anymore.", RunNow: "The next occurrence starts now, or once the running one has ended. Those after it stay.",
+	Pause: "The queue is paused: no more tasks start. Running tasks continue.", Resume: "The queue is no longer paused.",
+	Drain: "The queue is paused. It’s drained once nothing runs anymore.", RunNow: "An extra run starts now, or once the running one has ended. The schedule doesn't change.",
 	Return: "The worker is evicted, and %s returned to the front.",
 	Cancel: "Canceled: %s removed from the queue. Running copies are being stopped.", Delete: "All waiting tasks of the queue are deleted.",
 	Requeue: "%s put back into the queue.", Discard: "%s deleted.", Stop: "It stops.",

@@ -76,7 +76,7 @@ func away(s *snapshot) banner {
 		b.Title = "Redis denies a permission"
 		text += ". docs/security.md has the rules."
 	default:
-		text += ". Running handlers go on meanwhile, and no worker is evicted."
+		text += ". Meanwhile, handlers keep running, and no worker is evicted."
 	}
 	if !s.At.IsZero() {
 		text += " What's shown is of " + s.At.Format("15:04:05") + "."

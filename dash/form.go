@@ -13,7 +13,7 @@ const mostPosted = 1 << 20
 // form parses a posted form. It refuses requests from other sites, and other content types.
 func (d *dashboard) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	if err := d.cross.Check(r); err != nil {
-		d.refuse(w, r, http.StatusForbidden, "This request comes from another site, or through a proxy that changes the host. Options.CrossOrigin says whom to trust.")
+		d.refuse(w, r, http.StatusForbidden, "This request comes from another site, or through a proxy that changes the host. To allow it, set Options.CrossOrigin.")
 		return nil, false
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostPosted))

@@ -33,7 +33,7 @@ func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 		return d.each(ctx, q, f, j, one)
 	})
 	if j == nil {
-		return uncounted, mistake("The last action on all matching tasks of this queue still goes on. Wait for it, or stop it.")
+		return uncounted, mistake("The last action on all matching tasks of this queue is still running. Wait for it, or stop it.")
 	}
 	await(ctx, j.done, 500*time.Millisecond) // most have ended by then, and the page shows it
 	return uncounted, nil

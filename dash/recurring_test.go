@@ -43,7 +43,7 @@ func TestRecurring(t *testing.T) {
 	is.Equal(b.get("recurring?name=nosuch").StatusCode, http.StatusNotFound)
 
 	r := b.act("verb", "run-now", "name", "jobs", "key", "nightly", "back", "recurring")
-	is.True(strings.Contains(r.text, "The next occurrence starts now"))
+	is.True(strings.Contains(r.text, "An extra run starts now"))
 	is.Equal(<-ran, "jobs-acme") // its payload and headers
 	b.shows("recurring?name=jobs", "finished")
 	fails <- true

@@ -174,7 +174,7 @@ func (r *RecurringTask) sentence(queue string) string {
 		says += fmt.Sprintf("; the last occurrence, due %s, %s", words.Clock(r.LastDue), became(r.LastOutcome))
 	}
 	if says += ". "; r.Next.IsZero() {
-		says += "It has no next time."
+		says += "No next run is planned."
 	} else {
 		says += fmt.Sprintf("The next time is %s.", words.Clock(r.Next))
 	}

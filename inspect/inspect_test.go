@@ -49,7 +49,7 @@ func TestRecursSentence(t *testing.T) {
 		says   string
 	}{
 		{inspect.RecurringTask{Next: at, Asserted: true}, "It recurs on \"q\". The next time is " + clock + "."},
-		{inspect.RecurringTask{Current: at, Asserted: true}, "It recurs on \"q\"; the occurrence of " + clock + " hasn't ended. It has no next time."},
+		{inspect.RecurringTask{Current: at, Asserted: true}, "It recurs on \"q\"; the occurrence of " + clock + " hasn't ended. No next run is planned."},
 		{inspect.RecurringTask{Next: at, LastDue: at, LastOutcome: "failed"}, "It recurs on \"q\"; the last occurrence, due " + clock + ", failed. The next time is " + clock +
 			". No live peer has its schedule, so it's withheld; start a peer that calls Every for it."},
 		{inspect.RecurringTask{Next: at, LastDue: at, LastOutcome: "skipped", Asserted: true}, "It recurs on \"q\"; the last occurrence, due " + clock + ", was skipped. The next time is " + clock + "."},

@@ -38,10 +38,10 @@ func (c confirmation) askFor(con *console, name string, called asked, what strin
 	}
 	if !isTerminal(con.in) {
 		con.say("%sthis would %s", called.before, what)
-		return fmt.Errorf("nothing was changed: to go on, add --yes %s", called.flag)
+		return fmt.Errorf("nothing was changed: to continue, add --yes %s", called.flag)
 	}
 	says := called.before + "this will " + printable(what)
-	fmt.Fprintf(con.errs, "%s.\nType %s to go on: ", strings.ToUpper(says[:1])+says[1:], called.question) // otherwise no one answers
+	fmt.Fprintf(con.errs, "%s.\nType %s to continue: ", strings.ToUpper(says[:1])+says[1:], called.question) // otherwise no one answers
 	answer, err := bufio.NewReader(con.in).ReadString('\n')
 	if strings.TrimSpace(answer) == name {
 		return nil

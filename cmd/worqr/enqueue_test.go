@@ -111,7 +111,7 @@ func TestCancelRunning(t *testing.T) {
 func TestDelete(t *testing.T) {
 	s := newShell(t)
 	s.run(exitWell, "enqueue", "q", "a", "b")
-	s.is.Equal(s.run(exitFailed, "delete", "q"), "worqr: this would delete 2 waiting tasks of the queue \"q\"\nworqr: nothing was changed: to go on, add --yes q\n")
+	s.is.Equal(s.run(exitFailed, "delete", "q"), "worqr: this would delete 2 waiting tasks of the queue \"q\"\nworqr: nothing was changed: to continue, add --yes q\n")
 	s.run(exitFailed, "delete", "q", "--yes", "p")
 	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 2)
 	s.is.Equal(s.run(exitWell, "delete", "q", "--yes", "q"), "2 waiting tasks deleted\n")

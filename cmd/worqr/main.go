@@ -28,7 +28,7 @@ type cli struct {
 	Top       topCommand       `cmd:"" group:"look" help:"Watch queues and workers live, with rates; pause and requeue with a key."`
 	Queues    queuesCommand    `cmd:"" group:"look" help:"List queues and their counts."`
 	Workers   workersCommand   `cmd:"" group:"look" help:"List workers, the peers that run now."`
-	Running   runningCommand   `cmd:"" group:"look" help:"List running tasks; --older 10m shows those that take long."`
+	Running   runningCommand   `cmd:"" group:"look" help:"List running tasks; --older 10m shows those that run for longer."`
 	Waiting   waitingCommand   `cmd:"" group:"look" help:"List the waiting tasks of a queue."`
 	Scheduled scheduledCommand `cmd:"" group:"look" help:"List the schedule of a queue: tasks with a time, and retries."`
 	Recurring recurringCommand `cmd:"" group:"look" help:"List recurring tasks: their next times, and how the last ones ended."`

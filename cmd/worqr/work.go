@@ -24,7 +24,7 @@ type workCommand struct {
 	Backoff     time.Duration `placeholder:"DURATION" help:"Retry after this time; the default is 2s, doubling to 5m."`
 	KeepFailed  int           `placeholder:"N" help:"How many failed tasks the queue keeps; the default is 1000."`
 	Exclusive   bool          `help:"Kill the program before another peer can start its task, as when Redis can't be reached."`
-	Drain       time.Duration `default:"25s" help:"How long programs may go on after SIGTERM or Ctrl-C; the default is 25s. Then they are killed, and their tasks return."`
+	Drain       time.Duration `default:"25s" help:"How long programs may keep running after SIGTERM or Ctrl-C; the default is 25s. Then they are killed, and their tasks are returned."`
 	Env         []string      `sep:"none" placeholder:"NAME[=VALUE]" help:"Variable for the program, or one of this process to pass on. May be repeated."`
 	Name        string        `placeholder:"NAME" help:"Name of this worker; the default is host:pid."`
 	Verbose     bool          `short:"v" help:"Log the end of each task, too."`

@@ -377,5 +377,5 @@ func TestExplainRecurring(t *testing.T) {
 	is.True(strings.Contains(e.String(), "It's withheld because no live peer has its schedule"))
 	is.True(!e.Recurs.Asserted)
 	redistest.Do(t, conn, "DEL", prefix+":keyed:{q}:k:x", prefix+":recurrence:{q}:k:x")
-	is.Equal(sure(looker.ExplainKey(t.Context(), "x"))(t).String(), "It recurs on \"q\". It has no next time. No live peer has its schedule, so it's withheld; start a peer that calls Every for it.")
+	is.Equal(sure(looker.ExplainKey(t.Context(), "x"))(t).String(), "It recurs on \"q\". No next run is planned. No live peer has its schedule, so it's withheld; start a peer that calls Every for it.")
 }

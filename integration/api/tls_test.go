@@ -78,12 +78,12 @@ func TestTLSRefused(t *testing.T) {
 		config *tls.Config
 		want   []string
 	}{
-		"an unknown authority":      {server.URL(), &tls.Config{RootCAs: other.Pool()}, []string{"unknown authority", "TLS.RootCAs"}},
-		"not a system authority":    {server.URL(), nil, []string{"unknown authority", "TLS.RootCAs"}},
-		"another host":              {elsewhere.URL(), trusting, []string{home, "TLS.ServerName"}},
-		"no certificate":            {mutual.URL(), trusting, []string{"TLS.Certificates"}},
-		"no certificate, TLS 1.2":   {mutual.URL(), &tls.Config{RootCAs: a.Pool(), MaxVersion: tls.VersionTLS12}, []string{"TLS.Certificates"}},
-		"a certificate not trusted": {mutual.URL(), &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{other.Client(t)}}, []string{"TLS.Certificates"}},
+		"an unknown authority":      {server.URL(), &tls.Config{RootCAs: other.Pool()}, []string{"unknown authority", "TLSConfig.RootCAs"}},
+		"not a system authority":    {server.URL(), nil, []string{"unknown authority", "TLSConfig.RootCAs"}},
+		"another host":              {elsewhere.URL(), trusting, []string{home, "TLSConfig.ServerName"}},
+		"no certificate":            {mutual.URL(), trusting, []string{"TLSConfig.Certificates"}},
+		"no certificate, TLS 1.2":   {mutual.URL(), &tls.Config{RootCAs: a.Pool(), MaxVersion: tls.VersionTLS12}, []string{"TLSConfig.Certificates"}},
+		"a certificate not trusted": {mutual.URL(), &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{other.Client(t)}}, []string{"TLSConfig.Certificates"}},
 		"too old":                   {older.URL(), &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS13}, []string{"protocol version"}},
 		"rediss:// without TLS":     {"rediss://" + plain.Addr(), trusting, []string{"try redis://"}},
 		"redis:// with TLS":         {"redis://" + server.Addr(), nil, []string{"try rediss://"}},

@@ -124,11 +124,11 @@ func (c *checkup) passOver(e *exam, err error) error {
 	if err == nil || !c.inCluster() || c.ctx.Err() != nil || !store.IsAway(err) {
 		return err
 	}
-	f := inspect.Finding{Kind: cluster, Severity: inspect.SeverityError, Text: fmt.Sprintf("Not everything could be checked (%s). Check again when the cluster is well.", words.Shown(err.Error()))}
+	f := inspect.Finding{Kind: cluster, Severity: inspect.SeverityError, Text: fmt.Sprintf("Not everything could be checked (%s). Check again once the cluster is healthy.", words.Shown(err.Error()))}
 	if e != nil {
 		e.lost = true
 		f.Queue = e.id
-		f.Text = fmt.Sprintf("The queue %q could not be checked (%s), and neither were others of its node nor the lists of queues and workers. Check again when the cluster is well.", words.Clip(e.name), words.Shown(err.Error()))
+		f.Text = fmt.Sprintf("The queue %q could not be checked (%s), nor could others of its node, or the lists of queues and workers. Check again once the cluster is healthy.", words.Clip(e.name), words.Shown(err.Error()))
 		if store.IsMoving(err) {
 			f.Text = fmt.Sprintf("The queue %q can't be used: its slot is being moved to another node, and is not yet there. Finish the move, or run redis-cli --cluster fix.", words.Clip(e.name))
 		} else {
@@ -186,7 +186,7 @@ func those(nodes []string) string {
 func (all *findings) cluster(v *view) {
 	told := v.told
 	if s := told["cluster_state"]; s != "" && s != "ok" {
-		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("cluster_state is %s: the cluster takes no calls. Start the nodes that are down, or have replicas take their place; redis-cli --cluster check says more.", words.Shown(s)))
+		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("cluster_state is %s: the cluster refuses calls. Start the nodes that are down, or have replicas take their place; redis-cli --cluster check says more.", words.Shown(s)))
 	}
 	if n := number(told["cluster_slots_assigned"]); n > 0 && n < totalSlots {
 		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("%s to no node, so queues there can't be used. Run redis-cli --cluster fix.", slots(totalSlots-n, "belongs", "belong")))

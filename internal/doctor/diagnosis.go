@@ -133,7 +133,7 @@ var diagnoses = map[inspect.FindingKind]diagnosis{
 		cure: "Find out what writes to this key. If you restore the list, Repair returns its tasks to the queue. Otherwise delete the key, and Repair drops the batch.", cured: "If its list was restored, it will be moved to the queue. Otherwise the batch was dropped."},
 	added: {severity: inspect.SeverityError, says: "The payload of an added task is gone, or an item of the stream is no added task.",
 		cure: "Repair drops a task whose payload is gone. Other items run as plain tasks; find out what writes to this key.", cured: "It was dropped."},
-	recurring: {severity: inspect.SeverityError, says: "What Redis has of a recurring task is wrong. %s",
+	recurring: {severity: inspect.SeverityError, says: "Redis's record of a recurring task is invalid. %s",
 		cure: "Repair corrects it; a peer that has the schedule tells Redis again.", cured: "It was corrected; a peer that has the schedule tells Redis again."},
 	result: {severity: inspect.SeverityError, says: "The record of how a task ended can't be read, so Result and Wait don't find it.",
 		cure: "Repair removes it. Find out what writes to this key.", cured: "It was removed. Find out what writes to this key."},

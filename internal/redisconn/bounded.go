@@ -139,7 +139,7 @@ func (b *bounds) check(p []byte) error {
 			}
 		case b.kind == 0:
 			if bytes.IndexByte([]byte("+-:$*"), p[0]) < 0 {
-				return fmt.Errorf("%w: a reply begins like none", errUnsound)
+				return fmt.Errorf("%w: a reply has an unknown type", errUnsound)
 			}
 			b.kind, b.line, b.size, b.absent = p[0], 0, 0, false
 			p = p[1:]

@@ -100,7 +100,7 @@ func greeted(ctx context.Context, conn redis.Conn, err error) (redis.Conn, error
 	return nil, &adviceError{err, refused} // the reason may have been lost with the connection
 }
 
-const refused = "the server has refused this client; if it wants a certificate, set TLS.Certificates in the options, signed by whom it trusts"
+const refused = "the server refused this client; if it requires a certificate, set TLSConfig.Certificates in the options"
 
 // advised adds advice to the error of a handshake.
 func advised(err error) error {
@@ -110,9 +110,9 @@ func advised(err error) error {
 	remote, isRemote := errors.AsType[*net.OpError](err)
 	switch {
 	case isUnknown && unknown.Cert != nil:
-		return &adviceError{err, "nobody that is trusted here has signed the certificate of the server; TLS.RootCAs in the options says whom to trust"}
+		return &adviceError{err, "the server's certificate isn't signed by a trusted authority; set TLSConfig.RootCAs in the options"}
 	case isName && name.Certificate != nil:
-		return &adviceError{err, "the certificate of the server is for another host; connect by the name that it is for, or set TLS.ServerName in the options"}
+		return &adviceError{err, "the certificate of the server is for another host; connect by that host's name, or set TLSConfig.ServerName in the options"}
 	case isRecord, errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded):
 		return &adviceError{err, "the server doesn't speak TLS on this port, or didn't answer; if it is without TLS, try redis://"}
 	case isRemote && remote.Op == "remote error":

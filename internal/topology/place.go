@@ -37,8 +37,8 @@ type Options struct {
 const renewAfter = 30 * time.Minute
 
 var (
-	errBoth        = errors.New("the URL has a user or a password, and there are Credentials: remove one of them")
-	errBothWatches = errors.New("the URL has ?sentinel=, and there are SentinelCredentials: remove one of them")
+	errBoth        = errors.New("the URL has a user or a password, and Options.Credentials is set; remove one of them")
+	errBothWatches = errors.New("the URL has ?sentinel=, and Options.SentinelCredentials is set; remove one of them")
 )
 
 // Open returns the place at a URL. It does no I/O, and its errors contain nothing of the URL, which
