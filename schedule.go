@@ -91,7 +91,7 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 type OnceError struct{ Key string }
 
 func (e *OnceError) Error() string {
-	return "worqr: a call with the same Once has added the task under another key; the OnceError has it"
+	return "worqr: a call with the same Once has added the task under another key, which is in OnceError.Key"
 }
 
 func (e *OnceError) GoString() string { return e.Error() } // without the key, for logs

@@ -11,7 +11,7 @@ import (
 
 // A form is how a command prints its results.
 type form struct {
-	JSON bool `help:"Print JSON: one object a line. Bytes that aren't UTF-8 come as {\"base64\": ...}, durations in seconds."`
+	JSON bool `help:"Print JSON: one object per line. Bytes that aren't UTF-8 are printed as {\"base64\": ...}, durations in seconds."`
 }
 
 // page is how many rows a table collects before it's printed, so that a long list is neither delayed until its

@@ -21,7 +21,7 @@ func main() {
 	worker.Queue("reports").Handle(func(ctx context.Context, t *worqr.Task) error {
 		running <- true
 		<-ctx.Done()
-		fmt.Println("the handler is told:", context.Cause(ctx))
+		fmt.Println("the handler's context has ended:", context.Cause(ctx))
 		return ctx.Err()
 	}, nil)
 	go func() { check(worker.Run(ctx)) }()

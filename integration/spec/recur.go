@@ -342,7 +342,7 @@ func (x *examination) recurs(entry string) {
 		}
 		detail := "Its name isn't a key."
 		if named {
-			detail = "Nothing says when it occurs."
+			detail = "It has no times."
 		}
 		x.tell("recurring", entry, x.mend, detail)
 		return
@@ -350,7 +350,7 @@ func (x *examination) recurs(entry string) {
 		if x.mend {
 			x.add(all, entry, x.now)
 		}
-		x.tell("recurring", entry, x.mend, "Redis would never notice that no peer has it.")
+		x.tell("recurring", entry, x.mend, "Redis has no record of when peers last asserted it.")
 	}
 	is := map[string]string{"print": "", "times": "", "passed": text(x.now), "since": "0", "late": "0", "more": "0"}
 	damaged := false
@@ -371,7 +371,7 @@ func (x *examination) recurs(entry string) {
 			x.set(key, name, v)
 		}
 	}
-	x.tell("recurring", entry, x.mend, "What says when it occurs is damaged.")
+	x.tell("recurring", entry, x.mend, "Its times are damaged.")
 }
 
 // result finds a record that isn't a valid result, and one that would never expire.

@@ -41,7 +41,7 @@ func (f *Fleet) checkRedis(ctx context.Context) error {
 		return fmt.Errorf("%w: its maxmemory-policy is %s and its maxmemory %d bytes, so tasks would be lost as soon as it is full; set maxmemory-policy to noeviction",
 			ErrEvictionPolicy, m.Name, m.Maximum)
 	case m.EvictsLists():
-		f.warnPolicy("worqr: with a maxmemory, Redis would evict tasks; set maxmemory-policy to noeviction", m)
+		f.warnPolicy("worqr: Redis would evict tasks if maxmemory were set; set maxmemory-policy to noeviction", m)
 	case m.EvictsExpiring():
 		f.warnPolicy("worqr: a full Redis may evict registrations, nonces and the records of cancels; set maxmemory-policy to noeviction", m)
 	}

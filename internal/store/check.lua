@@ -539,12 +539,12 @@ function judges.recurring(entry)
       redis.call('ZREM', KEYS[20], entry)
       redis.call('DEL', key)
     end
-    return flaw('recurring', entry, mend, named and 'Nothing says when it occurs.' or "Its name isn't a key.")
+    return flaw('recurring', entry, mend, named and 'It has no times.' or "Its name isn't a key.")
   elseif not till or till > now + ASSERTED then
     if mend then
       redis.call('ZADD', KEYS[20], now, entry)
     end
-    flaw('recurring', entry, mend, 'Redis would never notice that no peer has it.')
+    flaw('recurring', entry, mend, 'Redis has no record of when peers last asserted it.')
   end
   local function reads(i, pattern)
     return known[i] and string.match(known[i], pattern)
@@ -556,7 +556,7 @@ function judges.recurring(entry)
   if mend then
     redis.call('HSET', key, 'print', '', 'times', times or '', 'passed', passed or now, 'since', 0, 'late', late or 0, 'more', 0)
   end
-  flaw('recurring', entry, mend, 'What says when it occurs is damaged.')
+  flaw('recurring', entry, mend, 'Its times are damaged.')
 end
 
 -- The record of how a task ended is well formed, and has a TTL.
