@@ -3,25 +3,24 @@ MODULES = $$(go list -m -f '{{.Dir}}')
 
 .PHONY: help demo test test-modules browser test-engines survive engines-long mutation soak lint bench
 
-help: ## this list
+help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## three peers at work, on a Redis in memory
+demo: ## run three peers on an in-memory Redis
 	@go run ./cmd/worqr demo
 
-test: ## set up what is missing and run the tests of every module (RACE=-race: all of them, as in CI)
+test: ## install what is missing and run the tests of every module (RACE=-race: all tests, as in CI)
 	@scripts/setup $(if $(RACE),--race)
 	@run=; \
 	if [ -z "$$WORQR_TEST_REDIS" ] && ! command -v redis-server >/dev/null && ! command -v valkey-server >/dev/null; \
 	then run="go run ./integration/cmd/withredis"; fi; \
 	$$run $(MAKE) --no-print-directory test-modules
 
-# The tests of packages mostly wait, so those of all modules run in parallel, some packages at a
-# time, the longest first. The race detector takes three times as long, and tests that start several
-# servers take long, too: both are for CI, which runs "make test RACE=-race". Even there, what
-# measures, or starts programs, or has few goroutines of its own, goes without the race detector.
-# Without a list of packages go test shows what passing tests say: in integration, that they were
-# skipped. "make lint" runs all of vet, so here it isn't run.
+# Tests mostly wait, so several packages run in parallel, the longest first. The race detector takes
+# three times as long, and tests that start several servers take long, too. Both are for CI, which
+# runs "make test RACE=-race". Even there, packages that measure, start programs or have few
+# goroutines of their own run without the race detector. The tests in integration run without a list
+# of packages, so that go test shows which of them were skipped. vet is off: "make lint" runs it.
 RACE =
 TEST = go test -vet=off -shuffle=on $(if $(RACE),,-short)
 UNRACED = internal/store internal/walls
@@ -34,14 +33,14 @@ test-modules:
 	[ $$failed = 1 ] || echo "All tests passed."; \
 	exit $$failed
 
-# The dashboard in a browser isn't part of "make test": Chromium is a large package to install unasked,
-# and takes both processors of a small machine for half a minute. CI runs it.
-browser: ## open the dashboard in Chromium, for half a minute; Debian's is installed if it's missing
+# The browser tests of the dashboard aren't part of "make test": Chromium is a large package to install
+# unasked, and keeps both processors of a small machine busy for half a minute. CI runs them.
+browser: ## test the dashboard in Chromium, for half a minute; installs Debian's if it's missing
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || scripts/setup chromium || true
 	@cd integration && go test -vet=off ./browser
 
-# Elsewhere "make test" has one Redis, so here are the others. Tests that need a single server of
-# their own are skipped except on Valkey: internal/redistest/engine.go says which and why.
+# "make test" uses a single Redis server, so this target runs the other kinds. Except on Valkey, tests
+# that need a single server of their own are skipped: internal/redistest/engine.go says which and why.
 ENGINES = valkey tls sentinel cluster
 
 test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a cluster
@@ -52,8 +51,8 @@ test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a 
 		WORQR_TEST_ENGINE=$$engine WORQR_TEST_SERVER=$$server go test -shuffle=on . ./dash ./integration/api || failed=1; \
 	done; exit $$failed
 
-# Fault injection beyond the tests: each suite prints its seed and the command that
-# repeats it. It runs without the race detector, which would take half of the time.
+# More fault injection than in "make test". Each suite prints its seed and the command that repeats
+# it. The suites run without the race detector, which would take up half of the time.
 LONGER = '^(TestRandom|TestRepairDamage|TestGuessers)$$' # tests that find more with time
 SURVIVE = search spec failpoints chaos crash upgrade "engines -v -engines.rounds $(ROUNDS)" "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s" "simulation -sim.hours $(SIM) -sim.first 1"
 NAMESPACES = [ "$$(id -u)" = 0 ] && command -v ip >/dev/null && command -v iptables >/dev/null
@@ -74,12 +73,12 @@ survive: ## run the fault-injection suites, for about 20 minutes
 	scripts/fuzz $(FUZZ) || failed=1; \
 	exit $$failed
 
-engines-long: ## 50 failovers, slot moves and promotions under load, for about half an hour
+engines-long: ## run 50 failovers, slot moves and promotions under load, for about 40 minutes
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@cd integration && go test ./engines -v -run 'TestFailovers|TestMigrations' -engines.rounds 50 -engines.strict -timeout 40m
 	@cd integration && go test ./engines -v -run 'TestRollbacks|TestPromotions|TestClusterRollbacks|TestSpread' -engines.rounds 20 -engines.strict -timeout 40m
 
-mutation: ## change each check of the scripts in turn, and see that a test notices
+mutation: ## change each check of the scripts in turn; a test must fail
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@go run ./integration/mutation
 
@@ -121,6 +120,6 @@ lint: ## check format, code, examples and module files
 		scripts/tidy "$$module" || failed=1; \
 	done; exit $$failed
 
-bench: ## measure against asynq and bare commands, for about 20 minutes, into docs/performance.md
+bench: ## compare with asynq and bare commands for about 20 minutes, and write docs/performance.md
 	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || scripts/setup redis-server
 	@go run ./bench

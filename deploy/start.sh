@@ -23,5 +23,5 @@ if ! [ -e "$copy" ]; then
 	} >"$copy.new"
 	mv "$copy.new" "$copy"
 fi
-cd "$data" # the entry point of the official images gives it to their user, and then becomes that user
+cd "$data" # the official images' entry point makes their user its owner, and continues as that user
 exec $(command -v docker-entrypoint.sh) redis-server "$copy" $mode
