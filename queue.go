@@ -232,7 +232,6 @@ func (q *Queue) part(name string) *Queue {
 	return &Queue{peer: q.peer, name: q.name, id: name, in: name, keys: q.peer.space.Queue(name), bad: q.bad}
 }
 
-// all returns the parts of the queue.
 func (q *Queue) all() []*Queue {
 	if q.spread == nil {
 		return []*Queue{q}

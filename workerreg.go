@@ -113,7 +113,6 @@ var errHandled = fmt.Errorf("%w: the queue has a handler; call Run, which serves
 
 var errLeaving = fmt.Errorf("%w: Unhandle is leaving the queue; call it again to wait for that", ErrInvalid)
 
-// handles reports whether a queue has a handler.
 func (p *Peer) handles(queue string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

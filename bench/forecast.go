@@ -68,6 +68,6 @@ func (r *report) forecast() {
 	r.say("%s", t)
 	r.say("It has nodes / (c + b · parts · peers / λ) tasks/s, where λ is that rate, c = %s µs is what a task", figure(m.task))
 	r.say("takes, and b = %s µs/s what a part takes of each peer. It is fitted to the %d points above, and", figure(m.part), len(points))
-	r.say("the largest of their differences from it is %s %%. It is a model: nothing larger was measured, and", figure(100*m.off))
-	r.say("it assumes enough peers and a fast network.\n")
+	r.say("differs from them by at most %s %%. Nothing larger was measured. The model assumes enough peers", figure(100*m.off))
+	r.say("and a fast network.\n")
 }

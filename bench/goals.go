@@ -49,8 +49,8 @@ var goals = []goal{
 	{what: "of 10,000 memberships survive a stall of Redis of 10 s", cell: cell{stalling, "", ours}, value: "kept", least: 10_000, unit: "memberships", worst: true},
 	{what: "a queue spread over 2 masters, Redis's processor time for a task on the busiest, over the same on one master", cell: cell{clustering, over(2, 8), ours}, over: cell{clustering, over(1, 4), ours}, value: "most µs", most: 1.1},
 	{what: "a queue spread over 3 masters, Redis's processor time for a task on the busiest, over the same on one master", cell: cell{clustering, over(3, 12), ours}, over: cell{clustering, over(1, 4), ours}, value: "most µs", most: 1.1},
-	{what: "a queue spread over 2 masters, Redis's processor time for a task on the busiest, over one server that is no cluster", cell: cell{clustering, over(2, 8), ours}, over: cell{clustering, alone, ours}, value: "most µs", most: 1.1},
-	{what: "a queue spread over 3 masters, Redis's processor time for a task on the busiest, over one server that is no cluster", cell: cell{clustering, over(3, 12), ours}, over: cell{clustering, alone, ours}, value: "most µs", most: 1.1},
+	{what: "a queue spread over 2 masters, Redis's processor time for a task on the busiest, over one server that isn't a cluster", cell: cell{clustering, over(2, 8), ours}, over: cell{clustering, alone, ours}, value: "most µs", most: 1.1},
+	{what: "a queue spread over 3 masters, Redis's processor time for a task on the busiest, over one server that isn't a cluster", cell: cell{clustering, over(3, 12), ours}, over: cell{clustering, alone, ours}, value: "most µs", most: 1.1},
 	{what: "a queue of 64 parts of which one has tasks, over one that is not spread", cell: cell{clustering, oneOfMany, ours}, over: cell{clustering, alone, ours}, value: "tasks/s", least: 0.9},
 	{what: "return of a dead worker's tasks, longest call", cell: cell{returning, "", ours}, value: "longest ms", most: 5, unit: "ms"},
 }

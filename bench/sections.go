@@ -22,14 +22,14 @@ var sections = map[string]func(*report, scenario){
 	setting: func(r *report, p scenario) {
 		r.say("## Durable, and one by one\n")
 		r.bySystem(p, "appendonly", perSecond, serverTime, clientTime, commandsEach, requestsEach)
-		r.say("As above, with 64 handlers, on a Redis that writes its log to disk, which is that of the")
-		r.say("machine; and with workers that don't prefetch.\n")
+		r.say("As above, with 64 handlers, on a Redis that writes its log to the machine's disk; and with")
+		r.say("workers that don't prefetch.\n")
 	},
 	networking: func(r *report, p scenario) {
 		r.say("## Over a network\n")
 		r.bySystem(p, "round trip added | a handler takes", column{"trip ms", "a PING, ms"}, perSecond, serverTime, clientTime, commandsEach, requestsEach)
 		r.say("As in process, with 64 handlers, through a proxy that delays what it carries; the first")
-		r.say("%v, the start included, or until nothing is left.\n", p.steps[0].job.Window)
+		r.say("%v, the start included, or until no task is left.\n", p.steps[0].job.Window)
 	},
 	crowding: func(r *report, p scenario) {
 		r.say("## Beside a hot queue\n")
@@ -104,11 +104,11 @@ var sections = map[string]func(*report, scenario){
 	resting: func(r *report, p scenario) {
 		r.bySystem(p, "parts | peers", column{"commands/s", "commands/s"}, column{"requests/s", "requests/s"},
 			column{"server/s", "Redis's processor, µs in a second"}, column{"each µs", "of that, for each part of each peer"})
-		r.say("The same, on three masters, without tasks, less what idle masters use by themselves.\n")
+		r.say("The same, on three masters, without tasks, minus the use of idle masters.\n")
 		r.forecast()
 	},
 	stalling: func(r *report, p scenario) {
-		r.bySystem(p, "", column{"kept", "memberships that survive it"})
+		r.bySystem(p, "", column{"kept", "memberships that survive the stall"})
 		r.say("Redis is stopped for %v, with a lease of three seconds, while %d peers serve %d queues each.\n",
 			p.steps[0].job.Window, p.steps[0].job.Peers, p.steps[0].job.Queues)
 	},

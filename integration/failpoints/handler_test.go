@@ -50,10 +50,10 @@ var handlings = []*handling{
 		<-ctx.Done()
 		return ctx.Err()
 	}},
-	{name: "leave", when: "handlers had no time to drain, and Run puts back what they have not finished", wire: "leave", holds: true, drain: true, hasty: true},
-	{name: "flood 10", when: "many handlers have returned, and two rounds may be under way; it is the one after 10 others", wire: "step:finish", flood: 10},
-	{name: "flood 14", when: "many handlers have returned, and two rounds may be under way; it is the one after 14 others", wire: "step:finish", flood: 14},
-	{name: "flood 18", when: "many handlers have returned, and two rounds may be under way; it is the one after 18 others", wire: "step:finish", flood: 18},
+	{name: "leave", when: "handlers had no time to drain, and Run returns their unfinished tasks", wire: "leave", holds: true, drain: true, hasty: true},
+	{name: "flood 10", when: "many handlers have returned, and two rounds may be under way; it holds the one after 10 others", wire: "step:finish", flood: 10},
+	{name: "flood 14", when: "many handlers have returned, and two rounds may be under way; it holds the one after 14 others", wire: "step:finish", flood: 14},
+	{name: "flood 18", when: "many handlers have returned, and two rounds may be under way; it holds the one after 18 others", wire: "step:finish", flood: 18},
 }
 
 // payloads returns the tasks, in order.

@@ -63,11 +63,11 @@ func tables() string {
 		title, text string
 		faults      []fault
 	}{
-		{"Killed", "The process is killed. What it had *sent* arrives once others have its tasks.", []fault{kill}},
+		{"Killed", "The process is killed. A call that was *sent* arrives once other peers have its tasks.", []fault{kill}},
 		{"Stopped", "The process is stopped until other peers have its tasks, and then continues. A call that was *sent* arrives in between. The reply to a call that was *executed* comes too late for its connection; the reply to one that was *received* is still processed.", []fault{pause}},
 		{"Evicted", "The process is alive, and another peer calls `FailWorker` on it. A call that was *sent* arrives after that. The reply to a call that was *executed* is lost.", []fault{evict}},
-		{"Cut off", "The connection is cut; with *twice*, so is the next one, on which the library repeats the call. *Late*: what was sent arrives once the peer has gone on and holds another task.", []fault{lost, twice, late}},
-		{"Repeated", "A copy of the request arrives by another connection: before the peer has processed the *reply*, when it has made one more round (*next*), when it has gone on and holds another task (*later*), when it has *left*, when it was evicted (*failed*).", []fault{again}},
+		{"Cut off", "The connection is cut. *Twice*: the connection for the repeated call is cut, too. *Late*: the request arrives once the peer holds another task.", []fault{lost, twice, late}},
+		{"Repeated", "A copy of the request arrives on another connection: before the peer has processed the *reply*, after one more round (*next*), once it holds another task (*later*), after it has *left*, or after it was evicted (*failed*).", []fault{again}},
 	} {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n| call |", of.title, of.text)
 		var columns []cell

@@ -113,7 +113,6 @@ func (q *queue) payload(id string) (string, sight) {
 	return items[len(items)-1], there
 }
 
-// part returns a field of an entry.
 func (q *queue) part(entry, name string) (string, sight) {
 	key := q.entry + entry
 	if !q.is(key, "hash") {

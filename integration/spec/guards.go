@@ -7,7 +7,6 @@ type Guard string
 // Without removes one guard, or none if g is "".
 func (s *Store) Without(g Guard) { s.without = g }
 
-// has reports whether a guard is in place.
 func (s *Store) has(g Guard) bool { return s.without != g }
 
 // A Removal is the effect of removing a guard. The search of integration/search visits all states of the scope
@@ -45,7 +44,7 @@ var (
 		"A worker that beats, sends a round or joins removes the mark itself. The check matters if a beat can't do that, since it changes nothing else.")
 	BeatMembers = guard("beat-members", "beat.lua", "only a member may beat", "lapsed and suspected", "")
 	JoinMark    = guard("join-mark", "join.lua", "a worker can't join while its tasks are being returned", "a late join and a late round",
-		"Fencing a worker raises the fence, so all earlier joins come too late; and a worker that joins again leaves first, until nothing is left. The check matters for a client that doesn't.")
+		"Fencing a worker raises the fence, so all earlier joins come too late; and a worker that joins again first leaves until all its tasks have been returned. The check matters for a client that doesn't.")
 	JoinFence     = guard("join-fence", "join.lua", "a join sent before a worker was removed is refused", "a late join and a late round", "")
 	JoinCopies    = guard("join-copies", "join.lua", "a copy of a join changes nothing", "a late join and a late round", "")
 	LeaveFences   = guard("leave-fences", "leave.lua", "a leave by a worker that isn't a member cancels its join", "a late join and a late round", "")

@@ -254,7 +254,6 @@ func (s *Store) put(key, text string) {
 
 func (s *Store) length(key string) int { return len(s.items(key)) }
 
-// items returns the items of a list, from the front.
 func (s *Store) items(key string) []string { return s.see(key, "list").list }
 
 func (s *Store) push(key string, items ...string) {

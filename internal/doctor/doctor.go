@@ -168,7 +168,6 @@ func (c *checkup) through(n store.Node) error {
 	return nil
 }
 
-// note records a key.
 func (c *checkup) note(k store.Key, some map[store.Keys]map[store.What][]string) {
 	if k.Queue == nil {
 		if k.Kind == "worker" {

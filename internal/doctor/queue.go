@@ -164,7 +164,6 @@ func grown(before, now string) bool {
 	return len(now) > len(before) || len(now) == len(before) && now > before
 }
 
-// conclude reports a flaw.
 func (c *checkup) conclude(e *exam, what store.What, worker string, f store.Flaw, d diagnosis) error {
 	kind := inspect.FindingKind(f.Kind)
 	if f.Mended && (kind == stray || kind == unfinished || kind == dead) {

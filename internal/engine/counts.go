@@ -7,7 +7,6 @@ type Counts struct {
 	Started, Finished, Stopped, Canceled, Retried, Snoozed, Failed, Expired, Dropped, Stuck, Lost, Failures, Running, LostWrites atomic.Int64
 }
 
-// add adds the counters in o.
 func (c *Counts) add(o *Counts) {
 	for _, p := range [...][2]*atomic.Int64{
 		{&c.Started, &o.Started}, {&c.Finished, &o.Finished}, {&c.Stopped, &o.Stopped}, {&c.Canceled, &o.Canceled},

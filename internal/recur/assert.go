@@ -94,7 +94,6 @@ func (s *Schedules) send(ctx context.Context, h *home, l *lane, wants []want) er
 	return s.flush(ctx, h, l, &p)
 }
 
-// flush sends a page.
 func (s *Schedules) flush(ctx context.Context, h *home, l *lane, p *page) error {
 	if len(p.all) == 0 {
 		return nil

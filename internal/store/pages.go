@@ -252,7 +252,6 @@ func members(r Runner, key string) pager[string] {
 	return filter(names(scan(r, "SSCAN", key)), found.passes)
 }
 
-// names returns the names of the items.
 func names(of pager[item]) pager[string] {
 	return each(of, func(_ context.Context, some []item) ([]string, error) {
 		all := make([]string, len(some))

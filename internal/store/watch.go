@@ -161,7 +161,6 @@ func (w *watch) closed(tell func()) {
 	}
 }
 
-// stop ends the watch.
 func (w *watch) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

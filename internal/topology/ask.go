@@ -57,7 +57,6 @@ func (s *sentinels) ask(ctx context.Context) (answer, error) {
 	return answer{}, &nobodyError{all: append(slices.Clone(q.said), fmt.Errorf("%w: %w", errTardy, ctx.Err()))}
 }
 
-// inquire makes an inquiry.
 func (s *sentinels) inquire(ctx context.Context, q *inquiry) {
 	defer func() { // even if Credentials, which is user code, ends the goroutine
 		s.mu.Lock()

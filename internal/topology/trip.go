@@ -69,7 +69,6 @@ func closedReplies(n int) []redisconn.Reply {
 	return slices.Repeat([]redisconn.Reply{{Err: redisconn.ErrClosed}}, n)
 }
 
-// route makes the calls.
 func (r *Router) route(ctx context.Context, calls []redisconn.Call) []redisconn.Reply {
 	t := r.trip(ctx, calls)
 	if t == nil {
@@ -80,7 +79,6 @@ func (r *Router) route(ctx context.Context, calls []redisconn.Call) []redisconn.
 	return t.replies
 }
 
-// start makes the calls in the background.
 func (r *Router) start(calls []redisconn.Call) *trip {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	t := r.trip(ctx, calls)

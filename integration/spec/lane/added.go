@@ -21,7 +21,6 @@ type Waiter struct {
 	Apart   bool
 }
 
-// waiter parses an item.
 func waiter(item []string) (w Waiter) {
 	w.ID = item[0]
 	if len(item) != 3 {
