@@ -102,7 +102,7 @@ func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn
 	return true
 }
 
-// The costs of starting tasks, in μs.
+// The costs of starting tasks, in µs.
 const (
 	costPlain    = 4
 	costWatched  = 10
@@ -142,7 +142,7 @@ func (r *round) begin(payload, entry string, retries, crashes int64, a tale) {
 	r.tell(payload, r.token, entry, retries, crashes, a)
 }
 
-// passAtMost is how many entries a round passes over. If that takes remembered μs, the next round
+// passAtMost is how many entries a round passes over. If that takes remembered µs, the next round
 // continues after them.
 const (
 	passAtMost = 200

@@ -9,8 +9,8 @@ const RoundBudget = 2 * time.Millisecond
 // FarBudget replaces RoundBudget if Redis is far away, since fewer rounds are made then.
 const FarBudget = 5 * time.Millisecond
 
-// costs holds how long Redis takes to end one process, in μs as measured: for a task of the list,
-// for one of the schedule, and how many bytes of payload add one μs. The costs of starts are in
+// costs holds how long Redis takes to end one process, in µs as measured: for a task of the list,
+// for one of the schedule, and how many bytes of payload add one µs. The costs of starts are in
 // step.lua, which sees the payloads first.
 var costs = map[Ending]struct{ plain, entry, bytes int }{
 	Finish: {4, 12, 20_000},
@@ -21,7 +21,7 @@ var costs = map[Ending]struct{ plain, entry, bytes int }{
 	Fail:   {36, 51, 400},
 }
 
-// Cost estimates how much of Redis's time the outcome takes, in μs. heard means that there are
+// Cost estimates how much of Redis's time the outcome takes, in µs. heard means that there are
 // observers: for them, payloads and results are encoded. watched means that there are locks,
 // crashes or cancels: for them, the payload of an end is read and hashed. If the payload is large,
 // the caller sends the digest instead.
@@ -61,14 +61,14 @@ const bytesOfCard = 100
 // tied is how much more an added task costs than one of the list: its card and name are removed, too.
 const tied = 3
 
-// The costs of locks, crashes and cancels, in μs: for each end, and how many bytes of payload add
+// The costs of locks, crashes and cancels, in µs: for each end, and how many bytes of payload add
 // one.
 const (
 	looking     = 6
 	bytesHashed = 400
 )
 
-// The costs of events, in μs: for each one, and how many bytes add one.
+// The costs of events, in µs: for each one, and how many bytes add one.
 const (
 	encoding     = 4
 	bytesEncoded = 40

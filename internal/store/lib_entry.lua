@@ -124,7 +124,7 @@ end
 
 -- Recurring tasks. A schedule is a hash beside the entry of its key:
 --
---   print, since      the fingerprint of the schedule, and since when it's asserted, in μs
+--   print, since      the fingerprint of the schedule, and since when it's asserted, in µs
 --   before            replaced prints and their since: "print:since …"
 --   times, more       the next times, in ms; and when peers should add more
 --   passed            occurrences up to this time have started or were dropped

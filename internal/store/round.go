@@ -38,7 +38,7 @@ type Round struct {
 	Heard    []string   // digests from cancel messages
 	Start    []string   // ids of the processes to start
 	Ahead    int        // how many of these, at the end, are prefetched: more than can begin immediately
-	Budget   int        // μs of Redis time that the starts may take; 0: any. One starts in any case
+	Budget   int        // µs of Redis time that the starts may take; 0: any. One starts in any case
 	Room     int        // bytes of payload that may be started ahead; 0: any number
 	Brief    bool       // return only the length of a large payload or result, and start nothing new
 	Results  int        // bytes of the largest result that is sent whole; 0: Large

@@ -52,7 +52,7 @@
 -- the last cancel returned; the rank among the idle workers or -1; how many other workers
 -- are idle because nothing could start, or -1 if something could start, also
 -- if the worker asked for nothing; 1 if the next round should follow at once; why nothing could be
--- started; for each digest heard the token of its cancel; μs until the worker should
+-- started; for each digest heard the token of its cancel; µs until the worker should
 -- look again, at most an hour, or -1; how many tasks failed because too many workers had died
 -- holding them, or because they had expired; the previous round, which is older than the worker expects if Redis
 -- has lost writes; 1 if the budget ended the starts though more could start; how
@@ -387,7 +387,7 @@ local function goes_on()
 end
 
 local PASS_AT_MOST = 200
-local skipped, before_it, passing = 0, 0, 0 -- passed over by this round and by earlier ones; its cost in μs --! cost constant.3
+local skipped, before_it, passing = 0, 0, 0 -- passed over by this round and by earlier ones; its cost in µs --! cost constant.3
 
 local starts = later(function(starts)
   function starts.tell(payload, given, entry, retries, crashes, due, card, text, value)
