@@ -276,67 +276,6 @@ func (r *round) expire(payload, entry string, retries, crashes int64, card strin
 	return true
 }
 
-// judgeAdded judges a field of entries that belongs to an added task: its two fields name each other, and its
-// process exists.
-func (x *examination) judgeAdded(id, stored string) {
-	name, _, _, isValue := readAdded(stored)
-	process := id
-	if !isValue {
-		before, _, ok := strings.Cut(stored, ":")
-		if process = before; !ok {
-			x.flaw("schedule", id, func() { x.unset(x.entries, id) })
-			return
-		}
-	}
-	_, list := x.payload(process)
-	if list == foreign {
-		return
-	}
-	if !isValue {
-		if of, _, _, ok := readAdded(x.word(x.entries, process)); !ok || of != id {
-			x.flaw("schedule", id, func() { x.unset(x.entries, id) })
-		}
-		return
-	}
-	runs, _, ok := strings.Cut(x.word(x.entries, name), ":")
-	holder := x.holder(id)
-	there := list == there || holder != ""
-	if ok && runs == id && there {
-		return
-	}
-	x.flaw("schedule", id, func() {
-		if there {
-			x.set(x.entries, name, id+":"+holder)
-		} else {
-			x.unset(x.entries, id)
-		}
-	})
-}
-
-// item judges an item of the stream: it is an added task, and its payload exists.
-func (x *examination) item(id string) {
-	if !x.is(x.added, "stream") {
-		return
-	}
-	for _, it := range x.stream(x.added).items {
-		if it.id.String() != id {
-			continue
-		}
-		entry, _, card, ok := it.added()
-		lost := false
-		if ok && cardHas(card, apart) {
-			_, seen := x.part(entry, "payload")
-			lost = seen == missing
-		}
-		switch {
-		case lost:
-			x.flaw("added", id, func() { x.dropAdded(id) })
-		case !ok:
-			x.tell("added", id, false, "")
-		}
-	}
-}
-
 // line describes the added task that waits for an entry.
 func (q *queue) line(entry string, depth int) []any {
 	w, ok := q.waitsAdded(entry)

@@ -402,7 +402,7 @@ func leave(q *queue, c store.Call) any {
 
 func fail(q *queue, c store.Call) any {
 	q.whole()
-	known := q.leaves(c.Arg("worker"))
+	known := q.isReturning(c.Arg("worker"))
 	if c.Arg("begin") == "1" {
 		known = q.end(c.Arg("worker"), 0)
 	}
@@ -425,7 +425,7 @@ func (q *queue) takeAll(worker string) (returned, handled, left int) {
 
 // end fences a member. It reports whether the worker is a member, or is being returned.
 func (q *queue) end(worker string, mark int64) bool {
-	leaves := q.leaves(worker)
+	leaves := q.isReturning(worker)
 	if q.isMember(worker) {
 		q.fence(mark, worker)
 		return true
@@ -444,8 +444,8 @@ func (q *queue) failed(worker string) bool {
 	return !q.isMember(worker) && suspected && at == 0
 }
 
-// leaves reports whether the worker is being returned.
-func (q *queue) leaves(worker string) bool {
+// isReturning reports whether the tasks of a worker are being returned.
+func (q *queue) isReturning(worker string) bool {
 	at, suspected := q.score(q.suspects, worker)
 	return suspected && at <= 0
 }

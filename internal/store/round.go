@@ -234,7 +234,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	outcomes := round.Outcomes[:len(round.Outcomes)-ends]
 	in := step.read(r.Value, r.Err)
 	a := &Answer{}
-	settled, odd, started, plain, last := in.list("outcomes"), in.list("odd"), in.list("told"), in.list("plain"), in.int("token")
+	settled, odd, started, plain, last := in.list("settled"), in.list("odd"), in.list("started"), in.list("plain"), in.int("token")
 	if len(round.Outcomes) > 0 {
 		a.Settled = make([]Settled, 0, len(round.Outcomes))
 	}
@@ -268,7 +268,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 		a.Passed = &Passed{int(passed.int()), passed.string(), passed.string()}
 		in.join(passed)
 	}
-	a.Heard, a.Watched = in.int("heard") == 1, in.int("watched") == 1
+	a.Heard, a.Watched = in.int("observed") == 1, in.int("watched") == 1
 	a.Expired = int(in.int("expired"))
 	if in.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
 		in.err = errors.New("the reply doesn't match the request")
