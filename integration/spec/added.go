@@ -220,7 +220,7 @@ func (r *round) startAdded(it item) {
 	payload, process := it.pairs[1], r.ids[r.first]
 	if !ok { // someone else wrote it
 		r.push(r.process+process, payload)
-		r.begin(payload, "", 0, 0, tale{})
+		r.begin(payload, "", 0, 0, details{})
 		return
 	}
 	r.forget()
@@ -250,13 +250,13 @@ func (r *round) startAdded(it item) {
 		r.spent += costPassed
 	case isApart:
 		r.name(payload, digest(entry))
-		r.started(entry, process, payload, r.worker, 0, 0, card)
-		r.begin(payload, entry, 0, 0, tale{due: due, card: card})
+		r.queue.started(entry, process, payload, r.worker, 0, 0, card)
+		r.begin(payload, entry, 0, 0, details{due: due, card: card})
 	default:
 		value := "a:" + it.id.String() + "-" + it.pairs[0]
 		r.push(r.process+process, payload)
 		r.set(r.entries, process, value, name, process+":"+r.worker)
-		r.begin(payload, entry, 0, 0, tale{due: due, card: card, value: value})
+		r.begin(payload, entry, 0, 0, details{due: due, card: card, value: value})
 	}
 }
 
@@ -272,7 +272,7 @@ func (r *round) expire(payload, entry string, retries, crashes int64, card strin
 	r.unstarted++
 	r.expired++
 	r.gaveUp = true
-	r.spent += costBuried + int64(len(payload)/bytesOfMicro)
+	r.spent += costUnstarted + int64(len(payload)/bytesOfMicro)
 	return true
 }
 

@@ -29,7 +29,7 @@ func cancel(q *queue, c store.Call) any {
 	left, _ := integer(c.Arg("left"))
 	since, _ := integer(c.Arg("since"))
 	token := q.givesTokens()
-	q.whole()
+	q.mustBeIntact()
 	r := &removal{queue: q, payload: payload, name: digest(payload), first: left < 0, left: int(left), after: c.Arg("after"), last: c.Arg("until")}
 	q.fields(q.cancel + r.name)
 	q.size(q.workers)
@@ -206,7 +206,7 @@ func cancelKey(q *queue, c store.Call) any {
 	q.fields(q.cancel + entry)
 	q.size(q.workers)
 	q.size(q.holders)
-	q.whole()
+	q.mustBeIntact()
 	removed := 0
 	if _, occurs := q.field(q.entry+entry, "turn"); !runs || !occurs {
 		removed = bit(q.takeAway(entry, store.EndCanceled))

@@ -35,7 +35,7 @@ var judges = map[string]func(*examination, string){
 }
 
 func check(q *queue, c store.Call) any {
-	q.whole()
+	q.mustBeIntact()
 	x := &examination{queue: q, mend: c.Arg("mend") == "1", worker: c.Arg("worker"), prefix: c.Arg("batch"), alive: q.alive() > 0, flaws: []any{}}
 	judged := 0
 	for _, name := range c.Rest() {

@@ -133,7 +133,7 @@ func (q *queue) stays(entry string) bool {
 
 func recur(q *queue, c store.Call) any {
 	q.size(q.recurring())
-	q.whole()
+	q.mustBeIntact()
 	answers, ended := []any{}, []any{}
 	period, all := number(c.Arg("period")), c.Rest()
 	var untils []int64
