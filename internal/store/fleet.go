@@ -15,7 +15,7 @@ import (
 // Jitter returns a random time from half of d to d.
 func Jitter(d time.Duration) time.Duration { return redisconn.Jitter(d) }
 
-// A Beat is one heartbeat of a worker, on all its queues at once.
+// A Beat is one heartbeat of a worker, on all its queues.
 type Beat struct {
 	Worker string
 

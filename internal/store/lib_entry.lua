@@ -134,7 +134,7 @@ end
 --
 -- The zset recurring has the time until which each schedule is asserted. An occurrence waits
 -- and runs under the key like any task there. When it starts, the next one is put under the
--- key, and waits until it has ended for good. If it is retried or returned instead, the next
+-- key, and waits until it has ended. If it is retried or returned instead, the next
 -- one is dropped until it starts again.
 
 local courses = later(function(courses)

@@ -314,7 +314,7 @@ local function give_back(working, id, token, died, later, digest)
     untrack()
     redis.call('DEL', q.process .. id)
     lock_moved(payload, 'p:' .. id, 'e:' .. entry)
-    -- A token is lower than any time, so it's planned before all others, in the order of the starts.
+    -- A token is lower than any time, so it's planned before all others, in the order in which the tasks started.
     entry_returned(entry, id, payload, math.min(token, now), tried, crashes + (is_key(entry) and died or 0), card)
   else
     -- One command that checks both keys before it changes either.

@@ -18,7 +18,7 @@ if broken then
   return broken
 end
 
--- Returns the replaced prints, newest first. Four are enough for all deploys under way at once.
+-- Returns the replaced prints, newest first. Four are enough for all deploys under way at the same time.
 local function replaced(before, print, since)
   local all = { print .. ':' .. since }
   for one in string.gmatch(before or '', '%S+') do

@@ -116,8 +116,8 @@ func source(verb string) string {
 	return marks.ReplaceAllString(all.String(), "")
 }
 
-// apart returns the script for a cluster, where messages don't go to all nodes. On a single server
-// it does the same as the other one.
+// apart returns the variant of a script for a cluster, where messages don't go to all nodes. On a
+// single server, both variants behave alike.
 func apart(source string) string {
 	changed := tells.Replace(source)
 	if changed == source {
