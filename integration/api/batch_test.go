@@ -38,8 +38,8 @@ func TestHandleBatch(t *testing.T) {
 	nothingLeft(t, prefix, "q")
 }
 
-// At most Concurrency batches run at the same time, and none is larger than Size. A batch that isn't full
-// runs after Wait.
+// At most Concurrency batches run at the same time, and none is larger than Size. A batch that
+// isn't full runs after Wait.
 func TestBatchWaits(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})

@@ -1,5 +1,5 @@
-// Package api tests the library's guarantees, by subject, through its API and on a real Redis. The
-// verbs' own tests are next to their sources.
+// Package api tests the library's guarantees, by subject, through its API and on a real Redis. Most
+// verbs also have tests next to their sources. Those of Enqueue, Cancel and CancelKey are here.
 package api
 
 import (

@@ -62,8 +62,8 @@ func TestTLSBySystem(t *testing.T) {
 	spawn(t, childConfig{URL: server.URL(), Prefix: "p", Queue: "q", Concurrency: 1}).Kill()
 }
 
-// Every verb reports certificate errors immediately, and how to fix them. It is certain that nothing
-// was carried out.
+// Every verb reports certificate errors immediately, and how to fix them. It is certain that
+// nothing was carried out.
 func TestTLSRefused(t *testing.T) {
 	t.Parallel()
 	a, other := redistest.NewAuthority(t), redistest.NewAuthority(t)

@@ -15,8 +15,8 @@ func mix(o options) *report {
 	return mixed(o, setup{}, slices.Sorted(maps.Keys(toxicCuts)))
 }
 
-// withTLS applies the faults with certificates on both sides. The proxy can't read the traffic, so no
-// link is half open.
+// withTLS applies the faults with certificates on both sides. The proxy can't read the traffic, so
+// no link is half open.
 func withTLS(o options) *report {
 	kinds := slices.Sorted(maps.Keys(toxicCuts))
 	return mixed(o, setup{tls: true}, slices.DeleteFunc(kinds, func(k string) bool { return k == "half-open" }))

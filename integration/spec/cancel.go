@@ -122,8 +122,8 @@ func (r *removal) unlock(ends bool) {
 	}
 }
 
-// removeEntries removes a page of the entries with a payload, after one entry and up to another. It returns
-// how many waited, and the bounds of the rest.
+// removeEntries removes a page of the entries with a payload, after one entry and up to another. It
+// returns how many waited, and the bounds of the rest.
 func (q *queue) removeEntries(payload, after, last string, most int) (removed int, _, _ string) {
 	n, name := 0, digest(payload)
 	for _, m := range q.all(q.contents) {
@@ -148,7 +148,8 @@ func (q *queue) removeEntries(payload, after, last string, most int) (removed in
 	return removed, after, last
 }
 
-// logPage adds the cancel to the log. Every page does, since it may be the last one before its caller dies.
+// logPage adds the cancel to the log. Every page does, since any page may be the last one
+// whose reply reaches the caller.
 func (q *queue) logPage(name string, last int64, first, ends bool) (token, stopped, finished, given int64) {
 	if first && q.has(FirstLogs) || ends && q.has(LastLogs) || !first && !ends && q.has(PagesLog) {
 		return q.logCancel(name, last)
@@ -158,8 +159,9 @@ func (q *queue) logPage(name string, last int64, first, ends bool) (token, stopp
 
 var large = regexp.MustCompile(`(?s)^sha1:[0-9a-fA-F]+:[0-9]+$`)
 
-// removeCopies removes the first copies from the list. It reports whether the lock was on one of them, or on
-// something in front of the last. Copies at the front count as taken; other copies leave a gap.
+// removeCopies removes the first copies from the list. It reports whether the lock was on one of
+// them, or on something in front of the last. Copies at the front count as taken; other copies
+// leave a gap.
 func (q *queue) removeCopies(payload, lock string, most int) (removed int, unlocks bool) {
 	var left []string
 	var gaps []int64

@@ -110,10 +110,10 @@ func withoutTurn(from string) string {
 	return from
 }
 
-// digestIn returns the digest of the payload that waits in an entry. If the payload is larger than a
-// mebibyte, digestIn trusts the digest in the entry instead of hashing the payload. It also trusts
-// the digest of the entry's name, or of the name that the entry had before it failed: such a task is
-// known only by its key.
+// digestIn returns the digest of the payload that waits in an entry. If the payload is larger than
+// a mebibyte, digestIn trusts the digest in the entry instead of hashing the payload. It also
+// trusts the digest of the entry's name, or of the name that the entry had before it failed: such a
+// task is known only by its key.
 func (x *examination) digestIn(payload, entry string) string {
 	x.forget()
 	said := x.word(x.entry+entry, "digest")
@@ -129,8 +129,8 @@ func (x *examination) digestIn(payload, entry string) string {
 	return x.digest(payload)
 }
 
-// endEntry ends the running part of an entry. If the task that waited for that has no due time, it's
-// due now.
+// endEntry ends the running part of an entry. If the task that waited for that has no due time,
+// it's due now.
 func (x *examination) endEntry(entry, id string) {
 	key := x.entry + entry
 	_, timed := integer(x.word(key, "due"))
@@ -147,8 +147,8 @@ func (x *examination) takeFrom(worker string) {
 	x.gaveBack = true
 }
 
-// judgeProcess checks that a worker holds each processing list. The token of an orphan is lost, so it's
-// returned with one that no cancel covers.
+// judgeProcess checks that a worker holds each processing list. The token of an orphan is lost, so
+// it's returned with one that no cancel covers.
 func (x *examination) judgeProcess(id string) {
 	holder := x.holder(id)
 	if _, seen := x.payload(id); seen != there || holder != "" {
@@ -172,8 +172,8 @@ func (x *examination) judgeHeld(id string) {
 	}
 }
 
-// judgeTwice checks that not both the worker and another one hold a process. The name is process:other.
-// The later start wins, unless only the other worker is a member.
+// judgeTwice checks that not both the worker and another one hold a process. The name is
+// process:other. The later start wins, unless only the other worker is a member.
 func (x *examination) judgeTwice(name string) {
 	id, other, _ := strings.Cut(name, ":")
 	if !x.is(x.working+x.worker, "zset") || !x.is(x.working+other, "zset") {
@@ -228,8 +228,8 @@ func (x *examination) judgeWorking(worker string) {
 	}
 }
 
-// judgeMember evicts a member if no member has an unexpired lease. The name is deadline:worker: a worker
-// that has renewed its lease since the caller read that deadline isn't evicted.
+// judgeMember evicts a member if no member has an unexpired lease. The name is deadline:worker: a
+// worker that has renewed its lease since the caller read that deadline isn't evicted.
 func (x *examination) judgeMember(name string) {
 	seen, worker, _ := strings.Cut(name, ":")
 	score, member := x.score(x.workers, worker)
@@ -264,7 +264,8 @@ func (x *examination) judgeIdle(worker string) {
 	}
 }
 
-// judgeRound checks that a worker with a round number is a member. The fence stays while others are there.
+// judgeRound checks that a worker with a round number is a member. The fence stays while others are
+// there.
 func (x *examination) judgeRound(worker string) {
 	_, known := x.field(x.rounds, worker)
 	if known && !x.isMember(worker) && (worker != "fence" || x.fields(x.rounds) == 1) {

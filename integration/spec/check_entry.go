@@ -2,8 +2,8 @@ package spec
 
 import "strings"
 
-// judgeRunningAdded checks that the two fields of a running added task name each other, and that its
-// process exists.
+// judgeRunningAdded checks that the two fields of a running added task name each other, and that
+// its process exists.
 func (x *examination) judgeRunningAdded(id, stored string) {
 	name, _, _, isValue := readAdded(stored)
 	process := id
@@ -39,8 +39,8 @@ func (x *examination) judgeRunningAdded(id, stored string) {
 	})
 }
 
-// judgeRunning checks a field of entries: the process exists, and the entry names it. If a worker holds
-// the process without a list, the field stays until the worker ends it.
+// judgeRunning checks a field of entries: the process exists, and the entry names it. If a worker
+// holds the process without a list, the field stays until the worker ends it.
 func (x *examination) judgeRunning(id string) {
 	entry, ok := x.field(x.entries, id)
 	if !ok {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// judgeLock checks that a lock names the place of its payload. A lock on a position in the list may be
-// out of date; only an empty list proves that the position doesn't exist.
+// judgeLock checks that a lock names the place of its payload. A lock on a position in the list may
+// be out of date; only an empty list proves that the position doesn't exist.
 func (x *examination) judgeLock(of string) {
 	where, locked := x.field(x.unique, of)
 	if !locked || of == "offset" {
@@ -65,8 +65,8 @@ func (x *examination) judgeStopping(member string) {
 	}
 }
 
-// judgeCanceled checks that a cancel in the log may cover something that a worker holds, and that its
-// token was issued.
+// judgeCanceled checks that a cancel in the log may cover something that a worker holds, and that
+// its token was issued.
 func (x *examination) judgeCanceled(name string) {
 	token, logged := x.score(x.canceled, name)
 	flaw := "cancel"

@@ -2,7 +2,8 @@ package spec
 
 import "strconv"
 
-// wakes wakes n idle workers, or all if there are fewer. A message without a receiver doesn't count.
+// wakes wakes n idle workers, or all if there are fewer. A message without a receiver doesn't
+// count.
 func (s *Store) wakes(idle, channel string, n int) (woken int) {
 	for range 64 {
 		if woken >= n || !s.is(idle, "zset") || s.size(idle) == 0 {
@@ -58,8 +59,8 @@ func (q *queue) sooner(l *lane) bool {
 	return l.earlier
 }
 
-// alert is called after entries were planned. It wakes workers for due entries, and for tasks returned to
-// the front of the list.
+// alert is called after entries were planned. It wakes workers for due entries, and for tasks
+// returned to the front of the list.
 func (q *queue) alert(l *lane, returned int) {
 	q.wakes(l.idle, l.wake, max(returned, l.ready))
 	if q.sooner(l) {
@@ -197,8 +198,8 @@ func (q *queue) ended(entry, id, outcome string) {
 	}
 }
 
-// returned makes a running task wait again. If its key was put in the meantime, that put changes it as it
-// would change a waiting task. returned reports whether the counts stay.
+// returned makes a running task wait again. If its key was put in the meantime, that put changes it
+// as it would change a waiting task. returned reports whether the counts stay.
 func (q *queue) returned(entry, id, payload string, due, retries, crashes int64, card string) (counts bool) {
 	key := q.entry + entry
 	newer, put := "", false
@@ -256,8 +257,8 @@ func failedQueue(head, tail, wake string) *lane {
 
 func (s *Store) buries(l *lane) bool { return s.is(l.schedule, "zset") && s.is(l.contents, "zset") }
 
-// trim removes the oldest entries with a score of at least low until keep are left. It removes at most 100,
-// or fewer if they reach a mebibyte, and returns how many.
+// trim removes the oldest entries with a score of at least low until keep are left. It removes at
+// most 100, or fewer if they reach a mebibyte, and returns how many.
 func (q *queue) trim(l *lane, low float64, keep int) (dropped int) {
 	bytes := 0
 	for range min(len(q.between(l.schedule, low, inf))-keep, 100) {

@@ -179,8 +179,8 @@ func (q *queue) goOn() (open, again bool) {
 	return !again, again
 }
 
-// look marks workers whose lease has expired as suspects, and evicts the suspects that were marked a
-// grace period ago.
+// look marks workers whose lease has expired as suspects, and evicts the suspects that were marked
+// a grace period ago.
 func (q *queue) look(grace int64, judge bool) []any {
 	lapsed, more := q.suspect(grace)
 	if lapsed == 0 && !q.suspecting() {
@@ -222,8 +222,8 @@ func (q *queue) look(grace int64, judge bool) []any {
 	return []any{failed, returned, bit(more || left > 0 && handled > 0), q.nextSuspect()}
 }
 
-// suspect marks a page of the workers whose lease has expired. It returns how many have expired, and
-// whether there are more to mark.
+// suspect marks a page of the workers whose lease has expired. It returns how many have expired,
+// and whether there are more to mark.
 func (q *queue) suspect(grace int64) (_ int, more bool) {
 	lapsed := q.between(q.workers, -inf, float64(q.now-1))
 	if len(lapsed) == 0 {

@@ -297,7 +297,8 @@ func requeue(q *queue, c store.Call) any {
 	return []any{requeued, looked}
 }
 
-// deleteQueue drops waiting tasks and their locks. Unlike the script, it drops all locks in one call.
+// deleteQueue drops waiting tasks and their locks. Unlike the script, it drops all locks in one
+// call.
 func deleteQueue(q *queue, c store.Call) any {
 	q.mustBeIntact()
 	if c.Arg("list") != "0" {

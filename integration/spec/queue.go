@@ -143,7 +143,8 @@ func asToken(text string, there bool) (int64, bool) {
 	return int64(n), true
 }
 
-// givesTokens returns the last token. If there is none, the call is refused, since it issues tokens.
+// givesTokens returns the last token. If there is none, the call is refused, since it issues
+// tokens.
 func (q *queue) givesTokens() int64 {
 	token, ok := q.lastToken()
 	if !ok {
@@ -159,7 +160,8 @@ func (q *queue) deadline(lease int64) int64 {
 	return never
 }
 
-// owners returns the workers that hold anything: members, and workers whose tasks are being returned.
+// owners returns the workers that hold anything: members, and workers whose tasks are being
+// returned.
 func (q *queue) owners() (all []string) {
 	for _, w := range slices.Concat(q.all(q.workers), q.between(q.suspects, -inf, 0)) {
 		if q.exists(q.working + w.name) {
@@ -179,8 +181,8 @@ func (q *queue) holder(id string) (worker string) {
 	return worker
 }
 
-// logCancel adds a cancel to the log, for the workers that hold something. given is the last token issued
-// afterwards.
+// logCancel adds a cancel to the log, for the workers that hold something. given is the last token
+// issued afterwards.
 func (q *queue) logCancel(name string, last int64) (token, stopped, finished, given int64) {
 	record := q.cancel + name
 	given = last
@@ -283,9 +285,9 @@ func number(s string) int64 {
 	return int64(f)
 }
 
-// digests holds the digests of large payloads: those that the caller has named for the current task,
-// and those that were computed. It also counts the bytes hashed. The specification trusts the digests
-// of callers.
+// digests holds the digests of large payloads: those that the caller has named for the current
+// task, and those that were computed. It also counts the bytes hashed. The specification trusts the
+// digests of callers.
 type digests struct {
 	names    map[string]string
 	computed map[string]bool

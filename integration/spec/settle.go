@@ -147,8 +147,8 @@ func (q *queue) keepOffset() {
 	}
 }
 
-// covered counts the end of a process in the record of the cancel that covers it, if there is one. It
-// reports whether there is. A cancel whose token was never issued covers nothing.
+// covered counts the end of a process in the record of the cancel that covers it, if there is one.
+// It reports whether there is. A cancel whose token was never issued covers nothing.
 func (q *queue) covered(payload, entry, id string, token int64, field string) (covered bool) {
 	if !q.canceling {
 		return false
@@ -193,8 +193,8 @@ func (q *queue) takeOut(id string, keyed bool) (payload string, r run, f fate) {
 	return payload, r, done
 }
 
-// takeUnlessCanceled removes the task of a process. It ends the process if Redis has lost the task, or
-// if looked is true and a cancel covers it.
+// takeUnlessCanceled removes the task of a process. It ends the process if Redis has lost the task,
+// or if looked is true and a cancel covers it.
 func (q *queue) takeUnlessCanceled(working, id string, token int64, keyed, looked bool) (payload string, r run, f fate) {
 	payload, r, f = q.takeOut(id, keyed)
 	switch {
@@ -241,8 +241,8 @@ func (q *queue) finish(working, id string, token int64, field, result string, ke
 	return payload, true
 }
 
-// giveBack returns the task of a process to the front, or ends it if a cancel covers it. died is 1 if its
-// worker died.
+// giveBack returns the task of a process to the front, or ends it if a cancel covers it. died is 1
+// if its worker died.
 func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate {
 	r, ok := q.runs(id, keyed)
 	key := q.process + id
@@ -302,8 +302,8 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	return done
 }
 
-// putOff plans the task of a process again, and adds failures to its retries. failure is the error of
-// this attempt.
+// putOff plans the task of a process again, and adds failures to its retries. failure is the error
+// of this attempt.
 func (q *queue) putOff(working, id string, token, delay, failures int64, failure string, keyed bool) fate {
 	payload, r, f := q.takeUnlessCanceled(working, id, token, keyed, q.has(LogOnRetry))
 	if f != done {

@@ -58,8 +58,9 @@ func (r *round) otherID() string {
 	return fmt.Sprintf("%s.%03d", r.ids[len(r.ids)-1], r.others)
 }
 
-// risky reports whether to leave a task to other workers: it's one crash away from failing, and this
-// round may start only one such task. read is how many bytes of its payload had to be read and hashed.
+// risky reports whether to leave a task to other workers: it's one crash away from failing, and
+// this round may start only one such task. read is how many bytes of its payload had to be read and
+// hashed.
 func (r *round) risky(crashes int64, read int) bool {
 	if r.most == 0 || crashes < max(r.most-1, 1) || crashes >= r.most && (r.failed == nil || r.buries(r.failed)) {
 		return false
@@ -78,7 +79,8 @@ func (r *round) pass(cost int64) {
 	r.spent += cost
 }
 
-// deadly moves a task to the failed queue, and returns true, if too many workers have died holding it.
+// deadly moves a task to the failed queue, and returns true, if too many workers have died holding
+// it.
 func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn string, due int64) bool {
 	if r.most == 0 || crashes < r.most {
 		return false
@@ -138,8 +140,8 @@ func (r *round) begin(payload, entry string, retries, crashes int64, a details) 
 	r.tell(payload, r.token, entry, retries, crashes, a)
 }
 
-// passAtMost is how many entries a round passes over at most. If that costs at least remembered µs, the
-// next round continues behind them.
+// passAtMost is how many entries a round passes over at most. If that costs at least remembered µs,
+// the next round continues behind them.
 const (
 	passAtMost = 200
 	remembered = 200
@@ -157,8 +159,8 @@ func (r *round) knows(passed int, last string, first int64) {
 	}
 }
 
-// fromEntries starts due entries of the schedule, page by page. Entries left to other workers stay at
-// the head.
+// fromEntries starts due entries of the schedule, page by page. Entries left to other workers stay
+// at the head.
 func (r *round) fromEntries(wanted int) {
 	if !r.scheduled {
 		return
@@ -200,8 +202,8 @@ func (r *round) fromEntries(wanted int) {
 	}
 }
 
-// startEntry starts the task of an entry if it may start. It returns 1 if it only took the entry from
-// the head of the schedule, and otherwise 0.
+// startEntry starts the task of an entry if it may start. It returns 1 if it only took the entry
+// from the head of the schedule, and otherwise 0.
 func (r *round) startEntry(entry string, due int64) int {
 	key := r.entry + entry
 	var payload, card, failed string
@@ -262,7 +264,8 @@ func (r *round) startEntry(entry string, due int64) int {
 	return 0
 }
 
-// beginEntry starts the task of an entry. If the task is an occurrence, beginEntry plans the next one.
+// beginEntry starts the task of an entry. If the task is an occurrence, beginEntry plans the next
+// one.
 func (r *round) beginEntry(payload, entry string, retries, crashes int64, a details) {
 	id, turn := r.ids[r.first], r.turn(entry)
 	r.queue.started(entry, id, payload, r.worker, retries, crashes, a.card)

@@ -218,8 +218,8 @@ func (r *round) startAll(says preface, open bool, needed int) {
 	}
 }
 
-// leaves reports whether tasks are left that other workers can start. If it must look for them behind
-// everything that this round has passed over, behind is true, and the next round does.
+// leaves reports whether tasks are left that other workers can start. If it must look for them
+// behind everything that this round has passed over, behind is true, and the next round does.
 func (r *round) leaves(open bool) (more, behind bool) {
 	more = !r.empty && open && r.waits() > 0 || r.adding && open && r.Store.entries(r.added) > 0
 	if more || !r.scheduled || !open {
@@ -243,8 +243,8 @@ func (r *round) drop() (dropped int) {
 	return 0
 }
 
-// alert wakes workers: one to start the tasks that are left, one to keep the time, and workers of the
-// failed queue.
+// alert wakes workers: one to start the tasks that are left, one to keep the time, and workers of
+// the failed queue.
 func (r *round) alert(more bool) {
 	q := r.queue
 	if more && r.idlers > 0 {
@@ -283,8 +283,8 @@ func (r *round) hear(args *arguments, runs int) {
 	}
 }
 
-// repeats reports whether a round only reports what was started before: it's a copy of the last round,
-// or the last round has overtaken it.
+// repeats reports whether a round only reports what was started before: it's a copy of the last
+// round, or the last round has overtaken it.
 func (r *round) repeats() bool {
 	switch {
 	case r.number < r.last:
@@ -312,8 +312,8 @@ func (r *round) logged(name string) (int64, bool) {
 
 var reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):([0-9]*):(.*)$`)
 
-// hold updates whether the worker is a holder. No cancel up to the token before covers anything that a
-// new holder holds.
+// hold updates whether the worker is a holder. No cancel up to the token before covers anything
+// that a new holder holds.
 func (r *round) hold(before int64) {
 	known, there := false, r.is(r.holders, "zset")
 	if there {
@@ -379,7 +379,8 @@ func (r *round) settle(id string, started int64, verb, word, large string, keyed
 	return "ok"
 }
 
-// giveUp moves the task of a process to the failed queue. In a failed queue, it sets the task aside.
+// giveUp moves the task of a process to the failed queue. In a failed queue, it sets the task
+// aside.
 func (r *round) giveUp(id string, started int64, kind string, due int64, reason string, keyed bool) fate {
 	if r.failed != nil && !r.buries(r.failed) {
 		return stuck
@@ -408,8 +409,8 @@ func (r *round) giveUp(id string, started int64, kind string, due int64, reason 
 	return done
 }
 
-// repeat reports what this round or an earlier one has started. It starts nothing: a copy may arrive
-// when nobody is waiting for its answer anymore.
+// repeat reports what this round or an earlier one has started. It starts nothing: a copy may
+// arrive when nobody is waiting for its answer anymore.
 func (r *round) repeat() {
 	for _, id := range r.ids {
 		token, ok := r.score(r.working, id)

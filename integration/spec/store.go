@@ -135,7 +135,6 @@ func (s *Store) Set(key string, v any) {
 	}
 }
 
-// Clone returns a copy.
 func (s *Store) Clone() *Store {
 	c := *s
 	c.keys = make(map[string]*value, len(s.keys))

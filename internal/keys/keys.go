@@ -74,8 +74,8 @@ type Space struct {
 // InCluster returns the namespace of a fleet whose keys are in a Redis Cluster.
 func (s Space) InCluster() Space { return Space{s.prefix, true} }
 
-// Scattered reports whether the keys are on several nodes, so that a script can't use those of two
-// queues, or those of a queue and of the fleet.
+// Scattered reports whether the keys are on several nodes. If so, a script can't use the keys of
+// two queues, or of a queue and of the fleet.
 func (s Space) Scattered() bool { return s.clustered }
 
 // NewSpace returns the namespace of prefix, which must be valid for CheckPrefix.

@@ -19,7 +19,7 @@ func hashed(key string) string {
 	return key
 }
 
-// sum returns the checksum of some text followed by text; sofar is the checksum of the former.
+// sum continues a checksum: sofar is the checksum of everything before text.
 func sum(sofar uint16, text string) uint16 {
 	for i := range len(text) {
 		sofar = sofar<<8 ^ crc16[byte(sofar>>8)^text[i]]

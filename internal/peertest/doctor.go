@@ -11,20 +11,20 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Around are the findings about the server, which tests share.
+// Around lists the findings about the server, which tests share.
 var Around = map[inspect.FindingKind]bool{
 	"eviction-policy": true, "persistence": true, "replication": true, "redis-version": true,
 	"clock": true, "memory": true, "not-permitted": true, "vulnerable": true,
 	"full-coverage": true,
 }
 
-// Service are the findings about how tasks run, which aren't damage.
+// Service lists the findings about how tasks run. They aren't damage.
 var Service = map[inspect.FindingKind]bool{
 	"long-run": true, "stalled": true, "overdue": true, "backlog": true, "retrying": true, "failed": true,
 	"stuck-handler": true,
 }
 
-// Ills returns the other findings.
+// Ills returns all other findings.
 func Ills(r *inspect.CheckReport) []inspect.Finding {
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f inspect.Finding) bool { return Around[f.Kind] || Service[f.Kind] })
 }

@@ -51,7 +51,7 @@ func (j *Journal) Logger() *slog.Logger {
 type Gate struct {
 	slog.Handler
 	stop   func(line string) bool
-	Lines  atomic.Int64  // for which stop was true
+	Lines  atomic.Int64  // how many lines stop was true for
 	Halted chan struct{} // closed when a caller is blocked
 	Open   chan struct{}
 }

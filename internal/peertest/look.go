@@ -34,7 +34,7 @@ func Sorted(s []string) []string {
 	return s
 }
 
-// NothingLeftBut is NothingLeft after cancels, or if more keys are left on purpose.
+// NothingLeftBut is NothingLeft, but ignores the records of cancels and the given keys.
 func NothingLeftBut(t testing.TB, prefix, queue string, but ...string) {
 	t.Helper()
 	NothingLeftAt(t, redistest.Conn(t), prefix, queue, but...)

@@ -166,8 +166,7 @@ func (c *Through) DoWithTimeout(d time.Duration, name string, args ...any) (any,
 	return redis.DoWithTimeout(c.Conn, d, name, args...)
 }
 
-// OpenThrough returns a peer whose connections to the URL have hooks, or are what wrap makes of
-// them.
+// OpenThrough returns a peer. Its connections to the URL have hooks, or wrap replaces them.
 func OpenThrough(t testing.TB, url string, opts worqr.Options, wrap func(*Through) redis.Conn) *worqr.Peer {
 	t.Helper()
 	redistest.OneServer(t, redistest.OwnPool)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A stand replaces the test for the harness where there is none: around all tests of a binary, and
-// in campaigns and benchmarks. A failure on it panics: see try.
+// A stand stands in for a test where there is none: around all tests of a binary, and in campaigns
+// and benchmarks. A failure on it panics: see try.
 type stand struct {
 	testing.TB // nil: the harness doesn't use its other methods
 
@@ -59,7 +59,7 @@ func (s *stand) end() error {
 	}
 }
 
-// Helper and the following methods are those of a test.
+// Helper and the following methods implement testing.TB.
 func (s *stand) Helper() {}
 
 // Name isn't the name of a test.

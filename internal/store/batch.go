@@ -58,8 +58,8 @@ type Batch struct {
 }
 
 // Enqueue enqueues the payloads. fresh is false if a call with this nonce has enqueued some within
-// the window. Enqueue repeats a call whose reply is lost. It fails with ErrUnknown only if the outcome
-// of the commit is unknown. After any other error, nothing is left in Redis.
+// the window. Enqueue repeats a call whose reply is lost. It fails with ErrUnknown only if the
+// outcome of the commit is unknown. After any other error, nothing is left in Redis.
 func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][]byte) (fresh bool, err error) {
 	sent := 0
 	for rest := payloads; len(rest) > 0; {

@@ -45,8 +45,8 @@ type Pulse struct {
 
 // BeatCall returns the call of one beat; several can be sent together. A beat marks workers whose
 // lease has expired as suspects, and evicts them one grace period later. judge is the Redis time in
-// ms until which it may evict, since a copy that arrives late doesn't know what has happened since; 0
-// means never.
+// ms until which it may evict, since a copy that arrives late doesn't know what has happened since;
+// 0 means never.
 func BeatCall(q keys.Queue, worker string, lease, grace time.Duration, judge int64) redisconn.Call {
 	return beat.call(q, "worker", worker, "lease", lease.Milliseconds(), "grace", grace.Milliseconds(), "judge", judge)
 }

@@ -108,8 +108,8 @@ func RequeueFailed(ctx context.Context, r Runner, q keys.Queue, ids []string) (i
 	return requeueEach(ctx, r, q, failedEntries(ids))
 }
 
-// RequeueAllFailed requeues all of them. It goes from the newest to the oldest, so it ends even if more
-// tasks fail meanwhile.
+// RequeueAllFailed requeues all of them. It goes from the newest to the oldest, so it ends even if
+// more tasks fail meanwhile.
 func RequeueAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	return requeueEach(ctx, r, q, allFailed(r, q))
 }

@@ -94,8 +94,8 @@ func Tokens(ctx context.Context, r Runner, queues []Keys) (tokens []int64, of in
 	return tokens, 0, nil
 }
 
-// Known returns the last tokens of queues as far as Redis answers: 0 if none was issued, and -1 if it's
-// unknown.
+// Known returns the last tokens of queues as far as Redis answers: 0 if none was issued, and -1 if
+// it's unknown.
 func Known(ctx context.Context, r Runner, queues []Keys) []int64 {
 	if len(queues) == 0 {
 		return nil
@@ -138,8 +138,8 @@ func JoinAll(ctx context.Context, r Runner, worker string, lease time.Duration, 
 	return all
 }
 
-// Some returns two members of each queue, as far as Redis answers: the ones whose leases end first and
-// last.
+// Some returns two members of each queue, as far as Redis answers: the ones whose leases end first
+// and last.
 func Some(ctx context.Context, r Runner, queues []Keys) [][]string {
 	var calls []redisconn.Call
 	for _, q := range queues {

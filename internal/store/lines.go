@@ -104,10 +104,10 @@ func (s *Served) Silent() bool {
 	return !slices.ContainsFunc(s.Work[:], func(w *topology.Router) bool { return !w.Line(s.Keys).Silent() })
 }
 
-// NewLines returns the connections, which are made when first used. Calls time out after timeout, on
-// Control after beat, the interval of heartbeats. Calls repeats calls that the server has postponed;
-// on Work and Control, the caller repeats and logs them. NewLines also configures the log to recognize
-// the errors that mean that Redis is down.
+// NewLines returns the connections, which are made when first used. Calls time out after timeout,
+// on Control after beat, the interval of heartbeats. Calls repeats calls that the server has
+// postponed; on Work and Control, the caller repeats and logs them. NewLines also configures the
+// log to recognize the errors that mean that Redis is down.
 func NewLines(place *Servers, lanes int, log *logs.Log, timeout, beat time.Duration) *Lines {
 	log.Away, log.Answered, log.Refused, log.Server = redisconn.Away, redisconn.Answered, redisconn.BadLogin, place.Address()
 	router := func(timeout time.Duration, verified bool) *topology.Router {

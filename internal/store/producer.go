@@ -218,8 +218,9 @@ func (p *Producer) added(ctx context.Context, q Target, alone bool, err error) e
 	return err
 }
 
-// batch enqueues more payloads than one call takes. When it returns, all of them are accepted or none
-// is. If they can't be moved to the queue now, any worker of the queue or the next producer moves them.
+// batch enqueues more payloads than one call takes. When it returns, all of them are accepted or
+// none is. If they can't be moved to the queue now, any worker of the queue or the next producer
+// moves them.
 func (p *Producer) batch(ctx context.Context, q Target, b Batch, payloads [][]byte) (fresh bool, err error) {
 	fresh, err = b.Enqueue(ctx, p.calls, q.Keys, payloads)
 	unknown := errors.Is(err, ErrUnknown)

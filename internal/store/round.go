@@ -71,7 +71,8 @@ func (r *Round) ends() (n int) {
 	return n
 }
 
-// unplain returns how many outcomes there are up to the last one whose task may not be from the list.
+// unplain returns how many outcomes there are up to the last one whose task may not be from the
+// list.
 func unplain(outcomes []*Outcome) int {
 	for i := len(outcomes); i > 0; i-- {
 		if !outcomes[i-1].Plain {
@@ -130,7 +131,6 @@ type Answer struct {
 	Watched   bool          // there were locks, crashes or cancels, so payloads of finished tasks are hashed
 }
 
-// StepCall returns the call that sends a round.
 func StepCall(q keys.Queue, round *Round) redisconn.Call {
 	var head, tail, wakeFailed string
 	if !q.IsFailed() {

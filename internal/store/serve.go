@@ -57,12 +57,12 @@ func (s *Served) Send(lane int, r *Round) Sent {
 // Done returns a channel that is closed once Wait won't block.
 func (s *Sent) Done() <-chan struct{} { return s.pending.Done() }
 
-// IsSent reports whether the round has been sent. If it still waits for rounds of other queues, IsSent
-// arranges for a call of f once it has been sent. f must not block, or use the connection.
+// IsSent reports whether the round has been sent. If it still waits for rounds of other queues,
+// IsSent arranges for a call of f once it has been sent. f must not block, or use the connection.
 func (s *Sent) IsSent(f func()) bool { return s.pending.Sent(f) }
 
-// Wait returns the answer. It fails with ErrEvicted if the worker isn't a member of the queue. Call it
-// only once.
+// Wait returns the answer. It fails with ErrEvicted if the worker isn't a member of the queue. Call
+// it only once.
 func (s *Sent) Wait(ctx context.Context) (*Answer, error) {
 	return ReadStep(s.pending.Wait(ctx)[0], s.round)
 }

@@ -138,7 +138,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// Only some packages know Redis. The others use neither its driver nor its commands.
+// In the packages of sources, only some know Redis. The others use neither its driver nor its
+// commands.
 func TestOnlyStoreKnowsRedis(t *testing.T) {
 	t.Parallel()
 	for _, s := range sources(t) {
