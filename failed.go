@@ -83,7 +83,7 @@ func (q *Queue) withFailed(ctx context.Context, method, verb string, ids int, ch
 	case q.bad != nil:
 		return 0, q.wrap(verb, q.bad)
 	case ids > MaxBatchSize:
-		return 0, q.wrap(verb, tooLarge("%d ids at once; at most %d", ids, MaxBatchSize))
+		return 0, q.wrap(verb, tooLarge("%d ids were given; the limit is %d", ids, MaxBatchSize))
 	}
 	done := q.changes(method, "")
 	n, err := q.sum(ctx, func(part *Queue) (int, error) {

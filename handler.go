@@ -320,7 +320,7 @@ func Mux(handlers map[string]Handler) Handler {
 	handlers = maps.Clone(handlers)
 	for typ, h := range handlers {
 		if h == nil {
-			panic(fmt.Sprintf("worqr: the handler of type %q is nil", typ))
+			panic(fmt.Sprintf("worqr: the handler for type %q is nil", typ))
 		}
 	}
 	return func(ctx context.Context, t *Task) error {
@@ -329,9 +329,9 @@ func Mux(handlers map[string]Handler) Handler {
 		case h != nil:
 			return h(ctx, t)
 		case !typed:
-			return errors.New("worqr: the task has no header \"type\"; Mux needs it, or a handler of type \"\"")
+			return errors.New("worqr: the task has no \"type\" header, and Mux has no handler for \"\"")
 		default:
-			return fmt.Errorf("worqr: Mux has no handler of type %.100q", typ)
+			return fmt.Errorf("worqr: Mux has no handler for type %.100q", typ)
 		}
 	}
 }

@@ -188,7 +188,7 @@ func (q *Queue) Spread(n int) *Queue {
 	switch {
 	case s.bad != nil:
 	case n < 1 || n > store.MaxParts:
-		s.bad = fmt.Errorf("%w: Spread(%d): it must be 1 to %d", ErrInvalid, n, store.MaxParts)
+		s.bad = fmt.Errorf("%w: Spread(%d): n must be between 1 and %d", ErrInvalid, n, store.MaxParts)
 	case n > 1 && len(q.name) > store.MaxWhole:
 		s.bad = badName("queue", q.name, fmt.Errorf("the name has %d bytes; the limit for a queue that is spread is %d", len(q.name), store.MaxWhole))
 	case n > 1:

@@ -85,9 +85,9 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	case q.keys.IsFailed():
 		return fmt.Errorf("%w: a failed queue can't have recurring tasks", ErrInvalid)
 	case len(key) > longestRecurring:
-		return tooLarge("a key of %d bytes; at most %d for a recurring task", len(key), longestRecurring)
+		return tooLarge("the key has %d bytes; the limit for a recurring task is %d", len(key), longestRecurring)
 	case len(payload) > MaxEveryPayload:
-		return tooLarge("a payload of %d bytes; at most %d for a recurring task", len(payload), MaxEveryPayload)
+		return tooLarge("the payload has %d bytes; the limit for a recurring task is %d", len(payload), MaxEveryPayload)
 	case o.SkipLate != 0 && o.SkipLate < time.Millisecond:
 		return fmt.Errorf("%w: SkipLate %v is below a millisecond", ErrInvalid, o.SkipLate)
 	case !o.Expires.IsZero():

@@ -91,7 +91,7 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 type OnceError struct{ Key string }
 
 func (e *OnceError) Error() string {
-	return "worqr: a call with the same Once has added the task under another key, which is in OnceError.Key"
+	return "worqr: an earlier call with this Once added the task under another key; see OnceError.Key"
 }
 
 func (e *OnceError) GoString() string { return e.Error() } // without the key, for logs
@@ -101,7 +101,7 @@ func checkKey(key string) error {
 	case key == "":
 		return fmt.Errorf("%w: the key is empty", ErrInvalid)
 	case len(key) > MaxKeySize:
-		return tooLarge("a key of %d bytes; at most %d", len(key), MaxKeySize)
+		return tooLarge("the key has %d bytes; the limit is %d", len(key), MaxKeySize)
 	}
 	return nil
 }
@@ -204,9 +204,9 @@ func (p *Properties) card() ([]byte, error) {
 	}
 	switch {
 	case len(p.Headers) > MaxHeaders:
-		return nil, tooLarge("%d headers; at most %d", len(p.Headers), MaxHeaders)
+		return nil, tooLarge("the task has %d headers; the limit is %d", len(p.Headers), MaxHeaders)
 	case size > MaxHeaderBytes:
-		return nil, tooLarge("headers of %d bytes; at most %d, so put the data into the payload", size, MaxHeaderBytes)
+		return nil, tooLarge("the headers have %d bytes; the limit is %d; put the data into the payload", size, MaxHeaderBytes)
 	case p.Timeout < 0 || p.Timeout > maxSpecial:
 		return nil, fmt.Errorf("%w: a Timeout of %v isn't between 0 and a year", ErrInvalid, p.Timeout)
 	case p.MaxRetries > mostTries:
@@ -233,7 +233,7 @@ func (p *Properties) once() (store.Once, error) {
 	case p.Once == "":
 		return store.Once{}, fmt.Errorf("%w: OnceFor is set without Once", ErrInvalid)
 	case len(p.Once) > MaxKeySize:
-		return store.Once{}, tooLarge("a Once of %d bytes; at most %d", len(p.Once), MaxKeySize)
+		return store.Once{}, tooLarge("Once has %d bytes; the limit is %d", len(p.Once), MaxKeySize)
 	case p.OnceFor == 0:
 		return store.Once{ID: p.Once, Window: onceFor}, nil
 	case p.OnceFor < time.Millisecond || p.OnceFor > MaxOnceFor:
@@ -344,7 +344,7 @@ func (q *Queue) addMany(ctx context.Context, tasks []TaskSpec) ([]string, error)
 		return nil, err
 	}
 	if store.SpansAdded(added) {
-		return nil, tooLarge("%d tasks in one call; at most %d, of 1 MiB together, so call AddMany for each part of them", len(tasks), store.AddedLength)
+		return nil, tooLarge("%d tasks were given; the limit is %d, and 1 MiB in total; split them over several calls of AddMany", len(tasks), store.AddedLength)
 	}
 	part, i, n, err := q.fresh(ctx, "")
 	if err != nil {

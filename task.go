@@ -97,7 +97,7 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 		return nil, q.bad
 	}
 	if n < 1 || n > engine.MaxStarts {
-		return nil, fmt.Errorf("%w: can't start %d tasks at once; the limit is 1 to %d", ErrInvalid, n, engine.MaxStarts)
+		return nil, fmt.Errorf("%w: n is %d; it must be between 1 and %d", ErrInvalid, n, engine.MaxStarts)
 	}
 	return q.startSome(ctx, n)
 }
@@ -229,7 +229,7 @@ func (t *Task) end(ctx context.Context, o store.Outcome) error {
 type unstarted struct{}
 
 func (unstarted) Error() string {
-	return "no worker has started this task: it's not from a Handler or StartTask"
+	return "no worker has started this task; a Task must come from a Handler or StartTask"
 }
 func (unstarted) Is(target error) bool { return target == ErrNotOwner }
 
@@ -266,7 +266,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	case nonce == "":
 		return false, q.wrap("enqueue once", fmt.Errorf("%w: the nonce is empty", ErrInvalid))
 	case len(nonce) > MaxKeySize:
-		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKeySize))
+		return false, q.wrap("enqueue once", tooLarge("the nonce has %d bytes; the limit is %d", len(nonce), MaxKeySize))
 	}
 	part, began := q, q.peer.trace.Enqueues()
 	if err = q.checkPayloads(payloads); err == nil {
@@ -306,9 +306,9 @@ func (q *Queue) checkPayloads(payloads [][]byte) error {
 	case q.bad != nil:
 		return q.bad
 	case len(payloads) == 0:
-		return fmt.Errorf("%w: there is no payload", ErrInvalid)
+		return fmt.Errorf("%w: no payloads were given", ErrInvalid)
 	case len(payloads) > MaxBatchSize:
-		return tooLarge("%d payloads at once; at most %d, so split them", len(payloads), MaxBatchSize)
+		return tooLarge("%d payloads were given; the limit is %d; split them", len(payloads), MaxBatchSize)
 	}
 	for i, p := range payloads {
 		if most := q.peer.opts.MaxPayload; len(p) > most {
@@ -316,7 +316,7 @@ func (q *Queue) checkPayloads(payloads [][]byte) error {
 			if len(payloads) > 1 {
 				which = fmt.Sprintf("payload %d of %d", i+1, len(payloads))
 			}
-			return tooLarge("%s has %d bytes; at most %d, so raise Options.MaxPayload, or store the data elsewhere and enqueue a reference to it", which, len(p), most)
+			return tooLarge("%s has %d bytes; the limit is %d; raise Options.MaxPayload, or store the data elsewhere and enqueue a reference to it", which, len(p), most)
 		}
 	}
 	return nil
@@ -332,7 +332,7 @@ func tooLarge(format string, args ...any) error {
 // Cancel doesn't find tasks from Add; use CancelKey. If it fails halfway, call it again.
 func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, error) {
 	if len(payload) > MaxPayloadSize {
-		return nil, q.wrap("cancel", tooLarge("a payload of %d bytes; at most %d", len(payload), MaxPayloadSize))
+		return nil, q.wrap("cancel", tooLarge("the payload has %d bytes; the limit is %d", len(payload), MaxPayloadSize))
 	}
 	began := q.peer.trace.Cancels()
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes

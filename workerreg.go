@@ -245,7 +245,7 @@ func (p *Peer) unready() error {
 	return p.fleet.Unfit()
 }
 
-var errUnserved = fmt.Errorf("%w: Run hasn't begun to serve", ErrNotWorking)
+var errUnserved = fmt.Errorf("%w: Run hasn't started serving yet", ErrNotWorking)
 
 // isMissing reports whether a queue that the peer should serve has no part yet. The fleet knows
 // which parts it has yet to join.

@@ -360,7 +360,7 @@ func (p *Peer) Queue(name string) *Queue {
 	q := &Queue{peer: p, name: name, in: name, id: name, keys: p.space.Queue(name), bad: p.bad}
 	err := store.CheckName(name)
 	if err == nil && store.Whole(name) != name {
-		err = errors.New("it looks like a part of a spread queue; use Spread")
+		err = errors.New("this is the name of a spread queue's part; use Spread")
 	}
 	if err != nil && q.bad == nil {
 		q.bad = badName("queue", name, err)
@@ -442,7 +442,7 @@ func public(err error) error {
 }
 
 // errFull means that Redis refuses commands that need memory.
-var errFull = errors.New("no memory is left in Redis; raise its maxmemory, or try again when workers have caught up")
+var errFull = errors.New("Redis is out of memory; raise maxmemory, or retry once workers have caught up")
 
 // beat returns the time between two heartbeats.
 func (o *Options) beat() time.Duration { return engine.LeaseOf(o.Lease).Beat }

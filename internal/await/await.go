@@ -28,7 +28,7 @@ var (
 	// ErrUnknown is an ErrNoResult: the key isn't known.
 	ErrUnknown = fmt.Errorf("%w: no task waits or runs under the key, and no result is kept", ErrNoResult)
 
-	errNotKept = fmt.Errorf("%w: the task keeps none; add it with KeepResult", ErrNoResult)
+	errNotKept = fmt.Errorf("%w: the task was added without KeepResult", ErrNoResult)
 	errExpired = fmt.Errorf("%w: the task has ended, and its result has expired", ErrNoResult)
 )
 

@@ -160,7 +160,7 @@ func (s *Session) unsure() {
 	}
 	if ends > 0 {
 		s.mu.laterLocked(func() {
-			s.engine.Log.Warn("worqr: lease expired: Redis didn't answer in time; stopping exclusive handlers, whose tasks start again",
+			s.engine.Log.Warn("worqr: lease expired: Redis didn't answer in time; stopping exclusive handlers; their tasks will be started again",
 				"queue", s.queue.id, "tasks", ends)
 		})
 	}

@@ -287,9 +287,9 @@ func (a *run) judge(err error) judgement {
 		if ok {
 			return j
 		}
-		failed = errors.New("a method of the handler's error, or Backoff, called runtime.Goexit")
+		failed = errors.New("Backoff, or a method of the handler's error, called runtime.Goexit")
 	case <-patience.C:
-		failed = errors.New("a method of the handler's error, or Backoff, didn't return")
+		failed = errors.New("Backoff, or a method of the handler's error, didn't return")
 	}
 	a.queue.unsound.Note(a.queue.engine.Log, "Backoff failed; using the default", failed, "queue", a.queue.id)
 	opts := a.task.options(a.queue.Options())

@@ -29,7 +29,7 @@ func RetryAfter(err error, d time.Duration) error {
 // count as a retry.
 func Snooze(d time.Duration) error {
 	d = min(max(d, 0), Longest)
-	return &verdict{err: fmt.Errorf("it starts again in %v", d), after: d, snooze: true}
+	return &verdict{err: fmt.Errorf("snoozed for %v", d), after: d, snooze: true}
 }
 
 // IsPermanent reports whether the error makes a task fail for good, whatever its retries.

@@ -49,7 +49,7 @@ func (w *worker) enterLocked(home string) *circle {
 }
 
 // errLeft ends the heartbeats of a circle that has no queues anymore.
-var errLeft = errors.New("no queue is on the node anymore")
+var errLeft = errors.New("no queues are left on the node")
 
 // emptyFor is how many heartbeats a circle outlasts its last queue: if slots move back and forth,
 // the node's circle still knows its clock.

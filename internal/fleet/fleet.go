@@ -32,7 +32,7 @@ import (
 
 // Errors that the root package exports under the same names.
 var (
-	ErrNotStarted     = errors.New("worqr: the worker is not started")
+	ErrNotStarted     = errors.New("worqr: the worker isn't started")
 	ErrEvictionPolicy = errors.New("worqr: Redis may evict tasks")
 )
 

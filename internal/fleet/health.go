@@ -70,7 +70,7 @@ func (f *Fleet) Unfit() error {
 		}
 	}
 	if silent := time.Since(w.beatenLocked()); f.Lease > 0 && silent >= f.lease.Sure {
-		return fmt.Errorf("%w; the last heartbeat that it answered was sent %v ago", engine.ErrLeaseExpired, silent.Round(time.Millisecond))
+		return fmt.Errorf("%w; the last answered heartbeat was sent %v ago", engine.ErrLeaseExpired, silent.Round(time.Millisecond))
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (f *Fleet) Stuck() error {
 	most := max(stuckAfter, 2*(w.patience()+f.lease.Beat))
 	for _, c := range w.circles {
 		if since := time.Since(c.turned); since > most {
-			return fmt.Errorf("no heartbeat was tried for %v", since.Round(time.Second))
+			return fmt.Errorf("no heartbeat has been attempted for %v", since.Round(time.Second))
 		}
 	}
 	return nil

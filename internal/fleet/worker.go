@@ -173,7 +173,7 @@ func (w *worker) leave(ctx context.Context) error {
 	}
 	err = w.insist(again, func() error { return w.fleet.unregister(ctx, w.id) })
 	if err := joined(append(errs, err)); err != nil {
-		return fmt.Errorf("leave: Redis didn't confirm it, so peers return its tasks when its lease expires: %w", err)
+		return fmt.Errorf("leave: Redis didn't confirm it; peers will return this worker's tasks when its lease expires: %w", err)
 	}
 	return nil
 }
