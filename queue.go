@@ -24,7 +24,7 @@ func (q *Queue) Len(ctx context.Context) (int, error) {
 	return n, q.wrap("count", err)
 }
 
-// Peek returns the payload that starts next, or ErrNoTask when nothing is due.
+// Peek returns the payload of the next task to start, or ErrNoTask when nothing is due.
 func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
 	var payload []byte
 	parts, err := q.known(ctx, false)
@@ -137,9 +137,9 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return q.change(ctx, "Resume", "resume", func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })
 }
 
-// Delete drops all waiting tasks, perhaps including some added meanwhile. It fails if they arrive too
-// fast. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a running peer
-// has registered with Every; others end.
+// Delete drops all waiting tasks, possibly including some added while it runs. It fails if they
+// arrive too fast. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a
+// running peer has registered with Every; the rest end.
 func (q *Queue) Delete(ctx context.Context) error {
 	return q.change(ctx, "Delete", "delete", func(part *Queue) error {
 		if err := store.Delete(ctx, q.peer.calls, part.keys); err != nil {
@@ -179,9 +179,9 @@ func (q Queue) LogValue() slog.Value {
 }
 
 // Spread returns a handle to the queue split into n parts, 1 to 256, over the nodes of a Redis
-// Cluster. Use it for every call: Peer.Queue alone means the plain queue, which is one more part.
-// All programs must use the same n. Order holds, and tokens rise, within a part. docs/operations.md
-// lists what else differs.
+// Cluster. Use this handle for every call: Peer.Queue alone means the unspread queue, which is one
+// more part. All programs must use the same n. Order and rising tokens are only guaranteed within a
+// part. docs/operations.md lists what else differs.
 func (q *Queue) Spread(n int) *Queue {
 	s := *q
 	s.spread = nil

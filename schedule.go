@@ -86,7 +86,7 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 	return fresh, err
 }
 
-// An OnceError says that Put did nothing, since a call with the same Once has put or added the task
+// An OnceError says that Put did nothing, because an earlier call with this Once added the task
 // under Key.
 type OnceError struct{ Key string }
 
@@ -106,8 +106,8 @@ func checkKey(key string) error {
 	return nil
 }
 
-// millis converts a time for Redis; 0 is now. It compares seconds, since for extreme times of
-// time.Unix neither milliseconds nor Before make sense.
+// millis converts a time for Redis; 0 is now. It compares seconds, since time.Unix can produce
+// times for which neither milliseconds nor Before work.
 func millis(t time.Time) (int64, error) {
 	switch {
 	case t.IsZero():
@@ -175,8 +175,8 @@ type Properties struct {
 	// OnceFor is at most MaxOnceFor; 0 is 24 h. Redis keeps about 220 bytes for it.
 	Once    string
 	OnceFor time.Duration
-	// KeepResult is how long Queue.Result and Queue.Wait know how the task ended: MinKeepResult to
-	// MaxKeepResult.
+	// KeepResult is how long the outcome stays available to Queue.Result and Queue.Wait:
+	// MinKeepResult to MaxKeepResult.
 	KeepResult time.Duration
 }
 

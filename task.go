@@ -102,9 +102,9 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 	return q.startSome(ctx, n)
 }
 
-// startSome starts up to n tasks from whichever parts have some. A part that doesn't answer soon is
-// asked last from then on, and all such parts share the time of one call: the node of some may be
-// down while others have tasks. If none answers, each gets the full time.
+// startSome starts up to n tasks from whichever parts have tasks. A part that doesn't answer soon
+// is asked last from then on, and all such parts share the time of one call: their nodes may be
+// down while other parts have tasks. If none answers, each gets the full time.
 func (q *Queue) startSome(ctx context.Context, n int) (tasks []*Task, err error) {
 	if q.spread == nil {
 		return q.startHere(ctx, n)
@@ -281,8 +281,8 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	return fresh, err
 }
 
-// EnqueueUnique adds the payload at the back. It fails with ErrDuplicate while an equal payload
-// that it added waits or runs. A task requeued from the failed queue doesn't count.
+// EnqueueUnique adds the payload at the back. It fails with ErrDuplicate while a task it added with
+// the same payload waits or runs. A task requeued from the failed queue doesn't count.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	began, err := q.peer.trace.Enqueues(), q.checkPayloads([][]byte{payload})
 	part := q
@@ -337,7 +337,7 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	began := q.peer.trace.Cancels()
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
 	report := &CancelReport{queue: q}
-	var mu sync.Mutex // protects c
+	var mu sync.Mutex // protects report
 	err := q.each(ctx, true, func(part *Queue) error {
 		// Tasks of accepted batches are canceled, too. If a key has the wrong type, there is no
 		// batch, or the next call fails.
@@ -445,7 +445,7 @@ func (c *CancelReport) look(ctx context.Context, closely bool) error {
 	return nil
 }
 
-// patient makes calls that change nothing, for callers that wait anyway.
+// patient makes calls that change nothing, for callers that are waiting anyway.
 func (p *Peer) patient() store.Runner { return store.Reads(p.calls, p.opts.CallTimeout) }
 
 // examineEach is how often Wait checks whether the workers it waits for still respond.

@@ -15,8 +15,8 @@ import (
 )
 
 // StartWorker registers the peer and starts heartbeats. Call it instead of Run, or before Run to
-// fail fast. It fails with ErrEvictionPolicy, with ErrProtocol, and below Redis 6.2; then nothing
-// has started.
+// fail fast. It fails with ErrEvictionPolicy or ErrProtocol, or if Redis is older than 6.2; then
+// nothing has started.
 func (p *Peer) StartWorker(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("start worker", p.bad)
@@ -199,8 +199,8 @@ func statsOf(c *engine.Counts) inspect.PeerStats {
 	}
 }
 
-// Ping asks Redis, or each master of a cluster, whether it answers. If one doesn't, or ctx ends
-// first, it fails with ErrUnreachable.
+// Ping checks that Redis, or each master of a cluster, answers. If one doesn't, or ctx ends first,
+// it fails with ErrUnreachable.
 func (p *Peer) Ping(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("ping", p.bad)
@@ -212,15 +212,14 @@ func (p *Peer) Ping(ctx context.Context) error {
 	return wrap("ping", err)
 }
 
-// LastBeat returns when the last heartbeat that Redis answered was sent, or the worker was started,
-// by this peer's clock. In a cluster, the node silent for longest counts. It's zero while the
-// worker isn't started.
+// LastBeat returns when the last answered heartbeat was sent, or the worker was started, by this
+// peer's clock. In a cluster, the node silent for longest counts. It's zero while the worker isn't
+// started.
 func (p *Peer) LastBeat() time.Time { return p.fleet.LastBeat() }
 
-// Ready returns nil while the worker is a member of all its queues and its lease is valid. It doesn't
-// ask Redis. Otherwise it fails with ErrNotStarted, ErrNotWorking (a queue isn't joined yet),
-// ErrEvicted, ErrLeaseExpired (Redis was silent for nine tenths of the lease) or ErrShutdown (Run
-// drains).
+// Ready returns nil while the worker is a member of all its queues and its lease is valid. It
+// doesn't ask Redis. Otherwise it fails with ErrNotStarted, ErrNotWorking (a queue isn't joined
+// yet), ErrEvicted, ErrLeaseExpired or ErrShutdown (Run drains).
 func (p *Peer) Ready() error { return wrap("not ready", p.unready()) }
 
 func (p *Peer) unready() error {
