@@ -205,15 +205,15 @@ func (q *Queue) Spread(n int) *Queue {
 // A spread is the parts of a queue.
 type spread struct {
 	parts []*Queue
-	rest  *Queue // the plain queue: tasks enqueued before the spread, or by programs that don't spread it
+	rest  *Queue // the unspread queue: tasks enqueued before the spread, or by programs that don't spread it
 	turn  atomic.Uint32
 
 	last  atomic.Pointer[record] // nil until it's read
-	wider atomic.Int64           // others' larger number, once logged
+	wider atomic.Int64           // other programs' larger number, once logged
 	quiet sync.Map               // ids of parts that didn't answer the last request for tasks
 }
 
-// A record is the number of parts over which others have spread a queue.
+// A record is the number of parts over which other programs have spread a queue.
 type record struct {
 	parts int // 0 if there is no record, or it can't be read
 	at    time.Time
@@ -239,7 +239,7 @@ func (q *Queue) all() []*Queue {
 	return append(q.spread.parts[:len(q.spread.parts):len(q.spread.parts)], q.spread.rest)
 }
 
-// with returns the parts of the queue and, if others have spread it over n, their parts, too.
+// with returns the parts of the queue and, if other programs have spread it over n, their parts.
 func (q *Queue) with(n int) []*Queue {
 	all := q.all()
 	if n < 2 || n > store.MaxParts || q.spread != nil && n == len(q.spread.parts) {
@@ -287,8 +287,8 @@ func (q *Queue) next() *Queue {
 	return q.spread.parts[q.spread.turn.Add(1)%uint32(len(q.spread.parts))]
 }
 
-// of returns the part for a nonce or for the payload of a unique task. It fails if others have
-// spread the queue over another number of parts: they would look elsewhere.
+// of returns the part for a nonce or for the payload of a unique task. It fails if other programs
+// have spread the queue over another number of parts: they would look elsewhere.
 func (q *Queue) of(ctx context.Context, what []byte) (*Queue, error) {
 	if q.spread == nil {
 		return q, nil
@@ -330,7 +330,7 @@ func (q *Queue) fresh(ctx context.Context, once string) (part *Queue, i, n int, 
 // agreeEach is how long a peer relies on the number of parts it last read.
 const agreeEach = time.Minute
 
-// agree fails if others have spread the queue over another number of parts.
+// agree fails if other programs have spread the queue over another number of parts.
 func (q *Queue) agree(ctx context.Context) error {
 	if q.spread == nil || q.bad != nil {
 		return nil
@@ -352,7 +352,7 @@ func (q *Queue) agree(ctx context.Context) error {
 }
 
 // tell records over how many parts the queue is spread, so that a peer that knows only its name
-// sees all of it. It does so once in a while, and a failure does no harm.
+// sees all of it. It's called once in a while, and a failure is harmless.
 func (q *Queue) tell(ctx context.Context) {
 	if q.spread == nil || !q.peer.spreads.Due(q.name) {
 		return
@@ -363,7 +363,7 @@ func (q *Queue) tell(ctx context.Context) {
 }
 
 // toServe returns the parts that a peer serves, including further ones if other programs have
-// spread the queue over more. So peers can be replaced one by one when the number changes.
+// spread the queue over more, so that peers can be replaced one by one when the number changes.
 func (q *Queue) toServe(ctx context.Context) ([]*Queue, error) {
 	n := len(q.spread.parts)
 	said, err := store.Spread(ctx, q.peer.calls, q.peer.space, q.name, n, true)
@@ -376,8 +376,8 @@ func (q *Queue) toServe(ctx context.Context) ([]*Queue, error) {
 	return q.with(said), nil
 }
 
-// whole returns the queue as others have spread it, if this handle isn't spread: a caller that asks
-// about a task may know only the name.
+// whole returns the queue as other programs have spread it, if this handle isn't spread: a caller
+// that asks about a task may know only the name.
 func (q *Queue) whole(ctx context.Context) (*Queue, error) {
 	if q.spread != nil || q.bad != nil {
 		return q, nil

@@ -119,9 +119,9 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	return nil
 }
 
-// recursAt returns the part of the recurring task under key. If others have spread the queue over
-// more parts, it's one of theirs, which this peer serves, too, so that all peers register it in one
-// place.
+// recursAt returns the part of the recurring task under key. If other programs have spread the
+// queue over more parts, it's one of theirs, so that all peers register it in one place. This peer
+// serves that part, too.
 func (q *Queue) recursAt(ctx context.Context, key string) (store.Target, error) {
 	part, err := q.ofKey(ctx, key)
 	if last := q.recent(); err != nil && last != nil && last.parts > len(q.spread.parts) && last.parts <= store.MaxParts {

@@ -237,7 +237,7 @@ func (s *service) stop() []*Queue {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stopped = len(s.parts) > 0 // otherwise, there is nothing to stop yet
+	s.stopped = len(s.parts) > 0 // otherwise there is nothing to stop yet
 	return slices.Clone(s.parts)
 }
 

@@ -54,7 +54,7 @@ func (p *Peer) alone(ctx context.Context, do func() error) error {
 }
 
 // StopWorker ends the contexts of tasks with ErrShutdown, returns the tasks to the front, and
-// leaves. If ctx ends or Redis fails first, it stops anyway and returns the error. It fails with
+// leaves. If ctx ends or Redis fails first, it still stops, and returns the error. It fails with
 // ErrNotStarted, and with ErrInvalid while Run is running.
 func (p *Peer) StopWorker(ctx context.Context) error {
 	if p.isRunning() {
@@ -278,8 +278,8 @@ func probe(check func() error) http.Handler {
 }
 
 // Unhandle removes the queue's handler, and OnFailed: the peer returns tasks that haven't begun,
-// waits for the others, and leaves the queue. If ctx ends first, it ends the handlers' contexts
-// with ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more.
+// waits for the rest, and leaves the queue. If ctx ends first, it ends the handlers' contexts with
+// ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more.
 //
 // It fails with ErrNotWorking if there is no handler, and with ErrInvalid if ctx is the
 // context of one of the queue's handlers.

@@ -103,7 +103,7 @@ func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 	}
 	next.Took = time.Since(begun)
 	if next.answered.After(begun) {
-		next.Took = next.answered.Sub(begun) // the next one needn't wait longer for queues that don't answer
+		next.Took = next.answered.Sub(begun) // the next one doesn't need to wait longer for queues that don't answer
 	}
 	return next
 }

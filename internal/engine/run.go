@@ -15,12 +15,12 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A run is one run of a handler with a task, and its end:
+// A run is one call of a handler with a task, and how it ends:
 //
 //	handler returns ───────────────────────────▶ end: finish, retry, fail, drop or stop
 //	context ends ─▶ Grace ─▶ not returned: disown ─▶ end, without the handler
 //
-// The end is stored with the next round; the run doesn't wait for that.
+// The outcome is stored with the next round; the run doesn't wait for that.
 type run struct {
 	queue   *Queue
 	task    *Attempt
@@ -96,7 +96,7 @@ func (a *run) handle() {
 	returned = true
 }
 
-// tell tells the Trace, if there is one, that the handler begins.
+// tell reports to the Trace, if any, that the handler has begun.
 func (a *run) tell() {
 	if a.task.story != nil {
 		a.queue.mu.Lock()
@@ -130,9 +130,8 @@ func (a *run) close() bool {
 	return !a.disowned
 }
 
-// watch disowns the attempt if the handler hasn't returned Grace after its context ended. It
-// doesn't if the handler ended its task itself. While Run drains, the end of the drain disowns
-// instead.
+// watch disowns the attempt if the handler hasn't returned within Grace of its context ending,
+// unless the handler ended its task itself. While Run drains, drain abandons such handlers instead.
 func (a *run) watch() {
 	cause := context.Cause(a.ctx)
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && a.queue.isDraining() {
@@ -145,7 +144,7 @@ func (a *run) watch() {
 	}
 }
 
-// disown ends the attempt without its handler and frees the slot.
+// disown ends the attempt without its handler, and frees the slot.
 func (a *run) disown(cause error) {
 	if a.forsake(cause) {
 		a.queue.disown(a, cause) // last, since it may take a while
@@ -184,10 +183,10 @@ func stackOf(label string) string {
 	return ""
 }
 
-// end ends the task of a handler that returned err, with the judgement on it. If frees is set, it
-// gives the slot away in the same section, so that the same round asks for the next task. The end
-// is repeated until it's stored, or until the worker no longer holds the task because it was
-// evicted or has left.
+// end ends the task of a handler that returned err; j is the judgement on that error. If frees is
+// set, it also hands over the slot under the same lock, so that the same round asks for the next
+// task. The outcome is sent again until it's stored, or until the worker no longer holds the task
+// because it was evicted or has left.
 func (a *run) end(err error, j judgement, frees bool) {
 	if a.cancel != nil {
 		defer a.cancel()
@@ -240,7 +239,7 @@ func (a *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
 	return j.Outcome, false
 }
 
-// storedLocked handles the answer to the end.
+// storedLocked handles the answer to the ending.
 func (a *run) storedLocked(s *ending, d settled) {
 	t := a.task
 	err := t.concludeLocked(s.Verb, s.before, d)
@@ -302,8 +301,8 @@ func decided(cause error) bool {
 	return errors.Is(cause, ErrCanceled) || errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrEvicted)
 }
 
-// weigh is judge without the goroutine. It recovers only from panics of the error's methods, such
-// as those of a nil pointer.
+// weigh does judge's work in the current goroutine. It recovers only from panics of the error's
+// methods, such as those of a nil pointer.
 func (a *run) weigh(err, cause error) (j judgement) {
 	opts := a.task.options(a.queue.Options())
 	of := func(err error) judgement {
@@ -325,7 +324,7 @@ func (a *run) weigh(err, cause error) (j judgement) {
 	return of(err)
 }
 
-// A lateError is the error of a handler that returned because its time was up, or after that.
+// A lateError is the error of a handler that returned at or after its timeout.
 type lateError struct{ err error }
 
 func (e *lateError) Error() string   { return ErrTimeout.Error() + ": " + e.err.Error() }

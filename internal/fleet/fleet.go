@@ -53,7 +53,7 @@ type Config struct {
 	// CameBack is called when the worker comes back under a new id, and when another server has
 	// taken over: Redis may have lost everything.
 	CameBack func()
-	// called when a schedule of a queue is no longer asserted; may be nil
+	// Over, if not nil, is called when no peer asserts a queue's schedule anymore.
 	Over  func(store.Target)
 	Trace Trace
 }
@@ -63,7 +63,7 @@ type Fleet struct {
 	Config
 	lease  engine.Lease
 	counts Counts
-	warned sync.Once // about the eviction policy
+	warned sync.Once // warns about the eviction policy
 
 	mu     sync.Mutex // protects the fields below
 	id     string
@@ -177,7 +177,6 @@ func (f *Fleet) Wants(id string) bool {
 	return w.wanted[id] != nil
 }
 
-// Join makes the worker a member of the queue.
 func (f *Fleet) Join(ctx context.Context, q *Queue) error {
 	w := f.present()
 	if w == nil {
@@ -186,7 +185,6 @@ func (f *Fleet) Join(ctx context.Context, q *Queue) error {
 	return w.join(ctx, q)
 }
 
-// Leave makes the worker leave a queue.
 func (f *Fleet) Leave(ctx context.Context, id string) error {
 	w := f.present()
 	if w == nil {

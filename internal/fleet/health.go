@@ -36,7 +36,7 @@ func (f *Fleet) LastBeat() time.Time {
 	return w.beatenLocked()
 }
 
-// beatenLocked is LastBeat.
+// beatenLocked does LastBeat's work under the lock.
 func (w *worker) beatenLocked() (oldest time.Time) {
 	beating := map[*circle]bool{w.circles[store.Somewhere]: true} // the circle that renews the registration
 	for _, m := range w.members {

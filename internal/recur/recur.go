@@ -87,7 +87,6 @@ type Place struct {
 	Find   func(context.Context) (store.Target, error)
 }
 
-// New returns empty Schedules.
 func New(c Config) *Schedules {
 	if c.Beat <= 0 || c.Beat > longestBeat {
 		c.Beat = longestBeat

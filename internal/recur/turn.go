@@ -226,7 +226,7 @@ func (s *Schedules) left(v *visit) {
 	}
 }
 
-// isGone reports whether a node doesn't answer, so that its other queues needn't be tried.
+// isGone reports whether a node doesn't answer, so that its other queues don't need to be tried.
 func isGone(err error) bool { return store.IsAway(err) && !store.IsMoving(err) }
 
 // note records the result of a visit to a lane.

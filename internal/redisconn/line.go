@@ -120,7 +120,6 @@ func (l *Line) Do(ctx context.Context, calls ...Call) []Reply {
 	return b.replies
 }
 
-// One makes one call.
 func (l *Line) One(ctx context.Context, c Call) (any, error) {
 	one := &struct {
 		bundle

@@ -75,7 +75,6 @@ func NewRouter(p *Place, timeout time.Duration, line func(dial redisconn.Dial) *
 // Over returns a router to the single server of a line.
 func Over(l *redisconn.Line) *Router { return &Router{one: l} }
 
-// Do makes the calls and returns a reply for each.
 func (r *Router) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
 	if r.one != nil {
 		began := time.Now()
@@ -84,7 +83,6 @@ func (r *Router) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Re
 	return r.route(ctx, calls)
 }
 
-// One makes one call and returns its reply.
 func (r *Router) One(ctx context.Context, c redisconn.Call) (any, error) {
 	if r.one != nil {
 		began := time.Now()

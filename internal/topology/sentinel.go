@@ -36,7 +36,7 @@ type sentinels struct {
 	watcher redisconn.Server // how to dial a sentinel, without its address
 	master  redisconn.Server // how to dial the master, without its address
 	within  time.Duration    // for a sentinel to dial and answer
-	kick    chan struct{}    // has an element when the watch should ask now
+	kick    chan struct{}    // holds a value when the watch should ask now
 
 	changed *atomic.Pointer[func()] // called when another server becomes the master
 
