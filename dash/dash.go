@@ -140,8 +140,8 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	return d
 }
 
-// ServeHTTP finds the page by the last element of the path: so links are relative, and the
-// dashboard don't need to know where it's mounted.
+// ServeHTTP finds the page by the last element of the path, so links are relative, and the
+// dashboard doesn't need to know where it's mounted.
 func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := served(r)
 	secure(w.Header())

@@ -43,7 +43,6 @@ const (
 // patience is how long a new watch waits for its subscription before it's read.
 const patience = 200 * time.Millisecond
 
-// Config configures a Hub.
 type Config struct {
 	Listen  func(q store.Keys, entry string, by store.EndListener) (stop func(), err error)
 	Ask     func(ctx context.Context, q store.Keys, entries []string) ([]store.End, error)

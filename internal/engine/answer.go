@@ -101,8 +101,8 @@ func nextAsk(ask, brought int, full, cut bool) int {
 	return max(firstAsk, brought)
 }
 
-// keepLocked records the started tasks as held. It returns the tasks to handle; the others go back
-// or fail. late reports that the answer came too late.
+// keepLocked records the started tasks as held. It returns the tasks to handle; the rest go back or
+// fail. late reports that the answer came too late.
 func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, late bool) []*Attempt {
 	if late && s.queue.serves() {
 		s.recalls++ // tasks of rounds in flight must not overtake these either

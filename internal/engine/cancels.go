@@ -16,8 +16,8 @@ const (
 // Redis decides which tasks are canceled: answers to rounds bring entries of the cancel log, which
 // cover the tasks with a lower token. A message only makes the worker ask, with its next round, for
 // the token of that cancel. If none is on record, the sender keeps no records, and the cancel
-// stops, best effort, the tasks held when the message came. So a message that covers no held task
-// is dropped.
+// stops, best effort, the tasks held when the message came. A message that covers no held task is
+// dropped.
 type cancels struct {
 	received map[hash]map[string]bool // processes held when the message came
 }
@@ -33,7 +33,6 @@ func readCancel(message []byte) []hash {
 	return []hash{named}
 }
 
-// receiveLocked handles a message.
 func (c *cancels) receiveLocked(about []hash, held map[string]*Attempt) {
 	for _, h := range about {
 		c.noteLocked(h, held)

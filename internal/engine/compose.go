@@ -21,7 +21,7 @@ func (s *Session) compose(behind ...*exchange) *exchange {
 	return e
 }
 
-// composeLocked is compose, except that it doesn't end the talk.
+// composeLocked does compose's work, except that it doesn't end the talk.
 func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	solo := !s.engine.risk.Load()
 	for _, b := range behind {

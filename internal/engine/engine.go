@@ -63,7 +63,6 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// Config configures an engine.
 type Config struct {
 	Log          *logs.Log
 	Capacity     *capacity.Capacity

@@ -105,7 +105,6 @@ func (f *flow) hold(now time.Time, rest time.Duration) {
 	}
 }
 
-// held returns how long the next round has to wait.
 func (f *flow) held(now time.Time) time.Duration {
 	if f.next.IsZero() {
 		return 0

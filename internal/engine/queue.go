@@ -145,7 +145,6 @@ func (q *Queue) turn() {
 	q.mu.pass = false
 }
 
-// grabLocked takes up to n free slots.
 func (q *Queue) grabLocked(n int) (slots []slot) {
 	q.mu.pass = true
 	if q.draining {

@@ -57,7 +57,6 @@ func newRun(q *Queue, t *Attempt, opts *Options, of slot, label string, now time
 	return a
 }
 
-// handle calls the handler and ends the attempt.
 func (a *run) handle() {
 	err, returned := ErrGoexit, false
 	defer func() { // even if the handler ends its goroutine
@@ -151,8 +150,8 @@ func (a *run) disown(cause error) {
 	}
 }
 
-// forsake is disown without the log line. It returns false if the handler has returned or was
-// already disowned.
+// forsake does disown's work without the log line. It returns false if the handler has returned or
+// was already disowned.
 func (a *run) forsake(cause error) bool {
 	stuck := &a.queue.counts.Stuck
 	stuck.Add(1)
@@ -239,7 +238,6 @@ func (a *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
 	return j.Outcome, false
 }
 
-// storedLocked handles the answer to the ending.
 func (a *run) storedLocked(s *ending, d settled) {
 	t := a.task
 	err := t.concludeLocked(s.Verb, s.before, d)

@@ -126,7 +126,6 @@ func newSession(q *Queue, p Part, m Membership) *Session {
 	return s
 }
 
-// Start asks for up to n tasks.
 func (s *Session) Start(ctx context.Context, n int) (all []*Attempt, err error) {
 	err = insist(ctx, s.engine.CallTimeout, func() error {
 		all, err = s.start(ctx, n)
@@ -297,12 +296,11 @@ func (s *Session) stopLocked() {
 	s.turned.Broadcast()
 }
 
-// dueLocked reports whether there is something to send.
 func (s *Session) dueLocked() bool {
 	return s.needsRoundLocked() || s.offered
 }
 
-// needsRoundLocked is dueLocked, regardless of free slots.
+// needsRoundLocked reports whether there is something to send even without a free slot.
 func (s *Session) needsRoundLocked() bool {
 	return len(s.outbox) > 0 || len(s.wants) > 0 || len(s.cancels.received) > 0 || s.acknowledgesLocked() || s.look
 }
@@ -339,7 +337,7 @@ func (s *Session) Leave(ctx context.Context) error {
 		s.End(ErrNotWorking)
 		return err
 	}
-	s.Interrupt() // before others can start them
+	s.Interrupt() // before other workers can start them
 	round, _ := s.Last()
 	n, err := s.part.Leave(ctx, s.member.Worker, s.member.Asked, round)
 	s.queue.counts.Stopped.Add(int64(n))

@@ -55,7 +55,7 @@ func (q *Queue) takeLocked(s *Session, tasks []*Attempt, slots []slot) bool {
 	}
 	s.slots -= len(slots)
 	if more := len(q.ready) - len(slots); more > 0 {
-		slots = append(slots, q.grabLocked(more)...) // others may have become free
+		slots = append(slots, q.grabLocked(more)...) // more may have become free
 	}
 	for i, of := range slots {
 		q.beginLocked(q.nextLocked(), of, i < before)

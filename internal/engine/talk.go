@@ -210,7 +210,7 @@ const (
 	farther = time.Millisecond
 )
 
-// lanes returns how many rounds may be in flight at once: two near Redis, so that neither side
+// lanes returns how many rounds may be in flight at a time: two near Redis, so that neither side
 // waits; more if it's far away, since Redis limits the size of each.
 func (s *Session) lanes(trip time.Duration) int { return min(2+int(trip/farther), s.part.Lanes) }
 

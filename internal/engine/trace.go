@@ -140,7 +140,6 @@ func (s *Session) given(tasks []*Attempt) []*Attempt {
 	return tasks
 }
 
-// Worker returns the id of the worker that holds the task.
 func (t *Attempt) Worker() string { return t.session.member.Worker }
 
 // Size returns the original size of the payload, in bytes.
@@ -160,5 +159,4 @@ func (t *Attempt) Traced() (headers map[string]string) {
 	return headers
 }
 
-// Queue returns the name of its queue.
 func (t *Attempt) Queue() string { return t.session.queue.name }

@@ -37,7 +37,7 @@ const (
 	longestSeat = 4096 // most tasks per turn
 	longestTurn = 50 * time.Millisecond
 	allTurns    = 500 * time.Millisecond // in which every session has a turn; but a turn takes at least two windows
-	prompt      = 20 * time.Millisecond  // how long a session with a seat may take to bring tasks; then others take the slots
+	prompt      = 20 * time.Millisecond  // how long a session with a seat may take to bring tasks; then other sessions take the slots
 )
 
 // seatsLocked returns the number of seats, if up to most tasks may be prefetched.

@@ -19,8 +19,8 @@ func Permanent(err error) error { return judge(err, verdict{kind: store.Failed})
 // Malformed is Permanent for a payload that can't be decoded.
 func Malformed(err error) error { return judge(err, verdict{kind: store.Malformed}) }
 
-// RetryAfter makes a handler's error retry the task after d: at once if d is negative, and after
-// Longest at most.
+// RetryAfter makes a handler's error retry the task after d: immediately if d is negative, and
+// after Longest at most.
 func RetryAfter(err error, d time.Duration) error {
 	return judge(err, verdict{after: min(max(d, 0), Longest)})
 }
@@ -104,7 +104,7 @@ func DefaultBackoff(retries int) time.Duration {
 	return Doubling(retries, 2*time.Second, 5*time.Minute)
 }
 
-// Doubling returns the delay of a retry after others: it doubles from first up to most, with
+// Doubling returns the delay of a retry after earlier ones: it doubles from first up to most, with
 // jitter.
 func Doubling(retries int, first, most time.Duration) time.Duration {
 	d := first

@@ -86,7 +86,6 @@ func (c *circle) beat(ctx context.Context) (next time.Duration, err error) {
 	return r.next, r.err
 }
 
-// nextBeat returns the beat to send now.
 func (c *circle) nextBeat() beat {
 	c.gather()
 	c.mu.Lock()

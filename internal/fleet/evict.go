@@ -101,7 +101,6 @@ func (f *Fleet) eachQueue(ctx context.Context, do func(q store.Keys, id string) 
 // failedHalf is the suffix of the ids of failed queues.
 const failedHalf = " (failed)"
 
-// halves yields a queue and its failed queue.
 func halves(s store.Space, name string) iter.Seq2[store.Keys, string] {
 	return func(yield func(store.Keys, string) bool) {
 		q := s.Queue(name)

@@ -36,7 +36,6 @@ var (
 	ErrEvictionPolicy = errors.New("worqr: Redis may evict tasks")
 )
 
-// Config configures a fleet.
 type Config struct {
 	Lines   *store.Lines
 	Space   store.Space
@@ -103,7 +102,6 @@ func (f *Fleet) present() *worker {
 	return f.worker
 }
 
-// IsStarted reports whether there is a worker.
 func (f *Fleet) IsStarted() bool { return f.present() != nil }
 
 // Start registers a worker and starts its heartbeats. If it fails, nothing has been started.
@@ -193,7 +191,6 @@ func (f *Fleet) Leave(ctx context.Context, id string) error {
 	return w.part(ctx, id)
 }
 
-// Session returns the current worker's session with a queue.
 func (f *Fleet) Session(id string) (*engine.Session, error) {
 	w := f.present()
 	if w == nil {
@@ -210,7 +207,6 @@ func (f *Fleet) Session(id string) (*engine.Session, error) {
 	return nil, fmt.Errorf("%w; call StartWork first", engine.ErrNotWorking)
 }
 
-// Sessions returns the current worker's sessions with all queues.
 func (f *Fleet) Sessions() (all []*engine.Session) {
 	w := f.present()
 	if w == nil {

@@ -200,11 +200,10 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	return first.of, first.err
 }
 
-const maxAsks = 100 // attempts to join a queue while others leave it
+const maxAsks = 100 // attempts to join a queue while other workers leave it
 
 var errCrowd = errors.New("other workers keep leaving the queue; try again")
 
-// missing returns the queues that the worker isn't a member of.
 func (w *worker) missing(queues []*Queue) []*Queue {
 	w.mu.Lock()
 	defer w.mu.Unlock()

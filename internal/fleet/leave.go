@@ -104,7 +104,7 @@ func (w *worker) settleAll(ctx context.Context) error {
 }
 
 func (w *worker) part(ctx context.Context, queue string) error {
-	// If ctx has ended, the worker leaves anyway, unless a join hangs: that join may be calling a
+	// If ctx has ended, the worker still leaves, unless a join hangs: that join may be calling a
 	// method of a Pool's error which makes the worker leave.
 	turn, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

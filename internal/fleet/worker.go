@@ -200,7 +200,7 @@ func (w *worker) ended(ctx context.Context) {
 	w.hasten()
 	select {
 	case <-done:
-	case <-time.After(lastTries): // their calls fail at once
+	case <-time.After(lastTries): // their calls fail immediately
 	}
 }
 

@@ -420,7 +420,6 @@ const (
 	saysRefused      = "Redis refuses a subscription"
 )
 
-// of returns the listeners of a Topic.
 func (f *feed) of(t Topic) []*Subscription {
 	f.sub.mu.Lock()
 	defer f.sub.mu.Unlock()

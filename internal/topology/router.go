@@ -50,7 +50,7 @@ type node struct {
 const (
 	maxHops    = 16                     // redirections followed without a pause
 	firstPause = 20 * time.Millisecond  // before the first retry; then it doubles
-	lastPause  = 100 * time.Millisecond // longest pause, so that a promotion is noticed at once
+	lastPause  = 100 * time.Millisecond // longest pause, so that a promotion is noticed immediately
 	patience   = 250 * time.Millisecond // for a connection; then another node is asked; at most a quarter of the timeout
 	downFor    = 500 * time.Millisecond // how long an unreachable node is left alone; at most half of the timeout
 	unusedFor  = time.Minute            // before the connection to a node without slots is closed

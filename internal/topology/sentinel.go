@@ -23,7 +23,7 @@ const (
 	retryFirst   = 100 * time.Millisecond // the first pause between tries to reach a master; pauses double
 	retryMost    = 400 * time.Millisecond
 	watchEvery   = time.Second
-	mostLearned  = 32 // sentinels learned from others
+	mostLearned  = 32 // sentinels learned from other sentinels
 	waitNoLonger = redisconn.DefaultTimeout
 )
 
@@ -403,7 +403,7 @@ func (e *nobodyError) Error() string {
 }
 
 // Unwrap returns one of the errors, preferably a failed connection: if some sentinels refuse the
-// login, others may accept it.
+// login, other sentinels may accept it.
 func (e *nobodyError) Unwrap() error {
 	if at := slices.IndexFunc(e.all, func(err error) bool { return !redisconn.Answered(err) }); at >= 0 {
 		return e.all[at]
