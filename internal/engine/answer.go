@@ -399,11 +399,11 @@ func (s *Session) giveBackLocked(t *Attempt) {
 
 // unbegun returns the ending of a task that no handler or caller has begun.
 func (t *Attempt) unbegun(verb store.Ending) *ending {
-	s := &ending{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
+	end := &ending{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
 	if !t.isKnown() {
-		s.task = t
+		end.task = t
 	}
-	return s
+	return end
 }
 
 // dropReadyLocked ends the prefetched tasks that were canceled.

@@ -302,10 +302,10 @@ func (q *Queue) pause(o *Options, t *Attempt, failure error) (d time.Duration) {
 }
 
 // disown logs, with a stack, that a handler ignores its context.
-func (q *Queue) disown(a *run, cause error) {
+func (q *Queue) disown(r *run, cause error) {
 	if q.engine.failures.stuck.Allow(q.id) {
 		q.engine.Log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
-			a.task.named("cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))...)
+			r.task.named("cause", cause, "grace", r.opts.Grace, "stack", stackOf(r.label))...)
 	}
 }
 

@@ -467,8 +467,8 @@ func (s *Session) Abandon() {
 	var one *run
 	handlers := 0
 	for _, t := range held {
-		if a := t.run.Load(); a != nil && a.forsake(context.Cause(a.ctx)) {
-			one = a
+		if r := t.run.Load(); r != nil && r.forsake(context.Cause(r.ctx)) {
+			one = r
 			handlers++
 		}
 	}

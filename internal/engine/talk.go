@@ -352,7 +352,7 @@ const briefly = 200 * time.Microsecond
 // goBack reports whether a task has to go back, which happens before the session asks for anything
 // else.
 func goBack(outcomes []*ending) bool {
-	return slices.ContainsFunc(outcomes, func(s *ending) bool { return s.Verb == store.Stop })
+	return slices.ContainsFunc(outcomes, func(end *ending) bool { return end.Verb == store.Stop })
 }
 
 func (s *Session) send(e *exchange) *exchange {
