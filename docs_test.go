@@ -408,7 +408,7 @@ func TestDocsMethods(t *testing.T) {
 			}
 			methods++
 			if !strings.Contains(called, "."+m.Name+"(") {
-				t.Errorf("no test of the root or of integration/api calls %s.%s: call it in the twin of its source", of.Elem().Name(), m.Name)
+				t.Errorf("no test of the root or of integration/api calls %s.%s: call it in one of them", of.Elem().Name(), m.Name)
 			}
 			if named := regexp.MustCompile(`\b` + m.Name + `\b`).MatchString(changes); !named && !slices.Contains(since010, m.Name) {
 				t.Errorf("%s.%s is new: say so in CHANGELOG.md", of.Elem().Name(), m.Name)

@@ -21,7 +21,7 @@ func main() {
 	}
 	mails := peer.Queue("mails")
 	mails.Handle(worqr.JSON(func(ctx context.Context, m mail, t *worqr.Task) error {
-		return log.Output(1, "sending to "+m.To) // if this is an error, the task is retried
+		return log.Output(1, "sending to "+m.To) // returning an error retries the task
 	}), nil)
 	if err := worqr.EnqueueJSON(ctx, mails, mail{"ann@example.com", "Welcome"}); err != nil {
 		log.Fatal(err)

@@ -87,7 +87,7 @@ func TestMisuse(t *testing.T) {
 	is.Equal(sure(q.Len(ctx))(t), 0)
 }
 
-// If Redis isn't running or refuses the login, every verb fails at once with a clear error.
+// If Redis isn't running or refuses the login, every verb fails immediately with a clear error.
 func TestNoRedis(t *testing.T) {
 	t.Parallel()
 	absent := "redis://:hunter2@" + redistest.Nowhere(t)

@@ -38,7 +38,7 @@ func TestHandleBatch(t *testing.T) {
 	nothingLeft(t, prefix, "q")
 }
 
-// At most Concurrency batches run at once, and none is larger than Size. A batch that isn't full
+// At most Concurrency batches run at the same time, and none is larger than Size. A batch that isn't full
 // runs after Wait.
 func TestBatchWaits(t *testing.T) {
 	is := parallel(t)

@@ -143,7 +143,7 @@ func (f *fleetAt) stay(ids []string) {
 
 // Each node of a cluster has its own leases. While one is frozen, heartbeats continue on the others,
 // dead workers are evicted there, and tasks run. When it's back, no live worker is evicted on any
-// node, and dead workers are evicted there, too. Peers that start meanwhile serve the other nodes.
+// node, and dead workers are evicted there, too. Peers that start in the meantime serve the other nodes.
 func TestClusterFrozenNode(t *testing.T) {
 	is := parallel(t)
 	c := partial(t, 3, 0)

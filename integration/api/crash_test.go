@@ -34,7 +34,7 @@ func TestExplainDead(t *testing.T) {
 	child.starts(t, 1)
 	child.Kill()
 	var e *inspect.Explanation
-	eventually(t, "the lease has lapsed", func() bool {
+	eventually(t, "the lease has expired", func() bool {
 		e = sure(q.Explain(t.Context(), []byte("a")))(t)
 		return !slices.Equal(told(e), []string{"running"})
 	})

@@ -56,7 +56,7 @@ func TestLargePayloadOnNarrowLink(t *testing.T) {
 	is.Equal(p.Stats().TimesEvicted, int64(0))
 }
 
-// slowest returns how long the slowest script took since reset, in μs.
+// slowest returns how long the slowest script took since reset, in µs.
 func slowest(t testing.TB, c redis.Conn) int64 {
 	t.Helper()
 	entries := sure(redis.Values(c.Do("SLOWLOG", "GET", 1000)))(t)
@@ -93,7 +93,7 @@ func TestLargeTaskEnds(t *testing.T) {
 		is.Equal(e.ResultDigest, sha(string(result)))
 		is.True(e.Payload == nil && e.Result == nil)
 	}
-	t.Logf("the longest call took %d μs", best)
+	t.Logf("the longest call took %d µs", best)
 	is.True(best < 20_000) // it took half a second when Redis encoded it
 }
 

@@ -89,7 +89,7 @@ func TestTokensGoBack(t *testing.T) {
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
 }
 
-// Redis refuses an end whose caller has already returned with ErrUnknownOutcome. Other calls still
+// Redis refuses an outcome whose caller has already returned with ErrUnknownOutcome. Other calls still
 // succeed.
 func TestRefusedToNobody(t *testing.T) {
 	is := parallel(t)

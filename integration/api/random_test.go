@@ -409,7 +409,7 @@ func number(s string) int {
 	return n
 }
 
-// endings returns the ends of a process that a worker's rounds have carried.
+// endings returns the outcomes of a process that a worker's rounds have carried.
 func (f *fleet) endings(worker, process string) (all []string) {
 	for _, c := range f.made("step") {
 		for _, o := range store.RoundOf(c.Call).Outcomes {

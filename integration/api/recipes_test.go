@@ -153,7 +153,7 @@ func recipeProperties(ctx context.Context, charges *worqr.Queue, order []byte, t
 		Headers:    map[string]string{"traceparent": traceparent},
 		Expires:    time.Now().Add(time.Hour), // afterwards it fails, as inspect.FailureExpired
 		MaxRetries: 3,
-		Once:       requestID, // a repetition returns the key of the first
+		Once:       requestID, // repeating the call returns the first call's key
 	})
 	return key, err
 }

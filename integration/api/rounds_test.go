@@ -58,7 +58,7 @@ func rounds(t testing.TB, server *redistest.Server) (n int) {
 	return n
 }
 
-// While tasks flow, two rounds are in flight at once. Whichever replies are lost, and in whichever
+// While tasks flow, two rounds are in flight at the same time. Whichever replies are lost, and in whichever
 // order rounds are repeated, every task is handled once and finishes.
 func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
 	is := parallel(t)

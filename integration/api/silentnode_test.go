@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// If a node of a cluster is silent for good, the slots and the capacity reserved for it become
+// If a node of a cluster stays silent, the slots and the capacity reserved for it become
 // available to queues and parts on the other nodes.
 func TestClusterSilentNode(t *testing.T) {
 	t.Parallel()

@@ -108,7 +108,7 @@ func TestLaterWaits(t *testing.T) {
 }
 
 // A canceled task that snoozes is dropped, one that timed out may snooze, and a shutdown returns it
-// at once. Task.Snooze does the same without a handler.
+// at once. Task.Snooze snoozes a task without a handler.
 func TestLaterEndings(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})

@@ -62,7 +62,7 @@ func TestTLSBySystem(t *testing.T) {
 	spawn(t, childConfig{URL: server.URL(), Prefix: "p", Queue: "q", Concurrency: 1}).Kill()
 }
 
-// Every verb reports certificate errors at once, and how to fix them. It is certain that nothing
+// Every verb reports certificate errors immediately, and how to fix them. It is certain that nothing
 // was carried out.
 func TestTLSRefused(t *testing.T) {
 	t.Parallel()

@@ -132,7 +132,7 @@ func TestCommandsPerTask(t *testing.T) {
 			return n
 		}
 		before := processed()
-		for i := range tasks { // one at a time, so that an end and a start don't share a round
+		for i := range tasks { // one at a time, so that no round both finishes a task and starts one
 			enqueue(t, q, "x")
 			receive(t, starts, 1)
 			eventually(t, "it is finished", func() bool {

@@ -55,7 +55,7 @@ type setup struct {
 }
 
 // An arena is one Redis server and one fleet, to which a campaign applies its faults. Arenas share
-// nothing, so several can run at once.
+// nothing, so several can run at the same time.
 type arena struct {
 	options
 	setup

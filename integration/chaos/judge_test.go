@@ -289,7 +289,7 @@ func TestWrongHistories(t *testing.T) {
 }
 
 // A peer that was evicted while it was stopped must work again, if it had time to. A peer evicted
-// later, for another reason, needn't.
+// later, for another reason, doesn't need to.
 func TestNaps(t *testing.T) {
 	at := func(seconds float64, op, peer, note string) event {
 		return event{Mono: int64(seconds * float64(second)), Op: op, Peer: peer, Note: note}

@@ -6,7 +6,7 @@ import (
 	"github.com/worqr/worqr/integration/load"
 )
 
-// kills kills real processes: one by one, a few at once, and sometimes all of them. Others replace
+// kills kills real processes: one by one, a few at the same time, and sometimes all of them. Others replace
 // them.
 func kills(o options) *report {
 	r := play(o, 0, setup{durability: everysec, spec: load.Config{Faults: true}}, func(a *arena) {

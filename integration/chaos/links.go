@@ -14,7 +14,7 @@ import (
 // A cutter makes the link of one slot fail in one way, and returns a function that repairs it.
 type cutter func(slot int, kind string) (heal func() error, err error)
 
-// links makes the links of peers fail in every way, several at once: those through a proxy and, if
+// links makes the links of peers fail in every way, several at the same time: those through a proxy and, if
 // the driver may change the network, those between namespaces.
 func links(o options) *report {
 	r := cutProxies(o, 0)

@@ -15,7 +15,7 @@ func mix(o options) *report {
 	return mixed(o, setup{}, slices.Sorted(maps.Keys(toxicCuts)))
 }
 
-// withTLS does the same with certificates on both sides. The proxy can't read the traffic, so no
+// withTLS applies the faults with certificates on both sides. The proxy can't read the traffic, so no
 // link is half open.
 func withTLS(o options) *report {
 	kinds := slices.Sorted(maps.Keys(toxicCuts))

@@ -20,7 +20,7 @@ type ledger struct {
 	dead   map[string]int64 // when peers were killed
 	slept  map[string]*span // when peers were stopped
 	wrong  []string
-	done   []int64 // when Redis accepted an end
+	done   []int64 // when Redis accepted an outcome
 	losses []int64 // when a peer reported that Redis lost writes
 }
 
@@ -34,7 +34,7 @@ func newLedger(spread bool) *ledger {
 
 type span struct{ from, to int64 }
 
-// surely is the longest a peer may take to store an end, or to learn that it was evicted.
+// surely is the longest a peer may take to store an outcome, or to learn that it was evicted.
 const surely = int64(10 * time.Second)
 
 // stale reports whether another peer may have the task because this one was stopped.

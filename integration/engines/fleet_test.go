@@ -50,7 +50,7 @@ type fleet struct {
 type member struct {
 	*load.Process
 	ids        []string
-	done, okay pulse // when Redis accepted an end, and a task, of this peer
+	done, okay pulse // when Redis accepted an outcome, and a task, of this peer
 }
 
 // A pulse is when something happened: for the first time after a mark, and for the last time.

@@ -40,7 +40,7 @@ type scenario struct {
 	again     []string              // what a copy of it adds then
 	also      []string              // what others finish in the meantime
 	fails     func(n int) []string  // what is in the failed queue after n calls
-	twice     bool                  // a copy that arrives at once is carried out again
+	twice     bool                  // a copy that arrives immediately is carried out again
 	after     func(w *world, n int) // checks other effects of the call
 	ended     func(w *world)        // checks what is left at the end, and removes it
 }

@@ -251,7 +251,7 @@ func (c *codec) place(member any, was *redis) uint8 {
 
 // answer parses the answer to a step.
 func (c *codec) answer(of map[string]any, was *redis, q *query) (a answer) {
-	for i, word := range of["outcomes"].([]any) {
+	for i, word := range of["settled"].([]any) {
 		at := i
 		for q.ends[at].verb == none {
 			at++
@@ -261,17 +261,17 @@ func (c *codec) answer(of map[string]any, was *redis, q *query) (a answer) {
 			panic(fmt.Sprint("an end is answered ", word))
 		}
 	}
-	if told := of["told"].([]any); len(told) > 0 {
-		a.task, a.token = c.task(told[0].(string)), tokenOf(floatOf(told[1]))
-		if more, is := told[2].([]any); is && more[0] != "" {
+	if started := of["started"].([]any); len(started) > 0 {
+		a.task, a.token = c.task(started[0].(string)), tokenOf(floatOf(started[1]))
+		if more, is := started[2].([]any); is && more[0] != "" {
 			a.entry = uint8(1 + c.entryOf(more[0].(string), was))
 		}
-		if value, is := told[2].(string); is && value != "" {
+		if value, is := started[2].(string); is && value != "" {
 			a.entry = uint8(1 + c.addedOf(value))
 		}
 	}
-	if told := of["plain"].([]any); len(told) > 0 {
-		a.task, a.token = c.task(told[0].(string)), tokenOf(floatOf(of["token"]))
+	if plain := of["plain"].([]any); len(plain) > 0 {
+		a.task, a.token = c.task(plain[0].(string)), tokenOf(floatOf(of["token"]))
 	}
 	cancels := of["cancels"].([]any)
 	for i := 0; i < len(cancels); i += 2 {

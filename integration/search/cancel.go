@@ -89,8 +89,8 @@ func (s *state) waitsFor(task uint8) bool {
 	return !slices.ContainsFunc(s.redis.process[:], func(p process) bool { return p.task == task })
 }
 
-// isOver is Receipt.IsOver of internal/store/cancel.go. Its three questions are one here, since a holder's
-// acknowledgment doesn't change later.
+// isOver is Receipt.IsOver of internal/store/await.go. It reads everything at one moment instead of in three
+// steps, since a holder doesn't take back an acknowledgment.
 func (m *model) isOver(s *state, wait uint8) bool {
 	token, name := s.past.waits[wait], 0
 	if m.scope.cancels == 0 {

@@ -209,7 +209,7 @@ func (l *leases) look(is looking) looking {
 		switch at := ms + float64(is.deadline[v]); {
 		case !is.member[v]:
 		case at == ms:
-			workers[workerID(v)] = ms - 1 // it has lapsed
+			workers[workerID(v)] = ms - 1 // it has expired
 		default:
 			workers[workerID(v)] = at
 		}

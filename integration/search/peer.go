@@ -127,7 +127,7 @@ func (m *model) news(s *state, w int) bool {
 	return s.holds(w) && (h.said < s.redis.cancel[0] || h.said < s.redis.cancel[1])
 }
 
-// freeID returns an id of which no trace is left: as good as a new one.
+// freeID returns an id that has left no trace: it's as good as a new one.
 func (m *model) freeID(s *state, w int) uint8 {
 	used := s.ids()
 	for slot := range maxSlots {

@@ -13,13 +13,13 @@ type scope struct {
 	name      string
 	workers   int  // the last one is the survivor
 	successor bool // each worker comes after the one before has gone: a peer under its next id
-	lanes     int  // rounds that a worker has in flight at once
-	capacity  int  // tasks that a worker has at once
+	lanes     int  // rounds that a worker has in flight at the same time
+	capacity  int  // tasks that a worker has at the same time
 	tasks     []task
 	waiting   int // how many of them wait from the start
 	verbs     []verb
 	cancels   byte // the payload to cancel
-	pages     bool // of one copy each
+	pages     bool // a cancel removes one copy with each page
 	deaths    bool // a worker may be evicted at any time
 	lapses    bool // its lease lapses, and it is suspected first
 	faults    budget

@@ -10,9 +10,9 @@ import (
 // The bounds: the search visits everything that can happen within them.
 const (
 	maxWorkers = 3 // ids of workers
-	maxSlots   = 4 // ids of processes that a worker has in use at once
+	maxSlots   = 4 // ids of processes that a worker has in use at the same time
 	maxTasks   = 4
-	maxLanes   = store.Lanes // rounds that a worker has in flight at once
+	maxLanes   = store.Lanes // rounds that a worker has in flight at the same time
 	maxEnds    = 2           // ends in one round
 	maxCopies  = 4           // copies of requests still in flight: an evicted worker leaves up to three
 	chunk      = 1           // tasks that one call returns; in the scripts, AT_ONCE

@@ -7,7 +7,7 @@ import (
 )
 
 // A fault happens to a run. It takes some time, and then restores everything
-// except what it broke; others may happen meanwhile.
+// except what it broke; others may happen in the meantime.
 type fault struct {
 	name string
 	do   func(r *run, d *rand.Rand)

@@ -261,7 +261,7 @@ func (j *judge) restored(all snapshot) {
 		}
 		for w := range l.Workers {
 			if p := j.homes[w]; p != nil {
-				p.excuse() // its lease has lapsed sooner, and it may be a suspect again
+				p.excuse() // its lease has expired sooner, and it may be a suspect again
 			}
 		}
 		for id := range l.Process {

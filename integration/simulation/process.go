@@ -27,7 +27,7 @@ type process struct {
 	ctx     context.Context // ends when the process is killed, or asked to stop
 	cancel  context.CancelFunc
 	ended   chan struct{}  // closed when nothing of it is left
-	waiting sync.WaitGroup // for goroutines that wait for the ends of tasks
+	waiting sync.WaitGroup // goroutines that wait until tasks have ended
 	result  error          // of Run
 
 	// Guarded by the mu of the world:

@@ -327,7 +327,7 @@ func (r *run) cancel(ctx context.Context, q *worqr.Queue, payload string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.Rollbacks+w.Wipes > 0 || w.ByHand > 0 {
-		return // a worker that isn't known to hold anything needn't report that it holds nothing
+		return // a worker that isn't known to hold anything doesn't need to report that it holds nothing
 	}
 	covers := w.judge.cancels[q.Name()+" "+lane.Digest(payload)]
 	for id, s := range w.judge.started {

@@ -220,7 +220,7 @@ func (r *round) startAdded(it item) {
 	payload, process := it.pairs[1], r.ids[r.first]
 	if !ok { // someone else wrote it
 		r.push(r.process+process, payload)
-		r.begin(payload, "", 0, 0, tale{})
+		r.begin(payload, "", 0, 0, details{})
 		return
 	}
 	r.forget()
@@ -250,13 +250,13 @@ func (r *round) startAdded(it item) {
 		r.spent += costPassed
 	case isApart:
 		r.name(payload, digest(entry))
-		r.started(entry, process, payload, r.worker, 0, 0, card)
-		r.begin(payload, entry, 0, 0, tale{due: due, card: card})
+		r.queue.started(entry, process, payload, r.worker, 0, 0, card)
+		r.begin(payload, entry, 0, 0, details{due: due, card: card})
 	default:
 		value := "a:" + it.id.String() + "-" + it.pairs[0]
 		r.push(r.process+process, payload)
 		r.set(r.entries, process, value, name, process+":"+r.worker)
-		r.begin(payload, entry, 0, 0, tale{due: due, card: card, value: value})
+		r.begin(payload, entry, 0, 0, details{due: due, card: card, value: value})
 	}
 }
 
@@ -272,69 +272,8 @@ func (r *round) expire(payload, entry string, retries, crashes int64, card strin
 	r.unstarted++
 	r.expired++
 	r.gaveUp = true
-	r.spent += costBuried + int64(len(payload)/bytesOfMicro)
+	r.spent += costUnstarted + int64(len(payload)/bytesOfMicro)
 	return true
-}
-
-// judgeAdded judges a field of entries that belongs to an added task: its two fields name each other, and its
-// process exists.
-func (x *examination) judgeAdded(id, stored string) {
-	name, _, _, isValue := readAdded(stored)
-	process := id
-	if !isValue {
-		before, _, ok := strings.Cut(stored, ":")
-		if process = before; !ok {
-			x.flaw("schedule", id, func() { x.unset(x.entries, id) })
-			return
-		}
-	}
-	_, list := x.payload(process)
-	if list == foreign {
-		return
-	}
-	if !isValue {
-		if of, _, _, ok := readAdded(x.word(x.entries, process)); !ok || of != id {
-			x.flaw("schedule", id, func() { x.unset(x.entries, id) })
-		}
-		return
-	}
-	runs, _, ok := strings.Cut(x.word(x.entries, name), ":")
-	holder := x.holder(id)
-	there := list == there || holder != ""
-	if ok && runs == id && there {
-		return
-	}
-	x.flaw("schedule", id, func() {
-		if there {
-			x.set(x.entries, name, id+":"+holder)
-		} else {
-			x.unset(x.entries, id)
-		}
-	})
-}
-
-// item judges an item of the stream: it is an added task, and its payload exists.
-func (x *examination) item(id string) {
-	if !x.is(x.added, "stream") {
-		return
-	}
-	for _, it := range x.stream(x.added).items {
-		if it.id.String() != id {
-			continue
-		}
-		entry, _, card, ok := it.added()
-		lost := false
-		if ok && cardHas(card, apart) {
-			_, seen := x.part(entry, "payload")
-			lost = seen == missing
-		}
-		switch {
-		case lost:
-			x.flaw("added", id, func() { x.dropAdded(id) })
-		case !ok:
-			x.tell("added", id, false, "")
-		}
-	}
 }
 
 // line describes the added task that waits for an entry.

@@ -10,7 +10,7 @@ var sized = regexp.MustCompile(`^[#+]([0-9]+:[0-9a-fA-F]+):?`)
 
 // announce publishes finished tasks to observers, until a message reaches none.
 func (r *round) announce(payload, large, word string) {
-	if !r.heeded {
+	if !r.publishing {
 		return
 	}
 	message := `{"workerId":` + quote(r.worker) + r.about("task", payload, large)
@@ -23,8 +23,8 @@ func (r *round) announce(payload, large, word string) {
 	} else if result, ok := strings.CutPrefix(word, "="); ok {
 		message += r.about("result", result, "")
 	}
-	r.heeded = r.Publish(r.doneTo, message+"}") > 0
-	r.observed = r.heeded
+	r.publishing = r.Publish(r.doneTo, message+"}") > 0
+	r.observed = r.publishing
 }
 
 // about returns how an event shows a payload or a result: the text, or its length and digest. large

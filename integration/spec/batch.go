@@ -140,23 +140,3 @@ func (q *queue) inBatches(prefix string) (all []string) {
 	}
 	return all
 }
-
-// batch finds one whose tasks are missing.
-func (x *examination) batch(id string) {
-	if !x.is(x.batches, "zset") {
-		return
-	}
-	place, known := x.score(x.batches, id)
-	key := x.prefix + id
-	tasks := len(x.tasks(key))
-	if !known || place < aside && tasks > 0 {
-		return
-	}
-	whole := x.is(key, "list")
-	if x.mend && tasks > 0 {
-		x.add(x.batches, id, 0)
-	} else if x.mend && whole {
-		x.remove(x.batches, id)
-	}
-	x.tell("batch", id, x.mend && whole, "")
-}

@@ -29,7 +29,7 @@ func cancel(q *queue, c store.Call) any {
 	left, _ := integer(c.Arg("left"))
 	since, _ := integer(c.Arg("since"))
 	token := q.givesTokens()
-	q.whole()
+	q.mustBeIntact()
 	r := &removal{queue: q, payload: payload, name: digest(payload), first: left < 0, left: int(left), after: c.Arg("after"), last: c.Arg("until")}
 	q.fields(q.cancel + r.name)
 	q.size(q.workers)
@@ -90,7 +90,7 @@ func (r *removal) fromList() {
 }
 
 // fromEntries removes a page of the entries, once the list is done. Each page of the list looks up the last
-// one: a task that starts between two pages becomes an entry if it comes back.
+// entry: a task that starts between two pages becomes an entry if it's returned.
 func (r *removal) fromEntries(listed bool) {
 	if late := r.has(LateUntil); late && listed || !late && r.first {
 		r.last = ""
@@ -122,8 +122,8 @@ func (r *removal) unlock(ends bool) {
 	}
 }
 
-// removeEntries removes a page of the entries with a payload, those after one and up to another. It returns how
-// many waited, and the bounds of the rest.
+// removeEntries removes a page of the entries with a payload, after one entry and up to another. It returns
+// how many waited, and the bounds of the rest.
 func (q *queue) removeEntries(payload, after, last string, most int) (removed int, _, _ string) {
 	n, name := 0, digest(payload)
 	for _, m := range q.all(q.contents) {
@@ -148,8 +148,7 @@ func (q *queue) removeEntries(payload, after, last string, most int) (removed in
 	return removed, after, last
 }
 
-// logPage adds the cancel of a page to the log. Every page does, since any may be the last that its caller gets
-// an answer to.
+// logPage adds the cancel to the log. Every page does, since it may be the last one before its caller dies.
 func (q *queue) logPage(name string, last int64, first, ends bool) (token, stopped, finished, given int64) {
 	if first && q.has(FirstLogs) || ends && q.has(LastLogs) || !first && !ends && q.has(PagesLog) {
 		return q.logCancel(name, last)
@@ -159,8 +158,8 @@ func (q *queue) logPage(name string, last int64, first, ends bool) (token, stopp
 
 var large = regexp.MustCompile(`(?s)^sha1:[0-9a-fA-F]+:[0-9]+$`)
 
-// removeCopies removes the first copies from the list, and reports whether the lock was on one of them, or on
-// something in front of the last. Those at the front count as taken; those removed elsewhere leave a gap.
+// removeCopies removes the first copies from the list. It reports whether the lock was on one of them, or on
+// something in front of the last. Copies at the front count as taken; other copies leave a gap.
 func (q *queue) removeCopies(payload, lock string, most int) (removed int, unlocks bool) {
 	var left []string
 	var gaps []int64
@@ -206,7 +205,7 @@ func cancelKey(q *queue, c store.Call) any {
 	q.fields(q.cancel + entry)
 	q.size(q.workers)
 	q.size(q.holders)
-	q.whole()
+	q.mustBeIntact()
 	removed := 0
 	if _, occurs := q.field(q.entry+entry, "turn"); !runs || !occurs {
 		removed = bit(q.takeAway(entry, store.EndCanceled))

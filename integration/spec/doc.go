@@ -1,10 +1,10 @@
-// Package spec is the specification: a second implementation of the scripts of internal/store, in Go on a
-// keyspace of Go values. Its tests compare it, and miniredis, with Redis.
+// Package spec is the specification: a second implementation of the scripts of internal/store, in Go, on
+// an in-memory keyspace. Its tests compare it, and miniredis, with Redis.
 //
-// The tables in that package's tests have what each script answers, what is in Redis afterwards, and what it
-// has published. Here they run on other servers: on a miniredis whose scripts this package runs, and on
-// miniredis with its own Lua. If a server differs from Redis, a list names the difference and the tests that
-// fail because of it. All others must pass.
+// The tests of internal/store are tables: for each script its reply, the keys afterwards and the messages
+// that it publishes. This package runs the same tables against two other servers: a miniredis whose scripts
+// are the functions of this package, and a miniredis with its own Lua. If a server behaves differently from
+// Redis, a list has the difference and the tests that it breaks. All other tests must pass.
 //
 //	go test ./integration/spec                            everything
 //	go test ./integration/spec -run TestTablesOnSpec      the tables on the specification

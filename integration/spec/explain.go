@@ -10,7 +10,7 @@ import (
 func init() { verbs["explain"] = of(explain) }
 
 func explain(q *queue, c store.Call) any {
-	q.whole()
+	q.mustBeIntact()
 	entry, payload := c.Arg("entry"), c.Arg("payload")
 	most, depth := int(number(c.Arg("most"))), int(number(c.Arg("depth")))
 	idle := 0
@@ -36,7 +36,7 @@ func explain(q *queue, c store.Call) any {
 		for _, e := range q.copies(failed, payload, most) {
 			if q.is(failed.entry+e, "hash") {
 				// The reply doesn't have the time for which it was planned.
-				failures = append(failures, append(append([]any{e}, q.story(failed.entry + e)[:7]...), q.word(failed.entry+e, "card")))
+				failures = append(failures, append(append([]any{e}, q.failureOf(failed.entry + e)[:7]...), q.word(failed.entry+e, "card")))
 			}
 		}
 	}

@@ -68,8 +68,8 @@ var (
 	KeyStops        = guard("key-stops", "cancel_key.lua", "what runs under a canceled key is listed as running", "a key canceled", "")
 	TrimSaid        = guard("trim-said", "lib_settle.lua", "a cancel stays in the log until all holders have acknowledged it", "canceled while it runs", "")
 	TrimStopped     = guard("trim-stopped", "lib_settle.lua", "a cancel stays in the log while something that it covers runs", "canceled while it runs", "")
-	OverSaid        = guard("over-said", "cancels.go", "a cancel has not ended until all holders have acknowledged it", "canceled while it runs", "")
-	OverStopped     = guard("over-stopped", "cancels.go", "a cancel has not ended while something that it covers runs", "canceled while it runs", "")
+	OverSaid        = guard("over-said", "store/await.go", "a cancel has not ended until all holders have acknowledged it", "canceled while it runs", "")
+	OverStopped     = guard("over-stopped", "store/await.go", "a cancel has not ended while something that it covers runs", "canceled while it runs", "")
 	FirstLogs       = guard("first-logs", "cancel.lua", "the first page adds the cancel to the log", "canceled in pages", "")
 	PagesLog        = guard("pages-log", "cancel.lua", "each further page adds it, too", "canceled in three pages", "")
 	LastLogs        = guard("last-logs", "cancel.lua", "the last page adds it, too", "canceled in pages", "")
@@ -89,11 +89,11 @@ var (
 	GapPushed       = guard("gap-pushed", "enqueue_unique.lua", "positions include the gaps", "gaps before a locked task",
 		"The gaps are removed with the last lock, and this scope has only one, so a new lock finds no gaps. The check matters if there are other locks.")
 	Graced          = guard("graced", "lib_return.lua", "a suspect has a grace period", "Redis stalls", "")
-	JudgeSteady     = guard("judge-steady", "witness.go", "a peer that has not beaten for a lease does not judge", "Redis stalls, and its clock jumps", "")
-	GapEndsSteady   = guard("gap-ends-steady", "witness.go", "a gap between beats ends the right to judge", "Redis stalls, and its clock jumps", "")
-	LapseEndsSteady = guard("lapse-ends-steady", "witness.go", "a lapse ends the right to judge", "Redis stalls, and its clock jumps", "")
-	JudgeUntil      = guard("judge-until", "beat.lua", "the right to judge expires", "Redis stalls, and its clock jumps", "")
-	LapsedJudges    = guard("lapsed-judges", "beat.lua", "a peer whose lease has lapsed does not judge with that beat", "Redis stalls, and its clock jumps", "")
+	JudgeSteady     = guard("judge-steady", "witness.go", "a peer evicts only after a full lease of successful beats", "Redis stalls, and its clock jumps", "")
+	GapEndsSteady   = guard("gap-ends-steady", "witness.go", "a gap between beats ends the right to evict", "Redis stalls, and its clock jumps", "")
+	LapseEndsSteady = guard("lapse-ends-steady", "witness.go", "an expired lease ends the right to evict", "Redis stalls, and its clock jumps", "")
+	JudgeUntil      = guard("judge-until", "beat.lua", "the right to evict expires", "Redis stalls, and its clock jumps", "")
+	LapsedJudges    = guard("lapsed-judges", "beat.lua", "a peer whose lease has expired evicts no worker with that beat", "Redis stalls, and its clock jumps", "")
 )
 
 // guard adds a row to the table.

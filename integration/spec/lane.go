@@ -2,7 +2,7 @@ package spec
 
 import "strconv"
 
-// wakes wakes n idle workers, or as many as there are. A message without a receiver doesn't count.
+// wakes wakes n idle workers, or all if there are fewer. A message without a receiver doesn't count.
 func (s *Store) wakes(idle, channel string, n int) (woken int) {
 	for range 64 {
 		if woken >= n || !s.is(idle, "zset") || s.size(idle) == 0 {
@@ -26,7 +26,7 @@ func (s *Store) keeper(l *lane) (keeps, someone bool) {
 	return all[len(all)-1].score >= clock, true
 }
 
-// ring notifies the worker that keeps the time, or makes one begin to.
+// ring wakes the worker that keeps the time. If there is none, it wakes one that then keeps it.
 func (s *Store) ring(l *lane) {
 	for range 64 {
 		if !s.is(l.idle, "zset") || s.size(l.idle) == 0 {
@@ -49,7 +49,7 @@ func (q *queue) next(l *lane) (due int64, ok bool) {
 	return 0, false
 }
 
-// sooner reports whether the worker that keeps the time must be notified of something planned.
+// sooner reports whether the worker that keeps the time must be woken because of something planned.
 func (q *queue) sooner(l *lane) bool {
 	if l.first > 0 && !l.earlier {
 		due, ok := q.next(l)
@@ -58,8 +58,8 @@ func (q *queue) sooner(l *lane) bool {
 	return l.earlier
 }
 
-// alert runs after entries were planned: it wakes workers for those that are due
-// and for tasks put at the front of the list.
+// alert is called after entries were planned. It wakes workers for due entries, and for tasks returned to
+// the front of the list.
 func (q *queue) alert(l *lane, returned int) {
 	q.wakes(l.idle, l.wake, max(returned, l.ready))
 	if q.sooner(l) {
@@ -167,7 +167,7 @@ func (q *queue) started(entry, id, payload, worker string, retries, crashes int6
 	q.push(q.process+id, payload)
 }
 
-// untie removes what entries has of a process.
+// untie removes the fields of a process from entries.
 func (q *queue) untie(id string) (added bool) {
 	q.unset(q.entries, id)
 	name, added := q.running[id]
@@ -197,8 +197,8 @@ func (q *queue) ended(entry, id, outcome string) {
 	}
 }
 
-// returned makes a running task wait again. If its key was put meanwhile, that put decides what becomes of it,
-// as it would for a waiting task. It reports whether the counts stay.
+// returned makes a running task wait again. If its key was put in the meantime, that put changes it as it
+// would change a waiting task. returned reports whether the counts stay.
 func (q *queue) returned(entry, id, payload string, due, retries, crashes int64, card string) (counts bool) {
 	key := q.entry + entry
 	newer, put := "", false
@@ -256,8 +256,8 @@ func failedQueue(head, tail, wake string) *lane {
 
 func (s *Store) buries(l *lane) bool { return s.is(l.schedule, "zset") && s.is(l.contents, "zset") }
 
-// trim removes the oldest entries with a score of at least low until keep are left: at most 100, or fewer once
-// they reach a megabyte. It returns how many.
+// trim removes the oldest entries with a score of at least low until keep are left. It removes at most 100,
+// or fewer if they reach a mebibyte, and returns how many.
 func (q *queue) trim(l *lane, low float64, keep int) (dropped int) {
 	bytes := 0
 	for range min(len(q.between(l.schedule, low, inf))-keep, 100) {
@@ -282,7 +282,7 @@ type failure struct {
 	retries, crashes             int64
 	card                         string
 	turn                         string // the time of its occurrence, if it recurs
-	due                          int64  // a low one isn't a time
+	due                          int64  // a number below ancient isn't a time
 }
 
 func (q *queue) addFailed(l *lane, worker, id string, f failure) {
@@ -301,7 +301,7 @@ func (q *queue) addFailed(l *lane, worker, id string, f failure) {
 	q.plan(l, entry, q.now)
 }
 
-// putAside stores what failed again in a failed queue, never due.
+// putAside sets a task of a failed queue aside: its entry is never due.
 func (q *queue) putAside(entry, payload string, retries, crashes int64) {
 	q.await(&q.lane, entry, payload, aside+q.now, retries, crashes, "")
 	q.plan(&q.lane, entry, aside+q.now)

@@ -60,7 +60,7 @@ func (q *queue) lastFence() int64 {
 	return min(fence, token)
 }
 
-// endJoins makes all joins that were sent before come too late.
+// endJoins invalidates all joins that were sent before.
 func (q *queue) endJoins() {
 	token, ok := q.lastToken()
 	if !ok || !q.is(q.rounds, "hash") {
@@ -75,7 +75,7 @@ func (q *queue) endJoins() {
 	}
 }
 
-// fence makes sure that workers change nothing anymore.
+// fence keeps workers from changing anything anymore.
 func (q *queue) fence(mark int64, workers ...string) {
 	for _, worker := range workers {
 		q.add(q.suspects, worker, mark)
@@ -100,7 +100,7 @@ func (q *queue) fence(mark int64, workers ...string) {
 	q.endJoins()
 }
 
-// takeBack gives back what fenced workers hold, the newest first.
+// takeBack returns a page of the tasks of fenced workers, the newest first.
 func (q *queue) takeBack(workers []string) (returned, handled, left int) {
 	type held struct {
 		working, id string
@@ -159,7 +159,7 @@ func (q *queue) takeBack(workers []string) (returned, handled, left int) {
 	return returned, handled, left
 }
 
-// returning returns some of the workers whose return is in progress.
+// returning returns a page of the workers whose tasks are being returned.
 func (q *queue) returning() (all []string) {
 	for _, r := range q.between(q.suspects, -inf, 0) {
 		all = append(all, r.name)
@@ -167,7 +167,7 @@ func (q *queue) returning() (all []string) {
 	return all[:min(len(all), atOnceWorkers)]
 }
 
-// goOn continues returns in progress. Open reports whether others may start.
+// goOn continues returns in progress. open reports whether other tasks may start.
 func (q *queue) goOn() (open, again bool) {
 	workers := q.returning()
 	if len(workers) == 0 {
@@ -179,7 +179,8 @@ func (q *queue) goOn() (open, again bool) {
 	return !again, again
 }
 
-// look suspects workers whose lease has expired, and evicts those suspected a grace ago.
+// look marks workers whose lease has expired as suspects, and evicts the suspects that were marked a
+// grace period ago.
 func (q *queue) look(grace int64, judge bool) []any {
 	lapsed, more := q.suspect(grace)
 	if lapsed == 0 && !q.suspecting() {
@@ -221,8 +222,8 @@ func (q *queue) look(grace int64, judge bool) []any {
 	return []any{failed, returned, bit(more || left > 0 && handled > 0), q.nextSuspect()}
 }
 
-// suspect marks some of the workers whose lease has expired. It returns how many there are, and whether there
-// are more to mark.
+// suspect marks a page of the workers whose lease has expired. It returns how many have expired, and
+// whether there are more to mark.
 func (q *queue) suspect(grace int64) (_ int, more bool) {
 	lapsed := q.between(q.workers, -inf, float64(q.now-1))
 	if len(lapsed) == 0 {
@@ -291,7 +292,7 @@ func enlist(s *Store, c store.Call, _ time.Time) any {
 	return bit(!was)
 }
 
-// unlist removes a queue from the list unless it has keys.
+// unlist removes a queue from the list of queues if it has no keys.
 func unlist(s *Store, c store.Call, _ time.Time) any {
 	if slices.ContainsFunc(c.Keys[1:], s.exists) {
 		return 0
@@ -299,7 +300,7 @@ func unlist(s *Store, c store.Call, _ time.Time) any {
 	return bit(s.removeName(c.Key("registry"), c.Arg("name")))
 }
 
-// delist removes a worker from the list unless its registration exists.
+// delist removes a worker from the list of peers if it has no registration.
 func delist(s *Store, c store.Call, _ time.Time) any {
 	if s.exists(c.Key("worker")) {
 		return 0
@@ -381,7 +382,7 @@ func beat(q *queue, c store.Call) any {
 }
 
 func leave(q *queue, c store.Call) any {
-	q.whole()
+	q.mustBeIntact()
 	last, _ := integer(q.word(q.rounds, c.Arg("worker")))
 	if round, _ := integer(c.Arg("round")); last > round && q.has(LeaveNumber) {
 		return []any{0, 0}
@@ -401,8 +402,8 @@ func leave(q *queue, c store.Call) any {
 }
 
 func fail(q *queue, c store.Call) any {
-	q.whole()
-	known := q.leaves(c.Arg("worker"))
+	q.mustBeIntact()
+	known := q.isReturning(c.Arg("worker"))
 	if c.Arg("begin") == "1" {
 		known = q.end(c.Arg("worker"), 0)
 	}
@@ -413,7 +414,7 @@ func fail(q *queue, c store.Call) any {
 	return []any{1, returned, handled, left}
 }
 
-// takeAll ends a call that removes a worker, and returns its tasks.
+// takeAll returns the tasks of a removed worker, and ends the call.
 func (q *queue) takeAll(worker string) (returned, handled, left int) {
 	returned, handled, left = q.takeBack([]string{worker})
 	q.keepOffset()
@@ -423,9 +424,9 @@ func (q *queue) takeAll(worker string) (returned, handled, left int) {
 	return returned, handled, left
 }
 
-// end fences a member. It reports whether the worker is a member, or is being returned.
+// end fences a member. It reports whether the worker was a member, or its tasks are being returned.
 func (q *queue) end(worker string, mark int64) bool {
-	leaves := q.leaves(worker)
+	leaves := q.isReturning(worker)
 	if q.isMember(worker) {
 		q.fence(mark, worker)
 		return true
@@ -438,20 +439,20 @@ func (q *queue) isMember(worker string) bool {
 	return member
 }
 
-// failed reports whether the worker was evicted, and others continue its return.
+// failed reports whether the worker was evicted and its tasks are still being returned.
 func (q *queue) failed(worker string) bool {
 	at, suspected := q.score(q.suspects, worker)
 	return !q.isMember(worker) && suspected && at == 0
 }
 
-// leaves reports whether the worker is being returned.
-func (q *queue) leaves(worker string) bool {
+// isReturning reports whether the tasks of a worker are being returned.
+func (q *queue) isReturning(worker string) bool {
 	at, suspected := q.score(q.suspects, worker)
 	return suspected && at <= 0
 }
 
 func sweep(q *queue, c store.Call) any {
-	q.whole()
+	q.mustBeIntact()
 	found := q.look(number(c.Arg("grace")), true)
 	q.keepOffset()
 	q.trimLog()

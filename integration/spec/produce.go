@@ -21,8 +21,8 @@ func init() {
 	verbs["delete"] = of(deleteQueue)
 }
 
-// pushAll adds payloads to the back and wakes as many workers. It returns how many waited before, and whether
-// none did and no worker is there.
+// pushAll adds payloads to the back, and wakes a worker for each. It returns how many tasks waited
+// before. alone reports whether none did, no worker was woken, and the queue has no members.
 func (s *Store) pushAll(waiting, idle, workers, wake, observers string, payloads []string) (before int, alone bool) {
 	before = s.length(waiting)
 	s.push(waiting, payloads...)
@@ -90,7 +90,7 @@ func pause(s *Store, c store.Call, _ time.Time) any {
 }
 
 func resume(q *queue, _ store.Call) any {
-	q.whole()
+	q.mustBeIntact()
 	q.del(q.paused)
 	waiting := q.waits() + q.Store.entries(q.added)
 	if q.scheduled {
@@ -105,7 +105,7 @@ func remove(q *queue, c store.Call) any {
 	if _, waits := q.field(q.entry+c.Arg("entry"), "payload"); !waits && !q.adding {
 		return 0
 	}
-	q.whole()
+	q.mustBeIntact()
 	return bit(q.takeAway(c.Arg("entry"), store.EndRemoved))
 }
 
@@ -146,7 +146,7 @@ func (q *queue) upcoming(key string) upcoming {
 	}
 }
 
-// changed returns u after a put of by under the same key.
+// changed returns what u becomes when by is put under the same key.
 func (u upcoming) changed(by upcoming) upcoming {
 	by.due = by.rule.apply(u.due)
 	by.rule = rule{by.rule.apply(u.rule.low), by.rule.apply(u.rule.high)}
@@ -178,7 +178,7 @@ func (q *queue) carded(entry, card string) {
 	q.set(key, "card", q.dated(card))
 }
 
-// putBefore returns the result of a nonce, if it was used.
+// putBefore returns what a call with the same nonce has put, if there was one.
 func (q *queue) putBefore(c store.Call) (first string, done bool) {
 	if number(c.Arg("window")) == 0 {
 		return "", false
@@ -200,7 +200,7 @@ func put(q *queue, c store.Call) any {
 	if mark, done := q.putBefore(c); done {
 		return []any{0, mark}
 	}
-	q.whole()
+	q.mustBeIntact()
 	q.lift(entry)
 	waiting, waits := q.field(key, "payload")
 	_, runs := q.field(key, "process")
@@ -259,7 +259,7 @@ func requeue(q *queue, c store.Call) any {
 	q.length(q.waiting)
 	q.size(failed.schedule)
 	q.size(failed.contents)
-	q.whole()
+	q.mustBeIntact()
 	requeued, looked, bytes := 0, 0, 0
 	for _, entry := range c.Rest() {
 		key, payload, waits, runs := failed.entry+entry, "", false, false
@@ -297,9 +297,9 @@ func requeue(q *queue, c store.Call) any {
 	return []any{requeued, looked}
 }
 
-// deleteQueue drops what waits, with its locks. The model needs no pages of locks.
+// deleteQueue drops waiting tasks and their locks. Unlike the script, it drops all locks in one call.
 func deleteQueue(q *queue, c store.Call) any {
-	q.whole()
+	q.mustBeIntact()
 	if c.Arg("list") != "0" {
 		waiting := q.length(q.waiting) // refuses a key that isn't a list
 		if q.locks {

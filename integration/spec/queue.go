@@ -22,16 +22,16 @@ type queue struct {
 
 	locks     bool              // on payloads; the fields of locks are valid only then
 	offset    int64             // the position of the front
-	canceling bool              // a worker has yet to acknowledge a cancel
+	canceling bool              // the cancel log has entries
 	counting  bool              // workers died holding tasks without a key
-	keyed     bool              // an entry of the schedule runs
+	keyed     bool              // tasks from the schedule or added tasks run
 	adding    bool              // added tasks wait
 	running   map[string]string // process → name of the running added tasks that were looked up
 	scheduled bool              // the schedule has entries, or had when this call began
 	broken    bool              // a key of the schedule is of another type
 	moved     int               // bytes of payloads of recurring tasks, dropped or copied
 	carried   int               // bytes of the payloads that were returned
-	drift     int64             // tokens given to tasks that aren't from the list, and tasks put back to its front
+	drift     int64             // tokens issued without taking a task from the list, and tasks returned to its front
 	digests
 }
 
@@ -42,7 +42,7 @@ type lane struct {
 
 	ready   int   // planned by this call, and due
 	first   int64 // when the first of the other planned entries is due; 0: none
-	earlier bool  // the worker that keeps the time must be notified
+	earlier bool  // the worker that keeps the time must be woken
 }
 
 const (
@@ -83,8 +83,8 @@ func newQueue(s *Store, keys, args []string, at time.Time) *queue {
 	return q
 }
 
-// whole refuses to continue if a key of the schedule has another type.
-func (q *queue) whole() {
+// mustBeIntact panics with WRONGTYPE if a key of the schedule has another type.
+func (q *queue) mustBeIntact() {
 	if q.broken {
 		panic(wrongType)
 	}
@@ -115,7 +115,7 @@ func (q *queue) waits() int {
 	return q.length(q.waiting)
 }
 
-// lastToken returns the last token given out, if the counter is a number.
+// lastToken returns the last token issued, if the counter is a number.
 func (q *queue) lastToken() (int64, bool) {
 	if !q.is(q.token, "string") {
 		return 0, false
@@ -123,7 +123,7 @@ func (q *queue) lastToken() (int64, bool) {
 	return asToken(q.get(q.token))
 }
 
-// given returns the highest token that can have been given out.
+// given returns the highest token that can have been issued.
 func (q *queue) given() float64 {
 	if token, ok := q.lastToken(); ok {
 		return float64(max(token, 1))
@@ -143,7 +143,7 @@ func asToken(text string, there bool) (int64, bool) {
 	return int64(n), true
 }
 
-// givesTokens returns the last token; without one, a call that gives out tokens is refused.
+// givesTokens returns the last token. If there is none, the call is refused, since it issues tokens.
 func (q *queue) givesTokens() int64 {
 	token, ok := q.lastToken()
 	if !ok {
@@ -159,7 +159,7 @@ func (q *queue) deadline(lease int64) int64 {
 	return never
 }
 
-// owners returns the workers that hold anything: members, and those being returned.
+// owners returns the workers that hold anything: members, and workers whose tasks are being returned.
 func (q *queue) owners() (all []string) {
 	for _, w := range slices.Concat(q.all(q.workers), q.between(q.suspects, -inf, 0)) {
 		if q.exists(q.working + w.name) {
@@ -179,8 +179,8 @@ func (q *queue) holder(id string) (worker string) {
 	return worker
 }
 
-// logCancel adds a cancel to the log, for the workers that hold something. Given is the last token from then
-// on.
+// logCancel adds a cancel to the log, for the workers that hold something. given is the last token issued
+// afterwards.
 func (q *queue) logCancel(name string, last int64) (token, stopped, finished, given int64) {
 	record := q.cancel + name
 	given = last
@@ -218,20 +218,21 @@ func nameOf(name string) string {
 	return "p" + name
 }
 
-// StoppingAs returns the member that records that a process runs though a cancel covers it.
+// StoppingAs returns the member of stopping that says that a process still runs although a cancel
+// covers it.
 func StoppingAs(name string, token int64, id string) string {
 	return fmt.Sprintf("%s:%016d:%s", nameOf(name), token, id)
 }
 
-// holdsNothing records that a worker holds nothing anymore.
+// holdsNothing removes a worker that holds nothing from holders.
 func (q *queue) holdsNothing(worker string) {
 	if q.is(q.holders, "zset") {
 		q.remove(q.holders, worker)
 	}
 }
 
-// trimLog removes ended cancels from the log: all workers that hold something have named what it covers, and
-// none of that runs.
+// trimLog removes cancels that have ended from the log: all holders have named the tasks that they
+// cover, and none of these tasks runs.
 func (q *queue) trimLog() {
 	if !q.canceling || !q.is(q.holders, "zset") {
 		return
@@ -282,9 +283,9 @@ func number(s string) int64 {
 	return int64(f)
 }
 
-// digests holds the digests of large payloads that the caller has named for the task in question,
-// or that were computed, and how many bytes were hashed. The specification trusts the digests of
-// callers.
+// digests holds the digests of large payloads: those that the caller has named for the current task,
+// and those that were computed. It also counts the bytes hashed. The specification trusts the digests
+// of callers.
 type digests struct {
 	names    map[string]string
 	computed map[string]bool

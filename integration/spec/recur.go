@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/worqr/worqr/internal/store"
 )
@@ -134,7 +133,7 @@ func (q *queue) stays(entry string) bool {
 
 func recur(q *queue, c store.Call) any {
 	q.size(q.recurring())
-	q.whole()
+	q.mustBeIntact()
 	answers, ended := []any{}, []any{}
 	period, all := number(c.Arg("period")), c.Rest()
 	var untils []int64
@@ -314,79 +313,4 @@ func (q *queue) took(id, entry string) string {
 		return ""
 	}
 	return q.word(q.entry+entry, "took")
-}
-
-var (
-	aNumber  = regexp.MustCompile(`^\d+$`)
-	ofTimes  = regexp.MustCompile(`^[\d ]*$`)
-	aRecord  = regexp.MustCompile(`^[a-z]+:\d+:(\d+):`)
-	thirtyMS = 30 * 24 * time.Hour.Milliseconds()
-)
-
-// recurs finds a schedule that isn't in recurring, or is in it for longer than peers assert one; a member
-// without a schedule; and a schedule that peers can't parse, which it then asks them to send in full.
-func (x *examination) recurs(entry string) {
-	key, all := x.recurrence(entry), x.recurring()
-	if !x.is(key, "hash") || !x.is(all, "zset") {
-		return
-	}
-	until, listed := x.score(all, entry)
-	named := isKey(entry) && len(entry) > 2
-	switch there := x.exists(key); {
-	case !there && !listed:
-		return
-	case !there || !named:
-		if x.mend {
-			x.remove(all, entry)
-			x.del(key)
-		}
-		detail := "Its name isn't a key."
-		if named {
-			detail = "It has no times."
-		}
-		x.tell("recurring", entry, x.mend, detail)
-		return
-	case !listed || until > float64(x.now+60_000):
-		if x.mend {
-			x.add(all, entry, x.now)
-		}
-		x.tell("recurring", entry, x.mend, "Redis has no record of when peers last asserted it.")
-	}
-	is := map[string]string{"print": "", "times": "", "passed": text(x.now), "since": "0", "late": "0", "more": "0"}
-	damaged := false
-	for name := range is {
-		v, ok := x.field(key, name)
-		switch {
-		case !ok, name == "times" && !ofTimes.MatchString(v), name != "times" && name != "print" && !aNumber.MatchString(v):
-			damaged = true
-		case name != "print" && name != "since" && name != "more":
-			is[name] = v
-		}
-	}
-	if !damaged {
-		return
-	}
-	if x.mend {
-		for name, v := range is {
-			x.set(key, name, v)
-		}
-	}
-	x.tell("recurring", entry, x.mend, "Its times are damaged.")
-}
-
-// result finds a record that isn't a valid result, and one that would never expire.
-func (x *examination) result(entry string) {
-	head, tail, _ := strings.Cut(x.entry, ":keyed:{")
-	key := head + ":result:{" + tail + entry
-	if strings.HasSuffix(head, ":failed") || !x.exists(key) || !x.is(key, "string") {
-		return
-	}
-	record, _ := x.Get(key).(string)
-	m := aRecord.FindStringSubmatch(record)
-	switch {
-	case m == nil || int64(len(record)) < int64(len(m[0]))+number(m[1]):
-		x.flaw("result", entry, func() { x.del(key) })
-	case x.keys[key].expires.IsZero():
-		x.flaw("ttl", entry, func() { x.expire(key, thirtyMS) })
-	}
 }

@@ -37,7 +37,7 @@ func (q *queue) keepResult(entry, card, how, reason, result string) {
 	q.tellEnd(entry)
 }
 
-// keepReplaced does the same for a task that is replaced by one that keeps no result.
+// keepReplaced keeps the result of a task that is replaced by one that keeps none.
 func (q *queue) keepReplaced(entry, card, by string) {
 	if keepsFor(by) == 0 {
 		q.keepResult(entry, card, store.EndReplaced, "", "")

@@ -6,7 +6,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A fate is the outcome for a process, or for its payload.
+// A fate says what happened to a process or its payload.
 type fate int
 
 const (
@@ -24,7 +24,7 @@ type run struct {
 	value       string // the field in entries of an added task
 }
 
-// runs returns what a process runs, unless that can't be read.
+// runs returns what a process runs. It returns false if that can't be read.
 func (q *queue) runs(id string, keyed bool) (run, bool) {
 	q.forget()
 	if !keyed {
@@ -108,7 +108,7 @@ func (q *queue) at(ahead int64) int64 {
 	return at
 }
 
-// room makes room before the front, and returns its position.
+// room returns the position of a payload that is returned to the front. A gap there is closed.
 func (q *queue) room() int64 {
 	front := q.at(0) - 1
 	if _, gap := q.score(q.gaps, text(front)); gap && q.has(GapFilled) {
@@ -128,7 +128,7 @@ func position(where string) (int64, bool) {
 	return integer(place)
 }
 
-// keepOffset ends each call that takes or returns tasks.
+// keepOffset stores the offset. Every call that takes or returns tasks ends with it.
 func (q *queue) keepOffset() {
 	switch {
 	case !q.locks:
@@ -147,7 +147,8 @@ func (q *queue) keepOffset() {
 	}
 }
 
-// covered records the end of a process that a cancel covers, if its token was given out.
+// covered counts the end of a process in the record of the cancel that covers it, if there is one. It
+// reports whether there is. A cancel whose token was never issued covers nothing.
 func (q *queue) covered(payload, entry, id string, token int64, field string) (covered bool) {
 	if !q.canceling {
 		return false
@@ -178,7 +179,7 @@ func (q *queue) covered(payload, entry, id string, token int64, field string) (c
 	return covered
 }
 
-// takeOut removes what a process runs.
+// takeOut removes the task of a process.
 func (q *queue) takeOut(id string, keyed bool) (payload string, r run, f fate) {
 	r, ok := q.runs(id, keyed)
 	if !ok || !q.is(q.process+id, "list") {
@@ -192,8 +193,8 @@ func (q *queue) takeOut(id string, keyed bool) (payload string, r run, f fate) {
 	return payload, r, done
 }
 
-// takeUnlessCanceled removes what a process runs. It ends the process if Redis has lost the task, or if a
-// cancel covers it and looked is true.
+// takeUnlessCanceled removes the task of a process. It ends the process if Redis has lost the task, or
+// if looked is true and a cancel covers it.
 func (q *queue) takeUnlessCanceled(working, id string, token int64, keyed, looked bool) (payload string, r run, f fate) {
 	payload, r, f = q.takeOut(id, keyed)
 	switch {
@@ -218,7 +219,7 @@ func (q *queue) clear(working, id, payload, entry, outcome string) {
 	}
 }
 
-// finish ends a process for good.
+// finish ends a process whose task is finished or dropped.
 func (q *queue) finish(working, id string, token int64, field, result string, keyed bool) (string, bool) {
 	payload, r, f := q.takeOut(id, keyed)
 	if f == stuck {
@@ -240,8 +241,8 @@ func (q *queue) finish(working, id string, token int64, field, result string, ke
 	return payload, true
 }
 
-// giveBack returns what a process runs to where it came from, unless a cancel covers it; died is 1 if its
-// worker did.
+// giveBack returns the task of a process to the front, or ends it if a cancel covers it. died is 1 if its
+// worker died.
 func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate {
 	r, ok := q.runs(id, keyed)
 	key := q.process + id
@@ -259,7 +260,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		q.clear(working, id, "", r.entry, "lost")
 		return gone
 	}
-	// If the list has several, the library reads one end and moves the other.
+	// If the list has several payloads, the script reads one end and moves the other.
 	payload := held[len(held)-1]
 	q.name(payload, r.sum)
 	if q.has(LogOnReturn) && q.covered(payload, r.entry, id, token, "stopped") {
@@ -301,7 +302,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	return done
 }
 
-// putOff schedules a retry of what a process runs, and adds failures to its retries. Failure is the error of
+// putOff plans the task of a process again, and adds failures to its retries. failure is the error of
 // this attempt.
 func (q *queue) putOff(working, id string, token, delay, failures int64, failure string, keyed bool) fate {
 	payload, r, f := q.takeUnlessCanceled(working, id, token, keyed, q.has(LogOnRetry))

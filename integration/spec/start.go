@@ -7,15 +7,15 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A tale is the rest of the answer about a started task.
-type tale struct {
+// details are the optional parts of the reply about a started task.
+type details struct {
 	due           int64
 	card, failure string
-	value         string // the field in entries of an added one
+	value         string // the field in entries of an added task
 }
 
-// tell adds a started task to the answer.
-func (r *round) tell(payload string, token int64, entry string, retries, crashes int64, a tale) {
+// tell adds a started task to the reply.
+func (r *round) tell(payload string, token int64, entry string, retries, crashes int64, a details) {
 	var more any = a.value
 	byKey := entry != "" && r.names[payload] == digest(entry)
 	size := 0
@@ -26,17 +26,17 @@ func (r *round) tell(payload string, token int64, entry string, retries, crashes
 		entry = a.value
 	}
 	if (entry != "" || crashes > 0) && a.value == "" || size > 0 {
-		var story any = ""
+		var failure any = ""
 		if entry != "" && r.failed == nil && a.value == "" {
-			story = append([]any{entry, payload}, r.story(r.entry+entry)...)
+			failure = append([]any{entry, payload}, r.failureOf(r.entry+entry)...)
 		}
-		more = []any{entry, retries, crashes, story, size, a.due, a.card, a.failure, int64(bit(byKey))}
+		more = []any{entry, retries, crashes, failure, size, a.due, a.card, a.failure, int64(bit(byKey))}
 	}
-	r.told = append(r.told, payload, token, more)
+	r.started = append(r.started, payload, token, more)
 }
 
-// story returns what a failed entry stores about its failure.
-func (s *Store) story(key string) (told []any) {
+// failureOf returns what an entry of a failed queue stores about its failure.
+func (s *Store) failureOf(key string) (fields []any) {
 	for _, f := range []struct{ name, none string }{
 		{"kind", ""}, {"reason", ""}, {"tries", "0"}, {"deaths", "0"}, {"worker", ""}, {"at", "0"}, {"from", ""}, {"planned", "0"},
 	} {
@@ -44,9 +44,9 @@ func (s *Store) story(key string) (told []any) {
 		if !ok {
 			v = f.none
 		}
-		told = append(told, v)
+		fields = append(fields, v)
 	}
-	return told
+	return fields
 }
 
 // otherID makes an id that no process has from the last one.
@@ -58,8 +58,8 @@ func (r *round) otherID() string {
 	return fmt.Sprintf("%s.%03d", r.ids[len(r.ids)-1], r.others)
 }
 
-// risky reports whether to leave a task to others: one more death would fail it, and this round may run only
-// one such task. Read is how many bytes of its payload had to be read and hashed.
+// risky reports whether to leave a task to other workers: it's one crash away from failing, and this
+// round may start only one such task. read is how many bytes of its payload had to be read and hashed.
 func (r *round) risky(crashes int64, read int) bool {
 	if r.most == 0 || crashes < max(r.most-1, 1) || crashes >= r.most && (r.failed == nil || r.buries(r.failed)) {
 		return false
@@ -72,14 +72,13 @@ func (r *round) risky(crashes int64, read int) bool {
 	return true
 }
 
-// pass passes over an entry.
 func (r *round) pass(cost int64) {
 	r.skipped++
 	r.passing += cost
 	r.spent += cost
 }
 
-// deadly buries a task if too many workers died holding it, and reports whether it did.
+// deadly moves a task to the failed queue, and returns true, if too many workers have died holding it.
 func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn string, due int64) bool {
 	if r.most == 0 || crashes < r.most {
 		return false
@@ -98,20 +97,19 @@ func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn
 	}
 	r.unstarted++
 	r.gaveUp = true
-	r.spent += costBuried + int64(len(payload)/bytesOfMicro)
+	r.spent += costUnstarted + int64(len(payload)/bytesOfMicro)
 	return true
 }
 
-// The costs of starting tasks, in μs.
+// The costs of starting tasks, in µs: a copy of COST in step.lua. TestCosts compares them.
 const (
-	costPlain    = 4
-	costWatched  = 10
-	costAdded    = 10
-	costEntry    = 25
-	costPassed   = 4
-	costBuried   = 50
-	bytesOfMicro = 400
-	cardOfMicro  = 100
+	costPlain     = 4
+	costWatched   = 10
+	costEntry     = 25
+	costPassed    = 4
+	costUnstarted = 50
+	bytesOfMicro  = 400
+	cardOfMicro   = 100
 )
 
 func (r *round) spend(cost int64, payload, card string) {
@@ -124,15 +122,13 @@ func (r *round) spend(cost int64, payload, card string) {
 // goesOn reports whether the next id may be used.
 func (r *round) goesOn() bool { return r.first < r.final && r.spent < r.budget && r.space > 0 }
 
-// begin gives a token to a task that was taken.
-func (r *round) begin(payload, entry string, retries, crashes int64, a tale) {
-	if a.value != "" {
-		r.spend(costAdded, payload, a.card)
-	} else if entry != "" {
-		r.spend(costEntry, payload, a.card)
-	} else {
-		r.spend(costWatched, payload, a.card)
+// begin gives a token to a task that was taken from where it waited.
+func (r *round) begin(payload, entry string, retries, crashes int64, a details) {
+	cost := int64(costWatched)
+	if entry != "" && a.value == "" {
+		cost = costEntry
 	}
+	r.spend(cost, payload, a.card)
 	if crashes > 0 {
 		r.final = min(r.final, len(r.ids)-r.ahead)
 	}
@@ -142,8 +138,8 @@ func (r *round) begin(payload, entry string, retries, crashes int64, a tale) {
 	r.tell(payload, r.token, entry, retries, crashes, a)
 }
 
-// passAtMost is how many entries a round passes over. If that takes remembered μs, the next round
-// continues after them.
+// passAtMost is how many entries a round passes over at most. If that costs at least remembered µs, the
+// next round continues behind them.
 const (
 	passAtMost = 200
 	remembered = 200
@@ -161,8 +157,8 @@ func (r *round) knows(passed int, last string, first int64) {
 	}
 }
 
-// fromEntries starts what is due in the schedule, page by page: what is left to
-// others stays at the head.
+// fromEntries starts due entries of the schedule, page by page. Entries left to other workers stay at
+// the head.
 func (r *round) fromEntries(wanted int) {
 	if !r.scheduled {
 		return
@@ -204,8 +200,8 @@ func (r *round) fromEntries(wanted int) {
 	}
 }
 
-// startEntry starts what waits in an entry, unless it mustn't start; it returns 1 if it has only removed the
-// entry.
+// startEntry starts the task of an entry if it may start. It returns 1 if it only took the entry from
+// the head of the schedule, and otherwise 0.
 func (r *round) startEntry(entry string, due int64) int {
 	key := r.entry + entry
 	var payload, card, failed string
@@ -249,10 +245,10 @@ func (r *round) startEntry(entry string, due int64) int {
 	case r.failed == nil && r.most > 0 && crashes >= r.most:
 		r.putAside(entry, payload, retries, crashes)
 		r.gaveUp = true
-		r.spent += costBuried + int64(len(payload)/bytesOfMicro)
+		r.spent += costUnstarted + int64(len(payload)/bytesOfMicro)
 		return 1
 	case crashes > 0 && r.first >= len(r.ids)-r.ahead:
-		r.final = r.first // nor does it wait next to others
+		r.final = r.first // it isn't prefetched either
 	case r.risky(crashes, read):
 	case r.deadly(payload, entry, retries, crashes, card, r.turn(entry), due):
 		r.skip(entry, "crashed", false)
@@ -261,15 +257,15 @@ func (r *round) startEntry(entry string, due int64) int {
 			r.moveLock(payload, "e:"+entry, "")
 		}
 	default:
-		r.beginEntry(payload, entry, retries, crashes, tale{due: due, card: card, failure: failed})
+		r.beginEntry(payload, entry, retries, crashes, details{due: due, card: card, failure: failed})
 	}
 	return 0
 }
 
-// beginEntry starts what waits in an entry. If that's an occurrence, it plans the next one.
-func (r *round) beginEntry(payload, entry string, retries, crashes int64, a tale) {
+// beginEntry starts the task of an entry. If the task is an occurrence, beginEntry plans the next one.
+func (r *round) beginEntry(payload, entry string, retries, crashes int64, a details) {
 	id, turn := r.ids[r.first], r.turn(entry)
-	r.started(entry, id, payload, r.worker, retries, crashes, a.card)
+	r.queue.started(entry, id, payload, r.worker, retries, crashes, a.card)
 	r.moveLock(payload, "e:"+entry, "p:"+id)
 	r.begin(payload, entry, retries, crashes, a)
 	if turn != "" {
@@ -313,7 +309,7 @@ func (r *round) fromList() {
 		}
 		switch {
 		case crashes == 0:
-			r.begin(payload, "", 0, 0, tale{})
+			r.begin(payload, "", 0, 0, details{})
 		case r.risky(crashes, len(payload)):
 			entry := "r:" + r.otherID()
 			r.del(r.process + id)
@@ -328,7 +324,7 @@ func (r *round) fromList() {
 			r.forgetCrashes(payload)
 			r.moveLock(payload, "p:"+id, "")
 		default:
-			r.begin(payload, "", 0, crashes, tale{})
+			r.begin(payload, "", 0, crashes, details{})
 		}
 	}
 }

@@ -21,26 +21,27 @@ type round struct {
 	keep, ahead               int
 	failed                    *lane // nil in a failed queue
 	doneTo                    string
-	heeded                    bool
-	encoded                   int // bytes, for observers
+	publishing                bool // an event may reach an observer
+	encoded                   int  // bytes, for observers
 	ids                       []string
 	token                     int64
-	told                      []any // the further fields of started tasks
+	started                   []any // payload, token and details of started tasks
 	plain                     []any
 	trouble                   string
 	gaveUp                    bool // something failed
 	brief                     bool
 	known                     int // entries that earlier rounds have passed over
 	prefix                    []any
-	observed                  bool
+	observed                  bool // the last event reached one
 	idlers                    int
-	final, first, others      int // indexes of ids: after the last to start; the next; ids made from the last
+	final, first              int // indexes of ids: after the last to start; the next
+	others                    int // ids made from the last one
 	skipped, unstarted, moved int
-	expired                   int   // of the unstarted tasks
+	expired                   int   // how many of the unstarted tasks had expired
 	passing                   int64 // the cost of passing over entries
-	budget, spent, space      int64 // how much the starts may cost, and have; bytes that may be prefetched
+	budget, spent, space      int64 // what starting tasks may cost, and has; bytes that may be prefetched
 	empty                     bool
-	cutAdded                  bool // there may be more to find in the stream
+	cutAdded                  bool // the stream may have more tasks to start
 	lifted                    bool // expired added tasks that can't fail are entries now
 }
 
@@ -69,7 +70,7 @@ func step(q *queue, c store.Call) any {
 		return Refusal("STALE later rounds have been answered")
 	}
 	r.token = q.givesTokens()
-	q.whole()
+	q.mustBeIntact()
 	watched := q.canceling || q.counting || q.locks
 	r.holds = q.size(r.working) > 0
 	if says.outcomes+says.ends > 0 {
@@ -103,9 +104,9 @@ func step(q *queue, c store.Call) any {
 
 	more, behind := r.leaves(open)
 	cut := more && r.spent >= r.budget && r.first < r.final
-	again = again || behind || r.cutAdded || more && r.number == r.last || cut || r.unstarted+r.moved > 0 && !r.empty || overtaken && len(r.told)/3 < needed
+	again = again || behind || r.cutAdded || more && r.number == r.last || cut || r.unstarted+r.moved > 0 && !r.empty || overtaken && len(r.started)/3 < needed
 	rank, due := -1, int64(-1)
-	if says.idle && len(r.told)/3+len(r.plain) < needed && !again {
+	if says.idle && len(r.started)/3+len(r.plain) < needed && !again {
 		rank, due = r.rest(open)
 	}
 	r.alert(more)
@@ -114,10 +115,10 @@ func step(q *queue, c store.Call) any {
 	if more {
 		hungry = -1
 	}
-	return []any{settled, strange, r.told, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.unstarted, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched), r.expired}
+	return []any{settled, strange, r.started, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.unstarted, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched), r.expired}
 }
 
-// A preface is the arguments of a round before its lists, except those that the round stores.
+// A preface holds the arguments of a round before its lists, apart from those kept in round.
 type preface struct {
 	lease, seen       int64
 	idle              bool
@@ -131,7 +132,7 @@ type preface struct {
 
 // newRound parses the arguments before the lists.
 func newRound(q *queue, args *arguments) (*round, preface) {
-	r, says := &round{queue: q, heeded: true, prefix: []any{}}, preface{}
+	r, says := &round{queue: q, publishing: true, prefix: []any{}}, preface{}
 	r.worker, r.number = args.word(), args.int()
 	says.lease, says.seen, says.idle = args.int(), args.int(), args.word() == "1"
 	r.most, r.solo, r.keep = args.int(), args.word() == "1", args.count()
@@ -149,7 +150,8 @@ func newRound(q *queue, args *arguments) (*round, preface) {
 	return r, says
 }
 
-// renew makes the worker not idle and renews its lease. It reports whether there are suspects.
+// renew removes the worker from the idle workers and renews its lease. It reports whether there are
+// suspects.
 func (r *round) renew(lease int64, overtaken bool) (suspecting bool) {
 	q := r.queue
 	if !overtaken && q.is(q.idle, "zset") {
@@ -176,8 +178,8 @@ func (r *round) settleAll(args *arguments, outcomes, entries int) []any {
 	return settled
 }
 
-// endAll finishes the processes without a result, and returns the index of each that it couldn't finish, and
-// why.
+// endAll finishes the processes without a result. It returns the index of each that it couldn't
+// finish, and why.
 func (r *round) endAll(args *arguments, ends, adds int) []any {
 	strange := []any{}
 	for i := range ends {
@@ -198,8 +200,8 @@ func (r *round) recorded(args *arguments, heard int) []any {
 	return tokens
 }
 
-// startAll starts what is due in the schedule, then what is in the list. It prefetches nothing while another
-// worker could start it, nor while workers die.
+// startAll starts due entries of the schedule, then added tasks and the list. It prefetches nothing
+// while another worker could start it, or while there are crash counts.
 func (r *round) startAll(says preface, open bool, needed int) {
 	wanted := len(r.ids)
 	if r.counting || r.idlers > 0 {
@@ -216,8 +218,8 @@ func (r *round) startAll(says preface, open bool, needed int) {
 	}
 }
 
-// leaves reports whether something is left that others can start; or else whether the next round must look for
-// it after everything that this one has passed over.
+// leaves reports whether tasks are left that other workers can start. If it must look for them behind
+// everything that this round has passed over, behind is true, and the next round does.
 func (r *round) leaves(open bool) (more, behind bool) {
 	more = !r.empty && open && r.waits() > 0 || r.adding && open && r.Store.entries(r.added) > 0
 	if more || !r.scheduled || !open {
@@ -228,7 +230,7 @@ func (r *round) leaves(open bool) (more, behind bool) {
 	return more && !behind, behind
 }
 
-// drop trims the failed queue, once something was added to it.
+// drop trims the failed queue if something was added to it.
 func (r *round) drop() (dropped int) {
 	q := r.queue
 	switch {
@@ -241,7 +243,8 @@ func (r *round) drop() (dropped int) {
 	return 0
 }
 
-// alert wakes the workers that start what is left, keep the time, or handle what has failed.
+// alert wakes workers: one to start the tasks that are left, one to keep the time, and workers of the
+// failed queue.
 func (r *round) alert(more bool) {
 	q := r.queue
 	if more && r.idlers > 0 {
@@ -259,7 +262,8 @@ func (r *round) alert(more bool) {
 	}
 }
 
-// hear records which processes run though a cancel covers them, and up to which cancel that list is complete.
+// hear records which processes still run although a cancel covers them, and up to which cancel that
+// list is complete.
 func (r *round) hear(args *arguments, runs int) {
 	said := args.int()
 	for range runs {
@@ -279,8 +283,8 @@ func (r *round) hear(args *arguments, runs int) {
 	}
 }
 
-// repeats reports whether a round only repeats the answer about what it has started: it is a copy of the last
-// one, or was overtaken by it.
+// repeats reports whether a round only reports what was started before: it's a copy of the last round,
+// or the last round has overtaken it.
 func (r *round) repeats() bool {
 	switch {
 	case r.number < r.last:
@@ -291,7 +295,6 @@ func (r *round) repeats() bool {
 	return false
 }
 
-// bound returns n, or no bound if n is 0.
 func bound(n int64) int64 {
 	if n == 0 {
 		return math.MaxInt64
@@ -309,8 +312,8 @@ func (r *round) logged(name string) (int64, bool) {
 
 var reasoned = regexp.MustCompile(`(?s)^([a-zA-Z]+):([0-9]*):(.*)$`)
 
-// hold updates whether the worker is a holder. A new holder has nothing that a cancel up to the token before
-// covers.
+// hold updates whether the worker is a holder. No cancel up to the token before covers anything that a
+// new holder holds.
 func (r *round) hold(before int64) {
 	known, there := false, r.is(r.holders, "zset")
 	if there {
@@ -376,7 +379,7 @@ func (r *round) settle(id string, started int64, verb, word, large string, keyed
 	return "ok"
 }
 
-// giveUp moves what a process runs to the failed queue; within that, aside.
+// giveUp moves the task of a process to the failed queue. In a failed queue, it sets the task aside.
 func (r *round) giveUp(id string, started int64, kind string, due int64, reason string, keyed bool) fate {
 	if r.failed != nil && !r.buries(r.failed) {
 		return stuck
@@ -405,8 +408,8 @@ func (r *round) giveUp(id string, started int64, kind string, due int64, reason 
 	return done
 }
 
-// repeat answers again with what this round or the one before has started, and
-// starts nothing: a copy may come late, when no one waits for its answer.
+// repeat reports what this round or an earlier one has started. It starts nothing: a copy may arrive
+// when nobody is waiting for its answer anymore.
 func (r *round) repeat() {
 	for _, id := range r.ids {
 		token, ok := r.score(r.working, id)
@@ -428,11 +431,11 @@ func (r *round) repeat() {
 			failed, _ = r.field(r.entry+run.entry, "error")
 			took, _ = r.field(r.entry+run.entry, "took")
 		}
-		r.tell(payload, int64(token), run.entry, run.tried, run.died, tale{due: number(took), card: run.card, failure: failed, value: run.value})
+		r.tell(payload, int64(token), run.entry, run.tried, run.died, details{due: number(took), card: run.card, failure: failed, value: run.value})
 	}
 }
 
-// rest makes the worker wait to be woken; it keeps the time if no one does.
+// rest adds the worker to the idle workers. If no other worker keeps the time, this one does.
 func (r *round) rest(open bool) (rank int, due int64) {
 	score, due := r.now, int64(-1)
 	if keeps, _ := r.keeper(&r.lane); r.scheduled && !keeps {

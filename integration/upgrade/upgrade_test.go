@@ -316,7 +316,7 @@ func (f *fleet) told() bool {
 }
 
 // lacksLocked reports whether a task isn't done but must be: it was accepted, wasn't removed or
-// replaced, and no handler failed it for good.
+// replaced, and no handler failed it permanently.
 func (f *fleet) lacksLocked(a *load.Account) bool {
 	failed := slices.ContainsFunc(a.Runs, func(r *load.Run) bool { return r.Note == load.NoteFail })
 	return a.Key == "" && a.Cancel == "" && !failed && f.done[digestOf(a.Name)] < a.Okay

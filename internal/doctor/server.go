@@ -229,7 +229,7 @@ func (all *findings) replication(told store.Told, settings map[string]string) {
 	}
 	switch _, asked := settings["min-replicas-to-write"]; {
 	case told["role"] == "slave":
-		all.notice(replication, inspect.SeverityError, "This Redis is a replica; writes to it are refused or lost. Connect to the primary.")
+		all.notice(replication, inspect.SeverityError, "This Redis is a replica; writes to it are refused or lost. Connect to the master.")
 	case told["connected_slaves"] == "":
 	case wanted > replicas:
 		all.notice(replication, inspect.SeverityWarning, fmt.Sprintf("Redis refuses writes: it has %s, and min-replicas-to-write is %d. Start the replicas that are missing, or lower the number.", words.Several(replicas, "replica"), wanted))

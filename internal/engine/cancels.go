@@ -14,10 +14,10 @@ const (
 // cancels holds the messages of the cancel channel that a worker has received and not looked up.
 //
 // Redis decides which tasks are canceled: answers to rounds bring entries of the cancel log, which
-// cover the tasks with a lower token. A message only makes the worker ask, with its next round, for
-// the token of that cancel. If none is on record, the sender keeps no records, and the cancel
-// stops, best effort, the tasks held when the message came. A message that covers no held task is
-// dropped.
+// cover the tasks with a lower token. (No task of a member has the token of a cancel, so the scripts
+// may compare with "at most".) A message only makes the worker ask, with its next round, for the token
+// of that cancel. If there is no record of it, the sender keeps none, and the cancel stops, best
+// effort, the tasks held when the message came. A message that covers no held task is dropped.
 type cancels struct {
 	received map[hash]map[string]bool // processes held when the message came
 }

@@ -365,7 +365,7 @@ func (c *Cluster) EndMove(t testing.TB, slot int, from, to *Server) {
 // takes up to half of the node timeout. Two nodes have two connections, so a node's message about
 // its slots from before it got another one may arrive after a later message. The receivers then
 // think that it has given up that slot, and the next node that claims it gets it, perhaps its
-// previous owner with an old message. So a slot that moves back at once can end up without an
+// previous owner with an old message. A slot that moves back immediately can end up without an
 // owner.
 func (c *Cluster) Heard(t testing.TB) {
 	t.Helper()

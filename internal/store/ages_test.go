@@ -57,7 +57,7 @@ func nearNote(e *env) string {
 }
 
 // Raising the token without taking from the list, and putting a task back there, both add to the
-// drift, so that the notes stay correct. Starts and ends of tasks of the list write nothing.
+// drift, so that the notes stay correct. Starting and finishing tasks of the list writes nothing.
 func TestDrift(t *testing.T) {
 	t.Parallel()
 	drift := func(n int) string { return fmt.Sprintf("(drift=drift:%d -9m=3)", n) }

@@ -86,7 +86,7 @@ func (c *Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, Tal
 type awaited int
 
 const (
-	nothing  awaited = iota // the cancel has ended meanwhile
+	nothing  awaited = iota // the cancel has ended in the meantime
 	lost                    // only processes and workers that will never report
 	somebody                // a worker that may still report the end
 )

@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// ErrBatch says that a large enqueue was refused because Redis lost its first pages while the
-	// others were sent. Nothing was enqueued.
+	// ErrBatch says that a large enqueue was refused because Redis lost its first pages before the
+	// last one was sent. Nothing was enqueued.
 	ErrBatch = errors.New("pages of the batch are missing: Redis lost them, or they took more than a minute to send")
 	// ErrUnmoved says that an enqueue was refused until Haul is called, so that it goes behind a
 	// batch that was accepted earlier.
@@ -57,9 +57,9 @@ type Batch struct {
 	Window time.Duration
 }
 
-// Enqueue enqueues the payloads; fresh is false if a call with this nonce has done so
-// within the window. It repeats a call whose reply is lost. It fails with ErrUnknown only
-// if the outcome of the commit is unknown, and otherwise leaves nothing.
+// Enqueue enqueues the payloads. fresh is false if a call with this nonce has enqueued some within
+// the window. Enqueue repeats a call whose reply is lost. It fails with ErrUnknown only if the outcome
+// of the commit is unknown. After any other error, nothing is left in Redis.
 func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][]byte) (fresh bool, err error) {
 	sent := 0
 	for rest := payloads; len(rest) > 0; {
@@ -91,8 +91,8 @@ func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][
 	return fresh, err
 }
 
-// NotEnqueued turns an unknown outcome into a known one, for a call after which nothing is
-// enqueued, whether it was carried out or not.
+// NotEnqueued removes ErrUnknown from an error. It's for calls after which nothing is enqueued,
+// whether Redis carried them out or not.
 func NotEnqueued(err error) error {
 	if errors.Is(err, redisconn.ErrUnknown) {
 		return fmt.Errorf("nothing was enqueued: %s", err)

@@ -8,10 +8,10 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A Dead is a worker that a Look has evicted.
+// A Dead is a worker that a sweep or a beat has evicted.
 type Dead struct {
 	Worker string
-	Tasks  int // that it held; they return to the queue
+	Tasks  int // how many it held; they return to the queue
 }
 
 // A Look is the result of looking for workers whose lease has expired.
@@ -19,7 +19,7 @@ type Look struct {
 	Failed   []Dead
 	Returned int           // tasks returned to the front
 	Again    bool          // there is more to do immediately
-	Due      time.Duration // until the next suspect is due; negative when there is none
+	Due      time.Duration // until the next suspect is due; negative if there is none
 }
 
 func (a *answer) look() (l Look) {
@@ -43,9 +43,10 @@ type Pulse struct {
 	Over     bool   // there are schedules that no peer asserts anymore
 }
 
-// BeatCall returns the call of one beat; several can be sent together. It suspects workers whose
-// lease has expired. A beat that may judge evicts them a grace later. It may judge until the given
-// Redis time, since a copy that arrives late doesn't know what has happened since; 0 means never.
+// BeatCall returns the call of one beat; several can be sent together. A beat marks workers whose
+// lease has expired as suspects, and evicts them one grace period later. judge is the Redis time in
+// ms until which it may evict, since a copy that arrives late doesn't know what has happened since; 0
+// means never.
 func BeatCall(q keys.Queue, worker string, lease, grace time.Duration, judge int64) redisconn.Call {
 	return beat.call(q, "worker", worker, "lease", lease.Milliseconds(), "grace", grace.Milliseconds(), "judge", judge)
 }

@@ -29,8 +29,8 @@ type Tally struct {
 	Stopped, Finished int
 }
 
-// maxStalls is how many pages in a row may make no progress. A page makes none if more tasks
-// have started since the page before than it can remove.
+// maxStalls is how many pages in a row may make no progress. A page makes no progress if more tasks
+// have started since the previous page than it can remove.
 const maxStalls = 1000
 
 // Cancel removes the payload's waiting copies, in pages, and records the cancel for the running
@@ -65,7 +65,6 @@ func CancelKey(ctx context.Context, r Runner, q keys.Queue, entry string) (Recei
 	return c, a.err
 }
 
-// add adds the result of one call.
 func (c *Receipt) add(a *answer) {
 	removed, token, tally := int(a.int("removed")), a.int("token"), Tally{int(a.int("stopped")), int(a.int("finished"))}
 	c.Removed += removed

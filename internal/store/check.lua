@@ -1,5 +1,5 @@
--- check: report whether parts of a queue satisfy the invariants, at one moment, and
--- repair what can be repaired without losing a task. If a scan sees something odd in a busy
+-- check: reports whether parts of a queue satisfy the invariants, at one moment, and
+-- repairs what can be repaired without losing a task. If a scan sees something odd in a busy
 -- fleet, it runs this script to find out whether it's a real flaw.
 --
 -- KEYS[19] batches zset  ids of committed batches, in order
@@ -12,7 +12,7 @@
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
 --
 -- Returns {flaws, judged, retries}: an array of {kind, name, 1 if it was repaired, detail};
--- how many names were judged, from the first: all, unless reading their payloads takes too
+-- how many names were judged, counted from the first: all, unless reading their payloads takes too
 -- long for one call; and how many of the judged entries wait for a retry.
 local mend, what, worker = ARGV[6] == '1', ARGV[7], ARGV[8]
 local at = 10
@@ -28,7 +28,7 @@ local function flaw(kind, name, mended, detail)
   found[#found + 1] = { kind, name, mended and 1 or 0, detail or '' } --! one operand.3
 end
 
--- Whether a worker with an unexpired lease serves the queue.
+-- True if a worker with an unexpired lease serves the queue.
 local alive = redis.call('ZCOUNT', q.workers, now, '+inf') > 0
 
 local function is_member(id)
@@ -121,8 +121,8 @@ local function digest_in(entry)
   return payload and digest(payload)
 end
 
--- Ends the running part of an entry whose process no longer exists. A task blocked by that
--- process must not be lost just because its due time is missing.
+-- Ends the running part of an entry whose process no longer exists. If the task that waited for
+-- that process has no due time, it's due now: otherwise it would be lost.
 local function end_entry(entry, id)
   if redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1 and not tonumber(field(entry, 'due')) then --! follows raised
     redis.call('HSET', q.keyed .. entry, 'due', now)
@@ -132,8 +132,8 @@ end
 
 local judges = {}
 
--- A worker must hold each processing list. The token of an orphan is lost, so no cancel
--- covers it: better to run it once too often than never.
+-- A worker must hold each processing list. The token of an orphan is lost. It's returned with one
+-- that no cancel covers: the task may run once too often, but isn't lost.
 function judges.process(id)
   if has_list(id) and not holder(id) then
     local above = math.max(last_token() or NEVER, 1) + 1 --! high constant.1
@@ -154,7 +154,7 @@ end
 -- start wins, unless only the other worker is a member.
 function judges.twice(name)
   local id, other = string.match(name, '^([^:]*):(.*)$')
-  local a = tonumber(redis.pcall('ZSCORE', q.working .. worker, id)) -- of an error, nil
+  local a = tonumber(redis.pcall('ZSCORE', q.working .. worker, id)) -- nil for an error reply
   local b = tonumber(redis.pcall('ZSCORE', q.working .. other, id))
   if a and b then
     local goes = a < b and worker or other
@@ -171,11 +171,11 @@ function judges.twice(name)
   end
 end
 
--- A worker that holds something is a member, or its tasks are being returned; it's
--- listed as a holder; and its tokens were issued.
+-- A worker that holds something is a member, or its tasks are being returned. It's listed as a
+-- holder, and its tokens were issued.
 function judges.working(w)
   local held = redis.pcall('ZREVRANGE', q.working .. w, 0, 0, 'WITHSCORES') --! first constant.2
-  if #held == 0 then -- also for an error, which has no elements
+  if #held == 0 then -- or an error reply
     return
   end
   local token, highest = last_token(), tonumber(held[2])
@@ -186,7 +186,7 @@ function judges.working(w)
     end
     flaw('token', w, mend)
   end
-  if not redis.pcall('ZSCORE', q.holders, w) then -- not for an error, which is a table
+  if not redis.pcall('ZSCORE', q.holders, w) then -- an error reply is a table
     if mend then
       redis.call('ZADD', q.holders, 0, w) -- what it has reported is unknown
     end
@@ -201,9 +201,9 @@ function judges.working(w)
   end
 end
 
--- While a member has an unexpired lease, it evicts those whose lease has expired. If no member
--- does, this evicts them. The name is deadline:worker: a worker is evicted only if it still
--- has that deadline, so it has sent no heartbeat since the scan.
+-- A member with an unexpired lease evicts members whose lease has expired. If there is none, this
+-- evicts them. The name is deadline:worker: a worker is evicted only if it still has that deadline,
+-- so it has sent no heartbeat since the scan.
 function judges.member(name)
   local before, w = string.match(name, '^(%d*):(.*)$')
   local deadline = is_member(w)
@@ -254,7 +254,7 @@ function judges.round(w)
 end
 
 -- The two fields of a running added task name each other, and its process exists.
-local function judge_added(id, stored, name)
+local function judge_running_added(id, stored, name)
   local process = name and id or string.match(stored or '', '^([^:]*):.*$')
   local back = process and redis.call('HGET', q.entries, name or process)
   local listed = process and has_list(process)
@@ -288,7 +288,7 @@ function judges.running(id)
   local entry = redis.call('HGET', q.entries, id)
   local name = cards.read(entry or '')
   if name or string.sub(id, 1, 2) == 'a:' then
-    return judge_added(id, entry, name)
+    return judge_running_added(id, entry, name)
   end
   local listed, runs = has_list(id), entry and field(entry, 'process')
   if not entry or listed == nil or runs == nil or runs == id and (listed or holder(id)) then
@@ -387,7 +387,7 @@ end
 -- An item of the stream is an added task, and has its payload. Items of other programs have no
 -- keys, but still run.
 function judges.added(id)
-  local item = redis.pcall('XRANGE', q.added, id, id)[1] -- an error has none
+  local item = redis.pcall('XRANGE', q.added, id, id)[1] -- nil for an error reply
   if not item then
     return
   end
@@ -431,7 +431,7 @@ function judges.lock(of)
     local is = digest_in(place)
     right = is == nil or is == of
   elseif kind == 'w' then
-    if redis.pcall('LLEN', q.waiting) ~= 0 then -- also for an error
+    if redis.pcall('LLEN', q.waiting) ~= 0 then -- or an error reply
       return
     end
     wrong = 'stale'
@@ -445,10 +445,10 @@ function judges.lock(of)
   flaw(wrong, of, mend)
 end
 
--- A listed holder holds something, or is a member whose next heartbeat can correct the list;
--- and it has reported nothing about cancels that don't exist yet.
+-- A listed holder holds something, or is a member whose next heartbeat can correct the list. It has
+-- reported nothing about cancels that don't exist yet.
 function judges.holder(w)
-  local said = tonumber(redis.pcall('ZSCORE', q.holders, w)) -- of an error, nil
+  local said = tonumber(redis.pcall('ZSCORE', q.holders, w)) -- nil for an error reply
   if not said then
     return
   end
@@ -465,7 +465,7 @@ function judges.holder(w)
   end
 end
 
--- A process listed as stopping is running: its end removes it from the list.
+-- A process listed as stopping is running. When it ends, it's removed from the list.
 function judges.stopping(member)
   local id = string.sub(member, 60)
   if type(redis.pcall('ZSCORE', q.stopping, member)) == 'string' and has_list(id) == false then
@@ -503,10 +503,10 @@ function judges.record(name)
   end
 end
 
--- A committed batch has its tasks, or is set aside because they are missing. If the key is a
--- list again, the repair lets the batch be moved; if there is no key, it removes the batch.
+-- A committed batch has its tasks, and isn't set aside because they were missing. If the key is a
+-- list with tasks again, the repair makes the batch movable. If there is no key, it removes the batch.
 function judges.batch(id)
-  local place = tonumber(redis.pcall('ZSCORE', KEYS[19], id)) -- of an error, nil
+  local place = tonumber(redis.pcall('ZSCORE', KEYS[19], id)) -- nil for an error reply
   local length = redis.pcall('LLEN', ARGV[9] .. id)
   local whole = type(length) == 'number'
   if not place or place < PUT_ASIDE and whole and length > 0 then
@@ -522,7 +522,8 @@ end
 
 -- Each schedule has a member in recurring, and the reverse. The repair of a damaged schedule
 -- clears its print, so that a peer with the schedule asserts it in full again.
--- ASSERTED is longer than peers assert one for. A later time would hide that no peer has it.
+-- Peers assert a schedule for less than ASSERTED. With a later time, it wouldn't end even if no
+-- peer asserts it.
 local ASSERTED = 60000 --! longer constant
 function judges.recurring(entry)
   local key = courses.key(entry)
@@ -539,7 +540,7 @@ function judges.recurring(entry)
       redis.call('ZREM', KEYS[20], entry)
       redis.call('DEL', key)
     end
-    return flaw('recurring', entry, mend, named and 'It has no times.' or "Its name isn't a key.")
+    return flaw('recurring', entry, mend, named and 'The record of its next times is missing.' or "Its name isn't a key.")
   elseif not till or till > now + ASSERTED then
     if mend then
       redis.call('ZADD', KEYS[20], now, entry)
@@ -556,10 +557,10 @@ function judges.recurring(entry)
   if mend then
     redis.call('HSET', key, 'print', '', 'times', times or '', 'passed', passed or now, 'since', 0, 'late', late or 0, 'more', 0)
   end
-  flaw('recurring', entry, mend, 'Its times are damaged.')
+  flaw('recurring', entry, mend, 'The record of its next times is damaged.')
 end
 
--- The record of how a task ended is well formed, and has a TTL.
+-- The result of a task is well formed, and has a TTL.
 function judges.result(entry)
   local key = cards.record_of(entry)
   local begins = key and redis.pcall('GETRANGE', key, 0, 63) --! follows operand.1; excess constant.2

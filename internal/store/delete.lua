@@ -14,7 +14,7 @@
 --
 -- Returns {cursor, left, batches}: the next cursor, how many tasks and batches are left,
 -- and how many of these are batches; "0", 0 and 0 after the last page.
-local RUNNING = 16777216 -- more tasks than ever run at once
+local RUNNING = 16777216 -- more tasks than ever run at the same time
 if broken then
   return broken
 end

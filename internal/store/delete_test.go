@@ -95,7 +95,7 @@ func TestDeleteIsBounded(t *testing.T) {
 	}
 }
 
-// All tasks that waited before are deleted, whatever others put meanwhile, or the call fails.
+// All tasks that waited before are deleted, whatever other callers put in the meantime, or the call fails.
 func TestDeleteWhileOthersPut(t *testing.T) {
 	t.Parallel()
 	const entries = 10

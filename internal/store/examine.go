@@ -15,17 +15,17 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// For packages that examine keys: their names and meanings.
+// Aliases for packages that examine keys.
 type (
 	Space = keys.Space // the keys of a fleet
-	Keys  = keys.Queue // of a queue
+	Keys  = keys.Queue // the keys of a queue
 	Key   = keys.Key   // one key, parsed
 )
 
 // SpaceOf returns the keys with a prefix.
 func SpaceOf(prefix string) Space { return keys.NewSpace(prefix) }
 
-// SpaceAt returns the keys with a prefix at a place.
+// SpaceAt returns the keys with a prefix on the given servers.
 func SpaceAt(place *Servers, prefix string) Space {
 	if place.IsCluster() {
 		return SpaceOf(prefix).InCluster()
@@ -94,7 +94,7 @@ func Keyspace(ctx context.Context, at, r Runner, s Space) iter.Seq2[[]Found, err
 	}))
 }
 
-// Endless returns the marks of nonces that would stay forever; with mend it sets their TTL.
+// Endless returns the marks of nonces that have no TTL. With mend, it sets one.
 func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Duration) (endless []Key, err error) {
 	pttl := func(k Key) redisconn.Call { return redisconn.Command("PTTL", k.Queue.Once(k.Part)) }
 	for i, reply := range doEach(ctx, r, marks, pttl) {

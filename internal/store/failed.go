@@ -108,7 +108,7 @@ func RequeueFailed(ctx context.Context, r Runner, q keys.Queue, ids []string) (i
 	return requeueEach(ctx, r, q, failedEntries(ids))
 }
 
-// RequeueAllFailed does so for all. It goes from the newest to the oldest, so it ends even if more
+// RequeueAllFailed requeues all of them. It goes from the newest to the oldest, so it ends even if more
 // tasks fail meanwhile.
 func RequeueAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	return requeueEach(ctx, r, q, allFailed(r, q))
@@ -123,7 +123,7 @@ func DeleteFailed(ctx context.Context, r Runner, q keys.Queue, ids []string) (in
 	return deleteEach(ctx, r, q, failedEntries(ids))
 }
 
-// DeleteAllFailed does so for all. Like RequeueAllFailed, it ends even if more tasks fail.
+// DeleteAllFailed deletes all of them. Like RequeueAllFailed, it ends even if more tasks fail.
 func DeleteAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	return deleteEach(ctx, r, q, allFailed(r, q))
 }

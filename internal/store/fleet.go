@@ -15,25 +15,25 @@ import (
 // Jitter returns a random time from half of d to d.
 func Jitter(d time.Duration) time.Duration { return redisconn.Jitter(d) }
 
-// A Beat is one heartbeat of a worker, on all its queues at once.
+// A Beat is one heartbeat of a worker, on all its queues.
 type Beat struct {
 	Worker string
 
 	Registers bool          // the registration is renewed, too
 	TTL       time.Duration // of the registration; 0: none
 
-	Lease  time.Duration // 0 is forever
+	Lease  time.Duration // 0: forever
 	Grace  time.Duration // from suspecting a worker whose lease has expired to evicting it
 	Judge  int64         // ms of Redis time until which other workers may be evicted; 0: none may
 	Queues []Keys
-	Spare  []bool // by queue: no worker is evicted there, whatever Judge is; nil: no such queue
+	Spare  []bool // by queue: the beat evicts no worker there, whatever Judge is; nil: no such queue
 }
 
-// A Beaten is the answer to a Beat.
+// A Beaten is the reply to a Beat.
 type Beaten struct {
 	Registered bool
-	Again      bool  // the connection was cut, so the beat was sent twice, and evicted no worker
-	Err        error // about the registration
+	Again      bool  // the connection was cut: the beat was repeated, and the repetition evicted no worker
+	Err        error // of renewing the registration
 	Pulses     []*Pulse
 	Errs       []error // by queue
 }
@@ -94,14 +94,14 @@ func Tokens(ctx context.Context, r Runner, queues []Keys) (tokens []int64, of in
 	return tokens, 0, nil
 }
 
-// Known returns the last tokens of queues as far as Redis answers: 0 where none was issued, and
-// -1 where it isn't known.
+// Known returns the last tokens of queues as far as Redis answers: 0 if none was issued, and -1 if it's
+// unknown.
 func Known(ctx context.Context, r Runner, queues []Keys) []int64 {
 	if len(queues) == 0 {
 		return nil
 	}
 	var replies []redisconn.Reply
-	_ = Twice(func() error { // the connection may be one to the previous Redis
+	_ = Twice(func() error { // the connection may lead to the previous Redis
 		replies = doEach(ctx, r, queues, TokenCall)
 		return replies[0].Err
 	})
@@ -138,8 +138,8 @@ func JoinAll(ctx context.Context, r Runner, worker string, lease time.Duration, 
 	return all
 }
 
-// Some returns two members of each queue, as far as Redis answers: those whose leases end
-// first and last.
+// Some returns two members of each queue, as far as Redis answers: the ones whose leases end first and
+// last.
 func Some(ctx context.Context, r Runner, queues []Keys) [][]string {
 	var calls []redisconn.Call
 	for _, q := range queues {

@@ -1,6 +1,6 @@
 -- lib_append: add tasks to the stream, with consecutive ids. The first id is Redis's time: the
 -- milliseconds, and a sequence number of 20 bits made from the microseconds. So the last id
--- needn't be looked up, unless the clock stood still or was set back.
+-- doesn't need to be looked up, unless the clock stood still or was set back.
 local LARGE = 16384 -- bytes; a larger payload is stored apart, so that a page of the stream stays small
 local SEQUENCES = 1048576
 local TIMES = 281474976710655 -- ms; a key has 48 bits for them

@@ -124,7 +124,7 @@ end
 
 -- Recurring tasks. A schedule is a hash beside the entry of its key:
 --
---   print, since      the fingerprint of the schedule, and since when it's asserted, in μs
+--   print, since      the fingerprint of the schedule, and since when it's asserted, in µs
 --   before            replaced prints and their since: "print:since …"
 --   times, more       the next times, in ms; and when peers should add more
 --   passed            occurrences up to this time have started or were dropped
@@ -134,7 +134,7 @@ end
 --
 -- The zset recurring has the time until which each schedule is asserted. An occurrence waits
 -- and runs under the key like any task there. When it starts, the next one is put under the
--- key, and waits until it has ended for good. If it is retried or returned instead, the next
+-- key, and waits until it has ended. If it is retried or returned instead, the next
 -- one is dropped until it starts again.
 
 local courses = later(function(courses)

@@ -1,5 +1,6 @@
--- lib_log: the cancel log. A name is the digest of a payload, or the entry of a
--- key. Tasks whose token is at or below that of their cancel must stop.
+-- lib_log: the cancel log. A name is the digest of a payload, or the entry of a key. A cancel covers
+-- the tasks whose token is at most its own. While there are members, the cancel's token is its own,
+-- so it's higher than the token of every task that it covers.
 
 -- How long the record of an unfinished cancel stays: longer than any worker needs to report
 -- which of its tasks the cancel covers. When the cancel has ended, trim_log sets a shorter TTL.

@@ -46,8 +46,8 @@ local function last_token()
   end
 end
 
--- A full Redis refuses a script whose first write may need memory. So every script
--- that must work on a full Redis starts its writes with one that needs none.
+-- A full Redis refuses a script whose first write may need memory. Every script that must work on
+-- a full Redis begins its writes with this one, which needs none.
 local function first_write()
   redis.call('ZREM', q.suspects, '')
 end
@@ -59,13 +59,13 @@ local function deadline_after(lease)
   return NEVER
 end
 
--- What the queue has besides its list. Most queues have nothing or only a schedule, so one
--- command checks all these keys.
+-- Flags for what the queue has besides its list. Most queues have nothing or only a schedule, so
+-- one command checks all these keys.
 local offset -- position of the front, while there are content locks
 local gaps -- the key of the gaps between positions, while there are some
 local canceling, suspecting, scheduled, keyed, counting, paused, adding = false, false, false, false, false, false, false --! look constant.4
--- The error if a key of the schedule has the wrong type: then every script
--- fails before it changes anything. Only heartbeats continue.
+-- The error if a key of the schedule has the wrong type. Every script then fails before it changes
+-- anything; only heartbeats continue.
 local broken
 local function size(command, key)
   local n = redis.pcall(command, key)

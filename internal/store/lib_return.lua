@@ -136,7 +136,7 @@ local returns = later(function(returns)
   end
 
   -- Continues returns that have begun. Returns whether other tasks may start, because
-  -- no task is left to return or the rest can't be read; and whether to call again at once.
+  -- no task is left to return or the rest can't be read; and whether to call again immediately.
   function returns.resume()
     local workers = returning()
     if #workers == 0 then --! look false
@@ -176,7 +176,7 @@ local returns = later(function(returns)
   -- since, it's evicted, provided that the caller may judge. Tasks are returned once all these
   -- workers are fenced, so that they keep their order. Returns the workers evicted,
   -- each with the number of its tasks; the number of tasks returned; whether
-  -- there is more to do at once; and the ms until the next suspect is due (-1 if there
+  -- there is more to do immediately; and the ms until the next suspect is due (-1 if there
   -- is none).
   function returns.look(grace, judge)
     local lapsed, more = suspect(grace)

@@ -9,8 +9,8 @@
 local front -- position of the front, once computed
 
 -- The number of tokens that this script issues without taking a task from the list, plus the
--- tasks that it returns to the front (see lib_ages). If only tasks of the list start and end,
--- it's 0.
+-- tasks that it returns to the front (see lib_ages). It's 0 if only tasks from the list start and
+-- finish.
 q.drift = 0
 local function keep_drift()
   if q.drift ~= 0 then --! look true
@@ -55,7 +55,7 @@ local function lock_moved(payload, from, to)
   end
 end
 
--- Adds a page of the gaps in front of the front to the offset.
+-- Folds up to 500 gaps that lie ahead of the front into the offset.
 local function close_gaps()
   local lowest = redis.call('ZRANGE', q.gaps, 0, 0, 'WITHSCORES')[2] --! first constant.2
   if not lowest or tonumber(lowest) > offset then
@@ -69,7 +69,7 @@ local function close_gaps()
   offset = offset + #passed
 end
 
--- Stores the offset. Every script that takes, returns or removes payloads ends with this.
+-- Stores the offset. Every script that takes, returns or removes payloads calls this last.
 local function keep_offset()
   if offset then
     if redis.call('HLEN', q.unique) == 1 then
@@ -84,8 +84,8 @@ local function keep_offset()
 end
 
 -- Returns the entry that a process runs, if any, with its retries, its crashes, the digest that
--- it names and its card; false if it can't be read, and then the process must be left alone.
--- The digest of an added task is that of its entry's name.
+-- it names and its card. Returns false if the entry can't be read: then the caller must not touch
+-- the process. For an added task, the digest is the digest of its entry's name.
 local function entry_of(id)
   digests.forget()
   local entry = keyed and redis.call('HGET', q.entries, id)
@@ -137,9 +137,9 @@ local function stopping_as(name, token, id)
   return name_of(name) .. ':' .. string.format('%016d', token) .. ':' .. id
 end
 
--- If a cancel of the payload or the key covers a process, counts that the process ends.
--- Returns whether one does. A cancel with a token that was never issued covers nothing: it
--- would drop tasks forever.
+-- If a cancel of the payload or the key covers a process, counts the end of the process in the
+-- cancel's record. Returns whether a cancel covers it. A cancel with a token that was never issued
+-- covers nothing: it would drop tasks forever.
 local function count_canceled(payload, entry, id, token, field)
   if not canceling then --! look false
     return false
@@ -172,10 +172,10 @@ local function holds_nothing(worker)
 end
 
 -- Removes cancels that have ended from the log. A cancel has ended when all holders have
--- reported which of their tasks it covers, and none of those runs anymore; one of a key, when
--- the task under the key has ended. Its record stays a minute for callers that wait for it.
--- Every script that ends processes ends with this. It checks one page of the log; if unfinished
--- cancels fill that, a different one each time.
+-- reported which of their tasks it covers, and none of those tasks runs anymore. The cancel of a
+-- key has ended when the task under the key has. Its record stays a minute for callers that wait
+-- for it. Every script that ends processes calls this last. It checks one page of the log: if
+-- unfinished cancels fill a page, a different one each time.
 local function trim_log()
   local lowest = canceling and redis.pcall('ZRANGE', q.holders, 0, 0, 'WITHSCORES') --! first constant.2
   if not lowest or lowest.err then
@@ -199,8 +199,8 @@ local function trim_log()
   end
 end
 
--- Removes and returns the payload of a process: false if Redis has lost it, nil if its
--- key has the wrong type, and then the process must be left alone.
+-- Removes and returns the payload of a process: false if Redis has lost it, nil if its key has the
+-- wrong type. As after entry_of, the caller then must not touch the process.
 local function pop(id)
   local payload = redis.pcall('RPOP', q.process .. id)
   if type(payload) == 'table' then
@@ -209,8 +209,8 @@ local function pop(id)
   return payload
 end
 
--- Removes the task of a process. Returns the payload as pop does, the entry, its
--- retries, its crashes and its card. The digest is passed if it's known.
+-- Removes the task of a process. Returns the payload as pop does, the entry, its retries, its
+-- crashes and its card. The caller passes the digest if it knows it.
 local function take_out(id, digest)
   local entry, tried, crashes, named, card = entry_of(id)
   if entry == false then
@@ -232,8 +232,8 @@ local function remove(working, id, payload, entry, outcome)
   end
 end
 
--- Does the same as take_out for a large payload whose digest is known, without reading it.
--- Instead of the payload it returns a placeholder, for which the digest is named.
+-- Removes the task of a process as take_out does, without reading the payload: it's large, and its
+-- digest is known. Returns a placeholder instead of the payload, and names the digest for it.
 local function throw_out(id, digest)
   local entry, tried, crashes, named, card = entry_of(id)
   local n = redis.pcall('LLEN', q.process .. id)
@@ -246,9 +246,9 @@ local function throw_out(id, digest)
   return payload, entry, tried, crashes, card
 end
 
--- Ends a process for good: its task is finished or dropped. Returns its payload, or nil if the
--- process must be left alone. For a large payload the digest is passed, and a placeholder is
--- returned. The result is as sent by the worker.
+-- Ends a process whose task is finished or dropped. Returns its payload, or nil as pop does. If the
+-- caller passes the digest of a large payload, it gets a placeholder instead. result is the worker's
+-- argument, still encoded (see step.lua, outcomes).
 local function finish(working, id, token, field, digest, result)
   local payload, entry, _, card
   if digest then --! look false
@@ -276,9 +276,9 @@ end
 
 local carried = 0 -- bytes of the payloads given back --! page constant
 
--- Returns a process to the front (true), or ends it if a cancel covers it
--- (false). If a key has the wrong type, nothing happens (nil). died is 1 if its worker
--- died, which counts as a crash. The digest is passed if it's known.
+-- Returns the task of a process to the front (true), or ends it if a cancel covers it (false). If a
+-- key has the wrong type, nothing happens (nil). died is 1 if its worker died, which counts as a
+-- crash. The caller passes the digest if it knows it.
 local function give_back(working, id, token, died, later, digest)
   local entry, tried, crashes, named, card = entry_of(id)
   if entry == false then
@@ -314,7 +314,7 @@ local function give_back(working, id, token, died, later, digest)
     untrack()
     redis.call('DEL', q.process .. id)
     lock_moved(payload, 'p:' .. id, 'e:' .. entry)
-    -- A token is lower than any time, so it's planned before all others, in the order of the starts.
+    -- A token is lower than any time, so it's planned before all others, in the order in which the tasks started.
     entry_returned(entry, id, payload, math.min(token, now), tried, crashes + (is_key(entry) and died or 0), card)
   else
     -- One command that checks both keys before it changes either.

@@ -17,7 +17,6 @@ import (
 // ErrClosed is the error of calls after the connections were closed.
 var ErrClosed = redisconn.ErrClosed
 
-// DefaultTimeout is the default timeout of calls.
 const DefaultTimeout = redisconn.DefaultTimeout
 
 // MaxName is the longest allowed name of a queue, or prefix, in bytes.
@@ -45,7 +44,7 @@ func CheckPrefix(prefix string) error { return keys.CheckPrefix(prefix) }
 // A Dial makes a connection.
 type Dial = redisconn.Dial
 
-// Servers is where the tasks are, and Access is how to connect to it.
+// Servers are the Redis servers of a fleet, and Access says how to connect to them.
 type (
 	Servers = topology.Place
 	Access  = topology.Options
@@ -69,7 +68,7 @@ func DialPool(pool interface {
 	return place, pooledLanes
 }
 
-// How many rounds of a queue may be in flight at once if Redis is far away, each on a
+// How many rounds of a queue may be in flight at the same time if Redis is far away, each on a
 // connection of its own. A Pool may have few connections, and other callers wait for them.
 const (
 	Lanes       = 4
@@ -96,8 +95,7 @@ func (s *Served) Lane() int {
 	return 0
 }
 
-// Ready reports whether the connection for rounds exists. If not, it makes one in the
-// background.
+// Ready reports whether the connection for rounds exists. If not, Ready makes it in the background.
 func (s *Served) Ready(lane int) bool { return s.Work[lane].Line(s.Keys).Ready() }
 
 // Silent reports whether no connection for rounds has received anything from the queue's server for
@@ -106,10 +104,10 @@ func (s *Served) Silent() bool {
 	return !slices.ContainsFunc(s.Work[:], func(w *topology.Router) bool { return !w.Line(s.Keys).Silent() })
 }
 
-// NewLines returns the connections, which are made when first used. Calls time out after timeout,
-// those of Control after a heartbeat. Calls repeats calls that the server has postponed; on Work and
-// Control the caller does, and logs it. NewLines also configures the log to recognize the errors
-// that mean that Redis is down.
+// NewLines returns the connections, which are made when first used. Calls time out after timeout, on
+// Control after beat, the interval of heartbeats. Calls repeats calls that the server has postponed;
+// on Work and Control, the caller repeats and logs them. NewLines also configures the log to recognize
+// the errors that mean that Redis is down.
 func NewLines(place *Servers, lanes int, log *logs.Log, timeout, beat time.Duration) *Lines {
 	log.Away, log.Answered, log.Refused, log.Server = redisconn.Away, redisconn.Answered, redisconn.BadLogin, place.Address()
 	router := func(timeout time.Duration, verified bool) *topology.Router {

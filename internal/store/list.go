@@ -129,7 +129,7 @@ func scheduled(r Runner, q keys.Queue, now int64, after, until float64) pager[Sc
 				return tasks, err
 			}
 			if fields[0] == nil {
-				continue // taken meanwhile
+				continue // taken in the meantime
 			}
 			t := ScheduledTask{Key: KeyOf(some[i].name), Payload: fields[0], Due: Due(int64(some[i].score), now), Card: string(fields[3]), Error: string(fields[4])}
 			t.Retries, _ = strconv.Atoi(string(fields[1]))

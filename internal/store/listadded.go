@@ -57,7 +57,7 @@ func added(r Runner, q keys.Queue) pager[AddedTask] {
 		}
 		payload, err := redis.Bytes(r.One(ctx, redisconn.Command("HGET", q.Keyed(EntryOf(some[0].Key)), "payload")))
 		if errors.Is(err, redis.ErrNil) {
-			return nil, nil // taken meanwhile
+			return nil, nil // taken in the meantime
 		}
 		some[0].Payload = payload
 		return some, err

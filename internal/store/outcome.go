@@ -12,7 +12,7 @@ import (
 // An Ending says how a process ends.
 type Ending string
 
-// The endings: Finish ends the task for good; Drop does too, as canceled and without the event;
+// The endings: Finish ends the task; Drop ends it as canceled and without the event;
 // Stop returns it to the front; Retry schedules a retry; Snooze schedules a start that doesn't count
 // as a retry; Fail moves it to the failed queue.
 const (
@@ -27,7 +27,7 @@ const (
 // A Kind says why a task is in the failed queue.
 type Kind = inspect.FailureKind
 
-// The kinds of failure: the handler failed for good; the payload can't be read; too
+// The kinds of failure: the handler failed permanently; the payload can't be read; too
 // many workers died holding the task; it expired before it started.
 const (
 	Failed    = inspect.FailureError

@@ -23,19 +23,19 @@ type Producer struct {
 	damage logs.Limiter // about batches
 
 	mu  sync.Mutex
-	all map[string]*known // by the queue's id; protected by mu
+	all map[string]*queueState // by the queue's id; protected by mu
 }
 
 // mostKnown is how many queues a producer remembers.
 const mostKnown = 1000
 
-// A known holds what a producer knows about a queue.
-type known struct {
+// queueState is what a producer knows about a queue.
+type queueState struct {
 	*Back
 	listed  atomic.Int64  // when the queue was added to the registry, in ns; 0 is never
-	denied  atomic.Bool   // this user may not add it
+	denied  atomic.Bool   // this user lacks the permission to add it
 	foreign atomic.Int64  // when the registry's key had another type, in ns; 0 is never
-	unmoved atomic.Int64  // grows with each accepted batch, which may have been moved to the queue or not; 0 once all have been
+	unmoved atomic.Int64  // grows with each accepted batch, moved or not; 0 once all have been moved
 	hauls   logs.Outage   // about moving batches
 	turn    chan struct{} // holds one: the caller that moves batches
 }
@@ -53,7 +53,7 @@ const maxDamages = 5
 // NewProducer returns a producer. It does no I/O.
 func NewProducer(l *Lines, s Space, log *logs.Log) *Producer {
 	return &Producer{
-		calls: l.Calls, space: s, log: log, all: map[string]*known{},
+		calls: l.Calls, space: s, log: log, all: map[string]*queueState{},
 		damage: logs.Limiter{Say: log.Error, What: "worqr: more batches are damaged", Each: maxDamages, All: maxDamages},
 	}
 }
@@ -63,14 +63,14 @@ func (p *Producer) Flush() { p.damage.Flush() }
 
 // of returns what is known about a queue. That may be forgotten during a call; then the result of
 // the call is recorded in a new entry.
-func (p *Producer) of(q Target) *known {
+func (p *Producer) of(q Target) *queueState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ofLocked(q)
 }
 
 // accepted records that there may be a batch to move, and returns what is known about the queue.
-func (p *Producer) accepted(q Target) *known {
+func (p *Producer) accepted(q Target) *queueState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.ofLocked(q)
@@ -78,10 +78,10 @@ func (p *Producer) accepted(q Target) *known {
 	return k
 }
 
-func (p *Producer) ofLocked(q Target) *known {
+func (p *Producer) ofLocked(q Target) *queueState {
 	k := p.all[q.ID]
 	if k == nil {
-		k = &known{Back: NewBack(q.Keys), turn: make(chan struct{}, 1)}
+		k = &queueState{Back: NewBack(q.Keys), turn: make(chan struct{}, 1)}
 		if len(p.all) >= mostKnown {
 			for id := range p.all { // any one; it can be learned again
 				delete(p.all, id)
@@ -112,7 +112,7 @@ func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) err
 		})
 	}
 	copied := redisconn.Copy(payloads)
-	return p.behind(ctx, q, func(k *known) (bool, error) { return k.Enqueue(ctx, p.calls, copied) })
+	return p.behind(ctx, q, func(k *queueState) (bool, error) { return k.Enqueue(ctx, p.calls, copied) })
 }
 
 // EnqueueOnce enqueues once for each nonce within the window. fresh is true for the call that did.
@@ -125,7 +125,7 @@ func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, wind
 		return fresh, err
 	}
 	copied := redisconn.Copy(payloads)
-	err = p.behind(ctx, q, func(*known) (alone bool, err error) {
+	err = p.behind(ctx, q, func(*queueState) (alone bool, err error) {
 		fresh, alone, err = EnqueueOnce(ctx, p.calls, q.Keys, nonce, window, copied)
 		return alone, err
 	})
@@ -135,11 +135,11 @@ func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, wind
 // EnqueueUnique adds a payload to the back of the queue, or fails with ErrDuplicate.
 func (p *Producer) EnqueueUnique(ctx context.Context, q Target, payload []byte) error {
 	copied := bytes.Clone(payload)
-	return p.behind(ctx, q, func(*known) (bool, error) { return EnqueueUnique(ctx, p.calls, q.Keys, copied) })
+	return p.behind(ctx, q, func(*queueState) (bool, error) { return EnqueueUnique(ctx, p.calls, q.Keys, copied) })
 }
 
-// Put puts a task under an entry, once if once says so. If an earlier call with its mark has put or
-// added a task, fresh is false, and key is the key of that task.
+// Put puts a task under an entry. If an earlier call with the mark of once has put or added a task,
+// fresh is false, and key is the key of that task.
 func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, once Once) (key string, fresh bool, err error) {
 	c.Payload = bytes.Clone(c.Payload)
 	first := ""
@@ -191,7 +191,7 @@ func (p *Producer) add(ctx context.Context, q Target, send func() (alone bool, e
 }
 
 // behind calls send to add to the back of the queue, after it has moved accepted batches there.
-func (p *Producer) behind(ctx context.Context, q Target, send func(*known) (alone bool, err error)) error {
+func (p *Producer) behind(ctx context.Context, q Target, send func(*queueState) (alone bool, err error)) error {
 	for k := p.of(q); ; k = p.accepted(q) {
 		if err := p.catchUp(ctx, q, k); err != nil {
 			return p.added(ctx, q, false, NotEnqueued(err))
@@ -218,9 +218,8 @@ func (p *Producer) added(ctx context.Context, q Target, alone bool, err error) e
 	return err
 }
 
-// batch enqueues more payloads than one call takes. When it returns they are all
-// accepted, or none is. If they can't be moved to the queue now, any worker of the queue
-// or the next producer moves them.
+// batch enqueues more payloads than one call takes. When it returns, all of them are accepted or none
+// is. If they can't be moved to the queue now, any worker of the queue or the next producer moves them.
 func (p *Producer) batch(ctx context.Context, q Target, b Batch, payloads [][]byte) (fresh bool, err error) {
 	fresh, err = b.Enqueue(ctx, p.calls, q.Keys, payloads)
 	unknown := errors.Is(err, ErrUnknown)
@@ -236,7 +235,7 @@ func (p *Producer) batch(ctx context.Context, q Target, b Batch, payloads [][]by
 
 // catchUp moves the batches that the peer knows about. One caller moves them and the others wait,
 // since pages sent at the same time would keep Redis busy for too long.
-func (p *Producer) catchUp(ctx context.Context, q Target, k *known) error {
+func (p *Producer) catchUp(ctx context.Context, q Target, k *queueState) error {
 	if k.unmoved.Load() == 0 {
 		return nil
 	}
@@ -253,7 +252,7 @@ func (p *Producer) catchUp(ctx context.Context, q Target, k *known) error {
 	if err := p.Haul(ctx, q); err != nil {
 		return err
 	}
-	k.unmoved.CompareAndSwap(n, 0) // unless this peer has enqueued another batch meanwhile
+	k.unmoved.CompareAndSwap(n, 0) // unless this peer has enqueued another batch in the meantime
 	return nil
 }
 
@@ -281,7 +280,7 @@ func (p *Producer) List(ctx context.Context, q Target) { p.list(ctx, q, p.of(q),
 // removed it, and otherwise once a minute for each peer. A worker of the queue lists it, too, so
 // nothing is lost when this fails or ctx ends. list doesn't try again if the user lacks the
 // permission. If the registry's key has another type, it tries again in a minute.
-func (p *Producer) list(ctx context.Context, q Target, k *known, alone bool) {
+func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool) {
 	now := time.Now().UnixNano()
 	recent := func(at int64) bool { return at != 0 && now-at < int64(relist) }
 	last := k.listed.Load()

@@ -145,7 +145,7 @@ func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringT
 				for i, entry := range some {
 					t, err := recurring(replies[3*i : 3*i+3])
 					if errors.Is(err, redis.ErrNil) {
-						continue // it ended meanwhile
+						continue // it has ended in the meantime
 					}
 					if IsWrongType(err) {
 						if bad.count++; bad.count == 1 {

@@ -5,7 +5,7 @@
 -- KEYS[19] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] period  ms for which they are asserted
 -- ARGV[7] judge   Redis time in ms until which the caller may end schedules that no peer asserts
--- ARGV[8] schedules  each: entry; print; since in μs, 0 if unknown, or -1 if the caller has
+-- ARGV[8] schedules  each: entry; print; since in µs, 0 if unknown, or -1 if the caller has
 --                 just changed it; late in ms; times in ms, ascending, or ""; payload; card or ""
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
 --
@@ -18,7 +18,7 @@ if broken then
   return broken
 end
 
--- Returns the replaced prints, newest first. Four are enough for all deploys under way at once.
+-- Returns the replaced prints, newest first. Four are enough for all deploys under way at the same time.
 local function replaced(before, print, since)
   local all = { print .. ':' .. since }
   for one in string.gmatch(before or '', '%S+') do

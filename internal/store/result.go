@@ -39,7 +39,6 @@ type End struct {
 	Waits, Runs time.Duration
 }
 
-// Pending reports whether a task waits or runs.
 func (e *End) Pending() bool { return e.Waits >= 0 || e.Runs >= 0 }
 
 // Keeps returns how long the result of a waiting or running task will be kept; 0 if it won't.

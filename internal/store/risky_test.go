@@ -195,7 +195,7 @@ func TestGuardTellsPassed(t *testing.T) {
 		{"nothing is due", keyX.with("schedule", "(k:x=+60m)"), one, "{0  0}"},
 		{"one is passed over", riskyEntries(1), one, "{0  0}"},
 		{"too few to report", riskyEntries(49), one, "{0  0}"},
-		{"as many as take 200 μs", riskyEntries(50), one, "{50 k:t0049 7}"},
+		{"as many as take 200 µs", riskyEntries(50), one, "{50 k:t0049 7}"},
 		{"the budget ends among few", riskyEntries(3), Round{Number: 1, Crashes: 3, Budget: 5, Start: []string{"p1"}}, "{2 k:t0001 7}"},
 		{"nothing is wanted", keyX, none, ""},
 	} {

@@ -93,7 +93,7 @@ func Registrations(ctx context.Context, r Runner, s keys.Space, ids []string) (w
 		values, err := redis.Strings(reply.Value, reply.Err)
 		switch {
 		case IsWrongType(err):
-			continue // replaced meanwhile
+			continue // replaced in the meantime
 		case err != nil:
 			return nil, err
 		case len(values) != len(registered):

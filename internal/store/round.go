@@ -13,7 +13,7 @@ import (
 // A Cancellation is an entry of the cancel log.
 type Cancellation struct {
 	Name  string // the digest of a payload, or the entry of a key
-	Token int64  // covers every process started before
+	Token int64  // it covers every process with a lower token
 }
 
 // A Stopping is a process that a cancel covers and that still runs.
@@ -37,9 +37,9 @@ type Round struct {
 	Said     int64      // the last cancel for which Stopping is complete
 	Heard    []string   // digests from cancel messages
 	Start    []string   // ids of the processes to start
-	Ahead    int        // how many of these, at the end, are prefetched: more than can begin immediately
-	Budget   int        // μs of Redis time that the starts may take; 0: any. One starts in any case
-	Room     int        // bytes of payload that may be started ahead; 0: any number
+	Ahead    int        // how many of these, at the end, are prefetched: no slot is free for them
+	Budget   int        // µs of Redis time that starting tasks may take; 0: any. At least one starts
+	Room     int        // bytes of payload that may be prefetched; 0: any number
 	Brief    bool       // return only the length of a large payload or result, and start nothing new
 	Results  int        // bytes of the largest result that is sent whole; 0: Large
 	Passed   Passed     // from the last answer
@@ -56,7 +56,7 @@ func (r *Round) results() int {
 }
 
 // Passed describes the entries at the head of the schedule that rounds have skipped, since a peer
-// runs such tasks one at a time. A round that is given it looks only behind them.
+// runs such tasks one at a time. A round that has it looks only behind these entries.
 type Passed struct {
 	Count int
 	Last  string // the last of them
@@ -71,7 +71,7 @@ func (r *Round) ends() (n int) {
 	return n
 }
 
-// unplain returns how many outcomes there are up to the last one that may not come from the list.
+// unplain returns how many outcomes there are up to the last one whose task may not be from the list.
 func unplain(outcomes []*Outcome) int {
 	for i := len(outcomes); i > 0; i-- {
 		if !outcomes[i-1].Plain {
@@ -84,13 +84,11 @@ func unplain(outcomes []*Outcome) int {
 // Settled says what happened to an outcome.
 type Settled string
 
-// What happened to an outcome: it was applied; the task should have gone back, but was canceled; the
-// process had been settled before; the queue's key isn't a list, and nothing was done.
 const (
-	OK       Settled = "ok"
-	Canceled Settled = "canceled"
-	Gone     Settled = "gone"
-	Refused  Settled = "refused"
+	OK       Settled = "ok"       // the outcome was applied
+	Canceled Settled = "canceled" // the task was to return or to be retried, but a cancel dropped it
+	Gone     Settled = "gone"     // the process had been settled before
+	Refused  Settled = "refused"  // a key has the wrong type, and nothing was done
 )
 
 // A Start is a started process. Its id is the one at the same index in the request.
@@ -121,18 +119,18 @@ type Answer struct {
 	Again     bool          // there is more to do immediately
 	Trouble   string        // why nothing could be started
 	Tokens    []int64       // of the cancels in Heard; 0 if not recorded
-	Due       time.Duration // until the worker should look again; negative if it needn't
-	Unstarted int           // tasks that failed without a start
-	Expired   int           // how many of these had expired; the others' workers had died holding them
+	Due       time.Duration // until the worker should look again; negative if it doesn't need to
+	Unstarted int           // tasks that failed without being started
+	Expired   int           // how many of these had expired; the workers of all others had died holding them
 	Last      int64         // the number of the previous round, according to Redis
-	Cut       bool          // the budget ended the starts, although more tasks could start
+	Cut       bool          // the budget was spent although more tasks could start
 	Dropped   int           // failed tasks dropped, since more than Keep had failed
 	Passed    *Passed       // nil if the round didn't look
-	Heard     bool          // observers have received a finished task
-	Watched   bool          // there were locks, crashes or cancels, for which ends are hashed
+	Heard     bool          // observers have received the event of a finished task
+	Watched   bool          // there were locks, crashes or cancels, so payloads of finished tasks are hashed
 }
 
-// StepCall returns the call of one round.
+// StepCall returns the call that sends a round.
 func StepCall(q keys.Queue, round *Round) redisconn.Call {
 	var head, tail, wakeFailed string
 	if !q.IsFailed() {
@@ -234,7 +232,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	outcomes := round.Outcomes[:len(round.Outcomes)-ends]
 	in := step.read(r.Value, r.Err)
 	a := &Answer{}
-	settled, odd, started, plain, last := in.list("outcomes"), in.list("odd"), in.list("told"), in.list("plain"), in.int("token")
+	settled, odd, started, plain, last := in.list("settled"), in.list("odd"), in.list("started"), in.list("plain"), in.int("token")
 	if len(round.Outcomes) > 0 {
 		a.Settled = make([]Settled, 0, len(round.Outcomes))
 	}
@@ -268,7 +266,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 		a.Passed = &Passed{int(passed.int()), passed.string(), passed.string()}
 		in.join(passed)
 	}
-	a.Heard, a.Watched = in.int("heard") == 1, in.int("watched") == 1
+	a.Heard, a.Watched = in.int("observed") == 1, in.int("watched") == 1
 	a.Expired = int(in.int("expired"))
 	if in.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
 		in.err = errors.New("the reply doesn't match the request")
@@ -297,7 +295,7 @@ func (d *decoder) start() Start {
 		if !s.Added {
 			s.ByKey = byKey == 1
 			s.Card, s.Error = card, failure
-			if due >= ancient { // otherwise it is the place of a task that was returned to the front
+			if due >= ancient { // a lower number is the place of a task that was returned to the front
 				s.Due = due
 			}
 		}
@@ -306,7 +304,7 @@ func (d *decoder) start() Start {
 		}
 		d.join(in)
 	default:
-		as[[]any](more, &d.err, "", "what there is to tell of a task")
+		as[[]any](more, &d.err, "", "the details of a started task")
 	}
 	return s
 }

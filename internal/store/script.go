@@ -1,10 +1,10 @@
 // Package store reads and changes the tasks in Redis. It holds the Lua scripts, one file for each
-// verb, and a Go function for each file. No other package runs Lua.
+// verb, and the Go functions that call them. Outside of tests, no other package runs Lua.
 //
 // Every script makes its checks before its first write, since Redis doesn't roll back. It takes the
 // time from Redis. It refuses with an error reply whose first word is the reason. Fragments that
-// several verbs share are in lib_*.lua: they are put in front of a script that names them in its
-// header.
+// several verbs share are in lib_*.lua. A script names them in its header, and source puts them in
+// front of it.
 package store
 
 import (
@@ -116,8 +116,8 @@ func source(verb string) string {
 	return marks.ReplaceAllString(all.String(), "")
 }
 
-// apart returns the script for a cluster, where messages don't go to all nodes. On a single server
-// it does the same as the other one.
+// apart returns the variant of a script for a cluster, where messages don't go to all nodes. On a
+// single server, both variants behave alike.
 func apart(source string) string {
 	changed := tells.Replace(source)
 	if changed == source {
@@ -132,8 +132,8 @@ func apart(source string) string {
 
 var tells = strings.NewReplacer("redis.pcall('PUBLISH', ", "publish(", "redis.pcall('PUBSUB', 'NUMSUB', ", "listeners(")
 
-// marks are for integration/mutation: they name guards of the protocol, and excuse mutations that no
-// test notices.
+// marks match comments for integration/mutation: they name guards of the protocol, and excuse
+// mutations that no test notices.
 var marks = regexp.MustCompile(`(?m) --!.*$`)
 
 // ask makes one call of a verb and decodes its reply.

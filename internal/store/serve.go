@@ -35,7 +35,7 @@ func Twice(call func() error) error {
 	return err
 }
 
-// A Served is a queue as a worker sees it.
+// A Served is a worker's view of a queue.
 type Served struct {
 	*Lines
 	Name string
@@ -43,13 +43,13 @@ type Served struct {
 	Keys keys.Queue
 }
 
-// A Sent is a round that was sent.
+// A Sent is a round in flight.
 type Sent struct {
 	pending topology.Pending
 	round   *Round
 }
 
-// Send sends a round on one of the connections for rounds.
+// Send sends a round on the connection for rounds with the index lane.
 func (s *Served) Send(lane int, r *Round) Sent {
 	return Sent{s.Work[lane].Start(StepCall(s.Keys, r)), r}
 }
@@ -57,12 +57,12 @@ func (s *Served) Send(lane int, r *Round) Sent {
 // Done returns a channel that is closed once Wait won't block.
 func (s *Sent) Done() <-chan struct{} { return s.pending.Done() }
 
-// IsSent reports whether the round has been sent. If it still waits for rounds of other queues, f is
-// called once it has been sent. f must not block, or use the connection.
+// IsSent reports whether the round has been sent. If it still waits for rounds of other queues, IsSent
+// arranges for a call of f once it has been sent. f must not block, or use the connection.
 func (s *Sent) IsSent(f func()) bool { return s.pending.Sent(f) }
 
-// Wait returns the answer. It fails with ErrEvicted when the worker isn't a member of the queue. Call
-// it only once.
+// Wait returns the answer. It fails with ErrEvicted if the worker isn't a member of the queue. Call it
+// only once.
 func (s *Sent) Wait(ctx context.Context) (*Answer, error) {
 	return ReadStep(s.pending.Wait(ctx)[0], s.round)
 }
@@ -71,8 +71,7 @@ func (s *Sent) Wait(ctx context.Context) (*Answer, error) {
 // has returned an answer.
 func (s *Sent) Took() time.Duration { return s.pending.Took() }
 
-// Payload reads the payload of a process. It fails with ErrGone when Redis has
-// none.
+// Payload reads the payload of a process. It fails with ErrGone if there is none.
 func (s *Served) Payload(ctx context.Context, lane int, process string) ([]byte, error) {
 	payload, err := redis.Bytes(s.Work[lane].One(ctx, redisconn.Command("LINDEX", s.Keys.Process(process), 0)))
 	if _, refused := errors.AsType[redis.Error](err); refused || errors.Is(err, redis.ErrNil) {
@@ -99,12 +98,11 @@ func (s *Served) Leave(ctx context.Context, worker string, asked, round int64) (
 // A Notice is a message to a worker.
 type Notice string
 
-// The notices: the worker is woken; a producer that only pushes and publishes has added tasks;
-// something was canceled.
+// The notices.
 const (
-	Woken      Notice = "wake"
-	Work       Notice = Notice(keys.KindWork)
-	IsCanceled Notice = Notice(keys.KindCancel)
+	Woken      Notice = "wake"                  // a script has woken the worker
+	Work       Notice = Notice(keys.KindWork)   // a producer that only pushes and publishes has added tasks
+	IsCanceled Notice = Notice(keys.KindCancel) // a payload was canceled
 )
 
 // Listen notifies a worker of what happens on the queue, until stop is called. It calls synced

@@ -237,7 +237,7 @@ func field(name, value string, now int64) string {
 	return word(value)
 }
 
-// clocks matches current times in a text, in ms or μs.
+// clocks matches current times in a text, in ms or µs.
 var clocks = regexp.MustCompile(`\d{13,16}`)
 
 // score renders tokens and marks unchanged, and times relative to now.
@@ -427,7 +427,7 @@ func (e *env) send(k, v string, now int64) {
 		case field == "times" || field == "last" || field == "before" || field == "since":
 			unit := ""
 			if field == "before" || field == "since" {
-				unit = "000" // μs
+				unit = "000" // µs
 			}
 			args = append(args, field, strings.ReplaceAll(relative.ReplaceAllStringFunc(value, func(s string) string {
 				return fmt.Sprint(at(s, now)) + unit

@@ -3,7 +3,7 @@
 --
 -- ARGV[6]  worker    id
 -- ARGV[7]  round     rises by one. A repeated or overtaken round starts nothing and reports
---                    what it started before; one that is too old is refused
+--                    what it started before; a round that is too old is refused
 -- ARGV[8]  lease     ms until it expires; 0: never
 -- ARGV[9]  seen      token of the last cancel that the worker knows
 -- ARGV[10] idle      1: if too few tasks start, the worker waits to be woken
@@ -22,14 +22,14 @@
 --                    retry: delay in ms, then optionally ":" and the error. snooze: ms, and no retry.
 --                    fail: kind:due:reason, due in ms if it's known
 -- ARGV[19] entries   how many of the outcomes, counted from the first, may be of the schedule
--- ARGV[20] ends      how many tasks of the list, and added ones, finish without a result; each: process, token
+-- ARGV[20] ends      how many tasks, from the list or added, finish without a result; each: process, token
 -- ARGV[21] adds      how many of the ends, counted from the first, are added tasks
 -- ARGV[22] stopping  how many; each: name of a cancel, and a running process that it covers.
 --                    Before them, the token of the cancel up to which this list is complete
 -- ARGV[23] heard     how many; each: digest from a cancel message
--- ARGV[24] ahead     how many of the starts, counted from the last, are prefetched: they start
---                    only if no other worker is idle
--- ARGV[25] budget    what the starts may cost, in µs; 0: no limit. At least one starts
+-- ARGV[24] ahead     how many of the processes to start, counted from the last, are prefetched: they
+--                    start only if no other worker is idle
+-- ARGV[25] budget    µs that starting tasks may cost; 0: no limit. At least one starts
 -- ARGV[26] room      bytes of payload that may be prefetched; 0: no limit
 -- ARGV[27] brief     1: answers to this round were lost several times. Of a payload of more than
 --                    256 KiB, only the length is returned, and nothing new is started
@@ -39,28 +39,38 @@
 -- ARGV[31] lists     outcomes, ends, stopping, heard, then the ids of the processes to start
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_return, lib_failed.
 --
--- Returns {outcomes, odd, told, plain, token, cancels, seen, rank, hungry,
--- again, trouble, recorded, due, unstarted, last, cut, dropped, passed, heard, watched, expired}: for each
--- outcome ok, canceled (a task to return or retry was dropped because of a cancel),
--- gone (it was settled before) or refused (a key has the wrong type); the place
--- and the same word for each end that wasn't ok; for each
--- started task that may need more than its payload: payload, token and {entry or
--- "", retries, crashes, the failure in a failed queue, the payload's bytes if it's omitted or
--- 0, ms when it was due (for an occurrence: its time) or 0, card, error of the last attempt, 1 if it's known only
--- by its key}, or name and card of an added task, from which the entry follows, or ""; the payloads of tasks
--- started after them, and the token of the last; for each new cancel its name and token;
--- the last cancel returned; the rank among the idle workers or -1; how many other workers
--- are idle because nothing could start, or -1 if something could start, also
--- if the worker asked for nothing; 1 if the next round should follow at once; why nothing could be
--- started; for each digest heard the token of its cancel; μs until the worker should
--- look again, at most an hour, or -1; how many tasks failed because too many workers had died
--- holding them, or because they had expired; the previous round, which is older than the worker expects if Redis
--- has lost writes; 1 if the budget ended the starts though more could start; how
--- many failed tasks were dropped because there were more than keep; how many entries
--- at the head of the schedule have been passed over so far, the last and the time of the
--- first, or nothing if the step didn't read them; 1 if observers got the event of a finished task; 1
--- if there were locks, crashes or cancels, for which the payload of each end is hashed; and how
--- many of the failed tasks had expired.
+-- Returns {settled, odd, started, plain, token, cancels, seen, rank, hungry,
+-- again, trouble, recorded, due, unstarted, last, cut, dropped, passed, observed, watched, expired}:
+-- settled    for each outcome: ok; canceled, if a task to return or retry was dropped because of a
+--            cancel; gone, if it was settled before; or refused, if a key has the wrong type
+-- odd        for each end that wasn't ok: its place and the same word
+-- started    for each started task that may need more than its payload: payload, token, details.
+--            Details of a plain task: "". Of an added one: its field of entries, name and card, from
+--            which the entry follows. Otherwise: {entry or "", retries, crashes, the failure in a
+--            failed queue, bytes of the payload if it's omitted or 0, ms when it was due (for an
+--            occurrence: its time) or 0, card, error of the last attempt, 1 if it's known only by
+--            its key}
+-- plain      payloads of the tasks started after them
+-- token      the last token
+-- cancels    for each new cancel: name, token
+-- seen       token of the last cancel returned
+-- rank       among the idle workers; -1: it isn't idle
+-- hungry     how many other workers are idle because nothing could start; -1 if something could
+--            start, even if the worker asked for nothing
+-- again      1: the next round should follow immediately
+-- trouble    why nothing could be started
+-- recorded   for each digest heard: token of its cancel
+-- due        µs until the worker should look again, at most an hour; or -1
+-- unstarted  how many tasks failed because too many workers had died holding them, or because they
+--            had expired
+-- last       the previous round; older than the worker expects if Redis has lost writes
+-- cut        1: the budget was spent although more tasks could start
+-- dropped    how many failed tasks were dropped because there were more than keep
+-- passed     {how many entries at the head of the schedule have been passed over so far, the last,
+--            the time of the first}; {} if the step didn't read the schedule
+-- observed   1: observers got the event of a finished task
+-- watched    1: there were locks, crashes or cancels, so the payload of each end is hashed
+-- expired    how many of the unstarted tasks had expired
 -- Fails with EVICTED if the worker isn't a member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
@@ -110,9 +120,9 @@ local function ends_from(place, count)
   return ids, redis.call('ZMSCORE', working, unpack(ids))
 end
 
--- The last check is that the key of what the worker holds is readable, by a command that is
--- needed anyway: it looks up the first processes to settle. holds is whether the worker holds
--- anything; false means that it may not.
+-- The last check: the key of what the worker holds is readable. The command is needed anyway, to
+-- look up the first processes to settle. If holds is true, the worker holds something. If it's
+-- false, the worker may hold nothing.
 local score, page, held
 local holds = false --! reset constant
 if outcomes > 0 then
@@ -141,25 +151,25 @@ idlers = type(idlers) == 'number' and idlers or 0
 
 -- Reports whether observers are connected to this server, as far as it knows. It's called only
 -- if publishing takes time: sending a short message is as cheap as asking.
-local present
-local function listened()
-  if present == nil then --! look true
+local observers -- the answer; nil before the first call
+local function has_observers()
+  if observers == nil then --! look true
     local subscribers, patterns = redis.pcall('PUBSUB', 'NUMSUB', done), redis.pcall('PUBSUB', 'NUMPAT')
-    present = type(patterns) ~= 'number' or patterns > 0 or tonumber(subscribers[2]) ~= 0
+    observers = type(patterns) ~= 'number' or patterns > 0 or tonumber(subscribers[2]) ~= 0
   end
-  return present
+  return observers
 end
 
--- Publishes the event of a finished task. If nobody receives the first event, the others
--- aren't published. The event of a large payload has its length and digest, passed in large as
--- bytes:digest, since encoding the payload takes much time and memory.
--- A step encodes a limited number of bytes, as many as a round may end if its worker knows that
--- there are observers. A worker that doesn't know yet may end a thousand large tasks; the other
--- events then have the length, and the digest if it's quick to compute.
-local heeded, observed = true, false
+-- Publishes the event of a finished task, until an event reaches nobody. The event of a large
+-- payload has its length and digest, passed in large as bytes:digest, since encoding the payload
+-- takes much time and memory.
+-- A step encodes a limited number of bytes, as many as a worker that knows of observers settles in
+-- a round. A worker that doesn't know yet may finish a thousand large tasks: beyond the limit,
+-- events have the length, and the digest if it's quick to compute.
+local publishing, observed = true, false
 digests.encoded = 0 --! page constant
 local function announce(payload, large, word)
-  if not heeded then --! unheard false
+  if not publishing then --! unheard false
     return
   end
   local event = { workerId = worker }
@@ -169,7 +179,7 @@ local function announce(payload, large, word)
       size, digest = string.match(about, '^(%d+):(%x+)$')
     elseif #value > digests.large or digests.encoded >= 200000 then
       size, digest = #value, #value <= 1024 and redis.sha1hex(value) or nil --! page constant
-    elseif #value > 1024 and not listened() then
+    elseif #value > 1024 and not has_observers() then
       size = #value
     else
       event[name], digests.encoded = value, digests.encoded + #value
@@ -179,7 +189,7 @@ local function announce(payload, large, word)
   end
   tell_of('task', payload, large)
   local about, from = string.match(word, '^[#+](%d+:%x+):?()')
-  local encoded = about and string.sub(word, 1, 1) == '+' and listened() --! encoded operand.1; unheard operand.3
+  local encoded = about and string.sub(word, 1, 1) == '+' and has_observers() --! encoded operand.1; unheard operand.3
   if not encoded and word ~= '' then
     tell_of('result', string.sub(word, 2), about)
   end
@@ -188,8 +198,8 @@ local function announce(payload, large, word)
     message = string.sub(message, 1, -2) .. ',"result":' .. string.sub(word, from) .. '}'
   end
   local reached = redis.pcall('PUBLISH', done, message)
-  heeded = type(reached) == 'number' and reached > 0
-  observed = heeded
+  publishing = type(reached) == 'number' and reached > 0
+  observed = publishing
 end
 
 local gave_up = false -- something went to the failed queue, or aside
@@ -275,7 +285,7 @@ for i = 1, outcomes do
   end
 end
 
--- The ends are most of what a busy worker reports. They aren't entries, and if nothing else
+-- Plain ends make up most of a busy worker's report. They aren't entries, and if nothing else
 -- needs attention, a few commands settle all of them. For an added task without a kept result,
 -- two fields of entries are deleted.
 local odd = {}
@@ -296,7 +306,7 @@ for i = 1, ends, PAGE do
     end
     if started ~= ARGV[at + 2 * j - 1] then
       what = 'gone'
-    elseif not usual or heeded or keyed and (not name or cards.has(card, cards.keep)) then --! look operand.5
+    elseif not usual or publishing or keyed and (not name or cards.has(card, cards.keep)) then --! look operand.5
       local payload = finish(working, id, tonumber(started), 'finished', nil, '')
       if payload then
         announce(payload, nil, '')
@@ -325,8 +335,8 @@ for i = 1, ends, PAGE do
 end
 keyed = any
 
--- What the worker reports about the cancels that it knows: first which of their tasks run,
--- then that this list is complete.
+-- What the worker reports about the cancels that it knows: first which of the tasks that they
+-- cover run, then that this list is complete.
 local said = tonumber(ARGV[at])
 at = at + 1
 for _ = 1, runs do
@@ -341,8 +351,8 @@ if canceling and said > 0 and said <= token then --! look operand.2 bound.1
   redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker) --! holder score; guard said-told; guard said-holder score
 end
 
--- A worker that received a cancel message gets the cancel's token; 0 if it has no record,
--- because its sender stores none.
+-- A worker that received a cancel message gets the cancel's token; 0 if there is no record,
+-- because the sender of the message keeps none.
 local recorded = {}
 for i = 1, heard do
   local known = redis.pcall('HGET', q.cancel .. ARGV[at], 'token')
@@ -357,10 +367,10 @@ if suspecting then --! guard returns-first false
   open, again = returns.resume()
 end
 open = open and not paused
-local told = 0
+local filled = 0 -- fields of started, three for each task
 local empty, unstarted, moved, scores, prefix = false, 0, false, {}, {}
--- The ids are only for starts, so that the worker can match them. Other processes get ids
--- derived from the last one, which no start uses; they sort in the same order.
+-- The ids are only for started tasks, so that the worker can match them. Other processes get ids
+-- derived from the last one, which then starts nothing; they sort in the same order.
 -- Nothing is prefetched while another worker could start it, or while there are crash counts:
 -- everything that a dead worker held is suspected.
 local first, final, others = at, #ARGV, 0
@@ -368,11 +378,12 @@ local needed = wanted - ahead
 if counting or idlers > 0 then
   final, wanted = final - ahead, needed
 end
--- What the starts cost, in µs as measured, so that one step stays short: a task of the list
--- (plain); an added task, or one with locks or crashes to check (watched); an entry; an entry
--- that is passed over or dropped; a task that fails unstarted; and bytes of payload and of card per µs.
+-- What starting tasks costs, in µs as measured, so that one step stays short: a task of the list
+-- (plain); an added task, or one with locks or crashes to check (watched); an entry; an entry that
+-- is passed over or dropped; a task that fails unstarted; and bytes of payload and of card per µs.
+-- integration/spec has a copy, which its tests compare. The costs of outcomes are in cost.go.
 local COST = { plain = 4, watched = 10, entry = 25, passed = 4, unstarted = 50, bytes = 400, card = 100 } --! cost constant.1 constant.2 constant.3 constant.5 constant.7
-local spent, prompt = 0, #ARGV - ahead -- up to prompt, starts run at once; later ones are prefetched
+local spent, prompt = 0, #ARGV - ahead -- up to prompt, tasks run immediately; later ones are prefetched
 local function spend(cost, bytes, more)
   spent = spent + cost + (bytes - bytes % COST.bytes) / COST.bytes
   if first > prompt then
@@ -380,14 +391,14 @@ local function spend(cost, bytes, more)
   end
 end
 
--- Reports whether the next id may be used: starts stop when the budget is spent, or the room,
--- which only prefetched tasks use.
+-- Reports whether the next id may be used. No more tasks start when the budget is spent, or the
+-- room, which only prefetched tasks use.
 local function goes_on()
   return first <= final and spent < budget and room > 0
 end
 
 local PASS_AT_MOST = 200
-local skipped, before_it, passing = 0, 0, 0 -- passed over by this round and by earlier ones; its cost in μs --! cost constant.3
+local skipped, before_it, passing = 0, 0, 0 -- passed over by this round and by earlier ones; its cost in µs --! cost constant.3
 
 local starts = later(function(starts)
   function starts.tell(payload, given, entry, retries, crashes, due, card, text, value)
@@ -408,8 +419,8 @@ local starts = later(function(starts)
       more = { value or entry or '', retries, crashes, story, bytes, due or 0, card or '', text or '', --! reply constant
         by_key and 1 or 0 } --! one operand.3
     end
-    started[told + 1], started[told + 2], started[told + 3] = payload, given, more
-    told = told + 3
+    started[filled + 1], started[filled + 2], started[filled + 3] = payload, given, more
+    filled = filled + 3
   end
 
   function starts.other_id()
@@ -427,7 +438,7 @@ local starts = later(function(starts)
 
   -- Reports whether to leave a task to other workers because it's one crash away from failing.
   -- Such tasks run one at a time, so that one that kills its worker doesn't take another along.
-  -- Reading the payload of such a task takes as long as for others, and hashing it as long again.
+  -- Reading the payload of such a task takes as long as for any task, and hashing it as long again.
   function starts.risky(crashes, payload)
     if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or failures.sound(failed)) then
       return false
@@ -562,7 +573,7 @@ end)
 
 if round <= last then --! guard repeat-starts bound; guard overtaken-starts false
   -- A copy of the last round, or a round that the last has overtaken. It may be so late that
-  -- nobody waits for its answer anymore, so it reports what was started and starts nothing.
+  -- nobody is waiting for its answer anymore: it reports what was started and starts nothing.
   for i = at, #ARGV do
     local before = redis.call('ZSCORE', working, ARGV[i])
     if before then --! ids true
@@ -682,7 +693,7 @@ elseif open and wanted > 0 and not brief then
       end
     end
   end
-  -- If few entries were passed over, at little cost, the next round reads them again: some may start by then.
+  -- If few entries were passed over, at little cost, the next round reads them again: by then, they may start.
   if looked then
     prefix = { 0, '', '0' }
     if before_it > 0 or passing >= 50 * COST.passed or skipped > 0 and spent >= budget then --! look bound.4 constant.1 constant.3; passed bound.3 operand.4
@@ -778,8 +789,7 @@ if gave_up then
   dropped = failed and failures.keep(failed, keep) or failures.trim(q, ASIDE, keep)
 end
 
--- If the worker begins to hold tasks, no cancel from before this round's starts covers any of
--- them.
+-- If the worker begins to hold tasks, no cancel from before this round covers any of them.
 if #scores > 0 then --! pair constant
   if not holds then
     redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker) --! guard begins-holding omitted
@@ -794,7 +804,7 @@ end
 trim_log()
 
 -- If too little could start, the worker waits to be woken, or keeps the time if no other worker
--- does. Otherwise there may be more: wake another worker, which does the same.
+-- does. Otherwise there may be more to start: wake another worker, whose step ends like this one.
 local rank, due = -1, -1
 local more = not empty and open and redis.pcall('LLEN', q.waiting) --! look operand.1
 more = type(more) == 'number' and more > 0
@@ -809,8 +819,8 @@ if scheduled and open and not more then --! look operand.1
 end
 local cut = more and spent >= budget and first <= final and 1 or 0
 again = again or more and round == last or cut == 1 or (unstarted > 0 or moved) and not empty
-  or overtaken and told / 3 < needed
-if idle and told / 3 + #plain < needed and not again then
+  or overtaken and filled / 3 < needed
+if idle and filled / 3 + #plain < needed and not again then
   local score = now
   if scheduled and not kept() then
     score = now + CLOCK

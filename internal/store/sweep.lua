@@ -1,4 +1,4 @@
--- sweep: look once for workers whose lease has expired. The caller needn't be a member.
+-- sweep: looks once for workers whose lease has expired. The caller doesn't need to be a member.
 --
 -- ARGV[6] grace  ms between suspecting and evicting
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.

@@ -34,8 +34,8 @@ type Verb struct {
 	script            *redisconn.Script
 	apart             *redisconn.Script // in a cluster
 	keys, args, reply []string
-	keyed             []*keys.Row               // of keys; nil: the caller gives it
-	filled            []func(keys.Queue) string // of args; nil: the caller gives it
+	keyed             []*keys.Row               // by key; nil: the caller gives it
+	filled            []func(keys.Queue) string // by argument; nil: the caller gives it
 	given             []string                  // what a caller gives, in order
 	fixed             int                       // arguments before those that repeat
 }
@@ -114,10 +114,10 @@ func (v *Verb) call(q keys.Queue, given ...any) redisconn.Call {
 	return v.begun(q, v.line(q, 0, given))
 }
 
-// begun returns the call that line has begun.
+// begun turns the arguments that line has begun into a call.
 func (v *Verb) begun(q keys.Queue, all []any) redisconn.Call { return v.text(q).CallOf(all) }
 
-// text returns the script that calls the verb on a queue.
+// text returns the script of the verb: the variant for a cluster if the queue is in one.
 func (v *Verb) text(q keys.Queue) *redisconn.Script {
 	if q.Scattered() {
 		return v.apart
@@ -185,8 +185,8 @@ func with(all []any, value any) []any {
 // it sets err; from then on it yields zeros.
 type answer struct {
 	verb   *Verb
-	single any   // of a verb that returns one value
-	values []any // of other verbs
+	single any   // the reply, if the verb returns one value
+	values []any // the reply, if it returns several
 	next   int
 	err    error
 }
@@ -254,7 +254,6 @@ type Call struct {
 	Keys, Args []string
 }
 
-// byName and byDigest find verbs.
 var (
 	byName   = sync.OnceValue(func() map[string]*Verb { return index((*Verb).name) })
 	byDigest = sync.OnceValue(func() map[string]*Verb { return index((*Verb).Digest, (*Verb).digestApart) })
@@ -281,7 +280,7 @@ func (v *Verb) digestApart() string { return v.apart.SHA() }
 // Source returns the script for a single server.
 func (v *Verb) Source() string { return source(v.Name) }
 
-// VerbOf returns the verb with that name, and nil if there is none.
+// VerbOf returns nil if no verb has that name.
 func VerbOf(name string) *Verb { return byName()[name] }
 
 // NameOf returns the name of the verb whose script has that digest, and "" if there is none.
@@ -313,7 +312,7 @@ func Parse(command []string) (c Call, ok bool) {
 	return Call{v, command[3 : 3+n], command[3+n:]}, true
 }
 
-// Key returns the key of that name in the table.
+// Key returns the key that has that name in verbs.go.
 func (c Call) Key(name string) string { return valueOf(c.Verb, c.Verb.keys, c.Keys, name) }
 
 // Arg returns the argument of that name in the table; "" if it was left out.

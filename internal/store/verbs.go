@@ -29,12 +29,12 @@ var (
 		Keys: "workers suspects rounds token", Args: "worker lease asked round", Reply: "joined", Fails: "EVICTED"})
 	step = verb(Verb{Name: "step", By: asWorker, Does: "one round of a worker: ends processes, then starts some",
 		Keys: "shared", Args: "shared worker round lease seen idle crashes solo keep head tail wake_failed done outcomes entries ends adds stopping heard ahead budget room brief passed last first lists…",
-		Reply: "outcomes odd told plain token cancels seen rank hungry again trouble recorded due unstarted last cut dropped passed heard watched expired",
+		Reply: "settled odd started plain token cancels seen rank hungry again trouble recorded due unstarted last cut dropped passed observed watched expired",
 		Fails: "EVICTED STALE", Tells: "wake done end"})
-	beat = verb(Verb{Name: "beat", By: asWorker, Does: "renews the lease of a worker, and looks for workers whose lease has lapsed",
+	beat = verb(Verb{Name: "beat", By: asWorker, Does: "renews the lease of a worker, and looks for workers whose lease has expired",
 		Keys: "shared batches recurring", Args: "shared worker lease grace judge batch",
 		Reply: "lapsed waiting held rank canceled failed returned again due now deadline batch over", Fails: "EVICTED", Tells: "wake end"})
-	sweep = verb(Verb{Name: "sweep", By: asWorker, Does: "looks once for workers whose lease has lapsed",
+	sweep = verb(Verb{Name: "sweep", By: asWorker, Does: "looks once for workers whose lease has expired",
 		Keys: "shared", Args: "shared grace", Reply: "failed returned again due", Tells: "wake end"})
 	fail = verb(Verb{Name: "fail", By: asWorker, Does: "evicts a worker and returns its tasks",
 		Keys: "shared", Args: "shared worker begin", Reply: "known returned handled left", Tells: "wake end"})

@@ -118,7 +118,7 @@ func (w *watch) synced(name string, p *post) {
 	defer w.mu.Unlock()
 	p.synced = true
 	if name == everywhere {
-		w.listed = false // queues may have been added meanwhile
+		w.listed = false // queues may have been added in the meantime
 		select {
 		case w.turn <- struct{}{}:
 		default:

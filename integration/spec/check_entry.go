@@ -2,15 +2,52 @@ package spec
 
 import "strings"
 
-// run judges a process of entries: it exists, and the entry names it. A held one whose list is missing ends
-// with its holder.
-func (x *examination) run(id string) {
+// judgeRunningAdded checks that the two fields of a running added task name each other, and that its
+// process exists.
+func (x *examination) judgeRunningAdded(id, stored string) {
+	name, _, _, isValue := readAdded(stored)
+	process := id
+	if !isValue {
+		before, _, ok := strings.Cut(stored, ":")
+		if process = before; !ok {
+			x.flaw("schedule", id, func() { x.unset(x.entries, id) })
+			return
+		}
+	}
+	_, list := x.payload(process)
+	if list == foreign {
+		return
+	}
+	if !isValue {
+		if of, _, _, ok := readAdded(x.word(x.entries, process)); !ok || of != id {
+			x.flaw("schedule", id, func() { x.unset(x.entries, id) })
+		}
+		return
+	}
+	runs, _, ok := strings.Cut(x.word(x.entries, name), ":")
+	holder := x.holder(id)
+	there := list == there || holder != ""
+	if ok && runs == id && there {
+		return
+	}
+	x.flaw("schedule", id, func() {
+		if there {
+			x.set(x.entries, name, id+":"+holder)
+		} else {
+			x.unset(x.entries, id)
+		}
+	})
+}
+
+// judgeRunning checks a field of entries: the process exists, and the entry names it. If a worker holds
+// the process without a list, the field stays until the worker ends it.
+func (x *examination) judgeRunning(id string) {
 	entry, ok := x.field(x.entries, id)
 	if !ok {
 		return
 	}
 	if _, _, _, added := readAdded(entry); added || strings.HasPrefix(id, "a:") {
-		x.judgeAdded(id, entry)
+		x.judgeRunningAdded(id, entry)
 		return
 	}
 	_, list := x.payload(id)
@@ -26,7 +63,7 @@ func (x *examination) run(id string) {
 	x.flaw("schedule", id, func() {
 		switch {
 		case its:
-			x.endRun(entry, id)
+			x.endEntry(entry, id)
 		case list == there && names == missing: // Redis has lost the entry
 			x.set(x.entry+entry, "process", id, "tried", 0, "died", 0)
 			x.remove(x.schedule, entry)
@@ -36,26 +73,16 @@ func (x *examination) run(id string) {
 	})
 }
 
-// endRun ends what an entry runs. If what it blocked has lost its time, it gets one.
-func (x *examination) endRun(entry, id string) {
-	key := x.entry + entry
-	_, timed := integer(x.word(key, "due"))
-	if _, waits := x.field(key, "payload"); waits && !timed {
-		x.set(key, "due", x.now)
-	}
-	x.ended(entry, id, "lost")
-}
-
-// An agreement is whether the other keys agree with an entry.
+// An agreement holds whether schedule, contents and entries agree with an entry.
 type agreement struct {
 	*examination
 	of, key     string // the entry
 	waits, runs bool
-	wrong, left bool // left to its holder
+	wrong, left bool // left: the holder will repair it
 }
 
-// agrees judges an entry: the other keys agree with it. What can't be repaired here is left to its holder.
-func (x *examination) agrees(entry string) {
+// judgeEntry checks that schedule, contents and entries agree with an entry.
+func (x *examination) judgeEntry(entry string) {
 	payload, seen := x.part(entry, "payload")
 	if seen == foreign || !x.exists(x.entry+entry) {
 		return
@@ -78,7 +105,7 @@ func (x *examination) agrees(entry string) {
 	a.running(process)
 	a.inSchedule(due)
 	if a.waits {
-		content := x.sum(payload, entry) + ":" + entry
+		content := x.digestIn(payload, entry) + ":" + entry
 		if _, ok := x.score(x.contents, content); !ok {
 			a.amiss(func() { x.add(x.contents, content, 0) })
 		}
@@ -88,7 +115,7 @@ func (x *examination) agrees(entry string) {
 	}
 }
 
-// amiss notes that something is wrong, and repairs it.
+// amiss records that something is wrong. With mend, it repairs it.
 func (a *agreement) amiss(cure func()) {
 	a.wrong = true
 	if a.mend {
@@ -96,7 +123,7 @@ func (a *agreement) amiss(cure func()) {
 	}
 }
 
-// timed makes sure that what waits has a time, and returns it.
+// timed returns the due time of the waiting task. If there is none, it sets one.
 func (a *agreement) timed() int64 {
 	due, ok := integer(a.word(a.key, "due"))
 	if a.waits && !ok {
@@ -109,7 +136,7 @@ func (a *agreement) timed() int64 {
 	return due
 }
 
-// running makes the process that an entry names refer to the entry.
+// running checks that the process that an entry names refers to the entry.
 func (a *agreement) running(process string) {
 	if named, ok := a.field(a.entries, process); !a.runs || ok && named == a.of {
 		return
@@ -121,7 +148,7 @@ func (a *agreement) running(process string) {
 		a.amiss(func() { a.set(a.entries, process, a.of) })
 	case list == missing && holder == "":
 		a.amiss(func() {
-			a.endRun(a.of, process)
+			a.endEntry(a.of, process)
 			a.runs = false
 		})
 	default:
@@ -129,7 +156,7 @@ func (a *agreement) running(process string) {
 	}
 }
 
-// inSchedule makes sure that an entry is in schedule if and only if it waits and nothing blocks it.
+// inSchedule checks that an entry is in schedule if and only if it waits and nothing blocks it.
 func (a *agreement) inSchedule(due int64) {
 	planned, plans := a.score(a.schedule, a.of)
 	switch {
@@ -142,8 +169,8 @@ func (a *agreement) inSchedule(due int64) {
 	}
 }
 
-// planned judges a member of schedule: something waits there.
-func (x *examination) planned(entry string) {
+// judgeScheduled checks that a member of schedule has an entry.
+func (x *examination) judgeScheduled(entry string) {
 	_, waits := x.part(entry, "payload")
 	_, runs := x.part(entry, "process")
 	_, plans := x.score(x.schedule, entry)
@@ -153,16 +180,40 @@ func (x *examination) planned(entry string) {
 		x.flaw("schedule", entry, func() { x.remove(x.schedule, entry) })
 	default:
 		if tries, _ := x.part(entry, "retries"); number(tries) > 0 {
-			x.tries++
+			x.retries++
 		}
 	}
 }
 
-// content judges a member of contents, digest:entry: that payload waits there.
-func (x *examination) content(member string) {
+// judgeAdded checks that an item of the stream is an added task, and that its payload exists.
+func (x *examination) judgeAdded(id string) {
+	if !x.is(x.added, "stream") {
+		return
+	}
+	for _, it := range x.stream(x.added).items {
+		if it.id.String() != id {
+			continue
+		}
+		entry, _, card, ok := it.added()
+		lost := false
+		if ok && cardHas(card, apart) {
+			_, seen := x.part(entry, "payload")
+			lost = seen == missing
+		}
+		switch {
+		case lost:
+			x.flaw("added", id, func() { x.dropAdded(id) })
+		case !ok:
+			x.tell("added", id, false, "")
+		}
+	}
+}
+
+// judgeContent checks that a member of contents, digest:entry, stands for a waiting task.
+func (x *examination) judgeContent(member string) {
 	of, entry := member[:min(40, len(member))], member[min(41, len(member)):]
 	payload, seen := x.part(entry, "payload")
-	if _, ok := x.score(x.contents, member); ok && (seen == missing || seen == there && x.sum(payload, entry) != of) {
+	if _, ok := x.score(x.contents, member); ok && (seen == missing || seen == there && x.digestIn(payload, entry) != of) {
 		x.flaw("schedule", entry, func() { x.remove(x.contents, member) })
 	}
 }
