@@ -76,14 +76,14 @@ func (q *Queue) DeleteAllFailed(ctx context.Context) (int, error) {
 	})
 }
 
-// withFailed changes failed tasks of each part, for a method that names some or all of them, and
-// returns how many. The queue is listed if tasks may have returned to it.
+// withFailed changes failed tasks of each part, for a method that names some or all of them. It
+// returns their number. The queue is listed if tasks may have returned to it.
 func (q *Queue) withFailed(ctx context.Context, method, verb string, ids int, change func(part *Queue) (int, error)) (int, error) {
 	switch {
 	case q.bad != nil:
 		return 0, q.wrap(verb, q.bad)
 	case ids > MaxBatchSize:
-		return 0, q.wrap(verb, tooLarge("%d ids at once; at most %d", ids, MaxBatchSize))
+		return 0, q.wrap(verb, tooLarge("%d ids were given; the limit is %d", ids, MaxBatchSize))
 	}
 	done := q.changes(method, "")
 	n, err := q.sum(ctx, func(part *Queue) (int, error) {
@@ -96,8 +96,8 @@ func (q *Queue) withFailed(ctx context.Context, method, verb string, ids int, ch
 	return n, done(n, q.wrap(verb, err))
 }
 
-// A PanicPolicy decides what happens to a task whose handler panics. runtime.Goexit counts as an
-// error.
+// A PanicPolicy decides what happens to a task whose handler panics. Calling runtime.Goexit counts
+// as returning an error.
 type PanicPolicy int
 
 const (
@@ -107,31 +107,31 @@ const (
 	FailOnPanic
 )
 
-// Permanent makes a handler's error final: the task goes to the failed queue. Of nested
-// Permanent, Malformed, RetryAfter and Snooze, the outermost decides. The first three return nil
-// for a nil err.
+// Permanent makes a handler's error final: the task goes to the failed queue. If Permanent,
+// Malformed, RetryAfter and Snooze are nested, the outermost wins. The first three return nil for
+// nil.
 func Permanent(err error) error { return engine.Permanent(err) }
 
 // Malformed is like Permanent, for a payload that can't be decoded: the task fails as
 // inspect.FailureMalformed.
 func Malformed(err error) error { return engine.Malformed(err) }
 
-// RetryAfter makes a handler's error retry the task after d, not after Backoff's delay; at once
-// if d is negative. MaxRetries still applies.
+// RetryAfter wraps err so that the task is retried after d instead of Backoff's delay, or
+// immediately if d is negative. MaxRetries still applies.
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
-// Snooze returns an error that starts the task again after d, at once if d isn't positive. Use it
-// if a task's time hasn't come: it isn't a retry, doesn't lengthen Backoff's delay, and isn't
-// logged.
+// Snooze returns an error that starts the task again after d, or immediately if d isn't positive.
+// Use it if a task's time hasn't come: it isn't a retry, doesn't lengthen Backoff's delay, and
+// isn't logged.
 func Snooze(d time.Duration) error { return engine.Snooze(d) }
 
-// IsPermanent reports whether a handler's error is a Permanent or a Malformed.
+// IsPermanent reports whether err is, or wraps, a Permanent or Malformed error.
 func IsPermanent(err error) bool { return engine.IsPermanent(err) }
 
-// IsMalformed reports whether a handler's error is a Malformed.
+// IsMalformed reports whether err is, or wraps, a Malformed error.
 func IsMalformed(err error) bool { return engine.IsMalformed(err) }
 
-// IsSnooze reports whether a handler's error is a Snooze.
+// IsSnooze reports whether err is, or wraps, a Snooze error.
 func IsSnooze(err error) bool { return engine.IsSnooze(err) }
 
 // A FailureLog says which handler failures a peer logs.
@@ -174,9 +174,9 @@ type Result struct {
 	EndedAt time.Time // by Redis's clock; zero if Outcome is OutcomeDeleted
 }
 
-// Result returns the last result under key for as long as KeepResult said, even while the next task
-// waits or runs. Without one, it fails with ErrNotEnded while a task waits or runs, otherwise with
-// ErrNoResult. Requeuing a failed task removes its result.
+// Result returns the last result under key for as long as KeepResult allows, even while the next
+// task waits or runs. Without one, it fails with ErrNotEnded while a task waits or runs, otherwise
+// with ErrNoResult. Requeuing a failed task removes its result.
 func (q *Queue) Result(ctx context.Context, key string) (*Result, error) {
 	r, err := q.result(ctx, key)
 	return r, q.wrap("result", err)
@@ -199,9 +199,9 @@ func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
 	return nil, await.ErrUnknown
 }
 
-// Wait blocks until the task that waits or runs under key ends, and returns how. That task must
-// have KeepResult, or Wait fails with ErrNoResult. If no task waits or runs under key, it returns
-// the last result at once.
+// Wait blocks until the task that waits or runs under key ends, and returns its outcome. That task
+// must have KeepResult, or Wait fails with ErrNoResult. If no task waits or runs under key, it
+// returns the last result immediately.
 //
 // Wait survives restarts of Redis, and ends with ctx or the peer. If a Put replaces the waiting
 // task, Wait waits for the new one, or returns OutcomeReplaced if that has no KeepResult.

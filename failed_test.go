@@ -44,7 +44,7 @@ func TestVerdicts(t *testing.T) {
 	is.True(worqr.IsPermanent(worqr.Malformed(no)) && worqr.IsMalformed(worqr.Malformed(no)))
 	is.True(!worqr.IsPermanent(nil) && !worqr.IsMalformed(no) && !worqr.IsPermanent(worqr.RetryAfter(no, 0)))
 	is.True(worqr.IsSnooze(worqr.Snooze(time.Minute)) && !worqr.IsPermanent(worqr.Snooze(time.Minute)))
-	is.Equal(worqr.Snooze(time.Minute).Error(), "it starts again in 1m0s")
+	is.Equal(worqr.Snooze(time.Minute).Error(), "snoozed for 1m0s")
 }
 
 // Bad keys fail, and unknown keys have no result. Neither call blocks.

@@ -21,7 +21,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Handler works on one task. What it returns decides:
+// A Handler works on one task. Its result decides the outcome:
 //
 //	nil                  finished
 //	an error             retried after Backoff; after MaxRetries, failed
@@ -46,19 +46,20 @@ type HandleOptions struct {
 	// handlers that mostly wait.
 	Concurrency int
 	Timeout     time.Duration // ends an attempt's context with ErrTimeout; 0 is no limit
-	Grace       time.Duration // for a handler to return once its context has ended; 0 is 10 s
+	Grace       time.Duration // how long a handler may run once its context has ended; 0 is 10 s
 	MaxRetries  int           // before a task fails for good; 0 is 10, negative none
 	MaxCrashes  int           // a task fails after this many workers died holding it; 0 is 3, negative never
 	// Backoff returns the delay before t is retried after err. Nil is 2 s, doubling to 5 min,
 	// ±25 %. It must be safe for concurrent use, and not change t.Payload.
 	Backoff func(t *Task, err error) time.Duration
-	// Exclusive ends the context before another peer can start the task. Without it, handlers
-	// keep running while Redis is down.
+	// Exclusive makes the context end before another peer can start the task, except after
+	// FailWorker. Without it, handlers keep running while Redis is down.
 	Exclusive  bool
 	OnPanic    PanicPolicy
 	KeepFailed int // failed tasks that the queue keeps, newest first; 0 is 1,000
-	// OnFailed, if set, handles failed tasks: if it returns nil, the task is removed, else retried.
-	// OnFailedOptions default to Concurrency 1, MaxRetries 100, and Backoff 10 s, doubling to 15 min.
+	// OnFailed, if set, handles failed tasks: if it returns nil, the task is removed; otherwise
+	// it's retried. OnFailedOptions default to Concurrency 1, MaxRetries 100, and Backoff 10 s,
+	// doubling to 15 min.
 	OnFailed        Handler
 	OnFailedOptions *HandleOptions
 	Priority        int // of queues that compete for Options.Capacity: higher goes first
@@ -320,7 +321,7 @@ func Mux(handlers map[string]Handler) Handler {
 	handlers = maps.Clone(handlers)
 	for typ, h := range handlers {
 		if h == nil {
-			panic(fmt.Sprintf("worqr: the handler of type %q is nil", typ))
+			panic(fmt.Sprintf("worqr: the handler for type %q is nil", typ))
 		}
 	}
 	return func(ctx context.Context, t *Task) error {
@@ -329,9 +330,9 @@ func Mux(handlers map[string]Handler) Handler {
 		case h != nil:
 			return h(ctx, t)
 		case !typed:
-			return errors.New("worqr: the task has no header \"type\"; Mux needs it, or a handler of type \"\"")
+			return errors.New("worqr: the task has no \"type\" header, and Mux has no handler for \"\"")
 		default:
-			return fmt.Errorf("worqr: Mux has no handler of type %.100q", typ)
+			return fmt.Errorf("worqr: Mux has no handler for type %.100q", typ)
 		}
 	}
 }

@@ -314,9 +314,9 @@ func TestMux(t *testing.T) {
 	typed := func(typ string) *worqr.Task { return &worqr.Task{Headers: map[string]string{"type": typ}} }
 	is.Equal(h(t.Context(), typed("charge")), said)
 	for wants, task := range map[string]*worqr.Task{
-		`no handler of type "refund\n"`: typed("refund\n"),
-		`no handler of type ""`:         typed(""),
-		`no header "type"`:              {}, // Mux copied the map
+		`no handler for type "refund\n"`: typed("refund\n"),
+		`no handler for type ""`:         typed(""),
+		`no "type" header`:               {}, // Mux copied the map
 	} {
 		err := h(t.Context(), task)
 		is.True(strings.Contains(err.Error(), wants))
@@ -324,7 +324,7 @@ func TestMux(t *testing.T) {
 	}
 	is.NoErr(worqr.Mux(all)(t.Context(), &worqr.Task{}))
 	is.True(len(fmt.Sprint(h(t.Context(), typed(strings.Repeat("x", 1000))))) < 200)
-	defer func() { is.Equal(recover(), `worqr: the handler of type "none" is nil`) }()
+	defer func() { is.Equal(recover(), `worqr: the handler for type "none" is nil`) }()
 	worqr.Mux(map[string]worqr.Handler{"none": nil})
 }
 

@@ -71,7 +71,7 @@ type hearing struct {
 
 	// Owned by follow.
 	heard  map[store.Keys]bool
-	synced chan struct{} // has an element once everything is subscribed
+	synced chan struct{} // holds a value once everything is subscribed
 	stop   func()
 }
 

@@ -24,7 +24,7 @@ func (q *Queue) Len(ctx context.Context) (int, error) {
 	return n, q.wrap("count", err)
 }
 
-// Peek returns the payload that starts next, or ErrNoTask when nothing is due.
+// Peek returns the payload of the next task to start, or ErrNoTask when nothing is due.
 func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
 	var payload []byte
 	parts, err := q.known(ctx, false)
@@ -137,9 +137,9 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return q.change(ctx, "Resume", "resume", func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })
 }
 
-// Delete drops all waiting tasks, perhaps including some added meanwhile. It fails if they arrive too
-// fast. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a running peer
-// has registered with Every; others end.
+// Delete drops all waiting tasks, possibly including some added while it runs. It fails if they
+// arrive too fast. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a
+// running peer has registered with Every; the rest end.
 func (q *Queue) Delete(ctx context.Context) error {
 	return q.change(ctx, "Delete", "delete", func(part *Queue) error {
 		if err := store.Delete(ctx, q.peer.calls, part.keys); err != nil {
@@ -179,16 +179,16 @@ func (q Queue) LogValue() slog.Value {
 }
 
 // Spread returns a handle to the queue split into n parts, 1 to 256, over the nodes of a Redis
-// Cluster. Use it for every call: Peer.Queue alone means the plain queue, which is one more part.
-// All programs must use the same n. Order holds, and tokens rise, within a part. docs/operations.md
-// lists what else differs.
+// Cluster. Use this handle for every call: Peer.Queue alone means the unspread queue, which is one
+// more part. All programs must use the same n. Order and rising tokens are only guaranteed within a
+// part. docs/operations.md lists what else differs.
 func (q *Queue) Spread(n int) *Queue {
 	s := *q
 	s.spread = nil
 	switch {
 	case s.bad != nil:
 	case n < 1 || n > store.MaxParts:
-		s.bad = fmt.Errorf("%w: Spread(%d): it must be 1 to %d", ErrInvalid, n, store.MaxParts)
+		s.bad = fmt.Errorf("%w: Spread(%d): n must be between 1 and %d", ErrInvalid, n, store.MaxParts)
 	case n > 1 && len(q.name) > store.MaxWhole:
 		s.bad = badName("queue", q.name, fmt.Errorf("the name has %d bytes; the limit for a queue that is spread is %d", len(q.name), store.MaxWhole))
 	case n > 1:
@@ -205,15 +205,15 @@ func (q *Queue) Spread(n int) *Queue {
 // A spread is the parts of a queue.
 type spread struct {
 	parts []*Queue
-	rest  *Queue // the plain queue: tasks enqueued before the spread, or by programs that don't spread it
+	rest  *Queue // the unspread queue: tasks enqueued before the spread, or by programs that don't spread it
 	turn  atomic.Uint32
 
 	last  atomic.Pointer[record] // nil until it's read
-	wider atomic.Int64           // others' larger number, once logged
+	wider atomic.Int64           // other programs' larger number, once logged
 	quiet sync.Map               // ids of parts that didn't answer the last request for tasks
 }
 
-// A record is the number of parts over which others have spread a queue.
+// A record is the number of parts over which other programs have spread a queue.
 type record struct {
 	parts int // 0 if there is no record, or it can't be read
 	at    time.Time
@@ -239,7 +239,7 @@ func (q *Queue) all() []*Queue {
 	return append(q.spread.parts[:len(q.spread.parts):len(q.spread.parts)], q.spread.rest)
 }
 
-// with returns the parts of the queue and, if others have spread it over n, their parts, too.
+// with returns the parts of the queue and, if other programs have spread it over n, their parts.
 func (q *Queue) with(n int) []*Queue {
 	all := q.all()
 	if n < 2 || n > store.MaxParts || q.spread != nil && n == len(q.spread.parts) {
@@ -287,8 +287,8 @@ func (q *Queue) next() *Queue {
 	return q.spread.parts[q.spread.turn.Add(1)%uint32(len(q.spread.parts))]
 }
 
-// of returns the part for a nonce or for the payload of a unique task. It fails if others have
-// spread the queue over another number of parts: they would look elsewhere.
+// of returns the part for a nonce or for the payload of a unique task. It fails if other programs
+// have spread the queue over another number of parts: they would look elsewhere.
 func (q *Queue) of(ctx context.Context, what []byte) (*Queue, error) {
 	if q.spread == nil {
 		return q, nil
@@ -330,7 +330,7 @@ func (q *Queue) fresh(ctx context.Context, once string) (part *Queue, i, n int, 
 // agreeEach is how long a peer relies on the number of parts it last read.
 const agreeEach = time.Minute
 
-// agree fails if others have spread the queue over another number of parts.
+// agree fails if other programs have spread the queue over another number of parts.
 func (q *Queue) agree(ctx context.Context) error {
 	if q.spread == nil || q.bad != nil {
 		return nil
@@ -352,7 +352,7 @@ func (q *Queue) agree(ctx context.Context) error {
 }
 
 // tell records over how many parts the queue is spread, so that a peer that knows only its name
-// sees all of it. It does so once in a while, and a failure does no harm.
+// sees all of it. It's called once in a while, and a failure is harmless.
 func (q *Queue) tell(ctx context.Context) {
 	if q.spread == nil || !q.peer.spreads.Due(q.name) {
 		return
@@ -363,7 +363,7 @@ func (q *Queue) tell(ctx context.Context) {
 }
 
 // toServe returns the parts that a peer serves, including further ones if other programs have
-// spread the queue over more. So peers can be replaced one by one when the number changes.
+// spread the queue over more, so that peers can be replaced one by one when the number changes.
 func (q *Queue) toServe(ctx context.Context) ([]*Queue, error) {
 	n := len(q.spread.parts)
 	said, err := store.Spread(ctx, q.peer.calls, q.peer.space, q.name, n, true)
@@ -376,8 +376,8 @@ func (q *Queue) toServe(ctx context.Context) ([]*Queue, error) {
 	return q.with(said), nil
 }
 
-// whole returns the queue as others have spread it, if this handle isn't spread: a caller that asks
-// about a task may know only the name.
+// whole returns the queue as other programs have spread it, if this handle isn't spread: a caller
+// that asks about a task may know only the name.
 func (q *Queue) whole(ctx context.Context) (*Queue, error) {
 	if q.spread != nil || q.bad != nil {
 		return q, nil

@@ -23,8 +23,9 @@ type Schedule interface {
 
 type interval time.Duration
 
-// Interval returns a Schedule whose times are the multiples of d, counted from year 1 in UTC: every
-// hour is on the hour, every day at midnight, every week on Monday. Every needs at least a second.
+// Interval returns a Schedule whose times are the multiples of d since year 1 in UTC: hourly ones
+// are on the hour, daily ones at midnight, weekly ones on Monday. Queue.Every requires at least a
+// second.
 func Interval(d time.Duration) Schedule { return interval(d) }
 
 func (d interval) Next(t time.Time) time.Time {
@@ -49,19 +50,19 @@ const MaxEveryPayload = 64 << 10
 // longestRecurring leaves room for the timestamp in the key of a failed occurrence.
 const longestRecurring = MaxKeySize - 24
 
-// Every runs payload under key, 1 to 1,000 bytes, at the times of schedule: once per time across
-// the fleet, while a running peer has called Every. Call it in each process, before or during
-// Run. It does no I/O; Run registers the schedule in Redis.
+// Every enqueues payload under key, 1 to 1,000 bytes, at each time of schedule: once across the
+// fleet, as long as a running peer has called Every. Call it in each process, before or during Run.
+// It does no I/O; Run registers the schedule in Redis.
 //
 // The next occurrence is planned before the handler of one starts, and waits until that one has
-// finished or failed for good. So runs don't overlap, unless a worker is evicted while its handler
-// keeps running. Retries and crashes count for one occurrence. CancelKey and RemoveKey drop one,
+// finished or failed for good, so runs don't overlap unless a worker is evicted while its handler
+// keeps running. Retries and crashes are counted per occurrence. CancelKey and RemoveKey drop one,
 // Put under key moves the next one, and RunNow adds one.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
 // gone. A peer that calls Every again replaces its own; a nil schedule withdraws it. When the last
-// peer with a schedule withdraws it or stops, the job stops recurring within 2 to 10 s,
-// depending on the lease, and a peer logs it. docs/scheduling.md has details.
+// peer with a schedule withdraws it or stops, the job stops recurring within 2 to 10 s, depending
+// on the lease, and a peer logs it. See docs/scheduling.md.
 //
 // It fails with ErrInvalid if the schedule has no next time, or times less than a second apart, and
 // with ErrTooLarge beyond MaxEveryPayload.
@@ -85,9 +86,9 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	case q.keys.IsFailed():
 		return fmt.Errorf("%w: a failed queue can't have recurring tasks", ErrInvalid)
 	case len(key) > longestRecurring:
-		return tooLarge("a key of %d bytes; at most %d for a recurring task", len(key), longestRecurring)
+		return tooLarge("the key has %d bytes; the limit for a recurring task is %d", len(key), longestRecurring)
 	case len(payload) > MaxEveryPayload:
-		return tooLarge("a payload of %d bytes; at most %d for a recurring task", len(payload), MaxEveryPayload)
+		return tooLarge("the payload has %d bytes; the limit for a recurring task is %d", len(payload), MaxEveryPayload)
 	case o.SkipLate != 0 && o.SkipLate < time.Millisecond:
 		return fmt.Errorf("%w: SkipLate %v is below a millisecond", ErrInvalid, o.SkipLate)
 	case !o.Expires.IsZero():
@@ -118,9 +119,9 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	return nil
 }
 
-// recursAt returns the part of the recurring task under key. If others have spread the queue over
-// more parts, it's one of theirs, which this peer serves, too, so that all peers register it in one
-// place.
+// recursAt returns the part of the recurring task under key. If other programs have spread the
+// queue over more parts, it's one of theirs, so that all peers register it in one place. This peer
+// serves that part, too.
 func (q *Queue) recursAt(ctx context.Context, key string) (store.Target, error) {
 	part, err := q.ofKey(ctx, key)
 	if last := q.recent(); err != nil && last != nil && last.parts > len(q.spread.parts) && last.parts <= store.MaxParts {
@@ -133,8 +134,8 @@ func (q *Queue) recursAt(ctx context.Context, key string) (store.Target, error) 
 }
 
 // RunNow runs the recurring task under key once, now, with its payload and properties. Its schedule
-// doesn't change. While an occurrence runs, the new one waits for its end; if one waits for its retry,
-// that starts instead. RunNow reports whether something recurs under key.
+// doesn't change. While an occurrence runs, the new one waits for it; if one waits for its retry,
+// the retry starts instead. RunNow reports whether something recurs under key.
 func (q *Queue) RunNow(ctx context.Context, key string) (bool, error) {
 	part, err := q.keyed(ctx, key)
 	if err != nil {
@@ -169,8 +170,8 @@ func (p *Peer) recur(ctx context.Context) (wait func()) {
 	return running.Wait
 }
 
-// Recurring yields the recurring tasks of the queue, in no order. If the keys of some are damaged, it
-// yields an error after the others.
+// Recurring yields the queue's recurring tasks, in no order. If the keys of some are damaged, it
+// yields an error last.
 func (q *Queue) Recurring(ctx context.Context) iter.Seq2[inspect.RecurringTask, error] {
 	return listed(rowsOf(ctx, q, store.Recurring, store.InTurn), q.bad, q.wrapper("list recurring tasks"), doctor.Recurring)
 }

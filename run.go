@@ -16,7 +16,7 @@ import (
 )
 
 // Run joins the queues that have handlers and serves them until ctx ends or Shutdown is called;
-// Handle and Unhandle work meanwhile. Then it drains: it takes no more tasks, lets handlers go on
+// Handle and Unhandle work meanwhile. Then it drains: it takes no more tasks, lets handlers run on
 // for Options.Drain, ends the contexts of the rest with ErrShutdown, returns their tasks to the
 // front, and leaves, all within Drain+Grace+5 s.
 //
@@ -51,7 +51,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	p.serve(fetch)
 	services := p.shutting()
 	for _, s := range p.fleet.Sessions() {
-		s.Drain() // also queues served without a handler
+		s.Drain() // including queues served by hand
 	}
 	if n := p.engine.Counts().Running.Load(); n > 0 {
 		p.log.Info("worqr: draining", "handlers", n, "for", p.opts.Drain)
@@ -129,10 +129,10 @@ func (p *Peer) shutting() []*service {
 	return all
 }
 
-// serve serves the queues that have handlers until ctx ends, and parts that others add to spread
-// queues. If it can't read a number of parts, it tries again the next time.
+// serve serves the queues that have handlers until ctx ends, and parts that other programs add to
+// spread queues. If it can't read a number of parts, it tries again the next time.
 func (p *Peer) serve(ctx context.Context) {
-	var asking sync.WaitGroup // the node that has the numbers may be down while others serve
+	var asking sync.WaitGroup // the node that has the numbers may be down while other nodes answer
 	defer asking.Wait()
 	for ctx.Err() == nil {
 		for _, s := range p.current() {
@@ -176,13 +176,12 @@ func (q *Queue) handled(h Handler, o engine.Options) *service {
 // handledBy is the context key for the queue's id in the contexts of its handlers.
 type handledBy struct{}
 
-// setBase sets the parent of the contexts of handlers.
 func (s *service) setBase(ctx context.Context) {
 	s.SetBase(context.WithValue(ctx, handledBy{}, s.queue.id))
 }
 
-// asks reports whether it's time to look for parts that others have added. If so, the caller calls
-// widen.
+// asks reports whether it's time to look for parts that other programs have added. If so, the
+// caller calls widen.
 func (s *service) asks(every time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +192,7 @@ func (s *service) asks(every time.Duration) bool {
 	return true
 }
 
-// widen also serves the parts that others have added.
+// widen starts serving the parts that other programs have added.
 func (s *service) widen(ctx context.Context) {
 	parts, err := s.queue.toServe(ctx)
 	if err != nil {
@@ -305,8 +304,8 @@ func (p *Peer) begin(ctx context.Context) error {
 // reminder is how often Run logs that it still can't start.
 const reminder = time.Minute
 
-// persist starts the worker, however long that takes. It logs the error now and then, since someone
-// may be waiting. If ctx ends before anything has failed, there is no error.
+// persist retries until the worker has started. It logs a lasting error, and repeats that once a
+// minute, in case someone is watching. If ctx ends before anything has failed, there is no error.
 func (p *Peer) persist(ctx context.Context) (started bool, _ error) {
 	var upset logs.Outage
 	var failed error // the last failure that isn't the end of ctx
@@ -327,7 +326,7 @@ func (p *Peer) persist(ctx context.Context) (started bool, _ error) {
 			return false, err
 		}
 		upset.Note(p.log, "can't start the worker; retrying", err)
-		if time.Since(tried) >= time.Second { // the failure lasts, so it's worth a line
+		if time.Since(tried) >= time.Second { // not a blip, so log it now
 			upset.Note(p.log, "can't start the worker; retrying", err)
 		}
 		if time.Since(said) >= reminder {

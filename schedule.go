@@ -86,12 +86,12 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 	return fresh, err
 }
 
-// An OnceError says that Put did nothing, since a call with the same Once has put or added the task
+// An OnceError says that Put did nothing, because an earlier call with this Once added the task
 // under Key.
 type OnceError struct{ Key string }
 
 func (e *OnceError) Error() string {
-	return "worqr: a call with the same Once has added the task under another key, which is in OnceError.Key"
+	return "worqr: an earlier call with this Once added the task under another key; see OnceError.Key"
 }
 
 func (e *OnceError) GoString() string { return e.Error() } // without the key, for logs
@@ -101,13 +101,13 @@ func checkKey(key string) error {
 	case key == "":
 		return fmt.Errorf("%w: the key is empty", ErrInvalid)
 	case len(key) > MaxKeySize:
-		return tooLarge("a key of %d bytes; at most %d", len(key), MaxKeySize)
+		return tooLarge("the key has %d bytes; the limit is %d", len(key), MaxKeySize)
 	}
 	return nil
 }
 
-// millis converts a time for Redis; 0 is now. It compares seconds, since for extreme times of
-// time.Unix neither milliseconds nor Before make sense.
+// millis converts a time for Redis; 0 is now. It compares seconds, since time.Unix can produce
+// times for which neither milliseconds nor Before work.
 func millis(t time.Time) (int64, error) {
 	switch {
 	case t.IsZero():
@@ -175,8 +175,8 @@ type Properties struct {
 	// OnceFor is at most MaxOnceFor; 0 is 24 h. Redis keeps about 220 bytes for it.
 	Once    string
 	OnceFor time.Duration
-	// KeepResult is how long Queue.Result and Queue.Wait know how the task ended: MinKeepResult to
-	// MaxKeepResult.
+	// KeepResult is how long the outcome stays available to Queue.Result and Queue.Wait:
+	// MinKeepResult to MaxKeepResult.
 	KeepResult time.Duration
 }
 
@@ -204,9 +204,9 @@ func (p *Properties) card() ([]byte, error) {
 	}
 	switch {
 	case len(p.Headers) > MaxHeaders:
-		return nil, tooLarge("%d headers; at most %d", len(p.Headers), MaxHeaders)
+		return nil, tooLarge("the task has %d headers; the limit is %d", len(p.Headers), MaxHeaders)
 	case size > MaxHeaderBytes:
-		return nil, tooLarge("headers of %d bytes; at most %d, so put the data into the payload", size, MaxHeaderBytes)
+		return nil, tooLarge("the headers have %d bytes; the limit is %d; put the data into the payload", size, MaxHeaderBytes)
 	case p.Timeout < 0 || p.Timeout > maxSpecial:
 		return nil, fmt.Errorf("%w: a Timeout of %v isn't between 0 and a year", ErrInvalid, p.Timeout)
 	case p.MaxRetries > mostTries:
@@ -233,7 +233,7 @@ func (p *Properties) once() (store.Once, error) {
 	case p.Once == "":
 		return store.Once{}, fmt.Errorf("%w: OnceFor is set without Once", ErrInvalid)
 	case len(p.Once) > MaxKeySize:
-		return store.Once{}, tooLarge("a Once of %d bytes; at most %d", len(p.Once), MaxKeySize)
+		return store.Once{}, tooLarge("Once has %d bytes; the limit is %d", len(p.Once), MaxKeySize)
 	case p.OnceFor == 0:
 		return store.Once{ID: p.Once, Window: onceFor}, nil
 	case p.OnceFor < time.Millisecond || p.OnceFor > MaxOnceFor:
@@ -344,7 +344,7 @@ func (q *Queue) addMany(ctx context.Context, tasks []TaskSpec) ([]string, error)
 		return nil, err
 	}
 	if store.SpansAdded(added) {
-		return nil, tooLarge("%d tasks in one call; at most %d, of 1 MiB together, so call AddMany for each part of them", len(tasks), store.AddedLength)
+		return nil, tooLarge("%d tasks were given; the limit is %d, and 1 MiB in total; split them over several calls of AddMany", len(tasks), store.AddedLength)
 	}
 	part, i, n, err := q.fresh(ctx, "")
 	if err != nil {

@@ -97,14 +97,14 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 		return nil, q.bad
 	}
 	if n < 1 || n > engine.MaxStarts {
-		return nil, fmt.Errorf("%w: can't start %d tasks at once; the limit is 1 to %d", ErrInvalid, n, engine.MaxStarts)
+		return nil, fmt.Errorf("%w: n is %d; it must be between 1 and %d", ErrInvalid, n, engine.MaxStarts)
 	}
 	return q.startSome(ctx, n)
 }
 
-// startSome starts up to n tasks from whichever parts have some. A part that doesn't answer soon is
-// asked last from then on, and all such parts share the time of one call: the node of some may be
-// down while others have tasks. If none answers, each gets the full time.
+// startSome starts up to n tasks from whichever parts have tasks. A part that doesn't answer soon
+// is asked last from then on, and all such parts share the time of one call: their nodes may be
+// down while other parts have tasks. If none answers, each gets the full time.
 func (q *Queue) startSome(ctx context.Context, n int) (tasks []*Task, err error) {
 	if q.spread == nil {
 		return q.startHere(ctx, n)
@@ -229,7 +229,7 @@ func (t *Task) end(ctx context.Context, o store.Outcome) error {
 type unstarted struct{}
 
 func (unstarted) Error() string {
-	return "no worker has started this task: it's not from a Handler or StartTask"
+	return "no worker has started this task; a Task must come from a Handler or StartTask"
 }
 func (unstarted) Is(target error) bool { return target == ErrNotOwner }
 
@@ -266,7 +266,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	case nonce == "":
 		return false, q.wrap("enqueue once", fmt.Errorf("%w: the nonce is empty", ErrInvalid))
 	case len(nonce) > MaxKeySize:
-		return false, q.wrap("enqueue once", tooLarge("a nonce of %d bytes; at most %d", len(nonce), MaxKeySize))
+		return false, q.wrap("enqueue once", tooLarge("the nonce has %d bytes; the limit is %d", len(nonce), MaxKeySize))
 	}
 	part, began := q, q.peer.trace.Enqueues()
 	if err = q.checkPayloads(payloads); err == nil {
@@ -281,8 +281,8 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	return fresh, err
 }
 
-// EnqueueUnique adds the payload at the back. It fails with ErrDuplicate while an equal payload
-// that it added waits or runs. A task requeued from the failed queue doesn't count.
+// EnqueueUnique adds the payload at the back. It fails with ErrDuplicate while a task it added with
+// the same payload waits or runs. A task requeued from the failed queue doesn't count.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	began, err := q.peer.trace.Enqueues(), q.checkPayloads([][]byte{payload})
 	part := q
@@ -306,9 +306,9 @@ func (q *Queue) checkPayloads(payloads [][]byte) error {
 	case q.bad != nil:
 		return q.bad
 	case len(payloads) == 0:
-		return fmt.Errorf("%w: there is no payload", ErrInvalid)
+		return fmt.Errorf("%w: no payloads were given", ErrInvalid)
 	case len(payloads) > MaxBatchSize:
-		return tooLarge("%d payloads at once; at most %d, so split them", len(payloads), MaxBatchSize)
+		return tooLarge("%d payloads were given; the limit is %d; split them", len(payloads), MaxBatchSize)
 	}
 	for i, p := range payloads {
 		if most := q.peer.opts.MaxPayload; len(p) > most {
@@ -316,7 +316,7 @@ func (q *Queue) checkPayloads(payloads [][]byte) error {
 			if len(payloads) > 1 {
 				which = fmt.Sprintf("payload %d of %d", i+1, len(payloads))
 			}
-			return tooLarge("%s has %d bytes; at most %d, so raise Options.MaxPayload, or store the data elsewhere and enqueue a reference to it", which, len(p), most)
+			return tooLarge("%s has %d bytes; the limit is %d; raise Options.MaxPayload, or store the data elsewhere and enqueue a reference to it", which, len(p), most)
 		}
 	}
 	return nil
@@ -332,12 +332,12 @@ func tooLarge(format string, args ...any) error {
 // Cancel doesn't find tasks from Add; use CancelKey. If it fails halfway, call it again.
 func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, error) {
 	if len(payload) > MaxPayloadSize {
-		return nil, q.wrap("cancel", tooLarge("a payload of %d bytes; at most %d", len(payload), MaxPayloadSize))
+		return nil, q.wrap("cancel", tooLarge("the payload has %d bytes; the limit is %d", len(payload), MaxPayloadSize))
 	}
 	began := q.peer.trace.Cancels()
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
 	report := &CancelReport{queue: q}
-	var mu sync.Mutex // protects c
+	var mu sync.Mutex // protects report
 	err := q.each(ctx, true, func(part *Queue) error {
 		// Tasks of accepted batches are canceled, too. If a key has the wrong type, there is no
 		// batch, or the next call fails.
@@ -445,7 +445,7 @@ func (c *CancelReport) look(ctx context.Context, closely bool) error {
 	return nil
 }
 
-// patient makes calls that change nothing, for callers that wait anyway.
+// patient makes calls that change nothing, for callers that are waiting anyway.
 func (p *Peer) patient() store.Runner { return store.Reads(p.calls, p.opts.CallTimeout) }
 
 // examineEach is how often Wait checks whether the workers it waits for still respond.

@@ -15,8 +15,8 @@ import (
 )
 
 // StartWorker registers the peer and starts heartbeats. Call it instead of Run, or before Run to
-// fail fast. It fails with ErrEvictionPolicy, with ErrProtocol, and below Redis 6.2; then nothing
-// has started.
+// fail fast. It fails with ErrEvictionPolicy or ErrProtocol, or if Redis is older than 6.2; then
+// nothing has started.
 func (p *Peer) StartWorker(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("start worker", p.bad)
@@ -54,7 +54,7 @@ func (p *Peer) alone(ctx context.Context, do func() error) error {
 }
 
 // StopWorker ends the contexts of tasks with ErrShutdown, returns the tasks to the front, and
-// leaves. If ctx ends or Redis fails first, it stops anyway and returns the error. It fails with
+// leaves. If ctx ends or Redis fails first, it still stops, and returns the error. It fails with
 // ErrNotStarted, and with ErrInvalid while Run is running.
 func (p *Peer) StopWorker(ctx context.Context) error {
 	if p.isRunning() {
@@ -199,8 +199,8 @@ func statsOf(c *engine.Counts) inspect.PeerStats {
 	}
 }
 
-// Ping asks Redis, or each master of a cluster, whether it answers. If one doesn't, or ctx ends
-// first, it fails with ErrUnreachable.
+// Ping checks that Redis, or each master of a cluster, answers. If one doesn't, or ctx ends first,
+// it fails with ErrUnreachable.
 func (p *Peer) Ping(ctx context.Context) error {
 	if p.bad != nil {
 		return wrap("ping", p.bad)
@@ -212,15 +212,14 @@ func (p *Peer) Ping(ctx context.Context) error {
 	return wrap("ping", err)
 }
 
-// LastBeat returns when the last heartbeat that Redis answered was sent, or the worker was started,
-// by this peer's clock. In a cluster, the node silent for longest counts. It's zero while the
-// worker isn't started.
+// LastBeat returns when the last answered heartbeat was sent, or the worker was started, by this
+// peer's clock. In a cluster, the node silent for longest counts. It's zero while the worker isn't
+// started.
 func (p *Peer) LastBeat() time.Time { return p.fleet.LastBeat() }
 
-// Ready returns nil while the worker is a member of all its queues and its lease is valid. It doesn't
-// ask Redis. Otherwise it fails with ErrNotStarted, ErrNotWorking (a queue isn't joined yet),
-// ErrEvicted, ErrLeaseExpired (Redis was silent for nine tenths of the lease) or ErrShutdown (Run
-// drains).
+// Ready returns nil while the worker is a member of all its queues and its lease is valid. It
+// doesn't ask Redis. Otherwise it fails with ErrNotStarted, ErrNotWorking (a queue isn't joined
+// yet), ErrEvicted, ErrLeaseExpired or ErrShutdown (Run drains).
 func (p *Peer) Ready() error { return wrap("not ready", p.unready()) }
 
 func (p *Peer) unready() error {
@@ -245,7 +244,7 @@ func (p *Peer) unready() error {
 	return p.fleet.Unfit()
 }
 
-var errUnserved = fmt.Errorf("%w: Run hasn't begun to serve", ErrNotWorking)
+var errUnserved = fmt.Errorf("%w: Run hasn't started serving yet", ErrNotWorking)
 
 // isMissing reports whether a queue that the peer should serve has no part yet. The fleet knows
 // which parts it has yet to join.
@@ -279,8 +278,8 @@ func probe(check func() error) http.Handler {
 }
 
 // Unhandle removes the queue's handler, and OnFailed: the peer returns tasks that haven't begun,
-// waits for the others, and leaves the queue. If ctx ends first, it ends the handlers' contexts
-// with ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more.
+// waits for the rest, and leaves the queue. If ctx ends first, it ends the handlers' contexts with
+// ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more.
 //
 // It fails with ErrNotWorking if there is no handler, and with ErrInvalid if ctx is the
 // context of one of the queue's handlers.

@@ -237,7 +237,7 @@ func TestReady(t *testing.T) {
 			t.Errorf("%d %q, want %q", status, said, text)
 		}
 	}
-	unready(worqr.ErrNotStarted, "the worker is not started; call Run or StartWorker")
+	unready(worqr.ErrNotStarted, "the worker isn't started; call Run or StartWorker")
 	is.True(p.LastBeat().IsZero())
 	starts, release := make(chan string, 1), make(chan struct{})
 	q.Handle(holding(starts, release), nil)

@@ -12,9 +12,9 @@
 //
 // # Terms
 //
-// A task is a unit of work; its payload is raw bytes. A queue is a first-in, first-out list of
-// tasks plus a schedule: tasks with a key or a time, and retries. Due tasks start before the others.
-// An attempt is one run of a task. A worker is a registered peer. It renews its lease with
+// A task is a unit of work; its payload is raw bytes. A queue has a first-in, first-out list, tasks
+// from Add, and a schedule: tasks with a key or a time, and retries. Due tasks start before other
+// tasks. An attempt is one run of a task. A worker is a registered peer. It renews its lease with
 // heartbeats; when the lease expires, it's evicted, and its tasks return to the front of their
 // queues.
 //
@@ -22,19 +22,19 @@
 //
 // Delivery is at least once: a task runs again if its worker dies or is cut off before the outcome
 // is stored. Each attempt has a fencing token, and Redis records at most one outcome per token.
-// Tasks start in the order they were enqueued. A canceled task never runs again. An outage of Redis
-// evicts no worker. At the defaults, tasks of a killed process start again within 4.5 s.
+// Tasks start in the order they were enqueued. A canceled task never runs again. A Redis outage
+// never evicts a worker. With default settings, a killed process's tasks start again within 4.5 s.
 // docs/guarantees.md has the conditions.
 //
 // # Calls
 //
 // All methods are safe for concurrent use. Those with a context block until Redis answers or the
 // context ends, and fail if Redis is silent for [Options.CallTimeout]. After [ErrUnknownOutcome],
-// the call may have taken effect. After other errors, it hasn't, except that calls on many tasks,
-// such as Cancel, Delete and FailWorker, may be partly done, and StopWorker, StopWork, Unhandle and
-// Close stop in any case. Listings read a page at a time, aren't snapshots, and stop after the
-// first error. Printed or logged values never show payloads, keys or results. Result types are in
-// package inspect; types for [Options.Trace] are in worqrtrace.
+// the call may have taken effect. After any other error, it hasn't. Two exceptions: calls on many
+// tasks, such as Cancel, Delete and FailWorker, may be partly done, and StopWorker, StopWork,
+// Unhandle and Close stop regardless. Listings read a page at a time, aren't snapshots, and stop
+// after the first error. Printed or logged values never show payloads, keys or results. Result
+// types are in package inspect; types for [Options.Trace] are in worqrtrace.
 package worqr
 
 import (
@@ -95,29 +95,29 @@ var (
 	ErrNotEnded = errors.New("worqr: the task hasn't ended") // a task waits or runs under the key
 )
 
-// A Pool provides connections. A *redis.Pool only dials them: its limits don't apply. GetContext
-// must not call the peer's methods. See docs/options.md.
+// A Pool provides connections. From a *redis.Pool, worqr takes only the dial function, not the
+// limits. GetContext must not call the peer's methods. See docs/options.md.
 type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
 
 // Options configure a Peer. A zero field means the default. See docs/options.md.
 type Options struct {
-	// Prefix starts every key and channel name; "" is "worqr". Each fleet in a Redis needs its
-	// own, whatever its database.
+	// Prefix starts every key and channel name; "" is "worqr". Each fleet on a server needs its
+	// own, even in different databases.
 	Prefix string
 	Name   string // shown next to the worker's id; "" is host:pid
-	// Lease is how long this peer may be silent before others take its tasks; 0 is 3 s, negative is
-	// forever. Use one Lease for all peers of a queue.
+	// Lease is how long this peer may be silent before other peers take its tasks; 0 is 3 s,
+	// negative is forever. Use one Lease for all peers of a queue.
 	Lease    time.Duration
-	Drain    time.Duration // for handlers to finish once Run's context ends; 0 is 25 s, negative none
+	Drain    time.Duration // how long handlers get once Run's context ends; 0 is 25 s, negative none
 	Capacity int           // maximum total Weight of running tasks; 0 is no limit
 	// CallTimeout is how long a call waits while Redis sends nothing; 0 is 5 s. Each MiB of
 	// payload adds a second.
 	CallTimeout time.Duration
 	MaxPayload  int           // bytes of a payload that this peer enqueues; 0 is DefaultMaxPayload
 	MaxResult   int           // bytes of a result in events and in Queue.Result; 0 is 1 MiB
-	DialTimeout time.Duration // of each step of connecting; 0 is 2 s
+	DialTimeout time.Duration // per step: TCP and TLS, login; 0 is 2 s
 	TLSConfig   *tls.Config   // for Open; it must not change afterwards
 	// Credentials, if set, returns the login for each new connection of Open. It must be safe
 	// for concurrent use, and return when ctx ends.
@@ -202,7 +202,7 @@ type Peer struct {
 	shut     context.CancelFunc
 	ended    chan struct{} // closed when Run has returned
 
-	starting chan struct{}  // has an element while the worker starts or stops
+	starting chan struct{}  // holds a value while the worker starts or stops
 	removals sync.WaitGroup // of handlers, while Run serves
 
 	mu       sync.Mutex          // protects the fields below
@@ -213,7 +213,7 @@ type Peer struct {
 	serving  bool                // Run serves services
 	draining bool                // Run has begun to drain
 	base     context.Context     // of handlers, without its end; nil before Run
-	changed  chan struct{}       // has an element when services were added; holds one
+	changed  chan struct{}       // holds a value when services were added; capacity 1
 	leaving  map[string]*leaving // by queue: handlers that Unhandle has removed and that haven't ended
 	wraps    []func(Handler) Handler
 	spreads  store.Spreads
@@ -312,7 +312,7 @@ func (p *Peer) Close() error {
 	running := p.running
 	if !running {
 		p.closed = true
-		p.shut() // Run, called now, fails
+		p.shut() // Run fails if it's called after this
 	}
 	p.mu.Unlock()
 	if running {
@@ -360,7 +360,7 @@ func (p *Peer) Queue(name string) *Queue {
 	q := &Queue{peer: p, name: name, in: name, id: name, keys: p.space.Queue(name), bad: p.bad}
 	err := store.CheckName(name)
 	if err == nil && store.Whole(name) != name {
-		err = errors.New("it looks like a part of a spread queue; use Spread")
+		err = errors.New("this is the name of a spread queue's part; use Spread")
 	}
 	if err != nil && q.bad == nil {
 		q.bad = badName("queue", name, err)
@@ -379,7 +379,7 @@ func badName(what, name string, err error) error {
 // Name returns the name of the queue.
 func (q *Queue) Name() string { return q.name }
 
-// wrap adds the verb and the queue to err. It is called once, at the exported edge.
+// wrap adds the verb and the queue to err. It's called once, at the API boundary.
 func (q *Queue) wrap(verb string, err error) error { return wrapOn(q.name, verb, err) }
 
 func wrapOn(queue, verb string, err error) error {
@@ -442,7 +442,7 @@ func public(err error) error {
 }
 
 // errFull means that Redis refuses commands that need memory.
-var errFull = errors.New("no memory is left in Redis; raise its maxmemory, or try again when workers have caught up")
+var errFull = errors.New("Redis is out of memory; raise maxmemory, or retry once workers have caught up")
 
 // beat returns the time between two heartbeats.
 func (o *Options) beat() time.Duration { return engine.LeaseOf(o.Lease).Beat }

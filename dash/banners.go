@@ -85,7 +85,6 @@ func away(s *snapshot) banner {
 	return b
 }
 
-// ofQueue returns the banners for the problems of one queue.
 func ofQueue(q *queueState) (all []banner) {
 	c, here := q.counts, link("queue", "name", q.name)
 	add := func(b banner) {
@@ -193,7 +192,7 @@ const (
 // Folded returns the banners, with similar ones of several queues folded into one.
 func (p *page) Folded() folded { return fold(p.Banners) }
 
-// A folded is the worst banners, and the others.
+// A folded is the worst banners, and the rest.
 type folded struct{ First, Rest []banner }
 
 func fold(all []banner) (f folded) {

@@ -48,7 +48,8 @@ const fewKeys = 20_000
 // mostChecked is how many tasks a fleet may have for automatic checks.
 const mostChecked = 100_000
 
-// follow starts a check if a snapshot shows that one is due. After an action, one is due at once.
+// follow starts a check if a snapshot shows that one is due. After an action, one is due
+// immediately.
 func (c *checkup) follow(s *snapshot, acted bool) {
 	every := checkEvery
 	findings, _ := c.findings()

@@ -113,8 +113,8 @@ type dashboard struct {
 	assets map[string]*asset
 }
 
-// New returns a dashboard of the peer's fleet. It does no I/O; the peer needn't be started. Pages
-// answer even while Redis doesn't. opts may be nil.
+// New returns a dashboard of the peer's fleet. It does no I/O; the peer doesn't need to be started.
+// Pages answer even while Redis doesn't. opts may be nil.
 func New(peer *worqr.Peer, opts *Options) http.Handler {
 	if peer == nil {
 		panic("dash: peer is nil")
@@ -140,8 +140,8 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	return d
 }
 
-// ServeHTTP finds the page by the last element of the path: so links are relative, and the dashboard
-// needn't know where it's mounted.
+// ServeHTTP finds the page by the last element of the path, so links are relative, and the
+// dashboard doesn't need to know where it's mounted.
 func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := served(r)
 	secure(w.Header())

@@ -68,7 +68,6 @@ func (f *filter) picks(d *dashboard, queue string, t *inspect.FailedTask) bool {
 		(f.payload == nil || f.payload.MatchString(d.payload(queue, t.Payload, shownPayload)))
 }
 
-// headed reports whether a task has the header.
 func (f *filter) headed(t *inspect.FailedTask) bool {
 	value, ok := t.Headers[f.header]
 	return f.header == "" || ok && (f.value == "" || f.value == value)

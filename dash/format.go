@@ -67,7 +67,6 @@ func whole(span string) string {
 	return first
 }
 
-// size formats a number of bytes.
 func size(n int) string {
 	switch {
 	case n < 10_000:

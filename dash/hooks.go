@@ -103,7 +103,6 @@ func (h *hooks) tell(name, why string, stack []byte) {
 		slog.String("function", name), slog.String("error", why), slog.String("stack", string(stack)))
 }
 
-// handle returns the handle of a queue.
 func (h *hooks) handle(name string) (q *worqr.Queue, err error) {
 	if h.opts.Queue == nil {
 		return h.peer.Queue(name), nil
@@ -144,7 +143,6 @@ func (h *hooks) authorize(r *http.Request, a Action) error {
 	return nil
 }
 
-// user returns the user's name.
 func (h *hooks) user(r *http.Request) string {
 	if h.opts.User == nil {
 		name, _, _ := r.BasicAuth()

@@ -152,7 +152,7 @@ func (h *hub) leave(w *watcher) {
 	}
 }
 
-// wake makes the loop continue at once.
+// wake makes the loop continue now.
 func (h *hub) wake() {
 	h.mu.Lock()
 	woken := h.woken

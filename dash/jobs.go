@@ -86,7 +86,6 @@ func (j *jobs) of(queue string) *jobState {
 	return &s
 }
 
-// stop ends a queue's job.
 func (j *jobs) stop(queue string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -108,7 +107,6 @@ func (j *job) state() jobState {
 	return s
 }
 
-// add counts tasks.
 func (j *job) add(seen, n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

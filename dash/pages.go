@@ -37,7 +37,6 @@ type page struct {
 // pageTimeout is how long a page may collect its content, after the snapshot. It then shows what it has.
 const pageTimeout = 4 * time.Second
 
-// show answers with a page.
 func (d *dashboard) show(w http.ResponseWriter, r *http.Request, name string, build builder) {
 	query := r.URL.Query()
 	if !d.authorized(w, r, viewed(name, query)) {

@@ -114,7 +114,6 @@ func (r *recurrences) forget() {
 	r.at = time.Time{}
 }
 
-// rows returns the recurring tasks of a queue.
 func (r *recurrences) rows(ctx context.Context, name string) (rows []recurringRow, err error) {
 	q, err := r.queue(name)
 	if err != nil {

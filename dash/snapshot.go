@@ -17,7 +17,7 @@ import (
 const (
 	mostQueues  = 10_000 // names
 	mostWorkers = 10_000
-	mostCounts  = 1_000 // queues whose counts are read; the others keep theirs until their turn
+	mostCounts  = 1_000 // queues whose counts are read; the rest keep theirs until their turn
 	atOnce      = 16    // queues read at the same time
 	readTimeout = 10 * time.Second
 
@@ -103,7 +103,7 @@ func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 	}
 	next.Took = time.Since(begun)
 	if next.answered.After(begun) {
-		next.Took = next.answered.Sub(begun) // the next one needn't wait longer for queues that don't answer
+		next.Took = next.answered.Sub(begun) // the next one doesn't need to wait longer for queues that don't answer
 	}
 	return next
 }
@@ -142,7 +142,6 @@ func (f *fleet) counted(ctx context.Context, last *snapshot, now time.Time) (*sn
 	return next, nil
 }
 
-// list returns the registered workers.
 func (f *fleet) list(ctx context.Context) (all []inspect.Worker, err error) {
 	ctx, end := context.WithTimeoutCause(ctx, queueTimeout, reading.ErrSlow)
 	defer end()
@@ -157,7 +156,6 @@ func (f *fleet) list(ctx context.Context) (all []inspect.Worker, err error) {
 	return all, nil
 }
 
-// count reads the counts of the queues.
 func (f *fleet) count(ctx context.Context, next, last *snapshot) error {
 	ask := next.queues
 	if len(ask) > mostCounts {

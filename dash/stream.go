@@ -162,7 +162,8 @@ func (s *serving) shutdown() {
 	}
 }
 
-// atShutdown calls end when the server shuts down, or at once if it's doing so already, until forget is called.
+// atShutdown calls end when the server shuts down, or immediately if it has begun to, until forget
+// is called.
 func (s *serving) atShutdown(end context.CancelFunc) (forget func()) {
 	if s == nil {
 		return func() {}

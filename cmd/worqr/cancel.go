@@ -27,7 +27,6 @@ func (c *cancelCommand) Validate() error {
 	return nil
 }
 
-// Run cancels a task.
 func (c *cancelCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
@@ -78,7 +77,6 @@ type removeCommand struct {
 	Keys []string `arg:"" name:"key" help:"Keys whose waiting tasks to remove."`
 }
 
-// Run removes waiting tasks.
 func (c *removeCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
@@ -200,7 +198,6 @@ type deleteCommand struct {
 // Validate is called by kong.
 func (c *deleteCommand) Validate() error { return c.given(string(c.Queue)) }
 
-// Run deletes tasks.
 func (c *deleteCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {

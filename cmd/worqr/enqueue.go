@@ -71,7 +71,6 @@ func (c *enqueueCommand) properties() worqr.Properties {
 	return p
 }
 
-// Run enqueues the payloads.
 func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toQueue(ctx, c.Queue)
 	if err != nil {

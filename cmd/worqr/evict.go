@@ -24,7 +24,6 @@ func (c *failWorkerCommand) Validate() error {
 	return c.given(c.Worker)
 }
 
-// Run evicts a worker.
 func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 	f, err := c.fleet()
 	if err != nil {

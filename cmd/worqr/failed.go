@@ -105,7 +105,8 @@ func (c *failedCommand) Run(ctx context.Context, con *console) error {
 	return err
 }
 
-// mostGroups limits the groups that are counted; the tasks of all others are counted together.
+// mostGroups limits the groups that are counted; the tasks of all other groups are counted
+// together.
 const mostGroups = 1000
 
 // A groupRow counts tasks that failed for the same reason.
@@ -245,7 +246,6 @@ func (c *requeueCommand) Validate() error {
 	return nil
 }
 
-// Run requeues failed tasks.
 func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {

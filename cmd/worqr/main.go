@@ -151,7 +151,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends it at once
+	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends it immediately
 
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(&console{in, out, errs})

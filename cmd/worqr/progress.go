@@ -48,7 +48,6 @@ func (p *progress) end() {
 	}
 }
 
-// barWidth is the width of the bar.
 const barWidth = 24
 
 func (p *progress) text(now time.Time) string {

@@ -144,7 +144,6 @@ type pauseCommand struct {
 	Queues queueNames `arg:"" name:"queue" help:"Queues to pause."`
 }
 
-// Run pauses queues.
 func (c *pauseCommand) Run(ctx context.Context, con *console) error {
 	return c.forEach(ctx, con, c.Queues, (*worqr.Queue).Pause, func(name string) error {
 		return c.tell(con.out, pauseRow{name, true}, "%s is paused", printable(name))
@@ -157,7 +156,6 @@ type resumeCommand struct {
 	Queues queueNames `arg:"" name:"queue" help:"Queues to resume."`
 }
 
-// Run resumes queues.
 func (c *resumeCommand) Run(ctx context.Context, con *console) error {
 	return c.forEach(ctx, con, c.Queues, (*worqr.Queue).Resume, func(name string) error {
 		return c.tell(con.out, pauseRow{name, false}, "%s is running", printable(name))

@@ -65,7 +65,8 @@ func of(queue string, more ...attribute.KeyValue) []attribute.KeyValue {
 	return append(more, semconv.MessagingDestinationName(queue))
 }
 
-// Trace returns functions for Options.Trace that record the metrics. To use others, too, see worqrtrace.Join.
+// Trace returns functions for Options.Trace that record the metrics. To use your own functions,
+// too, see worqrtrace.Join.
 func (t *Telemetry) Trace() *worqrtrace.Trace {
 	m, ctx := &t.metrics, context.Background()
 	return &worqrtrace.Trace{

@@ -89,7 +89,8 @@ func (c *counts) begin(queue string, onFailed bool) {
 	}
 }
 
-// Trace returns the functions for Options.Trace. To use others, too, see worqrtrace.Join.
+// Trace returns the functions for Options.Trace. To use your own functions, too, see
+// worqrtrace.Join.
 func (m *Metrics) Trace() *worqrtrace.Trace {
 	c := &m.counts
 	return &worqrtrace.Trace{

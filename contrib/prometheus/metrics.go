@@ -36,12 +36,13 @@
 //	worqr_last_beat_timestamp_seconds                  when Redis last answered a heartbeat; 0 before
 //
 // The label handler is "main", or "failed" for OnFailed. The wait is known only for tasks that have
-// a time, or come from Add or from Put with Properties. For the others, see
+// a time, or come from Add or from Put with Properties. For other tasks, see
 // worqr_queue_oldest_task_age_seconds.
 //
 // # The fleet
 //
-// All replicas export the same state of Redis. So never sum over replicas, but take the maximum:
+// All replicas export the same state of Redis. Therefore never sum over replicas, but take the
+// maximum:
 //
 //	max by (queue) (worqr_queue_waiting_tasks)
 //
@@ -79,7 +80,7 @@ type Options struct {
 	NoQueues bool
 	// Queue returns the handle of a queue; nil is Peer.Queue. Spread queues need it.
 	Queue func(name string) *worqr.Queue
-	// MaxQueues is how many queues have a label of their own; 0 is 200. Counts of the others are
+	// MaxQueues is how many queues have a label of their own; 0 is 200. Counts of the rest are
 	// exported together, as "{other}", and their state isn't.
 	MaxQueues int
 	// Buckets of the histograms, in seconds; nil is 1 ms to 2 h. Servers that store native

@@ -115,7 +115,7 @@ func (s *state) read(read func() (map[string]inspect.QueueStats, error)) (map[st
 
 var errHook = errors.New("the function Options.Queue has failed")
 
-// readers is how many queues are read at once.
+// readers is how many queues are read at a time.
 const readers = 8
 
 // readQueues reads the state of the queues. It leaves out a queue that is damaged, or on a node that doesn't

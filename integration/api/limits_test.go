@@ -88,18 +88,18 @@ func TestTooLarge(t *testing.T) {
 		kind                error // ErrInvalid if nil
 		size, allowed, verb string
 	}{
-		"payload":            {err: q.Enqueue(ctx, []byte("a"), []byte(canary)), size: "payload 2 of 2 has 12 bytes", allowed: "at most 10", verb: `enqueue on "q"`},
-		"payload, once":      {err: once("nonce", canary), size: "the payload has 12 bytes", allowed: "at most 10", verb: `enqueue once on "q"`},
-		"payload, unique":    {err: q.EnqueueUnique(ctx, []byte(canary)), size: "the payload has 12 bytes", allowed: "at most 10", verb: `enqueue unique on "q"`},
-		"payload, at a time": {err: at(canary), size: "the payload has 12 bytes", allowed: "at most 10", verb: `enqueue at a time on "q"`},
-		"payload, put":       {err: q.Put(ctx, "key", []byte(canary), nil), size: "the payload has 12 bytes", allowed: "at most 10", verb: `put on "q"`},
-		"payload, JSON":      {err: worqr.EnqueueJSON(ctx, q, canary), size: "the payload has 14 bytes", allowed: "at most 10", verb: `enqueue on "q"`},
-		"batch":              {err: q.Enqueue(ctx, make([][]byte, worqr.MaxBatchSize+1)...), size: "100001 payloads", allowed: "at most 100000", verb: `enqueue on "q"`},
-		"ids":                {err: requeue(make([]string, worqr.MaxBatchSize+1)...), size: "100001 ids", allowed: "at most 100000", verb: `requeue failed tasks on "q"`},
-		"nonce":              {err: once(long, "a"), size: "1200 bytes", allowed: "at most 1024", verb: `enqueue once on "q"`},
-		"key":                {err: q.Put(ctx, long, []byte("a"), nil), size: "1200 bytes", allowed: "at most 1024", verb: `put on "q"`},
-		"key to remove":      {err: remove(long), size: "1200 bytes", allowed: "at most 1024", verb: `remove on "q"`},
-		"key to cancel":      {err: cancelKey(long), size: "1200 bytes", allowed: "at most 1024", verb: `cancel on "q"`},
+		"payload":            {err: q.Enqueue(ctx, []byte("a"), []byte(canary)), size: "payload 2 of 2 has 12 bytes", allowed: "the limit is 10", verb: `enqueue on "q"`},
+		"payload, once":      {err: once("nonce", canary), size: "the payload has 12 bytes", allowed: "the limit is 10", verb: `enqueue once on "q"`},
+		"payload, unique":    {err: q.EnqueueUnique(ctx, []byte(canary)), size: "the payload has 12 bytes", allowed: "the limit is 10", verb: `enqueue unique on "q"`},
+		"payload, at a time": {err: at(canary), size: "the payload has 12 bytes", allowed: "the limit is 10", verb: `enqueue at a time on "q"`},
+		"payload, put":       {err: q.Put(ctx, "key", []byte(canary), nil), size: "the payload has 12 bytes", allowed: "the limit is 10", verb: `put on "q"`},
+		"payload, JSON":      {err: worqr.EnqueueJSON(ctx, q, canary), size: "the payload has 14 bytes", allowed: "the limit is 10", verb: `enqueue on "q"`},
+		"batch":              {err: q.Enqueue(ctx, make([][]byte, worqr.MaxBatchSize+1)...), size: "100001 payloads", allowed: "the limit is 100000", verb: `enqueue on "q"`},
+		"ids":                {err: requeue(make([]string, worqr.MaxBatchSize+1)...), size: "100001 ids", allowed: "the limit is 100000", verb: `requeue failed tasks on "q"`},
+		"nonce":              {err: once(long, "a"), size: "1200 bytes", allowed: "the limit is 1024", verb: `enqueue once on "q"`},
+		"key":                {err: q.Put(ctx, long, []byte("a"), nil), size: "1200 bytes", allowed: "the limit is 1024", verb: `put on "q"`},
+		"key to remove":      {err: remove(long), size: "1200 bytes", allowed: "the limit is 1024", verb: `remove on "q"`},
+		"key to cancel":      {err: cancelKey(long), size: "1200 bytes", allowed: "the limit is 1024", verb: `cancel on "q"`},
 		"name":               {err: p.Queue(strings.Repeat("n", 256)).Enqueue(ctx, []byte("a")), kind: worqr.ErrBadName, size: "256 bytes", allowed: "the limit is 255", verb: "enqueue on"},
 		"prefix":             {err: worqr.New(&redis.Pool{}, &worqr.Options{Prefix: strings.Repeat("n", 256)}).StartWorker(ctx), kind: worqr.ErrBadName, size: "256 bytes", allowed: "the limit is 255", verb: "start worker"},
 	} {
@@ -142,7 +142,7 @@ func TestLargestPayload(t *testing.T) {
 	q := open(t, worqr.Options{}).Queue("q")
 	err := q.Enqueue(t.Context(), []byte("a"), huge[:worqr.DefaultMaxPayload+1])
 	is.True(is_(err, worqr.ErrTooLarge))
-	tells(t, err, "has 67108865 bytes; at most 67108864")
+	tells(t, err, "has 67108865 bytes; the limit is 67108864")
 	q = open(t, worqr.Options{MaxPayload: worqr.MaxPayloadSize}).Queue("q")
 	is.True(is_(q.Enqueue(t.Context(), []byte("a"), huge), worqr.ErrTooLarge))
 	_, err = q.Cancel(t.Context(), huge)

@@ -82,7 +82,7 @@ func TestEvictionPolicyForbidden(t *testing.T) {
 		if !refused {
 			is.NoErr(err)
 			is.Equal(len(log.Lines("level=WARN")), 0)
-			is.Equal(len(log.Lines("the eviction policy cannot be read")), 1)
+			is.Equal(len(log.Lines("can't read the eviction policy")), 1)
 		}
 	}
 }

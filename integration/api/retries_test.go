@@ -38,7 +38,7 @@ func TestExceptions(t *testing.T) {
 		"error, retry":             {func() error { return no }, worqr.RetryOnPanic, 3, "no"},
 		"Permanent, retry":         {func() error { return worqr.Permanent(no) }, worqr.RetryOnPanic, 1, "no"},
 		"canceled by a subcontext": {func() error { return context.Canceled }, worqr.RetryOnPanic, 3, "context canceled"},
-		"not ours":                 {func() error { return worqr.ErrNotOwner }, worqr.RetryOnPanic, 3, "worqr: this worker no longer owns the task; another may be running it"},
+		"not ours":                 {func() error { return worqr.ErrNotOwner }, worqr.RetryOnPanic, 3, "worqr: this worker no longer holds the task; another may be running it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)

@@ -128,7 +128,7 @@ func TestTraceHandler(t *testing.T) {
 		}},
 		{name: "retried", outcome: worqrtrace.Retried, text: "bad", next: time.Hour,
 			handler: func(context.Context, *worqr.Task) error { return worqr.RetryAfter(bad, time.Hour) }},
-		{name: "snoozed", outcome: worqrtrace.Snoozed, text: "it starts again in 1h0m0s", next: time.Hour,
+		{name: "snoozed", outcome: worqrtrace.Snoozed, text: "snoozed for 1h0m0s", next: time.Hour,
 			handler: func(context.Context, *worqr.Task) error { return worqr.Snooze(time.Hour) }},
 		{name: "failed", outcome: worqrtrace.Failed, kind: inspect.FailureError, text: "bad",
 			handler: func(context.Context, *worqr.Task) error { return worqr.Permanent(bad) }},
@@ -504,7 +504,7 @@ func TestTracePanics(t *testing.T) {
 	stop()
 	r.paired(t)
 	is.Equal(len(r.of("left")), 1)
-	is.Equal(len(log.Lines("a function of Trace panicked")), 1)
+	is.Equal(len(log.Lines("a Trace function panicked")), 1)
 }
 
 // A function that blocks doesn't delay tasks, heartbeats or the end of the peer. Calls that don't
@@ -542,5 +542,5 @@ func TestTraceBlocks(t *testing.T) {
 	is.Equal(slices.IndexFunc(r.calls, func(c traced) bool { return c.name == "missed" })-before, 50_000)
 	r.mu.Unlock()
 	is.True(missed >= 10_000) // including the calls for the end of the worker
-	is.Equal(len(log.Lines("the functions of Trace are too slow; calls are missing")), 1)
+	is.Equal(len(log.Lines("Trace functions are too slow; calls were dropped")), 1)
 }

@@ -56,8 +56,8 @@ var lossLines = []string{
 	"Redis has lost writes",
 	load.SaysLost,
 	"coming back under a new id", // the membership is gone
-	"Redis has lost its start",
-	"that Redis assigns to this worker",
+	"whose start Redis has lost",
+	"that Redis says this worker holds",
 }
 
 // lossTimes returns the times of these log lines.

@@ -1,4 +1,4 @@
-// Package await waits for the ends of tasks, for any number of callers at once.
+// Package await waits until tasks have ended, for any number of callers at a time.
 //
 // A watch is one entry that callers wait for. It subscribes to its own channel, on the peer's only
 // connection for messages. Messages are hints; the record in Redis is authoritative. A watch is
@@ -28,7 +28,7 @@ var (
 	// ErrUnknown is an ErrNoResult: the key isn't known.
 	ErrUnknown = fmt.Errorf("%w: no task waits or runs under the key, and no result is kept", ErrNoResult)
 
-	errNotKept = fmt.Errorf("%w: the task keeps none; add it with KeepResult", ErrNoResult)
+	errNotKept = fmt.Errorf("%w: the task was added without KeepResult", ErrNoResult)
 	errExpired = fmt.Errorf("%w: the task has ended, and its result has expired", ErrNoResult)
 )
 
@@ -43,14 +43,13 @@ const (
 // patience is how long a new watch waits for its subscription before it's read.
 const patience = 200 * time.Millisecond
 
-// Config configures a Hub.
 type Config struct {
 	Listen  func(q store.Keys, entry string, by store.EndListener) (stop func(), err error)
 	Ask     func(ctx context.Context, q store.Keys, entries []string) ([]store.End, error)
 	Timeout time.Duration // how long a caller tries to reach Redis before its first answer
 }
 
-// A Hub waits for the ends of tasks.
+// A Hub waits until tasks have ended.
 type Hub struct {
 	Config
 
@@ -58,7 +57,6 @@ type Hub struct {
 	queues map[store.Keys]*queue // with watches; protected by mu
 }
 
-// New returns a Hub.
 func New(c Config) *Hub { return &Hub{Config: c, queues: map[store.Keys]*queue{}} }
 
 // A queue has watches. The lock of its Hub protects it.
@@ -67,7 +65,7 @@ type queue struct {
 	keys    store.Keys
 	watches map[string]*watch
 	next    schedule      // the watches by the time of their next read
-	some    chan struct{} // has an element when the first watch has changed
+	some    chan struct{} // holds a value when the first watch has changed
 }
 
 // A watch is an entry that callers wait for.
@@ -81,8 +79,9 @@ type watch struct {
 	place   int       // its index in next
 }
 
-// Wait returns the record of the next end of an entry's task, or nil if the task is gone without
-// one. If no task waits or runs there, it returns the last record. It fails with ErrNoResult.
+// Wait waits until an entry's task has ended, and returns its record, or nil if the task is gone
+// without one. If no task waits or runs there, it returns the last record. It fails with
+// ErrNoResult.
 func (h *Hub) Wait(ctx context.Context, q store.Keys, entry string) (*store.Record, error) {
 	c := &caller{began: time.Now(), done: make(chan verdict, 1)}
 	w, err := h.add(q, entry, c)

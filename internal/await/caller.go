@@ -11,7 +11,7 @@ import (
 // reads the queue accesses it.
 type caller struct {
 	began time.Time
-	done  chan verdict // has an element once the wait has ended
+	done  chan verdict // holds a value once the wait has ended
 
 	pending bool          // it has seen a waiting or running task
 	before  int64         // the time of the record at that moment; 0 if there was none

@@ -66,7 +66,6 @@ const (
 	coverage    inspect.FindingKind = "full-coverage"   // one node that is down stops all others
 )
 
-// Kinds lists all kinds.
 var Kinds = []inspect.FindingKind{
 	orphan, twice, lost, stray, entry, lock, cancel,
 	token, leftover, noTTL, foreign, batch, added, recurring, result, stale, ledger, unknown,
@@ -76,7 +75,7 @@ var Kinds = []inspect.FindingKind{
 	leases, unreadable, cluster, openSlot, coverage,
 }
 
-// maxFindings limits the findings in a report; the others are counted.
+// maxFindings limits the findings in a report; the rest are counted.
 const maxFindings = 1000
 
 func add(r *inspect.CheckReport, f inspect.Finding) {

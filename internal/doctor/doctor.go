@@ -16,7 +16,6 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// Config configures a check.
 type Config struct {
 	Runner store.Runner
 	Space  store.Space
@@ -96,8 +95,8 @@ func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, return
 	return &c.report, c.returned, nil
 }
 
-// walk reads the names of all keys, on each node that has some. In a cluster it does so twice: a
-// slot may have moved from a node that was yet to be read to one that had been read. Slot owners
+// walk reads the names of all keys, on each node that has some. In a cluster, it reads them twice:
+// a slot may have moved from a node that was yet to be read to one that had been read. Slot owners
 // don't show whether that's necessary: keys move before their slot does, and nodes learn of it
 // later.
 func (c *checkup) walk() error {
@@ -243,7 +242,6 @@ func (c *checkup) nonces(marks []store.Key) error {
 	return err
 }
 
-// queues checks each queue.
 func (c *checkup) queues() error {
 	for _, e := range slices.SortedFunc(maps.Values(c.exams), func(a, b *exam) int { return strings.Compare(a.id, b.id) }) {
 		if e.lost || c.lost[e.node] {

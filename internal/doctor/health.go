@@ -201,7 +201,7 @@ func (all *findings) stalled(v *vitals, q store.Keys, ready int, limits inspect.
 // late reports scheduled tasks that are overdue.
 func (all *findings) late(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	by := age(v.now, time.UnixMilli(int64(max(v.firstDue, 0))))
-	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); v.firstDue > 1 && by > limit { // 0 and 1 mean at once
+	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); v.firstDue > 1 && by > limit { // 0 and 1 mean immediately
 		all.add(late, against(limits.MaxWaitTime > 0), q.Schedule(),
 			fmt.Sprintf("A task was due %v ago and hasn't started. Add workers, or find out what keeps them busy.", by.Round(time.Second)))
 	}

@@ -30,11 +30,11 @@ func (s *Session) apply(e *exchange, a *store.Answer) bool {
 	return s.answerLocked(time.Now(), e, a, begun)
 }
 
-// answerLocked is apply. begun are the attempts of the tasks that the round started.
+// answerLocked does apply's work under the lock. begun are the attempts that the round started.
 func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begun []*Attempt) bool {
 	if s.ended != nil {
 		for _, t := range begun {
-			t.cancel(ErrShutdown) // nobody works on it
+			t.cancel(ErrShutdown) // nobody will run it
 		}
 		return false
 	}
@@ -90,7 +90,7 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 }
 
 // nextAsk returns how many tasks the next round asks for, after a round that asked for ask tasks
-// and got brought tasks.
+// and received brought.
 func nextAsk(ask, brought int, full, cut bool) int {
 	switch {
 	case cut:
@@ -101,11 +101,11 @@ func nextAsk(ask, brought int, full, cut bool) int {
 	return max(firstAsk, brought)
 }
 
-// keepLocked records the started tasks as held. It returns the tasks to handle; the others go back
-// or fail. late reports that the answer came too late.
+// keepLocked records the started tasks as held. It returns the tasks to handle; the rest go back or
+// fail. late reports that the answer came too late.
 func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, late bool) []*Attempt {
 	if late && s.queue.serves() {
-		s.recalls++ // tasks of rounds in flight mustn't overtake these either
+		s.recalls++ // tasks of rounds in flight must not overtake these either
 	}
 	tasks := make([]*Attempt, 0, len(begun))
 	for i, t := range begun {
@@ -223,7 +223,7 @@ func (s *Session) undoneLocked(e *exchange, m mishap) {
 	s.vacateLocked(e)
 	for _, end := range e.outcomes {
 		if t := s.held[end.Process]; t != nil && t.round == e.Number {
-			t.round = 0 // the end wasn't sent after all
+			t.round = 0 // the outcome wasn't sent after all
 		}
 		if end.ours {
 			s.outbox = append(s.outbox, end)
@@ -253,8 +253,8 @@ func (s *Session) lend(e *exchange) {
 	s.lendLocked(e)
 }
 
-// lendLocked is lend: other parts and queues may be on servers that answer. A heartbeat shows when
-// this one answers again.
+// lendLocked does lend's work under the lock, so that queues on servers that do answer can use the
+// slots. A heartbeat shows when this one answers again.
 func (s *Session) lendLocked(e *exchange) {
 	if !s.queue.serves() || e.lent || s.ended != nil {
 		return
@@ -374,7 +374,7 @@ func (s *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answe
 // handLocked gives tasks to the handler. Those that it can't take return to the queue.
 func (s *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 	n, slots := min(len(tasks), len(e.slots)+e.Ahead), min(len(tasks), len(e.slots))
-	// They mustn't overtake tasks recalled in the meantime.
+	// They must not overtake tasks recalled in the meantime.
 	if !s.closing && n > 0 && e.recalls == s.recalls && s.queue.takeLocked(s, tasks[:n], e.slots[:slots:slots]) {
 		tasks, e.slots = tasks[n:], e.slots[slots:]
 	}
@@ -384,7 +384,7 @@ func (s *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 		e.slots = nil
 	}
 	if s.queue.serves() && len(tasks) > 0 {
-		s.recalls++ // tasks of rounds in flight mustn't overtake these either
+		s.recalls++ // tasks of rounds in flight must not overtake these either
 	}
 	for _, t := range tasks {
 		s.giveBackLocked(t)
@@ -399,11 +399,11 @@ func (s *Session) giveBackLocked(t *Attempt) {
 
 // unbegun returns the ending of a task that no handler or caller has begun.
 func (t *Attempt) unbegun(verb store.Ending) *ending {
-	s := &ending{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
+	end := &ending{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
 	if !t.isKnown() {
-		s.task = t
+		end.task = t
 	}
-	return s
+	return end
 }
 
 // dropReadyLocked ends the prefetched tasks that were canceled.

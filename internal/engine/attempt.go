@@ -31,7 +31,7 @@ type Attempt struct {
 	card    int                  // bytes of the card when it was taken
 	covered []store.Cancellation // cancels that cover it, until Redis knows that it still runs; protected by Session.mu
 	round   int64                // the last round that would end it, or 0; protected by Session.mu
-	tried   store.Ending         // the end that Redis has carried out or may have; protected by Session.mu
+	tried   store.Ending         // the ending that Redis has carried out or may have; protected by Session.mu
 	ended   bool                 // protected by Session.mu
 	plain   bool                 // it comes from the list
 	added   bool                 // it comes from the added tasks

@@ -34,7 +34,6 @@ func readCancel(message []byte) []hash {
 	return []hash{named}
 }
 
-// receiveLocked handles a message.
 func (c *cancels) receiveLocked(about []hash, held map[string]*Attempt) {
 	for _, h := range about {
 		c.noteLocked(h, held)

@@ -10,7 +10,7 @@ import (
 )
 
 // compose makes the next round from what has gathered. If there's nothing to send, it returns nil
-// and ends the talk, unless rounds are in flight: the talk goes on with their answers.
+// and ends the talk, unless rounds are in flight: the talk continues with their answers.
 func (s *Session) compose(behind ...*exchange) *exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -21,7 +21,7 @@ func (s *Session) compose(behind ...*exchange) *exchange {
 	return e
 }
 
-// composeLocked is compose, except that it doesn't end the talk.
+// composeLocked does compose's work, except that it doesn't end the talk.
 func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	solo := !s.engine.risk.Load()
 	for _, b := range behind {
@@ -39,7 +39,7 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	s.number++
 	budget := int(s.flow.budget(s.far.way()).Microseconds())
 	said := s.gatherLocked(e, budget-min(s.wantedLocked()*int(startTime.Microseconds()), budget/2))
-	// Returned tasks start before all others. This also limits ends that cost more than starts.
+	// Returned tasks start before all others. This also limits outcomes that cost more than starts.
 	back := goBack(s.outbox) || len(s.outbox) > mostAhead
 	s.askLocked(now, e, back)
 	if !needed && len(e.Start) == 0 {

@@ -41,7 +41,6 @@ func (e *Engine) Counts() *Counts {
 	return sum
 }
 
-// CountsOf returns the counters of the queue with a name.
 func (e *Engine) CountsOf(name string) *Counts {
 	e.mu.Lock()
 	defer e.mu.Unlock()

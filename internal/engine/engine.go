@@ -1,7 +1,7 @@
 // Package engine serves queues: it does what one peer does with one queue, from the start of a task
-// until its outcome is stored. It uses Redis only through internal/store. It doesn't know about
-// registrations and heartbeats: internal/fleet joins queues for it, and passes on the answers to
-// heartbeats.
+// until its outcome is stored. It uses Redis only through internal/store. It sends no heartbeats
+// and writes no registrations: internal/fleet does, joins queues for it, and passes on the answers
+// to heartbeats.
 //
 // # Words
 //
@@ -9,10 +9,10 @@
 //   - A Queue is one queue of one peer. It has the handler and the slots, and outlives the
 //     incarnations of the worker.
 //   - A Session is one membership of one worker: its rounds, and the tasks it holds.
-//   - A round is one call of the script step: it reports what has ended, and asks for tasks.
+//   - A round is one call of the script step: it reports outcomes, and asks for tasks.
 //     An exchange is a round with the callers that wait for its answer. A talk is the goroutine
 //     that makes rounds; it runs only while there is something to send.
-//   - An Attempt is one start of a task, and a run is what a handler does with it.
+//   - An Attempt is one start of a task, and a run is one handler call for it.
 //   - An ending is a request to end an attempt. A slot is room for a handler.
 //   - A task is prefetched, or ready, when it is held and no handler has begun it.
 //
@@ -20,10 +20,10 @@
 //
 // The code that sends heartbeats and joins queues needs only these:
 //
-//	q.Join(Membership) *Session   the worker has become a member; begins the session
+//	q.Join(Part, Membership)      the worker has become a member; begins and returns a Session
 //	s.Pulse(pulse, sent)          a heartbeat sent at that time was answered
 //	s.Unheard()                   a heartbeat wasn't answered
-//	s.Refused()                   a heartbeat's answer was that the worker is no member
+//	s.Refused()                   a heartbeat's answer was that the worker isn't a member
 //	s.Wake() bool                 ask for tasks; false if the session has ended
 //	s.Start(ctx, n)               up to n tasks for a caller that serves the queue by hand
 //	s.Drain()                     closes Attempt.Draining
@@ -41,13 +41,13 @@
 //
 // # Locks
 //
-// A queue and its sessions share one lock, Queue.mu, which Session.mu points to. It is a monitor: a
-// section that decides to do something which mustn't happen under the lock defers it until Unlock.
-// So while it's held, nothing is logged, no handler, callback or method of an error is called, and
-// nothing waits or does I/O. Three locks are taken under it, one at a time: the one of
-// internal/capacity; a connection's, to ask whether it exists; and the one of a Trace's event
-// queue. A run has its own lock, since its handler may return just as Grace ends. The link has one,
-// too. No lock is taken under these. Methods that end in Locked expect the lock.
+// A queue and its sessions share one lock, Queue.mu, which Session.mu points to. It's a monitor:
+// code that holds it defers whatever must not happen under the lock until Unlock. While it's held,
+// nothing is logged, no handler, callback or method of an error is called, and nothing waits or
+// does I/O. Three locks are taken under it, one at a time: the one of internal/capacity; a
+// connection's, to ask whether it exists; and the one of a Trace's event queue. A run has its own
+// lock, since its handler may return just as Grace ends. The link has one, too. No lock is taken
+// under these. Methods that end in Locked expect the lock.
 //
 // What a round contains (compose.go), what an answer means (answer.go), which slots and tasks are
 // taken (slots.go) and what a talk does next (talk.go) depend only on the state and the time. Their
@@ -63,7 +63,6 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// Config configures an engine.
 type Config struct {
 	Log          *logs.Log
 	Capacity     *capacity.Capacity
@@ -71,10 +70,10 @@ type Config struct {
 	Lease        Lease
 	CallTimeout  time.Duration
 	MaxResult    int    // bytes
-	StuckChanged func() // receives the number of handlers that ignore their context; called without a lock
+	StuckChanged func() // called without a lock when the number of stuck handlers changes
 
-	// LostWrites, if not nil, is called without a lock when Redis has visibly lost writes of a
-	// queue.
+	// LostWrites, if not nil, is called without a lock when it's evident that Redis has lost writes
+	// of a queue.
 	LostWrites func(queue, sign string)
 	Trace      Trace
 }

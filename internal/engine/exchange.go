@@ -18,7 +18,6 @@ type ending struct {
 	task   *Attempt     // set if the round needs its digest, which isn't known yet; mostly nil
 }
 
-// tellLocked answers the request.
 func (end *ending) tellLocked(d settled) {
 	if end.by != nil {
 		end.by.storedLocked(end, d)
@@ -100,7 +99,7 @@ type exchange struct {
 	recalls  int           // how often ready tasks had been recalled by then
 	repeated bool          // Redis may have answered it before, and the reply was lost
 	lost     int           // number of lost replies
-	lent     bool          // others may use its slots and its room until the answer comes
+	lent     bool          // other rounds may use its slots and its room until the answer comes
 	slotted  int           // the number of slots lent
 }
 

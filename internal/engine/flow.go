@@ -18,20 +18,20 @@ const (
 
 const (
 	queueTime   = 4 * time.Millisecond   // Redis's time for rounds that peers may have waiting there without resting
-	mostPeers   = 1000                   // the most that one peer counts
-	rivalry     = 1.25                   // peers; below this, ours counts as alone
-	stretch     = 2                      // rests make rounds at most this much rarer than Redis needs
+	mostPeers   = 1000                   // upper bound of the estimate
+	rivalry     = 1.25                   // peers; with fewer than this, we count as alone
+	stretch     = 2                      // with rests, the interval between rounds is at most this many times what Redis needs
 	longestRest = 100 * time.Millisecond // unless there are very many peers
 	crowding    = 2                      // the weight of peers beyond queueTime
 	restPower   = 0.75                   // exponent by which rests grow; more would favor peers with a large share
 	memory      = 4                      // rounds over which a peer counts; more would favor early peers for too long
 )
 
-// A flow limits how much of Redis's time a peer uses for a queue at once. When many peers serve a
+// A flow limits how much of Redis's time a peer uses for a queue at a time. When many peers serve a
 // busy queue, each has a round waiting at Redis, and every call to Redis waits for all of these. So
 // a peer that isn't alone sends one round at a time, just large enough to be efficient, and then
 // rests: longer if there are more peers or the answer took longer. While Redis is idle, answers
-// come at once, and rests are short.
+// come immediately, and rests are short.
 //
 // Peers don't know each other. The tokens show how many tasks all peers have started since our last
 // round, and so how many peers there are, assuming that each does as much as we do. A peer that
@@ -77,11 +77,11 @@ func (f *flow) budget(way time.Duration) time.Duration {
 	return min(max(time.Duration(share), thickTime), most)
 }
 
-// rest returns how long to wait after a round that took took, over a distance of way, and kept
-// Redis busy for work. A small round comes from a peer with slow handlers. It counts too many
-// peers, since it counts everything they start while it rests, so it rests for less. If there are
-// very many peers, each rests for as long as Redis needs for a round of each: otherwise rounds
-// would pile up there.
+// rest returns the pause after a round that lasted took, of which way was distance and work was
+// Redis's time. A small round comes from a peer with slow handlers. It counts too many peers, since
+// it counts everything they start while it rests, so it rests for less. If there are very many
+// peers, each rests for as long as Redis needs for a round of each: otherwise rounds would pile up
+// there.
 func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	if f.alone() || work <= quietTime {
 		return 0
@@ -96,8 +96,8 @@ func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	return max(min(rest, time.Duration(stretch*waiting)-took, max(longestRest, time.Duration(waiting))), 0)
 }
 
-// hold delays the next round by about rest. Peers come back one after the other, as Redis answered
-// them; the less a rest varies, the less their rounds collide.
+// hold delays the next round by about rest. Peers return one after the other, as Redis answered
+// them, so a rest varies by only ±10 %: the more it varied, the more their rounds would collide.
 func (f *flow) hold(now time.Time, rest time.Duration) {
 	f.next = time.Time{}
 	if rest > 0 {
@@ -105,7 +105,6 @@ func (f *flow) hold(now time.Time, rest time.Duration) {
 	}
 }
 
-// held returns how long the next round has to wait.
 func (f *flow) held(now time.Time) time.Duration {
 	if f.next.IsZero() {
 		return 0

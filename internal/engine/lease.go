@@ -26,11 +26,11 @@ func LeaseOf(d time.Duration) Lease {
 // answers of two nodes may come at the same time when the queue has moved from one to the other.
 func (s *Session) Pulse(p *store.Pulse, sent time.Time) {
 	if s.pulse(p, sent) && !s.hauling.Swap(true) {
-		s.engine.background.Go(s.haul) // it may take a while, and the next beat mustn't wait
+		s.engine.background.Go(s.haul) // it may take a while, and the next beat must not wait
 	}
 }
 
-// pulse is Pulse, except that it only reports that a batch must be moved.
+// pulse does Pulse's work, except that it only reports that a batch must be moved.
 func (s *Session) pulse(p *store.Pulse, sent time.Time) (abandoned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *Session) pulse(p *store.Pulse, sent time.Time) (abandoned bool) {
 // which of them reached Redis first.
 func (s *Session) overlapsLocked(sent time.Time) bool { return sent.Before(s.pulsed) }
 
-// pulseLocked is Pulse without the batch.
+// pulseLocked handles everything in the answer but the batch.
 func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	s.renewLocked(now, sent)
 	granted := p.Now + s.engine.Lease.Grant.Milliseconds()
@@ -91,7 +91,7 @@ func (s *Session) doubtLocked() {
 }
 
 // abandonedLocked reports whether a batch was abandoned: it's the same as at the previous beat.
-// Otherwise all workers of the queue would move it while its producer does, too.
+// Otherwise all workers of the queue would move it while its producer still does.
 func (s *Session) abandonedLocked(batch string) bool {
 	was := s.batch
 	s.batch = batch
@@ -107,8 +107,8 @@ func (s *Session) haul() {
 }
 
 // LostWrites records that Redis, or the server that replaced it, has lost something that it had
-// acknowledged. Everything acknowledged since is lost, too: enqueued tasks, and ends of tasks,
-// which then run again. Setting back Redis's clock looks the same.
+// acknowledged. Everything acknowledged since is lost, too: enqueued tasks, and the outcomes of
+// tasks, which then run again. Setting back Redis's clock looks the same.
 func (s *Session) LostWrites(sign string) {
 	s.queue.counts.LostWrites.Add(1)
 	if s.engine.LostWrites != nil {
@@ -160,7 +160,7 @@ func (s *Session) unsure() {
 	}
 	if ends > 0 {
 		s.mu.laterLocked(func() {
-			s.engine.Log.Warn("worqr: lease expired: Redis didn't answer in time; stopping exclusive handlers, whose tasks start again",
+			s.engine.Log.Warn("worqr: lease expired: Redis didn't answer in time; stopping exclusive handlers; their tasks will be started again",
 				"queue", s.queue.id, "tasks", ends)
 		})
 	}

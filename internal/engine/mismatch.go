@@ -68,7 +68,7 @@ func (s *Session) reconcile() {
 		case s.held[id] != nil:
 		case again:
 			s.mu.laterLocked(func() {
-				log.Warn("worqr: returning a task that Redis assigns to this worker but this worker doesn't hold", "queue", s.queue.id, "attempt_id", id)
+				log.Warn("worqr: returning a task that Redis says this worker holds, but it doesn't", "queue", s.queue.id, "attempt_id", id)
 			})
 			s.giveBackLocked(&Attempt{ID: id, Token: token})
 		default:
@@ -81,7 +81,7 @@ func (s *Session) reconcile() {
 	for id, t := range ours {
 		if _, ok := theirs[id]; !ok && s.held[id] == t {
 			s.mu.laterLocked(func() {
-				log.Warn("worqr: stopping a task: Redis has lost its start", t.named()...)
+				log.Warn("worqr: stopping a task whose start Redis has lost", t.named()...)
 			})
 			s.queue.counts.Lost.Add(1)
 			delete(s.held, id)

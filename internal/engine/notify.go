@@ -14,7 +14,7 @@ func (s *Session) listen() {
 	s.deaf = stop
 }
 
-// Unlisten ends the subscription of listen.
+// Unlisten ends the subscription made by listen.
 func (s *Session) Unlisten() {
 	s.mu.Lock()
 	stop := s.deaf

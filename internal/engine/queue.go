@@ -27,10 +27,10 @@ type Queue struct {
 	handler Handler         // nil while the queue is served by hand
 	share   *capacity.Share // nil while the queue is served by hand
 	upset   logs.Outage
-	unsound logs.Outage // of Backoff and of errors' methods
+	unsound logs.Outage // failures of Backoff and of errors' methods
 
 	handlers sync.WaitGroup // goroutines that run handlers that weren't disowned
-	stored   chan struct{}  // has an element when an end was stored; capacity 1
+	stored   chan struct{}  // holds a value when an outcome was stored; capacity 1
 	watch    *time.Timer    // set while tasks are ready: checks whether any has begun
 
 	mu       monitor         // protects the fields below, and those of sessions
@@ -38,18 +38,18 @@ type Queue struct {
 	sessions []*Session      // those that haven't ended, one per part
 	turns    turns           // which sessions may ask for tasks
 	opts     *Options        // replaced, not changed
-	taken    int             // slots: of running handlers, of tasks that were asked for, and spare
+	taken    int             // slots in use: running handlers, tasks requested, and spare ones
 	handling int             // slots of handlers that run
 	spare    []slot          // for the next round
 	ready    []*Attempt      // prefetched, oldest first
 	bytes    int             // of the payloads of ready
 	asked    int             // tasks to prefetch that were asked for
 	pace     pace
-	ending   int // tasks whose end has yet to be stored
+	ending   int // tasks whose outcome has yet to be stored
 	draining bool
 }
 
-// A Handler works on a task. If it returns no error, the result is stored with the end.
+// A Handler works on a task. If it returns no error, the result is stored with the outcome.
 type Handler func(ctx context.Context, t *Attempt) (result []byte, err error)
 
 // Options are those of a handler, with defaults filled in.
@@ -89,7 +89,6 @@ func (q *Queue) Serve(h Handler, o Options) {
 	q.share = q.engine.Capacity.Share(o.Weight, o.Priority, q.turn)
 }
 
-// serves reports whether a handler works on the queue.
 func (q *Queue) serves() bool { return q.handler != nil }
 
 // SetBase sets the parent of the contexts of tasks, for sessions that begin later.
@@ -112,7 +111,6 @@ func (q *Queue) Join(p Part, m Membership) *Session {
 	return s
 }
 
-// Options returns the current options.
 func (q *Queue) Options() *Options {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -143,11 +141,10 @@ func (q *Queue) turn() {
 			return
 		}
 	}
-	q.forgoLocked() // the queue asks once it has rejoined
+	q.forgoLocked() // it asks again after it rejoins
 	q.mu.pass = false
 }
 
-// grabLocked takes up to n free slots.
 func (q *Queue) grabLocked(n int) (slots []slot) {
 	q.mu.pass = true
 	if q.draining {
@@ -162,8 +159,8 @@ func (q *Queue) grabLocked(n int) (slots []slot) {
 	return slots
 }
 
-// wantsLocked reports whether the handler has a free slot, even if the shared capacity doesn't
-// allow its use.
+// wantsLocked reports whether the handler has a free slot, even if there is no shared capacity left
+// for it.
 func (q *Queue) wantsLocked() bool {
 	return !q.draining && q.taken-len(q.spare) < q.opts.Concurrency
 }
@@ -204,7 +201,6 @@ func (q *Queue) unreserveLocked(s *Session, slots []slot, sated bool) {
 	q.vacateLocked(slots)
 }
 
-// vacateLocked gives back slots.
 func (q *Queue) vacateLocked(slots []slot) {
 	q.taken -= len(slots)
 	for _, of := range slots {
@@ -212,7 +208,6 @@ func (q *Queue) vacateLocked(slots []slot) {
 	}
 }
 
-// giveLocked gives back the units of a slot.
 func (q *Queue) giveLocked(of slot) {
 	q.share.Give(1, int(of))
 	q.mu.pass = true
@@ -238,7 +233,7 @@ func (q *Queue) needsLocked(s *Session, needs bool) {
 	q.mu.pass = true
 }
 
-// storedLocked records that the end of a task was stored.
+// storedLocked records that the outcome of a task was stored.
 func (q *Queue) storedLocked() {
 	q.ending--
 	select {
@@ -247,8 +242,8 @@ func (q *Queue) storedLocked() {
 	}
 }
 
-// Stored waits until the ends of all tasks whose handlers have returned are
-// stored, or ctx ends.
+// Stored waits until the outcomes of all tasks whose handlers have returned are stored, or ctx
+// ends.
 func (q *Queue) Stored(ctx context.Context) {
 	for {
 		q.mu.Lock()
@@ -307,14 +302,14 @@ func (q *Queue) pause(o *Options, t *Attempt, failure error) (d time.Duration) {
 }
 
 // disown logs, with a stack, that a handler ignores its context.
-func (q *Queue) disown(a *run, cause error) {
+func (q *Queue) disown(r *run, cause error) {
 	if q.engine.failures.stuck.Allow(q.id) {
 		q.engine.Log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
-			a.task.named("cause", cause, "grace", a.opts.Grace, "stack", stackOf(a.label))...)
+			r.task.named("cause", cause, "grace", r.opts.Grace, "stack", stackOf(r.label))...)
 	}
 }
 
-// insist repeats an end that was refused until it's stored or the worker no longer holds the task.
+// insist sends a refused outcome again until it's stored or the worker no longer holds the task.
 func (q *Queue) insist(t *Attempt, o store.Outcome) {
 	for retry := store.NewBackoff(); ; {
 		select {
@@ -330,7 +325,6 @@ func (q *Queue) insist(t *Attempt, o store.Outcome) {
 	}
 }
 
-// SetOptions replaces the options.
 func (q *Queue) SetOptions(o Options) {
 	q.setOptions(o)
 	q.turn()

@@ -34,7 +34,6 @@ func newRollback(log *logs.Log, lease Lease) *rollback {
 	return &rollback{log: log, pause: min(lease.Beat, longestPause), span: max(3*lease.Beat, shortestSpan)}
 }
 
-// note records a sign on a queue.
 func (r *rollback) note(queue, sign string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,12 +15,12 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A run is one run of a handler with a task, and its end:
+// A run is one call of a handler with a task, and how it ends:
 //
 //	handler returns ───────────────────────────▶ end: finish, retry, fail, drop or stop
 //	context ends ─▶ Grace ─▶ not returned: disown ─▶ end, without the handler
 //
-// The end is stored with the next round; the run doesn't wait for that.
+// The outcome is stored with the next round; the run doesn't wait for that.
 type run struct {
 	queue   *Queue
 	task    *Attempt
@@ -44,75 +44,74 @@ type run struct {
 }
 
 func newRun(q *Queue, t *Attempt, opts *Options, of slot, label string, now time.Time) *run {
-	a := &run{queue: q, task: t, opts: t.options(opts), slot: of, label: label, began: now, ctx: t.ctx}
+	r := &run{queue: q, task: t, opts: t.options(opts), slot: of, label: label, began: now, ctx: t.ctx}
 	q.counts.Running.Add(1)
-	if a.opts.Timeout > 0 {
-		a.ctx, a.cancel = context.WithTimeoutCause(t.ctx, a.opts.Timeout, ErrTimeout)
-		a.unwatch = context.AfterFunc(a.ctx, a.watch)
+	if r.opts.Timeout > 0 {
+		r.ctx, r.cancel = context.WithTimeoutCause(t.ctx, r.opts.Timeout, ErrTimeout)
+		r.unwatch = context.AfterFunc(r.ctx, r.watch)
 	}
-	t.run.Store(a)
-	if a.unwatch == nil && t.ctx.Err() != nil { // the context ended before the run existed
-		go a.watch()
+	t.run.Store(r)
+	if r.unwatch == nil && t.ctx.Err() != nil { // the context ended before the run existed
+		go r.watch()
 	}
-	return a
+	return r
 }
 
-// handle calls the handler and ends the attempt.
-func (a *run) handle() {
+func (r *run) handle() {
 	err, returned := ErrGoexit, false
 	defer func() { // even if the handler ends its goroutine
 		if v := recover(); v != nil {
 			err, returned = Panicked(v), true
 		}
-		j := a.judge(err)
-		if a.cancel != nil {
-			a.unwatch()
+		j := r.judge(err)
+		if r.cancel != nil {
+			r.unwatch()
 		}
-		if !a.close() {
-			a.queue.counts.Stuck.Add(-1)
-			a.queue.engine.StuckChanged()
+		if !r.close() {
+			r.queue.counts.Stuck.Add(-1)
+			r.queue.engine.StuckChanged()
 			return
 		}
-		a.ended = time.Now()
-		a.end(err, j, true)
-		if !returned && a.next != nil {
-			go a.queue.work(a.next, a.slot, true)
+		r.ended = time.Now()
+		r.end(err, j, true)
+		if !returned && r.next != nil {
+			go r.queue.work(r.next, r.slot, true)
 		}
 	}()
-	if !a.task.isKnown() {
-		a.task.wait() // the handler may change the payload
-		a.ready = true
-		a.queue.mu.Lock()
-		a.task.assureLocked(time.Now())
-		a.queue.mu.Unlock()
+	if !r.task.isKnown() {
+		r.task.wait() // the handler may change the payload
+		r.ready = true
+		r.queue.mu.Lock()
+		r.task.assureLocked(time.Now())
+		r.queue.mu.Unlock()
 	}
-	if a.ready && a.ctx.Err() != nil {
-		err = context.Cause(a.ctx) // it was canceled in the meantime, or may be
+	if r.ready && r.ctx.Err() != nil {
+		err = context.Cause(r.ctx) // it was canceled in the meantime, or may be
 	} else {
-		a.queue.counts.Started.Add(1)
-		a.tell()
-		a.result, err = a.queue.handler(a.ctx, a.task)
+		r.queue.counts.Started.Add(1)
+		r.tell()
+		r.result, err = r.queue.handler(r.ctx, r.task)
 	}
 	returned = true
 }
 
-// tell tells the Trace, if there is one, that the handler begins.
-func (a *run) tell() {
-	if a.task.story != nil {
-		a.queue.mu.Lock()
-		defer a.queue.mu.Unlock()
-		a.task.beganLocked(time.Now())
+// tell reports to the Trace, if any, that the handler has begun.
+func (r *run) tell() {
+	if r.task.story != nil {
+		r.queue.mu.Lock()
+		defer r.queue.mu.Unlock()
+		r.task.beganLocked(time.Now())
 	}
 }
 
 // why returns, for a Trace, the text of the handler's error or of what ended its context. It calls
 // no method of the handler's error.
-func (a *run) why(err error, j judgement) string {
-	if err == nil || a.task.story == nil || j.text != "" {
+func (r *run) why(err error, j judgement) string {
+	if err == nil || r.task.story == nil || j.text != "" {
 		return j.text
 	}
 	for _, cause := range []error{ErrCanceled, ErrShutdown, ErrEvicted, ErrLeaseExpired} {
-		if errors.Is(context.Cause(a.ctx), cause) {
+		if errors.Is(context.Cause(r.ctx), cause) {
 			return cause.Error()
 		}
 	}
@@ -120,55 +119,54 @@ func (a *run) why(err error, j judgement) string {
 }
 
 // close records that the handler has returned. It returns false if the run was disowned.
-func (a *run) close() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.returned = true
-	if a.grace != nil {
-		a.grace.Stop()
+func (r *run) close() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.returned = true
+	if r.grace != nil {
+		r.grace.Stop()
 	}
-	return !a.disowned
+	return !r.disowned
 }
 
-// watch disowns the attempt if the handler hasn't returned Grace after its context ended. It
-// doesn't if the handler ended its task itself. While Run drains, the end of the drain disowns
-// instead.
-func (a *run) watch() {
-	cause := context.Cause(a.ctx)
-	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && a.queue.isDraining() {
+// watch disowns the attempt if the handler hasn't returned within Grace of its context ending,
+// unless the handler ended its task itself. While Run drains, drain abandons such handlers instead.
+func (r *run) watch() {
+	cause := context.Cause(r.ctx)
+	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && r.queue.isDraining() {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.returned && a.grace == nil {
-		a.grace = time.AfterFunc(a.opts.Grace, func() { a.disown(cause) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.returned && r.grace == nil {
+		r.grace = time.AfterFunc(r.opts.Grace, func() { r.disown(cause) })
 	}
 }
 
-// disown ends the attempt without its handler and frees the slot.
-func (a *run) disown(cause error) {
-	if a.forsake(cause) {
-		a.queue.disown(a, cause) // last, since it may take a while
+// disown ends the attempt without its handler, and frees the slot.
+func (r *run) disown(cause error) {
+	if r.forsake(cause) {
+		r.queue.disown(r, cause) // last, since it may take a while
 	}
 }
 
-// forsake is disown without the log line. It returns false if the handler has returned or was
-// already disowned.
-func (a *run) forsake(cause error) bool {
-	stuck := &a.queue.counts.Stuck
+// forsake does disown's work without the log line. It returns false if the handler has returned or
+// was already disowned.
+func (r *run) forsake(cause error) bool {
+	stuck := &r.queue.counts.Stuck
 	stuck.Add(1)
-	a.mu.Lock()
-	disowned := !a.returned && !a.disowned
-	a.disowned = a.disowned || disowned
-	a.mu.Unlock()
+	r.mu.Lock()
+	disowned := !r.returned && !r.disowned
+	r.disowned = r.disowned || disowned
+	r.mu.Unlock()
 	if !disowned {
 		stuck.Add(-1)
 		return false
 	}
-	a.queue.engine.StuckChanged()
-	a.queue.reassign(a)
+	r.queue.engine.StuckChanged()
+	r.queue.reassign(r)
 	err := fmt.Errorf("%w, and its handler didn't return", cause)
-	a.end(err, a.judge(err), false)
+	r.end(err, r.judge(err), false)
 	return true
 }
 
@@ -184,22 +182,22 @@ func stackOf(label string) string {
 	return ""
 }
 
-// end ends the task of a handler that returned err, with the judgement on it. If frees is set, it
-// gives the slot away in the same section, so that the same round asks for the next task. The end
-// is repeated until it's stored, or until the worker no longer holds the task because it was
-// evicted or has left.
-func (a *run) end(err error, j judgement, frees bool) {
-	if a.cancel != nil {
-		defer a.cancel()
+// end ends the task of a handler that returned err; j is the judgement on that error. If frees is
+// set, it also hands over the slot under the same lock, so that the same round asks for the next
+// task. The outcome is sent again until it's stored, or until the worker no longer holds the task
+// because it was evicted or has left.
+func (r *run) end(err error, j judgement, frees bool) {
+	if r.cancel != nil {
+		defer r.cancel()
 	}
-	q, t := a.queue, a.task
-	o, stays := a.outcome(err, j)
-	e := &ending{Outcome: t.outcome(o), ours: true, by: a}
+	q, t := r.queue, r.task
+	o, stays := r.outcome(err, j)
+	e := &ending{Outcome: t.outcome(o), ours: true, by: r}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t.leftLocked(len(o.Result), a.why(err, j))
+	t.leftLocked(len(o.Result), r.why(err, j))
 	if frees {
-		a.next = q.freedLocked(a)
+		r.next = q.freedLocked(r)
 	}
 	if stays && q.draining {
 		q.storedLocked()
@@ -217,14 +215,14 @@ func (a *run) end(err error, j judgement, frees bool) {
 // outcome returns the outcome for a handler that returned err. If stays is set, the outcome isn't
 // sent while Run drains: the worker keeps the task until it leaves, which returns all remaining
 // tasks in order.
-func (a *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
-	e, cause := a.queue.engine, context.Cause(a.ctx)
+func (r *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
+	e, cause := r.queue.engine, context.Cause(r.ctx)
 	if j.panicked != nil {
-		e.failures.panicked(a.task, j)
+		e.failures.panicked(r.task, j)
 	}
 	switch {
 	case err == nil:
-		return store.Outcome{Verb: store.Finish, Result: a.result}, false
+		return store.Outcome{Verb: store.Finish, Result: r.result}, false
 	case errors.Is(cause, ErrCanceled):
 		return store.Outcome{Verb: store.Drop}, false
 	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrEvicted), errors.Is(cause, ErrLeaseExpired):
@@ -233,26 +231,25 @@ func (a *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
 	if j.Verb == store.Snooze {
 		return j.Outcome, false
 	}
-	a.queue.counts.Failures.Add(1)
+	r.queue.counts.Failures.Add(1)
 	if j.Verb == store.Retry && j.panicked == nil {
-		e.failures.retried(a.task, j.text, j.Delay)
+		e.failures.retried(r.task, j.text, j.Delay)
 	}
 	return j.Outcome, false
 }
 
-// storedLocked handles the answer to the end.
-func (a *run) storedLocked(s *ending, d settled) {
-	t := a.task
-	err := t.concludeLocked(s.Verb, s.before, d)
+func (r *run) storedLocked(end *ending, d settled) {
+	t := r.task
+	err := t.concludeLocked(end.Verb, end.before, d)
 	if err == nil || errors.Is(err, ErrNotOwner) { // in a pair with a Pool's error, it comes first
-		a.queue.storedLocked()
+		r.queue.storedLocked()
 		return
 	}
 	t.session.engine.background.Go(func() {
-		a.queue.insist(t, s.Outcome)
-		a.queue.mu.Lock()
-		defer a.queue.mu.Unlock()
-		a.queue.storedLocked()
+		r.queue.insist(t, end.Outcome)
+		r.queue.mu.Lock()
+		defer r.queue.mu.Unlock()
+		r.queue.storedLocked()
 	})
 }
 
@@ -268,8 +265,8 @@ type judgement struct {
 //
 // The methods of the error and Backoff are user code. They run in a separate goroutine. If they end
 // it or take longer than Grace, the task is retried with an error that reports this.
-func (a *run) judge(err error) judgement {
-	cause := context.Cause(a.ctx)
+func (r *run) judge(err error) judgement {
+	cause := context.Cause(r.ctx)
 	p, panicked := err.(*panicError)
 	if err == nil || decided(cause) && !panicked {
 		return judgement{}
@@ -277,9 +274,9 @@ func (a *run) judge(err error) judgement {
 	judged := make(chan judgement, 1)
 	go func() {
 		defer close(judged)
-		judged <- a.weigh(err, cause)
+		judged <- r.weigh(err, cause)
 	}()
-	patience := time.NewTimer(max(a.opts.Grace, time.Millisecond))
+	patience := time.NewTimer(max(r.opts.Grace, time.Millisecond))
 	defer patience.Stop()
 	var failed error
 	select {
@@ -287,13 +284,13 @@ func (a *run) judge(err error) judgement {
 		if ok {
 			return j
 		}
-		failed = errors.New("a method of the handler's error, or Backoff, called runtime.Goexit")
+		failed = errors.New("Backoff, or a method of the handler's error, called runtime.Goexit")
 	case <-patience.C:
-		failed = errors.New("a method of the handler's error, or Backoff, didn't return")
+		failed = errors.New("Backoff, or a method of the handler's error, didn't return")
 	}
-	a.queue.unsound.Note(a.queue.engine.Log, "Backoff failed; using the default", failed, "queue", a.queue.id)
-	opts := a.task.options(a.queue.Options())
-	return judgement{opts.outcome(failed, a.task.Retries, func(error) time.Duration { return DefaultBackoff(a.task.Retries) }), failed.Error(), p}
+	r.queue.unsound.Note(r.queue.engine.Log, "Backoff failed; using the default", failed, "queue", r.queue.id)
+	opts := r.task.options(r.queue.Options())
+	return judgement{opts.outcome(failed, r.task.Retries, func(error) time.Duration { return DefaultBackoff(r.task.Retries) }), failed.Error(), p}
 }
 
 // decided reports whether the cause that ended a context decides what happens to the task, whatever
@@ -302,10 +299,10 @@ func decided(cause error) bool {
 	return errors.Is(cause, ErrCanceled) || errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrEvicted)
 }
 
-// weigh is judge without the goroutine. It recovers only from panics of the error's methods, such
-// as those of a nil pointer.
-func (a *run) weigh(err, cause error) (j judgement) {
-	opts := a.task.options(a.queue.Options())
+// weigh does judge's work in the current goroutine. It recovers only from panics of the error's
+// methods, such as those of a nil pointer.
+func (r *run) weigh(err, cause error) (j judgement) {
+	opts := r.task.options(r.queue.Options())
 	of := func(err error) judgement {
 		p, _ := err.(*panicError)
 		if decided(cause) {
@@ -314,8 +311,8 @@ func (a *run) weigh(err, cause error) (j judgement) {
 		if errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
 			err = &lateError{err}
 		}
-		pause := func(err error) time.Duration { return a.queue.pause(opts, a.task, err) }
-		return judgement{opts.outcome(err, a.task.Retries, pause), logs.Printable(err.Error()), p}
+		pause := func(err error) time.Duration { return r.queue.pause(opts, r.task, err) }
+		return judgement{opts.outcome(err, r.task.Retries, pause), logs.Printable(err.Error()), p}
 	}
 	defer func() {
 		if v := recover(); v != nil {
@@ -325,7 +322,7 @@ func (a *run) weigh(err, cause error) (j judgement) {
 	return of(err)
 }
 
-// A lateError is the error of a handler that returned because its time was up, or after that.
+// A lateError is the error of a handler that returned at or after its timeout.
 type lateError struct{ err error }
 
 func (e *lateError) Error() string   { return ErrTimeout.Error() + ": " + e.err.Error() }

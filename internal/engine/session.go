@@ -18,8 +18,8 @@ import (
 const (
 	MaxStarts   = 1000 // tasks started by one round
 	maxOutcomes = 1000 // tasks ended by one round
-	firstAsk    = 4    // starts asked for after a quiet time
-	worthwhile  = 32   // ends that justify another round
+	firstAsk    = 4    // tasks to ask for after a lull
+	worthwhile  = 32   // outcomes that justify another round
 )
 
 // A Membership is what a worker and Redis agreed on when it joined.
@@ -30,9 +30,9 @@ type Membership struct {
 	Evicted func() // a round or a beat was refused; called once, without a lock; must not block
 }
 
-// A Session is the exchange of one worker with one queue, from join to leave. What comes up while a
-// round is in flight gathers for the next round. A round carries ends of processes,
-// acknowledgements of cancels and requests for tasks.
+// A Session is the exchange of one worker with one queue, from join to leave. Whatever arrives
+// while a round is in flight goes into the next one. A round carries outcomes, acknowledgements of
+// cancels and requests for tasks.
 //
 //	wake, free slot, end of a task, cancel ─▶ wakeLocked ─▶ runRounds:
 //	    compose ─▶ send ─▶ the answer ─▶ apply ─▶ tasks to their takers, and again
@@ -40,7 +40,7 @@ type Membership struct {
 // While tasks flow, a second round is sent behind the first, on another connection, so that neither
 // side waits for the other. If Redis is far away, up to four are in flight.
 //
-// The session owns the tasks that the worker holds on the queue. A goroutine runs only while there
+// The session keeps the tasks that the worker holds on the queue. A goroutine runs only while there
 // is something to send.
 type Session struct {
 	engine  *Engine
@@ -51,9 +51,9 @@ type Session struct {
 	ctx     context.Context // ends with the session
 	stop    context.CancelFunc
 	hauling atomic.Bool // a batch is being moved to the queue
-	deaf    func()      // ends the subscription of listen
-	upset   logs.Outage // about rounds
-	odd     logs.Outage // about a queue that can't be read
+	deaf    func()      // ends the subscription made by listen
+	upset   logs.Outage // failed rounds
+	odd     logs.Outage // a queue that can't be read
 
 	mu        *monitor      // the queue's; protects the fields below
 	draining  chan struct{} // closed when the worker begins to leave; not replaced
@@ -72,23 +72,23 @@ type Session struct {
 	offered   bool       // it may ask for tasks, if there are slots for it
 	recalls   int        // how often ready tasks were recalled
 	refused   []*Attempt // tasks still held because Redis refused to take them back
-	outbox    []*ending  // ends to send
+	outbox    []*ending  // endings to send
 	wants     []*want    // requests to send
-	troubled  bool       // by the last answer, nothing could be started
+	troubled  bool       // according to the last answer, nothing could be started
 	look      bool       // ask for tasks, or pass the wake-up on
 	number    int64
 	talked    time.Time // when a round was last made or answered
 	seen      int64     // the last cancel that an answer contained
-	said      int64     // the last cancel for which Redis knows which of our tasks it covers
+	said      int64     // the last cancel for which we've told Redis which of our tasks it covers
 	unmatched int       // held tasks whose digest isn't known yet and that known cancels may cover
 	answered  int64     // the last answered round
 	token     int64     // the highest token seen on the queue
-	granted   int64     // ms of Redis time until which the lease holds, by the last answered beat
+	granted   int64     // ms of Redis time until which the lease holds, according to the last answered beat
 	pulsed    time.Time // when that answer was handled
 	batch     string    // the next batch to move, as of the last beat
 	ask       int
 	cancels   cancels
-	listens   time.Time // until when we respond for producers that only publish
+	listens   time.Time // end of the period in which this worker answers for producers that only publish
 	renewed   time.Time // when the last answered round or beat was sent
 	fence     *time.Timer
 	clock     *time.Timer // fires when the next task is due, and wakes the worker
@@ -96,15 +96,15 @@ type Session struct {
 	dropped   logs.Loss
 	passed    store.Passed
 	passing   time.Time  // when passed was reset
-	heard     bool       // by the last answer, observers want events of finished tasks
-	watched   bool       // by the last answer, there are locks, crashes or cancels
+	heard     bool       // according to the last answer, observers want events of finished tasks
+	watched   bool       // according to the last answer, there are locks, crashes or cancels
 	turned    *sync.Cond // signaled when a round is answered and when a talk ends
 	flow      flow
 	far       distance // as of the last answered round
 	flowing   bool     // the last answer brought all that was asked for
 	enough    int      // outcomes that justify another round; 0 if no other round may be sent
 
-	gathered chan struct{} // has an element when enough have gathered, or nothing must wait; capacity 1
+	gathered chan struct{} // holds a value when enough outcomes have gathered, or nothing must wait; capacity 1
 }
 
 func newSession(q *Queue, p Part, m Membership) *Session {
@@ -126,7 +126,6 @@ func newSession(q *Queue, p Part, m Membership) *Session {
 	return s
 }
 
-// Start asks for up to n tasks.
 func (s *Session) Start(ctx context.Context, n int) (all []*Attempt, err error) {
 	err = insist(ctx, s.engine.CallTimeout, func() error {
 		all, err = s.start(ctx, n)
@@ -159,7 +158,7 @@ func (s *Session) start(ctx context.Context, n int) ([]*Attempt, error) {
 		return s.given(t.tasks), t.err
 	default:
 	}
-	w.gone = true // tasks that come now go back
+	w.gone = true // tasks that still arrive are returned
 	s.wants = slices.DeleteFunc(s.wants, func(o *want) bool { return o == w })
 	for _, t := range w.have {
 		s.giveBackLocked(t)
@@ -253,8 +252,8 @@ func (s *Session) sayLocked(end *ending) {
 // lost returns the error of a task whose rounds ended with err.
 func lost(err error) error { return &pair{ErrNotOwner, err} }
 
-// A pair is two errors in one. It builds its text on demand, since pairs are made under locks: a
-// Pool's error is user code, which may use the peer.
+// A pair joins two errors. It formats lazily, because pairs are made under locks and a Pool's error
+// is user code that may call the peer.
 type pair struct{ first, second error }
 
 func (p *pair) Error() string   { return p.first.Error() + ": " + p.second.Error() }
@@ -291,19 +290,17 @@ func (s *Session) wakeLocked() {
 	}
 }
 
-// stopLocked ends the talk.
 func (s *Session) stopLocked() {
 	close(s.idle)
 	s.idle = nil
 	s.turned.Broadcast()
 }
 
-// dueLocked reports whether there is something to send.
 func (s *Session) dueLocked() bool {
 	return s.needsRoundLocked() || s.offered
 }
 
-// needsRoundLocked is dueLocked, regardless of free slots.
+// needsRoundLocked reports whether there is something to send even without a free slot.
 func (s *Session) needsRoundLocked() bool {
 	return len(s.outbox) > 0 || len(s.wants) > 0 || len(s.cancels.received) > 0 || s.acknowledgesLocked() || s.look
 }
@@ -327,7 +324,7 @@ func (s *Session) vacateLocked(e *exchange) {
 }
 
 // Leave sends everything that hasn't been sent, returns all tasks to the front and ends the
-// membership. If ctx ends first, other peers do that once the lease expires.
+// membership. If ctx ends first, other peers return the tasks once the lease expires.
 func (s *Session) Leave(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
@@ -340,7 +337,7 @@ func (s *Session) Leave(ctx context.Context) error {
 		s.End(ErrNotWorking)
 		return err
 	}
-	s.Interrupt() // before others can start them
+	s.Interrupt() // before other workers can start them
 	round, _ := s.Last()
 	n, err := s.part.Leave(ctx, s.member.Worker, s.member.Asked, round)
 	s.queue.counts.Stopped.Add(int64(n))
@@ -470,8 +467,8 @@ func (s *Session) Abandon() {
 	var one *run
 	handlers := 0
 	for _, t := range held {
-		if a := t.run.Load(); a != nil && a.forsake(context.Cause(a.ctx)) {
-			one = a
+		if r := t.run.Load(); r != nil && r.forsake(context.Cause(r.ctx)) {
+			one = r
 			handlers++
 		}
 	}

@@ -55,7 +55,7 @@ func (q *Queue) takeLocked(s *Session, tasks []*Attempt, slots []slot) bool {
 	}
 	s.slots -= len(slots)
 	if more := len(q.ready) - len(slots); more > 0 {
-		slots = append(slots, q.grabLocked(more)...) // others may have become free
+		slots = append(slots, q.grabLocked(more)...) // more may have become free
 	}
 	for i, of := range slots {
 		q.beginLocked(q.nextLocked(), of, i < before)
@@ -106,26 +106,26 @@ func (q *Queue) work(t *Attempt, of slot, ready bool) {
 	}
 	q.mu.Unlock()
 	for t != nil {
-		a := newRun(q, t, opts, of, name, now)
-		a.ready = ready
-		a.handle()
-		t, opts, now, ready = a.next, a.then, a.ended, true
+		r := newRun(q, t, opts, of, name, now)
+		r.ready = ready
+		r.handle()
+		t, opts, now, ready = r.next, r.then, r.ended, true
 	}
 }
 
 // freedLocked records that a handler has returned: its slot goes to the task that it returns, or is
 // given back if there is none.
-func (q *Queue) freedLocked(a *run) *Attempt {
-	q.pace.freed(a.ended, a.began, a.task.size, q.opts.Concurrency)
-	a.then = q.opts
-	return q.vacantLocked(a.ended, a)
+func (q *Queue) freedLocked(r *run) *Attempt {
+	q.pace.freed(r.ended, r.began, r.task.size, q.opts.Concurrency)
+	r.then = q.opts
+	return q.vacantLocked(r.ended, r)
 }
 
 // vacantLocked returns the next task for a slot. It gives the slot back if there is no task, or if
-// there are too many slots now. The end of the slot's last task has yet to be stored.
-func (q *Queue) vacantLocked(now time.Time, a *run) *Attempt {
+// there are too many slots now. The outcome of the slot's last task has yet to be stored.
+func (q *Queue) vacantLocked(now time.Time, r *run) *Attempt {
 	q.ending++
-	a.task.session.slots--
+	r.task.session.slots--
 	q.counts.Running.Add(-1)
 	var t *Attempt
 	if q.taken <= q.opts.Concurrency {
@@ -135,7 +135,7 @@ func (q *Queue) vacantLocked(now time.Time, a *run) *Attempt {
 		q.taken--
 		q.handling--
 		q.pace.busy = false
-		q.giveLocked(a.slot)
+		q.giveLocked(r.slot)
 		q.handlers.Done()
 		return nil
 	}
@@ -145,12 +145,12 @@ func (q *Queue) vacantLocked(now time.Time, a *run) *Attempt {
 }
 
 // reassign gives the slot of a disowned attempt away.
-func (q *Queue) reassign(a *run) {
+func (q *Queue) reassign(r *run) {
 	q.mu.Lock()
-	t := q.vacantLocked(time.Now(), a)
+	t := q.vacantLocked(time.Now(), r)
 	q.mu.Unlock()
 	if t != nil {
-		go q.work(t, a.slot, true)
+		go q.work(t, r.slot, true)
 	}
 }
 

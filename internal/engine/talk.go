@@ -11,14 +11,13 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// runRounds makes rounds until there is nothing more to send.
 func (s *Session) runRounds() {
 	t := &talk{Session: s, retry: store.NewBackoff()}
 	for t.goOn() {
 	}
 }
 
-// A talk is rounds that follow one another.
+// A talk is a run of consecutive rounds.
 type talk struct {
 	*Session
 	retry  *store.Backoff
@@ -134,10 +133,10 @@ const (
 	take      step = iota // handle the answer
 	giveUp                // the session has ended: it's unknown what was carried out
 	evict                 // the worker is no longer a member
-	repeat                // at once, since a round may be repeated; the callers don't notice
+	repeat                // immediately, since a round may be repeated; the callers don't notice
 	otherLane             // it wasn't sent, and the other connection may work
 	release               // return an error to the callers, since it may have been carried out, and repeat it later
-	undo                  // it certainly wasn't carried out
+	undo                  // it definitely wasn't carried out
 )
 
 // next returns the step after a round that failed with err, or was answered if err is nil. over
@@ -204,14 +203,14 @@ func (s *Session) fetch(e *exchange, a *store.Answer) error {
 	return nil
 }
 
-// distant is the trip time from which a trip to Redis takes longer than the work at both ends, so
-// no connection should be idle; each further trip time of farther allows one more round in flight.
+// At a round trip of distant or more, the network takes longer than the work at both ends, so
+// connections shouldn't sit idle. Each additional farther allows one more round in flight.
 const (
 	distant = time.Millisecond
 	farther = time.Millisecond
 )
 
-// lanes returns how many rounds may be in flight at once: two near Redis, so that neither side
+// lanes returns how many rounds may be in flight at a time: two near Redis, so that neither side
 // waits; more if it's far away, since Redis limits the size of each.
 func (s *Session) lanes(trip time.Duration) int { return min(2+int(trip/farther), s.part.Lanes) }
 
@@ -243,10 +242,9 @@ func (s *Session) follow(flight []*exchange, a *store.Answer) *exchange {
 	return next
 }
 
-// mayFollowLocked reports whether another round may be sent before the answer to the first of those
-// in flight is handled: that answer must have brought all it asked for, so that there will be more
-// and the worker needn't wait to be woken, and no recalled tasks must go back first. If Redis is
-// far away, others may be in flight next to it.
+// mayFollowLocked decides for follow. The answer must have brought all it asked for, so that there
+// will be more and the worker doesn't need to wait to be woken, and no recalled tasks must go back
+// first. If Redis is far away, other rounds may be in flight next to it.
 func (s *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.Answer) bool {
 	e := flight[0]
 	full := len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut)
@@ -259,7 +257,7 @@ func (s *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.An
 	return s.far.shortest() >= distant && s.mayLocked(flight[1:]) && s.sentLocked(flight) && len(s.outbox) >= s.worthLocked(now, flight) && s.earlyLocked(now, flight) <= 0
 }
 
-// mayLocked reports whether another round may be sent while others are in flight: all must be
+// mayLocked reports whether another round may be sent while rounds are in flight: all must be
 // likely to bring what they ask for.
 func (s *Session) mayLocked(flight []*exchange) bool {
 	back := func(e *exchange) bool { return goBack(e.outcomes) || e.recalls != s.recalls }
@@ -273,8 +271,8 @@ func (s *Session) sentLocked(flight []*exchange) bool {
 	return flight[len(flight)-1].pending.IsSent(s.nudge)
 }
 
-// worthLocked returns how many ends justify another round. If Redis is far away, a small round
-// would occupy its connection for a whole trip. If there is room for that many tasks, no end is
+// worthLocked returns how many outcomes justify another round. If Redis is far away, a small round
+// would occupy its connection for a whole trip. If there is room for that many tasks, no outcome is
 // needed: otherwise no more rounds would ever be in flight.
 func (s *Session) worthLocked(now time.Time, flight []*exchange) int {
 	if s.far.shortest() < distant {
@@ -295,9 +293,9 @@ func (s *Session) earlyLocked(now time.Time, flight []*exchange) time.Duration {
 	return flight[len(flight)-1].sent.Add(trip / time.Duration(s.lanes(trip))).Sub(now)
 }
 
-// beside returns the round to send while others are in flight, once enough has gathered, if the
-// others are likely to bring all they ask for, as the last one did. It returns nil if the first
-// answer comes before that.
+// beside returns the round to send while other rounds are in flight, once enough outcomes have
+// gathered, if those rounds are likely to bring all they ask for, as the last one did. It returns
+// nil if the first answer comes before that.
 func (s *Session) beside(flight []*exchange) *exchange {
 	for {
 		s.mu.Lock()
@@ -328,8 +326,8 @@ func (s *Session) beside(flight []*exchange) *exchange {
 	}
 }
 
-// besideLocked reports whether another round may be sent while others are in flight, and how long
-// to wait before that; if negative, until enough has gathered.
+// besideLocked reports whether another round may be sent while rounds are in flight, and how long
+// to wait before that; if negative, until enough outcomes have gathered.
 func (s *Session) besideLocked(now time.Time, flight []*exchange) (may bool, wait time.Duration) {
 	s.enough = 0
 	if !s.mayLocked(flight) {
@@ -348,16 +346,15 @@ func (s *Session) besideLocked(now time.Time, flight []*exchange) (may bool, wai
 	return true, 0
 }
 
-// briefly is too short to wait for: a timer may take as long.
+// briefly is the shortest wait worth a timer.
 const briefly = 200 * time.Microsecond
 
 // goBack reports whether a task has to go back, which happens before the session asks for anything
 // else.
 func goBack(outcomes []*ending) bool {
-	return slices.ContainsFunc(outcomes, func(s *ending) bool { return s.Verb == store.Stop })
+	return slices.ContainsFunc(outcomes, func(end *ending) bool { return end.Verb == store.Stop })
 }
 
-// send sends a round, and returns it.
 func (s *Session) send(e *exchange) *exchange {
 	e.complete()
 	e.sent = time.Now()
@@ -417,7 +414,7 @@ func (s *Session) hurryLocked() {
 	s.nudge()
 }
 
-// nudge makes a talk that waits to send a round check whether it may now.
+// nudge wakes a talk that is waiting to send a round, so that it checks again.
 func (s *Session) nudge() {
 	select {
 	case s.gathered <- struct{}{}:

@@ -8,7 +8,7 @@ import (
 )
 
 // A Trace receives what happens to tasks. Its functions may be nil. They are called under the lock
-// of the queue, so that an end never comes before its start, and must only put the event aside.
+// of the queue, so that an outcome never comes before its start, and must only put the event aside.
 type Trace struct {
 	Started func(t *Attempt, began time.Time, waited time.Duration) // by a handler, or for the caller of Start
 	Ended   func(t *Attempt, e *End)                                // follows each Started once
@@ -84,7 +84,7 @@ func (t *Attempt) overLocked(o *store.Outcome) {
 		h.end.Error = o.Reason
 	}
 	if h.began.IsZero() {
-		return // beganLocked reports the end, if work on it begins
+		return // beganLocked reports the outcome, if work on it begins
 	}
 	if h.left.IsZero() {
 		h.left = h.end.At
@@ -95,7 +95,7 @@ func (t *Attempt) overLocked(o *store.Outcome) {
 	}
 }
 
-// settledLocked records Redis's answer to the end of the attempt.
+// settledLocked records Redis's answer to the attempt's ending.
 func (t *Attempt) settledLocked(end *ending, what store.Settled) {
 	switch what {
 	case store.Gone:
@@ -140,7 +140,6 @@ func (s *Session) given(tasks []*Attempt) []*Attempt {
 	return tasks
 }
 
-// Worker returns the id of the worker that holds the task.
 func (t *Attempt) Worker() string { return t.session.member.Worker }
 
 // Size returns the original size of the payload, in bytes.
@@ -160,5 +159,4 @@ func (t *Attempt) Traced() (headers map[string]string) {
 	return headers
 }
 
-// Queue returns the name of its queue.
 func (t *Attempt) Queue() string { return t.session.queue.name }

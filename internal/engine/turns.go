@@ -11,10 +11,10 @@ import (
 // while it is hungry: otherwise one whose server is down would keep slots in calls that fail. If a
 // queue has one session, that session takes whatever is free.
 
-// A round that asks for few tasks costs Redis nearly as much as one that asks for many. So only
-// some of the sessions that have tasks have a seat at a time. They prefetch enough tasks to make a
-// round worth its cost, and the slots that become free go to these tasks. The other sessions let
-// their ends gather, and get a seat soon.
+// A round that asks for few tasks costs Redis nearly as much as one that asks for many. Therefore
+// only some of the sessions that have tasks have a seat at a time. They prefetch enough tasks to
+// make a round worth its cost, and the slots that become free go to these tasks. The other sessions
+// let their outcomes gather, and get a seat soon.
 
 // turns decides which session asks for tasks.
 type turns struct {
@@ -37,7 +37,7 @@ const (
 	longestSeat = 4096 // most tasks per turn
 	longestTurn = 50 * time.Millisecond
 	allTurns    = 500 * time.Millisecond // in which every session has a turn; but a turn takes at least two windows
-	prompt      = 20 * time.Millisecond  // how long a session with a seat may take to bring tasks; then others take the slots
+	prompt      = 20 * time.Millisecond  // how long a session with a seat may take to bring tasks; then other sessions take the slots
 )
 
 // seatsLocked returns the number of seats, if up to most tasks may be prefetched.
@@ -45,7 +45,6 @@ func (q *Queue) seatsLocked(most int) int {
 	return max(min(most/seatful, len(q.sessions)), 1)
 }
 
-// seatedLocked reports whether the session has a seat.
 func (q *Queue) seatedLocked(s *Session) bool {
 	return len(q.sessions) < 2 || slices.Contains(q.turns.seats, s)
 }
@@ -106,7 +105,7 @@ func (q *Queue) promptLocked() time.Duration {
 	return min(max(4*(q.pace.trip+q.pace.late), prompt), farthest)
 }
 
-// lullLocked returns how long the session lets ends gather while others have the seats.
+// lullLocked returns how long the session lets outcomes gather while other sessions have the seats.
 func (q *Queue) lullLocked(s *Session, now time.Time) time.Duration {
 	if s.closing || !q.yieldsLocked(s, now) {
 		return 0

@@ -19,8 +19,8 @@ func Permanent(err error) error { return judge(err, verdict{kind: store.Failed})
 // Malformed is Permanent for a payload that can't be decoded.
 func Malformed(err error) error { return judge(err, verdict{kind: store.Malformed}) }
 
-// RetryAfter makes a handler's error retry the task after d: at once if d is negative, and after
-// Longest at most.
+// RetryAfter makes a handler's error retry the task after d: immediately if d is negative, and
+// after Longest at most.
 func RetryAfter(err error, d time.Duration) error {
 	return judge(err, verdict{after: min(max(d, 0), Longest)})
 }
@@ -29,7 +29,7 @@ func RetryAfter(err error, d time.Duration) error {
 // count as a retry.
 func Snooze(d time.Duration) error {
 	d = min(max(d, 0), Longest)
-	return &verdict{err: fmt.Errorf("it starts again in %v", d), after: d, snooze: true}
+	return &verdict{err: fmt.Errorf("snoozed for %v", d), after: d, snooze: true}
 }
 
 // IsPermanent reports whether the error makes a task fail for good, whatever its retries.
@@ -104,7 +104,7 @@ func DefaultBackoff(retries int) time.Duration {
 	return Doubling(retries, 2*time.Second, 5*time.Minute)
 }
 
-// Doubling returns the delay of a retry after others: it doubles from first up to most, with
+// Doubling returns the delay of a retry after earlier ones: it doubles from first up to most, with
 // jitter.
 func Doubling(retries int, first, most time.Duration) time.Duration {
 	d := first

@@ -17,14 +17,14 @@ type beat struct {
 	members []*member
 	spare   []bool // by member: no worker is evicted from its queue; nil is none
 	sent    time.Time
-	judge   bool  // it may evict others
-	latest  int64 // ms of Redis time by which it is answered, unless Redis's clock has jumped
+	judge   bool  // it may evict other workers
+	latest  int64 // ms of Redis time; a later answer means that Redis's clock has jumped
 }
 
 // A result is the outcome of a beat.
 type result struct {
 	next     time.Duration // until the next beat, at the latest
-	lapsed   bool          // leases have expired for a reason that may affect all workers
+	lapsed   bool          // leases have expired for a reason that may apply to every worker
 	answered bool
 	refused  bool // the worker is no longer a member
 	cut      bool // a reply was lost
@@ -86,7 +86,6 @@ func (c *circle) beat(ctx context.Context) (next time.Duration, err error) {
 	return r.next, r.err
 }
 
-// nextBeat returns the beat to send now.
 func (c *circle) nextBeat() beat {
 	c.gather()
 	c.mu.Lock()

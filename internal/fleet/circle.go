@@ -12,15 +12,15 @@ import (
 )
 
 // A circle is the set of a worker's queues on one server or cluster node, its home. Each node has
-// its own clock and may stall independently. So each circle has its own heartbeats, and decides on
-// its own whether it may evict other workers.
+// its own clock and may stall independently. That's why each circle has its own heartbeats, and
+// decides on its own whether it may evict other workers.
 type circle struct {
 	*worker
 	home      string
 	registers bool // the registration is renewed with its heartbeats
 	upset     logs.Outage
 
-	due chan struct{} // triggers a beat at once; capacity 1
+	due chan struct{} // triggers a beat; capacity 1
 
 	redis    int64     // ms of Redis time when the last beat was answered; owned by keep
 	witness  witness   // owned by keep
@@ -49,7 +49,7 @@ func (w *worker) enterLocked(home string) *circle {
 }
 
 // errLeft ends the heartbeats of a circle that has no queues anymore.
-var errLeft = errors.New("no queue is on the node anymore")
+var errLeft = errors.New("no queues are left on the node")
 
 // emptyFor is how many heartbeats a circle outlasts its last queue: if slots move back and forth,
 // the node's circle still knows its clock.
@@ -98,7 +98,7 @@ func (c *circle) keep() {
 }
 
 // gather moves each queue to the circle of the node that has it now. The new circle sends a
-// heartbeat at once, since the old one's last heartbeat may have been a while ago.
+// heartbeat immediately, since the old one's last heartbeat may have been a while ago.
 func (w *worker) gather() {
 	if !w.fleet.Lines.InCluster() {
 		return
@@ -127,7 +127,7 @@ func (w *worker) gather() {
 	}
 }
 
-// beatSoon makes the circle send a heartbeat at once.
+// beatSoon makes the circle send a heartbeat now.
 func (c *circle) beatSoon() {
 	select {
 	case c.due <- struct{}{}:

@@ -101,7 +101,6 @@ func (f *Fleet) eachQueue(ctx context.Context, do func(q store.Keys, id string) 
 // failedHalf is the suffix of the ids of failed queues.
 const failedHalf = " (failed)"
 
-// halves yields a queue and its failed queue.
 func halves(s store.Space, name string) iter.Seq2[store.Keys, string] {
 	return func(yield func(store.Keys, string) bool) {
 		q := s.Queue(name)
@@ -109,7 +108,7 @@ func halves(s store.Space, name string) iter.Seq2[store.Keys, string] {
 	}
 }
 
-// A passed error means that some queues were skipped.
+// A passed error says that some queues were skipped.
 type passed struct{ error }
 
 func (e *passed) Unwrap() error { return e.error }
@@ -207,7 +206,8 @@ func (f *Fleet) dismiss(ctx context.Context, dead []string) error {
 	return nil
 }
 
-// dismissQuietly is dismiss between heartbeats: no caller waits for it, so it only logs errors.
+// dismissQuietly does what dismiss does, between heartbeats: no caller waits for it, so it only
+// logs errors.
 func (f *Fleet) dismissQuietly(ctx context.Context, dead []string) {
 	for ids := range slices.Chunk(dead, page) {
 		ctx, cancel := context.WithTimeout(ctx, f.lease.Beat)
@@ -223,9 +223,9 @@ func (f *Fleet) dismissQuietly(ctx context.Context, dead []string) {
 	}
 }
 
-// recall reads, for each of some queues, the registration of the worker whose lease expired first,
-// a beat before it is evicted. After the eviction, the worker's task may start here and kill this
-// peer before Redis answers.
+// recall reads, for some queues, the registration of the worker whose lease expired first, one beat
+// before its eviction. After the eviction, the worker's task may start here and kill this peer
+// before Redis answers.
 func (w *worker) recall(queues []*Queue) {
 	if !w.recalling.CompareAndSwap(false, true) {
 		return
@@ -246,10 +246,11 @@ func (w *worker) recall(queues []*Queue) {
 	})
 }
 
-// recordDead counts and logs dead workers at once: what has killed them may kill this peer next. It waits
-// only for names that recall hasn't read. A round renews the lease on one queue only, so the lease
-// may expire a beat later on another queue, which is noticed a beat after that. Those queues share
-// a second line. Until then the workers stay on the roster, where other peers read their names.
+// recordDead counts and logs dead workers immediately, since whatever killed them may kill this
+// peer next. It waits only for names that recall hasn't read. A round renews the lease on one queue
+// only, so the lease may expire a beat later on another queue, which is noticed a beat after that.
+// Those queues share a second line. Until then, the workers stay on the roster, where other peers
+// read their names.
 func (w *worker) recordDead(dead evictions) {
 	first, nameless := evictions{}, evictions{}
 	w.mu.Lock()
@@ -303,7 +304,7 @@ func (w *worker) recordDead(dead evictions) {
 	})
 }
 
-// swept handles the result of a look at a queue, and returns the time until the next look.
+// swept handles the result of one check of a queue, and returns the time until the next check.
 func (f *Fleet) swept(queue string, look store.Look, dead evictions) time.Duration {
 	f.counts.Returned.Add(int64(look.Returned))
 	f.returned(queue, look.Returned)
@@ -334,8 +335,8 @@ func (f *Fleet) evicted(id string) {
 }
 
 // comeBack brings an evicted worker back under a new id. It drops all tasks that the worker held:
-// other workers have taken them over, or will, since it returns the tasks on queues from which the
-// worker wasn't evicted. The caller holds w.joining.
+// other workers have taken them over, or will, since comeBack returns the tasks on queues from
+// which the worker wasn't evicted. The caller holds w.joining.
 func (w *worker) comeBack(ctx context.Context) error {
 	f := w.fleet
 	w.mu.Lock()
@@ -380,8 +381,8 @@ func (w *worker) comeBack(ctx context.Context) error {
 
 // lookForLoss logs if Redis has lost a token that these sessions had seen. A token never decreases,
 // and rises when a worker is evicted. It's read before the worker leaves, which raises it, too. If
-// others have raised it that far in the meantime, or Redis doesn't answer, the loss isn't noticed.
-// It reports whether Redis answered.
+// other workers have raised it that far in the meantime, or Redis doesn't answer, the loss goes
+// unnoticed. It reports whether Redis answered.
 func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
 	queues, seen := make([]*Queue, len(all)), make([]int64, len(all))
 	for i, m := range all {

@@ -32,11 +32,10 @@ import (
 
 // Errors that the root package exports under the same names.
 var (
-	ErrNotStarted     = errors.New("worqr: the worker is not started")
+	ErrNotStarted     = errors.New("worqr: the worker isn't started")
 	ErrEvictionPolicy = errors.New("worqr: Redis may evict tasks")
 )
 
-// Config configures a fleet.
 type Config struct {
 	Lines   *store.Lines
 	Space   store.Space
@@ -53,7 +52,7 @@ type Config struct {
 	// CameBack is called when the worker comes back under a new id, and when another server has
 	// taken over: Redis may have lost everything.
 	CameBack func()
-	// called when a schedule of a queue is no longer asserted; may be nil
+	// Over, if not nil, is called when no peer asserts a queue's schedule anymore.
 	Over  func(store.Target)
 	Trace Trace
 }
@@ -63,7 +62,7 @@ type Fleet struct {
 	Config
 	lease  engine.Lease
 	counts Counts
-	warned sync.Once // about the eviction policy
+	warned sync.Once // warns about the eviction policy
 
 	mu     sync.Mutex // protects the fields below
 	id     string
@@ -103,7 +102,6 @@ func (f *Fleet) present() *worker {
 	return f.worker
 }
 
-// IsStarted reports whether there is a worker.
 func (f *Fleet) IsStarted() bool { return f.present() != nil }
 
 // Start registers a worker and starts its heartbeats. If it fails, nothing has been started.
@@ -177,7 +175,6 @@ func (f *Fleet) Wants(id string) bool {
 	return w.wanted[id] != nil
 }
 
-// Join makes the worker a member of the queue.
 func (f *Fleet) Join(ctx context.Context, q *Queue) error {
 	w := f.present()
 	if w == nil {
@@ -186,7 +183,6 @@ func (f *Fleet) Join(ctx context.Context, q *Queue) error {
 	return w.join(ctx, q)
 }
 
-// Leave makes the worker leave a queue.
 func (f *Fleet) Leave(ctx context.Context, id string) error {
 	w := f.present()
 	if w == nil {
@@ -195,7 +191,6 @@ func (f *Fleet) Leave(ctx context.Context, id string) error {
 	return w.part(ctx, id)
 }
 
-// Session returns the current worker's session with a queue.
 func (f *Fleet) Session(id string) (*engine.Session, error) {
 	w := f.present()
 	if w == nil {
@@ -212,7 +207,6 @@ func (f *Fleet) Session(id string) (*engine.Session, error) {
 	return nil, fmt.Errorf("%w; call StartWork first", engine.ErrNotWorking)
 }
 
-// Sessions returns the current worker's sessions with all queues.
 func (f *Fleet) Sessions() (all []*engine.Session) {
 	w := f.present()
 	if w == nil {

@@ -36,7 +36,7 @@ func (f *Fleet) LastBeat() time.Time {
 	return w.beatenLocked()
 }
 
-// beatenLocked is LastBeat.
+// beatenLocked does LastBeat's work under the lock.
 func (w *worker) beatenLocked() (oldest time.Time) {
 	beating := map[*circle]bool{w.circles[store.Somewhere]: true} // the circle that renews the registration
 	for _, m := range w.members {
@@ -70,7 +70,7 @@ func (f *Fleet) Unfit() error {
 		}
 	}
 	if silent := time.Since(w.beatenLocked()); f.Lease > 0 && silent >= f.lease.Sure {
-		return fmt.Errorf("%w; the last heartbeat that it answered was sent %v ago", engine.ErrLeaseExpired, silent.Round(time.Millisecond))
+		return fmt.Errorf("%w; the last answered heartbeat was sent %v ago", engine.ErrLeaseExpired, silent.Round(time.Millisecond))
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (f *Fleet) Stuck() error {
 	most := max(stuckAfter, 2*(w.patience()+f.lease.Beat))
 	for _, c := range w.circles {
 		if since := time.Since(c.turned); since > most {
-			return fmt.Errorf("no heartbeat was tried for %v", since.Round(time.Second))
+			return fmt.Errorf("no heartbeat has been attempted for %v", since.Round(time.Second))
 		}
 	}
 	return nil

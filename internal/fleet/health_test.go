@@ -29,7 +29,7 @@ func TestStuck(t *testing.T) {
 		c.noteAnswer(time.Now())
 		is.NoErr(f.Unfit())
 		time.Sleep(time.Second)
-		is.Equal(f.Stuck().Error(), "no heartbeat was tried for 31s")
+		is.Equal(f.Stuck().Error(), "no heartbeat has been attempted for 31s")
 		c.turn()
 		is.NoErr(f.Stuck())
 		is.Equal(time.Since(f.LastBeat()), time.Second)

@@ -14,8 +14,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// await waits until no join or leave is in progress, and blocks others until pass is called. It
-// fails if ctx ends first, since a join may take as long as Redis does.
+// await locks the worker's memberships, and pass unlocks them: only one join or leave is in
+// progress at a time. It fails if ctx ends first, since a join may take as long as Redis does.
 func (w *worker) await(ctx context.Context) error {
 	select {
 	case w.joining <- struct{}{}:
@@ -27,7 +27,6 @@ func (w *worker) await(ctx context.Context) error {
 
 func (w *worker) pass() { <-w.joining }
 
-// join makes the worker a member of the queue.
 func (w *worker) join(ctx context.Context, q *Queue) error {
 	if err := w.await(ctx); err != nil {
 		return err
@@ -201,11 +200,10 @@ func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err
 	return first.of, first.err
 }
 
-const maxAsks = 100 // attempts to join a queue while others leave it
+const maxAsks = 100 // attempts to join a queue while other workers leave it
 
 var errCrowd = errors.New("other workers keep leaving the queue; try again")
 
-// missing returns the queues that the worker isn't a member of.
 func (w *worker) missing(queues []*Queue) []*Queue {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -256,7 +254,7 @@ func (w *worker) askEverywhere(ctx context.Context, id string, queues []*Queue) 
 	return again, first
 }
 
-// ask is askEverywhere for the queues of one node.
+// ask does what askEverywhere does, for the queues of one node.
 func (w *worker) ask(ctx context.Context, id string, queues []*Queue) (again []*Queue, first trouble) {
 	f := w.fleet
 	tokens, of, err := store.Tokens(ctx, f.Lines.Control, keysOf(queues))
@@ -366,7 +364,7 @@ func (w *worker) burn(m membership) {
 	}
 }
 
-// isNone records that a membership doesn't exist.
+// isNone clears the doubt about a membership: it doesn't exist.
 func (w *worker) isNone(m membership) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -59,7 +59,8 @@ func (w *worker) settle(ctx context.Context, m membership) error {
 	return nil
 }
 
-// settleThese settles queues, those on different nodes concurrently. It returns an error for each.
+// settleThese calls settle for queues, concurrently if they are on different nodes. It returns an
+// error for each.
 func (w *worker) settleThese(ctx context.Context, id string, queues []*Queue) []error {
 	errs := make([]error, len(queues))
 	var homes sync.WaitGroup
@@ -102,9 +103,8 @@ func (w *worker) settleAll(ctx context.Context) error {
 	return joined(errs)
 }
 
-// part leaves one queue.
 func (w *worker) part(ctx context.Context, queue string) error {
-	// If ctx has ended, the worker leaves anyway, unless a join hangs: that join may be calling a
+	// If ctx has ended, the worker still leaves, unless a join hangs: that join may be calling a
 	// method of a Pool's error which makes the worker leave.
 	turn, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -83,7 +83,7 @@ func (w *worker) ttl() time.Duration {
 }
 
 // pruneLater makes the worker remove dead workers from the roster, once their registrations have
-// expired. A worker does so some time after it starts, in case a peer died after it evicted a
+// expired. A worker removes them some time after it starts, in case a peer died after it evicted a
 // worker and before it updated the roster, and again if its own update failed. That's enough, since
 // other workers start later.
 func (w *worker) pruneLater() {
@@ -95,7 +95,7 @@ func (w *worker) pruneLater() {
 	w.prune = time.Now().Add(w.ttl() * 3 / 2)
 }
 
-// isDue is isTime for one of the worker's times.
+// isDue calls isTime for one of the worker's times, under the lock.
 func (w *worker) isDue(t *time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,12 +111,11 @@ func isTime(t *time.Time) bool {
 	return true
 }
 
-// unregister removes registrations.
 func (f *Fleet) unregister(ctx context.Context, ids ...string) error {
 	return store.Unregister(ctx, f.Lines.Control, f.Space, ids...)
 }
 
-// registered returns the registrations of the workers that still have one. It may not take long.
+// registered returns the registrations of the workers that still have one. It gives up soon.
 func (f *Fleet) registered(ctx context.Context, ids []string) map[string]store.Worker {
 	ctx, cancel := context.WithTimeout(ctx, max(f.lease.Beat/4, 500*time.Millisecond))
 	defer cancel()

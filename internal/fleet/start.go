@@ -23,7 +23,7 @@ func (f *Fleet) checkRedis(ctx context.Context) error {
 	errs := told.TellAll(ctx, f.Lines.Calls, "memory", "server", "cluster")
 	for i, what := range []string{"the eviction policy", "the version of Redis", "whether Redis is a cluster"} {
 		if errs[i] != nil {
-			f.Log.Debug("worqr: "+what+" cannot be read", "err", errs[i])
+			f.Log.Debug("worqr: can't read "+what, "err", errs[i])
 		}
 	}
 	switch inCluster := f.Lines.InCluster(); {

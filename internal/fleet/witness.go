@@ -3,8 +3,8 @@ package fleet
 import "time"
 
 // A witness is what a worker has observed of Redis in its beats. It decides whether the worker may
-// evict others: their silence counts only while Redis answers all workers. The worker can't observe
-// that, but it knows what would keep others silent:
+// evict other workers: their silence counts only while Redis answers all workers. The worker can't
+// observe that, but it knows what would keep them silent:
 //
 //   - Redis was down, or its clock jumped. All leases expire together, and some peers come
 //     back before others. So beats must have succeeded without a gap for a whole lease.
@@ -23,8 +23,8 @@ type witness struct {
 	beaten time.Time     // when the last beat that was answered was sent
 }
 
-// asks reports whether a beat sent now may evict others. The connection was made at the given time;
-// zero means that there is none.
+// asks reports whether a beat sent now may evict other workers. The connection was made at the
+// given time; zero means that there is none.
 func (w *witness) asks(sent, made time.Time) bool {
 	if !w.steady.IsZero() && sent.Sub(w.beaten) > 2*w.beat {
 		w.steady = sent
@@ -39,7 +39,7 @@ func (w *witness) asks(sent, made time.Time) bool {
 func (w *witness) cut() { w.whole = time.Time{} }
 
 // receive handles the answer to a beat. lapsed reports that leases have expired for a reason that
-// may affect all workers. It returns the time until the worker may evict others.
+// may apply to every worker. It returns the time until the worker may evict other workers.
 func (w *witness) receive(sent, now time.Time, lapsed bool) time.Duration {
 	w.beaten = sent
 	switch {
@@ -54,7 +54,7 @@ func (w *witness) receive(sent, now time.Time, lapsed bool) time.Duration {
 	return w.wait(now)
 }
 
-// wait returns how long it takes until the worker may evict others, if nothing happens.
+// wait returns how long it takes until the worker may evict other workers, if nothing happens.
 func (w *witness) wait(now time.Time) time.Duration {
 	return max(3*w.beat-now.Sub(w.steady), w.beat-now.Sub(w.whole))
 }

@@ -25,12 +25,12 @@ type worker struct {
 	stop    context.CancelFunc
 	last    context.Context // outlives ctx, for final cleanup
 	hasten  context.CancelFunc
-	turn    chan struct{} // wakes the worker to join queues at once; capacity 1
+	turn    chan struct{} // wakes the worker to join queues now; capacity 1
 	loops   sync.WaitGroup
 	started time.Time
-	outside logs.Outage // about joins
+	outside logs.Outage // failed joins
 
-	joining   chan struct{} // has an element during a join or leave, which takes it before mu
+	joining   chan struct{} // holds a value during a join or leave, which takes it before mu
 	recalling atomic.Bool   // recall is running
 
 	absent bool // it comes back under a new id and hasn't joined all its queues; protected by joining
@@ -80,7 +80,7 @@ type member struct {
 
 	// Protected by worker.mu.
 	circle *circle   // the circle that sends its heartbeats
-	spared time.Time // until when no worker is evicted from the queue, since it came from another node
+	spared time.Time // no worker is evicted from the queue before this time, since it came from another node
 }
 
 func (m *member) membership() membership { return membership{m.queue.Keys, m.id} }
@@ -116,7 +116,7 @@ func (w *worker) want(q *Queue) {
 	w.hurry()
 }
 
-// hurry makes the worker join its queues at once.
+// hurry makes the worker join its queues now.
 func (w *worker) hurry() {
 	select {
 	case w.turn <- struct{}{}:
@@ -173,7 +173,7 @@ func (w *worker) leave(ctx context.Context) error {
 	}
 	err = w.insist(again, func() error { return w.fleet.unregister(ctx, w.id) })
 	if err := joined(append(errs, err)); err != nil {
-		return fmt.Errorf("leave: Redis didn't confirm it, so peers return its tasks when its lease expires: %w", err)
+		return fmt.Errorf("leave: Redis didn't confirm it; peers will return this worker's tasks when its lease expires: %w", err)
 	}
 	return nil
 }
@@ -182,9 +182,8 @@ func (w *worker) leave(ctx context.Context) error {
 // to restart. Otherwise peers would count its end as a crash.
 const lastTries = 2 * time.Second
 
-// ended waits for the loops, and hurries them when ctx ends or after a while. Eventually it stops
-// waiting: a loop may be calling a method of a Pool's error, and that method may be what waits
-// here.
+// ended waits for the loops. When ctx ends, or after lastTries, it cancels their calls, and after
+// another lastTries it gives up, for the same reason as engine.Engine.Wait.
 func (w *worker) ended(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -201,7 +200,7 @@ func (w *worker) ended(ctx context.Context) {
 	w.hasten()
 	select {
 	case <-done:
-	case <-time.After(lastTries): // their calls fail at once
+	case <-time.After(lastTries): // their calls fail immediately
 	}
 }
 
@@ -241,9 +240,9 @@ func (w *worker) patience() time.Duration {
 	return 2 * w.fleet.lease.Beat
 }
 
-// repeat calls a function until the worker ends or the function returns errLeft: first after a
-// given time, then after the time that the function returns, sooner if it fails, and whenever there
-// is a turn. After a failure it waits no longer than most.
+// repeat calls do after first, then each time after the interval that do returned, and whenever
+// turn fires. After an error it calls do sooner, within most. It ends with the worker, or when do
+// returns errLeft.
 func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *logs.Outage, says string, do func(context.Context) (next time.Duration, err error), attrs ...any) {
 	retry := store.NewBackoff()
 	timer := time.NewTimer(first)

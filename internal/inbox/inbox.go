@@ -52,7 +52,7 @@ func (s *All) Lost(queue, sign string) {
 
 // An Inbox holds the events that a reader hasn't read yet.
 type Inbox struct {
-	Some   chan struct{} // has an element when there are items
+	Some   chan struct{} // holds a value when there are items
 	queues []string      // none means all
 
 	mu     sync.Mutex // protects the fields below

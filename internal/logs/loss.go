@@ -6,7 +6,7 @@ import (
 )
 
 // A Loss logs failed tasks that were dropped from a full failed queue: after a second, then at most
-// once a minute, and the rest at the end. So each dropped task is counted in exactly one line.
+// once a minute, and the rest at the end. Each dropped task is counted in exactly one line.
 type Loss struct {
 	Log   *Log
 	Queue string

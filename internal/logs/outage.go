@@ -102,9 +102,9 @@ const (
 	mostKnown = 20               // errors, to limit memory
 )
 
-// gone records that Redis doesn't answer. It doesn't log a single failure that ends at once, nor an
-// error that was recorded within the last minute: otherwise callers that fail in different ways
-// would alternate. The caller holds o.mu.
+// gone records that Redis doesn't answer. It doesn't log a single failure that ends immediately,
+// nor an error that was recorded within the last minute: otherwise callers that fail in different
+// ways would alternate. The caller holds o.mu.
 func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 )
 
 // A Relay passes values to user code, in order and one at a time, on a goroutine that runs only
-// while there are values. So Put is safe under any lock, and user code that is slow, blocks,
+// while there are values. Therefore Put is safe under any lock, and user code that is slow, blocks,
 // panics, ends its goroutine or calls the peer delays only the following values.
 type Relay[T any] struct {
 	Pass   func(T)             // calls user code

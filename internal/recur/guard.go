@@ -12,7 +12,7 @@ type guard struct {
 	left int
 }
 
-// stops reports whether a value mustn't be read. Types show everything except the contents of
+// stops reports whether a value must not be read. Types show everything except the contents of
 // interfaces, which are followed only while no lock has been found. Maps aren't followed: their
 // contents are checked when they're read, once nothing next to them has a lock.
 func (g *guard) stops(v reflect.Value, depth int) bool {

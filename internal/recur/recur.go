@@ -25,7 +25,6 @@ const (
 	linesPerSecond = 20              // about individual schedules
 )
 
-// Config configures Schedules.
 type Config struct {
 	Calls store.Runner
 	Log   *logs.Log
@@ -71,7 +70,7 @@ type job struct {
 	turn   int           // how often its place was set
 	target *store.Target // nil until it's found
 	found  time.Time
-	tried  time.Time // when it was last booked; zero: due at once
+	tried  time.Time // when it was last booked; zero: due now
 	busy   bool      // it is being asserted; its lane may change meanwhile
 	since  int64     // this and state are only changed by the goroutine that asserts it
 	state  string    // the last one that Redis returned
@@ -87,7 +86,6 @@ type Place struct {
 	Find   func(context.Context) (store.Target, error)
 }
 
-// New returns empty Schedules.
 func New(c Config) *Schedules {
 	if c.Beat <= 0 || c.Beat > longestBeat {
 		c.Beat = longestBeat
@@ -166,7 +164,7 @@ func (s *Schedules) Unset(queue, entry string) bool {
 	return true
 }
 
-// stir makes the loop take a turn at once.
+// stir makes the loop take a turn now.
 func (s *Schedules) stir() {
 	select {
 	case s.wake <- struct{}{}:
@@ -174,7 +172,7 @@ func (s *Schedules) stir() {
 	}
 }
 
-// Renew asserts all schedules at once, since Redis may have lost them. It does so at most once a
+// Renew asserts all schedules now, since Redis may have lost them. It asserts them at most once a
 // period: in between, each is asserted in its turn.
 func (s *Schedules) Renew() {
 	s.mu.Lock()

@@ -28,7 +28,7 @@ const Shortest = time.Second
 // The errors of a schedule.
 var (
 	ErrNever   = errors.New("the schedule has no next time; an Interval must be at least a second")
-	ErrStands  = errors.New("the method Next returned a time that isn't later")
+	ErrStands  = errors.New("the method Next returned a time that isn't after its argument")
 	ErrTooFast = fmt.Errorf("the schedule has times less than %v apart", Shortest)
 )
 

@@ -112,7 +112,7 @@ func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[s
 		s.forgetLocked(now)
 	}
 	for _, v := range visits {
-		if h := v.home; now.Sub(h.visited) > s.period { // this process may have been stalled, and so may others
+		if h := v.home; now.Sub(h.visited) > s.period { // this process may have been stalled, and so may other peers
 			h.steady = now
 		}
 		v.home.busy, v.home.visited = true, now
@@ -207,7 +207,7 @@ func (s *Schedules) visit(ctx context.Context, v *visit) {
 	}
 }
 
-// left ends a visit. It starts a turn if schedules became due at once in the meantime.
+// left ends a visit. It starts a turn if schedules became due immediately in the meantime.
 func (s *Schedules) left(v *visit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +226,7 @@ func (s *Schedules) left(v *visit) {
 	}
 }
 
-// isGone reports whether a node doesn't answer, so that its other queues needn't be tried.
+// isGone reports whether a node doesn't answer, so that its other queues don't need to be tried.
 func isGone(err error) bool { return store.IsAway(err) && !store.IsMoving(err) }
 
 // note records the result of a visit to a lane.

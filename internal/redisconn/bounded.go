@@ -103,7 +103,7 @@ func (c *boundedConn) SetReadDeadline(t time.Time) error {
 }
 
 // extend extends the deadline of a reply by the time that n received bytes may take, but never
-// beyond the timeout from now. So silence is noticed as quickly as before, however much has
+// beyond the timeout from now. Silence is therefore noticed as quickly as before, however much has
 // arrived, and a trickle times out.
 func (c *boundedConn) extend(n int) error {
 	if c.due.IsZero() {

@@ -12,7 +12,6 @@ import (
 // A Script is a Lua script with its digest.
 type Script struct{ src, sha string }
 
-// NewScript returns the script with the given source.
 func NewScript(src string) *Script {
 	sum := sha1.Sum([]byte(src))
 	return &Script{src, hex.EncodeToString(sum[:])}

@@ -187,7 +187,6 @@ func (l *Line) depart() {
 	}
 }
 
-// receive receives the replies to the pipeline.
 func (l *Line) receive() {
 	for i := range l.pipe.commands {
 		v, err := redis.ReceiveWithTimeout(l.conn, l.pipe.timeout)

@@ -120,7 +120,6 @@ func (l *Line) Do(ctx context.Context, calls ...Call) []Reply {
 	return b.replies
 }
 
-// One makes one call.
 func (l *Line) One(ctx context.Context, c Call) (any, error) {
 	one := &struct {
 		bundle
@@ -223,8 +222,8 @@ func (l *Line) isSent(b *bundle) bool {
 	return b.sent
 }
 
-// quit makes the caller of a bundle leave. An unsent bundle is dropped at once, however long the
-// current exchange takes. The cause of a context is user code: its methods may use the line, so
+// quit makes the caller of a bundle leave. An unsent bundle is dropped immediately, however long
+// the current exchange takes. The cause of a context is user code: its methods may use the line, so
 // none is called under the lock.
 func (l *Line) quit(b *bundle, done <-chan struct{}, cause error) error {
 	over, sent := l.leave(b, done)

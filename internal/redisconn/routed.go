@@ -109,10 +109,10 @@ type Later string
 // Alone means that a master refuses writes because it has too few replicas.
 const Alone Later = "NOREPLICAS"
 
-// Postponed returns why a call must be repeated later, or "" if it needn't be. The server carried
-// out no part of it: only the first word of the reply counts, and errors inside a script don't
-// begin with these words. (A script that may not write because replicas are missing fails at its
-// first write.)
+// Postponed returns why a call must be repeated later, or "" if it doesn't need to be. The server
+// carried out no part of it: only the first word of the reply counts, and errors inside a script
+// don't begin with these words. (A script that may not write because replicas are missing fails at
+// its first write.)
 func Postponed(err error) Later {
 	if e, ok := errors.AsType[redis.Error](err); ok {
 		word, _, _ := strings.Cut(string(e), " ")

@@ -46,7 +46,6 @@ func FromURL(raw string) (Dial, error) {
 	return Server{Network: u.Network, Address: u.Addresses[0], DB: u.DB, Login: u.Login, Secure: u.Secure}.Dial, nil
 }
 
-// Dial makes a connection.
 func (s Server) Dial(ctx context.Context) (redis.Conn, error) {
 	who, err := s.login(ctx)
 	if err != nil {

@@ -28,7 +28,7 @@ type Subscriber struct {
 	log      *logs.Log
 	upset    logs.Outage
 	refusals logs.Outage
-	turn     chan struct{} // has an element while a feed has a connection or makes one
+	turn     chan struct{} // holds a value while a feed has a connection or makes one
 
 	mu     sync.Mutex // protects the fields below, and those of feed
 	closed bool
@@ -41,7 +41,7 @@ type feed struct {
 	ctx  context.Context
 	stop context.CancelFunc
 	done chan struct{} // closed when its goroutine has ended
-	some chan struct{} // has an element when there are requests to send
+	some chan struct{} // holds a value when there are requests to send
 
 	listeners map[*Subscription]bool
 	topics    map[Topic][]*Subscription
@@ -420,7 +420,6 @@ const (
 	saysRefused      = "Redis refuses a subscription"
 )
 
-// of returns the listeners of a Topic.
 func (f *feed) of(t Topic) []*Subscription {
 	f.sub.mu.Lock()
 	defer f.sub.mu.Unlock()

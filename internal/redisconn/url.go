@@ -51,7 +51,7 @@ const escapes = "write @ : / ? # % as %40 %3A %2F %3F %23 %25"
 var (
 	errEmpty    = errors.New("the URL is empty; write redis://localhost:6379")
 	errSpace    = errors.New("the URL begins or ends with white space; remove it")
-	errOneHost  = errors.New("a redis:// URL has one host; several need redis+cluster:// or redis+sentinel://")
+	errOneHost  = errors.New("a redis:// URL takes one host; for several, use redis+cluster:// or redis+sentinel://")
 	errScheme   = errors.New("the URL doesn't begin with redis://; write redis://localhost:6379; docs/options.md lists the other forms")
 	errPlus     = errors.New("the scheme is spelled with a plus: redis+sentinel:// or redis+cluster://")
 	errLogin    = errors.New("a part of the user or the password, or of a path, isn't escaped; " + escapes)
@@ -60,7 +60,7 @@ var (
 	errColons   = errors.New("the host or the port has too many colons; put an IPv6 address in brackets, as in [::1]:6379")
 	errPort     = errors.New("the port isn't a number from 1 to 65535")
 	errDatabase = errors.New("the database isn't a number, 0 or higher")
-	errQuery    = errors.New("the URL has a query, but the database is written as /2, as in redis://localhost:6379/2")
+	errQuery    = errors.New("the URL has a query; put the database in the path, as in redis://localhost:6379/2")
 	errSocket   = errors.New("the path of the socket doesn't begin with the third slash of unix:///, or isn't escaped; " + escapes)
 	errDB       = errors.New("the query must be ?db= and the number of the database, as in unix:///path?db=2")
 	errNoHost   = errors.New("a host is missing; write host or host:port")

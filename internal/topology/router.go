@@ -50,7 +50,7 @@ type node struct {
 const (
 	maxHops    = 16                     // redirections followed without a pause
 	firstPause = 20 * time.Millisecond  // before the first retry; then it doubles
-	lastPause  = 100 * time.Millisecond // longest pause, so that a promotion is noticed at once
+	lastPause  = 100 * time.Millisecond // longest pause, so that a promotion is noticed immediately
 	patience   = 250 * time.Millisecond // for a connection; then another node is asked; at most a quarter of the timeout
 	downFor    = 500 * time.Millisecond // how long an unreachable node is left alone; at most half of the timeout
 	unusedFor  = time.Minute            // before the connection to a node without slots is closed
@@ -75,7 +75,6 @@ func NewRouter(p *Place, timeout time.Duration, line func(dial redisconn.Dial) *
 // Over returns a router to the single server of a line.
 func Over(l *redisconn.Line) *Router { return &Router{one: l} }
 
-// Do makes the calls and returns a reply for each.
 func (r *Router) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
 	if r.one != nil {
 		began := time.Now()
@@ -84,7 +83,6 @@ func (r *Router) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Re
 	return r.route(ctx, calls)
 }
 
-// One makes one call and returns its reply.
 func (r *Router) One(ctx context.Context, c redisconn.Call) (any, error) {
 	if r.one != nil {
 		began := time.Now()

@@ -23,7 +23,7 @@ const (
 	retryFirst   = 100 * time.Millisecond // the first pause between tries to reach a master; pauses double
 	retryMost    = 400 * time.Millisecond
 	watchEvery   = time.Second
-	mostLearned  = 32 // sentinels learned from others
+	mostLearned  = 32 // sentinels learned from other sentinels
 	waitNoLonger = redisconn.DefaultTimeout
 )
 
@@ -36,7 +36,7 @@ type sentinels struct {
 	watcher redisconn.Server // how to dial a sentinel, without its address
 	master  redisconn.Server // how to dial the master, without its address
 	within  time.Duration    // for a sentinel to dial and answer
-	kick    chan struct{}    // has an element when the watch should ask now
+	kick    chan struct{}    // holds a value when the watch should ask now
 
 	changed *atomic.Pointer[func()] // called when another server becomes the master
 
@@ -403,7 +403,7 @@ func (e *nobodyError) Error() string {
 }
 
 // Unwrap returns one of the errors, preferably a failed connection: if some sentinels refuse the
-// login, others may accept it.
+// login, other sentinels may accept it.
 func (e *nobodyError) Unwrap() error {
 	if at := slices.IndexFunc(e.all, func(err error) bool { return !redisconn.Answered(err) }); at >= 0 {
 		return e.all[at]

@@ -343,7 +343,7 @@ func (t *trip) redirect(p *parcel, to redisconn.Redirection, err error) verdict 
 	if _, redirection := redisconn.Redirected(p.why); redirection {
 		p.why = err
 	}
-	if at == "" { // this node may know it soon, or others may know it
+	if at == "" { // this node may know it soon, or other nodes may know it
 		p.at = t.home(anySlot, from)
 		t.learn(p.at)
 		return later
@@ -358,7 +358,7 @@ func (t *trip) redirect(p *parcel, to redisconn.Redirection, err error) verdict 
 		t.cluster.moved(to.Slot, at)
 		t.learn(at)
 		p.at = at
-		if t.isDown(at) { // others may soon know a new owner
+		if t.isDown(at) { // other nodes may soon know a new owner
 			if _, redirection := redisconn.Redirected(p.why); redirection {
 				p.why = fmt.Errorf("%s, which has slot %d, doesn't answer", at, to.Slot)
 			}

@@ -39,7 +39,7 @@ func New(t *worqrtrace.Trace, log *logs.Log) *Caller {
 	r.calls = logs.Relay[call]{
 		Most: maxTraced, Bytes: maxTracedBytes, Weigh: func(c call) int { return c.size }, Pass: func(c call) { c.do() },
 		Left: func(missing int) call {
-			log.Warn("worqr: the functions of Trace are too slow; calls are missing", "calls", missing)
+			log.Warn("worqr: Trace functions are too slow; calls were dropped", "calls", missing)
 			return call{do: func() {
 				if r.Missed != nil {
 					r.Missed(missing)
@@ -47,7 +47,7 @@ func New(t *worqrtrace.Trace, log *logs.Log) *Caller {
 			}}
 		},
 		Broken: func(v any) {
-			log.Error("worqr: a function of Trace panicked; its call is lost", "err", logs.Text(v))
+			log.Error("worqr: a Trace function panicked; that call was lost", "err", logs.Text(v))
 		},
 	}
 	return r

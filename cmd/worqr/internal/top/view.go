@@ -90,7 +90,6 @@ func (m *model) sums() []string {
 		sum.Waiting, sum.Scheduled, sum.Running, sum.Failed, rate(m.total.arrived), rate(m.total.rate()), goodStyle.Render(m.total.spark(samples)))}
 }
 
-// rate formats a number of tasks per second.
 func rate(r float64) string {
 	if r < 10 && r > 0 {
 		return fmt.Sprintf("%.1f", r)
@@ -104,7 +103,6 @@ const sparkWidth = 16
 // others is the width of a row without the name of its queue. Everything except the sparkline fits 80 columns.
 const others = 68 + 2 + sparkWidth
 
-// queues returns the table of queues.
 func (m *model) queues() []string {
 	name := min(max(m.width-others, 12), shownName)
 	head := fmt.Sprintf("%-*s %8s %6s %7s %6s %6s %6s %6s %4s  %-9s  %s", name, "QUEUE", "WAITING", "SCHED", "RUNNING", "FAILED", "IN/S", "OUT/S", "OLDEST", "WORK", "STATE", "OUT/S")
@@ -179,7 +177,6 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// workerRows returns the table of workers.
 func (m *model) workerRows() []string {
 	if len(m.now.Workers) == 0 {
 		return nil
