@@ -27,7 +27,7 @@ import (
 func TestExplainDead(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Lease: 500 * time.Millisecond, Concurrency: 1, Hold: true}
+	c := childConfig{URL: redistest.URL(), Prefix: prefix, Queue: "q", Lease: 1500 * time.Millisecond, Concurrency: 1, Hold: true}
 	child := spawn(t, c)
 	q := open(t, worqr.Options{Prefix: prefix, Lease: c.Lease}).Queue("q")
 	enqueue(t, q, "a")
