@@ -442,7 +442,7 @@ func public(err error) error {
 }
 
 // errFull means that Redis refuses commands that need memory.
-var errFull = errors.New("Redis is out of memory; raise maxmemory, or retry once workers have caught up")
+var errFull = errors.New("the Redis server is out of memory; raise maxmemory, or retry once workers have caught up")
 
 // beat returns the time between two heartbeats.
 func (o *Options) beat() time.Duration { return engine.LeaseOf(o.Lease).Beat }

@@ -284,9 +284,9 @@ func (r *run) judge(err error) judgement {
 		if ok {
 			return j
 		}
-		failed = errors.New("Backoff, or a method of the handler's error, called runtime.Goexit")
+		failed = errors.New("a method of the handler's error, or Backoff, called runtime.Goexit")
 	case <-patience.C:
-		failed = errors.New("Backoff, or a method of the handler's error, didn't return")
+		failed = errors.New("a method of the handler's error, or Backoff, didn't return")
 	}
 	r.queue.unsound.Note(r.queue.engine.Log, "Backoff failed; using the default", failed, "queue", r.queue.id)
 	opts := r.task.options(r.queue.Options())

@@ -20,7 +20,7 @@ import (
 const recordStays = 45 * time.Second
 
 // ErrForgotten says that Redis has lost the keys that show when a cancel has ended.
-var ErrForgotten = errors.New("Redis has lost the record of this cancel, so it's unknown which tasks are still running")
+var ErrForgotten = errors.New("the record of this cancel is gone from Redis, so it's unknown which tasks are still running")
 
 // stoppingName is the prefix of this cancel's members in stopping.
 func (c Receipt) stoppingName() string {
