@@ -236,21 +236,26 @@ func TestDocsFindings(t *testing.T) {
 // The documented commands for producers in other languages reach a handler.
 func TestDocsProducer(t *testing.T) {
 	t.Parallel()
-	for _, doc := range []string{"README.md", "docs/recipes.md", "docs/protocol.md"} {
+	for doc, example := range map[string]struct{ queue, payload string }{
+		"README.md":        {"mails", `{"To":"bob@example.com","Subject":"Hi"}`}, // for the handler of its program
+		"docs/recipes.md":  {"emails", "hello"},
+		"docs/protocol.md": {"emails", "hello"},
+	} {
 		t.Run(doc, func(t *testing.T) {
 			is := parallel(t)
 			server := redistest.Start(t)                                                // has the commands' default prefix
 			peer := sure(worqr.Open(server.URL(), &worqr.Options{Lease: time.Hour}))(t) // so that no heartbeat helps
 			defer peer.Close()
-			q := peer.Queue("emails")
+			q := peer.Queue(example.queue)
 			got := make(chan string, 10)
 			q.Handle(tell(got), nil)
 			end, ran := start(t, peer)
 			conn := redistest.Dial(t, server.URL())
 			eventually(t, "it is idle and listens", func() bool {
 				s := sure(q.Stats(t.Context()))(t)
-				heard := sure(redis.IntMap(conn.Do("PUBSUB", "NUMSUB", "worqr_{emails}_work")))(t)
-				return s.IdleWorkers == 1 && heard["worqr_{emails}_work"] == 1
+				channel := "worqr_{" + example.queue + "}_work"
+				heard := sure(redis.IntMap(conn.Do("PUBSUB", "NUMSUB", channel)))(t)
+				return s.IdleWorkers == 1 && heard[channel] == 1
 			})
 			for _, m := range regexp.MustCompile(`(?m)^(?:redis-cli )?((?:LPUSH|PUBLISH) .*)$`).FindAllStringSubmatch(contents(t, doc), -1) {
 				words := strings.Fields(m[1])
@@ -260,7 +265,7 @@ func TestDocsProducer(t *testing.T) {
 				}
 				is.Equal(sure(conn.Do(words[0], args...))(t), int64(1)) // pushed, or received by one
 			}
-			is.Equal(receive(t, got, 1), []string{"hello"})
+			is.Equal(receive(t, got, 1), []string{example.payload})
 			end()
 			is.NoErr(<-ran)
 		})
