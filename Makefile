@@ -62,7 +62,7 @@ SIM ?= 10
 HOURS ?= 100
 SOAK ?= 1h
 
-survive: ## run the fault-injection suites, for about 20 minutes
+survive: ## run the fault-injection suites, for 20 to 30 minutes
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@$(NAMESPACES) || [ "$$(id -u)" != 0 ] || scripts/setup iproute2 iptables || true
 	@$(NAMESPACES) || echo "survive: no packets are filtered between network namespaces: that needs root, ip and iptables"
