@@ -264,7 +264,7 @@ func TestStopWorkerBesideHaul(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	accepted(t, redistest.Conn(t), prefix, "x", 1, numbers("", 6000)...)
 	stalled, hauls := make(chan struct{}), make(chan bool, 10)
-	p := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Second}, func(c *through) redis.Conn {
+	p := openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: 5 * time.Second}, func(c *through) redis.Conn {
 		c.OnReply = func(_ string, args []any, reply any, err error) (any, error) {
 			if len(args) >= 5 && args[4] == any(prefix+":batches:{q}") { // a haul: this is its last key
 				hauls <- true
