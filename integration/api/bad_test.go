@@ -119,7 +119,7 @@ func TestNoRedis(t *testing.T) {
 func TestFullRedis(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
-	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
+	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 10 * time.Second})
 	enqueue(t, q, numbers("", 500)...)
 	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "CONFIG", "SET", "maxmemory", "1")
@@ -130,7 +130,7 @@ func TestFullRedis(t *testing.T) {
 	}
 	is.NoErr(q.Pause(t.Context()))
 	is.NoErr(q.Resume(t.Context()))
-	other := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 300 * time.Millisecond})
+	other := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: 10 * time.Second})
 	oq := working(t, other, "q") // a new member, to be evicted below
 	sure(oq.StartTasks(t.Context(), 10))(t)
 	is.Equal(cancel(t, q, "499").Removed, 1)

@@ -249,7 +249,7 @@ func TestClusterSlotsToAndFro(t *testing.T) {
 		}
 		c.Heard(t)
 		f.works(moving...)
-		is.True(time.Since(before) < 4*f.lease)
+		is.True(time.Since(before) < 15*f.lease) // each loop takes seconds on a busy machine
 	}
 	for _, name := range moving {
 		delete(f.conns, name)

@@ -44,10 +44,8 @@ func (g *valve) handle(ctx context.Context, t *worqr.Task) error {
 func (g *valve) warm(t *testing.T, q *worqr.Queue) {
 	t.Helper()
 	before := g.through.Load()
-	for range 5 {
-		enqueue(t, q, numbers("warm", 1000)...)
-	}
-	eventually(t, "all ran through", func() bool { return g.through.Load() == before+5000 })
+	enqueue(t, q, numbers("warm", 2000)...)
+	eventually(t, "all ran through", func() bool { return g.through.Load() == before+2000 })
 	eventually(t, "all is stored", func() bool { return stats(t, q).Running == 0 })
 }
 

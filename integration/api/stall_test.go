@@ -106,7 +106,9 @@ func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 	for range 5 {
 		cut()
 	}
+	last := time.Now()
 	for _, p := range peers {
+		eventually(t, "it's connected again", func() bool { return p.LastBeat().After(last) })
 		is.Equal(p.Stats().TimesEvicted, int64(0))
 	}
 }
