@@ -108,11 +108,11 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 		return nil
 	}
 	spec := recur.Spec{Schedule: schedule, Payload: slices.Clone(payload), Card: card, Late: o.SkipLate}
-	place := recur.Place{Target: q.target()}
+	at := recur.Locator{Target: q.target()}
 	if q.spread != nil {
-		place.Find = func(ctx context.Context) (store.Target, error) { return q.recursAt(ctx, key) }
+		at.Find = func(ctx context.Context) (store.Target, error) { return q.recursAt(ctx, key) }
 	}
-	err = q.peer.recurring.Set(q.id, store.EntryOf(key), spec, place)
+	err = q.peer.recurring.Set(q.id, store.EntryOf(key), spec, at)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

@@ -230,11 +230,11 @@ func Open(url string, opts *Options) (*Peer, error) {
 			TLS: opts.TLSConfig, DialTimeout: opts.DialTimeout, Credentials: opts.Credentials, SentinelCredentials: opts.SentinelCredentials,
 		}
 	}
-	place, err := store.Open(url, access)
+	servers, err := store.Open(url, access)
 	if err != nil {
 		return nil, wrap("open", fmt.Errorf("%w: %w", ErrInvalid, err))
 	}
-	p := newPeer(place, store.Lanes, opts)
+	p := newPeer(servers, store.Lanes, opts)
 	if p.bad != nil {
 		return nil, wrap("open", p.bad)
 	}
@@ -247,15 +247,15 @@ func New(pool Pool, opts *Options) *Peer {
 	if p, ok := pool.(*redis.Pool); pool == nil || ok && p == nil {
 		panic("worqr: New needs a pool")
 	}
-	place, lanes := store.DialPool(pool)
-	p := newPeer(place, lanes, opts)
+	servers, lanes := store.DialPool(pool)
+	p := newPeer(servers, lanes, opts)
 	if p.bad == nil && (p.opts.Credentials != nil || p.opts.SentinelCredentials != nil) {
 		p.bad = fmt.Errorf("%w: Credentials have no effect with New: the pool logs in", ErrInvalid)
 	}
 	return p
 }
 
-func newPeer(place *store.Servers, lanes int, opts *Options) *Peer {
+func newPeer(servers *store.Servers, lanes int, opts *Options) *Peer {
 	o := opts.withDefaults()
 	p := &Peer{
 		opts:     o,
@@ -268,10 +268,10 @@ func newPeer(place *store.Servers, lanes int, opts *Options) *Peer {
 		spreads:  store.Spreads{Each: agreeEach},
 	}
 	p.bad = p.opts.check()
-	p.space = store.SpaceAt(place, p.opts.Prefix)
+	p.space = store.SpaceAt(servers, p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
 	p.trace = tracing.New(p.opts.Trace, p.log)
-	p.lines = store.NewLines(place, lanes, p.log, p.opts.CallTimeout, p.opts.beat())
+	p.lines = store.NewLines(servers, lanes, p.log, p.opts.CallTimeout, p.opts.beat())
 	p.trace.Listen(p.log)
 	p.calls = p.lines.Calls
 	p.reads = store.Reads(p.calls, 0)
@@ -286,7 +286,7 @@ func newPeer(place *store.Servers, lanes int, opts *Options) *Peer {
 		Lines: p.lines, Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version, Protocol: store.Ours,
 		Describe: describe, CameBack: p.cameBack, Trace: p.trace.OfFleet(wrapOn), Over: p.recurring.Over,
 	})
-	place.OnChange(p.fleet.Changed)
+	servers.OnChange(p.fleet.Changed)
 	p.ends = await.New(await.Config{Listen: p.lines.AwaitEnd, Timeout: p.opts.CallTimeout,
 		Ask: func(ctx context.Context, q store.Keys, entries []string) ([]store.End, error) {
 			return store.Ends(ctx, p.reads, q, entries)

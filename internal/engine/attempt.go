@@ -111,7 +111,7 @@ func (t *Attempt) Draining() <-chan struct{} { return t.session.draining }
 // and doesn't hold the process, only the worker itself can have ended it. So this call ended it,
 // unless another one was tried before.
 func (t *Attempt) End(ctx context.Context, o store.Outcome) error {
-	return insist(ctx, t.session.engine.CallTimeout, func() error { return t.end(ctx, o) })
+	return retry(ctx, t.session.engine.CallTimeout, func() error { return t.end(ctx, o) })
 }
 
 func (t *Attempt) end(ctx context.Context, o store.Outcome) error {

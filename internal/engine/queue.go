@@ -86,7 +86,7 @@ func (q *Queue) Serve(h Handler, o Options) {
 	q.watch = time.AfterFunc(time.Hour, q.unstick)
 	q.watch.Stop()
 	q.handler, q.opts = h, &o
-	q.share = q.engine.Capacity.Share(o.Weight, o.Priority, q.turn)
+	q.share = q.engine.Capacity.Share(o.Weight, o.Priority, q.takeTurn)
 }
 
 func (q *Queue) serves() bool { return q.handler != nil }
@@ -129,9 +129,9 @@ func (q *Queue) limitsLocked() (crashes, keep int) {
 // A slot is room for one task: the units of the shared capacity that it occupies.
 type slot int
 
-// turn makes the queue ask for tasks when it's its turn with the shared capacity. It keeps the
+// takeTurn makes the queue ask for tasks when it's its turn with the shared capacity. It keeps the
 // slots that it gets for the next round.
-func (q *Queue) turn() {
+func (q *Queue) takeTurn() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.sessions) > 0 {
@@ -309,8 +309,8 @@ func (q *Queue) disown(r *run, cause error) {
 	}
 }
 
-// insist sends a refused outcome again until it's stored or the worker no longer holds the task.
-func (q *Queue) insist(t *Attempt, o store.Outcome) {
+// keepTrying sends a refused outcome again until it's stored or the worker no longer holds the task.
+func (q *Queue) keepTrying(t *Attempt, o store.Outcome) {
 	for retry := store.NewBackoff(); ; {
 		select {
 		case <-time.After(retry.Next()):
@@ -327,7 +327,7 @@ func (q *Queue) insist(t *Attempt, o store.Outcome) {
 
 func (q *Queue) SetOptions(o Options) {
 	q.setOptions(o)
-	q.turn()
+	q.takeTurn()
 	q.engine.Capacity.Pass()
 }
 

@@ -246,7 +246,7 @@ func (r *run) storedLocked(end *ending, d settled) {
 		return
 	}
 	t.session.engine.background.Go(func() {
-		r.queue.insist(t, end.Outcome)
+		r.queue.keepTrying(t, end.Outcome)
 		r.queue.mu.Lock()
 		defer r.queue.mu.Unlock()
 		r.queue.storedLocked()

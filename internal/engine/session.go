@@ -127,7 +127,7 @@ func newSession(q *Queue, p Part, m Membership) *Session {
 }
 
 func (s *Session) Start(ctx context.Context, n int) (all []*Attempt, err error) {
-	err = insist(ctx, s.engine.CallTimeout, func() error {
+	err = retry(ctx, s.engine.CallTimeout, func() error {
 		all, err = s.start(ctx, n)
 		return err
 	})

@@ -88,7 +88,7 @@ func (c *circle) keep() {
 		where = []any{"node", c.home}
 	}
 	c.repeat(0, every/4, c.due, &c.upset, "heartbeats fail; retrying", func(ctx context.Context) (next time.Duration, err error) {
-		c.turn()
+		c.noteTurn()
 		at, err := c.beat(ctx)
 		if c.isLeft(time.Now()) {
 			return 0, errLeft

@@ -10,8 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// turn records that the heartbeat loop begins a turn.
-func (c *circle) turn() {
+// noteTurn records that the heartbeat loop begins a turn.
+func (c *circle) noteTurn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.turned = time.Now()

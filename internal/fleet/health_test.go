@@ -30,7 +30,7 @@ func TestStuck(t *testing.T) {
 		is.NoErr(f.Unfit())
 		time.Sleep(time.Second)
 		is.Equal(f.Stuck().Error(), "no heartbeat has been attempted for 31s")
-		c.turn()
+		c.noteTurn()
 		is.NoErr(f.Stuck())
 		is.Equal(time.Since(f.LastBeat()), time.Second)
 	})

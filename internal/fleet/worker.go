@@ -159,7 +159,7 @@ func (w *worker) leave(ctx context.Context) error {
 	}
 	again, enough := context.WithTimeout(ctx, lastTries)
 	defer enough()
-	err := w.insist(again, func() error { return w.settleAll(ctx) })
+	err := w.retry(again, func() error { return w.settleAll(ctx) })
 	for i, m := range members {
 		if once[i] && !w.doubts(m) {
 			errs[i] = nil
@@ -171,7 +171,7 @@ func (w *worker) leave(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), w.fleet.lease.Beat)
 		defer cancel()
 	}
-	err = w.insist(again, func() error { return w.fleet.unregister(ctx, w.id) })
+	err = w.retry(again, func() error { return w.fleet.unregister(ctx, w.id) })
 	if err := joined(append(errs, err)); err != nil {
 		return fmt.Errorf("leave: Redis didn't confirm it; peers will return this worker's tasks when its lease expires: %w", err)
 	}
@@ -204,8 +204,8 @@ func (w *worker) ended(ctx context.Context) {
 	}
 }
 
-// insist retries a function while Redis is down, until ctx ends.
-func (w *worker) insist(ctx context.Context, do func() error) error {
+// retry retries a function while Redis is down, until ctx ends.
+func (w *worker) retry(ctx context.Context, do func() error) error {
 	for retry := store.NewBackoff(); ; {
 		err := do()
 		if err == nil || !w.fleet.isAway(err) {

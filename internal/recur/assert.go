@@ -26,7 +26,7 @@ type want struct {
 }
 
 // assert asserts jobs, page by page. If a page fails, it continues with the next one.
-func (s *Schedules) assert(ctx context.Context, h *home, l *lane, jobs []*job) (err error) {
+func (s *Schedules) assert(ctx context.Context, h *home, l *site, jobs []*job) (err error) {
 	if len(jobs) == 0 {
 		_, err = s.ask(ctx, h, l, nil)
 		return err
@@ -43,7 +43,7 @@ func (s *Schedules) assert(ctx context.Context, h *home, l *lane, jobs []*job) (
 
 // page asserts jobs by their prints, and then sends in full the schedules that Redis wants. If
 // Redis has lost one, all jobs are asserted again next.
-func (s *Schedules) page(ctx context.Context, h *home, l *lane, jobs []*job) error {
+func (s *Schedules) page(ctx context.Context, h *home, l *site, jobs []*job) error {
 	short := make([]store.Schedule, len(jobs))
 	for i, j := range jobs {
 		short[i] = store.Schedule{Entry: j.entry, Print: j.print, Since: j.since}
@@ -72,7 +72,7 @@ func (s *Schedules) page(ctx context.Context, h *home, l *lane, jobs []*job) err
 }
 
 // send asserts in full the schedules that Redis wants, several per call.
-func (s *Schedules) send(ctx context.Context, h *home, l *lane, wants []want) error {
+func (s *Schedules) send(ctx context.Context, h *home, l *site, wants []want) error {
 	var p page
 	for i, times := range s.times(ctx, wants) {
 		j := wants[i].job
@@ -94,7 +94,7 @@ func (s *Schedules) send(ctx context.Context, h *home, l *lane, wants []want) er
 	return s.flush(ctx, h, l, &p)
 }
 
-func (s *Schedules) flush(ctx context.Context, h *home, l *lane, p *page) error {
+func (s *Schedules) flush(ctx context.Context, h *home, l *site, p *page) error {
 	if len(p.all) == 0 {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (s *Schedules) flush(ctx context.Context, h *home, l *lane, p *page) error 
 // named is how many schedules a log line names.
 const named = 5
 
-func (s *Schedules) ask(ctx context.Context, h *home, l *lane, all []store.Schedule) ([]store.Asserted, error) {
+func (s *Schedules) ask(ctx context.Context, h *home, l *site, all []store.Schedule) ([]store.Asserted, error) {
 	began := time.Now()
 	until := s.judgesUntil(h, l, began)
 	told, ended, now, err := store.Recur(ctx, s.Calls, l.Keys, s.period.Milliseconds(), until, all)

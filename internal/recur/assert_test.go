@@ -18,7 +18,7 @@ func TestEndedIsBounded(t *testing.T) {
 		r.do("ZADD", "p:recurring:{q}", 1, fmt.Sprint("k:secret", i))
 	}
 	long := time.Now().Add(-3 * r.period)
-	l := &lane{Target: r.target("q")}
+	l := &site{Target: r.target("q")}
 	for range 2 { // the first one learns Redis's time
 		_, err := r.ask(t.Context(), &home{steady: long}, l, nil)
 		is.NoErr(err)

@@ -34,7 +34,7 @@ func (s *Schedules) Over(q store.Target) {
 // endsLocked books visits to queues whose schedules may have to end, at most once a beat.
 func (s *Schedules) endsLocked(visits map[string]*visit, now time.Time) {
 	look := func(q store.Target) {
-		if l := s.laneLocked(q); now.Sub(l.visited) >= s.Beat/2 && s.admitsLocked(l, now) {
+		if l := s.siteLocked(q); now.Sub(l.visited) >= s.Beat/2 && s.admitsLocked(l, now) {
 			s.bookLocked(visits, l, nil)
 		}
 	}
@@ -42,7 +42,7 @@ func (s *Schedules) endsLocked(visits map[string]*visit, now time.Time) {
 		look(q)
 	}
 	for at, l := range s.ends.left {
-		if lane := s.laneLocked(l.target); l.since.IsZero() && !lane.busy {
+		if site := s.siteLocked(l.target); l.since.IsZero() && !site.busy {
 			l.since = now
 			s.ends.left[at] = l
 		}
@@ -58,16 +58,16 @@ func (s *Schedules) isGoneLocked(l left, now time.Time) bool {
 	return !l.since.IsZero() && now.Sub(l.since) > s.period
 }
 
-// judgesLocked reports whether this peer may end schedules in a lane that no peer asserts: a peer
+// judgesLocked reports whether this peer may end schedules in a site that no peer asserts: a peer
 // that has one would have asserted it by now.
-func (s *Schedules) judgesLocked(h *home, l *lane, now time.Time) bool {
+func (s *Schedules) judgesLocked(h *home, l *site, now time.Time) bool {
 	return now.Sub(h.steady) > 2*s.period && now.Sub(l.steady) > 2*s.period
 }
 
 // judgesUntil returns until when, by Redis's clock, a call that begins now may end schedules; 0: it
 // may not. If that clock has jumped ahead, all schedules have expired, and must be asserted again
 // first.
-func (s *Schedules) judgesUntil(h *home, l *lane, now time.Time) int64 {
+func (s *Schedules) judgesUntil(h *home, l *site, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l.clock == 0 || !s.judgesLocked(h, l, now) {
@@ -77,11 +77,11 @@ func (s *Schedules) judgesUntil(h *home, l *lane, now time.Time) int64 {
 }
 
 // latest returns the latest time that Redis's clock can show, unless it has jumped.
-func (l *lane) latest(now time.Time) int64 { return l.clock + now.Sub(l.asked).Milliseconds() }
+func (l *site) latest(now time.Time) int64 { return l.clock + now.Sub(l.asked).Milliseconds() }
 
 // heard records Redis's time in a call that began at a given time. If its clock has jumped ahead,
 // this peer ends no schedules for a while.
-func (s *Schedules) heard(l *lane, began time.Time, clock int64) {
+func (s *Schedules) heard(l *site, began time.Time, clock int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := time.Now(); l.clock > 0 && clock > l.latest(now)+s.Beat.Milliseconds() {
@@ -90,8 +90,8 @@ func (s *Schedules) heard(l *lane, began time.Time, clock int64) {
 	l.clock, l.asked = clock, began
 }
 
-// judged records that a call ended all schedules of a lane that no peer asserts.
-func (s *Schedules) judged(l *lane, began time.Time) {
+// judged records that a call ended all schedules of a site that no peer asserts.
+func (s *Schedules) judged(l *site, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ends.over, l.ID)

@@ -47,7 +47,7 @@ type Schedules struct {
 	mu       sync.Mutex // protects the fields below
 	jobs     map[id]*job
 	ends     ends
-	lanes    map[string]*lane   // by the queue's ID
+	sites    map[string]*site   // by the queue's ID
 	homes    map[string]*home   // by node
 	finders  map[string]*finder // by queue
 	unlisted map[string]store.Target
@@ -66,12 +66,12 @@ type job struct {
 	print string // what Redis gets
 
 	spec   Spec // this and the fields below are protected by Schedules.mu
-	place  Place
-	turn   int           // how often its place was set
+	at     Locator
+	turn   int           // how often its Locator was set
 	target *store.Target // nil until it's found
 	found  time.Time
 	tried  time.Time // when it was last booked; zero: due now
-	busy   bool      // it is being asserted; its lane may change meanwhile
+	busy   bool      // it is being asserted; its site may change meanwhile
 	since  int64     // this and state are only changed by the goroutine that asserts it
 	state  string    // the last one that Redis returned
 
@@ -79,9 +79,9 @@ type job struct {
 	flaw   error   // the last one logged
 }
 
-// A Place determines the queue, or part of one, that has a schedule: the result of Find if it's
+// A Locator determines the queue, or part of one, that has a schedule: the result of Find if it's
 // set, otherwise Target.
-type Place struct {
+type Locator struct {
 	Target store.Target
 	Find   func(context.Context) (store.Target, error)
 }
@@ -93,19 +93,19 @@ func New(c Config) *Schedules {
 	return &Schedules{
 		Config: c, period: max(period*c.Beat, shortestPeriod),
 		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more lines about schedules were left out", Each: linesPerSecond, All: linesPerSecond},
-		wake:  make(chan struct{}, 1), jobs: map[id]*job{}, ends: ends{map[string]store.Target{}, map[id]left{}}, lanes: map[string]*lane{}, homes: map[string]*home{},
+		wake:  make(chan struct{}, 1), jobs: map[id]*job{}, ends: ends{map[string]store.Target{}, map[id]left{}}, sites: map[string]*site{}, homes: map[string]*home{},
 		finders: map[string]*finder{}, unlisted: map[string]store.Target{},
 	}
 }
 
 // Set makes the peer assert a spec under an entry of a queue, and replaces the previous spec.
-func (s *Schedules) Set(queue, entry string, spec Spec, place Place) error {
+func (s *Schedules) Set(queue, entry string, spec Spec, at Locator) error {
 	if _, err := spec.Times(time.Now(), time.Time{}); err != nil {
 		return err
 	}
 	print := spec.Print()
 	j := &job{id: id{queue, entry}, base: print, print: print, spec: spec}
-	j.setPlace(place)
+	j.setLocator(at)
 	alike := false
 	if was, told := s.at(j.id); told && was.base == print {
 		// They are probably equal. If the times that Redis may have differ, the print is extended
@@ -122,7 +122,7 @@ func (s *Schedules) Set(queue, entry string, spec Spec, place Place) error {
 	switch {
 	case alike && was != nil && was.base == print:
 		was.spec = spec
-		was.setPlace(place)
+		was.setLocator(at)
 		return nil
 	case was != nil && was.since != 0:
 		j.since = store.JustNow // overrides what this peer or others had before
@@ -132,10 +132,10 @@ func (s *Schedules) Set(queue, entry string, spec Spec, place Place) error {
 	return nil
 }
 
-func (j *job) setPlace(place Place) {
+func (j *job) setLocator(at Locator) {
 	j.turn++
-	if j.place, j.found = place, (time.Time{}); place.Find == nil {
-		j.target = &place.Target
+	if j.at, j.found = at, (time.Time{}); at.Find == nil {
+		j.target = &at.Target
 	}
 }
 
@@ -194,8 +194,8 @@ func (s *Schedules) Begin(ctx context.Context) {
 	ended := make(chan struct{})
 	s.work.Go(func() {
 		defer close(ended)
-		s.turn(ctx).Wait()
-		s.turn(ctx).Wait() // those whose part had to be found first
+		s.startDue(ctx).Wait()
+		s.startDue(ctx).Wait() // those whose part had to be found first
 	})
 	patience := time.NewTimer(maxNext)
 	defer patience.Stop()
@@ -211,7 +211,7 @@ func (s *Schedules) Run(ctx context.Context) {
 	defer s.lines.Flush()
 	defer s.work.Wait()
 	for ctx.Err() == nil {
-		s.turn(ctx)
+		s.startDue(ctx)
 		select {
 		case <-ctx.Done():
 		case <-s.wake:

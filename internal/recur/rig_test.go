@@ -102,7 +102,7 @@ func (r *rig) target(name string) store.Target {
 
 func (r *rig) set(queue, key string, s Schedule) {
 	r.t.Helper()
-	if err := r.Set(queue, store.EntryOf(key), Spec{Schedule: s}, Place{Target: r.target(queue)}); err != nil {
+	if err := r.Set(queue, store.EntryOf(key), Spec{Schedule: s}, Locator{Target: r.target(queue)}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -150,7 +150,7 @@ func (r *rig) peer() *Schedules { return New(r.config) }
 // give sets a schedule under x on q.
 func (r *rig) give(s *Schedules, spec Spec) {
 	r.t.Helper()
-	if err := s.Set("q", "k:x", spec, Place{Target: r.target("q")}); err != nil {
+	if err := s.Set("q", "k:x", spec, Locator{Target: r.target("q")}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -158,11 +158,11 @@ func (r *rig) give(s *Schedules, spec Spec) {
 // beatOf runs one beat of a peer.
 func (r *rig) beatOf(s *Schedules) {
 	s.mu.Lock()
-	for _, l := range s.lanes {
+	for _, l := range s.sites {
 		l.visited = time.Time{}
 	}
 	s.mu.Unlock()
-	s.turn(r.t.Context()).Wait()
+	s.startDue(r.t.Context()).Wait()
 	s.Log.Flush()
 }
 

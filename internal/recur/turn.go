@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A lane is a queue, or a part of one, that may have schedules.
-type lane struct {
+// A site is a queue, or a part of one, that may have schedules.
+type site struct {
 	store.Target
 	upset logs.Outage
 
@@ -25,7 +25,7 @@ type lane struct {
 	asked   time.Time // when that call began
 }
 
-// A home is a node. One goroutine at a time visits its lanes.
+// A home is a node. One goroutine at a time visits its sites.
 type home struct {
 	busy    bool      // this and the fields below are protected by Schedules.mu
 	until   time.Time // not visited before this, since the node didn't answer
@@ -44,19 +44,19 @@ type finder struct {
 type finding struct {
 	*job
 	find func(context.Context) (store.Target, error)
-	turn int // the job's turn; they differ if its place was set again
+	turn int // the job's turn; they differ if its Locator was set again
 }
 
-// A visit is the jobs to assert on a node. A lane without jobs is only checked for schedules to
+// A visit is the jobs to assert on a node. A site without jobs is only checked for schedules to
 // end.
 type visit struct {
 	home  *home
-	lanes []*lane
-	jobs  map[*lane][]*job
+	sites []*site
+	jobs  map[*site][]*job
 }
 
-// turn starts everything that is due. It doesn't wait; the caller may.
-func (s *Schedules) turn(ctx context.Context) *sync.WaitGroup {
+// startDue starts everything that is due. It doesn't wait; the caller may.
+func (s *Schedules) startDue(ctx context.Context) *sync.WaitGroup {
 	finds, visits, targets := s.due(time.Now())
 	var all sync.WaitGroup
 	do := func(f func()) {
@@ -85,13 +85,13 @@ func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[s
 	finds, visits = map[string][]finding{}, map[string]*visit{}
 	var ready []*job
 	for _, j := range s.jobs {
-		if j.place.Find != nil && now.Sub(j.found) >= findEach {
-			finds[j.queue] = append(finds[j.queue], finding{j, j.place.Find, j.turn})
+		if j.at.Find != nil && now.Sub(j.found) >= findEach {
+			finds[j.queue] = append(finds[j.queue], finding{j, j.at.Find, j.turn})
 		}
 		if j.target == nil || j.busy || !j.tried.IsZero() && now.Sub(j.tried) < s.Beat/2 {
 			continue
 		}
-		if s.admitsLocked(s.laneLocked(*j.target), now) {
+		if s.admitsLocked(s.siteLocked(*j.target), now) {
 			ready = append(ready, j)
 		}
 	}
@@ -105,7 +105,7 @@ func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[s
 	}
 	for _, j := range ready[:min(n, len(ready))] {
 		j.tried = now
-		s.bookLocked(visits, s.laneLocked(*j.target), j)
+		s.bookLocked(visits, s.siteLocked(*j.target), j)
 	}
 	s.endsLocked(visits, now)
 	if s.turns++; s.turns%forgetEach == 0 {
@@ -116,10 +116,10 @@ func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[s
 			h.steady = now
 		}
 		v.home.busy, v.home.visited = true, now
-		for _, l := range v.lanes {
+		for _, l := range v.sites {
 			l.visited = now
 		}
-		slices.SortFunc(v.lanes, func(a, b *lane) int { return cmp.Compare(a.ID, b.ID) })
+		slices.SortFunc(v.sites, func(a, b *site) int { return cmp.Compare(a.ID, b.ID) })
 	}
 	if !s.listing && len(s.unlisted) > 0 {
 		s.listing, targets, s.unlisted = true, s.unlisted, map[string]store.Target{}
@@ -139,22 +139,22 @@ func (s *Schedules) forgetLocked(now time.Time) {
 			used[j.target.ID] = true
 		}
 	}
-	maps.DeleteFunc(s.lanes, func(id string, l *lane) bool { return !used[id] && !l.busy && now.Sub(l.steady) > 2*s.period })
+	maps.DeleteFunc(s.sites, func(id string, l *site) bool { return !used[id] && !l.busy && now.Sub(l.steady) > 2*s.period })
 	maps.DeleteFunc(s.finders, func(queue string, f *finder) bool { return !queues[queue] && !f.busy })
 	maps.DeleteFunc(s.homes, func(_ string, h *home) bool { return !h.busy && now.Sub(h.visited) > 2*s.period })
 }
 
-func (s *Schedules) laneLocked(q store.Target) *lane {
-	l := s.lanes[q.ID]
+func (s *Schedules) siteLocked(q store.Target) *site {
+	l := s.sites[q.ID]
 	if l == nil {
-		l = &lane{Target: q}
-		s.lanes[q.ID] = l
+		l = &site{Target: q}
+		s.sites[q.ID] = l
 	}
 	return l
 }
 
-// homeLocked returns the node of a lane. If the node isn't known, the lane gets its own home.
-func (s *Schedules) homeLocked(l *lane) (*home, string) {
+// homeLocked returns the node of a site. If the node isn't known, the site gets its own home.
+func (s *Schedules) homeLocked(l *site) (*home, string) {
 	at := s.Home(l.Keys)
 	if at == store.Somewhere && l.Keys.Scattered() {
 		at = "of " + l.ID
@@ -167,22 +167,22 @@ func (s *Schedules) homeLocked(l *lane) (*home, string) {
 	return h, at
 }
 
-func (s *Schedules) admitsLocked(l *lane, now time.Time) bool {
+func (s *Schedules) admitsLocked(l *site, now time.Time) bool {
 	h, _ := s.homeLocked(l)
 	return !l.busy && !h.busy && !now.Before(l.until) && !now.Before(h.until)
 }
 
-// bookLocked adds a lane to a visit, with a job unless that is nil.
-func (s *Schedules) bookLocked(visits map[string]*visit, l *lane, j *job) {
+// bookLocked adds a site to a visit, with a job unless that is nil.
+func (s *Schedules) bookLocked(visits map[string]*visit, l *site, j *job) {
 	h, at := s.homeLocked(l)
 	v := visits[at]
 	if v == nil {
-		v = &visit{home: h, jobs: map[*lane][]*job{}}
+		v = &visit{home: h, jobs: map[*site][]*job{}}
 		visits[at] = v
 	}
 	if !l.busy {
 		l.busy = true
-		v.lanes = append(v.lanes, l)
+		v.sites = append(v.sites, l)
 	}
 	if j != nil {
 		j.busy = true
@@ -190,10 +190,10 @@ func (s *Schedules) bookLocked(visits map[string]*visit, l *lane, j *job) {
 	}
 }
 
-// visit visits the lanes on a node one after the other, as long as the node answers.
+// visit visits the sites on a node one after the other, as long as the node answers.
 func (s *Schedules) visit(ctx context.Context, v *visit) {
 	defer s.left(v)
-	for _, l := range v.lanes {
+	for _, l := range v.sites {
 		began := time.Now()
 		err := s.assert(ctx, v.home, l, v.jobs[l])
 		if ctx.Err() != nil {
@@ -212,7 +212,7 @@ func (s *Schedules) left(v *visit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.home.busy = false
-	for _, l := range v.lanes {
+	for _, l := range v.sites {
 		l.busy = false
 		for _, j := range v.jobs[l] {
 			j.busy = false
@@ -229,8 +229,8 @@ func (s *Schedules) left(v *visit) {
 // isGone reports whether a node doesn't answer, so that its other queues don't need to be tried.
 func isGone(err error) bool { return store.IsAway(err) && !store.IsMoving(err) }
 
-// note records the result of a visit to a lane.
-func (s *Schedules) note(h *home, l *lane, began time.Time, err error) {
+// note records the result of a visit to a site.
+func (s *Schedules) note(h *home, l *site, began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()

@@ -58,7 +58,7 @@ func TestBegin(t *testing.T) {
 	r := newRig(t)
 	r.set("a", "x", every(time.Hour))
 	find := func(context.Context) (store.Target, error) { return r.target("part"), nil }
-	is.NoErr(r.Set("b", "k:x", Spec{Schedule: every(time.Hour)}, Place{Find: find}))
+	is.NoErr(r.Set("b", "k:x", Spec{Schedule: every(time.Hour)}, Locator{Find: find}))
 	r.Begin(r.ctx)
 	is.True(r.held("a", "x"))
 	is.True(r.held("part", "x"))
@@ -69,9 +69,9 @@ func TestFind(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	hang := func(ctx context.Context) (store.Target, error) { <-ctx.Done(); return store.Target{}, ctx.Err() }
-	is.NoErr(r.Set("a", "k:x", Spec{Schedule: every(time.Hour)}, Place{Find: hang}))
+	is.NoErr(r.Set("a", "k:x", Spec{Schedule: every(time.Hour)}, Locator{Find: hang}))
 	var found atomic.Bool
-	is.NoErr(r.Set("b", "k:x", Spec{Schedule: every(time.Hour)}, Place{Find: func(context.Context) (store.Target, error) {
+	is.NoErr(r.Set("b", "k:x", Spec{Schedule: every(time.Hour)}, Locator{Find: func(context.Context) (store.Target, error) {
 		if !found.Load() {
 			return store.Target{}, errors.New("not found")
 		}
@@ -87,15 +87,15 @@ func TestFind(t *testing.T) {
 	is.Equal(len(r.lines("can't find")), 2) // and that it works again
 }
 
-// A part that was found for an outdated place is ignored, and a function of an outdated place is no
+// A part that was found for an outdated Locator is ignored, and a function of an outdated Locator is no
 // longer called.
 func TestPlacedMeanwhile(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	spec := Spec{Schedule: every(time.Hour)}
-	of := func(entry string) Place {
-		return Place{Find: func(context.Context) (store.Target, error) {
-			is.NoErr(r.Set("q", entry, spec, Place{Target: r.target("plain")}))
+	of := func(entry string) Locator {
+		return Locator{Find: func(context.Context) (store.Target, error) {
+			is.NoErr(r.Set("q", entry, spec, Locator{Target: r.target("plain")}))
 			return r.target("part"), nil
 		}}
 	}
@@ -113,30 +113,30 @@ func TestJudges(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	now := time.Now()
-	l := &lane{Target: r.target("q"), clock: 1}
+	l := &site{Target: r.target("q"), clock: 1}
 	h := &home{steady: now.Add(-3 * r.period)}
-	judges := func(l *lane) bool { return r.judgesUntil(h, l, time.Now()) > 0 }
+	judges := func(l *site) bool { return r.judgesUntil(h, l, time.Now()) > 0 }
 	is.True(judges(l))
 	r.note(h, l, now, nil)
 	is.True(judges(l))
 	r.note(h, l, now, errors.New("WRONGTYPE"))
 	is.True(!judges(l))
-	is.True(judges(&lane{clock: 1})) // on other lanes, it may
+	is.True(judges(&site{clock: 1})) // on other sites, it may
 	r.note(h, l, now.Add(-r.period), nil)
-	is.True(!judges(&lane{clock: 1}))
+	is.True(!judges(&site{clock: 1}))
 }
 
-// While a schedule is being asserted, it isn't asserted elsewhere, even if its place changes.
+// While a schedule is being asserted, it isn't asserted elsewhere, even if its Locator changes.
 func TestMovesMeanwhile(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	r.home = func(q store.Keys) string { return q.Waiting() }
 	spec := Spec{Schedule: every(time.Hour)}
-	is.NoErr(r.Set("q", "k:x", spec, Place{Target: r.target("a")}))
+	is.NoErr(r.Set("q", "k:x", spec, Locator{Target: r.target("a")}))
 	now := time.Now()
 	_, there, _ := r.due(now)
 	is.Equal(len(there), 1)
-	is.NoErr(r.Set("q", "k:x", spec, Place{Target: r.target("b")}))
+	is.NoErr(r.Set("q", "k:x", spec, Locator{Target: r.target("b")}))
 	_, visits, _ := r.due(now.Add(fast))
 	is.Equal(len(visits), 0)
 	for _, v := range there {
@@ -152,7 +152,7 @@ func TestJumpingClock(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	now := time.Now()
-	l, h := &lane{Target: r.target("q")}, &home{steady: now.Add(-3 * r.period)}
+	l, h := &site{Target: r.target("q")}, &home{steady: now.Add(-3 * r.period)}
 	is.Equal(r.judgesUntil(h, l, now), int64(0)) // it doesn't know Redis's time
 	r.heard(l, now, 5000)
 	is.Equal(r.judgesUntil(h, l, now.Add(time.Second)), 6000+fast.Milliseconds())
@@ -192,9 +192,9 @@ func TestDue(t *testing.T) {
 
 	r.Unset("q", "k:0")
 	r.forgetLocked(now.Add(time.Hour))
-	is.Equal(len(r.lanes), 1)
+	is.Equal(len(r.sites), 1)
 	clear(r.jobs)
 	r.forgetLocked(now.Add(time.Hour))
-	is.Equal(len(r.lanes), 0)
+	is.Equal(len(r.sites), 0)
 	is.Equal(len(r.homes), 0)
 }

@@ -38,25 +38,25 @@ func FromPool(pool Pool) Dial {
 	dial := fromPool(pool)
 	return func(ctx context.Context) (redis.Conn, error) {
 		conn, err := dial(ctx)
-		return conn, told(unfamiliar(err))
+		return conn, withText(unfamiliar(err))
 	}
 }
 
-// A toldError is an error of a Pool with its text, which is read once: the error's methods are user
+// A textError is an error of a Pool with its text, which is read once: the error's methods are user
 // code, and might block later on the code that needs the text.
-type toldError struct {
+type textError struct {
 	error
 	text string
 }
 
-func (e *toldError) Error() string { return e.text }
-func (e *toldError) Unwrap() error { return e.error }
+func (e *textError) Error() string { return e.text }
+func (e *textError) Unwrap() error { return e.error }
 
-func told(err error) error {
+func withText(err error) error {
 	if _, reply := err.(redis.Error); reply || err == nil {
 		return err
 	}
-	return &toldError{err, err.Error()}
+	return &textError{err, err.Error()}
 }
 
 func fromPool(pool Pool) Dial {

@@ -65,7 +65,7 @@ func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][
 	for rest := payloads; len(rest) > 0; {
 		n := firstPage(rest)
 		call := stage.call(q, "batch", b.ID, "before", sent, "ttl", stageTTL.Milliseconds(), "payload", redisconn.Copy(rest[:n]))
-		if _, _, err := insist(ctx, r, call); err != nil {
+		if _, _, err := surely(ctx, r, call); err != nil {
 			b.abandon(ctx, r, q)
 			return false, NotEnqueued(err)
 		}
@@ -75,7 +75,7 @@ func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][
 	if nonce == "" {
 		nonce, window = b.ID, stageTTL // identify a copy of the commit
 	}
-	v, unknown, err := insist(ctx, r, commit.call(q, "batch", b.ID, "once", nonce,
+	v, unknown, err := surely(ctx, r, commit.call(q, "batch", b.ID, "once", nonce,
 		"id", b.ID, "count", len(payloads), "window", window.Milliseconds()))
 	a := commit.read(v, err)
 	fresh, err = a.int("fresh") == 1, a.err
@@ -107,9 +107,9 @@ func (b Batch) abandon(ctx context.Context, r Runner, q keys.Queue) {
 	_, _ = r.One(ctx, redisconn.Command("UNLINK", q.Batch(b.ID)))
 }
 
-// insist makes a call that may be repeated, and repeats it if the reply is lost. unknown reports
+// surely makes a call that may be repeated, and repeats it if the reply is lost. unknown reports
 // whether a reply was lost.
-func insist(ctx context.Context, r Runner, c redisconn.Call) (v any, unknown bool, err error) {
+func surely(ctx context.Context, r Runner, c redisconn.Call) (v any, unknown bool, err error) {
 	for range attempts {
 		v, err = r.One(ctx, c)
 		if err = Refusal(err); !errors.Is(err, redisconn.ErrUnknown) || ctx.Err() != nil {
@@ -130,7 +130,7 @@ type Damage struct {
 func Haul(ctx context.Context, r Runner, q keys.Queue) (damage Damage, err error) {
 	call := haul.call(q)
 	for {
-		v, _, err := insist(ctx, r, call)
+		v, _, err := surely(ctx, r, call)
 		a := haul.read(v, err)
 		left := a.int("left")
 		a.each("damaged", func(d *decoder) {

@@ -46,26 +46,26 @@ type Dial = redisconn.Dial
 
 // Servers are the Redis servers of a fleet, and Access says how to connect to them.
 type (
-	Servers = topology.Place
+	Servers = topology.Servers
 	Access  = topology.Options
 )
 
-// Open returns the place at a URL.
+// Open returns the servers at a URL.
 func Open(url string, access Access) (*Servers, error) { return topology.Open(url, access) }
 
-// Single returns the place that dial connects to: one server.
+// Single returns the one server that dial connects to.
 func Single(dial Dial) *Servers { return topology.Of(dial) }
 
-// DialPool returns the place that the connections of a pool lead to, and how many of them rounds
+// DialPool returns the server that the connections of a pool lead to, and how many of them rounds
 // may use.
 func DialPool(pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
-}) (place *Servers, lanes int) {
-	place = Single(redisconn.FromPool(pool))
+}) (servers *Servers, lanes int) {
+	servers = Single(redisconn.FromPool(pool))
 	if _, dials := pool.(*redis.Pool); dials {
-		return place, Lanes
+		return servers, Lanes
 	}
-	return place, pooledLanes
+	return servers, pooledLanes
 }
 
 // How many rounds of a queue may be in flight at the same time if Redis is far away, each on a
@@ -108,11 +108,11 @@ func (s *Served) Silent() bool {
 // on Control after beat, the interval of heartbeats. Calls repeats calls that the server has
 // postponed; on Work and Control, the caller repeats and logs them. NewLines also configures the
 // log to recognize the errors that mean that Redis is down.
-func NewLines(place *Servers, lanes int, log *logs.Log, timeout, beat time.Duration) *Lines {
-	log.Away, log.Answered, log.Refused, log.Server = redisconn.Away, redisconn.Answered, redisconn.BadLogin, place.Address()
+func NewLines(servers *Servers, lanes int, log *logs.Log, timeout, beat time.Duration) *Lines {
+	log.Away, log.Answered, log.Refused, log.Server = redisconn.Away, redisconn.Answered, redisconn.BadLogin, servers.Address()
 	router := func(timeout time.Duration, verified bool) *topology.Router {
-		return topology.NewRouter(place, timeout, func(dial redisconn.Dial) *redisconn.Line {
-			line := redisconn.NewLine(redisconn.Marked(dial), timeout).Renewed(place.Renew())
+		return topology.NewRouter(servers, timeout, func(dial redisconn.Dial) *redisconn.Line {
+			line := redisconn.NewLine(redisconn.Marked(dial), timeout).Renewed(servers.Renew())
 			if verified {
 				line.Verified()
 			}
@@ -123,7 +123,7 @@ func NewLines(place *Servers, lanes int, log *logs.Log, timeout, beat time.Durat
 	for lane := range l.Work {
 		l.Work[lane] = router(timeout, false)
 	}
-	l.Sub = topology.NewSubscribers(place, l.Calls, func(dial redisconn.Dial) *redisconn.Subscriber {
+	l.Sub = topology.NewSubscribers(servers, l.Calls, func(dial redisconn.Dial) *redisconn.Subscriber {
 		return redisconn.NewSubscriber(redisconn.Marked(dial), log)
 	})
 	return l

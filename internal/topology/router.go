@@ -56,9 +56,9 @@ const (
 	unusedFor  = time.Minute            // before the connection to a node without slots is closed
 )
 
-// NewRouter returns a router to the servers of a place. line returns the line to a server, which
+// NewRouter returns a router to the servers. line returns the line to a server, which
 // all calls share. timeout is the timeout of a call.
-func NewRouter(p *Place, timeout time.Duration, line func(dial redisconn.Dial) *redisconn.Line) *Router {
+func NewRouter(p *Servers, timeout time.Duration, line func(dial redisconn.Dial) *redisconn.Line) *Router {
 	if timeout == 0 {
 		timeout = redisconn.DefaultTimeout
 	}
@@ -78,7 +78,7 @@ func Over(l *redisconn.Line) *Router { return &Router{one: l} }
 func (r *Router) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
 	if r.one != nil {
 		began := time.Now()
-		return r.insist(ctx, began, calls, r.one.Do(ctx, calls...))
+		return r.retry(ctx, began, calls, r.one.Do(ctx, calls...))
 	}
 	return r.route(ctx, calls)
 }
@@ -90,7 +90,7 @@ func (r *Router) One(ctx context.Context, c redisconn.Call) (any, error) {
 		if !r.isPutOff(err) {
 			return v, err
 		}
-		reply := r.insist(ctx, began, []redisconn.Call{c}, []redisconn.Reply{{Err: err}})[0]
+		reply := r.retry(ctx, began, []redisconn.Call{c}, []redisconn.Reply{{Err: err}})[0]
 		return reply.Value, reply.Err
 	}
 	reply := r.route(ctx, []redisconn.Call{c})[0]

@@ -20,14 +20,14 @@ import (
 func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
 
 // line returns a line to a place.
-func line(t *testing.T, p *topology.Place) *redisconn.Line {
+func line(t *testing.T, p *topology.Servers) *redisconn.Line {
 	t.Helper()
 	l := redisconn.NewLine(p.Dial(), 0)
 	t.Cleanup(l.Close)
 	return l
 }
 
-func open(t *testing.T, url string, o topology.Options) *topology.Place {
+func open(t *testing.T, url string, o topology.Options) *topology.Servers {
 	t.Helper()
 	return redistest.Sure(topology.Open(url, o))(t)
 }

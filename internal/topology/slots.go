@@ -44,11 +44,11 @@ func NewCluster(seeds []string, dial func(address string) redisconn.Dial) *Clust
 	return &Cluster{seeds: slices.Clone(seeds), dial: dial, nodes: []string{""}, pace: pace{pause: askFirst}, watch: map[*func()]bool{}}
 }
 
-// InCluster returns the place of a cluster.
-func InCluster(c *Cluster) *Place { return &Place{cluster: c} }
+// InCluster returns the servers of a cluster.
+func InCluster(c *Cluster) *Servers { return &Servers{cluster: c} }
 
 // IsCluster reports whether keys are on several servers.
-func (p *Place) IsCluster() bool { return p.cluster != nil }
+func (s *Servers) IsCluster() bool { return s.cluster != nil }
 
 // owner returns the node that owns a slot; "" if it isn't known.
 func (c *Cluster) owner(slot int) string {

@@ -50,9 +50,9 @@ type placed struct {
 // together, and if nodes redirect a subscription to each other, this limits the rate.
 const lookAfter = 20 * time.Millisecond
 
-// NewSubscribers returns the connections for messages of the servers at a place. line makes one; by
-// is a router to the same servers.
-func NewSubscribers(p *Place, by *Router, line func(dial redisconn.Dial) *redisconn.Subscriber) *Subscribers {
+// NewSubscribers returns the connections for messages of the servers. line makes one; by is a router
+// to the same servers.
+func NewSubscribers(p *Servers, by *Router, line func(dial redisconn.Dial) *redisconn.Subscriber) *Subscribers {
 	s := &Subscribers{line: line, by: by, nodes: map[string]*subscribed{}, placed: map[*redisconn.Subscription]*placed{}}
 	if p.cluster == nil {
 		s.one = line(p.dial)

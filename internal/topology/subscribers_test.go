@@ -48,7 +48,7 @@ func (l listener) expect(t *testing.T, want string) {
 	}
 }
 
-func subscribers(t *testing.T, p *topology.Place, r *topology.Router) *topology.Subscribers {
+func subscribers(t *testing.T, p *topology.Servers, r *topology.Router) *topology.Subscribers {
 	t.Helper()
 	log := logs.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
 	s := topology.NewSubscribers(p, r, func(dial redisconn.Dial) *redisconn.Subscriber { return redisconn.NewSubscriber(dial, log) })

@@ -8,9 +8,9 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// insist repeats a call that Redis refuses because replicas are missing, as happens briefly after a
+// retry repeats a call that Redis refuses because replicas are missing, as happens briefly after a
 // failover. It stops after the time that a call may take.
-func insist(ctx context.Context, within time.Duration, call func() error) error {
+func retry(ctx context.Context, within time.Duration, call func() error) error {
 	began, retry := time.Now(), store.NewBackoff()
 	for {
 		err := call()

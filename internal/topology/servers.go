@@ -13,8 +13,8 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A Place describes the servers that have the tasks.
-type Place struct {
+// Servers are the servers that have the tasks.
+type Servers struct {
 	dial    redisconn.Dial // connects to the single server
 	address string
 	renew   time.Duration
@@ -41,9 +41,9 @@ var (
 	errBothWatches = errors.New("the URL has ?sentinel=, and Options.SentinelCredentials is set; remove one of them")
 )
 
-// Open returns the place at a URL. It does no I/O, and its errors contain nothing of the URL, which
+// Open returns the servers at a URL. It does no I/O, and its errors contain nothing of the URL, which
 // may hold a password.
-func Open(url string, o Options) (*Place, error) {
+func Open(url string, o Options) (*Servers, error) {
 	u, err := redisconn.ParseURL(url)
 	switch {
 	case err != nil:
@@ -53,52 +53,52 @@ func Open(url string, o Options) (*Place, error) {
 	case o.SentinelCredentials != nil && u.Sentinel.Given():
 		return nil, errBothWatches
 	}
-	p := &Place{address: u.Address()}
+	s := &Servers{address: u.Address()}
 	if o.Credentials != nil {
-		p.renew = cmp.Or(o.Renew, renewAfter)
+		s.renew = cmp.Or(o.Renew, renewAfter)
 	}
 	server := redisconn.Server{
 		Network: u.Network, Address: u.Addresses[0], DB: u.DB, Login: u.Login, Credentials: o.Credentials,
 		Timeout: o.DialTimeout, Secure: u.Secure, TLS: o.TLS,
 	}
 	if u.Kind == redisconn.Cluster {
-		p.cluster = NewCluster(u.Addresses, func(address string) redisconn.Dial {
+		s.cluster = NewCluster(u.Addresses, func(address string) redisconn.Dial {
 			node := server
 			node.Address = address
 			return node.Dial
 		})
-		return p, nil
+		return s, nil
 	}
-	p.dial = server.Dial
+	s.dial = server.Dial
 	if u.Kind == redisconn.Sentinel {
 		watcher := server
 		watcher.DB, watcher.Login, watcher.Credentials = 0, u.Sentinel, o.SentinelCredentials
-		p.watched = true
-		p.dial = newSentinels(u.Master, u.Addresses, watcher, server, &p.changed).dial
+		s.watched = true
+		s.dial = newSentinels(u.Master, u.Addresses, watcher, server, &s.changed).dial
 	}
-	return p, nil
+	return s, nil
 }
 
-// Of returns the place of a single server that dial connects to.
-func Of(dial redisconn.Dial) *Place { return &Place{dial: dial} }
+// Of returns the single server that dial connects to.
+func Of(dial redisconn.Dial) *Servers { return &Servers{dial: dial} }
 
 // Dial makes a connection to the single server. The caller owns the connection.
-func (p *Place) Dial() redisconn.Dial { return p.dial }
+func (s *Servers) Dial() redisconn.Dial { return s.dial }
 
 // OnChange calls tell after another server has replaced the previous one, as in a failover, and all
 // connections to the old one are closed. tell must not block.
-func (p *Place) OnChange(tell func()) {
-	if p.cluster != nil {
-		p.cluster.onChange(tell)
+func (s *Servers) OnChange(tell func()) {
+	if s.cluster != nil {
+		s.cluster.onChange(tell)
 		return
 	}
-	p.changed.Store(&tell)
+	s.changed.Store(&tell)
 }
 
 // Renew returns the age at which a connection is replaced, because its login may expire; 0 is
 // never.
-func (p *Place) Renew() time.Duration { return p.renew }
+func (s *Servers) Renew() time.Duration { return s.renew }
 
 // Address returns the address in human-readable form, without user and password; "" if it isn't
 // known.
-func (p *Place) Address() string { return p.address }
+func (s *Servers) Address() string { return s.address }

@@ -32,9 +32,9 @@ func (r *Router) isPutOff(err error) bool {
 	return why == redisconn.Alone || why != "" && r.watched
 }
 
-// insist retries the calls that the single server has postponed, until their timeout. A write may
+// retry retries the calls that the single server has postponed, until their timeout. A write may
 // then be carried out after reads that were sent behind it.
-func (r *Router) insist(ctx context.Context, began time.Time, calls []redisconn.Call, replies []redisconn.Reply) []redisconn.Reply {
+func (r *Router) retry(ctx context.Context, began time.Time, calls []redisconn.Call, replies []redisconn.Reply) []redisconn.Reply {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		var off []int // indexes
 		var some []redisconn.Call
