@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +17,6 @@ import (
 // A Cluster has masters, and replicas of some of them.
 type Cluster struct {
 	Nodes []*Server // the masters first, in their initial order
-	buses []int     // ports on which they talk to each other
 	conns map[*Server]redis.Conn
 }
 
@@ -35,8 +33,7 @@ func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster 
 	Several(t)
 	c := &Cluster{conns: map[*Server]redis.Conn{}}
 	for range masters + replicas {
-		node, bus := startNode(t, args)
-		c.Nodes, c.buses = append(c.Nodes, node), append(c.buses, bus)
+		c.Nodes = append(c.Nodes, startNode(t, args))
 	}
 	for i, n := range c.Nodes[:masters] {
 		span := []any{"ADDSLOTS"}
@@ -72,9 +69,9 @@ func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster 
 func (c *Cluster) meet(t testing.TB) {
 	t.Helper()
 	met := func(n *Server) {
-		for i, other := range c.Nodes {
+		for _, other := range c.Nodes {
 			if other != n {
-				Do(t, c.conn(t, n), "CLUSTER", "MEET", "127.0.0.1", other.port, c.buses[i])
+				Do(t, c.conn(t, n), "CLUSTER", "MEET", "127.0.0.1", other.port, other.bus)
 			}
 		}
 	}
@@ -134,23 +131,15 @@ func (c *Cluster) linked(t testing.TB, n *Server) error {
 	return err
 }
 
-// startNode starts a server in cluster mode. Its bus gets its own port: the default, 10,000 above
-// the port, is often used by the system for outgoing connections.
-func startNode(t testing.TB, args []string) (node *Server, bus int) {
+// busPort returns a port for a node's bus. The default, 10,000 above the node's port, is often used
+// by the system for outgoing connections. If the port is taken, the node doesn't start, and another
+// port is tried.
+func busPort() int { return 20_000 + rand.IntN(10_000) }
+
+// startNode starts a server in cluster mode.
+func startNode(t testing.TB, args []string) *Server {
 	t.Helper()
-	for try := 0; ; try++ {
-		bus = 20_000 + rand.IntN(10_000)
-		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", bus))
-		if err != nil {
-			if try == 20 {
-				t.Fatal(err)
-			}
-			continue
-		}
-		_ = l.Close() // the server needs the port
-		args := append([]string{"--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(bus), "--cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds())}, args...)
-		return Start(t, args...), bus
-	}
+	return Start(t, append([]string{"--cluster-enabled", "yes", "--cluster-port", busOfServer, "--cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds())}, args...)...)
 }
 
 // follows reports why a node doesn't follow its master.

@@ -159,6 +159,7 @@ func Several(t testing.TB) {
 type Server struct {
 	dir      string
 	port     int
+	bus      int // the port of a cluster's node for other nodes
 	args     []string
 	scheme   string // of its URL
 	password string // of the default user, if the harness needs it
@@ -166,8 +167,11 @@ type Server struct {
 	cmd      *exec.Cmd
 }
 
-// portOfServer is the placeholder for the port among the arguments.
-const portOfServer = "<port>"
+// Placeholders among the arguments, for the ports.
+const (
+	portOfServer = "<port>"
+	busOfServer  = "<bus>"
+)
 
 // Start starts a server with additional arguments. It is killed at the end. The test is skipped if
 // no server is installed.
@@ -208,7 +212,7 @@ func start(args []string) (*Server, error) {
 	}
 	s := &Server{dir: dir, args: args, scheme: "redis://"}
 	err = redisserver.OnFreePort(func(port int) error {
-		s.port = port
+		s.port, s.bus = port, busPort()
 		return s.launch()
 	})
 	if err != nil {
@@ -225,8 +229,11 @@ func (s *Server) launch() error {
 		"--save", "", "--unixsocket", filepath.Join(s.dir, "redis.sock"),
 	}, s.args...)
 	for i, a := range args {
-		if a == portOfServer {
+		switch a {
+		case portOfServer:
 			args[i] = fmt.Sprint(s.port)
+		case busOfServer:
+			args[i] = fmt.Sprint(s.bus)
 		}
 	}
 	if s.sentinel {
