@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A producer that adds to ever new queues remembers only some of them. The others are listed and keep
-// their order, too, and are learned again.
+// A producer that keeps adding to new queues remembers only some of them. The others are still
+// listed, keep their order, and are learned again.
 func TestManyQueueNames(t *testing.T) {
 	is := redistest.Parallel(t)
 	dial := sure(Open(redistest.Start(t).URL(), Access{}))(t).Dial() // the tests with tables also run on partial implementations of Redis
