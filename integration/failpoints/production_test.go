@@ -35,7 +35,7 @@ var productions = []*scenario{
 		left: func(n int) []string { return added(n, "x", "y") },
 	},
 	{
-		// As a producer in any language does it.
+		// As a producer in any language would.
 		name: "enqueue to a long queue", wire: "LPUSH", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
 		seed:  func(w *world) { w.enqueue(many...) },
 		ready: func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("first")) },
