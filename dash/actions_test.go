@@ -243,7 +243,7 @@ func TestSlowLists(t *testing.T) {
 	is.True(strings.Contains(r.text, "it has probably ended"))
 }
 
-// A dashboard is read-only unless actions are allowed. A check is harmless, so it's always allowed.
+// A dashboard is read-only unless actions are allowed. A check is harmless, so it's still allowed.
 func TestReadOnly(t *testing.T) {
 	is := parallel(t)
 	var log peertest.Journal

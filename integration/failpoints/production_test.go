@@ -74,7 +74,7 @@ var productions = []*scenario{
 		left: either(added(0), []string{"x", "a", "b", "c"}),
 	},
 	{
-		// What is put while the key runs waits until that run has ended.
+		// A task put while its key runs waits until that run has ended.
 		name: "put on what runs", wire: "put", late: []string{"x"}, again: []string{"x"},
 		seed: func(w *world) {
 			w.put("key")

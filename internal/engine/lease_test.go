@@ -77,7 +77,7 @@ func TestPulseLeavesRoom(t *testing.T) {
 	}
 }
 
-// How a session reacts to the answer to a heartbeat.
+// TestPulse checks how a session reacts to the answer to a heartbeat.
 func TestPulse(t *testing.T) {
 	t.Parallel()
 	beat := time.Second // of a lease of 3 s
@@ -139,7 +139,7 @@ func TestPulse(t *testing.T) {
 	}
 }
 
-// The times that follow from a lease.
+// TestLeaseOf checks the times that follow from a lease.
 func TestLeaseOf(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]Lease{

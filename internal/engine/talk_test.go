@@ -39,8 +39,8 @@ func TestStoppingInParts(t *testing.T) {
 	}
 }
 
-// The number of rounds in flight, and the conditions for sending another: near Redis, enough ends;
-// far away, also enough room.
+// TestRoundsBeside checks how many rounds may be in flight, and when another is sent: if there are
+// enough ends or, far from Redis, enough room.
 func TestRoundsBeside(t *testing.T) {
 	t.Parallel()
 	fast := pace{run: time.Microsecond, calm: 1e6, fast: 1e6, last: noon}

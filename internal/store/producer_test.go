@@ -44,7 +44,7 @@ func TestManyQueueNames(t *testing.T) {
 	is.Equal(listed, 3*mostKnown)
 }
 
-// What a producer knows about a queue may be forgotten while a batch is sent. It still records that
+// A producer may forget what it knows about a queue while it sends a batch. It still records that
 // the batch may exist.
 func TestForgottenDuringBatch(t *testing.T) {
 	is := redistest.Parallel(t)
