@@ -65,7 +65,7 @@ SOAK ?= 1h
 survive: ## run the fault-injection suites, for 20 to 30 minutes
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@$(NAMESPACES) || [ "$$(id -u)" != 0 ] || scripts/setup iproute2 iptables || true
-	@$(NAMESPACES) || echo "survive: no packets are filtered between network namespaces: that needs root, ip and iptables"
+	@$(NAMESPACES) || echo "survive: skipping packet filters between network namespaces: they need root, ip and iptables"
 	@failed=0; for part in $(SURVIVE); do \
 		(cd integration && go test -vet=off ./$$part -timeout 20m) || failed=1; \
 	done; \
@@ -85,7 +85,7 @@ mutation: ## change each check of the scripts in turn; a test must fail
 soak: ## run all fault injection for as long as you like: make soak SOAK=6h HOURS=100 FUZZ=10m
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@$(NAMESPACES) || [ "$$(id -u)" != 0 ] || scripts/setup iproute2 iptables || true
-	@$(NAMESPACES) || echo "soak: no packets are filtered between network namespaces: that needs root, ip and iptables"
+	@$(NAMESPACES) || echo "soak: skipping packet filters between network namespaces: they need root, ip and iptables"
 	@failed=0; \
 	(cd integration && go test ./search -timeout 0) || failed=1; \
 	(cd integration && go test ./failpoints -race -timeout 30m) || failed=1; \
@@ -104,8 +104,8 @@ soak: ## run all fault injection for as long as you like: make soak SOAK=6h HOUR
 	scripts/fuzz $(FUZZ) || failed=1; \
 	exit $$failed
 
-# The library and its command build on Windows and where an int has 32 bits; tests,
-# measurements and campaigns stop processes, and need a Unix.
+# The library and its command build on Windows and on 32-bit platforms. Tests,
+# benchmarks and campaigns need Unix, since they stop processes.
 lint: ## check format, code, examples and module files
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted:" $$files; exit 1; fi
 	@go build -o /dev/null ./examples/...

@@ -243,7 +243,7 @@ func TestDocsProducer(t *testing.T) {
 	} {
 		t.Run(doc, func(t *testing.T) {
 			is := parallel(t)
-			server := redistest.Start(t)                                                // has the commands' default prefix
+			server := redistest.Start(t)                                                // uses the commands' default prefix
 			peer := sure(worqr.Open(server.URL(), &worqr.Options{Lease: time.Hour}))(t) // so that no heartbeat helps
 			defer peer.Close()
 			q := peer.Queue(example.queue)

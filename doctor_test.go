@@ -25,7 +25,7 @@ type damage struct {
 	severity inspect.Severity
 	heals    bool     // Repair repairs it
 	alone    bool     // no worker serves the queue
-	tasks    []string // that are in the queue afterwards, sorted
+	tasks    []string // in the queue afterwards, sorted
 	also     []inspect.FindingKind
 }
 

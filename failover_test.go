@@ -70,8 +70,8 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	working(t, p, "a")
 	idle(t, p.Queue("b"), 1)
 	c := redistest.Conn(t)
-	redistest.Do(t, c, "ZREM", prefix+":workers:{a}", before)  // for that queue, it has failed
-	go func() { _, _ = p.Queue("a").StartTask(t.Context()) }() // finds that out
+	redistest.Do(t, c, "ZREM", prefix+":workers:{a}", before)  // evicts the worker from that queue
+	go func() { _, _ = p.Queue("a").StartTask(t.Context()) }() // notices the eviction
 	receiveClosed(t, g.Halted)
 	enqueue(t, p.Queue("b"), "x")
 	receive(t, starts, 1) // under the old id

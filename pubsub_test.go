@@ -114,7 +114,7 @@ func TestEventsGap(t *testing.T) {
 			case 1:
 				publish(3000) // while the loop doesn't read
 			case 2:
-				// Keep reading: the newest events come.
+				// Keep reading: the newest events arrive.
 			case 3:
 				publish(1)
 				last = -1

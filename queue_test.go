@@ -110,7 +110,7 @@ func TestSpreadGrows(t *testing.T) {
 	is.Equal(len(sure(named.ExplainKey(t.Context(), "later"))(t).Copies), 1)
 }
 
-// A peer that knows only the name of a spread queue finds tasks that were only added by Enqueue.
+// A peer that knows only the name of a spread queue finds tasks even if only Enqueue has added any.
 func TestSpreadIsTold(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)

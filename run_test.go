@@ -123,11 +123,11 @@ func TestRunWithoutRedis(t *testing.T) {
 	receiveClosed(t, refused.Halted)
 	close(refused.Open)
 	end()
-	is.True(receive(t, ran, 1)[0] != nil) // it never reached Redis
+	is.True(receive(t, ran, 1)[0] != nil) // Run never reached Redis
 }
 
-// If Redis is down when Run ends, handlers that have returned don't delay it, and it waits for
-// outcomes that can't be stored no longer than documented.
+// If Redis is down when Run ends, handlers that have returned don't delay it. It waits for
+// outcomes that can't be stored, but no longer than documented.
 func TestShutdownWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]func(*redistest.Server, testing.TB){
@@ -193,8 +193,8 @@ func TestRunEndsBeforeItStarts(t *testing.T) {
 	is.NoErr(p.Run(ctx))
 }
 
-// While Run can't start, it logs that after its first attempt, however long that takes, and again
-// every minute.
+// While Run can't start, it logs the failure after its first attempt, however long that takes,
+// and then every minute.
 func TestRunRepeatsThatItCannotStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -115,8 +115,8 @@ func TestTaskMadeByHand(t *testing.T) {
 }
 
 // While the digest of a large payload is computed, which here takes as long as the test wants,
-// other tasks of the queue start and end, cancels of them work, and heartbeats go on. A cancel of
-// the large task doesn't end until it's known whether it covers that task, and then the task's
+// other tasks of the queue start and end, cancels of them work, and heartbeats continue. A cancel
+// of the large task doesn't end until it's known whether it covers that task, and then the task's
 // handler isn't called.
 func TestDigestHoldsUpNobody(t *testing.T) {
 	is := parallel(t)

@@ -272,8 +272,8 @@ func TestReady(t *testing.T) {
 	is.True(errors.Is(p.Ping(t.Context()), worqr.ErrShutdown))
 }
 
-// A peer without handlers is ready while it is a member of the queues that it works on, even if
-// there are none.
+// A peer without handlers is ready while it is a member of the queues that it works on, or
+// works on none.
 func TestReadyByHand(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})

@@ -168,8 +168,7 @@ func receive[T any](t testing.TB, from <-chan T, n int) []T {
 	return peertest.Receive(t, from, n)
 }
 
-// A value that isn't a number where one is expected may be a payload: no error or log line shows
-// it.
+// A value that should be a number but isn't may be a payload: no error or log line shows it.
 func TestErrorsOfNumbers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

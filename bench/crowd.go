@@ -64,7 +64,7 @@ func measureQuiet(t *trial) sample {
 	after := hot()
 	took := time.Since(began)
 	if after == 0 {
-		t.Fatalf("the hot queue has run dry of its %d tasks within %v; it needs more of them", before, took)
+		t.Fatalf("the hot queue ran out of its %d tasks within %v; it needs more", before, took)
 	}
 	redistest.Must(t, sending.Wait())
 	delays := w.delays(t)

@@ -64,10 +64,10 @@ func (r *report) forecast() {
 	} {
 		t.row(figure(float64(of.nodes)), figure(float64(of.parts)), figure(float64(of.peers)), figure(m.rate(of.nodes, of.parts, of.peers)))
 	}
-	r.say("An estimate for nodes with a core each, from a model:\n")
+	r.say("Estimates from a model, for nodes with one core each:\n")
 	r.say("%s", t)
-	r.say("It has nodes / (c + b · parts · peers / λ) tasks/s, where λ is that rate, c = %s µs is what a task", figure(m.task))
-	r.say("takes, and b = %s µs/s what a part takes of each peer. It is fitted to the %d points above, and", figure(m.part), len(points))
+	r.say("The rate is λ = nodes / (c + b · parts · peers / λ) tasks/s. A task costs c = %s µs, and each part", figure(m.task))
+	r.say("of each peer costs b = %s µs/s. The model is fitted to the %d points above, and", figure(m.part), len(points))
 	r.say("differs from them by at most %s %%. Nothing larger was measured. The model assumes enough peers", figure(100*m.off))
 	r.say("and a fast network.\n")
 }

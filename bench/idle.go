@@ -16,8 +16,8 @@ func measureIdle(t *trial) sample {
 
 // idle measures what idle workers use within the window, once they have started up. At startup they
 // do some things only once: they join, and two leases later they look for workers that left without
-// notice. So it waits for at least Settle, and then until the number of commands no longer falls by
-// more than a twentieth.
+// notice. It therefore waits for at least Settle, and then until the number of commands no longer
+// falls by more than a twentieth.
 func (t *trial) idle() usage {
 	time.Sleep(t.Settle)
 	span := func() usage { return t.during(func() { time.Sleep(t.Settle / 4) }) }

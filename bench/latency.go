@@ -71,7 +71,7 @@ func pause(d time.Duration) { time.Sleep(d/2 + rand.N(d)) }
 
 func millis(d time.Duration) float64 { return float64(d) / 1e6 }
 
-// percentile returns the smallest of the sorted values that p percent of them don't exceed.
+// percentile returns the smallest of the sorted values such that p percent don't exceed it.
 func percentile(sorted []float64, p float64) float64 {
 	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
 	return sorted[max(rank, 1)-1]

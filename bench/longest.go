@@ -48,7 +48,7 @@ func (r *request) measureLongest(ctx context.Context) error {
 		fmt.Fprintf(r.log, "longest calls: %s, after %v\n", size.name, time.Since(since).Round(time.Second))
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted; %s is as it was", r.out)
+		return fmt.Errorf("interrupted; %s is unchanged", r.out)
 	}
 	var missing []string
 	for _, verb := range store.Verbs() {
@@ -62,7 +62,7 @@ func (r *request) measureLongest(ctx context.Context) error {
 	if err := replaceBetween(file, longestBegin, longestEnd, text); err != nil {
 		return err
 	}
-	fmt.Fprintf(r.log, "%s is written after %v\n", file, time.Since(began).Round(time.Second))
+	fmt.Fprintf(r.log, "wrote %s after %v\n", file, time.Since(began).Round(time.Second))
 	if len(missing) > 0 {
 		failed = errors.Join(failed, fmt.Errorf("no action runs these scripts: %s; add one to actions", strings.Join(missing, ", ")))
 	}

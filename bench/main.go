@@ -54,11 +54,11 @@ func run(args []string) int {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	only := flags.String("run", "", "measure only these `scenarios`, separated by commas: "+strings.Join(scenarios(), ", "))
-	flags.IntVar(&r.rounds, "rounds", 3, "how often each measurement is made")
-	flags.BoolVar(&r.short, "short", false, "a few tasks and a few seconds: to see that it works")
-	flags.BoolVar(&r.patient, "patient", true, "wait for asynq to notice a killed worker, for two minutes; =false: do not")
-	flags.BoolVar(&r.longest, "longest", false, "measure only the longest call of each verb, with much of everything, and write that table")
-	flags.StringVar(&r.out, "out", "docs", "`directory` of performance.md, which is replaced between its marks, and of the charts")
+	flags.IntVar(&r.rounds, "rounds", 3, "how many times to repeat each measurement")
+	flags.BoolVar(&r.short, "short", false, "use few tasks and a few seconds, only to check that it works")
+	flags.BoolVar(&r.patient, "patient", true, "wait two minutes for asynq to notice a killed worker; =false skips that")
+	flags.BoolVar(&r.longest, "longest", false, "measure only the longest call of each verb, on a large queue and fleet, and write that table")
+	flags.StringVar(&r.out, "out", "docs", "`directory` of the charts and of performance.md, whose text between the marks is replaced")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -89,11 +89,11 @@ func (r *request) check(flags *flag.FlagSet) error {
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected %q; scenarios are chosen with -run", flags.Arg(0))
 	case r.rounds < 1:
-		return fmt.Errorf("-rounds is %d; at least 1", r.rounds)
+		return fmt.Errorf("-rounds is %d; it must be at least 1", r.rounds)
 	case r.longest && len(r.scenarios) > 0:
-		return errors.New("-longest is a measurement of its own; leave out -run")
+		return errors.New("-longest can't be combined with -run")
 	case (r.short || len(r.scenarios) > 0) && !given["out"]:
-		return errors.New("a run of a part would replace the report of all; name another directory with -out")
+		return errors.New("a partial run would replace the full report; name another directory with -out")
 	}
 	return os.MkdirAll(r.out, 0o755)
 }
@@ -114,7 +114,7 @@ func (r *request) bench(ctx context.Context) error {
 	began := time.Now()
 	found, failed := r.results(ctx, chosen)
 	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted; %s is as it was", r.out)
+		return fmt.Errorf("interrupted; %s is unchanged", r.out)
 	}
 	return errors.Join(failed, r.write(ctx, chosen, found, began))
 }
@@ -136,7 +136,7 @@ func (r *request) write(ctx context.Context, chosen []scenario, found results, b
 	if err := replaceBetweenMarks(file, text.markdown(ctx)); err != nil {
 		return err
 	}
-	fmt.Fprintf(r.log, "%s is written after %v\n", file, time.Since(began).Round(time.Second))
+	fmt.Fprintf(r.log, "wrote %s after %v\n", file, time.Since(began).Round(time.Second))
 	return drawCharts(filepath.Join(r.out, "performance"), found, chosen)
 }
 

@@ -58,7 +58,7 @@ func (r *report) markdown(ctx context.Context) string {
 	r.say("Measured on %s, in %v, with `%s`.\n", r.began.Format("2 January 2006"), time.Since(r.began).Round(time.Second), r.request.command)
 	r.say("- %s; client and server share it, over TCP.", machine())
 	r.say("- %s.", versions(ctx))
-	r.say("- A Redis and a process for each measurement, without persistence unless stated otherwise; the systems take turns; rounds: %d.", r.request.rounds)
+	r.say("- Each measurement has its own Redis and process, without persistence unless stated otherwise. The systems take turns. Rounds: %d.", r.request.rounds)
 	r.say("- Payloads of 100 bytes, no two equal. Each figure is the median (least–most) of the rounds;")
 	r.say("  a ratio is the median of the ratios within a round.\n")
 	r.goals()
@@ -87,7 +87,7 @@ func (r *report) goals() {
 	}
 	r.say("## Goals\n")
 	if r.request.short {
-		r.say("So short a run only shows that it works.\n")
+		r.say("Such a short run only shows that the benchmark works.\n")
 	}
 	r.say("%s", t)
 }

@@ -28,8 +28,8 @@ var sections = map[string]func(*report, scenario){
 	networking: func(r *report, p scenario) {
 		r.say("## Over a network\n")
 		r.bySystem(p, "round trip added | a handler takes", column{"trip ms", "a PING, ms"}, perSecond, serverTime, clientTime, commandsEach, requestsEach)
-		r.say("As in process, with 64 handlers, through a proxy that delays what it carries; the first")
-		r.say("%v, the start included, or until no task is left.\n", p.steps[0].job.Window)
+		r.say("As in process, with 64 handlers, through a proxy that adds the delay; measured for the first")
+		r.say("%v, including the start, or until no task is left.\n", p.steps[0].job.Window)
 	},
 	crowding: func(r *report, p scenario) {
 		r.say("## Beside a hot queue\n")
@@ -96,15 +96,15 @@ var sections = map[string]func(*report, scenario){
 	clustering: func(r *report, p scenario) {
 		r.say("## Spread over a cluster\n")
 		r.chart("spread", "Redis's processor for a task, on each node")
-		r.bySystem(p, "servers", perSecond, column{"least µs", "Redis's processor, µs, on the node with least"},
-			column{"most µs", "on that with most"}, clientTime, commandsEach, requestsEach)
+		r.bySystem(p, "servers", perSecond, column{"least µs", "Redis's processor, µs, on the least busy node"},
+			column{"most µs", "on the busiest"}, clientTime, commandsEach, requestsEach)
 		r.say("As in process, with 64 handlers. All servers share the first core and the worker has the")
 		r.say("other, so compare the processor time of each node, not the rates.\n")
 	},
 	resting: func(r *report, p scenario) {
 		r.bySystem(p, "parts | peers", column{"commands/s", "commands/s"}, column{"requests/s", "requests/s"},
 			column{"server/s", "Redis's processor, µs in a second"}, column{"each µs", "of that, for each part of each peer"})
-		r.say("The same, on three masters, without tasks, minus the use of idle masters.\n")
+		r.say("The same on three masters, without tasks, minus what idle masters use anyway.\n")
 		r.forecast()
 	},
 	stalling: func(r *report, p scenario) {

@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// TestMain is also the command: each measurement starts its own program.
+// TestMain also acts as the command, because each measurement starts its own program.
 func TestMain(m *testing.M) {
 	if j, given := child.Given[job](); given {
 		os.Exit(childMain(j))

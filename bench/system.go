@@ -52,7 +52,7 @@ const (
 // patience limits every wait for something that must happen.
 const patience = 4 * time.Minute
 
-var errPatience = errors.New("it takes too long; see whether the machine is busy, or the system stuck")
+var errPatience = errors.New("timed out; check whether the machine is busy or the system is stuck")
 
 // until waits until holds returns true.
 func until(t testing.TB, what string, holds func() bool) {

@@ -59,7 +59,7 @@ func TestActions(t *testing.T) {
 	is.Equal(b.post("act", "verb", "cancel", "name", "q", "digest", digest).StatusCode, http.StatusUnprocessableEntity)
 	b.shows("task?name=q&digest="+digest, "it has probably ended")
 
-	// Where a list can't be read, nobody knows whether the task has ended.
+	// If a list can't be read, it's unknown whether the task has ended.
 	schedule := redistest.Sure(q.Explain(ctx, nil))(t).Prefix + ":schedule:{q}"
 	redistest.Do(t, redistest.Conn(t), "SET", schedule, "no zset")
 	r = b.post("act", "verb", "cancel", "name", "q", "digest", digest)
@@ -102,7 +102,7 @@ func TestActions(t *testing.T) {
 	is.NoErr(ctx.Err())
 }
 
-// Drain pauses a queue, and its page counts what still runs until nothing does.
+// Drain pauses a queue. Its page counts the running tasks until none is left.
 func TestDrain(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -124,8 +124,8 @@ func TestDrain(t *testing.T) {
 	await(t, told, "pause", `value="drain"`)
 }
 
-// A running task returns to the front, with everything its worker holds; for one that has ended, no worker is
-// evicted.
+// Returning a running task evicts its worker, which returns everything that the worker holds. If the task has
+// ended, no worker is evicted.
 func TestReturn(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{Name: "replica-1"})
@@ -157,7 +157,7 @@ func TestReturn(t *testing.T) {
 	is.Equal(b.post("act", "verb", "return", "name", "q", "worker", value("worker"), "attempt", value("attempt")).StatusCode, http.StatusUnprocessableEntity)
 }
 
-// Failed tasks are requeued and deleted one by one, by group, and all.
+// Failed tasks are requeued and deleted one by one, by group, and all at once.
 func TestFailedActions(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
@@ -243,7 +243,7 @@ func TestSlowLists(t *testing.T) {
 	is.True(strings.Contains(r.text, "it has probably ended"))
 }
 
-// A dashboard is read-only unless actions are allowed; only a check is harmless.
+// A dashboard is read-only unless actions are allowed. A check is harmless, so it's still allowed.
 func TestReadOnly(t *testing.T) {
 	is := parallel(t)
 	var log peertest.Journal

@@ -3,6 +3,6 @@ package dash
 import "time"
 
 func init() {
-	lingering = 200 * time.Millisecond // otherwise each test binary would end that much later
-	hookPatience = 3 * time.Second     // and those with hooks that block
+	lingering = 200 * time.Millisecond // otherwise each test binary would take longer to end
+	hookPatience = 3 * time.Second     // otherwise tests with blocking hooks would be slow
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // A function of Options that panics or ends its goroutine breaks neither the process nor the rest of a page, in
-// requests, searches, jobs, streams and snapshots. The log has its stack once.
+// requests, searches, jobs, streams and snapshots. Its stack is logged once.
 func TestHooksFail(t *testing.T) {
 	for name, fail := range map[string]func(b []byte){
 		"panic":  func(b []byte) { _ = b[30] },

@@ -54,7 +54,7 @@ func TestScale(t *testing.T) {
 	t.Logf("a snapshot of the fleet is %.20s", read)
 }
 
-// visited opens all pages, and logs how long they take, and how much of Redis's processor time.
+// visited opens all pages, and logs how much time and how much of Redis's CPU time they take.
 func visited(t *testing.T, b *browser, conn redis.Conn) {
 	t.Helper()
 	const times = 5
@@ -83,8 +83,8 @@ func visited(t *testing.T, b *browser, conn redis.Conn) {
 	}
 }
 
-// processor is how much processor time Redis has used, in seconds: unlike times by the clock, it doesn't
-// depend on what else the machine does.
+// processor returns the CPU time that Redis has used, in seconds. Unlike elapsed time, it doesn't depend
+// on the machine's other load.
 func processor(t *testing.T, conn redis.Conn) (sum float64) {
 	t.Helper()
 	for line := range strings.SplitSeq(peertest.Info(t, conn, "cpu"), "\r\n") {

@@ -7,7 +7,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// The remaining time of a search is known once it has a pace, and until it ends.
+// The remaining time of a search is known once its pace is, and until it ends.
 func TestLeft(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -30,9 +30,9 @@ func TestSearches(t *testing.T) {
 	is.Equal(all.get(first.id, "a", begin), first)
 	is.True(all.get(first.id, "b", begin) != first) // the id of another filter
 	first.begun = time.Now().Add(-time.Hour)
-	is.Equal(all.get("", "a", begin), first) // a reload doesn't begin again
+	is.Equal(all.get("", "a", begin), first) // a reload doesn't restart the search
 	first.over, first.ended = true, time.Now().Add(-time.Minute)
-	is.True(all.get("", "a", begin) != first) // except for what has changed since
+	is.True(all.get("", "a", begin) != first) // an old result is searched for again
 	for range 2 * mostSearches {
 		s := all.get("new", "a", begin)
 		s.looked = time.Now().Add(time.Hour)

@@ -144,7 +144,7 @@ func TestThreePeersKeepTheOrder(t *testing.T) {
 			first()
 			ran <- t
 			return nil
-		}, &worqr.HandleOptions{Concurrency: 1, Prefetch: -1}) // what is held ahead may go back to one that is idle
+		}, &worqr.HandleOptions{Concurrency: 1, Prefetch: -1}) // prefetched tasks may go back to an idle peer
 		stops = append(stops, serve(t, p))
 	}
 	var want []string

@@ -10,7 +10,7 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-var t *testing.T // of the test that each example stands for
+var t *testing.T // of the test that the example shows
 
 func greet(context.Context, *worqr.Task) error { return nil }
 
@@ -29,7 +29,7 @@ func Example() {
 	}
 }
 
-// A nightly task, without waiting for the night.
+// Tests a nightly task without waiting for the night.
 func ExampleVirtual() {
 	worqrtest.Virtual(t, func(t *testing.T, redis *worqrtest.Redis) {
 		peer := redis.Peer(nil)
@@ -54,7 +54,7 @@ func ExampleRun() {
 	}
 }
 
-// A test of what a program adds to its queues.
+// Tests which tasks a program adds to its queues.
 func ExampleEnqueued() {
 	peer := worqrtest.Start(t).Peer(nil)
 	signUp := func(ctx context.Context, mails *worqr.Queue) error { return mails.Enqueue(ctx, []byte("welcome")) }

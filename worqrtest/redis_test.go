@@ -123,7 +123,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// If a reply is lost, the outcome of the call is unknown. It had its effect.
+// If a reply is lost, the outcome of the call is unknown, although it took effect.
 func TestLoseReply(t *testing.T) {
 	t.Parallel()
 	redis := Start(t)

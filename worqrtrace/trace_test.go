@@ -40,7 +40,7 @@ func TestJoin(t *testing.T) {
 		}
 	}
 	all := worqrtrace.Join(says("a"), nil, &worqrtrace.Trace{}, says("b"))
-	is.True(all.Started == nil) // none has it
+	is.True(all.Started == nil) // no trace has one
 	all.Ended(worqrtrace.Task{Queue: "q"})
 	all.Missed(3)
 	is.Equal(said, []string{"a ended q", "b ended q", "a missed 3", "b missed 3"})

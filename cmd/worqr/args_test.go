@@ -7,7 +7,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// raw is bytes that aren't UTF-8, and U+FFFD, which they must not be confused with.
+// raw is invalid UTF-8 followed by U+FFFD. The two must not be confused.
 const raw = "\xfe\xff\ufffd"
 
 // Payloads, keys and headers arrive byte for byte.

@@ -7,8 +7,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A user with the rules in docs/security.md may use one prefix, and not the demo's. The demo reports that
-// before it does anything, even if the only thing the user may not do is clean up.
+// A user with the rules in docs/security.md may use one prefix, but not the demo's. The demo reports
+// missing permissions before it does anything, even if only the one to clean up is missing.
 func TestDemoAsWorker(t *testing.T) {
 	is := redistest.Parallel(t)
 	server, c := redistest.StartAndDial(t)

@@ -63,7 +63,7 @@ func TestCheck(t *testing.T) {
 	}
 	redistest.Do(t, conn, "SET", "p:token:{q}", 5)
 	check(exitUnwell, "error (orphan)")
-	check(exitUnwell, "error (orphan, repaired)", "--repair") // they are back, and no worker serves the queue
+	check(exitUnwell, "error (orphan, repaired)", "--repair") // the tasks are back, and no worker serves the queue
 	check(exitUnwell, "warning (no-worker)")
 	is.Equal(redistest.Sure(redis.Int(conn.Do("LLEN", "p:queues:{q}")))(t), 2)
 	redistest.Do(t, conn, "DEL", "p:queues:{q}")

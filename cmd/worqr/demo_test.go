@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// asCommand is the variable that makes the test binary run the command.
+// asCommand is the environment variable that makes the test binary run the command.
 const asCommand = "WORQR_TEST_AS_COMMAND"
 
 // TestMain may run the command: the demo starts its own program once for each
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(redistest.Main(m.Run))
 }
 
-// story is the notes of the demo.
+// story lists the demo's notes.
 var story = []string{
 	`film 001 starts on peer \d`,
 	`backup 004 is scheduled for \d\.\d s, under the key "nightly"`,
@@ -135,8 +135,8 @@ func (h *heckler) note(n note) {
 	}
 }
 
-// If the demo is interrupted before other peers have the tasks of a killed one,
-// they aren't lost.
+// Interrupting the demo before other peers have a killed peer's tasks doesn't lose
+// them.
 func TestInterrupted(t *testing.T) {
 	for _, at := range []string{
 		"serve the queue", "is scheduled for", "fails on", "is killed", "failed queue", "starts again", "is requeued", "is canceled",

@@ -32,12 +32,12 @@ func TestEngines(t *testing.T) {
 			is.Equal(status, exitWell)
 			is.True(strings.Contains(out, `"finished_per_second":`))
 			ahead := redistest.Sure((&broker{url: url}).ahead(t.Context()))(t)
-			is.True(ahead.Abs() < time.Minute) // it is the same clock; a busy machine takes its time
+			is.True(ahead.Abs() < time.Minute) // the clock is the same, but the machine may be busy
 			var shown bytes.Buffer
 			is.NoErr((&demoCommand{Redis: url, Seconds: 6, Plain: true}).Run(t.Context(), &shown))
 			is.Equal(figures(t, shown.String())["lost"], 0)
 			for _, n := range engine.nodes {
-				is.Equal(redistest.Keys(t, redistest.Dial(t, n.URL()), "worqr-demo-*"), nil) // nothing is left on any of them
+				is.Equal(redistest.Keys(t, redistest.Dial(t, n.URL()), "worqr-demo-*"), nil) // nothing is left on any node
 			}
 		})
 	}

@@ -51,7 +51,7 @@ func (s *shell) input(in string, want int, args ...string) string {
 	return out + errs
 }
 
-// apart returns its standard output and standard error separately.
+// apart calls the command, and returns standard output and standard error separately.
 func (s *shell) apart(in string, want int, args ...string) (printed, said string) {
 	s.Helper()
 	var out, errs bytes.Buffer
@@ -196,7 +196,7 @@ func TestTasks(t *testing.T) {
 	s.run(exitFailed, "explain", "q", "--header", "type=a", "--key", "k")
 }
 
-// An explanation includes the command that helps.
+// An explanation includes the command that fixes the problem.
 func TestExplainFixes(t *testing.T) {
 	s := newShell(t)
 	s.is.NoErr(s.peer.Queue("q").Enqueue(t.Context(), []byte("x")))

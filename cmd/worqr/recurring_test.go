@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Recurring tasks are listed, and run on request, as they would at their time.
+// Recurring tasks are listed, and run on request just as on schedule.
 func TestRecurring(t *testing.T) {
 	s := newShell(t)
 	ctx, stop := context.WithCancel(t.Context())

@@ -14,7 +14,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// JSON has text from outside byte for byte, and no control characters.
+// JSON output keeps external text byte for byte, and contains no control characters.
 func TestJSONLine(t *testing.T) {
 	is := is.New(t)
 	for v, want := range map[any]string{
@@ -97,7 +97,7 @@ func TestNextMoment(t *testing.T) {
 	is.True(strings.HasPrefix(nextMoment(time.Now().Add(time.Hour)), "in "))
 }
 
-// Each kind of finding that a command can fix or show has that command.
+// A finding that a command can fix or show includes that command.
 func TestFixes(t *testing.T) {
 	is := is.New(t)
 	for kind := range fixes {
@@ -116,7 +116,7 @@ func TestFixes(t *testing.T) {
 		{target{Prefix: "worqr", Lease: leaseTime(time.Second)}, inspect.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "orphan", Repaired: true}, ""},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "clock"}, ""},
-		{target{Prefix: "p"}, inspect.Finding{Kind: "persistence"}, ""}, // the setting depends on what is lost now, and the text has that,
+		{target{Prefix: "p"}, inspect.Finding{Kind: "persistence"}, ""}, // the fix depends on the current settings; the text has it
 	} {
 		is.Equal(c.t.fixOf(c.f), c.want)
 	}

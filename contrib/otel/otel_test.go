@@ -105,7 +105,7 @@ func TestLinked(t *testing.T) {
 	is.Equal(consumer.Status.Code, codes.Unset)
 }
 
-// With Child, both are in one trace, also for AddAt, AddMany and Put.
+// With Child, both spans are in one trace, including for AddAt, AddMany and Put.
 func TestChild(t *testing.T) {
 	t.Parallel()
 	is, b, ctx := is.New(t), newBench(t, true), t.Context()
@@ -219,7 +219,7 @@ func TestMeasured(t *testing.T) {
 	})
 }
 
-// The caller's headers aren't changed, and those without room for more stay as they are.
+// The caller's headers aren't modified. If they have no room for more, none is added.
 func TestInject(t *testing.T) {
 	t.Parallel()
 	is, b := is.New(t), newBench(t, false)

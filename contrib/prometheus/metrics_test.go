@@ -111,7 +111,7 @@ func TestCounts(t *testing.T) {
 		`worqr_tasks_running{handler="main",queue="q"}`:                          3,
 		`worqr_tasks_running{handler="failed",queue="q"}`:                        0,
 		`worqr_tasks_ended_total{handler="main",outcome="retried",queue="q"}`:    1,
-		`worqr_tasks_ended_total{handler="main",outcome="lost",queue="q"}`:       0, // exists
+		`worqr_tasks_ended_total{handler="main",outcome="lost",queue="q"}`:       0, // exported even while it's zero
 		`worqr_tasks_ended_total{handler="failed",outcome="finished",queue="q"}`: 1,
 		`worqr_task_wait_seconds{queue="q"}`:                                     2,
 		`worqr_task_prefetched_seconds{queue="q"}`:                               5,

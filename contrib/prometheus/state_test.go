@@ -40,7 +40,7 @@ func TestUnreadable(t *testing.T) {
 	is.Equal(got["worqr_queues_readable"], 1.)
 	is.Equal(got[`worqr_queue_waiting_tasks{queue="q"}`], 0.)
 	server.Kill()
-	m.state.at = time.Time{} // as if it was read a second ago
+	m.state.at = time.Time{} // as if it were read a second ago
 	got = gathered(t, r)
 	is.Equal(got["worqr_queues_readable"], 0.)
 	is.Equal(got["worqr_ready"], 0.)

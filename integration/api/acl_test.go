@@ -258,7 +258,7 @@ func TestDenials(t *testing.T) {
 				if err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
 					t.Errorf("the %s: %v", role, err)
 				}
-				// Nor from a script, if the role may run scripts.
+				// The same applies inside a script, if the role may run scripts.
 				_, err = redistest.Dial(t, url).Do("EVAL", redis.Args{"return redis.call(unpack(ARGV))", 0}.AddFlat(words)...)
 				if err == nil || !regexp.MustCompile(`NOPERM|not allowed from script|user executing the script can't|ACL failure in script`).MatchString(err.Error()) {
 					t.Errorf("the %s, in a script: %v", role, err)

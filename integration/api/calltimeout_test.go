@@ -12,8 +12,8 @@ import (
 )
 
 // While Redis hangs, every call fails after CallTimeout, and a worker and its task survive. The
-// time is compared with that of a peer with another CallTimeout on the same machine, which is just
-// as busy for both. internal/redisconn tests that the state of the connection makes no difference.
+// test compares the time with that of a peer with another CallTimeout, since a busy machine delays
+// both. internal/redisconn tests that the state of the connection makes no difference.
 func TestCallTimeout(t *testing.T) {
 	is := parallel(t)
 	const short, long = time.Second, 6 * time.Second

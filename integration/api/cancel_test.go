@@ -186,8 +186,8 @@ func TestCancelOfWhatCannotGoBack(t *testing.T) {
 	is.Equal(stats(t, other), inspect.QueueStats{Workers: 1})
 }
 
-// A reply that starts a task arrives after its worker was evicted and the task canceled: no
-// handler runs it.
+// If the reply that starts a task arrives after its worker was evicted and the task
+// canceled, no handler runs the task.
 func TestCancelBeforeTheStartIsKnown(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)

@@ -199,7 +199,7 @@ func TestClusterDeadNode(t *testing.T) {
 		_, err := p.Queue(queues[true][0]).Len(ctx)
 		return err != nil && strings.Contains(err.Error(), dead.Addr())
 	})
-	names := func(err error) { // checks that it names the node
+	names := func(err error) { // checks that err names the node
 		t.Helper()
 		if err == nil || !strings.Contains(err.Error(), dead.Addr()) {
 			t.Errorf("the node %s isn't named: %v", dead.Addr(), err)

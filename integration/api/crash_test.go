@@ -54,9 +54,9 @@ func TestExplainDead(t *testing.T) {
 	})
 }
 
-// When a process with ten tasks is killed, they return to the front, in the order in which they
-// had started, within a few heartbeats, and run elsewhere. The other peers' tasks aren't affected.
-// The benchmark measures the time; on a busy machine, heartbeats are late.
+// When a process with ten tasks is killed, they return to the front within a few heartbeats, in
+// the order in which they started, and run elsewhere. The other peers' tasks aren't affected. The
+// benchmark measures the time; on a busy machine, heartbeats are late.
 func TestKilledPeer(t *testing.T) {
 	is := parallel(t)
 	server, conn := redistest.StartAndDial(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A peer notices with its next round or beat that Redis came back without its last acknowledged
-// writes, and reports it only then.
+// If Redis comes back without its last acknowledged writes, a peer notices that with its next
+// round or beat. It reports lost writes only if there were any.
 func TestLostWritesAreReported(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a round", "a beat"} {
@@ -52,7 +52,7 @@ func TestLostWritesAreReported(t *testing.T) {
 }
 
 // A worker that Redis no longer knows reports whether it was evicted or Redis was emptied: in the
-// second case, Redis doesn't know a token that the worker has seen either.
+// second case, Redis has also forgotten a token that the worker has seen.
 func TestEmptiedRedisIsReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

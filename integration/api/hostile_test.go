@@ -358,8 +358,8 @@ func TestHostileLastID(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return stats(t, q) == inspect.QueueStats{Workers: 1, IdleWorkers: 1} })
 }
 
-// If somebody changes a card so that a result is kept only for a moment, Wait doesn't ask in a
-// tight loop.
+// If somebody changes a card so that a result is kept only for a moment, Wait doesn't poll in
+// a tight loop.
 func TestHostileKeep(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)

@@ -12,9 +12,9 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Redis has lost writes: the worker must acknowledge a cancel again, and it holds a process again
-// that it had ended. In the meantime the worker has received later cancels, and tokens have
-// increased.
+// After Redis has lost writes, the worker must acknowledge a cancel again, and again holds a
+// process that it had ended. In the meantime the worker has received later cancels, and tokens
+// have increased.
 func TestLostAcknowledgement(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -68,7 +68,7 @@ func TestFinishAfterRefusalAndLostReply(t *testing.T) {
 	}
 }
 
-// Redis has lost writes, and its token counter went back: cancels still reach the workers that hold
+// If Redis loses writes and its token counter goes back, cancels still reach the workers that hold
 // tasks.
 func TestTokensGoBack(t *testing.T) {
 	is := parallel(t)

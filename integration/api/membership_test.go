@@ -50,8 +50,8 @@ func TestUncertainJoin(t *testing.T) {
 	}
 }
 
-// A worker whose reply to a leave was lost serves that queue again when asked to, and goes on
-// serving the others.
+// If the reply to a leave is lost, the worker serves that queue again when asked to, and
+// keeps serving the others.
 func TestUncertainLeave(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -144,7 +144,8 @@ func TestCancelBesideAJoin(t *testing.T) {
 	is.Equal(len(joins), 1)
 }
 
-// The same after a join was lost: the worker keeps its id, and the tasks it runs on other queues.
+// The same applies after a lost join: the worker keeps its id, and the tasks it runs on other
+// queues.
 func TestCancelBehindALostJoin(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
@@ -168,9 +169,8 @@ func TestCancelBehindALostJoin(t *testing.T) {
 	is.NoErr(task.Finish(t.Context()))
 }
 
-// A join was carried out, its reply was lost, and its repetition was refused. The refusal says
-// nothing about the first try: if the worker is evicted in the meantime, it doesn't come back under
-// its id.
+// A join is carried out, its reply is lost, and its repetition is refused. The refusal says nothing
+// about the first try: if the worker is evicted in the meantime, it doesn't come back under its id.
 func TestRefusedBehindALostJoin(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)

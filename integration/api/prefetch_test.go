@@ -163,8 +163,8 @@ func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 	receive(t, done, 3)
 }
 
-// If ends take longer than starts, they don't pile up: a task whose end Redis doesn't have runs
-// again if the peer dies.
+// Ends don't pile up, even if they take longer than starts: if the peer dies, a task whose end
+// isn't in Redis runs again.
 func TestEndsKeepUpWithStarts(t *testing.T) {
 	is := parallel(t)
 	const n, handlers = 16_000, 64
@@ -216,7 +216,7 @@ func TestPrefetchChanges(t *testing.T) {
 	eventually(t, "the neighbour has done the others", func() bool { return free.through.Load() == 3 })
 }
 
-// Worker deaths aren't counted against a prefetched task with a key that had not started.
+// Worker deaths don't count as crashes of a prefetched task with a key that hasn't started.
 func TestInnocentKeyHeldAhead(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Prefix(t)

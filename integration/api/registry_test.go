@@ -172,9 +172,9 @@ func play(t *testing.T, dice *rand.Rand, players ...*player) (order []int) {
 	return order
 }
 
-// Whatever is enqueued, served and deleted, and in whatever order the peers' calls reach Redis: a
-// queue that has keys is listed, and a deleted queue without keys isn't. The order follows from the
-// seed, provided that Redis has loaded the scripts.
+// Whatever is enqueued, served and deleted, in whatever order the peers' calls reach Redis, a queue
+// that has keys is listed, and a deleted queue without keys isn't. The seed determines the order,
+// provided that Redis has loaded the scripts.
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	const seeds = 60

@@ -111,7 +111,8 @@ func TestNoSecondConnectionForRounds(t *testing.T) {
 	is.Equal(log.String(), "")
 }
 
-// Redis comes back without the end of a task whose key runs again, on a queue that is never idle.
+// After Redis has lost the end of a task with a key, the next task under that key runs, even on a
+// queue that is never idle.
 func TestStrayOfBusyQueue(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)

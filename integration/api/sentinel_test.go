@@ -76,8 +76,8 @@ func isConnected(server *redistest.Server, user string) bool {
 const afterPromotion = 5 * time.Second
 
 // Two workers and a producer survive a failover, however the master goes away, with the ACL users
-// of docs/security.md. Soon after the promotion they run the new master's tasks. Nothing is lost
-// that it acknowledges from then on.
+// of docs/security.md. Soon after the promotion they run the new master's tasks. Nothing that it
+// acknowledges from then on is lost.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	for how, do := range map[string]func(*testing.T, *redistest.Sentinels, *redistest.Server){

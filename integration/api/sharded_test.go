@@ -16,7 +16,7 @@ import (
 
 // passed returns how many messages the nodes of a cluster have received from each other. Valkey
 // counts received messages, but not sent ones, so each node publishes one more behind all others.
-// passed can be called once per cluster.
+// Call it only once per cluster.
 func passed(t *testing.T, c *redistest.Cluster) (n int) {
 	t.Helper()
 	var conns []redis.Conn

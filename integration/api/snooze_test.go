@@ -68,8 +68,8 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// It starts again at its time. What was put under its key in the meantime has the same effect as on
-// a retry.
+// A snoozed task starts again at its time. A Put under its key in the meantime has the same effect
+// as for a retry.
 func TestLaterWaits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

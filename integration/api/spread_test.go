@@ -378,8 +378,8 @@ func TestSpreadEventsOfOthers(t *testing.T) {
 	hears(both, both.Queue("other").Spread(8))
 }
 
-// After a task of a part, a worker waits for messages about that part again: the next task starts
-// at once, not with the next heartbeat.
+// After running a part's task, a worker listens for messages about that part again, so the next
+// task starts at once, not with the next heartbeat.
 func TestSpreadStartsAtOnce(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{Prefix: redistest.Prefix(t), Lease: 10 * time.Minute}) // heartbeats are rare

@@ -46,7 +46,7 @@ func TestCheckSurroundings(t *testing.T) {
 	}
 }
 
-// A replica is reported, and so is a primary that isn't made to wait for its replicas.
+// A replica is reported, and so is a master that isn't configured to require replicas.
 func TestCheckReplication(t *testing.T) {
 	is := parallel(t)
 	primary, replica, second := redistest.Start(t), redistest.Start(t), redistest.Start(t)

@@ -34,14 +34,14 @@ func (b *tab) click(element string) {
 	b.run(chromedp.MouseClickXY(place[0], place[1]))
 }
 
-// enter types into a field of the form with a button.
+// enter types into a field of the form that has the button.
 func (b *tab) enter(button, field, text string) {
 	b.t.Helper()
 	b.click(button + `.form.elements[` + quote(field) + `]`)
 	call(b, input.InsertText, input.InsertTextParams{Text: text})
 }
 
-// leaves calls do, which must lead to another page, and waits for that.
+// leaves calls do, which must lead to another page, and waits for that page.
 func (b *tab) leaves(do func()) {
 	b.t.Helper()
 	ask[any](b, `window.worqrOld = true`)

@@ -59,7 +59,7 @@ func (r *replay) inLine(was, is *lane.Lane, began []string) {
 				break
 			}
 			if slices.ContainsFunc(is.Waiters(), func(left lane.Waiter) bool { return left.ID == w.ID }) {
-				r.violate("%s starts, and %s was added before", load.TaskOf(is.Process[id]), load.TaskOf(w.Payload))
+				r.violate("%s starts, but %s was added before it", load.TaskOf(is.Process[id]), load.TaskOf(w.Payload))
 			}
 		}
 	}

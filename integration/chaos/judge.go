@@ -90,7 +90,7 @@ func (e *evidence) conservation(r *report) {
 		s := e.order.stories[t.Name]
 		switch {
 		case s == nil && t.Enqueue == load.Okay:
-			lose(t, "its enqueue was acknowledged, and is not in the server's history")
+			lose(t, "its enqueue was acknowledged, but isn't in the server's history")
 		case s == nil:
 		case t.Enqueue == load.Refused:
 			r.violate("%s was enqueued, though its producer got a refusal", t.Name)
@@ -110,7 +110,7 @@ func (e *evidence) conservation(r *report) {
 	if e.order != nil {
 		for name, s := range e.order.stories {
 			if t := e.tasks[name]; t == nil && s.places > 0 || t != nil && t.Invoked == 0 {
-				r.violate("%s is in Redis, and nobody has enqueued it", name)
+				r.violate("%s is in Redis, but nobody enqueued it", name)
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func (e *evidence) singleness(r *report) {
 		}
 		if n > 1 && !e.arena.forgets {
 			r.Twice++
-			r.violate("%d handlers were told that they have finished %s", n, t.Name)
+			r.violate("%d handlers were told that they had finished %s", n, t.Name)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func (e *evidence) fencing(r *report) {
 			s := e.order.runs[u.Process]
 			if s == nil {
 				if !e.arena.forgets {
-					r.violate("a handler ran process %s of %s, which the server has not started", u.Process, t.Name)
+					r.violate("a handler ran process %s of %s, which the server had not started", u.Process, t.Name)
 				}
 				continue
 			}
@@ -197,7 +197,7 @@ func (e *evidence) deaths(r *report) {
 				continue
 			}
 			r.FalseDeaths++
-			r.violate("worker %s of peer %s was failed, and nothing was wrong with it", f.worker, peer)
+			r.violate("worker %s of peer %s was evicted, but nothing was wrong with it", f.worker, peer)
 			continue
 		}
 		r.InFlight += len(f.held)
@@ -210,7 +210,7 @@ func (e *evidence) deaths(r *report) {
 		}
 	}
 	if r.Extra > r.InFlight {
-		r.violate("%d extra starts, and %d tasks were in flight at the deaths", r.Extra, r.InFlight)
+		r.violate("%d extra starts, but only %d tasks were in flight at the deaths", r.Extra, r.InFlight)
 	}
 }
 

@@ -209,7 +209,7 @@ func TestWrongHistories(t *testing.T) {
 			for _, p := range []load.Phase{load.Invoke, load.Okay} {
 				h.happen(event{Op: load.OpFinish, Phase: p, Peer: "p1", Worker: "w1", Process: "i1", Token: 1, Tasks: []string{"a"}})
 			}
-		}, "2 handlers were told that they have finished a"},
+		}, "2 handlers were told that they had finished a"},
 		"Wait returns another end": {func(t *testing.T, h *history) {
 			h.happen(event{Op: load.OpWait, Phase: load.Okay, Note: "canceled", Tasks: []string{"a"}})
 		}, `Wait for a returned "canceled"`},
@@ -227,7 +227,7 @@ func TestWrongHistories(t *testing.T) {
 			h.commit("XADD chaos:added:{q} 5-7 0123456789abc0 x ; XADD chaos:added:{q} 5-8 0123456789abc0 y")
 			h.commit("LPUSH chaos:process:{q}:i9 y ; XDEL chaos:added:{q} 5-8 ; ZADD chaos:working:{q}:w2 9 i9 ; " +
 				"HSET chaos:entries:{q} i9 a:5-8-0123456789abc0 a:5-8-0123456789abc i9:w2")
-		}, "y starts, and x was added before"},
+		}, "y starts, but x was added before it"},
 		"a stale finish is accepted": {func(t *testing.T, h *history) {
 			without(h, func(e event) bool { return e.Op == load.OpFinish })
 			for _, p := range []load.Phase{load.Invoke, load.Okay} {
@@ -236,16 +236,16 @@ func TestWrongHistories(t *testing.T) {
 		}, `it has finished a (process i1), which was "returned"`},
 		"a handler runs what was not started": {func(t *testing.T, h *history) {
 			h.happen(event{Op: load.OpRun, Phase: load.Invoke, Peer: "p2", Worker: "w2", Process: "i9", Token: 9, Tasks: []string{"a"}})
-		}, "which the server has not started"},
+		}, "which the server had not started"},
 		"a live worker is evicted": {func(t *testing.T, h *history) {
 			without(h, func(e event) bool { return e.Op == opKill })
-		}, "worker w1 of peer p1 was failed, and nothing was wrong"},
+		}, "worker w1 of peer p1 was evicted, but nothing was wrong"},
 		"no worker may be evicted": {func(t *testing.T, h *history) {
 			h.alive = true
-		}, "worker w1 of peer p1 was failed, and nothing was wrong"},
+		}, "worker w1 of peer p1 was evicted, but nothing was wrong"},
 		"more starts than deaths explain": {func(t *testing.T, h *history) {
 			without(h, func(e event) bool { return e.Op == opKill })
-		}, "2 extra starts, and 0 tasks were in flight"},
+		}, "2 extra starts, but only 0 tasks were in flight"},
 		"a zombie does not come back": {func(t *testing.T, h *history) {
 			h.events[6].Op = opStop
 			h.happen(event{Op: opCont, Peer: "p1"})
@@ -266,16 +266,16 @@ func TestWrongHistories(t *testing.T) {
 				}
 			}
 		}, `it has finished a (process i1), which was "stopped"`},
-		"a task runs that nobody has enqueued": {func(t *testing.T, h *history) {
+		"a task runs that nobody enqueued": {func(t *testing.T, h *history) {
 			without(h, func(e event) bool { return e.Op == load.OpEnqueue && slices.Contains(e.Tasks, "k") })
-		}, "k is in Redis, and nobody has enqueued it"},
+		}, "k is in Redis, but nobody enqueued it"},
 		"a loss is not reported": {func(t *testing.T, h *history) {
 			h.forgets = true
 			h.happen(event{Op: load.OpEnqueue, Phase: load.Invoke, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
 			h.happen(event{Op: load.OpEnqueue, Phase: load.Okay, Peer: "p2", Worker: "w2", Tasks: []string{"z"}})
 			h.happen(event{Op: opServer, Note: noteKill})
 			h.events[len(h.events)-1].Mono -= 2 * second
-		}, "no peer has said so"},
+		}, "no peer reported it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := good()

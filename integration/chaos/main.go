@@ -4,8 +4,8 @@
 //	go run ./integration/chaos -campaign kills -seed 1 -kills 2000
 //
 // The seed determines the schedule, but not the timing: two runs with the same seed have the same
-// faults in the same order, but not at the same instants. So the histories of a failed run are
-// kept.
+// faults in the same order, but not at the same instants. A failed run therefore keeps its
+// histories.
 package main
 
 import (
@@ -44,19 +44,19 @@ func main() {
 	}
 	var o options
 	names := strings.Join(slices.Sorted(maps.Keys(campaigns)), ", ")
-	flag.StringVar(&o.campaign, "campaign", "kills", "what happens: "+names)
-	flag.Uint64Var(&o.seed, "seed", 0, "of the schedule; 0 chooses one")
-	flag.StringVar(&o.dir, "dir", "", "for histories; a new one, which is removed after a run without violations, if empty")
-	flag.IntVar(&o.peers, "peers", 12, "processes that live at any time")
-	flag.DurationVar(&o.lease, "lease", time.Second, "of the peers")
+	flag.StringVar(&o.campaign, "campaign", "kills", "the kind of run: "+names)
+	flag.Uint64Var(&o.seed, "seed", 0, "seed of the schedule; 0 chooses one")
+	flag.StringVar(&o.dir, "dir", "", "directory for histories; if empty, a new one, removed after a run without violations")
+	flag.IntVar(&o.peers, "peers", 12, "number of live processes")
+	flag.DurationVar(&o.lease, "lease", time.Second, "lease of the peers")
 	flag.IntVar(&o.kills, "kills", 200, "peers to kill")
 	flag.IntVar(&o.zombies, "zombies", 50, "peers to stop for longer than their lease")
 	flag.IntVar(&o.stalls, "stalls", 20, "times to stop Redis, for 1 to 30 s")
 	flag.IntVar(&o.cuts, "cuts", 80, "links to cut")
 	flag.IntVar(&o.restarts, "restarts", 10, "times to kill Redis")
-	flag.StringVar((*string)(&o.fsync), "durability", string(always), "of a Redis that is killed: always, everysec, rdb or none")
-	flag.DurationVar(&o.span, "span", time.Minute, "of campaigns that count no faults")
-	flag.BoolVar(&o.strict, "strict", false, "check the guaranteed times, which a busy machine may exceed")
+	flag.StringVar((*string)(&o.fsync), "durability", string(always), "durability of a killed Redis: always, everysec, rdb or none")
+	flag.DurationVar(&o.span, "span", time.Minute, "duration of campaigns without a number of faults")
+	flag.BoolVar(&o.strict, "strict", false, "check the guaranteed times without an allowance for a busy machine")
 	flag.Parse()
 	if flag.NArg() > 0 || campaigns[o.campaign] == nil || durable[o.fsync] == nil || o.peers < 2 {
 		flag.Usage()

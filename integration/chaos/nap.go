@@ -41,7 +41,7 @@ func (e *evidence) zombies(r *report) {
 	}
 	for _, n := range e.naps() {
 		if !e.failedIn(n) {
-			continue // it was short, or no peer was able to evict it
+			continue // the nap was short, or no peer was able to evict it
 		}
 		r.Zombies++
 		if e.free(n) >= e.arena.tail && !e.works(n) {

@@ -101,13 +101,13 @@ func (r *report) write(w io.Writer) {
 	if cuts > 0 {
 		line("            cuts: %s", strings.Join(kinds, ", "))
 	}
-	line("tasks       enqueued %d, doubtful %d, refused %d, finished %d, canceled %d, failed %d, ends told %d",
+	line("tasks       enqueued %d, doubtful %d, refused %d, finished %d, canceled %d, failed %d, results returned by Wait %d",
 		r.Enqueued, r.Doubtful, r.Refused, r.Finished, r.Canceled, r.Failed, r.Told)
 	line("            lost %d, finished twice %d, lost with Redis %d", r.Lost, r.Twice, r.Forgotten)
 	if r.Forgotten > 0 {
 		line("            restarts that lost tasks: %d reported by peers, %d not", r.Reported, r.Unreported)
 	}
-	line("starts      %d, extra %d of %d in flight, false deaths %d, failed on a machine too busy %d", r.Starts, r.Extra, r.InFlight, r.FalseDeaths, r.Late)
+	line("starts      %d, extra %d of %d in flight, false deaths %d, evicted on a busy machine %d", r.Starts, r.Extra, r.InFlight, r.FalseDeaths, r.Late)
 	line("stale ends  %d, accepted %d", r.Stale, r.Accepted)
 	line("left over   orphan keys %d; the keyspace was checked %d times", r.Orphans, r.Checks)
 	for _, t := range []struct {

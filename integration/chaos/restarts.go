@@ -108,7 +108,7 @@ func (e *evidence) lossReports(r *report, times []time.Time) {
 			r.Reported++
 		case lost > 0:
 			r.Unreported++
-			r.violate("the restart of %v has lost %d tasks that were acknowledged, and no peer has said so", v.Wall, lost)
+			r.violate("the restart at %v lost %d acknowledged tasks, but no peer reported it", v.Wall, lost)
 		}
 	}
 }

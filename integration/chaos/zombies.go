@@ -43,7 +43,7 @@ func zombies(o options) *report {
 		r.violate("%d zombies of %d", r.Zombies, o.zombies)
 	}
 	if r.Stale == 0 && o.zombies > 10 {
-		r.violate("no zombie has tried to finish what it held, so nothing was refused")
+		r.violate("no zombie tried to finish what it held, so nothing was refused")
 	}
 	return r
 }

@@ -142,7 +142,7 @@ func (l *ledger) judge(deaths ...int64) (s sum, wrong []string) {
 			keys[a.Key] = append(keys[a.Key], a)
 		}
 		if a.Tried == 0 {
-			blame("%s has started, and nobody has enqueued it", name)
+			blame("%s has started, but nobody enqueued it", name)
 		}
 		ended, unsure, unexcused := l.counts(a)
 		most := a.Tried - a.Refused

@@ -85,8 +85,8 @@ func (s *sharded) promote(slot int, rollback bool) (died int64) {
 }
 
 // holdDeaths logs where the time went when masters died, and checks that the peers were back soon
-// after each promotion. The time before it depends on the servers, which may exceed the guarantee
-// on a busy machine.
+// after each promotion. The time before a promotion depends on the servers, and may exceed the
+// guarantee on a busy machine.
 func (s *sharded) holdDeaths() {
 	s.t.Helper()
 	var elections, own figures

@@ -195,8 +195,8 @@ func (f *fleet) await(what string, is func() bool) {
 	}
 }
 
-// back waits until every peer that served at a moment, and wasn't killed since, has ended and
-// enqueued a task after it. It returns how long the slowest one took.
+// back waits until every peer that was serving at the given time, and wasn't killed since,
+// has ended and enqueued a task after that time. It returns how long the slowest one took.
 func (f *fleet) back(since int64) (working, producing time.Duration) {
 	f.t.Helper()
 	var served []*member

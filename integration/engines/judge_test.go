@@ -63,7 +63,7 @@ func TestJudge(t *testing.T) {
 		"killed in between":           {said: says{in(try)}},
 		"it was there":                {said: says{in(try), run(began, 1), run(returned, 1)}},
 		"refused, and there":          {said: says{in(try), in(refused), run(began, 1), run(returned, 1)}, wrong: "a was done 1 times"},
-		"never enqueued":              {said: says{run(began, 1)}, wrong: "nobody has enqueued it"},
+		"never enqueued":              {said: says{run(began, 1)}, wrong: "nobody enqueued it"},
 		"again":                       {said: says{in(try), in(okay), run(began, 1), run(again, 1), run(began, 2), run(returned, 2)}},
 		"again, with a lower token":   {said: says{in(try), in(okay), run(began, 2), run(again, 2), run(began, 1), run(returned, 1)}, wrong: "a has token 1 after 2"},
 		"again, without a reason":     {said: says{in(try), in(okay), run(began, 1), run(finishing, 1), run(stale, 1), run(began, 2), run(returned, 2)}, wrong: "without a reason"},

@@ -35,7 +35,7 @@ var productions = []*scenario{
 		left: func(n int) []string { return added(n, "x", "y") },
 	},
 	{
-		// As a producer in any language does it.
+		// As a producer in any language would.
 		name: "enqueue to a long queue", wire: "LPUSH", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
 		seed:  func(w *world) { w.enqueue(many...) },
 		ready: func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("first")) },
@@ -74,7 +74,7 @@ var productions = []*scenario{
 		left: either(added(0), []string{"x", "a", "b", "c"}),
 	},
 	{
-		// What is put while the key runs waits until that run has ended.
+		// A task put while its key runs waits until that run has ended.
 		name: "put on what runs", wire: "put", late: []string{"x"}, again: []string{"x"},
 		seed: func(w *world) {
 			w.put("key")

@@ -34,7 +34,7 @@ type scenario struct {
 	left      func(n int) []string  // what waits or is held after n calls; nil: a, b, c
 	held      []string              // the part of it that the victim holds before the call
 	holds     []string              // the part that it holds after the call
-	hands     bool                  // the call starts these
+	hands     bool                  // the call starts them
 	ends      []string              // what the call finishes
 	late      []string              // what the call adds if it arrives after everything else
 	again     []string              // what a copy of it adds then

@@ -40,7 +40,7 @@ type Config struct {
 	Cancels     int           // one of this many enqueues is canceled; 0: none
 	Faults      bool          // some handlers fail
 	Added       bool          // tasks are also added with properties, which an older peer doesn't have
-	Varied      bool          // some tasks are unique, share a key, are scheduled or removed; cancels are waited for
+	Varied      bool          // some tasks are unique, share a key, are scheduled or removed; cancels are awaited
 	Listens     bool          // it reports events that Redis has lost writes
 	Check       bool          // it only reports what Check finds
 }

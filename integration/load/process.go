@@ -63,7 +63,7 @@ func Quiet(t testing.TB, all []*Process, most time.Duration) {
 		case <-p.Exited:
 			t.Fatalf("%s has ended: %v\n%s", p.Name, p.Err, p.Said())
 		case <-late:
-			t.Fatalf("%s goes on adding tasks", p.Name)
+			t.Fatalf("%s keeps adding tasks", p.Name)
 		}
 	}
 }

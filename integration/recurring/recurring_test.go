@@ -39,7 +39,7 @@ const peers = 5
 // busy.
 func slack() time.Duration { return 6**lease + 3*time.Second }
 
-// lapse is how long a schedule may still occur after no peer asserts it, plus one beat.
+// lapse is how long a schedule may still occur once no peer asserts it, plus one beat.
 func lapse() time.Duration { return 11 * *lease / 3 }
 
 // A fleet has the live peers, and all reports.

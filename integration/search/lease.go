@@ -303,7 +303,7 @@ func (l *leases) show(c clockwork) string {
 		fmt.Fprintf(b, "W%d", w+1)
 		switch {
 		case !c.member[w]:
-			b.WriteString(" is no member")
+			b.WriteString(" isn't a member")
 		case c.deadline[w] == 0:
 			b.WriteString(" has lapsed")
 		default:

@@ -101,8 +101,8 @@ func (p *peer) acknowledges() bool {
 	return p.said < p.seen && p.held != [maxSlots]held{}
 }
 
-// stopping models the engine's stopping: it returns which held processes a cancel covers, as far as
-// that isn't sent yet, and the last cancel for which that list is complete.
+// stopping models the engine's stopping: it returns the held processes that a cancel covers and
+// that haven't been named yet, and the last cancel for which that list is complete.
 func (m *model) stopping(p *peer) (runs [maxSlots][2]bool, said uint8) {
 	said = p.seen
 	n := 0

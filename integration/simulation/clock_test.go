@@ -58,7 +58,7 @@ func TestJumpEndsTheRightToJudge(t *testing.T) {
 		}
 		r.locked(func() { w.server.jumped += time.Minute })
 		busy(2)
-		// The first beat can't know yet, and its right has ended by that clock.
+		// The first beat can't know of the jump yet, and by the new time its right has ended.
 		if sent, with := rights(jumped+o.beat(), jumped+o.Lease); sent == 0 || with > 0 {
 			t.Errorf("%d of %d beats may judge when the clock has just jumped", with, sent)
 		}

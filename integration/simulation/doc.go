@@ -1,9 +1,9 @@
 // Package simulation runs fleets of peers in one process, in virtual time.
 //
 // A run is a bubble of testing/synctest: real peers of the library, their handlers and producers, a
-// network, and a Redis, with a clock that advances when all goroutines are blocked. So ten hours
-// take a minute or so. The seed (New) determines everything in a run except the order in which
-// goroutines run and the library's own random numbers; a record holds that order.
+// network, and a Redis, with a clock that advances when all goroutines are blocked. Ten simulated
+// hours take about a minute. The seed (New) determines everything in a run except the order in
+// which goroutines run and the library's own random numbers; a record holds that order.
 //
 //	peers ── links ──▶ world ──▶ server ──▶ judge
 //	(worqr)  (net.Conn) events   (miniredis)  what changed, and whether it may
@@ -47,7 +47,7 @@
 //   - miniredis stores the time that a key has left, and Redis the time at which it expires. When
 //     the clock is set back, keys with a TTL live longer in Redis: registrations, nonces and records
 //     of ended cancels.
-//   - A script that fails half-way ends with the same reply as in Redis, but
+//   - A script that fails halfway ends with the same reply as in Redis, but
 //     without the position in the script.
 //   - Scripts take no time. Their cost is measured elsewhere.
 //

@@ -15,9 +15,9 @@ import (
 
 const prefix = "worqr:"
 
-// A judge looks at what each request has changed, and reports broken invariants
-// (docs/protocol.md). It reads the data in Redis and the requests, and knows
-// nothing about how the scripts work.
+// A judge examines the changes made by each request, and reports broken invariants
+// (docs/protocol.md). It reads the data in Redis and the requests, and knows nothing
+// about how the scripts work.
 type judge struct {
 	s     *server
 	w     *world // nil if nothing is known of processes
@@ -304,14 +304,14 @@ func (j *judge) begins(ctx context.Context, p *process, t *worqr.Task) *start {
 		j.violation("%s begins process %s (%s), which was never started", p.name, t.AttemptID, t.Payload)
 		return &start{}
 	case s.payload != string(t.Payload) || s.token != t.Token:
-		j.violation("%s begins process %s with %s and token %d, and it was started with %s and %d", p.name, t.AttemptID, t.Payload, t.Token, s.payload, s.token)
+		j.violation("%s begins process %s with %s and token %d, but it was started with %s and %d", p.name, t.AttemptID, t.Payload, t.Token, s.payload, s.token)
 	case s.begun:
 		j.violation("%s begins process %s (%s), which was begun before", p.name, t.AttemptID, t.Payload)
 	}
 	s.begun, s.at, s.ctx = true, p, ctx
 	j.carries(t)
 	if before := j.at[s.payload]; before != nil && !before.returned && !before.at.dead && before.ctx.Err() == nil && !j.twins[s.payload] && !isRecurring(s.payload) && j.exclusive() {
-		j.violation("%s begins %s, at which %s still is, and the handlers are exclusive", p.name, s.payload, before.at.name)
+		j.violation("%s begins %s, which %s still runs, although the handlers are exclusive", p.name, s.payload, before.at.name)
 	}
 	j.at[s.payload] = s
 	return s

@@ -44,7 +44,7 @@ func (r *run) liveness() {
 		w := r.world
 		w.Simulated = w.now()
 		if lost := w.Rollbacks + w.Wipes; lost == 0 && r.stored > w.judge.Finished {
-			w.judge.violation("the peers count %d finished tasks, and there were %d", r.stored, w.judge.Finished)
+			w.judge.violation("the peers count %d finished tasks, but there were %d", r.stored, w.judge.Finished)
 		}
 	})
 	if !r.wrong() {
@@ -85,7 +85,7 @@ func (r *run) assembled() {
 			}
 			for _, p := range r.world.all {
 				if p.served && !p.dead && !p.stopped && !serve[p] {
-					j.violation("%s lives, and does not serve %s", p.name, name)
+					j.violation("%s lives, but doesn't serve %s", p.name, name)
 				}
 			}
 		}
@@ -169,17 +169,17 @@ func (r *run) probe() {
 	for n := range 5 {
 		q := tool.peer.Queue(pick(d, r.opts.Queues...))
 		time.Sleep(r.opts.Lease + time.Duration(d.Float64()*float64(r.opts.Lease)))
-		r.world.Wake = max(r.world.Wake, r.expect(look, "a task is begun", fmt.Sprintf("takes 10 wake %d", n), func(payload string) error {
+		r.world.Wake = max(r.world.Wake, r.expect(look, "a task starts", fmt.Sprintf("takes 10 wake %d", n), func(payload string) error {
 			return q.Enqueue(context.Background(), []byte(payload))
 		}))
 
 		in := time.Duration(d.Float64() * float64(5*time.Second)).Round(time.Millisecond)
 		at := time.Now().Add(in + r.skew())
-		took := r.expect(in+look, "a task is begun whose time has come", fmt.Sprintf("takes 10 due %d", n), func(payload string) error {
+		took := r.expect(in+look, "a due task starts", fmt.Sprintf("takes 10 due %d", n), func(payload string) error {
 			return q.Put(context.Background(), "probe", []byte(payload), &worqr.PutOptions{At: at})
 		})
 		if took < in {
-			r.violation("a task is begun after %v, and its time comes after %v", took, in)
+			r.violation("a task started after %v, but was due after %v", took, in)
 		}
 		r.world.Due = max(r.world.Due, took-in)
 	}
@@ -197,8 +197,8 @@ func (r *run) skew() (d time.Duration) {
 	return d
 }
 
-// behind returns how far the clock of Redis has been set back in total: that much later, leases of
-// workers that died before end, and scheduled tasks become due.
+// behind returns how far the clock of Redis has been set back in total. Leases of workers that
+// died before end that much later, and scheduled tasks become due that much later.
 func (r *run) behind() (d time.Duration) {
 	r.locked(func() { d = r.world.back })
 	return d
@@ -241,7 +241,7 @@ func (r *run) probeCancel(tool *process, look time.Duration) {
 	const payload = "takes 30000 cancel"
 	heard := make(chan struct{}, 100)
 	q := tool.peer.Queue(r.opts.Queues[0])
-	r.expect(time.Minute, "a long task is begun", payload, func(payload string) error {
+	r.expect(time.Minute, "a long task starts", payload, func(payload string) error {
 		r.locked(func() {
 			begun := r.seen[payload]
 			r.seen[payload] = func(p *process, ctx context.Context) {
@@ -271,10 +271,10 @@ func (r *run) probeCancel(tool *process, look time.Duration) {
 		took := time.Since(began)
 		r.world.figures.Cancel = max(r.world.figures.Cancel, took)
 		if took > within {
-			r.violation("it takes %v until a handler gets a cancel, but may take %v", took, within)
+			r.violation("it takes %v until a handler receives a cancel, but may take %v", took, within)
 		}
 	case <-time.After(time.Minute):
-		r.violation("a handler gets no cancel within a minute: %s", r.rest())
+		r.violation("no handler receives a cancel within a minute: %s", r.rest())
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -298,9 +298,9 @@ func (r *run) probeBatch() {
 	for n := range 2*store.PageLength + 1 {
 		all = append(all, fmt.Append(nil, payload, n))
 	}
-	r.expect(r.opts.beat()*5/2+20*time.Millisecond+40*r.opts.Latency, "a task of a batch is begun", payload+"0", func(string) error {
+	r.expect(r.opts.beat()*5/2+20*time.Millisecond+40*r.opts.Latency, "a task of a batch starts", payload+"0", func(string) error {
 		if err := producer.peer.Queue(r.opts.Queues[0]).Enqueue(producer.ctx, all...); err == nil {
-			return errors.New("its producer is told that it was enqueued, and is dead")
+			return errors.New("the enqueue succeeded, although the producer was killed")
 		}
 		return nil
 	})
@@ -346,7 +346,7 @@ func (r *run) probeDeath(tool *process) {
 		took := time.Since(began)
 		r.world.Recover = max(r.world.Recover, took)
 		if took > within {
-			r.violation("it takes more than %v until the tasks of a process that was killed are returned: %s", took, r.rest())
+			r.violation("it takes more than %v until the tasks of a killed process are returned: %s", took, r.rest())
 			return
 		}
 	}
@@ -362,7 +362,7 @@ func (r *run) probeDeath(tool *process) {
 			}
 		})
 		if time.Now().After(limit) {
-			r.violation("%d tasks of a process that was killed are not begun in time: %s", left, r.rest())
+			r.violation("%d tasks of a killed process don't start in time: %s", left, r.rest())
 			return
 		}
 	}
@@ -403,7 +403,7 @@ func (r *run) nothingLeft() {
 	tool := r.tool("broom")
 	for range 2 { // an expired worker becomes a suspect first
 		if _, err := tool.peer.Sweep(context.Background()); err != nil {
-			r.violation("a sweep in the end fails: %v", err)
+			r.violation("the final sweep fails: %v", err)
 		}
 		time.Sleep(r.opts.Lease)
 	}

@@ -87,13 +87,13 @@ func (st *step) occurrences() {
 		o, turn, next := of(e), int64(atoi(took)), int64(atoi(is.Entry[e]["turn"]))
 		switch {
 		case turn%rhythm.Milliseconds() != 0:
-			st.violation("%s of %s occurs at %d, which is no time of its schedule", e, is.Queue, turn)
+			st.violation("%s of %s occurs at %d, which isn't a time of its schedule", e, is.Queue, turn)
 		case turn > st.ms()+st.w.back.Milliseconds(): // it may have started before the clock was set back
 			st.violation("%s of %s occurs %d ms before its time", e, is.Queue, turn-st.ms())
 		case turn <= o.ended:
 			st.violation("the occurrence %d of %s of %s starts again, after %d has ended", turn, e, is.Queue, o.ended)
 		case next == 0 && later(course["times"], int64(atoi(course["passed"]))):
-			st.violation("%s of %s occurs, and the next one is not planned", e, is.Queue)
+			st.violation("%s of %s occurs, but the next one isn't planned", e, is.Queue)
 		case next > 0 && next <= max(turn, st.ms()) && turn > int64(atoi(was.Recurrence[e]["passed"])):
 			st.violation("behind the occurrence %d of %s of %s, %d is planned", turn, e, is.Queue, next)
 		}

@@ -114,7 +114,7 @@ func (st *step) goneProcess(id string) string {
 	switch {
 	case told && end.verb == "finish":
 		if s := st.started[id]; st.w != nil && s != nil && !s.ready {
-			st.violation("process %s (%s) is finished, and no handler has returned nil", id, payload)
+			st.violation("process %s (%s) is finished, but no handler returned nil", id, payload)
 		}
 		return "finished"
 	case was.Covered(id, token):
@@ -196,7 +196,7 @@ func (st *step) membership() {
 	worker := r.worker()
 	_, member := was.Workers[worker]
 	if (r.verb == "step" || r.verb == "beat") && !member && st.own() && st.changed() {
-		st.violation("%s of %s, which is no member, changes %s", r.verb, worker, name)
+		st.violation("%s of %s, which isn't a member, changes %s", r.verb, worker, name)
 	}
 	if r.verb == "leave" && !member && st.own() && st.kind["token"] {
 		st.left[name+" "+worker] = true // of a join that the server has lost, or that hasn't arrived yet
@@ -286,7 +286,7 @@ func (st *step) falseDeath(name, w string) {
 	// Under an earlier id a process is dead, and may be evicted again if Redis has
 	// lost writes.
 	if p := st.homes[w]; p != nil && !p.excused() && p.is(w) && !st.left[name+" "+w] {
-		st.violation("%s of %s is evicted from %s, and lives", w, p.name, name)
+		st.violation("%s of %s is evicted from %s, but lives", w, p.name, name)
 	}
 }
 
@@ -320,7 +320,7 @@ func (st *step) begun() {
 		st.violation("%s starts processes of %s", r.verb, is.Queue)
 		return
 	case r.call.Int("round") <= int64(atoi(was.Rounds[worker])):
-		st.violation("round %s of %s starts %d processes of %s, and was not the first", r.call.Arg("round"), worker, len(st.began), is.Queue)
+		st.violation("round %s of %s starts %d processes of %s, but was not the first", r.call.Arg("round"), worker, len(st.began), is.Queue)
 	case was.Paused:
 		st.violation("%s starts processes of %s, which is paused", worker, is.Queue)
 	}
@@ -370,7 +370,7 @@ func (st *step) order() {
 				continue
 			}
 			if at < 0 || was.Waiting[at] != is.Process[id] {
-				st.violation("%s of %s starts, and was not at the front", is.Process[id], is.Queue)
+				st.violation("%s of %s starts, but was not at the front", is.Process[id], is.Queue)
 				return
 			}
 			at--

@@ -35,10 +35,10 @@ type sabotage struct {
 // By the names of the guards.
 var sabotages = map[string]sabotage{
 	"returns-front":  {faults: "kill stop", finds: "not in its place"},
-	"step-members":   {faults: "pause cut kill", finds: "no member|isn't a member"},
+	"step-members":   {faults: "pause cut kill", finds: "isn't a member"},
 	"repeat-starts":  {faults: "reset", finds: "was not the first", tune: func(o *Options) { o.Copies, o.Deaf = 0.1, 0.01 }},
 	"graced":         {faults: "pause cut", finds: "ms of silence"},
-	"judge-until":    {faults: "stall restart", finds: "and lives"},
+	"judge-until":    {faults: "stall restart", finds: "but lives"},
 	"blocks":         {finds: "in (the )?schedule"},
 	"cancel-covers":  {faults: "kill pause stop", finds: "which is canceled|stopping of .* which doesn't run"},
 	"lock-taken":     {finds: "lock"},
@@ -49,12 +49,12 @@ var sabotages = map[string]sabotage{
 	"begins-holding": {finds: "isn't in holders"},
 	"behind-batches": {finds: "in front of", tune: func(o *Options) { o.Deadly = 0.1 }},
 	"haul-order":     {finds: "doesn't move the batch"},
-	"batch-told":     {finds: "a task of a batch is begun"},
+	"batch-told":     {finds: "a task of a batch starts"},
 	"tokens-rise":    {finds: "token"},
 	"add-once":       {faults: "reset", finds: "was added once|again"},
 	"expired-starts": {finds: "after it has expired"},
 	"occurs-once":    {finds: "after|is planned", tune: func(o *Options) { o.Recurring = true }},
-	"occurs-next":    {finds: "the next one is not planned", tune: func(o *Options) { o.Recurring = true }},
+	"occurs-next":    {finds: "the next one isn't planned", tune: func(o *Options) { o.Recurring = true }},
 }
 
 // patience is how many runs it may take to find a sabotage.

@@ -140,7 +140,7 @@ func (r *round) begin(payload, entry string, retries, crashes int64, a details) 
 	r.tell(payload, r.token, entry, retries, crashes, a)
 }
 
-// passAtMost is how many entries a round passes over at most. If that costs at least remembered µs,
+// passAtMost is the most entries that a round passes over. If that costs at least remembered µs,
 // the next round continues behind them.
 const (
 	passAtMost = 200

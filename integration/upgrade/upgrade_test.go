@@ -289,8 +289,8 @@ func (f *fleet) settle(all []*load.Process) {
 }
 
 // mend repairs what an older peer leaves when it returns an added task of a dead newer peer: it
-// mistakes the task's name and card for an entry, and ignores the task's other field. So the task
-// runs without its key and its properties, and its name may remain. Any other damage is a
+// mistakes the task's name and card for an entry, and ignores the task's other field. The task
+// then runs without its key and its properties, and its name may remain. Any other damage is a
 // violation.
 func (f *fleet) mend() {
 	f.t.Helper()
@@ -302,8 +302,8 @@ func (f *fleet) mend() {
 	}
 }
 
-// told reports whether the observer has received an event for each finished task, since the last
-// ones may be in flight. judge finds those that never come.
+// told reports whether the observer has received an event for each finished task. The last ones
+// may be in flight; judge finds those that never arrive.
 func (f *fleet) told() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

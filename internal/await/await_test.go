@@ -180,8 +180,8 @@ func TestExpired(t *testing.T) {
 	})
 }
 
-// A call waits for the end of an outage: before its first answer, no longer than a call may take. A
-// refusal ends it.
+// A call waits out an outage, but before its first answer only for the call timeout. A refusal ends
+// it.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	no := errors.New("no")

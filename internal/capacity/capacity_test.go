@@ -458,7 +458,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// If all queues always have tasks, each of n gets at least one of 8n.
+// If all n queues always have tasks, each gets at least one of every 8n tasks.
 func TestNobodyStarves(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

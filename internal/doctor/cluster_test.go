@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Findings about nodes and their cluster.
+// TestCluster checks findings about nodes and their cluster.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond

@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Why a copy doesn't run, depending on the state of the queue.
+// TestReasons checks why a copy doesn't run, for each state of the queue.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	at := now.UnixMilli()
@@ -48,7 +48,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// What happens to a task whose worker is gone, and when.
+// TestHeld checks what happens to a task whose worker is gone, and when.
 func TestHeld(t *testing.T) {
 	t.Parallel()
 	at := now.UnixMilli()

@@ -21,7 +21,7 @@ func attempt(ago time.Duration) string {
 	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16, ms&0xffff)
 }
 
-// Findings about a queue that doesn't do its work, and their severity.
+// TestHealth checks findings about a queue that doesn't do its work, and their severity.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	q := store.SpaceOf("p").Queue("q")

@@ -11,9 +11,9 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Findings about a version's vulnerabilities: a warning if large payloads may trigger one, a notice
-// if only users who may run scripts can, and nothing if there is none, or if another server has its
-// own version numbers.
+// A vulnerable version is a warning if large payloads may trigger a vulnerability, and a notice if
+// only users who may run scripts can. Other servers, which have their own version numbers, aren't
+// judged.
 func TestVulnerable(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]inspect.Severity{
@@ -39,7 +39,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Findings about what Redis reports.
+// TestServer checks findings about what Redis reports.
 func TestServer(t *testing.T) {
 	t.Parallel()
 	well := store.Told{"aof_enabled": "1", "connected_slaves": "2", "role": "master", "maxmemory_policy": "noeviction"}

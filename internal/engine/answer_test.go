@@ -347,8 +347,8 @@ func TestAnswerCancels(t *testing.T) {
 	}
 }
 
-// After Redis has lost writes, a cancel may have a lower token than one that was reported before. What it
-// stops is reported nevertheless, so that its Wait doesn't return early.
+// After Redis has lost writes, a cancel may have a lower token than one already reported. The tasks it
+// stops are still reported, so that its Wait doesn't return early.
 func TestAnswerCancelsAfterLostWrites(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)

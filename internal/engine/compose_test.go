@@ -14,8 +14,9 @@ import (
 // noon is the time in table tests.
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// seated returns a session with a handler and no Redis. Its lock is held until the test ends, a
-// talk seems to run, and nothing that is deferred until Unlock runs: the test sees the decisions.
+// seated returns a session with a handler and no Redis. Its lock is held until the test ends, and
+// a talk appears to be running. Nothing that is deferred until Unlock runs, so the test sees the
+// decisions.
 func seated(t *testing.T, change func(o *Options)) *Session {
 	t.Helper()
 	o := plain
@@ -71,7 +72,7 @@ func spoken(e *exchange) string {
 	return strings.Join(all, ", ")
 }
 
-// A round contains all that has gathered, in the order that Redis needs, and asks for as many tasks
+// A round contains everything to report, in the order that Redis needs, and asks for as many tasks
 // as can be handled.
 func TestComposeSays(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// When the contexts of exclusive handlers end, that is logged once for each handler: not again when
-// an answer as old as the lease comes, nor in the next stall.
+// The end of an exclusive handler's context is logged once for each handler: not again when an
+// answer as old as the lease arrives, nor in the next stall.
 func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

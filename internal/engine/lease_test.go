@@ -41,7 +41,7 @@ func TestMoverLooks(t *testing.T) {
 }
 
 // After a queue has moved to another node, two beats may be in flight. Whichever is answered first,
-// no writes were lost; later losses are noticed.
+// neither suggests that writes were lost; later losses are noticed.
 func TestPulsesOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
@@ -49,7 +49,7 @@ func TestPulsesOfTwoNodes(t *testing.T) {
 	for i, beat := range []struct {
 		sent, answered time.Duration
 		now, deadline  int64 // deadline without the grant
-		lines          int   // in the log so far: writes were lost
+		lines          int   // logged by then, that writes were lost
 	}{
 		{2, 3, 1000, 990, 0},
 		{1, 4, 990, 500, 0}, // from the previous node
@@ -77,7 +77,7 @@ func TestPulseLeavesRoom(t *testing.T) {
 	}
 }
 
-// How a session reacts to the answer to a heartbeat.
+// TestPulse checks how a session reacts to the answer to a heartbeat.
 func TestPulse(t *testing.T) {
 	t.Parallel()
 	beat := time.Second // of a lease of 3 s
@@ -85,7 +85,7 @@ func TestPulse(t *testing.T) {
 		setup func(r *Session)
 		pulse store.Pulse
 		look  bool
-		lines int // in the log: writes were lost
+		lines int // logged, that writes were lost
 		check func(r *Session) bool
 	}{
 		"nothing":                      {},
@@ -139,7 +139,7 @@ func TestPulse(t *testing.T) {
 	}
 }
 
-// The times that follow from a lease.
+// TestLeaseOf checks the times that follow from a lease.
 func TestLeaseOf(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]Lease{

@@ -7,8 +7,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// The shortest trip is a measure of the distance to Redis. It is remembered for a while, but not
-// forever.
+// The shortest trip measures the distance to Redis. It is remembered for a while, not forever.
 func TestDistance(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

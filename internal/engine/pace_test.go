@@ -70,8 +70,9 @@ func TestAheadOverAWay(t *testing.T) {
 	}
 }
 
-// Before the first slow task, only a share of the number of fast tasks is prefetched, since they
-// may have to go back. After that, there must be more fast ones in a row instead.
+// Until a slow task has held others up, the number to prefetch is a fraction of the fast tasks
+// seen, since they may have to go back. After one, it takes a longer row of fast tasks to
+// prefetch again.
 func TestAheadIsProven(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// The losses of a failover are logged once, whatever the signs are, and on however many queues.
+// The losses of a failover are logged once, whatever the signs and however many queues are
+// affected.
 func TestRollbackIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

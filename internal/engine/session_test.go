@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What happens to held tasks and to waiting callers when a session ends.
+// TestSessionEnds checks what happens to held tasks and to waiting callers when a session ends.
 func TestSessionEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

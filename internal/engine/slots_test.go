@@ -107,7 +107,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// How many tasks are prefetched.
+// TestAhead checks how many tasks are prefetched.
 func TestAhead(t *testing.T) {
 	t.Parallel()
 	quick := pace{run: time.Millisecond, calm: 1000, fast: 10_000, last: noon, busy: true}

@@ -17,8 +17,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A worker that can't report all running tasks reports nothing about the rest: neither for the last
-// cancel, nor for an earlier one of the same payload that a caller waits for.
+// A worker that can't report all running tasks reports nothing about the rest: neither for the
+// latest cancel, nor for an earlier one of the same payload that a caller waits for.
 func TestStoppingInParts(t *testing.T) {
 	held := map[string]*Attempt{}
 	for i, id := range []string{"p1", "p2"} {
@@ -39,8 +39,8 @@ func TestStoppingInParts(t *testing.T) {
 	}
 }
 
-// The number of rounds in flight, and the conditions for sending another: near Redis, enough ends;
-// far away, also enough room.
+// TestRoundsBeside checks how many rounds may be in flight, and when another is sent: if there are
+// enough ends or, far from Redis, enough room.
 func TestRoundsBeside(t *testing.T) {
 	t.Parallel()
 	fast := pace{run: time.Microsecond, calm: 1e6, fast: 1e6, last: noon}
@@ -186,7 +186,7 @@ func TestCauseUsesPeer(t *testing.T) {
 }
 
 // If the answer to a request for tasks comes too late, and the worker turns out to be evicted, the
-// caller's error says that they may have been started.
+// caller's error says that tasks may have been started.
 func TestLateStartIsUnknown(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(r *Session, e *exchange){

@@ -27,7 +27,7 @@ func parted(t *testing.T, concurrency, parts int) []*Session {
 	return q.sessions
 }
 
-// How many tasks each session of a spread queue may ask for, one after the other.
+// TestTurns checks how many tasks each session of a spread queue may ask for, one after the other.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	type state struct {
@@ -150,7 +150,7 @@ func TestTurnsOfReadyTasks(t *testing.T) {
 	q.ending = 0
 }
 
-// Which sessions of a spread queue may prefetch, as time passes and they ask.
+// TestSeats checks which sessions of a spread queue may prefetch, as time passes and they ask.
 func TestSeats(t *testing.T) {
 	t.Parallel()
 	type ask struct {

@@ -10,7 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// What happens to a task, depending on the error, its retries and the policy for panics.
+// TestOutcome checks what happens to a task, depending on the error, its retries and the policy for
+// panics.
 func TestOutcome(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")

@@ -72,7 +72,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// Beats don't wait for anything: neither for a slow leave, nor for a worker that comes back.
+// Beats wait neither for a slow leave nor for a worker that comes back.
 func TestBeatsWaitForNobody(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -84,7 +84,7 @@ func TestBeatsWaitForNobody(t *testing.T) {
 	is.NoErr(w.await(t.Context())) // as in a leave
 	c := redistest.Conn(t)
 	deadlines := map[string]bool{}
-	until(t, "ten beats come", func() bool { // in much more than a lease
+	until(t, "ten beats are sent", func() bool { // over much more than a lease
 		deadlines[redistest.Sure(redis.String(c.Do("ZSCORE", prefix+":workers:{q}", f.ID())))(t)] = true
 		return len(deadlines) == 10
 	})
@@ -93,8 +93,8 @@ func TestBeatsWaitForNobody(t *testing.T) {
 	is.Equal(f.Stop(t.Context()), ErrNotStarted)
 }
 
-// Of the errors of many queues, the joined error contains the one that affects all of them, if
-// there is one, otherwise the first few.
+// The joined error of many queues contains the one that affects all of them, if there is one,
+// and otherwise the first few.
 func TestJoined(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

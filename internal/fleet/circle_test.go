@@ -14,8 +14,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Queues whose home isn't known stay where they are. Queues that have come from another node are
-// spared for a lease, and no others.
+// Queues whose home isn't known stay where they are. Only queues that have come from another
+// node are spared for a lease.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -25,8 +25,9 @@ func TestStrangers(t *testing.T) {
 	is.Equal(c.strangersLocked([]*member{{}, {spared: now.Add(1)}, {spared: now}}, now), []bool{false, true, false})
 }
 
-// Each queue is in the circle of its node, and changes it with its slot. Its lease is renewed
-// throughout. Only such a queue is spared. Queues are listed again once in a while.
+// Each queue is in the circle of its node, and changes circles when its slot moves. Its lease
+// is renewed throughout. Only queues that have moved are spared. Queues are listed again once
+// in a while.
 func TestCircles(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -83,7 +84,7 @@ func TestCircles(t *testing.T) {
 		defer w.mu.Unlock()
 		return listed() && !w.outdated
 	})
-	redistest.Do(t, registry, "SREM", "p:registry", "q") // as if the peer that removes it from the list had died just then
+	redistest.Do(t, registry, "SREM", "p:registry", "q") // as if the peer that removes it from the list had died at this point
 	w.mu.Lock()
 	is.True(!w.list.IsZero())
 	w.list = time.Now()

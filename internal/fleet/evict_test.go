@@ -85,13 +85,13 @@ func TestChanged(t *testing.T) {
 	is.NoErr(f.Stop(t.Context()))
 }
 
-// An eviction is logged at once, with the name of the worker: what has killed it may kill this peer
+// An eviction is logged at once, with the worker's name: whatever killed it may kill this peer
 // next. Later evictions share a line, and then the worker is removed from the roster.
 func TestEvictionIsLoggedAtOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	f, _ := newFleet(t, prefix, time.Hour) // a beat takes longer than any test
+	f, _ := newFleet(t, prefix, time.Hour) // heartbeats are rare
 	lines := make(chan string, 10)
 	f.Log.Before = func(msg string, attrs []any) {
 		if strings.Contains(msg, "evicted") {
@@ -138,8 +138,8 @@ func TestEvictionIsLoggedAtOnce(t *testing.T) {
 	is.Equal(redistest.Do(t, c, "EXISTS", prefix+":worker:dead"), int64(0))
 }
 
-// The name of a worker whose lease has expired is read before it is evicted, so that logging
-// doesn't wait for anything: the worker's task may kill this peer at once.
+// The name of a worker whose lease has expired is read before it is evicted, so that nothing
+// delays the log line: the worker's task may kill this peer at once.
 func TestNameIsReadBeforeEviction(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -71,7 +71,8 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// FuzzChannels: an arbitrary channel is rejected, or has the name that its queue would give it.
+// FuzzChannels: an arbitrary channel is rejected, or is exactly the name that its queue would give
+// it.
 func FuzzChannels(f *testing.F) {
 	f.Add("worqr_{q}_work")
 	f.Add("worqr_{q}_wake:w}_done")

@@ -8,7 +8,7 @@ import (
 	"github.com/matryer/is"
 )
 
-// Every key is parsed back to what it was named for.
+// Every key is parsed back into what it was made from.
 func TestParse(t *testing.T) {
 	for _, prefix := range []string{"worqr", "a:b", "queues", "worker", "x:failed:y"} {
 		for _, name := range []string{"q", "a:b", ":", "failed:queues:"} {

@@ -32,8 +32,8 @@ func TestSlot(t *testing.T) {
 	}
 }
 
-// In a cluster, each queue has a key with a name that nothing else has, and a producer's ACL rule
-// allows it.
+// In a cluster, each queue has a key whose name nothing else uses, and which a producer's ACL
+// rule allows.
 func TestAbsent(t *testing.T) {
 	t.Parallel()
 	if key, named := keys.NewSpace("worqr").Queue("q").Absent(); named {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A textChan receives what is written, line by line.
+// A textChan receives written text, line by line.
 type textChan chan string
 
 func (c textChan) Write(p []byte) (int, error) {

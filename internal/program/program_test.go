@@ -153,7 +153,7 @@ func TestIgnoresInput(t *testing.T) {
 	is.True(ok && exit.ExitCode() == 65) // not the error of writing the input
 }
 
-// When the context ends, nothing is left of the group, and Run returns at once.
+// When the context ends, the whole group ends, and Run returns at once.
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -220,7 +220,7 @@ func TestContextRaces(t *testing.T) {
 	all.Wait()
 }
 
-// The processes that a program leaves in its group end with it, however it ended.
+// Processes that a program leaves in its group end with it, however it ends.
 func TestLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"0", "1", "65"} {
@@ -293,7 +293,7 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// A program doesn't outlive a peer that is killed.
+// A program doesn't outlive its peer, even if the peer is killed.
 func TestPeerKilled(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

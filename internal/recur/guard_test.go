@@ -45,7 +45,7 @@ type lockInRing struct {
 	mu   sync.Mutex
 }
 
-// Data that a lock guards isn't read, wherever the lock is: reading a map while it's written would
+// Data that a lock guards isn't read, wherever the lock is: reading a map during a write would
 // crash the process.
 func TestGuarded(t *testing.T) {
 	t.Parallel()

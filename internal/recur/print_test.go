@@ -77,7 +77,7 @@ func TestPrint(t *testing.T) {
 	equal(broken, broken)
 }
 
-// A print requests few times if they are far apart.
+// A print asks for only a few times if they are far apart.
 func TestPrintAsksLittle(t *testing.T) {
 	t.Parallel()
 	for each, most := range map[time.Duration]int{365 * 24 * time.Hour: 20, 24 * time.Hour: 3000, time.Second: 5000} {

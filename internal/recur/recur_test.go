@@ -25,8 +25,8 @@ func inHours(n int) time.Time {
 	return time.Now().Add(time.Duration(n) * time.Hour).Truncate(time.Second)
 }
 
-// When a peer changes a schedule, the new one wins, whatever was in force, and even if its print is
-// the same.
+// When a peer changes a schedule, the new one wins, whatever was in force, even if its print is the
+// same.
 func TestChanged(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newBench(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // However a server words its errors, ours contain no argument: neither a password nor a payload.
-// They have a code and a limited length, and nothing that a terminal would interpret.
+// They have a code and a limited length, and contain nothing that a terminal would interpret.
 func TestDiscreet(t *testing.T) {
 	is := redistest.Parallel(t)
 	secret := "canary-hunter2"

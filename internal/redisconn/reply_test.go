@@ -75,7 +75,7 @@ func TestReplyInPieces(t *testing.T) {
 	}
 }
 
-// A reply that stops midway fails within the timeout, even if much of it has come at once.
+// A reply that stops midway fails within the timeout, even if most of it arrived at once.
 func TestReplyStops(t *testing.T) {
 	is := redistest.Parallel(t)
 	const timeout = 2 * time.Second // also for the dial, on a busy machine
@@ -143,8 +143,8 @@ func TestAbortOfReply(t *testing.T) {
 	is.True(time.Since(began) < silence/2)
 }
 
-// A caller whose context ends while a reply comes returns at once. If it was the last one, other
-// callers and Close wait for the unwanted reply no longer than the timeout.
+// If a caller's context ends while its reply arrives, it returns at once. If nobody else wants
+// the exchange's replies, later callers and Close wait for it no longer than the timeout.
 func TestUnwantedReply(t *testing.T) {
 	is := redistest.Parallel(t)
 	const timeout = 5 * time.Second

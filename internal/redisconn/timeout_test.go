@@ -23,12 +23,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// silence is the timeout of the lines in these tests: long enough to distinguish it from twice that
-// time, which a caller once waited, even on a slow machine.
+// silence is the timeout of the lines in these tests: long enough to tell it from twice that time,
+// a former bug, even on a slow machine.
 const silence = 3 * time.Second
 
-// replying returns the URL of a server that answers each request with the result of answer, and
-// with nothing more once that is "".
+// replying returns the URL of a server that answers each request with the result of answer,
+// until that is "".
 func replying(t *testing.T, answer func(command string) string) (url string) {
 	t.Helper()
 	return redistest.Listen(t, func(c net.Conn) {
@@ -40,8 +40,8 @@ func replying(t *testing.T, answer func(command string) string) (url string) {
 	}).URL()
 }
 
-// However Redis is silent, and whatever the line was doing before, each call fails after the
-// timeout, which includes the check of an idle connection, dialing and waiting for earlier calls.
+// However Redis falls silent, and whatever the line was doing, each call fails after the timeout,
+// which includes the check of an idle connection, dialing and waiting for earlier calls.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	stalled := func(t *testing.T, idle bool) *redisconn.Line {
@@ -157,8 +157,8 @@ func TestSlowWrite(t *testing.T) {
 	is.True(time.Since(sent) > timeout) // otherwise this shows nothing
 }
 
-// A request has the time of a call, even on a connection whose dial had little time left, as the
-// last of several tries.
+// A request gets the full call timeout, even if the dial was the last of several tries and had
+// little time left.
 func TestWriteAfterLateDial(t *testing.T) {
 	t.Parallel()
 	const size, left = 32 << 20, 2 * time.Second
@@ -202,7 +202,7 @@ func TestTimeoutError(t *testing.T) {
 	t.Cleanup(func() { close(over); l.Close() })
 	_, err := l.One(t.Context(), redisconn.Command("PING"))
 	is.True(errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, redisconn.ErrUnknown))
-	is.True(strings.Contains(fmt.Sprint(err), "no reply within ")) // the time that it took, or the timeout
+	is.True(strings.Contains(fmt.Sprint(err), "no reply within ")) // followed by the time that it took, or the timeout
 }
 
 // Wait returns an error for each of several calls that were never sent.

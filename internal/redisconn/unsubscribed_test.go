@@ -12,7 +12,7 @@ import (
 )
 
 // saysOf maps the requests of a subscriber, with one argument or none, to a server's answers.
-// Requests that it lacks are confirmed.
+// Other requests are confirmed.
 type saysOf map[string]string
 
 // serve answers requests until the connection ends.
@@ -37,7 +37,7 @@ func confirms(what, topic string) string {
 }
 
 // A slot moves while its sharded topic is unsubscribed: the node ends the subscription, and then
-// refuses to. In any order, the following answers are attributed correctly.
+// refuses to. Whatever the order, the answers that follow are attributed correctly.
 func TestShardedTopicMovesAsItIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]saysOf{

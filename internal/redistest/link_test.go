@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
 
-// A request that arrives in many pieces, each of which is searched, loses one reply and delays
+// A request that arrives in many pieces loses just one reply, and searching each piece delays
 // nothing.
 func TestLoseReplyToLongRequest(t *testing.T) {
 	is := is.New(t)

@@ -29,7 +29,7 @@ var (
 // spelled returns a notation with the keys and names of added tasks as they are in Redis.
 func spelled(s string) string {
 	if !salted(s) {
-		return s // most are, and some are of a mebibyte
+		return s // most are short, and some have a mebibyte
 	}
 	s = shortName.ReplaceAllStringFunc(s, func(short string) string {
 		m := shortName.FindStringSubmatch(short)
@@ -50,7 +50,7 @@ func salted(s string) bool {
 }
 
 // short returns a text with these in short notation. A key with the time of Redis is shown as minutes
-// from now, and the distance of its sequence from the first one seen.
+// from now, and its sequence relative to the first one seen.
 func (e *env) short(text string) string {
 	if strings.Contains(text, "-7000-8") {
 		text = fullKey.ReplaceAllStringFunc(text, func(key string) string {
@@ -360,7 +360,7 @@ func TestGuardAddedStarts(t *testing.T) {
 	})
 }
 
-// Tasks that have expired or crashed too many workers fail, unless failing isn't possible.
+// Tasks that have expired or crashed too many workers fail if they can.
 func TestGuardExpires(t *testing.T) {
 	const over, late = "10000000000000005", "99999999999999-525001-a"
 	digestOf := func(name string) string { return digest(spelled("k:@" + name)) }

@@ -110,8 +110,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// Too many notes are thinned out: the newest stays, and each dropped note was soon followed by
-// another.
+// If there are too many notes, they're thinned out: the newest stays, and each dropped note
+// was soon followed by another.
 func TestAgesAreThinned(t *testing.T) {
 	e := beside(t, member.with("token", "=0", "queues", "["+strings.Repeat("a ", 258)+"]"))
 	begin := e.now() - 3_600_000
@@ -148,7 +148,7 @@ func TestAgesOfNoTime(t *testing.T) {
 	}
 }
 
-// If another program has written notes that are too many or invalid, a beat starts over.
+// If another program has written too many or invalid notes, a beat starts over.
 func TestForeignAges(t *testing.T) {
 	begun := member.with("token", "=5", "queues", "[a]", "ages", "(drift=drift:0 now=6)")
 	crowd := make([]string, 600)

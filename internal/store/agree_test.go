@@ -17,7 +17,7 @@ var _ = probed("agree",
 	probe{call: raw(func(e *env) redisconn.Call { return agree.call(e.q, "newest", 2, "oldest", 1) })},
 )
 
-// The fleet's protocol only rises, and garbage is replaced.
+// The fleet's protocol number only rises, and garbage is replaced.
 func TestAgree(t *testing.T) {
 	t.Parallel()
 	for there, want := range map[string]string{
@@ -40,8 +40,7 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// TestProtocols checks which protocols can't work beside each other, in both directions, and what stays
-// in Redis.
+// TestProtocols checks which protocols can't coexist, in both directions, and what stays in Redis.
 func TestProtocols(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -36,7 +36,7 @@ func (r *turned) Do(ctx context.Context, calls ...redisconn.Call) (replies []red
 }
 
 // Questions that take several calls are answered correctly in a cluster, too, whatever happens between
-// any two calls: there the calls of one Do have no order.
+// two calls: there, the calls of one Do have no order.
 func TestOrderInCluster(t *testing.T) {
 	t.Parallel()
 	const calls = 6 // at most

@@ -22,7 +22,7 @@ func beats(worker string, judge bool) func(*env) string {
 	return judges(worker, 0)
 }
 
-// judges makes a beat that may judge for that long; 0: not at all.
+// judges makes a beat that may judge for the time right; 0 means not at all.
 func judges(worker string, right time.Duration) func(*env) string {
 	return func(e *env) string {
 		var until int64

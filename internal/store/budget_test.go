@@ -65,8 +65,8 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// Observers get the length and the digest of a large payload or result, which the worker sends: no
-// script encodes it. The payload isn't even read.
+// Observers get the length and the digest of a large payload or result. The worker sends both, so
+// no script encodes it, and the payload isn't even read.
 func TestLarge(t *testing.T) {
 	large := Outcome{Size: Large + 1, Digest: digest("a"), Plain: true} // as if a were large
 	key := large

@@ -30,8 +30,8 @@ func (e *env) calls() (all []string) {
 	return all
 }
 
-// A meter is a Runner that records the highest cost of one call: in commands, which doesn't depend on
-// the machine, and in time. The test needs its own server.
+// A meter is a Runner that records the highest cost of one call: in commands, whose number doesn't
+// depend on the machine, and in time. The test needs its own server.
 type meter struct {
 	Runner
 	e        *env
@@ -56,7 +56,7 @@ func (m *meter) One(ctx context.Context, c redisconn.Call) (any, error) {
 	return v, err
 }
 
-// A fake is a Runner that makes up its replies.
+// A fake is a Runner that invents its replies.
 type fake func(calls []redisconn.Call) []redisconn.Reply
 
 func (f fake) Do(_ context.Context, calls ...redisconn.Call) []redisconn.Reply { return f(calls) }
@@ -182,8 +182,8 @@ func TestFailCost(t *testing.T) {
 	}
 }
 
-// telling makes a script add up the bytes that it encodes for observers, and those that it hashes, in
-// a hash beside the queue.
+// telling makes a script count the bytes that it encodes for observers, and those that it hashes, in
+// a hash next to the queue.
 const telling = `local redis, cjson = (function(plain, json)
   local function count(what, s)
     if type(s) == 'string' then
@@ -208,7 +208,7 @@ end)(redis, cjson)
 // If no observer receives the events of finished tasks, their payloads and results are neither
 // encoded nor hashed. Up to 1,024 bytes, encoding is as cheap as asking whether there are observers.
 func TestNothingIsToldToNobody(t *testing.T) {
-	server := redistest.Start(t) // which runs scripts as they are
+	server := redistest.Start(t) // which runs unmodified scripts
 	rewrite(t, func(source string) string { return telling + source })
 	for _, c := range []struct {
 		payload, result int

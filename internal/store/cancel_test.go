@@ -25,7 +25,7 @@ func cancels(p string) func(*env) string {
 	}
 }
 
-// told returns what a step returns of a page of that log.
+// told returns what a step returns for a page of that log.
 func told(from, to int) []string {
 	return series(to-from, func(i int) string { return fmt.Sprintf("#t%d/%d", from+i, from+i+1) })
 }
@@ -105,9 +105,9 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// No call of a cancel does much, however many there are of: locks, equal payloads, keys that have the
-// payload, and members that hold something. The test counts commands, since measuring milliseconds is
-// for benchmarks.
+// No call of a cancel does much work, however many locks, equal payloads, keys with the payload, and
+// members that hold tasks there are. The test counts commands, since measuring milliseconds is for
+// benchmarks.
 func TestCancelAtScale(t *testing.T) {
 	const (
 		n, members = 8_000, 4_000
@@ -174,8 +174,8 @@ func TestCancelAtScale(t *testing.T) {
 	}
 }
 
-// A page of a cancel is bounded in bytes, too, both on the list, with and without locks, and in the
-// entries. It takes at least one copy.
+// A page of a cancel is bounded in bytes, too, for the list, with and without locks, and for
+// entries. It has at least one copy.
 func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const copies = 5
@@ -232,7 +232,8 @@ func TestCancelReadsOnce(t *testing.T) {
 	}
 }
 
-// A cancel takes one call for each page of what waited when it began, and each call records it.
+// A cancel makes one call for each page of tasks that waited when it began, and each call records
+// it.
 func TestCancelInPages(t *testing.T) {
 	t.Parallel()
 	for what, seed := range map[string]state{
@@ -288,7 +289,7 @@ func TestCancelBetweenPages(t *testing.T) {
 	}
 }
 
-// A younger copy that returned to a place in front of an old one isn't removed instead of it.
+// If a younger copy has returned to a place in front of an old one, it isn't removed in its stead.
 func TestCancelBehindYounger(t *testing.T) {
 	t.Parallel()
 	for name, served := range map[string]bool{"served": true, "served after the first page": false} {
@@ -348,7 +349,7 @@ func TestIsOverOfShortReplies(t *testing.T) {
 	}
 }
 
-// A cancel ends, whatever the replies are.
+// A cancel ends, whatever Redis replies.
 func TestCancelMakesNoProgress(t *testing.T) {
 	e := beside(t, nil)
 	for left, until := range map[int64]string{7: "", 0: "somewhere"} {
@@ -381,8 +382,8 @@ func TestCancelContent(t *testing.T) {
 	})
 }
 
-// cancelsPage makes one call of a cancel, for what may be left of the list since a token, and for the
-// entries from one up to another.
+// cancelsPage makes one call of a cancel, for what may be left of the list as of a token, and for a
+// range of entries.
 func cancelsPage(payload string, left, since int, after, until string) func(*env) string {
 	return func(e *env) string {
 		call := cancel.without("digest", e.q, "payload", payload, "left", left, "since", since, "after", undigest(after), "until", undigest(until))

@@ -77,7 +77,7 @@ func tooMany() string {
 	return string(c.Append(nil))
 }
 
-// The key of an added task shows since when it waits; for other tasks, the card does.
+// The key of an added task shows how long it has waited; for other tasks, the card does.
 func TestCardSince(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// Check finds damage to schedules that nothing else would notice, and a peer that has the schedule
-// repairs it.
+// Check finds damage to recurring schedules that nothing else would notice. A peer that has the
+// schedule repairs it.
 func TestCheckRecurring(t *testing.T) {
 	never, odd, damaged, lost := "Redis has no record of when peers last asserted it.", "Its name isn't a key.", "The record of its next times is damaged.", "The record of its next times is missing."
 	seedX := planX.with("recurring", "(k:x=+1m)")

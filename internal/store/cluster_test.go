@@ -25,7 +25,7 @@ func dumped(t *testing.T, c redis.Conn, prefix string) map[string]string {
 	return all
 }
 
-// complete writes the missing ones among the keys that a verb declares for each call.
+// complete writes those keys that a verb declares for each call and that don't exist.
 func (e *env) complete(v *Verb) {
 	e.t.Helper()
 	for _, row := range v.keyed {
@@ -101,8 +101,8 @@ func TestGuardSlotOnItsWay(t *testing.T) {
 	t.Log(half, "of", len(probes), "calls would end half-way")
 }
 
-// A round that waits for its slot to arrive may be overtaken by as many rounds as may be in flight
-// beside it, and still runs. A worker has no more in flight: it waits for the oldest one.
+// A round that waits for its slot to arrive still runs after being overtaken by as many rounds as
+// may be in flight beside it. A worker never has more in flight: it waits for the oldest one.
 func TestStalledRedirect(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -36,7 +36,7 @@ func TestCommit(t *testing.T) {
 }
 
 // Whatever number another program has written, a batch is committed behind those that wait to be
-// moved, and waits, too.
+// moved, and waits its turn.
 func TestBatchBehindTheHighestNumber(t *testing.T) {
 	e := beside(t, state{"batch:a": "[x]", "batch:b": "[y] +1m"})
 	e.must(e.conn.Do("ZADD", e.q.Batches(), putAside-1, "a"))

@@ -95,7 +95,7 @@ func TestDeleteIsBounded(t *testing.T) {
 	}
 }
 
-// All tasks that waited before are deleted, whatever other callers put in the meantime, or the call
+// Whatever other callers put in the meantime, all tasks that were waiting are deleted, or the call
 // fails.
 func TestDeleteWhileOthersPut(t *testing.T) {
 	t.Parallel()

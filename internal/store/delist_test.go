@@ -21,8 +21,8 @@ var _ = probed("delist",
 	}},
 )
 
-// A worker whose registration has expired is removed from the list, but one that comes back at that
-// moment isn't: it would never notice, since its registration exists.
+// A worker whose registration has expired is removed from the list. One that comes back at that
+// moment isn't: since its registration exists, it would never notice.
 func TestDelist(t *testing.T) {
 	t.Parallel()
 	for where, in := range places {

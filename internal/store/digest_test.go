@@ -14,8 +14,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// counting makes a script add up the bytes of large payloads that it hashes, and of those that it
-// reads, in a hash beside the queue.
+// counting makes a script count the bytes of large payloads that it hashes, and of those that it
+// reads, in a hash next to the queue.
 const counting = `local redis = (function(plain)
   local function count(what, s)
     if type(s) == 'string' and #s > 65536 then
@@ -299,8 +299,8 @@ func TestHashingIsBounded(t *testing.T) {
 	}
 }
 
-// If another program writes an entry with a wrong digest, and into contents too, scripts trust it. It
-// harms only that entry: not those with its payload, nor those with its digest. Once the task has
+// If another program writes an entry with a wrong digest, also into contents, scripts trust it.
+// That harms only the entry itself, and none with the same payload or digest. Once the task has
 // ended, nothing of it is left.
 func TestWrongDigestHarmsNoOther(t *testing.T) {
 	t.Parallel()

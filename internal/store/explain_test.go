@@ -49,8 +49,7 @@ func explained(e *env, entry, payload string, depth int) string {
 	return e.short(w.String())
 }
 
-// Explain counts the added tasks before one: as many as asked for, and at most 2,000 of them, or
-// 1 MiB.
+// Explain counts the added tasks before one, up to the given number, 2,000 tasks or 1 MiB.
 func TestExplainLine(t *testing.T) {
 	behind := func(payloads ...string) state {
 		payloads = append(slices.Clone(payloads), "y")

@@ -33,8 +33,8 @@ func TestFail(t *testing.T) {
 	})
 }
 
-// One call returns some MiB of tasks, and at least one task, from the list or the schedule: fewer if
-// it has to compute digests that no caller has sent.
+// One call returns a few MiB of tasks, and at least one task, from the list or the schedule. It
+// returns fewer if it has to compute digests that no caller has sent.
 func TestReturnsAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const size, tasks = 1 << 20, 10

@@ -100,7 +100,7 @@ func TestCrashed(t *testing.T) {
 	})
 }
 
-// A failed queue is a queue; tasks that its handler gives up on are set aside.
+// A failed queue is a queue, too. Tasks that fail there are set aside.
 func TestFailedQueue(t *testing.T) {
 	w := member.failed()
 	seed := w.with("failed:schedule", "(k:g1=-9m)", "failed:contents", "(#a:k:g1=0)", "failed:keyed:k:g1", failedOf("a", "-9m", "from=k:x"))
@@ -182,8 +182,8 @@ func TestClock(t *testing.T) {
 	})
 }
 
-// Tasks that one more crash would fail are left to a worker that may start one, however many there
-// are: no other worker is woken for them again and again, and tasks of the list still start.
+// However many tasks one more crash would fail, they are left to a worker that may start one. No
+// other worker is woken for them again and again, and tasks of the list still start.
 func TestRisky(t *testing.T) {
 	many := riskyEntries(150).with("queues", "[z]", "idle", "(w2=-1m)")
 	after := many.with("queues", "", "idle", "(w2=-1m w1=clock:now)", "rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[z]")
@@ -276,7 +276,7 @@ func TestFailedPagesAreBoundedInBytes(t *testing.T) {
 }
 
 // However many tasks fail in one round, and however long the failed queue is, the round drops at most
-// a hundred: the oldest, and none for which there is room. It returns how many.
+// the hundred oldest, and none for which there is room. It returns the number.
 func TestTrimOfManyFailures(t *testing.T) {
 	t.Parallel()
 	const before, fails = 20_000, 60

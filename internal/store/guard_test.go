@@ -118,7 +118,7 @@ func seqOf(name string, n int) []string {
 	return series(n, func(i int) string { return fmt.Sprintf("%s%03d", name, i) })
 }
 
-// count counts the elements of a key that is too large to compare.
+// count returns the number of elements in a key that is too large to compare.
 func (e *env) count(command, key string) int {
 	e.t.Helper()
 	n := sure(redis.Int(e.conn.Do(command, e.key(key))))(e.t)

@@ -17,7 +17,7 @@ func hauls(e *env) string {
 	return said(a.err, "%s", told)
 }
 
-// numbered returns members of a zset whose scores are the numbers in their names.
+// numbered returns zset members whose scores are the numbers in their names.
 func numbered(name string, n int) []string {
 	return series(n, func(i int) string { return fmt.Sprintf("%s%d=%d", name, 100+i, i) })
 }

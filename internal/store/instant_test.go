@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// instant is the time, in ms, at which time stands still in TestInstant: so long ago that states show
-// all times unchanged.
+// instant is the time, in ms, at which the clock stands still in TestInstant: so long ago that states
+// show all times unchanged.
 const instant = 1_000_999
 
 // runAtInstant plays scenarios while time stands still. It doesn't run beside other tests, which need

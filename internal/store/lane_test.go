@@ -38,7 +38,7 @@ type waiting struct {
 	crashes             int
 }
 
-// waiting returns a state in whose schedule only these entries wait.
+// waiting returns a state with only these entries in the schedule.
 func (s state) waiting(all ...waiting) state {
 	s = s.with()
 	var schedule, contents []string
@@ -66,7 +66,7 @@ func runs(process string, tried, died int) string {
 	return h("process="+process, fmt.Sprint("tried=", tried), fmt.Sprint("died=", died))
 }
 
-// rule returns the fields with which a blocked put changes the running task if that comes back.
+// rule returns the fields that say how a blocked put changes the running task if that comes back.
 func rule(keep, counts int, low, high string) string {
 	return h(fmt.Sprint("keep=", keep), fmt.Sprint("counts=", counts), "low="+low, "high="+high)
 }

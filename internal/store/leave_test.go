@@ -31,7 +31,8 @@ func leavesAfter(worker string, asked, round int64) func(*env) string {
 	}
 }
 
-// Requests in flight can't make a worker that has left a member again, whether it was one or not.
+// Requests in flight can't make a member of a worker that has left, whether or not it was one
+// before.
 func TestLeave(t *testing.T) {
 	other := state{"workers": "(w2=+60m)", "rounds": "{fence=3 w2=4}", "token": "=5"}
 	both := other.with("workers", "(w1=+60m w2=+60m)", "rounds", "{fence=3 w1=7 w2=4}")

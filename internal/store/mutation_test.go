@@ -100,8 +100,8 @@ func chosen(t testing.TB) {
 // nothing else.
 const reports = "&reached:*"
 
-// watched records which places in the scripts a test has reached, and how long it took. The scripts
-// report them on a channel named after the prefix of their keys. It subscribes without a pattern, since
+// watched records which places in the scripts a test reached, and how long it took. The scripts report
+// them on a channel named after the prefix of their keys. It subscribes without a pattern, since
 // scripts check whether there are subscribers to patterns.
 func watched(t testing.TB, url, prefix string) {
 	dir := filepath.Join(mutation, "reached")

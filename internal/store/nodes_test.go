@@ -7,7 +7,8 @@ import (
 	"github.com/matryer/is"
 )
 
-// openSlots returns only the slots that a node reports as moving, whatever else the text contains.
+// openSlots returns only the slots that a node reports as moving, whatever else its report
+// contains.
 func TestOpenSlots(t *testing.T) {
 	t.Parallel()
 	const text = `aa 10.0.0.1:7000@17000 myself,master - 0 0 1 connected 0-5460 5462 [7->-bb] [9000-<-cc] [x->-bb] [8-] [] [

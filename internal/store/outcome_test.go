@@ -70,7 +70,7 @@ func TestOutcome(t *testing.T) {
 	})
 }
 
-// keeps is the card of a task whose result is kept for an hour.
+// keeps is the card of a task that keeps its result for an hour.
 const keeps = "40003600000"
 
 // A task that ends for good leaves a record in the step that ends it, and waiting callers are notified.

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A probe is a call of a verb with much to do. Tests that apply to all verbs range over probes.
+// A probe is a call of a verb that has much to do. Tests that apply to all verbs range over probes.
 type probe struct {
 	verb string // probed sets it
 	what string // if a verb has several
@@ -83,8 +83,7 @@ func probed(verb string, all ...probe) bool {
 
 func (p probe) name() string { return strings.TrimSuffix(p.verb+", "+p.what, ", ") }
 
-// Each verb has a probe that does something, and it publishes on no other channels than the table
-// says.
+// Each verb has a probe that does something, and publishes only on the channels in the table.
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	probed := map[string]bool{}
@@ -155,7 +154,7 @@ func TestForeign(t *testing.T) {
 			foreign := "=foreign"
 			switch {
 			case value[0] == '=' || kind == "working" || kind == "process":
-				continue // only its presence counts; or what can't be read stays, and the rest works
+				continue // only its presence matters, or it stays unread and the rest works
 			case kind == "queues" && strings.Contains("step beat sweep leave fail", p.verb):
 				continue // they work without it: TestQueueOfAnotherType
 			}
@@ -190,7 +189,7 @@ func (e *env) ruled(rules ...string) {
 	e.t.Cleanup(e.line.Close)
 }
 
-// Messages are only hints: everything works for a user who may not publish any, and if no worker is
+// Messages are only hints: everything works for a user who may not publish, and if no worker is
 // known to be idle.
 func TestHintsOnly(t *testing.T) {
 	t.Parallel()
@@ -230,7 +229,7 @@ func TestHintsOnly(t *testing.T) {
 	}
 }
 
-// For a user with fewer permissions, scripts do without every command that isn't essential.
+// If a user may not run a command that isn't essential, scripts do without it.
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	kept := runX.with("keyed:k:x", h(runX["keyed:k:x"], "held="+keeps))

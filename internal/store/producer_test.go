@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A producer that adds to ever new queues remembers only some of them. The others are listed and keep
-// their order, too, and are learned again.
+// A producer that keeps adding to new queues remembers only some of them. The others are still
+// listed, keep their order, and are learned again.
 func TestManyQueueNames(t *testing.T) {
 	is := redistest.Parallel(t)
 	dial := sure(Open(redistest.Start(t).URL(), Access{}))(t).Dial() // the tests with tables also run on partial implementations of Redis
@@ -44,7 +44,7 @@ func TestManyQueueNames(t *testing.T) {
 	is.Equal(listed, 3*mostKnown)
 }
 
-// What a producer knows about a queue may be forgotten while a batch is sent. It still records that
+// A producer may forget what it knows about a queue while it sends a batch. It still records that
 // the batch may exist.
 func TestForgottenDuringBatch(t *testing.T) {
 	is := redistest.Parallel(t)

@@ -377,8 +377,8 @@ func TestRecurInstant(t *testing.T) {
 	})
 }
 
-// A call drops or copies at most 1 MiB of payloads, besides the first one, and reads none whose digest
-// is stored. The next calls do the rest.
+// A call drops or copies at most 1 MiB of payloads after the first one, and reads none whose digest is
+// stored. The next calls do the rest.
 func TestRecurPages(t *testing.T) {
 	count(t)
 	const n, size = 20, 400 << 10

@@ -10,8 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// A peer can't know over how many parts others have spread a queue if it may not read the number, or
-// if its key has another type. Then the peer uses its own number. A temporary failure is an error.
+// If a peer may not read how many parts a queue has, or the key has another type, it uses its own
+// number. A temporary failure is an error.
 func TestSpreadUntold(t *testing.T) {
 	is := is.New(t)
 	away := errors.New("connection refused")

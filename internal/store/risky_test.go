@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Skipping tasks that are left to other workers takes no more than the budget, whatever their size,
+// Whatever their size, skipping tasks that are left to other workers takes no more than the budget,
 // and doesn't read them again.
 func TestRiskyBytes(t *testing.T) {
 	// The test doesn't run beside others: they wait until it ends.
@@ -23,7 +23,7 @@ func TestRiskyBytes(t *testing.T) {
 			e.must(e.conn.Do("LPUSH", e.q.Waiting(), p))
 			e.must(e.conn.Do("HSET", e.q.Ledger(), digest(p), 2))
 		}
-		// The budget may end with one more payload read and hashed.
+		// The last payload read and hashed may exceed the budget.
 		most := budget*400 + 2*(size+1024)
 		round := Round{Crashes: 3, Keep: 10, Budget: budget}
 		// rounds makes rounds until one finds nothing more to look at. Each may read at most that many

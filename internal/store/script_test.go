@@ -180,7 +180,7 @@ var shards = sync.OnceValue(func() bool {
 	return !redisconn.UnknownCommand(err)
 })
 
-// scatter makes the queue one in a cluster. A single server runs the same scripts.
+// scatter makes the queue use the scripts for a cluster. A single server can run them, too.
 func (e *env) scatter(url string, alive []string) {
 	e.t.Helper()
 	e.q = keys.NewSpace(e.prefix).InCluster().Queue("q")
@@ -219,8 +219,9 @@ func run(t *testing.T, scenarios []scenario) {
 	}
 }
 
-// A way is how rounds end processes: each in full; finished ones of the list in brief; the same
-// without observers, so that few commands end all; in brief, with the scripts for a cluster.
+// A way is how rounds end processes: each in full; in brief for finished tasks of the list; the
+// same without observers, so that a few commands end them all; or in brief, with the scripts
+// for a cluster.
 type way string
 
 const (
@@ -338,7 +339,7 @@ func (e *env) heard() (all []string) {
 	}
 }
 
-// done renders a message about a finished task: its fields come in any order.
+// done renders a message about a finished task, whose fields come in any order.
 func done(message []byte) string {
 	var m struct {
 		WorkerID, Task           string

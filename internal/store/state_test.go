@@ -126,8 +126,8 @@ const (
 	clock = 1 << 43
 )
 
-// everything returns the keys of a namespace, each with its type, its value and its time to live. One
-// call is much quicker than several for each key.
+// everything returns the keys of a namespace, each with its type, value and TTL. One call is much
+// quicker than several for each key.
 var everything = redis.NewScript(0, `
 local read = {list = {'LRANGE', 0, -1}, zset = {'ZRANGE', 0, -1, 'WITHSCORES'}, hash = {'HGETALL'}, set = {'SMEMBERS'},
   stream = {'XRANGE', '-', '+'}, string = {'GET'}}
@@ -343,7 +343,7 @@ func (s state) held() state {
 	return all
 }
 
-// unheld removes the keys and fields from s, a state read from Redis, that can be derived and that want
+// unheld removes from s, a state read from Redis, the keys and fields that can be derived and that want
 // doesn't have.
 func (s state) unheld(t testing.TB, want state) {
 	t.Helper()

@@ -119,9 +119,9 @@ func TestGuardStep(t *testing.T) {
 	run(t, all)
 }
 
-// An answer has the number of other workers that are idle with nothing to start; whether more tasks
-// could start, also if the round asked for none, so that a peer without free slots learns for which
-// queue to free some; and whether ends are hashed, which costs more.
+// An answer has the number of other workers that are idle with nothing to start, and whether ends
+// are hashed, which costs more. It also says whether more tasks could start, even if the round
+// asked for none, so that a peer without free slots learns for which queue to free some.
 func TestGuardTold(t *testing.T) {
 	t.Parallel()
 	added := member.with("added", "|1-1-a/0=x|")
@@ -170,7 +170,8 @@ func TestGuardTold(t *testing.T) {
 	}
 }
 
-// Tasks ahead start only if no other worker is idle, and no task beside them has crashed a worker.
+// Prefetched tasks start only if no other worker is idle, and no task beside them has crashed a
+// worker.
 func TestGuardAhead(t *testing.T) {
 	ahead := func(n int, r Round, ids ...string) func(*env) string {
 		r.Worker, r.Number, r.Ahead, r.Start = "w1", 1, n, ids
@@ -367,8 +368,8 @@ func TestGuardEnds(t *testing.T) {
 	}
 }
 
-// Observers of just one channel, or of a pattern, receive a long payload in full. So they do if the
-// user may not ask whether there are observers.
+// Observers of just one channel, or of a pattern, receive a long payload in full, even if the user
+// may not ask whether there are observers.
 func TestGuardObserved(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"channel", "pattern", "unknown"} {

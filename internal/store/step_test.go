@@ -65,9 +65,9 @@ func steps(r Round) func(*env) string {
 	}
 }
 
-// start renders a started task: payload/token@entry~retries!crashes, the card and
-// the time in brackets, the last error and the failure in braces; * is an added one, % one that its
-// key identifies.
+// start renders a started task: payload/token@entry~retries!crashes, the card and the time in
+// brackets, the last error and the failure in braces; * marks an added one, % one that its key
+// identifies.
 func (e *env) start(s Start) string {
 	all := fmt.Sprintf("%s/%d", word(string(s.Payload)), s.Token)
 	if s.Added {
@@ -195,8 +195,8 @@ func TestStep(t *testing.T) {
 	})
 }
 
-// Every task needs rounds to be encoded. The benchmark has an empty round, one with a few ends and
-// starts, and one with many.
+// Every task needs encoded rounds, so encoding must be fast. The benchmark has an empty round, one
+// with a few ends and starts, and one with many.
 func BenchmarkStepCall(b *testing.B) {
 	q := keys.NewSpace("worqr").Queue("emails")
 	for _, n := range []int{0, 4, 64} {

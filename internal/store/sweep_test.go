@@ -45,7 +45,7 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// Foreign members of the suspects hide no worker.
+// Foreign members among the suspects hide no worker.
 func TestForeignSuspects(t *testing.T) {
 	e := beside(t, nil)
 	e.crowd(300, 0, 1)
@@ -60,8 +60,8 @@ func TestForeignSuspects(t *testing.T) {
 	}
 }
 
-// crowd makes n members whose leases expire at the given time, and which hold that many tasks each,
-// dealt out in turn. The payload of a task is its token.
+// crowd makes n members whose leases expire at the given time. Each holds the given number of
+// tasks, dealt out in turn. The payload of a task is its token.
 func (e *env) crowd(n, tasks int, lapse int64) {
 	e.t.Helper()
 	for i := range n {
@@ -93,8 +93,8 @@ func (e *env) longest() (longest time.Duration) {
 }
 
 // One look suspects a thousand workers that die at the same time. After the grace, a few more looks
-// evict all of them and return their tasks: of up to 500 workers, in order. No look does much: the
-// test counts commands, since measuring milliseconds is for benchmarks.
+// evict all of them and return their tasks, in order for up to 500 workers. No look does much work:
+// the test counts commands, since measuring milliseconds is for benchmarks.
 func TestManyDie(t *testing.T) {
 	t.Parallel()
 	const (

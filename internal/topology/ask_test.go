@@ -64,8 +64,8 @@ func urlOf(all ...*fake) string {
 	return "redis+sentinel://" + strings.Join(at, ",") + "/main"
 }
 
-// An older configuration than the current one is accepted only if most of the sentinels have it:
-// then they were set up again.
+// A configuration older than the current one is accepted only if most of the sentinels have it,
+// as after they were set up again.
 func TestOlderConfiguration(t *testing.T) {
 	is := redistest.Parallel(t)
 	old, now := redistest.Start(t), redistest.Start(t)
@@ -135,7 +135,7 @@ func TestWhereNobodyGoes(t *testing.T) {
 	f.names(two, 1, "")
 	_, err := writes.One(t.Context(), redisconn.Command("SET", "k", "v"))
 	is.True(redisconn.Demoted(err))
-	is.NoErr(at(reads, two)) // without any call
+	is.NoErr(at(reads, two)) // without a call
 	is.NoErr(at(writes, two))
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// Concurrent callers share an inquiry, and no sentinel is asked when no caller waits.
+// Concurrent callers share an inquiry, and no sentinel is asked while no caller waits.
 func TestTogether(t *testing.T) {
 	is := redistest.Parallel(t)
 	mute := redistest.Listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })

@@ -94,7 +94,7 @@ func TestMoved(t *testing.T) {
 	is.Equal(owners, map[string]bool{b.address: true, c.address: true})
 }
 
-// If nodes redirect a call to each other, that ends at some point.
+// If nodes redirect a call to each other, the router gives up at some point.
 func TestMovedForEver(t *testing.T) {
 	is := redistest.Parallel(t)
 	a, b := node(t, nil), node(t, nil)
@@ -130,8 +130,8 @@ func TestAsk(t *testing.T) {
 	is.Equal(a.heard("GET"), 2)
 	is.Equal(r.Home(queue("q")), "")
 
-	// So does a script with one key, sent with its source. A script with several keys waits for the
-	// slot.
+	// A script with one key does the same, sent with its source. One with several keys waits for
+	// the slot.
 	script := redisconn.NewScript("return 1")
 	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), script.Call([]string{"{q}"}))))(t), "b")
 	is.Equal(b.heard("EVAL return 1 1 {q}"), 1)
@@ -251,7 +251,7 @@ func TestOwnerIsGone(t *testing.T) {
 }
 
 // If the owner of a slot is known to be down, it isn't dialed for each call. Each error says that
-// it's down, not only where another node redirects the call.
+// it's down, even if another node redirects the call.
 func TestOwnerStaysGone(t *testing.T) {
 	redistest.Parallel(t)
 	a, b := redistest.Nowhere(t), node(t, nil)

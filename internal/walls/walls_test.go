@@ -138,8 +138,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// In the packages of sources, only some know Redis. The others use neither its driver nor its
-// commands.
+// Only some packages know Redis. The others use neither its driver nor its commands.
 func TestOnlyStoreKnowsRedis(t *testing.T) {
 	t.Parallel()
 	for _, s := range sources(t) {
@@ -149,7 +148,7 @@ func TestOnlyStoreKnowsRedis(t *testing.T) {
 		for _, i := range s.file.Imports {
 			p := strings.Trim(i.Path.Value, `"`)
 			if s.dir+s.name == "worqr.go" && strings.Contains(p, "redigo") {
-				continue // the public Pool provides connections of the driver
+				continue // the public Pool provides the driver's connections
 			}
 			if strings.Contains(p, "redigo") || strings.HasSuffix(p, "internal/redisconn") || strings.HasSuffix(p, "internal/keys") {
 				t.Errorf("%s: imports %s", at(i), p)

@@ -87,7 +87,7 @@ func (w *ward) send(payload string, n int) {
 	}
 }
 
-// known waits until the dashboard has read the queue: growth is measured from what it has seen before.
+// known waits until the dashboard has read the queue, since it measures growth from its first reading.
 func (w *ward) known() {
 	w.t.Helper()
 	eventually(w.t, "the dashboard knows the queue", func() bool { return strings.Contains(w.look(), "queue?name=emails") })
@@ -107,7 +107,7 @@ func done(context.Context, *worqr.Task) error { return nil }
 type failure struct {
 	early func(w *ward) // changes the observer's options
 	stage func(w *ward)
-	// then is called once the banner and the finding were seen.
+	// then is called once the banner and the finding have been seen.
 	then   func(w *ward)
 	banner []string // on the dashboard: what is wrong, and what to do
 	kind   string   // of the finding of worqr check; "" if it can't check
@@ -302,7 +302,7 @@ func (f *failure) inquire(w *ward, cli string) {
 	})
 }
 
-// eventually waits for something that takes a fleet some heartbeats, or a minute of history.
+// eventually waits for something that needs a few heartbeats or a minute of history.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(50 * time.Millisecond) { // polls

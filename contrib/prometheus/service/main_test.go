@@ -43,7 +43,7 @@ func read(t testing.TB, file string) string {
 	return string(text)
 }
 
-// A fleet is three services that run.
+// A fleet is three running services.
 type fleet struct {
 	redis string
 	conn  redis.Conn  // of a user with KEDA's rule
@@ -261,7 +261,7 @@ func TestFleet(t *testing.T) {
 	redistest.Sure(emails.Add(ctx, []byte("quick"), nil))(t)
 	redistest.Sure(emails.AddAt(ctx, time.Now().Add(time.Hour), []byte("quick"), nil))(t)
 	var all []map[string][]sample
-	peertest.Eventually(t, "all tell the same of the queue", func() bool { // values are cached for a second
+	peertest.Eventually(t, "all report the same about the queue", func() bool { // values are cached for a second
 		all = nil
 		same := true
 		for _, url := range f.urls {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A scraped has the results of two scrapes of a fleet, and the time between them. It stands for what Prometheus
-// has stored: rates are those between the two.
+// A scraped has the results of two scrapes of a fleet, and the time between them. It stands in for Prometheus's
+// storage: rates are computed between the two.
 type scraped struct {
 	before, after map[string][]sample
 	apart         time.Duration

@@ -109,7 +109,7 @@ func TestKeys(t *testing.T) {
 	press(m, "p")
 	is.Equal(m.note, "this is read-only")
 	m.opts.ReadOnly = false
-	for _, key := range []string{"p", "q", "esc", "j", "?", "s"} { // the help hides what they act on
+	for _, key := range []string{"p", "q", "esc", "j", "?", "s"} { // the help covers the queues
 		press(m, "?")
 		is.True(strings.Contains(text(m), "sort by name"))
 		is.True(m.key(key) == nil)
