@@ -79,6 +79,8 @@ func TestOutageBehindProxyIsOneLine(t *testing.T) {
 		idle(t, p.Queue(name), 1)
 	}
 	server.Kill()
+	returns := func() int { return len(log.Lines("worqr: Redis answers again")) }
+	before := returns() // on a busy machine, it may have been silent
 	refuseAll := func(connections int) {
 		proxy := sure(net.Listen("tcp", server.Addr()))(t)
 		for i := range connections {
@@ -95,9 +97,9 @@ func TestOutageBehindProxyIsOneLine(t *testing.T) {
 		is.True(p.Queue("a").Enqueue(t.Context(), []byte("task")) != nil)
 	}
 	refuseAll(15)
-	is.Equal(len(log.Lines("worqr: Redis answers again")), 0)
+	is.Equal(returns(), before)
 	server.Restart(t)
-	eventually(t, "the end of the outage is logged", func() bool { return len(log.Lines("worqr: Redis answers again")) > 0 })
+	eventually(t, "the end of the outage is logged", func() bool { return returns() > before })
 	stop()
 	is.True(len(log.Lines("worqr: Redis doesn't answer")) > 0) // on a slow machine, repeated after ten seconds
 	for _, of := range []string{"heartbeats", "not subscribed", "can't start", "can't join", "worqr: recovered"} {

@@ -41,8 +41,9 @@ func TestRepairRuns(t *testing.T) {
 	is.True(report.OK())
 	is.NoErr(doctor.Queue("q").Put(t.Context(), "x", []byte("again"), nil)) // the key is free
 	got := make(chan string, 400)
-	doctor.Queue("q").Handle(tell(got), &worqr.HandleOptions{Concurrency: 1})
-	run(t, doctor)
+	p := open(t, worqr.Options{Prefix: prefix})
+	p.Queue("q").Handle(tell(got), &worqr.HandleOptions{Concurrency: 1})
+	run(t, p)
 	is.Equal(receive(t, got, 301), append([]string{"again"}, numbers("t", 300)...))
 }
 
