@@ -29,7 +29,7 @@ func TestEnqueue(t *testing.T) {
 	s.is.Equal(payloads(), []string{"one\ntwo\n"})
 
 	s.run(exitWell, "enqueue", "q", "u", "--unique")
-	s.is.True(strings.Contains(s.run(exitUnwell, "enqueue", "q", "u", "v", "--unique"), "1 task left out"))
+	s.is.True(strings.Contains(s.run(exitUnwell, "enqueue", "q", "u", "v", "--unique"), "1 task skipped"))
 	s.is.Equal(payloads(), []string{"u", "v"})
 
 	var many strings.Builder
