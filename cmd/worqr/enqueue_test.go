@@ -133,7 +133,7 @@ func TestFailWorkerAndSweep(t *testing.T) {
 	s.is.True(strings.Contains(s.run(exitUnwell, "fail-worker", "nope", "--yes", "nope"), "no such worker exists"))
 	for _, answer := range []string{"", "yes\n"} {
 		text := s.input(answer, exitFailed, "fail-worker", "nope") // it may be a secret
-		s.is.True(strings.Contains(text, "no such worker is registered; this would still evict that id") && !strings.Contains(text, "nope"))
+		s.is.True(strings.Contains(text, "no such worker is registered; this would evict that id anyway") && !strings.Contains(text, "nope"))
 	}
 }
 

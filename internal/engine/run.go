@@ -31,7 +31,7 @@ type run struct {
 	cancel  context.CancelFunc // nil without a timeout, and so is unwatch
 	unwatch func() bool
 	began   time.Time
-	ended   time.Time // this and the fields up to ready are set when the handler has returned
+	ended   time.Time // this and the next three fields are set when the handler has returned
 	result  []byte
 	next    *Attempt // for the slot; nil if the slot was given back
 	then    *Options // for next
