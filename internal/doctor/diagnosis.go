@@ -108,7 +108,7 @@ type diagnosis struct {
 var diagnoses = map[inspect.FindingKind]diagnosis{
 	orphan: {severity: inspect.SeverityError, says: "A task is in a processing list, and no worker holds it.",
 		cure: "Repair returns it to the front of the queue.", cured: "Returned to the front of the queue."},
-	twice: {severity: inspect.SeverityError, says: "Two workers hold the same attempt.",
+	twice: {severity: inspect.SeverityError, says: "Two workers hold the same attempt of a task.",
 		cure: "Repair takes it from the one that started it first.", cured: "Taken from the one that started it first."},
 	lost: {severity: inspect.SeverityError, says: "A worker holds a task whose payload Redis has lost.",
 		cure: "The finding disappears when the handler returns. Check Redis's eviction policy and persistence."},
