@@ -84,7 +84,7 @@ func TestCancelAndRemove(t *testing.T) {
 	q := s.peer.Queue("q")
 	s.is.NoErr(q.Enqueue(ctx, []byte("a"), []byte("a"), []byte("b")))
 	s.is.Equal(s.run(exitWell, "cancel", "q", "a"), "2 removed, 0 stopped, 0 finished before they were stopped\n")
-	s.is.True(strings.Contains(s.run(exitUnwell, "cancel", "q", "a"), "canceled by key: worqr cancel q --key KEY"))
+	s.is.True(strings.Contains(s.run(exitUnwell, "cancel", "q", "a"), "by key: worqr cancel q --key KEY"))
 	s.input("b", exitWell, "cancel", "q")
 	s.run(exitWell, "enqueue", "q", "c", "--key", "k", "--in", "1h")
 	s.is.Equal(s.rows(exitWell, "cancel", "q", "--key", "k")[0]["removed"], 1.)
