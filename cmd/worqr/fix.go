@@ -45,8 +45,8 @@ func (t *target) fixOf(f inspect.Finding) string {
 	return t.command(fixes[f.Kind], strings.TrimSuffix(f.Queue, " (failed)"))
 }
 
-// service returns the advice if no worker serves a queue. It isn't a command to paste: that would give the
-// tasks to any program.
+// service returns the advice if no worker serves a queue. It isn't a command to paste, since that might give the
+// tasks to the wrong program.
 func (t *target) service(queue string) string {
 	return "start the service that handles it (`" + t.command("work QUEUE -- PROGRAM", queue) + "` if that's a program)"
 }

@@ -57,7 +57,7 @@ func (c *workCommand) options() *worqr.HandleOptions {
 	return o
 }
 
-// Run is a peer until a signal ends it.
+// Run runs a peer until a signal ends it.
 func (c *workCommand) Run(ctx context.Context, con *console) error {
 	if err := runnable(c.Command[0]); err != nil {
 		return err
