@@ -17,7 +17,7 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// An actionFunc does an action that a form asks for. It returns the number of tasks, or uncounted if that isn't known.
+// An actionFunc performs an action. It returns the number of affected tasks, or uncounted if that isn't known.
 type actionFunc func(ctx context.Context, d *dashboard, form url.Values) (n int, err error)
 
 const uncounted = -1
@@ -30,7 +30,7 @@ var actionFuncs = map[Verb]actionFunc{
 	Enqueue: onQueue(enqueue),
 	Pause:   plain((*worqr.Queue).Pause),
 	Resume:  plain((*worqr.Queue).Resume),
-	Drain:   plain((*worqr.Queue).Pause), // the page shows more of what still runs
+	Drain:   plain((*worqr.Queue).Pause), // the page also shows what still runs
 	Cancel:  cancel,
 	Delete:  confirmed(plain((*worqr.Queue).Delete)),
 	Requeue: onChosen((*worqr.Queue).RequeueFailed),
@@ -71,7 +71,7 @@ func plain(do func(*worqr.Queue, context.Context) error) actionFunc {
 func onChosen(do func(*worqr.Queue, context.Context, ...string) (int, error)) actionFunc {
 	return onQueue(func(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 		if len(form["id"]) == 0 {
-			return uncounted, mistake("Choose at least one task. Nothing was done.")
+			return uncounted, mistake("Select at least one task. Nothing was done.")
 		}
 		return do(q, ctx, form["id"]...)
 	})
@@ -91,10 +91,10 @@ func confirmed(do actionFunc) actionFunc {
 var notes = map[Verb]string{
 	Check: "The check has begun. Its findings appear here once it's done.", Enqueue: "The task is in the queue.",
 	Pause: "The queue is paused: no more tasks start. Running tasks continue.", Resume: "The queue is no longer paused.",
-	Drain: "The queue is paused. It’s drained once nothing runs anymore.", RunNow: "An extra run starts now, or once the running one has ended. The schedule doesn't change.",
+	Drain: "The queue is paused. It’s drained once nothing runs anymore.", RunNow: "An extra run starts now, or once the current one ends. The schedule doesn't change.",
 	Return: "The worker is evicted, and %s returned to the front.",
 	Cancel: "Canceled: %s removed from the queue. Running copies are being stopped.", Delete: "All waiting tasks of the queue are deleted.",
-	Requeue: "%s put back into the queue.", Discard: "%s deleted.", Stop: "It stops.",
+	Requeue: "%s put back into the queue.", Discard: "%s deleted.", Stop: "Stopping.",
 	FailWorker: "The worker is evicted, and %s returned to the front.", Sweep: "Swept: %s evicted.",
 }
 
@@ -132,7 +132,7 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, http.StatusBadRequest, "There's no such action.")
 		return
 	case !d.opts.AllowActions && a.Verb != Check:
-		d.refuse(w, r, http.StatusForbidden, "This dashboard is read-only. Options.AllowActions of package dash lets it act.")
+		d.refuse(w, r, http.StatusForbidden, "This dashboard is read-only. To allow actions, set Options.AllowActions of package dash.")
 		return
 	case !d.authorized(w, r, a):
 		return
@@ -147,7 +147,7 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, http.StatusUnprocessableEntity, string(wrong))
 		return
 	case err != nil:
-		d.refuse(w, r, http.StatusBadGateway, "The action failed, perhaps halfway: "+err.Error())
+		d.refuse(w, r, http.StatusBadGateway, "The action failed, possibly partway through: "+err.Error())
 		return
 	}
 	d.recur.forget()
@@ -181,8 +181,7 @@ func back(to string) *url.URL {
 	return &url.URL{RawQuery: u.RawQuery}
 }
 
-// record logs an action. Payloads and keys are named by the start of their digests, as in the log of
-// a peer.
+// record logs an action. It shows the start of the digests of payloads and keys, as in a peer's log.
 func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, err error) {
 	attrs := []any{slog.String("action", string(a.Verb)), slog.String("user", d.hooks.user(r)), slog.String("from", r.RemoteAddr)}
 	if a.Queue != "" {
@@ -245,7 +244,7 @@ func cancel(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 func runNow(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 	found, err := q.RunNow(ctx, form.Get("key"))
 	if err == nil && !found {
-		err = mistake("Nothing recurs under this key anymore. Nothing was done.")
+		err = mistake("There's no recurring task with this key anymore. Nothing was done.")
 	}
 	return uncounted, err
 }
@@ -283,7 +282,7 @@ func failWorker(ctx context.Context, d *dashboard, form url.Values) (int, error)
 	}
 	n, err := d.peer.FailWorker(ctx, worker) // even if it's no longer registered
 	if err == nil && !known && n == 0 {
-		err = mistake("There's no such worker: none with this id is registered, and none held a task. It may have left, or come back under a new id.")
+		err = mistake("No worker with this id is registered or held a task. It may have left, or come back under a new id.")
 	}
 	return n, err
 }

@@ -86,7 +86,7 @@ func TestActions(t *testing.T) {
 
 	r = b.post("act", "verb", "fail-worker", "worker", "nobody", "back", "workers")
 	is.Equal(r.StatusCode, http.StatusUnprocessableEntity)
-	is.True(strings.Contains(r.text, "There&#39;s no such worker"))
+	is.True(strings.Contains(r.text, "No worker with this id"))
 
 	is.Equal(b.post("act", "verb", "nosuch").StatusCode, http.StatusBadRequest)
 	is.Equal(b.post("act", "verb", "view").StatusCode, http.StatusBadRequest)

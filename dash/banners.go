@@ -15,11 +15,11 @@ import (
 // A banner explains a problem, with advice.
 type banner struct {
 	Level  string // "error", "warning" or "notice"
-	Kind   string // a finding's, or one of ours
+	Kind   string // a finding's kind, or one of the dashboard's own
 	Queue  string
 	Title  string
 	Text   string
-	Link   string // to where it's shown or can be solved
+	Link   string // to the page that shows or solves it
 	Label  string // of the link
 	Age    string // of the check that found it; "" if the snapshot shows it
 	Others int    // queues with the same problem
@@ -43,7 +43,7 @@ func (d *dashboard) banners(s *snapshot, queue string) []banner {
 	}
 	if s.unlisted != nil && s.err == nil {
 		all = append(all, banner{Level: "error", Kind: "unlisted", Title: "The workers can't be listed", Link: link("workers"), Label: "Workers",
-			Text: printable(s.unlisted.Error()) + ". Those that are shown may have gone."})
+			Text: printable(s.unlisted.Error()) + ". Some of those shown may be gone."})
 	}
 	for _, q := range s.queues {
 		if queue == "" || q.name == queue {
@@ -71,7 +71,7 @@ func away(s *snapshot) banner {
 		b.Title = "This process is shutting down"
 	case strings.Contains(upper, "WRONGPASS") || strings.Contains(upper, "NOAUTH") || strings.Contains(upper, "INVALID PASSWORD"):
 		b.Title = "Redis refuses the login"
-		text += ". Check the user and the password that this process was given."
+		text += ". Check the user and the password that this process uses."
 	case errors.Is(s.err, worqr.ErrDenied) || strings.Contains(upper, "NOPERM"):
 		b.Title = "Redis denies a permission"
 		text += ". docs/security.md has the rules."
@@ -79,7 +79,7 @@ func away(s *snapshot) banner {
 		text += ". Meanwhile, handlers keep running, and no worker is evicted."
 	}
 	if !s.At.IsZero() {
-		text += " What's shown is of " + s.At.Format("15:04:05") + "."
+		text += " This page shows the state at " + s.At.Format("15:04:05") + "."
 	}
 	b.Text = printable(text)
 	return b
@@ -96,7 +96,7 @@ func ofQueue(q *queueState) (all []banner) {
 	}
 	switch {
 	case q.err != nil:
-		add(banner{Level: "error", Kind: "unreadable", Title: "Its counts can't be read", Text: printable(q.err.Error()), Link: link("server"), Label: "Check"})
+		add(banner{Level: "error", Kind: "unreadable", Title: "The counts can't be read", Text: printable(q.err.Error()), Link: link("server"), Label: "Check"})
 	case c.Paused && c.Waiting > 0:
 		add(banner{Level: "warning", Kind: "paused", Title: "Paused", n: c.Waiting, Link: here, Label: "Resume it there",
 			many: func(n int) string { return waiting(n) + ", and none starts until the queue is resumed." }})
@@ -115,9 +115,9 @@ func ofQueue(q *queueState) (all []banner) {
 	}
 	all = append(all, ofWorkers(q)...)
 	if q.grown.failed >= manyFailed {
-		add(banner{Level: "warning", Kind: "failed", Title: "More and more tasks fail", n: q.grown.failed, Link: link("failed", "name", q.name), Label: "Reasons",
+		add(banner{Level: "warning", Kind: "failed", Title: "Failures are increasing", n: q.grown.failed, Link: link("failed", "name", q.name), Label: "Reasons",
 			many: func(n int) string {
-				return words.Counted(n, "new failure") + " in " + about(q.grown.over) + ". See why, fix the cause, then requeue them."
+				return words.Counted(n, "new failure") + " in " + about(q.grown.over) + ". Fix the cause, then requeue them."
 			}})
 	}
 	if q.grown.waiting >= manyWaiting && q.grown.over >= 20*time.Second && !c.Paused && c.Workers > 0 && c.IdleWorkers == 0 {
@@ -133,23 +133,23 @@ func ofQueue(q *queueState) (all []banner) {
 func ofWorkers(q *queueState) (all []banner) {
 	// A worker that has just joined may not be registered yet.
 	if n := q.counts.Workers - len(q.workers); n > 0 && q.err == nil && !q.unlisted && (q.missing > 3*time.Second || len(q.workers) == 0) {
-		held := "Tasks that it holds return"
+		held := "After eviction, the tasks return to the front."
 		if len(q.workers) == 0 {
-			held = "No other worker is there to return its tasks: start a peer. They return"
+			held = "No worker is left to evict and return the tasks: start a peer."
 		}
 		all = append(all, banner{Level: "warning", Kind: "suspect", Queue: q.name, Title: "A worker has stopped answering",
-			Text: fmt.Sprintf("%s of %d no longer sends heartbeats. %s to the front once it's evicted.", words.Counted(n, "worker"), q.counts.Workers, held),
+			Text: fmt.Sprintf("%s of %d stopped sending heartbeats. %s", words.Counted(n, "worker"), q.counts.Workers, held),
 			Link: link("workers", "q", q.name), Label: "Its workers"})
 	}
 	if leases := leases(q); len(leases) > 1 {
 		all = append(all, banner{Level: "warning", Kind: "leases", Queue: q.name, Title: "Workers have different leases",
-			Text: fmt.Sprintf("The workers of this queue have leases of %s, so they evict each other after different times. Use one lease.", strings.Join(leases, " and ")),
+			Text: fmt.Sprintf("The workers of this queue have leases of %s, so they evict each other after different times. Use the same lease for all.", strings.Join(leases, " and ")),
 			Link: link("workers", "q", q.name), Label: "Its workers"})
 	}
 	return all
 }
 
-// about formats a span. It rounds 55 s to 75 s to a minute, since snapshots are some time apart.
+// about formats a duration. It rounds 55 s to 75 s to a minute, since the time between snapshots varies.
 func about(d time.Duration) string {
 	if d > 55*time.Second && d < 75*time.Second {
 		d = time.Minute
@@ -192,7 +192,7 @@ const (
 // Folded returns the banners, with similar ones of several queues folded into one.
 func (p *page) Folded() folded { return fold(p.Banners) }
 
-// A folded is the worst banners, and the rest.
+// A folded has the worst banners, and the rest.
 type folded struct{ First, Rest []banner }
 
 func fold(all []banner) (f folded) {

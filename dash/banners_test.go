@@ -28,9 +28,9 @@ func TestBanners(t *testing.T) {
 		{"no worker, later", queueState{counts: inspect.QueueStats{Scheduled: 1}}, "warning no-worker 1 task scheduled"},
 		{"paused", queueState{counts: inspect.QueueStats{Waiting: 1, Paused: true}}, "warning paused 1 task is waiting, and none starts until"},
 		{"paused, empty", queueState{counts: inspect.QueueStats{Paused: true}}, "notice paused No task starts"},
-		{"suspect", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one}, missing: 4 * time.Second}, "warning suspect 1 worker of 2 no longer sends heartbeats"},
+		{"suspect", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one}, missing: 4 * time.Second}, "warning suspect 1 worker of 2 stopped sending heartbeats"},
 		{"just joined", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one}}, ""},
-		{"all dead", queueState{counts: inspect.QueueStats{Workers: 1, Running: 3}}, "warning suspect No other worker is there to return its tasks: start a peer"},
+		{"all dead", queueState{counts: inspect.QueueStats{Workers: 1, Running: 3}}, "warning suspect No worker is left to evict"},
 		{"leases", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one, two}}, "warning leases leases of 1 min and 3 s"},
 		{"failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, failed: 12}}, "warning failed 12 new failures in 1 min"},
 		{"few failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, failed: 2}}, ""},
@@ -59,7 +59,7 @@ func TestBanners(t *testing.T) {
 		is.Equal(away(&snapshot{err: errors.New(err)}).Title, title)
 	}
 	is.Equal(away(&snapshot{err: fmt.Errorf("x: %w", worqr.ErrShutdown)}).Title, "This process is shutting down")
-	is.True(strings.Contains(away(&snapshot{err: errors.New("x"), At: time.Now()}).Text, "What's shown is of "))
+	is.True(strings.Contains(away(&snapshot{err: errors.New("x"), At: time.Now()}).Text, "This page shows the state at "))
 }
 
 // Banners of the same kind are folded into one, with the sum. The worst are shown, and the others are in a list

@@ -42,7 +42,7 @@ type series struct {
 	values []float64
 }
 
-// now returns the last value. It's not ok if the series ended before recent.
+// now returns the last value. ok is false if that is older than recent.
 func (s series) now(at time.Time) (value float64, ok bool) {
 	n := len(s.values)
 	if n == 0 || at.Sub(s.at[n-1]) > recent {
@@ -58,9 +58,8 @@ const (
 	apart    = 2 * time.Second
 )
 
-// smooth averages a series over the last seconds, since one that goes up and down each second would fill the
-// chart. The times of its points are multiples of apart, except the last, so that a line moves without changing
-// its shape.
+// smooth returns a moving average, since a series that goes up and down each second would fill the chart. The
+// times of its points are multiples of apart, except the last, so that a line moves without changing its shape.
 func (s series) smooth() series {
 	thin := series{name: s.name}
 	first, sum := 0, 0.0
@@ -152,7 +151,7 @@ func mark(v, most float64, unit string) string {
 	return measure(v, unit)
 }
 
-// durations are the possible tops of a chart of time, in seconds. Their halves are round, too.
+// durations are the possible upper limits of a chart of durations, in seconds. Their halves are round, too.
 var durations = []float64{1, 2, 4, 10, 20, 60, 2 * 60, 4 * 60, 10 * 60, 20 * 60, 3600, 2 * 3600, 4 * 3600, 12 * 3600, 24 * 3600, 48 * 3600}
 
 // scale returns a round number above all values, and the lines below it.

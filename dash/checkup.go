@@ -19,8 +19,8 @@ type checkup struct {
 
 	mu    sync.Mutex // protects the fields below
 	now   checkState
-	again bool      // one more after the one in progress
-	of    time.Time // when the check of the report began
+	again bool      // check once more after the current check
+	of    time.Time // when the reported check began
 	err   error
 }
 
@@ -45,7 +45,7 @@ const (
 // fewKeys are read quickly.
 const fewKeys = 20_000
 
-// mostChecked is how many tasks a fleet may have for automatic checks.
+// mostChecked is the number of tasks up to which a fleet is checked automatically.
 const mostChecked = 100_000
 
 // follow starts a check if a snapshot shows that one is due. After an action, one is due

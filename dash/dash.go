@@ -27,8 +27,8 @@ import (
 // Options configure a dashboard. A zero field means the default.
 //
 // A function that panics, calls runtime.Goexit or blocks for ten seconds breaks nothing else:
-// Authorize then refuses, the payload is shown as "(cannot be shown)", and the queue whose handle is
-// missing can't be read. The log has each function's first failure, with the stack of a panic.
+// Authorize then refuses, the payload is shown as "(cannot be shown)", and the queue can't be read.
+// The log has each function's first failure, with the stack of a panic.
 type Options struct {
 	// Title names the fleet at the top of each page; "" is "worqr".
 	Title string
@@ -84,7 +84,7 @@ const (
 	Sweep           Verb = "sweep"
 )
 
-// These pages and actions concern all queues, whatever name a request has.
+// These pages and actions concern all queues, even if a request names one.
 var (
 	pagesOfAll = []string{"", "overview", "workers", "server"}
 	verbsOfAll = []Verb{Check, FailWorker, Sweep}

@@ -33,16 +33,16 @@ func summary(c *inspect.TaskCopy) string {
 	return strings.Join(all, " ")
 }
 
-// where describes what the name of the state doesn't.
+// where adds to the name of the state.
 func where(c *inspect.TaskCopy) string {
 	switch c.State {
 	case inspect.CopyScheduled:
 		if d := time.Until(c.DueAt); d > 0 {
 			return "Starts in " + span(d) + "."
 		}
-		return "Due for " + span(time.Since(c.DueAt)) + "."
+		return "Due " + span(time.Since(c.DueAt)) + " ago."
 	case inspect.CopyBlocked:
-		return "Starts once the task that runs under its key has ended."
+		return "Starts once the running task with its key has ended."
 	case inspect.CopyRunning:
 		text := "On " + printable(cmp.Or(c.WorkerName, c.WorkerID))
 		if !c.StartedAt.IsZero() {

@@ -51,7 +51,7 @@ func filtered(query url.Values) (*filter, error) {
 	if text := query.Get("since"); text != "" {
 		since, err := time.ParseDuration(text)
 		if err != nil || since <= 0 {
-			return f, fmt.Errorf("%q isn't a time that may have passed, such as 30m or 24h", line(text, 40))
+			return f, fmt.Errorf("%q isn't a positive duration, such as 30m or 24h", line(text, 40))
 		}
 		f.from = time.Now().Add(-since)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// A found task has what listings show of it, in addition to its explanation.
+// A found task has what listings, but not explanations, show of it.
 type found struct {
 	Payload []byte
 	Key     string
@@ -57,8 +57,8 @@ func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopySta
 	return nil, err
 }
 
-// glance is find for a page, in the time that it has for a list: a stream makes the page again and
-// again, and other pages wait for it.
+// glance is find with a list's time limit, for pages: a stream renders its page again and again, and
+// other pages wait for that.
 func (d *dashboard) glance(ctx context.Context, queue string, in []inspect.CopyState, is func(key string, payload []byte) bool) (*found, error) {
 	ctx, end := context.WithTimeout(ctx, listTime)
 	defer end()

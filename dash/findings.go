@@ -81,7 +81,7 @@ var told = []inspect.FindingKind{"eviction-policy", "stalled", "overdue", "retry
 var titles = map[inspect.FindingKind]string{
 	"eviction-policy": "Redis may evict tasks", "persistence": "Redis may lose tasks when it stops", "memory": "Redis is almost full",
 	"leases": "Workers have different leases", "expired-worker": "A worker's lease has expired", "stalled": "No handler is free",
-	"overdue": "Scheduled tasks are late", "retrying": "Many tasks are waiting for a retry", "long-run": "A task has run for very long",
+	"overdue": "Scheduled tasks are late", "retrying": "Many tasks are waiting for a retry", "long-run": "A task has been running for very long",
 	"backlog": "The backlog exceeds its limit", "clock": "Clocks differ", "replication": "A failover may lose writes",
 	"unfinished-return": "Tasks of a dead worker weren't all returned", "vulnerable": "This version of Redis has known vulnerabilities",
 }

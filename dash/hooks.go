@@ -28,8 +28,8 @@ type hooks struct {
 const unshown = "(cannot be shown)"
 
 const (
-	errQueueHook     = sentence("the function Options.Queue of this dashboard has failed; the log says how")
-	errAuthorizeHook = sentence("The function Options.Authorize of this dashboard has failed, so nothing is allowed; the log says how.")
+	errQueueHook     = sentence("this dashboard's Options.Queue function failed; see the log")
+	errAuthorizeHook = sentence("This dashboard's Options.Authorize function failed, so nothing is allowed; see the log.")
 )
 
 // hookPatience is how long a hook may take. It's a variable for tests.
@@ -99,7 +99,7 @@ func (h *hooks) tell(name, why string, stack []byte) {
 	if told {
 		return
 	}
-	h.log.Error("worqr: dashboard: a function of Options has failed; further failures of it aren't logged",
+	h.log.Error("worqr: dashboard: a function in Options failed; its further failures aren't logged",
 		slog.String("function", name), slog.String("error", why), slog.String("stack", string(stack)))
 }
 

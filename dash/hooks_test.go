@@ -47,9 +47,9 @@ func TestHooksFail(t *testing.T) {
 				return p.Queue(name)
 			}})
 			peertest.Enqueue(t, p.Queue("well"), "x")
-			broken.shows("", "Options.Queue of this dashboard has failed", "1 task is waiting")
+			broken.shows("", "Options.Queue function failed", "1 task is waiting")
 			for _, page := range []string{"queue?name=q", "failed?name=q", "task?name=q&key=k", "recurring"} {
-				broken.shows(page, "Options.Queue of this dashboard has failed")
+				broken.shows(page, "Options.Queue function failed")
 			}
 			broken.shows("queue?name=well", "<code>x</code>")
 			is.Equal(broken.post("act", "verb", "pause", "name", "q").StatusCode, http.StatusBadGateway)

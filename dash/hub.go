@@ -110,7 +110,7 @@ func (h *hub) history() history {
 
 // A watcher is an open page in a browser.
 type watcher struct {
-	page string                                           // pages with the same text show the same
+	page string                                           // watchers with the same text show the same page
 	make func(context.Context, *snapshot) (blocks, error) // returns what the page shows now
 	told chan blocks                                      // holds one: only the latest counts
 }
@@ -202,7 +202,7 @@ func (h *hub) loop() {
 }
 
 // tell renders each page once, and sends it to its watchers. A page that reads long lists takes at
-// most a fifth of the time: rests has until when it isn't rendered again.
+// most a fifth of the time: rests has the time before which it isn't rendered again.
 func tell(ctx context.Context, now *snapshot, all map[*watcher]bool, rests map[string]time.Time) {
 	ctx, end := context.WithTimeout(ctx, readTimeout)
 	defer end()

@@ -24,7 +24,7 @@ type page struct {
 	Tab     string // the current one
 	Heading string
 	Fleet   string // Options.Title
-	Actions bool   // are allowed
+	Actions bool   // actions are allowed
 	Query   url.Values
 	Now     *snapshot
 	Banners []banner
@@ -72,7 +72,7 @@ func (d *dashboard) write(w http.ResponseWriter, r *http.Request, status int, p 
 	var b bytes.Buffer
 	p.Fleet, p.Actions = d.opts.Title, d.opts.AllowActions
 	if err := templates().ExecuteTemplate(&b, "page", p); err != nil {
-		http.Error(w, "the page can't be made: "+err.Error(), http.StatusInternalServerError)
+		http.Error(w, "the page can't be rendered: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

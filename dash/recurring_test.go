@@ -17,7 +17,7 @@ func TestRecurring(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
 	b := browse(t, p, &dash.Options{AllowActions: true, Interval: 100 * time.Millisecond})
-	b.shows("recurring", "Nothing recurs here.")
+	b.shows("recurring", "There are no recurring tasks.")
 	ran := make(chan string, 10)
 	fails := make(chan bool, 1)
 	for _, name := range []string{"jobs", "reports"} {

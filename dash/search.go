@@ -205,7 +205,7 @@ type result struct {
 	Over    bool
 	Err     string
 	Begun   time.Time
-	PerS    float64 // how many it looks at in a second
+	PerS    float64 // tasks searched per second
 }
 
 // Left returns how long the search of total tasks will take, or "" if that's unknown.

@@ -17,7 +17,7 @@ type serverBody struct {
 	Answer    time.Duration // of Redis
 	PingError string
 	Took      time.Duration
-	Worker    string    // this process's id; "" if it isn't one
+	Worker    string    // this process's worker id; "" if it isn't a worker
 	Ready     string    // why it isn't ready; "" if it is
 	Beat      time.Time // its last heartbeat
 	Stats     inspect.PeerStats

@@ -15,7 +15,7 @@ import (
 type blocks map[string]string
 
 // How long sending to a browser may take, the longest time between two messages, which may be
-// comments, and how long a stream lasts. The browser connects again.
+// comments, and how long a stream lasts before the browser has to reconnect.
 const (
 	sendTimeout   = 10 * time.Second
 	keepAlive     = 15 * time.Second
@@ -52,7 +52,7 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) 
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // otherwise nginx would buffer events
 	if r.Method == http.MethodHead {
-		return // a client that asks for the headers would wait for the end
+		return // otherwise the client would wait for the end of the stream
 	}
 	ctx, end := context.WithTimeout(r.Context(), longestStream)
 	defer end()

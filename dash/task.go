@@ -59,10 +59,10 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 		case body.Found != nil:
 			e, err = q.Explain(ctx, body.Found.Payload)
 		case errors.Is(err, context.DeadlineExceeded):
-			body.Asked, body.Err = true, "Reading the lists of this queue takes too long. To search for the task, give its payload or key."
+			body.Asked, body.Err = true, "Reading the lists of this queue takes too long. To search for the task, enter its payload or key."
 			return p, nil
 		case err == nil:
-			body.Asked, body.Err = true, "The task isn't among the first "+words.Grouped(mostRows)+" of any list of this queue: it has probably ended. To search for it, give its payload or key."
+			body.Asked, body.Err = true, "The task isn't among the first "+words.Grouped(mostRows)+" of any list of this queue: it has probably ended. To search for it, enter its payload or key."
 			return p, nil
 		}
 	default:

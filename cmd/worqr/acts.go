@@ -184,14 +184,14 @@ func (p *play) cancel(ctx context.Context) error {
 	return nil
 }
 
-// drain waits until all tasks are done, or until end.
+// drain waits until all tasks have ended, but not after end.
 func (p *play) drain(ctx context.Context, end time.Time) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, end, errEnd)
 	defer cancel()
 	err := p.tally.until(ctx, func() bool { return p.tally.add().open() == 0 })
 	switch {
 	case errors.Is(err, errEnd):
-		p.journal.add(plain, "", "that is all; the peers finish what they run, and leave")
+		p.journal.add(plain, "", "time is up; the peers finish their running tasks, and leave")
 		return nil
 	case err == nil:
 		p.journal.add(good, "", "all tasks are finished; the peers leave")

@@ -13,8 +13,8 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// asGiven reads a text byte for byte: payloads and keys may be any bytes. The parser's own mapper converts them
-// to JSON, which loses bytes that aren't UTF-8.
+// asGiven reads text byte for byte: payloads and keys may be any bytes. The parser's own mapper converts them to
+// JSON, which loses bytes that aren't UTF-8.
 var asGiven = kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
 	text, err := given(ctx)
 	target.SetString(text)
@@ -26,7 +26,7 @@ func given(ctx *kong.DecodeContext) (string, error) {
 	token, err := ctx.Scan.PopValue("string")
 	text, ok := token.Value.(string)
 	if err == nil && !ok {
-		err = fmt.Errorf("expected a text, not %T", token.Value)
+		err = fmt.Errorf("expected text, not %T", token.Value)
 	}
 	return text, err
 }
@@ -46,7 +46,7 @@ func (p prefixName) Validate() error {
 // A leaseTime is a lease from the command line; 0 if none was given.
 type leaseTime time.Duration
 
-// Decode is called by kong. It refuses a lease of 0, which the library takes for the fleet's lease.
+// Decode is called by kong. It refuses a lease of 0, which to the library means the default.
 func (l *leaseTime) Decode(ctx *kong.DecodeContext) error {
 	text, err := given(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 type benchCommand struct {
-	Redis string `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis to measure; the default is redis://localhost:6379. The command has its own prefix, and removes its keys at the end. The user needs all keys and SCAN."`
+	Redis string `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis to measure; the default is redis://localhost:6379. The command has its own prefix, and removes its keys at the end. The Redis user needs access to all keys, and SCAN."`
 	form
 	Tasks       int `default:"50000" help:"How many tasks; the default is 50000."`
 	Size        int `default:"100" help:"Size of a payload in bytes; the default is 100."`
@@ -67,7 +67,7 @@ func (c *benchCommand) Run(ctx context.Context, con *console) (err error) {
 	if err != nil {
 		return err
 	}
-	return c.tell(con.out, row, "round trip   %s\nenqueue      %s/s, %d in each call\nwork off     %s/s, %d handlers\nlatency      %s from Enqueue to the handler of an idle queue",
+	return c.tell(con.out, row, "round trip   %s\nenqueue      %s/s, %d in each call\nprocess      %s/s, %d handlers\nlatency      %s from Enqueue to the handler of an idle queue",
 		micro(row.RoundTrip), words.Grouped(row.Enqueued), c.Batch, words.Grouped(row.Finished), c.Concurrency, micro(row.Latency))
 }
 

@@ -64,8 +64,8 @@ func (b *broker) close() {
 	}
 }
 
-// ahead returns how far the clock of Redis is ahead of the local one, or a little more: by less
-// than a round trip. In a cluster, it considers the clock furthest ahead.
+// ahead returns how far the clock of Redis is ahead of the local one. The result may be too high by less than a
+// round trip. In a cluster, it's about the clock furthest ahead.
 func (b *broker) ahead(ctx context.Context) (ahead time.Duration, err error) {
 	ahead = math.MinInt64
 	err = b.with(func(r *topology.Router) error {
@@ -113,8 +113,7 @@ func (b *broker) clean() error {
 	return nil
 }
 
-// sweeps removes the keys, if there are any. Before there are, it checks that the user is allowed to remove
-// them.
+// sweeps removes the keys, if there are any. If there are none, it only checks that the user may remove them.
 func (b *broker) sweeps(ctx context.Context) error {
 	if b.own != nil {
 		return nil

@@ -16,7 +16,7 @@ type cancelCommand struct {
 	onQueue
 	Payload *string       `arg:"" optional:"" help:"Payload of the task; all its copies are canceled. Without it or --key, it's read from standard input, byte for byte."`
 	Key     *string       `placeholder:"KEY" help:"Cancel the tasks under this key, whatever their payload."`
-	Wait    time.Duration `default:"30s" help:"How long to wait until running copies have stopped; the default is 30s, 0s is not at all."`
+	Wait    time.Duration `default:"30s" help:"How long to wait for running copies to stop; the default is 30s, and 0s doesn't wait."`
 }
 
 // Validate is called by kong.
@@ -63,11 +63,11 @@ func (c *cancelCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	if late && c.Wait > 0 {
-		con.say("a copy is still running after %s; look for its worker: worqr explain", age(c.Wait))
+		con.say("a copy is still running after %s; to find its worker: worqr explain", age(c.Wait))
 	}
 	none := !late && row.Removed+row.Stopped+row.Finished == 0
 	if none && c.Key == nil {
-		con.say("nothing has this payload; tasks from Add are canceled by key: worqr cancel %s --key KEY", shellQuoted(string(c.Queue)))
+		con.say("no task has this payload; cancel tasks from Add by key: worqr cancel %s --key KEY", shellQuoted(string(c.Queue)))
 	}
 	return toldIf(late && c.Wait > 0 || none, nil)
 }
@@ -139,17 +139,17 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 		}
 	}
 	for _, u := range lost {
-		if err := c.tell(con.out, u.row(), "%s is paused; what runs can't be read: %s", printable(string(u.queue)), printable(u.err.Error())); err != nil {
+		if err := c.tell(con.out, u.row(), "%s is paused; its running tasks can't be read: %s", printable(string(u.queue)), printable(u.err.Error())); err != nil {
 			return err
 		}
 	}
 	if late {
-		con.say("not drained after %s; what runs: worqr running %s", age(c.Timeout), strings.Join(shellQuotedAll(c.Queues), " "))
+		con.say("not drained after %s; list the running tasks: worqr running %s", age(c.Timeout), strings.Join(shellQuotedAll(c.Queues), " "))
 	}
 	return toldIf(late, cmp.Or(failed, someUnread(len(lost))))
 }
 
-// wait waits until no task of the queues runs, as far as they can be read.
+// wait waits until no task of the readable queues runs.
 func (c *drainCommand) wait(ctx context.Context, con *console, f *fleet, queues queueNames) (rows []drainedRow, lost []*unread, err error) {
 	last := -1
 	err = every(ctx, 100*time.Millisecond, func() (bool, error) {
@@ -192,7 +192,7 @@ func shellQuotedAll(all queueNames) (quoted []string) {
 type deleteCommand struct {
 	onQueue
 	confirmation
-	Failed bool `help:"Delete its failed tasks instead of those that wait. To delete some of them, use: worqr failed --delete."`
+	Failed bool `help:"Delete its failed tasks instead of the waiting ones. To delete some of them, use: worqr failed --delete."`
 }
 
 // Validate is called by kong.

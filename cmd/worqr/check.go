@@ -80,7 +80,7 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if report.Keys == 0 && report.OK() { // an alert that checks the wrong place must not report success
-		return errors.New("nothing was checked: there is no key of a fleet under the prefix")
+		return errors.New("nothing was checked: no key of a fleet has this prefix")
 	}
 	return toldIf(!isWell(report), nil)
 }
@@ -122,7 +122,7 @@ func (c *checkCommand) print(out io.Writer, r *inspect.CheckReport) error {
 		fix := c.fixOf(f)
 		row.Findings = append(row.Findings, findingRow{string(f.Kind), string(f.Severity), f.Queue, f.Key, f.Subject, f.Text, f.Repaired, fix})
 		advice := c.adviceFor(f, fix)
-		if before, after, ok := strings.Cut(text, f.String()+"\n"); ok && advice != "" && advice != last { // once for several
+		if before, after, ok := strings.Cut(text, f.String()+"\n"); ok && advice != "" && advice != last { // once if several have it
 			b.WriteString(before + f.String() + "\n  " + advice + "\n")
 			text, last = after, advice
 		}

@@ -55,7 +55,7 @@ func spawn(number int, as peerCommand, hear func(*child, report), failed func(er
 		if c.ending.Load() {
 			return
 		}
-		failed(fmt.Errorf("%s has ended by itself: %w\n%s", c.name(), err, strings.TrimSpace(c.said.String())))
+		failed(fmt.Errorf("%s ended unexpectedly: %w\n%s", c.name(), err, strings.TrimSpace(c.said.String())))
 	}()
 	return c, nil
 }

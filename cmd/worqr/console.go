@@ -16,7 +16,7 @@ type console struct {
 	out, errs io.Writer
 }
 
-// say prints a message for the person, and not for a program behind a pipe.
+// say prints a message for the user to stderr, so that a pipe doesn't get it.
 func (con *console) say(format string, args ...any) {
 	fmt.Fprintln(con.errs, "worqr:", printable(strings.TrimPrefix(fmt.Sprintf(format, args...), "worqr: "))) // nowhere to report errors
 }

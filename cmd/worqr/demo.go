@@ -10,7 +10,7 @@ import (
 
 type demoCommand struct {
 	form
-	Redis   string  `env:"REDIS_URL" placeholder:"URL" help:"Redis to use. The demo has its own prefix, and removes its keys at the end. The user needs all keys and SCAN. By default, the demo runs an in-memory Redis."`
+	Redis   string  `env:"REDIS_URL" placeholder:"URL" help:"Redis to use. The demo has its own prefix, and removes its keys at the end. The Redis user needs access to all keys, and SCAN. By default, the demo runs an in-memory Redis."`
 	Seconds float64 `default:"14" help:"Maximum duration in seconds."`
 	Plain   bool    `help:"Print lines instead of drawing on the terminal."`
 }

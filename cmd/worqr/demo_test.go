@@ -43,7 +43,7 @@ var story = []string{
 	`to the front of the queue`,
 	`film 001 starts again`,
 	`invoice 003 is requeued`,
-	`invoice 003 finishes after all`,
+	`invoice 003 finishes in the end`,
 	`context\.Cause is worqr\.ErrCanceled`,
 	`1 stopped`,
 	`of 1 scheduled, \d+ ms after its time`,

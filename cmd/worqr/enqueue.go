@@ -20,7 +20,7 @@ type enqueueCommand struct {
 	Whole    bool     `help:"All of standard input is one payload, byte for byte."`
 	Unique   bool     `help:"Skip payloads that are already waiting or running (only those enqueued with --unique count)."`
 
-	Key string        `placeholder:"KEY" help:"Put one task under this key. A task that waits under it is replaced."`
+	Key string        `placeholder:"KEY" help:"Give the one task this key. A waiting task with the same key is replaced."`
 	In  time.Duration `placeholder:"DURATION" help:"Start the tasks after this time, such as 90s or 2h."`
 	At  time.Time     `placeholder:"TIME" help:"Start the tasks at this time, such as 2026-01-31T09:00:00Z."`
 
@@ -102,13 +102,13 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 	if c.JSON {
 		err = printJSON(con.out, map[string]int{"enqueued": enqueued, "left_out": left})
 	} else if c.Once != "" {
-		con.say("the task was added, or had been before") // Add returns the same key
+		con.say("the task was added by this command, or by an earlier one") // Add returns the same key
 	} else {
 		con.say("%s enqueued", words.Counted(enqueued, "task"))
 	}
 	if err == nil && left > 0 {
 		if !c.JSON {
-			con.say("%s left out: an equal one waits or runs", words.Counted(left, "task"))
+			con.say("%s skipped: an equal one is waiting or running", words.Counted(left, "task"))
 		}
 		return errTold
 	}
@@ -170,8 +170,8 @@ func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byt
 // tries is how often a batch is sent if its replies are lost.
 const tries = 5
 
-// enqueueSurely enqueues payloads. If the reply is lost it repeats the call, which has no effect if the first
-// one was carried out.
+// enqueueSurely enqueues payloads. If the reply is lost, it repeats the call, which has no effect if the first
+// one succeeded.
 func enqueueSurely(ctx context.Context, q *worqr.Queue, batch [][]byte) (err error) {
 	nonce := rand.Text()
 	for range tries {
@@ -211,7 +211,7 @@ func (c *enqueueCommand) batches(ctx context.Context, con *console) iter.Seq2[[]
 		var err error
 		select {
 		case err = <-failed:
-		case <-ctx.Done(): // standard input may stay silent
+		case <-ctx.Done(): // standard input may block forever
 			err = ctx.Err()
 		}
 		if err != nil {
@@ -263,7 +263,7 @@ func (c *enqueueCommand) read(ctx context.Context, con *console, lines chan<- []
 		return nil
 	}
 	if isTerminal(con.in) {
-		con.say("reading lines from standard input, a payload each; press Ctrl-D to end")
+		con.say("reading payloads from standard input, one per line; press Ctrl-D to end")
 	}
 	scanner := bufio.NewScanner(con.in)
 	scanner.Buffer(nil, worqr.DefaultMaxPayload+1)

@@ -47,7 +47,7 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 		err = c.ask(con, c.Worker, "evict the worker "+id+who+" and return its tasks")
 	} else {
 		id = c.Worker // it may still have tasks
-		err = c.askFor(con, c.Worker, unknown, "still evict that id")
+		err = c.askFor(con, c.Worker, unknown, "evict that id anyway")
 	}
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ type failedCommand struct {
 	Group   bool          `help:"Count the tasks by kind and error, instead of listing them. Errors that differ only in ids, numbers or quoted text count as one."`
 	Requeue bool          `help:"Requeue the matching tasks, after asking."`
 	Delete  bool          `help:"Delete the matching tasks, after asking."`
-	DryRun  bool          `help:"Say how many tasks --requeue or --delete would act on, and do nothing."`
+	DryRun  bool          `help:"Print how many tasks --requeue or --delete would act on, and change nothing."`
 }
 
 // Validate is called by kong.
@@ -62,7 +62,7 @@ func (c *failedCommand) Validate() error {
 	case c.Group && acts:
 		return usage("--group can't be combined with --requeue or --delete")
 	case c.Limit > 0 && acts:
-		return usage("--limit is for listing; it goes with neither --requeue nor --delete")
+		return usage("--limit can't be combined with --requeue or --delete")
 	}
 	return c.given(string(c.Queue))
 }
@@ -265,7 +265,7 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 	if err = toldIf(n < max(len(c.IDs), 1), err); err == nil && c.All {
 		for _, err := range q.Failed(ctx) {
 			if err == nil {
-				con.say("a task stays: its key has a waiting task, or it failed meanwhile; list it with worqr failed %s", shellQuoted(string(c.Queue)))
+				con.say("a task stays: its key has a waiting task, or it failed in the meantime; list it with worqr failed %s", shellQuoted(string(c.Queue)))
 			}
 			return cmp.Or(err, errTold)
 		}

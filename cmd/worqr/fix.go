@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// repair stands for the check command that repairs.
+// repair is the check command that repairs.
 const repair = "check --repair --lease LEASE"
 
 // fixes are the commands that fix a finding, or show more of it. QUEUE stands for its queue. Those
@@ -45,8 +45,8 @@ func (t *target) fixOf(f inspect.Finding) string {
 	return t.command(fixes[f.Kind], strings.TrimSuffix(f.Queue, " (failed)"))
 }
 
-// service returns the advice if no worker serves a queue. It isn't a command to paste: that would give the
-// tasks to any program.
+// service returns the advice if no worker serves a queue. It isn't a command to paste, since that might give the
+// tasks to the wrong program.
 func (t *target) service(queue string) string {
 	return "start the service that handles it (`" + t.command("work QUEUE -- PROGRAM", queue) + "` if that's a program)"
 }
@@ -62,7 +62,7 @@ func (t *target) adviceFor(f inspect.Finding, fix string) string {
 	return ""
 }
 
-// reasons are the commands for what keeps a task from running.
+// reasons are the commands that fix, or show more of, a reason why a task doesn't run.
 var reasons = map[inspect.Reason]string{
 	inspect.ReasonPaused:       "resume QUEUE",
 	inspect.ReasonBusy:         "running QUEUE",
@@ -110,7 +110,7 @@ func shellQuoted(word string) string {
 	case plainWord.MatchString(word):
 		return word
 	case printable(word) != word:
-		return "QUEUE" // it can't be shown unchanged
+		return "QUEUE" // the word can't be shown unchanged
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -31,7 +31,7 @@ func (j *journal) add(t shade, mark, format string, args ...any) {
 	j.tell(n)
 }
 
-// all returns the notes so far. They don't change anymore.
+// all returns the notes added until now. They don't change anymore.
 func (j *journal) all() []note {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -31,7 +31,7 @@ func (p *play) hear(c *child, r report) {
 		p.tally.tried(j.id, r.At)
 		mark := "retry"
 		if r.Retries > 0 {
-			mark = "" // the first is enough
+			mark = "" // one mark is enough
 		}
 		p.journal.add(bad, mark, "%v fails on %s: %s; retry in %s", j, c.name(), r.Reason, ms(r.Pause))
 	case reportCanceled:
@@ -58,7 +58,7 @@ func (p *play) done(j job) {
 	f := p.tally.finished(j.id)
 	switch {
 	case f.fixed:
-		p.journal.add(good, "", "%v finishes after all", j)
+		p.journal.add(good, "", "%v finishes in the end", j)
 	case f.retries > 0:
 		p.journal.add(good, "", "%v finishes on attempt %d", j, f.retries+1)
 	}
@@ -126,8 +126,8 @@ func (p *play) paint(ctx context.Context) {
 	})
 }
 
-// look updates the picture. If Redis doesn't answer, the picture stays as it was;
-// whatever acts will notice.
+// look updates the picture. If Redis doesn't answer, the picture stays as it was:
+// the acting code will notice.
 func (p *play) look(ctx context.Context, pic *picture) {
 	if s, err := p.queue.Stats(ctx); err == nil {
 		pic.waiting = s.Waiting

@@ -1,5 +1,5 @@
-// Command worqr operates the work queue worqr from a shell: it shows the state of a fleet, finds problems, and
-// acts. It works with the Redis of REDIS_URL, while the fleet runs. See "worqr --help" and docs/cli.md. The
+// Command worqr operates worqr queues from a shell: it shows the state of a fleet, finds problems, and fixes
+// them. It uses the Redis at REDIS_URL, while the fleet runs. See "worqr --help" and docs/cli.md. The
 // demo needs nothing but Go. In a clone of the repository:
 //
 //	go run ./cmd/worqr demo
@@ -27,8 +27,8 @@ import (
 type cli struct {
 	Top       topCommand       `cmd:"" group:"look" help:"Watch queues and workers live, with rates; pause and requeue with a key."`
 	Queues    queuesCommand    `cmd:"" group:"look" help:"List queues and their counts."`
-	Workers   workersCommand   `cmd:"" group:"look" help:"List workers, the peers that run now."`
-	Running   runningCommand   `cmd:"" group:"look" help:"List running tasks; --older 10m shows those that run for longer."`
+	Workers   workersCommand   `cmd:"" group:"look" help:"List workers, the running peers."`
+	Running   runningCommand   `cmd:"" group:"look" help:"List running tasks; --older 10m shows those that have run for longer."`
 	Waiting   waitingCommand   `cmd:"" group:"look" help:"List the waiting tasks of a queue."`
 	Scheduled scheduledCommand `cmd:"" group:"look" help:"List the schedule of a queue: tasks with a time, and retries."`
 	Recurring recurringCommand `cmd:"" group:"look" help:"List recurring tasks: their next times, and how the last ones ended."`
@@ -45,7 +45,7 @@ type cli struct {
 	Cancel     cancelCommand     `cmd:"" group:"act" help:"Cancel a task wherever it is, and wait until it has stopped."`
 	Remove     removeCommand     `cmd:"" group:"act" help:"Remove tasks that wait under keys."`
 	Requeue    requeueCommand    `cmd:"" group:"act" help:"Put failed tasks back into their queue."`
-	Pause      pauseCommand      `cmd:"" group:"act" help:"Keep the tasks of queues from starting."`
+	Pause      pauseCommand      `cmd:"" group:"act" help:"Keep tasks of queues from starting."`
 	Resume     resumeCommand     `cmd:"" group:"act" help:"End a pause."`
 	Drain      drainCommand      `cmd:"" group:"act" help:"Pause queues and wait until none of their tasks run."`
 	Delete     deleteCommand     `cmd:"" group:"act" help:"Delete all waiting tasks of a queue."`
@@ -68,9 +68,9 @@ type cli struct {
 // manual is the introduction in the command's help.
 const manual = `A peer-to-peer work queue on Redis: look at a fleet, act on it, and run tasks.
 
-The commands work with the Redis of $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, they print JSON, an object a line. Names, payloads and keys are taken byte for byte. Control characters in stored data are escaped.
+The commands use the Redis at $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, they print JSON, one object per line. Names, payloads and keys are taken byte for byte. Control characters in stored data are escaped.
 
-Exit status: 0: it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: wrong usage, or the command failed.`
+Exit status: 0: it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: incorrect usage, or the command failed.`
 
 type versionCommand struct{ form }
 

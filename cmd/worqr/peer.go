@@ -21,7 +21,7 @@ const (
 )
 
 // A peerCommand is one peer of the demo, in a process of its own. It ends when
-// its input does: so it also ends when the demo is killed.
+// its input does, and so when the demo is killed.
 type peerCommand struct {
 	Redis  string        `env:"REDIS_URL" required:""` // not in the arguments, where others would see a password
 	Prefix string        `required:""`

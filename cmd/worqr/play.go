@@ -31,7 +31,7 @@ const (
 type play struct {
 	total   time.Duration
 	broker  *broker
-	peer    *worqr.Peer // enqueues, cancels and looks; works on nothing
+	peer    *worqr.Peer // enqueues, cancels and observes; serves nothing
 	queue   *worqr.Queue
 	tally   *tally
 	crew    *crew

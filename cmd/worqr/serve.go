@@ -21,7 +21,7 @@ import (
 type serveCommand struct {
 	target
 	Listen       string `default:"localhost:7780" placeholder:"HOST:PORT" help:"Where to listen; the default is localhost:7780."`
-	AllowActions bool   `help:"Let visitors act: pause, requeue, cancel, delete. Without it, the dashboard is read-only."`
+	AllowActions bool   `help:"Allow actions: pause, requeue, cancel, delete. By default, the dashboard is read-only."`
 	HidePayloads bool   `help:"Don't show payloads."`
 	Title        string `placeholder:"TEXT" help:"Title of the pages."`
 	Password     string `env:"WORQR_PASSWORD" placeholder:"SECRET" help:"Password that the browser asks for, with any user. Pass it in $$WORQR_PASSWORD: other users of the machine can see arguments."`
@@ -98,7 +98,7 @@ func (c *serveCommand) guard(h http.Handler) http.Handler {
 			w.Header().Set("WWW-Authenticate", `Basic realm="worqr"`)
 			http.Error(w, "The password is missing or wrong.", http.StatusUnauthorized)
 		case c.Password == "" && !c.Insecure && !isLocal(host):
-			http.Error(w, "Open the dashboard under localhost.", http.StatusMisdirectedRequest)
+			http.Error(w, "Open the dashboard at localhost.", http.StatusMisdirectedRequest)
 		default:
 			h.ServeHTTP(w, r)
 		}

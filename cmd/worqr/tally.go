@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A tally has the outcome of every task. It counts ids, as they are in the
-// payloads, from actual reports: by Redis (accepted, finished, failed), by the
+// A tally has the outcome of every task. It counts the ids in the payloads, from
+// actual reports: by Redis (accepted, finished, failed), by the
 // peers (started, retried), by the result of a cancel, and in the end from the
 // queue.
 type tally struct {
@@ -256,10 +256,10 @@ func (s summary) print(out io.Writer, st style) error {
 		row(s.Failed, "failed", fmt.Sprintf("went to the failed queue, with the reason; %d requeued", s.Fixed)) +
 		row(s.OnTime, "on time", fmt.Sprintf("of %d scheduled, %v after its time", s.Scheduled, ms(timeOf(s.Late))))
 	if s.Other > 0 {
-		text += row(s.Other, "more", "because a living peer was evicted: this machine is busy")
+		text += row(s.Other, "more", "because a live peer was evicted: this machine is busy")
 	}
 	if s.Gaps > 0 {
-		text += "\n  Some of what Redis said was missed, so finished may be too low.\n"
+		text += "\n  Some events were missed, so finished may be too low.\n"
 	}
 	_, err := io.WriteString(out, text)
 	return err

@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// printable replaces what a terminal would act on: parts of the text come from outside.
+// printable replaces control characters, since parts of the text come from outside.
 func printable(text string) string {
 	var b strings.Builder
 	for i, r := range text {

@@ -11,7 +11,7 @@ import (
 type topCommand struct {
 	target
 	Every    time.Duration `default:"1s" help:"How often to refresh; the default is 1s."`
-	ReadOnly bool          `help:"Disable the keys that act."`
+	ReadOnly bool          `help:"Disable the keys that change queues."`
 }
 
 // Validate is called by kong.
@@ -25,7 +25,7 @@ func (c *topCommand) Validate() error {
 // Run shows the fleet until q.
 func (c *topCommand) Run(ctx context.Context, con *console) error {
 	if !isTerminal(con.out) || !isTerminal(con.in) {
-		return errors.New("top needs a terminal; for programs, there is: worqr queues --json")
+		return errors.New("top needs a terminal; in a script, use: worqr queues --json")
 	}
 	f, err := c.fleet()
 	if err != nil {

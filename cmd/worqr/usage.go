@@ -9,7 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// A usage error describes a wrong use of the command. It repeats only the names of flags: other arguments may
+// A usage error describes incorrect usage of the command. It repeats only the names of flags: other arguments may
 // be a payload, or a URL with a password.
 type usage string
 

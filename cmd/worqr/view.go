@@ -148,7 +148,7 @@ func (c *canvas) seat(name string, s seat) {
 	case s.killed && held > 0:
 		state, how = span{"killed  ", bad}, bad
 	case s.killed:
-		state, how, tasks = span{"killed  ", bad}, dim, "others have its tasks"
+		state, how, tasks = span{"killed  ", bad}, dim, "other peers have its tasks"
 	case held == 0:
 		state, tasks = span{"idle    ", dim}, ""
 	}

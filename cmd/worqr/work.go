@@ -23,7 +23,7 @@ type workCommand struct {
 	MaxRetries  *int          `placeholder:"N" help:"How often a task is retried before it fails for good; the default is 10."`
 	Backoff     time.Duration `placeholder:"DURATION" help:"Retry after this time; the default is 2s, doubling to 5m."`
 	KeepFailed  int           `placeholder:"N" help:"How many failed tasks the queue keeps; the default is 1000."`
-	Exclusive   bool          `help:"Kill the program before another peer can start its task, as when Redis can't be reached."`
+	Exclusive   bool          `help:"Kill the program before another peer can start its task, for example while Redis is down."`
 	Drain       time.Duration `default:"25s" help:"How long programs may keep running after SIGTERM or Ctrl-C; the default is 25s. Then they are killed, and their tasks are returned."`
 	Env         []string      `sep:"none" placeholder:"NAME[=VALUE]" help:"Variable for the program, or one of this process to pass on. May be repeated."`
 	Name        string        `placeholder:"NAME" help:"Name of this worker; the default is host:pid."`
@@ -57,7 +57,7 @@ func (c *workCommand) options() *worqr.HandleOptions {
 	return o
 }
 
-// Run is a peer until a signal ends it.
+// Run runs a peer until a signal ends it.
 func (c *workCommand) Run(ctx context.Context, con *console) error {
 	if err := runnable(c.Command[0]); err != nil {
 		return err
@@ -113,8 +113,8 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-// advised adds the rule that the user lacks to an error in the log: a worker retries and never
-// returns the error. The log has it as text.
+// advised adds the rule that the user lacks to an error in the log, where it is text. A worker retries, and
+// never returns the error.
 func advised(_ []string, a slog.Attr) slog.Attr {
 	text := a.Value.String()
 	if a.Key == "err" && (strings.HasPrefix(text, "NOPERM ") || strings.Contains(text, "permission denied: NOPERM ")) {

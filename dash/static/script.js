@@ -33,7 +33,7 @@
     });
   }
 
-  // A form that deletes can be sent once the name is typed. The server checks it, too.
+  // A form that deletes can be sent once the name has been typed. The server checks it, too.
   function confirmations() {
     for (const form of document.querySelectorAll('form[data-confirm]')) {
       const typed = form.elements.confirm;
@@ -129,8 +129,8 @@
     document.addEventListener('worqr-update', () => { if (chart) show(); });
   }
 
-  // live replaces the parts of the page that have changed. There is one stream, and none while the
-  // page can't be seen.
+  // live replaces the parts of the page that have changed. While the page is hidden, it closes the
+  // stream.
   function live() {
     const from = document.body.dataset.stream, button = document.getElementById('live');
     if (!from || !window.EventSource) return;
@@ -172,7 +172,7 @@
     open();
   }
 
-  // morph makes the children of a node those of another one, and keeps what is the same: so focus,
+  // morph gives a node the children of another one, and keeps those that are the same, so focus,
   // selections, open details and ticked boxes stay.
   function morph(to, from) {
     const next = Array.from(from.childNodes);
@@ -190,7 +190,7 @@
     while (to.childNodes.length > next.length) to.lastChild.remove();
   }
 
-  // identity tells rows apart that have a state of their own.
+  // identity distinguishes nodes that have state of their own.
   function identity(node) {
     return node.nodeName === 'TR' ? node.dataset.worker ?? node.querySelector('input')?.value ?? '' : node.nodeName === 'INPUT' ? node.value : '';
   }

@@ -32,8 +32,8 @@ var (
 	errExpired = fmt.Errorf("%w: the task has ended, and its result has expired", ErrNoResult)
 )
 
-// How long after its last read a watch is read again: if messages arrive; if they don't, and after
-// a failure; and the least, for results that are kept only briefly.
+// The intervals between reads of a watch: while messages arrive; while they don't, or after a
+// failure; and the minimum, for results that are kept only briefly.
 const (
 	slowly  = 10 * time.Second
 	quickly = time.Second
@@ -80,8 +80,7 @@ type watch struct {
 }
 
 // Wait waits until an entry's task has ended, and returns its record, or nil if the task is gone
-// without one. If no task waits or runs there, it returns the last record. It fails with
-// ErrNoResult.
+// without one. If no task waits or runs there, it returns the last record, or ErrNoResult.
 func (h *Hub) Wait(ctx context.Context, q store.Keys, entry string) (*store.Record, error) {
 	c := &caller{began: time.Now(), done: make(chan verdict, 1)}
 	w, err := h.add(q, entry, c)

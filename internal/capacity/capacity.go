@@ -7,9 +7,9 @@
 // share gets units only when it's its turn:
 //
 //   - The turn goes to the highest priority, and among equals to the share that got nothing for the
-//     longest time. So equals take turns, task by task.
+//     longest time. Equals therefore take turns, task by task.
 //   - Every eighth task goes to the share that got nothing for the longest time, whatever its
-//     priority. So each of n shares gets at least one of 8n tasks that are given while it waits.
+//     priority. While it waits, each of n shares therefore gets at least one of every 8n tasks.
 //   - If some units are free, but too few for the share whose turn it is, they are held back for it,
 //     even from higher priorities, so light tasks don't starve a heavy one. While nothing is free,
 //     nothing is held back, and a higher priority that arrives in the meantime goes first.

@@ -130,7 +130,7 @@ var diagnoses = map[inspect.FindingKind]diagnosis{
 		cure: "Repair corrects it.", cured: "It was corrected."},
 	batch: {severity: inspect.SeverityError, says: "The tasks of an accepted batch are gone, or were overwritten.",
 		cure: "Find out what writes to this key. If you restore the list, Repair returns its tasks to the queue. Otherwise delete the key, and Repair drops the batch.", cured: "If its list was restored, it will be moved to the queue. Otherwise the batch was dropped."},
-	added: {severity: inspect.SeverityError, says: "The payload of an added task is gone, or an item of the stream is no added task.",
+	added: {severity: inspect.SeverityError, says: "The payload of an added task is gone, or an item of the stream isn't an added task.",
 		cure: "Repair drops a task whose payload is gone. Other items run as plain tasks; find out what writes to this key.", cured: "It was dropped."},
 	recurring: {severity: inspect.SeverityError, says: "Redis's record of a recurring task is invalid. %s",
 		cure: "Repair corrects it; a peer that has the schedule writes it again.", cured: "It was corrected; a peer that has the schedule writes it again."},

@@ -134,7 +134,7 @@ func (c *checkup) through(n store.Node) error {
 				continue
 			case !f.Ours:
 				c.found(inspect.Finding{Kind: unknown, Severity: inspect.SeverityNotice, Key: words.Clip(f.Name),
-					Text: "worqr has no key with this name. Find out what wrote it, and give that another prefix."})
+					Text: "worqr uses no key with this name. Find out which program wrote it, and give that another prefix."})
 				continue
 			case f.Is == string(f.Key.Type):
 				c.note(f.Key, some)
@@ -254,8 +254,8 @@ func (c *checkup) queues() error {
 	return nil
 }
 
-// maxDoubts limits how many things are checked again. The others are counted: a fleet doesn't have
-// that many, so someone else has written them.
+// maxDoubts limits how many things are checked again; the others are only counted. No fleet has so
+// many, so another program must have written them.
 const maxDoubts = 10_000
 
 // doubt schedules a second check, a lease later.

@@ -19,7 +19,7 @@ const (
 	defaultRetrying = 10
 
 	recently  = time.Hour   // for failures
-	overtakes = 100         // unusually long: since then, this many times as many tasks have started as are running
+	overtakes = 100         // a run is unusually long if this many times the number of running tasks have started since
 	atLeast   = time.Minute // shorter runs aren't reported for that
 )
 

@@ -86,7 +86,7 @@ func (c *checkup) unlisted(e *exam) error {
 		return err
 	}
 	f := inspect.Finding{Kind: registry, Severity: inspect.SeverityNotice, Queue: e.id, Key: c.Space.Registry(),
-		Text: "The queue isn't on the list of queues, so Queues doesn't show it. Repair lists it."}
+		Text: "The queue isn't on the list of queues, so Queues doesn't show it. Repair adds it."}
 	if c.Repair {
 		if err := store.List(c.ctx, c.Runner, c.Space, e.name); err != nil && !store.IsWrongType(err) {
 			return err
@@ -153,12 +153,12 @@ func (c *checkup) unlistedWorker(w string) error {
 		return err
 	}
 	f := inspect.Finding{Kind: roster, Severity: inspect.SeverityNotice, Key: c.Space.Workers(), Subject: words.Clip(w),
-		Text: "A registered worker is not on the list of peers. Repair lists it."}
+		Text: "A registered worker is not on the list of peers. Repair adds it."}
 	if c.Repair {
 		if err := store.Relist(c.ctx, c.Runner, c.Space, w); err != nil && !store.IsWrongType(err) {
 			return err
 		}
-		f.Text, f.Repaired = "A registered worker was not on the list of peers. It was listed.", true
+		f.Text, f.Repaired = "A registered worker was not on the list of peers. It was added.", true
 	}
 	c.found(f)
 	return nil
@@ -177,7 +177,7 @@ func (c *checkup) idler(w string) error {
 	f := inspect.Finding{Kind: roster, Severity: inspect.SeverityNotice, Key: c.Space.Worker(words.Clip(w)), Subject: words.Clip(w),
 		Text: "A worker is registered for queues but serves none of them. If its process is running, look at its log."}
 	if endless {
-		f.Text += " It has no lease; Repair removes its registration, and if it lives it writes that again."
+		f.Text += " It has no lease; Repair removes its registration; if it's alive, it registers again."
 		if c.Repair {
 			if err := store.Unregister(c.ctx, c.Runner, c.Space, w); err != nil {
 				return err
@@ -213,7 +213,7 @@ func (c *checkup) leases(e *exam) error {
 			first = id
 		case lease != c.known[first]:
 			c.found(inspect.Finding{Kind: leases, Severity: inspect.SeverityWarning, Queue: e.id, Key: e.keys.Workers(), Subject: words.Clip(id),
-				Text: fmt.Sprintf("This worker's lease is %v, and worker %s has %v. Give all workers of a queue the same lease. If they belong to two services, give each a prefix.", lease, words.Clip(first), c.known[first])})
+				Text: fmt.Sprintf("This worker's lease is %v, and worker %s has %v. Give all workers of a queue the same lease. If they belong to two services, give each its own prefix.", lease, words.Clip(first), c.known[first])})
 			return nil
 		}
 	}

@@ -208,7 +208,7 @@ func (s *Session) logUnstarted(a *store.Answer, most int) {
 	}
 }
 
-// restore undoes a round that Redis didn't carry out. Its callers get the error.
+// restore undoes a round that Redis didn't execute. Its callers get the error.
 func (s *Session) restore(e *exchange, err error) {
 	m := mishapOf(err)
 	s.mu.Lock()
@@ -348,8 +348,8 @@ func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool, 
 	end.tellLocked(settled{what: what})
 }
 
-// distributeLocked gives tasks to the callers that asked for some, and returns the rest. late
-// reports that the answer came too late, so these tasks go back.
+// distributeLocked gives tasks to the callers that asked for some, and returns the rest. If the
+// answer came too late (late), these tasks go back.
 func (s *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answer, late bool) []*Attempt {
 	for _, w := range e.wants {
 		if w.gone {

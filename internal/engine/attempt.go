@@ -35,7 +35,7 @@ type Attempt struct {
 	ended   bool                 // protected by Session.mu
 	plain   bool                 // it comes from the list
 	added   bool                 // it comes from the added tasks
-	risky   bool                 // one more crash would be its last; a peer runs one such task at a time
+	risky   bool                 // one more crash would fail it; a peer runs one such task at a time
 
 	run   atomic.Pointer[run] // of a handler
 	story *story              // nil if it isn't traced

@@ -11,7 +11,7 @@ const (
 	maxStopping = 1000 // canceled tasks that one round may report as still running
 )
 
-// cancels holds the messages of the cancel channel that a worker has received and not looked up.
+// cancels holds messages of the cancel channel that a worker has received but not looked up.
 //
 // Redis decides which tasks are canceled: answers to rounds bring entries of the cancel log, which
 // cover the tasks with a lower token. (No task of a member has the token of a cancel, so the

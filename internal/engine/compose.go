@@ -9,8 +9,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// compose makes the next round from what has gathered. If there's nothing to send, it returns nil
-// and ends the talk, unless rounds are in flight: the talk continues with their answers.
+// compose makes the next round from what has gathered. If there's nothing to send, it returns nil,
+// and ends the talk unless rounds are in flight.
 func (s *Session) compose(behind ...*exchange) *exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,7 +5,7 @@
 //
 // # Words
 //
-//   - An Engine is what the served queues of one peer share.
+//   - An Engine has what the served queues of one peer share.
 //   - A Queue is one queue of one peer. It has the handler and the slots, and outlives the
 //     incarnations of the worker.
 //   - A Session is one membership of one worker: its rounds, and the tasks it holds.
@@ -34,7 +34,7 @@
 //	s.Unlisten()                  no more messages; call it after Leave or End
 //	s.Last() (round, token)       for the leave or the next join, and to detect lost writes
 //	s.LostWrites(sign)            records that Redis has lost something
-//	s.Missing(token, seen) bool   reports whether a token that it had seen is gone
+//	s.Missing(token, seen) bool   reports whether Redis has lost a token that it had seen
 //
 // The engine calls three callbacks: Membership.Evicted, Config.StuckChanged and Config.LostWrites,
 // all without a lock. A Trace is called under the lock, and only queues the event.
@@ -78,7 +78,7 @@ type Config struct {
 	Trace      Trace
 }
 
-// An Engine is what the served queues of one peer share.
+// An Engine has what the served queues of one peer share.
 type Engine struct {
 	BeforeDigest func(payload []byte) // a hook for tests; otherwise nil
 
@@ -87,7 +87,7 @@ type Engine struct {
 	stories  bool // attempts are traced
 
 	link       link        // the distance to Redis, as measured by rounds
-	risk       atomic.Bool // a task is held that one more crash would fail
+	risk       atomic.Bool // the peer holds a task that would fail after one more crash
 	losses     *rollback
 	background sync.WaitGroup // all goroutines except those of handlers
 

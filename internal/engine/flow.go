@@ -19,7 +19,7 @@ const (
 const (
 	queueTime   = 4 * time.Millisecond   // Redis's time for rounds that peers may have waiting there without resting
 	mostPeers   = 1000                   // upper bound of the estimate
-	rivalry     = 1.25                   // peers; with fewer than this, we count as alone
+	rivalry     = 1.25                   // peers; below this, we count as alone
 	stretch     = 2                      // with rests, the interval between rounds is at most this many times what Redis needs
 	longestRest = 100 * time.Millisecond // unless there are very many peers
 	crowding    = 2                      // the weight of peers beyond queueTime
@@ -28,10 +28,10 @@ const (
 )
 
 // A flow limits how much of Redis's time a peer uses for a queue at a time. When many peers serve a
-// busy queue, each has a round waiting at Redis, and every call to Redis waits for all of these. So
-// a peer that isn't alone sends one round at a time, just large enough to be efficient, and then
-// rests: longer if there are more peers or the answer took longer. While Redis is idle, answers
-// come immediately, and rests are short.
+// busy queue, each has a round waiting at Redis, and every call to Redis waits for all of these.
+// Therefore a peer that isn't alone sends one round at a time, just large enough to be efficient,
+// and then rests: longer if there are more peers or the answer took longer. While Redis is idle,
+// answers come immediately, and rests are short.
 //
 // Peers don't know each other. The tokens show how many tasks all peers have started since our last
 // round, and so how many peers there are, assuming that each does as much as we do. A peer that

@@ -9,7 +9,7 @@ import (
 // A Lease is how long a worker may be silent.
 type Lease struct {
 	Beat  time.Duration // between two heartbeats
-	Grant time.Duration // for how long a heartbeat extends the lease; 0 is forever
+	Grant time.Duration // how long a heartbeat extends the lease; 0 is forever
 	Sure  time.Duration // how long after a renewal the lease certainly holds
 }
 

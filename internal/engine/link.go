@@ -48,6 +48,6 @@ func (d *distance) shortest() time.Duration {
 	return d.least[1]
 }
 
-// way returns how much longer the shortest trip is than a trip to a nearby Redis. Shorter
-// differences are only the time that busy peers make each other wait there.
+// way returns how much longer the shortest trip is than a trip to a nearby Redis. Smaller
+// differences come only from busy peers that wait for each other there.
 func (d *distance) way() time.Duration { return max(d.shortest()-nearby, 0) }

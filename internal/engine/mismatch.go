@@ -6,11 +6,11 @@ import (
 )
 
 // A mismatch estimates how likely it is that Redis and the worker disagree about what the
-// worker holds, as when Redis has lost writes.
+// worker holds, for example because Redis has lost writes.
 type mismatch struct {
 	weight    int
 	looking   bool             // Redis is being asked what the worker holds
-	strangers map[string]int64 // process → token: held only according to Redis, when we last looked
+	strangers map[string]int64 // process → token: held only according to Redis, at the last comparison
 }
 
 const (

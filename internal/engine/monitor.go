@@ -6,9 +6,9 @@ import (
 	"github.com/worqr/worqr/internal/capacity"
 )
 
-// A monitor is the lock of a queue and of its sessions. Code that holds it can defer what must not
-// happen under the lock until it is released. So nothing is logged and no callback runs under the
-// lock, and freed capacity is passed on automatically.
+// A monitor is the lock of a queue and of its sessions. Code that holds it defers what must not
+// happen under the lock, such as logging and callbacks, until Unlock. Unlock also passes on freed
+// capacity.
 type monitor struct {
 	capacity *capacity.Capacity
 

@@ -11,9 +11,9 @@ const (
 	mostBytes  = 16 << 20               // of payloads that are prefetched, even if Prefetch is set
 )
 
-// How many tasks in a row must be fast before any is prefetched. If a slow one comes, the
-// prefetched tasks have to go back, and then start behind others that went back later. So the
-// number grows each time.
+// How many tasks in a row must be fast before any is prefetched. After a slow one, the prefetched
+// tasks have to go back, and may start behind others that went back later. Therefore the number
+// grows each time.
 const (
 	firstTrust = 100
 	nextTrust  = 1000
@@ -80,8 +80,8 @@ func (p *pace) freed(now, began time.Time, size, handlers int) {
 // one will. It is meaningful only while all are busy.
 func (p *pace) slow(now time.Time) bool { return p.busy && now.Sub(p.last) > p.window() }
 
-// ahead returns how many tasks the handlers begin within the window, and a bit more when trips are
-// late. Their run times suffice: they include waiting for each other.
+// ahead returns how many tasks the handlers begin within the window, plus a few when trips are
+// late. It needs only their run times, which include waiting for each other.
 func (p *pace) ahead(handlers int) int {
 	if p.run == 0 || p.calm < max(p.trust, firstTrust) {
 		return 0

@@ -69,8 +69,8 @@ type Options struct {
 	Prefetch    int
 }
 
-// Queue returns a queue of the peer that is served by hand until Serve is called. Until then, only
-// the options MaxCrashes and Keep matter. Its counters belong to name.
+// Queue returns a queue of the peer. Until Serve is called, it's served by hand, and only the options
+// MaxCrashes and Keep matter. Its counters belong to name.
 func (e *Engine) Queue(name, id string, o Options) *Queue {
 	return &Queue{mu: monitor{capacity: e.Capacity}, engine: e, id: id, name: name, counts: e.counted(name), opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
 }
@@ -225,8 +225,8 @@ func (q *Queue) forgoLocked() {
 	q.spare = nil
 }
 
-// needsLocked records whether a task that could start is known to exist: only then do other queues
-// leave room for it.
+// needsLocked records whether the queue is known to have a task that could start. Only then do other
+// queues leave room for it.
 func (q *Queue) needsLocked(s *Session, needs bool) {
 	s.needs = needs
 	q.share.Needs(slices.ContainsFunc(q.sessions, func(o *Session) bool { return o.needs }))

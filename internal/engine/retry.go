@@ -8,8 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// retry repeats a call that Redis refuses because replicas are missing, as happens briefly after a
-// failover. It stops after the time that a call may take.
+// retry repeats a call while Redis refuses it because replicas are missing, as happens briefly after
+// a failover. It stops after the time that a call may take.
 func retry(ctx context.Context, within time.Duration, call func() error) error {
 	began, retry := time.Now(), store.NewBackoff()
 	for {

@@ -19,7 +19,7 @@ type rollback struct {
 	mu     sync.Mutex      // protects the fields below
 	since  time.Time       // the first sign of the last loss
 	queues map[string]bool // that have shown a sign
-	unsaid []string        // queues that haven't been logged
+	unsaid []string        // queues that haven't been logged yet
 	sign   string          // the first sign of unsaid
 	timer  *time.Timer     // logs unsaid; nil while there's nothing to log
 }

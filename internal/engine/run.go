@@ -241,7 +241,7 @@ func (r *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
 func (r *run) storedLocked(end *ending, d settled) {
 	t := r.task
 	err := t.concludeLocked(end.Verb, end.before, d)
-	if err == nil || errors.Is(err, ErrNotOwner) { // in a pair with a Pool's error, it comes first
+	if err == nil || errors.Is(err, ErrNotOwner) { // in a pair with a Pool's error, ErrNotOwner comes first
 		r.queue.storedLocked()
 		return
 	}
@@ -260,8 +260,8 @@ type judgement struct {
 	panicked *panicError // of the handler, or of a method of its error; nil if neither panicked
 }
 
-// judge decides what happens to a task whose handler returned err. It returns the zero judgement if
-// err doesn't matter.
+// judge decides what happens to a task whose handler returned err. If err doesn't matter, it returns
+// the zero judgement.
 //
 // The methods of the error and Backoff are user code. They run in a separate goroutine. If they end
 // it or take longer than Grace, the task is retried with an error that reports this.

@@ -68,7 +68,7 @@ type Session struct {
 	asked     int64      // the turn in which it last took slots
 	hungry    bool       // there may be more tasks than it has asked for
 	needs     bool       // a task is known that could start
-	seat      seat       // the last one
+	seat      seat       // its current or last one
 	offered   bool       // it may ask for tasks, if there are slots for it
 	recalls   int        // how often ready tasks were recalled
 	refused   []*Attempt // tasks still held because Redis refused to take them back
@@ -168,7 +168,7 @@ func (s *Session) start(ctx context.Context, n int) ([]*Attempt, error) {
 }
 
 // await waits for the answer to a request that becomes part of a round. It stops when ctx ends or
-// Redis is silent, since rounds are repeated.
+// Redis is silent: rounds themselves are repeated until they're answered.
 func await[T any](ctx context.Context, s *Session, answer <-chan T) (T, error) {
 	patience := s.engine.CallTimeout
 	timer := timers.Get().(*time.Timer)

@@ -131,7 +131,7 @@ type step int
 
 const (
 	take      step = iota // handle the answer
-	giveUp                // the session has ended: it's unknown what was carried out
+	giveUp                // the session has ended: it's unknown what Redis has carried out
 	evict                 // the worker is no longer a member
 	repeat                // immediately, since a round may be repeated; the callers don't notice
 	otherLane             // it wasn't sent, and the other connection may work
@@ -286,8 +286,8 @@ func (s *Session) worthLocked(now time.Time, flight []*exchange) int {
 	return worth
 }
 
-// earlyLocked returns how long the next round has to wait: if sent earlier, it might overtake the
-// last one in flight, which would then bring nothing.
+// earlyLocked returns how long the next round has to wait. If it were sent earlier, it might overtake
+// the last one in flight, which would then bring nothing.
 func (s *Session) earlyLocked(now time.Time, flight []*exchange) time.Duration {
 	trip := s.far.shortest()
 	return flight[len(flight)-1].sent.Add(trip / time.Duration(s.lanes(trip))).Sub(now)

@@ -37,7 +37,7 @@ const (
 	longestSeat = 4096 // most tasks per turn
 	longestTurn = 50 * time.Millisecond
 	allTurns    = 500 * time.Millisecond // in which every session has a turn; but a turn takes at least two windows
-	prompt      = 20 * time.Millisecond  // how long a session with a seat may take to bring tasks; then other sessions take the slots
+	prompt      = 20 * time.Millisecond  // how long slots are left to a session with a seat that brings no tasks
 )
 
 // seatsLocked returns the number of seats, if up to most tasks may be prefetched.
@@ -88,7 +88,7 @@ func (q *Queue) seatLocked(s *Session, now time.Time) {
 }
 
 // yieldsLocked reports whether the session leaves free slots to one that has a seat and will soon
-// bring tasks for them. If that takes too long, it doesn't.
+// bring tasks for them. It stops yielding if that takes too long.
 func (q *Queue) yieldsLocked(s *Session, now time.Time) bool {
 	if q.seatedLocked(s) {
 		return false

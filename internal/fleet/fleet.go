@@ -70,7 +70,7 @@ type Fleet struct {
 	worker *worker // nil while not started
 }
 
-// Counts are counters of the work done so far.
+// Counts are counters of the work done.
 type Counts struct{ Swept, Returned, Evicted atomic.Int64 }
 
 // A Queue is a queue that the worker serves or should serve.

@@ -11,7 +11,7 @@ import (
 // Peers of a queue should have the same lease. If they don't, either each judges the others by its
 // own lease, or two services share the queue by accident.
 
-// compareLeases warns, once for each queue, of a peer with another lease. It checks two members of
+// compareLeases warns once per queue of a peer with a different lease. It checks two members of
 // each queue: those whose leases end first and last.
 func (w *worker) compareLeases(ctx context.Context) {
 	w.mu.Lock()

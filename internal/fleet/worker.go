@@ -49,7 +49,7 @@ type worker struct {
 	burned   map[membership]bool     // queues from which this id may have been evicted
 	doubtful map[membership]stay     // memberships that may exist and shouldn't
 	compare  time.Time               // when to compare leases with other peers; zero: done
-	warned   map[string]bool         // queues whose differing leases were logged
+	warned   map[string]bool         // queues about which a warning of different leases was logged
 	dead     evictions               // workers evicted recently, with what hasn't been logged yet
 	recalled map[string]store.Worker // registrations of workers that are about to be evicted
 	prune    time.Time               // when to look for dead workers on the roster; zero: none are known

@@ -125,8 +125,8 @@ func NewSalt(i, n int) string {
 	return fmt.Sprintf("%013x", salt)
 }
 
-// AddedPart returns in which of n parts the added task with a key is. It returns false if no added
-// task can have this key.
+// AddedPart returns which of n parts has the added task with a key. It returns false if no added task
+// can have this key.
 func AddedPart(key string, n int) (i int, ok bool) {
 	_, _, salt, ok := splitKey(key)
 	if !ok {

@@ -58,7 +58,7 @@ func (l *Limiter) AllowMany(queue string, several int) bool {
 	return false
 }
 
-// Flush logs how many lines were suppressed so far.
+// Flush logs how many lines were suppressed and not yet reported.
 func (l *Limiter) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,11 +14,11 @@ type ends struct {
 	left map[id]left
 }
 
-// A left is a schedule that this peer has withdrawn. It must end the schedule itself if no peer
-// serves the queue.
+// A left is a schedule that this peer has withdrawn. If no peer serves the queue, this peer must
+// end the schedule.
 type left struct {
 	target store.Target
-	since  time.Time // from when this peer can't have asserted it anymore; zero: not yet
+	since  time.Time // the time from which this peer can't have asserted it; zero: unknown yet
 }
 
 // Over is called when a schedule of a queue is no longer asserted.
@@ -64,9 +64,9 @@ func (s *Schedules) judgesLocked(h *home, l *site, now time.Time) bool {
 	return now.Sub(h.steady) > 2*s.period && now.Sub(l.steady) > 2*s.period
 }
 
-// judgesUntil returns until when, by Redis's clock, a call that begins now may end schedules; 0: it
-// may not. If that clock has jumped ahead, all schedules have expired, and must be asserted again
-// first.
+// judgesUntil returns the time, by Redis's clock, until which a call that begins now may end
+// schedules, or 0 if it may not. If that clock has jumped ahead, all schedules have expired, and must
+// be asserted again first.
 func (s *Schedules) judgesUntil(h *home, l *site, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,8 +29,8 @@ func (s *Script) Call(keys []string, args ...any) Call {
 	return s.CallOf(append(all, args...))
 }
 
-// Begin returns the beginning of a call of the script with a number of keys, with room for that
-// many more arguments. Append the keys and arguments, then pass the result to CallOf.
+// Begin returns the first arguments of a call of the script with a number of keys, and reserves room
+// for more. Append the keys and arguments, then pass the result to CallOf.
 func (s *Script) Begin(keys, room int) []any {
 	all := make([]any, 0, 2+keys+room)
 	return append(all, s.sha, keys)

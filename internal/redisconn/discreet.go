@@ -105,7 +105,7 @@ func isCode(word string) bool {
 // bare returns a word without surrounding punctuation.
 func bare(word string) string { return strings.Trim(word, `'"<>().,;:`+"`") }
 
-// printable returns a text with escapes for characters that a terminal would interpret.
+// printable returns text with escapes for characters that a terminal would interpret.
 func printable(text string) string {
 	var b strings.Builder
 	for _, c := range strings.ToValidUTF8(text, "�") {

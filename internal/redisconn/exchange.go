@@ -85,7 +85,7 @@ func (l *Line) rest() {
 	l.mu.Unlock()
 }
 
-// gather gives the callers that were just answered a chance to join the next exchange.
+// gather lets the callers that were just answered join the next exchange.
 func (l *Line) gather(n int) {
 	for range patience {
 		runtime.Gosched()

@@ -8,9 +8,9 @@ import "errors"
 var errMoved = errors.New("the slot of a subscription has moved to another node")
 
 // ended reports whether a message or a refusal answers the SUNSUBSCRIBE that is the oldest request.
-// The answer looks the same as the message with which a server ends the subscription on its own; if
-// both happen, both come. So a PING follows each SUNSUBSCRIBE, and its answer shows that no more
-// will come. No other code sends a PING at this point.
+// The answer looks like the message by which a server ends the subscription on its own, and both may
+// come. Therefore a PING follows each SUNSUBSCRIBE: its answer shows that no more will come. No other
+// code sends a PING at this point.
 func (f *feed) ended(words [][]byte, refusal error) bool {
 	f.sub.mu.Lock()
 	defer f.sub.mu.Unlock()

@@ -114,7 +114,7 @@ func advised(err error) error {
 	case isName && name.Certificate != nil:
 		return &adviceError{err, "the certificate of the server is for another host; connect by that host's name, or set TLSConfig.ServerName in the options"}
 	case isRecord, errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded):
-		return &adviceError{err, "the server doesn't speak TLS on this port, or didn't answer; if it is without TLS, try redis://"}
+		return &adviceError{err, "the server doesn't speak TLS on this port, or didn't answer; if it doesn't use TLS, try redis://"}
 	case isRemote && remote.Op == "remote error":
 		return &adviceError{err, refused}
 	}

@@ -7,7 +7,7 @@ import (
 
 // errHangsUp explains why no messages come through a proxy without pub/sub. The connection's own
 // error would suggest that Redis doesn't answer.
-var errHangsUp = errors.New("the server ends connections that subscribe; a proxy may not support it")
+var errHangsUp = errors.New("the server closes connections that subscribe; it may be a proxy without pub/sub")
 
 // blame determines why a session has ended. If a server answers, but repeatedly ends the session
 // before it has confirmed a subscription, it doesn't allow subscriptions. A known error isn't

@@ -33,6 +33,6 @@ func NewBlackHole(t testing.TB) (address string, open func()) {
 		}
 		d.hold(c)
 	}
-	t.Fatal("it takes all connections")
+	t.Fatal("it accepts all connections")
 	return "", nil
 }

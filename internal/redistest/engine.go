@@ -46,8 +46,8 @@ var whole = &stand{}
 // their own server report it through Start, those with pools and proxies through the functions they
 // call, and the others call OneServer.
 const (
-	OwnServer = "it starts, stops, freezes, configures or counts the commands of a server of its own"
-	OwnPool   = "a pool of the program's own leads to a single server"
+	OwnServer = "it starts, stops, freezes or configures its own server, or counts its commands"
+	OwnPool   = "it uses its own pool, which leads to a single server"
 	OwnProxy  = "it puts a proxy in front of a single server"
 )
 
@@ -90,7 +90,7 @@ func shareEngine(t *stand) {
 	case "cluster":
 		shareCluster(t)
 	default:
-		t.Fatalf("%s=%s: there are single, valkey, tls, sentinel and cluster", EngineEnv, shared.name)
+		t.Fatalf("%s=%s: the engines are single, valkey, tls, sentinel and cluster", EngineEnv, shared.name)
 	}
 }
 

@@ -139,7 +139,7 @@ func (s *Sentinels) Follow(t testing.TB, old *Server, ask func()) (master *Serve
 			ask()
 			asked = time.Now()
 		}
-		return errors.New("nobody is promoted")
+		return errors.New("no replica was promoted")
 	})
 	return master
 }
@@ -204,7 +204,7 @@ func (c *Cluster) Failed(t testing.TB, replica *Server) {
 			}
 		}
 		if master != "-" && !slices.Contains(flags[master], "fail") {
-			return fmt.Errorf("%s takes its master for %v", replica.Addr(), flags[master])
+			return fmt.Errorf("%s considers its master %v", replica.Addr(), flags[master])
 		}
 		return nil
 	})

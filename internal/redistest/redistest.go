@@ -147,8 +147,7 @@ func Keys(t testing.TB, c redis.Conn, prefix string) []string {
 	return slices.Compact(keys)
 }
 
-// Several skips a test that needs several servers if tests should be short: these take a third of the
-// time.
+// Several skips a test that needs several servers in short mode: such tests take a third of the time.
 func Several(t testing.TB) {
 	if _, tests := t.(*testing.T); tests && testing.Short() { // the benchmark's TB is another type, and needs them
 		t.Skip("it starts several servers; run it without -short")

@@ -266,7 +266,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	every(t, 5*time.Millisecond, func() error {
 		if !holds() {
-			return errors.New("it never came about that " + what)
+			return errors.New("timed out waiting until " + what)
 		}
 		return nil
 	})

@@ -44,7 +44,7 @@ func firstPage(payloads [][]byte) int {
 	return len(payloads)
 }
 
-// Spans reports whether the payloads are too many for one call, and so a batch.
+// Spans reports whether the payloads are too many for one call, so that they need a batch.
 func Spans(payloads [][]byte) bool { return firstPage(payloads) < len(payloads) }
 
 // A Batch is an enqueue of more than one page: all payloads or none. The pages are stored

@@ -13,7 +13,7 @@ func InTurn[T any](parts []iter.Seq2[T, error], yield func(T, error) bool) {
 	}
 }
 
-// Sorted merges parts that are each sorted by by.
+// Sorted merges sorted parts; by compares two rows.
 func Sorted[T any](by func(a, b T) int) func(parts []iter.Seq2[T, error], yield func(T, error) bool) {
 	return func(parts []iter.Seq2[T, error], yield func(T, error) bool) {
 		type head struct {

@@ -1,6 +1,6 @@
 -- lib_wake: wake idle workers, each on its own channel. If nobody receives a
 -- message, that worker is gone, and the next one is tried. The set of idle workers
--- is only a hint, so errors that concern it are ignored.
+-- is only a hint, so its errors are ignored.
 local WAKE_AT_MOST = 64
 
 local function wake(idle, channel, n)

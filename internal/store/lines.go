@@ -35,7 +35,7 @@ const (
 // Part returns the name of part i of n of a queue.
 func Part(whole string, i, n int) string { return keys.Part(whole, i, n) }
 
-// Whole returns the name of the queue that a part belongs to. Other names it returns unchanged.
+// Whole returns the name of the queue that a part belongs to. It returns other names unchanged.
 func Whole(name string) string { return keys.Whole(name) }
 
 // CheckPrefix returns why prefix can't be a prefix, or nil.

@@ -105,8 +105,7 @@ func (m *Message) readDone(data []byte) error {
 	return nil
 }
 
-// An Observer receives messages, on one goroutine for each node of a cluster. None of its
-// functions may block.
+// An Observer receives messages, on one goroutine per cluster node. Its functions must not block.
 type Observer struct {
 	Message func(m Message)
 	Synced  func()                       // subscribed, at first and after every gap

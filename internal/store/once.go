@@ -41,5 +41,5 @@ func NewSalt(i, n int) string { return keys.NewSalt(i, n) }
 // NewKey returns a key for a task in part i of n; see NewSalt.
 func NewKey(i, n int) string { return keys.NewKey(time.Now(), i, n) }
 
-// AddedPart returns in which of n parts a task with a key is, if an added task can have that key.
+// AddedPart returns which of n parts has the task with a key, if an added task can have that key.
 func AddedPart(key string, n int) (i int, ok bool) { return keys.AddedPart(key, n) }

@@ -58,7 +58,7 @@ func NewProducer(l *Lines, s Space, log *logs.Log) *Producer {
 	}
 }
 
-// Flush logs the counts of lines that limits have held back so far.
+// Flush logs the counts of lines that limits have held back.
 func (p *Producer) Flush() { p.damage.Flush() }
 
 // of returns what is known about a queue. That may be forgotten during a call; then the result of

@@ -125,7 +125,7 @@ func AddName(ctx context.Context, r Runner, s keys.Space, queue string) error {
 	return err
 }
 
-// SpreadOver returns over how many parts a queue is spread; 0 if it isn't known.
+// SpreadOver returns the number of parts of a spread queue; 0 if it isn't known.
 func SpreadOver(ctx context.Context, r Runner, s keys.Space, queue string) (int, error) {
 	said, err := spreadOver(ctx, r, s, queue)
 	if isUntold(err) {
@@ -134,8 +134,8 @@ func SpreadOver(ctx context.Context, r Runner, s keys.Space, queue string) (int,
 	return said, err
 }
 
-// Spread returns over how many parts a queue is spread, and records the given number if none
-// is known. A peer that serves the queue raises it, so that a queue can grow.
+// Spread returns the number of parts of a spread queue, and records the given number if none is
+// known. A peer that serves the queue raises it, so that a queue can grow.
 func Spread(ctx context.Context, r Runner, s keys.Space, queue string, parts int, serves bool) (int, error) {
 	said, err := raise(ctx, r, s, queue, parts, serves)
 	if isUntold(err) {

@@ -31,7 +31,7 @@ type Record struct {
 	Size   int    // bytes of the result
 }
 
-// An End is what Redis has about the end of an entry's task. Waits and Runs are how long the results
+// An End is what Redis knows about the end of an entry's task. Waits and Runs are how long the results
 // of the waiting and of the running task will be kept: 0 if they won't, negative if there is no such
 // task.
 type End struct {

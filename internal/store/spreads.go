@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Spreads records over how many parts a program spreads its queues.
+// Spreads records the numbers of parts over which a program spreads its queues.
 type Spreads struct {
 	Each time.Duration // how long a number of parts that was read is used before it's read again
 
@@ -36,8 +36,8 @@ func (s *Spreads) Of(queue string) []int {
 	return slices.Clone(s.over[queue])
 }
 
-// Due reports whether it's time to tell other peers over how many parts a queue is spread. If so, it
-// records that they have been told.
+// Due reports whether it's time to tell other peers a queue's number of parts. If so, it records that
+// they have been told.
 func (s *Spreads) Due(queue string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Spreads) Due(queue string) bool {
 	return true
 }
 
-// PartOf returns in which of n parts something is: the first eight bytes of its SHA-1, as a
+// PartOf returns which of n parts something belongs to: the first eight bytes of its SHA-1, as a
 // big-endian number, modulo n.
 func PartOf(what []byte, n int) int {
 	sum := sha1.Sum(what)

@@ -1,6 +1,6 @@
 -- unlist: remove a queue's name from the list of queues if the queue has no keys.
--- It checks and removes in one step. So it sees the keys of every earlier enqueue, however
--- late a copy of unlist arrives, and a later enqueue to the empty queue lists the name again.
+-- It checks and removes in one step: however late a copy of unlist arrives, it sees the keys of
+-- every earlier enqueue, and a later enqueue to the empty queue lists the name again.
 --
 -- KEYS[1] registry  set  the list
 -- KEYS[2] used      the first of several keys; at least one exists while the queue is in use

@@ -137,7 +137,7 @@ func ofQueues() map[string]failure {
 			w.worker(worqr.Options{}, func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no such mailbox")) }, nil)
 			w.known()
 			w.send("x", 20)
-		}, banner: []string{"tasks fail", "fix the cause, then requeue"}, kind: "failed", says: "equeue", alert: "WorqrTasksFail"},
+		}, banner: []string{"Failures are increasing", "Fix the cause, then requeue"}, kind: "failed", says: "equeue", alert: "WorqrTasksFail"},
 		"retry storm": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, func(context.Context, *worqr.Task) error { return errors.New("the mail server is away") },
 				&worqr.HandleOptions{MaxRetries: 9, Backoff: func(*worqr.Task, error) time.Duration { return time.Hour }})

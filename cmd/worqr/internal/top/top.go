@@ -41,7 +41,7 @@ type Queue struct {
 type Options struct {
 	Every    time.Duration                      // the interval between updates
 	Where    string                             // where the fleet's Redis is
-	ReadOnly bool                               // keys don't act
+	ReadOnly bool                               // keys don't change anything
 	Show     func(text string, most int) string // makes text from outside harmless
 	In       io.Reader
 	Out      io.Writer
@@ -139,7 +139,7 @@ func (m *model) take(s *Snapshot) {
 		m.past[q.Name].add(s.At, q.QueueStats)
 		sum.Waiting, sum.Scheduled, sum.Tokens = sum.Waiting+q.Waiting, sum.Scheduled+q.Scheduled, sum.Tokens+q.Tokens
 	}
-	if m.now != nil && (len(m.now.Queues) != len(s.Queues) || m.unread != unread) { // the sums aren't of the same queues
+	if m.now != nil && (len(m.now.Queues) != len(s.Queues) || m.unread != unread) { // the sums are of other queues
 		m.total.last = nil
 	}
 	m.total.add(s.At, sum)
@@ -200,7 +200,7 @@ func (m *model) actOn(key string) tea.Cmd {
 	q := m.choice()
 	switch {
 	case q == nil:
-		m.note = "no queue is chosen"
+		m.note = "no queue is selected"
 	case m.opts.ReadOnly:
 		m.note = "this is read-only"
 	case key == "r" && q.Failed == 0:

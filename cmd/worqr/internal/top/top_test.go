@@ -191,7 +191,7 @@ func TestState(t *testing.T) {
 func TestAway(t *testing.T) {
 	is := is.New(t)
 	m := showing(t, &fake{err: errors.New("away")})
-	is.True(strings.Contains(text(m), "looking at here"))
+	is.True(strings.Contains(text(m), "reading here"))
 	m.Update(m.look())
 	is.True(strings.Contains(text(m), "Redis can't be read: AWAY"))
 	m.Update(looked{at(0, of("a", stats{Waiting: 1})), nil})

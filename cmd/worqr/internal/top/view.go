@@ -55,9 +55,9 @@ func (m *model) lines() (all []string) {
 	case m.help:
 		all = m.helped()
 	case m.now == nil && m.err == nil:
-		all = []string{"looking at " + m.opts.Where + " ..."}
+		all = []string{"reading " + m.opts.Where + " ..."}
 	case m.now == nil:
-		all = []string{badStyle.Render("Redis can't be read: " + m.opts.Show(m.err.Error(), 200)), "trying again every " + m.opts.Every.String() + "; q ends"}
+		all = []string{badStyle.Render("Redis can't be read: " + m.opts.Show(m.err.Error(), 200)), "trying again every " + m.opts.Every.String() + "; q quits"}
 	default:
 		all = append(m.sums(), m.queues()...)
 		all = append(all, m.workerRows()...)
@@ -217,13 +217,13 @@ func (m *model) helped() []string {
 	text := []string{
 		"j, k, arrows    choose a queue",
 		"p               pause the queue, or resume it",
-		"r               requeue all failed tasks of the queue, after a question",
+		"r               requeue all failed tasks of the queue, after asking",
 		"s               sort by name, waiting, running, failed, rate or oldest",
 		"w, tab          more room for workers, or for queues",
 		"q, Esc, Ctrl-C  quit",
 		"",
 		"IN/S is how many tasks arrive per second, counting retries; OUT/S how many start.",
-		"OLDEST is how long ago the task that has waited longest could have started.",
+		"OLDEST is how long the oldest waiting task has been due.",
 		"STATE is silent if all workers of a queue have died or can't reach Redis, and busy if none has a free slot.",
 		"",
 		"Any key closes this page.",
