@@ -152,7 +152,7 @@ func (f *Fleet) Stop(ctx context.Context) error {
 	if err == nil {
 		f.Log.Info("worqr: stopped", "worker", id)
 	} else {
-		f.Log.Warn("worqr: stopped without leaving; peers return its tasks when its lease expires", "worker", id, "err", err)
+		f.Log.Warn("worqr: stopped without leaving; other peers return its tasks when its lease expires", "worker", id, "err", err)
 	}
 	return err
 }

@@ -92,7 +92,7 @@ func New(c Config) *Schedules {
 	}
 	return &Schedules{
 		Config: c, period: max(period*c.Beat, shortestPeriod),
-		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more lines about schedules were left out", Each: linesPerSecond, All: linesPerSecond},
+		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more lines about schedules were suppressed", Each: linesPerSecond, All: linesPerSecond},
 		wake:  make(chan struct{}, 1), jobs: map[id]*job{}, ends: ends{map[string]store.Target{}, map[id]left{}}, sites: map[string]*site{}, homes: map[string]*home{},
 		finders: map[string]*finder{}, unlisted: map[string]store.Target{},
 	}

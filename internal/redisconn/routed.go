@@ -127,7 +127,7 @@ func Postponed(err error) Later {
 // Astray returns the error of a call that no node has carried out; why is the last node's reason.
 // Away reports true for it.
 func Astray(why error) error {
-	return &absentError{fmt.Errorf("no node of the cluster takes the call: %s", why)}
+	return &absentError{fmt.Errorf("no node of the cluster accepts the call: %s", why)}
 }
 
 // harmless reports whether a reply doesn't mean that the connection is bad.
