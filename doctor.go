@@ -149,7 +149,7 @@ func (q *Queue) ExplainKey(ctx context.Context, key string) (*inspect.Explanatio
 }
 
 // ExplainHeader is Explain for up to ten tasks with a header, told apart by TaskCopy.Key. It
-// searches 10,000 added, scheduled and running tasks each, and the newest 1,000 failed ones.
+// searches 10,000 each of added, scheduled and running tasks, and the newest 1,000 failed ones.
 func (q *Queue) ExplainHeader(ctx context.Context, name, value string) (*inspect.Explanation, error) {
 	if name == "" {
 		return nil, q.wrap("explain", fmt.Errorf("%w: the name of the header is empty", ErrInvalid))

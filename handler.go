@@ -37,7 +37,7 @@ import (
 // its slot, and its task ends as if it had returned the cause.
 //
 // Handlers must be idempotent: a task may have run before. Pass t.Token to other systems so that
-// they can refuse late writes.
+// they can reject late writes.
 type Handler func(ctx context.Context, t *Task) error
 
 // HandleOptions configure a handler. A zero field means the default. See docs/handlers.md.
@@ -166,21 +166,21 @@ func (p *Peer) Use(wraps ...func(Handler) Handler) {
 	defer p.mu.Unlock()
 	switch {
 	case slices.ContainsFunc(wraps, func(w func(Handler) Handler) bool { return w == nil }):
-		panic("worqr: a function given to Use is nil")
+		panic("worqr: a function passed to Use is nil")
 	case len(p.services) > 0:
 		panic("worqr: Use after Handle")
 	}
 	p.wraps = append(p.wraps, wraps...)
 }
 
-// wrapped wraps h in the functions given to Use.
+// wrapped wraps h in the functions passed to Use.
 func (q *Queue) wrapped(h Handler) Handler {
 	q.peer.mu.Lock()
 	wraps := slices.Clone(q.peer.wraps)
 	q.peer.mu.Unlock()
 	for _, w := range slices.Backward(wraps) {
 		if h = w(h); h == nil {
-			panic(fmt.Sprintf("worqr: the handler of %q is nil: a function given to Use returned nil", q.name))
+			panic(fmt.Sprintf("worqr: the handler of %q is nil: a function passed to Use returned nil", q.name))
 		}
 	}
 	return h
@@ -395,7 +395,7 @@ type BatchOptions struct {
 	// one by one. Concurrency is how many batches run at once; 0 is 1. With an Options.Capacity
 	// below Size*Weight, batches don't fill up.
 	HandleOptions
-	Size int // most tasks of a batch, up to 10,000; 0 is 100
+	Size int // maximum tasks of a batch, up to 10,000; 0 is 100
 	// Wait is how long a task waits for a batch to fill; 0 is 100 ms, negative is not at all. It
 	// ends when the peer drains.
 	Wait time.Duration
@@ -407,7 +407,7 @@ const (
 	defaultWait  = 100 * time.Millisecond
 )
 
-// HandleBatch is Handle for batches. Functions given to Use wrap each task, whose handler returns
+// HandleBatch is Handle for batches. Functions passed to Use wrap each task, whose handler returns
 // once its batch has run. SetOptions replaces the HandleOptions; Size and Wait stay.
 func (q *Queue) HandleBatch(h BatchHandler, opts *BatchOptions) {
 	var o BatchOptions
@@ -460,7 +460,7 @@ func (b *batches) use(o HandleOptions) { b.Set(o.Concurrency/b.size, o.Grace) }
 func (b *batches) handle(ctx context.Context, t *Task) error {
 	t.ctx = ctx
 	base := ctx
-	if t.attempt != nil { // otherwise a function given to Use made the task
+	if t.attempt != nil { // otherwise a function passed to Use made the task
 		base = t.attempt.Context() // without values that Use's functions added for one task
 	}
 	return b.Run(batch.Item[*Task]{Task: t, Order: t.Token, Context: ctx, Base: base, Draining: t.Draining()})

@@ -139,7 +139,7 @@ func (q *Queue) Resume(ctx context.Context) error {
 
 // Delete drops all waiting tasks, possibly including some added while it runs. It fails if they
 // arrive too fast. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a
-// running peer has registered with Every; the rest end.
+// running peer has registered with Every; others end.
 func (q *Queue) Delete(ctx context.Context) error {
 	return q.change(ctx, "Delete", "delete", func(part *Queue) error {
 		if err := store.Delete(ctx, q.peer.calls, part.keys); err != nil {
@@ -180,7 +180,7 @@ func (q Queue) LogValue() slog.Value {
 
 // Spread returns a handle to the queue split into n parts, 1 to 256, over the nodes of a Redis
 // Cluster. Use this handle for every call: Peer.Queue alone means the unspread queue, which is one
-// more part. All programs must use the same n. Order and rising tokens are only guaranteed within a
+// more part. All programs must use the same n. Order and rising tokens are guaranteed only within a
 // part. docs/operations.md lists what else differs.
 func (q *Queue) Spread(n int) *Queue {
 	s := *q

@@ -160,9 +160,9 @@ func (q *Queue) runNow(ctx context.Context, key string) (bool, error) {
 	return err == nil, err
 }
 
-// recur registers this peer's schedules in Redis until ctx ends. The first time comes before tasks
-// start, so that tasks that came due while no peer ran are known to recur; but serving waits at
-// most a second for it. The returned function waits for the end.
+// recur registers this peer's schedules in Redis until ctx ends. It first does so before tasks
+// start, so that occurrences that came due while no peer was running are recognized; serving waits
+// at most a second for that. The returned function waits until recur has ended.
 func (p *Peer) recur(ctx context.Context) (wait func()) {
 	p.recurring.Begin(ctx)
 	var running sync.WaitGroup

@@ -237,7 +237,7 @@ func (p *Properties) once() (store.Once, error) {
 	case p.OnceFor == 0:
 		return store.Once{ID: p.Once, Window: onceFor}, nil
 	case p.OnceFor < time.Millisecond || p.OnceFor > MaxOnceFor:
-		return store.Once{}, fmt.Errorf("%w: an OnceFor of %v isn't between 1 ms and 30 days", ErrInvalid, p.OnceFor)
+		return store.Once{}, fmt.Errorf("%w: a OnceFor of %v isn't between 1 ms and 30 days", ErrInvalid, p.OnceFor)
 	}
 	return store.Once{ID: p.Once, Window: p.OnceFor}, nil
 }
@@ -344,7 +344,7 @@ func (q *Queue) addMany(ctx context.Context, tasks []TaskSpec) ([]string, error)
 		return nil, err
 	}
 	if store.SpansAdded(added) {
-		return nil, tooLarge("%d tasks were given; the limit is %d, and 1 MiB in total; split them over several calls of AddMany", len(tasks), store.AddedLength)
+		return nil, tooLarge("%d tasks were given; the limit is %d, and 1 MiB in total; split them across several calls", len(tasks), store.AddedLength)
 	}
 	part, i, n, err := q.fresh(ctx, "")
 	if err != nil {

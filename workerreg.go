@@ -111,7 +111,7 @@ var errRunning = fmt.Errorf("%w: Run is still running; end its context or call S
 
 var errHandled = fmt.Errorf("%w: the queue has a handler; call Run, which serves it", ErrInvalid)
 
-var errLeaving = fmt.Errorf("%w: Unhandle is leaving the queue; call it again to wait for that", ErrInvalid)
+var errLeaving = fmt.Errorf("%w: Unhandle is still leaving the queue; call Unhandle again to wait for it", ErrInvalid)
 
 func (p *Peer) handles(queue string) bool {
 	p.mu.Lock()
@@ -219,7 +219,7 @@ func (p *Peer) LastBeat() time.Time { return p.fleet.LastBeat() }
 
 // Ready returns nil while the worker is a member of all its queues and its lease is valid. It
 // doesn't ask Redis. Otherwise it fails with ErrNotStarted, ErrNotWorking (a queue isn't joined
-// yet), ErrEvicted, ErrLeaseExpired or ErrShutdown (Run drains).
+// yet), ErrEvicted, ErrLeaseExpired or ErrShutdown (Run is draining).
 func (p *Peer) Ready() error { return wrap("not ready", p.unready()) }
 
 func (p *Peer) unready() error {
@@ -331,7 +331,7 @@ var (
 	errAbandoned  = errors.New("a handler didn't return after its context ended and was abandoned")
 )
 
-// A leaving is the end of a queue's handlers that Unhandle has removed.
+// A leaving is a queue whose handler Unhandle has removed, until the peer has left it.
 type leaving struct {
 	services []*service
 	patience context.Context // ends when their contexts should end

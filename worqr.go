@@ -115,8 +115,8 @@ type Options struct {
 	// CallTimeout is how long a call waits while Redis sends nothing; 0 is 5 s. Each MiB of
 	// payload adds a second.
 	CallTimeout time.Duration
-	MaxPayload  int           // bytes of a payload that this peer enqueues; 0 is DefaultMaxPayload
-	MaxResult   int           // bytes of a result in events and in Queue.Result; 0 is 1 MiB
+	MaxPayload  int           // limit for payloads that this peer enqueues, in bytes; 0 is DefaultMaxPayload
+	MaxResult   int           // limit for results in events and Queue.Result, in bytes; 0 is 1 MiB
 	DialTimeout time.Duration // per step: TCP and TLS, login; 0 is 2 s
 	TLSConfig   *tls.Config   // for Open; it must not change afterwards
 	// Credentials, if set, returns the login for each new connection of Open. It must be safe

@@ -103,7 +103,7 @@ func (r *CheckReport) String() string {
 	all.WriteByte('\n')
 	switch {
 	case r.Keys == 0:
-		fmt.Fprintf(&all, "nothing of worqr is under the prefix %q; check the prefix and the Redis URL\n", r.Prefix)
+		fmt.Fprintf(&all, "no worqr keys found under the prefix %q; check the prefix and the Redis URL\n", r.Prefix)
 	case r.Queues == 0:
 		fmt.Fprintf(&all, "no queues found under the prefix %q; check the prefix and the Redis URL\n", r.Prefix)
 	}

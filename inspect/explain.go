@@ -44,7 +44,7 @@ type TaskCopy struct {
 	Key        string    // "" if it has none
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
 	Reasons    []Reason  // why it doesn't run; none if it does or is about to
-	Before     int       // tasks that start before it, as far as that is known
+	Before     int       // tasks that start before it, as far as known
 	DueAt      time.Time // of a scheduled or blocked copy
 
 	// For scheduled and failed copies.

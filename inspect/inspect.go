@@ -2,7 +2,7 @@
 // rows of listings, counts, events, the findings of Check and the answers of Explain.
 //
 // Printing or logging a task or an event, with any verb, never shows its payload, key, headers or
-// result. These are secret, so you must name the fields.
+// result. These are secret; to print one, name its field.
 package inspect
 
 import (
@@ -15,19 +15,19 @@ type QueueStats struct {
 	Scheduled   int  // in the schedule
 	Running     int  // held by workers, running or prefetched
 	Failed      int  // not counting those that OnFailed is handling
-	Workers     int  // perhaps dead ones, until they're evicted
-	IdleWorkers int  // with free slots; if the queue is spread, on the part that has most
+	Workers     int  // including dead ones until they're evicted
+	IdleWorkers int  // with free slots; if the queue is spread, in the part with the most
 	Silent      bool // it has workers, and none has renewed its lease in time
 	Paused      bool
 	// Oldest is how long ago the task that has waited longest could have started, by Redis's clock:
 	// the front of the list, the first added task, or the one most overdue in the schedule. A task
 	// enqueued for a time in the past counts as waiting since then. For the list it's accurate to
-	// about a second or 2 %. It leaves out tasks that came after a peer last served the queue, and
-	// may be too high after cancels.
+	// about a second or 2 %. It leaves out tasks that arrived after a peer last served the queue,
+	// and may be too high after cancels.
 	Oldest time.Duration
-	// Tokens counts the fencing tokens issued, over all parts. Each start takes one, and so does each
-	// cancel, and each worker that leaves or is evicted. So the difference between two reads is
-	// about how many attempts have started.
+	// Tokens counts the fencing tokens issued, over all parts. Each start takes one, and so does
+	// each cancel, and each worker that leaves or is evicted. The difference between two reads is
+	// roughly the number of attempts started.
 	Tokens int64
 }
 

@@ -23,7 +23,7 @@ func TestCheckReport(t *testing.T) {
 		says   string
 	}{
 		"nothing there": {inspect.CheckReport{Prefix: "p"}, true, "Checked 0 keys in 0 queues: 0 errors, 0 warnings, 0 notices\n" +
-			"nothing of worqr is under the prefix \"p\"; check the prefix and the Redis URL\n"},
+			"no worqr keys found under the prefix \"p\"; check the prefix and the Redis URL\n"},
 		"no queues": {inspect.CheckReport{Prefix: "p", Keys: 1}, true, "Checked 1 key in 0 queues: 0 errors, 0 warnings, 0 notices\n" +
 			"no queues found under the prefix \"p\"; check the prefix and the Redis URL\n"},
 		"broken": {inspect.CheckReport{Keys: 2, Queues: 1, Findings: []inspect.Finding{broken}}, false,

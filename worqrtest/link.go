@@ -124,7 +124,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	if c.link.losing && bytes.Contains(b, c.link.text) {
 		c.link.losing, c.losing = false, true
 	}
-	if c.link.paused { // the buffer of a socket takes it
+	if c.link.paused { // as if a socket's buffer took it
 		c.held = append(c.held, b...)
 		c.link.mu.Unlock()
 		return len(b), nil

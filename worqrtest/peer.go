@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// A Peer is a peer on a Redis in memory, with methods that break its connections. It's closed when
+// A Peer is a peer on an in-memory Redis, with methods that break its connections. It's closed when
 // the test ends.
 type Peer struct {
 	*worqr.Peer
@@ -38,7 +38,7 @@ func (r *Redis) Peer(opts *worqr.Options) *Peer {
 	r.t.Cleanup(func() {
 		p.link.repair() // otherwise Close would have to wait for Redis
 		if err := p.Close(); err != nil {
-			r.t.Log(err) // not every fault of a test is repaired
+			r.t.Log(err) // a test need not undo every fault
 		}
 	})
 	return p

@@ -2,10 +2,10 @@
 // in memory, Virtual does so in virtual time, and Run runs a handler once. Peers have methods that
 // crash or pause them, or lose a reply.
 //
-// The server is [github.com/alicebob/miniredis/v2]. It's for tests of a few thousand tasks: it's
-// slower than Redis, and the more tasks wait, the slower it gets. It has no users, persistence,
-// Sentinel or Cluster, and Peer.Check can't read its settings. An hour of virtual time takes about 60
-// ms for each peer.
+// The server is [github.com/alicebob/miniredis/v2]. It's meant for tests with a few thousand tasks:
+// it's slower than Redis, and slows down as more tasks wait. It has no users, persistence, Sentinel
+// or Cluster, and Peer.Check can't read its settings. An hour of virtual time takes about 60 ms for
+// each peer.
 package worqrtest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// A Redis is a server in memory. It ends with its test.
+// A Redis is an in-memory server. It ends with its test.
 type Redis struct {
 	t      testing.TB
 	server *miniredis.Miniredis
@@ -49,8 +49,8 @@ func Start(t testing.TB) *Redis {
 }
 
 // Virtual runs test in a bubble of testing/synctest, with a server. Its clock begins at midnight of
-// 2030-01-01 UTC and advances only while every goroutine waits, so time.Sleep(24*time.Hour)
-// returns at once, after all that was due until then has run:
+// 2030-01-01 UTC and advances only while every goroutine waits, so time.Sleep(24*time.Hour) returns
+// at once, after everything due by then has run:
 //
 //	worqrtest.Virtual(t, func(t *testing.T, redis *worqrtest.Redis) {
 //		...
@@ -58,7 +58,7 @@ func Start(t testing.TB) *Redis {
 //		worqrtest.WaitIdle(t, reports)
 //	})
 //
-// There, Options.Lease is an hour by default: otherwise such a test would spend most of its time on
+// There, Options.Lease is an hour by default; otherwise, a test would spend most of its time on
 // heartbeats. A test in a bubble can't use sockets, so URL and a real Redis don't work there.
 func Virtual(t *testing.T, test func(t *testing.T, redis *Redis)) {
 	t.Helper()
@@ -83,7 +83,7 @@ func over(dial func() (net.Conn, error)) func(context.Context) (redis.Conn, erro
 	}
 }
 
-// Miniredis returns the server itself, to look at keys or set its clock.
+// Miniredis returns the server itself, for inspecting keys or setting its clock.
 func (r *Redis) Miniredis() *miniredis.Miniredis { return r.server }
 
 // URL returns the URL of the server for worqr.Open, and listens there, on the loopback interface,

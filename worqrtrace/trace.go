@@ -12,13 +12,13 @@ import (
 )
 
 // A Trace has functions that a peer calls when something happens, for metrics, traces and audit
-// logs. Nil ones cost nothing.
+// logs. Nil functions cost nothing.
 //
-// One goroutine makes all calls, in order, after the fact. So the functions need no locks among
-// themselves, and may call every method of the peer. A slow one delays only the calls behind it. Up
-// to 50,000 wait, with up to 32 MiB of headers, keys and errors. The rest are dropped, and Missed
-// says how many. A call that panics or ends its goroutine is lost; the first panic is logged.
-// Stopping the worker and closing the peer wait up to a second for the calls.
+// One goroutine makes all calls, in order, after the fact, so the functions need no locks among
+// themselves, and may call any method of the peer. A slow one delays only the calls behind it. Up
+// to 50,000 calls wait, with up to 32 MiB of headers, keys and errors. The rest are dropped, and
+// Missed says how many. A call that panics or ends its goroutine is lost; the first panic is
+// logged. Stopping the worker and closing the peer wait up to a second for the calls.
 //
 // To put something into a handler's context, wrap the handler instead.
 type Trace struct {
@@ -154,7 +154,7 @@ type Worker struct {
 	Name     string // this and the next two may be unknown
 	Host     string
 	PID      int
-	Queues   []string // from which it was evicted so far
+	Queues   []string // that it has been evicted from
 	Tasks    int      // that it held there; 0 for Evicted
 }
 

@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("exit status %d, want %d and %q:\n%s", status, want, says, out)
 		}
 	}
-	const nothing = "nothing of worqr is under the prefix \"p\""
+	const nothing = "no worqr keys found under the prefix \"p\""
 	check(exitFailed, "0 errors, 0 warnings")
 	check(exitFailed, nothing)
 	check(exitFailed, "nothing was checked", "--repair")

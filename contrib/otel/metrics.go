@@ -26,7 +26,7 @@ type metrics struct {
 	losses    metric.Int64Counter
 }
 
-// sure reports that an instrument can't be created. It then measures nothing.
+// sure reports an instrument that can't be created, which then records nothing.
 func sure[T any](instrument T, err error) T {
 	if err != nil {
 		otel.Handle(err)
@@ -43,7 +43,7 @@ func newMetrics(m metric.Meter) metrics {
 		operation: sure(messagingconv.NewClientOperationDuration(m, seconds)),
 		process:   sure(messagingconv.NewProcessDuration(m, seconds)),
 		wait: sure(m.Float64Histogram("worqr.task.wait", metric.WithUnit("s"), seconds,
-			metric.WithDescription("From when a task could start until it did, if that is known."))),
+			metric.WithDescription("Time from when a task could start until it did, if known."))),
 		failed: sure(m.Int64Counter("worqr.tasks.failed", metric.WithUnit("{message}"),
 			metric.WithDescription("Tasks that this process moved to the failed queue instead of starting them."))),
 		returned: sure(m.Int64Counter("worqr.tasks.returned", metric.WithUnit("{message}"),

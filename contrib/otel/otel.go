@@ -1,5 +1,5 @@
-// Package worqrotel traces and measures worqr with OpenTelemetry, by its semantic conventions for
-// messaging.
+// Package worqrotel traces and measures worqr with OpenTelemetry, following its semantic
+// conventions for messaging.
 //
 //	telemetry := worqrotel.New(nil)
 //	peer, err := worqr.Open(url, &worqr.Options{Trace: telemetry.Trace()}) // metrics
@@ -8,11 +8,11 @@
 //
 // # Spans
 //
-// Add, AddAt, AddMany and Put make a span of kind producer, such as "add emails", and send its context
-// in the headers of the task. Handler makes a span of kind consumer, such as "process emails", which
-// links to it. By default it begins a trace of its own, since a task may run much later and several
-// times; with Options.Child it's a child. Tasks of Queue.Enqueue have no headers, so their spans have
-// no link.
+// Add, AddAt, AddMany and Put start a span of kind producer, such as "add emails", and send its
+// context in the headers of the task. Handler starts a span of kind consumer, such as "process
+// emails", which links to it. By default it starts its own trace, since a task may run much later
+// and several times; with Options.Child it's a child. Tasks of Queue.Enqueue have no headers, so
+// their spans have no link.
 //
 // # Metrics
 //
@@ -20,13 +20,13 @@
 //	messaging.client.consumed.messages     attempts started
 //	messaging.client.operation.duration    calls that add tasks, in seconds
 //	messaging.process.duration             attempts, in seconds, with worqr.outcome
-//	worqr.task.wait                        from when a task could start until it did, in seconds, if known
-//	worqr.tasks.failed                     tasks that failed without a start, with error.type: expired or crashed
+//	worqr.task.wait                        time from when a task could start until it did, in seconds, if known
+//	worqr.tasks.failed                     tasks that failed without starting, with error.type: expired or crashed
 //	worqr.tasks.returned                   tasks of evicted workers that this process returned
 //	worqr.worker.evictions                 how often this worker was evicted
 //	worqr.connection.losses                how often Redis stopped answering
 //
-// Spans have the key of a task and the text of errors, and no payload or result.
+// Spans have the key of a task and the text of errors, but no payload or result.
 package worqrotel
 
 import (
@@ -58,7 +58,7 @@ type Options struct {
 	Child bool
 }
 
-// Telemetry makes spans and metrics. It's safe for concurrent use.
+// Telemetry records spans and metrics. It's safe for concurrent use.
 type Telemetry struct {
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
@@ -143,8 +143,8 @@ func (t *Telemetry) produce(ctx context.Context, verb string, q *worqr.Queue, mo
 }
 
 // Inject returns the properties with the context of ctx's span in their headers, for producers with
-// spans of their own. Props may be nil, and isn't changed. If the headers would exceed their limits,
-// they stay as they are.
+// spans of their own. Props may be nil, and isn't changed. If the headers would exceed their
+// limits, they don't change.
 func (t *Telemetry) Inject(ctx context.Context, props *worqr.Properties) *worqr.Properties {
 	var p worqr.Properties
 	if props != nil {
@@ -165,7 +165,7 @@ func (t *Telemetry) Inject(ctx context.Context, props *worqr.Properties) *worqr.
 	return &p
 }
 
-// Handler wraps a handler in a consumer's span. It's for Peer.Use.
+// Handler wraps a handler in a consumer's span. Pass it to Peer.Use.
 func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
 	return func(ctx context.Context, task *worqr.Task) (err error) {
 		ctx, span := t.consume(ctx, task)
@@ -210,7 +210,7 @@ func (t *Telemetry) consume(ctx context.Context, task *worqr.Task) (context.Cont
 	return t.tracer.Start(sent, "process "+task.Queue, opts...)
 }
 
-// errorType returns the kind of an error: one of few words, or the type of the innermost error.
+// errorType returns the kind of an error: one of a few words, or the type of the innermost error.
 func errorType(err error) string {
 	for _, known := range []struct {
 		err  error

@@ -43,10 +43,10 @@ func newCounts(buckets []float64) counts {
 		evictions:  one("evictions_total", "How often this worker was evicted."),
 		evicted:    one("workers_evicted_total", "Other workers that this process has evicted."),
 		losses:     one("connection_losses_total", "How often Redis stopped answering this process."),
-		missed:     one("trace_calls_missed_total", "Calls of the trace that were left out, and so are missing in other metrics."),
+		missed:     one("trace_calls_missed_total", "Trace calls that were dropped, and so are missing from other metrics."),
 		connected:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "worqr_connected", Help: "0 while Redis doesn't answer this process."}),
 		run:        hist("task_run_seconds", "How long attempts ran in this process.", "handler"),
-		wait:       hist("task_wait_seconds", "From when a task could start until it did, if that is known."),
+		wait:       hist("task_wait_seconds", "Time from when a task could start until it did, if known."),
 		prefetched: hist("task_prefetched_seconds", "How long tasks waited in this process before they started."),
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "worqr_tasks_running", Help: "Attempts in this process that have started and not ended."},
 			[]string{"queue", "handler"}),
@@ -64,7 +64,7 @@ var outcomes = []worqrtrace.Outcome{
 	worqrtrace.Finished, worqrtrace.Retried, worqrtrace.Snoozed, worqrtrace.Failed, worqrtrace.Stopped, worqrtrace.Canceled, worqrtrace.Lost,
 }
 
-// handler returns the value of that label.
+// handler returns the value of the label handler.
 func handler(onFailed bool) string {
 	if onFailed {
 		return "failed"
@@ -95,7 +95,7 @@ func (m *Metrics) Trace() *worqrtrace.Trace {
 	c := &m.counts
 	return &worqrtrace.Trace{
 		Enqueued: func(q worqrtrace.Queue) {
-			if q.Err == nil { // otherwise they may not have been added
+			if q.Err == nil { // if it failed, they may not have been added
 				c.enqueued.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks))
 			}
 		},

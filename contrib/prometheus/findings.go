@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	findings = prometheus.NewDesc("worqr_findings", "What the last check has found, by kind. The same for all replicas: use max by (kind), not sum.",
+	findings = prometheus.NewDesc("worqr_findings", "Findings of the last check, by kind. The same for all replicas: use max by (kind), not sum.",
 		[]string{"kind", "severity"}, nil)
-	checked = prometheus.NewDesc("worqr_last_check_timestamp_seconds", "When the last check that succeeded has ended; 0 before. There is none without Options.CheckEvery.", nil, nil)
+	checked = prometheus.NewDesc("worqr_last_check_timestamp_seconds", "When the last successful check ended; 0 before the first. Missing without Options.CheckEvery.", nil, nil)
 )
 
 const (

@@ -19,14 +19,14 @@
 //	worqr_tasks_failed_unstarted_total{queue,kind}     tasks that failed instead of starting: expired or crashed
 //	worqr_tasks_running{queue,handler}                 attempts that have started and not ended
 //	worqr_task_run_seconds{queue,handler}              histogram: how long attempts ran
-//	worqr_task_wait_seconds{queue}                     histogram: from when a task could start until it did
+//	worqr_task_wait_seconds{queue}                     histogram: time from when a task could start until it did
 //	worqr_task_prefetched_seconds{queue}               histogram: the part of that spent in this process
 //	worqr_tasks_returned_total{queue}                  tasks of evicted workers that it returned
 //	worqr_failed_tasks_dropped_total{queue}            from full failed queues
 //	worqr_evictions_total                              how often this worker was evicted
 //	worqr_workers_evicted_total                        other workers that it evicted
-//	worqr_connected                                    1 unless Redis doesn't answer
-//	worqr_connection_losses_total                      how often that began
+//	worqr_connected                                    0 while Redis doesn't answer, otherwise 1
+//	worqr_connection_losses_total                      how often Redis stopped answering
 //	worqr_denied                                       1 while Redis refuses the login or a permission
 //	worqr_trace_calls_missed_total                     calls missing in the counts above
 //	worqr_handler_errors_total                         panics included
@@ -55,7 +55,7 @@
 //	worqr_queue_idle_workers{queue}
 //	worqr_queue_silent{queue}                     1 while it has workers, and none has renewed its lease in time
 //	worqr_queue_paused{queue}                     1 while it's paused
-//	worqr_queues_readable                         1 if the above could be read of all queues; those that couldn't are missing
+//	worqr_queues_readable                         1 if all queues could be read; those that couldn't are missing above
 //	worqr_findings{kind,severity}                 of the last Check; see docs/findings.md
 //	worqr_last_check_timestamp_seconds            when it ended; 0 before
 //
@@ -74,17 +74,17 @@ import (
 
 // Options configure Metrics. A zero field means the default.
 type Options struct {
-	// Queues are those whose state in Redis is exported; empty means all that the fleet has. With
-	// NoQueues, none is: use it where many processes would read the state of many queues.
+	// Queues are the queues whose state is read from Redis; empty means all. NoQueues reads none:
+	// use it if many processes would otherwise read many queues.
 	Queues   []string
 	NoQueues bool
 	// Queue returns the handle of a queue; nil is Peer.Queue. Spread queues need it.
 	Queue func(name string) *worqr.Queue
 	// MaxQueues is how many queues have a label of their own; 0 is 200. Counts of the rest are
-	// exported together, as "{other}", and their state isn't.
+	// added up as "{other}"; their state isn't exported.
 	MaxQueues int
 	// Buckets of the histograms, in seconds; nil is 1 ms to 2 h. Servers that store native
-	// histograms get these, too.
+	// histograms get those, too.
 	Buckets []float64
 	// Timeout limits how long a scrape waits for Redis; 0 is 5 s. Reading one queue takes at most
 	// half of it, so a node that doesn't answer leaves time for the other queues.
@@ -149,7 +149,7 @@ func (m *Metrics) Watch(p *worqr.Peer) {
 	m.peer = p
 }
 
-// watched returns the peer; nil before Watch.
+// watched returns the peer, or nil before Watch.
 func (m *Metrics) watched() *worqr.Peer {
 	m.mu.Lock()
 	defer m.mu.Unlock()

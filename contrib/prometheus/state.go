@@ -37,7 +37,7 @@ func truth(is bool) float64 {
 var ofPeer = []figure[*worqr.Peer]{
 	figureOf(prometheus.CounterValue, "handler_errors_total", "Errors and panics of handlers in this process.",
 		func(p *worqr.Peer) float64 { return float64(p.Stats().HandlerErrors) }),
-	figureOf(prometheus.GaugeValue, "stuck_handlers", "Handlers that were abandoned, and still run.",
+	figureOf(prometheus.GaugeValue, "stuck_handlers", "Handlers that were abandoned and are still running.",
 		func(p *worqr.Peer) float64 { return float64(p.Stats().StuckHandlers) }),
 	figureOf(prometheus.CounterValue, "lost_writes_total", "Signs that Redis had lost writes.",
 		func(p *worqr.Peer) float64 { return float64(p.Stats().LostWrites) }),
@@ -54,7 +54,7 @@ var ofPeer = []figure[*worqr.Peer]{
 
 // ofQueue are the figures of a queue in Redis.
 var ofQueue = []figure[inspect.QueueStats]{
-	ofState("waiting_tasks", "Tasks that wait on the list, and added tasks.", func(s inspect.QueueStats) float64 { return float64(s.Waiting) }),
+	ofState("waiting_tasks", "Waiting tasks: on the list, and added tasks.", func(s inspect.QueueStats) float64 { return float64(s.Waiting) }),
 	ofState("scheduled_tasks", "Tasks in the schedule, due or not.", func(s inspect.QueueStats) float64 { return float64(s.Scheduled) }),
 	ofState("running_tasks", "Tasks that workers hold, running or prefetched.", func(s inspect.QueueStats) float64 { return float64(s.Running) }),
 	ofState("failed_tasks", "Tasks in the failed queue.", func(s inspect.QueueStats) float64 { return float64(s.Failed) }),

@@ -56,7 +56,7 @@ func open(url string, send func(context.Context, welcome) error) (*program, erro
 	return p, nil
 }
 
-// Before: the handler of asynq.
+// old is the handler for asynq.
 func (p *program) old(ctx context.Context, t *asynq.Task) error {
 	var w welcome
 	if err := json.Unmarshal(t.Payload(), &w); err != nil {
@@ -69,7 +69,7 @@ func (p *program) old(ctx context.Context, t *asynq.Task) error {
 	return err
 }
 
-// run serves until ctx ends. Remove asynq once nothing waits in its queues anymore.
+// run serves until ctx ends. Remove asynq once its queues are empty.
 func (p *program) run(ctx context.Context) error {
 	mux := asynq.NewServeMux()
 	mux.HandleFunc("mail:welcome", p.old)
@@ -81,7 +81,7 @@ func (p *program) run(ctx context.Context) error {
 	return errors.Join(err, p.client.Close(), p.peer.Close())
 }
 
-// The producer calls, before and after.
+// enqueueOld and enqueue are the producer's calls, before and after.
 func (p *program) enqueueOld(w welcome) error {
 	payload, err := json.Marshal(w)
 	if err != nil {

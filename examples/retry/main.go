@@ -31,7 +31,7 @@ func main() {
 		case t.Retries == 1:
 			return worqr.RetryAfter(errors.New("busy"), time.Second/2) // again after half a second
 		}
-		return worqr.Permanent(errors.New("no such mailbox")) // no use in trying again
+		return worqr.Permanent(errors.New("no such mailbox")) // retrying won't help
 	}, &worqr.HandleOptions{Backoff: func(t *worqr.Task, _ error) time.Duration { return time.Duration(t.Retries+1) * time.Second / 4 }})
 	go func() { check(peer.Run(ctx)) }()
 

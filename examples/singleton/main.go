@@ -1,5 +1,5 @@
-// Command singleton puts a key many times while its task runs: the key never runs twice at once,
-// and the last payload runs.
+// Command singleton puts a key many times while its task runs: runs of a key never overlap, and the
+// last payload runs.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	go func() {
 		check(indexes.Put(ctx, "manual", []byte("page 1"), nil))
 		<-running
-		for page := 2; page <= 9; page++ { // at the first of these times, with the last payload
+		for page := 2; page <= 9; page++ { // one run, at the earliest time, with the last payload
 			at := time.Now().Add(time.Duration(page) * time.Second / 4)
 			check(indexes.Put(ctx, "manual", fmt.Appendf(nil, "page %d", page), &worqr.PutOptions{At: at, Reschedule: worqr.RescheduleIfEarlier}))
 		}

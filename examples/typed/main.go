@@ -1,5 +1,4 @@
-// Command typed uses JSON payloads, and shows what happens to a payload that isn't
-// valid.
+// Command typed uses JSON payloads, and shows what happens to an invalid one.
 package main
 
 import (

@@ -3,7 +3,7 @@
 //	REDIS_URL   where Redis is; redis://localhost:6379 by default
 //	ADDR        address of /metrics, /livez and /readyz; :8080 by default
 //	QUEUE       the queue that it serves; emails by default
-//	PRODUCE     how many tasks a second it adds itself, to have something to show; none by default
+//	PRODUCE     how many tasks a second it adds itself, for demos; none by default
 //	CHECK       how often it checks the fleet, for alerts, such as 5m; never by default
 //	DASHBOARD   if it's set, / is a dashboard that shows payloads and needs no login
 package main
@@ -73,14 +73,14 @@ func run(ctx context.Context) error {
 	return serve(ctx, c, listener)
 }
 
-// serve works until ctx ends, and then drains. The probes answer until it has.
+// serve works until ctx ends, and then drains. The probes answer until it has drained.
 func serve(ctx context.Context, c config, at net.Listener) error {
 	metrics := worqrprom.New(&worqrprom.Options{CheckEvery: c.check})
 	peer, err := worqr.Open(c.redis, &worqr.Options{Trace: metrics.Trace()})
 	if err != nil {
 		return errors.Join(err, at.Close())
 	}
-	defer func() { _ = peer.Close() }() // Run has closed it
+	defer func() { _ = peer.Close() }() // Run has stopped its worker
 	metrics.Watch(peer)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, collectors.NewGoCollector())
