@@ -80,7 +80,7 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if report.Keys == 0 && report.OK() { // an alert that checks the wrong place must not report success
-		return errors.New("nothing was checked: no key of a fleet has this prefix")
+		return errors.New("nothing was checked: no worqr keys have this prefix")
 	}
 	return toldIf(!isWell(report), nil)
 }

@@ -22,7 +22,7 @@ var details = map[string]string{
 		"While Redis can't be reached, the command says so and keeps trying. Events are sent, not stored: without watchers, they cost nothing.",
 	"explain": "The payload is not printed. Waiting tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 if there's a copy of the task, 1 if there's none, and 2 if the command failed.",
 	"check": "A finding is an error, a warning or a notice. Exceeding a limit set by a --max flag is a warning; exceeding a default limit is a notice. " +
-		"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no key of a fleet has the prefix, so you can use it for alerts. In JSON, ok is true if the status is 0. " +
+		"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no worqr keys have the prefix, so you can use it for alerts. In JSON, ok is true if the status is 0. " +
 		"Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore. The line below a finding has the command that fixes it or shows more. With --json, the report is one object with all findings.",
 	"enqueue": "Lines are enqueued as they arrive, so another program can keep writing to this one. " +
 		"Tasks with a time or a property get keys, which are printed, one per line. With --json, each key is an object, and the last line has the counts. " +
