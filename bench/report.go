@@ -59,7 +59,7 @@ func (r *report) markdown(ctx context.Context) string {
 	r.say("- %s; client and server share it, over TCP.", machine())
 	r.say("- %s.", versions(ctx))
 	r.say("- Each measurement has its own Redis and process, without persistence unless stated otherwise. The systems take turns. Rounds: %d.", r.request.rounds)
-	r.say("- Payloads of 100 bytes, no two equal. Each figure is the median (least–most) of the rounds;")
+	r.say("- Payloads are 100 bytes, all different. Each figure is the median (least–most) of the rounds;")
 	r.say("  a ratio is the median of the ratios within a round.\n")
 	r.goals()
 	for _, p := range r.plan {

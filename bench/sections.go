@@ -6,7 +6,7 @@ var sections = map[string]func(*report, scenario){
 		r.say("## Enqueue\n")
 		r.chart("enqueue", "tasks enqueued in a second")
 		r.bySystem(p, "how", perSecond, serverTime, clientTime)
-		r.say("The floor is LPUSH by redigo, on a connection for each caller; pipelined, 32 at a")
+		r.say("The floor is redigo's LPUSH, with one connection per caller; pipelined, 32 at a")
 		r.say("time on one connection. This version of asynq has no call for many tasks.")
 		r.say("With Add, and AddMany in batches, each task has a key and a header of 66 bytes, its name included.\n")
 	},
@@ -14,21 +14,21 @@ var sections = map[string]func(*report, scenario){
 		r.say("## Process\n")
 		r.chart("process", "tasks processed in a second")
 		r.bySystem(p, "handlers", perSecond, serverTime, clientTime, commandsEach, requestsEach)
-		r.say("Preloaded tasks, handlers that do nothing; from the start of the worker until all")
-		r.say("have been handled and have ended in Redis. The floor is the same layout by bare")
+		r.say("Preloaded tasks, no-op handlers; measured from the start of the worker until all")
+		r.say("have been handled and have ended in Redis. The floor is the same layout with bare")
 		r.say("redigo on two connections, 100 tasks at a time, without handlers, wake-ups or")
 		r.say("recovery: in scripts, or pipelined with variadic commands.\n")
 	},
 	setting: func(r *report, p scenario) {
 		r.say("## Durable, and one by one\n")
 		r.bySystem(p, "appendonly", perSecond, serverTime, clientTime, commandsEach, requestsEach)
-		r.say("As above, with 64 handlers, on a Redis that writes its log to the machine's disk; and with")
+		r.say("As above, with 64 handlers, on a Redis that writes its log to the machine's disk, and with")
 		r.say("workers that don't prefetch.\n")
 	},
 	networking: func(r *report, p scenario) {
 		r.say("## Over a network\n")
 		r.bySystem(p, "round trip added | a handler takes", column{"trip ms", "a PING, ms"}, perSecond, serverTime, clientTime, commandsEach, requestsEach)
-		r.say("As in process, with 64 handlers, through a proxy that adds the delay; measured for the first")
+		r.say("As in Process, with 64 handlers, through a proxy that adds the delay; measured for the first")
 		r.say("%v, including the start, or until no task is left.\n", p.steps[0].job.Window)
 	},
 	crowding: func(r *report, p scenario) {
@@ -37,15 +37,15 @@ var sections = map[string]func(*report, scenario){
 			column{"ping p50 ms", "a PING, median, ms"}, column{"ping p99 ms", "99th percentile, ms"}, column{"hot tasks/s", "tasks/s of the hot queue"},
 			column{"server µs", "Redis's processor for each, µs"})
 		r.say("Single tasks, %v apart, on a queue that one idle worker serves, while peers with %d handlers that do", quietPause, p.steps[0].job.Handlers)
-		r.say("nothing work on another queue, which never runs empty. The more peers, the more tasks run at")
-		r.say("a time, and the fewer of them are in Redis's caches.\n")
+		r.say("nothing work on another queue, which never runs empty. The more peers, the more tasks run")
+		r.say("at once, and the fewer of them are in Redis's caches.\n")
 	},
 	delaying: func(r *report, p scenario) {
 		r.say("## From enqueue to start\n")
 		r.chart("latency", "time from the call of enqueue to the start of the handler")
 		r.bySystem(p, "", column{"p50 ms", "median, ms"}, column{"p99 ms", "99th percentile, ms"}, column{"max ms", "maximum, ms"},
 			column{"trip ms", "one round trip, ms"}, column{"trips", "median in round trips"})
-		r.say("One idle worker with ten handlers; the round trip is of PING, between any two tasks.\n")
+		r.say("One idle worker with ten handlers; the round trip is that of a PING between tasks.\n")
 	},
 	storing: func(r *report, p scenario) {
 		r.say("## Memory\n")
@@ -55,7 +55,7 @@ var sections = map[string]func(*report, scenario){
 		r.say("## Beside idle peers\n")
 		r.bySystem(p, "peers", column{"commands", "commands for a task"}, serverTime,
 			column{"commands/s", "commands/s while idle"}, column{"requests/s", "requests/s while idle"}, column{"server %", "Redis's processor while idle, %"})
-		r.say("Tasks come one by one, 3 ms apart. The cost of idle peers is subtracted.\n")
+		r.say("Tasks arrive one by one, 3 ms apart. The cost of idle peers is subtracted.\n")
 	},
 	idling: func(r *report, p scenario) {
 		r.say("## Idle\n")
@@ -67,7 +67,7 @@ var sections = map[string]func(*report, scenario){
 		r.say("## Growth\n")
 		r.chart("growth", "cost of a task as queues, payloads and backlogs grow")
 		r.bySystem(p, "tasks that wait", wallTime, serverTime, clientTime)
-		r.say("Enqueued in batches of 100 and processed by 64 handlers, while as many others keep waiting.\n")
+		r.say("Enqueued in batches of 100 and processed by 64 handlers, with that many others waiting throughout.\n")
 	},
 	spreading: func(r *report, p scenario) {
 		r.bySystem(p, "queues of one peer", column{"start ms", "until all are served, ms"}, column{"commands/s", "commands/s while idle"},
@@ -82,7 +82,7 @@ var sections = map[string]func(*report, scenario){
 	returning: func(r *report, p scenario) {
 		r.bySystem(p, "", column{"longest ms", "longest script, ms"}, column{"calls", "scripts over 50 µs"},
 			column{"sweep s", "all returned within, s"}, column{"last s", "after the kill, s"})
-		r.say("A worker that held %d tasks is killed, and another returns them. The times of calls are those that Redis reports.\n", p.steps[0].job.N)
+		r.say("A worker that held %d tasks is killed, and another returns them. Script times are as reported by Redis.\n", p.steps[0].job.N)
 	},
 	recovering: func(r *report, p scenario) {
 		r.say("## Recovery\n")
@@ -98,7 +98,7 @@ var sections = map[string]func(*report, scenario){
 		r.chart("spread", "Redis's processor for a task, on each node")
 		r.bySystem(p, "servers", perSecond, column{"least µs", "Redis's processor, µs, on the least busy node"},
 			column{"most µs", "on the busiest"}, clientTime, commandsEach, requestsEach)
-		r.say("As in process, with 64 handlers. All servers share the first core and the worker has the")
+		r.say("As in Process, with 64 handlers. All servers share the first core and the worker has the")
 		r.say("other, so compare the processor time of each node, not the rates.\n")
 	},
 	resting: func(r *report, p scenario) {

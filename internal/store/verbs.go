@@ -6,7 +6,7 @@ var (
 		Keys: "waiting idle batches workers", Args: "wake enqueue payload…", Reply: "before", Fails: "UNMOVED", Tells: "wake enqueue"})
 	rouse = verb(Verb{Name: "rouse", By: asProducer, Does: "wakes idle workers for tasks that were pushed without a script",
 		Keys: "idle", Args: "wake count", Reply: "woken", Tells: "wake"})
-	enqueueOnce = verb(Verb{Name: "enqueue_once", By: asProducer, Does: "enqueues unless it was done with this nonce",
+	enqueueOnce = verb(Verb{Name: "enqueue_once", By: asProducer, Does: "enqueues unless the nonce was already used",
 		Keys: "waiting idle once batches workers", Args: "wake enqueue window payload…", Reply: "fresh", Fails: "UNMOVED", Tells: "wake enqueue"})
 	stage = verb(Verb{Name: "stage", By: asProducer, Does: "stores a page of a large enqueue separately",
 		Keys: "batch", Args: "before ttl payload…", Reply: "length", Fails: "BATCH"})
@@ -18,16 +18,16 @@ var (
 		Keys: "waiting idle unique gaps batches workers", Args: "wake enqueue payload digest", Reply: "fresh", Fails: "DUPLICATE UNMOVED", Tells: "wake enqueue"})
 	add = verb(Verb{Name: "add", By: asWorker, Does: "adds tasks with cards, in order, all or none, and wakes an idle worker for each",
 		Keys: "added idle workers waiting once", Args: "wake enqueue keyed window salt task…", Reply: "first fresh", Tells: "wake enqueue"})
-	put = verb(Verb{Name: "put", By: asWorker, Does: "schedules a task with a key, or changes the one that waits",
+	put = verb(Verb{Name: "put", By: asWorker, Does: "schedules a task with a key, or changes the waiting one",
 		Keys: "shared once", Args: "shared entry payload at when keep counts enqueue card by_key window digest", Reply: "fresh first", Tells: "wake enqueue end"})
-	recur = verb(Verb{Name: "recur", By: asWorker, Does: "asserts a page of schedules, and plans their missing occurrences",
+	recur = verb(Verb{Name: "recur", By: asWorker, Does: "asserts a page of schedules, and plans missing occurrences",
 		Keys: "shared recurring", Args: "shared period judge schedules…", Reply: "asserted ended now", Tells: "wake end"})
 	removeEntry = verb(Verb{Name: "remove", By: asWorker, Does: "removes the waiting task of an entry",
 		Keys: "shared", Args: "shared entry", Reply: "removed", Tells: "wake end"})
 
 	join = verb(Verb{Name: "join", By: asWorker, Does: "makes a worker a member",
 		Keys: "workers suspects rounds token", Args: "worker lease asked round", Reply: "joined", Fails: "EVICTED"})
-	step = verb(Verb{Name: "step", By: asWorker, Does: "one round of a worker: ends processes, then starts some",
+	step = verb(Verb{Name: "step", By: asWorker, Does: "one round of a worker: ends processes, then starts others",
 		Keys: "shared", Args: "shared worker round lease seen idle crashes solo keep head tail wake_failed done outcomes entries ends adds stopping heard ahead budget room brief passed last first lists…",
 		Reply: "settled odd started plain token cancels seen rank hungry again trouble recorded due unstarted last cut dropped passed observed watched expired",
 		Fails: "EVICTED STALE", Tells: "wake done end"})
