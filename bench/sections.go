@@ -35,7 +35,7 @@ var sections = map[string]func(*report, scenario){
 		r.say("## Beside a hot queue\n")
 		r.bySystem(p, "peers of the hot queue", column{"p50 ms", "from enqueue to start, median, ms"}, column{"p99 ms", "99th percentile, ms"},
 			column{"ping p50 ms", "a PING, median, ms"}, column{"ping p99 ms", "99th percentile, ms"}, column{"hot tasks/s", "tasks/s of the hot queue"},
-			column{"server µs", "Redis's processor for each, µs"})
+			column{"server µs", "CPU of Redis per task, µs"})
 		r.say("Single tasks, %v apart, on a queue that one idle worker serves, while peers with %d handlers that do", quietPause, p.steps[0].job.Handlers)
 		r.say("nothing work on another queue, which never runs empty. The more peers, the more tasks run at")
 		r.say("a time, and the fewer of them are in Redis's caches.\n")
@@ -54,13 +54,13 @@ var sections = map[string]func(*report, scenario){
 	beside: func(r *report, p scenario) {
 		r.say("## Beside idle peers\n")
 		r.bySystem(p, "peers", column{"commands", "commands for a task"}, serverTime,
-			column{"commands/s", "commands/s while idle"}, column{"requests/s", "requests/s while idle"}, column{"server %", "Redis's processor while idle, %"})
+			column{"commands/s", "commands/s while idle"}, column{"requests/s", "requests/s while idle"}, column{"server %", "CPU of Redis while idle, %"})
 		r.say("Tasks come one by one, 3 ms apart. The cost of idle peers is subtracted.\n")
 	},
 	idling: func(r *report, p scenario) {
 		r.say("## Idle\n")
 		r.bySystem(p, "queues", column{"commands/s", "commands/s"}, column{"requests/s", "requests/s"},
-			column{"server %", "Redis's processor, %"}, column{"client %", "own processor, %"})
+			column{"server %", "CPU of Redis, %"}, column{"client %", "own CPU, %"})
 		r.say("One worker with ten handlers on each queue, with nothing to do.\n")
 	},
 	waiting: func(r *report, p scenario) {
@@ -71,7 +71,7 @@ var sections = map[string]func(*report, scenario){
 	},
 	spreading: func(r *report, p scenario) {
 		r.bySystem(p, "queues of one peer", column{"start ms", "until all are served, ms"}, column{"commands/s", "commands/s while idle"},
-			column{"requests/s", "requests/s while idle"}, column{"server %", "Redis's processor while idle, %"}, wallTime, serverTime)
+			column{"requests/s", "requests/s while idle"}, column{"server %", "CPU of Redis while idle, %"}, wallTime, serverTime)
 		r.say("Tasks enqueued by 32 callers, spread over the queues, and processed.\n")
 	},
 	sizing: func(r *report, p scenario) {
@@ -95,15 +95,15 @@ var sections = map[string]func(*report, scenario){
 	},
 	clustering: func(r *report, p scenario) {
 		r.say("## Spread over a cluster\n")
-		r.chart("spread", "Redis's processor for a task, on each node")
-		r.bySystem(p, "servers", perSecond, column{"least µs", "Redis's processor, µs, on the least busy node"},
+		r.chart("spread", "CPU of Redis per task, on each node")
+		r.bySystem(p, "servers", perSecond, column{"least µs", "CPU of Redis, µs, on the least busy node"},
 			column{"most µs", "on the busiest"}, clientTime, commandsEach, requestsEach)
 		r.say("As in process, with 64 handlers. All servers share the first core and the worker has the")
-		r.say("other, so compare the processor time of each node, not the rates.\n")
+		r.say("other, so compare the CPU time of each node, not the rates.\n")
 	},
 	resting: func(r *report, p scenario) {
 		r.bySystem(p, "parts | peers", column{"commands/s", "commands/s"}, column{"requests/s", "requests/s"},
-			column{"server/s", "Redis's processor, µs in a second"}, column{"each µs", "of that, for each part of each peer"})
+			column{"server/s", "CPU of Redis, µs/s"}, column{"each µs", "of that, for each part of each peer"})
 		r.say("The same on three masters, without tasks, minus what idle masters use anyway.\n")
 		r.forecast()
 	},
@@ -117,8 +117,8 @@ var sections = map[string]func(*report, scenario){
 var (
 	perSecond    = column{"tasks/s", "tasks/s"}
 	wallTime     = column{"wall µs", "µs for a task"}
-	serverTime   = column{"server µs", "Redis's processor, µs"}
-	clientTime   = column{"client µs", "own processor, µs"}
+	serverTime   = column{"server µs", "CPU of Redis, µs"}
+	clientTime   = column{"client µs", "own CPU, µs"}
 	commandsEach = column{"commands", "commands"}
 	requestsEach = column{"requests", "requests"}
 )
