@@ -81,7 +81,7 @@ var canceling = []action{
 		return errors.Join(s.queue.Put(ctx, "key", s.bytes(), inAnHour()), failure(s.queue.CancelKey(ctx, "key")))
 	}},
 	{name: "Cancel", do: func(ctx context.Context, s *stage) error { return s.cancel(ctx, 1) }},
-	{name: "Cancel of many equal ones", do: func(ctx context.Context, s *stage) error { return s.cancel(ctx, s.batch) }},
+	{name: "Cancel of many equal tasks", do: func(ctx context.Context, s *stage) error { return s.cancel(ctx, s.batch) }},
 }
 
 // cancel enqueues equal tasks and cancels them.
@@ -119,7 +119,7 @@ var serving = []action{
 	{name: "Pause and Resume", do: func(ctx context.Context, s *stage) error {
 		return errors.Join(s.queue.Pause(ctx), s.queue.Resume(ctx))
 	}},
-	{name: "a worker that comes, beats and leaves", do: func(ctx context.Context, s *stage) error {
+	{name: "a worker that joins, sends a heartbeat and leaves", do: func(ctx context.Context, s *stage) error {
 		return s.guest(ctx, (*worqr.Peer).StopWorker)
 	}},
 	{name: "FailWorker", do: func(ctx context.Context, s *stage) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A job is one measurement. Each runs in its own process, so that the processor time and the heap
+// A job is one measurement. Each runs in its own process, so that the CPU time and the heap
 // in it belong to one system.
 type job struct {
 	Measure  string // a key of measures

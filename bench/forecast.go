@@ -9,7 +9,7 @@ type model struct {
 	off        float64 // the largest relative difference from a point
 }
 
-// A point is a measurement: µs of processor time per second.
+// A point is a measurement: µs of CPU time per second.
 type point struct{ tasks, parts, took float64 }
 
 // fitted returns the model with the smallest sum of squared relative differences, or false if the

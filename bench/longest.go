@@ -249,7 +249,7 @@ func (l longest) markdown(sizes []string, measured string) string {
 		text.WriteString("\n")
 	}
 	if over.Len() > 0 {
-		fmt.Fprintf(&text, "\nOver %v:\n\n%s", longestGoal, over.String())
+		fmt.Fprintf(&text, "\nCalls longer than %v:\n\n%s", longestGoal, over.String())
 	}
 	return text.String()
 }
@@ -259,7 +259,7 @@ func (c call) reason(size string) string {
 	ms := float64(c.took.Microseconds()) / 1000
 	var mib int
 	if n, err := fmt.Sscanf(size, "%d MiB", &mib); n == 1 && err == nil && mib > 0 {
-		return fmt.Sprintf("%.1f ms in %s: copying the payload, %.2f ms per MiB of a payload", ms, c.action, ms/float64(mib))
+		return fmt.Sprintf("%.1f ms in %s: copying the payload, %.2f ms per MiB", ms, c.action, ms/float64(mib))
 	}
 	if strings.HasPrefix(c.action, "Cancel") { // including what "Enqueue of many" left
 		return fmt.Sprintf("%.1f ms in %s: LREM searches the list", ms, c.action)

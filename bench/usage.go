@@ -30,7 +30,7 @@ func (m *meter) ping() time.Duration {
 // usage is the total usage up to a moment, or the usage between two.
 type usage struct {
 	seconds  float64
-	server   float64 // µs of processor time
+	server   float64 // µs of CPU time
 	client   float64
 	commands float64 // of Redis, including those called by scripts
 	reads    float64 // from sockets by Redis: slightly fewer than requests
