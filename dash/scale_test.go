@@ -72,7 +72,7 @@ func visited(t *testing.T, b *browser, conn redis.Conn) {
 		}
 		used := processor(t, conn) - before
 		slices.Sort(took)
-		t.Logf("%-32s %4d ms median, %4d ms at most; Redis's processor %.1f ms", page, took[times/2].Milliseconds(), took[times-1].Milliseconds(), used/times*1000)
+		t.Logf("%-32s %4d ms median, %4d ms at most; CPU of Redis %.1f ms", page, took[times/2].Milliseconds(), took[times-1].Milliseconds(), used/times*1000)
 		slowest = max(slowest, took[times/2])
 		if used/times > 0.2 {
 			t.Errorf("%s: Redis works %.0f ms for it", page, used/times*1000)
