@@ -21,13 +21,14 @@ test: ## install what is missing and run the tests of every module (RACE=-race: 
 # runs "make test RACE=-race". Even there, packages that measure, start programs or have few
 # goroutines of their own run without the race detector. The tests in integration run without a list
 # of packages, so that go test shows which of them were skipped. vet is off: "make lint" runs it.
+# With the race detector, fewer packages run at a time: they keep both processors busy.
 RACE =
 TEST = go test -vet=off -shuffle=on $(if $(RACE),,-short)
 UNRACED = internal/store internal/walls
 test-modules:
 	@failed=0; \
-	$(TEST) -p 2 ./internal/store ./contrib/prometheus/... ./cmd/worqr/... ./bench/... ./internal/walls ./contrib/otel ./examples/service ./examples/fromasynq & plain=$$!; \
-	$(TEST) -p 3 $(RACE) ./integration/api ./worqrtest/... $$(go list ./... | grep -v $(UNRACED:%=-e /%$$)) || failed=1; \
+	$(TEST) -p $(if $(RACE),1,2) ./internal/store ./contrib/prometheus/... ./cmd/worqr/... ./bench/... ./internal/walls ./contrib/otel ./examples/service ./examples/fromasynq & plain=$$!; \
+	$(TEST) -p $(if $(RACE),2,3) $(RACE) ./integration/api ./worqrtest/... $$(go list ./... | grep -v $(UNRACED:%=-e /%$$)) || failed=1; \
 	(cd integration && $(TEST) $(RACE)) || failed=1; \
 	wait $$plain || failed=1; \
 	[ $$failed = 1 ] || echo "All tests passed."; \

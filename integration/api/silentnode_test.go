@@ -26,6 +26,7 @@ func TestClusterSilentNode(t *testing.T) {
 	peer := func(capacity int) *worqr.Peer {
 		return openAt(t, c.URL(), worqr.Options{Prefix: "p", CallTimeout: time.Second, Capacity: capacity})
 	}
+	producer := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
 	fill := func(q *worqr.Queue) {
 		for range 60 {
 			enqueue(t, q, numbers("", 100)...)
@@ -52,7 +53,7 @@ func TestClusterSilentNode(t *testing.T) {
 		p := peer(0)
 		q := p.Queue(name).Spread(3)
 		q.Handle(slowly(healthy, true), &worqr.HandleOptions{Concurrency: concurrency, Prefetch: -1})
-		fill(q)
+		fill(producer.Queue(name).Spread(3))
 		run(t, p)
 		trials = append(trials, trial{name, healthy})
 	}
@@ -66,7 +67,7 @@ func TestClusterSilentNode(t *testing.T) {
 	for silent, name := range queues {
 		q := p.Queue(name)
 		q.Handle(slowly(healthy, !silent), &worqr.HandleOptions{Concurrency: 2})
-		fill(q)
+		fill(producer.Queue(name))
 	}
 	run(t, p)
 	trials = append(trials, trial{"capacity", healthy})

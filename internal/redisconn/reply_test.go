@@ -52,7 +52,7 @@ var piece = strings.Repeat("x", 16<<10)
 // A reply that keeps coming is read, however long that takes.
 func TestReplyInPieces(t *testing.T) {
 	t.Parallel()
-	const timeout, n, pause = time.Second, 50, 50 * time.Millisecond
+	const timeout, n, pause = 3 * time.Second, 70, 100 * time.Millisecond
 	for name, of := range map[string]struct{ begins, piece string }{
 		"a bulk":   {fmt.Sprintf("$%d\r\n", n*len(piece)-2), piece},
 		"an array": {fmt.Sprintf("*%d\r\n", n), fmt.Sprintf("$%d\r\n%s\r\n", len(piece), piece)},
