@@ -148,7 +148,7 @@ func (q *Queue) ExplainKey(ctx context.Context, key string) (*inspect.Explanatio
 	return e, q.wrap("explain", err)
 }
 
-// ExplainHeader is Explain for up to ten tasks with a header, told apart by TaskCopy.Key. It
+// ExplainHeader is Explain for up to ten tasks with a header; TaskCopy.Key tells them apart. It
 // searches 10,000 each of added, scheduled and running tasks, and the newest 1,000 failed ones.
 func (q *Queue) ExplainHeader(ctx context.Context, name, value string) (*inspect.Explanation, error) {
 	if name == "" {

@@ -121,8 +121,8 @@ func Malformed(err error) error { return engine.Malformed(err) }
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
 // Snooze returns an error that starts the task again after d, or immediately if d isn't positive.
-// Use it if a task's time hasn't come: it isn't a retry, doesn't lengthen Backoff's delay, and
-// isn't logged.
+// Use it if it's too early for a task: it isn't a retry, doesn't lengthen Backoff's delay, and isn't
+// logged.
 func Snooze(d time.Duration) error { return engine.Snooze(d) }
 
 // IsPermanent reports whether err is, or wraps, a Permanent or Malformed error.

@@ -186,7 +186,7 @@ func (q *Queue) wrapped(h Handler) Handler {
 	return h
 }
 
-// Handle registers h as the queue's only handler, which the peer serves while Run is running. It
+// Handle makes h the only handler of the queue, which the peer serves while Run is running. It
 // panics if the queue has a handler or was joined by StartWork, if h is nil, or if an option isn't
 // valid. If the queue's name is bad, Run fails; once Run has been called, Handle panics instead.
 func (q *Queue) Handle(h Handler, opts *HandleOptions) {

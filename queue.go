@@ -18,7 +18,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Len returns how many tasks wait, on the list and in the schedule.
+// Len returns how many tasks wait, including added and scheduled ones.
 func (q *Queue) Len(ctx context.Context) (int, error) {
 	n, err := q.sum(ctx, func(part *Queue) (int, error) { return store.Len(ctx, q.peer.reads, part.keys) })
 	return n, q.wrap("count", err)

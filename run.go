@@ -16,9 +16,9 @@ import (
 )
 
 // Run joins the queues that have handlers and serves them until ctx ends or Shutdown is called;
-// Handle and Unhandle work meanwhile. Then it drains: it takes no more tasks, lets handlers run on
-// for Options.Drain, ends the contexts of the rest with ErrShutdown, returns their tasks to the
-// front, and leaves, all within Drain+Grace+5 s.
+// Handle and Unhandle work meanwhile. Then it drains: it takes no more tasks, lets handlers keep
+// running for Options.Drain, ends the contexts of the rest with ErrShutdown, returns their tasks to
+// the front, and leaves, all within Drain+Grace+5 s.
 //
 // Run survives every failure of Redis. It returns StartWorker's errors, and fails if it abandoned
 // handlers, couldn't leave cleanly, is called twice or never reached Redis.

@@ -163,7 +163,7 @@ func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[inspect.ScheduledTask, 
 // Properties are optional data and limits of a task. Zero fields are unset.
 type Properties struct {
 	// Headers stay with the task, even when it's retried or fails: up to MaxHeaders, MaxHeaderBytes
-	// in total, of any bytes. They aren't logged.
+	// in total. They may contain any bytes, and aren't logged.
 	Headers map[string]string
 	// Expires is the time, by Redis's clock, after which neither the task nor a retry starts: it
 	// fails as inspect.FailureExpired.

@@ -213,8 +213,7 @@ func (p *Peer) Ping(ctx context.Context) error {
 }
 
 // LastBeat returns when the last answered heartbeat was sent, or the worker was started, by this
-// peer's clock. In a cluster, the node silent for longest counts. It's zero while the worker isn't
-// started.
+// peer's clock. In a cluster, the longest-silent node counts. It's zero while the worker isn't started.
 func (p *Peer) LastBeat() time.Time { return p.fleet.LastBeat() }
 
 // Ready returns nil while the worker is a member of all its queues and its lease is valid. It

@@ -33,8 +33,8 @@
 // the call may have taken effect. After any other error, it hasn't. Two exceptions: calls on many
 // tasks, such as Cancel, Delete and FailWorker, may be partly done, and StopWorker, StopWork,
 // Unhandle and Close stop regardless. Listings read a page at a time, aren't snapshots, and stop
-// after the first error. Printed or logged values never show payloads, keys or results. Result
-// types are in package inspect; types for [Options.Trace] are in worqrtrace.
+// after the first error. Printed or logged values never show payloads, keys or results. Most
+// result types are in package inspect; types for [Options.Trace] are in worqrtrace.
 package worqr
 
 import (

@@ -28,7 +28,7 @@ func (r *request) measure(ctx context.Context, p scenario, found results) error 
 	return errors.Join(failed...)
 }
 
-// roundsOf returns how often a step is repeated.
+// roundsOf returns how many times a step is repeated.
 func (r *request) roundsOf(s step) int {
 	if s.rounds > 0 {
 		return s.rounds

@@ -64,5 +64,5 @@ type PeerStats struct {
 	TimesEvicted    int64
 	RunningHandlers int64
 	StuckHandlers   int64 // abandoned and still running
-	LostWrites      int64 // how often this peer noticed that Redis lost writes
+	LostWrites      int64 // how many times this peer noticed that Redis lost writes
 }

@@ -74,7 +74,7 @@ func (c *benchCommand) Run(ctx context.Context, con *console) (err error) {
 // micro formats a short time.
 func micro(s seconds) string { return timeOf(s).Round(time.Microsecond).String() }
 
-// rounds is how often a short operation is measured.
+// rounds is how many times a short operation is measured.
 const rounds = 200
 
 func (c *benchCommand) measure(ctx context.Context, con *console, p *worqr.Peer) (row benchRow, err error) {

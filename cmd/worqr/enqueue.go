@@ -27,7 +27,7 @@ type enqueueCommand struct {
 	Header     headers       `placeholder:"NAME=VALUE" help:"Header of the tasks. May be repeated."`
 	Expires    time.Duration `placeholder:"DURATION" help:"Fail the tasks unless they have started within this time."`
 	Timeout    time.Duration `placeholder:"DURATION" help:"How long an attempt may run, whatever the handler's options say."`
-	MaxRetries *int          `placeholder:"N" help:"How often the tasks are retried, whatever the handler's options say."`
+	MaxRetries *int          `placeholder:"N" help:"How many times a task may be retried, whatever the handler's options say."`
 	KeepResult time.Duration `placeholder:"DURATION" help:"Keep how the tasks end, and their results, for this time: from 1s to 30 days. See worqr wait."`
 	Once       string        `placeholder:"ID" help:"Add the task only if nothing was added with this id before, so that you may repeat the command."`
 	OnceFor    time.Duration `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`
@@ -167,7 +167,7 @@ func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byt
 	return len(batch), nil, nil
 }
 
-// tries is how often a batch is sent if its replies are lost.
+// tries is how many times a batch is sent if its replies are lost.
 const tries = 5
 
 // enqueueSurely enqueues payloads. If the reply is lost, it repeats the call, which has no effect if the first

@@ -6,15 +6,15 @@ import "github.com/alecthomas/kong"
 var details = map[string]string{
 	"top":       "Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks, after asking, s sorts, w enlarges the list of workers, ? explains, q quits. IN/S is how many tasks arrive per second, counting retries; OUT/S how many start. In scripts, use \"worqr queues --json\" or \"worqr watch\".",
 	"queues":    "OLDEST is how long the oldest waiting task has been due, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, even if there are no queues; 1 if a named one doesn't exist; and 2 if some can't be read: each of these has a row with the error, and the other rows are complete.",
-	"workers":   "Workers are the peers that run now; those that are silent for more than two leases aren't shown. STUCK is how many handlers didn't return after their context ended.",
+	"workers":   "Workers are the peers that are running; those that have been silent for more than two leases aren't shown. STUCK is how many handlers didn't return after their context ended.",
 	"running":   "Tasks that a worker has prefetched are shown, too. With --older, the exit status is 1 if there are such tasks, and 0 if there are none. It is 2 if some queues can't be read: they have a row with the error, and the others are complete.",
 	"waiting":   "Shows the payloads of all waiting tasks: first those that can start, in their order, then the schedule, which \"worqr scheduled\" shows with times and keys.",
 	"scheduled": "The schedule has tasks with a time or a key, and those that wait for a retry, earliest first. A task whose key is running isn't shown.",
 	"recurring": "Schedules are defined in code, and exist while a peer with them runs; if no peer has a schedule anymore, its STATE says so, and it ends soon. LAST is how the last occurrence ended: finished, failed, crashed, canceled, skipped or lost. To start one now, use: worqr run-now. The exit status is 2 if some queues can't be read: they have a row with the error, and the others are complete.",
-	"failed": "Lists failed tasks that match all filters, newest first. Filters read one page after the other, so any number of tasks may have failed. " +
+	"failed": "Lists failed tasks that match all filters, newest first. Tasks are read page by page, so there may be any number of them. " +
 		"--requeue and --delete first count what matches, and ask for the name of the queue; tasks that fail meanwhile are left alone. Requeued tasks begin with no retries; one whose key has a waiting task stays. " +
-		"Listing exits with 0, or 1 if there is no such queue; --requeue and --delete with 1 if nothing matched, or some of it stayed.",
-	"result": "The exit status is 0 if the task has finished, and 1 if it ended in another way, hasn't ended, or has no kept result, or an expired one.",
+		"Listing exits with 0, or 1 if there is no such queue; --requeue and --delete exit with 1 if nothing matched, or some of the tasks stayed.",
+	"result": "The exit status is 0 if the task has finished, and 1 if it ended in another way or hasn't ended, or if its result wasn't kept or has expired.",
 	"wait": "Waits until the task with the key ends, even if Redis restarts. The exit status is 0 if it has finished, and 1 if it ended in another way, didn't end within --timeout, or has no kept result. " +
 		"A script can run a task on another machine this way: worqr wait emails \"$(worqr enqueue emails --keep-result 1h hello)\"",
 	"stats": "Workers is the number of registered peers of the whole fleet. The exit status is 0 if Redis answered, so this is also a cheap probe. It is 2 if a queue can't be read: the sums then leave it out.",
@@ -34,15 +34,15 @@ var details = map[string]string{
 	"pause":       "Running tasks continue, and tasks can be enqueued. To wait until nothing runs anymore, use: worqr drain. The exit status is 1 if there is no such queue.",
 	"resume":      "Tasks of the queues start again. Queues that aren't paused don't change. The exit status is 1 if there is no such queue.",
 	"drain":       "Pauses the queues and waits until none of their tasks is running, for example before a migration. Waiting tasks stay. The queues stay paused until \"worqr resume\". The exit status is 1 if tasks are still running after --timeout, and 2 if a queue can't be paused or read; the others are still drained.",
-	"delete":      "Drops all waiting tasks of a queue, on the list and in the schedule. Running tasks, failed tasks and a pause stay. It asks for the name of the queue. The exit status is 1 if there was nothing to delete.",
+	"delete":      "Drops all waiting tasks of a queue, including added and scheduled ones. Running tasks, failed tasks and a pause stay. It asks for the name of the queue. The exit status is 1 if there was nothing to delete.",
 	"fail-worker": "Evicts a worker, alive or not, and returns its tasks to the front of their queues. A worker that is alive stops its tasks and comes back under a new id. Dead workers are evicted by their peers, without this command. It asks you to type the worker's name or id again. The exit status is 1 if there is no such worker.",
 	"sweep":       "Evicts workers whose lease has expired, and returns their tasks. Running peers do this with every heartbeat, so use it when no peer is left. It looks twice, a lease apart: a worker is evicted if its lease had expired the first time, and it has sent no heartbeat since. Give --lease if it isn't 3s.",
 	"work": "The program reads the payload from standard input. Exit status 0 finishes the task, 65 fails it for good, and any other retries it. " +
 		"What it prints, up to 1 MiB, is the task's result, which \"worqr watch\" and \"worqr wait\" show; the end of its error output is the reason for a failure. " +
-		"Its environment has WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN, WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES, and few variables of this process; not REDIS_URL, which may have a password. " +
-		"The exit status is 0 after SIGTERM or Ctrl-C, once the programs have ended. With --json, the log is JSON, too, and at the end, one object counts the tasks.",
+		"Its environment has WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN, WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES, and a few variables of this process, but not REDIS_URL, which may have a password. " +
+		"The exit status is 0 after SIGTERM or Ctrl-C, once the programs have ended. With --json, the log is JSON, too, and at the end, one object has the number of tasks finished, retried and failed.",
 	"bench": "Measures a Redis from here: the round trip, how fast tasks are enqueued, how fast no-op handlers process them, and how long a task takes from Enqueue to its handler on an idle queue. It loads Redis for a few seconds, so don't run it on a busy production Redis.",
-	"serve": "Serves the dashboard until Ctrl-C. While Redis is down, it answers, and says so. It reads Redis only while a page is open. Actions are logged. To put it behind your own login, mount package dash in your service.",
+	"serve": "Serves the dashboard until Ctrl-C. While Redis is down, it still answers, and says so. It reads Redis only while a page is open. Actions are logged. To put it behind your own login, mount package dash in your service.",
 	"completion": "Prints a script that completes commands, flags and names of queues. Bash: source <(worqr completion bash). Zsh: source <(worqr completion zsh), after compinit. Fish: worqr completion fish | source. " +
 		"Names of queues are read from the Redis at $REDIS_URL, within a second.",
 }

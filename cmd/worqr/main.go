@@ -25,7 +25,7 @@ import (
 )
 
 type cli struct {
-	Top       topCommand       `cmd:"" group:"look" help:"Watch queues and workers live, with rates; pause and requeue with a key."`
+	Top       topCommand       `cmd:"" group:"look" help:"Watch queues and workers live, with rates; pause and requeue with a keystroke."`
 	Queues    queuesCommand    `cmd:"" group:"look" help:"List queues and their counts."`
 	Workers   workersCommand   `cmd:"" group:"look" help:"List workers, the running peers."`
 	Running   runningCommand   `cmd:"" group:"look" help:"List running tasks; --older 10m shows those that have run for longer."`
@@ -43,7 +43,7 @@ type cli struct {
 	Enqueue    enqueueCommand    `cmd:"" group:"act" help:"Enqueue tasks: arguments, or lines of standard input."`
 	RunNow     runNowCommand     `cmd:"" group:"act" help:"Run a recurring task now."`
 	Cancel     cancelCommand     `cmd:"" group:"act" help:"Cancel a task wherever it is, and wait until it has stopped."`
-	Remove     removeCommand     `cmd:"" group:"act" help:"Remove tasks that wait under keys."`
+	Remove     removeCommand     `cmd:"" group:"act" help:"Remove waiting tasks by key."`
 	Requeue    requeueCommand    `cmd:"" group:"act" help:"Put failed tasks back into their queue."`
 	Pause      pauseCommand      `cmd:"" group:"act" help:"Keep tasks of queues from starting."`
 	Resume     resumeCommand     `cmd:"" group:"act" help:"End a pause."`
@@ -68,7 +68,7 @@ type cli struct {
 // manual is the introduction in the command's help.
 const manual = `A peer-to-peer work queue on Redis: look at a fleet, act on it, and run tasks.
 
-The commands use the Redis at $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each has its own --help. With --json, they print JSON, one object per line. Names, payloads and keys are taken byte for byte. Control characters in stored data are escaped.
+The commands use the Redis at $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each command has its own --help. With --json, they print JSON, one object per line. Names, payloads and keys are taken byte for byte. Control characters in stored data are escaped.
 
 Exit status: 0: it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: incorrect usage, or the command failed.`
 

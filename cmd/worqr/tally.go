@@ -40,7 +40,7 @@ type fate struct {
 	other  bool // started again for another reason
 }
 
-// retried returns how often the task was retried.
+// retried returns how many times the task was retried.
 func (f *fate) retried() int { return f.again + f.retries }
 
 // onTime reports whether a scheduled task started on time: not before, and not

@@ -49,9 +49,9 @@ func newMetrics(m metric.Meter) metrics {
 		returned: sure(m.Int64Counter("worqr.tasks.returned", metric.WithUnit("{message}"),
 			metric.WithDescription("Tasks of evicted workers that this process has returned to the front."))),
 		evictions: sure(m.Int64Counter("worqr.worker.evictions", metric.WithUnit("{eviction}"),
-			metric.WithDescription("How often this worker was evicted."))),
+			metric.WithDescription("Number of times this worker was evicted."))),
 		losses: sure(m.Int64Counter("worqr.connection.losses", metric.WithUnit("{loss}"),
-			metric.WithDescription("How often Redis stopped answering this process."))),
+			metric.WithDescription("Number of times Redis stopped answering this process."))),
 	}
 }
 

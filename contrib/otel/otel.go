@@ -23,8 +23,8 @@
 //	worqr.task.wait                        time from when a task could start until it did, in seconds, if known
 //	worqr.tasks.failed                     tasks that failed without starting, with error.type: expired or crashed
 //	worqr.tasks.returned                   tasks of evicted workers that this process returned
-//	worqr.worker.evictions                 how often this worker was evicted
-//	worqr.connection.losses                how often Redis stopped answering
+//	worqr.worker.evictions                 number of times this worker was evicted
+//	worqr.connection.losses                number of times Redis stopped answering
 //
 // Spans have the key of a task and the text of errors, but no payload or result.
 package worqrotel

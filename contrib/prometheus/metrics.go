@@ -23,10 +23,10 @@
 //	worqr_task_prefetched_seconds{queue}               histogram: the part of that spent in this process
 //	worqr_tasks_returned_total{queue}                  tasks of evicted workers that it returned
 //	worqr_failed_tasks_dropped_total{queue}            from full failed queues
-//	worqr_evictions_total                              how often this worker was evicted
+//	worqr_evictions_total                              number of times this worker was evicted
 //	worqr_workers_evicted_total                        other workers that it evicted
 //	worqr_connected                                    0 while Redis doesn't answer, otherwise 1
-//	worqr_connection_losses_total                      how often Redis stopped answering
+//	worqr_connection_losses_total                      number of times Redis stopped answering
 //	worqr_denied                                       1 while Redis refuses the login or a permission
 //	worqr_trace_calls_missed_total                     calls missing in the counts above
 //	worqr_handler_errors_total                         panics included

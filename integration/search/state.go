@@ -32,7 +32,7 @@ type state struct {
 	left  budget
 }
 
-// A budget is how often optional things may still happen.
+// A budget is how many more times optional things may happen.
 type budget struct {
 	produced                       uint8 // tasks so far
 	crashes, leaves                uint8

@@ -17,7 +17,7 @@ type run struct {
 	spawned int
 	recent  []string                                         // payloads
 	keys    []added                                          // of tasks that may be canceled
-	snoozed map[string]int                                   // by payload: how often a handler has snoozed it
+	snoozed map[string]int                                   // by payload: how many times a handler has snoozed it
 	retired bool                                             // nothing recurs anymore
 	over    bool                                             // producers should stop
 	healed  bool                                             // there are no more faults

@@ -35,7 +35,7 @@ const (
 	dead       inspect.FindingKind = "expired-worker"    // a worker with an expired lease that no peer can evict
 	unfinished inspect.FindingKind = "unfinished-return" // a return that no peer can finish
 	unserved   inspect.FindingKind = "no-worker"         // tasks wait, and no worker serves the queue
-	paused     inspect.FindingKind = "paused"            // tasks wait, perhaps more and more, while the queue is paused
+	paused     inspect.FindingKind = "paused"            // tasks wait, perhaps a growing number, while the queue is paused
 	ahead      inspect.FindingKind = "future-cancel"     // a cancel of future tasks
 )
 

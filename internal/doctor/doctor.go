@@ -254,7 +254,7 @@ func (c *checkup) queues() error {
 	return nil
 }
 
-// maxDoubts limits how many things are checked again; the others are only counted. No fleet has so
+// maxDoubts limits how many things are checked again; the others are only counted. No fleet has that
 // many, so another program must have written them.
 const maxDoubts = 10_000
 

@@ -34,7 +34,7 @@
 //	s.Unlisten()                  no more messages; call it after Leave or End
 //	s.Last() (round, token)       for the leave or the next join, and to detect lost writes
 //	s.LostWrites(sign)            records that Redis has lost something
-//	s.Missing(token, seen) bool   reports whether Redis has lost a token that it had seen
+//	s.Missing(token, seen) bool   reports whether Redis has lost a token that was seen before
 //
 // The engine calls three callbacks: Membership.Evicted, Config.StuckChanged and Config.LostWrites,
 // all without a lock. A Trace is called under the lock, and only queues the event.

@@ -35,8 +35,8 @@ const (
 //
 // Peers don't know each other. The tokens show how many tasks all peers have started since our last
 // round, and so how many peers there are, assuming that each does as much as we do. A peer that
-// does less than others counts too many; its rest grows more slowly than its count, so it catches
-// up.
+// does less than others overestimates their number; its rest grows more slowly than the estimate,
+// so it catches up.
 type flow struct {
 	next time.Time // when the next round may be sent
 	ours float64   // tasks that we have started; recent ones weigh most
@@ -78,10 +78,10 @@ func (f *flow) budget(way time.Duration) time.Duration {
 }
 
 // rest returns the pause after a round that lasted took, of which way was distance and work was
-// Redis's time. A small round comes from a peer with slow handlers. It counts too many peers, since
-// it counts everything they start while it rests, so it rests for less. If there are very many
-// peers, each rests for as long as Redis needs for a round of each: otherwise rounds would pile up
-// there.
+// Redis's time. A small round comes from a peer with slow handlers. It overestimates the
+// number of peers, since it counts everything they start while it rests, so it rests for less. If
+// there are very many peers, each rests for as long as Redis needs for a round of each: otherwise
+// rounds would pile up there.
 func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	if f.alone() || work <= quietTime {
 		return 0

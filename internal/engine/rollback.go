@@ -25,7 +25,7 @@ type rollback struct {
 }
 
 const (
-	longestPause = time.Second      // an important line doesn't wait for a heartbeat of minutes
+	longestPause = time.Second      // an important line doesn't wait longer, even if heartbeats are minutes apart
 	shortestSpan = 10 * time.Second // a new master may refuse heartbeats at first
 	mostLost     = 20               // queues that one line names
 )

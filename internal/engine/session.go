@@ -70,7 +70,7 @@ type Session struct {
 	needs     bool       // a task is known that could start
 	seat      seat       // its current or last one
 	offered   bool       // it may ask for tasks, if there are slots for it
-	recalls   int        // how often ready tasks were recalled
+	recalls   int        // how many times ready tasks were recalled
 	refused   []*Attempt // tasks still held because Redis refused to take them back
 	outbox    []*ending  // endings to send
 	wants     []*want    // requests to send

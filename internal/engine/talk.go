@@ -242,9 +242,9 @@ func (s *Session) follow(flight []*exchange, a *store.Answer) *exchange {
 	return next
 }
 
-// mayFollowLocked decides for follow. The answer must have brought all it asked for, so that there
-// will be more and the worker doesn't need to wait to be woken, and no recalled tasks must go back
-// first. If Redis is far away, other rounds may be in flight next to it.
+// mayFollowLocked decides for follow. The answer must have brought all that its round asked for, so
+// that there will be more and the worker doesn't need to wait to be woken, and there must be no
+// recalled tasks to return first. If Redis is far away, other rounds may be in flight next to it.
 func (s *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.Answer) bool {
 	e := flight[0]
 	full := len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut)

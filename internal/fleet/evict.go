@@ -425,8 +425,8 @@ func (f *Fleet) Changed() {
 	}
 }
 
-// calmFor is the shortest time between two checks for writes lost in a change of servers, unless a
-// heartbeat is shorter: a check takes some calls per queue.
+// calmFor is the shortest time between two checks for writes lost in a change of servers, unless
+// heartbeats are closer together: a check takes some calls per queue.
 const calmFor = time.Second
 
 // compareTokens looks for lost writes if the server has changed. If Redis doesn't answer, it tries

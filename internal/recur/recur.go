@@ -67,7 +67,7 @@ type job struct {
 
 	spec   Spec // this and the fields below are protected by Schedules.mu
 	at     Locator
-	turn   int           // how often its Locator was set
+	turn   int           // how many times its Locator was set
 	target *store.Target // nil until it's found
 	found  time.Time
 	tried  time.Time // when it was last booked; zero: due now

@@ -98,7 +98,7 @@ func (l *Line) gather(n int) {
 	}
 }
 
-// patience is how often gather yields to other goroutines.
+// patience is how many times gather yields to other goroutines.
 const patience = 4
 
 // exchange sends the calls of a batch and receives the replies.

@@ -44,5 +44,5 @@ func NewProxy(t testing.TB, to, command string, hangsUp bool) *Proxy {
 	return p
 }
 
-// Refused returns how often the command was refused.
+// Refused returns how many times the command was refused.
 func (p *Proxy) Refused() int { return int(p.refused.Load()) }

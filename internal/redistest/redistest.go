@@ -284,7 +284,7 @@ func (s *Server) stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// Calls returns how often a command was called since CONFIG RESETSTAT.
+// Calls returns how many times a command was called since CONFIG RESETSTAT.
 func Calls(t testing.TB, c redis.Conn, command string) int {
 	t.Helper()
 	info := Sure(redis.String(c.Do("INFO", "commandstats")))(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// Once makes a call that adds or puts a task do so once within a window. The zero value doesn't.
+// Once makes a call add or put its task at most once within a window. The zero value doesn't.
 type Once struct {
 	ID     string
 	Window time.Duration

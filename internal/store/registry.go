@@ -169,7 +169,7 @@ func raise(ctx context.Context, r Runner, s keys.Space, queue string, parts int,
 	return spreadOver(ctx, r, s, queue)
 }
 
-// raises is how often a peer tries to raise the number, while others lower it.
+// raises is how many times a peer tries to raise the number, while others lower it.
 const raises = 5
 
 func spreadOver(ctx context.Context, r Runner, s keys.Space, queue string) (int, error) {

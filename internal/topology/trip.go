@@ -158,7 +158,7 @@ func (t *trip) follow() (again bool) {
 	}
 }
 
-// over reports whether no call must be repeated. If so, the remaining calls have failed.
+// over reports whether no call needs to be repeated. If so, the remaining calls have failed.
 func (t *trip) over() bool {
 	var err error
 	switch {
