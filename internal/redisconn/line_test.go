@@ -99,12 +99,12 @@ func TestContext(t *testing.T) {
 
 	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t) // connects
 	c := redistest.Dial(t, server.URL())
-	redistest.Do(t, c, "CLIENT", "PAUSE", 300)
-	first, end1 := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	redistest.Do(t, c, "CLIENT", "PAUSE", 2000)
+	first, end1 := context.WithTimeout(t.Context(), 400*time.Millisecond)
 	defer end1()
 	_, err = l.One(first, redisconn.Command("INCR", "n")) // sent, without a reply yet
 	is.True(errors.Is(err, context.DeadlineExceeded) && errors.Is(err, redisconn.ErrUnknown))
-	second, end2 := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	second, end2 := context.WithTimeout(t.Context(), 400*time.Millisecond)
 	defer end2()
 	_, err = l.One(second, redisconn.Command("INCR", "n")) // behind it, not sent
 	is.True(errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redisconn.ErrUnknown))
