@@ -249,8 +249,8 @@ func TestCredentialsExpire(t *testing.T) {
 		// A connection that is cut again before it was of use would be logged, correctly.
 		cut := newest
 		eventually(t, "it subscribes", func() bool {
-			n, last := channels(cut)
-			newest = last
+			var n int
+			n, newest = channels(cut)
 			return n >= subscribed
 		})
 		before := beats()

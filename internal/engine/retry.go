@@ -11,7 +11,7 @@ import (
 // retry repeats a call while Redis refuses it because replicas are missing, as happens briefly after
 // a failover. It stops after the time that a call may take.
 func retry(ctx context.Context, within time.Duration, call func() error) error {
-	began, retry := time.Now(), store.NewBackoff()
+	began, pause := time.Now(), store.NewBackoff()
 	for {
 		err := call()
 		left := within - time.Since(began)
@@ -21,7 +21,7 @@ func retry(ctx context.Context, within time.Duration, call func() error) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w; the last answer was: %s", context.Cause(ctx), err)
-		case <-time.After(min(retry.Next(), left)):
+		case <-time.After(min(pause.Next(), left)):
 		}
 	}
 }
