@@ -62,7 +62,7 @@ var (
 		Keys: "worker", Args: "ttl name host pid started version queues lease stuck protocol"})
 	agree = verb(Verb{Name: "agree", By: asWorker, Does: "raises the protocol version of the fleet",
 		Keys: "protocol", Args: "newest oldest", Reply: "spoken"})
-	enlist = verb(Verb{Name: "enlist", By: asWorker, Does: "adds a name to a set, also on a full Redis",
+	enlist = verb(Verb{Name: "enlist", By: asWorker, Does: "adds a name to a set, even on a full Redis",
 		Keys: "names", Args: "name"})
 	unlist = verb(Verb{Name: "unlist", By: asWorker, Does: "removes a queue from the list of queues if it isn't in use",
 		Keys: "registry used…", Args: "name", Reply: "removed"})
