@@ -16,8 +16,8 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 	return returned, wrap("fail worker", err)
 }
 
-// Sweep evicts workers whose lease an earlier Sweep, at least a third of Options.Lease ago, found
-// expired, and returns their ids. Running peers sweep with every heartbeat. It fails as FailWorker
+// Sweep evicts workers whose lease had already expired at a Sweep at least a third of Options.Lease
+// earlier, and returns their ids. Running peers sweep with every heartbeat. It fails as FailWorker
 // does.
 func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	failed, err = p.fleet.Sweep(ctx)

@@ -52,8 +52,8 @@ type HandleOptions struct {
 	// Backoff returns the delay before t is retried after err. Nil is 2 s, doubling to 5 min,
 	// ±25 %. It must be safe for concurrent use, and not change t.Payload.
 	Backoff func(t *Task, err error) time.Duration
-	// Exclusive makes the context end before another peer can start the task, except after
-	// FailWorker. Without it, handlers keep running while Redis is down.
+	// Exclusive makes the context end before another peer can start the task; see
+	// docs/guarantees.md for exceptions. Without it, handlers keep running while Redis is down.
 	Exclusive  bool
 	OnPanic    PanicPolicy
 	KeepFailed int // failed tasks that the queue keeps, newest first; 0 is 1,000
@@ -314,9 +314,9 @@ func JSON[T any](h func(ctx context.Context, v T, t *Task) error) Handler {
 	}
 }
 
-// Mux returns a Handler that calls the handler for the task's header "type", or for "" without one.
-// An unknown type is an error, so the task is retried: a newer peer may know it. Mux copies the
-// map, and panics if a handler is nil.
+// Mux returns a Handler that calls the handler for the task's "type" header, or for "" if it has
+// none. An unknown type is an error, so the task is retried: a newer peer may know it. Mux copies
+// the map, and panics if a handler is nil.
 func Mux(handlers map[string]Handler) Handler {
 	handlers = maps.Clone(handlers)
 	for typ, h := range handlers {
@@ -385,8 +385,8 @@ func environment(t *Task, more []string) []string {
 }
 
 // A BatchHandler works on several tasks at once, oldest first, and returns an error for each, as a
-// [Handler] does; nil finishes all. A panic, or a wrong number of errors, fails every task. The
-// context ends once every task's context has; t.Context() belongs to a single task.
+// [Handler] does; nil finishes all. A panic, or a wrong number of errors, counts for every task.
+// The context ends once every task's context has; t.Context() belongs to a single task.
 type BatchHandler func(ctx context.Context, tasks []*Task) []error
 
 // BatchOptions configure a BatchHandler.
@@ -407,8 +407,8 @@ const (
 	defaultWait  = 100 * time.Millisecond
 )
 
-// HandleBatch is Handle for batches. Functions passed to Use wrap each task, whose handler returns
-// once its batch has run. SetOptions replaces the HandleOptions; Size and Wait stay.
+// HandleBatch is Handle for batches. Functions passed to Use wrap each task's handler, which
+// returns once its batch has run. SetOptions replaces the HandleOptions; Size and Wait stay.
 func (q *Queue) HandleBatch(h BatchHandler, opts *BatchOptions) {
 	var o BatchOptions
 	if opts != nil {

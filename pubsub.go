@@ -16,7 +16,7 @@ import (
 
 // Events yields what happens on the named queues, or on all, beginning with EventSync. While Redis
 // can't be reached or refuses a channel, it yields an error, and the loop may continue. It ends
-// with ctx or the peer. Events aren't stored. For clusters, see docs/guarantees.md.
+// when ctx ends or the peer is closed. Events aren't stored. For clusters, see docs/guarantees.md.
 func (p *Peer) Events(ctx context.Context, queues ...string) iter.Seq2[inspect.Event, error] {
 	return func(yield func(inspect.Event, error) bool) {
 		events, stop, err := p.observe(queues)

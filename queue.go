@@ -132,7 +132,7 @@ func (q *Queue) Pause(ctx context.Context) error {
 	return q.change(ctx, "Pause", "pause", func(part *Queue) error { return store.Pause(ctx, q.peer.calls, part.keys) })
 }
 
-// Resume ends a pause and wakes idle workers.
+// Resume ends a pause.
 func (q *Queue) Resume(ctx context.Context) error {
 	return q.change(ctx, "Resume", "resume", func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })
 }

@@ -250,7 +250,7 @@ func (q *Queue) Add(ctx context.Context, payload []byte, props *Properties) (key
 	return q.addTraced(ctx, "add", time.Time{}, payload, props)
 }
 
-// AddAt is Add for a task that starts at a time.
+// AddAt is Add with a start time.
 func (q *Queue) AddAt(ctx context.Context, at time.Time, payload []byte, props *Properties) (key string, err error) {
 	return q.addTraced(ctx, "add at a time", at, payload, props)
 }

@@ -76,8 +76,8 @@ func (t *Task) Draining() <-chan struct{} {
 	return t.attempt.Draining()
 }
 
-// StartTask takes the next task. It fails with ErrNoTask, and with ErrNotWorking if the worker
-// doesn't serve the queue. If ctx ends first, the task returns to the queue.
+// StartTask takes the next task. It fails with ErrNoTask if there is none, and with ErrNotWorking
+// if the worker doesn't serve the queue. If ctx ends first, the task returns to the queue.
 func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 	tasks, err := q.startTasks(ctx, 1)
 	if err != nil {

@@ -179,7 +179,7 @@ func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// Stats returns the peer's counters, over all queues. It doesn't ask Redis.
+// Stats returns the peer's counters, over all queues.
 func (p *Peer) Stats() inspect.PeerStats {
 	s, f := statsOf(p.engine.Counts()), p.fleet.Counts()
 	s.WorkersEvicted, s.TasksReturned, s.TimesEvicted = f.Swept.Load(), f.Returned.Load(), f.Evicted.Load()
@@ -213,12 +213,13 @@ func (p *Peer) Ping(ctx context.Context) error {
 }
 
 // LastBeat returns when the last answered heartbeat was sent, or the worker was started, by this
-// peer's clock. In a cluster, the longest-silent node counts. It's zero while the worker isn't started.
+// peer's clock. In a cluster, the node that has been silent longest counts. It's zero while the
+// worker isn't started.
 func (p *Peer) LastBeat() time.Time { return p.fleet.LastBeat() }
 
-// Ready returns nil while the worker is a member of all its queues and its lease is valid. It
-// doesn't ask Redis. Otherwise it fails with ErrNotStarted, ErrNotWorking (a queue isn't joined
-// yet), ErrEvicted, ErrLeaseExpired or ErrShutdown (Run is draining).
+// Ready returns nil while the worker is a member of all its queues and its lease is valid.
+// Otherwise it fails with ErrNotStarted, ErrNotWorking (a queue isn't joined yet), ErrEvicted,
+// ErrLeaseExpired or ErrShutdown (Run is draining).
 func (p *Peer) Ready() error { return wrap("not ready", p.unready()) }
 
 func (p *Peer) unready() error {

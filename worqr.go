@@ -31,8 +31,8 @@
 // All methods are safe for concurrent use. Those with a context block until Redis answers or the
 // context ends, and fail if Redis is silent for [Options.CallTimeout]. After [ErrUnknownOutcome],
 // the call may have taken effect. After any other error, it hasn't. Two exceptions: calls on many
-// tasks, such as Cancel, Delete and FailWorker, may be partly done, and StopWorker, StopWork,
-// Unhandle and Close stop regardless. Listings read a page at a time, aren't snapshots, and stop
+// tasks, such as Cancel, Delete and FailWorker, may be partly done; StopWorker, StopWork, Unhandle
+// and Close stop even if they fail. Listings read a page at a time, aren't snapshots, and stop
 // after the first error. Printed or logged values never show payloads, keys or results. Most
 // result types are in package inspect; types for [Options.Trace] are in worqrtrace.
 package worqr
@@ -301,7 +301,7 @@ func (p *Peer) cameBack() {
 	p.recurring.Renew()
 }
 
-// WorkerID returns the worker's id, which changes when the peer is evicted and comes back.
+// WorkerID returns the worker's id, which changes after each eviction.
 func (p *Peer) WorkerID() string { return p.fleet.ID() }
 
 // Close stops the worker, as StopWorker does, and closes the peer's own connections, not a Pool. It

@@ -51,7 +51,8 @@ type Trace struct {
 	Evicted       func(Worker) // this worker was evicted from all queues; it comes back under NewID
 	WorkerFailed  func(Worker) // this peer evicted another worker; called once for each
 	TasksReturned func(Queue)  // this peer returned tasks of an evicted worker to the front
-	// ConnectionLost: Redis doesn't answer a started worker, or calls that add tasks, twice in a row.
+	// ConnectionLost: a started worker, or calls that add tasks, got no answer from Redis twice in a
+	// row.
 	ConnectionLost     func(Connection)
 	ConnectionRestored func(Connection) // Redis answers again
 	Missed             func(calls int)  // calls dropped here because the functions were too slow

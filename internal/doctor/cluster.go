@@ -93,7 +93,7 @@ func (c *checkup) lookAround(v *view) error {
 		v.open, err = store.OpenSlots(c.ctx, v.node)
 	}
 	if store.IsRefusal(err) {
-		v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("CLUSTER could not be read (%s), so the state of the cluster was only partly checked.", words.Shown(err.Error())))
+		v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("CLUSTER couldn't be read (%s), so the state of the cluster was only partly checked.", words.Shown(err.Error())))
 		return nil
 	}
 	return err
@@ -106,7 +106,7 @@ func (c *checkup) gone(n store.Node, err error) {
 	}
 	c.lost[n.Name] = true
 	f := inspect.Finding{Kind: cluster, Severity: inspect.SeverityError, Subject: n.Name,
-		Text: fmt.Sprintf("Node %s doesn't answer (%s). Neither its queues nor the lists of queues and workers were checked. Start it, or have a replica take its place.", n.Name, words.Shown(err.Error()))}
+		Text: fmt.Sprintf("Node %s doesn't answer (%s). Neither its queues nor the lists of queues and workers were checked. Start it, or promote a replica.", n.Name, words.Shown(err.Error()))}
 	if n.Replica {
 		f.Severity, f.Text = inspect.SeverityWarning, fmt.Sprintf("Node %s, a replica, doesn't answer (%s). Start it, or remove it from the cluster.", n.Name, words.Shown(err.Error()))
 	}
@@ -128,9 +128,9 @@ func (c *checkup) passOver(e *exam, err error) error {
 	if e != nil {
 		e.lost = true
 		f.Queue = e.id
-		f.Text = fmt.Sprintf("The queue %q could not be checked (%s), nor could others of its node, or the lists of queues and workers. Check again once the cluster is healthy.", words.Clip(e.name), words.Shown(err.Error()))
+		f.Text = fmt.Sprintf("The queue %q couldn't be checked (%s). Neither could the other queues on its node, or the lists of queues and workers. Check again once the cluster is healthy.", words.Clip(e.name), words.Shown(err.Error()))
 		if store.IsMoving(err) {
-			f.Text = fmt.Sprintf("The queue %q can't be used: its slot is being moved to another node, and is not yet there. Finish the move, or run redis-cli --cluster fix.", words.Clip(e.name))
+			f.Text = fmt.Sprintf("The queue %q can't be used: its slot is being moved to another node, and isn't there yet. Finish the move, or run redis-cli --cluster fix.", words.Clip(e.name))
 		} else {
 			c.lost[e.node] = true
 		}
@@ -186,13 +186,13 @@ func those(nodes []string) string {
 func (all *findings) cluster(v *view) {
 	told := v.told
 	if s := told["cluster_state"]; s != "" && s != "ok" {
-		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("cluster_state is %s: the cluster refuses calls. Start the nodes that are down, or have replicas take their place; redis-cli --cluster check says more.", words.Shown(s)))
+		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("cluster_state is %s: the cluster refuses calls. Start the nodes that are down, or promote their replicas; redis-cli --cluster check shows details.", words.Shown(s)))
 	}
 	if n := number(told["cluster_slots_assigned"]); n > 0 && n < totalSlots {
 		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("%s to no node, so queues there can't be used. Run redis-cli --cluster fix.", slots(totalSlots-n, "belongs", "belong")))
 	}
 	if n := number(told["cluster_slots_fail"]); n > 0 {
-		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("%s to a node that has failed. Start it, or have a replica take its place.", slots(n, "belongs", "belong")))
+		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("%s to a node that has failed. Start it, or promote a replica.", slots(n, "belongs", "belong")))
 	}
 	if v.settings["cluster-require-full-coverage"] == "yes" {
 		all.notice(coverage, inspect.SeverityNotice, "cluster-require-full-coverage is yes: one node that is down stops the queues of all nodes. Set it to no.")

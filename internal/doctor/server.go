@@ -64,7 +64,7 @@ func (v *view) info(ctx context.Context) error {
 	for _, section := range []string{"server", "memory", "persistence", "replication"} {
 		err := v.told.Tell(ctx, v.node, section)
 		if store.IsRefusal(err) {
-			v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("INFO %s could not be read (%s), so it wasn't checked.", section, words.Shown(err.Error())))
+			v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("INFO %s couldn't be read (%s), so it wasn't checked.", section, words.Shown(err.Error())))
 			continue
 		}
 		if err != nil {
@@ -78,7 +78,7 @@ func (v *view) config(ctx context.Context, names []string) error {
 	for _, name := range names {
 		value, ok, err := store.Setting(ctx, v.node, name)
 		if store.IsRefusal(err) {
-			v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("CONFIG GET could not be read (%s), so persistence and replication were only partly checked.", words.Shown(err.Error())))
+			v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("CONFIG GET couldn't be run (%s), so persistence and replication were only partly checked.", words.Shown(err.Error())))
 			break
 		}
 		if err != nil {
@@ -132,7 +132,7 @@ func (c *checkup) notice(kind inspect.FindingKind, severity inspect.Severity, te
 // explain it.
 func (all *findings) clock(v *view) {
 	if ahead := max(v.ahead, -v.behind); ahead > drift {
-		all.notice(clock, inspect.SeverityNotice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases do not depend on it; scheduled tasks start by Redis's clock. Synchronize the clocks.",
+		all.notice(clock, inspect.SeverityNotice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases don't depend on that; scheduled tasks start by Redis's clock. Synchronize the clocks.",
 			ahead.Round(time.Millisecond)))
 	}
 }
@@ -202,15 +202,15 @@ func (all *findings) persistence(told store.Told, settings map[string]string) {
 	case appends == "0":
 		all.notice(persistence, inspect.SeverityWarning, "Redis persists only snapshots: if it crashes, everything since the last one is lost."+copied(told)+" Set appendonly yes.")
 	case settings["appendfsync"] == "everysec":
-		all.notice(persistence, inspect.SeverityNotice, "appendfsync is everysec: if the machine of Redis fails, the last second or two of acknowledged writes are lost. appendfsync always loses none.")
+		all.notice(persistence, inspect.SeverityNotice, "appendfsync is everysec: if Redis's machine fails, the last second or two of acknowledged writes are lost. appendfsync always loses none.")
 	case settings["appendfsync"] == "no":
-		all.notice(persistence, inspect.SeverityWarning, "appendfsync is no: if the machine of Redis fails, up to half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
+		all.notice(persistence, inspect.SeverityWarning, "appendfsync is no: if Redis's machine fails, up to half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
 	}
 	if s := told["aof_last_write_status"]; appends == "1" && s != "" && s != "ok" {
-		all.notice(persistence, inspect.SeverityWarning, "Redis could not write its append-only file. Check its disk.")
+		all.notice(persistence, inspect.SeverityWarning, "Redis couldn't write its append-only file. Check its disk.")
 	}
 	if s := told["rdb_last_bgsave_status"]; s != "" && s != "ok" {
-		all.notice(persistence, inspect.SeverityWarning, "Redis could not write its last snapshot, and may refuse to write at all. Look at its disk and memory.")
+		all.notice(persistence, inspect.SeverityWarning, "Redis couldn't write its last snapshot, and may refuse all writes. Look at its disk and memory.")
 	}
 }
 
@@ -219,7 +219,7 @@ func copied(told store.Told) string {
 	if number(told["connected_slaves"]) == 0 {
 		return ""
 	}
-	return " If it restarts before a replica is promoted, its replicas lose it, too: they copy what it has then."
+	return " If it restarts before a replica is promoted, its replicas lose their data, too: they copy whatever it has then."
 }
 
 func (all *findings) replication(told store.Told, settings map[string]string) {

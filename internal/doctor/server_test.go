@@ -73,8 +73,8 @@ func TestServer(t *testing.T) {
 		"a copy comes late":           {settings: map[string]string{"repl-diskless-sync": "yes", "repl-diskless-sync-delay": "5"}, want: "notice replication: repl-diskless-sync-delay is 5"},
 		"a copy comes by the disk":    {settings: map[string]string{"repl-diskless-sync": "no", "repl-diskless-sync-delay": "5"}},
 		"a copy comes at once":        {settings: map[string]string{"repl-diskless-sync": "yes", "repl-diskless-sync-delay": "0"}},
-		"replicas copy what is lost":  {told: store.Told{"aof_enabled": "0"}, want: "warning persistence: its replicas lose it, too"},
-		"replicas copy old snapshots": {told: store.Told{"aof_enabled": "0"}, settings: map[string]string{"save": "60 1"}, want: "warning persistence: its replicas lose it, too"},
+		"replicas copy what is lost":  {told: store.Told{"aof_enabled": "0"}, want: "warning persistence: its replicas lose their data, too"},
+		"replicas copy old snapshots": {told: store.Told{"aof_enabled": "0"}, settings: map[string]string{"save": "60 1"}, want: "warning persistence: its replicas lose their data, too"},
 		"no replica copies the loss":  {told: store.Told{"aof_enabled": "0", "connected_slaves": "0"}, settings: map[string]string{"min-replicas-to-write": "0"}, want: "warning persistence: all tasks are lost. Set appendonly, notice replication"},
 	} {
 		told, settings := maps.Clone(well), maps.Clone(safe)

@@ -48,7 +48,7 @@ func (f *Fleet) Sweep(ctx context.Context) (failed []string, err error) {
 		}
 		return nil
 	})
-	failed = slices.Sorted(maps.Keys(dead)) // sorted by their time
+	failed = slices.Sorted(maps.Keys(dead)) // UUIDv7s sort by the time they were made
 	if len(dead) > 0 {
 		f.counts.Swept.Add(int64(len(dead)))
 		last := context.WithoutCancel(ctx)

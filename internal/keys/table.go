@@ -13,8 +13,8 @@ type Row struct {
 }
 
 // Table lists every kind of key. All code that handles keys in general uses it: parsing, the
-// arguments of scripts, the table in docs/protocol.md, the rules in docs/security.md, and tests. It
-// must not be changed.
+// arguments of scripts, the table in docs/protocol.md, the rules in docs/security.md, and tests.
+// Don't modify it at run time.
 var Table = []Row{
 	{Name: "waiting", Kind: "queues", Type: "list", Holds: "waiting payloads; the tail is the front"},
 	{Name: "process", Kind: "process", Part: "process", Type: "list", Holds: "the payload of one running task"},

@@ -3,10 +3,10 @@
 --
 -- Tasks on the list are numbered in order. The number that have left the list at its front is
 -- the last token minus a drift, which counts tokens that were issued without taking a task from
--- the list, and tasks returned to its front. Adding the list's length gives the number that have
--- come. Ages is a zset of notes: a time, and how many had come by then. So the front task had
--- come by the first note whose count is above the number that have left. The member drift has
--- the drift less 2^52, which sorts it before all notes.
+-- the list, and tasks returned to its front. Adding the list's length gives the number that were
+-- added. Ages is a zset of notes: a time, and how many had been added by then. So the front task
+-- was there by the time of the first note whose count is above the number that have left. The
+-- member drift has the drift less 2^52, which sorts it before all notes.
 local DRIFT = 4503599627370496
 local NOTES = 256 -- and the drift --! page constant
 
@@ -50,7 +50,7 @@ local function forget(low, high)
   return notes[1]
 end
 
--- Notes how many tasks have come, at most once a second. If that's fewer than noted before,
+-- Notes how many tasks were added, at most once a second. If that's fewer than noted before,
 -- some were canceled, and the count of the first note above it is lowered.
 local function note_ages(length)
   local left = length > 0 and have_left()

@@ -16,7 +16,7 @@
 -- KEYS[14] gaps      zset           positions from which a cancel removed a payload, while there are locks
 -- KEYS[15] holders   zset           worker that holds tasks → token up to which it has reported their cancels
 -- KEYS[16] stopping  zset           "name:token:process" of running tasks that a cancel covers
--- KEYS[17] ages      zset           ms → how many tasks had come onto the list; drift → see lib_ages
+-- KEYS[17] ages      zset           ms → how many tasks had been added to the list; drift → see lib_ages
 -- KEYS[18] added     stream         waiting added tasks, in order
 -- ARGV[1]  process   key prefix     of a processing list; its id is appended
 -- ARGV[2]  working   key prefix     of what a worker runs, a zset process → token; its id is appended

@@ -90,7 +90,7 @@ func (m *Message) readDone(data []byte) error {
 		}
 	}
 	if err := json.Unmarshal(data, &of); err != nil {
-		return fmt.Errorf("a done message cannot be read: %w", err)
+		return fmt.Errorf("a done message can't be read: %w", err)
 	}
 	m.WorkerID, m.PayloadSize, m.PayloadDigest = of.WorkerID, of.TaskSize, of.TaskDigest
 	if of.Task != nil {

@@ -26,8 +26,8 @@ type Back struct {
 	unsharded atomic.Bool // there is no SPUBLISH, or it isn't allowed
 }
 
-// long is how many waiting tasks show that no worker is idle: it would have been woken for the
-// first of them, and would have woken the next one.
+// long is how many waiting tasks show that no worker is idle: an idle worker would have been woken
+// for the first of them, and would then have woken the next worker.
 const long = 100
 
 // NewBack returns the back of the queue.

@@ -437,7 +437,7 @@ local starts = later(function(starts)
   end
 
   -- Reports whether to leave a task to other workers because it's one crash away from failing.
-  -- Such tasks run one at a time, so that one that kills its worker doesn't take another along.
+  -- Such tasks run one at a time, so that one that kills its worker doesn't take others down with it.
   -- Reading the payload of such a task takes as long as for any task, and hashing it as long again.
   function starts.risky(crashes, payload)
     if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or failures.sound(failed)) then
@@ -474,7 +474,7 @@ local starts = later(function(starts)
     return true
   end
 
-  -- Moves an expired task to the failed queue. Returns false if that's impossible, and it waits on.
+  -- Moves an expired task to the failed queue. Returns false if that's impossible: it keeps waiting.
   function starts.expire(payload, entry, retries, crashes, card, due)
     if not failures.sound(failed) then
       trouble = 'WRONGTYPE a key of the failed queue is of another type'
