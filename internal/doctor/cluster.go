@@ -128,7 +128,7 @@ func (c *checkup) passOver(e *exam, err error) error {
 	if e != nil {
 		e.lost = true
 		f.Queue = e.id
-		f.Text = fmt.Sprintf("The queue %q couldn't be checked (%s). Neither could the other queues on its node, or the lists of queues and workers. Check again once the cluster is healthy.", words.Clip(e.name), words.Shown(err.Error()))
+		f.Text = fmt.Sprintf("The queue %q couldn't be checked (%s). Neither could the other queues on its node, nor the lists of queues and workers. Check again once the cluster is healthy.", words.Clip(e.name), words.Shown(err.Error()))
 		if store.IsMoving(err) {
 			f.Text = fmt.Sprintf("The queue %q can't be used: its slot is being moved to another node, and isn't there yet. Finish the move, or run redis-cli --cluster fix.", words.Clip(e.name))
 		} else {
