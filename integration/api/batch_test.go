@@ -83,7 +83,7 @@ func TestBatchVerdicts(t *testing.T) {
 		}, []string{"b"}, "no"},
 		"panic":   {func([]*worqr.Task) []error { panic("no") }, []string{"a", "b", "c"}, "panic at api/batch_test.go:0: no"},
 		"Goexit":  {func([]*worqr.Task) []error { runtime.Goexit(); return nil }, []string{"a", "b", "c"}, "the handler called runtime.Goexit"},
-		"too few": {func([]*worqr.Task) []error { return []error{nil} }, []string{"a", "b", "c"}, "the batch handler returned 1 errors for 3 tasks; return one per task, or nil if all are finished"},
+		"too few": {func([]*worqr.Task) []error { return []error{nil} }, []string{"a", "b", "c"}, "the batch handler returned 1 error for 3 tasks; return one per task, or nil if all are finished"},
 		"none":    {func([]*worqr.Task) []error { return []error{} }, []string{"a", "b", "c"}, "the batch handler returned 0 errors for 3 tasks; return one per task, or nil if all are finished"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // An Item is a task that waits for a batch, or is in one.
@@ -115,7 +116,8 @@ func (r *Runner[T]) run(all []*Member[Item[T]]) {
 	errs = r.handler(ctx, tasks)
 	failed = nil
 	if errs != nil && len(errs) != len(tasks) {
-		failed = fmt.Errorf("the batch handler returned %d errors for %d tasks; return one per task, or nil if all are finished", len(errs), len(tasks))
+		failed = fmt.Errorf("the batch handler returned %s for %s; return one per task, or nil if all are finished",
+			words.Several(len(errs), "error"), words.Several(len(tasks), "task"))
 	}
 }
 

@@ -27,7 +27,7 @@ var below = map[string][]string{
 	"inspect":              {"internal/logs", "internal/words"},
 	"worqrtrace":           {"inspect", "internal/logs"},
 	"internal/await":       {"internal/store"},
-	"internal/batch":       {"internal/engine"},
+	"internal/batch":       {"internal/engine", "internal/words"},
 	"internal/capacity":    {},
 	"internal/causes":      {},
 	"internal/child":       {"internal/redisserver"},
