@@ -155,6 +155,9 @@ func (q *queue) covered(payload, entry, id string, token int64, field string) (c
 	}
 	names := []string{q.digest(payload)}
 	if isKey(entry) {
+		if q.names[payload] == digest(entry) { // no cancel of a payload covers it
+			names = nil
+		}
 		names = append(names, entry)
 	}
 	for _, name := range names {

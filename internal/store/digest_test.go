@@ -453,6 +453,9 @@ func TestGuardDigestOfKey(t *testing.T) {
 		{name: "it finishes, and is large", seed: running.with("token", "=2", "holders", "(w1=0)", "canceled", "(#a=2)", "cancel:#a", record+" +1440m"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, Outcome{Size: Large + 1, Digest: digest("a")}), want: "settled=ok seen=2", heard: []string{"done w1 65537:" + digest("a")},
 				state: doneX.with("token", "=2", "cancel:#a", record+" +1m")}}},
+		{name: "it is tried again, and its name was canceled as a payload", seed: running.with("token", "=2", "holders", "(w1=0)", "canceled", "("+digest("k:x")+"=2)", "cancel:"+digest("k:x"), record+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok seen=2", state: doneX.with("token", "=2", "contents", "(#@:k:x=0)", "schedule", "(k:x=now)",
+				"keyed:k:x", h(waits("a", "now", 3, 1), "digest="+digest("k:x")), "cancel:"+digest("k:x"), record+" +1m")}}},
 		{name: "it gives way", seed: running.with("contents", "(#a:k:x=0)", "keyed:k:x", h(running["keyed:k:x"], waits("a", "+9m", 0, 0), rule(0, 0, "+9m", "+9m"))), steps: []when{
 			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: backX.with("schedule", "(k:x=+9m)", "keyed:k:x", waits("a", "+9m", 0, 0))}}},
 	})

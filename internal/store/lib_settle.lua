@@ -147,7 +147,8 @@ local function count_canceled(payload, entry, id, token, field)
   local covered = false
   for _, name in ipairs({ digest_of(payload), is_key(entry) and entry or nil }) do --! called operand.2
     local canceled = tonumber(redis.call('ZSCORE', q.canceled, name))
-    if canceled and canceled > math.max(last_token() or NEVER, 1) then
+    local by_key = canceled and digests.named[payload] == name and is_key(entry) and redis.sha1hex(entry) == name -- a payload that is the entry's name was canceled
+    if canceled and (by_key or canceled > math.max(last_token() or NEVER, 1)) then
       canceled = nil
     end
     if canceled and token <= canceled then --! token bound; guard cancel-covers false; guard cancel-spares operand.2
