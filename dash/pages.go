@@ -135,7 +135,8 @@ func paged[T any](rows []T, name string, query url.Values) ([]T, pager) {
 	return rows[n*perPage : p.To], p
 }
 
-// pageIn returns the number of the page in a query, which may be missing or made up, for a list of at most mostRows.
+// pageIn returns the page number of a query, limited to the pages that mostRows fill. Anybody can
+// write a link with another number, or without one.
 func pageIn(query url.Values) int {
 	n, _ := strconv.Atoi(query.Get("page"))
 	return min(max(n, 1), mostRows/perPage)

@@ -26,7 +26,8 @@ func TestOrder(t *testing.T) {
 	b.shows("queue?name=q&tab=scheduled", "not due yet")
 }
 
-// The number of a page in a link may be made up: no number makes the dashboard read more than it can show.
+// Anybody can write a link with any page number. None makes the dashboard read more than it can
+// show.
 func TestPageNumbers(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})

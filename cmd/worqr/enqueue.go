@@ -167,7 +167,8 @@ func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byt
 	return len(batch), nil, nil
 }
 
-// addMany adds tasks in as many calls as their size needs. It returns the keys of those that it added.
+// addMany adds tasks in as many calls as their size needs. It returns the keys of the tasks that it
+// added.
 func addMany(ctx context.Context, q *worqr.Queue, tasks []worqr.TaskSpec) (keys []string, err error) {
 	keys, err = q.AddMany(ctx, tasks)
 	half := len(tasks) / 2

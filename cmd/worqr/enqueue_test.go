@@ -68,8 +68,8 @@ func TestEnqueueProperties(t *testing.T) {
 	}
 }
 
-// Tasks with properties are added in as many calls as their size needs: a batch may hold large headers, or end in a
-// large payload.
+// Tasks with properties are added in as many calls as their size needs: a batch may hold large
+// headers, or end in a large payload.
 func TestEnqueueLargeProperties(t *testing.T) {
 	s := newShell(t)
 	for _, c := range []struct {

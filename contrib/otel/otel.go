@@ -187,8 +187,8 @@ func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
 	}
 }
 
-// failure returns the kind and the text of a handler's error; nothing if the handler didn't fail. The error's methods
-// are the user's code: they panic if it's a nil pointer.
+// failure returns the kind and the text of a handler's error, or nothing if the handler didn't
+// fail. The error's methods are the user's code, and may panic, as those of a nil pointer do.
 func failure(err error) (kind, text string) {
 	defer func() {
 		if recover() != nil {

@@ -169,8 +169,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// If a method of the handler's error panics, as with a nil pointer, the span ends all the same, and the peer gets the
-// error itself.
+// If a method of the handler's error panics, as with a nil pointer, the span still ends, and the
+// peer gets the error itself.
 func TestErrorPanics(t *testing.T) {
 	t.Parallel()
 	is, b, ctx := is.New(t), newBench(t, false), t.Context()

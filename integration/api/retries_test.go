@@ -74,8 +74,8 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// A handler that ends its goroutine and panics in a deferred function doesn't take the slot and the next task along:
-// recovering from that panic doesn't stop runtime.Goexit.
+// A handler that ends its goroutine and panics in a deferred function doesn't take down its slot and
+// the next task: recovering from that panic doesn't stop runtime.Goexit.
 func TestGoexitAndPanic(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})

@@ -79,7 +79,8 @@ func (i *Item) size() int {
 	return len(e.Payload) + len(e.Result) + len(e.WorkerID) + len(e.PayloadDigest) + len(e.ResultDigest)
 }
 
-// Put adds an item. Beyond the limits, an EventSync replaces the waiting items. After the last item, it adds none.
+// Put adds an item. Beyond the limits, an EventSync replaces the waiting items. After the last item,
+// Put adds nothing.
 func (in *Inbox) Put(i Item) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

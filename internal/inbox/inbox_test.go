@@ -77,7 +77,7 @@ func TestLost(t *testing.T) {
 	is.Equal([]string{kinds(of), kinds(every)}, []string{"", "l"})
 }
 
-// Nothing replaces the last item, and nothing follows it: otherwise a slow reader would wait forever.
+// Nothing replaces or follows the last item. Otherwise a slow reader would wait forever.
 func TestLast(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)

@@ -147,7 +147,9 @@ local function count_canceled(payload, entry, id, token, field)
   local covered = false
   for _, name in ipairs({ digest_of(payload), is_key(entry) and entry or nil }) do --! called operand.2
     local canceled = tonumber(redis.call('ZSCORE', q.canceled, name))
-    local by_key = canceled and digests.named[payload] == name and is_key(entry) and redis.sha1hex(entry) == name -- a payload that is the entry's name was canceled
+    -- A task that is known only by its key has the digest of its entry's name. A cancel of a payload
+    -- that equals this name isn't meant for the task.
+    local by_key = canceled and digests.named[payload] == name and is_key(entry) and redis.sha1hex(entry) == name
     if canceled and (by_key or canceled > math.max(last_token() or NEVER, 1)) then
       canceled = nil
     end
