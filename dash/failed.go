@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
@@ -71,8 +70,7 @@ func (d *dashboard) failed(ctx context.Context, now *snapshot, query url.Values)
 		ctx, s.end = context.WithCancel(context.Background())
 		go s.run(ctx, d, name, f)
 	})
-	n, _ := strconv.Atoi(query.Get("page"))
-	body.Result = s.result(ctx, max(1, n)*perPage)
+	body.Result = s.result(ctx, pageIn(query)*perPage)
 	query.Set("search", body.Result.ID) // so that further pages, and the stream, use the same search
 	body.Rows, body.Pager = paged(body.Result.Rows, "failed", query)
 	for _, g := range body.Result.Groups {

@@ -135,6 +135,12 @@ func paged[T any](rows []T, name string, query url.Values) ([]T, pager) {
 	return rows[n*perPage : p.To], p
 }
 
+// pageIn returns the number of the page in a query, which may be missing or made up, for a list of at most mostRows.
+func pageIn(query url.Values) int {
+	n, _ := strconv.Atoi(query.Get("page"))
+	return min(max(n, 1), mostRows/perPage)
+}
+
 // An overviewRow is a queue in the list of all queues.
 type overviewRow struct {
 	Name    string

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -72,8 +71,7 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 		body.Err = printable(err.Error())
 		return
 	}
-	n, _ := strconv.Atoi(query.Get("page"))
-	until := min(max(n, 1)*perPage+1, mostRows) // one more, to learn whether there are more
+	until := min(pageIn(query)*perPage+1, mostRows) // one more, to learn whether there are more
 	row := func(key string, payload []byte) taskRow {
 		return taskRow{Key: key, Payload: line(d.payload(name, payload, shownInLists), 160), Link: taskLink(name, key, payload)}
 	}

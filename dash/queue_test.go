@@ -1,6 +1,7 @@
 package dash_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,4 +24,18 @@ func TestOrder(t *testing.T) {
 	page = b.shows("queue?name=q", "first", "second", "third").text
 	is.True(!strings.Contains(page, "not due yet"))
 	b.shows("queue?name=q&tab=scheduled", "not due yet")
+}
+
+// The number of a page in a link may be made up: no number makes the dashboard read more than it can show.
+func TestPageNumbers(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := p.Queue("q")
+	b := browse(t, p, nil)
+	peertest.Enqueue(t, q, slices.Repeat([]string{"x"}, 1200)...)
+	for _, number := range []string{"20", "1000000", "200000000000000000", "-200000000000000000", "9223372036854775807", "x"} {
+		page := b.get("queue?name=q&page=" + number).text
+		is.True(!strings.Contains(page, "of 1,200")) // number
+		is.True(strings.Contains(page, "of 1,000") || strings.Contains(page, "of 51"))
+	}
 }

@@ -158,13 +158,28 @@ func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byt
 		for i, payload := range batch {
 			tasks[i] = worqr.TaskSpec{Payload: payload, Properties: props}
 		}
-		keys, err := q.AddMany(ctx, tasks)
+		keys, err := addMany(ctx, q, tasks)
 		return len(keys), keys, err
 	}
 	if err := enqueueSurely(ctx, q, batch); err != nil {
 		return 0, nil, err
 	}
 	return len(batch), nil, nil
+}
+
+// addMany adds tasks in as many calls as their size needs. It returns the keys of those that it added.
+func addMany(ctx context.Context, q *worqr.Queue, tasks []worqr.TaskSpec) (keys []string, err error) {
+	keys, err = q.AddMany(ctx, tasks)
+	half := len(tasks) / 2
+	if half == 0 || !errors.Is(err, worqr.ErrTooLarge) {
+		return keys, err
+	}
+	if keys, err = addMany(ctx, q, tasks[:half]); err == nil {
+		var more []string
+		more, err = addMany(ctx, q, tasks[half:])
+		keys = append(keys, more...)
+	}
+	return keys, err
 }
 
 // tries is how many times a batch is sent if its replies are lost.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/words"
 )
 
 func TestEnqueue(t *testing.T) {
@@ -63,6 +65,28 @@ func TestEnqueueProperties(t *testing.T) {
 
 	for _, args := range [][]string{{"a", "b", "--key", "k"}, {"--once", "x"}, {"a", "--unique", "--in", "1s"}, {"a", "--whole"}, {"a", "--in", "1s", "--at", "2100-01-01T00:00:00Z"}, {"a", "--once-for", "1h"}} {
 		s.run(exitFailed, append([]string{"enqueue", "q"}, args...)...)
+	}
+}
+
+// Tasks with properties are added in as many calls as their size needs: a batch may hold large headers, or end in a
+// large payload.
+func TestEnqueueLargeProperties(t *testing.T) {
+	s := newShell(t)
+	for _, c := range []struct {
+		lines  []string
+		header string
+	}{
+		{slices.Repeat([]string{"x"}, 3000), strings.Repeat("h", 4<<10)},
+		{slices.Repeat([]string{strings.Repeat("x", 400<<10), strings.Repeat("y", 900<<10)}, 4), "h"},
+	} {
+		said := s.input(strings.Join(c.lines, "\n"), exitWell, "enqueue", "q", "--header", "h="+c.header)
+		s.is.True(strings.HasSuffix(said, fmt.Sprintf("worqr: %s tasks enqueued\n", words.Grouped(len(c.lines)))))
+		var got []string
+		for task := range redistest.Each(t, s.peer.Queue("q").Added(t.Context())) {
+			got = append(got, string(task.Payload))
+		}
+		s.is.True(slices.Equal(got, c.lines)) // in order
+		s.is.NoErr(s.peer.Queue("q").Delete(t.Context()))
 	}
 }
 

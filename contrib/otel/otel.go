@@ -171,13 +171,13 @@ func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
 		ctx, span := t.consume(ctx, task)
 		returned := false
 		defer func() { // even if it panics
-			switch {
-			case !returned:
-				span.SetStatus(codes.Error, "the handler panicked or ended its goroutine")
-				span.SetAttributes(semconv.ErrorTypeKey.String("panic"))
-			case err != nil && !worqr.IsSnooze(err):
-				span.SetStatus(codes.Error, err.Error())
-				span.SetAttributes(semconv.ErrorTypeKey.String(errorType(err)))
+			kind, text := "panic", "the handler panicked or ended its goroutine"
+			if returned {
+				kind, text = failure(err)
+			}
+			if kind != "" {
+				span.SetStatus(codes.Error, text)
+				span.SetAttributes(semconv.ErrorTypeKey.String(kind))
 			}
 			span.End()
 		}()
@@ -185,6 +185,20 @@ func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
 		returned = true
 		return err
 	}
+}
+
+// failure returns the kind and the text of a handler's error; nothing if the handler didn't fail. The error's methods
+// are the user's code: they panic if it's a nil pointer.
+func failure(err error) (kind, text string) {
+	defer func() {
+		if recover() != nil {
+			kind, text = "panic", "a method of the handler's error panicked"
+		}
+	}()
+	if err == nil || worqr.IsSnooze(err) {
+		return "", ""
+	}
+	return errorType(err), err.Error()
 }
 
 func (t *Telemetry) consume(ctx context.Context, task *worqr.Task) (context.Context, trace.Span) {

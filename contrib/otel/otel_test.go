@@ -169,6 +169,21 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// If a method of the handler's error panics, as with a nil pointer, the span ends all the same, and the peer gets the
+// error itself.
+func TestErrorPanics(t *testing.T) {
+	t.Parallel()
+	is, b, ctx := is.New(t), newBench(t, false), t.Context()
+	b.queue.Handle(func(context.Context, *worqr.Task) error { return (*os.PathError)(nil) }, &worqr.HandleOptions{OnPanic: worqr.FailOnPanic})
+	redistest.Sure(b.Add(ctx, b.queue, []byte("x"), nil))(t)
+	defer peertest.Run(t, b.peer)()
+	span := b.named(t, "process q", 1)[0]
+	is.Equal(span.Status.Code, codes.Error)
+	is.Equal(values(span)["error.type"], "panic")
+	peertest.Eventually(t, "it has failed", func() bool { return peertest.Stats(t, b.queue).Failed == 1 })
+	is.True(strings.Contains(peertest.Failed(t, b.queue)[0].Error, "*fs.PathError: "))
+}
+
 // measured returns the sums or counts of each instrument, and for attempts, by outcome.
 func (b *bench) measured(t testing.TB) map[string]int64 {
 	t.Helper()

@@ -74,6 +74,27 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
+// A handler that ends its goroutine and panics in a deferred function doesn't take the slot and the next task along:
+// recovering from that panic doesn't stop runtime.Goexit.
+func TestGoexitAndPanic(t *testing.T) {
+	is := parallel(t)
+	p, q := openQueue(t, worqr.Options{})
+	began := make(chan string, 10)
+	q.Handle(func(_ context.Context, task *worqr.Task) error {
+		began <- string(task.Payload)
+		if string(task.Payload) == "bad" {
+			defer panic("no")
+			runtime.Goexit()
+		}
+		return nil
+	}, &worqr.HandleOptions{Concurrency: 1, Prefetch: 5, MaxRetries: -1})
+	enqueue(t, q, "bad", "1", "2") // one round brings all
+	stop := run(t, p)
+	is.Equal(receive(t, began, 3), []string{"bad", "1", "2"})
+	stop()
+	is.Equal(anyLine.ReplaceAllString(failed(t, q)[0].Error, ".go:0: "), "panic at api/retries_test.go:0: no")
+}
+
 // A task is retried MaxRetries times with the same identity, and then it fails.
 func TestMaxRetries(t *testing.T) {
 	t.Parallel()

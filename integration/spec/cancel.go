@@ -137,7 +137,7 @@ func (q *queue) removeEntries(payload, after, last string, most int) (removed in
 			q.unwaitAs(&q.lane, entry, name)
 			q.keepResult(entry, card, store.EndCanceled, "", "")
 			removed++
-		} else {
+		} else if kept, _ := q.part(entry, "digest"); kept != name { // otherwise another task waits there
 			q.remove(q.contents, m.name)
 		}
 		after = m.name

@@ -236,6 +236,11 @@ func (q *Queue) needsLocked(s *Session, needs bool) {
 // storedLocked records that the outcome of a task was stored.
 func (q *Queue) storedLocked() {
 	q.ending--
+	q.toldLocked()
+}
+
+// toldLocked wakes a call of Stored.
+func (q *Queue) toldLocked() {
 	select {
 	case q.stored <- struct{}{}:
 	default:
@@ -248,6 +253,9 @@ func (q *Queue) Stored(ctx context.Context) {
 	for {
 		q.mu.Lock()
 		ending := q.ending
+		if ending == 0 {
+			q.toldLocked() // Run and Unhandle may both wait
+		}
 		q.mu.Unlock()
 		if ending == 0 {
 			return

@@ -58,10 +58,10 @@ func newRun(q *Queue, t *Attempt, opts *Options, of slot, label string, now time
 }
 
 func (r *run) handle() {
-	err, returned := ErrGoexit, false
+	err := ErrGoexit
 	defer func() { // even if the handler ends its goroutine
 		if v := recover(); v != nil {
-			err, returned = Panicked(v), true
+			err = Panicked(v)
 		}
 		j := r.judge(err)
 		if r.cancel != nil {
@@ -74,9 +74,6 @@ func (r *run) handle() {
 		}
 		r.ended = time.Now()
 		r.end(err, j, true)
-		if !returned && r.next != nil {
-			go r.queue.work(r.next, r.slot, true)
-		}
 	}()
 	if !r.task.isKnown() {
 		r.task.wait() // the handler may change the payload
@@ -92,7 +89,6 @@ func (r *run) handle() {
 		r.tell()
 		r.result, err = r.queue.handler(r.ctx, r.task)
 	}
-	returned = true
 }
 
 // tell reports to the Trace, if any, that the handler has begun.

@@ -105,8 +105,14 @@ func (q *Queue) work(t *Attempt, of slot, ready bool) {
 		t.assureLocked(now)
 	}
 	q.mu.Unlock()
+	var r *run
+	defer func() { // even if a handler ends the goroutine
+		if t != nil && r.next != nil {
+			go q.work(r.next, r.slot, true)
+		}
+	}()
 	for t != nil {
-		r := newRun(q, t, opts, of, name, now)
+		r = newRun(q, t, opts, of, name, now)
 		r.ready = ready
 		r.handle()
 		t, opts, now, ready = r.next, r.then, r.ended, true

@@ -59,6 +59,7 @@ type Inbox struct {
 	items  []Item
 	bytes  int // of items
 	synced bool
+	over   bool // the last item was put
 }
 
 // New returns an inbox for the events of some queues; none means all.
@@ -78,10 +79,14 @@ func (i *Item) size() int {
 	return len(e.Payload) + len(e.Result) + len(e.WorkerID) + len(e.PayloadDigest) + len(e.ResultDigest)
 }
 
-// Put adds an item. Beyond the limits, an EventSync replaces the waiting items.
+// Put adds an item. Beyond the limits, an EventSync replaces the waiting items. After the last item, it adds none.
 func (in *Inbox) Put(i Item) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	if in.over {
+		return
+	}
+	in.over = i.Last
 	switch {
 	case i.Event.Kind == inspect.EventSync:
 		in.synced = true

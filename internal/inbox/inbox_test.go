@@ -76,3 +76,21 @@ func TestLost(t *testing.T) {
 	all.Lost("q", "again")
 	is.Equal([]string{kinds(of), kinds(every)}, []string{"", "l"})
 }
+
+// Nothing replaces the last item, and nothing follows it: otherwise a slow reader would wait forever.
+func TestLast(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	closed := errors.New("closed")
+	in := inbox.New(nil)
+	in.Put(event(inspect.EventSync, 0))
+	in.Put(inbox.Item{Err: closed, Last: true})
+	in.Put(inbox.Item{Err: errors.New("down")})
+	for range 2000 {
+		in.Put(event(inspect.EventWork, 0))
+	}
+	all := in.Take()
+	is.Equal(len(all), 2)
+	is.True(all[1].Last)
+	is.Equal(all[1].Err, closed)
+}

@@ -105,7 +105,7 @@ if last ~= '' and removed < 100 then --! look operand.1
     if gone then
       removed = removed + 1
       cards.ended(entry, card, 'canceled', '', '')
-    else
+    elseif redis.pcall('HGET', q.keyed .. entry, 'digest') ~= digest then -- else another task waits there, which has the digest of its key
       redis.call('ZREM', q.contents, member) -- Redis has lost it
     end
     after = member

@@ -67,6 +67,7 @@ func TestCancel(t *testing.T) {
 	overtook := state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1", "working:w1": "(p2=1)", "process:p2": "[a]"}
 	logged := overtook.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m")
 	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
+	named := state{"contents": "(#@:k:x=0)", "schedule": "(k:x=now)", "keyed:k:x": h(waits("a", "now", 0, 0), "card=0s13:now", "digest="+digest("k:x")), "once:n": "=k:x +60m"}
 	run(t, []scenario{
 		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m")}}},
 		{name: "two holders", seed: held, steps: []when{
@@ -99,6 +100,9 @@ func TestCancel(t *testing.T) {
 		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
 			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#z", record("2", "0")+" +1m")}}},
+		{name: "a payload that is the name of an entry known only by its key", steps: []when{
+			{call: putsOnce("x", "n", "0", "a"), want: "first=", heard: []string{"enqueue 1"}, state: named},
+			{call: cancels("k:x"), want: "removed=0 token=0", heard: []string{"cancel k:x"}, state: named.with("cancel:"+digest("k:x"), record("1", "0")+" +1m")}}},
 		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
 				state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#a", record("2", "1")+" +1m")}}},
