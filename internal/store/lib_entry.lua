@@ -93,6 +93,19 @@ function digests.are_kept(entry, payload)
   return #payload > digests.large or is_key(entry) and digests.named[payload]
 end
 
+-- Reports whether the current task is known only by its key.
+function digests.are_of_key(entry, payload)
+  return entry and digests.named[payload] == redis.sha1hex(entry) --! look operand.1
+end
+
+-- Reports whether an entry that contents has under the digest of a payload isn't a copy of it: its
+-- task is known only by its key, and the payload equals the name of the entry. A small payload's
+-- digest is in the entry only then.
+function digests.are_of_name(lane, entry, payload, digest)
+  return is_key(payload) and is_key(entry) and #payload <= digests.large
+    and redis.pcall('HGET', lane.keyed .. entry, 'digest') == digest
+end
+
 -- Stores the digest of an entry's waiting payload in the entry, if it's kept.
 function digests.keep(lane, entry, payload)
   if digests.are_kept(entry, payload) then

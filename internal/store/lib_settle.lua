@@ -145,7 +145,11 @@ local function count_canceled(payload, entry, id, token, field)
     return false
   end
   local covered = false
-  for _, name in ipairs({ digest_of(payload), is_key(entry) and entry or nil }) do --! called operand.2
+  local names = { digest_of(payload), is_key(entry) and entry or nil } --! called operand.2
+  if digests.are_of_key(entry, payload) then
+    names = { entry }
+  end
+  for _, name in ipairs(names) do
     local canceled = tonumber(redis.call('ZSCORE', q.canceled, name))
     if canceled and canceled > math.max(last_token() or NEVER, 1) then
       canceled = nil

@@ -404,7 +404,7 @@ local starts = later(function(starts)
   function starts.tell(payload, given, entry, retries, crashes, due, card, text, value)
     local BRIEF = 262144
     local more, bytes = value or '', 0
-    local by_key = entry and digests.named[payload] == redis.sha1hex(entry) --! look operand.1
+    local by_key = digests.are_of_key(entry, payload)
     if brief and #payload > BRIEF then
       bytes = #payload
       payload = ''
