@@ -26,6 +26,7 @@ later(function(courses)
     if not at then
       return
     end
+    digests.forget() -- those named are of another task
     await(q, entry, course.payload, at, 0, 0, cards.dated(course.card or '0', now))
     redis.call('HSET', q.keyed .. entry, 'turn', at)
     if runs then
