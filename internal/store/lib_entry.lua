@@ -191,13 +191,14 @@ local courses = later(function(courses)
 end)
 
 -- Removes the waiting part of an entry, and the entry unless its task is running. Returns the
--- payload, or nil if there is none; and its card if nothing runs, so that the task has ended.
+-- payload, or nil if there is none; and its card, unless a task runs whose result will be kept: callers
+-- then wait for that one.
 -- told is the digest if contents has it. With only, nothing happens if another payload waits.
 -- With unread, the payload isn't read if the entry keeps its digest, and true is returned.
 local function unwait(lane, entry, told, only, unread)
   digests.forget()
   local key = lane.keyed .. entry
-  local payload, process, digest, card, turn = unpack(redis.pcall('HMGET', key, unread and 'process' or 'payload', 'process', 'digest', 'card', 'turn')) -- an error has no fields: a key of the wrong type counts as lost
+  local payload, process, digest, card, turn, held = unpack(redis.pcall('HMGET', key, unread and 'process' or 'payload', 'process', 'digest', 'card', 'turn', 'held')) -- an error has no fields: a key of the wrong type counts as lost
   if unread then
     if digests.is_kept(lane, entry, digest) then
       payload, told = redis.call('HEXISTS', key, 'payload') == 1, digest
@@ -226,7 +227,7 @@ local function unwait(lane, entry, told, only, unread)
   if turn and lane == q then --! look operand.2
     courses.pass(entry, number(turn))
   end
-  return payload, not process and card
+  return payload, card and cards.keeps(held or '') == 0 and card
 end
 
 -- Starts a waiting task that isn't blocked.

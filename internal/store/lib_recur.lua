@@ -48,7 +48,7 @@ later(function(courses)
   end
 
   -- Drops the waiting task of an entry, in the stream or in the schedule. Returns its payload, or
-  -- nil if there is none; and its card if the task has ended.
+  -- nil if there is none; and its card, as unwait does.
   function courses.take_away(entry, outcome)
     local payload, card = added.withdraw(entry)
     if payload then
