@@ -124,6 +124,8 @@ func TestCancelName(t *testing.T) {
 		return s.with("token", "=2", "canceled", "("+name+"=2)", "cancel:"+name, record("2", "0")+" +1440m")
 	}
 	running := runX.with("keyed:k:x", h(runs("p1", 0, 0), "holder=w1", "sum=p1:"+name))
+	large := "k:" + strings.Repeat("l", Large-1)
+	longest := large[:Large]
 	back := func(due string, retries int) state {
 		return doneX.with("token", "=2", "cancel:"+name, record("2", "0")+" +1m", "contents", "(#@:k:x=0)", "schedule", "(k:x="+due+")",
 			"keyed:k:x", h(waits("a", due, retries, 0), "digest="+name))
@@ -136,6 +138,14 @@ func TestCancelName(t *testing.T) {
 			{call: cancels("k:x"), want: "removed=1 token=0", heard: []string{"cancel k:x"}, state: canceled(state{"once:n": "=k:x +60m"})}}},
 		{name: "has failed", seed: state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(" + name + ":k:g1=0)", "failed:keyed:k:g1": failedOf("a", "-9m", "from=k:x", "digest="+name)}, steps: []when{
 			{call: explains("", "k:x")}}},
+		{name: "a risky task waits, whose payload it is", seed: state{"schedule": "(r:p9=now)", "contents": "(" + name + ":r:p9=0)", "keyed:r:p9": h(waits("k:x", "now", 0, 0), "digest="+name)}, steps: []when{
+			{call: cancels("k:x"), want: "removed=1 token=0", heard: []string{"cancel k:x"}, state: canceled(state{})}}},
+		{name: "a large task waits, whose payload begins like it", seed: state{"schedule": "(k:x=now)", "contents": "(" + digest(large) + ":k:x=0)", "keyed:k:x": h(waits(large, "now", 0, 0), "digest="+digest(large))}, steps: []when{
+			{call: cancels(large), want: "removed=1 token=0", heard: []string{"cancel sha1:" + digest(large) + ":65537"}, state: state{"cancel:" + digest(large): record("1", "0") + " +1m"}}}},
+		{name: "its entry is of another type", seed: state{"contents": "(#@:k:x=0)", "keyed:k:x": "=foreign"}, steps: []when{
+			{call: cancels("k:x"), want: "removed=0 token=0", heard: []string{"cancel k:x"}, state: canceled(state{"keyed:k:x": "=foreign"})}}},
+		{name: "the longest name", seed: state{"contents": "(#@:" + longest + "=0)", "schedule": "(" + longest + "=now)", "keyed:" + longest: h(waits("a", "now", 0, 0), "digest="+digest(longest))}, steps: []when{
+			{call: explains("", longest), want: "ready=1"}}},
 		{name: "is retried", seed: running, steps: []when{
 			{call: cancels("k:x"), want: "removed=0 token=2", heard: []string{"cancel k:x"}, state: covering(running)},
 			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok seen=2", state: back("now", 1)}}},

@@ -227,7 +227,7 @@ local function unwait(lane, entry, told, only, unread)
   if turn and lane == q then --! look operand.2
     courses.pass(entry, number(turn))
   end
-  return payload, card and cards.keeps(held or '') == 0 and card
+  return payload, card and cards.keeps(held or '') == 0 and card --! look operand.1
 end
 
 -- Starts a waiting task that isn't blocked.
