@@ -238,7 +238,7 @@ func (r *round) startAdded(it item) {
 	switch {
 	case r.failed != nil && r.isOver(card):
 		r.name(payload, digest(entry))
-		if !r.expire(payload, entry, 0, 0, card, due) {
+		if !r.expire(payload, entry, 0, 0, card, "", due) {
 			at := min(due, r.now) // as in lift
 			r.await(&r.lane, entry, payload, at, 0, 0, card)
 			r.plan(&r.lane, entry, at)
@@ -261,13 +261,13 @@ func (r *round) startAdded(it item) {
 }
 
 // expire fails a task that has expired, if it can.
-func (r *round) expire(payload, entry string, retries, crashes int64, card string, due int64) bool {
+func (r *round) expire(payload, entry string, retries, crashes int64, card, turn string, due int64) bool {
 	if !r.buries(r.failed) {
 		r.trouble = "WRONGTYPE a key of the failed queue is of another type"
 		return false
 	}
 	const reason = "its time was over before it started"
-	r.addFailed(r.failed, r.worker, r.otherID(), failure{payload, entry, "expired", reason, retries, crashes, card, "", due})
+	r.addFailed(r.failed, r.worker, r.otherID(), failure{payload, entry, "expired", reason, retries, crashes, card, turn, due})
 	r.keepResult(entry, card, store.EndExpired, reason, "")
 	r.unstarted++
 	r.expired++

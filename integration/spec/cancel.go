@@ -132,12 +132,16 @@ func (q *queue) removeEntries(payload, after, last string, most int) (removed in
 			continue
 		}
 		n++
+		if q.isName(&q.lane, entry, payload) {
+			after = m.name
+			continue
+		}
 		if p, seen := q.part(entry, "payload"); seen == there && p == payload {
 			card := q.cardInSchedule(entry)
 			q.unwaitAs(&q.lane, entry, name)
 			q.keepResult(entry, card, store.EndCanceled, "", "")
 			removed++
-		} else if kept, _ := q.part(entry, "digest"); kept != name { // otherwise another task waits there
+		} else {
 			q.remove(q.contents, m.name)
 		}
 		after = m.name

@@ -63,7 +63,14 @@ func (q *queue) copies(l *lane, payload string, most int) (entries []string) {
 		return nil
 	}
 	for _, r := range q.all(l.contents) {
-		if entry, ok := strings.CutPrefix(r.name, digest(payload)+":"); ok && len(entries) < most {
+		entry, ok := strings.CutPrefix(r.name, digest(payload)+":")
+		if !ok {
+			continue
+		}
+		if most--; most < 0 {
+			break
+		}
+		if !q.isName(l, entry, payload) {
 			entries = append(entries, entry)
 		}
 	}

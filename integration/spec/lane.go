@@ -96,6 +96,12 @@ func (q *queue) keepsDigest(entry, payload string) bool {
 	return len(payload) > namedFrom || isKey(entry) && named
 }
 
+// isName reports whether an entry is in contents under the digest of a payload because its task is known
+// only by its key, and not because it's a copy.
+func (q *queue) isName(l *lane, entry, payload string) bool {
+	return isKey(entry) && len(payload) <= namedFrom && q.is(l.entry+entry, "hash") && q.word(l.entry+entry, "digest") == digest(payload)
+}
+
 // keepDigest stores the digest of the waiting payload in an entry.
 func (q *queue) keepDigest(l *lane, entry, payload string) {
 	if q.keepsDigest(entry, payload) {

@@ -395,6 +395,7 @@ func leave(q *queue, c store.Call) any {
 		if q.has(LeaveFences) {
 			q.endJoins()
 		}
+		q.keepDrift()
 		return []any{0, 0}
 	}
 	returned, _, left := q.takeAll(c.Arg("worker"))

@@ -82,6 +82,7 @@ func (q *queue) follow(entry string, runs bool) {
 		if c.card == "" {
 			c.card = "0"
 		}
+		q.forget()
 		q.await(&q.lane, entry, c.payload, at, 0, 0, q.dated(c.card))
 		q.set(q.entry+entry, "turn", at)
 		if runs {

@@ -56,13 +56,13 @@ func (q *queue) tellEnd(entry string) {
 	q.Publish(strings.TrimSuffix(q.wake, "wake:")+"end:"+digest(entry), "")
 }
 
-// cardInSchedule returns the card of a waiting entry of the schedule that doesn't run.
+// cardInSchedule returns the card of the waiting part of an entry, unless a task runs there whose result
+// will be kept.
 func (q *queue) cardInSchedule(entry string) string {
 	if !q.is(q.entry+entry, "hash") {
 		return ""
 	}
-	_, waits := q.field(q.entry+entry, "payload")
-	if _, runs := q.field(q.entry+entry, "process"); runs || !waits {
+	if _, waits := q.field(q.entry+entry, "payload"); !waits || keepsFor(q.word(q.entry+entry, "held")) > 0 {
 		return ""
 	}
 	return q.word(q.entry+entry, "card")

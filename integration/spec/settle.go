@@ -155,10 +155,10 @@ func (q *queue) covered(payload, entry, id string, token int64, field string) (c
 	}
 	names := []string{q.digest(payload)}
 	if isKey(entry) {
-		if q.names[payload] == digest(entry) { // no cancel of a payload covers it
-			names = nil
-		}
 		names = append(names, entry)
+	}
+	if q.names[payload] == digest(entry) { // it's known only by its key
+		names = names[1:]
 	}
 	for _, name := range names {
 		if canceled, ok := q.score(q.canceled, name); ok && canceled <= q.given() && (float64(token) <= canceled || !q.has(CancelSpares)) {

@@ -236,7 +236,7 @@ func (r *round) startEntry(entry string, due int64) int {
 		r.spent += costPassed
 		return 1
 	case r.failed != nil && r.isOver(card):
-		if r.expire(payload, entry, retries, crashes, card, due) {
+		if r.expire(payload, entry, retries, crashes, card, r.turn(entry), due) {
 			r.skip(entry, "expired", false)
 		} else {
 			r.pass(costPassed)

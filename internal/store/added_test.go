@@ -360,6 +360,21 @@ func TestGuardAddedStarts(t *testing.T) {
 	})
 }
 
+// An added task that waits under the key of a schedule becomes an entry, known only by its key. The
+// occurrence of the next schedule, which has the same payload, doesn't get its digest.
+func TestRecurBesideAdded(t *testing.T) {
+	two := func(e *env) string {
+		next := []int64{e.now() + 10*time.Minute.Milliseconds()}
+		return recursAll(time.Hour.Milliseconds(), 0, Schedule{Entry: spelled("k:@1-7-a"), Print: "1a", Since: 7, Times: next, Payload: []byte("x")},
+			Schedule{Entry: "k:y", Print: "1a", Since: 7, Times: next, Payload: []byte("x")})(e)
+	}
+	plan := course("1a", "+10m", "now", "since=7", "more=+5m", "payload=x")
+	run(t, []scenario{{name: "equal payloads", seed: state{"added": "|1-7-a/0=x|"}, steps: []when{
+		{call: two, want: "held 7 0; held 7 0", state: state{"recurring": "(k:@1-7-a=+60m k:y=+60m)", "recurrence:k:@1-7-a": plan, "recurrence:k:y": plan,
+			"schedule": "(k:@1-7-a=1 k:y=+10m)", "contents": "(#@:k:@1-7-a=0 #x:k:y=0)", "keyed:k:@1-7-a": lifted("x", "1", 0, 0),
+			"keyed:k:y": h(waits("x", "+10m", 0, 0), "turn=+10m", "card=0s13:now")}}}}})
+}
+
 // Tasks that have expired or crashed too many workers fail if they can.
 func TestGuardExpires(t *testing.T) {
 	const over, late = "10000000000000005", "99999999999999-525001-a"

@@ -83,6 +83,7 @@ func TestDrift(t *testing.T) {
 		{"a look evicts one", lapsed, sweeps, drift(2)},
 		{"a beat evicts one", lapsed, beats("w2", true), drift(2)},
 		{"a worker leaves", held, leaves("w1"), drift(2)},
+		{"a worker leaves that hasn't joined", list, leavesBehind("w9", 1), drift(1)},
 		{"a check returns one that nobody holds", list.with("process:p9", "[x]"), checks(true, CheckProcesses, "p9"), drift(1)},
 		{"a cancel", list, cancels("x"), drift(1)},
 		{"a cancel of a key", aged(runX, "[b c]"), cancelsKey("x"), drift(1)},

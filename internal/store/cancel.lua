@@ -101,12 +101,14 @@ if last ~= '' and removed < 100 then --! look operand.1
     'LIMIT', 0, most)
   for _, member in ipairs(members) do
     local entry = string.sub(member, 42)
-    local gone, card = unwait(q, entry, digest, payload)
-    if gone then
-      removed = removed + 1
-      cards.ended(entry, card, 'canceled', '', '')
-    elseif redis.pcall('HGET', q.keyed .. entry, 'digest') ~= digest then -- otherwise its key has this digest
-      redis.call('ZREM', q.contents, member) -- Redis has lost it
+    if not digests.are_of_name(q, entry, payload, digest) then
+      local gone, card = unwait(q, entry, digest, payload)
+      if gone then
+        removed = removed + 1
+        cards.ended(entry, card, 'canceled', '', '')
+      else
+        redis.call('ZREM', q.contents, member) -- Redis has lost it
+      end
     end
     after = member
   end

@@ -67,7 +67,6 @@ func TestCancel(t *testing.T) {
 	overtook := state{"workers": "(w1=+60m)", "rounds": "{w1=2}", "token": "=1", "working:w1": "(p2=1)", "process:p2": "[a]"}
 	logged := overtook.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", "{finished=0 stopped=0 token=2} +1440m")
 	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
-	named := state{"contents": "(#@:k:x=0)", "schedule": "(k:x=now)", "keyed:k:x": h(waits("a", "now", 0, 0), "card=0s13:now", "digest="+digest("k:x")), "once:n": "=k:x +60m"}
 	run(t, []scenario{
 		{name: "nothing runs", seed: none, steps: []when{{call: cancels("a"), want: "removed=2 token=0", heard: []string{"cancel a"}, state: none.with("queues", "[b]", "token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m")}}},
 		{name: "two holders", seed: held, steps: []when{
@@ -100,12 +99,63 @@ func TestCancel(t *testing.T) {
 		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
 			"keyed:r:p0", runs("p1", 1, 0), "canceled", "(#z=2)", "cancel:#z", record("2", "0")+" +1440m"), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#z", record("2", "0")+" +1m")}}},
-		{name: "a payload that is the name of an entry known only by its key", steps: []when{
-			{call: putsOnce("x", "n", "0", "a"), want: "first=", heard: []string{"enqueue 1"}, state: named},
-			{call: cancels("k:x"), want: "removed=0 token=0", heard: []string{"cancel k:x"}, state: named.with("cancel:"+digest("k:x"), record("1", "0")+" +1m")}}},
 		{name: "dropped counts as stopped", seed: rawP.with("token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Drop}}}), want: "settled=ok seen=2",
 				state: member.with("rounds", "{w1=2}", "token", "=2", "cancel:#a", record("2", "1")+" +1m")}}},
+	})
+}
+
+// A task known only by its key has the digest of its entry's name. A cancel of a payload that equals
+// that name doesn't affect it.
+func TestCancelName(t *testing.T) {
+	name := digest("k:x")
+	record := func(token, stopped string) string { return h("finished=0", "stopped="+stopped, "token="+token) }
+	canceled := func(s state) state { return s.with("cancel:"+name, record("1", "0")+" +1m") }
+	waiting := func(payload string) state {
+		return state{"contents": "(#@:k:x=0)", "schedule": "(k:x=now)", "keyed:k:x": h(waits(payload, "now", 0, 0), "card=0s13:now", "digest="+name), "once:n": "=k:x +60m"}
+	}
+	put := func(payload string) scenario {
+		return scenario{name: "waits with " + payload, steps: []when{
+			{call: putsOnce("x", "n", "0", payload), want: "first=", heard: []string{"enqueue 1"}, state: waiting(payload)},
+			{call: explains("", "k:x"), want: "ready=1"},
+			{call: cancels("k:x"), want: "removed=0 token=0", heard: []string{"cancel k:x"}, state: canceled(waiting(payload))}}}
+	}
+	covering := func(s state) state {
+		return s.with("token", "=2", "canceled", "("+name+"=2)", "cancel:"+name, record("2", "0")+" +1440m")
+	}
+	running := runX.with("keyed:k:x", h(runs("p1", 0, 0), "holder=w1", "sum=p1:"+name))
+	large := "k:" + strings.Repeat("l", Large-1)
+	longest := large[:Large]
+	back := func(due string, retries int) state {
+		return doneX.with("token", "=2", "cancel:"+name, record("2", "0")+" +1m", "contents", "(#@:k:x=0)", "schedule", "(k:x="+due+")",
+			"keyed:k:x", h(waits("a", due, retries, 0), "digest="+name))
+	}
+	run(t, []scenario{
+		put("a"),
+		put("k:x"),
+		{name: "another task waits, whose payload it is", seed: waiting("k:x").with("keyed:k:x", waits("k:x", "now", 0, 0)), steps: []when{
+			{call: explains("", "k:x"), want: "ready=1 entries=k:x@now/now~0!0#0<  0>"},
+			{call: cancels("k:x"), want: "removed=1 token=0", heard: []string{"cancel k:x"}, state: canceled(state{"once:n": "=k:x +60m"})}}},
+		{name: "has failed", seed: state{"failed:schedule": "(k:g1=-9m)", "failed:contents": "(" + name + ":k:g1=0)", "failed:keyed:k:g1": failedOf("a", "-9m", "from=k:x", "digest="+name)}, steps: []when{
+			{call: explains("", "k:x")}}},
+		{name: "a risky task waits, whose payload it is", seed: state{"schedule": "(r:p9=now)", "contents": "(" + name + ":r:p9=0)", "keyed:r:p9": h(waits("k:x", "now", 0, 0), "digest="+name)}, steps: []when{
+			{call: cancels("k:x"), want: "removed=1 token=0", heard: []string{"cancel k:x"}, state: canceled(state{})}}},
+		{name: "a large task waits, whose payload begins like it", seed: state{"schedule": "(k:x=now)", "contents": "(" + digest(large) + ":k:x=0)", "keyed:k:x": h(waits(large, "now", 0, 0), "digest="+digest(large))}, steps: []when{
+			{call: cancels(large), want: "removed=1 token=0", heard: []string{"cancel sha1:" + digest(large) + ":65537"}, state: state{"cancel:" + digest(large): record("1", "0") + " +1m"}}}},
+		{name: "its entry is of another type", seed: state{"contents": "(#@:k:x=0)", "keyed:k:x": "=foreign"}, steps: []when{
+			{call: cancels("k:x"), want: "removed=0 token=0", heard: []string{"cancel k:x"}, state: canceled(state{"keyed:k:x": "=foreign"})}}},
+		{name: "the longest name", seed: state{"contents": "(#@:" + longest + "=0)", "schedule": "(" + longest + "=now)", "keyed:" + longest: h(waits("a", "now", 0, 0), "digest="+digest(longest))}, steps: []when{
+			{call: explains("", longest), want: "ready=1"}}},
+		{name: "is retried", seed: running, steps: []when{
+			{call: cancels("k:x"), want: "removed=0 token=2", heard: []string{"cancel k:x"}, state: covering(running)},
+			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok seen=2", state: back("now", 1)}}},
+		{name: "is returned", seed: covering(running), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok seen=2", state: back("1", 0)}}},
+		{name: "was added, and is returned", seed: runsA.with("token", "=2", "canceled", "("+digestOfA+"=2)", "cancel:"+digestOfA, record("2", "0")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok seen=2", state: backA.with("token", "=2", "cancel:"+digestOfA, record("2", "0")+" +1m",
+				"schedule", "(k:@1-7-a=1)", "keyed:k:@1-7-a", lifted("x", "1", 0, 0))}}},
+		{name: "its key is canceled, too", seed: running.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", record("2", "0")+" +1440m"), steps: []when{
+			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=canceled seen=2", state: doneX.with("token", "=2", "cancel:k:x", record("2", "1")+" +1m")}}},
 	})
 }
 

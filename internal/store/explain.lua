@@ -36,8 +36,11 @@ table.insert(lists, 1, { key = q.waiting, length = type(length) == 'number' and 
 local function entries_of(lane)
   local digest, names = digest_of(payload), {}
   local members = redis.pcall('ZRANGEBYLEX', lane.contents, '[' .. digest .. ':', '(' .. digest .. ';', 'LIMIT', 0, most) --! colon score.1
-  for i, member in ipairs(members) do
-    names[i] = string.sub(member, 42)
+  for _, member in ipairs(members) do
+    local entry = string.sub(member, 42)
+    if not digests.are_of_name(lane, entry, payload, digest) then
+      names[#names + 1] = entry
+    end
   end
   return names
 end

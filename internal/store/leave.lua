@@ -26,6 +26,7 @@ elseif mark >= 0 then -- otherwise continue what an earlier call began
     return redis.error_reply('EVICTED the worker is not a member of the queue')
   end
   returns.end_joins() --! guard leave-fences omitted
+  keep_drift()
   return { 0, 0 }
 end
 local returned, _, left = returns.take_back({ worker })

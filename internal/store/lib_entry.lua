@@ -93,6 +93,19 @@ function digests.are_kept(entry, payload)
   return #payload > digests.large or is_key(entry) and digests.named[payload]
 end
 
+-- Reports whether the current task is known only by its key.
+function digests.are_of_key(entry, payload)
+  return entry and digests.named[payload] == redis.sha1hex(entry) --! look operand.1
+end
+
+-- Reports whether an entry that contents has under the digest of a payload isn't a copy of it: its
+-- task is known only by its key, and the payload equals the name of the entry. A small payload's
+-- digest is in the entry only then.
+function digests.are_of_name(lane, entry, payload, digest)
+  return is_key(payload) and is_key(entry) and #payload <= digests.large
+    and redis.pcall('HGET', lane.keyed .. entry, 'digest') == digest
+end
+
 -- Stores the digest of an entry's waiting payload in the entry, if it's kept.
 function digests.keep(lane, entry, payload)
   if digests.are_kept(entry, payload) then
@@ -178,13 +191,14 @@ local courses = later(function(courses)
 end)
 
 -- Removes the waiting part of an entry, and the entry unless its task is running. Returns the
--- payload, or nil if there is none; and its card if nothing runs, so that the task has ended.
+-- payload, or nil if there is none; and its card, unless a task runs whose result will be kept: callers
+-- then wait for that one.
 -- told is the digest if contents has it. With only, nothing happens if another payload waits.
 -- With unread, the payload isn't read if the entry keeps its digest, and true is returned.
 local function unwait(lane, entry, told, only, unread)
   digests.forget()
   local key = lane.keyed .. entry
-  local payload, process, digest, card, turn = unpack(redis.pcall('HMGET', key, unread and 'process' or 'payload', 'process', 'digest', 'card', 'turn')) -- an error has no fields: a key of the wrong type counts as lost
+  local payload, process, digest, card, turn, held = unpack(redis.pcall('HMGET', key, unread and 'process' or 'payload', 'process', 'digest', 'card', 'turn', 'held')) -- an error has no fields: a key of the wrong type counts as lost
   if unread then
     if digests.is_kept(lane, entry, digest) then
       payload, told = redis.call('HEXISTS', key, 'payload') == 1, digest
@@ -213,7 +227,7 @@ local function unwait(lane, entry, told, only, unread)
   if turn and lane == q then --! look operand.2
     courses.pass(entry, number(turn))
   end
-  return payload, not process and card
+  return payload, card and cards.keeps(held or '') == 0 and card --! look operand.1
 end
 
 -- Starts a waiting task that isn't blocked.

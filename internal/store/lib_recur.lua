@@ -26,6 +26,7 @@ later(function(courses)
     if not at then
       return
     end
+    digests.forget() -- those named are of another task
     await(q, entry, course.payload, at, 0, 0, cards.dated(course.card or '0', now))
     redis.call('HSET', q.keyed .. entry, 'turn', at)
     if runs then
@@ -47,7 +48,7 @@ later(function(courses)
   end
 
   -- Drops the waiting task of an entry, in the stream or in the schedule. Returns its payload, or
-  -- nil if there is none; and its card if the task has ended.
+  -- nil if there is none; and its card, as unwait does.
   function courses.take_away(entry, outcome)
     local payload, card = added.withdraw(entry)
     if payload then

@@ -145,12 +145,13 @@ local function count_canceled(payload, entry, id, token, field)
     return false
   end
   local covered = false
-  for _, name in ipairs({ digest_of(payload), is_key(entry) and entry or nil }) do --! called operand.2
+  local names = { digest_of(payload), is_key(entry) and entry or nil } --! called operand.2
+  if digests.are_of_key(entry, payload) then
+    names = { entry }
+  end
+  for _, name in ipairs(names) do
     local canceled = tonumber(redis.call('ZSCORE', q.canceled, name))
-    -- A task that is known only by its key has the digest of its entry's name. A cancel of a payload
-    -- that equals this name isn't meant for the task.
-    local by_key = canceled and digests.named[payload] == name and is_key(entry) and redis.sha1hex(entry) == name
-    if canceled and (by_key or canceled > math.max(last_token() or NEVER, 1)) then
+    if canceled and canceled > math.max(last_token() or NEVER, 1) then
       canceled = nil
     end
     if canceled and token <= canceled then --! token bound; guard cancel-covers false; guard cancel-spares operand.2

@@ -80,7 +80,8 @@ func TestOutcomeOfEnds(t *testing.T) {
 	over := func(s state, record string) state { return s.with("result:k:x", "="+record+" +60m") }
 	told, listens := []string{"end:k:x \"\""}, []string{"end:k:x"}
 	done := func(what string) []string { return append(slices.Clone(told), "done w1 a "+what) }
-	canceled := running.with("token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2} +1440m", "stopping", "("+stoppedKey("k:x", 1, "p1")+"=0)")
+	canceling := []string{"token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2} +1440m", "stopping", "(" + stoppedKey("k:x", 1, "p1") + "=0)"}
+	canceled := running.with(canceling...)
 	stopped := over(doneX.with("token", "=2", "cancel:k:x", "{finished=0 stopped=1 token=2} +1m"), "canceled:now:0:")
 	large := Outcome{Result: bytes.Repeat([]byte("r"), Large+1)}
 	sum := digest(string(large.Result))
@@ -107,7 +108,13 @@ func TestOutcomeOfEnds(t *testing.T) {
 		{name: "waits, keeps none, and is deleted", alive: listens, seed: keyX, steps: []when{{call: deletes, want: "ok", state: member, heard: []string{`delete ""`}}}},
 		{name: "is removed", alive: listens, seed: waiting, steps: []when{{call: removes("k:x"), want: "removed=true", state: over(member, "removed:now:0:"), heard: told}}},
 		{name: "is removed while another runs", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "card="+keeps)), steps: []when{
-			{call: removes("k:x"), want: "removed=true", state: runX}}},
+			{call: removes("k:x"), want: "removed=true", state: over(runX, "removed:now:0:"), heard: told}}},
+		{name: "is removed while another runs, which leaves its own", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "held="+keeps, "card="+keeps)), steps: []when{
+			{call: removes("k:x"), want: "removed=true", state: running}}},
+		{name: "is canceled, as is another one that runs", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "card="+keeps)), steps: []when{
+			{call: cancelsKey("x"), want: "removed=1 token=2", state: over(runX.with(canceling...), "canceled:now:0:"), heard: told}}},
+		{name: "its payload is canceled while another runs", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "card="+keeps)), steps: []when{
+			{call: cancels("b"), want: "removed=1 token=2", state: over(runX.with("token", "=2", "canceled", "(#b=2)", "cancel:#b", "{finished=0 stopped=0 token=2} +1440m"), "canceled:now:0:"), heard: append(slices.Clone(told), "cancel b")}}},
 		{name: "returns, and was canceled", alive: listens, seed: canceled, steps: []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=canceled seen=2", state: stopped, heard: told}}},
 		{name: "is tried again, and was canceled", alive: listens, seed: canceled, steps: []when{{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=canceled seen=2", state: stopped, heard: told}}},
 		{name: "fails, and was canceled", alive: listens, seed: canceled, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed}), want: "settled=canceled seen=2", state: stopped, heard: told}}},

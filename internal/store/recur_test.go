@@ -208,7 +208,7 @@ func TestRecurrence(t *testing.T) {
 		{name: "its put card has expired", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "card=10000000000000001")), steps: []when{
 			{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: overX.with("rounds", "{w1=1}", "token", "", "recurrence:k:x", lastX("expired"),
 				"failed:schedule", "(k:p1.001=now)", "failed:contents", "(#a:k:p1.001=0)", "failed:keyed:k:p1.001",
-				h(waits("a", "now", 0, 0), "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:x", "planned=-1m", "card=10000000000000001"))}}},
+				h(waits("a", "now", 0, 0), "kind=expired", `reason="its time was over before it started"`, "tries=0", "deaths=0", "worker=w1", "at=now", "from=k:x@-1m", "planned=-1m", "card=10000000000000001"))}}},
 		{name: "started before its time", seed: planX, steps: []when{
 			{call: sets("x", "b", ""), want: "ok", state: planX.with("schedule", "(k:x=now)", "contents", "(#b:k:x=0)", "keyed:k:x", h(waits("b", "now", 0, 0), "turn=+10m"))},
 			{call: begins(1, "p1"), want: "started=b/1@k:x", state: takenX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "+10m"), "process:p1", "[b]",

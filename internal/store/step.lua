@@ -404,7 +404,7 @@ local starts = later(function(starts)
   function starts.tell(payload, given, entry, retries, crashes, due, card, text, value)
     local BRIEF = 262144
     local more, bytes = value or '', 0
-    local by_key = entry and digests.named[payload] == redis.sha1hex(entry) --! look operand.1
+    local by_key = digests.are_of_key(entry, payload)
     if brief and #payload > BRIEF then
       bytes = #payload
       payload = ''
@@ -475,13 +475,13 @@ local starts = later(function(starts)
   end
 
   -- Moves an expired task to the failed queue. Returns false if that's impossible: it keeps waiting.
-  function starts.expire(payload, entry, retries, crashes, card, due)
+  function starts.expire(payload, entry, retries, crashes, card, due, turn)
     if not failures.sound(failed) then
       trouble = 'WRONGTYPE a key of the failed queue is of another type'
       return false
     end
     failures.add(failed, worker, starts.other_id(), { payload = payload, entry = entry, retries = retries, crashes = crashes,
-      kind = 'expired', reason = cards.too_late, card = card, due = due })
+      kind = 'expired', reason = cards.too_late, card = card, due = due, turn = turn })
     cards.ended(entry, card, 'expired', cards.too_late, '')
     unstarted, gave_up, added.expired = unstarted + 1, true, added.expired + 1
     spent = spent + COST.unstarted + math.floor(#payload / COST.bytes)
@@ -659,7 +659,7 @@ elseif open and wanted > 0 and not brief then
       cleared, spent = cleared + 1, spent + COST.passed
     elseif failed and card and cards.over(card, now) then
       read()
-      if starts.expire(payload, entry, retries, crashes, card, planned) then
+      if starts.expire(payload, entry, retries, crashes, card, planned, turn) then
         courses.drop(entry, turn, 'expired')
       else
         starts.pass(COST.passed)
