@@ -1,6 +1,11 @@
 package worqr
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/worqr/worqr/internal/inbox"
+)
 
 // BeforeLog makes the peer call f before it logs a line, in the goroutine that logs it.
 func (p *Peer) BeforeLog(f func(msg string, attrs []any)) { p.log.Before = f }
@@ -14,3 +19,11 @@ func (p *Peer) AgreeEach(d time.Duration) { p.spreads.Each = d }
 
 // Wrap adds the verb to err, as methods do.
 func Wrap(verb string, err error) error { return wrap(verb, err) }
+
+// ResubscribeClosed makes a reader of the queue's events learn of a new part, and closes the peer
+// before the reader subscribes again. It returns what the reader gets.
+func (p *Peer) ResubscribeClosed(ctx context.Context, queue string) []inbox.Item {
+	h := &hearing{peer: p, inbox: inbox.New(nil), queues: []*Queue{p.Queue(queue)}, stop: func() { _ = p.Close() }}
+	_, _ = h.look(ctx)
+	return h.inbox.Take()
+}

@@ -103,7 +103,7 @@ func (o *HandleOptions) forEngine(q *Queue, followed bool) engine.Options {
 	parts, backoff := len(q.all()), o.Backoff
 	return engine.Options{
 		Concurrency: o.Concurrency, Timeout: o.Timeout, Grace: o.Grace, MaxRetries: o.MaxRetries, MaxCrashes: o.MaxCrashes,
-		Keep: (o.KeepFailed + parts - 1) / parts, Exclusive: o.Exclusive, FailOnPanic: o.OnPanic == FailOnPanic, Followed: followed,
+		Keep: (o.KeepFailed-1)/parts + 1, Exclusive: o.Exclusive, FailOnPanic: o.OnPanic == FailOnPanic, Followed: followed,
 		Priority: o.Priority, Weight: o.Weight, Prefetch: o.Prefetch,
 		Backoff: func(a *engine.Attempt, err error) time.Duration { return backoff(taskOf(q.name, a), err) },
 	}

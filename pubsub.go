@@ -176,7 +176,10 @@ func (h *hearing) look(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	h.stop()
-	return true, h.begin(parts)
+	if err = h.begin(parts); err != nil { // the peer was closed in the meantime
+		h.inbox.Put(inbox.Item{Err: err, Last: true})
+	}
+	return true, err
 }
 
 // repeated reports whether a part repeats an event of the whole queue: a cancel or delete is

@@ -347,10 +347,8 @@ const leaveTimeout = 5 * time.Second
 // drain makes queues take no more tasks, and waits for their handlers. Once patience ends, it ends
 // the contexts of the slow ones, and finally abandons them. It reports whether it abandoned any.
 func (p *Peer) drain(patience context.Context, services []*service) (abandoned bool) {
-	grace := time.Duration(0)
 	for _, s := range services {
 		s.Drain()
-		grace = max(grace, s.Options().Grace)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -365,7 +363,9 @@ func (p *Peer) drain(patience context.Context, services []*service) (abandoned b
 	case <-patience.Done():
 	}
 	var sessions []*engine.Session
+	grace := time.Duration(0)
 	for _, s := range services {
+		grace = max(grace, s.Grace())
 		for _, part := range s.served() {
 			if r, err := p.fleet.Session(part.id); err == nil {
 				sessions = append(sessions, r)

@@ -121,7 +121,7 @@ func millis(t time.Time) (int64, error) {
 	if t.Nanosecond()%int(time.Millisecond) > 0 {
 		ms++ // never too early
 	}
-	return max(ms, 1), nil
+	return min(max(ms, 1), year10000.UnixMilli()-1), nil // JSON has no times after the year 9999
 }
 
 // EnqueueAt is Put under a new key, which it returns. Repeating it schedules the task twice.

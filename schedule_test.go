@@ -2,6 +2,7 @@ package worqr_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -168,6 +169,21 @@ func TestBadProperties(t *testing.T) {
 	stats, err := q.Stats(t.Context())
 	is.NoErr(err)
 	is.Equal(stats.Waiting+stats.Scheduled, 0)
+}
+
+// The last moment of the year 9999, with which programs mean never, isn't rounded up to the next
+// year: JSON has no such times.
+func TestNever(t *testing.T) {
+	is := parallel(t)
+	ctx, never := t.Context(), time.Date(10_000, 1, 1, 0, 0, 0, -1, time.UTC)
+	q := open(t, worqr.Options{}).Queue("q")
+	_, err := q.AddAt(ctx, never, nil, &worqr.Properties{Expires: never})
+	is.NoErr(err)
+	for task := range each(t, q.Scheduled(ctx)) {
+		task.DueAt, task.Expires = task.DueAt.UTC(), task.Expires.UTC()
+		_, err := json.Marshal(task)
+		is.NoErr(err)
+	}
 }
 
 // Errors name long limits in days, not in hours.

@@ -2,6 +2,7 @@ package worqrtest
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,20 +71,23 @@ func Enqueued(t testing.TB, q *worqr.Queue) (all []Task) {
 	t.Helper()
 	ctx := context.Background()
 	var keyed []Task
+	due, later := map[string]int{}, map[string]int{} // how many tasks with a key have a payload
 	for a, err := range q.Added(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		keyed = append(keyed, Task{Payload: string(a.Payload), Key: a.Key, Headers: a.Headers})
+		later[string(a.Payload)]++
 	}
-	due := 0
 	for s, err := range q.Scheduled(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		keyed = append(keyed, Task{Payload: string(s.Payload), Key: s.Key, Headers: s.Headers, DueAt: s.DueAt})
-		if !s.DueAt.After(time.Now()) {
-			due++
+		if s.DueAt.After(time.Now()) {
+			later[string(s.Payload)]++
+		} else {
+			due[string(s.Payload)]++
 		}
 	}
 	for payload, err := range q.Tasks(ctx) {
@@ -92,9 +96,16 @@ func Enqueued(t testing.TB, q *worqr.Queue) (all []Task) {
 		}
 		all = append(all, Task{Payload: string(payload)})
 	}
-	// Tasks yields the due tasks of the schedule, then those of Enqueue, then the others.
-	all = all[min(due, len(all)):]
-	all = all[:max(len(all)-(len(keyed)-due), 0)]
+	// For each part of the queue, Tasks yields the due tasks of the schedule, then those of Enqueue,
+	// then the others.
+	is := func(task Task, of map[string]int) bool {
+		of[task.Payload]--
+		return of[task.Payload] >= 0
+	}
+	all = slices.DeleteFunc(all, func(task Task) bool { return is(task, due) })
+	slices.Reverse(all)
+	all = slices.DeleteFunc(all, func(task Task) bool { return is(task, later) })
+	slices.Reverse(all)
 	return append(all, keyed...)
 }
 

@@ -184,5 +184,18 @@ func TestEnqueued(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		WaitIdle(t) // of no queue
+		q = redis.Peer(nil).Queue("spread").Spread(3)
+		want := strings.Split("aabcdefghi", "")
+		for _, payload := range want {
+			must(t, q.Enqueue(ctx, []byte(payload)))
+			_, err = q.Add(ctx, []byte(payload+"-added"), nil)
+			must(t, err)
+			must(t, q.Put(ctx, payload+"-key", []byte(payload), nil)) // the second replaces the first
+		}
+		listed := Payloads(t, q)[:len(want)]
+		slices.Sort(listed)
+		if !slices.Equal(listed, want) {
+			t.Errorf("%q, want %q", listed, want)
+		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/worqrtrace"
@@ -51,6 +52,7 @@ func Run(t testing.TB, h worqr.Handler, payload []byte, opts *RunOptions) Attemp
 			<-task.Draining()
 			return worqr.Snooze(0)
 		}
+		defer close(attempts) // even if it panics
 		err := h(ctx, task)
 		attempts <- Attempt{Err: err, Result: task.Result}
 		return err
@@ -67,10 +69,17 @@ func Run(t testing.TB, h worqr.Handler, payload []byte, opts *RunOptions) Attemp
 	case <-ctx.Done():
 		t.Fatalf("the handler hasn't ended after %v", patience)
 	}
-	select {
-	case end := <-attempts:
-		a.Err, a.Result = end.Err, end.Result
-	default: // it panicked, or ignores its context
+	for { // it may have ended its task before it returns
+		select {
+		case end := <-attempts:
+			a.Err, a.Result = end.Err, end.Result
+			return a
+		case <-time.After(time.Millisecond):
+			if peer.Stats().StuckHandlers > 0 { // it ignores its context
+				return a
+			}
+		case <-ctx.Done():
+			t.Fatalf("the handler hasn't returned after %v", patience)
+		}
 	}
-	return a
 }

@@ -32,7 +32,15 @@ func TestRun(t *testing.T) {
 		"snoozed": {outcome: worqrtrace.Snoozed, handler: func(ctx context.Context, task *worqr.Task) error { return task.Snooze(ctx, time.Hour) }},
 		"stopped": {outcome: worqrtrace.Stopped, handler: func(ctx context.Context, task *worqr.Task) error { return task.Stop(ctx) }},
 		"by hand": {outcome: worqrtrace.Failed, handler: func(ctx context.Context, task *worqr.Task) error { return task.Fail(ctx, bad) }},
-		"panic":   {outcome: worqrtrace.Retried, handler: func(context.Context, *worqr.Task) error { panic("oh") }},
+		"by hand, and then it returns": {outcome: worqrtrace.Finished, err: bad, result: "hello", handler: func(ctx context.Context, task *worqr.Task) error {
+			task.Result = []byte("hello")
+			if err := task.Finish(ctx); err != nil {
+				return err
+			}
+			time.Sleep(20 * time.Millisecond)
+			return bad
+		}},
+		"panic": {outcome: worqrtrace.Retried, handler: func(context.Context, *worqr.Task) error { panic("oh") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

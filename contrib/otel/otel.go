@@ -169,6 +169,7 @@ func (t *Telemetry) Inject(ctx context.Context, props *worqr.Properties) *worqr.
 func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
 	return func(ctx context.Context, task *worqr.Task) (err error) {
 		ctx, span := t.consume(ctx, task)
+		defer span.End() // even if a method of the handler's error ends the goroutine
 		returned := false
 		defer func() { // even if it panics
 			kind, text := "panic", "the handler panicked or ended its goroutine"
@@ -179,7 +180,6 @@ func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
 				span.SetStatus(codes.Error, text)
 				span.SetAttributes(semconv.ErrorTypeKey.String(kind))
 			}
-			span.End()
 		}()
 		err = h(ctx, task)
 		returned = true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -182,6 +183,22 @@ func TestErrorPanics(t *testing.T) {
 	is.Equal(values(span)["error.type"], "panic")
 	peertest.Eventually(t, "it has failed", func() bool { return peertest.Stats(t, b.queue).Failed == 1 })
 	is.True(strings.Contains(peertest.Failed(t, b.queue)[0].Error, "*fs.PathError: "))
+}
+
+// exiting is an error whose text can't be read.
+type exiting struct{}
+
+func (exiting) Error() string { runtime.Goexit(); return "" }
+
+// The span ends even if the Error method ends the goroutine.
+func TestErrorExits(t *testing.T) {
+	t.Parallel()
+	b, ctx := newBench(t, false), t.Context()
+	b.queue.Handle(func(context.Context, *worqr.Task) error { return exiting{} }, &worqr.HandleOptions{MaxRetries: -1})
+	redistest.Sure(b.Add(ctx, b.queue, []byte("x"), nil))(t)
+	defer peertest.Run(t, b.peer)()
+	peertest.Eventually(t, "it has failed", func() bool { return peertest.Stats(t, b.queue).Failed == 1 })
+	b.named(t, "process q", 1)
 }
 
 // measured returns the sums or counts of each instrument, and for attempts, by outcome.

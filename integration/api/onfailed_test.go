@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -149,4 +150,19 @@ func TestOnFailedGivesUp(t *testing.T) {
 	is.Equal(runs.Load(), int64(3))
 	is.Equal(failedPayloads(t, q), []string{"a"})
 	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1)
+}
+
+// The failed tasks of a spread queue stay even if KeepFailed is the largest int.
+func TestOnFailedKeepsAll(t *testing.T) {
+	is := parallel(t)
+	p, q := openQueue(t, worqr.Options{})
+	q = q.Spread(2)
+	fail := func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no")) }
+	q.Handle(fail, &worqr.HandleOptions{KeepFailed: math.MaxInt, OnFailed: fail})
+	enqueue(t, q, "a", "b", "c", "d")
+	stop := run(t, p)
+	eventually(t, "OnFailed has given up", func() bool { return p.Stats().Failed == 8 })
+	stop()
+	is.Equal(p.Stats().Dropped, int64(0))
+	is.Equal(stats(t, q).Failed, 4)
 }

@@ -507,6 +507,23 @@ func TestTracePanics(t *testing.T) {
 	is.Equal(len(log.Lines("a Trace function panicked")), 1)
 }
 
+// The same if it panics with an error whose Error method ends the goroutine.
+func TestTracePanicsWithGoexit(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	trace := r.trace()
+	note := trace.Enqueued
+	trace.Enqueued = func(q worqrtrace.Queue) {
+		note(q)
+		panic(evil{runtime.Goexit})
+	}
+	_, q := openQueue(t, worqr.Options{Trace: trace})
+	for range 3 {
+		enqueue(t, q, "x")
+	}
+	r.await(t, "enqueued", 3)
+}
+
 // A function that blocks doesn't delay tasks, heartbeats or the end of the peer. Calls that don't
 // fit in the buffer are counted.
 func TestTraceBlocks(t *testing.T) {

@@ -113,7 +113,7 @@ func (e *Engine) Wait() {
 	}()
 	select {
 	case <-done:
-	case <-time.After(e.CallTimeout + time.Second):
+	case <-time.After(max(e.CallTimeout+time.Second, e.CallTimeout)): // the sum may overflow
 	}
 }
 

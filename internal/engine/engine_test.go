@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -97,4 +99,16 @@ func hushed(r *Session) {
 	if silence != nil {
 		<-silence
 	}
+}
+
+// The longest CallTimeout means that Wait has no limit.
+func TestWaitWithoutLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := New(Config{Log: logs.New(slog.New(slog.DiscardHandler)), Capacity: capacity.New(0), Lease: LeaseOf(time.Hour), CallTimeout: math.MaxInt64})
+		began := time.Now()
+		e.background.Go(func() { time.Sleep(time.Hour) })
+		e.Wait()
+		is.New(t).Equal(time.Since(began), time.Hour)
+	})
 }

@@ -291,6 +291,21 @@ func (q *Queue) Drain() {
 	}
 }
 
+// Grace returns the longest Grace of a running handler, at least that of the current options.
+func (q *Queue) Grace() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	longest := q.opts.Grace
+	for _, s := range q.sessions {
+		for _, t := range s.held {
+			if r := t.run.Load(); r != nil {
+				longest = max(longest, r.opts.Grace)
+			}
+		}
+	}
+	return longest
+}
+
 // HandlersDone waits until no handler runs, except those that were disowned.
 func (q *Queue) HandlersDone() { q.handlers.Wait() }
 

@@ -143,7 +143,7 @@ func (q *Queue) allowedLocked(s *Session, n int) int {
 			first++
 		}
 	}
-	part := max((q.opts.Concurrency+askers-1)/askers, 1)
+	part := (q.opts.Concurrency-1)/askers + 1 // rounded up; Concurrency may be the largest int
 	return max(min(n, part-s.slots, q.opts.Concurrency-q.taken+len(q.spare)-first), 0)
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -51,6 +52,7 @@ func TestTurns(t *testing.T) {
 		"what is idle asks for none":                        {4, []state{{false, 1}, {false, 0}}, "[0 0]"},
 		"all slots are taken":                               {2, []state{{true, 2}, {true, 0}}, "[0 0]"},
 		"one has none, and others are full":                 {4, []state{{true, 2}, {true, 1}, {true, 0}}, "[0 0 1]"},
+		"no limit":                                          {math.MaxInt, []state{{true, 0}, {true, 0}}, "[500 500]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,7 +64,7 @@ func TestTurns(t *testing.T) {
 			}
 			var got []int
 			for _, s := range all {
-				got = append(got, len(q.reserveLocked(s, c.concurrency)))
+				got = append(got, len(q.reserveLocked(s, min(c.concurrency, 500))))
 			}
 			if fmt.Sprint(got) != c.want {
 				t.Errorf("they may ask for %v, and it should be %s", got, c.want)

@@ -51,10 +51,12 @@ func (r *Relay[T]) weigh(v T) int {
 // work passes all values. If user code panics or ends the goroutine, only that value is lost.
 func (r *Relay[T]) work() {
 	over := false
-	defer func() {
-		if over {
-			return
+	defer func() { // even if a method of the value that it panicked with ends the goroutine
+		if !over {
+			go r.work()
 		}
+	}()
+	defer func() {
 		if v := recover(); v != nil {
 			r.mu.Lock()
 			first := !r.broken
@@ -64,7 +66,6 @@ func (r *Relay[T]) work() {
 				r.Broken(v)
 			}
 		}
-		go r.work()
 	}()
 	for v := range r.next {
 		r.Pass(v)

@@ -93,16 +93,10 @@ func prompt(dial Dial) Dial {
 			return nil, tardy(ctx, began)
 		}
 		var conn redis.Conn
-		var err error
+		var err error = &absentError{errors.New("the Pool called runtime.Goexit")}
 		done, gone := make(chan struct{}), make(chan struct{})
 		go func() {
-			returned := false
 			defer func() { // even if the Pool ends its goroutine
-				if v := recover(); v != nil {
-					err = &absentError{fmt.Errorf("the Pool panicked: %v", v)}
-				} else if !returned {
-					err = &absentError{errors.New("the Pool called runtime.Goexit")}
-				}
 				<-turn
 				select {
 				case done <- struct{}{}:
@@ -112,8 +106,12 @@ func prompt(dial Dial) Dial {
 					}
 				}
 			}()
+			defer func() {
+				if v := recover(); v != nil {
+					err = &absentError{fmt.Errorf("the Pool panicked: %v", v)} // may end its goroutine, too
+				}
+			}()
 			conn, err = dial(ctx)
-			returned = true
 		}()
 		select {
 		case <-done:

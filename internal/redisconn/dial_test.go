@@ -1,8 +1,11 @@
 package redisconn_test
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -53,6 +56,29 @@ func TestUnknownCommands(t *testing.T) {
 		_, err := l.One(t.Context(), call)
 		is.True(err != nil && strings.Contains(err.Error(), "unknown command"))
 		is.True(!strings.Contains(err.Error(), "canary"))
+	}
+}
+
+// If Credentials, or a function in the configuration of TLS, panics or ends its goroutine, only the
+// dial fails. Sentinels are asked on goroutines that do other things, too.
+func TestDialMisbehaves(t *testing.T) {
+	t.Parallel()
+	ca := redistest.NewAuthority(t)
+	server := redistest.StartTLS(t, ca, []string{"localhost"})
+	for how, misbehave := range map[string]func(){
+		"panics": func() { panic("at the disco") }, "exits": runtime.Goexit, "does both": func() { panic(exiting{}) },
+	} {
+		for what, s := range map[string]redisconn.Server{
+			"Credentials": {Credentials: func(context.Context) (user, password string, err error) { misbehave(); return "", "", nil }},
+			"TLS": {Secure: true, TLS: &tls.Config{
+				RootCAs: ca.Pool(), ServerName: "localhost", VerifyConnection: func(tls.ConnectionState) error { misbehave(); return nil },
+			}},
+		} {
+			s.Network, s.Address = "tcp", server.Addr()
+			if _, err := s.Dial(t.Context()); err == nil {
+				t.Errorf("%s %s: no error", what, how)
+			}
+		}
 	}
 }
 

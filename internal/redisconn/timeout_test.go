@@ -272,6 +272,7 @@ func TestPoolThatFails(t *testing.T) {
 	for name, fail := range map[string]func() (redis.Conn, error){
 		"it panics":             func() (redis.Conn, error) { panic("of the pool") },
 		"it ends its goroutine": func() (redis.Conn, error) { runtime.Goexit(); return nil, nil },
+		"it does both":          func() (redis.Conn, error) { panic(exiting{}) },
 		"it returns nothing":    func() (redis.Conn, error) { return nil, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -295,6 +296,11 @@ func TestPoolThatFails(t *testing.T) {
 		})
 	}
 }
+
+// exiting is an error whose text can't be read.
+type exiting struct{}
+
+func (exiting) Error() string { runtime.Goexit(); return "" }
 
 type pool func(context.Context) (redis.Conn, error)
 
