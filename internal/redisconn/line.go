@@ -192,7 +192,7 @@ func (l *Line) own() bool {
 // wait waits until the bundle is answered, ctx ends, or it can't be sent since Redis is silent.
 // Once it is sent, the exchange has its own timeout.
 func (l *Line) wait(ctx context.Context, b *bundle, done <-chan struct{}) error {
-	began, limit := time.Now(), l.timeout+lastWord
+	limit := l.timeout + lastWord
 	timer, ok := l.timers.Get().(*time.Timer)
 	if !ok {
 		timer = time.NewTimer(l.timeout)
@@ -208,7 +208,7 @@ func (l *Line) wait(ctx context.Context, b *bundle, done <-chan struct{}) error 
 			return l.quit(b, done, context.Cause(ctx))
 		case <-timer.C:
 		}
-		if left := limit - min(l.alive.since(), time.Since(began)); left > 0 {
+		if left := limit - l.alive.since(); left > 0 {
 			timer.Reset(left)
 		} else if !l.isSent(b) {
 			return l.quit(b, done, fmt.Errorf("no reply within %v: %w", l.timeout, os.ErrDeadlineExceeded))
