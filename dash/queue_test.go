@@ -35,8 +35,10 @@ func TestPageNumbers(t *testing.T) {
 	b := browse(t, p, nil)
 	peertest.Enqueue(t, q, slices.Repeat([]string{"x"}, 1200)...)
 	for _, number := range []string{"20", "1000000", "200000000000000000", "-200000000000000000", "9223372036854775807", "x"} {
-		page := b.get("queue?name=q&page=" + number).text
-		is.True(!strings.Contains(page, "of 1,200")) // number
-		is.True(strings.Contains(page, "of 1,000") || strings.Contains(page, "of 51"))
+		peertest.Eventually(t, "page "+number+" is limited", func() bool { // a busy machine reads less
+			page := b.get("queue?name=q&page=" + number).text
+			is.True(!strings.Contains(page, "of 1,200"))
+			return strings.Contains(page, "of 1,000") || strings.Contains(page, "of 51")
+		})
 	}
 }
