@@ -216,7 +216,7 @@ func (w *world) ghost(n int) {
 		round.Start = append(round.Start, fmt.Sprint("process", i))
 	}
 	replies := line.Do(w.t.Context(),
-		store.JoinCall(w.keys, ghost, time.Millisecond, token, 0), store.StepCall(w.keys, round))
+		store.JoinCall(w.keys, ghost, time.Millisecond, token, 0), store.NewStepper(w.keys).Call(round))
 	answer, err := store.ReadStep(replies[1], round)
 	peertest.Must(w.t, cmp.Or(replies[0].Err, err))
 	if len(answer.Started) != n {

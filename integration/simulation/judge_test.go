@@ -46,7 +46,7 @@ func TestTwinsAreCounted(t *testing.T) {
 				round := func(outcomes []*store.Outcome, start ...string) []store.Start {
 					number++
 					r := &store.Round{Worker: "w1", Number: number, Lease: time.Hour, Outcomes: outcomes, Start: start}
-					a, err := store.ReadStep(line.Do(ctx, store.StepCall(q, r))[0], r)
+					a, err := store.ReadStep(line.Do(ctx, store.NewStepper(q).Call(r))[0], r)
 					if err != nil {
 						t.Fatal(err)
 					}

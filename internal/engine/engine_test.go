@@ -53,7 +53,7 @@ func queueAt(t testing.TB, dial redisconn.Dial) *whole {
 		e.Wait()
 	})
 	return &whole{q, Part{
-		Served: &store.Served{Lines: lines, Name: "q", ID: "q", Keys: keys.NewSpace("p").Queue("q")},
+		Served: lines.Serve("q", "q", keys.NewSpace("p").Queue("q")),
 		Haul:   func(context.Context) error { return nil },
 	}}
 }

@@ -48,7 +48,7 @@ func newFleetIn(t *testing.T, place *store.Servers, prefix string, lease time.Du
 }
 
 func queueOf(f *Fleet, name string) *Queue {
-	of := &store.Served{Lines: f.Lines, Name: name, ID: name, Keys: f.Space.Queue(name)}
+	of := f.Lines.Serve(name, name, f.Space.Queue(name))
 	return &Queue{Part: engine.Part{Served: of}, Engine: f.Engine.Queue(name, name, engine.Options{})}
 }
 

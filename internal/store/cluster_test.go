@@ -110,7 +110,7 @@ func TestStalledRedirect(t *testing.T) {
 	place := sure(Open(c.URL(), Access{}))(t)
 	lines, _ := linesTo(t, place, 20*time.Second)
 	s := SpaceAt(place, "p")
-	q := &Served{Lines: lines, Name: "q", ID: "q", Keys: s.Queue("q")}
+	q := lines.Serve("q", "q", s.Queue("q"))
 	ctx := t.Context()
 	tokens, _, err := Tokens(ctx, lines.Control, []Keys{q.Keys})
 	is.NoErr(err)

@@ -187,6 +187,6 @@ func (v *Verb) without(last string, q keys.Queue, given ...any) redisconn.Call {
 	if v.args[len(v.args)-1] != last {
 		panic(v.Name + " doesn't end with " + last)
 	}
-	all := v.line(q, 0, append(given, last, ""))
+	all := v.line(q, nil, 0, append(given, last, ""))
 	return v.begun(q, all[:len(all)-1])
 }

@@ -324,10 +324,10 @@ func TestAnswers(t *testing.T) {
 		{"beat, broken", member.with("schedule", "=foreign"), func(e *env) redisconn.Call {
 			return BeatCall(e.q, "w1", 0, 0, 0)
 		}, "[0 0 0 -1 0 [] 0 0 -1 "},
-		{"step", member, func(e *env) redisconn.Call { return StepCall(e.q, &Round{Worker: "w1", Number: 1}) },
+		{"step", member, func(e *env) redisconn.Call { return NewStepper(e.q).Call(&Round{Worker: "w1", Number: 1}) },
 			"[[] [] [] [] 0 [] 0 -1 0 0  [] -1 0 0 0 0 [] 0 0 0]"},
 		{"step, somebody hears of what is done", rawP, func(e *env) redisconn.Call {
-			return StepCall(e.q, &Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish}}})
+			return NewStepper(e.q).Call(&Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish}}})
 		}, "[[ok] [] [] [] 1 [] 0 -1 0 0  [] -1 0 1 0 0 [] 1 0 0]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,6 +21,7 @@ type Back struct {
 	q       keys.Queue
 	enqueue *redisconn.Head
 	push    redisconn.Call
+	observe string      // channel of those who observe that tasks are added
 	long    atomic.Bool // at the last call, at least long tasks waited
 
 	unsharded atomic.Bool // there is no SPUBLISH, or it isn't allowed
@@ -32,7 +33,10 @@ const long = 100
 
 // NewBack returns the back of the queue.
 func NewBack(q keys.Queue) *Back {
-	return &Back{q: q, enqueue: enqueue.call(q, "payload", []any(nil)).Head(), push: redisconn.Command("LPUSH", q.Waiting())}
+	return &Back{
+		q: q, enqueue: enqueue.call(q, "payload", []any(nil)).Head(),
+		push: redisconn.Command("LPUSH", q.Waiting()), observe: q.Channel(keys.KindEnqueue),
+	}
 }
 
 // Enqueue adds payloads to the back of the queue, all or none. The call may be combined with others.
@@ -63,12 +67,12 @@ func (b *Back) Enqueue(ctx context.Context, l *topology.Router, payloads []any) 
 
 // pushed adds payloads, and notifies observers. In a cluster it publishes as scripts do there.
 func (b *Back) pushed(ctx context.Context, l *topology.Router, payloads []any) (size int, err error) {
-	channel, count := b.q.Channel(keys.KindEnqueue), len(payloads)
-	publish := redisconn.Command("PUBLISH", channel, count)
+	count := len(payloads)
+	publish := redisconn.Command("PUBLISH", b.observe, count)
 	if !b.q.Scattered() || b.unsharded.Load() {
 		return redis.Int(first(l.Do(ctx, b.push.With(payloads), publish)))
 	}
-	replies := l.Do(ctx, b.push.With(payloads), redisconn.Command("SPUBLISH", channel, count))
+	replies := l.Do(ctx, b.push.With(payloads), redisconn.Command("SPUBLISH", b.observe, count))
 	if err := replies[1].Err; redisconn.UnknownCommand(err) || redisconn.Denied(err) {
 		b.unsharded.Store(true)
 		_, _ = l.One(ctx, publish) // only a hint

@@ -131,17 +131,30 @@ type Answer struct {
 	Watched   bool          // there were locks, crashes or cancels, so payloads of finished tasks are hashed
 }
 
-func StepCall(q keys.Queue, round *Round) redisconn.Call {
-	var head, tail, wakeFailed string
+// A Stepper makes the calls of rounds on a queue. It has what is the same in all of them.
+type Stepper struct {
+	q                      keys.Queue
+	own                    []any
+	head, tail, wakeFailed any
+}
+
+// NewStepper returns a Stepper for the queue.
+func NewStepper(q keys.Queue) *Stepper {
+	s := &Stepper{q: q, own: step.own(q), head: "", tail: "", wakeFailed: ""}
 	if !q.IsFailed() {
-		head, tail = q.Failed().Around()
-		wakeFailed = q.Failed().Wake("")
+		s.head, s.tail = q.Failed().Around()
+		s.wakeFailed = q.Failed().Wake("")
 	}
+	return s
+}
+
+// Call returns the call of a round.
+func (s *Stepper) Call(round *Round) redisconn.Call {
 	ends := round.ends()
 	outcomes, simple := round.Outcomes[:len(round.Outcomes)-ends], round.Outcomes[len(round.Outcomes)-ends:]
-	all := step.line(q, outcomeSize*len(outcomes)+2*ends+1+2*len(round.Stopping)+len(round.Heard)+len(round.Start), []any{
+	all := step.line(s.q, s.own, outcomeSize*len(outcomes)+2*ends+1+2*len(round.Stopping)+len(round.Heard)+len(round.Start), []any{
 		"worker", round.Worker, "round", round.Number, "lease", round.Lease.Milliseconds(), "seen", round.Seen, "idle", flag(round.Idle),
-		"crashes", round.Crashes, "solo", flag(round.Solo), "keep", round.Keep, "head", head, "tail", tail, "wake_failed", wakeFailed,
+		"crashes", round.Crashes, "solo", flag(round.Solo), "keep", round.Keep, "head", s.head, "tail", s.tail, "wake_failed", s.wakeFailed,
 		"outcomes", len(outcomes), "entries", unplain(outcomes), "ends", ends, "adds", unplain(simple), "stopping", len(round.Stopping), "heard", len(round.Heard),
 		"ahead", round.Ahead, "budget", max(round.Budget, 0), "room", max(round.Room, 0), "brief", flag(round.Brief),
 		"passed", round.Passed.Count, "last", round.Passed.Last, "first", round.Passed.First, "lists", []any(nil),
@@ -162,10 +175,10 @@ func StepCall(q keys.Queue, round *Round) redisconn.Call {
 	for _, id := range round.Start {
 		all = append(all, id)
 	}
-	return step.begun(q, all)
+	return step.begun(s.q, all)
 }
 
-// outcomeSize is how many arguments StepCall sends for an outcome.
+// outcomeSize is how many arguments a call has for an outcome.
 const outcomeSize = 5
 
 // A RoundView is the decoded call of a round.
@@ -180,7 +193,7 @@ type RoundView struct {
 	Start    []string
 }
 
-// RoundOf reads the call of a round: it is the inverse of StepCall. Lists that are shorter
+// RoundOf reads the call of a round: it is the inverse of Stepper.Call. Lists that are shorter
 // than the call says are read as far as they go.
 func RoundOf(c Call) RoundView {
 	v := RoundView{Worker: c.Arg("worker"), Number: c.Int("round"), Lease: time.Duration(c.Int("lease")) * time.Millisecond}
@@ -225,7 +238,7 @@ func RoundOf(c Call) RoundView {
 	return v
 }
 
-// ReadStep reads the reply of a StepCall. It fails with ErrEvicted when the worker
+// ReadStep reads the reply to the call of a round. It fails with ErrEvicted when the worker
 // isn't a member of the queue.
 func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	ends := round.ends()

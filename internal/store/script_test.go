@@ -498,7 +498,7 @@ func (e *env) round(r Round) *Answer {
 
 // Step makes one round.
 func Step(ctx context.Context, l *redisconn.Line, q keys.Queue, round *Round) (*Answer, error) {
-	return ReadStep(l.Do(ctx, StepCall(q, round))[0], round)
+	return ReadStep(l.Do(ctx, NewStepper(q).Call(round))[0], round)
 }
 
 func sure[T any](v T, err error) func(testing.TB) T { return redistest.Sure(v, err) }

@@ -41,6 +41,12 @@ type Served struct {
 	Name string
 	ID   string // the name, or an id of its failed queue
 	Keys keys.Queue
+	step *Stepper
+}
+
+// Serve returns a worker's view of a queue.
+func (l *Lines) Serve(name, id string, q keys.Queue) *Served {
+	return &Served{Lines: l, Name: name, ID: id, Keys: q, step: NewStepper(q)}
 }
 
 // A Sent is a round in flight.
@@ -51,7 +57,7 @@ type Sent struct {
 
 // Send sends a round on the connection for rounds with the index lane.
 func (s *Served) Send(lane int, r *Round) Sent {
-	return Sent{s.Work[lane].Start(StepCall(s.Keys, r)), r}
+	return Sent{s.Work[lane].Start(s.step.Call(r)), r}
 }
 
 // Done returns a channel that is closed once Wait won't block.

@@ -197,8 +197,8 @@ func TestStep(t *testing.T) {
 
 // Every task needs encoded rounds, so encoding must be fast. The benchmark has an empty round, one
 // with a few ends and starts, and one with many.
-func BenchmarkStepCall(b *testing.B) {
-	q := keys.NewSpace("worqr").Queue("emails")
+func BenchmarkStepper(b *testing.B) {
+	s := NewStepper(keys.NewSpace("worqr").Queue("emails"))
 	for _, n := range []int{0, 4, 64} {
 		round := &Round{Worker: "019a2b3c-0000-7000-8000-000000000001", Number: 1000, Lease: 3 * time.Second, Idle: true, Keep: 1000, Crashes: 3}
 		for i := range n {
@@ -209,7 +209,7 @@ func BenchmarkStepCall(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				sink = StepCall(q, round)
+				sink = s.Call(round)
 			}
 		})
 	}

@@ -111,7 +111,24 @@ func verb(v Verb) *Verb {
 // order of the table: the keys, or the parts of keys, that the caller must give, and then
 // the arguments. An argument that repeats is one value: a []string or []any.
 func (v *Verb) call(q keys.Queue, given ...any) redisconn.Call {
-	return v.begun(q, v.line(q, 0, given))
+	return v.begun(q, v.line(q, nil, 0, given))
+}
+
+// own returns the keys and arguments of the verb that depend only on the queue, in the order of the
+// table.
+func (v *Verb) own(q keys.Queue) []any {
+	all := make([]any, 0, len(v.keyed)+len(v.filled))
+	for _, row := range v.keyed {
+		if row != nil && row.Part == "" {
+			all = append(all, row.Of(q, ""))
+		}
+	}
+	for _, fill := range v.filled {
+		if fill != nil {
+			all = append(all, fill(q))
+		}
+	}
+	return all
 }
 
 // begun turns the arguments that line has begun into a call.
@@ -125,8 +142,9 @@ func (v *Verb) text(q keys.Queue) *redisconn.Script {
 	return v.script
 }
 
-// line returns the arguments of a call, with room for more.
-func (v *Verb) line(q keys.Queue, room int, given []any) []any {
+// line returns the arguments of a call, with room for more. A caller that makes many calls on a
+// queue passes what own returned; otherwise own is nil.
+func (v *Verb) line(q keys.Queue, own []any, room int, given []any) []any {
 	if len(given) != 2*len(v.given) {
 		panic(fmt.Sprintf("%s takes %q", v.Name, v.given))
 	}
@@ -139,12 +157,20 @@ func (v *Verb) line(q keys.Queue, room int, given []any) []any {
 		return given[2*next-1]
 	}
 	all := v.text(q).Begin(len(v.keys), len(v.args)+room)
+	if own == nil {
+		own = v.own(q)
+	}
+	same := func() any { // the next of own
+		first := own[0]
+		own = own[1:]
+		return first
+	}
 	for _, row := range v.keyed {
 		switch {
 		case row == nil:
 			all = with(all, value())
 		case row.Part == "":
-			all = append(all, row.Of(q, ""))
+			all = append(all, same())
 		default:
 			all = append(all, row.Of(q, value().(string)))
 		}
@@ -155,7 +181,7 @@ func (v *Verb) line(q keys.Queue, room int, given []any) []any {
 	all[1] = len(all) - 2 // keys
 	for _, fill := range v.filled {
 		if fill != nil {
-			all = append(all, fill(q))
+			all = append(all, same())
 		} else {
 			all = with(all, value())
 		}
