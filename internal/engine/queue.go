@@ -236,11 +236,11 @@ func (q *Queue) needsLocked(s *Session, needs bool) {
 // storedLocked records that the outcome of a task was stored.
 func (q *Queue) storedLocked() {
 	q.ending--
-	q.toldLocked()
+	q.signalStoredLocked()
 }
 
-// toldLocked wakes a call of Stored.
-func (q *Queue) toldLocked() {
+// signalStoredLocked wakes a call of Stored.
+func (q *Queue) signalStoredLocked() {
 	select {
 	case q.stored <- struct{}{}:
 	default:
@@ -254,7 +254,7 @@ func (q *Queue) Stored(ctx context.Context) {
 		q.mu.Lock()
 		ending := q.ending
 		if ending == 0 {
-			q.toldLocked() // Run and Unhandle may both wait
+			q.signalStoredLocked() // Run and Unhandle may both wait
 		}
 		q.mu.Unlock()
 		if ending == 0 {

@@ -85,6 +85,7 @@ func fromPool(pool Pool) Dial {
 // accumulate goroutines.
 func prompt(dial Dial) Dial {
 	turn := make(chan struct{}, 1)
+	dial = shielded(dial, "the Pool")
 	return func(ctx context.Context) (redis.Conn, error) {
 		began := time.Now()
 		select {
@@ -93,25 +94,18 @@ func prompt(dial Dial) Dial {
 			return nil, tardy(ctx, began)
 		}
 		var conn redis.Conn
-		var err error = &absentError{errors.New("the Pool called runtime.Goexit")}
+		var err error
 		done, gone := make(chan struct{}), make(chan struct{})
 		go func() {
-			defer func() { // even if the Pool ends its goroutine
-				<-turn
-				select {
-				case done <- struct{}{}:
-				case <-gone:
-					if err == nil {
-						_ = conn.Close() // the caller has left
-					}
-				}
-			}()
-			defer func() {
-				if v := recover(); v != nil {
-					err = &absentError{fmt.Errorf("the Pool panicked: %v", v)} // may end its goroutine, too
-				}
-			}()
 			conn, err = dial(ctx)
+			<-turn
+			select {
+			case done <- struct{}{}:
+			case <-gone:
+				if err == nil {
+					_ = conn.Close() // the caller has left
+				}
+			}
 		}()
 		select {
 		case <-done:
@@ -127,6 +121,26 @@ func prompt(dial Dial) Dial {
 		}
 		close(gone)
 		return nil, tardy(ctx, began)
+	}
+}
+
+// shielded returns a Dial that fails if the user's code in it, which what names, panics or ends its
+// goroutine.
+func shielded(dial Dial, what string) Dial {
+	return func(ctx context.Context) (conn redis.Conn, err error) {
+		err = &absentError{errors.New(what + " called runtime.Goexit")}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() {
+				if v := recover(); v != nil {
+					err = &absentError{fmt.Errorf("%s panicked: %v", what, v)} // may end its goroutine, too
+				}
+			}()
+			conn, err = dial(ctx)
+		}()
+		<-done
+		return conn, err
 	}
 }
 

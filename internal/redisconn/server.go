@@ -46,22 +46,9 @@ func FromURL(raw string) (Dial, error) {
 	return Server{Network: u.Network, Address: u.Addresses[0], DB: u.DB, Login: u.Login, Secure: u.Secure}.Dial, nil
 }
 
-// Dial makes a connection. It calls user code: Credentials, and functions in TLS. If one panics or
-// ends its goroutine, only the dial fails.
-func (s Server) Dial(ctx context.Context) (conn redis.Conn, err error) {
-	err = errors.New("a function in the options called runtime.Goexit")
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if v := recover(); v != nil {
-				err = fmt.Errorf("a function in the options panicked: %v", v)
-			}
-		}()
-		conn, err = s.dial(ctx)
-	}()
-	<-done
-	return conn, err
+// Dial makes a connection. It calls the user's code: Credentials, and functions in TLS.
+func (s Server) Dial(ctx context.Context) (redis.Conn, error) {
+	return shielded(s.dial, "a function in the options")(ctx)
 }
 
 func (s Server) dial(ctx context.Context) (redis.Conn, error) {
