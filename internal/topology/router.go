@@ -424,15 +424,17 @@ func (r *Router) ask(ctx context.Context, at string) error {
 	return err
 }
 
-// meet checks that the first server that is reached is in cluster mode, if the user may ask. A
-// single server would carry out the call, and nobody would notice.
+// meet checks that the first server that is reached is in cluster mode. A single server would carry
+// out the call, and nobody would notice. A server that doesn't say, because the user may not ask or
+// for a reason of its own, counts as a node.
 func (r *Router) meet(ctx context.Context, at string) error {
 	if r.cluster.met.Load() {
 		return nil
 	}
 	err := r.ask(ctx, at)
-	if redisconn.Answered(err) { // the server refuses to report it
+	if redisconn.Answered(err) || errors.Is(err, errSlots) {
 		r.cluster.met.Store(true)
+		return nil
 	}
 	return err
 }

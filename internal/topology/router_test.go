@@ -323,6 +323,34 @@ func TestSilentForShort(t *testing.T) {
 	is.True(redisconn.Away(err) && strings.Contains(err.Error(), "no reply within 225ms"))
 }
 
+// No call is sent to the first server before it has said that it's in cluster mode, even if the
+// first request for that is lost.
+func TestPlainAfterLoss(t *testing.T) {
+	is := redistest.Parallel(t)
+	plain := func(command string) string {
+		if strings.HasPrefix(command, "CLUSTER") {
+			return "-ERR This instance has cluster support disabled"
+		}
+		return "$1\r\na"
+	}
+	for _, do := range []func(r *topology.Router) error{
+		func(r *topology.Router) error { return r.Do(t.Context(), get)[0].Err },
+		func(r *topology.Router) error { return r.Start(get).Wait(t.Context())[0].Err },
+	} {
+		a := node(t, nil)
+		a.says(func(command string) string {
+			if strings.HasPrefix(command, "CLUSTER") {
+				a.answer = plain // says would lock again
+				return hangUp
+			}
+			return plain(command)
+		})
+		is.True(errors.Is(do(router(t, cluster(a.address), timeout)), redisconn.ErrPlain))
+		is.True(a.heard("CLUSTER") > 1)
+		is.Equal(a.heard("GET"), 0)
+	}
+}
+
 // A call that was sent and whose reply was lost may have been carried out, so it isn't repeated.
 func TestNeverTwice(t *testing.T) {
 	is := redistest.Parallel(t)

@@ -92,7 +92,7 @@ func (r *Router) start(calls []redisconn.Call) *trip {
 		p.at = t.left[0].at // even if the slot has moved in the meantime
 	}
 	began := time.Now()
-	if n := r.to(t.left[0].at); n != nil && !n.line.Made().IsZero() {
+	if n := r.to(t.left[0].at); n != nil && !n.line.Made().IsZero() && r.cluster.met.Load() {
 		t.first = n.line.Start(calls...)
 	}
 	go func() {
@@ -254,10 +254,12 @@ func (t *trip) reach(n *node, at string) error {
 			return &unreached{err, at, within}
 		}
 	}
-	if err := t.meet(ctx, at); errors.Is(err, redisconn.ErrPlain) {
+	switch err := t.meet(ctx, at); {
+	case err == nil, errors.Is(err, redisconn.ErrPlain), errors.Is(err, redisconn.ErrClosed):
 		return err
+	default:
+		return &unreached{err, at, within}
 	}
-	return nil // the call will reveal any other problem
 }
 
 // An unreached explains why a call wasn't sent.
