@@ -39,6 +39,9 @@ func (l *Line) owed() bool {
 // when it has ended. A goroutine dials and receives.
 func (l *Line) begin(b *bundle) <-chan struct{} {
 	batch := &batch{bundles: []*bundle{b}, done: make(chan struct{})}
+	l.mu.Lock()
+	l.expectLocked(b)
+	l.mu.Unlock()
 	begun := l.connected()
 	sent := false
 	if begun {

@@ -9,3 +9,10 @@ func (l *Line) Waiting() int {
 	}
 	return len(l.next.bundles)
 }
+
+// Alarmed reports whether the timer of the alarm runs.
+func (l *Line) Alarmed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.alarm.on
+}

@@ -42,7 +42,6 @@ const (
 type Line struct {
 	dial    Dial
 	timeout time.Duration // time without a sign of life from Redis after which calls fail
-	timers  sync.Pool     // stopped timers
 	verify  bool          // ping a connection that was idle, so that fewer replies are lost
 	routed  bool          // the connection leads to a node of a cluster
 	alive   life
@@ -66,6 +65,7 @@ type Line struct {
 	closed bool
 	tried  time.Time // when Ready last dialled
 	forgo  func()    // cancels the last dial; nil before the first
+	alarm  alarm
 }
 
 // A batch holds the calls of one exchange.
@@ -83,6 +83,8 @@ type bundle struct {
 	away    bool   // it was sent; protected by Line.mu
 	tell    func() // called when it was sent, unless nil; protected by Line.mu
 	took    time.Duration
+	joined  int             // the turn of the alarm when it began to wait
+	alarm   <-chan struct{} // closed while Redis is silent
 }
 
 // NewLine returns a Line over connections made by dial. A call fails when Redis has given no sign
@@ -94,7 +96,9 @@ func NewLine(dial Dial, timeout time.Duration) *Line {
 		timeout = DefaultTimeout
 	}
 	timeout = min(timeout, longest)
-	return &Line{dial: prompt(dial), timeout: timeout, alive: life{timeout: timeout}}
+	l := &Line{dial: prompt(dial), timeout: timeout, alive: life{timeout: timeout}}
+	l.alarm = newAlarm(timeout+lastWord, &l.alive)
+	return l
 }
 
 // Silent reports whether Redis has given no sign of life for the timeout of the line.
@@ -190,36 +194,20 @@ func (l *Line) own() bool {
 }
 
 // wait waits until the bundle is answered, ctx ends, or it can't be sent since Redis is silent.
-// Once it is sent, the exchange has its own timeout.
 func (l *Line) wait(ctx context.Context, b *bundle, done <-chan struct{}) error {
-	limit := l.timeout + lastWord
-	timer, ok := l.timers.Get().(*time.Timer)
-	if !ok {
-		timer = time.NewTimer(l.timeout)
-	}
-	timer.Reset(limit)
-	defer l.timers.Put(timer)
-	defer timer.Stop()
-	for {
+	for alarm := b.alarm; ; {
 		select {
 		case <-done:
 			return nil
 		case <-ctx.Done():
 			return l.quit(b, done, context.Cause(ctx))
-		case <-timer.C:
+		case <-alarm:
 		}
-		if left := limit - l.alive.since(); left > 0 {
-			timer.Reset(left)
-		} else if !l.isSent(b) {
+		var may bool
+		if alarm, may = l.mayWait(b); !may {
 			return l.quit(b, done, fmt.Errorf("no reply within %v: %w", l.timeout, os.ErrDeadlineExceeded))
 		}
 	}
-}
-
-func (l *Line) isSent(b *bundle) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return b.sent
 }
 
 // quit makes the caller of a bundle leave. An unsent bundle is dropped immediately, however long
@@ -282,6 +270,7 @@ func (l *Line) join(b *bundle) (<-chan struct{}, error) {
 		l.next = &batch{done: make(chan struct{})}
 	}
 	l.next.bundles = append(l.next.bundles, b)
+	l.expectLocked(b)
 	return l.next.done, nil
 }
 

@@ -1,0 +1,64 @@
+package redisconn
+
+import "time"
+
+// An alarm wakes the callers of a line that wait while Redis is silent, so that those whose calls
+// haven't been sent can leave. One timer for all callers costs less than one for each. It runs only
+// while the line is busy.
+type alarm struct {
+	limit time.Duration // how long Redis may be silent, and a caller waits at least
+	alive *life
+
+	// The fields below are protected by Line.mu.
+	timer *time.Timer // nil before the first caller
+	on    bool        // the timer runs
+	turns int         // how often it has run out
+	rings chan struct{}
+}
+
+// turnsOfLimit is how often the timer runs out within the limit. Callers may wait longer by one
+// turn.
+const turnsOfLimit = 16
+
+func newAlarm(limit time.Duration, alive *life) alarm {
+	return alarm{limit: limit, alive: alive, rings: make(chan struct{})}
+}
+
+// expectLocked records that a bundle begins to wait.
+func (l *Line) expectLocked(b *bundle) {
+	a := &l.alarm
+	b.joined, b.alarm = a.turns, a.rings
+	switch {
+	case a.on:
+		return
+	case a.timer == nil:
+		a.timer = time.AfterFunc(a.limit/turnsOfLimit, l.turn)
+	default:
+		a.timer.Reset(a.limit / turnsOfLimit)
+	}
+	a.on = true
+}
+
+// turn runs when the timer has run out.
+func (l *Line) turn() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := &l.alarm
+	a.turns++
+	if a.on = l.busy; !a.on {
+		return
+	}
+	if a.alive.since() >= a.limit {
+		close(a.rings)
+		a.rings = make(chan struct{})
+	}
+	a.timer.Reset(a.limit / turnsOfLimit)
+}
+
+// mayWait reports whether the caller of a bundle that the alarm has woken must go on waiting, and
+// if so, for what. Once the bundle is sent, the exchange has its own timeout.
+func (l *Line) mayWait(b *bundle) (alarm <-chan struct{}, may bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.alarm.rings, b.sent || l.alarm.turns-b.joined <= turnsOfLimit
+}
