@@ -36,6 +36,7 @@ type run struct {
 	next    *Attempt // for the slot; nil if the slot was given back
 	then    *Options // for next
 	ready   bool     // the task was prefetched
+	ending  ending   // valid once it has ended
 
 	mu       sync.Mutex  // protects the fields below
 	returned bool        // the handler has returned
@@ -188,7 +189,7 @@ func (r *run) end(err error, j judgement, frees bool) {
 	}
 	q, t := r.queue, r.task
 	o, stays := r.outcome(err, j)
-	e := &ending{Outcome: t.outcome(o), ours: true, by: r}
+	r.ending = ending{Outcome: t.outcome(o), ours: true, by: r}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t.leftLocked(len(o.Result), r.why(err, j))
@@ -198,8 +199,8 @@ func (r *run) end(err error, j judgement, frees bool) {
 	if stays && q.draining {
 		q.storedLocked()
 	} else {
-		e.before = t.tryLocked(o.Verb)
-		t.session.sayLocked(e)
+		r.ending.before = t.tryLocked(o.Verb)
+		t.session.sayLocked(&r.ending)
 	}
 	// If the session has ended, its slot goes to the worker's next incarnation. Otherwise the
 	// ending makes the session look for a task.
