@@ -341,8 +341,8 @@ const exitBroken = 65 // EX_DATAERR of sysexits.h
 
 // Command returns a Handler that runs a program for each task, without a shell. The payload is its
 // standard input; up to 1 MiB of its standard output becomes t.Result. Exit status 0 finishes the
-// task, 65 is a Malformed error, and any other matches *exec.ExitError. When ctx ends, its process
-// group is killed. docs/handlers.md lists its environment.
+// task, 65 is a Malformed error, and any other matches *exec.ExitError. When ctx ends, the
+// program's process group is killed. docs/handlers.md lists its environment.
 func Command(name string, args ...string) Handler {
 	return CommandWith(CommandOptions{}, name, args...)
 }
@@ -385,7 +385,7 @@ func environment(t *Task, more []string) []string {
 }
 
 // A BatchHandler works on several tasks at once, oldest first, and returns an error for each, as a
-// [Handler] does; nil finishes all. A panic, or a wrong number of errors, counts for every task.
+// [Handler] does; nil finishes all. A panic, or a wrong number of errors, fails every task's attempt.
 // The context ends once every task's context has; t.Context() belongs to a single task.
 type BatchHandler func(ctx context.Context, tasks []*Task) []error
 

@@ -137,9 +137,9 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return q.change(ctx, "Resume", "resume", func(part *Queue) error { return store.Resume(ctx, q.peer.calls, part.keys) })
 }
 
-// Delete drops all waiting tasks, possibly including some added while it runs. It fails if they
-// arrive too fast. Running tasks, failed tasks and a pause stay, and so do recurring tasks that a
-// running peer has registered with Every; others end.
+// Delete drops all waiting tasks, possibly including some added meanwhile. It fails if tasks
+// arrive too fast. Running tasks, failed tasks and a pause stay. Recurring tasks end unless a
+// running peer has registered them with Every.
 func (q *Queue) Delete(ctx context.Context) error {
 	return q.change(ctx, "Delete", "delete", func(part *Queue) error {
 		if err := store.Delete(ctx, q.peer.calls, part.keys); err != nil {
@@ -346,7 +346,7 @@ func (q *Queue) agree(ctx context.Context) error {
 	}
 	q.spread.last.Store(&record{said, now})
 	if said != n {
-		return fmt.Errorf("%w: this program spreads the queue over %d parts, and others over %d; use the same number everywhere; docs/operations.md says how to change it", ErrInvalid, n, said)
+		return fmt.Errorf("%w: this program spreads the queue over %d parts, and other programs over %d; use the same number everywhere; docs/operations.md says how to change it", ErrInvalid, n, said)
 	}
 	return nil
 }

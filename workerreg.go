@@ -313,7 +313,7 @@ func (p *Peer) unhandle(ctx context.Context, queue, failed string) error {
 			return context.Cause(ctx)
 		}
 	case l == nil && s == nil:
-		return fmt.Errorf("%w: it has no handler", ErrNotWorking)
+		return fmt.Errorf("%w: the queue has no handler", ErrNotWorking)
 	case l == nil:
 		return nil // not served yet
 	}

@@ -28,13 +28,14 @@
 //
 // # Calls
 //
-// All methods are safe for concurrent use. Those with a context block until Redis answers or the
-// context ends, and fail if Redis is silent for [Options.CallTimeout]. After [ErrUnknownOutcome],
-// the call may have taken effect. After any other error, it hasn't. Two exceptions: calls on many
-// tasks, such as Cancel, Delete and FailWorker, may be partly done; StopWorker, StopWork, Unhandle
-// and Close stop even if they fail. Listings read a page at a time, aren't snapshots, and stop
-// after the first error. Printed or logged values never show payloads, keys or results. Most
-// result types are in package inspect; types for [Options.Trace] are in worqrtrace.
+// Methods are safe for concurrent use, except CancelReport's. Those with a context block until
+// Redis answers or the context ends, and fail if Redis is silent for [Options.CallTimeout]. After
+// [ErrUnknownOutcome], the call may have taken effect. After any other error, it hasn't. Two
+// exceptions: calls on many tasks, such as Cancel, Delete and FailWorker, may be partly done;
+// StopWorker, StopWork, Unhandle and Close stop even if they fail. Listings read a page at a time,
+// aren't snapshots, and stop after the first error. Printed or logged values never show payloads,
+// keys or results. Most result types are in package inspect, those for [Options.Trace] in
+// worqrtrace.
 package worqr
 
 import (

@@ -75,7 +75,7 @@ func why(r inspect.Reason, c *inspect.TaskCopy) string {
 	case inspect.ReasonBehind:
 		return words.Counted(c.Before, "task") + " will start before it."
 	case inspect.ReasonSuspect:
-		return words.Counted(c.Crashes, "worker") + " died holding it. It's one crash away from failing, so it waits until its peer runs no other such task."
+		return words.Counted(c.Crashes, "worker") + " died holding it. If one more crash would fail it, it waits until its peer runs no other such task."
 	case inspect.ReasonLeaseExpired:
 		if c.EvictAt.IsZero() {
 			return "That worker's heartbeats have stopped."

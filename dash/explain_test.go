@@ -24,7 +24,7 @@ func TestSummary(t *testing.T) {
 		"3 min ago, after 10 retries. Requeue it to run it again.":                   {State: inspect.CopyFailed, FailedAt: now.Add(-3 * time.Minute), Retries: 10, Reasons: []inspect.Reason{inspect.ReasonFailed}},
 		"1 h ago, after a retry. Requeue it to run it again.":                        {State: inspect.CopyFailed, FailedAt: now.Add(-time.Hour), Retries: 1},
 		"something new": {State: inspect.CopyWaiting, Reasons: []inspect.Reason{"something new"}},
-		"Due 1 min ago. 2 workers died holding it. It's one crash away from failing, so it waits until its peer runs no other such task.": {
+		"Due 1 min ago. 2 workers died holding it. If one more crash would fail it, it waits until its peer runs no other such task.": {
 			State: inspect.CopyScheduled, Crashes: 2, DueAt: now.Add(-time.Minute), Reasons: []inspect.Reason{inspect.ReasonSuspect}},
 	} {
 		if got := summary(&c); got != want {

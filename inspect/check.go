@@ -31,7 +31,7 @@ type FindingKind string
 type Severity string
 
 const (
-	SeverityError   Severity = "error"   // an invariant doesn't hold
+	SeverityError   Severity = "error"   // an invariant doesn't hold, or the server can't be used
 	SeverityWarning Severity = "warning" // tasks are stuck or at risk, or a limit that you set is exceeded
 	SeverityNotice  Severity = "notice"  // worth knowing, and perhaps intended
 )
@@ -78,8 +78,8 @@ type CheckReport struct {
 	Repair   bool      // the report is Repair's
 }
 
-// OK reports whether every invariant holds: no finding of severity error is left. Warnings don't
-// count, although worqr check exits with 1 for them.
+// OK reports whether no finding of severity error is left: every invariant holds, and the server
+// can be used. Warnings don't count, although worqr check exits with 1 for them.
 func (r *CheckReport) OK() bool {
 	return !r.Unwell && !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == SeverityError && !f.Repaired })
 }

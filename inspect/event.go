@@ -19,7 +19,7 @@ const (
 	// EventCancel: a payload was canceled. CancelKey publishes nothing.
 	EventCancel EventKind = "cancel"
 	EventDelete EventKind = "delete" // the queue was deleted
-	EventLost   EventKind = "lost"   // Redis lost writes, as this peer noticed
+	EventLost   EventKind = "lost"   // this peer noticed that Redis lost writes
 )
 
 // An Event is what Peer.Events yields: something that happened on a queue. If a payload is above 64

@@ -32,7 +32,7 @@ const (
 	ReasonWithheld     Reason = "withheld"      // it recurs, and no live peer has its schedule
 	ReasonBehind       Reason = "behind"        // other tasks start before it
 	ReasonBlocked      Reason = "blocked"       // a task with its key is running
-	ReasonSuspect      Reason = "suspect"       // it waits to run alone: one more crash would fail it
+	ReasonSuspect      Reason = "suspect"       // workers died holding it; if one more crash would fail it, it waits to run alone
 	ReasonLeaseExpired Reason = "lease-expired" // its worker's heartbeats have stopped
 	ReasonReturning    Reason = "returning"     // its worker is gone, and it's being returned
 	ReasonFailed       Reason = "failed"
@@ -140,7 +140,7 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 		case ReasonBehind:
 			fmt.Fprintf(&s, " %s before it.", words.Tasks(c.Before, "starts", "start"))
 		case ReasonSuspect:
-			fmt.Fprintf(&s, " %s died holding it. It's one crash away from failing, so it waits until its peer runs no other such task.", words.Several(c.Crashes, "worker"))
+			fmt.Fprintf(&s, " %s died holding it. If one more crash would fail it, it waits until its peer runs no other such task.", words.Several(c.Crashes, "worker"))
 		case ReasonLeaseExpired:
 			s.WriteString(" The worker's heartbeats have stopped.")
 			if !c.EvictAt.IsZero() {

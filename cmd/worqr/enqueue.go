@@ -20,7 +20,7 @@ type enqueueCommand struct {
 	Whole    bool     `help:"All of standard input is one payload, byte for byte."`
 	Unique   bool     `help:"Skip payloads that are already waiting or running (only those enqueued with --unique count)."`
 
-	Key string        `placeholder:"KEY" help:"Give the one task this key. A waiting task with the same key is replaced."`
+	Key string        `placeholder:"KEY" help:"Enqueue the single payload under this key. A waiting task with the same key is replaced."`
 	In  time.Duration `placeholder:"DURATION" help:"Start the tasks after this time, such as 90s or 2h."`
 	At  time.Time     `placeholder:"TIME" help:"Start the tasks at this time, such as 2026-01-31T09:00:00Z."`
 

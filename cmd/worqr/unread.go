@@ -41,7 +41,7 @@ func someUnread(n int) error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s can't be read; the others are complete", words.Counted(n, "queue"))
+	return fmt.Errorf("%s can't be read; the other rows are complete", words.Counted(n, "queue"))
 }
 
 // eachOf reads each queue, several at a time, and yields the results in order: an unread error for a queue that

@@ -41,7 +41,7 @@ func (c *workCommand) Validate() error {
 	case c.Concurrency < 1:
 		return usage("--concurrency must be at least 1")
 	case c.Timeout < 0 || c.Backoff < 0 || c.KeepFailed < 0:
-		return usage("neither --timeout, --backoff nor --keep-failed may be negative")
+		return usage("--timeout, --backoff and --keep-failed can't be negative")
 	}
 	return nil
 }

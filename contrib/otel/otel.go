@@ -10,9 +10,9 @@
 //
 // Add, AddAt, AddMany and Put start a span of kind producer, such as "add emails", and send its
 // context in the headers of the task. Handler starts a span of kind consumer, such as "process
-// emails", which links to it. By default it starts its own trace, since a task may run much later
-// and several times; with Options.Child it's a child. Tasks of Queue.Enqueue have no headers, so
-// their spans have no link.
+// emails", which links to the producer's span. By default, the consumer's span begins a new trace,
+// since a task may run much later and several times; with Options.Child, it's a child of the
+// producer's span. Tasks of Queue.Enqueue have no headers, so their spans have no link.
 //
 // # Metrics
 //

@@ -50,8 +50,8 @@
 //	worqr_queue_scheduled_tasks{queue}            in the schedule, due or not
 //	worqr_queue_running_tasks{queue}              held by workers, running or prefetched
 //	worqr_queue_failed_tasks{queue}               in the failed queue
-//	worqr_queue_oldest_task_age_seconds{queue}    how long the task that has waited longest could have started
-//	worqr_queue_workers{queue}                    perhaps dead ones, until they're evicted
+//	worqr_queue_oldest_task_age_seconds{queue}    how long ago the task that has waited longest could have started
+//	worqr_queue_workers{queue}                    including dead ones until they're evicted
 //	worqr_queue_idle_workers{queue}
 //	worqr_queue_silent{queue}                     1 while it has workers, and none has renewed its lease in time
 //	worqr_queue_paused{queue}                     1 while it's paused

@@ -58,7 +58,7 @@ var ofQueue = []figure[inspect.QueueStats]{
 	ofState("scheduled_tasks", "Tasks in the schedule, due or not.", func(s inspect.QueueStats) float64 { return float64(s.Scheduled) }),
 	ofState("running_tasks", "Tasks that workers hold, running or prefetched.", func(s inspect.QueueStats) float64 { return float64(s.Running) }),
 	ofState("failed_tasks", "Tasks in the failed queue.", func(s inspect.QueueStats) float64 { return float64(s.Failed) }),
-	ofState("oldest_task_age_seconds", "How long the task that has waited longest could have started.", func(s inspect.QueueStats) float64 { return s.Oldest.Seconds() }),
+	ofState("oldest_task_age_seconds", "How long ago the task that has waited longest could have started.", func(s inspect.QueueStats) float64 { return s.Oldest.Seconds() }),
 	ofState("workers", "Workers that serve the queue.", func(s inspect.QueueStats) float64 { return float64(s.Workers) }),
 	ofState("idle_workers", "Workers of the queue with free slots.", func(s inspect.QueueStats) float64 { return float64(s.IdleWorkers) }),
 	ofState("silent", "1 while the queue has workers, and none has renewed its lease in time.", func(s inspect.QueueStats) float64 { return truth(s.Silent) }),

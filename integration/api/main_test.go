@@ -1,5 +1,5 @@
-// Package api tests the library's guarantees, by subject, through its API and on a real Redis. Most
-// verbs also have tests next to their sources. Those of Enqueue, Cancel and CancelKey are here.
+// Package api tests the library's guarantees, by subject, through its API and on a real Redis. Some
+// behavior is tested in the root instead, such as draining; docs/architecture.md says where.
 package api
 
 import (

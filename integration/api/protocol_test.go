@@ -30,7 +30,7 @@ func TestProtocol(t *testing.T) {
 	before := redistest.Keys(t, conn, prefix)
 	err := late.StartWorker(t.Context())
 	is.True(is_(err, worqr.ErrProtocol))
-	is.True(strings.Contains(err.Error(), "they speak protocol 3, which needs peers of 2 or later, and this program speaks 1; upgrade this program"))
+	is.True(strings.Contains(err.Error(), "they speak protocol 3 and need every peer to speak 2 or later, but this program speaks 1; upgrade this program"))
 	is.Equal(strings.Count(err.Error(), "worqr: "), 1)
 	late.Queue("other").Handle(tell(make(chan string, 1)), nil)
 	is.True(is_(late.Run(t.Context()), worqr.ErrProtocol)) // returns at once

@@ -103,7 +103,7 @@ func (m *medley) fault(slot int) {
 
 // trouble harms a server that keeps running, until trouble returns.
 func (a *arena) trouble(n int) {
-	// amid runs begin and, after a while, end, if there is one.
+	// amid sends the commands in begin and, if end isn't empty, sends end after a while.
 	amid := func(note string, begin [][]any, end ...any) {
 		a.journal.say(event{Op: opCut, Note: note})
 		defer a.journal.say(event{Op: opHeal, Note: note})

@@ -33,7 +33,7 @@ var durable = map[durability][]string{
 }
 
 // ordered reports whether the server writes a history, its AOF. A server killed under everysec loses
-// its end.
+// the end of its AOF.
 func (d durability) ordered() bool { return d == always || d == everysec }
 
 // A server is the Redis server of one arena.

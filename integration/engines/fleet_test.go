@@ -174,7 +174,7 @@ func (f *fleet) calm() {
 // patience is the time limit for whatever takes long on a busy machine.
 const patience = 2 * time.Minute
 
-// await waits until a condition on the reports holds. is is called with the lock held.
+// await waits until a condition on the reports holds. It calls is with the lock held.
 func (f *fleet) await(what string, is func() bool) {
 	f.t.Helper()
 	for began := time.Now(); ; time.Sleep(2 * time.Millisecond) { // poll

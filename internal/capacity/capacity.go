@@ -148,7 +148,7 @@ func (s *Share) Needs(needs bool) {
 }
 
 // Sated records that the queue wants no units until its next Take, because it is empty or isn't
-// served. If it was its turn, it loses it.
+// served. If the share had the turn, it loses the turn.
 func (s *Share) Sated() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()

@@ -134,7 +134,7 @@ func (c *checkup) through(n store.Node) error {
 				continue
 			case !f.Ours:
 				c.found(inspect.Finding{Kind: unknown, Severity: inspect.SeverityNotice, Key: words.Clip(f.Name),
-					Text: "worqr uses no key with this name. Find out which program wrote it, and give that another prefix."})
+					Text: "worqr uses no key with this name. Find out which program wrote it, and give that program another prefix."})
 				continue
 			case f.Is == string(f.Key.Type):
 				c.note(f.Key, some)

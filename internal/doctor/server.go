@@ -238,7 +238,7 @@ func (all *findings) replication(told store.Told, settings map[string]string) {
 	case wanted == replicas:
 		all.notice(replication, inspect.SeverityNotice, fmt.Sprintf("min-replicas-to-write is %d, and Redis has no more replicas than that: when it loses one, for example in a failover, it refuses writes. Add a replica, or accept that.", wanted))
 	case asked && wanted == 0 && replicas == 1:
-		all.notice(replication, inspect.SeverityNotice, "Redis acknowledges writes before its replica has them, so a failover may lose the latest. To limit the loss to the last 3 s, add a second replica, and set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server. With only one, these settings would stop all writes whenever the replica is away, and after each failover.")
+		all.notice(replication, inspect.SeverityNotice, "Redis acknowledges writes before its replica has them, so a failover may lose the latest. To limit the loss to the last 3 s, add a second replica, and set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server. With a single replica, they would stop all writes whenever it's down, and after each failover.")
 	case asked && wanted == 0:
 		all.notice(replication, inspect.SeverityNotice, "Redis acknowledges writes before a replica has them, so a failover may lose the latest. Set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server to limit the loss to the last 3 s.")
 	}

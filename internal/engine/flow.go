@@ -77,8 +77,8 @@ func (f *flow) budget(way time.Duration) time.Duration {
 	return min(max(time.Duration(share), thickTime), most)
 }
 
-// rest returns the pause after a round that lasted took, of which way was distance and work was
-// Redis's time. A small round comes from a peer with slow handlers. It overestimates the
+// rest returns the pause after a round. took is how long the round lasted, way the part spent on
+// the network, and work Redis's share. A small round comes from a peer with slow handlers. It overestimates the
 // number of peers, since it counts everything they start while it rests, so it rests for less. If
 // there are very many peers, each rests for as long as Redis needs for a round of each: otherwise
 // rounds would pile up there.

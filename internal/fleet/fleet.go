@@ -6,8 +6,9 @@
 //
 //   - A Fleet is a peer's view of the fleet; while it is started it has a worker.
 //   - A worker has an id, which changes after each eviction; everything else stays.
-//   - A membership belongs to an id and a queue. It's doubtful if it may exist and shouldn't.
-//     An id that a queue may have evicted is burned there: it can't be used again.
+//   - A membership belongs to an id and a queue. It's called doubtful when it may still
+//     exist in Redis but shouldn't. An id that a queue may have evicted is burned there: it can't
+//     be used again.
 //   - The roster is the list of registered peers.
 //
 // # Locks

@@ -17,8 +17,8 @@ const (
 
 // A Head is the common beginning of script calls that may be combined. Calls with the same head
 // become one call with the arguments of all callers, one after the other. All callers get the same
-// reply, which they must not change. So such a script must treat the combined arguments like each
-// caller's in turn: all or nothing.
+// reply, which they must not change. So a combined script must treat the arguments as if the
+// callers had sent theirs one after the other, and accept all or none.
 type Head struct {
 	name string // equal for equal heads
 	call Call

@@ -30,7 +30,7 @@ const (
 	slowestLink = 1 << 20                // bytes per second; extends the time for large payloads
 	redial      = 10 * time.Second       // between two dials of Ready
 	idleCheck   = 1 * time.Second        // how long a connection may be idle and still be trusted
-	lastWord    = 250 * time.Millisecond // how much longer than a dial callers wait, since its error is more specific
+	lastWord    = 250 * time.Millisecond // callers wait this much longer than a dial, since the dial's error is more specific
 	checkShare  = 4                      // the fraction of the timeout for a check; the rest is for another connection
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A stand stands in for a test where there is none: around all tests of a binary, and in campaigns
+// A stand replaces a testing.TB where there is no test: around all tests of a binary, and in campaigns
 // and benchmarks. A failure on it panics: see try.
 type stand struct {
 	testing.TB // nil: the harness doesn't use its other methods
@@ -20,8 +20,8 @@ type stand struct {
 
 type failure struct{ error }
 
-// Outside runs the harness for a program that isn't a test. What do has started ends when do
-// returns. It returns the failures.
+// Outside runs the harness for a program that isn't a test. Everything that the function do has
+// started ends when do returns. Outside returns the failures.
 func Outside(do func(t testing.TB)) (err error) {
 	t := &stand{}
 	defer func() { err = errors.Join(err, t.end()) }()

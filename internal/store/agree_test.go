@@ -56,7 +56,7 @@ func TestProtocols(t *testing.T) {
 		"the same":                    {"1:0", []int{1}, Protocol{1, 0}, "", "1:0"},
 		"older beside newer":          {"2:0", []int{2}, Protocol{1, 0}, "", "2:0"},
 		"newer beside older":          {"1:0", []int{1}, Protocol{2, 0}, "", "2:0"},
-		"too old":                     {"3:2", nil, Protocol{1, 0}, "they speak protocol 3, which needs peers of 2 or later, and this program speaks 1; upgrade this program", "3:2"},
+		"too old":                     {"3:2", nil, Protocol{1, 0}, "they speak protocol 3 and need every peer to speak 2 or later, but this program speaks 1; upgrade this program", "3:2"},
 		"too new":                     {"1:0", nil, Protocol{3, 2}, "they speak protocol 1, and this program works with 2 or later; first upgrade all of them to a version that speaks 2", "1:0"},
 		"all of them are upgraded":    {"3:1", []int{3, 2}, Protocol{3, 2}, "", "3:2"},
 		"one of them is not upgraded": {"3:1", []int{3, 1, 3}, Protocol{3, 2}, "speaks protocol 1, and this program works with 2", "3:1"},

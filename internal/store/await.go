@@ -156,8 +156,8 @@ func (c Receipt) awaitsWorkers(ctx context.Context, r Runner, q keys.Queue) (of 
 	return of, nil
 }
 
-// awaitsWorker checks one of them. The order matters: the tasks of a worker that isn't a member any
-// more are being returned, and a worker with nothing left to return is no longer a holder.
+// awaitsWorker checks one of them. The order matters: the tasks of a worker that isn't a member
+// anymore are being returned, and a worker with nothing left to return is no longer a holder.
 func (c Receipt) awaitsWorker(ctx context.Context, r Runner, q keys.Queue, worker string) (awaited, error) {
 	replies := inOrder(ctx, r, q.Scattered(),
 		[]redisconn.Call{redisconn.Command("ZSCORE", q.Workers(), worker)},

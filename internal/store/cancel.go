@@ -24,7 +24,7 @@ type Receipt struct {
 	lost    bool      // the record disappeared too early
 }
 
-// A Tally counts how running tasks ended that were covered by cancels with the same name.
+// A Tally counts how the running tasks covered by the cancels of one name have ended.
 type Tally struct {
 	Stopped, Finished int
 }

@@ -58,8 +58,9 @@ type Verdict struct {
 
 // Check examines names of a queue at one moment, and reports what is wrong with them; with mend it
 // repairs what can be repaired without losing a task. worker holds the processes, for CheckHeld and
-// CheckTwice. The work grows with the number of names and the bytes of their payloads, which end a
-// call early; for a process without a holder, and for cancels, also with the number of workers.
+// CheckTwice. The work grows with the number of names and the bytes of their payloads; after too many
+// bytes, a call ends early. For a process without a holder, and for cancels, it also grows with the
+// number of workers.
 func Check(ctx context.Context, r Runner, q keys.Queue, what What, worker string, mend bool, names []string) (Verdict, error) {
 	var v Verdict
 	a := check.ask(ctx, r, q, "mend", flag(mend), "what", string(what), "worker", worker, "name", names)

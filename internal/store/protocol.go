@@ -31,7 +31,7 @@ var ErrProtocol = errors.New("the peers of this fleet speak another protocol")
 func (p Protocol) Beside(fleet Protocol) error {
 	switch {
 	case p.Newest < fleet.Oldest:
-		return fmt.Errorf("%w: they speak protocol %d, which needs peers of %d or later, and this program speaks %d; upgrade this program",
+		return fmt.Errorf("%w: they speak protocol %d and need every peer to speak %d or later, but this program speaks %d; upgrade this program",
 			ErrProtocol, fleet.Newest, fleet.Oldest, p.Newest)
 	case fleet.Newest < p.Oldest:
 		return fmt.Errorf("%w: they speak protocol %d, and this program works with %d or later; first upgrade all of them to a version that speaks %d",
@@ -45,7 +45,7 @@ func (p Protocol) beside(w Worker) error {
 	if w.Protocol >= p.Oldest {
 		return nil
 	}
-	return fmt.Errorf("%w: worker %s (%.*q) speaks protocol %d, and this program works with %d or later; first upgrade all of them",
+	return fmt.Errorf("%w: worker %s (%.*q) speaks protocol %d, and this program works with %d or later; first upgrade all running peers",
 		ErrProtocol, w.ID, MaxName, w.Name, w.Protocol, p.Oldest)
 }
 

@@ -26,7 +26,7 @@ type inquiry struct {
 	said    []error // from the sentinels asked so far
 }
 
-var errTardy = errors.New("no time left to ask the others")
+var errTardy = errors.New("no time left to ask the other sentinels")
 
 // ask returns the master that the sentinels name. It ignores answers older than the current one: a
 // sentinel that is cut off with an old master would lead back to it.
