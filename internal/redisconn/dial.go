@@ -38,6 +38,9 @@ func FromPool(pool Pool) Dial {
 	dial := fromPool(pool)
 	return func(ctx context.Context) (redis.Conn, error) {
 		conn, err := dial(ctx)
+		if conn == nil && err == nil {
+			err = errors.New("the Pool returned no connection")
+		}
 		return conn, withText(unfamiliar(err))
 	}
 }
@@ -70,11 +73,8 @@ func fromPool(pool Pool) Dial {
 	}
 	return func(ctx context.Context) (redis.Conn, error) {
 		c, err := pool.GetContext(ctx)
-		switch {
-		case err != nil:
+		if c == nil || err != nil {
 			return nil, err
-		case c == nil:
-			return nil, errors.New("the Pool returned no connection")
 		}
 		return pooledConn{c}, nil
 	}

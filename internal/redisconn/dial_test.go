@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -96,3 +97,33 @@ func TestPoolWithBadURL(t *testing.T) {
 	_, err := redisconn.FromPool(&redis.Pool{Dial: func() (redis.Conn, error) { return nil, broken }})(t.Context())
 	is.True(errors.Is(err, broken))
 }
+
+// A Pool that returns neither a connection nor an error is no reason to crash, however late it is.
+func TestPoolWithoutConnections(t *testing.T) {
+	t.Parallel()
+	for name, pool := range map[string]redisconn.Pool{
+		"function of a redis.Pool": &redis.Pool{Dial: func() (redis.Conn, error) { return nil, nil }},
+		"another Pool":             emptyPool{},
+	} {
+		dial := redisconn.FromPool(pool)
+		if conn, err := dial(t.Context()); conn != nil || err == nil || !strings.Contains(err.Error(), "no connection") {
+			t.Errorf("%s: %v, %v", name, conn, err)
+		}
+		late := make(chan struct{})
+		l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
+			defer close(late)
+			time.Sleep(500 * time.Millisecond)
+			return dial(ctx)
+		}, 50*time.Millisecond)
+		if _, err := l.One(t.Context(), redisconn.Command("PING")); err == nil {
+			t.Errorf("%s: a reply", name)
+		}
+		<-late
+		time.Sleep(50 * time.Millisecond) // the line would close it
+		l.Close()
+	}
+}
+
+type emptyPool struct{}
+
+func (emptyPool) GetContext(context.Context) (redis.Conn, error) { return nil, nil }
