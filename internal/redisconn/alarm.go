@@ -56,9 +56,11 @@ func (l *Line) turn() {
 }
 
 // mayWait reports whether the caller of a bundle that the alarm has woken must go on waiting, and
-// if so, for what. Once the bundle is sent, the exchange has its own timeout.
+// if so, for what. Once the bundle is sent, the exchange has its own timeout. The alarm may have
+// rung long before the caller looks.
 func (l *Line) mayWait(b *bundle) (alarm <-chan struct{}, may bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.alarm.rings, b.sent || l.alarm.turns-b.joined <= turnsOfLimit
+	a := &l.alarm
+	return a.rings, b.sent || a.turns-b.joined <= turnsOfLimit || a.alive.since() < a.limit
 }

@@ -2,6 +2,8 @@ package redisconn_test
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"sync"
 	"testing"
@@ -35,4 +37,33 @@ func TestAlarm(t *testing.T) {
 		redistest.Eventually(t, "the timer stops", func() bool { return !l.Alarmed() })
 	}
 	is.Equal(l.Waiting(), 0)
+}
+
+// A call that waits for its turn while Redis gives signs of life isn't given up, even if Redis was
+// silent when it began to wait, and Wait is called late.
+func TestAlarmBeforeWait(t *testing.T) {
+	is := redistest.Parallel(t)
+	const timeout, limit, piece, pieces = 400 * time.Millisecond, 650 * time.Millisecond, 4 << 10, 80
+	server := redistest.Listen(t, func(c net.Conn) {
+		for words := range redistest.Requests(c) {
+			if words[0] == "PING" {
+				_, _ = c.Write([]byte("+PONG\r\n"))
+				continue
+			}
+			time.Sleep(limit / 4)
+			_, _ = fmt.Fprintf(c, "$%d\r\n", piece*pieces)
+			for range pieces {
+				_, _ = c.Write(make([]byte, piece))
+				time.Sleep(2 * limit / pieces)
+			}
+			_, _ = c.Write([]byte("\r\n"))
+		}
+	})
+	l := lineOf(t, "redis://"+server.Addr(), timeout)
+	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
+	time.Sleep(limit)
+	first, second := l.Start(redisconn.Command("GET", "large")), l.Start(redisconn.Command("PING"))
+	time.Sleep(limit * 3 / 2)
+	is.NoErr(second.Wait(t.Context())[0].Err)
+	is.NoErr(first.Wait(t.Context())[0].Err)
 }
