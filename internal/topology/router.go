@@ -402,7 +402,11 @@ func (r *Router) learn(at string) {
 	life := r.life
 	r.errand.Go(func() {
 		err := r.ask(life, at)
-		r.cluster.asked(time.Now(), redisconn.Denied(err) || redisconn.UnknownCommand(err))
+		refused := redisconn.Denied(err) || redisconn.UnknownCommand(err)
+		if refused {
+			r.cluster.met.Store(true) // as in meet, which may not wait that long
+		}
+		r.cluster.asked(time.Now(), refused)
 	})
 }
 
