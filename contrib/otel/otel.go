@@ -167,22 +167,18 @@ func (t *Telemetry) Inject(ctx context.Context, props *worqr.Properties) *worqr.
 
 // Handler wraps a handler in a consumer's span. Pass it to Peer.Use.
 func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
-	return func(ctx context.Context, task *worqr.Task) (err error) {
+	return func(ctx context.Context, task *worqr.Task) error {
 		ctx, span := t.consume(ctx, task)
-		defer span.End() // even if a method of the handler's error ends the goroutine
-		returned := false
-		defer func() { // even if it panics
-			kind, text := "panic", "the handler panicked or ended its goroutine"
-			if returned {
-				kind, text = failure(err)
-			}
+		defer span.End()
+		kind, text := "panic", "the handler, or a method of its error, panicked or ended the goroutine"
+		defer func() { // even then
 			if kind != "" {
 				span.SetStatus(codes.Error, text)
 				span.SetAttributes(semconv.ErrorTypeKey.String(kind))
 			}
 		}()
-		err = h(ctx, task)
-		returned = true
+		err := h(ctx, task)
+		kind, text = failure(err)
 		return err
 	}
 }

@@ -190,15 +190,15 @@ type exiting struct{}
 
 func (exiting) Error() string { runtime.Goexit(); return "" }
 
-// The span ends even if the Error method ends the goroutine.
+// The span ends with an error even if the Error method ends the goroutine.
 func TestErrorExits(t *testing.T) {
 	t.Parallel()
-	b, ctx := newBench(t, false), t.Context()
+	is, b, ctx := is.New(t), newBench(t, false), t.Context()
 	b.queue.Handle(func(context.Context, *worqr.Task) error { return exiting{} }, &worqr.HandleOptions{MaxRetries: -1})
 	redistest.Sure(b.Add(ctx, b.queue, []byte("x"), nil))(t)
 	defer peertest.Run(t, b.peer)()
 	peertest.Eventually(t, "it has failed", func() bool { return peertest.Stats(t, b.queue).Failed == 1 })
-	b.named(t, "process q", 1)
+	is.Equal(b.named(t, "process q", 1)[0].Status.Code, codes.Error)
 }
 
 // measured returns the sums or counts of each instrument, and for attempts, by outcome.
