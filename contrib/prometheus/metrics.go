@@ -111,14 +111,15 @@ type Metrics struct {
 	state  state
 	check  checkup
 
-	mu     sync.Mutex      // protects the fields below
-	labels map[string]bool // queues with a label of their own
-	peer   *worqr.Peer     // nil before Watch
+	mu      sync.Mutex         // protects the fields below
+	labels  map[string]bool    // queues with a label of their own
+	lookups map[string]*lookup // calls of Options.Queue in progress
+	peer    *worqr.Peer        // nil before Watch
 }
 
 // New returns metrics. Opts may be nil.
 func New(opts *Options) *Metrics {
-	m := &Metrics{labels: map[string]bool{}}
+	m := &Metrics{labels: map[string]bool{}, lookups: map[string]*lookup{}}
 	if opts != nil {
 		m.opts = *opts
 	}

@@ -127,9 +127,9 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, erro
 		return nil, p.Ping(ctx)
 	}
 	names, first := m.names(ctx, p)
-	handle := m.opts.Queue
-	if handle == nil {
-		handle = p.Queue
+	handle := m.handle
+	if m.opts.Queue == nil {
+		handle = func(_ context.Context, name string) *worqr.Queue { return p.Queue(name) }
 	}
 	var mu sync.Mutex // protects queues and first
 	queues := map[string]inspect.QueueStats{}
@@ -149,23 +149,46 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, erro
 	return queues, first
 }
 
-// statsOf reads the state of a queue. Options.Queue is the user's code: it may panic, end its goroutine or
-// block.
-func statsOf(ctx context.Context, handle func(string) *worqr.Queue, name string) (inspect.QueueStats, error) {
-	handles := make(chan *worqr.Queue, 1)
-	go func() {
-		defer close(handles)
-		defer func() { _ = recover() }()
-		handles <- handle(name)
-	}()
-	select {
-	case q := <-handles:
-		if q != nil {
-			return q.Stats(ctx)
-		}
-	case <-ctx.Done():
+// statsOf reads the state of a queue.
+func statsOf(ctx context.Context, handle func(context.Context, string) *worqr.Queue, name string) (inspect.QueueStats, error) {
+	if q := handle(ctx, name); q != nil {
+		return q.Stats(ctx)
 	}
 	return inspect.QueueStats{}, errHook
+}
+
+// A lookup is a call of Options.Queue.
+type lookup struct {
+	over  chan struct{} // closed when it has ended
+	queue *worqr.Queue
+}
+
+// handle returns the handle of a queue, or nil. Options.Queue is the user's code: it may panic, end its goroutine
+// or block. While it blocks, it isn't called again for the same queue.
+func (m *Metrics) handle(ctx context.Context, name string) *worqr.Queue {
+	m.mu.Lock()
+	l := m.lookups[name]
+	if l == nil {
+		l = &lookup{over: make(chan struct{})}
+		m.lookups[name] = l
+		go func() {
+			defer close(l.over)
+			defer func() {
+				_ = recover()
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				delete(m.lookups, name)
+			}()
+			l.queue = m.opts.Queue(name)
+		}()
+	}
+	m.mu.Unlock()
+	select {
+	case <-l.over:
+		return l.queue
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // names returns the queues to read, none of them twice.

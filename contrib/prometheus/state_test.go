@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,4 +132,38 @@ func TestSomeUnreadable(t *testing.T) {
 		_, read := got[`worqr_queue_waiting_tasks{queue="`+name+`"}`]
 		is.Equal(read, want)
 	}
+}
+
+// If Options.Queue never returns, it's called once, not by each scrape.
+func TestQueueHangs(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	p := peertest.Open(t, worqr.Options{})
+	var calls atomic.Int32
+	over := make(chan struct{})
+	m := New(&Options{Queues: []string{"bad", "good"}, Timeout: time.Second, Queue: func(name string) *worqr.Queue {
+		if name == "bad" {
+			calls.Add(1)
+			<-over
+		}
+		return p.Queue(name)
+	}})
+	m.Watch(p)
+	r := registered(t, m)
+	peertest.Enqueue(t, p.Queue("good"), "x")
+	scrape := func() (good, bad bool) {
+		got := gathered(t, r)
+		_, good = got[`worqr_queue_waiting_tasks{queue="good"}`]
+		_, bad = got[`worqr_queue_waiting_tasks{queue="bad"}`]
+		time.Sleep(fresh)
+		return good, bad
+	}
+	for range 2 {
+		good, bad := scrape()
+		is.True(good && !bad)
+	}
+	is.Equal(calls.Load(), int32(1))
+	close(over)
+	good, bad := scrape()
+	is.True(good && bad)
 }
