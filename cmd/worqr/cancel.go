@@ -38,7 +38,7 @@ func (c *cancelCommand) Run(ctx context.Context, con *console) error {
 		report, err = q.CancelKey(ctx, *c.Key)
 	} else {
 		var payload []byte
-		if payload, err = con.payload(c.Payload); err != nil {
+		if payload, err = con.payload(ctx, c.Payload); err != nil {
 			return err
 		}
 		report, err = q.Cancel(ctx, payload)
@@ -212,7 +212,7 @@ func (c *deleteCommand) Run(ctx context.Context, con *console) error {
 	if c.Failed {
 		n, what = s.Failed, "failed task"
 	}
-	if err := c.ask(con, string(c.Queue), fmt.Sprintf("delete %s of the queue %q", words.Counted(n, what), c.Queue)); err != nil {
+	if err := c.ask(ctx, con, string(c.Queue), fmt.Sprintf("delete %s of the queue %q", words.Counted(n, what), c.Queue)); err != nil {
 		return err
 	}
 	if c.Failed {

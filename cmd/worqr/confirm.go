@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"strings"
 )
@@ -20,8 +21,8 @@ func (c confirmation) given(name string) error {
 }
 
 // ask asks for the name, unless --yes has it.
-func (c confirmation) ask(con *console, name, what string) error {
-	return c.askFor(con, name, asked{"", shellQuoted(name), printable(name), shellQuoted(name)}, what)
+func (c confirmation) ask(ctx context.Context, con *console, name, what string) error {
+	return c.askFor(ctx, con, name, asked{"", shellQuoted(name), printable(name), shellQuoted(name)}, what)
 }
 
 // An asked has the words for a name: after --yes, in the question, and in the error after a wrong answer.
@@ -32,7 +33,7 @@ type asked struct{ before, flag, question, answer string }
 var unknown = asked{"no such worker is registered; ", "and the same argument again", "the same argument again", "the argument"}
 
 // askFor is ask with other words, which may leave out the name.
-func (c confirmation) askFor(con *console, name string, called asked, what string) error {
+func (c confirmation) askFor(ctx context.Context, con *console, name string, called asked, what string) error {
 	if c.Yes == name {
 		return nil
 	}
@@ -42,12 +43,15 @@ func (c confirmation) askFor(con *console, name string, called asked, what strin
 	}
 	says := called.before + "this will " + printable(what)
 	fmt.Fprintf(con.errs, "%s.\nType %s to continue: ", strings.ToUpper(says[:1])+says[1:], called.question) // otherwise no one answers
-	answer, err := bufio.NewReader(con.in).ReadString('\n')
+	answer, err := interruptible(ctx, func() (string, error) { return bufio.NewReader(con.in).ReadString('\n') })
 	if strings.TrimSpace(answer) == name {
 		return nil
 	}
 	if err != nil {
 		fmt.Fprintln(con.errs)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	return fmt.Errorf("nothing was changed: the answer wasn't %s", called.answer)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,15 +28,33 @@ func isTerminal(f any) bool {
 	return ok && term.IsTerminal(int(t.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
+// interruptible returns what read returns, unless ctx ends first: standard input may block forever.
+func interruptible[T any](ctx context.Context, read func() (T, error)) (value T, err error) {
+	over, got := make(chan struct{}), struct {
+		value T
+		err   error
+	}{}
+	go func() {
+		defer close(over)
+		got.value, got.err = read()
+	}()
+	select {
+	case <-over:
+		return got.value, got.err
+	case <-ctx.Done():
+		return value, ctx.Err()
+	}
+}
+
 // payload returns the argument, or else standard input.
-func (con *console) payload(given *string) ([]byte, error) {
+func (con *console) payload(ctx context.Context, given *string) ([]byte, error) {
 	if given != nil {
 		return []byte(*given), nil
 	}
 	if isTerminal(con.in) {
 		fmt.Fprintln(con.errs, "worqr: reading the payload from standard input, byte for byte; press Ctrl-D to end it") // only a hint
 	}
-	payload, err := io.ReadAll(con.in)
+	payload, err := interruptible(ctx, func() ([]byte, error) { return io.ReadAll(con.in) })
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the payload: %w", err)

@@ -208,7 +208,7 @@ const (
 func (c *enqueueCommand) batches(ctx context.Context, con *console) iter.Seq2[[][]byte, error] {
 	return func(yield func([][]byte, error) bool) {
 		if c.Whole {
-			payload, err := con.payload(nil)
+			payload, err := con.payload(ctx, nil)
 			yield([][]byte{payload}, err)
 			return
 		}

@@ -44,10 +44,10 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 	}
 	listed := id != ""
 	if listed {
-		err = c.ask(con, c.Worker, "evict the worker "+id+who+" and return its tasks")
+		err = c.ask(ctx, con, c.Worker, "evict the worker "+id+who+" and return its tasks")
 	} else {
 		id = c.Worker // it may still have tasks
-		err = c.askFor(con, c.Worker, unknown, "evict that id anyway")
+		err = c.askFor(ctx, con, c.Worker, unknown, "evict that id anyway")
 	}
 	if err != nil {
 		return err

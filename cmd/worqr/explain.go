@@ -139,7 +139,7 @@ func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, con *conso
 		name, value, _ := strings.Cut(*c.Header, "=")
 		return q.ExplainHeader(ctx, name, value)
 	}
-	payload, err := con.payload(c.Payload)
+	payload, err := con.payload(ctx, c.Payload)
 	if err != nil {
 		return nil, err
 	}

@@ -189,7 +189,7 @@ func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, m
 		return c.report(con, verb, found, 0, "this would "+what)
 	case found == 0:
 	default:
-		if err := c.ask(con, string(c.Queue), what); err != nil {
+		if err := c.ask(ctx, con, string(c.Queue), what); err != nil {
 			return err
 		}
 		if acted, err = c.each(ctx, con, kept(matching(&progress{}), func(t inspect.FailedTask) bool { return !t.FailedAt.After(newest) }), verb, found, do); err != nil {
