@@ -13,8 +13,8 @@ import (
 const patience = time.Minute
 
 // WaitIdle waits until no task of the queues waits, runs or is due. Tasks scheduled for later or
-// waiting for a retry don't count, nor do those waiting on a paused queue. The test fails after a
-// minute.
+// waiting for a retry don't count, nor do those waiting on a paused queue, nor failed ones, even if
+// OnFailed hasn't been called for them yet. The test fails after a minute.
 func WaitIdle(t testing.TB, queues ...*worqr.Queue) {
 	t.Helper()
 	began := time.Now()
