@@ -55,6 +55,15 @@ func (l *Line) turn() {
 	a.timer.Reset(a.limit / turnsOfLimit)
 }
 
+// muteLocked stops the timer of a line that is closed and isn't busy. It would keep the line in
+// memory.
+func (l *Line) muteLocked() {
+	if l.alarm.on {
+		l.alarm.timer.Stop()
+		l.alarm.on = false
+	}
+}
+
 // mayWait reports whether the caller of a bundle that the alarm has woken must go on waiting, and
 // if so, for what. Once the bundle is sent, the exchange has its own timeout. The alarm may have
 // rung long before the caller looks.

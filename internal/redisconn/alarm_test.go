@@ -67,3 +67,13 @@ func TestAlarmBeforeWait(t *testing.T) {
 	is.NoErr(second.Wait(t.Context())[0].Err)
 	is.NoErr(first.Wait(t.Context())[0].Err)
 }
+
+// A closed line has no timer, which would keep it in memory for a long time if the timeout is long.
+func TestAlarmEnds(t *testing.T) {
+	is := redistest.Parallel(t)
+	l := lineOf(t, redistest.URL(), time.Hour)
+	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
+	is.True(l.Alarmed())
+	l.Close()
+	is.True(!l.Alarmed())
+}

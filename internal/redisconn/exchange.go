@@ -24,6 +24,9 @@ func (l *Line) owed() bool {
 	l.busy, l.under, l.aboard = false, false, nil
 	closed, idle := l.closed, l.idle
 	l.idle = nil
+	if closed {
+		l.muteLocked()
+	}
 	l.renewLocked()
 	l.mu.Unlock()
 	if closed { // Close may have stopped waiting

@@ -312,6 +312,9 @@ func (l *Line) Close() {
 	l.await(idle)
 	l.mu.Lock()
 	conn, busy := l.conn, l.busy
+	if !busy {
+		l.muteLocked()
+	}
 	l.mu.Unlock()
 	switch {
 	case !busy:
