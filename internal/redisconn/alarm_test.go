@@ -39,7 +39,7 @@ func TestAlarm(t *testing.T) {
 	is.Equal(l.Waiting(), 0)
 }
 
-// A call that waits for its turn while Redis gives signs of life isn't given up, even if Redis was
+// A call that waits for its turn while Redis gives signs of life doesn't fail, even if Redis was
 // silent when it began to wait, and Wait is called late.
 func TestAlarmBeforeWait(t *testing.T) {
 	is := redistest.Parallel(t)
