@@ -179,7 +179,7 @@ func TestSpreadsDiffer(t *testing.T) {
 	put(t, over(4), "k", "x", nil)
 	err := over(8).Put(ctx, "k", []byte("x"), nil)
 	is.True(is_(err, worqr.ErrInvalid))
-	is.True(strings.Contains(err.Error(), "others over 4"))
+	is.True(strings.Contains(err.Error(), "other programs over 4"))
 	_, err = over(8).CancelKey(ctx, "k")
 	is.True(is_(err, worqr.ErrInvalid))
 	enqueue(t, over(8), "anywhere") // any part will do

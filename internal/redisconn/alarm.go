@@ -12,6 +12,7 @@ type alarm struct {
 	// The fields below are protected by Line.mu.
 	timer *time.Timer // nil before the first caller
 	on    bool        // the timer runs
+	due   time.Time   // when it runs out
 	turns int         // how often it has run out
 	rings chan struct{}
 }
@@ -28,18 +29,20 @@ func newAlarm(limit time.Duration, alive *life) alarm {
 func (l *Line) expectLocked(b *bundle) {
 	a := &l.alarm
 	b.joined, b.alarm = a.turns, a.rings
-	switch {
-	case a.on:
+	if a.on {
 		return
-	case a.timer == nil:
-		a.timer = time.AfterFunc(a.limit/turnsOfLimit, l.turn)
-	default:
-		a.timer.Reset(a.limit / turnsOfLimit)
 	}
-	a.on = true
+	step := a.limit / turnsOfLimit
+	a.on, a.due = true, time.Now().Add(step)
+	if a.timer == nil {
+		a.timer = time.AfterFunc(step, l.turn)
+	} else {
+		a.timer.Reset(step)
+	}
 }
 
-// turn runs when the timer has run out.
+// turn runs when the timer has run out. It makes up for a small delay of the timer, but not for a
+// time during which the process was stopped: nobody could have heard Redis then.
 func (l *Line) turn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +55,11 @@ func (l *Line) turn() {
 		close(a.rings)
 		a.rings = make(chan struct{})
 	}
-	a.timer.Reset(a.limit / turnsOfLimit)
+	now, step := time.Now(), a.limit/turnsOfLimit
+	if a.due = a.due.Add(step); a.due.Before(now) {
+		a.due = now.Add(step)
+	}
+	a.timer.Reset(a.due.Sub(now))
 }
 
 // muteLocked stops the timer of a line that is closed and isn't busy. It would keep the line in
