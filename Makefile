@@ -20,10 +20,11 @@ test: ## install what is missing and run the tests of every module (RACE=-race: 
 # three times as long, and tests that start several servers take long, too. Both are for CI, which
 # runs "make test RACE=-race". Even there, packages that measure, start programs or have few
 # goroutines of their own run without the race detector. The tests in integration run without a list
-# of packages, so that go test shows which of them were skipped. vet is off: "make lint" runs it.
+# of packages, so that go test shows which of them were skipped. vet is off: "make lint" runs it. -w
+# leaves out what only debuggers read, which links faster.
 # With the race detector, fewer packages run at a time: they keep both processors busy.
 RACE =
-TEST = go test -vet=off -shuffle=on $(if $(RACE),,-short)
+TEST = go test -vet=off -ldflags=-w -shuffle=on $(if $(RACE),,-short)
 UNRACED = internal/store internal/walls
 test-modules:
 	@failed=0; \

@@ -108,6 +108,9 @@ func TestNothingEndsInTheWindow(t *testing.T) {
 // Every script appears in the table of the longest calls, at every size.
 func TestLongestShort(t *testing.T) {
 	needsServer(t)
+	if testing.Short() {
+		t.Skip("it measures everything, if only for a moment; run it without -short")
+	}
 	is := is.New(t)
 	r := request{scale: scale{short: true}, out: t.TempDir(), log: t.Output(), command: "go test"}
 	is.NoErr(r.measureLongest(t.Context()))

@@ -296,7 +296,7 @@ func deadlyPayload(t *testing.T, c childConfig, put func(context.Context, *worqr
 // can evict the others.
 func TestCheckBusyFleet(t *testing.T) {
 	is := parallel(t)
-	storm := 4 * time.Second
+	storm := 2 * time.Second
 	if s := os.Getenv(chaosEnv); s != "" {
 		storm = sure(time.ParseDuration(s))(t)
 	}

@@ -125,7 +125,7 @@ func TestCheckFailing(t *testing.T) {
 func TestCheckStuck(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 2 * time.Second})
 	release := make(chan struct{})
 	p.Queue("q").Handle(func(context.Context, *worqr.Task) error {
 		<-release

@@ -26,7 +26,7 @@ import (
 
 var (
 	randomSeed  = flag.Uint64("random.seed", 0, "first seed of TestRandom; 0 is a new one")
-	randomSeeds = flag.Uint64("random.seeds", 2, "how many seeds TestRandom tries")
+	randomSeeds = flag.Uint64("random.seeds", 1, "how many seeds TestRandom tries")
 )
 
 // eachSeed runs try as a subtest for each of times × -random.seeds seeds.
