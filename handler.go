@@ -396,8 +396,8 @@ type BatchOptions struct {
 	// below Size*Weight, batches don't fill up.
 	HandleOptions
 	Size int // maximum tasks of a batch, up to 10,000; 0 is 100
-	// Wait is how long a task waits for a batch to fill; 0 is 100 ms, negative is not at all. It
-	// ends when the peer drains.
+	// Wait is how long a task waits for a batch to fill; 0 is 100 ms, negative is not at all.
+	// Draining ends the wait.
 	Wait time.Duration
 }
 

@@ -54,7 +54,7 @@ type TaskCopy struct {
 	// For running copies.
 	AttemptID  string
 	Token      int64
-	StartedAt  time.Time // by that peer's clock
+	StartedAt  time.Time // by the worker's clock
 	WorkerID   string    // that holds it, or ran it last
 	WorkerName string    // "" if it isn't registered; then Host and PID are missing, too
 	Host       string
@@ -82,7 +82,7 @@ type Explanation struct {
 	Prefix      string         // the prefix that was searched
 }
 
-// String returns a few human-readable sentences, without payload and key.
+// String returns a few human-readable sentences, without the payload or the key.
 func (e *Explanation) String() string {
 	switch {
 	case e.Recurs != nil:

@@ -38,7 +38,7 @@ type RunningTask struct {
 	Payload   []byte
 	Key       string // "" if it has none
 	Token     int64
-	StartedAt time.Time // by that peer's clock
+	StartedAt time.Time // by the worker's clock
 
 	Headers    map[string]string
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known

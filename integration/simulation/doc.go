@@ -21,15 +21,15 @@
 //
 //   - No task is lost, in two places, or enqueued twice. A producer whose call failed has enqueued
 //     nothing.
-//   - Each process has one owner, which is a member or whose tasks are being returned. An evicted
+//   - Each process has one owner: a member, or a worker whose tasks are being returned. An evicted
 //     worker changes nothing, and no live worker that can be reached is evicted.
-//   - A key runs once at a time. Locks point to their payload. Tokens rise.
+//   - At most one task of a key runs at a time. Locks point to their payload. Tokens rise.
 //   - Returned tasks go to the front, in order. A batch is accepted as a whole or not at all, and
 //     keeps its order, with later tasks behind it.
-//   - Added tasks are added all or none, start in order, and have the key and the headers they were
-//     given; none starts after it has expired. A caller that waits for the end of one gets it.
-//   - Each occurrence of a schedule starts at its time or later, and never after it has ended; the
-//     next one is planned by then.
+//   - A call adds all its tasks or none. They start in order, and have the key and the headers they
+//     were given; none starts after it has expired. A caller that waits for the end of one gets it.
+//   - Each occurrence of a schedule starts at its time or later, and never again once it has ended;
+//     the next one is planned by then.
 //   - A canceled task doesn't come back, and a cancel ends only when none of its tasks runs. A
 //     handler begins only tasks that were started, and each once.
 //
@@ -41,10 +41,11 @@
 //
 // miniredis provides the commands and the data. Scripts run in one persistent Lua state, with the
 // error replies of Redis 7, including the rules for scripts while memory is full or the server is
-// read-only. A command that is not in the table is refused, so none is used here untested.
+// read-only. A command that server.go doesn't list is refused, so these rules cover all
+// that are used.
 // Differences that matter:
 //
-//   - miniredis stores the time that a key has left, and Redis the time at which it expires. When
+//   - miniredis stores a key's remaining time, and Redis the time at which it expires. When
 //     the clock is set back, keys with a TTL live longer in Redis: registrations, nonces and records
 //     of ended cancels.
 //   - A script that fails halfway ends with the same reply as in Redis, but

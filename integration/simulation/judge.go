@@ -26,8 +26,8 @@ type judge struct {
 	lanes   map[string]*lane.Lane     // by queue, "failed:" before that of a failed queue
 	places  map[string]map[string]int // queue → payload → in how many places
 	known   map[string]bool           // payloads that were accepted once
-	refused map[string]bool           // whose producer got the answer that they weren't
-	settled map[string]bool           // whose producer got the answer that they were
+	refused map[string]bool           // whose producer was told that they weren't accepted
+	settled map[string]bool           // whose producer was told that they were
 	unique  map[string]bool           // enqueued under a lock
 	twins   map[string]bool           // of these, one has failed and others may have been enqueued since
 	cancels map[string]int64          // queue and name → token of the last cancel

@@ -312,7 +312,7 @@ func (r *run) probeBatch() {
 // elsewhere.
 func (r *run) probeDeath(tool *process) {
 	if r.opts.MaxCrashes == 1 {
-		return // they have failed then
+		return // after one crash, its tasks fail instead of starting again
 	}
 	fleet := r.living()
 	holders := make(chan *process, 1000)

@@ -48,7 +48,7 @@ func (q *queue) again(card string) string {
 	return cardWith(card[:1]+card[min(len(card), 17):], expires, false)
 }
 
-// added parses an item of the stream. It's false if the item isn't an added task: someone else wrote it.
+// added parses an item of the stream. ok is false if the item isn't an added task: someone else wrote it.
 func (it item) added() (entry, name, card string, ok bool) {
 	if len(it.pairs) != 2 || len(it.pairs[0]) < 14 {
 		return "", "", "", false

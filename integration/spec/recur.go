@@ -159,7 +159,7 @@ func recur(q *queue, c store.Call) any {
 	return []any{answers, ended, q.now}
 }
 
-// endSchedule ends a schedule. It's false if that is too much for this call.
+// endSchedule ends a schedule. It returns false if that is too much for this call.
 func (q *queue) endSchedule(entry string) bool {
 	turn, seen := q.part(entry, "turn")
 	if c, ok := q.course(entry); seen == there && (!ok || number(turn) > c.passed) {

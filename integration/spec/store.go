@@ -82,7 +82,7 @@ func KeysOf(verb string, q keys.Queue, part string) (all []string) {
 	return all
 }
 
-// The keys that verbs.go of the store calls shared.
+// sharedKeys are the keys that internal/store/verbs.go calls "shared".
 const sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping ages added"
 
 // Keys returns the names of the keys, sorted.

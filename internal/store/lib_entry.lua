@@ -98,9 +98,9 @@ function digests.are_of_key(entry, payload)
   return entry and digests.named[payload] == redis.sha1hex(entry) --! look operand.1
 end
 
--- Reports whether an entry that contents has under the digest of a payload isn't a copy of it: its
--- task is known only by its key, and the payload equals the name of the entry. A small payload's
--- digest is in the entry only then.
+-- Reports whether contents has an entry under the digest of a payload although the entry isn't a
+-- copy of it: its task is known only by its key, and the payload equals the name of the entry. A
+-- small payload's digest is in the entry only then.
 function digests.are_of_name(lane, entry, payload, digest)
   return is_key(payload) and is_key(entry) and #payload <= digests.large
     and redis.pcall('HGET', lane.keyed .. entry, 'digest') == digest

@@ -41,7 +41,7 @@ func State(l *lane.Lane, kinds Kinds, wrong Wrong) {
 	}
 }
 
-// owners: each process has one owner, a member or a worker whose tasks are being returned.
+// owners: each process has one owner: a member, or a worker whose tasks are being returned.
 func owners(l *lane.Lane, wrong Wrong) {
 	n := 0
 	for w, all := range l.Working {
