@@ -77,11 +77,11 @@ func (s *Session) identify(t *Attempt) {
 	if before := s.engine.BeforeDigest; before != nil {
 		before(t.Payload)
 	}
-	t.digest = hashOf(t.Payload)
-	late := t.late
-	close(late.known)
-	s.mu.Lock()
+	digest, late := hashOf(t.Payload), t.late
+	s.mu.Lock() // before others know the digest, so that no handler begins before the cancels are applied
 	defer s.mu.Unlock()
+	t.digest = digest
+	close(late.known)
 	logged, messages := late.logged, late.messages
 	late.logged, late.messages = nil, nil
 	if len(logged) > 0 {

@@ -3,8 +3,10 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/matryer/is"
 
@@ -55,4 +57,25 @@ func TestMessageBeforeDigest(t *testing.T) {
 	is.Equal(context.Cause(small.ctx), ErrCanceled)
 	is.Equal(context.Cause(late.ctx), ErrCanceled)
 	is.NoErr(newer.ctx.Err())
+}
+
+// Once the digest is known, the cancels that came in the meantime have been applied. Otherwise the
+// handler of a canceled task could begin.
+func TestKnownWithCancels(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	r := byHand(t)
+	late := newAttempt(r, "late", store.Start{Payload: large, Token: 1})
+	r.held["late"] = late
+	r.postponeLocked([]store.Cancellation{{Name: hashOf(large).String(), Token: 2}})
+	go r.identify(late)
+	select {
+	case <-late.late.known:
+		t.Error("the digest is known, and the cancel can't have been applied, since that needs the lock")
+	case <-time.After(50 * time.Millisecond):
+	}
+	r.mu.Unlock()
+	late.wait()
+	r.mu.Lock()
+	is.True(errors.Is(context.Cause(late.ctx), ErrCanceled))
 }

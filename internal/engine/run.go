@@ -76,8 +76,8 @@ func (r *run) handle() {
 		r.ended = time.Now()
 		r.end(err, j, true)
 	}()
-	if !r.task.isKnown() {
-		r.task.wait() // the handler may change the payload
+	if r.task.late != nil {
+		r.task.wait() // the handler may change the payload, and the task may have been canceled
 		r.ready = true
 		r.queue.mu.Lock()
 		r.task.assureLocked(time.Now())
