@@ -165,7 +165,8 @@ func (q *queue) lookLocked(w *watch, after time.Duration) {
 	}
 }
 
-// heard records whether messages arrive. If they don't, a watch that hasn't been read yet is read now.
+// heard records whether messages arrive. If they don't, a watch that hasn't been read yet is read
+// now.
 func (h *Hub) heard(q *queue, w *watch, arrives bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

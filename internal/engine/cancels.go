@@ -16,9 +16,9 @@ const (
 // Redis decides which tasks are canceled: answers to rounds bring entries of the cancel log, which
 // cover the tasks with a lower token. (No task of a member has the token of a cancel, so the
 // scripts may compare with "at most".) A message only makes the worker ask, with its next round,
-// for the token of that cancel. If Redis has no record, the sender doesn't write one. The worker then
-// stops, as best it can, the tasks it held when the message came. A message that covers no held task is
-// dropped.
+// for the token of that cancel. If Redis has no record, the sender doesn't write one. The worker
+// then stops, as best it can, the tasks it held when the message came. A message that covers no
+// held task is dropped.
 type cancels struct {
 	received map[hash]map[string]bool // processes held when the message came
 }

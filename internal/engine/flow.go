@@ -78,10 +78,10 @@ func (f *flow) budget(way time.Duration) time.Duration {
 }
 
 // rest returns the pause after a round. took is how long the round lasted, way the part spent on
-// the network, and work Redis's share. A small round comes from a peer with slow handlers. It overestimates the
-// number of peers, since it counts everything they start while it rests, so it rests for less. If
-// there are very many peers, each rests for as long as Redis needs for a round of each: otherwise
-// rounds would pile up there.
+// the network, and work Redis's share. A small round comes from a peer with slow handlers. It
+// overestimates the number of peers, since it counts everything they start while it rests, so it
+// rests for less. If there are very many peers, each rests for as long as Redis needs for a round
+// of each: otherwise rounds would pile up there.
 func (f *flow) rest(took, way, work time.Duration) time.Duration {
 	if f.alone() || work <= quietTime {
 		return 0

@@ -35,7 +35,7 @@ type run struct {
 	result  []byte
 	next    *Attempt // for the slot; nil if the slot was given back
 	then    *Options // for next
-	ready   bool     // the task was prefetched
+	ready   bool     // the context may have ended before the handler begins, as for a prefetched task
 	ending  ending   // valid once it has ended
 
 	mu       sync.Mutex  // protects the fields below
