@@ -15,7 +15,7 @@ import (
 
 // Check scans the fleet's keys and reports broken invariants, stuck tasks, backlogs and risky
 // server settings; docs/findings.md explains each. It changes nothing. Give ctx at least two
-// leases. It fails with ErrDenied if the Redis user lacks permissions.
+// leases. It fails with ErrDenied if the Redis user may not scan the keys.
 func (p *Peer) Check(ctx context.Context, opts *inspect.CheckOptions) (*inspect.CheckReport, error) {
 	r, err := p.examine(ctx, opts, false)
 	return r, wrap("check", err)

@@ -125,13 +125,14 @@ func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err
 // logged.
 func Snooze(d time.Duration) error { return engine.Snooze(d) }
 
-// IsPermanent reports whether err is, or wraps, a Permanent or Malformed error.
+// IsPermanent reports whether err is, or wraps, a Permanent or Malformed error. If several kinds are
+// nested, the outermost counts.
 func IsPermanent(err error) bool { return engine.IsPermanent(err) }
 
-// IsMalformed reports whether err is, or wraps, a Malformed error.
+// IsMalformed is like IsPermanent, for Malformed only.
 func IsMalformed(err error) bool { return engine.IsMalformed(err) }
 
-// IsSnooze reports whether err is, or wraps, a Snooze error.
+// IsSnooze is like IsPermanent, for Snooze.
 func IsSnooze(err error) bool { return engine.IsSnooze(err) }
 
 // A FailureLog says which handler failures a peer logs.
@@ -142,7 +143,7 @@ const (
 	LogLimited FailureLog = iota
 	// LogAll logs every failure, unless the Logger can't keep up.
 	LogAll
-	// LogPanics logs only panics, limited as by LogLimited.
+	// LogPanics logs only panics, within the limits of LogLimited.
 	LogPanics
 )
 

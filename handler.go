@@ -56,7 +56,7 @@ type HandleOptions struct {
 	// docs/guarantees.md for exceptions. Without it, handlers keep running while Redis is down.
 	Exclusive  bool
 	OnPanic    PanicPolicy
-	KeepFailed int // failed tasks that the queue keeps, newest first; 0 is 1,000
+	KeepFailed int // how many failed tasks the queue keeps, the newest; 0 is 1,000
 	// OnFailed, if set, handles failed tasks: if it returns nil, the task is removed; otherwise
 	// it's retried. OnFailedOptions default to Concurrency 1, MaxRetries 100, and Backoff 10 s,
 	// doubling to 15 min.

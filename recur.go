@@ -37,8 +37,8 @@ func (d interval) Next(t time.Time) time.Time {
 
 // EveryOptions configure Every.
 type EveryOptions struct {
-	// SkipLate skips an occurrence that can't start within this time, at least 1 ms; 0 starts it
-	// late. If several are late, only the first runs.
+	// SkipLate is how late an occurrence may start, at least 1 ms; later ones are skipped. 0 starts
+	// it however late; if several are late, only the first runs.
 	SkipLate time.Duration
 	// Properties apply to each occurrence. Expires and Once must be unset.
 	Properties

@@ -244,8 +244,7 @@ func (p *Properties) once() (store.Once, error) {
 
 // Add adds one task under a new key and returns it. Use CancelKey and ExplainKey for it, not Cancel
 // and Explain. Added tasks start in order, and take turns with those of Enqueue. Props may be nil.
-// It returns Put's errors. Repeated after ErrUnknownOutcome, it may add the task twice, unless it
-// has Once.
+// Repeated after ErrUnknownOutcome, it may add the task twice, unless it has Once.
 func (q *Queue) Add(ctx context.Context, payload []byte, props *Properties) (key string, err error) {
 	return q.addTraced(ctx, "add", time.Time{}, payload, props)
 }

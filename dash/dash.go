@@ -40,7 +40,7 @@ type Options struct {
 	Authorize func(*http.Request, Action) error
 	// User returns the user's name, for the log; nil takes it from basic authentication.
 	User func(*http.Request) string
-	// Payload returns the text that pages show and search for a payload; "" hides it. Nil shows
+	// Payload returns the text of a payload, which pages show and search; "" hides it. Nil shows
 	// text unchanged, and other bytes as a dump. HidePayloads hides all. It must be safe for
 	// concurrent use, and not change the payload.
 	Payload func(queue string, payload []byte) string

@@ -24,7 +24,7 @@ const (
 
 // An Event is what Peer.Events yields: something that happened on a queue. If a payload is above 64
 // KiB (1 KiB for EventCancel), or a result above worqr.Options.MaxResult, the event has only its
-// size and digest. When many tasks end at once, smaller ones may be left out, too.
+// size and digest. When many tasks end at once, smaller payloads and results may be left out, too.
 type Event struct {
 	Kind     EventKind
 	Queue    string // "" for EventSync

@@ -43,7 +43,7 @@ type RunningTask struct {
 	Headers    map[string]string
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
 	LastError  string    // of the previous attempt; "" if there was none
-	DueAt      time.Time // of Add, and of recurring tasks; otherwise zero
+	DueAt      time.Time // for tasks from Add and recurring tasks; otherwise zero
 
 	Attempt, Retries, Crashes int // as in worqr.Task; without a key, crashes aren't known
 }

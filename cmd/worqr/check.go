@@ -18,10 +18,10 @@ type checkCommand struct {
 	form
 	Repair      bool          `help:"Repair what can be repaired without losing a task. Needs --lease: a worker that is silent for longer is evicted."`
 	MaxRun      time.Duration `help:"Report tasks that have run for longer; the default is 1h."`
-	MaxAge      time.Duration `help:"Report due tasks that have waited for longer, and queues with waiting tasks that have started none for longer; the default is 10m."`
-	MaxWaiting  *int          `placeholder:"N" help:"Report queues with more due tasks; by default, there is no limit."`
-	MaxRetrying *int          `placeholder:"N" help:"Report queues with more tasks that wait for a retry; the default is 10."`
-	MaxFailed   *int          `placeholder:"N" help:"Report queues with more failed tasks; the default is 0."`
+	MaxAge      time.Duration `help:"Report tasks that have been due for longer, and queues whose waiting tasks haven't started for longer; the default is 10m."`
+	MaxWaiting  *int          `placeholder:"N" help:"Report queues with more due tasks than N; by default, there is no limit."`
+	MaxRetrying *int          `placeholder:"N" help:"Report queues in which more than N tasks wait for a retry; the default is 10."`
+	MaxFailed   *int          `placeholder:"N" help:"Report queues with more failed tasks than N; the default is 0."`
 	Ignore      []string      `placeholder:"KIND" help:"Leave out findings of these kinds, such as persistence. May be repeated."`
 }
 

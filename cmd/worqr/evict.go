@@ -37,7 +37,7 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 			return err
 		case w.ID != c.Worker && w.Name != c.Worker:
 		case id != "" && w.ID != c.Worker:
-			return fmt.Errorf("several workers have the name %q; give an id, as worqr workers shows them", c.Worker)
+			return fmt.Errorf("several workers have the name %q; give an id; to list them, use: worqr workers", c.Worker)
 		default:
 			id, who = w.ID, fmt.Sprintf(" (%s, pid %d on %s)", w.Name, w.PID, w.Host)
 		}

@@ -40,7 +40,7 @@ type failedCommand struct {
 	onQueue
 	some
 	confirmation
-	Kind    string        `placeholder:"KIND" enum:",failed,malformed,expired,crashed" default:"" help:"Only tasks that failed like this: failed, malformed, expired or crashed."`
+	Kind    string        `placeholder:"KIND" enum:",failed,malformed,expired,crashed" default:"" help:"Only tasks of this kind: failed, malformed, expired or crashed."`
 	Reason  *pattern      `placeholder:"REGEX" help:"Only tasks whose error matches, such as 'timeout|refused'."`
 	Payload *pattern      `placeholder:"REGEX" help:"Only tasks whose payload matches."`
 	Header  headers       `placeholder:"NAME=VALUE" help:"Only tasks with this header. May be repeated."`

@@ -25,7 +25,7 @@ type serveCommand struct {
 	HidePayloads bool   `help:"Don't show payloads."`
 	Title        string `placeholder:"TEXT" help:"Title of the pages."`
 	Password     string `env:"WORQR_PASSWORD" placeholder:"SECRET" help:"Password that the browser asks for, with any user. Pass it in $$WORQR_PASSWORD: other users of the machine can see arguments."`
-	Insecure     bool   `help:"Listen for other machines without a password. Whoever reaches the port sees payloads."`
+	Insecure     bool   `help:"Accept connections from other machines without a password. Whoever reaches the port sees payloads."`
 }
 
 // Validate is called by kong.
@@ -35,7 +35,7 @@ func (c *serveCommand) Validate() error {
 	case err != nil:
 		return usage("the value of --listen is not valid; write HOST:PORT, such as localhost:7780")
 	case !isLocal(host) && c.Password == "" && !c.Insecure:
-		return usage("to listen for other machines, set $WORQR_PASSWORD, or --insecure")
+		return usage("to accept connections from other machines, set $WORQR_PASSWORD or pass --insecure")
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ type workCommand struct {
 	KeepFailed  int           `placeholder:"N" help:"How many failed tasks the queue keeps; the default is 1000."`
 	Exclusive   bool          `help:"Kill the program before another peer can start its task, for example while Redis is down."`
 	Drain       time.Duration `default:"25s" help:"How long programs may keep running after SIGTERM or Ctrl-C; the default is 25s. Then they are killed, and their tasks are returned."`
-	Env         []string      `sep:"none" placeholder:"NAME[=VALUE]" help:"Variable for the program, or one of this process to pass on. May be repeated."`
+	Env         []string      `sep:"none" placeholder:"NAME[=VALUE]" help:"Environment variable for the program, or the name of one of this process to pass on. May be repeated."`
 	Name        string        `placeholder:"NAME" help:"Name of this worker; the default is host:pid."`
 	Verbose     bool          `short:"v" help:"Log the end of each task, too."`
 }

@@ -57,7 +57,7 @@ var lossLines = []string{
 	load.SaysLost,
 	"coming back under a new id", // the membership is gone
 	"whose start Redis has lost",
-	"that Redis says this worker holds",
+	"that Redis assigns to this worker",
 }
 
 // lossTimes returns the times of these log lines.

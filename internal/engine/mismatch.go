@@ -68,7 +68,7 @@ func (s *Session) reconcile() {
 		case s.held[id] != nil:
 		case again:
 			s.mu.laterLocked(func() {
-				log.Warn("worqr: returning a task that Redis says this worker holds, but it doesn't", "queue", s.queue.id, "attempt_id", id)
+				log.Warn("worqr: returning a task that Redis assigns to this worker but the worker doesn't hold", "queue", s.queue.id, "attempt_id", id)
 			})
 			s.giveBackLocked(&Attempt{ID: id, Token: token})
 		default:

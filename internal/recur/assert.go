@@ -177,5 +177,5 @@ func (s *Schedules) fault(w want, err error) {
 		s.say(w.job, s.Log.Warn, "worqr: a schedule has no further times", attrs...)
 		return
 	}
-	s.say(w.job, s.Log.Error, "worqr: the next times of a schedule aren't known", attrs...)
+	s.say(w.job, s.Log.Error, "worqr: can't get the next times of a schedule", attrs...)
 }

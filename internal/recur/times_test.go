@@ -39,7 +39,7 @@ func TestNextMisbehaves(t *testing.T) {
 			is.True(time.Since(began) < 10*maxNext)
 			stop := r.run()
 			r.eventually("the other is there", func() bool { return r.held("q", "good") })
-			r.eventually("it is logged", func() bool { return len(r.lines("aren't known")) > 0 })
+			r.eventually("it is logged", func() bool { return len(r.lines("can't get the next times")) > 0 })
 			r.quiet(3)
 			lines := r.lines("")
 			is.Equal(len(lines), 1)

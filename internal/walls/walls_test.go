@@ -48,7 +48,7 @@ var below = map[string][]string{
 	"internal/store":       {"inspect", "internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
 	"internal/tracing":     {"internal/engine", "internal/fleet", "internal/logs", "internal/store", "worqrtrace"},
 	"internal/words":       {},
-	"internal/topology":    {"internal/keys", "internal/logs", "internal/redisconn"},
+	"internal/topology":    {"internal/keys", "internal/redisconn"},
 }
 
 // knowRedis lists the packages that may use commands, keys and the driver.
