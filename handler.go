@@ -319,6 +319,9 @@ func JSON[T any](h func(ctx context.Context, v T, t *Task) error) Handler {
 // the map, and panics if a handler is nil.
 func Mux(handlers map[string]Handler) Handler {
 	handlers = maps.Clone(handlers)
+	if len(handlers) == 0 {
+		panic("worqr: Mux has no handlers")
+	}
 	for typ, h := range handlers {
 		if h == nil {
 			panic(fmt.Sprintf("worqr: the handler for type %q is nil", typ))
@@ -355,6 +358,9 @@ type CommandOptions struct {
 
 // CommandWith is Command with options.
 func CommandWith(o CommandOptions, name string, args ...string) Handler {
+	if name == "" {
+		panic("worqr: Command has no program")
+	}
 	args, more := slices.Clone(args), slices.Clone(o.Env)
 	return func(ctx context.Context, t *Task) error {
 		output, err := program.Run(ctx, program.Program{Name: name, Args: args, Input: t.Payload, Env: environment(t, more)})

@@ -18,10 +18,12 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A handler that has ended its task itself may return anything.
+// A handler that has ended its task itself may return anything. The log doesn't say that such a task
+// is retried.
 func TestHandlerFinishes(t *testing.T) {
 	is := parallel(t)
-	p, q := openQueue(t, worqr.Options{})
+	var told journal
+	p, q := openQueue(t, worqr.Options{Logger: told.Logger()})
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		_ = t.Finish(ctx)
 		return errors.New("after it finished")
@@ -32,6 +34,8 @@ func TestHandlerFinishes(t *testing.T) {
 	stop()
 	is.Equal(p.Stats().Finished, int64(2))
 	is.Equal(stats(t, q), inspect.QueueStats{})
+	is.Equal(len(told.Lines("handler returned an error after it had ended its task")), 2)
+	is.Equal(len(told.Lines("will be retried")), 0)
 }
 
 type key struct{}
@@ -233,8 +237,9 @@ func TestJSONHandler(t *testing.T) {
 	})
 	task := &worqr.Task{Payload: []byte(" {\"a\":1}\r\n\t ")} // space doesn't matter
 	is.Equal(handle(t.Context(), task), own)                  // the error itself
-	defer func() { is.True(recover() != nil) }()
-	worqr.JSON[int](nil)
+	panics(t, "no function", func() { worqr.JSON[int](nil) })
+	panics(t, "no handlers", func() { worqr.Mux(nil) })
+	panics(t, "no program", func() { worqr.Command("") })
 }
 
 type unwilling struct{}

@@ -19,11 +19,12 @@ func Example() {
 	peer := redis.Peer(nil)
 	greetings := peer.Queue("greetings")
 	greetings.Handle(greet, nil)
-	peer.Serve()
+	stop := peer.Serve()
 	if err := greetings.Enqueue(t.Context(), []byte("ann")); err != nil {
 		t.Fatal(err)
 	}
 	worqrtest.WaitIdle(t, greetings)
+	stop()
 	if n := peer.Stats().Finished; n != 1 {
 		t.Errorf("finished %d tasks", n)
 	}

@@ -16,8 +16,9 @@ import (
 // the test ends.
 type Peer struct {
 	*worqr.Peer
-	t    testing.TB
-	link link
+	t     testing.TB
+	redis *Redis
+	link  link
 }
 
 // Peer returns a peer. Opts may be nil. Several peers of one Redis are a fleet, unless their options
@@ -32,7 +33,7 @@ func (r *Redis) Peer(opts *worqr.Options) *Peer {
 		o.Logger = slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
 	o.Lease = cmp.Or(o.Lease, r.lease)
-	p := &Peer{t: r.t, link: link{dial: r.dial, conns: map[*conn]bool{}, resumed: make(chan struct{})}}
+	p := &Peer{t: r.t, redis: r, link: link{dial: r.dial, conns: map[*conn]bool{}, resumed: make(chan struct{})}}
 	close(p.link.resumed)
 	p.Peer = worqr.New(&redis.Pool{DialContext: over(p.link.connect)}, &o)
 	r.t.Cleanup(func() {
@@ -79,4 +80,8 @@ func (p *Peer) Resume() { p.link.resume() }
 // LoseReply loses the reply to the next call that contains text, such as a payload or a worker's
 // id; "" is any call, even a heartbeat. Redis carries out the call, and the connection breaks. A
 // call that isn't safe to repeat then fails with worqr.ErrUnknownOutcome.
-func (p *Peer) LoseReply(text string) { p.link.lose(text) }
+func (p *Peer) LoseReply(text string) {
+	p.t.Helper()
+	p.redis.load()
+	p.link.lose(text)
+}

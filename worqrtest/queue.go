@@ -14,7 +14,8 @@ const patience = time.Minute
 
 // WaitIdle waits until no task of the queues waits, runs or is due. Tasks scheduled for later or
 // waiting for a retry don't count, nor do those waiting on a paused queue, nor failed ones, even if
-// OnFailed hasn't been called for them yet. The test fails after a minute.
+// OnFailed hasn't been called for them yet. The test fails after a minute. The Stats of a peer may
+// lag by the time of a reply: read them after the peer has stopped.
 func WaitIdle(t testing.TB, queues ...*worqr.Queue) {
 	t.Helper()
 	began := time.Now()

@@ -99,9 +99,12 @@ func (c *failedCommand) Run(ctx context.Context, con *console) error {
 		return c.group(con, matching(con.progress("read", 0)))
 	}
 	rows := turned(first(c.Limit, matching(&progress{})), failedRowOf)
-	_, err = printRows(con.out, c.form, "FAILED KIND RETRIES ID KEY ERROR PAYLOAD", rows, func(r failedRow) []string {
+	n, err := printRows(con.out, c.form, "FAILED KIND RETRIES ID KEY ERROR PAYLOAD", rows, func(r failedRow) []string {
 		return []string{sinceMoment(r.FailedAt), printable(r.Kind), strconv.Itoa(r.Retries), brief(r.ID, 40), keyText(r.Key), brief(r.Error, shownPayload), brief(string(r.Payload), shownPayload)}
 	})
+	if err == nil && n == 0 {
+		con.say("no failed task matches")
+	}
 	return err
 }
 

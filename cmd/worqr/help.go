@@ -25,7 +25,7 @@ var details = map[string]string{
 		"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no worqr keys have the prefix, so you can use it for alerts. In JSON, ok is true if the status is 0. " +
 		"Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore. The line below a finding has the command that fixes it or shows more. With --json, the report is one object with all findings.",
 	"enqueue": "Lines are enqueued as they arrive, so another program can keep writing to this one. " +
-		"Tasks with a time or a property get keys, which are printed, one per line. With --json, each key is an object, and the last line has the counts. " +
+		"Tasks with a time or a property get keys, which are printed, one per line, unless you give --key. With --json, each key is an object, and the last line has the counts. " +
 		"If a reply from Redis is lost, plain tasks are sent again, but not enqueued twice. With --unique, the exit status is 1 if a task was skipped.",
 	"run-now":     "The task runs now, with its payload and headers, in addition to its schedule. If an occurrence is running, the new one starts when it ends; if one is waiting for its retry, that one starts instead. The exit status is 1 if no recurring task has the key.",
 	"cancel":      "Waiting copies are removed; running ones are stopped, in any process, and never run again. Tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key. The exit status is 0 if there were copies and none is left, and 1 if there were none, or one is still running.",

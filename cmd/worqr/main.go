@@ -116,6 +116,18 @@ func grant(err error) string {
 	return ""
 }
 
+// inOneLine returns the text of an error. Joined errors are on one line, and what several of them
+// say is there once.
+func inOneLine(err error) string {
+	var all []string
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if !slices.ContainsFunc(all, func(before string) bool { return strings.HasSuffix(before, line) }) {
+			all = append(all, line)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
 // The exit statuses.
 const (
 	exitWell   = 0
@@ -167,7 +179,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		fmt.Fprintln(errs, "worqr: interrupted")
 		return exitFailed
 	}
-	fmt.Fprintln(errs, "worqr:", printable(strings.TrimPrefix(err.Error(), "worqr: "))+advice(err))
+	fmt.Fprintln(errs, "worqr:", printable(strings.TrimPrefix(inOneLine(err), "worqr: "))+advice(err))
 	if none {
 		return exitUnwell
 	}

@@ -108,6 +108,9 @@ func TestQueues(t *testing.T) {
 	s.is.True(strings.Contains(s.run(exitFailed, "pause", "b b"), "not a valid queue name"))
 	s.is.Equal(s.run(exitWell, "pause", "a", "b"), "a is paused\nb is paused\n")
 	s.is.Equal(s.rows(exitWell, "drain", "a"), []map[string]any{{"queue": "a", "running": 0., "drained": true}})
+	s.is.True(strings.Contains(s.run(exitWell, "running", "a"), "no task is running"))
+	s.is.True(strings.Contains(s.run(exitWell, "running", "a", "--older", "1h"), "no task has been running for longer than 1h"))
+	s.is.True(strings.Contains(s.run(exitWell, "failed", "a"), "no failed task matches"))
 	s.is.Equal(s.rows(exitWell, "resume", "b", "a"), []map[string]any{{"queue": "b", "paused": false}, {"queue": "a", "paused": false}})
 }
 

@@ -57,6 +57,13 @@ func (c *runningCommand) Run(ctx context.Context, con *console) error {
 	n, err := printRows(con.out, c.form, "QUEUE FOR WORKER ATTEMPT KEY PAYLOAD", rows, func(r runningRow) []string {
 		return []string{printable(r.Queue), sinceMoment(r.StartedAt), printable(r.Worker), printable(r.Attempt), keyText(r.Key), brief(string(r.Payload), shownPayload)}
 	})
+	switch {
+	case err != nil || n > 0:
+	case c.Older > 0:
+		con.say("no task has been running for longer than %s", age(c.Older))
+	default:
+		con.say("no task is running")
+	}
 	return toldIf(n > 0 && c.Older > 0, err)
 }
 

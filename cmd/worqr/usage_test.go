@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -259,4 +261,11 @@ func TestDenied(t *testing.T) {
 		is.Equal(advised(nil, slog.String("err", text)).Value.String(), want)
 	}
 	is.Equal(advised(nil, slog.String("x", "NOPERM x")).Value.String(), "NOPERM x")
+}
+
+// Joined errors are on one line, and what they have in common is printed once.
+func TestInOneLine(t *testing.T) {
+	is := redistest.Parallel(t)
+	no := errors.New("NOAUTH no password")
+	is.Equal(inOneLine(errors.Join(fmt.Errorf("stop worker: %w", no), no, errors.New("other"))), "stop worker: NOAUTH no password; other")
 }

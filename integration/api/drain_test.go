@@ -51,19 +51,29 @@ func TestDrainWhileRoundsFlow(t *testing.T) {
 
 // A handler that runs while SetOptions lowers Grace keeps the longer one, even if the peer drains.
 func TestDrainWaitsForGrace(t *testing.T) {
-	is := parallel(t)
-	p, q := openQueue(t, worqr.Options{Drain: -1})
-	started := make(chan string, 1)
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- string(t.Payload)
-		<-ctx.Done()
-		time.Sleep(200 * time.Millisecond)
-		return nil
-	}, &worqr.HandleOptions{Grace: time.Minute})
-	enqueue(t, q, "a")
-	stop := run(t, p)
-	receive(t, started, 1)
-	is.NoErr(q.SetOptions(&worqr.HandleOptions{Grace: time.Millisecond}))
-	stop()
-	is.Equal(p.Stats().Finished, int64(1))
+	t.Parallel()
+	for name, ends := range map[string]bool{"the handler returns late": false, "it has ended its task": true} {
+		t.Run(name, func(t *testing.T) {
+			is := parallel(t)
+			p, q := openQueue(t, worqr.Options{Drain: -1})
+			started, leaving := make(chan string, 1), make(chan struct{})
+			q.Handle(func(ctx context.Context, t *worqr.Task) error {
+				if ends {
+					is.NoErr(t.Finish(ctx))
+				}
+				started <- string(t.Payload)
+				<-ctx.Done()
+				<-leaving
+				time.Sleep(200 * time.Millisecond)
+				return nil
+			}, &worqr.HandleOptions{Grace: time.Minute})
+			enqueue(t, q, "a")
+			stop := run(t, p)
+			receive(t, started, 1)
+			is.NoErr(q.SetOptions(&worqr.HandleOptions{Grace: time.Millisecond}))
+			close(leaving)
+			stop() // fails if a handler was abandoned
+			is.Equal(p.Stats().Finished, int64(1))
+		})
+	}
 }

@@ -40,6 +40,7 @@ type Queue struct {
 	opts     *Options        // replaced, not changed
 	taken    int             // slots in use: running handlers, tasks requested, and spare ones
 	handling int             // slots of handlers that run
+	grace    time.Duration   // the longest of earlier options that a running handler may have; 0 if none runs
 	spare    []slot          // for the next round
 	ready    []*Attempt      // prefetched, oldest first
 	bytes    int             // of the payloads of ready
@@ -291,19 +292,12 @@ func (q *Queue) Drain() {
 	}
 }
 
-// Grace returns the longest Grace of a running handler, at least that of the current options.
+// Grace returns the longest Grace that a running handler may have, at least that of the current
+// options.
 func (q *Queue) Grace() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	longest := q.opts.Grace
-	for _, s := range q.sessions {
-		for _, t := range s.held {
-			if r := t.run.Load(); r != nil {
-				longest = max(longest, r.opts.Grace)
-			}
-		}
-	}
-	return longest
+	return max(q.grace, q.opts.Grace)
 }
 
 // HandlersDone waits until no handler runs, except those that were disowned.
@@ -357,6 +351,9 @@ func (q *Queue) SetOptions(o Options) {
 func (q *Queue) setOptions(o Options) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.handling > 0 {
+		q.grace = max(q.grace, q.opts.Grace)
+	}
 	q.opts = &o
 	q.forgoLocked() // spare slots were taken under the old options
 	q.share.Set(o.Weight, o.Priority)

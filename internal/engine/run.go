@@ -229,7 +229,11 @@ func (r *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
 		return j.Outcome, false
 	}
 	r.queue.counts.Failures.Add(1)
-	if j.Verb == store.Retry && j.panicked == nil {
+	switch {
+	case j.panicked != nil:
+	case errors.Is(cause, context.Canceled):
+		e.failures.after(r.task, j.text)
+	case j.Verb == store.Retry:
 		e.failures.retried(r.task, j.text, j.Delay)
 	}
 	return j.Outcome, false

@@ -139,7 +139,9 @@ func (q *Queue) vacantLocked(now time.Time, r *run) *Attempt {
 	}
 	if t == nil {
 		q.taken--
-		q.handling--
+		if q.handling--; q.handling == 0 {
+			q.grace = 0
+		}
 		q.pace.busy = false
 		q.giveLocked(r.slot)
 		q.handlers.Done()

@@ -22,6 +22,9 @@ type Spec struct {
 
 func (s *Spec) size() int { return len(s.Payload) + len(s.Card) }
 
+// lastMoment is the last millisecond that JSON can express, wherever the schedule is.
+var lastMoment = time.Date(9999, 12, 31, 23, 59, 59, 999_000_000, time.UTC)
+
 // Shortest is the shortest time between two occurrences.
 const Shortest = time.Second
 
@@ -41,7 +44,7 @@ func (s *Spec) next(after time.Time) (at time.Time, err error) {
 	}()
 	at = s.Schedule.Next(after)
 	switch {
-	case at.IsZero() || at.Year() > 9999:
+	case at.IsZero() || at.After(lastMoment):
 		return time.Time{}, ErrNever
 	case !at.After(after):
 		return time.Time{}, ErrStands

@@ -58,6 +58,17 @@ func TestNextMisbehaves(t *testing.T) {
 	}
 }
 
+// A time that JSON can't express, in UTC and as Redis stores it, never comes.
+func TestLastMoment(t *testing.T) {
+	is := redistest.Parallel(t)
+	last := time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
+	for at, comes := range map[time.Time]bool{last: true, last.Add(1): false, last.Add(-time.Hour).In(time.FixedZone("", -2*3600)): true, last.Add(time.Hour).In(time.FixedZone("", -2*3600)): false} {
+		s := Spec{Schedule: next(func(time.Time) time.Time { return at })}
+		_, err := s.next(last.AddDate(0, 0, -1))
+		is.Equal(err == nil, comes)
+	}
+}
+
 // Times that come late are used.
 func TestLateTimes(t *testing.T) {
 	is := redistest.Parallel(t)

@@ -85,7 +85,9 @@ func (l *Line) run() {
 func (l *Line) rest() {
 	l.mu.Lock()
 	for _, b := range l.aboard {
-		b.took = l.took
+		if b.took = l.took; b.late != nil {
+			b.late.Stop() // it would keep the calls and replies in memory
+		}
 	}
 	l.under, l.aboard = false, nil
 	l.mu.Unlock()

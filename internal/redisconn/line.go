@@ -83,6 +83,7 @@ type bundle struct {
 	away    bool   // it was sent; protected by Line.mu
 	tell    func() // called when it was sent, unless nil; protected by Line.mu
 	took    time.Duration
+	late    *time.Timer     // calls forsake, once its caller has left; protected by Line.mu
 	joined  int             // the turn of the alarm when it began to wait
 	alarm   <-chan struct{} // closed while Redis is silent
 }
@@ -221,7 +222,7 @@ func (l *Line) quit(b *bundle, done <-chan struct{}, cause error) error {
 	case !sent:
 		return cause
 	}
-	time.AfterFunc(l.timeout, func() { l.forsake(b) })
+	l.expire(b)
 	return fmt.Errorf("%w: %w", ErrUnknown, cause)
 }
 
@@ -239,6 +240,15 @@ func (l *Line) leave(b *bundle, done <-chan struct{}) (over, sent bool) {
 		b.calls = nil
 	}
 	return false, b.sent
+}
+
+// expire makes forsake run later, unless the exchange ends first.
+func (l *Line) expire(b *bundle) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.Contains(l.aboard, b) {
+		b.late = time.AfterFunc(l.timeout, func() { l.forsake(b) })
+	}
 }
 
 // forsake ends the exchange that the bundle is still in, unless another caller waits for it.

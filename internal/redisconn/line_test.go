@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +27,69 @@ func lineOf(t testing.TB, url string, timeout time.Duration) *redisconn.Line {
 	l := redisconn.NewLine(redistest.Sure(redisconn.FromURL(url))(t), timeout)
 	t.Cleanup(l.Close)
 	return l
+}
+
+// A caller may ask how long a call took that it has left, while the reply arrives.
+func TestTookOfLeft(t *testing.T) {
+	is := redistest.Parallel(t)
+	server := redistest.Start(t)
+	l := line(t, server.URL())
+	list, other := redistest.Prefix(t), redistest.Dial(t, server.URL())
+	left := l.Start(redisconn.Command("BLPOP", list, 0))
+	until(t, other, "blocked_clients:1")
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	is.True(errors.Is(left.Wait(gone)[0].Err, redisconn.ErrUnknown))
+	answered := make(chan struct{})
+	go func() {
+		for left.Took() == 0 {
+			runtime.Gosched()
+		}
+		close(answered)
+	}()
+	redistest.Do(t, other, "LPUSH", list, "ends the wait")
+	<-answered
+}
+
+// Once a call is answered, the line keeps nothing of it, even if its caller had left.
+func TestLateReplyKeepsNothing(t *testing.T) {
+	is := redistest.Parallel(t)
+	arrived, goOn := make(chan struct{}), make(chan struct{})
+	server := redistest.Listen(t, func(c net.Conn) {
+		for words := range redistest.Requests(c) {
+			if words[0] == "SET" {
+				arrived <- struct{}{}
+				<-goOn
+			}
+			_, _ = c.Write([]byte("+OK\r\n"))
+		}
+	})
+	l := lineOf(t, server.URL(), time.Hour)
+	freed := make(chan struct{})
+	func() {
+		payload := make([]byte, 1<<20)
+		runtime.AddCleanup(&payload[0], func(freed chan struct{}) { close(freed) }, freed)
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() {
+			_, err := l.One(ctx, redisconn.Command("SET", "k", payload))
+			left <- err
+		}()
+		<-arrived
+		leave()
+		is.True(errors.Is(<-left, redisconn.ErrUnknown))
+	}()
+	close(goOn)
+	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t) // the reply to SET has come
+	redistest.Eventually(t, "the payload is freed", func() bool {
+		runtime.GC()
+		select {
+		case <-freed:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // The time that a call took doesn't include its wait for other calls on the line.

@@ -61,4 +61,8 @@ func (p *Pending) Wait(ctx context.Context) []Reply {
 
 // Took returns the time from sending the calls until all were answered, without the time that they
 // waited for others on the line. It is valid only after Wait has returned replies.
-func (p *Pending) Took() time.Duration { return p.bundle.took }
+func (p *Pending) Took() time.Duration {
+	p.line.mu.Lock() // the calls may still be in flight
+	defer p.line.mu.Unlock()
+	return p.bundle.took
+}

@@ -403,7 +403,7 @@ func (r *Router) learn(at string) {
 	r.errand.Go(func() {
 		err := r.ask(life, at)
 		refused := redisconn.Denied(err) || redisconn.UnknownCommand(err)
-		if refused {
+		if saysNothing(err) {
 			r.cluster.met.Store(true) // as in meet, which may not wait that long
 		}
 		r.cluster.asked(time.Now(), refused)
@@ -436,9 +436,15 @@ func (r *Router) meet(ctx context.Context, at string) error {
 		return nil
 	}
 	err := r.ask(ctx, at)
-	if redisconn.Answered(err) || errors.Is(err, errSlots) {
+	if saysNothing(err) {
 		r.cluster.met.Store(true)
 		return nil
 	}
 	return err
+}
+
+// saysNothing reports whether a server has answered, but the answer doesn't say whether it is in
+// cluster mode, and won't later.
+func saysNothing(err error) bool {
+	return redisconn.Answered(err) && redisconn.Postponed(err) == "" || errors.Is(err, errSlots)
 }

@@ -9,6 +9,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // shownName limits the shown part of a name.
@@ -79,7 +80,7 @@ func (m *model) sums() []string {
 	for _, q := range m.now.Queues {
 		sum.Waiting, sum.Scheduled, sum.Running, sum.Failed = sum.Waiting+q.Waiting, sum.Scheduled+q.Scheduled, sum.Running+q.Running, sum.Failed+q.Failed
 	}
-	first := headStyle.Render("worqr top") + fmt.Sprintf("  %s  %s  %d queues, %d workers", m.opts.Where, m.now.At.Format(time.TimeOnly), len(m.now.Queues), len(m.now.Workers))
+	first := headStyle.Render("worqr top") + fmt.Sprintf("  %s  %s  %s, %s", m.opts.Where, m.now.At.Format(time.TimeOnly), words.Counted(len(m.now.Queues), "queue"), words.Counted(len(m.now.Workers), "worker"))
 	if m.err != nil {
 		first += "  " + badStyle.Render("Redis can't be read: "+m.opts.Show(m.err.Error(), 100))
 	}
