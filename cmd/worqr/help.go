@@ -44,7 +44,7 @@ var details = map[string]string{
 	"bench": "Measures a Redis from here: the round trip, how fast tasks are enqueued, how fast no-op handlers process them, and how long a task takes from Enqueue to its handler on an idle queue. It loads Redis for a few seconds, so don't run it on a busy production Redis.",
 	"serve": "Serves the dashboard until Ctrl-C. While Redis is down, it still answers, and says so. It reads Redis only while a page is open. Actions are logged. To put it behind your own login, mount package dash in your service.",
 	"completion": "Prints a script that completes commands, flags and names of queues. Bash: source <(worqr completion bash). Zsh: source <(worqr completion zsh), after compinit. Fish: worqr completion fish | source. " +
-		"Names of queues are read from the Redis at $REDIS_URL, within a second.",
+		"Names of queues come from the Redis at $REDIS_URL, unless it takes longer than a second to answer.",
 }
 
 // withDetails adds them to kong's help.
