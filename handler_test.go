@@ -237,6 +237,11 @@ func TestJSONHandler(t *testing.T) {
 	})
 	task := &worqr.Task{Payload: []byte(" {\"a\":1}\r\n\t ")} // space doesn't matter
 	is.Equal(handle(t.Context(), task), own)                  // the error itself
+}
+
+// A handler that could only fail isn't made.
+func TestBadHandlers(t *testing.T) {
+	t.Parallel()
 	panics(t, "no function", func() { worqr.JSON[int](nil) })
 	panics(t, "no handlers", func() { worqr.Mux(nil) })
 	panics(t, "no program", func() { worqr.Command("") })

@@ -127,7 +127,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 	rows, lost, err := c.wait(ctx, con, f, paused)
 	late := err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if err != nil && !late {
-		con.say("the queues stay paused; to start their tasks again, use: worqr resume %s", strings.Join(shellQuotedAll(c.Queues), " "))
+		con.say("the queues stay paused; to start their tasks again, use: worqr resume %s", strings.Join(shellQuotedAll(paused), " "))
 		return err
 	}
 	for _, row := range rows {

@@ -37,7 +37,7 @@ type failures struct {
 	policy  FailurePolicy
 	retries logs.Limiter
 	finals  logs.Limiter
-	ended   logs.Limiter
+	ignored logs.Limiter
 	late    logs.Limiter
 	panics  logs.Limiter
 	stuck   logs.Limiter
@@ -61,7 +61,7 @@ func newFailures(log *logs.Log, policy FailurePolicy) *failures {
 		log: log, policy: policy, known: map[place]bool{},
 		retries: logs.Limiter{Say: log.Warn, What: "worqr: more tasks failed and will be retried", Each: each, All: all},
 		finals:  logs.Limiter{Say: log.Error, What: "worqr: more tasks failed for good", Each: each, All: all},
-		ended:   logs.Limiter{Say: log.Warn, What: "worqr: more handlers returned errors after they had ended their tasks", Each: each, All: all},
+		ignored: logs.Limiter{Say: log.Warn, What: "worqr: more handlers returned errors after they had ended their tasks", Each: each, All: all},
 		late:    logs.Limiter{Say: log.Warn, What: "worqr: more tasks expired before they started", Each: expiredLines, All: all},
 		panics:  logs.Limiter{Say: log.Error, What: "worqr: more handlers panicked", Each: panics, All: panics},
 		stuck:   logs.Limiter{Say: log.Error, What: "worqr: more handlers didn't return after their context ended; their slots go to other tasks", Each: stuckLines, All: stuckLines},
@@ -87,9 +87,9 @@ func (f *failures) final(t *Attempt, kind store.Kind, text string) {
 	}
 }
 
-// after logs the error of a handler that had already ended its task, so it changes nothing.
-func (f *failures) after(t *Attempt, text string) {
-	if f.tells(&f.ended, t) {
+// moot logs the error of a handler that had already ended its task, so it changes nothing.
+func (f *failures) moot(t *Attempt, text string) {
+	if f.tells(&f.ignored, t) {
 		f.log.Warn("worqr: handler returned an error after it had ended its task", t.named("err", text)...)
 	}
 }
@@ -130,7 +130,7 @@ func (f *failures) first(at place) bool {
 
 // flush logs the counts of suppressed lines.
 func (f *failures) flush() {
-	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.ended, &f.late, &f.panics, &f.stuck} {
+	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.ignored, &f.late, &f.panics, &f.stuck} {
 		l.Flush()
 	}
 }

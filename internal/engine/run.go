@@ -230,9 +230,9 @@ func (r *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
 	}
 	r.queue.counts.Failures.Add(1)
 	switch {
-	case j.panicked != nil:
-	case errors.Is(cause, context.Canceled):
-		e.failures.after(r.task, j.text)
+	case j.panicked != nil: // logged above
+	case errors.Is(cause, context.Canceled): // the handler has ended the task
+		e.failures.moot(r.task, j.text)
 	case j.Verb == store.Retry:
 		e.failures.retried(r.task, j.text, j.Delay)
 	}

@@ -222,11 +222,11 @@ func (l *Line) quit(b *bundle, done <-chan struct{}, cause error) error {
 	case !sent:
 		return cause
 	}
-	l.expire(b)
 	return fmt.Errorf("%w: %w", ErrUnknown, cause)
 }
 
-// leave records that the caller of the bundle has left, unless it is answered.
+// leave records that the caller of the bundle has left, unless it is answered. If it was sent,
+// forsake runs later, unless the exchange ends first.
 func (l *Line) leave(b *bundle, done <-chan struct{}) (over, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,19 +236,13 @@ func (l *Line) leave(b *bundle, done <-chan struct{}) (over, sent bool) {
 	default:
 	}
 	b.gone = true
-	if !b.sent {
+	switch {
+	case !b.sent:
 		b.calls = nil
-	}
-	return false, b.sent
-}
-
-// expire makes forsake run later, unless the exchange ends first.
-func (l *Line) expire(b *bundle) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if slices.Contains(l.aboard, b) {
+	case slices.Contains(l.aboard, b):
 		b.late = time.AfterFunc(l.timeout, func() { l.forsake(b) })
 	}
+	return false, b.sent
 }
 
 // forsake ends the exchange that the bundle is still in, unless another caller waits for it.

@@ -351,8 +351,8 @@ func TestPlainAfterLoss(t *testing.T) {
 	}
 }
 
-// A cluster whose nodes don't report the owners, for whatever reason, is used, even if they always take longer for
-// that than a call waits for a connection.
+// A cluster whose nodes don't report the owners, for whatever reason, is used, even if they always
+// take longer for that than a call waits for a connection.
 func TestSlowRefusal(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]string{
