@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"hash"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -14,10 +15,10 @@ import (
 // may have changed. Without a value, it uses more instants.
 func (s *Spec) Print() string {
 	h := sha1.New()
-	value, plain := valueOf(s.Schedule)
-	if plain {
+	far, closer := instants()
+	if value, plain := valueOf(s.Schedule); plain {
 		h.Write(value)
-		s.sample(h, instants)
+		s.sample(h, far)
 	} else {
 		s.sample(h, closer)
 	}
@@ -53,10 +54,11 @@ func write(h hash.Hash, n int64) {
 	h.Write(b[:])
 }
 
-// instants are the instants at which Print samples a schedule, in order: each hour of a week in
+// instants returns the instants at which Print samples a schedule, in order: each hour of a week in
 // which clocks change, each day of a year, and each month of several years. closer adds more of
 // such weeks and years, each minute of a day and each second of a minute.
-var instants, closer = func() (far, all []time.Time) {
+var instants = sync.OnceValues(func() (far, closer []time.Time) {
+	var all []time.Time
 	each := func(from time.Time, n int, step time.Duration) {
 		for i := range n {
 			all = append(all, from.Add(time.Duration(i)*step))
@@ -81,7 +83,7 @@ var instants, closer = func() (far, all []time.Time) {
 	each(day(2025, 6, 3), 24*60, time.Minute)
 	each(day(2025, 6, 3).Add(9*time.Hour), 60, time.Second)
 	return far, inOrder()
-}()
+})
 
 // sample writes the times after the instants. A time that is also after the next instant is
 // requested once.

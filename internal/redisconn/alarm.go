@@ -14,7 +14,6 @@ type alarm struct {
 	on    bool        // the timer runs
 	due   time.Time   // when it runs out
 	turns int         // how often it has run out
-	rings chan struct{}
 }
 
 // turnsOfLimit is how often the timer runs out within the limit. Callers may wait longer by one
@@ -22,13 +21,13 @@ type alarm struct {
 const turnsOfLimit = 16
 
 func newAlarm(limit time.Duration, alive *life) alarm {
-	return alarm{limit: limit, alive: alive, rings: make(chan struct{})}
+	return alarm{limit: limit, alive: alive}
 }
 
 // expectLocked records that a bundle begins to wait.
 func (l *Line) expectLocked(b *bundle) {
 	a := &l.alarm
-	b.joined, b.alarm = a.turns, a.rings
+	b.joined = a.turns
 	if a.on {
 		return
 	}
@@ -52,14 +51,23 @@ func (l *Line) turn() {
 		return
 	}
 	if a.alive.since() >= a.limit {
-		close(a.rings)
-		a.rings = make(chan struct{})
+		l.ringLocked()
 	}
 	now, step := time.Now(), a.limit/turnsOfLimit
 	if a.due = a.due.Add(step); a.due.Before(now) {
 		a.due = now.Add(step)
 	}
 	a.timer.Reset(a.due.Sub(now))
+}
+
+// ringLocked wakes the callers, to see whether they may go on waiting.
+func (l *Line) ringLocked() {
+	for _, all := range [...]*batch{l.now, l.next} {
+		if all != nil && all.wake != nil {
+			close(all.wake)
+			all.wake = make(chan struct{})
+		}
+	}
 }
 
 // muteLocked stops the timer of a line that is closed and isn't busy. It would keep the line in
@@ -72,11 +80,15 @@ func (l *Line) muteLocked() {
 }
 
 // mayWait reports whether the caller of a bundle that the alarm has woken must go on waiting, and
-// if so, for what. Once the bundle is sent, the exchange has its own timeout. The alarm may have
-// rung long before the caller looks.
-func (l *Line) mayWait(b *bundle) (alarm <-chan struct{}, may bool) {
+// if so, for what. Otherwise, the bundle is dropped. Once it's sent, the exchange has its own
+// timeout. The alarm may have rung long before the caller looks.
+func (l *Line) mayWait(b *bundle) (wake <-chan struct{}, may bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := &l.alarm
-	return a.rings, b.sent || a.turns-b.joined <= turnsOfLimit || a.alive.since() < a.limit
+	if b.sent || b.batch.over.Load() || a.turns-b.joined <= turnsOfLimit || a.alive.since() < a.limit {
+		return b.batch.wake, true
+	}
+	b.dropLocked()
+	return nil, false
 }

@@ -1,10 +1,13 @@
 package redisconn_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -76,4 +79,42 @@ func TestAlarmEnds(t *testing.T) {
 	is.True(l.Alarmed())
 	l.Close()
 	is.True(!l.Alarmed())
+}
+
+// While a call is being sent, its caller doesn't leave, however long Redis is silent: if its context
+// can't end, the payload belongs to the caller again as soon as the call returns.
+func TestAlarmWhileSending(t *testing.T) {
+	is := redistest.Parallel(t)
+	const timeout, limit, size = 200 * time.Millisecond, 450 * time.Millisecond, 4 << 20
+	arrived := make(chan string, 1)
+	server := redistest.Listen(t, func(c net.Conn) {
+		for words := range redistest.Requests(&halting{Conn: c, after: size / 2, halt: 3 * limit}) {
+			if words[0] == "SET" {
+				arrived <- words[2]
+			}
+			_, _ = c.Write([]byte("+OK\r\n"))
+		}
+	})
+	l := lineOf(t, server.URL(), timeout)
+	payload := bytes.Repeat([]byte("a"), size)
+	_, err := l.One(context.Background(), redisconn.Command("SET", "k", payload))
+	clear(payload)
+	is.NoErr(err)
+	is.Equal(strings.Count(<-arrived, "a"), size)
+}
+
+// A halting connection stops reading once, for a while.
+type halting struct {
+	net.Conn
+	after int // bytes
+	halt  time.Duration
+}
+
+func (c *halting) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.after -= n; c.after <= 0 && c.halt > 0 {
+		time.Sleep(c.halt)
+		c.halt = 0
+	}
+	return n, err
 }

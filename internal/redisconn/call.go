@@ -1,24 +1,33 @@
 package redisconn
 
 import (
+	"context"
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
 	"strings"
+	"sync"
 
 	"github.com/gomodule/redigo/redis"
 )
 
-// A Script is a Lua script with its digest.
-type Script struct{ src, sha string }
+// A Script is a Lua script.
+type Script struct{ source, digest func() string }
 
-func NewScript(src string) *Script {
-	sum := sha1.Sum([]byte(src))
-	return &Script{src, hex.EncodeToString(sum[:])}
+// NewScript returns a script. source is called when the script is first used, and whenever Redis
+// doesn't know it: a program that has a hundred scripts builds those that it uses, and keeps none.
+func NewScript(source func() string) *Script {
+	return &Script{source, sync.OnceValue(func() string { return Digest(source()) })}
 }
 
-// SHA returns the digest that identifies the script in Redis.
-func (s *Script) SHA() string { return s.sha }
+// Digest returns the digest that identifies a script in Redis.
+func (s *Script) Digest() string { return s.digest() }
+
+// Digest returns the digest of a script's source.
+func Digest(source string) string {
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:])
+}
 
 // Call returns the call of the script with the given keys and arguments.
 func (s *Script) Call(keys []string, args ...any) Call {
@@ -33,14 +42,14 @@ func (s *Script) Call(keys []string, args ...any) Call {
 // for more. Append the keys and arguments, then pass the result to CallOf.
 func (s *Script) Begin(keys, room int) []any {
 	all := make([]any, 0, 2+keys+room)
-	return append(all, s.sha, keys)
+	return append(all, s.digest(), keys)
 }
 
 // CallOf returns the call with the arguments that Begin started.
 func (s *Script) CallOf(all []any) Call { return Call{name: evalsha, args: all, script: s} }
 
 // A Call is one command. Byte slices among its arguments must not change until Redis has received
-// them, which may be after Do has returned.
+// them, which may be after Do has returned, if its context can end.
 type Call struct {
 	name   string
 	args   []any
@@ -72,18 +81,26 @@ func (c *Call) size() (n int) {
 	return n
 }
 
-// Copy returns copies of byte slices as arguments, in a single allocation.
-func Copy(args [][]byte) []any {
+// Payloads returns byte slices as the arguments of a call with ctx, after which they may change. If
+// ctx can end, it copies them, in a single allocation: the connection may read them for longer.
+func Payloads(ctx context.Context, all [][]byte) []any {
+	args := make([]any, len(all))
+	if ctx.Done() == nil {
+		for i, b := range all {
+			args[i] = b
+		}
+		return args
+	}
 	size := 0
-	for _, a := range args {
-		size += len(a)
+	for _, b := range all {
+		size += len(b)
 	}
-	all, copies := make([]byte, 0, size), make([]any, len(args))
-	for i, a := range args {
-		all = append(all, a...)
-		copies[i] = all[len(all)-len(a) : len(all) : len(all)]
+	copied := make([]byte, 0, size)
+	for i, b := range all {
+		copied = append(copied, b...)
+		args[i] = copied[len(copied)-len(b) : len(copied) : len(copied)]
 	}
-	return copies
+	return args
 }
 
 // A Reply is Redis's answer: a value, an error reply (a redis.Error), or the reason why there is

@@ -52,7 +52,7 @@ func TestUnknownCommands(t *testing.T) {
 	is.True(!strings.Contains(err.Error(), "canary"))
 	l := line(t, server.URL())
 	for _, call := range []redisconn.Call{
-		redisconn.Command("LPUSH", "list", "canary"), redisconn.NewScript("return 1").Call([]string{"list"}, "canary"),
+		redisconn.Command("LPUSH", "list", "canary"), redisconn.NewScript(func() string { return "return 1" }).Call([]string{"list"}, "canary"),
 	} {
 		_, err := l.One(t.Context(), call)
 		is.True(err != nil && strings.Contains(err.Error(), "unknown command"))

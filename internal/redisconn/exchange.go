@@ -21,7 +21,7 @@ func (l *Line) owed() bool {
 		l.mu.Unlock()
 		return true
 	}
-	l.busy, l.under, l.aboard = false, false, nil
+	l.busy, l.under, l.now = false, false, nil
 	closed, idle := l.closed, l.idle
 	l.idle = nil
 	if closed {
@@ -38,22 +38,23 @@ func (l *Line) owed() bool {
 	return false
 }
 
-// begin starts an exchange on the line, which the caller owns, and returns a channel that is closed
-// when it has ended. A goroutine dials and receives.
+// begin starts the exchange of a bundle for which the caller owns the line, and returns a channel to
+// wait for. A goroutine dials and receives.
 func (l *Line) begin(b *bundle) <-chan struct{} {
-	batch := &batch{bundles: []*bundle{b}, done: make(chan struct{})}
+	wake := make(chan struct{})
 	l.mu.Lock()
+	l.now.wake = wake
 	l.expectLocked(b)
 	l.mu.Unlock()
 	begun := l.connected()
 	sent := false
 	if begun {
-		l.load(batch.bundles)
+		l.load()
 		sent = l.send()
 	}
 	go func() {
 		if !begun {
-			l.exchange(batch.bundles)
+			l.exchange()
 		} else {
 			if sent {
 				l.receive()
@@ -61,36 +62,49 @@ func (l *Line) begin(b *bundle) <-chan struct{} {
 			l.settle()
 		}
 		l.rest()
-		close(batch.done)
 		l.run()
 	}()
-	return batch.done
+	return wake
 }
 
 // run makes exchanges as long as callers gather.
 func (l *Line) run() {
 	for l.owed() {
 		l.mu.Lock()
-		batch := l.next
-		l.next, l.under, l.shared = nil, true, len(batch.bundles) > 1
+		l.now, l.next = l.next, nil
+		n := len(l.now.bundles)
+		l.under, l.shared = true, n > 1
 		l.mu.Unlock()
-		l.exchange(batch.bundles)
+		l.exchange()
 		l.rest()
-		close(batch.done)
-		l.gather(len(batch.bundles))
+		l.gather(n)
 	}
 }
 
-// rest records that an exchange has ended.
+// rest records that an exchange has ended, and wakes its callers.
 func (l *Line) rest() {
 	l.mu.Lock()
-	for _, b := range l.aboard {
-		if b.took = l.took; b.late != nil {
+	ended := l.now
+	l.under, l.now = false, nil
+	if ended == nil {
+		l.mu.Unlock()
+		return
+	}
+	for _, b := range ended.bundles {
+		if b.away {
+			b.took = l.took
+		}
+		if b.late != nil {
 			b.late.Stop() // it would keep the calls and replies in memory
 		}
+		if b.ended != nil {
+			close(b.ended)
+		}
 	}
-	l.under, l.aboard = false, nil
+	ended.bundles = nil // a caller that keeps its bundle doesn't keep the others
+	ended.over.Store(true)
 	l.mu.Unlock()
+	close(ended.wake) // the alarm doesn't replace it anymore
 }
 
 // gather lets the callers that were just answered join the next exchange.
@@ -109,29 +123,28 @@ func (l *Line) gather(n int) {
 // patience is how many times gather yields to other goroutines.
 const patience = 4
 
-// exchange sends the calls of a batch and receives the replies.
-func (l *Line) exchange(bundles []*bundle) {
+// exchange sends the calls of the current batch and receives the replies.
+func (l *Line) exchange() {
 	if err := l.connect(); err != nil {
-		for _, b := range bundles {
+		for _, b := range l.now.bundles {
 			copy(b.replies, fail(len(b.replies), err))
 		}
 		return
 	}
-	l.load(bundles)
+	l.load()
 	l.roundTrip()
 	l.settle()
 }
 
 // load makes a pipeline of the calls whose callers still wait.
-func (l *Line) load(bundles []*bundle) {
+func (l *Line) load() {
 	l.mu.Lock()
-	l.aboard = bundles
-	for _, b := range bundles {
+	for _, b := range l.now.bundles {
 		b.sent = !b.gone
 	}
 	l.mu.Unlock()
 	l.pipe.timeout = l.timeout
-	for _, b := range bundles {
+	for _, b := range l.now.bundles {
 		if !b.sent {
 			continue
 		}
@@ -186,10 +199,13 @@ func (l *Line) send() bool {
 
 // depart records that the calls of the exchange were sent, and notifies those that wait for it.
 func (l *Line) depart() {
+	if l.now == nil {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, b := range l.aboard {
-		if b.away = true; b.tell != nil {
+	for _, b := range l.now.bundles {
+		if b.away = b.sent; b.away && b.tell != nil { // none is while the connection is checked
 			b.tell()
 		}
 	}

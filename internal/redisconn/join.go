@@ -101,7 +101,7 @@ func (cmd *command) args() []any {
 	}
 	all := append(make([]any, 0, len(first.args)+cmd.tail), first.args...)
 	if cmd.whole {
-		all[0] = first.script.src
+		all[0] = first.script.source()
 	}
 	for _, c := range cmd.calls {
 		all = append(all, c.tail...)

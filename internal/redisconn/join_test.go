@@ -15,11 +15,13 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-var push = redisconn.NewScript("for i = 2, #ARGV do redis.call('RPUSH', KEYS[1], ARGV[i]) end return #ARGV - 1")
+var push = redisconn.NewScript(func() string {
+	return "for i = 2, #ARGV do redis.call('RPUSH', KEYS[1], ARGV[i]) end return #ARGV - 1"
+})
 
 // pushes returns the call that pushes three payloads of a caller.
 func pushes(i int) redisconn.Call {
-	return push.Call([]string{"k"}, "first").Head().Call(redisconn.Copy([][]byte{
+	return push.Call([]string{"k"}, "first").Head().Call(redisconn.Payloads(context.Background(), [][]byte{
 		fmt.Append(nil, i, "/0"), fmt.Append(nil, i, "/1"), fmt.Append(nil, i, "/2")}))
 }
 
@@ -147,7 +149,7 @@ func TestJoinBounds(t *testing.T) {
 	c := redistest.Dial(t, server.URL())
 	head := push.Call([]string{"k"}, "first").Head()
 	many := func(n, size int) redisconn.Call {
-		return head.Call(redisconn.Copy(slices.Repeat([][]byte{make([]byte, size)}, n)))
+		return head.Call(redisconn.Payloads(context.Background(), slices.Repeat([][]byte{make([]byte, size)}, n)))
 	}
 	if _, err := l.One(t.Context(), many(1, 1)); err != nil { // loads the script
 		t.Fatal(err)
@@ -162,8 +164,8 @@ func TestJoinBounds(t *testing.T) {
 		"small":           {[]redisconn.Call{many(1, 60<<10), many(1, 60<<10), many(1, 60<<10), many(1, 60<<10)}, 1},
 		"large":           {[]redisconn.Call{many(1, 200<<10), many(1, 200<<10), many(1, 200<<10)}, 3},
 		"alone":           {[]redisconn.Call{many(1, 1<<20), many(1, 1)}, 2},
-		"other keys":      {[]redisconn.Call{many(1, 1), push.Call([]string{"l"}, "first").Head().Call(redisconn.Copy([][]byte{nil}))}, 2},
-		"other arguments": {[]redisconn.Call{many(1, 1), push.Call([]string{"k"}, "second").Head().Call(redisconn.Copy([][]byte{nil}))}, 2},
+		"other keys":      {[]redisconn.Call{many(1, 1), push.Call([]string{"l"}, "first").Head().Call(redisconn.Payloads(context.Background(), [][]byte{nil}))}, 2},
+		"other arguments": {[]redisconn.Call{many(1, 1), push.Call([]string{"k"}, "second").Head().Call(redisconn.Payloads(context.Background(), [][]byte{nil}))}, 2},
 		"no head":         {[]redisconn.Call{many(1, 1), push.Call([]string{"k"}, "first", "x")}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

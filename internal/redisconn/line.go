@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -58,7 +59,7 @@ type Line struct {
 	made   time.Time     // when conn was made; zero until it has answered, and after an exchange in which it broke
 	busy   bool          // some goroutine makes exchanges
 	under  bool          // an exchange is in progress
-	aboard []*bundle     // the calls of the current exchange
+	now    *batch        // of the current exchange; nil if that only connects; changed only by the exchange
 	next   *batch        // for the next exchange; nil if no call waits
 	shared bool          // the last exchange had several callers
 	idle   chan struct{} // closed when the line becomes idle; nil if nobody waits for that
@@ -68,24 +69,38 @@ type Line struct {
 	alarm  alarm
 }
 
-// A batch holds the calls of one exchange.
+// A batch holds the calls of one exchange. A single channel wakes its callers, whatever they have to
+// see to, since receiving costs much less than selecting.
 type batch struct {
-	bundles []*bundle
-	done    chan struct{}
+	bundles []*bundle     // nil once the exchange has ended; protected by Line.mu until it begins
+	over    atomic.Bool   // the exchange has ended
+	wake    chan struct{} // closed then, and when the alarm rings; replaced if callers may go on waiting; protected by Line.mu
+	first   [1]*bundle    // room for bundles
+}
+
+// newBatch returns a batch of one bundle, whose caller makes the exchange itself.
+func newBatch(b *bundle) *batch {
+	all := &batch{first: [1]*bundle{b}}
+	all.bundles = all.first[:]
+	b.batch = all
+	return all
 }
 
 // A bundle holds the calls of one caller.
 type bundle struct {
 	calls   []Call
 	replies []Reply
-	sent    bool   // or about to be sent; protected by Line.mu
-	gone    bool   // its caller has left, so it isn't sent; protected by Line.mu
-	away    bool   // it was sent; protected by Line.mu
-	tell    func() // called when it was sent, unless nil; protected by Line.mu
-	took    time.Duration
-	late    *time.Timer     // calls forsake, once its caller has left; protected by Line.mu
-	joined  int             // the turn of the alarm when it began to wait
-	alarm   <-chan struct{} // closed while Redis is silent
+	batch   *batch
+
+	// The fields below are protected by Line.mu.
+	sent   bool   // or about to be sent
+	gone   bool   // its caller has left, so it isn't sent
+	away   bool   // it was sent
+	tell   func() // called when it was sent, unless nil
+	took   time.Duration
+	late   *time.Timer   // calls forsake, once its caller has left
+	ended  chan struct{} // closed when the exchange has ended, unless nil
+	joined int           // the turn of the alarm when it began to wait
 }
 
 // NewLine returns a Line over connections made by dial. A call fails when Redis has given no sign
@@ -115,8 +130,9 @@ func (l *Line) Verified() *Line {
 	return l
 }
 
-// Do makes the calls in one exchange and returns a reply for each. It blocks
-// until all have been answered or have failed, or until ctx ends.
+// Do makes the calls in one exchange and returns a reply for each. It blocks until all have been
+// answered or have failed, or until ctx ends. If ctx can't end, nothing reads the arguments after Do
+// has returned.
 func (l *Line) Do(ctx context.Context, calls ...Call) []Reply {
 	b := &bundle{calls: calls, replies: make([]Reply, len(calls))}
 	if err := l.do(ctx, b); err != nil {
@@ -166,56 +182,75 @@ func (l *Line) do(ctx context.Context, b *bundle) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if ctx.Done() == nil && l.own() {
-		if !l.connected() {
-			return l.wait(ctx, b, l.begin(b))
-		}
-		l.exchange([]*bundle{b})
-		if l.owed() {
-			go l.run()
-		}
-		return nil
-	}
-	done, err := l.join(b)
-	if err != nil {
+	wake, err := l.enter(b, ctx.Done() == nil)
+	switch {
+	case err != nil:
 		return err
+	case wake != nil:
+		return l.wait(ctx, b, wake)
+	case !l.connected():
+		return l.wait(ctx, b, l.begin(b))
 	}
-	return l.wait(ctx, b, done)
+	l.exchange()
+	if l.owed() {
+		go l.run()
+	}
+	return nil
 }
 
-// own takes the line if it is free. The caller must then make an exchange and call owed.
-func (l *Line) own() bool {
+// enter adds the bundle to the next exchange, and returns a channel to wait for. If the line is free
+// and the caller can make the exchange itself, enter takes the line for it, and returns no channel;
+// the caller must then call owed.
+func (l *Line) enter(b *bundle, itself bool) (wake <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.busy || l.closed {
-		return false
+	switch {
+	case l.closed:
+		return nil, ErrClosed
+	case !l.busy && itself:
+		l.busy, l.under, l.shared, l.now = true, true, false, newBatch(b)
+		return nil, nil
+	case !l.busy:
+		l.busy = true
+		go l.run()
 	}
-	l.busy, l.under, l.shared = true, true, false
-	return true
+	if l.next == nil {
+		l.next = &batch{wake: make(chan struct{})}
+	}
+	b.batch = l.next
+	l.next.bundles = append(l.next.bundles, b)
+	l.expectLocked(b)
+	return l.next.wake, nil
 }
 
 // wait waits until the bundle is answered, ctx ends, or it can't be sent since Redis is silent.
-func (l *Line) wait(ctx context.Context, b *bundle, done <-chan struct{}) error {
-	for alarm := b.alarm; ; {
-		select {
-		case <-done:
+func (l *Line) wait(ctx context.Context, b *bundle, wake <-chan struct{}) error {
+	for {
+		if ctx.Done() == nil {
+			<-wake
+		} else {
+			select {
+			case <-wake:
+			case <-ctx.Done():
+				return l.quit(b, context.Cause(ctx))
+			}
+		}
+		if b.batch.over.Load() {
 			return nil
-		case <-ctx.Done():
-			return l.quit(b, done, context.Cause(ctx))
-		case <-alarm:
 		}
-		var may bool
-		if alarm, may = l.mayWait(b); !may {
-			return l.quit(b, done, fmt.Errorf("no reply within %v: %w", l.timeout, os.ErrDeadlineExceeded))
+		next, may := l.mayWait(b)
+		if !may {
+			return fmt.Errorf("no reply within %v: %w", l.timeout, os.ErrDeadlineExceeded)
 		}
+		wake = next
 	}
 }
 
 // quit makes the caller of a bundle leave. An unsent bundle is dropped immediately, however long
 // the current exchange takes. The cause of a context is user code: its methods may use the line, so
 // none is called under the lock.
-func (l *Line) quit(b *bundle, done <-chan struct{}, cause error) error {
-	over, sent := l.leave(b, done)
+func (l *Line) quit(b *bundle, cause error) error {
+	over, sent := l.leave(b)
 	switch {
 	case over:
 		return nil
@@ -227,23 +262,23 @@ func (l *Line) quit(b *bundle, done <-chan struct{}, cause error) error {
 
 // leave records that the caller of the bundle has left, unless it is answered. If it was sent,
 // forsake runs later, unless the exchange ends first.
-func (l *Line) leave(b *bundle, done <-chan struct{}) (over, sent bool) {
+func (l *Line) leave(b *bundle) (over, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	select {
-	case <-done: // both were ready
-		return true, b.sent
-	default:
-	}
-	b.gone = true
 	switch {
-	case !b.sent:
-		b.calls = nil
-	case slices.Contains(l.aboard, b):
+	case b.batch.over.Load(): // both had happened
+		return true, b.sent
+	case b.sent:
+		b.gone = true
 		b.late = time.AfterFunc(l.timeout, func() { l.forsake(b) })
+	default:
+		b.dropLocked()
 	}
 	return false, b.sent
 }
+
+// dropLocked records that the caller of an unsent bundle has left. Nothing reads its calls anymore.
+func (b *bundle) dropLocked() { b.gone, b.calls = true, nil }
 
 // forsake ends the exchange that the bundle is still in, unless another caller waits for it.
 // Otherwise, a large reply that keeps coming and that no caller wants would delay later calls and
@@ -251,31 +286,11 @@ func (l *Line) leave(b *bundle, done <-chan struct{}) (over, sent bool) {
 func (l *Line) forsake(b *bundle) {
 	waits := func(b *bundle) bool { return !b.gone }
 	l.mu.Lock()
-	conn, forsaken := l.conn, slices.Contains(l.aboard, b) && !slices.ContainsFunc(l.aboard, waits)
+	conn, forsaken := l.conn, l.now == b.batch && !slices.ContainsFunc(b.batch.bundles, waits)
 	l.mu.Unlock()
 	if conn != nil && forsaken {
 		Interrupt(conn)
 	}
-}
-
-// join adds the bundle to the next exchange, and returns a channel that is closed when that has
-// ended.
-func (l *Line) join(b *bundle) (<-chan struct{}, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return nil, ErrClosed
-	}
-	if !l.busy {
-		l.busy = true
-		go l.run()
-	}
-	if l.next == nil {
-		l.next = &batch{done: make(chan struct{})}
-	}
-	l.next.bundles = append(l.next.bundles, b)
-	l.expectLocked(b)
-	return l.next.done, nil
 }
 
 // Free reports whether the line has no other users at present: a call made now would be sent alone.

@@ -140,7 +140,7 @@ func TestScripts(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l := line(t, server.URL())
-	s := redisconn.NewScript("return ARGV[1]")
+	s := redisconn.NewScript(func() string { return "return ARGV[1]" })
 	c := redistest.Dial(t, server.URL())
 	for range 3 {
 		replies := l.Do(t.Context(), s.Call(nil, "a"), redisconn.Command("ECHO", "b"), s.Call([]string{"k"}, "c"))

@@ -9,7 +9,7 @@ import (
 type Pending struct {
 	line   *Line
 	bundle bundle
-	done   <-chan struct{}
+	wake   <-chan struct{}
 	err    error // set instead of a bundle
 }
 
@@ -17,10 +17,8 @@ type Pending struct {
 // users and is connected, the calls have been sent when Start returns.
 func (l *Line) Start(calls ...Call) *Pending {
 	p := &Pending{line: l, bundle: bundle{calls: calls, replies: make([]Reply, len(calls))}}
-	if l.own() {
-		p.done = l.begin(&p.bundle)
-	} else {
-		p.done, p.err = l.join(&p.bundle)
+	if p.wake, p.err = l.enter(&p.bundle, true); p.wake == nil && p.err == nil {
+		p.wake = l.begin(&p.bundle)
 	}
 	return p
 }
@@ -30,7 +28,15 @@ func (p *Pending) Done() <-chan struct{} {
 	if p.err != nil {
 		return over
 	}
-	return p.done
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	switch b := &p.bundle; {
+	case b.batch.over.Load():
+		return over
+	case b.ended == nil:
+		b.ended = make(chan struct{})
+	}
+	return p.bundle.ended
 }
 
 // Sent reports whether the calls have been sent. If they still wait for others on the line, f is
@@ -51,7 +57,7 @@ func (p *Pending) Sent(f func()) bool {
 func (p *Pending) Wait(ctx context.Context) []Reply {
 	err := p.err
 	if err == nil {
-		err = p.line.wait(ctx, &p.bundle, p.done)
+		err = p.line.wait(ctx, &p.bundle, p.wake)
 	}
 	if err != nil {
 		return fail(len(p.bundle.replies), err) // quit has dropped the calls

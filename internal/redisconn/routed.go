@@ -62,7 +62,7 @@ func (c *Call) Asking() (calls []Call, ok bool) {
 		}
 		// With the source: the node is asked only once, and might not know the digest.
 		call.name, call.script, call.args = "EVAL", nil, slices.Clone(c.args)
-		call.args[0] = c.script.src
+		call.args[0] = c.script.source()
 	}
 	call.head = nil
 	return []Call{Command("ASKING"), call}, true

@@ -14,7 +14,7 @@ import (
 // A call's first key, or the hint of a call without keys, determines its node.
 func TestCallKey(t *testing.T) {
 	t.Parallel()
-	script := redisconn.NewScript("return 1")
+	script := redisconn.NewScript(func() string { return "return 1" })
 	for want, call := range map[string]redisconn.Call{
 		"k1": redisconn.Command("GET", "k1"),
 		"k2": script.Call([]string{"k2", "other"}, "a"),
@@ -124,7 +124,7 @@ func TestAsking(t *testing.T) {
 	get := redisconn.Command("GET", "k")
 	calls, ok := get.Asking()
 	is.True(ok && len(calls) == 2)
-	script := redisconn.NewScript("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+	script := redisconn.NewScript(func() string { return "return redis.call('INCRBY', KEYS[1], ARGV[1])" })
 	key := redistest.Prefix(t) + ":{1}"
 	two := script.Call([]string{key, key + "b"}, 1)
 	_, ok = two.Asking()

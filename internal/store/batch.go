@@ -64,7 +64,7 @@ func (b Batch) Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads [][
 	sent := 0
 	for rest := payloads; len(rest) > 0; {
 		n := firstPage(rest)
-		call := stage.call(q, "batch", b.ID, "before", sent, "ttl", stageTTL.Milliseconds(), "payload", redisconn.Copy(rest[:n]))
+		call := stage.call(q, "batch", b.ID, "before", sent, "ttl", stageTTL.Milliseconds(), "payload", redisconn.Payloads(ctx, rest[:n]))
 		if _, _, err := surely(ctx, r, call); err != nil {
 			b.abandon(ctx, r, q)
 			return false, NotEnqueued(err)

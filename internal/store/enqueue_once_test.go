@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ var _ = probed("enqueue_once",
 
 func enqueuesOnce(nonce string, p ...string) func(*env) string {
 	return func(e *env) string {
-		fresh, _, err := EnqueueOnce(e.ctx, e.line, e.q, nonce, time.Hour, redisconn.Copy(payloads(p...)))
+		fresh, _, err := EnqueueOnce(e.ctx, e.line, e.q, nonce, time.Hour, redisconn.Payloads(context.Background(), payloads(p...)))
 		switch {
 		case err != nil:
 			return refused(err)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func enqueues(p ...string) func(*env) string {
 		if e.back == nil {
 			e.back = NewBack(e.q)
 		}
-		_, err := e.back.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(p...)))
+		_, err := e.back.Enqueue(e.ctx, topology.Over(e.line), redisconn.Payloads(context.Background(), payloads(p...)))
 		return said(err, "ok")
 	}
 }
@@ -59,7 +60,7 @@ func TestEnqueue(t *testing.T) {
 // A caller that adds to a queue learns whether it was alone: nothing waited, and no worker serves it.
 func TestAlone(t *testing.T) {
 	t.Parallel()
-	one := redisconn.Copy(payloads("a"))
+	one := redisconn.Payloads(context.Background(), payloads("a"))
 	for verb, add := range map[string]func(*env) (bool, error){
 		"enqueue":        func(e *env) (bool, error) { return NewBack(e.q).Enqueue(e.ctx, topology.Over(e.line), one) },
 		"enqueue unique": func(e *env) (bool, error) { return EnqueueUnique(e.ctx, e.line, e.q, []byte("a")) },
@@ -93,7 +94,7 @@ func TestAlone(t *testing.T) {
 		e := beside(t, nil)
 		b := NewBack(e.q)
 		for _, alone := range []bool{true, false} { // from now on without a script
-			e.is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), redisconn.Copy(payloads(seq("t", 0, 101)...)))), alone)
+			e.is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), redisconn.Payloads(context.Background(), payloads(seq("t", 0, 101)...)))), alone)
 		}
 		e.is.Equal(e.must(b.Enqueue(e.ctx, topology.Over(e.line), one)), false)
 		e.must(e.conn.Do("DEL", e.q.Waiting()))

@@ -45,7 +45,7 @@ func mutate() error {
 	current = func(verb string) string { return changed.Replace(source(verb)) }
 	same := true
 	for _, v := range Verbs() {
-		v.script = redisconn.NewScript(current(v.Name))
+		v.script = redisconn.NewScript(func() string { return current(v.Name) })
 		same = same && current(v.Name) == source(v.Name)
 	}
 	if same && len(pairs) > 0 {
@@ -61,7 +61,7 @@ func unmarked(text []byte) string { return string(marks.ReplaceAll(text, nil)) }
 func rewrite(t testing.TB, as func(source string) string) {
 	for _, v := range Verbs() {
 		was := v.script
-		v.script = redisconn.NewScript(as(current(v.Name)))
+		v.script = redisconn.NewScript(func() string { return as(current(v.Name)) })
 		t.Cleanup(func() { v.script = was })
 	}
 }

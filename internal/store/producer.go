@@ -22,7 +22,7 @@ type Producer struct {
 	log    *logs.Log
 	damage logs.Limiter // about batches
 
-	mu  sync.Mutex
+	mu  sync.RWMutex
 	all map[string]*queueState // by the queue's id; protected by mu
 }
 
@@ -32,9 +32,9 @@ const mostKnown = 1000
 // queueState is what a producer knows about a queue.
 type queueState struct {
 	*Back
-	listed  atomic.Int64  // when the queue was added to the registry, in ns; 0 is never
+	listed  atomic.Bool   // the queue was recently added to the registry
 	denied  atomic.Bool   // this user lacks the permission to add it
-	foreign atomic.Int64  // when the registry's key had another type, in ns; 0 is never
+	foreign atomic.Bool   // the registry's key recently had another type
 	unmoved atomic.Int64  // grows with each accepted batch, moved or not; 0 once all have been moved
 	hauls   logs.Outage   // about moving batches
 	turn    chan struct{} // holds one: the caller that moves batches
@@ -61,9 +61,15 @@ func NewProducer(l *Lines, s Space, log *logs.Log) *Producer {
 // Flush logs the counts of lines that limits have held back.
 func (p *Producer) Flush() { p.damage.Flush() }
 
-// of returns what is known about a queue. That may be forgotten during a call; then the result of
-// the call is recorded in a new entry.
+// of returns what is known about a queue. That may be forgotten during a call; then the next call
+// lists the queue again, whatever this one learns.
 func (p *Producer) of(q Target) *queueState {
+	p.mu.RLock()
+	k := p.all[q.ID]
+	p.mu.RUnlock()
+	if k != nil {
+		return k
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ofLocked(q)
@@ -100,8 +106,8 @@ func (p *Producer) Forget() {
 	clear(p.all)
 }
 
-// Payloads must be copied before they are sent: after a call was cut short, the connection may still
-// read bytes that belong to the caller again.
+// Payloads are copied before they are sent, unless ctx can't end: after a call was cut short, the
+// connection may still read bytes that belong to the caller again.
 
 // Enqueue adds payloads to the back of the queue.
 func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) error {
@@ -111,8 +117,8 @@ func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) err
 			return true, err
 		})
 	}
-	copied := redisconn.Copy(payloads)
-	return p.behind(ctx, q, func(k *queueState) (bool, error) { return k.Enqueue(ctx, p.calls, copied) })
+	args := redisconn.Payloads(ctx, payloads)
+	return p.behind(ctx, q, func(k *queueState) (bool, error) { return k.Enqueue(ctx, p.calls, args) })
 }
 
 // EnqueueOnce enqueues once for each nonce within the window. fresh is true for the call that did.
@@ -124,9 +130,9 @@ func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, wind
 		})
 		return fresh, err
 	}
-	copied := redisconn.Copy(payloads)
+	args := redisconn.Payloads(ctx, payloads)
 	err = p.behind(ctx, q, func(*queueState) (alone bool, err error) {
-		fresh, alone, err = EnqueueOnce(ctx, p.calls, q.Keys, nonce, window, copied)
+		fresh, alone, err = EnqueueOnce(ctx, p.calls, q.Keys, nonce, window, args)
 		return alone, err
 	})
 	return fresh, err
@@ -187,30 +193,29 @@ func (p *Producer) Add(ctx context.Context, q Target, salt string, tasks []Added
 // and unserved.
 func (p *Producer) add(ctx context.Context, q Target, send func() (alone bool, err error)) error {
 	alone, err := send()
-	return p.added(ctx, q, alone, err)
+	return p.added(ctx, q, p.of(q), alone, err)
 }
 
 // behind calls send to add to the back of the queue, after it has moved accepted batches there.
 func (p *Producer) behind(ctx context.Context, q Target, send func(*queueState) (alone bool, err error)) error {
 	for k := p.of(q); ; k = p.accepted(q) {
 		if err := p.catchUp(ctx, q, k); err != nil {
-			return p.added(ctx, q, false, NotEnqueued(err))
+			return p.added(ctx, q, k, false, NotEnqueued(err))
 		}
 		alone, err := send(k)
 		if !errors.Is(err, ErrUnmoved) {
-			return p.added(ctx, q, alone, err)
+			return p.added(ctx, q, k, alone, err)
 		}
 	}
 }
 
 // added handles the result of send.
-func (p *Producer) added(ctx context.Context, q Target, alone bool, err error) error {
-	k := p.of(q)
+func (p *Producer) added(ctx context.Context, q Target, k *queueState, alone bool, err error) error {
 	if err == nil || ctx.Err() == nil { // otherwise err says nothing about Redis
 		p.log.Called(err)
 	}
 	if errors.Is(err, ErrUnknown) {
-		k.listed.Store(0) // it's unknown whether the queue was alone
+		k.listed.Store(false) // it's unknown whether the queue was alone
 	}
 	if err == nil {
 		p.list(ctx, q, k, alone)
@@ -282,11 +287,11 @@ func (p *Producer) List(ctx context.Context, q Target) { p.list(ctx, q, p.of(q),
 // nothing is lost when this fails or ctx ends. list doesn't try again if the user lacks the
 // permission. If the registry's key has another type, it tries again in a minute.
 func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool) {
-	now := time.Now().UnixNano()
-	recent := func(at int64) bool { return at != 0 && now-at < int64(relist) }
-	last := k.listed.Load()
-	first := !recent(last) && k.listed.CompareAndSwap(last, now) // only the first caller that finds it outdated
-	if k.denied.Load() || recent(k.foreign.Load()) || !alone && !first {
+	first := !k.listed.Load() && k.listed.CompareAndSwap(false, true) // only one of several callers
+	if first {
+		time.AfterFunc(relist, func() { k.listed.Store(false); k.foreign.Store(false) })
+	}
+	if k.denied.Load() || k.foreign.Load() || !alone && !first {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -296,16 +301,16 @@ func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool
 	case IsDenied(err):
 		k.denied.Store(true)
 	case IsWrongType(err):
-		k.foreign.Store(now)
+		k.foreign.Store(true)
 	default:
-		k.listed.Store(0)
+		k.listed.Store(false)
 	}
 }
 
 // Unlist removes the queue from the registry if no key of it is left. A user who may not list
 // queues can't unlist them either.
 func (p *Producer) Unlist(ctx context.Context, q Target) error {
-	p.of(q).listed.Store(0)
+	p.of(q).listed.Store(false)
 	err := Unlist(ctx, p.calls, p.space, q.Keys, q.Name)
 	if IsWrongType(err) || IsDenied(err) {
 		return nil

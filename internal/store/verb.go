@@ -81,7 +81,8 @@ func verb(v Verb) *Verb {
 	words := func(list, shared string) []string {
 		return strings.Fields(strings.Replace(list, "shared", shared, 1))
 	}
-	v.script, v.apart = redisconn.NewScript(source(v.Name)), redisconn.NewScript(apart(source(v.Name)))
+	v.script = redisconn.NewScript(v.Source)
+	v.apart = redisconn.NewScript(func() string { return apart(v.Source()) })
 	v.keys, v.args, v.reply = words(v.Keys, sharedKeys), words(v.Args, sharedArgs), strings.Fields(v.Reply)
 	v.fixed = len(v.args)
 	for i, k := range v.keys {
@@ -298,10 +299,10 @@ func index(by ...func(*Verb) string) map[string]*Verb {
 func (v *Verb) name() string { return v.Name }
 
 // Digest returns the SHA-1 of the script, by which Redis names it in its slow log.
-func (v *Verb) Digest() string { return v.script.SHA() }
+func (v *Verb) Digest() string { return v.script.Digest() }
 
 // digestApart returns the SHA-1 of the script for a cluster.
-func (v *Verb) digestApart() string { return v.apart.SHA() }
+func (v *Verb) digestApart() string { return v.apart.Digest() }
 
 // Source returns the script for a single server.
 func (v *Verb) Source() string { return source(v.Name) }
@@ -326,7 +327,7 @@ func Parse(command []string) (c Call, ok bool) {
 	digest := command[1]
 	switch {
 	case strings.EqualFold(command[0], "EVAL"):
-		digest = redisconn.NewScript(digest).SHA()
+		digest = redisconn.Digest(digest)
 	case !strings.EqualFold(command[0], "EVALSHA"):
 		return Call{}, false
 	}

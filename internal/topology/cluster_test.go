@@ -45,8 +45,8 @@ func TestSlotOnItsWay(t *testing.T) {
 	ctx := t.Context()
 	redistest.Sure(r.One(ctx, redisconn.Command("SET", "count{q}", 0)))(t)
 	redistest.Eventually(t, "the owner is known", func() bool { return r.Home(queue("q")) == owner.Addr() })
-	script := redisconn.NewScript("redis.call('RPUSH', 'more{q}', 'x'); return redis.call('INCR', KEYS[1])")
-	half := redisconn.NewScript("redis.call('INCR', KEYS[1]); redis.call('RPUSH', 'more{q}', 'x')")
+	script := redisconn.NewScript(func() string { return "redis.call('RPUSH', 'more{q}', 'x'); return redis.call('INCR', KEYS[1])" })
+	half := redisconn.NewScript(func() string { return "redis.call('INCR', KEYS[1]); redis.call('RPUSH', 'more{q}', 'x')" })
 	count := func(want int) {
 		t.Helper()
 		is.Helper()
@@ -64,7 +64,7 @@ func TestSlotOnItsWay(t *testing.T) {
 	is.Equal(redistest.Sure(redis.String(r.One(ctx, redisconn.Command("GET", "new{q}"))))(t), "y")
 	// A script with one key that doesn't exist follows the slot; the new node doesn't know its
 	// source.
-	one := redisconn.NewScript("return redis.call('SET', KEYS[1], 'z')")
+	one := redisconn.NewScript(func() string { return "return redis.call('SET', KEYS[1], 'z')" })
 	redistest.Sure(r.One(ctx, one.Call([]string{"newer{q}"})))(t)
 	count(1)
 
@@ -83,7 +83,9 @@ func TestSlotMoves(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	at := slot("{q}")
 	r := router(t, cluster(c.Nodes[0].Addr()), 20*time.Second)
-	script := redisconn.NewScript("redis.call('SADD', KEYS[1], ARGV[1]); redis.call('RPUSH', 'more{q}', 'x'); return redis.call('INCR', 'n{q}')")
+	script := redisconn.NewScript(func() string {
+		return "redis.call('SADD', KEYS[1], ARGV[1]); redis.call('RPUSH', 'more{q}', 'x'); return redis.call('INCR', 'n{q}')"
+	})
 	over, stopped := make(chan struct{}), make(chan struct{})
 	var calls atomic.Int64
 	go func() {

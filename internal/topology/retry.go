@@ -32,9 +32,10 @@ func (r *Router) isPutOff(err error) bool {
 	return why == redisconn.Alone || why != "" && r.watched
 }
 
-// retry retries the calls that the single server has postponed, until their timeout. A write may
-// then be carried out after reads that were sent behind it.
-func (r *Router) retry(ctx context.Context, began time.Time, calls []redisconn.Call, replies []redisconn.Reply) []redisconn.Reply {
+// retry retries the calls that the single server has postponed, for the timeout of a call. A write
+// may then be carried out after reads that were sent behind it.
+func (r *Router) retry(ctx context.Context, calls []redisconn.Call, replies []redisconn.Reply) []redisconn.Reply {
+	var until time.Time
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		var off []int // indexes
 		var some []redisconn.Call
@@ -43,8 +44,14 @@ func (r *Router) retry(ctx context.Context, began time.Time, calls []redisconn.C
 				off, some = append(off, i), append(some, calls[i])
 			}
 		}
-		left := r.timeout - time.Since(began)
-		if len(off) == 0 || left <= 0 {
+		if len(off) == 0 {
+			return replies
+		}
+		if until.IsZero() {
+			until = time.Now().Add(r.timeout)
+		}
+		left := time.Until(until)
+		if left <= 0 {
 			return replies
 		}
 		var over error

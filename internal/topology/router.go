@@ -77,20 +77,18 @@ func Over(l *redisconn.Line) *Router { return &Router{one: l} }
 
 func (r *Router) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
 	if r.one != nil {
-		began := time.Now()
-		return r.retry(ctx, began, calls, r.one.Do(ctx, calls...))
+		return r.retry(ctx, calls, r.one.Do(ctx, calls...))
 	}
 	return r.route(ctx, calls)
 }
 
 func (r *Router) One(ctx context.Context, c redisconn.Call) (any, error) {
 	if r.one != nil {
-		began := time.Now()
 		v, err := r.one.One(ctx, c)
 		if !r.isPutOff(err) {
 			return v, err
 		}
-		reply := r.retry(ctx, began, []redisconn.Call{c}, []redisconn.Reply{{Err: err}})[0]
+		reply := r.retry(ctx, []redisconn.Call{c}, []redisconn.Reply{{Err: err}})[0]
 		return reply.Value, reply.Err
 	}
 	reply := r.route(ctx, []redisconn.Call{c})[0]

@@ -132,7 +132,7 @@ func TestAsk(t *testing.T) {
 
 	// A script with one key does the same, sent with its source. One with several keys waits for
 	// the slot.
-	script := redisconn.NewScript("return 1")
+	script := redisconn.NewScript(func() string { return "return 1" })
 	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), script.Call([]string{"{q}"}))))(t), "b")
 	is.Equal(b.heard("EVAL return 1 1 {q}"), 1)
 	tries := 0

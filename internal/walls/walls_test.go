@@ -1,5 +1,5 @@
 // Package walls enforces the rules in docs/architecture.md: which package may import which, what
-// must not happen under a lock, and how large files and functions may get.
+// must not happen under a lock, how large files and functions may get, and what an import may cost.
 package walls
 
 import (
@@ -11,10 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	_ "github.com/worqr/worqr" // see TestImportIsCheap
 )
 
 const module = "github.com/worqr/worqr"
@@ -218,6 +221,28 @@ func TestGodocIsShort(t *testing.T) {
 	doc, err := exec.Command("go", "doc", "-all", "github.com/worqr/worqr").Output()
 	if n := len(strings.Fields(string(doc))); err != nil || n == 0 || n >= most {
 		t.Errorf("go doc -all has %d words, and may have %d (%v)", n, most, err)
+	}
+}
+
+// A program that imports the module pays little for that before main: scripts, for example, are
+// built when they're first used.
+func TestImportIsCheap(t *testing.T) {
+	self := exec.Command(os.Args[0], "-test.run=^$")
+	self.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	out, err := self.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	seen, total := 0, 0
+	for _, m := range regexp.MustCompile(`(?m)^init `+module+`\S* .* (\d+) bytes`).FindAllSubmatch(out, -1) {
+		n, err := strconv.Atoi(string(m[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, total = seen+1, total+n
+	}
+	if seen < 5 || total > 512<<10 {
+		t.Errorf("%d packages allocate %d bytes: %s", seen, total, out)
 	}
 }
 
