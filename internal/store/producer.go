@@ -21,6 +21,8 @@ type Producer struct {
 	space  Space
 	log    *logs.Log
 	damage logs.Limiter // about batches
+	relist time.Duration
+	due    atomic.Bool // relistAll runs later
 
 	mu  sync.RWMutex
 	all map[string]*queueState // by the queue's id; protected by mu
@@ -53,7 +55,7 @@ const maxDamages = 5
 // NewProducer returns a producer. It does no I/O.
 func NewProducer(l *Lines, s Space, log *logs.Log) *Producer {
 	return &Producer{
-		calls: l.Calls, space: s, log: log, all: map[string]*queueState{},
+		calls: l.Calls, space: s, log: log, relist: relist, all: map[string]*queueState{},
 		damage: logs.Limiter{Say: log.Error, What: "worqr: more batches are damaged", Each: maxDamages, All: maxDamages},
 	}
 }
@@ -283,13 +285,13 @@ const relist = time.Minute
 func (p *Producer) List(ctx context.Context, q Target) { p.list(ctx, q, p.of(q), false) }
 
 // list adds the queue's name to the registry: when the queue is alone, since a Delete may just have
-// removed it, and otherwise once a minute for each peer. A worker of the queue lists it, too, so
+// removed it, and otherwise about once a minute for each peer. A worker of the queue lists it, too, so
 // nothing is lost when this fails or ctx ends. list doesn't try again if the user lacks the
 // permission. If the registry's key has another type, it tries again in a minute.
 func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool) {
 	first := !k.listed.Load() && k.listed.CompareAndSwap(false, true) // only one of several callers
-	if first {
-		time.AfterFunc(relist, func() { k.listed.Store(false); k.foreign.Store(false) })
+	if first && p.due.CompareAndSwap(false, true) {
+		time.AfterFunc(p.relist, p.relistAll)
 	}
 	if k.denied.Load() || k.foreign.Load() || !alone && !first {
 		return
@@ -304,6 +306,18 @@ func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool
 		k.foreign.Store(true)
 	default:
 		k.listed.Store(false)
+	}
+}
+
+// relistAll makes the next call on each queue list it again. One timer for all queues keeps none of
+// them in memory.
+func (p *Producer) relistAll() {
+	p.due.Store(false) // before the loop: a queue that is listed behind it needs the next one
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, k := range p.all {
+		k.listed.Store(false)
+		k.foreign.Store(false)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -42,6 +43,30 @@ func TestManyQueueNames(t *testing.T) {
 		listed++
 	}
 	is.Equal(listed, 3*mostKnown)
+}
+
+// A queue in use is listed again from time to time, however often it was deleted: listings don't add
+// up.
+func TestRelist(t *testing.T) {
+	is := redistest.Parallel(t)
+	server := redistest.Start(t)
+	l, log := linesTo(t, Single(sure(Open(server.URL(), Access{}))(t).Dial()), DefaultTimeout)
+	s := SpaceOf(redistest.Prefix(t))
+	p, q, c := NewProducer(l, s, log), Target{"q", "q", s.Queue("q")}, redistest.Dial(t, server.URL())
+	p.relist = 50 * time.Millisecond
+	const unlists, periods = 30, 10
+	for range unlists {
+		is.NoErr(p.Enqueue(t.Context(), q, [][]byte{[]byte("a")}))
+		is.NoErr(p.Unlist(t.Context(), q))
+	}
+	began, before := time.Now(), redistest.Calls(t, c, "sadd")
+	redistest.Eventually(t, "it's listed again and again", func() bool {
+		is.NoErr(p.Enqueue(t.Context(), q, [][]byte{[]byte("a")}))
+		return redistest.Calls(t, c, "sadd") >= before+periods
+	})
+	if took := time.Since(began); took < (periods-2)*p.relist { // the first is due, and the second soon
+		t.Errorf("listed %d times in %v", periods, took)
+	}
 }
 
 // A producer may forget what it knows about a queue while it sends a batch. It still records that
