@@ -156,7 +156,7 @@ const (
 	OutcomeCanceled Outcome = store.EndCanceled
 	OutcomeExpired  Outcome = store.EndExpired  // before it started
 	OutcomeRemoved  Outcome = store.EndRemoved  // by RemoveKey, or with its schedule
-	OutcomeReplaced Outcome = store.EndReplaced // by a task under the key that has no KeepResult
+	OutcomeReplaced Outcome = store.EndReplaced // by a task under its key without KeepResult
 	OutcomeDeleted  Outcome = "deleted"         // with its queue, or Redis lost it
 )
 

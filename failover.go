@@ -16,9 +16,9 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 	return returned, wrap("fail worker", err)
 }
 
-// Sweep evicts workers whose lease had already expired at a Sweep at least a third of Options.Lease
-// earlier, and returns their ids. Running peers sweep with every heartbeat. It fails as FailWorker
-// does.
+// Sweep evicts workers that an earlier Sweep, at least a third of Options.Lease ago, found silent
+// for two thirds of their lease, and returns their ids. Running peers sweep with every heartbeat. It
+// fails as FailWorker does.
 func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	failed, err = p.fleet.Sweep(ctx)
 	return failed, wrap("sweep", err)

@@ -66,7 +66,7 @@ func (t *Task) Context() context.Context {
 	return t.attempt.Context()
 }
 
-// Draining returns a channel that's closed when the peer begins to drain: Run's context ended, or
+// Draining returns a channel that's closed when the queue begins to drain: Run's context ended, or
 // Shutdown, Unhandle, StopWork or StopWorker was called. Except with StopWork and StopWorker, the
 // context ends later, so a long handler can save its progress.
 func (t *Task) Draining() <-chan struct{} {

@@ -28,11 +28,11 @@
 //
 // # Calls
 //
-// Methods are safe for concurrent use, except CancelReport's. Those with a context block until
+// Methods are safe for concurrent use, except CancelReport's. Methods with a context block until
 // Redis answers or the context ends, and fail if Redis is silent for [Options.CallTimeout]. After
 // [ErrUnknownOutcome], the call may have taken effect. After any other error, it hasn't. Two
 // exceptions: calls on many tasks, such as Cancel, Delete and FailWorker, may be partly done;
-// StopWorker, StopWork, Unhandle and Close stop even if they fail. Listings read a page at a time,
+// StopWorker, StopWork, Unhandle and Close stop even if Redis fails. Listings read a page at a time,
 // aren't snapshots, and stop after the first error. Printed or logged values never show payloads,
 // keys or results. Most result types are in package inspect, those for [Options.Trace] in
 // worqrtrace.
@@ -116,9 +116,9 @@ type Options struct {
 	// CallTimeout is how long a call waits while Redis sends nothing; 0 is 5 s. Each MiB of
 	// payload adds a second.
 	CallTimeout time.Duration
-	MaxPayload  int           // limit for payloads that this peer enqueues, in bytes; 0 is DefaultMaxPayload
+	MaxPayload  int           // limit for enqueued payloads, in bytes; 0 is DefaultMaxPayload
 	MaxResult   int           // limit for results in events and Queue.Result, in bytes; 0 is 1 MiB
-	DialTimeout time.Duration // per step: TCP and TLS, login; 0 is 2 s
+	DialTimeout time.Duration // for TCP and TLS, then login; 0 is 2 s
 	TLSConfig   *tls.Config   // for Open; it must not change afterwards
 	// Credentials, if set, returns the login for each new connection of Open. It must be safe
 	// for concurrent use, and return when ctx ends.

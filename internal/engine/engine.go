@@ -1,7 +1,7 @@
 // Package engine serves queues: it does what one peer does with one queue, from the start of a task
 // until its outcome is stored. It uses Redis only through internal/store. It sends no heartbeats
-// and writes no registrations: internal/fleet does, joins queues for it, and passes on the answers
-// to heartbeats.
+// and writes no registrations: internal/fleet does both. It also joins queues for the engine, and
+// passes on the answers to heartbeats.
 //
 // # Words
 //

@@ -17,7 +17,7 @@ const (
 )
 
 const (
-	queueTime   = 4 * time.Millisecond   // Redis's time for rounds that peers may have waiting there without resting
+	queueTime   = 4 * time.Millisecond   // how much work, in Redis's time, may wait there before peers rest
 	mostPeers   = 1000                   // upper bound of the estimate
 	rivalry     = 1.25                   // peers; below this, we count as alone
 	stretch     = 2                      // with rests, the interval between rounds is at most this many times what Redis needs

@@ -139,8 +139,8 @@ func (s *Session) renewLocked(now, sent time.Time) {
 	}
 }
 
-// sureLocked reports whether the held tasks certainly belong to this worker: an answer may come, or
-// a task may begin, after the lease has expired.
+// sureLocked reports whether the held tasks certainly belong to this worker. Ask when an answer has
+// come or a task begins: the lease may have expired by then.
 func (s *Session) sureLocked(now time.Time) bool { return now.Sub(s.renewed) < s.engine.Lease.Sure }
 
 // unsure ends the contexts of an exclusive handler's tasks: from now on, other workers may run

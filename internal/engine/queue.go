@@ -40,7 +40,7 @@ type Queue struct {
 	opts     *Options        // replaced, not changed
 	taken    int             // slots in use: running handlers, tasks requested, and spare ones
 	handling int             // slots of handlers that run
-	grace    time.Duration   // the longest of earlier options that a running handler may have; 0 if none runs
+	grace    time.Duration   // the longest that earlier options gave a handler that may still run; 0 if none runs
 	spare    []slot          // for the next round
 	ready    []*Attempt      // prefetched, oldest first
 	bytes    int             // of the payloads of ready

@@ -30,7 +30,7 @@ type Membership struct {
 	Evicted func() // a round or a beat was refused; called once, without a lock; must not block
 }
 
-// A Session is the exchange of one worker with one queue, from join to leave. Whatever arrives
+// A Session is one membership of a worker in a queue, from join to leave. Whatever arrives
 // while a round is in flight goes into the next one. A round carries outcomes, acknowledgements of
 // cancels and requests for tasks.
 //

@@ -17,7 +17,7 @@ func (s *Session) runRounds() {
 	}
 }
 
-// A talk is a run of consecutive rounds.
+// A talk makes consecutive rounds, on a goroutine.
 type talk struct {
 	*Session
 	retry  *store.Backoff

@@ -30,7 +30,7 @@ type End struct {
 	Error  string // why it didn't finish
 }
 
-// A story is what is traced of an attempt. Session.mu protects it.
+// A story holds what is traced of an attempt. Session.mu protects it.
 type story struct {
 	taken  time.Time // when it arrived
 	began  time.Time // zero until someone works on it

@@ -33,7 +33,7 @@ func (f *Fleet) Fail(ctx context.Context, worker string) (returned int, err erro
 	return returned, joined(append(errs, f.partly(f.dismiss(ctx, []string{worker}))))
 }
 
-// Sweep checks every queue once, evicts workers whose lease had already expired at an earlier
+// Sweep checks every queue once, evicts workers that were already silent for too long at an earlier
 // check, and returns their ids.
 func (f *Fleet) Sweep(ctx context.Context) (failed []string, err error) {
 	dead := evictions{}

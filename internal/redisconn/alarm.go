@@ -6,18 +6,18 @@ import "time"
 // haven't been sent can leave. One timer for all callers costs less than one for each. It runs only
 // while the line is busy.
 type alarm struct {
-	limit time.Duration // how long Redis may be silent, and a caller waits at least
+	limit time.Duration // how long Redis may be silent; a caller waits at least as long
 	alive *life
 
 	// The fields below are protected by Line.mu.
 	timer *time.Timer // nil before the first caller
 	on    bool        // the timer runs
-	due   time.Time   // when it runs out
-	turns int         // how often it has run out
+	due   time.Time   // when it fires
+	turns int         // how often it has fired
 }
 
-// turnsOfLimit is how often the timer runs out within the limit. Callers may wait longer by one
-// turn.
+// turnsOfLimit is how often the timer fires within the limit. A caller may wait up to one turn
+// longer.
 const turnsOfLimit = 16
 
 func newAlarm(limit time.Duration, alive *life) alarm {
@@ -40,7 +40,7 @@ func (l *Line) expectLocked(b *bundle) {
 	}
 }
 
-// turn runs when the timer has run out. It makes up for a small delay of the timer, but not for a
+// turn runs when the timer fires. It makes up for a small delay of the timer, but not for a
 // time during which the process was stopped: nobody could have heard Redis then.
 func (l *Line) turn() {
 	l.mu.Lock()
@@ -60,7 +60,7 @@ func (l *Line) turn() {
 	a.timer.Reset(a.due.Sub(now))
 }
 
-// ringLocked wakes the callers, to see whether they may go on waiting.
+// ringLocked wakes the callers, so that each checks whether it may keep waiting.
 func (l *Line) ringLocked() {
 	for _, all := range [...]*batch{l.now, l.next} {
 		if all != nil && all.wake != nil {
@@ -79,9 +79,9 @@ func (l *Line) muteLocked() {
 	}
 }
 
-// mayWait reports whether the caller of a bundle that the alarm has woken must go on waiting, and
-// if so, for what. Otherwise, the bundle is dropped. Once it's sent, the exchange has its own
-// timeout. The alarm may have rung long before the caller looks.
+// mayWait reports whether the caller of a bundle that the alarm has woken may keep waiting, and on
+// which channel. If not, it drops the bundle. Once that's sent, the exchange has its own timeout.
+// The alarm may have rung long before the caller looks.
 func (l *Line) mayWait(b *bundle) (wake <-chan struct{}, may bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

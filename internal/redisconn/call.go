@@ -81,8 +81,9 @@ func (c *Call) size() (n int) {
 	return n
 }
 
-// Payloads returns byte slices as the arguments of a call with ctx, after which they may change. If
-// ctx can end, it copies them, in a single allocation: the connection may read them for longer.
+// Payloads returns byte slices as arguments of a call with ctx. They may change once the call has
+// returned: if ctx can end, Payloads copies them, in a single allocation, since the connection may
+// read them for longer.
 func Payloads(ctx context.Context, all [][]byte) []any {
 	args := make([]any, len(all))
 	if ctx.Done() == nil {

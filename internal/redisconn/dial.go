@@ -45,8 +45,8 @@ func FromPool(pool Pool) Dial {
 	}
 }
 
-// A textError is an error of a Pool with its text, which is read once: the error's methods are user
-// code, and might block later on the code that needs the text.
+// A textError is an error of a Pool that keeps its text. The text is read only once: the error's
+// methods are user code, and might block later on the code that needs the text.
 type textError struct {
 	error
 	text string
@@ -124,8 +124,8 @@ func prompt(dial Dial) Dial {
 	}
 }
 
-// shielded returns a Dial that fails if the user's code in it, which what names, panics or ends its
-// goroutine.
+// shielded returns a Dial that fails if the user's code in it panics or ends its goroutine. what
+// names that code in the error.
 func shielded(dial Dial, what string) Dial {
 	return func(ctx context.Context) (conn redis.Conn, err error) {
 		err = &absentError{errors.New(what + " called runtime.Goexit")}

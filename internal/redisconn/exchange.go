@@ -205,7 +205,7 @@ func (l *Line) depart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, b := range l.now.bundles {
-		if b.away = b.sent; b.away && b.tell != nil { // none is while the connection is checked
+		if b.away = b.sent; b.away && b.tell != nil { // while the connection is checked, none is
 			b.tell()
 		}
 	}

@@ -64,17 +64,17 @@ type Line struct {
 	shared bool          // the last exchange had several callers
 	idle   chan struct{} // closed when the line becomes idle; nil if nobody waits for that
 	closed bool
-	tried  time.Time // when Ready last dialled
+	tried  time.Time // when Ready last dialed
 	forgo  func()    // cancels the last dial; nil before the first
 	alarm  alarm
 }
 
-// A batch holds the calls of one exchange. A single channel wakes its callers, whatever they have to
-// see to, since receiving costs much less than selecting.
+// A batch holds the calls of one exchange. One channel wakes its callers for every reason, since
+// receiving costs much less than selecting.
 type batch struct {
 	bundles []*bundle     // nil once the exchange has ended; protected by Line.mu until it begins
 	over    atomic.Bool   // the exchange has ended
-	wake    chan struct{} // closed then, and when the alarm rings; replaced if callers may go on waiting; protected by Line.mu
+	wake    chan struct{} // closed then, and when the alarm rings; replaced if callers may keep waiting; protected by Line.mu
 	first   [1]*bundle    // room for bundles
 }
 

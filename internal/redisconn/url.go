@@ -46,8 +46,8 @@ func (l Login) user() string { return cmp.Or(l.User, "default") }
 // escapes explains how to write characters with a special meaning in a URL.
 const escapes = "write @ : / ? # % as %40 %3A %2F %3F %23 %25"
 
-// The errors of a URL. Each names the part, and what to write there. It contains nothing of the
-// URL: if a password isn't escaped, a piece of it ends up in another part.
+// The errors of a URL. Each names the part, and what to write there. It never quotes
+// the URL: if a password isn't escaped, a piece of it ends up in another part.
 var (
 	errEmpty    = errors.New("the URL is empty; write redis://localhost:6379")
 	errSpace    = errors.New("the URL begins or ends with white space; remove it")
@@ -87,7 +87,7 @@ var schemes = map[string]scheme{
 	"redis+cluster": {Cluster, false, "6379"}, "rediss+cluster": {Cluster, true, "6379"},
 }
 
-// ParseURL parses a URL. Its errors contain nothing of it. It rejects URLs that it doesn't
+// ParseURL parses a URL. Its errors never quote it. It rejects URLs that it doesn't
 // understand, and those in which an unescaped password may be in another part: that part would be
 // dialed and appear in the error.
 func ParseURL(raw string) (URL, error) {

@@ -146,7 +146,7 @@ func (p *Producer) EnqueueUnique(ctx context.Context, q Target, payload []byte) 
 	return p.behind(ctx, q, func(*queueState) (bool, error) { return EnqueueUnique(ctx, p.calls, q.Keys, copied) })
 }
 
-// Put puts a task under an entry. If an earlier call with the mark of once has put or added a task,
+// Put puts a task under an entry. If an earlier call with the same Once has put or added a task,
 // fresh is false, and key is the key of that task.
 func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, once Once) (key string, fresh bool, err error) {
 	c.Payload = bytes.Clone(c.Payload)
@@ -165,8 +165,8 @@ func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, on
 	return key, false, err
 }
 
-// Add adds tasks with cards, in one call, and returns their keys. If an earlier call with the mark of
-// once did so, it returns the keys of that call, and fresh is false.
+// Add adds tasks with cards, in one call, and returns their keys. If an earlier call with the same
+// Once did so, it returns the keys of that call, and fresh is false.
 func (p *Producer) Add(ctx context.Context, q Target, salt string, tasks []Added, once Once) (all []string, fresh bool, err error) {
 	copied := make([]Added, len(tasks))
 	for i, t := range tasks {

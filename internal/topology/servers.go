@@ -41,7 +41,7 @@ var (
 	errBothWatches = errors.New("the URL has ?sentinel=, and Options.SentinelCredentials is set; remove one of them")
 )
 
-// Open returns the servers at a URL. It does no I/O, and its errors contain nothing of the URL, which
+// Open returns the servers at a URL. It does no I/O, and its errors never quote the URL, which
 // may hold a password.
 func Open(url string, o Options) (*Servers, error) {
 	u, err := redisconn.ParseURL(url)

@@ -22,28 +22,28 @@ type Subscribers struct {
 	by    *Router // knows the owners, and asks for them
 	leave func()  // ends the notifications of changes
 
-	mu      sync.Mutex             // protects the fields below
-	nodes   map[string]*subscribed // nodes with listeners
-	placed  map[*redisconn.Subscription]*placed
+	mu      sync.Mutex               // protects the fields below
+	nodes   map[string]*listenedNode // nodes with listeners
+	places  map[*redisconn.Subscription]*place
 	closing bool
 	timer   *time.Timer // of the next look; nil if none is due
 }
 
-// A subscribed is a node with listeners.
-type subscribed struct {
+// A listenedNode is a node with listeners.
+type listenedNode struct {
 	*redisconn.Subscriber
 	listeners int
 }
 
-// A placed is a subscription on a node.
-type placed struct {
+// A place says on which node a subscription is.
+type place struct {
 	slot int // or anySlot
 	at   string
 	here *redisconn.Subscription // its subscription on that node
 	gone bool                    // the node no longer has it
 	left time.Time               // when it last left a node; zero if it never has
 	due  time.Time               // if it is gone and may be on any node: when it leaves
-	held time.Time               // since when it is confirmed without having notified the listener; zero otherwise
+	held time.Time               // when it was confirmed, while the listener isn't to be notified yet; zero otherwise
 }
 
 // lookAfter is the delay between a change and the move of subscriptions: several changes come
@@ -53,7 +53,7 @@ const lookAfter = 20 * time.Millisecond
 // NewSubscribers returns the connections for messages of the servers. line makes one; by is a router
 // to the same servers.
 func NewSubscribers(p *Servers, by *Router, line func(dial redisconn.Dial) *redisconn.Subscriber) *Subscribers {
-	s := &Subscribers{line: line, by: by, nodes: map[string]*subscribed{}, placed: map[*redisconn.Subscription]*placed{}}
+	s := &Subscribers{line: line, by: by, nodes: map[string]*listenedNode{}, places: map[*redisconn.Subscription]*place{}}
 	if p.cluster == nil {
 		s.one = line(p.dial)
 		return s
@@ -85,16 +85,16 @@ func (s *Subscribers) add(slot int, l *redisconn.Subscription) error {
 	if s.closing {
 		return redisconn.ErrClosed
 	}
-	p := &placed{slot: slot, at: at}
-	s.placed[l] = p
+	p := &place{slot: slot, at: at}
+	s.places[l] = p
 	return s.putLocked(l, p)
 }
 
 // putLocked subscribes a listener on its node. It doesn't wait for the node.
-func (s *Subscribers) putLocked(l *redisconn.Subscription, p *placed) error {
+func (s *Subscribers) putLocked(l *redisconn.Subscription, p *place) error {
 	node := s.nodes[p.at]
 	if node == nil {
-		node = &subscribed{Subscriber: s.line(s.by.cluster.dial(p.at))}
+		node = &listenedNode{Subscriber: s.line(s.by.cluster.dial(p.at))}
 		s.nodes[p.at] = node
 	}
 	node.listeners++
@@ -130,7 +130,7 @@ func (s *Subscribers) putLocked(l *redisconn.Subscription, p *placed) error {
 
 // takeLocked ends a subscription on its node. A node without listeners is forgotten: its connection
 // ends with the last subscription.
-func (s *Subscribers) takeLocked(p *placed) {
+func (s *Subscribers) takeLocked(p *place) {
 	node := s.nodes[p.at]
 	node.Remove(p.here)
 	if node.listeners--; node.listeners == 0 {
@@ -143,7 +143,7 @@ func (s *Subscribers) takeLocked(p *placed) {
 func (s *Subscribers) elsewhere(l, here *redisconn.Subscription) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.placed[l]
+	p := s.places[l]
 	return p == nil || p.here != here || p.slot != anySlot && p.gone
 }
 
@@ -155,7 +155,7 @@ const holdFor = askMost
 // replica.
 func (s *Subscribers) hold(l, here *redisconn.Subscription) bool {
 	s.mu.Lock()
-	p := s.placed[l]
+	p := s.places[l]
 	held := p != nil && p.here == here && p.slot != anySlot && s.by.cluster.owner(p.slot) == "" && !s.by.cluster.isRefused()
 	if held {
 		p.held = time.Now()
@@ -170,7 +170,7 @@ func (s *Subscribers) hold(l, here *redisconn.Subscription) bool {
 // release notifies a listener that it is subscribed, if that was held back.
 func (s *Subscribers) release(l, here *redisconn.Subscription) {
 	s.mu.Lock()
-	p := s.placed[l]
+	p := s.places[l]
 	held := p != nil && p.here == here && !p.held.IsZero() && !p.gone && !s.closing
 	if held {
 		p.held = time.Time{}
@@ -184,7 +184,7 @@ func (s *Subscribers) release(l, here *redisconn.Subscription) {
 // moved records that a node no longer has a subscription, and which node does.
 func (s *Subscribers) moved(l, here *redisconn.Subscription, to string) {
 	s.mu.Lock()
-	p := s.placed[l]
+	p := s.places[l]
 	slot, at := anySlot, ""
 	if p != nil && p.here == here {
 		p.gone, slot, at = true, p.slot, p.at
@@ -210,7 +210,7 @@ func (s *Subscribers) failed(l, here *redisconn.Subscription, err error) {
 		after = loginsAfter
 	}
 	s.mu.Lock()
-	p, at := s.placed[l], ""
+	p, at := s.places[l], ""
 	if p != nil && p.here == here {
 		at = p.at
 		if p.slot == anySlot && !p.gone {
@@ -229,7 +229,7 @@ func (s *Subscribers) failed(l, here *redisconn.Subscription, err error) {
 func (s *Subscribers) stay(l, here *redisconn.Subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.placed[l]; p != nil && p.here == here && p.slot == anySlot {
+	if p := s.places[l]; p != nil && p.here == here && p.slot == anySlot {
 		p.gone = false
 	}
 }
@@ -247,8 +247,8 @@ func (s *Subscribers) changed() {
 func (s *Subscribers) look() {
 	s.mu.Lock()
 	s.timer = nil
-	all := map[*redisconn.Subscription]placed{}
-	for l, p := range s.placed {
+	all := map[*redisconn.Subscription]place{}
+	for l, p := range s.places {
 		all[l] = *p
 	}
 	s.mu.Unlock()
@@ -280,7 +280,7 @@ func (s *Subscribers) look() {
 func (s *Subscribers) move(l, here *redisconn.Subscription, to string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.placed[l]; p != nil && p.here == here && !s.closing {
+	if p := s.places[l]; p != nil && p.here == here && !s.closing {
 		s.takeLocked(p)
 		p.at, p.left = to, time.Now()
 		_ = s.putLocked(l, p) // it fails only if all are closed
@@ -296,8 +296,8 @@ func (s *Subscribers) Remove(l *redisconn.Subscription) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.placed[l]; p != nil {
-		delete(s.placed, l)
+	if p := s.places[l]; p != nil {
+		delete(s.places, l)
 		s.takeLocked(p)
 	}
 }

@@ -158,7 +158,7 @@ func (t *trip) follow() (again bool) {
 	}
 }
 
-// over reports whether no call needs to be repeated. If so, the remaining calls have failed.
+// over reports whether the trip must end. If so, the remaining calls fail.
 func (t *trip) over() bool {
 	var err error
 	switch {
@@ -251,25 +251,25 @@ func (t *trip) reach(n *node, at string) error {
 		case redisconn.Answered(err), errors.Is(err, redisconn.ErrClosed):
 			return err
 		case err != nil:
-			return &unreached{err, at, within}
+			return &unreachedError{err, at, within}
 		}
 	}
 	switch err := t.meet(ctx, at); {
 	case err == nil, errors.Is(err, redisconn.ErrPlain), errors.Is(err, redisconn.ErrClosed):
 		return err
 	default:
-		return &unreached{err, at, within}
+		return &unreachedError{err, at, within}
 	}
 }
 
-// An unreached explains why a call wasn't sent.
-type unreached struct {
+// An unreachedError explains why a call wasn't sent.
+type unreachedError struct {
 	err    error
 	at     string
 	within time.Duration
 }
 
-func (e *unreached) Error() string {
+func (e *unreachedError) Error() string {
 	if errors.Is(e.err, context.DeadlineExceeded) {
 		return fmt.Sprintf("connect to %s: no reply within %v", e.at, e.within)
 	}
