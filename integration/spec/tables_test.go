@@ -66,7 +66,7 @@ func tables(t *testing.T, url string) (leaves []verdict, out string) {
 
 // alone are the tests that start, stop or fill a Redis of their own. They don't
 // apply to other servers.
-var alone = []string{"TestFull", "TestRegister", "TestRiskyBytes", "TestPlainCost", "TestFailCost", "TestHeldIsSkipList", "TestManyDie", "TestCancelAtScale", "TestCancelReadsOnce", "TestBatchPages", "TestNothingIsToldToNobody", "TestManyQueueNames", "TestForgottenDuringBatch", "TestTrimOfManyFailures", "TestFailedPagesAreBoundedInBytes", "TestGuardSlotOnItsWay", "TestStalledRedirect", "TestAddedPages", "TestPutByHand"}
+var alone = []string{"TestFull", "TestRegister", "TestRiskyBytes", "TestPlainCost", "TestFailCost", "TestHeldIsSkipList", "TestManyDie", "TestCancelAtScale", "TestCancelReadsOnce", "TestBatchPages", "TestNothingIsToldToNobody", "TestManyQueueNames", "TestRelist", "TestForgottenDuringBatch", "TestTrimOfManyFailures", "TestFailedPagesAreBoundedInBytes", "TestGuardSlotOnItsWay", "TestStalledRedirect", "TestAddedPages", "TestPutByHand"}
 
 // judge compares the results of the tables on a server with the known differences.
 func judge(t *testing.T, leaves []verdict, out string, known []difference) {
