@@ -46,8 +46,8 @@ func (l Login) user() string { return cmp.Or(l.User, "default") }
 // escapes explains how to write characters with a special meaning in a URL.
 const escapes = "write @ : / ? # % as %40 %3A %2F %3F %23 %25"
 
-// The errors of a URL. Each names the part, and what to write there. It never quotes
-// the URL: if a password isn't escaped, a piece of it ends up in another part.
+// The errors of a URL. Each names the part, and what to write there. It never quotes the URL: if a
+// password isn't escaped, a piece of it ends up in another part.
 var (
 	errEmpty    = errors.New("the URL is empty; write redis://localhost:6379")
 	errSpace    = errors.New("the URL begins or ends with white space; remove it")

@@ -285,8 +285,8 @@ const relist = time.Minute
 func (p *Producer) List(ctx context.Context, q Target) { p.list(ctx, q, p.of(q), false) }
 
 // list adds the queue's name to the registry: when the queue is alone, since a Delete may just have
-// removed it, and otherwise about once a minute for each peer. A worker of the queue lists it, too, so
-// nothing is lost when this fails or ctx ends. list doesn't try again if the user lacks the
+// removed it, and otherwise about once a minute for each peer. A worker of the queue lists it, too,
+// so nothing is lost when this fails or ctx ends. list doesn't try again if the user lacks the
 // permission. If the registry's key has another type, it tries again in a minute.
 func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool) {
 	first := !k.listed.Load() && k.listed.CompareAndSwap(false, true) // only one of several callers
