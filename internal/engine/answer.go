@@ -138,14 +138,13 @@ func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 // toldLocked handles what an answer reports about cancels, other rounds and the queue.
 func (s *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 	said(e.Stopping, s.held)
-	s.said = max(s.said, e.Said)
+	if e.Said <= a.Token { // otherwise Redis has lost tokens, and ignored it
+		s.said = max(s.said, e.Said)
+	}
 	coverAllLocked(a.Cancels, s.held)
 	s.postponeLocked(a.Cancels)
-	if a.Seen < e.Seen {
-		s.mu.laterLocked(func() { s.LostWrites("the token counter of Redis decreased") })
-		s.seen, s.said = a.Seen, 0 // Redis may have lost what was reported
-	}
-	s.seen = max(s.seen, a.Seen)
+	s.compareTokenLocked(a.Token, e.token)
+	s.token, s.seen = max(s.token, a.Seen), max(s.seen, a.Seen)
 	if a.Passed != nil {
 		s.passed = *a.Passed
 	}
@@ -154,7 +153,7 @@ func (s *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 	}
 	s.watched = a.Watched
 	if a.Last < e.answered {
-		s.mu.laterLocked(func() { s.LostWrites("Redis no longer has a round that it had acknowledged") })
+		s.lostLocked("Redis no longer has a round that it had acknowledged")
 	}
 	s.answered = e.Number
 	s.turned.Broadcast()

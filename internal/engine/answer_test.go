@@ -22,7 +22,7 @@ func (r *Session) asks() *exchange {
 
 // brings returns an answer to a round, with n tasks from the list, and their attempts.
 func (r *Session) brings(e *exchange, n int) (*store.Answer, []*Attempt) {
-	a := &store.Answer{Rank: -1, Due: -1, Last: e.Number - 1}
+	a := &store.Answer{Rank: -1, Due: -1, Last: e.Number - 1, Token: r.token + int64(n)}
 	for range e.outcomes {
 		a.Settled = append(a.Settled, store.OK)
 	}
@@ -353,13 +353,48 @@ func TestAnswerCancelsAfterLostWrites(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
 	task := r.holds("a", 3, "")
-	r.seen, r.said = 12, 12
+	r.token, r.seen, r.said = 12, 12, 12
 	e := r.asks()
 	a, _ := r.brings(e, 0)
-	a.Seen, a.Cancels = 5, []store.Cancellation{{Name: task.digest.String(), Token: 5}}
+	a.Token, a.Seen, a.Cancels = 5, 5, []store.Cancellation{{Name: task.digest.String(), Token: 5}}
 	r.answerLocked(noon, e, a, nil)
 	if e = r.composeLocked(noon); task.ctx.Err() == nil || e == nil || len(e.Stopping) != 1 || e.Said != 5 {
 		t.Fatal(task.ctx.Err(), e)
+	}
+}
+
+// A loss of tokens is reported once: what was sent before it was noticed doesn't show a new one.
+func TestLossInFlight(t *testing.T) {
+	t.Parallel()
+	r := seated(t, nil)
+	r.token, r.seen, r.said = 12, 12, 12
+	shows := func(e *exchange, token int64) {
+		a, _ := r.brings(e, 0)
+		a.Token = token
+		r.answerLocked(noon, e, a, nil)
+	}
+	reported := func(n int64) {
+		t.Helper()
+		if got := r.queue.counts.LostWrites.Load(); got != n {
+			t.Errorf("%d losses are reported, want %d", got, n)
+		}
+	}
+	one, two := r.asks(), r.asks()
+	shows(one, 5)
+	reported(1)
+	shows(two, 5)
+	r.compareTokenLocked(5, 12)
+	shows(r.asks(), 5)
+	reported(1)
+
+	three := r.asks()
+	r.compareTokenLocked(3, 5)
+	reported(2)
+	shows(three, 3)
+	shows(r.asks(), 3)
+	reported(2)
+	if r.token != 3 || r.seen != 0 || r.said != 0 {
+		t.Error(r.token, r.seen, r.said)
 	}
 }
 

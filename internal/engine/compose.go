@@ -33,7 +33,7 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	if s.ended != nil || !s.dueLocked() {
 		return nil
 	}
-	e := &exchange{answered: s.answered}
+	e := &exchange{answered: s.answered, token: s.token}
 	needed := s.needsRoundLocked()
 	s.offered = false
 	s.number++

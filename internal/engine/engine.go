@@ -33,8 +33,7 @@
 //	s.End(why)                    ends it without Redis, as after an eviction
 //	s.Unlisten()                  no more messages; call it after Leave or End
 //	s.Last() (round, token)       for the leave or the next join, and to detect lost writes
-//	s.LostWrites(sign)            records that Redis has lost something
-//	s.Missing(token, seen) bool   reports whether Redis has lost a token that was seen before
+//	s.CompareToken(last, known)   the last token of the queue was read; known is from before that
 //
 // The engine calls three callbacks: Membership.Evicted, Config.StuckChanged and Config.LostWrites,
 // all without a lock. A Trace is called under the lock, and only queues the event.

@@ -52,7 +52,7 @@ func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	case s.overlapsLocked(sent):
 		granted = min(granted, s.granted)
 	case p.Deadline < s.granted:
-		s.mu.laterLocked(func() { s.LostWrites("Redis no longer has a heartbeat that it had acknowledged") })
+		s.lostLocked("Redis no longer has a heartbeat that it had acknowledged")
 	}
 	s.granted, s.pulsed = granted, now
 	if p.Rank == 0 {
@@ -106,27 +106,35 @@ func (s *Session) haul() {
 	}
 }
 
-// LostWrites records that Redis, or the server that replaced it, has lost something that it had
+// lostLocked records that Redis, or the server that replaced it, has lost something that it had
 // acknowledged. Everything acknowledged since is lost, too: enqueued tasks, and the outcomes of
 // tasks, which then run again. Setting back Redis's clock looks the same.
-func (s *Session) LostWrites(sign string) {
+func (s *Session) lostLocked(sign string) {
 	s.queue.counts.LostWrites.Add(1)
-	if s.engine.LostWrites != nil {
-		s.engine.LostWrites(s.part.Name, sign)
-	}
-	s.engine.losses.note(store.Whole(s.part.Name), sign)
+	s.mu.laterLocked(func() {
+		if s.engine.LostWrites != nil {
+			s.engine.LostWrites(s.part.Name, sign)
+		}
+		s.engine.losses.note(store.Whole(s.part.Name), sign)
+	})
 }
 
-// Missing reports whether Redis has lost a token: the last one is lower than one seen before Redis
-// was asked. From then on the lower one counts, so a loss is reported once.
-func (s *Session) Missing(token, seen int64) bool {
+// CompareToken reports lost writes if the last token of the queue is lower than one that was known
+// before Redis was asked.
+func (s *Session) CompareToken(last, known int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if token >= seen || token >= s.token {
-		return false
+	s.compareTokenLocked(last, known)
+}
+
+// compareTokenLocked does CompareToken's work. From then on the lower token counts, so a loss is
+// reported once, even if several answers show it.
+func (s *Session) compareTokenLocked(last, known int64) {
+	if last >= known || last >= s.token {
+		return
 	}
-	s.token = token
-	return true
+	s.token, s.seen, s.said = last, 0, 0 // Redis may have lost what was reported about cancels
+	s.lostLocked("Redis no longer has a token that it had issued")
 }
 
 // renewLocked records that a request sent at the given time renewed the lease.

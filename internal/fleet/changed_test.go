@@ -68,8 +68,11 @@ func TestChanged(t *testing.T) {
 		return slices.Clone(lost)
 	}
 	change := func() {
+		w := f.present()
+		is.NoErr(w.await(t.Context())) // a check in progress would write the registration, too
 		redistest.Do(t, c, "DEL", prefix+":workers", prefix+":registry", prefix+":worker:"+f.ID())
 		f.Changed()
+		w.pass()
 		<-forgot
 	}
 	change()
@@ -96,6 +99,46 @@ func TestChanged(t *testing.T) {
 	f.present().hurry() // as in the next turn
 	until(t, "it asks again", func() bool { return f.Engine.Counts().LostWrites.Load() >= 4 })
 	is.NoErr(f.Stop(t.Context()))
+}
+
+// A loss is reported once, whether a round or the check after a change notices it first.
+func TestLossIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	place, err := store.Open(redistest.URL(), store.Access{})
+	is.NoErr(err)
+	f, q := newFleetIn(t, place, prefix, -1, nil)
+	token := func(n int) { redistest.Do(t, c, "SET", prefix+":token:{q}", n) }
+	losses := func(n int64) {
+		t.Helper()
+		until(t, fmt.Sprint(n, " losses are reported"), func() bool { return f.Engine.Counts().LostWrites.Load() >= n })
+	}
+	token(100)
+	is.NoErr(f.Start(t.Context()))
+	is.NoErr(f.Join(t.Context(), q))
+	w := f.present()
+	session := w.members["q"].Session
+
+	token(99)
+	is.True(session.Wake()) // sends a round
+	losses(1)
+	f.Changed()
+	until(t, "the check begins", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return !w.moved
+	})
+	is.NoErr(w.await(t.Context())) // it has ended
+	w.pass()
+	is.Equal(f.Engine.Counts().LostWrites.Load(), int64(1))
+
+	token(98)
+	f.Changed()
+	losses(2)
+	is.True(session.Wake())
+	is.NoErr(f.Stop(t.Context())) // after the round
+	is.Equal(f.Engine.Counts().LostWrites.Load(), int64(2))
 }
 
 // However many slots move one after the other, a worker checks its queues about once a second, and

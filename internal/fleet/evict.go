@@ -384,19 +384,18 @@ func (w *worker) comeBack(ctx context.Context) error {
 // other workers have raised it that far in the meantime, or Redis doesn't answer, the loss goes
 // unnoticed. It reports whether Redis answered.
 func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
-	queues, seen := make([]*Queue, len(all)), make([]int64, len(all))
+	queues, known := make([]*Queue, len(all)), make([]int64, len(all))
 	for i, m := range all {
 		queues[i] = m.queue
-		_, seen[i] = m.Last()
+		_, known[i] = m.Last()
 	}
 	sure = true
 	for i, token := range store.Known(ctx, w.fleet.Lines.Control, keysOf(queues)) {
-		switch {
-		case token < 0:
+		if token < 0 {
 			sure = false
-		case all[i].Missing(token, seen[i]):
-			all[i].LostWrites("Redis no longer has a token that it had issued")
+			continue
 		}
+		all[i].CompareToken(token, known[i])
 	}
 	return sure
 }

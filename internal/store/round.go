@@ -112,8 +112,9 @@ type Start struct {
 type Answer struct {
 	Settled   []Settled
 	Started   []Start
+	Token     int64 // the last one of the queue
 	Cancels   []Cancellation
-	Seen      int64
+	Seen      int64         // the last cancel that the worker has received now
 	Hungry    int           // how many other workers are idle, with nothing to start
 	More      bool          // more tasks could start, also if the round asked for none
 	Rank      int           // place among the idle workers; -1 when not among them
@@ -244,8 +245,8 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	ends := round.ends()
 	outcomes := round.Outcomes[:len(round.Outcomes)-ends]
 	in := step.read(r.Value, r.Err)
-	a := &Answer{}
-	settled, odd, started, plain, last := in.list("settled"), in.list("odd"), in.list("started"), in.list("plain"), in.int("token")
+	settled, odd, started, plain := in.list("settled"), in.list("odd"), in.list("started"), in.list("plain")
+	a := &Answer{Token: in.int("token")}
 	if len(round.Outcomes) > 0 {
 		a.Settled = make([]Settled, 0, len(round.Outcomes))
 	}
@@ -261,7 +262,7 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	})
 	a.Started = make([]Start, 0, len(started.rest)/3+len(plain.rest))
 	started.each(func() { a.Started = append(a.Started, started.start()) })
-	for token := last - int64(len(plain.rest)); len(plain.rest) > 0 && plain.err == nil; {
+	for token := a.Token - int64(len(plain.rest)); len(plain.rest) > 0 && plain.err == nil; {
 		token++
 		a.Started = append(a.Started, Start{Payload: plain.bytes(), Token: token})
 	}
