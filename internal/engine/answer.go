@@ -45,6 +45,7 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 		}
 		s.settledLocked(end, what, e.repeated, a.Trouble)
 	}
+	s.compareLastLocked(a.Before(), e.mark)
 	s.reclaimLocked(e, len(begun))
 	s.renewLocked(now, e.sent)
 	late := !s.sureLocked(now) && len(begun) > 0
@@ -110,7 +111,9 @@ func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 	tasks := make([]*Attempt, 0, len(begun))
 	for i, t := range begun {
 		start := &a.Started[i]
-		s.token = max(s.token, start.Token)
+		if s.isLatestLocked(e.mark) {
+			s.token = max(s.token, start.Token)
+		}
 		s.held[t.ID] = t
 		if t.late != nil {
 			s.engine.background.Go(func() { s.identify(t) })
@@ -138,13 +141,13 @@ func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 // toldLocked handles what an answer reports about cancels, other rounds and the queue.
 func (s *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 	said(e.Stopping, s.held)
-	if e.Said <= a.Token { // otherwise Redis has lost tokens, and ignored it
-		s.said = max(s.said, e.Said)
-	}
 	coverAllLocked(a.Cancels, s.held)
 	s.postponeLocked(a.Cancels)
-	s.compareTokenLocked(a.Token, e.token)
-	s.token, s.seen = max(s.token, a.Seen), max(s.seen, a.Seen)
+	if s.isLatestLocked(e.mark) {
+		s.token, s.seen, s.said = max(s.token, a.Seen), max(s.seen, a.Seen), max(s.said, e.Said)
+	} else {
+		s.look = true // the next round asks for all cancels again: Redis has lost tokens since this one was sent
+	}
 	if a.Passed != nil {
 		s.passed = *a.Passed
 	}

@@ -347,55 +347,93 @@ func TestAnswerCancels(t *testing.T) {
 	}
 }
 
-// After Redis has lost writes, a cancel may have a lower token than one already reported. The tasks it
-// stops are still reported, so that its Wait doesn't return early.
+// After Redis has lost writes, a cancel may have a lower token than one already reported. The session
+// asks for all cancels again, and reports the tasks that they stop, so that Wait doesn't return
+// early.
 func TestAnswerCancelsAfterLostWrites(t *testing.T) {
 	t.Parallel()
 	r := seated(t, nil)
 	task := r.holds("a", 3, "")
 	r.token, r.seen, r.said = 12, 12, 12
-	e := r.asks()
-	a, _ := r.brings(e, 0)
-	a.Token, a.Seen, a.Cancels = 5, 5, []store.Cancellation{{Name: task.digest.String(), Token: 5}}
-	r.answerLocked(noon, e, a, nil)
-	if e = r.composeLocked(noon); task.ctx.Err() == nil || e == nil || len(e.Stopping) != 1 || e.Said != 5 {
+	for range 2 {
+		e := r.asks()
+		a, _ := r.brings(e, 0)
+		a.Token, a.Seen, a.Cancels = 5, 5, []store.Cancellation{{Name: task.digest.String(), Token: 5}}
+		r.answerLocked(noon, e, a, nil)
+	}
+	if e := r.composeLocked(noon); task.ctx.Err() == nil || e == nil || len(e.Stopping) != 1 || e.Said != 5 {
 		t.Fatal(task.ctx.Err(), e)
 	}
 }
 
-// A loss of tokens is reported once: what was sent before it was noticed doesn't show a new one.
-func TestLossInFlight(t *testing.T) {
+// A loss of tokens is reported once, in whatever order the answers come that show it. Then the
+// session asks for all cancels again.
+func TestLossOfTokens(t *testing.T) {
 	t.Parallel()
-	r := seated(t, nil)
-	r.token, r.seen, r.said = 12, 12, 12
-	shows := func(e *exchange, token int64) {
-		a, _ := r.brings(e, 0)
-		a.Token = token
-		r.answerLocked(noon, e, a, nil)
+	for name, c := range map[string]struct {
+		happens func(r *Session, asked Mark, one, two *exchange)
+		losses  int64
+	}{
+		"nothing": {func(r *Session, asked Mark, one, two *exchange) {
+			r.shows(one, 12)
+			r.shows(two, 12)
+			r.compareLastLocked(12, asked)
+		}, 0},
+		"two rounds, then the check": {func(r *Session, asked Mark, one, two *exchange) {
+			r.shows(one, 5)
+			r.shows(two, 5)
+			r.compareLastLocked(5, asked)
+		}, 1},
+		"the check, then two rounds": {func(r *Session, asked Mark, one, two *exchange) {
+			r.compareLastLocked(5, asked)
+			r.shows(one, 5)
+			r.shows(two, 5)
+		}, 1},
+		"answers that come in another order": {func(r *Session, asked Mark, one, two *exchange) {
+			r.shows(one, 9)
+			r.shows(two, 6)
+			r.compareLastLocked(5, asked)
+		}, 1},
+		"other workers have started tasks since": {func(r *Session, asked Mark, one, two *exchange) {
+			r.compareLastLocked(11, asked)
+			r.shows(one, 12)
+		}, 1},
+		"the round starts tasks": {func(r *Session, asked Mark, one, two *exchange) { r.shows(one, 13, 11, 12, 13) }, 1},
+		"an answer from before it": {func(r *Session, asked Mark, one, two *exchange) {
+			r.compareLastLocked(5, asked)
+			r.shows(one, 14, 13, 14)
+		}, 1},
+		"two losses": {func(r *Session, asked Mark, one, two *exchange) {
+			r.shows(one, 5)
+			r.compareLastLocked(3, r.markLocked())
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := seated(t, nil)
+			r.token, r.seen, r.said = 12, 12, 12
+			c.happens(r, r.markLocked(), r.asks(), r.asks())
+			if c.losses > 0 && (r.seen != 0 || r.said != 0) {
+				t.Errorf("seen %d, said %d", r.seen, r.said)
+			}
+			r.shows(r.asks(), r.token)
+			if got := r.queue.counts.LostWrites.Load(); got != c.losses {
+				t.Errorf("%d losses are reported, want %d", got, c.losses)
+			}
+		})
 	}
-	reported := func(n int64) {
-		t.Helper()
-		if got := r.queue.counts.LostWrites.Load(); got != n {
-			t.Errorf("%d losses are reported, want %d", got, n)
-		}
-	}
-	one, two := r.asks(), r.asks()
-	shows(one, 5)
-	reported(1)
-	shows(two, 5)
-	r.compareTokenLocked(5, 12)
-	shows(r.asks(), 5)
-	reported(1)
+}
 
-	three := r.asks()
-	r.compareTokenLocked(3, 5)
-	reported(2)
-	shows(three, 3)
-	shows(r.asks(), 3)
-	reported(2)
-	if r.token != 3 || r.seen != 0 || r.said != 0 {
-		t.Error(r.token, r.seen, r.said)
+// shows is the answer to a round that started tasks with these tokens, and then saw the last one.
+func (r *Session) shows(e *exchange, last int64, tokens ...int64) {
+	a, begun := r.brings(e, len(tokens))
+	for i, token := range tokens {
+		a.Started[i].Token, begun[i].Token = token, token
 	}
+	if a.Token = last; e.Seen <= last {
+		a.Seen = e.Seen
+	}
+	r.answerLocked(noon, e, a, begun)
 }
 
 // A round that wasn't carried out is undone. One that may have been isn't.

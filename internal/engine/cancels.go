@@ -116,7 +116,9 @@ func coverAllLocked(entries []store.Cancellation, held map[string]*Attempt) {
 func (t *Attempt) coverLocked(e store.Cancellation) {
 	if t.Token < e.Token {
 		t.endLocked(ErrCanceled)
-		t.covered = append(t.covered, e)
+		if !slices.Contains(t.covered, e) { // the worker asks for all cancels again after a loss
+			t.covered = append(t.covered, e)
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	if s.ended != nil || !s.dueLocked() {
 		return nil
 	}
-	e := &exchange{answered: s.answered, token: s.token}
+	e := &exchange{answered: s.answered, mark: s.markLocked()}
 	needed := s.needsRoundLocked()
 	s.offered = false
 	s.number++

@@ -32,8 +32,9 @@
 //	s.Leave(ctx) error            sends what is unsent, returns all tasks, leaves
 //	s.End(why)                    ends it without Redis, as after an eviction
 //	s.Unlisten()                  no more messages; call it after Leave or End
-//	s.Last() (round, token)       for the leave or the next join, and to detect lost writes
-//	s.CompareToken(last, known)   the last token of the queue was read; known is from before that
+//	s.Last() round                for the leave or the next join
+//	s.Mark() Mark                 call it before you read the last token of the queue
+//	s.Compare(last, mark)         it was read; reports lost writes
 //
 // The engine calls three callbacks: Membership.Evicted, Config.StuckChanged and Config.LostWrites,
 // all without a lock. A Trace is called under the lock, and only queues the event.

@@ -96,7 +96,7 @@ type exchange struct {
 	sent     time.Time
 	work     time.Duration // estimate of the time Redis needs for it
 	answered int64         // the last answered round when this one was made
-	token    int64         // the highest token known then
+	mark     Mark          // from when this one was made
 	recalls  int           // how many times ready tasks had been recalled by then
 	repeated bool          // Redis may have answered it before, and the reply was lost
 	lost     int           // number of lost replies

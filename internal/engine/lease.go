@@ -119,20 +119,39 @@ func (s *Session) lostLocked(sign string) {
 	})
 }
 
-// CompareToken reports lost writes if the last token of the queue is lower than one that was known
-// before Redis was asked.
-func (s *Session) CompareToken(last, known int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.compareTokenLocked(last, known)
+// A Mark is what a session knew when it sent something: the highest token, and how many times Redis
+// had lost tokens. Many answers may show the same loss, and in any order. It's reported once, since
+// only answers to what was sent after the last loss was noticed can show another one.
+type Mark struct {
+	token  int64
+	losses int
 }
 
-// compareTokenLocked does CompareToken's work. From then on the lower token counts, so a loss is
-// reported once, even if several answers show it.
-func (s *Session) compareTokenLocked(last, known int64) {
-	if last >= known || last >= s.token {
+// Mark returns what the session knows now.
+func (s *Session) Mark() Mark {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.markLocked()
+}
+
+func (s *Session) markLocked() Mark { return Mark{s.token, s.losses} }
+
+// isLatestLocked reports whether no loss has been noticed since the mark.
+func (s *Session) isLatestLocked(m Mark) bool { return m.losses == s.losses }
+
+// Compare reports lost writes if the last token of the queue, which Redis was asked for after the
+// mark, is lower than the mark's.
+func (s *Session) Compare(last int64, since Mark) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.compareLastLocked(last, since)
+}
+
+func (s *Session) compareLastLocked(last int64, since Mark) {
+	if last >= since.token || !s.isLatestLocked(since) {
 		return
 	}
+	s.losses++
 	s.token, s.seen, s.said = last, 0, 0 // Redis may have lost what was reported about cancels
 	s.lostLocked("Redis no longer has a token that it had issued")
 }

@@ -82,7 +82,8 @@ type Session struct {
 	said      int64     // the last cancel for which we've told Redis which of our tasks it covers
 	unmatched int       // held tasks whose digest isn't known yet and that known cancels may cover
 	answered  int64     // the last answered round
-	token     int64     // the highest token seen on the queue
+	token     int64     // the highest token seen on the queue since Redis last lost some
+	losses    int       // how many times it did
 	granted   int64     // ms of Redis time until which the lease holds, according to the last answered beat
 	pulsed    time.Time // when that answer was handled
 	batch     string    // the next batch to move, as of the last beat
@@ -338,8 +339,7 @@ func (s *Session) Leave(ctx context.Context) error {
 		return err
 	}
 	s.Interrupt() // before other workers can start them
-	round, _ := s.Last()
-	n, err := s.part.Leave(ctx, s.member.Worker, s.member.Asked, round)
+	n, err := s.part.Leave(ctx, s.member.Worker, s.member.Asked, s.Last())
 	s.queue.counts.Stopped.Add(int64(n))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -362,11 +362,11 @@ func (s *Session) drainLocked() {
 	}
 }
 
-// Last returns the last round, which ends the membership, and the highest token seen.
-func (s *Session) Last() (round, token int64) {
+// Last returns the last round, which ends the membership.
+func (s *Session) Last() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.number, s.token
+	return s.number
 }
 
 // quiet waits until the session is idle and then silences it: another round would make the leave

@@ -384,10 +384,10 @@ func (w *worker) comeBack(ctx context.Context) error {
 // other workers have raised it that far in the meantime, or Redis doesn't answer, the loss goes
 // unnoticed. It reports whether Redis answered.
 func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
-	queues, known := make([]*Queue, len(all)), make([]int64, len(all))
+	queues, marks := make([]*Queue, len(all)), make([]engine.Mark, len(all))
 	for i, m := range all {
 		queues[i] = m.queue
-		_, known[i] = m.Last()
+		marks[i] = m.Mark()
 	}
 	sure = true
 	for i, token := range store.Known(ctx, w.fleet.Lines.Control, keysOf(queues)) {
@@ -395,7 +395,7 @@ func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
 			sure = false
 			continue
 		}
-		all[i].CompareToken(token, known[i])
+		all[i].Compare(token, marks[i])
 	}
 	return sure
 }

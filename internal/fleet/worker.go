@@ -87,8 +87,7 @@ func (m *member) membership() membership { return membership{m.queue.Keys, m.id}
 
 // stay returns what is needed to end the membership.
 func (m *member) stay() stay {
-	round, _ := m.Last()
-	return stay{round: round, asked: m.asked}
+	return stay{round: m.Last(), asked: m.asked}
 }
 
 func newWorker(f *Fleet, id string) *worker {

@@ -132,6 +132,14 @@ type Answer struct {
 	Watched   bool          // there were locks, crashes or cancels, so payloads of finished tasks are hashed
 }
 
+// Before returns the queue's last token before the round started tasks, or a later one.
+func (a *Answer) Before() int64 {
+	if len(a.Started) > 0 {
+		return a.Started[0].Token - 1
+	}
+	return a.Token
+}
+
 // A Stepper makes the calls of rounds on a queue. It has what is the same in all of them.
 type Stepper struct {
 	q                      keys.Queue
