@@ -225,7 +225,8 @@ func (d *drawing) step(held []process, head, tail string) []any {
 		d.ids++
 		starts = append(starts, fmt.Sprint("p", d.ids))
 	}
-	said := []any{d.IntN(40)}
+	issued := d.IntN(40)
+	said := []any{d.IntN(issued + 1)}
 	for range d.IntN(3) {
 		if len(held) > 0 {
 			said = append(said, d.of(digest("a"), digest("b"), "k:x"), held[d.IntN(len(held))].id)
@@ -236,7 +237,7 @@ func (d *drawing) step(held []process, head, tail string) []any {
 		heard = append(heard, digest(d.payload()))
 	}
 	all := []any{
-		worker, number, 2000 * d.IntN(3), d.IntN(5), d.IntN(2), []int{0, 1, 2, 3}[d.IntN(4)], d.IntN(2), 3,
+		worker, number, 2000 * d.IntN(3), d.IntN(min(issued, 4) + 1), issued, d.IntN(2), []int{0, 1, 2, 3}[d.IntN(4)], d.IntN(2), 3,
 		head, tail, queue_.Failed().Wake(""), queue_.Channel(keys.KindDone),
 		len(outcomes) / 5, len(outcomes) / 5, len(ends) / 2, adds, len(said) / 2, len(heard), d.IntN(len(starts) + 1),
 		[]int{0, 0, 1, 10, 30}[d.IntN(5)], d.IntN(3), max(d.IntN(12)-10, 0),

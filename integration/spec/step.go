@@ -81,7 +81,10 @@ func step(q *queue, c store.Call) any {
 	suspecting := r.renew(says.lease, overtaken)
 	settled := r.settleAll(&args, says.outcomes, says.entries)
 	strange := r.endAll(&args, says.ends, says.adds)
-	r.hear(&args, says.runs)
+	if says.issued > r.token {
+		says.seen = 0 // Redis has lost tokens
+	}
+	r.hear(&args, says)
 	recorded := r.recorded(&args, says.heard)
 	r.ids = args
 
@@ -120,7 +123,8 @@ func step(q *queue, c store.Call) any {
 
 // A preface holds the arguments of a round before its lists, apart from those kept in round.
 type preface struct {
-	lease, seen       int64
+	lease             int64
+	seen, issued      int64 // tokens
 	idle              bool
 	outcomes, entries int // how many; and how many of them may be entries
 	ends, adds        int // without a result; and how many of them are added tasks
@@ -134,7 +138,7 @@ type preface struct {
 func newRound(q *queue, args *arguments) (*round, preface) {
 	r, says := &round{queue: q, publishing: true, prefix: []any{}}, preface{}
 	r.worker, r.number = args.word(), args.int()
-	says.lease, says.seen, says.idle = args.int(), args.int(), args.word() == "1"
+	says.lease, says.seen, says.issued, says.idle = args.int(), args.int(), args.int(), args.word() == "1"
 	r.most, r.solo, r.keep = args.int(), args.word() == "1", args.count()
 	head, tail, wakeFailed := args.word(), args.word(), args.word()
 	if head != "" {
@@ -264,9 +268,9 @@ func (r *round) alert(more bool) {
 
 // hear records which processes still run although a cancel covers them, and up to which cancel that
 // list is complete.
-func (r *round) hear(args *arguments, runs int) {
+func (r *round) hear(args *arguments, says preface) {
 	said := args.int()
-	for range runs {
+	for range says.runs {
 		name, id := args.word(), args.word()
 		begun, held := r.score(r.working, id)
 		if canceled, ok := r.score(r.canceled, name); held && ok && begun <= canceled && r.is(r.stopping, "zset") {
@@ -276,7 +280,7 @@ func (r *round) hear(args *arguments, runs int) {
 	if !r.has(SaidTold) {
 		said = r.token
 	}
-	if r.canceling && said > 0 && said <= r.token && r.is(r.holders, "zset") {
+	if r.canceling && said > 0 && says.issued <= r.token && r.is(r.holders, "zset") {
 		if was, known := r.score(r.holders, r.worker); (known || !r.has(SaidHolder)) && float64(said) > was {
 			r.add(r.holders, r.worker, said)
 		}
@@ -455,9 +459,6 @@ func (r *round) rest(open bool) (rank int, due int64) {
 
 // news returns the cancels that the worker hasn't received.
 func (r *round) news(seen int64, overtaken bool) (cancels []any, last int64, more bool) {
-	if seen > r.token {
-		seen = 0 // Redis has lost writes
-	}
 	cancels = []any{}
 	if overtaken && r.has(OvertakenTells) || !r.canceling {
 		return cancels, seen, false

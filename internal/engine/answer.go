@@ -45,7 +45,9 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 		}
 		s.settledLocked(end, what, e.repeated, a.Trouble)
 	}
-	s.compareLastLocked(a.Before(), e.mark)
+	if s.compareLastLocked(a.Before(), e.mark) {
+		s.token = a.Token // Redis issued the round's own tokens after that
+	}
 	s.reclaimLocked(e, len(begun))
 	s.renewLocked(now, e.sent)
 	late := !s.sureLocked(now) && len(begun) > 0

@@ -407,6 +407,10 @@ func TestLossOfTokens(t *testing.T) {
 			r.shows(one, 5)
 			r.compareLastLocked(3, r.markLocked())
 		}, 2},
+		"another loss of what a round has started": {func(r *Session, asked Mark, one, two *exchange) {
+			r.shows(one, 13, 11, 12, 13)
+			r.compareLastLocked(12, r.markLocked())
+		}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

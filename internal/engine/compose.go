@@ -59,7 +59,8 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	e.Passed = s.passed
 	s.look = s.look && back
 	s.talked = now
-	e.Worker, e.Number, e.Lease, e.Seen = s.member.Worker, s.number, s.engine.Lease.Grant, s.seen
+	e.Worker, e.Number, e.Lease = s.member.Worker, s.number, s.engine.Lease.Grant
+	e.Seen, e.Issued = s.seen, e.mark.token
 	e.Results = s.engine.MaxResult
 	return e
 }

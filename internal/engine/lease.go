@@ -147,13 +147,15 @@ func (s *Session) Compare(last int64, since Mark) {
 	s.compareLastLocked(last, since)
 }
 
-func (s *Session) compareLastLocked(last int64, since Mark) {
+// compareLastLocked does Compare's work, and reports whether there was a loss to report.
+func (s *Session) compareLastLocked(last int64, since Mark) bool {
 	if last >= since.token || !s.isLatestLocked(since) {
-		return
+		return false
 	}
 	s.losses++
 	s.token, s.seen, s.said = last, 0, 0 // Redis may have lost what was reported about cancels
 	s.lostLocked("Redis no longer has a token that it had issued")
+	return true
 }
 
 // renewLocked records that a request sent at the given time renewed the lease.

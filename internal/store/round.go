@@ -28,6 +28,7 @@ type Round struct {
 	Number   int64 // rises by one; the same number repeats the last round
 	Lease    time.Duration
 	Seen     int64 // the last cancel that the worker has received
+	Issued   int64 // the highest token that the worker knows; at least Seen and Said
 	Idle     bool  // wait to be woken if fewer tasks start than asked for
 	Crashes  int   // a task fails instead of starting after this many workers died holding it; 0: never
 	Solo     bool  // may start one task that fails if one more worker dies holding it
@@ -162,7 +163,7 @@ func (s *Stepper) Call(round *Round) redisconn.Call {
 	ends := round.ends()
 	outcomes, simple := round.Outcomes[:len(round.Outcomes)-ends], round.Outcomes[len(round.Outcomes)-ends:]
 	all := step.line(s.q, s.own, outcomeSize*len(outcomes)+2*ends+1+2*len(round.Stopping)+len(round.Heard)+len(round.Start), []any{
-		"worker", round.Worker, "round", round.Number, "lease", round.Lease.Milliseconds(), "seen", round.Seen, "idle", flag(round.Idle),
+		"worker", round.Worker, "round", round.Number, "lease", round.Lease.Milliseconds(), "seen", round.Seen, "issued", round.Issued, "idle", flag(round.Idle),
 		"crashes", round.Crashes, "solo", flag(round.Solo), "keep", round.Keep, "head", s.head, "tail", s.tail, "wake_failed", s.wakeFailed,
 		"outcomes", len(outcomes), "entries", unplain(outcomes), "ends", ends, "adds", unplain(simple), "stopping", len(round.Stopping), "heard", len(round.Heard),
 		"ahead", round.Ahead, "budget", max(round.Budget, 0), "room", max(round.Room, 0), "brief", flag(round.Brief),

@@ -6,37 +6,39 @@
 --                    what it started before; a round that is too old is refused
 -- ARGV[8]  lease     ms until it expires; 0: never
 -- ARGV[9]  seen      token of the last cancel that the worker knows
--- ARGV[10] idle      1: if too few tasks start, the worker waits to be woken
--- ARGV[11] crashes   a task fails instead of starting after this many dead workers; 0: never
--- ARGV[12] solo      1: may start one task that is one crash away from failing
--- ARGV[13] keep      how many failed tasks to keep; 0: all, since OnFailed handles them. In a
+-- ARGV[10] issued    the highest token that the worker knows. If the last one is lower, Redis has
+--                    lost tokens, and the worker doesn't know the cancels that have them now
+-- ARGV[11] idle      1: if too few tasks start, the worker waits to be woken
+-- ARGV[12] crashes   a task fails instead of starting after this many dead workers; 0: never
+-- ARGV[13] solo      1: may start one task that is one crash away from failing
+-- ARGV[14] keep      how many failed tasks to keep; 0: all, since OnFailed handles them. In a
 --                    failed queue, how many tasks that were set aside
--- ARGV[14] head      start of the failed queue's key names; "": this is a failed queue
--- ARGV[15] tail      end of these names
--- ARGV[16] wake_failed  channel prefix to wake its workers
--- ARGV[17] done      channel for the events of finished tasks
--- ARGV[18] outcomes  how many; each: process, token, verb, an argument of the verb and, for a
+-- ARGV[15] head      start of the failed queue's key names; "": this is a failed queue
+-- ARGV[16] tail      end of these names
+-- ARGV[17] wake_failed  channel prefix to wake its workers
+-- ARGV[18] done      channel for the events of finished tasks
+-- ARGV[19] outcomes  how many; each: process, token, verb, an argument of the verb and, for a
 --                    large payload, bytes:digest, otherwise "".
 --                    finish: "=" and the result; "+", bytes:digest: and a large result as JSON; "#" and
 --                    bytes:digest of one that is too large; or "". drop: canceled, no event. stop: to the front.
 --                    retry: delay in ms, then optionally ":" and the error. snooze: ms, and no retry.
 --                    fail: kind:due:reason, due in ms if it's known
--- ARGV[19] entries   how many of the outcomes, counted from the first, may be of the schedule
--- ARGV[20] ends      how many tasks, from the list or added, finish without a result; each: process, token
--- ARGV[21] adds      how many of the ends, counted from the first, are added tasks
--- ARGV[22] stopping  how many; each: name of a cancel, and a running process that it covers.
+-- ARGV[20] entries   how many of the outcomes, counted from the first, may be of the schedule
+-- ARGV[21] ends      how many tasks, from the list or added, finish without a result; each: process, token
+-- ARGV[22] adds      how many of the ends, counted from the first, are added tasks
+-- ARGV[23] stopping  how many; each: name of a cancel, and a running process that it covers.
 --                    Before them, the token of the cancel up to which this list is complete
--- ARGV[23] heard     how many; each: digest from a cancel message
--- ARGV[24] ahead     how many of the processes to start, counted from the last, are prefetched: they
+-- ARGV[24] heard     how many; each: digest from a cancel message
+-- ARGV[25] ahead     how many of the processes to start, counted from the last, are prefetched: they
 --                    start only if no other worker is idle
--- ARGV[25] budget    µs that starting tasks may cost; 0: no limit. At least one starts
--- ARGV[26] room      bytes of payload that may be prefetched; 0: no limit
--- ARGV[27] brief     1: answers to this round were lost several times. Of a payload of more than
+-- ARGV[26] budget    µs that starting tasks may cost; 0: no limit. At least one starts
+-- ARGV[27] room      bytes of payload that may be prefetched; 0: no limit
+-- ARGV[28] brief     1: answers to this round were lost several times. Of a payload of more than
 --                    256 KiB, only the length is returned, and nothing new is started
--- ARGV[28] passed    how many entries at the head of the schedule the worker passed over, from its last answer
--- ARGV[29] last      the last of them
--- ARGV[30] first     the time of the first
--- ARGV[31] lists     outcomes, ends, stopping, heard, then the ids of the processes to start
+-- ARGV[29] passed    how many entries at the head of the schedule the worker passed over, from its last answer
+-- ARGV[30] last      the last of them
+-- ARGV[31] first     the time of the first
+-- ARGV[32] lists     outcomes, ends, stopping, heard, then the ids of the processes to start
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_return, lib_failed.
 --
 -- Returns {settled, odd, started, plain, token, cancels, seen, rank, hungry,
@@ -73,24 +75,24 @@
 -- expired    how many of the unstarted tasks had expired
 -- Fails with EVICTED if the worker isn't a member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
-local seen, idle = tonumber(ARGV[9]), ARGV[10] == '1'
-local most, solo, keep, done = tonumber(ARGV[11]), ARGV[12] == '1', tonumber(ARGV[13]), ARGV[17]
-local outcomes, entries, ends = tonumber(ARGV[18]), tonumber(ARGV[19]), tonumber(ARGV[20])
-added.ends = tonumber(ARGV[21])
+local seen, issued, idle = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11] == '1'
+local most, solo, keep, done = tonumber(ARGV[12]), ARGV[13] == '1', tonumber(ARGV[14]), ARGV[18]
+local outcomes, entries, ends = tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
+added.ends = tonumber(ARGV[22])
 added.expired = 0 -- tasks that failed because they had expired
-local runs, heard, ahead = tonumber(ARGV[22]), tonumber(ARGV[23]), tonumber(ARGV[24])
-local budget, room = tonumber(ARGV[25]), tonumber(ARGV[26])
+local runs, heard, ahead = tonumber(ARGV[23]), tonumber(ARGV[24]), tonumber(ARGV[25])
+local budget, room = tonumber(ARGV[26]), tonumber(ARGV[27])
 if budget == 0 then
   budget = math.huge
 end
 if room == 0 then
   room = math.huge
 end
-local failed = ARGV[14] ~= '' and failed_queue(ARGV[14], ARGV[15], ARGV[16])
+local failed = ARGV[15] ~= '' and failed_queue(ARGV[15], ARGV[16], ARGV[17])
 local working = q.working .. worker
-local brief = ARGV[27] == '1'
-local passed, passed_last, passed_first = tonumber(ARGV[28]), ARGV[29], tonumber(ARGV[30]) or 0 --! passed operand.2 constant
-local at = 31
+local brief = ARGV[28] == '1'
+local passed, passed_last, passed_first = tonumber(ARGV[29]), ARGV[30], tonumber(ARGV[31]) or 0 --! passed operand.2 constant
+local at = 32
 
 -- All checks first, since Redis doesn't roll back.
 if not redis.call('ZSCORE', q.workers, worker) then --! guard step-members false
@@ -338,6 +340,9 @@ keyed = any
 -- What the worker reports about the cancels that it knows: first which of the tasks that they
 -- cover run, then that this list is complete.
 local said = tonumber(ARGV[at])
+if issued > token then
+  said, seen = 0, 0
+end
 at = at + 1
 for _ = 1, runs do
   local name, id = ARGV[at], ARGV[at + 1]
@@ -347,7 +352,7 @@ for _ = 1, runs do
     redis.pcall('ZADD', q.stopping, 0, stopping_as(name, tonumber(begun), id))
   end
 end
-if canceling and said > 0 and said <= token then --! look operand.2 bound.1
+if canceling and said > 0 then --! look operand.2 bound
   redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker) --! holder score; guard said-told; guard said-holder score
 end
 
@@ -849,9 +854,6 @@ if gave_up and failed then
 end
 
 local cancels = {}
-if seen > token then
-  seen = 0 -- Redis has lost writes
-end
 -- An overtaken round returns no cancels. The worker handles its answer before that of the
 -- round that overtook it, and would report that it has nothing to stop before it knows what
 -- that round has started. A worker that holds nothing needs no cancels either.

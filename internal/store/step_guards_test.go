@@ -46,8 +46,11 @@ func TestGuardStep(t *testing.T) {
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=5", "working:w1", "(p1=5)", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
 		{name: "stopping processes", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3")), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Said: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Issued: 3, Said: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "(w1=3)", "stopping", "("+stopped("a", 1, "p1")+"=0)", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
+		{name: "acknowledged before tokens were lost", seed: rawP.with("token", "=3", "holders", "(w1=0)", "canceled", "(#z=2 #a=3)", "cancel:#z", log("2"), "cancel:#a", log("3")), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 2, Issued: 4, Said: 2}), want: "cancels=#z/2,#a/3 seen=3",
+				state: rawP.with("rounds", "{w1=2}", "token", "=3", "holders", "(w1=0)", "canceled", "(#z=2 #a=3)", "cancel:#z", log("2"), "cancel:#a", log("3"))}}},
 		{name: "stopping of another type", seed: rawP.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", log("3"), "stopping", "=foreign"), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2, Seen: 3, Stopping: []Stopping{{digest("a"), "p1"}}}), want: "seen=3",
 				state: rawP.with("rounds", "{w1=2}", "token", "=3", "stopping", "=foreign", "canceled", "(#a=3)", "cancel:#a", log("3"))}}},
@@ -74,7 +77,7 @@ func TestGuardStep(t *testing.T) {
 			{call: steps(Round{Worker: "w1", Number: 1, Heard: []string{digest("a"), digest("b"), digest("c"), digest("d")}, Start: []string{"p1"}}), want: "recorded=7,0,0,5",
 				state: member.with("rounds", "{w1=1}", "token", "=7", "cancel:#a", "{finished=0 stopped=0 token=7} +1m", "cancel:#b", "=foreign", "cancel:#d", "{finished=0 stopped=0 token=5} +1m")}}},
 		{name: "Redis has lost tokens", seed: rawP.with("canceled", "(#b=1)", "cancel:#b", log("1")), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Seen: 9, Said: 9}), want: "cancels=#b/1 seen=1", state: rawP.with("rounds", "{w1=2}", "canceled", "(#b=1)", "cancel:#b", log("1"))}}},
+			{call: steps(Round{Worker: "w1", Number: 2, Seen: 9, Issued: 9, Said: 9}), want: "cancels=#b/1 seen=1", state: rawP.with("rounds", "{w1=2}", "canceled", "(#b=1)", "cancel:#b", log("1"))}}},
 		{name: "two cancels", seed: rawP.with("token", "=3", "canceled", "(#a=2 #b=3)", "cancel:#a", log("2"), "cancel:#b", log("3")), steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 2}), want: "cancels=#a/2,#b/3 seen=3", state: rawP.with("rounds", "{w1=2}", "token", "=3", "canceled", "(#a=2 #b=3)", "cancel:#a", log("2"), "cancel:#b", log("3"))},
 			{call: steps(Round{Worker: "w1", Number: 3, Seen: 3, Said: 3, Stopping: []Stopping{{digest("a"), "p1"}, {digest("a"), "p9"}, {digest("z"), "p1"}}}), want: "seen=3",
