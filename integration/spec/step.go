@@ -81,10 +81,7 @@ func step(q *queue, c store.Call) any {
 	suspecting := r.renew(says.lease, overtaken)
 	settled := r.settleAll(&args, says.outcomes, says.entries)
 	strange := r.endAll(&args, says.ends, says.adds)
-	if says.issued > r.token {
-		says.seen = 0 // Redis has lost tokens
-	}
-	r.hear(&args, says)
+	r.hear(&args, &says)
 	recorded := r.recorded(&args, says.heard)
 	r.ids = args
 
@@ -268,8 +265,11 @@ func (r *round) alert(more bool) {
 
 // hear records which processes still run although a cancel covers them, and up to which cancel that
 // list is complete.
-func (r *round) hear(args *arguments, says preface) {
+func (r *round) hear(args *arguments, says *preface) {
 	said := args.int()
+	if says.issued > r.token { // Redis has lost tokens
+		said, says.seen = 0, 0
+	}
 	for range says.runs {
 		name, id := args.word(), args.word()
 		begun, held := r.score(r.working, id)
@@ -280,7 +280,7 @@ func (r *round) hear(args *arguments, says preface) {
 	if !r.has(SaidTold) {
 		said = r.token
 	}
-	if r.canceling && said > 0 && says.issued <= r.token && r.is(r.holders, "zset") {
+	if r.canceling && said > 0 && r.is(r.holders, "zset") {
 		if was, known := r.score(r.holders, r.worker); (known || !r.has(SaidHolder)) && float64(said) > was {
 			r.add(r.holders, r.worker, said)
 		}
