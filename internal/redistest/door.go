@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"io"
 	"iter"
 	"net"
 	"sync"
@@ -29,12 +30,14 @@ func Listen(t testing.TB, serve func(c net.Conn)) *Door {
 	return d
 }
 
-// Nowhere returns an address that refuses connections.
+// Nowhere returns an address that refuses connections until the test ends. It belongs to the client
+// of a connection, so that no other process gets it.
 func Nowhere(t testing.TB) string {
 	t.Helper()
-	d := Listen(t, func(net.Conn) {})
-	d.Close()
-	return d.Addr()
+	d := Listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	c := Sure(net.Dial("tcp", d.Addr()))(t)
+	t.Cleanup(func() { _ = c.Close() })
+	return c.LocalAddr().String()
 }
 
 func newDoor(t testing.TB, l net.Listener) *Door {
