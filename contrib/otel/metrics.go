@@ -62,7 +62,7 @@ const (
 )
 
 func of(queue string, more ...attribute.KeyValue) []attribute.KeyValue {
-	return append(more, semconv.MessagingDestinationName(queue))
+	return append(more, semconv.MessagingDestinationName(plain(queue)))
 }
 
 // Trace returns functions for Options.Trace that record the metrics. To use your own functions,

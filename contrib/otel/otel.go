@@ -26,7 +26,14 @@
 //	worqr.worker.evictions                 number of times this worker was evicted
 //	worqr.connection.losses                number of times Redis stopped answering
 //
-// Spans have the key of a task and the text of errors, but no payload or result.
+// Each queue has data points of its own. Instruments of package metric can't drop any, and its SDK
+// keeps 2,000 for each instrument and adds up the rest under otel.metric.overflow. If names of queues
+// come and go, export with delta temporality, or drop the attribute messaging.destination.name with a
+// view.
+//
+// Spans have the key of a task and the text of errors, but no payload or result. Exporters refuse a
+// whole batch if a text isn't UTF-8 or is too large, so other bytes appear as escapes such as \xff,
+// and texts are cut to 4 KiB.
 package worqrotel
 
 import (
@@ -35,7 +42,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -128,14 +137,15 @@ func (t *Telemetry) Put(ctx context.Context, q *worqr.Queue, key string, payload
 
 // produce begins a producer's span. End is called with the key of the task.
 func (t *Telemetry) produce(ctx context.Context, verb string, q *worqr.Queue, more attribute.KeyValue) (_ context.Context, end func(key string, err error)) {
-	ctx, span := t.tracer.Start(ctx, verb+" "+q.Name(), trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
-		system, semconv.MessagingOperationName(verb), semconv.MessagingOperationTypeSend, semconv.MessagingDestinationName(q.Name()), more))
+	name := plain(q.Name())
+	ctx, span := t.tracer.Start(ctx, verb+" "+name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+		system, semconv.MessagingOperationName(verb), semconv.MessagingOperationTypeSend, semconv.MessagingDestinationName(name), more))
 	return ctx, func(key string, err error) {
 		if key != "" {
-			span.SetAttributes(semconv.MessagingMessageID(key))
+			span.SetAttributes(semconv.MessagingMessageID(plain(key)))
 		}
 		if err != nil {
-			span.SetStatus(codes.Error, err.Error())
+			span.SetStatus(codes.Error, plain(err.Error()))
 			span.SetAttributes(semconv.ErrorTypeKey.String(errorType(err)))
 		}
 		span.End()
@@ -194,17 +204,47 @@ func failure(err error) (kind, text string) {
 	if err == nil || worqr.IsSnooze(err) {
 		return "", ""
 	}
-	return errorType(err), err.Error()
+	return errorType(err), plain(err.Error())
+}
+
+// longest is how long a text may be, in bytes.
+const longest = 4 << 10
+
+// plain returns a text that every exporter takes. Bytes that aren't UTF-8, and NUL, which some stores
+// refuse, become escapes, so that keys stay distinct.
+func plain(text string) string {
+	cut := len(text) > longest
+	if cut {
+		text = text[:longest]
+	}
+	if !cut && utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for size := 0; len(text) > 0; text = text[size:] {
+		var r rune
+		part := ""
+		if r, size = utf8.DecodeRuneInString(text); r == 0 || r == utf8.RuneError && size == 1 {
+			part = fmt.Sprintf(`\x%02x`, text[0])
+		} else {
+			part = text[:size]
+		}
+		if b.Len()+len(part) > longest {
+			break
+		}
+		b.WriteString(part)
+	}
+	return b.String()
 }
 
 func (t *Telemetry) consume(ctx context.Context, task *worqr.Task) (context.Context, trace.Span) {
 	about := []attribute.KeyValue{
-		system, semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess, semconv.MessagingDestinationName(task.Queue),
+		system, semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess, semconv.MessagingDestinationName(plain(task.Queue)),
 		semconv.MessagingMessageBodySize(len(task.Payload)),
-		attribute.String("worqr.attempt_id", task.AttemptID), attribute.Int("worqr.attempt", task.Attempt),
+		attribute.String("worqr.attempt_id", plain(task.AttemptID)), attribute.Int("worqr.attempt", task.Attempt),
 	}
 	if task.Key != "" {
-		about = append(about, semconv.MessagingMessageID(task.Key))
+		about = append(about, semconv.MessagingMessageID(plain(task.Key)))
 	}
 	if task.Failure != nil {
 		about = append(about, attribute.Bool("worqr.on_failed", true))
@@ -217,7 +257,7 @@ func (t *Telemetry) consume(ctx context.Context, task *worqr.Task) (context.Cont
 		}
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: producer}))
 	}
-	return t.tracer.Start(sent, "process "+task.Queue, opts...)
+	return t.tracer.Start(sent, "process "+plain(task.Queue), opts...)
 }
 
 // errorType returns the kind of an error: one of a few words, or the type of the innermost error.
@@ -244,5 +284,5 @@ func errorType(err error) string {
 	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(next) {
 		err = next
 	}
-	return fmt.Sprintf("%T", err)
+	return plain(fmt.Sprintf("%T", err))
 }

@@ -204,10 +204,8 @@ func TestErrorExits(t *testing.T) {
 // measured returns the sums or counts of each instrument, and for attempts, by outcome.
 func (b *bench) measured(t testing.TB) map[string]int64 {
 	t.Helper()
-	var all metricdata.ResourceMetrics
-	peertest.Must(t, b.reader.Collect(t.Context(), &all))
 	sums := map[string]int64{}
-	add := func(name string, n int64, about attribute.Set) {
+	b.eachPoint(t, func(name string, n int64, about attribute.Set) {
 		if v, _ := about.Value("messaging.system"); v.AsString() != "worqr" {
 			t.Errorf("%s: %v", name, about)
 		}
@@ -215,22 +213,29 @@ func (b *bench) measured(t testing.TB) map[string]int64 {
 		if v, ok := about.Value("worqr.outcome"); ok {
 			sums[name+"/"+v.AsString()] += n
 		}
-	}
+	})
+	return sums
+}
+
+// eachPoint passes the sum or count of each data point to do.
+func (b *bench) eachPoint(t testing.TB, do func(name string, n int64, about attribute.Set)) {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	peertest.Must(t, b.reader.Collect(t.Context(), &all))
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			switch data := m.Data.(type) {
 			case metricdata.Sum[int64]:
 				for _, p := range data.DataPoints {
-					add(m.Name, p.Value, p.Attributes)
+					do(m.Name, p.Value, p.Attributes)
 				}
 			case metricdata.Histogram[float64]:
 				for _, p := range data.DataPoints {
-					add(m.Name, int64(p.Count), p.Attributes)
+					do(m.Name, int64(p.Count), p.Attributes)
 				}
 			}
 		}
 	}
-	return sums
 }
 
 // Events that the fleet of this test doesn't cause are measured, too.

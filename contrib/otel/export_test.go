@@ -1,0 +1,120 @@
+package worqrotel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/matryer/is"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/propagation"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	collected "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/worqrtrace"
+)
+
+// A wire is a client of OpenTelemetry's exporter that keeps what a collector would decode. Like
+// OTLP over gRPC, it loses a whole batch that can't be encoded or that exceeds 4 MiB.
+type wire struct {
+	mu    sync.Mutex // protects the fields below
+	spans []*collected.Span
+	lost  []error
+}
+
+func (*wire) Start(context.Context) error { return nil }
+
+func (*wire) Stop(context.Context) error { return nil }
+
+func (w *wire) UploadTraces(_ context.Context, batch []*collected.ResourceSpans) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var got collected.TracesData
+	message, err := proto.Marshal(&collected.TracesData{ResourceSpans: batch})
+	if err == nil && len(message) > 4<<20 {
+		err = fmt.Errorf("the batch has %d bytes", len(message))
+	}
+	if err == nil {
+		err = proto.Unmarshal(message, &got)
+	}
+	if err != nil {
+		w.lost = append(w.lost, err)
+		return err
+	}
+	for _, resource := range got.ResourceSpans {
+		for _, scope := range resource.ScopeSpans {
+			w.spans = append(w.spans, scope.Spans...)
+		}
+	}
+	return nil
+}
+
+// Whatever bytes keys, names, errors and headers have, all spans reach the collector.
+func TestHostileBytesAreExported(t *testing.T) {
+	t.Parallel()
+	is, ctx, collector := is.New(t), t.Context(), &wire{}
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(otlptrace.NewUnstarted(collector)))
+	telemetry := New(&Options{TracerProvider: provider, Propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})})
+	peer := peertest.Open(t, worqr.Options{})
+	peer.Use(telemetry.Handler)
+	queue := peer.Queue("q")
+	errs := []error{nil, errors.New("\xff\x00\xfe"), errors.New(strings.Repeat("\xff", 5<<20)), errors.New(strings.Repeat("é", 5<<20))}
+	queue.Handle(func(_ context.Context, task *worqr.Task) error { return errs[int(task.Payload[0])%len(errs)] }, &worqr.HandleOptions{MaxRetries: -1})
+	for i := range 20 {
+		key := fmt.Sprint("\xff\x00\xc3", i)
+		headers := map[string]string{"traceparent": "00-\xff", "tracestate": "a=\xff", "baggage": "b=%FF\xff", "\xff": "\xff"}
+		is.NoErr(telemetry.Put(ctx, queue, key, []byte{byte(i)}, &worqr.PutOptions{Properties: worqr.Properties{Headers: headers}}))
+	}
+	for i := range 10 {
+		is.True(telemetry.Put(ctx, peer.Queue(strings.Repeat("\xff", i<<18)), "key", nil, nil) != nil)
+	}
+	stop := peertest.Run(t, peer)
+	peertest.Eventually(t, "all have ended", func() bool { return peertest.Stats(t, queue).Failed == 15 && peertest.Stats(t, queue).Running == 0 })
+	stop()
+	is.NoErr(provider.ForceFlush(ctx))
+	collector.mu.Lock()
+	defer collector.mu.Unlock()
+	if len(collector.spans) != 50 || len(collector.lost) > 0 {
+		t.Fatalf("%d of 50 spans have arrived; %v", len(collector.spans), collector.lost)
+	}
+	keys := map[string]bool{}
+	for _, s := range collector.spans {
+		for _, a := range s.Attributes {
+			if a.Key == "messaging.message.id" && s.Name == "process q" {
+				keys[a.Value.GetStringValue()] = true
+			}
+		}
+	}
+	is.Equal(len(keys), 20) // they're still different
+	is.True(keys[`\xff\x00\xc37`])
+}
+
+// The attributes of metrics are valid, too.
+func TestHostileBytesAreMeasured(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, false)
+	trace := b.Trace()
+	trace.Enqueued(worqrtrace.Queue{Queue: "\xff", Tasks: 1, Err: errors.New("\xff")})
+	trace.Started(worqrtrace.Task{Queue: "\xff"})
+	trace.Ended(worqrtrace.Task{Queue: "\xff", Outcome: worqrtrace.Retried})
+	trace.Failed(worqrtrace.Queue{Queue: "\xff", Tasks: 1, Kind: "expired"})
+	trace.TasksReturned(worqrtrace.Queue{Queue: "\xff", Tasks: 1})
+	seen := 0
+	b.eachPoint(t, func(name string, _ int64, about attribute.Set) {
+		for _, a := range about.ToSlice() {
+			seen++
+			if text := a.Value.Emit(); !utf8.ValidString(text) {
+				t.Errorf("%s: %s is %q", name, a.Key, text)
+			}
+		}
+	})
+	is.New(t).True(seen > 10)
+}
