@@ -13,7 +13,6 @@ import (
 type counts struct {
 	enqueued, canceled, changed, started, ended, failed, dropped, returned *prometheus.CounterVec
 	evictions, evicted, losses, missed                                     prometheus.Counter
-	running                                                                *prometheus.GaugeVec
 	connected                                                              prometheus.Gauge
 	run, wait, prefetched                                                  *prometheus.HistogramVec
 }
@@ -48,16 +47,25 @@ func newCounts(buckets []float64) counts {
 		run:        hist("task_run_seconds", "How long attempts ran in this process.", "handler"),
 		wait:       hist("task_wait_seconds", "Time from when a task could start until it did, if known."),
 		prefetched: hist("task_prefetched_seconds", "How long tasks waited in this process before they started."),
-		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "worqr_tasks_running", Help: "Attempts in this process that have started and not ended."},
-			[]string{"queue", "handler"}),
 	}
 	c.connected.Set(1)
 	return c
 }
 
+var running = prometheus.NewDesc("worqr_tasks_running", "Attempts in this process that have started and not ended.", []string{"queue", "handler"}, nil)
+
+// drop removes the series of a queue.
+func (c *counts) drop(queue string) {
+	for _, v := range c.all() {
+		if v, ok := v.(interface{ DeletePartialMatch(prometheus.Labels) int }); ok {
+			v.DeletePartialMatch(prometheus.Labels{"queue": queue})
+		}
+	}
+}
+
 func (c *counts) all() []prometheus.Collector {
 	return []prometheus.Collector{c.enqueued, c.canceled, c.changed, c.started, c.ended, c.failed, c.dropped, c.returned, c.evictions, c.evicted, c.losses, c.missed,
-		c.running, c.connected, c.run, c.wait, c.prefetched}
+		c.connected, c.run, c.wait, c.prefetched}
 }
 
 var outcomes = []worqrtrace.Outcome{
@@ -73,13 +81,11 @@ func handler(onFailed bool) string {
 }
 
 // begin creates the series of a queue, so that their first increase is counted.
-func (c *counts) begin(queue string, onFailed bool) {
-	h := handler(onFailed)
+func (c *counts) begin(queue, h string) {
 	for _, o := range outcomes {
 		c.ended.WithLabelValues(queue, h, string(o))
 	}
 	c.started.WithLabelValues(queue, h)
-	c.running.WithLabelValues(queue, h)
 	c.run.WithLabelValues(queue, h)
 	for _, kind := range []inspect.FailureKind{inspect.FailureExpired, inspect.FailureCrashed} {
 		c.failed.WithLabelValues(queue, string(kind))
@@ -96,40 +102,50 @@ func (m *Metrics) Trace() *worqrtrace.Trace {
 	return &worqrtrace.Trace{
 		Enqueued: func(q worqrtrace.Queue) {
 			if q.Err == nil { // if it failed, they may not have been added
-				c.enqueued.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks))
+				c.enqueued.WithLabelValues(m.labels.of(q.Queue)).Add(float64(q.Tasks))
 			}
 		},
-		Canceled: func(q worqrtrace.Queue) { c.canceled.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
+		Canceled: func(q worqrtrace.Queue) { c.canceled.WithLabelValues(m.labels.of(q.Queue)).Add(float64(q.Tasks)) },
 		Changed: func(q worqrtrace.Queue) {
 			if q.Tasks > 0 {
-				c.changed.WithLabelValues(m.label(q.Queue), q.Method).Add(float64(q.Tasks))
+				c.changed.WithLabelValues(m.labels.of(q.Queue), q.Method).Add(float64(q.Tasks))
 			}
 		},
 		Failed: func(q worqrtrace.Queue) {
 			if !q.OnFailed { // otherwise it had failed before
-				c.failed.WithLabelValues(m.label(q.Queue), string(q.Kind)).Add(float64(q.Tasks))
+				c.failed.WithLabelValues(m.labels.of(q.Queue), string(q.Kind)).Add(float64(q.Tasks))
 			}
 		},
-		FailedDropped: func(q worqrtrace.Queue) { c.dropped.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
-		TasksReturned: func(q worqrtrace.Queue) { c.returned.WithLabelValues(m.label(q.Queue)).Add(float64(q.Tasks)) },
-		Joined:        func(q worqrtrace.Queue) { c.begin(m.label(q.Queue), q.OnFailed) },
-		Started:       m.started,
-		Ended:         m.ended,
-		Evicted:       func(worqrtrace.Worker) { c.evictions.Inc() },
-		WorkerFailed:  func(worqrtrace.Worker) { c.evicted.Inc() },
+		FailedDropped: func(q worqrtrace.Queue) { c.dropped.WithLabelValues(m.labels.of(q.Queue)).Add(float64(q.Tasks)) },
+		TasksReturned: func(q worqrtrace.Queue) { c.returned.WithLabelValues(m.labels.of(q.Queue)).Add(float64(q.Tasks)) },
+		Joined: func(q worqrtrace.Queue) {
+			h := handler(q.OnFailed)
+			c.begin(m.labels.joined(q.Queue, h), h)
+		},
+		Left:    func(q worqrtrace.Queue) { m.labels.left(q.Queue) },
+		Started: m.started,
+		Ended:   m.ended,
+		Evicted: func(worqrtrace.Worker) {
+			c.evictions.Inc()
+			m.labels.leftAll()
+		},
+		WorkerFailed: func(worqrtrace.Worker) { c.evicted.Inc() },
 		ConnectionLost: func(worqrtrace.Connection) {
 			c.losses.Inc()
 			c.connected.Set(0)
 		},
 		ConnectionRestored: func(worqrtrace.Connection) { c.connected.Set(1) },
-		Missed:             func(calls int) { c.missed.Add(float64(calls)) },
+		Missed: func(calls int) {
+			c.missed.Add(float64(calls))
+			m.labels.leftAll() // Left may be among them
+		},
 	}
 }
 
 func (m *Metrics) started(t worqrtrace.Task) {
-	c, queue, h := &m.counts, m.label(t.Queue), handler(t.OnFailed)
+	c, h := &m.counts, handler(t.OnFailed)
+	queue := m.labels.add(t.Queue, h, 1)
 	c.started.WithLabelValues(queue, h).Inc()
-	c.running.WithLabelValues(queue, h).Inc()
 	c.prefetched.WithLabelValues(queue).Observe(t.Waited.Seconds())
 	since := t.EnqueuedAt
 	if t.DueAt.After(since) {
@@ -141,8 +157,8 @@ func (m *Metrics) started(t worqrtrace.Task) {
 }
 
 func (m *Metrics) ended(t worqrtrace.Task) {
-	c, queue, h := &m.counts, m.label(t.Queue), handler(t.OnFailed)
+	c, h := &m.counts, handler(t.OnFailed)
+	queue := m.labels.add(t.Queue, h, -1)
 	c.ended.WithLabelValues(queue, h, string(t.Outcome)).Inc()
-	c.running.WithLabelValues(queue, h).Dec()
 	c.run.WithLabelValues(queue, h).Observe(t.Ran.Seconds())
 }

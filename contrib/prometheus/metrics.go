@@ -56,6 +56,7 @@
 //	worqr_queue_silent{queue}                     1 while it has workers, and none has renewed its lease in time
 //	worqr_queue_paused{queue}                     1 while it's paused
 //	worqr_queues_readable                         1 if all queues could be read; those that couldn't are missing above
+//	worqr_queues_omitted                          how many exist beyond Options.MaxQueues; they're missing above
 //	worqr_findings{kind,severity}                 of the last Check; see docs/findings.md
 //	worqr_last_check_timestamp_seconds            when it ended; 0 before
 //
@@ -80,8 +81,10 @@ type Options struct {
 	NoQueues bool
 	// Queue returns the handle of a queue; nil is Peer.Queue. Spread queues need it.
 	Queue func(name string) *worqr.Queue
-	// MaxQueues is how many queues have a label of their own; 0 is 200. Counts of the rest are
-	// added up as "{other}"; their state isn't exported.
+	// MaxQueues limits the queues that have a label of their own; 0 is 200. Beyond it, worqr_queues_omitted
+	// says how many queues have no state here: a queue whose state is exported keeps its place as long as
+	// it exists, and others follow by name. Counts of this process are added up as "{other}", except
+	// for the queues that it serves, and those that had events lately.
 	MaxQueues int
 	// Buckets of the histograms, in seconds; nil is 1 ms to 2 h. Servers that store native
 	// histograms get those, too.
@@ -111,15 +114,16 @@ type Metrics struct {
 	state  state
 	check  checkup
 
+	labels *labels
+
 	mu      sync.Mutex         // protects the fields below
-	labels  map[string]bool    // queues with a label of their own
 	lookups map[string]*lookup // calls of Options.Queue in progress
 	peer    *worqr.Peer        // nil before Watch
 }
 
 // New returns metrics. Opts may be nil.
 func New(opts *Options) *Metrics {
-	m := &Metrics{labels: map[string]bool{}, lookups: map[string]*lookup{}}
+	m := &Metrics{lookups: map[string]*lookup{}}
 	if opts != nil {
 		m.opts = *opts
 	}
@@ -133,6 +137,7 @@ func New(opts *Options) *Metrics {
 		m.opts.Buckets = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 1800, 7200}
 	}
 	m.counts = newCounts(m.opts.Buckets)
+	m.labels = newLabels(m.opts.MaxQueues, m.counts.drop)
 	return m
 }
 
@@ -157,20 +162,6 @@ func (m *Metrics) watched() *worqr.Peer {
 	return m.peer
 }
 
-// label returns the label of a queue.
-func (m *Metrics) label(queue string) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case m.labels[queue]:
-	case len(m.labels) >= m.opts.MaxQueues:
-		return Other
-	default:
-		m.labels[queue] = true
-	}
-	return queue
-}
-
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, c := range m.counts.all() {
@@ -182,7 +173,9 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range ofQueue {
 		to <- d.desc
 	}
+	to <- running
 	to <- readable
+	to <- omitted
 	to <- denied
 	to <- findings
 	to <- checked
@@ -193,6 +186,9 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	for _, c := range m.counts.all() {
 		c.Collect(to)
+	}
+	for a, n := range m.labels.inProgress() {
+		to <- prometheus.MustNewConstMetric(running, prometheus.GaugeValue, float64(n), a.queue, a.handler)
 	}
 	p := m.watched()
 	if p == nil {

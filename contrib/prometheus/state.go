@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,6 +72,8 @@ func ofState(name, help string, value func(inspect.QueueStats) float64) figure[i
 
 var readable = prometheus.NewDesc("worqr_queues_readable", "1 if the state of all queues could be read from Redis.", nil, nil)
 
+var omitted = prometheus.NewDesc("worqr_queues_omitted", "Queues whose state is missing here because there are more than Options.MaxQueues.", nil, nil)
+
 var denied = prometheus.NewDesc("worqr_denied", "1 while Redis refuses the login of this process, or a permission.", nil, nil)
 
 // refused reports whether Redis denied access: its login is wrong, or its user lacks a permission.
@@ -79,12 +82,13 @@ func refused(err error) bool {
 }
 
 func (m *Metrics) collectQueues(p *worqr.Peer, to chan<- prometheus.Metric) {
-	queues, err := m.state.read(func() (map[string]inspect.QueueStats, error) { return m.readQueues(p) })
+	queues, n, err := m.state.read(func() (map[string]inspect.QueueStats, int, error) { return m.readQueues(p) })
 	to <- prometheus.MustNewConstMetric(denied, prometheus.GaugeValue, truth(refused(err)))
 	if m.opts.NoQueues {
 		return
 	}
 	to <- prometheus.MustNewConstMetric(readable, prometheus.GaugeValue, truth(err == nil))
+	to <- prometheus.MustNewConstMetric(omitted, prometheus.GaugeValue, float64(n))
 	for name, s := range queues {
 		for _, f := range ofQueue {
 			to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(s), name)
@@ -94,23 +98,41 @@ func (m *Metrics) collectQueues(p *worqr.Peer, to chan<- prometheus.Metric) {
 
 // A state is the last read state of the queues.
 type state struct {
-	mu     sync.Mutex // held during a read; protects the fields below
-	at     time.Time
-	queues map[string]inspect.QueueStats
-	err    error
+	mu      sync.Mutex // held during a read; protects the fields below
+	at      time.Time
+	queues  map[string]inspect.QueueStats
+	omitted int
+	err     error
+	shown   map[string]bool // by the last read that found all names
 }
 
 // fresh is how long it's cached: several servers may scrape at the same time.
 const fresh = time.Second
 
-func (s *state) read(read func() (map[string]inspect.QueueStats, error)) (map[string]inspect.QueueStats, error) {
+func (s *state) read(read func() (map[string]inspect.QueueStats, int, error)) (map[string]inspect.QueueStats, int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.at.IsZero() || time.Since(s.at) > fresh {
-		s.queues, s.err = read()
+		s.queues, s.omitted, s.err = read()
 		s.at = time.Now()
 	}
-	return s.queues, s.err
+	return s.queues, s.omitted, s.err
+}
+
+// chooseLocked returns up to most of the queues, and how many it leaves out. Those that were shown before come
+// first, so that series don't come and go.
+func (s *state) chooseLocked(names []string, most int, all bool) (chosen []string, omitted int) {
+	chosen = names
+	if omitted = max(len(names)-most, 0); omitted > 0 {
+		chosen = slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return cmp.Compare(truth(s.shown[b]), truth(s.shown[a])) })[:most]
+	}
+	if all {
+		s.shown = map[string]bool{}
+		for _, name := range chosen {
+			s.shown[name] = true
+		}
+	}
+	return chosen, omitted
 }
 
 var errHook = errors.New("the function Options.Queue has failed")
@@ -118,15 +140,16 @@ var errHook = errors.New("the function Options.Queue has failed")
 // readers is how many queues are read at a time.
 const readers = 8
 
-// readQueues reads the state of the queues. It leaves out a queue that is damaged, or on a node that doesn't
-// answer.
-func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, error) {
+// readQueues reads the state of the queues, and returns how many are beyond the limit. It leaves out a queue that
+// is damaged, or on a node that doesn't answer.
+func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.opts.Timeout)
 	defer cancel()
 	if m.opts.NoQueues {
-		return nil, p.Ping(ctx)
+		return nil, 0, p.Ping(ctx)
 	}
 	names, first := m.names(ctx, p)
+	names, omitted := m.state.chooseLocked(names, m.opts.MaxQueues, first == nil)
 	handle := m.handle
 	if m.opts.Queue == nil {
 		handle = func(_ context.Context, name string) *worqr.Queue { return p.Queue(name) }
@@ -146,7 +169,7 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, erro
 		defer mu.Unlock()
 		first = cmp.Or(first, cause)
 	})
-	return queues, first
+	return queues, omitted, first
 }
 
 // statsOf reads the state of a queue.
@@ -191,11 +214,11 @@ func (m *Metrics) handle(ctx context.Context, name string) *worqr.Queue {
 	}
 }
 
-// names returns the queues to read, none of them twice.
+// names returns the queues, none of them twice: as configured, or sorted.
 func (m *Metrics) names(ctx context.Context, p *worqr.Peer) (names []string, err error) {
 	seen := map[string]bool{}
 	add := func(name string) {
-		if !seen[name] && m.label(name) == name {
+		if !seen[name] {
 			names = append(names, name)
 		}
 		seen[name] = true
@@ -212,5 +235,6 @@ func (m *Metrics) names(ctx context.Context, p *worqr.Peer) (names []string, err
 		}
 		add(name)
 	}
+	slices.Sort(names)
 	return names, nil
 }
