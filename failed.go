@@ -47,7 +47,7 @@ func (q *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error]
 
 // RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their key,
 // resets their counts, and returns how many. Tasks that OnFailed is handling stay, and so do those
-// whose key has a waiting task. If it fails, call it again.
+// whose key has a waiting task.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	return q.withFailed(ctx, "RequeueFailed", "requeue failed tasks", len(ids), func(part *Queue) (int, error) {
 		return store.RequeueFailed(ctx, q.peer.calls, part.keys, ids)

@@ -166,13 +166,13 @@ type Properties struct {
 	// in total. They may contain any bytes, and aren't logged.
 	Headers map[string]string
 	// Expires is the time, by Redis's clock, after which neither the task nor a retry starts: it
-	// fails as inspect.FailureExpired.
+	// fails as inspect.FailureExpired. Requeued then, it no longer expires.
 	Expires    time.Time
 	Timeout    time.Duration // overrides HandleOptions.Timeout
 	MaxRetries int           // overrides HandleOptions.MaxRetries; negative is none
 	// Once, up to MaxKeySize bytes, makes the call safe to repeat: for OnceFor, later calls with it
 	// change nothing and return the first key; Put under another key returns it in an *OnceError.
-	// OnceFor is at most MaxOnceFor; 0 is 24 h. Redis keeps about 220 bytes for it.
+	// OnceFor is at most MaxOnceFor; 0 is 24 h.
 	Once    string
 	OnceFor time.Duration
 	// KeepResult is how long the outcome stays available to Queue.Result and Queue.Wait:

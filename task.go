@@ -35,7 +35,7 @@ type Task struct {
 	Result    []byte              // you may set it; EventDone and Queue.Result carry it
 
 	Headers    map[string]string // see Properties
-	EnqueuedAt time.Time         // when it was added or put, or an occurrence was planned, by Redis's clock; zero for Enqueue, and for Put without Properties
+	EnqueuedAt time.Time         // when it was added or put, or an occurrence was planned, by Redis's clock; zero for Enqueue, and for Put without Properties other than Once
 	DueAt      time.Time         // when it could start, by Redis's clock; for a recurring task, its scheduled time; zero if unknown, as for Enqueue
 	LastError  string            // of the previous attempt, at most 1,024 bytes; "" if it had none, or its worker died
 

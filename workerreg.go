@@ -279,10 +279,10 @@ func probe(check func() error) http.Handler {
 
 // Unhandle removes the queue's handler, and OnFailed: the peer returns tasks that haven't begun,
 // waits for the rest, and leaves the queue. If ctx ends first, it ends the handlers' contexts with
-// ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more.
+// ErrShutdown and returns ctx's cause; leaving takes up to Grace+5 s more. Then a task
+// whose outcome isn't stored yet may run again.
 //
-// It fails with ErrNotWorking if there is no handler, and with ErrInvalid if ctx is the
-// context of one of the queue's handlers.
+// It fails with ErrNotWorking without a handler, and with ErrInvalid in a handler of the queue.
 func (q *Queue) Unhandle(ctx context.Context) error {
 	if q.bad != nil {
 		return q.wrap("unhandle", q.bad)

@@ -36,7 +36,7 @@
 //	worqr_last_beat_timestamp_seconds                  when Redis last answered a heartbeat; 0 before
 //
 // The label handler is "main", or "failed" for OnFailed. The wait is known only for tasks that have
-// a time, or come from Add or from Put with Properties. For other tasks, see
+// a time, or come from Add or from Put with Properties other than Once. For other tasks, see
 // worqr_queue_oldest_task_age_seconds.
 //
 // # The fleet

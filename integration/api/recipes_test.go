@@ -143,7 +143,7 @@ func recipeFailed(ctx context.Context, charges *worqr.Queue) error {
 func recipeOnFailed(charges *worqr.Queue, handle worqr.Handler, alert func(ctx context.Context, order []byte, reason string) error) {
 	charges.Handle(handle, &worqr.HandleOptions{
 		OnFailed: func(ctx context.Context, t *worqr.Task) error {
-			return alert(ctx, t.Payload, t.Failure.Error) // nil: the task is gone
+			return alert(ctx, t.Payload, t.Failure.Error) // nil: the task is deleted
 		},
 	})
 }
