@@ -21,8 +21,8 @@ func (p *Peer) Check(ctx context.Context, opts *inspect.CheckOptions) (*inspect.
 	return r, wrap("check", err)
 }
 
-// Repair does what Check does, and repairs what it can without losing a task. The fleet may keep
-// running.
+// Repair is Check, and repairs what it can without losing a task, while the fleet runs. Errors
+// come with the report.
 func (p *Peer) Repair(ctx context.Context, opts *inspect.CheckOptions) (*inspect.CheckReport, error) {
 	r, err := p.examine(ctx, opts, true)
 	return r, wrap("repair", err)
@@ -55,10 +55,10 @@ func (p *Peer) examine(ctx context.Context, opts *inspect.CheckOptions, repair b
 	}
 	r, returned, err := doctor.Examine(ctx, config)
 	p.fleet.Counts().Returned.Add(int64(returned))
-	if err != nil {
+	if err != nil && !repair {
 		return nil, lacking(err)
 	}
-	return r, nil
+	return r, lacking(err)
 }
 
 // lacking adds advice to a denial: a worker's ACL rule isn't enough for a check.

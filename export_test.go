@@ -27,3 +27,14 @@ func (p *Peer) ResubscribeClosed(ctx context.Context, queue string) []inbox.Item
 	_, _ = h.look(ctx)
 	return h.inbox.Take()
 }
+
+// EachOf calls do for n parts of a queue at once.
+func EachOf(n int, do func(part int) error) error {
+	parts := make([]*Queue, n)
+	number := map[*Queue]int{}
+	for i := range parts {
+		parts[i] = &Queue{}
+		number[parts[i]] = i
+	}
+	return eachOf(parts, func(part *Queue) error { return do(number[part]) })
+}

@@ -421,6 +421,9 @@ func eachOf(parts []*Queue, do func(part *Queue) error) error {
 		})
 	}
 	all.Wait()
+	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, store.ErrUnknown) }); i >= 0 {
+		return errs[i] // a part may have changed
+	}
 	return cmp.Or(errs...)
 }
 

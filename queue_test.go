@@ -2,6 +2,7 @@ package worqr_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // Listings and counts include due tasks, listed tasks and later tasks, even if each fills several
@@ -98,4 +100,13 @@ func TestSpreadStopWork(t *testing.T) {
 	is.True(is_(q.StopWork(ctx), worqr.ErrNotWorking))
 	is.NoErr(q.StartWork(ctx))
 	receive(t, done, 30)
+}
+
+// If calls on some parts of a queue fail, and the outcome of one is unknown, that's what the caller
+// learns: otherwise it would take the failed call for one without effect.
+func TestUnknownOutcomeOfAPart(t *testing.T) {
+	is := parallel(t)
+	is.True(errors.Is(worqr.EachOf(3, func(part int) error {
+		return []error{context.Canceled, nil, store.ErrUnknown}[part]
+	}), store.ErrUnknown))
 }

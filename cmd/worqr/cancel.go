@@ -44,28 +44,24 @@ func (c *cancelCommand) Run(ctx context.Context, con *console) error {
 		report, err = q.Cancel(ctx, payload)
 	}
 	if err != nil {
-		return err
+		return c.cutOff(con.out, err, 0, "nothing is known to be canceled", map[string]any{})
 	}
 	waiting, done := context.WithTimeout(ctx, max(c.Wait, time.Nanosecond))
 	defer done()
 	waited := report.Wait(waiting)
 	late := errors.Is(waited, context.DeadlineExceeded) && ctx.Err() == nil
+	text := fmt.Sprintf("%d removed, %d stopped, %d finished before they were stopped", report.Removed, report.Stopped, report.Finished)
+	row := map[string]any{"removed": report.Removed, "stopped": report.Stopped, "finished": report.Finished, "still_running": waited != nil}
 	if waited != nil && !late {
-		return waited
+		return c.cutOff(con.out, waited, 1, text+"; running copies were told to stop", row)
 	}
-	row := struct {
-		Removed  int  `json:"removed"`
-		Stopped  int  `json:"stopped"`
-		Finished int  `json:"finished"`
-		Running  bool `json:"still_running"`
-	}{report.Removed, report.Stopped, report.Finished, late}
-	if err := c.tell(con.out, row, "%d removed, %d stopped, %d finished before they were stopped", row.Removed, row.Stopped, row.Finished); err != nil {
+	if err := c.tell(con.out, row, "%s", text); err != nil {
 		return err
 	}
 	if late && c.Wait > 0 {
 		con.say("a copy is still running after %s; to find its worker: worqr explain", age(c.Wait))
 	}
-	none := !late && row.Removed+row.Stopped+row.Finished == 0
+	none := !late && report.Removed+report.Stopped+report.Finished == 0
 	if none && c.Key == nil {
 		con.say("no task has this payload; cancel tasks from Add by key: worqr cancel %s --key KEY", shellQuoted(string(c.Queue)))
 	}
@@ -87,7 +83,7 @@ func (c *removeCommand) Run(ctx context.Context, con *console) error {
 	for _, key := range c.Keys {
 		was, err := q.RemoveKey(ctx, key)
 		if err != nil {
-			return fmt.Errorf("after %s: %w", words.Counted(removed, "task"), err)
+			return c.cutOff(con.out, err, removed, words.Counted(removed, "task")+" removed", map[string]any{"removed": removed})
 		}
 		if was {
 			removed++
@@ -107,11 +103,14 @@ type drainCommand struct {
 // Run pauses queues and waits.
 func (c *drainCommand) Run(ctx context.Context, con *console) error {
 	var paused queueNames
-	failed := c.forEach(ctx, con, c.Queues, (*worqr.Queue).Pause, func(name string) error {
+	failed := c.forEach(ctx, con, c.form, c.Queues, (*worqr.Queue).Pause, func(name string) error {
 		paused = append(paused, queueName(name))
 		return nil
 	})
 	if len(paused) == 0 || ctx.Err() != nil {
+		if len(paused) > 0 {
+			c.stay(con, paused)
+		}
 		return failed
 	}
 	f, err := c.fleet()
@@ -127,8 +126,13 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 	rows, lost, err := c.wait(ctx, con, f, paused)
 	late := err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if err != nil && !late {
-		con.say("the queues stay paused; to start their tasks again, use: worqr resume %s", strings.Join(shellQuotedAll(paused), " "))
-		return err
+		c.stay(con, paused)
+		for _, name := range paused {
+			if c.JSON {
+				failed = errors.Join(failed, printJSON(con.out, map[string]any{"queue": name, "drained": false, "error": cause(err)}))
+			}
+		}
+		return errors.Join(err, failed)
 	}
 	for _, row := range rows {
 		text := "is paused, and none of its tasks runs"
@@ -148,6 +152,11 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 		con.say("not drained after %s; list the running tasks: worqr running %s", age(c.Timeout), strings.Join(shellQuotedAll(c.Queues), " "))
 	}
 	return toldIf(late, cmp.Or(failed, someUnread(len(lost))))
+}
+
+// stay says how to end the pause of queues that aren't drained.
+func (c *drainCommand) stay(con *console, paused queueNames) {
+	con.say("the queues stay paused; to start their tasks again, use: worqr resume %s", strings.Join(shellQuotedAll(paused), " "))
 }
 
 // wait waits until no task of the readable queues runs.
@@ -221,8 +230,11 @@ func (c *deleteCommand) Run(ctx context.Context, con *console) error {
 	} else {
 		err = q.Delete(ctx)
 	}
-	if err != nil {
-		return err
+	switch {
+	case err != nil && c.Failed:
+		return c.cutOff(con.out, err, n, words.Counted(n, what)+" deleted", map[string]any{"deleted": n})
+	case err != nil: // Delete doesn't count
+		return c.cutOff(con.out, err, n, "some of "+words.Counted(n, what)+" may be deleted", map[string]any{"deleted": nil, "uncertain": true})
 	}
 	return toldIf(n == 0, c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", words.Counted(n, what)))
 }

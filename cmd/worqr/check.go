@@ -73,11 +73,11 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
 		examine = p.Repair
 	}
 	report, err := examine(ctx, c.options())
-	if err != nil {
+	if err != nil && (report == nil || len(report.Findings) == 0) {
 		return err
 	}
-	if err := c.print(out, report); err != nil {
-		return err
+	if failed := c.print(out, report, err); failed != nil || err != nil {
+		return errors.Join(err, failed)
 	}
 	if report.Keys == 0 && report.OK() { // an alert that checks the wrong place must not report success
 		return errors.New("nothing was checked: no worqr keys have this prefix")
@@ -98,6 +98,7 @@ type checkRow struct {
 	Keys     int          `json:"keys"`
 	Omitted  int          `json:"omitted"`
 	Findings []findingRow `json:"findings"`
+	Error    string       `json:"error,omitempty"` // why the repair isn't complete
 }
 
 // A findingRow is a finding, and the command that fixes it or shows more.
@@ -113,9 +114,12 @@ type findingRow struct {
 }
 
 // print prints the report, and after each finding the command that fixes it or shows more.
-func (c *checkCommand) print(out io.Writer, r *inspect.CheckReport) error {
-	row := checkRow{OK: isWell(r) && r.Keys > 0, Queues: r.Queues, Keys: r.Keys, Omitted: r.Omitted, Findings: []findingRow{}}
+func (c *checkCommand) print(out io.Writer, r *inspect.CheckReport, cut error) error {
+	row := checkRow{OK: isWell(r) && r.Keys > 0 && cut == nil, Queues: r.Queues, Keys: r.Keys, Omitted: r.Omitted, Findings: []findingRow{}}
 	text := r.String()
+	if cut != nil {
+		row.Error = cause(cut)
+	}
 	var b strings.Builder
 	last := ""
 	for _, f := range r.Findings {

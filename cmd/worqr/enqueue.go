@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -78,29 +79,38 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	p := con.progress("enqueue", len(c.Payloads))
-	enqueued, left := 0, 0
+	enqueued, left, unsure := 0, 0, 0
+	result := func() map[string]any { return map[string]any{"enqueued": enqueued, "left_out": left} }
 	for batch, err := range c.batches(ctx, con) {
 		if err == nil {
 			var keys []string
-			var n int
-			n, keys, err = c.send(ctx, q, batch)
-			enqueued, left = enqueued+n, left+len(batch)-n
-			p.add(len(batch))
+			var n, skipped int
+			n, skipped, keys, err = c.send(ctx, q, batch)
+			enqueued, left = enqueued+n, left+skipped
+			if errors.Is(err, worqr.ErrUnknownOutcome) {
+				unsure = c.atOnce(len(batch) - n - skipped)
+			}
+			p.add(n + skipped)
 			for _, key := range keys {
 				err = errors.Join(err, c.tell(con.out, map[string]blob{"key": blob(key)}, "%s", printable(key)))
 			}
 		}
 		if err != nil {
 			p.end()
-			if enqueued > 0 {
-				err = fmt.Errorf("after %s: %w", words.Counted(enqueued, "task"), err)
+			done, row := words.Counted(enqueued, "task")+" enqueued", result()
+			if left > 0 {
+				done += ", " + words.Grouped(left) + " left out"
 			}
-			return err
+			if unsure > 0 {
+				done += ", and perhaps up to " + words.Grouped(unsure) + " more"
+				row["perhaps"] = unsure
+			}
+			return c.cutOff(con.out, err, enqueued+left, done, row)
 		}
 	}
 	p.end()
 	if c.JSON {
-		err = printJSON(con.out, map[string]int{"enqueued": enqueued, "left_out": left})
+		err = printJSON(con.out, result())
 	} else if c.Once != "" {
 		con.say("the task was added by this command, or by an earlier one") // Add returns the same key
 	} else {
@@ -115,8 +125,16 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 	return err
 }
 
-// send enqueues a batch. It returns the number of tasks and their keys.
-func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byte) (n int, keys []string, err error) {
+// atOnce returns how many of the tasks that are left of a batch one call enqueues.
+func (c *enqueueCommand) atOnce(left int) int {
+	if c.Unique || c.In > 0 || !c.At.IsZero() {
+		return min(left, 1)
+	}
+	return left
+}
+
+// send enqueues a batch. It returns the number of tasks, of those that it skipped as equal, and the keys.
+func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byte) (n, skipped int, keys []string, err error) {
 	props, at := c.properties(), c.At
 	if c.In > 0 {
 		at = time.Now().Add(c.In)
@@ -125,46 +143,48 @@ func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byt
 	case c.Unique:
 		for _, payload := range batch {
 			err := q.EnqueueUnique(ctx, payload)
-			if err != nil && !errors.Is(err, worqr.ErrDuplicate) {
-				return n, nil, err
-			}
-			if err == nil {
+			switch {
+			case err == nil:
 				n++
+			case errors.Is(err, worqr.ErrDuplicate):
+				skipped++
+			default:
+				return n, skipped, nil, err
 			}
 		}
-		return n, nil, nil
+		return n, skipped, nil, nil
 	case c.Key != "":
 		if err := q.Put(ctx, c.Key, batch[0], &worqr.PutOptions{At: at, Properties: props}); err != nil {
-			return 0, nil, err
+			return 0, 0, nil, err
 		}
-		return 1, nil, nil
+		return 1, 0, nil, nil
 	case !at.IsZero():
 		for _, payload := range batch {
 			key, err := q.AddAt(ctx, at, payload, &props)
 			if err != nil {
-				return len(keys), keys, err
+				return len(keys), 0, keys, err
 			}
 			keys = append(keys, key)
 		}
-		return len(keys), keys, nil
+		return len(keys), 0, keys, nil
 	case c.Once != "":
 		key, err := q.Add(ctx, batch[0], &props)
 		if err != nil {
-			return 0, nil, err
+			return 0, 0, nil, err
 		}
-		return 1, []string{key}, nil
+		return 1, 0, []string{key}, nil
 	case c.hasProperties():
 		tasks := make([]worqr.TaskSpec, len(batch))
 		for i, payload := range batch {
 			tasks[i] = worqr.TaskSpec{Payload: payload, Properties: props}
 		}
 		keys, err := addMany(ctx, q, tasks)
-		return len(keys), keys, err
+		return len(keys), 0, keys, err
 	}
 	if err := enqueueSurely(ctx, q, batch); err != nil {
-		return 0, nil, err
+		return 0, 0, nil, err
 	}
-	return len(batch), nil, nil
+	return len(batch), 0, nil, nil
 }
 
 // addMany adds tasks in as many calls as their size needs. It returns the keys of the tasks that it
@@ -188,14 +208,19 @@ const tries = 5
 
 // enqueueSurely enqueues payloads. If the reply is lost, it repeats the call, which has no effect if the first
 // one succeeded.
-func enqueueSurely(ctx context.Context, q *worqr.Queue, batch [][]byte) (err error) {
+func enqueueSurely(ctx context.Context, q *worqr.Queue, batch [][]byte) (lost error) {
 	nonce := rand.Text()
 	for range tries {
-		if _, err = q.EnqueueOnce(ctx, nonce, batch...); !errors.Is(err, worqr.ErrUnknownOutcome) {
-			return err
+		_, err := q.EnqueueOnce(ctx, nonce, batch...)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, worqr.ErrUnknownOutcome):
+			return errors.Join(lost, err) // an earlier call may have taken effect
 		}
+		lost = err
 	}
-	return err
+	return lost
 }
 
 // Limits of one call.
@@ -228,9 +253,8 @@ func (c *enqueueCommand) batches(ctx context.Context, con *console) iter.Seq2[[]
 		select {
 		case err = <-failed:
 		case <-ctx.Done(): // standard input may block forever
-			err = ctx.Err()
 		}
-		if err != nil {
+		if err = cmp.Or(ctx.Err(), err); err != nil { // after an interrupt, lines may be left
 			yield(nil, err)
 		}
 	}

@@ -54,7 +54,7 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 	}
 	n, err := f.FailWorker(ctx, id)
 	if err != nil {
-		return err
+		return c.cutOff(con.out, err, n, words.Counted(n, "task")+" returned", map[string]any{"worker": id, "returned": n})
 	}
 	if !listed && n == 0 {
 		return nothing("no such worker exists, or it has gone; list the workers with: worqr workers")
@@ -83,16 +83,19 @@ func (c *sweepCommand) Run(ctx context.Context, con *console) error {
 		lease = 3 * time.Second
 	}
 	evicted := []string{}
+	cutOff := func(err error) error {
+		return c.cutOff(con.out, err, len(evicted), strings.Join(append([]string{words.Counted(len(evicted), "worker") + " evicted"}, evicted...), " "), map[string]any{"evicted": evicted})
+	}
 	for i := range 2 {
 		if i > 0 {
 			if err := until(ctx, time.Now().Add(lease)); err != nil {
-				return err
+				return cutOff(err)
 			}
 		}
 		some, err := f.Sweep(ctx)
 		evicted = append(evicted, some...)
 		if err != nil {
-			return err
+			return cutOff(err)
 		}
 	}
 	text := words.Counted(len(evicted), "worker") + " evicted"

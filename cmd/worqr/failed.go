@@ -196,7 +196,7 @@ func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, m
 			return err
 		}
 		if acted, err = c.each(ctx, con, kept(matching(&progress{}), func(t inspect.FailedTask) bool { return !t.FailedAt.After(newest) }), verb, found, do); err != nil {
-			return fmt.Errorf("after %s: %w", words.Counted(acted, "task"), err)
+			return c.cutOff(con.out, err, acted, fmt.Sprintf("%s %sd", words.Counted(acted, "task"), verb), map[string]any{"matched": found, verb + "d": acted})
 		}
 	}
 	err = c.report(con, verb, found, acted, fmt.Sprintf("%s matched, %s %sd", words.Counted(found, "task"), words.Grouped(acted), verb))
@@ -262,7 +262,7 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 		n, err = q.RequeueFailed(ctx, c.IDs...)
 	}
 	if err != nil {
-		return err
+		return c.cutOff(con.out, err, n, words.Counted(n, "task")+" requeued", map[string]any{"requeued": n})
 	}
 	err = c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", words.Counted(n, "task"))
 	if err = toldIf(n < max(len(c.IDs), 1), err); err == nil && c.All {

@@ -90,9 +90,21 @@ func reach[T any](t *target, find func(*fleet) (T, error)) (f *fleet, found T, e
 	return f, found, nil
 }
 
+// closing is how long a command waits for its last calls: after Ctrl-C, Redis may not have answered
+// one. The process ends anyway.
+const closing = 200 * time.Millisecond
+
 func (f *fleet) close() {
-	_ = f.Close() // it is not started, so there is nothing to leave
-	f.router.Close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = f.Close() // it is not started, so there is nothing to leave
+		f.router.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closing):
+	}
 }
 
 // parts returns the number of parts of a queue that is spread; 0 or 1 if it isn't.

@@ -139,6 +139,14 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // run is all of main, so that tests and their binary can be the command too.
 func run(args []string, in io.Reader, out, errs io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends it immediately
+	return runUntil(ctx, args, in, out, errs)
+}
+
+// runUntil is run, interrupted by the end of ctx instead of a signal.
+func runUntil(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
 	parser := kong.Must(&cli{},
 		kong.Name("worqr"),
 		kong.Description(manual),
@@ -161,10 +169,6 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 		return exitFailed
 	}
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends it immediately
-
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(&console{in, out, errs})
 	command.BindTo(out, (*io.Writer)(nil))
@@ -176,7 +180,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	case errors.Is(err, errTold):
 		return exitUnwell
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		fmt.Fprintln(errs, "worqr: interrupted")
+		fmt.Fprintln(errs, "worqr: "+printable(interrupted(err)))
 		return exitFailed
 	}
 	fmt.Fprintln(errs, "worqr:", printable(strings.TrimPrefix(inOneLine(err), "worqr: "))+advice(err))

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // A queueRow has the counts of one queue.
@@ -145,7 +147,7 @@ type pauseCommand struct {
 }
 
 func (c *pauseCommand) Run(ctx context.Context, con *console) error {
-	return c.forEach(ctx, con, c.Queues, (*worqr.Queue).Pause, func(name string) error {
+	return c.forEach(ctx, con, c.form, c.Queues, (*worqr.Queue).Pause, func(name string) error {
 		return c.tell(con.out, pauseRow{name, true}, "%s is paused", printable(name))
 	})
 }
@@ -157,20 +159,20 @@ type resumeCommand struct {
 }
 
 func (c *resumeCommand) Run(ctx context.Context, con *console) error {
-	return c.forEach(ctx, con, c.Queues, (*worqr.Queue).Resume, func(name string) error {
+	return c.forEach(ctx, con, c.form, c.Queues, (*worqr.Queue).Resume, func(name string) error {
 		return c.tell(con.out, pauseRow{name, false}, "%s is running", printable(name))
 	})
 }
 
 // forEach calls do for each queue, even if it fails for some, and prints the results.
-func (t *target) forEach(ctx context.Context, con *console, all queueNames, do func(*worqr.Queue, context.Context) error, tell func(name string) error) error {
+func (t *target) forEach(ctx context.Context, con *console, form form, all queueNames, do func(*worqr.Queue, context.Context) error, tell func(name string) error) error {
 	f, err := t.fleet()
 	if err != nil {
 		return err
 	}
 	defer f.close()
 	var errs []error
-	absent := false
+	absent, changed := false, 0
 	for _, name := range all {
 		q, err := f.known(ctx, name)
 		if _, none := errors.AsType[nothing](err); none {
@@ -182,13 +184,21 @@ func (t *target) forEach(ctx context.Context, con *console, all queueNames, do f
 			err = do(q, ctx)
 		}
 		if err == nil {
+			changed++
 			err = tell(string(name))
 		}
 		if err != nil {
 			errs = append(errs, err)
+			if form.JSON {
+				row := map[string]any{"queue": name, "error": cause(err), "uncertain": errors.Is(err, worqr.ErrUnknownOutcome)}
+				errs = append(errs, printJSON(con.out, row))
+			}
 		}
 	}
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	switch {
+	case ctx.Err() != nil && len(errs) > 0:
+		return &partly{fmt.Sprintf("%d of %s changed", changed, words.Several(len(all), "queue")), errors.Join(errs...)}
 	case len(errs) > 1:
 		return fmt.Errorf("%d of %d queues failed: %w", len(errs), len(all), errors.Join(errs...))
 	case len(errs) == 0 && absent:

@@ -82,8 +82,8 @@ func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, return
 		known: map[string]time.Duration{}, lost: map[string]bool{}, seed: maphash.MakeSeed(), seen: map[uint64]bool{},
 	}
 	for _, part := range []func() error{c.servers, c.walk, c.queues, c.counts, c.lists, c.again} {
-		if err := part(); err != nil {
-			return &c.report, c.returned, err
+		if err = part(); err != nil {
+			break
 		}
 	}
 	names := map[string]bool{}
@@ -92,7 +92,7 @@ func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, return
 	}
 	c.report.Queues = len(names)
 	sortFindings(&c.report)
-	return &c.report, c.returned, nil
+	return &c.report, c.returned, err
 }
 
 // walk reads the names of all keys, on each node that has some. In a cluster, it reads them twice:

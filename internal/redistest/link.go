@@ -17,6 +17,9 @@ type Link struct {
 	times int        // how many more replies to lose
 	lost  chan struct{}
 	deaf  bool
+	until string // with the request that contains this, for the nth time, it turns deaf
+	nth   int
+	heard chan struct{}
 	rate  int        // bytes per second from the server; 0 is no limit
 	pipe  sync.Mutex // held while bytes pass at that rate
 }
@@ -54,6 +57,15 @@ func (l *Link) Deafen(deaf bool) {
 	l.deaf = deaf
 }
 
+// DeafenAt is Deafen(true) as soon as a request that contains the given bytes arrives for the nth
+// time: it reaches the server, and its reply doesn't arrive. The returned channel is closed then.
+func (l *Link) DeafenAt(request string, nth int) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until, l.nth, l.heard = request, nth, make(chan struct{})
+	return l.heard
+}
+
 // Narrow limits the bytes per second from the server, over all connections together.
 func (l *Link) Narrow(rate int) {
 	l.mu.Lock()
@@ -88,6 +100,12 @@ func (l *Link) requests(server, client net.Conn, doomed chan<- chan struct{}) {
 					last = nil
 				}
 				doomed <- last
+			}
+			if l.nth > 0 && strings.Contains(string(buf[:n]), l.until) {
+				if l.nth--; l.nth == 0 {
+					l.deaf = true
+					close(l.heard)
+				}
 			}
 			l.mu.Unlock()
 			if _, err := server.Write(buf[:n]); err != nil {
