@@ -3,8 +3,9 @@
 //
 //	mux.Handle("/worqr/", dash.New(peer, nil))
 //
-// It's read-only unless [Options] allow actions, and has no login of its own: mount it behind yours,
-// or set Options.Authorize. The path must end in a slash; http.StripPrefix isn't needed.
+// It's read-only unless [Options] allow actions, and has no login of its own: mount it behind yours, with
+// Options.Hosts, or set Options.Authorize. Otherwise it answers only at localhost and IP addresses. The path must
+// end in a slash; http.StripPrefix isn't needed.
 //
 // While no page is open, nothing runs. While one is, one loop in the process reads the counts of
 // all queues, and each browser has one stream of events. The pages work without JavaScript.
@@ -38,6 +39,10 @@ type Options struct {
 	// action before it's done. If it returns an error, the response is the error's text with status
 	// 403. It must be safe for concurrent use.
 	Authorize func(*http.Request, Action) error
+	// Hosts lists the host names, or IP addresses, at which browsers open the dashboard; it refuses others with
+	// status 421. Case and ports don't count. "*" allows all, for a dashboard behind your own login. If Hosts is empty,
+	// all are allowed if Authorize is set; otherwise localhost, names that end in .localhost, and IP addresses.
+	Hosts []string
 	// User returns the user's name, for the log; nil takes it from basic authentication.
 	User func(*http.Request) string
 	// Payload returns the text of a payload, which pages show and search; "" hides it. Nil shows
@@ -145,6 +150,10 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := served(r)
 	secure(w.Header())
+	if !d.opts.answers(r) {
+		http.Error(w, errHost, http.StatusMisdirectedRequest)
+		return
+	}
 	dir, name := path.Split(r.URL.Path)
 	if a := d.assets[name]; a != nil {
 		a.serve(w, r)

@@ -20,12 +20,13 @@ import (
 
 type serveCommand struct {
 	target
-	Listen       string `default:"localhost:7780" placeholder:"HOST:PORT" help:"Where to listen; the default is localhost:7780."`
-	AllowActions bool   `help:"Allow actions: pause, requeue, cancel, delete. By default, the dashboard is read-only."`
-	HidePayloads bool   `help:"Don't show payloads."`
-	Title        string `placeholder:"TEXT" help:"Title of the pages."`
-	Password     string `env:"WORQR_PASSWORD" placeholder:"SECRET" help:"Password that the browser asks for, with any user. Pass it in $$WORQR_PASSWORD: other users of the machine can see arguments."`
-	Insecure     bool   `help:"Accept connections from other machines without a password. Whoever reaches the port sees payloads."`
+	Listen       string   `default:"localhost:7780" placeholder:"HOST:PORT" help:"Where to listen; the default is localhost:7780."`
+	AllowActions bool     `help:"Allow actions: pause, requeue, cancel, delete. By default, the dashboard is read-only."`
+	HidePayloads bool     `help:"Don't show payloads."`
+	Title        string   `placeholder:"TEXT" help:"Title of the pages."`
+	Password     string   `env:"WORQR_PASSWORD" placeholder:"SECRET" help:"Password that the browser asks for, with any user. Pass it in $$WORQR_PASSWORD: other users of the machine can see arguments."`
+	Insecure     bool     `help:"Accept connections from other machines without a password. Whoever reaches the port sees payloads."`
+	Host         []string `placeholder:"NAME" help:"Host name at which browsers open the dashboard, if it has no password and isn't at localhost or an IP address. Repeat it for several."`
 }
 
 // Validate is called by kong.
@@ -55,6 +56,9 @@ func (c *serveCommand) Run(ctx context.Context, con *console) error {
 	defer f.close()
 	log := slog.New(slog.NewTextHandler(con.errs, nil))
 	o := &dash.Options{Title: c.Title, AllowActions: c.AllowActions, Logger: log, Queue: (&handles{fleet: f}).queue}
+	if o.Hosts = c.Host; c.Password != "" && len(c.Host) == 0 {
+		o.Hosts = []string{"*"} // a page of another name doesn't have the password
+	}
 	if c.HidePayloads {
 		o.Payload = dash.HidePayloads
 	}
@@ -82,26 +86,18 @@ func (c *serveCommand) Run(ctx context.Context, con *console) error {
 	return nil
 }
 
-// guard asks for the password. Without a password, it answers only under names of this machine: otherwise a web
-// page whose name resolves to it could read the dashboard.
+// guard asks for the password.
 func (c *serveCommand) guard(h http.Handler) http.Handler {
 	want := sha256.Sum256([]byte(c.Password))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, password, _ := r.BasicAuth()
 		got := sha256.Sum256([]byte(password))
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
-		switch {
-		case c.Password != "" && subtle.ConstantTimeCompare(got[:], want[:]) != 1:
+		if c.Password != "" && subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			w.Header().Set("WWW-Authenticate", `Basic realm="worqr"`)
 			http.Error(w, "The password is missing or wrong.", http.StatusUnauthorized)
-		case c.Password == "" && !c.Insecure && !isLocal(host):
-			http.Error(w, "Open the dashboard at localhost.", http.StatusMisdirectedRequest)
-		default:
-			h.ServeHTTP(w, r)
+			return
 		}
+		h.ServeHTTP(w, r)
 	})
 }
 

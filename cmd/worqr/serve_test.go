@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -58,26 +57,37 @@ func TestServeWithoutRedis(t *testing.T) {
 	s.is.True(!strings.Contains(body, canary))
 }
 
-// Without a password, other hosts and other names get nothing.
+// Whoever has neither the password nor a name of the dashboard gets nothing.
 func TestServeGuard(t *testing.T) {
 	s := newShell(t)
-	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})
-	ask := func(c serveCommand, host, password string) int {
-		r := httptest.NewRequest("GET", "http://"+host+"/", nil)
-		if password != "" {
-			r.SetBasicAuth("any", password)
+	for _, test := range []struct {
+		c              serveCommand
+		host, password string
+		status         int
+	}{
+		{serveCommand{}, "localhost:7780", "", http.StatusOK},
+		{serveCommand{}, "evil.example", "", http.StatusMisdirectedRequest},
+		{serveCommand{Insecure: true}, "[::1]:7780", "", http.StatusOK},
+		{serveCommand{Insecure: true}, "evil.example", "", http.StatusMisdirectedRequest},
+		{serveCommand{Insecure: true, Host: []string{"ops.example"}}, "ops.example:7780", "", http.StatusOK},
+		{serveCommand{Insecure: true, Host: []string{"ops.example"}}, "evil.example", "", http.StatusMisdirectedRequest},
+		{serveCommand{Password: "x"}, "ops.example", "", http.StatusUnauthorized},
+		{serveCommand{Password: "x"}, "ops.example", "y", http.StatusUnauthorized},
+		{serveCommand{Password: "x"}, "ops.example", "x", http.StatusOK},
+		{serveCommand{Password: "x", Host: []string{"ops.example"}}, "evil.example", "x", http.StatusMisdirectedRequest},
+	} {
+		test.c.target = target{Redis: "redis://127.0.0.1:1"}
+		r := redistest.Sure(http.NewRequestWithContext(t.Context(), http.MethodGet, s.serving(&test.c)+"style.css", nil))(t)
+		r.Host = test.host
+		if test.password != "" {
+			r.SetBasicAuth("any", test.password)
 		}
-		w := httptest.NewRecorder()
-		c.guard(h).ServeHTTP(w, r)
-		return w.Code
+		resp := redistest.Sure(http.DefaultClient.Do(r))(t)
+		s.is.NoErr(resp.Body.Close())
+		if resp.StatusCode != test.status {
+			t.Errorf("%s %s: %s", test.host, test.password, resp.Status)
+		}
 	}
-	s.is.Equal(ask(serveCommand{}, "localhost:7780", ""), 200)
-	s.is.Equal(ask(serveCommand{}, "[::1]:7780", ""), 200)
-	s.is.Equal(ask(serveCommand{}, "evil.example", ""), 421)
-	s.is.Equal(ask(serveCommand{Insecure: true}, "evil.example", ""), 200)
-	s.is.Equal(ask(serveCommand{Password: "x"}, "evil.example", ""), 401)
-	s.is.Equal(ask(serveCommand{Password: "x"}, "evil.example", "y"), 401)
-	s.is.Equal(ask(serveCommand{Password: "x"}, "evil.example", "x"), 200)
 	s.is.True(strings.Contains(s.run(exitFailed, "serve", "--listen", ":0"), "set $WORQR_PASSWORD"))
 	s.run(exitFailed, "serve", "--listen", "nowhere")
 }

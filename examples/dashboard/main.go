@@ -26,7 +26,7 @@ func main() {
 
 	password := os.Getenv("DASHBOARD_PASSWORD")
 	mux := http.NewServeMux()
-	mux.Handle("/worqr/", behind(password, dash.New(peer, &dash.Options{AllowActions: true})))
+	mux.Handle("/worqr/", behind(password, dash.New(peer, &dash.Options{AllowActions: true, Hosts: []string{"*"}})))
 	server := &http.Server{Handler: mux}
 	listener, err := net.Listen("tcp", cmp.Or(os.Getenv("LISTEN"), "localhost:8080"))
 	check(err)

@@ -6,6 +6,7 @@
 //	PRODUCE     how many tasks a second it adds itself, for demos; none by default
 //	CHECK       how often it checks the fleet, for alerts, such as 5m; never by default
 //	DASHBOARD   if it's set, / is a dashboard that shows payloads and needs no login
+//	HOSTS       host names at which browsers open it, separated by commas; localhost and IP addresses by default
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -37,6 +39,7 @@ type config struct {
 	redis, queue string
 	produce      float64 // tasks a second
 	dashboard    bool
+	hosts        []string // of the dashboard
 	check        time.Duration
 }
 
@@ -53,6 +56,9 @@ func run(ctx context.Context) error {
 	c := config{
 		redis: cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"),
 		queue: cmp.Or(os.Getenv("QUEUE"), "emails"), dashboard: os.Getenv("DASHBOARD") != "",
+	}
+	if hosts := os.Getenv("HOSTS"); hosts != "" {
+		c.hosts = strings.Split(hosts, ",")
 	}
 	if rate := os.Getenv("PRODUCE"); rate != "" {
 		var err error
@@ -90,7 +96,7 @@ func serve(ctx context.Context, c config, at net.Listener) error {
 	mux.Handle("GET /livez", peer.Livez())
 	mux.Handle("GET /readyz", peer.Readyz())
 	if c.dashboard {
-		mux.Handle("/", dash.New(peer, &dash.Options{Title: c.queue}))
+		mux.Handle("/", dash.New(peer, &dash.Options{Title: c.queue, Hosts: c.hosts}))
 	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
