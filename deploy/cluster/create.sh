@@ -2,7 +2,7 @@
 # Creates a cluster; the first half of the nodes become masters: create.sh ADDRESS:PORT...
 # It does nothing if the first one is part of a cluster.
 set -eu
-export REDISCLI_AUTH=SECRET
+export REDISCLI_AUTH="$PASSWORD"
 cli() { redis-cli --user admin --no-auth-warning "$@"; }
 
 for node; do

@@ -20,6 +20,9 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
+// password is that of all users of a deployment.
+const password = "4711ABcd"
+
 // A deployment runs one of the setups in deploy on this machine: the services of its compose.yml, with
 // the same commands and files. Only the ports differ, and all host names are localhost.
 type deployment struct {
@@ -61,7 +64,9 @@ func deploy(t *testing.T, name string) *deployment {
 			d.start(m[1], m[2])
 			continue
 		}
-		out, err := exec.CommandContext(t.Context(), "sh", d.words(m[2])...).CombinedOutput()
+		cmd := exec.CommandContext(t.Context(), "sh", d.words(m[2])...)
+		cmd.Env = append(os.Environ(), "PASSWORD="+password)
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -117,7 +122,7 @@ func (d *deployment) start(service, command string) {
 // launch starts a service and waits until it serves.
 func (d *deployment) launch(service string, args []string) error {
 	cmd := exec.CommandContext(context.WithoutCancel(d.t.Context()), "sh", args...) // peers leave before it ends
-	cmd.Env = append(os.Environ(), "DATA="+d.homes[service])
+	cmd.Env = append(os.Environ(), "DATA="+d.homes[service], "PASSWORD="+password)
 	err := redisserver.Serve(cmd)
 	if err == nil {
 		d.run[service] = cmd
@@ -132,7 +137,7 @@ func (d *deployment) url(user string) string {
 	if m == nil {
 		d.t.Fatal("the README has no URL")
 	}
-	return d.here(strings.Replace(m[1], "://worker:", "://"+user+":", 1))
+	return d.here(strings.NewReplacer("://worker:", "://"+user+":", "SECRET", password).Replace(m[1]))
 }
 
 // do sends a command to a service, as a user with all permissions. Each call uses a new connection,
@@ -149,7 +154,7 @@ func (d *deployment) do(service, command string, args ...any) (any, error) {
 		user = ""
 	}
 	c, err := redis.Dial("tcp", "127.0.0.1:"+port,
-		redis.DialUsername(user), redis.DialPassword("SECRET"), redis.DialReadTimeout(time.Minute))
+		redis.DialUsername(user), redis.DialPassword(password), redis.DialReadTimeout(time.Minute))
 	if err != nil {
 		return nil, err
 	}
@@ -345,13 +350,29 @@ func (d *deployment) cli(args ...string) {
 	d.t.Helper()
 	eventually(d.t, "redis-cli succeeds", func() bool {
 		cmd := exec.CommandContext(d.t.Context(), "redis-cli", append([]string{"--user", "admin", "--no-auth-warning"}, args...)...)
-		cmd.Env = append(os.Environ(), "REDISCLI_AUTH=SECRET")
+		cmd.Env = append(os.Environ(), "REDISCLI_AUTH="+password)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			d.t.Logf("redis-cli %s: %v\n%s", args, err, out)
 		}
 		return err == nil
 	})
+}
+
+// A server doesn't start without a password of its own.
+func TestDeployNeedsAPassword(t *testing.T) {
+	is := parallel(t)
+	for given, want := range map[string]string{"": "set PASSWORD", "SECRET": "set PASSWORD", "a/b": "letters and digits", "a b": "letters and digits"} {
+		home := t.TempDir()
+		cmd := exec.CommandContext(t.Context(), "sh", "../../deploy/start.sh", "sentinel/redis.conf", "port 0")
+		cmd.Env = append(os.Environ(), "DATA="+home, "PASSWORD="+given)
+		out, err := cmd.CombinedOutput()
+		is.True(err != nil)
+		if !strings.Contains(string(out), want) {
+			t.Errorf("with the password %q: %s", given, out)
+		}
+		is.Equal(len(sure(os.ReadDir(home))(t)), 0)
+	}
 }
 
 // The users in deploy have the rules of docs/security.md, and image names have no registry.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"path/filepath"
 	"regexp"
@@ -172,6 +173,9 @@ func TestNoDefaultLogins(t *testing.T) {
 					if strings.Contains(variable, "PASSWORD") && !secret.MatchString(value.(string)) {
 						t.Errorf("%s: %s is in the file", file, variable)
 					}
+				}
+				if strings.Contains(fmt.Sprint(dig(s, "command")), "/etc/worqr/") && env["PASSWORD"] == nil {
+					t.Errorf("%s: %s has the password of the files in deploy", file, name)
 				}
 				for image, variable := range required {
 					if text, _ := dig(s, "image").(string); strings.Contains(text, image) {
