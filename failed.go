@@ -21,7 +21,7 @@ func failure(g *store.FailedTask) *inspect.FailedTask {
 	return &inspect.FailedTask{
 		ID: store.KeyOf(g.Entry), Payload: g.Payload, Key: store.KeyOf(g.From),
 		Kind: g.Kind, Error: g.Reason, Retries: g.Retries, Crashes: g.Crashes,
-		WorkerID: g.Worker, FailedAt: time.UnixMilli(g.At), Headers: c.Headers, EnqueuedAt: store.Moment(c.Since), DueAt: store.Moment(g.Due),
+		WorkerID: g.Worker, FailedAt: store.Moment(g.At), Headers: c.Headers, EnqueuedAt: store.Moment(c.Since), DueAt: store.Moment(g.Due),
 	}
 }
 

@@ -155,7 +155,7 @@ func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[inspect.ScheduledTask, 
 	rows := rowsOf(ctx, q, store.Scheduled, store.Sorted(func(a, b store.ScheduledTask) int { return cmp.Compare(a.Due, b.Due) }))
 	return listed(rows, q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) inspect.ScheduledTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
-		return inspect.ScheduledTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, DueAt: time.UnixMilli(t.Due), EnqueuedAt: store.Moment(c.Since),
+		return inspect.ScheduledTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, DueAt: store.Moment(t.Due), EnqueuedAt: store.Moment(c.Since),
 			Expires: store.Moment(c.Expires), Retries: t.Retries, Crashes: t.Crashes, LastError: t.Error}
 	})
 }

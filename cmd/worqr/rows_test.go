@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func TestAge(t *testing.T) {
 	is := is.New(t)
 	for d, want := range map[time.Duration]string{
 		0: "0s", 1500 * time.Microsecond: "2ms", 1500 * time.Millisecond: "1.5s", time.Minute: "1m",
-		90 * time.Second: "1m30s", 3 * time.Hour: "3h", 50 * time.Hour: "2d2h", -time.Second: "-1.0s",
+		90 * time.Second: "1m30s", 3 * time.Hour: "3h", 50 * time.Hour: "2d2h", -time.Second: "-1.0s", math.MinInt64: "-106751d23h",
 	} {
 		is.Equal(age(d), want)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,7 +57,7 @@ func headerText(headers map[string]blob) string {
 func age(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "-" + age(-d)
+		return "-" + age(-max(d, -math.MaxInt64))
 	case d < time.Second:
 		return d.Round(time.Millisecond).String()
 	case d < time.Minute:

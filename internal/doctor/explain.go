@@ -176,10 +176,10 @@ func (e *explanation) halted(c inspect.TaskCopy) inspect.TaskCopy {
 
 // entry describes the waiting task of an entry.
 func (e *explanation) entry(now int64, x store.Entry) inspect.TaskCopy {
-	c := inspect.TaskCopy{State: inspect.CopyScheduled, Key: store.KeyOf(x.Name), EnqueuedAt: store.Moment(store.CardOf(x.Name, "").Since), DueAt: time.UnixMilli(store.Due(x.Due, now)), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
+	c := inspect.TaskCopy{State: inspect.CopyScheduled, Key: store.KeyOf(x.Name), EnqueuedAt: store.Moment(store.CardOf(x.Name, "").Since), DueAt: store.Moment(store.Due(x.Due, now)), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
 	early := x.Due > now
 	if x.Held && x.Process == "" {
-		c.DueAt, c.Reasons = time.UnixMilli(x.Turn), []inspect.Reason{inspect.ReasonWithheld}
+		c.DueAt, c.Reasons = store.Moment(x.Turn), []inspect.Reason{inspect.ReasonWithheld}
 		return e.halted(c)
 	}
 	if x.Process != "" {
@@ -200,7 +200,7 @@ func (e *explanation) entry(now int64, x store.Entry) inspect.TaskCopy {
 
 func hasFailed(g *store.FailedTask) inspect.TaskCopy {
 	return inspect.TaskCopy{State: inspect.CopyFailed, Key: store.KeyOf(g.From), EnqueuedAt: store.Moment(store.CardOf(g.From, g.Card).Since), Reasons: []inspect.Reason{inspect.ReasonFailed}, WorkerID: g.Worker, Retries: g.Retries, Crashes: g.Crashes,
-		Kind: g.Kind, Error: g.Reason, FailedAt: time.UnixMilli(g.At)}
+		Kind: g.Kind, Error: g.Reason, FailedAt: store.Moment(g.At)}
 }
 
 // searchFailed looks for a key in the failed queue.

@@ -340,7 +340,7 @@ func ReadHolder(ctx context.Context, r Runner, s Space, q Keys, worker string) (
 	}
 	if len(about) == 3 {
 		h.Name, h.Host = about[0], about[1]
-		h.PID, _ = strconv.Atoi(about[2]) // 0 if it isn't a number
+		h.PID = countIn(about[2]) // 0 if it isn't a number
 	}
 	var until, judged float64
 	if until, h.Member, err = readScore(replies[1]); err != nil {

@@ -43,13 +43,21 @@ func StartedAt(process string) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	return time.Unix(id.Time().UnixTime())
+	sec, nsec := id.Time().UnixTime()
+	if t := time.Unix(sec, nsec); t.UnixMilli() <= lastMoment {
+		return t
+	}
+	return time.Time{}
 }
 
-// Moment converts a Redis time in ms. The result is zero if the time isn't known.
+// lastMoment is the end of the year 9999, in ms: JSON has no later times.
+const lastMoment = 253402300799999
+
+// Moment converts a Redis time in ms. The result is zero if the time isn't known. Another program may
+// have written any number.
 func Moment(ms int64) time.Time {
-	if ms == 0 {
+	if ms <= 0 {
 		return time.Time{}
 	}
-	return time.UnixMilli(ms)
+	return time.UnixMilli(min(ms, lastMoment))
 }

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gomodule/redigo/redis"
@@ -132,8 +131,7 @@ func scheduled(r Runner, q keys.Queue, now int64, after, until float64) pager[Sc
 				continue // taken in the meantime
 			}
 			t := ScheduledTask{Key: KeyOf(some[i].name), Payload: fields[0], Due: Due(int64(some[i].score), now), Card: string(fields[3]), Error: string(fields[4])}
-			t.Retries, _ = strconv.Atoi(string(fields[1]))
-			t.Crashes, _ = strconv.Atoi(string(fields[2]))
+			t.Retries, t.Crashes = countIn(string(fields[1])), countIn(string(fields[2]))
 			tasks = append(tasks, t)
 		}
 		return tasks, nil
@@ -279,9 +277,7 @@ func withCards(ctx context.Context, r Runner, q keys.Queue, tasks []RunningTask)
 		}
 		if t := of[i]; string(fields[0]) == t.Attempt { // otherwise it has ended
 			t.Card, t.Error = string(fields[1]), string(fields[2])
-			t.Retries, _ = strconv.Atoi(string(fields[3])) // 0 if another program wrote something else
-			t.Crashes, _ = strconv.Atoi(string(fields[4]))
-			t.Due, _ = strconv.ParseInt(string(fields[5]), 10, 64)
+			t.Retries, t.Crashes, t.Due = countIn(string(fields[3])), countIn(string(fields[4])), numberIn(string(fields[5])) // 0 if another program wrote something else
 		}
 	}
 	return nil

@@ -64,19 +64,20 @@ func Ends(ctx context.Context, r Runner, q keys.Queue, entries []string) ([]End,
 }
 
 // readRecord reads "end:µs:length:", the text of the error, which has that length, and the result
-// as in a round: see Outcome.word. It returns nil if the text isn't a record.
+// as in a round: see Outcome.word. It returns nil if the text isn't a record: check.lua judges
+// likewise.
 func readRecord(b []byte) *Record {
 	parts := bytes.SplitN(b, []byte(":"), 4)
 	if len(parts) < 4 {
 		return nil
 	}
-	at, err := strconv.ParseInt(string(parts[1]), 10, 64)
-	n, bad := strconv.Atoi(string(parts[2]))
+	at, err := strconv.ParseUint(string(parts[1]), 10, 63)
+	n, bad := strconv.ParseUint(string(parts[2]), 10, 31)
 	rest := parts[3]
-	if err != nil || bad != nil || n < 0 || n > len(rest) {
+	if !isWord(parts[0]) || err != nil || bad != nil || at > lastMoment*1000 || int(n) > len(rest) {
 		return nil
 	}
-	r := &Record{End: string(parts[0]), At: at, Error: string(rest[:n])}
+	r := &Record{End: string(parts[0]), At: int64(at), Error: string(rest[:n])}
 	if rest = rest[n:]; len(rest) == 0 {
 		return r
 	}
@@ -85,7 +86,11 @@ func readRecord(b []byte) *Record {
 		r.Result, r.Size = about[:len(about):len(about)], len(about)
 	case '#':
 		size, _, _ := strings.Cut(string(about), ":")
-		r.Size, _ = strconv.Atoi(size)
+		n, err := strconv.ParseUint(size, 10, 31)
+		if err != nil {
+			return nil
+		}
+		r.Size = int(n)
 	case '+':
 		if _, encoded, ok := bytes.Cut(about, []byte(`:"`)); ok {
 			r.Result = unquoted(bytes.TrimSuffix(encoded, []byte(`"`)))
@@ -93,6 +98,11 @@ func readRecord(b []byte) *Record {
 		}
 	}
 	return r
+}
+
+// isWord reports whether b consists of small letters.
+func isWord(b []byte) bool {
+	return len(b) > 0 && !bytes.ContainsFunc(b, func(r rune) bool { return r < 'a' || r > 'z' })
 }
 
 // unquoted is the inverse of quoted. It decodes in place.

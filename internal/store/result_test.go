@@ -29,6 +29,8 @@ func TestRecord(t *testing.T) {
 		"finished:17:0:?x":           {End: EndFinished, At: 17},
 		"finished:17:0:#8:x":         {End: EndFinished, At: 17, Size: 8},
 		"finished:17:9:x":            nil, "finished:17:-1:x": nil, "finished:x:0:": nil, "finished:17:": nil, "foreign": nil, "": nil,
+		// Another program may have written them, for a terminal.
+		"fin\x1bished:17:0:": nil, ":17:0:": nil, "finished:17:0:#-5:x": nil, "finished:-17:0:": nil, "finished:17:+0:": nil, "finished:9223372036854775807:0:": nil,
 	} {
 		is := is.New(t)
 		is.Equal(readRecord([]byte(text)), want)

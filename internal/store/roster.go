@@ -6,7 +6,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -108,16 +107,11 @@ func Registrations(ctx context.Context, r Runner, s keys.Space, ids []string) (w
 // registration decodes one registration. Malformed values are shown as far as possible.
 func registration(id string, values []string) Worker {
 	w := Worker{ID: id, Name: values[0], Host: values[1], Version: values[4]}
-	w.PID, _ = strconv.Atoi(values[2])
-	if ms, err := strconv.ParseInt(values[3], 10, 64); err == nil {
-		w.StartedAt = time.UnixMilli(ms)
-	}
+	w.PID = countIn(values[2])
+	w.StartedAt = Moment(numberIn(values[3]))
 	_ = json.Unmarshal([]byte(values[5]), &w.Queues)
-	if ms, err := strconv.ParseInt(values[6], 10, 64); err == nil {
-		w.Lease = time.Duration(ms) * time.Millisecond
-	}
-	w.StuckHandlers, _ = strconv.Atoi(values[7])
-	w.Protocol, _ = strconv.Atoi(values[8])
+	w.Lease = time.Duration(min(max(numberIn(values[6]), 0), longestTimeout)) * time.Millisecond
+	w.StuckHandlers, w.Protocol = countIn(values[7]), countIn(values[8])
 	return w
 }
 

@@ -13,6 +13,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -199,6 +200,9 @@ func numberIn(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
+
+// countIn is numberIn for what can't be negative.
+func countIn(text string) int { return int(min(max(numberIn(text), 0), math.MaxInt32)) }
 
 func (d *decoder) string() string { return string(d.bytes()) }
 

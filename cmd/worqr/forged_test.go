@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// Whoever can write to Redis can neither send control characters to the terminal, nor make a command
+// fail for everything else.
+func TestForgedRecords(t *testing.T) {
+	s := newShell(t)
+	ctx, conn := t.Context(), redistest.Conn(t)
+	q := peertest.Working(t, s.peer, "q")
+	s.fail(q, "sound", "no", nil)
+	s.fail(q, "forged", "no", nil)
+	key := func(kind string) string { return s.args[3] + ":" + kind + ":{q}" }
+	const esc, far = "\x1b[2J\u009b", "9223372036854775807"
+	set := func(args ...any) { redistest.Do(t, conn, args[0].(string), args[1:]...) }
+
+	for i, record := range []string{
+		"fin" + esc + "ished:17:0:", "finished:17:0:#-5:x", "finished:17:0:#+5:x", "finished:" + far + ":0:", "finished:-17:0:", ":17:0:", "finished:17:+0:",
+	} {
+		set("SET", key("result")+":k:"+fmt.Sprint(i), record, "EX", 600)
+		s.is.True(strings.HasPrefix(s.run(exitUnwell, "result", "q", fmt.Sprint(i)), "worqr: "))
+	}
+	set("SET", key("result")+":k:good", "failed:17:11:"+esc+"reason", "EX", 600)
+
+	for f := range redistest.Each(t, q.Failed(ctx)) {
+		if string(f.Payload) == "forged" {
+			set("HSET", key("failed:keyed")+":k:"+f.ID, "kind", esc, "reason", esc, "worker", esc, "at", far, "planned", "-"+far, "tries", -987654, "deaths", -987654)
+		}
+	}
+	id := s.peer.WorkerID()
+	worker := s.args[3] + ":worker:" + id
+	set("HSET", worker, "name", esc, "host", esc, "pid", -987654, "version", esc, "started", far, "queues", `["`+esc[1:]+`"]`, "lease", leastLease, "stuck", -987654)
+	s.is.NoErr(q.Put(ctx, esc, []byte(esc), &worqr.PutOptions{Properties: worqr.Properties{Headers: map[string]string{esc: esc}}}))
+	peertest.Take(t, q)
+	s.is.NoErr(q.Put(ctx, "later"+esc, []byte(esc), nil))
+	set("ZADD", key("recurring"), "9e15", "k:"+esc)
+	set("HSET", key("recurrence")+":k:"+esc, "passed", far, "times", far, "last", esc+":1:"+far)
+
+	for _, c := range [][]string{
+		{"result", "q", "good"}, {"failed", "q"}, {"failed", "q", "--group"}, {"workers"}, {"queues"}, {"running", "q"}, {"scheduled", "q"}, {"waiting", "q"},
+		{"recurring", "q"}, {"explain", "q", "forged"}, {"explain", "q", "--key", esc}, {"stats"},
+	} {
+		text, _ := s.forged(c)
+		if strings.ContainsAny(text, "\x1b\u009b") || strings.Contains(text, "-987654") {
+			t.Errorf("%q prints what is forged: %q", c, text)
+		}
+		text, rows := s.forged(append(c, "--json"))
+		if strings.ContainsAny(text, "\x1b\u009b") || strings.Contains(text, ":-987654") || rows == 0 {
+			t.Errorf("%q prints what is forged: %q", c, text)
+		}
+	}
+	s.is.Equal(len(s.rows(exitWell, "failed", "q")), 2)
+}
+
+// leastLease is a number of ms that is the least duration there is, in ns: it has no positive
+// counterpart.
+const leastLease = "144115188075855872"
+
+// forged calls a command, which may find something wrong, but doesn't fail, and counts its JSON rows.
+func (s *shell) forged(args []string) (text string, rows int) {
+	s.Helper()
+	var out, errs strings.Builder
+	if status := run(append(args, s.args...), strings.NewReader(""), &out, &errs); status == exitFailed {
+		s.Errorf("%q fails: %s", args, errs.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		if json.Valid([]byte(line)) {
+			rows++
+		}
+	}
+	return out.String() + errs.String(), rows
+}
