@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/google/uuid"
 
 	"github.com/worqr/worqr"
@@ -75,6 +77,9 @@ func TestCheckHealth(t *testing.T) {
 		{name: "a backlog of added tasks", plant: func() [][]any {
 			return [][]any{{"XADD", ":added:{q}", "1-1", "0123456789abc0", canary}, {"XADD", ":added:{q}", "1-2", "0123456789abc0", canary}, {"LPUSH", ":queues:{q}", canary}}
 		}, limit: inspect.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
+		{name: "a backlog that isn't on the list yet", plant: func() [][]any {
+			return [][]any{{"LPUSH", ":batch:{q}:b", canary, canary}, {"ZADD", ":batches:{q}", 1, "b"}, {"LPUSH", ":queues:{q}", canary}}
+		}, limit: inspect.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
 		{name: "a backlog, ignored", plant: func() [][]any { return [][]any{waiting} }, limit: inspect.CheckOptions{MaxBacklog: 2, Ignore: []inspect.FindingKind{"backlog"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -119,6 +124,31 @@ func TestCheckFailing(t *testing.T) {
 	is.True(strings.Contains(report.String(), " in 1 queue: "))
 	is.True(!strings.Contains(report.String(), "repaired")) // Repair wasn't called
 	is.True(strings.Contains(report.String(), "30 tasks failed for good in the last hour. "))
+}
+
+// Tasks that fail while Check looks are as new as the others.
+func TestCheckFailingMeanwhile(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	q := working(t, open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}), "q")
+	enqueue(t, q, "a", "b")
+	tasks := sure(q.StartTasks(t.Context(), 2))(t)
+	must(t, tasks[0].Fail(t.Context(), errors.New("no")))
+	began := time.Now()
+	fails := sync.OnceFunc(func() {
+		eventually(t, "a few ms have passed", func() bool { return time.Since(began) > 5*time.Millisecond })
+		must(t, tasks[1].Fail(t.Context(), errors.New("no")))
+	})
+	doctor := openThrough(t, redistest.Doctor(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond}, func(c *through) redis.Conn {
+		c.OnSend = func(command string, _ []any) {
+			if command == "SCAN" {
+				fails()
+			}
+		}
+		return c
+	})
+	report := sure(doctor.Check(t.Context(), nil))(t)
+	is.True(strings.Contains(report.String(), "2 tasks failed for good in the last hour. "))
 }
 
 // A peer reports handlers that ignore their context until they have returned.

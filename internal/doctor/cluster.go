@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -70,7 +69,6 @@ func (c *checkup) servers() error {
 	}
 	views = slices.DeleteFunc(views, func(v *view) bool { return v.err != nil })
 	if !c.inCluster() {
-		c.now = views[0].now
 		for _, f := range views[0].judge() {
 			c.found(f)
 		}
@@ -288,14 +286,6 @@ func (c *checkup) isNew(name string) bool {
 		c.seen[sum] = true
 	}
 	return true
-}
-
-// at returns the Redis time of the node that has a queue, to compute ages.
-func (c *checkup) at(ctx context.Context, q store.Keys) (int64, error) {
-	if !c.inCluster() {
-		return c.now, nil
-	}
-	return store.NowAt(ctx, c.Runner, q)
 }
 
 // serves returns on how many queues a worker is a member or suspect. In a cluster, the keys of a

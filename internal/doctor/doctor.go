@@ -34,8 +34,7 @@ type checkup struct {
 	Config
 	ctx      context.Context
 	report   inspect.CheckReport
-	returned int   // number of tasks returned to the front
-	now      int64 // ms, by the clock of the single server, when it began
+	returned int // number of tasks returned to the front
 
 	nodes []store.Node
 	lost  map[string]bool // nodes that don't answer
@@ -65,6 +64,8 @@ type exam struct {
 	processes map[string]bool // attempts with a list, until their holder is found
 	holders   map[string]bool // workers that may hold something
 	retries   int             // tasks that wait for a retry
+	failed    int             // tasks, if it's a failed queue
+	recent    int             // of them, those that failed recently
 	runs      runs            // the held attempts
 	members   []string
 }

@@ -69,20 +69,11 @@ func age(now int64, t time.Time) time.Duration { return time.UnixMilli(now).Sub(
 
 // health checks whether a queue does its work.
 func (c *checkup) health(e *exam) error {
-	h, err := store.ReadHealth(c.ctx, c.Runner, e.keys, e.now, e.now-recently.Milliseconds())
+	h, err := store.ReadHealth(c.ctx, c.Runner, e.keys)
 	if err != nil {
 		return err
 	}
-	v := vitals{Health: h, now: e.now, retries: e.retries, runs: e.runs, firstDue: -1}
-	if h.Workers > 0 && !h.Paused && !e.keys.IsFailed() {
-		first, there, err := store.FirstDue(c.ctx, c.Runner, e.keys, e.now)
-		if err != nil {
-			return err
-		}
-		if there {
-			v.firstDue = first
-		}
-	}
+	v := vitals{Health: h, retries: e.retries, failed: e.failed, recent: e.recent, runs: e.runs}
 	for _, f := range v.judge(e.keys, c.Limits) {
 		f.Queue = e.id
 		c.found(f)
@@ -109,19 +100,23 @@ func (c *checkup) counts() error {
 
 // A total is the sum over the parts of a queue.
 type total struct {
-	ready, retries, stored, fresh int
-	most                          int        // of the largest part
-	keys                          store.Keys // of the largest part
+	ready, retries, failed, recent int
+	most                           int        // of the largest part
+	keys                           store.Keys // of the largest part
 }
 
 func (t *total) add(v *vitals, q store.Keys) {
-	if has := v.Waiting + v.Due + v.retries + v.Stored; t.keys == (store.Keys{}) || has > t.most {
+	has := v.Waiting + v.Due + v.retries
+	if q.IsFailed() {
+		has = v.failed
+	}
+	if t.keys == (store.Keys{}) || has > t.most {
 		t.most, t.keys = has, q
 	}
 	t.ready += v.Waiting + v.Due
 	t.retries += v.retries
-	t.stored += v.Stored
-	t.fresh += v.Fresh
+	t.failed += v.failed
+	t.recent += v.recent
 }
 
 // judge returns findings about exceeded limits.
@@ -143,10 +138,10 @@ func (t *total) judge(limits inspect.CheckOptions) (all findings) {
 // vitals are what a checkup knows about whether a queue does its work.
 type vitals struct {
 	store.Health
-	now      int64
-	retries  int
-	runs     runs
-	firstDue float64 // ms; the earliest due task; negative: none is due, or none may start
+	retries int
+	failed  int // in a failed queue
+	recent  int // of them, those that failed recently
+	runs    runs
 }
 
 // judge returns findings about slow queues.
@@ -171,7 +166,7 @@ func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 		return
 	}
 	f := inspect.Finding{Kind: long, Key: words.Clip(q.Process(r.oldest.process)), Subject: words.Clip(r.oldest.worker)}
-	ran := age(v.now, r.oldest.since)
+	ran := age(v.Now, r.oldest.since)
 	which := fmt.Sprintf("the oldest has run for %v, since %s", ran.Round(time.Second), words.Clock(r.oldest.since))
 	const cure = "Its handler may be stuck: look at its worker, and set a Timeout."
 	first, _ := strconv.ParseInt(r.oldest.token, 10, 64)
@@ -191,17 +186,17 @@ func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 // wait.
 func (all *findings) stalled(v *vitals, q store.Keys, ready int, limits inspect.CheckOptions) {
 	newest := v.runs.newest
-	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); ready > 0 && v.Idle == 0 && !newest.IsZero() && age(v.now, newest) > limit {
+	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); ready > 0 && v.Idle == 0 && !newest.IsZero() && age(v.Now, newest) > limit {
 		all.add(stalled, against(limits.MaxWaitTime > 0), q.Waiting(),
 			fmt.Sprintf("%s waiting, and none has started for %v: every handler is busy. Look at the handlers, or add workers.",
-				words.Tasks(ready, "is", "are"), age(v.now, newest).Round(time.Second)))
+				words.Tasks(ready, "is", "are"), age(v.Now, newest).Round(time.Second)))
 	}
 }
 
 // late reports scheduled tasks that are overdue.
 func (all *findings) late(v *vitals, q store.Keys, limits inspect.CheckOptions) {
-	by := age(v.now, time.UnixMilli(int64(max(v.firstDue, 0))))
-	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); v.firstDue > 1 && by > limit { // 0 and 1 mean immediately
+	by := age(v.Now, time.UnixMilli(v.FirstDue))
+	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); v.FirstDue > 0 && by > limit {
 		all.add(late, against(limits.MaxWaitTime > 0), q.Schedule(),
 			fmt.Sprintf("A task was due %v ago and hasn't started. Add workers, or find out what keeps them busy.", by.Round(time.Second)))
 	}
@@ -209,22 +204,22 @@ func (all *findings) late(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 
 // failures reports the contents of the failed queue.
 func (all *findings) failures(t *total, limits inspect.CheckOptions) {
-	if t.stored <= max(limits.MaxFailed, 0) {
+	if t.failed <= max(limits.MaxFailed, 0) {
 		return
 	}
-	when, cure := fmt.Sprintf(", %d of them in the last hour", t.fresh), "List them with their reasons; then requeue or delete them."
+	when, cure := fmt.Sprintf(", %d of them in the last hour", t.recent), "List them with their reasons; then requeue or delete them."
 	switch {
-	case t.fresh == t.stored:
+	case t.recent == t.failed:
 		when = " in the last hour"
-	case t.fresh == 0 && t.stored == 1:
+	case t.recent == 0 && t.failed == 1:
 		when = " more than an hour ago"
-	case t.fresh == 0:
+	case t.recent == 0:
 		when = ", all more than an hour ago"
 	}
-	if t.stored == 1 {
+	if t.failed == 1 {
 		cure = "List it with its reason; then requeue or delete it."
 	}
-	all.add(failed, against(limits.MaxFailed != 0), t.keys.Schedule(), fmt.Sprintf("%s failed for good%s. %s", words.Several(t.stored, "task"), when, cure))
+	all.add(failed, against(limits.MaxFailed != 0), t.keys.Schedule(), fmt.Sprintf("%s failed for good%s. %s", words.Several(t.failed, "task"), when, cure))
 }
 
 // stuckHandlers reports peers with handlers that don't return although their context has ended.

@@ -43,24 +43,23 @@ func TestHealth(t *testing.T) {
 		"all busy":                 {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1}}, runs: []run{{process: attempt(11 * time.Minute), token: "1"}}, want: "notice stalled"},
 		"one is idle":              {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Idle: 1}}, runs: []run{{process: attempt(11 * time.Minute), token: "1"}}},
 		"paused":                   {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Paused: true}}, runs: []run{{process: attempt(11 * time.Minute), token: "1"}}},
-		"overdue":                  {in: q, vitals: vitals{Health: working, firstDue: float64(now.Add(-time.Hour).UnixMilli())}, want: "notice overdue"},
-		"overdue by what was set":  {in: q, vitals: vitals{Health: working, firstDue: float64(now.Add(-time.Minute).UnixMilli())}, limits: inspect.CheckOptions{MaxWaitTime: time.Second}, want: "warning overdue"},
-		"as soon as possible":      {in: q, vitals: vitals{Health: working, firstDue: 1}},
+		"overdue":                  {in: q, vitals: vitals{Health: store.Health{Workers: 1, FirstDue: now.Add(-time.Hour).UnixMilli()}}, want: "notice overdue"},
+		"overdue by what was set":  {in: q, vitals: vitals{Health: store.Health{Workers: 1, FirstDue: now.Add(-time.Minute).UnixMilli()}}, limits: inspect.CheckOptions{MaxWaitTime: time.Second}, want: "warning overdue"},
 		"a backlog without limit":  {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1000}}},
 		"a backlog":                {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 2, Due: 1}}, limits: inspect.CheckOptions{MaxBacklog: 2}, want: "warning backlog"},
 		"none may wait":            {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1}}, limits: inspect.CheckOptions{MaxBacklog: -1}, want: "warning backlog"},
 		"retries":                  {in: q, vitals: vitals{Health: working, retries: 11}, want: "notice retrying"},
 		"few retries":              {in: q, vitals: vitals{Health: working, retries: 10}},
 		"more retries than set":    {in: q, vitals: vitals{Health: working, retries: 10}, limits: inspect.CheckOptions{MaxRetrying: 9}, want: "warning retrying"},
-		"failed":                   {in: q.Failed(), vitals: vitals{Health: store.Health{Stored: 1}}, want: "notice failed"},
-		"none may fail":            {in: q.Failed(), vitals: vitals{Health: store.Health{Stored: 1, Fresh: 1}}, limits: inspect.CheckOptions{MaxFailed: -1}, want: "warning failed"},
-		"as many as may fail":      {in: q.Failed(), vitals: vitals{Health: store.Health{Stored: 2}}, limits: inspect.CheckOptions{MaxFailed: 2}},
-		"a backlog of what failed": {in: q.Failed(), vitals: vitals{Health: store.Health{Workers: 1, Waiting: 5, Stored: 0}}, limits: inspect.CheckOptions{MaxBacklog: 1}},
+		"failed":                   {in: q.Failed(), vitals: vitals{failed: 1}, want: "notice failed"},
+		"none may fail":            {in: q.Failed(), vitals: vitals{failed: 1, recent: 1}, limits: inspect.CheckOptions{MaxFailed: -1}, want: "warning failed"},
+		"as many as may fail":      {in: q.Failed(), vitals: vitals{failed: 2}, limits: inspect.CheckOptions{MaxFailed: 2}},
+		"a backlog of what failed": {in: q.Failed(), vitals: vitals{Health: store.Health{Workers: 1, Waiting: 5}}, limits: inspect.CheckOptions{MaxBacklog: 1}},
 	} {
 		v := test.vitals
-		v.now = now.UnixMilli()
+		v.Now = now.UnixMilli()
 		for _, r := range test.runs {
-			v.runs.add(v.now, test.limits, r)
+			v.runs.add(v.Now, test.limits, r)
 		}
 		var said []string
 		var all total
@@ -84,7 +83,7 @@ func TestTotal(t *testing.T) {
 	var all, failures total
 	for n, q := range []store.Keys{one, two, one} {
 		all.add(&vitals{Health: store.Health{Waiting: n, Due: 1}, retries: 2}, q)
-		failures.add(&vitals{Health: store.Health{Stored: 1 + n, Fresh: n}}, q.Failed())
+		failures.add(&vitals{failed: 1 + n, recent: n}, q.Failed())
 	}
 	var said []string
 	for _, f := range append(all.judge(limits), failures.judge(limits)...) {
@@ -94,14 +93,14 @@ func TestTotal(t *testing.T) {
 	is.True(strings.HasPrefix(said[0], "backlog "+one.Waiting()+": 6 tasks are waiting; the limit is 5."))
 	is.True(strings.HasPrefix(said[1], "retrying "+one.Schedule()+": 6 tasks are waiting to be retried; the limit is 5."))
 	is.True(strings.HasPrefix(said[2], "failed "+one.Failed().Schedule()+": 6 tasks failed for good, 3 of them in the last hour."))
-	for want, h := range map[string]store.Health{
-		"1 task failed for good in the last hour. List it with its reason; then requeue or delete it.":                   {Stored: 1, Fresh: 1},
-		"1 task failed for good more than an hour ago. List it with its reason; then requeue or delete it.":              {Stored: 1},
-		"6 tasks failed for good in the last hour. List them with their reasons; then requeue or delete them.":           {Stored: 6, Fresh: 6},
-		"6 tasks failed for good, all more than an hour ago. List them with their reasons; then requeue or delete them.": {Stored: 6},
+	for want, v := range map[string]vitals{
+		"1 task failed for good in the last hour. List it with its reason; then requeue or delete it.":                   {failed: 1, recent: 1},
+		"1 task failed for good more than an hour ago. List it with its reason; then requeue or delete it.":              {failed: 1},
+		"6 tasks failed for good in the last hour. List them with their reasons; then requeue or delete them.":           {failed: 6, recent: 6},
+		"6 tasks failed for good, all more than an hour ago. List them with their reasons; then requeue or delete them.": {failed: 6},
 	} {
 		var one total
-		one.add(&vitals{Health: h}, store.SpaceOf("p").Queue("one").Failed())
+		one.add(&v, store.SpaceOf("p").Queue("one").Failed())
 		is.Equal(one.judge(inspect.CheckOptions{})[0].Text, want)
 	}
 	is.Equal(len(append(all.judge(inspect.CheckOptions{MaxBacklog: 6, MaxRetrying: 6}), failures.judge(inspect.CheckOptions{MaxFailed: 6})...)), 0)

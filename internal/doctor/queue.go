@@ -14,7 +14,7 @@ const perCall = 60
 
 // queue checks the holders of tasks before everything that may wait for them.
 func (c *checkup) queue(e *exam) (err error) {
-	if e.now, err = c.at(c.ctx, e.keys); err != nil {
+	if e.now, err = store.NowAt(c.ctx, c.Runner, e.keys); err != nil {
 		return err
 	}
 	for _, what := range []store.What{store.CheckMembers, store.CheckSuspects} {
@@ -28,6 +28,9 @@ func (c *checkup) queue(e *exam) (err error) {
 	for _, what := range []store.What{store.CheckIdle, store.CheckRounds, store.CheckRunning, store.CheckScheduled, store.CheckAdded, store.CheckContents,
 		store.CheckLocks, store.CheckCanceled, store.CheckHolding, store.CheckStopping, store.CheckBatches, store.CheckRecurring} {
 		for names, err := range store.Names(c.ctx, c.Runner, e.keys, what) {
+			if err == nil && what == store.CheckScheduled && e.keys.IsFailed() {
+				err = c.failures(e, names)
+			}
 			if err := cmp.Or(err, c.judge(e, what, "", names)); err != nil {
 				return err
 			}
@@ -37,6 +40,13 @@ func (c *checkup) queue(e *exam) (err error) {
 		return err
 	}
 	return cmp.Or(c.health(e), c.leases(e))
+}
+
+// failures counts failed tasks. Of those that fail meanwhile, each is in both counts or in none.
+func (c *checkup) failures(e *exam, entries []string) error {
+	all, recent, err := store.FailedSince(c.ctx, c.Runner, e.keys, entries, e.now-recently.Milliseconds())
+	e.failed, e.recent = e.failed+all, e.recent+recent
+	return err
 }
 
 // holders checks members or suspects.
@@ -176,7 +186,7 @@ func (c *checkup) conclude(e *exam, what store.What, worker string, f store.Flaw
 	key, subject := place(e.keys, what, worker, f)
 	if kind == unserved {
 		var err error
-		if key, err = store.ReadyKey(c.ctx, c.Runner, e.keys, e.now); err != nil {
+		if key, err = store.ReadyKey(c.ctx, c.Runner, e.keys); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,7 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
 		redisconn.Command("ZCARD", q.Contents()), redisconn.Command("ZCARD", q.Failed().Contents()),
 		redisconn.Command("ZCARD", q.Workers()), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()),
 		redisconn.Command("GET", q.Token()), redisconn.Command("ZSCORE", q.Ages(), ageDrift), redisconn.Command("XLEN", q.Added()),
-		redisconn.Command("XRANGE", q.Added(), "-", "+", "COUNT", 1), overdueCall(q),
+		redisconn.Command("XRANGE", q.Added(), "-", "+", "COUNT", 1), overdueCall(q, "+inf"),
 		redisconn.Command("ZRANGE", q.Workers(), -1, -1, "WITHSCORES"), timeCall(q))
 	added, paused := readAs(replies[9], redis.Int, &err), 0
 	for i, count := range []*int{&c.Scheduled, &c.Failed, &c.Workers, &c.IdleWorkers, &paused} {

@@ -116,7 +116,7 @@ func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Dur
 	return endless, nil
 }
 
-// Names yields the names that a check examines, page by page, and none if the key has another type.
+// Names yields the names that a check examines, page by page and each once, and none if the key has another type.
 func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string, error] {
 	if what == CheckAdded {
 		return pages(ctx, untyped(doubtful(r, q)))
@@ -129,7 +129,7 @@ func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string,
 			CheckBatches: q.Batches(), CheckRecurring: q.Recurring(),
 		}[what]
 	}
-	return pages(ctx, names(untyped(scan(r, command, key))))
+	return pages(ctx, filter(names(untyped(scan(r, command, key))), sieve{}.passes))
 }
 
 // A Run is a process that a worker holds.
@@ -148,28 +148,67 @@ func Runs(ctx context.Context, r Runner, q Keys, worker string) iter.Seq2[[]Run,
 
 // A Health holds counts that show whether a queue's tasks are being processed.
 type Health struct {
-	Waiting int // on the list, and added tasks
-	Due     int
-	Workers int // with an unexpired lease
-	Idle    int
-	Paused  bool
-	Stored  int // in the schedule, or blocked by a running task; in a failed queue, the failed tasks
-	Fresh   int // in the schedule, with a score between the given times
-	Token   int64
+	Now      int64 // ms of Redis time, when they were read
+	Waiting  int   // on the list, in batches not yet moved there, and added tasks
+	Due      int
+	FirstDue int64 // ms; when the first due task was due; 0 if that isn't known
+	Workers  int   // with an unexpired lease
+	Idle     int
+	Paused   bool
+	Token    int64
 }
 
 // ReadHealth reads the counts. A key of another type counts as empty.
-func ReadHealth(ctx context.Context, r Runner, q Keys, now, since int64) (h Health, err error) {
-	n, err := asks(ctx, r,
-		redisconn.Command("LLEN", q.Waiting()), redisconn.Command("ZCOUNT", q.Schedule(), "-inf", now),
-		redisconn.Command("ZCOUNT", q.Workers(), now, "+inf"), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()),
-		redisconn.Command("ZCARD", q.Contents()), redisconn.Command("ZCOUNT", q.Schedule(), since, now),
-		redisconn.Command("GET", q.Token()), redisconn.Command("XLEN", q.Added()))
-	return Health{int(n[0] + n[8]), int(n[1]), int(n[2]), int(n[3]), n[4] > 0, int(n[5]), int(n[6]), n[7]}, err
+func ReadHealth(ctx context.Context, r Runner, q Keys) (Health, error) {
+	now, err := NowAt(ctx, r, q)
+	if err != nil {
+		return Health{}, err
+	}
+	replies := r.Do(ctx, redisconn.Command("LLEN", q.Waiting()), redisconn.Command("XLEN", q.Added()),
+		redisconn.Command("ZCOUNT", q.Schedule(), "-inf", now), redisconn.Command("ZCOUNT", q.Workers(), now, "+inf"),
+		redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()), redisconn.Command("GET", q.Token()),
+		overdueCall(q, strconv.FormatInt(now, 10)), UnmovedCall(q))
+	n, err := numbers(replies[:7])
+	if err != nil {
+		return Health{}, err
+	}
+	listed, err := onList(ctx, r, q, replies[0], replies[8])
+	if err != nil && !IsWrongType(err) {
+		return Health{}, err
+	}
+	return Health{now, listed + int(n[1]), int(n[2]), firstDue(replies[7]), int(n[3]), int(n[4]), n[5] > 0, n[6]}, nil
+}
+
+// FailedSince counts the tasks that wait in these entries of a failed queue, and those that failed at a time or later.
+// The scores of the entries don't tell: OnFailed may have had the tasks since.
+func FailedSince(ctx context.Context, r Runner, failed Keys, entries []string, since int64) (all, recent int, err error) {
+	read := func(e string) redisconn.Call { return redisconn.Command("HMGET", failed.Keyed(e), "due", "at") }
+	for _, reply := range doEach(ctx, r, entries, read) {
+		f, err := redis.Strings(reply.Value, reply.Err)
+		switch {
+		case IsWrongType(err):
+			continue
+		case err != nil:
+			return all, recent, err
+		case len(f) != 2:
+			return all, recent, errReply
+		case f[0] == "":
+			continue // it runs, or is gone
+		}
+		all++
+		if numberIn(f[1]) >= since {
+			recent++
+		}
+	}
+	return all, recent, nil
 }
 
 // ReadyKey returns a key that has tasks which could start.
-func ReadyKey(ctx context.Context, r Runner, q Keys, now int64) (string, error) {
+func ReadyKey(ctx context.Context, r Runner, q Keys) (string, error) {
+	now, err := NowAt(ctx, r, q)
+	if err != nil {
+		return "", err
+	}
 	n, err := asks(ctx, r, redisconn.Command("LLEN", q.Waiting()), redisconn.Command("XLEN", q.Added()),
 		redisconn.Command("ZCOUNT", q.Schedule(), "-inf", now), redisconn.Command("EXISTS", q.Batches()))
 	if err != nil {
@@ -183,26 +222,17 @@ func ReadyKey(ctx context.Context, r Runner, q Keys, now int64) (string, error) 
 	return q.Waiting(), nil // they have started since
 }
 
-// FirstDue returns the time of the first due task, in ms; false if none is due.
-func FirstDue(ctx context.Context, r Runner, q Keys, now int64) (ms float64, there bool, err error) {
-	first, err := redis.Strings(r.One(ctx, redisconn.Command("ZRANGEBYSCORE", q.Schedule(), "-inf", now, "WITHSCORES", "LIMIT", 0, 1)))
-	if IsWrongType(err) {
-		return 0, false, nil
-	}
-	if err != nil || len(first) < 2 {
-		return 0, false, err
-	}
-	ms, _ = strconv.ParseFloat(first[1], 64) // scores are numbers
-	return ms, true, nil
-}
-
 // asks makes plain calls that return numbers. It returns 0 for a key of another type, and 0 for all
 // if it fails.
 func asks(ctx context.Context, r Runner, calls ...redisconn.Call) ([]int64, error) {
-	all := make([]int64, len(calls))
-	for i, reply := range r.Do(ctx, calls...) {
+	return numbers(r.Do(ctx, calls...))
+}
+
+func numbers(replies []redisconn.Reply) ([]int64, error) {
+	all := make([]int64, len(replies))
+	for i, reply := range replies {
 		if reply.Err != nil && !IsWrongType(reply.Err) {
-			return make([]int64, len(calls)), reply.Err
+			return make([]int64, len(replies)), reply.Err
 		}
 		all[i], _ = redis.Int64(reply.Value, reply.Err) // 0 if it isn't a number
 	}

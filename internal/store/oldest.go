@@ -19,9 +19,9 @@ const (
 	ageBase  = 1 << 52
 )
 
-// overdueCall asks for the entry that is due first among those that wait for a time.
-func overdueCall(q keys.Queue) redisconn.Call {
-	return redisconn.Command("ZRANGEBYSCORE", q.Schedule(), int64(ancient), "+inf", "WITHSCORES", "LIMIT", 0, 1)
+// overdueCall asks for the entry that is due first, and at most at a time, among those that wait for a time.
+func overdueCall(q keys.Queue, most string) redisconn.Call {
+	return redisconn.Command("ZRANGEBYSCORE", q.Schedule(), int64(ancient), most, "WITHSCORES", "LIMIT", 0, 1)
 }
 
 // The functions below return since when a task waits, in ms; 0 if none does, or if it isn't known.
