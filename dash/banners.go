@@ -115,9 +115,9 @@ func ofQueue(q *queueState) (all []banner) {
 	}
 	all = append(all, ofWorkers(q)...)
 	if q.grown.failed >= manyFailed {
-		add(banner{Level: "warning", Kind: "failed", Title: "Failures are increasing", n: q.grown.failed, Link: link("failed", "name", q.name), Label: "Reasons",
+		add(banner{Level: "warning", Kind: "failed", Title: "Failed tasks are increasing", n: q.grown.failed, Link: link("failed", "name", q.name), Label: "Reasons",
 			many: func(n int) string {
-				return words.Counted(n, "new failure") + " in " + about(q.grown.over) + ". Fix the cause, then requeue them."
+				return words.Counted(n, "failed task") + " more than " + about(q.grown.over) + " ago. Fix the cause, then requeue them."
 			}})
 	}
 	if q.grown.waiting >= manyWaiting && q.grown.over >= 20*time.Second && !c.Paused && c.Workers > 0 && c.IdleWorkers == 0 {

@@ -180,11 +180,16 @@ func (s *search) note(d *dashboard, queue string, t *inspect.FailedTask, picked 
 		s.others++
 		return
 	case g == nil:
-		g = &group{ID: id, Kind: string(t.Kind), Reason: cmp.Or(alike(t.Error), "(no text)"), Last: t.FailedAt}
+		g = &group{ID: id, Kind: string(t.Kind), Reason: cmp.Or(alike(t.Error), "(no text)"), First: t.FailedAt, Last: t.FailedAt}
 		s.groups[id] = g
 	}
 	g.Count++
-	g.First = t.FailedAt
+	if t.FailedAt.Before(g.First) { // tasks that OnFailed will retry aren't in the order of their failures
+		g.First = t.FailedAt
+	}
+	if t.FailedAt.After(g.Last) {
+		g.Last = t.FailedAt
+	}
 }
 
 // wants reports whether there is room for one more row.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/inspect"
 )
 
 // The remaining time of a search is known once its pace is, and until it ends.
@@ -39,4 +41,20 @@ func TestSearches(t *testing.T) {
 	}
 	is.Equal(len(all.all), mostSearches)
 	is.Equal(ended, 2*mostSearches+3-mostSearches)
+}
+
+// A reason's newest and oldest tasks are those by when they failed, in whatever order they're listed.
+func TestGroupAges(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := &search{groups: map[string]*group{}, rows: make([]failedRow, mostRows)}
+	at := time.Now()
+	for _, ago := range []time.Duration{2, 1, 4, 3} {
+		s.note(nil, "q", &inspect.FailedTask{Error: "no", FailedAt: at.Add(-ago * time.Hour)}, true)
+	}
+	is.Equal(len(s.groups), 1)
+	for _, g := range s.groups {
+		is.Equal(g.Last, at.Add(-time.Hour))
+		is.Equal(g.First, at.Add(-4*time.Hour))
+	}
 }

@@ -80,6 +80,11 @@ func TestCheckHealth(t *testing.T) {
 		{name: "a backlog that isn't on the list yet", plant: func() [][]any {
 			return [][]any{{"LPUSH", ":batch:{q}:b", canary, canary}, {"ZADD", ":batches:{q}", 1, "b"}, {"LPUSH", ":queues:{q}", canary}}
 		}, limit: inspect.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
+		{name: "failed long ago, and OnFailed has just given up", plant: func() [][]any {
+			entry, now := "k:x", time.Now().UnixMilli()
+			return [][]any{{"HSET", ":failed:keyed:{q}:" + entry, "payload", canary, "due", 1<<52 + now, "retries", 0, "crashes", 0, "at", now - 2*hour.Milliseconds()},
+				{"ZADD", ":failed:schedule:{q}", 1<<52 + now, entry}, {"ZADD", ":failed:contents:{q}", 0, sha(canary) + ":" + entry}}
+		}, finds: "notice failed", says: "1 task failed for good more than an hour ago."},
 		{name: "a backlog, ignored", plant: func() [][]any { return [][]any{waiting} }, limit: inspect.CheckOptions{MaxBacklog: 2, Ignore: []inspect.FindingKind{"backlog"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
