@@ -19,11 +19,11 @@ import (
 // TestNumbers compares what Check and Stats say about a queue with a plain model of it, after random operations: how
 // many tasks wait, run, wait for their retry or have failed, when they failed, and since when the first one is due.
 func TestNumbers(t *testing.T) {
-	eachSeed(t, 2, func(t *testing.T, seed uint64) {
+	eachSeed(t, 4, func(t *testing.T, seed uint64) {
 		b := newBooks(t, rand.New(rand.NewPCG(seed, 1)))
 		defer func() {
 			if t.Failed() {
-				t.Logf("to repeat it: -run TestNumbers -random.seed %d; what was done:\n%s", seed, strings.Join(b.log, "\n"))
+				t.Logf("to repeat it: -run TestNumbers/seed_%[1]d -random.seed %[1]d; what was done:\n%s", seed, strings.Join(b.log, "\n"))
 			}
 		}()
 		for n := range 80 {
