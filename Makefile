@@ -27,6 +27,7 @@ RACE =
 TEST = go test -vet=off -ldflags=-w -shuffle=on $(if $(RACE),,-short)
 UNRACED = internal/store internal/walls
 test-modules:
+	@for shell in zsh fish; do command -v $$shell >/dev/null || echo "test: skipping completion in $$shell, which isn't installed"; done
 	@failed=0; \
 	$(TEST) -p $(if $(RACE),1,2) ./internal/store ./contrib/prometheus/... ./cmd/worqr/... ./bench/... ./internal/walls ./contrib/otel ./examples/service ./examples/fromasynq & plain=$$!; \
 	$(TEST) -p $(if $(RACE),2,3) $(RACE) ./integration/api ./worqrtest/... $$(go list ./... | grep -v $(UNRACED:%=-e /%$$)) || failed=1; \

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -63,7 +62,7 @@ func (c *cancelCommand) Run(ctx context.Context, con *console) error {
 	}
 	none := !late && report.Removed+report.Stopped+report.Finished == 0
 	if none && c.Key == nil {
-		con.say("no task has this payload; cancel tasks from Add by key: worqr cancel %s --key KEY", shellQuoted(string(c.Queue)))
+		con.say("no task has this payload; cancel tasks from Add by key: %s", c.command("cancel --key KEY QUEUE", string(c.Queue)))
 	}
 	return toldIf(late && c.Wait > 0 || none, nil)
 }
@@ -149,14 +148,14 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 		}
 	}
 	if late {
-		con.say("not drained after %s; list the running tasks: worqr running %s", age(c.Timeout), strings.Join(shellQuotedAll(c.Queues), " "))
+		con.say("not drained after %s; list the running tasks: %s", age(c.Timeout), c.command("running QUEUE", texts(c.Queues)...))
 	}
 	return toldIf(late, cmp.Or(failed, someUnread(len(lost))))
 }
 
 // stay says how to end the pause of queues that aren't drained.
 func (c *drainCommand) stay(con *console, paused queueNames) {
-	con.say("the queues stay paused; to start their tasks again, use: worqr resume %s", strings.Join(shellQuotedAll(paused), " "))
+	con.say("the queues stay paused; to start their tasks again, use: %s", c.command("resume QUEUE", texts(paused)...))
 }
 
 // wait waits until no task of the readable queues runs.
@@ -192,11 +191,11 @@ type drainedRow struct {
 	Drained bool   `json:"drained"`
 }
 
-func shellQuotedAll(all queueNames) (quoted []string) {
+func texts(all queueNames) (names []string) {
 	for _, q := range all {
-		quoted = append(quoted, shellQuoted(string(q)))
+		names = append(names, string(q))
 	}
-	return quoted
+	return names
 }
 
 type deleteCommand struct {

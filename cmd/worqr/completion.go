@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,23 +16,28 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// scripts call the command itself for completions.
+// scripts call the command itself for completions, and evaluate nothing that it prints. Zsh and fish quote a value
+// when they insert it. Bash inserts it unchanged, and splits words at colons and equals signs, so for bash the
+// command parses the line and quotes.
 var scripts = map[string]string{
 	"bash": `_worqr() {
-	local IFS=$'\n'
-	COMPREPLY=($(worqr complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+	local value
+	COMPREPLY=()
+	while IFS= read -r value; do
+		COMPREPLY+=("$value")
+	done < <(worqr complete bash "${COMP_LINE:0:COMP_POINT}" "$2" 2>/dev/null)
 }
 complete -o default -F _worqr worqr
 `,
 	"zsh": `_worqr() {
-	local -a candidates
-	candidates=("${(@f)$(worqr complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-	candidates=("${(@)candidates:#}")
-	if (( ${#candidates} )); then compadd -a candidates; else _files; fi
+	local -a values
+	values=("${(@f)$(worqr complete zsh "${(@Q)words[2,CURRENT-1]}" "$PREFIX" 2>/dev/null)}")
+	values=("${(@)values:#}")
+	compadd -a values || _files
 }
 compdef _worqr worqr
 `,
-	"fish": `complete -c worqr -f -a '(worqr complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
+	"fish": `complete -c worqr -f -a '(worqr complete fish (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
 `,
 }
 
@@ -41,28 +47,91 @@ func (c *completionCommand) Run(out io.Writer) error {
 	return err
 }
 
-// A completeCommand is what the scripts call.
+// A completeCommand is what the scripts call. Zsh and fish give the words before the cursor, and the word at the
+// cursor as it's typed; bash gives the line up to the cursor, and the end of it that will be replaced.
 type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-// Run prints the candidates for the last word.
+// Run prints the candidates for the last word. Zsh and fish choose those that begin with it.
 func (c *completeCommand) Run(ctx context.Context, k *kong.Context, out io.Writer) error {
-	words := c.Words
-	if len(words) > 0 && words[0] == "--" {
-		words = words[1:]
+	if len(c.Words) < 2 {
+		return nil
 	}
-	if len(words) == 0 {
-		words = []string{""}
+	last := len(c.Words) - 1
+	before, typed := c.Words[1:last], c.Words[last]
+	shown := func(value string) (string, bool) { return value, true }
+	switch c.Words[0] {
+	case "zsh", "fish":
+	case "bash":
+		words, raw := bashWords(c.Words[1])
+		if len(words) < 2 {
+			return nil
+		}
+		before, typed, shown = words[1:len(words)-1], words[len(words)-1], inBash(raw, c.Words[last])
+	default:
+		return nil // the script of an earlier version, which didn't quote
 	}
-	before, last := words[:len(words)-1], words[len(words)-1]
-	for _, word := range candidates(ctx, k.Model.Node, before, last) {
-		if strings.HasPrefix(word, last) && printable(word) == word {
-			fmt.Fprintln(out, word) // if the shell is gone, no one needs an answer
+	for _, value := range candidates(ctx, k.Model.Node, before, typed) {
+		if text, ok := shown(value); ok && printable(value) == value {
+			fmt.Fprintln(out, text) // if the shell is gone, no one needs an answer
 		}
 	}
 	return nil
 }
+
+// bashWords returns the words of a line in bash, and the last one as it's typed. It expands nothing.
+func bashWords(line string) (words []string, raw string) {
+	var word strings.Builder
+	quote, start := byte(0), 0
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\' && quote != '\'' && i+1 < len(line) && (quote == 0 || strings.IndexByte("\"\\$`", line[i+1]) >= 0):
+			i++
+			word.WriteByte(line[i])
+		case c == '\\' && quote == 0:
+		case c == quote:
+			quote = 0
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote = c
+		case quote == 0 && (c == ' ' || c == '\t' || c == '\n'):
+			if i > start {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			start = i + 1
+		default:
+			word.WriteByte(c)
+		}
+	}
+	return append(words, word.String()), line[start:]
+}
+
+// inBash returns what bash inserts in place of part, the end of the typed word raw, to complete it to a value. The
+// text is quoted with backslashes; but after an open quote, which bash closes, it's plain. Words with other quotes
+// aren't completed.
+func inBash(raw, part string) func(value string) (text string, ok bool) {
+	before, ok := strings.CutSuffix(raw, part)
+	if before == "'" || before == `"` {
+		return func(value string) (string, bool) {
+			return value, strings.HasPrefix(value, part) && !strings.ContainsAny(value, "'\"\\$`!")
+		}
+	}
+	ok = ok && !quotes.MatchString(raw)
+	typed, _ := bashWords(raw)
+	kept, _ := bashWords(before)
+	return func(value string) (string, bool) {
+		if !ok || !strings.HasPrefix(value, typed[0]) {
+			return "", false
+		}
+		return needsQuote.ReplaceAllString(value[len(kept[0]):], `\$0`), true
+	}
+}
+
+var (
+	quotes     = regexp.MustCompile("(?s)^(?:\\\\.|[^\\\\])*?['\"$`]") // without a backslash
+	needsQuote = regexp.MustCompile(`[^A-Za-z0-9_./:@%+,=\x{80}-\x{10ffff}-]`)
+)
 
 // candidates returns the words that may follow those before.
 func candidates(ctx context.Context, app *kong.Node, before []string, last string) (all []string) {
@@ -154,7 +223,9 @@ func queueCandidates(ctx context.Context, before []string) (all []string) {
 		return nil
 	}
 	for _, name := range names {
-		all = append(all, string(name))
+		if !strings.HasPrefix(string(name), "-") && !strings.HasPrefix(string(name), "~") { // it would be an option, or expanded by fish
+			all = append(all, string(name))
+		}
 	}
 	return all
 }

@@ -22,15 +22,15 @@ func (c confirmation) given(name string) error {
 
 // ask asks for the name, unless --yes has it.
 func (c confirmation) ask(ctx context.Context, con *console, name, what string) error {
-	return c.askFor(ctx, con, name, asked{"", shellQuoted(name), printable(name), shellQuoted(name)}, what)
+	return c.askFor(ctx, con, name, asked{"", "--yes=" + shellQuoted(name), printable(name), shellQuoted(name)}, what)
 }
 
-// An asked has the words for a name: after --yes, in the question, and in the error after a wrong answer.
+// An asked has the words for a name: the flag, in the question, and in the error after a wrong answer.
 // Before precedes the description of the action.
 type asked struct{ before, flag, question, answer string }
 
 // unknown is for a worker that isn't registered: the argument may be a secret by mistake, so it isn't repeated.
-var unknown = asked{"no such worker is registered; ", "and the same argument again", "the same argument again", "the argument"}
+var unknown = asked{"no such worker is registered; ", "--yes and the same argument again", "the same argument again", "the argument"}
 
 // askFor is ask with other words, which may leave out the name.
 func (c confirmation) askFor(ctx context.Context, con *console, name string, called asked, what string) error {
@@ -39,7 +39,7 @@ func (c confirmation) askFor(ctx context.Context, con *console, name string, cal
 	}
 	if !isTerminal(con.in) {
 		con.say("%sthis would %s", called.before, what)
-		return fmt.Errorf("nothing was changed: to continue, add --yes %s", called.flag)
+		return fmt.Errorf("nothing was changed: to continue, add %s", called.flag)
 	}
 	says := called.before + "this will " + printable(what)
 	fmt.Fprintf(con.errs, "%s.\nType %s to continue: ", strings.ToUpper(says[:1])+says[1:], called.question) // otherwise no one answers

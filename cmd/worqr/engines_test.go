@@ -69,7 +69,7 @@ func (s *shell) lists() {
 	}
 	report := s.run(exitUnwell, "check", "--repair")
 	s.is.True(strings.Count(report, "warning (no-worker)") == 3 && strings.Contains(report, " queues: 0 errors"))
-	s.is.Equal(s.bare(append(append([]string{"complete", "--", "queues"}, s.args[:4]...), "")...), "a\nb\nd\n")
+	s.is.Equal(s.bare(append(append([]string{"complete", "zsh", "queues"}, s.args[:4]...), "")...), "a\nb\nd\n")
 	v := s.terminal("top", "--every", "100ms")
 	v.awaits("no worker")
 	v.press("q")

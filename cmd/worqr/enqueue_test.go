@@ -108,7 +108,7 @@ func TestCancelAndRemove(t *testing.T) {
 	q := s.peer.Queue("q")
 	s.is.NoErr(q.Enqueue(ctx, []byte("a"), []byte("a"), []byte("b")))
 	s.is.Equal(s.run(exitWell, "cancel", "q", "a"), "2 removed, 0 stopped, 0 finished before they were stopped\n")
-	s.is.True(strings.Contains(s.run(exitUnwell, "cancel", "q", "a"), "by key: worqr cancel q --key KEY"))
+	s.is.True(strings.Contains(s.run(exitUnwell, "cancel", "q", "a"), "by key: worqr cancel --key KEY --prefix "+s.args[3]+" q\n"))
 	s.input("b", exitWell, "cancel", "q")
 	s.run(exitWell, "enqueue", "q", "c", "--key", "k", "--in", "1h")
 	s.is.Equal(s.rows(exitWell, "cancel", "q", "--key", "k")[0]["removed"], 1.)
@@ -135,7 +135,7 @@ func TestCancelRunning(t *testing.T) {
 func TestDelete(t *testing.T) {
 	s := newShell(t)
 	s.run(exitWell, "enqueue", "q", "a", "b")
-	s.is.Equal(s.run(exitFailed, "delete", "q"), "worqr: this would delete 2 waiting tasks of the queue \"q\"\nworqr: nothing was changed: to continue, add --yes q\n")
+	s.is.Equal(s.run(exitFailed, "delete", "q"), "worqr: this would delete 2 waiting tasks of the queue \"q\"\nworqr: nothing was changed: to continue, add --yes=q\n")
 	s.run(exitFailed, "delete", "q", "--yes", "p")
 	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 2)
 	s.is.Equal(s.run(exitWell, "delete", "q", "--yes", "q"), "2 waiting tasks deleted\n")

@@ -268,7 +268,7 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 	if err = toldIf(n < max(len(c.IDs), 1), err); err == nil && c.All {
 		for _, err := range q.Failed(ctx) {
 			if err == nil {
-				con.say("a task stays: its key has a waiting task, or it failed in the meantime; list it with worqr failed %s", shellQuoted(string(c.Queue)))
+				con.say("a task stays: its key has a waiting task, or it failed in the meantime; list it with: %s", c.command("failed QUEUE", string(c.Queue)))
 			}
 			return cmp.Or(err, errTold)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,27 +85,35 @@ func (t *target) fixesOf(e *inspect.Explanation) (all []string) {
 }
 
 // command returns a command of this program, as it's typed.
-func (t *target) command(text, queue string) string {
+func (t *target) command(text string, queues ...string) string {
 	if after, ok := strings.CutPrefix(text, "$ "); ok || text == "" {
 		return after
 	}
 	if t.Lease > 0 {
 		text = strings.Replace(text, "LEASE", time.Duration(t.Lease).String(), 1)
 	}
-	text = "worqr " + strings.Replace(text, "QUEUE", shellQuoted(queue), 1)
+	flags, args, named := strings.Cut(text, " QUEUE")
+	text = "worqr " + flags
 	if t.Prefix != "worqr" {
-		before, after, ok := strings.Cut(text, " -- ")
-		text = before + " --prefix " + shellQuoted(string(t.Prefix))
-		if ok {
-			text += " -- " + after
-		}
+		text += " --prefix " + shellQuoted(string(t.Prefix))
 	}
-	return text
+	if !named {
+		return text
+	}
+	if slices.ContainsFunc(queues, func(name string) bool { return strings.HasPrefix(name, "-") }) {
+		text += " --" // or the name would be a flag
+		args = strings.Replace(args, " -- ", " ", 1)
+	}
+	for _, name := range queues {
+		text += " " + shellQuoted(name)
+	}
+	return text + args
 }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,][A-Za-z0-9_./:@%+,-]*$`)
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@+,][A-Za-z0-9_./:@%+,-]*$`)
 
-// shellQuoted returns word quoted for a shell, if it's safe to show on a terminal.
+// shellQuoted returns word quoted for bash, zsh and fish, if it's safe to show on a terminal. In fish, a backslash
+// escapes between single quotes, too.
 func shellQuoted(word string) string {
 	switch {
 	case plainWord.MatchString(word):
@@ -112,5 +121,7 @@ func shellQuoted(word string) string {
 	case printable(word) != word:
 		return "QUEUE" // the word can't be shown unchanged
 	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	return "'" + escaped.ReplaceAllString(word, `'\$0'`) + "'"
 }
+
+var escaped = regexp.MustCompile(`['\\]`)

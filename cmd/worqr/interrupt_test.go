@@ -194,7 +194,7 @@ func TestInterruptQueues(t *testing.T) {
 	}
 	s.is.NoErr(a.Resume(s.Context()))
 	row, said = s.interrupted(paused(a), "drain", "a", "--json")
-	s.is.True(strings.HasSuffix(said, "worqr: the queues stay paused; to start their tasks again, use: worqr resume a\nworqr: interrupted\n"))
+	s.is.True(strings.HasSuffix(said, "worqr: the queues stay paused; to start their tasks again, use: worqr resume --prefix "+s.args[3]+" a\nworqr: interrupted\n"))
 	s.is.Equal(row, map[string]any{"queue": "a", "drained": false, "error": "interrupted"})
 	s.is.NoErr(task.Finish(s.Context()))
 }

@@ -205,10 +205,10 @@ func TestExplainFixes(t *testing.T) {
 	s.is.NoErr(s.peer.Queue("q").Enqueue(t.Context(), []byte("x")))
 	s.run(exitWell, "pause", "q")
 	text := s.run(exitWell, "explain", "q", "x")
-	s.is.True(strings.Contains(text, "\n  try: worqr resume q --prefix "))
+	s.is.True(strings.Contains(text, "\n  try: worqr resume --prefix "))
 	s.is.Equal(len(s.rows(exitWell, "explain", "q", "x")[0]["fixes"].([]any)), 1)
 	s.run(exitWell, "resume", "q")
-	s.is.True(strings.Contains(s.run(exitWell, "explain", "q", "x"), "\n  start the service that handles it (`worqr work q --prefix "))
+	s.is.True(strings.Contains(s.run(exitWell, "explain", "q", "x"), "\n  start the service that handles it (`worqr work --prefix "))
 	s.is.Equal(s.rows(exitWell, "explain", "q", "x")[0]["fixes"], nil)
 }
 

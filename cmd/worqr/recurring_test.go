@@ -60,5 +60,5 @@ func TestRecurring(t *testing.T) {
 	listed(func(row map[string]any) bool { return row["last_outcome"] == "finished" && row["current"] == nil })
 	s.is.Equal(s.rows(exitWell, "run-now", "q", "nightly")[0]["due"], true)
 	<-starts
-	s.is.True(strings.Contains(s.run(exitUnwell, "run-now", "q", "weekly"), "worqr recurring q --prefix"))
+	s.is.True(strings.Contains(s.run(exitUnwell, "run-now", "q", "weekly"), "worqr recurring --prefix"))
 }

@@ -14,7 +14,7 @@ func TestResult(t *testing.T) {
 	ctx := t.Context()
 	q := peertest.Working(t, s.peer, "q")
 	key := all(s.rows(exitWell, "enqueue", "q", "a", "--keep-result", "1h"), "key")[0].(string)
-	s.is.True(strings.Contains(s.run(exitUnwell, "result", "q", key), "worqr wait q KEY --prefix"))
+	s.is.True(strings.Contains(s.run(exitUnwell, "result", "q", key), "worqr wait --prefix"))
 	s.is.True(strings.Contains(s.run(exitUnwell, "wait", "q", key, "--timeout", "20ms"), "hasn't ended after 20ms"))
 
 	waited := make(chan string, 1)

@@ -110,10 +110,10 @@ func TestFixes(t *testing.T) {
 		want string
 	}{
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "failed", Queue: "emails (failed)"}, "worqr failed emails"},
-		{target{Prefix: "p"}, inspect.Finding{Kind: "paused", Queue: "a'b"}, `worqr resume 'a'\''b' --prefix p`},
+		{target{Prefix: "p"}, inspect.Finding{Kind: "paused", Queue: "a'b"}, `worqr resume --prefix p 'a'\''b'`},
 		{target{Prefix: "p"}, inspect.Finding{Kind: "no-worker", Queue: "q"}, ""}, // if pasted, it would give the tasks to any program
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "\u202e"}, "worqr resume QUEUE"},
-		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "-f"}, "worqr resume '-f'"},
+		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "-f"}, "worqr resume -- '-f'"},
 		{target{Prefix: "worqr", Lease: leaseTime(time.Second)}, inspect.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "orphan", Repaired: true}, ""},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "clock"}, ""},
@@ -121,5 +121,5 @@ func TestFixes(t *testing.T) {
 	} {
 		is.Equal(c.t.fixOf(c.f), c.want)
 	}
-	is.Equal((&target{Prefix: "p"}).adviceFor(inspect.Finding{Kind: "no-worker", Queue: "q"}, ""), "start the service that handles it (`worqr work q --prefix p -- PROGRAM` if that's a program)")
+	is.Equal((&target{Prefix: "p"}).adviceFor(inspect.Finding{Kind: "no-worker", Queue: "q"}, ""), "start the service that handles it (`worqr work --prefix p q -- PROGRAM` if that's a program)")
 }

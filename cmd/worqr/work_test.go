@@ -119,35 +119,6 @@ func TestVersion(t *testing.T) {
 	s.is.Equal(string(redistest.Sure(s.program("--version").Output())(t)), want)
 }
 
-// The scripts complete commands, flags and queue names.
-func TestCompletion(t *testing.T) {
-	s := newShell(t)
-	s.run(exitWell, "enqueue", "emails", "a")
-	s.run(exitWell, "enqueue", "exports", "a")
-	complete := func(words ...string) string {
-		return s.bare(append([]string{"complete", "--"}, words...)...)
-	}
-	fleet := s.args[:4]
-	s.is.Equal(complete("fail"), "failed\nfail-worker\n")
-	s.is.Equal(complete("failed", "--pa"), "--payload\n")
-	s.is.Equal(complete(append(append([]string{"queues"}, fleet...), "e")...), "emails\nexports\n")
-	s.is.Equal(complete(append(append([]string{"pause", "emails"}, fleet...), "ex")...), "exports\n")
-	s.is.Equal(complete(append(append([]string{"failed"}, fleet...), "--group", "ex")...), "exports\n")
-	s.is.Equal(complete(append(append([]string{"failed", "emails"}, fleet...), "")...), "")
-	s.is.Equal(complete("completion", ""), "bash\nzsh\nfish\n")
-	s.is.Equal(complete("work", "emails", "--", "e"), "")
-	s.is.Equal(complete("queues", "--redis", "redis://127.0.0.1:1", ""), "")
-	for shell, script := range scripts {
-		s.is.Equal(s.bare("completion", shell), script)
-		s.is.True(strings.Contains(script, "worqr complete -- "))
-	}
-	s.is.NoErr(exec.Command("bash", "-c", scripts["bash"]+`
-		worqr() { printf '%s ' "$@"; }
-		COMP_WORDS=(worqr queues em) COMP_CWORD=2
-		_worqr
-		[ "${COMPREPLY[0]}" = "complete -- queues em " ]`).Run())
-}
-
 // bare calls the command without the flags of the fleet.
 func (s *shell) bare(args ...string) string {
 	s.Helper()
