@@ -105,10 +105,10 @@ type checkRow struct {
 type findingRow struct {
 	Kind     string `json:"kind"`
 	Severity string `json:"severity"`
-	Queue    string `json:"queue,omitempty"`
-	Key      string `json:"key,omitempty"`
-	Subject  string `json:"subject,omitempty"`
-	Text     string `json:"text"`
+	Queue    blob   `json:"queue,omitempty"`
+	Key      blob   `json:"key,omitempty"`
+	Subject  blob   `json:"subject,omitempty"`
+	Text     blob   `json:"text"`
 	Repaired bool   `json:"repaired"`
 	Fix      string `json:"fix,omitempty"`
 }
@@ -124,7 +124,7 @@ func (c *checkCommand) print(out io.Writer, r *inspect.CheckReport, cut error) e
 	last := ""
 	for _, f := range r.Findings {
 		fix := c.fixOf(f)
-		row.Findings = append(row.Findings, findingRow{string(f.Kind), string(f.Severity), f.Queue, f.Key, f.Subject, f.Text, f.Repaired, fix})
+		row.Findings = append(row.Findings, findingRow{string(f.Kind), string(f.Severity), blob(f.Queue), blob(f.Key), blob(f.Subject), blob(f.Text), f.Repaired, fix})
 		advice := c.adviceFor(f, fix)
 		if before, after, ok := strings.Cut(text, f.String()+"\n"); ok && advice != "" && advice != last { // once if several have it
 			b.WriteString(before + f.String() + "\n  " + advice + "\n")

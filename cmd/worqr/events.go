@@ -15,21 +15,21 @@ type eventRow struct {
 	At            time.Time `json:"at"`
 	Event         string    `json:"event"`
 	Queue         string    `json:"queue,omitempty"`
-	Worker        string    `json:"worker,omitempty"`
+	Worker        blob      `json:"worker,omitempty"`
 	Count         int       `json:"count,omitempty"`
 	Payload       *blob     `json:"payload,omitempty"`
 	PayloadSize   int       `json:"payload_bytes,omitempty"`
-	PayloadDigest string    `json:"payload_sha1,omitempty"`
+	PayloadDigest blob      `json:"payload_sha1,omitempty"`
 	Result        *blob     `json:"result,omitempty"`
 	ResultSize    int       `json:"result_bytes,omitempty"`
-	ResultDigest  string    `json:"result_sha1,omitempty"`
-	Evidence      string    `json:"evidence,omitempty"`
+	ResultDigest  blob      `json:"result_sha1,omitempty"`
+	Evidence      blob      `json:"evidence,omitempty"`
 }
 
 func eventRowOf(e inspect.Event) eventRow {
 	r := eventRow{
-		At: time.Now().UTC(), Event: string(e.Kind), Queue: e.Queue, Worker: e.WorkerID, Count: e.Count, Evidence: e.Evidence,
-		PayloadSize: e.PayloadSize, PayloadDigest: e.PayloadDigest, ResultSize: e.ResultSize, ResultDigest: e.ResultDigest,
+		At: time.Now().UTC(), Event: string(e.Kind), Queue: e.Queue, Worker: blob(e.WorkerID), Count: e.Count, Evidence: blob(e.Evidence),
+		PayloadSize: e.PayloadSize, PayloadDigest: blob(e.PayloadDigest), ResultSize: e.ResultSize, ResultDigest: blob(e.ResultDigest),
 	}
 	if e.Payload != nil {
 		r.Payload = new(blob(e.Payload))

@@ -54,15 +54,15 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 	}
 	n, err := f.FailWorker(ctx, id)
 	if err != nil {
-		return c.cutOff(con.out, err, n, words.Counted(n, "task")+" returned", map[string]any{"worker": id, "returned": n})
+		return c.cutOff(con.out, err, n, words.Counted(n, "task")+" returned", map[string]any{"worker": blob(id), "returned": n})
 	}
 	if !listed && n == 0 {
 		return nothing("no such worker exists, or it has gone; list the workers with: worqr workers")
 	}
 	row := struct {
-		Worker   string `json:"worker"`
-		Returned int    `json:"returned"`
-	}{id, n}
+		Worker   blob `json:"worker"`
+		Returned int  `json:"returned"`
+	}{blob(id), n}
 	return c.tell(con.out, row, "%s returned", words.Counted(n, "task"))
 }
 
@@ -82,9 +82,13 @@ func (c *sweepCommand) Run(ctx context.Context, con *console) error {
 	if lease <= 0 {
 		lease = 3 * time.Second
 	}
-	evicted := []string{}
+	evicted := []blob{}
 	cutOff := func(err error) error {
-		return c.cutOff(con.out, err, len(evicted), strings.Join(append([]string{words.Counted(len(evicted), "worker") + " evicted"}, evicted...), " "), map[string]any{"evicted": evicted})
+		text := words.Counted(len(evicted), "worker") + " evicted"
+		for _, id := range evicted {
+			text += " " + printable(id)
+		}
+		return c.cutOff(con.out, err, len(evicted), text, map[string]any{"evicted": evicted})
 	}
 	for i := range 2 {
 		if i > 0 {
@@ -93,7 +97,9 @@ func (c *sweepCommand) Run(ctx context.Context, con *console) error {
 			}
 		}
 		some, err := f.Sweep(ctx)
-		evicted = append(evicted, some...)
+		for _, id := range some {
+			evicted = append(evicted, blob(id))
+		}
 		if err != nil {
 			return cutOff(err)
 		}
@@ -102,5 +108,5 @@ func (c *sweepCommand) Run(ctx context.Context, con *console) error {
 	for _, id := range evicted {
 		text += "\n" + printable(id)
 	}
-	return c.tell(con.out, map[string][]string{"evicted": evicted}, "%s", text)
+	return c.tell(con.out, map[string][]blob{"evicted": evicted}, "%s", text)
 }

@@ -61,15 +61,15 @@ type copyRow struct {
 	DueAt      time.Time `json:"due_at,omitzero"`
 	Retries    int       `json:"retries"`
 	Crashes    int       `json:"crashes"`
-	Attempt    string    `json:"attempt,omitempty"`
+	Attempt    blob      `json:"attempt,omitempty"`
 	StartedAt  time.Time `json:"started_at,omitzero"`
-	Worker     string    `json:"worker,omitempty"`
-	WorkerName string    `json:"worker_name,omitempty"`
-	Host       string    `json:"host,omitempty"`
+	Worker     blob      `json:"worker,omitempty"`
+	WorkerName blob      `json:"worker_name,omitempty"`
+	Host       blob      `json:"host,omitempty"`
 	PID        int       `json:"pid,omitempty"`
 	EvictAt    time.Time `json:"evict_at,omitzero"`
-	Kind       string    `json:"kind,omitempty"`
-	Error      string    `json:"error,omitempty"`
+	Kind       blob      `json:"kind,omitempty"`
+	Error      blob      `json:"error,omitempty"`
 	FailedAt   time.Time `json:"failed_at,omitzero"`
 }
 
@@ -89,7 +89,7 @@ func explanationRowOf(e *inspect.Explanation, fixes []string) explanationRow {
 		}
 		row.Copies = append(row.Copies, copyRow{
 			string(c.State), blob(c.Key), c.EnqueuedAt.UTC(), reasons, c.Before, c.DueAt.UTC(), c.Retries, c.Crashes,
-			c.AttemptID, c.StartedAt.UTC(), c.WorkerID, c.WorkerName, c.Host, c.PID, c.EvictAt.UTC(), string(c.Kind), c.Error, c.FailedAt.UTC(),
+			blob(c.AttemptID), c.StartedAt.UTC(), blob(c.WorkerID), blob(c.WorkerName), blob(c.Host), c.PID, c.EvictAt.UTC(), blob(c.Kind), blob(c.Error), c.FailedAt.UTC(),
 		})
 	}
 	return row

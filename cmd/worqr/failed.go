@@ -7,7 +7,6 @@ import (
 	"iter"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -18,22 +17,22 @@ import (
 
 // A failedRow is a failed task.
 type failedRow struct {
-	ID         string          `json:"id"`
-	Kind       string          `json:"kind"`
-	FailedAt   time.Time       `json:"failed_at,omitzero"`
-	Error      string          `json:"error"`
-	Retries    int             `json:"retries"`
-	Crashes    int             `json:"crashes"`
-	Key        blob            `json:"key,omitempty"`
-	Worker     string          `json:"worker,omitempty"`
-	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
-	DueAt      time.Time       `json:"due_at,omitzero"`
-	Headers    map[string]blob `json:"headers,omitempty"`
-	Payload    blob            `json:"payload"`
+	ID         blob      `json:"id"`
+	Kind       blob      `json:"kind"`
+	FailedAt   time.Time `json:"failed_at,omitzero"`
+	Error      blob      `json:"error"`
+	Retries    int       `json:"retries"`
+	Crashes    int       `json:"crashes"`
+	Key        blob      `json:"key,omitempty"`
+	Worker     blob      `json:"worker,omitempty"`
+	EnqueuedAt time.Time `json:"enqueued_at,omitzero"`
+	DueAt      time.Time `json:"due_at,omitzero"`
+	headerRow
+	Payload blob `json:"payload"`
 }
 
 func failedRowOf(t inspect.FailedTask) failedRow {
-	return failedRow{t.ID, string(t.Kind), t.FailedAt.UTC(), t.Error, t.Retries, t.Crashes, blob(t.Key), t.WorkerID, t.EnqueuedAt.UTC(), t.DueAt.UTC(), blobs(t.Headers), blob(t.Payload)}
+	return failedRow{blob(t.ID), blob(t.Kind), t.FailedAt.UTC(), blob(t.Error), t.Retries, t.Crashes, blob(t.Key), blob(t.WorkerID), t.EnqueuedAt.UTC(), t.DueAt.UTC(), headerRowOf(t.Headers), blob(t.Payload)}
 }
 
 type failedCommand struct {
@@ -100,7 +99,7 @@ func (c *failedCommand) Run(ctx context.Context, con *console) error {
 	}
 	rows := turned(first(c.Limit, matching(&progress{})), failedRowOf)
 	n, err := printRows(con.out, c.form, "FAILED KIND RETRIES ID KEY ERROR PAYLOAD", rows, func(r failedRow) []string {
-		return []string{sinceMoment(r.FailedAt), printable(r.Kind), strconv.Itoa(r.Retries), brief(r.ID, 40), keyText(r.Key), brief(r.Error, shownPayload), brief(string(r.Payload), shownPayload)}
+		return []string{sinceMoment(r.FailedAt), printable(r.Kind), strconv.Itoa(r.Retries), brief(r.ID, 40), keyText(r.Key), brief(r.Error, shownPayload), brief(r.Payload, shownPayload)}
 	})
 	if err == nil && n == 0 {
 		con.say("no failed task matches")
@@ -114,26 +113,26 @@ const mostGroups = 1000
 
 // A groupRow counts tasks that failed for the same reason.
 type groupRow struct {
-	Tasks   int    `json:"tasks"`
-	Kind    string `json:"kind"`
-	Error   string `json:"error"`
-	Example string `json:"example,omitempty"` // the error of the newest task
+	Tasks   int  `json:"tasks"`
+	Kind    blob `json:"kind"`
+	Error   blob `json:"error"`
+	Example blob `json:"example,omitempty"` // the error of the newest task
 }
 
 // group counts tasks by why they failed, the most frequent reason first.
 func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, error]) error {
-	counts, examples := map[groupRow]int{}, map[groupRow]string{}
+	counts, examples := map[groupRow]int{}, map[groupRow]blob{}
 	for t, err := range tasks {
 		if err != nil {
 			return err
 		}
-		g := groupRow{Kind: string(t.Kind), Error: brief(cmp.Or(causes.Of(t.Error), "(no text)"), 200)}
+		g := groupRow{Kind: blob(t.Kind), Error: blob(cmp.Or(causes.Of(t.Error), "(no text)"))}
 		_, known := counts[g]
 		switch {
 		case !known && len(counts) >= mostGroups:
 			g = groupRow{Error: "(others)"}
 		case !known:
-			examples[g] = brief(t.Error, 200)
+			examples[g] = blob(t.Error)
 		}
 		counts[g]++
 	}
@@ -144,7 +143,7 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, 
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b groupRow) int {
-		return cmp.Or(b.Tasks-a.Tasks, strings.Compare(a.Kind+a.Error, b.Kind+b.Error))
+		return cmp.Or(b.Tasks-a.Tasks, cmp.Compare(a.Kind+a.Error, b.Kind+b.Error))
 	})
 	rows := func(yield func(groupRow, error) bool) {
 		for _, g := range groups {
@@ -154,7 +153,7 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, 
 		}
 	}
 	_, err := printRows(con.out, c.form, "TASKS KIND ERROR", first(c.Limit, rows), func(g groupRow) []string {
-		return []string{words.Grouped(g.Tasks), printable(g.Kind), g.Error}
+		return []string{words.Grouped(g.Tasks), printable(g.Kind), brief(g.Error, 200)}
 	})
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -155,7 +156,9 @@ func runUntil(ctx context.Context, args []string, in io.Reader, out, errs io.Wri
 		kong.PostBuild(withDetails),
 		kong.Writers(out, errs),
 		kong.Vars{"version": "worqr " + worqr.Version},
-		kong.KindMapper(reflect.String, asGiven))
+		kong.KindMapper(reflect.String, asGiven),
+		kong.KindMapper(reflect.Int, signed(0)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), signed(time.Duration(0))))
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}

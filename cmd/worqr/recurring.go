@@ -17,13 +17,13 @@ type recurringRow struct {
 	Next        time.Time `json:"next,omitzero"`
 	Current     time.Time `json:"current,omitzero"`
 	Asserted    bool      `json:"asserted"`
-	LastOutcome string    `json:"last_outcome,omitempty"`
+	LastOutcome blob      `json:"last_outcome,omitempty"`
 	LastDue     time.Time `json:"last_due,omitzero"`
 	LastAt      time.Time `json:"last_at,omitzero"`
 }
 
 func recurringRowOf(queue string, t inspect.RecurringTask) recurringRow {
-	return recurringRow{queue, blob(t.Key), t.Next.UTC(), t.Current.UTC(), t.Asserted, t.LastOutcome, t.LastDue.UTC(), t.LastAt.UTC()}
+	return recurringRow{queue, blob(t.Key), t.Next.UTC(), t.Current.UTC(), t.Asserted, blob(t.LastOutcome), t.LastDue.UTC(), t.LastAt.UTC()}
 }
 
 // state describes a recurring task, except its next time.

@@ -12,9 +12,9 @@ import (
 
 // A resultRow is how a task ended.
 type resultRow struct {
-	Outcome string    `json:"outcome"`
+	Outcome blob      `json:"outcome"`
 	EndedAt time.Time `json:"ended_at,omitzero"`
-	Error   string    `json:"error,omitempty"`
+	Error   blob      `json:"error,omitempty"`
 	Size    int       `json:"result_bytes"`
 	Result  *blob     `json:"result,omitempty"`
 }
@@ -33,7 +33,7 @@ func (s showResult) show(con *console, r *worqr.Result, err error) error {
 	case err != nil:
 		return err
 	}
-	row := resultRow{Outcome: string(r.Outcome), EndedAt: r.EndedAt.UTC(), Error: r.Error, Size: r.Size}
+	row := resultRow{Outcome: blob(r.Outcome), EndedAt: r.EndedAt.UTC(), Error: blob(r.Error), Size: r.Size}
 	text := printable(row.Outcome) + " " + sinceMoment(row.EndedAt) + " ago"
 	if row.EndedAt.IsZero() {
 		text = printable(row.Outcome)

@@ -181,16 +181,16 @@ type summary struct {
 	Left      int     `json:"in_the_queue"`
 	Stuck     int     `json:"still_failed"`
 	Lost      int     `json:"lost"`
-	Returned  int     `json:"returned"`      // from a killed peer to the front
-	Twice     int     `json:"started_twice"` // because of the kill
-	Other     int     `json:"-"`             // started again for another reason
-	Retried   int     `json:"retried"`       // attempts that followed one that failed
-	Failed    int     `json:"failed"`        // were in the failed queue
-	Fixed     int     `json:"requeued"`      // and were requeued from there
-	Scheduled int     `json:"scheduled"`     // for a time
-	OnTime    int     `json:"on_time"`       // started then
-	Late      seconds `json:"late_seconds"`  // the longest after its time
-	Gaps      int     `json:"-"`
+	Returned  int     `json:"returned"`                // from a killed peer to the front
+	Twice     int     `json:"started_twice"`           // because of the kill
+	Other     int     `json:"started_again,omitempty"` // started again for another reason
+	Retried   int     `json:"retried"`                 // attempts that followed one that failed
+	Failed    int     `json:"failed"`                  // were in the failed queue
+	Fixed     int     `json:"requeued"`                // and were requeued from there
+	Scheduled int     `json:"scheduled"`               // for a time
+	OnTime    int     `json:"on_time"`                 // started then
+	Late      seconds `json:"late_seconds"`            // the longest after its time
+	Gaps      int     `json:"missed_events,omitempty"` // finished may be too low
 }
 
 // open returns how many accepted tasks have not ended.

@@ -15,20 +15,20 @@ const shownPayload = 60
 
 // A runningRow is a task that a worker holds.
 type runningRow struct {
-	Queue      string          `json:"queue"`
-	Attempt    string          `json:"attempt"`
-	Worker     string          `json:"worker"`
-	Key        blob            `json:"key,omitempty"`
-	Token      int64           `json:"token"`
-	StartedAt  time.Time       `json:"started_at,omitzero"`
-	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
-	DueAt      time.Time       `json:"due_at,omitzero"`
-	Number     int             `json:"attempt_number"`
-	Retries    int             `json:"retries"`
-	Crashes    int             `json:"crashes"`
-	LastError  string          `json:"last_error,omitempty"`
-	Headers    map[string]blob `json:"headers,omitempty"`
-	Payload    blob            `json:"payload"`
+	Queue      string    `json:"queue"`
+	Attempt    blob      `json:"attempt"`
+	Worker     blob      `json:"worker"`
+	Key        blob      `json:"key,omitempty"`
+	Token      int64     `json:"token"`
+	StartedAt  time.Time `json:"started_at,omitzero"`
+	EnqueuedAt time.Time `json:"enqueued_at,omitzero"`
+	DueAt      time.Time `json:"due_at,omitzero"`
+	Number     int       `json:"attempt_number"`
+	Retries    int       `json:"retries"`
+	Crashes    int       `json:"crashes"`
+	LastError  blob      `json:"last_error,omitempty"`
+	headerRow
+	Payload blob `json:"payload"`
 }
 
 type runningCommand struct {
@@ -47,7 +47,7 @@ func (c *runningCommand) Run(ctx context.Context, con *console) error {
 	defer f.close()
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[runningRow, error] {
 		return turned(q.Running(ctx), func(t inspect.RunningTask) runningRow {
-			return runningRow{q.Name(), t.AttemptID, t.WorkerID, blob(t.Key), t.Token, t.StartedAt.UTC(), t.EnqueuedAt.UTC(), t.DueAt.UTC(), t.Attempt, t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
+			return runningRow{q.Name(), blob(t.AttemptID), blob(t.WorkerID), blob(t.Key), t.Token, t.StartedAt.UTC(), t.EnqueuedAt.UTC(), t.DueAt.UTC(), t.Attempt, t.Retries, t.Crashes, blob(t.LastError), headerRowOf(t.Headers), blob(t.Payload)}
 		})
 	})
 	if c.Older > 0 {
@@ -55,7 +55,7 @@ func (c *runningCommand) Run(ctx context.Context, con *console) error {
 		rows = kept(rows, func(r runningRow) bool { return !r.StartedAt.IsZero() && r.StartedAt.Before(before) })
 	}
 	n, err := printRows(con.out, c.form, "QUEUE FOR WORKER ATTEMPT KEY PAYLOAD", rows, func(r runningRow) []string {
-		return []string{printable(r.Queue), sinceMoment(r.StartedAt), printable(r.Worker), printable(r.Attempt), keyText(r.Key), brief(string(r.Payload), shownPayload)}
+		return []string{printable(r.Queue), sinceMoment(r.StartedAt), printable(r.Worker), printable(r.Attempt), keyText(r.Key), brief(r.Payload, shownPayload)}
 	})
 	switch {
 	case err != nil || n > 0:
@@ -77,15 +77,15 @@ func keyText(key blob) string {
 
 // A scheduledRow is a scheduled task.
 type scheduledRow struct {
-	Key        blob            `json:"key,omitempty"`
-	DueAt      time.Time       `json:"due_at,omitzero"`
-	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
-	Expires    time.Time       `json:"expires,omitzero"`
-	Retries    int             `json:"retries"`
-	Crashes    int             `json:"crashes"`
-	LastError  string          `json:"last_error,omitempty"`
-	Headers    map[string]blob `json:"headers,omitempty"`
-	Payload    blob            `json:"payload"`
+	Key        blob      `json:"key,omitempty"`
+	DueAt      time.Time `json:"due_at,omitzero"`
+	EnqueuedAt time.Time `json:"enqueued_at,omitzero"`
+	Expires    time.Time `json:"expires,omitzero"`
+	Retries    int       `json:"retries"`
+	Crashes    int       `json:"crashes"`
+	LastError  blob      `json:"last_error,omitempty"`
+	headerRow
+	Payload blob `json:"payload"`
 }
 
 // A some is the flag that limits a list.
@@ -106,21 +106,21 @@ func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	rows := turned(q.Scheduled(ctx), func(t inspect.ScheduledTask) scheduledRow {
-		return scheduledRow{blob(t.Key), t.DueAt.UTC(), t.EnqueuedAt.UTC(), t.Expires.UTC(), t.Retries, t.Crashes, t.LastError, blobs(t.Headers), blob(t.Payload)}
+		return scheduledRow{blob(t.Key), t.DueAt.UTC(), t.EnqueuedAt.UTC(), t.Expires.UTC(), t.Retries, t.Crashes, blob(t.LastError), headerRowOf(t.Headers), blob(t.Payload)}
 	})
 	_, err = printRows(con.out, c.form, "DUE RETRIES KEY PAYLOAD ERROR", first(c.Limit, rows), func(r scheduledRow) []string {
-		return []string{nextMoment(r.DueAt), strconv.Itoa(r.Retries), keyText(r.Key), brief(string(r.Payload), shownPayload), brief(r.LastError, shownPayload)}
+		return []string{nextMoment(r.DueAt), strconv.Itoa(r.Retries), keyText(r.Key), brief(r.Payload, shownPayload), brief(r.LastError, shownPayload)}
 	})
 	return err
 }
 
 // A waitingRow is a task that can start when its turn comes.
 type waitingRow struct {
-	Key        blob            `json:"key,omitempty"`
-	EnqueuedAt time.Time       `json:"enqueued_at,omitzero"`
-	Expires    time.Time       `json:"expires,omitzero"`
-	Headers    map[string]blob `json:"headers,omitempty"`
-	Payload    blob            `json:"payload"`
+	Key        blob      `json:"key,omitempty"`
+	EnqueuedAt time.Time `json:"enqueued_at,omitzero"`
+	Expires    time.Time `json:"expires,omitzero"`
+	headerRow
+	Payload blob `json:"payload"`
 }
 
 type waitingCommand struct {
@@ -138,16 +138,16 @@ func (c *waitingCommand) Run(ctx context.Context, con *console) error {
 	defer f.close()
 	if c.Added {
 		added := turned(q.Added(ctx), func(t inspect.AddedTask) waitingRow {
-			return waitingRow{blob(t.Key), t.EnqueuedAt.UTC(), t.Expires.UTC(), blobs(t.Headers), blob(t.Payload)}
+			return waitingRow{blob(t.Key), t.EnqueuedAt.UTC(), t.Expires.UTC(), headerRowOf(t.Headers), blob(t.Payload)}
 		})
 		_, err = printRows(con.out, c.form, "KEY WAITED HEADERS PAYLOAD", first(c.Limit, added), func(r waitingRow) []string {
-			return []string{keyText(r.Key), sinceMoment(r.EnqueuedAt), headerText(r.Headers), brief(string(r.Payload), shownPayload)}
+			return []string{keyText(r.Key), sinceMoment(r.EnqueuedAt), headerText(r.all), brief(r.Payload, shownPayload)}
 		})
 		return err
 	}
 	rows := turned(q.Tasks(ctx), func(payload []byte) waitingRow { return waitingRow{Payload: blob(payload)} })
 	_, err = printRows(con.out, c.form, "PAYLOAD", first(c.Limit, rows), func(r waitingRow) []string {
-		return []string{brief(string(r.Payload), 2*shownPayload)}
+		return []string{brief(r.Payload, 2*shownPayload)}
 	})
 	return err
 }

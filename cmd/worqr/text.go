@@ -17,11 +17,11 @@ import (
 )
 
 // printable replaces control characters, since parts of the text come from outside.
-func printable(text string) string {
+func printable[T ~string](text T) string {
 	var b strings.Builder
-	for i, r := range text {
+	for i, r := range string(text) {
 		switch {
-		case r == unicode.ReplacementChar && !strings.HasPrefix(text[i:], string(unicode.ReplacementChar)):
+		case r == unicode.ReplacementChar && !strings.HasPrefix(string(text[i:]), string(unicode.ReplacementChar)):
 			fmt.Fprintf(&b, `\x%02x`, text[i])
 		case unicode.IsPrint(r):
 			b.WriteRune(r)
@@ -33,7 +33,7 @@ func printable(text string) string {
 }
 
 // brief is printable with at most most characters.
-func brief(text string, most int) string {
+func brief[T ~string](text T, most int) string {
 	if len(text) > 4*most { // it may be megabytes
 		text = text[:4*most]
 	}
@@ -45,10 +45,10 @@ func brief(text string, most int) string {
 }
 
 // headerText returns the headers of a task on one line.
-func headerText(headers map[string]blob) string {
+func headerText(headers map[string]string) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		all = append(all, brief(name, 20)+"="+brief(string(headers[name]), 30))
+		all = append(all, brief(name, 20)+"="+brief(headers[name], 30))
 	}
 	return strings.Join(all, " ")
 }
@@ -111,13 +111,28 @@ func (b blob) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString([]byte(b))})
 }
 
-// blobs converts headers from outside. A name that isn't UTF-8 is quoted.
-func blobs(headers map[string]string) map[string]blob {
-	all := map[string]blob{}
-	for name, value := range headers {
-		all[strings.ToValidUTF8(name, "?")] = blob(value)
+// A headerRow has headers from outside. Those whose names aren't UTF-8 can't be fields in JSON.
+type headerRow struct {
+	Headers map[string]blob `json:"headers,omitempty"`
+	Others  []otherHeader   `json:"headers_not_utf8,omitempty"`
+	all     map[string]string
+}
+
+type otherHeader struct {
+	Name  blob `json:"name"`
+	Value blob `json:"value"`
+}
+
+func headerRowOf(headers map[string]string) headerRow {
+	row := headerRow{Headers: map[string]blob{}, all: headers}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if utf8.ValidString(name) {
+			row.Headers[name] = blob(headers[name])
+		} else {
+			row.Others = append(row.Others, otherHeader{blob(name), blob(headers[name])})
+		}
 	}
-	return all
+	return row
 }
 
 // seconds is a duration in JSON.

@@ -37,7 +37,7 @@ func (c *topCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	return top.Run(ctx, &shown{handles{fleet: f}}, top.Options{
-		Every: c.Every, Where: printable(where), ReadOnly: c.ReadOnly, Show: brief, In: con.in, Out: con.out,
+		Every: c.Every, Where: printable(where), ReadOnly: c.ReadOnly, Show: brief[string], In: con.in, Out: con.out,
 	})
 }
 

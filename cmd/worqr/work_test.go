@@ -68,6 +68,8 @@ func TestWorkFlags(t *testing.T) {
 	s.is.Equal(o.Backoff(nil, nil), time.Minute)
 	o.Backoff = nil
 	s.is.Equal(o, &worqr.HandleOptions{Concurrency: 3, Timeout: time.Second, MaxRetries: -1, KeepFailed: 7, Exclusive: true})
+	retries = -1
+	s.is.Equal((&workCommand{MaxRetries: &retries}).options().MaxRetries, -1)
 	retries = 5
 	s.is.Equal((&workCommand{MaxRetries: &retries}).options(), &worqr.HandleOptions{MaxRetries: 5})
 	for _, args := range [][]string{{"q"}, {"q", "-c", "0", "--", "true"}, {"q", "--timeout", "-1s", "--", "true"}} {

@@ -11,12 +11,12 @@ import (
 
 // A workerRow is one registered peer.
 type workerRow struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	Host      string    `json:"host"`
+	ID        blob      `json:"id"`
+	Name      blob      `json:"name"`
+	Host      blob      `json:"host"`
 	PID       int       `json:"pid"`
 	StartedAt time.Time `json:"started_at,omitzero"`
-	Version   string    `json:"version"`
+	Version   blob      `json:"version"`
 	Protocol  int       `json:"protocol"`
 	Lease     seconds   `json:"lease_seconds"`
 	Stuck     int       `json:"stuck_handlers"`
@@ -24,7 +24,7 @@ type workerRow struct {
 }
 
 func workerRowOf(w inspect.Worker) workerRow {
-	return workerRow{w.ID, w.Name, w.Host, w.PID, w.StartedAt.UTC(), w.Version, w.Protocol, seconds(w.Lease), w.StuckHandlers, w.Queues}
+	return workerRow{blob(w.ID), blob(w.Name), blob(w.Host), w.PID, w.StartedAt.UTC(), blob(w.Version), w.Protocol, seconds(w.Lease), w.StuckHandlers, w.Queues}
 }
 
 type workersCommand struct {

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// In JSON, names that aren't UTF-8 stay apart, however similar they are, and long texts are complete.
+func TestJSONIsComplete(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	q := peertest.Working(t, s.peer, "q")
+	headers := map[string]string{"\xff": "1", "\xfe": "2", "?": "3", "\ufffd": "\xfd"}
+	keys := []any{map[string]any{"base64": "/g=="}, map[string]any{"base64": "/w=="}}
+	odd := []any{map[string]any{"name": keys[0], "value": "2"}, map[string]any{"name": keys[1], "value": "1"}}
+	whole := map[string]any{"?": "3", "\ufffd": map[string]any{"base64": "/Q=="}}
+	shows := func(list ...string) {
+		t.Helper()
+		row := s.rows(exitWell, list...)[0]
+		s.is.Equal([]any{row["headers"], row["headers_not_utf8"]}, []any{whole, odd})
+	}
+
+	s.is.NoErr(q.Put(ctx, "k", []byte("x"), &worqr.PutOptions{Properties: worqr.Properties{Headers: headers}}))
+	shows("scheduled", "q")
+	task := peertest.Take(t, q)
+	shows("running", "q")
+	s.is.NoErr(task.Finish(ctx))
+	redistest.Sure(q.Add(ctx, []byte("x"), &worqr.Properties{Headers: headers}))(t)
+	shows("waiting", "q", "--added")
+	text := s.run(exitWell, "waiting", "q", "--added")
+	s.is.True(strings.Contains(text, "?=3 \ufffd="+`\xfd \xfe=2 \xff=1`))
+	s.is.NoErr(q.Delete(ctx))
+
+	long := strings.Repeat("a", 300) + "\x1b"
+	for _, reason := range []string{long + "b", long + "c", "\xff", "\xfe"} {
+		s.fail(q, reason, "x", headers)
+	}
+	for f := range redistest.Each(t, q.Failed(ctx)) { // Fail would make it UTF-8
+		redistest.Do(t, redistest.Conn(t), "HSET", s.args[3]+":failed:keyed:{q}:k:"+f.ID, "reason", f.Payload)
+	}
+	shows("failed", "q")
+	s.is.Equal(all(s.rows(exitWell, "failed", "q"), "error"), []any{keys[0], keys[1], long + "c", long + "b"})
+	groups := s.rows(exitWell, "failed", "q", "--group")
+	s.is.Equal(len(groups), 4)
+	s.is.True(groups[0]["error"] == long+"b" && groups[0]["example"] == long+"b")
+}
