@@ -48,8 +48,13 @@ type browser struct {
 // browse mounts a dashboard of a peer at a path of its own.
 func browse(t testing.TB, p *worqr.Peer, opts *dash.Options) *browser {
 	t.Helper()
+	return browsing(t, dash.New(p, opts))
+}
+
+func browsing(t testing.TB, h http.Handler) *browser {
+	t.Helper()
 	mux := http.NewServeMux()
-	mux.Handle("/ops/worqr/", dash.New(p, opts))
+	mux.Handle("/ops/worqr/", h)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	t.Cleanup(server.CloseClientConnections) // streams

@@ -1,8 +1,27 @@
 package dash
 
-import "time"
+import (
+	"net/http"
+	"time"
+)
 
 func init() {
 	lingering = 200 * time.Millisecond // otherwise each test binary would take longer to end
 	hookPatience = 3 * time.Second     // otherwise tests with blocking hooks would be slow
+	unwatched = 3 * time.Second
+}
+
+// Searching returns how many searches are running or paused.
+func Searching(h http.Handler) (n int) {
+	s := h.(*dashboard).finds
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.all {
+		o.mu.Lock()
+		if !o.over {
+			n++
+		}
+		o.mu.Unlock()
+	}
+	return n
 }

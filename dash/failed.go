@@ -67,7 +67,7 @@ func (d *dashboard) failed(ctx context.Context, now *snapshot, query url.Values)
 	what := without(query, "page", "did", "n", "search").Encode()
 	s := d.finds.get(query.Get("search"), what, func(s *search) {
 		var ctx context.Context
-		ctx, s.end = context.WithCancel(context.Background())
+		ctx, s.end = context.WithTimeoutCause(context.Background(), longestSearch, errLong)
 		go s.run(ctx, d, name, f)
 	})
 	body.Result = s.result(ctx, pageIn(query)*perPage)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
@@ -17,9 +16,9 @@ import (
 // A filter picks failed tasks.
 type filter struct {
 	kind    string
-	reason  *regexp.Regexp // of their error; nil is any
-	payload *regexp.Regexp // of their payload as it's shown
-	group   string         // the id of a group; "" is any
+	reason  *expression // of their error; nil is any
+	payload *expression // of their payload as it's shown
+	group   string      // the id of a group; "" is any
 	key     string
 	from    time.Time // failed at that time or later; zero is any
 	header  string    // its name; "" is any
@@ -29,19 +28,13 @@ type filter struct {
 // filtered returns the filter of a query or a form. It's never nil.
 func filtered(query url.Values) (*filter, error) {
 	f := &filter{kind: query.Get("kind"), group: query.Get("group"), key: query.Get("key")}
-	for name, of := range map[string]**regexp.Regexp{"reason": &f.reason, "payload": &f.payload} {
-		text := query.Get(name)
-		if text == "" {
-			continue
+	for name, of := range map[string]**expression{"reason": &f.reason, "payload": &f.payload} {
+		if text := query.Get(name); text != "" {
+			var err error
+			if *of, err = compiled(name, text); err != nil {
+				return f, err
+			}
 		}
-		if len(text) > 200 {
-			return f, fmt.Errorf("the expression for the %s is longer than 200 bytes", name)
-		}
-		expression, err := regexp.Compile("(?i)" + text)
-		if err != nil {
-			return f, fmt.Errorf("the expression for the %s isn't valid: %s", name, strings.Replace(strings.TrimPrefix(err.Error(), "error parsing regexp: "), "(?i)", "", 1))
-		}
-		*of = expression
 	}
 	name, value, _ := strings.Cut(query.Get("header"), ":")
 	f.header, f.value = strings.TrimSpace(name), strings.TrimSpace(value)
@@ -61,11 +54,21 @@ func filtered(query url.Values) (*filter, error) {
 // any reports whether the filter matches all tasks.
 func (f *filter) any() bool { return *f == filter{} }
 
-func (f *filter) picks(d *dashboard, queue string, t *inspect.FailedTask) bool {
-	return (f.kind == "" || f.kind == string(t.Kind)) && (f.key == "" || f.key == t.Key) && !t.FailedAt.Before(f.from) && f.headed(t) &&
-		(f.reason == nil || f.reason.MatchString(t.Error)) &&
-		(f.group == "" || f.group == groupOf(t)) &&
-		(f.payload == nil || f.payload.MatchString(d.payload(queue, t.Payload, shownPayload)))
+// picks reports whether a task matches. See expression.matches about goOn.
+func (f *filter) picks(d *dashboard, queue string, t *inspect.FailedTask, goOn func() error) (bool, error) {
+	if f.kind != "" && f.kind != string(t.Kind) || f.key != "" && f.key != t.Key || t.FailedAt.Before(f.from) || !f.headed(t) ||
+		f.group != "" && f.group != groupOf(t) {
+		return false, nil
+	}
+	if f.reason != nil {
+		if ok, err := f.reason.matches(t.Error[:min(len(t.Error), shownPayload)], goOn); !ok || err != nil {
+			return false, err
+		}
+	}
+	if f.payload != nil {
+		return f.payload.matches(d.payload(queue, t.Payload, shownPayload), goOn)
+	}
+	return true, nil
 }
 
 func (f *filter) headed(t *inspect.FailedTask) bool {

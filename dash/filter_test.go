@@ -30,8 +30,8 @@ func TestFilter(t *testing.T) {
 		if err != nil {
 			t.Fatal(query, err)
 		}
-		if got := f.picks(&dashboard{}, "q", task); got != want {
-			t.Errorf("%s: %v, want %v", query, got, want)
+		if got, err := f.picks(&dashboard{}, "q", task, nil); err != nil || got != want {
+			t.Errorf("%s: %v, %v, want %v", query, got, err, want)
 		}
 		if f.any() != (query == "") {
 			t.Errorf("%s: any is %v", query, f.any())

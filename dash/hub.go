@@ -110,9 +110,10 @@ func (h *hub) history() history {
 
 // A watcher is an open page in a browser.
 type watcher struct {
-	page string                                           // watchers with the same text show the same page
-	make func(context.Context, *snapshot) (blocks, error) // returns what the page shows now
-	told chan blocks                                      // holds one: only the latest counts
+	search string                                           // the id of the search that the page shows; "" if there is none
+	page   string                                           // watchers with the same text show the same page
+	make   func(context.Context, *snapshot) (blocks, error) // returns what the page shows now
+	told   chan blocks                                      // holds one: only the latest counts
 }
 
 // lingering is how long the loop continues without watchers, so that changing pages leaves no gap in the
@@ -138,6 +139,18 @@ func (h *hub) watch(w *watcher) (ok bool) {
 		go h.loop()
 	}
 	return true
+}
+
+// shows reports whether an open page shows a search.
+func (h *hub) shows(search string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w := range h.watchers {
+		if w.search == search {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *hub) leave(w *watcher) {

@@ -59,7 +59,11 @@ func (d *dashboard) each(ctx context.Context, q *worqr.Queue, f *filter, j *job,
 			return errors.Join(flush(), err)
 		}
 		seen++
-		if f.picks(d, q.Name(), &t) {
+		picked, err := f.picks(d, q.Name(), &t, ctx.Err)
+		if err != nil {
+			return errors.Join(flush(), err)
+		}
+		if picked {
 			ids = append(ids, t.ID)
 		}
 		if len(ids) >= 500 || seen >= 5_000 {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ var (
 	scaleQueues  = flag.Int("dash.queues", 30, "queues of TestScale")
 	scaleWorkers = flag.Int("dash.workers", 10, "workers of TestScale")
 	scaleFailed  = flag.Int("dash.failed", 2_000, "failed tasks of TestScale")
+	scaleLarge   = flag.Int("dash.large", 100, "failed tasks of TestSearchEnds, of 100 kB each")
+	scaleWhole   = flag.Bool("dash.whole", false, "TestSearchEnds watches a search until it ends, which takes minutes")
 )
 
 // In a large fleet, no page takes long or needs much of Redis's time. With its flags, the test is a
@@ -163,4 +166,47 @@ func startWorkers(t *testing.T, url, prefix string, n, queues int) {
 		})
 	}
 	all.Wait()
+}
+
+// A search with the most expensive expression ends soon after its page is gone, and takes little of the processor's
+// time until then. It isn't parallel, since it measures what the process uses.
+func TestSearchEnds(t *testing.T) {
+	server := redistest.Start(t)
+	p := peertest.OpenDoctor(t, server.URL(), worqr.Options{Prefix: redistest.Prefix(t)})
+	q := peertest.Working(t, p, "q")
+	for range *scaleLarge {
+		fail(t, q, strings.Repeat("x", 100_000), "no")
+	}
+	h := dash.New(p, nil)
+	b := browsing(t, h)
+	const page = "name=q&payload=" + "%28%28x%3F%29%7B18%7Dx%3F%29%7B10%7Dy" // ((x?){18}x?){10}y
+	begun := time.Now()
+	for *scaleWhole {
+		ctx, leave := context.WithTimeout(t.Context(), time.Minute)
+		for range b.stream(ctx, "show=failed&"+page) {
+		}
+		leave()
+		if dash.Searching(h) == 0 {
+			t.Logf("a watched search ended after %v", time.Since(begun).Round(time.Second))
+			break
+		}
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	await(t, b.stream(ctx, "show=failed&"+page), "failed-totals", "match")
+	before, gone := used(t), time.Now()
+	leave()
+	peertest.Eventually(t, "the search has ended", func() bool { return dash.Searching(h) == 0 })
+	cost := used(t) - before
+	t.Logf("the search ended %v after its page was gone, and took %v of the processor's time", time.Since(gone).Round(time.Millisecond), cost.Round(time.Millisecond))
+	if cost > time.Second {
+		t.Errorf("the search took %v after its page was gone", cost)
+	}
+}
+
+// used returns the processor's time that this process has used.
+func used(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	peertest.Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

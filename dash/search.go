@@ -3,6 +3,7 @@ package dash
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,14 +25,22 @@ type group struct {
 
 const (
 	mostGroups   = 200
-	mostSearches = 8                // at once; the least recently viewed one ends
-	unwatched    = 10 * time.Second // after which a search ends
-	kept         = 2 * time.Minute  // for paging
+	mostSearches = 8               // at once; the least recently viewed one ends
+	kept         = 2 * time.Minute // for paging
+
+	// A search pauses while no page shows it: a browser opens its stream soon, and someone without JavaScript loads
+	// the page again. Matching that needs many steps pauses sooner.
+	pauses        = 2 * time.Second
+	pausesMatch   = 500 * time.Millisecond
+	longestSearch = 5 * time.Minute
 
 	searchPatience = 150 * time.Millisecond // of a page that waits for results
 
 	breath = 1_000 // tasks after which a search rests
 )
+
+// unwatched is how long no page may show a search before it ends. Tests shorten it.
+var unwatched = 10 * time.Second
 
 // A search reads a failed queue, newest first, in the background.
 type search struct {
@@ -92,7 +101,7 @@ func (s *searches) get(id, what string, begin func(*search)) *search {
 		oldest.end()
 		s.all = slices.DeleteFunc(s.all, func(o *search) bool { return o == oldest })
 	}
-	n := &search{id: fmt.Sprintf("%x", now.UnixNano()), what: what, begun: now, looked: now, groups: map[string]*group{}}
+	n := &search{id: cmp.Or(id, fmt.Sprintf("%x", now.UnixNano())), what: what, begun: now, looked: now, groups: map[string]*group{}}
 	s.all = append(s.all, n)
 	begin(n)
 	return n
@@ -139,21 +148,44 @@ func (s *search) look(ctx context.Context, d *dashboard, queue string, f *filter
 	n, since := 0, time.Now()
 	for t, err := range q.Failed(ctx) {
 		if err != nil {
-			return err
+			return cmp.Or(context.Cause(ctx), err)
 		}
 		if n++; n%breath == 0 {
-			if time.Since(s.lookedAt()) > unwatched {
-				return errUnwatched
-			}
 			time.Sleep(min(time.Since(since)/10, 5*time.Millisecond)) // leave time for other clients of Redis
 			since = time.Now()
 		}
-		s.note(d, queue, &t, f.picks(d, queue, &t))
+		if err := s.goOn(ctx, d.hub, pauses); err != nil {
+			return err
+		}
+		picked, err := f.picks(d, queue, &t, func() error { return s.goOn(ctx, d.hub, pausesMatch) })
+		if err != nil {
+			return err
+		}
+		s.note(d, queue, &t, picked)
 	}
 	return nil
 }
 
-var errUnwatched = fmt.Errorf("the search was stopped because no page was showing it; reload the page")
+// goOn waits while no page has shown the search for longer than grace. It fails if the search must end.
+func (s *search) goOn(ctx context.Context, h *hub, grace time.Duration) error {
+	for {
+		alone := time.Since(s.lookedAt())
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case alone < grace || h.shows(s.id):
+			return nil
+		case alone > unwatched:
+			return errUnwatched
+		}
+		await(ctx, nil, 50*time.Millisecond)
+	}
+}
+
+var (
+	errLong      = errors.New("the search was stopped after " + span(longestSearch) + "; search for newer tasks, or with a simpler expression")
+	errUnwatched = errors.New("the search was stopped because no page was showing it; reload the page")
+)
 
 func (s *search) note(d *dashboard, queue string, t *inspect.FailedTask, picked bool) {
 	var row failedRow

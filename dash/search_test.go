@@ -1,6 +1,7 @@
 package dash
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -35,8 +36,9 @@ func TestSearches(t *testing.T) {
 	is.Equal(all.get("", "a", begin), first) // a reload doesn't restart the search
 	first.over, first.ended = true, time.Now().Add(-time.Minute)
 	is.True(all.get("", "a", begin) != first) // an old result is searched for again
-	for range 2 * mostSearches {
-		s := all.get("new", "a", begin)
+	for i := range 2 * mostSearches {
+		s := all.get(fmt.Sprint("new", i), "a", begin)
+		is.Equal(all.get(s.id, "a", begin), s) // a page whose search has ended begins one, and then shows that one
 		s.looked = time.Now().Add(time.Hour)
 	}
 	is.Equal(len(all.all), mostSearches)

@@ -34,7 +34,7 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) 
 	if !d.authorized(w, r, viewed(name, query)) {
 		return
 	}
-	watch := &watcher{page: name + "?" + query.Encode(), told: make(chan blocks, 1), make: func(ctx context.Context, now *snapshot) (blocks, error) {
+	watch := &watcher{search: query.Get("search"), page: name + "?" + query.Encode(), told: make(chan blocks, 1), make: func(ctx context.Context, now *snapshot) (blocks, error) {
 		p, err := build(ctx, now, without(query)) // a copy, since pages change it
 		if err != nil {
 			return nil, err
