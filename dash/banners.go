@@ -37,7 +37,7 @@ const (
 // banners explains the problems, worst first: those in the snapshot, and others from the last
 // check. If queue isn't "", it explains only that queue's.
 func (d *dashboard) banners(s *snapshot, queue string) []banner {
-	var all []banner
+	all := d.hooks.banners()
 	if s.err != nil {
 		all = append(all, away(s))
 	}

@@ -27,9 +27,9 @@ import (
 
 // Options configure a dashboard. A zero field means the default.
 //
-// A function that panics, calls runtime.Goexit or blocks for ten seconds breaks nothing else:
-// Authorize then refuses, the payload is shown as "(cannot be shown)", and the queue can't be read.
-// The log has each function's first failure, with the stack of a panic.
+// A function that panics, calls runtime.Goexit or blocks breaks nothing else: Authorize then refuses, the payload
+// is shown as "(cannot be shown)", and the queue can't be read. Authorize and User may take ten seconds, Payload
+// and Queue two. The log has such failures, with the stack of a panic.
 type Options struct {
 	// Title names the fleet at the top of each page; "" is "worqr".
 	Title string
@@ -132,7 +132,7 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	d.opts.Interval = max(cmp.Or(d.opts.Interval, time.Second), 100*time.Millisecond)
 	d.log = cmp.Or(d.opts.Logger, slog.Default())
 	d.cross = cmp.Or(d.opts.CrossOrigin, http.NewCrossOriginProtection())
-	d.hooks = &hooks{peer: peer, opts: &d.opts, log: d.log, told: map[string]bool{}, stuck: map[string]int{}}
+	d.hooks = &hooks{peer: peer, opts: &d.opts, log: d.log, patience: hookPatience, partPatience: partPatience, told: map[string]time.Time{}, calls: map[string]calls{}}
 	d.check = &checkup{peer: peer, opts: d.opts.Check}
 	d.hub = &hub{fleet: fleet{peer: peer, queue: d.hooks.handle}, interval: d.opts.Interval, seen: func(s *snapshot) { d.check.follow(s, false) }}
 	d.finds = &searches{}

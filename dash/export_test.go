@@ -8,6 +8,7 @@ import (
 func init() {
 	lingering = 200 * time.Millisecond // otherwise each test binary would take longer to end
 	hookPatience = 3 * time.Second     // otherwise tests with blocking hooks would be slow
+	partPatience = 3 * time.Second
 	unwatched = 3 * time.Second
 }
 
@@ -24,4 +25,10 @@ func Searching(h http.Handler) (n int) {
 		o.mu.Unlock()
 	}
 	return n
+}
+
+// Patient makes a dashboard wait for its functions.
+func Patient(h http.Handler) http.Handler {
+	h.(*dashboard).hooks.partPatience = time.Hour
+	return h
 }

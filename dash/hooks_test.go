@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,6 +79,89 @@ func TestHookBlocks(t *testing.T) {
 	if n := len(journal.Lines("hasn't returned")); n != 1 {
 		t.Errorf("%d lines", n)
 	}
+}
+
+// A function that hangs for one visitor, queue or payload is called for the others, and pages name it.
+func TestHookHangs(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	for _, name := range []string{"a", "b", "c"} {
+		peertest.Enqueue(t, p.Queue(name), "good", "bad", "fine")
+	}
+	held := make(chan bool)
+	defer close(held)
+	hang := func(now bool) {
+		if now {
+			<-held
+		}
+	}
+	var journal peertest.Journal
+	var asked atomic.Int32
+	b := browse(t, p, &dash.Options{
+		Logger: journal.Logger(),
+		Authorize: func(r *http.Request, _ dash.Action) error {
+			if r.Header.Get("Cookie") == "user=ben" {
+				asked.Add(1)
+				<-held
+			}
+			return nil
+		},
+		Payload: func(queue string, payload []byte) string {
+			hang(queue == "a" && string(payload) == "bad")
+			return "the " + string(payload) + " one"
+		},
+		Queue: func(name string) *worqr.Queue {
+			hang(name == "c")
+			return p.Queue(name)
+		},
+	})
+	ben := func() (status int) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.base, nil)
+		is.NoErr(err)
+		r.Header.Set("Cookie", "user=ben")
+		return b.do(r).StatusCode
+	}
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			if status := ben(); status != http.StatusForbidden {
+				t.Errorf("status %d", status)
+			}
+		})
+	}
+	b.shows("queue?name=c", "Options.Queue function failed")
+	b.shows("queue?name=a", "the good one", "(cannot be shown)", "the fine one")
+	all.Wait()
+	b.shows("queue?name=b", "the good one", "the bad one", "the fine one", "Options.Authorize hangs", "Options.Payload hangs", "Options.Queue hangs")
+	is.Equal(ben(), http.StatusForbidden)
+	is.Equal(asked.Load(), int32(10)) // it isn't called again for him
+	for _, line := range []string{"function=Authorize from=127.0.0.1", "function=Payload queue=a", "function=Queue queue=c"} {
+		is.Equal(len(journal.Lines(line)), 1)
+	}
+}
+
+// A page whose function hangs doesn't keep the others from being updated.
+func TestHookHangsInStream(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	peertest.Enqueue(t, p.Queue("a"), "bad")
+	peertest.Enqueue(t, p.Queue("b"), "good")
+	held, entered := make(chan bool), make(chan bool, 10)
+	defer close(held)
+	b := browsing(t, dash.Patient(dash.New(p, &dash.Options{Interval: 100 * time.Millisecond, Payload: func(queue string, payload []byte) string {
+		if queue == "a" {
+			entered <- true
+			<-held
+		}
+		return string(payload)
+	}})))
+	told := b.stream(t.Context(), "show=queue&name=b")
+	await(t, told, "tasks", "good")
+	b.stream(t.Context(), "show=queue&name=a")
+	<-entered
+	peertest.Enqueue(t, p.Queue("b"), "better")
+	await(t, told, "tasks", "better")
+	is.Equal(len(entered), 0) // the page that hangs isn't rendered twice
 }
 
 func failed(t *testing.T, q *worqr.Queue) {

@@ -20,6 +20,7 @@ type hub struct {
 	reading  chan struct{} // closed when the reading in progress ends; nil if there is none
 	past     history       // of all queues together
 	watchers map[*watcher]bool
+	rests    map[string]time.Time // pages that aren't rendered before this time
 	looping  bool
 	woken    chan struct{} // has room for one; nil before the first loop
 }
@@ -131,7 +132,7 @@ func (h *hub) watch(w *watcher) (ok bool) {
 		return false
 	}
 	if h.watchers == nil {
-		h.watchers, h.woken = map[*watcher]bool{}, make(chan struct{}, 1)
+		h.watchers, h.rests, h.woken = map[*watcher]bool{}, map[string]time.Time{}, make(chan struct{}, 1)
 	}
 	h.watchers[w] = true
 	if !h.looping {
@@ -178,9 +179,7 @@ func (h *hub) wake() {
 
 // loop sends changes to the watchers, until there have been none for a while.
 func (h *hub) loop() {
-	ctx, end := context.WithCancel(context.Background())
-	defer end()
-	watched, rests := time.Now(), map[string]time.Time{}
+	watched := time.Now()
 	for {
 		h.mu.Lock()
 		if len(h.watchers) > 0 {
@@ -197,7 +196,7 @@ func (h *hub) loop() {
 		now, all := h.last, maps.Clone(h.watchers)
 		h.mu.Unlock()
 		h.seen(now)
-		tell(ctx, now, all, rests)
+		h.tell(now, all)
 		pause := max(h.interval, 20*now.Took) // so that reading takes at most a twentieth of the time
 		if now.err != nil {
 			pause = max(pause, 2*time.Second)
@@ -214,33 +213,51 @@ func (h *hub) loop() {
 	}
 }
 
-// tell renders each page once, and sends it to its watchers. A page that reads long lists takes at
-// most a fifth of the time: rests has the time before which it isn't rendered again.
-func tell(ctx context.Context, now *snapshot, all map[*watcher]bool, rests map[string]time.Time) {
-	ctx, end := context.WithTimeout(ctx, readTimeout)
+// slowPage is how long the other pages wait for one that is being rendered. A function of Options may hang.
+const slowPage = 500 * time.Millisecond
+
+// tell renders each page once, and sends it to its watchers. A page that reads long lists takes at most a fifth
+// of the time: rests has the time before which it isn't rendered again.
+func (h *hub) tell(now *snapshot, all map[*watcher]bool) {
+	tick, end := context.WithTimeout(context.Background(), readTimeout)
 	defer end()
-	made := map[string]blocks{}
+	pages := map[string][]*watcher{}
 	for w := range all {
-		if _, ok := made[w.page]; !ok {
-			began := time.Now()
-			if began.Before(rests[w.page]) {
-				continue
-			}
-			b, err := w.make(ctx, now)
-			rests[w.page] = time.Now().Add(4 * time.Since(began))
-			if err != nil {
-				b = nil // the page shows the error when it's reloaded; its banners explain it
-			}
-			made[w.page] = b
-		}
-		if made[w.page] == nil {
-			continue
-		}
-		select {
-		case <-w.told: // it's slow
-		default:
-		}
-		w.told <- made[w.page]
+		pages[w.page] = append(pages[w.page], w)
 	}
-	maps.DeleteFunc(rests, func(_ string, until time.Time) bool { return until.Before(time.Now()) })
+	h.mu.Lock()
+	maps.DeleteFunc(h.rests, func(_ string, until time.Time) bool { return until.Before(time.Now()) })
+	maps.DeleteFunc(pages, func(page string, _ []*watcher) bool { return !h.rests[page].IsZero() })
+	h.mu.Unlock()
+	for page, of := range pages { // in random order, if there isn't time for all
+		if tick.Err() != nil {
+			return
+		}
+		h.rest(page, 24*time.Hour) // one at a time
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			ctx, end := context.WithTimeout(context.Background(), readTimeout)
+			defer end()
+			began := time.Now()
+			b, err := of[0].make(ctx, now)
+			if err == nil { // otherwise the page shows the error when it's reloaded; its banners explain it
+				for _, w := range of {
+					select {
+					case <-w.told: // it's slow
+					default:
+					}
+					w.told <- b
+				}
+			}
+			h.rest(page, 4*time.Since(began))
+		}()
+		await(tick, done, slowPage)
+	}
+}
+
+func (h *hub) rest(page string, d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rests[page] = time.Now().Add(d)
 }

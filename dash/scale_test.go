@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"html"
 	"log/slog"
 	"net/url"
 	"slices"
@@ -179,20 +180,21 @@ func TestSearchEnds(t *testing.T) {
 	}
 	h := dash.New(p, nil)
 	b := browsing(t, h)
-	const page = "name=q&payload=" + "%28%28x%3F%29%7B18%7Dx%3F%29%7B10%7Dy" // ((x?){18}x?){10}y
-	begun := time.Now()
-	for *scaleWhole {
-		ctx, leave := context.WithTimeout(t.Context(), time.Minute)
-		for range b.stream(ctx, "show=failed&"+page) {
+	page := "failed?name=q&payload=" + url.QueryEscape("((x?){18}x?){10}y")
+	_, stream, _ := strings.Cut(b.get(page).text, `data-stream="stream?`) // with the id of the search
+	stream, _, _ = strings.Cut(html.UnescapeString(stream), `"`)
+	if *scaleWhole {
+		begun, before, last := time.Now(), used(t), ""
+		for changed := range b.stream(t.Context(), stream) {
+			if last = changed["failed-totals"]; dash.Searching(h) == 0 {
+				break
+			}
 		}
-		leave()
-		if dash.Searching(h) == 0 {
-			t.Logf("a watched search ended after %v", time.Since(begun).Round(time.Second))
-			break
-		}
+		t.Logf("a watched search ended after %v and %v of the processor's time: %s", time.Since(begun).Round(time.Second), (used(t) - before).Round(time.Second), last)
+		return
 	}
 	ctx, leave := context.WithCancel(t.Context())
-	await(t, b.stream(ctx, "show=failed&"+page), "failed-totals", "match")
+	await(t, b.stream(ctx, stream), "failed-totals", "match")
 	before, gone := used(t), time.Now()
 	leave()
 	peertest.Eventually(t, "the search has ended", func() bool { return dash.Searching(h) == 0 })
