@@ -114,9 +114,9 @@ lint: ## check format, code, examples and module files
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted:" $$files; exit 1; fi
 	@go build -o /dev/null ./examples/...
 	@failed=0; for module in . ./cmd/worqr; do \
-		(cd "$$module" && GOOS=windows go build -o /dev/null ./... && GOARCH=386 go build -o /dev/null ./...) || failed=1; \
+		(cd "$$module" && GOOS=windows go build -o /dev/null ./...) || failed=1; \
 	done; for module in $(MODULES); do \
-		(cd "$$module" && GOOS=darwin go vet ./...) || failed=1; \
+		(cd "$$module" && GOOS=darwin go vet ./... && GOARCH=386 go vet ./...) || failed=1; \
 	done; exit $$failed
 	@failed=0; for module in $(MODULES); do \
 		(cd "$$module" && go vet ./...) || failed=1; \

@@ -71,7 +71,7 @@ func TestCheck(t *testing.T) {
 
 	// --quiet, as in an alert.
 	redistest.Do(t, conn, "LPUSH", "p:queues:{q}", canary, canary, canary)
-	redistest.Do(t, conn, "ZADD", "p:workers:{q}", 9007199254740991, "w1")
+	redistest.Do(t, conn, "ZADD", "p:workers:{q}", int64(9007199254740991), "w1")
 	check(exitWell, "0 warnings")
 	check(exitWell, "0 warnings", "--max-waiting", "3")
 	check(exitUnwell, "warning (backlog) on \"q\": 3 tasks are waiting; the limit is 2", "--max-waiting", "2")

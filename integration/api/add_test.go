@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -178,7 +179,7 @@ func TestAddManyTasks(t *testing.T) {
 		i++
 	}
 	is.Equal(i, 2000)
-	all[1999].MaxRetries = 1 << 40
+	all[1999].MaxRetries = math.MaxInt
 	is.True(is_(failure(q.AddMany(ctx, all)), worqr.ErrInvalid))
 	is.True(is_(failure(q.AddMany(ctx, nil)), worqr.ErrInvalid))
 	is.True(is_(failure(q.AddMany(ctx, make([]worqr.TaskSpec, 2001))), worqr.ErrTooLarge))

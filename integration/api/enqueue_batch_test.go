@@ -203,7 +203,7 @@ func TestDamagedBatch(t *testing.T) {
 
 	plant()
 	redistest.Do(t, c, "LPUSH", prefix+":batch:{q}:gone", "found again")
-	redistest.Do(t, c, "ZADD", prefix+":batches:{q}", 1<<52, "gone") // it was set aside
+	redistest.Do(t, c, "ZADD", prefix+":batches:{q}", int64(1<<52), "gone") // it was set aside
 	sure(doctor.Repair(t.Context(), nil))(t)
 	is.Equal(waiting(t, q), []string{"found again", "a", "b", "c"})
 }

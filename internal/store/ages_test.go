@@ -48,7 +48,7 @@ func nearNote(e *env) string {
 	for {
 		now := e.now()
 		e.must(e.conn.Do("DEL", e.q.Ages()))
-		e.must(e.conn.Do("ZADD", e.q.Ages(), -ageBase, ageDrift, 7, now))
+		e.must(e.conn.Do("ZADD", e.q.Ages(), int64(-ageBase), ageDrift, 7, now))
 		e.must(ReadBeat(e.line.Do(e.ctx, BeatCall(e.q, "w1", time.Hour, time.Hour, 0))[0]))
 		if e.now()/1000 == now/1000 {
 			return ""
@@ -117,7 +117,7 @@ func TestAgesAreThinned(t *testing.T) {
 	e := beside(t, member.with("token", "=0", "queues", "["+strings.Repeat("a ", 258)+"]"))
 	begin := e.now() - 3_600_000
 	at := func(i int64) int64 { return begin + 1000*i + i/100*600_000 } // with two breaks of ten minutes
-	args := []any{e.q.Ages(), -ageBase, ageDrift}
+	args := []any{e.q.Ages(), int64(-ageBase), ageDrift}
 	for i := range int64(257) {
 		args = append(args, i+1, at(i))
 	}
@@ -139,7 +139,7 @@ func TestAgesOfNoTime(t *testing.T) {
 	for _, name := range []string{"nan(%d)", "-inf%.0d", "1%0309d", "0x1p%d"} {
 		e := newEnv(t, redistest.URL(), nil)
 		e.seed(member.with("token", "=0", "queues", "[a b]"))
-		args := []any{e.q.Ages(), -ageBase, ageDrift}
+		args := []any{e.q.Ages(), int64(-ageBase), ageDrift}
 		for i := range 300 {
 			args = append(args, 1, fmt.Sprintf(name, i))
 		}
@@ -174,7 +174,7 @@ func TestForeignAges(t *testing.T) {
 			{call: beats("w1", false), want: "", state: begun.with("queues", "=foreign", "ages", none)}}})
 	run(t, all)
 	t.Run("a drift that only a token beyond all tokens has", func(t *testing.T) {
-		e := beside(t, begun.with("token", fmt.Sprint("=", ageBase+5), "ages", "(drift=0 -5m=6)"))
+		e := beside(t, begun.with("token", fmt.Sprint("=", int64(ageBase+5)), "ages", "(drift=0 -5m=6)"))
 		beats("w1", false)(e)
 		if got := sure(redis.Int64(e.conn.Do("ZSCORE", e.q.Ages(), ageDrift)))(t); got != -ageBase {
 			t.Errorf("the drift is %d", got)

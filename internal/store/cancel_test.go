@@ -326,7 +326,7 @@ func TestCancelBetweenPages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, redistest.URL(), nil)
 			at.seed(e)
-			e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1"))
+			e.must(e.conn.Do("ZADD", e.q.Workers(), int64(never), "w1"))
 			var task Start
 			c := sure(Cancel(e.ctx, &hooked{Runner: e.line, after: func(call int) {
 				if call == at.started {
@@ -350,7 +350,7 @@ func TestCancelBehindYounger(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, redistest.URL(), nil)
 			e.push(10_001, "a")
-			serve := func() { e.must(e.conn.Do("ZADD", e.q.Workers(), never, "w1")) }
+			serve := func() { e.must(e.conn.Do("ZADD", e.q.Workers(), int64(never), "w1")) }
 			if served {
 				serve()
 			}

@@ -39,7 +39,7 @@ func TestCommit(t *testing.T) {
 // moved, and waits its turn.
 func TestBatchBehindTheHighestNumber(t *testing.T) {
 	e := beside(t, state{"batch:a": "[x]", "batch:b": "[y] +1m"})
-	e.must(e.conn.Do("ZADD", e.q.Batches(), putAside-1, "a"))
+	e.must(e.conn.Do("ZADD", e.q.Batches(), int64(putAside-1), "a"))
 	e.is.Equal(commits("n", 1)(e), "1")
 	e.is.Equal(hauls(e), "1")
 	e.is.Equal(hauls(e), "0")

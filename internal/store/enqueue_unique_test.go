@@ -62,7 +62,7 @@ func TestUniqueFollows(t *testing.T) {
 // whatever is taken, returned, enqueued and removed.
 func TestGapsClose(t *testing.T) {
 	e := beside(t, nil)
-	e.must(nil, e.conn.Send("ZADD", e.q.Workers(), never, "w1"))
+	e.must(nil, e.conn.Send("ZADD", e.q.Workers(), int64(never), "w1"))
 	e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
 	e.push(700, "a")
 	for _, p := range []string{"b", "c"} {

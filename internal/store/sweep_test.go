@@ -50,7 +50,7 @@ func TestForeignSuspects(t *testing.T) {
 	e := beside(t, nil)
 	e.crowd(300, 0, 1)
 	for i := range 200 {
-		e.must(e.conn.Do("ZADD", e.q.Suspects(), 1<<50, fmt.Sprint("nobody", i)))
+		e.must(e.conn.Do("ZADD", e.q.Suspects(), int64(1<<50), fmt.Sprint("nobody", i)))
 	}
 	for range 40 {
 		sure(Sweep(e.ctx, e.line, e.q, 0))(e.t)
