@@ -211,10 +211,15 @@ func Answered(err error) bool {
 // poisons are the error replies after which a connection is useless: it leads to the wrong server,
 // or to one that no longer accepts the login. The driver would keep it.
 var poisons = []string{
-	"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "NOAUTH", "NOPERM", "WRONGPASS", "MISCONF", "UNKILLABLE",
+	"READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK", "NOAUTH", "NOPERM", "WRONGPASS", "UNKILLABLE",
 }
 
 func poisoned(err error) bool { return err != nil && replied(err, poisons...) }
+
+// Usable reports whether a connection can be used, by the result of a PING on it. Some error replies
+// refuse the PING and not every command: Redis can't save, the user may not use PING, or a script is
+// running. Whatever else is wrong, the calls that follow will report it.
+func Usable(err error) bool { return err == nil || replied(err, "MISCONF", "NOPERM", "BUSY") }
 
 // Demoted reports whether a server says that it isn't a master, or no longer is.
 func Demoted(err error) bool { return replied(err, "READONLY", "MASTERDOWN") }

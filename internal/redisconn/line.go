@@ -443,12 +443,13 @@ func (l *Line) ping(within time.Duration) error {
 	l.roundTrip()
 	l.pipe.reset(0)
 	switch {
+	case Usable(pong.Err):
+		return nil
 	case errors.Is(pong.Err, ErrUnknown):
 		// Only the outcome of the PING is unknown.
 		return &absentError{errors.New(strings.TrimPrefix(pong.Err.Error(), ErrUnknown.Error()+": "))}
-	case pong.Err != nil:
-		l.drop()
 	}
+	l.drop()
 	return pong.Err
 }
 

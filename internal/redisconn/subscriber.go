@@ -248,7 +248,7 @@ func (f *feed) session() error {
 		return err
 	}
 	if f.futile > 0 { // check whether it answers at all
-		if _, err := redis.DoWithTimeout(c, deadAfter, "PING"); err != nil && !Answered(err) {
+		if _, err := redis.DoWithTimeout(c, deadAfter, "PING"); err != nil && (!Answered(err) || passes(err)) {
 			_ = c.Close()
 			return err
 		}
@@ -358,7 +358,7 @@ func (f *feed) receive(reply any, err error) error {
 			return nil
 		case r.command == "PING", r.command == r.topic.command("UNSUBSCRIBE"):
 			return nil // the connection is alive
-		case !Denied(refusal) && (poisoned(refusal) || replied(refusal, passing...)):
+		case passes(refusal):
 			return refusal
 		}
 		f.deny(r, refusal)

@@ -84,16 +84,15 @@ const recordAlert = 21
 // happens after the handshake, and a refusal arrives instead of the first reply.
 func greeted(ctx context.Context, conn redis.Conn, err error) (redis.Conn, error) {
 	if err == nil {
-		if _, err = redis.DoContext(conn, ctx, "PING"); err != nil {
-			_ = conn.Close() // it will be dialed again
+		if _, err = redis.DoContext(conn, ctx, "PING"); Usable(err) {
+			return conn, nil
 		}
+		_ = conn.Close() // it will be dialed again
 	}
 	_, answered := errors.AsType[redis.Error](err)
 	_, advised := errors.AsType[*adviceError](err)
 	of, network := errors.AsType[*net.OpError](err)
 	switch {
-	case err == nil:
-		return conn, nil
 	case answered, advised, network && (of.Op == "dial" || of.Timeout()), ctx.Err() != nil:
 		return nil, err
 	}

@@ -46,6 +46,8 @@ func (f *feed) rest(pause time.Duration, err error) bool {
 	}
 }
 
-// passing lists further error replies that don't concern the subscription: it is retried on another
+// passes reports whether an error reply doesn't concern the subscription: it is retried on another
 // connection. All other replies refuse it, whatever words a proxy uses.
-var passing = []string{"BUSY", "TRYAGAIN", "ERR max number of clients"}
+func passes(err error) bool {
+	return !Denied(err) && (poisoned(err) || replied(err, "BUSY", "TRYAGAIN", "ERR max number of clients", "DENIED"))
+}

@@ -148,6 +148,24 @@ func TestAsk(t *testing.T) {
 	is.Equal(b.heard("EVAL"), 1)
 }
 
+// A node that refuses only some commands, and PING among them, is asked.
+func TestNodeRefusesPing(t *testing.T) {
+	t.Parallel()
+	for _, why := range []string{"MISCONF Redis is unable to save", "NOPERM this user may not use PING"} {
+		t.Run(why[:7], func(t *testing.T) {
+			is := redistest.Parallel(t)
+			a := node(t, func(command string) string {
+				if command == "PING" {
+					return "-" + why
+				}
+				return always("$1\r\na")(command)
+			})
+			r := router(t, cluster(a.address), timeout)
+			is.Equal(redistest.Sure(redis.String(r.One(t.Context(), get)))(t), "a")
+		})
+	}
+}
+
 // A postponed call is repeated later, on the same connection if that is healthy.
 func TestLater(t *testing.T) {
 	t.Parallel()

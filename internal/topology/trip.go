@@ -248,6 +248,7 @@ func (t *trip) reach(n *node, at string) error {
 	if !there {
 		_, err := n.line.One(ctx, redisconn.Command("PING"))
 		switch {
+		case redisconn.Usable(err):
 		case redisconn.Answered(err), errors.Is(err, redisconn.ErrClosed):
 			return err
 		case err != nil:
