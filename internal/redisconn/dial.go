@@ -6,10 +6,8 @@ package redisconn
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -35,13 +33,16 @@ const (
 // a bounded pool, and can't be pooled while subscribed. So FromPool uses the dial function of a
 // *redis.Pool, and keeps the connections that it gets from any other Pool.
 func FromPool(pool Pool) Dial {
-	dial := fromPool(pool)
+	dial, what := fromPool(pool)
 	return func(ctx context.Context) (redis.Conn, error) {
+		left := calling(ctx, what)
 		conn, err := dial(ctx)
 		if conn == nil && err == nil {
 			err = errors.New("the Pool returned no connection")
 		}
-		return conn, withText(unfamiliar(err))
+		err = withText(unfamiliar(err))
+		left()
+		return conn, err
 	}
 }
 
@@ -62,13 +63,14 @@ func withText(err error) error {
 	return &textError{err, err.Error()}
 }
 
-func fromPool(pool Pool) Dial {
+// fromPool returns what FromPool calls, and its name.
+func fromPool(pool Pool) (dial Dial, what string) {
 	if p, ok := pool.(*redis.Pool); ok {
 		switch {
 		case p.DialContext != nil:
-			return p.DialContext
+			return p.DialContext, "the pool's DialContext"
 		case p.Dial != nil:
-			return func(context.Context) (redis.Conn, error) { return p.Dial() }
+			return func(context.Context) (redis.Conn, error) { return p.Dial() }, "the pool's Dial"
 		}
 	}
 	return func(ctx context.Context) (redis.Conn, error) {
@@ -77,84 +79,24 @@ func fromPool(pool Pool) Dial {
 			return nil, err
 		}
 		return pooledConn{c}, nil
-	}
+	}, "the pool's GetContext"
 }
 
-// prompt returns a Dial that returns when its context ends, even if the Pool hangs. A connection
-// that arrives later is closed. Only one dial is in flight at a time, so a hanging Pool doesn't
-// accumulate goroutines.
+// prompt returns a Dial that returns when its context ends, even if the Pool hangs. Only one dial is
+// in progress at a time, apart from those that shielded has left behind.
 func prompt(dial Dial) Dial {
 	turn := make(chan struct{}, 1)
-	dial = shielded(dial, "the Pool")
+	dial = shielded(dial, "the Pool", &behind{})
 	return func(ctx context.Context) (redis.Conn, error) {
 		began := time.Now()
 		select {
 		case turn <- struct{}{}:
+			defer func() { <-turn }()
+			return dial(ctx)
 		case <-ctx.Done():
-			return nil, tardy(ctx, began)
+			return nil, tardy(ctx, began, "")
 		}
-		var conn redis.Conn
-		var err error
-		done, gone := make(chan struct{}), make(chan struct{})
-		go func() {
-			conn, err = dial(ctx)
-			<-turn
-			select {
-			case done <- struct{}{}:
-			case <-gone:
-				if err == nil {
-					_ = conn.Close() // the caller has left
-				}
-			}
-		}()
-		select {
-		case <-done:
-			return conn, err
-		case <-ctx.Done():
-		}
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // the dial's error is more specific
-			select {
-			case <-done:
-				return conn, err
-			case <-time.After(lastWord / 2):
-			}
-		}
-		close(gone)
-		return nil, tardy(ctx, began)
 	}
-}
-
-// shielded returns a Dial that fails if the user's code in it panics or ends its goroutine. what
-// names that code in the error.
-func shielded(dial Dial, what string) Dial {
-	return func(ctx context.Context) (conn redis.Conn, err error) {
-		err = &absentError{errors.New(what + " called runtime.Goexit")}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			defer func() {
-				if v := recover(); v != nil {
-					err = &absentError{fmt.Errorf("%s panicked: %v", what, v)} // may end its goroutine, too
-				}
-			}()
-			conn, err = dial(ctx)
-		}()
-		<-done
-		return conn, err
-	}
-}
-
-// tardy returns the error of a dial that outlives its context.
-func tardy(ctx context.Context, began time.Time) error {
-	within := time.Since(began)
-	if end, ok := ctx.Deadline(); ok {
-		within = min(within, end.Sub(began))
-	}
-	err := ctx.Err()
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = os.ErrDeadlineExceeded
-	}
-	return &absentError{fmt.Errorf("no reply within %v: %w", within.Round(time.Millisecond), err)}
 }
 
 // A pooledConn belongs to a pool: it must not be closed while it is in use.

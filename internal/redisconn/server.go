@@ -26,6 +26,17 @@ type Server struct {
 	// authorities, the host of the address, and at least TLS 1.2. The defaults also replace unset
 	// fields.
 	TLS *tls.Config
+
+	credentials string // the name of the option Credentials; "" is unknown
+	behind      *behind
+}
+
+// Guarded returns the server with a limit for calls of Credentials, and of functions in TLS, that
+// hang: it counts those of all copies of the server. credentials is the name of the option
+// Credentials.
+func (s Server) Guarded(credentials string) Server {
+	s.credentials, s.behind = credentials, &behind{}
+	return s
 }
 
 // Credentials returns the current login. It's user code.
@@ -46,10 +57,19 @@ func FromURL(raw string) (Dial, error) {
 	return Server{Network: u.Network, Address: u.Addresses[0], DB: u.DB, Login: u.Login, Secure: u.Secure}.Dial, nil
 }
 
-// Dial makes a connection. It calls the user's code: Credentials, and functions in TLS.
+// Dial makes a connection. It calls the user's code: Credentials, and functions in TLS. Each may take
+// until ctx ends or, if it has no deadline, as long as the steps of the dial.
 func (s Server) Dial(ctx context.Context) (redis.Conn, error) {
-	return shielded(s.dial, "a function in the options")(ctx)
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, steps*s.timeout())
+		defer cancel()
+	}
+	return shielded(s.dial, "a function in the options", cmp.Or(s.behind, &behind{}))(ctx)
 }
+
+// steps are those of a dial: credentials, connect, login.
+const steps = 3
 
 func (s Server) dial(ctx context.Context) (redis.Conn, error) {
 	who, err := s.login(ctx)
@@ -86,7 +106,9 @@ func (s Server) login(ctx context.Context) (who Login, err error) {
 			err = fmt.Errorf("credentials: panic: %v", v)
 		}
 	}()
+	left := calling(ctx, cmp.Or(s.credentials, "Credentials"))
 	user, password, failed := s.Credentials(ctx)
+	left()
 	if failed != nil {
 		return Login{}, fmt.Errorf("credentials: %v", failed)
 	}

@@ -202,7 +202,7 @@ func TestTimeoutError(t *testing.T) {
 	t.Cleanup(func() { close(over); l.Close() })
 	_, err := l.One(t.Context(), redisconn.Command("PING"))
 	is.True(errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, redisconn.ErrUnknown))
-	is.True(strings.Contains(fmt.Sprint(err), "no reply within ")) // followed by the time that it took, or the timeout
+	is.True(strings.Contains(fmt.Sprint(err), "the pool's GetContext hasn't returned within ")) // followed by the time that it took, or the timeout
 }
 
 // Wait returns an error for each of several calls that were never sent.
@@ -233,8 +233,7 @@ func TestLongestTimeout(t *testing.T) {
 	redistest.Sure(l.One(t.Context(), redisconn.Command("ECHO", make([]byte, 1<<20))))(t)
 }
 
-// No caller waits for a dial that ignores its context. Only one dial runs at a time, and a
-// connection that comes too late is closed.
+// No caller waits for a dial that ignores its context. A connection that comes too late is closed.
 func TestDialThatHangs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -250,7 +249,6 @@ func TestDialThatHangs(t *testing.T) {
 		is.True(errors.Is(err, os.ErrDeadlineExceeded))
 	}
 	l.Close()
-	is.Equal(len(dials), 1)
 
 	log := logs.New(slog.New(slog.DiscardHandler))
 	s := redisconn.NewSubscriber(dial, log)
@@ -260,9 +258,11 @@ func TestDialThatHangs(t *testing.T) {
 		s.Remove(l)
 	}
 	s.Close()
-	is.True(len(dials) <= 2)
 	close(goOn)
-	<-closed
+	for len(dials) > 0 {
+		<-dials
+		<-closed
+	}
 }
 
 // If a Pool panics, ends its goroutine or returns nil, the dial fails. The program continues, and

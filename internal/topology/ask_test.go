@@ -1,6 +1,7 @@
 package topology_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"strings"
@@ -152,4 +153,36 @@ func TestSentinelThatIsWrong(t *testing.T) {
 	_, err := l.One(t.Context(), redisconn.Command("SET", "k", "v"))
 	is.True(err != nil)
 	is.NoErr(at(l, right))
+}
+
+// If the credentials of sentinels or of the master hang, the error names the function, and the master
+// is reached once it works again, even though no call has returned.
+func TestSentinelCredentialsHang(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"SentinelCredentials", "Credentials"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			master := redistest.Start(t)
+			var works atomic.Bool
+			over := make(chan struct{})
+			t.Cleanup(func() { close(over) })
+			login := func(context.Context) (user, password string, err error) {
+				if !works.Load() {
+					<-over
+				}
+				return "", "", nil
+			}
+			o := topology.Options{Credentials: login}
+			if what == "SentinelCredentials" {
+				o = topology.Options{SentinelCredentials: login}
+			}
+			l := line(t, open(t, urlOf(newFake(t, master, 1)), o))
+			redistest.Eventually(t, "the error names it", func() bool { // on a busy machine, only a later one may
+				_, err := l.One(t.Context(), redisconn.Command("PING"))
+				return err != nil && strings.Contains(err.Error(), "Options."+what+" hasn't returned within ")
+			})
+			works.Store(true)
+			redistest.Eventually(t, "the master is reached", func() bool { return at(l, master) == nil })
+		})
+	}
 }
