@@ -4,38 +4,36 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net"
-	"os"
 	"sync"
-	"time"
+	"sync/atomic"
 )
 
 // A link has all connections of a peer.
 type link struct {
-	dial func() (net.Conn, error)
+	dial func() (*end, error)
 
 	mu      sync.Mutex // protects the fields below
 	conns   map[*conn]bool
 	crashed bool
 	paused  bool
-	resumed chan struct{} // closed unless it's paused
-	losing  bool          // the reply to the next call that contains text
+	losing  bool // the reply to the next call that contains text
 	text    []byte
 }
 
 var errCrashed = errors.New("worqrtest: the peer has crashed")
 
-func (l *link) connect() (net.Conn, error) {
+func (l *link) connect() (*conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.crashed {
 		return nil, errCrashed
 	}
-	inner, err := l.dial()
+	e, err := l.dial()
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: inner, link: l, closed: make(chan struct{})}
+	c := &conn{end: e, link: l}
+	c.hold(l.paused)
 	l.conns[c] = true
 	return c, nil
 }
@@ -45,36 +43,29 @@ func (l *link) crash() {
 	l.crashed = true
 	var all []*conn
 	for c := range l.conns {
-		c.held = nil
 		all = append(all, c)
 	}
 	l.mu.Unlock()
 	for _, c := range all {
+		c.hold(true) // drops what the server hasn't read
 		_ = c.Close()
 	}
 }
 
-func (l *link) pause() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.paused {
-		l.paused, l.resumed = true, make(chan struct{})
-	}
-}
+func (l *link) pause() { l.setPaused(true) }
 
-func (l *link) resume() {
+func (l *link) resume() { l.setPaused(false) }
+
+func (l *link) setPaused(paused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.paused {
+	if l.paused == paused {
 		return
 	}
+	l.paused = paused
 	for c := range l.conns {
-		if len(c.held) > 0 {
-			c.deliverLocked()
-		}
+		c.hold(paused)
 	}
-	l.paused = false
-	close(l.resumed)
 }
 
 func (l *link) lose(text string) {
@@ -93,121 +84,39 @@ func (l *link) repair() {
 
 // A conn is a connection of a link.
 type conn struct {
-	net.Conn
+	*end
 	link   *link
-	closed chan struct{}
-	once   sync.Once
+	losing atomic.Bool // the next reply
+}
 
-	// Protected by link.mu.
-	held      []byte        // sent during a pause
-	delivered chan struct{} // closed when what was held before has been sent; nil if nothing was
-	losing    bool          // the next reply
-	until     time.Time     // the deadline of reading
-
-	// Owned by the reader.
-	arrived []byte
-	gone    error
+// hold holds back what is sent and received, or releases it.
+func (c *conn) hold(held bool) {
+	c.in.hold(held)
+	c.out.hold(held)
 }
 
 func (c *conn) Close() error {
-	c.once.Do(func() {
-		c.link.mu.Lock()
-		delete(c.link.conns, c)
-		c.link.mu.Unlock()
-		close(c.closed)
-	})
-	return c.Conn.Close()
+	c.link.mu.Lock()
+	delete(c.link.conns, c)
+	c.link.mu.Unlock()
+	return c.end.Close()
 }
 
 func (c *conn) Write(b []byte) (int, error) {
 	c.link.mu.Lock()
 	if c.link.losing && bytes.Contains(b, c.link.text) {
-		c.link.losing, c.losing = false, true
+		c.link.losing = false
+		c.losing.Store(true)
 	}
-	if c.link.paused { // as if a socket's buffer took it
-		c.held = append(c.held, b...)
-		c.link.mu.Unlock()
-		return len(b), nil
-	}
-	before := c.delivered
 	c.link.mu.Unlock()
-	if before != nil {
-		<-before
-	}
-	return c.Conn.Write(b)
-}
-
-// deliverLocked sends the held data, in the background: the server may be busy. Later data waits for it.
-func (c *conn) deliverLocked() {
-	held, before, done := c.held, c.delivered, make(chan struct{})
-	c.held, c.delivered = nil, done
-	go func() {
-		defer close(done)
-		if before != nil {
-			<-before
-		}
-		_, _ = c.Conn.Write(held) // if it fails, the reader gets an error
-	}()
+	return c.end.Write(b)
 }
 
 func (c *conn) Read(b []byte) (int, error) {
-	if len(c.arrived) == 0 && c.gone == nil {
-		n, err := c.Conn.Read(b)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return n, err
-		}
-		c.arrived, c.gone = append(c.arrived, b[:n]...), err
-	}
-	if err := c.await(); err != nil {
-		return 0, err
-	}
-	c.link.mu.Lock()
-	losing := c.losing
-	c.link.mu.Unlock()
-	if losing {
+	n, err := c.end.Read(b)
+	if n > 0 && c.losing.Load() {
 		_ = c.Close()
 		return 0, io.EOF
 	}
-	n := copy(b, c.arrived)
-	if c.arrived = c.arrived[n:]; n == 0 {
-		return 0, c.gone
-	}
-	return n, nil
-}
-
-// await waits until the pause has ended, or for the deadline.
-func (c *conn) await() error {
-	c.link.mu.Lock()
-	resumed, until := c.link.resumed, c.until
-	c.link.mu.Unlock()
-	var late <-chan time.Time
-	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
-		defer timer.Stop()
-		late = timer.C
-	}
-	select {
-	case <-resumed:
-		return nil
-	default:
-	}
-	select {
-	case <-resumed:
-		return nil
-	case <-c.closed:
-		return net.ErrClosed
-	case <-late:
-		return os.ErrDeadlineExceeded
-	}
-}
-
-func (c *conn) SetDeadline(at time.Time) error {
-	return errors.Join(c.SetReadDeadline(at), c.SetWriteDeadline(at))
-}
-
-func (c *conn) SetReadDeadline(at time.Time) error {
-	c.link.mu.Lock()
-	c.until = at
-	c.link.mu.Unlock()
-	return c.Conn.SetReadDeadline(at)
+	return n, err
 }

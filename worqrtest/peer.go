@@ -33,8 +33,7 @@ func (r *Redis) Peer(opts *worqr.Options) *Peer {
 		o.Logger = slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
 	o.Lease = cmp.Or(o.Lease, r.lease)
-	p := &Peer{t: r.t, redis: r, link: link{dial: r.dial, conns: map[*conn]bool{}, resumed: make(chan struct{})}}
-	close(p.link.resumed)
+	p := &Peer{t: r.t, redis: r, link: link{dial: r.dial, conns: map[*conn]bool{}}}
 	p.Peer = worqr.New(&redis.Pool{DialContext: over(p.link.connect)}, &o)
 	r.t.Cleanup(func() {
 		p.link.repair() // otherwise Close would have to wait for Redis

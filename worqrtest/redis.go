@@ -31,11 +31,15 @@ type Redis struct {
 
 	mu       sync.Mutex // protects the fields below
 	listener net.Listener
-	over     bool // the test has ended
+	over     bool      // the test has ended
+	expired  time.Time // up to when keys have expired
 }
 
 // epoch is when time begins in a bubble: worqr interprets earlier times differently.
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// expireEach is how precisely keys expire.
+const expireEach = 100 * time.Millisecond
 
 // Start starts a server for this test. In a bubble of testing/synctest, its clock is the bubble's,
 // which Start advances to 2030-01-01 UTC.
@@ -44,8 +48,12 @@ func Start(t testing.TB) *Redis {
 	if year := time.Now().UTC().Year(); year == 2000 { // only in a bubble
 		time.Sleep(time.Until(epoch))
 	}
-	r := &Redis{t: t, server: miniredis.NewMiniRedis()}
-	r.server.ClockTTL(true) // registrations of dead peers expire, as they do in Redis
+	r := &Redis{t: t, server: miniredis.NewMiniRedis(), expired: time.Now()}
+	if first, err := r.server.Dial(); err != nil { // starts it without a listener
+		t.Fatal(err)
+	} else {
+		_ = first.Close()
+	}
 	t.Cleanup(r.end)
 	return r
 }
@@ -75,7 +83,7 @@ func Virtual(t *testing.T, test func(t *testing.T, redis *Redis)) {
 func (r *Redis) Pool() *redis.Pool { return &redis.Pool{MaxIdle: 4, DialContext: over(r.dial)} }
 
 // over returns a function that makes connections of the driver.
-func over(dial func() (net.Conn, error)) func(context.Context) (redis.Conn, error) {
+func over[C net.Conn](dial func() (C, error)) func(context.Context) (redis.Conn, error) {
 	return func(context.Context) (redis.Conn, error) {
 		conn, err := dial()
 		if err != nil {
@@ -154,12 +162,26 @@ func (r *Redis) end() {
 	r.server.Close()
 }
 
-// dial connects to the server, unless the test has ended: that would start it again.
-func (r *Redis) dial() (net.Conn, error) {
+// dial connects to the server, unless the test has ended. Miniredis's own Dial has no buffer.
+func (r *Redis) dial() (*end, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
 		return nil, net.ErrClosed
 	}
-	return r.server.Dial()
+	client, server := newPair()
+	client.sends = r.expire
+	r.server.Server().ServeConn(server)
+	return client, nil
+}
+
+// expire lets keys expire, such as registrations of dead peers. Miniredis's ClockTTL would look at all
+// keys at each step of each script.
+func (r *Redis) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d := time.Since(r.expired); d >= expireEach {
+		r.expired = r.expired.Add(d)
+		r.server.FastForward(d)
+	}
 }
