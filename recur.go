@@ -61,8 +61,8 @@ const longestRecurring = MaxKeySize - 24
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
 // gone. A peer that calls Every again replaces its own; a nil schedule withdraws it. When the last
-// peer with a schedule withdraws it or stops, the job stops recurring within 2 to 10 s, depending
-// on the lease, and a peer logs it. See docs/scheduling.md.
+// peer with a schedule withdraws it or stops, the job stops recurring within 10 s, or
+// Options.Lease if that's longer, and a peer logs it. See docs/scheduling.md.
 //
 // It fails with ErrInvalid if the schedule has no next time, or times less than a second apart, and
 // with ErrTooLarge beyond MaxEveryPayload.

@@ -39,12 +39,15 @@ func digest(print string, times []int64) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// sampled is how many of their next times soonAlike compares.
+const sampled = 64
+
 // soonAlike returns the next times of a spec, and whether they equal a job's.
 func soonAlike(was *job, now *Spec) (soon []int64, same bool) {
 	at := time.Now()
 	far := at.AddDate(100, 0, 0)
-	before, err := was.spec.Times(at, far)
-	soon, failed := now.Times(at, far)
+	before, err := was.spec.Times(at, far, sampled)
+	soon, failed := now.Times(at, far, sampled)
 	return soon, (err == nil) == (failed == nil) && slices.Equal(before, soon)
 }
 

@@ -16,7 +16,7 @@ const (
 )
 
 const (
-	longestBeat    = time.Second     // even if the lease is longer
+	longestBeat    = 6 * time.Minute // even if the lease is longer
 	shortestPeriod = 2 * time.Second // even if the lease is shorter
 	perCall        = 50              // schedules in a call
 	perBeat        = 50              // at least
@@ -28,7 +28,7 @@ const (
 type Config struct {
 	Calls store.Runner
 	Log   *logs.Log
-	Beat  time.Duration
+	Beat  time.Duration                             // of the worker, a third of its lease; New turns it into that of the schedules
 	Home  func(store.Keys) string                   // the node of a queue
 	List  func(ctx context.Context, q store.Target) // puts a queue on the list of queues
 }
@@ -87,9 +87,8 @@ type Locator struct {
 }
 
 func New(c Config) *Schedules {
-	if c.Beat <= 0 || c.Beat > longestBeat {
-		c.Beat = longestBeat
-	}
+	// A schedule is valid for 10 s, or for the lease, if that's longer.
+	c.Beat = min(c.Beat, max(time.Second, c.Beat*3/period), longestBeat)
 	return &Schedules{
 		Config: c, period: max(period*c.Beat, shortestPeriod),
 		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more lines about schedules were suppressed", Each: linesPerSecond, All: linesPerSecond},
@@ -100,7 +99,7 @@ func New(c Config) *Schedules {
 
 // Set makes the peer assert a spec under an entry of a queue, and replaces the previous spec.
 func (s *Schedules) Set(queue, entry string, spec Spec, at Locator) error {
-	if _, err := spec.Times(time.Now(), time.Time{}); err != nil {
+	if _, err := spec.Times(time.Now(), time.Time{}, fewest); err != nil {
 		return err
 	}
 	print := spec.Print()

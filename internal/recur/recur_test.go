@@ -84,3 +84,23 @@ func TestSetReplaces(t *testing.T) {
 	is.True(s.Unset("q", "k:x"))
 	is.True(!s.Unset("q", "k:x"))
 }
+
+// A schedule is valid for 10 s, or for the lease if that's longer. Redis always knows the times of two
+// such periods.
+func TestPeriod(t *testing.T) {
+	is := redistest.Parallel(t)
+	for _, c := range []struct{ lease, period time.Duration }{
+		{time.Second / 2, 2 * time.Second},
+		{time.Second, 10 * time.Second / 3},
+		{3 * time.Second, 10 * time.Second},
+		{10 * time.Second, 10 * time.Second},
+		{time.Minute, time.Minute},
+		{time.Hour, time.Hour},
+		{24 * time.Hour, time.Hour},
+	} {
+		s := New(Config{Beat: c.lease / 3})
+		is.Equal(s.period.Round(time.Millisecond), c.period.Round(time.Millisecond))
+		is.True(s.ahead() >= 2*s.period)
+		is.True(s.ahead() <= 2*time.Hour)
+	}
+}

@@ -52,9 +52,11 @@ func (s *Spec) next(after time.Time) (at time.Time, err error) {
 	return at, nil
 }
 
-// Times returns the next times, in ms: those up to until, but at least fewest and at most most.
-func (s *Spec) Times(after, until time.Time) (all []int64, err error) {
-	const fewest, most = 4, 64
+// fewest is how many times Times returns, at least.
+const fewest = 4
+
+// Times returns the next times, in ms: those up to until, but at most most.
+func (s *Spec) Times(after, until time.Time, most int) (all []int64, err error) {
 	for len(all) < most && (len(all) < fewest || !after.After(until)) {
 		at, err := s.next(after)
 		switch {

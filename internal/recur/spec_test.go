@@ -53,10 +53,10 @@ func TestTimes(t *testing.T) {
 		}
 		return all
 	}
-	spring, err := s.Times(time.Date(2026, 3, 28, 0, 0, 0, 0, time.UTC), time.Time{})
+	spring, err := s.Times(time.Date(2026, 3, 28, 0, 0, 0, 0, time.UTC), time.Time{}, 64)
 	is.NoErr(err)
 	is.Equal(spring, at("2026-03-28T02:30:00+01:00", "2026-03-29T03:30:00+02:00", "2026-03-30T02:30:00+02:00", "2026-03-31T02:30:00+02:00"))
-	autumn, err := s.Times(time.Date(2026, 10, 24, 20, 0, 0, 0, time.UTC), time.Time{})
+	autumn, err := s.Times(time.Date(2026, 10, 24, 20, 0, 0, 0, time.UTC), time.Time{}, 64)
 	is.NoErr(err)
 	is.Equal(autumn, at("2026-10-25T02:30:00+01:00", "2026-10-26T02:30:00+01:00", "2026-10-27T02:30:00+01:00", "2026-10-28T02:30:00+01:00"))
 
@@ -65,7 +65,7 @@ func TestTimes(t *testing.T) {
 		each, cover time.Duration
 		want        int
 	}{{time.Hour, 0, 4}, {time.Second, time.Minute, 61}, {time.Second, time.Hour, 64}} {
-		all, err := (&Spec{Schedule: every(c.each)}).Times(now, now.Add(c.cover))
+		all, err := (&Spec{Schedule: every(c.each)}).Times(now, now.Add(c.cover), 64)
 		is.NoErr(err)
 		is.Equal(len(all), c.want)
 		is.Equal(all[0], now.Add(c.each).UnixMilli())
@@ -76,7 +76,7 @@ func TestTimes(t *testing.T) {
 		}
 		return time.Time{}
 	})}
-	all, err := twice.Times(now, now)
+	all, err := twice.Times(now, now, 64)
 	is.NoErr(err)
 	is.Equal(len(all), 2)
 	is.Equal(all[0], now.Add(time.Hour+time.Millisecond).UnixMilli()) // never too early
@@ -89,10 +89,10 @@ func TestTimes(t *testing.T) {
 		"stands":   {func(t time.Time) time.Time { return t }, ErrStands},
 		"too fast": {func(t time.Time) time.Time { return t.Add(time.Second - 1) }, ErrTooFast},
 	} {
-		if _, err := (&Spec{Schedule: c.next}).Times(now, now); !errors.Is(err, c.want) {
+		if _, err := (&Spec{Schedule: c.next}).Times(now, now, 64); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
-	_, err = (&Spec{Schedule: next(func(time.Time) time.Time { panic("no") })}).Times(now, now)
+	_, err = (&Spec{Schedule: next(func(time.Time) time.Time { panic("no") })}).Times(now, now, 64)
 	is.Equal(err.Error(), "the method Next panicked: no")
 }

@@ -51,10 +51,13 @@ func begin(spec Spec, after, until time.Time) *timing {
 	t := &timing{done: make(chan struct{}), err: &nextError{kind: errGoexit}}
 	go func() {
 		defer close(t.done)
-		t.times, t.err = spec.Times(after, until)
+		t.times, t.err = spec.Times(after, until, int(until.Sub(after)/Shortest)+fewest)
 	}()
 	return t
 }
+
+// ahead is how far the times reach that Redis gets. It wants more when half of that is over.
+func (s *Schedules) ahead() time.Duration { return max(min(6*s.period, time.Minute), 2*s.period) }
 
 // times returns the next times of each job, or none if they aren't known. All are computed
 // concurrently. It waits only for computations that have just begun, so a schedule that hangs
@@ -66,7 +69,7 @@ func (s *Schedules) times(ctx context.Context, wants []want) [][]int64 {
 	fresh := make([]bool, len(wants))
 	for i, w := range wants {
 		if w.timing == nil {
-			w.timing, fresh[i] = begin(s.specOf(w.job), w.after, w.after.Add(6*s.period)), true
+			w.timing, fresh[i] = begin(s.specOf(w.job), w.after, w.after.Add(s.ahead())), true
 		}
 	}
 	patience, over := time.NewTimer(maxNext), false
