@@ -1,7 +1,11 @@
 package worqrtest
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -36,4 +40,39 @@ func TestPausedSubscriber(t *testing.T) {
 		}
 		watcher.Resume()
 	})
+}
+
+// A connection keeps what is sent until it's read, and its deadlines work like those of a socket.
+func TestPipe(t *testing.T) {
+	t.Parallel()
+	client, server := newPair()
+	text := make([]byte, 1<<20)
+	if n, err := client.Write(text); n != len(text) || err != nil { // nobody reads yet
+		t.Errorf("Write: %d, %v", n, err)
+	}
+	if n, err := io.ReadFull(server, text); n != len(text) || err != nil {
+		t.Errorf("Read: %d, %v", n, err)
+	}
+	must(t, client.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+	if _, err := client.Read(text); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Read at the deadline: %v", err)
+	}
+	must(t, client.SetReadDeadline(time.Time{}))
+	read := make(chan error)
+	go func() {
+		_, err := client.Read(text)
+		read <- err
+	}()
+	_, err := client.Write([]byte("last"))
+	must(t, err)
+	must(t, client.Close())
+	if err := <-read; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Read of the closed end: %v", err)
+	}
+	if all, err := io.ReadAll(server); string(all) != "last" || err != nil {
+		t.Errorf("Read of the other end: %q, %v", all, err)
+	}
+	if _, err := server.Write(text); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("Write to a closed end: %v", err)
+	}
 }

@@ -1,10 +1,14 @@
 package worqrtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,10 +67,61 @@ func TestNight(t *testing.T) {
 	}
 }
 
+// A day with ten recurring jobs takes a second or two: an idle peer sends little.
+func TestDay(t *testing.T) {
+	began := time.Now()
+	Virtual(t, func(t *testing.T, redis *Redis) {
+		recurs(t, redis, 24*time.Hour, time.Hour, 2*time.Hour, 3*time.Hour, 4*time.Hour, 5*time.Hour, 6*time.Hour, 8*time.Hour, 12*time.Hour, 24*time.Hour, 48*time.Hour)
+		if n := redis.Miniredis().CommandCount(); n > 500_000 { // each second one script for each queue would be millions
+			t.Errorf("%d commands", n)
+		}
+	})
+	if took := time.Since(began); took > 3*time.Minute { // for a busy machine and the race detector
+		t.Errorf("took %v", took)
+	}
+}
+
+// A job that is more frequent than peers renew its schedule runs each time.
+func TestFrequent(t *testing.T) {
+	t.Parallel()
+	Virtual(t, func(t *testing.T, redis *Redis) { recurs(t, redis, 15*time.Minute, 5*time.Second) })
+}
+
+// recurs runs jobs for a while, and checks that each runs at its times.
+func recurs(t *testing.T, redis *Redis, while time.Duration, jobs ...time.Duration) {
+	var mu sync.Mutex
+	ran, want, from, queues := map[string]int{}, map[string]int{}, time.Now(), []*worqr.Queue{}
+	peer := redis.Peer(nil)
+	for i, every := range jobs {
+		q, key := peer.Queue(fmt.Sprint(i)), every.String()
+		queues = append(queues, q)
+		q.Handle(func(_ context.Context, task *worqr.Task) error {
+			mu.Lock()
+			defer mu.Unlock()
+			ran[task.Key]++
+			if late := time.Since(task.DueAt); late < 0 || late > time.Second || task.DueAt.Truncate(every) != task.DueAt {
+				t.Errorf("the one of %v, every %v, ran %v late", task.DueAt, every, late)
+			}
+			return nil
+		}, nil)
+		must(t, q.Every(key, worqr.Interval(every), nil, nil))
+		for at := worqr.Interval(every).Next(from); !at.After(from.Add(while)); at = worqr.Interval(every).Next(at) {
+			want[key]++
+		}
+	}
+	stop := peer.Serve()
+	time.Sleep(while + time.Second)
+	WaitIdle(t, queues...)
+	stop()
+	if !maps.Equal(ran, want) {
+		t.Errorf("ran %v, want %v", ran, want)
+	}
+}
+
 // The lease of a peer that crashes expires in virtual time, too, and its task starts elsewhere.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	for name, lease := range map[string]time.Duration{"default": 3 * time.Second, "long": 10 * time.Minute} {
+	for name, lease := range map[string]time.Duration{"default": 0, "short": 3 * time.Second, "long": 10 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			Virtual(t, func(t *testing.T, redis *Redis) {
@@ -88,7 +143,7 @@ func TestCrash(t *testing.T) {
 				if next := <-starts; next == first {
 					t.Errorf("%s has crashed, but got its task again", first)
 				}
-				if after := time.Since(began); after > 2*lease {
+				if after := time.Since(began); after > 2*cmp.Or(lease, time.Hour) {
 					t.Errorf("its task started elsewhere after %v", after)
 				}
 			})

@@ -65,6 +65,33 @@ func (f *failing) Fatal(args ...any) {
 	runtime.Goexit()
 }
 
+func (f *failing) Fatalf(format string, args ...any) { f.Fatal(fmt.Sprintf(format, args...)) }
+
+// A test that waits in vain fails after a minute.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	for want, wait := range map[string]func(f *failing, redis *Redis){
+		`"q" isn't idle after 1m0s`: func(f *failing, redis *Redis) {
+			q := redis.Peer(nil).Queue("q") // nobody serves it
+			must(f, q.Enqueue(f.Context(), []byte("x")))
+			WaitIdle(f, q)
+		},
+		"the handler hasn't ended after 1m0s": func(f *failing, _ *Redis) {
+			Run(f, func(ctx context.Context, _ *worqr.Task) error { <-ctx.Done(); return nil }, nil, nil)
+		},
+	} {
+		Virtual(t, func(t *testing.T, redis *Redis) {
+			f, began := &failing{TB: t}, time.Now()
+			var test sync.WaitGroup
+			test.Go(func() { wait(f, redis) })
+			test.Wait()
+			if took := time.Since(began); f.text != want || took < time.Minute || took > 2*time.Minute {
+				t.Errorf("it fails with %q after %v", f.text, took)
+			}
+		})
+	}
+}
+
 // A nil handler is a mistake in the test, not a panic of the handler.
 func TestRunNil(t *testing.T) {
 	t.Parallel()
