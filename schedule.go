@@ -53,7 +53,7 @@ func (q *Queue) Put(ctx context.Context, key string, payload []byte, opts *PutOp
 	if opts != nil {
 		o = *opts
 	}
-	began := q.peer.trace.Enqueues()
+	began := time.Now()
 	fresh, err := q.put(ctx, key, payload, o)
 	if err = q.wrap("put", err); fresh || err != nil {
 		err = q.enqueued(began, worqrtrace.Queue{Key: key, DueAt: o.At, Headers: o.Headers}, err, payload)
@@ -127,7 +127,7 @@ func millis(t time.Time) (int64, error) {
 // EnqueueAt is Put under a new key, which it returns. Repeating it schedules the task twice.
 func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (key string, err error) {
 	key = store.NewID()
-	began := q.peer.trace.Enqueues()
+	began := time.Now()
 	_, err = q.put(ctx, key, payload, PutOptions{At: at})
 	if err = q.enqueued(began, worqrtrace.Queue{Key: key, DueAt: at}, q.wrap("enqueue at a time", err), payload); err != nil {
 		return "", err
@@ -270,7 +270,7 @@ func (q *Queue) prepared(payload []byte, props *Properties, at time.Time) (card 
 
 // addTraced adds a task, and reports it to the Trace if it was added now.
 func (q *Queue) addTraced(ctx context.Context, verb string, at time.Time, payload []byte, props *Properties) (string, error) {
-	began := q.peer.trace.Enqueues()
+	began := time.Now()
 	key, fresh, err := q.add(ctx, at, payload, props)
 	if err = q.wrap(verb, err); fresh || err != nil {
 		t := worqrtrace.Queue{Key: key, DueAt: at}
@@ -314,9 +314,9 @@ type TaskSpec struct {
 // AddMany adds the tasks in order, all or none, and returns their keys. More than 2,000
 // tasks, or 1 MiB in total, fail with ErrTooLarge; a single task may be larger. None may have Once.
 func (q *Queue) AddMany(ctx context.Context, tasks []TaskSpec) (all []string, err error) {
-	began := q.peer.trace.Enqueues()
+	began := time.Now()
 	all, err = q.addMany(ctx, tasks)
-	if err = q.wrap("add many", err); began.IsZero() {
+	if err = q.wrap("add many", err); !q.peer.trace.Enqueues {
 		return all, err
 	}
 	payloads := make([][]byte, len(tasks))

@@ -250,7 +250,7 @@ const (
 // Options.MaxPayload. Repeating it after ErrUnknownOutcome may add the tasks twice; EnqueueOnce
 // doesn't.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
-	began, err := q.peer.trace.Enqueues(), q.checkPayloads(payloads)
+	began, err := time.Now(), q.checkPayloads(payloads)
 	if err == nil {
 		if err = q.peer.producer.Enqueue(ctx, q.next().target(), payloads); err == nil {
 			q.tell(ctx)
@@ -268,7 +268,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	case len(nonce) > MaxKeySize:
 		return false, q.wrap("enqueue once", tooLarge("the nonce has %d bytes; the limit is %d", len(nonce), MaxKeySize))
 	}
-	part, began := q, q.peer.trace.Enqueues()
+	part, began := q, time.Now()
 	if err = q.checkPayloads(payloads); err == nil {
 		part, err = q.of(ctx, []byte(nonce))
 	}
@@ -284,7 +284,7 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 // EnqueueUnique adds the payload at the back. It fails with ErrDuplicate while a task it added with
 // the same payload waits or runs. A task requeued from the failed queue doesn't count.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
-	began, err := q.peer.trace.Enqueues(), q.checkPayloads([][]byte{payload})
+	began, err := time.Now(), q.checkPayloads([][]byte{payload})
 	part := q
 	if err == nil {
 		part, err = q.of(ctx, payload)
@@ -334,7 +334,7 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	if len(payload) > MaxPayloadSize {
 		return nil, q.wrap("cancel", tooLarge("the payload has %d bytes; the limit is %d", len(payload), MaxPayloadSize))
 	}
-	began := q.peer.trace.Cancels()
+	began := time.Now()
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
 	report := &CancelReport{queue: q}
 	var mu sync.Mutex // protects report
@@ -359,7 +359,7 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 
 // CancelKey is Cancel for the tasks waiting and running under the key.
 func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error) {
-	began := q.peer.trace.Cancels()
+	began := time.Now()
 	part, err := q.keyed(ctx, key)
 	if err != nil {
 		return nil, q.wrap("cancel", err)

@@ -184,7 +184,7 @@ type Peer struct {
 	bad   error // why the peer can't be used
 	space store.Space
 	log   *logs.Log
-	trace *tracing.Caller // nil without Options.Trace
+	trace *tracing.Caller
 
 	lines    *store.Lines
 	calls    store.Runner // over lines, for producers' calls
@@ -273,19 +273,18 @@ func newPeer(servers *store.Servers, lanes int, opts *Options) *Peer {
 	p.log = logs.New(p.opts.Logger)
 	p.trace = tracing.New(p.opts.Trace, p.log)
 	p.lines = store.NewLines(servers, lanes, p.log, p.opts.CallTimeout, p.opts.beat())
-	p.trace.Listen(p.log)
 	p.calls = p.lines.Calls
 	p.reads = store.Reads(p.calls, 0)
 	p.producer = store.NewProducer(p.lines, p.space, p.log)
 	p.engine = engine.New(engine.Config{
 		Log: p.log, Capacity: p.capacity, Failures: engine.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
 		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
-		LostWrites: p.inboxes.Lost, Trace: p.trace.OfEngine(),
+		LostWrites: p.inboxes.Lost, Trace: p.trace,
 	})
 	p.recurring = recur.New(recur.Config{Calls: p.calls, Log: p.log, Beat: p.opts.beat(), Home: p.lines.Calls.Home, List: p.producer.List})
 	p.fleet = fleet.New(fleet.Config{
 		Lines: p.lines, Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version, Protocol: store.Ours,
-		Describe: describe, CameBack: p.cameBack, Trace: p.trace.OfFleet(wrapOn), Over: p.recurring.Over,
+		Describe: describe, CameBack: p.cameBack, Trace: p.trace, Over: p.recurring.Over,
 	})
 	servers.OnChange(p.fleet.Changed)
 	p.ends = await.New(await.Config{Listen: p.lines.AwaitEnd, Timeout: p.opts.CallTimeout,

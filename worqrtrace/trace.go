@@ -16,9 +16,9 @@ import (
 //
 // One goroutine makes all calls, in order, after the fact, so the functions need no locks among
 // themselves, and may call any method of the peer. A slow one delays only the calls behind it. Up
-// to 50,000 calls wait, with up to 32 MiB of headers, keys and errors. The rest are dropped, and
-// Missed says how many. A call that panics or ends its goroutine is lost; the first panic is
-// logged. Stopping the worker and closing the peer wait up to a second for the calls.
+// to 20,000 calls wait. The rest are dropped, and Missed says how many. A call that panics or ends
+// its goroutine is lost; the first panic is logged. Stopping the worker and closing the peer wait
+// up to a second for the calls.
 //
 // To put something into a handler's context, wrap the handler instead.
 type Trace struct {

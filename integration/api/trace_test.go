@@ -543,12 +543,12 @@ func TestTraceBlocks(t *testing.T) {
 	r.mu.Lock()
 	before := len(r.calls)
 	r.mu.Unlock()
-	enqueue(t, q, numbers("", 30_000)...) // with two calls each
+	enqueue(t, q, numbers("", 15_000)...) // with two calls each
 	go func() {
 		for range got {
 		}
 	}()
-	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 30_000 })
+	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 15_000 })
 	stop()
 	is.Equal(p.Stats().TimesEvicted, int64(0))
 	is.Equal(len(r.of("ended")), 0)
@@ -556,7 +556,7 @@ func TestTraceBlocks(t *testing.T) {
 	missed := r.await(t, "missed", 1)[0].queue.Tasks
 	close(got)
 	r.mu.Lock()
-	is.Equal(slices.IndexFunc(r.calls, func(c traced) bool { return c.name == "missed" })-before, 50_000)
+	is.Equal(slices.IndexFunc(r.calls, func(c traced) bool { return c.name == "missed" })-before, 20_000)
 	r.mu.Unlock()
 	is.True(missed >= 10_000) // including the calls for the end of the worker
 	eventually(t, "it is logged", func() bool { return len(log.Lines("Trace functions are too slow; calls were dropped")) == 1 })

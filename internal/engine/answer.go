@@ -9,6 +9,7 @@ import (
 
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // apply handles the answer to a round. It returns false if the session has ended in the
@@ -17,9 +18,7 @@ func (s *Session) apply(e *exchange, a *store.Answer) bool {
 	if a.Dropped > 0 {
 		s.queue.counts.Dropped.Add(int64(a.Dropped))
 		s.dropped.Add(a.Dropped, e.Keep)
-		if tell := s.engine.Trace.Dropped; tell != nil {
-			tell(s.queue.name, s.member.Worker, a.Dropped)
-		}
+		s.engine.Trace.FailedDropped(worqrtrace.Queue{At: time.Now(), Queue: s.queue.name, WorkerID: s.member.Worker, Tasks: a.Dropped})
 	}
 	begun := make([]*Attempt, len(a.Started))
 	for i, start := range a.Started {
@@ -195,9 +194,9 @@ func (s *Session) failedUnstartedLocked(tasks int, kind store.Kind) {
 		return
 	}
 	s.queue.counts.Failed.Add(int64(tasks))
-	if tell := s.engine.Trace.Failed; tell != nil {
-		tell(s.queue.name, s.member.Worker, s.part.Keys.IsFailed(), kind, tasks)
-	}
+	s.engine.Trace.Failed(worqrtrace.Queue{
+		At: time.Now(), Queue: s.queue.name, WorkerID: s.member.Worker, OnFailed: s.part.Keys.IsFailed(), Kind: kind, Tasks: tasks,
+	})
 }
 
 // logUnstarted logs how many tasks failed without being started. Expired tasks don't indicate a fault,

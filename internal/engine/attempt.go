@@ -67,7 +67,7 @@ func newAttempt(s *Session, id string, start store.Start) *Attempt {
 	}
 	t.byKey = start.ByKey
 	t.ctx, t.cancel = context.WithCancelCause(s.base)
-	if s.engine.stories {
+	if s.engine.Trace.Tasks {
 		t.story = &story{taken: time.Now(), headers: maps.Clone(t.Card.Headers)}
 	}
 	return t

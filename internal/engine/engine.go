@@ -61,6 +61,7 @@ import (
 
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/tracing"
 )
 
 type Config struct {
@@ -75,7 +76,7 @@ type Config struct {
 	// LostWrites, if not nil, is called without a lock when it's evident that Redis has lost writes
 	// of a queue.
 	LostWrites func(queue, sign string)
-	Trace      Trace
+	Trace      *tracing.Caller
 }
 
 // An Engine has what the served queues of one peer share.
@@ -84,7 +85,6 @@ type Engine struct {
 
 	Config
 	failures *failures
-	stories  bool // attempts are traced
 
 	link       link        // the distance to Redis, as measured by rounds
 	risk       atomic.Bool // the peer holds a task that would fail after one more crash
@@ -99,7 +99,6 @@ type Engine struct {
 func New(c Config) *Engine {
 	return &Engine{
 		Config: c, failures: newFailures(c.Log, c.Failures), losses: newRollback(c.Log, c.Lease), counts: map[string]*Counts{},
-		stories: c.Trace.Started != nil || c.Trace.Ended != nil,
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/tracing"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
@@ -39,6 +40,7 @@ func queueAt(t testing.TB, dial redisconn.Dial) *whole {
 	lines := store.NewLines(store.Single(dial), store.Lanes, l, 0, 0)
 	e := New(Config{
 		Log: l, Capacity: capacity.New(0), Lease: LeaseOf(time.Hour), CallTimeout: 5 * time.Second, MaxResult: 1 << 20, StuckChanged: func() {},
+		Trace: tracing.New(nil, l),
 	})
 	q := e.Queue("q", "q", Options{MaxCrashes: 3, Keep: 1000})
 	t.Cleanup(func() {

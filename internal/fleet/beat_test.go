@@ -19,6 +19,7 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/tracing"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
@@ -39,9 +40,10 @@ func newFleetIn(t *testing.T, place *store.Servers, prefix string, lease time.Du
 	log := logs.New(slog.New(slog.DiscardHandler))
 	lines := store.NewLines(place, store.Lanes, log, store.DefaultTimeout, engine.LeaseOf(lease).Beat)
 	t.Cleanup(lines.Close)
-	e := engine.New(engine.Config{Log: log, Capacity: capacity.New(0), Lease: engine.LeaseOf(lease), CallTimeout: 5 * time.Second, StuckChanged: func() {}, LostWrites: lost})
+	trace := tracing.New(nil, log)
+	e := engine.New(engine.Config{Log: log, Trace: trace, Capacity: capacity.New(0), Lease: engine.LeaseOf(lease), CallTimeout: 5 * time.Second, StuckChanged: func() {}, LostWrites: lost})
 	f := New(Config{
-		Lines: lines, Space: store.SpaceAt(place, prefix), Log: log, Engine: e, Lease: lease,
+		Lines: lines, Space: store.SpaceAt(place, prefix), Log: log, Trace: trace, Engine: e, Lease: lease,
 		Describe: func(_, _ string, err error) error { return err }, CameBack: func() {},
 	})
 	return f, queueOf(f, "q")

@@ -12,6 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // Fail evicts a worker, alive or not, and returns the number of returned tasks.
@@ -27,8 +28,8 @@ func (f *Fleet) Fail(ctx context.Context, worker string) (returned int, err erro
 		return err
 	})
 	f.counts.Returned.Add(int64(returned))
-	if o := dead[worker]; o != nil && f.Trace.Failed != nil {
-		f.Trace.Failed(store.Worker{ID: worker}, publics(o.queues), o.tasks)
+	if o := dead[worker]; o != nil {
+		f.evictedOther(store.Worker{ID: worker}, o)
 	}
 	return returned, joined(append(errs, f.partly(f.dismiss(ctx, []string{worker}))))
 }
@@ -176,8 +177,8 @@ func (f *Fleet) report(what string, dead evictions, were map[string]store.Worker
 	for _, id := range slices.Sorted(maps.Keys(dead)) {
 		o, attrs := dead[id], []any{"worker", id}
 		w, there := were[id]
-		if w.ID = id; what == saysEvicted && f.Trace.Failed != nil {
-			f.Trace.Failed(w, publics(o.queues), o.tasks)
+		if w.ID = id; what == saysEvicted {
+			f.evictedOther(w, o)
 		}
 		if there {
 			attrs = append(attrs, "name", w.Name, "host", w.Host, "pid", w.PID)
@@ -358,9 +359,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 	f.counts.Evicted.Add(1)
 	queues := slices.Collect(maps.Keys(members))
 	f.Log.Warn("worqr: this worker was evicted; coming back under a new id", "worker", old, "new", id, "name", f.Name, "queues", wholes(queues))
-	if f.Trace.Evicted != nil {
-		f.Trace.Evicted(old, id, f.Name, publics(queues))
-	}
+	f.Trace.Evicted(worqrtrace.Worker{At: time.Now(), WorkerID: old, NewID: id, Name: f.Name, Queues: publics(queues)})
 	for _, m := range members {
 		w.forsake(m, engine.ErrEvicted)
 	}

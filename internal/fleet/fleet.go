@@ -29,6 +29,7 @@ import (
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/tracing"
 )
 
 // Errors that the root package exports under the same names.
@@ -55,7 +56,7 @@ type Config struct {
 	CameBack func()
 	// Over, if not nil, is called when no peer asserts a queue's schedule anymore.
 	Over  func(store.Target)
-	Trace Trace
+	Trace *tracing.Caller
 }
 
 // A Fleet is a peer's view of the fleet.

@@ -346,7 +346,7 @@ func (w *worker) joined(q *Queue, id string, s stay) error {
 	w.members[q.ID], w.wanted[q.ID] = m, q
 	m.circle = w.circles[store.Somewhere]          // until its node is known
 	w.compare = time.Now().Add(w.fleet.lease.Beat) // joins come in groups
-	w.fleet.Trace.joined(q, id)
+	w.fleet.Trace.Joined(traced(q.ID, id))
 	w.mu.Unlock()
 	if q.Handled {
 		m.Wake()

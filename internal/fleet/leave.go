@@ -125,7 +125,7 @@ func (w *worker) part(ctx context.Context, queue string) error {
 		return engine.ErrNotWorking
 	}
 	err := m.Leave(ctx)
-	w.fleet.Trace.left(m, err)
+	w.fleet.left(m, err)
 	s := m.stay()
 	w.mu.Lock()
 	if w.members[queue] == m {

@@ -3,19 +3,11 @@ package fleet
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/worqrtrace"
 )
-
-// A Trace receives what happens to workers. Its functions may be nil. They may be called under a
-// lock, so they only put the event aside.
-type Trace struct {
-	Joined   func(q Half, worker string)
-	Left     func(q Half, worker string, err error) // follows each Joined, unless Evicted follows it
-	Evicted  func(old, id, name string, queues []string)
-	Failed   func(w store.Worker, queues []string, tasks int) // this peer evicted another worker
-	Returned func(q Half, worker string, tasks int)           // this peer returned tasks of such workers
-}
 
 // A Half is a queue, by the name that users know, or its failed queue.
 type Half struct {
@@ -51,20 +43,29 @@ func distinct(ids []string, called func(Half) string) []string {
 	return slices.Compact(all)
 }
 
-func (t *Trace) joined(q *Queue, worker string) {
-	if t.Joined != nil {
-		t.Joined(half(q.ID), worker)
-	}
+// traced begins what a Trace gets about a queue and a worker.
+func traced(id, worker string) worqrtrace.Queue {
+	h := half(id)
+	return worqrtrace.Queue{At: time.Now(), Queue: h.Queue, OnFailed: h.Failed, WorkerID: worker}
 }
 
-func (t *Trace) left(m *member, err error) {
-	if t.Left != nil {
-		t.Left(half(m.queue.ID), m.id, err)
-	}
+func (f *Fleet) left(m *member, err error) {
+	t := traced(m.queue.ID, m.id)
+	t.Err = f.Describe("leave", m.queue.Name, err)
+	f.Trace.Left(t)
 }
 
 func (f *Fleet) returned(id string, tasks int) {
-	if f.Trace.Returned != nil && tasks > 0 {
-		f.Trace.Returned(half(id), f.ID(), tasks)
+	if tasks > 0 {
+		t := traced(id, f.ID())
+		t.Tasks = tasks
+		f.Trace.TasksReturned(t)
 	}
+}
+
+// evictedOther reports that this peer has evicted another worker.
+func (f *Fleet) evictedOther(w store.Worker, o *eviction) {
+	f.Trace.WorkerFailed(worqrtrace.Worker{
+		At: time.Now(), WorkerID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Queues: publics(o.queues), Tasks: o.tasks,
+	})
 }

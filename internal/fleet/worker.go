@@ -139,7 +139,7 @@ func (w *worker) leave(ctx context.Context) error {
 	for i, m := range members {
 		leaving.Go(func() {
 			err := m.Leave(ctx)
-			w.fleet.Trace.left(m, err)
+			w.fleet.left(m, err)
 			switch {
 			case errors.Is(err, store.ErrEvicted):
 				return
