@@ -89,7 +89,7 @@ func confirmed(do actionFunc) actionFunc {
 
 // notes describe what an action did, if that's worth showing.
 var notes = map[Verb]string{
-	Check: "The check has begun. Its findings appear here once it's done.", Enqueue: "The task is in the queue.",
+	Check: "The check begins now, or after a pause if one has just ended. Its findings appear here once it's done.", Enqueue: "The task is in the queue.",
 	Pause: "The queue is paused: no more tasks start. Running tasks continue.", Resume: "The queue is no longer paused.",
 	Drain: "The queue is paused. It’s drained once nothing runs anymore.", RunNow: "An extra run starts now, or once the current one ends. The schedule doesn't change.",
 	Return: "The worker is evicted, and %s returned to the front.",
@@ -150,10 +150,12 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, http.StatusBadGateway, "The action failed, possibly partway through: "+err.Error())
 		return
 	}
-	d.recur.forget()
-	d.finds.forget()
-	d.hub.refresh(ctx)
-	d.check.follow(d.hub.current(ctx), true)
+	if a.Verb != Check { // it changes nothing
+		d.recur.forget()
+		d.finds.forget()
+		d.hub.refresh(ctx)
+		d.check.follow(d.hub.current(ctx), true)
+	}
 	to := back(form.Get("back"))
 	q := without(to.Query(), "did", "n", "search")
 	q.Set("did", string(a.Verb))

@@ -81,7 +81,7 @@ func TestActions(t *testing.T) {
 	is.True(strings.Contains(r.text, "1 task returned to the front"))
 	is.Equal(peertest.Waiting(t, q), []string{"held"})
 	b.act("verb", "sweep", "back", "workers")
-	is.True(strings.Contains(b.act("verb", "check", "back", "server").text, "The check has begun"))
+	is.True(strings.Contains(b.act("verb", "check", "back", "server").text, "The check begins now"))
 	b.shows("server", "Checked ")
 
 	r = b.post("act", "verb", "fail-worker", "worker", "nobody", "back", "workers")

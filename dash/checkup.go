@@ -14,12 +14,12 @@ import (
 // A checkup looks for damage and risks, in the background: it reads all keys of the fleet, so it
 // isn't part of a snapshot.
 type checkup struct {
-	peer *worqr.Peer
-	opts *inspect.CheckOptions
+	check func(context.Context) (*inspect.CheckReport, error)
 
 	mu    sync.Mutex // protects the fields below
 	now   checkState
 	again bool      // check once more after the current check
+	due   bool      // a check begins once there was a rest
 	of    time.Time // when the reported check began
 	err   error
 }
@@ -68,44 +68,69 @@ func (c *checkup) follow(s *snapshot, acted bool) {
 }
 
 // start starts a check unless one is in progress, or the last one is newer than since. For a check on request,
-// since is 0.
+// since is 0: visitors of a read-only dashboard may request one at any time, so those share one, after a rest.
 func (c *checkup) start(since time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if since > 0 && errors.Is(c.err, worqr.ErrDenied) {
-		return // the permission is still missing
-	}
-	if c.now.Going {
+	switch {
+	case since > 0 && errors.Is(c.err, worqr.ErrDenied): // the permission is still missing
+	case c.now.Going:
 		c.again = c.again || since < checkSoon
-		return
+	case since == 0:
+		c.laterLocked()
+	case c.now.Ended.IsZero() || time.Since(c.now.Ended) >= max(since, min(c.restLocked(), time.Hour)):
+		c.beginLocked()
 	}
-	rest := 20 * c.now.Took
+}
+
+// restLocked returns how long nothing is checked after the last check, unless it's requested.
+func (c *checkup) restLocked() time.Duration {
 	if c.now.Report != nil && c.now.Report.Keys < fewKeys {
-		rest = 2 * c.now.Took // most of it was the pause before looking again at transient findings
+		return 2 * c.now.Took // most of it was the pause before looking again at transient findings
 	}
-	if since > 0 && !c.now.Ended.IsZero() && time.Since(c.now.Ended) < max(since, min(rest, time.Hour)) {
-		return
+	return 20 * c.now.Took
+}
+
+// laterLocked begins a check after a short rest.
+func (c *checkup) laterLocked() {
+	wait := time.Until(c.now.Ended.Add(max(c.restLocked()/5, time.Second)))
+	switch {
+	case c.due:
+	case c.now.Ended.IsZero() || wait <= 0:
+		c.beginLocked()
+	default:
+		c.due = true
+		time.AfterFunc(wait, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.due = false; !c.now.Going {
+				c.beginLocked()
+			}
+		})
 	}
-	c.now.Going, c.now.Begun = true, time.Now()
+}
+
+func (c *checkup) beginLocked() {
+	c.now.Going, c.now.Begun, c.again = true, time.Now(), false
 	go c.run()
 }
 
 func (c *checkup) run() {
-	for more := true; more; {
-		ctx, end := context.WithTimeout(context.Background(), checkTimeout)
-		begun := time.Now()
-		report, err := c.peer.Check(ctx, c.opts)
-		end()
-		c.mu.Lock()
-		c.now.Took, c.now.Ended, c.now.Err, c.err = time.Since(begun), time.Now(), "", err
-		if err == nil {
-			c.now.Report, c.of = report, begun
-		} else {
-			c.now.Err = printable(err.Error())
-		}
-		more = c.again && err == nil && c.now.Took < checkSoon
-		c.now.Going, c.again, c.now.Begun = more, false, c.now.Ended
-		c.mu.Unlock()
+	ctx, end := context.WithTimeout(context.Background(), checkTimeout)
+	defer end()
+	begun := time.Now()
+	report, err := c.check(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now.Took, c.now.Ended, c.now.Err, c.err = time.Since(begun), time.Now(), "", err
+	if err == nil {
+		c.now.Report, c.of = report, begun
+	} else {
+		c.now.Err = printable(err.Error())
+	}
+	c.now.Going = false
+	if c.again && err == nil && c.now.Took < checkSoon {
+		c.laterLocked()
 	}
 }
 

@@ -1,8 +1,12 @@
 package dash_test
 
 import (
+	"context"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -42,4 +46,42 @@ func TestSolvedFindings(t *testing.T) {
 	peertest.Cancel(t, q, "c")
 	b.act("verb", "resume", "name", "q") // any action starts another check
 	gone()
+}
+
+// Whoever requests checks again and again shares one with all others, and rests between two of them.
+func TestChecksRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 2 * time.Second
+		var n atomic.Int32
+		start := dash.Checkup(func(context.Context) (*inspect.CheckReport, error) {
+			n.Add(1)
+			time.Sleep(takes)
+			return &inspect.CheckReport{Keys: 1_000_000}, nil
+		})
+		for range 10_000 {
+			start()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := n.Load(); n < 8 || n > 10 { // a fifth of 100 s
+			t.Errorf("%d checks", n)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// A request for a check reads nothing but the check.
+func TestCheckOnRequest(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	peertest.Enqueue(t, p.Queue("q"), "a")
+	var read atomic.Int32
+	b := browse(t, p, &dash.Options{Queue: func(name string) *worqr.Queue {
+		read.Add(1)
+		return p.Queue(name)
+	}})
+	for range 5 {
+		is.Equal(b.post("act", "verb", "check").StatusCode, http.StatusSeeOther)
+	}
+	is.Equal(read.Load(), int32(0))
+	b.shows("server", "Checked ")
 }

@@ -13,6 +13,7 @@ package dash
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -133,7 +134,7 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	d.log = cmp.Or(d.opts.Logger, slog.Default())
 	d.cross = cmp.Or(d.opts.CrossOrigin, http.NewCrossOriginProtection())
 	d.hooks = &hooks{peer: peer, opts: &d.opts, log: d.log, patience: hookPatience, partPatience: partPatience, told: map[string]time.Time{}, calls: map[string]calls{}}
-	d.check = &checkup{peer: peer, opts: d.opts.Check}
+	d.check = &checkup{check: func(ctx context.Context) (*inspect.CheckReport, error) { return peer.Check(ctx, d.opts.Check) }}
 	d.hub = &hub{fleet: fleet{peer: peer, queue: d.hooks.handle}, interval: d.opts.Interval, seen: func(s *snapshot) { d.check.follow(s, false) }}
 	d.finds = &searches{}
 	d.recur = &recurrences{queue: d.hooks.handle}

@@ -1,8 +1,11 @@
 package dash
 
 import (
+	"context"
 	"net/http"
 	"time"
+
+	"github.com/worqr/worqr/inspect"
 )
 
 func init() {
@@ -31,4 +34,10 @@ func Searching(h http.Handler) (n int) {
 func Patient(h http.Handler) http.Handler {
 	h.(*dashboard).hooks.partPatience = time.Hour
 	return h
+}
+
+// Checkup returns what requests a check.
+func Checkup(check func(context.Context) (*inspect.CheckReport, error)) (request func()) {
+	c := &checkup{check: check}
+	return func() { c.start(0) }
 }

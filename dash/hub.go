@@ -111,10 +111,12 @@ func (h *hub) history() history {
 
 // A watcher is an open page in a browser.
 type watcher struct {
-	search string                                           // the id of the search that the page shows; "" if there is none
-	page   string                                           // watchers with the same text show the same page
-	make   func(context.Context, *snapshot) (blocks, error) // returns what the page shows now
-	told   chan blocks                                      // holds one: only the latest counts
+	visitor string
+	end     func()                                           // ends the stream
+	search  string                                           // the id of the search that the page shows; "" if there is none
+	page    string                                           // watchers with the same text show the same page
+	make    func(context.Context, *snapshot) (blocks, error) // returns what the page shows now
+	told    chan blocks                                      // holds one: only the latest counts
 }
 
 // lingering is how long the loop continues without watchers, so that changing pages leaves no gap in the
@@ -124,12 +126,27 @@ var lingering = 5 * time.Second
 // mostWatchers limits the streams. Pages without one don't change until they're reloaded.
 const mostWatchers = 200
 
-// watch adds a watcher, and starts the loop if it's the first one.
+// watch adds a watcher, and starts the loop if it's the first one. If there are too many, it replaces one of the
+// visitor who has the most, unless that would only reverse who has more.
 func (h *hub) watch(w *watcher) (ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.watchers) >= mostWatchers {
-		return false
+		n := map[string]int{}
+		for o := range h.watchers {
+			n[o.visitor]++
+		}
+		last := w
+		for o := range h.watchers {
+			if n[o.visitor] > n[last.visitor]+1 || last != w && n[o.visitor] > n[last.visitor] {
+				last = o
+			}
+		}
+		if last == w {
+			return false
+		}
+		delete(h.watchers, last)
+		last.end()
 	}
 	if h.watchers == nil {
 		h.watchers, h.rests, h.woken = map[*watcher]bool{}, map[string]time.Time{}, make(chan struct{}, 1)

@@ -34,20 +34,6 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) 
 	if !d.authorized(w, r, viewed(name, query)) {
 		return
 	}
-	watch := &watcher{search: query.Get("search"), page: name + "?" + query.Encode(), told: make(chan blocks, 1), make: func(ctx context.Context, now *snapshot) (blocks, error) {
-		p, err := build(ctx, now, without(query)) // a copy, since pages change it
-		if err != nil {
-			return nil, err
-		}
-		p.Actions = d.opts.AllowActions
-		return p.blocks()
-	}}
-	if !d.hub.watch(watch) {
-		w.Header().Set("Retry-After", "60")
-		http.Error(w, "too many pages are open; reload this one to see what's new", http.StatusServiceUnavailable)
-		return
-	}
-	defer d.hub.leave(watch)
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // otherwise nginx would buffer events
@@ -56,6 +42,21 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) 
 	}
 	ctx, end := context.WithTimeout(r.Context(), longestStream)
 	defer end()
+	watch := &watcher{visitor: d.watching(r), end: end, search: query.Get("search"), page: name + "?" + query.Encode(), told: make(chan blocks, 1)}
+	watch.make = func(ctx context.Context, now *snapshot) (blocks, error) {
+		p, err := build(ctx, now, without(query)) // a copy, since pages change it
+		if err != nil {
+			return nil, err
+		}
+		p.Actions = d.opts.AllowActions
+		return p.blocks()
+	}
+	if !d.hub.watch(watch) {
+		h.Set("Retry-After", "60")
+		http.Error(w, "too many pages are open; reload this one to see what's new", http.StatusServiceUnavailable)
+		return
+	}
+	defer d.hub.leave(watch)
 	defer at.atShutdown(end)()
 	s := &sender{w: w, to: http.NewResponseController(w), has: blocks{}}
 	if s.send("retry: 2000\n\n") != nil {
@@ -77,6 +78,14 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) 
 			return
 		}
 	}
+}
+
+// watching returns who opens a stream. Nobody has checked the name in basic authentication, so it doesn't count.
+func (d *dashboard) watching(r *http.Request) string {
+	if d.opts.User != nil {
+		return d.hooks.user(r)
+	}
+	return address(r)
 }
 
 // A sender writes events to one browser.
