@@ -43,7 +43,7 @@ func (d *dashboard) banners(s *snapshot, queue string) []banner {
 	}
 	if s.unlisted != nil && s.err == nil {
 		all = append(all, banner{Level: "error", Kind: "unlisted", Title: "The workers can't be listed", Link: link("workers"), Label: "Workers",
-			Text: printable(s.unlisted.Error()) + ". Some of those shown may be gone."})
+			Text: printable(stopped(s.unlisted.Error())) + " Some of those shown may be gone."})
 	}
 	for _, q := range s.queues {
 		if queue == "" || q.name == queue {
@@ -65,18 +65,18 @@ func rank(level string) int { return slices.Index([]string{"error", "warning", "
 // away returns the banner for a Redis that doesn't answer.
 func away(s *snapshot) banner {
 	b := banner{Level: "error", Kind: "redis", Title: "Redis can't be reached", Link: link("server"), Label: "Server"}
-	text := s.err.Error()
+	text := stopped(s.err.Error())
 	switch upper := strings.ToUpper(text); {
 	case errors.Is(s.err, worqr.ErrShutdown):
 		b.Title = "This process is shutting down"
 	case strings.Contains(upper, "WRONGPASS") || strings.Contains(upper, "NOAUTH") || strings.Contains(upper, "INVALID PASSWORD"):
 		b.Title = "Redis refuses the login"
-		text += ". Check the user and the password that this process uses."
+		text += " Check the user and the password that this process uses."
 	case errors.Is(s.err, worqr.ErrDenied) || strings.Contains(upper, "NOPERM"):
 		b.Title = "Redis denies a permission"
-		text += ". docs/security.md has the rules."
+		text += " docs/security.md has the rules."
 	default:
-		text += ". Meanwhile, handlers keep running, and no worker is evicted."
+		text += " Meanwhile, handlers keep running, and no worker is evicted."
 	}
 	if !s.At.IsZero() {
 		text += " This page shows the state at " + s.At.Format("15:04:05") + "."
@@ -84,6 +84,9 @@ func away(s *snapshot) banner {
 	b.Text = printable(text)
 	return b
 }
+
+// stopped ends a text with a full stop, unless it has one: some errors of Redis do.
+func stopped(text string) string { return strings.TrimSuffix(text, ".") + "." }
 
 func ofQueue(q *queueState) (all []banner) {
 	c, here := q.counts, link("queue", "name", q.name)
@@ -177,7 +180,7 @@ func leases(q *queueState) (all []string) {
 
 func stuck(w *inspect.Worker) banner {
 	return banner{Level: "warning", Kind: "stuck-handler", Title: "Stuck handlers",
-		Text: fmt.Sprintf("%s of %s didn't return after their contexts ended. They occupy memory, and may still be running. Its log has their stacks: restart it, and fix the handler.",
+		Text: fmt.Sprintf("%s of %s ignored the end of the context, which costs memory and perhaps more. The log has the stacks: restart the worker, and fix the handler.",
 			words.Counted(w.StuckHandlers, "handler"), printable(w.Name)),
 		Link: link("workers", "q", w.Name), Label: "Worker"}
 }

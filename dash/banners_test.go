@@ -52,6 +52,8 @@ func TestBanners(t *testing.T) {
 	}
 	is := is.New(t)
 	is.True(strings.Contains(stuck(&inspect.Worker{Name: "api-1", StuckHandlers: 2}).Text, "2 handlers of api-1"))
+	is.True(strings.HasPrefix(stuck(&inspect.Worker{Name: "api-1", StuckHandlers: 1}).Text, "1 handler of api-1 ignored the end of the context"))
+	is.Equal(away(&snapshot{err: errors.New("WRONGPASS the user is disabled.")}).Text, "WRONGPASS the user is disabled. Check the user and the password that this process uses.")
 	for err, title := range map[string]string{
 		"dial tcp: connection refused": "Redis can't be reached", "WRONGPASS invalid username-password pair": "Redis refuses the login",
 		"NOPERM this user has no permissions": "Redis denies a permission",

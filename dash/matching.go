@@ -14,7 +14,7 @@ func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	verb, name := Verb(form.Get("verb")), form.Get("name")
 	f, err := filtered(form)
 	if err != nil {
-		return uncounted, mistake(err.Error() + ". Nothing was done.")
+		return uncounted, mistake(stopped(err.Error()) + " Nothing was done.")
 	}
 	q, err := d.hooks.handle(name)
 	if err != nil {

@@ -87,7 +87,7 @@ func (e *Explanation) String() string {
 	switch {
 	case e.Recurs != nil:
 	case len(e.Copies) == 0 && e.NotSearched > 0:
-		return fmt.Sprintf("No copy of the task was found on %q. It may be among the last %d waiting tasks, which weren't searched.", e.Queue, e.NotSearched)
+		return fmt.Sprintf("No copy of the task was found on %q. It may be further back: %s searched.", e.Queue, words.Tasks(e.NotSearched, "wasn't", "weren't"))
 	case e.NoSuchQueue:
 		return fmt.Sprintf("No queue %q exists under the prefix %q. Check the name, the prefix and the URL of Redis.", e.Queue, e.Prefix)
 	case len(e.Copies) == 0:

@@ -81,3 +81,11 @@ func TestRowsAreDiscreet(t *testing.T) {
 		text.Reset()
 	}
 }
+
+// Texts with a count fit one thing, too.
+func TestOne(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	is.True(strings.HasSuffix((&inspect.Explanation{Queue: "q", NotSearched: 1}).String(), "It may be further back: 1 task wasn't searched."))
+	is.True(strings.HasSuffix((&inspect.Explanation{Queue: "q", NotSearched: 2}).String(), "It may be further back: 2 tasks weren't searched."))
+}

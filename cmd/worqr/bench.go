@@ -67,8 +67,8 @@ func (c *benchCommand) Run(ctx context.Context, con *console) (err error) {
 	if err != nil {
 		return err
 	}
-	return c.tell(con.out, row, "round trip   %s\nenqueue      %s/s, %d in each call\nprocess      %s/s, %d handlers\nlatency      %s from Enqueue to the handler of an idle queue",
-		micro(row.RoundTrip), words.Grouped(row.Enqueued), c.Batch, words.Grouped(row.Finished), c.Concurrency, micro(row.Latency))
+	return c.tell(con.out, row, "round trip   %s\nenqueue      %s/s, %d in each call\nprocess      %s/s, %s\nlatency      %s from Enqueue to the handler of an idle queue",
+		micro(row.RoundTrip), words.Grouped(row.Enqueued), c.Batch, words.Grouped(row.Finished), words.Counted(c.Concurrency, "handler"), micro(row.Latency))
 }
 
 // micro formats a short time.

@@ -233,7 +233,7 @@ func (c *deleteCommand) Run(ctx context.Context, con *console) error {
 	case err != nil && c.Failed:
 		return c.cutOff(con.out, err, n, words.Counted(n, what)+" deleted", map[string]any{"deleted": n})
 	case err != nil: // Delete doesn't count
-		return c.cutOff(con.out, err, n, "some of "+words.Counted(n, what)+" may be deleted", map[string]any{"deleted": nil, "uncertain": true})
+		return c.cutOff(con.out, err, n, "up to "+words.Counted(n, what)+" may be deleted", map[string]any{"deleted": nil, "uncertain": true})
 	}
 	return toldIf(n == 0, c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", words.Counted(n, what)))
 }

@@ -133,7 +133,7 @@ func TestInterruptDelete(t *testing.T) {
 	s := newCutShell(t)
 	ids := s.failMany()
 	row, said := s.both("_delete", 1, "delete", "q", "--yes", "q")
-	s.is.Equal(said, "worqr: interrupted: some of 0 waiting tasks may be deleted"+unknownOutcome)
+	s.is.Equal(said, "worqr: interrupted: up to 0 waiting tasks may be deleted"+unknownOutcome)
 	s.is.Equal(row, map[string]any{"deleted": nil, "error": "interrupted", "uncertain": true})
 	// It reads the oldest task twice, first to count, before it deletes it.
 	row, _ = s.interrupted(s.link.DeafenAt(ids[149], 5), "failed", "q", "--delete", "--yes", "q", "--json")

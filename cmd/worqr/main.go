@@ -126,6 +126,9 @@ func inOneLine(err error) string {
 			all = append(all, line)
 		}
 	}
+	for i := range all[:len(all)-1] {
+		all[i] = strings.TrimSuffix(all[i], ".")
+	}
 	return strings.Join(all, "; ")
 }
 

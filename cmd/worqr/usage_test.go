@@ -268,4 +268,5 @@ func TestInOneLine(t *testing.T) {
 	is := redistest.Parallel(t)
 	no := errors.New("NOAUTH no password")
 	is.Equal(inOneLine(errors.Join(fmt.Errorf("stop worker: %w", no), no, errors.New("other"))), "stop worker: NOAUTH no password; other")
+	is.Equal(inOneLine(errors.Join(errors.New("it is disabled."), no)), "it is disabled; NOAUTH no password")
 }

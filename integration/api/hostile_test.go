@@ -283,7 +283,7 @@ func TestHostileRoster(t *testing.T) {
 	report := sure(openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond}).Check(t.Context(), nil))(t)
 	is.Equal(report.Queues, 1)
 	is.True(len(report.Findings) <= 1000)
-	is.True(strings.Contains(report.String(), "more suspicious items were skipped"))
+	is.True(strings.Contains(report.String(), "suspicious items twice, and has skipped "))
 }
 
 // A flood of large messages isn't kept for a reader that doesn't read, whichever part of them is

@@ -274,7 +274,7 @@ func (c *checkup) again() error {
 		return nil
 	}
 	if c.skipped > 0 {
-		c.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("%d more suspicious items were skipped; Check examines at most %d twice. Repair what it reports, and check again.", c.skipped, maxDoubts))
+		c.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("Check examines at most %d suspicious items twice, and has skipped %d more. Repair what it reports, and check again.", maxDoubts, c.skipped))
 	}
 	select {
 	case <-c.ctx.Done():

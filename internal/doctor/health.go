@@ -233,7 +233,7 @@ func (c *checkup) stuckHandlers() error {
 		for _, w := range workers {
 			if w.StuckHandlers > 0 {
 				c.found(inspect.Finding{Kind: stuck, Severity: inspect.SeverityWarning, Key: c.Space.Worker(words.Clip(w.ID)), Subject: words.Clip(w.ID),
-					Text: fmt.Sprintf("Peer %s (pid %d on %s) has %s that didn't return after their context ended. Its log has their stacks; restart it.",
+					Text: fmt.Sprintf("Peer %s (pid %d on %s) has %s that ignored the end of the context. The log has the stacks; restart the peer.",
 						words.Shown(w.Name), w.PID, words.Shown(w.Host), words.Several(w.StuckHandlers, "handler"))})
 			}
 		}

@@ -108,7 +108,7 @@ func TestJoined(t *testing.T) {
 	for i := range many {
 		many[i] = of
 	}
-	is.True(strings.HasSuffix(joined(many).Error(), "and 5 more errors"))
+	is.True(strings.HasSuffix(joined(many).Error(), "more errors: 5"))
 }
 
 // The evictions of a worker are combined over all queues.

@@ -70,7 +70,7 @@ func (f *Fleet) eachQueue(ctx context.Context, do func(q store.Keys, id string) 
 	skipped := 0
 	defer func() {
 		if skipped > 0 {
-			errs = append(errs, &passed{fmt.Errorf("skipped %d more queues: their node can't be reached", skipped)})
+			errs = append(errs, &passed{fmt.Errorf("queues skipped, since their node can't be reached: %d", skipped)})
 		}
 	}()
 	for name, err := range store.Queues(ctx, f.Lines.Calls, f.Space) {
@@ -137,7 +137,7 @@ func joined(errs []error) error {
 		return errs[i]
 	}
 	if len(errs) > most {
-		errs = append(errs[:most:most], fmt.Errorf("and %d more errors", len(errs)-most))
+		errs = append(errs[:most:most], fmt.Errorf("more errors: %d", len(errs)-most))
 	}
 	return errors.Join(errs...)
 }

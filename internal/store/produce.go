@@ -135,7 +135,7 @@ func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 		if left < least {
 			least, stalled = left, 0
 		} else if stalled++; least > 0 && stalled >= stalls {
-			return fmt.Errorf("tasks are added as fast as they are deleted, and %d are still waiting; stop the producers and call Delete again", left)
+			return fmt.Errorf("tasks are added as fast as they are deleted, still waiting: %d; stop the producers and call Delete again", left)
 		}
 		switch {
 		case least == 0 && next == "0": // at one point nothing was left; tasks that wait now are new

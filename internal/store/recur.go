@@ -119,7 +119,7 @@ type damagedError struct {
 }
 
 func (e *damagedError) Error() string {
-	return fmt.Sprintf("%d recurring tasks can't be read, the first under the key %s: their keys are of another type; run worqr check: %v", e.count, logs.Hash(e.first), e.err)
+	return fmt.Sprintf("recurring tasks can't be read: %d, the first under the key %s; the keys are of another type; run worqr check: %v", e.count, logs.Hash(e.first), e.err)
 }
 func (e *damagedError) Unwrap() error { return e.err }
 

@@ -512,7 +512,7 @@ func TestDamagedRecurring(t *testing.T) {
 	if fmt.Sprint(keys) != "[a z]" {
 		t.Error(keys)
 	}
-	if failed == nil || !IsWrongType(failed) || !strings.HasPrefix(failed.Error(), "2 recurring tasks can't be read") || strings.Contains(failed.Error(), "secret") {
+	if failed == nil || !IsWrongType(failed) || !strings.HasPrefix(failed.Error(), "recurring tasks can't be read: 2, the first") || strings.Contains(failed.Error(), "secret") {
 		t.Error(failed)
 	}
 }

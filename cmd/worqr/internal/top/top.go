@@ -11,6 +11,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // A Fleet is the source of the data, and does the actions.
@@ -163,7 +164,7 @@ func (m *model) key(key string) tea.Cmd {
 		}
 		return m.act(func(ctx context.Context) (string, error) {
 			n, err := m.fleet.Requeue(ctx, queue)
-			return fmt.Sprintf("requeued %d failed tasks of %s", n, m.opts.Show(queue, shownName)), err
+			return fmt.Sprintf("requeued %s of %s", words.Counted(n, "failed task"), m.opts.Show(queue, shownName)), err
 		})
 	}
 	m.note = ""
