@@ -1,6 +1,7 @@
 package worqrtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 )
 
@@ -40,6 +42,39 @@ func TestPausedSubscriber(t *testing.T) {
 		}
 		watcher.Resume()
 	})
+}
+
+// A peer that can't leave in time doesn't fail the test, but one with a stuck handler does.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	for _, stuck := range []bool{false, true} {
+		Virtual(t, func(t *testing.T, redis *Redis) {
+			f := &failing{TB: t}
+			redis.t = f
+			peer := redis.Peer(&worqr.Options{Drain: -1})
+			q, started, end := peer.Queue("q"), make(chan bool), make(chan bool)
+			q.Handle(func(context.Context, *worqr.Task) error {
+				started <- true
+				<-end
+				return nil
+			}, &worqr.HandleOptions{Grace: time.Second})
+			stop := peer.Serve()
+			if stuck {
+				must(t, q.Enqueue(t.Context(), []byte("x")))
+				<-started
+			} else {
+				for peer.Ready() != nil {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			peer.Pause()
+			stop()
+			close(end)
+			if failed := f.text != ""; failed != stuck {
+				t.Errorf("stuck %v: it fails with %q", stuck, f.text)
+			}
+		})
+	}
 }
 
 // A connection keeps what is sent until it's read, and its deadlines work like those of a socket.

@@ -3,6 +3,7 @@ package worqrtest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -45,7 +46,7 @@ func (r *Redis) Peer(opts *worqr.Options) *Peer {
 }
 
 // Serve runs the peer until the test ends or stop is called; then it drains. The test fails if Run
-// does.
+// does, but not if the peer only had no time to leave its queues: the machine is slow, or the peer paused.
 func (p *Peer) Serve() (stop func()) {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -53,7 +54,11 @@ func (p *Peer) Serve() (stop func()) {
 	go func() { ran <- p.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ran; err != nil {
+		switch err := <-ran; {
+		case err == nil:
+		case errors.Is(err, context.DeadlineExceeded) && p.Stats().StuckHandlers == 0:
+			p.t.Logf("Run: %v", err)
+		default:
 			p.t.Errorf("Run: %v", err)
 		}
 	})

@@ -67,18 +67,16 @@ func TestNight(t *testing.T) {
 	}
 }
 
-// A day with ten recurring jobs takes a second or two: an idle peer sends little.
+// A day with ten recurring jobs takes a second or two: an idle peer sends little. Most commands are pings,
+// which take about 10 µs.
 func TestDay(t *testing.T) {
-	began := time.Now()
+	t.Parallel()
 	Virtual(t, func(t *testing.T, redis *Redis) {
 		recurs(t, redis, 24*time.Hour, time.Hour, 2*time.Hour, 3*time.Hour, 4*time.Hour, 5*time.Hour, 6*time.Hour, 8*time.Hour, 12*time.Hour, 24*time.Hour, 48*time.Hour)
-		if n := redis.Miniredis().CommandCount(); n > 500_000 { // each second one script for each queue would be millions
+		if n := redis.Miniredis().CommandCount(); n > 300_000 { // one script a second for each queue would be millions
 			t.Errorf("%d commands", n)
 		}
 	})
-	if took := time.Since(began); took > 3*time.Minute { // for a busy machine and the race detector
-		t.Errorf("took %v", took)
-	}
 }
 
 // A job that is more frequent than peers renew its schedule runs each time.

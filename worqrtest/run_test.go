@@ -67,6 +67,8 @@ func (f *failing) Fatal(args ...any) {
 
 func (f *failing) Fatalf(format string, args ...any) { f.Fatal(fmt.Sprintf(format, args...)) }
 
+func (f *failing) Errorf(format string, args ...any) { f.text = fmt.Sprintf(format, args...) }
+
 // A test that waits in vain fails after a minute.
 func TestPatience(t *testing.T) {
 	t.Parallel()
