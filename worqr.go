@@ -332,6 +332,7 @@ func (p *Peer) Close() error {
 // flushLog logs the counts of suppressed lines, and waits until they are written.
 func (p *Peer) flushLog() {
 	p.engine.Flush()
+	p.fleet.Flush()
 	p.producer.Flush()
 	p.trace.Flush()
 	p.log.Flush()

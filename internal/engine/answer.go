@@ -202,7 +202,7 @@ func (s *Session) failedUnstartedLocked(tasks int, kind store.Kind) {
 // logUnstarted logs how many tasks failed without being started. Expired tasks don't indicate a fault,
 // and there may be many.
 func (s *Session) logUnstarted(a *store.Answer, most int) {
-	if crashed := a.Unstarted - a.Expired; crashed > 0 {
+	if crashed := a.Unstarted - a.Expired; crashed > 0 && s.engine.failures.finals.AllowMany(s.queue.id, crashed) {
 		s.engine.Log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
 			"queue", s.queue.id, "tasks", crashed, "kind", store.Crashed, "MaxCrashes", most)
 	}

@@ -41,6 +41,7 @@ type failures struct {
 	late    logs.Limiter
 	panics  logs.Limiter
 	stuck   logs.Limiter
+	strange logs.Limiter // about tasks that only Redis assigns to this worker
 
 	mu    sync.Mutex // protects the field below
 	known map[place]bool
@@ -65,6 +66,7 @@ func newFailures(log *logs.Log, policy FailurePolicy) *failures {
 		late:    logs.Limiter{Say: log.Warn, What: "worqr: more tasks expired before they started", Each: expiredLines, All: all},
 		panics:  logs.Limiter{Say: log.Error, What: "worqr: more handlers panicked", Each: panics, All: panics},
 		stuck:   logs.Limiter{Say: log.Error, What: "worqr: more handlers didn't return after their context ended; their slots go to other tasks", Each: stuckLines, All: stuckLines},
+		strange: logs.Limiter{Say: log.Warn, What: "worqr: more tasks that this worker doesn't hold were returned", Each: failureLines, All: failurePeak},
 	}
 }
 
@@ -130,7 +132,7 @@ func (f *failures) first(at place) bool {
 
 // flush logs the counts of suppressed lines.
 func (f *failures) flush() {
-	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.ignored, &f.late, &f.panics, &f.stuck} {
+	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.ignored, &f.late, &f.panics, &f.stuck, &f.strange} {
 		l.Flush()
 	}
 }

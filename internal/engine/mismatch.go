@@ -68,6 +68,9 @@ func (s *Session) reconcile() {
 		case s.held[id] != nil:
 		case again:
 			s.mu.laterLocked(func() {
+				if !s.engine.failures.strange.Allow(s.queue.id) {
+					return
+				}
 				log.Warn("worqr: returning a task that Redis assigns to this worker but the worker doesn't hold", "queue", s.queue.id, "attempt_id", id)
 			})
 			s.giveBackLocked(&Attempt{ID: id, Token: token})

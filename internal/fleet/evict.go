@@ -171,7 +171,7 @@ func (e *eviction) join(later *eviction) {
 	e.tasks += later.tasks
 }
 
-// report logs one line for each evicted worker. If a worker is no longer registered, the line has
+// report logs one line for each evicted worker, within a limit. If a worker is no longer registered, the line has
 // only its id.
 func (f *Fleet) report(what string, dead evictions, were map[string]store.Worker) {
 	for _, id := range slices.Sorted(maps.Keys(dead)) {
@@ -182,6 +182,9 @@ func (f *Fleet) report(what string, dead evictions, were map[string]store.Worker
 		}
 		if there {
 			attrs = append(attrs, "name", w.Name, "host", w.Host, "pid", w.PID)
+		}
+		if !f.lines.Allow(wholes(o.queues)[0]) {
+			continue
 		}
 		f.Log.Warn("worqr: "+what, append(attrs, "queues", wholes(o.queues), "tasks", o.tasks, "evicted_at", o.at)...)
 	}

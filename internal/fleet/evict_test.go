@@ -93,3 +93,27 @@ func TestNameIsReadBeforeEviction(t *testing.T) {
 	is.True(strings.HasPrefix(line, "true") && strings.Contains(line, "name api-7 host node3"))
 	is.NoErr(f.Stop(t.Context()))
 }
+
+// Whoever writes Redis's keys can add any number of members. The log doesn't grow as fast.
+func TestForgedMembersAreLoggedWithinLimits(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	f, _ := newFleet(t, redistest.Prefix(t), time.Hour)
+	lines, counted := 0, 0
+	f.Log.Before = func(_ string, attrs []any) { // called only by report and Flush
+		if lines++; attrs[0] == "count" {
+			counted += attrs[1].(int)
+		} else {
+			counted++
+		}
+	}
+	dead := evictions{}
+	for i := range 20_000 {
+		dead.add("q", store.Dead{Worker: fmt.Sprint("forged-", i)})
+	}
+	began := time.Now()
+	f.report(saysEvicted, dead, nil)
+	f.Flush()
+	is.Equal(counted, 20_000)
+	is.True(lines <= (evictedLines+1)*(1+int(time.Since(began)/time.Second)+1))
+}

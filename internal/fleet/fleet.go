@@ -64,7 +64,8 @@ type Fleet struct {
 	Config
 	lease  engine.Lease
 	counts Counts
-	warned sync.Once // warns about the eviction policy
+	warned sync.Once    // warns about the eviction policy
+	lines  logs.Limiter // about evicted workers
 
 	mu     sync.Mutex // protects the fields below
 	id     string
@@ -84,8 +85,18 @@ type Queue struct {
 
 // New returns the fleet of a peer. It does no I/O and starts nothing.
 func New(c Config) *Fleet {
-	return &Fleet{Config: c, lease: engine.LeaseOf(c.Lease), id: store.NewID()}
+	return &Fleet{
+		Config: c, lease: engine.LeaseOf(c.Lease), id: store.NewID(),
+		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more workers were evicted", Each: evictedLines, All: evictedLines},
+	}
 }
+
+// evictedLines is how many lines a second are logged about evicted workers: whoever writes Redis's
+// keys can name any number of workers.
+const evictedLines = 50
+
+// Flush logs the count of suppressed lines.
+func (f *Fleet) Flush() { f.lines.Flush() }
 
 // Counts returns the counters since the fleet was created.
 func (f *Fleet) Counts() *Counts { return &f.counts }

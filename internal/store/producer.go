@@ -271,8 +271,8 @@ func (p *Producer) Haul(ctx context.Context, q Target) error {
 		p.log.Error("worqr: tasks of accepted batches are missing or overwritten; call Check",
 			"queue", q.ID, "batches", damage.Batches, "key", damage.Key)
 	}
-	if err != nil && ctx.Err() != nil {
-		return err // the caller's context has ended, which says nothing about Redis; the next caller continues
+	if err != nil && ctx.Err() != nil || errors.Is(err, ErrClosed) {
+		return err // the caller's context or the peer has ended, which says nothing about Redis; the next caller continues
 	}
 	p.of(q).hauls.Note(p.log, "an accepted batch can't be moved to its queue; retrying", err, "queue", q.ID)
 	return err
