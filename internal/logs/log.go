@@ -1,4 +1,4 @@
-// Package logs writes a peer's log on a separate goroutine, within limits.
+// Package logs writes a peer's log on its own goroutine, within limits.
 package logs
 
 import (
@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 )
 
-// A Log writes a peer's lines to the Logger of its options, in order, on a
-// goroutine that runs only while there are lines. Logging therefore runs no user code
-// and never blocks: it is safe under any lock, and a Logger that is slow, blocks,
-// panics or calls the peer delays nothing but the log.
+// A Log writes a peer's lines to the Logger of its options, in order, on a goroutine that runs only
+// while there are lines. Most lines come from heartbeats, rounds and connections, which must not
+// wait. So a Logger that is slow, blocks, panics or calls the peer delays nothing but the log.
 type Log struct {
 	Before func(msg string, attrs []any) // a hook for tests; otherwise nil
 
@@ -27,32 +27,17 @@ type Log struct {
 	Lost     func(err error)
 	Restored func(away time.Duration)
 
-	lines  Relay[slog.Record]
+	to     slog.Handler
+	lines  Calls
 	server server
 }
-
-// Limits for the lines that wait for a slow Logger.
-const (
-	maxLines     = 10_000
-	maxLineBytes = 8 << 20
-)
 
 // New returns a Log that writes to a Logger. If the Logger panics, the line is lost, and one
 // message goes to stderr.
 func New(to *slog.Logger) *Log {
-	return &Log{lines: Relay[slog.Record]{
-		Pass: func(r slog.Record) {
-			if h := to.Handler(); h.Enabled(context.Background(), r.Level) {
-				_ = h.Handle(context.Background(), plain(r)) // like slog.Logger
-			}
-		},
-		Most: maxLines, Bytes: maxLineBytes, Weigh: weigh,
-		Left: func(missing int) slog.Record {
-			r := slog.NewRecord(time.Now(), slog.LevelWarn, "worqr: the Logger is too slow; lines are missing", 0)
-			r.Add("lines", missing)
-			return r
-		},
-		Broken: func(v any) {
+	return &Log{to: to.Handler(), lines: Calls{
+		Dropped: func(n int) { to.Warn("worqr: the Logger is too slow; lines are missing", "lines", n) },
+		Panicked: func(v any) {
 			_, _ = fmt.Fprintln(os.Stderr, "worqr: the Logger panics, so lines are missing:", Text(v)) // there's no other place for it
 		},
 	}}
@@ -78,36 +63,20 @@ func (l *Log) put(level slog.Level, msg string, attrs []any) {
 	}
 	var pc [1]uintptr
 	runtime.Callers(3, pc[:])
-	r := slog.NewRecord(time.Now(), level, msg, pc[0])
-	r.Add(attrs...)
-	l.lines.Put(r)
-}
-
-// weigh returns the approximate size of a line in bytes.
-func weigh(r slog.Record) int {
-	size := 500
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Value.Kind() == slog.KindString {
-			size += len(a.Value.String())
+	r, attrs := slog.NewRecord(time.Now(), level, msg, pc[0]), slices.Clone(attrs)
+	l.lines.Add(func() { // like slog.Logger, but with the text of errors: not every Logger survives methods that panic
+		if !l.to.Enabled(context.Background(), level) {
+			return
 		}
-		return true
+		for i, a := range attrs {
+			if err, ok := a.(error); ok {
+				attrs[i] = Text(WithoutInput(err))
+			}
+		}
+		r.Add(attrs...)
+		_ = l.to.Handle(context.Background(), r)
 	})
-	return size
 }
 
 // Flush waits until all lines are written, unless the Logger blocks.
 func (l *Log) Flush() { l.lines.Flush() }
-
-// plain returns a line with its errors replaced by their text: not every Logger survives methods
-// that panic.
-func plain(r slog.Record) slog.Record {
-	p := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
-	r.Attrs(func(a slog.Attr) bool {
-		if err, ok := a.Value.Any().(error); ok {
-			a.Value = slog.StringValue(Text(WithoutInput(err)))
-		}
-		p.AddAttrs(a)
-		return true
-	})
-	return p
-}

@@ -8,9 +8,6 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// most is how many calls wait for the functions.
-const most = 20_000
-
 // A Caller is a Trace for the peer's own packages. Its functions are never nil. They only put the
 // call aside, so they run no user code, don't block, and may be called under any lock.
 type Caller struct {
@@ -18,7 +15,7 @@ type Caller struct {
 	Tasks    bool // Started or Ended does something
 	Enqueues bool // Enqueued does something
 
-	calls logs.Relay[func()]
+	calls logs.Calls
 }
 
 // New returns a Caller for the functions of t, which may be nil. The log makes it call
@@ -36,24 +33,19 @@ func New(t *worqrtrace.Trace, log *logs.Log) *Caller {
 		ConnectionRestored: aside(c, t.ConnectionRestored),
 	}
 	missed := t.Missed
-	c.calls = logs.Relay[func()]{
-		Most: most, Pass: func(call func()) { call() },
-		Left: func(missing int) func() {
-			log.Warn("worqr: Trace functions are too slow; calls were dropped", "calls", missing)
-			return func() {
-				if missed != nil {
-					missed(missing)
-				}
-			}
-		},
-		Broken: func(v any) {
-			log.Error("worqr: a Trace function panicked; that call was lost", "err", logs.Text(v))
-		},
+	c.calls.Dropped = func(n int) {
+		log.Warn("worqr: Trace functions are too slow; calls were dropped", "calls", n)
+		if missed != nil {
+			missed(n)
+		}
+	}
+	c.calls.Panicked = func(v any) {
+		log.Error("worqr: a Trace function panicked; that call was lost", "err", logs.Text(v))
 	}
 	if lost := t.ConnectionLost; lost != nil {
 		log.Lost = func(err error) {
 			l := worqrtrace.Connection{At: time.Now(), Server: log.Server}
-			c.calls.Put(func() { // the error may be a Pool's, with methods that call the peer
+			c.calls.Add(func() { // the error may be a Pool's, with methods that call the peer
 				l.Error = logs.Text(logs.WithoutInput(err))
 				lost(l)
 			})
@@ -70,7 +62,7 @@ func aside[T any](c *Caller, f func(T)) func(T) {
 	if f == nil {
 		return func(T) {}
 	}
-	return func(v T) { c.calls.Put(func() { f(v) }) }
+	return func(v T) { c.calls.Add(func() { f(v) }) }
 }
 
 // Flush waits for the pending calls, but not for a function that blocks.

@@ -22,11 +22,11 @@ func TestBounds(t *testing.T) {
 	}, logs.New(slog.New(slog.DiscardHandler)))
 	c.Joined(worqrtrace.Queue{})
 	<-began
-	for range most + 100 {
+	for range logs.MaxCalls + 100 {
 		c.Ended(worqrtrace.Task{})
 		c.Left(worqrtrace.Queue{}) // which nobody wants
 	}
 	close(block)
 	is.Equal(<-missed, 100)
-	is.Equal(kept, most)
+	is.Equal(kept, logs.MaxCalls)
 }
