@@ -333,7 +333,7 @@ func (c *codec) readHash(r, was *redis, kind, of string, v hash) {
 	case "cancel", "ledger":
 	case "rounds":
 		for id, n := range v {
-			if id != "fence" {
+			if id != "fence" && id != "lease" {
 				round, _ := strconv.Atoi(n)
 				r.round[numbered(id, "W")] = uint8(round)
 			}

@@ -70,3 +70,53 @@ func TestJumpEndsTheRightToJudge(t *testing.T) {
 		r.stop(p)
 	})
 }
+
+// The clock of Redis is ahead by a year for three seconds. The task of a worker that dies meanwhile starts on
+// another one, and schedules go on, once the clock is right again.
+func TestClockWasAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const year = 365 * 24 * time.Hour
+		o := &Options{Seed: 1, Queues: []string{"q0"}, Fleet: 2, Lease: 3 * time.Second, Concurrency: 1, MaxCrashes: -1, Recurring: true}
+		w := newWorld(o)
+		defer w.end()
+		r := &run{opts: o, world: w, over: true, seen: map[string]func(*process, context.Context){}} // only this test enqueues
+		all, tool := []*process{r.spawn(), r.spawn()}, r.tool("tool")
+		time.Sleep(5 * time.Second)
+		const payload = "takes 10000 ms"
+		starts := make(chan *process, 10)
+		r.locked(func() {
+			r.seen[payload] = func(p *process, _ context.Context) { starts <- p }
+			w.server.jumped += year
+		})
+		if err := tool.peer.Queue("q0").Enqueue(context.Background(), []byte(payload)); err != nil {
+			t.Fatal(err)
+		}
+		victim := <-starts
+		time.Sleep(3 * time.Second)
+		r.locked(func() {
+			victim.kill(false)
+			w.server.jumped -= year
+			w.back += year
+			clear(w.judge.occurs)
+		})
+		select {
+		case <-starts:
+		case <-time.After(3 * o.Lease):
+			t.Error("the task of a worker that died doesn't start")
+		}
+		time.Sleep(2 * time.Minute)
+		r.locked(func() {
+			for n := range schedules {
+				if of := w.judge.occurs["q0 k:"+recurringKey(n)]; of == nil || len(of.all) == 0 {
+					t.Errorf("%s doesn't occur", recurringKey(n))
+				}
+			}
+		})
+		r.dismiss(tool)
+		for _, p := range all {
+			if p != victim {
+				r.stop(p)
+			}
+		}
+	})
+}

@@ -36,7 +36,7 @@ var judges = map[string]func(*examination, string){
 
 func check(q *queue, c store.Call) any {
 	q.mustBeIntact()
-	x := &examination{queue: q, mend: c.Arg("mend") == "1", worker: c.Arg("worker"), prefix: c.Arg("batch"), alive: q.alive() > 0, flaws: []any{}}
+	x := &examination{queue: q, mend: c.Arg("mend") == "1", worker: c.Arg("worker"), prefix: c.Arg("batch"), alive: q.alive() > len(q.tooLong()), flaws: []any{}}
 	judged := 0
 	for _, name := range c.Rest() {
 		if max(x.carried, x.hashed) >= 1<<20 {
@@ -233,7 +233,7 @@ func (x *examination) judgeWorking(worker string) {
 func (x *examination) judgeMember(name string) {
 	seen, worker, _ := strings.Cut(name, ":")
 	score, member := x.score(x.workers, worker)
-	if !member || x.alive {
+	if !member || x.alive && !x.isAhead(score) {
 		return
 	}
 	deadline := text(int64(score))
@@ -268,7 +268,7 @@ func (x *examination) judgeIdle(worker string) {
 // there.
 func (x *examination) judgeRound(worker string) {
 	_, known := x.field(x.rounds, worker)
-	if known && !x.isMember(worker) && (worker != "fence" || x.fields(x.rounds) == 1) {
+	if known && !x.isMember(worker) && (worker != "fence" && worker != "lease" || x.numbered() == 0) {
 		x.flaw("leftover", worker, func() {
 			x.unset(x.rounds, worker)
 			x.endJoins()

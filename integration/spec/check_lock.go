@@ -138,11 +138,15 @@ func (x *examination) judgeRecurring(entry string) {
 		}
 		x.tell("recurring", entry, x.mend, detail)
 		return
-	case !listed || until > float64(x.now+60_000):
+	case !listed:
 		if x.mend {
 			x.add(all, entry, x.now)
 		}
 		x.tell("recurring", entry, x.mend, "Redis has no record of when peers last asserted it.")
+	}
+	ahead := listed && until > float64(x.now+longestPeriod)
+	if ahead && x.mend {
+		x.add(all, entry, x.now)
 	}
 	is := map[string]string{"print": "", "times": "", "passed": text(x.now), "since": "0", "late": "0", "more": "0"}
 	damaged := false
@@ -155,7 +159,10 @@ func (x *examination) judgeRecurring(entry string) {
 			is[name] = v
 		}
 	}
-	if !damaged {
+	if number(is["passed"]) > x.now+setBack {
+		ahead, is["passed"] = true, text(x.now)
+	}
+	if !damaged && !ahead {
 		return
 	}
 	if x.mend {
@@ -163,7 +170,11 @@ func (x *examination) judgeRecurring(entry string) {
 			x.set(key, name, v)
 		}
 	}
-	x.tell("recurring", entry, x.mend, "The record of its next times is damaged.")
+	detail := "The record of its next times is damaged."
+	if !damaged {
+		detail = "Redis's clock was ahead when it was last asserted or started."
+	}
+	x.tell("recurring", entry, x.mend, detail)
 }
 
 // judgeResult checks that the result of a task is well formed, and has a TTL.

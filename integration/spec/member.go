@@ -47,6 +47,9 @@ func join(s *Store, c store.Call, at time.Time) any {
 	s.remove(suspects, worker)
 	s.add(workers, worker, q.deadline(number(c.Arg("lease"))))
 	s.set(rounds, "fence", fence, worker, first)
+	if lease, longest := number(c.Arg("lease")), s.count(rounds, "lease"); lease > longest {
+		s.set(rounds, "lease", lease)
+	}
 	return 1
 }
 
@@ -68,11 +71,18 @@ func (q *queue) endJoins() {
 	}
 	q.put(q.token, text(token+1))
 	q.drift++
-	if _, fenced := q.field(q.rounds, "fence"); q.fields(q.rounds) > bit(fenced) {
+	if q.numbered() > 0 {
 		q.set(q.rounds, "fence", token+1)
 	} else {
 		q.del(q.rounds)
 	}
+}
+
+// numbered returns how many workers have a round number.
+func (q *queue) numbered() int {
+	_, fenced := q.field(q.rounds, "fence")
+	_, leased := q.field(q.rounds, "lease")
+	return q.fields(q.rounds) - bit(fenced) - bit(leased)
 }
 
 // fence keeps workers from changing anything anymore.
@@ -182,8 +192,9 @@ func (q *queue) goOn() (open, again bool) {
 // look marks workers whose lease has expired as suspects, and evicts the suspects that were marked
 // a grace period ago.
 func (q *queue) look(grace int64, judge bool) []any {
-	lapsed, more := q.suspect(grace)
-	if lapsed == 0 && !q.suspecting() {
+	ahead := q.suspectAhead(grace)
+	lapsed, more := q.suspect(grace, ahead)
+	if lapsed+ahead == 0 && !q.suspecting() {
 		return []any{[]any{}, 0, 0, -1}
 	}
 	failed := []any{}
@@ -194,7 +205,7 @@ func (q *queue) look(grace int64, judge bool) []any {
 			continue
 		}
 		due++
-		if deadline, ok := q.score(q.workers, r.name); (!ok || deadline >= float64(q.now)) && q.has(HeardOf) {
+		if deadline, ok := q.score(q.workers, r.name); (!ok || deadline >= float64(q.now) && !q.isAhead(deadline)) && q.has(HeardOf) {
 			q.remove(q.suspects, r.name)
 			back++
 		} else if judge {
@@ -222,9 +233,9 @@ func (q *queue) look(grace int64, judge bool) []any {
 	return []any{failed, returned, bit(more || left > 0 && handled > 0), q.nextSuspect()}
 }
 
-// suspect marks a page of the workers whose lease has expired. It returns how many have expired,
-// and whether there are more to mark.
-func (q *queue) suspect(grace int64) (_ int, more bool) {
+// suspect marks a page of the workers whose lease has expired; ahead others are suspects for another reason. It
+// returns how many have expired, and whether there are more to mark.
+func (q *queue) suspect(grace int64, ahead int) (_ int, more bool) {
 	lapsed := q.between(q.workers, -inf, float64(q.now-1))
 	if len(lapsed) == 0 {
 		return 0, false
@@ -233,6 +244,7 @@ func (q *queue) suspect(grace int64) (_ int, more bool) {
 	for _, r := range q.between(q.suspects, 0, inf) {
 		noted += bit(r.score > 0)
 	}
+	noted = max(noted-ahead, 0)
 	from, most := noted, atOnceSuspects
 	if noted >= len(lapsed) {
 		from, most = 0, 20

@@ -10,6 +10,13 @@ import (
 
 func init() { verbs["recur"] = of(recur) }
 
+// Peers assert a schedule for less than longestPeriod. Occurrences that have started don't start again if the clock is
+// set back by at most setBack. Both are in ms.
+const (
+	longestPeriod = 60_000
+	setBack       = 3_600_000
+)
+
 // withheldFor is how long an unasserted occurrence is withheld, in ms.
 const withheldFor = 10_000
 
@@ -197,8 +204,12 @@ func (q *queue) assert(period, until int64, s []string) any {
 		return []any{since, 0, "damaged"}
 	}
 	was, known := q.field(key, "print")
-	mine, began := known && was == print, q.count(key, "since")
-	lacks := times == "" && (!mine || q.count(key, "more") <= q.now)
+	mine := known && was == print
+	ahead, until, passed, began := q.corrected(key, print, max(period, longestPeriod), until)
+	if since > q.micros+setBack*1000 {
+		since = 0
+	}
+	lacks := times == "" && (!mine || ahead || q.count(key, "more") <= q.now)
 	if mine && times == "" && !lacks && 5*(until-q.now) >= 4*period {
 		return []any{max(since, began), 0, "held"}
 	}
@@ -219,36 +230,34 @@ func (q *queue) assert(period, until int64, s []string) any {
 		return []any{since, 0, "older"}
 	}
 	before := ""
-	if mine {
+	if mine && !ahead {
 		before = q.word(key, "times")
 	}
-	if lacks && mine {
+	if lacks && mine && !ahead {
 		q.add(q.recurring(), entry, q.now+period)
 		last := q.now
 		for _, at := range digits.FindAllString(before, -1) {
 			last = max(last, number(at))
 		}
 		return []any{since, last, "more"}
+	} else if lacks && ahead {
+		return []any{since, passed, "wanted"}
 	} else if lacks {
 		return []any{since, q.now, "wanted"}
 	}
 	if known && !mine && !q.affords(q.entry+entry) {
 		return []any{since, q.now, "wanted"}
 	}
-	passed := q.now
-	if p, ok := q.field(key, "passed"); ok {
-		passed = number(p)
-	}
 	if times != "" {
-		q.store(key, s, since, passed, before, known && !mine)
+		q.store(key, s, since, passed, before, began, known && !mine)
 	}
 	q.add(q.recurring(), entry, q.now+period)
-	q.mend(entry, passed, known && !mine, times != "")
+	q.mend(entry, passed, known && !mine || ahead, times != "", ahead)
 	return []any{since, 0, "held"}
 }
 
 // store stores a schedule, with the previous times that are still to come.
-func (q *queue) store(key string, s []string, since, passed int64, before string, replaces bool) {
+func (q *queue) store(key string, s []string, since, passed int64, before string, began int64, replaces bool) {
 	var all []string
 	last := passed
 	for _, at := range digits.FindAllString(before+" "+s[4], -1) {
@@ -260,18 +269,14 @@ func (q *queue) store(key string, s []string, since, passed int64, before string
 		}
 	}
 	if replaces {
-		began, ok := q.field(key, "since")
-		if !ok {
-			began = "0"
-		}
-		replaced := append([]string{q.word(key, "print") + ":" + began}, strings.Fields(q.word(key, "before"))...)
+		replaced := append([]string{q.word(key, "print") + ":" + text(began)}, strings.Fields(q.word(key, "before"))...)
 		q.set(key, "before", strings.Join(replaced[:min(len(replaced), 4)], " "))
 	}
 	q.set(key, "print", s[1], "since", since, "late", s[3], "more", (q.now+last)/2, "times", strings.Join(all, " "), "payload", s[5], "card", s[6], "passed", passed)
 }
 
 // mend plans what is missing, was withheld, or belongs to a replaced schedule.
-func (q *queue) mend(entry string, passed int64, changed, sent bool) {
+func (q *queue) mend(entry string, passed int64, changed, sent, ahead bool) {
 	key := q.entry + entry
 	q.lift(entry)
 	_, waits := q.field(key, "payload")
@@ -290,7 +295,15 @@ func (q *queue) mend(entry string, passed int64, changed, sent bool) {
 			q.keepReplaced(entry, card, by)
 			waits, held = false, false
 		}
-		q.set(q.recurrence(entry), "passed", q.now)
+		at := q.now
+		if ahead {
+			at = passed
+		}
+		q.set(q.recurrence(entry), "passed", at)
+	}
+	if ahead && waits && occurs && !fresh && !runs && q.count(key, "due") > q.now+setBack {
+		q.set(key, "due", q.now)
+		q.plan(&q.lane, entry, q.now)
 	}
 	switch {
 	case fresh && held && !runs:

@@ -140,7 +140,7 @@ var diagnoses = map[inspect.FindingKind]diagnosis{
 		cure: "Repair removes it.", cured: "It was removed."},
 	ledger: {severity: inspect.SeverityNotice, says: "Crashes are counted for tasks that are gone.",
 		cure: "Repair removes the counts.", cured: "The counts were removed."},
-	dead: {severity: inspect.SeverityWarning, patience: true, says: "A worker's lease has expired, and no other worker serves the queue to return its tasks.",
+	dead: {severity: inspect.SeverityWarning, patience: true, says: "A worker's lease has expired, or ends too late because Redis's clock was ahead, and no other worker has returned its tasks.",
 		cure: "Start a peer, or run Repair to evict the worker.", cured: "The worker was evicted, and its tasks returned to the front of the queue."},
 	unfinished: {severity: inspect.SeverityWarning, patience: true, says: "A worker is gone, and its tasks have not all been returned.",
 		cure: "Start a peer that serves the queue, or run Repair.", cured: "Its tasks were returned to the front of the queue."},

@@ -23,7 +23,7 @@ var Table = []Row{
 	{Name: "workers", Kind: "workers", Type: "zset", Maps: "worker → ms", Holds: "the members (workers that serve the queue), and the deadline of each"},
 	{Name: "idle", Kind: "idle", Type: "zset", Maps: "worker → ms", Holds: "members with free slots and nothing to do, and when each became idle; plus 2^43 for the timekeeper"},
 	{Name: "suspects", Kind: "suspects", Type: "zset", Maps: "worker → ms", Holds: "members whose deadline has passed, and when to evict them. A score of 0 (evicted) or -1 (left) means that the worker's tasks are being returned"},
-	{Name: "rounds", Kind: "rounds", Type: "hash", Maps: "worker → number", Holds: "the last round of each member; as `fence`, the token when the last worker was evicted or left"},
+	{Name: "rounds", Kind: "rounds", Type: "hash", Maps: "worker → number", Holds: "the last round of each member; as `fence`, the token when the last worker was evicted or left; as `lease`, the longest lease of the members, in ms"},
 	{Name: "token", Kind: "token", Type: "string", Holds: "the last token. Starts, cancels, evictions and leaves raise it"},
 	{Name: "canceled", Kind: "canceled", Type: "zset", Maps: "name → token", Holds: "the cancel log, kept while a covered task may run; a name is a digest, or `k:` and a key"},
 	{Name: "cancel", Kind: "cancel", Part: "digest", Type: "hash", Fleeting: true, Holds: "how the running tasks covered by cancels of this name have ended. If a key was canceled, `k:` and the key replace the digest"},

@@ -147,3 +147,47 @@ func ones(from, to int) []string {
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+// While Redis's clock was ahead, w2 renewed its lease, and died. If it lives, it renews its lease in time.
+func TestClockWasAhead(t *testing.T) {
+	const year = "+525600m"
+	one := state{"queues": "[z]", "workers": "(w1=+60m w2=" + year + ")", "rounds": "{lease=3600000 w2=1}", "working:w2": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]", "token": "=2"}
+	suspected := one.with("suspects", "(w2=+90m)")
+	due := one.with("suspects", "(w2=-1m)")
+	back := state{"queues": "[a b z]", "workers": "(w1=+60m)", "token": "=3", "ledger": "{#a=1 #b=1}"}
+	lapsed := one.with("workers", "(w2=-1m w1=+60m)", "suspects", "(w2="+year+")")
+	both := one.with("workers", "(w3=-1m w4=-1m w1=+60m w2="+year+")")
+	lives := one.with("workers", "(w1=+60m w2=+60m)")
+	judge := func(e *env) string { // with the deadline that was read
+		return checks(true, CheckMembers, sure(Check(e.ctx, e.doctor(), e.q, CheckMembers, "", false, []string{":w2"}))(e.t).Flaws[0].Detail+":w2")(e)
+	}
+	run(t, []scenario{
+		{name: "the first look suspects it, early ones do nothing", seed: one, steps: []when{
+			{call: beats("w1", true), want: "waiting=1 due=+90m", state: suspected},
+			{call: beats("w1", true), want: "waiting=1 due=+90m"},
+			{call: sweeps, want: "due=+90m"}}},
+		{name: "it lives", seed: suspected, steps: []when{{call: beats("w2", true), want: "waiting=1 held=2", state: lives}}},
+		{name: "it lives, and works", seed: suspected, steps: []when{{call: steps(Round{Worker: "w2", Number: 2, Lease: time.Hour}), want: "", state: lives.with("rounds", "{lease=3600000 w2=2}")}}},
+		{name: "a peer may not judge", seed: due, steps: []when{{call: beats("w1", false), want: "waiting=1 due=now"}}},
+		{name: "a peer finds it dead", seed: due, steps: []when{{call: beats("w1", true), want: "waiting=3 failed=w2/2 returned=2", state: back}}},
+		{name: "a sweep finds it dead", seed: due, steps: []when{{call: sweeps, want: "failed=w2/2 returned=2", state: back}}},
+		{name: "its lease has expired, but it is to be judged in a year", seed: lapsed, steps: []when{
+			{call: beats("w1", true), want: "waiting=1 due=+60m", state: lapsed.with("suspects", "(w2=+60m)")}}},
+		{name: "leases of others have expired", seed: both, steps: []when{
+			{call: beats("w1", true), want: "waiting=1 due=+60m", state: both.with("suspects", "(w3=+60m w4=+60m w2=+90m)")}}},
+		{name: "and it is a suspect", seed: both.with("suspects", "(w2=+90m)"), steps: []when{
+			{call: beats("w1", true), want: "waiting=1 due=+60m", state: both.with("suspects", "(w3=+60m w4=+60m w2=+90m)")}}},
+		{name: "another member has a lease that is as long", seed: one.with("rounds", "{lease=31536060000 w2=1}"), steps: []when{{call: beats("w1", true), want: "waiting=1"}}},
+		{name: "a lease that never expires", seed: one.with("workers", "(w1=+60m w2=never)"), steps: []when{{call: beats("w1", true), want: "waiting=1"}}},
+		{name: "the longest lease isn't known", seed: one.with("rounds", "{w2=1}"), steps: []when{{call: beats("w1", true), want: "waiting=1"}}},
+		{name: "check", seed: one, steps: []when{
+			{call: checks(false, CheckMembers, ":w1", ":w2"), want: "expired-worker w2"},
+			{call: checks(true, CheckMembers, ":w2", "123:w2"), want: "expired-worker w2, expired-worker w2"},
+			{call: judge, want: "expired-worker w2 mended", state: back}}},
+		{name: "check: nobody else serves the queue", seed: one.with("workers", "(w2="+year+")"), steps: []when{
+			{call: checks(false, CheckQueue, "q"), want: "no-worker q 1"}}},
+		{name: "check: the longest lease", seed: one.with("rounds", "{fence=2 lease=3600000 w2=1}"), steps: []when{{call: checks(true, CheckRounds, "lease", "fence", "w2")}}},
+		{name: "check: the longest lease of nobody", seed: state{"rounds": "{lease=3600000}", "token": "=2"}, steps: repair(CheckRounds, []string{"lease"}, "leftover lease",
+			nil, state{"token": "=3"})},
+	})
+}

@@ -29,7 +29,8 @@ local function flaw(kind, name, mended, detail)
 end
 
 -- True if a worker with an unexpired lease serves the queue.
-local alive = redis.call('ZCOUNT', q.workers, now, '+inf') > 0
+local longest = returns.longest()
+local alive = redis.call('ZCOUNT', q.workers, now, '+inf') > returns.count_ahead(longest)
 
 local function is_member(id)
   return redis.call('ZSCORE', q.workers, id)
@@ -202,12 +203,12 @@ function judges.working(w)
 end
 
 -- A member with an unexpired lease evicts members whose lease has expired. If there is none, this
--- evicts them. The name is deadline:worker: a worker is evicted only if it still has that deadline,
+-- evicts them. It also evicts members whose deadline is ahead. The name is deadline:worker: a worker is evicted only if it still has that deadline,
 -- so it has sent no heartbeat since the scan.
 function judges.member(name)
   local before, w = string.match(name, '^(%d*):(.*)$')
   local deadline = is_member(w)
-  if deadline and not alive then
+  if deadline and (not alive or returns.is_ahead(deadline, longest)) then
     local judged = mend and deadline == before
     if judged then
       returns.fence({ w }, 0)
@@ -243,7 +244,8 @@ function judges.idle(w)
 end
 
 function judges.round(w)
-  local stays = w == 'fence' and redis.call('HLEN', q.rounds) > 1 or is_member(w)
+  local others = redis.call('HLEN', q.rounds) - redis.call('HEXISTS', q.rounds, 'fence') - redis.call('HEXISTS', q.rounds, 'lease')
+  local stays = (w == 'fence' or w == 'lease') and others > 0 or is_member(w)
   if redis.call('HEXISTS', q.rounds, w) == 1 and not stays then
     if mend then
       redis.call('HDEL', q.rounds, w)
@@ -522,9 +524,8 @@ end
 
 -- Each schedule has a member in recurring, and the reverse. The repair of a damaged schedule
 -- clears its print, so that a peer with the schedule asserts it in full again.
--- Peers assert a schedule for less than ASSERTED. With a later time, it wouldn't end even if no
--- peer asserts it.
-local ASSERTED = 60000 --! longer constant
+-- If Redis's clock was ahead, a schedule is asserted until too late, or its occurrences up to a time that is
+-- still to come count as started: it wouldn't end, or occur, before that.
 function judges.recurring(entry)
   local key = courses.key(entry)
   local known = redis.pcall('HMGET', key, 'print', 'times', 'passed', 'since', 'late', 'more')
@@ -541,23 +542,31 @@ function judges.recurring(entry)
       redis.call('DEL', key)
     end
     return flaw('recurring', entry, mend, named and 'The record of its next times is missing.' or "Its name isn't a key.")
-  elseif not till or till > now + ASSERTED then
+  elseif not till then
     if mend then
       redis.call('ZADD', KEYS[20], now, entry)
     end
     flaw('recurring', entry, mend, 'Redis has no record of when peers last asserted it.')
   end
+  local ahead = till and till > now + courses.longest
+  if ahead and mend then
+    redis.call('ZADD', KEYS[20], now, entry)
+  end
   local function reads(i, pattern)
     return known[i] and string.match(known[i], pattern)
   end
   local times, passed, late = reads(2, '^[%d ]*$'), reads(3, '^%d+$'), reads(5, '^%d+$')
-  if known[1] and times and passed and late and reads(4, '^%d+$') and reads(6, '^%d+$') then
+  local whole = known[1] and times and passed and late and reads(4, '^%d+$') and reads(6, '^%d+$')
+  if passed and number(passed) > now + courses.back then
+    ahead, passed = true, now
+  end
+  if whole and not ahead then
     return
   end
   if mend then
     redis.call('HSET', key, 'print', '', 'times', times or '', 'passed', passed or now, 'since', 0, 'late', late or 0, 'more', 0)
   end
-  flaw('recurring', entry, mend, 'The record of its next times is damaged.')
+  flaw('recurring', entry, mend, whole and "Redis's clock was ahead when it was last asserted or started." or 'The record of its next times is damaged.')
 end
 
 -- The result of a task is well formed, and has a TTL.

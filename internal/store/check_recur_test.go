@@ -7,6 +7,7 @@ import (
 // Check finds damage to recurring schedules that nothing else would notice. A peer that has the
 // schedule repairs it.
 func TestCheckRecurring(t *testing.T) {
+	early := "Redis's clock was ahead when it was last asserted or started."
 	never, odd, damaged, lost := "Redis has no record of when peers last asserted it.", "Its name isn't a key.", "The record of its next times is damaged.", "The record of its next times is missing."
 	seedX := planX.with("recurring", "(k:x=+1m)")
 	x := []string{"k:x"}
@@ -24,8 +25,10 @@ func TestCheckRecurring(t *testing.T) {
 		{name: "its place is lost", seed: seedX.with("recurring", ""), steps: append(
 			repair(CheckRecurring, x, says(never), seedX.with("recurring", ""), seedX.with("recurring", "(k:x=now)")),
 			when{call: recurs("x", "1a", ""), want: "held", state: planX})},
-		{name: "asserted for long", seed: seedX.with("recurring", "(k:x=+2m)"), steps: repair(CheckRecurring, x, says(never),
-			seedX.with("recurring", "(k:x=+2m)"), seedX.with("recurring", "(k:x=now)"))},
+		{name: "asserted for long", seed: seedX.with("recurring", "(k:x=+2m)"), steps: repair(CheckRecurring, x, says(early),
+			seedX.with("recurring", "(k:x=+2m)"), without().with("recurring", "(k:x=now)"))},
+		{name: "the last time is an hour ahead", seed: broken("passed=+60m"), steps: []when{{call: checks(true, CheckRecurring, "k:x"), state: broken("passed=+60m")}}},
+		{name: "the last time is further ahead", seed: broken("passed=+61m"), steps: repair(CheckRecurring, x, says(early), broken("passed=+61m"), without("passed=now"))},
 		{name: "of another name", seed: member.with("recurring", "(odd=-1m)", "recurrence:odd", "{a=1}"), steps: repair(CheckRecurring, []string{"odd"}, "recurring odd|"+odd,
 			member.with("recurring", "(odd=-1m)", "recurrence:odd", "{a=1}"), member)},
 		{name: "of an empty key", seed: member.with("recurring", "(k:=-1m)"), steps: repair(CheckRecurring, []string{"k:"}, "recurring k:|"+odd, member.with("recurring", "(k:=-1m)"), member)},

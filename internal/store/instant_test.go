@@ -85,7 +85,7 @@ func TestInstant(t *testing.T) {
 	runAtInstant(t, []scenario{
 		{name: "recur: the right to judge, to the end", seed: over, steps: []when{{call: recursAll(5, instant), want: "ended=k:x", state: state{}}}},
 		{name: "recur: the right to judge has ended", seed: over, steps: []when{{call: recursAll(5, instant-1), want: ""}}},
-		{name: "join: a lease of a millisecond", steps: []when{{call: joinsFor(time.Millisecond, "w1", 0, 1), want: "ok", state: joined}}},
+		{name: "join: a lease of a millisecond", steps: []when{{call: joinsFor(time.Millisecond, "w1", 0, 1), want: "ok", state: joined.with("rounds", "{fence=0 lease=1 w1=1}")}}},
 		{name: "join: for ever", steps: []when{{call: joinsFor(0, "w1", 0, 1), want: "ok", state: joined.with("workers", "(w1=never)")}}},
 		{name: "beat: a lease of a millisecond", seed: w1(at(0)), steps: []when{{call: beat(1, 1, 0), want: "lapsed=false failed=[] due=-1 now=1000999", state: w1(at(1))}}},
 		{name: "beat: expired by a millisecond", seed: w1(at(-1)), steps: []when{{call: beat(0, 1, 0), want: "lapsed=true failed=[] due=-1 now=1000999", state: w1("never")}}},

@@ -4,7 +4,8 @@
 --
 -- KEYS[1] workers   zset    worker → lease deadline, ms
 -- KEYS[2] suspects  zset    worker with an expired lease → when to evict it; 0 or less: being returned
--- KEYS[3] rounds    hash    worker → its last round; fence → the token after the last leave or eviction
+-- KEYS[3] rounds    hash    worker → its last round; fence → the token after the last leave or eviction;
+--                           lease → the longest lease of the members, ms
 -- KEYS[4] token     string  the last token issued
 -- ARGV[1] worker    id
 -- ARGV[2] lease     ms until it expires; 0: never
@@ -41,4 +42,7 @@ end
 redis.call('ZREM', suspects, worker) -- needs no memory, so later writes are allowed even if Redis is full
 redis.call('ZADD', workers, lease > 0 and now + lease or NEVER, worker)
 redis.call('HSET', rounds, 'fence', fence, worker, ARGV[4])
+if lease > (tonumber(redis.call('HGET', rounds, 'lease')) or 0) then
+  redis.call('HSET', rounds, 'lease', lease)
+end
 return 1

@@ -146,8 +146,8 @@ func TestKeyed(t *testing.T) {
 		{name: "stops keep the crash count", seed: keyX, steps: []when{
 			{call: begins(1, "p1"), want: "started=a/1@k:x~2!1", state: runX},
 			{call: fails("w1"), want: "known=true returned=1", state: gone(backX).with("schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))},
-			{call: joins("w1", 2), want: "ok", state: backX.with("rounds", "{fence=2 w1=1}", "token", "=2", "schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))},
-			{call: begins(2, "p2"), want: "started=a/3@k:x~2!2", state: doneX.with("rounds", "{fence=2 w1=2}", "token", "=3", "working:w1", "(p2=3)", "process:p2", "[a]", "entries", "{p2=k:x}", "keyed:k:x", runs("p2", 2, 2))}}},
+			{call: joins("w1", 2), want: "ok", state: backX.with("rounds", "{fence=2 lease=3600000 w1=1}", "token", "=2", "schedule", "(k:x=1)", "keyed:k:x", waits("a", "1", 2, 2))},
+			{call: begins(2, "p2"), want: "started=a/3@k:x~2!2", state: doneX.with("rounds", "{fence=2 lease=3600000 w1=2}", "token", "=3", "working:w1", "(p2=3)", "process:p2", "[a]", "entries", "{p2=k:x}", "keyed:k:x", runs("p2", 2, 2))}}},
 	})
 }
 

@@ -151,6 +151,12 @@ end
 -- one is dropped until it starts again.
 
 local courses = later(function(courses)
+  -- Peers assert a schedule for less than this.
+  courses.longest = 60000 --! longer constant
+
+  -- How far Redis's clock may be set back without occurrences that have started starting again.
+  courses.back = 3600000 --! longer constant
+
   -- Returns the key of a schedule. Queue names contain no braces.
   function courses.key(entry)
     return string.gsub(q.keyed, ':keyed:{', ':recurrence:{') .. entry

@@ -5,7 +5,8 @@
 -- KEYS[3]  idle      zset           worker → idle since, ms
 -- KEYS[4]  suspects  zset           worker with an expired lease → when to evict it; 0 or less: being returned
 -- KEYS[5]  canceled  zset           name → token of the cancel
--- KEYS[6]  rounds    hash           worker → its last round; fence → the token after the last leave or eviction
+-- KEYS[6]  rounds    hash           worker → its last round; fence → the token after the last leave or eviction;
+--                                lease → the longest lease of the members, ms
 -- KEYS[7]  unique    hash           digest → "w:position", "p:process" or "e:entry"; offset → position of the front
 -- KEYS[8]  token     string         the last token issued
 -- KEYS[9]  schedule  zset           entry → due, ms

@@ -20,7 +20,7 @@ local returns = later(function(returns)
     end
     redis.call('SET', q.token, token + 1)
     q.drift = q.drift + 1
-    if n > redis.call('HEXISTS', q.rounds, 'fence') then
+    if n > redis.call('HEXISTS', q.rounds, 'fence') + redis.call('HEXISTS', q.rounds, 'lease') then
       redis.call('HSET', q.rounds, 'fence', token + 1)
     else
       redis.call('DEL', q.rounds)
@@ -148,16 +148,53 @@ local returns = later(function(returns)
     return not more, more
   end
 
+  -- Returns the longest lease of the members; nil if it isn't known.
+  function returns.longest()
+    local longest = number(redis.pcall('HGET', q.rounds, 'lease')) -- 0 for an error reply
+    return longest > 0 and longest
+  end
+
+  -- Reports whether a deadline is later than any live worker's, given the longest lease: it was set
+  -- before Redis's clock was set back. The next heartbeat of a live worker corrects its own.
+  function returns.is_ahead(deadline, longest)
+    return longest and tonumber(deadline) > now + longest and tonumber(deadline) < NEVER
+  end
+
+  -- Returns how many deadlines are ahead, given the longest lease.
+  function returns.count_ahead(longest)
+    return longest and redis.call('ZCOUNT', q.workers, '(' .. now + longest, '(9007199254740991') or 0
+  end
+
+  -- Marks workers whose deadline is ahead as suspects, for as long as a lease takes to expire and to
+  -- be judged. Marks that are ahead, too, are set again. Returns how many deadlines are ahead.
+  local function suspect_ahead(grace, longest)
+    local wait = math.floor(longest * 3 / 2)
+    local late = redis.call('ZRANGEBYSCORE', q.suspects, '(' .. now + math.max(grace, wait), '+inf', 'LIMIT', 0, SUSPECTS)
+    if #late > 0 then
+      redis.call('ZREM', q.suspects, unpack(late))
+    end
+    local ahead, marks = redis.call('ZRANGEBYSCORE', q.workers, '(' .. now + longest, '(9007199254740991', 'LIMIT', 0, SUSPECTS), {}
+    for _, worker in ipairs(ahead) do
+      marks[#marks + 1] = now + wait
+      marks[#marks + 1] = worker
+    end
+    if #ahead > 0 then
+      redis.call('ZADD', q.suspects, 'NX', unpack(marks))
+    end
+    return #ahead
+  end
+
   -- Marks workers whose lease has expired as suspects, in pages. They are the first members
   -- by deadline, and earlier suspects are the first of these. If the numbers don't match,
   -- because another program wrote to suspects, at least the first few are marked.
+  -- ahead is how many other members are suspects because their deadline is ahead.
   -- Returns how many leases have expired, and whether more workers are left to suspect.
-  local function suspect(grace)
+  local function suspect(grace, ahead)
     local lapsed = redis.call('ZCOUNT', q.workers, '-inf', '(' .. now)
     if lapsed == 0 then
       return 0, false --! look constant.1
     end
-    local noted = redis.call('ZCOUNT', q.suspects, '(0', '+inf')
+    local noted = math.max(redis.call('ZCOUNT', q.suspects, '(0', '+inf') - ahead, 0)
     local from, most = noted, SUSPECTS
     if noted >= lapsed then
       from, most = 0, 20 --! page constant.2
@@ -179,14 +216,17 @@ local returns = later(function(returns)
   -- there is more to do immediately; and the ms until the next suspect is due (-1 if there
   -- is none).
   function returns.look(grace, judge)
-    local lapsed, more = suspect(grace)
-    if lapsed == 0 and not suspecting then --! look false
+    -- Most members have the caller's lease, which is about twice the grace.
+    local longest = (suspecting or returns.count_ahead(2 * grace + 2) > 0) and returns.longest()
+    local ahead = longest and suspect_ahead(grace, longest) or 0
+    local lapsed, more = suspect(grace, ahead)
+    if lapsed + ahead == 0 and not suspecting then --! look false
       return {}, 0, 0, -1 -- the usual case
     end
     local failed, dead, back = {}, {}, {}
     local due = redis.call('ZRANGEBYSCORE', q.suspects, '(0', now, 'LIMIT', 0, FENCES)
     for i, deadline in ipairs(#due > 0 and redis.call('ZMSCORE', q.workers, unpack(due)) or {}) do
-      if not deadline or tonumber(deadline) >= now then --! guard heard-of operand.2
+      if not deadline or tonumber(deadline) >= now and not returns.is_ahead(deadline, longest) then --! guard heard-of operand.2
         back[#back + 1] = due[i]
       elseif judge then
         dead[#dead + 1] = due[i]

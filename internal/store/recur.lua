@@ -44,8 +44,8 @@ end
 
 -- Corrects the plan of an entry if it's missing, was withheld, or belongs to a replaced
 -- schedule. A missing plan that this call can't afford is left to a later call, unless the
--- caller has just sent the payload.
-local function mend(entry, passed, changed, sent)
+-- caller has just sent the payload. If the clock was ahead, a retry doesn't wait until that time comes.
+local function mend(entry, passed, changed, sent, ahead)
   local key = q.keyed .. entry
   added.lift(entry)
   local process, took, turn, held = unpack(redis.call('HMGET', key, 'process', 'took', 'turn', 'withheld'))
@@ -58,7 +58,11 @@ local function mend(entry, passed, changed, sent)
       cards.replaced(entry, card, redis.call('HGET', courses.key(entry), 'card'))
       waits, held = false, nil
     end
-    redis.call('HSET', courses.key(entry), 'passed', now)
+    redis.call('HSET', courses.key(entry), 'passed', ahead and passed or now)
+  end
+  if ahead and waits and turn > 0 and not fresh and not process and number(redis.call('HGET', key, 'due')) > now + courses.back then
+    redis.call('HSET', key, 'due', now)
+    plan(q, entry, now)
   end
   if fresh and held and not process then
     redis.call('HDEL', key, 'withheld')
@@ -78,7 +82,19 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
     return { since, 0, 'damaged' }
   end
   local was, mine, began = known[1], known[1] == print, number(known[2])
-  local lacks = times == '' and (not mine or number(known[4]) <= now)
+  local passed = known[3] and number(known[3]) or now
+  -- Redis's clock was ahead when the schedule was last asserted, or an occurrence started. Its times
+  -- and its plan may lie that far ahead, too, so all of it is made again.
+  local ahead = until_ > now + math.max(period, courses.longest) or passed > now + courses.back
+  if ahead then
+    until_, passed = 0, passed > now + courses.back and now or passed --! between constant
+  end
+  local newest = micros + courses.back * 1000
+  since = since > newest and 0 or since
+  if began > newest then
+    began = mine and micros or 0
+  end
+  local lacks = times == '' and (not mine or ahead or number(known[4]) <= now)
   if times == '' and not lacks and 5 * (until_ - now) >= 4 * period then
     return { math.max(since, began), 0, 'held' } -- a peer has just asserted it
   end
@@ -93,17 +109,16 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   if was and not mine and since <= began and until_ >= now then
     return { since, 0, 'older' }
   end
-  local before = mine and (lacks or times ~= '') and redis.call('HGET', record, 'times') or '' --! look operand.3
-  if lacks and mine then
+  local before = mine and not ahead and (lacks or times ~= '') and redis.call('HGET', record, 'times') or '' --! look operand.3
+  if lacks and mine and not ahead then
     redis.call('ZADD', KEYS[19], now + period, entry)
     return { since, math.max(now, tonumber((string.match(string.sub(before, -16), '%d+$'))) or now), 'more' } --! excess constant
   elseif lacks then
-    return { since, now, 'wanted' }
+    return { since, ahead and passed or now, 'wanted' }
   end
   if was and not mine and not affords(q.keyed .. entry) then -- left to the next call
     return { since, now, 'wanted' }
   end
-  local passed = known[3] and number(known[3]) or now
   if times ~= '' then
     local all, newest = {}, passed
     for at in string.gmatch(before .. ' ' .. times, '%d+') do
@@ -115,13 +130,13 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
       end
     end
     if was and not mine then
-      redis.call('HSET', record, 'before', replaced(known[5], was, known[2] or '0'))
+      redis.call('HSET', record, 'before', replaced(known[5], was, string.format('%d', began)))
     end
     redis.call('HSET', record, 'print', print, 'since', since, 'late', late, 'more', math.floor((now + newest) / 2),
       'times', table.concat(all, ' '), 'payload', payload, 'card', card, 'passed', passed)
   end
   redis.call('ZADD', KEYS[19], now + period, entry)
-  mend(entry, passed, was and not mine, times ~= '')
+  mend(entry, passed, was and not mine or ahead, times ~= '', ahead)
   return { since, 0, 'held' }
 end
 

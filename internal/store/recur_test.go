@@ -315,6 +315,38 @@ func TestRecur(t *testing.T) {
 	})
 }
 
+// Redis's clock was ahead by a year when peers last asserted a schedule, and is right again. The schedule
+// goes on at its next time.
+func TestRecurClockWasAhead(t *testing.T) {
+	const year, later = "+525600m", "+525610m"
+	x := func(s state, passed string, more ...string) state {
+		return s.with("recurring", "(k:x="+year+")", "recurrence:k:x", course("1a", later+",+525620m", passed, append([]string{"more=+525605m"}, more...)...))
+	}
+	plan := planX.with("schedule", "(k:x="+later+")", "keyed:k:x", h(planX["keyed:k:x"], waits("a", later, 0, 0), "turn="+later))
+	next := planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now"))
+	wants := when{call: recurs("x", "1a", ""), want: "wanted"}
+	told := func(s state) when { return when{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: s} }
+	begun := takenX.with("recurring", "(k:x=+60m)", "recurrence:k:x", next["recurrence:k:x"], "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", "card=0s13:now", waits("a", "+10m", 0, 0), "turn=+10m", rule(1, 1, "0", "never")))
+	run(t, []scenario{
+		{name: "an occurrence started", seed: x(plan, year), steps: []when{wants, told(next), {call: recurs("x", "1a", ""), want: "held"}}},
+		{name: "the clock is right again, and a peer of another version has asserted it", seed: x(plan, year).with("recurring", "(k:x=+60m)"), steps: []when{wants, told(next)}},
+		{name: "none started, but all later times are of that time", seed: x(planX, "-1m").with("recurrence:k:x", course("1a", "+10m,"+later, "-1m", "more=+525605m")),
+			steps: []when{wants, told(planX)}},
+		{name: "one is due", seed: x(dueX, "-9m"), steps: []when{wants, told(dueX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-9m")))}},
+		{name: "one runs", seed: x(takenX, year).with("keyed:k:x", h(takenX["keyed:k:x"], waits("a", later, 0, 0), "turn="+later)), steps: []when{wants, told(begun)}},
+		{name: "one waits for its retry", seed: x(plan, year).with("schedule", "(k:x=+525601m)", "keyed:k:x", h(waits("a", "+525601m", 1, 0), "turn=-2m")), steps: []when{wants,
+			told(next.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 1, 0), "turn=-2m")))}},
+		{name: "one that is still to come waits for its retry", seed: x(plan, year).with("schedule", "(k:x=+525601m)", "keyed:k:x", h(waits("a", "+525601m", 1, 0), "turn=+10m")), steps: []when{wants, told(next)}},
+		{name: "ahead by less: none starts twice", seed: x(planX.with("schedule", "(k:x=+40m)", "keyed:k:x", h(waits("a", "+40m", 0, 0), "turn=+40m")), "+15m"), steps: []when{wants,
+			told(next.with("recurrence:k:x", course("1a", "+20m,+30m", "+15m"), "schedule", "(k:x=+20m)", "keyed:k:x", h(next["keyed:k:x"], waits("a", "+20m", 0, 0), "turn=+20m")))}},
+		{name: "a task of the user waits under the key", seed: x(keyX, year), steps: []when{wants, told(keyX.with("recurring", "(k:x=+60m)", "recurrence:k:x", next["recurrence:k:x"]))}},
+		{name: "another one replaces it", seed: x(plan, year, "since="+year), steps: []when{
+			{call: recurs("x", "2b", "", "since=7"), want: "wanted"},
+			{call: recurs("x", "2b", "+10m +20m +30m", "since=7"), want: "held", state: next.with("recurrence:k:x", course("2b", "+10m,+20m,+30m", "now", "since=7", "before=1a:0"))},
+			{call: recursAll(time.Hour.Milliseconds(), 0, Schedule{Entry: "k:x", Print: "1a", Since: 1 << 52}), want: "older 0 0"}}},
+	})
+}
+
 // TestRecurInstant checks the assertions of peers, to the millisecond.
 func TestRecurInstant(t *testing.T) {
 	at := atInstant
