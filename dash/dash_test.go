@@ -251,6 +251,32 @@ func TestHostile(t *testing.T) {
 	is.NoErr(running.Finish(t.Context()))
 }
 
+// What another program has written in place of a word isn't shown.
+func TestForgedWords(t *testing.T) {
+	is := parallel(t)
+	prefix := redistest.Prefix(t)
+	p := peertest.OpenDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix})
+	q, conn := peertest.Working(t, p, "q"), redistest.Conn(t)
+	fail(t, q, "payload", "reason")
+	key := func(kind string) string { return prefix + ":" + kind + ":{q}" }
+	forged := "\x1b\xff\u202e" + strings.Repeat("evil", 1<<16)
+	for f, err := range q.Failed(t.Context()) {
+		is.NoErr(err)
+		redistest.Do(t, conn, "HSET", key("failed:keyed")+":k:"+f.ID, "kind", forged)
+	}
+	redistest.Do(t, conn, "ZADD", key("recurring"), "9e15", "k:cleanup")
+	redistest.Do(t, conn, "HSET", key("recurrence")+":k:cleanup", "passed", 1, "times", 2, "last", forged+":1:1")
+	b := browse(t, p, nil)
+	page := b.get("failed?name=q").text
+	_, digest, _ := strings.Cut(page, "task?digest=")
+	digest, _, _ = strings.Cut(digest, "&")
+	for page, says := range map[string]string{"failed?name=q": "reason", "task?name=q&digest=" + digest: "reason", "recurring": "cleanup"} {
+		if r := b.shows(page, says); strings.Contains(r.text, "evil") || strings.ContainsAny(r.text, "\x1b\u202e") {
+			t.Errorf("%s has %d bytes: %.500q", page, len(r.text), r.text)
+		}
+	}
+}
+
 // A page is shown, with an explanation, while Redis can't be reached or refuses the login.
 func TestAway(t *testing.T) {
 	is := parallel(t)

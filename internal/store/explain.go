@@ -66,7 +66,7 @@ func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload 
 	})
 	a.each("failures", func(d *decoder) {
 		g := d.list()
-		p.Failed = append(p.Failed, FailedTask{g.string(), payload, Kind(g.string()), g.string(), int(g.number()), int(g.number()), g.string(), g.number(), g.string(), 0, g.string()})
+		p.Failed = append(p.Failed, FailedTask{g.string(), payload, Kind(wordIn(g.string())), g.string(), int(g.number()), int(g.number()), g.string(), g.number(), g.string(), 0, g.string()})
 		d.join(g)
 	})
 	return p, a.err

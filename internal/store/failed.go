@@ -30,7 +30,7 @@ type FailedTask struct {
 // failedTask decodes a failed task.
 func (d *decoder) failedTask() FailedTask {
 	count := func() int { return int(max(d.number(), 0)) }
-	return FailedTask{d.string(), d.bytes(), Kind(d.string()), d.string(), count(), count(), d.string(), d.number(), d.string(), d.number(), ""}
+	return FailedTask{d.string(), d.bytes(), Kind(wordIn(d.string())), d.string(), count(), count(), d.string(), d.number(), d.string(), d.number(), ""}
 }
 
 // FailedTasks yields the failed queue of q, newest first.
@@ -56,7 +56,7 @@ func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[FailedTa
 func failedTask(entry string, f map[string]string) FailedTask {
 	number := func(name string) int64 { return numberIn(f[name]) }
 	return FailedTask{
-		Entry: entry, Payload: []byte(f["payload"]), Kind: Kind(f["kind"]), Reason: f["reason"],
+		Entry: entry, Payload: []byte(f["payload"]), Kind: Kind(wordIn(f["kind"])), Reason: f["reason"],
 		Retries: countIn(f["tries"]), Crashes: countIn(f["deaths"]), Worker: f["worker"], At: number("at"), From: f["from"], Due: number("planned"), Card: f["card"],
 	}
 }

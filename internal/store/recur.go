@@ -214,7 +214,7 @@ func recurring(replies []redisconn.Reply) (t RecurringTask, err error) {
 	}
 	last := strings.SplitN(schedule[2], ":", 3)
 	if len(last) == 3 {
-		t.Outcome, t.Of, t.At = last[0], numberIn(last[1]), numberIn(last[2])
+		t.Outcome, t.Of, t.At = wordIn(last[0]), numberIn(last[1]), numberIn(last[2])
 	}
 	return t, nil
 }

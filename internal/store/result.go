@@ -105,6 +105,14 @@ func isWord(b []byte) bool {
 	return len(b) > 0 && !bytes.ContainsFunc(b, func(r rune) bool { return r < 'a' || r > 'z' })
 }
 
+// wordIn returns a text if it's a short word, and "" if it's something that another program has written.
+func wordIn(text string) string {
+	if len(text) > 20 || !isWord([]byte(text)) {
+		return ""
+	}
+	return text
+}
+
 // unquoted is the inverse of quoted. It decodes in place.
 func unquoted(b []byte) []byte {
 	s := b[:0]
