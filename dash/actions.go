@@ -183,14 +183,17 @@ func back(to string) *url.URL {
 	return &url.URL{RawQuery: u.RawQuery}
 }
 
+// longestLogged is how much of a text from a request is logged: some may have 1 MiB, from someone who only reads.
+const longestLogged = 255
+
 // record logs an action. It shows the start of the digests of payloads and keys, as in a peer's log.
 func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, err error) {
-	attrs := []any{slog.String("action", string(a.Verb)), slog.String("user", d.hooks.user(r)), slog.String("from", r.RemoteAddr)}
+	attrs := []any{slog.String("action", string(a.Verb)), slog.String("user", line(d.hooks.user(r), longestLogged)), slog.String("from", r.RemoteAddr)}
 	if a.Queue != "" {
-		attrs = append(attrs, slog.String("queue", a.Queue))
+		attrs = append(attrs, slog.String("queue", line(a.Queue, longestLogged)))
 	}
 	if a.Worker != "" {
-		attrs = append(attrs, slog.String("worker", a.Worker))
+		attrs = append(attrs, slog.String("worker", line(a.Worker, longestLogged)))
 	}
 	for _, name := range []string{"key", "payload"} {
 		if text := form.Get(name); text != "" && a.Verb != RequeueMatching && a.Verb != DiscardMatching {
@@ -202,7 +205,7 @@ func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, er
 		attrs = append(attrs, slog.Int("tasks", n))
 	}
 	if err != nil {
-		d.log.Warn("worqr: dashboard: an action failed", append(attrs, slog.String("error", err.Error()))...)
+		d.log.Warn("worqr: dashboard: an action failed", append(attrs, slog.String("error", line(err.Error(), 4*longestLogged)))...)
 		return
 	}
 	d.log.Info("worqr: dashboard: action", attrs...)

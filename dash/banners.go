@@ -181,8 +181,8 @@ func leases(q *queueState) (all []string) {
 func stuck(w *inspect.Worker) banner {
 	return banner{Level: "warning", Kind: "stuck-handler", Title: "Stuck handlers",
 		Text: fmt.Sprintf("%s of %s ignored the end of the context, which costs memory and perhaps more. The log has the stacks: restart the worker, and fix the handler.",
-			words.Counted(w.StuckHandlers, "handler"), printable(w.Name)),
-		Link: link("workers", "q", w.Name), Label: "Worker"}
+			words.Counted(w.StuckHandlers, "handler"), line(w.Name, 60)),
+		Link: link("workers", "q", w.ID), Label: "Worker"}
 }
 
 // How many banners of one kind are shown before they're folded into one, and how many in all before the others

@@ -44,7 +44,7 @@ func where(c *inspect.TaskCopy) string {
 	case inspect.CopyBlocked:
 		return "Starts once the running task with its key has ended."
 	case inspect.CopyRunning:
-		text := "On " + printable(cmp.Or(c.WorkerName, c.WorkerID))
+		text := "On " + line(cmp.Or(c.WorkerName, c.WorkerID), 60)
 		if !c.StartedAt.IsZero() {
 			text += ", for " + span(time.Since(c.StartedAt))
 		}

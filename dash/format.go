@@ -88,16 +88,18 @@ func printable(s string) string {
 	}, strings.ToValidUTF8(s, "�"))
 }
 
-// line returns printable text on one line, cut after n characters.
+// line returns printable text on one line, cut after n characters. It shows something of any text: it may be that
+// of a link.
 func line(s string, n int) string {
-	if len(s) > 4*n {
-		s = s[:4*n]
+	cut := len(s) > 4*n
+	all := []rune(strings.Join(strings.Fields(printable(s[:min(len(s), 4*n)])), " "))
+	if len(all) == 0 && s != "" {
+		all, n = []rune("(blank)"), 8
 	}
-	s = strings.Join(strings.Fields(printable(s)), " ")
-	if utf8.RuneCountInString(s) <= n {
-		return s
+	if len(all) > n || cut {
+		return string(all[:min(len(all), n-1)]) + "…"
 	}
-	return string([]rune(s)[:n-1]) + "…"
+	return string(all)
 }
 
 // Limits of the part of a payload that is shown, in bytes.

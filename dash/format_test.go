@@ -1,6 +1,7 @@
 package dash
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,11 @@ func TestFormat(t *testing.T) {
 	is.Equal(size(1<<20), "1,024 KiB")
 	is.Equal(line("a\n b\tc", 9), "a b c")
 	is.Equal(line("abcdef", 4), "abc…")
+	is.Equal(line(strings.Repeat("😀", 9), 4), "😀😀😀…")
+	is.Equal(line(" a"+strings.Repeat(" ", 100)+"b", 4), "a…")
+	is.Equal(line(" \n", 4), "(blank)") // it may be the text of a link
+	is.Equal(line(strings.Repeat(" ", 100)+"b", 4), "(blank)…")
+	is.Equal(line("", 4), "")
 	is.Equal(printable("a\x00b\u202ec\xffd\n"), "a�b�c�d\n")
 	is.Equal(link("queue", "name", "a b&c", "tab", ""), "queue?name=a+b%26c")
 	is.Equal(link(""), "./")

@@ -37,6 +37,7 @@ func TestBrief(t *testing.T) {
 	is := is.New(t)
 	is.Equal(brief("abcdef", 6), "abcdef")
 	is.Equal(brief("abcdefg", 6), "abcde…")
+	is.Equal(brief(strings.Repeat("😀", 9), 6), "😀😀😀😀😀…")
 	is.Equal(brief("\x1b[2J", 20), `\x1b[2J`)
 	is.Equal(len([]rune(brief(strings.Repeat("\x1b", 1<<20), 10))), 10)
 }

@@ -34,12 +34,9 @@ func printable[T ~string](text T) string {
 
 // brief is printable with at most most characters.
 func brief[T ~string](text T, most int) string {
-	if len(text) > 4*most { // it may be megabytes
-		text = text[:4*most]
-	}
-	shown := []rune(printable(text))
-	if len(shown) > most {
-		return string(shown[:most-1]) + "…"
+	shown := []rune(printable(text[:min(len(text), 4*most)])) // it may be megabytes
+	if len(shown) > most || len(text) > 4*most {
+		return string(shown[:min(len(shown), most-1)]) + "…"
 	}
 	return string(shown)
 }
