@@ -74,6 +74,39 @@ func (l *leaseTime) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
+// A period is a positive duration from the command line; 0 if none was given.
+type period time.Duration
+
+// Decode is called by kong.
+func (p *period) Decode(ctx *kong.DecodeContext) error {
+	text, err := given(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := time.ParseDuration(text)
+	if err == nil && d <= 0 {
+		err = errors.New("not a positive duration")
+	}
+	*p = period(d)
+	return err
+}
+
+// A someText is text from the command line that isn't empty; "" if none was given.
+type someText string
+
+// Decode is called by kong.
+func (s *someText) Decode(ctx *kong.DecodeContext) error {
+	text, err := given(ctx)
+	if err == nil && text == "" {
+		err = errors.New(noText)
+	}
+	*s = someText(text)
+	return err
+}
+
+// noText is the error for an empty text.
+const noText = "the text is empty"
+
 // A queueName is the name of a queue from the command line.
 type queueName string
 

@@ -95,8 +95,8 @@ func (c *removeCommand) Run(ctx context.Context, con *console) error {
 type drainCommand struct {
 	target
 	form
-	Queues  queueNames    `arg:"" name:"queue" help:"Queues to drain."`
-	Timeout time.Duration `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
+	Queues  queueNames `arg:"" name:"queue" help:"Queues to drain."`
+	Timeout period     `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
 }
 
 // Run pauses queues and waits.
@@ -119,7 +119,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 	defer f.close()
 	if c.Timeout > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, c.Timeout)
+		ctx, stop = context.WithTimeout(ctx, time.Duration(c.Timeout))
 		defer stop()
 	}
 	rows, lost, err := c.wait(ctx, con, f, paused)
@@ -148,7 +148,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 		}
 	}
 	if late {
-		con.say("not drained after %s; list the running tasks: %s", age(c.Timeout), c.command("running QUEUE", texts(c.Queues)...))
+		con.say("not drained after %s; list the running tasks: %s", age(time.Duration(c.Timeout)), c.command("running QUEUE", texts(c.Queues)...))
 	}
 	return toldIf(late, cmp.Or(failed, someUnread(len(lost))))
 }

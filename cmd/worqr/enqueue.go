@@ -21,7 +21,7 @@ type enqueueCommand struct {
 	Whole    bool     `help:"All of standard input is one payload, byte for byte."`
 	Unique   bool     `help:"Skip payloads that are already waiting or running (only those enqueued with --unique count)."`
 
-	Key string        `placeholder:"KEY" help:"Enqueue the single payload under this key. A waiting task with the same key is replaced."`
+	Key someText      `placeholder:"KEY" help:"Enqueue the single payload under this key. A waiting task with the same key is replaced."`
 	In  time.Duration `placeholder:"DURATION" help:"Start the tasks after this time, such as 90s or 2h."`
 	At  time.Time     `placeholder:"TIME" help:"Start the tasks at this time, such as 2026-01-31T09:00:00Z."`
 
@@ -30,7 +30,7 @@ type enqueueCommand struct {
 	Timeout    time.Duration `placeholder:"DURATION" help:"How long an attempt may run, whatever the handler's options say."`
 	MaxRetries *int          `placeholder:"N" help:"How many times a task may be retried, 0 or -1 for none, whatever the handler's options say."`
 	KeepResult time.Duration `placeholder:"DURATION" help:"Keep the outcomes and results of the tasks for this long: from 1s to 30 days. See worqr wait."`
-	Once       string        `placeholder:"ID" help:"Add the task only if nothing was added with this id before, so that you may repeat the command."`
+	Once       someText      `placeholder:"ID" help:"Add the task only if nothing was added with this id before, so that you may repeat the command."`
 	OnceFor    time.Duration `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`
 }
 
@@ -64,7 +64,7 @@ func (c *enqueueCommand) hasProperties() bool {
 func (c *enqueueCommand) properties() worqr.Properties {
 	p := worqr.Properties{
 		Headers: c.Header, Timeout: c.Timeout, MaxRetries: most(c.MaxRetries),
-		KeepResult: c.KeepResult, Once: c.Once, OnceFor: c.OnceFor,
+		KeepResult: c.KeepResult, Once: string(c.Once), OnceFor: c.OnceFor,
 	}
 	if c.Expires > 0 {
 		p.Expires = time.Now().Add(c.Expires)
@@ -154,7 +154,7 @@ func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byt
 		}
 		return n, skipped, nil, nil
 	case c.Key != "":
-		if err := q.Put(ctx, c.Key, batch[0], &worqr.PutOptions{At: at, Properties: props}); err != nil {
+		if err := q.Put(ctx, string(c.Key), batch[0], &worqr.PutOptions{At: at, Properties: props}); err != nil {
 			return 0, 0, nil, err
 		}
 		return 1, 0, nil, nil

@@ -39,15 +39,15 @@ type failedCommand struct {
 	onQueue
 	some
 	confirmation
-	Kind    string        `placeholder:"KIND" enum:",failed,malformed,expired,crashed" default:"" help:"Only tasks of this kind: failed, malformed, expired or crashed."`
-	Reason  *pattern      `placeholder:"REGEX" help:"Only tasks whose error matches, such as 'timeout|refused'."`
-	Payload *pattern      `placeholder:"REGEX" help:"Only tasks whose payload matches."`
-	Header  headers       `placeholder:"NAME=VALUE" help:"Only tasks with this header. May be repeated."`
-	Since   time.Duration `placeholder:"DURATION" help:"Only tasks that failed within this time, such as 2h."`
-	Group   bool          `help:"Count the tasks by kind and error, instead of listing them. Errors that differ only in ids, numbers or quoted text count as one."`
-	Requeue bool          `help:"Requeue the matching tasks, after asking."`
-	Delete  bool          `help:"Delete the matching tasks, after asking."`
-	DryRun  bool          `help:"Print how many tasks --requeue or --delete would act on, and change nothing."`
+	Kind    string   `placeholder:"KIND" enum:",failed,malformed,expired,crashed" default:"" help:"Only tasks of this kind: failed, malformed, expired or crashed."`
+	Reason  *pattern `placeholder:"REGEX" help:"Only tasks whose error matches, such as 'timeout|refused'."`
+	Payload *pattern `placeholder:"REGEX" help:"Only tasks whose payload matches."`
+	Header  headers  `placeholder:"NAME=VALUE" help:"Only tasks with this header. May be repeated."`
+	Since   period   `placeholder:"DURATION" help:"Only tasks that failed within this time, such as 2h."`
+	Group   bool     `help:"Count the tasks by kind and error, instead of listing them. Errors that differ only in ids, numbers or quoted text count as one."`
+	Requeue bool     `help:"Requeue the matching tasks, after asking."`
+	Delete  bool     `help:"Delete the matching tasks, after asking."`
+	DryRun  bool     `help:"Print how many tasks --requeue or --delete would act on, and change nothing."`
 }
 
 // Validate is called by kong.
@@ -84,7 +84,7 @@ func (c *failedCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	from := time.Now().Add(-c.Since)
+	from := time.Now().Add(-time.Duration(c.Since))
 	matching := func(p *progress) iter.Seq2[inspect.FailedTask, error] {
 		return kept(q.Failed(ctx), func(t inspect.FailedTask) bool {
 			p.add(1)

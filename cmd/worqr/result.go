@@ -92,9 +92,9 @@ func (c *resultCommand) Run(ctx context.Context, con *console) error {
 type waitCommand struct {
 	target
 	showResult
-	Queue   queueName     `arg:"" help:"Name of the queue."`
-	Key     string        `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
-	Timeout time.Duration `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
+	Queue   queueName `arg:"" help:"Name of the queue."`
+	Key     string    `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
+	Timeout period    `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
 }
 
 // Run waits for the end of a task.
@@ -106,12 +106,12 @@ func (c *waitCommand) Run(ctx context.Context, con *console) error {
 	defer f.close()
 	if c.Timeout > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, c.Timeout)
+		ctx, stop = context.WithTimeout(ctx, time.Duration(c.Timeout))
 		defer stop()
 	}
 	r, err := q.Wait(ctx, c.Key)
 	if err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return nothing(fmt.Sprintf("the task hasn't ended after %s", age(c.Timeout)))
+		return nothing(fmt.Sprintf("the task hasn't ended after %s", age(time.Duration(c.Timeout))))
 	}
 	return c.show(con, r, err)
 }

@@ -61,6 +61,7 @@ func hint(text string) string {
 		{"duration", "write a duration such as 90s or 5m"},
 		{"parsing time", "write a time such as 2026-01-31T09:00:00Z"},
 		{notPattern, "it isn't a regular expression (RE2)"},
+		{noText, "it's empty"},
 		{"bit int", "write a whole number"},
 		{"a float", "write a number"},
 	} {

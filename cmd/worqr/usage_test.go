@@ -76,6 +76,13 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"queues", "--lease="}, "is not valid"},
 		{[]string{"queues", "--prefix", ""}, "is not valid"},
 		{[]string{"queues", "--prefix="}, "is not valid"},
+		// Nor is an empty variable of a script: the command would do more, or wait forever.
+		{[]string{"enqueue", "q", "p", "--key", ""}, "the value of --key is not valid; it's empty"},
+		{[]string{"enqueue", "q", "p", "--once="}, "the value of --once is not valid; it's empty"},
+		{[]string{"failed", "q", "--delete", "--since", "0m"}, "the value of --since is not valid; write a duration such as"},
+		{[]string{"failed", "q", "--since=-1h"}, "the value of --since is not valid"},
+		{[]string{"drain", "q", "--timeout", "0s"}, "the value of --timeout is not valid"},
+		{[]string{"wait", "q", "k", "--timeout=-1s"}, "the value of --timeout is not valid"},
 	} {
 		out, status := command(t, "", c.args...)
 		if status != exitFailed || !strings.Contains(out, c.says) {
