@@ -266,11 +266,14 @@ func TestForgedWords(t *testing.T) {
 	}
 	redistest.Do(t, conn, "ZADD", key("recurring"), "9e15", "k:cleanup")
 	redistest.Do(t, conn, "HSET", key("recurrence")+":k:cleanup", "passed", 1, "times", 2, "last", forged+":1:1")
-	b := browse(t, p, nil)
+	peertest.Put(t, q, "running", "held", nil)
+	peertest.Take(t, q)
+	redistest.Do(t, conn, "HSET", key("keyed")+":k:running", "process", forged)
+	b := browse(t, p, &dash.Options{AllowActions: true})
 	page := b.get("failed?name=q").text
 	_, digest, _ := strings.Cut(page, "task?digest=")
 	digest, _, _ = strings.Cut(digest, "&")
-	for page, says := range map[string]string{"failed?name=q": "reason", "task?name=q&digest=" + digest: "reason", "recurring": "cleanup"} {
+	for page, says := range map[string]string{"failed?name=q": "reason", "task?name=q&digest=" + digest: "reason", "recurring": "cleanup", "task?name=q&key=running": "running"} {
 		if r := b.shows(page, says); strings.Contains(r.text, "evil") || strings.ContainsAny(r.text, "\x1b\u202e") {
 			t.Errorf("%s has %d bytes: %.500q", page, len(r.text), r.text)
 		}

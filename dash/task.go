@@ -86,6 +86,9 @@ func (d *dashboard) explained(body *taskBody, e *inspect.Explanation, err error)
 		body.Error = body.Found.Error
 	}
 	for _, c := range e.Copies {
+		if line(c.AttemptID, 64) != c.AttemptID { // another program has written it, and no task runs under it
+			c.AttemptID = ""
+		}
 		body.Copies = append(body.Copies, copied{c, summary(&c)})
 		if c.Error != "" {
 			body.Error = ""
