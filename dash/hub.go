@@ -3,6 +3,7 @@ package dash
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -230,26 +231,36 @@ func (h *hub) loop() {
 	}
 }
 
-// slowPage is how long the other pages wait for one that is being rendered. A function of Options may hang.
-const slowPage = 500 * time.Millisecond
+// slowPage is how long the other pages wait for one that is being rendered: a function of Options may hang. After
+// slowPages, the rest waits for the next snapshot.
+const (
+	slowPage  = 500 * time.Millisecond
+	slowPages = 2 * time.Second
+)
 
-// tell renders each page once, and sends it to its watchers. A page that reads long lists takes at most a fifth
-// of the time: rests has the time before which it isn't rendered again.
+// tell renders each page once, and sends it to its watchers: pages of visitors with many open ones last, since there
+// may not be time for all. A page that reads long lists takes at most a fifth of the time: rests has the time before
+// which it isn't rendered again.
 func (h *hub) tell(now *snapshot, all map[*watcher]bool) {
-	tick, end := context.WithTimeout(context.Background(), readTimeout)
+	tick, end := context.WithTimeout(context.Background(), slowPages)
 	defer end()
-	pages := map[string][]*watcher{}
+	pages, open := map[string][]*watcher{}, map[string]int{}
 	for w := range all {
 		pages[w.page] = append(pages[w.page], w)
+		open[w.visitor]++
+	}
+	fewest := func(page string) int {
+		return open[slices.MinFunc(pages[page], func(a, b *watcher) int { return open[a.visitor] - open[b.visitor] }).visitor]
 	}
 	h.mu.Lock()
 	maps.DeleteFunc(h.rests, func(_ string, until time.Time) bool { return until.Before(time.Now()) })
 	maps.DeleteFunc(pages, func(page string, _ []*watcher) bool { return !h.rests[page].IsZero() })
 	h.mu.Unlock()
-	for page, of := range pages { // in random order, if there isn't time for all
+	for _, page := range slices.SortedFunc(maps.Keys(pages), func(a, b string) int { return fewest(a) - fewest(b) }) { // otherwise in random order
 		if tick.Err() != nil {
 			return
 		}
+		of := pages[page]
 		h.rest(page, 24*time.Hour) // one at a time
 		done := make(chan struct{})
 		go func() {
