@@ -1,7 +1,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES = $$(go list -m -f '{{.Dir}}')
 
-.PHONY: help demo test test-modules browser test-engines survive engines-long mutation soak lint bench
+.PHONY: help demo test test-modules browser test-engines survive engines-long soak lint bench
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,10 +82,6 @@ engines-long: ## run 50 failovers, slot moves and promotions under load, for abo
 	@cd integration && go test ./engines -v -run 'TestFailovers|TestMigrations' -engines.rounds 50 -engines.strict -timeout 40m
 	@cd integration && go test ./engines -v -run 'TestRollbacks|TestPromotions|TestClusterRollbacks|TestSpread' -engines.rounds 20 -engines.strict -timeout 40m
 
-mutation: ## change each check of the scripts in turn; a test must fail
-	@command -v redis-server >/dev/null || scripts/setup redis-server
-	@go run ./integration/mutation
-
 soak: ## run all fault injection for as long as you like: make soak SOAK=6h HOURS=100 FUZZ=10m
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@$(NAMESPACES) || [ "$$(id -u)" != 0 ] || scripts/setup iproute2 iptables || true
@@ -104,7 +100,6 @@ soak: ## run all fault injection for as long as you like: make soak SOAK=6h HOUR
 	go run ./integration/chaos -campaign mix -span $(SOAK) || failed=1; \
 	WORQR_TEST_CHAOS=$(SOAK) go test -run 'TestCheckBusyFleet|TestLargestTask' -timeout 0 ./integration/api || failed=1; \
 	go test -run '^TestRandom$$' -random.seeds 2000 -timeout 0 ./integration/api || failed=1; \
-	go run ./integration/mutation -thorough || failed=1; \
 	scripts/fuzz $(FUZZ) || failed=1; \
 	exit $$failed
 

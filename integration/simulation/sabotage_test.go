@@ -3,6 +3,8 @@ package simulation
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -12,49 +14,130 @@ import (
 	"testing"
 	"time"
 
-	"github.com/worqr/worqr/integration/mutation/mutant"
-	"github.com/worqr/worqr/integration/spec"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
-// guards are the mutants that remove a guard from a script, by the names on the lines of Lua.
-var guards = sync.OnceValue(func() map[string]*mutant.Mutant {
-	s, err := mutant.Read("../..")
-	if err != nil {
-		panic(err)
-	}
-	return s.Guards
-})
-
-// A sabotage describes how a missing guard is found.
+// A sabotage removes one check from the scripts, and says how the simulation finds that out.
 type sabotage struct {
-	faults string // that make it fail
-	finds  string // a pattern of the violation
-	tune   func(o *Options)
+	from, to string // the lines of Lua, and what replaces them
+	faults   string // that make it fail
+	finds    string // a pattern of the violation
+	tune     func(o *Options)
 }
 
-// By the names of the guards.
+// By the names of the checks.
 var sabotages = map[string]sabotage{
-	"returns-front":  {faults: "kill stop", finds: "not in its place"},
-	"step-members":   {faults: "pause cut kill", finds: "isn't a member"},
-	"repeat-starts":  {faults: "reset", finds: "was not the first", tune: func(o *Options) { o.Copies, o.Deaf = 0.1, 0.01 }},
-	"graced":         {faults: "pause cut", finds: "ms of silence"},
-	"judge-until":    {faults: "stall restart", finds: "but lives"},
-	"blocks":         {finds: "in (the )?schedule"},
-	"cancel-covers":  {faults: "kill pause stop", finds: "which is canceled|stopping of .* which doesn't run"},
-	"lock-taken":     {finds: "lock"},
-	"leave-number":   {faults: "hold reset", finds: "by a request from before its last round", tune: func(o *Options) { o.Copies, o.Guests = 0.5, true }},
-	"gap-left":       {finds: "lock", tune: func(o *Options) { o.Concurrency = 1 }},
-	"trim-said":      {faults: "pause cut", finds: "is over|has ended, but"},
-	"trim-stopped":   {finds: "is over|has ended, but"},
-	"begins-holding": {finds: "isn't in holders"},
-	"behind-batches": {finds: "in front of", tune: func(o *Options) { o.Deadly = 0.1 }},
-	"haul-order":     {finds: "doesn't move the batch"},
-	"batch-told":     {finds: "a task of a batch starts"},
-	"tokens-rise":    {finds: "token"},
-	"add-once":       {faults: "reset", finds: "was added once|again"},
-	"expired-starts": {finds: "after it has expired"},
-	"occurs-once":    {finds: "after|is planned", tune: func(o *Options) { o.Recurring = true }},
-	"occurs-next":    {finds: "the next one isn't planned", tune: func(o *Options) { o.Recurring = true }},
+	"returns-front": {
+		from:   `local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'RIGHT')`,
+		to:     `local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'LEFT')`,
+		faults: "kill stop", finds: "not in its place",
+	},
+	"step-members": {
+		from:   `if not redis.call('ZSCORE', q.workers, worker) then`,
+		to:     `if false then`,
+		faults: "pause cut kill", finds: "isn't a member",
+	},
+	"repeat-starts": {
+		from:   `if round <= last then`,
+		to:     `if round < last then`,
+		faults: "reset", finds: "was not the first",
+		tune: func(o *Options) { o.Copies, o.Deaf = 0.1, 0.01 },
+	},
+	"graced": {
+		from:   `marks[#marks + 1] = now + grace`,
+		to:     `marks[#marks + 1] = now`,
+		faults: "pause cut", finds: "ms of silence",
+	},
+	"judge-until": {
+		from:   `local judge = right >= 0 and right <= 2 * grace and (lease == 0 or deadline <= now + lease)`,
+		to:     `local judge = right <= 2 * grace and (lease == 0 or deadline <= now + lease) and deadline >= now -- if its own lease has expired, others' may have expired for the same reason`,
+		faults: "stall restart", finds: "but lives",
+	},
+	"blocks": {
+		from:  "if process then\n  redis.call('HSET', key, 'keep',",
+		to:    "if false then\n  redis.call('HSET', key, 'keep',",
+		finds: "in (the )?schedule",
+	},
+	"cancel-covers": {
+		from:   `if canceled and token <= canceled then`,
+		to:     `if false then`,
+		faults: "kill pause stop", finds: "which is canceled|stopping of .* which doesn't run",
+	},
+	"lock-taken": {
+		from:  `redis.call('HSET', q.unique, digest, 'p:' .. id)`,
+		to:    ``,
+		finds: "lock",
+	},
+	"leave-number": {
+		from:   `if (tonumber(redis.call('HGET', q.rounds, worker)) or 0) > tonumber(ARGV[7]) then`,
+		to:     `if false then`,
+		faults: "hold reset", finds: "by a request from before its last round",
+		tune: func(o *Options) { o.Copies, o.Guests = 0.5, true },
+	},
+	"gap-left": {
+		from:  `redis.call('ZADD', q.gaps, unpack(left_by))`,
+		to:    ``,
+		finds: "lock",
+		tune:  func(o *Options) { o.Concurrency = 1 },
+	},
+	"trim-said": {
+		from:   `local said = redis.call('ZCOUNT', q.canceled, '-inf', lowest[2] or '+inf')`,
+		to:     `local said = redis.call('ZCOUNT', q.canceled, '-inf', '+inf')`,
+		faults: "pause cut", finds: "is over|has ended, but",
+	},
+	"trim-stopped": {
+		from:  `if #runs == 0 then -- also if it can't be read`,
+		to:    `if true then -- also if it can't be read`,
+		finds: "is over|has ended, but",
+	},
+	"begins-holding": {
+		from:  `redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker)`,
+		to:    ``,
+		finds: "isn't in holders",
+	},
+	"behind-batches": {
+		from:  `return unmoved(batches) > 0 and redis.error_reply('UNMOVED an earlier batch must be moved first')`,
+		to:    `return unmoved(batches) > 1 and redis.error_reply('UNMOVED an earlier batch must be moved first')`,
+		finds: "in front of",
+		tune:  func(o *Options) { o.Deadly = 0.1 },
+	},
+	"haul-order": {
+		from:  `local payload = redis.call('LMOVE', key, KEYS[1], 'RIGHT', 'LEFT')`,
+		to:    `local payload = redis.call('LMOVE', key, KEYS[1], 'LEFT', 'LEFT')`,
+		finds: "doesn't move the batch",
+	},
+	"batch-told": {
+		from:  `failed, returned, again, due, now, deadline, batch or '',`,
+		to:    `failed, returned, again, due, now, deadline, '',`,
+		finds: "a task of a batch starts",
+	},
+	"tokens-rise": {
+		from:  `redis.call('SET', q.token, token)`,
+		to:    ``,
+		finds: "token",
+	},
+	"add-once": {
+		from:   "if mark then\n    return { mark, 0 }",
+		to:     "if false then\n    return { mark, 0 }",
+		faults: "reset", finds: "was added once|again",
+	},
+	"expired-starts": {
+		from:  `elseif over then`,
+		to:    `elseif false then`,
+		finds: "after it has expired",
+	},
+	"occurs-once": {
+		from:  "courses.pass(entry, number(turn))\n          courses.follow(entry, true)",
+		to:    `courses.follow(entry, true)`,
+		finds: "after|is planned",
+		tune:  func(o *Options) { o.Recurring = true },
+	},
+	"occurs-next": {
+		from:  "courses.pass(entry, number(turn))\n          courses.follow(entry, true)",
+		to:    `courses.pass(entry, number(turn))`,
+		finds: "the next one isn't planned",
+		tune:  func(o *Options) { o.Recurring = true },
+	},
 }
 
 // patience is how many runs it may take to find a sabotage.
@@ -80,7 +163,7 @@ func TestSabotage(t *testing.T) {
 							if seed > patience {
 								return
 							}
-							r := runOf(t, s.options(t, name, seed))
+							r := runOf(t, s.options(t, seed))
 							mu.Lock()
 							for _, w := range r.Wrong {
 								if found.Load() {
@@ -103,15 +186,11 @@ func TestSabotage(t *testing.T) {
 }
 
 // options returns the options of a run that may find the sabotage.
-func (s sabotage) options(t *testing.T, guard string, seed uint64) *Options {
-	m := guards()[guard]
-	if m == nil {
-		t.Fatal("no line of Lua has a mark with this guard")
-	}
+func (s sabotage) options(t *testing.T, seed uint64) *Options {
 	o := New(seed)
 	o.Safety = 3 * time.Minute
 	o.Calm = 2 * time.Second
-	o.Rewrite, o.Deadly = m.Rewrite, 0
+	o.Rewrite, o.Deadly = s.rewrite(t), 0
 	o.Faults = slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
 		return !slices.Contains(strings.Fields(s.faults), f.name)
 	})
@@ -121,21 +200,14 @@ func (s sabotage) options(t *testing.T, guard string, seed uint64) *Options {
 	return o
 }
 
-// Each guard marked on a line of Lua is removed somewhere: here, or in the specification, for the
-// search. Other guards of the specification are in the library.
-func TestGuardsAreMarked(t *testing.T) {
-	want := slices.Collect(maps.Keys(sabotages))
-	for _, r := range spec.Removals {
-		if !strings.HasSuffix(r.Where, ".lua") {
-			continue
-		}
-		want = append(want, string(r.Guard))
-		if m := guards()[string(r.Guard)]; m != nil && m.File+".lua" != r.Where {
-			t.Errorf("the guard %s is marked in %s.lua, not in %s", r.Guard, m.File, r.Where)
-		}
+// rewrite returns a function that changes the scripts that are sent to Redis. The lines must be in exactly one file.
+func (s sabotage) rewrite(t *testing.T) func(script string) string {
+	found := 0
+	for _, file := range redistest.Sure(filepath.Glob("../../internal/store/*.lua"))(t) {
+		found += strings.Count(string(redistest.Sure(os.ReadFile(file))(t)), s.from)
 	}
-	slices.Sort(want)
-	if got := slices.Sorted(maps.Keys(guards())); !slices.Equal(got, slices.Compact(want)) {
-		t.Errorf("the guards %q are marked, but %q are removed", got, want)
+	if found != 1 {
+		t.Fatalf("the scripts have these lines %d times: %s", found, s.from)
 	}
+	return func(script string) string { return strings.ReplaceAll(script, s.from, s.to) }
 }

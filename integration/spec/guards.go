@@ -1,7 +1,6 @@
 package spec
 
-// A Guard is a check or rule of the protocol that can be removed to see that it's needed. The lines of Lua that
-// implement it have a comment with its name: --! guard step-members.
+// A Guard is a check or rule of the protocol that can be removed to see that it's needed.
 type Guard string
 
 // Without removes one guard, or none if g is "".

@@ -40,7 +40,7 @@ func tables(t *testing.T, url string) (leaves []verdict, out string) {
 	run := exec.CommandContext(t.Context(), binary, "-test.v", "-test.timeout=5m")
 	run.Dir, run.WaitDelay = scripts, time.Second
 	// PATH is empty, so that the tests start no Redis of their own.
-	run.Env = append(os.Environ(), "PATH=", redistest.Env+"="+url, redistest.ACLEnv+"=0", "WORQR_MUTATION=")
+	run.Env = append(os.Environ(), "PATH=", redistest.Env+"="+url, redistest.ACLEnv+"=0")
 	text, err := run.CombinedOutput()
 	out = string(text)
 	failed := false

@@ -17,9 +17,9 @@
 -- Returns {first, fresh}: the name of the first task, or the name stored in the mark; and 1,
 -- or 2 if nothing was waiting and no worker serves the queue, or 0 for a repeated call.
 local added, window, salt = KEYS[1], tonumber(ARGV[4]), ARGV[5]
-if window > 0 then --! look true bound; window constant
+if window > 0 then
   local mark = redis.call('GET', KEYS[5])
-  if mark then --! guard add-once false
+  if mark then
     return { mark, 0 }
   end
 end
@@ -29,7 +29,7 @@ local first = append(added, ARGV[3], salt, ARGV, at)
 if type(first) == 'table' then
   return first
 end
-if window > 0 then --! window constant
+if window > 0 then
   redis.call('SET', KEYS[5], first, 'PX', window)
 end
 local woken = wake(KEYS[2], ARGV[1], count)

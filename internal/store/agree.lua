@@ -7,7 +7,7 @@
 --
 -- Returns the new value of the key.
 local newest, oldest = tonumber(ARGV[1]), tonumber(ARGV[2])
-local there = redis.call('GETRANGE', KEYS[1], 0, 9) --! excess constant.2
+local there = redis.call('GETRANGE', KEYS[1], 0, 9)
 local n, o = string.match(there, '^(%d%d?%d?%d?):(%d%d?%d?%d?)$')
 if n then
   newest, oldest = math.max(newest, tonumber(n)), math.max(oldest, tonumber(o))

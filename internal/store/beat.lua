@@ -21,17 +21,17 @@
 -- Fails with EVICTED if the worker isn't a member.
 local worker, lease, grace, right = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) - now
 local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
-if not deadline then --! guard beat-members false
+if not deadline then
   return redis.error_reply('EVICTED the worker is not a member of the queue')
 end
 -- A worker asks for the right to evict until one grace after it sends. It may overestimate
 -- Redis's time by as long as its last heartbeat took, which is at most another grace. A value
 -- further ahead was computed before Redis's clock was set back. The same is true of a deadline
 -- further ahead than the lease.
-local judge = right >= 0 and right <= 2 * grace and (lease == 0 or deadline <= now + lease) --! guard judge-until operand.1; guard lapsed-judges operand.4
+local judge = right >= 0 and right <= 2 * grace and (lease == 0 or deadline <= now + lease)
   and deadline >= now -- if its own lease has expired, others' may have expired for the same reason
-local there = redis.call('EXISTS', q.waiting, q.working .. worker, q.ages) > 0 -- if not, there's less to read --! look bound
-local held = there and redis.call('ZCARD', q.working .. worker) or 0 --! look operand.2
+local there = redis.call('EXISTS', q.waiting, q.working .. worker, q.ages) > 0 -- if not, there's less to read
+local held = there and redis.call('ZCARD', q.working .. worker) or 0
 redis.call('ZREM', q.suspects, worker) -- as first_write
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 
@@ -42,10 +42,10 @@ if not broken then
   trim_log()
 end
 
-local waiting = (there or returned > 0) and redis.pcall('LLEN', q.waiting) --! look operand.1 bound
+local waiting = (there or returned > 0) and redis.pcall('LLEN', q.waiting)
 waiting = type(waiting) == 'number' and waiting or 0
 keep_drift()
-if there or waiting > 0 then --! look true bound
+if there or waiting > 0 then
   note_ages(waiting)
 end
 if adding then
@@ -61,8 +61,8 @@ local rank = redis.pcall('ZRANK', q.idle, worker)
 local canceled
 if held > 0 then
   redis.pcall('ZADD', q.holders, 'NX', 0, worker)
-  if canceling then --! look true
-    canceled = redis.call('ZRANGE', q.canceled, last_token() or 0, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2] --! first constant.3
+  if canceling then
+    canceled = redis.call('ZRANGE', q.canceled, last_token() or 0, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
     local said = redis.pcall('ZSCORE', q.holders, worker)
     if canceled and type(said) == 'string' and tonumber(said) >= tonumber(canceled) then
       canceled = nil
@@ -72,18 +72,18 @@ elseif canceling then
   holds_nothing(worker) -- in case Redis has lost what it held
 end
 
-local batch = redis.pcall('ZRANGE', KEYS[19], '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, 1)[1] --! first constant.2
+local batch = redis.pcall('ZRANGE', KEYS[19], '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, 1)[1]
 if batch then
   local left = redis.pcall('LLEN', ARGV[10] .. batch)
   batch = string.sub(batch, 1, 64) .. ' ' .. (type(left) == 'number' and left or 0)
 end
 local over = redis.pcall('ZCOUNT', KEYS[20], '-inf', '(' .. now)
 return {
-  deadline < now and 1 or 0, --! one operand.3
+  deadline < now and 1 or 0,
   waiting,
   held,
   type(rank) == 'number' and rank or -1,
   tonumber(canceled or 0),
-  failed, returned, again, due, now, deadline, batch or '', --! guard batch-told operand.1
-  type(over) == 'number' and over > 0 and 1 or 0, --! one operand.4
+  failed, returned, again, due, now, deadline, batch or '',
+  type(over) == 'number' and over > 0 and 1 or 0,
 }

@@ -20,9 +20,9 @@
 local channel, payload = ARGV[6], ARGV[7]
 local left, since = tonumber(ARGV[8]), tonumber(ARGV[9])
 local after, last = ARGV[10], ARGV[11]
-local PAGE, WATCHED = 10000, 150 -- copies in the list without and with locks --! page constant.2
-local ENTRIES = 100 -- copies in entries --! page constant
-local BYTES, ENTRY_BYTES = 4194304, 262144 -- of copies in the list, of copies in entries --! page constant
+local PAGE, WATCHED = 10000, 150 -- copies in the list without and with locks
+local ENTRIES = 100 -- copies in entries
+local BYTES, ENTRY_BYTES = 4194304, 262144 -- of copies in the list, of copies in entries
 local RAW = 1024 -- bytes of the largest payload sent to workers in full
 
 local token = last_token()
@@ -49,7 +49,7 @@ if left < 0 then
 elseif left > 0 then
   -- Younger copies are behind the older ones, unless all older ones have started since the previous
   -- call. In that case, older ones that came back are among the copies started since.
-  left = math.max(left, token - since) --! guard back-counted clamp.1
+  left = math.max(left, token - since)
 end
 if string.sub(last, 1, 41) ~= digest .. ':' then
   last = '' -- it belongs to another payload, or is empty
@@ -58,26 +58,26 @@ first_write()
 
 -- The list. A removed copy leaves a gap, so that the positions of locks behind it stay valid;
 -- copies at the very front count as taken instead.
-local lock = offset and redis.call('HGET', q.unique, digest) or '' --! look operand.2
+local lock = offset and redis.call('HGET', q.unique, digest) or ''
 local position = tonumber((string.match(lock, '^w:(.+)')))
 local removed, unlocks = 0, false
 if left > 0 then
   local most = math.min(left, page(offset and WATCHED or PAGE, BYTES))
   if offset then
-    local taken, known, furthest, left_by = 0, 0, -1, {} --! reset constant.3
+    local taken, known, furthest, left_by = 0, 0, -1, {}
     local before = position and ahead_of(gaps, offset, position)
     for i, index in ipairs(redis.call('LPOS', q.waiting, payload, 'RANK', -1, 'COUNT', most)) do
       local gap
       furthest = length - 1 - index
-      if furthest == i - 1 then --! look false constant
+      if furthest == i - 1 then
         taken = i
       else
         gap, known = position_of(gaps, offset, furthest, known)
         left_by[#left_by + 1], left_by[#left_by + 2] = gap, gap
       end
     end
-    if #left_by > 0 then --! pair constant
-      redis.call('ZADD', q.gaps, unpack(left_by)) --! guard gap-left omitted
+    if #left_by > 0 then
+      redis.call('ZADD', q.gaps, unpack(left_by))
       gaps = q.gaps
     end
     offset = offset + taken
@@ -93,11 +93,11 @@ end
 
 -- The entries, once the list is done.
 if listed then
-  last = left == 0 and redis.call('ZRANGE', q.contents, '(' .. digest .. ';', '[' .. digest .. ':', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1] or '' --! first constant.3; colon score.2; guard late-until operand.2
+  last = left == 0 and redis.call('ZRANGE', q.contents, '(' .. digest .. ';', '[' .. digest .. ':', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1] or ''
 end
-if last ~= '' and removed < 100 then --! look operand.1
+if last ~= '' and removed < 100 then
   local most = page(ENTRIES, ENTRY_BYTES)
-  local members = redis.call('ZRANGEBYLEX', q.contents, after < digest and '[' .. digest .. ':' or '(' .. after, '[' .. last, --! colon bound score.1
+  local members = redis.call('ZRANGEBYLEX', q.contents, after < digest and '[' .. digest .. ':' or '(' .. after, '[' .. last,
     'LIMIT', 0, most)
   for _, member in ipairs(members) do
     local entry = string.sub(member, 42)
@@ -126,13 +126,13 @@ if kind == 'e' then
 elseif kind ~= 'w' then
   unlocks = kind ~= 'p' and ends
 end
-if lock ~= '' and unlocks then --! look operand.1
-  redis.call('HDEL', q.unique, digest) --! guard cancel-unlocks omitted
+if lock ~= '' and unlocks then
+  redis.call('HDEL', q.unique, digest)
 end
 keep_offset()
 
 local stopped, finished
-token, stopped, finished, since = log_cancel(digest, token) --! guard first-logs; guard pages-log; guard last-logs
+token, stopped, finished, since = log_cancel(digest, token)
 if ends then
   local message = payload
   if #payload > RAW or string.match(payload, '^sha1:%x+:%d+$') then

@@ -22,7 +22,7 @@ if broken then
   return broken
 end
 
-first_write() --! follows omitted
+first_write()
 local removed, card = 0, nil
 if not (process and turn) then -- otherwise the waiting task is the next occurrence
   removed, card = courses.take_away(entry, 'canceled')
@@ -34,7 +34,7 @@ if process then
   token, stopped, finished = log_cancel(entry, token)
   local begun = holder and redis.pcall('ZSCORE', q.working .. holder, process)
   if token > 0 and type(begun) == 'string' then
-    redis.pcall('ZADD', q.stopping, 0, stopping_as(entry, tonumber(begun), process)) --! guard key-stops omitted
+    redis.pcall('ZADD', q.stopping, 0, stopping_as(entry, tonumber(begun), process))
     redis.pcall('PUBLISH', q.wake .. holder, 0)
   end
 else

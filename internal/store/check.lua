@@ -25,7 +25,7 @@ end
 
 local found, returned, retries, ended = {}, 0, 0, false
 local function flaw(kind, name, mended, detail)
-  found[#found + 1] = { kind, name, mended and 1 or 0, detail or '' } --! one operand.3
+  found[#found + 1] = { kind, name, mended and 1 or 0, detail or '' }
 end
 
 -- True if a worker with an unexpired lease serves the queue.
@@ -37,7 +37,7 @@ local function is_member(id)
 end
 
 local function is_returning(id)
-  return tonumber(redis.call('ZSCORE', q.suspects, id) or 1) <= 0 --! above constant.1
+  return tonumber(redis.call('ZSCORE', q.suspects, id) or 1) <= 0
 end
 
 -- Bytes of payloads that a call reads or hashes before it leaves the other names to the next call.
@@ -59,8 +59,8 @@ end
 -- For a very large payload, the stored digest is trusted, as in digest_in.
 local function runs_at(id, named)
   local there = has_list(id)
-  local bytes = redis.pcall('MEMORY', 'USAGE', q.process .. id) --! denied raised
-  if not there or type(bytes) == 'number' and bytes > BYTES then --! denied operand.3; page bound.2
+  local bytes = redis.pcall('MEMORY', 'USAGE', q.process .. id)
+  if not there or type(bytes) == 'number' and bytes > BYTES then
     return there
   end
   return digest(redis.call('LINDEX', q.process .. id, 0)) == named
@@ -71,7 +71,7 @@ local function holders()
   local found = {}
   for _, members in ipairs({
     redis.call('ZRANGE', q.workers, 0, -1),
-    redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0), --! between constant
+    redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0),
   }) do
     for _, worker in ipairs(members) do
       if redis.call('EXISTS', q.working .. worker) == 1 then
@@ -85,7 +85,7 @@ end
 -- Returns the worker that holds a process, or nil.
 local all
 local function holder(id)
-  all = all or holders() --! look operand.1
+  all = all or holders()
   for _, w in ipairs(all) do
     if type(redis.pcall('ZSCORE', q.working .. w, id)) == 'string' then
       return w
@@ -125,7 +125,7 @@ end
 -- Ends the running part of an entry whose process no longer exists. If the task that waited for
 -- that process has no due time, it's due now: otherwise it would be lost.
 local function end_entry(entry, id)
-  if redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1 and not tonumber(field(entry, 'due')) then --! follows raised
+  if redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1 and not tonumber(field(entry, 'due')) then
     redis.call('HSET', q.keyed .. entry, 'due', now)
   end
   entry_ended(entry, id)
@@ -137,7 +137,7 @@ local judges = {}
 -- that no cancel covers: the task may run once too often, but isn't lost.
 function judges.process(id)
   if has_list(id) and not holder(id) then
-    local above = math.max(last_token() or NEVER, 1) + 1 --! high constant.1
+    local above = math.max(last_token() or NEVER, 1) + 1
     local moved = mend and give_back(q.working, id, above, 0)
     returned, ended = returned + (moved and 1 or 0), true
     flaw('orphan', id, moved)
@@ -175,7 +175,7 @@ end
 -- A worker that holds something is a member, or its tasks are being returned. It's listed as a
 -- holder, and its tokens were issued.
 function judges.working(w)
-  local held = redis.pcall('ZREVRANGE', q.working .. w, 0, 0, 'WITHSCORES') --! first constant.2
+  local held = redis.pcall('ZREVRANGE', q.working .. w, 0, 0, 'WITHSCORES')
   if #held == 0 then -- or an error reply
     return
   end
@@ -221,12 +221,12 @@ end
 -- A suspect is a member, or a live worker is returning its tasks.
 function judges.suspect(w)
   local mark = tonumber(redis.call('ZSCORE', q.suspects, w))
-  if mark and mark > 0 and not is_member(w) then --! between constant
+  if mark and mark > 0 and not is_member(w) then
     if mend then
       redis.call('ZREM', q.suspects, w)
     end
     flaw('leftover', w, mend)
-  elseif mark and mark <= 0 and not alive then --! between constant
+  elseif mark and mark <= 0 and not alive then
     if mend then
       returned, ended = returned + returns.take_back({ w }), true
     end
@@ -489,7 +489,7 @@ function judges.canceled(name)
   if ahead or redis.call('EXISTS', q.holders) == 0 then
     if mend then
       redis.call('ZREM', q.canceled, name)
-      redis.call('PEXPIRE', q.cancel .. name, 60000) --! longer constant
+      redis.call('PEXPIRE', q.cancel .. name, 60000)
     end
     flaw(ahead and 'future-cancel' or 'cancel', name, mend)
   end
@@ -499,7 +499,7 @@ end
 function judges.record(name)
   if type(redis.pcall('HLEN', q.cancel .. name)) == 'number' and redis.call('PTTL', q.cancel .. name) == -1 then
     if mend then
-      redis.call('PEXPIRE', q.cancel .. name, 60000) --! longer constant
+      redis.call('PEXPIRE', q.cancel .. name, 60000)
     end
     flaw('ttl', name, mend)
   end
@@ -572,7 +572,7 @@ end
 -- The result of a task is well formed, and has a TTL.
 function judges.result(entry)
   local key = cards.record_of(entry)
-  local begins = key and redis.pcall('GETRANGE', key, 0, 63) --! follows operand.1; excess constant.2
+  local begins = key and redis.pcall('GETRANGE', key, 0, 63)
   if type(begins) ~= 'string' or redis.call('EXISTS', key) == 0 then
     return
   end
@@ -585,7 +585,7 @@ function judges.result(entry)
     flaw('result', entry, mend)
   elseif redis.call('PTTL', key) == -1 then
     if mend then
-      redis.call('PEXPIRE', key, 2592000000) --! longer constant
+      redis.call('PEXPIRE', key, 2592000000)
     end
     flaw('ttl', entry, mend)
   end
@@ -631,7 +631,7 @@ function judges.queue(name)
     end
     flaw('stale', 'ages', mend)
   end
-  local ready = length + redis.call('ZCOUNT', q.schedule, '-inf', now) + (adding and redis.call('XLEN', q.added) or 0) --! look operand.2
+  local ready = length + redis.call('ZCOUNT', q.schedule, '-inf', now) + (adding and redis.call('XLEN', q.added) or 0)
   for _, batch in ipairs(first_batches(KEYS[19], ARGV[9])) do
     ready = ready + batch.length
   end

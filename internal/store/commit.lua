@@ -16,9 +16,9 @@
 if redis.call('EXISTS', KEYS[3]) == 1 then
   -- Another program may have stored a large value: one byte more than the id is enough.
   local mark = redis.call('GETRANGE', KEYS[3], 0, #ARGV[2])
-  return mark == ARGV[2] and 1 or 0 --! one operand.3
+  return mark == ARGV[2] and 1 or 0
 end
-local last = redis.call('ZRANGE', KEYS[2], UNMOVED, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2] --! first constant.2
+local last = redis.call('ZRANGE', KEYS[2], UNMOVED, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
 if redis.call('LLEN', KEYS[1]) ~= tonumber(ARGV[3]) then
   return redis.error_reply('BATCH pages of the batch are missing')
 end

@@ -41,15 +41,15 @@ for _, id in ipairs(batches) do
   redis.call('ZREM', KEYS[19], id)
 end
 local bytes, waits = 0, 0
-if adding then --! look true
+if adding then
   local ids = {}
   added.each('+', function(id, pair)
     if #ids >= 50 or bytes >= 1048576 then
-      return false --! look constant
+      return false
     end
     local ms, seq, salt, card = cards.item(id, pair)
     ids[#ids + 1], bytes = id, bytes + #pair[2]
-    if ms and cards.keeps(card) > 0 then --! window constant
+    if ms and cards.keeps(card) > 0 then
       cards.tell_end(cards.entry(ms, seq, salt))
     end
     if ms and cards.has(card, cards.apart) then
@@ -65,21 +65,21 @@ for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 49)) do
   end
   local digest, entry = string.sub(member, 1, 40), string.sub(member, 42)
   local payload, card = unwait(q, entry, digest)
-  if card and cards.keeps(card) > 0 then --! window constant
+  if card and cards.keeps(card) > 0 then
     cards.tell_end(entry)
   end
   bytes = bytes + #(payload or '')
   redis.call('ZREM', q.contents, member)
-  if offset and redis.call('HGET', q.unique, digest) == 'e:' .. entry then --! look operand.1
+  if offset and redis.call('HGET', q.unique, digest) == 'e:' .. entry then
     redis.call('HDEL', q.unique, digest)
   end
 end
 local others = redis.call('ZCARD', KEYS[19])
 local left = redis.call('ZCARD', q.contents) + others + waits
-if not offset then --! look false
+if not offset then
   return { '0', left, others }
 end
-local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 100) --! page constant
+local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 100)
 local locks = page[2]
 for i = 1, #locks, 2 do
   local position = tonumber((string.match(locks[i + 1], '^w:(.+)')))

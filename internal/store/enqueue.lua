@@ -18,4 +18,4 @@ if refusal then
 end
 local at = 3
 local before, alone = push(KEYS[1], KEYS[2], KEYS[4], ARGV[1], ARGV[2], at)
-return alone and -1 or before --! below constant
+return alone and -1 or before

@@ -26,14 +26,14 @@ if not digest or #digest ~= 40 or string.find(digest, '[^0-9a-f]') then
 end
 local offset = tonumber(redis.call('HGET', unique, 'offset')) or 0
 local removed = redis.call('ZCARD', KEYS[4])
-local gaps = removed > 0 and KEYS[4] --! look operand.1 bound
+local gaps = removed > 0 and KEYS[4]
 local length = redis.call('LLEN', waiting)
 local where = redis.call('HGET', unique, digest)
 if where then
   local position = tonumber((string.match(where, '^w:(.+)')))
   local held = not position -- the task is running, or waits in the schedule
   local ahead = position and ahead_of(gaps, offset, position)
-  if ahead and ahead >= 0 and ahead < length then --! lindex operand.3 bound constant
+  if ahead and ahead >= 0 and ahead < length then
     held = redis.call('LINDEX', waiting, -ahead - 1) == payload
   end
   -- If the payload isn't at the lock's position, a program that doesn't handle locks has
@@ -45,11 +45,11 @@ if where then
       held = true
     end
   end
-  if held then --! guard duplicate false
+  if held then
     return redis.error_reply('DUPLICATE an equal unique task is waiting or running')
   end
 end
 local at = 3
 local _, alone = push(waiting, KEYS[2], KEYS[6], ARGV[1], ARGV[2], at, at)
-redis.call('HSET', unique, 'offset', offset, digest, 'w:' .. offset + length + removed) --! guard gap-pushed sum.3
+redis.call('HSET', unique, 'offset', offset, digest, 'w:' .. offset + length + removed)
 return alone and 2 or 1

@@ -35,7 +35,7 @@ table.insert(lists, 1, { key = q.waiting, length = type(length) == 'number' and 
 -- Returns the entries of a lane in which the payload waits.
 local function entries_of(lane)
   local digest, names = digest_of(payload), {}
-  local members = redis.pcall('ZRANGEBYLEX', lane.contents, '[' .. digest .. ':', '(' .. digest .. ';', 'LIMIT', 0, most) --! colon score.1
+  local members = redis.pcall('ZRANGEBYLEX', lane.contents, '[' .. digest .. ':', '(' .. digest .. ';', 'LIMIT', 0, most)
   for _, member in ipairs(members) do
     local entry = string.sub(member, 42)
     if not digests.are_of_name(lane, entry, payload, digest) then
@@ -68,9 +68,9 @@ for _, list in ipairs(lists) do
 end
 
 -- The added task, if it waits in the stream.
-local LOOKED, COUNTED = 1048576, 2000 -- limits on the tasks before it: bytes and number --! page constant.1 constant.2
+local LOOKED, COUNTED = 1048576, 2000 -- limits on the tasks before it: bytes and number
 local line = {}
-if by ~= '' then --! look true
+if by ~= '' then
   local id, card, waiting = added.waits(by)
   if id then
     local before, bytes = 0, 0
@@ -92,7 +92,7 @@ for _, entry in ipairs(by == '' and entries_of(q) or #line == 0 and { by } or {}
   local waits = redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1
   if waits or fields[4] then -- an error has no elements
     local process, holder, token = fields[4] or '', '', 0
-    local score = fields[4] and fields[5] and redis.pcall('ZSCORE', q.working .. fields[5], process) --! look operand.1
+    local score = fields[4] and fields[5] and redis.pcall('ZSCORE', q.working .. fields[5], process)
     if type(score) == 'string' then
       holder, token = fields[5], tonumber(score)
     end
@@ -104,7 +104,7 @@ for _, entry in ipairs(by == '' and entries_of(q) or #line == 0 and { by } or {}
   end
 end
 
-if by ~= '' then --! look true
+if by ~= '' then
   local process, holder = added.runs(by)
   if process then
     local score, token = redis.pcall('ZSCORE', q.working .. holder, process), 0
@@ -126,5 +126,5 @@ for _, entry in ipairs(by == '' and entries_of(failed) or {}) do
 end
 return {
   now, redis.call('EXISTS', q.paused), lives, type(idlers) == 'number' and idlers or 0,
-  redis.call('ZCOUNT', q.schedule, '-inf', now), total, adding and redis.call('XLEN', q.added) or 0, places, line, entries, failures, --! look operand.2
+  redis.call('ZCOUNT', q.schedule, '-inf', now), total, adding and redis.call('XLEN', q.added) or 0, places, line, entries, failures,
 }

@@ -13,7 +13,7 @@ if broken then
   return broken
 end
 first_write()
-local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1) --! above constant
+local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1)
 if ARGV[7] == '1' and redis.call('ZSCORE', q.workers, worker) then
   returns.fence({ worker }, 0)
 elseif mark > 0 then

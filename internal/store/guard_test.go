@@ -13,8 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The tests named TestGuard… each cover one check of a script: without the check, they fail. See
-// integration/mutation.
+// The tests named TestGuard… each cover one check of a script: without the check, they fail.
 
 // A counter of tokens that has an invalid number isn't incremented.
 func TestTokens(t *testing.T) {

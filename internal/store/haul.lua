@@ -23,9 +23,9 @@ for _, id in ipairs(redis.call('ZRANGE', KEYS[3], '-inf', UNMOVED, 'BYSCORE', 'L
   damaged[#damaged + 1] = string.sub(id, 1, 64)
 end
 if batch and #damaged == 0 then -- otherwise the next call moves: its errors must not hide the damaged ids
-  local key, moved, bytes = ARGV[2] .. batch, 0, 0 --! page constant.2
+  local key, moved, bytes = ARGV[2] .. batch, 0, 0
   while moved < PAGE and bytes < BYTES do
-    local payload = redis.call('LMOVE', key, KEYS[1], 'RIGHT', 'LEFT') --! guard haul-order side.1
+    local payload = redis.call('LMOVE', key, KEYS[1], 'RIGHT', 'LEFT')
     if not payload then
       break
     end

@@ -18,17 +18,17 @@ local workers, suspects, rounds, worker, lease = KEYS[1], KEYS[2], KEYS[3], ARGV
 local NEVER = 9007199254740991 -- the deadline of a lease that never ends; no token is this high
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local mark = tonumber(redis.call('ZSCORE', suspects, worker) or 1) --! above constant
+local mark = tonumber(redis.call('ZSCORE', suspects, worker) or 1)
 local member = redis.call('ZSCORE', workers, worker)
 local last = tonumber(redis.call('HGET', rounds, worker)) or 0
 local token = tonumber(redis.call('GET', KEYS[4]) or 0)
 if not token or token ~= math.floor(token) or token < 0 or token >= NEVER then
   return redis.error_reply('WRONGTYPE the token counter is not a number')
 end
-if mark <= 0 then --! guard join-mark false
+if mark <= 0 then
   return redis.error_reply('EVICTED the worker was evicted or has left')
 end
-if member and last >= tonumber(ARGV[4]) then --! guard join-copies false
+if member and last >= tonumber(ARGV[4]) then
   return 1 -- this is a copy of an earlier join
 end
 local fence = token -- without members, there's no record of who left
@@ -36,7 +36,7 @@ if redis.call('EXISTS', rounds) == 1 then
   -- A fence above the token means that Redis has lost tokens. Then no join could name it.
   fence = math.min(token, tonumber(redis.call('HGET', rounds, 'fence')) or 0)
 end
-if tonumber(ARGV[3]) < fence then --! guard join-fence false
+if tonumber(ARGV[3]) < fence then
   return 0
 end
 redis.call('ZREM', suspects, worker) -- needs no memory, so later writes are allowed even if Redis is full

@@ -12,20 +12,20 @@ local worker = ARGV[6]
 if broken then
   return broken
 end
-if (tonumber(redis.call('HGET', q.rounds, worker)) or 0) > tonumber(ARGV[7]) then --! guard leave-number false
+if (tonumber(redis.call('HGET', q.rounds, worker)) or 0) > tonumber(ARGV[7]) then
   return { 0, 0 }
 end
 first_write()
-local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1) --! above constant
+local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1)
 if redis.call('ZSCORE', q.workers, worker) then
   returns.fence({ worker }, -1)
 elseif mark >= 0 then -- otherwise continue what an earlier call began
   -- A worker with mark 0 was evicted, and other peers return its tasks. If this call
   -- succeeded, the worker would join again under the same id.
-  if mark == 0 or returns.last_fence() > tonumber(ARGV[8]) then --! guard spent-ids false
+  if mark == 0 or returns.last_fence() > tonumber(ARGV[8]) then
     return redis.error_reply('EVICTED the worker is not a member of the queue')
   end
-  returns.end_joins() --! guard leave-fences omitted
+  returns.end_joins()
   keep_drift()
   return { 0, 0 }
 end

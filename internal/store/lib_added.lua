@@ -7,7 +7,7 @@ local added = later(function(added)
   -- its payload is stored apart; nil if there is none.
   function added.waits(entry)
     local id, salt = cards.place(entry)
-    local item = id and adding and redis.call('XRANGE', q.added, id, id)[1] --! look operand.2
+    local item = id and adding and redis.call('XRANGE', q.added, id, id)[1]
     if not item then
       return nil
     end
@@ -23,8 +23,8 @@ local added = later(function(added)
 
   -- Removes items from the stream, and the stream with the last one. Returns how many are left.
   function added.drop(ids)
-    for i = 1, #ids, 1000 do -- unpack has a limit --! page constant.2
-      redis.call('XDEL', q.added, unpack(ids, i, math.min(i + 999, #ids))) --! page clamp.2 constant
+    for i = 1, #ids, 1000 do -- unpack has a limit
+      redis.call('XDEL', q.added, unpack(ids, i, math.min(i + 999, #ids)))
     end
     local left = redis.call('XLEN', q.added)
     if left == 0 then
@@ -36,11 +36,11 @@ local added = later(function(added)
   -- Returns how many items to read after a page. Callers read one item first, since other
   -- programs may have added large ones.
   function added.next_page(page, count)
-    local bytes = 1 --! page constant
+    local bytes = 1
     for _, item in ipairs(page) do
       bytes = bytes + #item[2][1] + #item[2][2]
     end
-    return math.max(math.min(math.floor(262144 * #page / bytes), 8 * count, 250), 1) --! page constant.1
+    return math.max(math.min(math.floor(262144 * #page / bytes), 8 * count, 250), 1)
   end
 
   -- Returns where to start reading after an item; false after the highest possible id, from
@@ -68,7 +68,7 @@ local added = later(function(added)
   -- isn't running.
   function added.runs(entry)
     local id, salt = cards.place(entry)
-    local name = id and keyed and 'a:' .. id .. '-' .. salt --! look operand.2
+    local name = id and keyed and 'a:' .. id .. '-' .. salt
     local runs = name and redis.call('HGET', q.entries, name)
     if runs then
       local process, worker = string.match(runs, '^([^:]*):(.*)$')
@@ -80,10 +80,10 @@ local added = later(function(added)
   -- there is none.
   function added.withdraw(entry)
     local id, card, payload, apart = added.waits(entry)
-    if not id then --! look false
+    if not id then
       return nil
     end
-    if apart then --! look true
+    if apart then
       redis.call('DEL', q.keyed .. entry)
     end
     added.drop({ id })

@@ -8,7 +8,7 @@
 -- was there by the time of the first note whose count is above the number that have left. The
 -- member drift has the drift less 2^52, which sorts it before all notes.
 local DRIFT = 4503599627370496
-local NOTES = 256 -- and the drift --! page constant
+local NOTES = 256 -- and the drift
 
 -- Returns how many tasks have left the list; false or nil if that's unknown.
 local function have_left()
@@ -30,20 +30,20 @@ local function thin()
     local kept = now
     gap, dropped = gap * 2, {}
     for i = #notes - 1, 1, -1 do
-      local at = time_of(notes[i]) or 0 --! between constant
+      local at = time_of(notes[i]) or 0
       if kept - at < gap then
         dropped[#dropped + 1] = notes[i]
       else
         kept = at
       end
     end
-  until #notes - #dropped <= NOTES * 3 / 4 --! page constant bound
+  until #notes - #dropped <= NOTES * 3 / 4
   redis.call('ZREM', q.ages, unpack(dropped))
 end
 
 -- Removes the notes of a range, and returns the first of them.
 local function forget(low, high)
-  local notes = redis.call('ZRANGEBYSCORE', q.ages, low, high, 'LIMIT', 0, 1000) --! page constant.2
+  local notes = redis.call('ZRANGEBYSCORE', q.ages, low, high, 'LIMIT', 0, 1000)
   if #notes > 0 then
     redis.call('ZREM', q.ages, unpack(notes))
   end
@@ -71,9 +71,9 @@ local function note_ages(length)
   elseif not at or noted < came and math.floor(at / 1000) ~= math.floor(now / 1000) then
     redis.call('ZADD', q.ages, came, now)
     local notes = redis.call('ZCARD', q.ages)
-    if notes > 2 * NOTES then -- another program has written here --! page bound
+    if notes > 2 * NOTES then -- another program has written here
       redis.call('UNLINK', q.ages)
-    elseif notes > NOTES + 1 then --! page bound
+    elseif notes > NOTES + 1 then
       thin()
     end
   end

@@ -22,7 +22,7 @@ local function append(added, keyed, salt, list, from)
       end
       return pushed
     end
-    if of ~= card then --! look true
+    if of ~= card then
       card, field = of, salt .. cards.with(of, cards.apart, false)
     end
     return redis.pcall('XADD', added, prefix .. seq + i, field, payload)

@@ -12,7 +12,7 @@ end
 
 -- Returns an error while a batch waits to be moved: new tasks must go behind its tasks.
 local function behind(batches)
-  return unmoved(batches) > 0 and redis.error_reply('UNMOVED an earlier batch must be moved first') --! guard behind-batches constant
+  return unmoved(batches) > 0 and redis.error_reply('UNMOVED an earlier batch must be moved first')
 end
 
 -- Returns the keys of the first hundred batches, and how many tasks each has.

@@ -33,7 +33,7 @@ end
 -- an error after the first write would lose the task.
 local function number(stored)
   local n = tonumber(stored)
-  return n and n >= 0 and n <= NEVER and math.floor(n) or 0 --! rounded bound.1 constant.1
+  return n and n >= 0 and n <= NEVER and math.floor(n) or 0
 end
 
 -- Digests of payloads. Computing one takes 2.5 ms for each MiB, so the sender of a large
@@ -41,7 +41,7 @@ end
 -- for another task with that payload: a wrong one harms only its own task.
 local digests = {
   large = 65536, -- a payload with more bytes is large
-  hashed = 0, -- bytes that were hashed --! page constant
+  hashed = 0, -- bytes that were hashed
   named = {}, -- for the current task
   computed = {},
 }
@@ -54,7 +54,7 @@ local function digest_of(payload)
   local digest = digests.named[payload] or digests.computed[payload]
   if not digest then
     digest, digests.hashed = redis.sha1hex(payload), digests.hashed + #payload
-    if #payload > digests.large then --! computed true bound
+    if #payload > digests.large then
       digests.computed[payload] = digest
     end
   end
@@ -63,7 +63,7 @@ end
 
 -- Forgets the digests named for the current task.
 function digests.forget()
-  if next(digests.named) then --! empty true
+  if next(digests.named) then
     digests.named = {}
   end
 end
@@ -71,7 +71,7 @@ end
 -- Notes the named digest of a payload, if it's well formed. The first one wins.
 function digests.name(payload, digest)
   if payload and is_digest(digest) then
-    digests.named[payload] = digests.named[payload] or digest --! liar operand.1
+    digests.named[payload] = digests.named[payload] or digest
   end
 end
 
@@ -82,7 +82,7 @@ function digests.is_kept(lane, entry, digest)
 end
 
 function digests.of_entry(lane, entry, payload, digest)
-  if payload and digests.is_kept(lane, entry, digest) then --! look operand.1
+  if payload and digests.is_kept(lane, entry, digest) then
     digests.name(payload, digest)
   end
 end
@@ -95,7 +95,7 @@ end
 
 -- Reports whether the current task is known only by its key.
 function digests.are_of_key(entry, payload)
-  return entry and digests.named[payload] == redis.sha1hex(entry) --! look operand.1
+  return entry and digests.named[payload] == redis.sha1hex(entry)
 end
 
 -- Reports whether contents has an entry under the digest of a payload although the entry isn't a
@@ -152,10 +152,10 @@ end
 
 local courses = later(function(courses)
   -- Peers assert a schedule for less than this.
-  courses.longest = 60000 --! longer constant
+  courses.longest = 60000
 
   -- How far Redis's clock may be set back without occurrences that have started starting again.
-  courses.back = 3600000 --! longer constant
+  courses.back = 3600000
 
   -- Returns the key of a schedule. Queue names contain no braces.
   function courses.key(entry)
@@ -219,7 +219,7 @@ local function unwait(lane, entry, told, only, unread)
   if not payload then
     return nil
   end
-  if told then --! computed false
+  if told then
     digests.name(payload, told)
   else
     digests.of_entry(lane, entry, payload, digest)
@@ -230,10 +230,10 @@ local function unwait(lane, entry, told, only, unread)
   else
     redis.call('DEL', key)
   end
-  if turn and lane == q then --! look operand.2
+  if turn and lane == q then
     courses.pass(entry, number(turn))
   end
-  return payload, card and cards.keeps(held or '') == 0 and card --! look operand.1
+  return payload, card and cards.keeps(held or '') == 0 and card
 end
 
 -- Starts a waiting task that isn't blocked.
@@ -273,7 +273,7 @@ local function entry_ended(entry, id, outcome)
   local key = q.keyed .. entry
   q.untie(id)
   local due, took
-  if not q.running[id] then --! look true
+  if not q.running[id] then
     due, took = unpack(redis.call('HMGET', key, 'due', 'took'))
   end
   if took then
@@ -281,7 +281,7 @@ local function entry_ended(entry, id, outcome)
   end
   if due then
     redis.call('HDEL', key, 'process', 'tried', 'died', 'holder', 'sum', 'held', 'took', 'error', 'keep', 'counts', 'low', 'high')
-    plan(q, entry, number(due)) --! guard blocked-released omitted
+    plan(q, entry, number(due))
   else
     redis.call('DEL', key)
   end
@@ -293,7 +293,7 @@ end
 local function entry_returned(entry, id, payload, due, retries, crashes, card)
   local key = q.keyed .. entry
   local newer, planned, keep, counts, low, high, digest, took, its_card
-  if is_key(entry) and not q.running[id] then -- no newer task can be under other entries --! look true operand
+  if is_key(entry) and not q.running[id] then -- no newer task can be under other entries
     newer, planned, keep, counts, low, high, digest, took, its_card = unpack(redis.call('HMGET', key,
       'payload', 'due', 'keep', 'counts', 'low', 'high', 'digest', 'took', 'card'))
   end
@@ -317,7 +317,7 @@ local function entry_returned(entry, id, payload, due, retries, crashes, card)
       redis.call('HDEL', key, 'card')
       local waited = digest_of(newer)
       digests.named = ran
-      if waited ~= digest_of(payload) then --! look true
+      if waited ~= digest_of(payload) then
         redis.call('ZREM', q.contents, waited .. ':' .. entry)
       end
     end
@@ -333,14 +333,14 @@ end
 -- Reports whether an idle worker keeps the time, and whether any worker is idle.
 local function kept()
   local last = redis.pcall('ZRANGE', q.idle, -1, -1, 'WITHSCORES')
-  local someone = not last.err and #last > 0 --! error operand.1; pair constant
-  return someone and tonumber(last[2]) >= CLOCK, someone --! epoch bound
+  local someone = not last.err and #last > 0
+  return someone and tonumber(last[2]) >= CLOCK, someone
 end
 
 -- Reports whether this worker keeps the time.
 local function keeps_time(worker)
   local score = scheduled and redis.pcall('ZSCORE', q.idle, worker)
-  return type(score) == 'string' and tonumber(score) >= CLOCK --! epoch bound.2
+  return type(score) == 'string' and tonumber(score) >= CLOCK
 end
 
 -- Wakes the worker that keeps the time, because the next due time has changed, or another
@@ -348,7 +348,7 @@ end
 local function ring(lane)
   for _ = 1, WAKE_AT_MOST do
     local last = redis.pcall('ZPOPMAX', lane.idle)
-    if last.err or #last == 0 then --! error operand.1
+    if last.err or #last == 0 then
       return
     end
     local reached = redis.pcall('PUBLISH', lane.wake .. last[1], 0)
@@ -362,8 +362,8 @@ end
 -- is gone, so that a worker must be woken.
 local function earlier(lane)
   if lane.first and not lane.earlier then
-    local next_ = redis.call('ZRANGEBYSCORE', lane.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1) --! first constant.2; epoch score.2
-    lane.earlier = #next_ > 0 and tonumber(next_[2]) >= lane.first --! pair constant
+    local next_ = redis.call('ZRANGEBYSCORE', lane.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1)
+    lane.earlier = #next_ > 0 and tonumber(next_[2]) >= lane.first
   end
   return lane.earlier
 end

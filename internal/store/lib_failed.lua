@@ -19,7 +19,7 @@ local failures = later(function(failures)
   -- limited in elements and, except for the first, in bytes. Tasks that were set aside have
   -- ASIDE added to their time. Returns how many it dropped.
   function failures.trim(lane, low, keep)
-    local DROP_AT_MOST, DROP_BYTES = 100, 1048576 --! page constant.2
+    local DROP_AT_MOST, DROP_BYTES = 100, 1048576
     local excess = math.min(redis.call('ZCOUNT', lane.schedule, low, '+inf') - keep, DROP_AT_MOST)
     if excess <= 0 then
       return 0
@@ -27,8 +27,8 @@ local failures = later(function(failures)
     local function oldest(from, to)
       return redis.call('ZRANGEBYSCORE', lane.schedule, from, to, 'WITHSCORES', 'LIMIT', 0, excess)
     end
-    local planned, aside = oldest(low, '(' .. ASIDE), oldest(ASIDE, '+inf') --! epoch score
-    local next_planned, next_aside, dropped, bytes = 1, 1, 0, 0 --! page constant.4
+    local planned, aside = oldest(low, '(' .. ASIDE), oldest(ASIDE, '+inf')
+    local next_planned, next_aside, dropped, bytes = 1, 1, 0, 0
     while dropped < excess and bytes < DROP_BYTES do
       local entry
       if planned[next_planned] and not (aside[next_aside]
@@ -59,7 +59,7 @@ local failures = later(function(failures)
     await(failed, entry, task.payload, now, 0, 0, task.card)
     redis.call('HSET', failed.keyed .. entry, 'kind', task.kind, 'reason', task.reason, 'tries', task.retries,
       'deaths', task.crashes, 'worker', worker, 'at', now, 'from', from)
-    if (task.due or 0) >= 1000000000000 then -- a lower one is the token of a returned task --! between bound constant
+    if (task.due or 0) >= 1000000000000 then -- a lower one is the token of a returned task
       redis.call('HSET', failed.keyed .. entry, 'planned', task.due)
     end
     plan(failed, entry, now)

@@ -4,7 +4,7 @@
 
 -- How long the record of an unfinished cancel stays: longer than any worker needs to report
 -- which of its tasks the cancel covers. When the cancel has ended, trim_log sets a shorter TTL.
-local RECORD = 86400000 --! longer constant
+local RECORD = 86400000
 
 -- Records a cancel, given the last token issued. Returns its token, or 0 if no worker holds
 -- anything that it may cover; how many tasks earlier cancels of the name have stopped, and
@@ -31,7 +31,7 @@ local function log_cancel(name, token)
   elseif not under_way then
     -- Keep the record for as long as the message may be in flight, so that a worker that
     -- receives it doesn't stop tasks started from now on.
-    redis.call('PEXPIRE', record, 60000) --! longer constant
+    redis.call('PEXPIRE', record, 60000)
   end
   local before = redis.call('HMGET', record, 'stopped', 'finished')
   return holds and token or 0, number(before[1]), number(before[2]), given

@@ -7,7 +7,7 @@
 
 -- Returns how many payloads are in front of a position; 0 or less: it is or was the front.
 local function ahead_of(gaps, offset, position)
-  return position - offset - (gaps and redis.call('ZCOUNT', gaps, '-inf', '(' .. position) or 0) --! stale score
+  return position - offset - (gaps and redis.call('ZCOUNT', gaps, '-inf', '(' .. position) or 0)
 end
 
 -- Returns the position with that many payloads in front of it and, if there are gaps, how many
@@ -20,9 +20,9 @@ local function position_of(gaps, offset, ahead, known)
     local gap = redis.call('ZRANGE', gaps, rank, rank, 'WITHSCORES')[2]
     return gap and tonumber(gap) <= offset + ahead + rank
   end
-  local low, stride = known, 1 --! leap constant
+  local low, stride = known, 1
   while is_below(low + stride - 1) do
-    low, stride = low + stride, stride * 2 --! leap constant
+    low, stride = low + stride, stride * 2
   end
   local high = low + stride - 1
   while low < high do

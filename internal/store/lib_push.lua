@@ -4,7 +4,7 @@
 -- missing from the list of queues.
 local function push(waiting, idle, workers, channel, observers, from, to)
   to = to or #ARGV
-  local count, size = to - from + 1, 0 --! reset constant.2
+  local count, size = to - from + 1, 0
   for i = from, to, 5000 do -- unpack has a limit
     size = redis.call('LPUSH', waiting, unpack(ARGV, i, math.min(i + 4999, to)))
   end

@@ -64,7 +64,7 @@ end
 -- one command checks all these keys.
 local offset -- position of the front, while there are content locks
 local gaps -- the key of the gaps between positions, while there are some
-local canceling, suspecting, scheduled, keyed, counting, paused, adding = false, false, false, false, false, false, false --! look constant.4
+local canceling, suspecting, scheduled, keyed, counting, paused, adding = false, false, false, false, false, false, false
 -- The error if a key of the schedule has the wrong type. Every script then fails before it changes
 -- anything; only heartbeats continue.
 local broken
@@ -81,11 +81,11 @@ if redis.call('EXISTS', q.schedule, q.contents, q.entries, q.unique, q.canceled,
   size('ZCARD', q.contents)
   keyed = size('HLEN', q.entries) > 0 -- tasks from the schedule or added tasks run
   adding = size('XLEN', q.added) > 0 -- added tasks wait
-  if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then --! look true bound
+  if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then
     offset = tonumber(redis.call('HGET', q.unique, 'offset'))
-    gaps = offset and size('ZCARD', q.gaps) > 0 and q.gaps --! look operand.1 bound
+    gaps = offset and size('ZCARD', q.gaps) > 0 and q.gaps
     canceling = redis.call('ZCARD', q.canceled) > 0
-    suspecting = redis.call('ZCARD', q.suspects) > 0 --! look bound
+    suspecting = redis.call('ZCARD', q.suspects) > 0
     counting = size('HLEN', q.ledger) > 0 -- workers died
     paused = redis.call('EXISTS', q.paused) == 1
   end

@@ -3,11 +3,11 @@
 later(function(courses)
   -- How long an occurrence is withheld if no peer asserts its schedule anymore. By then, a peer
   -- has asserted the schedule again, or the schedule has ended.
-  courses.withheld = 10000 --! longer constant
+  courses.withheld = 10000
 
   -- Returns until when a schedule is asserted.
   function courses.asserted(entry)
-    return tonumber(redis.pcall('ZSCORE', (string.gsub(q.keyed, ':keyed:({.*}):$', ':recurring:%1')), entry)) or 0 --! between constant
+    return tonumber(redis.pcall('ZSCORE', (string.gsub(q.keyed, ':keyed:({.*}):$', ':recurring:%1')), entry)) or 0
   end
 
   -- Returns the first of some times that is later than after; nil if none is.

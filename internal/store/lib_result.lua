@@ -26,7 +26,7 @@ later(function(cards)
   -- ends without one.
   function cards.ended(entry, card, how, text, result)
     local ms = card and cards.keeps(card) or 0
-    local key = ms > 0 and cards.record_of(entry) --! window constant
+    local key = ms > 0 and cards.record_of(entry)
     if key then
       text = string.sub(text, 1, 1024)
       redis.pcall('SET', key, string.format('%s:%.0f:%d:', how, micros, #text) .. text .. result, 'PX', ms)

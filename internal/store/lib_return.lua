@@ -37,16 +37,16 @@ local returns = later(function(returns)
       q.earlier = q.earlier or keeps_time(worker) -- then another worker must keep it
     end
     redis.call('ZADD', q.suspects, unpack(marks))
-    redis.call('ZREM', q.workers, unpack(workers)) --! guard fence-first omitted
+    redis.call('ZREM', q.workers, unpack(workers))
     redis.pcall('ZREM', q.idle, unpack(workers))
-    redis.pcall('HDEL', q.rounds, unpack(workers)) --! guard fence-forgets omitted
+    redis.pcall('HDEL', q.rounds, unpack(workers))
     returns.end_joins()
   end
 
   -- Limits of one call, so that it takes far less than 5 ms.
   local AT_ONCE = 100 -- tasks given back
   local BYTES = 4194304 -- of their payloads, unless the first one has more; it hashes at most a quarter of that
-  local RETURNS = 500 -- workers whose tasks it compares --! page constant
+  local RETURNS = 500 -- workers whose tasks it compares
   local SUSPECTS = 1000 -- workers marked as suspects
   local FENCES = 200 -- workers evicted
 
@@ -54,10 +54,10 @@ local returns = later(function(returns)
   -- workers that hold nothing.
   local function newest(workers, limit)
     local heads, none, found = {}, {}, {}
-    local size = math.max(math.floor(limit / #workers), 1) --! page clamp constant
+    local size = math.max(math.floor(limit / #workers), 1)
     -- Moves on to a worker's next task. Returns its token, or nil if there is none.
     local function advance(head)
-      if head.at > #head.page then --! pair bound
+      if head.at > #head.page then
         head.page = redis.pcall('ZREVRANGE', q.working .. head.worker, head.from, head.from + size - 1, 'WITHSCORES')
         head.from, head.at = head.from + size, 1
       end
@@ -66,24 +66,24 @@ local returns = later(function(returns)
       return head.token
     end
     for _, worker in ipairs(workers) do
-      local head = { worker = worker, page = {}, at = 1, from = 0 } --! reset constant.1
+      local head = { worker = worker, page = {}, at = 1, from = 0 }
       if advance(head) then
         heads[#heads + 1] = head
       elseif not head.page.err then
         none[#none + 1] = worker
       end
     end
-    table.sort(heads, function(a, b) return a.token > b.token end) --! start bound
-    for i = limit + 1, #heads do --! page constant
+    table.sort(heads, function(a, b) return a.token > b.token end)
+    for i = limit + 1, #heads do
       heads[i] = nil -- the first limit workers each have a newer task
     end
-    size = math.max(size, 10) --! page clamp constant
+    size = math.max(size, 10)
     while heads[1] and #found < limit do
       local head = table.remove(heads, 1)
       found[#found + 1] = { worker = head.worker, id = head.id, token = head.token }
       if advance(head) then
         local place = 1
-        while heads[place] and heads[place].token > head.token do --! start bound; guard newest-first false
+        while heads[place] and heads[place].token > head.token do
           place = place + 1
         end
         table.insert(heads, place, head)
@@ -119,12 +119,12 @@ local returns = later(function(returns)
       end
       local n = redis.call('ZCARD', q.working .. worker)
       left = left - 1 + n
-      if n == 0 then --! guard return-holds true
+      if n == 0 then
         over[#over + 1] = worker
       end
     end
     if #over > 0 then
-      redis.pcall('ZREM', q.holders, unpack(over)) --! guard return-ends omitted
+      redis.pcall('ZREM', q.holders, unpack(over))
       redis.call('ZREM', q.suspects, unpack(over))
     end
     return returned, handled, left
@@ -132,19 +132,19 @@ local returns = later(function(returns)
 
   -- Returns a page of the workers whose tasks are being returned.
   local function returning()
-    return redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0, 'LIMIT', 0, RETURNS) --! between constant.1
+    return redis.call('ZRANGEBYSCORE', q.suspects, '-inf', 0, 'LIMIT', 0, RETURNS)
   end
 
   -- Continues returns that have begun. Returns whether other tasks may start, because
   -- no task is left to return or the rest can't be read; and whether to call again immediately.
   function returns.resume()
     local workers = returning()
-    if #workers == 0 then --! look false
+    if #workers == 0 then
       return true, false
     end
     local returned, handled = returns.take_back(workers)
     wake(q.idle, q.wake, returned)
-    local more = handled > 0 and redis.call('ZCOUNT', q.suspects, '-inf', 0) > 0 --! between constant.2
+    local more = handled > 0 and redis.call('ZCOUNT', q.suspects, '-inf', 0) > 0
     return not more, more
   end
 
@@ -192,16 +192,16 @@ local returns = later(function(returns)
   local function suspect(grace, ahead)
     local lapsed = redis.call('ZCOUNT', q.workers, '-inf', '(' .. now)
     if lapsed == 0 then
-      return 0, false --! look constant.1
+      return 0, false
     end
     local noted = math.max(redis.call('ZCOUNT', q.suspects, '(0', '+inf') - ahead, 0)
     local from, most = noted, SUSPECTS
     if noted >= lapsed then
-      from, most = 0, 20 --! page constant.2
+      from, most = 0, 20
     end
     local marks = {}
     for _, worker in ipairs(redis.call('ZRANGE', q.workers, from, math.min(lapsed, from + most) - 1)) do
-      marks[#marks + 1] = now + grace --! guard graced sum.4
+      marks[#marks + 1] = now + grace
       marks[#marks + 1] = worker
     end
     redis.call('ZADD', q.suspects, 'NX', unpack(marks))
@@ -220,13 +220,13 @@ local returns = later(function(returns)
     local longest = (suspecting or returns.count_ahead(2 * grace + 2) > 0) and returns.longest()
     local ahead = longest and suspect_ahead(grace, longest) or 0
     local lapsed, more = suspect(grace, ahead)
-    if lapsed + ahead == 0 and not suspecting then --! look false
+    if lapsed + ahead == 0 and not suspecting then
       return {}, 0, 0, -1 -- the usual case
     end
     local failed, dead, back = {}, {}, {}
     local due = redis.call('ZRANGEBYSCORE', q.suspects, '(0', now, 'LIMIT', 0, FENCES)
     for i, deadline in ipairs(#due > 0 and redis.call('ZMSCORE', q.workers, unpack(due)) or {}) do
-      if not deadline or tonumber(deadline) >= now and not returns.is_ahead(deadline, longest) then --! guard heard-of operand.2
+      if not deadline or tonumber(deadline) >= now and not returns.is_ahead(deadline, longest) then
         back[#back + 1] = due[i]
       elseif judge then
         dead[#dead + 1] = due[i]
@@ -243,14 +243,14 @@ local returns = later(function(returns)
     end
     more = more or #due == FENCES and (judge or #back > 0)
     local returned = 0
-    if not (judge and #due == FENCES) then --! guard resumes false
+    if not (judge and #due == FENCES) then
       local handled, left
       returned, handled, left = returns.take_back(returning())
       more = more or left > 0 and handled > 0
     end
     alert(q, returned)
-    local first = redis.call('ZRANGEBYSCORE', q.suspects, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1) --! first constant.2
-    local due_in = #first > 0 and math.max(tonumber(first[2]) - now, 0) or -1 --! pair constant.1
-    return failed, returned, more and 1 or 0, due_in --! one operand.3
+    local first = redis.call('ZRANGEBYSCORE', q.suspects, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    local due_in = #first > 0 and math.max(tonumber(first[2]) - now, 0) or -1
+    return failed, returned, more and 1 or 0, due_in
   end
 end)

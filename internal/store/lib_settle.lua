@@ -13,7 +13,7 @@ local front -- position of the front, once computed
 -- finish.
 q.drift = 0
 local function keep_drift()
-  if q.drift ~= 0 then --! look true
+  if q.drift ~= 0 then
     redis.pcall('ZADD', q.ages, 'XX', 'INCR', q.drift, 'drift')
   end
 end
@@ -23,19 +23,19 @@ local function lock_taken(payload, id)
   local digest = digest_of(payload)
   local position = tonumber((string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)')))
   if position and ahead_of(gaps, offset, position) <= 0 then
-    redis.call('HSET', q.unique, digest, 'p:' .. id) --! guard lock-taken omitted
+    redis.call('HSET', q.unique, digest, 'p:' .. id)
   end
   offset, front = offset + 1, nil
 end
 
 -- Returns the position of a payload that was returned to the front. A gap there is closed.
 local function position_returned()
-  if not gaps then --! look false
+  if not gaps then
     offset = offset - 1
     return offset
   end
-  front = (front or position_of(gaps, offset, 0, 0)) - 1 --! look operand.1
-  if redis.call('ZREM', q.gaps, front) == 0 then --! guard gap-filled true
+  front = (front or position_of(gaps, offset, 0, 0)) - 1
+  if redis.call('ZREM', q.gaps, front) == 0 then
     offset = offset - 1
   end
   return front
@@ -43,7 +43,7 @@ end
 
 -- Moves the lock at one place to another, or removes it.
 local function lock_moved(payload, from, to)
-  if offset then --! look true
+  if offset then
     local digest = digest_of(payload)
     if redis.call('HGET', q.unique, digest) == from then
       if to then
@@ -57,13 +57,13 @@ end
 
 -- Folds up to 500 gaps that lie ahead of the front into the offset.
 local function close_gaps()
-  local lowest = redis.call('ZRANGE', q.gaps, 0, 0, 'WITHSCORES')[2] --! first constant.2
+  local lowest = redis.call('ZRANGE', q.gaps, 0, 0, 'WITHSCORES')[2]
   if not lowest or tonumber(lowest) > offset then
     return
   end
-  local page, passed = redis.call('ZRANGE', q.gaps, 0, 499, 'WITHSCORES'), {} --! page constant.2
+  local page, passed = redis.call('ZRANGE', q.gaps, 0, 499, 'WITHSCORES'), {}
   while page[2 * #passed + 2] and tonumber(page[2 * #passed + 2]) <= offset + #passed do
-    passed[#passed + 1] = page[2 * #passed + 1] --! gap constant.3
+    passed[#passed + 1] = page[2 * #passed + 1]
   end
   redis.call('ZREM', q.gaps, unpack(passed))
   offset = offset + #passed
@@ -75,7 +75,7 @@ local function keep_offset()
     if redis.call('HLEN', q.unique) == 1 then
       redis.call('UNLINK', q.unique, q.gaps)
     else
-      if gaps then --! look true
+      if gaps then
         close_gaps()
       end
       redis.call('HSET', q.unique, 'offset', offset)
@@ -90,7 +90,7 @@ local function entry_of(id)
   digests.forget()
   local entry = keyed and redis.call('HGET', q.entries, id)
   if not entry then
-    return nil, 0, 0 --! keyed constant.2
+    return nil, 0, 0
   end
   local name, of, card = cards.read(entry)
   if name then
@@ -103,7 +103,7 @@ local function entry_of(id)
   end
   if runs[1] and runs[1] ~= id then
     redis.call('HDEL', q.entries, id) -- Redis lost the entry, which runs in another process by now
-    return nil, 0, 0 --! keyed constant.2
+    return nil, 0, 0
   end
   local summed, digest = string.match(runs[4] or '', '^([^:]*):(.*)$')
   return entry, number(runs[2]), number(runs[3]), summed == id and digest, runs[5]
@@ -115,11 +115,11 @@ local function died_of(digest)
 end
 
 local function crashes_of(payload)
-  return counting and died_of(digest_of(payload)) or 0 --! look operand.2
+  return counting and died_of(digest_of(payload)) or 0
 end
 
 local function forget_crashes(payload)
-  if counting then --! look true
+  if counting then
     redis.call('HDEL', q.ledger, digest_of(payload))
   end
 end
@@ -141,11 +141,11 @@ end
 -- cancel's record. Returns whether a cancel covers it. A cancel with a token that was never issued
 -- covers nothing: it would drop tasks forever.
 local function count_canceled(payload, entry, id, token, field)
-  if not canceling then --! look false
+  if not canceling then
     return false
   end
   local covered = false
-  local names = { digest_of(payload), is_key(entry) and entry or nil } --! called operand.2
+  local names = { digest_of(payload), is_key(entry) and entry or nil }
   if digests.are_of_key(entry, payload) then
     names = { entry }
   end
@@ -154,15 +154,15 @@ local function count_canceled(payload, entry, id, token, field)
     if canceled and canceled > math.max(last_token() or NEVER, 1) then
       canceled = nil
     end
-    if canceled and token <= canceled then --! token bound; guard cancel-covers false; guard cancel-spares operand.2
+    if canceled and token <= canceled then
       local record = q.cancel .. name
       if redis.pcall('HEXISTS', record, 'token') == 1 then
         redis.pcall('HINCRBY', record, field, 1) -- only for reports, so errors are ignored
       end
-      redis.pcall('ZREM', q.stopping, stopping_as(name, token, id)) --! guard ends-stopping omitted
+      redis.pcall('ZREM', q.stopping, stopping_as(name, token, id))
       if is_key(name) then -- only one task of a key runs
         redis.call('ZREM', q.canceled, name)
-        redis.call('PEXPIRE', record, 60000) --! longer constant
+        redis.call('PEXPIRE', record, 60000)
       end
       covered = true
     end
@@ -181,21 +181,21 @@ end
 -- for it. Every script that ends processes calls this last. It checks one page of the log: if
 -- unfinished cancels fill a page, a different one each time.
 local function trim_log()
-  local lowest = canceling and redis.pcall('ZRANGE', q.holders, 0, 0, 'WITHSCORES') --! first constant.2
+  local lowest = canceling and redis.pcall('ZRANGE', q.holders, 0, 0, 'WITHSCORES')
   if not lowest or lowest.err then
     return
   end
-  local said = redis.call('ZCOUNT', q.canceled, '-inf', lowest[2] or '+inf') --! guard trim-said operand.1
+  local said = redis.call('ZCOUNT', q.canceled, '-inf', lowest[2] or '+inf')
   if said == 0 then
     return
   end
-  local from = said > 100 and micros % (said - 99) or 0 --! page bound constant.1
+  local from = said > 100 and micros % (said - 99) or 0
   for _, name in ipairs(redis.call('ZRANGE', q.canceled, from, math.min(from + 100, said) - 1)) do
     local one = name_of(name)
-    local runs = redis.pcall('ZRANGEBYLEX', q.stopping, '[' .. one .. ':', '(' .. one .. ';', 'LIMIT', 0, 1) --! first constant.2; colon score.1
-    if #runs == 0 then -- also if it can't be read --! guard trim-stopped true
+    local runs = redis.pcall('ZRANGEBYLEX', q.stopping, '[' .. one .. ':', '(' .. one .. ';', 'LIMIT', 0, 1)
+    if #runs == 0 then -- also if it can't be read
       redis.call('ZREM', q.canceled, name)
-      redis.call('PEXPIRE', q.cancel .. name, 60000) --! longer constant
+      redis.call('PEXPIRE', q.cancel .. name, 60000)
     end
   end
   if not lowest[2] then -- no worker holds anything; the other records expire
@@ -228,8 +228,8 @@ end
 -- Ends a process whose payload has been removed.
 local function remove(working, id, payload, entry, outcome)
   redis.call('ZREM', working, id)
-  if offset and payload then --! look operand.1
-    lock_moved(payload, 'p:' .. id, nil) --! guard lock-ends omitted
+  if offset and payload then
+    lock_moved(payload, 'p:' .. id, nil)
   end
   if entry then
     entry_ended(entry, id, outcome)
@@ -245,7 +245,7 @@ local function throw_out(id, digest)
     return nil
   end
   redis.call('UNLINK', q.process .. id)
-  local payload = n > 0 and {} --! unread operand.2
+  local payload = n > 0 and {}
   digests.name(payload, named or digest)
   return payload, entry, tried, crashes, card
 end
@@ -255,7 +255,7 @@ end
 -- argument, still encoded (see step.lua, outcomes).
 local function finish(working, id, token, field, digest, result)
   local payload, entry, _, card
-  if digest then --! look false
+  if digest then
     payload, entry, _, _, card = throw_out(id, digest)
   else
     payload, entry, _, _, card = take_out(id)
@@ -263,13 +263,13 @@ local function finish(working, id, token, field, digest, result)
   if payload == nil then
     return nil
   end
-  if payload and canceling then --! look operand.2
+  if payload and canceling then
     count_canceled(payload, entry, id, token, field)
   end
-  if payload and counting and not is_key(entry) then --! look operand.2
+  if payload and counting and not is_key(entry) then
     forget_crashes(payload)
   end
-  if offset or entry then --! look true
+  if offset or entry then
     remove(working, id, payload, entry, payload and (field == 'finished' and field or 'canceled'))
     cards.ended(entry, card, field == 'finished' and field or 'canceled', '', result)
   else
@@ -278,7 +278,7 @@ local function finish(working, id, token, field, digest, result)
   return payload or ''
 end
 
-local carried = 0 -- bytes of the payloads given back --! page constant
+local carried = 0 -- bytes of the payloads given back
 
 -- Returns the task of a process to the front (true), or ends it if a cancel covers it (false). If a
 -- key has the wrong type, nothing happens (nil). died is 1 if its worker died, which counts as a
@@ -289,14 +289,14 @@ local function give_back(working, id, token, died, later, digest)
     return nil
   end
   local function untrack()
-    if later then --! batch false
+    if later then
       later[#later + 1] = id
     else
       redis.call('ZREM', working, id)
     end
   end
   local payload
-  if entry or canceling then --! look true
+  if entry or canceling then
     payload = redis.pcall('LINDEX', q.process .. id, 0)
     if type(payload) == 'table' then
       return nil
@@ -306,7 +306,7 @@ local function give_back(working, id, token, died, later, digest)
       remove(working, id, nil, entry) -- Redis has lost it
       return false
     end
-    if count_canceled(payload, entry, id, token, 'stopped') then --! guard log-on-return false
+    if count_canceled(payload, entry, id, token, 'stopped') then
       carried = carried + #payload
       redis.call('DEL', q.process .. id)
       remove(working, id, payload, entry, 'canceled')
@@ -322,7 +322,7 @@ local function give_back(working, id, token, died, later, digest)
     entry_returned(entry, id, payload, math.min(token, now), tried, crashes + (is_key(entry) and died or 0), card)
   else
     -- One command that checks both keys before it changes either.
-    local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'RIGHT') --! single side.1; guard returns-front side.2
+    local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'RIGHT')
     if type(moved) == 'table' then
       return nil
     end
@@ -331,9 +331,9 @@ local function give_back(working, id, token, died, later, digest)
       return false -- Redis has lost it
     end
     payload, q.drift = moved, q.drift + 1
-    digests.name(payload, digest) --! computed omitted
+    digests.name(payload, digest)
     if offset then
-      lock_moved(payload, 'p:' .. id, 'w:' .. position_returned()) --! guard lock-follows omitted
+      lock_moved(payload, 'p:' .. id, 'w:' .. position_returned())
     end
   end
   if died > 0 and not is_key(entry) then
@@ -352,7 +352,7 @@ local function put_off(working, id, token, delay, text, failures, digest)
   if payload == nil then
     return nil
   end
-  if not payload or count_canceled(payload, entry, id, token, 'stopped') then --! guard log-on-retry operand.2
+  if not payload or count_canceled(payload, entry, id, token, 'stopped') then
     remove(working, id, payload, entry, payload and 'canceled')
     cards.ended(entry, payload and card, 'canceled', '', '')
     return false

@@ -5,12 +5,12 @@ local WAKE_AT_MOST = 64
 
 local function wake(idle, channel, n)
   local woken = 0
-  for _ = 1, WAKE_AT_MOST do --! page constant
+  for _ = 1, WAKE_AT_MOST do
     if woken >= n then
       break
     end
     local worker = redis.pcall('ZPOPMIN', idle)
-    if worker.err or #worker == 0 then --! error operand.1
+    if worker.err or #worker == 0 then
       break
     end
     local reached = redis.pcall('PUBLISH', channel .. worker[1], n)

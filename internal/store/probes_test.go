@@ -182,7 +182,7 @@ func (e *env) ruled(rules ...string) {
 	for _, r := range rules {
 		args = append(args, r)
 	}
-	e.must(e.conn.Do("ACL", append(args, reports)...))
+	e.must(e.conn.Do("ACL", args...))
 	e.t.Cleanup(func() { _, _ = e.conn.Do("ACL", "DELUSER", user) })
 	dial := sure(redisconn.FromURL(strings.Replace(redistest.URL(), "redis://", "redis://"+user+":"+user+"@", 1)))(e.t)
 	e.line = redisconn.NewLine(dial, 0)

@@ -23,7 +23,7 @@
 local entry, payload, at, when = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
 local keep, counts, card, window = ARGV[10] == '1', ARGV[11] == '1', ARGV[13], tonumber(ARGV[15])
 local key = q.keyed .. entry
-if window > 0 then --! look true bound; window constant
+if window > 0 then
   local mark = redis.call('GET', KEYS[19])
   if mark then
     return { 0, mark }
@@ -32,7 +32,7 @@ end
 if broken then
   return broken
 end
-if adding or keyed then --! look true
+if adding or keyed then
   added.lift(entry)
 end
 local process, waiting, due, retries, crashes, kept, counted, low, high, digest, failure, had, held, withheld = unpack(redis.call('HMGET', key,
@@ -45,7 +45,7 @@ local named = ARGV[14] == '1' and redis.sha1hex(entry) or ARGV[16]
 digests.name(payload, named)
 
 -- A rule bounds the time of the waiting task. Two rules, one after the other, make one rule.
-local bounds = { always = { at, at }, extra = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } } --! between constant
+local bounds = { always = { at, at }, extra = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } }
 local function apply(time)
   return math.min(math.max(time, bounds[when][1]), bounds[when][2])
 end
@@ -68,7 +68,7 @@ else
 end
 
 redis.call('HSET', key, 'payload', payload, 'due', due, 'retries', retries, 'crashes', crashes)
-if payload ~= waiting then --! look true
+if payload ~= waiting then
   if waiting then
     redis.call('ZREM', q.contents, digest_of(waiting) .. ':' .. entry)
     redis.call('HDEL', key, 'digest')
@@ -78,26 +78,26 @@ if payload ~= waiting then --! look true
 end
 if card ~= '' and not same then
   redis.call('HSET', key, 'card', cards.dated(card, now))
-elseif waiting and not same then --! look operand.1
+elseif waiting and not same then
   redis.call('HDEL', key, 'card')
 end
-if waiting and not same and cards.keeps(held or '') == 0 then -- else the running task's end comes first --! look operand.1
+if waiting and not same and cards.keeps(held or '') == 0 then -- else the running task's end comes first
   cards.replaced(entry, had, card)
 end
-if failure and waiting and not process and not same and not counts then --! look operand.1
+if failure and waiting and not process and not same and not counts then
   redis.call('HDEL', key, 'error')
 end
 -- An extra occurrence has its own time, so that the occurrence it replaces is planned again when
 -- it starts.
 local turn = when == 'extra' and redis.call('HGET', key, 'turn')
-local course = turn and courses.of(entry) --! look operand.1
-if course and number(turn) > course.passed then --! twice operand.2 bound
+local course = turn and courses.of(entry)
+if course and number(turn) > course.passed then
   redis.call('HSET', key, 'turn', math.min(number(turn), math.max(now, course.passed + 1)))
 end
-if process then --! guard blocks false
+if process then
   redis.call('HSET', key, 'keep', keep and 1 or 0, 'counts', stay and 1 or 0, 'low', low, 'high', high)
 elseif moves then
-  if withheld then -- it has its own time now --! look true
+  if withheld then -- it has its own time now
     redis.call('HDEL', key, 'withheld')
   end
   plan(q, entry, due)
@@ -108,7 +108,7 @@ end
 if not waiting then
   redis.pcall('PUBLISH', ARGV[12], 1)
 end
-if window > 0 then --! window constant
+if window > 0 then
   redis.call('SET', KEYS[19], entry, 'PX', window)
 end
 if waiting then

@@ -253,7 +253,6 @@ func TestRules(t *testing.T) {
 // The commands in docs/protocol.md put a task: their fragments, keys and arguments are those of the
 // script.
 func TestPutByHand(t *testing.T) {
-	chosen(t)
 	is := redistest.Parallel(t)
 	url := redistest.Start(t).URL()
 	conn := redistest.Dial(t, url)

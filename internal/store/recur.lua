@@ -34,8 +34,8 @@ end
 local bytes = 0
 local function affords(key)
   local size = redis.pcall('HSTRLEN', key, 'payload')
-  size = type(size) == 'number' and size or 0 --! page constant
-  if bytes > 0 and bytes + size > 1048576 then --! page bound.2 constant
+  size = type(size) == 'number' and size or 0
+  if bytes > 0 and bytes + size > 1048576 then
     return false
   end
   bytes = bytes + size
@@ -87,7 +87,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   -- and its plan may lie that far ahead, too, so all of it is made again.
   local ahead = until_ > now + math.max(period, courses.longest) or passed > now + courses.back
   if ahead then
-    until_, passed = 0, passed > now + courses.back and now or passed --! between constant
+    until_, passed = 0, passed > now + courses.back and now or passed
   end
   local newest = micros + courses.back * 1000
   since = since > newest and 0 or since
@@ -109,10 +109,10 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   if was and not mine and since <= began and until_ >= now then
     return { since, 0, 'older' }
   end
-  local before = mine and not ahead and (lacks or times ~= '') and redis.call('HGET', record, 'times') or '' --! look operand.3
+  local before = mine and not ahead and (lacks or times ~= '') and redis.call('HGET', record, 'times') or ''
   if lacks and mine and not ahead then
     redis.call('ZADD', KEYS[19], now + period, entry)
-    return { since, math.max(now, tonumber((string.match(string.sub(before, -16), '%d+$'))) or now), 'more' } --! excess constant
+    return { since, math.max(now, tonumber((string.match(string.sub(before, -16), '%d+$'))) or now), 'more' }
   elseif lacks then
     return { since, ahead and passed or now, 'wanted' }
   end
@@ -142,7 +142,7 @@ end
 
 local answers, ended, entries = {}, {}, {}
 local at = 8
-if (ARGV[at + 4] or '') == '' then -- nothing is added, so it must work on a full Redis --! follows operand.2
+if (ARGV[at + 4] or '') == '' then -- nothing is added, so it must work on a full Redis
   first_write()
 end
 for i = at, #ARGV, 7 do
@@ -150,11 +150,11 @@ for i = at, #ARGV, 7 do
 end
 local untils = #entries > 0 and redis.call('ZMSCORE', KEYS[19], unpack(entries))
 for i = at, #ARGV, 7 do
-  answers[#answers + 1] = assert_one(tonumber(untils[#answers + 1] or 0), ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), --! between constant.3
+  answers[#answers + 1] = assert_one(tonumber(untils[#answers + 1] or 0), ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]),
     ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
 end
 if judge then
-  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', KEYS[19], '-inf', '(' .. now, 'LIMIT', 0, 50)) do --! page constant.2
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', KEYS[19], '-inf', '(' .. now, 'LIMIT', 0, 50)) do
     local passed, turn = courses.passed(entry), redis.pcall('HGET', q.keyed .. entry, 'turn')
     if type(turn) == 'string' and (not passed or number(turn) > passed) then
       if not affords(q.keyed .. entry) then

@@ -16,7 +16,7 @@ redis.call('DEL', KEYS[1]) -- needs no memory, so later writes are allowed even 
 redis.call('HSET', KEYS[1], 'name', ARGV[2], 'host', ARGV[3], 'pid', ARGV[4],
   'started', ARGV[5], 'version', ARGV[6], 'queues', ARGV[7], 'lease', ARGV[8], 'stuck', ARGV[9],
   'protocol', ARGV[10])
-if tonumber(ARGV[1]) > 0 then --! lease constant
+if tonumber(ARGV[1]) > 0 then
   redis.call('PEXPIRE', KEYS[1], ARGV[1])
 end
 return 1

@@ -5,7 +5,7 @@
 --
 -- Returns 1, or 0 if no task was waiting.
 local entry = ARGV[6]
-if redis.call('HEXISTS', q.keyed .. entry, 'payload') == 0 and not adding then --! look false
+if redis.call('HEXISTS', q.keyed .. entry, 'payload') == 0 and not adding then
   return 0
 end
 if broken then

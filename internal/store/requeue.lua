@@ -15,12 +15,12 @@ local failed = failed_queue(ARGV[6], ARGV[7])
 local channel = ARGV[8]
 local at = 9
 redis.call('LLEN', q.waiting) -- if a key has the wrong type, fail before anything changes
-redis.call('ZCARD', failed.schedule) --! follows omitted
+redis.call('ZCARD', failed.schedule)
 redis.call('ZCARD', failed.contents)
 if broken then
   return broken
 end
-local PAGE = 1048576 -- bytes --! page constant
+local PAGE = 1048576 -- bytes
 local requeued, looked, bytes = 0, 0, 0
 for i = at, #ARGV do
   local entry = ARGV[i]
@@ -28,13 +28,13 @@ for i = at, #ARGV do
   local from, process, card = unpack(redis.pcall('HMGET', key, 'from', 'process', 'card'))
   local size = redis.pcall('HSTRLEN', key, 'payload')
   size = type(size) == 'number' and size or 0
-  if bytes > 0 and bytes + size > PAGE then --! page constant
+  if bytes > 0 and bytes + size > PAGE then
     break
   end
   looked = looked + 1
   from = from or ''
-  local free = not process and (size > 0 or redis.pcall('HEXISTS', key, 'payload') == 1) --! failed operand.1; look operand.3 constant.1
-  if free and from ~= '' then --! look operand.2
+  local free = not process and (size > 0 or redis.pcall('HEXISTS', key, 'payload') == 1)
+  if free and from ~= '' then
     free = redis.call('EXISTS', q.keyed .. from) == 0
   end
   if free then

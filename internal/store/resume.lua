@@ -7,7 +7,7 @@ end
 redis.call('DEL', q.paused)
 local waiting = redis.pcall('LLEN', q.waiting)
 waiting = type(waiting) == 'number' and waiting or 0
-if adding then --! look true
+if adding then
   waiting = waiting + redis.call('XLEN', q.added)
 end
 if scheduled then

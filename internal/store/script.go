@@ -114,7 +114,7 @@ func source(verb string) string {
 		}
 	}
 	all.Write(body)
-	return marks.ReplaceAllString(all.String(), "")
+	return all.String()
 }
 
 // apart returns the variant of a script for a cluster, where messages don't go to all nodes. On a
@@ -132,10 +132,6 @@ func apart(source string) string {
 }
 
 var tells = strings.NewReplacer("redis.pcall('PUBLISH', ", "publish(", "redis.pcall('PUBSUB', 'NUMSUB', ", "listeners(")
-
-// marks match comments for integration/mutation: they name guards of the protocol, and excuse
-// mutations that no test notices.
-var marks = regexp.MustCompile(`(?m) --!.*$`)
 
 // ask makes one call of a verb and decodes its reply.
 func (v *Verb) ask(ctx context.Context, r Runner, q keys.Queue, given ...any) *answer {

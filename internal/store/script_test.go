@@ -27,12 +27,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-func TestMain(m *testing.M) {
-	if err := mutate(); err != nil {
-		panic(err)
-	}
-	os.Exit(redistest.MainOfMany(m.Run))
-}
+func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
 
 // A scenario is a seeded queue "q" and calls on it, one after the other.
 type scenario struct {
@@ -71,7 +66,6 @@ type env struct {
 
 func newEnv(t testing.TB, url string, alive []string) *env {
 	t.Helper()
-	chosen(t)
 	prefix := redistest.Prefix(t)
 	dial := sure(redisconn.FromURL(redistest.Worker(t, url, prefix)))(t)
 	e := &env{
@@ -79,7 +73,6 @@ func newEnv(t testing.TB, url string, alive []string) *env {
 		line: redisconn.NewLine(dial, time.Minute), conn: redistest.Dial(t, url), firsts: map[string]int{},
 	}
 	t.Cleanup(e.line.Close)
-	watched(t, url, e.prefix)
 	e.doctor = sync.OnceValue(func() *redisconn.Line {
 		dial := sure(redisconn.FromURL(redistest.Doctor(t, url, prefix)))(t)
 		l := redisconn.NewLine(dial, time.Minute)
@@ -232,14 +225,17 @@ const (
 	scattered way = ", in a cluster"
 )
 
-// ways are the ways to try. The scripts for a cluster have no mutations.
-var ways = func() []way {
-	all := []way{wordy, brief, unheard}
-	if mutation == "" {
-		all = append(all, scattered)
+// ways are the ways to try.
+var ways = []way{wordy, brief, unheard, scattered}
+
+// rewrite replaces all scripts until the test ends. The test must not run beside others.
+func rewrite(t testing.TB, as func(source string) string) {
+	for _, v := range Verbs() {
+		was := v.script
+		v.script = redisconn.NewScript(func() string { return as(source(v.Name)) })
+		t.Cleanup(func() { v.script = was })
 	}
-	return all
-}()
+}
 
 // abridge marks the outcomes that can be sent in brief, and returns the new places of all outcomes.
 func (e *env) abridge(r *Round) (places []int) {

@@ -10,7 +10,7 @@
 -- batch has been committed.
 local before, count = tonumber(ARGV[1]), #ARGV - 2
 local length = redis.call('LLEN', KEYS[1])
-local open = length == 0 or redis.call('PTTL', KEYS[1]) > 0 --! left bound.2 constant.2
+local open = length == 0 or redis.call('PTTL', KEYS[1]) > 0
 if open and length == before + count then
   return length -- a copy of an earlier call
 end

@@ -91,15 +91,15 @@ end
 local failed = ARGV[15] ~= '' and failed_queue(ARGV[15], ARGV[16], ARGV[17])
 local working = q.working .. worker
 local brief = ARGV[28] == '1'
-local passed, passed_last, passed_first = tonumber(ARGV[29]), ARGV[30], tonumber(ARGV[31]) or 0 --! passed operand.2 constant
+local passed, passed_last, passed_first = tonumber(ARGV[29]), ARGV[30], tonumber(ARGV[31]) or 0
 local at = 32
 
 -- All checks first, since Redis doesn't roll back.
-if not redis.call('ZSCORE', q.workers, worker) then --! guard step-members false
+if not redis.call('ZSCORE', q.workers, worker) then
   return redis.error_reply('EVICTED the worker is not a member of the queue')
 end
 local last = tonumber(redis.call('HGET', q.rounds, worker)) or 0
-if round < last - 3 then --! guard window false
+if round < last - 3 then
   return redis.error_reply('STALE later rounds have been answered')
 end
 local token = last_token()
@@ -112,7 +112,7 @@ end
 local watched = canceling or counting or offset
 
 -- Returns the ids of a page of ends, from a place in ARGV on, and their scores.
-local PAGE = 1000 -- unpack has a limit --! page constant
+local PAGE = 1000 -- unpack has a limit
 local MANY = 24
 local function ends_from(place, count)
   local ids = {}
@@ -126,7 +126,7 @@ end
 -- look up the first processes to settle. If holds is true, the worker holds something. If it's
 -- false, the worker may hold nothing.
 local score, page, held
-local holds = false --! reset constant
+local holds = false
 if outcomes > 0 then
   score = redis.call('ZSCORE', working, ARGV[at])
   holds = score
@@ -134,11 +134,11 @@ elseif ends > 0 then
   page, held = ends_from(at, ends)
   holds = held[1]
 else
-  holds = redis.call('ZCARD', working) > 0 --! look constant
+  holds = redis.call('ZCARD', working) > 0
 end
 
 local overtaken = round < last
-if overtaken then --! guard overtaken-renews false
+if overtaken then
   first_write()
 else
   redis.pcall('ZREM', q.idle, worker) -- as first_write
@@ -155,7 +155,7 @@ idlers = type(idlers) == 'number' and idlers or 0
 -- if publishing takes time: sending a short message is as cheap as asking.
 local observers -- the answer; nil before the first call
 local function has_observers()
-  if observers == nil then --! look true
+  if observers == nil then
     local subscribers, patterns = redis.pcall('PUBSUB', 'NUMSUB', done), redis.pcall('PUBSUB', 'NUMPAT')
     observers = type(patterns) ~= 'number' or patterns > 0 or tonumber(subscribers[2]) ~= 0
   end
@@ -169,9 +169,9 @@ end
 -- a round. A worker that doesn't know yet may finish a thousand large tasks: beyond the limit,
 -- events have the length, and the digest if it's quick to compute.
 local publishing, observed = true, false
-digests.encoded = 0 --! page constant
+digests.encoded = 0
 local function announce(payload, large, word)
-  if not publishing then --! unheard false
+  if not publishing then
     return
   end
   local event = { workerId = worker }
@@ -180,7 +180,7 @@ local function announce(payload, large, word)
     if about then
       size, digest = string.match(about, '^(%d+):(%x+)$')
     elseif #value > digests.large or digests.encoded >= 200000 then
-      size, digest = #value, #value <= 1024 and redis.sha1hex(value) or nil --! page constant
+      size, digest = #value, #value <= 1024 and redis.sha1hex(value) or nil
     elseif #value > 1024 and not has_observers() then
       size = #value
     else
@@ -191,7 +191,7 @@ local function announce(payload, large, word)
   end
   tell_of('task', payload, large)
   local about, from = string.match(word, '^[#+](%d+:%x+):?()')
-  local encoded = about and string.sub(word, 1, 1) == '+' and has_observers() --! encoded operand.1; unheard operand.3
+  local encoded = about and string.sub(word, 1, 1) == '+' and has_observers()
   if not encoded and word ~= '' then
     tell_of('result', string.sub(word, 2), about)
   end
@@ -236,7 +236,7 @@ later(function(failures)
     if failed then
       failures.add(failed, worker, id,
         { payload = payload, entry = entry, retries = tried, crashes = died, kind = kind, reason = reason, card = card,
-          due = tonumber(due), turn = is_key(entry) and not q.running[id] and redis.call('HGET', q.keyed .. entry, 'took') }) --! look operand.2
+          due = tonumber(due), turn = is_key(entry) and not q.running[id] and redis.call('HGET', q.keyed .. entry, 'took') })
       remove(working, id, payload, entry, 'failed')
       cards.ended(entry, card, 'failed', reason, '')
     elseif entry then
@@ -254,14 +254,14 @@ local settled, trouble = {}, ''
 digests.large_one = '^%d+:(' .. string.rep('[%da-f]', 40) .. ')$'
 local any = keyed
 for i = 1, outcomes do
-  keyed = any and i <= entries -- so that plain tasks cost no extra commands --! look operand
+  keyed = any and i <= entries -- so that plain tasks cost no extra commands
   local id, started, verb, word, large = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   local digest = string.match(large, digests.large_one)
   at = at + 5
-  if i > 1 then --! look true bound
+  if i > 1 then
     score = redis.call('ZSCORE', working, id)
   end
-  if tonumber(score) ~= started then --! guard ends-held false; guard ends-token false
+  if tonumber(score) ~= started then
     settled[i] = 'gone'
   elseif verb == 'finish' or verb == 'drop' then
     local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped', digest, word)
@@ -291,24 +291,24 @@ end
 -- needs attention, a few commands settle all of them. For an added task without a kept result,
 -- two fields of entries are deleted.
 local odd = {}
-local usual = not (canceling or counting or offset) --! look operand
+local usual = not (canceling or counting or offset)
 for i = 1, ends, PAGE do
   local over, lists, n, ties, known = {}, {}, 0, {}, {}
   if not page then
     page, held = ends_from(at, ends - i + 1)
   end
-  if i <= added.ends then --! look false bound
-    known = redis.call('HMGET', q.entries, unpack(page, 1, math.min(#page, added.ends - i + 1))) --! look clamp.1 constant.2
+  if i <= added.ends then
+    known = redis.call('HMGET', q.entries, unpack(page, 1, math.min(#page, added.ends - i + 1)))
   end
   for j, started in ipairs(held) do
     local id, what, name, card = page[j], nil, nil, nil
-    keyed = any and i + j - 1 <= added.ends --! look operand constant
-    if known[j] then --! look false
+    keyed = any and i + j - 1 <= added.ends
+    if known[j] then
       name, card = cards.named(known[j])
     end
     if started ~= ARGV[at + 2 * j - 1] then
       what = 'gone'
-    elseif not usual or publishing or keyed and (not name or cards.has(card, cards.keep)) then --! look operand.5
+    elseif not usual or publishing or keyed and (not name or cards.has(card, cards.keep)) then
       local payload = finish(working, id, tonumber(started), 'finished', nil, '')
       if payload then
         announce(payload, nil, '')
@@ -330,7 +330,7 @@ for i = 1, ends, PAGE do
     redis.call('DEL', unpack(lists))
     redis.call('ZREM', working, unpack(over))
   end
-  if #ties > 0 then --! pair constant
+  if #ties > 0 then
     redis.call('HDEL', q.entries, unpack(ties))
   end
   at, page = at + 2 * #page, nil
@@ -347,13 +347,13 @@ at = at + 1
 for _ = 1, runs do
   local name, id = ARGV[at], ARGV[at + 1]
   at = at + 2
-  local begun, canceled = redis.call('ZSCORE', working, id), canceling and redis.call('ZSCORE', q.canceled, name) --! look operand.1
-  if begun and canceled and tonumber(begun) <= tonumber(canceled) then --! token bound
+  local begun, canceled = redis.call('ZSCORE', working, id), canceling and redis.call('ZSCORE', q.canceled, name)
+  if begun and canceled and tonumber(begun) <= tonumber(canceled) then
     redis.pcall('ZADD', q.stopping, 0, stopping_as(name, tonumber(begun), id))
   end
 end
-if canceling and said > 0 then --! look operand.2 bound
-  redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker) --! holder score; guard said-told; guard said-holder score
+if canceling and said > 0 then
+  redis.pcall('ZADD', q.holders, 'XX', 'GT', said, worker)
 end
 
 -- A worker that received a cancel message gets the cancel's token; 0 if there is no record,
@@ -368,7 +368,7 @@ end
 -- Returned tasks start before waiting ones, so an unfinished return goes first.
 local started, plain, wanted, again = {}, {}, #ARGV - at + 1, false
 local open = true
-if suspecting then --! guard returns-first false
+if suspecting then
   open, again = returns.resume()
 end
 open = open and not paused
@@ -387,7 +387,7 @@ end
 -- (plain); an added task, or one with locks or crashes to check (watched); an entry; an entry that
 -- is passed over or dropped; a task that fails unstarted; and bytes of payload and of card per µs.
 -- integration/spec has a copy, which its tests compare. The costs of outcomes are in cost.go.
-local COST = { plain = 4, watched = 10, entry = 25, passed = 4, unstarted = 50, bytes = 400, card = 100 } --! cost constant.1 constant.2 constant.3 constant.5 constant.7
+local COST = { plain = 4, watched = 10, entry = 25, passed = 4, unstarted = 50, bytes = 400, card = 100 }
 local spent, prompt = 0, #ARGV - ahead -- up to prompt, tasks run immediately; later ones are prefetched
 local function spend(cost, bytes, more)
   spent = spent + cost + (bytes - bytes % COST.bytes) / COST.bytes
@@ -403,7 +403,7 @@ local function goes_on()
 end
 
 local PASS_AT_MOST = 200
-local skipped, before_it, passing = 0, 0, 0 -- passed over by this round and by earlier ones; its cost in µs --! cost constant.3
+local skipped, before_it, passing = 0, 0, 0 -- passed over by this round and by earlier ones; its cost in µs
 
 local starts = later(function(starts)
   function starts.tell(payload, given, entry, retries, crashes, due, card, text, value)
@@ -414,15 +414,15 @@ local starts = later(function(starts)
       bytes = #payload
       payload = ''
     end
-    if (entry or crashes > 0) and not value or bytes > 0 then --! reply true bound operand.2 operand.3; length constant.2
+    if (entry or crashes > 0) and not value or bytes > 0 then
       local story = ''
       if entry and not failed then -- in a failed queue: the failure
         local kind, reason, tries, deaths, who, when, from, planned = unpack(redis.call('HMGET', q.keyed .. entry,
           'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from', 'planned'))
         story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '', planned or '0' }
       end
-      more = { value or entry or '', retries, crashes, story, bytes, due or 0, card or '', text or '', --! reply constant
-        by_key and 1 or 0 } --! one operand.3
+      more = { value or entry or '', retries, crashes, story, bytes, due or 0, card or '', text or '',
+        by_key and 1 or 0 }
     end
     started[filled + 1], started[filled + 2], started[filled + 3] = payload, given, more
     filled = filled + 3
@@ -452,7 +452,7 @@ local starts = later(function(starts)
       solo = false
       return false
     end
-    starts.pass(COST.passed + math.floor(2 * #(payload or '') / COST.bytes)) --! cost constant
+    starts.pass(COST.passed + math.floor(2 * #(payload or '') / COST.bytes))
     return true
   end
 
@@ -512,16 +512,16 @@ local starts = later(function(starts)
     local ids, listed = final - first + 1, redis.pcall('LLEN', q.waiting)
     listed = type(listed) == 'number' and listed or 0
     local stop = first + math.max(math.ceil((ids - token % 2) / 2), ids - listed)
-    local taken, ties, page, next_one, count, from, looked, lifted = {}, {}, nil, 1, 1, '-', 0, false --! reset constant.1; page constant.2
+    local taken, ties, page, next_one, count, from, looked, lifted = {}, {}, nil, 1, 1, '-', 0, false
     while goes_on() and first < stop and others < 999 and looked < LOOKED do
       if not page or next_one > #page then
-        if page and #page < count then --! look false
+        if page and #page < count then
           break
         end
         if not from then
           break
         end
-        count = math.min(page and added.next_page(page, count) or 1, stop - first) --! page clamp constant operand.1
+        count = math.min(page and added.next_page(page, count) or 1, stop - first)
         page, next_one = redis.call('XRANGE', q.added, from, '+', 'COUNT', count), 1
         if #page == 0 then
           break
@@ -539,7 +539,7 @@ local starts = later(function(starts)
       end
       if type(payload) ~= 'string' then -- Redis has lost it
         taken[#taken + 1], spent = id, spent + COST.passed
-      elseif over then --! guard expired-starts false
+      elseif over then
         digests.name(payload, redis.sha1hex(entry))
         taken[#taken + 1] = id
         if not starts.expire(payload, entry, 0, 0, card, ms) then -- keep it as a due entry, which rounds pass over
@@ -547,7 +547,7 @@ local starts = later(function(starts)
           await(q, entry, payload, due, 0, 0, card)
           plan(q, entry, due)
           spent, lifted = spent + COST.entry, true
-        elseif apart then --! look true
+        elseif apart then
           redis.call('DEL', q.keyed .. entry)
         end
         spent = spent + COST.passed
@@ -562,13 +562,13 @@ local starts = later(function(starts)
         if ms then
           local name, value = 'a:' .. id .. '-' .. salt, 'a:' .. id .. '-' .. pair[1]
           ties[#ties + 1], ties[#ties + 2], ties[#ties + 3], ties[#ties + 4] = process, value, name, process .. ':' .. worker
-          starts.one(payload, nil, 0, 0, ms, card, nil, value) --! untold constant.1
+          starts.one(payload, nil, 0, 0, ms, card, nil, value)
         else
-          starts.one(payload, nil, 0, 0) -- another program has added it --! untold constant.1
+          starts.one(payload, nil, 0, 0) -- another program has added it
         end
       end
     end
-    if #ties > 0 then --! pair constant
+    if #ties > 0 then
       redis.call('HSET', q.entries, unpack(ties)) -- four per task, which is within unpack's limit
     end
     added.drop(taken)
@@ -576,12 +576,12 @@ local starts = later(function(starts)
   end
 end)
 
-if round <= last then --! guard repeat-starts bound; guard overtaken-starts false
+if round <= last then
   -- A copy of the last round, or a round that the last has overtaken. It may be so late that
   -- nobody is waiting for its answer anymore: it reports what was started and starts nothing.
   for i = at, #ARGV do
     local before = redis.call('ZSCORE', working, ARGV[i])
-    if before then --! ids true
+    if before then
       local payload = redis.pcall('LINDEX', q.process .. ARGV[i], 0)
       local entry, tried, died, digest, card = entry_of(ARGV[i])
       if type(payload) ~= 'string' or entry == false then
@@ -593,7 +593,7 @@ if round <= last then --! guard repeat-starts bound; guard overtaken-starts fals
       end
       local is = q.running[ARGV[i]]
       local text, took
-      if entry and not is then --! look operand.2
+      if entry and not is then
         text, took = unpack(redis.call('HMGET', q.keyed .. entry, 'error', 'took'))
       end
       starts.tell(payload, tonumber(before), entry, tried, died, number(took), card, text, is and is.value)
@@ -604,18 +604,18 @@ elseif open and wanted > 0 and not brief then
   -- earlier rounds passed over some, this one continues behind them, unless entries were planned
   -- before them: then the last is further back, or the first is earlier. Passed entries aren't
   -- read again, except the first if the worker may start a risky task.
-  if passed > 0 then --! look constant
+  if passed > 0 then
     local place = redis.call('ZRANK', q.schedule, passed_last)
-    local head = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES') --! first constant.2
+    local head = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
     if place and place < passed and tonumber(head[2]) >= passed_first then
       before_it = place + 1
     end
   end
-  local due, next_one, page_size, cleared, looked = {}, 1, math.min(wanted, PASS_AT_MOST), 0, scheduled --! page clamp.2; reset constant.1
+  local due, next_one, page_size, cleared, looked = {}, 1, math.min(wanted, PASS_AT_MOST), 0, scheduled
   local read -- how many entries were requested for the page
   while scheduled and goes_on() and others < 999 and cleared < 500 do
-    if next_one > #due then --! pair bound
-      if read and #due < 2 * read or skipped >= PASS_AT_MOST then --! look operand.1
+    if next_one > #due then
+      if read and #due < 2 * read or skipped >= PASS_AT_MOST then
         break -- no more entries, or enough for this round
       end
       local from = before_it + skipped
@@ -642,7 +642,7 @@ elseif open and wanted > 0 and not brief then
     local digest = digests.is_kept(q, entry, about[3]) and about[3]
     local payload
     local function read()
-      payload = payload or legible and redis.call('HGET', key, 'payload') --! look operand.1
+      payload = payload or legible and redis.call('HGET', key, 'payload')
       digests.forget()
       digests.name(payload, digest)
     end
@@ -650,10 +650,10 @@ elseif open and wanted > 0 and not brief then
     if not is_key(entry) then
       crashes = 0
       if digest then
-        crashes = counting and died_of(digest) or 0 --! look operand.2
-      elseif counting then --! look true
+        crashes = counting and died_of(digest) or 0
+      elseif counting then
         read()
-        crashes = payload and crashes_of(payload) or 0 --! look constant operand.4
+        crashes = payload and crashes_of(payload) or 0
       end
     end
     if crashes == 0 then
@@ -669,7 +669,7 @@ elseif open and wanted > 0 and not brief then
       else
         starts.pass(COST.passed)
       end
-    elseif turn and courses.stays(entry, number(turn)) then --! look operand.1
+    elseif turn and courses.stays(entry, number(turn)) then
       cleared, spent = cleared + 1, spent + COST.entry
     elseif not failed and most > 0 and crashes >= most then
       read()
@@ -677,7 +677,7 @@ elseif open and wanted > 0 and not brief then
       gave_up = true
       cleared, spent = cleared + 1, spent + COST.unstarted + math.floor(#payload / COST.bytes)
     elseif crashes > 0 and first > prompt then
-      final = first - 1 -- it isn't prefetched either --! reset constant
+      final = first - 1 -- it isn't prefetched either
     elseif not starts.risky(crashes, payload) then
       read()
       if starts.deadly(payload, entry, retries, crashes, card, turn, planned) then
@@ -692,8 +692,8 @@ elseif open and wanted > 0 and not brief then
         lock_moved(payload, 'e:' .. entry, 'p:' .. id)
         starts.one(payload, entry, retries, crashes, planned, card, text)
         if turn then
-          courses.pass(entry, number(turn)) --! guard occurs-once omitted
-          courses.follow(entry, true) --! guard occurs-next omitted
+          courses.pass(entry, number(turn))
+          courses.follow(entry, true)
         end
       end
     end
@@ -701,12 +701,12 @@ elseif open and wanted > 0 and not brief then
   -- If few entries were passed over, at little cost, the next round reads them again: by then, they may start.
   if looked then
     prefix = { 0, '', '0' }
-    if before_it > 0 or passing >= 50 * COST.passed or skipped > 0 and spent >= budget then --! look bound.4 constant.1 constant.3; passed bound.3 operand.4
+    if before_it > 0 or passing >= 50 * COST.passed or skipped > 0 and spent >= budget then
       prefix[1] = before_it + skipped
     end
-    if prefix[1] > 0 then --! look constant
+    if prefix[1] > 0 then
       prefix[2] = redis.call('ZRANGE', q.schedule, prefix[1] - 1, prefix[1] - 1)[1]
-      prefix[3] = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2] --! first constant.2
+      prefix[3] = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2]
     end
   end
   if adding then
@@ -754,7 +754,7 @@ elseif open and wanted > 0 and not brief then
       end
       if starts.risky(crashes, payload) then
         local entry, digest = 'r:' .. starts.other_id(), digest_of(payload)
-        digests.name(payload, digest) --! computed omitted
+        digests.name(payload, digest)
         redis.call('DEL', q.process .. id)
         lock_moved(payload, 'p:' .. id, 'e:' .. entry)
         await(q, entry, payload, now, 0, 0)
@@ -772,18 +772,18 @@ elseif open and wanted > 0 and not brief then
   end
   -- Redis stores a small zset as a list, which it scans for each look-up. Adding a long member and
   -- removing it again makes it a skip list until the set is empty.
-  local long = #scores >= 2 * MANY and string.rep('-', 65) --! long constant.2
+  local long = #scores >= 2 * MANY and string.rep('-', 65)
   if long then
-    redis.call('ZADD', working, 0, long) --! long constant
+    redis.call('ZADD', working, 0, long)
   end
   for i = 1, #scores, 2 * PAGE do
-    redis.call('ZADD', working, unpack(scores, i, math.min(i + 2 * PAGE - 1, #scores))) --! twice clamp.2 constant.1
+    redis.call('ZADD', working, unpack(scores, i, math.min(i + 2 * PAGE - 1, #scores)))
   end
   if long then
     redis.call('ZREM', working, long)
   end
-  if #scores > 0 then --! pair constant
-    redis.call('SET', q.token, token) --! guard tokens-rise omitted
+  if #scores > 0 then
+    redis.call('SET', q.token, token)
   end
 end
 keep_offset()
@@ -795,15 +795,15 @@ if gave_up then
 end
 
 -- If the worker begins to hold tasks, no cancel from before this round covers any of them.
-if #scores > 0 then --! pair constant
+if #scores > 0 then
   if not holds then
-    redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker) --! guard begins-holding omitted
+    redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker)
   end
   holds = true
 else
   holds = redis.call('EXISTS', working) == 1
   if not holds then
-    holds_nothing(worker) --! guard ends-holding omitted
+    holds_nothing(worker)
   end
 end
 trim_log()
@@ -811,12 +811,12 @@ trim_log()
 -- If too little could start, the worker waits to be woken, or keeps the time if no other worker
 -- does. Otherwise there may be more to start: wake another worker, whose step ends like this one.
 local rank, due = -1, -1
-local more = not empty and open and redis.pcall('LLEN', q.waiting) --! look operand.1
+local more = not empty and open and redis.pcall('LLEN', q.waiting)
 more = type(more) == 'number' and more > 0
-if adding and open and not more then --! look operand.1
+if adding and open and not more then
   more = redis.call('XLEN', q.added) > 0
 end
-if scheduled and open and not more then --! look operand.1
+if scheduled and open and not more then
   more = redis.call('ZCOUNT', q.schedule, '-inf', now) > before_it + skipped
   if more and skipped >= PASS_AT_MOST then
     more, again = false, true -- the next round continues behind them
@@ -830,9 +830,9 @@ if idle and filled / 3 + #plain < needed and not again then
   if scheduled and not kept() then
     score = now + CLOCK
     q.earlier, q.first = false, nil
-    local next_ = redis.call('ZRANGEBYSCORE', q.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1) --! first constant.2; epoch score.2
-    if open and #next_ > 0 then --! pair constant
-      due = math.min(math.max(tonumber(next_[2]) * 1000 - micros, 0), 3600000000) --! soon clamp.3 constant.2
+    local next_ = redis.call('ZRANGEBYSCORE', q.schedule, '(' .. now, '(' .. ASIDE, 'WITHSCORES', 'LIMIT', 0, 1)
+    if open and #next_ > 0 then
+      due = math.min(math.max(tonumber(next_[2]) * 1000 - micros, 0), 3600000000)
     end
   end
   redis.pcall('ZADD', q.idle, score, worker)
@@ -842,11 +842,11 @@ end
 if more and idlers > 0 then
   wake(q.idle, q.wake, 1)
 end
-local keeper, someone = true, true --! look constant.2
+local keeper, someone = true, true
 if scheduled then
   keeper, someone = kept()
 end
-if someone and (not keeper or earlier(q)) then --! look operand.1
+if someone and (not keeper or earlier(q)) then
   ring(q)
 end
 if gave_up and failed then
@@ -859,7 +859,7 @@ local cancels = {}
 -- that round has started. A worker that holds nothing needs no cancels either.
 if canceling and not overtaken and not holds then
   seen = token
-elseif canceling and not overtaken then --! guard overtaken-tells operand.2
+elseif canceling and not overtaken then
   local new = redis.call('ZRANGEBYSCORE', q.canceled, '(' .. seen, token, 'WITHSCORES', 'LIMIT', 0, 100)
   for i = 1, #new, 2 do
     cancels[#cancels + 1] = new[i]
@@ -868,9 +868,9 @@ elseif canceling and not overtaken then --! guard overtaken-tells operand.2
   if #new == 200 then -- 100 and their scores
     again = true
   end
-  if #new > 0 then --! pair constant
+  if #new > 0 then
     seen = tonumber(new[#new])
   end
 end
-return { settled, odd, started, plain, token, cancels, seen, rank, more and -1 or idlers, again and 1 or 0, trouble, recorded, due, unstarted, last, cut, dropped, --! one operand.7; reply constant.1
-  prefix, observed and 1 or 0, watched and 1 or 0, added.expired } --! one operand.3
+return { settled, odd, started, plain, token, cancels, seen, rank, more and -1 or idlers, again and 1 or 0, trouble, recorded, due, unstarted, last, cut, dropped,
+  prefix, observed and 1 or 0, watched and 1 or 0, added.expired }
