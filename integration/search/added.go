@@ -4,21 +4,16 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/worqr/worqr/integration/spec"
 	"github.com/worqr/worqr/integration/spec/lane"
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// Added tasks and occurrences.
+// Added tasks.
 //
 // The id of an added task follows from its number, and precedes all ids that the specification
 // makes. Tasks are added in the order of their numbers.
-//
-// In a scope with a schedule, task n is the occurrence n, whose time is n ms after everything that becomes due.
-// The clock stands still, so each time is in the future until it has started. Each production is an assertion
-// of the schedule, as a peer sends it: the first creates it, the others repeat it.
 
 const (
 	salt     = "0123456789abc"
@@ -35,8 +30,6 @@ func addedEntry(task uint8) string {
 
 // keyed returns the number of the entry that cancels of the key are about.
 func (sc *scope) keyed() int { return bit(len(sc.tasks) > 0 && sc.tasks[0].added) }
-
-func (sc *scope) recurs() bool { return len(sc.tasks) > 0 && sc.tasks[0].recurs }
 
 // entryName returns the name of an entry from its number.
 func (c *codec) entryName(i int) string {
@@ -85,63 +78,6 @@ func tie(task, process uint8) (value, name, runner string) {
 	return name + "0", name, processID(process) + ":" + workerID(workerOf(process))
 }
 
-// timeOf returns the time of an occurrence.
-func timeOf(n uint8) string { return strconv.Itoa(int(ms) + 2*term + int(n)) }
-
-// occurrenceAt returns the occurrence at a time; 0 before the first.
-func occurrenceAt(at string) uint8 {
-	n, _ := strconv.Atoi(at)
-	return uint8(max(n-int(ms)-2*term, 0))
-}
-
-// times returns the times of all occurrences.
-func (c *codec) times() string {
-	var all []string
-	for i := range c.scope.tasks {
-		all = append(all, timeOf(uint8(i+1)))
-	}
-	return strings.Join(all, " ")
-}
-
-// putCourse stores the schedule.
-func (c *codec) putCourse(s *spec.Store, r *redis) {
-	if !r.course {
-		return
-	}
-	passed := strconv.Itoa(int(ms))
-	if r.passed > 0 {
-		passed = timeOf(r.passed)
-	}
-	s.Set(queue.Recurrence(theKey), hash{"print": "print", "since": "1", "late": "0", "more": timeOf(99), "times": c.times(),
-		"payload": c.payloads[1], "card": "", "passed": passed})
-	s.Set(queue.Recurring(), zset{theKey: ms + term})
-}
-
-// putTurns stores the times of what waits and runs under the key.
-func (c *codec) putTurns(about hash, r *redis, e entry) {
-	if e.task > 0 {
-		about["turn"] = timeOf(e.task)
-	}
-	if e.process > 0 {
-		about["took"] = timeOf(r.process[e.process-1].task)
-	}
-	if e.task > 0 && e.process > 0 {
-		about["keep"], about["counts"], about["low"], about["high"] = "1", "1", "0", "9007199254740991"
-	}
-}
-
-// assertion returns the call by which a peer asserts the schedule.
-func (c *codec) assertion() (verb string, args values) {
-	return "recur", values{"period": {strconv.Itoa(term)}, "schedules": {theKey, "print", "1", "0", c.times(), c.payloads[1], ""}}
-}
-
-// occurs sets which occurrence a round has started: all have the same payload.
-func (c *codec) occurs(o *outcome, q *query) {
-	if a := &o.reply.answer; c.scope.recurs() && a.token > 0 {
-		a.task = o.redis.process[q.start-1].task
-	}
-}
-
 // readRunning reads the hash of running entries.
 func (c *codec) readRunning(r, was *redis, v hash) {
 	for id, name := range v {
@@ -157,29 +93,6 @@ func (c *codec) readRunning(r, was *redis, v hash) {
 			continue
 		}
 		r.process[p-1].entry = uint8(1 + c.entryOf(name, was))
-	}
-}
-
-// births checks the occurrences of a schedule: the next one is planned when the previous one
-// starts, or is dropped. If the previous one comes back, the next one is removed until the previous
-// one starts again.
-func (o *observation) births() {
-	s := o.s
-	for i := range o.scope.tasks {
-		t, f := uint8(i+1), &s.past.fate[i]
-		there := s.redis.has(t)
-		switch {
-		case *f == unborn && there:
-			*f = accepted
-		case *f == accepted && !there && i > 0 && s.past.fate[i-1] == accepted && s.redis.has(t-1):
-			*f = unborn
-		}
-	}
-	if o.q.kind != toStep || o.q.start == 0 || s.redis.process[o.q.start-1].token == o.was.process[o.q.start-1].token {
-		return
-	}
-	if t := s.redis.process[o.q.start-1].task; int(t) < len(o.scope.tasks) && !s.redis.has(t+1) {
-		s.blame(unplanned)
 	}
 }
 

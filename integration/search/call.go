@@ -72,7 +72,6 @@ func (m *model) carryOut(was *redis, q *query) (o outcome) {
 	given, _ := strconv.Atoi(s.Get(queue.Token()).(string))
 	o.redis = m.codec.read(s, was, q)
 	o.reply = m.codec.reply(said, was, q)
-	m.codec.occurs(&o, q)
 	o.reply.given = uint8(given - deposit - int(was.token))
 	return o
 }
@@ -185,8 +184,6 @@ func (c *codec) round(q *query) values {
 func (c *codec) product(task uint8) (verb string, args values) {
 	payload := []string{c.payloads[task]}
 	switch t := c.scope.tasks[task-1]; {
-	case t.recurs:
-		return c.assertion()
 	case t.added:
 		return "add", values{"salt": {salt}, "task": {"0", c.payloads[task]}}
 	case t.key:

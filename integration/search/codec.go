@@ -24,7 +24,6 @@ type codec struct {
 	payloads [maxTasks + 1]string
 	tasks    map[*byte]uint8
 	names    [2]string // of the cancels: of the payload, and of the key
-	took     uint8     // the running occurrence, while reading
 }
 
 const (
@@ -119,7 +118,6 @@ func (c *codec) store(r *redis) *spec.Store {
 	c.putWorkers(s, r)
 	c.putEntries(s, r)
 	c.putAdded(s, r)
-	c.putCourse(s, r)
 	canceled, stopping := zset{}, zset{}
 	for name, token := range r.cancel {
 		if token > 0 {
@@ -258,9 +256,6 @@ func (c *codec) putEntries(s *spec.Store, r *redis) {
 			time := strconv.Itoa(int(ms))
 			about["keep"], about["counts"], about["low"], about["high"] = strconv.Itoa(bit(e.keep)), "0", time, time
 		}
-		if c.scope.recurs() && i == 0 {
-			c.putTurns(about, r, e)
-		}
 		put(s, queue.Keyed(name), about)
 	}
 	put(s, queue.Schedule(), schedule)
@@ -277,7 +272,7 @@ func bit(on bool) int {
 // read reads the model from a keyspace after a call. It ignores counts: of retries, of deaths, of stopped
 // processes. Nothing here depends on them, nor on the name of a fence, which in Redis is a token.
 func (c *codec) read(s *spec.Store, was *redis, q *query) (r redis) {
-	r.fence, c.took = was.fence, 0
+	r.fence = was.fence
 	for _, key := range s.Keys() {
 		_, _, kind, of, _ := lane.Place(prefix+":", key)
 		switch v := s.Get(key).(type) {
@@ -302,13 +297,8 @@ func (c *codec) read(s *spec.Store, was *redis, q *query) (r redis) {
 	if q.fences() && r.token > was.token {
 		r.fence, r.token = was.fence+1, was.token
 	}
-	for i := range r.process {
-		if p := &r.process[i]; c.scope.recurs() && p.entry == 1 {
-			p.task = c.took
-		}
-	}
 	for i := range r.entry {
-		if e := &r.entry[i]; e.process == 0 || c.scope.recurs() {
+		if e := &r.entry[i]; e.process == 0 {
 			e.keep = false
 		}
 	}
@@ -340,15 +330,10 @@ func (c *codec) readHash(r, was *redis, kind, of string, v hash) {
 		}
 	case "entries":
 		c.readRunning(r, was, v)
-	case "recurrence":
-		r.course, r.passed = true, occurrenceAt(v["passed"])
 	case "keyed":
 		e := &r.entry[c.entryOf(of, was)]
-		c.took = occurrenceAt(v["took"])
 		if payload, ok := v["payload"]; ok {
-			if e.task = c.task(payload); c.scope.recurs() {
-				e.task = occurrenceAt(v["turn"])
-			}
+			e.task = c.task(payload)
 			due, _ := strconv.ParseFloat(v["due"], 64)
 			e.later = due > ms
 			if due < ms {
@@ -397,7 +382,7 @@ func (c *codec) readSet(r, was *redis, kind, of string, v zset) {
 			r.process[id-1].token = tokenOf(score)
 		case "schedule":
 			r.entry[c.entryOf(name, was)].planned = true
-		case "contents", "ages", "recurring": // these follow from others, or only appear in answers
+		case "contents", "ages": // these follow from others, or only appear in answers
 		case "canceled":
 			r.cancel[slices.Index(c.names[:], name)] = tokenOf(score)
 		case "stopping":

@@ -22,7 +22,6 @@ const (
 	toldDone
 	toldGone
 	escaped
-	unplanned
 )
 
 var wrongs = [...]string{
@@ -40,7 +39,6 @@ var wrongs = [...]string{
 	lockedTwice:    "lock: there are two equal unique tasks",
 	toldDone:       "receipt: the worker got the answer that a process ended as requested, but it did not",
 	escaped:        "cancel: it is done, but a task that waited when it came still waits",
-	unplanned:      "recurrence: an occurrence has started, but the next one is not planned",
 	toldGone:       "receipt: the worker got the answer that a process was gone, but had ended it itself",
 }
 

@@ -30,18 +30,12 @@ func (m *model) observe(s *state, was *redis, q *query, r *reply) {
 	case toLeave, toFail, toSweep:
 		o.goings()
 	case toProduce:
-		if m.scope.recurs() {
-			break // an assertion, after which one may be planned
-		}
 		s.past.fate[q.task-1] = accepted
 		if m.scope.tasks[q.task-1].unique {
 			o.locks(r)
 		}
 	case toCancel, toCancelKey:
 		o.removals()
-	}
-	if m.scope.recurs() {
-		defer o.births()
 	}
 	if q.kind == toProduce && !m.scope.tasks[q.task-1].key {
 		return
@@ -189,9 +183,6 @@ func (r *redis) under(i int) (waits, runs uint8) {
 // replacements checks the key: of what was put there and what came back, one stays.
 func (o *observation) replacements() {
 	s := o.s
-	if o.scope.recurs() {
-		return // see births
-	}
 	waited, ran := o.was.under(0)
 	waits, runs := s.redis.under(0)
 	there := [...]uint8{waited, ran, 0}

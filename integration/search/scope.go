@@ -31,7 +31,6 @@ type task struct {
 	key     bool
 	keep    bool
 	added   bool // it has a card, and a key of its own
-	recurs  bool // it is an occurrence: task n is the one at time n. Either all tasks are, or none
 }
 
 // plain returns n tasks without properties.
@@ -197,11 +196,6 @@ var scopes = []scope{
 	{
 		name: "added tasks", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: []task{{added: true}, {added: true}}, waiting: 1, verbs: []verb{finish, stop, retry}, faults: budget{lost: 1, keyCancels: 1},
-	},
-	{
-		name: "a schedule", workers: 2, lanes: 1, capacity: 1, deaths: true,
-		tasks: []task{{recurs: true}, {recurs: true}, {recurs: true}}, waiting: 1, verbs: []verb{finish, retry},
-		faults: budget{lost: 1, keyCancels: 1},
 	},
 	{
 		name: "gaps behind a locked task", workers: 1, lanes: 1, capacity: 2,

@@ -77,9 +77,6 @@ func (m *model) showRedis(b *strings.Builder, q *redis) {
 	if q.added[0] != 0 {
 		fmt.Fprintf(b, "; added %v", q.added)
 	}
-	if q.course {
-		fmt.Fprintf(b, "; occurrences passed %d", q.passed)
-	}
 	for w := range m.scope.workers {
 		if q.member[w] != noMember || q.suspect[w] != unmarked {
 			fmt.Fprintf(b, "; W%d%s%s round %d", w+1, [...]string{" no member", "", " lapsed"}[q.member[w]],

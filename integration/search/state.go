@@ -56,8 +56,6 @@ type redis struct {
 	stopping [maxWorkers * maxSlots][2]uint8
 	lock     lock
 	added    [maxTasks]uint8 // added tasks that wait, the front first; 0 ends them
-	course   bool            // there is a schedule
-	passed   uint8           // the last occurrence that has started, or was dropped
 }
 
 // A process is in a processing list and in the working set of its worker.

@@ -227,10 +227,9 @@ func (r *round) startAdded(it item) {
 	kept := r.entry + entry
 	isApart := cardHas(card, apart)
 	if isApart {
-		var seen sight
-		payload, seen = r.part(entry, "payload")
-		if card = cardWith(card, apart, false); seen != there {
-			r.spent += costPassed
+		var there bool
+		payload, there = r.part(entry, "payload")
+		if card = cardWith(card, apart, false); !there {
 			return
 		}
 	}
@@ -238,16 +237,14 @@ func (r *round) startAdded(it item) {
 	switch {
 	case r.failed != nil && r.isOver(card):
 		r.name(payload, digest(entry))
-		if !r.expire(payload, entry, 0, 0, card, "", due) {
+		if !r.expire(payload, entry, 0, 0, card, due) {
 			at := min(due, r.now) // as in lift
 			r.await(&r.lane, entry, payload, at, 0, 0, card)
 			r.plan(&r.lane, entry, at)
-			r.spent += costEntry
 			r.lifted = true
 		} else if isApart {
 			r.del(kept)
 		}
-		r.spent += costPassed
 	case isApart:
 		r.name(payload, digest(entry))
 		r.queue.started(entry, process, payload, r.worker, 0, 0, card)
@@ -261,39 +258,18 @@ func (r *round) startAdded(it item) {
 }
 
 // expire fails a task that has expired, if it can.
-func (r *round) expire(payload, entry string, retries, crashes int64, card, turn string, due int64) bool {
+func (r *round) expire(payload, entry string, retries, crashes int64, card string, due int64) bool {
 	if !r.buries(r.failed) {
 		r.trouble = "WRONGTYPE a key of the failed queue is of another type"
 		return false
 	}
 	const reason = "its time was over before it started"
-	r.addFailed(r.failed, r.worker, r.otherID(), failure{payload, entry, "expired", reason, retries, crashes, card, turn, due})
+	r.addFailed(r.failed, r.worker, r.otherID(), failure{payload, entry, "expired", reason, retries, crashes, card, due})
 	r.keepResult(entry, card, store.EndExpired, reason, "")
 	r.unstarted++
 	r.expired++
 	r.gaveUp = true
-	r.spent += costUnstarted + int64(len(payload)/bytesOfMicro)
 	return true
-}
-
-// line describes the added task that waits for an entry.
-func (q *queue) line(entry string, depth int) []any {
-	w, ok := q.waitsAdded(entry)
-	if !ok {
-		return []any{}
-	}
-	before, bytes := 0, 0
-	for _, it := range q.stream(q.added).items {
-		if it.id.String() == w.id {
-			break
-		}
-		if before >= min(depth, 2000) || bytes >= 1<<20 {
-			before = -1
-			break
-		}
-		before, bytes = before+1, bytes+len(it.pairs[1])
-	}
-	return []any{before, w.since, w.card, w.payload}
 }
 
 // dropLine drops a page of the added tasks, and returns how many are left.

@@ -131,12 +131,3 @@ func (q *queue) firstBatch(prefix string) string {
 	}
 	return shortened(ids[0]) + " " + text(len(q.tasks(prefix+ids[0])))
 }
-
-// inBatches returns the tasks of the first hundred batches, in order.
-func (q *queue) inBatches(prefix string) (all []string) {
-	ids := q.unmoved(q.batches)
-	for _, id := range ids[:min(len(ids), 100)] {
-		all = append(all, q.tasks(prefix+id)...)
-	}
-	return all
-}

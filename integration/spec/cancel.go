@@ -64,7 +64,6 @@ func cancel(q *queue, c store.Call) any {
 		}
 		q.Publish(c.Arg("channel"), message)
 	}
-	q.keepDrift()
 	return []any{r.removed, token, stopped, finished, r.left, given, r.after, r.last}
 }
 
@@ -136,7 +135,7 @@ func (q *queue) removeEntries(payload, after, last string, most int) (removed in
 			after = m.name
 			continue
 		}
-		if p, seen := q.part(entry, "payload"); seen == there && p == payload {
+		if p, there := q.part(entry, "payload"); there && p == payload {
 			card := q.cardInSchedule(entry)
 			q.unwaitAs(&q.lane, entry, name)
 			q.keepResult(entry, card, store.EndCanceled, "", "")
@@ -212,15 +211,11 @@ func cancelKey(q *queue, c store.Call) any {
 	q.size(q.workers)
 	q.size(q.holders)
 	q.mustBeIntact()
-	removed := 0
-	if _, occurs := q.field(q.entry+entry, "turn"); !runs || !occurs {
-		removed = bit(q.takeAway(entry, store.EndCanceled))
-	}
+	removed := bit(q.takeAway(entry, store.EndCanceled))
 	if !runs {
 		return []any{removed, 0, 0, 0}
 	}
 	token, stopped, finished, _ := q.logCancel(entry, token)
-	defer q.keepDrift()
 	if token > 0 && held && q.has(KeyStops) && q.is(q.working+holder, "zset") {
 		if begun, ok := q.score(q.working+holder, process); ok {
 			if q.is(q.stopping, "zset") {

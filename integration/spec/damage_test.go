@@ -14,7 +14,6 @@ type scene struct {
 	keys  []string
 	held  []process
 	names map[string][]string // by kind of key: the suffixes of its keys, or else its contents
-	until map[string]string   // the deadlines of members
 }
 
 // A process is one that a worker holds.
@@ -24,83 +23,6 @@ type process struct {
 	payload    string // "" if it's lost
 	several    bool   // another payload was written beside it
 	added      bool
-}
-
-// at maps each kind of name that check looks at to the kind of key that has such names.
-var at = map[string]string{
-	"process": "process", "working": "working", "suspect": "suspects", "idle": "idle", "round": "rounds", "running": "entries",
-	"added": "added", "entry": "keyed", "scheduled": "schedule", "content": "contents", "lock": "unique", "holder": "holders", "stopping": "stopping", "canceled": "canceled", "record": "cancel", "batch": "batches",
-	"recurring": "recurring", "result": "result",
-}
-
-// check draws an examination of names that exist, in any order, and of some that don't.
-func (d *drawing) check(s *scene) []any {
-	var what, worker string
-	var names []string
-	for range 5 {
-		what = d.of(slices.Sorted(maps.Keys(judges))...)
-		if worker, names = d.names(s, what); len(names) > 0 {
-			break
-		}
-	}
-	d.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	args := []any{min(d.IntN(3), 1), what, worker, queue_.Batch("")}
-	for _, n := range names {
-		args = append(args, n)
-	}
-	return args
-}
-
-func (d *drawing) names(s *scene, what string) (worker string, names []string) {
-	worker, names = d.of("w1", "w2", "w3", "w9"), slices.Clone(s.names[at[what]])
-	switch what {
-	case "held":
-		for _, p := range s.held {
-			if p.worker == worker {
-				names = append(names, p.id)
-			}
-		}
-	case "twice":
-		for _, p := range s.held {
-			for _, o := range s.held {
-				if p.id == o.id && p.worker != o.worker {
-					worker = o.worker // otherwise there is nothing to find
-				}
-			}
-		}
-		for _, p := range s.held {
-			if p.worker != worker {
-				names = append(names, p.id+":"+p.worker)
-			}
-		}
-	case "member":
-		for _, w := range s.names["workers"] {
-			until := s.until[w]
-			if d.IntN(3) == 0 {
-				until = d.of("", "1")
-			}
-			names = append(names, until+":"+w)
-		}
-	case "queue":
-		names = []string{"q"}
-	case "recurring":
-		names = append(append(names, s.names["recurrence"]...), "k:", "odd")
-	default:
-		if d.IntN(4) == 0 {
-			names = append(names, d.of("w8", "p0", "fence", "offset", "k:w", digest("z"), digest("z")+":k:w"))
-		}
-	}
-	return worker, names
-}
-
-func (d *drawing) explain() []any {
-	entry := ""
-	if d.IntN(2) == 0 {
-		entry = d.entry()
-	}
-	head, tail := queue_.Failed().Around()
-	p := d.payload()
-	return []any{entry, p, 1 + d.IntN(3), 1 + d.IntN(4), head, tail, queue_.Batch(""), d.named(p)}
 }
 
 // damage draws what Redis may lose, and what people may write.
@@ -113,18 +35,15 @@ func (d *drawing) damage(s *scene) request {
 		id = s.held[d.IntN(len(s.held))].id
 	}
 	worker, entry, payload := d.of("w1", "w2", "w9"), d.entry(), d.payload()
-	ranks, hashes := d.of("workers", "suspects", "idle", "schedule", "contents", "canceled", "holders", "stopping", "gaps", "ages"), d.of("rounds", "unique", "entries")
+	ranks, hashes := d.of("workers", "suspects", "idle", "schedule", "contents", "canceled", "holders", "stopping", "gaps"), d.of("rounds", "unique", "entries")
 	lost := d.of(append(s.keys, q.Token())...)
 	place := d.of(q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(), q.Schedule(), q.Contents(),
-		q.Entries(), q.Ledger(), q.Gaps(), q.Holders(), q.Stopping(), q.Ages(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)), q.Batches(), q.Batch("b1"), q.Added())
+		q.Entries(), q.Ledger(), q.Gaps(), q.Holders(), q.Stopping(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)), q.Batches(), q.Batch("b1"), q.Added())
 	all := [][]any{
 		{"DEL", lost}, {"DEL", lost}, {"DEL", lost},
 		{"ZREM", head + ranks + tail, some(ranks)},
 		{"HDEL", head + hashes + tail, some(hashes)},
 		{"ZREM", q.Working(worker), id},
-		{"HDEL", q.Recurrence(some("recurrence")), d.of("print", "times", "passed", "since", "late", "more", "payload")},
-		{"HSET", q.Recurrence(d.of(some("recurrence"), "odd", entry)), d.of("times", "passed", "late"), d.of("x", "-1", text(d.now))},
-		{"ZREM", q.Recurring(), entry}, {"ZADD", q.Recurring(), []int64{d.now - 1, 1 << 50}[d.IntN(2)], d.of(entry, entry, "odd")},
 		{"SET", q.Result(entry), d.of("garbage", "finished:5:0:=a", "failed:5:9:short", "failed:x:0:")},
 		{"PERSIST", q.Result(some("result"))},
 		{"HDEL", q.Keyed(some("keyed")), d.of("process", "payload", "due")},
@@ -163,7 +82,7 @@ var space = keys.NewSpace(prefix)
 
 // sceneOf returns the scene in a keyspace.
 func sceneOf(held *Store) scene {
-	s := scene{names: map[string][]string{}, until: map[string]string{}}
+	s := scene{names: map[string][]string{}}
 	for _, key := range held.Keys() {
 		switch v := held.Get(key).(type) {
 		case map[string]float64:
@@ -205,11 +124,8 @@ func (s *scene) note(key string, in []ranked) {
 		s.names[k.Kind] = append(s.names[k.Kind], k.Part)
 	}
 	for _, r := range in {
-		switch k.Kind {
-		case "working":
+		if k.Kind == "working" {
 			s.held = append(s.held, process{worker: k.Part, id: r.name, token: int64(r.score)})
-		case "workers":
-			s.until[r.name] = text(int64(r.score))
 		}
 		if k.Part == "" {
 			s.names[k.Kind] = append(s.names[k.Kind], r.name)

@@ -3,14 +3,10 @@ package spec
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
-	"testing"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A drawing draws the requests of one sequence.
@@ -19,7 +15,6 @@ type drawing struct {
 	now   int64
 	ids   int
 	round map[string]int
-	doubt int      // how many more requests may find damage
 	large bool     // one of the payloads is
 	keys  []string // entries of added tasks
 }
@@ -58,27 +53,13 @@ func (d *drawing) draw(s *scene) request {
 	}
 	head, tail := q.Failed().Around()
 	if d.IntN(12) == 0 {
-		d.doubt = 6
 		return d.damage(s)
 	}
-	if d.doubt--; d.doubt > 0 && d.IntN(2) == 0 {
-		return on("check", d.check(s)...)
-	}
-	switch n := d.IntN(140); {
-	case n >= 134:
-		return on("recur", d.recur()...)
-	case n >= 132:
-		return d.call("outcome", q.Keyed(""), q.Result(""), d.entry(), d.entry())
-	case n >= 120:
+	switch n := d.IntN(120); {
+	case n >= 108:
 		return d.add()
-	case n >= 118:
-		return d.call("rouse", q.Wake(""), d.IntN(3))
-	case n >= 110:
-		return d.batch()
-	case n >= 105:
-		return on("check", d.check(s)...)
 	case n >= 100:
-		return on("explain", d.explain()...)
+		return d.batch()
 	case n < 10:
 		args := []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}
 		if d.IntN(2) == 0 {
@@ -109,11 +90,11 @@ func (d *drawing) draw(s *scene) request {
 		return on("cancel_key", d.entry())
 	case n < 92:
 		at, p := d.now+int64(d.IntN(5)-2)*700, d.payload()
-		return on("put", d.entry(), p, at*int64(d.IntN(2)), d.of("always", "never", "later", "earlier", "extra"), d.IntN(2), d.IntN(2), q.Channel(keys.KindEnqueue), d.card(), max(d.IntN(4)-2, 0), max(d.IntN(4)-2, 0)*30_000, d.named(p))
+		return on("put", d.entry(), p, at*int64(d.IntN(2)), d.of("always", "never", "later", "earlier"), d.IntN(2), d.IntN(2), q.Channel(keys.KindEnqueue), d.card(), max(d.IntN(4)-2, 0), max(d.IntN(4)-2, 0)*30_000, d.named(p))
 	case n < 94:
 		return on("remove", d.entry())
 	case n < 95:
-		return d.call("pause")
+		return request{verb: "SET", args: []any{q.Paused(), 1}}
 	case n < 97:
 		return on("resume")
 	case n < 98:
@@ -154,19 +135,6 @@ func (d *drawing) add() request {
 		}
 	}
 	return d.call("add", args...)
-}
-
-// recur draws schedules to assert: mostly with the same times, in part or in full.
-func (d *drawing) recur() []any {
-	args := []any{1500, d.IntN(2)}
-	for range d.IntN(3) {
-		times := ""
-		for at := d.now + int64(d.IntN(3)-1)*1000; len(times) < 20*d.IntN(4); at += 1000 {
-			times += fmt.Sprint(at, " ")
-		}
-		args = append(args, d.entry(), d.of("1a", "1a", "2b", "3c"), d.now*1000*int64(d.IntN(2))-int64(d.IntN(4)/3), d.IntN(2)*800, strings.TrimSpace(times), d.of("a", "b"), d.of("", d.card()))
-	}
-	return args
 }
 
 // batch draws a part of a large enqueue.
@@ -240,8 +208,8 @@ func (d *drawing) step(held []process, head, tail string) []any {
 		worker, number, 2000 * d.IntN(3), d.IntN(min(issued, 4) + 1), issued, d.IntN(2), []int{0, 1, 2, 3}[d.IntN(4)], d.IntN(2), 3,
 		head, tail, queue_.Failed().Wake(""), queue_.Channel(keys.KindDone),
 		len(outcomes) / 5, len(outcomes) / 5, len(ends) / 2, adds, len(said) / 2, len(heard), d.IntN(len(starts) + 1),
-		[]int{0, 0, 1, 10, 30}[d.IntN(5)], d.IntN(3), max(d.IntN(12)-10, 0),
-		[]int{0, 1, 200}[d.IntN(3)], d.entry(), d.IntN(2) * int(d.now),
+		0, d.IntN(3), max(d.IntN(12)-10, 0), // a round isn't cut by what it costs
+		0, "", 0, // and reads again what an earlier one passed over
 	}
 	for _, more := range [][]any{outcomes, ends, said, heard, starts} {
 		all = append(all, more...)
@@ -249,22 +217,8 @@ func (d *drawing) step(held []process, head, tail string) []any {
 	return all
 }
 
-var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
-
-// standStill returns the script of a verb, after its fragments, with the clock stopped at the given time.
-func standStill(t *testing.T, verb string, now int64) string {
-	t.Helper()
-	read := func(name string) string {
-		return string(redistest.Sure(os.ReadFile(filepath.Join(scripts, name+".lua")))(t))
-	}
-	body := read(verb)
-	var all strings.Builder
-	if m := uses.FindStringSubmatch(body); m != nil {
-		for lib := range strings.SplitSeq(m[1], ", ") {
-			all.WriteString(read(lib))
-		}
-	}
-	all.WriteString(body)
+// standStill returns the script of a verb with the clock stopped at the given time.
+func standStill(verb string, now int64) string {
 	time := fmt.Sprintf("{ '%d', '%d' }", now/1000, now%1000*1000)
-	return strings.ReplaceAll(all.String(), "redis.call('TIME')", time)
+	return strings.ReplaceAll(store.VerbOf(verb).Source(), "redis.call('TIME')", time)
 }

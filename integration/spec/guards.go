@@ -76,8 +76,6 @@ var (
 	BackCounted     = guard("back-counted", "cancel.lua", "a page also removes copies that may have come back", "canceled in pages", "")
 	Blocks          = guard("blocks", "put.lua", "a put under a key that runs is blocked", "a key put again", "")
 	BlockedReleased = guard("blocked-released", "lib_entry.lua", "the end of a run releases what it blocked", "a key put again", "")
-	OccursOnce      = guard("occurs-once", "step.lua", "an occurrence that has started isn't planned again", "a schedule", "")
-	OccursNext      = guard("occurs-next", "step.lua", "the next occurrence is planned when one starts", "a schedule", "")
 	Duplicate       = guard("duplicate", "enqueue_unique.lua", "a held lock refuses duplicates", "a locked task of a dead worker", "")
 	LockTaken       = guard("lock-taken", "lib_settle.lua", "a lock goes with its task into a process", "a locked task of a dead worker", "")
 	LockFollows     = guard("lock-follows", "lib_settle.lua", "a lock goes with its task to the front", "a locked task of a dead worker", "")

@@ -126,12 +126,11 @@ func (q *queue) unwait(l *lane, entry string) bool { return q.unwaitAs(l, entry,
 func (q *queue) unwaitAs(l *lane, entry, told string) bool {
 	q.forget()
 	key := l.entry + entry
-	var payload, turn string
-	var waits, runs, occurs bool
+	var payload string
+	var waits, runs bool
 	if q.is(key, "hash") {
 		payload, waits = q.field(key, "payload")
 		_, runs = q.field(key, "process")
-		turn, occurs = q.field(key, "turn")
 	}
 	q.remove(l.schedule, entry)
 	if !waits {
@@ -144,12 +143,9 @@ func (q *queue) unwaitAs(l *lane, entry, told string) bool {
 	}
 	q.remove(l.contents, q.digest(payload)+":"+entry)
 	if runs {
-		q.unset(key, append([]string{"payload", "due", "retries", "crashes", "digest", "card", "turn"}, rules...)...)
+		q.unset(key, append([]string{"payload", "due", "retries", "crashes", "digest", "card"}, rules...)...)
 	} else {
 		q.del(key)
-	}
-	if occurs && l == &q.lane {
-		q.pass(entry, number(turn))
 	}
 	return true
 }
@@ -159,10 +155,7 @@ func (q *queue) started(entry, id, payload, worker string, retries, crashes int6
 	key := q.entry + entry
 	q.remove(q.schedule, entry)
 	q.remove(q.contents, q.digest(payload)+":"+entry)
-	if turn, occurs := q.field(key, "turn"); occurs {
-		q.set(key, "took", turn)
-	}
-	q.unset(key, "payload", "due", "retries", "crashes", "digest", "card", "turn", "withheld")
+	q.unset(key, "payload", "due", "retries", "crashes", "digest", "card")
 	q.set(key, "process", id, "tried", retries, "died", crashes, "holder", worker)
 	if card != "" {
 		q.set(key, "held", card)
@@ -185,17 +178,14 @@ func (q *queue) untie(id string) (added bool) {
 }
 
 // ended removes the running part of an entry, and plans what it blocked.
-func (q *queue) ended(entry, id, outcome string) {
+func (q *queue) ended(entry, id string) {
 	key := q.entry + entry
 	if q.untie(id) {
 		q.del(key)
 		return
 	}
-	if took, occurred := q.field(key, "took"); occurred {
-		q.tellLast(entry, outcome, took)
-	}
 	if due, ok := q.field(key, "due"); ok {
-		q.unset(key, append([]string{"process", "tried", "died", "holder", "sum", "held", "took", "error"}, rules...)...)
+		q.unset(key, append([]string{"process", "tried", "died", "holder", "sum", "held", "error"}, rules...)...)
 		if q.has(BlockedReleased) {
 			q.plan(&q.lane, entry, number(due))
 		}
@@ -219,9 +209,8 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64,
 		}
 		return f
 	}
-	took, occurred := q.field(key, "took")
 	q.untie(id)
-	q.unset(key, "process", "tried", "died", "holder", "sum", "held", "took")
+	q.unset(key, "process", "tried", "died", "holder", "sum", "held")
 	counts = true
 	if put {
 		ran := q.names // it may be known by its key, and an equal payload by itself
@@ -245,9 +234,6 @@ func (q *queue) returned(entry, id, payload string, due, retries, crashes int64,
 		q.unset(key, rules...)
 	}
 	q.await(&q.lane, entry, payload, due, retries, crashes, card)
-	if occurred && isKey(entry) {
-		q.set(key, "turn", took)
-	}
 	q.plan(&q.lane, entry, due)
 	return counts
 }
@@ -288,17 +274,13 @@ type failure struct {
 	payload, entry, kind, reason string
 	retries, crashes             int64
 	card                         string
-	turn                         string // the time of its occurrence, if it recurs
-	due                          int64  // a number below ancient isn't a time
+	due                          int64 // a number below ancient isn't a time
 }
 
 func (q *queue) addFailed(l *lane, worker, id string, f failure) {
 	entry, from := "k:"+id, ""
 	if isKey(f.entry) {
 		from = f.entry
-	}
-	if f.turn != "" {
-		from += "@" + f.turn
 	}
 	q.await(l, entry, f.payload, q.now, 0, 0, f.card)
 	q.set(l.entry+entry, "kind", f.kind, "reason", f.reason, "tries", f.retries, "deaths", f.crashes, "worker", worker, "at", q.now, "from", from)

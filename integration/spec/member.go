@@ -1,8 +1,6 @@
 package spec
 
 import (
-	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -11,11 +9,6 @@ import (
 
 func init() {
 	verbs["join"] = join
-	verbs["register"] = register
-	verbs["agree"] = agree
-	verbs["enlist"] = enlist
-	verbs["unlist"] = unlist
-	verbs["delist"] = delist
 	verbs["beat"] = of(beat)
 	verbs["leave"] = of(leave)
 	verbs["fail"] = of(fail)
@@ -70,7 +63,6 @@ func (q *queue) endJoins() {
 		return
 	}
 	q.put(q.token, text(token+1))
-	q.drift++
 	if q.numbered() > 0 {
 		q.set(q.rounds, "fence", token+1)
 	} else {
@@ -271,64 +263,6 @@ func (q *queue) nextSuspect() int64 {
 	return -1
 }
 
-// register writes the registration of a worker, with the fields in order.
-func register(s *Store, c store.Call, _ time.Time) any {
-	s.del(c.Key("worker"))
-	for _, name := range []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck", "protocol"} {
-		s.set(c.Key("worker"), name, c.Arg(name))
-	}
-	if ttl := number(c.Arg("ttl")); ttl > 0 {
-		s.expire(c.Key("worker"), ttl)
-	}
-	return 1
-}
-
-// agree raises the protocol version of the fleet.
-func agree(s *Store, c store.Call, _ time.Time) any {
-	newest, oldest := number(c.Arg("newest")), number(c.Arg("oldest"))
-	there, _ := s.get(c.Key("protocol"))
-	if m := spoken.FindStringSubmatch(there); m != nil {
-		newest, oldest = max(newest, number(m[1])), max(oldest, number(m[2]))
-	}
-	text := fmt.Sprintf("%d:%d", newest, oldest)
-	s.put(c.Key("protocol"), text)
-	return text
-}
-
-var spoken = regexp.MustCompile(`^(\d{1,4}):(\d{1,4})$`)
-
-func enlist(s *Store, c store.Call, _ time.Time) any {
-	v := s.make(c.Key("names"), "set")
-	was := v.set[c.Arg("name")]
-	v.set[c.Arg("name")] = true
-	return bit(!was)
-}
-
-// unlist removes a queue from the list of queues if it has no keys.
-func unlist(s *Store, c store.Call, _ time.Time) any {
-	if slices.ContainsFunc(c.Keys[1:], s.exists) {
-		return 0
-	}
-	return bit(s.removeName(c.Key("registry"), c.Arg("name")))
-}
-
-// delist removes a worker from the list of peers if it has no registration.
-func delist(s *Store, c store.Call, _ time.Time) any {
-	if s.exists(c.Key("worker")) {
-		return 0
-	}
-	return bit(s.removeName(c.Key("peers"), c.Arg("id")))
-}
-
-// removeName removes a name from a list, and reports whether it was there.
-func (s *Store) removeName(list, name string) (listed bool) {
-	s.change(list, "set", func(v *value) {
-		listed = v.set[name]
-		delete(v.set, name)
-	})
-	return listed
-}
-
 func bit(on bool) int {
 	if on {
 		return 1
@@ -361,10 +295,6 @@ func beat(q *queue, c store.Call) any {
 	if there || found[1] != 0 {
 		waiting = q.waits()
 	}
-	q.keepDrift()
-	if there || waiting > 0 {
-		q.noteAges(waiting)
-	}
 	waiting += q.ready()
 	rank := -1
 	if q.is(q.idle, "zset") {
@@ -390,7 +320,7 @@ func beat(q *queue, c store.Call) any {
 			}
 		}
 	}
-	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline), q.firstBatch(c.Arg("batch")), bit(q.areOver()))...)
+	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline), q.firstBatch(c.Arg("batch")), 0)...)
 }
 
 func leave(q *queue, c store.Call) any {
@@ -407,7 +337,6 @@ func leave(q *queue, c store.Call) any {
 		if q.has(LeaveFences) {
 			q.endJoins()
 		}
-		q.keepDrift()
 		return []any{0, 0}
 	}
 	returned, _, left := q.takeAll(c.Arg("worker"))
@@ -432,7 +361,6 @@ func (q *queue) takeAll(worker string) (returned, handled, left int) {
 	returned, handled, left = q.takeBack([]string{worker})
 	q.keepOffset()
 	q.trimLog()
-	q.endAges()
 	q.alert(&q.lane, returned)
 	return returned, handled, left
 }
@@ -469,6 +397,5 @@ func sweep(q *queue, c store.Call) any {
 	found := q.look(number(c.Arg("grace")), true)
 	q.keepOffset()
 	q.trimLog()
-	q.endAges()
 	return found
 }

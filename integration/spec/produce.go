@@ -12,8 +12,6 @@ func init() {
 	verbs["enqueue"] = enqueue
 	verbs["enqueue_once"] = enqueueOnce
 	verbs["enqueue_unique"] = enqueueUnique
-	verbs["rouse"] = rouse
-	verbs["pause"] = pause
 	verbs["remove"] = of(remove)
 	verbs["put"] = of(put)
 	verbs["requeue"] = of(requeue)
@@ -80,15 +78,6 @@ func enqueueUnique(s *Store, c store.Call, _ time.Time) any {
 	return 1 + bit(alone)
 }
 
-func rouse(s *Store, c store.Call, _ time.Time) any {
-	return s.wakes(c.Key("idle"), c.Arg("wake"), int(number(c.Arg("count"))))
-}
-
-func pause(s *Store, c store.Call, _ time.Time) any {
-	s.put(c.Key("paused"), "1")
-	return 1
-}
-
 func resume(q *queue, _ store.Call) any {
 	q.mustBeIntact()
 	q.del(q.paused)
@@ -121,7 +110,7 @@ func ruleOf(when string, at int64) rule {
 	case "earlier":
 		return rule{0, at}
 	}
-	return rule{at, at} // always, extra
+	return rule{at, at} // always
 }
 
 func (r rule) apply(time int64) int64 { return min(max(time, r.low), r.high) }
@@ -166,9 +155,9 @@ func (q *queue) dated(card string) string {
 }
 
 // carded sets the card of an entry, with its time, or removes it. The previous one is deleted.
-func (q *queue) carded(entry, card string) {
+func (q *queue) carded(entry, card string, waits bool) {
 	key := q.entry + entry
-	if keepsFor(q.word(key, "held")) == 0 {
+	if waits && keepsFor(q.word(key, "held")) == 0 {
 		q.keepReplaced(entry, q.word(key, "card"), card)
 	}
 	if card == "" {
@@ -227,18 +216,16 @@ func put(q *queue, c store.Call) any {
 		q.keepDigest(&q.lane, entry, is.payload)
 		q.add(q.contents, q.digest(is.payload)+":"+entry, 0)
 	}
-	if !same {
-		q.carded(entry, c.Arg("card"))
+	if !same && (waits || c.Arg("card") != "") { // one that Redis has lost leaves its card
+		q.carded(entry, c.Arg("card"), waits)
 	}
 	if waits && !runs && !keep && !counts {
 		q.unset(key, "error")
 	}
-	q.insert(entry, c.Arg("when"))
 	switch {
 	case runs && q.has(Blocks):
 		q.set(key, "keep", bit(is.keep), "counts", bit(is.counts), "low", is.rule.low, "high", is.rule.high)
 	case moves:
-		q.unset(key, "withheld") // it has a time of its own now
 		q.plan(&q.lane, entry, is.due)
 		if !q.isPaused() {
 			q.alert(&q.lane, 0)

@@ -29,9 +29,7 @@ type queue struct {
 	running   map[string]string // process → name of the running added tasks that were looked up
 	scheduled bool              // the schedule has entries, or had when this call began
 	broken    bool              // a key of the schedule is of another type
-	moved     int               // bytes of payloads of recurring tasks, dropped or copied
 	carried   int               // bytes of the payloads that were returned
-	drift     int64             // tokens issued without taking a task from the list, and tasks returned to its front
 	digests
 }
 
@@ -160,25 +158,12 @@ func (q *queue) deadline(lease int64) int64 {
 	return never
 }
 
-// owners returns the workers that hold anything: members, and workers whose tasks are being
-// returned.
-func (q *queue) owners() (all []string) {
-	for _, w := range slices.Concat(q.all(q.workers), q.between(q.suspects, -inf, 0)) {
-		if q.exists(q.working + w.name) {
-			all = append(all, w.name)
-		}
+// part returns a field of an entry, if its key is a hash.
+func (q *queue) part(entry, name string) (string, bool) {
+	if !q.is(q.entry+entry, "hash") {
+		return "", false
 	}
-	return all
-}
-
-// holder returns the worker that holds a process; "" if none does.
-func (q *queue) holder(id string) (worker string) {
-	for _, w := range q.owners() {
-		if holder, _ := q.heldBy(w, id); holder != "" {
-			worker = holder
-		}
-	}
-	return worker
+	return q.field(q.entry+entry, name)
 }
 
 // logCancel adds a cancel to the log, for the workers that hold something. given is the last token
@@ -189,7 +174,6 @@ func (q *queue) logCancel(name string, last int64) (token, stopped, finished, gi
 	if q.exists(q.workers) { // they have acknowledged the earlier cancels
 		given++
 		q.put(q.token, text(given))
-		q.drift++
 	}
 	token = max(given, 1)
 	holds := q.exists(q.holders)

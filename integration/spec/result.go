@@ -2,12 +2,9 @@ package spec
 
 import (
 	"strings"
-	"time"
 
 	"github.com/worqr/worqr/internal/store"
 )
-
-func init() { verbs["outcome"] = outcome }
 
 const kept = 4 // in the first digit of a card: it keeps the task's result
 
@@ -74,56 +71,9 @@ func (q *queue) takeAway(entry, how string) bool {
 	if w, ok := q.waitsAdded(entry); ok {
 		card = w.card
 	}
-	_, runs := q.field(q.entry+entry, "process")
-	removed := q.withdraw(entry) || q.skip(entry, how, runs)
+	removed := q.withdraw(entry) || q.unwait(&q.lane, entry)
 	if removed {
 		q.keepResult(entry, card, how, "", "")
 	}
 	return removed
-}
-
-func outcome(s *Store, c store.Call, _ time.Time) any {
-	ends, bytes := []any{}, 0
-	q := &queue{Store: s, entries: c.Key("entries"), added: c.Key("added"), lane: lane{entry: c.Arg("keyed")}}
-	for _, entry := range c.Rest() {
-		if bytes >= 1<<20 {
-			break
-		}
-		record := ""
-		if key := c.Arg("result") + entry; s.is(key, "string") {
-			record, _ = s.get(key)
-		}
-		bytes += len(record)
-		ends = append(ends, record, q.waitsFor(entry), q.runsFor(entry))
-	}
-	return ends
-}
-
-// waitsFor returns how long the waiting task of an entry keeps its result; -1 if none waits.
-func (q *queue) waitsFor(entry string) int64 {
-	keep := int64(-1)
-	if q.is(q.added, "stream") {
-		if w, ok := q.waitsAdded(entry); ok {
-			keep = keepsFor(w.card)
-		}
-	}
-	if _, seen := q.part(entry, "due"); seen == there {
-		keep = keepsFor(q.word(q.entry+entry, "card"))
-	}
-	return keep
-}
-
-// runsFor returns how long the running task of an entry keeps its result; -1 if none runs.
-func (q *queue) runsFor(entry string) int64 {
-	keep := int64(-1)
-	if q.is(q.entries, "hash") {
-		if process, _, _, runs := q.runsAdded(entry); runs {
-			_, _, card, _ := readAdded(q.word(q.entries, process))
-			keep = keepsFor(card)
-		}
-	}
-	if _, seen := q.part(entry, "process"); seen == there {
-		keep = keepsFor(q.word(q.entry+entry, "held"))
-	}
-	return keep
 }

@@ -202,9 +202,9 @@ func (q *queue) takeUnlessCanceled(working, id string, token int64, keyed, looke
 	payload, r, f = q.takeOut(id, keyed)
 	switch {
 	case f == gone:
-		q.clear(working, id, payload, r.entry, "lost")
+		q.clear(working, id, payload, r.entry)
 	case f == done && looked && q.covered(payload, r.entry, id, token, "stopped"):
-		q.clear(working, id, payload, r.entry, "canceled")
+		q.clear(working, id, payload, r.entry)
 		q.keepResult(r.entry, r.card, store.EndCanceled, "", "")
 		f = gone
 	}
@@ -212,13 +212,13 @@ func (q *queue) takeUnlessCanceled(working, id string, token int64, keyed, looke
 }
 
 // clear removes the rest of a process without a payload.
-func (q *queue) clear(working, id, payload, entry, outcome string) {
+func (q *queue) clear(working, id, payload, entry string) {
 	q.remove(working, id)
 	if q.has(LockEnds) {
 		q.moveLock(payload, "p:"+id, "")
 	}
 	if entry != "" {
-		q.ended(entry, id, outcome)
+		q.ended(entry, id)
 	}
 }
 
@@ -228,15 +228,13 @@ func (q *queue) finish(working, id string, token int64, field, result string, ke
 	if f == stuck {
 		return "", false
 	}
-	outcome := "lost"
 	if f == done {
-		outcome = map[string]string{"finished": "finished", "stopped": "canceled"}[field]
 		q.covered(payload, r.entry, id, token, field)
 		if !isKey(r.entry) {
 			q.forgetCrashes(payload)
 		}
 	}
-	q.clear(working, id, payload, r.entry, outcome)
+	q.clear(working, id, payload, r.entry)
 	if field != "finished" {
 		field = store.EndCanceled
 	}
@@ -260,7 +258,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	}
 	held := q.items(key)
 	if len(held) == 0 {
-		q.clear(working, id, "", r.entry, "lost")
+		q.clear(working, id, "", r.entry)
 		return gone
 	}
 	// If the list has several payloads, the script reads one end and moves the other.
@@ -269,7 +267,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	if q.has(LogOnReturn) && q.covered(payload, r.entry, id, token, "stopped") {
 		q.carried += len(payload)
 		q.del(key)
-		q.clear(working, id, payload, r.entry, "canceled")
+		q.clear(working, id, payload, r.entry)
 		q.keepResult(r.entry, r.card, store.EndCanceled, "", "")
 		return gone
 	}
@@ -289,7 +287,6 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		q.remove(working, id)
 		payload, _ = q.popFront(key)
 		q.pushFront(q.waiting, payload)
-		q.drift++
 		if q.locks {
 			if place := "w:" + text(q.room()); q.has(LockFollows) {
 				q.moveLock(payload, "p:"+id, place)

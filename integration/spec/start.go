@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/worqr/worqr/internal/store"
 )
@@ -59,9 +58,8 @@ func (r *round) otherID() string {
 }
 
 // risky reports whether to leave a task to other workers: it's one crash away from failing, and
-// this round may start only one such task. read is how many bytes of its payload had to be read and
-// hashed.
-func (r *round) risky(crashes int64, read int) bool {
+// this round may start only one such task.
+func (r *round) risky(crashes int64) bool {
 	if r.most == 0 || crashes < max(r.most-1, 1) || crashes >= r.most && (r.failed == nil || r.buries(r.failed)) {
 		return false
 	}
@@ -69,19 +67,13 @@ func (r *round) risky(crashes int64, read int) bool {
 		r.solo = false
 		return false
 	}
-	r.pass(costPassed + int64(2*read/bytesOfMicro))
-	return true
-}
-
-func (r *round) pass(cost int64) {
 	r.skipped++
-	r.passing += cost
-	r.spent += cost
+	return true
 }
 
 // deadly moves a task to the failed queue, and returns true, if too many workers have died holding
 // it.
-func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn string, due int64) bool {
+func (r *round) deadly(payload, entry string, retries, crashes int64, card string, due int64) bool {
 	if r.most == 0 || crashes < r.most {
 		return false
 	}
@@ -92,45 +84,29 @@ func (r *round) deadly(payload, entry string, retries, crashes int64, card, turn
 	id := r.otherID()
 	if r.failed != nil {
 		reason := fmt.Sprint(crashes, " workers died holding it")
-		r.addFailed(r.failed, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes, card, turn, due})
+		r.addFailed(r.failed, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes, card, due})
 		r.keepResult(entry, card, store.EndFailed, reason, "")
 	} else {
 		r.putAside("r:"+id, payload, retries, crashes)
 	}
 	r.unstarted++
 	r.gaveUp = true
-	r.spent += costUnstarted + int64(len(payload)/bytesOfMicro)
 	return true
 }
 
-// The costs of starting tasks, in µs: a copy of COST in step.lua. TestCosts compares them.
-const (
-	costPlain     = 4
-	costWatched   = 10
-	costEntry     = 25
-	costPassed    = 4
-	costUnstarted = 50
-	bytesOfMicro  = 400
-	cardOfMicro   = 100
-)
-
-func (r *round) spend(cost int64, payload, card string) {
-	r.spent += cost + int64(len(payload)/bytesOfMicro) + int64(len(card)/cardOfMicro)
+// spend counts the bytes of a task that is prefetched.
+func (r *round) spend(payload, card string) {
 	if r.first >= len(r.ids)-r.ahead {
 		r.space -= int64(len(payload) + len(card))
 	}
 }
 
 // goesOn reports whether the next id may be used.
-func (r *round) goesOn() bool { return r.first < r.final && r.spent < r.budget && r.space > 0 }
+func (r *round) goesOn() bool { return r.first < r.final && r.space > 0 }
 
 // begin gives a token to a task that was taken from where it waited.
 func (r *round) begin(payload, entry string, retries, crashes int64, a details) {
-	cost := int64(costWatched)
-	if entry != "" && a.value == "" {
-		cost = costEntry
-	}
-	r.spend(cost, payload, a.card)
+	r.spend(payload, a.card)
 	if crashes > 0 {
 		r.final = min(r.final, len(r.ids)-r.ahead)
 	}
@@ -140,24 +116,8 @@ func (r *round) begin(payload, entry string, retries, crashes int64, a details) 
 	r.tell(payload, r.token, entry, retries, crashes, a)
 }
 
-// passAtMost is the most entries that a round passes over. If that costs at least remembered µs,
-// the next round continues behind them.
-const (
-	passAtMost = 200
-	remembered = 200
-)
-
-// knows skips the entries that earlier rounds have passed over, if no new ones precede them.
-func (r *round) knows(passed int, last string, first int64) {
-	if !r.scheduled || passed == 0 {
-		return
-	}
-	all := r.all(r.schedule)
-	place := slices.IndexFunc(all, func(e ranked) bool { return e.name == last })
-	if place >= 0 && place < passed && all[0].score >= float64(first) {
-		r.known = place + 1
-	}
-}
+// passAtMost is the most entries that a round passes over.
+const passAtMost = 200
 
 // fromEntries starts due entries of the schedule, page by page. Entries left to other workers stay
 // at the head.
@@ -173,14 +133,8 @@ func (r *round) fromEntries(wanted int) {
 			if read > 0 && got < read || r.skipped >= passAtMost {
 				break
 			}
-			from := r.known + r.skipped
-			if read == 0 && r.solo && r.known > 0 {
-				from, read = 0, 1
-				r.known--
-			} else {
-				read = size
-			}
-			all := r.all(r.schedule)
+			from, all := r.skipped, r.all(r.schedule)
+			read = size
 			page = append([]ranked{}, all[min(from, len(all)):min(from+read, len(all))]...)
 			if got = len(page); got == 0 {
 				break
@@ -194,11 +148,6 @@ func (r *round) fromEntries(wanted int) {
 		if cleared += r.startEntry(entry, int64(score)); r.final < r.first {
 			break
 		}
-	}
-	r.prefix = []any{0, "", "0"}
-	worth := r.known > 0 || r.passing >= remembered || r.skipped > 0 && r.spent >= r.budget
-	if all := r.all(r.schedule); worth && r.known+r.skipped > 0 && r.known+r.skipped <= len(all) {
-		r.prefix = []any{r.known + r.skipped, all[r.known+r.skipped-1].name, text(int64(all[0].score))}
 	}
 }
 
@@ -220,40 +169,28 @@ func (r *round) startEntry(entry string, due int64) int {
 	if waits {
 		r.named(&r.lane, entry, payload)
 	}
-	read := 0
 	if waits && !isKey(entry) {
-		if _, named := r.names[payload]; !named && r.counting {
-			read = len(payload)
-		}
 		crashes = r.crashes(payload)
-	}
-	if turn := r.turn(entry); turn != "" { // an occurrence is due at its own time, whatever the entry's time
-		due = number(turn)
 	}
 	switch {
 	case !waits:
 		r.remove(r.schedule, entry) // Redis has lost the entry
-		r.spent += costPassed
 		return 1
 	case r.failed != nil && r.isOver(card):
-		if r.expire(payload, entry, retries, crashes, card, r.turn(entry), due) {
-			r.skip(entry, "expired", false)
+		if r.expire(payload, entry, retries, crashes, card, due) {
+			r.unwait(&r.lane, entry)
 		} else {
-			r.pass(costPassed)
+			r.skipped++
 		}
-	case r.stays(entry):
-		r.spent += costEntry
-		return 1
 	case r.failed == nil && r.most > 0 && crashes >= r.most:
 		r.putAside(entry, payload, retries, crashes)
 		r.gaveUp = true
-		r.spent += costUnstarted + int64(len(payload)/bytesOfMicro)
 		return 1
 	case crashes > 0 && r.first >= len(r.ids)-r.ahead:
 		r.final = r.first // it isn't prefetched either
-	case r.risky(crashes, read):
-	case r.deadly(payload, entry, retries, crashes, card, r.turn(entry), due):
-		r.skip(entry, "crashed", false)
+	case r.risky(crashes):
+	case r.deadly(payload, entry, retries, crashes, card, due):
+		r.unwait(&r.lane, entry)
 		if !isKey(entry) {
 			r.forgetCrashes(payload)
 			r.moveLock(payload, "e:"+entry, "")
@@ -264,21 +201,12 @@ func (r *round) startEntry(entry string, due int64) int {
 	return 0
 }
 
-// beginEntry starts the task of an entry. If the task is an occurrence, beginEntry plans the next
-// one.
+// beginEntry starts the task of an entry.
 func (r *round) beginEntry(payload, entry string, retries, crashes int64, a details) {
-	id, turn := r.ids[r.first], r.turn(entry)
+	id := r.ids[r.first]
 	r.queue.started(entry, id, payload, r.worker, retries, crashes, a.card)
 	r.moveLock(payload, "e:"+entry, "p:"+id)
 	r.begin(payload, entry, retries, crashes, a)
-	if turn != "" {
-		if r.has(OccursOnce) {
-			r.queue.pass(entry, a.due)
-		}
-		if r.has(OccursNext) {
-			r.follow(entry, true)
-		}
-	}
 }
 
 // fromList starts the tasks on the list.
@@ -296,9 +224,8 @@ func (r *round) fromList() {
 			return
 		}
 		r.push(r.process+id, payload)
-		r.drift--
 		if simple {
-			r.spend(costPlain, payload, "")
+			r.spend(payload, "")
 			r.token++
 			r.add(r.working, id, r.token)
 			r.first++
@@ -313,7 +240,7 @@ func (r *round) fromList() {
 		switch {
 		case crashes == 0:
 			r.begin(payload, "", 0, 0, details{})
-		case r.risky(crashes, len(payload)):
+		case r.risky(crashes):
 			entry := "r:" + r.otherID()
 			r.del(r.process + id)
 			r.moveLock(payload, "p:"+id, "e:"+entry)
@@ -321,8 +248,7 @@ func (r *round) fromList() {
 			r.set(r.lane.entry+entry, "digest", r.digest(payload))
 			r.plan(&r.lane, entry, r.now)
 			r.moved++
-			r.spent += costEntry
-		case r.deadly(payload, "", 0, crashes, "", "", 0):
+		case r.deadly(payload, "", 0, crashes, "", 0):
 			r.del(r.process + id)
 			r.forgetCrashes(payload)
 			r.moveLock(payload, "p:"+id, "")

@@ -20,9 +20,6 @@ type round struct {
 	holds                     bool // something, if that's known
 	keep, ahead               int
 	failed                    *lane // nil in a failed queue
-	doneTo                    string
-	publishing                bool // an event may reach an observer
-	encoded                   int  // bytes, for observers
 	ids                       []string
 	token                     int64
 	started                   []any // payload, token and details of started tasks
@@ -30,16 +27,12 @@ type round struct {
 	trouble                   string
 	gaveUp                    bool // something failed
 	brief                     bool
-	known                     int // entries that earlier rounds have passed over
-	prefix                    []any
-	observed                  bool // the last event reached one
 	idlers                    int
 	final, first              int // indexes of ids: after the last to start; the next
 	others                    int // ids made from the last one
 	skipped, unstarted, moved int
 	expired                   int   // how many of the unstarted tasks had expired
-	passing                   int64 // the cost of passing over entries
-	budget, spent, space      int64 // what starting tasks may cost, and has; bytes that may be prefetched
+	space                     int64 // bytes that may be prefetched
 	empty                     bool
 	cutAdded                  bool // the stream may have more tasks to start
 	lifted                    bool // expired added tasks that can't fail are entries now
@@ -91,20 +84,17 @@ func step(q *queue, c store.Call) any {
 	}
 	open = open && !q.isPaused()
 	needed, before := len(r.ids)-r.ahead, r.token
-	r.startAll(says, open, needed)
+	r.startAll(open, needed)
 	if r.token > before {
 		q.put(q.token, text(r.token))
 	}
 	q.keepOffset()
-	q.drift += r.token - before
-	q.keepDrift()
 	dropped := r.drop()
 	r.hold(before)
 	q.trimLog()
 
 	more, behind := r.leaves(open)
-	cut := more && r.spent >= r.budget && r.first < r.final
-	again = again || behind || r.cutAdded || more && r.number == r.last || cut || r.unstarted+r.moved > 0 && !r.empty || overtaken && len(r.started)/3 < needed
+	again = again || behind || r.cutAdded || more && r.number == r.last || r.unstarted+r.moved > 0 && !r.empty || overtaken && len(r.started)/3 < needed
 	rank, due := -1, int64(-1)
 	if says.idle && len(r.started)/3+len(r.plain) < needed && !again {
 		rank, due = r.rest(open)
@@ -115,7 +105,7 @@ func step(q *queue, c store.Call) any {
 	if more {
 		hungry = -1
 	}
-	return []any{settled, strange, r.started, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.unstarted, r.last, bit(cut), dropped, r.prefix, bit(r.observed), bit(watched), r.expired}
+	return []any{settled, strange, r.started, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.unstarted, r.last, 0, dropped, nil, nil, bit(watched), r.expired}
 }
 
 // A preface holds the arguments of a round before its lists, apart from those kept in round.
@@ -126,14 +116,11 @@ type preface struct {
 	outcomes, entries int // how many; and how many of them may be entries
 	ends, adds        int // without a result; and how many of them are added tasks
 	runs, heard       int
-	passed            int // entries that earlier rounds have passed over
-	passedLast        string
-	passedFirst       int64
 }
 
 // newRound parses the arguments before the lists.
 func newRound(q *queue, args *arguments) (*round, preface) {
-	r, says := &round{queue: q, publishing: true, prefix: []any{}}, preface{}
+	r, says := &round{queue: q}, preface{}
 	r.worker, r.number = args.word(), args.int()
 	says.lease, says.seen, says.issued, says.idle = args.int(), args.int(), args.int(), args.word() == "1"
 	r.most, r.solo, r.keep = args.int(), args.word() == "1", args.count()
@@ -141,12 +128,13 @@ func newRound(q *queue, args *arguments) (*round, preface) {
 	if head != "" {
 		r.failed = failedQueue(head, tail, wakeFailed)
 	}
-	r.doneTo = args.word()
+	args.word() // the channel of finished tasks
 	says.outcomes, says.entries, says.ends, says.adds = args.count(), args.count(), args.count(), args.count()
 	says.runs, says.heard, r.ahead = args.count(), args.count(), args.count()
-	r.budget, r.space = bound(args.int()), bound(args.int())
+	args.word() // the budget: a round is never cut
+	r.space = bound(args.int())
 	r.brief = args.word() == "1"
-	says.passed, says.passedLast, says.passedFirst = args.count(), args.word(), number(args.word())
+	*args = (*args)[3:] // which entries it passed over: it reads them again
 	r.working = q.working + r.worker
 	return r, says
 }
@@ -203,7 +191,7 @@ func (r *round) recorded(args *arguments, heard int) []any {
 
 // startAll starts due entries of the schedule, then added tasks and the list. It prefetches nothing
 // while another worker could start it, or while there are crash counts.
-func (r *round) startAll(says preface, open bool, needed int) {
+func (r *round) startAll(open bool, needed int) {
 	wanted := len(r.ids)
 	if r.counting || r.idlers > 0 {
 		wanted = needed
@@ -212,7 +200,6 @@ func (r *round) startAll(says preface, open bool, needed int) {
 	if r.repeats() {
 		r.repeat()
 	} else if open && wanted > 0 && !r.brief {
-		r.knows(says.passed, says.passedLast, says.passedFirst)
 		r.fromEntries(wanted)
 		r.fromAdded()
 		r.fromList()
@@ -226,7 +213,7 @@ func (r *round) leaves(open bool) (more, behind bool) {
 	if more || !r.scheduled || !open {
 		return more, false
 	}
-	more = r.due() > r.known+r.skipped
+	more = r.due() > r.skipped
 	behind = more && r.skipped >= passAtMost
 	return more && !behind, behind
 }
@@ -351,16 +338,13 @@ func (r *round) settle(id string, started int64, verb, word, large string, keyed
 	switch verb {
 	case "finish", "drop":
 		field := map[string]string{"finish": "finished", "drop": "stopped"}[verb]
-		payload, ok := r.finish(r.working, id, started, field, word, keyed)
+		_, ok := r.finish(r.working, id, started, field, word, keyed)
 		if !ok {
 			f = stuck
 			break
 		}
 		if large != "" {
 			r.del(r.process + id) // and any other payloads: nothing reads them
-		}
-		if verb == "finish" {
-			r.announce(payload, large, word)
 		}
 	case "stop":
 		f = r.giveBack(r.working, id, started, 0, keyed)
@@ -400,14 +384,14 @@ func (r *round) giveUp(id string, started int64, kind string, due int64, reason 
 	}
 	switch {
 	case r.failed != nil:
-		r.addFailed(r.failed, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died, run.card, r.took(id, run.entry), due})
-		r.clear(r.working, id, payload, run.entry, "failed")
+		r.addFailed(r.failed, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died, run.card, due})
+		r.clear(r.working, id, payload, run.entry)
 		r.keepResult(run.entry, run.card, store.EndFailed, reason, "")
 	case run.entry != "":
 		r.remove(r.working, id)
 		r.returned(run.entry, id, payload, aside+r.now, run.tried, run.died, run.card)
 	default:
-		r.clear(r.working, id, payload, "", "")
+		r.clear(r.working, id, payload, "")
 		r.putAside("r:"+id, payload, run.tried, run.died)
 	}
 	return done
@@ -431,12 +415,11 @@ func (r *round) repeat() {
 		if !isKey(run.entry) {
 			run.died = r.crashes(payload)
 		}
-		failed, took := "", ""
+		failed := ""
 		if run.entry != "" && run.value == "" {
 			failed, _ = r.field(r.entry+run.entry, "error")
-			took, _ = r.field(r.entry+run.entry, "took")
 		}
-		r.tell(payload, int64(token), run.entry, run.tried, run.died, details{due: number(took), card: run.card, failure: failed, value: run.value})
+		r.tell(payload, int64(token), run.entry, run.tried, run.died, details{card: run.card, failure: failed, value: run.value})
 	}
 }
 
