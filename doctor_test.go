@@ -479,9 +479,7 @@ func TestExplainMany(t *testing.T) {
 	is := parallel(t)
 	q := open(t, worqr.Options{}).Queue("q")
 	enqueue(t, q, "first")
-	for range 2 {
-		is.NoErr(q.Enqueue(t.Context(), slices.Repeat([][]byte{[]byte("a")}, 60_000)...))
-	}
+	enqueue(t, q, slices.Repeat([]string{"a"}, 120_000)...)
 	enqueue(t, q, "last")
 	e := sure(q.Explain(t.Context(), []byte("a")))(t)
 	is.Equal(len(e.Copies), 10)

@@ -25,6 +25,9 @@ func failure(g *store.FailedTask) *inspect.FailedTask {
 	}
 }
 
+// maxIDs is how many tasks of a failed queue one call may name.
+const maxIDs = 100_000
+
 // failed returns the failed queue of q: a queue of the same kind, with its own keys. Names contain
 // no spaces, so its id differs from every other.
 func (q *Queue) failed() *Queue {
@@ -82,8 +85,8 @@ func (q *Queue) withFailed(ctx context.Context, method, verb string, ids int, ch
 	switch {
 	case q.bad != nil:
 		return 0, q.wrap(verb, q.bad)
-	case ids > MaxBatchSize:
-		return 0, q.wrap(verb, tooLarge("%d ids were given; the limit is %d", ids, MaxBatchSize))
+	case ids > maxIDs:
+		return 0, q.wrap(verb, tooLarge("%d ids were given; the limit is %d", ids, maxIDs))
 	}
 	done := q.changes(method, "")
 	n, err := q.sum(ctx, func(part *Queue) (int, error) {

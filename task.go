@@ -236,9 +236,10 @@ func (unstarted) Is(target error) bool { return target == ErrNotOwner }
 func (t *Task) wrap(verb string, err error) error { return describe(verb, t.Queue, err) }
 
 const (
-	MaxPayloadSize    = 512 << 20 // largest Options.MaxPayload, in bytes
-	DefaultMaxPayload = 64 << 20  // in bytes
-	MaxBatchSize      = 100_000   // payloads of one Enqueue
+	MaxPayloadSize    = 512 << 20         // largest Options.MaxPayload, in bytes
+	DefaultMaxPayload = 64 << 20          // in bytes
+	MaxBatchSize      = store.MaxPayloads // payloads of one Enqueue
+	MaxBatchBytes     = store.MaxBytes    // their bytes in total, unless it's a single payload
 
 	nonceWindow = 10 * time.Minute
 )
@@ -246,8 +247,8 @@ const (
 // Enqueue adds the payloads to the back of the queue, in order: all, or none if it fails. It wakes
 // idle workers. You may change the payloads afterwards.
 //
-// It fails with ErrInvalid without a payload, and with ErrTooLarge beyond MaxBatchSize or
-// Options.MaxPayload. Repeating it after ErrUnknownOutcome may add the tasks twice; EnqueueOnce
+// It fails with ErrInvalid without a payload, and with ErrTooLarge beyond MaxBatchSize, MaxBatchBytes
+// or Options.MaxPayload: import more in a loop. Repeating it after ErrUnknownOutcome may add the tasks twice; EnqueueOnce
 // doesn't.
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	began, err := time.Now(), q.checkPayloads(payloads)
@@ -310,6 +311,7 @@ func (q *Queue) checkPayloads(payloads [][]byte) error {
 	case len(payloads) > MaxBatchSize:
 		return tooLarge("%d payloads were given; the limit is %d; split them", len(payloads), MaxBatchSize)
 	}
+	size := 0
 	for i, p := range payloads {
 		if most := q.peer.opts.MaxPayload; len(p) > most {
 			which := "the payload"
@@ -318,6 +320,10 @@ func (q *Queue) checkPayloads(payloads [][]byte) error {
 			}
 			return tooLarge("%s has %d bytes; the limit is %d; raise Options.MaxPayload, or store the data elsewhere and enqueue a reference to it", which, len(p), most)
 		}
+		size += len(p)
+	}
+	if len(payloads) > 1 && size > MaxBatchBytes {
+		return tooLarge("%d payloads with %d bytes were given; the limit is %d bytes; split them", len(payloads), size, MaxBatchBytes)
 	}
 	return nil
 }
@@ -339,11 +345,6 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	report := &CancelReport{queue: q}
 	var mu sync.Mutex // protects report
 	err := q.each(ctx, true, func(part *Queue) error {
-		// Tasks of accepted batches are canceled, too. If a key has the wrong type, there is no
-		// batch, or the next call fails.
-		if err := q.peer.producer.Haul(ctx, part.target()); err != nil && !store.IsWrongType(err) {
-			return err
-		}
 		receipt, err := store.Cancel(ctx, q.peer.calls, part.keys, payload)
 		mu.Lock()
 		defer mu.Unlock()

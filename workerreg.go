@@ -145,10 +145,7 @@ func (q *Queue) serving() *engine.Queue {
 
 // joined describes a part of the queue for the fleet. The service is nil if it has no handler.
 func (q *Queue) joined(s *service) *fleet.Queue {
-	of := &fleet.Queue{Part: engine.Part{
-		Served: q.peer.lines.Serve(q.in, q.id, q.keys),
-		Haul:   func(ctx context.Context) error { return q.peer.producer.Haul(ctx, q.target()) },
-	}}
+	of := &fleet.Queue{Part: engine.Part{Served: q.peer.lines.Serve(q.in, q.id, q.keys)}}
 	if of.Handled = s != nil; of.Handled {
 		of.Engine = s.Queue
 	} else {

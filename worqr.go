@@ -333,7 +333,6 @@ func (p *Peer) Close() error {
 func (p *Peer) flushLog() {
 	p.engine.Flush()
 	p.fleet.Flush()
-	p.producer.Flush()
 	p.trace.Flush()
 	p.log.Flush()
 }

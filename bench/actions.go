@@ -47,7 +47,7 @@ func producing(scale scale) []action {
 	return []action{
 		{name: "Enqueue", do: func(ctx context.Context, s *stage) error { return s.queue.Enqueue(ctx, s.bytes()) }},
 		{name: "Enqueue of many", do: func(ctx context.Context, s *stage) error {
-			n := scale.of(worqr.MaxBatchSize, 5001) // more than one page
+			n := scale.of(worqr.MaxBatchSize, worqr.MaxBatchSize)
 			if s.payload > 1<<10 {
 				n = s.batch
 			}
@@ -68,11 +68,6 @@ func producing(scale scale) []action {
 			return errors.Join(s.queue.Put(ctx, "key", s.bytes(), inAnHour()), s.queue.Put(ctx, "key", s.bytes(), inAnHour()))
 		}},
 		{name: "Remove", do: func(ctx context.Context, s *stage) error { return failure(s.queue.RemoveKey(ctx, "key")) }},
-		{name: "a lone task behind a backlog", do: func(ctx context.Context, s *stage) error {
-			q := s.worker.Queue("other") // its producer has seen a long queue, and now finds it empty
-			all := slices.Repeat([][]byte{[]byte("x")}, 200)
-			return errors.Join(q.Enqueue(ctx, all...), q.Enqueue(ctx, []byte("x")), q.Delete(ctx), q.Enqueue(ctx, []byte("x")), q.Delete(ctx))
-		}},
 	}
 }
 

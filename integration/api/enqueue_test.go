@@ -51,28 +51,6 @@ func TestEnqueueTogether(t *testing.T) {
 	is.Equal(len(got), callers*calls)
 }
 
-// A producer that has seen a long queue wakes no workers, but it notices when the queue has become
-// short and workers are idle. The next heartbeat is minutes away.
-func TestEnqueueAfterLongQueue(t *testing.T) {
-	t.Parallel()
-	prefix := redistest.Prefix(t)
-	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
-	for i := range 150 {
-		enqueue(t, q, fmt.Sprint(i))
-	}
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 15 * time.Minute})
-	open := newValve()
-	p.Queue("q").Handle(open.handle, nil)
-	run(t, p)
-	eventually(t, "all ran", func() bool { return open.through.Load() == 150 })
-	idle(t, q, 1)
-	for i := range 3 {
-		enqueue(t, q, "one more")
-		eventually(t, "it ran", func() bool { return open.through.Load() == int64(151+i) })
-		idle(t, q, 1)
-	}
-}
-
 // A yesConn is a connection without a server. It replies 1 to every command.
 type yesConn struct{}
 
@@ -123,4 +101,29 @@ func TestEnqueueBesideForeignRegistry(t *testing.T) {
 		redistest.Do(t, c, "DEL", "p:queues:{q}") // so the queue is alone
 	}
 	is.Equal(redistest.Calls(t, c, "sadd")-before, 1)
+}
+
+// One call enqueues up to MaxBatchSize payloads with MaxBatchBytes in total, or a single payload of any size.
+func TestEnqueueOfMany(t *testing.T) {
+	is := parallel(t)
+	q := open(t, worqr.Options{Prefix: redistest.Prefix(t)}).Queue("q")
+	many, inOrder := make([][]byte, worqr.MaxBatchSize), make([]string, worqr.MaxBatchSize)
+	for i := range many {
+		inOrder[i] = fmt.Sprint(i)
+		many[i] = []byte(inOrder[i])
+	}
+	is.NoErr(q.Enqueue(t.Context(), many...))
+	is.Equal(waiting(t, q), inOrder)
+	is.NoErr(q.Delete(t.Context()))
+	for fresh := range 2 {
+		is.Equal(sure(q.EnqueueOnce(t.Context(), "nonce", many...))(t), fresh == 0)
+	}
+	is.NoErr(q.Delete(t.Context()))
+
+	half := make([]byte, worqr.MaxBatchBytes/2)
+	is.NoErr(q.Enqueue(t.Context(), half, half))
+	is.NoErr(q.Enqueue(t.Context(), make([]byte, worqr.MaxBatchBytes+1)))
+	err := q.Enqueue(t.Context(), half, half, []byte("a"))
+	is.True(is_(err, worqr.ErrTooLarge) && is_(err, worqr.ErrInvalid))
+	is.Equal(sure(q.Len(t.Context()))(t), 3)
 }

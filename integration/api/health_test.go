@@ -93,7 +93,11 @@ func TestCheckHealth(t *testing.T) {
 			plant := c.plant()
 			for _, line := range member {
 				words := strings.Fields(line)
-				plant = append(plant, append([]any{words[0], strings.TrimPrefix(words[1], "p")}, anys(words[2:])...))
+				command := []any{words[0], strings.TrimPrefix(words[1], "p")}
+				for _, word := range words[2:] {
+					command = append(command, word)
+				}
+				plant = append(plant, command)
 			}
 			for _, command := range plant {
 				redistest.Do(t, conn, command[0].(string), append([]any{prefix + command[1].(string)}, command[2:]...)...)

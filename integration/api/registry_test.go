@@ -179,17 +179,12 @@ func TestRegistry(t *testing.T) {
 	t.Parallel()
 	const seeds = 60
 	ctx, c := t.Context(), redistest.Conn(t)
-	many := make([][]byte, 5001) // a batch
-	for i := range many {
-		many[i] = []byte("b")
-	}
 	a := []byte("a")
 	var nonces atomic.Int64
 	adds := []func(*worqr.Queue) error{
 		func(q *worqr.Queue) error { return q.Enqueue(ctx, a) },
 		func(q *worqr.Queue) error { return q.EnqueueUnique(ctx, a) },
 		func(q *worqr.Queue) error { _, err := q.EnqueueOnce(ctx, fmt.Sprint(nonces.Add(1)), a); return err },
-		func(q *worqr.Queue) error { return q.Enqueue(ctx, many...) },
 		func(q *worqr.Queue) error { return q.Put(ctx, "key", a, nil) },
 		func(q *worqr.Queue) error { _, err := q.EnqueueAt(ctx, time.Now().Add(time.Hour), a); return err },
 	}
@@ -223,7 +218,7 @@ func TestRegistry(t *testing.T) {
 		}
 		listed := func() bool { return sure(redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q")))(t) }
 		there := func() int {
-			return sure(redis.Int(c.Do("EXISTS", q.Waiting(), q.Contents(), q.Batches(), q.Workers())))(t)
+			return sure(redis.Int(c.Do("EXISTS", q.Waiting(), q.Contents(), q.Workers())))(t)
 		}
 		if n := there(); n > 0 && !listed() && !late {
 			t.Errorf("seed %d: the queue is not on the list, and %d keys of it are there; the order was %v", seed, n, order)

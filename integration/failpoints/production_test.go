@@ -2,7 +2,6 @@ package failpoints_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -33,30 +32,6 @@ var productions = []*scenario{
 		name: "enqueue", wire: "enqueue", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
 		call: func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("x"), []byte("y")) },
 		left: func(n int) []string { return added(n, "x", "y") },
-	},
-	{
-		// As a producer in any language would.
-		name: "enqueue to a long queue", wire: "LPUSH", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
-		seed:  func(w *world) { w.enqueue(many...) },
-		ready: func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("first")) },
-		call:  func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("x"), []byte("y")) },
-		left: func(n int) []string {
-			all := append(append([]string(nil), many...), "first")
-			for range n {
-				all = append(all, "x", "y")
-			}
-			return all
-		},
-	},
-	{
-		// The queue was long, but no longer is.
-		name: "rouse", wire: "rouse", silent: true,
-		seed: func(w *world) { w.enqueue(many...) },
-		ready: func(v *victim) error {
-			return errors.Join(v.queue.Enqueue(v.ctx, []byte("first")), v.queue.Delete(v.ctx))
-		},
-		call: func(v *victim) error { return v.queue.Enqueue(v.ctx, []byte("x")) },
-		left: func(int) []string { return []string{"x"} },
 	},
 	{
 		name: "enqueue once", wire: "enqueue_once", late: []string{"x"},

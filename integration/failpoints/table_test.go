@@ -35,7 +35,6 @@ func TestTable(t *testing.T) {
 
 // spared are the verbs without a scenario, and why.
 var spared = map[string]string{
-	"stage": "enqueue_batch_test.go of integration/api breaks each call of a batch", "commit": "as stage", "haul": "as stage",
 	"check": "repairs are made again and again while workers die: repair_test.go there", "explain": "it only reads",
 	"unlist": "it looks and removes in one step", "delist": "as unlist",
 	"recur": "each beat repeats it: integration/recurring kills peers",

@@ -14,7 +14,6 @@ type figures struct {
 	Readonly, Full, Resets, Holes, Held, Partitions, Slow int
 	Deaf, Copies, Late    int // links that broke before a reply; copies of requests; requests of links that were closed
 	Zombies               int // pauses longer than a lease
-	Halves                int // processes that died during a batch; included in the kills
 	ByHand                int // workers that were evicted by a call
 	Wake, Cancel, Recover time.Duration
 	Due                   time.Duration // the longest time from a task's due time to its start
@@ -52,17 +51,17 @@ func (r *Report) Add(o *Report) {
 
 func (r *Report) String() string {
 	return fmt.Sprintf(`%d runs, %.2f simulated hours, %d requests
-processes: %d killed (%d over a batch), %d paused (%d longer than a lease), %d stopped and replaced, %d failed by hand
+processes: %d killed, %d paused (%d longer than a lease), %d stopped and replaced, %d failed by hand
 server:    %d stalls, %d restarts, %d of them rolled back and %d empty, %d clock jumps, %d script flushes, %d times read-only, %d full
 network:   %d resets, %d holes, %d links held up, %d partitions, %d slow spells, %d replies lost, %d copies of requests, %d requests after a close
-tasks:     %d enqueued, %d of them in batches, %d finished, %d canceled, %d replaced by a put; %d starts, %d of them again; %d put back; %d workers failed; %d occurrences; %d told who waited
+tasks:     %d enqueued, %d finished, %d canceled, %d replaced by a put; %d starts, %d of them again; %d put back; %d workers failed; %d occurrences; %d told who waited
 slowest:   %v until woken, %v after its time, %v until canceled, %v until recovered
 violations: %d`,
 		r.Runs, r.Simulated.Hours(), r.Requests,
-		r.Kills, r.Halves, r.Pauses, r.Zombies, r.Stops, r.ByHand,
+		r.Kills, r.Pauses, r.Zombies, r.Stops, r.ByHand,
 		r.Stalls, r.Restarts, r.Rollbacks, r.Wipes, r.Jumps, r.Flushes, r.Readonly, r.figures.Full,
 		r.Resets, r.Holes, r.Held, r.Partitions, r.Slow, r.Deaf, r.Copies, r.Late,
-		r.Enqueued, r.Batched, r.Finished, r.Canceled, r.Replaced, r.Starts, r.Extra, r.Returned, r.Evicted, r.Occurred, r.Told,
+		r.Enqueued, r.Finished, r.Canceled, r.Replaced, r.Starts, r.Extra, r.Returned, r.Evicted, r.Occurred, r.Told,
 		r.Wake.Round(time.Millisecond), r.Due.Round(time.Millisecond), r.figures.Cancel.Round(time.Millisecond), r.Recover.Round(time.Millisecond),
 		len(r.Wrong))
 }

@@ -60,9 +60,9 @@ type start struct {
 
 // A verdict counts how tasks ended.
 type verdict struct {
-	Enqueued, Batched, Finished, Canceled, Replaced, Starts, Extra, Returned int
-	Evicted                                                                  int // workers that were evicted
-	Occurred, Told                                                           int // occurrences; answers to waiters
+	Enqueued, Finished, Canceled, Replaced, Starts, Extra, Returned int
+	Evicted                                                         int // workers that were evicted
+	Occurred, Told                                                  int // occurrences; answers to waiters
 }
 
 func newJudge(s *server) *judge {
@@ -172,16 +172,6 @@ func (j *judge) look(r *request) {
 		})
 		l.Set(kind, of, v)
 	}
-	for _, st := range steps {
-		if st.kind["batch"] || st.kind["batches"] {
-			for _, p := range st.was.Accepted() {
-				moved[st.is.Queue][p]--
-			}
-			for _, p := range st.is.Accepted() {
-				moved[st.is.Queue][p]++
-			}
-		}
-	}
 	for queue, by := range moved {
 		j.count(queue, by)
 	}
@@ -256,9 +246,6 @@ func (j *judge) restored(all snapshot) {
 		j.count(queue, by)
 	}
 	for _, l := range j.lanes {
-		for _, p := range l.Accepted() {
-			j.count(l.Queue, map[string]int{p: 1})
-		}
 		for w := range l.Workers {
 			if p := j.homes[w]; p != nil {
 				p.excuse() // its lease has expired sooner, and it may be a suspect again

@@ -12,7 +12,6 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/integration/spec/lane"
-	"github.com/worqr/worqr/internal/store"
 )
 
 // Bounds for the time without faults. The pace of beats is part of the protocol;
@@ -62,7 +61,7 @@ func (r *run) heal() {
 		w := r.world
 		w.record.note(w.now(), "-", "faults are over")
 		r.over, r.healed = true, true
-		w.copies, w.deaf, w.deadly, w.delay = 0, 0, nil, r.opts.Latency
+		w.copies, w.deaf, w.delay = 0, 0, r.opts.Latency
 		for _, p := range w.all {
 			for l := range p.links {
 				if l.up.lost || l.down.lost {
@@ -184,7 +183,6 @@ func (r *run) probe() {
 		r.world.Due = max(r.world.Due, took-in)
 	}
 	r.probeCancel(tool, look)
-	r.probeBatch()
 	if r.opts.Fleet > 1 {
 		r.probeDeath(tool)
 	}
@@ -282,30 +280,6 @@ func (r *run) probeCancel(tool *process, look time.Duration) {
 	if err := report.Wait(ctx); err != nil || report.Stopped != 1 {
 		r.violation("the cancel of one running task reports %d and %v", report.Stopped, err)
 	}
-}
-
-// probeBatch checks that a batch in pages is started even if its producer died once it was
-// accepted. The batch must be started with the second beat of a worker of the queue, whether or not
-// messages arrive.
-func (r *run) probeBatch() {
-	const payload = "takes 10 batch "
-	producer := r.tool("doomed")
-	defer r.dismiss(producer)
-	r.locked(func() {
-		r.world.deadly = func(p *process, verb string) bool { return p == producer && verb == "commit" }
-	})
-	var all [][]byte
-	for n := range 2*store.PageLength + 1 {
-		all = append(all, fmt.Append(nil, payload, n))
-	}
-	r.expect(r.opts.beat()*5/2+20*time.Millisecond+40*r.opts.Latency, "a task of a batch starts", payload+"0", func(string) error {
-		if err := producer.peer.Queue(r.opts.Queues[0]).Enqueue(producer.ctx, all...); err == nil {
-			return errors.New("the enqueue succeeded, although the producer was killed")
-		}
-		return nil
-	})
-	r.locked(func() { r.world.deadly = nil })
-	r.drain()
 }
 
 // probeDeath measures how long it takes until the tasks of a killed process start

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -67,9 +66,6 @@ func (in *interpreter) load(verb, source string) (*program, error) {
 	sha := lane.Digest(source)
 	if in.rewrite != nil {
 		source = in.rewrite(source)
-	}
-	if p.verb == "haul" {
-		source = strings.Replace(source, "local PAGE, BYTES, DAMAGED = 2000,", fmt.Sprintf("local PAGE, BYTES, DAMAGED = %d,", haulPage), 1)
 	}
 	proto, ok := compiled.Load(source)
 	if !ok {

@@ -35,7 +35,6 @@ type Options struct {
 	Faults []fault
 	Copies float64 // how likely a request arrives again, later
 	Deaf   float64 // how likely a link breaks before a reply has arrived
-	Deadly float64 // how likely a process dies once a part of a batch has arrived: a page, the commit, or a haul
 
 	// Rewrite, if set, changes scripts on their way to the server.
 	Rewrite func(script string) string
@@ -85,7 +84,6 @@ func New(seed uint64) *Options {
 	}
 	o.Guests = d.IntN(3) == 0
 	if d.IntN(2) == 0 {
-		o.Deadly = pick(d, 0.01, 0.03, 0.1)
 	}
 	o.Recurring = d.IntN(3) > 0
 	return o
@@ -95,9 +93,9 @@ func pick[T any](d *rand.Rand, of ...T) T { return of[d.IntN(len(of))] }
 
 func (o *Options) String() string {
 	return fmt.Sprintf("seed %d: %d queues, %d processes, lease %v, drain %v, latency %v, mute %v, pace %v, longest %v, concurrency %d, capacity %d, "+
-		"prefetch %d, crashes %d, exclusive %v, failed %v, guests %v, recurring %v, timeout %v, calm %v, copies %v, deaf %v, deadly %v, faults %v",
+		"prefetch %d, crashes %d, exclusive %v, failed %v, guests %v, recurring %v, timeout %v, calm %v, copies %v, deaf %v, faults %v",
 		o.Seed, len(o.Queues), o.Fleet, o.Lease, o.Drain, o.Latency, o.Mute, o.Pace, o.Longest, o.Concurrency, o.Capacity,
-		o.Prefetch, o.MaxCrashes, o.Exclusive, o.OnFailed, o.Guests, o.Recurring, o.Timeout, o.Calm, o.Copies, o.Deaf, o.Deadly, o.Faults)
+		o.Prefetch, o.MaxCrashes, o.Exclusive, o.OnFailed, o.Guests, o.Recurring, o.Timeout, o.Calm, o.Copies, o.Deaf, o.Faults)
 }
 
 // beat returns the time between two beats.

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/worqr/worqr/integration/spec/lane"
 	"github.com/worqr/worqr/integration/spec/rules"
@@ -20,7 +19,7 @@ func (j *judge) conserved(r *request, queue string, by map[string]int, steps map
 			j.violation("%s has %s of %s in %d places", r.verb, payload, queue, now)
 		case now < 0:
 			j.violation("%s takes %s of %s from where it was not", r.verb, payload, queue)
-		case n > 0 && r.verb != "commit" && !slices.Contains(carried(r), payload):
+		case n > 0 && !slices.Contains(carried(r), payload):
 			j.violation("%s makes %s of %s, which was never enqueued", r.verb, payload, queue)
 		case n > 0 && j.known[payload] && r.verb != "enqueue_unique":
 			j.violation("%s enqueues %s of %s again", r.verb, payload, queue)
@@ -28,9 +27,6 @@ func (j *judge) conserved(r *request, queue string, by map[string]int, steps map
 			j.violation("%s enqueues %s of %s, whose producer got an error", r.verb, payload, queue)
 		case n > 0:
 			j.Enqueued++
-			if r.verb == "commit" {
-				j.Batched++
-			}
 			j.known[payload] = true
 			j.unique[payload] = r.verb == "enqueue_unique"
 		case n < 0:
@@ -179,7 +175,6 @@ func (st *step) rules() {
 	if st.w != nil {
 		st.occurrences()
 	}
-	st.batches()
 	st.locked()
 	st.cancelLog()
 }
@@ -375,38 +370,6 @@ func (st *step) order() {
 				return
 			}
 			at--
-		}
-	}
-}
-
-// batches: a committed batch is moved from its front to the back of the list, and what is enqueued later is
-// behind it.
-func (st *step) batches() {
-	r, was, is := st.r, st.was, st.is
-	for id, number := range is.Batches {
-		if number >= 1<<52 {
-			st.violation("%s sets the batch %s of %s aside, but it was not damaged", r.verb, id, is.Queue)
-		}
-	}
-	if len(was.Batches) == 0 {
-		return
-	}
-	switch r.verb {
-	case "haul":
-		first := was.Order()[0]
-		if !slices.Equal(slices.Concat(was.Batch[first], was.Waiting), slices.Concat(is.Batch[first], is.Waiting)) {
-			st.violation("haul doesn't move the batch %s of %s, %q, to behind %q, but leaves %q and %q",
-				first, is.Queue, was.Batch[first], was.Waiting, is.Batch[first], is.Waiting)
-		}
-	case "enqueue", "enqueue_once", "enqueue_unique":
-		if len(is.Waiting) > len(was.Waiting) {
-			st.violation("%s gets in front of the batches %v of %s", r.verb, was.Order(), is.Queue)
-		}
-	case "LPUSH": // to a long queue: the same producer has enqueued nothing that it could overtake
-		for _, p := range was.Accepted() {
-			if r.from != nil && st.settled[p] && strings.Contains(p, "/"+r.from.name+"/") {
-				st.violation("%s enqueues to %s in front of its own %s", r.from.name, is.Queue, p)
-			}
 		}
 	}
 }

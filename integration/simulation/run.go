@@ -34,9 +34,6 @@ func Run(o *Options) *Report {
 	r := &run{opts: o, world: w, seen: map[string]func(*process, context.Context){}, snoozed: map[string]int{}}
 	w.mu.Lock()
 	w.server.mute, w.copies, w.deaf = o.Mute, o.Copies, o.Deaf
-	if o.Deadly > 0 {
-		w.deadly = func(p *process, _ string) bool { return p.served && w.dice.Float64() < o.Deadly }
-	}
 	w.mu.Unlock()
 
 	r.safety()

@@ -95,22 +95,6 @@ var sabotages = map[string]sabotage{
 		to:    ``,
 		finds: "isn't in holders",
 	},
-	"behind-batches": {
-		from:  `return unmoved(batches) > 0 and redis.error_reply('UNMOVED an earlier batch must be moved first')`,
-		to:    `return unmoved(batches) > 1 and redis.error_reply('UNMOVED an earlier batch must be moved first')`,
-		finds: "in front of",
-		tune:  func(o *Options) { o.Deadly = 0.1 },
-	},
-	"haul-order": {
-		from:  `local payload = redis.call('LMOVE', key, KEYS[1], 'RIGHT', 'LEFT')`,
-		to:    `local payload = redis.call('LMOVE', key, KEYS[1], 'LEFT', 'LEFT')`,
-		finds: "doesn't move the batch",
-	},
-	"batch-told": {
-		from:  `failed, returned, again, due, now, deadline, batch or '',`,
-		to:    `failed, returned, again, due, now, deadline, '',`,
-		finds: "a task of a batch starts",
-	},
 	"tokens-rise": {
 		from:  `redis.call('SET', q.token, token)`,
 		to:    ``,
@@ -190,7 +174,7 @@ func (s sabotage) options(t *testing.T, seed uint64) *Options {
 	o := New(seed)
 	o.Safety = 3 * time.Minute
 	o.Calm = 2 * time.Second
-	o.Rewrite, o.Deadly = s.rewrite(t), 0
+	o.Rewrite = s.rewrite(t)
 	o.Faults = slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
 		return !slices.Contains(strings.Fields(s.faults), f.name)
 	})

@@ -11,7 +11,6 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/integration/spec/lane"
-	"github.com/worqr/worqr/internal/store"
 )
 
 // A plan is how the handlers of a task behave. It follows from the payload.
@@ -190,7 +189,7 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 			}
 		}
 	case 21:
-		r.enqueueBatch(ctx, q, d, name)
+		r.enqueueOnceOrMore(ctx, q, d, name)
 	case 22:
 		if d.IntN(10) == 0 {
 			_ = q.Delete(ctx)
@@ -265,25 +264,13 @@ func (r *run) visit(ctx context.Context, guest *worqr.Peer, queue string, d *ran
 	}
 }
 
-// Pages of batches are this small here, so that there are enough batches.
-const haulPage = 2
-
-func init() { store.PageLength = 3 }
-
-// enqueueBatch enqueues more payloads than a page has, with or without a nonce. Sometimes the process dies
-// meanwhile: world.deadly.
-func (r *run) enqueueBatch(ctx context.Context, q *worqr.Queue, d *rand.Rand, name string) {
-	var batch [][]byte
-	for i := range store.PageLength + 1 + d.IntN(store.PageLength) {
-		batch = append(batch, fmt.Appendf(nil, "%s.%d", name, i))
+// enqueueOnceOrMore enqueues a few payloads with a nonce, and repeats the call if its reply is lost.
+func (r *run) enqueueOnceOrMore(ctx context.Context, q *worqr.Queue, d *rand.Rand, name string) {
+	var all [][]byte
+	for i := range 1 + d.IntN(4) {
+		all = append(all, fmt.Appendf(nil, "%s.%d", name, i))
 	}
-	var err error
-	if d.IntN(3) > 0 {
-		err = q.Enqueue(ctx, batch...)
-	} else {
-		err = enqueueOnce(ctx, q, name, batch...)
-	}
-	r.told(batch, err)
+	r.told(all, enqueueOnce(ctx, q, name, all...))
 }
 
 // enqueueOnce enqueues payloads with a nonce, until the outcome is known.

@@ -29,9 +29,8 @@ type world struct {
 	backlog []arrival // while the server stands still
 	stalled bool
 	down    bool
-	copies  float64                            // how likely a repeatable request arrives twice
-	deaf    float64                            // how likely a link breaks before the reply has arrived
-	deadly  func(p *process, verb string) bool // whether the sender of a part of a batch dies; nil: never
+	copies  float64 // how likely a repeatable request arrives twice
+	deaf    float64 // how likely a link breaks before the reply has arrived
 	delay   time.Duration
 	back    time.Duration // how far the clock of Redis was set back in total
 	all     []*process
@@ -167,12 +166,6 @@ func (w *world) serve(a arrival) {
 			}
 		})
 	}
-	if parts[verb] && w.deadly != nil && !l.of.dead && w.deadly(l.of, verb) {
-		w.Kills++
-		w.Halves++
-		l.of.kill(false)
-		return
-	}
 	if w.deaf > 0 && w.dice.Float64() < w.deaf {
 		w.Deaf++
 		l.of.excuse()
@@ -185,11 +178,8 @@ func (w *world) serve(a arrival) {
 // repeatable are the scripts whose second copy, however late, must have no
 // effect.
 var repeatable = map[string]bool{
-	"step": true, "beat": true, "join": true, "leave": true, "enqueue_once": true, "stage": true, "commit": true, "haul": true, "recur": true,
+	"step": true, "beat": true, "join": true, "leave": true, "enqueue_once": true, "recur": true,
 }
-
-// parts are the scripts that carry parts of a batch.
-var parts = map[string]bool{"stage": true, "commit": true, "haul": true}
 
 // carryOut runs one request, and makes the judge check it.
 func (w *world) carryOut(args []string, from *process, again bool) (reply any, verb string) {

@@ -38,7 +38,7 @@ func (d *drawing) damage(s *scene) request {
 	ranks, hashes := d.of("workers", "suspects", "idle", "schedule", "contents", "canceled", "holders", "stopping", "gaps"), d.of("rounds", "unique", "entries")
 	lost := d.of(append(s.keys, q.Token())...)
 	place := d.of(q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(), q.Schedule(), q.Contents(),
-		q.Entries(), q.Ledger(), q.Gaps(), q.Holders(), q.Stopping(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)), q.Batches(), q.Batch("b1"), q.Added())
+		q.Entries(), q.Ledger(), q.Gaps(), q.Holders(), q.Stopping(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)), q.Added())
 	all := [][]any{
 		{"DEL", lost}, {"DEL", lost}, {"DEL", lost},
 		{"ZREM", head + ranks + tail, some(ranks)},
@@ -57,8 +57,6 @@ func (d *drawing) damage(s *scene) request {
 		{"LPUSH", q.Process(id), payload}, {"LPUSH", q.Process(id), payload},
 		{"ZADD", q.Working(worker), 1 + d.IntN(12), id}, {"ZADD", q.Working(worker), 1 + d.IntN(12), id}, {"ZADD", q.Working(worker), 1 + d.IntN(12), id},
 		{"ZADD", q.Workers(), d.now - 500, worker},
-		{"ZADD", q.Batches(), []int64{-1, 3, aside - 1, aside + d.now}[d.IntN(4)], d.of("b1", "b2", "b3")},
-		{"LPUSH", q.Batch(d.of("b1", "b3")), payload}, {"ZREM", q.Batches(), d.of("b1", "b2")},
 		{"ZADD", q.Suspects(), []int64{-1, 0, d.now + 700}[d.IntN(3)], worker},
 		{"ZADD", q.Idle(), d.now, worker},
 		{"ZADD", q.Schedule(), d.now + 700, entry},

@@ -55,11 +55,9 @@ func (d *drawing) draw(s *scene) request {
 	if d.IntN(12) == 0 {
 		return d.damage(s)
 	}
-	switch n := d.IntN(120); {
-	case n >= 108:
-		return d.add()
+	switch n := d.IntN(112); {
 	case n >= 100:
-		return d.batch()
+		return d.add()
 	case n < 10:
 		args := []any{q.Wake(""), q.Channel(keys.KindEnqueue), d.payload()}
 		if d.IntN(2) == 0 {
@@ -76,7 +74,7 @@ func (d *drawing) draw(s *scene) request {
 	case n < 56:
 		return on("step", d.step(s.held, head, tail)...)
 	case n < 64:
-		return on("beat", d.worker(), d.IntN(3)*2000, 1000, d.now+int64(d.IntN(3)-1)*500, q.Batch(""))
+		return on("beat", d.worker(), d.IntN(3)*2000, 1000, d.now+int64(d.IntN(3)-1)*500)
 	case n < 66:
 		return on("sweep", 1000)
 	case n < 68:
@@ -98,7 +96,7 @@ func (d *drawing) draw(s *scene) request {
 	case n < 97:
 		return on("resume")
 	case n < 98:
-		return on("delete", q.Channel(keys.KindDelete), 0, d.IntN(3), q.Batch(""))
+		return on("delete", q.Channel(keys.KindDelete), 0, d.IntN(2))
 	}
 	return on("requeue", head, tail, q.Channel(keys.KindEnqueue), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)))
 }
@@ -135,22 +133,6 @@ func (d *drawing) add() request {
 		}
 	}
 	return d.call("add", args...)
-}
-
-// batch draws a part of a large enqueue.
-func (d *drawing) batch() request {
-	q, id, n := queue_, d.of("b1", "b2"), d.IntN(3)
-	switch d.IntN(4) {
-	case 0, 1:
-		args := []any{n * d.IntN(2), 60_000, d.payload()}
-		if d.IntN(2) == 0 {
-			args = append(args, d.payload())
-		}
-		return request{"stage", d.now, KeysOf("stage", q, id), args}
-	case 2:
-		return request{"commit", d.now, []string{q.Batch(id), q.Batches(), q.Once(d.of(id, "1"))}, []any{q.Channel(keys.KindEnqueue), id, n, 60_000}}
-	}
-	return d.call("haul", q.Wake(""), q.Batch(""))
 }
 
 // step draws a round.

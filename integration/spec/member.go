@@ -320,7 +320,7 @@ func beat(q *queue, c store.Call) any {
 			}
 		}
 	}
-	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline), q.firstBatch(c.Arg("batch")), 0)...)
+	return append([]any{bit(deadline < float64(q.now)), waiting, held, rank, last}, append(found, q.now, int64(deadline), 0)...)
 }
 
 func leave(q *queue, c store.Call) any {

@@ -30,7 +30,6 @@ func (s *Store) pushAll(waiting, idle, workers, wake, observers string, payloads
 }
 
 func enqueue(s *Store, c store.Call, _ time.Time) any {
-	s.behind(c.Key("batches"))
 	before, alone := s.pushAll(c.Key("waiting"), c.Key("idle"), c.Key("workers"), c.Arg("wake"), c.Arg("enqueue"), c.Rest())
 	if alone {
 		return -1
@@ -42,7 +41,6 @@ func enqueueOnce(s *Store, c store.Call, _ time.Time) any {
 	if s.exists(c.Key("once")) {
 		return 0
 	}
-	s.behind(c.Key("batches"))
 	_, alone := s.pushAll(c.Key("waiting"), c.Key("idle"), c.Key("workers"), c.Arg("wake"), c.Arg("enqueue"), c.Rest())
 	s.put(c.Key("once"), "1")
 	s.expire(c.Key("once"), number(c.Arg("window")))
@@ -51,7 +49,6 @@ func enqueueOnce(s *Store, c store.Call, _ time.Time) any {
 
 func enqueueUnique(s *Store, c store.Call, _ time.Time) any {
 	waiting, unique, payload := c.Key("waiting"), c.Key("unique"), c.Arg("payload")
-	s.behind(c.Key("batches"))
 	offset, _ := integer(s.word(unique, "offset"))
 	gaps := s.size(c.Key("gaps"))
 	if !s.has(GapPushed) {
@@ -288,7 +285,7 @@ func requeue(q *queue, c store.Call) any {
 // call.
 func deleteQueue(q *queue, c store.Call) any {
 	q.mustBeIntact()
-	if c.Arg("list") != "0" {
+	if c.Arg("list") == "1" {
 		waiting := q.length(q.waiting) // refuses a key that isn't a list
 		if q.locks {
 			q.offset += int64(waiting+q.size(q.gaps)) + 1<<24
@@ -300,8 +297,6 @@ func deleteQueue(q *queue, c store.Call) any {
 		if q.locks {
 			q.set(q.unique, "offset", q.offset)
 		}
-	}
-	if c.Arg("list") == "1" {
 		q.Publish(c.Arg("delete"), "")
 	}
 	added, bytes := q.dropLine()
@@ -322,8 +317,7 @@ func deleteQueue(q *queue, c store.Call) any {
 			q.unset(q.unique, of)
 		}
 	}
-	batches := q.dropBatches(c.Arg("batch"))
-	left := q.size(q.contents) + batches + added
+	left := q.size(q.contents) + added
 	if q.locks {
 		q.change(q.unique, "hash", func(v *value) {
 			for of, where := range v.hash {
@@ -337,5 +331,5 @@ func deleteQueue(q *queue, c store.Call) any {
 			q.del(q.gaps)
 		}
 	}
-	return []any{"0", left, batches}
+	return []any{"0", left}
 }

@@ -63,9 +63,6 @@ func newQueue(s *Store, keys, args []string, at time.Time) *queue {
 		lane: lane{schedule: keys[8], contents: keys[9], idle: keys[2], workers: keys[1], entry: args[4], wake: args[3]},
 		now:  at.UnixMilli(), micros: at.UnixMicro(),
 	}
-	if len(keys) > 18 { // in calls that look at batches
-		q.batches = keys[18]
-	}
 	if s.is(q.entries, "hash") {
 		q.keyed = s.fields(q.entries) > 0
 	}

@@ -23,7 +23,6 @@ const (
 	leftover   inspect.FindingKind = "leftover"          // remains of a worker that is gone
 	noTTL      inspect.FindingKind = "ttl"               // a key that lacks its TTL
 	foreign    inspect.FindingKind = "wrong-type"        // a key of another type
-	batch      inspect.FindingKind = "batch"             // an accepted batch whose tasks are gone
 	added      inspect.FindingKind = "added"             // an invalid added task
 	recurring  inspect.FindingKind = "recurring"         // an invalid schedule
 	result     inspect.FindingKind = "result"            // an invalid record of a result
@@ -68,7 +67,7 @@ const (
 
 var Kinds = []inspect.FindingKind{
 	orphan, twice, lost, stray, entry, lock, cancel,
-	token, leftover, noTTL, foreign, batch, added, recurring, result, stale, ledger, unknown,
+	token, leftover, noTTL, foreign, added, recurring, result, stale, ledger, unknown,
 	roster, registry, dead, unfinished, unserved, paused, ahead,
 	long, stuck, stalled, late, backlog, retrying, failed, policy,
 	persistence, replication, version, clock, memory, vulnerable,
@@ -128,8 +127,6 @@ var diagnoses = map[inspect.FindingKind]diagnosis{
 		cure: "Repair removes it.", cured: "It was removed."},
 	noTTL: {severity: inspect.SeverityError, says: "A key has no TTL and should have one, or has one and shouldn't.",
 		cure: "Repair corrects it.", cured: "It was corrected."},
-	batch: {severity: inspect.SeverityError, says: "The tasks of an accepted batch are gone, or were overwritten.",
-		cure: "Find out what writes to this key. If you restore the list, Repair returns its tasks to the queue. Otherwise delete the key, and Repair drops the batch.", cured: "If its list was restored, it will be moved to the queue. Otherwise the batch was dropped."},
 	added: {severity: inspect.SeverityError, says: "The payload of an added task is gone, or an item of the stream isn't an added task.",
 		cure: "Repair drops a task whose payload is gone. Other items run as plain tasks; find out what writes to this key.", cured: "It was dropped."},
 	recurring: {severity: inspect.SeverityError, says: "Redis's record of a recurring task is invalid. %s",

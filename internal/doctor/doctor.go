@@ -180,7 +180,7 @@ func (c *checkup) note(k store.Key, some map[store.Keys]map[store.What][]string)
 		some[*k.Queue] = map[store.What][]string{}
 	}
 	switch k.Kind {
-	case "queues", "contents", "workers", "process", "working", "batches":
+	case "queues", "contents", "workers", "process", "working":
 		e.used = true
 	}
 	switch k.Kind {

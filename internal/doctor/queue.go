@@ -26,7 +26,7 @@ func (c *checkup) queue(e *exam) (err error) {
 		return err
 	}
 	for _, what := range []store.What{store.CheckIdle, store.CheckRounds, store.CheckRunning, store.CheckScheduled, store.CheckAdded, store.CheckContents,
-		store.CheckLocks, store.CheckCanceled, store.CheckHolding, store.CheckStopping, store.CheckBatches, store.CheckRecurring} {
+		store.CheckLocks, store.CheckCanceled, store.CheckHolding, store.CheckStopping, store.CheckRecurring} {
 		for names, err := range store.Names(c.ctx, c.Runner, e.keys, what) {
 			if err == nil && what == store.CheckScheduled && e.keys.IsFailed() {
 				err = c.failures(e, names)
@@ -232,8 +232,6 @@ func place(q store.Keys, what store.What, worker string, f store.Flaw) (key, sub
 		return q.Recurrence(veil("recurrence", f.Name)), ""
 	case store.CheckResults:
 		return q.Result(veil("result", f.Name)), ""
-	case store.CheckBatches:
-		return q.Batch(veil("batch", f.Name)), ""
 	case store.CheckQueue:
 		key = map[inspect.FindingKind]string{token: q.Token(), ledger: q.Ledger(), paused: q.Paused()}[kind]
 		switch f.Name {

@@ -12,7 +12,7 @@ import (
 // veil returns the last part of a key. It hides names that users chose, since they may be secret.
 func veil(kind, part string) string {
 	switch {
-	case kind == "process" || kind == "working" || kind == "batch" || kind == "cancel" && isDigest(part) || kind == "keyed" && strings.HasPrefix(part, "r:"):
+	case kind == "process" || kind == "working" || kind == "cancel" && isDigest(part) || kind == "keyed" && strings.HasPrefix(part, "r:"):
 		return words.Clip(part)
 	case store.KeyOf(part) != "":
 		return store.EntryOf(veil("", store.KeyOf(part)))

@@ -54,10 +54,7 @@ func queueAt(t testing.TB, dial redisconn.Dial) *whole {
 		lines.Close()
 		e.Wait()
 	})
-	return &whole{q, Part{
-		Served: lines.Serve("q", "q", keys.NewSpace("p").Queue("q")),
-		Haul:   func(context.Context) error { return nil },
-	}}
+	return &whole{q, Part{Served: lines.Serve("q", "q", keys.NewSpace("p").Queue("q"))}}
 }
 
 // newSession begins a session that receives no messages.
@@ -89,7 +86,7 @@ func enqueue(t testing.TB, q *store.Served, payloads ...string) {
 	for _, p := range payloads {
 		all = append(all, []byte(p))
 	}
-	_, err := store.NewBack(q.Keys).Enqueue(t.Context(), q.Calls, all)
+	_, err := store.Enqueue(t.Context(), q.Calls, q.Keys, all)
 	is.New(t).NoErr(err)
 }
 

@@ -25,26 +25,16 @@ func LeaseOf(d time.Duration) Lease {
 // Pulse handles the answer to a heartbeat that was sent at the given time. In a cluster, the
 // answers of two nodes may come at the same time when the queue has moved from one to the other.
 func (s *Session) Pulse(p *store.Pulse, sent time.Time) {
-	if s.pulse(p, sent) && !s.hauling.Swap(true) {
-		s.engine.background.Go(s.haul) // it may take a while, and the next beat must not wait
-	}
-}
-
-// pulse does Pulse's work, except that it only reports that a batch must be moved.
-func (s *Session) pulse(p *store.Pulse, sent time.Time) (abandoned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	abandoned = !s.overlapsLocked(sent) && s.abandonedLocked(p.Batch)
 	s.pulseLocked(time.Now(), p, sent)
 	s.wakeLocked()
-	return abandoned
 }
 
 // overlapsLocked reports whether a beat was sent before the last one was answered. It's unknown
 // which of them reached Redis first.
 func (s *Session) overlapsLocked(sent time.Time) bool { return sent.Before(s.pulsed) }
 
-// pulseLocked handles everything in the answer but the batch.
 func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	s.renewLocked(now, sent)
 	granted := p.Now + s.engine.Lease.Grant.Milliseconds()
@@ -87,22 +77,6 @@ func (s *Session) Unheard() {
 func (s *Session) doubtLocked() {
 	if s.queue.serves() && s.ended == nil {
 		s.queue.needsLocked(s, false)
-	}
-}
-
-// abandonedLocked reports whether a batch was abandoned: it's the same as at the previous beat.
-// Otherwise all workers of the queue would move it while its producer still does.
-func (s *Session) abandonedLocked(batch string) bool {
-	was := s.batch
-	s.batch = batch
-	return batch != "" && batch == was
-}
-
-// haul moves to the queue a large batch that its producer enqueued in pages but didn't move.
-func (s *Session) haul() {
-	defer s.hauling.Store(false)
-	if s.part.Haul(s.ctx) == nil { // an error is logged, and the next beat tries again
-		s.Wake() // the messages that it publishes may not arrive
 	}
 }
 

@@ -1,44 +1,11 @@
 package engine
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
 )
-
-// A worker moves a batch only if it hasn't changed since the previous beat. Otherwise its producer
-// or another worker is moving it.
-func TestOnlyAbandonedBatchesAreMoved(t *testing.T) {
-	t.Parallel()
-	var r Session
-	for i, beat := range []struct {
-		batch string
-		moves bool
-	}{{"a 9", false}, {"a 7", false}, {"a 7", true}, {"a 7", true}, {"a 5", false}, {"b 5", false}, {"b 5", true}, {"", false}, {"", false}, {"b 5", false}} {
-		if moves := r.abandonedLocked(beat.batch); moves != beat.moves {
-			t.Errorf("beat %d tells of %q: %v", i, beat.batch, moves)
-		}
-	}
-}
-
-// A worker that has moved a batch asks for its tasks at once: the message about them may be lost.
-func TestMoverLooks(t *testing.T) {
-	t.Parallel()
-	for _, err := range []error{nil, errors.New("refused")} {
-		r := seated(t, nil)
-		r.part.Haul = func(context.Context) error { return err }
-		r.hauling.Store(true)
-		r.mu.Unlock()
-		r.haul()
-		r.mu.Lock()
-		if r.look != (err == nil) || r.hauling.Load() {
-			t.Errorf("after %v it looks: %v, and still moves: %v", err, r.look, r.hauling.Load())
-		}
-	}
-}
 
 // After a queue has moved to another node, two beats may be in flight. Whichever is answered first,
 // neither suggests that writes were lost; later losses are noticed.

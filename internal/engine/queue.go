@@ -79,7 +79,6 @@ func (e *Engine) Queue(name, id string, o Options) *Queue {
 // A Part is where tasks of a queue wait: the whole queue, unless it is spread.
 type Part struct {
 	*store.Served
-	Haul func(context.Context) error // moves accepted batches to it
 }
 
 // Serve makes a handler work on the queue. Call it before the first Join.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
@@ -43,17 +42,16 @@ type Membership struct {
 // The session keeps the tasks that the worker holds on the queue. A goroutine runs only while there
 // is something to send.
 type Session struct {
-	engine  *Engine
-	queue   *Queue
-	part    Part
-	member  Membership
-	base    context.Context // parent of the tasks' contexts
-	ctx     context.Context // ends with the session
-	stop    context.CancelFunc
-	hauling atomic.Bool // a batch is being moved to the queue
-	deaf    func()      // ends the subscription made by listen
-	upset   logs.Outage // failed rounds
-	odd     logs.Outage // a queue that can't be read
+	engine *Engine
+	queue  *Queue
+	part   Part
+	member Membership
+	base   context.Context // parent of the tasks' contexts
+	ctx    context.Context // ends with the session
+	stop   context.CancelFunc
+	deaf   func()      // ends the subscription made by listen
+	upset  logs.Outage // failed rounds
+	odd    logs.Outage // a queue that can't be read
 
 	mu        *monitor      // the queue's; protects the fields below
 	draining  chan struct{} // closed when the worker begins to leave; not replaced
@@ -86,7 +84,6 @@ type Session struct {
 	losses    int       // how many times it did
 	granted   int64     // ms of Redis time until which the lease holds, according to the last answered beat
 	pulsed    time.Time // when that answer was handled
-	batch     string    // the next batch to move, as of the last beat
 	ask       int
 	cancels   cancels
 	listens   time.Time // end of the period in which this worker answers for producers that only publish

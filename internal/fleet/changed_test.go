@@ -117,7 +117,7 @@ func TestLossIsReportedOnce(t *testing.T) {
 	for i := range tasks {
 		tasks[i] = []byte("x")
 	}
-	_, err = store.NewBack(q.Keys).Enqueue(t.Context(), f.Lines.Calls, tasks)
+	_, err = store.Enqueue(t.Context(), f.Lines.Calls, q.Keys, tasks)
 	is.NoErr(err)
 	key := prefix + ":token:{q}"
 	for losses := range int64(100) {

@@ -158,8 +158,6 @@ func (q Queue) Entries() string                { return q.key("entries") }
 func (q Queue) Ledger() string                 { return q.key("ledger") }
 func (q Queue) Once(nonce string) string       { return q.key("once") + ":" + nonce }
 func (q Queue) Result(entry string) string     { return q.key("result") + ":" + entry }
-func (q Queue) Batch(id string) string         { return q.key("batch") + ":" + id }
-func (q Queue) Batches() string                { return q.key("batches") }
 func (q Queue) Paused() string                 { return q.key("paused") }
 func (q Queue) Ages() string                   { return q.key("ages") }
 

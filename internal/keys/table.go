@@ -40,8 +40,6 @@ var Table = []Row{
 	{Name: "ledger", Kind: "ledger", Type: "hash", Maps: "digest → number", Holds: "the crash ledger: how many workers died holding a payload"},
 	{Name: "once", Kind: "once", Part: "nonce", Type: "string", Fleeting: true, Holds: "marks an enqueue that must not be repeated; for an added task its name, for a put its entry"},
 	{Name: "result", Kind: "result", Part: "entry", Type: "string", Fleeting: true, Holds: "how the task of an entry ended, if its result is kept"},
-	{Name: "batch", Kind: "batch", Part: "batch", Type: "list", Holds: "payloads of one batch, a large enqueue; with a TTL until it is committed"},
-	{Name: "batches", Kind: "batches", Type: "zset", Maps: "id → number", Holds: "committed batches that aren't in the queue yet, in the order of their commits; scores of 2^52 or more mark damaged ones"},
 	{Name: "ages", Kind: "ages", Type: "zset", Maps: "ms → number", Holds: "how many tasks had been added to the list by a given time, recorded by heartbeats; as `drift`, a correction for that number. Used by `QueueStats.Oldest`"},
 	{Name: "paused", Kind: "paused", Type: "string", Holds: "exists while the queue is paused"},
 	{Name: "worker", Kind: "worker", Part: "worker", Fleet: true, Type: "hash", Fleeting: true, Holds: "name, host, pid, started, version, protocol, queues, lease (ms) of a peer, and how many of its handlers are stuck. It's for people and tools, and expires after two leases without a beat"},

@@ -3,6 +3,7 @@ package peertest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -159,11 +160,13 @@ func Accused(t testing.TB, url, prefix, queue string, n int) {
 
 func Enqueue(t testing.TB, q *worqr.Queue, payloads ...string) {
 	t.Helper()
-	bs := make([][]byte, len(payloads))
-	for i, p := range payloads {
-		bs[i] = []byte(p)
+	for some := range slices.Chunk(payloads, worqr.MaxBatchSize) {
+		bs := make([][]byte, len(some))
+		for i, p := range some {
+			bs[i] = []byte(p)
+		}
+		Must(t, q.Enqueue(t.Context(), bs...))
 	}
-	Must(t, q.Enqueue(t.Context(), bs...))
 }
 
 func Numbers(prefix string, n int) []string {

@@ -10,7 +10,7 @@ import (
 
 // Limits for calls that are combined into one.
 const (
-	joinArgs = 2500 // as many payloads as a page of a batch has
+	joinArgs = 2500
 	joinSize = 256 << 10
 	lookBack = 16 // commands of a pipeline that a call may join
 )

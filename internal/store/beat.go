@@ -37,10 +37,9 @@ type Pulse struct {
 	Rank     int   // place among the idle workers; -1 when not among them
 	Canceled int64 // token of the last cancel, if the worker hasn't reported which of its tasks it covers
 	Look
-	Now      int64  // ms of Redis time
-	Deadline int64  // end of the lease before this beat, according to Redis
-	Batch    string // the batch to move to the queue next, with its remaining length; "" if there is none
-	Over     bool   // there are schedules that no peer asserts anymore
+	Now      int64 // ms of Redis time
+	Deadline int64 // end of the lease before this beat, according to Redis
+	Over     bool  // there are schedules that no peer asserts anymore
 }
 
 // BeatCall returns the call of one beat; several can be sent together. A beat marks workers whose
@@ -57,7 +56,7 @@ func ReadBeat(r redisconn.Reply) (*Pulse, error) {
 	a := beat.read(r.Value, r.Err)
 	p := &Pulse{
 		Lapsed: a.int("lapsed") == 1, Waiting: int(a.int("waiting")), Held: int(a.int("held")), Rank: int(a.int("rank")), Canceled: a.int("canceled"),
-		Look: a.look(), Now: a.int("now"), Deadline: a.int("deadline"), Batch: a.string("batch"), Over: a.int("over") == 1,
+		Look: a.look(), Now: a.int("now"), Deadline: a.int("deadline"), Over: a.int("over") == 1,
 	}
 	return p, a.err
 }

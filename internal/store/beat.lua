@@ -1,22 +1,19 @@
 -- beat: renew a worker's lease on a queue, and look for workers whose lease has
 -- expired. A worker that hasn't sent heartbeats for a while may suspect others, but not evict them.
 --
--- KEYS[19] batches zset  ids of committed batches, in order
--- KEYS[20] recurring zset  entry → until when it's asserted, ms
+-- KEYS[19] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] worker  id
 -- ARGV[7] lease   ms until it expires; 0: never
 -- ARGV[8] grace   ms between suspecting and evicting
 -- ARGV[9] judge   Redis time in ms until which the worker may evict others
--- ARGV[10] batch  key prefix of a batch; its id is appended
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
 --
 -- Returns {lapsed, waiting, held, rank, canceled, failed, returned,
--- again, due, now, deadline, batch, over}: 1 if the lease had expired; how many tasks are waiting or due; how many
+-- again, due, now, deadline, over}: 1 if the lease had expired; how many tasks are waiting or due; how many
 -- processes the worker holds; its rank among the idle workers or -1; the
 -- token of the last cancel that may cover one of those processes, or 0; what look returns; the time; when the
 -- lease would have expired, which is earlier than the worker expects if Redis has
--- lost writes; the batch to move to the queue next, with its remaining length,
--- or "" (while the length changes, another caller is moving it); and 1 if there are schedules that no peer
+-- lost writes; and 1 if there are schedules that no peer
 -- asserts anymore.
 -- Fails with EVICTED if the worker isn't a member.
 local worker, lease, grace, right = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) - now
@@ -72,18 +69,13 @@ elseif canceling then
   holds_nothing(worker) -- in case Redis has lost what it held
 end
 
-local batch = redis.pcall('ZRANGE', KEYS[19], '-inf', UNMOVED, 'BYSCORE', 'LIMIT', 0, 1)[1]
-if batch then
-  local left = redis.pcall('LLEN', ARGV[10] .. batch)
-  batch = string.sub(batch, 1, 64) .. ' ' .. (type(left) == 'number' and left or 0)
-end
-local over = redis.pcall('ZCOUNT', KEYS[20], '-inf', '(' .. now)
+local over = redis.pcall('ZCOUNT', KEYS[19], '-inf', '(' .. now)
 return {
   deadline < now and 1 or 0,
   waiting,
   held,
   type(rank) == 'number' and rank or -1,
   tonumber(canceled or 0),
-  failed, returned, again, due, now, deadline, batch or '',
+  failed, returned, again, due, now, deadline,
   type(over) == 'number' and over > 0 and 1 or 0,
 }

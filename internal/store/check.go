@@ -14,7 +14,7 @@ type What string
 // that another one holds, too; workers that hold something, members, suspects, idle workers, workers
 // with rounds; fields of entries; ids of the stream; entries with a hash, in schedule, in contents;
 // digests with a lock; names in the cancel log, and those with a record; members of holders and of
-// stopping; committed batches; entries with a schedule, and with the record of a result; the queue,
+// stopping; entries with a schedule, and with the record of a result; the queue,
 // by any name.
 const (
 	CheckProcesses What = "process"
@@ -35,7 +35,6 @@ const (
 	CheckRecords   What = "record"
 	CheckHolding   What = "holder"
 	CheckStopping  What = "stopping"
-	CheckBatches   What = "batch"
 	CheckRecurring What = "recurring"
 	CheckResults   What = "result"
 	CheckQueue     What = "queue"

@@ -2,20 +2,18 @@
 -- repairs what can be repaired without losing a task. If a scan sees something odd in a busy
 -- fleet, it runs this script to find out whether it's a real flaw.
 --
--- KEYS[19] batches zset  ids of committed batches, in order
--- KEYS[20] recurring zset  entry → until when it's asserted, ms
+-- KEYS[19] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] mend     1: repair
 -- ARGV[7] what     kind of the names: a key of judges below
 -- ARGV[8] worker   that holds the processes; "" for all other kinds
--- ARGV[9] batch    key prefix of a batch; its id is appended
--- ARGV[10] name    the first of one or more
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_ages, lib_batch.
+-- ARGV[9] name    the first of one or more
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_ages.
 --
 -- Returns {flaws, judged, retries}: an array of {kind, name, 1 if it was repaired, detail};
 -- how many names were judged, counted from the first: all, unless reading their payloads takes too
 -- long for one call; and how many of the judged entries wait for a retry.
 local mend, what, worker = ARGV[6] == '1', ARGV[7], ARGV[8]
-local at = 10
+local at = 9
 if broken then
   return broken
 end
@@ -505,23 +503,6 @@ function judges.record(name)
   end
 end
 
--- A committed batch has its tasks, and isn't set aside because they were missing. If the key is a
--- list with tasks again, the repair makes the batch movable. If there is no key, it removes the batch.
-function judges.batch(id)
-  local place = tonumber(redis.pcall('ZSCORE', KEYS[19], id)) -- nil for an error reply
-  local length = redis.pcall('LLEN', ARGV[9] .. id)
-  local whole = type(length) == 'number'
-  if not place or place < PUT_ASIDE and whole and length > 0 then
-    return
-  end
-  if mend and whole and length > 0 then
-    redis.call('ZADD', KEYS[19], 0, id)
-  elseif mend and whole then
-    redis.call('ZREM', KEYS[19], id)
-  end
-  flaw('batch', id, mend and whole)
-end
-
 -- Each schedule has a member in recurring, and the reverse. The repair of a damaged schedule
 -- clears its print, so that a peer with the schedule asserts it in full again.
 -- If Redis's clock was ahead, a schedule is asserted until too late, or its occurrences up to a time that is
@@ -529,22 +510,22 @@ end
 function judges.recurring(entry)
   local key = courses.key(entry)
   local known = redis.pcall('HMGET', key, 'print', 'times', 'passed', 'since', 'late', 'more')
-  if known.err or type(redis.pcall('ZCARD', KEYS[20])) ~= 'number' then
+  if known.err or type(redis.pcall('ZCARD', KEYS[19])) ~= 'number' then
     return
   end
   local named, there = is_key(entry) and #entry > 2, redis.call('EXISTS', key) == 1
-  local till = tonumber(redis.call('ZSCORE', KEYS[20], entry))
+  local till = tonumber(redis.call('ZSCORE', KEYS[19], entry))
   if not there and not till then
     return
   elseif not there or not named then
     if mend then
-      redis.call('ZREM', KEYS[20], entry)
+      redis.call('ZREM', KEYS[19], entry)
       redis.call('DEL', key)
     end
     return flaw('recurring', entry, mend, named and 'The record of its next times is missing.' or "Its name isn't a key.")
   elseif not till then
     if mend then
-      redis.call('ZADD', KEYS[20], now, entry)
+      redis.call('ZADD', KEYS[19], now, entry)
     end
     flaw('recurring', entry, mend, 'Redis has no record of when peers last asserted it.')
   end
@@ -632,9 +613,6 @@ function judges.queue(name)
     flaw('stale', 'ages', mend)
   end
   local ready = length + redis.call('ZCOUNT', q.schedule, '-inf', now) + (adding and redis.call('XLEN', q.added) or 0)
-  for _, batch in ipairs(first_batches(KEYS[19], ARGV[9])) do
-    ready = ready + batch.length
-  end
   if ready > 0 and paused then
     flaw('paused', name, false, tostring(ready))
   end

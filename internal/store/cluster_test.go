@@ -59,7 +59,6 @@ func TestGuardSlotOnItsWay(t *testing.T) {
 			e := newEnv(t, from.URL(), nil)
 			e.line.Routed()
 			e.q = space(keys.NewSpace(e.prefix)).Queue("q")
-			e.back = nil
 			e.seed(p.seed)
 			if VerbOf(p.verb).ofQueue() {
 				e.complete(VerbOf(p.verb))

@@ -13,7 +13,7 @@ import (
 
 // Counts are the counts of one queue.
 type Counts struct {
-	Waiting     int // on the list, in batches not yet moved there, and added tasks
+	Waiting     int // on the list, and added tasks
 	Scheduled   int
 	Running     int
 	Failed      int
@@ -27,32 +27,32 @@ type Counts struct {
 
 // Count counts the tasks of a queue, all in one step except those that workers hold.
 func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
-	replies := r.Do(ctx, redisconn.Command("LLEN", q.Waiting()), UnmovedCall(q),
+	replies := r.Do(ctx, redisconn.Command("LLEN", q.Waiting()),
 		redisconn.Command("ZCARD", q.Contents()), redisconn.Command("ZCARD", q.Failed().Contents()),
 		redisconn.Command("ZCARD", q.Workers()), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()),
 		redisconn.Command("GET", q.Token()), redisconn.Command("ZSCORE", q.Ages(), ageDrift), redisconn.Command("XLEN", q.Added()),
 		redisconn.Command("XRANGE", q.Added(), "-", "+", "COUNT", 1), overdueCall(q, "+inf"),
 		redisconn.Command("ZRANGE", q.Workers(), -1, -1, "WITHSCORES"), timeCall(q))
-	added, paused := readAs(replies[9], redis.Int, &err), 0
+	added, paused := readAs(replies[8], redis.Int, &err), 0
 	for i, count := range []*int{&c.Scheduled, &c.Failed, &c.Workers, &c.IdleWorkers, &paused} {
-		*count = readAs(replies[2+i], redis.Int, &err)
+		*count = readAs(replies[1+i], redis.Int, &err)
 	}
 	if err != nil {
 		return Counts{}, err
 	}
 	c.Paused = paused == 1
-	now, err := timeIn(replies[13])
+	now, err := timeIn(replies[12])
 	if err != nil && !IsRefusal(err) {
 		return Counts{}, err
 	}
-	c.Silent = lapsedBefore(now, replies[12])
-	c.Tokens, _ = redis.Int64(replies[7].Value, replies[7].Err)
-	if c.Waiting, err = onList(ctx, r, q, replies[0], replies[1]); err != nil {
+	c.Silent = lapsedBefore(now, replies[11])
+	c.Tokens, _ = redis.Int64(replies[6].Value, replies[6].Err)
+	if c.Waiting, err = redis.Int(replies[0].Value, replies[0].Err); err != nil {
 		return Counts{}, err
 	}
-	since := []int64{firstAddedAt(replies[10]), firstDue(replies[11])}
+	since := []int64{firstAddedAt(replies[9]), firstDue(replies[10])}
 	if n, ok := replies[0].Value.(int64); ok && n > 0 {
-		front, err := frontSince(ctx, r, q, replies[7], replies[8])
+		front, err := frontSince(ctx, r, q, replies[6], replies[7])
 		if err != nil {
 			return Counts{}, err
 		}
@@ -92,39 +92,11 @@ func countHeld(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 
 // Len returns how many tasks wait: on the list, added ones, and those in the schedule.
 func Len(ctx context.Context, r Runner, q keys.Queue) (int, error) {
-	replies := r.Do(ctx, redisconn.Command("ZCARD", q.Contents()), redisconn.Command("LLEN", q.Waiting()), UnmovedCall(q), redisconn.Command("XLEN", q.Added()))
+	replies := r.Do(ctx, redisconn.Command("ZCARD", q.Contents()), redisconn.Command("LLEN", q.Waiting()), redisconn.Command("XLEN", q.Added()))
 	var err error
-	scheduled, added := readAs(replies[0], redis.Int, &err), readAs(replies[3], redis.Int, &err)
-	if err != nil {
-		return 0, err
+	n := 0
+	for _, reply := range replies {
+		n += readAs(reply, redis.Int, &err)
 	}
-	listed, err := onList(ctx, r, q, replies[1], replies[2])
-	return scheduled + added + listed, err
-}
-
-// onList counts the tasks on the list, and those in batches not yet moved there. list and batches
-// are earlier replies about both.
-func onList(ctx context.Context, r Runner, q keys.Queue, list, batches redisconn.Reply) (int, error) {
-	sum, err := redis.Int(list.Value, list.Err)
-	if err != nil {
-		return 0, err
-	}
-	ids, err := unmoved(batches)
-	if err != nil || len(ids) == 0 {
-		return sum, err
-	}
-	// In one exchange, since tasks move from batches to the list.
-	calls := []redisconn.Call{redisconn.Command("LLEN", q.Waiting())}
-	for _, id := range ids {
-		calls = append(calls, redisconn.Command("LLEN", q.Batch(id)))
-	}
-	sum = 0
-	for i, reply := range r.Do(ctx, calls...) {
-		n, err := redis.Int(reply.Value, reply.Err)
-		if err != nil && (i == 0 || !IsWrongType(err)) {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
+	return n, err
 }

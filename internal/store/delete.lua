@@ -1,24 +1,19 @@
--- delete: drop all waiting tasks, including those in committed batches, and their locks.
+-- delete: drop all waiting tasks and their locks.
 -- Running and failed tasks stay. The first call does everything that takes a single command.
--- Each call then handles one page each of locks, batches, added tasks and entries: up to 50
--- tasks or 1 MiB of payloads. A batch's key is deleted whatever its type. As long as batches
--- are left, peers may move them to the list, so the next call deletes the list again, and
--- starts over with the locks.
+-- Each call then handles one page each of locks, added tasks and entries: up to 50
+-- tasks or 1 MiB of payloads.
 --
--- KEYS[19] batches zset    ids of committed batches, in order
 -- ARGV[6] delete   channel  gets a message that the queue was deleted
 -- ARGV[7] cursor   of the page of locks
--- ARGV[8] list     1 on the first call; 2 if the previous one left batches; otherwise 0: the list stays
--- ARGV[9] batch    key prefix of a batch; its id is appended
+-- ARGV[8] list     1 on the first call; otherwise 0: the list stays
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added.
 --
--- Returns {cursor, left, batches}: the next cursor, how many tasks and batches are left,
--- and how many of these are batches; "0", 0 and 0 after the last page.
+-- Returns {cursor, left}: the next cursor, and how many tasks are left; "0" and 0 after the last page.
 local RUNNING = 16777216 -- more tasks than ever run at the same time
 if broken then
   return broken
 end
-if ARGV[8] ~= '0' then
+if ARGV[8] == '1' then
   local length = redis.call('LLEN', q.waiting)
   redis.call('UNLINK', q.waiting, q.ledger, q.ages)
   if offset then
@@ -28,17 +23,7 @@ if ARGV[8] ~= '0' then
     redis.call('UNLINK', q.gaps)
     redis.call('HSET', q.unique, 'offset', offset)
   end
-end
-if ARGV[8] == '1' then
   redis.pcall('PUBLISH', ARGV[6], '')
-end
-local batches = redis.pcall('ZRANGE', KEYS[19], 0, 99)
-if batches.err then
-  redis.call('UNLINK', KEYS[19])
-end
-for _, id in ipairs(batches) do
-  redis.call('UNLINK', ARGV[9] .. id)
-  redis.call('ZREM', KEYS[19], id)
 end
 local bytes, waits = 0, 0
 if adding then
@@ -74,10 +59,9 @@ for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 49)) do
     redis.call('HDEL', q.unique, digest)
   end
 end
-local others = redis.call('ZCARD', KEYS[19])
-local left = redis.call('ZCARD', q.contents) + others + waits
+local left = redis.call('ZCARD', q.contents) + waits
 if not offset then
-  return { '0', left, others }
+  return { '0', left }
 end
 local page = redis.call('HSCAN', q.unique, ARGV[7], 'COUNT', 100)
 local locks = page[2]
@@ -90,4 +74,4 @@ end
 if redis.call('HLEN', q.unique) == 1 then
   redis.call('UNLINK', q.unique, q.gaps)
 end
-return { page[1], left, others }
+return { page[1], left }

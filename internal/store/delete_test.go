@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("delete",
@@ -137,56 +134,6 @@ func TestDeleteWhileOthersPut(t *testing.T) {
 	}
 }
 
-// A call deletes a hundred batches, and the list, too: between two calls, others may move the
-// remaining batches there, and lock what they enqueue behind them.
-func TestDeleteOfManyBatches(t *testing.T) {
-	t.Parallel()
-	const batches = 350
-	for name, between := range map[string]func(e *env, call int){
-		"no producer":     func(*env, int) {},
-		"others move one": func(e *env, _ int) { e.must(nil, haulOne(e)) },
-		"others move all": func(e *env, _ int) { e.must(Haul(e.ctx, e.line, e.q)) },
-		"others enqueue behind them": func(e *env, call int) {
-			e.must(Haul(e.ctx, e.line, e.q))
-			e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(fmt.Sprint("u", call))))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := beside(t, nil)
-			for i := range batches {
-				id := fmt.Sprintf("b%03d", i)
-				e.must(nil, e.conn.Send("LPUSH", e.q.Batch(id), "t"))
-				e.must(nil, e.conn.Send("ZADD", e.q.Batches(), i+1, id))
-			}
-			e.must(e.conn.Do("LPUSH", e.q.Waiting(), "first"))
-			e.must(nil, List(e.ctx, e.line, keys.NewSpace(e.prefix), "q"))
-			before := batches
-			r := &hooked{Runner: e.line, before: func(call int) {
-				left := e.count("ZCARD", "batches")
-				if n := len(redistest.Keys(t, e.conn, strings.TrimSuffix(e.q.Batch(""), ":"))); n != left || before-left > 100 {
-					t.Errorf("after %d calls, %d batches of %d are left, with %d keys", call-1, left, before, n)
-				}
-				if call > 1 {
-					between(e, call-1)
-				}
-				before = e.count("ZCARD", "batches")
-			}}
-			e.must(nil, Delete(e.ctx, r, e.q))
-			if r.calls < 2 || r.calls > batches/100+2 {
-				t.Errorf("it took %d calls", r.calls)
-			}
-			if heard := strings.Count(strings.Join(e.heard(), ","), "delete "); heard != 1 {
-				t.Errorf("%d deletes were published", heard)
-			}
-			for _, key := range redistest.Keys(t, e.conn, e.prefix) {
-				if key != e.prefix+":registry" {
-					t.Errorf("%s is left", key)
-				}
-			}
-		})
-	}
-}
-
 // A task that returns to the list between two calls keeps its lock, and doesn't get the position of
 // a stale lock.
 func TestDeleteBesideReturns(t *testing.T) {
@@ -229,12 +176,6 @@ func TestDeleteBesideReturns(t *testing.T) {
 	if n := e.count("EXISTS", "unique"); n != 0 {
 		t.Error("in the end locks are left")
 	}
-}
-
-// haulOne moves as much of a batch to the list as one call does.
-func haulOne(e *env) error {
-	_, err := e.line.One(e.ctx, haul.call(e.q))
-	return err
 }
 
 // Delete drops entries a page at a time, spares what runs, and releases locks.

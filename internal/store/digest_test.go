@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -176,12 +175,6 @@ func TestLargePayloadsAreNotRead(t *testing.T) {
 		"explained, tried again":      {retried, explained("", a, 2)},
 		"explained, only by contents": {retried.with("keyed:r:p0", h("payload="+a+" due=1 retries=1 crashes=0")), explained("", a, 2)},
 		"explained, by its retry":     {retried, explained("r:p0", "", 2)},
-		"a nonce": {state{"batch:b": "[x]", "once:n": "=b" + a}, func(e *env) error {
-			if got := commits("n", 1)(e); got != "0" {
-				return errors.New(got)
-			}
-			return nil
-		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t, redistest.URL(), nil)

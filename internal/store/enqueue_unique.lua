@@ -5,20 +5,15 @@
 -- KEYS[2] idle     zset     worker → idle since, ms
 -- KEYS[3] unique   hash     digest → "w:position", "p:process" or "e:entry"; offset → position of the front
 -- KEYS[4] gaps     zset     positions from which a cancel removed a payload
--- KEYS[5] batches  zset     ids of committed batches, in order
--- KEYS[6] workers  zset     worker → lease deadline, ms
+-- KEYS[5] workers  zset     worker → lease deadline, ms
 -- ARGV[1] wake     channel  prefix, with a worker appended
 -- ARGV[2] enqueue  channel  gets the count, for observers
 -- ARGV[3] payload  of the task
 -- ARGV[4] digest   of a large payload; "" or omitted: it is computed
--- Uses lib_place, lib_wake, lib_push, lib_batch.
+-- Uses lib_place, lib_wake, lib_push.
 --
 -- Returns 1, or 2 if nothing was waiting and no worker serves the queue. Fails with
--- DUPLICATE, and with UNMOVED while a committed batch hasn't been moved to the queue yet.
-local refusal = behind(KEYS[5])
-if refusal then
-  return refusal
-end
+-- DUPLICATE.
 local waiting, unique, payload = KEYS[1], KEYS[3], ARGV[3]
 local digest = ARGV[4]
 if not digest or #digest ~= 40 or string.find(digest, '[^0-9a-f]') then
@@ -50,6 +45,6 @@ if where then
   end
 end
 local at = 3
-local _, alone = push(waiting, KEYS[2], KEYS[6], ARGV[1], ARGV[2], at, at)
+local _, alone = push(waiting, KEYS[2], KEYS[5], ARGV[1], ARGV[2], at, at)
 redis.call('HSET', unique, 'offset', offset, digest, 'w:' .. offset + length + removed)
 return alone and 2 or 1

@@ -126,7 +126,7 @@ func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string,
 		command, key = "ZSCAN", map[What]string{
 			CheckMembers: q.Workers(), CheckSuspects: q.Suspects(), CheckIdle: q.Idle(), CheckScheduled: q.Schedule(),
 			CheckContents: q.Contents(), CheckCanceled: q.Canceled(), CheckHolding: q.Holders(), CheckStopping: q.Stopping(),
-			CheckBatches: q.Batches(), CheckRecurring: q.Recurring(),
+			CheckRecurring: q.Recurring(),
 		}[what]
 	}
 	return pages(ctx, filter(names(untyped(scan(r, command, key))), sieve{}.passes))
@@ -210,11 +210,11 @@ func ReadyKey(ctx context.Context, r Runner, q Keys) (string, error) {
 		return "", err
 	}
 	n, err := asks(ctx, r, redisconn.Command("LLEN", q.Waiting()), redisconn.Command("XLEN", q.Added()),
-		redisconn.Command("ZCOUNT", q.Schedule(), "-inf", now), redisconn.Command("EXISTS", q.Batches()))
+		redisconn.Command("ZCOUNT", q.Schedule(), "-inf", now))
 	if err != nil {
 		return "", err
 	}
-	for i, key := range []string{q.Waiting(), q.Added(), q.Schedule(), q.Batches()} {
+	for i, key := range []string{q.Waiting(), q.Added(), q.Schedule()} {
 		if n[i] > 0 {
 			return key, nil
 		}
@@ -284,7 +284,7 @@ func absent(ctx context.Context, r Runner, set string, names []string) (absent [
 // IsUnlisted reports whether a queue is in use and not in the registry.
 func IsUnlisted(ctx context.Context, r Runner, s Space, q Keys, name string) (bool, error) {
 	n, err := asks(ctx, r, redisconn.Command("SISMEMBER", s.Registry(), name),
-		redisconn.Command("EXISTS", q.Waiting(), q.Added(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Batches()))
+		redisconn.Command("EXISTS", q.Waiting(), q.Added(), q.Contents(), q.Entries(), q.Workers(), q.Suspects()))
 	return err == nil && n[0] == 0 && n[1] > 0, err
 }
 

@@ -1,20 +1,18 @@
 -- explain: find the waiting and failed copies of a task at one moment, and describe the
 -- queue. It changes nothing.
 --
--- KEYS[19] batches zset  ids of committed batches, in order
 -- ARGV[6] entry    to look up; "": search by payload
 -- ARGV[7] payload
 -- ARGV[8] most     how many copies of each kind to return
 -- ARGV[9] depth    how many tasks of the list to search
 -- ARGV[10] head    start of the failed queue's key names
 -- ARGV[11] tail    end of these names
--- ARGV[12] batch   key prefix of a batch; its id is appended
--- ARGV[13] digest  of a large payload; "" or omitted: it is computed
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_failed, lib_batch.
+-- ARGV[12] digest  of a large payload; "" or omitted: it is computed
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_failed.
 --
 -- Returns {now, paused, workers, idle, ready, length, added, places, line, entries, failures}: how many
 -- workers with an unexpired lease serve the queue; how many are idle; how many
--- entries are due; how many tasks are on the list and in the batches behind it; how many added
+-- entries are due; how many tasks are on the list; how many added
 -- tasks wait; for each copy on the list, how many tasks are before it; for a waiting added task, {how many are
 -- before it or -1, when it was added in ms, card, payload}, otherwise {}; for each entry {entry, due, planned or -1,
 -- retries, crashes, before, process or "", its worker or "", its token, time of the waiting occurrence or 0, 1 if
@@ -25,12 +23,11 @@ if broken then
   return broken
 end
 local failed = failed_queue(ARGV[10], ARGV[11])
-digests.name(payload, ARGV[13])
+digests.name(payload, ARGV[12])
 local lives = redis.call('ZCOUNT', q.workers, now, '+inf')
 local idlers = redis.pcall('ZCARD', q.idle)
-local lists = first_batches(KEYS[19], ARGV[12])
 local length = redis.pcall('LLEN', q.waiting)
-table.insert(lists, 1, { key = q.waiting, length = type(length) == 'number' and length or 0 })
+length = type(length) == 'number' and length or 0
 
 -- Returns the entries of a lane in which the payload waits.
 local function entries_of(lane)
@@ -56,15 +53,11 @@ local function crashes_in(entry, named)
   return tonumber(redis.call('HGET', q.ledger, named)) or 0
 end
 
-local places, total = {}, 0
-for _, list in ipairs(lists) do
-  if by == '' and list.length > 0 and #places < most and total < depth then
-    local at = redis.call('LPOS', list.key, payload, 'RANK', -1, 'COUNT', most - #places, 'MAXLEN', depth - total)
-    for _, index in ipairs(at) do
-      places[#places + 1] = total + list.length - 1 - index
-    end
+local places = {}
+if by == '' and length > 0 then
+  for _, index in ipairs(redis.call('LPOS', q.waiting, payload, 'RANK', -1, 'COUNT', most, 'MAXLEN', depth)) do
+    places[#places + 1] = length - 1 - index
   end
-  total = total + list.length
 end
 
 -- The added task, if it waits in the stream.
@@ -126,5 +119,5 @@ for _, entry in ipairs(by == '' and entries_of(failed) or {}) do
 end
 return {
   now, redis.call('EXISTS', q.paused), lives, type(idlers) == 'number' and idlers or 0,
-  redis.call('ZCOUNT', q.schedule, '-inf', now), total, adding and redis.call('XLEN', q.added) or 0, places, line, entries, failures,
+  redis.call('ZCOUNT', q.schedule, '-inf', now), length, adding and redis.call('XLEN', q.added) or 0, places, line, entries, failures,
 }

@@ -105,8 +105,6 @@ func FuzzReplies(f *testing.F) {
 		_ = List(ctx, fresh(), keys.NewSpace("p"), "q", "r")
 		_, _ = Now(ctx, fresh())
 		_, _, _ = EnqueueOnce(ctx, fresh(), q, "n", time.Second, []any{"p"})
-		_, _ = Batch{ID: "b"}.Enqueue(ctx, fresh(), q, [][]byte{[]byte("p")})
-		_, _ = Haul(ctx, fresh(), q)
 		_, _ = EnqueueUnique(ctx, fresh(), q, []byte("p"))
 		_, _ = Cancel(ctx, fresh(), q, []byte("p"))
 		_, _ = CancelKey(ctx, fresh(), q, "k:a")

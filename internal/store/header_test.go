@@ -86,9 +86,6 @@ func TestHeaders(t *testing.T) {
 			for _, m := range refuses.FindAllStringSubmatch(string(own), -1) {
 				words[m[1]] = true
 			}
-			if strings.Contains(string(own), "behind(") { // lib_batch
-				words["UNMOVED"] = true
-			}
 			delete(words, "WRONGTYPE") // Redis's own
 			is.Equal(slices.Sorted(maps.Keys(words)), sorted(v.Fails))
 			if reply := strings.Join(v.reply, ", "); len(v.reply) > 1 && !strings.Contains(flat(string(own)), "{"+reply+"}") {

@@ -51,8 +51,7 @@ func Scheduled(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[ScheduledT
 }
 
 // Tasks yields the waiting payloads, front first: due tasks of the schedule, the list
-// with the batches behind it, added tasks, which take turns with these, then tasks that aren't
-// due yet.
+// and added tasks, which take turns, then tasks that aren't due yet.
 func Tasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[[]byte, error] {
 	return rows(ctx, func() pager[[]byte] {
 		return atNow(r, q, func(now int64) pager[[]byte] {
@@ -63,8 +62,7 @@ func Tasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[[]byte, error]
 
 // ready reads the payloads of tasks that could start now, front first.
 func ready(r Runner, q keys.Queue, now int64) pager[[]byte] {
-	return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), float64(now)), scheduledPayload), byIndex(r, q.Waiting()), batched(r, q),
-		payloadsOf(added(r, q), addedPayload))
+	return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), float64(now)), scheduledPayload), byIndex(r, q.Waiting()), payloadsOf(added(r, q), addedPayload))
 }
 
 // Peek returns the payload that starts next, or ErrEmpty.
@@ -163,28 +161,6 @@ func Due(score, now int64) int64 {
 		return now
 	}
 	return score
-}
-
-// batched reads the payloads in batches, front first.
-func batched(r Runner, q keys.Queue) pager[[]byte] {
-	asked := false
-	ids := func(ctx context.Context) ([]string, error) {
-		if asked {
-			return nil, nil
-		}
-		asked = true
-		return unmoved(r.Do(ctx, UnmovedCall(q))[0])
-	}
-	return within(ids, func(id string) pager[[]byte] { return untyped(byIndex(r, q.Batch(id))) }) // a key of another type is damaged
-}
-
-// unmoved returns the batches that haven't been moved to the queue yet, in their order.
-func unmoved(reply redisconn.Reply) ([]string, error) {
-	ids, err := redis.Strings(reply.Value, reply.Err)
-	if IsWrongType(err) {
-		return nil, nil // no batch can be listed
-	}
-	return ids, err
 }
 
 // A RunningTask is held by a worker.

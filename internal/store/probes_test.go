@@ -46,9 +46,6 @@ var busyLane = state{
 	"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#h:k:g1=0)", "failed:keyed:k:g1": failedOf("h", "-9m", "from=k:v"),
 }
 
-// busyBatch has a committed batch, and one that is being sent.
-var busyBatch = state{"workers": "(w1=+60m)", "idle": "(w3=-1m)", "batch:c": "[a b]", "batches": "(c=1)", "batch:b": "[d] +1m"}
-
 var (
 	round5 = Round{Worker: "w1", Number: 5, Idle: true, Outcomes: []*Outcome{
 		{Process: "p1", Token: 1, Verb: Stop}, {Process: "p2", Token: 2, Verb: Finish},
@@ -252,8 +249,6 @@ func TestDenied(t *testing.T) {
 	}{
 		{"to wake anybody: as nobody is known to have heard, the next one is tried", mute, state{"idle": "(w1=-2m w2=-1m)"}, when{
 			call: sets("x", "a", "+5m"), want: "ok", state: state{"schedule": "(k:x=+5m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+5m", 0, 0)}}},
-		{"to tell of a batch", mute, state{"batch:b": "[a] +1m"}, when{
-			call: commits("n", 1), want: "1", state: state{"batch:b": "[a]", "batches": "(b=1)", "once:n": "=b +1m"}}},
 		{"to tell who waits for an end", func(prefix string) []string { return []string{"~*", "+@all", "resetchannels", "&*_{q}_done"} }, kept, finish},
 		{"to write how a task ended", noRecord, kept, unkept},
 		{"to remove how a task ended", noRecord, failedTask, when{call: requeues("k:g1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: recorded.with(

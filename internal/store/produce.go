@@ -6,85 +6,33 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/topology"
 )
 
-// A Back is the back of a queue, where payloads are added. It remembers whether the queue was long.
-type Back struct {
-	q       keys.Queue
-	enqueue *redisconn.Head
-	push    redisconn.Call
-	observe string      // channel of those who observe that tasks are added
-	long    atomic.Bool // at the last call, at least long tasks waited
+// One call enqueues at most MaxPayloads payloads with MaxBytes in total, unless it's a single one.
+const (
+	MaxPayloads = 5000
+	MaxBytes    = 2 << 20
+)
 
-	unsharded atomic.Bool // there is no SPUBLISH, or it isn't allowed
+// Enqueue adds payloads to the back of the queue, all or none. Here and below, alone means that nothing waited and no worker serves the
+// queue: it may have been deleted, and its name taken off the list of queues.
+func Enqueue(ctx context.Context, r Runner, q keys.Queue, payloads []any) (alone bool, err error) {
+	return enqueued(r.One(ctx, enqueue.call(q, "payload", payloads)))
 }
 
-// long is how many waiting tasks show that no worker is idle: an idle worker would have been woken
-// for the first of them, and would then have woken the next worker.
-const long = 100
-
-// NewBack returns the back of the queue.
-func NewBack(q keys.Queue) *Back {
-	return &Back{
-		q: q, enqueue: enqueue.call(q, "payload", []any(nil)).Head(),
-		push: redisconn.Command("LPUSH", q.Waiting()), observe: q.Channel(keys.KindEnqueue),
-	}
+func enqueued(v any, err error) (alone bool, _ error) {
+	a := enqueue.read(v, err)
+	return a.int("before") < 0, a.err
 }
-
-// Enqueue adds payloads to the back of the queue, all or none. The call may be combined with others.
-// While the queue is long, it pushes and publishes as a producer in any language would: no worker
-// needs to be woken. Otherwise a script looks for a batch that must be moved to the queue first, and
-// fails with ErrUnmoved if there is one. Here and below, alone means that nothing waited and no
-// worker serves the queue: it may have been deleted, and its name taken off the list of queues.
-func (b *Back) Enqueue(ctx context.Context, l *topology.Router, payloads []any) (alone bool, err error) {
-	if !b.long.Load() || !l.Line(b.q).Free() {
-		a := enqueue.read(l.One(ctx, b.enqueue.Call(payloads)))
-		before := a.int("before")
-		if a.err == nil {
-			b.long.Store(before >= long)
-		}
-		return before < 0, a.err
-	}
-	count := len(payloads)
-	size, err := b.pushed(ctx, l, payloads)
-	if err != nil {
-		b.long.Store(false) // so that a refused push isn't published again
-		return false, err
-	}
-	if b.long.Store(size-count >= long); size == count {
-		alone = rouse.ask(ctx, l, b.q, "count", count).int("woken") == 0 // if it fails, the next beats find the tasks
-	}
-	return alone, nil
-}
-
-// pushed adds payloads, and notifies observers. In a cluster it publishes as scripts do there.
-func (b *Back) pushed(ctx context.Context, l *topology.Router, payloads []any) (size int, err error) {
-	count := len(payloads)
-	publish := redisconn.Command("PUBLISH", b.observe, count)
-	if !b.q.Scattered() || b.unsharded.Load() {
-		return redis.Int(first(l.Do(ctx, b.push.With(payloads), publish)))
-	}
-	replies := l.Do(ctx, b.push.With(payloads), redisconn.Command("SPUBLISH", b.observe, count))
-	if err := replies[1].Err; redisconn.UnknownCommand(err) || redisconn.Denied(err) {
-		b.unsharded.Store(true)
-		_, _ = l.One(ctx, publish) // only a hint
-	}
-	return redis.Int(first(replies))
-}
-
-// first returns the first of replies; the others don't matter.
-func first(replies []redisconn.Reply) (any, error) { return replies[0].Value, Refusal(replies[0].Err) }
 
 // EnqueueOnce enqueues unless a call with this nonce has done so within the window; fresh reports
-// whether it enqueued. It always looks for a batch.
+// whether it enqueued.
 func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, window time.Duration, payloads []any) (fresh, alone bool, err error) {
 	a := enqueueOnce.ask(ctx, r, q, "once", nonce, "window", window.Milliseconds(), "payload", payloads)
 	n := a.int("fresh")
@@ -92,7 +40,7 @@ func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, wind
 }
 
 // EnqueueUnique adds the payload unless an equal unique one waits or runs;
-// then it fails with ErrDuplicate. It always looks for a batch.
+// then it fails with ErrDuplicate.
 func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []byte) (alone bool, err error) {
 	a := enqueueUnique.ask(ctx, r, q, "payload", payload, "digest", named(payload))
 	return a.int("fresh") == 2, a.err
@@ -122,13 +70,13 @@ func Resume(ctx context.Context, r Runner, q keys.Queue) error {
 // Delete drops them.
 const stalls = 100
 
-// Delete drops all waiting tasks, including those in batches, and their locks. It may drop tasks
+// Delete drops all waiting tasks and their locks. It may drop tasks
 // added meanwhile. If they arrive so fast that earlier ones may be left, it fails.
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 	cursor, list, least, stalled := "0", 1, int64(math.MaxInt64), 0
 	for {
 		a := deleteQueue.ask(ctx, r, q, "cursor", cursor, "list", list)
-		next, left, batches := a.string("cursor"), a.int("left"), a.int("batches")
+		next, left := a.string("cursor"), a.int("left")
 		if a.err != nil {
 			return a.err
 		}
@@ -137,14 +85,10 @@ func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 		} else if stalled++; least > 0 && stalled >= stalls {
 			return fmt.Errorf("tasks are added as fast as they are deleted, still waiting: %d; stop the producers and call Delete again", left)
 		}
-		switch {
-		case least == 0 && next == "0": // at one point nothing was left; tasks that wait now are new
+		if least == 0 && next == "0" { // at one point nothing was left; tasks that wait now are new
 			return nil
-		case least > 0 && batches > 0:
-			cursor, list = "0", 2
-		default:
-			cursor, list = next, 0
 		}
+		cursor, list = next, 0
 	}
 }
 

@@ -15,12 +15,11 @@ import (
 )
 
 // A Producer adds tasks to queues, for all callers of a peer. It makes sure that the queues
-// are listed, and that batches that were accepted before are moved to them first.
+// are listed.
 type Producer struct {
 	calls  *topology.Router
 	space  Space
 	log    *logs.Log
-	damage logs.Limiter // about batches
 	relist time.Duration
 	due    atomic.Bool // relistAll runs later
 
@@ -33,13 +32,10 @@ const mostKnown = 1000
 
 // queueState is what a producer knows about a queue.
 type queueState struct {
-	*Back
-	listed  atomic.Bool   // the queue was recently added to the registry
-	denied  atomic.Bool   // this user lacks the permission to add it
-	foreign atomic.Bool   // the registry's key recently had another type
-	unmoved atomic.Int64  // grows with each accepted batch, moved or not; 0 once all have been moved
-	hauls   logs.Outage   // about moving batches
-	turn    chan struct{} // holds one: the caller that moves batches
+	enqueue *redisconn.Head // of its calls
+	listed  atomic.Bool     // the queue was recently added to the registry
+	denied  atomic.Bool     // this user lacks the permission to add it
+	foreign atomic.Bool     // the registry's key recently had another type
 }
 
 // A Target is a queue to which tasks are added.
@@ -49,19 +45,10 @@ type Target struct {
 	Keys Keys
 }
 
-// maxDamages is how many lines a second are logged about damaged batches.
-const maxDamages = 5
-
 // NewProducer returns a producer. It does no I/O.
 func NewProducer(l *Lines, s Space, log *logs.Log) *Producer {
-	return &Producer{
-		calls: l.Calls, space: s, log: log, relist: relist, all: map[string]*queueState{},
-		damage: logs.Limiter{Say: log.Error, What: "worqr: more batches are damaged", Each: maxDamages, All: maxDamages},
-	}
+	return &Producer{calls: l.Calls, space: s, log: log, relist: relist, all: map[string]*queueState{}}
 }
-
-// Flush logs the counts of lines that limits have held back.
-func (p *Producer) Flush() { p.damage.Flush() }
 
 // of returns what is known about a queue. That may be forgotten during a call; then the next call
 // lists the queue again, whatever this one learns.
@@ -74,22 +61,8 @@ func (p *Producer) of(q Target) *queueState {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ofLocked(q)
-}
-
-// accepted records that there may be a batch to move, and returns what is known about the queue.
-func (p *Producer) accepted(q Target) *queueState {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	k := p.ofLocked(q)
-	k.unmoved.Add(1)
-	return k
-}
-
-func (p *Producer) ofLocked(q Target) *queueState {
-	k := p.all[q.ID]
-	if k == nil {
-		k = &queueState{Back: NewBack(q.Keys), turn: make(chan struct{}, 1)}
+	if k = p.all[q.ID]; k == nil {
+		k = &queueState{enqueue: enqueue.call(q.Keys, "payload", []any(nil)).Head()}
 		if len(p.all) >= mostKnown {
 			for id := range p.all { // any one; it can be learned again
 				delete(p.all, id)
@@ -111,29 +84,17 @@ func (p *Producer) Forget() {
 // Payloads are copied before they are sent, unless ctx can't end: after a call was cut short, the
 // connection may still read bytes that belong to the caller again.
 
-// Enqueue adds payloads to the back of the queue.
+// Enqueue adds payloads to the back of the queue, all or none. The call may be combined with others.
 func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) error {
-	if Spans(payloads) {
-		return p.add(ctx, q, func() (bool, error) {
-			_, err := p.batch(ctx, q, Batch{ID: NewID()}, payloads)
-			return true, err
-		})
-	}
-	args := redisconn.Payloads(ctx, payloads)
-	return p.behind(ctx, q, func(k *queueState) (bool, error) { return k.Enqueue(ctx, p.calls, args) })
+	k, args := p.of(q), redisconn.Payloads(ctx, payloads)
+	alone, err := enqueued(p.calls.One(ctx, k.enqueue.Call(args)))
+	return p.added(ctx, q, k, alone, err)
 }
 
 // EnqueueOnce enqueues once for each nonce within the window. fresh is true for the call that did.
 func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, window time.Duration, payloads [][]byte) (fresh bool, err error) {
-	if Spans(payloads) {
-		err = p.add(ctx, q, func() (bool, error) {
-			fresh, err = p.batch(ctx, q, Batch{ID: NewID(), Nonce: nonce, Window: window}, payloads)
-			return fresh, err
-		})
-		return fresh, err
-	}
 	args := redisconn.Payloads(ctx, payloads)
-	err = p.behind(ctx, q, func(*queueState) (alone bool, err error) {
+	err = p.add(ctx, q, func() (alone bool, err error) {
 		fresh, alone, err = EnqueueOnce(ctx, p.calls, q.Keys, nonce, window, args)
 		return alone, err
 	})
@@ -143,7 +104,7 @@ func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, wind
 // EnqueueUnique adds a payload to the back of the queue, or fails with ErrDuplicate.
 func (p *Producer) EnqueueUnique(ctx context.Context, q Target, payload []byte) error {
 	copied := bytes.Clone(payload)
-	return p.behind(ctx, q, func(*queueState) (bool, error) { return EnqueueUnique(ctx, p.calls, q.Keys, copied) })
+	return p.add(ctx, q, func() (bool, error) { return EnqueueUnique(ctx, p.calls, q.Keys, copied) })
 }
 
 // Put puts a task under an entry. If an earlier call with the same Once has put or added a task,
@@ -198,19 +159,6 @@ func (p *Producer) add(ctx context.Context, q Target, send func() (alone bool, e
 	return p.added(ctx, q, p.of(q), alone, err)
 }
 
-// behind calls send to add to the back of the queue, after it has moved accepted batches there.
-func (p *Producer) behind(ctx context.Context, q Target, send func(*queueState) (alone bool, err error)) error {
-	for k := p.of(q); ; k = p.accepted(q) {
-		if err := p.catchUp(ctx, q, k); err != nil {
-			return p.added(ctx, q, k, false, NotEnqueued(err))
-		}
-		alone, err := send(k)
-		if !errors.Is(err, ErrUnmoved) {
-			return p.added(ctx, q, k, alone, err)
-		}
-	}
-}
-
 // added handles the result of send.
 func (p *Producer) added(ctx context.Context, q Target, k *queueState, alone bool, err error) error {
 	if err == nil || ctx.Err() == nil { // otherwise err says nothing about Redis
@@ -222,59 +170,6 @@ func (p *Producer) added(ctx context.Context, q Target, k *queueState, alone boo
 	if err == nil {
 		p.list(ctx, q, k, alone)
 	}
-	return err
-}
-
-// batch enqueues more payloads than one call takes. When it returns, all of them are accepted or
-// none is. If they can't be moved to the queue now, any worker of the queue or the next producer
-// moves them.
-func (p *Producer) batch(ctx context.Context, q Target, b Batch, payloads [][]byte) (fresh bool, err error) {
-	fresh, err = b.Enqueue(ctx, p.calls, q.Keys, payloads)
-	unknown := errors.Is(err, ErrUnknown)
-	if err != nil && !unknown {
-		return false, err
-	}
-	k := p.accepted(q)
-	if !unknown {
-		_ = p.catchUp(ctx, q, k) // if it fails, that is logged
-	}
-	return fresh, err
-}
-
-// catchUp moves the batches that the peer knows about. One caller moves them and the others wait,
-// since pages sent at the same time would keep Redis busy for too long.
-func (p *Producer) catchUp(ctx context.Context, q Target, k *queueState) error {
-	if k.unmoved.Load() == 0 {
-		return nil
-	}
-	select {
-	case k.turn <- struct{}{}:
-		defer func() { <-k.turn }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	n := k.unmoved.Load()
-	if n == 0 {
-		return nil
-	}
-	if err := p.Haul(ctx, q); err != nil {
-		return err
-	}
-	k.unmoved.CompareAndSwap(n, 0) // unless this peer has enqueued another batch in the meantime
-	return nil
-}
-
-// Haul moves accepted batches to the queue. It logs failures, and batches whose tasks are gone.
-func (p *Producer) Haul(ctx context.Context, q Target) error {
-	damage, err := Haul(ctx, p.calls, q.Keys)
-	if damage.Batches > 0 && p.damage.Allow(q.ID) {
-		p.log.Error("worqr: tasks of accepted batches are missing or overwritten; call Check",
-			"queue", q.ID, "batches", damage.Batches, "key", damage.Key)
-	}
-	if err != nil && ctx.Err() != nil || errors.Is(err, ErrClosed) {
-		return err // the caller's context or the peer has ended, which says nothing about Redis; the next caller continues
-	}
-	p.of(q).hauls.Note(p.log, "an accepted batch can't be moved to its queue; retrying", err, "queue", q.ID)
 	return err
 }
 

@@ -1,14 +1,9 @@
 package store
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
-
-	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -67,40 +62,4 @@ func TestRelist(t *testing.T) {
 	if took := time.Since(began); took < (periods-2)*p.relist { // the first is due, and the second soon
 		t.Errorf("listed %d times in %v", periods, took)
 	}
-}
-
-// A producer may forget what it knows about a queue while it sends a batch. It still records that
-// the batch may exist.
-func TestForgottenDuringBatch(t *testing.T) {
-	is := redistest.Parallel(t)
-	link := redistest.NewLink(t, redistest.Start(t).Addr())
-	dial := sure(Open(link.URL(), Access{}))(t).Dial()
-	var p *Producer
-	forget := make(chan bool, 1)
-	l, log := linesTo(t, Single(func(ctx context.Context) (redis.Conn, error) {
-		select {
-		case <-forget:
-			p.Forget()
-		default:
-		}
-		return dial(ctx)
-	}), DefaultTimeout)
-	s := SpaceOf(redistest.Prefix(t))
-	p = NewProducer(l, s, log)
-	q, other := Target{"q", "q", s.Queue("q")}, Target{"o", "o", s.Queue("o")}
-	batch := slices.Repeat([][]byte{[]byte("a")}, PageLength+1)
-	is.NoErr(p.Enqueue(t.Context(), other, batch)) // loads the scripts
-	link.LoseRepliesTo(q.Keys.Batches(), attempts) // to the commit
-	forget <- true                                 // when the first reply is lost
-	err := p.Enqueue(t.Context(), q, batch)
-	is.True(errors.Is(err, ErrUnknown))
-	is.Equal(p.of(q).unmoved.Load(), int64(1))
-	is.NoErr(p.Enqueue(t.Context(), q, [][]byte{[]byte("b")}))
-	is.Equal(p.of(q).unmoved.Load(), int64(0))
-	n, last := 0, ""
-	for payload := range redistest.Each(t, Tasks(t.Context(), l.Calls, q.Keys)) {
-		n, last = n+1, string(payload)
-	}
-	is.Equal(n, PageLength+2)
-	is.Equal(last, "b")
 }

@@ -399,9 +399,9 @@ func TestRecurInstant(t *testing.T) {
 		{name: "damaged, its entry", seed: until(x, 7).with("keyed:k:x", "=foreign"), steps: []when{{call: asserts("1a", 3), want: "damaged 3 0"}}},
 		{name: "asserted until now: it stays", seed: until(x, 0), steps: []when{{call: recursAll(10, Whenever), want: ""}}},
 		{name: "asserted until now: a beat says nothing", seed: until(x, 0).with("workers", "(w1=never)"), steps: []when{
-			{call: beatsForEver, want: "[0 0 0 -1 0 [] 0 0 -1 1000999 9007199254740991  0]"}}},
+			{call: beatsForEver, want: "[0 0 0 -1 0 [] 0 0 -1 1000999 9007199254740991 0]"}}},
 		{name: "asserted until before now: a beat says so", seed: until(x, -1).with("workers", "(w1=never)"), steps: []when{
-			{call: beatsForEver, want: "[0 0 0 -1 0 [] 0 0 -1 1000999 9007199254740991  1]"}}},
+			{call: beatsForEver, want: "[0 0 0 -1 0 [] 0 0 -1 1000999 9007199254740991 1]"}}},
 		{name: "an extra one, and some have passed that are to come", seed: course("passed=" + at(4)), steps: []when{
 			{call: sets("x", "a", "", "extra", "keep"), want: "ok", state: course("passed="+at(4)).with("schedule", "(k:x="+at(0)+")", "keyed:k:x", h(waits("a", at(0), 0, 0), "turn="+at(5)))}}},
 		{name: "due, and asserted until now", seed: until(due, 0), steps: []when{{call: begins, want: "started=a/1@k:x", state: until(started, 0)}}},

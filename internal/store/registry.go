@@ -24,7 +24,7 @@ func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
 func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) error {
 	var used []string
 	for _, of := range []keys.Queue{q, q.Failed()} {
-		used = append(used, of.Waiting(), of.Added(), of.Contents(), of.Batches(), of.Entries(), of.Workers(), of.Suspects(), of.Paused(), of.Recurring())
+		used = append(used, of.Waiting(), of.Added(), of.Contents(), of.Entries(), of.Workers(), of.Suspects(), of.Paused(), of.Recurring())
 	}
 	if s.Scattered() {
 		return unlistApart(ctx, r, s, used, name)

@@ -34,7 +34,7 @@ var (
 
 // refusals maps the first word of a refusal to its error.
 var refusals = map[string]error{
-	"EVICTED": ErrEvicted, "STALE": ErrStale, "DUPLICATE": ErrDuplicate, "BATCH": ErrBatch, "UNMOVED": ErrUnmoved,
+	"EVICTED": ErrEvicted, "STALE": ErrStale, "DUPLICATE": ErrDuplicate,
 }
 
 // A Runner makes calls, and returns one reply for each. *redisconn.Line is one. In a cluster, the

@@ -60,7 +60,6 @@ type env struct {
 	still  int64    // the time, if it stands still
 	ends   []string // entries whose ends are received
 	way    way
-	back   *Back
 	firsts map[string]int // by ms: the first sequence seen of added tasks
 }
 

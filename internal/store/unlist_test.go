@@ -30,7 +30,6 @@ func TestUnlist(t *testing.T) {
 		"a task waits":                     {state{"queues": "[a]"}, true},
 		"an added task waits":              {state{"added": "|1-0-a/0=x|"}, true},
 		"a task waits for its time":        {state{"contents": "(#a:k:x=0)"}, true},
-		"a batch waits":                    {state{"batches": "(b=1)"}, true},
 		"something runs":                   {state{"entries": "{p1=k:x}"}, true},
 		"a worker serves it":               {member, true},
 		"what somebody held goes back":     {state{"suspects": "(w1=0)"}, true},

@@ -58,7 +58,7 @@ const (
 // filled has the arguments that depend on the queue alone: prefixes of keys and channels.
 var filled = map[string]func(keys.Queue) string{
 	"process": beginning("process"), "working": beginning("working"), "cancel": beginning("cancel"),
-	"keyed": beginning("keyed"), "batch": beginning("batch"), "result": beginning("result"),
+	"keyed": beginning("keyed"), "result": beginning("result"),
 	"wake":    func(q keys.Queue) string { return q.Wake("") },
 	"enqueue": func(q keys.Queue) string { return q.Channel(keys.KindEnqueue) },
 	"done":    func(q keys.Queue) string { return q.Channel(keys.KindDone) },

@@ -3,19 +3,11 @@ package store
 // The verbs. The header of each script has the details.
 var (
 	enqueue = verb(Verb{Name: "enqueue", By: asProducer, Does: "adds payloads at the back, in order, all or none, and wakes an idle worker for each",
-		Keys: "waiting idle batches workers", Args: "wake enqueue payload…", Reply: "before", Fails: "UNMOVED", Tells: "wake enqueue"})
-	rouse = verb(Verb{Name: "rouse", By: asProducer, Does: "wakes idle workers for tasks that were pushed without a script",
-		Keys: "idle", Args: "wake count", Reply: "woken", Tells: "wake"})
+		Keys: "waiting idle workers", Args: "wake enqueue payload…", Reply: "before", Tells: "wake enqueue"})
 	enqueueOnce = verb(Verb{Name: "enqueue_once", By: asProducer, Does: "enqueues unless the nonce was already used",
-		Keys: "waiting idle once batches workers", Args: "wake enqueue window payload…", Reply: "fresh", Fails: "UNMOVED", Tells: "wake enqueue"})
-	stage = verb(Verb{Name: "stage", By: asProducer, Does: "stores a page of a large enqueue separately",
-		Keys: "batch", Args: "before ttl payload…", Reply: "length", Fails: "BATCH"})
-	commit = verb(Verb{Name: "commit", By: asProducer, Does: "accepts all pages of a large enqueue at once",
-		Keys: "batch batches once", Args: "enqueue id count window", Reply: "fresh", Fails: "BATCH", Tells: "enqueue"})
-	haul = verb(Verb{Name: "haul", By: asProducer, Does: "moves a page of the first batch to the queue",
-		Keys: "waiting idle batches", Args: "wake batch", Reply: "left damaged", Tells: "wake"})
+		Keys: "waiting idle once workers", Args: "wake enqueue window payload…", Reply: "fresh", Tells: "wake enqueue"})
 	enqueueUnique = verb(Verb{Name: "enqueue_unique", By: asWorker, Does: "enqueues unless an equal unique task waits or runs",
-		Keys: "waiting idle unique gaps batches workers", Args: "wake enqueue payload digest", Reply: "fresh", Fails: "DUPLICATE UNMOVED", Tells: "wake enqueue"})
+		Keys: "waiting idle unique gaps workers", Args: "wake enqueue payload digest", Reply: "fresh", Fails: "DUPLICATE", Tells: "wake enqueue"})
 	add = verb(Verb{Name: "add", By: asWorker, Does: "adds tasks with cards, in order, all or none, and wakes an idle worker for each",
 		Keys: "added idle workers waiting once", Args: "wake enqueue keyed window salt task…", Reply: "first fresh", Tells: "wake enqueue"})
 	put = verb(Verb{Name: "put", By: asWorker, Does: "schedules a task with a key, or changes the waiting one",
@@ -32,8 +24,8 @@ var (
 		Reply: "settled odd started plain token cancels seen rank hungry again trouble recorded due unstarted last cut dropped passed observed watched expired",
 		Fails: "EVICTED STALE", Tells: "wake done end"})
 	beat = verb(Verb{Name: "beat", By: asWorker, Does: "renews the lease of a worker, and looks for workers whose lease has expired",
-		Keys: "shared batches recurring", Args: "shared worker lease grace judge batch",
-		Reply: "lapsed waiting held rank canceled failed returned again due now deadline batch over", Fails: "EVICTED", Tells: "wake end"})
+		Keys: "shared recurring", Args: "shared worker lease grace judge",
+		Reply: "lapsed waiting held rank canceled failed returned again due now deadline over", Fails: "EVICTED", Tells: "wake end"})
 	sweep = verb(Verb{Name: "sweep", By: asWorker, Does: "looks once for workers whose lease has expired",
 		Keys: "shared", Args: "shared grace", Reply: "failed returned again due", Tells: "wake end"})
 	fail = verb(Verb{Name: "fail", By: asWorker, Does: "evicts a worker and returns its tasks",
@@ -51,7 +43,7 @@ var (
 	resume = verb(Verb{Name: "resume", By: asWorker, Does: "ends a pause and wakes idle workers",
 		Keys: "shared", Args: "shared", Tells: "wake"})
 	deleteQueue = verb(Verb{Name: "delete", By: asWorker, Does: "deletes a page of the waiting tasks, and of their locks",
-		Keys: "shared batches", Args: "shared delete cursor list batch", Reply: "cursor left batches", Tells: "wake delete end"})
+		Keys: "shared", Args: "shared delete cursor list", Reply: "cursor left", Tells: "wake delete end"})
 	requeue = verb(Verb{Name: "requeue", By: asWorker, Does: "puts failed tasks back where they came from",
 		Keys: "shared", Args: "shared head tail enqueue entry…", Reply: "requeued looked", Tells: "wake enqueue"})
 
@@ -69,8 +61,8 @@ var (
 	delist = verb(Verb{Name: "delist", By: asWorker, Does: "removes a worker from the list of peers if its registration has expired",
 		Keys: "peers worker", Args: "id", Reply: "removed"})
 	check = verb(Verb{Name: "check", By: asWorker, Does: "examines a queue at one moment, and repairs what it can",
-		Keys: "shared batches recurring", Args: "shared mend what worker batch name…", Reply: "flaws judged retries", Tells: "wake"})
+		Keys: "shared recurring", Args: "shared mend what worker name…", Reply: "flaws judged retries", Tells: "wake"})
 	explain = verb(Verb{Name: "explain", By: asWorker, Does: "returns where the copies of a task are, and the state of the queue",
-		Keys: "shared batches", Args: "shared entry payload most depth head tail batch digest",
+		Keys: "shared", Args: "shared entry payload most depth head tail digest",
 		Reply: "now paused workers idle ready length added places line entries failures"})
 )

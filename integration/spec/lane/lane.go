@@ -21,8 +21,6 @@ type Lane struct {
 	Process  map[string]string // id → payload
 	Working  map[string]ZSet   // worker → id → token
 	Entry    map[string]Hash
-	Batch    map[string][]string // id → payloads, front last
-	Batches  ZSet                // the committed ones
 	Workers  ZSet
 	Suspects ZSet
 	Schedule ZSet
@@ -50,7 +48,7 @@ type Lane struct {
 
 // New returns the view of an empty queue.
 func New(queue string, failed bool) *Lane {
-	return &Lane{Queue: queue, Failed: failed, Process: map[string]string{}, Working: map[string]ZSet{}, Entry: map[string]Hash{}, Owner: map[string]string{}, Batch: map[string][]string{}, Recurrence: map[string]Hash{}}
+	return &Lane{Queue: queue, Failed: failed, Process: map[string]string{}, Working: map[string]ZSet{}, Entry: map[string]Hash{}, Owner: map[string]string{}, Recurrence: map[string]Hash{}}
 }
 
 // Place parses the name of a key: its queue, kind, and what it is about. It's
@@ -105,11 +103,6 @@ func (l *Lane) Set(kind, of string, v any) {
 		l.setEntries(asHash(v))
 	case "added":
 		l.Added, _ = v.(Stream)
-	case "batch":
-		all, _ := v.([]string)
-		if delete(l.Batch, of); len(all) > 0 {
-			l.Batch[of] = all
-		}
 	case "token":
 		t, _ := v.(Text)
 		l.Token, _ = strconv.ParseInt(string(t), 10, 64) // without one it is 0
@@ -158,8 +151,6 @@ func (l *Lane) Get(kind, of string) any {
 // one returns the only sorted set or hash of a kind, or nil.
 func (l *Lane) one(kind string) any {
 	switch kind {
-	case "batches":
-		return &l.Batches
 	case "workers":
 		return &l.Workers
 	case "suspects":
@@ -235,21 +226,6 @@ func apart[L ~[]E, E any](a, b L, same func(E, E) bool) (L, L) {
 		a, b = a[:len(a)-1], b[:len(b)-1]
 	}
 	return a, b
-}
-
-// Order returns the committed batches, in order.
-func (l *Lane) Order() []string {
-	return slices.SortedFunc(maps.Keys(l.Batches), func(a, b string) int {
-		return cmp.Or(cmp.Compare(l.Batches[a], l.Batches[b]), cmp.Compare(a, b))
-	})
-}
-
-// Accepted returns the payloads of committed batches: they're enqueued, and will be on the list.
-func (l *Lane) Accepted() (all []string) {
-	for _, id := range l.Order() {
-		all = append(all, l.Batch[id]...)
-	}
-	return all
 }
 
 // Names returns the names by which a cancel may cover a process.
@@ -364,7 +340,7 @@ func View(s interface {
 // Copy returns a copy, which later calls of Set don't change.
 func (l *Lane) Copy() *Lane {
 	c := *l
-	c.Process, c.Working, c.Entry, c.Owner, c.Batch = maps.Clone(l.Process), maps.Clone(l.Working), maps.Clone(l.Entry), maps.Clone(l.Owner), maps.Clone(l.Batch)
+	c.Process, c.Working, c.Entry, c.Owner = maps.Clone(l.Process), maps.Clone(l.Working), maps.Clone(l.Entry), maps.Clone(l.Owner)
 	c.Recurrence = maps.Clone(l.Recurrence)
 	return &c
 }
