@@ -77,9 +77,6 @@ func TestCheckHealth(t *testing.T) {
 		{name: "a backlog of added tasks", plant: func() [][]any {
 			return [][]any{{"XADD", ":added:{q}", "1-1", "0123456789abc0", canary}, {"XADD", ":added:{q}", "1-2", "0123456789abc0", canary}, {"LPUSH", ":queues:{q}", canary}}
 		}, limit: inspect.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
-		{name: "a backlog that isn't on the list yet", plant: func() [][]any {
-			return [][]any{{"LPUSH", ":batch:{q}:b", canary, canary}, {"ZADD", ":batches:{q}", 1, "b"}, {"LPUSH", ":queues:{q}", canary}}
-		}, limit: inspect.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
 		{name: "failed long ago, and OnFailed has just given up", plant: func() [][]any {
 			entry, now := "k:x", time.Now().UnixMilli()
 			return [][]any{{"HSET", ":failed:keyed:{q}:" + entry, "payload", canary, "due", 1<<52 + now, "retries", 0, "crashes", 0, "at", now - 2*hour.Milliseconds()},

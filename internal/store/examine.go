@@ -149,7 +149,7 @@ func Runs(ctx context.Context, r Runner, q Keys, worker string) iter.Seq2[[]Run,
 // A Health holds counts that show whether a queue's tasks are being processed.
 type Health struct {
 	Now      int64 // ms of Redis time, when they were read
-	Waiting  int   // on the list, in batches not yet moved there, and added tasks
+	Waiting  int   // on the list, and added tasks
 	Due      int
 	FirstDue int64 // ms; when the first due task was due; 0 if that isn't known
 	Workers  int   // with an unexpired lease
@@ -167,16 +167,12 @@ func ReadHealth(ctx context.Context, r Runner, q Keys) (Health, error) {
 	replies := r.Do(ctx, redisconn.Command("LLEN", q.Waiting()), redisconn.Command("XLEN", q.Added()),
 		redisconn.Command("ZCOUNT", q.Schedule(), "-inf", now), redisconn.Command("ZCOUNT", q.Workers(), now, "+inf"),
 		redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()), redisconn.Command("GET", q.Token()),
-		overdueCall(q, strconv.FormatInt(now, 10)), UnmovedCall(q))
+		overdueCall(q, strconv.FormatInt(now, 10)))
 	n, err := numbers(replies[:7])
 	if err != nil {
 		return Health{}, err
 	}
-	listed, err := onList(ctx, r, q, replies[0], replies[8])
-	if err != nil && !IsWrongType(err) {
-		return Health{}, err
-	}
-	return Health{now, listed + int(n[1]), int(n[2]), firstDue(replies[7]), int(n[3]), int(n[4]), n[5] > 0, n[6]}, nil
+	return Health{now, int(n[0] + n[1]), int(n[2]), firstDue(replies[7]), int(n[3]), int(n[4]), n[5] > 0, n[6]}, nil
 }
 
 // FailedSince counts the tasks that wait in these entries of a failed queue, and those that failed at a time or later.
