@@ -39,7 +39,7 @@ var productions = []*scenario{
 		left: func(n int) []string { return added(n, "x") },
 	},
 	{
-		name: "enqueue unique", wire: "enqueue_unique", late: []string{"x"}, again: []string{"x"},
+		name: "enqueue unique", wire: "put", late: []string{"x"}, again: []string{"x"},
 		call: func(v *victim) error { return v.queue.EnqueueUnique(v.ctx, []byte("x")) },
 		left: func(n int) []string { return added(n, "x") },
 	},

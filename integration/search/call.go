@@ -187,9 +187,11 @@ func (c *codec) product(task uint8) (verb string, args values) {
 	case t.added:
 		return "add", values{"salt": {salt}, "task": {"0", c.payloads[task]}}
 	case t.key:
-		return "put", values{"entry": {theKey}, "payload": payload, "when": {"always"}, "keep": {strconv.Itoa(bit(t.keep))}, "digest": {""}, "card": {""}}
-	case t.unique:
-		return "enqueue_unique", values{"payload": payload, "digest": {""}}
+		when := "always"
+		if t.unique {
+			when = "unique"
+		}
+		return "put", values{"entry": {theKey}, "payload": payload, "when": {when}, "keep": {strconv.Itoa(bit(t.keep))}, "digest": {""}, "card": {""}}
 	}
 	return "enqueue", values{"payload": payload}
 }

@@ -23,13 +23,6 @@ func (s state) canonical() state {
 			s.past.ended[i] = none
 		}
 	}
-	if l := &s.redis.lock; l.kind != nowhere {
-		if l.kind == onList {
-			l.at -= l.offset
-		}
-		l.gaps = l.gaps.from(l.offset)
-		l.offset = 0
-	}
 	slices.SortFunc(s.late[:], func(a, b request) int {
 		if a.kind == nothing || b.kind == nothing {
 			return int(b.kind) - int(a.kind)

@@ -101,7 +101,7 @@ func (c *codec) store(r *redis) *spec.Store {
 	s := spec.New()
 	s.Clock = func() time.Time { return now }
 	s.Without(c.without)
-	s.Returns, s.Gaps = chunk, closes
+	s.Returns = chunk
 	if c.scope.pages {
 		s.Copies, s.Entries = 1, 1
 	}
@@ -133,16 +133,6 @@ func (c *codec) store(r *redis) *spec.Store {
 	}
 	put(s, queue.Canceled(), canceled)
 	put(s, queue.Stopping(), stopping)
-	if l := &r.lock; l.kind != nowhere {
-		s.Set(queue.Unique(), hash{"offset": strconv.Itoa(int(l.offset)), lane.Digest("u"): c.where(l)})
-		gaps := zset{}
-		for i := range int8(2 * middle) {
-			if at := i - middle; l.gaps.has(at) {
-				gaps[strconv.Itoa(int(at))] = float64(at)
-			}
-		}
-		put(s, queue.Gaps(), gaps)
-	}
 	return s
 }
 
@@ -151,16 +141,6 @@ func put[M ~map[string]V, V any](s *spec.Store, key string, m M) {
 	if len(m) > 0 {
 		s.Set(key, m)
 	}
-}
-
-func (c *codec) where(l *lock) string {
-	switch l.kind {
-	case onList:
-		return "w:" + strconv.Itoa(int(l.at))
-	case running:
-		return "p:" + processID(uint8(l.at))
-	}
-	return "e:" + c.entryName(int(l.at)-1)
 }
 
 // putWorkers stores the members, and what they hold.
@@ -344,19 +324,6 @@ func (c *codec) readHash(r, was *redis, kind, of string, v hash) {
 		if id, ok := v["process"]; ok {
 			e.process = uint8(numbered(id, "p"))
 		}
-	case "unique":
-		l := &r.lock
-		l.offset = int8(numbered(v["offset"], ""))
-		switch kind, at, _ := strings.Cut(v[lane.Digest("u")], ":"); kind {
-		case "w":
-			l.kind, l.at = onList, int8(numbered(at, ""))
-		case "p":
-			l.kind, l.at = running, int8(numbered(at, "p"))
-		case "e":
-			l.kind, l.at = inEntry, int8(1+c.entryOf(at, was))
-		default:
-			panic("there is no lock")
-		}
 	default:
 		panic("the search does not know the hash " + kind)
 	}
@@ -387,8 +354,6 @@ func (c *codec) readSet(r, was *redis, kind, of string, v zset) {
 			r.cancel[slices.Index(c.names[:], name)] = tokenOf(score)
 		case "stopping":
 			c.readStopping(r, name)
-		case "gaps":
-			r.lock.gaps |= 1 << (middle + int8(score))
 		default:
 			panic("the search does not know the set " + kind)
 		}

@@ -18,7 +18,7 @@ const (
 	overtakes
 	canceledStarts
 	spared
-	lockedTwice
+	uniqueTwice
 	toldDone
 	toldGone
 	escaped
@@ -36,7 +36,7 @@ var wrongs = [...]string{
 	overtakes:      "order: a waiting task has started before one that is being returned",
 	canceledStarts: "cancel: a task that was canceled while it ran has started again",
 	spared:         "cancel: a task that came after it was dropped",
-	lockedTwice:    "lock: there are two equal unique tasks",
+	uniqueTwice:    "unique: there are two equal tasks",
 	toldDone:       "receipt: the worker got the answer that a process ended as requested, but it did not",
 	escaped:        "cancel: it is done, but a task that waited when it came still waits",
 	toldGone:       "receipt: the worker got the answer that a process was gone, but had ended it itself",
@@ -54,7 +54,7 @@ func (m *model) wrong(s state) string {
 	if s.past.wrong != right {
 		return wrongs[s.past.wrong]
 	}
-	for _, check := range []func(*state) string{m.conserved, m.owned, m.exclusive, m.ordered, m.locked, m.stopped, m.running} {
+	for _, check := range []func(*state) string{m.conserved, m.owned, m.exclusive, m.ordered, m.stopped, m.running} {
 		if w := check(&s); w != "" {
 			return w
 		}
@@ -146,30 +146,6 @@ func (m *model) ordered(s *state) string {
 	return ""
 }
 
-// locked: a lock exists exactly as long as its task, and points to it.
-func (m *model) locked(s *state) string {
-	l, task := s.redis.lock, s.past.unique
-	there := task != 0 && s.past.fate[task-1] == accepted
-	if there != (l.kind != nowhere) {
-		return map[bool]string{true: "lock: it is gone, but its task is there", false: "lock: it is there, but its task is gone"}[there]
-	}
-	found := uint8(0)
-	switch at := l.at; l.kind {
-	case onList:
-		if at = l.ahead(at); at >= 0 && at < maxTasks {
-			found = s.redis.waiting[at]
-		}
-	case running:
-		found = s.redis.process[at-1].task
-	case inEntry:
-		found = s.redis.entry[at-1].task
-	}
-	if there && found != task {
-		return "lock: it is not where its task is"
-	}
-	return ""
-}
-
 // stopped: once a caller learns that a cancel has ended, nothing that it covers
 // is left. Until then none of it waits.
 func (m *model) stopped(s *state) string {
@@ -223,5 +199,5 @@ func (m *model) done(s state) bool {
 	}
 	q := &s.redis
 	return !s.call.begun && q.cancel == [2]uint8{} && q.stopping == [maxWorkers * maxSlots][2]uint8{} && q.holder == [maxWorkers]holder{} &&
-		q.lock == lock{} && q.entry == [maxTasks + 1]entry{}
+		q.entry == [maxTasks + 1]entry{}
 }

@@ -32,7 +32,7 @@ func (m *model) observe(s *state, was *redis, q *query, r *reply) {
 	case toProduce:
 		s.past.fate[q.task-1] = accepted
 		if m.scope.tasks[q.task-1].unique {
-			o.locks(r)
+			o.unique(r)
 		}
 	case toCancel, toCancelKey:
 		o.removals()
@@ -217,15 +217,15 @@ func (o *observation) removals() {
 	}
 }
 
-// locks checks a unique task.
-func (o *observation) locks(r *reply) {
+// unique checks a unique task.
+func (o *observation) unique(r *reply) {
 	p := &o.s.past
 	if r.answered == refused {
 		p.fate[o.q.task-1] = rejected
 		return
 	}
 	if p.unique != 0 && p.fate[p.unique-1] == accepted {
-		o.s.blame(lockedTwice)
+		o.s.blame(uniqueTwice)
 	}
 	p.unique = o.q.task
 }

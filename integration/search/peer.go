@@ -146,9 +146,6 @@ func (s *state) ids() (used [maxWorkers*maxSlots + 1]bool) {
 	for _, e := range s.redis.entry {
 		used[e.process] = true
 	}
-	if s.redis.lock.kind == running {
-		used[s.redis.lock.at] = true
-	}
 	for w := range s.peers {
 		for slot, h := range s.peers[w].held {
 			used[processOf(w, slot)] = used[processOf(w, slot)] || h.token != 0

@@ -27,7 +27,7 @@ type scope struct {
 
 type task struct {
 	payload byte
-	unique  bool
+	unique  bool // refused while another of the key waits or runs
 	key     bool
 	keep    bool
 	added   bool // it has a card, and a key of its own
@@ -139,29 +139,14 @@ var scopes = []scope{
 		faults: budget{keyCancels: 1},
 	},
 	{
-		name: "a locked task", workers: 2, lanes: 1, capacity: 2,
-		tasks: []task{{payload: 'u'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
-		verbs: []verb{finish, stop, retry},
-	},
-	{
-		name: "a locked task of a dead worker", workers: 2, lanes: 1, capacity: 1, deaths: true,
-		tasks: []task{{payload: 'u'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
+		name: "a unique task of a dead worker", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: []task{{}, {key: true, unique: true}, {key: true, unique: true}}, waiting: 2,
 		verbs: []verb{finish, retry},
 	},
 	{
-		name: "a locked task, and two rounds in flight", workers: 2, lanes: 2, capacity: 2, deaths: true,
-		tasks: []task{{payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 1,
-		verbs: []verb{finish, stop}, faults: budget{late: 1},
-	},
-	{
-		name: "a locked task canceled", workers: 2, lanes: 1, capacity: 1, deaths: true,
-		tasks: []task{{payload: 'x'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
-		verbs: []verb{finish, stop}, cancels: 'u', faults: budget{cancels: 1},
-	},
-	{
-		name: "another task canceled before a locked one", workers: 2, lanes: 1, capacity: 1, deaths: true,
-		tasks: []task{{payload: 'x'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
-		verbs: []verb{finish, stop}, cancels: 'x', faults: budget{cancels: 1},
+		name: "a unique task canceled", workers: 2, lanes: 1, capacity: 1, deaths: true,
+		tasks: []task{{}, {key: true, unique: true}, {key: true, unique: true}}, waiting: 2,
+		verbs: []verb{finish, stop}, faults: budget{keyCancels: 1},
 	},
 	{
 		name: "canceled in pages", workers: 2, lanes: 1, capacity: 1, deaths: true,
@@ -184,23 +169,8 @@ var scopes = []scope{
 		cancels: 'x', pages: true, faults: budget{cancels: 1},
 	},
 	{
-		name: "a locked task canceled in pages", workers: 2, lanes: 1, capacity: 1, deaths: true,
-		tasks: []task{{payload: 'u'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 2,
-		verbs: []verb{finish, stop}, cancels: 'u', pages: true, faults: budget{cancels: 1},
-	},
-	{
-		name: "gaps before a locked task", workers: 1, lanes: 1, capacity: 2,
-		tasks: []task{{}, {payload: 'x'}, {payload: 'u', unique: true}, {payload: 'u', unique: true}}, waiting: 3,
-		verbs: []verb{finish, stop}, cancels: 'x', faults: budget{cancels: 1},
-	},
-	{
 		name: "added tasks", workers: 2, lanes: 1, capacity: 1, deaths: true,
 		tasks: []task{{added: true}, {added: true}}, waiting: 1, verbs: []verb{finish, stop, retry}, faults: budget{lost: 1, keyCancels: 1},
-	},
-	{
-		name: "gaps behind a locked task", workers: 1, lanes: 1, capacity: 2,
-		tasks: []task{{payload: 'u', unique: true}, {payload: 'x'}, {payload: 'x'}, {payload: 'u', unique: true}}, waiting: 3,
-		verbs: []verb{finish, stop}, cancels: 'x', faults: budget{cancels: 1},
 	},
 }
 

@@ -116,7 +116,4 @@ func (m *model) showRedis(b *strings.Builder, q *redis) {
 			}
 		}
 	}
-	if l := q.lock; l.kind != nowhere {
-		fmt.Fprintf(b, "; lock %s%d offset %d gaps %b", [...]string{onList: "w:", running: "p:", inEntry: "e:"}[l.kind], l.at, l.offset, l.gaps)
-	}
 }

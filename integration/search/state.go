@@ -1,7 +1,6 @@
 package search
 
 import (
-	"math/bits"
 	"slices"
 
 	"github.com/worqr/worqr/internal/store"
@@ -17,7 +16,6 @@ const (
 	maxCopies  = 4           // copies of requests still in flight: an evicted worker leaves up to three
 	chunk      = 1           // tasks that one call returns; in the scripts, AT_ONCE
 	mentions   = 1           // canceled tasks that one round names as still running; maxStopping
-	closes     = 1           // gaps that one call makes part of the offset; in the scripts, 500
 )
 
 // A state is everything between two steps: Redis, the peers, the requests in
@@ -54,7 +52,6 @@ type redis struct {
 	holder  [maxWorkers]holder
 	// For each process that runs although a cancel covers it: its token, by the name of the cancel.
 	stopping [maxWorkers * maxSlots][2]uint8
-	lock     lock
 	added    [maxTasks]uint8 // added tasks that wait, the front first; 0 ends them
 }
 
@@ -90,24 +87,6 @@ type canceling struct {
 	after, until uint8 // 1 + index of entries
 	wait         uint8 // the place of its receipt
 }
-
-// A lock is where the locked copy is. While there is one, there is an offset, and
-// there may be gaps.
-type lock struct {
-	kind   place
-	at     int8 // position, process or 1 + index of the entry
-	offset int8
-	gaps   gaps
-}
-
-type place uint8
-
-const (
-	nowhere place = iota
-	onList        // w:
-	running       // p:
-	inEntry       // e:
-)
 
 type lease uint8
 
@@ -247,7 +226,7 @@ type past struct {
 	failed  [maxWorkers]bool
 	since   [maxWorkers]uint8 // the round with which its membership began
 	ended   [maxWorkers * maxSlots]verb
-	unique  uint8 // the task that has taken the lock
+	unique  uint8 // the last unique task that was accepted
 	wrong   wrong
 }
 
@@ -270,31 +249,6 @@ func workerOf(process uint8) int { return int(process-1) / maxSlots }
 func slotOf(process uint8) int   { return int(process-1) % maxSlots }
 func processOf(worker, slot int) uint8 {
 	return uint8(worker*maxSlots + slot + 1)
-}
-
-// Gaps are positions from which a cancel removed a payload: a bit each, the middle one is 0.
-type gaps uint64
-
-const middle = 32
-
-func (g gaps) has(position int8) bool { return g&(1<<(middle+position)) != 0 }
-
-// below returns how many there are below a position.
-func (g gaps) below(position int8) int8 {
-	return int8(bits.OnesCount64(uint64(g) & (1<<(middle+position) - 1)))
-}
-
-// from moves all gaps, so that a position becomes 0.
-func (g gaps) from(position int8) gaps {
-	if position < 0 {
-		return g << -position
-	}
-	return g >> position
-}
-
-// ahead models ahead_of: it returns how many are in front of a position.
-func (l *lock) ahead(position int8) int8 {
-	return position - l.offset - l.gaps.below(position)
 }
 
 // holds reports whether a worker has a process.

@@ -29,7 +29,7 @@ type judge struct {
 	refused map[string]bool           // whose producer was told that they weren't accepted
 	settled map[string]bool           // whose producer was told that they were
 	unique  map[string]bool           // enqueued under a lock
-	twins   map[string]bool           // of these, one has failed and others may have been enqueued since
+	twins   map[string]bool           // of these, one has failed and another may have been enqueued since
 	cancels map[string]int64          // queue and name → token of the last cancel
 	dead    map[string]bool           // lane and worker: it was evicted
 	left    map[string]bool           // lane and worker: it has left, even if the server has lost that
@@ -166,7 +166,7 @@ func (j *judge) look(r *request) {
 			if n > 0 && failed {
 				j.outcome(p, "failed")
 			}
-			if n > 0 && failed && j.unique[p] { // it has no lock anymore
+			if n > 0 && failed && j.unique[p] {
 				j.twins[p] = true
 			}
 		})

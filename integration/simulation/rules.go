@@ -7,6 +7,7 @@ import (
 
 	"github.com/worqr/worqr/integration/spec/lane"
 	"github.com/worqr/worqr/integration/spec/rules"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // conserved judges that payloads only appear where one was enqueued, and only
@@ -21,14 +22,14 @@ func (j *judge) conserved(r *request, queue string, by map[string]int, steps map
 			j.violation("%s takes %s of %s from where it was not", r.verb, payload, queue)
 		case n > 0 && !slices.Contains(carried(r), payload):
 			j.violation("%s makes %s of %s, which was never enqueued", r.verb, payload, queue)
-		case n > 0 && j.known[payload] && r.verb != "enqueue_unique":
+		case n > 0 && j.known[payload] && !uniquely(r):
 			j.violation("%s enqueues %s of %s again", r.verb, payload, queue)
 		case n > 0 && j.refused[payload]:
 			j.violation("%s enqueues %s of %s, whose producer got an error", r.verb, payload, queue)
 		case n > 0:
 			j.Enqueued++
 			j.known[payload] = true
-			j.unique[payload] = r.verb == "enqueue_unique"
+			j.unique[payload] = uniquely(r)
 		case n < 0:
 			j.leaves(r, queue, payload, -n, steps)
 		}
@@ -71,13 +72,16 @@ func carried(r *request) []string {
 			all = append(all, task[len(task)-1])
 		}
 		return all
-	case "enqueue_unique", "put":
+	case "put":
 		return []string{r.call.Arg("payload")}
 	case "LPUSH":
 		return r.args[1:]
 	}
 	return nil
 }
+
+// uniquely reports whether a request enqueues a unique task.
+func uniquely(r *request) bool { return r.verb == "put" && r.call.Arg("when") == string(store.Unique) }
 
 // gone returns why up to n copies of a payload have gone from the lane: first the running ones, then the
 // waiting ones. Copies without a reason must not be gone.
@@ -175,7 +179,6 @@ func (st *step) rules() {
 	if st.w != nil {
 		st.occurrences()
 	}
-	st.locked()
 	st.cancelLog()
 }
 
@@ -370,19 +373,6 @@ func (st *step) order() {
 				return
 			}
 			at--
-		}
-	}
-}
-
-// locked: a task enqueued under a lock has it as long as it waits or runs.
-func (st *step) locked() {
-	is := st.is
-	if is.Failed || len(is.Unique) == 0 && len(st.was.Unique) == 0 && st.r.verb != "enqueue_unique" {
-		return
-	}
-	for _, p := range slices.Concat(is.Waiting, slices.Collect(maps.Values(is.Process))) {
-		if st.unique[p] && !st.twins[p] && is.Unique[lane.Digest(p)] == "" {
-			st.violation("%s leaves %s of %s without its lock", st.r.verb, p, is.Queue)
 		}
 	}
 }

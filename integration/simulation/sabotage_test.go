@@ -63,22 +63,11 @@ var sabotages = map[string]sabotage{
 		to:     `if false then`,
 		faults: "kill pause stop", finds: "which is canceled|stopping of .* which doesn't run",
 	},
-	"lock-taken": {
-		from:  `redis.call('HSET', q.unique, digest, 'p:' .. id)`,
-		to:    ``,
-		finds: "lock",
-	},
 	"leave-number": {
 		from:   `if (tonumber(redis.call('HGET', q.rounds, worker)) or 0) > tonumber(ARGV[7]) then`,
 		to:     `if false then`,
 		faults: "hold reset", finds: "by a request from before its last round",
 		tune: func(o *Options) { o.Copies, o.Guests = 0.5, true },
-	},
-	"gap-left": {
-		from:  `redis.call('ZADD', q.gaps, unpack(left_by))`,
-		to:    ``,
-		finds: "lock",
-		tune:  func(o *Options) { o.Concurrency = 1 },
 	},
 	"trim-said": {
 		from:   `local said = redis.call('ZCOUNT', q.canceled, '-inf', lowest[2] or '+inf')`,

@@ -16,12 +16,10 @@ func init() {
 type removal struct {
 	*queue
 	payload, name string // payload and its digest
-	lock          string // on the payload, if locks are used
 	first         bool   // it is the first page
 	left          int    // copies that may still wait in the list
 	after, last   string // of contents: the last entry of the previous page, and of all
 	removed       int
-	unlocks       bool
 }
 
 func cancel(q *queue, c store.Call) any {
@@ -45,16 +43,11 @@ func cancel(q *queue, c store.Call) any {
 	if !strings.HasPrefix(r.last, r.name+":") {
 		r.last = ""
 	}
-	if q.locks {
-		r.lock, _ = q.field(q.unique, r.name)
-	}
 
 	r.fromList()
 	r.fromEntries(listed)
 	q.unset(q.ledger, r.name)
 	ends := r.left == 0 && r.last == ""
-	r.unlock(ends)
-	q.keepOffset()
 
 	token, stopped, finished, given := q.logPage(r.name, token, r.first, ends)
 	if ends {
@@ -78,13 +71,10 @@ func (r *removal) fromList() {
 		return
 	}
 	most := r.Copies
-	if r.locks {
-		most = min(most, 150)
-	}
 	most = min(r.left, r.page(most, 4<<20))
-	r.removed, r.unlocks = r.removeCopies(r.payload, r.lock, most)
+	r.removed = r.removeCopies(r.payload, most)
 	if r.left -= r.removed; r.removed < most {
-		r.left, r.unlocks = 0, true // there are no more
+		r.left = 0 // there are no more
 	}
 }
 
@@ -103,21 +93,6 @@ func (r *removal) fromEntries(listed bool) {
 		var n int
 		n, r.after, r.last = r.removeEntries(r.payload, r.after, r.last, r.page(r.Entries, 256<<10))
 		r.removed += n
-	}
-}
-
-// unlock removes the lock together with its task.
-func (r *removal) unlock(ends bool) {
-	switch kind, place, _ := strings.Cut(r.lock, ":"); kind {
-	case "e":
-		_, waits := r.score(r.contents, r.name+":"+place)
-		r.unlocks = !waits
-	case "w":
-	default:
-		r.unlocks = kind != "p" && ends
-	}
-	if r.lock != "" && r.unlocks && r.has(CancelUnlocks) {
-		r.unset(r.unique, r.name)
 	}
 }
 
@@ -162,40 +137,18 @@ func (q *queue) logPage(name string, last int64, first, ends bool) (token, stopp
 
 var large = regexp.MustCompile(`(?s)^sha1:[0-9a-fA-F]+:[0-9]+$`)
 
-// removeCopies removes the first copies from the list. It reports whether the lock was on one of
-// them, or on something in front of the last. Copies at the front count as taken; other copies
-// leave a gap.
-func (q *queue) removeCopies(payload, lock string, most int) (removed int, unlocks bool) {
+// removeCopies removes the first copies from the list, and returns how many.
+func (q *queue) removeCopies(payload string, most int) (removed int) {
 	var left []string
-	var gaps []int64
-	furthest, taken := -1, 0
-	for i, item := range q.items(q.waiting) {
+	for _, item := range q.items(q.waiting) {
 		if item != payload || removed == most {
 			left = append(left, item)
 			continue
 		}
-		if i == removed {
-			taken++
-		} else if q.locks {
-			gaps = append(gaps, q.at(int64(i)))
-		}
 		removed++
-		furthest = i
-	}
-	if place, ok := position(lock); ok && q.locks {
-		unlocks = q.ahead(place) <= int64(furthest)
 	}
 	q.change(q.waiting, "list", func(v *value) { v.list = left })
-	for _, gap := range gaps {
-		if !q.has(GapLeft) {
-			break
-		}
-		q.add(q.gaps, text(gap), gap)
-	}
-	if q.locks {
-		q.offset += int64(taken)
-	}
-	return removed, unlocks
+	return removed
 }
 
 func cancelKey(q *queue, c store.Call) any {

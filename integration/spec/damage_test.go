@@ -35,10 +35,10 @@ func (d *drawing) damage(s *scene) request {
 		id = s.held[d.IntN(len(s.held))].id
 	}
 	worker, entry, payload := d.of("w1", "w2", "w9"), d.entry(), d.payload()
-	ranks, hashes := d.of("workers", "suspects", "idle", "schedule", "contents", "canceled", "holders", "stopping", "gaps"), d.of("rounds", "unique", "entries")
+	ranks, hashes := d.of("workers", "suspects", "idle", "schedule", "contents", "canceled", "holders", "stopping"), d.of("rounds", "entries")
 	lost := d.of(append(s.keys, q.Token())...)
-	place := d.of(q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Unique(), q.Token(), q.Schedule(), q.Contents(),
-		q.Entries(), q.Ledger(), q.Gaps(), q.Holders(), q.Stopping(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)), q.Added())
+	place := d.of(q.Waiting(), q.Workers(), q.Idle(), q.Suspects(), q.Canceled(), q.Rounds(), q.Token(), q.Schedule(), q.Contents(),
+		q.Entries(), q.Ledger(), q.Holders(), q.Stopping(), q.Keyed(entry), q.Working(worker), q.Process(id), q.Cancel(digest(payload)), q.Added())
 	all := [][]any{
 		{"DEL", lost}, {"DEL", lost}, {"DEL", lost},
 		{"ZREM", head + ranks + tail, some(ranks)},
@@ -63,13 +63,13 @@ func (d *drawing) damage(s *scene) request {
 		{"ZADD", q.Contents(), 0, digest(payload) + ":" + entry},
 		{"ZADD", q.Holders(), d.IntN(20), worker},
 		{"ZADD", q.Stopping(), 0, StoppingAs(d.of(digest(payload), "k:x"), int64(1+d.IntN(6)), id)},
-		{"ZADD", q.Gaps(), d.IntN(6), d.IntN(6)},
+		{"ZADD", d.IntN(6), d.IntN(6)},
 		{"ZADD", q.Canceled(), 1 + d.IntN(12), d.of(digest(payload), entry)},
 		{"HSET", q.Rounds(), d.of("fence", worker), d.of("1", "5", "x")},
 		{"HSET", q.Entries(), id, entry},
 		{"HSET", q.Keyed(d.of(entry, some("keyed"))), d.of("process", "payload", "due", "retries", "crashes", "tried", "died", "low", "high", "keep", "card", "held", "error"), d.of(id, "-1", "3")},
-		{"HSET", q.Unique(), digest(payload), d.of("w:1", "p:"+id, "e:"+entry, "x:1", "1")},
-		{"HSET", q.Unique(), "offset", d.of("5", "x")},
+		{"HSET", digest(payload), d.of("w:1", "p:"+id, "e:"+entry, "x:1", "1")},
+		{"HSET", "offset", d.of("5", "x")},
 		{"HSET", q.Ledger(), digest(payload), d.of("1", "x")},
 	}
 	r := all[d.IntN(len(all))]

@@ -66,7 +66,7 @@ func (d *drawing) draw(s *scene) request {
 		return d.call("enqueue", args...)
 	case n < 16:
 		p := d.payload()
-		return d.call("enqueue_unique", q.Wake(""), q.Channel(keys.KindEnqueue), p, d.named(p))
+		return on("put", "u:"+digest(p), p, 0, "unique", 0, 0, q.Channel(keys.KindEnqueue), "", 0, 0, d.named(p))
 	case n < 18:
 		return d.call("enqueue_once", q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload())
 	case n < 26:
@@ -96,7 +96,7 @@ func (d *drawing) draw(s *scene) request {
 	case n < 97:
 		return on("resume")
 	case n < 98:
-		return on("delete", q.Channel(keys.KindDelete), 0, d.IntN(2))
+		return on("delete", q.Channel(keys.KindDelete), d.IntN(2))
 	}
 	return on("requeue", head, tail, q.Channel(keys.KindEnqueue), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)), fmt.Sprintf("k:p%d", 1+d.IntN(d.ids+1)))
 }

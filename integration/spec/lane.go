@@ -279,7 +279,7 @@ type failure struct {
 
 func (q *queue) addFailed(l *lane, worker, id string, f failure) {
 	entry, from := "k:"+id, ""
-	if isKey(f.entry) {
+	if hasName(f.entry) {
 		from = f.entry
 	}
 	q.await(l, entry, f.payload, q.now, 0, 0, f.card)

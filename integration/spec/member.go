@@ -288,7 +288,6 @@ func beat(q *queue, c store.Call) any {
 		entitled := until > 0 && (until >= q.now || !q.has(JudgeUntil)) && until-q.now <= 2*grace
 		trusted := (deadline >= float64(q.now) || !q.has(LapsedJudges)) && (lease == 0 || deadline <= float64(q.now+lease))
 		found = q.look(grace, entitled && trusted)
-		q.keepOffset()
 		q.trimLog()
 	}
 	waiting := 0
@@ -359,7 +358,6 @@ func fail(q *queue, c store.Call) any {
 // takeAll returns the tasks of a removed worker, and ends the call.
 func (q *queue) takeAll(worker string) (returned, handled, left int) {
 	returned, handled, left = q.takeBack([]string{worker})
-	q.keepOffset()
 	q.trimLog()
 	q.alert(&q.lane, returned)
 	return returned, handled, left
@@ -395,7 +393,6 @@ func (q *queue) isReturning(worker string) bool {
 func sweep(q *queue, c store.Call) any {
 	q.mustBeIntact()
 	found := q.look(number(c.Arg("grace")), true)
-	q.keepOffset()
 	q.trimLog()
 	return found
 }

@@ -2,7 +2,6 @@ package spec
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
@@ -11,7 +10,6 @@ import (
 func init() {
 	verbs["enqueue"] = enqueue
 	verbs["enqueue_once"] = enqueueOnce
-	verbs["enqueue_unique"] = enqueueUnique
 	verbs["remove"] = of(remove)
 	verbs["put"] = of(put)
 	verbs["requeue"] = of(requeue)
@@ -47,34 +45,6 @@ func enqueueOnce(s *Store, c store.Call, _ time.Time) any {
 	return 1 + bit(alone)
 }
 
-func enqueueUnique(s *Store, c store.Call, _ time.Time) any {
-	waiting, unique, payload := c.Key("waiting"), c.Key("unique"), c.Arg("payload")
-	offset, _ := integer(s.word(unique, "offset"))
-	gaps := s.size(c.Key("gaps"))
-	if !s.has(GapPushed) {
-		gaps = 0
-	}
-	items := s.items(waiting)
-	q := &queue{Store: s, gaps: c.Key("gaps"), offset: offset}
-	if where, locked := s.field(unique, digest(payload)); locked {
-		place, waits := position(where)
-		held := !waits
-		if at := q.ahead(place); waits && at >= 0 && at < int64(len(items)) {
-			held = items[at] == payload
-		}
-		if i := slices.Index(items, payload); !held && i >= 0 {
-			s.set(unique, digest(payload), "w:"+text(q.at(int64(i))))
-			held = true
-		}
-		if held && s.has(Duplicate) {
-			return Refusal("DUPLICATE an equal unique task is waiting or running")
-		}
-	}
-	_, alone := s.pushAll(waiting, c.Key("idle"), c.Key("workers"), c.Arg("wake"), c.Arg("enqueue"), []string{c.Arg("payload")})
-	s.set(unique, "offset", offset, digest(payload), "w:"+text(offset+int64(len(items)+gaps)))
-	return 1 + bit(alone)
-}
-
 func resume(q *queue, _ store.Call) any {
 	q.mustBeIntact()
 	q.del(q.paused)
@@ -107,7 +77,7 @@ func ruleOf(when string, at int64) rule {
 	case "earlier":
 		return rule{0, at}
 	}
-	return rule{at, at} // always
+	return rule{at, at} // always, unique
 }
 
 func (r rule) apply(time int64) int64 { return min(max(time, r.low), r.high) }
@@ -190,6 +160,9 @@ func put(q *queue, c store.Call) any {
 	q.lift(entry)
 	waiting, waits := q.field(key, "payload")
 	_, runs := q.field(key, "process")
+	if c.Arg("when") == "unique" && (waits || runs) && q.has(Duplicate) {
+		return Refusal("DUPLICATE an equal unique task is waiting or running")
+	}
 	at := cmp.Or(number(c.Arg("at")), q.now)
 	is := upcoming{payload: payload, due: at, rule: ruleOf(c.Arg("when"), at), keep: keep, counts: keep || counts}
 	moves := true
@@ -281,22 +254,14 @@ func requeue(q *queue, c store.Call) any {
 	return []any{requeued, looked}
 }
 
-// deleteQueue drops waiting tasks and their locks. Unlike the script, it drops all locks in one
-// call.
+// deleteQueue drops waiting tasks.
 func deleteQueue(q *queue, c store.Call) any {
 	q.mustBeIntact()
 	if c.Arg("list") == "1" {
-		waiting := q.length(q.waiting) // refuses a key that isn't a list
-		if q.locks {
-			q.offset += int64(waiting+q.size(q.gaps)) + 1<<24
-			q.del(q.gaps)
-		}
+		q.length(q.waiting) // refuses a key that isn't a list
 		q.del(q.waiting)
 		q.del(q.ledger)
 		q.del(q.ages)
-		if q.locks {
-			q.set(q.unique, "offset", q.offset)
-		}
 		q.Publish(c.Arg("delete"), "")
 	}
 	added, bytes := q.dropLine()
@@ -313,23 +278,6 @@ func deleteQueue(q *queue, c store.Call) any {
 		}
 		q.unwaitAs(&q.lane, entry, of)
 		q.remove(q.contents, m.name)
-		if where, ok := q.field(q.unique, of); ok && q.locks && where == "e:"+entry {
-			q.unset(q.unique, of)
-		}
 	}
-	left := q.size(q.contents) + added
-	if q.locks {
-		q.change(q.unique, "hash", func(v *value) {
-			for of, where := range v.hash {
-				if place, waits := position(where); waits && place < q.offset {
-					delete(v.hash, of)
-				}
-			}
-		})
-		if q.fields(q.unique) == 1 {
-			q.del(q.unique)
-			q.del(q.gaps)
-		}
-	}
-	return []any{"0", left}
+	return q.size(q.contents) + added
 }

@@ -16,12 +16,10 @@ import (
 type queue struct {
 	lane
 	*Store
-	waiting, suspects, canceled, rounds, unique, token, entries, ledger, paused, gaps, holders, stopping, ages, added, batches string // keys
-	process, working, cancel                                                                                                   string // prefixes
-	now, micros                                                                                                                int64
+	waiting, suspects, canceled, rounds, token, entries, ledger, paused, holders, stopping, ages, added string // keys
+	process, working, cancel                                                                            string // prefixes
+	now, micros                                                                                         int64
 
-	locks     bool              // on payloads; the fields of locks are valid only then
-	offset    int64             // the position of the front
 	canceling bool              // the cancel log has entries
 	counting  bool              // workers died holding tasks without a key
 	keyed     bool              // tasks from the schedule or added tasks run
@@ -58,9 +56,9 @@ const (
 
 func newQueue(s *Store, keys, args []string, at time.Time) *queue {
 	q := &queue{
-		Store: s, waiting: keys[0], suspects: keys[3], canceled: keys[4], rounds: keys[5], unique: keys[6], token: keys[7],
-		entries: keys[10], ledger: keys[11], paused: keys[12], gaps: keys[13], holders: keys[14], stopping: keys[15], ages: keys[16], added: keys[17], process: args[0], working: args[1], cancel: args[2],
-		lane: lane{schedule: keys[8], contents: keys[9], idle: keys[2], workers: keys[1], entry: args[4], wake: args[3]},
+		Store: s, waiting: keys[0], suspects: keys[3], canceled: keys[4], rounds: keys[5], token: keys[6],
+		entries: keys[9], ledger: keys[10], paused: keys[11], holders: keys[12], stopping: keys[13], ages: keys[14], added: keys[15], process: args[0], working: args[1], cancel: args[2],
+		lane: lane{schedule: keys[7], contents: keys[8], idle: keys[2], workers: keys[1], entry: args[4], wake: args[3]},
 		now:  at.UnixMilli(), micros: at.UnixMicro(),
 	}
 	if s.is(q.entries, "hash") {
@@ -70,8 +68,6 @@ func newQueue(s *Store, keys, args []string, at time.Time) *queue {
 	q.adding = s.is(q.added, "stream") && s.entries(q.added) > 0
 	q.scheduled = s.is(q.schedule, "zset") && s.size(q.schedule) > 0
 	q.broken = !s.is(q.schedule, "zset") || !s.is(q.contents, "zset") || !s.is(q.entries, "hash") || !s.is(q.added, "stream") || !s.is(q.ledger, "hash")
-	q.offset, q.locks = integer(s.word(q.unique, "offset"))
-	q.broken = q.broken || q.locks && !s.is(q.gaps, "zset")
 	q.canceling = s.size(q.canceled) > 0
 	s.size(q.suspects)
 	q.counting = !q.broken && s.fields(q.ledger) > 0
@@ -314,6 +310,9 @@ func digest(payload string) string {
 	sum := sha1.Sum([]byte(payload))
 	return hex.EncodeToString(sum[:])
 }
+
+// hasName reports whether an entry is a user's key, or a unique task's.
+func hasName(entry string) bool { return isKey(entry) || strings.HasPrefix(entry, "u:") }
 
 // isKey reports whether an entry is a user's key.
 func isKey(entry string) bool { return strings.HasPrefix(entry, "k:") }

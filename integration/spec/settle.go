@@ -68,85 +68,6 @@ func (q *queue) forgetCrashes(payload string) {
 	}
 }
 
-// moveLock moves a lock from one place to another, or removes it.
-func (q *queue) moveLock(payload, from, to string) {
-	if !q.locks {
-		return
-	}
-	if where, ok := q.field(q.unique, q.digest(payload)); !ok || where != from {
-		return
-	}
-	if to == "" {
-		q.unset(q.unique, q.digest(payload))
-	} else {
-		q.set(q.unique, q.digest(payload), to)
-	}
-}
-
-// takeLock moves the lock of a payload from the front of the list to a process.
-func (q *queue) takeLock(payload, id string) {
-	if place, ok := position(q.word(q.unique, q.digest(payload))); ok && q.has(LockTaken) && q.ahead(place) <= 0 {
-		q.set(q.unique, q.digest(payload), "p:"+id)
-	}
-	q.offset++
-}
-
-// ahead returns how many tasks are in front of a position, from its offset and the gaps below.
-func (q *queue) ahead(position int64) int64 {
-	return position - q.offset - int64(len(q.between(q.gaps, -inf, float64(position)-0.5)))
-}
-
-// at returns the position that has that many tasks in front of it: the first one that isn't a gap.
-func (q *queue) at(ahead int64) int64 {
-	at := q.offset + ahead
-	for _, gap := range q.all(q.gaps) {
-		if int64(gap.score) > at {
-			break
-		}
-		at++
-	}
-	return at
-}
-
-// room returns the position of a payload that is returned to the front. A gap there is closed.
-func (q *queue) room() int64 {
-	front := q.at(0) - 1
-	if _, gap := q.score(q.gaps, text(front)); gap && q.has(GapFilled) {
-		q.remove(q.gaps, text(front))
-	} else {
-		q.offset--
-	}
-	return front
-}
-
-// position returns the place in the list that a lock points to.
-func position(where string) (int64, bool) {
-	place, ok := strings.CutPrefix(where, "w:")
-	if !ok || place == "" {
-		return 0, false
-	}
-	return integer(place)
-}
-
-// keepOffset stores the offset. Every call that takes or returns tasks ends with it.
-func (q *queue) keepOffset() {
-	switch {
-	case !q.locks:
-	case q.fields(q.unique) == 1:
-		q.del(q.unique)
-		q.del(q.gaps)
-	default:
-		for i, gap := range q.all(q.gaps) {
-			if int64(gap.score) > q.offset || i == q.Gaps {
-				break
-			}
-			q.remove(q.gaps, gap.name)
-			q.offset++
-		}
-		q.set(q.unique, "offset", q.offset)
-	}
-}
-
 // covered counts the end of a process in the record of the cancel that covers it, if there is one.
 // It reports whether there is. A cancel whose token was never issued covers nothing.
 func (q *queue) covered(payload, entry, id string, token int64, field string) (covered bool) {
@@ -202,9 +123,9 @@ func (q *queue) takeUnlessCanceled(working, id string, token int64, keyed, looke
 	payload, r, f = q.takeOut(id, keyed)
 	switch {
 	case f == gone:
-		q.clear(working, id, payload, r.entry)
+		q.clear(working, id, r.entry)
 	case f == done && looked && q.covered(payload, r.entry, id, token, "stopped"):
-		q.clear(working, id, payload, r.entry)
+		q.clear(working, id, r.entry)
 		q.keepResult(r.entry, r.card, store.EndCanceled, "", "")
 		f = gone
 	}
@@ -212,11 +133,8 @@ func (q *queue) takeUnlessCanceled(working, id string, token int64, keyed, looke
 }
 
 // clear removes the rest of a process without a payload.
-func (q *queue) clear(working, id, payload, entry string) {
+func (q *queue) clear(working, id, entry string) {
 	q.remove(working, id)
-	if q.has(LockEnds) {
-		q.moveLock(payload, "p:"+id, "")
-	}
 	if entry != "" {
 		q.ended(entry, id)
 	}
@@ -234,7 +152,7 @@ func (q *queue) finish(working, id string, token int64, field, result string, ke
 			q.forgetCrashes(payload)
 		}
 	}
-	q.clear(working, id, payload, r.entry)
+	q.clear(working, id, r.entry)
 	if field != "finished" {
 		field = store.EndCanceled
 	}
@@ -258,7 +176,7 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	}
 	held := q.items(key)
 	if len(held) == 0 {
-		q.clear(working, id, "", r.entry)
+		q.clear(working, id, r.entry)
 		return gone
 	}
 	// If the list has several payloads, the script reads one end and moves the other.
@@ -267,14 +185,13 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 	if q.has(LogOnReturn) && q.covered(payload, r.entry, id, token, "stopped") {
 		q.carried += len(payload)
 		q.del(key)
-		q.clear(working, id, payload, r.entry)
+		q.clear(working, id, r.entry)
 		q.keepResult(r.entry, r.card, store.EndCanceled, "", "")
 		return gone
 	}
 	if r.entry != "" {
 		q.remove(working, id)
 		q.del(key)
-		q.moveLock(payload, "p:"+id, "e:"+r.entry)
 		crashes := r.died
 		if isKey(r.entry) {
 			crashes += died
@@ -287,11 +204,6 @@ func (q *queue) giveBack(working, id string, token, died int64, keyed bool) fate
 		q.remove(working, id)
 		payload, _ = q.popFront(key)
 		q.pushFront(q.waiting, payload)
-		if q.locks {
-			if place := "w:" + text(q.room()); q.has(LockFollows) {
-				q.moveLock(payload, "p:"+id, place)
-			}
-		}
 	}
 	if died > 0 && !isKey(r.entry) {
 		n, _ := integer(q.word(q.ledger, q.digest(payload)))
@@ -312,11 +224,9 @@ func (q *queue) putOff(working, id string, token, delay, failures int64, failure
 	q.remove(working, id)
 	entry, counts := r.entry, true
 	if entry != "" {
-		q.moveLock(payload, "p:"+id, "e:"+entry)
 		counts = q.returned(entry, id, payload, q.now+delay, r.tried+failures, r.died, r.card)
 	} else {
 		entry = "r:" + id
-		q.moveLock(payload, "p:"+id, "e:"+entry)
 		q.await(&q.lane, entry, payload, q.now+delay, failures, 0, "")
 		q.plan(&q.lane, entry, q.now+delay)
 	}

@@ -193,7 +193,6 @@ func (r *round) startEntry(entry string, due int64) int {
 		r.unwait(&r.lane, entry)
 		if !isKey(entry) {
 			r.forgetCrashes(payload)
-			r.moveLock(payload, "e:"+entry, "")
 		}
 	default:
 		r.beginEntry(payload, entry, retries, crashes, details{due: due, card: card, failure: failed})
@@ -205,13 +204,12 @@ func (r *round) startEntry(entry string, due int64) int {
 func (r *round) beginEntry(payload, entry string, retries, crashes int64, a details) {
 	id := r.ids[r.first]
 	r.queue.started(entry, id, payload, r.worker, retries, crashes, a.card)
-	r.moveLock(payload, "e:"+entry, "p:"+id)
 	r.begin(payload, entry, retries, crashes, a)
 }
 
 // fromList starts the tasks on the list.
 func (r *round) fromList() {
-	simple := !r.counting && !r.locks // only the payloads matter
+	simple := !r.counting // only the payloads matter
 	for r.goesOn() && (simple || r.others < 999) {
 		id := r.ids[r.first]
 		if !r.is(r.waiting, "list") || r.length(r.waiting) > 0 && !r.is(r.process+id, "list") {
@@ -234,16 +232,12 @@ func (r *round) fromList() {
 		}
 		r.forget()
 		crashes := r.crashes(payload)
-		if r.locks {
-			r.takeLock(payload, id)
-		}
 		switch {
 		case crashes == 0:
 			r.begin(payload, "", 0, 0, details{})
 		case r.risky(crashes):
 			entry := "r:" + r.otherID()
 			r.del(r.process + id)
-			r.moveLock(payload, "p:"+id, "e:"+entry)
 			r.await(&r.lane, entry, payload, r.now, 0, 0, "")
 			r.set(r.lane.entry+entry, "digest", r.digest(payload))
 			r.plan(&r.lane, entry, r.now)
@@ -251,7 +245,6 @@ func (r *round) fromList() {
 		case r.deadly(payload, "", 0, crashes, "", 0):
 			r.del(r.process + id)
 			r.forgetCrashes(payload)
-			r.moveLock(payload, "p:"+id, "")
 		default:
 			r.begin(payload, "", 0, crashes, details{})
 		}

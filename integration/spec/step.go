@@ -64,7 +64,7 @@ func step(q *queue, c store.Call) any {
 	}
 	r.token = q.givesTokens()
 	q.mustBeIntact()
-	watched := q.canceling || q.counting || q.locks
+	watched := q.canceling || q.counting
 	r.holds = q.size(r.working) > 0
 	if says.outcomes+says.ends > 0 {
 		_, r.holds = q.score(r.working, args[0])
@@ -88,7 +88,6 @@ func step(q *queue, c store.Call) any {
 	if r.token > before {
 		q.put(q.token, text(r.token))
 	}
-	q.keepOffset()
 	dropped := r.drop()
 	r.hold(before)
 	q.trimLog()
@@ -385,13 +384,13 @@ func (r *round) giveUp(id string, started int64, kind string, due int64, reason 
 	switch {
 	case r.failed != nil:
 		r.addFailed(r.failed, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died, run.card, due})
-		r.clear(r.working, id, payload, run.entry)
+		r.clear(r.working, id, run.entry)
 		r.keepResult(run.entry, run.card, store.EndFailed, reason, "")
 	case run.entry != "":
 		r.remove(r.working, id)
 		r.returned(run.entry, id, payload, aside+r.now, run.tried, run.died, run.card)
 	default:
-		r.clear(r.working, id, payload, "")
+		r.clear(r.working, id, "")
 		r.putAside("r:"+id, payload, run.tried, run.died)
 	}
 	return done

@@ -45,14 +45,13 @@ type Limits struct {
 	Returns int // tasks returned
 	Copies  int // of a canceled payload, in the list
 	Entries int // and in the schedule
-	Gaps    int // that become part of the offset
 }
 
 // New returns an empty store, with the limits of the scripts and the local clock. No one subscribes.
 func New() *Store {
 	return &Store{
 		Publish: func(_, _ string) int { return 0 }, Listening: func(string) int { return 0 }, Clock: time.Now,
-		Limits: Limits{100, 10_000, 100, 500}, keys: map[string]*value{},
+		Limits: Limits{100, 10_000, 100}, keys: map[string]*value{},
 	}
 }
 
@@ -83,7 +82,7 @@ func KeysOf(verb string, q keys.Queue, part string) (all []string) {
 }
 
 // sharedKeys are the keys that internal/store/verbs.go calls "shared".
-const sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping ages added"
+const sharedKeys = "waiting workers idle suspects canceled rounds token schedule contents entries ledger paused holders stopping ages added"
 
 // Keys returns the names of the keys, sorted.
 func (s *Store) Keys() []string {
@@ -225,13 +224,6 @@ func (s *Store) del(key string)         { delete(s.keys, key) }
 func (s *Store) expire(key string, ms int64) {
 	if v := s.at(key, ""); v != nil {
 		v.expires = s.Clock().Add(time.Duration(ms) * time.Millisecond)
-	}
-}
-
-// persist removes the expiry of a key.
-func (s *Store) persist(key string) {
-	if v := s.at(key, ""); v != nil {
-		v.expires = time.Time{}
 	}
 }
 

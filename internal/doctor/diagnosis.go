@@ -17,7 +17,6 @@ const (
 	lost       inspect.FindingKind = "no-payload"        // an attempt whose payload is gone
 	stray      inspect.FindingKind = "non-member"        // tasks of a worker that isn't a member
 	entry      inspect.FindingKind = "schedule"          // inconsistent keys of the schedule
-	lock       inspect.FindingKind = "lock"              // a unique lock without a holder
 	cancel     inspect.FindingKind = "cancel"            // records of cancels that don't match the running tasks
 	token      inspect.FindingKind = "token"             // a token counter that isn't a number, or is behind
 	leftover   inspect.FindingKind = "leftover"          // remains of a worker that is gone
@@ -66,7 +65,7 @@ const (
 )
 
 var Kinds = []inspect.FindingKind{
-	orphan, twice, lost, stray, entry, lock, cancel,
+	orphan, twice, lost, stray, entry, cancel,
 	token, leftover, noTTL, foreign, added, recurring, result, stale, ledger, unknown,
 	roster, registry, dead, unfinished, unserved, paused, ahead,
 	long, stuck, stalled, late, backlog, retrying, failed, policy,
@@ -115,8 +114,6 @@ var diagnoses = map[inspect.FindingKind]diagnosis{
 		cure: "Repair returns them to the front of the queue.", cured: "Returned to the front of the queue."},
 	entry: {severity: inspect.SeverityError, says: "The keys of a scheduled task disagree.",
 		cure: "Repair makes them agree.", cured: "They agree again."},
-	lock: {severity: inspect.SeverityError, says: "A unique lock has no task, so its payload is refused as a duplicate forever.",
-		cure: "Repair removes the lock.", cured: "The lock was removed."},
 	cancel: {severity: inspect.SeverityError, says: "Cancel records don't match the running tasks: a cancel may never end, or miss a task.",
 		cure: "Repair corrects the record.", cured: "The record was corrected."},
 	ahead: {severity: inspect.SeverityError, says: "A cancel has a token that was never issued, so it would stop tasks that start later.",
@@ -133,7 +130,7 @@ var diagnoses = map[inspect.FindingKind]diagnosis{
 		cure: "Repair corrects it; a peer that has the schedule writes it again.", cured: "It was corrected; a peer that has the schedule writes it again."},
 	result: {severity: inspect.SeverityError, says: "The record of how a task ended can't be read, so Result and Wait don't find it.",
 		cure: "Repair removes it. Find out what writes to this key.", cured: "It was removed. Find out what writes to this key."},
-	stale: {severity: inspect.SeverityNotice, patience: true, says: "A unique lock, or a record of task ages, is left from a list that is now empty. It has no effect.",
+	stale: {severity: inspect.SeverityNotice, patience: true, says: "A record of task ages is left from a list that is now empty. It has no effect.",
 		cure: "Repair removes it.", cured: "It was removed."},
 	ledger: {severity: inspect.SeverityNotice, says: "Crashes are counted for tasks that are gone.",
 		cure: "Repair removes the counts.", cured: "The counts were removed."},

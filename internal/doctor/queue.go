@@ -26,7 +26,7 @@ func (c *checkup) queue(e *exam) (err error) {
 		return err
 	}
 	for _, what := range []store.What{store.CheckIdle, store.CheckRounds, store.CheckRunning, store.CheckScheduled, store.CheckAdded, store.CheckContents,
-		store.CheckLocks, store.CheckCanceled, store.CheckHolding, store.CheckStopping, store.CheckRecurring} {
+		store.CheckCanceled, store.CheckHolding, store.CheckStopping, store.CheckRecurring} {
 		for names, err := range store.Names(c.ctx, c.Runner, e.keys, what) {
 			if err == nil && what == store.CheckScheduled && e.keys.IsFailed() {
 				err = c.failures(e, names)
@@ -234,16 +234,10 @@ func place(q store.Keys, what store.What, worker string, f store.Flaw) (key, sub
 		return q.Result(veil("result", f.Name)), ""
 	case store.CheckQueue:
 		key = map[inspect.FindingKind]string{token: q.Token(), ledger: q.Ledger(), paused: q.Paused()}[kind]
-		switch f.Name {
-		case "gaps":
-			key = q.Gaps()
-		case "ages":
-			key = q.Ages()
-		}
-		return cmp.Or(key, q.Unique()), ""
+		return cmp.Or(key, q.Ages()), ""
 	}
 	return map[store.What]string{
 		store.CheckMembers: q.Workers(), store.CheckSuspects: q.Suspects(), store.CheckIdle: q.Idle(), store.CheckRounds: q.Rounds(),
-		store.CheckRunning: q.Entries(), store.CheckAdded: q.Added(), store.CheckLocks: q.Unique(), store.CheckHolding: q.Holders(), store.CheckStopping: q.Stopping(),
+		store.CheckRunning: q.Entries(), store.CheckAdded: q.Added(), store.CheckHolding: q.Holders(), store.CheckStopping: q.Stopping(),
 	}[what], f.Name
 }

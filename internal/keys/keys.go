@@ -147,8 +147,6 @@ func (q Queue) Canceled() string               { return q.key("canceled") }
 func (q Queue) Cancel(digest string) string    { return q.key("cancel") + ":" + digest }
 func (q Queue) Holders() string                { return q.key("holders") }
 func (q Queue) Stopping() string               { return q.key("stopping") }
-func (q Queue) Gaps() string                   { return q.key("gaps") }
-func (q Queue) Unique() string                 { return q.key("unique") }
 func (q Queue) Schedule() string               { return q.key("schedule") }
 func (q Queue) Recurring() string              { return q.key("recurring") }
 func (q Queue) Recurrence(entry string) string { return q.key("recurrence") + ":" + entry }

@@ -29,8 +29,6 @@ var Table = []Row{
 	{Name: "cancel", Kind: "cancel", Part: "digest", Type: "hash", Fleeting: true, Holds: "how the running tasks covered by cancels of this name have ended. If a key was canceled, `k:` and the key replace the digest"},
 	{Name: "holders", Kind: "holders", Type: "zset", Maps: "worker → token", Holds: "workers that hold tasks. Each has reported which of its tasks are covered by cancels up to that token"},
 	{Name: "stopping", Kind: "stopping", Type: "zset", Maps: "name:token:process → 0", Holds: "running processes that a cancel covers. A name is `p` and a digest, or `k` and the digest of the entry; a token has 16 digits"},
-	{Name: "unique", Kind: "unique", Type: "hash", Maps: "digest → place", Holds: "content locks"},
-	{Name: "gaps", Kind: "gaps", Type: "zset", Maps: "position → position", Holds: "positions from which a cancel removed a payload, while there are locks"},
 	{Name: "schedule", Kind: "schedule", Type: "zset", Maps: "entry → ms", Holds: "the schedule: entries that wait and aren't blocked, and when each is due"},
 	{Name: "keyed", Kind: "keyed", Part: "entry", Type: "hash", Holds: "one entry: its waiting and its running task"},
 	{Name: "recurring", Kind: "recurring", Type: "zset", Maps: "entry → ms", Holds: "the schedules of recurring tasks, and until when each is asserted"},

@@ -71,7 +71,6 @@ func TestDrift(t *testing.T) {
 		want string
 	}{
 		{"two of the list start", list, begins(1, "p1", "p2"), drift(0)},
-		{"two of the list start beside locks", list.with("unique", "{#b=w:1 offset=0}"), begins(1, "p1", "p2"), drift(0)},
 		{"one of the list ends", held, ends(2, "p1", 1, Finish, Outcome{}), drift(0)},
 		{"one from the list is retried", held, ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), drift(0)},
 		{"an entry starts", entry, begins(1, "p1"), drift(1)},

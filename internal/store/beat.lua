@@ -1,12 +1,12 @@
 -- beat: renew a worker's lease on a queue, and look for workers whose lease has
 -- expired. A worker that hasn't sent heartbeats for a while may suspect others, but not evict them.
 --
--- KEYS[19] recurring zset  entry → until when it's asserted, ms
+-- KEYS[17] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] worker  id
 -- ARGV[7] lease   ms until it expires; 0: never
 -- ARGV[8] grace   ms between suspecting and evicting
 -- ARGV[9] judge   Redis time in ms until which the worker may evict others
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_settle, lib_return, lib_ages.
 --
 -- Returns {lapsed, waiting, held, rank, canceled, failed, returned,
 -- again, due, now, deadline, over}: 1 if the lease had expired; how many tasks are waiting or due; how many
@@ -35,7 +35,6 @@ redis.call('ZADD', q.workers, deadline_after(lease), worker)
 local failed, returned, again, due = {}, 0, 0, -1
 if not broken then
   failed, returned, again, due = returns.look(grace, judge)
-  keep_offset()
   trim_log()
 end
 
@@ -69,7 +68,7 @@ elseif canceling then
   holds_nothing(worker) -- in case Redis has lost what it held
 end
 
-local over = redis.pcall('ZCOUNT', KEYS[19], '-inf', '(' .. now)
+local over = redis.pcall('ZCOUNT', KEYS[17], '-inf', '(' .. now)
 return {
   deadline < now and 1 or 0,
   waiting,

@@ -116,15 +116,11 @@ func TestSuspectsInPages(t *testing.T) {
 }
 
 func TestGuardBeat(t *testing.T) {
-	lapsed := state{"workers": "(w2=-60m w1=+60m)", "suspects": "(w2=-1m)", "token": "=1", "working:w2": "(p1=1)", "process:p1": "[a]"}
-	back := state{"workers": "(w1=+60m)", "token": "=2", "queues": "[a]", "ledger": "{#a=1}"}
 	record := func(token string) string { return h("finished=0", "stopped=0", "token="+token) }
 	log := state{"token": "=2", "canceled": "(#a=2)", "cancel:#a": record("2") + " +1440m"}
 	held := rawP.merged(log)
 	stopping := "(" + stopped("a", 1, "p1") + "=0)"
 	run(t, []scenario{
-		{name: "locks move", seed: lapsed.with("unique", "{#b=w:1 offset=1}", "queues", "[b]"), steps: []when{
-			{call: beats("w1", true), want: "waiting=2 failed=w2/1 returned=1", state: back.with("unique", "{#b=w:1 offset=0}", "queues", "[a b]")}}},
 		{name: "added tasks wait, too", seed: line, steps: []when{{call: beats("w1", true), want: "waiting=4"}}},
 		{name: "where added tasks wait there is something else", seed: member.with("added", "=foreign"), steps: []when{{call: beats("w1", true), want: ""}}},
 		{name: "schedules without an assertion", seed: member.with("recurring", "(k:y=-1m k:x=+1m)"), steps: []when{{call: beats("w1", true), want: "over"}}},

@@ -17,7 +17,6 @@ func TestBudget(t *testing.T) {
 	}
 	one := four.with("rounds", "{w1=1}", "token", "=1", "queues", "[b c d]", "working:w1", "(p1=1)", "process:p1", "[a]")
 	two := one.with("token", "=2", "queues", "[c d]", "working:w1", "(p1=1 p2=2)", "process:p2", "[b]")
-	locked := four.with("unique", "{#d=w:3 offset=0}")
 	lane := member.with("schedule", "(k:x=-2m k:y=-1m)", "contents", "(#a:k:x=0 #b:k:y=0)", "keyed:k:x", waits("a", "-2m", 0, 0), "keyed:k:y", waits("b", "-1m", 0, 0))
 	due := lane.with("schedule", "(k:x=-2m k:y=-1m k:z=-1m)", "contents", "(#a:k:x=0 #b:k:y=0 #c:k:z=0)", "keyed:k:z", waits("c", "-1m", 0, 0))
 	begun := due.with("rounds", "{w1=1}", "token", "=2", "schedule", "(k:z=-1m)", "contents", "(#c:k:z=0)", "keyed:k:x", runs("p1", 0, 0), "keyed:k:y", runs("p2", 0, 0),
@@ -37,8 +36,6 @@ func TestBudget(t *testing.T) {
 			{call: take(1, 1, 0, 0, "p1", "p2"), want: "started=a/1 rank=0", state: one.with("queues", "", "idle", "(w1=now)")}}},
 		{name: "as many as there are ids for", seed: four, steps: []when{
 			{call: take(1, 8, 0, 0, "p1", "p2"), want: "started=a/1,b/2", state: two}}},
-		{name: "beside locks", seed: locked, steps: []when{
-			{call: take(1, 20, 0, 0, "p1", "p2", "p3"), want: "started=a/1,b/2 again cut", state: two.with("unique", "{#d=w:3 offset=2}")}}},
 		{name: "the schedule", seed: lane, steps: []when{
 			{call: take(1, 25, 0, 0, "p1", "p2"), want: "started=a/1@k:x again cut", state: lane.with("rounds", "{w1=1}", "token", "=1", "schedule", "(k:y=-1m)", "contents", "(#b:k:y=0)",
 				"keyed:k:x", runs("p1", 0, 0), "entries", "{p1=k:x}", "working:w1", "(p1=1)", "process:p1", "[a]")}}},
@@ -73,7 +70,7 @@ func TestLarge(t *testing.T) {
 	key.Plain = false
 	result := Outcome{Plain: true, Result: []byte(strings.Repeat("r", Large+1))}
 	about := "65537:" + digest("a")
-	locks := rawP.with("unique", "{#a=p:p1 #b=w:0 offset=0}", "queues", "[b]", "ledger", "{#a=1}")
+	deaths := rawP.with("queues", "[b]", "ledger", "{#a=1}")
 	canceled := rawP.with("canceled", "(#a=5)", "cancel:#a", "{finished=0 stopped=0 token=5} +1440m", "token", "=5")
 	long := strings.Repeat("x", Large+1)
 	most, some, short := strings.Repeat("m", 50_000), strings.Repeat("s", 50_000), strings.Repeat("r", 1024)
@@ -94,9 +91,9 @@ func TestLarge(t *testing.T) {
 		{name: "finish", seed: rawP, steps: []when{
 			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok", state: doneX, heard: []string{"done w1 " + about}},
 			{call: ends(3, "p1", 1, Finish, large), want: "settled=gone", state: doneX.with("rounds", "{w1=3}")}}},
-		{name: "with locks and deaths", seed: locks, steps: []when{
+		{name: "with deaths", seed: deaths, steps: []when{
 			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok", heard: []string{"done w1 " + about},
-				state: doneX.with("unique", "{#b=w:0 offset=0}", "queues", "[b]")}}},
+				state: doneX.with("queues", "[b]")}}},
 		{name: "of a key", seed: runX, steps: []when{
 			{call: ends(2, "p1", 1, Finish, key), want: "settled=ok", state: doneX, heard: []string{"done w1 " + about}}}},
 		{name: "canceled", seed: canceled, steps: []when{

@@ -11,7 +11,7 @@
 -- ARGV[10] after    the last member of contents on the previous page, or ""
 -- ARGV[11] until    the last matching member of contents when the list was done, or ""
 -- ARGV[12] digest   of the payload; "" or omitted: it is computed
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_log.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_settle, lib_log.
 --
 -- Returns {removed, token, stopped, finished, left, since, after, until}: the token of the
 -- cancel, 0 if no worker holds anything;
@@ -20,7 +20,7 @@
 local channel, payload = ARGV[6], ARGV[7]
 local left, since = tonumber(ARGV[8]), tonumber(ARGV[9])
 local after, last = ARGV[10], ARGV[11]
-local PAGE, WATCHED = 10000, 150 -- copies in the list without and with locks
+local PAGE = 10000 -- copies in the list
 local ENTRIES = 100 -- copies in entries
 local BYTES, ENTRY_BYTES = 4194304, 262144 -- of copies in the list, of copies in entries
 local RAW = 1024 -- bytes of the largest payload sent to workers in full
@@ -56,39 +56,11 @@ if string.sub(last, 1, 41) ~= digest .. ':' then
 end
 first_write()
 
--- The list. A removed copy leaves a gap, so that the positions of locks behind it stay valid;
--- copies at the very front count as taken instead.
-local lock = offset and redis.call('HGET', q.unique, digest) or ''
-local position = tonumber((string.match(lock, '^w:(.+)')))
-local removed, unlocks = 0, false
+local removed = 0
 if left > 0 then
-  local most = math.min(left, page(offset and WATCHED or PAGE, BYTES))
-  if offset then
-    local taken, known, furthest, left_by = 0, 0, -1, {}
-    local before = position and ahead_of(gaps, offset, position)
-    for i, index in ipairs(redis.call('LPOS', q.waiting, payload, 'RANK', -1, 'COUNT', most)) do
-      local gap
-      furthest = length - 1 - index
-      if furthest == i - 1 then
-        taken = i
-      else
-        gap, known = position_of(gaps, offset, furthest, known)
-        left_by[#left_by + 1], left_by[#left_by + 2] = gap, gap
-      end
-    end
-    if #left_by > 0 then
-      redis.call('ZADD', q.gaps, unpack(left_by))
-      gaps = q.gaps
-    end
-    offset = offset + taken
-    unlocks = before and before <= furthest
-  end
+  local most = math.min(left, page(PAGE, BYTES))
   removed = redis.call('LREM', q.waiting, -most, payload)
-  if removed < most then
-    left, unlocks = 0, true -- no copies are left
-  else
-    left = left - removed
-  end
+  left = removed == most and left - removed or 0 -- fewer: no copies are left
 end
 
 -- The entries, once the list is done.
@@ -118,19 +90,7 @@ if last ~= '' and removed < 100 then
 end
 redis.call('HDEL', q.ledger, digest)
 
--- The lock is removed together with the task that it refers to.
 local ends = left == 0 and last == ''
-local kind, place = string.match(lock, '^(%a):(.*)$')
-if kind == 'e' then
-  unlocks = not redis.call('ZSCORE', q.contents, digest .. ':' .. place)
-elseif kind ~= 'w' then
-  unlocks = kind ~= 'p' and ends
-end
-if lock ~= '' and unlocks then
-  redis.call('HDEL', q.unique, digest)
-end
-keep_offset()
-
 local stopped, finished
 token, stopped, finished, since = log_cancel(digest, token)
 if ends then

@@ -1,7 +1,7 @@
 -- cancel_key: remove the task waiting under a key, and stop the running one.
 --
 -- ARGV[6] entry
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_log.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_settle, lib_log.
 --
 -- Returns {removed, token, stopped, finished}. The token is 0 if nothing runs. Otherwise
 -- stopped and finished count the tasks that earlier cancels of the key have stopped, and

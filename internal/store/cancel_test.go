@@ -15,7 +15,6 @@ import (
 var _ = probed("cancel",
 	probe{seed: busy, call: cancels("a")},
 	probe{what: "in the schedule", seed: busyLane, call: cancels("g")},
-	probe{what: "beside a lock", seed: state{"queues": "[x a b]", "unique": "{#b=w:2 offset=0}"}, call: cancels("a")},
 )
 
 func cancels(p string) func(*env) string {
@@ -92,8 +91,6 @@ func TestCancel(t *testing.T) {
 			{call: leaves("w1"), want: "returned=1", state: logged3.with("queues", "[a]", "token", "=5", "workers", "(w2=+60m)", "working:w1", "", "process:p1", "", "cancel:#a", "{finished=0 stopped=1 token=3} +1440m")}}},
 		{name: "a record of another type, of a key", seed: keyX.with("cancel:k:x", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
 		{name: "contents of another type, of a key", seed: keyX.with("contents", "=foreign"), steps: []when{{call: cancelsKey("x"), want: "WRONGTYPE"}}},
-		{name: "a running task keeps its lock", seed: rawP.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
-			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: rawP.with("unique", "{#a=p:p1 offset=1}", "token", "=2", "canceled", "(#a=2)", "cancel:#a", record("2", "0")+" +1440m")}}},
 		{name: "no known holders, during another cancel", seed: member.with("token", "=3", "canceled", "(#a=3)", "cancel:#a", record("3", "1")+" +1440m"), steps: []when{
 			{call: cancels("a"), want: "removed=0 token=0", heard: []string{"cancel a"}, state: member.with("token", "=4", "canceled", "(#a=3)", "cancel:#a", record("4", "1")+" +1440m")}}},
 		{name: "another one, beside an entry that is tried again", seed: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=r:p0}",
@@ -159,21 +156,17 @@ func TestCancelName(t *testing.T) {
 	})
 }
 
-// No call of a cancel does much work, however many locks, equal payloads, keys with the payload, and
+// No call of a cancel does much work, however many equal payloads, keys with the payload, and
 // members that hold tasks there are. The test counts commands, since measuring milliseconds is for
 // benchmarks.
 func TestCancelAtScale(t *testing.T) {
 	const (
 		n, members = 8_000, 4_000
-		commands   = 800         // of a call: five for each of 100 entries, or three for each of 150 copies beside locks, and some
+		commands   = 800         // of a call: five for each of 100 entries, and some
 		slow       = time.Second // a call takes milliseconds; anything quadratic would take longer than this
 		tries      = 5
 	)
 	url := redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "10000").URL()
-	locks := func(e *env) {
-		e.fill(n, "redis.call('HSET', KEYS[1], redis.sha1hex('t' .. i), 'w:' .. i + 1000)", e.q.Unique())
-		e.must(e.conn.Do("HSET", e.q.Unique(), "offset", 0))
-	}
 	among := func(e *env) { // equal payloads among others
 		e.fill(n, "redis.call('LPUSH', KEYS[1], i % 2 == 0 and 'a' or 't' .. i)", e.q.Waiting())
 	}
@@ -188,13 +181,11 @@ func TestCancelAtScale(t *testing.T) {
 		e.must(e.conn.Do("SET", e.q.Token(), 1))
 	}
 	calls := map[string]func(e *env, r Runner) error{
-		"cancel":         func(e *env, r Runner) error { _, err := Cancel(e.ctx, r, e.q, []byte("a")); return err },
-		"cancel_key":     func(e *env, r Runner) error { _, err := CancelKey(e.ctx, r, e.q, "k:7"); return err },
-		"enqueue_unique": func(e *env, r Runner) error { _, err := EnqueueUnique(e.ctx, r, e.q, []byte("new")); return err },
+		"cancel":     func(e *env, r Runner) error { _, err := Cancel(e.ctx, r, e.q, []byte("a")); return err },
+		"cancel_key": func(e *env, r Runner) error { _, err := CancelKey(e.ctx, r, e.q, "k:7"); return err },
 	}
 	for name, seeds := range map[string][]func(*env){
-		"locks": {locks, func(e *env) { e.must(e.conn.Do("LPUSH", e.q.Waiting(), "a", "b", "a")) }}, "locks and equal ones among others": {locks, among},
-		"equal payloads": {equal}, "keys": {keyed}, "members": {busy}, "all": {locks, equal, keyed, busy},
+		"equal payloads": {equal}, "equal ones among others": {among}, "keys": {keyed}, "members": {busy}, "all": {equal, keyed, busy},
 	} {
 		for verb, call := range calls {
 			t.Run(name+"/"+verb, func(t *testing.T) {
@@ -228,8 +219,7 @@ func TestCancelAtScale(t *testing.T) {
 	}
 }
 
-// A page of a cancel is bounded in bytes, too, for the list, with and without locks, and for
-// entries. It has at least one copy.
+// A page of a cancel is bounded in bytes, too, for the list and for entries. It has at least one copy.
 func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const copies = 5
@@ -237,35 +227,28 @@ func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 		size          int
 		list, entries int // copies in a page
 	}{{256 << 10, copies, 1}, {1 << 20, 4, 1}, {4 << 20, 1, 1}} {
-		for _, locked := range []bool{false, true} {
-			t.Run(fmt.Sprint(c.size, locked), func(t *testing.T) {
-				e := newEnv(t, redistest.URL(), nil)
-				payload := strings.Repeat("x", c.size)
-				if locked {
-					e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(payload)))
+		t.Run(fmt.Sprint(c.size), func(t *testing.T) {
+			e := newEnv(t, redistest.URL(), nil)
+			payload := strings.Repeat("x", c.size)
+			for i := range copies {
+				e.push(1, payload)
+				e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
+			}
+			list, entries := copies, copies
+			pages := 0
+			look := func(int) {
+				l, n := e.count("LLEN", "queues"), e.count("ZCARD", "contents")
+				if list-l > c.list || entries-n > c.entries {
+					t.Errorf("a page removed %d from the list, %d entries", list-l, entries-n)
 				}
-				for i := range copies {
-					if !locked || i > 0 {
-						e.push(1, payload)
-					}
-					e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
-				}
-				list, entries := copies, copies
-				pages := 0
-				look := func(int) {
-					l, n := e.count("LLEN", "queues"), e.count("ZCARD", "contents")
-					if list-l > c.list || entries-n > c.entries {
-						t.Errorf("a page removed %d from the list, %d entries", list-l, entries-n)
-					}
-					list, entries = l, n
-					pages++
-				}
-				receipt := sure(Cancel(e.ctx, &hooked{Runner: e.line, after: look}, e.q, []byte(payload)))(e.t)
-				if receipt.Removed != 2*copies || list+entries > 0 {
-					t.Errorf("%d were removed, %d are left in %d pages", receipt.Removed, list+entries, pages)
-				}
-			})
-		}
+				list, entries = l, n
+				pages++
+			}
+			receipt := sure(Cancel(e.ctx, &hooked{Runner: e.line, after: look}, e.q, []byte(payload)))(e.t)
+			if receipt.Removed != 2*copies || list+entries > 0 {
+				t.Errorf("%d were removed, %d are left in %d pages", receipt.Removed, list+entries, pages)
+			}
+		})
 	}
 }
 
@@ -419,12 +402,12 @@ func TestCancelMakesNoProgress(t *testing.T) {
 func TestCancelContent(t *testing.T) {
 	waiting := state{"queues": "[a b]", "schedule": "(k:x=+1m k:y=+2m r:p9=+3m)", "contents": "(#a:k:x=0 #a:r:p9=0 #b:k:y=0)",
 		"keyed:k:x": waits("a", "+1m", 0, 0), "keyed:k:y": waits("b", "+2m", 0, 0), "keyed:r:p9": waits("a", "+3m", 1, 0),
-		"ledger": "{#a=2 #b=1}", "unique": "{#a=e:r:p9 #b=w:1 offset=0}"}
+		"ledger": "{#a=2 #b=1}"}
 	record := func(token string) []string { return []string{"token", "=" + token, "canceled", "(#a=" + token + ")"} }
 	run(t, []scenario{
 		{name: "waits", seed: waiting, steps: []when{{call: cancels("a"), want: "removed=3 token=0", heard: []string{"cancel a"},
 			state: state{"queues": "[b]", "schedule": "(k:y=+2m)", "contents": "(#b:k:y=0)", "keyed:k:y": waits("b", "+2m", 0, 0),
-				"ledger": "{#b=1}", "unique": "{#b=w:1 offset=1}", "cancel:#a": "{finished=0 stopped=0 token=1} +1m"}}}},
+				"ledger": "{#b=1}", "cancel:#a": "{finished=0 stopped=0 token=1} +1m"}}}},
 		{name: "is blocked", seed: blockedX, steps: []when{{call: cancels("b"), want: "removed=1 token=2", heard: []string{"cancel b"},
 			state: runX.with("token", "=2", "canceled", "(#b=2)", "cancel:#b", "{finished=0 stopped=0 token=2} +1440m")}}},
 		{name: "runs, and something else is blocked", seed: blockedX, steps: []when{
@@ -469,7 +452,6 @@ func TestGuardCancelPages(t *testing.T) {
 		return s.with("cancel:"+name(digest(payload)), "{finished=0 stopped=0 token=1} +1m")
 	}
 	list := func(n int) string { return "[" + strings.Repeat("a ", n) + "]" }
-	gaps := series(150, func(i int) string { return fmt.Sprintf("%d=%d", i+1, i+1) })
 	said := []string{"cancel a"}
 	mega, large := strings.Repeat("m", 3<<19), strings.Repeat("l", 300<<10)
 	of := "sha1:" + digest(large) + ":" + itoa(len(large))
@@ -479,21 +461,6 @@ func TestGuardCancelPages(t *testing.T) {
 		return s.with("token", "="+token, "cancel:"+name(digest("a")), "{finished=0 stopped=0 token="+token+"} +1m")
 	}
 	run(t, []scenario{
-		{name: "beside locks", seed: state{"queues": "[x " + strings.Repeat("a ", 160) + "b]", "unique": "{#b=w:161 #x=w:0 offset=0}"}, steps: []when{
-			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=150 left=12", state: record(state{"queues": "[x " + strings.Repeat("a ", 10) + "b]",
-				"unique": "{#b=w:161 #x=w:0 offset=0}", "gaps": "(" + strings.Join(gaps, " ") + ")"}, "a")}}},
-		{name: "in front of a gap", seed: state{"queues": "[x a b]", "unique": "{#b=w:3 #x=w:0 offset=0}", "gaps": "(2=2)"}, steps: []when{
-			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x b]", "unique": "{#b=w:3 #x=w:0 offset=0}", "gaps": "(1=1 2=2)"}, "a")}}},
-		{name: "the lock on the last that is removed", seed: state{"queues": "[x a]", "unique": "{#a=w:6 #x=w:5 offset=5}"}, steps: []when{
-			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x]", "unique": "{#x=w:5 offset=5}", "gaps": "(6=6)"}, "a")}}},
-		{name: "the lock on one behind it", seed: state{"queues": "[a x a]", "unique": "{#a=w:2 offset=0}"}, steps: []when{
-			{call: cancelsPage("a", 1, 0, "", ""), want: "removed=1", heard: said, state: record(state{"queues": "[x a]", "unique": "{#a=w:2 offset=1}"}, "a")}}},
-		{name: "the lock on one that came since", seed: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}.planned("a", "k:x"), steps: []when{
-			{call: cancelsPage("a", 0, 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}, "a")}}},
-		{name: "the lock of a running task, after foreign pops", seed: state{"queues": "[a]", "unique": "{#a=p:p1 offset=1}"}, steps: []when{
-			{call: cancelsPage("a", 5, 0, "", ""), want: "removed=1", heard: said, state: record(state{"unique": "{#a=p:p1 offset=2}"}, "a")}}},
-		{name: "the lock of an entry that came since", seed: state{"unique": "{#a=e:r:2 offset=0}"}.planned("a", "r:1", "r:2"), steps: []when{
-			{call: cancelsPage("a", 0, 0, "", "#a:r:1"), want: "removed=1 after=#a:r:1", heard: said, state: record(state{"unique": "{#a=e:r:2 offset=0}"}.planned("a", "r:2"), "a")}}},
 		{name: "entries are left to the next call", seed: state{"queues": list(100)}.planned("a", "k:x"), steps: []when{
 			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=100 until=#a:k:x", state: record(state{}.planned("a", "k:x"), "a")},
 			{call: cancelsPage("a", 0, 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{}, "a")}}},
@@ -505,12 +472,12 @@ func TestGuardCancelPages(t *testing.T) {
 			{call: cancelsPage("a", 0, 0, "", "#b:k:b"), want: "", heard: said, state: record(state{}.planned("b", "k:b"), "a")}}},
 		{name: "large ones", seed: state{"queues": "[" + mega + " " + mega + " " + mega + "]"}.planned(mega, "k:x"), steps: []when{
 			{call: cancelsPage(mega, -1, 0, "", ""), want: "removed=2 left=1", state: record(state{"queues": "[" + mega + "]"}.planned(mega, "k:x"), mega)}}},
-		{name: "large entries", seed: two.with("unique", "{"+digest(large)+"=e:r:1 #z=p:p9 offset=0}"), steps: []when{
-			{call: cancelsPage(large, -1, 0, "", ""), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{#z=p:p9 offset=0}"), large)},
+		{name: "large entries", seed: two, steps: []when{
+			{call: cancelsPage(large, -1, 0, "", ""), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one, large)},
 			{call: cancelsPage(large, 0, 0, digest(large)+":r:1", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:2", heard: []string{"cancel " + of},
-				state: record(state{"unique": "{#z=p:p9 offset=0}"}, large)}}},
-		{name: "a page between", seed: two.with("unique", "{"+digest(large)+"=foreign offset=0}"), steps: []when{
-			{call: cancelsPage(large, 0, 0, "", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one.with("unique", "{"+digest(large)+"=foreign offset=0}"), large)}}},
+				state: record(state{}, large)}}},
+		{name: "a page between", seed: two, steps: []when{
+			{call: cancelsPage(large, 0, 0, "", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one, large)}}},
 		{name: "members of another type", seed: state{"queues": "[a]", "workers": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
 		{name: "holders of another type", seed: state{"queues": "[a]", "holders": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
 		{name: "nothing has started since", seed: state{"queues": "[a a a]", "token": "=7"}, steps: []when{

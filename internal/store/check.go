@@ -13,7 +13,7 @@ type What string
 // The kinds of names, in order: processes with a list; processes that a worker holds, and those
 // that another one holds, too; workers that hold something, members, suspects, idle workers, workers
 // with rounds; fields of entries; ids of the stream; entries with a hash, in schedule, in contents;
-// digests with a lock; names in the cancel log, and those with a record; members of holders and of
+// names in the cancel log, and those with a record; members of holders and of
 // stopping; entries with a schedule, and with the record of a result; the queue,
 // by any name.
 const (
@@ -30,7 +30,6 @@ const (
 	CheckEntries   What = "entry"
 	CheckScheduled What = "scheduled"
 	CheckContents  What = "content" // digest:entry
-	CheckLocks     What = "lock"
 	CheckCanceled  What = "canceled"
 	CheckRecords   What = "record"
 	CheckHolding   What = "holder"

@@ -2,12 +2,12 @@
 -- repairs what can be repaired without losing a task. If a scan sees something odd in a busy
 -- fleet, it runs this script to find out whether it's a real flaw.
 --
--- KEYS[19] recurring zset  entry → until when it's asserted, ms
+-- KEYS[17] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] mend     1: repair
 -- ARGV[7] what     kind of the names: a key of judges below
 -- ARGV[8] worker   that holds the processes; "" for all other kinds
 -- ARGV[9] name    the first of one or more
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_ages.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_settle, lib_return, lib_ages.
 --
 -- Returns {flaws, judged, retries}: an array of {kind, name, 1 if it was repaired, detail};
 -- how many names were judged, counted from the first: all, unless reading their payloads takes too
@@ -416,35 +416,6 @@ function judges.content(member)
   end
 end
 
--- A content lock names the place of its payload. A lock on a position in the list may be out
--- of date; only an empty list proves that the position doesn't exist.
-function judges.lock(of)
-  local where = of ~= 'offset' and redis.call('HGET', q.unique, of)
-  if not where then
-    return
-  end
-  local kind, place = string.match(where, '^(%a):(.*)$')
-  local right, wrong = false, 'lock'
-  if kind == 'p' then
-    right = runs_at(place, of)
-  elseif kind == 'e' then
-    local is = digest_in(place)
-    right = is == nil or is == of
-  elseif kind == 'w' then
-    if redis.pcall('LLEN', q.waiting) ~= 0 then -- or an error reply
-      return
-    end
-    wrong = 'stale'
-  end
-  if right ~= false then -- nil: it can't be checked
-    return
-  end
-  if mend then
-    redis.call('HDEL', q.unique, of)
-  end
-  flaw(wrong, of, mend)
-end
-
 -- A listed holder holds something, or is a member whose next heartbeat can correct the list. It has
 -- reported nothing about cancels that don't exist yet.
 function judges.holder(w)
@@ -510,22 +481,22 @@ end
 function judges.recurring(entry)
   local key = courses.key(entry)
   local known = redis.pcall('HMGET', key, 'print', 'times', 'passed', 'since', 'late', 'more')
-  if known.err or type(redis.pcall('ZCARD', KEYS[19])) ~= 'number' then
+  if known.err or type(redis.pcall('ZCARD', KEYS[17])) ~= 'number' then
     return
   end
   local named, there = is_key(entry) and #entry > 2, redis.call('EXISTS', key) == 1
-  local till = tonumber(redis.call('ZSCORE', KEYS[19], entry))
+  local till = tonumber(redis.call('ZSCORE', KEYS[17], entry))
   if not there and not till then
     return
   elseif not there or not named then
     if mend then
-      redis.call('ZREM', KEYS[19], entry)
+      redis.call('ZREM', KEYS[17], entry)
       redis.call('DEL', key)
     end
     return flaw('recurring', entry, mend, named and 'The record of its next times is missing.' or "Its name isn't a key.")
   elseif not till then
     if mend then
-      redis.call('ZADD', KEYS[19], now, entry)
+      redis.call('ZADD', KEYS[17], now, entry)
     end
     flaw('recurring', entry, mend, 'Redis has no record of when peers last asserted it.')
   end
@@ -577,7 +548,7 @@ function judges.queue(name)
   if not last_token() then
     flaw('token', name, false)
   end
-  local length, locks = redis.pcall('LLEN', q.waiting), redis.call('HLEN', q.unique)
+  local length = redis.pcall('LLEN', q.waiting)
   if type(length) ~= 'number' then
     return
   end
@@ -586,19 +557,6 @@ function judges.queue(name)
       redis.call('DEL', q.added)
     end
     flaw('leftover', 'added', mend)
-  end
-  if locks == 1 and offset then -- keep_offset below removes it
-    flaw('leftover', 'unique', mend)
-  elseif locks == 0 and redis.call('EXISTS', q.gaps) == 1 then
-    if mend then
-      redis.call('UNLINK', q.gaps)
-    end
-    flaw('leftover', 'gaps', mend)
-  elseif locks > 0 and not offset then
-    if mend then
-      redis.call('HSET', q.unique, 'offset', 0)
-    end
-    flaw('lock', 'offset', mend)
   end
   if counting and length == 0 and not keyed and redis.call('ZCARD', q.contents) == 0 and #holders() == 0 then
     if mend then
@@ -627,7 +585,6 @@ while at + judged <= #ARGV and math.max(carried, digests.hashed) < BYTES do
   judged = judged + 1
 end
 if mend then
-  keep_offset()
   keep_drift()
   if ended then
     trim_log()

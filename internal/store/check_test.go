@@ -66,7 +66,7 @@ var healthy = state{
 	"working:w1": "(p1=1 p2=2 p6=6)", "process:p1": "[a]", "process:p2": "[b]",
 	"working:w2": "(p3=3)", "process:p3": "[c]", "working:w3": "(p4=4)", "process:p4": "[d]", "working:w5": "(p5=5)", "process:p5": "[e]",
 	"canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m", "cancel:#b": "{finished=0 stopped=1 token=3} +1m",
-	"unique": "{#b=p:p2 #f=e:r:p9 #y=w:1 offset=0}", "paused": "=1", "once:n": "=1 +60m", "ledger": "{#x=1}",
+	"paused": "=1", "once:n": "=1 +60m", "ledger": "{#x=1}",
 	"process:p6": "[g]", "entries": "{p6=k:x}", "keyed:k:x": blocks(runs("p6", 1, 0), "h", "+20m"),
 	"keyed:r:p9": h(waits("f", "+9m", 1, 0)), "schedule": "(r:p9=+9m)", "contents": "(#f:r:p9=0 #h:k:x=0)",
 }
@@ -79,7 +79,7 @@ func TestCheckHealthy(t *testing.T) {
 		CheckTwice: {"w1", "p1:w2", "p3:w2", "p7:w9"}, CheckHolders: {"w1", "w2", "w3", "w5", "w9"},
 		CheckMembers: {":w1", ":w2", ":w9"}, CheckSuspects: {"w2", "w3", "w5", "w9"}, CheckIdle: {"w1", "w9"}, CheckRounds: {"w1", "fence", "w2", "w9"},
 		CheckRunning: {"p6", "p1", "p9"}, CheckEntries: {"k:x", "r:p9", "k:z"}, CheckScheduled: {"r:p9", "k:x", "k:z"},
-		CheckContents: {"#f:r:p9", "#h:k:x", "#z:k:z"}, CheckLocks: {"#b", "#f", "#y", "#z", "offset"},
+		CheckContents: {"#f:r:p9", "#h:k:x", "#z:k:z"},
 		CheckCanceled: {"#a", "#b"}, CheckRecords: {"#a", "#b", "#z"},
 	} {
 		for _, mend := range []bool{false, true} {
@@ -97,8 +97,6 @@ func TestCheckProcesses(t *testing.T) {
 			nil, w.with("queues", "[a b]"), "wake:w1 1")},
 		{name: "orphans keep their order", seed: w.with("process:p1", "[a]", "process:p2", "[b]", "queues", "[c]"), steps: []when{
 			{call: checks(true, CheckProcesses, "p2", "p1"), want: "orphan p2 mended, orphan p1 mended", state: w.with("queues", "[a b c]")}}},
-		{name: "orphan with a lock", seed: w.with("process:p1", "[a]", "queues", "[b]", "unique", "{#a=p:p1 offset=4}"), steps: repair(CheckProcesses, []string{"p1"}, "orphan p1",
-			nil, w.with("queues", "[a b]", "unique", "{#a=w:3 offset=3}"))},
 		{name: "orphan of a key", seed: w.with("process:p1", "[a]", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 2, 1))), steps: repair(CheckProcesses, []string{"p1"}, "orphan p1",
 			nil, w.with("schedule", "(k:x=10)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "10", 2, 1)))},
 		{name: "an orphan is not canceled", seed: w.with("workers", "(w1=+60m w2=+60m)", "process:p1", "[a]", "working:w2", "(p2=2)", "process:p2", "[a]", "canceled", "(#a=9)", "cancel:#a", "{finished=0 stopped=0 token=9} +1440m"),
@@ -294,23 +292,6 @@ func TestCheckNamedDigests(t *testing.T) {
 	})
 }
 
-func TestCheckLocks(t *testing.T) {
-	w := member.with("token", "=9")
-	run(t, []scenario{
-		{name: "of a process that is gone", seed: w.with("unique", "{#a=p:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
-		{name: "of a process that runs something else", seed: w.with("working:w1", "(p1=1)", "process:p1", "[b]", "unique", "{#a=p:p1 #b=p:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a", "#b"}, "lock #a",
-			nil, w.with("working:w1", "(p1=1)", "process:p1", "[b]", "unique", "{#b=p:p1 offset=3}"))},
-		{name: "of a process that runs something very large", seed: w.with("working:w1", "(p1=1)", "process:p1", "["+strings.Repeat("x", 1<<20)+"]", "unique", "{#a=p:p1 offset=3}"),
-			steps: []when{{call: checks(true, CheckLocks, "#a")}}}, // reading it would take too long
-		{name: "of an entry that is gone", seed: w.with("unique", "{#a=e:r:p1 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
-		{name: "a malformed place", seed: w.with("unique", "{#a=5 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "lock #a", nil, w)},
-		{name: "a place of an empty list", seed: w.with("unique", "{#a=w:3 offset=3}"), steps: repair(CheckLocks, []string{"#a"}, "stale #a", nil, w)},
-		{name: "another place of the list", seed: w.with("queues", "[b a]", "unique", "{#a=w:3 offset=3}"), steps: []when{{call: checks(true, CheckLocks, "#a")}}},
-		{name: "no lock", seed: w.with("unique", "{offset=3}"), steps: repair(CheckQueue, []string{"q"}, "leftover unique", nil, w)},
-		{name: "no offset", seed: w.with("queues", "[a]", "unique", "{#a=w:0}"), steps: repair(CheckQueue, []string{"q"}, "lock offset", nil, w.with("queues", "[a]", "unique", "{#a=w:0 offset=0}"))},
-	})
-}
-
 // stopped returns the name of a process that is stopping.
 func stopped(payload string, token int, process string) string {
 	return fmt.Sprintf("p%s:%016d:%s", digest(payload), token, process)
@@ -345,9 +326,6 @@ func TestCheckCancels(t *testing.T) {
 		{name: "a record for ever", seed: w.with("cancel:#a", "{finished=0 stopped=0 token=4}"), steps: repair(CheckRecords, []string{"#a"}, "ttl #a", nil, w.with("cancel:#a", over))},
 		unsaid("the token is no number", holds.with("token", "=x", "canceled", "(#a=5)"), CheckCanceled, "#a"),
 		mended("no token was given", holds.with("token", "", "canceled", "(#a=2)"), "future-cancel #a", holds.with("token", ""), CheckCanceled, "#a"),
-		mended("gaps, and no locks", w.with("gaps", "(3=3)"), "leftover gaps", w, CheckQueue, "q"),
-		{name: "gaps, and only looked at", seed: w.with("gaps", "(3=3)"), steps: []when{{call: checks(false, CheckQueue, "q"), want: "leftover gaps"}}},
-		unsaid("gaps, and locks", w.with("gaps", "(3=3)", "unique", "{#a=p:p1 #b=p:p2 offset=0}"), CheckQueue, "q"),
 		{name: "entries that are tried again", steps: []when{{call: tried("k:x", "r:1"), want: "0"}}},
 		{name: "of some entries", seed: state{}.planned("a", "k:x", "r:1", "r:2").with("keyed:r:1", waits("a", "+9m", 1, 0), "keyed:r:2", waits("a", "+9m", 2, 0)), steps: []when{
 			{call: tried("k:x", "r:1", "r:2", "r:3"), want: "2"}, {call: tried("r:2"), want: "1"}}},
@@ -446,10 +424,8 @@ func TestGuardCheckQueue(t *testing.T) {
 	w := member.with("token", "=9")
 	counts := w.with("ledger", "{#a=2}")
 	run(t, []scenario{
-		unsaid("the lock of an entry of another type", w.with("keyed:k:x", "=foreign", "unique", "{#a=e:k:x offset=0}"), CheckLocks, "#a"),
-		unsaid("a place of a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:3 offset=0}"), CheckLocks, "#a"),
 		unsaid("the record of no cancel is of another type", w.with("cancel:#a", "=foreign"), CheckRecords, "#a"),
-		unsaid("a list of another type", w.with("queues", "=foreign", "unique", "{#a=w:0}"), CheckQueue, "q"),
+		unsaid("a list of another type", w.with("queues", "=foreign"), CheckQueue, "q"),
 		unsaid("counts of what runs in the schedule", counts.with("entries", "{p1=r:p0}"), CheckQueue, "q"),
 		unsaid("counts of what waits in the schedule", counts.with("schedule", "(r:p9=+9m)", "contents", "(#a:r:p9=0)", "keyed:r:p9", waits("a", "+9m", 1, 0)), CheckQueue, "q"),
 		unsaid("paused, and nothing waits", w.with("paused", "=1"), CheckQueue, "q"),

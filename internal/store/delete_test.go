@@ -15,23 +15,10 @@ func deletes(e *env) string {
 	return said(Delete(e.ctx, e.line, e.q), "ok")
 }
 
-// deleted returns the offset after a delete; without running tasks it would be n.
-func deleted(n int) string { return itoa(n + 1<<24) }
-
-func locks(n int) []string {
-	return series(n, func(i int) string { return fmt.Sprintf("#t%d=w:%d", i, i) })
-}
-
 func TestDelete(t *testing.T) {
-	twin := state{"schedule": "(r:p9=+9m)", "contents": "(#a:r:p9=0)", "keyed:r:p9": waits("a", "+9m", 1, 0), "unique": "{#a=p:p1 offset=0}"}
 	run(t, []scenario{
 		{name: "delete", seed: busy, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`},
-			state: busy.with("queues", "", "unique", "{#b=p:p2 offset="+deleted(3)+"}")}}},
-		{name: "delete many locks", seed: state{"queues": "[" + strings.Join(seq("t", 0, 3000), " ") + "]", "unique": "{" + strings.Join(locks(3000), " ") + " offset=0}"},
-			steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{}}}},
-		{name: "the lock of a twin", seed: twin, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#a=p:p1 offset=" + deleted(0) + "}"}}}},
-		{name: "gaps", seed: state{"queues": "[x b]", "unique": "{#b=w:2 #z=p:p1 offset=0}", "gaps": "(1=1)"}, steps: []when{
-			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: state{"unique": "{#z=p:p1 offset=" + deleted(3) + "}"}}}},
+			state: busy.with("queues", "")}}},
 	})
 }
 
@@ -80,7 +67,7 @@ func TestDeleteIsBounded(t *testing.T) {
 					e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte(payload), When: Always}))
 				}
 			}
-			a := deleteQueue.ask(e.ctx, e.line, e.q, "cursor", "0", "list", 1)
+			a := deleteQueue.ask(e.ctx, e.line, e.q, "list", 1)
 			if left := a.int("left"); a.err != nil || left != c.left {
 				t.Errorf("%d tasks are left, not %d: %v", left, c.left, a.err)
 			}
@@ -134,50 +121,6 @@ func TestDeleteWhileOthersPut(t *testing.T) {
 	}
 }
 
-// A task that returns to the list between two calls keeps its lock, and doesn't get the position of
-// a stale lock.
-func TestDeleteBesideReturns(t *testing.T) {
-	const unique, running = 2500, 50
-	waiting, tasks := seq("waiting", 0, unique), seq("running", 0, running)
-	locks := []string{"offset=" + itoa(running)}
-	var outcomes []*Outcome
-	for i, task := range tasks {
-		id := fmt.Sprint("p", i+1)
-		locks = append(locks, digest(task)+"=p:"+id)
-		outcomes = append(outcomes, &Outcome{Process: id, Token: int64(i + 1), Verb: Stop})
-	}
-	for i, task := range waiting {
-		locks = append(locks, fmt.Sprint(digest(task), "=w:", running+i))
-	}
-	e := beside(t, member.holding("w1", tasks...).with("token", "="+itoa(running), "queues", "["+strings.Join(waiting, " ")+"]", "unique", "{"+strings.Join(locks, " ")+"}"))
-	round := func(n int64, r Round) *Answer {
-		r.Number, r.Crashes, r.Keep = n, 3, 10
-		return e.round(r)
-	}
-	r := &hooked{Runner: e.line, after: func(call int) {
-		if call == 1 {
-			round(1, Round{Outcomes: outcomes})
-		}
-	}}
-	e.must(nil, Delete(e.ctx, r, e.q))
-	if locks, waiting := e.count("HLEN", "unique")-1, e.count("LLEN", "queues"); locks != running || waiting != running {
-		t.Errorf("after %d calls, %d have a lock and %d wait, not %d", r.calls, locks, waiting, running)
-	}
-	for i := range running {
-		if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(fmt.Sprint("running", i))); refused(err) != "DUPLICATE" {
-			t.Errorf("task %d has lost its lock: %v", i, err)
-		}
-	}
-	outcomes = nil
-	for i, s := range round(2, Round{Start: seq("q", 0, running)}).Started {
-		outcomes = append(outcomes, &Outcome{Process: fmt.Sprint("q", i), Token: s.Token, Verb: Finish})
-	}
-	round(3, Round{Outcomes: outcomes})
-	if n := e.count("EXISTS", "unique"); n != 0 {
-		t.Error("in the end locks are left")
-	}
-}
-
 // Delete drops entries a page at a time, spares what runs, and releases locks.
 func TestDeleteEntries(t *testing.T) {
 	all := series(1200, func(i int) waiting { return waiting{fmt.Sprint("k:t", i), fmt.Sprint("t", i), "+60m", 0} })
@@ -185,8 +128,6 @@ func TestDeleteEntries(t *testing.T) {
 	many["contents"] = "(#b:k:x=0 " + many["contents"][1:]
 	run(t, []scenario{
 		{name: "many", seed: many, steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: runX}}},
-		{name: "many and locks", seed: many.with("queues", "["+strings.Join(seq("t", 0, 3000), " ")+"]", "unique", "{"+strings.Join(locks(3000), " ")+" #a=p:p9 offset=0}"), steps: []when{
-			{call: deletes, want: "ok", heard: []string{`delete ""`}, state: runX.with("unique", "{#a=p:p9 offset="+deleted(3000)+"}")}}},
 		{name: "lost keys", seed: member.with("contents", "(#a:k:x=0)"), steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: member}}},
 	})
 }

@@ -99,21 +99,21 @@ func TestDigestsAreKnown(t *testing.T) {
 	cancel := step{"cancel of another", func(e *env) error { e.seed(state{"canceled": "(#b=3)", "token": "=3"}); return nil }}
 	fail := step{"fail", func(e *env) error { _, _, err := FailWorker(e.ctx, e.line, e.q, "w1"); return err }}
 	for name, steps := range map[string][]step{
-		"put again and again":   {put("k:x", a, Change{}), put("k:x", b, Change{}), put("k:x", a, Change{KeepPayload: true}), put("k:x", "small", Change{}), put("k:x", a, Change{At: far}), remove("k:x")},
-		"finished":              {put("k:x", a, Change{}), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Finish}, a)},
-		"retried":               {put("k:x", a, Change{}), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Retry}, a), begin(3, "p2"), end(4, "p2", 2, Outcome{Verb: Stop}, a), remove("k:x")},
-		"retried, of the list":  {raw(a), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Retry}, a), begin(3, "p2"), end(4, "p2", 2, Outcome{Verb: Retry}, a), remove("r:p1")},
-		"blocked":               {put("k:x", a, Change{}), begin(1, "p1"), put("k:x", b, Change{}), put("k:x", a, Change{}), end(2, "p1", 1, Outcome{Verb: Stop}, a), begin(3, "p2")},
-		"blocked and kept":      {put("k:x", a, Change{}), begin(1, "p1"), put("k:x", b, Change{KeepPayload: true}), end(2, "p1", 1, Outcome{Verb: Stop}, a), begin(3, "p2")},
-		"of a dead worker":      {put("k:x", a, Change{}), begin(1, "p1"), fail, remove("k:x")},
-		"failed and requeued":   {put("k:x", a, Change{}), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Fail, Kind: Failed}, a), {"requeue", func(e *env) error { _, err := Requeue(e.ctx, e.line, e.q, []string{"k:p1"}); return err }}, begin(3, "p2")},
-		"stopped in a cancel":   {raw(a), begin(1, "p1"), cancel, end(2, "p1", 1, Outcome{Verb: Stop}, a)},
-		"failed and removed":    {raw(a), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Fail, Kind: Failed}, a), {"remove", func(e *env) error { return e.line.Do(e.ctx, RemoveCall(e.q.Failed(), "k:p1"))[0].Err }}},
-		"deleted":               {put("k:x", a, Change{}), put("k:y", b, Change{}), {"delete", func(e *env) error { return Delete(e.ctx, e.line, e.q) }}},
-		"canceled":              {put("k:x", a, Change{}), raw(a), {"cancel", func(e *env) error { _, err := Cancel(e.ctx, e.line, e.q, []byte(a)); return err }}},
-		"canceled by its key":   {put("k:x", a, Change{}), {"cancel_key", func(e *env) error { _, err := CancelKey(e.ctx, e.line, e.q, "k:x"); return err }}},
-		"enqueued under a lock": {{"enqueue_unique", func(e *env) error { _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(a)); return err }}},
-		"explained":             {put("k:x", a, Change{}), {"explain", func(e *env) error { _, err := Explain(e.ctx, e.line, e.q, "", []byte(a), 10, 10); return err }}},
+		"put again and again":  {put("k:x", a, Change{}), put("k:x", b, Change{}), put("k:x", a, Change{KeepPayload: true}), put("k:x", "small", Change{}), put("k:x", a, Change{At: far}), remove("k:x")},
+		"finished":             {put("k:x", a, Change{}), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Finish}, a)},
+		"retried":              {put("k:x", a, Change{}), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Retry}, a), begin(3, "p2"), end(4, "p2", 2, Outcome{Verb: Stop}, a), remove("k:x")},
+		"retried, of the list": {raw(a), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Retry}, a), begin(3, "p2"), end(4, "p2", 2, Outcome{Verb: Retry}, a), remove("r:p1")},
+		"blocked":              {put("k:x", a, Change{}), begin(1, "p1"), put("k:x", b, Change{}), put("k:x", a, Change{}), end(2, "p1", 1, Outcome{Verb: Stop}, a), begin(3, "p2")},
+		"blocked and kept":     {put("k:x", a, Change{}), begin(1, "p1"), put("k:x", b, Change{KeepPayload: true}), end(2, "p1", 1, Outcome{Verb: Stop}, a), begin(3, "p2")},
+		"of a dead worker":     {put("k:x", a, Change{}), begin(1, "p1"), fail, remove("k:x")},
+		"failed and requeued":  {put("k:x", a, Change{}), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Fail, Kind: Failed}, a), {"requeue", func(e *env) error { _, err := Requeue(e.ctx, e.line, e.q, []string{"k:p1"}); return err }}, begin(3, "p2")},
+		"stopped in a cancel":  {raw(a), begin(1, "p1"), cancel, end(2, "p1", 1, Outcome{Verb: Stop}, a)},
+		"failed and removed":   {raw(a), begin(1, "p1"), end(2, "p1", 1, Outcome{Verb: Fail, Kind: Failed}, a), {"remove", func(e *env) error { return e.line.Do(e.ctx, RemoveCall(e.q.Failed(), "k:p1"))[0].Err }}},
+		"deleted":              {put("k:x", a, Change{}), put("k:y", b, Change{}), {"delete", func(e *env) error { return Delete(e.ctx, e.line, e.q) }}},
+		"canceled":             {put("k:x", a, Change{}), raw(a), {"cancel", func(e *env) error { _, err := Cancel(e.ctx, e.line, e.q, []byte(a)); return err }}},
+		"canceled by its key":  {put("k:x", a, Change{}), {"cancel_key", func(e *env) error { _, err := CancelKey(e.ctx, e.line, e.q, "k:x"); return err }}},
+		"unique":               {{"put", func(e *env) error { _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(a)); return err }}},
+		"explained":            {put("k:x", a, Change{}), {"explain", func(e *env) error { _, err := Explain(e.ctx, e.line, e.q, "", []byte(a), 10, 10); return err }}},
 		"checked, of two megabytes": {put("k:x", strings.Repeat("x", 2<<20), Change{}), {"check", func(e *env) error {
 			v, err := Check(e.ctx, e.doctor(), e.q, CheckEntries, "", true, []string{"k:x"})
 			if err == nil && len(v.Flaws) > 0 {
@@ -167,7 +167,6 @@ func TestLargePayloadsAreNotRead(t *testing.T) {
 		"entry":                       {waiting, checked(CheckEntries, "", "k:x")},
 		"in contents":                 {waiting, checked(CheckContents, "", "#"+a+":k:x")},
 		"in schedule":                 {waiting, checked(CheckScheduled, "", "k:x")},
-		"lock":                        {waiting.with("unique", "{#"+a+"=e:k:x offset=0}"), checked(CheckLocks, "", "#"+a)},
 		"stopping":                    {w.with("working:w1", "(p1=1)", "process:p1", "["+a+"]", "stopping", "("+stopped(a, 1, "p1")+"=0)"), checked(CheckStopping, "", stopped(a, 1, "p1"))},
 		"blocked by what is gone":     {waiting.with("schedule", "", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0), "payload="+a+" retries=0 crashes=0 digest="+digest(a))), checked(CheckRunning, "schedule p1 mended", "p1")},
 		"explained":                   {waiting, explained("", a, 0)},
@@ -303,7 +302,7 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 		e.must(e.conn.Do("ZADD", e.q.Schedule(), 1, "k:liar"))
 		e.must(e.conn.Do("ZADD", e.q.Contents(), 0, digest(b)+":k:liar"))
 	}
-	honest := func(e *env) { // one of each in the schedule, and one of each on the list, with locks
+	honest := func(e *env) { // one of each under a key, and one of each that is unique
 		for key, payload := range map[string]string{"k:a": a, "k:b": b} {
 			e.must(Put(e.ctx, e.line, e.q, key, Change{Payload: []byte(payload), At: 2, When: Always}))
 			e.must(EnqueueUnique(e.ctx, e.line, e.q, []byte(payload)))
@@ -312,9 +311,6 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 	all := func(keys ...string) string {
 		slices.Sort(keys)
 		return strings.Join(keys, " ")
-	}
-	lock := func(e *env, payload string) string {
-		return sure(redis.String(e.conn.Do("HGET", e.q.Unique(), digest(payload))))(e.t)
 	}
 	round := func(e *env, r Round) *Answer {
 		r.Worker, r.Lease, r.Crashes, r.Keep = "w1", time.Hour, 3, 10
@@ -332,18 +328,12 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 		if len(answer.Started) != 5 || e.contents() != "" {
 			t.Fatalf("%d were started, and contents has %q", len(answer.Started), e.contents())
 		}
-		if l := all(lock(e, a), lock(e, b)); l != "p:p4 p:p5" {
-			t.Errorf("the locks are %q", l)
-		}
 		_, _, err := FailWorker(e.ctx, e.line, e.q, "w1")
 		e.must(nil, err)
-		if want := all(digest(a)+":k:a", digest(b)+":k:b", digest(b)+":k:liar"); e.contents() != want {
+		if want := all(digest(a)+":k:a", digest(b)+":k:b", digest(b)+":k:liar", digest(a)+":"+UniqueEntry([]byte(a)), digest(b)+":"+UniqueEntry([]byte(b))); e.contents() != want {
 			t.Errorf("contents has %q, not %q", e.contents(), want)
 		}
 		for _, payload := range []string{a, b} {
-			if !strings.HasPrefix(lock(e, payload), "w:") {
-				t.Errorf("a lock is at %s", lock(e, payload))
-			}
 			if _, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(payload)); refused(err) != "DUPLICATE" {
 				t.Errorf("%v", err)
 			}
@@ -378,17 +368,14 @@ func TestWrongDigestHarmsNoOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := fresh(t)
 			end(e)
-			if want := all(digest(a)+":k:a", digest(b)+":k:b"); e.contents() != want {
+			if want := all(digest(a)+":k:a", digest(b)+":k:b", digest(a)+":"+UniqueEntry([]byte(a)), digest(b)+":"+UniqueEntry([]byte(b))); e.contents() != want {
 				t.Errorf("contents has %q, not %q", e.contents(), want)
 			}
 			if n := e.count("EXISTS", "keyed:k:liar"); n != 0 {
 				t.Error("its entry is left")
 			}
-			if !strings.HasPrefix(lock(e, a), "w:") || !strings.HasPrefix(lock(e, b), "w:") {
-				t.Errorf("the locks are at %s and %s", lock(e, a), lock(e, b))
-			}
 			e.must(nil, Delete(e.ctx, e.line, e.q))
-			if n := e.count("EXISTS", "contents") + e.count("EXISTS", "unique") + e.count("EXISTS", "schedule"); n != 0 {
+			if n := e.count("EXISTS", "contents") + e.count("EXISTS", "schedule"); n != 0 {
 				t.Errorf("%d keys are left", n)
 			}
 		})
@@ -415,10 +402,6 @@ func TestGuardDigest(t *testing.T) {
 	run(t, []scenario{
 		{name: "no digest", steps: []when{{call: names("a", none), want: "2", heard: []string{"enqueue 1"},
 			state: state{"schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": due("a")}}}},
-		{name: "unique, and no digest", steps: []when{{call: func(e *env) string {
-			v, err := e.line.One(e.ctx, enqueueUnique.call(e.q, "payload", "a", "digest", none))
-			return said(err, "%v", v)
-		}, want: "2", heard: []string{"enqueue 1"}, state: state{"queues": "[a]", "unique": "{#a=w:0 offset=0}"}}}},
 		{name: "the stored digest goes with the payload", seed: known, steps: []when{{call: names("a", ""), want: "0",
 			state: state{"schedule": "(k:x=+9m)", "contents": "(#a:k:x=0)", "keyed:k:x": due("a")}}}},
 		{name: "not large", steps: []when{{call: names(large[1:], ""), want: "2", heard: []string{"enqueue 1"},

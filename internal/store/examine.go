@@ -121,7 +121,7 @@ func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string,
 	if what == CheckAdded {
 		return pages(ctx, untyped(doubtful(r, q)))
 	}
-	command, key := "HSCAN", map[What]string{CheckRounds: q.Rounds(), CheckRunning: q.Entries(), CheckLocks: q.Unique()}[what]
+	command, key := "HSCAN", map[What]string{CheckRounds: q.Rounds(), CheckRunning: q.Entries()}[what]
 	if key == "" {
 		command, key = "ZSCAN", map[What]string{
 			CheckMembers: q.Workers(), CheckSuspects: q.Suspects(), CheckIdle: q.Idle(), CheckScheduled: q.Schedule(),

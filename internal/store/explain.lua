@@ -8,7 +8,7 @@
 -- ARGV[10] head    start of the failed queue's key names
 -- ARGV[11] tail    end of these names
 -- ARGV[12] digest  of a large payload; "" or omitted: it is computed
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_place, lib_settle, lib_return, lib_failed.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_settle, lib_return, lib_failed.
 --
 -- Returns {now, paused, workers, idle, ready, length, added, places, line, entries, failures}: how many
 -- workers with an unexpired lease serve the queue; how many are idle; how many

@@ -3,7 +3,7 @@
 --
 -- ARGV[6] worker  id
 -- ARGV[7] begin   1 on the first call; 0: only continue, since the worker may be a member again
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_settle, lib_return, lib_ages.
 --
 -- Returns {known, returned, handled, left}: handled counts returned tasks and
 -- canceled ones; known is 0 if the worker doesn't serve
@@ -20,7 +20,6 @@ elseif mark > 0 then
   return { 0, 0, 0, 0 }
 end
 local returned, handled, left = returns.take_back({ worker })
-keep_offset()
 trim_log()
 end_ages()
 alert(q, returned)

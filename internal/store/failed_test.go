@@ -79,13 +79,13 @@ func TestCrashed(t *testing.T) {
 	worn := func(payload, from, tries, deaths string) string {
 		return failedOf(payload, "now", "kind=crashed", "tries="+tries, "deaths="+deaths, "from="+from, `reason="`+deaths+` workers died holding it"`)
 	}
-	seed := keyX.with("queues", "[b c d]", "ledger", "{#b=3}", "keyed:k:x", waits("a", "-1m", 2, 3), "unique", "{#b=w:0 #c=w:1 offset=0}")
+	seed := keyX.with("queues", "[b c d]", "ledger", "{#b=3}", "keyed:k:x", waits("a", "-1m", 2, 3))
 	take := func(n int64, ids ...string) func(*env) string {
 		return steps(Round{Worker: "w1", Number: n, Crashes: 3, Idle: true, Start: ids})
 	}
 	failedTasks := state{"failed:schedule": "(k:p4.001=now k:p4.002=now)", "failed:contents": "(#a:k:p4.001=0 #b:k:p4.002=0)",
 		"failed:keyed:k:p4.001": h(worn("a", "k:x", "2", "3"), "planned=-1m"), "failed:keyed:k:p4.002": worn("b", "", "0", "3")}
-	after := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[c]", "process:p2", "[d]", "unique", "{#c=p:p1 offset=3}").merged(failedTasks)
+	after := member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[c]", "process:p2", "[d]").merged(failedTasks)
 	run(t, []scenario{
 		{name: "both lanes", seed: seed, steps: []when{
 			{call: take(1, "p1", "p2", "p3", "p4"), want: "started=c/1,d/2 rank=0 unstarted=2", state: after.with("idle", "(w1=clock:now)")},
@@ -96,7 +96,7 @@ func TestCrashed(t *testing.T) {
 				"failed:schedule", "(k:p3.001=now)", "failed:contents", "(#b:k:p3.001=0)", "failed:keyed:k:p3.001", worn("b", "", "0", "3"))}}},
 		{name: "never", seed: seed, steps: []when{
 			{call: begins(1, "p1", "p2"), want: "started=a/1@k:x~2!3,b/2!3", state: runX.with("token", "=2", "working:w1", "(p1=1 p2=2)", "process:p2", "[b]", "queues", "[c d]",
-				"keyed:k:x", runs("p1", 2, 3), "ledger", "{#b=3}", "unique", "{#b=p:p2 #c=w:1 offset=1}")}}},
+				"keyed:k:x", runs("p1", 2, 3), "ledger", "{#b=3}")}}},
 	})
 }
 
@@ -200,7 +200,7 @@ func TestRisky(t *testing.T) {
 func TestLost(t *testing.T) {
 	noProcess, noEntry := runX.with("process:p1", ""), runX.with("keyed:k:x", "")
 	two := keyX.with("schedule", "(k:gone=-2m k:x=-1m)")
-	unlocked := rawP.with("process:p1", "", "unique", "{#b=w:1 offset=1}", "queues", "[b]")
+	unlocked := rawP.with("process:p1", "", "queues", "[b]")
 	all := []scenario{
 		{name: "a due entry", seed: two, steps: []when{{call: begins(1, "p1"), want: "started=a/1@k:x~2!1", state: runX}}},
 		{name: "only that", seed: member.with("schedule", "(k:gone=-2m)"), steps: []when{{call: begins(1, "p1"), state: member.with("rounds", "{w1=1}")}}},
@@ -211,7 +211,7 @@ func TestLost(t *testing.T) {
 			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
 				state: backX.with("schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+5m", 0, 0))}}},
 		{name: "the process of a repeated round", seed: noProcess, steps: []when{{call: begins(1, "p1"), want: ""}}},
-		{name: "a raw process, leave", seed: unlocked, steps: []when{{call: leaves("w1"), want: "returned=0", state: state{"token": "=2", "queues": "[b]", "unique": "{#b=w:1 offset=1}"}}}},
+		{name: "a raw process, leave", seed: unlocked, steps: []when{{call: leaves("w1"), want: "returned=0", state: state{"token": "=2", "queues": "[b]"}}}},
 		{name: "a raw process, fail", seed: rawP.with("process:p1", ""), steps: []when{{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=2"}}}},
 		{name: "another process runs the key", seed: runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p1=k:x p2=k:x}", "keyed:k:x", runs("p2", 0, 0)), steps: []when{
 			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p2=k:x}", "keyed:k:x", runs("p2", 0, 0))}}},
@@ -222,7 +222,7 @@ func TestLost(t *testing.T) {
 			want = "settled=ok"
 		}
 		all = append(all, scenario{name: "the process, " + string(v), seed: noProcess, steps: []when{{call: ends(2, "p1", 1, v, Outcome{Kind: Failed}), want: want, state: doneX}}},
-			scenario{name: "a raw process, " + string(v), seed: unlocked, steps: []when{{call: ends(2, "p1", 1, v, Outcome{Kind: Failed}), want: want, state: doneX.with("queues", "[b]", "unique", "{#b=w:1 offset=1}")}}})
+			scenario{name: "a raw process, " + string(v), seed: unlocked, steps: []when{{call: ends(2, "p1", 1, v, Outcome{Kind: Failed}), want: want, state: doneX.with("queues", "[b]")}}})
 	}
 	run(t, all)
 }

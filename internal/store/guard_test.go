@@ -56,8 +56,6 @@ func TestGuardMembers(t *testing.T) {
 		{name: "leave: a late copy", seed: held, steps: []when{
 			{call: leavesAt("w1", 4), want: "returned=0"},
 			{call: leavesAt("w1", 5), want: "returned=1", state: left}}},
-		{name: "leave: a lock goes with its task", seed: held.with("unique", "{#a=p:p1 offset=1}"), steps: []when{
-			{call: leavesAt("w1", 5), want: "returned=1", state: left.with("unique", "{#a=w:0 offset=0}")}}},
 		{name: "leave: a cancel ends with its last holder", seed: held.with("canceled", "(#b=1)", "cancel:#b", h("finished=0", "stopped=0", "token=1")+" +1440m"), steps: []when{
 			{call: leavesAt("w1", 5), want: "returned=1", state: left.with("cancel:#b", h("finished=0", "stopped=0", "token=1")+" +1m")}}},
 		{name: "leave: before any round", seed: held.with("rounds", ""), steps: []when{{call: leavesAt("w1", 0), want: "returned=1", state: left}}},
@@ -167,33 +165,6 @@ func TestHeldOfAnotherType(t *testing.T) {
 	}
 }
 
-// A returned task gets a position in front of all others, and fills the gap there.
-func TestGuardGaps(t *testing.T) {
-	one := func(queue, unique, gaps string) state {
-		return rawP.with("process:p1", "[x]", "queues", queue, "unique", unique, "gaps", gaps)
-	}
-	after := func(queue, unique, gaps string) state {
-		return doneX.with("queues", queue, "unique", unique, "gaps", gaps)
-	}
-	back := ends(2, "p1", 1, Stop, Outcome{})
-	drop := ends(2, "p1", 1, Drop, Outcome{})
-	run(t, []scenario{
-		{name: "a gap behind the front", seed: one("[a c]", "{#c=w:3 #x=p:p1 offset=1}", "(2=2)"), steps: []when{
-			{call: back, want: "settled=ok", state: after("[x a c]", "{#c=w:3 #x=w:0 offset=0}", "(2=2)")}}},
-		{name: "gaps at the front", seed: one("[c]", "{#c=w:3 #x=p:p1 offset=1}", "(1=1 2=2)"), steps: []when{
-			{call: back, want: "settled=ok", state: after("[x c]", "{#c=w:3 #x=w:2 offset=2}", "")}}},
-		{name: "the only gap", seed: one("[c]", "{#c=w:2 #x=p:p1 offset=1}", "(1=1)"), steps: []when{
-			{call: back, want: "settled=ok", state: after("[x c]", "{#c=w:2 #x=w:1 offset=1}", "")}}},
-		{name: "gaps close at the front only", seed: one("[a c]", "{#c=w:6 #x=p:p1 offset=1}", "(1=1 5=5)"), steps: []when{
-			{call: drop, want: "settled=ok", state: after("[a c]", "{#c=w:6 offset=2}", "(5=5)")}}},
-		{name: "three close", seed: one("[c]", "{#c=w:4 #x=p:p1 offset=1}", "(1=1 2=2 3=3)"), steps: []when{
-			{call: drop, want: "settled=ok", state: after("[c]", "{#c=w:4 offset=4}", "")}}},
-		{name: "a gap in front of a started task", seed: member.with("queues", "[x b]", "unique", "{#b=w:2 offset=0}", "gaps", "(1=1)"), steps: []when{
-			{call: begins(1, "p1", "p2"), want: "started=x/1,b/2", state: member.with("rounds", "{w1=1}", "token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[x]", "process:p2", "[b]", "unique", "{#b=p:p2 offset=3}")}}},
-		{name: "of another type", seed: one("[c]", "{#c=w:1 #x=p:p1 offset=1}", "=foreign"), steps: []when{{call: drop, want: "WRONGTYPE"}}},
-	})
-}
-
 // A cancel has ended when all workers that hold tasks have reported which of them it covers.
 func TestGuardTrim(t *testing.T) {
 	record := func(token, counted string) string { return h("finished=0", "stopped=0", "token="+token, counted) }
@@ -234,8 +205,6 @@ func TestGuardTrim(t *testing.T) {
 		{name: "two", seed: pair, steps: []when{{call: both, want: "settled=ok,ok", heard: []string{"done w1 a", "done w1 b"}, state: ended}}},
 		{name: "two, and others died", seed: pair.with("ledger", "{#b=1 #c=1}"), steps: []when{
 			{call: both, want: "settled=ok,ok", heard: []string{"done w1 a", "done w1 b"}, state: ended.with("ledger", "{#c=1}")}}},
-		{name: "two, and one is locked", seed: pair.with("unique", "{#b=p:p2 #c=p:p9 offset=2}"), steps: []when{
-			{call: both, want: "settled=ok,ok", heard: []string{"done w1 a", "done w1 b"}, state: ended.with("unique", "{#c=p:p9 offset=2}")}}},
 		{name: "of a key, and others died with the same", seed: runX.with("ledger", "{#a=1}"), steps: []when{
 			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX.with("ledger", "{#a=1}")}}},
 		{name: "a large one that is lost, and something is canceled", seed: rawP.with("process:p1", "", "token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m"), steps: []when{

@@ -151,51 +151,41 @@ func TestKeyed(t *testing.T) {
 	})
 }
 
-// A raw task that is retried gets an entry; the ledger counts its crashes, and its lock follows it.
+// A raw task that is retried gets an entry; the ledger counts its crashes.
 func TestRetriedRaw(t *testing.T) {
-	locked := func(s state, where string) state { return s.with("unique", "{#a="+where+" offset=1}") }
 	running := doneX.with("rounds", "{w1=3}", "token", "=2", "working:w1", "(p2=2)", "process:p2", "[a]", "entries", "{p2=r:p1}", "keyed:r:p1", runs("p2", 1, 0))
 	due := retryR.with("schedule", "(r:p1=-1m)", "keyed:r:p1", waits("a", "-1m", 1, 0))
 	over := doneX.with("token", "=2", "rounds", "{w1=4}")
-	first := locked(due, "e:r:p1")
 	failedTask := state{"failed:schedule": "(k:p2=now)", "failed:contents": "(#a:k:p2=0)",
 		"failed:keyed:k:p2": h(waits("a", "now", 0, 0), "kind=failed", "reason=", "tries=1", "deaths=0", "worker=w1", "at=now", "from=")}
-	crash := due.with("ledger", "{#a=2}", "unique", "{#a=e:r:p1 offset=1}")
+	crash := due.with("ledger", "{#a=2}")
 	run(t, []scenario{
-		{name: "retry and retry", seed: locked(rawP, "p:p1"), steps: []when{
-			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok", state: locked(retryR, "e:r:p1")},
-			{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
-		{name: "snooze", seed: locked(rawP, "p:p1"), steps: []when{
-			{call: ends(2, "p1", 1, Snooze, Outcome{Delay: time.Hour}), want: "settled=ok", state: locked(retryR, "e:r:p1").with("keyed:r:p1", waits("a", "+60m", 0, 0))},
-			{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
-		{name: "start, finish", seed: first, steps: []when{
-			{call: begins(3, "p2"), want: "started=a/2@r:p1~1", state: locked(running, "p:p2")},
+		{name: "retry and retry", seed: rawP, steps: []when{
+			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok", state: retryR}}},
+		{name: "snooze", seed: rawP, steps: []when{
+			{call: ends(2, "p1", 1, Snooze, Outcome{Delay: time.Hour}), want: "settled=ok", state: retryR.with("keyed:r:p1", waits("a", "+60m", 0, 0))}}},
+		{name: "start, finish", seed: due, steps: []when{
+			{call: begins(3, "p2"), want: "started=a/2@r:p1~1", state: running},
 			{call: begins(3, "p2"), want: "started=a/2@r:p1~1"},
-			{call: enqueuesUnique("a"), want: "DUPLICATE"},
 			{call: ends(4, "p2", 2, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: over}}},
-		{name: "retry again", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
-			state: locked(retryR, "e:r:p1").with("rounds", "{w1=4}", "token", "=2", "keyed:r:p1", waits("a", "+60m", 2, 0))}}},
-		{name: "snooze after a retry", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Snooze, Outcome{Delay: time.Hour}), want: "settled=ok",
-			state: locked(retryR, "e:r:p1").with("rounds", "{w1=4}", "token", "=2")}}},
-		{name: "stop", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Stop, Outcome{}), want: "settled=ok",
-			state: locked(retryR, "e:r:p1").with("rounds", "{w1=4}", "token", "=2", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0))}}},
-		{name: "fail", seed: locked(running, "p:p2"), steps: []when{{call: ends(4, "p2", 2, Fail, Outcome{Kind: Failed}), want: "settled=ok", state: over.merged(failedTask)}}},
-		{name: "its worker dies", seed: locked(running, "p:p2"), steps: []when{{call: fails("w1"), want: "known=true returned=1",
-			state: locked(retryR, "e:r:p1").with("workers", "", "rounds", "", "token", "=3", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0), "ledger", "{#a=1}")}}},
-		{name: "a plain twin's end does not release", seed: first.with("working:w1", "(p5=1)", "process:p5", "[a]"), steps: []when{
-			{call: ends(3, "p5", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: first.with("rounds", "{w1=3}")},
-			{call: enqueuesUnique("a"), want: "DUPLICATE"}}},
-		{name: "nor does the end of a key's task", seed: locked(runX, "w:5").with("queues", "[z]"), steps: []when{
-			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: locked(doneX, "w:5").with("queues", "[z]")}}},
-		{name: "cancel", seed: first.with("ledger", "{#a=2}"), steps: []when{{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"},
+		{name: "retry again", seed: running, steps: []when{{call: ends(4, "p2", 2, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
+			state: retryR.with("rounds", "{w1=4}", "token", "=2", "keyed:r:p1", waits("a", "+60m", 2, 0))}}},
+		{name: "snooze after a retry", seed: running, steps: []when{{call: ends(4, "p2", 2, Snooze, Outcome{Delay: time.Hour}), want: "settled=ok",
+			state: retryR.with("rounds", "{w1=4}", "token", "=2")}}},
+		{name: "stop", seed: running, steps: []when{{call: ends(4, "p2", 2, Stop, Outcome{}), want: "settled=ok",
+			state: retryR.with("rounds", "{w1=4}", "token", "=2", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0))}}},
+		{name: "fail", seed: running, steps: []when{{call: ends(4, "p2", 2, Fail, Outcome{Kind: Failed}), want: "settled=ok", state: over.merged(failedTask)}}},
+		{name: "its worker dies", seed: running, steps: []when{{call: fails("w1"), want: "known=true returned=1",
+			state: retryR.with("workers", "", "rounds", "", "token", "=3", "schedule", "(r:p1=2)", "keyed:r:p1", waits("a", "2", 1, 0), "ledger", "{#a=1}")}}},
+		{name: "cancel", seed: due.with("ledger", "{#a=2}"), steps: []when{{call: cancels("a"), want: "removed=1 token=0", heard: []string{"cancel a"},
 			state: doneX.with("token", "=2", "cancel:#a", "{finished=0 stopped=0 token=2} +1m")}}},
-		{name: "delete", seed: first.with("ledger", "{#a=2}", "queues", "[z]"), steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: doneX}}},
+		{name: "delete", seed: due.with("ledger", "{#a=2}", "queues", "[z]"), steps: []when{{call: deletes, want: "ok", heard: []string{`delete ""`}, state: doneX}}},
 		{name: "too many crashes", seed: crash, steps: []when{
 			{call: steps(Round{Worker: "w1", Number: 3, Crashes: 2, Start: []string{"p2"}}), want: "again unstarted=1", state: doneX.merged(failedTask).with("rounds", "{w1=3}",
 				"failed:schedule", "(k:p2.001=now)", "failed:contents", "(#a:k:p2.001=0)", "failed:keyed:k:p2", "",
 				"failed:keyed:k:p2.001", h(failedTask["failed:keyed:k:p2"], "kind=crashed", "deaths=2", "planned=-1m", `reason="2 workers died holding it"`))}}},
 		{name: "not too many", seed: crash, steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 3, Crashes: 4, Start: []string{"p2"}}), want: "started=a/2@r:p1~1!2", state: locked(running, "p:p2").with("ledger", "{#a=2}", "keyed:r:p1", runs("p2", 1, 2))}}},
+			{call: steps(Round{Worker: "w1", Number: 3, Crashes: 4, Start: []string{"p2"}}), want: "started=a/2@r:p1~1!2", state: running.with("ledger", "{#a=2}", "keyed:r:p1", runs("p2", 1, 2))}}},
 		{name: "the ledger goes with a finish, stays with a stop and a retry", seed: rawP.with("ledger", "{#a=1 #b=1}"), steps: []when{
 			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: doneX.with("queues", "[a]", "ledger", "{#a=1 #b=1}")},
 			{call: begins(3, "p2"), want: "started=a/2!1", state: rawP.with("rounds", "{w1=3}", "token", "=2", "working:w1", "(p2=2)", "process:p1", "", "process:p2", "[a]", "ledger", "{#a=1 #b=1}")},

@@ -4,7 +4,7 @@
 -- ARGV[6] worker  id
 -- ARGV[7] round   the last; if a later one has been answered, this call is too late
 -- ARGV[8] asked   the token that the worker's join named
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_return, lib_ages.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_settle, lib_return, lib_ages.
 --
 -- Returns {returned, left}. After this call, copies of that join have no effect.
 -- Fails with EVICTED if the worker isn't a member, and was or may have been evicted.
@@ -30,7 +30,6 @@ elseif mark >= 0 then -- otherwise continue what an earlier call began
   return { 0, 0 }
 end
 local returned, _, left = returns.take_back({ worker })
-keep_offset()
 trim_log()
 end_ages()
 alert(q, returned)

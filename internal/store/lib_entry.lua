@@ -1,5 +1,5 @@
--- lib_entry: the schedule. An entry's name is "k:" and the user's key, or
--- "r:" and the process whose task waits for its retry. It's a hash:
+-- lib_entry: the schedule. An entry's name is "k:" and the user's key, "u:" and the digest of a
+-- unique task's payload, or "r:" and the process whose task waits for its retry. It's a hash:
 --
 --   payload, due, retries, crashes  the waiting task; and card, if it has one (lib_card)
 --   digest                          of the waiting payload, if it's large
@@ -14,7 +14,7 @@
 --
 -- A waiting entry is in contents. It's also in schedule unless it's blocked because a task
 -- runs under it. A lane is q, or the failed queue (lib_failed).
--- Crashes of an r: entry are in the ledger, under its payload's digest.
+-- Crashes of an r: or u: entry are in the ledger, under its payload's digest.
 
 -- Later than any time that callers can ask for. An entry planned for this time or later
 -- was set aside and stays for inspection.
@@ -27,6 +27,11 @@ local CLOCK = 8796093022208
 -- Reports whether an entry is a user's key, and so has its own identity.
 local function is_key(entry)
   return entry and string.sub(entry, 1, 2) == 'k:'
+end
+
+-- Reports whether an entry is a user's key or a unique task's: a failed task goes back under it.
+local function has_name(entry)
+  return entry and string.find(entry, '^[ku]:') ~= nil
 end
 
 -- Parses a stored count or time. Anything else that another program has stored counts as 0:

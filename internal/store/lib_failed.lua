@@ -52,7 +52,7 @@ local failures = later(function(failures)
   -- Adds a task to the failed queue. For an occurrence of a schedule, from includes its time,
   -- so that a requeue doesn't find its key in use.
   function failures.add(failed, worker, id, task)
-    local entry, from = 'k:' .. id, is_key(task.entry) and task.entry or ''
+    local entry, from = 'k:' .. id, has_name(task.entry) and task.entry or ''
     if task.turn then
       from = from .. '@' .. task.turn
     end

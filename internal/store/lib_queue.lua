@@ -7,18 +7,16 @@
 -- KEYS[5]  canceled  zset           name → token of the cancel
 -- KEYS[6]  rounds    hash           worker → its last round; fence → the token after the last leave or eviction;
 --                                lease → the longest lease of the members, ms
--- KEYS[7]  unique    hash           digest → "w:position", "p:process" or "e:entry"; offset → position of the front
--- KEYS[8]  token     string         the last token issued
--- KEYS[9]  schedule  zset           entry → due, ms
--- KEYS[10] contents  zset           "digest:entry" of tasks that wait in entries
--- KEYS[11] entries   hash           process → entry, or name and card of an added task; its name → process:worker
--- KEYS[12] ledger    hash           digest → workers that died holding it
--- KEYS[13] paused    string         present while the queue is paused
--- KEYS[14] gaps      zset           positions from which a cancel removed a payload, while there are locks
--- KEYS[15] holders   zset           worker that holds tasks → token up to which it has reported their cancels
--- KEYS[16] stopping  zset           "name:token:process" of running tasks that a cancel covers
--- KEYS[17] ages      zset           ms → how many tasks had been added to the list; drift → see lib_ages
--- KEYS[18] added     stream         waiting added tasks, in order
+-- KEYS[7]  token     string         the last token issued
+-- KEYS[8]  schedule  zset           entry → due, ms
+-- KEYS[9]  contents  zset           "digest:entry" of tasks that wait in entries
+-- KEYS[10] entries   hash           process → entry, or name and card of an added task; its name → process:worker
+-- KEYS[11] ledger    hash           digest → workers that died holding it
+-- KEYS[12] paused    string         present while the queue is paused
+-- KEYS[13] holders   zset           worker that holds tasks → token up to which it has reported their cancels
+-- KEYS[14] stopping  zset           "name:token:process" of running tasks that a cancel covers
+-- KEYS[15] ages      zset           ms → how many tasks had been added to the list; drift → see lib_ages
+-- KEYS[16] added     stream         waiting added tasks, in order
 -- ARGV[1]  process   key prefix     of a processing list; its id is appended
 -- ARGV[2]  working   key prefix     of what a worker runs, a zset process → token; its id is appended
 -- ARGV[3]  cancel    key prefix     of the record of a cancel; its name is appended
@@ -26,9 +24,9 @@
 -- ARGV[5]  keyed     key prefix     of a schedule entry; its name is appended
 local q = {
   waiting = KEYS[1], workers = KEYS[2], idle = KEYS[3], suspects = KEYS[4],
-  canceled = KEYS[5], rounds = KEYS[6], unique = KEYS[7], token = KEYS[8],
-  schedule = KEYS[9], contents = KEYS[10], entries = KEYS[11], ledger = KEYS[12], paused = KEYS[13],
-  gaps = KEYS[14], holders = KEYS[15], stopping = KEYS[16], ages = KEYS[17], added = KEYS[18],
+  canceled = KEYS[5], rounds = KEYS[6], token = KEYS[7], schedule = KEYS[8], contents = KEYS[9],
+  entries = KEYS[10], ledger = KEYS[11], paused = KEYS[12],
+  holders = KEYS[13], stopping = KEYS[14], ages = KEYS[15], added = KEYS[16],
   process = ARGV[1], working = ARGV[2], cancel = ARGV[3], wake = ARGV[4], keyed = ARGV[5],
 }
 
@@ -62,8 +60,6 @@ end
 
 -- Flags for what the queue has besides its list. Most queues have nothing or only a schedule, so
 -- one command checks all these keys.
-local offset -- position of the front, while there are content locks
-local gaps -- the key of the gaps between positions, while there are some
 local canceling, suspecting, scheduled, keyed, counting, paused, adding = false, false, false, false, false, false, false
 -- The error if a key of the schedule has the wrong type. Every script then fails before it changes
 -- anything; only heartbeats continue.
@@ -76,14 +72,12 @@ local function size(command, key)
   broken = n
   return 0
 end
-if redis.call('EXISTS', q.schedule, q.contents, q.entries, q.unique, q.canceled, q.suspects, q.ledger, q.paused, q.added) > 0 then
+if redis.call('EXISTS', q.schedule, q.contents, q.entries, q.canceled, q.suspects, q.ledger, q.paused, q.added) > 0 then
   scheduled = size('ZCARD', q.schedule) > 0 -- something waits in the schedule
   size('ZCARD', q.contents)
   keyed = size('HLEN', q.entries) > 0 -- tasks from the schedule or added tasks run
   adding = size('XLEN', q.added) > 0 -- added tasks wait
-  if redis.call('EXISTS', q.unique, q.canceled, q.suspects, q.ledger, q.paused) > 0 then
-    offset = tonumber(redis.call('HGET', q.unique, 'offset'))
-    gaps = offset and size('ZCARD', q.gaps) > 0 and q.gaps
+  if redis.call('EXISTS', q.canceled, q.suspects, q.ledger, q.paused) > 0 then
     canceling = redis.call('ZCARD', q.canceled) > 0
     suspecting = redis.call('ZCARD', q.suspects) > 0
     counting = size('HLEN', q.ledger) > 0 -- workers died

@@ -1,12 +1,4 @@
 -- lib_settle: how a process ends, in every script that ends one.
---
--- Content locks follow their payload through the list by position (lib_place). A pushed
--- payload gets a position higher than all others, and keeps it: taking the front adds
--- one to offset, returning to the front subtracts one, and a cancel leaves a gap where
--- it removes a payload. While no lock exists, there is no offset, and positions aren't
--- tracked.
-
-local front -- position of the front, once computed
 
 -- The number of tokens that this script issues without taking a task from the list, plus the
 -- tasks that it returns to the front (see lib_ages). It's 0 if only tasks from the list start and
@@ -15,71 +7,6 @@ q.drift = 0
 local function keep_drift()
   if q.drift ~= 0 then
     redis.pcall('ZADD', q.ages, 'XX', 'INCR', q.drift, 'drift')
-  end
-end
-
--- Updates the locks after a payload was taken from the front into a process.
-local function lock_taken(payload, id)
-  local digest = digest_of(payload)
-  local position = tonumber((string.match(redis.call('HGET', q.unique, digest) or '', '^w:(.+)')))
-  if position and ahead_of(gaps, offset, position) <= 0 then
-    redis.call('HSET', q.unique, digest, 'p:' .. id)
-  end
-  offset, front = offset + 1, nil
-end
-
--- Returns the position of a payload that was returned to the front. A gap there is closed.
-local function position_returned()
-  if not gaps then
-    offset = offset - 1
-    return offset
-  end
-  front = (front or position_of(gaps, offset, 0, 0)) - 1
-  if redis.call('ZREM', q.gaps, front) == 0 then
-    offset = offset - 1
-  end
-  return front
-end
-
--- Moves the lock at one place to another, or removes it.
-local function lock_moved(payload, from, to)
-  if offset then
-    local digest = digest_of(payload)
-    if redis.call('HGET', q.unique, digest) == from then
-      if to then
-        redis.call('HSET', q.unique, digest, to)
-      else
-        redis.call('HDEL', q.unique, digest)
-      end
-    end
-  end
-end
-
--- Folds up to 500 gaps that lie ahead of the front into the offset.
-local function close_gaps()
-  local lowest = redis.call('ZRANGE', q.gaps, 0, 0, 'WITHSCORES')[2]
-  if not lowest or tonumber(lowest) > offset then
-    return
-  end
-  local page, passed = redis.call('ZRANGE', q.gaps, 0, 499, 'WITHSCORES'), {}
-  while page[2 * #passed + 2] and tonumber(page[2 * #passed + 2]) <= offset + #passed do
-    passed[#passed + 1] = page[2 * #passed + 1]
-  end
-  redis.call('ZREM', q.gaps, unpack(passed))
-  offset = offset + #passed
-end
-
--- Stores the offset. Every script that takes, returns or removes payloads calls this last.
-local function keep_offset()
-  if offset then
-    if redis.call('HLEN', q.unique) == 1 then
-      redis.call('UNLINK', q.unique, q.gaps)
-    else
-      if gaps then
-        close_gaps()
-      end
-      redis.call('HSET', q.unique, 'offset', offset)
-    end
   end
 end
 
@@ -228,9 +155,6 @@ end
 -- Ends a process whose payload has been removed.
 local function remove(working, id, payload, entry, outcome)
   redis.call('ZREM', working, id)
-  if offset and payload then
-    lock_moved(payload, 'p:' .. id, nil)
-  end
   if entry then
     entry_ended(entry, id, outcome)
   end
@@ -269,7 +193,7 @@ local function finish(working, id, token, field, digest, result)
   if payload and counting and not is_key(entry) then
     forget_crashes(payload)
   end
-  if offset or entry then
+  if entry then
     remove(working, id, payload, entry, payload and (field == 'finished' and field or 'canceled'))
     cards.ended(entry, card, field == 'finished' and field or 'canceled', '', result)
   else
@@ -317,7 +241,6 @@ local function give_back(working, id, token, died, later, digest)
   if entry then
     untrack()
     redis.call('DEL', q.process .. id)
-    lock_moved(payload, 'p:' .. id, 'e:' .. entry)
     -- A token is lower than any time, so it's planned before all others, in the order in which the tasks started.
     entry_returned(entry, id, payload, math.min(token, now), tried, crashes + (is_key(entry) and died or 0), card)
   else
@@ -332,9 +255,6 @@ local function give_back(working, id, token, died, later, digest)
     end
     payload, q.drift = moved, q.drift + 1
     digests.name(payload, digest)
-    if offset then
-      lock_moved(payload, 'p:' .. id, 'w:' .. position_returned())
-    end
   end
   if died > 0 and not is_key(entry) then
     redis.call('HSET', q.ledger, digest_of(payload), crashes_of(payload) + died)
@@ -358,7 +278,6 @@ local function put_off(working, id, token, delay, text, failures, digest)
     return false
   end
   redis.call('ZREM', working, id)
-  lock_moved(payload, 'p:' .. id, 'e:' .. (entry or 'r:' .. id))
   local counts = true
   if entry then
     counts = entry_returned(entry, id, payload, now + delay, tried + failures, crashes, card)

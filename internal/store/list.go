@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"crypto/sha1"
+	"encoding/hex"
 	"errors"
 	"iter"
 	"math"
@@ -17,8 +19,18 @@ import (
 // ErrEmpty says that there is nothing to peek at.
 var ErrEmpty = errors.New("no task is ready to start")
 
-// keyMark begins the entry of a key. Other entries belong to keyless tasks that wait for a retry.
-const keyMark = "k:"
+// keyMark begins the entry of a key, and uniqueMark that of a unique task, with the digest of its payload. Other
+// entries belong to keyless tasks that wait for a retry.
+const (
+	keyMark    = "k:"
+	uniqueMark = "u:"
+)
+
+// UniqueEntry returns the entry of a unique task.
+func UniqueEntry(payload []byte) string {
+	sum := sha1.Sum(payload)
+	return uniqueMark + hex.EncodeToString(sum[:])
+}
 
 // EntryOf returns the entry of a key.
 func EntryOf(key string) string { return keyMark + key }

@@ -28,7 +28,7 @@ var busy = state{
 	"working:w1": "(p1=1 p2=2)", "process:p1": "[a]", "process:p2": "[b]",
 	"working:w2": "(p3=3)", "process:p3": "[c]",
 	"canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m",
-	"unique": "{#b=p:p2 #y=w:1 offset=0}", "paused": "=1", "once:n": "=1 +60m",
+	"paused": "=1", "once:n": "=1 +60m",
 }
 
 // busyLane is a queue with everything in use in the schedule: w1 runs a of the list, b of x, which
@@ -42,7 +42,7 @@ var busyLane = state{
 	"keyed:k:x": h(runs("p2", 2, 1), waits("e", "+20m", 0, 0), rule(0, 0, "+20m", "+20m")), "keyed:r:p0": runs("p3", 1, 0), "keyed:k:y": runs("p4", 0, 0),
 	"keyed:k:z": waits("f", "-1m", 0, 0), "keyed:r:p9": waits("g", "+60m", 1, 0),
 	"schedule": "(k:z=-1m r:p9=+60m)", "contents": "(#e:k:x=0 #f:k:z=0 #g:r:p9=0)",
-	"ledger": "{#c=1 #g=1}", "unique": "{#c=p:p3 #g=e:r:p9 offset=0}", "idle": "(w3=clock:-1m)",
+	"ledger": "{#c=1 #g=1}", "idle": "(w3=clock:-1m)",
 	"failed:schedule": "(k:g1=-9m)", "failed:contents": "(#h:k:g1=0)", "failed:keyed:k:g1": failedOf("h", "-9m", "from=k:v"),
 }
 
@@ -305,9 +305,6 @@ func TestAnswers(t *testing.T) {
 		{"agree", nil, func(e *env) redisconn.Call { return agree.call(e.q, "newest", 2, "oldest", 1) }, "2:1"},
 		{"enqueue_once, alone", nil, func(e *env) redisconn.Call {
 			return enqueueOnce.call(e.q, "once", "n", "window", 1000, "payload", "a")
-		}, "2"},
-		{"enqueue_unique, alone", nil, func(e *env) redisconn.Call {
-			return enqueueUnique.without("digest", e.q, "payload", "a")
 		}, "2"},
 		{"leave, late", rawP.with("rounds", "{w1=5}"), leaveCall(4), "[0 0]"},
 		{"leave, unknown", nil, leaveCall(4), "[0 0]"},

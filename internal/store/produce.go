@@ -39,11 +39,10 @@ func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, wind
 	return n > 0, n == 2, a.err
 }
 
-// EnqueueUnique adds the payload unless an equal unique one waits or runs;
-// then it fails with ErrDuplicate.
+// EnqueueUnique schedules the payload, due now, unless an equal unique task waits or runs; then it fails
+// with ErrDuplicate.
 func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []byte) (alone bool, err error) {
-	a := enqueueUnique.ask(ctx, r, q, "payload", payload, "digest", named(payload))
-	return a.int("fresh") == 2, a.err
+	return Put(ctx, r, q, UniqueEntry(payload), Change{Payload: payload, When: Unique})
 }
 
 // named returns the digest of a large payload, which a script would take long to compute. For a
@@ -70,25 +69,25 @@ func Resume(ctx context.Context, r Runner, q keys.Queue) error {
 // Delete drops them.
 const stalls = 100
 
-// Delete drops all waiting tasks and their locks. It may drop tasks
+// Delete drops all waiting tasks. It may drop tasks
 // added meanwhile. If they arrive so fast that earlier ones may be left, it fails.
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
-	cursor, list, least, stalled := "0", 1, int64(math.MaxInt64), 0
+	list, least, stalled := 1, int64(math.MaxInt64), 0
 	for {
-		a := deleteQueue.ask(ctx, r, q, "cursor", cursor, "list", list)
-		next, left := a.string("cursor"), a.int("left")
+		a := deleteQueue.ask(ctx, r, q, "list", list)
+		left := a.int("left")
 		if a.err != nil {
 			return a.err
 		}
-		if left < least {
-			least, stalled = left, 0
-		} else if stalled++; least > 0 && stalled >= stalls {
-			return fmt.Errorf("tasks are added as fast as they are deleted, still waiting: %d; stop the producers and call Delete again", left)
-		}
-		if least == 0 && next == "0" { // at one point nothing was left; tasks that wait now are new
+		if left == 0 { // tasks that wait now are new
 			return nil
 		}
-		cursor, list = next, 0
+		if left < least {
+			least, stalled = left, 0
+		} else if stalled++; stalled >= stalls {
+			return fmt.Errorf("tasks are added as fast as they are deleted, still waiting: %d; stop the producers and call Delete again", left)
+		}
+		list = 0
 	}
 }
 
@@ -103,6 +102,7 @@ const (
 	Later   When = "later"
 	Earlier When = "earlier"
 	Extra   When = "extra"
+	Unique  When = "unique" // nothing waits or runs under the entry yet
 )
 
 // A Change is what Put puts under a key.

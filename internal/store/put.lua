@@ -1,12 +1,13 @@
 -- put: schedule a task under a key, or change the one that waits there. While a task of the
 -- key runs, the new one is blocked until that run ends.
 --
--- KEYS[19] once    string  the mark of the nonce, with a TTL: the entry, or the name of an added task
+-- KEYS[17] once    string  the mark of the nonce, with a TTL: the entry, or the name of an added task
 -- ARGV[6]  entry
 -- ARGV[7]  payload
 -- ARGV[8]  at      ms; 0: now
 -- ARGV[9]  when    whether the time of the waiting task changes: always, never, later or earlier; or
---                  extra: always, and an occurrence runs in addition to those of its schedule
+--                  extra: always, and an occurrence runs in addition to those of its schedule;
+--                  unique: nothing changes, and the call fails if a task of the entry waits or runs
 -- ARGV[10] keep    1: the waiting task keeps its payload
 -- ARGV[11] counts  1: it keeps its counts
 -- ARGV[12] enqueue channel that gets the count, for observers
@@ -24,7 +25,7 @@ local entry, payload, at, when = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
 local keep, counts, card, window = ARGV[10] == '1', ARGV[11] == '1', ARGV[13], tonumber(ARGV[15])
 local key = q.keyed .. entry
 if window > 0 then
-  local mark = redis.call('GET', KEYS[19])
+  local mark = redis.call('GET', KEYS[17])
   if mark then
     return { 0, mark }
   end
@@ -40,12 +41,15 @@ local process, waiting, due, retries, crashes, kept, counted, low, high, digest,
 if at == 0 then
   at = now
 end
+if when == 'unique' and (waiting or process) then
+  return redis.error_reply('DUPLICATE an equal unique task is waiting or running')
+end
 digests.of_entry(q, entry, waiting, digest)
 local named = ARGV[14] == '1' and redis.sha1hex(entry) or ARGV[16]
 digests.name(payload, named)
 
 -- A rule bounds the time of the waiting task. Two rules, one after the other, make one rule.
-local bounds = { always = { at, at }, extra = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } }
+local bounds = { always = { at, at }, extra = { at, at }, unique = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } }
 local function apply(time)
   return math.min(math.max(time, bounds[when][1]), bounds[when][2])
 end
@@ -109,7 +113,7 @@ if not waiting then
   redis.pcall('PUBLISH', ARGV[12], 1)
 end
 if window > 0 then
-  redis.call('SET', KEYS[19], entry, 'PX', window)
+  redis.call('SET', KEYS[17], entry, 'PX', window)
 end
 if waiting then
   return { 0, '' }

@@ -2,7 +2,7 @@
 -- caller sends its times and payload only if the answer asks for them. If several schedules
 -- are asserted under a key, the newest is in force.
 --
--- KEYS[19] recurring zset  entry → until when it's asserted, ms
+-- KEYS[17] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] period  ms for which they are asserted
 -- ARGV[7] judge   Redis time in ms until which the caller may end schedules that no peer asserts
 -- ARGV[8] schedules  each: entry; print; since in µs, 0 if unknown, or -1 if the caller has
@@ -13,7 +13,7 @@
 -- wanted, and its state: held, wanted (times and payload), more (times), older (another schedule
 -- is in force) or damaged; the entries of schedules that have ended; and the time.
 local period, judge = tonumber(ARGV[6]), now <= tonumber(ARGV[7])
-redis.call('ZCARD', KEYS[19]) -- if a key has the wrong type, fail before anything changes
+redis.call('ZCARD', KEYS[17]) -- if a key has the wrong type, fail before anything changes
 if broken then
   return broken
 end
@@ -111,7 +111,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   end
   local before = mine and not ahead and (lacks or times ~= '') and redis.call('HGET', record, 'times') or ''
   if lacks and mine and not ahead then
-    redis.call('ZADD', KEYS[19], now + period, entry)
+    redis.call('ZADD', KEYS[17], now + period, entry)
     return { since, math.max(now, tonumber((string.match(string.sub(before, -16), '%d+$'))) or now), 'more' }
   elseif lacks then
     return { since, ahead and passed or now, 'wanted' }
@@ -135,7 +135,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
     redis.call('HSET', record, 'print', print, 'since', since, 'late', late, 'more', math.floor((now + newest) / 2),
       'times', table.concat(all, ' '), 'payload', payload, 'card', card, 'passed', passed)
   end
-  redis.call('ZADD', KEYS[19], now + period, entry)
+  redis.call('ZADD', KEYS[17], now + period, entry)
   mend(entry, passed, was and not mine or ahead, times ~= '', ahead)
   return { since, 0, 'held' }
 end
@@ -148,13 +148,13 @@ end
 for i = at, #ARGV, 7 do
   entries[#entries + 1] = ARGV[i]
 end
-local untils = #entries > 0 and redis.call('ZMSCORE', KEYS[19], unpack(entries))
+local untils = #entries > 0 and redis.call('ZMSCORE', KEYS[17], unpack(entries))
 for i = at, #ARGV, 7 do
   answers[#answers + 1] = assert_one(tonumber(untils[#answers + 1] or 0), ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]),
     ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
 end
 if judge then
-  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', KEYS[19], '-inf', '(' .. now, 'LIMIT', 0, 50)) do
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', KEYS[17], '-inf', '(' .. now, 'LIMIT', 0, 50)) do
     local passed, turn = courses.passed(entry), redis.pcall('HGET', q.keyed .. entry, 'turn')
     if type(turn) == 'string' and (not passed or number(turn) > passed) then
       if not affords(q.keyed .. entry) then
@@ -164,7 +164,7 @@ if judge then
       cards.ended(entry, card, 'removed', '', '')
     end
     redis.call('DEL', courses.key(entry))
-    redis.call('ZREM', KEYS[19], entry)
+    redis.call('ZREM', KEYS[17], entry)
     ended[#ended + 1] = entry
   end
 end

@@ -6,7 +6,7 @@
 -- ARGV[7] tail     end of these names
 -- ARGV[8] enqueue  channel that gets the count, for observers
 -- ARGV[9] entry    in the failed queue, the first of one or more
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_place, lib_settle, lib_failed.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_settle, lib_failed.
 --
 -- A call ends early once it has moved a MiB. The caller then repeats it for the others.
 --

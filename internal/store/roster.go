@@ -157,7 +157,7 @@ func Roster(ctx context.Context, r Runner, s keys.Space) iter.Seq2[string, error
 // registry, as far as the user may read that.
 func Unknown(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) (bool, error) {
 	n, err := redis.Int(r.One(ctx, redisconn.Command("EXISTS", q.Waiting(), q.Added(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Token(),
-		q.Paused(), q.Canceled(), q.Unique(), q.Failed().Contents())))
+		q.Paused(), q.Canceled(), q.Failed().Contents())))
 	if err != nil || n > 0 {
 		return false, err
 	}

@@ -39,7 +39,7 @@
 -- ARGV[30] last      the last of them
 -- ARGV[31] first     the time of the first
 -- ARGV[32] lists     outcomes, ends, stopping, heard, then the ids of the processes to start
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_place, lib_settle, lib_return, lib_failed.
+-- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_settle, lib_return, lib_failed.
 --
 -- Returns {settled, odd, started, plain, token, cancels, seen, rank, hungry,
 -- again, trouble, recorded, due, unstarted, last, cut, dropped, passed, observed, watched, expired}:
@@ -71,7 +71,7 @@
 -- passed     {how many entries at the head of the schedule have been passed over so far, the last,
 --            the time of the first}; {} if the step didn't read the schedule
 -- observed   1: observers got the event of a finished task
--- watched    1: there were locks, crashes or cancels, so the payload of each end is hashed
+-- watched    1: there were crashes or cancels, so the payload of each end is hashed
 -- expired    how many of the unstarted tasks had expired
 -- Fails with EVICTED if the worker isn't a member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -109,7 +109,7 @@ end
 if broken then
   return broken
 end
-local watched = canceling or counting or offset
+local watched = canceling or counting
 
 -- Returns the ids of a page of ends, from a place in ARGV on, and their scores.
 local PAGE = 1000 -- unpack has a limit
@@ -291,7 +291,7 @@ end
 -- needs attention, a few commands settle all of them. For an added task without a kept result,
 -- two fields of entries are deleted.
 local odd = {}
-local usual = not (canceling or counting or offset)
+local usual = not (canceling or counting)
 for i = 1, ends, PAGE do
   local over, lists, n, ties, known = {}, {}, 0, {}, {}
   if not page then
@@ -384,7 +384,7 @@ if counting or idlers > 0 then
   final, wanted = final - ahead, needed
 end
 -- What starting tasks costs, in µs as measured, so that one step stays short: a task of the list
--- (plain); an added task, or one with locks or crashes to check (watched); an entry; an entry that
+-- (plain); an added task, or one with crashes to check (watched); an entry; an entry that
 -- is passed over or dropped; a task that fails unstarted; and bytes of payload and of card per µs.
 -- integration/spec has a copy, which its tests compare. The costs of outcomes are in cost.go.
 local COST = { plain = 4, watched = 10, entry = 25, passed = 4, unstarted = 50, bytes = 400, card = 100 }
@@ -684,12 +684,10 @@ elseif open and wanted > 0 and not brief then
         courses.drop(entry, turn, 'crashed')
         if not is_key(entry) then
           forget_crashes(payload)
-          lock_moved(payload, 'e:' .. entry, nil)
         end
       else
         local id = ARGV[first]
         entry_started(entry, id, payload, retries, crashes, worker, card, turn)
-        lock_moved(payload, 'e:' .. entry, 'p:' .. id)
         starts.one(payload, entry, retries, crashes, planned, card, text)
         if turn then
           courses.pass(entry, number(turn))
@@ -712,8 +710,8 @@ elseif open and wanted > 0 and not brief then
   if adding then
     starts.added()
   end
-  if not counting and not offset then
-    -- No locks or crash counts. Most tasks start here, so goes_on and spend are inlined.
+  if not counting then
+    -- No crash counts. Most tasks start here, so goes_on and spend are inlined.
     local before, last_score = first - 1, 2 * (first - at)
     while first <= final and spent < budget and room > 0 do
       local id = ARGV[first]
@@ -749,14 +747,10 @@ elseif open and wanted > 0 and not brief then
       digests.forget()
       q.drift = q.drift - 1
       local crashes = crashes_of(payload)
-      if offset then
-        lock_taken(payload, id)
-      end
       if starts.risky(crashes, payload) then
         local entry, digest = 'r:' .. starts.other_id(), digest_of(payload)
         digests.name(payload, digest)
         redis.call('DEL', q.process .. id)
-        lock_moved(payload, 'p:' .. id, 'e:' .. entry)
         await(q, entry, payload, now, 0, 0)
         redis.call('HSET', q.keyed .. entry, 'digest', digest) -- so rounds pass over it without reading the payload
         plan(q, entry, now)
@@ -764,7 +758,6 @@ elseif open and wanted > 0 and not brief then
       elseif starts.deadly(payload, nil, 0, crashes) then
         redis.call('DEL', q.process .. id)
         forget_crashes(payload)
-        lock_moved(payload, 'p:' .. id, nil)
       else
         starts.one(payload, nil, 0, crashes)
       end
@@ -786,7 +779,6 @@ elseif open and wanted > 0 and not brief then
     redis.call('SET', q.token, token)
   end
 end
-keep_offset()
 q.drift = q.drift + #scores / 2
 keep_drift()
 local dropped = 0

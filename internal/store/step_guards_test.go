@@ -108,7 +108,6 @@ func TestGuardStep(t *testing.T) {
 			"a process":   runX.with("process:p1", "=foreign"),
 			"of a digest": runX.with("process:p1", "=foreign", "keyed:k:x", h(runs("p1", 2, 1), "sum=p1:"+digest("a"))),
 			"of a raw":    rawP.with("process:p1", "=foreign"),
-			"locked":      rawP.with("process:p1", "=foreign", "unique", "{#a=p:p1 offset=1}"),
 			"in a cancel": rawP.with("process:p1", "=foreign", "token", "=2", "canceled", "(#a=2)", "cancel:#a", log("2")),
 		} {
 			want := "settled=refused trouble=WRONGTYPE"
@@ -150,7 +149,6 @@ func TestGuardTold(t *testing.T) {
 		"it starts":                       {added, start, "started=x"},
 		"it starts, and the list has one": {added.with("queues", "[a]"), start, "started=x more"},
 		"nothing to hash for":             {rawP, end, ""},
-		"a lock":                          {rawP.with("unique", "{#b=p:p9 offset=0}"), end, "watched"},
 		"a crash":                         {rawP.with("ledger", "{#b=1}"), end, "watched"},
 		"a cancel":                        {rawP.with("canceled", "(#b=5)"), end, "watched"},
 	} {
@@ -234,8 +232,8 @@ func TestGuardRisky(t *testing.T) {
 			{call: take(3, false, "p1"), state: wait(3).merged(no).with("rounds", "{w1=1}")},
 			{call: take(3, true, "p1"), want: "again", state: wait(3).merged(no).with("rounds", "{w1=1}")},
 			{call: steps(Round{Worker: "w1", Number: 2, Crashes: 3, Solo: true, Start: []string{"p1"}}), want: "started=a/1@k:x!3 trouble=WRONGTYPE", state: ran(3).merged(no).with("rounds", "{w1=2}")}}},
-		{name: "of the list, skipped as risky", seed: member.with("queues", "[a b]", "ledger", "{#a=2}", "unique", "{#a=w:0 offset=0}"), steps: []when{
-			{call: take(3, false, "p1", "p2"), want: "started=b/1 again", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[b]", "ledger", "{#a=2}", "unique", "{#a=e:r:p2.001 offset=2}",
+		{name: "of the list, skipped as risky", seed: member.with("queues", "[a b]", "ledger", "{#a=2}"), steps: []when{
+			{call: take(3, false, "p1", "p2"), want: "started=b/1 again", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[b]", "ledger", "{#a=2}",
 				"schedule", "(r:p2.001=now)", "contents", "(#a:r:p2.001=0)", "keyed:r:p2.001", h(waits("a", "now", 0, 0), "digest="+digest("a")))}}},
 		{name: "a failing key leaves other counts", seed: wait(3).with("ledger", "{#a=1}"), steps: []when{
 			{call: take(3, false, "p1", "p2"), want: "unstarted=1", state: member.with("rounds", "{w1=1}", "ledger", "{#a=1}").merged(state{"failed:schedule": "(k:p2.001=now)", "failed:contents": "(#a:k:p2.001=0)",

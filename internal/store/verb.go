@@ -51,7 +51,7 @@ const (
 
 // The keys and arguments that lib_queue.lua names.
 const (
-	sharedKeys = "waiting workers idle suspects canceled rounds unique token schedule contents entries ledger paused gaps holders stopping ages added"
+	sharedKeys = "waiting workers idle suspects canceled rounds token schedule contents entries ledger paused holders stopping ages added"
 	sharedArgs = "process working cancel wake keyed"
 )
 

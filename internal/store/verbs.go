@@ -6,12 +6,10 @@ var (
 		Keys: "waiting idle workers", Args: "wake enqueue payload…", Reply: "before", Tells: "wake enqueue"})
 	enqueueOnce = verb(Verb{Name: "enqueue_once", By: asProducer, Does: "enqueues unless the nonce was already used",
 		Keys: "waiting idle once workers", Args: "wake enqueue window payload…", Reply: "fresh", Tells: "wake enqueue"})
-	enqueueUnique = verb(Verb{Name: "enqueue_unique", By: asWorker, Does: "enqueues unless an equal unique task waits or runs",
-		Keys: "waiting idle unique gaps workers", Args: "wake enqueue payload digest", Reply: "fresh", Fails: "DUPLICATE", Tells: "wake enqueue"})
 	add = verb(Verb{Name: "add", By: asWorker, Does: "adds tasks with cards, in order, all or none, and wakes an idle worker for each",
 		Keys: "added idle workers waiting once", Args: "wake enqueue keyed window salt task…", Reply: "first fresh", Tells: "wake enqueue"})
 	put = verb(Verb{Name: "put", By: asWorker, Does: "schedules a task with a key, or changes the waiting one",
-		Keys: "shared once", Args: "shared entry payload at when keep counts enqueue card by_key window digest", Reply: "fresh first", Tells: "wake enqueue end"})
+		Keys: "shared once", Args: "shared entry payload at when keep counts enqueue card by_key window digest", Reply: "fresh first", Fails: "DUPLICATE", Tells: "wake enqueue end"})
 	recur = verb(Verb{Name: "recur", By: asWorker, Does: "asserts a page of schedules, and plans missing occurrences",
 		Keys: "shared recurring", Args: "shared period judge schedules…", Reply: "asserted ended now", Tells: "wake end"})
 	removeEntry = verb(Verb{Name: "remove", By: asWorker, Does: "removes the waiting task of an entry",
@@ -42,8 +40,8 @@ var (
 		Keys: "paused"})
 	resume = verb(Verb{Name: "resume", By: asWorker, Does: "ends a pause and wakes idle workers",
 		Keys: "shared", Args: "shared", Tells: "wake"})
-	deleteQueue = verb(Verb{Name: "delete", By: asWorker, Does: "deletes a page of the waiting tasks, and of their locks",
-		Keys: "shared", Args: "shared delete cursor list", Reply: "cursor left", Tells: "wake delete end"})
+	deleteQueue = verb(Verb{Name: "delete", By: asWorker, Does: "deletes a page of the waiting tasks",
+		Keys: "shared", Args: "shared delete list", Reply: "left", Tells: "wake delete end"})
 	requeue = verb(Verb{Name: "requeue", By: asWorker, Does: "puts failed tasks back where they came from",
 		Keys: "shared", Args: "shared head tail enqueue entry…", Reply: "requeued looked", Tells: "wake enqueue"})
 

@@ -28,9 +28,7 @@ type Lane struct {
 	Canceled ZSet
 	Holders  ZSet // worker → token up to which it has named what cancels cover
 	Stopping ZSet // "name:token:process" of processes that run and that a cancel covers
-	Gaps     ZSet // positions in the list from which cancels removed payloads
 	Entries  Hash // process → entry; for an added task that of its key
-	Unique   Hash
 	Rounds   Hash
 	Ledger   Hash
 	Token    int64
@@ -165,12 +163,8 @@ func (l *Lane) one(kind string) any {
 		return &l.Holders
 	case "stopping":
 		return &l.Stopping
-	case "gaps":
-		return &l.Gaps
 	case "recurring":
 		return &l.Recurring
-	case "unique":
-		return &l.Unique
 	case "rounds":
 		return &l.Rounds
 	case "ledger":
@@ -253,21 +247,6 @@ func (l *Lane) Name(entry string) string {
 }
 
 func IsKey(entry string) bool { return strings.HasPrefix(entry, "k:") }
-
-// At returns the list element at the position in a lock; "" if there is none.
-func (l *Lane) At(place string) string {
-	position := atoi(place)
-	ahead := position - atoi(l.Unique["offset"])
-	for _, gap := range l.Gaps {
-		if gap < int64(position) {
-			ahead--
-		}
-	}
-	if ahead < 0 || ahead >= len(l.Waiting) {
-		return ""
-	}
-	return l.Waiting[len(l.Waiting)-1-ahead]
-}
 
 // Covered reports whether a cancel in the log covers a process.
 func (l *Lane) Covered(id string, token int64) bool {

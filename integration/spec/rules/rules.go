@@ -30,9 +30,6 @@ func State(l *lane.Lane, kinds Kinds, wrong Wrong) {
 	if changed("added", "keyed", "entries", "working", "process") {
 		added(l, wrong)
 	}
-	if changed("queues", "process", "keyed", "unique", "gaps") && !l.Failed {
-		locks(l, wrong)
-	}
 	if changed("working", "holders") {
 		holders(l, wrong)
 	}
@@ -145,31 +142,6 @@ func added(l *lane.Lane, wrong Wrong) {
 			wrong("entry %s of %s waits in the stream, but its hash doesn't have just the payload: %v", w.Entry, l.Queue, fields)
 		case !w.Apart && there:
 			wrong("entry %s of %s waits in the stream, but also has a hash", w.Entry, l.Queue)
-		}
-	}
-}
-
-// locks: each lock belongs to a waiting or running task, and points to its place.
-func locks(l *lane.Lane, wrong Wrong) {
-	if len(l.Unique) == 0 && len(l.Gaps) > 0 {
-		wrong("%s has %d gaps, but no locks", l.Queue, len(l.Gaps))
-	}
-	for d, where := range l.Unique {
-		if d == "offset" {
-			continue
-		}
-		kind, of, _ := strings.Cut(where, ":")
-		there := ""
-		switch kind {
-		case "w":
-			there = l.At(where[2:])
-		case "p":
-			there = l.Process[of]
-		case "e":
-			there = l.Entry[of]["payload"]
-		}
-		if lane.Digest(there) != d {
-			wrong("a lock of %s points to %s, where the payload is %q", l.Queue, where, there)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 )
 
-// well is a queue in which one worker runs a locked task of the list, and one under a key, for which another
+// well is a queue in which one worker runs a task of the list, and one under a key, for which another
 // task waits; a cancel covers the first.
 var well = []string{
 	"ZADD workers 1000 w1", "LPUSH process:p1 a", "LPUSH process:p2 b", "ZADD working:w1 1 p1 2 p2", "SET token 3", "ZADD holders 0 w1",
@@ -20,7 +20,7 @@ var well = []string{
 	"XADD added 5-7 0123456789abc0 f", "XADD added 5-8 0123456789abc2 !", "HSET keyed:<large> payload g card 0",
 	"LPUSH process:p4 h", "ZADD working:w1 0 p4", "HSET entries p4 a:5-6-0123456789abc0 a:5-6-0123456789abc p4:w1",
 	"HSET keyed:k:z payload i due 6 digest <k:z>", "ZADD schedule 6 k:z", "ZADD contents 0 <k:z>:k:z",
-	"HSET unique <a> p:p1 <e> w:1 <d> e:k:y offset 1", "ZADD canceled 3 <a>", "ZADD stopping 0 p<a>:0000000000000001:p1",
+	"ZADD canceled 3 <a>", "ZADD stopping 0 p<a>:0000000000000001:p1",
 }
 
 // The entries of added tasks: of one that waits, of one whose payload is stored apart, and of one that runs.
@@ -73,7 +73,6 @@ func TestRules(t *testing.T) {
 		{"ZADD schedule 5 k:x", "in schedule: true, waiting: true, running: true"},
 		{"HSET keyed:k:x payload z", "entry k:x of q waits with the payload z, but isn't in contents"},
 		{"ZADD contents 0 <e>:k:z", "3 waiting entries, but 4 in contents"},
-		{"LPUSH queues z ; RPOP queues", "a lock of q points to w:1"},
 		{"HDEL entries a:5-6-0123456789abc", `held by w1, runs the added task a:5-6-0123456789abc, which names ""`},
 		{"HSET entries a:5-6-0123456789abc p4:w2", "which names \"p4:w2\""},
 		{"HSET entries a:5-9-0123456789abc p4:w1", "added task a:5-9-0123456789abc of q names the process p4, which runs \"a:5-6"},
@@ -82,8 +81,6 @@ func TestRules(t *testing.T) {
 		{"HDEL keyed:<large> payload", "its hash doesn't have just the payload"},
 		{"HSET keyed:<small> payload z", "waits in the stream, but also has a hash"},
 		{"HDEL keyed:k:z digest", "entry k:z of q waits with the payload i, but isn't in contents"},
-		{"HSET unique <a> p:p2", "a lock of q points to p:p2"},
-		{"DEL unique ; ZADD gaps 1 1", "q has 1 gaps, but no locks"},
 		{"DEL holders", "worker w1 holds processes of q, but isn't in holders"},
 		{"ZADD holders 0 w2", "worker w2 is in holders of q, but holds nothing"},
 		{"ZADD stopping 0 p<b>:0000000000000001:p1", "stopping of q has p"},
