@@ -282,8 +282,8 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	return fresh, err
 }
 
-// EnqueueUnique adds the payload at the back. It fails with ErrDuplicate while a task it added with
-// the same payload waits or runs. A task requeued from the failed queue doesn't count.
+// EnqueueUnique schedules the payload at once, before those on the list. It fails with ErrDuplicate while
+// a task it added with the same payload waits or runs. A failed one doesn't count.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	began, err := time.Now(), q.checkPayloads([][]byte{payload})
 	part := q

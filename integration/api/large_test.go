@@ -149,7 +149,7 @@ func TestLargestTask(t *testing.T) {
 }
 
 // A task whose payload doesn't reach its worker should fail, but Redis refuses that. It goes back
-// to the queue instead, and keeps its identity for cancels and its lock.
+// to the queue instead, and keeps its identity for cancels, and stays unique.
 func TestPayloadDoesNotReachWorker(t *testing.T) {
 	is := parallel(t)
 	prefix, payload := redistest.Prefix(t), make([]byte, 300<<10)
@@ -175,5 +175,5 @@ func TestPayloadDoesNotReachWorker(t *testing.T) {
 	is.True(is_(q.EnqueueUnique(t.Context(), payload), worqr.ErrDuplicate))
 	is.Equal(cancel(t, q, string(payload)+"k").Removed, 1)
 	is.Equal(cancel(t, q, string(payload)).Removed, 1)
-	is.NoErr(q.EnqueueUnique(t.Context(), payload)) // the lock was released
+	is.NoErr(q.EnqueueUnique(t.Context(), payload))
 }

@@ -286,10 +286,10 @@ func (f *fleet) enqueue() {
 func (f *fleet) enqueueUnique() {
 	p := f.payload()
 	f.note("enqueue unique %s", p)
-	_, locked := f.view(false).Unique[lane.Digest(p)]
+	_, there := f.view(false).Entry[store.UniqueEntry([]byte(p))]
 	err := f.q.EnqueueUnique(f.ctx, []byte(p))
-	f.called("enqueue_unique", "payload", p)
-	f.check(is_(err, worqr.ErrDuplicate) == locked && (err != nil) == locked, "unique %s, locked %v: %v", p, locked, err)
+	f.called("put", "payload", p)
+	f.check(is_(err, worqr.ErrDuplicate) == there && (err != nil) == there, "unique %s, there %v: %v", p, there, err)
 }
 
 func (f *fleet) enqueueOnce() {

@@ -286,7 +286,7 @@ func TestPayloadIsSecretInErrors(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, s *redistest.Server, link *redistest.Link){
 		"full":      has("CONFIG SET maxmemory 1"),
 		"a replica": has("REPLICAOF 127.0.0.1 1"),
-		"foreign keys": has("RENAME p:queues:{q} p:aside", "SET p:queues:{q} x", "SET p:schedule:{q} x", "SET p:unique:{q} x",
+		"foreign keys": has("RENAME p:queues:{q} p:aside", "SET p:queues:{q} x", "SET p:schedule:{q} x",
 			"SET p:token:{q} x", "SET p:cancel:{q}:"+hex.EncodeToString(sum(payload))+" x"),
 		"not allowed":    has("ACL SETUSER default -@all +ping +acl"),
 		"no such script": has("ACL SETUSER default -evalsha -lpush"),

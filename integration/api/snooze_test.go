@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// A snoozed task starts again, more often than it could be retried. It keeps its key, its lock and
+// A snoozed task starts again, more often than it could be retried. It keeps its key, its uniqueness and
 // its retries, and Backoff isn't called.
 func TestLater(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ func TestClockChanges(t *testing.T) {
 			return redistest.Sure(when, err)(t)
 		}
 		spec := recur.Spec{Schedule: parse(t, c.expression)}
-		times, err := spec.Times(at(c.from), time.Time{})
+		times, err := spec.Times(at(c.from), time.Time{}, 4)
 		is.NoErr(err)
 		is.Equal(len(times), len(c.want))
 		for i, want := range c.want {
