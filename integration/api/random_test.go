@@ -666,7 +666,7 @@ func (f *fleet) failedOut(failedQueue *lane.Lane) {
 	}
 	for _, e := range slices.Backward(order(failedQueue)) {
 		g := failedQueue.Entry[e]
-		dead = append(dead, fmt.Sprintln(e[2:], strings.TrimPrefix(g["from"], "k:"), g["payload"], g["kind"], g["reason"], g["tries"], g["deaths"], g["worker"], g["at"]))
+		dead = append(dead, fmt.Sprintln(e[2:], store.KeyOf(g["from"]), g["payload"], g["kind"], g["reason"], g["tries"], g["deaths"], g["worker"], g["at"]))
 	}
 	f.same("Failed", failed, dead)
 }
