@@ -44,26 +44,3 @@ func (q *queue) suspectAhead(grace int64) int {
 	}
 	return len(ahead)
 }
-
-// corrected returns until when a schedule is asserted, up to when its occurrences have passed, and since when it's
-// asserted. ahead reports whether the clock was ahead when it was last asserted, or an occurrence started.
-func (q *queue) corrected(key, print string, longest, asserted int64) (ahead bool, until, passed, began int64) {
-	until, passed, began = asserted, q.now, q.count(key, "since")
-	if p, ok := q.field(key, "passed"); ok {
-		passed = number(p)
-	}
-	ahead = asserted > q.now+longest
-	if passed > q.now+setBack {
-		ahead, passed = true, q.now
-	}
-	if began > q.micros+setBack*1000 {
-		began = 0
-		if q.word(key, "print") == print {
-			began = q.micros
-		}
-	}
-	if ahead {
-		until = 0
-	}
-	return ahead, until, passed, began
-}

@@ -502,7 +502,7 @@ function judges.recurring(entry)
   end
   local ahead = till and till > now + courses.longest
   if ahead and mend then
-    redis.call('ZADD', KEYS[20], now, entry)
+    redis.call('ZADD', KEYS[17], now, entry)
   end
   local function reads(i, pattern)
     return known[i] and string.match(known[i], pattern)
