@@ -179,7 +179,7 @@ func TestCheckStuck(t *testing.T) {
 	eventually(t, "the peer says so", func() bool { return stuck() == 2 })
 	report := sure(doctor.Check(t.Context(), &inspect.CheckOptions{Ignore: []inspect.FindingKind{"failed"}}))(t)
 	is.Equal(health(report), []string{"warning stuck-handler"})
-	is.True(strings.Contains(report.String(), "has 2 handlers that didn't return"))
+	is.True(strings.Contains(report.String(), "has 2 handlers that ignored the end of the context"))
 	close(release)
 	eventually(t, "they have returned", func() bool { return stuck() == 0 })
 }

@@ -230,6 +230,9 @@ func (r refusal) outcome(t *testing.T, url, prefix string) string {
 
 // ended stops the peer, and adds the number of its warnings.
 func (r refusal) ended(t *testing.T, p *worqr.Peer, stop func(), said *journal, works []string) string {
+	if r.command == "SUBSCRIBE" { // if the server hangs up, the peer says so after the third try
+		eventually(t, "the warning is logged", func() bool { return len(said.Lines("level=WARN")) > 0 })
+	}
 	stop()
 	must(t, p.Close())
 	warnings := 0

@@ -115,12 +115,12 @@ func TestSpreadIsExact(t *testing.T) {
 		is.Equal(len(e.Copies), 1)
 	}
 	all := scheduled(t, q)
-	is.Equal(len(all), 40)
+	is.Equal(len(all), 80)
 	is.True(slices.IsSortedFunc(all, func(a, b inspect.ScheduledTask) int { return a.DueAt.Compare(b.DueAt) }))
 	is.True(sure(other.RemoveKey(ctx, "k0"))(t))
 	is.Equal(sure(q.CancelKey(ctx, "k1"))(t).Removed, 1)
 	s := sure(q.Stats(ctx))(t)
-	is.Equal([]int{s.Waiting, s.Scheduled}, []int{80, 38})
+	is.Equal([]int{s.Waiting, s.Scheduled}, []int{40, 78})
 	lists := slices.DeleteFunc(left(t, prefix), func(key string) bool { return !strings.HasPrefix(key, prefix+":queues:") })
 	is.True(len(lists) > 8) // on several parts
 	is.NoErr(q.Delete(ctx))
