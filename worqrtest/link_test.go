@@ -111,3 +111,18 @@ func TestPipe(t *testing.T) {
 		t.Errorf("Write to a closed end: %v", err)
 	}
 }
+
+// A deadline that passes after a reader has looked at it, and before it waits, wakes it.
+func TestPipeDeadline(t *testing.T) {
+	t.Parallel()
+	p := newPipe()
+	p.mu.Lock() // as the reader
+	defer p.mu.Unlock()
+	p.setDeadlineLocked(time.Now().Add(time.Millisecond))
+	time.Sleep(20 * time.Millisecond)
+	defer time.AfterFunc(10*time.Second, func() {
+		t.Error("the deadline has passed, and the reader still waits")
+		p.changed.Broadcast()
+	}).Stop()
+	p.changed.Wait()
+}

@@ -93,7 +93,11 @@ func (p *pipe) setDeadlineLocked(at time.Time) {
 			p.alarm.Stop()
 		}
 	case p.alarm == nil:
-		p.alarm = time.AfterFunc(time.Until(at), p.changed.Broadcast)
+		p.alarm = time.AfterFunc(time.Until(at), func() {
+			p.mu.Lock() // a reader may have looked at the deadline, and not wait yet
+			defer p.mu.Unlock()
+			p.changed.Broadcast()
+		})
 	default:
 		p.alarm.Reset(time.Until(at))
 	}
