@@ -3,7 +3,9 @@ package dash_test
 import (
 	"errors"
 	"fmt"
+	"html"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -348,4 +350,37 @@ func TestJob(t *testing.T) {
 	b.act("verb", "requeue-matching", "name", "q", "payload", "x")
 	b.shows("queue?name=q", "Requeued 900 tasks")
 	is.Equal(len(peertest.Failed(t, q)), 0)
+}
+
+// A form changes line breaks and bytes that aren't UTF-8, so it has the key of a task in another form: otherwise the
+// action would affect the task under the changed key.
+func TestAnyKey(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := peertest.Working(t, p, "q")
+	b := browse(t, p, &dash.Options{AllowActions: true})
+	var keys []string
+	for _, key := range []string{"a\nb", "a\r\nb", "a\rb", "a\xffb", "a+%62", " "} {
+		peertest.Put(t, q, key, "x", nil)
+		keys = append(keys, key)
+	}
+	for len(keys) > 0 {
+		key := keys[len(keys)-1]
+		keys = keys[:len(keys)-1]
+		page := b.shows("task?name=q&key="+url.QueryEscape(key), "Cancel this key").text
+		_, input, _ := strings.Cut(page, `name="verb" value="cancel"><input type="hidden" name="name" value="q"><input type="hidden" `)
+		input, _, _ = strings.Cut(input, ">")
+		name, value, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(input, `name="`), `"`), `" value="`)
+		value = strings.NewReplacer("\r\n", "\r\n", "\r", "\r\n", "\n", "\r\n").Replace(strings.ToValidUTF8(html.UnescapeString(value), "\ufffd")) // as a browser
+		r := b.act("verb", "cancel", "name", "q", name, value)
+		is.True(strings.Contains(r.text, "1 task removed"))
+		var left []string
+		for s, err := range q.Scheduled(t.Context()) {
+			is.NoErr(err)
+			left = append(left, s.Key)
+		}
+		slices.Sort(left)
+		want := slices.Sorted(slices.Values(keys))
+		is.Equal(left, want)
+	}
 }

@@ -32,5 +32,8 @@ func (d *dashboard) form(w http.ResponseWriter, r *http.Request) (url.Values, bo
 		}
 		form[name] = values
 	}
+	if key, err := url.QueryUnescape(form.Get("escaped")); err == nil && key != "" { // of a task, byte for byte
+		form.Set("key", key)
+	}
 	return form, true
 }

@@ -2,6 +2,7 @@ package dash
 
 import (
 	"html/template"
+	"net/url"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ var functions = template.FuncMap{
 	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"columns": func() []column { return columns },
 	"due":     due,
+	"escaped": url.QueryEscape,
 	"int":     func(n int64) int { return int(n) },
 	"lease":   lease,
 	"pace":    func(f float64) string { return measure(f, "/s") },
