@@ -58,7 +58,7 @@ func TestChecksRest(t *testing.T) {
 			time.Sleep(takes)
 			return &inspect.CheckReport{Keys: 1_000_000}, nil
 		})
-		for range 10_000 {
+		for range 9_990 { // not 100 s, when one may begin
 			start()
 			time.Sleep(10 * time.Millisecond)
 		}
