@@ -9,9 +9,9 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/invariants"
 	"github.com/worqr/worqr/integration/spec"
 	"github.com/worqr/worqr/integration/spec/lane"
-	"github.com/worqr/worqr/integration/spec/rules"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -120,9 +120,9 @@ func (f *front) look() {
 	for _, failed := range []bool{false, true} {
 		was, is := lane.View(f.now, f.prefix+":", "q", failed), lane.View(after, f.prefix+":", "q", failed)
 		began, _ := is.Since(was)
-		rules.State(is, nil, wrong)
-		rules.Tokens(was, is, began, wrong)
-		rules.Canceled(was, is, func(string) bool { return false }, wrong)
+		invariants.State(is, nil, wrong)
+		invariants.Tokens(was, is, began, wrong)
+		invariants.Canceled(was, is, func(string) bool { return false }, wrong)
 	}
 	f.now = after
 }

@@ -153,7 +153,7 @@ func (h *history) happen(e event) {
 	h.events = append(h.events, e)
 }
 
-// Package integration/spec/rules tests the rules that hold between any two commits. These are some
+// Package integration/invariants tests the rules that hold between any two commits. These are some
 // of them, and the other checks.
 func TestWrongHistories(t *testing.T) {
 	without := func(h *history, gone func(event) bool) { h.events = slices.DeleteFunc(h.events, gone) }

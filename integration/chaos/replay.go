@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr/integration/invariants"
 	"github.com/worqr/worqr/integration/load"
 	"github.com/worqr/worqr/integration/spec"
 	"github.com/worqr/worqr/integration/spec/lane"
-	"github.com/worqr/worqr/integration/spec/rules"
 )
 
 // A fence is the moment at which a worker lost its membership.
@@ -196,8 +196,8 @@ func (r *replay) check(changed map[string]bool) {
 	}
 	for q, was := range was {
 		began, ended := q.Since(was)
-		rules.State(q.Lane, kinds[q], r.violate)
-		rules.Tokens(was, q.Lane, began, r.violate)
+		invariants.State(q.Lane, kinds[q], r.violate)
+		invariants.Tokens(was, q.Lane, began, r.violate)
 		r.inLine(was, q.Lane, began)
 		for _, id := range began {
 			worker := q.Owner[id]

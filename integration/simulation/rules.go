@@ -5,8 +5,8 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/worqr/worqr/integration/invariants"
 	"github.com/worqr/worqr/integration/spec/lane"
-	"github.com/worqr/worqr/integration/spec/rules"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -169,8 +169,8 @@ func (st *step) wasCanceled(id string, token int64) bool {
 
 // rules judges everything except where payloads go.
 func (st *step) rules() {
-	rules.State(st.is, st.kind, st.wrongly)
-	rules.Tokens(st.was, st.is, st.began, st.wrongly)
+	invariants.State(st.is, st.kind, st.wrongly)
+	invariants.Tokens(st.was, st.is, st.began, st.wrongly)
 	st.membership()
 	st.returned()
 	st.begun()
@@ -387,6 +387,6 @@ func (st *step) cancelLog() {
 		st.cancels[is.Queue+" "+r.call.Arg("entry")] = is.Token
 	}
 	if st.kind["canceled"] {
-		rules.Canceled(st.was, is, func(id string) bool { return st.revived[id] }, st.wrongly) // whose worker may have ended it before, and know nothing of it
+		invariants.Canceled(st.was, is, func(id string) bool { return st.revived[id] }, st.wrongly) // whose worker may have ended it before, and know nothing of it
 	}
 }

@@ -1,6 +1,4 @@
-// Package rules has the invariants of a queue between any two requests, for the checks in simulation, chaos and
-// random tests. The callers decide what a request may change, since they know who has sent what.
-package rules
+package invariants
 
 import (
 	"slices"
@@ -12,6 +10,11 @@ import (
 
 // A Wrong is called for each violation.
 type Wrong func(format string, args ...any)
+
+// of returns a function that reports violations of an invariant.
+func (w Wrong) of(i Invariant) Wrong {
+	return func(format string, args ...any) { w(i.Name+": "+format, args...) }
+}
 
 // Kinds are the kinds of the changed keys; nil: any may have changed.
 type Kinds map[string]bool
@@ -25,16 +28,16 @@ func State(l *lane.Lane, kinds Kinds, wrong Wrong) {
 		owners(l, wrong)
 	}
 	if changed("keyed", "schedule", "contents", "entries", "process", "added") {
-		entries(l, wrong)
+		entries(l, wrong.of(OneRun))
 	}
 	if changed("added", "keyed", "entries", "working", "process") {
-		added(l, wrong)
+		added(l, wrong.of(OneRun))
 	}
 	if changed("working", "holders") {
-		holders(l, wrong)
+		holders(l, wrong.of(Cancels))
 	}
 	if changed("process", "stopping") {
-		stopping(l, wrong)
+		stopping(l, wrong.of(Cancels))
 	}
 }
 
@@ -46,16 +49,16 @@ func owners(l *lane.Lane, wrong Wrong) {
 		_, member := l.Workers[w]
 		mark, suspect := l.Suspects[w]
 		if !member && (!suspect || mark > 0) {
-			wrong("worker %s holds %d processes of %s, but isn't a member", w, len(all), l.Queue)
+			wrong.of(Members)("worker %s holds %d processes of %s, but isn't a member", w, len(all), l.Queue)
 		}
 		for id := range all {
 			if _, ok := l.Process[id]; !ok {
-				wrong("worker %s holds process %s of %s, which has no list", w, id, l.Queue)
+				wrong.of(OneOwner)("worker %s holds process %s of %s, which has no list", w, id, l.Queue)
 			}
 		}
 	}
 	if n != len(l.Process) {
-		wrong("%s has %d processes, but workers hold %d", l.Queue, len(l.Process), n)
+		wrong.of(OneOwner)("%s has %d processes, but workers hold %d", l.Queue, len(l.Process), n)
 	}
 }
 
@@ -182,12 +185,12 @@ func stopping(l *lane.Lane, wrong Wrong) {
 // that a step started, in the order of their tokens.
 func Tokens(was, is *lane.Lane, began []string, wrong Wrong) {
 	if is.Token < was.Token {
-		wrong("the token of %s falls from %d to %d", is.Queue, was.Token, is.Token)
+		wrong.of(Fenced)("the token of %s falls from %d to %d", is.Queue, was.Token, is.Token)
 	}
 	for _, id := range began {
 		token, last := is.TokenOf(id), max(is.Given, was.Token)
 		if token <= last {
-			wrong("%s of %s starts with token %d, but %d was issued before", is.Process[id], is.Queue, token, last)
+			wrong.of(Fenced)("%s of %s starts with token %d, but %d was issued before", is.Process[id], is.Queue, token, last)
 		}
 		is.Given = max(token, is.Given)
 	}
@@ -201,7 +204,7 @@ func Canceled(was, is *lane.Lane, excused func(process string) bool, wrong Wrong
 		}
 		for id := range is.Process {
 			if is.TokenOf(id) <= token && !excused(id) && slices.Contains(is.Names(id), name) {
-				wrong("the cancel of %s of %s has ended, but process %s still runs", is.Process[id], is.Queue, id)
+				wrong.of(Cancels)("the cancel of %s of %s has ended, but process %s still runs", is.Process[id], is.Queue, id)
 			}
 		}
 	}

@@ -1,7 +1,8 @@
-package rules
+package invariants
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -105,5 +106,20 @@ func TestRules(t *testing.T) {
 				t.Errorf("%q, want %q", wrong, c.wrong)
 			}
 		})
+	}
+}
+
+// docs/protocol.md has the same invariants, in the same order, and says what keeps them.
+func TestProtocolHasThem(t *testing.T) {
+	text, err := os.ReadFile("../../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "\n## Invariants\n")
+	for i, v := range All {
+		head := fmt.Sprintf("\n%d. **%s.**", i+1, strings.ToUpper(v.Name[:1])+v.Name[1:])
+		if !strings.Contains(list, head) {
+			t.Errorf("there is no %q", head)
+		}
 	}
 }
