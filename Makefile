@@ -58,7 +58,7 @@ test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a 
 # it. The suites run without the race detector, which would take up half of the time. The first two
 # only need processors, so they run in parallel.
 LONGER = '^(TestRandom|TestNumbers|TestRepairDamage|TestGuessers)$$' # tests that find more with time
-SURVIVE = "search ./spec" failpoints chaos crash upgrade "engines -v -engines.rounds $(ROUNDS)" "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s" "simulation -sim.hours $(SIM) -sim.first 1"
+SURVIVE = "search ./spec" failpoints chaos crash "engines -v -engines.rounds $(ROUNDS)" "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s" "simulation -sim.hours $(SIM) -sim.first 1"
 NAMESPACES = [ "$$(id -u)" = 0 ] && command -v ip >/dev/null && command -v iptables >/dev/null
 FUZZ ?= 30s
 ROUNDS ?= 4

@@ -32,7 +32,6 @@ const (
 	OpWait    = "wait"    // for the end of Tasks; Note is the outcome
 	OpLost    = "lost"    // an event reports that Redis has lost writes
 	OpLate    = "late"    // the machine hasn't let a process run for Waited
-	OpFinding = "finding" // a finding of Check; Note is its text
 )
 
 // Causes of the end of a handler's context, and other notes.

@@ -1,6 +1,5 @@
 // Package load has peers that put load on queues, run in processes that tests and campaigns kill,
-// and accounts of what these peers report. Package integration/upgrade also builds this file and
-// event.go with an older state of the repository, so they use only what both have.
+// and accounts of what these peers report.
 package load
 
 import (
@@ -39,10 +38,9 @@ type Config struct {
 	Size        int           // of payloads; 0: as short as possible
 	Cancels     int           // one of this many enqueues is canceled; 0: none
 	Faults      bool          // some handlers fail
-	Added       bool          // tasks are also added with properties, which an older peer doesn't have
+	Added       bool          // tasks are also added with properties
 	Varied      bool          // some tasks are unique, share a key, are scheduled or removed; cancels are awaited
 	Listens     bool          // it reports events that Redis has lost writes
-	Check       bool          // it only reports what Check finds
 }
 
 // A peer enqueues and handles tasks. It reports each operation before it begins, and its result.
@@ -54,16 +52,6 @@ type peer struct {
 
 	mu  sync.Mutex // protects the output
 	out *json.Encoder
-}
-
-// newer has what only the newer state of the repository can do; nil in the older one.
-var newer *ability
-
-type ability struct {
-	spread  func(q *worqr.Queue, parts int) *worqr.Queue
-	add     func(p *peer, ctx, serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (string, error)
-	carries func(t *worqr.Task, task string) (wrong string)
-	listen  func(p *peer, ctx context.Context)
 }
 
 // Main is the main function of a peer, which serves until SIGTERM.
@@ -83,13 +71,10 @@ func run(c Config, o *worqr.Options) error {
 		return err
 	}
 	p := &peer{Config: c, peer: opened, out: json.NewEncoder(os.Stdout)}
-	if c.Check {
-		return errors.Join(p.check(), p.peer.Close())
-	}
 	for i, name := range c.Queues {
 		q := p.peer.Queue(name)
 		if c.Parts > 0 {
-			q = newer.spread(q, c.Parts)
+			q = q.Spread(c.Parts)
 		}
 		p.queues = append(p.queues, q)
 		p.handle(q, i > 0)
@@ -103,9 +88,7 @@ func run(c Config, o *worqr.Options) error {
 		}
 	}()
 	go p.identify(ctx)
-	if newer != nil {
-		go newer.listen(p, ctx)
-	}
+	go p.listen(ctx)
 	defer Watch(c.Lease, p.say)()
 	produced := make(chan struct{})
 	go func() {
@@ -123,20 +106,6 @@ func (p *peer) say(e Event) {
 	defer p.mu.Unlock()
 	e.Mono = Mono()
 	_ = p.out.Encode(e) // fails if the reader has gone
-}
-
-// check reports what is wrong with the fleet.
-func (p *peer) check() error {
-	report, err := p.peer.Check(context.Background(), nil)
-	if err != nil {
-		return err
-	}
-	for _, f := range report.Findings {
-		if f.Severity == "error" {
-			p.say(Event{Op: OpFinding, Note: f.String()})
-		}
-	}
-	return nil
 }
 
 // identify reports each id under which the peer works, and when it serves.
@@ -227,11 +196,7 @@ func (p *peer) handle(q *worqr.Queue, fast bool) {
 		note := func(op string, phase Phase, word string) {
 			p.say(Event{Op: op, Phase: phase, Note: word, Tasks: []string{task}, Process: t.AttemptID, Token: t.Token})
 		}
-		wrong := ""
-		if newer != nil {
-			wrong = newer.carries(t, task)
-		}
-		note(OpRun, Invoke, wrong)
+		note(OpRun, Invoke, carries(t, task))
 		if nap := p.Nap; !fast && nap > 0 {
 			select {
 			case <-time.After(rand.N(nap)):
@@ -353,8 +318,8 @@ func (p *peer) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, ta
 		shared := fmt.Sprintf("%s/k%d", p.Name, way)
 		try(shared, func() error { return put(shared) })
 		return "", false
-	case way >= 10 && p.Added && newer != nil:
-		try("", func() (err error) { key, err = newer.add(p, ctx, serving, d, q, tasks); return err })
+	case way >= 10 && p.Added:
+		try("", func() (err error) { key, err = p.add(ctx, serving, d, q, tasks); return err })
 	default:
 		try("", func() error { return q.Enqueue(ctx, payloads...) })
 	}

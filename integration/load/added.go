@@ -12,8 +12,6 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-func init() { newer = &ability{(*worqr.Queue).Spread, (*peer).add, carries, (*peer).listen} }
-
 const (
 	header = "task"           // its value is the task's name
 	kept   = 30 * time.Minute // how long results are kept
