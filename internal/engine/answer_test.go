@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -159,82 +158,6 @@ func TestAnswerHandsOut(t *testing.T) {
 			}
 			if recalled := r.recalls > e.recalls; recalled != (c.back > 0 && !strings.Contains(name, "risky")) {
 				t.Error("what is under way is to go back, too:", recalled)
-			}
-		})
-	}
-}
-
-// full makes the queue wait for units when other queues hold all but one, and marks it as needing
-// them. awaited reports whether other queues leave that one to it.
-func full(t *testing.T, r *Session) (awaited func() bool) {
-	units := capacity.New(4)
-	busy := units.Share(1, 0, func() {})
-	if n, _ := busy.Take(3); n != 3 {
-		t.Error(n)
-	}
-	r.queue.share = units.Share(4, 9, func() {})
-	r.queue.grabLocked(1)
-	r.queue.share.Needs(true)
-	return func() bool {
-		other := units.Share(1, 0, func() {})
-		n, of := other.Take(1)
-		other.Sated()
-		other.Give(n, of)
-		return n == 0
-	}
-}
-
-// Other queues leave room for a queue only while it is known to have tasks that could start.
-func TestAnswerLeavesRoom(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		known bool // before
-		do    func(r *Session, e *exchange, a *store.Answer)
-		want  bool
-	}{
-		"there are some":       {do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
-		"there are some still": {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, want: true},
-		"there are none":       {known: true},
-		"there never were":     {},
-		"it was overtaken":     {known: true, do: func(_ *Session, e *exchange, a *store.Answer) { a.Last = e.Number + 1 }, want: true},
-		"there is work left":   {known: true, do: func(_ *Session, _ *exchange, a *store.Answer) { a.Again, a.More = true, true }, want: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := seated(t, nil)
-			awaited := full(t, r)
-			r.queue.share.Needs(c.known)
-			e := r.asks()
-			if len(e.Start) > 0 || e.Idle {
-				t.Fatal("it asks for tasks")
-			}
-			a, _ := r.brings(e, 0)
-			if c.do != nil {
-				c.do(r, e, a)
-			}
-			r.answerLocked(noon, e, a, nil)
-			if got := awaited(); got != c.want {
-				t.Error("others leave room:", got)
-			}
-			if !r.mu.pass {
-				t.Error("it isn't passed on")
-			}
-		})
-	}
-	for name, do := range map[string]func(r *Session, e *exchange){
-		"a round failed":      func(r *Session, e *exchange) { r.undoneLocked(e, mishap{err: ErrNoTask}) },
-		"a reply was lost":    func(r *Session, e *exchange) { r.releasedLocked(e, mishap{err: store.ErrUnknown}) },
-		"a heartbeat failed":  func(r *Session, _ *exchange) { r.doubtLocked() },
-		"the session ended":   func(r *Session, _ *exchange) { r.endLocked(ErrEvicted) },
-		"the options changed": func(r *Session, _ *exchange) { r.queue.forgoLocked() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := seated(t, nil)
-			awaited := full(t, r)
-			do(r, r.asks())
-			if awaited() {
-				t.Error("others leave room")
 			}
 		})
 	}

@@ -172,24 +172,6 @@ func TestComposeStopsOverRounds(t *testing.T) {
 	}
 }
 
-// No round follows one whose tasks may have to go back first.
-func TestComposeBehindRecall(t *testing.T) {
-	t.Parallel()
-	r := seated(t, nil)
-	r.look = true
-	first := r.composeLocked(noon)
-	r.look = true
-	r.recalls++
-	if r.composeLocked(noon, first) != nil {
-		t.Error("it overtakes recalled tasks")
-	}
-	r.recalls--
-	second := r.composeLocked(noon, first)
-	if second == nil || second.Solo || !first.Solo {
-		t.Error("two rounds may start risky tasks")
-	}
-}
-
 // A round asks about a limited number of cancels, and reports a limited number of running tasks.
 func TestComposeBoundsCancels(t *testing.T) {
 	t.Parallel()

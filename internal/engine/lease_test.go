@@ -30,20 +30,6 @@ func TestPulsesOfTwoNodes(t *testing.T) {
 	}
 }
 
-// After a heartbeat without waiting tasks, other queues leave no room for this one. After one with
-// waiting tasks, the session looks: they may not be able to start.
-func TestPulseLeavesRoom(t *testing.T) {
-	t.Parallel()
-	for _, waiting := range []int{0, 1} {
-		r := seated(t, nil)
-		awaited := full(t, r)
-		r.pulseLocked(noon, &store.Pulse{Rank: -1, Waiting: waiting}, noon)
-		if got := awaited(); got != (waiting > 0) || r.look != (waiting > 0) || !r.mu.pass && !got {
-			t.Error(waiting, got, r.look)
-		}
-	}
-}
-
 // TestPulse checks how a session reacts to the answer to a heartbeat.
 func TestPulse(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,46 +35,6 @@ func TestStoppingInParts(t *testing.T) {
 	}
 	if runs, at := stopping(held, 4, 1); len(runs) != 1 || at != 4 {
 		t.Error("the rest:", runs, at)
-	}
-}
-
-// TestRoundsBeside checks how many rounds may be in flight, and when another is sent: if there are
-// enough ends or, far from Redis, enough room.
-func TestRoundsBeside(t *testing.T) {
-	t.Parallel()
-	fast := pace{run: time.Microsecond, calm: 1e6, fast: 1e6, last: noon}
-	for name, c := range map[string]struct {
-		trip         time.Duration
-		asked        int // tasks to prefetch
-		lanes, worth int
-	}{
-		"near":                    {trip: 100 * time.Microsecond, lanes: 2, worth: 100},
-		"near, and there is room": {trip: 900 * time.Microsecond, lanes: 2, worth: 100},
-		"far":                     {trip: time.Millisecond, lanes: 3, asked: 700, worth: 200},
-		"far, and there is room":  {trip: time.Millisecond, lanes: 3, asked: 100, worth: 0},
-		"farther":                 {trip: 2 * time.Millisecond, lanes: 4, asked: 1100, worth: 250},
-		"very far":                {trip: time.Second, lanes: 4, asked: 4000, worth: 250},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := seated(t, nil)
-			r.far.least[1] = c.trip
-			r.queue.pace, r.queue.asked = fast, c.asked
-			r.queue.pace.trip = c.trip
-			flight := []*exchange{{}}
-			flight[0].Start = make([]string, 200)
-			if r.lanes(c.trip) != c.lanes || r.worthLocked(noon, flight) != c.worth {
-				t.Error(r.lanes(c.trip), r.worthLocked(noon, flight))
-			}
-			r.part.Lanes = 2
-			if r.lanes(c.trip) != 2 {
-				t.Error("more connections of a Pool are used than there may be:", r.lanes(c.trip))
-			}
-			flight = append(flight, &exchange{lane: 1}, &exchange{lane: 3})
-			if lane(flight) != 2 {
-				t.Error("a lane that is taken:", lane(flight))
-			}
-		})
 	}
 }
 
@@ -253,33 +212,4 @@ func TestPoolErrorUsesPeer(t *testing.T) {
 			})
 		}
 	}
-}
-
-// No round is sent while another one still waits for its connection, since it would overtake that
-// one. The talk is nudged when it can go on.
-func TestBesideUnsent(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	r := joined(t, server.URL())
-	for _, w := range r.part.Work[:2] {
-		redistest.Sure(w.One(t.Context(), redisconn.Command("PING")))(t)
-	}
-	other := r.part.Work[0].Start(redisconn.Command("BLPOP", "list", 0)) // a round of another queue
-	flight := []*exchange{r.send(&exchange{Round: store.Round{Worker: "w", Number: 3, Lease: time.Hour}})}
-	may := func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.flowing, r.outbox = true, slices.Repeat([]*ending{{}}, 2*worthwhile)
-		defer func() { r.outbox = nil }()
-		may, wait := r.besideLocked(time.Now(), flight)
-		is.True(may)
-		return wait >= 0
-	}
-	is.True(!may())
-	is.Equal(len(r.gathered), 0)
-	redistest.Do(t, redistest.Dial(t, server.URL()), "RPUSH", "list", "x")
-	<-r.gathered
-	is.True(may())
-	is.NoErr(other.Wait(t.Context())[0].Err)
-	redistest.Sure(flight[0].pending.Wait(t.Context()))(t)
 }
