@@ -20,6 +20,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -105,8 +106,8 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
-// Tests and channels that the documents name exist. A test in internal/store writes the tables of
-// keys and scripts.
+// Tests and channels that the documents name exist, and so do
+// rows on all keys and channels.
 func TestDocsNames(t *testing.T) {
 	t.Parallel()
 	protocol := contents(t, "docs/protocol.md")
@@ -121,8 +122,12 @@ func TestDocsNames(t *testing.T) {
 			}
 		}
 	}
-	keys := contents(t, "internal/keys/keys.go")
-	channels := regexp.MustCompile(`Kind\w+\s+Kind = "(\w+)"`).FindAllStringSubmatch(keys, -1)
+	for _, key := range keys.Table {
+		if !regexp.MustCompile("\n\\| `worqr:" + key.Kind + "\\b").MatchString(protocol) {
+			t.Errorf("docs/protocol.md has no row on the key %s", key.Name)
+		}
+	}
+	channels := regexp.MustCompile(`Kind\w+\s+Kind = "(\w+)"`).FindAllStringSubmatch(contents(t, "internal/keys/keys.go"), -1)
 	if len(channels) < 5 {
 		t.Fatalf("%d channels found", len(channels))
 	}

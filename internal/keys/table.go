@@ -13,7 +13,7 @@ type Row struct {
 }
 
 // Table lists every kind of key. All code that handles keys in general uses it: parsing, the
-// arguments of scripts, the table in docs/protocol.md, the rules in docs/security.md, and tests.
+// arguments of scripts, the rules in docs/security.md, and tests.
 // Don't modify it at run time.
 var Table = []Row{
 	{Name: "waiting", Kind: "queues", Type: "list", Holds: "waiting payloads; the tail is the front"},

@@ -3,16 +3,12 @@ package store
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // The short notation of added tasks: see state.
@@ -115,60 +111,21 @@ func failedX(id string, fields ...string) []string {
 }
 
 func TestAdded(t *testing.T) {
-	finish := func(n int64, ids ...string) func(*env) string {
-		var all []*Outcome
-		for i, id := range ids {
-			all = append(all, &Outcome{Process: id, Token: int64(i + 1), Verb: Finish})
-		}
-		return steps(Round{Worker: "w1", Number: n, Outcomes: all})
-	}
 	late := digest(spelled("k:@99999999999999-525001-a"))
-	retry := func(reason string) Outcome { return Outcome{Delay: time.Hour, Reason: reason} }
 	bare := func(entry string) Schedule { // its times have passed
 		return Schedule{Entry: spelled(entry), Print: "1a", Since: 7, Times: []int64{5}}
 	}
 	const bareCourse = "{card= late=0 more=now passed=now payload= print=1a since=7 times=}"
 	waits2 := member.with("added", "|1-7-a/0=x|")
-	two := runsA.with("token", "=4", "working:w1", "(p1=1 p2=2 p3=3 p4=4)", "process:p2", "[y]", "process:p3", "[a]", "process:p4", "[b]",
-		"entries", "{a:1-7-a=p1:w1 a:1-8-a=p2:w1 p1=a:1-7-a0 p2=a:1-8-a0}")
 	expired := func(id string) []string { return failedX(id, "card=10000000000000005", "kind=expired", tooLate) }
 	run(t, []scenario{
-		{name: "started before the list, repeated, finished", seed: line, steps: []when{
-			{call: begins(1, "p1", "p2", "p3", "p4"), want: "started=x/1*@k:@1-7-a[0][1],y/2*@k:@1-8-a[0][1],a/3,b/4", state: two},
-			{call: begins(1, "p1", "p2", "p3", "p4"), want: "started=x/1*@k:@1-7-a[0][1],y/2*@k:@1-8-a[0][1],a/3,b/4"},
-			{call: finish(2, "p1", "p2", "p3", "p4"), want: "settled=ok,ok,ok,ok", heard: []string{"done w1 x", "done w1 y", "done w1 a", "done w1 b"},
-				state: member.with("rounds", "{w1=2}", "token", "=4")}}},
-		{name: "in turns with the list", seed: line, steps: []when{
-			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[0][1]", state: runsA.with("added", "|1-8-a/0=y|", "queues", "[a b]")},
-			{call: begins(2, "p2"), want: "started=a/2", state: runsA.with("rounds", "{w1=2}", "token", "=2", "added", "|1-8-a/0=y|", "queues", "[b]", "working:w1", "(p1=1 p2=2)", "process:p2", "[a]")},
-			{call: begins(3, "p3", "p4"), want: "started=y/3*@k:@1-8-a[0][1],b/4", state: runsA.with("rounds", "{w1=3}", "token", "=4", "working:w1", "(p1=1 p2=2 p3=3 p4=4)",
-				"process:p2", "[a]", "process:p3", "[y]", "process:p4", "[b]", "entries", "{a:1-7-a=p1:w1 a:1-8-a=p3:w1 p1=a:1-7-a0 p3=a:1-8-a0}")}}},
-		{name: "tried again", seed: runsA, steps: []when{
-			{call: ends(2, "p1", 1, Retry, retry("no")), want: "settled=ok", state: backA.with("schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", lifted("x", "+60m", 1, 0, "error=no"))},
-			{call: puts("schedule", "(k:@1-7-a=-1m)"), state: backA.with("schedule", "(k:@1-7-a=-1m)", "keyed:k:@1-7-a", lifted("x", "+60m", 1, 0, "error=no"))},
-			{call: begins(3, "p2"), want: "started=x/2@k:@1-7-a%~1[0][-1m]{no}", state: doneX.with("rounds", "{w1=3}", "token", "=2", "working:w1", "(p2=2)", "process:p2", "[x]",
-				"entries", "{p2=k:@1-7-a}", "keyed:k:@1-7-a", h(runs("p2", 1, 0), "held=0", "sum=p2:"+digestOfA, "error=no"))},
-			{call: begins(3, "p2"), want: "started=x/2@k:@1-7-a%~1[0]{no}"},
-			{call: ends(4, "p2", 2, Retry, retry("")), want: "settled=ok", state: backA.with("rounds", "{w1=4}", "token", "=2", "schedule", "(k:@1-7-a=+60m)",
-				"keyed:k:@1-7-a", lifted("x", "+60m", 2, 0, "error=no"))}}},
-		{name: "stopped", seed: runsA, steps: []when{
-			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: backA.with("schedule", "(k:@1-7-a=1)", "keyed:k:@1-7-a", lifted("x", "1", 0, 0))}}},
-		{name: "its worker dies", seed: runsA, steps: []when{
-			{call: fails("w1"), want: "known=true returned=1", state: state{"token": "=2", "schedule": "(k:@1-7-a=1)", "contents": backA["contents"], "keyed:k:@1-7-a": lifted("x", "1", 0, 1)}}}},
-		{name: "failed, and put back", seed: runsA, steps: []when{
-			{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "r"}), want: "settled=ok", state: doneX.with(failedX("p1", "card=0")...)},
-			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", lifted("x", "now", 0, 0))}}},
 		{name: "expired", seed: member.with("added", "|1-7-a/10000000000000005=x 1-8-a/0=y|"), steps: []when{
 			{call: begins(1, "p1", "p2"), want: "started=y/1*@k:@1-8-a[0][1] again unstarted=1 expired=1", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[y]",
 				"entries", "{a:1-8-a=p1:w1 p1=a:1-8-a0}").with(expired("p2.001")...)}}},
 		{name: "expired, in the schedule", seed: backA.with("schedule", "(k:@1-7-a=2)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "2", 0, 0), "card=0", "card=10000000000000005", 1)), steps: []when{
 			{call: begins(3, "p1"), want: "again unstarted=1 expired=1", state: doneX.with("rounds", "{w1=3}").with(expired("p1.001")...)}}},
-		{name: "not expired yet", seed: member.with("added", "|1-7-a/10009999999999999=x|"), steps: []when{
-			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[10009999999999999][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a10009999999999999}")}}},
 		{name: "a card that only looks like an expiry", seed: member.with("added", "|1-7-a/00000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[00000000000000005][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a00000000000000005}")}}},
-		{name: "expired, requeued", seed: doneX.with(failedX("p1", "card=10000000000000005h", "kind=expired")...), steps: []when{
-			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "now", 0, 0), "card=0", "card=0h", 1))}}},
 		{name: "not expired, requeued", seed: doneX.with(failedX("p1", "card=10009999999999999h", "kind=expired")...), steps: []when{
 			{call: requeues("k:p1"), want: "requeued=1", heard: []string{"enqueue 1"}, state: backA.with("schedule", "(k:@1-7-a=now)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "now", 0, 0), "card=0", "card=10009999999999999h", 1))}}},
 		{name: "of late ids", seed: member.with("added", "|99999999999999-525001-a/0=x 99999999999999-1048575-b/0=y|"), steps: []when{
@@ -192,35 +149,6 @@ func TestAdded(t *testing.T) {
 			{call: begins(1, "p1", "p2"), want: "started=x/1,y/2", state: rawP.with("token", "=2", "working:w1", "(p1=1 p2=2)", "process:p1", "[x]", "process:p2", "[y]")}}},
 		{name: "foreign items", seed: member.with("added", "|1-7-/foreign=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1", state: rawP.with("process:p1", "[x]")}}},
-		{name: "canceled while it waits", seed: line, steps: []when{
-			{call: cancelsKey("@1-8-a"), want: "removed=1 token=0", state: line.with("added", "|1-7-a/0=x|")},
-			{call: cancelsKey("@1-8-b"), want: "removed=0 token=0"},
-			{call: cancelsKey("other"), want: "removed=0 token=0"},
-			{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: line.with("added", "")}}},
-		{name: "canceled while it runs", alive: []string{"w1"}, seed: runsA, steps: []when{
-			{call: cancelsKey("@1-7-a"), want: "removed=0 token=2", heard: []string{"wake:w1 0"}, state: runsA.with("token", "=2", "canceled", "(k:@1-7-a=2)",
-				"cancel:k:@1-7-a", "{finished=0 stopped=0 token=2} +1440m", "stopping", "(k"+digestOfA+":0000000000000001:p1=0)")},
-			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=canceled seen=2", state: doneX.with("token", "=2", "cancel:k:@1-7-a", "{finished=0 stopped=1 token=2} +1m")}}},
-		{name: "a cancel of its payload is about others", seed: runsA.with("queues", "[x]", "added", "|1-8-a/0=x|"), steps: []when{
-			{call: cancels("x"), want: "removed=1 token=2", heard: []string{"cancel x"}, state: runsA.with("token", "=2", "added", "|1-8-a/0=x|",
-				"canceled", "(#x=2)", "cancel:#x", "{finished=0 stopped=0 token=2} +1440m")},
-			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok seen=2", state: backA.with("token", "=2", "added", "|1-8-a/0=x|", "cancel:#x", "{finished=0 stopped=0 token=2} +1m",
-				"schedule", "(k:@1-7-a=1)", "keyed:k:@1-7-a", lifted("x", "1", 0, 0))}}},
-		{name: "removed", seed: line, steps: []when{
-			{call: removes("k:@1-7-a"), want: "removed=true", state: line.with("added", "|1-8-a/0=y|")},
-			{call: removes("k:@1-7-a"), want: "removed=false"}}},
-		{name: "changed while it waits", seed: waits2, steps: []when{
-			{call: sets("@1-7-a", "b", "+60m", "keep"), want: "ok", state: member.with("contents", backA["contents"], "schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", lifted("x", "+60m", 0, 0))},
-			{call: sets("@1-7-a", "b", "+60m"), want: "ok", state: member.with("contents", "(#b:k:@1-7-a=0)", "schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", waits("b", "+60m", 0, 0))}}},
-		{name: "changed while it runs", seed: runsA, steps: []when{
-			{call: sets("@1-7-a", "b", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: runsA.with("entries", "{p1=k:@1-7-a}", "contents", "(#b:k:@1-7-a=0)", "keyed:k:@1-7-a",
-				h(runs("p1", 0, 0), waits("b", "+60m", 0, 0), rule(0, 0, "+60m", "+60m"), "held=0", "sum=p1:"+digestOfA))},
-			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 x"}, state: doneX.with("contents", "(#b:k:@1-7-a=0)",
-				"schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", waits("b", "+60m", 0, 0))}}},
-		{name: "changed while it runs, and back", seed: runsA, steps: []when{
-			{call: sets("@1-7-a", "b", "+60m", "keep"), want: "ok", heard: []string{"enqueue 1"}, state: runsA.with("entries", "{p1=k:@1-7-a}", "contents", "(#b:k:@1-7-a=0)", "keyed:k:@1-7-a",
-				h(runs("p1", 0, 0), waits("b", "+60m", 0, 0), rule(1, 1, "+60m", "+60m"), "held=0", "sum=p1:"+digestOfA))},
-			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok", state: backA.with("schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", lifted("x", "+60m", 0, 0))}}},
 		{name: "changed while it waits, and its time stays", seed: waits2, steps: []when{
 			{call: sets("@1-7-a", "b", "", "never", "keep"), want: "ok", state: backA.with("rounds", "", "token", "", "schedule", "(k:@1-7-a=1)", "keyed:k:@1-7-a", lifted("x", "1", 0, 0))}}},
 		{name: "changed while it runs, with a card", seed: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a0h}"), steps: []when{
@@ -234,12 +162,6 @@ func TestAdded(t *testing.T) {
 				state: member.with("added", "|1-9-b/0=y|", "recurring", "(k:@1-7-a=+60m k:@1-8-a=+60m)", "recurrence:k:@1-7-a", bareCourse, "recurrence:k:@1-8-a", bareCourse,
 					"schedule", "(k:@1-7-a=1 k:@1-8-a=1)", "contents", "(#@:k:@1-7-a=0 #@:k:@1-8-a=0)",
 					"keyed:k:@1-7-a", lifted("x", "1", 0, 0), "keyed:k:@1-8-a", strings.Replace(lifted("x", "1", 0, 0), digestOfA, digest(spelled("k:@1-8-a")), 1))}}},
-		{name: "deleted", seed: line, steps: []when{{call: deletes, want: "ok", heard: []string{"delete \"\""}, state: member}}},
-		{name: "explained", seed: line, steps: []when{
-			{call: explains("k:@1-8-a", ""), want: "workers=1 length=2 added=2 line=1@1/0=y"},
-			{call: explains("k:@1-8-b", ""), want: "workers=1 length=2 added=2"},
-			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[0][1]", state: runsA.with("added", "|1-8-a/0=y|", "queues", "[a b]")},
-			{call: explains("k:@1-7-a", ""), want: "workers=1 length=2 added=1 entries=k:@1-7-a@-/-~0!0#-1<p1 w1 1>"}}},
 	})
 }
 
@@ -269,95 +191,10 @@ func TestAddedApart(t *testing.T) {
 	})
 }
 
-// Pages of the stream begin with one task, and grow while they have few bytes.
-func TestAddedPages(t *testing.T) {
-	url := redistest.Start(t).URL()
-	rewrite(t, func(source string) string {
-		return strings.ReplaceAll(source, "page = redis.call('XRANGE', q.added, from, last, 'COUNT', count)",
-			"redis.call('LPUSH', string.gsub(KEYS[1], ':%a+:({.*}).*$', ':once:%1') .. ':pages', count) page = redis.call('XRANGE', q.added, from, last, 'COUNT', count)")
-	})
-	for _, c := range []struct {
-		tasks, bytes int
-		want         string // how many were asked for, the last first
-	}{
-		{600, 1, "[250 250 250 250 64 8 1]"},
-		{40, 1 << 14, "[15 15 15 8 1]"},
-		{3, 300_000, "[1 1 1]"},
-	} {
-		t.Run(fmt.Sprint(c.tasks, " of ", c.bytes), func(t *testing.T) {
-			e := newEnv(t, url, nil)
-			payload := strings.Repeat("x", c.bytes)
-			for i := range c.tasks {
-				e.must(e.conn.Do("XADD", e.q.Added(), fmt.Sprint("1-", i+1), fullSalt+"a0", payload))
-			}
-			p, err := Explain(e.ctx, e.line, e.q, spelled(fmt.Sprintf("k:@1-%d-a", c.tasks)), nil, 2, c.tasks)
-			if err != nil || p.Line == nil || p.Line.Before != c.tasks-1 {
-				t.Errorf("answered %+v, %v", p, err)
-			}
-			if got := fmt.Sprint(sure(redis.Strings(e.conn.Do("LRANGE", e.q.Once("pages"), 0, -1)))(t)); got != c.want {
-				t.Errorf("pages of %s, not %s", got, c.want)
-			}
-		})
-	}
-}
-
-// heldAdded returns a queue on which w1 runs n added tasks, named 1-1 and so on.
-func heldAdded(n int) state {
-	s := member.with("rounds", "{w1=1}", "token", "="+itoa(n)).holding("w1", slices.Repeat([]string{"x"}, n)...)
-	var entries []string
-	for i := 1; i <= n; i++ {
-		entries = append(entries, fmt.Sprintf("a:1-%d-a=p%d:w1", i, i), fmt.Sprintf("p%d=a:1-%d-a0", i, i))
-	}
-	slices.Sort(entries)
-	return s.with("entries", "{"+strings.Join(entries, " ")+"}")
-}
-
 // addedLine returns a stream of n added tasks.
 func addedLine(n int, card, payload string) string {
 	all := series(n, func(i int) string { return fmt.Sprintf("1-%d-a/%s=%s", i+1, card, payload) })
 	return "|" + strings.Join(all, " ") + "|"
-}
-
-// Added tasks take turns with the list to start, whatever else waits.
-func TestGuardAddedStarts(t *testing.T) {
-	const told = "started=x/1*@k:@1-1-a[0][1],x/2*@k:@1-2-a[0][1]"
-	three := heldAdded(3)
-	take := func(r Round, ids ...string) func(*env) string {
-		r.Worker, r.Number, r.Start = "w1", 1, ids
-		return steps(r)
-	}
-	one := heldAdded(1).with("added", "|1-2-a/0=x|")
-	card := "0h0:v2500:" + strings.Repeat("c", 2500)
-	big := strings.Repeat("b", 262145)
-	odd := member.with("token", "=2")
-	failed := state{"failed:workers": "(w1=+60m)", "failed:added": "|1-1-a/10000000000000005=x|"}
-	brief := heldAdded(1).with("process:p1", "["+big+"]")
-	run(t, []scenario{
-		{name: "three of a page", seed: member.with("added", addedLine(3, "0", "x")), steps: []when{
-			{call: begins(1, "p1", "p2", "p3", "p4", "p5"), want: told + ",x/3*@k:@1-3-a[0][1]", state: three}}},
-		{name: "half of six", seed: member.with("added", addedLine(4, "0", "x"), "queues", "[a b c d]"), steps: []when{
-			{call: begins(1, seq("p", 1, 7)...), want: told + ",x/3*@k:@1-3-a[0][1],a/4,b/5,c/6", state: three.with("token", "=6", "added", "|1-4-a/0=x|", "queues", "[d]",
-				"process:p4", "[a]", "process:p5", "[b]", "process:p6", "[c]", "working:w1", "(p1=1 p2=2 p3=3 p4=4 p5=5 p6=6)")}}},
-		{name: "its turn, after an even token", seed: odd.with("added", "|1-1-a/0=x|", "queues", "[a]"), steps: []when{
-			{call: begins(1, "p1"), want: "started=x/3*@k:@1-1-a[0][1]", state: heldAdded(1).with("token", "=3", "working:w1", "(p1=3)", "queues", "[a]")}}},
-		{name: "a list of another type", seed: member.with("added", addedLine(2, "0", "x"), "queues", "=foreign"), steps: []when{
-			{call: begins(1, "p1", "p2"), want: told, state: heldAdded(2).with("queues", "=foreign")}}},
-		{name: "the last id of a stream", seed: member.with("added", "|18446744073709551615-18446744073709551615-a/0=a|"), steps: []when{
-			{call: begins(1, "p1", "p2"), want: "started=a/1", state: rawP}}},
-		{name: "as many as the budget allows", seed: member.with("added", addedLine(2, "0", "x")), steps: []when{
-			{call: take(Round{Budget: 10}, "p1", "p2"), want: "started=x/1*@k:@1-1-a[0][1] again cut", state: one}}},
-		{name: "as many as their cards allow", seed: member.with("added", "|1-1-a/"+card+"=x 1-2-a/0=x|"), steps: []when{
-			{call: take(Round{Budget: 20}, "p1", "p2"), want: "started=x/1*@k:@1-1-a[" + card + "][1] again cut", state: one.with("entries", "{a:1-1-a=p1:w1 p1=a:1-1-a"+card+"}")}}},
-		{name: "ahead", seed: member.with("added", addedLine(2, "0", "x")), steps: []when{
-			{call: take(Round{Ahead: 1}, "p1", "p2"), want: told, state: heldAdded(2)}}},
-		{name: "repeated in brief", seed: brief, steps: []when{
-			{call: take(Round{Brief: true}, "p1"), want: `started=""/1*@k:@1-1-a^262145[0][1]`}}},
-		{name: "expired, in a failed queue", seed: failed, steps: []when{
-			{call: inFailed(begins(1, "p1")), want: "started=x/1*@k:@1-1-a[10000000000000005][1]", state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
-				"failed:working:w1": "(p1=1)", "failed:process:p1": "[x]", "failed:entries": "{a:1-1-a=p1:w1 p1=a:1-1-a10000000000000005}"}}}},
-		{name: "of another type where it's apart", seed: member.with("added", "|1-1-a/2=|", "keyed:k:@1-1-a", "=foreign"), steps: []when{
-			{call: begins(1, "p1"), state: member.with("rounds", "{w1=1}", "keyed:k:@1-1-a", "=foreign")}}},
-	})
 }
 
 // An added task that waits under the key of a schedule becomes an entry, known only by its key. The

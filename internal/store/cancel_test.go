@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -156,69 +155,6 @@ func TestCancelName(t *testing.T) {
 	})
 }
 
-// No call of a cancel does much work, however many equal payloads, keys with the payload, and
-// members that hold tasks there are. The test counts commands, since measuring milliseconds is for
-// benchmarks.
-func TestCancelAtScale(t *testing.T) {
-	const (
-		n, members = 8_000, 4_000
-		commands   = 800         // of a call: five for each of 100 entries, and some
-		slow       = time.Second // a call takes milliseconds; anything quadratic would take longer than this
-		tries      = 5
-	)
-	url := redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "10000").URL()
-	among := func(e *env) { // equal payloads among others
-		e.fill(n, "redis.call('LPUSH', KEYS[1], i % 2 == 0 and 'a' or 't' .. i)", e.q.Waiting())
-	}
-	equal := func(e *env) { e.fill(n, "redis.call('LPUSH', KEYS[1], 'a')", e.q.Waiting()) }
-	keyed := func(e *env) {
-		e.fill(n, "redis.call('HSET', ARGV[3] .. 'k:' .. i, 'payload', 'a', 'due', 9007199254740990, 'retries', 0, 'crashes', 0) "+
-			"redis.call('ZADD', KEYS[1], 0, redis.sha1hex('a') .. ':k:' .. i) redis.call('ZADD', KEYS[2], 9007199254740990, 'k:' .. i)",
-			e.q.Contents(), e.q.Schedule())
-	}
-	busy := func(e *env) {
-		e.fill(members, "redis.call('ZADD', KEYS[1], 9007199254740991, 'w' .. i) redis.call('ZADD', KEYS[2], 0, 'w' .. i)", e.q.Workers(), e.q.Holders())
-		e.must(e.conn.Do("SET", e.q.Token(), 1))
-	}
-	calls := map[string]func(e *env, r Runner) error{
-		"cancel":     func(e *env, r Runner) error { _, err := Cancel(e.ctx, r, e.q, []byte("a")); return err },
-		"cancel_key": func(e *env, r Runner) error { _, err := CancelKey(e.ctx, r, e.q, "k:7"); return err },
-	}
-	for name, seeds := range map[string][]func(*env){
-		"equal payloads": {equal}, "equal ones among others": {among}, "keys": {keyed}, "members": {busy}, "all": {equal, keyed, busy},
-	} {
-		for verb, call := range calls {
-			t.Run(name+"/"+verb, func(t *testing.T) {
-				best := time.Hour
-				for try := 0; try < tries && best > slow; try++ { // other programs use the machine, too
-					e := newEnv(t, url, nil)
-					for _, seed := range seeds {
-						seed(e)
-					}
-					m := &meter{Runner: e.line, e: e}
-					e.must(nil, call(e, m))
-					best = min(best, m.took)
-					if t.Log(m.calls, m.commands, m.took); m.commands > commands {
-						t.Errorf("a call ran %d commands", m.commands)
-					}
-					if verb == "cancel" {
-						if n := e.count("ZCARD", "contents"); n != 0 {
-							t.Errorf("%d entries are left", n)
-						}
-						if place, err := e.conn.Do("LPOS", e.q.Waiting(), "a"); place != nil || err != nil {
-							t.Error("one is left: ", place, err)
-						}
-					}
-					e.must(e.conn.Do("FLUSHALL"))
-				}
-				if best > slow {
-					t.Errorf("the longest call took %v at best", best)
-				}
-			})
-		}
-	}
-}
-
 // A page of a cancel is bounded in bytes, too, for the list and for entries. It has at least one copy.
 func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
@@ -247,44 +183,6 @@ func TestCancelPagesAreBoundedInBytes(t *testing.T) {
 			receipt := sure(Cancel(e.ctx, &hooked{Runner: e.line, after: look}, e.q, []byte(payload)))(e.t)
 			if receipt.Removed != 2*copies || list+entries > 0 {
 				t.Errorf("%d were removed, %d are left in %d pages", receipt.Removed, list+entries, pages)
-			}
-		})
-	}
-}
-
-// The payload of each entry is read once.
-func TestCancelReadsOnce(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t, redistest.Start(t).URL(), nil)
-	const entries = 50
-	for i := range entries {
-		e.must(Put(e.ctx, e.line, e.q, fmt.Sprint("k:", i), Change{Payload: []byte("a"), When: Always}))
-	}
-	e.must(e.conn.Do("CONFIG", "RESETSTAT"))
-	receipt := sure(Cancel(e.ctx, e.line, e.q, []byte("a")))(e.t)
-	calls := e.calls()
-	if receipt.Removed != entries || !slices.Contains(calls, fmt.Sprint("hmget ", entries+1)) || // the entries, and the record
-		slices.ContainsFunc(calls, func(c string) bool { return strings.HasPrefix(c, "hget ") }) {
-		t.Errorf("%d were removed by the calls %v", receipt.Removed, calls)
-	}
-}
-
-// A cancel makes one call for each page of tasks that waited when it began, and each call records
-// it.
-func TestCancelInPages(t *testing.T) {
-	t.Parallel()
-	for what, seed := range map[string]state{
-		"entries": rawP.planned("b", seqOf("k:", 250)...), "list": rawP.with("queues", "["+strings.Repeat("b ", 25_000)+"]"),
-	} {
-		t.Run(what, func(t *testing.T) {
-			e := beside(t, seed)
-			waited := e.count("ZCARD", "contents") + e.count("LLEN", "queues")
-			c := sure(Cancel(e.ctx, e.line, e.q, []byte("b")))(e.t)
-			if c.Removed != waited || c.Token != 4 { // one for each call
-				t.Errorf("of %d, %+v", waited, c)
-			}
-			if heard := e.heard(); fmt.Sprint(heard) != "[cancel b]" {
-				t.Errorf("published %q", heard)
 			}
 		})
 	}
@@ -419,70 +317,7 @@ func TestCancelContent(t *testing.T) {
 	})
 }
 
-// cancelsPage makes one call of a cancel, for what may be left of the list as of a token, and for a
-// range of entries.
-func cancelsPage(payload string, left, since int, after, until string) func(*env) string {
-	return func(e *env) string {
-		call := cancel.without("digest", e.q, "payload", payload, "left", left, "since", since, "after", undigest(after), "until", undigest(until))
-		a := cancel.read(e.line.One(e.ctx, call))
-		var w words
-		for _, field := range []string{"removed", "token", "stopped", "finished", "left", "since"} {
-			w.num(field, a.int(field), 0)
-		}
-		for _, field := range []string{"after", "until"} {
-			if s := a.string(field); s != "" {
-				w.add(field, name(s))
-			}
-		}
-		if a.err != nil {
-			return refused(a.err)
-		}
-		return w.String()
-	}
-}
-
 // planned returns a state with entries that aren't due yet, all with one payload.
 func (s state) planned(payload string, entries ...string) state {
 	return s.waiting(series(len(entries), func(i int) waiting { return waiting{entries[i], payload, "+9m", 0} })...)
-}
-
-// A cancel removes one page per call, and a lock is removed with its task.
-func TestGuardCancelPages(t *testing.T) {
-	record := func(s state, payload string) state {
-		return s.with("cancel:"+name(digest(payload)), "{finished=0 stopped=0 token=1} +1m")
-	}
-	list := func(n int) string { return "[" + strings.Repeat("a ", n) + "]" }
-	said := []string{"cancel a"}
-	mega, large := strings.Repeat("m", 3<<19), strings.Repeat("l", 300<<10)
-	of := "sha1:" + digest(large) + ":" + itoa(len(large))
-	two := state{}.planned(large, "r:1", "r:2")
-	one := state{}.planned(large, "r:2")
-	recorded := func(s state, token string) state {
-		return s.with("token", "="+token, "cancel:"+name(digest("a")), "{finished=0 stopped=0 token="+token+"} +1m")
-	}
-	run(t, []scenario{
-		{name: "entries are left to the next call", seed: state{"queues": list(100)}.planned("a", "k:x"), steps: []when{
-			{call: cancelsPage("a", -1, 0, "", ""), want: "removed=100 until=#a:k:x", state: record(state{}.planned("a", "k:x"), "a")},
-			{call: cancelsPage("a", 0, 0, "", "#a:k:x"), want: "removed=1 after=#a:k:x", heard: said, state: record(state{}, "a")}}},
-		{name: "entries that came since stay", seed: state{}.planned("a", "k:b", "k:y"), steps: []when{
-			{call: cancelsPage("a", 0, 0, "#a:k:m", "#a:k:y"), want: "removed=1 after=#a:k:y", heard: said, state: record(state{}.planned("a", "k:b"), "a")}}},
-		{name: "others have taken the last", seed: state{}.planned("a", "k:b"), steps: []when{
-			{call: cancelsPage("a", 0, 0, "", "#a:k:y"), want: "removed=1 after=#a:k:b", heard: said, state: record(state{}, "a")}}},
-		{name: "up to one of another payload", seed: state{}.planned("b", "k:b"), steps: []when{
-			{call: cancelsPage("a", 0, 0, "", "#b:k:b"), want: "", heard: said, state: record(state{}.planned("b", "k:b"), "a")}}},
-		{name: "large ones", seed: state{"queues": "[" + mega + " " + mega + " " + mega + "]"}.planned(mega, "k:x"), steps: []when{
-			{call: cancelsPage(mega, -1, 0, "", ""), want: "removed=2 left=1", state: record(state{"queues": "[" + mega + "]"}.planned(mega, "k:x"), mega)}}},
-		{name: "large entries", seed: two, steps: []when{
-			{call: cancelsPage(large, -1, 0, "", ""), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one, large)},
-			{call: cancelsPage(large, 0, 0, digest(large)+":r:1", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:2", heard: []string{"cancel " + of},
-				state: record(state{}, large)}}},
-		{name: "a page between", seed: two, steps: []when{
-			{call: cancelsPage(large, 0, 0, "", digest(large)+":r:2"), want: "removed=1 after=" + digest(large) + ":r:1 until=" + digest(large) + ":r:2", state: record(one, large)}}},
-		{name: "members of another type", seed: state{"queues": "[a]", "workers": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
-		{name: "holders of another type", seed: state{"queues": "[a]", "holders": "=foreign"}, steps: []when{{call: cancels("a"), want: "WRONGTYPE"}}},
-		{name: "nothing has started since", seed: state{"queues": "[a a a]", "token": "=7"}, steps: []when{
-			{call: cancelsPage("a", 1, 7, "", ""), want: "removed=1 since=7", heard: said, state: recorded(state{"queues": "[a a]", "token": "=7"}, "7")}}},
-		{name: "more have started since the list was done", seed: state{"queues": "[a a a a]", "token": "=9"}, steps: []when{
-			{call: cancelsPage("a", 0, 7, "", ""), want: "since=9", heard: said, state: recorded(state{"queues": "[a a a a]", "token": "=9"}, "9")}}},
-	})
 }

@@ -6,10 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
@@ -98,42 +96,4 @@ func TestGuardSlotOnItsWay(t *testing.T) {
 		t.Error("no verb would stop halfway: this test proves nothing")
 	}
 	t.Log(half, "of", len(probes), "calls would end half-way")
-}
-
-// A round that waits for its slot to arrive still runs after being overtaken by as many rounds as
-// may be in flight beside it. A worker never has more in flight: it waits for the oldest one.
-func TestStalledRedirect(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	c := redistest.StartCluster(t, 2, 0)
-	place := sure(Open(c.URL(), Access{}))(t)
-	lines, _ := linesTo(t, place, 20*time.Second)
-	s := SpaceAt(place, "p")
-	q := lines.Serve("q", "q", s.Queue("q"))
-	ctx := t.Context()
-	tokens, _, err := Tokens(ctx, lines.Control, []Keys{q.Keys})
-	is.NoErr(err)
-	joined := JoinAll(ctx, lines.Control, "w", time.Hour, []Join{{Queue: q.Keys, Asked: tokens[0], Round: Lanes}})[0]
-	is.NoErr(joined.Err)
-	is.True(joined.Joined)
-	slot := keys.Slot("{q}")
-	for n := int64(Lanes + 1); n < 10*Lanes; n += Lanes {
-		from := c.Owner(t, slot)
-		to := c.Nodes[0]
-		if to == from {
-			to = c.Nodes[1]
-		}
-		c.BeginMove(t, slot, to) // rounds are refused from now on, since the absent key may be on the other node
-		first := q.Send(0, &Round{Worker: "w", Number: n, Lease: time.Hour})
-		for c.MoveKeys(t, slot, 100, from, to) > 0 {
-		}
-		c.EndMove(t, slot, from, to)
-		for lane := int64(1); lane < Lanes; lane++ {
-			next := q.Send(int(lane), &Round{Worker: "w", Number: n + lane, Lease: time.Hour})
-			_, err := next.Wait(ctx)
-			is.NoErr(err)
-		}
-		_, err := first.Wait(ctx)
-		is.NoErr(err)
-	}
 }

@@ -165,57 +165,6 @@ func TestHeldOfAnotherType(t *testing.T) {
 	}
 }
 
-// A cancel has ended when all workers that hold tasks have reported which of them it covers.
-func TestGuardTrim(t *testing.T) {
-	record := func(token, counted string) string { return h("finished=0", "stopped=0", "token="+token, counted) }
-	two := rawP.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5")
-	quiet := two.with("canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "holders", "(w1=0 w2=0)")
-	over := func(s state) state {
-		return s.with("working:w1", "", "process:p1", "", "rounds", "{w1=2}", "holders", "(w2=0)")
-	}
-	stop := ends(2, "p1", 1, Stop, Outcome{})
-	large := Outcome{Size: Large + 1, Digest: digest("a"), Plain: true}
-	key := large
-	key.Plain = false
-	ofKey := runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "token", "=5", "canceled", "(k:x=5)", "cancel:k:x", record("5", "")+" +1440m", "holders", "(w1=0 w2=0)")
-	pair, ended := rawP.with("working:w1", "(p1=1 p2=2)", "process:p2", "[b]", "token", "=2"), doneX.with("token", "=2")
-	both := steps(Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish}, {Process: "p2", Token: 2, Verb: Finish}}})
-	run(t, []scenario{
-		{name: "the record is lost", seed: quiet.with("cancel:#a", ""), steps: []when{{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("cancel:#a", "")}}},
-		{name: "a count that is no number", seed: quiet.with("cancel:#a", record("5", "stopped=x")+" +1440m"), steps: []when{
-			{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("cancel:#a", record("5", "stopped=x")+" +1440m")}}},
-		{name: "stopping of another type", seed: quiet.with("stopping", "=foreign"), steps: []when{
-			{call: stop, want: "settled=canceled seen=5", state: over(quiet).with("stopping", "=foreign", "cancel:#a", record("5", "stopped=1")+" +1440m")}}},
-		{name: "acknowledged by all", seed: quiet.with("stopping", "=foreign", "holders", "(w1=5 w2=5)"), steps: []when{
-			{call: beats("w1", false), want: "held=1", state: quiet.with("stopping", "=foreign", "holders", "(w1=5 w2=5)", "canceled", "", "cancel:#a", record("5", "")+" +1m")}}},
-		{name: "its holder is evicted by a sweep", seed: two.with("workers", "(w1=-60m w2=+60m)", "suspects", "(w1=-1m)", "canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "holders", "(w1=0 w2=5)"), steps: []when{
-			{call: sweeps, want: "failed=w1/1", state: two.with("workers", "(w2=+60m)", "rounds", "", "token", "=6", "working:w1", "", "process:p1", "", "holders", "(w2=5)", "cancel:#a", record("5", "stopped=1")+" +1m")}}},
-		{name: "of a key, not acknowledged by others", seed: ofKey, steps: []when{
-			{call: stop, want: "settled=canceled seen=5", state: over(ofKey).with("entries", "", "keyed:k:x", "", "canceled", "", "cancel:k:x", record("5", "stopped=1")+" +1m")}}},
-		{name: "holders of another type", seed: rawP.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m"), steps: []when{
-			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok seen=2", state: doneX.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m")}}},
-		{name: "holders of another type, leave", seed: rawP.with("holders", "=foreign"), steps: []when{
-			{call: leaves("w1"), want: "returned=1", state: state{"queues": "[a]", "token": "=2", "holders": "=foreign"}}}},
-		{name: "some are acknowledged by all", seed: two.with("canceled", "(#u=2 #v=3 #w=4)", "holders", "(w1=3 w2=3)"), steps: []when{
-			{call: beats("w1", false), want: "held=1 canceled=4", state: two.with("canceled", "(#w=4)", "holders", "(w1=3 w2=3)")}}},
-		{name: "no holders", seed: member.with("token", "=5", "canceled", "(#a=5)", "cancel:#a", record("5", "")+" +1440m", "stopping", "("+stopped("a", 1, "p9")+"=0)"), steps: []when{
-			{call: beats("w1", false), want: "", state: member.with("token", "=5", "cancel:#a", record("5", "")+" +1440m")}}},
-		{name: "a large one of an entry of another type", seed: runX.with("keyed:k:x", "=foreign"), steps: []when{
-			{call: ends(2, "p1", 1, Finish, key), want: "settled=refused trouble=WRONGTYPE", state: runX.with("keyed:k:x", "=foreign", "rounds", "{w1=2}")}}},
-		{name: "two", seed: pair, steps: []when{{call: both, want: "settled=ok,ok", heard: []string{"done w1 a", "done w1 b"}, state: ended}}},
-		{name: "two, and others died", seed: pair.with("ledger", "{#b=1 #c=1}"), steps: []when{
-			{call: both, want: "settled=ok,ok", heard: []string{"done w1 a", "done w1 b"}, state: ended.with("ledger", "{#c=1}")}}},
-		{name: "of a key, and others died with the same", seed: runX.with("ledger", "{#a=1}"), steps: []when{
-			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX.with("ledger", "{#a=1}")}}},
-		{name: "a large one that is lost, and something is canceled", seed: rawP.with("process:p1", "", "token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m"), steps: []when{
-			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok seen=2", heard: []string{"done w1 65537:" + digest("a")}, state: doneX.with("token", "=2", "holders", "=foreign", "canceled", "(#z=2)", "cancel:#z", record("2", "")+" +1440m")}}},
-		{name: "a cancel of the token after the last", seed: rawP.with("token", "=1", "holders", "(w1=0)", "canceled", "(#a=2)", "cancel:#a", record("2", "")+" +1440m"), steps: []when{
-			{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=ok seen=1", state: doneX.with("queues", "[a]", "cancel:#a", record("2", "")+" +1m")}}},
-		{name: "a large one that is lost, and others died", seed: rawP.with("process:p1", "", "ledger", "{#a=1}"), steps: []when{
-			{call: ends(2, "p1", 1, Finish, large), want: "settled=ok", heard: []string{"done w1 65537:" + digest("a")}, state: doneX.with("ledger", "{#a=1}")}}},
-	})
-}
-
 func TestGuardReturns(t *testing.T) {
 	order := state{"token": "=5", "working:w1": "(p1=1 p2=2 p5=5)", "working:w2": "(p3=3 p4=4)", "process:p1": "[a]", "process:p2": "[b]", "process:p3": "[c]", "process:p4": "[d]", "process:p5": "[e]",
 		"workers": "(w1=-60m w2=-60m)", "suspects": "(w1=-2m w2=-1m)"}

@@ -1,10 +1,8 @@
 package store
 
 import (
-	options "flag"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -102,82 +100,8 @@ func flat(lua string) string {
 
 func sorted(words string) []string { return slices.Sorted(slices.Values(strings.Fields(words))) }
 
-var update = options.Bool("update", false, "write the tables in docs/protocol.md")
-
 // protocol is the document that has the tables of verbs and keys.
 const protocol = "../../docs/protocol.md"
-
-// The tables in docs/protocol.md match those of this package and of keys. With -update, the test
-// writes them.
-func TestProtocolTables(t *testing.T) {
-	is := redistest.Parallel(t)
-	said := sure(os.ReadFile(protocol))(t)
-	want := string(said)
-	for name, rows := range map[string][]string{"keys": keyRows(), "verbs": verbRows()} {
-		begin, end := "<!-- "+name+": written by go test ./internal/store -run TestProtocolTables -update -->\n\n", "\n<!-- end of "+name+" -->"
-		head, rest, ok := strings.Cut(want, begin)
-		_, tail, closed := strings.Cut(rest, end)
-		if !ok || !closed {
-			t.Fatalf("%s has no place for the table of %s:\n%s%s", protocol, name, begin, end)
-		}
-		want = head + begin + strings.Join(rows, "\n") + "\n" + end + tail
-	}
-	switch {
-	case want == string(said):
-	case *update:
-		is.NoErr(os.WriteFile(protocol, []byte(want), 0o644))
-	default:
-		t.Errorf("the tables in %s are not those of the code: run this test with -update", protocol)
-	}
-}
-
-func keyRows() []string {
-	rows := []string{"| key | type | what it holds |", "|---|---|---|"}
-	for _, r := range keys.Table {
-		kind := string(r.Type)
-		if r.Maps != "" {
-			kind += ", " + r.Maps
-		}
-		if r.Fleeting {
-			kind += " with a TTL"
-		}
-		part := ""
-		if r.Part != "" {
-			part = "<" + r.Part + ">"
-		}
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", r.Of(keys.NewSpace("").Queue("q"), part), kind, r.Holds))
-	}
-	return rows
-}
-
-func verbRows() []string {
-	rows := []string{"| verb | what it does | keys | arguments | answer | refuses | tells |", "|---|---|---|---|---|---|---|"}
-	for _, v := range Verbs() {
-		rows = append(rows, fmt.Sprintf("| [`%s`](#%s) | %s | %s | %s | %s | %s | %s |", v.Name, v.Name, v.Does, v.Keys, v.Args, v.Reply, v.Fails, v.Tells))
-	}
-	return rows
-}
-
-// The tests of touch.lua are in touch_test.go: a probe, and a function
-// TestTouch… or TestGuardTouch…. Other files test how several verbs work together.
-func TestVerbFiles(t *testing.T) {
-	t.Parallel()
-	for _, v := range Verbs() {
-		file, name := v.Name+"_test.go", ""
-		for word := range strings.SplitSeq(v.Name, "_") {
-			name += strings.ToUpper(word[:1]) + word[1:]
-		}
-		text, err := os.ReadFile(file)
-		switch {
-		case err != nil:
-			t.Errorf("%s has no test file: %v", v.Name, err)
-		case !regexp.MustCompile(`(?m)^func Test(Guard)?` + name + `([A-Z]\w*)?\(`).Match(text):
-			t.Errorf("%s has no function Test%s", file, name)
-		case !strings.Contains(string(text), `probed("`+v.Name+`"`):
-			t.Errorf("%s has no probe of %s", file, v.Name)
-		}
-	}
-}
 
 // without returns a call without the last argument, which producers in other languages may leave out.
 func (v *Verb) without(last string, q keys.Queue, given ...any) redisconn.Call {

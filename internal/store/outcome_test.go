@@ -1,9 +1,7 @@
 package store
 
 import (
-	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -72,56 +70,6 @@ func TestOutcome(t *testing.T) {
 
 // keeps is the card of a task that keeps its result for an hour.
 const keeps = "40003600000"
-
-// A task that ends for good leaves a record in the step that ends it, and waiting callers are notified.
-func TestOutcomeOfEnds(t *testing.T) {
-	running := runX.with("keyed:k:x", h(runX["keyed:k:x"], "held="+keeps))
-	waiting := keyX.with("keyed:k:x", h(keyX["keyed:k:x"], "card="+keeps))
-	over := func(s state, record string) state { return s.with("result:k:x", "="+record+" +60m") }
-	told, listens := []string{"end:k:x \"\""}, []string{"end:k:x"}
-	done := func(what string) []string { return append(slices.Clone(told), "done w1 a "+what) }
-	canceling := []string{"token", "=2", "canceled", "(k:x=2)", "cancel:k:x", "{finished=0 stopped=0 token=2} +1440m", "stopping", "(" + stoppedKey("k:x", 1, "p1") + "=0)"}
-	canceled := running.with(canceling...)
-	stopped := over(doneX.with("token", "=2", "cancel:k:x", "{finished=0 stopped=1 token=2} +1m"), "canceled:now:0:")
-	large := Outcome{Result: bytes.Repeat([]byte("r"), Large+1)}
-	sum := digest(string(large.Result))
-	run(t, []scenario{
-		{name: "finishes", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Finish, Outcome{Result: []byte("r")}), want: "settled=ok",
-			state: over(doneX, "finished:now:0:=r"), heard: done(`"r"`)}}},
-		{name: "with a result that is too large", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Finish, large), want: "settled=ok",
-			state: over(doneX, "finished:now:0:#65537:"+sum), heard: done("65537:" + sum)}}},
-		{name: "is dropped", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: over(doneX, "canceled:now:0:"), heard: told}}},
-		{name: "fails", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: "no"}), want: "settled=ok", heard: told,
-			state: over(doneX, "failed:now:2:no").with("failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)",
-				"failed:keyed:k:p1", h(failedOf("a", "now", "reason=no", "from=k:x", "tries=2", "deaths=1"), "card="+keeps))}}},
-		{name: "fails for a long reason", alive: listens, seed: running, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed, Reason: strings.Repeat("e", MaxError+1)}), want: "settled=ok", heard: told,
-			state: over(doneX, "failed:now:1024:"+strings.Repeat("e", MaxError)).with("failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)",
-				"failed:keyed:k:p1", h(failedOf("a", "now", "reason="+strings.Repeat("e", MaxError+1), "from=k:x", "tries=2", "deaths=1"), "card="+keeps))}}},
-		{name: "in the failed queue, where all have ended", alive: []string{"failed:end:k:p9"}, seed: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
-			"failed:working:w1": "(p1=1)", "failed:process:p1": "[a]", "failed:entries": "{p1=k:p9}", "failed:keyed:k:p9": h(runs("p1", 0, 0), "held="+keeps)}, steps: []when{
-			{call: inFailed(ends(2, "p1", 1, Finish, Outcome{})), want: "settled=ok", state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=2}", "failed:token": "=1"}}}},
-		{name: "waits, and is canceled", alive: listens, seed: waiting, steps: []when{{call: cancelsKey("x"), want: "removed=1 token=0", state: over(member, "canceled:now:0:"), heard: told}}},
-		{name: "waits, and its payload is canceled", alive: listens, seed: waiting, steps: []when{{call: cancels("a"), want: "removed=1 token=0", heard: append(slices.Clone(told), "cancel a"),
-			state: over(member.with("token", "=1", "cancel:#a", "{finished=0 stopped=0 token=1} +1m"), "canceled:now:0:")}}},
-		{name: "waits, and is deleted", alive: listens, seed: waiting, steps: []when{{call: deletes, want: "ok", state: member, heard: []string{`delete ""`, told[0]}}}},
-		{name: "waits, has a card, keeps none, and is deleted", alive: listens, seed: keyX.with("keyed:k:x", h(keyX["keyed:k:x"], "card=0")), steps: []when{{call: deletes, want: "ok", state: member, heard: []string{`delete ""`}}}},
-		{name: "waits, keeps none, and is deleted", alive: listens, seed: keyX, steps: []when{{call: deletes, want: "ok", state: member, heard: []string{`delete ""`}}}},
-		{name: "is removed", alive: listens, seed: waiting, steps: []when{{call: removes("k:x"), want: "removed=true", state: over(member, "removed:now:0:"), heard: told}}},
-		{name: "is removed while another runs", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "card="+keeps)), steps: []when{
-			{call: removes("k:x"), want: "removed=true", state: over(runX, "removed:now:0:"), heard: told}}},
-		{name: "is removed while another runs, which leaves its own", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "held="+keeps, "card="+keeps)), steps: []when{
-			{call: removes("k:x"), want: "removed=true", state: running}}},
-		{name: "is canceled, as is another one that runs", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "card="+keeps)), steps: []when{
-			{call: cancelsKey("x"), want: "removed=1 token=2", state: over(runX.with(canceling...), "canceled:now:0:"), heard: told}}},
-		{name: "its payload is canceled while another runs", alive: listens, seed: blockedX.with("keyed:k:x", h(blockedX["keyed:k:x"], "card="+keeps)), steps: []when{
-			{call: cancels("b"), want: "removed=1 token=2", state: over(runX.with("token", "=2", "canceled", "(#b=2)", "cancel:#b", "{finished=0 stopped=0 token=2} +1440m"), "canceled:now:0:"), heard: append(slices.Clone(told), "cancel b")}}},
-		{name: "returns, and was canceled", alive: listens, seed: canceled, steps: []when{{call: ends(2, "p1", 1, Stop, Outcome{}), want: "settled=canceled seen=2", state: stopped, heard: told}}},
-		{name: "is tried again, and was canceled", alive: listens, seed: canceled, steps: []when{{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=canceled seen=2", state: stopped, heard: told}}},
-		{name: "fails, and was canceled", alive: listens, seed: canceled, steps: []when{{call: ends(2, "p1", 1, Fail, Outcome{Kind: Failed}), want: "settled=canceled seen=2", state: stopped, heard: told}}},
-		{name: "where something else is", alive: listens, seed: running.with("result:k:x", "=foreign"), steps: []when{{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok",
-			state: over(doneX, "finished:now:0:"), heard: []string{told[0], "done w1 a"}}}},
-	})
-}
 
 // A task replaced by one that keeps no result leaves a record, unless a running task leaves one later.
 func TestOutcomeOfReplaced(t *testing.T) {

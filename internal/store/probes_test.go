@@ -276,62 +276,6 @@ func TestDenied(t *testing.T) {
 	})
 }
 
-// Replies that the library doesn't read match the headers of the scripts, too: other programs run
-// these scripts.
-func TestAnswers(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		seed state
-		call func(e *env) redisconn.Call
-		want string
-	}{
-		{"pause", nil, func(e *env) redisconn.Call { return pause.call(e.q) }, "1"},
-		{"resume", nil, func(e *env) redisconn.Call { return resume.call(e.q) }, "1"},
-		{"join", nil, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
-		{"join, a copy", rawP, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "1"},
-		{"join, again", state{"token": "=1"}, func(e *env) redisconn.Call { return JoinCall(e.q, "w1", 0, 0, 1) }, "0"},
-		{"put, new", member, putCall, "[1 ]"},
-		{"put, alone", nil, putCall, "[2 ]"},
-		{"put, changed", keyX, putCall, "[0 ]"},
-		{"put, again", state{"once:n": "=k:y"}, func(e *env) redisconn.Call {
-			return put.without("digest", e.q, "once", "n", "entry", "k:x", "payload", "a", "at", 0, "when", "always", "keep", 0, "counts", 0, "card", "", "by_key", 0, "window", 1000)
-		}, "[0 k:y]"},
-		{"remove", keyX, func(e *env) redisconn.Call { return RemoveCall(e.q, "k:x") }, "1"},
-		{"cancel_key, nothing runs", keyX, func(e *env) redisconn.Call { return cancelKey.call(e.q, "entry", "k:x") }, "[1 0 0 0]"},
-		{"register", nil, func(e *env) redisconn.Call {
-			return register.call(e.q, "worker", "w1", "ttl", 0, "name", "", "host", "", "pid", 0, "started", 0, "version", "", "queues", "[]", "lease", 0, "stuck", 0, "protocol", 1)
-		}, "1"},
-		{"agree", nil, func(e *env) redisconn.Call { return agree.call(e.q, "newest", 2, "oldest", 1) }, "2:1"},
-		{"enqueue_once, alone", nil, func(e *env) redisconn.Call {
-			return enqueueOnce.call(e.q, "once", "n", "window", 1000, "payload", "a")
-		}, "2"},
-		{"leave, late", rawP.with("rounds", "{w1=5}"), leaveCall(4), "[0 0]"},
-		{"leave, unknown", nil, leaveCall(4), "[0 0]"},
-		{"leave, nothing to read", member.with("working:w1", "=foreign"), leaveCall(4), "[0 1]"},
-		{"fail", rawP, failCall, "[1 1 1 0]"},
-		{"fail, unknown", nil, failCall, "[0 0 0 0]"},
-		{"sweep", nil, sweepCall, "[[] 0 0 -1]"},
-		{"sweep, nobody else is due", state{"suspects": "(w1=-1m)"}, sweepCall, "[[] 0 0 -1]"},
-		{"beat, broken", member.with("schedule", "=foreign"), func(e *env) redisconn.Call {
-			return BeatCall(e.q, "w1", 0, 0, 0)
-		}, "[0 0 0 -1 0 [] 0 0 -1 "},
-		{"step", member, func(e *env) redisconn.Call { return NewStepper(e.q).Call(&Round{Worker: "w1", Number: 1}) },
-			"[[] [] [] [] 0 [] 0 -1 0 0  [] -1 0 0 0 0 [] 0 0 0]"},
-		{"step, somebody hears of what is done", rawP, func(e *env) redisconn.Call {
-			return NewStepper(e.q).Call(&Round{Worker: "w1", Number: 2, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Finish}}})
-		}, "[[ok] [] [] [] 1 [] 0 -1 0 0  [] -1 0 1 0 0 [] 1 0 0]"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			e := beside(t, c.seed)
-			r := e.line.Do(e.ctx, c.call(e))[0]
-			if got := text(r.Value); r.Err != nil || !strings.HasPrefix(got, c.want) {
-				t.Errorf("answered %s %v, want %s", got, r.Err, c.want)
-			}
-		})
-	}
-}
-
 // text renders a reply.
 func text(v any) string {
 	switch v := v.(type) {
@@ -346,15 +290,3 @@ func text(v any) string {
 	}
 	return fmt.Sprint(v)
 }
-
-func putCall(e *env) redisconn.Call {
-	return put.without("digest", e.q, "once", "", "entry", "k:x", "payload", "a", "at", 0, "when", "always", "keep", 0, "counts", 0, "card", "", "by_key", 0, "window", 0)
-}
-
-func leaveCall(round int) func(e *env) redisconn.Call {
-	return func(e *env) redisconn.Call { return leave.call(e.q, "worker", "w1", "round", round, "asked", 0) }
-}
-
-func failCall(e *env) redisconn.Call { return fail.call(e.q, "worker", "w1", "begin", 1) }
-
-func sweepCall(e *env) redisconn.Call { return sweep.call(e.q, "grace", 1000) }

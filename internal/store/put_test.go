@@ -47,54 +47,6 @@ func sets(key, payload, due string, how ...string) func(*env) string {
 	}
 }
 
-func TestPut(t *testing.T) {
-	x := state{"schedule": "(k:x=+60m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+60m", 0, 0)}
-	idle := state{"idle": "(w2=-1m w3=clock:-2m)"}
-	seed := keyX.with("idle", "(w3=clock:-1m)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 2, 1))
-	y := func(due string) state {
-		return state{"contents": "(#a:k:x=0 #b:k:y=0)", "keyed:k:y": waits("b", due, 0, 0)}
-	}
-	run(t, []scenario{
-		{name: "no idle worker", steps: []when{
-			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: x},
-			{call: sets("x", "a", "+60m"), want: "ok"},
-			{call: sets("x", "c", ""), want: "ok", state: x.with("schedule", "(k:x=now)", "contents", "(#c:k:x=0)", "keyed:k:x", waits("c", "now", 0, 0))}}},
-		{name: "due: an idle worker is woken", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
-			{call: sets("x", "a", "-5m"), want: "ok", heard: []string{"wake:w2 1", "enqueue 1"},
-				state: state{"idle": "(w3=clock:-2m)", "schedule": "(k:x=-5m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "-5m", 0, 0)}}}},
-		{name: "the first: the timekeeper is rung", alive: []string{"w2", "w3"}, seed: idle, steps: []when{
-			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"wake:w3 0", "enqueue 1"}, state: x.with("idle", "(w2=-1m)")},
-			{call: sets("y", "b", "+70m"), want: "ok", heard: []string{"enqueue 1"}, // it isn't the first
-				state: x.with("idle", "(w2=-1m)", "schedule", "(k:x=+60m k:y=+70m)", "contents", y("+70m")["contents"], "keyed:k:y", waits("b", "+70m", 0, 0))},
-			{call: sets("y", "b", "+50m"), want: "ok", heard: []string{"wake:w2 0"},
-				state: x.with("schedule", "(k:y=+50m k:x=+60m)", "contents", y("+50m")["contents"], "keyed:k:y", waits("b", "+50m", 0, 0))}}},
-		{name: "the timekeeper is gone", alive: []string{"w2"}, seed: idle, steps: []when{
-			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"wake:w2 0", "enqueue 1"}, state: x}}},
-		{name: "paused: rung when it is resumed", alive: []string{"w2", "w3"}, seed: idle.with("paused", "=1"), steps: []when{
-			{call: sets("x", "a", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: x.with("idle", idle["idle"], "paused", "=1")},
-			{call: resumes, want: "ok", heard: []string{"wake:w3 0"}, state: x.with("idle", "(w2=-1m)")}}},
-		{name: "blocked", alive: []string{"w2"}, seed: runX.with("idle", "(w2=-1m)"), steps: []when{
-			{call: sets("x", "b", "+20m"), want: "ok", heard: []string{"enqueue 1"}, state: blockedX.with("idle", "(w2=-1m)")},
-			{call: sets("x", "c", "", "keep"), want: "ok", state: blockedX.with("idle", "(w2=-1m)", "keyed:k:x",
-				h(runs("p1", 2, 1), waits("b", "now", 0, 0), rule(0, 0, "now", "now")))}}},
-		{name: "any bytes", seed: member, steps: []when{
-			{call: sets("\x00{} \xff:", "\x00\r\n\"", "-1m"), want: "ok", heard: []string{"enqueue 1"}, state: member.with(
-				"schedule", `("k:\x00{} \xff:"=-1m)`, "contents", `("`+digest("\x00\r\n\"")+`:k:\x00{} \xff:"=0)`,
-				`keyed:"k:\x00{} \xff:"`, `{crashes=0 due=-1m payload="\x00\r\n\"" retries=0}`)},
-			{call: begins(1, "p1"), want: `started="\x00\r\n\""/1@"k:\x00{} \xff:"`, state: rawP.with("process:p1", `["\x00\r\n\""]`,
-				"entries", `{p1="k:\x00{} \xff:"}`, `keyed:"k:\x00{} \xff:"`, runs("p1", 0, 0))},
-			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX}}},
-		{name: "empty payload", seed: member, steps: []when{
-			{call: sets("x", "", "-1m"), want: "ok", heard: []string{"enqueue 1"}, state: keyX.with("contents", "("+digest("")+":k:x=0)", "keyed:k:x", waits("", "-1m", 0, 0))},
-			{call: begins(1, "p1"), want: `started=""/1@k:x`, state: runX.with("process:p1", `[""]`, "keyed:k:x", runs("p1", 0, 0))},
-			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
-				state: backX.with("contents", "("+digest("")+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", waits("", "+60m", 1, 0))}}},
-		{name: "no ring for an unchanged time", alive: []string{"w3"}, seed: seed, steps: []when{
-			{call: sets("x", "a", "+9m", "never", "counts"), want: "ok"},
-			{call: sets("x", "b", "+9m", "never", "counts"), want: "ok", state: seed.with("contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+60m", 2, 1))}}},
-	})
-}
-
 // The error of the last attempt belongs to the counts of the waiting task, and is dropped with them.
 func TestPutError(t *testing.T) {
 	tried := func(payload string, retries, crashes int, more ...string) state {
@@ -109,23 +61,6 @@ func TestPutError(t *testing.T) {
 		{name: "it belongs to the running task", seed: behind, steps: []when{{call: sets("x", "c", "+20m"), want: "ok",
 			state: behind.with("contents", "(#c:k:x=0)", "keyed:k:x", h(behind["keyed:k:x"], "payload=c"))}}},
 		{name: "nothing waits", seed: member.with("keyed:k:x", "{error=no}"), steps: []when{{call: sets("x", "b", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: tried("b", 0, 0, "error=no")}}},
-	})
-}
-
-// A card is added and removed together with its payload.
-func TestPutCard(t *testing.T) {
-	is := func(payload string, fields ...string) state {
-		return keyX.with("contents", "(#"+payload+":k:x=0)", "schedule", "(k:x=+60m)", "keyed:k:x", h(append([]string{waits(payload, "+60m", 0, 0)}, fields...)...))
-	}
-	carded := is("a", "card=0h")
-	run(t, []scenario{
-		{name: "new, although the payload is to be kept", seed: member, steps: []when{
-			{call: sets("x", "a", "+60m", "keep", "card=0h"), want: "ok", heard: []string{"enqueue 1"}, state: is("a", "card=0hs13:now")}}},
-		{name: "another payload", seed: carded, steps: []when{{call: sets("x", "b", "+60m", "card=0i"), want: "ok", state: is("b", "card=0is13:now")}}},
-		{name: "another payload without one", seed: carded, steps: []when{{call: sets("x", "b", "+60m"), want: "ok", state: is("b")}}},
-		{name: "the payload stays", seed: carded, steps: []when{
-			{call: sets("x", "b", "+60m", "keep", "card=0i"), want: "ok", state: carded},
-			{call: sets("x", "b", "+60m", "keep"), want: "ok", state: carded}}},
 	})
 }
 

@@ -6,9 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redisconn"
 )
 
 var _ = probed("step",
@@ -194,25 +191,3 @@ func TestStep(t *testing.T) {
 		}},
 	})
 }
-
-// Every task needs encoded rounds, so encoding must be fast. The benchmark has an empty round, one
-// with a few ends and starts, and one with many.
-func BenchmarkStepper(b *testing.B) {
-	s := NewStepper(keys.NewSpace("worqr").Queue("emails"))
-	for _, n := range []int{0, 4, 64} {
-		round := &Round{Worker: "019a2b3c-0000-7000-8000-000000000001", Number: 1000, Lease: 3 * time.Second, Idle: true, Keep: 1000, Crashes: 3}
-		for i := range n {
-			id := fmt.Sprintf("019a2b3c-0000-7000-8000-%012d", i)
-			round.Outcomes = append(round.Outcomes, &Outcome{Process: id, Token: int64(i + 300), Plain: true, Verb: Finish})
-			round.Start = append(round.Start, id)
-		}
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				sink = s.Call(round)
-			}
-		})
-	}
-}
-
-var sink redisconn.Call

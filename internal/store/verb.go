@@ -16,14 +16,13 @@ import (
 
 // A Verb is one script: what it does, how it is called, and what it returns. The table in verbs.go is
 // the only place that defines the order of keys, arguments and replies: calls are built, replies are
-// read and requests are parsed by name. The table in docs/protocol.md, and the tests of the scripts'
-// headers, are derived from it.
+// read and requests are parsed by name. TestHeaders compares it with the scripts' headers.
 //
 // Lists of names are separated by spaces. A last name that ends in "…" stands for any number
 // of values. The name "shared" stands for the keys or arguments that lib_queue.lua names.
 type Verb struct {
 	Name  string // of its file, without .lua
-	Does  string // for docs/protocol.md
+	Does  string
 	By    Role   // the role whose rule in docs/security.md it needs
 	Keys  string // names in keys.Table; the caller gives those that aren't there, and those that take a part
 	Args  string // the caller gives those that aren't in filled
