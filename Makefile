@@ -80,7 +80,7 @@ survive: ## run the fault-injection suites, for 20 to 30 minutes
 engines-long: ## run 50 failovers, slot moves and promotions under load, for about 40 minutes
 	@command -v redis-server >/dev/null || scripts/setup redis-server
 	@cd integration && go test ./engines -v -run 'TestFailovers|TestMigrations' -engines.rounds 50 -engines.strict -timeout 40m
-	@cd integration && go test ./engines -v -run 'TestRollbacks|TestPromotions|TestClusterRollbacks|TestSpread' -engines.rounds 20 -engines.strict -timeout 40m
+	@cd integration && go test ./engines -v -run 'TestRollbacks|TestPromotions|TestClusterRollbacks|TestTakeovers' -engines.rounds 20 -engines.strict -timeout 40m
 
 soak: ## run all fault injection for as long as you like: make soak SOAK=6h HOURS=100 FUZZ=10m
 	@command -v redis-server >/dev/null || scripts/setup redis-server

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/doctor"
@@ -97,54 +96,19 @@ func FindingKinds() []inspect.FindingKind { return slices.Clone(doctor.Kinds) }
 // finds tasks from Add only while they run; use ExplainKey. It finds up to ten copies of each kind,
 // among the first 100,000 tasks of the list.
 func (q *Queue) Explain(ctx context.Context, payload []byte) (*inspect.Explanation, error) {
-	e := q.unexplained()
-	var mu sync.Mutex // protects e
-	payload = slices.Clone(payload)
-	parts, err := q.everywhere(ctx)
-	if err == nil {
-		err = eachOf(parts, func(part *Queue) error {
-			of, err := part.question("", payload).Explain(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				doctor.Merge(e, of)
-			}
-			return err
-		})
+	if q.bad != nil {
+		return nil, q.wrap("explain", q.bad)
 	}
-	if err != nil {
-		return nil, q.wrap("explain", err)
-	}
-	return e, nil
-}
-
-// unexplained returns an explanation that has found nothing yet.
-func (q *Queue) unexplained() *inspect.Explanation {
-	return &inspect.Explanation{Queue: q.name, NoSuchQueue: true, Prefix: q.peer.prefix()}
-}
-
-// everywhere returns all parts of the queue, even if this handle isn't spread.
-func (q *Queue) everywhere(ctx context.Context) ([]*Queue, error) {
-	all, err := q.whole(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return all.known(ctx, false)
+	e, err := q.question("", slices.Clone(payload)).Explain(ctx)
+	return e, q.wrap("explain", err)
 }
 
 // ExplainKey is Explain for a key. It searches the newest 1,000 failed tasks.
 func (q *Queue) ExplainKey(ctx context.Context, key string) (*inspect.Explanation, error) {
-	part, err := q, checkKey(key)
-	if err == nil {
-		part, err = q.whole(ctx)
-	}
-	if err == nil {
-		part, err = part.keyed(ctx, key)
-	}
-	if err != nil {
+	if err := q.checkKey(key); err != nil {
 		return nil, q.wrap("explain", err)
 	}
-	e, err := part.question(store.EntryOf(key), nil).Explain(ctx)
+	e, err := q.question(store.EntryOf(key), nil).Explain(ctx)
 	return e, q.wrap("explain", err)
 }
 
@@ -154,29 +118,23 @@ func (q *Queue) ExplainHeader(ctx context.Context, name, value string) (*inspect
 	if name == "" {
 		return nil, q.wrap("explain", fmt.Errorf("%w: the name of the header is empty", ErrInvalid))
 	}
-	e := q.unexplained()
-	parts, err := q.everywhere(ctx)
-	for _, part := range parts {
-		if err == nil {
-			err = part.explainHeader(ctx, e, name, value)
-		}
+	if q.bad != nil {
+		return nil, q.wrap("explain", q.bad)
 	}
-	if err != nil {
-		return nil, q.wrap("explain", err)
-	}
-	return e, nil
+	e, err := q.explainHeader(ctx, name, value)
+	return e, q.wrap("explain", err)
 }
 
-// explainHeader adds what it finds on a part.
-func (q *Queue) explainHeader(ctx context.Context, e *inspect.Explanation, name, value string) error {
+func (q *Queue) explainHeader(ctx context.Context, name, value string) (*inspect.Explanation, error) {
+	e := &inspect.Explanation{Queue: q.name, NoSuchQueue: true, Prefix: q.peer.prefix()}
 	found, more, err := q.question("", nil).ByHeader(ctx, name, value)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if more {
 		waits, err := store.Len(ctx, q.peer.reads, q.keys)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		e.NotSearched += max(waits-doctor.WalkDepth, 0)
 	}
@@ -186,15 +144,15 @@ func (q *Queue) explainHeader(ctx context.Context, e *inspect.Explanation, name,
 	for _, key := range found {
 		of, err := q.question(store.EntryOf(key), nil).Explain(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		doctor.Merge(e, of)
 	}
-	return nil
+	return e, nil
 }
 
 func (q *Queue) question(entry string, payload []byte) doctor.Question {
-	return doctor.Question{Runner: q.peer.reads, Space: q.peer.space, Queue: q.in, Name: q.name, Prefix: q.peer.prefix(), Entry: entry, Payload: payload, Beat: q.peer.opts.beat()}
+	return doctor.Question{Runner: q.peer.reads, Space: q.peer.space, Queue: q.name, Prefix: q.peer.prefix(), Entry: entry, Payload: payload, Beat: q.peer.opts.beat()}
 }
 
 func (p *Peer) prefix() string { return cmp.Or(p.opts.Prefix, store.DefaultPrefix) }

@@ -106,12 +106,11 @@ var damages = []damage{
 		"HSET p:failed:keyed:{q}:" + k + " payload " + a + " due 1 retries 0 crashes 0 kind failed reason r", "ZADD p:failed:schedule:{q} 1 " + k, "ZADD p:failed:contents:{q} 0 " + sha(a) + ":" + k}},
 }
 
-// A listed queue is never reported as unknown, even if a key belongs to a part that has never had a
-// task, or the number of parts is no longer known.
-func TestExplainSpread(t *testing.T) {
+// A queue that is listed, or has keys, is never reported as unknown.
+func TestExplainKnownQueue(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
-	q := open(t, worqr.Options{Prefix: prefix}).Queue("q").Spread(4)
+	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	is.NoErr(q.Put(t.Context(), "key", []byte("a"), nil))
 	looker := open(t, worqr.Options{Prefix: prefix})
 	unknown := func() bool {
@@ -129,7 +128,7 @@ func TestExplainSpread(t *testing.T) {
 	}
 	is.Equal(names, []string{"q"})
 	is.True(!unknown())
-	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":spreads")
+	is.True(sure(q.RemoveKey(t.Context(), "key"))(t))
 	is.True(!unknown())
 	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry")
 	is.True(unknown())

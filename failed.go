@@ -31,57 +31,49 @@ const maxIDs = 100_000
 // failed returns the failed queue of q: a queue of the same kind, with its own keys. Names contain
 // no spaces, so its id differs from every other.
 func (q *Queue) failed() *Queue {
-	f := &Queue{peer: q.peer, name: q.name, in: q.in, id: q.in + " (failed)", keys: q.keys.Failed(), bad: q.bad}
-	if q.spread != nil {
-		f.spread = &spread{rest: q.spread.rest.failed()}
-		for _, part := range q.spread.parts {
-			f.spread.parts = append(f.spread.parts, part.failed())
-		}
-	}
-	return f
+	return &Queue{peer: q.peer, name: q.name, id: q.name + " (failed)", keys: q.keys.Failed(), bad: q.bad}
 }
 
 // Failed yields the failed tasks, newest first, except those that OnFailed is handling. Tasks
 // that OnFailed will retry come last.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error] {
-	rows := rowsOf(ctx, q, store.FailedTasks, store.Sorted(func(a, b store.FailedTask) int { return cmp.Compare(b.At, a.At) }))
-	return listed(rows, q.bad, q.wrapper("list failed tasks"), func(g store.FailedTask) inspect.FailedTask { return *failure(&g) })
+	return listed(store.FailedTasks(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list failed tasks"), func(g store.FailedTask) inspect.FailedTask { return *failure(&g) })
 }
 
 // RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their key,
 // resets their counts, and returns how many. Tasks that OnFailed is handling stay, and so do those
 // whose key has a waiting task.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
-	return q.withFailed(ctx, "RequeueFailed", "requeue failed tasks", len(ids), func(part *Queue) (int, error) {
-		return store.RequeueFailed(ctx, q.peer.calls, part.keys, ids)
+	return q.withFailed(ctx, "RequeueFailed", "requeue failed tasks", len(ids), func() (int, error) {
+		return store.RequeueFailed(ctx, q.peer.calls, q.keys, ids)
 	})
 }
 
 // RequeueAllFailed is RequeueFailed for all failed tasks.
 func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
-	return q.withFailed(ctx, "RequeueAllFailed", "requeue all failed tasks", 0, func(part *Queue) (int, error) {
-		return store.RequeueAllFailed(ctx, q.peer.calls, part.keys)
+	return q.withFailed(ctx, "RequeueAllFailed", "requeue all failed tasks", 0, func() (int, error) {
+		return store.RequeueAllFailed(ctx, q.peer.calls, q.keys)
 	})
 }
 
 // DeleteFailed drops the failed tasks with these ids, except those that OnFailed is handling,
 // and returns their number. If it fails, call it again.
 func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
-	return q.withFailed(ctx, "DeleteFailed", "delete failed tasks", len(ids), func(part *Queue) (int, error) {
-		return store.DeleteFailed(ctx, q.peer.calls, part.keys, ids)
+	return q.withFailed(ctx, "DeleteFailed", "delete failed tasks", len(ids), func() (int, error) {
+		return store.DeleteFailed(ctx, q.peer.calls, q.keys, ids)
 	})
 }
 
 // DeleteAllFailed is DeleteFailed for all failed tasks.
 func (q *Queue) DeleteAllFailed(ctx context.Context) (int, error) {
-	return q.withFailed(ctx, "DeleteAllFailed", "delete all failed tasks", 0, func(part *Queue) (int, error) {
-		return store.DeleteAllFailed(ctx, q.peer.calls, part.keys)
+	return q.withFailed(ctx, "DeleteAllFailed", "delete all failed tasks", 0, func() (int, error) {
+		return store.DeleteAllFailed(ctx, q.peer.calls, q.keys)
 	})
 }
 
-// withFailed changes failed tasks of each part, for a method that names some or all of them. It
-// returns their number. The queue is listed if tasks may have returned to it.
-func (q *Queue) withFailed(ctx context.Context, method, verb string, ids int, change func(part *Queue) (int, error)) (int, error) {
+// withFailed changes failed tasks, for a method that names some or all of them. It returns their
+// number. The queue is listed if tasks may have returned to it.
+func (q *Queue) withFailed(ctx context.Context, method, verb string, ids int, change func() (int, error)) (int, error) {
 	switch {
 	case q.bad != nil:
 		return 0, q.wrap(verb, q.bad)
@@ -89,13 +81,10 @@ func (q *Queue) withFailed(ctx context.Context, method, verb string, ids int, ch
 		return 0, q.wrap(verb, tooLarge("%d ids were given; the limit is %d", ids, maxIDs))
 	}
 	done := q.changes(method, "")
-	n, err := q.sum(ctx, func(part *Queue) (int, error) {
-		n, err := change(part)
-		if n > 0 && strings.HasPrefix(verb, "requeue") {
-			q.peer.producer.List(ctx, part.target())
-		}
-		return n, err
-	})
+	n, err := change()
+	if n > 0 && strings.HasPrefix(verb, "requeue") {
+		q.peer.producer.List(ctx, q.target())
+	}
 	return n, done(n, q.wrap(verb, err))
 }
 
@@ -187,11 +176,10 @@ func (q *Queue) Result(ctx context.Context, key string) (*Result, error) {
 }
 
 func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
-	part, err := q.keyed(ctx, key)
-	if err != nil {
+	if err := q.checkKey(key); err != nil {
 		return nil, err
 	}
-	ends, err := store.Ends(ctx, q.peer.reads, part.keys, []string{store.EntryOf(key)})
+	ends, err := store.Ends(ctx, q.peer.reads, q.keys, []string{store.EntryOf(key)})
 	switch {
 	case err != nil:
 		return nil, err
@@ -211,11 +199,10 @@ func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
 // the waiting task, Wait waits for the new one, or returns OutcomeReplaced if that has no
 // KeepResult.
 func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {
-	part, err := q.keyed(ctx, key)
-	if err != nil {
+	if err := q.checkKey(key); err != nil {
 		return nil, q.wrap("wait", err)
 	}
-	record, err := q.peer.ends.Wait(ctx, part.keys, store.EntryOf(key))
+	record, err := q.peer.ends.Wait(ctx, q.keys, store.EntryOf(key))
 	switch {
 	case err != nil:
 		return nil, q.wrap("wait", err)
@@ -225,16 +212,8 @@ func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {
 	return resultOf(record), nil
 }
 
-// keyed checks a key, and returns the part of the queue that has it.
-func (q *Queue) keyed(ctx context.Context, key string) (*Queue, error) {
-	if q.bad != nil {
-		return nil, q.bad
-	}
-	if err := checkKey(key); err != nil {
-		return nil, err
-	}
-	return q.ofKey(ctx, key)
-}
+// checkKey fails if the queue's name or the key is bad.
+func (q *Queue) checkKey(key string) error { return cmp.Or(q.bad, checkKey(key)) }
 
 func resultOf(r *store.Record) *Result {
 	return &Result{Outcome: Outcome(r.End), Value: r.Result, Size: r.Size, Error: r.Error, EndedAt: time.UnixMicro(r.At)}

@@ -100,10 +100,10 @@ func (o *HandleOptions) withDefaults() HandleOptions {
 // forEngine converts the options of a queue's handler for the engine. If followed, OnFailed
 // handles the failed tasks.
 func (o *HandleOptions) forEngine(q *Queue, followed bool) engine.Options {
-	parts, backoff := len(q.all()), o.Backoff
+	backoff := o.Backoff
 	return engine.Options{
 		Concurrency: o.Concurrency, Timeout: o.Timeout, Grace: o.Grace, MaxRetries: o.MaxRetries, MaxCrashes: o.MaxCrashes,
-		Keep: (o.KeepFailed-1)/parts + 1, Exclusive: o.Exclusive, FailOnPanic: o.OnPanic == FailOnPanic, Followed: followed,
+		Keep: o.KeepFailed, Exclusive: o.Exclusive, FailOnPanic: o.OnPanic == FailOnPanic, Followed: followed,
 		Priority: o.Priority, Weight: o.Weight, Prefetch: o.Prefetch,
 		Backoff: func(a *engine.Attempt, err error) time.Duration { return backoff(taskOf(q.name, a), err) },
 	}
@@ -218,7 +218,7 @@ func (q *Queue) serve(h Handler, o HandleOptions, b *batches) {
 		added = append(added, f.handled(q.wrapped(o.OnFailed), of.forEngine(f, false)))
 	}
 
-	wanted := slices.ContainsFunc(q.all(), func(part *Queue) bool { return p.fleet.Wants(part.id) })
+	wanted := p.fleet.Wants(q.id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {

@@ -256,11 +256,3 @@ func TestEventsEnd(t *testing.T) {
 	receiveClosed(t, ended)
 	server.Resume(t)
 }
-
-// If the peer is closed while a reader of events subscribes to new parts, the loop ends.
-func TestEventsEndWhileSubscribing(t *testing.T) {
-	is := parallel(t)
-	items := open(t, worqr.Options{}).ResubscribeClosed(t.Context(), "q")
-	is.Equal(len(items), 1)
-	is.True(items[0].Last)
-}

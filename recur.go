@@ -108,41 +108,21 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 		return nil
 	}
 	spec := recur.Spec{Schedule: schedule, Payload: slices.Clone(payload), Card: card, Late: o.SkipLate}
-	at := recur.Locator{Target: q.target()}
-	if q.spread != nil {
-		at.Find = func(ctx context.Context) (store.Target, error) { return q.recursAt(ctx, key) }
-	}
-	err = q.peer.recurring.Set(q.id, store.EntryOf(key), spec, at)
-	if err != nil {
+	if err := q.peer.recurring.Set(q.target(), store.EntryOf(key), spec); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return nil
-}
-
-// recursAt returns the part of the recurring task under key. If other programs have spread the
-// queue over more parts, it's one of theirs, so that all peers register it in one place. This peer
-// serves that part, too.
-func (q *Queue) recursAt(ctx context.Context, key string) (store.Target, error) {
-	part, err := q.ofKey(ctx, key)
-	if last := q.recent(); err != nil && last != nil && last.parts > len(q.spread.parts) && last.parts <= store.MaxParts {
-		part, err = q.part(store.Part(q.name, store.PartOf([]byte(key), last.parts), last.parts)), nil
-	}
-	if err != nil {
-		return store.Target{}, err
-	}
-	return part.target(), nil
 }
 
 // RunNow runs the recurring task under key once, now, with its payload and properties. Its schedule
 // doesn't change. While an occurrence runs, the new one waits for it; if one waits for its retry,
 // the retry starts instead. RunNow reports whether something recurs under key.
 func (q *Queue) RunNow(ctx context.Context, key string) (bool, error) {
-	part, err := q.keyed(ctx, key)
-	if err != nil {
+	if err := q.checkKey(key); err != nil {
 		return false, q.wrap("run now", err)
 	}
 	done, n := q.changes("RunNow", key), 0
-	found, err := part.runNow(ctx, key)
+	found, err := q.runNow(ctx, key)
 	if found {
 		n = 1
 	}
@@ -173,5 +153,5 @@ func (p *Peer) recur(ctx context.Context) (wait func()) {
 // Recurring yields the queue's recurring tasks, in no order. If the keys of some are damaged, it
 // yields an error last.
 func (q *Queue) Recurring(ctx context.Context) iter.Seq2[inspect.RecurringTask, error] {
-	return listed(rowsOf(ctx, q, store.Recurring, store.InTurn), q.bad, q.wrapper("list recurring tasks"), doctor.Recurring)
+	return listed(store.Recurring(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list recurring tasks"), doctor.Recurring)
 }

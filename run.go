@@ -129,22 +129,15 @@ func (p *Peer) shutting() []*service {
 	return all
 }
 
-// serve serves the queues that have handlers until ctx ends, and parts that other programs add to
-// spread queues. If it can't read a number of parts, it tries again the next time.
+// serve serves the queues that have handlers until ctx ends.
 func (p *Peer) serve(ctx context.Context) {
-	var asking sync.WaitGroup // the node that has the numbers may be down while other nodes answer
-	defer asking.Wait()
 	for ctx.Err() == nil {
 		for _, s := range p.current() {
-			s.serve(s.queue.all())
-			if s.queue.spread != nil && s.asks(p.spreads.Each/2) {
-				asking.Go(func() { s.widen(ctx) })
-			}
+			s.serve()
 		}
 		select {
 		case <-ctx.Done():
 		case <-p.changed:
-		case <-time.After(store.Jitter(p.spreads.Each)):
 		}
 	}
 }
@@ -156,11 +149,9 @@ type service struct {
 	batches *batches // nil if its handler takes tasks one by one
 
 	mu      sync.Mutex // protects the fields below
-	parts   []*Queue   // being served, or served until StopWork
+	wanted  bool       // being served, or served until StopWork
 	stopped bool       // by StopWork
 	removed bool       // by Unhandle
-	asking  bool       // widen is running
-	asked   time.Time  // when it last began
 }
 
 func (q *Queue) handled(h Handler, o engine.Options) *service {
@@ -180,73 +171,33 @@ func (s *service) setBase(ctx context.Context) {
 	s.SetBase(context.WithValue(ctx, handledBy{}, s.queue.id))
 }
 
-// asks reports whether it's time to look for parts that other programs have added. If so, the
-// caller calls widen.
-func (s *service) asks(every time.Duration) bool {
+// serve makes the worker join the queue, unless it has, was stopped or was removed.
+func (s *service) serve() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.asking || !s.asked.IsZero() && time.Since(s.asked) < every {
-		return false
-	}
-	s.asking, s.asked = true, time.Now()
-	return true
-}
-
-// widen starts serving the parts that other programs have added.
-func (s *service) widen(ctx context.Context) {
-	parts, err := s.queue.toServe(ctx)
-	if err != nil {
-		s.queue.peer.log.Debug("worqr: can't read the number of parts of a spread queue", "queue", s.queue.id, "err", err)
-	}
-	s.serve(parts)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asking = false
-}
-
-// serve makes the worker join the parts that it doesn't serve yet, unless the queue was stopped.
-func (s *service) serve(parts []*Queue) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped || s.removed {
+	if s.wanted || s.stopped || s.removed {
 		return
 	}
-	p := s.queue.peer
-	for _, part := range parts {
-		if !slices.ContainsFunc(s.parts, func(o *Queue) bool { return o.id == part.id }) {
-			s.parts = append(s.parts, part)
-			p.fleet.Want(part.joined(s))
-		}
-	}
+	s.wanted = true
+	s.queue.peer.fleet.Want(s.queue.joined(s))
 }
 
-// served returns the parts being served, or served until StopWork; none if s is nil.
-func (s *service) served() []*Queue {
+// stop prevents serve from joining the queue again. It does nothing if s is nil.
+func (s *service) stop() {
 	if s == nil {
-		return nil
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.parts)
+	s.stopped = s.wanted // otherwise there is nothing to stop yet
 }
 
-// stop prevents new parts from being served, and returns those that are.
-func (s *service) stop() []*Queue {
-	if s == nil {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stopped = len(s.parts) > 0 // otherwise there is nothing to stop yet
-	return slices.Clone(s.parts)
-}
-
-// remove prevents new parts from being served for good, and returns those that are.
-func (s *service) remove() []*Queue {
+// remove prevents serve from joining the queue for good, and reports whether it has.
+func (s *service) remove() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removed = true
-	return slices.Clone(s.parts)
+	return s.wanted
 }
 
 // isRemoved reports whether Unhandle has removed the handler.
@@ -259,7 +210,7 @@ func (s *service) isRemoved() bool {
 	return s.removed
 }
 
-// resume allows new parts to be served again.
+// resume undoes stop.
 func (s *service) resume() {
 	if s != nil {
 		s.mu.Lock()
@@ -366,10 +317,8 @@ func (p *Peer) drain(patience context.Context, services []*service) (abandoned b
 	grace := time.Duration(0)
 	for _, s := range services {
 		grace = max(grace, s.Grace())
-		for _, part := range s.served() {
-			if r, err := p.fleet.Session(part.id); err == nil {
-				sessions = append(sessions, r)
-			}
+		if r, err := p.fleet.Session(s.queue.id); err == nil {
+			sessions = append(sessions, r)
 		}
 	}
 	for _, s := range sessions {

@@ -1,7 +1,6 @@
 package worqr
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -74,11 +73,7 @@ func (q *Queue) put(ctx context.Context, key string, payload []byte, o PutOption
 	if err != nil {
 		return false, err
 	}
-	part, err := q.ofKey(ctx, key)
-	if err != nil {
-		return false, err
-	}
-	first, fresh, err := q.peer.producer.Put(ctx, part.target(), store.EntryOf(key),
+	first, fresh, err := q.peer.producer.Put(ctx, q.target(), store.EntryOf(key),
 		store.Change{Payload: payload, At: at, When: when, KeepPayload: o.KeepPayload, KeepCounts: o.KeepCounts, Card: card}, once)
 	if err == nil && first != key {
 		err = &OnceError{first}
@@ -138,12 +133,11 @@ func (q *Queue) EnqueueAt(ctx context.Context, at time.Time, payload []byte) (ke
 // RemoveKey drops the task that waits under key, not one that runs, and reports whether there
 // was one.
 func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
-	part, err := q.keyed(ctx, key)
-	if err != nil {
+	if err := q.checkKey(key); err != nil {
 		return false, q.wrap("remove", err)
 	}
 	done, n := q.changes("RemoveKey", key), 0
-	removed, err := store.Remove(ctx, q.peer.calls, part.keys, store.EntryOf(key))
+	removed, err := store.Remove(ctx, q.peer.calls, q.keys, store.EntryOf(key))
 	if removed {
 		n = 1
 	}
@@ -152,8 +146,7 @@ func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 
 // Scheduled yields the schedule, earliest first, except tasks whose key is running.
 func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[inspect.ScheduledTask, error] {
-	rows := rowsOf(ctx, q, store.Scheduled, store.Sorted(func(a, b store.ScheduledTask) int { return cmp.Compare(a.Due, b.Due) }))
-	return listed(rows, q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) inspect.ScheduledTask {
+	return listed(store.Scheduled(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) inspect.ScheduledTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
 		return inspect.ScheduledTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, DueAt: store.Moment(t.Due), EnqueuedAt: store.Moment(c.Since),
 			Expires: store.Moment(c.Expires), Retries: t.Retries, Crashes: t.Crashes, LastError: t.Error}
@@ -289,16 +282,11 @@ func (q *Queue) add(ctx context.Context, at time.Time, payload []byte, props *Pr
 	if err != nil {
 		return "", false, err
 	}
-	part, i, n, err := q.fresh(ctx, once.ID)
-	if err != nil {
-		return "", false, err
-	}
 	if due > 0 {
-		mine := store.NewKey(i, n)
-		return q.peer.producer.Put(ctx, part.target(), store.EntryOf(mine),
+		return q.peer.producer.Put(ctx, q.target(), store.EntryOf(store.NewKey()),
 			store.Change{Payload: payload, At: due, When: store.Always, Card: card, ByKey: true}, once)
 	}
-	all, fresh, err := q.peer.producer.Add(ctx, part.target(), store.NewSalt(i, n), []store.Added{{Card: card, Payload: payload}}, once)
+	all, fresh, err := q.peer.producer.Add(ctx, q.target(), store.NewSalt(), []store.Added{{Card: card, Payload: payload}}, once)
 	if err != nil {
 		return "", false, err
 	}
@@ -345,11 +333,7 @@ func (q *Queue) addMany(ctx context.Context, tasks []TaskSpec) ([]string, error)
 	if store.SpansAdded(added) {
 		return nil, tooLarge("%d tasks were given; the limit is %d, and 1 MiB in total; split them across several calls", len(tasks), store.AddedLength)
 	}
-	part, i, n, err := q.fresh(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	all, _, err := q.peer.producer.Add(ctx, part.target(), store.NewSalt(i, n), added, store.Once{})
+	all, _, err := q.peer.producer.Add(ctx, q.target(), store.NewSalt(), added, store.Once{})
 	return all, err
 }
 
@@ -395,8 +379,7 @@ func encode[T any](v T) ([]byte, error) {
 
 // Added yields the added tasks that wait, front first.
 func (q *Queue) Added(ctx context.Context) iter.Seq2[inspect.AddedTask, error] {
-	rows := rowsOf(ctx, q, store.AddedTasks, store.InTurn)
-	return listed(rows, q.bad, q.wrapper("list added tasks"), func(t store.AddedTask) inspect.AddedTask {
+	return listed(store.AddedTasks(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list added tasks"), func(t store.AddedTask) inspect.AddedTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)
 		return inspect.AddedTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, EnqueuedAt: store.Moment(c.Since), Expires: store.Moment(c.Expires)}
 	})

@@ -4,12 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
@@ -99,73 +95,6 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 	if n < 1 || n > engine.MaxStarts {
 		return nil, fmt.Errorf("%w: n is %d; it must be between 1 and %d", ErrInvalid, n, engine.MaxStarts)
 	}
-	return q.startSome(ctx, n)
-}
-
-// startSome starts up to n tasks from whichever parts have tasks. A part that doesn't answer soon
-// is asked last from then on, and all such parts share the time of one call: their nodes may be
-// down while other parts have tasks. If none answers, each gets the full time.
-func (q *Queue) startSome(ctx context.Context, n int) (tasks []*Task, err error) {
-	if q.spread == nil {
-		return q.startHere(ctx, n)
-	}
-	parts, patience := q.all(), q.peer.opts.CallTimeout
-	from := q.spread.turn.Add(1) % uint32(len(parts))
-	parts = slices.Concat(parts[from:], parts[:from])
-	isQuiet := func(part *Queue) bool { _, quiet := q.spread.quiet.Load(part.id); return quiet }
-	errs := map[string]error{}
-	ask := func(part *Queue, wait time.Duration) (enough bool) {
-		within, cancel := context.WithTimeoutCause(ctx, wait, errQuiet)
-		defer cancel()
-		some, err := part.startHere(within, n-len(tasks))
-		tasks, errs[part.id] = append(tasks, some...), err
-		if errors.Is(err, os.ErrDeadlineExceeded) { // not if ctx has ended
-			q.spread.quiet.Store(part.id, true)
-		} else {
-			q.spread.quiet.Delete(part.id)
-		}
-		return len(tasks) == n || ctx.Err() != nil
-	}
-	var last []*Queue
-	enough := false
-	for _, part := range parts {
-		if !enough && !isQuiet(part) {
-			enough = ask(part, patience/4)
-		}
-		if isQuiet(part) {
-			last = append(last, part)
-		}
-	}
-	wait := patience / time.Duration(max(len(last), 1))
-	if len(last) == len(parts) {
-		wait = engine.Longest
-	}
-	for _, part := range last {
-		if !enough && len(tasks) == 0 {
-			enough = ask(part, wait)
-		}
-	}
-	switch {
-	case len(tasks) > 0:
-		return tasks, nil
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	}
-	err = ErrNoTask
-	for _, part := range parts {
-		if e := errs[part.id]; e != nil && !errors.Is(e, ErrNoTask) {
-			return nil, e
-		} else if e != nil {
-			err = e
-		}
-	}
-	return nil, err
-}
-
-var errQuiet = fmt.Errorf("no answer from Redis: %w", os.ErrDeadlineExceeded)
-
-// startHere starts tasks on one part.
-func (q *Queue) startHere(ctx context.Context, n int) ([]*Task, error) {
 	r, err := q.peer.fleet.Session(q.id)
 	if err != nil {
 		return nil, err
@@ -253,9 +182,7 @@ const (
 func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	began, err := time.Now(), q.checkPayloads(payloads)
 	if err == nil {
-		if err = q.peer.producer.Enqueue(ctx, q.next().target(), payloads); err == nil {
-			q.tell(ctx)
-		}
+		err = q.peer.producer.Enqueue(ctx, q.target(), payloads)
 	}
 	return q.enqueued(began, worqrtrace.Queue{}, q.wrap("enqueue", err), payloads...)
 }
@@ -269,12 +196,9 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	case len(nonce) > MaxKeySize:
 		return false, q.wrap("enqueue once", tooLarge("the nonce has %d bytes; the limit is %d", len(nonce), MaxKeySize))
 	}
-	part, began := q, time.Now()
+	began := time.Now()
 	if err = q.checkPayloads(payloads); err == nil {
-		part, err = q.of(ctx, []byte(nonce))
-	}
-	if err == nil {
-		fresh, err = q.peer.producer.EnqueueOnce(ctx, part.target(), nonce, nonceWindow, payloads)
+		fresh, err = q.peer.producer.EnqueueOnce(ctx, q.target(), nonce, nonceWindow, payloads)
 	}
 	if err = q.wrap("enqueue once", err); fresh || err != nil {
 		err = q.enqueued(began, worqrtrace.Queue{}, err, payloads...)
@@ -286,19 +210,15 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 // a task it added with the same payload waits or runs. A failed one doesn't count.
 func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
 	began, err := time.Now(), q.checkPayloads([][]byte{payload})
-	part := q
 	if err == nil {
-		part, err = q.of(ctx, payload)
-	}
-	if err == nil {
-		err = q.peer.producer.EnqueueUnique(ctx, part.target(), payload)
+		err = q.peer.producer.EnqueueUnique(ctx, q.target(), payload)
 	}
 	return q.enqueued(began, worqrtrace.Queue{}, q.wrap("enqueue unique", err), payload)
 }
 
 // target describes the queue for the producer.
 func (q *Queue) target() store.Target {
-	return store.Target{Name: q.in, ID: q.id, Keys: q.keys}
+	return store.Target{Name: q.name, ID: q.id, Keys: q.keys}
 }
 
 // checkPayloads fails if there are no payloads, too many, or one is too large.
@@ -342,37 +262,36 @@ func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	}
 	began := time.Now()
 	payload = bytes.Clone(payload) // the connection may read it for longer than this call takes
-	report := &CancelReport{queue: q}
-	var mu sync.Mutex // protects report
-	err := q.each(ctx, true, func(part *Queue) error {
-		receipt, err := store.Cancel(ctx, q.peer.calls, part.keys, payload)
-		mu.Lock()
-		defer mu.Unlock()
-		report.add(part, receipt)
-		return err
-	})
+	if q.bad != nil {
+		return nil, q.wrap("cancel", q.bad)
+	}
+	receipt, err := store.Cancel(ctx, q.peer.calls, q.keys, payload)
 	if err != nil {
 		return nil, q.wrap("cancel", err)
 	}
-	q.canceled(began, "", report.Removed)
-	return report, nil
+	return q.cancelReport(began, "", receipt), nil
 }
 
 // CancelKey is Cancel for the tasks waiting and running under the key.
 func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error) {
 	began := time.Now()
-	part, err := q.keyed(ctx, key)
+	if err := q.checkKey(key); err != nil {
+		return nil, q.wrap("cancel", err)
+	}
+	receipt, err := store.CancelKey(ctx, q.peer.calls, q.keys, store.EntryOf(key))
 	if err != nil {
 		return nil, q.wrap("cancel", err)
 	}
-	receipt, err := store.CancelKey(ctx, q.peer.calls, part.keys, store.EntryOf(key))
-	if err != nil {
-		return nil, q.wrap("cancel", err)
+	return q.cancelReport(began, key, receipt), nil
+}
+
+func (q *Queue) cancelReport(began time.Time, key string, r store.Receipt) *CancelReport {
+	q.canceled(began, key, r.Removed)
+	c := &CancelReport{Removed: r.Removed, queue: q}
+	if r.Token > 0 {
+		c.open = &r
 	}
-	report := &CancelReport{queue: q}
-	report.add(part, receipt)
-	q.canceled(began, key, report.Removed)
-	return report, nil
+	return c
 }
 
 // A CancelReport says what a cancel did. It isn't safe for concurrent use.
@@ -382,21 +301,7 @@ type CancelReport struct {
 	Finished int // running copies that finished before they were stopped; set by Wait
 
 	queue *Queue
-	open  []canceling // tasks that were running
-}
-
-// A canceling is a cancel on a part of a queue where tasks were running.
-type canceling struct {
-	part    *Queue
-	receipt store.Receipt
-}
-
-// add merges the result of a cancel on one part.
-func (c *CancelReport) add(part *Queue, r store.Receipt) {
-	c.Removed += r.Removed
-	if r.Token > 0 {
-		c.open = append(c.open, canceling{part, r})
-	}
+	open  *store.Receipt // nil unless tasks were running that may not have ended yet
 }
 
 // Wait blocks until every task that this cancel found running has ended, and sets Stopped and
@@ -404,12 +309,12 @@ func (c *CancelReport) add(part *Queue, r store.Receipt) {
 // may call it again; ErrUnknownOutcome means that Redis lost its record of them.
 func (c *CancelReport) Wait(ctx context.Context) error {
 	examine := time.Now().Add(examineEach)
-	for pause := 2 * time.Millisecond; len(c.open) > 0; pause = min(2*pause, 100*time.Millisecond) {
+	for pause := 2 * time.Millisecond; c.open != nil; pause = min(2*pause, 100*time.Millisecond) {
 		err := c.look(ctx, time.Now().After(examine))
 		switch {
 		case err != nil:
 			return c.queue.wrap("wait for cancel", err)
-		case len(c.open) == 0:
+		case c.open == nil:
 			return nil
 		case time.Now().After(examine):
 			examine = time.Now().Add(examineEach)
@@ -425,23 +330,18 @@ func (c *CancelReport) Wait(ctx context.Context) error {
 
 // look updates the counts. With closely, it fails if Redis has lost its record of the tasks.
 func (c *CancelReport) look(ctx context.Context, closely bool) error {
-	for i := 0; i < len(c.open); {
-		o := &c.open[i]
-		over, tally, err := o.receipt.IsOver(ctx, c.queue.peer.patient(), o.part.keys)
-		if err != nil {
-			return err
+	over, tally, err := c.open.IsOver(ctx, c.queue.peer.patient(), c.queue.keys)
+	if err != nil {
+		return err
+	}
+	if over {
+		c.Stopped, c.Finished, c.open = tally.Stopped, tally.Finished, nil
+		return nil
+	}
+	if closely {
+		if forgotten, err := c.open.IsForgotten(ctx, c.queue.peer.patient(), c.queue.keys); forgotten || err != nil {
+			return cmp.Or(err, store.ErrForgotten)
 		}
-		if over {
-			c.Stopped, c.Finished = c.Stopped+tally.Stopped, c.Finished+tally.Finished
-			c.open = slices.Delete(c.open, i, i+1)
-			continue
-		}
-		if closely {
-			if forgotten, err := o.receipt.IsForgotten(ctx, c.queue.peer.patient(), o.part.keys); forgotten || err != nil {
-				return cmp.Or(err, store.ErrForgotten)
-			}
-		}
-		i++
 	}
 	return nil
 }
@@ -463,7 +363,7 @@ func (t Task) LogValue() slog.Value {
 func (c CancelReport) Format(s fmt.State, _ rune) { logs.Show(s, "cancel", c) }
 
 func (c CancelReport) LogValue() slog.Value {
-	if len(c.open) > 0 { // it isn't known how the running ones ended
+	if c.open != nil { // it isn't known how the running ones ended
 		return slog.GroupValue(slog.Int("removed", c.Removed), slog.Bool("waited", false))
 	}
 	return slog.GroupValue(slog.Int("removed", c.Removed), slog.Int("stopped", c.Stopped), slog.Int("finished", c.Finished))

@@ -90,17 +90,10 @@ func (q *Queue) StartWork(ctx context.Context) error {
 	if s == nil && p.handles(q.id) {
 		return q.wrap("start work", errLeaving)
 	}
-	parts := s.served()
-	if len(parts) == 0 {
-		parts = q.all()
-		if err := q.agree(ctx); err != nil {
-			return q.wrap("start work", err)
-		}
-	}
-	err := eachOf(parts, func(part *Queue) error { return p.fleet.Join(ctx, part.joined(s)) })
+	err := p.fleet.Join(ctx, q.joined(s))
 	switch {
 	case s.isRemoved(): // Unhandle was called in the meantime
-		err = errors.Join(errLeaving, eachOf(parts, func(part *Queue) error { return p.fleet.Leave(ctx, part.id) }))
+		err = errors.Join(errLeaving, p.fleet.Leave(ctx, q.id))
 	case err == nil:
 		s.resume()
 	}
@@ -127,11 +120,8 @@ func (q *Queue) StopWork(ctx context.Context) error {
 		return q.wrap("stop work", q.bad)
 	}
 	p := q.peer
-	parts := p.runs(q.id).stop()
-	if len(parts) == 0 {
-		parts = q.all()
-	}
-	err := eachOf(parts, func(part *Queue) error { return p.fleet.Leave(ctx, part.id) })
+	p.runs(q.id).stop()
+	err := p.fleet.Leave(ctx, q.id)
 	if p.isRunning() && p.handles(q.id) && !errors.Is(err, ErrNotWorking) {
 		p.log.Info("worqr: no longer serving a queue; StopWork was called", "queue", q.id, "worker", p.WorkerID())
 	}
@@ -143,9 +133,9 @@ func (q *Queue) serving() *engine.Queue {
 	return q.peer.engine.Queue(q.name, q.id, engine.Options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed})
 }
 
-// joined describes a part of the queue for the fleet. The service is nil if it has no handler.
+// joined describes the queue for the fleet. The service is nil if it has no handler.
 func (q *Queue) joined(s *service) *fleet.Queue {
-	of := &fleet.Queue{Part: engine.Part{Served: q.peer.lines.Serve(q.in, q.id, q.keys)}}
+	of := &fleet.Queue{View: q.peer.lines.Serve(q.name, q.id, q.keys)}
 	if of.Handled = s != nil; of.Handled {
 		of.Engine = s.Queue
 	} else {
@@ -161,19 +151,7 @@ func (p *Peer) Workers(ctx context.Context) iter.Seq2[inspect.Worker, error] {
 
 // Queues yields the names of queues that were served or enqueued to, and not deleted since.
 func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
-	rows := listed(store.Queues(ctx, p.reads, p.space), p.bad, func(err error) error { return wrap("list queues", err) }, store.Whole)
-	return func(yield func(string, error) bool) {
-		seen := map[string]bool{} // several parts are one queue
-		for name, err := range rows {
-			if err == nil && seen[name] {
-				continue
-			}
-			seen[name] = true
-			if !yield(name, err) {
-				return
-			}
-		}
-	}
+	return listed(store.Queues(ctx, p.reads, p.space), p.bad, func(err error) error { return wrap("list queues", err) }, func(name string) string { return name })
 }
 
 // Stats returns the peer's counters, over all queues.
@@ -183,8 +161,8 @@ func (p *Peer) Stats() inspect.PeerStats {
 	return s
 }
 
-// StatsOf is Stats for one queue, including OnFailed and all parts. WorkersEvicted, TasksReturned and
-// TimesEvicted are zero.
+// StatsOf is Stats for one queue, including OnFailed. WorkersEvicted, TasksReturned and TimesEvicted
+// are zero.
 func (p *Peer) StatsOf(queue string) inspect.PeerStats { return statsOf(p.engine.CountsOf(queue)) }
 
 func statsOf(c *engine.Counts) inspect.PeerStats {
@@ -243,12 +221,12 @@ func (p *Peer) unready() error {
 
 var errUnserved = fmt.Errorf("%w: Run hasn't started serving yet", ErrNotWorking)
 
-// isMissing reports whether a queue that the peer should serve has no part yet. The fleet knows
-// which parts it has yet to join.
+// isMissing reports whether Run has yet to serve the queue. The fleet knows which queues it has yet
+// to join.
 func (s *service) isMissing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.stopped && !s.removed && len(s.parts) == 0
+	return !s.removed && !s.wanted
 }
 
 // Livez returns a handler for a liveness probe: 200, or 503 if the heartbeat goroutine is stuck and
@@ -362,12 +340,12 @@ func (p *Peer) leave(l *leaving) {
 	defer cancel()
 	for _, s := range l.services {
 		s.Stored(ctx)
-		errs = append(errs, eachOf(s.remove(), func(part *Queue) error {
-			if err := p.fleet.Leave(ctx, part.id); !errors.Is(err, ErrNotWorking) {
-				return err
-			}
-			return nil // StopWork was called, or the worker never joined it
-		}))
+		if !s.remove() {
+			continue
+		}
+		if err := p.fleet.Leave(ctx, s.queue.id); !errors.Is(err, ErrNotWorking) { // StopWork was called, or the worker never joined it
+			errs = append(errs, err)
+		}
 	}
 	l.err = errors.Join(errs...)
 	p.log.Info("worqr: no longer serving a queue; Unhandle was called", "queue", l.services[0].queue.id, "worker", p.WorkerID())

@@ -191,28 +191,26 @@ func TestNegativeLease(t *testing.T) {
 	is.Equal(sure(open(t, worqr.Options{Prefix: prefix}).FailWorker(t.Context(), p.WorkerID()))(t), 1)
 }
 
-// Each queue has its own counters, which include OnFailed and all parts, for tasks that a handler
-// or the caller works on. They add up to the peer's.
+// Each queue has its own counters, which include OnFailed, for tasks that a handler or the caller
+// works on. They add up to the peer's.
 func TestStatsOf(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
-	plain, spread := p.Queue("plain"), p.Queue("spread").Spread(3)
+	plain, other := p.Queue("plain"), p.Queue("other")
 	plain.Handle(func(_ context.Context, t *worqr.Task) error {
 		if string(t.Payload) == "bad" {
 			return worqr.Permanent(errors.New("bad"))
 		}
 		return nil
 	}, &worqr.HandleOptions{OnFailed: func(context.Context, *worqr.Task) error { return nil }})
-	spread.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	other.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
 	enqueue(t, plain, "good", "bad", "good")
-	for range 9 { // three for each part
-		enqueue(t, spread, "good")
-	}
+	enqueue(t, other, numbers("good", 9)...)
 	stop := run(t, p)
 	eventually(t, "all are done", func() bool { return p.Stats().Finished == 12 })
 	stop()
 	is.Equal(p.StatsOf("plain"), inspect.PeerStats{Started: 4, Finished: 3, Failed: 1, HandlerErrors: 1})
-	is.Equal(p.StatsOf("spread"), inspect.PeerStats{Started: 9, Finished: 9})
+	is.Equal(p.StatsOf("other"), inspect.PeerStats{Started: 9, Finished: 9})
 	is.Equal(p.StatsOf("unknown"), inspect.PeerStats{})
 	is.Equal(p.Stats(), inspect.PeerStats{Started: 13, Finished: 12, Failed: 1, HandlerErrors: 1})
 }

@@ -217,7 +217,6 @@ type Peer struct {
 	changed  chan struct{}       // holds a value when services were added; capacity 1
 	leaving  map[string]*leaving // by queue: handlers that Unhandle has removed and that haven't ended
 	wraps    []func(Handler) Handler
-	spreads  store.Spreads
 }
 
 // Open returns a peer for the Redis at url: redis://[[user]:password@]host[:port][/db],
@@ -266,7 +265,6 @@ func newPeer(servers *store.Servers, lanes int, opts *Options) *Peer {
 		leaving:  map[string]*leaving{},
 		ended:    make(chan struct{}),
 		starting: make(chan struct{}, 1),
-		spreads:  store.Spreads{Each: agreeEach},
 	}
 	p.bad = p.opts.check()
 	p.space = store.SpaceAt(servers, p.opts.Prefix)
@@ -345,24 +343,18 @@ func (p *Peer) isRunning() bool {
 
 // A Queue is a handle to one queue. Handles are cheap.
 type Queue struct {
-	peer   *Peer
-	name   string
-	in     string // its name in Redis: name, or a part's
-	id     string // in, or a different one for its failed queue
-	keys   store.Keys
-	spread *spread // nil if it isn't spread
-	bad    error
+	peer *Peer
+	name string
+	id   string // name, or a different one for its failed queue
+	keys store.Keys
+	bad  error
 }
 
 // Queue returns a handle to the queue. A name has 1 to 255 bytes of UTF-8 and no
 // braces, spaces or control bytes; otherwise methods fail with ErrBadName.
 func (p *Peer) Queue(name string) *Queue {
-	q := &Queue{peer: p, name: name, in: name, id: name, keys: p.space.Queue(name), bad: p.bad}
-	err := store.CheckName(name)
-	if err == nil && store.Whole(name) != name {
-		err = errors.New("this is the name of a spread queue's part; use Spread")
-	}
-	if err != nil && q.bad == nil {
+	q := &Queue{peer: p, name: name, id: name, keys: p.space.Queue(name), bad: p.bad}
+	if err := store.CheckName(name); err != nil && q.bad == nil {
 		q.bad = badName("queue", name, err)
 	}
 	return q
@@ -394,7 +386,7 @@ func describe(verb, queue string, err error) error {
 	if queue == "" {
 		return wrap(verb, err)
 	}
-	return wrapOn(store.Whole(queue), verb, err)
+	return wrapOn(queue, verb, err)
 }
 
 func wrap(verb string, err error) error {

@@ -59,7 +59,7 @@ func producing(scale scale) []action {
 		{name: "Add", do: func(ctx context.Context, s *stage) error {
 			line := redisconn.NewLine(redisconn.FromPool(s.pool()), 0)
 			defer line.Close()
-			_, _, _, err := store.Add(ctx, line, keys.NewSpace("").Queue(s.queue.Name()), keys.NewSalt(0, 1), "", 0, []store.Added{{Payload: s.bytes()}})
+			_, _, _, err := store.Add(ctx, line, keys.NewSpace("").Queue(s.queue.Name()), keys.NewSalt(), "", 0, []store.Added{{Payload: s.bytes()}})
 			return err
 		}},
 		{name: "AddMany", do: func(ctx context.Context, s *stage) error { return failure(s.queue.AddMany(ctx, addedAtOnce(s))) }},

@@ -19,7 +19,7 @@ type panel struct {
 
 type bar struct {
 	name, color string
-	of          spread
+	of          summary
 }
 
 // add adds a bar for a value of a cell, if it was measured.
@@ -48,8 +48,6 @@ func drawCharts(dir string, r results, chosen []scenario) error {
 			charts["process"] = bySystem(r, p, "handlers: %s, tasks/s")
 		case delaying:
 			charts["latency"] = latencies(r)
-		case clustering:
-			charts["spread"] = nodes(r, p)
 		default:
 			charts["growth"] = append(charts["growth"], growth(r, p)...)
 		}
@@ -93,26 +91,6 @@ func latencies(r results) (c chart) {
 		c = append(c, p)
 	}
 	return c
-}
-
-// nodes returns a chart of what a task costs on each node of a cluster.
-func nodes(r results, s scenario) chart {
-	p := panel{title: "Redis's µs for a task"}
-	for _, step := range s.steps {
-		for i := 1; ; i++ {
-			before := len(p.bars)
-			p.add(r, step.cell, nodeTime(i), fmt.Sprintf("%d of %d masters", i, step.job.Parts/4))
-			if len(p.bars) == before {
-				break
-			}
-			if bar := &p.bars[before]; step.job.Parts == 0 {
-				bar.name, bar.color = "one server", colors[bare]
-			} else if step.job.Uneven {
-				bar.name = "one part of 64"
-			}
-		}
-	}
-	return chart{p}
 }
 
 // growth returns a chart of what a task costs Redis as the amount of something grows.

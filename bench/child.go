@@ -31,8 +31,7 @@ type job struct {
 	Work     time.Duration // duration of each handler
 	Settle   time.Duration // before a window
 	Window   time.Duration // in which the measurement takes place, or the system is idle
-	Parts    int           // over which the queue is spread; 0 means that it isn't
-	Uneven   bool          // only one part has tasks
+	Spread   int           // queues that are used as one; 0 means a single queue
 	Nodes    []string      // URLs of the servers, if there are several
 	Aside    bool          // the servers run on the first core, and the job on the others
 }
@@ -71,7 +70,6 @@ var measures = map[string]func(t *trial) sample{
 	"crew":    holdOneEach,
 	"members": keepMembers,
 	"spread":  measureSpread,
-	"parts":   measureParts,
 }
 
 // childMain is the main function of a child. It writes its samples to standard output.

@@ -54,7 +54,6 @@ const (
 	dying      = "deaths"
 	stalling   = "stall"
 	clustering = "spread"
-	resting    = "parts"
 )
 
 // A scale is the size of everything.
@@ -88,7 +87,7 @@ func plan(s scale, patient bool) []scenario {
 	return []scenario{
 		planEnqueue(s), planProcess(s), planSettings(s), planNetwork(s), planLatency(s), planCrowd(s), planMemory(s),
 		planPeers(s), planIdle(s),
-		planWaiting(s), planQueues(s), planPayload(s), planReturn(s), planRecovery(s, patient), planDeaths(s), planStall(s), planSpread(s), planParts(s),
+		planWaiting(s), planQueues(s), planPayload(s), planReturn(s), planRecovery(s, patient), planDeaths(s), planStall(s), planSpread(s),
 	}
 }
 
@@ -301,41 +300,19 @@ func planStall(s scale) scenario {
 	return p
 }
 
-// planSpread compares process on a queue that is spread over the masters of a cluster with process
-// on the same queue on one server, not spread. It also measures what the workers use while idle.
+// planSpread compares process on queues that share the masters of a cluster with process on one
+// queue of one server.
 func planSpread(s scale) scenario {
 	p := scenario{name: clustering}
-	busy := job{Measure: "spread", N: s.of(300_000, 3000), Handlers: 64}
-	p.add(alone, ours, busy).run = measureApart(0)
-	p.add("one master, not spread", ours, busy).run = measureApart(1)
-	for masters := 1; masters <= 3; masters++ {
-		j := busy
-		j.Parts = 4 * masters
-		p.add(over(masters, j.Parts), ours, j).run = measureApart(masters)
-	}
-	uneven := busy
-	uneven.Parts, uneven.Uneven = 64, true
-	p.add(oneOfMany, ours, uneven).run = measureApart(0)
-	return p
-}
-
-// planParts is what the workers of a spread queue use while idle.
-func planParts(s scale) scenario {
-	p := scenario{name: resting}
-	for _, of := range []struct{ parts, peers int }{{12, 1}, {12, 8}, {48, 4}} {
-		step := p.add(fmt.Sprintf("%d | %d", of.parts, of.peers), ours, job{
-			Measure: "parts", Handlers: 10, Parts: of.parts, Peers: of.peers, Settle: s.wait(startUp), Window: s.wait(10 * time.Second),
-		})
-		step.run, step.rounds = measureApart(3), 1
-	}
+	j := job{Measure: "spread", N: s.of(300_000, 3000), Handlers: 64}
+	p.add(alone, ours, j).run = measureApart(0)
+	j.Spread = 6
+	p.add(shared, ours, j).run = measureApart(3)
 	return p
 }
 
 // The variants of spread.
 const (
-	alone     = "one server, not spread"
-	oneOfMany = "one server, 64 parts, one of which has tasks"
+	alone  = "one server, one queue"
+	shared = "three masters, six queues"
 )
-
-// over returns the name of another variant.
-func over(masters, parts int) string { return fmt.Sprintf("masters: %d, parts: %d", masters, parts) }

@@ -9,31 +9,31 @@ import (
 // results contains the samples of each cell, round by round. A failed one is empty.
 type results map[cell][]sample
 
-// A spread summarizes the values of several rounds.
-type spread struct{ median, min, max float64 }
+// A summary describes the values of several rounds.
+type summary struct{ median, min, max float64 }
 
-func spreadOf(values []float64) (spread, bool) {
+func summarize(values []float64) (summary, bool) {
 	if len(values) == 0 {
-		return spread{}, false
+		return summary{}, false
 	}
 	slices.Sort(values)
 	n := len(values)
-	return spread{(values[(n-1)/2] + values[n/2]) / 2, values[0], values[n-1]}, true
+	return summary{(values[(n-1)/2] + values[n/2]) / 2, values[0], values[n-1]}, true
 }
 
 // of returns a value of a cell.
-func (r results) of(c cell, value string) (spread, bool) {
+func (r results) of(c cell, value string) (summary, bool) {
 	var all []float64
 	for _, s := range r[c] {
 		if v, ok := s[value]; ok {
 			all = append(all, v)
 		}
 	}
-	return spreadOf(all)
+	return summarize(all)
 }
 
 // ratio compares two cells within each round, so that other load on the machine affected both.
-func (r results) ratio(a, b cell, value string) (spread, bool) {
+func (r results) ratio(a, b cell, value string) (summary, bool) {
 	var all []float64
 	for i := range min(len(r[a]), len(r[b])) {
 		over, ok := r[a][i][value]
@@ -42,7 +42,7 @@ func (r results) ratio(a, b cell, value string) (spread, bool) {
 			all = append(all, over/under)
 		}
 	}
-	return spreadOf(all)
+	return summarize(all)
 }
 
 // variants returns the variants of a scenario in which a system was measured, in the order of the
@@ -57,7 +57,7 @@ func (r results) variants(p scenario, system string) (all []string) {
 }
 
 // String returns the median, and the range if there was more than one round.
-func (s spread) String() string {
+func (s summary) String() string {
 	if s.min == s.max {
 		return figure(s.median)
 	}

@@ -95,17 +95,10 @@ var sections = map[string]func(*report, scenario){
 	},
 	clustering: func(r *report, p scenario) {
 		r.say("## Spread over a cluster\n")
-		r.chart("spread", "CPU of Redis per task, on each node")
 		r.bySystem(p, "servers", perSecond, column{"least µs", "CPU of Redis, µs, on the least busy node"},
 			column{"most µs", "on the busiest"}, clientTime, commandsEach, requestsEach)
 		r.say("As under Process, with 64 handlers. All servers share the first core, and the worker has the")
 		r.say("other, so compare the CPU time of each node, not the rates.\n")
-	},
-	resting: func(r *report, p scenario) {
-		r.bySystem(p, "parts | peers", column{"commands/s", "commands/s"}, column{"requests/s", "requests/s"},
-			column{"server/s", "CPU of Redis, µs/s"}, column{"each µs", "of that, per part and peer"})
-		r.say("The same on three masters, without tasks. What idle masters use anyway is subtracted.\n")
-		r.forecast()
 	},
 	stalling: func(r *report, p scenario) {
 		r.bySystem(p, "", column{"kept", "memberships that survive"})

@@ -66,7 +66,7 @@ func TestShort(t *testing.T) {
 		is.True(strings.Contains(text, "| "+g.what+" | "+g.aim()+" | ")) // each goal is evaluated
 	}
 	is.True(!strings.Contains(text, " – ")) // no value is missing
-	for _, chart := range []string{"enqueue", "process", "latency", "growth", "spread"} {
+	for _, chart := range []string{"enqueue", "process", "latency", "growth"} {
 		is.True(strings.Contains(text, "(performance/"+chart+".svg)"))
 		svg, err := os.ReadFile(filepath.Join(r.out, "performance", chart+".svg"))
 		is.NoErr(err)
@@ -89,9 +89,9 @@ func TestFigure(t *testing.T) {
 	} {
 		is.Equal(figure(v), want)
 	}
-	s, ok := spreadOf([]float64{3, 1, 2, 10})
+	s, ok := summarize([]float64{3, 1, 2, 10})
 	is.True(ok)
-	is.Equal(s, spread{median: 2.5, min: 1, max: 10})
+	is.Equal(s, summary{median: 2.5, min: 1, max: 10})
 	is.Equal(percentile([]float64{1, 2, 3, 4}, 0), 1.0)
 	is.Equal(percentile([]float64{1, 2, 3, 4}, 50), 2.0)
 	is.Equal(percentile([]float64{1, 2, 3, 4}, 99), 4.0)

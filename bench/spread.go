@@ -8,12 +8,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/spread"
 )
 
 // measureApart runs the job in a child, with a number of masters of a cluster, or with one server
@@ -79,15 +80,15 @@ func sum(each []usage) usage {
 	return all
 }
 
-// waiting returns how many tasks of the first queue wait on each server.
+// waiting returns how many tasks wait on each server.
 func (all meters) waiting(s *peerSystem) []int {
-	each, lists := make([]int, len(all)), []string{s.queues[0]} // the plain queue is a part, too
-	for i := range s.parts {
-		lists = append(lists, keys.Part(s.queues[0], i, s.parts))
+	each, queues := make([]int, len(all)), []*worqr.Queue{s.sender.Queue(s.queues[0])}
+	if s.spread > 0 {
+		queues = spread.Over(s.sender, s.queues[0], s.spread).Queues()
 	}
 	for i, m := range all {
-		for _, name := range lists {
-			n, err := redis.Int(m.conn.Do("LLEN", keys.NewSpace("worqr").Queue(name).Waiting()))
+		for _, q := range queues {
+			n, err := redis.Int(m.conn.Do("LLEN", keys.NewSpace("worqr").Queue(q.Name()).Waiting()))
 			if err != nil && strings.HasPrefix(err.Error(), "MOVED ") {
 				continue // another node has it
 			}
@@ -102,18 +103,12 @@ func (all meters) waiting(s *peerSystem) []int {
 // each server uses per task of its own.
 func measureSpread(t *trial) sample {
 	all := newMeters(t)
-	peers := t.system.(*peerSystem)
-	if t.Uneven {
-		peers.parts = 0 // all tasks are in one part
-	}
 	preload(t, t.N)
-	peers.parts = t.Parts
+	peers := t.system.(*peerSystem)
 	of := all.waiting(peers)
 	var handled atomic.Int64
 	each := all.during(func() {
-		for range max(t.Peers, 1) {
-			t.work(t, t.Handlers, func([]byte) { handled.Add(1); time.Sleep(t.Work) })
-		}
+		t.work(t, t.Handlers, func([]byte) { handled.Add(1) })
 		reaches(t, "all tasks are handled", &handled, t.N)
 		until(t, "all tasks have ended", func() bool { return int(peers.finished()) == t.N })
 	})
@@ -123,32 +118,10 @@ func measureSpread(t *trial) sample {
 			continue
 		}
 		node := u.server / float64(of[i])
-		values[nodeTime(i+1)] = node
 		if least, ok := values["least µs"]; !ok || node < least {
 			values["least µs"] = node
 		}
 		values["most µs"] = max(values["most µs"], node)
 	}
-	values["server/s"] = values["server µs"] * values["tasks/s"]
-	return values
-}
-
-// nodeTime returns the name of the value for a server's time per task.
-func nodeTime(node int) string { return fmt.Sprintf("node %d µs", node) }
-
-// measureParts measures what workers of a spread queue use while idle, beyond what the servers use
-// anyway.
-func measureParts(t *trial) sample {
-	all := newMeters(t)
-	look := func() { time.Sleep(t.Window) }
-	bare := all.during(look)
-	for range max(t.Peers, 1) {
-		t.work(t, t.Handlers, func([]byte) {})
-	}
-	time.Sleep(t.Settle)
-	idle := all.during(look)
-	values := sum(idle).perSecond()
-	values["server/s"] = max(1e4*(values["server %"]-sum(bare).perSecond()["server %"]), 1)
-	values["each µs"] = values["server/s"] / float64(t.Parts*max(t.Peers, 1))
 	return values
 }

@@ -72,7 +72,7 @@ func reaches(t testing.TB, what string, count *atomic.Int64, n int) {
 func (j job) open(t testing.TB) *trial {
 	s := systems[j.System](t, j.URL, names(max(1, j.Queues)))
 	if peers, ok := s.(*peerSystem); ok {
-		peers.parts = j.Parts
+		peers.spread = j.Spread
 	}
 	if len(j.Nodes) > 0 {
 		return &trial{TB: t, job: j, system: s} // it has a meter for each server

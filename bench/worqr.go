@@ -9,13 +9,14 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/spread"
 )
 
 // A peerSystem is this library, used through its exported API.
 type peerSystem struct {
 	url     string
 	queues  []string
-	parts   int                 // over which each queue is spread; 0 means not spread
+	spread  int                 // queues that are used as one; 0 means a single queue
 	options worqr.HandleOptions // Concurrency is replaced
 	sender  *worqr.Peer
 	peers   []*worqr.Peer // peers that work
@@ -37,7 +38,7 @@ func openAdded(t testing.TB, url string, queues []string) system {
 }
 
 func (s addedSystem) producer(_ testing.TB, queue string) func([][]byte) error {
-	q, ctx := s.queue(s.sender, queue), context.Background()
+	q, ctx := s.sender.Queue(queue), context.Background()
 	props := worqr.Properties{Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
 	return func(payloads [][]byte) error {
 		if len(payloads) == 1 {
@@ -53,13 +54,19 @@ func (s addedSystem) producer(_ testing.TB, queue string) func([][]byte) error {
 	}
 }
 
+// A handle is a worqr.Queue or a spread.Queue.
+type handle interface {
+	Enqueue(ctx context.Context, payloads ...[]byte) error
+	Handle(h worqr.Handler, opts *worqr.HandleOptions)
+	Stats(ctx context.Context) (inspect.QueueStats, error)
+}
+
 // queue returns a peer's handle to the queue with that name.
-func (s *peerSystem) queue(of *worqr.Peer, name string) *worqr.Queue {
-	q := of.Queue(name)
-	if s.parts > 0 {
-		return q.Spread(s.parts)
+func (s *peerSystem) queue(of *worqr.Peer, name string) handle {
+	if s.spread > 0 {
+		return spread.Over(of, name, s.spread)
 	}
-	return q
+	return of.Queue(name)
 }
 
 func (s *peerSystem) producer(_ testing.TB, queue string) func([][]byte) error {

@@ -54,11 +54,7 @@ var actionFuncs = map[Verb]actionFunc{
 // onQueue returns an actionFunc that needs only the handle of its queue.
 func onQueue(do func(ctx context.Context, q *worqr.Queue, form url.Values) (int, error)) actionFunc {
 	return func(ctx context.Context, d *dashboard, form url.Values) (int, error) {
-		q, err := d.hooks.handle(form.Get("name"))
-		if err != nil {
-			return uncounted, err
-		}
-		return do(ctx, q, form)
+		return do(ctx, d.peer.Queue(form.Get("name")), form)
 	}
 }
 
@@ -222,11 +218,9 @@ func enqueue(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) 
 // cancel cancels tasks with a key, or a payload that is found by its digest.
 func cancel(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	name := form.Get("name")
-	q, err := d.hooks.handle(name)
-	if err != nil {
-		return uncounted, err
-	}
+	q := d.peer.Queue(name)
 	var report *worqr.CancelReport
+	var err error
 	if key := form.Get("key"); key != "" {
 		report, err = q.CancelKey(ctx, key)
 	} else {
@@ -258,11 +252,7 @@ func runNow(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 // worker itself can stop its handler properly.
 func returnTask(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	worker, attempt := form.Get("worker"), form.Get("attempt")
-	q, err := d.hooks.handle(form.Get("name"))
-	if err != nil {
-		return uncounted, err
-	}
-	for t, err := range q.Running(ctx) {
+	for t, err := range d.peer.Queue(form.Get("name")).Running(ctx) {
 		if err != nil {
 			return uncounted, err
 		}

@@ -50,9 +50,6 @@ type Options struct {
 	// text unchanged, and other bytes as a dump. HidePayloads hides all. It must be safe for
 	// concurrent use, and not change the payload.
 	Payload func(queue string, payload []byte) string
-	// Queue returns the handle of a queue; nil is Peer.Queue. For a spread queue, return the handle
-	// that Spread returned.
-	Queue func(name string) *worqr.Queue
 	// Logger gets a line for each action; nil is slog.Default. Payloads and keys aren't logged.
 	Logger *slog.Logger
 	// Interval is how often the counts are read while a page is open; 0 is a second. If reading takes
@@ -133,11 +130,11 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	d.opts.Interval = max(cmp.Or(d.opts.Interval, time.Second), 100*time.Millisecond)
 	d.log = cmp.Or(d.opts.Logger, slog.Default())
 	d.cross = cmp.Or(d.opts.CrossOrigin, http.NewCrossOriginProtection())
-	d.hooks = &hooks{peer: peer, opts: &d.opts, log: d.log, patience: hookPatience, partPatience: partPatience, told: map[string]time.Time{}, calls: map[string]calls{}}
+	d.hooks = &hooks{opts: &d.opts, log: d.log, patience: hookPatience, partPatience: partPatience, told: map[string]time.Time{}, calls: map[string]calls{}}
 	d.check = &checkup{check: func(ctx context.Context) (*inspect.CheckReport, error) { return peer.Check(ctx, d.opts.Check) }}
-	d.hub = &hub{fleet: fleet{peer: peer, queue: d.hooks.handle}, interval: d.opts.Interval, seen: func(s *snapshot) { d.check.follow(s, false) }}
+	d.hub = &hub{fleet: fleet{peer: peer}, interval: d.opts.Interval, seen: func(s *snapshot) { d.check.follow(s, false) }}
 	d.finds = &searches{}
-	d.recur = &recurrences{queue: d.hooks.handle}
+	d.recur = &recurrences{peer: peer}
 	d.jobs = &jobs{}
 	d.pages = map[string]builder{
 		"": d.overview, "overview": d.overview, "queue": d.queue, "failed": d.failed, "task": d.task, "recurring": d.recurring, "workers": d.workers, "server": d.server,

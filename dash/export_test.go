@@ -36,6 +36,14 @@ func Patient(h http.Handler) http.Handler {
 	return h
 }
 
+// HasRead reports whether a dashboard has begun to read the queues.
+func HasRead(h http.Handler) bool {
+	b := h.(*dashboard).hub
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.tried.IsZero()
+}
+
 // Checkup returns what requests a check.
 func Checkup(check func(context.Context) (*inspect.CheckReport, error)) (request func()) {
 	c := &checkup{check: check}

@@ -24,11 +24,8 @@ var anywhere = []inspect.CopyState{inspect.CopyRunning, inspect.CopyScheduled, i
 
 // find looks for a task in the listings of these states, as far as they're read before ctx ends. It
 // returns nil if it finds none, with an error if a listing couldn't be read.
-func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopyState, is func(key string, payload []byte) bool) (*found, error) {
-	q, err := d.hooks.handle(queue)
-	if err != nil {
-		return nil, err
-	}
+func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopyState, is func(key string, payload []byte) bool) (_ *found, err error) {
+	q := d.peer.Queue(queue)
 	for t := range some(in, inspect.CopyRunning, q.Running(ctx), mostRunning, &err) {
 		if is(t.Key, t.Payload) {
 			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Error: printable(t.LastError)}, nil

@@ -11,14 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/words"
 )
 
 // hooks calls the functions of Options. They're the user's code: if one panics, ends its goroutine or blocks,
 // only its own answer is missing.
 type hooks struct {
-	peer *worqr.Peer
 	opts *Options
 	log  *slog.Logger
 
@@ -52,10 +50,7 @@ const (
 // unshown replaces a payload whose hook has failed.
 const unshown = "(cannot be shown)"
 
-const (
-	errQueueHook     = sentence("this dashboard's Options.Queue function failed; see the log")
-	errAuthorizeHook = sentence("This dashboard's Options.Authorize function failed, so nothing is allowed; see the log.")
-)
+const errAuthorizeHook = sentence("This dashboard's Options.Authorize function failed, so nothing is allowed; see the log.")
 
 // How long functions may take. They're variables for tests.
 var (
@@ -171,16 +166,6 @@ func (h *hooks) tell(name, kind, why string, about slog.Attr, stack []byte) {
 	}
 	h.log.Error("worqr: dashboard: a function in Options failed; such failures of it are logged once a minute at most",
 		slog.String("function", name), about, slog.String("error", why), slog.String("stack", string(stack)))
-}
-
-func (h *hooks) handle(name string) (q *worqr.Queue, err error) {
-	if h.opts.Queue == nil {
-		return h.peer.Queue(name), nil
-	}
-	if q, _ = call(h, "Queue", h.partPatience, slog.String("queue", name), []share{{"queue " + name, 1}}, func() *worqr.Queue { return h.opts.Queue(name) }); q == nil {
-		return nil, errQueueHook
-	}
-	return q, nil
 }
 
 // payload returns the text that Options.Payload returns for a payload.

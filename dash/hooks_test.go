@@ -42,20 +42,6 @@ func TestHooksFail(t *testing.T) {
 			is.Equal(len(journal.Lines("function=User")), 1)
 			is.Equal(len(journal.Lines("user=unknown")), 1)
 
-			broken := browse(t, p, &dash.Options{AllowActions: true, Logger: journal.Logger(), Queue: func(name string) *worqr.Queue {
-				if name == "q" {
-					fail(nil)
-				}
-				return p.Queue(name)
-			}})
-			peertest.Enqueue(t, p.Queue("well"), "x")
-			broken.shows("", "Options.Queue function failed", "1 task is waiting")
-			for _, page := range []string{"queue?name=q", "failed?name=q", "task?name=q&key=k", "recurring"} {
-				broken.shows(page, "Options.Queue function failed")
-			}
-			broken.shows("queue?name=well", "<code>x</code>")
-			is.Equal(broken.post("act", "verb", "pause", "name", "q").StatusCode, http.StatusBadGateway)
-
 			closed := browse(t, p, &dash.Options{Logger: journal.Logger(), Authorize: func(*http.Request, dash.Action) error { fail(nil); return nil }})
 			is.Equal(closed.get("").StatusCode, http.StatusForbidden)
 		})
@@ -85,16 +71,11 @@ func TestHookBlocks(t *testing.T) {
 func TestHookHangs(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
-	for _, name := range []string{"a", "b", "c"} {
+	for _, name := range []string{"a", "b"} {
 		peertest.Enqueue(t, p.Queue(name), "good", "bad", "fine")
 	}
 	held := make(chan bool)
 	defer close(held)
-	hang := func(now bool) {
-		if now {
-			<-held
-		}
-	}
 	var journal peertest.Journal
 	var asked atomic.Int32
 	b := browse(t, p, &dash.Options{
@@ -107,12 +88,10 @@ func TestHookHangs(t *testing.T) {
 			return nil
 		},
 		Payload: func(queue string, payload []byte) string {
-			hang(queue == "a" && string(payload) == "bad")
+			if queue == "a" && string(payload) == "bad" {
+				<-held
+			}
 			return "the " + string(payload) + " one"
-		},
-		Queue: func(name string) *worqr.Queue {
-			hang(name == "c")
-			return p.Queue(name)
 		},
 	})
 	ben := func() (status int) {
@@ -129,13 +108,12 @@ func TestHookHangs(t *testing.T) {
 			}
 		})
 	}
-	b.shows("queue?name=c", "Options.Queue function failed")
 	b.shows("queue?name=a", "the good one", "(cannot be shown)", "the fine one")
 	all.Wait()
-	b.shows("queue?name=b", "the good one", "the bad one", "the fine one", "Options.Authorize hangs", "Options.Payload hangs", "Options.Queue hangs")
+	b.shows("queue?name=b", "the good one", "the bad one", "the fine one", "Options.Authorize hangs", "Options.Payload hangs")
 	is.Equal(ben(), http.StatusForbidden)
 	is.Equal(asked.Load(), int32(10)) // it isn't called again for him
-	for _, line := range []string{"function=Authorize from=127.0.0.1", "function=Payload queue=a", "function=Queue queue=c"} {
+	for _, line := range []string{"function=Authorize from=127.0.0.1", "function=Payload queue=a"} {
 		is.Equal(len(journal.Lines(line)), 1)
 	}
 }

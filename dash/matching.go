@@ -16,10 +16,7 @@ func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	if err != nil {
 		return uncounted, mistake(stopped(err.Error()) + " Nothing was done.")
 	}
-	q, err := d.hooks.handle(name)
-	if err != nil {
-		return uncounted, err
-	}
+	q := d.peer.Queue(name)
 	one, all := q.RequeueFailed, q.RequeueAllFailed
 	if verb == DiscardMatching {
 		one, all = q.DeleteFailed, q.DeleteAllFailed

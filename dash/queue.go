@@ -66,11 +66,8 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 // list reads the rows of the current tab.
 func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, body *queueBody) {
 	name := body.Name
-	q, err := d.hooks.handle(name)
-	if err != nil {
-		body.Err = printable(err.Error())
-		return
-	}
+	var err error
+	q := d.peer.Queue(name)
 	until := min(pageIn(query)*perPage+1, mostRows) // one more, to learn whether there are more
 	row := func(key string, payload []byte) taskRow {
 		return taskRow{Key: key, Payload: line(d.payload(name, payload, shownInLists), 160), Link: taskLink(name, key, payload)}

@@ -68,7 +68,7 @@ func (d *dashboard) recurring(ctx context.Context, now *snapshot, query url.Valu
 // recurrences has the recurring tasks of all queues. They aren't part of a snapshot, since Redis
 // doesn't count them, and each queue must be read.
 type recurrences struct {
-	queue func(name string) (*worqr.Queue, error)
+	peer *worqr.Peer
 
 	mu      sync.Mutex // protects the fields below
 	at      time.Time  // when they were read; zero before the first time
@@ -115,11 +115,7 @@ func (r *recurrences) forget() {
 }
 
 func (r *recurrences) rows(ctx context.Context, name string) (rows []recurringRow, err error) {
-	q, err := r.queue(name)
-	if err != nil {
-		return nil, err
-	}
-	for t, err := range q.Recurring(ctx) {
+	for t, err := range r.peer.Queue(name).Recurring(ctx) {
 		if err != nil {
 			return rows, err
 		}

@@ -141,12 +141,8 @@ func (s *search) run(ctx context.Context, d *dashboard, queue string, f *filter)
 }
 
 func (s *search) look(ctx context.Context, d *dashboard, queue string, f *filter) error {
-	q, err := d.hooks.handle(queue)
-	if err != nil {
-		return err
-	}
 	n, since := 0, time.Now()
-	for t, err := range q.Failed(ctx) {
+	for t, err := range d.peer.Queue(queue).Failed(ctx) {
 		if err != nil {
 			return cmp.Or(context.Cause(ctx), err)
 		}

@@ -81,8 +81,7 @@ func (s *snapshot) worker(id string) *inspect.Worker {
 
 // A fleet reads snapshots. One goroutine at a time uses it.
 type fleet struct {
-	peer  *worqr.Peer
-	queue func(name string) (*worqr.Queue, error)
+	peer *worqr.Peer
 
 	past    map[string]history
 	all     history
@@ -191,11 +190,7 @@ func (f *fleet) count(ctx context.Context, next, last *snapshot) error {
 }
 
 func (f *fleet) stats(ctx context.Context, name string) (inspect.QueueStats, error) {
-	q, err := f.queue(name)
-	if err != nil {
-		return inspect.QueueStats{}, err
-	}
-	return q.Stats(ctx)
+	return f.peer.Queue(name).Stats(ctx)
 }
 
 // remember adds the counts to the history.

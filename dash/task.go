@@ -35,11 +35,7 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 	}
 	body := &taskBody{Queue: state.name, Key: query.Get("key"), Digest: query.Get("digest"), Hidden: d.hides()}
 	p := &page{Name: "task", Tab: "overview", Heading: "Task", Query: query, Now: now, Banners: d.banners(now, state.name), Live: []string{"explained"}, Body: body}
-	q, err := d.hooks.handle(state.name)
-	if err != nil {
-		body.Asked, body.Err = true, printable(err.Error())
-		return p, nil
-	}
+	q := d.peer.Queue(state.name)
 	var e *inspect.Explanation
 	header, value, _ := strings.Cut(query.Get("header"), ":")
 	switch {
@@ -125,11 +121,7 @@ func (d *dashboard) lookUp(w http.ResponseWriter, r *http.Request) {
 	}
 	payload := []byte(form.Get("payload"))
 	body := &taskBody{Queue: state.name, Found: &found{Payload: payload}, Digest: digest(payload), Hidden: d.hides()}
-	var e *inspect.Explanation
-	q, err := d.hooks.handle(state.name)
-	if err == nil {
-		e, err = q.Explain(ctx, payload)
-	}
+	e, err := d.peer.Queue(state.name).Explain(ctx, payload)
 	d.explained(body, e, err)
 	d.write(w, r, http.StatusOK, &page{Name: "task", Tab: "overview", Heading: "Task", Query: url.Values{"name": {state.name}}, Now: now, Banners: d.banners(now, state.name), Body: body})
 }

@@ -16,7 +16,7 @@ type QueueStats struct {
 	Running     int  // held by workers, running or prefetched
 	Failed      int  // not counting those that OnFailed is handling
 	Workers     int  // including dead ones until they're evicted
-	IdleWorkers int  // with free slots; if the queue is spread, in the part with the most
+	IdleWorkers int  // with free slots
 	Silent      bool // it has workers, and none has renewed its lease in time
 	Paused      bool
 	// Oldest is how long ago the task that has waited longest could have started, by Redis's clock:
@@ -25,9 +25,9 @@ type QueueStats struct {
 	// about a second or 2 %. It leaves out tasks that arrived after a peer last served the queue,
 	// and may be too high after cancels.
 	Oldest time.Duration
-	// Tokens counts the fencing tokens issued, over all parts. Each start takes one, and so does
-	// each cancel, and each worker that leaves or is evicted. The difference between two reads is
-	// roughly the number of attempts started.
+	// Tokens counts the fencing tokens issued. Each start takes one, and so does each cancel, and
+	// each worker that leaves or is evicted. The difference between two reads is roughly the
+	// number of attempts started.
 	Tokens int64
 }
 

@@ -241,7 +241,7 @@ func TestEnqueued(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		WaitIdle(t) // of no queue
-		q = redis.Peer(nil).Queue("spread").Spread(3)
+		q = redis.Peer(nil).Queue("other")
 		want := strings.Split("aabcdefghi", "")
 		for _, payload := range want {
 			must(t, q.Enqueue(ctx, []byte(payload)))

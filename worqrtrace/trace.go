@@ -42,8 +42,8 @@ type Trace struct {
 	// way.
 	Failed        func(Queue)
 	FailedDropped func(Queue) // tasks were dropped from a full failed queue
-	// Joined: the worker became a member of the queue, once for each part of a spread queue, and
-	// once more if OnFailed handles its failed tasks.
+	// Joined: the worker became a member of the queue, and once more if OnFailed handles its failed
+	// tasks.
 	Joined func(Queue)
 	// Left follows Joined, unless Evicted does. If Err is set, Redis didn't confirm it, and the
 	// membership ends with the lease.

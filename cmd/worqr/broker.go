@@ -83,10 +83,11 @@ func (b *broker) ahead(ctx context.Context) (ahead time.Duration, err error) {
 
 // with makes calls that the library doesn't have.
 func (b *broker) with(call func(*topology.Router) error) error {
-	r, err := newRouter(b.url)
+	place, err := topology.Open(b.url, topology.Options{})
 	if err != nil {
 		return err
 	}
+	r := topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) })
 	defer r.Close()
 	return call(r)
 }

@@ -73,7 +73,7 @@ func (c *enqueueCommand) properties() worqr.Properties {
 }
 
 func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toQueue(ctx, c.Queue)
+	f, q, err := c.toQueue(c.Queue)
 	if err != nil {
 		return err
 	}

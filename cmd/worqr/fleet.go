@@ -9,11 +9,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/reading"
-	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/store"
-	"github.com/worqr/worqr/internal/topology"
 )
 
 // A target selects the fleet that a command works with.
@@ -32,8 +28,6 @@ func (t *target) open() (*worqr.Peer, error) {
 type fleet struct {
 	*worqr.Peer
 	prefix prefixName
-	space  keys.Space
-	router *topology.Router // for calls that the library doesn't have; it connects on first use
 }
 
 func (t *target) fleet() (*fleet, error) {
@@ -41,20 +35,7 @@ func (t *target) fleet() (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := newRouter(t.Redis)
-	if err != nil {
-		return nil, err
-	}
-	return &fleet{Peer: p, prefix: t.Prefix, space: keys.NewSpace(string(t.Prefix)), router: r}, nil
-}
-
-// newRouter returns a router for calls that the library doesn't have.
-func newRouter(url string) (*topology.Router, error) {
-	place, err := topology.Open(url, topology.Options{})
-	if err != nil {
-		return nil, err
-	}
-	return topology.NewRouter(place, 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) }), nil
+	return &fleet{p, t.Prefix}, nil
 }
 
 // An onQueue has the flags and arguments of a command about one queue.
@@ -65,8 +46,8 @@ type onQueue struct {
 }
 
 // toQueue returns a fleet, which the caller closes, and the handle of one of its queues.
-func (t *target) toQueue(ctx context.Context, name queueName) (*fleet, *worqr.Queue, error) {
-	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.queue(ctx, name) })
+func (t *target) toQueue(name queueName) (*fleet, *worqr.Queue, error) {
+	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.Queue(string(name)), nil })
 }
 
 // toKnown is like toQueue, but fails if the queue doesn't exist.
@@ -99,7 +80,6 @@ func (f *fleet) close() {
 	go func() {
 		defer close(closed)
 		_ = f.Close() // it is not started, so there is nothing to leave
-		f.router.Close()
 	}()
 	select {
 	case <-closed:
@@ -107,30 +87,9 @@ func (f *fleet) close() {
 	}
 }
 
-// parts returns the number of parts of a queue that is spread; 0 or 1 if it isn't.
-func (f *fleet) parts(ctx context.Context, name queueName) (int, error) {
-	n, err := store.SpreadOver(ctx, f.router, f.space, string(name))
-	if err != nil {
-		return 0, fmt.Errorf("look up queue %q: %w", name, err)
-	}
-	if n < 2 || n > store.MaxParts {
-		return 1, nil
-	}
-	return n, nil
-}
-
-// queue returns the handle of a queue, spread over as many parts as its peers use.
-func (f *fleet) queue(ctx context.Context, name queueName) (*worqr.Queue, error) {
-	n, err := f.parts(ctx, name)
-	return f.Queue(string(name)).Spread(max(n, 1)), err
-}
-
-// known is like queue, but fails if there is no such queue: it has no keys in Redis, and isn't listed.
+// known returns the handle of a queue. It fails if there is no such queue: it has no keys in Redis, and isn't listed.
 func (f *fleet) known(ctx context.Context, name queueName) (*worqr.Queue, error) {
-	q, err := f.queue(ctx, name)
-	if err != nil {
-		return nil, err
-	}
+	q := f.Queue(string(name))
 	return q, f.exists(ctx, q)
 }
 

@@ -44,11 +44,7 @@ func (r queueRow) state() string {
 // counts yields the counts of queues, in order.
 func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, error] {
 	return eachOf(ctx, all, func(ctx context.Context, name queueName) (queueRow, error) {
-		q, err := f.queue(ctx, name)
-		if err != nil {
-			return queueRow{}, err
-		}
-		s, err := q.Stats(ctx)
+		s, err := f.Queue(string(name)).Stats(ctx)
 		return queueRow{
 			string(name), s.Waiting, s.Scheduled, s.Running, s.Failed, s.Workers, s.IdleWorkers, seconds(s.Oldest), s.Paused, s.Silent,
 		}, err

@@ -148,20 +148,6 @@ func TestSilentWorker(t *testing.T) {
 	s.is.True(strings.Contains(s.run(exitWell, "queues"), "worker silent"))
 }
 
-// A spread queue is shown as a whole, without giving the number of parts.
-func TestQueuesSpread(t *testing.T) {
-	s := newShell(t)
-	q := s.peer.Queue("q").Spread(3)
-	for range 6 {
-		s.is.NoErr(q.Enqueue(t.Context(), []byte("x")))
-	}
-	s.is.NoErr(s.peer.StartWorker(t.Context()))
-	s.is.NoErr(q.StartWork(t.Context()))
-	s.is.Equal(all(s.rows(exitWell, "queues"), "waiting"), []any{6.})
-	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 6)
-	s.is.Equal(len(s.rows(exitWell, "waiting", "q", "-n", "4")), 4)
-}
-
 // Each listing shows the tasks of the queue, once as a table and once byte for byte.
 func TestTasks(t *testing.T) {
 	s := newShell(t)

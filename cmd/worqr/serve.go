@@ -11,10 +11,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/dash"
 )
 
@@ -55,7 +53,7 @@ func (c *serveCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	log := slog.New(slog.NewTextHandler(con.errs, nil))
-	o := &dash.Options{Title: c.Title, AllowActions: c.AllowActions, Logger: log, Queue: (&handles{fleet: f}).queue}
+	o := &dash.Options{Title: c.Title, AllowActions: c.AllowActions, Logger: log}
 	if o.Hosts = c.Host; c.Password != "" && len(c.Host) == 0 {
 		o.Hosts = []string{"*"} // a page of another name doesn't have the password
 	}
@@ -99,33 +97,4 @@ func (c *serveCommand) guard(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-// handles are the queues of a dashboard, spread over as many parts as their peers use.
-type handles struct {
-	*fleet
-	known sync.Map // name → spreadOver
-}
-
-// A spreadOver is the number of parts of a queue.
-type spreadOver struct {
-	parts int
-	at    time.Time
-}
-
-// relearn is how often the number of parts is read again.
-const relearn = time.Minute
-
-func (h *handles) queue(name string) *worqr.Queue {
-	if k, ok := h.known.Load(name); ok && time.Since(k.(spreadOver).at) < relearn {
-		return h.Queue(name).Spread(k.(spreadOver).parts)
-	}
-	ctx, stop := context.WithTimeout(context.Background(), time.Second)
-	defer stop()
-	n, err := h.parts(ctx, queueName(name))
-	if err != nil {
-		return h.Queue(name) // the calls on it will fail as well
-	}
-	h.known.Store(name, spreadOver{n, time.Now()})
-	return h.Queue(name).Spread(n)
 }

@@ -36,13 +36,13 @@ func (c *topCommand) Run(ctx context.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	return top.Run(ctx, &shown{handles{fleet: f}}, top.Options{
+	return top.Run(ctx, &shown{f}, top.Options{
 		Every: c.Every, Where: printable(where), ReadOnly: c.ReadOnly, Show: brief[string], In: con.in, Out: con.out,
 	})
 }
 
 // shown is the fleet for top.
-type shown struct{ handles }
+type shown struct{ *fleet }
 
 func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 	names, err := s.names(ctx, nil)
@@ -51,7 +51,7 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 	}
 	now := &top.Snapshot{At: time.Now()}
 	for q, err := range eachOf(ctx, names, func(ctx context.Context, name queueName) (top.Queue, error) {
-		stats, err := s.queue(string(name)).Stats(ctx)
+		stats, err := s.Queue(string(name)).Stats(ctx)
 		return top.Queue{Name: string(name), QueueStats: stats}, err
 	}) {
 		if u := asUnread(err); u != nil {
@@ -67,10 +67,10 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 	return now, nil
 }
 
-func (s *shown) Pause(ctx context.Context, queue string) error { return s.queue(queue).Pause(ctx) }
+func (s *shown) Pause(ctx context.Context, queue string) error { return s.Queue(queue).Pause(ctx) }
 
-func (s *shown) Resume(ctx context.Context, queue string) error { return s.queue(queue).Resume(ctx) }
+func (s *shown) Resume(ctx context.Context, queue string) error { return s.Queue(queue).Resume(ctx) }
 
 func (s *shown) Requeue(ctx context.Context, queue string) (int, error) {
-	return s.queue(queue).RequeueAllFailed(ctx)
+	return s.Queue(queue).RequeueAllFailed(ctx)
 }

@@ -74,10 +74,8 @@ func ofEach[T any](ctx context.Context, f *fleet, all queueNames, list func(*wor
 	return func(yield func(T, error) bool) {
 		var none T
 		for q, err := range eachOf(ctx, all, func(ctx context.Context, name queueName) (*worqr.Queue, error) {
-			q, err := f.queue(ctx, name)
-			if err == nil {
-				_, err = q.Stats(ctx)
-			}
+			q := f.Queue(string(name))
+			_, err := q.Stats(ctx)
 			return q, err
 		}) {
 			if err != nil {

@@ -80,25 +80,12 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 			log.Info("worqr: task ended", about...) // with the attributes of the library's lines
 		}}
 	}
-	f, err := c.fleet()
-	if err != nil {
-		return err
-	}
-	n, err := c.parts(ctx, f)
-	f.close()
-	if err != nil {
-		return err
-	}
 	p, err := worqr.Open(c.Redis, o)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = p.Close() }() // Run has closed it
-	q := p.Queue(string(c.Queue))
-	if n > 1 {
-		q = q.Spread(n)
-	}
-	q.Handle(worqr.CommandWith(worqr.CommandOptions{Env: c.Env}, c.Command[0], c.Command[1:]...), c.options())
+	p.Queue(string(c.Queue)).Handle(worqr.CommandWith(worqr.CommandOptions{Env: c.Env}, c.Command[0], c.Command[1:]...), c.options())
 	if !c.JSON {
 		con.say("working on %q; Ctrl-C ends it", c.Queue)
 	}
@@ -137,14 +124,4 @@ func runnable(program string) error {
 		err = e.Err
 	}
 	return fmt.Errorf("the program after the queue can't be started: %w; check its name, its path and its permissions", err)
-}
-
-// parts returns the number of parts of the queue. If Redis can't be reached yet, a worker waits for it, so then
-// that isn't an error.
-func (c *workCommand) parts(ctx context.Context, f *fleet) (int, error) {
-	n, err := f.parts(ctx, c.Queue)
-	if err != nil && f.Ping(ctx) != nil && ctx.Err() == nil {
-		return 0, nil
-	}
-	return n, err
 }

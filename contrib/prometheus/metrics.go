@@ -79,8 +79,6 @@ type Options struct {
 	// use it if many processes would otherwise read many queues.
 	Queues   []string
 	NoQueues bool
-	// Queue returns the handle of a queue; nil is Peer.Queue. Spread queues need it.
-	Queue func(name string) *worqr.Queue
 	// MaxQueues limits the queues that have a label of their own; 0 is 200. Beyond it, worqr_queues_omitted
 	// says how many queues have no state here: a queue whose state is exported keeps its place as long as
 	// it exists, and others follow by name. Counts of this process are added up as "{other}", except
@@ -116,14 +114,13 @@ type Metrics struct {
 
 	labels *labels
 
-	mu      sync.Mutex         // protects the fields below
-	lookups map[string]*lookup // calls of Options.Queue in progress
-	peer    *worqr.Peer        // nil before Watch
+	mu   sync.Mutex  // protects peer
+	peer *worqr.Peer // nil before Watch
 }
 
 // New returns metrics. Opts may be nil.
 func New(opts *Options) *Metrics {
-	m := &Metrics{lookups: map[string]*lookup{}}
+	m := &Metrics{}
 	if opts != nil {
 		m.opts = *opts
 	}

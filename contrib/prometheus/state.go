@@ -135,8 +135,6 @@ func (s *state) chooseLocked(names []string, most int, all bool) (chosen []strin
 	return chosen, omitted
 }
 
-var errHook = errors.New("the function Options.Queue has failed")
-
 // readers is how many queues are read at a time.
 const readers = 8
 
@@ -150,14 +148,10 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, int,
 	}
 	names, first := m.names(ctx, p)
 	names, omitted := m.state.chooseLocked(names, m.opts.MaxQueues, first == nil)
-	handle := m.handle
-	if m.opts.Queue == nil {
-		handle = func(_ context.Context, name string) *worqr.Queue { return p.Queue(name) }
-	}
 	var mu sync.Mutex // protects queues and first
 	queues := map[string]inspect.QueueStats{}
 	reading.Each(ctx, len(names), reading.Limits{AtOnce: readers, Each: m.opts.Timeout / 2}, func(ctx context.Context, i int) {
-		s, err := statsOf(ctx, handle, names[i])
+		s, err := p.Queue(names[i]).Stats(ctx)
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
@@ -170,48 +164,6 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, int,
 		first = cmp.Or(first, cause)
 	})
 	return queues, omitted, first
-}
-
-// statsOf reads the state of a queue.
-func statsOf(ctx context.Context, handle func(context.Context, string) *worqr.Queue, name string) (inspect.QueueStats, error) {
-	if q := handle(ctx, name); q != nil {
-		return q.Stats(ctx)
-	}
-	return inspect.QueueStats{}, errHook
-}
-
-// A lookup is a call of Options.Queue.
-type lookup struct {
-	over  chan struct{} // closed when it has ended
-	queue *worqr.Queue
-}
-
-// handle returns the handle of a queue, or nil. Options.Queue is the user's code: it may panic, end its goroutine
-// or block. While it blocks, it isn't called again for the same queue.
-func (m *Metrics) handle(ctx context.Context, name string) *worqr.Queue {
-	m.mu.Lock()
-	l := m.lookups[name]
-	if l == nil {
-		l = &lookup{over: make(chan struct{})}
-		m.lookups[name] = l
-		go func() {
-			defer close(l.over)
-			defer func() {
-				_ = recover()
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				delete(m.lookups, name)
-			}()
-			l.queue = m.opts.Queue(name)
-		}()
-	}
-	m.mu.Unlock()
-	select {
-	case <-l.over:
-		return l.queue
-	case <-ctx.Done():
-		return nil
-	}
 }
 
 // names returns the queues, none of them twice: as configured, or sorted.

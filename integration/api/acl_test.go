@@ -97,27 +97,6 @@ func TestProducerWithoutRegistry(t *testing.T) {
 	is.Equal(sure(redis.Values(entries[0], nil))(t)[:2], []any{[]byte("count"), int64(1)})
 }
 
-// For a spread queue, the producer's rule is repeated for the parts.
-func TestSpreadProducerRule(t *testing.T) {
-	is := parallel(t)
-	server, c := redistest.StartAndDial(t)
-	rule := redistest.Rule(t, "producer", ruled)
-	of := regexp.MustCompile(`\{` + letters + `\}[^ )]*`)
-	for _, w := range rule {
-		if of.MatchString(w) {
-			rule = append(rule, of.ReplaceAllString(w, "{"+letters+"~*"))
-		}
-	}
-	redistest.Do(t, c, "ACL", redis.Args{"SETUSER", "app"}.AddFlat(rule)...)
-	q := openAt(t, "redis://app:SECRET@"+server.Addr(), worqr.Options{Prefix: ruled}).Queue(letters).Spread(3)
-	for range 6 {
-		enqueue(t, q, "a")
-	}
-	is.True(sure(q.EnqueueOnce(t.Context(), "nonce", []byte("b")))(t))
-	all := openAt(t, server.URL(), worqr.Options{Prefix: ruled}).Queue(letters).Spread(3)
-	is.Equal(sure(all.Len(t.Context()))(t), 7)
-}
-
 // The observer of docs/security.md can read everything.
 func TestObserverRule(t *testing.T) {
 	is := parallel(t)

@@ -189,30 +189,6 @@ func TestAddManyTasks(t *testing.T) {
 	is.Equal(stats(t, q).Waiting, 2000)
 }
 
-// In a spread queue, the key determines the part that has the task.
-func TestAddSpread(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	p := open(t, worqr.Options{})
-	q := p.Queue("q").Spread(3)
-	all := added(t, q, "a", "b", "c", "d")
-	all = append(all, sure(q.AddMany(ctx, specs("e", "f")))(t)...)
-	later := sure(q.AddAt(ctx, time.Now().Add(time.Hour), []byte("g"), nil))(t)
-	is.Equal(sorted(keysAdded(t, q)), sorted(slices.Clone(all)))
-	is.True(sure(q.RemoveKey(ctx, later))(t))
-	for _, key := range all[:3] {
-		is.Equal(len(sure(q.ExplainKey(ctx, key))(t).Copies), 1)
-		is.Equal(sure(q.CancelKey(ctx, key))(t).Removed, 1)
-	}
-	is.Equal(sorted(keysAdded(t, q)), sorted(slices.Clone(all[3:])))
-	once := &worqr.Properties{Once: "x"}
-	key := sure(q.Add(ctx, []byte("h"), once))(t)
-	for range 5 {
-		is.Equal(sure(q.Add(ctx, []byte("h"), once))(t), key)
-		is.Equal(sure(q.AddAt(ctx, time.Now(), []byte("h"), once))(t), key)
-	}
-}
-
 // A cancel of an equal payload doesn't stop a running added task.
 func TestAddedRunsOn(t *testing.T) {
 	is := parallel(t)

@@ -10,7 +10,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -179,36 +178,6 @@ func TestClusterFrozenNode(t *testing.T) {
 	f.serving(names...)
 	f.evicts(names...)
 	f.stay(ids)
-}
-
-// While the node with the list of spread queues doesn't answer, queues on other nodes can get handlers.
-func TestClusterFrozenSpreads(t *testing.T) {
-	t.Parallel()
-	c := partial(t, 3, 0)
-	frozen, done, names := ownerOf(t, c, "p:spreads"), make(chan string, 10), []string{}
-	for i := 0; len(names) < 2; i++ {
-		if name := fmt.Sprint("q", i); ownerOf(t, c, "{"+name+"}") != frozen {
-			names = append(names, name)
-		}
-	}
-	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", CallTimeout: 5 * time.Minute})
-	for _, name := range names {
-		enqueue(t, p.Queue(name), name)
-	}
-	p.Queue(names[0]).Handle(tell(done), nil)
-	run(t, p)
-	receive(t, done, 1)
-	frozen.Pause(t)
-	p.Queue("large").Spread(3).Handle(tell(done), nil) // queries that node, and would wait for five minutes
-	for i := range 3 {
-		if q := keys.NewSpace("p").InCluster().Queue(keys.Part("large", i, 3)); ownerOf(t, c, q.Workers()) != frozen {
-			conn := redistest.Dial(t, ownerOf(t, c, q.Workers()).URL())
-			eventually(t, "a part of it is served", func() bool { return sure(redis.Int(conn.Do("ZCARD", q.Workers())))(t) == 1 })
-		}
-	}
-	p.Queue(names[1]).Handle(tell(done), nil)
-	receive(t, done, 1)
-	frozen.Resume(t)
 }
 
 // A replica replaces a node that dies. No live worker is evicted on any node because of that. Dead

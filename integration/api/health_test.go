@@ -197,22 +197,3 @@ func TestCheckOptions(t *testing.T) {
 		is.True(strings.Contains(err.Error(), "MaxRunTime") == (about == "MaxRunTime")) // only what is wrong
 	}
 }
-
-// A limit applies to a spread queue as to any other: the sum over its parts counts.
-func TestLimitsOfSpreadQueue(t *testing.T) {
-	is := parallel(t)
-	p := openDoctor(t, redistest.URL(), worqr.Options{Prefix: redistest.Prefix(t), Lease: 150 * time.Millisecond})
-	q := p.Queue("q").Spread(4)
-	for i := range 8 { // two on each part
-		enqueue(t, q, fmt.Sprint(i))
-	}
-	for limit, want := range map[int]int{7: 1, 8: 0} {
-		report := sure(p.Check(t.Context(), &inspect.CheckOptions{MaxBacklog: limit}))(t)
-		found := about(report, "backlog")
-		is.Equal(len(found), want)
-		if want > 0 {
-			is.Equal(found[0].Queue, "q")
-			is.True(strings.Contains(found[0].Text, "8 tasks are waiting; the limit is 7."))
-		}
-	}
-}

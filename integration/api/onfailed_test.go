@@ -152,11 +152,10 @@ func TestOnFailedGivesUp(t *testing.T) {
 	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1)
 }
 
-// The failed tasks of a spread queue stay even if KeepFailed is the largest int.
+// Failed tasks stay even if KeepFailed is the largest int.
 func TestOnFailedKeepsAll(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
-	q = q.Spread(2)
 	fail := func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no")) }
 	q.Handle(fail, &worqr.HandleOptions{KeepFailed: math.MaxInt, OnFailed: fail})
 	enqueue(t, q, "a", "b", "c", "d")

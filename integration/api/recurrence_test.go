@@ -269,8 +269,7 @@ func TestDropOccurrence(t *testing.T) {
 // schedule doesn't change, and if the key doesn't recur, nothing runs.
 func TestRunNow(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q").Spread(3)
+	p, q := openQueue(t, worqr.Options{})
 	headers, at := map[string]string{"trace": "1"}, inAnHour()
 	is.NoErr(q.Every("x", daily{at}, []byte("a"), &worqr.EveryOptions{Properties: worqr.Properties{Headers: headers}}))
 	starts, end := make(chan *worqr.Task, 10), make(chan error)
@@ -306,26 +305,6 @@ func TestRunNow(t *testing.T) {
 	is.True(recurring(t, q)["x"].Next.Equal(at.Add(day)))
 	is.True(!sure(q.RunNow(t.Context(), "y"))(t))
 	is.Equal(len(starts), 0)
-}
-
-// On a spread queue, a schedule is in the part of its key.
-func TestSpreadSchedules(t *testing.T) {
-	is := parallel(t)
-	p := open(t, worqr.Options{})
-	q := p.Queue("q").Spread(3)
-	for i := range 9 {
-		is.NoErr(q.Every(fmt.Sprint(i), worqr.Interval(time.Second), nil, nil))
-	}
-	starts := make(chan string, 100)
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		starts <- t.Key
-		return nil
-	}, nil)
-	run(t, p)
-	for seen := map[string]bool{}; len(seen) < 9; {
-		seen[receive(t, starts, 1)[0]] = true
-	}
-	is.Equal(len(recurring(t, q)), 9)
 }
 
 // Delete ends recurring tasks that no running peer has. Until then, the queue stays listed.

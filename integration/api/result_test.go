@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -258,30 +256,4 @@ func TestWaitUnsubscribed(t *testing.T) {
 	is.Equal((<-said).Outcome, worqr.OutcomeFinished)
 	redistest.Do(t, conn, "ACL", "SETUSER", user, "-get")
 	is.True(is_(failure(waiter.Queue("q").Wait(ctx, key)), worqr.ErrDenied))
-}
-
-// Each part of a spread queue has the results of its own tasks.
-func TestWaitOnSpread(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	p := open(t, worqr.Options{})
-	q := p.Queue("q").Spread(3)
-	var runs atomic.Int64
-	q.Handle(func(_ context.Context, task *worqr.Task) error {
-		runs.Add(1)
-		task.Result = task.Payload
-		return nil
-	}, nil)
-	keys := map[string]string{}
-	for i := range 20 {
-		payload := fmt.Sprint(i)
-		keys[sure(q.Add(ctx, []byte(payload), &keep))(t)] = payload
-		put(t, q, payload, payload, &worqr.PutOptions{Properties: keep})
-		keys[payload] = payload
-	}
-	run(t, p)
-	for key, payload := range keys {
-		is.Equal(string(sure(q.Wait(ctx, key))(t).Value), payload)
-	}
-	is.Equal(runs.Load(), int64(40))
 }

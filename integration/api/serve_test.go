@@ -91,45 +91,35 @@ func TestUseMisbehaves(t *testing.T) {
 
 // Queues can be added and removed while the peer runs.
 func TestHandleWhileRunning(t *testing.T) {
-	t.Parallel()
-	for name, of := range map[string]func(p *worqr.Peer) *worqr.Queue{
-		"a queue": func(p *worqr.Peer) *worqr.Queue { return p.Queue("q") },
-		"spread":  func(p *worqr.Peer) *worqr.Queue { return p.Queue("q").Spread(3) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
-			ctx, prefix := context.WithValue(t.Context(), mark{}, "of Run"), redistest.Prefix(t)
-			p := open(t, worqr.Options{Prefix: prefix})
-			q := of(p)
-			ran := make(chan error, 1)
-			ctx, end := context.WithCancel(ctx)
-			go func() { ran <- p.Run(ctx) }()
-			for i := range 3 {
-				got := make(chan string, 100)
-				q.Handle(func(ctx context.Context, t *worqr.Task) error {
-					if ctx.Value(mark{}) != "of Run" {
-						got <- "another context"
-					}
-					got <- string(t.Payload)
-					return nil
-				}, &worqr.HandleOptions{OnFailed: func(context.Context, *worqr.Task) error { return nil }})
-				panics(t, "twice", func() { q.Handle(tell(got), nil) })
-				enqueue(t, q, numbers(fmt.Sprint(i, "-"), 20)...)
-				is.Equal(sorted(receive(t, got, 20)), sorted(numbers(fmt.Sprint(i, "-"), 20)))
-				is.NoErr(q.Unhandle(t.Context()))
-				is.True(is_(q.Unhandle(t.Context()), worqr.ErrNotWorking))
-				is.Equal(stats(t, q).Workers, 0)
-				enqueue(t, q, "waits")
-				is.Equal(waiting(t, q), []string{"waits"})
-				is.NoErr(q.Delete(t.Context()))
+	is := parallel(t)
+	ctx, prefix := context.WithValue(t.Context(), mark{}, "of Run"), redistest.Prefix(t)
+	p := open(t, worqr.Options{Prefix: prefix})
+	q := p.Queue("q")
+	ran := make(chan error, 1)
+	ctx, end := context.WithCancel(ctx)
+	go func() { ran <- p.Run(ctx) }()
+	for i := range 3 {
+		got := make(chan string, 100)
+		q.Handle(func(ctx context.Context, t *worqr.Task) error {
+			if ctx.Value(mark{}) != "of Run" {
+				got <- "another context"
 			}
-			end()
-			is.NoErr(receive(t, ran, 1)[0])
-			if name == "a queue" { // the tokens of parts stay
-				nothingLeftBut(t, prefix, "q", ":failed:token:{q}")
-			}
-		})
+			got <- string(t.Payload)
+			return nil
+		}, &worqr.HandleOptions{OnFailed: func(context.Context, *worqr.Task) error { return nil }})
+		panics(t, "twice", func() { q.Handle(tell(got), nil) })
+		enqueue(t, q, numbers(fmt.Sprint(i, "-"), 20)...)
+		is.Equal(sorted(receive(t, got, 20)), sorted(numbers(fmt.Sprint(i, "-"), 20)))
+		is.NoErr(q.Unhandle(t.Context()))
+		is.True(is_(q.Unhandle(t.Context()), worqr.ErrNotWorking))
+		is.Equal(stats(t, q).Workers, 0)
+		enqueue(t, q, "waits")
+		is.Equal(waiting(t, q), []string{"waits"})
+		is.NoErr(q.Delete(t.Context()))
 	}
+	end()
+	is.NoErr(receive(t, ran, 1)[0])
+	nothingLeftBut(t, prefix, "q", ":failed:token:{q}")
 }
 
 type mark struct{}

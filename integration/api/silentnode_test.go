@@ -7,17 +7,17 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/spread"
 )
 
-// If a node of a cluster stays silent, the slots and the capacity reserved for it become
-// available to queues and parts on the other nodes.
+// If a node of a cluster stays silent, the queues on the other nodes go on, whether they are spread
+// or share a capacity with one on that node.
 func TestClusterSilentNode(t *testing.T) {
 	t.Parallel()
 	c := partial(t, 3, 0)
 	owner := func(queue string) *redistest.Server { return c.Owner(t, c.Slot(t, "{"+queue+"}")) }
-	frozen := owner(keys.Part("spread1", 1, 3))
+	frozen := owner("spread-1")
 	type trial struct {
 		what    string
 		healthy chan struct{} // gets an element for each task on another node
@@ -27,9 +27,9 @@ func TestClusterSilentNode(t *testing.T) {
 		return openAt(t, c.URL(), worqr.Options{Prefix: "p", CallTimeout: time.Second, Capacity: capacity})
 	}
 	producer := openAt(t, c.URL(), worqr.Options{Prefix: "p"})
-	fill := func(q *worqr.Queue) {
-		for range 60 {
-			enqueue(t, q, numbers("", 100)...)
+	fill := func(queues ...*worqr.Queue) {
+		for i := range 60 {
+			enqueue(t, queues[i%len(queues)], numbers("", 100)...)
 		}
 	}
 	slowly := func(healthy chan struct{}, isHealthy bool) worqr.Handler {
@@ -47,18 +47,14 @@ func TestClusterSilentNode(t *testing.T) {
 			return nil
 		}
 	}
-	for _, concurrency := range []int{1, 4} {
-		name := fmt.Sprint("spread", concurrency)
-		healthy := make(chan struct{}, 20)
-		p := peer(0)
-		q := p.Queue(name).Spread(3)
-		q.Handle(slowly(healthy, true), &worqr.HandleOptions{Concurrency: concurrency, Prefetch: -1})
-		fill(producer.Queue(name).Spread(3))
-		run(t, p)
-		trials = append(trials, trial{name, healthy})
-	}
 	healthy := make(chan struct{}, 20)
-	p := peer(2)
+	p := peer(0)
+	spread.Over(p, "spread", 3).Handle(slowly(healthy, true), nil)
+	fill(spread.Over(producer, "spread", 3).Queues()...)
+	run(t, p)
+	trials = append(trials, trial{"spread", healthy})
+	healthy = make(chan struct{}, 20)
+	p = peer(2)
 	queues := map[bool]string{} // by whether their node is silent
 	for i := 0; len(queues) < 2; i++ {
 		name := fmt.Sprint("plain", i)

@@ -16,7 +16,7 @@ import (
 type ledger struct {
 	mu     sync.Mutex // protects the fields below, and what they refer to
 	tasks  load.Accounts
-	tokens map[int64]string // token → task; nil if the queue is spread: parts have their own tokens
+	tokens map[int64]string // token → task
 	dead   map[string]int64 // when peers were killed
 	slept  map[string]*span // when peers were stopped
 	wrong  []string
@@ -24,12 +24,8 @@ type ledger struct {
 	losses []int64 // when a peer reported that Redis lost writes
 }
 
-func newLedger(spread bool) *ledger {
-	l := &ledger{tasks: load.Accounts{}, dead: map[string]int64{}, slept: map[string]*span{}}
-	if !spread {
-		l.tokens = map[int64]string{}
-	}
-	return l
+func newLedger() *ledger {
+	return &ledger{tasks: load.Accounts{}, tokens: map[int64]string{}, dead: map[string]int64{}, slept: map[string]*span{}}
 }
 
 type span struct{ from, to int64 }
@@ -99,7 +95,7 @@ func (l *ledger) hear(m *member, e load.Event) {
 	case e.Op == load.OpRun && e.Phase == load.Invoke:
 		if other, used := l.tokens[e.Token]; used {
 			l.wrong = append(l.wrong, fmt.Sprintf("%s and %s were started with token %d", other, e.Tasks[0], e.Token))
-		} else if l.tokens != nil {
+		} else {
 			l.tokens[e.Token] = e.Tasks[0]
 		}
 		if e.Note != "" {

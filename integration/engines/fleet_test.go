@@ -34,7 +34,6 @@ type fleet struct {
 	url   string                     // of the user with all rights
 	login string                     // URL of the peers
 	nodes func() []*redistest.Server // the servers that have keys
-	parts int
 	kills int
 	seed  uint64
 
@@ -64,9 +63,9 @@ func (s *pulse) hear(at int64) {
 }
 
 // newFleet starts peers and kills them at random times until calm is called.
-func newFleet(t *testing.T, url, login string, nodes func() []*redistest.Server, parts int, d *rand.Rand) *fleet {
+func newFleet(t *testing.T, url, login string, nodes func() []*redistest.Server, d *rand.Rand) *fleet {
 	t.Helper()
-	f := &fleet{ledger: newLedger(parts > 0), t: t, url: url, login: login, nodes: nodes, parts: parts, seed: d.Uint64()}
+	f := &fleet{ledger: newLedger(), t: t, url: url, login: login, nodes: nodes, seed: d.Uint64()}
 	f.stop = make(chan struct{})
 	for range peers + 1 {
 		m, err := f.start()
@@ -96,7 +95,7 @@ func (f *fleet) start() (*member, error) {
 	c := load.Config{
 		Name: fmt.Sprint("p", f.count), URL: strings.Replace(f.url, "://", "://"+f.login, 1),
 		Prefix: prefix, Lease: lease, Seed: f.seed,
-		Queues: []string{queue}, Parts: f.parts, Concurrency: 8, Nap: 60 * time.Millisecond,
+		Queues: []string{queue}, Concurrency: 8, Nap: 60 * time.Millisecond,
 		Every: 60 * time.Millisecond, Batch: 3, Cancels: 12, Faults: true, Added: true, Varied: true, Listens: true,
 	}
 	var err error
@@ -261,9 +260,6 @@ func (f *fleet) settle(deaths ...int64) sum {
 	observer := redistest.Sure(worqr.Open(f.url, &worqr.Options{Prefix: prefix}))(f.t)
 	defer func() { redistest.Sure(0, observer.Close())(f.t) }()
 	q := observer.Queue(queue)
-	if f.parts > 0 {
-		q = q.Spread(f.parts)
-	}
 	late := time.After(patience)
 	for {
 		s, err := q.Stats(f.t.Context())
@@ -319,8 +315,8 @@ func (f *fleet) leftovers() {
 	f.t.Helper()
 	for _, s := range f.nodes() {
 		for _, key := range redistest.Sure(redis.Strings(s.Call("KEYS", "*")))(f.t) {
-			if key == prefix+":workers" || key == prefix+":spreads" {
-				continue // killed peers are listed until their registrations expire, and the number of parts stays
+			if key == prefix+":workers" {
+				continue // killed peers are listed until their registrations expire
 			}
 			ttl := redistest.Sure(redis.Int(s.Call("PTTL", key)))(f.t)
 			if ttl != -2 && !load.Stays(prefix, key, ttl >= 0) {

@@ -86,7 +86,7 @@ func TestJudge(t *testing.T) {
 		"two under one key":           {said: says{keyed(try, "a"), keyed(okay, "a"), runs("a", began, 1), keyed(try, "b"), keyed(okay, "b"), runs("b", began, 2), runs("b", returned, 2), runs("a", returned, 1)}, wrong: "key k has two owners"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, m := newLedger(false), &member{}
+			l, m := newLedger(), &member{}
 			l.dead["p"] = c.dead
 			if c.slept > 0 {
 				l.slept["p"] = &span{c.slept, c.slept + second}

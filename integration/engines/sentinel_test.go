@@ -45,7 +45,7 @@ func TestFailovers(t *testing.T) {
 	w := startSentinels(t, redistest.SentinelSetup{Args: []string{
 		"--min-replicas-to-write", "1", "--min-replicas-max-lag", "3",
 		"--repl-diskless-sync-delay", "0"}}) // else a new master refuses writes for 5 s if its replicas need a full copy
-	f := newFleet(t, w.URL(), user+":SECRET@", w.all, 0, d)
+	f := newFleet(t, w.URL(), user+":SECRET@", w.all, d)
 	var waiting, working, producing, stops figures
 	for range *rounds {
 		old := w.Ready(t)
@@ -76,7 +76,7 @@ func TestFailovers(t *testing.T) {
 func TestRollbacks(t *testing.T) {
 	d := dice(t)
 	w := startSentinels(t, redistest.SentinelSetup{Hurried: true})
-	f := newFleet(t, w.URL(), user+":SECRET@", w.all, 0, d)
+	f := newFleet(t, w.URL(), user+":SECRET@", w.all, d)
 	var deaths []int64
 	var working figures
 	for range *rounds {

@@ -30,7 +30,6 @@ type Config struct {
 	Seed   uint64
 
 	Queues      []string
-	Parts       int // number of parts of a spread queue; 0: not spread
 	Concurrency int
 	Nap         time.Duration // the longest time a handler takes on the first queue; on the others it returns at once
 	Every       time.Duration // between two enqueues; 0: none
@@ -73,9 +72,6 @@ func run(c Config, o *worqr.Options) error {
 	p := &peer{Config: c, peer: opened, out: json.NewEncoder(os.Stdout)}
 	for i, name := range c.Queues {
 		q := p.peer.Queue(name)
-		if c.Parts > 0 {
-			q = q.Spread(c.Parts)
-		}
 		p.queues = append(p.queues, q)
 		p.handle(q, i > 0)
 	}

@@ -43,7 +43,6 @@ type checkup struct {
 	last  []doubt         // doubts that don't need their own lease
 
 	exams   map[store.Keys]*exam
-	totals  map[string]*total        // by the id of the queue
 	present map[string]bool          // workers that are registered
 	members map[string]bool          // of any queue
 	known   map[string]time.Duration // leases by worker
@@ -79,17 +78,17 @@ type doubt func() error
 func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, returned int, err error) {
 	c := &checkup{
 		Config: config, ctx: ctx, report: inspect.CheckReport{Repair: config.Repair, Prefix: config.Prefix},
-		exams: map[store.Keys]*exam{}, totals: map[string]*total{}, present: map[string]bool{}, members: map[string]bool{}, said: map[string]bool{},
+		exams: map[store.Keys]*exam{}, present: map[string]bool{}, members: map[string]bool{}, said: map[string]bool{},
 		known: map[string]time.Duration{}, lost: map[string]bool{}, seed: maphash.MakeSeed(), seen: map[uint64]bool{},
 	}
-	for _, part := range []func() error{c.servers, c.walk, c.queues, c.counts, c.lists, c.again} {
+	for _, part := range []func() error{c.servers, c.walk, c.queues, c.lists, c.again} {
 		if err = part(); err != nil {
 			break
 		}
 	}
 	names := map[string]bool{}
 	for _, e := range c.exams {
-		names[store.Whole(e.name)] = true
+		names[e.name] = true
 	}
 	c.report.Queues = len(names)
 	sortFindings(&c.report)
@@ -202,7 +201,7 @@ var judgedByName = map[string]store.What{
 func (c *checkup) exam(k store.Key) *exam {
 	e := c.exams[*k.Queue]
 	if e == nil {
-		e = &exam{name: k.Name, id: store.Whole(k.Name), keys: *k.Queue, processes: map[string]bool{}, holders: map[string]bool{}}
+		e = &exam{name: k.Name, id: k.Name, keys: *k.Queue, processes: map[string]bool{}, holders: map[string]bool{}}
 		if k.Queue.IsFailed() {
 			e.id += " (failed)"
 		}

@@ -19,8 +19,7 @@ const (
 type Question struct {
 	Runner  store.Runner
 	Space   store.Space
-	Queue   string // whose keys are searched: a queue, or a part of one
-	Name    string // of the queue, as shown in the explanation
+	Queue   string
 	Prefix  string // as shown in the explanation
 	Entry   string // to look for; "" to look for the payload
 	Payload []byte
@@ -30,15 +29,12 @@ type Question struct {
 // An explanation is an inspect.Explanation under construction.
 type explanation struct{ inspect.Explanation }
 
-// Merge adds the result from another part of the queue to an explanation.
-func Merge(e, part *inspect.Explanation) {
-	if part.At.After(e.At) {
-		e.At = part.At
-	}
-	e.NoSuchQueue, e.Paused = e.NoSuchQueue && part.NoSuchQueue, e.Paused || part.Paused
-	e.Workers, e.IdleWorkers = max(e.Workers, part.Workers), max(e.IdleWorkers, part.IdleWorkers)
-	e.NotSearched += part.NotSearched
-	e.Copies = append(e.Copies, part.Copies...)
+// Merge adds the explanation of another task of the queue.
+func Merge(e, other *inspect.Explanation) {
+	e.At, e.NoSuchQueue, e.Paused = other.At, e.NoSuchQueue && other.NoSuchQueue, other.Paused
+	e.Workers, e.IdleWorkers = other.Workers, other.IdleWorkers
+	e.NotSearched += other.NotSearched
+	e.Copies = append(e.Copies, other.Copies...)
 }
 
 // Explain looks for the copies of a task.
@@ -67,7 +63,7 @@ func (q Question) once(ctx context.Context) (*explanation, error) {
 		return nil, err
 	}
 	e := explained(p, q.Entry != "")
-	e.Queue, e.Prefix = q.Name, q.Prefix
+	e.Queue, e.Prefix = q.Queue, q.Prefix
 	if q.Entry == "" {
 		err = q.running(ctx, e)
 	}

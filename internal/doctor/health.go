@@ -78,61 +78,7 @@ func (c *checkup) health(e *exam) error {
 		f.Queue = e.id
 		c.found(f)
 	}
-	t := c.totals[e.id]
-	if t == nil {
-		t = &total{}
-		c.totals[e.id] = t
-	}
-	t.add(&v, e.keys)
 	return nil
-}
-
-// counts compares the numbers of tasks with the limits. The parts of a spread queue count together.
-func (c *checkup) counts() error {
-	for _, id := range slices.Sorted(maps.Keys(c.totals)) {
-		for _, f := range c.totals[id].judge(c.Limits) {
-			f.Queue = id
-			c.found(f)
-		}
-	}
-	return nil
-}
-
-// A total is the sum over the parts of a queue.
-type total struct {
-	ready, retries, failed, recent int
-	most                           int        // of the largest part
-	keys                           store.Keys // of the largest part
-}
-
-func (t *total) add(v *vitals, q store.Keys) {
-	has := v.Waiting + v.Due + v.retries
-	if q.IsFailed() {
-		has = v.failed
-	}
-	if t.keys == (store.Keys{}) || has > t.most {
-		t.most, t.keys = has, q
-	}
-	t.ready += v.Waiting + v.Due
-	t.retries += v.retries
-	t.failed += v.failed
-	t.recent += v.recent
-}
-
-// judge returns findings about exceeded limits.
-func (t *total) judge(limits inspect.CheckOptions) (all findings) {
-	if t.keys.IsFailed() {
-		all.failures(t, limits)
-		return all
-	}
-	if most := limits.MaxBacklog; most != 0 && t.ready > max(most, 0) {
-		all.add(backlog, inspect.SeverityWarning, t.keys.Waiting(), fmt.Sprintf("%s waiting; the limit is %d. Add workers, or find out what slows them down.", words.Tasks(t.ready, "is", "are"), max(most, 0)))
-	}
-	if most := max(cmp.Or(limits.MaxRetrying, defaultRetrying), 0); t.retries > most {
-		all.add(retrying, against(limits.MaxRetrying != 0), t.keys.Schedule(),
-			fmt.Sprintf("%s waiting to be retried; the limit is %d. The logs of the workers say why they fail.", words.Tasks(t.retries, "is", "are"), most))
-	}
-	return all
 }
 
 // vitals are what a checkup knows about whether a queue does its work.
@@ -144,11 +90,16 @@ type vitals struct {
 	runs    runs
 }
 
-// judge returns findings about slow queues.
+// judge returns findings about slow queues and exceeded limits.
 func (v *vitals) judge(q store.Keys, limits inspect.CheckOptions) (all findings) {
 	all.long(v, q, limits)
-	if v.Workers > 0 && !v.Paused && !q.IsFailed() {
-		all.stalled(v, q, v.Waiting+v.Due, limits)
+	if q.IsFailed() {
+		all.failures(v, q, limits)
+		return all
+	}
+	all.counts(v, q, limits)
+	if v.Workers > 0 && !v.Paused {
+		all.stalled(v, q, limits)
 		all.late(v, q, limits)
 	}
 	return all
@@ -184,8 +135,8 @@ func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 
 // stalled reports that all handlers have been busy with the same tasks for a long time while others
 // wait.
-func (all *findings) stalled(v *vitals, q store.Keys, ready int, limits inspect.CheckOptions) {
-	newest := v.runs.newest
+func (all *findings) stalled(v *vitals, q store.Keys, limits inspect.CheckOptions) {
+	newest, ready := v.runs.newest, v.Waiting+v.Due
 	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); ready > 0 && v.Idle == 0 && !newest.IsZero() && age(v.Now, newest) > limit {
 		all.add(stalled, against(limits.MaxWaitTime > 0), q.Waiting(),
 			fmt.Sprintf("%s waiting, and none has started for %v: every handler is busy. Look at the handlers, or add workers.",
@@ -202,24 +153,35 @@ func (all *findings) late(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 	}
 }
 
+// counts reports that more tasks wait or are retried than the limits allow.
+func (all *findings) counts(v *vitals, q store.Keys, limits inspect.CheckOptions) {
+	if ready, most := v.Waiting+v.Due, limits.MaxBacklog; most != 0 && ready > max(most, 0) {
+		all.add(backlog, inspect.SeverityWarning, q.Waiting(), fmt.Sprintf("%s waiting; the limit is %d. Add workers, or find out what slows them down.", words.Tasks(ready, "is", "are"), max(most, 0)))
+	}
+	if most := max(cmp.Or(limits.MaxRetrying, defaultRetrying), 0); v.retries > most {
+		all.add(retrying, against(limits.MaxRetrying != 0), q.Schedule(),
+			fmt.Sprintf("%s waiting to be retried; the limit is %d. The logs of the workers say why they fail.", words.Tasks(v.retries, "is", "are"), most))
+	}
+}
+
 // failures reports the contents of the failed queue.
-func (all *findings) failures(t *total, limits inspect.CheckOptions) {
-	if t.failed <= max(limits.MaxFailed, 0) {
+func (all *findings) failures(v *vitals, q store.Keys, limits inspect.CheckOptions) {
+	if v.failed <= max(limits.MaxFailed, 0) {
 		return
 	}
-	when, cure := fmt.Sprintf(", %d of them in the last hour", t.recent), "List them with their reasons; then requeue or delete them."
+	when, cure := fmt.Sprintf(", %d of them in the last hour", v.recent), "List them with their reasons; then requeue or delete them."
 	switch {
-	case t.recent == t.failed:
+	case v.recent == v.failed:
 		when = " in the last hour"
-	case t.recent == 0 && t.failed == 1:
+	case v.recent == 0 && v.failed == 1:
 		when = " more than an hour ago"
-	case t.recent == 0:
+	case v.recent == 0:
 		when = ", all more than an hour ago"
 	}
-	if t.failed == 1 {
+	if v.failed == 1 {
 		cure = "List it with its reason; then requeue or delete it."
 	}
-	all.add(failed, against(limits.MaxFailed != 0), t.keys.Schedule(), fmt.Sprintf("%s failed for good%s. %s", words.Several(t.failed, "task"), when, cure))
+	all.add(failed, against(limits.MaxFailed != 0), q.Schedule(), fmt.Sprintf("%s failed for good%s. %s", words.Several(v.failed, "task"), when, cure))
 }
 
 // stuckHandlers reports peers with handlers that don't return although their context has ended.

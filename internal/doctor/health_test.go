@@ -62,9 +62,7 @@ func TestHealth(t *testing.T) {
 			v.runs.add(v.Now, test.limits, r)
 		}
 		var said []string
-		var all total
-		all.add(&v, test.in)
-		for _, f := range append(v.judge(test.in, test.limits), all.judge(test.limits)...) {
+		for _, f := range v.judge(test.in, test.limits) {
 			said = append(said, string(f.Severity)+" "+string(f.Kind))
 		}
 		if got := strings.Join(said, ", "); got != test.want {
@@ -73,37 +71,31 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Limits on numbers of tasks apply to all parts of a queue together. The finding names the largest
-// part.
-func TestTotal(t *testing.T) {
+// A finding about exceeded limits says how many tasks there are, and where.
+func TestCounts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	one, two := store.SpaceOf("p").Queue("one"), store.SpaceOf("p").Queue("two")
-	limits := inspect.CheckOptions{MaxBacklog: 5, MaxRetrying: 5, MaxFailed: 5}
-	var all, failures total
-	for n, q := range []store.Keys{one, two, one} {
-		all.add(&vitals{Health: store.Health{Waiting: n, Due: 1}, retries: 2}, q)
-		failures.add(&vitals{failed: 1 + n, recent: n}, q.Failed())
-	}
+	q := store.SpaceOf("p").Queue("q")
+	v := vitals{Health: store.Health{Waiting: 3, Due: 3}, retries: 6}
 	var said []string
-	for _, f := range append(all.judge(limits), failures.judge(limits)...) {
+	for _, f := range v.judge(q, inspect.CheckOptions{MaxBacklog: 5, MaxRetrying: 5}) {
 		said = append(said, fmt.Sprint(f.Kind, " ", f.Key, ": ", f.Text))
 	}
-	is.Equal(len(said), 3)
-	is.True(strings.HasPrefix(said[0], "backlog "+one.Waiting()+": 6 tasks are waiting; the limit is 5."))
-	is.True(strings.HasPrefix(said[1], "retrying "+one.Schedule()+": 6 tasks are waiting to be retried; the limit is 5."))
-	is.True(strings.HasPrefix(said[2], "failed "+one.Failed().Schedule()+": 6 tasks failed for good, 3 of them in the last hour."))
+	is.Equal(len(said), 2)
+	is.True(strings.HasPrefix(said[0], "backlog "+q.Waiting()+": 6 tasks are waiting; the limit is 5."))
+	is.True(strings.HasPrefix(said[1], "retrying "+q.Schedule()+": 6 tasks are waiting to be retried; the limit is 5."))
+	is.Equal(len(v.judge(q, inspect.CheckOptions{MaxBacklog: 6, MaxRetrying: 6})), 0)
 	for want, v := range map[string]vitals{
-		"1 task failed for good in the last hour. List it with its reason; then requeue or delete it.":                   {failed: 1, recent: 1},
-		"1 task failed for good more than an hour ago. List it with its reason; then requeue or delete it.":              {failed: 1},
-		"6 tasks failed for good in the last hour. List them with their reasons; then requeue or delete them.":           {failed: 6, recent: 6},
-		"6 tasks failed for good, all more than an hour ago. List them with their reasons; then requeue or delete them.": {failed: 6},
+		"1 task failed for good in the last hour. List it with its reason; then requeue or delete it.":                    {failed: 1, recent: 1},
+		"1 task failed for good more than an hour ago. List it with its reason; then requeue or delete it.":               {failed: 1},
+		"6 tasks failed for good, 3 of them in the last hour. List them with their reasons; then requeue or delete them.": {failed: 6, recent: 3},
+		"6 tasks failed for good in the last hour. List them with their reasons; then requeue or delete them.":            {failed: 6, recent: 6},
+		"6 tasks failed for good, all more than an hour ago. List them with their reasons; then requeue or delete them.":  {failed: 6},
 	} {
-		var one total
-		one.add(&v, store.SpaceOf("p").Queue("one").Failed())
-		is.Equal(one.judge(inspect.CheckOptions{})[0].Text, want)
+		f := v.judge(q.Failed(), inspect.CheckOptions{})[0]
+		is.Equal(f.Text, want)
+		is.Equal(f.Key, q.Failed().Schedule())
 	}
-	is.Equal(len(append(all.judge(inspect.CheckOptions{MaxBacklog: 6, MaxRetrying: 6}), failures.judge(inspect.CheckOptions{MaxFailed: 6})...)), 0)
 }
 
 // The age of a run comes from its id.

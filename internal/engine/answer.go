@@ -62,13 +62,10 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 	if asked > 0 {
 		s.ask = nextAsk(s.ask, len(tasks), full, a.Cut)
 	}
-	if e.Idle && !full {
-		s.hungry = false // Redis will wake the worker
-	}
 	s.noteLocked(e, a)
 	s.handLocked(e, tasks, full || a.Again)
 	if s.queue.serves() && a.Last <= e.Number {
-		s.queue.needsLocked(s, a.More) // even if there was no room to ask for tasks
+		s.queue.needsLocked(a.More) // even if there was no room to ask for tasks
 	}
 	if a.Hungry > 0 && s.queue.serves() && s.queue.opts.Prefetch <= 0 {
 		s.recallLocked()
@@ -77,16 +74,10 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 	if a.Due >= 0 {
 		s.clock.Reset(max(a.Due, 50*time.Microsecond))
 	}
-	if len(s.queue.sessions) > 1 && s.queue.serves() && !e.Idle && !s.hungry && !s.closing && a.Last <= e.Number {
-		s.hungry = true // the round removed the worker from the idle ones, and asked for no tasks
-		if s.freeLocked() {
-			s.offerLocked()
-		}
-	}
 	s.toldLocked(now, e, a)
 	s.look = s.look || a.Again
 	if asked > 0 && full && (s.freeLocked() || !s.closing && s.queue.roomyLocked(now)) {
-		s.againLocked()
+		s.lookLocked()
 	}
 	return true
 }
@@ -195,7 +186,7 @@ func (s *Session) failedUnstartedLocked(tasks int, kind store.Kind) {
 	}
 	s.queue.counts.Failed.Add(int64(tasks))
 	s.engine.Trace.Failed(worqrtrace.Queue{
-		At: time.Now(), Queue: s.queue.name, WorkerID: s.member.Worker, OnFailed: s.part.Keys.IsFailed(), Kind: kind, Tasks: tasks,
+		At: time.Now(), Queue: s.queue.name, WorkerID: s.member.Worker, OnFailed: s.view.Keys.IsFailed(), Kind: kind, Tasks: tasks,
 	})
 }
 
@@ -221,7 +212,7 @@ func (s *Session) restore(e *exchange, err error) {
 
 func (s *Session) undoneLocked(e *exchange, m mishap) {
 	if s.queue.serves() && !s.closing {
-		e.slots = s.queue.fillLocked(s, e.slots)
+		e.slots = s.queue.fillLocked(e.slots)
 	}
 	s.vacateLocked(e)
 	for _, end := range e.outcomes {
@@ -263,9 +254,8 @@ func (s *Session) lendLocked(e *exchange) {
 		return
 	}
 	e.lent, e.slotted = true, len(e.slots)
-	s.hungry = false
 	s.queue.asked -= e.Ahead
-	s.queue.unreserveLocked(s, e.slots, true)
+	s.queue.unreserveLocked(e.slots, true)
 	e.slots = nil
 }
 
@@ -276,9 +266,8 @@ func (s *Session) reclaimLocked(e *exchange, begun int) {
 		return
 	}
 	e.lent = false
-	s.hungry = true
 	s.queue.asked += e.Ahead
-	e.slots = s.queue.reserveLocked(s, min(e.slotted, begun))
+	e.slots = s.queue.reserveLocked(min(e.slotted, begun))
 }
 
 // tellFailedLocked returns the error of a failed round to its callers.
@@ -378,12 +367,12 @@ func (s *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answe
 func (s *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 	n, slots := min(len(tasks), len(e.slots)+e.Ahead), min(len(tasks), len(e.slots))
 	// They must not overtake tasks recalled in the meantime.
-	if !s.closing && n > 0 && e.recalls == s.recalls && s.queue.takeLocked(s, tasks[:n], e.slots[:slots:slots]) {
+	if !s.closing && n > 0 && e.recalls == s.recalls && s.queue.takeLocked(tasks[:n], e.slots[:slots:slots]) {
 		tasks, e.slots = tasks[n:], e.slots[slots:]
 	}
 	if s.queue.serves() {
 		s.queue.asked -= e.Ahead
-		s.queue.unreserveLocked(s, s.queue.fillLocked(s, e.slots), !full)
+		s.queue.unreserveLocked(s.queue.fillLocked(e.slots), !full)
 		e.slots = nil
 	}
 	if s.queue.serves() && len(tasks) > 0 {

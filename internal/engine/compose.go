@@ -34,18 +34,12 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 		return nil
 	}
 	e := &exchange{answered: s.answered, mark: s.markLocked()}
-	needed := s.needsRoundLocked()
-	s.offered = false
 	s.number++
 	budget := int(s.flow.budget(s.far.way()).Microseconds())
 	said := s.gatherLocked(e, budget-min(s.wantedLocked()*int(startTime.Microseconds()), budget/2))
 	// Returned tasks start before all others. This also limits outcomes that cost more than starts.
 	back := goBack(s.outbox) || len(s.outbox) > mostAhead
 	s.askLocked(now, e, back)
-	if !needed && len(e.Start) == 0 {
-		s.number-- // other sessions have taken the slots
-		return nil
-	}
 	e.Budget = max(budget-said, 1)
 	e.Solo = solo
 	e.work = stepTime + time.Duration(said)*time.Microsecond + min(time.Duration(len(e.Start))*startTime, time.Duration(e.Budget)*time.Microsecond)
@@ -68,7 +62,6 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 // askLocked makes a round ask for tasks: for callers, for free slots, and to prefetch. While tasks
 // have to go back, it asks for none.
 func (s *Session) askLocked(now time.Time, e *exchange, back bool) {
-	s.hungry = s.hungry || s.look
 	starts := 0
 	for !back && len(s.wants) > 0 && starts+s.wants[0].n <= MaxStarts {
 		starts += s.wants[0].n
@@ -78,14 +71,12 @@ func (s *Session) askLocked(now time.Time, e *exchange, back bool) {
 	switch {
 	case !s.queue.serves():
 	case s.closing:
-		s.hungry = false
-		s.queue.satedLocked(s)
+		s.queue.forgoLocked()
 	case !back:
 		n := min(s.ask, MaxStarts-starts)
-		s.queue.seatLocked(s, now)
-		e.slots = s.queue.reserveLocked(s, n)
+		e.slots = s.queue.reserveLocked(n)
 		e.recalls = s.recalls
-		e.Ahead, e.Room = s.queue.aheadLocked(s, now, n-len(e.slots))
+		e.Ahead, e.Room = s.queue.aheadLocked(s.lanes(s.queue.pace.trip), now, n-len(e.slots))
 	}
 	e.Idle = len(e.slots) > 0
 	e.Start = store.NewIDs(starts + len(e.slots) + e.Ahead)

@@ -31,10 +31,10 @@ func seated(t *testing.T, change func(o *Options)) *Session {
 // byHand is seated without a handler.
 func byHand(t *testing.T) *Session { return sitting(t, lonely(t)) }
 
-func sitting(t *testing.T, q *whole) *Session {
+func sitting(t *testing.T, q *viewed) *Session {
 	r := q.newSession(Membership{Worker: "w", Round: 2, Evicted: func() {}})
 	r.mu.Lock()
-	q.sessions = []*Session{r}
+	q.session = r
 	r.idle, r.look, r.renewed, r.passing, r.talked = make(chan struct{}), false, noon, noon, noon
 	t.Cleanup(func() {
 		r.silent = true

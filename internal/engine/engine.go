@@ -20,7 +20,7 @@
 //
 // The code that sends heartbeats and joins queues needs only these:
 //
-//	q.Join(Part, Membership)      the worker has become a member; begins and returns a Session
+//	q.Join(View, Membership)      the worker has become a member; begins and returns a Session
 //	s.Pulse(pulse, sent)          a heartbeat sent at that time was answered
 //	s.Unheard()                   a heartbeat wasn't answered
 //	s.Refused()                   a heartbeat's answer was that the worker isn't a member

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,14 +27,14 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 // plain are the handler options that tests start from.
 var plain = Options{Concurrency: 4, Grace: time.Second, MaxRetries: 10, MaxCrashes: 3, Keep: 1000, Weight: 1, Backoff: func(t *Attempt, _ error) time.Duration { return DefaultBackoff(t.Retries) }}
 
-// A whole is a queue that isn't spread.
-type whole struct {
+// A viewed is a queue with its view.
+type viewed struct {
 	*Queue
-	part Part
+	view *store.View
 }
 
 // queueAt returns the queue q of an engine that uses dial.
-func queueAt(t testing.TB, dial redisconn.Dial) *whole {
+func queueAt(t testing.TB, dial redisconn.Dial) *viewed {
 	l := logs.New(slog.New(slog.DiscardHandler))
 	lines := store.NewLines(store.Single(dial), store.Lanes, l, 0, 0)
 	e := New(Config{
@@ -45,8 +44,8 @@ func queueAt(t testing.TB, dial redisconn.Dial) *whole {
 	q := e.Queue("q", "q", Options{MaxCrashes: 3, Keep: 1000})
 	t.Cleanup(func() {
 		q.mu.Lock()
-		for _, s := range slices.Clone(q.sessions) {
-			s.endLocked(ErrShutdown)
+		if q.session != nil {
+			q.session.endLocked(ErrShutdown)
 		}
 		q.mu.Unlock()
 		lines.Abort()
@@ -54,14 +53,14 @@ func queueAt(t testing.TB, dial redisconn.Dial) *whole {
 		lines.Close()
 		e.Wait()
 	})
-	return &whole{q, Part{Served: lines.Serve("q", "q", keys.NewSpace("p").Queue("q"))}}
+	return &viewed{q, lines.Serve("q", "q", keys.NewSpace("p").Queue("q"))}
 }
 
 // newSession begins a session that receives no messages.
-func (w *whole) newSession(m Membership) *Session { return newSession(w.Queue, w.part, m) }
+func (q *viewed) newSession(m Membership) *Session { return newSession(q.Queue, q.view, m) }
 
 // lonely returns a queue of an engine that can't reach Redis.
-func lonely(t testing.TB) *whole {
+func lonely(t testing.TB) *viewed {
 	nowhere := func(context.Context) (redis.Conn, error) { return nil, errors.New("nowhere") }
 	return queueAt(t, nowhere)
 }
@@ -72,15 +71,15 @@ func joined(t testing.TB, url string) *Session {
 	is := is.New(t)
 	dial := redistest.Sure(redisconn.FromURL(url))(t)
 	q := queueAt(t, dial)
-	control := q.part.Control
-	asked := redistest.Sure(store.ReadToken(control.Do(t.Context(), store.TokenCall(q.part.Keys))[0]))(t)
+	control := q.view.Control
+	asked := redistest.Sure(store.ReadToken(control.Do(t.Context(), store.TokenCall(q.view.Keys))[0]))(t)
 	is.NoErr(store.List(t.Context(), control, keys.NewSpace("p"), "q"))
-	is.True(redistest.Sure(store.ReadJoin(control.Do(t.Context(), store.JoinCall(q.part.Keys, "w", time.Hour, asked, 2))[0]))(t))
-	return q.Join(q.part, Membership{Worker: "w", Asked: asked, Round: 2, Evicted: func() {}})
+	is.True(redistest.Sure(store.ReadJoin(control.Do(t.Context(), store.JoinCall(q.view.Keys, "w", time.Hour, asked, 2))[0]))(t))
+	return q.Join(q.view, Membership{Worker: "w", Asked: asked, Round: 2, Evicted: func() {}})
 }
 
 // enqueue adds payloads to the queue q.
-func enqueue(t testing.TB, q *store.Served, payloads ...string) {
+func enqueue(t testing.TB, q *store.View, payloads ...string) {
 	t.Helper()
 	var all []any
 	for _, p := range payloads {

@@ -52,7 +52,6 @@ func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	if p.Waiting == 0 {
 		s.doubtLocked() // other workers have taken the tasks
 	}
-	s.hungry = s.hungry || p.Waiting > 0 // the queue may get its turn when a slot is free
 	if p.Canceled > 0 && p.Canceled < s.seen {
 		s.seen, s.said = 0, 0 // Redis has lost some of our acknowledgements and will ask for them again
 	}
@@ -76,7 +75,7 @@ func (s *Session) Unheard() {
 // next answer decides.
 func (s *Session) doubtLocked() {
 	if s.queue.serves() && s.ended == nil {
-		s.queue.needsLocked(s, false)
+		s.queue.needsLocked(false)
 	}
 }
 
@@ -87,9 +86,9 @@ func (s *Session) lostLocked(sign string) {
 	s.queue.counts.LostWrites.Add(1)
 	s.mu.laterLocked(func() {
 		if s.engine.LostWrites != nil {
-			s.engine.LostWrites(s.part.Name, sign)
+			s.engine.LostWrites(s.view.Name, sign)
 		}
-		s.engine.losses.note(store.Whole(s.part.Name), sign)
+		s.engine.losses.note(s.view.Name, sign)
 	})
 }
 

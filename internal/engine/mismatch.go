@@ -46,7 +46,7 @@ func (s *Session) reconcile() {
 	s.mu.Lock()
 	ours := maps.Clone(s.held)
 	s.mu.Unlock()
-	theirs, err := s.part.Held(s.ctx, s.member.Worker)
+	theirs, err := s.view.Held(s.ctx, s.member.Worker)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer func() { s.mismatch.looking = false }()

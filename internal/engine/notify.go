@@ -8,7 +8,7 @@ import (
 
 // listen makes the session receive messages about work and cancels.
 func (s *Session) listen() {
-	stop := s.part.Listen(s.member.Worker, s.notify, func() { s.Wake() }) // earlier messages may have been missed
+	stop := s.view.Listen(s.member.Worker, s.notify, func() { s.Wake() }) // earlier messages may have been missed
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deaf = stop

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,8 +16,7 @@ import (
 // handlers.
 //
 // A handler occupies a slot. Prefetched tasks are ready for the next free slot; while there are
-// any, no slot is free. If the queue is spread over parts, each part has a session, and the
-// sessions share the slots.
+// any, no slot is free.
 type Queue struct {
 	engine  *Engine
 	id      string          // the name, or a different one for its failed queue
@@ -35,8 +33,7 @@ type Queue struct {
 
 	mu       monitor         // protects the fields below, and those of sessions
 	base     context.Context // parent of the tasks' contexts
-	sessions []*Session      // those that haven't ended, one per part
-	turns    turns           // which sessions may ask for tasks
+	session  *Session        // nil if it has ended
 	opts     *Options        // replaced, not changed
 	taken    int             // slots in use: running handlers, tasks requested, and spare ones
 	handling int             // slots of handlers that run
@@ -76,11 +73,6 @@ func (e *Engine) Queue(name, id string, o Options) *Queue {
 	return &Queue{mu: monitor{capacity: e.Capacity}, engine: e, id: id, name: name, counts: e.counted(name), opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
 }
 
-// A Part is where tasks of a queue wait: the whole queue, unless it is spread.
-type Part struct {
-	*store.Served
-}
-
 // Serve makes a handler work on the queue. Call it before the first Join.
 func (q *Queue) Serve(h Handler, o Options) {
 	q.watch = time.AfterFunc(time.Hour, q.unstick)
@@ -98,11 +90,11 @@ func (q *Queue) SetBase(ctx context.Context) {
 	q.base = ctx
 }
 
-// Join begins a session with a part of the queue that the worker has joined.
-func (q *Queue) Join(p Part, m Membership) *Session {
-	s := newSession(q, p, m)
+// Join begins a session once the worker has joined the queue.
+func (q *Queue) Join(v *store.View, m Membership) *Session {
+	s := newSession(q, v, m)
 	q.mu.Lock()
-	q.sessions = append(q.sessions, s)
+	q.session = s
 	if q.draining {
 		s.drainLocked()
 	}
@@ -134,9 +126,9 @@ type slot int
 func (q *Queue) takeTurn() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.sessions) > 0 {
+	if q.session != nil {
 		q.spare = append(q.spare, q.grabLocked(min(q.opts.Concurrency-q.taken, MaxStarts))...)
-		if len(q.spare) == 0 || q.lookLocked() { // a round has asked in the meantime, or will ask
+		if len(q.spare) == 0 || q.session.lookLocked() { // a round has asked in the meantime, or will ask
 			q.mu.pass = false // the caller passes turns on itself
 			return
 		}
@@ -166,25 +158,21 @@ func (q *Queue) wantsLocked() bool {
 }
 
 // reserveLocked takes slots for up to n tasks that the session will ask for.
-func (q *Queue) reserveLocked(s *Session, n int) []slot {
-	n = q.allowedLocked(s, n)
+func (q *Queue) reserveLocked(n int) []slot {
 	k := min(n, len(q.spare))
 	slots := q.spare[:k:k]
 	q.spare = q.spare[k:]
-	slots = append(slots, q.grabLocked(n-k)...)
-	q.occupyLocked(s, len(slots))
-	return slots
+	return append(slots, q.grabLocked(n-k)...)
 }
 
 // fillLocked runs prefetched tasks in slots for which the session got no task, and returns the
 // slots left over.
-func (q *Queue) fillLocked(s *Session, slots []slot) []slot {
+func (q *Queue) fillLocked(slots []slot) []slot {
 	for len(slots) > 0 && q.taken <= q.opts.Concurrency {
 		t := q.nextLocked()
 		if t == nil {
 			break
 		}
-		s.slots--
 		q.beginLocked(t, slots[0], true)
 		slots = slots[1:]
 	}
@@ -193,11 +181,10 @@ func (q *Queue) fillLocked(s *Session, slots []slot) []slot {
 
 // unreserveLocked gives back slots for which the session got no task. sated reports that it wants
 // no more tasks at present.
-func (q *Queue) unreserveLocked(s *Session, slots []slot, sated bool) {
+func (q *Queue) unreserveLocked(slots []slot, sated bool) {
 	if sated {
-		q.satedLocked(s)
+		q.forgoLocked()
 	}
-	s.slots -= len(slots)
 	q.vacateLocked(slots)
 }
 
@@ -211,15 +198,11 @@ func (q *Queue) vacateLocked(slots []slot) {
 func (q *Queue) giveLocked(of slot) {
 	q.share.Give(1, int(of))
 	q.mu.pass = true
-	q.offerLocked()
 }
 
 // forgoLocked gives back spare slots: the queue wants no more tasks at present.
 func (q *Queue) forgoLocked() {
 	q.share.Sated()
-	for _, s := range q.sessions {
-		s.needs = false
-	}
 	q.mu.pass = true
 	q.vacateLocked(q.spare)
 	q.spare = nil
@@ -227,9 +210,8 @@ func (q *Queue) forgoLocked() {
 
 // needsLocked records whether the queue is known to have a task that could start. Only then do other
 // queues leave room for it.
-func (q *Queue) needsLocked(s *Session, needs bool) {
-	s.needs = needs
-	q.share.Needs(slices.ContainsFunc(q.sessions, func(o *Session) bool { return o.needs }))
+func (q *Queue) needsLocked(needs bool) {
+	q.share.Needs(needs)
 	q.mu.pass = true
 }
 
@@ -280,13 +262,13 @@ func (q *Queue) Drain() {
 	defer q.mu.Unlock()
 	q.draining = true
 	q.forgoLocked()
-	for _, s := range q.sessions {
+	if s := q.session; s != nil {
 		s.recalls++ // also for rounds in flight
 		s.drainLocked()
 	}
 	q.recallLocked()
 	q.watch.Stop()
-	for _, s := range q.sessions {
+	if s := q.session; s != nil {
 		s.lookLocked() // so that Redis no longer counts the worker as idle
 	}
 }

@@ -204,8 +204,8 @@ func (r *run) end(err error, j judgement, frees bool) {
 	}
 	// If the session has ended, its slot goes to the worker's next incarnation. Otherwise the
 	// ending makes the session look for a task.
-	if t.session.ended != nil {
-		q.lookLocked()
+	if t.session.ended != nil && q.session != nil {
+		q.session.lookLocked()
 	}
 }
 

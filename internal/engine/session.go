@@ -44,7 +44,7 @@ type Membership struct {
 type Session struct {
 	engine *Engine
 	queue  *Queue
-	part   Part
+	view   *store.View
 	member Membership
 	base   context.Context // parent of the tasks' contexts
 	ctx    context.Context // ends with the session
@@ -62,12 +62,6 @@ type Session struct {
 	silent    bool          // send no more rounds
 	drains    bool          // draining is closed
 	held      map[string]*Attempt
-	slots     int        // slots occupied by its tasks or reserved for those it asked for
-	asked     int64      // the turn in which it last took slots
-	hungry    bool       // there may be more tasks than it has asked for
-	needs     bool       // a task is known that could start
-	seat      seat       // its current or last one
-	offered   bool       // it may ask for tasks, if there are slots for it
 	recalls   int        // how many times ready tasks were recalled
 	refused   []*Attempt // tasks still held because Redis refused to take them back
 	outbox    []*ending  // endings to send
@@ -105,13 +99,13 @@ type Session struct {
 	gathered chan struct{} // holds a value when enough outcomes have gathered, or nothing must wait; capacity 1
 }
 
-func newSession(q *Queue, p Part, m Membership) *Session {
+func newSession(q *Queue, v *store.View, m Membership) *Session {
 	q.mu.Lock()
 	base, exclusive := q.base, q.opts.Exclusive
 	q.mu.Unlock()
 	s := &Session{
-		mu: &q.mu, engine: q.engine, queue: q, part: p, member: m, base: base, number: m.Round, answered: m.Round, token: m.Asked, seen: m.Asked, said: m.Asked,
-		held: map[string]*Attempt{}, cancels: cancels{map[hash]map[string]bool{}}, draining: make(chan struct{}), gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), hungry: q.serves(), renewed: time.Now(),
+		mu: &q.mu, engine: q.engine, queue: q, view: v, member: m, base: base, number: m.Round, answered: m.Round, token: m.Asked, seen: m.Asked, said: m.Asked,
+		held: map[string]*Attempt{}, cancels: cancels{map[hash]map[string]bool{}}, draining: make(chan struct{}), gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), renewed: time.Now(),
 	}
 	s.turned = sync.NewCond(s.mu)
 	s.dropped.Log, s.dropped.Queue = q.engine.Log, q.id
@@ -182,7 +176,7 @@ func await[T any](ctx context.Context, s *Session, answer <-chan T) (T, error) {
 			return none, context.Cause(ctx)
 		case <-timer.C:
 		}
-		if s.part.Silent() {
+		if s.view.Silent() {
 			return none, errSilent
 		}
 		timer.Reset(patience / 4)
@@ -270,16 +264,6 @@ func (s *Session) lookLocked() bool {
 	return s.ended == nil && !s.silent
 }
 
-// againLocked makes the session ask for more tasks. If the queue has several sessions, it asks only
-// if there are slots.
-func (s *Session) againLocked() {
-	if len(s.queue.sessions) < 2 {
-		s.lookLocked()
-		return
-	}
-	s.offerLocked()
-}
-
 // wakeLocked starts the talk if there is something to send.
 func (s *Session) wakeLocked() {
 	if s.idle == nil && s.ended == nil && !s.silent && s.dueLocked() {
@@ -294,12 +278,8 @@ func (s *Session) stopLocked() {
 	s.turned.Broadcast()
 }
 
+// dueLocked reports whether there is something to send.
 func (s *Session) dueLocked() bool {
-	return s.needsRoundLocked() || s.offered
-}
-
-// needsRoundLocked reports whether there is something to send even without a free slot.
-func (s *Session) needsRoundLocked() bool {
 	return len(s.outbox) > 0 || len(s.wants) > 0 || len(s.cancels.received) > 0 || s.acknowledgesLocked() || s.look
 }
 
@@ -314,8 +294,7 @@ func (s *Session) freeLocked() bool { return s.queue.serves() && !s.closing && s
 // vacateLocked gives back the slots for which an exchange got no task.
 func (s *Session) vacateLocked(e *exchange) {
 	if s.queue.serves() && e != nil && !e.lent {
-		s.hungry = false // until a beat shows that Redis answers
-		s.queue.unreserveLocked(s, e.slots, true)
+		s.queue.unreserveLocked(e.slots, true)
 		s.queue.asked -= e.Ahead
 		e.slots = nil
 	}
@@ -336,7 +315,7 @@ func (s *Session) Leave(ctx context.Context) error {
 		return err
 	}
 	s.Interrupt() // before other workers can start them
-	n, err := s.part.Leave(ctx, s.member.Worker, s.member.Asked, s.Last())
+	n, err := s.view.Leave(ctx, s.member.Worker, s.member.Asked, s.Last())
 	s.queue.counts.Stopped.Add(int64(n))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -397,7 +376,9 @@ func (s *Session) endLocked(err error) {
 		return
 	}
 	s.ended = err
-	s.queue.sessions = slices.DeleteFunc(s.queue.sessions, func(o *Session) bool { return o == s })
+	if s.queue.session == s {
+		s.queue.session = nil
+	}
 	s.turned.Broadcast()
 	s.stop()
 	if s.fence != nil {
@@ -406,8 +387,7 @@ func (s *Session) endLocked(err error) {
 	s.clock.Stop()
 	s.mu.laterLocked(s.dropped.Flush)
 	if s.queue.serves() {
-		s.hungry = false
-		s.queue.satedLocked(s)
+		s.queue.forgoLocked()
 	}
 	for _, end := range s.outbox {
 		end.tellLocked(settled{err: lost(err)})

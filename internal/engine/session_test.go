@@ -39,7 +39,7 @@ func TestSessionEnds(t *testing.T) {
 			if got := r.queue.counts.Lost.Load(); got != c.lost {
 				t.Error(got, "are lost")
 			}
-			if r.engine.risk.Load() || len(r.held) > 0 || len(r.queue.ready) > 0 || r.queue.bytes != 0 || r.queue.taken != 0 || len(r.queue.sessions) > 0 || r.ctx.Err() == nil {
+			if r.engine.risk.Load() || len(r.held) > 0 || len(r.queue.ready) > 0 || r.queue.bytes != 0 || r.queue.taken != 0 || r.queue.session != nil || r.ctx.Err() == nil {
 				t.Error("something is left")
 			}
 			if d := <-s.done; !errors.Is(d.err, ErrNotOwner) || !errors.Is(d.err, c.why) {

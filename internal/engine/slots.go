@@ -10,14 +10,9 @@ import (
 
 // aheadLocked reserves room to prefetch up to n tasks, for which the round then asks: as many as
 // the handlers will begin soon, with up to bytes of payloads.
-func (q *Queue) aheadLocked(s *Session, now time.Time, n int) (tasks, bytes int) {
+func (q *Queue) aheadLocked(lanes int, now time.Time, n int) (tasks, bytes int) {
 	most, room := q.roomLocked(now)
-	if !q.seatedLocked(s) {
-		return 0, mostBytes - q.bytes
-	}
-	beside := s.lanes(q.pace.trip) * q.seatsLocked(most)
-	n = max(min(n, room, (most+beside-1)/beside), 0) // the rest is for concurrent rounds
-	s.seat.tasks -= n
+	n = max(min(n, room, (most+lanes-1)/lanes), 0) // the rest is for concurrent rounds
 	q.asked += n
 	return n, mostBytes - q.bytes
 }
@@ -44,7 +39,7 @@ func (q *Queue) roomLocked(now time.Time) (most, more int) {
 
 // takeLocked runs tasks: some in slots, which the peer keeps for them, and the others as slots
 // become free. It returns false if the peer drains.
-func (q *Queue) takeLocked(s *Session, tasks []*Attempt, slots []slot) bool {
+func (q *Queue) takeLocked(tasks []*Attempt, slots []slot) bool {
 	if q.draining {
 		return false
 	}
@@ -53,7 +48,6 @@ func (q *Queue) takeLocked(s *Session, tasks []*Attempt, slots []slot) bool {
 	for _, t := range tasks {
 		q.bytes += t.size
 	}
-	s.slots -= len(slots)
 	if more := len(q.ready) - len(slots); more > 0 {
 		slots = append(slots, q.grabLocked(more)...) // more may have become free
 	}
@@ -70,7 +64,6 @@ func (q *Queue) takeLocked(s *Session, tasks []*Attempt, slots []slot) bool {
 func (q *Queue) beginLocked(t *Attempt, of slot, ready bool) {
 	q.handlers.Add(1)
 	q.handling++
-	q.occupyLocked(t.session, 1)
 	q.mu.laterLocked(func() { go q.work(t, of, ready) })
 }
 
@@ -131,7 +124,6 @@ func (q *Queue) freedLocked(r *run) *Attempt {
 // there are too many slots now. The outcome of the slot's last task has yet to be stored.
 func (q *Queue) vacantLocked(now time.Time, r *run) *Attempt {
 	q.ending++
-	r.task.session.slots--
 	q.counts.Running.Add(-1)
 	var t *Attempt
 	if q.taken <= q.opts.Concurrency {
@@ -147,7 +139,6 @@ func (q *Queue) vacantLocked(now time.Time, r *run) *Attempt {
 		q.handlers.Done()
 		return nil
 	}
-	q.occupyLocked(t.session, 1)
 	t.assureLocked(now)
 	return t
 }

@@ -17,8 +17,8 @@ func at(t *testing.T, change func(o *Options)) *Queue { return seated(t, change)
 // attempts returns n attempts that the current session holds.
 func (s *Queue) attempts(n int) (all []*Attempt) {
 	for range n {
-		s.sessions[0].token++
-		all = append(all, s.sessions[0].holds(fmt.Sprint("t", s.sessions[0].token), s.sessions[0].token, ""))
+		s.session.token++
+		all = append(all, s.session.holds(fmt.Sprint("t", s.session.token), s.session.token, ""))
 	}
 	return all
 }

@@ -33,7 +33,7 @@ func (t *talk) goOn() bool {
 		if e == nil {
 			return false
 		}
-		e.lane = t.part.Lane()
+		e.lane = t.view.Lane()
 		t.flight = append(t.flight, t.send(e))
 	}
 	e := t.flight[0]
@@ -94,7 +94,7 @@ func (t *talk) take(e *exchange, a *store.Answer) bool {
 	t.flight = t.flight[1:]
 	if len(t.flight) > 0 && !t.flowing && !t.flight[0].Idle {
 		t.mu.Lock()
-		t.againLocked() // it had no slots before, and now there are some
+		t.lookLocked() // it had no slots before, and now there are some
 		t.mu.Unlock()
 	}
 	return true
@@ -178,7 +178,7 @@ func (s *Session) fetch(e *exchange, a *store.Answer) error {
 	for i := range a.Started {
 		start := &a.Started[i]
 		for lost := 0; start.Bytes > 0 && lost < often; {
-			payload, err := s.part.Payload(s.ctx, e.lane, e.Start[i])
+			payload, err := s.view.Payload(s.ctx, e.lane, e.Start[i])
 			switch {
 			case s.ctx.Err() != nil:
 				return err
@@ -212,7 +212,7 @@ const (
 
 // lanes returns how many rounds may be in flight at a time: two near Redis, so that neither side
 // waits; more if it's far away, since Redis limits the size of each.
-func (s *Session) lanes(trip time.Duration) int { return min(2+int(trip/farther), s.part.Lanes) }
+func (s *Session) lanes(trip time.Duration) int { return min(2+int(trip/farther), s.view.Lanes) }
 
 // lane returns a connection that none of the rounds in flight uses. There is one if there are fewer
 // of them than lanes.
@@ -261,7 +261,7 @@ func (s *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.An
 // likely to bring what they ask for.
 func (s *Session) mayLocked(flight []*exchange) bool {
 	back := func(e *exchange) bool { return goBack(e.outcomes) || e.recalls != s.recalls }
-	return len(flight) < s.lanes(s.far.shortest()) && s.flowing && s.flow.alone() && !slices.ContainsFunc(flight, back) && s.part.Ready(lane(flight))
+	return len(flight) < s.lanes(s.far.shortest()) && s.flowing && s.flow.alone() && !slices.ContainsFunc(flight, back) && s.view.Ready(lane(flight))
 }
 
 // sentLocked reports whether the last round in flight has been sent: otherwise one on another
@@ -358,7 +358,7 @@ func goBack(outcomes []*ending) bool {
 func (s *Session) send(e *exchange) *exchange {
 	e.complete()
 	e.sent = time.Now()
-	e.pending = s.part.Send(e.lane, &e.Round)
+	e.pending = s.view.Send(e.lane, &e.Round)
 	return e
 }
 
@@ -383,8 +383,7 @@ func (s *Session) arrived(e *exchange, a *store.Answer) {
 			rest = s.flow.rest(took, far.way(), e.work)
 		}
 	}
-	now := time.Now()
-	s.flow.hold(now, max(rest, s.queue.lullLocked(s, now)))
+	s.flow.hold(time.Now(), rest)
 }
 
 // rest waits until the next round may be sent.

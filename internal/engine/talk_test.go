@@ -49,13 +49,13 @@ func TestCancelOfWhatNobodyKnows(t *testing.T) {
 	r := joined(t, redistest.Worker(t, link.URL(), "p"))
 	dial, err := redisconn.FromURL(server.URL())
 	is.NoErr(err)
-	other := queueAt(t, dial).part
-	enqueue(t, other.Served, "a")
+	other := queueAt(t, dial).view
+	enqueue(t, other, "a")
 	_, err = r.Start(t.Context(), 1)
 	is.NoErr(err)
 	r.Unlisten() // so no message starts a talk
 	hushed(r)
-	enqueue(t, other.Served, "b")
+	enqueue(t, other, "b")
 	lost := link.LoseRepliesTo("p:working:{q}:", 2)
 	w := &want{n: 1, got: make(chan taken, 1)}
 	r.mu.Lock()
@@ -99,7 +99,7 @@ func TestCauseUsesPeer(t *testing.T) {
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
 			r := joined(t, redistest.Worker(t, link.URL(), "p"))
-			enqueue(t, r.part.Served, "a")
+			enqueue(t, r.view, "a")
 			tasks, err := r.Start(t.Context(), 1)
 			is.NoErr(err)
 			task := tasks[0]

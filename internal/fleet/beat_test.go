@@ -51,7 +51,7 @@ func newFleetIn(t *testing.T, place *store.Servers, prefix string, lease time.Du
 
 func queueOf(f *Fleet, name string) *Queue {
 	of := f.Lines.Serve(name, name, f.Space.Queue(name))
-	return &Queue{Part: engine.Part{Served: of}, Engine: f.Engine.Queue(name, name, engine.Options{})}
+	return &Queue{View: of, Engine: f.Engine.Queue(name, name, engine.Options{})}
 }
 
 // queueOn returns a queue whose slot is on a node of a cluster.

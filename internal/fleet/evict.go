@@ -183,10 +183,10 @@ func (f *Fleet) report(what string, dead evictions, were map[string]store.Worker
 		if there {
 			attrs = append(attrs, "name", w.Name, "host", w.Host, "pid", w.PID)
 		}
-		if !f.lines.Allow(wholes(o.queues)[0]) {
-			continue
+		queues := slices.Compact(slices.Sorted(slices.Values(o.queues)))
+		if f.lines.Allow(queues[0]) {
+			f.Log.Warn("worqr: "+what, append(attrs, "queues", queues, "tasks", o.tasks, "evicted_at", o.at)...)
 		}
-		f.Log.Warn("worqr: "+what, append(attrs, "queues", wholes(o.queues), "tasks", o.tasks, "evicted_at", o.at)...)
 	}
 }
 
@@ -361,7 +361,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 
 	f.counts.Evicted.Add(1)
 	queues := slices.Collect(maps.Keys(members))
-	f.Log.Warn("worqr: this worker was evicted; coming back under a new id", "worker", old, "new", id, "name", f.Name, "queues", wholes(queues))
+	f.Log.Warn("worqr: this worker was evicted; coming back under a new id", "worker", old, "new", id, "name", f.Name, "queues", slices.Sorted(slices.Values(queues)))
 	f.Trace.Evicted(worqrtrace.Worker{At: time.Now(), WorkerID: old, NewID: id, Name: f.Name, Queues: publics(queues)})
 	for _, m := range members {
 		w.forsake(m, engine.ErrEvicted)

@@ -78,7 +78,7 @@ type Counts struct{ Swept, Returned, Evicted atomic.Int64 }
 
 // A Queue is a queue that the worker serves or should serve.
 type Queue struct {
-	engine.Part
+	*store.View
 	Engine  *engine.Queue
 	Handled bool // a handler works on it
 }

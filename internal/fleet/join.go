@@ -98,7 +98,7 @@ func (w *worker) returned() {
 	id, queues, closing := w.id, slices.Collect(maps.Keys(w.members)), w.closing
 	w.mu.Unlock()
 	if w.absent && !closing {
-		w.fleet.Log.Info("worqr: serving again under the new id", "worker", id, "queues", wholes(queues))
+		w.fleet.Log.Info("worqr: serving again under the new id", "worker", id, "queues", slices.Sorted(slices.Values(queues)))
 		w.absent = false
 	}
 }
@@ -331,7 +331,7 @@ func (w *worker) unsure(queues []*Queue, id string) (unsure []*Queue) {
 // joined begins the session with a queue that the worker has joined under id.
 func (w *worker) joined(q *Queue, id string, s stay) error {
 	m := &member{queue: q, id: id, asked: s.asked}
-	m.Session = q.Engine.Join(q.Part, engine.Membership{Worker: id, Asked: s.asked, Round: s.round, Evicted: func() { w.fleet.evicted(id) }})
+	m.Session = q.Engine.Join(q.View, engine.Membership{Worker: id, Asked: s.asked, Round: s.round, Evicted: func() { w.fleet.evicted(id) }})
 	w.mu.Lock()
 	if w.id != id || w.evicted || w.closing { // it happened in the meantime
 		why := engine.ErrEvicted

@@ -16,23 +16,21 @@ import (
 func (w *worker) register(ctx context.Context, by store.Runner, id string) error {
 	f := w.fleet
 	w.mu.Lock()
-	var names []string
+	names := []string{}
 	for id, q := range w.wanted {
 		if id == q.Name {
 			names = append(names, id)
 		}
 	}
 	w.mu.Unlock()
-	queues, _ := json.Marshal(wholes(names)) // strings always marshal
+	slices.Sort(names)
+	queues, _ := json.Marshal(names) // strings always marshal
 	host, _ := os.Hostname()
 	return store.Register(ctx, by, f.Space, id, w.ttl(), store.Registration{
 		Name: f.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: f.Version, Queues: string(queues), Lease: f.Lease,
 		Stuck: f.Engine.Counts().Stuck.Load(), Protocol: f.Protocol.Newest,
 	})
 }
-
-// wholes returns the names of the queues that these queues or parts belong to, for people.
-func wholes(names []string) []string { return distinct(names, Half.String) }
 
 // outdate makes the worker rewrite its registration in its next turn.
 func (w *worker) outdate() {

@@ -15,29 +15,17 @@ type Half struct {
 	Failed bool
 }
 
-func (h Half) String() string {
-	if h.Failed {
-		return h.Queue + failedHalf
-	}
-	return h.Queue
-}
-
 // half returns the Half for the id of a queue.
 func half(id string) Half {
 	name, failed := strings.CutSuffix(id, failedHalf)
-	return Half{store.Whole(name), failed}
+	return Half{name, failed}
 }
 
-// publics returns the names of queues as users know them.
+// publics returns the names of queues as users know them, sorted, without duplicates.
 func publics(ids []string) []string {
-	return distinct(ids, func(h Half) string { return h.Queue })
-}
-
-// distinct returns the names of queues and parts, sorted, without duplicates.
-func distinct(ids []string, called func(Half) string) []string {
 	all := make([]string, len(ids))
 	for i, id := range ids {
-		all[i] = called(half(id))
+		all[i] = half(id).Queue
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

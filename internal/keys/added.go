@@ -53,10 +53,9 @@ func addedKey(ms, seq uint64, salt string) string {
 	return string(append(digits, salt[3:]...))
 }
 
-// NewKey returns a key in the form of an added task's, for a task that is put in part i of n at a
-// time.
-func NewKey(at time.Time, i, n int) string {
-	return addedKey(uint64(max(at.UnixMilli(), 0))&(1<<msBits-1), rand.Uint64N(1<<seqBits), NewSalt(i, n))
+// NewKey returns a key in the form of an added task's, for a task that is put at a time.
+func NewKey(at time.Time) string {
+	return addedKey(uint64(max(at.UnixMilli(), 0))&(1<<msBits-1), rand.Uint64N(1<<seqBits), NewSalt())
 }
 
 // AddedName returns the name in Redis of the added task with a key. It returns false if no added
@@ -118,23 +117,8 @@ func SplitField(field string) (salt, card string, ok bool) {
 	return field[:addedSalt], field[addedSalt:], true
 }
 
-// NewSalt returns a salt for a task in part i of n; for a queue that isn't spread, 0 of 1.
-func NewSalt(i, n int) string {
-	parts := uint64(n)
-	salt := rand.Uint64N(1<<saltBits/parts)*parts + uint64(i)
-	return fmt.Sprintf("%013x", salt)
-}
-
-// AddedPart returns which of n parts has the added task with a key. It returns false if no added task
-// can have this key.
-func AddedPart(key string, n int) (i int, ok bool) {
-	_, _, salt, ok := splitKey(key)
-	if !ok {
-		return 0, false
-	}
-	number, err := strconv.ParseUint(salt, 16, 64)
-	return int(number % uint64(n)), err == nil
-}
+// NewSalt returns a random salt.
+func NewSalt() string { return fmt.Sprintf("%013x", rand.Uint64N(1<<saltBits)) }
 
 // splitID splits the id of a stream entry, as Redis writes it.
 func splitID(id string) (ms, seq uint64, ok bool) {

@@ -63,9 +63,6 @@ func TestAddedRefused(t *testing.T) {
 		if at, ok := keys.AddedAt(key); ok || !at.IsZero() {
 			t.Errorf("key %q was enqueued at %v", key, at)
 		}
-		if _, ok := keys.AddedPart(key, 3); ok {
-			t.Errorf("key %q has a part", key)
-		}
 	}
 	for _, value := range []string{"", "a:", "k:1-1-0123456789abc", "a:1", "a:1-1", "a:1-x-0123456789abc0", "a:1-1-0123456789ab", "a:1-1-payload of others"} {
 		if key, _, ok := keys.SplitAdded(value); ok {
@@ -87,22 +84,6 @@ func TestSplitField(t *testing.T) {
 	}
 }
 
-// A producer chooses the part by the salt.
-func TestAddedPart(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for _, n := range []int{1, 2, 3, 7, 100, keys.MaxParts} {
-		for i := range n {
-			salt := keys.NewSalt(i, n)
-			key, ok := keys.AddedKey("1764000000000-7", salt)
-			if part, found := keys.AddedPart(key, n); !ok || !found || part != i || seen[salt] {
-				t.Fatalf("part %d of %d: salt %s leads to %d (%t, %t), or comes again", i, n, salt, part, ok, found)
-			}
-			seen[salt] = true
-		}
-	}
-}
-
 // The keys of tasks that are added together are consecutive.
 func TestAddedKeys(t *testing.T) {
 	t.Parallel()
@@ -119,11 +100,8 @@ func TestAddedKeys(t *testing.T) {
 			t.Errorf("%q: %q", first, all)
 		}
 	}
-	for _, n := range []int{1, 3} {
-		key := keys.NewKey(time.UnixMilli(1764000000000), n-1, n)
-		at, ok := keys.AddedAt(key)
-		if part, found := keys.AddedPart(key, n); !ok || at.UnixMilli() != 1764000000000 || !found || part != n-1 {
-			t.Errorf("%s is in part %d, and of %v", key, part, at)
-		}
+	key := keys.NewKey(time.UnixMilli(1764000000000))
+	if at, ok := keys.AddedAt(key); !ok || at.UnixMilli() != 1764000000000 {
+		t.Errorf("%s is of %v", key, at)
 	}
 }

@@ -89,7 +89,6 @@ func NewSpace(prefix string) Space {
 // The keys of the fleet, one method for each row of Table.
 
 func (s Space) Registry() string        { return s.prefix + ":registry" }
-func (s Space) Spreads() string         { return s.prefix + ":spreads" }
 func (s Space) Workers() string         { return s.prefix + ":workers" }
 func (s Space) Protocol() string        { return s.prefix + ":protocol" }
 func (s Space) Worker(id string) string { return s.prefix + ":worker:" + id }

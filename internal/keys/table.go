@@ -44,7 +44,6 @@ var Table = []Row{
 	{Name: "peers", Kind: "workers", Fleet: true, Type: "set", Holds: "the ids of registered peers"},
 	{Name: "protocol", Kind: "protocol", Fleet: true, Type: "string", Holds: "`N:L`: the newest protocol version of any peer, and the oldest that a peer may speak"},
 	{Name: "registry", Kind: "registry", Fleet: true, Type: "set", Holds: "the names of queues that were served or enqueued to, and not deleted since"},
-	{Name: "spreads", Kind: "spreads", Fleet: true, Type: "hash", Maps: "queue → number", Holds: "the number of parts of a spread queue"},
 }
 
 // Of returns a key of the queue or of its fleet. If there are many such keys, part is what follows;

@@ -21,7 +21,6 @@ const (
 	perCall        = 50              // schedules in a call
 	perBeat        = 50              // at least
 	callBytes      = 1 << 20         // total payload of a call
-	findEach       = time.Minute     // how long the part of a queue stays valid
 	linesPerSecond = 20              // about individual schedules
 )
 
@@ -41,15 +40,14 @@ type Schedules struct {
 	Config
 	period time.Duration
 	lines  logs.Limiter
-	work   sync.WaitGroup // goroutines that assert, find and list
+	work   sync.WaitGroup // goroutines that assert and list
 	wake   chan struct{}
 
 	mu       sync.Mutex // protects the fields below
 	jobs     map[id]*job
 	ends     ends
-	sites    map[string]*site   // by the queue's ID
-	homes    map[string]*home   // by node
-	finders  map[string]*finder // by queue
+	sites    map[string]*site // by the queue's ID
+	homes    map[string]*home // by node
 	unlisted map[string]store.Target
 	listing  bool
 	renewed  time.Time // when all were last asserted again because Redis had lost one
@@ -66,24 +64,14 @@ type job struct {
 	print string // what Redis gets
 
 	spec   Spec // this and the fields below are protected by Schedules.mu
-	at     Locator
-	turn   int           // how many times its Locator was set
-	target *store.Target // nil until it's found
-	found  time.Time
+	target store.Target
 	tried  time.Time // when it was last booked; zero: due now
-	busy   bool      // it is being asserted; its site may change meanwhile
+	busy   bool      // it is being asserted
 	since  int64     // this and state are only changed by the goroutine that asserts it
 	state  string    // the last one that Redis returned
 
 	timing *timing // nil unless its times are being computed; owned, like flaw, by the goroutine that asserts it
 	flaw   error   // the last one logged
-}
-
-// A Locator determines the queue, or part of one, that has a schedule: the result of Find if it's
-// set, otherwise Target.
-type Locator struct {
-	Target store.Target
-	Find   func(context.Context) (store.Target, error)
 }
 
 func New(c Config) *Schedules {
@@ -93,18 +81,17 @@ func New(c Config) *Schedules {
 		Config: c, period: max(period*c.Beat, shortestPeriod),
 		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more lines about schedules were suppressed", Each: linesPerSecond, All: linesPerSecond},
 		wake:  make(chan struct{}, 1), jobs: map[id]*job{}, ends: ends{map[string]store.Target{}, map[id]left{}}, sites: map[string]*site{}, homes: map[string]*home{},
-		finders: map[string]*finder{}, unlisted: map[string]store.Target{},
+		unlisted: map[string]store.Target{},
 	}
 }
 
 // Set makes the peer assert a spec under an entry of a queue, and replaces the previous spec.
-func (s *Schedules) Set(queue, entry string, spec Spec, at Locator) error {
+func (s *Schedules) Set(q store.Target, entry string, spec Spec) error {
 	if _, err := spec.Times(time.Now(), time.Time{}, fewest); err != nil {
 		return err
 	}
 	print := spec.Print()
-	j := &job{id: id{queue, entry}, base: print, print: print, spec: spec}
-	j.setLocator(at)
+	j := &job{id: id{q.ID, entry}, base: print, print: print, spec: spec, target: q}
 	alike := false
 	if was, told := s.at(j.id); told && was.base == print {
 		// They are probably equal. If the times that Redis may have differ, the print is extended
@@ -121,7 +108,6 @@ func (s *Schedules) Set(queue, entry string, spec Spec, at Locator) error {
 	switch {
 	case alike && was != nil && was.base == print:
 		was.spec = spec
-		was.setLocator(at)
 		return nil
 	case was != nil && was.since != 0:
 		j.since = store.JustNow // overrides what this peer or others had before
@@ -129,13 +115,6 @@ func (s *Schedules) Set(queue, entry string, spec Spec, at Locator) error {
 	s.jobs[j.id] = j
 	s.stir()
 	return nil
-}
-
-func (j *job) setLocator(at Locator) {
-	j.turn++
-	if j.at, j.found = at, (time.Time{}); at.Find == nil {
-		j.target = &at.Target
-	}
 }
 
 // at returns a copy of the job with an id.
@@ -157,9 +136,7 @@ func (s *Schedules) Unset(queue, entry string) bool {
 		return false
 	}
 	delete(s.jobs, was.id)
-	if was.target != nil { // otherwise it was never asserted
-		s.ends.left[was.id] = left{target: *was.target}
-	}
+	s.ends.left[was.id] = left{target: was.target}
 	return true
 }
 
@@ -194,7 +171,6 @@ func (s *Schedules) Begin(ctx context.Context) {
 	s.work.Go(func() {
 		defer close(ended)
 		s.startDue(ctx).Wait()
-		s.startDue(ctx).Wait() // those whose part had to be found first
 	})
 	patience := time.NewTimer(maxNext)
 	defer patience.Stop()

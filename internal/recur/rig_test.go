@@ -102,7 +102,7 @@ func (r *rig) target(name string) store.Target {
 
 func (r *rig) set(queue, key string, s Schedule) {
 	r.t.Helper()
-	if err := r.Set(queue, store.EntryOf(key), Spec{Schedule: s}, Locator{Target: r.target(queue)}); err != nil {
+	if err := r.Set(r.target(queue), store.EntryOf(key), Spec{Schedule: s}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -150,7 +150,7 @@ func (r *rig) peer() *Schedules { return New(r.config) }
 // give sets a schedule under x on q.
 func (r *rig) give(s *Schedules, spec Spec) {
 	r.t.Helper()
-	if err := s.Set("q", "k:x", spec, Locator{Target: r.target("q")}); err != nil {
+	if err := s.Set(r.target("q"), "k:x", spec); err != nil {
 		r.t.Fatal(err)
 	}
 }

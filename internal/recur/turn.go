@@ -12,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A site is a queue, or a part of one, that may have schedules.
+// A site is a queue that may have schedules.
 type site struct {
 	store.Target
 	upset logs.Outage
@@ -33,20 +33,6 @@ type home struct {
 	steady  time.Time // when it last didn't answer, was slow, or hadn't been visited for a long time
 }
 
-// A finder finds the parts of a queue that have its schedules.
-type finder struct {
-	upset logs.Outage
-	busy  bool // protected by Schedules.mu, and so is until
-	until time.Time
-}
-
-// A finding is a job whose part must be found.
-type finding struct {
-	*job
-	find func(context.Context) (store.Target, error)
-	turn int // the job's turn; they differ if its Locator was set again
-}
-
 // A visit is the jobs to assert on a node. A site without jobs is only checked for schedules to
 // end.
 type visit struct {
@@ -57,7 +43,7 @@ type visit struct {
 
 // startDue starts everything that is due. It doesn't wait; the caller may.
 func (s *Schedules) startDue(ctx context.Context) *sync.WaitGroup {
-	finds, visits, targets := s.due(time.Now())
+	visits, targets := s.due(time.Now())
 	var all sync.WaitGroup
 	do := func(f func()) {
 		all.Add(1)
@@ -65,9 +51,6 @@ func (s *Schedules) startDue(ctx context.Context) *sync.WaitGroup {
 			defer all.Done()
 			f()
 		})
-	}
-	for queue, jobs := range finds {
-		do(func() { s.find(ctx, queue, jobs) })
 	}
 	for _, v := range visits {
 		do(func() { s.visit(ctx, v) })
@@ -79,23 +62,19 @@ func (s *Schedules) startDue(ctx context.Context) *sync.WaitGroup {
 }
 
 // due returns everything that is due, and marks it as busy.
-func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[string]*visit, targets map[string]store.Target) {
+func (s *Schedules) due(now time.Time) (visits map[string]*visit, targets map[string]store.Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	finds, visits = map[string][]finding{}, map[string]*visit{}
+	visits = map[string]*visit{}
 	var ready []*job
 	for _, j := range s.jobs {
-		if j.at.Find != nil && now.Sub(j.found) >= findEach {
-			finds[j.queue] = append(finds[j.queue], finding{j, j.at.Find, j.turn})
-		}
-		if j.target == nil || j.busy || !j.tried.IsZero() && now.Sub(j.tried) < s.Beat/2 {
+		if j.busy || !j.tried.IsZero() && now.Sub(j.tried) < s.Beat/2 {
 			continue
 		}
-		if s.admitsLocked(s.siteLocked(*j.target), now) {
+		if s.admitsLocked(s.siteLocked(j.target), now) {
 			ready = append(ready, j)
 		}
 	}
-	maps.DeleteFunc(finds, func(queue string, _ []finding) bool { return !s.findsLocked(queue, now) })
 	slices.SortFunc(ready, func(a, b *job) int {
 		return cmp.Or(a.tried.Compare(b.tried), cmp.Compare(a.queue, b.queue), cmp.Compare(a.entry, b.entry))
 	})
@@ -105,7 +84,7 @@ func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[s
 	}
 	for _, j := range ready[:min(n, len(ready))] {
 		j.tried = now
-		s.bookLocked(visits, s.siteLocked(*j.target), j)
+		s.bookLocked(visits, s.siteLocked(j.target), j)
 	}
 	s.endsLocked(visits, now)
 	if s.turns++; s.turns%forgetEach == 0 {
@@ -124,7 +103,7 @@ func (s *Schedules) due(now time.Time) (finds map[string][]finding, visits map[s
 	if !s.listing && len(s.unlisted) > 0 {
 		s.listing, targets, s.unlisted = true, s.unlisted, map[string]store.Target{}
 	}
-	return finds, visits, targets
+	return visits, targets
 }
 
 // forgetEach is how many turns there are between two calls of forgetLocked.
@@ -132,15 +111,11 @@ const forgetEach = 60
 
 // forgetLocked removes queues and nodes that the peer no longer uses.
 func (s *Schedules) forgetLocked(now time.Time) {
-	used, queues := map[string]bool{}, map[string]bool{}
+	used := map[string]bool{}
 	for _, j := range s.jobs {
-		queues[j.queue] = true
-		if j.target != nil {
-			used[j.target.ID] = true
-		}
+		used[j.queue] = true
 	}
 	maps.DeleteFunc(s.sites, func(id string, l *site) bool { return !used[id] && !l.busy && now.Sub(l.steady) > 2*s.period })
-	maps.DeleteFunc(s.finders, func(queue string, f *finder) bool { return !queues[queue] && !f.busy })
 	maps.DeleteFunc(s.homes, func(_ string, h *home) bool { return !h.busy && now.Sub(h.visited) > 2*s.period })
 }
 
@@ -219,7 +194,7 @@ func (s *Schedules) left(v *visit) {
 		}
 	}
 	for _, j := range s.jobs {
-		if j.target != nil && j.tried.IsZero() {
+		if j.tried.IsZero() {
 			s.stir()
 			return
 		}
@@ -249,56 +224,6 @@ func (s *Schedules) note(h *home, l *site, began time.Time, err error) {
 	}
 	if isGone(err) {
 		h.until = now.Add(s.Beat)
-	}
-}
-
-// findsLocked marks the finder of a queue as busy, and reports whether it may run.
-func (s *Schedules) findsLocked(queue string, now time.Time) bool {
-	f := s.finders[queue]
-	if f == nil {
-		f = &finder{}
-		s.finders[queue] = f
-	}
-	if f.busy || now.Before(f.until) {
-		return false
-	}
-	f.busy = true
-	return true
-}
-
-// find finds the parts that have the jobs of a queue. If that fails, the known parts remain.
-func (s *Schedules) find(ctx context.Context, queue string, jobs []finding) {
-	found := make([]store.Target, 0, len(jobs))
-	var err error
-	for _, j := range jobs {
-		var q store.Target
-		if q, err = j.find(ctx); err != nil {
-			break
-		}
-		found = append(found, q)
-	}
-	s.mu.Lock()
-	now, f := time.Now(), s.finders[queue]
-	f.busy = false
-	if err != nil {
-		f.until = now.Add(s.Beat)
-	}
-	for i, q := range found {
-		j := jobs[i]
-		if j.turn != j.job.turn {
-			continue
-		}
-		j.found = now
-		if j.target == nil || j.target.ID != q.ID {
-			j.target, j.tried = &q, time.Time{}
-		}
-	}
-	s.mu.Unlock()
-	if ctx.Err() == nil {
-		f.upset.Note(s.Log, "can't find the parts that have schedules; retrying", err, "queue", queue)
-	}
-	if len(found) > 0 {
-		s.stir()
 	}
 }
 

@@ -1,11 +1,9 @@
 package recur
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,60 +50,15 @@ func TestSilentHome(t *testing.T) {
 	is.Equal(len(r.lines("")), 0)
 }
 
-// When Begin returns, it has asserted all schedules, including those whose part had to be found.
+// When Begin returns, it has asserted all schedules.
 func TestBegin(t *testing.T) {
 	is := redistest.Parallel(t)
 	r := newRig(t)
 	r.set("a", "x", every(time.Hour))
-	find := func(context.Context) (store.Target, error) { return r.target("part"), nil }
-	is.NoErr(r.Set("b", "k:x", Spec{Schedule: every(time.Hour)}, Locator{Find: find}))
+	r.set("b", "x", every(time.Hour))
 	r.Begin(r.ctx)
 	is.True(r.held("a", "x"))
-	is.True(r.held("part", "x"))
-}
-
-// A queue whose parts can't be found, or not soon, doesn't delay the others.
-func TestFind(t *testing.T) {
-	is := redistest.Parallel(t)
-	r := newRig(t)
-	hang := func(ctx context.Context) (store.Target, error) { <-ctx.Done(); return store.Target{}, ctx.Err() }
-	is.NoErr(r.Set("a", "k:x", Spec{Schedule: every(time.Hour)}, Locator{Find: hang}))
-	var found atomic.Bool
-	is.NoErr(r.Set("b", "k:x", Spec{Schedule: every(time.Hour)}, Locator{Find: func(context.Context) (store.Target, error) {
-		if !found.Load() {
-			return store.Target{}, errors.New("not found")
-		}
-		return r.target("part"), nil
-	}}))
-	r.set("c", "x", every(time.Hour))
-	stop := r.run()
-	r.eventually("the other is there", func() bool { return r.held("c", "x") })
-	r.eventually("it is logged", func() bool { return len(r.lines("not found")) == 1 })
-	found.Store(true)
-	r.eventually("it's found", func() bool { return r.held("part", "x") })
-	stop()
-	is.Equal(len(r.lines("can't find")), 2) // and that it works again
-}
-
-// A part that was found for an outdated Locator is ignored, and a function of an outdated Locator is no
-// longer called.
-func TestPlacedMeanwhile(t *testing.T) {
-	is := redistest.Parallel(t)
-	r := newRig(t)
-	spec := Spec{Schedule: every(time.Hour)}
-	of := func(entry string) Locator {
-		return Locator{Find: func(context.Context) (store.Target, error) {
-			is.NoErr(r.Set("q", entry, spec, Locator{Target: r.target("plain")}))
-			return r.target("part"), nil
-		}}
-	}
-	is.NoErr(r.Set("q", "k:a", spec, of("k:b")))
-	is.NoErr(r.Set("q", "k:b", spec, of("k:a")))
-	finds, _, _ := r.due(time.Now())
-	r.find(t.Context(), "q", finds["q"])
-	for _, j := range r.jobs {
-		is.Equal(j.target.ID, r.target("plain").ID)
-	}
+	is.True(r.held("b", "x"))
 }
 
 // A peer that was inactive for a long time, or whose call failed, may not end schedules.
@@ -124,26 +77,6 @@ func TestJudges(t *testing.T) {
 	is.True(judges(&site{clock: 1})) // on other sites, it may
 	r.note(h, l, now.Add(-r.period), nil)
 	is.True(!judges(&site{clock: 1}))
-}
-
-// While a schedule is being asserted, it isn't asserted elsewhere, even if its Locator changes.
-func TestMovesMeanwhile(t *testing.T) {
-	is := redistest.Parallel(t)
-	r := newRig(t)
-	r.home = func(q store.Keys) string { return q.Waiting() }
-	spec := Spec{Schedule: every(time.Hour)}
-	is.NoErr(r.Set("q", "k:x", spec, Locator{Target: r.target("a")}))
-	now := time.Now()
-	_, there, _ := r.due(now)
-	is.Equal(len(there), 1)
-	is.NoErr(r.Set("q", "k:x", spec, Locator{Target: r.target("b")}))
-	_, visits, _ := r.due(now.Add(fast))
-	is.Equal(len(visits), 0)
-	for _, v := range there {
-		r.left(v)
-	}
-	_, visits, _ = r.due(now.Add(fast))
-	is.Equal(len(visits), 1)
 }
 
 // If Redis's clock has jumped ahead, no peer ends schedules before all peers have asserted theirs
@@ -179,14 +112,14 @@ func TestDue(t *testing.T) {
 		}
 		return n
 	}
-	_, visits, _ := r.due(now)
+	visits, _ := r.due(now)
 	is.Equal(count(visits), 3*perBeat)
-	_, visits, _ = r.due(now.Add(fast / 4))
+	visits, _ = r.due(now.Add(fast / 4))
 	is.Equal(count(visits), 0) // too soon
-	_, visits, _ = r.due(now.Add(fast))
+	visits, _ = r.due(now.Add(fast))
 	is.Equal(count(visits), perBeat)
-	_, visits, _ = r.due(now.Add(2 * fast))
-	_, again, _ := r.due(now.Add(3 * fast))
+	visits, _ = r.due(now.Add(2 * fast))
+	again, _ := r.due(now.Add(3 * fast))
 	is.Equal(count(again), 0) // another visit is in progress
 	is.Equal(count(visits), perBeat)
 

@@ -25,19 +25,6 @@ const MaxName = keys.MaxName
 // CheckName returns why name can't be the name of a queue, or nil.
 func CheckName(name string) error { return keys.CheckName(name) }
 
-// MaxParts limits the parts of a spread queue, and MaxWhole the length of its name, in
-// bytes.
-const (
-	MaxParts = keys.MaxParts
-	MaxWhole = keys.MaxWhole
-)
-
-// Part returns the name of part i of n of a queue.
-func Part(whole string, i, n int) string { return keys.Part(whole, i, n) }
-
-// Whole returns the name of the queue that a part belongs to. It returns other names unchanged.
-func Whole(name string) string { return keys.Whole(name) }
-
 // CheckPrefix returns why prefix can't be a prefix, or nil.
 func CheckPrefix(prefix string) error { return keys.CheckPrefix(prefix) }
 
@@ -86,7 +73,7 @@ type Lines struct {
 
 // Lane returns the connection for a round if no other round of the queue is in flight: one on which
 // it doesn't have to wait for rounds of other queues.
-func (s *Served) Lane() int {
+func (s *View) Lane() int {
 	if !s.Work[0].Line(s.Keys).Free() {
 		if second := s.Work[1].Line(s.Keys); second.Ready() && second.Free() {
 			return 1
@@ -96,11 +83,11 @@ func (s *Served) Lane() int {
 }
 
 // Ready reports whether the connection for rounds exists. If not, Ready makes it in the background.
-func (s *Served) Ready(lane int) bool { return s.Work[lane].Line(s.Keys).Ready() }
+func (s *View) Ready(lane int) bool { return s.Work[lane].Line(s.Keys).Ready() }
 
 // Silent reports whether no connection for rounds has received anything from the queue's server for
 // its timeout.
-func (s *Served) Silent() bool {
+func (s *View) Silent() bool {
 	return !slices.ContainsFunc(s.Work[:], func(w *topology.Router) bool { return !w.Line(s.Keys).Silent() })
 }
 

@@ -35,11 +35,8 @@ func markedKey(mark string) (string, error) {
 	return "", errors.New("the record of Once has been overwritten")
 }
 
-// NewSalt returns a salt for the tasks of a call, in part i of n of a spread queue, or 0 of 1.
-func NewSalt(i, n int) string { return keys.NewSalt(i, n) }
+// NewSalt returns a salt for the tasks of a call.
+func NewSalt() string { return keys.NewSalt() }
 
-// NewKey returns a key for a task in part i of n; see NewSalt.
-func NewKey(i, n int) string { return keys.NewKey(time.Now(), i, n) }
-
-// AddedPart returns which of n parts has the task with a key, if an added task can have that key.
-func AddedPart(key string, n int) (i int, ok bool) { return keys.AddedPart(key, n) }
+// NewKey returns a key in the form of an added task's.
+func NewKey() string { return keys.NewKey(time.Now()) }

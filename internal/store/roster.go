@@ -165,7 +165,7 @@ func Unknown(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name str
 		if redisconn.Denied(err) {
 			return false, nil // the queue may be known
 		}
-		if err != nil || keys.Whole(listed) == keys.Whole(name) {
+		if err != nil || listed == name {
 			return false, err
 		}
 	}

@@ -35,8 +35,8 @@ func Twice(call func() error) error {
 	return err
 }
 
-// A Served is a worker's view of a queue.
-type Served struct {
+// A View is a worker's view of a queue.
+type View struct {
 	*Lines
 	Name string
 	ID   string // the name, or an id of its failed queue
@@ -45,8 +45,8 @@ type Served struct {
 }
 
 // Serve returns a worker's view of a queue.
-func (l *Lines) Serve(name, id string, q keys.Queue) *Served {
-	return &Served{Lines: l, Name: name, ID: id, Keys: q, step: NewStepper(q)}
+func (l *Lines) Serve(name, id string, q keys.Queue) *View {
+	return &View{Lines: l, Name: name, ID: id, Keys: q, step: NewStepper(q)}
 }
 
 // A Sent is a round in flight.
@@ -56,7 +56,7 @@ type Sent struct {
 }
 
 // Send sends a round on the connection for rounds with the index lane.
-func (s *Served) Send(lane int, r *Round) Sent {
+func (s *View) Send(lane int, r *Round) Sent {
 	return Sent{s.Work[lane].Start(s.step.Call(r)), r}
 }
 
@@ -78,7 +78,7 @@ func (s *Sent) Wait(ctx context.Context) (*Answer, error) {
 func (s *Sent) Took() time.Duration { return s.pending.Took() }
 
 // Payload reads the payload of a process. It fails with ErrGone if there is none.
-func (s *Served) Payload(ctx context.Context, lane int, process string) ([]byte, error) {
+func (s *View) Payload(ctx context.Context, lane int, process string) ([]byte, error) {
 	payload, err := redis.Bytes(s.Work[lane].One(ctx, redisconn.Command("LINDEX", s.Keys.Process(process), 0)))
 	if _, refused := errors.AsType[redis.Error](err); refused || errors.Is(err, redis.ErrNil) {
 		return nil, ErrGone
@@ -87,12 +87,12 @@ func (s *Served) Payload(ctx context.Context, lane int, process string) ([]byte,
 }
 
 // Held returns what a worker holds, according to Redis: process → token.
-func (s *Served) Held(ctx context.Context, worker string) (map[string]int64, error) {
+func (s *View) Held(ctx context.Context, worker string) (map[string]int64, error) {
 	return Held(ctx, s.Calls, s.Keys, worker)
 }
 
 // Leave calls the function Leave, and repeats the call if the reply was lost.
-func (s *Served) Leave(ctx context.Context, worker string, asked, round int64) (returned int, err error) {
+func (s *View) Leave(ctx context.Context, worker string, asked, round int64) (returned int, err error) {
 	err = Twice(func() error {
 		n, err := Leave(ctx, s.Control, s.Keys, worker, asked, round)
 		returned += n
@@ -113,7 +113,7 @@ const (
 
 // Listen notifies a worker of what happens on the queue, until stop is called. It calls synced
 // after each gap. Both functions are called on one goroutine, and must not block.
-func (s *Served) Listen(worker string, told func(n Notice, message []byte), synced func()) (stop func()) {
+func (s *View) Listen(worker string, told func(n Notice, message []byte), synced func()) (stop func()) {
 	wake, work, cancel := s.Keys.Wake(worker), s.Keys.Channel(keys.KindWork), s.Keys.Channel(keys.KindCancel)
 	l := &redisconn.Subscription{
 		Topics: topics(s.Keys, work, cancel, wake),

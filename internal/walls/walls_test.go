@@ -28,6 +28,7 @@ var below = map[string][]string{
 	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/jsontext", "internal/logs", "internal/inbox", "internal/program", "internal/recur", "internal/store", "internal/tracing", "internal/words", "inspect", "worqrtrace"},
 	"dash":                 {"", "inspect", "internal/causes", "internal/reading", "internal/words"},
 	"inspect":              {"internal/logs", "internal/words"},
+	"spread":               {"", "inspect"},
 	"worqrtrace":           {"inspect", "internal/logs"},
 	"internal/await":       {"internal/store"},
 	"internal/batch":       {"internal/engine", "internal/words"},

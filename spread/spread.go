@@ -1,0 +1,326 @@
+// Package spread serves several queues as one, so that the nodes of a Redis Cluster share its work.
+//
+// All keys of a queue have one slot, so one node does all its work. If that node is the limit, use
+// several queues:
+//
+//	emails := spread.Over(peer, "emails", 6) // emails-1 to emails-6
+//	emails.Handle(send, nil)
+//	err := emails.Enqueue(ctx, payload)
+//
+// They are ordinary queues. Each has its own order, fencing tokens, failed tasks and pause. Queues
+// returns them, for whatever this package doesn't have:
+//
+//	for _, q := range emails.Queues() {
+//		for t, err := range q.Running(ctx) {
+//
+// All programs must use the same n for tasks with keys, since a key's queue depends on n. See
+// docs/operations.md for how to choose n, and how to change it.
+package spread
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"iter"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
+)
+
+// A Queue is several queues that are used as one. Its methods may be called concurrently.
+//
+// Methods that use all queues try each, even if some fail, and return the errors of those that do.
+type Queue struct {
+	name   string
+	queues []*worqr.Queue
+	turn   atomic.Uint32
+}
+
+// Over returns the queues name-1 to name-n as one. It panics if n isn't positive.
+func Over(p *worqr.Peer, name string, n int) *Queue {
+	if n < 1 {
+		panic(fmt.Sprintf("worqr: spread.Over needs at least one queue, not %d", n))
+	}
+	s := &Queue{name: name}
+	s.turn.Store(rand.Uint32())
+	for i := range n {
+		s.queues = append(s.queues, p.Queue(fmt.Sprintf("%s-%d", name, i+1)))
+	}
+	return s
+}
+
+// Name returns the name that Over was given.
+func (s *Queue) Name() string { return s.name }
+
+// Queues returns the queues, in order.
+func (s *Queue) Queues() []*worqr.Queue { return slices.Clone(s.queues) }
+
+// Next returns the queues in turn, for tasks without a key.
+func (s *Queue) Next() *worqr.Queue { return s.queues[s.turn.Add(1)%uint32(len(s.queues))] }
+
+// For returns the queue for a key, a nonce, or the payload of a unique task: the one whose index is
+// its CRC-32 (IEEE) modulo n.
+func (s *Queue) For(key string) *worqr.Queue { return s.queues[s.index(key)] }
+
+func (s *Queue) index(key string) int {
+	return int(crc32.ChecksumIEEE([]byte(key)) % uint32(len(s.queues)))
+}
+
+// Enqueue adds the payloads to the back of the next queue. Tasks start in order only within one
+// call. If it fails, a repeated call uses another queue.
+func (s *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
+	return s.Next().Enqueue(ctx, payloads...)
+}
+
+// EnqueueOnce is worqr.Queue.EnqueueOnce on the nonce's queue.
+func (s *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
+	return s.For(nonce).EnqueueOnce(ctx, nonce, payloads...)
+}
+
+// Add adds one task under a new key, which it returns for CancelKey, Wait and the like. Props may be
+// nil. It is a Put, and with Once, it may be repeated.
+func (s *Queue) Add(ctx context.Context, payload []byte, props *worqr.Properties) (key string, err error) {
+	o, at := &worqr.PutOptions{}, -1
+	if props != nil {
+		o.Properties = *props
+		if o.Once != "" {
+			at = s.index(o.Once) // every call with this Once must reach the same queue
+		}
+	}
+	for key = uuid.Must(uuid.NewV7()).String(); at >= 0 && s.index(key) != at; {
+		key = uuid.Must(uuid.NewV7()).String()
+	}
+	err = s.For(key).Put(ctx, key, payload, o)
+	if once, ok := errors.AsType[*worqr.OnceError](err); ok {
+		return once.Key, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return key, nil
+}
+
+// Put is worqr.Queue.Put on the key's queue. With Once, all calls must have the same key.
+func (s *Queue) Put(ctx context.Context, key string, payload []byte, opts *worqr.PutOptions) error {
+	return s.For(key).Put(ctx, key, payload, opts)
+}
+
+// Every is worqr.Queue.Every on the key's queue.
+func (s *Queue) Every(key string, schedule worqr.Schedule, payload []byte, opts *worqr.EveryOptions) error {
+	return s.For(key).Every(key, schedule, payload, opts)
+}
+
+// RunNow is worqr.Queue.RunNow on the key's queue.
+func (s *Queue) RunNow(ctx context.Context, key string) (bool, error) {
+	return s.For(key).RunNow(ctx, key)
+}
+
+// RemoveKey is worqr.Queue.RemoveKey on the key's queue.
+func (s *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
+	return s.For(key).RemoveKey(ctx, key)
+}
+
+// CancelKey is worqr.Queue.CancelKey on the key's queue.
+func (s *Queue) CancelKey(ctx context.Context, key string) (*worqr.CancelReport, error) {
+	return s.For(key).CancelKey(ctx, key)
+}
+
+// ExplainKey is worqr.Queue.ExplainKey on the key's queue.
+func (s *Queue) ExplainKey(ctx context.Context, key string) (*inspect.Explanation, error) {
+	return s.For(key).ExplainKey(ctx, key)
+}
+
+// Result is worqr.Queue.Result on the key's queue.
+func (s *Queue) Result(ctx context.Context, key string) (*worqr.Result, error) {
+	return s.For(key).Result(ctx, key)
+}
+
+// Wait is worqr.Queue.Wait on the key's queue.
+func (s *Queue) Wait(ctx context.Context, key string) (*worqr.Result, error) {
+	return s.For(key).Wait(ctx, key)
+}
+
+// Handle makes h the handler of all queues. Each gets an equal share of Concurrency, rounded up, so
+// at least 1. The other options, including OnFailedOptions, apply to each queue by itself. It panics
+// if worqr.Queue.Handle does.
+func (s *Queue) Handle(h worqr.Handler, opts *worqr.HandleOptions) {
+	for _, q := range s.queues {
+		q.Handle(h, s.share(opts))
+	}
+}
+
+// SetOptions is worqr.Queue.SetOptions for all queues, with the same shares as Handle.
+func (s *Queue) SetOptions(opts *worqr.HandleOptions) error {
+	var errs []error
+	for _, q := range s.queues {
+		errs = append(errs, q.SetOptions(s.share(opts)))
+	}
+	return errors.Join(errs...)
+}
+
+// share returns the options for one queue.
+func (s *Queue) share(opts *worqr.HandleOptions) *worqr.HandleOptions {
+	var o worqr.HandleOptions
+	if opts != nil {
+		o = *opts
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = runtime.GOMAXPROCS(0)
+	}
+	if n := len(s.queues); o.Concurrency > 0 { // otherwise worqr rejects it
+		o.Concurrency = (o.Concurrency-1)/n + 1
+	}
+	return &o
+}
+
+// Unhandle is worqr.Queue.Unhandle for all queues.
+func (s *Queue) Unhandle(ctx context.Context) error {
+	return s.each(func(_ int, q *worqr.Queue) error { return q.Unhandle(ctx) })
+}
+
+// each calls f for all queues at the same time, with their index.
+func (s *Queue) each(f func(i int, q *worqr.Queue) error) error {
+	errs := make([]error, len(s.queues))
+	var all sync.WaitGroup
+	for i, q := range s.queues {
+		all.Go(func() { errs[i] = f(i, q) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// sum calls f for all queues, and adds up what it returns.
+func (s *Queue) sum(f func(q *worqr.Queue) (int, error)) (int, error) {
+	var total atomic.Int64
+	err := s.each(func(_ int, q *worqr.Queue) error {
+		n, err := f(q)
+		total.Add(int64(n))
+		return err
+	})
+	return int(total.Load()), err
+}
+
+// Len returns how many tasks wait, including scheduled ones.
+func (s *Queue) Len(ctx context.Context) (int, error) {
+	return s.sum(func(q *worqr.Queue) (int, error) { return q.Len(ctx) })
+}
+
+// Stats adds up the counts of the queues. Workers, IdleWorkers and Oldest are the highest of any
+// queue; Paused and Silent say that at least one is.
+func (s *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
+	all := make([]inspect.QueueStats, len(s.queues))
+	err := s.each(func(i int, q *worqr.Queue) (err error) {
+		all[i], err = q.Stats(ctx)
+		return err
+	})
+	var t inspect.QueueStats
+	for _, c := range all {
+		t.Waiting += c.Waiting
+		t.Scheduled += c.Scheduled
+		t.Running += c.Running
+		t.Failed += c.Failed
+		t.Tokens += c.Tokens
+		t.Workers, t.IdleWorkers, t.Oldest = max(t.Workers, c.Workers), max(t.IdleWorkers, c.IdleWorkers), max(t.Oldest, c.Oldest)
+		t.Silent, t.Paused = t.Silent || c.Silent, t.Paused || c.Paused
+	}
+	return t, err
+}
+
+// Pause pauses all queues.
+func (s *Queue) Pause(ctx context.Context) error {
+	return s.each(func(_ int, q *worqr.Queue) error { return q.Pause(ctx) })
+}
+
+// Resume ends the pause of all queues.
+func (s *Queue) Resume(ctx context.Context) error {
+	return s.each(func(_ int, q *worqr.Queue) error { return q.Resume(ctx) })
+}
+
+// Delete is worqr.Queue.Delete for all queues.
+func (s *Queue) Delete(ctx context.Context) error {
+	return s.each(func(_ int, q *worqr.Queue) error { return q.Delete(ctx) })
+}
+
+// Cancel is worqr.Queue.Cancel on all queues. If some fail, the report is about the others.
+func (s *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, error) {
+	c := &CancelReport{reports: make([]*worqr.CancelReport, len(s.queues))}
+	err := s.each(func(i int, q *worqr.Queue) (err error) {
+		c.reports[i], err = q.Cancel(ctx, payload)
+		return err
+	})
+	c.count()
+	return c, err
+}
+
+// A CancelReport says what a cancel did on all queues. It isn't safe for concurrent use.
+type CancelReport struct {
+	Removed  int // waiting copies
+	Stopped  int // running copies; set by Wait
+	Finished int // running copies that finished before they were stopped; set by Wait
+
+	reports []*worqr.CancelReport // nil where the cancel failed
+}
+
+// Wait is worqr.CancelReport.Wait on all queues.
+func (c *CancelReport) Wait(ctx context.Context) error {
+	errs := make([]error, len(c.reports))
+	var all sync.WaitGroup
+	for i, r := range c.reports {
+		if r != nil {
+			all.Go(func() { errs[i] = r.Wait(ctx) })
+		}
+	}
+	all.Wait()
+	c.count()
+	return errors.Join(errs...)
+}
+
+func (c *CancelReport) count() {
+	c.Removed, c.Stopped, c.Finished = 0, 0, 0
+	for _, r := range c.reports {
+		if r != nil {
+			c.Removed, c.Stopped, c.Finished = c.Removed+r.Removed, c.Stopped+r.Stopped, c.Finished+r.Finished
+		}
+	}
+}
+
+// Failed yields the failed tasks of each queue, newest first, one queue after the other.
+func (s *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error] {
+	return func(yield func(inspect.FailedTask, error) bool) {
+		for _, q := range s.queues {
+			for t, err := range q.Failed(ctx) {
+				if !yield(t, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// RequeueFailed requeues the failed tasks with these ids, each on its queue, and returns how many.
+func (s *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
+	return s.sum(func(q *worqr.Queue) (int, error) { return q.RequeueFailed(ctx, ids...) })
+}
+
+// RequeueAllFailed is RequeueFailed for all failed tasks.
+func (s *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
+	return s.sum(func(q *worqr.Queue) (int, error) { return q.RequeueAllFailed(ctx) })
+}
+
+// DeleteFailed drops the failed tasks with these ids, and returns how many.
+func (s *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
+	return s.sum(func(q *worqr.Queue) (int, error) { return q.DeleteFailed(ctx, ids...) })
+}
+
+// DeleteAllFailed is DeleteFailed for all failed tasks.
+func (s *Queue) DeleteAllFailed(ctx context.Context) (int, error) {
+	return s.sum(func(q *worqr.Queue) (int, error) { return q.DeleteAllFailed(ctx) })
+}
