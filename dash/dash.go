@@ -40,9 +40,9 @@ type Options struct {
 	// action before it's done. If it returns an error, the response is the error's text with status
 	// 403. It must be safe for concurrent use.
 	Authorize func(*http.Request, Action) error
-	// Hosts lists the host names, or IP addresses, at which browsers open the dashboard; it refuses others with
-	// status 421. Case and ports don't count. "*" allows all, for a dashboard behind your own login. If Hosts is empty,
-	// all are allowed if Authorize is set; otherwise localhost, names that end in .localhost, and IP addresses.
+	// Hosts lists the host names at which browsers open the dashboard, besides localhost, names that end in
+	// .localhost, and IP addresses; it refuses others with status 421. Case and ports don't count. "*" allows all, for
+	// a dashboard behind your own login. If Hosts is empty and Authorize is set, all are allowed.
 	Hosts []string
 	// User returns the user's name, for the log; nil takes it from basic authentication.
 	User func(*http.Request) string

@@ -19,14 +19,11 @@ const errHost = "This dashboard doesn't answer under the host name of this addre
 // resolve to the dashboard's address, and then read and post like a page of the dashboard. Only the name shows it.
 func (o *Options) answers(r *http.Request) bool {
 	host := hostname(r.Host)
-	switch {
-	case len(o.Hosts) > 0:
-		return slices.ContainsFunc(o.Hosts, func(h string) bool { return h == anyHost || hostname(h) == host })
-	case o.Authorize != nil || host == "localhost" || strings.HasSuffix(host, ".localhost"):
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") || len(o.Hosts) == 0 && o.Authorize != nil {
 		return true
 	}
 	_, err := netip.ParseAddr(host)
-	return err == nil
+	return err == nil || slices.ContainsFunc(o.Hosts, func(h string) bool { return h == anyHost || hostname(h) == host })
 }
 
 // hostname returns the name in a Host, in one form: without the port, brackets and a dot at its end.

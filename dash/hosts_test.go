@@ -26,7 +26,7 @@ func TestHosts(t *testing.T) {
 			"evil.example evil.example:80 localhost.evil.example notlocalhost 127.0.0.1.evil.example . 1.2.3"},
 		{dash.Options{Authorize: allow}, "localhost evil.example", ""},
 		{dash.Options{Hosts: []string{"*"}}, "localhost evil.example", ""},
-		{dash.Options{Hosts: []string{"Ops.Example.:8080", "[2001:db8:0::1]"}, Authorize: allow}, "ops.example ops.example:443 OPS.EXAMPLE. [2001:DB8::1]:80", "evil.example localhost 127.0.0.1 ops.example.evil.example"},
+		{dash.Options{Hosts: []string{"Ops.Example.:8080", "[2001:db8:0::1]"}, Authorize: allow}, "ops.example ops.example:443 OPS.EXAMPLE. [2001:DB8::1]:80 localhost 127.0.0.1:80", "evil.example ops.example.evil.example"},
 	} {
 		test.opts.AllowActions = true
 		h := dash.New(p, &test.opts)

@@ -159,7 +159,11 @@ func candidates(ctx context.Context, app *kong.Node, before []string, last strin
 		}
 		return all
 	}
-	values, many := valuesOf(command, before[1:]), false
+	flags := withValue(command)
+	if f := flags[before[len(before)-1]]; f != nil {
+		return slices.DeleteFunc(strings.Split(f.Enum, ","), func(value string) bool { return value == "" })
+	}
+	values, many := valuesOf(flags, before[1:]), false
 	for i, p := range command.Positional {
 		if p.Name == "shell" {
 			return strings.Split(p.Enum, ",")
@@ -172,16 +176,23 @@ func candidates(ctx context.Context, app *kong.Node, before []string, last strin
 	return queueCandidates(ctx, before)
 }
 
-// valuesOf counts the words that are neither flags nor their values.
-func valuesOf(command *kong.Node, words []string) (n int) {
-	takes := map[string]bool{} // a value, as the next word
+// withValue returns the flags that take a value, by how they're written.
+func withValue(command *kong.Node) map[string]*kong.Flag {
+	all := map[string]*kong.Flag{}
 	for _, flags := range command.AllFlags(true) {
 		for _, f := range flags {
-			takes["--"+f.Name] = !f.IsBool()
+			if !f.IsBool() {
+				all["--"+f.Name], all["-"+string(f.Short)] = f, f
+			}
 		}
 	}
+	return all
+}
+
+// valuesOf counts the words that are neither flags nor their values.
+func valuesOf(flags map[string]*kong.Flag, words []string) (n int) {
 	for i, word := range words {
-		if !strings.HasPrefix(word, "-") && (i == 0 || !takes[words[i-1]]) {
+		if !strings.HasPrefix(word, "-") && (i == 0 || flags[words[i-1]] == nil) {
 			n++
 		}
 	}

@@ -28,6 +28,9 @@ func TestCompletion(t *testing.T) {
 	s.is.Equal(complete("pause emails "+fleet+" ex"), "exports\n")
 	s.is.Equal(complete("failed "+fleet+" --group ex"), "exports\n")
 	s.is.Equal(complete("failed emails "+fleet+" "), "")
+	s.is.Equal(complete("failed "+fleet+" --kind "), "failed\nmalformed\nexpired\ncrashed\n")
+	s.is.Equal(complete("failed "+fleet+" --reason "), "") // not a queue
+	s.is.Equal(complete("failed "+fleet+" -n 5 ex"), "exports\n")
 	s.is.Equal(complete("completion "), "bash\nzsh\nfish\n")
 	s.is.Equal(complete("work emails -- e"), "")
 	s.is.Equal(complete("queues --redis redis://127.0.0.1:1 "), "")

@@ -139,13 +139,17 @@ const (
 	exitFailed = 2 // it was used incorrectly, or failed
 )
 
+// graceOfSignals is how long a second signal is ignored: supervisors such as timeout send one to the program and one to
+// its process group.
+const graceOfSignals = time.Second
+
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // run is all of main, so that tests and their binary can be the command too.
 func run(args []string, in io.Reader, out, errs io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends it immediately
+	context.AfterFunc(ctx, func() { time.AfterFunc(graceOfSignals, stop) }) // then a second Ctrl-C ends it immediately
 	return runUntil(ctx, args, in, out, errs)
 }
 

@@ -70,6 +70,7 @@ func TestServeGuard(t *testing.T) {
 		{serveCommand{Insecure: true}, "[::1]:7780", "", http.StatusOK},
 		{serveCommand{Insecure: true}, "evil.example", "", http.StatusMisdirectedRequest},
 		{serveCommand{Insecure: true, Host: []string{"ops.example"}}, "ops.example:7780", "", http.StatusOK},
+		{serveCommand{Insecure: true, Host: []string{"ops.example"}}, "localhost:7780", "", http.StatusOK},
 		{serveCommand{Insecure: true, Host: []string{"ops.example"}}, "evil.example", "", http.StatusMisdirectedRequest},
 		{serveCommand{Password: "x"}, "ops.example", "", http.StatusUnauthorized},
 		{serveCommand{Password: "x"}, "ops.example", "y", http.StatusUnauthorized},

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -127,4 +130,34 @@ func (s *shell) bare(args ...string) string {
 	var out bytes.Buffer
 	s.is.Equal(run(args, strings.NewReader(""), &out, &out), exitWell)
 	return out.String()
+}
+
+// A supervisor that signals both the program and its process group, as timeout does, sends SIGTERM twice. It still drains.
+func TestWorkSignaledTwice(t *testing.T) {
+	s := newShell(t)
+	for {
+		file := filepath.Join(t.TempDir(), "go on")
+		c := s.program("work", "q", "--prefix", s.args[3], "--", "sh", "-c", `until [ -e "$1" ]; do sleep 0.05; done`, "sh", file)
+		log := redistest.Sure(c.StderrPipe())(t)
+		s.is.NoErr(c.Start())
+		s.run(exitWell, "enqueue", "q", "x")
+		peertest.Eventually(t, "it runs", func() bool { return peertest.Stats(t, s.peer.Queue("q")).Running == 1 })
+		began := time.Now()
+		s.is.NoErr(c.Process.Signal(syscall.SIGTERM))
+		lines := bufio.NewScanner(log)
+		for lines.Scan() && !strings.Contains(lines.Text(), "draining") {
+		}
+		_ = c.Process.Signal(syscall.SIGTERM) // fails if it has ended
+		took := time.Since(began)
+		s.is.NoErr(os.WriteFile(file, nil, 0o600))
+		rest := redistest.Sure(io.ReadAll(log))(t)
+		err := c.Wait()
+		if took > graceOfSignals/2 {
+			continue // the machine was busy, and the second signal may have counted
+		}
+		if err != nil || !strings.Contains(string(rest), "1 task finished") {
+			t.Errorf("%v:\n%s", err, rest)
+		}
+		return
+	}
 }
