@@ -58,37 +58,6 @@ func free(c *capacity.Capacity) int {
 	return n
 }
 
-func TestAlone(t *testing.T) {
-	for _, test := range []struct{ total, weight, ask, got, units, left int }{
-		{0, 1, 1000, 1000, 1, 1 << 30},
-		{0, 7, 3, 3, 7, 1 << 30},
-		{10, 1, 4, 4, 1, 6},
-		{10, 1, 11, 10, 1, 0},
-		{10, 3, 5, 3, 3, 1},
-		{10, 10, 1, 1, 10, 0},
-		{10, 11, 2, 1, 10, 0}, // too heavy: runs alone
-		{10, 0, 2, 2, 1, 8},
-		{-1, -1, 2, 2, 1, 1 << 30},
-		{10, 1, 0, 0, 1, 10},
-		{10, 1, -1, 0, 1, 10},
-	} {
-		t.Run(fmt.Sprintf("%d of %d from %d", test.ask, test.weight, test.total), func(t *testing.T) {
-			is := is.New(t)
-			c := capacity.New(test.total)
-			s := add(c, test.weight, 0)
-			got, units := s.Take(test.ask)
-			is.Equal(got, test.got)
-			is.Equal(units, test.units)
-			s.Sated()
-			is.Equal(free(c), test.left)
-			s.Give(got, units)
-			if test.total > 0 {
-				is.Equal(free(c), test.total)
-			}
-		})
-	}
-}
-
 func TestWaits(t *testing.T) {
 	is := is.New(t)
 	c := capacity.New(2)
@@ -122,49 +91,6 @@ func TestWaits(t *testing.T) {
 	is.Equal(free(c), 2)
 }
 
-func TestTurns(t *testing.T) {
-	for _, test := range []struct {
-		priorities []int
-		order      string // which share gets the next tasks when all of them always wait
-	}{
-		{[]int{0}, "aaaaaaaaaaaaaaaaaaaa"},
-		{[]int{0, 0}, "babababababababababa"}, // a got the first
-		{[]int{5, 5, 5}, "bcabcabcabcabcabcabca"},
-		{[]int{1, 0}, "aaaaaaabaaaaaaabaaaaaaab"},
-		{[]int{0, 100}, "bbbbbbbabbbbbbba"},
-		{[]int{2, 1, 0}, "aaaaaaabaaaaaaacaaaaaaabaaaaaaac"},
-		{[]int{1, 1, 0}, "babababcabababacbabababc"},
-		{[]int{-1, -2}, "aaaaaaabaaaaaaab"},
-	} {
-		t.Run(fmt.Sprint(test.priorities), func(t *testing.T) {
-			is := is.New(t)
-			c := capacity.New(1)
-			var shares []*share
-			for _, p := range test.priorities {
-				shares = append(shares, add(c, 1, p))
-			}
-			for i, s := range shares {
-				is.Equal(s.take(2), max(1-i, 0))
-			}
-			last, order := 0, ""
-			for range test.order {
-				shares[last].Give(1, 1)
-				who := poked(c, shares...)
-				is.Equal(len(who), 1)
-				last = who[0]
-				for i, s := range shares {
-					if i != last {
-						is.Equal(s.take(2), 0) // not its turn
-					}
-				}
-				is.Equal(shares[last].take(2), 1)
-				order += string(rune('a' + last))
-			}
-			is.Equal(order, test.order)
-		})
-	}
-}
-
 // One Take gets all the turns of its share, and no more.
 func TestTakesItsTurns(t *testing.T) {
 	is := is.New(t)
@@ -180,81 +106,6 @@ func TestTakesItsTurns(t *testing.T) {
 	is.Equal(a.take(3), 3) // and doesn't wait
 	is.Equal(b.take(5), 5)
 	is.Equal(b.take(100), 84)
-}
-
-func TestHeavyIsNotOvertaken(t *testing.T) {
-	is := is.New(t)
-	c := capacity.New(4)
-	light, heavy, urgent := add(c, 1, 0), add(c, 3, 0), add(c, 1, 9)
-	is.Equal(light.take(5), 4)
-	is.Equal(heavy.take(1), 0)
-	for range 2 {
-		light.Give(1, 1)
-		is.Equal(poked(c, light, heavy, urgent), nil) // held back
-		is.Equal(light.take(5), 0)
-		is.Equal(urgent.take(5), 0)
-		heavy.Set(3, -1)
-	}
-	light.Give(1, 1)
-	is.Equal(urgent.take(5), 0)
-	is.Equal(poked(c, light, heavy, urgent), []int{1})
-	is.Equal(heavy.take(1), 1)
-	light.Give(1, 1)
-	is.Equal(poked(c, light, heavy, urgent), []int{2})
-
-	// Sated loses the turn.
-	is.Equal(urgent.take(1), 1)
-	is.Equal(heavy.take(1), 0)
-	light.Sated()
-	urgent.Sated()
-	urgent.Give(1, 1)
-	is.Equal(poked(c, light, heavy, urgent), nil)
-	is.Equal(light.take(1), 0)
-	heavy.Sated()
-	is.Equal(poked(c, light, heavy, urgent), []int{0})
-	is.Equal(light.take(1), 1)
-	heavy.Give(1, 3)
-	light.Sated()
-	light.Give(1, 1)
-	is.Equal(free(c), 4)
-}
-
-// Nothing is held back for a share that isn't known to need units, whatever its priority. It is
-// poked once its task would fit, since it may need them.
-func TestHoldsBackForNeedsOnly(t *testing.T) {
-	for name, test := range map[string]struct {
-		do     func(heavy *share)
-		pokes  []int // once units have come back
-		beside int   // light tasks that start in the meantime
-	}{
-		"it needs it":           {func(s *share) { s.Needs(true) }, nil, 0},
-		"it is unknown":         {func(s *share) {}, []int{0}, 4},
-		"it no longer needs it": {func(s *share) { s.Needs(true); s.take(1); s.Needs(false) }, []int{0}, 4},
-		"it needs it again":     {func(s *share) { s.Needs(false); s.Needs(true) }, nil, 0},
-		"it is sated":           {func(s *share) { s.Needs(true); s.take(1); s.Sated() }, []int{0}, 4},
-		"it was sated before":   {func(s *share) { s.Needs(true); s.Sated(); s.Share.Take(1) }, []int{0}, 4},
-	} {
-		t.Run(name, func(t *testing.T) {
-			is := is.New(t)
-			c := capacity.New(5)
-			light, heavy := add(c, 1, 0), add(c, 5, 9)
-			is.Equal(light.take(9), 5)
-			got, _ := heavy.Share.Take(1)
-			is.Equal(got, 0)
-			test.do(heavy)
-			light.Give(4, 1)
-			is.Equal(poked(c, light, heavy), test.pokes)
-			is.Equal(light.take(4), test.beside)
-			light.Give(1+test.beside, 1)
-			heavy.Needs(false)
-			light.Sated()
-			if name == "it is sated" {
-				is.Equal(poked(c, light, heavy), nil)
-			} else {
-				is.Equal(poked(c, light, heavy), []int{1}) // now it fits
-			}
-		})
-	}
 }
 
 // Units that the first Take leaves are held back for the next task of the same share.
@@ -538,19 +389,4 @@ func TestFickle(t *testing.T) {
 		fickle.Sated()
 	}
 	is.True(n >= 100)
-}
-
-func TestAllocs(t *testing.T) {
-	is := is.New(t)
-	c := capacity.New(4)
-	a, b := add(c, 1, 0), add(c, 1, 1)
-	b.take(5)
-	is.Equal(testing.AllocsPerRun(100, func() {
-		b.Give(1, 1)
-		c.Pass()
-		a.Take(1)
-		b.Take(1)
-		b.Take(1)
-		a.Sated()
-	}), 0.0)
 }

@@ -320,34 +320,6 @@ func isIdent(e ast.Expr, name string) bool {
 	return ok && i.Name == name
 }
 
-// Each test file has the name of its subject: a source of the root has a test file of the same
-// name. No test has the name of another product.
-func TestTestNames(t *testing.T) {
-	t.Parallel()
-	files := 0
-	err := fs.WalkDir(os.DirFS("../.."), ".", func(name string, _ fs.DirEntry, err error) error {
-		if strings.HasSuffix(name, "_test.go") {
-			files++
-			for _, product := range []string{"queasy", "hworker", "asynq", "river", "bull", "sidekiq", "rmq", "machinery", "celery", "faktory", "goqite"} {
-				if strings.Contains(path.Base(name), product) {
-					t.Errorf("%s has the name of another product", name)
-				}
-			}
-		}
-		return err
-	})
-	if err != nil || files < 50 {
-		t.Fatal("these are not the tests:", files, err)
-	}
-	for _, of := range sources(t) {
-		if of.dir == "" {
-			if _, err := os.Stat("../../" + strings.TrimSuffix(of.name, ".go") + "_test.go"); err != nil {
-				t.Errorf("%s has no test beside it: %v", of.name, err)
-			}
-		}
-	}
-}
-
 // secret lists fields that printing and logging must not show.
 var secret = []string{"Key", "Payload", "Headers", "Result", "Value"}
 
