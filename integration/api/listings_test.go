@@ -133,37 +133,6 @@ func TestListingsBesideChanges(t *testing.T) {
 	}
 }
 
-// The number of calls grows linearly with the length of a listing: no page searches for its
-// position from the start.
-func TestListingsAreLinear(t *testing.T) {
-	is := parallel(t)
-	server, c := redistest.StartAndDial(t)
-	p := sure(worqr.Open(server.URL(), &worqr.Options{Prefix: "p"}))(t)
-	defer p.Close()
-	const many = 5000
-	seedLanes(t, c, "p", many, func(int) int64 { return 4e12 }, "x")
-	must(t, c.Send("ZADD", "p:workers:{list}", 4e12, "w"))
-	for i := range many {
-		process := fmt.Sprintf("p%d", i)
-		must(t, c.Send("LPUSH", "p:queues:{list}", i))
-		must(t, c.Send("LPUSH", "p:process:{list}:"+process, i))
-		must(t, c.Send("ZADD", "p:working:{list}:w", i+1, process))
-	}
-	redistest.Do(t, c, "")
-	pages := func() int { return redistest.Calls(t, c, "zrange") + redistest.Calls(t, c, "lrange") }
-	for _, name := range []string{"q Scheduled", "q Tasks", "q Failed", "list Tasks", "list Running"} {
-		queue, what, _ := strings.Cut(name, " ")
-		before, looks := pages(), redistest.Calls(t, c, "lindex")
-		is.Equal(sure(readOuts(t.Context(), p, p.Queue(queue))[what]())(t), many)
-		if calls := pages() - before; calls > many/100+20 {
-			t.Errorf("%s: %d calls for the pages of %d entries", name, calls, many)
-		}
-		if calls := redistest.Calls(t, c, "lindex") - looks; calls > 2*many {
-			t.Errorf("%s: %d calls of LINDEX for %d entries", name, calls, many)
-		}
-	}
-}
-
 // The size of each reply is bounded, in bytes.
 func TestListingsOfLargePayloads(t *testing.T) {
 	is := parallel(t)

@@ -55,32 +55,6 @@ func holds(t testing.TB, prefix string, p *worqr.Peer) int {
 	return sure(redis.Int(redistest.Conn(t).Do("ZCARD", prefix+":working:{q}:"+p.WorkerID())))(t)
 }
 
-// Fast handlers don't wait for Redis after each task: by default, far fewer rounds than tasks are
-// sent, and order is kept. A peer whose handlers were slow on a busy machine prefetches again only
-// after thousands of fast ones, so each attempt uses a new peer.
-func TestAhead(t *testing.T) {
-	t.Parallel()
-	server, conn := redistest.StartAndDial(t)
-	const n = 1000
-	all := numbers("", n)
-	eventually(t, "there are few rounds", func() bool {
-		p, q := openQueueAt(t, server.URL(), worqr.Options{})
-		order := make(chan string, n)
-		q.Handle(tell(order), &worqr.HandleOptions{Concurrency: 1})
-		redistest.Do(t, conn, "CONFIG", "RESETSTAT")
-		enqueue(t, q, all...)
-		stop := run(t, p)
-		if got := receive(t, order, n); !slices.Equal(got, all) {
-			t.Error("they did not start in their order")
-		}
-		calls := redistest.Calls(t, conn, "evalsha")
-		eventually(t, "all is stored", func() bool { return stats(t, q).Running == 0 })
-		stop()
-		t.Logf("%d calls for %d tasks", calls, n)
-		return calls < n/4
-	})
-}
-
 // When a peer's handlers are stuck, its prefetched tasks return to the queue, in order.
 func TestStuckHoldsNothingAhead(t *testing.T) {
 	is := parallel(t)

@@ -3,9 +3,7 @@ package api
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -28,10 +26,6 @@ const (
 // A refusal is a command that peers use, and what still works if a server refuses it.
 type refusal struct {
 	command string
-	uses    string // what uses it
-	works   string // what still works
-	says    string // what the peer logs, or calls return
-
 	scripts bool   // only scripts use it, so a proxy can't refuse it
 	want    string // the outcome; but has others, by way
 	but     map[string]string
@@ -46,43 +40,22 @@ const (
 
 // refusals are the rows of the table in docs/operations.md.
 var refusals = []refusal{
-	{command: "SUBSCRIBE", uses: "wake-ups, cancels, `Events` of named queues",
-		works: "everything but `Events`. Peers check their queues with each heartbeat, so tasks start and stop up to a second later",
-		says:  "one warning: `Redis refuses a subscription`, or `not subscribed` if the server closes the connection. Peers try again every 10 or 30 s",
-		want:  "tasks cancels all-events listings check; 1 warnings",
-		but:   map[string]string{hangsUp: "tasks cancels listings check; 1 warnings"}},
-	{command: "PSUBSCRIBE", uses: "`Events` of all queues",
-		works: "everything else. If the server closes the connection, the peer's other messages are lost, too, while `Events` of all queues is in use",
-		says:  "one warning; `Events` yields an error",
-		want:  "tasks cancels events listings check; 1 warnings",
-		but:   map[string]string{hangsUp: "tasks cancels events listings check; 0 warnings"}}, // one failure, not logged
-	{command: "PUBLISH", uses: "scripts, for wake-ups and events", scripts: true,
-		works: "everything, but tasks start and stop only with the next heartbeat. There are no events",
-		says:  "nothing", want: allWorks},
-	{command: "PUBSUB", uses: "scripts, to encode results only if there are subscribers", scripts: true,
-		works: "everything. `EventDone` may lack digests",
-		says:  "nothing", want: allWorks},
-	{command: "TIME", uses: "scripts, `Scheduled`, `Stats`, `Check`",
-		works: "nothing if scripts may not use it. If only a proxy refuses it, everything but `Scheduled` and `Check`; `Stats` has no `Oldest`",
-		says:  "calls fail; a warning says that queues can't be joined",
-		want:  "; 1 warnings",
-		but:   map[string]string{errs: "tasks cancels events all-events; 0 warnings", hangsUp: "tasks cancels events all-events; 0 warnings"}},
-	{command: "SCAN", uses: "`Check` and `Repair`",
-		works: "everything else", says: "`Check` fails", want: unchecked},
-	{command: "INFO", uses: "the start of a worker, `Check`",
-		works: "everything, but the version of Redis and its eviction policy aren't checked. If a proxy closes the connection, `Check` fails",
-		says:  "`Check` has a notice, `not-permitted`", want: partly, but: map[string]string{hangsUp: unchecked}},
-	{command: "CONFIG", uses: "`Check`",
-		works: "everything, but persistence and replication aren't checked in full. If a proxy closes the connection, `Check` fails",
-		says:  "`Check` has a notice, `not-permitted`", want: partly, but: map[string]string{hangsUp: unchecked}},
-	{command: "SELECT", uses: "a URL with a database number",
-		works: "everything without such a number, nothing with it",
-		says:  "the first call fails, and so does `StartWorker`", want: "starts not"},
-	{command: "ECHO", uses: "redigo's pool, when a connection is returned to it", works: "everything", says: "nothing", want: allWorks},
-	{command: "CLIENT", uses: "nothing", works: "everything", says: "nothing", want: allWorks},
-	{command: "SCRIPT", uses: "nothing: scripts are sent by `EVALSHA`, and by `EVAL` when Redis doesn't know them", works: "everything", says: "nothing", want: allWorks},
-	{command: "ROLE", uses: "peers that connect through Sentinel",
-		works: "everything, but a peer may connect to a replica, and leaves it when a write fails", says: "nothing", want: allWorks},
+	{command: "SUBSCRIBE", want: "tasks cancels all-events listings check; 1 warnings",
+		but: map[string]string{hangsUp: "tasks cancels listings check; 1 warnings"}},
+	{command: "PSUBSCRIBE", want: "tasks cancels events listings check; 1 warnings",
+		but: map[string]string{hangsUp: "tasks cancels events listings check; 0 warnings"}}, // one failure, not logged
+	{command: "PUBLISH", scripts: true, want: allWorks},
+	{command: "PUBSUB", scripts: true, want: allWorks},
+	{command: "TIME", want: "; 1 warnings",
+		but: map[string]string{errs: "tasks cancels events all-events; 0 warnings", hangsUp: "tasks cancels events all-events; 0 warnings"}},
+	{command: "SCAN", want: unchecked},
+	{command: "INFO", want: partly, but: map[string]string{hangsUp: unchecked}},
+	{command: "CONFIG", want: partly, but: map[string]string{hangsUp: unchecked}},
+	{command: "SELECT", want: "starts not"},
+	{command: "ECHO", want: allWorks},
+	{command: "CLIENT", want: allWorks},
+	{command: "SCRIPT", want: allWorks},
+	{command: "ROLE", want: allWorks},
 }
 
 // TestRefusals checks what still works if a server refuses a command, and that a peer logs at most
@@ -243,30 +216,4 @@ func (r refusal) ended(t *testing.T, p *worqr.Peer, stop func(), said *journal, 
 		}
 	}
 	return fmt.Sprintf("%s; %d warnings", strings.Join(works, " "), warnings)
-}
-
-var writeRefusals = flag.Bool("refusals.update", false, "write the table in docs/operations.md")
-
-// The table in docs/operations.md matches refusals.
-func TestRefusalsTable(t *testing.T) {
-	const doc = "../../docs/operations.md"
-	const begin, end = "<!-- refusals: written by go test ./integration/api -run TestRefusalsTable -refusals.update -->\n\n", "\n<!-- end of refusals -->"
-	rows := []string{"| refused | used by | what still works | what you see |", "|---|---|---|---|"}
-	for _, r := range refusals {
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", r.command, r.uses, r.works, r.says))
-	}
-	text := string(sure(os.ReadFile(doc))(t))
-	head, rest, ok := strings.Cut(text, begin)
-	_, tail, closed := strings.Cut(rest, end)
-	if !ok || !closed {
-		t.Fatalf("%s has no place for the table:\n%s%s", doc, begin, end)
-	}
-	want := head + begin + strings.Join(rows, "\n") + "\n" + end + tail
-	switch {
-	case text == want:
-	case *writeRefusals:
-		must(t, os.WriteFile(doc, []byte(want), 0o644))
-	default:
-		t.Errorf("%s has another table; to write this one: go test ./integration/api -run TestRefusalsTable -refusals.update", doc)
-	}
 }

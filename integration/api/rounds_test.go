@@ -1,12 +1,9 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -87,29 +84,6 @@ func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
 	is.Equal(p.Stats().TakenOver, int64(0))
 	stop()
 	nothingLeftAt(t, redistest.Dial(t, server.URL()), "p", "q", ":workers")
-}
-
-// If the second connection for rounds can't be opened, the first one is used, and nothing is
-// logged.
-func TestNoSecondConnectionForRounds(t *testing.T) {
-	is := parallel(t)
-	server, c := redistest.StartAndDial(t)
-	sender := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
-	var log bytes.Buffer
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
-	var handled tally
-	q := p.Queue("q")
-	q.Handle(handled.handle, &worqr.HandleOptions{Concurrency: 64})
-	stop := run(t, p)
-	enqueue(t, q, "first")
-	eventually(t, "it works", func() bool { return handled.len() == 1 })
-	clients := sure(c.Do("CLIENT", "LIST"))(t)
-	redistest.Do(t, c, "CONFIG", "SET", "maxclients", strconv.Itoa(strings.Count(string(clients.([]byte)), "\n")+1))
-	const n = 10_000
-	enqueue(t, sender, numbers("", n)...)
-	eventually(t, "all are finished", func() bool { return p.Stats().Finished == n+1 })
-	stop()
-	is.Equal(log.String(), "")
 }
 
 // After Redis has lost the end of a task with a key, the next task under that key runs, even on a

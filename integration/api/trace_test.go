@@ -207,44 +207,6 @@ func TestTraceHandler(t *testing.T) {
 	}
 }
 
-// Tasks started by hand are traced in the same way.
-func TestTraceByHand(t *testing.T) {
-	is := parallel(t)
-	r := &record{}
-	p, _ := openQueue(t, worqr.Options{Trace: r.trace()})
-	q := working(t, p, "q")
-	ctx := t.Context()
-	ends := []func(*worqr.Task) error{
-		func(t *worqr.Task) error { return t.Finish(ctx) },
-		func(t *worqr.Task) error { return t.Retry(ctx, time.Hour) },
-		func(t *worqr.Task) error { return t.Fail(ctx, errors.New("bad")) },
-		func(t *worqr.Task) error { return t.Stop(ctx) },
-	}
-	for i, end := range ends {
-		enqueue(t, q, "task")
-		task := sure(q.StartTask(ctx))(t)
-		is.Equal(r.await(t, "started", i+1)[i].task.AttemptID, task.AttemptID)
-		is.Equal(len(r.of("ended")), i)
-		is.NoErr(end(task))
-		is.NoErr(end(task)) // again
-	}
-	var outcomes []worqrtrace.Outcome
-	for _, c := range r.await(t, "ended", len(ends)) {
-		outcomes = append(outcomes, c.task.Outcome)
-	}
-	is.Equal(outcomes, []worqrtrace.Outcome{worqrtrace.Finished, worqrtrace.Retried, worqrtrace.Failed, worqrtrace.Stopped})
-	is.Equal(r.of("ended")[2].task.Error, "bad")
-
-	_ = sure(q.StartTask(ctx))(t) // held when the worker leaves
-	is.NoErr(q.StopWork(ctx))
-	left := r.await(t, "ended", len(ends)+1)[len(ends)].task
-	is.Equal(left.Outcome, worqrtrace.Stopped)
-	is.Equal(left.Error, "worqr: the peer is shutting down")
-	is.NoErr(p.Close()) // waits for the calls
-	r.paired(t)
-	is.Equal(len(r.of("left")), 1)
-}
-
 // A task canceled while it runs ends as canceled, and the canceling peer traces what it removed.
 func TestTraceCancel(t *testing.T) {
 	is := parallel(t)

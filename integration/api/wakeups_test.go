@@ -106,52 +106,6 @@ func TestDeafSubscription(t *testing.T) {
 	}
 }
 
-// The number of Redis commands per task doesn't depend on how many peers are idle.
-func TestCommandsPerTask(t *testing.T) {
-	is := parallel(t)
-	const tasks = 100
-	var perTask []float64
-	for _, peers := range []int{1, 8, 32} {
-		server, c := redistest.StartAndDial(t)
-		starts := make(chan time.Time, tasks)
-		var q *worqr.Queue
-		var stops []func()
-		var fleet []*worqr.Peer
-		for range peers {
-			p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Minute}) // few heartbeats
-			p.Queue("q").Handle(func(context.Context, *worqr.Task) error {
-				starts <- time.Now()
-				return nil
-			}, &worqr.HandleOptions{Concurrency: 4})
-			stops, fleet = append(stops, run(t, p)), append(fleet, p)
-			q = p.Queue("q")
-		}
-		idle(t, q, peers)
-		processed := func() (n int) {
-			sure(fmt.Sscan(field(t, c, "stats", "total_commands_processed"), &n))(t)
-			return n
-		}
-		before := processed()
-		for i := range tasks { // one at a time, so that no round both finishes a task and starts one
-			enqueue(t, q, "x")
-			receive(t, starts, 1)
-			eventually(t, "it is finished", func() bool {
-				finished := 0
-				for _, p := range fleet {
-					finished += int(p.Stats().Finished)
-				}
-				return finished == i+1
-			})
-		}
-		perTask = append(perTask, float64(processed()-before)/tasks)
-		for _, stop := range stops {
-			stop()
-		}
-	}
-	t.Logf("commands per task with 1, 8 and 32 peers: %.1f", perTask)
-	is.True(slices.Max(perTask) < 1.2*slices.Min(perTask))
-}
-
 // A wake-up is passed on while tasks wait: tasks for all slots of all peers start without a heartbeat.
 func TestWakePassesOn(t *testing.T) {
 	is := parallel(t)
