@@ -59,50 +59,6 @@ func TestViewFits(t *testing.T) {
 	}
 }
 
-// At 80x24 nothing important is cut off.
-func TestViewShowsEverything(t *testing.T) {
-	is := is.New(t)
-	p := busiest()
-	p.where = "an in-memory Redis inside this process"
-	lines := p.render(80, 24, style{})
-	is.Equal(len(lines), 24)
-	all := strings.Join(lines, "\n")
-	for _, want := range []string{
-		"13 of 14 s", p.where, "9876", "█", "543", "↑ mark",
-		"peer 1  works   photo 123450", "peer 2  killed  photo 123460", "peer 3  works   photo 123470",
-		"scheduled     2 mail 002 in 0.5 s  backup 004 in 11.4 s",
-		"failed        1 invoice 003: the customer has no address",
-		"note 39", "12345 enqueued", "1 canceled  2 retried  1 failed  12 returned",
-	} {
-		if !strings.Contains(all, want) {
-			t.Errorf("%q is missing in\n%s", want, all)
-		}
-	}
-	is.True(!strings.Contains(all, "note 1,")) // the last notes, not the first
-}
-
-func TestViewIsEmptyAtFirst(t *testing.T) {
-	is := is.New(t)
-	is.Equal(len((&picture{total: time.Second, seats: make([]seat, peers)}).render(80, 24, style{})), 24)
-}
-
-func TestTimeline(t *testing.T) {
-	is := is.New(t)
-	notes := []note{{at: 0, mark: "a"}, {at: time.Second}, {at: 5 * time.Second, mark: "b"}}
-	is.Equal(timeline(notes, 10*time.Second, 20), [2]string{"↑ a       ↑ b"})
-	crowd := []note{{mark: "first"}, {at: 2 * time.Second, mark: "second"}, {at: 3 * time.Second, mark: "third"}, {at: 5 * time.Second, mark: "fourth"}}
-	is.Equal(timeline(crowd, 10*time.Second, 20), [2]string{"↑ first   ↑ fourth", "    ↑ second"})
-}
-
-func TestSparkline(t *testing.T) {
-	is := is.New(t)
-	values := make([]int, samples)
-	values[samples-1] = 100
-	is.Equal(sparkline(values, 10, samples), strings.Repeat("▁", samples-1)+"█")
-	is.Equal(sparkline(values[:samples/2], 10, 10), strings.Repeat("▁", 5)) // half of the time
-	is.Equal(sparkline(nil, 10, 10), "")
-}
-
 func TestNoColor(t *testing.T) {
 	is := is.New(t)
 	t.Setenv("NO_COLOR", "")
@@ -120,17 +76,4 @@ func TestScreenLeavesTheTerminalAsItWas(t *testing.T) {
 	s.close()
 	is.Equal(strings.Count(out.String(), "\n"), 23) // one more would scroll
 	is.True(strings.HasSuffix(out.String(), leave))
-}
-
-func TestLogIsALineASecond(t *testing.T) {
-	is := is.New(t)
-	var out bytes.Buffer
-	l := &log{out: &out}
-	p := busiest()
-	for _, at := range []time.Duration{0, 100, 900, 1000, 1100, 2050, 2900, 3000} {
-		p.elapsed = at * time.Millisecond
-		l.paint(p)
-	}
-	is.Equal(strings.Count(out.String(), "\n"), 4)
-	is.True(strings.Contains(out.String(), "9876 waiting, 2 scheduled, 8 running, 4 held by the killed peer, 1 failed,")) // a killed peer runs nothing, and still holds its tasks
 }

@@ -296,27 +296,6 @@ func TestCancelMakesNoProgress(t *testing.T) {
 	}
 }
 
-// Cancel finds its payload on the list and in the schedule.
-func TestCancelContent(t *testing.T) {
-	waiting := state{"queues": "[a b]", "schedule": "(k:x=+1m k:y=+2m r:p9=+3m)", "contents": "(#a:k:x=0 #a:r:p9=0 #b:k:y=0)",
-		"keyed:k:x": waits("a", "+1m", 0, 0), "keyed:k:y": waits("b", "+2m", 0, 0), "keyed:r:p9": waits("a", "+3m", 1, 0),
-		"ledger": "{#a=2 #b=1}"}
-	record := func(token string) []string { return []string{"token", "=" + token, "canceled", "(#a=" + token + ")"} }
-	run(t, []scenario{
-		{name: "waits", seed: waiting, steps: []when{{call: cancels("a"), want: "removed=3 token=0", heard: []string{"cancel a"},
-			state: state{"queues": "[b]", "schedule": "(k:y=+2m)", "contents": "(#b:k:y=0)", "keyed:k:y": waits("b", "+2m", 0, 0),
-				"ledger": "{#b=1}", "cancel:#a": "{finished=0 stopped=0 token=1} +1m"}}}},
-		{name: "is blocked", seed: blockedX, steps: []when{{call: cancels("b"), want: "removed=1 token=2", heard: []string{"cancel b"},
-			state: runX.with("token", "=2", "canceled", "(#b=2)", "cancel:#b", "{finished=0 stopped=0 token=2} +1440m")}}},
-		{name: "runs, and something else is blocked", seed: blockedX, steps: []when{
-			{call: cancels("a"), want: "removed=0 token=2", heard: []string{"cancel a"}, state: blockedX.with(record("2")...).with("cancel:#a", "{finished=0 stopped=0 token=2} +1440m")},
-			{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=3", "cancel:#a": "{finished=0 stopped=1 token=2} +1m",
-				"schedule": "(k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0)}}}},
-		{name: "a lost process isn't confused with an existing one", seed: keyX.with("contents", "(#a:k:x=0 #b:k:x=0)"), steps: []when{
-			{call: cancels("b"), want: "removed=0 token=0", heard: []string{"cancel b"}, state: keyX.with("token", "=1", "cancel:#b", "{finished=0 stopped=0 token=1} +1m")}}},
-	})
-}
-
 // planned returns a state with entries that aren't due yet, all with one payload.
 func (s state) planned(payload string, entries ...string) state {
 	return s.waiting(series(len(entries), func(i int) waiting { return waiting{entries[i], payload, "+9m", 0} })...)

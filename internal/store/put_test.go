@@ -1,8 +1,6 @@
 package store
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
@@ -62,127 +60,6 @@ func TestPutError(t *testing.T) {
 			state: behind.with("contents", "(#c:k:x=0)", "keyed:k:x", h(behind["keyed:k:x"], "payload=c"))}}},
 		{name: "nothing waits", seed: member.with("keyed:k:x", "{error=no}"), steps: []when{{call: sets("x", "b", "+60m"), want: "ok", heard: []string{"enqueue 1"}, state: tried("b", 0, 0, "error=no")}}},
 	})
-}
-
-// A change is a put of the matrix below, with its time in minutes.
-type change struct {
-	at           int
-	rule         string
-	keep, counts bool
-}
-
-func (c change) String() string { return fmt.Sprintf("%d %s %t %t", c.at, c.rule, c.keep, c.counts) }
-
-// A task is a model of what waits under a key, according to the documentation of Put.
-type task struct {
-	payload          string
-	due              int // minutes, or a token below zero
-	retries, crashes int
-}
-
-func (w *task) put(payload string, c change) *task {
-	if w == nil {
-		return &task{payload: payload, due: c.at}
-	}
-	n := *w
-	if !c.keep {
-		n.payload = payload
-	}
-	if !c.keep && !c.counts {
-		n.retries, n.crashes = 0, 0
-	}
-	if c.rule == "always" || c.rule == "later" && c.at > n.due || c.rule == "earlier" && c.at < n.due {
-		n.due = c.at
-	}
-	return &n
-}
-
-// Putting under a key while its task runs has the same effect as putting after the task has ended or
-// come back. The test tries this with every rule, one to three puts, and every ending.
-func TestRules(t *testing.T) {
-	t.Parallel()
-	var all []change
-	for _, at := range []int{10, 20, 30} {
-		for _, rule := range []string{"always", "never", "later", "earlier"} {
-			for b := range 4 {
-				all = append(all, change{at, rule, b&1 > 0, b&2 > 0})
-			}
-		}
-	}
-	var puts [][]change
-	for _, a := range all {
-		puts = append(puts, []change{a})
-	}
-	r := rand.New(rand.NewPCG(1, 2)) // always the same sample
-	some := func() change { return all[r.IntN(len(all))] }
-	for range 60 {
-		puts = append(puts, []change{some(), some()}, []change{some(), some(), some()})
-	}
-	ran := task{payload: "a", retries: 2, crashes: 1}
-	back := func(due, retries, crashes int) *task { return &task{"a", due, retries, crashes} }
-	gone := state{"workers": "", "rounds": "", "token": "=2"}
-	for _, end := range []struct {
-		name  string
-		call  func(*env) string
-		back  *task
-		extra state
-	}{
-		{"waits", removes("k:none"), back(25, 2, 1), runX},
-		{"finish", ends(2, "p1", 1, Finish, Outcome{}), nil, nil},
-		{"drop", ends(2, "p1", 1, Drop, Outcome{}), nil, nil},
-		{"fail", ends(2, "p1", 1, Fail, Outcome{Kind: Failed}), nil, state{"failed:schedule": "(k:p1=now)", "failed:contents": "(#a:k:p1=0)",
-			"failed:keyed:k:p1": h(waits("a", "now", 0, 0), "kind=failed", "reason=", "tries=2", "deaths=1", "worker=w1", "at=now", "from=k:x")}},
-		{"retry", ends(2, "p1", 1, Retry, Outcome{Delay: 25 * time.Minute}), back(25, 3, 1), nil},
-		{"retry late", ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), back(60, 3, 1), nil},
-		{"snooze", ends(2, "p1", 1, Snooze, Outcome{Delay: 25 * time.Minute}), back(25, 2, 1), nil},
-		{"stop", ends(2, "p1", 1, Stop, Outcome{}), back(-1, ran.retries, ran.crashes), nil},
-		{"leave", leaves("w1"), back(-1, ran.retries, ran.crashes), gone},
-		{"death", fails("w1"), back(-1, ran.retries, ran.crashes+1), gone},
-	} {
-		t.Run(end.name, func(t *testing.T) {
-			e := beside(t, nil)
-			for _, changes := range puts {
-				for _, k := range redistest.Keys(t, e.conn, e.prefix) {
-					e.must(e.conn.Do("DEL", k))
-				}
-				seed := runX
-				if end.name == "waits" {
-					seed = doneX.with("schedule", "(k:x=+25m)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "+25m", 2, 1))
-				}
-				e.seed(seed)
-				want := end.back
-				for i, c := range changes {
-					payload := string(rune('b' + i))
-					how := []string{c.rule}
-					if c.keep {
-						how = append(how, "keep")
-					}
-					if c.counts {
-						how = append(how, "counts")
-					}
-					if got := sets("x", payload, fmt.Sprintf("+%dm", c.at), how...)(e); got != "ok" {
-						t.Fatal(got)
-					}
-					want = want.put(payload, c)
-				}
-				end.call(e)
-				due := fmt.Sprintf("+%dm", want.due)
-				if want.due < 0 {
-					due = "1"
-				}
-				after := doneX.with("schedule", "(k:x="+due+")", "contents", "(#"+want.payload+":k:x=0)", "keyed:k:x", waits(want.payload, due, want.retries, want.crashes))
-				if end.name != "waits" {
-					for k, v := range end.extra {
-						after = after.with(k, v)
-					}
-				}
-				e.compare(1, after)
-				if t.Failed() {
-					t.Fatal("after ", changes)
-				}
-			}
-		})
-	}
 }
 
 // The commands in docs/protocol.md put a task: their fragments, keys and arguments are those of the

@@ -67,10 +67,3 @@ func TestRiskyBytes(t *testing.T) {
 		rounds("that are known to be left", 0)
 	}
 }
-
-// dueEntries returns n due entries, in the order of their names; crashes returns the crashes of each.
-func dueEntries(n int, crashes func(i int) int) state {
-	return member.waiting(series(n, func(i int) waiting {
-		return waiting{fmt.Sprintf("k:t%04d", i), "t" + itoa(i), "7", crashes(i)}
-	})...)
-}

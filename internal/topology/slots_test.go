@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/worqr/worqr/internal/keys"
 )
@@ -73,35 +72,5 @@ func TestCluster(t *testing.T) {
 	}
 	if _, known := c.all(); told != 2 || len(known) > mostNodes+2 || !slices.Contains(known, "seed:1") || c.owner(9999) != "made-up:9999" {
 		t.Error(told, len(known))
-	}
-}
-
-// All owners are requested once at a time, less and less often, and soon again after changes.
-func TestPace(t *testing.T) {
-	t.Parallel()
-	c, now := NewCluster(nil, nil), time.Unix(1_000, 0)
-	if !c.mayAsk(now) || c.mayAsk(now) {
-		t.Error("one at a time")
-	}
-	wait := func(refused bool) time.Duration {
-		c.asked(now, refused)
-		before := now
-		for ; !c.mayAsk(now); now = now.Add(time.Millisecond) {
-		}
-		return now.Sub(before)
-	}
-	for i, most := range []time.Duration{askFirst, 2 * askFirst, askMost, askMost} {
-		if w := wait(false); w < most/2 || w > most {
-			t.Errorf("%d: %v, want up to %v", i, w, most)
-		}
-	}
-	news := &owned{nodes: []string{"", "b:1"}}
-	news.owners[8] = 1
-	c.take(news)
-	if w := wait(false); w > askFirst {
-		t.Error("after news:", w)
-	}
-	if w := wait(true); w < askRefused/2 || w > askRefused {
-		t.Error("after a refusal:", w)
 	}
 }
